@@ -1,0 +1,21 @@
+# Every library Lockstep stands on, found in one place. Versions of Debian 12 and 13 both serve.
+find_package(Threads REQUIRED)
+find_package(OpenMP REQUIRED COMPONENTS CXX)
+find_package(MPI REQUIRED COMPONENTS C)
+find_package(dnnl REQUIRED CONFIG)
+find_package(ZLIB REQUIRED)
+find_package(HDF5 REQUIRED COMPONENTS C)
+find_package(nlohmann_json REQUIRED CONFIG)
+find_package(CLI11 REQUIRED CONFIG)
+find_package(PkgConfig REQUIRED)
+pkg_check_modules(libzip REQUIRED IMPORTED_TARGET libzip)
+
+if(LOCKSTEP_TESTS)
+  find_package(Catch2 REQUIRED CONFIG) # 2.13 on Debian 12, 3.7 on Debian 13: tests/support/catch.hpp knows both
+endif()
+if(LOCKSTEP_BENCHES)
+  find_package(benchmark QUIET CONFIG)
+  if(NOT benchmark_FOUND)
+    message(STATUS "Google Benchmark not found: micro-benchmarks are left out")
+  endif()
+endif()

@@ -1,0 +1,24 @@
+# The house rules of the build: what every target is compiled with, and which room may know which.
+
+add_library(lockstep_rules INTERFACE)
+target_compile_features(lockstep_rules INTERFACE cxx_std_20)
+target_compile_options(lockstep_rules INTERFACE -Wall -Wextra -Wpedantic $<$<BOOL:${LOCKSTEP_WERROR}>:-Werror>)
+target_include_directories(lockstep_rules INTERFACE
+  $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src>)
+target_compile_definitions(lockstep_rules INTERFACE LOCKSTEP_VERSION="${PROJECT_VERSION}")
+if(LOCKSTEP_SANITIZE)
+  target_compile_options(lockstep_rules INTERFACE -fsanitize=${LOCKSTEP_SANITIZE} -fno-omit-frame-pointer)
+  target_link_options(lockstep_rules INTERFACE -fsanitize=${LOCKSTEP_SANITIZE})
+endif()
+
+# lockstep_room(NAME [SOURCES ...] [ROOMS ...] [LIBRARIES ...])
+# ROOMS are those that NAME's headers may show; LIBRARIES are foreign ones that stay inside.
+function(lockstep_room name)
+  cmake_parse_arguments(room "" "" "SOURCES;ROOMS;LIBRARIES" ${ARGN})
+  add_library(lockstep_${name} STATIC ${room_SOURCES})
+  target_link_libraries(lockstep_${name} PUBLIC lockstep_rules)
+  foreach(other IN LISTS room_ROOMS)
+    target_link_libraries(lockstep_${name} PUBLIC lockstep_${other})
+  endforeach()
+  target_link_libraries(lockstep_${name} PRIVATE ${room_LIBRARIES})
+endfunction()

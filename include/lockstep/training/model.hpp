@@ -1,0 +1,103 @@
+// The model as its user holds it: compile, fit, evaluate, predict, save; or step by step in a loop of one's own.
+#pragma once
+
+#include <lockstep/core/history.hpp>
+#include <lockstep/data/dataset.hpp>
+#include <lockstep/nn/losses.hpp>
+#include <lockstep/nn/optimizers.hpp>
+#include <lockstep/nn/sequential.hpp>
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <vector>
+
+namespace lockstep {
+
+struct CompileOptions {
+  Optimizer optimizer = SGD();
+  Loss loss = SparseCategoricalCrossentropy();
+  std::vector<Metric> metrics = {};
+};
+
+struct FitOptions {
+  int epochs = 1;
+  int steps_per_epoch = 0;                   ///< 0: one pass over the data. Else batches go on across passes.
+  const Dataset* validation_data = nullptr;  ///< evaluated after each epoch, metrics prefixed "val_"
+  bool shuffle = true;
+};
+
+/// One global batch: the examples [begin, begin + size) of a data set's stream. Every worker takes its own slice.
+struct Batch {
+  const Dataset* data = nullptr;
+  std::uint64_t position = 0;  ///< first place in the stream of examples
+  std::size_t size = 0;        ///< examples in the whole global batch
+  bool shuffle = true;
+};
+
+/// Loss and metrics of one global batch, reduced over all workers.
+struct StepMetrics {
+  double loss_sum = 0;  ///< over the batch's examples
+  double correct = 0;   ///< examples whose class was predicted
+  double count = 0;     ///< examples
+
+  [[nodiscard]] double loss() const noexcept { return count > 0 ? loss_sum / count : 0.0; }
+  [[nodiscard]] double accuracy() const noexcept { return count > 0 ? correct / count : 0.0; }
+  StepMetrics& operator+=(const StepMetrics& other) noexcept {
+    loss_sum += other.loss_sum;
+    correct += other.correct;
+    count += other.count;
+    return *this;
+  }
+};
+
+/// A variable in Keras' layout, e.g. {"conv2d/kernel", {3, 3, 1, 32}, ...}.
+struct Variable {
+  std::string name;
+  Shape shape;
+  std::vector<float> values;
+};
+
+class ModelState;  // what the strategy ties together: plan, device, world
+
+/// Every call below is collective: all workers make the same calls in the same order. Not thread-safe.
+class Model {
+ public:
+  explicit Model(std::unique_ptr<ModelState> state);
+  Model(Model&&) noexcept;
+  Model& operator=(Model&&) noexcept;
+  ~Model();
+
+  /// Must come before anything that trains or evaluates. Options::learning_rate, where given, replaces the optimizer's.
+  void compile(const CompileOptions& options);
+
+  /// Trains; the chief shows progress. Throws DataError when the loss is NaN or infinite (names epoch and step).
+  History fit(const Dataset& data, const FitOptions& options = {});
+
+  /// Mean loss and metrics over `data`, without Dropout and with moving statistics.
+  Logs evaluate(const Dataset& data);
+
+  /// The outputs for all examples, row-major [size, output elements]; the same on every worker.
+  std::vector<float> predict(const Dataset& data);
+
+  /// One optimizer step on one global batch: for loops of one's own.
+  StepMetrics train_step(const Batch& batch);
+  StepMetrics test_step(const Batch& batch);
+
+  /// All variables in Keras' order and layout; the same on every worker.
+  [[nodiscard]] std::vector<Variable> weights() const;
+  void set_weights(const std::vector<Variable>& weights);
+
+  /// The chief writes a Keras HDF5 file (.h5), whole or not at all; the others do nothing.
+  void save(const std::filesystem::path& path) const;
+
+  /// The chief prints Keras' summary table.
+  void summary() const;
+
+  [[nodiscard]] const Sequential& architecture() const;
+
+ private:
+  std::unique_ptr<ModelState> state_;
+};
+
+}  // namespace lockstep

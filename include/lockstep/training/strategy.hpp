@@ -1,0 +1,39 @@
+// The strategy: this process's place in a world of workers that train one model in lockstep.
+#pragma once
+
+#include <lockstep/training/model.hpp>
+#include <lockstep/training/options.hpp>
+
+#include <memory>
+#include <vector>
+
+namespace lockstep {
+
+class Runtime;  // world, communicator factory, device
+
+class MultiWorkerMirroredStrategy {
+ public:
+  /// Joins the world of mpirun, or stands alone. The chief prints one line: who is in the world, on what.
+  explicit MultiWorkerMirroredStrategy(const Options& options);
+  ~MultiWorkerMirroredStrategy();
+  MultiWorkerMirroredStrategy(const MultiWorkerMirroredStrategy&) = delete;
+  MultiWorkerMirroredStrategy& operator=(const MultiWorkerMirroredStrategy&) = delete;
+
+  [[nodiscard]] int rank() const noexcept;
+  [[nodiscard]] int num_workers() const noexcept;
+  [[nodiscard]] bool is_chief() const noexcept;
+
+  /// Mirrors the model on every worker: the same initial weights everywhere.
+  [[nodiscard]] Model build(Sequential architecture);
+
+  /// The global batches of pass `epoch` over `data`, the last one possibly shorter; without `shuffle` in order.
+  [[nodiscard]] std::vector<Batch> batches(const Dataset& data, int epoch = 0, bool shuffle = true) const;
+
+  /// Prints on the chief only.
+  void print(const std::string& line) const;
+
+ private:
+  std::shared_ptr<Runtime> runtime_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,42 @@
+// The world this process belongs to: formed by mpirun (or another PMI launcher), or just this process.
+// The one place that knows MPI's process-wide state: initialisation, finalisation, abort.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+class World {
+ public:
+  /// Joins MPI where the environment says that a launcher started this process (Open MPI, PMIx, PMI, Slurm), else a
+  /// world of one without touching MPI (which costs a quarter of a second). At most one World at a time.
+  World();
+  ~World();
+  World(const World&) = delete;
+  World& operator=(const World&) = delete;
+
+  [[nodiscard]] int rank() const noexcept { return rank_; }
+  [[nodiscard]] int size() const noexcept { return size_; }
+  [[nodiscard]] bool is_chief() const noexcept { return rank_ == 0; }
+  [[nodiscard]] bool uses_mpi() const noexcept { return uses_mpi_; }
+
+  /// Host number of every rank, counted from 0 in the order of the hosts' first ranks. Ranks are on one host if their
+  /// boot id and the device of /dev/shm are equal. LOCKSTEP_TEST_HOSTS=0,0,1 overrides it, for tests on one machine.
+  [[nodiscard]] const std::vector<int>& host_of_rank() const noexcept { return host_of_rank_; }
+  [[nodiscard]] int hosts() const noexcept;
+
+  /// Ends the whole world because of an error on this rank: prints `message` once (on the chief's stderr where all
+  /// ranks fail alike within a second, else on this rank's, prefixed with its rank), then exits with `code`. Callable
+  /// from any state of MPI, also before World exists.
+  [[noreturn]] static void end_with_error(int code, const std::string& message);
+
+ private:
+  int rank_ = 0;
+  int size_ = 1;
+  bool uses_mpi_ = false;
+  std::vector<int> host_of_rank_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,92 @@
+// How mirrors are kept equal: gradients are summed over the ranks bucket by bucket while backward goes on.
+//
+// A *bucket* is a contiguous range of the flat arenas (gradients, weights, optimizer slots have the same offsets). One
+// training step of a bucket, on every rank:
+//
+//   contribute(b)   my gradient of b is complete, and I read its weights no more in this step
+//   reduce(b)       waits until all have contributed; tells which part I must update, and from which sources
+//   ... the caller updates that part of the weights ...
+//   publish(b)      my part is updated
+//   await(b)        waits until all parts are: b's weights may be read, my gradient of b may be overwritten
+//
+// Ranks of one host keep weights and optimizer slots once, in a shared window, and each updates its share of every
+// bucket, summing the ranks' gradients where they lie. Between hosts each share is summed by MPI among the ranks that
+// own it, once a host. A rank alone on its host owns whole buckets and keeps its arenas to itself. Sums run in rank
+// order: same world, same bits.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+/// A range [begin, end) of elements of the arenas.
+struct BucketRange {
+  std::size_t begin = 0;
+  std::size_t end = 0;
+};
+
+/// The part of a bucket that this rank updates. The gradient of element i is sources[0][i] + sources[1][i] + ..., each
+/// pointer being the base of a gradient arena. Empty (begin == end) where the rank owns no share.
+struct ReducedShare {
+  std::size_t begin = 0;
+  std::size_t end = 0;
+  std::span<const float* const> sources;
+};
+
+/// Where the arenas lie. All memory is 64-byte aligned and zero at first.
+struct ArenaMemory {
+  std::span<float> gradients;     ///< this rank's own
+  std::span<std::byte> mirrored;  ///< one for all ranks of a host: weights, slots, low-precision copies
+};
+
+/// Time this rank spent waiting for others or in MPI since the last call of `take_waits`, in seconds.
+struct CommunicationTimes {
+  double waiting = 0;    ///< for peers of this host
+  double reducing = 0;   ///< inside MPI
+};
+
+class Communicator {
+ public:
+  Communicator() = default;
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+  virtual ~Communicator() = default;
+
+  [[nodiscard]] virtual int rank() const noexcept = 0;
+  [[nodiscard]] virtual int size() const noexcept = 0;
+
+  /// "shared memory (2 ranks)", "MPI (3 hosts)", "shared memory within 2 hosts, MPI between them".
+  [[nodiscard]] virtual std::string describe() const = 0;
+
+  /// True on the one rank of each host that fills `mirrored` memory before the first step.
+  [[nodiscard]] virtual bool owns_mirror() const noexcept = 0;
+
+  /// Collective; once. Memory lives as long as the communicator. Every rank passes the same numbers.
+  /// Throws IoError where /dev/shm is too small (says how much is needed, how much is there, and the remedy).
+  virtual ArenaMemory allocate(std::size_t gradient_elements, std::size_t mirrored_bytes,
+                               std::vector<BucketRange> buckets) = 0;
+
+  virtual void contribute(std::size_t bucket) = 0;
+  [[nodiscard]] virtual ReducedShare reduce(std::size_t bucket) = 0;
+  virtual void publish(std::size_t bucket) = 0;
+  virtual void await(std::size_t bucket) = 0;
+
+  /// Sums small arrays over all ranks in rank order; the same bits everywhere.
+  virtual void all_reduce_sum(std::span<double> values) = 0;
+
+  /// Copies the root's bytes to everybody.
+  virtual void broadcast(std::span<std::byte> bytes, int root) = 0;
+
+  /// Everybody's text in rank order, on every rank. At most 1 MiB each.
+  [[nodiscard]] virtual std::vector<std::string> all_gather(const std::string& text) = 0;
+
+  virtual void barrier() = 0;
+
+  [[nodiscard]] virtual CommunicationTimes take_times() noexcept = 0;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,73 @@
+// The one door to randomness: counter-based generators, so that a number depends on what it is for and not on who
+// asks for it when. Philox4x32-10 (J. Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", SC 2011).
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+namespace lockstep {
+
+/// What random numbers are for. A purpose is half of the key: streams of different purposes never meet.
+enum class RandomPurpose : std::uint32_t { initializer = 1, shuffle = 2, dropout = 3, digits = 4, test = 5 };
+
+using Philox4 = std::array<std::uint32_t, 4>;
+
+/// Ten rounds of Philox4x32 over `counter` with the 64-bit `key`. A pure function; four independent words.
+[[nodiscard]] constexpr Philox4 philox4x32(Philox4 counter, std::uint64_t key) noexcept {
+  auto k0 = static_cast<std::uint32_t>(key);
+  auto k1 = static_cast<std::uint32_t>(key >> 32U);
+  for (int round = 0; round < 10; ++round) {
+    const std::uint64_t p0 = std::uint64_t{0xD2511F53U} * counter[0];
+    const std::uint64_t p1 = std::uint64_t{0xCD9E8D57U} * counter[2];
+    counter = {static_cast<std::uint32_t>(p1 >> 32U) ^ counter[1] ^ k0, static_cast<std::uint32_t>(p1),
+               static_cast<std::uint32_t>(p0 >> 32U) ^ counter[3] ^ k1, static_cast<std::uint32_t>(p0)};
+    k0 += 0x9E3779B9U;
+    k1 += 0xBB67AE85U;
+  }
+  return counter;
+}
+
+/// A float in [0, 1) from the upper 24 bits of a word.
+[[nodiscard]] constexpr float to_unit_float(std::uint32_t word) noexcept {
+  return static_cast<float>(word >> 8U) * 0x1.0p-24F;
+}
+
+/// A sequence of random numbers for one purpose and one subject (a parameter, a pass, an image).
+class RandomStream {
+ public:
+  RandomStream(std::uint64_t seed, RandomPurpose purpose, std::uint64_t subject) noexcept
+      : key_(seed), counter_{0, static_cast<std::uint32_t>(purpose), static_cast<std::uint32_t>(subject),
+                             static_cast<std::uint32_t>(subject >> 32U)} {}
+
+  [[nodiscard]] std::uint32_t next() noexcept {
+    if (left_ == 0) {
+      words_ = philox4x32(counter_, key_);
+      ++counter_[0];
+      left_ = 4;
+    }
+    return words_[4 - left_--];
+  }
+
+  [[nodiscard]] float uniform() noexcept { return to_unit_float(next()); }
+
+  /// Without bias: an integer in [0, bound), bound > 0 (D. Lemire, "Fast Random Integer Generation", 2019).
+  [[nodiscard]] std::uint32_t below(std::uint32_t bound) noexcept {
+    std::uint64_t product = std::uint64_t{next()} * bound;
+    if (static_cast<std::uint32_t>(product) < bound) {
+      const std::uint32_t threshold = (0U - bound) % bound;
+      while (static_cast<std::uint32_t>(product) < threshold) product = std::uint64_t{next()} * bound;
+    }
+    return static_cast<std::uint32_t>(product >> 32U);
+  }
+
+  /// Standard normal, by Box and Muller's transform.
+  [[nodiscard]] float normal() noexcept;
+
+ private:
+  std::uint64_t key_;
+  Philox4 counter_;
+  Philox4 words_{};
+  int left_ = 0;
+};
+
+}  // namespace lockstep
