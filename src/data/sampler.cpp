@@ -1,0 +1,65 @@
+// The order in which training reads its examples.
+#include "data/sampler.hpp"
+
+#include "core/random.hpp"
+
+#include <lockstep/core/error.hpp>
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <string>
+#include <utility>
+
+namespace lockstep {
+
+Slice slice_of(std::size_t count, std::size_t part, std::size_t parts) {
+  if (part >= parts) {
+    throw InternalError("slice_of was asked for part " + std::to_string(part) + " of " + std::to_string(parts) +
+                        " parts; this is a fault of Lockstep, please report it.");
+  }
+  const std::size_t smaller = count / parts;
+  const std::size_t larger_ones = count % parts;
+  const std::size_t begin = part * smaller + std::min(part, larger_ones);
+  return {begin, begin + smaller + (part < larger_ones ? 1 : 0)};
+}
+
+ExampleStream::ExampleStream(std::size_t examples, std::uint64_t seed, bool shuffle)
+    : examples_(examples), seed_(seed), shuffle_(shuffle), pass_(0) {
+  if (examples == 0 || examples > std::numeric_limits<std::uint32_t>::max()) {
+    throw UsageError("Training needs between 1 and 4294967295 examples, but the data set has " +
+                     std::to_string(examples) + "; check the data directory or the slice that is trained on.");
+  }
+  if (!shuffle_) return;  // places are indices: nothing to remember
+  order_.resize(examples_);
+  load_pass(0);
+}
+
+void ExampleStream::read(std::uint64_t position, std::span<std::uint32_t> indices) {
+  while (!indices.empty()) {
+    const std::uint64_t pass = position / examples_;
+    const auto place = static_cast<std::size_t>(position % examples_);
+    const std::size_t count = std::min(indices.size(), examples_ - place);
+    if (shuffle_) {
+      if (pass != pass_) load_pass(pass);
+      std::copy_n(order_.data() + place, count, indices.data());
+    } else {
+      std::iota(indices.begin(), indices.begin() + static_cast<std::ptrdiff_t>(count),
+                static_cast<std::uint32_t>(place));
+    }
+    position += count;
+    indices = indices.subspan(count);
+  }
+}
+
+// Starts from the identity each time, so that a pass's order does not depend on which pass was read before it.
+void ExampleStream::load_pass(std::uint64_t pass) {
+  std::iota(order_.begin(), order_.end(), 0U);
+  RandomStream random(seed_, RandomPurpose::shuffle, pass);
+  for (auto left = static_cast<std::uint32_t>(examples_); left > 1; --left) {
+    std::swap(order_[left - 1], order_[random.below(left)]);
+  }
+  pass_ = pass;
+}
+
+}  // namespace lockstep
