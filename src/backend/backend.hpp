@@ -1,0 +1,218 @@
+// What a device does: the vocabulary of operations a plan is written in, and the interface every device implements.
+//
+// A plan is a list of operations over numbered tensors (one a materialised layer output; Reshape and Flatten cost
+// nothing and have none). Conventions that make backward short:
+//   - The gradient of tensor t is the gradient before the activation that its producer fused: whoever writes t's
+//     gradient multiplies by that activation's derivative, which relu, sigmoid and tanh give from t itself.
+//   - softmax is no such activation: it runs as an operation of its own.
+//   - Losses are summed over the slice and divided by the global batch, so summed gradients are the step's gradient.
+#pragma once
+
+#include "core/aligned_buffer.hpp"
+
+#include <lockstep/nn/losses.hpp>
+#include <lockstep/nn/optimizers.hpp>
+#include <lockstep/nn/sequential.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace lockstep {
+
+enum class ElementType { float32, bfloat16 };
+
+/// How the examples of a tensor lie: [channels / block][height][width][block]. block == channels is Keras' own order.
+struct TensorSpec {
+  std::string name;
+  std::int64_t height = 1;
+  std::int64_t width = 1;
+  std::int64_t channels = 1;
+  std::int64_t block = 1;  ///< chosen by the backend; divides channels
+  bool keras_order = false;  ///< demanded: block must be channels
+  int alias = -1;            ///< the tensor whose memory this one is, seen in another shape
+  ElementType type = ElementType::float32;
+
+  [[nodiscard]] std::int64_t elements() const noexcept { return height * width * channels; }
+
+  /// Where the backend keeps the element that Keras counts as number `index` (row-major over height, width, channel).
+  [[nodiscard]] std::int64_t place_of(std::int64_t index) const noexcept {
+    const std::int64_t channel = index % channels;
+    const std::int64_t pixel = index / channels;
+    return ((channel / block) * height * width + pixel) * block + channel % block;
+  }
+};
+
+/// What an update does with a parameter's summed gradient.
+enum class UpdateRule {
+  optimizer,       ///< a trainable weight
+  moving_average,  ///< BatchNormalization's statistics: the "gradient" is the step's statistic, averaged over replicas
+  assign,          ///< the step's metric sums
+};
+
+/// A variable and its place in the arenas (weights, gradients and slots share offsets).
+struct ParameterSpec {
+  std::string name;  ///< "conv2d/kernel"
+  ParameterInfo info;
+  std::size_t storage = 0;  ///< elements in the backend's layout, padding included
+  std::size_t offset = 0;   ///< first element in the arenas; a multiple of 16
+  UpdateRule rule = UpdateRule::optimizer;
+  float momentum = 0;  ///< of a moving average
+};
+
+enum class OperationKind {
+  // forward
+  gather,
+  convolution,
+  dense,
+  max_pooling,
+  average_pooling,
+  dropout,
+  batch_normalization,
+  activation,
+  softmax,
+  loss,  ///< metric sums and, in training, the first gradient
+  // backward
+  convolution_backward,
+  dense_backward,
+  max_pooling_backward,
+  average_pooling_backward,
+  dropout_backward,
+  batch_normalization_backward,
+  activation_backward,
+  softmax_backward,
+  // between ranks
+  contribute,
+  update,  ///< reduce, update this rank's share, publish
+  await,
+};
+
+[[nodiscard]] std::string_view name_of(OperationKind kind) noexcept;
+
+struct Operation {
+  int id = -1;  ///< place among the plan's compute operations; -1 for those between ranks
+  OperationKind kind = OperationKind::gather;
+  int layer = -1;      ///< place in Graph::layers
+  int input = -1;      ///< tensor
+  int output = -1;     ///< tensor; of a backward operation the forward's, whose gradient it reads
+  int parameter = -1;  ///< first of the layer's parameters
+  ActivationFunction activation = ActivationFunction::linear;        ///< fused into the output
+  ActivationFunction input_activation = ActivationFunction::linear;  ///< backward: what input's producer fused
+  bool input_gradient = false;    ///< backward: whether input's gradient is wanted
+  std::int64_t rows_begin = 0;    ///< dense_backward: input features [rows_begin, rows_end), as the backend orders them
+  std::int64_t rows_end = 0;
+  int bucket = -1;  ///< contribute, update, await
+};
+
+/// A model lowered to tensors, parameters and operations, layouts chosen: what a backend compiles.
+struct Graph {
+  std::vector<LayerInfo> layers;
+  Loss loss;
+  std::vector<TensorSpec> tensors;
+  std::vector<ParameterSpec> parameters;  ///< Keras' order; the last is the metric sums
+  std::vector<Operation> forward;         ///< gather ... loss
+  std::vector<Operation> backward;
+  bool mixed_bfloat16 = false;
+
+  [[nodiscard]] int metrics_parameter() const noexcept { return static_cast<int>(parameters.size()) - 1; }
+};
+
+/// Metric sums as `loss` writes them into the metrics parameter's gradient.
+enum MetricPlace : std::size_t { metric_loss = 0, metric_correct = 1, metric_count = 2, metric_places = 16 };
+
+/// The resident data set that steps gather from.
+struct DataView {
+  std::variant<const std::uint8_t*, const float*> inputs;   ///< bytes are divided by 255
+  std::variant<const std::int32_t*, const float*> targets;  ///< class indices, or dense rows
+};
+
+/// Rows [begin, end) of the local slice that belong to one replica.
+struct ReplicaRows {
+  std::size_t begin = 0;
+  std::size_t end = 0;
+};
+
+/// What changes from step to step.
+struct StepContext {
+  DataView data;
+  std::span<const std::uint32_t> examples;  ///< this rank's slice of the global batch; may be empty
+  std::size_t first_place = 0;              ///< place of examples[0] in the global batch
+  std::span<const ReplicaRows> replicas;    ///< those computed here; cover the slice
+  std::size_t total_replicas = 1;           ///< with at least one example, over all ranks
+  double gradient_scale = 1;                ///< 1 / global batch
+  std::uint64_t step = 0;
+  std::uint64_t seed = 0;
+  bool training = false;
+};
+
+/// Elements [begin, end) of the arenas to update; the gradient of i is the sum of sources[k][i] in the order of k.
+struct UpdateShare {
+  std::size_t begin = 0;
+  std::size_t end = 0;
+  std::span<const float* const> sources;
+};
+
+/// The arenas: `elements` floats each. Slots follow one another; low_precision is empty unless mixed_bfloat16.
+struct Arenas {
+  std::span<float> gradients;
+  std::span<float> weights;
+  std::span<float> slots;
+  std::span<std::uint16_t> low_precision;
+  std::size_t elements = 0;
+};
+
+/// A graph bound to memory on a device, for slices of up to the capacity it was compiled for.
+class Executable {
+ public:
+  Executable() = default;
+  Executable(const Executable&) = delete;
+  Executable& operator=(const Executable&) = delete;
+  virtual ~Executable() = default;
+
+  /// Enqueues one compute operation. The first step of a new slice size may allocate, no later one does.
+  virtual void run(const Operation& operation, const StepContext& context) = 0;
+
+  /// Updates a share of the weights. `iteration` counts optimizer steps from 1.
+  virtual void update(const UpdateShare& share, const Optimizer& optimizer, std::uint64_t iteration) = 0;
+
+  /// Values in Keras' layout <-> the arenas. `arena` is weights or one slot, `elements` long.
+  virtual void read_parameter(std::size_t parameter, std::span<const float> arena, std::span<float> values) const = 0;
+  virtual void write_parameter(std::size_t parameter, std::span<const float> values, std::span<float> arena) const = 0;
+
+  /// Recomputes what is derived from weights (low-precision copies) after write_parameter.
+  virtual void refresh() = 0;
+
+  /// The model's outputs of the last forward pass: rows x output elements, Keras' order, float32.
+  [[nodiscard]] virtual std::span<const float> outputs() const = 0;
+
+  /// One line for each operation: what implements it ("jit:avx512_core"). For the plan's print and tests.
+  [[nodiscard]] virtual std::string implementation(const Operation& operation) = 0;
+};
+
+class Backend {
+ public:
+  Backend() = default;
+  Backend(const Backend&) = delete;
+  Backend& operator=(const Backend&) = delete;
+  virtual ~Backend() = default;
+
+  /// "AMD EPYC, 1 thread, oneDNN 2.6.3".
+  [[nodiscard]] virtual std::string describe() const = 0;
+
+  /// Throws UsageError where the device cannot compute in bfloat16.
+  virtual void require_bfloat16() const = 0;
+
+  /// Chooses layouts for slices of up to `capacity` examples: fills TensorSpec::block and ParameterSpec::storage.
+  virtual void lay_out(Graph& graph, std::size_t capacity) const = 0;
+
+  /// `graph` and the arenas must outlive the executable.
+  /// `operations` are the plan's compute operations, each at the place its id says.
+  [[nodiscard]] virtual std::unique_ptr<Executable> compile(const Graph& graph, std::vector<Operation> operations,
+                                                            const Arenas& arenas, std::size_t capacity) const = 0;
+};
+
+}  // namespace lockstep
