@@ -1,0 +1,163 @@
+// The table of Keras' model.summary(), as its `rich` renders it without colours.
+#include <lockstep/core/error.hpp>
+#include <lockstep/nn/sequential.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace lockstep {
+namespace {
+
+constexpr std::size_t columns = 3;
+using Widths = std::array<std::size_t, columns>;  ///< of the text, without the blank on either side
+using Row = std::array<std::string, columns>;
+
+/// Keras asks for text columns that end at 45 %, 80 % and 100 % of the width; the six blanks and four lines between
+/// them are ten characters too many, which rich takes away as 3, 4 and 3.
+Widths widths_for(int width) {
+  const int first = static_cast<int>(0.45 * width);
+  const int second = static_cast<int>(0.80 * width);
+  if (first < 4 || second - first < 5 || width - second < 4) {
+    throw UsageError("A summary cannot be " + std::to_string(width) + " columns wide: it needs at least 20.");
+  }
+  return {static_cast<std::size_t>(first - 3), static_cast<std::size_t>(second - first - 4),
+          static_cast<std::size_t>(width - second - 3)};
+}
+
+std::string with_commas(std::int64_t number) {
+  std::string text = std::to_string(number);
+  for (std::size_t place = text.size(); place > 3;) {
+    place -= 3;
+    text.insert(place, 1, ',');
+  }
+  return text;
+}
+
+std::string memory_size(std::int64_t bytes) {
+  constexpr std::array units{"B", "KB", "MB", "GB", "TB"};
+  auto size = static_cast<double>(bytes);
+  std::size_t unit = 0;
+  while (size >= 1024 && unit + 1 < units.size()) {
+    size /= 1024;
+    ++unit;
+  }
+  std::array<char, 64> text{};
+  std::snprintf(text.data(), text.size(), "%.2f %s", size, units[unit]);
+  return text.data();
+}
+
+/// Lines of at most `width` characters, broken between words; a word that is longer is broken where it must be.
+std::vector<std::string> wrap(std::string_view text, std::size_t width) {
+  std::vector<std::string> lines(1);
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find(' '), text.size());
+    std::string_view word = text.substr(0, end);
+    text.remove_prefix(std::min(end + 1, text.size()));
+    if (!lines.back().empty()) {
+      if (lines.back().size() + 1 + word.size() <= width) {
+        lines.back() += ' ';
+        lines.back() += word;
+        continue;
+      }
+      lines.emplace_back();
+    }
+    for (; word.size() > width; word.remove_prefix(width)) {
+      lines.back() = word.substr(0, width);
+      lines.emplace_back();
+    }
+    lines.back() = word;
+  }
+  return lines;
+}
+
+struct Rule {
+  std::string_view left, line, cross, right;
+};
+constexpr Rule top{"┏", "━", "┳", "┓"};
+constexpr Rule below_header{"┡", "━", "╇", "┩"};
+constexpr Rule between{"├", "─", "┼", "┤"};
+constexpr Rule bottom{"└", "─", "┴", "┘"};
+
+class Table {
+ public:
+  explicit Table(Widths widths) : widths_(widths) {}
+
+  void rule(const Rule& rule) {
+    text_ += rule.left;
+    for (std::size_t column = 0; column < columns; ++column) {
+      if (column > 0) text_ += rule.cross;
+      for (std::size_t i = 0; i < widths_[column] + 2; ++i) text_ += rule.line;
+    }
+    text_ += rule.right;
+    text_ += '\n';
+  }
+
+  void row(const Row& cells, std::string_view bar) {
+    std::array<std::vector<std::string>, columns> lines;
+    std::size_t height = 0;
+    for (std::size_t column = 0; column < columns; ++column) {
+      lines[column] = wrap(cells[column], widths_[column]);
+      height = std::max(height, lines[column].size());
+    }
+    for (std::size_t line = 0; line < height; ++line) {
+      text_ += bar;
+      for (std::size_t column = 0; column < columns; ++column) {
+        const std::string& text = line < lines[column].size() ? lines[column][line] : std::string();
+        const std::string blanks(widths_[column] - text.size(), ' ');
+        const bool right_aligned = column + 1 == columns;
+        text_ += ' ';
+        text_ += right_aligned ? blanks + text : text + blanks;
+        text_ += ' ';
+        text_ += bar;
+      }
+      text_ += '\n';
+    }
+  }
+
+  [[nodiscard]] const std::string& text() const noexcept { return text_; }
+
+ private:
+  Widths widths_;
+  std::string text_;
+};
+
+std::int64_t parameters_of(const LayerInfo& layer) {
+  std::int64_t count = 0;
+  for (const ParameterInfo& parameter : layer.parameters) count += parameter.shape.elements();
+  return count;
+}
+
+std::string footer_line(std::string_view what, std::int64_t count) {
+  constexpr std::int64_t bytes = sizeof(float);
+  return " " + std::string(what) + " params: " + with_commas(count) + " (" + memory_size(count * bytes) + ")\n";
+}
+
+}  // namespace
+
+std::string Sequential::summary(int width) const {
+  Table table(widths_for(width));
+  table.rule(top);
+  table.row({"Layer (type)", "Output Shape", "Param #"}, "┃");
+  table.rule(below_header);
+  for (std::size_t i = 1; i < layers_.size(); ++i) {  // Keras leaves the Input out
+    const LayerInfo& layer = layers_[i];
+    if (i > 1) table.rule(between);
+    table.row({layer.name + " (" + layer.class_name + ")", layer.output_shape.to_string_with_batch(),
+               with_commas(parameters_of(layer))},
+              "│");
+  }
+  table.rule(bottom);
+
+  const std::int64_t trainable = count_parameters(true);
+  const std::int64_t fixed = count_parameters(false);
+  return "Model: \"" + name_ + "\"\n" + table.text() + footer_line("Total", trainable + fixed) +
+         footer_line("Trainable", trainable) + footer_line("Non-trainable", fixed);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,232 @@
+// Names, shapes and parameters against what Keras makes of the same layers, and the errors of models that cannot be.
+#include "support/catch.hpp"
+
+#include <lockstep/core/error.hpp>
+#include <lockstep/nn/sequential.hpp>
+
+#include "nn/window.hpp"
+
+#include <cmath>
+#include <string>
+#include <utility>
+#include <vector>
+
+using namespace lockstep;
+
+namespace {
+
+Sequential keras_mnist() {
+  return Sequential{Input({28, 28}),
+                    Reshape({28, 28, 1}),
+                    Conv2D(32, 3, {.activation = relu}),
+                    Flatten(),
+                    Dense(128, {.activation = relu}),
+                    Dense(10)};
+}
+
+Sequential custom_training_mnist() {
+  return Sequential{Input({28, 28, 1}),
+                    Conv2D(32, 3, {.activation = relu}),
+                    MaxPooling2D(),
+                    Conv2D(64, 3, {.activation = relu}),
+                    MaxPooling2D(),
+                    Flatten(),
+                    Dense(64, {.activation = relu}),
+                    Dense(10)};
+}
+
+std::string error_of(std::vector<Layer> layers) {
+  try {
+    const Sequential model(std::move(layers));
+  } catch (const UsageError& error) {
+    CHECK(error.code() == ExitCode::usage);
+    return error.what();
+  }
+  FAIL("the model should have been refused");
+  return {};
+}
+
+Shape output_of(Shape input, Layer layer) {
+  return Sequential(std::vector<Layer>{Input(std::move(input)), std::move(layer)}).output_shape();
+}
+
+std::vector<std::string> names_of(const Sequential& model) {
+  std::vector<std::string> names;
+  for (const LayerInfo& layer : model.layers()) names.push_back(layer.name);
+  return names;
+}
+
+}  // namespace
+
+TEST_CASE("The two MNIST models have the shapes and counts of Keras") {
+  const Sequential first = keras_mnist();
+  CHECK(first.name() == "sequential");
+  CHECK(first.count_parameters(true) == 2770634);
+  CHECK(first.count_parameters(false) == 0);
+  CHECK(first.input_shape() == Shape{28, 28});
+  CHECK(first.output_shape() == Shape{10});
+  CHECK(first.layers()[2].input_shape == Shape{28, 28, 1});
+  CHECK(first.layers()[2].output_shape == Shape{26, 26, 32});
+  CHECK(first.layers()[3].output_shape == Shape{21632});
+  CHECK(names_of(first) == std::vector<std::string>{"input_layer", "reshape", "conv2d", "flatten", "dense", "dense_1"});
+  CHECK(first.layers()[0].class_name == "InputLayer");
+  CHECK(first.layers()[2].class_name == "Conv2D");
+
+  const Sequential second = custom_training_mnist();
+  CHECK(second.count_parameters(true) == 121930);
+  CHECK(second.layers()[2].output_shape == Shape{13, 13, 32});
+  CHECK(second.layers()[3].output_shape == Shape{11, 11, 64});
+  CHECK(second.layers()[4].output_shape == Shape{5, 5, 64});
+  CHECK(second.layers()[5].output_shape == Shape{1600});
+  CHECK(names_of(second) == std::vector<std::string>{"input_layer", "conv2d", "max_pooling2d", "conv2d_1",
+                                                     "max_pooling2d_1", "flatten", "dense", "dense_1"});
+}
+
+TEST_CASE("Automatic names are Keras' snake case, counted per class; given names stay") {
+  const Sequential model{Input({4, 4, 2}, "pixels"), AveragePooling2D(1),
+                         BatchNormalization(),       Dropout(0.5),
+                         Activation(relu),           BatchNormalization({.name = "middle"}),
+                         BatchNormalization(),       GlobalAveragePooling2D(),
+                         Dense(3, {.name = "head"}), Dense(2)};
+  CHECK(names_of(model) == std::vector<std::string>{"pixels", "average_pooling2d", "batch_normalization", "dropout",
+                                                    "activation", "middle", "batch_normalization_1",
+                                                    "global_average_pooling2d", "head", "dense"});
+}
+
+TEST_CASE("Parameters come in Keras' order and layout") {
+  const Sequential model{Input({9, 8, 5}),
+                         Conv2D(7, {3, 2}, {.use_bias = false, .kernel_initializer = Initializer::he_normal}),
+                         BatchNormalization(),
+                         BatchNormalization({.center = false, .scale = false}),
+                         Flatten(),
+                         Dense(4)};
+  const auto& conv = model.layers()[1].parameters;
+  REQUIRE(conv.size() == 1);
+  CHECK(conv[0].name == "kernel");
+  CHECK(conv[0].shape == Shape{3, 2, 5, 7});
+  CHECK(conv[0].initializer == Initializer::he_normal);
+
+  const auto& full = model.layers()[2].parameters;
+  REQUIRE(full.size() == 4);
+  const std::vector<std::string> names{"gamma", "beta", "moving_mean", "moving_variance"};
+  for (std::size_t i = 0; i < 4; ++i) {
+    CHECK(full[i].name == names[i]);
+    CHECK(full[i].shape == Shape{7});
+    CHECK(full[i].trainable == (i < 2));
+    CHECK(full[i].initializer == (i % 3 == 0 ? Initializer::ones : Initializer::zeros));
+  }
+  REQUIRE(model.layers()[3].parameters.size() == 2);
+  CHECK(model.layers()[3].parameters[0].name == "moving_mean");
+
+  const auto& dense = model.layers()[5].parameters;
+  REQUIRE(dense.size() == 2);
+  CHECK(dense[0].shape == Shape{7 * 7 * 7, 4});
+  CHECK(dense[1].name == "bias");
+  CHECK(dense[1].shape == Shape{4});
+  CHECK(model.count_parameters(true) == 3 * 2 * 5 * 7 + 14 + 343 * 4 + 4);
+  CHECK(model.count_parameters(false) == 28);
+}
+
+TEST_CASE("Windows slide as Keras has them slide") {
+  // Output sizes of Keras 3 for an input of 10 x 11.
+  struct Case {
+    Conv2DOptions options;
+    Shape expected;
+  };
+  const std::vector<Case> cases{{{}, Shape{8, 9, 2}},
+                                {{.padding = Padding::same}, Shape{10, 11, 2}},
+                                {{.strides = 2}, Shape{4, 5, 2}},
+                                {{.strides = 2, .padding = Padding::same}, Shape{5, 6, 2}},
+                                {{.strides = {3, 1}}, Shape{3, 9, 2}},
+                                {{.dilation_rate = {2, 4}}, Shape{6, 3, 2}},
+                                {{.padding = Padding::same, .dilation_rate = 3}, Shape{10, 11, 2}}};
+  for (const Case& one : cases) CHECK(output_of({10, 11, 1}, Conv2D(2, 3, one.options)) == one.expected);
+
+  CHECK(output_of({13, 13, 3}, MaxPooling2D()) == Shape{6, 6, 3});
+  CHECK(output_of({13, 13, 3}, MaxPooling2D(2, {.padding = Padding::same})) == Shape{7, 7, 3});
+  CHECK(output_of({13, 13, 3}, AveragePooling2D({3, 2}, {.strides = {1, 5}})) == Shape{11, 3, 3});
+  CHECK(output_of({13, 12, 3}, GlobalAveragePooling2D()) == Shape{3});
+
+  const Sequential model{Input({8, 8, 1}), MaxPooling2D({2, 3})};
+  CHECK(std::get<MaxPooling2D>(model.layers()[1].layer).strides == Extent(2, 3));
+
+  const Window odd{.input = 5, .kernel = 2, .stride = 1, .dilation = 1, .padding = Padding::same};
+  CHECK(odd.pad_before() == 0);
+  CHECK(odd.pad_after() == 1);
+  const Window strided{.input = 28, .kernel = 3, .stride = 2, .dilation = 1, .padding = Padding::same};
+  CHECK(strided.output() == 14);
+  CHECK(strided.pad_before() == 0);
+  CHECK(strided.pad_after() == 1);
+  const Window wide{.input = 4, .kernel = 1, .stride = 3, .dilation = 1, .padding = Padding::same};
+  CHECK(wide.pad_total() == 0);
+}
+
+TEST_CASE("Reshape works out the extent that is left open") {
+  CHECK(output_of({28, 28}, Reshape({28, 28, 1})) == Shape{28, 28, 1});
+  CHECK(output_of({28, 28}, Reshape({-1, 7})) == Shape{112, 7});
+  CHECK(output_of({28, 28}, Reshape({-1})) == Shape{784});
+  CHECK(output_of({6}, Activation(softmax)) == Shape{6});
+  CHECK(output_of({6, 2}, Flatten()) == Shape{12});
+}
+
+TEST_CASE("What cannot follow is refused, and the error says what to do") {
+  using Catch::Matchers::Contains;
+  const Input image({8, 8, 1});
+
+  CHECK(error_of({}) ==
+        "The first layer of a model must be an Input, which tells the shape of one example, but there "
+        "are no layers.");
+  CHECK_THAT(error_of({Dense(3)}), Contains("must be an Input") && Contains("but it is a Dense"));
+  CHECK_THAT(error_of({image}), Contains("nothing but an Input"));
+  CHECK_THAT(error_of({image, Flatten(), Input({3})}), Contains("Layer 2 is a second Input"));
+  CHECK_THAT(error_of({Input(Shape{}), Flatten()}), Contains("'input_layer'"));
+  CHECK_THAT(error_of({Input({8, 0}), Flatten()}), Contains("(8, 0)"));
+  CHECK_THAT(error_of({Input({3, -1}), Flatten()}), Contains("at least 1"));
+
+  CHECK(error_of({image, Dense(3, {.name = "head"})}) ==
+        "Layer 'head' (Dense) needs one vector an example, (features,), but its input is (8, 8, 1); put Flatten() "
+        "before it.");
+  CHECK_THAT(error_of({Input({28, 28}), Conv2D(4, 3)}),
+             Contains("'conv2d'") && Contains("rank 3") && Contains("(28, 28)") && Contains("Reshape"));
+  CHECK_THAT(error_of({Input({28}), MaxPooling2D()}), Contains("'max_pooling2d'") && Contains("(28,)"));
+  CHECK_THAT(error_of({Input({28}), AveragePooling2D()}), Contains("'average_pooling2d'"));
+  CHECK_THAT(error_of({Input({28}), GlobalAveragePooling2D()}), Contains("'global_average_pooling2d'"));
+
+  CHECK_THAT(error_of({image, Conv2D(4, 9)}), Contains("9 x 9") && Contains("(8, 8, 1)") && Contains("same"));
+  CHECK_THAT(error_of({image, Conv2D(4, 3, {.dilation_rate = 4})}), Contains("9 x 9"));
+  CHECK_THAT(error_of({image, MaxPooling2D({1, 9})}), Contains("1 x 9"));
+  CHECK_THAT(error_of({image, Conv2D(4, 3, {.strides = {1, 2}, .dilation_rate = {2, 1}})}),
+             Contains("strides (1, 2)") && Contains("dilation_rate (2, 1)"));
+  CHECK_THAT(error_of({image, Conv2D(0, 3)}), Contains("filters 0"));
+  CHECK_THAT(error_of({image, Conv2D(1, {3, 0})}), Contains("kernel_size (3, 0)"));
+  CHECK_THAT(error_of({image, Conv2D(1, 3, {.strides = -1})}), Contains("strides (-1, -1)"));
+  CHECK_THAT(error_of({image, Conv2D(1, 3, {.dilation_rate = 0})}), Contains("dilation_rate (0, 0)"));
+  CHECK_THAT(error_of({image, MaxPooling2D(0)}), Contains("pool_size (0, 0)"));
+  CHECK_THAT(error_of({image, MaxPooling2D(2, {.strides = -2})}), Contains("strides (-2, -2)"));
+  CHECK_THAT(error_of({Input({3}), Dense(0)}), Contains("units 0"));
+
+  CHECK_THAT(error_of({image, Reshape({7, -1})}), Contains("(7, -1)") && Contains("64 elements"));
+  CHECK_THAT(error_of({image, Reshape({65})}), Contains("(65,)"));
+  CHECK_THAT(error_of({image, Reshape({-1, -1})}), Contains("only one extent may be -1"));
+  CHECK_THAT(error_of({image, Reshape({0, 64})}), Contains("at least 1"));
+  CHECK_THAT(error_of({image, Reshape(Shape{})}), Contains("at least one extent"));
+  const std::int64_t huge = std::int64_t{1} << 40;
+  CHECK_THAT(error_of({image, Reshape({huge, huge})}), Contains("too large"));
+  CHECK_THAT(error_of({Input({huge, huge}), Flatten()}), Contains("more than the 2147483647 elements"));
+  CHECK_THAT(error_of({Input({1 << 16}), Dense(1 << 16)}), Contains("kernel (65536, 65536)"));
+
+  for (const double rate : {-0.1, 1.0, 1.5, std::nan("")}) {
+    CHECK_THAT(error_of({image, Dropout(rate)}), Contains("'dropout'") && Contains("below 1"));
+  }
+  CHECK_THAT(error_of({image, BatchNormalization({.momentum = 1.5})}), Contains("momentum"));
+  CHECK_THAT(error_of({image, BatchNormalization({.epsilon = 0})}), Contains("epsilon"));
+  CHECK_NOTHROW(output_of({8, 8, 1}, Dropout(0)));
+}
+
+TEST_CASE("Every layer has a name of its own") {
+  using Catch::Matchers::Contains;
+  CHECK_THAT(error_of({Input({3}), Dense(2, {.name = "a"}), Dropout(0.1, "a")}),
+             Contains("Two layers have the name 'a'") && Contains("Dropout"));
+  CHECK_THAT(error_of({Input({3}), Dense(2), Dense(2, {.name = "dense"})}), Contains("'dense'"));
+  CHECK_THAT(error_of({Input({3}), Dense(2, {.name = "a/b"})}), Contains("'a/b'") && Contains("'/'"));
+}
