@@ -57,10 +57,13 @@ Sequential::Sequential(std::vector<Layer> layers, std::string name) : name_(std:
 
   LayerNames names;
   layers_.reserve(layers.size());
-  for (Layer& layer : layers) {
-    LayerInfo info;
-    info.class_name = class_of(layer).class_name;
-    info.name = names.name_for(layer);
+  for (const Layer& layer : layers) {
+    LayerInfo info{.layer = layer,
+                   .class_name = std::string(class_of(layer).class_name),
+                   .name = names.name_for(layer),
+                   .input_shape = {},
+                   .output_shape = {},
+                   .parameters = {}};
     if (!layers_.empty()) {
       if (std::holds_alternative<Input>(layer)) {
         throw UsageError("Layer " + std::to_string(layers_.size()) + " is a second Input, '" + info.name +
@@ -68,7 +71,6 @@ Sequential::Sequential(std::vector<Layer> layers, std::string name) : name_(std:
       }
       info.input_shape = layers_.back().output_shape;
     }
-    info.layer = std::move(layer);
     infer(info);
     layers_.push_back(std::move(info));
   }
