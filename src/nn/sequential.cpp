@@ -27,7 +27,8 @@ class LayerNames {
     std::string name = given;
     if (given.empty()) {
       const int count = counts_[kind.snake_name]++;
-      name = std::string(kind.snake_name) + (count > 0 ? "_" + std::to_string(count) : "");
+      name = kind.snake_name;
+      if (count > 0) name.append("_").append(std::to_string(count));
     } else if (given.find('/') != std::string::npos) {
       throw UsageError("The name '" + given + "' of a " + std::string(kind.class_name) +
                        " layer holds a '/', which separates groups in files: use another character.");

@@ -135,7 +135,9 @@ std::int64_t parameters_of(const LayerInfo& layer) {
 
 std::string footer_line(std::string_view what, std::int64_t count) {
   constexpr std::int64_t bytes = sizeof(float);
-  return " " + std::string(what) + " params: " + with_commas(count) + " (" + memory_size(count * bytes) + ")\n";
+  std::string line = " ";
+  line.append(what).append(" params: ").append(with_commas(count));
+  return line.append(" (").append(memory_size(count * bytes)).append(")\n");
 }
 
 }  // namespace
