@@ -21,11 +21,13 @@ using Row = std::array<std::string, columns>;
 /// Keras asks for text columns that end at 45 %, 80 % and 100 % of the width; the six blanks and four lines between
 /// them are ten characters too many, which rich takes away as 3, 4 and 3.
 Widths widths_for(int width) {
+  constexpr int least = 20;
+  if (width < least) {
+    throw UsageError("A model's summary does not fit in " + std::to_string(width) + " columns: give it at least " +
+                     std::to_string(least) + ".");
+  }
   const int first = static_cast<int>(0.45 * width);
   const int second = static_cast<int>(0.80 * width);
-  if (first < 4 || second - first < 5 || width - second < 4) {
-    throw UsageError("A summary cannot be " + std::to_string(width) + " columns wide: it needs at least 20.");
-  }
   return {static_cast<std::size_t>(first - 3), static_cast<std::size_t>(second - first - 4),
           static_cast<std::size_t>(width - second - 3)};
 }
@@ -52,28 +54,30 @@ std::string memory_size(std::int64_t bytes) {
   return text.data();
 }
 
-/// Lines of at most `width` characters, broken between words; a word that is longer is broken where it must be.
+/// Lines of at most `width` characters, broken between words; a word that is longer is alone on its line.
 std::vector<std::string> wrap(std::string_view text, std::size_t width) {
-  std::vector<std::string> lines(1);
+  std::vector<std::string> lines;
   while (!text.empty()) {
     const std::size_t end = std::min(text.find(' '), text.size());
-    std::string_view word = text.substr(0, end);
+    const std::string_view word = text.substr(0, end);
     text.remove_prefix(std::min(end + 1, text.size()));
-    if (!lines.back().empty()) {
-      if (lines.back().size() + 1 + word.size() <= width) {
-        lines.back() += ' ';
-        lines.back() += word;
-        continue;
-      }
-      lines.emplace_back();
+    if (lines.empty() || lines.back().size() + 1 + word.size() > width) {
+      lines.emplace_back(word);
+    } else {
+      lines.back().append(" ").append(word);
     }
-    for (; word.size() > width; word.remove_prefix(width)) {
-      lines.back() = word.substr(0, width);
-      lines.emplace_back();
-    }
-    lines.back() = word;
   }
   return lines;
+}
+
+enum class Side { left, right };
+
+/// The line, filled up with blanks or cut to `width` characters.
+std::string fit(std::string line, std::size_t width, Side side) {
+  if (line.size() > width) return line.substr(0, width - 1).append("…");
+  const std::size_t blanks = width - line.size();
+  line.insert(side == Side::left ? line.size() : 0, blanks, ' ');
+  return line;
 }
 
 struct Rule {
@@ -98,31 +102,34 @@ class Table {
     text_ += '\n';
   }
 
-  void row(const Row& cells, std::string_view bar) {
+  void header(const Row& cells) { row(cells, "┃", Rows::at_bottom); }
+  void body(const Row& cells) { row(cells, "│", Rows::at_top); }
+
+  [[nodiscard]] const std::string& text() const noexcept { return text_; }
+
+ private:
+  enum class Rows { at_top, at_bottom };
+
+  void row(const Row& cells, std::string_view bar, Rows place) {
     std::array<std::vector<std::string>, columns> lines;
     std::size_t height = 0;
     for (std::size_t column = 0; column < columns; ++column) {
       lines[column] = wrap(cells[column], widths_[column]);
       height = std::max(height, lines[column].size());
     }
+    for (std::vector<std::string>& cell : lines) {
+      cell.insert(place == Rows::at_top ? cell.end() : cell.begin(), height - cell.size(), std::string());
+    }
     for (std::size_t line = 0; line < height; ++line) {
       text_ += bar;
       for (std::size_t column = 0; column < columns; ++column) {
-        const std::string& text = line < lines[column].size() ? lines[column][line] : std::string();
-        const std::string blanks(widths_[column] - text.size(), ' ');
-        const bool right_aligned = column + 1 == columns;
-        text_ += ' ';
-        text_ += right_aligned ? blanks + text : text + blanks;
-        text_ += ' ';
-        text_ += bar;
+        const Side side = column + 1 == columns ? Side::right : Side::left;
+        text_.append(" ").append(fit(lines[column][line], widths_[column], side)).append(" ").append(bar);
       }
       text_ += '\n';
     }
   }
 
-  [[nodiscard]] const std::string& text() const noexcept { return text_; }
-
- private:
   Widths widths_;
   std::string text_;
 };
@@ -145,14 +152,13 @@ std::string footer_line(std::string_view what, std::int64_t count) {
 std::string Sequential::summary(int width) const {
   Table table(widths_for(width));
   table.rule(top);
-  table.row({"Layer (type)", "Output Shape", "Param #"}, "┃");
+  table.header({"Layer (type)", "Output Shape", "Param #"});
   table.rule(below_header);
   for (std::size_t i = 1; i < layers_.size(); ++i) {  // Keras leaves the Input out
     const LayerInfo& layer = layers_[i];
     if (i > 1) table.rule(between);
-    table.row({layer.name + " (" + layer.class_name + ")", layer.output_shape.to_string_with_batch(),
-               with_commas(parameters_of(layer))},
-              "│");
+    table.body({layer.name + " (" + layer.class_name + ")", layer.output_shape.to_string_with_batch(),
+                with_commas(parameters_of(layer))});
   }
   table.rule(bottom);
 

@@ -7,8 +7,11 @@
 #include "nn/window.hpp"
 
 #include <cmath>
+#include <cstddef>
+#include <cstdint>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 using namespace lockstep;
@@ -44,6 +47,14 @@ std::string error_of(std::vector<Layer> layers) {
   }
   FAIL("the model should have been refused");
   return {};
+}
+
+void check_error(std::vector<Layer> layers, const std::vector<std::string>& parts) {
+  const std::string message = error_of(std::move(layers));
+  for (const std::string& part : parts) {
+    INFO("looking for \"" << part << "\" in: " << message);
+    CHECK(message.find(part) != std::string::npos);
+  }
 }
 
 Shape output_of(Shape input, Layer layer) {
@@ -128,19 +139,14 @@ TEST_CASE("Parameters come in Keras' order and layout") {
 }
 
 TEST_CASE("Windows slide as Keras has them slide") {
-  // Output sizes of Keras 3 for an input of 10 x 11.
-  struct Case {
-    Conv2DOptions options;
-    Shape expected;
-  };
-  const std::vector<Case> cases{{{}, Shape{8, 9, 2}},
-                                {{.padding = Padding::same}, Shape{10, 11, 2}},
-                                {{.strides = 2}, Shape{4, 5, 2}},
-                                {{.strides = 2, .padding = Padding::same}, Shape{5, 6, 2}},
-                                {{.strides = {3, 1}}, Shape{3, 9, 2}},
-                                {{.dilation_rate = {2, 4}}, Shape{6, 3, 2}},
-                                {{.padding = Padding::same, .dilation_rate = 3}, Shape{10, 11, 2}}};
-  for (const Case& one : cases) CHECK(output_of({10, 11, 1}, Conv2D(2, 3, one.options)) == one.expected);
+  const auto convolved = [](const Conv2DOptions& options) { return output_of({10, 11, 1}, Conv2D(2, 3, options)); };
+  CHECK(convolved({}) == Shape{8, 9, 2});
+  CHECK(convolved({.padding = Padding::same}) == Shape{10, 11, 2});
+  CHECK(convolved({.strides = 2}) == Shape{4, 5, 2});
+  CHECK(convolved({.strides = 2, .padding = Padding::same}) == Shape{5, 6, 2});
+  CHECK(convolved({.strides = {3, 1}}) == Shape{3, 9, 2});
+  CHECK(convolved({.dilation_rate = {2, 4}}) == Shape{6, 3, 2});
+  CHECK(convolved({.padding = Padding::same, .dilation_rate = 3}) == Shape{10, 11, 2});
 
   CHECK(output_of({13, 13, 3}, MaxPooling2D()) == Shape{6, 6, 3});
   CHECK(output_of({13, 13, 3}, MaxPooling2D(2, {.padding = Padding::same})) == Shape{7, 7, 3});
@@ -170,63 +176,59 @@ TEST_CASE("Reshape works out the extent that is left open") {
 }
 
 TEST_CASE("What cannot follow is refused, and the error says what to do") {
-  using Catch::Matchers::Contains;
   const Input image({8, 8, 1});
 
   CHECK(error_of({}) ==
         "The first layer of a model must be an Input, which tells the shape of one example, but there "
         "are no layers.");
-  CHECK_THAT(error_of({Dense(3)}), Contains("must be an Input") && Contains("but it is a Dense"));
-  CHECK_THAT(error_of({image}), Contains("nothing but an Input"));
-  CHECK_THAT(error_of({image, Flatten(), Input({3})}), Contains("Layer 2 is a second Input"));
-  CHECK_THAT(error_of({Input(Shape{}), Flatten()}), Contains("'input_layer'"));
-  CHECK_THAT(error_of({Input({8, 0}), Flatten()}), Contains("(8, 0)"));
-  CHECK_THAT(error_of({Input({3, -1}), Flatten()}), Contains("at least 1"));
+  check_error({Dense(3)}, {"must be an Input", "but it is a Dense"});
+  check_error({image}, {"nothing but an Input"});
+  check_error({image, Flatten(), Input({3})}, {"Layer 2 is a second Input"});
+  check_error({Input(Shape{}), Flatten()}, {"'input_layer'"});
+  check_error({Input({8, 0}), Flatten()}, {"(8, 0)"});
+  check_error({Input({3, -1}), Flatten()}, {"at least 1"});
 
   CHECK(error_of({image, Dense(3, {.name = "head"})}) ==
         "Layer 'head' (Dense) needs one vector an example, (features,), but its input is (8, 8, 1); put Flatten() "
         "before it.");
-  CHECK_THAT(error_of({Input({28, 28}), Conv2D(4, 3)}),
-             Contains("'conv2d'") && Contains("rank 3") && Contains("(28, 28)") && Contains("Reshape"));
-  CHECK_THAT(error_of({Input({28}), MaxPooling2D()}), Contains("'max_pooling2d'") && Contains("(28,)"));
-  CHECK_THAT(error_of({Input({28}), AveragePooling2D()}), Contains("'average_pooling2d'"));
-  CHECK_THAT(error_of({Input({28}), GlobalAveragePooling2D()}), Contains("'global_average_pooling2d'"));
+  check_error({Input({28, 28}), Conv2D(4, 3)}, {"'conv2d'", "rank 3", "(28, 28)", "Reshape"});
+  check_error({Input({28}), MaxPooling2D()}, {"'max_pooling2d'", "(28,)"});
+  check_error({Input({28}), AveragePooling2D()}, {"'average_pooling2d'"});
+  check_error({Input({28}), GlobalAveragePooling2D()}, {"'global_average_pooling2d'"});
 
-  CHECK_THAT(error_of({image, Conv2D(4, 9)}), Contains("9 x 9") && Contains("(8, 8, 1)") && Contains("same"));
-  CHECK_THAT(error_of({image, Conv2D(4, 3, {.dilation_rate = 4})}), Contains("9 x 9"));
-  CHECK_THAT(error_of({image, MaxPooling2D({1, 9})}), Contains("1 x 9"));
-  CHECK_THAT(error_of({image, Conv2D(4, 3, {.strides = {1, 2}, .dilation_rate = {2, 1}})}),
-             Contains("strides (1, 2)") && Contains("dilation_rate (2, 1)"));
-  CHECK_THAT(error_of({image, Conv2D(0, 3)}), Contains("filters 0"));
-  CHECK_THAT(error_of({image, Conv2D(1, {3, 0})}), Contains("kernel_size (3, 0)"));
-  CHECK_THAT(error_of({image, Conv2D(1, 3, {.strides = -1})}), Contains("strides (-1, -1)"));
-  CHECK_THAT(error_of({image, Conv2D(1, 3, {.dilation_rate = 0})}), Contains("dilation_rate (0, 0)"));
-  CHECK_THAT(error_of({image, MaxPooling2D(0)}), Contains("pool_size (0, 0)"));
-  CHECK_THAT(error_of({image, MaxPooling2D(2, {.strides = -2})}), Contains("strides (-2, -2)"));
-  CHECK_THAT(error_of({Input({3}), Dense(0)}), Contains("units 0"));
+  check_error({image, Conv2D(4, 9)}, {"9 x 9", "(8, 8, 1)", "same"});
+  check_error({image, Conv2D(4, 3, {.dilation_rate = 4})}, {"9 x 9"});
+  check_error({image, MaxPooling2D({1, 9})}, {"1 x 9"});
+  check_error({image, Conv2D(4, 3, {.strides = {1, 2}, .dilation_rate = {2, 1}})},
+              {"strides (1, 2)", "dilation_rate (2, 1)"});
+  check_error({image, Conv2D(0, 3)}, {"filters 0"});
+  check_error({image, Conv2D(1, {3, 0})}, {"kernel_size (3, 0)"});
+  check_error({image, Conv2D(1, 3, {.strides = -1})}, {"strides (-1, -1)"});
+  check_error({image, Conv2D(1, 3, {.dilation_rate = 0})}, {"dilation_rate (0, 0)"});
+  check_error({image, MaxPooling2D(0)}, {"pool_size (0, 0)"});
+  check_error({image, MaxPooling2D(2, {.strides = -2})}, {"strides (-2, -2)"});
+  check_error({Input({3}), Dense(0)}, {"units 0"});
 
-  CHECK_THAT(error_of({image, Reshape({7, -1})}), Contains("(7, -1)") && Contains("64 elements"));
-  CHECK_THAT(error_of({image, Reshape({65})}), Contains("(65,)"));
-  CHECK_THAT(error_of({image, Reshape({-1, -1})}), Contains("only one extent may be -1"));
-  CHECK_THAT(error_of({image, Reshape({0, 64})}), Contains("at least 1"));
-  CHECK_THAT(error_of({image, Reshape(Shape{})}), Contains("at least one extent"));
+  check_error({image, Reshape({7, -1})}, {"(7, -1)", "64 elements"});
+  check_error({image, Reshape({65})}, {"(65,)"});
+  check_error({image, Reshape({-1, -1})}, {"only one extent may be -1"});
+  check_error({image, Reshape({0, 64})}, {"at least 1"});
+  check_error({image, Reshape(Shape{})}, {"at least one extent"});
   const std::int64_t huge = std::int64_t{1} << 40;
-  CHECK_THAT(error_of({image, Reshape({huge, huge})}), Contains("too large"));
-  CHECK_THAT(error_of({Input({huge, huge}), Flatten()}), Contains("more than the 2147483647 elements"));
-  CHECK_THAT(error_of({Input({1 << 16}), Dense(1 << 16)}), Contains("kernel (65536, 65536)"));
+  check_error({image, Reshape({huge, huge})}, {"too large"});
+  check_error({Input({huge, huge}), Flatten()}, {"more than the 2147483647 elements"});
+  check_error({Input({1 << 16}), Dense(1 << 16)}, {"kernel (65536, 65536)"});
 
   for (const double rate : {-0.1, 1.0, 1.5, std::nan("")}) {
-    CHECK_THAT(error_of({image, Dropout(rate)}), Contains("'dropout'") && Contains("below 1"));
+    check_error({image, Dropout(rate)}, {"'dropout'", "below 1"});
   }
-  CHECK_THAT(error_of({image, BatchNormalization({.momentum = 1.5})}), Contains("momentum"));
-  CHECK_THAT(error_of({image, BatchNormalization({.epsilon = 0})}), Contains("epsilon"));
+  check_error({image, BatchNormalization({.momentum = 1.5})}, {"momentum"});
+  check_error({image, BatchNormalization({.epsilon = 0})}, {"epsilon"});
   CHECK_NOTHROW(output_of({8, 8, 1}, Dropout(0)));
 }
 
 TEST_CASE("Every layer has a name of its own") {
-  using Catch::Matchers::Contains;
-  CHECK_THAT(error_of({Input({3}), Dense(2, {.name = "a"}), Dropout(0.1, "a")}),
-             Contains("Two layers have the name 'a'") && Contains("Dropout"));
-  CHECK_THAT(error_of({Input({3}), Dense(2), Dense(2, {.name = "dense"})}), Contains("'dense'"));
-  CHECK_THAT(error_of({Input({3}), Dense(2, {.name = "a/b"})}), Contains("'a/b'") && Contains("'/'"));
+  check_error({Input({3}), Dense(2, {.name = "a"}), Dropout(0.1, "a")}, {"Two layers have the name 'a'", "Dropout"});
+  check_error({Input({3}), Dense(2), Dense(2, {.name = "dense"})}, {"'dense'"});
+  check_error({Input({3}), Dense(2, {.name = "a/b"})}, {"'a/b'", "'/'"});
 }
