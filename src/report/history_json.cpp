@@ -1,0 +1,49 @@
+// Turns a run into JSON; see the header.
+#include "report/history_json.hpp"
+
+#include <nlohmann/json.hpp>
+
+namespace lockstep {
+namespace {
+
+using Json = nlohmann::ordered_json;  // people read this file too: what matters most stands first
+
+Json to_json(const Record& record) {
+  Json json = Json::object();
+  for (const auto& [name, value] : record) {
+    std::visit([&json, &key = name](const auto& plain) { json[key] = plain; }, value);
+  }
+  return json;
+}
+
+Json to_json(const EpochRecord& epoch) {
+  Json json = {{"epoch", epoch.epoch}};
+  for (const auto& [name, value] : epoch.logs) json[name] = value;
+  json["seconds"] = epoch.seconds;
+  json["images_per_second"] = epoch.images_per_second;
+  return json;
+}
+
+Json to_json(const RunTiming& timing) {
+  Json json = {{"seconds_to_first_step", timing.seconds_to_first_step},
+               {"peak_memory_mb", timing.peak_memory_mb},
+               {"steps", timing.steps},
+               {"profile_ms_per_step", Json::object()}};
+  for (const auto& [name, milliseconds] : timing.profile_ms_per_step) json["profile_ms_per_step"][name] = milliseconds;
+  return json;
+}
+
+}  // namespace
+
+std::string history_json(const RunReport& report) {
+  Json json = {{"model", report.model}, {"epochs", Json::array()}};
+  for (const EpochRecord& epoch : report.history.epochs) json["epochs"].push_back(to_json(epoch));
+  json["config"] = to_json(report.config);
+  json["world"] = to_json(report.world);
+  json["versions"] = to_json(report.versions);
+  json["timing"] = to_json(report.timing);
+  // The library writes NaN and infinity as null by itself.
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace lockstep

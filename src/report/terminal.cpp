@@ -1,0 +1,43 @@
+// Asks the kernel about standard output; see the header.
+#include "report/terminal.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
+#include <string>
+
+namespace lockstep {
+namespace {
+
+bool parent_writes_to_terminal() {
+  const std::string path = "/proc/" + std::to_string(::getppid()) + "/fd/1";
+  const int fd = ::open(path.c_str(), O_WRONLY | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
+  if (fd < 0) return false;
+  const bool terminal = ::isatty(fd) == 1;
+  ::close(fd);
+  return terminal;
+}
+
+}  // namespace
+
+bool is_utf8_locale(const Environment& environment) {
+  for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
+    std::string locale = value_of(environment, name);
+    if (locale.empty()) continue;
+    std::transform(locale.begin(), locale.end(), locale.begin(),
+                   [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    return locale.find("utf-8") != std::string::npos || locale.find("utf8") != std::string::npos;
+  }
+  return false;
+}
+
+Terminal detect_terminal(const Environment& environment) {
+  const bool under_mpirun = environment.contains("OMPI_COMM_WORLD_RANK");
+  const bool redraws = ::isatty(STDOUT_FILENO) == 1 && value_of(environment, "TERM") != "dumb" &&
+                       (!under_mpirun || parent_writes_to_terminal());
+  return {.redraws = redraws, .utf8 = is_utf8_locale(environment)};
+}
+
+}  // namespace lockstep

@@ -1,0 +1,32 @@
+// Options::parse without a process around it: arguments and environment come in as values, errors and requests for text
+// go out as exceptions.
+#pragma once
+
+#include <lockstep/training/options.hpp>
+
+#include <span>
+#include <string>
+
+#include "core/environment.hpp"
+#include "report/history_json.hpp"
+
+namespace lockstep {
+
+/// Thrown where the user asks for --help or --version: the text to print before the program ends with 0.
+struct TextRequest {
+  std::string text;
+};
+
+/// `args` are those after the program's name, which is `defaults.program`. Throws UsageError or TextRequest.
+[[nodiscard]] Options parse_options(std::span<const std::string> args, const Environment& environment,
+                                    Options defaults);
+
+/// Every option by its name without dashes, for history.json.
+[[nodiscard]] Record describe_options(const Options& options);
+
+/// The words of the command line: "auto", "cpu", "mixed_bfloat16", ...
+[[nodiscard]] std::string to_string(Device device);
+[[nodiscard]] std::string to_string(Communication communication);
+[[nodiscard]] std::string to_string(Precision precision);
+
+}  // namespace lockstep

@@ -1,0 +1,261 @@
+#include <lockstep/core/error.hpp>
+#include <lockstep/training/options.hpp>
+
+#include <cmath>
+#include <sstream>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "support/catch.hpp"
+#include "training/options_parser.hpp"
+
+using namespace lockstep;
+
+namespace {
+
+Options program_defaults() {
+  Options defaults{.epochs = 10, .steps_per_epoch = 70, .global_batch_size = 128};
+  defaults.program = "keras_mnist";
+  return defaults;
+}
+
+Options parse(const std::vector<std::string>& args, const Environment& environment = {}) {
+  return parse_options(args, environment, program_defaults());
+}
+
+std::string refusal(const std::vector<std::string>& args, const Environment& environment = {}) {
+  try {
+    (void)parse(args, environment);
+  } catch (const UsageError& error) {
+    CHECK(error.code() == ExitCode::usage);
+    return error.what();
+  }
+  return "accepted";
+}
+
+std::string text_of(const std::vector<std::string>& args) {
+  try {
+    (void)parse(args);
+  } catch (const TextRequest& request) {
+    return request.text;
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE("who says nothing gets the program's defaults", "[options]") {
+  const Options options = parse({});
+  CHECK(options.epochs == 10);
+  CHECK(options.steps_per_epoch == 70);
+  CHECK(options.global_batch_size == 128);
+  CHECK_FALSE(options.learning_rate.has_value());
+  CHECK(options.seed == 42);
+  CHECK(options.data_dir.empty());
+  CHECK(options.model_dir == "model");
+  CHECK(options.device == Device::automatic);
+  CHECK(options.communication == Communication::automatic);
+  CHECK(options.precision == Precision::float32);
+  CHECK_FALSE(options.deterministic);
+  CHECK(options.verbose == 1);
+  CHECK(options.program == "keras_mnist");
+}
+
+TEST_CASE("the command line says everything", "[options]") {
+  const Options options = parse({"--data-dir",
+                                 "/data/a b",
+                                 "--model-dir=/m=1",
+                                 "--epochs",
+                                 "3",
+                                 "--steps-per-epoch",
+                                 "0",
+                                 "--global-batch-size",
+                                 "256",
+                                 "--learning-rate",
+                                 "1e-2",
+                                 "--seed",
+                                 "18446744073709551615",
+                                 "--device",
+                                 "cuda",
+                                 "--communication",
+                                 "nccl",
+                                 "--precision",
+                                 "mixed_bfloat16",
+                                 "--replicas",
+                                 "4",
+                                 "--deterministic",
+                                 "--verbose",
+                                 "2"});
+  CHECK(options.data_dir == "/data/a b");
+  CHECK(options.model_dir == "/m=1");
+  CHECK(options.epochs == 3);
+  CHECK(options.steps_per_epoch == 0);
+  CHECK(options.global_batch_size == 256);
+  CHECK(options.learning_rate == 0.01);
+  CHECK(options.seed == 18446744073709551615U);
+  CHECK(options.device == Device::cuda);
+  CHECK(options.communication == Communication::nccl);
+  CHECK(options.precision == Precision::mixed_bfloat16);
+  CHECK(options.replicas == 4);
+  CHECK(options.deterministic);
+  CHECK(options.verbose == 2);
+}
+
+TEST_CASE("the last of several wins, an empty path means embedded digits", "[options]") {
+  CHECK(parse({"--epochs", "3", "--epochs=5"}).epochs == 5);
+  CHECK(parse({"--data-dir", "/a", "--data-dir", ""}).data_dir.empty());
+}
+
+TEST_CASE("every option is a variable", "[options]") {
+  const Options options = parse({}, {{"LOCKSTEP_DATA_DIR", "/d"},
+                                     {"LOCKSTEP_MODEL_DIR", "/m"},
+                                     {"LOCKSTEP_EPOCHS", "2"},
+                                     {"LOCKSTEP_STEPS_PER_EPOCH", "7"},
+                                     {"LOCKSTEP_GLOBAL_BATCH_SIZE", "64"},
+                                     {"LOCKSTEP_LEARNING_RATE", "0.5"},
+                                     {"LOCKSTEP_SEED", "1"},
+                                     {"LOCKSTEP_DEVICE", "cpu"},
+                                     {"LOCKSTEP_COMMUNICATION", "shared"},
+                                     {"LOCKSTEP_PRECISION", "float32"},
+                                     {"LOCKSTEP_REPLICAS", "2"},
+                                     {"LOCKSTEP_DETERMINISTIC", "1"},
+                                     {"LOCKSTEP_VERBOSE", "0"}});
+  CHECK(options.data_dir == "/d");
+  CHECK(options.model_dir == "/m");
+  CHECK(options.epochs == 2);
+  CHECK(options.steps_per_epoch == 7);
+  CHECK(options.global_batch_size == 64);
+  CHECK(options.learning_rate == 0.5);
+  CHECK(options.seed == 1);
+  CHECK(options.device == Device::cpu);
+  CHECK(options.communication == Communication::shared);
+  CHECK(options.replicas == 2);
+  CHECK(options.deterministic);
+  CHECK(options.verbose == 0);
+}
+
+TEST_CASE("command line beats LOCKSTEP_ beats the templates' variables beats the program", "[options]") {
+  Environment environment = {{"DATA_DIR", "/t"}, {"MODEL_DIR", "/tm"}, {"BATCH_SIZE", "32"}, {"NUM_TRAIN_EPOCH", "4"}};
+  CHECK(parse({}, environment).data_dir == "/t");
+  CHECK(parse({}, environment).model_dir == "/tm");
+  CHECK(parse({}, environment).global_batch_size == 32);
+  CHECK(parse({}, environment).epochs == 4);
+  environment["LOCKSTEP_EPOCHS"] = "5";
+  environment["LOCKSTEP_DETERMINISTIC"] = "true";
+  CHECK(parse({}, environment).epochs == 5);
+  CHECK(parse({"--epochs", "6"}, environment).epochs == 6);
+  CHECK(parse({}, environment).deterministic);
+  CHECK_FALSE(parse({"--deterministic=false"}, environment).deterministic);
+
+  SECTION("empty is unset") {
+    environment["LOCKSTEP_EPOCHS"] = "";
+    CHECK(parse({}, environment).epochs == 4);
+    environment["NUM_TRAIN_EPOCH"] = "";
+    CHECK(parse({}, environment).epochs == 10);
+  }
+  SECTION("a variable that is overruled is not even read") {
+    environment["LOCKSTEP_EPOCHS"] = "many";
+    CHECK(parse({"--epochs", "6"}, environment).epochs == 6);
+  }
+}
+
+TEST_CASE("a wrong value is named with where it came from and what is allowed", "[options]") {
+  CHECK(refusal({"--epochs", "0"}) == "--epochs is '0' but must be a whole number of at least 1; see --help");
+  CHECK(refusal({}, {{"BATCH_SIZE", "x"}}) == "BATCH_SIZE is 'x' but must be a whole number of at least 1; see --help");
+  CHECK(refusal({}, {{"LOCKSTEP_DEVICE", "GPU"}}) ==
+        "LOCKSTEP_DEVICE is 'GPU' but must be auto, cpu or cuda; see --help");
+  CHECK(refusal({"--communication", "gloo"}) ==
+        "--communication is 'gloo' but must be auto, shared, mpi or nccl; see --help");
+  CHECK(refusal({"--precision", "float16"}) ==
+        "--precision is 'float16' but must be float32 or mixed_bfloat16; see --help");
+  CHECK(refusal({"--verbose", "3"}) == "--verbose is '3' but must be a whole number from 0 to 2; see --help");
+  CHECK(refusal({"--model-dir", ""}) == "--model-dir is '' but must be the path of a directory; see --help");
+  CHECK(refusal({"--deterministic=maybe"}) == "--deterministic is 'maybe' but must be 1, true, 0 or false; see --help");
+}
+
+TEST_CASE("numbers are read whole and in range", "[options]") {
+  const auto wrong = [](const std::string& option, const std::string& value) {
+    CAPTURE(option, value);
+    CHECK(refusal({option + "=" + value}).starts_with(option + " is '" + value + "' but must be "));
+    CHECK(refusal({option, value}).starts_with(option + " is '" + value + "' but must be "));
+  };
+  for (const char* value : {"0", "-1", "1.5", "1e3", "3 ", " 3", "0x10", "2147483648", "99999999999999999999"}) {
+    wrong("--epochs", value);
+    wrong("--global-batch-size", value);
+  }
+  for (const char* value : {"-1", "x", "2147483648"}) {
+    wrong("--steps-per-epoch", value);
+    wrong("--replicas", value);
+  }
+  for (const char* value : {"-1", "1.0", "18446744073709551616"}) wrong("--seed", value);
+  for (const char* value : {"0", "-0.1", "nan", "inf", "1e400", "1e39", "1e-60", "0.1x", "0,1"}) {
+    wrong("--learning-rate", value);
+  }
+  CHECK(parse({"--steps-per-epoch", "0"}).steps_per_epoch == 0);
+  CHECK(parse({"--epochs", "2147483647"}).epochs == 2147483647);
+}
+
+TEST_CASE("more replicas than examples are refused", "[options]") {
+  CHECK(parse({"--replicas", "128"}).replicas == 128);
+  CHECK(refusal({"--replicas", "129"}) ==
+        "--replicas is 129 but must be at most the global batch size, 128; see --help");
+}
+
+TEST_CASE("what is no option is named", "[options]") {
+  CHECK(refusal({"--epoch", "3"}) == "there is no option '--epoch'; see --help");
+  CHECK(refusal({"train"}) == "there is no use for 'train'; see --help");
+  CHECK(refusal({"-x"}) == "there is no option '-x'; see --help");
+  CHECK(refusal({"--epochs"}) == "--epochs needs a value; see --help");
+  CHECK(refusal({"--epochs", "--seed", "3"}) == "--epochs needs a value; see --help");
+}
+
+TEST_CASE("help fits a screen and shows this program's own defaults", "[options]") {
+  const std::string help = text_of({"--help"});
+  CHECK(text_of({"-h"}) == help);
+  CHECK(text_of({"--epochs", "nonsense", "--help"}) == help);
+  std::istringstream lines(help);
+  int count = 0;
+  for (std::string line; std::getline(lines, line); ++count) {
+    CAPTURE(line);
+    CHECK(line.size() <= 100);
+  }
+  CHECK(count >= 24);
+  CHECK(count <= 40);
+  for (const auto& [name, value] : describe_options(program_defaults())) {
+    std::string option = "--" + name;
+    for (char& c : option) c = c == '_' ? '-' : c;
+    CAPTURE(option);
+    CHECK((option == "--program" || help.find(option) != std::string::npos));
+  }
+  const auto line_of = [&help](const std::string& option) {
+    const std::size_t at = help.find("  " + option);
+    return help.substr(at, help.find('\n', at) - at);
+  };
+  CHECK(line_of("--epochs").ends_with("[10]"));
+  CHECK(line_of("--steps-per-epoch").ends_with("[70]"));
+  CHECK(line_of("--data-dir").ends_with("[embedded digits]"));
+  CHECK(help.find("NUM_TRAIN_EPOCH") != std::string::npos);
+}
+
+TEST_CASE("the version names program and library", "[options]") {
+  CHECK(text_of({"--version"}) == "keras_mnist (Lockstep " LOCKSTEP_VERSION ")\n");
+}
+
+TEST_CASE("options can be written down", "[options]") {
+  const Record record = describe_options(parse({"--device", "cpu", "--seed", "7"}));
+  CHECK(std::get<std::string>(record.at("device")) == "cpu");
+  CHECK(std::get<std::uint64_t>(record.at("seed")) == 7);
+  CHECK(std::get<std::int64_t>(record.at("epochs")) == 10);
+  CHECK(std::get<bool>(record.at("deterministic")) == false);
+  CHECK(std::isnan(std::get<double>(record.at("learning_rate"))));
+}
+
+TEST_CASE("a process reads its own arguments", "[options]") {
+  std::string program = "/usr/bin/keras_mnist";
+  std::string option = "--epochs=3";
+  char* argv[] = {program.data(), option.data(), nullptr};
+  const Options options = Options::parse(2, argv, {.epochs = 10});
+  CHECK(options.program == "keras_mnist");
+  CHECK(options.epochs == 3);
+}
