@@ -1,0 +1,43 @@
+// npz, the form of Keras' own data sets: a zip archive of NumPy arrays, stored or deflated.
+#pragma once
+
+#include "data/npy.hpp"
+
+#include <lockstep/core/shape.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+struct zip;  // libzip's
+
+namespace lockstep {
+
+struct NpyArray {
+  NpyType type = NpyType::u1;
+  Shape shape;
+  std::vector<std::uint8_t> bytes;  ///< row-major, little-endian, as they lie in the file
+};
+
+class NpzArchive {
+ public:
+  /// `file` must outlive the archive; `name` is for messages. Throws DataError unless it is a zip archive.
+  NpzArchive(std::span<const std::byte> file, std::string name);
+
+  /// The array that NumPy calls `key`: the archive's member "key.npy". Throws DataError, with the member and the offset
+  /// in it, where it is missing, damaged, or not an array as `parse_npy_header` takes them.
+  [[nodiscard]] NpyArray read(const std::string& key) const;
+
+ private:
+  struct Discard {
+    void operator()(zip* archive) const noexcept;
+  };
+
+  std::string name_;
+  std::unique_ptr<zip, Discard> archive_;
+};
+
+}  // namespace lockstep
