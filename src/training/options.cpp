@@ -198,13 +198,16 @@ std::map<std::string, Given> split_command_line(std::span<const std::string> arg
   } catch (const CLI::ParseError& error) {
     throw UsageError(std::string(error.what()) + "; see --help");
   }
+  std::map<std::string, Given> given;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (options[i]->count() == 0) continue;
+    Given one{"--" + all[i].name, options[i]->results().back()};
+    if (one.value.starts_with("--")) throw UsageError(one.source + " needs a value; see --help");
+    given[all[i].name] = std::move(one);
+  }
   if (const auto unknown = app.remaining(); !unknown.empty()) {
     throw UsageError((unknown.front().starts_with('-') ? "there is no option '" : "there is no use for '") +
                      unknown.front() + "'; see --help");
-  }
-  std::map<std::string, Given> given;
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    if (options[i]->count() > 0) given[all[i].name] = {"--" + all[i].name, options[i]->results().back()};
   }
   return given;
 }
