@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# Installs what Lockstep is built and tested with, on Debian 12 and 13; asks nothing, and leaves apt alone where all is there.
+#   install_packages.sh           what building, training and the ordinary tests need
+#   install_packages.sh --full    also what the checks of test.sh --full need
+set -euo pipefail
+
+packages=(g++ cmake ninja-build pkg-config libopenmpi-dev openmpi-bin libdnnl-dev libhdf5-dev zlib1g-dev libzip-dev
+  libcli11-dev nlohmann-json3-dev libspdlog-dev catch2 libbenchmark-dev python3)
+case "${1:-}" in
+  "") ;;
+  --full) packages+=(python3-venv shellcheck clang clang-format clang-tidy libclang-rt-dev) ;;
+  *) echo "install_packages.sh: there is no option '$1', only --full" >&2; exit 64 ;;
+esac
+
+is_installed() { [ "$(dpkg-query --show --showformat='${db:Status-Status}' "$1" 2>/dev/null)" = installed ]; }
+
+missing=()
+for package in "${packages[@]}"; do
+  is_installed "$package" || missing+=("$package")
+done
+[ ${#missing[@]} -gt 0 ] || exit 0
+
+as_root=()
+if [ "$(id -u)" -ne 0 ]; then
+  as_root=(sudo -n)
+  if ! sudo -n true 2>/dev/null; then
+    echo "install_packages.sh: packages are missing; as root, run: apt-get install ${missing[*]}" >&2
+    exit 64
+  fi
+fi
+
+echo "Installing ${missing[*]}" >&2
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+if ! { "${as_root[@]}" apt-get update -qq && "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+  apt-get install -qq -y --no-install-recommends "${missing[@]}"; } >"$log" 2>&1; then
+  tail -n 15 "$log" >&2
+  echo "install_packages.sh: apt-get failed, see above" >&2
+  exit 74
+fi

@@ -1,0 +1,106 @@
+#!/usr/bin/env bash
+# Builds Lockstep and runs its tests.
+#   test.sh           unit tests, runs of 1 to 4 ranks, the quick checks against real Keras: up to 12 minutes on 2 cores
+#   test.sh --full    also warnings as errors, format, lint, scripts, sanitizers, fuzzing: up to 45 minutes
+# A check that fails does not keep the others from running; the exit status tells whether any did.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+full=0
+case "${1:-}" in
+  "") ;;
+  --full) full=1 ;;
+  *) echo "test.sh: there is no option '$1', only --full" >&2; exit 64 ;;
+esac
+
+failed=()
+notes=()
+# check NAME COMMAND... runs the command and remembers whether it failed
+check() {
+  local name=$1 began=$SECONDS
+  shift
+  printf '\n== %s\n' "$name"
+  if "$@"; then
+    printf '== %s: passed in %d s\n' "$name" $((SECONDS - began))
+  else
+    printf '== %s: FAILED after %d s\n' "$name" $((SECONDS - began))
+    failed+=("$name")
+  fi
+}
+
+# Debian 12's version decides: others format and warn differently.
+has_version_14() { command -v "$1" >/dev/null && "$1" --version | grep -q 'version 14\.'; }
+
+configure_and_build() {
+  local preset=$1
+  shift
+  cmake --preset "$preset" "$@" >/dev/null && cmake --build --preset "$preset"
+}
+
+check_format() {
+  find include src models tests bench -name '*.[ch]pp' -print0 | xargs -0 clang-format --dry-run --Werror
+}
+
+check_scripts() {
+  find scripts tests bench .ci \( -name '*.sh' -o -path .ci/run \) -print0 | xargs -0 shellcheck
+}
+
+check_python() {
+  find scripts tests bench -name '*.py' -print0 |
+    xargs -0 -r python3 -c 'import ast, sys; [ast.parse(open(name, encoding="utf-8").read(), name) for name in sys.argv[1:]]'
+}
+
+check_lint() {
+  find src models -name '*.cpp' -print0 | timeout 1200 xargs -0 -n 1 -P "$(nproc)" clang-tidy -p build/release --quiet 2>/dev/null
+}
+
+# The rooms that read untrusted bytes and count indices, with address and undefined-behaviour sanitizers.
+check_sanitizers() {
+  local rooms=(core data nn checkpoint report)
+  cmake --preset asan >/dev/null && cmake --build --preset asan --target "${rooms[@]/#/test_}" || return 1
+  local room
+  for room in "${rooms[@]}"; do
+    "build/asan/bin/test_$room" || return 1
+  done
+}
+
+check_fuzzers() {
+  cmake -S . -B build/fuzz -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_C_COMPILER=clang \
+    -DLOCKSTEP_FUZZERS=ON -DLOCKSTEP_TESTS=ON -DLOCKSTEP_BENCHES=OFF >/dev/null || return 1
+  cmake --build build/fuzz --target fuzzers || return 1
+  local fuzzer corpus
+  for fuzzer in build/fuzz/bin/fuzz_*; do
+    corpus=build/fuzz/corpus/$(basename "$fuzzer")
+    mkdir -p "$corpus"
+    "$fuzzer" -max_total_time=20 -rss_limit_mb=2048 -print_final_stats=0 "$corpus" >"$corpus.log" 2>&1 || { tail -n 30 "$corpus.log"; return 1; }
+  done
+}
+
+run_ctest() { ctest --preset release -j "$(nproc)"; }
+
+if [ $full = 1 ]; then scripts/install_packages.sh --full; else scripts/install_packages.sh; fi
+if command -v ccache >/dev/null; then export CMAKE_C_COMPILER_LAUNCHER=ccache CMAKE_CXX_COMPILER_LAUNCHER=ccache; fi
+
+if [ $full = 1 ]; then
+  if has_version_14 clang-format; then check format check_format; else notes+=("no clang-format 14: format not checked"); fi
+  check scripts check_scripts
+  check python check_python
+  check build configure_and_build release -DLOCKSTEP_WERROR=ON -DLOCKSTEP_BENCHES=ON
+  if has_version_14 clang-tidy; then check lint check_lint; else notes+=("no clang-tidy 14: lint not run"); fi
+  check sanitizers check_sanitizers
+  if [ -d tests/fuzz ]; then check fuzzers check_fuzzers; fi
+else
+  check build configure_and_build release -DLOCKSTEP_WERROR=OFF -DLOCKSTEP_BENCHES=OFF
+fi
+if [ -x tests/interop/run.sh ]; then check interop tests/interop/run.sh build/release; fi
+check tests run_ctest
+
+[ -n "${LOCKSTEP_MNIST_DIR:-}" ] || notes+=("LOCKSTEP_MNIST_DIR is not set: tests with real MNIST skipped")
+[ -e /dev/nvidia0 ] || notes+=("no CUDA device: GPU tests skipped")
+printf '\n'
+for note in "${notes[@]}"; do printf '%s\n' "$note"; done
+if [ ${#failed[@]} -gt 0 ]; then
+  printf 'FAILED: %s\n' "${failed[*]}"
+  exit 1
+fi
+printf 'All passed in %d minutes\n' $(((SECONDS + 59) / 60))
