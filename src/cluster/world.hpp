@@ -11,7 +11,9 @@ namespace lockstep {
 class World {
  public:
   /// Joins MPI where the environment says that a launcher started this process (Open MPI, PMIx, PMI, Slurm), else a
-  /// world of one without touching MPI (which costs a quarter of a second). At most one World at a time.
+  /// world of one without touching MPI (which costs a quarter of a second). Collective. The first World of a process
+  /// initialises MPI and its destructor finalises it; a World made while MPI is up adopts it. No World can follow
+  /// after MPI's end.
   World();
   ~World();
   World(const World&) = delete;
@@ -36,7 +38,12 @@ class World {
   int rank_ = 0;
   int size_ = 1;
   bool uses_mpi_ = false;
+  bool owns_mpi_ = false;
   std::vector<int> host_of_rank_;
 };
+
+/// The host numbers that LOCKSTEP_TEST_HOSTS means for a world of `size` ranks, counted from 0 in the order of the
+/// hosts' first ranks. Throws UsageError unless it is one number a rank, separated by commas.
+[[nodiscard]] std::vector<int> parse_test_hosts(const std::string& text, int size);
 
 }  // namespace lockstep

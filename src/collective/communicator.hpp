@@ -43,10 +43,10 @@ struct ArenaMemory {
   std::span<std::byte> mirrored;  ///< one for all ranks of a host: weights, slots, low-precision copies
 };
 
-/// Time this rank spent waiting for others or in MPI since the last call of `take_waits`, in seconds.
+/// Time this rank spent waiting for others or in MPI since the last call of `take_times`, in seconds.
 struct CommunicationTimes {
-  double waiting = 0;    ///< for peers of this host
-  double reducing = 0;   ///< inside MPI
+  double waiting = 0;   ///< for peers of this host
+  double reducing = 0;  ///< inside MPI
 };
 
 class Communicator {

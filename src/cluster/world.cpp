@@ -1,0 +1,186 @@
+// See world.hpp. MPI_COMM_WORLD itself carries only what is here: communicators work on copies of their own, so that
+// the agreement of a failing world never meets a message of theirs.
+#include "cluster/world.hpp"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <fstream>
+#include <map>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#include "cluster/mpi_support.hpp"
+#include "core/clock.hpp"
+#include "core/environment.hpp"
+#include "core/log.hpp"
+#include "lockstep/core/error.hpp"
+
+namespace lockstep {
+
+namespace {
+
+constexpr double agreement_limit_s = 1.0;
+constexpr auto agreement_look = std::chrono::milliseconds(1);
+
+bool started_by_launcher(const Environment& environment) {
+  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK"}) {
+    if (environment.contains(name)) return true;
+  }
+  // srun without an MPI plugin starts independent processes: each of them is a world of its own.
+  const std::string plugin = value_of(environment, "SLURM_MPI_TYPE");
+  return environment.contains("SLURM_PROCID") && !plugin.empty() && plugin != "none";
+}
+
+using HostName = std::array<char, 96>;
+
+/// Equal on two ranks exactly if they can share memory: one running kernel and one /dev/shm.
+HostName identify_host(int rank) {
+  std::string boot_id;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot_id;
+  struct stat shm {};
+  std::string text = "rank " + std::to_string(rank);  // without /dev/shm nobody shares with this rank
+  if (!boot_id.empty() && stat("/dev/shm", &shm) == 0) text = boot_id + " " + std::to_string(shm.st_dev);
+  HostName name{};
+  text.copy(name.data(), name.size() - 1);
+  return name;
+}
+
+/// Numbers hosts from 0 in the order in which they come up first.
+template <typename Name>
+std::vector<int> number_hosts(const std::vector<Name>& names) {
+  std::map<Name, int> numbers;
+  std::vector<int> hosts;
+  for (const Name& name : names) {
+    hosts.push_back(numbers.emplace(name, static_cast<int>(numbers.size())).first->second);
+  }
+  return hosts;
+}
+
+/// What this rank fails with, as a digest and its complement: the world fails alike exactly if the least of either is
+/// everybody's own.
+using Digests = std::array<std::uint64_t, 2>;
+
+Digests digests_of(int code, const std::string& message) {
+  std::uint64_t digest = 0xCBF29CE484222325U;  // FNV-1a
+  for (const char c : std::to_string(code) + message) {
+    digest = (digest ^ static_cast<unsigned char>(c)) * 0x100000001B3U;
+  }
+  return {digest, ~digest};
+}
+
+/// True where all ranks come here within the limit and say the same. Otherwise MPI may write to `least` still.
+bool everybody_fails_alike(const Digests& mine, Digests& least) {
+  MPI_Request request = MPI_REQUEST_NULL;
+  if (MPI_Iallreduce(mine.data(), least.data(), 2, MPI_UINT64_T, MPI_MIN, MPI_COMM_WORLD, &request) != MPI_SUCCESS) {
+    return false;
+  }
+  const double deadline = monotonic_seconds() + agreement_limit_s;
+  int done = 0;
+  while (MPI_Test(&request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && done == 0 && monotonic_seconds() < deadline) {
+    std::this_thread::sleep_for(agreement_look);
+  }
+  return done != 0 && least == mine;
+}
+
+}  // namespace
+
+std::vector<int> parse_test_hosts(const std::string& text, int size) {
+  const auto refuse = [&]() {
+    throw UsageError("LOCKSTEP_TEST_HOSTS is '" + text + "': give one host number for each of the " +
+                     std::to_string(size) + " ranks, separated by commas (as 0,0,1), or unset it");
+  };
+  std::vector<int> numbers;
+  const char* at = text.data();
+  const char* const end = at + text.size();
+  while (true) {
+    int number = 0;
+    const auto [next, error] = std::from_chars(at, end, number);
+    if (error != std::errc() || number < 0 || *at == '-') refuse();
+    numbers.push_back(number);
+    if (next == end) break;
+    if (*next != ',') refuse();
+    at = next + 1;
+  }
+  if (numbers.size() != static_cast<std::size_t>(size)) refuse();
+  return number_hosts(numbers);
+}
+
+World::World() {
+  const Environment environment = current_environment();
+  uses_mpi_ = mpi_is_up() || started_by_launcher(environment);
+  if (uses_mpi_) {
+    if (!mpi_is_up()) {
+      int finalized = 0;
+      check_mpi(MPI_Finalized(&finalized), "MPI_Finalized");
+      if (finalized != 0) throw InternalError("a second World was made after the first had ended MPI");
+      int provided = MPI_THREAD_SINGLE;
+      check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
+      owns_mpi_ = true;
+      if (provided < MPI_THREAD_FUNNELED) {
+        throw InternalError("this MPI library cannot live with threads beside it (MPI_THREAD_FUNNELED is refused)");
+      }
+      check_mpi(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+    }
+    check_mpi(MPI_Comm_rank(MPI_COMM_WORLD, &rank_), "MPI_Comm_rank");
+    check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &size_), "MPI_Comm_size");
+  }
+  if (environment.contains("LOCKSTEP_TEST_HOSTS")) {
+    host_of_rank_ = parse_test_hosts(value_of(environment, "LOCKSTEP_TEST_HOSTS"), size_);
+    return;
+  }
+  const HostName mine = identify_host(rank_);
+  std::vector<HostName> names(static_cast<std::size_t>(size_), mine);
+  if (size_ > 1) {
+    check_mpi(MPI_Allgather(mine.data(), static_cast<int>(mine.size()), MPI_CHAR, names.data(),
+                            static_cast<int>(mine.size()), MPI_CHAR, MPI_COMM_WORLD),
+              "MPI_Allgather");
+  }
+  host_of_rank_ = number_hosts(names);
+}
+
+World::~World() {
+  // While an exception leaves, the peers may be anywhere and would not come to the end: that is left to end_with_error.
+  if (!owns_mpi_ || !mpi_is_up() || std::uncaught_exceptions() > 0) return;
+  if (MPI_Finalize() != MPI_SUCCESS) log_warning("MPI_Finalize failed");
+}
+
+int World::hosts() const noexcept { return 1 + *std::max_element(host_of_rank_.begin(), host_of_rank_.end()); }
+
+void World::end_with_error(int code, const std::string& message) {
+  std::fflush(nullptr);
+  if (!mpi_is_up()) {
+    // Nobody to agree with. Where all ranks of a launcher fail alike (a wrong option), the chief's exit makes it end
+    // the others before their second is over; a rank that fails alone gets its say after it.
+    if (launcher_rank(current_environment()) != 0) {
+      std::this_thread::sleep_for(std::chrono::duration<double>(agreement_limit_s));
+    }
+    log_error(message);
+    std::exit(code);
+  }
+  int rank = 0;
+  (void)MPI_Comm_rank(MPI_COMM_WORLD, &rank);  // on failure the rank stays 0: at worst a line is printed twice
+  const Digests mine = digests_of(code, message);
+  Digests least{};
+  if (everybody_fails_alike(mine, least)) {
+    if (rank == 0) log_error(message);
+    (void)MPI_Finalize();  // whatever it says, the process ends with `code` now
+    std::exit(code);
+  }
+  log_error(message);
+  (void)MPI_Abort(MPI_COMM_WORLD, code);
+  std::_Exit(code);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,229 @@
+// See hybrid_communicator.hpp.
+#include "collective/hybrid_communicator.hpp"
+
+#include <sys/statvfs.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "collective/limits.hpp"
+#include "core/clock.hpp"
+#include "core/environment.hpp"
+#include "lockstep/core/error.hpp"
+
+namespace lockstep {
+
+namespace {
+
+constexpr std::size_t piece_elements = std::size_t{1} << 18U;   // 1 MiB: MPI's all-reduce runs fastest in such pieces
+constexpr std::size_t window_slack = std::size_t{1} << 16U;     // what MPI keeps in a window for itself
+constexpr std::size_t broadcast_piece = std::size_t{1} << 30U;  // MPI counts with an int
+
+int rank_in_world() {
+  int rank = 0;
+  check_mpi(MPI_Comm_rank(MPI_COMM_WORLD, &rank), "MPI_Comm_rank");
+  return rank;
+}
+
+/// mine[i] = sources[0][i] + sources[1][i] + ... for i in [begin, end). `mine` is one of the sources, so a small block
+/// is summed apart: the compiler then knows that nothing overlaps.
+void sum_in_rank_order(float* mine, std::span<const float* const> sources, std::size_t begin, std::size_t end) {
+  std::array<float, 2048> block;  // NOLINT(cppcoreguidelines-pro-type-member-init): written before it is read
+  for (std::size_t at = begin; at < end; at += block.size()) {
+    const std::size_t count = std::min(block.size(), end - at);
+    std::copy_n(sources[0] + at, count, block.data());
+    for (const float* source : sources.subspan(1)) {
+      for (std::size_t i = 0; i < count; ++i) block[i] += source[at + i];
+    }
+    std::copy_n(block.data(), count, mine + at);
+  }
+}
+
+std::string in_mebibytes(std::uint64_t bytes) { return std::to_string((bytes + (1U << 20U) - 1) >> 20U) + " MiB"; }
+
+}  // namespace
+
+HybridCommunicator::HybridCommunicator(const std::vector<int>& host_of_rank)
+    : topology_(Topology::of(host_of_rank, rank_in_world())),
+      policy_(WaitPolicy::of(current_environment(), topology_.host_ranks.size())),
+      world_(MpiComm::of_world()),
+      host_(world_.split(topology_.host)),
+      link_(world_.split(topology_.owns_share() ? static_cast<int>(topology_.local) : MPI_UNDEFINED)) {}
+
+std::string HybridCommunicator::describe() const {
+  if (topology_.hosts == 1) return "shared memory (" + std::to_string(topology_.size) + " ranks)";
+  const std::string hosts = std::to_string(topology_.hosts) + " hosts";
+  return topology_.hosts == topology_.size ? "MPI (" + hosts + ")"
+                                           : "shared memory within " + hosts + ", MPI between them";
+}
+
+ArenaMemory HybridCommunicator::allocate(std::size_t gradient_elements, std::size_t mirrored_bytes,
+                                         std::vector<BucketRange> buckets) {
+  if (team_) throw InternalError("a communicator was asked for a second set of arenas");
+  agree_on_sizes(gradient_elements, mirrored_bytes, buckets);
+  check_buckets(buckets, gradient_elements);
+  const HostLayout layout(topology_.host_ranks.size(), gradient_elements, mirrored_bytes, buckets.size());
+  check_shared_memory(shares_memory() ? layout.total_bytes() + window_slack : 0);
+  std::byte* memory = nullptr;
+  if (shares_memory()) {
+    shared_memory_ = MpiSharedWindow(host_, layout.total_bytes());
+    memory = shared_memory_.memory().data();
+  } else {
+    own_memory_ = AlignedBuffer(layout.total_bytes());
+    memory = own_memory_.data();
+  }
+  team_.emplace(topology_, layout, memory, std::move(buckets), policy_);
+  barrier();  // nobody contributes before all have cleared their part
+  own_gradients_ = team_->arenas().gradients.data();
+  reduced_ = own_gradients_;
+  return team_->arenas();
+}
+
+/// Ranks that disagree would read each other's memory wrongly: better to say so on all of them.
+void HybridCommunicator::agree_on_sizes(std::size_t gradient_elements, std::size_t mirrored_bytes,
+                                        std::span<const BucketRange> buckets) {
+  std::ostringstream text;
+  text << gradient_elements << " gradients, " << mirrored_bytes << " mirrored bytes, " << buckets.size() << " buckets";
+  std::uint64_t digest = 0xCBF29CE484222325U;  // FNV-1a over the borders
+  for (const BucketRange& bucket : buckets) {
+    for (const std::uint64_t border : {bucket.begin, bucket.end}) digest = (digest ^ border) * 0x100000001B3U;
+  }
+  text << " (borders " << std::hex << digest << ")";
+  const std::vector<std::string> texts = all_gather(text.str());
+  const auto other = std::ranges::find_if(texts, [&](const std::string& each) { return each != texts[0]; });
+  if (other == texts.end()) return;
+  throw InternalError("rank " + std::to_string(other - texts.begin()) + " has " + *other + ", rank 0 has " + texts[0]);
+}
+
+/// A window larger than /dev/shm would be granted, and kill us where the first missing page is touched.
+void HybridCommunicator::check_shared_memory(std::size_t needed) {
+  struct Room {
+    std::uint64_t needed, available;
+  };
+  Room mine{needed, std::numeric_limits<std::uint64_t>::max()};
+  struct statvfs shm {};
+  if (statvfs("/dev/shm", &shm) == 0) mine.available = std::uint64_t{shm.f_bavail} * shm.f_frsize;
+  std::vector<Room> rooms(static_cast<std::size_t>(topology_.size));
+  check_mpi(MPI_Allgather(&mine, sizeof mine, MPI_BYTE, rooms.data(), sizeof mine, MPI_BYTE, world_.get()),
+            "MPI_Allgather");
+  const auto small = std::ranges::find_if(rooms, [](const Room& room) { return room.needed > room.available; });
+  if (small == rooms.end()) return;
+  throw IoError("/dev/shm on the host of rank " + std::to_string(small - rooms.begin()) +
+                " is too small: " + std::to_string(small->needed) + " bytes (" + in_mebibytes(small->needed) +
+                ") are needed and " + std::to_string(small->available) + " (" + in_mebibytes(small->available) +
+                ") are free; mount a larger memory-backed /dev/shm, or use --communication mpi");
+}
+
+ReducedShare HybridCommunicator::reduce(std::size_t bucket) {
+  ReducedShare share = team_->reduce(bucket);
+  if (topology_.hosts == 1 || share.begin == share.end) return share;
+  reduce_between_hosts(share);
+  share.sources = {&reduced_, 1};
+  return share;
+}
+
+void HybridCommunicator::reduce_between_hosts(const ReducedShare& share) {
+  for (std::size_t at = share.begin; at < share.end; at += piece_elements) {
+    const std::size_t end = std::min(share.end, at + piece_elements);
+    if (shares_memory()) sum_in_rank_order(own_gradients_, share.sources, at, end);
+    const double start = monotonic_seconds();
+    check_mpi(
+        MPI_Allreduce(MPI_IN_PLACE, own_gradients_ + at, static_cast<int>(end - at), MPI_FLOAT, MPI_SUM, link_.get()),
+        "MPI_Allreduce");
+    reducing_ += monotonic_seconds() - start;
+  }
+}
+
+/// Waits for a collective of the whole world with patience and a limit, which MPI's own waiting lacks.
+void HybridCommunicator::finish(MPI_Request request, const char* call, const char* what) {
+  Patience patience(policy_);
+  int done = 0;
+  while (true) {
+    check_mpi(MPI_Test(&request, &done, MPI_STATUS_IGNORE), call);
+    if (done != 0) break;
+    if (patience.pass()) patience.speak(std::string("some rank to come to ") + what);
+  }
+  reducing_ += patience.seconds();
+}
+
+void HybridCommunicator::all_reduce_sum(std::span<double> values) {
+  const std::size_t count = values.size();
+  everybodys_.resize(count * static_cast<std::size_t>(topology_.size));
+  MPI_Request request = MPI_REQUEST_NULL;
+  check_mpi(MPI_Iallgather(values.data(), static_cast<int>(count), MPI_DOUBLE, everybodys_.data(),
+                           static_cast<int>(count), MPI_DOUBLE, world_.get(), &request),
+            "MPI_Iallgather");
+  finish(request, "MPI_Iallgather", "a sum over all ranks");
+  for (std::size_t i = 0; i < count; ++i) {
+    double sum = 0;
+    for (std::size_t at = i; at < everybodys_.size(); at += count) sum += everybodys_[at];
+    values[i] = sum;
+  }
+}
+
+void HybridCommunicator::broadcast(std::span<std::byte> bytes, int root) {
+  check_root(root, topology_.size);
+  for (std::size_t at = 0; at < bytes.size(); at += broadcast_piece) {
+    const std::size_t count = std::min(broadcast_piece, bytes.size() - at);
+    MPI_Request request = MPI_REQUEST_NULL;
+    check_mpi(MPI_Ibcast(bytes.data() + at, static_cast<int>(count), MPI_BYTE, root, world_.get(), &request),
+              "MPI_Ibcast");
+    finish(request, "MPI_Ibcast", "a broadcast");
+  }
+}
+
+std::vector<std::string> HybridCommunicator::all_gather(const std::string& text) {
+  const auto ranks = static_cast<std::size_t>(topology_.size);
+  const std::uint64_t own_length = text.size();
+  std::vector<std::uint64_t> lengths(ranks);
+  MPI_Request request = MPI_REQUEST_NULL;
+  check_mpi(MPI_Iallgather(&own_length, 1, MPI_UINT64_T, lengths.data(), 1, MPI_UINT64_T, world_.get(), &request),
+            "MPI_Iallgather");
+  finish(request, "MPI_Iallgather", "a gathering of texts");
+  std::vector<int> counts(ranks);
+  std::vector<int> offsets(ranks);
+  std::size_t total = 0;
+  for (std::size_t rank = 0; rank < ranks; ++rank) {  // every rank knows every length, so all refuse alike
+    check_gathered(lengths[rank], static_cast<int>(rank));
+    counts[rank] = static_cast<int>(lengths[rank]);
+    offsets[rank] = static_cast<int>(total);
+    total += lengths[rank];
+    if (total > static_cast<std::size_t>(std::numeric_limits<int>::max())) {
+      throw InternalError("the texts of " + std::to_string(ranks) + " ranks are more than MPI can gather at once");
+    }
+  }
+  std::string all(total, '\0');
+  check_mpi(MPI_Iallgatherv(text.data(), counts[static_cast<std::size_t>(topology_.rank)], MPI_CHAR, all.data(),
+                            counts.data(), offsets.data(), MPI_CHAR, world_.get(), &request),
+            "MPI_Iallgatherv");
+  finish(request, "MPI_Iallgatherv", "a gathering of texts");
+  std::vector<std::string> texts;
+  texts.reserve(ranks);
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    texts.push_back(all.substr(static_cast<std::size_t>(offsets[rank]), lengths[rank]));
+  }
+  return texts;
+}
+
+void HybridCommunicator::barrier() {
+  MPI_Request request = MPI_REQUEST_NULL;
+  check_mpi(MPI_Ibarrier(world_.get(), &request), "MPI_Ibarrier");
+  finish(request, "MPI_Ibarrier", "a barrier");
+}
+
+CommunicationTimes HybridCommunicator::take_times() noexcept {
+  CommunicationTimes times;
+  if (team_) times.waiting = team_->take_waiting();
+  times.reducing = std::exchange(reducing_, 0.0);
+  return times;
+}
+
+}  // namespace lockstep

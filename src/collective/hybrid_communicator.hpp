@@ -1,0 +1,72 @@
+// Mirrors on several hosts: shared memory within a host, MPI between hosts. A world on one host has nothing for MPI to
+// sum, a world of one rank a host nothing to share: both are this communicator with one of its levels empty.
+//
+// Share s of a bucket, the part that the rank at place s of every host owns: the owner sums it over its host's ranks
+// into its own gradient arena, then MPI sums it in place among the owners of share s on all hosts. So every rank with a
+// share carries an equal part of the traffic between hosts, and each element crosses once a host.
+//
+// Includes mpi.h: for .cpp files only.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "cluster/mpi_support.hpp"
+#include "collective/communicator.hpp"
+#include "collective/host_team.hpp"
+#include "collective/patience.hpp"
+#include "collective/topology.hpp"
+#include "core/aligned_buffer.hpp"
+
+namespace lockstep {
+
+class HybridCommunicator final : public Communicator {
+ public:
+  /// Collective over MPI's world, which has one entry a rank in `host_of_rank`. All pass the same.
+  explicit HybridCommunicator(const std::vector<int>& host_of_rank);
+
+  [[nodiscard]] int rank() const noexcept override { return topology_.rank; }
+  [[nodiscard]] int size() const noexcept override { return topology_.size; }
+  [[nodiscard]] std::string describe() const override;
+  [[nodiscard]] bool owns_mirror() const noexcept override { return topology_.local == 0; }
+
+  ArenaMemory allocate(std::size_t gradient_elements, std::size_t mirrored_bytes,
+                       std::vector<BucketRange> buckets) override;
+
+  void contribute(std::size_t bucket) override { team_->contribute(bucket); }
+  [[nodiscard]] ReducedShare reduce(std::size_t bucket) override;
+  void publish(std::size_t bucket) override { team_->publish(bucket); }
+  void await(std::size_t bucket) override { team_->await(bucket); }
+
+  void all_reduce_sum(std::span<double> values) override;
+  void broadcast(std::span<std::byte> bytes, int root) override;
+  [[nodiscard]] std::vector<std::string> all_gather(const std::string& text) override;
+  void barrier() override;
+
+  [[nodiscard]] CommunicationTimes take_times() noexcept override;
+
+ private:
+  [[nodiscard]] bool shares_memory() const noexcept { return topology_.host_ranks.size() > 1; }
+  void agree_on_sizes(std::size_t gradient_elements, std::size_t mirrored_bytes, std::span<const BucketRange> buckets);
+  void check_shared_memory(std::size_t needed);
+  void reduce_between_hosts(const ReducedShare& share);
+  void finish(MPI_Request request, const char* call, const char* what);
+
+  Topology topology_;
+  WaitPolicy policy_;
+  MpiComm world_;
+  MpiComm host_;  ///< the ranks of this host
+  MpiComm link_;  ///< the owners of my share on all hosts; null where I own none
+  AlignedBuffer own_memory_;
+  MpiSharedWindow shared_memory_;
+  std::optional<HostTeam> team_;  ///< from `allocate` on
+  float* own_gradients_ = nullptr;
+  const float* reduced_ = nullptr;  ///< the same, as the only source of a share that MPI has summed
+  std::vector<double> everybodys_;  ///< for all_reduce_sum
+  double reducing_ = 0;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,43 @@
+// A world of one rank: nobody to wait for, nothing to sum, no MPI.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "collective/communicator.hpp"
+#include "core/aligned_buffer.hpp"
+
+namespace lockstep {
+
+class LocalCommunicator final : public Communicator {
+ public:
+  [[nodiscard]] int rank() const noexcept override { return 0; }
+  [[nodiscard]] int size() const noexcept override { return 1; }
+  [[nodiscard]] std::string describe() const override { return "none (1 rank)"; }
+  [[nodiscard]] bool owns_mirror() const noexcept override { return true; }
+
+  ArenaMemory allocate(std::size_t gradient_elements, std::size_t mirrored_bytes,
+                       std::vector<BucketRange> buckets) override;
+
+  void contribute(std::size_t) override {}
+  [[nodiscard]] ReducedShare reduce(std::size_t bucket) override;
+  void publish(std::size_t) override {}
+  void await(std::size_t) override {}
+
+  void all_reduce_sum(std::span<double>) override {}
+  void broadcast(std::span<std::byte>, int root) override;
+  [[nodiscard]] std::vector<std::string> all_gather(const std::string& text) override;
+  void barrier() override {}
+
+  [[nodiscard]] CommunicationTimes take_times() noexcept override { return {}; }
+
+ private:
+  AlignedBuffer gradients_;
+  AlignedBuffer mirrored_;
+  const float* source_ = nullptr;
+  std::vector<BucketRange> buckets_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,30 @@
+// See make_communicator.hpp.
+#include "collective/make_communicator.hpp"
+
+#include <cstddef>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "collective/hybrid_communicator.hpp"
+#include "collective/local_communicator.hpp"
+#include "lockstep/core/error.hpp"
+
+namespace lockstep {
+
+std::unique_ptr<Communicator> make_communicator(const World& world, Transport transport) {
+  if (transport == Transport::nccl) {
+    throw UsageError("this build of Lockstep has no NCCL; use --communication auto, shared or mpi");
+  }
+  if (transport == Transport::shared && world.hosts() > 1) {
+    throw UsageError("--communication shared needs all workers on one host, and these are on " +
+                     std::to_string(world.hosts()) + "; use auto or mpi");
+  }
+  if (world.size() == 1) return std::make_unique<LocalCommunicator>();
+  std::vector<int> hosts = world.host_of_rank();
+  if (transport == Transport::mpi) std::iota(hosts.begin(), hosts.end(), 0);
+  return std::make_unique<HybridCommunicator>(hosts);
+}
+
+}  // namespace lockstep
