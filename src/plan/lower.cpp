@@ -97,7 +97,11 @@ class Lowering {
     graph_.tensors.push_back(tensor);
     activations_.push_back(ActivationFunction::linear);
     const int output = static_cast<int>(graph_.tensors.size()) - 1;
-    graph_.forward.push_back({.kind = kind, .layer = layer, .input = current_, .output = output});
+    graph_.forward.push_back({.kind = kind,
+                              .layer = layer,
+                              .input = current_,
+                              .output = output,
+                              .input_activation = activations_[current_]});
     current_ = output;
     return graph_.forward.back();
   }
@@ -204,7 +208,6 @@ class Lowering {
       if (operation->kind == OperationKind::gather || !wanted[operation->output]) continue;
       Operation backward = *operation;
       backward.kind = backward_of(operation->kind);
-      backward.input_activation = activations_[operation->input];
       backward.input_gradient = wanted[operation->input];
       if (operation->kind == OperationKind::dense) backward.rows_end = graph_.tensors[operation->input].elements();
       graph_.backward.push_back(backward);

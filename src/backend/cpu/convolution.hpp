@@ -1,0 +1,34 @@
+// What layouts and kernels of a convolution share: its descriptors in oneDNN's terms.
+#pragma once
+
+#include "backend/backend.hpp"
+#include "backend/cpu/onednn.hpp"
+
+#include <cstddef>
+
+namespace lockstep {
+
+/// The tensor's examples as oneDNN describes them: {rows, channels, height, width}.
+[[nodiscard]] dnnl::memory::desc descriptor_of(const TensorSpec& tensor, std::size_t rows);
+
+/// A convolution over `rows` examples, its tensors laid out as the graph says, its weights as oneDNN likes them.
+struct ConvolutionDescriptors {
+  ConvolutionDescriptors(const onednn::Context& context, const Graph& graph, const Operation& operation,
+                         std::size_t rows);
+
+  dnnl::convolution_forward::primitive_desc forward;
+  dnnl::convolution_backward_weights::primitive_desc backward_weights;
+  /// How the float32 weights lie in the arenas: as forward reads them (as backward writes them in bfloat16).
+  dnnl::memory::desc master;
+  onednn::Geometry geometry;
+};
+
+/// The arena's weights seen as Keras orders them: [height][width][in][out].
+[[nodiscard]] dnnl::memory::desc keras_kernel_descriptor(const LayerInfo& layer);
+
+/// Chooses the output tensor's layout: what oneDNN's fastest convolution writes. For the input tensor of a model
+/// (`choose_input`) also how its examples are gathered.
+void choose_convolution_layout(const onednn::Context& context, Graph& graph, const Operation& operation,
+                               std::size_t rows, bool choose_input);
+
+}  // namespace lockstep

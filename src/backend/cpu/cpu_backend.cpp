@@ -1,0 +1,292 @@
+// The CPU backend: layouts as oneDNN likes them, memory for the largest slice, kernels made once for each slice size.
+#include "backend/cpu/convolution.hpp"
+#include "backend/cpu/kernel.hpp"
+#include "backend/cpu/update.hpp"
+#include "backend/make_backend.hpp"
+#include "core/aligned_buffer.hpp"
+
+#include <lockstep/core/error.hpp>
+
+#include <omp.h>
+
+#include <algorithm>
+#include <fstream>
+#include <string>
+#include <utility>
+
+namespace lockstep {
+
+namespace {
+
+std::string cpu_model() {
+  std::ifstream info("/proc/cpuinfo");
+  for (std::string line; std::getline(info, line);) {
+    if (line.starts_with("model name")) return line.substr(line.find(':') + 2);
+  }
+  return "CPU";
+}
+
+std::unique_ptr<Kernel> make_kernel(const KernelScope& scope) {
+  switch (scope.operation.kind) {
+    case OperationKind::gather: return make_gather(scope);
+    case OperationKind::convolution: return make_convolution(scope);
+    case OperationKind::convolution_backward: return make_convolution_backward(scope);
+    case OperationKind::dense: return make_dense(scope);
+    case OperationKind::dense_backward: return make_dense_backward(scope);
+    case OperationKind::max_pooling:
+    case OperationKind::max_pooling_backward: return make_max_pooling(scope);
+    case OperationKind::average_pooling:
+    case OperationKind::average_pooling_backward: return make_average_pooling(scope);
+    case OperationKind::batch_normalization:
+    case OperationKind::batch_normalization_backward: return make_batch_normalization(scope);
+    case OperationKind::loss: return make_loss(scope);
+    default: return make_elementwise(scope);
+  }
+}
+
+class CpuExecutable final : public Executable {
+ public:
+  CpuExecutable(const Graph& graph, std::vector<Operation> operations, const Arenas& arenas, std::size_t capacity,
+                onednn::Context dnnl, int threads)
+      : graph_(graph),
+        operations_(std::move(operations)),
+        arenas_(arenas),
+        capacity_(capacity),
+        dnnl_(std::move(dnnl)),
+        threads_(threads) {
+    allocate_tensors();
+    masters_.resize(graph_.parameters.size());
+    for (const Operation& operation : graph_.forward) {
+      if (operation.kind == OperationKind::convolution) {
+        masters_[operation.parameter] =
+            ConvolutionDescriptors(dnnl_, graph_, operation, std::max<std::size_t>(capacity, 1)).master;
+      }
+    }
+  }
+
+  void run(const Operation& operation, const StepContext& context) override {
+    if (context.examples.empty()) {
+      contribute_nothing(operation);
+      return;
+    }
+    kernels_for(context.examples.size())[operation.id]->run(context);
+  }
+
+  void update(const UpdateShare& share, const Optimizer& optimizer, std::uint64_t iteration) override {
+    if (share.begin < share.end) update_share(graph_, arenas_, share, optimizer, iteration, threads_);
+  }
+
+  void read_parameter(std::size_t parameter, std::span<const float> arena, std::span<float> values) const override {
+    const float* stored = arena.data() + graph_.parameters[parameter].offset;
+    if (const Operation* dense = dense_with_kernel(parameter)) {
+      const auto units = static_cast<std::size_t>(graph_.parameters[parameter].info.shape[1]);
+      for_each_row(*dense, [&](std::size_t keras_row, std::size_t row) {
+        std::copy_n(stored + row * units, units, values.data() + keras_row * units);
+      });
+    } else if (masters_[parameter]) {
+      copy_convolution(parameter, const_cast<float*>(stored), values.data(), true);  // NOLINT: read only
+    } else {
+      std::copy_n(stored, values.size(), values.data());
+    }
+  }
+
+  void write_parameter(std::size_t parameter, std::span<const float> values, std::span<float> arena) const override {
+    float* stored = arena.data() + graph_.parameters[parameter].offset;
+    if (const Operation* dense = dense_with_kernel(parameter)) {
+      const auto units = static_cast<std::size_t>(graph_.parameters[parameter].info.shape[1]);
+      for_each_row(*dense, [&](std::size_t keras_row, std::size_t row) {
+        std::copy_n(values.data() + keras_row * units, units, stored + row * units);
+      });
+    } else if (masters_[parameter]) {
+      copy_convolution(parameter, stored, const_cast<float*>(values.data()), false);  // NOLINT: read only
+    } else {
+      std::copy_n(values.data(), values.size(), stored);
+    }
+  }
+
+  void refresh() override {
+    for (std::size_t i = 0; i < arenas_.low_precision.size(); ++i) {
+      arenas_.low_precision[i] = BFloat16(arenas_.weights[i]).bits;
+    }
+  }
+
+  [[nodiscard]] std::span<const float> outputs() const override {
+    const int tensor = graph_.forward.back().input;
+    return {reinterpret_cast<const float*>(buffers_[tensor].value),
+            capacity_ * static_cast<std::size_t>(graph_.tensors[tensor].elements())};
+  }
+
+  [[nodiscard]] std::string implementation(const Operation& operation) override {
+    return kernels_for(capacity_)[operation.id]->implementation();
+  }
+
+ private:
+  using Kernels = std::vector<std::unique_ptr<Kernel>>;
+
+  void allocate_tensors() {
+    buffers_.resize(graph_.tensors.size());
+    for (std::size_t t = 0; t < graph_.tensors.size(); ++t) {
+      const TensorSpec& tensor = graph_.tensors[t];
+      if (tensor.alias >= 0) {
+        buffers_[t] = buffers_[tensor.alias];
+        continue;
+      }
+      const std::size_t size = tensor.type == ElementType::bfloat16 ? sizeof(BFloat16) : sizeof(float);
+      const std::size_t bytes = capacity_ * static_cast<std::size_t>(tensor.elements()) * size;
+      buffers_[t].value = add_buffer(bytes);
+      if (t > 0) buffers_[t].gradient = add_buffer(bytes);
+    }
+    for (const Operation& operation : graph_.forward) {
+      if (operation.output < 0) continue;
+      const TensorSpec& output = graph_.tensors[operation.output];
+      if (operation.kind == OperationKind::max_pooling || operation.kind == OperationKind::dropout) {
+        buffers_[operation.output].notes = add_buffer(capacity_ * static_cast<std::size_t>(output.elements()));
+      }
+      if (operation.kind == OperationKind::batch_normalization) {  // mean and deviation of up to a replica an example
+        const std::size_t statistics = 2 * static_cast<std::size_t>(output.channels) * sizeof(float);
+        buffers_[operation.output].notes = add_buffer(capacity_ * statistics);
+      }
+    }
+  }
+
+  std::byte* add_buffer(std::size_t bytes) { return memory_.emplace_back(bytes).data(); }
+
+  Kernels& kernels_for(std::size_t rows) {
+    for (auto& [size, kernels] : programs_) {
+      if (size == rows) return kernels;
+    }
+    if (rows > capacity_) {
+      throw InternalError("a slice of " + std::to_string(rows) + " examples exceeds the " + std::to_string(capacity_) +
+                          " that memory was made for");
+    }
+    Kernels kernels;
+    for (const Operation& operation : operations_) {
+      kernels.push_back(
+          make_kernel({graph_, operation, rows, buffers_, arenas_, dnnl_, threads_}));
+    }
+    return programs_.emplace_back(rows, std::move(kernels)).second;
+  }
+
+  /// A rank without examples still takes part: its gradients and metric sums are zero.
+  void contribute_nothing(const Operation& operation) const {
+    if (operation.parameter < 0) return;
+    const auto zero = [&](int parameter) {
+      const ParameterSpec& spec = graph_.parameters[parameter];
+      std::fill_n(arenas_.gradients.data() + spec.offset, spec.storage, 0.0F);
+    };
+    if (operation.kind == OperationKind::loss) {
+      zero(operation.parameter);
+      return;
+    }
+    const bool first_chunk = operation.rows_begin == 0;
+    if (operation.kind <= OperationKind::loss || !first_chunk) return;
+    const std::size_t count = graph_.layers[operation.layer].parameters.size();
+    for (std::size_t i = 0; i < count; ++i) zero(operation.parameter + static_cast<int>(i));
+  }
+
+  [[nodiscard]] const Operation* dense_with_kernel(std::size_t parameter) const {
+    for (const Operation& operation : graph_.forward) {
+      const bool its_kernel = operation.parameter == static_cast<int>(parameter);
+      if (operation.kind == OperationKind::dense && its_kernel) return &operation;
+    }
+    return nullptr;
+  }
+
+  /// Keras' rows of a Dense kernel follow the flattened input; ours follow the order in which the input lies.
+  template <typename Visit>
+  void for_each_row(const Operation& dense, Visit visit) const {
+    const TensorSpec& input = graph_.tensors[dense.input];
+    for (std::int64_t row = 0; row < input.elements(); ++row) {
+      visit(static_cast<std::size_t>(row), static_cast<std::size_t>(input.place_of(row)));
+    }
+  }
+
+  void copy_convolution(std::size_t parameter, float* stored, float* values, bool read) const {
+    const LayerInfo* layer = nullptr;
+    for (const Operation& operation : graph_.forward) {
+      const bool convolution = operation.kind == OperationKind::convolution;
+      if (convolution && operation.parameter == static_cast<int>(parameter)) layer = &graph_.layers[operation.layer];
+    }
+    const dnnl::memory ours(masters_[parameter], dnnl_.engine, stored);
+    const dnnl::memory keras(keras_kernel_descriptor(*layer), dnnl_.engine, values);
+    onednn::reorder(dnnl_, read ? ours : keras, read ? keras : ours).run();
+  }
+
+  const Graph& graph_;
+  std::vector<Operation> operations_;
+  Arenas arenas_;
+  std::size_t capacity_;
+  onednn::Context dnnl_;
+  int threads_;
+  std::vector<AlignedBuffer> memory_;
+  std::vector<TensorBuffers> buffers_;
+  std::vector<dnnl::memory::desc> masters_;  ///< of convolution kernels; empty for other parameters
+  std::vector<std::pair<std::size_t, Kernels>> programs_;
+};
+
+class CpuBackend final : public Backend {
+ public:
+  explicit CpuBackend(int threads) : threads_(threads) { omp_set_num_threads(threads); }
+
+  [[nodiscard]] std::string describe() const override {
+    return cpu_model() + ", " + std::to_string(threads_) + (threads_ == 1 ? " thread" : " threads") + ", oneDNN " +
+           onednn::version();
+  }
+
+  void require_bfloat16() const override {
+    if (onednn::has_bfloat16()) return;
+    throw UsageError("mixed_bfloat16 needs a CPU with AVX-512 BF16 instructions, and this one (" + cpu_model() +
+                     ") has none; use --precision float32");
+  }
+
+  void lay_out(Graph& graph, std::size_t capacity) const override {
+    const std::size_t rows = std::max<std::size_t>(capacity, 1);
+    for (TensorSpec& tensor : graph.tensors) tensor.block = tensor.channels;
+    demand_keras_order(graph);
+    for (const Operation& operation : graph.forward) {
+      if (operation.kind == OperationKind::convolution) {
+        choose_convolution_layout(dnnl_, graph, operation, rows, operation.input == 0);
+      } else if (operation.output >= 0 && operation.kind != OperationKind::gather &&
+                 operation.kind != OperationKind::dense) {
+        graph.tensors[operation.output].block = graph.tensors[operation.input].block;
+      }
+    }
+    for (ParameterSpec& parameter : graph.parameters) {
+      parameter.storage = static_cast<std::size_t>(parameter.info.shape.elements());
+    }
+    for (const Operation& operation : graph.forward) {
+      if (operation.kind != OperationKind::convolution) continue;
+      const ConvolutionDescriptors descriptors(dnnl_, graph, operation, rows);
+      graph.parameters[operation.parameter].storage = descriptors.master.get_size() / sizeof(float);
+    }
+  }
+
+  [[nodiscard]] std::unique_ptr<Executable> compile(const Graph& graph, std::vector<Operation> operations,
+                                                    const Arenas& arenas, std::size_t capacity) const override {
+    return std::make_unique<CpuExecutable>(graph, std::move(operations), arenas, capacity, dnnl_, threads_);
+  }
+
+ private:
+  /// What only passes a layout on must get Keras' order to give it.
+  static void demand_keras_order(Graph& graph) {
+    for (auto operation = graph.forward.rbegin(); operation != graph.forward.rend(); ++operation) {
+      if (operation->output < 0 || operation->input < 0) continue;
+      const TensorSpec& output = graph.tensors[operation->output];
+      const bool passes_on = operation->kind != OperationKind::convolution && operation->kind != OperationKind::dense;
+      const bool has_no_layout = output.height * output.width == 1;
+      if (!output.keras_order || !passes_on || has_no_layout) continue;
+      TensorSpec& input = graph.tensors[operation->input];
+      input.keras_order = true;
+      if (input.alias >= 0) graph.tensors[input.alias].keras_order = true;
+    }
+  }
+
+  onednn::Context dnnl_;
+  int threads_;
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> make_cpu_backend(int threads) { return std::make_unique<CpuBackend>(threads); }
+
+}  // namespace lockstep

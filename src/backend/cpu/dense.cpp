@@ -1,0 +1,192 @@
+// Dense on oneDNN's matmul, over row-major memory: forward whole, backward in chunks of input features.
+#include "backend/cpu/activation.hpp"
+#include "backend/cpu/kernel.hpp"
+#include "backend/cpu/vectorized.hpp"
+#include "core/aligned_buffer.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace lockstep {
+
+namespace {
+
+using dnnl::memory;
+
+struct Matrix {
+  std::int64_t rows;
+  std::int64_t columns;
+  std::int64_t row_stride;
+  std::int64_t column_stride;
+  memory::data_type type;
+
+  [[nodiscard]] memory::desc descriptor() const { return {{rows, columns}, type, {row_stride, column_stride}}; }
+};
+
+std::byte* at(std::byte* base, std::int64_t elements, memory::data_type type) {
+  return base + elements * (type == memory::data_type::bf16 ? 2 : 4);
+}
+
+class DenseForward final : public Kernel {
+ public:
+  explicit DenseForward(const KernelScope& scope) {
+    const TensorSpec& input = scope.input();
+    const std::int64_t rows = static_cast<std::int64_t>(scope.rows);
+    const std::int64_t features = input.elements();
+    const std::int64_t units = scope.output().elements();
+    const int parameter = scope.operation.parameter;
+    const bool low = input.type == ElementType::bfloat16;
+    const memory::data_type type = data_type_of(input);
+    const Matrix src{rows, features, features, 1, type};
+    const Matrix weights{features, units, units, 1, type};
+    const Matrix dst{rows, units, units, 1, data_type_of(scope.output())};
+    const bool biased = scope.layer().parameters.size() > 1;
+    const memory::desc bias = biased ? Matrix{1, units, units, 1, memory::data_type::f32}.descriptor() : memory::desc();
+    const auto description = onednn::matmul(scope.dnnl, src.descriptor(), weights.descriptor(), bias, dst.descriptor(),
+                                            algorithm_of(scope.operation.activation));
+    implementation_ = description.impl_info_str();
+    const dnnl::engine& engine = scope.dnnl.engine;
+    void* weights_data = low ? static_cast<void*>(scope.low_precision(parameter)) : scope.weights(parameter);
+    std::vector<onednn::BoundPrimitive::Argument> arguments{
+        {DNNL_ARG_SRC, memory(src.descriptor(), engine, scope.value<void>(scope.operation.input))},
+        {DNNL_ARG_WEIGHTS, memory(weights.descriptor(), engine, weights_data)},
+        {DNNL_ARG_DST, memory(dst.descriptor(), engine, scope.value<void>(scope.operation.output))}};
+    if (biased) arguments.push_back({DNNL_ARG_BIAS, memory(bias, engine, scope.weights(parameter + 1))});
+    matmul_ = {scope.dnnl, dnnl::matmul(description), std::move(arguments)};
+  }
+
+  void run(const StepContext& /*context*/) override { matmul_.run(); }
+  [[nodiscard]] std::string implementation() const override { return implementation_; }
+
+ private:
+  onednn::BoundPrimitive matmul_;
+  std::string implementation_;
+};
+
+/// One chunk of input features: the weights' gradient, and the input's while both are in the cache.
+class DenseBackward final : public Kernel {
+ public:
+  explicit DenseBackward(const KernelScope& scope)
+      : rows_(static_cast<std::int64_t>(scope.rows)),
+        features_(scope.input().elements()),
+        units_(scope.output().elements()),
+        begin_(scope.operation.rows_begin),
+        chunk_(scope.operation.rows_end - scope.operation.rows_begin),
+        type_(data_type_of(scope.input())),
+        threads_(scope.threads),
+        input_activation_(scope.operation.input_activation),
+        input_(at(scope.value<std::byte>(scope.operation.input), begin_, type_)) {
+    const bool low = scope.input().type == ElementType::bfloat16;
+    const int parameter = scope.operation.parameter;
+    const dnnl::engine& engine = scope.dnnl.engine;
+    output_gradient_ = scope.gradient<std::byte>(scope.operation.output);
+    // Only the model's last tensor has a float32 gradient where the input is bfloat16; it is small, so each chunk
+    // that needs it converts it anew.
+    if (low && scope.output().type == ElementType::float32) {
+      converted_ = AlignedBuffer(static_cast<std::size_t>(rows_ * units_) * sizeof(BFloat16));
+      convert_from_ = reinterpret_cast<const float*>(output_gradient_);
+      output_gradient_ = converted_.data();
+    }
+    if (begin_ == 0 && scope.layer().parameters.size() > 1) {
+      bias_gradient_ = scope.weights_gradient(parameter + 1);
+    }
+
+    const Matrix dst{rows_, units_, units_, 1, type_};
+    const memory dst_memory(dst.descriptor(), engine, output_gradient_);
+    const Matrix input_transposed{chunk_, rows_, 1, features_, type_};
+    const Matrix weights_gradient{chunk_, units_, units_, 1, memory::data_type::f32};
+    bind(weights_product_, scope, memory(input_transposed.descriptor(), engine, input_), dst_memory,
+         memory(weights_gradient.descriptor(), engine, scope.weights_gradient(parameter) + begin_ * units_));
+
+    if (!scope.operation.input_gradient) return;
+    input_gradient_ = at(scope.gradient<std::byte>(scope.operation.input), begin_, type_);
+    std::byte* weights = low ? reinterpret_cast<std::byte*>(scope.low_precision(parameter))
+                             : reinterpret_cast<std::byte*>(scope.weights(parameter));
+    const Matrix weights_transposed{units_, chunk_, 1, units_, type_};
+    const Matrix input_gradient{rows_, chunk_, features_, 1, type_};
+    bind(input_product_, scope, dst_memory,
+         memory(weights_transposed.descriptor(), engine, at(weights, begin_ * units_, type_)),
+         memory(input_gradient.descriptor(), engine, input_gradient_));
+  }
+
+  void run(const StepContext& /*context*/) override {
+    if (convert_from_ != nullptr) {
+      auto* converted = reinterpret_cast<BFloat16*>(converted_.data());
+      for (std::int64_t i = 0; i < rows_ * units_; ++i) converted[i] = convert_from_[i];
+    }
+    if (bias_gradient_ != nullptr) {
+      if (type_ == memory::data_type::bf16) {
+        sum_bias_gradient<BFloat16>();
+      } else {
+        sum_bias_gradient<float>();
+      }
+    }
+    weights_product_.run();
+    if (!input_product_) return;
+    input_product_.run();
+    if (input_activation_ == ActivationFunction::linear) return;
+    if (type_ == memory::data_type::bf16) {
+      derive<BFloat16>();
+    } else {
+      derive<float>();
+    }
+  }
+
+  [[nodiscard]] std::string implementation() const override { return implementation_; }
+
+ private:
+  void bind(onednn::BoundPrimitive& product, const KernelScope& scope, const memory& left, const memory& right,
+            const memory& result) {
+    const auto description = onednn::matmul(scope.dnnl, left.get_desc(), right.get_desc(), {}, result.get_desc(),
+                                            dnnl::algorithm::undef);
+    implementation_ += (implementation_.empty() ? "" : ", ") + std::string(description.impl_info_str());
+    product = {scope.dnnl, dnnl::matmul(description),
+               {{DNNL_ARG_SRC, left}, {DNNL_ARG_WEIGHTS, right}, {DNNL_ARG_DST, result}}};
+  }
+
+  template <typename T>
+  void sum_bias_gradient() const {
+    const auto* gradient = reinterpret_cast<const T*>(output_gradient_);
+    std::fill_n(bias_gradient_, units_, 0.0F);
+    for (std::int64_t r = 0; r < rows_; ++r) {
+      for (std::int64_t u = 0; u < units_; ++u) bias_gradient_[u] += gradient[r * units_ + u];
+    }
+  }
+
+  template <typename T>
+  void derive() const {
+#pragma omp parallel for num_threads(threads_) if (threads_ > 1)
+    for (std::int64_t r = 0; r < rows_; ++r) {
+      apply_derivative(input_activation_, reinterpret_cast<const T*>(input_) + r * features_,
+                       reinterpret_cast<T*>(input_gradient_) + r * features_, static_cast<std::size_t>(chunk_));
+    }
+  }
+
+  std::int64_t rows_;
+  std::int64_t features_;
+  std::int64_t units_;
+  std::int64_t begin_;
+  std::int64_t chunk_;
+  memory::data_type type_;
+  int threads_;
+  ActivationFunction input_activation_;
+  std::byte* input_;
+  std::byte* output_gradient_ = nullptr;
+  std::byte* input_gradient_ = nullptr;
+  float* bias_gradient_ = nullptr;
+  const float* convert_from_ = nullptr;
+  AlignedBuffer converted_;
+  onednn::BoundPrimitive weights_product_;
+  onednn::BoundPrimitive input_product_;
+  std::string implementation_;
+};
+
+}  // namespace
+
+std::unique_ptr<Kernel> make_dense(const KernelScope& scope) { return std::make_unique<DenseForward>(scope); }
+
+std::unique_ptr<Kernel> make_dense_backward(const KernelScope& scope) {
+  return std::make_unique<DenseBackward>(scope);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,65 @@
+// The first operation of a step: this rank's examples out of the resident data set, bytes divided by 255.
+#include "backend/cpu/kernel.hpp"
+#include "backend/cpu/vectorized.hpp"
+
+namespace lockstep {
+
+namespace {
+
+LOCKSTEP_VECTORIZED void convert(const std::uint8_t* from, float* to, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) to[i] = static_cast<float>(from[i]) / 255.0F;
+}
+LOCKSTEP_VECTORIZED void convert(const std::uint8_t* from, BFloat16* to, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) to[i] = static_cast<float>(from[i]) / 255.0F;
+}
+LOCKSTEP_VECTORIZED void convert(const float* from, float* to, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) to[i] = from[i];
+}
+LOCKSTEP_VECTORIZED void convert(const float* from, BFloat16* to, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) to[i] = from[i];
+}
+
+template <typename T>
+class Gather final : public Kernel {
+ public:
+  explicit Gather(const KernelScope& scope)
+      : tensor_(scope.graph.tensors[scope.operation.output]),
+        threads_(scope.threads),
+        values_(scope.value<T>(scope.operation.output)) {}
+
+  void run(const StepContext& context) override {
+    std::visit([&](const auto* inputs) { gather(inputs, context); }, context.data.inputs);
+  }
+
+ private:
+  template <typename From>
+  void gather(const From* inputs, const StepContext& context) const {
+    const std::int64_t elements = tensor_.elements();
+    const auto rows = static_cast<std::int64_t>(context.examples.size());
+#pragma omp parallel for num_threads(threads_) if (threads_ > 1)
+    for (std::int64_t r = 0; r < rows; ++r) {
+      const From* example = inputs + static_cast<std::int64_t>(context.examples[r]) * elements;
+      T* row = values_ + r * elements;
+      if (tensor_.block == tensor_.channels) {
+        convert(example, row, elements);
+        continue;
+      }
+      constexpr float scale = std::is_same_v<From, std::uint8_t> ? 255.0F : 1.0F;
+      for (std::int64_t i = 0; i < elements; ++i) row[tensor_.place_of(i)] = static_cast<float>(example[i]) / scale;
+    }
+  }
+
+  const TensorSpec& tensor_;
+  int threads_;
+  T* values_;
+};
+
+}  // namespace
+
+std::unique_ptr<Kernel> make_gather(const KernelScope& scope) {
+  return with_type(scope.output(), [&](auto zero) -> std::unique_ptr<Kernel> {
+    return std::make_unique<Gather<decltype(zero)>>(scope);
+  });
+}
+
+}  // namespace lockstep

@@ -1,0 +1,89 @@
+// A kernel is an operation bound to buffers for slices of one size; and the factories that make them. One file each.
+#pragma once
+
+#include "backend/backend.hpp"
+#include "backend/cpu/bfloat16.hpp"
+#include "backend/cpu/onednn.hpp"
+
+#include <cstddef>
+#include <memory>
+#include <string>
+
+namespace lockstep {
+
+class Kernel {
+ public:
+  Kernel() = default;
+  Kernel(const Kernel&) = delete;
+  Kernel& operator=(const Kernel&) = delete;
+  virtual ~Kernel() = default;
+
+  virtual void run(const StepContext& context) = 0;
+
+  /// What computes it: oneDNN's name of its implementation, or "loop".
+  [[nodiscard]] virtual std::string implementation() const { return "loop"; }
+};
+
+/// A tensor's memory for the largest slice. A tensor nobody differentiates has no gradient.
+struct TensorBuffers {
+  std::byte* value = nullptr;
+  std::byte* gradient = nullptr;
+  std::byte* notes = nullptr;  ///< what forward leaves for backward: a byte an element (max pooling, Dropout), or statistics
+};
+
+/// What a kernel is made from. Everything outlives the kernel.
+struct KernelScope {
+  const Graph& graph;
+  const Operation& operation;
+  std::size_t rows;
+  const std::vector<TensorBuffers>& buffers;
+  const Arenas& arenas;
+  const onednn::Context& dnnl;
+  int threads;
+
+  [[nodiscard]] const TensorSpec& input() const { return graph.tensors[operation.input]; }
+  [[nodiscard]] const TensorSpec& output() const { return graph.tensors[operation.output]; }
+  [[nodiscard]] const LayerInfo& layer() const { return graph.layers[operation.layer]; }
+
+  template <typename T>
+  [[nodiscard]] T* value(int tensor) const {
+    return reinterpret_cast<T*>(buffers[tensor].value);
+  }
+  template <typename T>
+  [[nodiscard]] T* gradient(int tensor) const {
+    return reinterpret_cast<T*>(buffers[tensor].gradient);
+  }
+  [[nodiscard]] std::uint8_t* notes(int tensor) const {
+    return reinterpret_cast<std::uint8_t*>(buffers[tensor].notes);
+  }
+  [[nodiscard]] float* weights(int parameter) const { return arenas.weights.data() + graph.parameters[parameter].offset; }
+  [[nodiscard]] float* weights_gradient(int parameter) const {
+    return arenas.gradients.data() + graph.parameters[parameter].offset;
+  }
+  [[nodiscard]] std::uint16_t* low_precision(int parameter) const {
+    return arenas.low_precision.data() + graph.parameters[parameter].offset;
+  }
+};
+
+/// Calls `function` with a value of the tensor's element type: with_type(spec, [&](auto zero) { using T = ...; }).
+template <typename Function>
+auto with_type(const TensorSpec& tensor, Function&& function) {
+  if (tensor.type == ElementType::bfloat16) return function(BFloat16{});
+  return function(float{});
+}
+
+[[nodiscard]] dnnl::memory::data_type data_type_of(const TensorSpec& tensor);
+[[nodiscard]] dnnl::algorithm algorithm_of(ActivationFunction activation);
+
+[[nodiscard]] std::unique_ptr<Kernel> make_gather(const KernelScope& scope);
+[[nodiscard]] std::unique_ptr<Kernel> make_convolution(const KernelScope& scope);
+[[nodiscard]] std::unique_ptr<Kernel> make_convolution_backward(const KernelScope& scope);
+[[nodiscard]] std::unique_ptr<Kernel> make_dense(const KernelScope& scope);
+[[nodiscard]] std::unique_ptr<Kernel> make_dense_backward(const KernelScope& scope);
+[[nodiscard]] std::unique_ptr<Kernel> make_max_pooling(const KernelScope& scope);
+[[nodiscard]] std::unique_ptr<Kernel> make_average_pooling(const KernelScope& scope);
+[[nodiscard]] std::unique_ptr<Kernel> make_batch_normalization(const KernelScope& scope);
+[[nodiscard]] std::unique_ptr<Kernel> make_elementwise(const KernelScope& scope);  // activation, dropout, softmax
+[[nodiscard]] std::unique_ptr<Kernel> make_loss(const KernelScope& scope);
+
+}  // namespace lockstep

@@ -1,0 +1,132 @@
+// See onednn.hpp.
+#include "backend/cpu/onednn.hpp"
+
+#include <lockstep/core/error.hpp>
+
+#include <utility>
+
+namespace lockstep::onednn {
+
+namespace {
+
+constexpr auto direct = dnnl::algorithm::convolution_direct;
+
+dnnl::primitive_attr with_activation(dnnl::algorithm activation) {
+  dnnl::primitive_attr attributes;
+  if (activation == dnnl::algorithm::undef) return attributes;
+  dnnl::post_ops operations;
+#if DNNL_VERSION_MAJOR >= 3
+  operations.append_eltwise(activation, 0.0F, 0.0F);
+#else
+  operations.append_eltwise(1.0F, activation, 0.0F, 0.0F);
+#endif
+  attributes.set_post_ops(operations);
+  return attributes;
+}
+
+}  // namespace
+
+std::string version() {
+  const dnnl_version_t* version = dnnl_version();
+  return std::to_string(version->major) + "." + std::to_string(version->minor) + "." + std::to_string(version->patch);
+}
+
+bool has_bfloat16() {
+  const auto isa = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
+  const auto needed = static_cast<unsigned>(dnnl::cpu_isa::avx512_core_bf16);
+  return (isa & needed) == needed;
+}
+
+#if DNNL_VERSION_MAJOR >= 3
+
+dnnl::convolution_forward::primitive_desc convolution_forward(const Context& context, const dnnl::memory::desc& src,
+                                                              const dnnl::memory::desc& weights,
+                                                              const dnnl::memory::desc& bias,
+                                                              const dnnl::memory::desc& dst, const Geometry& geometry,
+                                                              dnnl::algorithm activation) {
+  return {context.engine,      dnnl::prop_kind::forward_training, direct, src, weights, bias, dst, geometry.strides,
+          geometry.dilation,   geometry.pad_before,               geometry.pad_after,
+          with_activation(activation)};
+}
+
+dnnl::convolution_backward_data::primitive_desc convolution_backward_data(
+    const Context& context, const dnnl::memory::desc& diff_src, const dnnl::memory::desc& weights,
+    const dnnl::memory::desc& diff_dst, const Geometry& geometry,
+    const dnnl::convolution_forward::primitive_desc& forward) {
+  return {context.engine,    direct,           diff_src, weights, diff_dst, geometry.strides, geometry.dilation,
+          geometry.pad_before, geometry.pad_after, forward};
+}
+
+dnnl::convolution_backward_weights::primitive_desc convolution_backward_weights(
+    const Context& context, const dnnl::memory::desc& src, const dnnl::memory::desc& diff_weights,
+    const dnnl::memory::desc& diff_bias, const dnnl::memory::desc& diff_dst, const Geometry& geometry,
+    const dnnl::convolution_forward::primitive_desc& forward) {
+  return {context.engine,      direct,           src, diff_weights, diff_bias, diff_dst, geometry.strides,
+          geometry.dilation, geometry.pad_before, geometry.pad_after, forward};
+}
+
+dnnl::matmul::primitive_desc matmul(const Context& context, const dnnl::memory::desc& src,
+                                    const dnnl::memory::desc& weights, const dnnl::memory::desc& bias,
+                                    const dnnl::memory::desc& dst, dnnl::algorithm activation) {
+  return {context.engine, src, weights, bias, dst, with_activation(activation)};
+}
+
+#else
+
+dnnl::convolution_forward::primitive_desc convolution_forward(const Context& context, const dnnl::memory::desc& src,
+                                                              const dnnl::memory::desc& weights,
+                                                              const dnnl::memory::desc& bias,
+                                                              const dnnl::memory::desc& dst, const Geometry& geometry,
+                                                              dnnl::algorithm activation) {
+  const dnnl::convolution_forward::desc description(dnnl::prop_kind::forward_training, direct, src, weights, bias, dst,
+                                                    geometry.strides, geometry.dilation, geometry.pad_before,
+                                                    geometry.pad_after);
+  return {description, with_activation(activation), context.engine};
+}
+
+dnnl::convolution_backward_data::primitive_desc convolution_backward_data(
+    const Context& context, const dnnl::memory::desc& diff_src, const dnnl::memory::desc& weights,
+    const dnnl::memory::desc& diff_dst, const Geometry& geometry,
+    const dnnl::convolution_forward::primitive_desc& forward) {
+  const dnnl::convolution_backward_data::desc description(direct, diff_src, weights, diff_dst, geometry.strides,
+                                                          geometry.dilation, geometry.pad_before, geometry.pad_after);
+  return {description, context.engine, forward};
+}
+
+dnnl::convolution_backward_weights::primitive_desc convolution_backward_weights(
+    const Context& context, const dnnl::memory::desc& src, const dnnl::memory::desc& diff_weights,
+    const dnnl::memory::desc& diff_bias, const dnnl::memory::desc& diff_dst, const Geometry& geometry,
+    const dnnl::convolution_forward::primitive_desc& forward) {
+  const dnnl::convolution_backward_weights::desc description(direct, src, diff_weights, diff_bias, diff_dst,
+                                                             geometry.strides, geometry.dilation, geometry.pad_before,
+                                                             geometry.pad_after);
+  return {description, context.engine, forward};
+}
+
+dnnl::matmul::primitive_desc matmul(const Context& context, const dnnl::memory::desc& src,
+                                    const dnnl::memory::desc& weights, const dnnl::memory::desc& bias,
+                                    const dnnl::memory::desc& dst, dnnl::algorithm activation) {
+  return {dnnl::matmul::desc(src, weights, bias, dst), with_activation(activation), context.engine};
+}
+
+#endif
+
+BoundPrimitive::BoundPrimitive(const Context& context, const dnnl::primitive& primitive,
+                               std::vector<Argument> arguments)
+    : primitive_(primitive), stream_(context.stream), arguments_(std::move(arguments)) {
+  for (const Argument& argument : arguments_) c_arguments_.push_back({argument.name, argument.memory.get()});
+}
+
+void BoundPrimitive::run() const {
+  const dnnl_status_t status = dnnl_primitive_execute(primitive_.get(), stream_.get(),
+                                                      static_cast<int>(c_arguments_.size()), c_arguments_.data());
+  if (status != dnnl_success) {
+    throw InternalError("oneDNN could not run a primitive (status " + std::to_string(status) + ")");
+  }
+}
+
+BoundPrimitive reorder(const Context& context, const dnnl::memory& from, const dnnl::memory& to) {
+  return {context, dnnl::reorder(from, to), {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}}};
+}
+
+}  // namespace lockstep::onednn

@@ -1,0 +1,45 @@
+// The plan: the fixed list of operations that one step is, and where everything lies. A value: it can be printed,
+// compared and sent; the same on all ranks.
+#pragma once
+
+#include "backend/backend.hpp"
+#include "collective/communicator.hpp"
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+struct PlanOptions {
+  /// A Dense kernel is cut into chunks of about this many bytes: small enough that a chunk's gradient is still in the
+  /// second-level cache when it is reduced and its weights are updated, large enough for the matrix product.
+  std::size_t chunk_bytes = std::size_t{416} << 10U;
+  /// Parameters share a bucket until it has this many bytes.
+  std::size_t bucket_bytes = std::size_t{64} << 10U;
+  /// How many buckets backward goes on for before it turns back to reduce and update one: the time peers have to
+  /// contribute before anybody waits for them.
+  std::size_t update_lag = 1;
+};
+
+struct Plan {
+  Graph graph;
+  std::size_t elements = 0;          ///< of each arena
+  std::vector<BucketRange> buckets;  ///< in the order in which backward completes them
+  std::vector<Operation> compute;    ///< the compute operations by id: what a backend compiles
+  std::vector<Operation> training;   ///< one step
+  std::vector<Operation> inference;  ///< forward only
+  std::size_t metrics_bucket = 0;
+
+  /// Tensors, buckets and operations, a line each.
+  [[nodiscard]] std::string to_string() const;
+
+  /// 16 hexadecimal digits (FNV-1a over to_string()): ranks compare it before the first step.
+  [[nodiscard]] std::string digest() const;
+};
+
+/// Lays the arenas out in reverse layer order, cuts buckets, and orders compute and communication.
+/// `graph` has its layouts (Backend::lay_out).
+[[nodiscard]] Plan make_plan(Graph graph, const PlanOptions& options = {});
+
+}  // namespace lockstep
