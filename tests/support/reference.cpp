@@ -1,0 +1,273 @@
+// The reference's losses, optimizers and step; see the header.
+#include "support/reference.hpp"
+
+#include "core/dropout_mask.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <numeric>
+#include <span>
+#include <stdexcept>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace lockstep::reference {
+namespace {
+
+std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
+
+std::size_t largest_of(std::span<const double> row) {
+  return static_cast<std::size_t>(std::max_element(row.begin(), row.end()) - row.begin());
+}
+
+/// One example's loss and its gradient by the model's output.
+struct Judged {
+  double loss = 0;
+  Values gradient;
+};
+
+/// Cross entropy of a distribution, by logits or by probabilities.
+Judged cross_entropy(std::span<const double> output, std::span<const double> target, bool from_logits) {
+  Judged judged{.loss = 0, .gradient = Values(output.size())};
+  if (from_logits) {
+    const double largest = *std::max_element(output.begin(), output.end());
+    double sum = 0;
+    for (const double z : output) sum += std::exp(z - largest);
+    const double mass = std::accumulate(target.begin(), target.end(), 0.0);
+    for (std::size_t i = 0; i < output.size(); ++i) {
+      judged.loss += target[i] * (largest + std::log(sum) - output[i]);
+      judged.gradient[i] = mass * std::exp(output[i] - largest) / sum - target[i];
+    }
+  } else {
+    constexpr double least = 1e-7;
+    for (std::size_t i = 0; i < output.size(); ++i) {
+      const double p = std::clamp(output[i], least, 1 - least);
+      judged.loss -= target[i] * std::log(p);
+      judged.gradient[i] = p == output[i] ? -target[i] / p : 0;  // nothing flows where it is clipped
+    }
+  }
+  return judged;
+}
+
+struct Judge {
+  std::span<const double> output;
+  std::span<const double> target;
+
+  Judged operator()(const SparseCategoricalCrossentropy& loss) const {
+    Values distribution(output.size());
+    distribution.at(static_cast<std::size_t>(target[0])) = 1;
+    return cross_entropy(output, distribution, loss.from_logits);
+  }
+  Judged operator()(const CategoricalCrossentropy& loss) const {
+    return cross_entropy(output, target, loss.from_logits);
+  }
+  Judged operator()(const MeanSquaredError&) const {
+    Judged judged{.loss = 0, .gradient = Values(output.size())};
+    const auto count = static_cast<double>(output.size());
+    for (std::size_t i = 0; i < output.size(); ++i) {
+      const double error = output[i] - target[i];
+      judged.loss += error * error / count;
+      judged.gradient[i] = 2 * error / count;
+    }
+    return judged;
+  }
+};
+
+/// One weight's update by Keras' formulas; t counts steps from 1.
+struct Update {
+  double& w;
+  double g;
+  std::vector<Values>& slots;
+  std::size_t i;
+  std::uint64_t t;
+
+  void operator()(const SGD& sgd) const {
+    if (sgd.momentum == 0) {
+      w -= sgd.learning_rate * g;
+      return;
+    }
+    double& v = slots[0][i];
+    v = sgd.momentum * v - sgd.learning_rate * g;
+    w += sgd.nesterov ? sgd.momentum * v - sgd.learning_rate * g : v;
+  }
+
+  void operator()(const Adam& adam) const { adam_step(adam.learning_rate, adam.beta_1, adam.beta_2, adam.epsilon); }
+
+  void operator()(const AdamW& adam) const {
+    w -= w * adam.weight_decay * adam.learning_rate;
+    adam_step(adam.learning_rate, adam.beta_1, adam.beta_2, adam.epsilon);
+  }
+
+  void operator()(const RMSprop& rmsprop) const {
+    std::size_t next = 0;
+    double& v = slots[next++][i];
+    v = rmsprop.rho * v + (1 - rmsprop.rho) * g * g;
+    double* const p = rmsprop.momentum > 0 ? &slots[next++][i] : nullptr;
+    double d = v + rmsprop.epsilon;
+    if (rmsprop.centered) {
+      double& a = slots[next][i];
+      a = rmsprop.rho * a + (1 - rmsprop.rho) * g;
+      d -= a * a;
+    }
+    double increment = rmsprop.learning_rate * g / std::sqrt(d);
+    if (p != nullptr) increment = *p = rmsprop.momentum * *p + increment;
+    w -= increment;
+  }
+
+ private:
+  void adam_step(double rate, double beta_1, double beta_2, double epsilon) const {
+    double& m = slots[0][i];
+    double& v = slots[1][i];
+    m += (g - m) * (1 - beta_1);
+    v += (g * g - v) * (1 - beta_2);
+    const auto steps = static_cast<double>(t);
+    const double alpha = rate * std::sqrt(1 - std::pow(beta_2, steps)) / (1 - std::pow(beta_1, steps));
+    w -= alpha * m / (std::sqrt(v) + epsilon);
+  }
+};
+
+void zero(std::vector<Values>& all) {
+  for (Values& values : all) std::ranges::fill(values, 0.0);
+}
+
+}  // namespace
+
+ReferenceModel::ReferenceModel(Sequential model, Loss loss, Optimizer optimizer, std::uint64_t seed)
+    : model_(std::move(model)), loss_(loss), optimizer_(optimizer), seed_(seed) {
+  keep_ = [](const DropoutElement& element) {
+    return DropoutMask(element.seed, element.step, element.layer, static_cast<float>(element.rate))
+        .keep(element.place, element.index);
+  };
+  std::uint32_t ordinal = 0;
+  for (const LayerInfo& info : model_.layers()) {
+    layers_.push_back(make_layer(info, ordinal++));
+    first_parameter_.push_back(parameters_.size());
+    const auto* const normalization = std::get_if<BatchNormalization>(&info.layer);
+    for (const ParameterInfo& parameter : info.parameters) {
+      std::vector<float> values;
+      initialize(parameter, seed, parameters_.size(), values);
+      weights_.emplace_back(values.begin(), values.end());
+      gradients_.emplace_back(values.size());
+      slots_.emplace_back(parameter.trainable ? slots_of(optimizer_) : 0, Values(values.size()));
+      momenta_.push_back(normalization != nullptr ? normalization->momentum : 0);
+      parameters_.push_back(parameter);
+    }
+  }
+  first_parameter_.push_back(parameters_.size());
+}
+
+/// An example counts as correct when its largest output is the target's class (or largest element).
+Values ReferenceModel::judge(std::span<const double> outputs, std::span<const double> targets, Sums& sums) const {
+  const std::size_t classes = at(model_.output_shape().elements());
+  const std::size_t width = at(target_width());
+  const bool sparse = std::holds_alternative<SparseCategoricalCrossentropy>(loss_);
+  Values gradients;
+  for (std::size_t i = 0; i < outputs.size() / classes; ++i) {
+    const auto output = outputs.subspan(i * classes, classes);
+    const auto target = targets.subspan(i * width, width);
+    const Judged judged = std::visit(Judge{output, target}, loss_);
+    sums.loss_sum += judged.loss;
+    sums.correct += largest_of(output) == (sparse ? static_cast<std::size_t>(target[0]) : largest_of(target)) ? 1 : 0;
+    gradients.insert(gradients.end(), judged.gradient.begin(), judged.gradient.end());
+  }
+  return gradients;
+}
+
+std::int64_t ReferenceModel::target_width() const {
+  return std::holds_alternative<SparseCategoricalCrossentropy>(loss_) ? 1 : model_.output_shape().elements();
+}
+
+Values ReferenceModel::forward(const Pass& pass, std::span<const double> inputs) {
+  Values values(inputs.begin(), inputs.end());
+  for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
+    const std::size_t first = first_parameter_[layer];
+    const std::size_t count = first_parameter_[layer + 1] - first;
+    values = layers_[layer]->forward(pass, std::span<const Values>(weights_).subspan(first, count), values);
+  }
+  return values;
+}
+
+void ReferenceModel::backward(Values gradient) {
+  for (std::size_t layer = layers_.size(); layer-- > 0;) {
+    const std::size_t first = first_parameter_[layer];
+    const std::size_t count = first_parameter_[layer + 1] - first;
+    gradient = layers_[layer]->backward(std::span<const Values>(weights_).subspan(first, count),
+                                        std::span(gradients_).subspan(first, count), gradient);
+  }
+}
+
+Values ReferenceModel::predict(std::span<const double> inputs, std::int64_t n) {
+  if (inputs.size() != at(n * model_.input_shape().elements())) throw std::invalid_argument("reference: inputs");
+  return forward({.examples = n}, inputs);
+}
+
+Sums ReferenceModel::evaluate(std::span<const double> inputs, std::span<const double> targets, std::int64_t n) {
+  if (targets.size() != at(n * target_width())) throw std::invalid_argument("reference: targets");
+  Sums sums;
+  judge(predict(inputs, n), targets, sums);
+  return sums;
+}
+
+Sums ReferenceModel::compute_gradients(std::span<const double> inputs, std::span<const double> targets, std::int64_t n,
+                                       std::int64_t global_batch, const std::vector<std::int64_t>& replicas) {
+  const std::vector<std::int64_t> slices = replicas.empty() ? std::vector<std::int64_t>{n} : replicas;
+  const std::size_t input_width = at(model_.input_shape().elements());
+  const std::size_t target_size = at(target_width());
+  if (n < 1 || std::accumulate(slices.begin(), slices.end(), std::int64_t{0}) != n ||
+      inputs.size() != at(n) * input_width || targets.size() != at(n) * target_size) {
+    throw std::invalid_argument("reference: the slices, inputs and targets do not fit the number of examples");
+  }
+
+  zero(gradients_);
+  Sums sums;
+  std::size_t place = 0;
+  for (const std::int64_t slice : slices) {
+    if (slice == 0) continue;
+    const Pass pass{.examples = slice,
+                    .training = true,
+                    .first_place = static_cast<std::uint32_t>(place),
+                    .seed = seed_,
+                    .step = step_,
+                    .keep = &keep_};
+    const Values outputs = forward(pass, inputs.subspan(place * input_width, at(slice) * input_width));
+    Values gradient = judge(outputs, targets.subspan(place * target_size, at(slice) * target_size), sums);
+    for (double& d : gradient) d /= static_cast<double>(global_batch);
+    backward(std::move(gradient));
+    place += at(slice);
+  }
+
+  const auto busy = static_cast<double>(slices.size()) - static_cast<double>(std::ranges::count(slices, 0));
+  for (std::size_t p = 0; p < parameters_.size(); ++p) {
+    if (parameters_[p].trainable) continue;
+    for (double& statistic : gradients_[p]) statistic /= busy;
+  }
+  return sums;
+}
+
+void ReferenceModel::apply_gradients() {
+  ++step_;
+  for (std::size_t p = 0; p < parameters_.size(); ++p) {
+    for (std::size_t i = 0; i < weights_[p].size(); ++i) {
+      double& w = weights_[p][i];
+      const double g = gradients_[p][i];
+      if (parameters_[p].trainable) {
+        std::visit(Update{w, g, slots_[p], i, step_}, optimizer_);
+      } else {
+        w = momenta_[p] * w + (1 - momenta_[p]) * g;
+      }
+    }
+  }
+}
+
+Sums ReferenceModel::train_step(std::span<const double> inputs, std::span<const double> targets, std::int64_t n,
+                                std::int64_t global_batch, const std::vector<std::int64_t>& replicas) {
+  const Sums sums = compute_gradients(inputs, targets, n, global_batch, replicas);
+  apply_gradients();
+  return sums;
+}
+
+}  // namespace lockstep::reference

@@ -1,0 +1,243 @@
+// The reference's layers but those that slide a window (reference_windows.cpp).
+#include "support/reference_layers.hpp"
+
+#include "support/reference_activation.hpp"
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace lockstep::reference {
+namespace {
+
+/// Input, Reshape, Flatten: the same numbers under another shape.
+class SameNumbers : public Layer {
+ public:
+  Values forward(const Pass&, std::span<const Values>, const Values& input) override { return input; }
+  Values backward(std::span<const Values>, std::span<Values>, const Values& gradient) override { return gradient; }
+};
+
+class ActivationLayer : public Layer {
+ public:
+  ActivationLayer(const Activation& activation, const Shape& shape)
+      : activated_(activation.function, shape[shape.rank() - 1]) {}
+  Values forward(const Pass&, std::span<const Values>, const Values& input) override {
+    return activated_.forward(input);
+  }
+  Values backward(std::span<const Values>, std::span<Values>, const Values& gradient) override {
+    return activated_.backward(gradient);
+  }
+
+ private:
+  Activated activated_;
+};
+
+class DenseLayer : public Layer {
+ public:
+  DenseLayer(const Dense& dense, std::int64_t inputs)
+      : inputs_(inputs), units_(dense.units), bias_(dense.use_bias), activated_(dense.activation, dense.units) {}
+
+  Values forward(const Pass& pass, std::span<const Values> parameters, const Values& input) override {
+    input_ = input;
+    examples_ = pass.examples;
+    Values z(at(examples_ * units_));
+    for (std::int64_t n = 0; n < examples_; ++n) {
+      for (std::int64_t j = 0; j < units_; ++j) z[at(n * units_ + j)] = bias_ ? parameters[1][at(j)] : 0;
+      for (std::int64_t i = 0; i < inputs_; ++i) {
+        for (std::int64_t j = 0; j < units_; ++j) {
+          z[at(n * units_ + j)] += input[at(n * inputs_ + i)] * parameters[0][at(i * units_ + j)];
+        }
+      }
+    }
+    return activated_.forward(std::move(z));
+  }
+
+  Values backward(std::span<const Values> parameters, std::span<Values> gradients, const Values& gradient) override {
+    const Values dz = activated_.backward(gradient);
+    Values dx(input_.size());
+    for (std::int64_t n = 0; n < examples_; ++n) {
+      for (std::int64_t j = 0; j < units_ && bias_; ++j) gradients[1][at(j)] += dz[at(n * units_ + j)];
+      for (std::int64_t i = 0; i < inputs_; ++i) {
+        for (std::int64_t j = 0; j < units_; ++j) {
+          const double d = dz[at(n * units_ + j)];
+          gradients[0][at(i * units_ + j)] += input_[at(n * inputs_ + i)] * d;
+          dx[at(n * inputs_ + i)] += parameters[0][at(i * units_ + j)] * d;
+        }
+      }
+    }
+    return dx;
+  }
+
+ private:
+  std::int64_t inputs_, units_;
+  bool bias_;
+  std::int64_t examples_ = 0;
+  Values input_;
+  Activated activated_;
+};
+
+class GlobalAverageLayer : public Layer {
+ public:
+  explicit GlobalAverageLayer(const Shape& input) : pixels_(input[0] * input[1]), channels_(input[2]) {}
+
+  Values forward(const Pass& pass, std::span<const Values>, const Values& input) override {
+    Values output(at(pass.examples * channels_));
+    for (std::size_t i = 0; i < input.size(); ++i) output[pooled(i)] += input[i] / static_cast<double>(pixels_);
+    return output;
+  }
+
+  Values backward(std::span<const Values>, std::span<Values>, const Values& gradient) override {
+    Values dx(gradient.size() * at(pixels_));
+    for (std::size_t i = 0; i < dx.size(); ++i) dx[i] = gradient[pooled(i)] / static_cast<double>(pixels_);
+    return dx;
+  }
+
+ private:
+  [[nodiscard]] std::size_t pooled(std::size_t i) const {
+    return i / at(pixels_ * channels_) * at(channels_) + i % at(channels_);
+  }
+  std::int64_t pixels_, channels_;
+};
+
+class DropoutLayer : public Layer {
+ public:
+  DropoutLayer(const Dropout& dropout, std::int64_t elements, std::uint32_t ordinal)
+      : rate_(dropout.rate), elements_(elements), ordinal_(ordinal) {}
+
+  Values forward(const Pass& pass, std::span<const Values>, const Values& input) override {
+    factors_.assign(input.size(), 1);
+    if (pass.training) {
+      for (std::size_t i = 0; i < input.size(); ++i) {
+        const bool keep = (*pass.keep)({.seed = pass.seed,
+                                        .layer = ordinal_,
+                                        .step = pass.step,
+                                        .place = pass.first_place + static_cast<std::uint32_t>(i / at(elements_)),
+                                        .index = static_cast<std::uint32_t>(i % at(elements_)),
+                                        .rate = rate_});
+        factors_[i] = keep ? 1 / (1 - rate_) : 0;
+      }
+    }
+    return times_factors(input);
+  }
+
+  Values backward(std::span<const Values>, std::span<Values>, const Values& gradient) override {
+    return times_factors(gradient);
+  }
+
+ private:
+  [[nodiscard]] Values times_factors(Values values) const {
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] *= factors_[i];
+    return values;
+  }
+  double rate_;
+  std::int64_t elements_;
+  std::uint32_t ordinal_;
+  Values factors_;
+};
+
+/// Statistics over all but the last axis of the slice; the biased variance for both uses.
+class BatchNormalizationLayer : public Layer {
+ public:
+  BatchNormalizationLayer(const BatchNormalization& normalization, const Shape& shape)
+      : options_(normalization), channels_(at(shape[shape.rank() - 1])) {
+    std::size_t next = 0;
+    if (options_.scale) gamma_ = next++;
+    if (options_.center) beta_ = next++;
+    mean_ = next++;
+    variance_ = next;
+  }
+
+  Values forward(const Pass& pass, std::span<const Values> parameters, const Values& input) override {
+    const auto rows = static_cast<double>(input.size() / channels_);
+    Values mean = parameters[mean_];
+    Values variance = parameters[variance_];
+    if (pass.training) {
+      mean.assign(channels_, 0);
+      variance.assign(channels_, 0);
+      for (std::size_t i = 0; i < input.size(); ++i) mean[i % channels_] += input[i] / rows;
+      for (std::size_t i = 0; i < input.size(); ++i)
+        variance[i % channels_] += square(input[i] - mean[i % channels_]) / rows;
+    }
+    inverse_deviation_.resize(channels_);
+    for (std::size_t c = 0; c < channels_; ++c) inverse_deviation_[c] = 1 / std::sqrt(variance[c] + options_.epsilon);
+    normalized_.resize(input.size());
+    Values output(input.size());
+    for (std::size_t i = 0; i < input.size(); ++i) {
+      const std::size_t c = i % channels_;
+      normalized_[i] = (input[i] - mean[c]) * inverse_deviation_[c];
+      output[i] =
+          normalized_[i] * (options_.scale ? parameters[gamma_][c] : 1) + (options_.center ? parameters[beta_][c] : 0);
+    }
+    batch_mean_ = std::move(mean);
+    batch_variance_ = std::move(variance);
+    return output;
+  }
+
+  Values backward(std::span<const Values> parameters, std::span<Values> gradients, const Values& gradient) override {
+    const auto rows = static_cast<double>(gradient.size() / channels_);
+    Values sum(channels_);
+    Values dot(channels_);
+    for (std::size_t i = 0; i < gradient.size(); ++i) {
+      sum[i % channels_] += gradient[i];
+      dot[i % channels_] += gradient[i] * normalized_[i];
+    }
+    for (std::size_t c = 0; c < channels_; ++c) {
+      if (options_.scale) gradients[gamma_][c] += dot[c];
+      if (options_.center) gradients[beta_][c] += sum[c];
+      gradients[mean_][c] += batch_mean_[c];
+      gradients[variance_][c] += batch_variance_[c];
+    }
+    Values dx(gradient.size());
+    for (std::size_t i = 0; i < gradient.size(); ++i) {
+      const std::size_t c = i % channels_;
+      const double gamma = options_.scale ? parameters[gamma_][c] : 1;
+      dx[i] = gamma * inverse_deviation_[c] * (gradient[i] - sum[c] / rows - normalized_[i] * dot[c] / rows);
+    }
+    return dx;
+  }
+
+ private:
+  static double square(double value) { return value * value; }
+
+  BatchNormalizationOptions options_;
+  std::size_t channels_;
+  std::size_t gamma_ = 0, beta_ = 0, mean_ = 0, variance_ = 0;  // places among the parameters
+  Values inverse_deviation_, normalized_, batch_mean_, batch_variance_;
+};
+
+}  // namespace
+
+std::unique_ptr<Layer> make_layer(const LayerInfo& info, std::uint32_t ordinal) {
+  struct Maker {
+    const LayerInfo& info;
+    std::uint32_t ordinal;
+    using Made = std::unique_ptr<Layer>;
+    Made operator()(const Input&) const { return std::make_unique<SameNumbers>(); }
+    Made operator()(const Reshape&) const { return std::make_unique<SameNumbers>(); }
+    Made operator()(const Flatten&) const { return std::make_unique<SameNumbers>(); }
+    Made operator()(const Conv2D& conv) const { return make_convolution(conv, info); }
+    Made operator()(const Dense& dense) const { return std::make_unique<DenseLayer>(dense, info.input_shape[0]); }
+    Made operator()(const MaxPooling2D& pooling) const { return make_pooling(pooling, info); }
+    Made operator()(const AveragePooling2D& pooling) const { return make_pooling(pooling, info); }
+    Made operator()(const GlobalAveragePooling2D&) const {
+      return std::make_unique<GlobalAverageLayer>(info.input_shape);
+    }
+    Made operator()(const Dropout& dropout) const {
+      return std::make_unique<DropoutLayer>(dropout, info.input_shape.elements(), ordinal);
+    }
+    Made operator()(const BatchNormalization& normalization) const {
+      return std::make_unique<BatchNormalizationLayer>(normalization, info.input_shape);
+    }
+    Made operator()(const Activation& activation) const {
+      return std::make_unique<ActivationLayer>(activation, info.input_shape);
+    }
+  };
+  return std::visit(Maker{info, ordinal}, info.layer);
+}
+
+}  // namespace lockstep::reference
