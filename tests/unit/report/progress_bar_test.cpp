@@ -17,6 +17,7 @@ namespace {
 std::atomic<long> allocations{0};
 }
 
+#ifndef __SANITIZE_ADDRESS__  // which has an operator new of its own
 // Counts what the step path allocates.
 void* operator new(std::size_t size) {
   ++allocations;
@@ -25,6 +26,7 @@ void* operator new(std::size_t size) {
 }
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+#endif
 
 namespace {
 
