@@ -1,0 +1,74 @@
+// Dataset: sizes, slices, and what check() notices.
+#include "support/catch.hpp"
+#include "unit/data/written_files.hpp"
+
+#include <lockstep/core/error.hpp>
+#include <lockstep/data/dataset.hpp>
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+using namespace lockstep;
+using namespace lockstep::test;
+
+namespace {
+
+using Pixels = std::vector<std::uint8_t>;
+using Labels = std::vector<std::int32_t>;
+using Floats = std::vector<float>;
+
+Dataset four_examples() { return {Shape{2, 3}, counting(24), Shape{}, Labels{0, 1, 2, 1}, "some data"}; }
+
+void check_refused(const Dataset& data, std::int64_t classes, const std::string& words) {
+  CHECK(lacking(message_of<DataError>([&] { data.check(classes); }), {"some data", words}) == "");
+}
+
+}  // namespace
+
+TEST_CASE("A data set counts its examples and cuts slices", "[dataset]") {
+  const Dataset data = four_examples();
+  CHECK(data.size() == 4);
+  data.check(3);
+  const Dataset middle = data.slice(1, 3);
+  CHECK(middle.size() == 2);
+  CHECK(middle.example_shape == data.example_shape);
+  CHECK(std::get<Pixels>(middle.inputs) == Pixels{6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17});
+  CHECK(std::get<Labels>(middle.targets) == Labels{1, 2});
+  CHECK(data.slice(4, 4).size() == 0);
+  CHECK_THROWS_AS(data.slice(3, 5), UsageError);
+  CHECK_THROWS_AS(data.slice(3, 2), UsageError);
+}
+
+TEST_CASE("Targets may be float vectors", "[dataset]") {
+  const Dataset data{Shape{1}, Floats{1, 2, 3}, Shape{2}, Floats{1, 2, 3, 4, 5, 6}, "some data"};
+  data.check(1);
+  CHECK(std::get<Floats>(data.slice(1, 2).targets) == Floats{3, 4});
+  CHECK(std::get<Floats>(data.slice(1, 2).inputs) == Floats{2});
+}
+
+TEST_CASE("Labels out of range are named", "[dataset]") {
+  Dataset data = four_examples();
+  check_refused(data, 2, "Target 2 of some data is class 2, but the model knows classes 0 to 1");
+  data.targets = Labels{0, 1, 2, -1};
+  check_refused(data, 3, "Target 3 of some data is class -1");
+}
+
+TEST_CASE("Inconsistent data sets are refused", "[dataset]") {
+  Dataset data = four_examples();
+  data.targets = Labels{0, 1, 2};
+  check_refused(data, 3, "hold 3 values where its 4 examples need 1 each");
+  CHECK_THROWS_AS(data.slice(0, 1), DataError);
+  data = four_examples();
+  data.inputs = counting(23);
+  check_refused(data, 3, "not a multiple of the 6 values");
+  data = four_examples();
+  data.example_shape = Shape{2, 0};
+  check_refused(data, 3, "at least 1");
+  CHECK(data.size() == 0);
+  data.example_shape = Shape{std::int64_t{1} << 62U, 8};  // 2^65 elements
+  check_refused(data, 3, "at least 1");
+  data = {Shape{2}, Pixels{}, Shape{}, Labels{}, "some data"};
+  check_refused(data, 3, "holds no example");
+}

@@ -1,0 +1,144 @@
+// npz: NumPy's headers and archives of them, right and wrong.
+#include "data/npz.hpp"
+
+#include "data/npy.hpp"
+#include "support/catch.hpp"
+#include "unit/data/written_files.hpp"
+
+#include <lockstep/core/error.hpp>
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+using namespace lockstep;
+using namespace lockstep::test;
+
+namespace {
+
+NpyArray read_only_member(const Bytes& content, bool deflate = false) {
+  const Bytes file = zip_archive({{"x_train.npy", content}}, deflate);
+  return NpzArchive(as_bytes(file), "some.npz").read("x_train");
+}
+
+void check_member_refused(const Bytes& content, const std::string& words) {
+  const std::string message = message_of<DataError>([&] { (void)read_only_member(content); });
+  CHECK(lacking(message, {"some.npz:x_train.npy", words}) == "");
+}
+
+void check_header_refused(const std::string& dictionary, const std::string& words) {
+  INFO(dictionary);
+  check_member_refused(npy(dictionary, counting(6)), words);
+}
+
+void check_archive_refused(const Bytes& file, const std::string& words) {
+  const std::string message =
+      message_of<DataError>([&] { (void)NpzArchive(as_bytes(file), "some.npz").read("x_train"); });
+  CHECK(lacking(message, {"some.npz", words}) == "");
+}
+
+}  // namespace
+
+TEST_CASE("Arrays of every type and version come back as they were written", "[npz]") {
+  const std::vector<std::pair<std::string, NpyType>> types{
+      {"|u1", NpyType::u1}, {"<i4", NpyType::i4}, {"<i8", NpyType::i8}, {"<f4", NpyType::f4}, {"<f8", NpyType::f8}};
+  for (const auto& [descr, type] : types) {
+    CHECK(descr_of(type) == descr);
+    const Bytes values = counting(2 * 3 * size_of(type));
+    for (const int version : {1, 2, 3}) {
+      for (const bool deflate : {false, true}) {
+        const NpyArray array = read_only_member(npy(npy_dictionary(descr, "(2, 3)"), values, version), deflate);
+        CHECK(array.type == type);
+        CHECK(array.shape == Shape{2, 3});
+        CHECK(array.bytes == values);
+      }
+    }
+  }
+}
+
+TEST_CASE("Headers are taken in every form that Python would", "[npz]") {
+  const Bytes six = counting(6);
+  CHECK(read_only_member(npy("{\"shape\":(6,),\"fortran_order\":False,\"descr\":\"|u1\"}", six)).shape == Shape{6});
+  CHECK(read_only_member(npy("{ 'fortran_order' : False , 'shape' : ( 1 , 6 ) , 'descr' : '|u1' , }", six)).shape ==
+        Shape{1, 6});
+  CHECK(read_only_member(npy(npy_dictionary("|u1", "()"), {7})).shape == Shape{});
+  CHECK(read_only_member(npy(npy_dictionary("<f8", "(0, 3)"), {})).bytes.empty());
+}
+
+TEST_CASE("NumPy headers that mean something else are refused", "[npz]") {
+  check_header_refused(npy_dictionary("<u2", "(3,)"), "instead of '<u2'");
+  check_header_refused(npy_dictionary(">i4", "(3,)"), "instead of '>i4'");
+  check_header_refused(npy_dictionary("|O", "(3,)"), "instead of '|O'");
+  check_header_refused("{'descr': [('a', '<i4')], 'fortran_order': False, 'shape': (3,)}", "a string in quotes");
+  check_header_refused("{'descr': '|u1', 'fortran_order': True, 'shape': (2, 3)}", "numpy.ascontiguousarray");
+  check_header_refused("{'descr': '|u1', 'shape': (6,)}", "'descr', 'fortran_order' and 'shape'");
+  check_header_refused("{'descr': '|u1', 'descr': '|u1', 'shape': (6,)}", "once");
+  check_header_refused("{'descr': '|u1', 'fortran_order': False, 'shape': (6,), 'more': 1}", "once");
+  check_header_refused("{'descr': '|u1', 'fortran_order': False, 'shape': (6,)} 1", "the end of the header");
+  check_header_refused("{'descr': '|u1', 'fortran_order': False, 'shape': 6}", "'('");
+  check_header_refused("{'descr': '|u1', 'fortran_order': False, 'shape': (6)}", "','");
+  check_header_refused("{'descr': '|u1', 'fortran_order': False, 'shape': (-6,)}", "an extent");
+  check_header_refused("{'descr': '|u1', 'fortran_order': False, 'shape': (6", "','");
+  check_header_refused("{'descr': '|u1", "a string that ends");
+  check_header_refused("", "'{'");
+  check_header_refused("{", "a string in quotes");
+  check_header_refused(std::string(80, '\xFF'), "'{'");
+  check_header_refused(npy_dictionary("|u1", "(99999999999999999999999999,)"), "at most 2^30");
+  check_header_refused(npy_dictionary("|u1", "(1,1,1,1,1,1,1,1,1)"), "at most 8 extents");
+}
+
+TEST_CASE("NumPy sizes are compared with what is really there", "[npz]") {
+  check_header_refused(npy_dictionary("|u1", "(7,)"), "7 bytes from byte");
+  check_header_refused(npy_dictionary("|u1", "(5,)"), "5 bytes from byte");
+  check_header_refused(npy_dictionary("<i8", "(6,)"), "48 bytes from byte");
+  check_header_refused(npy_dictionary("<f8", "(1073741824, 1073741824, 1073741824)"), "more than the 1073741824 bytes");
+}
+
+TEST_CASE("What is no NumPy file is refused", "[npz]") {
+  const Bytes good = npy(npy_dictionary("|u1", "(6,)"), counting(6));
+  check_member_refused({}, "does not begin with");
+  check_member_refused(Bytes(good.begin(), good.begin() + 11), "does not begin with");
+  check_member_refused(counting(100), "does not begin with");
+  Bytes damaged = good;
+  damaged[6] = 4;
+  check_member_refused(damaged, "version 4.0");
+  damaged = good;
+  damaged[9] = 0xFF;  // a header of 65,000 bytes
+  check_member_refused(damaged, "2 to 16,000");
+  damaged[9] = 0x10;
+  check_member_refused(damaged, "within its NumPy header");
+  damaged[8] = damaged[9] = 0;
+  check_member_refused(damaged, "2 to 16,000");
+}
+
+TEST_CASE("Damaged archives are refused", "[npz]") {
+  const Bytes content = npy(npy_dictionary("|u1", "(5000,)"), counting(5000));
+  check_archive_refused({}, "has no member x_train.npy");  // to libzip no bytes are an empty archive
+  check_archive_refused(counting(1000), "not a zip archive");
+  check_archive_refused(zip_archive({{"y_train.npy", content}}, true), "has no member x_train.npy");
+  check_archive_refused(zip_archive({{"x_train", content}}, true), "has no member x_train.npy");
+
+  const Bytes deflated = zip_archive({{"x_train.npy", content}}, true);
+  check_archive_refused(Bytes(deflated.begin(), deflated.end() - 30), "not a zip archive");
+  Bytes damaged = deflated;
+  for (std::size_t at = 100; at < 140; ++at) damaged[at] ^= 0x5AU;
+  check_archive_refused(damaged, "damaged");
+
+  Bytes stored = zip_archive({{"x_train.npy", content}}, false);
+  stored[2000] ^= 1U;  // a value: only the check sum tells
+  check_archive_refused(stored, "damaged");
+}
+
+TEST_CASE("An archive that promises more than deflate can pack is refused before memory is taken", "[npz]") {
+  const Bytes good = npy(npy_dictionary("|u1", "(1000000000,)"), counting(10));
+  Bytes file = zip_archive({{"x_train.npy", good}}, false);
+  // The central directory's entry: signature 50 4B 01 02, uncompressed size at its byte 24.
+  for (std::size_t at = 0; at + 46 < file.size(); ++at) {
+    if (file[at] == 0x50 && file[at + 1] == 0x4B && file[at + 2] == 1 && file[at + 3] == 2) {
+      const std::uint32_t lie = 1000000128;
+      for (std::size_t i = 0; i < 4; ++i) file[at + 24 + i] = static_cast<std::uint8_t>(lie >> (8 * i));
+    }
+  }
+  check_archive_refused(file, "more than can be");
+}

@@ -1,0 +1,72 @@
+// Data files as the tests need them, right or wrong: written here, so that readers are tried on bytes they did not
+// make.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace lockstep::test {
+
+using Bytes = std::vector<std::uint8_t>;
+
+/// A directory of its own that is gone when the test ends.
+class TemporaryDirectory {
+ public:
+  TemporaryDirectory();
+  ~TemporaryDirectory();
+  TemporaryDirectory(const TemporaryDirectory&) = delete;
+  TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
+  [[nodiscard]] const std::filesystem::path& path() const noexcept { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+void write_file(const std::filesystem::path& path, const Bytes& bytes);
+
+[[nodiscard]] std::span<const std::byte> as_bytes(const Bytes& bytes);
+
+/// `count` values 0, 1, 2, ... modulo `modulus`.
+[[nodiscard]] Bytes counting(std::size_t count, unsigned modulus = 251);
+
+[[nodiscard]] Bytes idx(const std::vector<std::uint32_t>& extents, const Bytes& payload);
+[[nodiscard]] Bytes gzip(const Bytes& content);
+
+/// A .npy file: `dictionary` is the header's text, padded as NumPy pads it.
+[[nodiscard]] Bytes npy(const std::string& dictionary, const Bytes& payload, int version = 1);
+[[nodiscard]] std::string npy_dictionary(const std::string& descr, const std::string& shape);
+
+/// The bytes of values in this machine's order, which is the little-endian order of the files.
+template <typename T>
+[[nodiscard]] Bytes bytes_of(const std::vector<T>& values) {
+  const auto raw = std::as_bytes(std::span(values));
+  const auto* first = reinterpret_cast<const std::uint8_t*>(raw.data());
+  return {first, first + raw.size()};
+}
+
+/// A zip archive of these members (name with its ending, content).
+[[nodiscard]] Bytes zip_archive(const std::vector<std::pair<std::string, Bytes>>& members, bool deflate);
+
+/// 64-bit FNV-1a, to pin down bytes.
+[[nodiscard]] std::uint64_t digest_of(std::span<const std::uint8_t> bytes);
+
+/// What an exception of type `E` says that `action` throws; "" if it throws none.
+template <typename E, typename Action>
+[[nodiscard]] std::string message_of(Action&& action) {
+  try {
+    std::forward<Action>(action)();
+  } catch (const E& error) {
+    return error.what();
+  }
+  return {};
+}
+
+/// "" if the message is a sentence that holds all the words; else what it lacks and what it is.
+[[nodiscard]] std::string lacking(const std::string& message, const std::vector<std::string>& words);
+
+}  // namespace lockstep::test
