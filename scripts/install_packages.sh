@@ -9,7 +9,7 @@ packages=(g++ cmake ninja-build pkg-config libopenmpi-dev openmpi-bin libdnnl-de
   ocl-icd-opencl-dev) # the last only because the CMake files of libdnnl-dev look for it
 case "${1:-}" in
   "") ;;
-  --full) packages+=(python3-venv shellcheck clang clang-format clang-tidy libclang-rt-dev) ;;
+  --full) packages+=(python3-venv shellcheck clang clang-format clang-tidy libclang-rt-dev libomp-dev) ;;
   *) echo "install_packages.sh: there is no option '$1', only --full" >&2; exit 64 ;;
 esac
 
