@@ -27,7 +27,9 @@ def undefined_functions(libraries: list[Path]) -> list[str]:
     """Names of CUDA functions that these libraries expect from others."""
     names = set()
     for library in libraries:
-        listing = subprocess.run(["nm", "-D", "--undefined-only", str(library)], check=True, capture_output=True, text=True)
+        listing = subprocess.run(
+            ["nm", "-D", "--undefined-only", str(library)], check=True, capture_output=True, text=True
+        )
         for line in listing.stdout.splitlines():
             symbol = line.split()[-1]
             name = symbol.split("@")[0]
@@ -41,12 +43,27 @@ def needed_libraries(libraries: list[Path]) -> list[str]:
     names = set()
     for library in libraries:
         dynamic = subprocess.run(["readelf", "-d", str(library)], check=True, capture_output=True, text=True).stdout
-        names |= {m.group(0) for line in dynamic.splitlines() if "(NEEDED)" in line for m in [CUDA_LIBRARY.search(line)] if m}
+        names |= {
+            m.group(0) for line in dynamic.splitlines() if "(NEEDED)" in line for m in [CUDA_LIBRARY.search(line)] if m
+        }
     return sorted(names)
 
 
 def compile_library(target: Path, source: str, arguments: list[str]) -> None:
-    command = ["cc", "-shared", "-fPIC", "-O1", "-w", "-x", "c", "-", "-o", str(target), f"-Wl,-soname,{target.name}", *arguments]
+    command = [
+        "cc",
+        "-shared",
+        "-fPIC",
+        "-O1",
+        "-w",
+        "-x",
+        "c",
+        "-",
+        "-o",
+        str(target),
+        f"-Wl,-soname,{target.name}",
+        *arguments,
+    ]
     subprocess.run(command, input=source, text=True, check=True)
 
 
@@ -58,7 +75,9 @@ def main() -> int:
     if folder is None:
         print(f"no torch under {sys.argv[1]}")
         return 65
-    libraries = sorted(folder.glob("libtorch*.so")) + sorted(folder.glob("libc10*.so")) + sorted(folder.parent.glob("_C*.so"))
+    libraries = (
+        sorted(folder.glob("libtorch*.so")) + sorted(folder.glob("libc10*.so")) + sorted(folder.parent.glob("_C*.so"))
+    )
     needed = needed_libraries(libraries)
     functions = undefined_functions(libraries)
     body = "\n".join(f"long {name}(void) {{ return {NO_DEVICE}; }}" for name in functions)
