@@ -1,0 +1,131 @@
+// fork, pipe, waitpid.
+#include "checkpoint/child_process.hpp"
+
+#include <lockstep/core/error.hpp>
+
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/types.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <span>
+#include <string>
+#include <system_error>
+#include <utility>
+
+namespace lockstep {
+namespace {
+
+[[noreturn]] void fail(const char* call) {
+  const int error = errno;
+  throw IoError("Cannot start a process to read a file with: " + std::string(call) + " says " +
+                std::generic_category().message(error) + "; free memory or raise the limit of processes.");
+}
+
+/// A crash is expected: no handlers of ours or of MPI, no message of the C library, no core file.
+void expect_crash(unsigned cpu_seconds) {
+  for (const int number : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGXCPU, SIGTERM, SIGINT, SIGHUP, SIGPIPE}) {
+    std::signal(number, SIG_DFL);
+  }
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+  const rlimit no_core{0, 0};
+  setrlimit(RLIMIT_CORE, &no_core);
+  const rlimit cpu{cpu_seconds, cpu_seconds + 1};
+  setrlimit(RLIMIT_CPU, &cpu);
+  const int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
+  if (null >= 0) dup2(null, STDERR_FILENO);
+}
+
+}  // namespace
+
+void ChildOutput::send(std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = write(descriptor_, bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) _exit(1);  // the parent has lost interest
+    bytes = bytes.subspan(static_cast<std::size_t>(written));
+  }
+}
+
+void ChildOutput::send(std::uint64_t number) { send(std::as_bytes(std::span(&number, 1))); }
+
+void ChildOutput::send(const std::string& text) {
+  send(std::uint64_t{text.size()});
+  send(std::as_bytes(std::span(text)));
+}
+
+ChildProcess::ChildProcess(const std::function<void(ChildOutput&)>& work, unsigned cpu_seconds) {
+  std::array<int, 2> ends{};
+  if (pipe2(ends.data(), O_CLOEXEC) != 0) fail("pipe");
+  pid_ = fork();
+  if (pid_ < 0) {
+    close(ends[0]);
+    close(ends[1]);
+    fail("fork");
+  }
+  if (pid_ == 0) {
+    close(ends[0]);
+    expect_crash(cpu_seconds);
+    try {
+      ChildOutput output(ends[1]);
+      work(output);
+    } catch (...) {
+      _exit(1);
+    }
+    _exit(0);  // without this process' destructors and exit handlers, which are the parent's
+  }
+  close(ends[1]);
+  descriptor_ = ends[0];
+}
+
+ChildProcess::~ChildProcess() {
+  close(descriptor_);
+  if (pid_ < 0) return;
+  kill(pid_, SIGKILL);
+  while (waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
+  }
+}
+
+bool ChildProcess::receive(std::span<std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t got = read(descriptor_, bytes.data(), bytes.size());
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return false;
+    bytes = bytes.subspan(static_cast<std::size_t>(got));
+  }
+  return true;
+}
+
+bool ChildProcess::receive(std::uint64_t& number) { return receive(std::as_writable_bytes(std::span(&number, 1))); }
+
+bool ChildProcess::receive(std::string& text, std::uint64_t most) {
+  std::uint64_t size = 0;
+  if (!receive(size) || size > most) return false;
+  text.resize(size);
+  return receive(std::as_writable_bytes(std::span(text)));
+}
+
+std::string ChildProcess::describe_end() {
+  int status = 0;
+  pid_t ended = -1;
+  kill(pid_, SIGKILL);  // in case it sent nonsense and lives
+  do {
+    ended = waitpid(pid_, &status, 0);
+  } while (ended < 0 && errno == EINTR);
+  pid_ = -1;
+  if (ended < 0 || !WIFSIGNALED(status)) return "ended early";
+  const int number = WTERMSIG(status);
+  if (number == SIGXCPU) return "did not come to an end";
+  return "was killed by signal " + std::to_string(number) + " (" + strsignal(number) + ")";
+}
+
+}  // namespace lockstep

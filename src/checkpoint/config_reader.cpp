@@ -1,0 +1,157 @@
+// The types of JSON checked once, here.
+#include "checkpoint/config_reader.hpp"
+
+#include <lockstep/core/error.hpp>
+
+#include <nlohmann/json.hpp>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <limits>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace lockstep {
+namespace {
+
+using nlohmann::json;
+
+/// A value for a message: shortened, and legible whatever bytes it holds.
+std::string print(const json& value) {
+  constexpr std::size_t longest = 80;
+  std::string text = value.dump(-1, ' ', true, json::error_handler_t::replace);
+  if (text.size() > longest) text = text.substr(0, longest - 3) + "...";
+  return text;
+}
+
+bool is_switched_off(const json& value) {
+  return value.is_null() || value == json(false) || ((value.is_structured() || value.is_string()) && value.empty());
+}
+
+}  // namespace
+
+ConfigReader::ConfigReader(const json& object, std::string where) : object_(object), where_(std::move(where)) {
+  if (!object.is_object()) fail("is described by " + print(object) + " where an object is expected");
+}
+
+const json* ConfigReader::find(const std::string& key) {
+  seen_.insert(key);
+  const auto found = object_.find(key);
+  return found == object_.end() || found->is_null() ? nullptr : &*found;
+}
+
+const json& ConfigReader::required(const std::string& key) {
+  const json* const value = find(key);
+  if (value == nullptr) fail("lacks the key '" + key + "'");
+  return *value;
+}
+
+int ConfigReader::to_integer(const json& value, const std::string& key) const {
+  if (!value.is_number_integer()) refuse(key);
+  const bool fits = value.is_number_unsigned()
+                        ? value.get<std::uint64_t>() <= std::uint64_t{std::numeric_limits<int>::max()}
+                        : value.get<std::int64_t>() >= std::int64_t{std::numeric_limits<int>::min()};
+  if (!fits) refuse(key);
+  return value.get<int>();
+}
+
+int ConfigReader::integer(const std::string& key, std::optional<int> fallback) {
+  const json* const value = find(key);
+  if (value == nullptr && fallback) return *fallback;
+  return to_integer(required(key), key);
+}
+
+double ConfigReader::number(const std::string& key, std::optional<double> fallback) {
+  const json* const value = find(key);
+  if (value == nullptr && fallback) return *fallback;
+  if (!required(key).is_number()) refuse(key);
+  return required(key).get<double>();
+}
+
+bool ConfigReader::flag(const std::string& key, bool fallback) {
+  const json* const value = find(key);
+  if (value == nullptr) return fallback;
+  if (!value->is_boolean()) refuse(key);
+  return value->get<bool>();
+}
+
+std::string ConfigReader::text(const std::string& key, const std::optional<std::string>& fallback) {
+  const json* const value = find(key);
+  if (value == nullptr && fallback) return *fallback;
+  if (!required(key).is_string()) refuse(key);
+  return required(key).get<std::string>();
+}
+
+Extent ConfigReader::extent(const std::string& key, std::optional<Extent> fallback) {
+  const json* const found = find(key);
+  if (found == nullptr && fallback) return *fallback;
+  const json& value = required(key);
+  if (!value.is_array()) return to_integer(value, key);
+  if (value.size() != 2) refuse(key);
+  return {to_integer(value[0], key), to_integer(value[1], key)};
+}
+
+Shape ConfigReader::shape(const std::string& key, bool skip_batch) {
+  const json& value = required(key);
+  if (!value.is_array() || (skip_batch && (value.empty() || !value[0].is_null()))) refuse(key);
+  std::vector<std::int64_t> extents;
+  for (std::size_t axis = skip_batch ? 1 : 0; axis < value.size(); ++axis) {
+    extents.push_back(to_integer(value[axis], key));
+  }
+  return Shape(std::move(extents));
+}
+
+void ConfigReader::expect(const std::string& key, const json& only) {
+  const json* const value = find(key);
+  if (value != nullptr && *value != only) refuse(key);
+}
+
+void ConfigReader::ignore(std::initializer_list<const char*> keys) {
+  for (const char* key : keys) seen_.insert(key);
+}
+
+void ConfigReader::finish() const {
+  for (const auto& [key, value] : object_.items()) {
+    if (!seen_.contains(key) && !is_switched_off(value)) refuse(key);
+  }
+}
+
+void ConfigReader::refuse(const std::string& key) const {
+  fail("has " + key + " = " + print(object_.at(key)) + ", which Lockstep does not support");
+}
+
+void ConfigReader::fail(const std::string& problem) const { throw DataError(where_ + " " + problem + "."); }
+
+json parse_json(const std::string& text, const std::string& source) {
+  // What compares and prints values calls itself once a level, so the levels are limited.
+  constexpr int deepest = 64;
+  const auto limit_depth = [&source](int depth, json::parse_event_t, const json&) {
+    if (depth > deepest) throw DataError(source + " nests JSON too deeply to be a model; the file is damaged.");
+    return true;
+  };
+  try {
+    return json::parse(text, limit_depth);
+  } catch (const json::parse_error& error) {
+    throw DataError(source + " is not JSON from byte " + std::to_string(error.byte) + " on; the file is damaged.");
+  } catch (const json::exception&) {
+    throw DataError(source + " holds a number that is out of range; the file is damaged.");
+  }
+}
+
+ClassConfig::ClassConfig(const json& value, const std::string& where) {
+  static const json nothing = json::object();
+  config = &nothing;
+  if (value.is_string()) {
+    class_name = value.get<std::string>();
+    return;
+  }
+  ConfigReader reader(value, where);
+  class_name = reader.text("class_name");
+  if (const json* found = reader.find("config")) config = found;
+  const std::string module = reader.text("module", "keras");
+  if (!module.starts_with("keras") && module != "builtins") reader.refuse("module");
+}
+
+}  // namespace lockstep

@@ -1,0 +1,53 @@
+// Reads an HDF5 file that anybody may have written: whatever it claims is checked against its size before memory is
+// asked for, and nothing outside it (links to other files, external storage) is followed.
+#pragma once
+
+#include "checkpoint/hdf5_handle.hpp"
+
+#include <lockstep/core/shape.hpp>
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+/// Objects are named by paths from the root. Errors name the file: IoError where it cannot be opened, DataError where
+/// it is not HDF5, is damaged, or lacks what is asked for.
+class Hdf5Reader {
+ public:
+  explicit Hdf5Reader(std::filesystem::path file);
+
+  /// Whether a group or a data set of this name exists.
+  [[nodiscard]] bool has(const std::string& path) const;
+
+  /// A text attribute of fixed or variable length; nothing if there is none.
+  [[nodiscard]] std::optional<std::string> text(const std::string& object, const std::string& attribute) const;
+
+  /// A list of texts, also one that Keras cut into NAME0, NAME1, ...
+  [[nodiscard]] std::vector<std::string> texts(const std::string& object, const std::string& attribute) const;
+
+  /// A data set of floating-point numbers of this shape, converted to float.
+  [[nodiscard]] std::vector<float> floats(const std::string& path, const Shape& shape) const;
+
+  /// A data set of one integer.
+  [[nodiscard]] std::int64_t integer(const std::string& path) const;
+
+  /// Throws DataError: "FILE: problem".
+  [[noreturn]] void fail(const std::string& problem) const;
+
+ private:
+  Hdf5Handle open(const std::string& path) const;
+  Hdf5Handle open_dataset(const std::string& path) const;
+  bool has_attribute(const Hdf5Handle& object, const std::string& attribute) const;
+  std::vector<std::string> attribute_texts(const Hdf5Handle& object, const std::string& attribute) const;
+
+  Hdf5Silence silence_;
+  std::filesystem::path name_;
+  std::uint64_t size_ = 0;
+  Hdf5Handle file_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,138 @@
+// HDF5's core driver without a backing store is a file in memory; its image is the file.
+#include "checkpoint/hdf5_writer.hpp"
+
+#include <lockstep/core/error.hpp>
+
+#include <hdf5.h>
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace lockstep {
+namespace {
+
+/// The file in memory grows by this much at a time.
+constexpr std::size_t growth = std::size_t{4} << 20U;
+
+/// A text takes 16 bytes of an attribute, which holds at most 64 KiB with its header; Keras' own limit is 64,512.
+constexpr std::size_t max_texts = 64512 / 16;
+
+[[noreturn]] void fail(const std::string& what) {
+  throw InternalError("HDF5 cannot make " + what + " in memory: " + describe_hdf5_error() + "; please report this.");
+}
+
+Hdf5Handle checked(hid_t id, Hdf5Handle::Closer close, const std::string& what) {
+  Hdf5Handle handle(id, close);
+  if (!handle.valid()) fail(what);
+  return handle;
+}
+
+void check(herr_t status, const std::string& what) {
+  if (status < 0) fail(what);
+}
+
+/// Missing groups on the way to an object are made.
+Hdf5Handle through_new_groups(const std::string& path) {
+  Hdf5Handle list = checked(H5Pcreate(H5P_LINK_CREATE), H5Pclose, path);
+  check(H5Pset_create_intermediate_group(list.get(), 1), path);
+  return list;
+}
+
+Hdf5Handle text_type(const std::string& what) {
+  Hdf5Handle type = checked(H5Tcopy(H5T_C_S1), H5Tclose, what);
+  check(H5Tset_size(type.get(), H5T_VARIABLE), what);
+  check(H5Tset_cset(type.get(), H5T_CSET_UTF8), what);
+  return type;
+}
+
+}  // namespace
+
+Hdf5Writer::Hdf5Writer() : file_(H5I_INVALID_HID, H5Fclose) {
+  const std::string what = "a file";
+  const Hdf5Handle access = checked(H5Pcreate(H5P_FILE_ACCESS), H5Pclose, what);
+  check(H5Pset_fapl_core(access.get(), growth, 0), what);
+  // Without a backing store the name is never opened.
+  file_ = checked(H5Fcreate("lockstep", H5F_ACC_TRUNC, H5P_DEFAULT, access.get()), H5Fclose, what);
+}
+
+void Hdf5Writer::make_group(const std::string& path) {
+  const Hdf5Handle links = through_new_groups(path);
+  checked(H5Gcreate2(file_.get(), path.c_str(), links.get(), H5P_DEFAULT, H5P_DEFAULT), H5Gclose, path);
+}
+
+void Hdf5Writer::set_attribute(const std::string& object, const std::string& name, const std::string& text) {
+  set_texts(object, name, {&text, 1}, true);
+}
+
+void Hdf5Writer::set_attribute(const std::string& object, const std::string& name,
+                               const std::vector<std::string>& texts) {
+  if (texts.size() <= max_texts) {
+    set_texts(object, name, texts, false);
+    return;
+  }
+  for (std::size_t begin = 0; begin < texts.size(); begin += max_texts) {
+    const std::size_t count = std::min(max_texts, texts.size() - begin);
+    set_texts(object, name + std::to_string(begin / max_texts), std::span(texts).subspan(begin, count), false);
+  }
+}
+
+void Hdf5Writer::set_texts(const std::string& object, const std::string& name, std::span<const std::string> texts,
+                           bool scalar) {
+  const std::string what = "the attribute " + name + " of " + object;
+  const hsize_t count = texts.size();
+  const Hdf5Handle space =
+      checked(scalar ? H5Screate(H5S_SCALAR) : H5Screate_simple(1, &count, nullptr), H5Sclose, what);
+  const Hdf5Handle type = texts.empty() ? checked(H5Tcopy(H5T_IEEE_F64LE), H5Tclose, what) : text_type(what);
+  const Hdf5Handle attribute = checked(H5Acreate_by_name(file_.get(), object.c_str(), name.c_str(), type.get(),
+                                                         space.get(), H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT),
+                                       H5Aclose, what);
+  if (texts.empty()) return;
+  std::vector<const char*> pointers;
+  pointers.reserve(texts.size());
+  for (const std::string& text : texts) pointers.push_back(text.c_str());
+  check(H5Awrite(attribute.get(), type.get(), pointers.data()), what);
+}
+
+void Hdf5Writer::write_floats(const std::string& path, const Shape& shape, std::span<const float> values) {
+  write(path, H5T_IEEE_F32LE, H5T_NATIVE_FLOAT, shape, values.data());
+}
+
+void Hdf5Writer::write_scalar(const std::string& path, float value) {
+  write(path, H5T_IEEE_F32LE, H5T_NATIVE_FLOAT, Shape{}, &value);
+}
+
+void Hdf5Writer::write_scalar(const std::string& path, std::int64_t value) {
+  write(path, H5T_STD_I64LE, H5T_NATIVE_INT64, Shape{}, &value);
+}
+
+void Hdf5Writer::write(const std::string& path, hid_t file_type, hid_t memory_type, const Shape& shape,
+                       const void* values) {
+  const std::vector<hsize_t> extents(shape.extents().begin(), shape.extents().end());
+  const Hdf5Handle space =
+      checked(extents.empty() ? H5Screate(H5S_SCALAR)
+                              : H5Screate_simple(static_cast<int>(extents.size()), extents.data(), nullptr),
+              H5Sclose, path);
+  const Hdf5Handle options = checked(H5Pcreate(H5P_DATASET_CREATE), H5Pclose, path);
+  check(H5Pset_obj_track_times(options.get(), 0), path);  // times would make equal models differ in their bytes
+  const Hdf5Handle links = through_new_groups(path);
+  const Hdf5Handle dataset =
+      checked(H5Dcreate2(file_.get(), path.c_str(), file_type, space.get(), links.get(), options.get(), H5P_DEFAULT),
+              H5Dclose, path);
+  check(H5Dwrite(dataset.get(), memory_type, H5S_ALL, H5S_ALL, H5P_DEFAULT, values), path);
+}
+
+std::vector<std::byte> Hdf5Writer::finish() {
+  const std::string what = "a file";
+  check(H5Fflush(file_.get(), H5F_SCOPE_GLOBAL), what);
+  const ssize_t size = H5Fget_file_image(file_.get(), nullptr, 0);
+  if (size <= 0) fail(what);
+  std::vector<std::byte> image(static_cast<std::size_t>(size));
+  if (H5Fget_file_image(file_.get(), image.data(), image.size()) != size) fail(what);
+  return image;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,94 @@
+// Reads Keras' files by the order of things in them, since names differ from version to version.
+#include "checkpoint/keras_h5_read.hpp"
+
+#include "checkpoint/hdf5_reader.hpp"
+#include "checkpoint/keras_config.hpp"
+
+#include <cstddef>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace lockstep {
+namespace {
+
+/// The names of all weights in the file, as paths, in order.
+std::vector<std::string> weight_paths(const Hdf5Reader& reader) {
+  const std::string root = "model_weights";
+  std::vector<std::string> paths;
+  for (const std::string& layer : reader.texts(root, "layer_names")) {
+    const std::string group = root + "/" + layer;
+    for (const std::string& weight : reader.texts(group, "weight_names")) paths.push_back(group + "/" + weight);
+  }
+  return paths;
+}
+
+std::vector<SavedTensor> read_weights(const Hdf5Reader& reader, const Sequential& architecture) {
+  std::vector<SavedTensor> weights = weights_for(architecture);
+  const std::vector<std::string> paths = weight_paths(reader);
+  if (paths.size() != weights.size()) {
+    reader.fail("holds " + std::to_string(paths.size()) + " weights, but the layers of its model_config have " +
+                std::to_string(weights.size()));
+  }
+  for (std::size_t i = 0; i < weights.size(); ++i) weights[i].values = reader.floats(paths[i], weights[i].shape);
+  return weights;
+}
+
+/// "iteration" of "SGD/iteration", and of Keras 2's "iteration:0".
+std::string last_part(const std::string& name) {
+  const std::string last = name.substr(name.rfind('/') + 1);
+  return last.substr(0, last.find(':'));
+}
+
+void read_optimizer_state(const Hdf5Reader& reader, const Sequential& architecture, SavedTraining& training) {
+  training.slots = slots_for(architecture, training.optimizer);
+  const std::string root = "optimizer_weights";
+  std::vector<std::string> paths;
+  if (reader.has(root)) {
+    for (const std::string& name : reader.texts(root, "weight_names")) {
+      const std::string path = root + "/" + name;
+      const std::string last = last_part(name);
+      if (last == "iteration" || last == "iter") {
+        training.iteration = reader.integer(path);
+      } else if (last != "learning_rate") {  // training_config has it too
+        paths.push_back(path);
+      }
+    }
+  }
+  if (training.iteration < 0) reader.fail("'" + root + "' counts " + std::to_string(training.iteration) + " steps");
+  if (training.slots.empty()) return;  // tf_keras keeps slots even for plain SGD, which never uses them
+  if (paths.empty()) {                 // compiled, but never trained
+    for (SavedTensor& slot : training.slots) slot.values.assign(static_cast<std::size_t>(slot.shape.elements()), 0.0F);
+    return;
+  }
+  if (paths.size() != training.slots.size()) {
+    reader.fail("holds " + std::to_string(paths.size()) + " arrays of optimizer state, but " +
+                std::string(name_of(training.optimizer)) + " needs " + std::to_string(training.slots.size()));
+  }
+  for (std::size_t i = 0; i < paths.size(); ++i) {
+    training.slots[i].values = reader.floats(paths[i], training.slots[i].shape);
+  }
+}
+
+}  // namespace
+
+SavedModel read_keras_h5(const std::filesystem::path& file) {
+  const Hdf5Reader reader(file);
+  const std::optional<std::string> model_config = reader.text("/", "model_config");
+  if (!model_config) {
+    reader.fail(
+        "has no model_config, so it is not a whole model (perhaps weights only); save it with "
+        "model.save(\"model.h5\")");
+  }
+  SavedModel model{sequential_from_json(*model_config, file.string()), {}, {}};
+  model.weights = read_weights(reader, model.architecture);
+  if (const std::optional<std::string> training_config = reader.text("/", "training_config")) {
+    model.training = training_from_json(*training_config, file.string());
+    read_optimizer_state(reader, model.architecture, *model.training);
+  }
+  return model;
+}
+
+}  // namespace lockstep

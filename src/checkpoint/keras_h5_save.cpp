@@ -1,0 +1,89 @@
+// Lays a model out as Keras does, in memory, and puts the file in place at once.
+#include "checkpoint/atomic_file.hpp"
+#include "checkpoint/hdf5_writer.hpp"
+#include "checkpoint/keras_config.hpp"
+#include "checkpoint/keras_h5.hpp"
+
+#include <lockstep/core/error.hpp>
+
+#include <cstddef>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+namespace {
+
+// Readers convert weights of Keras 1, which is also what a file without a version is taken for.
+constexpr const char* keras_version = "3.0.0";
+constexpr const char* backend = "tensorflow";
+
+/// Caller's values against what the model consists of.
+void check_tensors(const std::vector<SavedTensor>& given, const std::vector<SavedTensor>& expected, const char* what) {
+  if (given.size() != expected.size()) {
+    throw InternalError("A model to be saved has " + std::to_string(given.size()) + " " + what + ", but needs " +
+                        std::to_string(expected.size()) + "; please report this.");
+  }
+  for (std::size_t i = 0; i < given.size(); ++i) {
+    const auto elements = static_cast<std::size_t>(expected[i].shape.elements());
+    if (given[i].shape == expected[i].shape && given[i].values.size() == elements) continue;
+    throw InternalError("A model to be saved has " + std::to_string(given[i].values.size()) + " values of shape " +
+                        given[i].shape.to_string() + " for " + expected[i].name + ", whose shape is " +
+                        expected[i].shape.to_string() + "; please report this.");
+  }
+}
+
+void write_weights(Hdf5Writer& writer, const SavedModel& model) {
+  const std::string root = "model_weights";
+  const std::vector<SavedTensor> expected = weights_for(model.architecture);
+  check_tensors(model.weights, expected, "weights");
+  writer.make_group(root);
+  std::vector<std::string> layer_names;
+  std::size_t next = 0;
+  for (const LayerInfo& layer : std::span(model.architecture.layers()).subspan(1)) {  // Keras lists no InputLayer here
+    layer_names.push_back(layer.name);
+    const std::string group = root + "/" + layer.name;
+    writer.make_group(group);
+    std::vector<std::string> weight_names;
+    for (std::size_t i = 0; i < layer.parameters.size(); ++i, ++next) {
+      weight_names.push_back(expected[next].name);
+      writer.write_floats(group + "/" + expected[next].name, expected[next].shape, model.weights[next].values);
+    }
+    writer.set_attribute(group, "weight_names", weight_names);
+  }
+  writer.set_attribute(root, "layer_names", layer_names);
+  writer.set_attribute(root, "keras_version", keras_version);
+  writer.set_attribute(root, "backend", backend);
+}
+
+void write_training(Hdf5Writer& writer, const Sequential& architecture, const SavedTraining& training) {
+  const std::string root = "optimizer_weights";
+  const std::vector<SavedTensor> expected = slots_for(architecture, training.optimizer);
+  check_tensors(training.slots, expected, "optimizer slots");
+  const std::string prefix = keras_name_of(training.optimizer) + "/";
+  std::vector<std::string> names{prefix + "iteration", prefix + "learning_rate"};
+  writer.make_group(root);
+  writer.write_scalar(root + "/" + names[0], training.iteration);
+  writer.write_scalar(root + "/" + names[1], static_cast<float>(learning_rate_of(training.optimizer)));
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    writer.write_floats(root + "/" + expected[i].name, expected[i].shape, training.slots[i].values);
+    names.push_back(expected[i].name);
+  }
+  writer.set_attribute(root, "weight_names", names);
+  writer.set_attribute("/", "training_config", training_to_json(training));
+}
+
+}  // namespace
+
+void save_keras_h5(const std::filesystem::path& file, const SavedModel& model) {
+  Hdf5Writer writer;
+  writer.set_attribute("/", "keras_version", keras_version);
+  writer.set_attribute("/", "backend", backend);
+  writer.set_attribute("/", "model_config", sequential_to_json(model.architecture));
+  write_weights(writer, model);
+  if (model.training) write_training(writer, model.architecture, *model.training);
+  write_file_atomically(file, writer.finish());
+}
+
+}  // namespace lockstep

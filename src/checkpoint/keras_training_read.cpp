@@ -1,0 +1,144 @@
+// Optimizer, loss and metrics from Keras' training_config, in the words of Keras 2 (tf_keras) and Keras 3.
+#include "checkpoint/config_reader.hpp"
+#include "checkpoint/keras_config.hpp"
+
+#include <lockstep/core/error.hpp>
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace lockstep {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* remedy =
+    "; compile the model with what Lockstep has, or save it with include_optimizer=False, which leaves this out";
+
+template <class Adaptive>
+void read_moments(ConfigReader& config, Adaptive& options) {
+  options.beta_1 = config.number("beta_1", options.beta_1);
+  options.beta_2 = config.number("beta_2", options.beta_2);
+  options.epsilon = config.number("epsilon", options.epsilon);
+}
+
+Optimizer read_class(const ClassConfig& described, ConfigReader& config) {
+  if (described.class_name == "SGD") {
+    SGDOptions options;
+    options.learning_rate = config.number("learning_rate", options.learning_rate);
+    options.momentum = config.number("momentum", options.momentum);
+    options.nesterov = config.flag("nesterov", options.nesterov);
+    return SGD(options);
+  }
+  if (described.class_name == "Adam") {
+    AdamOptions options;
+    options.learning_rate = config.number("learning_rate", options.learning_rate);
+    read_moments(config, options);
+    return Adam(options);
+  }
+  if (described.class_name == "AdamW") {
+    AdamWOptions options;
+    options.learning_rate = config.number("learning_rate", options.learning_rate);
+    options.weight_decay = config.number("weight_decay", options.weight_decay);
+    read_moments(config, options);
+    return AdamW(options);
+  }
+  if (described.class_name == "RMSprop") {
+    RMSpropOptions options;
+    options.learning_rate = config.number("learning_rate", options.learning_rate);
+    options.rho = config.number("rho", options.rho);
+    options.momentum = config.number("momentum", options.momentum);
+    options.epsilon = config.number("epsilon", options.epsilon);
+    options.centered = config.flag("centered", options.centered);
+    return RMSprop(options);
+  }
+  config.fail(std::string("is not one of SGD, Adam, AdamW and RMSprop") + remedy);
+}
+
+Optimizer read_optimizer(const json& value, const std::string& source) {
+  const ClassConfig described(value, source + ": the optimizer");
+  ConfigReader config(*described.config, source + ": the optimizer " + described.class_name);
+  Optimizer optimizer = read_class(described, config);
+  // Names, how it is compiled, and the constant of an average that use_ema would switch on.
+  config.ignore({"name", "jit_compile", "is_legacy_optimizer", "ema_momentum"});
+  config.expect("decay", 0.0);
+  config.finish();
+  try {
+    check(optimizer);
+  } catch (const UsageError& error) {
+    throw DataError(source + ": " + error.what());
+  }
+  return optimizer;
+}
+
+Loss read_loss(const json& value, const std::string& source) {
+  const ClassConfig described(value, source + ": the loss");
+  std::string name = described.class_name;
+  if (name == "function" && described.config->is_string()) name = described.config->get<std::string>();
+  static const json nothing = json::object();
+  const bool bare = !described.config->is_object();
+  ConfigReader config(bare ? nothing : *described.config, source + ": the loss " + name);
+  config.ignore({"name", "fn"});
+  config.expect("dtype", "float32");
+  if (config.text("reduction", "auto") != "auto") config.expect("reduction", "sum_over_batch_size");
+
+  Loss loss = MeanSquaredError();
+  if (name == "SparseCategoricalCrossentropy" || name == "sparse_categorical_crossentropy") {
+    loss = SparseCategoricalCrossentropy({.from_logits = config.flag("from_logits", false)});
+    config.expect("axis", -1);
+  } else if (name == "CategoricalCrossentropy" || name == "categorical_crossentropy") {
+    loss = CategoricalCrossentropy({.from_logits = config.flag("from_logits", false)});
+    config.expect("axis", -1);
+    config.expect("label_smoothing", 0);
+  } else if (name != "MeanSquaredError" && name != "mean_squared_error" && name != "mse") {
+    config.fail(
+        std::string("is not one of SparseCategoricalCrossentropy, CategoricalCrossentropy and MeanSquaredError") +
+        remedy);
+  }
+  config.finish();
+  return loss;
+}
+
+/// Keras 3 writes what was given to compile, Keras 2 a list a output with one object a metric.
+void read_metrics(const json& value, const std::string& source, std::vector<Metric>& metrics) {
+  if (value.is_null()) return;
+  if (value.is_array()) {
+    for (const json& entry : value) {
+      const bool one_list_in_another = entry.is_array() && value.size() == 1;
+      if (entry.is_array() && !one_list_in_another) {
+        throw DataError(source + ": has metrics for several outputs, but Lockstep's models have one" + remedy + ".");
+      }
+      read_metrics(entry, source, metrics);
+    }
+    return;
+  }
+  const ClassConfig described(value, source + ": a metric");
+  std::string name = described.class_name;
+  if (described.config->is_object() && described.config->contains("name") && described.config->at("name").is_string()) {
+    name = described.config->at("name").get<std::string>();
+  }
+  if (name != name_of(Metric::accuracy)) {
+    throw DataError(source + ": the metric " + name + " is not 'accuracy', the one that Lockstep has" + remedy + ".");
+  }
+  metrics.push_back(Metric::accuracy);
+}
+
+}  // namespace
+
+SavedTraining training_from_json(const std::string& text, const std::string& source) {
+  const json document = parse_json(text, source);
+  ConfigReader config(document, source);
+  const json* const optimizer = config.find("optimizer_config");
+  const json* const loss = config.find("loss");
+  if (optimizer == nullptr) config.fail("lacks the key 'optimizer_config'");
+  if (loss == nullptr) config.fail("lacks the key 'loss'");
+  SavedTraining training{read_optimizer(*optimizer, source), read_loss(*loss, source), {}, 0, {}};
+  if (const json* const metrics = config.find("metrics")) read_metrics(*metrics, source, training.metrics);
+  config.ignore({"run_eagerly", "steps_per_execution", "jit_compile"});  // how Keras ran it, not what was computed
+  config.finish();
+  return training;
+}
+
+}  // namespace lockstep
