@@ -38,6 +38,7 @@ Json to_json(const RunTiming& timing) {
 std::string history_json(const RunReport& report) {
   Json json = {{"model", report.model}, {"epochs", Json::array()}};
   for (const EpochRecord& epoch : report.history.epochs) json["epochs"].push_back(to_json(epoch));
+  if (!report.evaluation.empty()) json["evaluation"] = report.evaluation;
   json["config"] = to_json(report.config);
   json["world"] = to_json(report.world);
   json["versions"] = to_json(report.versions);

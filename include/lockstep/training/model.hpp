@@ -84,6 +84,10 @@ class Model {
   StepMetrics train_step(const Batch& batch);
   StepMetrics test_step(const Batch& batch);
 
+  /// Notes an epoch of a loop of one's own in the run's history: loss and metrics of the steps since the last one, and
+  /// what `more` adds (validation, say). Returns the epoch's logs.
+  Logs end_epoch(int epoch, const Logs& more = {});
+
   /// All variables in Keras' order and layout; the same on every worker.
   [[nodiscard]] std::vector<Variable> weights() const;
   void set_weights(const std::vector<Variable>& weights);

@@ -1,0 +1,36 @@
+// See error_handler.hpp.
+#include "training/error_handler.hpp"
+
+#include "cluster/world.hpp"
+
+#include <lockstep/core/error.hpp>
+
+#include <exception>
+#include <new>
+#include <string>
+
+namespace lockstep {
+
+namespace {
+
+constexpr auto internal = static_cast<int>(ExitCode::internal);
+
+[[noreturn]] void end_with_current_exception() noexcept {
+  try {
+    if (const std::exception_ptr error = std::current_exception()) std::rethrow_exception(error);
+  } catch (const Error& error) {
+    World::end_with_error(static_cast<int>(error.code()), error.what());
+  } catch (const std::bad_alloc&) {
+    World::end_with_error(internal, "out of memory; give the worker more, or use a smaller --global-batch-size");
+  } catch (const std::exception& error) {
+    World::end_with_error(internal, std::string("unexpected error: ") + error.what());
+  } catch (...) {
+  }
+  World::end_with_error(internal, "terminated without a reason");
+}
+
+}  // namespace
+
+void install_error_handler() noexcept { std::set_terminate(end_with_current_exception); }
+
+}  // namespace lockstep

@@ -1,0 +1,95 @@
+// A compiled model on this rank: its plan, its memory, its place in the stream of examples.
+#pragma once
+
+#include "backend/backend.hpp"
+#include "collective/communicator.hpp"
+#include "data/sampler.hpp"
+#include "plan/lower.hpp"
+#include "plan/plan.hpp"
+#include "plan/step.hpp"
+#include "training/runtime.hpp"
+
+#include <lockstep/training/model.hpp>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace lockstep {
+
+class ModelState {
+ public:
+  ModelState(std::shared_ptr<Runtime> runtime, Sequential architecture);
+
+  void compile(const CompileOptions& options);
+
+  /// Checks the data once: that it fits the model, and that all workers hold the same.
+  void use(const Dataset& data);
+
+  StepMetrics train(const Batch& batch);
+
+  /// Adds this rank's metric sums of the batch; `all_reduce` makes them everybody's.
+  void test(const Batch& batch, StepMetrics& local);
+  [[nodiscard]] StepMetrics all_reduce(const StepMetrics& local);
+
+  std::vector<float> predict(const Dataset& data);
+
+  [[nodiscard]] std::vector<Variable> weights();
+  void set_weights(const std::vector<Variable>& weights);
+
+  /// Optimizer state of slot `slot`, one variable a trainable weight.
+  [[nodiscard]] std::vector<Variable> slot(int slot);
+
+  void save(const std::filesystem::path& path);
+
+  /// The epoch's record: what was trained since the last one, and what the caller adds.
+  const EpochRecord& end_epoch(int epoch, const Logs& more);
+
+  [[nodiscard]] Runtime& runtime() noexcept { return *runtime_; }
+  [[nodiscard]] const Sequential& architecture() const noexcept { return architecture_; }
+  [[nodiscard]] bool has_metric(Metric metric) const noexcept;
+  [[nodiscard]] Logs logs_of(const StepMetrics& metrics, const std::string& prefix = "") const;
+  [[nodiscard]] const History& history() const noexcept { return history_; }
+  void set_evaluation(const Logs& logs) { evaluation_ = logs; }
+
+ private:
+  /// What a compile makes and the next one replaces; in the order in which things depend on each other.
+  struct Compiled {
+    CompileOptions options;
+    std::unique_ptr<Communicator> communicator;
+    Plan plan;
+    Arenas arenas;
+    std::unique_ptr<Executable> executable;
+    std::unique_ptr<Step> step;
+    std::size_t capacity = 0;
+  };
+
+  [[nodiscard]] Compiled& compiled();
+  [[nodiscard]] StepContext prepare(const Batch& batch, bool training);
+  void write_weights();
+  void settle();
+  void write_history(const std::filesystem::path& path);
+
+  std::shared_ptr<Runtime> runtime_;
+  Sequential architecture_;
+  std::vector<Variable> values_;  ///< until compile, and between two
+  std::unique_ptr<Compiled> compiled_;
+  std::uint64_t iteration_ = 0;
+
+  std::vector<const Dataset*> checked_;
+  std::unique_ptr<ExampleStream> stream_;
+  const Dataset* streamed_ = nullptr;
+  bool stream_shuffles_ = false;
+  std::vector<std::uint32_t> examples_;
+  std::vector<ReplicaRows> replicas_;
+
+  History history_;
+  Logs evaluation_;
+  StepMetrics epoch_metrics_;
+  double epoch_seconds_ = 0;
+  double seconds_to_first_step_ = 0;
+  StepProfile profile_;
+  double step_seconds_ = 0;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,80 @@
+// See runtime.hpp.
+#include "training/runtime.hpp"
+
+#include "backend/make_backend.hpp"
+#include "collective/patience.hpp"
+#include "core/environment.hpp"
+#include "core/log.hpp"
+#include "training/error_handler.hpp"
+#include "training/options_parser.hpp"
+
+#include <lockstep/core/error.hpp>
+
+#include <algorithm>
+#include <cstdlib>
+#include <utility>
+
+namespace lockstep {
+
+namespace {
+
+Transport transport_of(Communication communication) {
+  switch (communication) {
+    case Communication::shared: return Transport::shared;
+    case Communication::mpi: return Transport::mpi;
+    case Communication::nccl: return Transport::nccl;
+    case Communication::automatic: break;
+  }
+  return Transport::automatic;
+}
+
+/// OMP_NUM_THREADS where it is set, else this rank's share of the cores.
+int threads_of(const World& world) {
+  const std::string asked = value_of(current_environment(), "OMP_NUM_THREADS");
+  if (const int threads = std::atoi(asked.c_str()); threads > 0) return threads;
+  const std::vector<int>& hosts = world.host_of_rank();
+  const auto neighbours = std::max<std::ptrdiff_t>(1, std::count(hosts.begin(), hosts.end(), hosts[world.rank()]));
+  return std::max(1, static_cast<int>(available_cores()) / static_cast<int>(neighbours));
+}
+
+std::unique_ptr<Backend> make_backend(const Options& options, const World& world) {
+  if (options.device == Device::cuda) {
+    throw UsageError(has_cuda_backend() ? "--device cuda: no CUDA device was found; use --device cpu"
+                                        : "--device cuda: this build has no CUDA backend; use --device cpu");
+  }
+  auto backend = make_cpu_backend(threads_of(world));
+  if (options.precision == Precision::mixed_bfloat16) backend->require_bfloat16();
+  return backend;
+}
+
+}  // namespace
+
+Runtime::Runtime(const Options& options) : options_(options) {
+  install_error_handler();
+  control_ = new_communicator();
+  const auto workers = static_cast<std::size_t>(world_.size());
+  if (options_.replicas > 0 && replicas() < workers) {
+    throw UsageError("--replicas " + std::to_string(options_.replicas) + " is less than the " +
+                     std::to_string(workers) + " workers, and each needs one; leave it out, or start fewer workers");
+  }
+  backend_ = make_backend(options_, world_);
+}
+
+std::unique_ptr<Communicator> Runtime::new_communicator() const {
+  return make_communicator(world_, transport_of(options_.communication));
+}
+
+std::size_t Runtime::replicas() const noexcept {
+  return static_cast<std::size_t>(options_.replicas > 0 ? options_.replicas : world_.size());
+}
+
+void Runtime::agree(const std::string& what, const std::string& value) {
+  const std::vector<std::string> values = control_->all_gather(value);
+  for (std::size_t rank = 1; rank < values.size(); ++rank) {
+    if (values[rank] == values[0]) continue;
+    throw UsageError("the workers disagree about " + what + ": worker 0 has " + values[0] + ", worker " +
+                     std::to_string(rank) + " has " + values[rank] + "; start all of them with the same");
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,69 @@
+// See saving.hpp.
+#include "training/saving.hpp"
+
+#include "checkpoint/atomic_file.hpp"
+#include "checkpoint/keras_h5.hpp"
+#include "training/options_parser.hpp"
+
+#include <lockstep/core/error.hpp>
+
+#include <sys/resource.h>
+
+#include <span>
+#include <utility>
+#include <variant>
+
+namespace lockstep {
+
+namespace {
+
+/// Keras stores Adam's two arrays of a weight side by side, the other optimizers' one kind after another.
+bool interleaves(const Optimizer& optimizer) {
+  return std::holds_alternative<Adam>(optimizer) || std::holds_alternative<AdamW>(optimizer);
+}
+
+double peak_memory_mb() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<double>(usage.ru_maxrss) / 1024.0;
+}
+
+}  // namespace
+
+void save_model(const std::filesystem::path& path, const Sequential& architecture, std::vector<Variable> weights,
+                const CompileOptions& options, std::vector<std::vector<Variable>> slots, std::uint64_t iteration) {
+  SavedModel saved{architecture, weights_for(architecture), {}};
+  for (std::size_t i = 0; i < weights.size(); ++i) saved.weights.at(i).values = std::move(weights[i].values);
+  SavedTraining training{options.optimizer, options.loss, options.metrics, static_cast<std::int64_t>(iteration),
+                         slots_for(architecture, options.optimizer)};
+  for (std::size_t kind = 0; kind < slots.size(); ++kind) {
+    for (std::size_t weight = 0; weight < slots[kind].size(); ++weight) {
+      const std::size_t at =
+          interleaves(options.optimizer) ? weight * slots.size() + kind : kind * slots[kind].size() + weight;
+      training.slots.at(at).values = std::move(slots[kind][weight].values);
+    }
+  }
+  saved.training = std::move(training);
+  save_keras_h5(path, saved);
+}
+
+void save_history(const std::filesystem::path& path, RunReport report, Runtime& runtime,
+                  const std::string& communication) {
+  report.model = runtime.options().program;
+  report.config = describe_options(runtime.options());
+  report.world = {{"workers", std::int64_t{runtime.world().size()}},
+                  {"hosts", std::int64_t{runtime.world().hosts()}},
+                  {"replicas", static_cast<std::int64_t>(runtime.replicas())},
+                  {"communication", communication},
+                  {"device", runtime.backend().describe()}};
+  report.versions = {{"lockstep", std::string(LOCKSTEP_VERSION)}};
+  report.timing.peak_memory_mb = peak_memory_mb();
+  const std::string text = history_json(report);
+  write_file_atomically(path, std::as_bytes(std::span(text)));
+}
+
+void check_writable(const std::filesystem::path& directory) {
+  const AtomicFile probe(directory / "model.h5");  // makes the directory; removed again since nothing commits it
+}
+
+}  // namespace lockstep

@@ -1,0 +1,27 @@
+// What the chief writes: the model as Keras reads it, and the run's record beside it.
+#pragma once
+
+#include "report/history_json.hpp"
+#include "training/runtime.hpp"
+
+#include <lockstep/training/model.hpp>
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+/// `slots[k]` holds the optimizer's k-th array of every trainable weight.
+void save_model(const std::filesystem::path& path, const Sequential& architecture, std::vector<Variable> weights,
+                const CompileOptions& options, std::vector<std::vector<Variable>> slots, std::uint64_t iteration);
+
+/// Completes the report with options, world and versions, and writes it.
+void save_history(const std::filesystem::path& path, RunReport report, Runtime& runtime,
+                  const std::string& communication);
+
+/// Throws IoError, with the remedy, where the directory cannot be made or written to: at the start, not after hours.
+void check_writable(const std::filesystem::path& directory);
+
+}  // namespace lockstep
