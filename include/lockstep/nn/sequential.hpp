@@ -21,8 +21,8 @@ struct ParameterInfo {
 
 /// A layer in its place.
 struct LayerInfo {
-  Layer layer;
-  std::string class_name;  ///< "Conv2D"
+  Layer layer;             ///< as given, but a pooling's strides are never 0
+  std::string class_name;  ///< "Conv2D"; "InputLayer" for Input, as Keras calls it
   std::string name;        ///< "conv2d", "conv2d_1": Keras' automatic names, or the one given
   Shape input_shape;
   Shape output_shape;
