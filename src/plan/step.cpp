@@ -22,39 +22,47 @@ class Timed {
   double begin_;
 };
 
+const char* kind_of_work(OperationKind kind) {
+  if (kind == OperationKind::gather) return "input";
+  if (kind == OperationKind::loss) return "loss";
+  if (kind == OperationKind::update) return "optimizer";
+  if (kind == OperationKind::contribute || kind == OperationKind::await) return "communication";
+  return kind < OperationKind::loss ? "forward" : "backward";
+}
+
 }  // namespace
 
-void Step::run_compute(const Operation& operation, const StepContext& context) {
-  double* sum = &profile_.forward;
-  if (operation.kind == OperationKind::gather) sum = &profile_.input;
-  if (operation.kind == OperationKind::loss) sum = &profile_.loss;
-  if (operation.kind > OperationKind::loss) sum = &profile_.backward;
-  const Timed timed(*sum);
-  executable_.run(operation, context);
+Step::Step(const Plan& plan, Executable& executable, Communicator& communicator)
+    : plan_(plan), executable_(executable), communicator_(communicator) {
+  profile_.seconds.resize(plan.training.size());
 }
 
 void Step::train(const StepContext& context, const Optimizer& optimizer, std::uint64_t iteration) {
-  for (const Operation& operation : plan_.training) {
+  for (std::size_t i = 0; i < plan_.training.size(); ++i) {
+    const Operation& operation = plan_.training[i];
+    const auto bucket = static_cast<std::size_t>(operation.bucket);
     switch (operation.kind) {
-      case OperationKind::contribute: communicator_.contribute(static_cast<std::size_t>(operation.bucket)); break;
+      case OperationKind::contribute: communicator_.contribute(bucket); break;
       case OperationKind::await: {
         const Timed timed(profile_.reduce);
-        communicator_.await(static_cast<std::size_t>(operation.bucket));
+        communicator_.await(bucket);
         break;
       }
       case OperationKind::update: {
-        const auto bucket = static_cast<std::size_t>(operation.bucket);
         ReducedShare share;
         {
           const Timed timed(profile_.reduce);
           share = communicator_.reduce(bucket);
         }
-        const Timed timed(profile_.optimizer);
+        const Timed timed(profile_.seconds[i]);
         executable_.update({share.begin, share.end, share.sources}, optimizer, iteration);
         communicator_.publish(bucket);
         break;
       }
-      default: run_compute(operation, context);
+      default: {
+        const Timed timed(profile_.seconds[i]);
+        executable_.run(operation, context);
+      }
     }
   }
   const Timed timed(profile_.reduce);
@@ -62,10 +70,41 @@ void Step::train(const StepContext& context, const Optimizer& optimizer, std::ui
   ++profile_.steps;
 }
 
+void Step::settle() {
+  for (std::size_t bucket = 0; bucket < plan_.buckets.size(); ++bucket) communicator_.await(bucket);
+}
+
 void Step::infer(const StepContext& context) {
   for (const Operation& operation : plan_.inference) executable_.run(operation, context);
 }
 
-StepProfile Step::take_profile() noexcept { return std::exchange(profile_, {}); }
+StepProfile Step::take_profile() {
+  StepProfile empty;
+  empty.seconds.resize(plan_.training.size());
+  return std::exchange(profile_, std::move(empty));
+}
+
+std::map<std::string, double> StepProfile::by_kind(const Plan& plan) const {
+  std::map<std::string, double> milliseconds;
+  if (steps == 0) return milliseconds;
+  const double each = 1000.0 / static_cast<double>(steps);
+  for (std::size_t i = 0; i < seconds.size(); ++i) {
+    milliseconds[kind_of_work(plan.training[i].kind)] += seconds[i] * each;
+  }
+  milliseconds["communication"] += reduce * each;
+  return milliseconds;
+}
+
+std::map<std::string, double> StepProfile::by_operation(const Plan& plan) const {
+  std::map<std::string, double> milliseconds;
+  if (steps == 0) return milliseconds;
+  for (std::size_t i = 0; i < seconds.size(); ++i) {
+    const Operation& operation = plan.training[i];
+    if (operation.id < 0) continue;
+    const std::string name = std::string(name_of(operation.kind)) + " " + plan.graph.layers[operation.layer].name;
+    milliseconds[name] += seconds[i] * 1000.0 / static_cast<double>(steps);
+  }
+  return milliseconds;
+}
 
 }  // namespace lockstep

@@ -5,40 +5,45 @@
 #include "collective/communicator.hpp"
 #include "plan/plan.hpp"
 
-#include <array>
 #include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
 
 namespace lockstep {
 
-/// Seconds spent since the last `take`, by what they were spent on.
+/// Where the time of steps went.
 struct StepProfile {
-  double input = 0;      ///< gathering examples
-  double forward = 0;    ///< kernels
-  double loss = 0;
-  double backward = 0;   ///< kernels
-  double optimizer = 0;  ///< summing sources and updating weights
-  double reduce = 0;     ///< waiting for peers, and in MPI
+  std::vector<double> seconds;  ///< of each operation of Plan::training; of an update without its reduction
+  double reduce = 0;            ///< of all reductions and awaits: waiting for peers, and in MPI
   std::uint64_t steps = 0;
+
+  /// Milliseconds a step by kind of work: input, forward, loss, backward, optimizer, communication.
+  [[nodiscard]] std::map<std::string, double> by_kind(const Plan& plan) const;
+
+  /// Milliseconds a step by operation and layer ("dense_backward dense"), compute only.
+  [[nodiscard]] std::map<std::string, double> by_operation(const Plan& plan) const;
 };
 
 class Step {
  public:
   /// All three must outlive the step.
-  Step(const Plan& plan, Executable& executable, Communicator& communicator)
-      : plan_(plan), executable_(executable), communicator_(communicator) {}
+  Step(const Plan& plan, Executable& executable, Communicator& communicator);
 
   /// Forward, backward, reduction and update. `iteration` counts from 1. When it returns, the metric sums of the
   /// whole global batch lie in the metrics parameter's weights.
   void train(const StepContext& context, const Optimizer& optimizer, std::uint64_t iteration);
 
-  /// Forward only; this rank's metric sums lie in the metrics parameter's gradient.
+  /// Waits until all shares of all weights are up to date: before they are read outside of a training step.
+  void settle();
+
+  /// Forward only, on settled weights; this rank's metric sums lie in the metrics parameter's gradient.
   void infer(const StepContext& context);
 
-  [[nodiscard]] StepProfile take_profile() noexcept;
+  /// What was spent since the last call.
+  [[nodiscard]] StepProfile take_profile();
 
  private:
-  void run_compute(const Operation& operation, const StepContext& context);
-
   const Plan& plan_;
   Executable& executable_;
   Communicator& communicator_;

@@ -115,11 +115,6 @@ void ModelState::write_weights() {
   values_.clear();
 }
 
-/// Waits until all shares of all weights are up to date.
-void ModelState::settle() {
-  for (std::size_t b = 0; b < compiled_->plan.buckets.size(); ++b) compiled_->communicator->await(b);
-}
-
 void ModelState::use(const Dataset& data) {
   if (std::find(checked_.begin(), checked_.end(), &data) != checked_.end()) return;
   if (data.example_shape.elements() != architecture_.input_shape().elements()) {
@@ -200,7 +195,7 @@ StepMetrics ModelState::train(const Batch& batch) {
 
 void ModelState::test(const Batch& batch, StepMetrics& local) {
   Compiled& model = compiled();
-  settle();
+  model.step->settle();
   const StepContext context = prepare(batch, false);
   model.step->infer(context);
   const ParameterSpec& place = model.plan.graph.parameters[model.plan.graph.metrics_parameter()];
@@ -216,7 +211,7 @@ StepMetrics ModelState::all_reduce(const StepMetrics& local) {
 
 std::vector<float> ModelState::predict(const Dataset& data) {
   Compiled& model = compiled();
-  settle();
+  model.step->settle();
   const auto outputs = static_cast<std::size_t>(architecture_.output_shape().elements());
   std::vector<float> all(data.size() * outputs);
   std::vector<std::uint32_t> order(data.size());
@@ -236,7 +231,7 @@ std::vector<float> ModelState::predict(const Dataset& data) {
 
 std::vector<Variable> ModelState::weights() {
   if (!compiled_) return values_;
-  settle();
+  compiled_->step->settle();
   std::vector<Variable> variables;
   for (std::size_t p = 0; p + 1 < compiled_->plan.graph.parameters.size(); ++p) {
     const ParameterSpec& parameter = compiled_->plan.graph.parameters[p];
@@ -249,7 +244,7 @@ std::vector<Variable> ModelState::weights() {
 }
 
 std::vector<Variable> ModelState::slot(int slot) {
-  settle();
+  compiled_->step->settle();
   std::vector<Variable> variables;
   const std::span<const float> arena = compiled_->arenas.slots.subspan(
       static_cast<std::size_t>(slot) * compiled_->arenas.elements, compiled_->arenas.elements);
@@ -318,14 +313,14 @@ void ModelState::save(const std::filesystem::path& path) {
   report.timing.steps = static_cast<std::int64_t>(iteration_);
   const StepProfile profile = model.step->take_profile();
   if (profile.steps > 0) {
-    const double each = 1000.0 / static_cast<double>(profile.steps);
-    const double known = profile.input + profile.forward + profile.loss + profile.backward + profile.optimizer +
-                         profile.reduce;
-    report.timing.profile_ms_per_step = {
-        {"input", profile.input * each},       {"forward", profile.forward * each},
-        {"loss", profile.loss * each},         {"backward", profile.backward * each},
-        {"optimizer", profile.optimizer * each}, {"communication", profile.reduce * each},
-        {"other", (step_seconds_ - known) * each}, {"total", step_seconds_ * each}};
+    std::map<std::string, double>& kinds = report.timing.profile_ms_per_step;
+    kinds = profile.by_kind(model.plan);
+    const double known = std::accumulate(kinds.begin(), kinds.end(), 0.0,
+                                         [](double sum, const auto& kind) { return sum + kind.second; });
+    const double total = step_seconds_ * 1000.0 / static_cast<double>(profile.steps);
+    kinds["other"] = total - known;
+    kinds["total"] = total;
+    report.timing.operations_ms_per_step = profile.by_operation(model.plan);
     step_seconds_ = 0;
   }
   save_history(path.parent_path() / "history.json", std::move(report), *runtime_, model.communicator->describe());

@@ -67,7 +67,6 @@ class ModelState {
   [[nodiscard]] Compiled& compiled();
   [[nodiscard]] StepContext prepare(const Batch& batch, bool training);
   void write_weights();
-  void settle();
   void write_history(const std::filesystem::path& path);
 
   std::shared_ptr<Runtime> runtime_;
@@ -88,7 +87,6 @@ class ModelState {
   StepMetrics epoch_metrics_;
   double epoch_seconds_ = 0;
   double seconds_to_first_step_ = 0;
-  StepProfile profile_;
   double step_seconds_ = 0;
 };
 
