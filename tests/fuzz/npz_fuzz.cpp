@@ -1,0 +1,28 @@
+// libFuzzer on the npz reader: the bytes as an archive, and as a lone NumPy header, since fuzzers seldom guess a zip's
+// check sums. Any bytes must give arrays or a DataError.
+#include "data/npz.hpp"
+
+#include <lockstep/core/error.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <span>
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const std::span bytes(data, size);
+  try {
+    const lockstep::NpzArchive archive(std::as_bytes(bytes), "input");
+    for (const auto* key : {"x_train", "y_train"}) {
+      if (archive.read(key).bytes.size() > (std::size_t{1} << 30U)) std::abort();
+    }
+  } catch (const lockstep::DataError&) {
+    // what is expected of most inputs
+  }
+  try {
+    if (lockstep::parse_npy_header(bytes, "input").bytes > size) std::abort();
+  } catch (const lockstep::DataError&) {
+    // likewise
+  }
+  return 0;
+}
