@@ -30,7 +30,8 @@ trap 'rm -f "$started"' EXIT
 
 history=$model_dir/history.json
 if [ "$history" -nt "$started" ]; then # not after --help
+  # the evaluation follows the epochs, so the file's last accuracy is the one on the test images
   accuracy=$(grep -o '"accuracy": *[0-9.eE+-]*' "$history" | tail -n 1 | grep -o '[0-9.eE+-]*$')
-  awk -v dir="$(realpath "$model_dir")" -v accuracy="$accuracy" \
-    'BEGIN { printf "The model is in %s; its training accuracy after the last epoch is %.1f %%\n", dir, 100 * accuracy }'
+  awk -v file="$(realpath "$model_dir")/model.h5" -v accuracy="$accuracy" \
+    'BEGIN { printf "The model is in %s; it is right on %.1f %% of the test images.\n", file, 100 * accuracy }'
 fi
