@@ -26,7 +26,7 @@ struct RunTiming {
 struct RunReport {
   std::string model;  ///< its name
   History history;
-  Logs evaluation;        ///< of the last evaluate(); empty where there was none
+  Logs evaluation;  ///< of the last evaluate(); empty where there was none
   Record config;    ///< every option
   Record world;     ///< workers, hosts, communication, device
   Record versions;  ///< lockstep, onednn, mpi, hdf5, ...

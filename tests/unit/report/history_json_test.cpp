@@ -24,6 +24,8 @@ RunReport sample() {
   report.versions = {{"lockstep", "0.1.0"}};
   report.timing = {.seconds_to_first_step = 0.25, .peak_memory_mb = 210, .steps = 140};
   report.timing.profile_ms_per_step = {{"forward", 1.5}};
+  report.timing.operations_ms_per_step = {{"dense dense_1", 0.25}};
+  report.evaluation = {{"loss", 1.125}, {"accuracy", 0.625}};
   return report;
 }
 
@@ -50,6 +52,15 @@ TEST_CASE("a run's record holds what the run was", "[history]") {
   CHECK(read["timing"]["seconds_to_first_step"] == 0.25);
   CHECK(read["timing"]["steps"] == 140);
   CHECK(read["timing"]["profile_ms_per_step"]["forward"] == 1.5);
+  CHECK(read["timing"]["operations_ms_per_step"]["dense dense_1"] == 0.25);
+  CHECK(read["evaluation"] == json{{"loss", 1.125}, {"accuracy", 0.625}});
+}
+
+// scripts/train.sh takes the file's last accuracy for that of the evaluation.
+TEST_CASE("the evaluation stands after the epochs", "[history]") {
+  const std::string text = history_json(sample());
+  CHECK(text.find("\"evaluation\"") > text.rfind("images_per_second"));
+  CHECK(text.rfind("\"accuracy\": 0.625") == text.rfind("\"accuracy\""));
 }
 
 TEST_CASE("numbers survive to the last bit", "[history]") {
@@ -82,4 +93,6 @@ TEST_CASE("a run without epochs is a record, too", "[history]") {
   const json read = json::parse(history_json({}));
   CHECK(read["epochs"] == json::array());
   CHECK(read["config"] == json::object());
+  CHECK(read["timing"]["profile_ms_per_step"] == json::object());
+  CHECK_FALSE(read.contains("evaluation"));
 }
