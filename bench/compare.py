@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -89,6 +90,7 @@ def measure(options: argparse.Namespace, results: Results, path: Path) -> None:
     if LOCKSTEP in contestants:
         results.versions[LOCKSTEP.name] = lockstep_version(ROOT)
         results.installed_mb[LOCKSTEP.name] = environment.lockstep_size_mb(options.binaries)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that running children are ended too
     results.data = described_data(options.data_dir)
     cores = sorted(os.sched_getaffinity(0))
     runner = Runner(
