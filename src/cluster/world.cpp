@@ -33,6 +33,7 @@ namespace {
 
 constexpr double agreement_limit_s = 1.0;
 constexpr auto agreement_look = std::chrono::milliseconds(1);
+constexpr auto launcher_reaction = std::chrono::seconds(3);  // mpirun on a busy machine has taken more than one
 
 bool started_by_launcher(const Environment& environment) {
   for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK"}) {
@@ -162,10 +163,8 @@ void World::end_with_error(int code, const std::string& message) {
   std::fflush(nullptr);
   if (!mpi_is_up()) {
     // Nobody to agree with. Where all ranks of a launcher fail alike (a wrong option), the chief's exit makes it end
-    // the others before their second is over; a rank that fails alone gets its say after it.
-    if (launcher_rank(current_environment()) != 0) {
-      std::this_thread::sleep_for(std::chrono::duration<double>(agreement_limit_s));
-    }
+    // the others while they wait here; a rank that fails alone gets its say after it.
+    if (launcher_rank(current_environment()) != 0) std::this_thread::sleep_for(launcher_reaction);
     log_error(message);
     std::exit(code);
   }

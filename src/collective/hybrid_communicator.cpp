@@ -33,14 +33,14 @@ int rank_in_world() {
   return rank;
 }
 
-/// mine[i] = sources[0][i] + sources[1][i] + ... for i in [begin, end). `mine` is one of the sources, so a small block
-/// is summed apart: the compiler then knows that nothing overlaps.
+/// mine[i] = sources[0][i] + sources[1][i] + ... for i in [begin, end), of two sources or more. `mine` is one of them,
+/// so a small block is summed apart: the compiler then knows that nothing overlaps.
 void sum_in_rank_order(float* mine, std::span<const float* const> sources, std::size_t begin, std::size_t end) {
   std::array<float, 2048> block;  // NOLINT(cppcoreguidelines-pro-type-member-init): written before it is read
   for (std::size_t at = begin; at < end; at += block.size()) {
     const std::size_t count = std::min(block.size(), end - at);
-    std::copy_n(sources[0] + at, count, block.data());
-    for (const float* source : sources.subspan(1)) {
+    for (std::size_t i = 0; i < count; ++i) block[i] = sources[0][at + i] + sources[1][at + i];
+    for (const float* source : sources.subspan(2)) {
       for (std::size_t i = 0; i < count; ++i) block[i] += source[at + i];
     }
     std::copy_n(block.data(), count, mine + at);

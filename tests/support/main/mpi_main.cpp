@@ -2,7 +2,7 @@
 // fails. A rank that fails aborts the world at the end of its case, because its peers may wait for it in a collective.
 #if LOCKSTEP_CATCH2_V3
 #include <catch2/catch_session.hpp>
-#include <catch2/catch_test_case_info.hpp>
+#include <catch2/interfaces/catch_interfaces_reporter.hpp>
 #include <catch2/reporters/catch_reporter_event_listener.hpp>
 #include <catch2/reporters/catch_reporter_registrars.hpp>
 using Listener = Catch::EventListenerBase;

@@ -1,7 +1,15 @@
-// What can be said of a world without a launcher.
+// What can be said of a world without a launcher, and how worlds end: hidden cases, run by this program under mpirun.
 #include "cluster/world.hpp"
 
+#include <sys/wait.h>
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdio>
+#include <filesystem>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "lockstep/core/error.hpp"
@@ -32,4 +40,74 @@ TEST_CASE("test hosts that do not fit the world are refused") {
     CAPTURE(wrong);
     REQUIRE_THROWS_AS(parse_test_hosts(wrong, 3), UsageError);
   }
+}
+
+namespace {
+
+struct Ending {
+  int code = -1;
+  std::string output;
+
+  [[nodiscard]] int count(const std::string& text) const {
+    int found = 0;
+    for (std::size_t at = output.find(text); at != std::string::npos; at = output.find(text, at + 1)) ++found;
+    return found;
+  }
+};
+
+/// Runs a hidden case of this program on three ranks.
+Ending ending_of(const std::string& tag) {
+  const std::filesystem::path root = std::filesystem::path(__FILE__).parent_path() / "../../..";
+  const std::string command = "exec " + (root / "scripts/mpirun.sh").string() + " -np 3 " +
+                              std::filesystem::read_symlink("/proc/self/exe").string() + " '" + tag + "' 2>&1";
+  Ending ending;
+  std::FILE* const pipe = popen(command.c_str(), "r");
+  REQUIRE(pipe != nullptr);
+  std::array<char, 4096> buffer{};
+  for (std::size_t read = 1; read > 0;) {
+    read = std::fread(buffer.data(), 1, buffer.size(), pipe);
+    ending.output.append(buffer.data(), read);
+  }
+  const int status = pclose(pipe);
+  REQUIRE(WIFEXITED(status));
+  ending.code = WEXITSTATUS(status);
+  return ending;
+}
+
+}  // namespace
+
+TEST_CASE("all ranks fail alike", "[.alike]") {
+  const World world;
+  World::end_with_error(65, "the loss is NaN");
+}
+
+TEST_CASE("one rank fails", "[.alone]") {
+  const World world;
+  if (world.rank() == 1) World::end_with_error(74, "the disk is full");
+  std::this_thread::sleep_for(std::chrono::minutes(1));  // as a rank that waits for the other
+}
+
+TEST_CASE("all ranks fail before there is a world", "[.early]") { World::end_with_error(64, "no such option"); }
+
+TEST_CASE("ranks that fail alike say so once") {
+  const Ending ending = ending_of("[.alike]");
+  CAPTURE(ending.output);
+  REQUIRE(ending.code == 65);
+  REQUIRE(ending.count("error: the loss is NaN") == 1);
+  REQUIRE(ending.count("] error: the loss is NaN") == 0);
+}
+
+TEST_CASE("a rank that fails alone signs, and takes the world with it") {
+  const Ending ending = ending_of("[.alone]");
+  CAPTURE(ending.output);
+  REQUIRE(ending.code == 74);
+  REQUIRE(ending.count("[rank 1] error: the disk is full") == 1);
+  REQUIRE(ending.count("error: the disk is full") == 1);
+}
+
+TEST_CASE("a failure before the world is one is said once") {
+  const Ending ending = ending_of("[.early]");
+  CAPTURE(ending.output);
+  REQUIRE(ending.code == 64);
+  REQUIRE(ending.count("error: no such option") == 1);
 }
