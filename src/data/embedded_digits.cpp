@@ -65,7 +65,7 @@ class Hand {
   }
 
  private:
-  static constexpr int cells = 3;
+  static constexpr std::size_t cells = 3;
 
   [[nodiscard]] Point bend(Point p) const {
     const float gx = std::clamp((p.x + 1.0F) * (cells / 2.0F), 0.0F, cells - 0.001F);
@@ -102,7 +102,7 @@ class Paper {
     const float per_length = 1.0F / (dx * dx + dy * dy + 1e-6F);
     const float fade = 1.0F / softness;
     for (int y = top; y < bottom; ++y) {
-      float* row = ink_.data() + y * side;
+      float* row = ink_.data() + static_cast<std::ptrdiff_t>(y) * side;
       const float py = static_cast<float>(y) - a.y;
       for (int x = left; x < right; ++x) {
         const float px = static_cast<float>(x) - a.x;
@@ -121,7 +121,8 @@ class Paper {
       for (int x = 0; x < side; ++x) {
         const float dx = static_cast<float>(x) - centre.x;
         const float dy = static_cast<float>(y) - centre.y;
-        if (dx * dx + dy * dy < radius * radius) ink_[static_cast<std::size_t>(y * side + x)] = 0.0F;
+        if (dx * dx + dy * dy < radius * radius)
+          ink_[static_cast<std::size_t>(y) * side + static_cast<std::size_t>(x)] = 0.0F;
       }
     }
   }
@@ -160,15 +161,15 @@ struct Pen {
 };
 
 void draw_stroke(GlyphStroke stroke, const Hand& hand, const Pen& pen, Paper& paper) {
-  constexpr int pieces = 4;
+  constexpr std::size_t pieces = 4;
   const std::size_t last = stroke.size() - 1;
   const float per_piece = 1.0F / static_cast<float>(last * pieces);
   Point from = hand(stroke[0]);
   for (std::size_t i = 0; i < last; ++i) {
-    for (int piece = 1; piece <= pieces; ++piece) {
+    for (std::size_t piece = 1; piece <= pieces; ++piece) {
       const Point to = hand(spline(stroke[i == 0 ? 0 : i - 1], stroke[i], stroke[i + 1], stroke[std::min(i + 2, last)],
                                    static_cast<float>(piece) / pieces));
-      const float done = static_cast<float>(i * pieces + static_cast<std::size_t>(piece)) * per_piece;
+      const float done = static_cast<float>(i * pieces + piece) * per_piece;
       paper.draw(from, to, pen.begin_radius + (pen.end_radius - pen.begin_radius) * done, pen.softness);
       from = to;
     }

@@ -29,7 +29,7 @@ void GzipReader::EndInflate::operator()(z_stream_s* stream) const noexcept {
 
 GzipReader::GzipReader(std::span<const std::uint8_t> compressed, std::string name)
     : compressed_(compressed), name_(std::move(name)), stream_(std::make_unique<z_stream>().release()) {
-  stream_->next_in = const_cast<Bytef*>(compressed_.data());  // zlib reads only
+  stream_->next_in = const_cast<Bytef*>(compressed_.data());  // zlib reads only; NOLINT(*-const-cast)
   if (inflateInit2(stream_.get(), gzip_window_bits) != Z_OK) {
     throw InternalError("zlib cannot begin to unpack " + name_ + "; check that memory is left.");
   }

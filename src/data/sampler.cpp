@@ -25,7 +25,7 @@ Slice slice_of(std::size_t count, std::size_t part, std::size_t parts) {
 }
 
 ExampleStream::ExampleStream(std::size_t examples, std::uint64_t seed, bool shuffle)
-    : examples_(examples), seed_(seed), shuffle_(shuffle), pass_(0) {
+    : examples_(examples), seed_(seed), shuffle_(shuffle) {
   if (examples == 0 || examples > std::numeric_limits<std::uint32_t>::max()) {
     throw UsageError("Training needs between 1 and 4294967295 examples, but the data set has " +
                      std::to_string(examples) + "; check the data directory or the slice that is trained on.");

@@ -37,7 +37,7 @@ class ExampleStream {
   std::size_t examples_;
   std::uint64_t seed_;
   bool shuffle_;
-  std::uint64_t pass_;
+  std::uint64_t pass_ = 0;
   std::vector<std::uint32_t> order_;
 };
 
