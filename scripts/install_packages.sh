@@ -5,11 +5,11 @@
 set -euo pipefail
 
 packages=(g++ cmake ninja-build pkg-config libopenmpi-dev openmpi-bin libdnnl-dev libhdf5-dev zlib1g-dev libzip-dev
-  libcli11-dev nlohmann-json3-dev libspdlog-dev catch2 libbenchmark-dev python3
+  libcli11-dev nlohmann-json3-dev libspdlog-dev catch2 libbenchmark-dev python3 python3-venv
   ocl-icd-opencl-dev) # the last only because the CMake files of libdnnl-dev look for it
 case "${1:-}" in
   "") ;;
-  --full) packages+=(python3-venv shellcheck clang clang-format clang-tidy libclang-rt-dev libomp-dev) ;;
+  --full) packages+=(shellcheck clang clang-format clang-tidy libclang-rt-dev libomp-dev) ;;
   *) echo "install_packages.sh: there is no option '$1', only --full" >&2; exit 64 ;;
 esac
 
