@@ -1,0 +1,105 @@
+// See examples.hpp.
+#include "support/examples.hpp"
+
+#include "core/random.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <variant>
+#include <vector>
+
+namespace lockstep::testing {
+namespace {
+
+std::vector<float> uniform(std::size_t count, RandomStream& random) {
+  std::vector<float> values(count);
+  for (float& value : values) value = 2 * random.uniform() - 1;
+  return values;
+}
+
+reference::Values rows_of(const reference::Values& all, std::size_t width, std::span<const std::uint32_t> examples) {
+  reference::Values rows;
+  for (const std::uint32_t example : examples) {
+    const auto begin = all.begin() + static_cast<std::ptrdiff_t>(example * width);
+    rows.insert(rows.end(), begin, begin + static_cast<std::ptrdiff_t>(width));
+  }
+  return rows;
+}
+
+}  // namespace
+
+reference::Values Examples::inputs_of(std::span<const std::uint32_t> examples) const {
+  return rows_of(inputs, input_width, examples);
+}
+
+reference::Values Examples::targets_of(std::span<const std::uint32_t> examples) const {
+  return rows_of(targets, target_width, examples);
+}
+
+Examples make_examples(const Sequential& model, const Loss& loss, std::size_t count, std::uint64_t seed,
+                       Pixels pixels) {
+  RandomStream random(seed, RandomPurpose::test, 0);
+  Examples examples;
+  examples.data.source = "random numbers";
+  examples.data.example_shape = model.input_shape();
+  examples.input_width = static_cast<std::size_t>(model.input_shape().elements());
+  const std::size_t inputs = count * examples.input_width;
+  if (pixels == Pixels::bytes) {
+    std::vector<std::uint8_t> bytes(inputs);
+    for (std::uint8_t& byte : bytes) {
+      byte = static_cast<std::uint8_t>(random.below(256));
+      examples.inputs.push_back(static_cast<float>(byte) / 255.0F);
+    }
+    examples.data.inputs = std::move(bytes);
+  } else {
+    std::vector<float> floats = uniform(inputs, random);
+    examples.inputs.assign(floats.begin(), floats.end());
+    examples.data.inputs = std::move(floats);
+  }
+
+  const auto outputs = static_cast<std::uint32_t>(model.output_shape().elements());
+  if (std::holds_alternative<SparseCategoricalCrossentropy>(loss)) {
+    examples.target_width = 1;
+    std::vector<std::int32_t> classes(count);
+    for (std::int32_t& one : classes) one = static_cast<std::int32_t>(random.below(outputs));
+    examples.targets.assign(classes.begin(), classes.end());
+    examples.data.targets = std::move(classes);
+    return examples;
+  }
+  examples.target_width = outputs;
+  examples.data.target_shape = model.output_shape();
+  std::vector<float> targets = uniform(count * outputs, random);
+  if (std::holds_alternative<CategoricalCrossentropy>(loss)) {
+    for (std::size_t row = 0; row < targets.size(); row += outputs) {
+      float sum = 0;
+      for (std::size_t i = row; i < row + outputs; ++i) sum += targets[i] = (targets[i] + 1) / 2;
+      for (std::size_t i = row; i < row + outputs; ++i) targets[i] /= sum;
+    }
+  }
+  examples.targets.assign(targets.begin(), targets.end());
+  examples.data.targets = std::move(targets);
+  return examples;
+}
+
+double norm(std::span<const double> values) {
+  double sum = 0;
+  for (const double value : values) sum += value * value;
+  return std::sqrt(sum);
+}
+
+double distance(std::span<const float> found, std::span<const double> expected) {
+  if (found.size() != expected.size()) return std::numeric_limits<double>::infinity();
+  double sum = 0;
+  for (std::size_t i = 0; i < found.size(); ++i) sum += (found[i] - expected[i]) * (found[i] - expected[i]);
+  return std::sqrt(sum);
+}
+
+double relative_error(std::span<const float> found, std::span<const double> expected) {
+  return distance(found, expected) / std::max(norm(expected), std::numeric_limits<double>::min());
+}
+
+}  // namespace lockstep::testing

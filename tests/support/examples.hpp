@@ -1,0 +1,42 @@
+// Random examples for a model, as Lockstep and the reference take them, and how far their results may lie apart.
+#pragma once
+
+#include "support/reference_layers.hpp"
+
+#include <lockstep/data/dataset.hpp>
+#include <lockstep/nn/losses.hpp>
+#include <lockstep/nn/sequential.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace lockstep::testing {
+
+enum class Pixels { floats, bytes };
+
+struct Examples {
+  Dataset data;
+  reference::Values inputs;  ///< what a step makes of data.inputs
+  reference::Values targets;
+  std::size_t input_width = 0;
+  std::size_t target_width = 0;
+
+  /// Inputs and targets of these examples, in this order.
+  [[nodiscard]] reference::Values inputs_of(std::span<const std::uint32_t> examples) const;
+  [[nodiscard]] reference::Values targets_of(std::span<const std::uint32_t> examples) const;
+};
+
+/// Floats are uniform in [-1, 1). Targets are what the loss takes: classes, distributions, or floats in [-1, 1).
+[[nodiscard]] Examples make_examples(const Sequential& model, const Loss& loss, std::size_t count, std::uint64_t seed,
+                                     Pixels pixels = Pixels::floats);
+
+/// sqrt of the sum of squares.
+[[nodiscard]] double norm(std::span<const double> values);
+[[nodiscard]] double distance(std::span<const float> found, std::span<const double> expected);
+
+/// The distance over the norm of what is expected.
+[[nodiscard]] double relative_error(std::span<const float> found, std::span<const double> expected);
+
+}  // namespace lockstep::testing
