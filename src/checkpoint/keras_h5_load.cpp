@@ -15,6 +15,7 @@
 #include <span>
 #include <string>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 namespace lockstep {
@@ -109,8 +110,8 @@ SavedModel load_keras_h5(const std::filesystem::path& file) {
     }
   }
   if (!child.receive(last) || last != complete) {
-    throw DataError(file.string() + " is damaged: the process that read it " + child.describe_end() +
-                    "; use an earlier copy of the file.");
+    throw DataError("Cannot read " + file.string() + ": the process that read it " + child.describe_end() +
+                    ", so the file is probably damaged; use an earlier copy of it.");
   }
   if (outcome == Outcome::bad_data) throw DataError(message);
   if (outcome == Outcome::bad_file) throw IoError(message);

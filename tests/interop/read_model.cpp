@@ -1,0 +1,69 @@
+// Prints what Lockstep reads in a file of Keras as JSON, for keras_h5_test.py to compare, and writes it again to COPY.
+//   interop_read_model FILE [COPY]
+#include "checkpoint/keras_config.hpp"
+#include "checkpoint/keras_h5.hpp"
+
+#include <lockstep/core/error.hpp>
+
+#include <nlohmann/json.hpp>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <exception>
+#include <iostream>
+#include <string>
+#include <vector>
+
+using namespace lockstep;
+
+namespace {
+
+using nlohmann::json;
+
+/// Shape, sum, and a checksum of the bits that tells order apart: the sum of (index + 1) x bits modulo 2^64.
+json describe(const std::vector<SavedTensor>& tensors) {
+  json list = json::array();
+  for (const SavedTensor& tensor : tensors) {
+    double sum = 0;
+    std::uint64_t bits = 0;
+    for (std::size_t i = 0; i < tensor.values.size(); ++i) {
+      std::uint32_t word = 0;
+      std::memcpy(&word, &tensor.values[i], sizeof word);
+      sum += tensor.values[i];
+      bits += (i + 1) * word;
+    }
+    const auto extents = tensor.shape.extents();
+    list.push_back({{"name", tensor.name},
+                    {"shape", std::vector<std::int64_t>(extents.begin(), extents.end())},
+                    {"sum", sum},
+                    {"bits", bits}});
+  }
+  return list;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 2 && argc != 3) {
+    std::cerr << "usage: interop_read_model FILE [COPY]\n";
+    return static_cast<int>(ExitCode::usage);
+  }
+  try {
+    const SavedModel model = load_keras_h5(argv[1]);
+    json result{{"model", json::parse(sequential_to_json(model.architecture))}, {"weights", describe(model.weights)}};
+    if (model.training) {
+      result["training"] = json::parse(training_to_json(*model.training));
+      result["iteration"] = model.training->iteration;
+      result["slots"] = describe(model.training->slots);
+    }
+    if (argc == 3) save_keras_h5(argv[2], model);
+    std::cout << result.dump() << '\n';
+  } catch (const Error& error) {
+    std::cerr << error.what() << '\n';
+    return static_cast<int>(error.code());
+  } catch (const std::exception& error) {
+    std::cerr << error.what() << '\n';
+    return static_cast<int>(ExitCode::internal);
+  }
+  return 0;
+}

@@ -1,0 +1,125 @@
+// Writes the models that keras_h5_test.py opens with real Keras. The values are a simple formula, so that Python can
+// make the same ones for itself.
+//   interop_write_model DIRECTORY
+#include "checkpoint/keras_h5.hpp"
+
+#include <lockstep/core/error.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <filesystem>
+#include <iostream>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+using namespace lockstep;
+
+namespace {
+
+/// Value number `index` of array number `array`: in (-0.25, 0.25), or for a variance (any non-negative array) in
+/// (0.5, 1). Multiples of 2^-10, so that Python's float32 are the same.
+float value_at(std::size_t array, std::size_t index, bool positive) {
+  const auto hash = static_cast<std::uint32_t>((index * 7919 + array * 104729 + 12345) % 511);
+  const float value = (static_cast<float>(hash) - 255) / 1024;
+  return positive ? 0.75F + value : value;
+}
+
+bool is_positive(const std::string& name) {
+  return name.ends_with("variance") || name.ends_with("velocity") || name.ends_with("average_gradient");
+}
+
+/// `first` keeps weights and slots apart.
+void fill(std::vector<SavedTensor>& tensors, std::size_t first) {
+  for (std::size_t array = 0; array < tensors.size(); ++array) {
+    SavedTensor& tensor = tensors[array];
+    tensor.values.resize(static_cast<std::size_t>(tensor.shape.elements()));
+    for (std::size_t i = 0; i < tensor.values.size(); ++i) {
+      tensor.values[i] = value_at(first + array, i, is_positive(tensor.name));
+    }
+  }
+}
+
+void write(const std::filesystem::path& file, Sequential architecture, std::optional<Optimizer> optimizer = {},
+           Loss loss = SparseCategoricalCrossentropy(), std::vector<Metric> metrics = {}) {
+  SavedModel model{std::move(architecture), {}, {}};
+  model.weights = weights_for(model.architecture);
+  fill(model.weights, 0);
+  if (optimizer) {
+    model.training = SavedTraining{*optimizer, loss, std::move(metrics), 1234, {}};
+    model.training->slots = slots_for(model.architecture, *optimizer);
+    fill(model.training->slots, 1000);
+  }
+  save_keras_h5(file, model);
+}
+
+Sequential keras_mnist() {
+  return {Input({28, 28}),
+          Reshape({28, 28, 1}),
+          Conv2D(32, 3, {.activation = relu}),
+          Flatten(),
+          Dense(128, {.activation = relu}),
+          Dense(10)};
+}
+
+Sequential custom_training_mnist() {
+  return {Input({28, 28, 1}),
+          Conv2D(32, 3, {.activation = relu}),
+          MaxPooling2D(),
+          Conv2D(64, 3, {.activation = relu}),
+          MaxPooling2D(),
+          Flatten(),
+          Dense(64, {.activation = relu}),
+          Dense(10)};
+}
+
+/// Every layer, and options other than the defaults.
+Sequential everything() {
+  return Sequential(
+      {Input({12, 11, 2}, "picture"),
+       Conv2D(4, {3, 2},
+              {.strides = {2, 1},
+               .padding = Padding::same,
+               .activation = activations::tanh,
+               .kernel_initializer = Initializer::he_normal,
+               .name = "first conv"}),
+       BatchNormalization({.momentum = 0.9, .epsilon = 0.01}), Activation(sigmoid),
+       AveragePooling2D({2, 3}, {.strides = 1, .padding = Padding::same}), Dropout(0.25),
+       Conv2D(3, 2, {.dilation_rate = 2, .use_bias = false, .kernel_initializer = Initializer::glorot_normal}),
+       BatchNormalization({.center = false, .scale = false}), MaxPooling2D(2, {.strides = {1, 2}}),
+       Conv2D(6, 1, {.kernel_initializer = Initializer::he_uniform, .bias_initializer = Initializer::ones}),
+       GlobalAveragePooling2D(), Dense(8, {.activation = relu, .use_bias = false}), Reshape({2, -1}), Flatten(),
+       Dense(5, {.activation = softmax, .kernel_initializer = Initializer::zeros})},
+      "everything");
+}
+
+Sequential small() { return {Input({4}), Dense(3, {.activation = softmax})}; }
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 2) {
+    std::cerr << "usage: interop_write_model DIRECTORY\n";
+    return static_cast<int>(ExitCode::usage);
+  }
+  const std::filesystem::path directory = argv[1];
+  try {
+    write(directory / "keras_mnist.h5", keras_mnist(), SGD({.learning_rate = 0.001}),
+          SparseCategoricalCrossentropy({.from_logits = true}), {accuracy});
+    write(directory / "custom_training_mnist.h5", custom_training_mnist(), Adam(),
+          SparseCategoricalCrossentropy({.from_logits = true}), {accuracy});
+    write(directory / "everything.h5", everything(),
+          RMSprop({.learning_rate = 0.01, .momentum = 0.5, .centered = true}), CategoricalCrossentropy(), {accuracy});
+    write(directory / "uncompiled.h5", everything());
+    write(directory / "sgd_momentum.h5", small(), SGD({.momentum = 0.9, .nesterov = true}), MeanSquaredError());
+    write(directory / "adamw.h5", small(), AdamW({.weight_decay = 0.01, .beta_1 = 0.8}),
+          SparseCategoricalCrossentropy());
+    write(directory / "rmsprop.h5", small(), RMSprop({.rho = 0.8, .epsilon = 1e-5}), MeanSquaredError());
+  } catch (const std::exception& error) {
+    std::cerr << error.what() << '\n';
+    return static_cast<int>(ExitCode::internal);
+  }
+  return 0;
+}

@@ -1,0 +1,293 @@
+// Whole or not at all: what is on the disk after success, failure and SIGKILL, and what the errors say.
+#include "checkpoint/atomic_file.hpp"
+
+#include "scratch_directory.hpp"
+#include "support/catch.hpp"
+
+#include <lockstep/core/error.hpp>
+
+#include <sys/mount.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstddef>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iostream>
+#include <iterator>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace fs = std::filesystem;
+using namespace lockstep;
+using lockstep::testing::ScratchDirectory;
+
+namespace {
+
+void save(const fs::path& target, const std::string& content) {
+  write_file_atomically(target, std::as_bytes(std::span(content)));
+}
+
+std::string content_of(const fs::path& file) {
+  std::ifstream stream(file, std::ios::binary);
+  return {std::istreambuf_iterator<char>(stream), {}};
+}
+
+std::set<std::string> names_in(const fs::path& directory) {
+  std::set<std::string> names;
+  for (const auto& entry : fs::directory_iterator(directory)) names.insert(entry.path().filename().string());
+  return names;
+}
+
+std::string message_of(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const IoError& error) {
+    return error.what();
+  }
+  return "no IoError";
+}
+
+void require_words(const std::string& message, const std::vector<std::string>& words) {
+  for (const std::string& word : words) {
+    INFO("message: " << message << "\nlacks:   " << word);
+    CHECK(message.find(word) != std::string::npos);
+  }
+}
+
+/// Runs in a child; true if it returned true. Killed or throwing children count as false.
+bool in_child(const std::function<bool()>& work) {
+  const pid_t pid = fork();
+  if (pid == 0) {
+    bool good = false;
+    try {
+      good = work();
+    } catch (...) {
+    }
+    _exit(good ? 0 : 1);
+  }
+  int status = 0;
+  waitpid(pid, &status, 0);
+  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+/// A file system of a given size, if this user may mount one.
+class Tmpfs {
+ public:
+  Tmpfs(fs::path directory, const std::string& options) : directory_(std::move(directory)) {
+    fs::create_directories(directory_);
+    mounted_ = mount("none", directory_.c_str(), "tmpfs", 0, options.c_str()) == 0;
+    if (!mounted_) std::cout << "skipped: a test that mounts a tmpfs (" << std::strerror(errno) << ")\n";
+  }
+  ~Tmpfs() {
+    if (mounted_) umount2(directory_.c_str(), MNT_DETACH);
+  }
+  Tmpfs(const Tmpfs&) = delete;
+  Tmpfs& operator=(const Tmpfs&) = delete;
+
+  [[nodiscard]] bool mounted() const noexcept { return mounted_; }
+  void make_read_only() const { REQUIRE(mount("none", directory_.c_str(), "tmpfs", MS_REMOUNT | MS_RDONLY, "") == 0); }
+
+ private:
+  fs::path directory_;
+  bool mounted_ = false;
+};
+
+}  // namespace
+
+TEST_CASE("a file is written, replaced, and nothing else is left") {
+  const ScratchDirectory scratch;
+  const fs::path target = scratch / "model.h5";
+  save(target, "first");
+  CHECK(content_of(target) == "first");
+  save(target, "second, and longer");
+  CHECK(content_of(target) == "second, and longer");
+  save(target, "");
+  CHECK(content_of(target).empty());
+  CHECK(names_in(scratch.path()) == std::set<std::string>{"model.h5"});
+}
+
+TEST_CASE("a large file comes out whole") {
+  const ScratchDirectory scratch;
+  std::string large(5'000'000, '\0');
+  for (std::size_t i = 0; i < large.size(); ++i) large[i] = static_cast<char>(i * 31 >> 3U);
+  save(scratch / "large", large);
+  CHECK(content_of(scratch / "large") == large);
+}
+
+TEST_CASE("missing directories are made, and a bare name means the current one") {
+  const ScratchDirectory scratch;
+  save(scratch / "a/b/c/model.h5", "deep");
+  CHECK(content_of(scratch / "a/b/c/model.h5") == "deep");
+  CHECK(in_child([&] {
+    fs::current_path(scratch.path());
+    save("bare", "here");
+    return content_of(scratch / "bare") == "here";
+  }));
+}
+
+TEST_CASE("the earlier file stays until commit, and for good without it") {
+  const ScratchDirectory scratch;
+  const fs::path target = scratch / "model.h5";
+  save(target, "earlier");
+  {
+    const AtomicFile file(target);
+    const std::string name = file.path().filename().string();
+    CHECK(name == ".model.h5." + std::to_string(getpid()) + ".tmp");
+    CHECK(file.path().parent_path() == scratch.path());
+    CHECK(fs::file_size(file.path()) == 0);
+    std::ofstream(file.path()) << "half of the n";
+    CHECK(content_of(target) == "earlier");
+  }
+  CHECK(content_of(target) == "earlier");
+  CHECK(names_in(scratch.path()) == std::set<std::string>{"model.h5"});
+  {
+    AtomicFile file(target);
+    std::ofstream(file.path()) << "new";
+    file.commit();
+    CHECK(content_of(target) == "new");
+  }
+  CHECK(content_of(target) == "new");
+}
+
+TEST_CASE("a writer that replaces the temporary file itself is served too") {
+  const ScratchDirectory scratch;
+  AtomicFile file(scratch / "archive");
+  std::ofstream(scratch / "other") << "by rename";
+  fs::rename(scratch / "other", file.path());
+  file.commit();
+  CHECK(content_of(scratch / "archive") == "by rename");
+}
+
+TEST_CASE("commit without the temporary file is an error and harms nothing") {
+  const ScratchDirectory scratch;
+  const fs::path target = scratch / "model.h5";
+  save(target, "earlier");
+  AtomicFile file(target);
+  fs::remove(file.path());
+  require_words(message_of([&] { file.commit(); }), {target.string(), "No such file"});
+  CHECK(content_of(target) == "earlier");
+}
+
+TEST_CASE("SIGKILL leaves the earlier file and a dot-file that the next save removes") {
+  const ScratchDirectory scratch;
+  const fs::path target = scratch / "model.h5";
+  save(target, "earlier");
+  CHECK_FALSE(in_child([&] {
+    const AtomicFile file(target);
+    std::ofstream(file.path()) << "half";
+    return raise(SIGKILL) == 0;
+  }));
+  CHECK(content_of(target) == "earlier");
+  const std::set<std::string> after_kill = names_in(scratch.path());
+  REQUIRE(after_kill.size() == 2);
+  CHECK(after_kill.begin()->starts_with(".model.h5."));
+  save(target, "later");
+  CHECK(names_in(scratch.path()) == std::set<std::string>{"model.h5"});
+}
+
+TEST_CASE("only leftovers of this target whose process is gone are removed") {
+  const ScratchDirectory scratch;
+  const fs::path target = scratch / "model.h5";
+  const pid_t dead = fork();
+  if (dead == 0) _exit(0);
+  waitpid(dead, nullptr, 0);
+  const std::string gone = std::to_string(dead);
+  const std::set<std::string> kept{".model.h5." + std::to_string(getppid()) + ".tmp",  // lives
+                                   ".model.h5.1.tmp",  // lives, belongs to somebody else
+                                   ".other.h5." + gone + ".tmp",
+                                   ".model.h5." + gone,
+                                   ".model.h5." + gone + "x.tmp",
+                                   ".model.h5..tmp",
+                                   ".model.h5.-1.tmp",
+                                   ".model.h5.99999999999999999999.tmp",
+                                   "model.h5." + gone + ".tmp",
+                                   ".model.h5.backup." + gone + ".tmp"};
+  for (const std::string& name : kept) std::ofstream(scratch / name) << "x";
+  std::ofstream(scratch / (".model.h5." + gone + ".tmp")) << "x";
+  std::ofstream(scratch / (".model.h5." + std::to_string(getpid()) + ".tmp")) << "of an earlier process of this number";
+  save(target, "new");
+  std::set<std::string> expected = kept;
+  expected.insert("model.h5");
+  CHECK(names_in(scratch.path()) == expected);
+}
+
+TEST_CASE("a directory or a file in the way is told") {
+  const ScratchDirectory scratch;
+  fs::create_directories(scratch / "folder/sub");
+  require_words(message_of([&] { save(scratch / "folder", "x"); }),
+                {(scratch / "folder").string(), "it is a directory"});
+  require_words(message_of([&] { save(scratch / "folder/", "x"); }), {"it is a directory"});
+  require_words(message_of([&] { save("", "x"); }), {"Cannot write"});
+  std::ofstream(scratch / "file") << "x";
+  require_words(message_of([&] { save(scratch / "file/model.h5", "x"); }),
+                {(scratch / "file").string(), "is a file, not a directory"});
+  require_words(message_of([&] { save(scratch / std::string(250, 'n'), "x"); }),
+                {"File name too long", "choose a shorter name"});
+  CHECK(names_in(scratch / "folder") == std::set<std::string>{"sub"});
+}
+
+TEST_CASE("an unwritable directory is told with the user's number") {
+  const ScratchDirectory scratch;
+  fs::create_directory(scratch / "closed");
+  save(scratch / "closed/model.h5", "earlier");
+  fs::permissions(scratch / "closed", fs::perms{0555});
+  fs::permissions(scratch.path(), fs::perms{0755});
+  CHECK(in_child([&] {
+    if (getuid() == 0 && setuid(65534) != 0) return false;
+    const std::string in_file = message_of([&] { save(scratch / "closed/model.h5", "new"); });
+    const std::string in_directory = message_of([&] { save(scratch / "closed/new/model.h5", "new"); });
+    const std::string user = "uid " + std::to_string(getuid());
+    for (const std::string& message : {in_file, in_directory}) {
+      if (message.find("Permission denied") == std::string::npos || message.find(user) == std::string::npos)
+        return false;
+    }
+    return in_file.find((scratch / "closed/model.h5").string()) != std::string::npos &&
+           in_directory.find((scratch / "closed/new").string()) != std::string::npos;
+  }));
+  CHECK(content_of(scratch / "closed/model.h5") == "earlier");
+  CHECK(names_in(scratch / "closed") == std::set<std::string>{"model.h5"});
+}
+
+TEST_CASE("a full disk keeps the earlier file and tells how much was needed") {
+  const ScratchDirectory scratch;
+  const Tmpfs disk(scratch / "disk", "size=64k");
+  if (!disk.mounted()) return;
+  save(scratch / "disk/model.h5", "earlier");
+  const std::string message = message_of([&] { save(scratch / "disk/model.h5", std::string(1'000'000, 'x')); });
+  require_words(message, {(scratch / "disk/model.h5").string(), "No space left on device", "1000000 bytes needed",
+                          " free", "free some space"});
+  CHECK(content_of(scratch / "disk/model.h5") == "earlier");
+  CHECK(names_in(scratch / "disk") == std::set<std::string>{"model.h5"});
+  save(scratch / "disk/model.h5", "fits again");
+  CHECK(content_of(scratch / "disk/model.h5") == "fits again");
+}
+
+TEST_CASE("a disk without room for another file is told") {
+  const ScratchDirectory scratch;
+  const Tmpfs disk(scratch / "disk", "nr_inodes=2");
+  if (!disk.mounted()) return;
+  save(scratch / "disk/model.h5", "earlier");
+  require_words(message_of([&] { save(scratch / "disk/model.h5", "x"); }),
+                {"No space left on device", "free some space"});
+  CHECK(content_of(scratch / "disk/model.h5") == "earlier");
+}
+
+TEST_CASE("a read-only file system is told") {
+  const ScratchDirectory scratch;
+  const Tmpfs disk(scratch / "disk", "size=64k");
+  if (!disk.mounted()) return;
+  save(scratch / "disk/model.h5", "earlier");
+  disk.make_read_only();
+  require_words(message_of([&] { save(scratch / "disk/model.h5", "x"); }),
+                {(scratch / "disk/model.h5").string(), "Read-only file system", "mount it for writing"});
+  require_words(message_of([&] { save(scratch / "disk/new/model.h5", "x"); }),
+                {(scratch / "disk/new").string(), "Read-only file system"});
+  CHECK(content_of(scratch / "disk/model.h5") == "earlier");
+}

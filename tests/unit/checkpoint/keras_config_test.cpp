@@ -1,0 +1,263 @@
+// Keras' JSON: what other versions write is understood, and what Lockstep lacks is refused by its name.
+#include "checkpoint/keras_config.hpp"
+
+#include "random_model.hpp"
+#include "support/catch.hpp"
+
+#include <lockstep/core/error.hpp>
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+using namespace lockstep;
+
+namespace {
+
+/// A model of Input({8, 8, 1}), the given layer entries and whatever they need around them.
+std::string model_of(const std::string& layers) {
+  return R"({"class_name": "Sequential", "config": {"name": "m", "layers": [
+    {"class_name": "InputLayer", "config": {"batch_shape": [null, 8, 8, 1], "name": "in", "dtype": "float32",
+     "sparse": false, "ragged": false, "optional": false}}, )" +
+         layers + "]}}";
+}
+
+std::string layer(const std::string& class_name, const std::string& config) {
+  return R"({"class_name": ")" + class_name + R"(", "config": {"name": "it")" + (config.empty() ? "" : ", ") + config +
+         "}}";
+}
+
+std::string refusal(const std::string& text) {
+  try {
+    (void)sequential_from_json(text, "m.h5");
+  } catch (const DataError& error) {
+    return error.what();
+  }
+  return "no DataError";
+}
+
+std::string training_refusal(const std::string& text) {
+  try {
+    (void)training_from_json(text, "m.h5");
+  } catch (const DataError& error) {
+    return error.what();
+  }
+  return "no DataError";
+}
+
+void require_words(const std::string& message, const std::vector<std::string>& words) {
+  for (const std::string& word : words) {
+    INFO("message: " << message << "\nlacks:   " << word);
+    CHECK(message.find(word) != std::string::npos);
+  }
+}
+
+std::string training_of(const std::string& optimizer, const std::string& loss, const std::string& metrics = "null") {
+  return R"({"loss": )" + loss + R"(, "metrics": )" + metrics + R"(, "weighted_metrics": null, "loss_weights": null,
+    "run_eagerly": false, "steps_per_execution": 1, "jit_compile": true, "optimizer_config": )" +
+         optimizer + "}";
+}
+
+const std::string sgd = R"({"class_name": "SGD", "config": {"learning_rate": 0.5}})";
+const std::string mse = R"({"class_name": "MeanSquaredError", "config": {}})";
+
+}  // namespace
+
+TEST_CASE("the contract's sample is what we write") {
+  const Sequential model{Input({28, 28}), Reshape({28, 28, 1}), Conv2D(32, 3, {.activation = relu}), Flatten(),
+                         Dense(10)};
+  CHECK(
+      sequential_to_json(model) ==
+      R"({"class_name":"Sequential","config":{"name":"sequential","layers":[)"
+      R"({"class_name":"InputLayer","config":{"name":"input_layer","dtype":"float32","batch_input_shape":[null,28,28]}},)"
+      R"({"class_name":"Reshape","config":{"name":"reshape","trainable":true,"dtype":"float32","target_shape":[28,28,1]}},)"
+      R"({"class_name":"Conv2D","config":{"name":"conv2d","trainable":true,"dtype":"float32","filters":32,)"
+      R"("kernel_size":[3,3],"strides":[1,1],"padding":"valid","data_format":"channels_last","dilation_rate":[1,1],)"
+      R"("activation":"relu","use_bias":true,"kernel_initializer":{"class_name":"GlorotUniform","config":{"seed":null}},)"
+      R"("bias_initializer":{"class_name":"Zeros","config":{}}}},)"
+      R"({"class_name":"Flatten","config":{"name":"flatten","trainable":true,"dtype":"float32","data_format":"channels_last"}},)"
+      R"({"class_name":"Dense","config":{"name":"dense","trainable":true,"dtype":"float32","units":10,"activation":"linear",)"
+      R"("use_bias":true,"kernel_initializer":{"class_name":"GlorotUniform","config":{"seed":null}},)"
+      R"("bias_initializer":{"class_name":"Zeros","config":{}}}}]}})");
+  const SavedTraining training{
+      SGD({.learning_rate = 0.001}), SparseCategoricalCrossentropy({.from_logits = true}), {accuracy}, 0, {}};
+  CHECK(training_to_json(training) ==
+        R"({"loss":{"class_name":"SparseCategoricalCrossentropy","config":{"name":"sparse_categorical_crossentropy",)"
+        R"("reduction":"sum_over_batch_size","from_logits":true}},"metrics":["accuracy"],"weighted_metrics":null,)"
+        R"("loss_weights":null,"optimizer_config":{"class_name":"SGD","config":{"name":"SGD","learning_rate":0.001,)"
+        R"("momentum":0.0,"nesterov":false}}})");
+}
+
+TEST_CASE("random models survive their JSON") {
+  for (std::uint64_t seed = 1000; seed < 1400; ++seed) {
+    const SavedModel model = lockstep::testing::random_model(seed);
+    const std::string text = sequential_to_json(model.architecture);
+    const Sequential back = sequential_from_json(text);
+    CHECK(sequential_to_json(back) == text);
+    CHECK(back.output_shape() == model.architecture.output_shape());
+    if (!model.training) continue;
+    const std::string training = training_to_json(*model.training);
+    CHECK(training_to_json(training_from_json(training)) == training);
+  }
+}
+
+TEST_CASE("Keras 3's words are understood") {
+  const Sequential model = sequential_from_json(model_of(
+      R"({"module": "keras.layers", "class_name": "Conv2D", "registered_name": null, "build_config": {"input_shape": [null, 8, 8, 1]},
+      "config": {"name": "c", "trainable": true,
+       "dtype": {"module": "keras", "class_name": "DTypePolicy", "config": {"name": "float32"}, "registered_name": null},
+       "filters": 4, "kernel_size": [3, 2], "strides": [2, 1], "padding": "same", "data_format": "channels_last",
+       "dilation_rate": [1, 1], "groups": 1, "activation": "tanh", "use_bias": false,
+       "kernel_initializer": {"module": "keras.initializers", "class_name": "HeNormal",
+         "config": {"seed": 3, "input_axes": null, "output_axes": null}, "registered_name": null},
+       "bias_initializer": {"module": "keras.initializers", "class_name": "Zeros", "config": {}, "registered_name": null},
+       "kernel_regularizer": null, "bias_regularizer": null, "activity_regularizer": null, "kernel_constraint": null,
+       "bias_constraint": null, "an_option_of_tomorrow": false, "and_another": null}},
+      {"class_name": "BatchNormalization", "config": {"name": "b", "axis": -1, "momentum": 0.9, "epsilon": 0.01,
+       "center": false, "scale": true, "synchronized": false, "renorm": false, "renorm_clipping": null,
+       "renorm_momentum": 0.99, "gamma_initializer": {"class_name": "Ones", "config": {}}}},
+      {"class_name": "Activation", "config": {"activation": {"module": "builtins", "class_name": "function", "config": "relu"}}})"));
+  CHECK(model.name() == "m");
+  REQUIRE(model.layers().size() == 4);
+  const auto& conv = std::get<Conv2D>(model.layers()[1].layer);
+  CHECK(conv.filters == 4);
+  CHECK(conv.kernel_size == Extent(3, 2));
+  CHECK(conv.strides == Extent(2, 1));
+  CHECK(conv.padding == Padding::same);
+  CHECK(conv.activation == activations::tanh);
+  CHECK_FALSE(conv.use_bias);
+  CHECK(conv.kernel_initializer == Initializer::he_normal);
+  const auto& normalization = std::get<BatchNormalization>(model.layers()[2].layer);
+  CHECK(normalization.momentum == 0.9);
+  CHECK(normalization.epsilon == 0.01);
+  CHECK_FALSE(normalization.center);
+  CHECK(normalization.scale);
+  CHECK(std::get<Activation>(model.layers()[3].layer).function == relu);
+  CHECK(model.layers()[3].name == "activation");
+}
+
+TEST_CASE("Keras 2's words are understood") {
+  const Sequential model = sequential_from_json(R"({"class_name": "Sequential", "config": {"name": "old", "layers": [
+    {"class_name": "Conv2D", "config": {"name": "c", "batch_input_shape": [null, 8, 8, 1], "filters": 2, "kernel_size": 3,
+     "kernel_initializer": "he_uniform"}},
+    {"class_name": "BatchNormalization", "config": {"name": "b", "axis": [3]}},
+    {"class_name": "Flatten", "config": {"name": "f"}}]}})");
+  CHECK(model.input_shape() == Shape{8, 8, 1});
+  REQUIRE(model.layers().size() == 4);
+  CHECK(model.layers()[0].name == "input_layer");
+  CHECK(model.output_shape() == Shape{72});
+  CHECK(std::get<Conv2D>(model.layers()[1].layer).kernel_initializer == Initializer::he_uniform);
+
+  const Sequential deferred = sequential_from_json(R"({"class_name": "Sequential", "config": {"name": "d", "layers": [
+    {"class_name": "Dense", "config": {"units": 2}}], "build_input_shape": [null, 5]}})");
+  CHECK(deferred.input_shape() == Shape{5});
+  require_words(refusal(R"({"class_name": "Sequential", "config": {"name": "d", "layers": [
+    {"class_name": "Dense", "config": {"units": 2}}]}})"),
+                {"m.h5", "shape of the input", "keras.Input"});
+
+  const SavedTraining training = training_from_json(training_of(
+      R"({"class_name": "Adam", "config": {"name": "Adam", "weight_decay": null, "clipnorm": null, "global_clipnorm": null,
+        "clipvalue": null, "use_ema": false, "ema_momentum": 0.99, "ema_overwrite_frequency": null, "jit_compile": false,
+        "is_legacy_optimizer": false, "learning_rate": 0.0010000000474974513, "beta_1": 0.8, "beta_2": 0.99,
+        "epsilon": 1e-07, "amsgrad": false}})",
+      R"({"class_name": "SparseCategoricalCrossentropy", "config": {"reduction": "auto", "name": "x", "from_logits": true,
+        "ignore_class": null, "fn": "sparse_categorical_crossentropy"}})",
+      R"([[{"class_name": "MeanMetricWrapper", "config": {"name": "accuracy", "dtype": "float32",
+        "fn": "sparse_categorical_accuracy"}}]])"));
+  const auto& adam = std::get<Adam>(training.optimizer);
+  CHECK(adam.beta_1 == 0.8);
+  CHECK(static_cast<float>(adam.learning_rate) == 0.001F);
+  CHECK(std::get<SparseCategoricalCrossentropy>(training.loss).from_logits);
+  CHECK(training.metrics == std::vector<Metric>{accuracy});
+}
+
+TEST_CASE("layers and options that Lockstep lacks are refused by name") {
+  const std::vector<std::pair<std::string, std::vector<std::string>>> cases{
+      {layer("LSTM", R"("units": 3)"), {"m.h5", "layer 1", "LSTM", "does not have", "Dense"}},
+      {layer("Conv2D", R"("filters": 2, "kernel_size": 3, "groups": 2)"), {"Conv2D", "groups = 2"}},
+      {layer("Conv2D", R"("filters": 2, "kernel_size": 3, "data_format": "channels_first")"),
+       {"data_format", "channels_first"}},
+      {layer("Conv2D", R"("filters": 2, "kernel_size": 3, "padding": "causal")"), {"padding", "causal"}},
+      {layer("Conv2D", R"("filters": 2, "kernel_size": [3, 3, 3])"), {"kernel_size = [3,3,3]"}},
+      {layer("Conv2D", R"("filters": 2, "kernel_size": 3, "kernel_regularizer": {"class_name": "L2", "config": {}})"),
+       {"kernel_regularizer", "L2"}},
+      {layer("Conv2D", R"("filters": 2, "kernel_size": 3, "activation": "gelu")"), {"activation", "gelu"}},
+      {layer("Conv2D",
+             R"("filters": 2, "kernel_size": 3, "kernel_initializer": {"class_name": "Orthogonal", "config": {}})"),
+       {"kernel_initializer", "Orthogonal"}},
+      {layer("Conv2D", R"("filters": 2, "kernel_size": 3, "trainable": false)"), {"trainable = false"}},
+      {layer("Conv2D", R"("filters": 2, "kernel_size": 3, "dtype": "mixed_float16")"), {"dtype", "mixed_float16"}},
+      {layer("Conv2D", R"("filters": 2, "kernel_size": 3,
+        "dtype": {"class_name": "DTypePolicy", "config": {"name": "mixed_bfloat16"}})"),
+       {"dtype", "mixed_bfloat16"}},
+      {layer("Conv2D", R"("filters": 2, "kernel_size": 3, "lora_rank": 4)"), {"lora_rank = 4"}},
+      {layer("Conv2D", R"("kernel_size": 3)"), {"Conv2D", "'filters'"}},
+      {layer("Conv2D", R"("filters": 2.5, "kernel_size": 3)"), {"filters = 2.5"}},
+      {layer("Conv2D", R"("filters": 99999999999, "kernel_size": 3)"), {"filters = 99999999999"}},
+      {layer("Conv2D", R"("filters": -2, "kernel_size": 3)"), {"filters -2"}},
+      {layer("BatchNormalization", R"("axis": 1)"), {"BatchNormalization", "axis = 1"}},
+      {layer("BatchNormalization", R"("synchronized": true)"), {"synchronized"}},
+      {layer("BatchNormalization", R"("renorm": true)"), {"renorm"}},
+      {layer("BatchNormalization", R"("gamma_initializer": "zeros")"), {"gamma_initializer"}},
+      {layer("Dropout", R"("rate": 0.5, "noise_shape": [1, 8])"), {"noise_shape"}},
+      {layer("Dropout", R"("rate": 1.5)"), {"1.5"}},
+      {layer("GlobalAveragePooling2D", R"("keepdims": true)"), {"keepdims"}},
+      {layer("Dense", R"("units": 3)"), {"cannot be", "Flatten"}},
+      {R"({"module": "my.layers", "class_name": "Dense", "config": {"units": 3}})", {"module", "my.layers"}},
+      {R"({"config": {}})", {"class_name"}},
+      {"17", {"17", "object"}},
+  };
+  for (const auto& [text, words] : cases) require_words(refusal(model_of(text)), words);
+
+  require_words(refusal(R"({"class_name": "Functional", "config": {}})"), {"Functional", "Sequential"});
+  require_words(refusal(R"({"class_name": "Sequential", "config": {"layers": []}})"), {"layers"});
+  require_words(refusal(R"({"class_name": "Sequential", "config": {"layers": {}}})"), {"layers"});
+  require_words(refusal("{\"class_name\": \"Seq"), {"m.h5", "not JSON", "byte"});
+  require_words(refusal("[1e999]"), {"out of range"});
+  require_words(refusal(std::string(1'000'000, '[')), {"too deeply"});
+  require_words(refusal("[]"), {"object"});
+  require_words(refusal(R"({"class_name": "Sequential", "config": {"layers": [
+     {"class_name": "InputLayer", "config": {"batch_shape": [32, 4]}}, {"class_name": "Flatten", "config": {}}]}})"),
+                {"batch_shape = [32,4]"});
+  require_words(refusal(R"({"class_name": "Sequential", "config": {"layers": [
+     {"class_name": "InputLayer", "config": {"batch_shape": [null, 2000000000, 2000000000, 2000000000, 2000000000]}},
+     {"class_name": "Flatten", "config": {}}]}})"),
+                {"m.h5", "more than"});
+}
+
+TEST_CASE("compilations that Lockstep lacks are refused by name") {
+  const std::vector<std::pair<std::string, std::vector<std::string>>> cases{
+      {training_of(R"({"class_name": "Nadam", "config": {}})", mse), {"m.h5", "Nadam", "AdamW", "include_optimizer"}},
+      {training_of(R"({"class_name": "Adam", "config": {"amsgrad": true}})", mse), {"Adam", "amsgrad"}},
+      {training_of(R"({"class_name": "Adam", "config": {"clipnorm": 1.0}})", mse), {"clipnorm = 1.0"}},
+      {training_of(R"({"class_name": "SGD", "config": {"weight_decay": 0.1}})", mse), {"weight_decay"}},
+      {training_of(R"({"class_name": "SGD", "config": {"use_ema": true}})", mse), {"use_ema"}},
+      {training_of(R"({"class_name": "SGD", "config": {"learning_rate": {"class_name": "CosineDecay", "config": {}}}})",
+                   mse),
+       {"learning_rate", "CosineDecay"}},
+      {training_of(R"({"class_name": "SGD", "config": {"momentum": 7}})", mse), {"momentum", "7"}},
+      {training_of(sgd, R"({"class_name": "Huber", "config": {}})"), {"Huber", "MeanSquaredError"}},
+      {training_of(sgd, R"({"class_name": "MeanSquaredError", "config": {"reduction": "none"}})"),
+       {"reduction", "none"}},
+      {training_of(sgd, R"({"class_name": "CategoricalCrossentropy", "config": {"label_smoothing": 0.1}})"),
+       {"label_smoothing"}},
+      {training_of(sgd, R"({"class_name": "SparseCategoricalCrossentropy", "config": {"ignore_class": 3}})"),
+       {"ignore_class"}},
+      {training_of(sgd, mse, R"(["mae"])"), {"mae", "accuracy"}},
+      {training_of(sgd, mse, R"([["accuracy"], ["accuracy"]])"), {"several outputs"}},
+      {training_of(sgd, mse, R"([7])"), {"a metric"}},
+      {R"({"loss": "mse"})", {"optimizer_config"}},
+      {R"({"optimizer_config": )" + sgd + "}", {"'loss'"}},
+      {R"({"loss": "mse", "loss_weights": [1.0], "optimizer_config": )" + sgd + "}", {"loss_weights"}},
+  };
+  for (const auto& [text, words] : cases) require_words(training_refusal(text), words);
+
+  for (const char* loss : {R"("mse")", R"("mean_squared_error")", R"({"class_name": "function", "config": "mse"})"}) {
+    CHECK(std::holds_alternative<MeanSquaredError>(training_from_json(training_of(sgd, loss)).loss));
+  }
+  const SavedTraining named = training_from_json(training_of(sgd, R"("categorical_crossentropy")", R"(["accuracy"])"));
+  CHECK(std::holds_alternative<CategoricalCrossentropy>(named.loss));
+  CHECK(learning_rate_of(named.optimizer) == 0.5);
+}
