@@ -33,7 +33,7 @@ namespace {
 using namespace lockstep;
 
 constexpr std::size_t elements = 2770634;
-constexpr std::size_t bucket_elements = 832 * 128;  // rows of the Dense kernel that are computed together
+constexpr std::size_t bucket_elements = std::size_t{832} * 128;  // rows of the Dense kernel that are computed together
 constexpr std::size_t piece_elements = std::size_t{1} << 18U;
 constexpr float learning_rate = 0.5F;
 
@@ -58,7 +58,7 @@ void update(float* __restrict weights, std::span<const float* const> sources, st
     for (std::size_t i = begin; i < end; ++i) weights[i] -= learning_rate * (first[i] + second[i]);
     return;
   }
-  std::array<float, 2048> block;
+  std::array<float, 2048> block;  // NOLINT(cppcoreguidelines-pro-type-member-init): written before it is read
   for (std::size_t at = begin; at < end; at += block.size()) {
     const std::size_t count = std::min(block.size(), end - at);
     for (std::size_t i = 0; i < count; ++i) block[i] = first[at + i] + second[at + i];

@@ -86,7 +86,7 @@ MpiSharedWindow::MpiSharedWindow(const MpiComm& host, std::size_t bytes) {
   check_mpi(MPI_Win_shared_query(window_, 0, &size, &unit, &base), "MPI_Win_shared_query");
   // Open MPI keeps a few words of its own before the base. Processes map whole pages, so that the first page border
   // from there is the same memory in all of them.
-  std::size_t room = static_cast<std::size_t>(size);
+  auto room = static_cast<std::size_t>(size);
   if (std::align(page, bytes, base, room) == nullptr) {
     throw InternalError("MPI_Win_allocate_shared gave " + std::to_string(size) + " bytes where " +
                         std::to_string(bytes + page) + " were asked for");

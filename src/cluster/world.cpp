@@ -63,6 +63,7 @@ template <typename Name>
 std::vector<int> number_hosts(const std::vector<Name>& names) {
   std::map<Name, int> numbers;
   std::vector<int> hosts;
+  hosts.reserve(names.size());
   for (const Name& name : names) {
     hosts.push_back(numbers.emplace(name, static_cast<int>(numbers.size())).first->second);
   }
