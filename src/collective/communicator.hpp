@@ -37,7 +37,7 @@ struct ReducedShare {
   std::span<const float* const> sources;
 };
 
-/// Where the arenas lie. All memory is 64-byte aligned and zero at first.
+/// Where the arenas lie: in the memory of the device that computes. All is 64-byte aligned and zero at first.
 struct ArenaMemory {
   std::span<float> gradients;     ///< this rank's own
   std::span<std::byte> mirrored;  ///< one for all ranks of a host: weights, slots, low-precision copies
@@ -64,6 +64,9 @@ class Communicator {
 
   /// True on the one rank of each host that fills `mirrored` memory before the first step.
   [[nodiscard]] virtual bool owns_mirror() const noexcept = 0;
+
+  /// True where the four calls of a bucket only enqueue work on a device, which may then record whole steps.
+  [[nodiscard]] virtual bool only_enqueues() const noexcept { return false; }
 
   /// Collective; once. Memory lives as long as the communicator. Every rank passes the same numbers.
   /// Throws IoError where /dev/shm is too small (says how much is needed, how much is there, and the remedy).

@@ -13,9 +13,10 @@
 
 namespace lockstep {
 
-std::unique_ptr<Communicator> make_communicator(const World& world, Transport transport) {
+std::unique_ptr<Communicator> make_communicator(const World& world, Transport transport, cuda::DeviceQueue* device) {
+  if (device != nullptr) return make_device_communicator(world, transport, *device);
   if (transport == Transport::nccl) {
-    throw UsageError("this build of Lockstep has no NCCL; use --communication auto, shared or mpi");
+    throw UsageError("NCCL sums on GPUs, and this run has none; use --communication auto, shared or mpi");
   }
   if (transport == Transport::shared && world.hosts() > 1) {
     throw UsageError("--communication shared needs all workers on one host, and these are on " +

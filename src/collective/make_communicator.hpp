@@ -8,17 +8,27 @@
 
 namespace lockstep {
 
+namespace cuda {
+class DeviceQueue;
+}
+
 /// What carries gradients, as --communication names it.
 enum class Transport {
-  automatic,  ///< shared memory within hosts, MPI between them
+  automatic,  ///< shared memory within hosts, MPI between them; between GPUs NCCL
   shared,     ///< shared memory alone
-  mpi,        ///< MPI alone: every rank counts as a host of its own
-  nccl,
+  mpi,        ///< MPI alone: every rank counts as a host of its own; gradients of a GPU go through the host
+  nccl,       ///< between GPUs, one rank each
 };
 
 /// Collective over the world, which must outlive the communicator. Throws UsageError where the transport does not fit:
-/// shared memory for a world of several hosts, NCCL in a build without it.
+/// shared memory for a world of several hosts, NCCL without GPUs, or with GPUs that ranks share. With a `device` arenas
+/// lie in its memory; it must outlive the communicator as well.
 [[nodiscard]] std::unique_ptr<Communicator> make_communicator(const World& world,
-                                                              Transport transport = Transport::automatic);
+                                                              Transport transport = Transport::automatic,
+                                                              cuda::DeviceQueue* device = nullptr);
+
+/// The same for arenas on a device; where the library is built without CUDA nobody has one to ask for.
+[[nodiscard]] std::unique_ptr<Communicator> make_device_communicator(const World& world, Transport transport,
+                                                                     cuda::DeviceQueue& device);
 
 }  // namespace lockstep

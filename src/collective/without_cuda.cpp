@@ -1,0 +1,12 @@
+// Stands for cuda/ in a build without CUDA.
+#include "collective/make_communicator.hpp"
+
+#include "lockstep/core/error.hpp"
+
+namespace lockstep {
+
+std::unique_ptr<Communicator> make_device_communicator(const World&, Transport, cuda::DeviceQueue&) {
+  throw InternalError("a device, in a build without CUDA");
+}
+
+}  // namespace lockstep
