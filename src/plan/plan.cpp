@@ -43,10 +43,11 @@ class Planner {
     plan_.elements += round_up(parameter.storage);
   }
 
-  /// A layer's parameters, the kernel last, so that its chunks can follow one another.
+  /// A layer's parameters, the kernel last, so that its chunks can follow one another; of the loss, the metric sums.
   [[nodiscard]] std::vector<ParameterSpec*> parameters_of(const Operation& operation) {
     std::vector<ParameterSpec*> found;
     if (operation.parameter < 0) return found;
+    if (operation.kind == OperationKind::loss) return {&plan_.graph.parameters[operation.parameter]};
     const std::size_t count = plan_.graph.layers[operation.layer].parameters.size();
     for (std::size_t i = count; i-- > 0;) found.push_back(&plan_.graph.parameters[operation.parameter + i]);
     return found;
