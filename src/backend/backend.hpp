@@ -128,6 +128,8 @@ enum MetricPlace : std::size_t { metric_loss = 0, metric_correct = 1, metric_cou
 struct DataView {
   std::variant<const std::uint8_t*, const float*> inputs;   ///< bytes are divided by 255
   std::variant<const std::int32_t*, const float*> targets;  ///< class indices, or dense rows
+  std::size_t examples = 0;
+  bool lasting = false;  ///< the same bytes at the same place as long as the program trains: worth a copy on the device
 };
 
 /// Rows [begin, end) of the local slice that belong to one replica.
@@ -179,6 +181,24 @@ class Executable {
   /// Updates a share of the weights. `iteration` counts optimizer steps from 1.
   virtual void update(const UpdateShare& share, const Optimizer& optimizer, std::uint64_t iteration) = 0;
 
+  /// Devices that record a step and replay it: true if the whole training step has been enqueued from a recording. Else
+  /// the caller enqueues the operations and updates, and then calls end_step. `recordable` tells whether the
+  /// communicator can take part in a recording.
+  [[nodiscard]] virtual bool begin_step(const StepContext& /*context*/, const Optimizer& /*optimizer*/,
+                                        std::uint64_t /*iteration*/, bool /*recordable*/) {
+    return false;
+  }
+  virtual void end_step() {}
+
+  /// How many training steps may be under way before their metrics are taken.
+  [[nodiscard]] virtual std::size_t steps_ahead() const noexcept { return 1; }
+
+  /// The metric sums of the oldest training step whose metrics were not taken; waits for it.
+  virtual void take_metrics(std::span<float, metric_places> sums) = 0;
+
+  /// Copies floats of the arenas, as they are after all that was enqueued.
+  virtual void read(std::span<const float> arena, std::span<float> values) const = 0;
+
   /// Values in Keras' layout <-> the arenas. `arena` is weights or one slot, `elements` long.
   virtual void read_parameter(std::size_t parameter, std::span<const float> arena, std::span<float> values) const = 0;
   virtual void write_parameter(std::size_t parameter, std::span<const float> values, std::span<float> arena) const = 0;
@@ -193,6 +213,22 @@ class Executable {
   [[nodiscard]] virtual std::string implementation(const Operation& operation) = 0;
 };
 
+/// How a plan is cut.
+struct PlanOptions {
+  /// A Dense kernel is cut into chunks of about this many bytes: small enough that a chunk's gradient is still in the
+  /// second-level cache when it is reduced and its weights are updated, large enough for the matrix product.
+  std::size_t chunk_bytes = std::size_t{416} << 10U;
+  /// Parameters share a bucket until it has this many bytes.
+  std::size_t bucket_bytes = std::size_t{64} << 10U;
+  /// How many buckets backward goes on for before it turns back to reduce and update one: the time peers have to
+  /// contribute before anybody waits for them.
+  std::size_t update_lag = 1;
+};
+
+namespace cuda {
+class DeviceQueue;
+}
+
 class Backend {
  public:
   Backend() = default;
@@ -202,6 +238,12 @@ class Backend {
 
   /// "AMD EPYC, 1 thread, oneDNN 2.6.3".
   [[nodiscard]] virtual std::string describe() const = 0;
+
+  /// How this device likes its plans cut in a world of so many ranks.
+  [[nodiscard]] virtual PlanOptions plan_options(int /*ranks*/) const { return {}; }
+
+  /// Where work for the device is enqueued; null where the host itself computes.
+  [[nodiscard]] virtual cuda::DeviceQueue* queue() const noexcept { return nullptr; }
 
   /// Throws UsageError where the device cannot compute in bfloat16.
   virtual void require_bfloat16() const = 0;

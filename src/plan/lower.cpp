@@ -58,26 +58,27 @@ class Lowering {
       }
       graph_.parameters.push_back(std::move(spec));
     }
-    std::visit(Overloaded{
-                   [](const Input&) {},
-                   [&](const Reshape&) { reshape(layer); },
-                   [&](const Flatten&) {
-                     if (!dense_takes_it_as_it_lies(layer)) reshape(layer);
-                   },
-                   [&](const Conv2D& conv) { weighted(OperationKind::convolution, layer, first_parameter, conv.activation); },
-                   [&](const Dense& dense) { weighted(OperationKind::dense, layer, first_parameter, dense.activation); },
-                   [&](const MaxPooling2D&) { append(OperationKind::max_pooling, layer); },
-                   [&](const AveragePooling2D&) { append(OperationKind::average_pooling, layer); },
-                   [&](const GlobalAveragePooling2D&) { append(OperationKind::average_pooling, layer); },
-                   [&](const Dropout& dropout) {
-                     if (dropout.rate > 0) append(OperationKind::dropout, layer);
-                   },
-                   [&](const BatchNormalization&) {
-                     append(OperationKind::batch_normalization, layer).parameter = first_parameter;
-                   },
-                   [&](const Activation& activation) { activate(layer, activation.function); },
-               },
-               info.layer);
+    std::visit(
+        Overloaded{
+            [](const Input&) {},
+            [&](const Reshape&) { reshape(layer); },
+            [&](const Flatten&) {
+              if (!dense_takes_it_as_it_lies(layer)) reshape(layer);
+            },
+            [&](const Conv2D& conv) { weighted(OperationKind::convolution, layer, first_parameter, conv.activation); },
+            [&](const Dense& dense) { weighted(OperationKind::dense, layer, first_parameter, dense.activation); },
+            [&](const MaxPooling2D&) { append(OperationKind::max_pooling, layer); },
+            [&](const AveragePooling2D&) { append(OperationKind::average_pooling, layer); },
+            [&](const GlobalAveragePooling2D&) { append(OperationKind::average_pooling, layer); },
+            [&](const Dropout& dropout) {
+              if (dropout.rate > 0) append(OperationKind::dropout, layer);
+            },
+            [&](const BatchNormalization&) {
+              append(OperationKind::batch_normalization, layer).parameter = first_parameter;
+            },
+            [&](const Activation& activation) { activate(layer, activation.function); },
+        },
+        info.layer);
   }
 
   /// A new tensor of the layer's output shape, produced from `current_`.
@@ -135,7 +136,8 @@ class Lowering {
       const Layer& candidate = graph_.layers[next].layer;
       if (std::holds_alternative<Dense>(candidate)) return true;
       const auto* activation = std::get_if<Activation>(&candidate);
-      const bool elementwise = std::holds_alternative<Dropout>(candidate) || std::holds_alternative<Flatten>(candidate) ||
+      const bool elementwise = std::holds_alternative<Dropout>(candidate) ||
+                               std::holds_alternative<Flatten>(candidate) ||
                                (activation != nullptr && activation->function != ActivationFunction::softmax);
       if (!elementwise) return false;
     }
@@ -163,9 +165,9 @@ class Lowering {
   void add_loss() {
     const Shape& output = graph_.layers.back().output_shape;
     if (!std::holds_alternative<MeanSquaredError>(graph_.loss) && output.rank() != 1) {
-      throw UsageError("the loss " + std::string(name_of(graph_.loss)) + " needs one vector of classes an example, but '" +
-                       graph_.layers.back().name + "' gives " + output.to_string_with_batch() +
-                       "; end the model with Flatten() and Dense(classes)");
+      throw UsageError("the loss " + std::string(name_of(graph_.loss)) +
+                       " needs one vector of classes an example, but '" + graph_.layers.back().name + "' gives " +
+                       output.to_string_with_batch() + "; end the model with Flatten() and Dense(classes)");
     }
     ParameterSpec metrics{.name = "metrics",
                           .info = {"metrics", Shape{metric_places}, Initializer::zeros, false},

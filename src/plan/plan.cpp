@@ -1,10 +1,11 @@
-// See plan.hpp. Arenas are filled in the order in which backward completes gradients, so a bucket is a contiguous
-// range by construction: each backward operation appends its pieces, and a bucket closes when it is large enough.
+// See plan.hpp. Arenas are filled in the order in which backward reaches the layers, so what it completes in succession
+// lies side by side: each backward operation adds its piece to the open bucket, which closes when it is large enough.
 #include "plan/plan.hpp"
 
 #include <algorithm>
 #include <cstdint>
 #include <deque>
+#include <utility>
 
 namespace lockstep {
 
@@ -25,8 +26,9 @@ class Planner {
       plan_.inference.push_back(operation);
     }
     place(plan_.graph.parameters[plan_.graph.metrics_parameter()]);
+    open_ = {0, plan_.elements};
     for (const Operation& operation : plan_.graph.backward) add_backward(operation);
-    if (bucket_begin_ < plan_.elements) close_bucket();
+    if (open_.begin < open_.end) close_bucket();
     while (!pending_.empty()) update_oldest();
     insert_awaits();
     return std::move(plan_);
@@ -54,45 +56,57 @@ class Planner {
   }
 
   void add_backward(const Operation& operation) {
-    std::vector<ParameterSpec*> parameters = parameters_of(operation);
-    const bool cuts = operation.kind == OperationKind::dense_backward;
-    if (!cuts) {
-      for (ParameterSpec* parameter : parameters) place(*parameter);
-      emit(operation);
+    const std::vector<ParameterSpec*> parameters = parameters_of(operation);
+    const std::size_t begin = plan_.elements;
+    for (ParameterSpec* parameter : parameters) place(*parameter);
+    if (operation.kind != OperationKind::dense_backward) {
+      emit(operation, {begin, plan_.elements});
       return;
     }
-    for (ParameterSpec* parameter : parameters) {
-      if (parameter != parameters.back()) place(*parameter);
-    }
-    ParameterSpec& kernel = *parameters.back();
-    kernel.offset = plan_.elements;
+    // Chunks go from the last input feature to the first: the next forward product begins with the first ones, which
+    // are then still in the cache. The bias goes with the first feature.
+    const ParameterSpec& kernel = *parameters.back();
     const std::int64_t units = kernel.info.shape[1];
-    const auto row_bytes = static_cast<std::size_t>(units) * sizeof(float);
-    // Whole cache lines a chunk: 16 rows are, whatever the units.
-    const auto rows = static_cast<std::int64_t>(
-        std::max(line_elements, options_.chunk_bytes / row_bytes / line_elements * line_elements));
-    for (std::int64_t begin = 0; begin < operation.rows_end; begin += rows) {
+    std::size_t end = plan_.elements;
+    for (const auto& [first, last] : chunks_of(operation.rows_end, units)) {
       Operation chunk = operation;
-      chunk.rows_begin = begin;
-      chunk.rows_end = std::min(begin + rows, operation.rows_end);
-      // A small rest joins the last chunk.
-      if (operation.rows_end - chunk.rows_end < rows / 4) chunk.rows_end = operation.rows_end;
-      plan_.elements = kernel.offset + round_up(static_cast<std::size_t>(chunk.rows_end * units));
-      emit(chunk);
-      if (chunk.rows_end == operation.rows_end) break;
+      chunk.rows_begin = first;
+      chunk.rows_end = last;
+      const std::size_t chunk_begin = first == 0 ? begin : kernel.offset + static_cast<std::size_t>(first * units);
+      emit(chunk, {chunk_begin, end});
+      end = chunk_begin;
     }
   }
 
-  void emit(Operation operation) {
+  /// Cuts [0, rows) into chunks of whole cache lines, the last rows first; a small rest joins the last chunk.
+  [[nodiscard]] std::vector<std::pair<std::int64_t, std::int64_t>> chunks_of(std::int64_t rows,
+                                                                             std::int64_t units) const {
+    const auto row_bytes = static_cast<std::size_t>(units) * sizeof(float);
+    const auto size = static_cast<std::int64_t>(
+        std::max(line_elements, options_.chunk_bytes / row_bytes / line_elements * line_elements));
+    std::vector<std::pair<std::int64_t, std::int64_t>> chunks;
+    for (std::int64_t begin = 0; begin < rows; begin += size) chunks.emplace_back(begin, std::min(begin + size, rows));
+    if (chunks.size() > 1 && chunks.back().second - chunks.back().first < size / 4) {
+      chunks.pop_back();
+      chunks.back().second = rows;
+    }
+    std::reverse(chunks.begin(), chunks.end());
+    return chunks;
+  }
+
+  /// Appends an operation after which the gradient of `piece` is complete. A bucket takes pieces that touch.
+  void emit(Operation operation, const BucketRange& piece) {
     number(operation);
+    if (open_.begin < open_.end && piece.begin < piece.end && piece.begin != open_.end) close_bucket();
     plan_.training.push_back(operation);
-    if ((plan_.elements - bucket_begin_) * sizeof(float) >= options_.bucket_bytes) close_bucket();
+    if (piece.begin < piece.end) open_ = {open_.begin < open_.end ? open_.begin : piece.begin, piece.end};
+    if ((open_.end - open_.begin) * sizeof(float) >= options_.bucket_bytes) close_bucket();
   }
 
   void close_bucket() {
     const int bucket = static_cast<int>(plan_.buckets.size());
-    plan_.buckets.push_back({bucket_begin_, plan_.elements});
-    bucket_begin_ = plan_.elements;
+    plan_.buckets.push_back(open_);
+    open_ = {};
     plan_.training.push_back({.kind = OperationKind::contribute, .bucket = bucket});
     pending_.push_back(bucket);
     if (pending_.size() > options_.update_lag) update_oldest();
@@ -124,7 +138,7 @@ class Planner {
 
   PlanOptions options_;
   Plan plan_;
-  std::size_t bucket_begin_ = 0;
+  BucketRange open_;  ///< the bucket being filled
   std::deque<int> pending_;
 };
 
@@ -177,7 +191,8 @@ std::string Plan::digest() const {
   std::uint64_t hash = 0xcbf29ce484222325U;
   for (const char c : to_string()) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
   std::string digits(16, '0');
-  for (auto digit = digits.rbegin(); digit != digits.rend(); ++digit, hash >>= 4U) *digit = "0123456789abcdef"[hash & 15U];
+  for (auto digit = digits.rbegin(); digit != digits.rend(); ++digit, hash >>= 4U)
+    *digit = "0123456789abcdef"[hash & 15U];
   return digits;
 }
 

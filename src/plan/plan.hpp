@@ -11,17 +11,6 @@
 
 namespace lockstep {
 
-struct PlanOptions {
-  /// A Dense kernel is cut into chunks of about this many bytes: small enough that a chunk's gradient is still in the
-  /// second-level cache when it is reduced and its weights are updated, large enough for the matrix product.
-  std::size_t chunk_bytes = std::size_t{416} << 10U;
-  /// Parameters share a bucket until it has this many bytes.
-  std::size_t bucket_bytes = std::size_t{64} << 10U;
-  /// How many buckets backward goes on for before it turns back to reduce and update one: the time peers have to
-  /// contribute before anybody waits for them.
-  std::size_t update_lag = 1;
-};
-
 struct Plan {
   Graph graph;
   std::size_t elements = 0;          ///< of each arena

@@ -38,6 +38,8 @@ Step::Step(const Plan& plan, Executable& executable, Communicator& communicator)
 }
 
 void Step::train(const StepContext& context, const Optimizer& optimizer, std::uint64_t iteration) {
+  ++profile_.steps;
+  if (executable_.begin_step(context, optimizer, iteration, communicator_.only_enqueues())) return;
   for (std::size_t i = 0; i < plan_.training.size(); ++i) {
     const Operation& operation = plan_.training[i];
     const auto bucket = static_cast<std::size_t>(operation.bucket);
@@ -65,9 +67,11 @@ void Step::train(const StepContext& context, const Optimizer& optimizer, std::ui
       }
     }
   }
-  const Timed timed(profile_.reduce);
-  communicator_.await(plan_.metrics_bucket);
-  ++profile_.steps;
+  {
+    const Timed timed(profile_.reduce);
+    communicator_.await(plan_.metrics_bucket);
+  }
+  executable_.end_step();
 }
 
 void Step::settle() {

@@ -65,7 +65,7 @@ std::string digest_of(const Dataset& data) {
   std::visit(add, data.inputs);
   std::visit(add, data.targets);
   return std::to_string(data.size()) + " examples of " + data.example_shape.to_string() + " (digest " +
-         digest.to_string() + ") from " + data.source;
+         digest.to_string() + ")";
 }
 
 std::string describe_agreement(const Sequential& architecture, const Options& options, const CompileOptions& compile) {

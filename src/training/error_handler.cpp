@@ -5,6 +5,7 @@
 
 #include <lockstep/core/error.hpp>
 
+#include <csignal>
 #include <exception>
 #include <new>
 #include <string>
@@ -31,6 +32,10 @@ constexpr auto internal = static_cast<int>(ExitCode::internal);
 
 }  // namespace
 
-void install_error_handler() noexcept { std::set_terminate(end_with_current_exception); }
+void install_error_handler() noexcept {
+  std::set_terminate(end_with_current_exception);
+  // A limit of file sizes then fails the write, which tells of it, instead of killing the process.
+  (void)std::signal(SIGXFSZ, SIG_IGN);  // cannot fail for this signal
+}
 
 }  // namespace lockstep

@@ -36,6 +36,7 @@ History Model::fit(const Dataset& data, const FitOptions& options) {
                    .terminal = detect_terminal(current_environment())},
                   std::cout);
   const bool with_accuracy = state_->has_metric(accuracy);
+  const std::size_t ahead = state_->steps_ahead();
   const std::size_t first_record = state_->history().epochs.size();
   for (int epoch = 0; epoch < options.epochs; ++epoch) {
     bar.begin_epoch(epoch);
@@ -49,15 +50,20 @@ History Model::fit(const Dataset& data, const FitOptions& options) {
         next.position = static_cast<std::uint64_t>(epoch) * examples + step * batch;
         next.size = std::min(batch, examples - step * batch);
       }
-      const StepMetrics metrics = state_->train(next);
-      if (!std::isfinite(metrics.loss_sum)) {
-        throw DataError("the loss became " + std::to_string(metrics.loss_sum) + " in epoch " +
-                        std::to_string(epoch + 1) + ", step " + std::to_string(step + 1) +
-                        "; a smaller --learning-rate may help");
+      state_->start(next);
+      // Metrics are taken as late as the device likes, and all of them before the epoch ends.
+      while (state_->under_way() >= ahead || (step + 1 == steps && state_->under_way() > 0)) {
+        const StepMetrics metrics = state_->finish();
+        const std::uint64_t finished = step + 1 - state_->under_way();
+        if (!std::isfinite(metrics.loss_sum)) {
+          throw DataError("the loss became " + std::to_string(metrics.loss_sum) + " in epoch " +
+                          std::to_string(epoch + 1) + ", step " + std::to_string(finished) +
+                          "; a smaller --learning-rate may help");
+        }
+        sums += metrics;
+        const std::array<MetricValue, 2> shown{{{"loss", sums.loss()}, {"accuracy", sums.accuracy()}}};
+        bar.update(static_cast<int>(finished), std::span(shown).first(with_accuracy ? 2 : 1));
       }
-      sums += metrics;
-      const std::array<MetricValue, 2> shown{{{"loss", sums.loss()}, {"accuracy", sums.accuracy()}}};
-      bar.update(static_cast<int>(step + 1), std::span(shown).first(with_accuracy ? 2 : 1));
     }
     Logs validation;
     if (options.validation_data != nullptr) {

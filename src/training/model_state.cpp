@@ -8,6 +8,7 @@
 #include <lockstep/core/error.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <numeric>
 #include <utility>
@@ -74,7 +75,7 @@ void ModelState::compile(const CompileOptions& options) {
   }
   Graph graph = lower(architecture_, next->options.loss, mixed);
   runtime_->backend().lay_out(graph, next->capacity);
-  next->plan = make_plan(std::move(graph));
+  next->plan = make_plan(std::move(graph), runtime_->backend().plan_options(ranks));
   runtime_->agree("the model, the options or the plan",
                   describe_agreement(architecture_, run, next->options) + ", plan " + next->plan.digest());
 
@@ -92,8 +93,7 @@ void ModelState::compile(const CompileOptions& options) {
   next->arenas.weights = take<float>(mirrored, elements);
   next->arenas.slots = take<float>(mirrored, slots);
   next->arenas.low_precision = take<std::uint16_t>(mirrored, low_precision);
-  next->executable =
-      runtime_->backend().compile(next->plan.graph, next->plan.compute, next->arenas, next->capacity);
+  next->executable = runtime_->backend().compile(next->plan.graph, next->plan.compute, next->arenas, next->capacity);
   next->step = std::make_unique<Step>(next->plan, *next->executable, *next->communicator);
   examples_.resize(next->capacity);
   replicas_.reserve(runtime_->replicas());
@@ -162,6 +162,8 @@ StepContext ModelState::prepare(const Batch& batch, bool training) {
   StepContext context;
   std::visit([&](const auto& inputs) { context.data.inputs = inputs.data(); }, data.inputs);
   std::visit([&](const auto& targets) { context.data.targets = targets.data(); }, data.targets);
+  context.data.examples = data.size();
+  context.data.lasting = true;
   context.examples = examples;
   context.first_place = rows.begin;
   context.replicas = replicas_;
@@ -173,24 +175,40 @@ StepContext ModelState::prepare(const Batch& batch, bool training) {
   return context;
 }
 
-StepMetrics ModelState::train(const Batch& batch) {
+void ModelState::start(const Batch& batch) {
   const double begin = monotonic_seconds();
   Compiled& model = compiled();
   const StepContext context = prepare(batch, true);
   model.step->train(context, model.options.optimizer, ++iteration_);
-  const ParameterSpec& place = model.plan.graph.parameters[model.plan.graph.metrics_parameter()];
-  const float* sums = model.arenas.weights.data() + place.offset;
+  ++under_way_;
+  count_seconds(monotonic_seconds() - begin);
+}
+
+StepMetrics ModelState::finish() {
+  const double begin = monotonic_seconds();
+  Compiled& model = compiled();
+  std::array<float, metric_places> sums;
+  model.executable->take_metrics(sums);
+  --under_way_;
   const StepMetrics metrics{sums[metric_loss], sums[metric_correct], sums[metric_count]};
   epoch_metrics_ += metrics;
-  const double seconds = monotonic_seconds() - begin;
-  epoch_seconds_ += seconds;
-  step_seconds_ += seconds;
-  if (iteration_ == 1) {  // the first step makes the kernels: it is start-up, not speed
+  count_seconds(monotonic_seconds() - begin);
+  if (seconds_to_first_step_ == 0) {  // the first step makes the kernels: it is start-up, not speed
     seconds_to_first_step_ = seconds_since_process_start();
     step_seconds_ = 0;
     static_cast<void>(model.step->take_profile());
   }
   return metrics;
+}
+
+StepMetrics ModelState::train(const Batch& batch) {
+  start(batch);
+  return finish();
+}
+
+void ModelState::count_seconds(double seconds) {
+  epoch_seconds_ += seconds;
+  step_seconds_ += seconds;
 }
 
 void ModelState::test(const Batch& batch, StepMetrics& local) {
@@ -199,7 +217,8 @@ void ModelState::test(const Batch& batch, StepMetrics& local) {
   const StepContext context = prepare(batch, false);
   model.step->infer(context);
   const ParameterSpec& place = model.plan.graph.parameters[model.plan.graph.metrics_parameter()];
-  const float* sums = model.arenas.gradients.data() + place.offset;
+  std::array<float, metric_places> sums;
+  model.executable->read(model.arenas.gradients.subspan(place.offset, sums.size()), sums);
   local += {sums[metric_loss], sums[metric_correct], sums[metric_count]};
 }
 
@@ -218,13 +237,15 @@ std::vector<float> ModelState::predict(const Dataset& data) {
   std::iota(order.begin(), order.end(), 0U);
   StepContext context;
   std::visit([&](const auto& inputs) { context.data.inputs = inputs.data(); }, data.inputs);
+  context.data.examples = data.size();
   for (std::size_t begin = 0; begin < data.size(); begin += model.capacity) {
     const std::size_t rows = std::min(model.capacity, data.size() - begin);
     context.examples = std::span(order).subspan(begin, rows);
     for (const Operation& operation : model.plan.inference) {
       if (operation.kind != OperationKind::loss) model.executable->run(operation, context);
     }
-    std::copy_n(model.executable->outputs().begin(), rows * outputs, all.begin() + static_cast<std::ptrdiff_t>(begin * outputs));
+    std::copy_n(model.executable->outputs().begin(), rows * outputs,
+                all.begin() + static_cast<std::ptrdiff_t>(begin * outputs));
   }
   return all;
 }

@@ -28,6 +28,13 @@ class ModelState {
 
   StepMetrics train(const Batch& batch);
 
+  /// Training in two halves, for devices that compute while the host goes on: `start` enqueues a step, `finish` takes
+  /// the metrics of the oldest one. At most `steps_ahead` may be under way.
+  void start(const Batch& batch);
+  StepMetrics finish();
+  [[nodiscard]] std::size_t under_way() const noexcept { return under_way_; }
+  [[nodiscard]] std::size_t steps_ahead() { return compiled().executable->steps_ahead(); }
+
   /// Adds this rank's metric sums of the batch; `all_reduce` makes them everybody's.
   void test(const Batch& batch, StepMetrics& local);
   [[nodiscard]] StepMetrics all_reduce(const StepMetrics& local);
@@ -67,6 +74,7 @@ class ModelState {
   [[nodiscard]] Compiled& compiled();
   [[nodiscard]] StepContext prepare(const Batch& batch, bool training);
   void write_weights();
+  void count_seconds(double seconds);
   void write_history(const std::filesystem::path& path);
 
   std::shared_ptr<Runtime> runtime_;
@@ -74,6 +82,7 @@ class ModelState {
   std::vector<Variable> values_;  ///< until compile, and between two
   std::unique_ptr<Compiled> compiled_;
   std::uint64_t iteration_ = 0;
+  std::size_t under_way_ = 0;
 
   std::vector<const Dataset*> checked_;
   std::unique_ptr<ExampleStream> stream_;

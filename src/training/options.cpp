@@ -22,6 +22,7 @@
 #include <utility>
 #include <vector>
 
+#include "cluster/world.hpp"
 #include "training/options_parser.hpp"
 
 namespace lockstep {
@@ -243,16 +244,14 @@ Options Options::parse(int argc, char** argv, Options defaults) {
   const std::string self = argc > 0 ? std::filesystem::path(argv[0]).filename().string() : std::string();
   defaults.program = self.empty() ? "program" : self;
   const Environment environment = current_environment();
-  const bool speaks = launcher_rank(environment) == 0;  // all ranks come to the same end, one tells of it
   try {
     const std::vector<std::string> args(argv + std::min(argc, 1), argv + argc);
     return parse_options(args, environment, defaults);
   } catch (const TextRequest& request) {
-    if (speaks) std::cout << request.text << std::flush;
+    if (launcher_rank(environment) == 0) std::cout << request.text << std::flush;
     std::exit(static_cast<int>(ExitCode::success));
   } catch (const UsageError& error) {
-    if (speaks) std::cerr << defaults.program << ": " << error.what() << std::endl;
-    std::exit(static_cast<int>(error.code()));
+    World::end_with_error(static_cast<int>(error.code()), error.what());
   }
 }
 
@@ -275,36 +274,27 @@ Record describe_options(const Options& options) {
 
 std::string to_string(Device device) {
   switch (device) {
-    case Device::automatic:
-      return "auto";
-    case Device::cpu:
-      return "cpu";
-    case Device::cuda:
-      return "cuda";
+    case Device::automatic: return "auto";
+    case Device::cpu: return "cpu";
+    case Device::cuda: return "cuda";
   }
   return "?";
 }
 
 std::string to_string(Communication communication) {
   switch (communication) {
-    case Communication::automatic:
-      return "auto";
-    case Communication::shared:
-      return "shared";
-    case Communication::mpi:
-      return "mpi";
-    case Communication::nccl:
-      return "nccl";
+    case Communication::automatic: return "auto";
+    case Communication::shared: return "shared";
+    case Communication::mpi: return "mpi";
+    case Communication::nccl: return "nccl";
   }
   return "?";
 }
 
 std::string to_string(Precision precision) {
   switch (precision) {
-    case Precision::float32:
-      return "float32";
-    case Precision::mixed_bfloat16:
-      return "mixed_bfloat16";
+    case Precision::float32: return "float32";
+    case Precision::mixed_bfloat16: return "mixed_bfloat16";
   }
   return "?";
 }

@@ -37,12 +37,26 @@ int threads_of(const World& world) {
   return std::max(1, static_cast<int>(available_cores()) / static_cast<int>(neighbours));
 }
 
+int place_on_host(const World& world) {
+  const std::vector<int>& hosts = world.host_of_rank();
+  return static_cast<int>(std::count(hosts.begin(), hosts.begin() + world.rank(), hosts[world.rank()]));
+}
+
+/// Null where `--device cuda` was not asked for and there is none.
+std::unique_ptr<Backend> make_cuda(const Options& options, const World& world) {
+  if (options.device == Device::cpu) return nullptr;
+  std::string why_not;
+  const bool allow_tf32 = value_of(current_environment(), "LOCKSTEP_ALLOW_TF32") == "1";
+  auto backend = make_cuda_backend({place_on_host(world), options.deterministic, allow_tf32}, why_not);
+  if (backend) return backend;
+  if (options.device == Device::cuda) throw UsageError("--device cuda: " + why_not + "; use --device cpu or auto");
+  if (has_cuda_backend() && world.is_chief()) log_info("Computing on the CPU: " + why_not + ".");
+  return nullptr;
+}
+
 std::unique_ptr<Backend> make_backend(const Options& options, const World& world) {
-  if (options.device == Device::cuda) {
-    throw UsageError(has_cuda_backend() ? "--device cuda: no CUDA device was found; use --device cpu"
-                                        : "--device cuda: this build has no CUDA backend; use --device cpu");
-  }
-  auto backend = make_cpu_backend(threads_of(world));
+  auto backend = make_cuda(options, world);
+  if (!backend) backend = make_cpu_backend(threads_of(world));
   if (options.precision == Precision::mixed_bfloat16) backend->require_bfloat16();
   return backend;
 }
@@ -51,17 +65,22 @@ std::unique_ptr<Backend> make_backend(const Options& options, const World& world
 
 Runtime::Runtime(const Options& options) : options_(options) {
   install_error_handler();
-  control_ = new_communicator();
+  const bool nccl = options_.communication == Communication::nccl;
+  control_ = make_communicator(world_, nccl ? Transport::automatic : transport_of(options_.communication));
   const auto workers = static_cast<std::size_t>(world_.size());
   if (options_.replicas > 0 && replicas() < workers) {
     throw UsageError("--replicas " + std::to_string(options_.replicas) + " is less than the " +
                      std::to_string(workers) + " workers, and each needs one; leave it out, or start fewer workers");
   }
   backend_ = make_backend(options_, world_);
+  if (nccl && backend_->queue() == nullptr) {
+    throw UsageError("--communication nccl sums on GPUs, and this run computes on the CPU; use auto, shared or mpi");
+  }
+  if (has_cuda_backend()) agree("the device", backend_->queue() == nullptr ? "cpu" : "cuda");
 }
 
 std::unique_ptr<Communicator> Runtime::new_communicator() const {
-  return make_communicator(world_, transport_of(options_.communication));
+  return make_communicator(world_, transport_of(options_.communication), backend_->queue());
 }
 
 std::size_t Runtime::replicas() const noexcept {

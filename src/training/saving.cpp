@@ -9,6 +9,8 @@
 
 #include <sys/resource.h>
 
+#include <array>
+#include <cstddef>
 #include <span>
 #include <utility>
 #include <variant>
@@ -63,7 +65,9 @@ void save_history(const std::filesystem::path& path, RunReport report, Runtime& 
 }
 
 void check_writable(const std::filesystem::path& directory) {
-  const AtomicFile probe(directory / "model.h5");  // makes the directory; removed again since nothing commits it
+  AtomicFile probe(directory / "model.h5");  // makes the directory; removed again since nothing commits it
+  constexpr std::array<std::byte, 4096> page{};
+  probe.write(page);  // a full disk takes empty files still
 }
 
 }  // namespace lockstep

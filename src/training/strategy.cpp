@@ -1,23 +1,73 @@
 // See strategy.hpp.
 #include "training/model_state.hpp"
+#include "training/options_parser.hpp"
 #include "training/runtime.hpp"
 #include "training/saving.hpp"
 
+#include <lockstep/core/error.hpp>
 #include <lockstep/training/strategy.hpp>
 
 #include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <cstdint>
 #include <iostream>
+#include <string>
 #include <utility>
+#include <variant>
 
 namespace lockstep {
 
+namespace {
+
+std::string to_text(double number) {
+  if (std::isnan(number)) return "none";
+  std::array<char, 32> text{};
+  return {text.data(), std::to_chars(text.data(), text.data() + text.size(), number).ptr};
+}
+std::string to_text(bool flag) { return flag ? "true" : "false"; }
+std::string to_text(std::int64_t number) { return std::to_string(number); }
+std::string to_text(std::uint64_t number) { return std::to_string(number); }
+std::string to_text(const std::string& text) { return text; }
+
+/// Each option by its name, before anything is loaded: of two long descriptions nobody likes to find the difference.
+void agree_on_options(Runtime& runtime) {
+  const Record options = describe_options(runtime.options());
+  for (const char* name : {"communication", "deterministic", "epochs", "global_batch_size", "learning_rate",
+                           "precision", "replicas", "seed", "steps_per_epoch"}) {
+    std::string option = "--" + std::string(name);
+    std::replace(option.begin(), option.end(), '_', '-');
+    runtime.agree(option, std::visit([](const auto& value) { return to_text(value); }, options.at(name)));
+  }
+}
+
+/// Only the chief writes, but where it cannot, all fail alike: one sentence instead of a lost peer's many.
+void check_chief_can_write(Runtime& runtime) {
+  std::string problem;
+  if (runtime.world().is_chief()) {
+    try {
+      check_writable(runtime.options().model_dir);
+    } catch (const IoError& error) {
+      problem = error.what();
+    }
+  }
+  problem = runtime.control().all_gather(problem).front();
+  if (!problem.empty()) throw IoError(problem);
+}
+
+}  // namespace
+
 MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(const Options& options)
     : runtime_(std::make_shared<Runtime>(options)) {
-  if (is_chief()) check_writable(options.model_dir);
+  agree_on_options(*runtime_);
+  check_chief_can_write(*runtime_);
+  const auto communicator = runtime_->new_communicator();  // of all ranks: one that cannot be made is told of here
   if (!runtime_->speaks()) return;
   const int workers = num_workers();
-  std::cout << "Lockstep " LOCKSTEP_VERSION ": " << workers << (workers == 1 ? " worker" : " workers") << ", "
-            << runtime_->control().describe() << "; " << runtime_->backend().describe() << std::endl;
+  std::cout << "Lockstep " LOCKSTEP_VERSION ": "
+            << (workers == 1 ? "1 worker" : std::to_string(workers) + " workers, " + communicator->describe()) << "; "
+            << runtime_->backend().describe() << std::endl;
 }
 
 MultiWorkerMirroredStrategy::~MultiWorkerMirroredStrategy() = default;

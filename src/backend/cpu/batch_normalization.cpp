@@ -1,5 +1,5 @@
-// BatchNormalization with the statistics of each replica's slice, as plain loops: a rank may compute several replicas of
-// unequal size, and their statistics travel with the gradients.
+// BatchNormalization with the statistics of each replica's slice, as plain loops: a rank may compute several replicas
+// of unequal size, and their statistics travel with the gradients.
 #include "backend/cpu/activation.hpp"
 #include "backend/cpu/kernel.hpp"
 #include "backend/cpu/vectorized.hpp"

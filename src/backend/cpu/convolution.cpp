@@ -148,8 +148,8 @@ class ConvolutionBackward final : public Kernel {
     const auto& weights = descriptors_.backward_weights;
     output_gradient_ = Bridge(scope.dnnl, descriptor_of(scope.output(), scope.rows),
                               scope.gradient<void>(scope.operation.output), weights.diff_dst_desc(), true);
-    weights_gradient_ = Bridge(scope.dnnl, descriptors_.master, scope.weights_gradient(parameter),
-                               weights.diff_weights_desc(), false);
+    weights_gradient_ =
+        Bridge(scope.dnnl, descriptors_.master, scope.weights_gradient(parameter), weights.diff_weights_desc(), false);
     std::vector<onednn::BoundPrimitive::Argument> arguments{
         {DNNL_ARG_SRC, memory(weights.src_desc(), engine, scope.value<void>(scope.operation.input))},
         {DNNL_ARG_DIFF_DST, output_gradient_.wanted()},
@@ -183,13 +183,14 @@ class ConvolutionBackward final : public Kernel {
   void bind_backward_data(const KernelScope& scope) {
     const dnnl::engine& engine = scope.dnnl.engine;
     const memory::desc weights_any(kernel_dims(scope.layer()), data_type_of(scope.input()), memory::format_tag::any);
-    const auto data = onednn::convolution_backward_data(
-        scope.dnnl, descriptor_of(scope.input(), scope.rows), weights_any, descriptors_.backward_weights.diff_dst_desc(),
-        descriptors_.geometry, descriptors_.forward);
-    weights_ = Bridge(scope.dnnl, descriptors_.master, scope.weights(scope.operation.parameter), data.weights_desc(),
-                      true);
+    const auto data = onednn::convolution_backward_data(scope.dnnl, descriptor_of(scope.input(), scope.rows),
+                                                        weights_any, descriptors_.backward_weights.diff_dst_desc(),
+                                                        descriptors_.geometry, descriptors_.forward);
+    weights_ =
+        Bridge(scope.dnnl, descriptors_.master, scope.weights(scope.operation.parameter), data.weights_desc(), true);
     gradient_ = scope.gradient<std::byte>(scope.operation.input);
-    backward_data_ = {scope.dnnl, dnnl::convolution_backward_data(data),
+    backward_data_ = {scope.dnnl,
+                      dnnl::convolution_backward_data(data),
                       {{DNNL_ARG_DIFF_DST, output_gradient_.wanted()},
                        {DNNL_ARG_WEIGHTS, weights_.wanted()},
                        {DNNL_ARG_DIFF_SRC, memory(data.diff_src_desc(), engine, gradient_)}}};
@@ -262,8 +263,8 @@ ConvolutionDescriptors::ConvolutionDescriptors(const onednn::Context& context, c
   const TensorSpec& input = graph.tensors[operation.input];
   const TensorSpec& output = graph.tensors[operation.output];
   geometry = geometry_of(input, std::get<Conv2D>(layer.layer));
-  forward = describe_forward(context, graph, operation, rows, source_for_choice(input, rows),
-                             descriptor_of(output, rows));
+  forward =
+      describe_forward(context, graph, operation, rows, source_for_choice(input, rows), descriptor_of(output, rows));
   // The gradient of a float32 output is brought to the input's type first, so backward computes in one type.
   TensorSpec output_gradient = output;
   output_gradient.type = input.type;
@@ -293,8 +294,7 @@ void choose_convolution_layout(const onednn::Context& context, Graph& graph, con
     }
   }
   if (output.keras_order) return;
-  const auto chosen =
-      describe_forward(context, graph, operation, rows, source_for_choice(input, rows), any_dst);
+  const auto chosen = describe_forward(context, graph, operation, rows, source_for_choice(input, rows), any_dst);
   for (const std::int64_t block : std::array<std::int64_t, 4>{output.channels, 16, 8, 1}) {
     if (output.channels % block != 0) continue;
     output.block = block;

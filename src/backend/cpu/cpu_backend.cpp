@@ -76,6 +76,15 @@ class CpuExecutable final : public Executable {
     if (share.begin < share.end) update_share(graph_, arenas_, share, optimizer, iteration, threads_);
   }
 
+  void take_metrics(std::span<float, metric_places> sums) override {
+    const ParameterSpec& metrics = graph_.parameters[graph_.metrics_parameter()];
+    std::copy_n(arenas_.weights.data() + metrics.offset, sums.size(), sums.data());
+  }
+
+  void read(std::span<const float> arena, std::span<float> values) const override {
+    std::copy_n(arena.data(), values.size(), values.data());
+  }
+
   void read_parameter(std::size_t parameter, std::span<const float> arena, std::span<float> values) const override {
     const float* stored = arena.data() + graph_.parameters[parameter].offset;
     if (const Operation* dense = dense_with_kernel(parameter)) {
@@ -134,8 +143,15 @@ class CpuExecutable final : public Executable {
       const std::size_t size = tensor.type == ElementType::bfloat16 ? sizeof(BFloat16) : sizeof(float);
       const std::size_t bytes = capacity_ * static_cast<std::size_t>(tensor.elements()) * size;
       buffers_[t].value = add_buffer(bytes);
-      if (t > 0) buffers_[t].gradient = add_buffer(bytes);
+      if (t > 0)
+        buffers_[t].gradient = gradient_in_place(graph_, static_cast<int>(t)) ? buffers_[t].value : add_buffer(bytes);
     }
+    std::size_t scratch = 0;
+    for (const Operation& operation : operations_) {
+      if (operation.kind != OperationKind::dense_backward) continue;
+      scratch = std::max(scratch, capacity_ * static_cast<std::size_t>(operation.rows_end - operation.rows_begin));
+    }
+    scratch_ = add_buffer(scratch * sizeof(float));
     for (const Operation& operation : graph_.forward) {
       if (operation.output < 0) continue;
       const TensorSpec& output = graph_.tensors[operation.output];
@@ -161,8 +177,7 @@ class CpuExecutable final : public Executable {
     }
     Kernels kernels;
     for (const Operation& operation : operations_) {
-      kernels.push_back(
-          make_kernel({graph_, operation, rows, buffers_, arenas_, dnnl_, threads_}));
+      kernels.push_back(make_kernel({graph_, operation, rows, buffers_, arenas_, scratch_, dnnl_, threads_}));
     }
     return programs_.emplace_back(rows, std::move(kernels)).second;
   }
@@ -178,10 +193,17 @@ class CpuExecutable final : public Executable {
       zero(operation.parameter);
       return;
     }
-    const bool first_chunk = operation.rows_begin == 0;
-    if (operation.kind <= OperationKind::loss || !first_chunk) return;
+    if (operation.kind <= OperationKind::loss) return;
     const std::size_t count = graph_.layers[operation.layer].parameters.size();
-    for (std::size_t i = 0; i < count; ++i) zero(operation.parameter + static_cast<int>(i));
+    std::size_t first = 0;
+    if (operation.kind == OperationKind::dense_backward) {  // its chunk of the kernel; the bias goes with the first
+      const ParameterSpec& kernel = graph_.parameters[operation.parameter];
+      const std::int64_t units = kernel.info.shape[1];
+      std::fill_n(arenas_.gradients.data() + kernel.offset + operation.rows_begin * units,
+                  (operation.rows_end - operation.rows_begin) * units, 0.0F);
+      first = operation.rows_begin == 0 ? 1 : count;
+    }
+    for (std::size_t i = first; i < count; ++i) zero(operation.parameter + static_cast<int>(i));
   }
 
   [[nodiscard]] const Operation* dense_with_kernel(std::size_t parameter) const {
@@ -220,6 +242,7 @@ class CpuExecutable final : public Executable {
   int threads_;
   std::vector<AlignedBuffer> memory_;
   std::vector<TensorBuffers> buffers_;
+  std::byte* scratch_ = nullptr;
   std::vector<dnnl::memory::desc> masters_;  ///< of convolution kernels; empty for other parameters
   std::vector<std::pair<std::size_t, Kernels>> programs_;
 };

@@ -99,14 +99,18 @@ class DenseBackward final : public Kernel {
          memory(weights_gradient.descriptor(), engine, scope.weights_gradient(parameter) + begin_ * units_));
 
     if (!scope.operation.input_gradient) return;
+    in_place_ = gradient_in_place(scope.graph, scope.operation.input);
     input_gradient_ = at(scope.gradient<std::byte>(scope.operation.input), begin_, type_);
+    std::byte* product = in_place_ ? scope.scratch : input_gradient_;
+    product_stride_ = in_place_ ? chunk_ : features_;
     std::byte* weights = low ? reinterpret_cast<std::byte*>(scope.low_precision(parameter))
                              : reinterpret_cast<std::byte*>(scope.weights(parameter));
     const Matrix weights_transposed{units_, chunk_, 1, units_, type_};
-    const Matrix input_gradient{rows_, chunk_, features_, 1, type_};
+    const Matrix input_gradient{rows_, chunk_, product_stride_, 1, type_};
     bind(input_product_, scope, dst_memory,
          memory(weights_transposed.descriptor(), engine, at(weights, begin_ * units_, type_)),
-         memory(input_gradient.descriptor(), engine, input_gradient_));
+         memory(input_gradient.descriptor(), engine, product));
+    product_ = product;
   }
 
   void run(const StepContext& /*context*/) override {
@@ -124,7 +128,7 @@ class DenseBackward final : public Kernel {
     weights_product_.run();
     if (!input_product_) return;
     input_product_.run();
-    if (input_activation_ == ActivationFunction::linear) return;
+    if (input_activation_ == ActivationFunction::linear && !in_place_) return;
     if (type_ == memory::data_type::bf16) {
       derive<BFloat16>();
     } else {
@@ -137,10 +141,11 @@ class DenseBackward final : public Kernel {
  private:
   void bind(onednn::BoundPrimitive& product, const KernelScope& scope, const memory& left, const memory& right,
             const memory& result) {
-    const auto description = onednn::matmul(scope.dnnl, left.get_desc(), right.get_desc(), {}, result.get_desc(),
-                                            dnnl::algorithm::undef);
+    const auto description =
+        onednn::matmul(scope.dnnl, left.get_desc(), right.get_desc(), {}, result.get_desc(), dnnl::algorithm::undef);
     implementation_ += (implementation_.empty() ? "" : ", ") + std::string(description.impl_info_str());
-    product = {scope.dnnl, dnnl::matmul(description),
+    product = {scope.dnnl,
+               dnnl::matmul(description),
                {{DNNL_ARG_SRC, left}, {DNNL_ARG_WEIGHTS, right}, {DNNL_ARG_DST, result}}};
   }
 
@@ -157,8 +162,10 @@ class DenseBackward final : public Kernel {
   void derive() const {
 #pragma omp parallel for num_threads(threads_) if (threads_ > 1)
     for (std::int64_t r = 0; r < rows_; ++r) {
-      apply_derivative(input_activation_, reinterpret_cast<const T*>(input_) + r * features_,
-                       reinterpret_cast<T*>(input_gradient_) + r * features_, static_cast<std::size_t>(chunk_));
+      T* product = reinterpret_cast<T*>(product_) + r * product_stride_;
+      T* input = reinterpret_cast<T*>(input_) + r * features_;
+      apply_derivative(input_activation_, input, product, static_cast<std::size_t>(chunk_));
+      if (in_place_) std::copy_n(product, chunk_, input);
     }
   }
 
@@ -173,6 +180,9 @@ class DenseBackward final : public Kernel {
   std::byte* input_;
   std::byte* output_gradient_ = nullptr;
   std::byte* input_gradient_ = nullptr;
+  std::byte* product_ = nullptr;  ///< where the input's gradient is computed, before the activation's derivative
+  std::int64_t product_stride_ = 0;
+  bool in_place_ = false;
   float* bias_gradient_ = nullptr;
   const float* convert_from_ = nullptr;
   AlignedBuffer converted_;
@@ -183,10 +193,17 @@ class DenseBackward final : public Kernel {
 
 }  // namespace
 
+bool gradient_in_place(const Graph& graph, int tensor) {
+  bool dense_reads = false;
+  for (const Operation& operation : graph.forward) {
+    if (operation.input == tensor) dense_reads = operation.kind == OperationKind::dense;
+    if (operation.output == tensor && operation.kind == OperationKind::softmax) return false;  // backward reads it
+  }
+  return dense_reads && graph.tensors[tensor].alias < 0 && tensor > 0;
+}
+
 std::unique_ptr<Kernel> make_dense(const KernelScope& scope) { return std::make_unique<DenseForward>(scope); }
 
-std::unique_ptr<Kernel> make_dense_backward(const KernelScope& scope) {
-  return std::make_unique<DenseBackward>(scope);
-}
+std::unique_ptr<Kernel> make_dense_backward(const KernelScope& scope) { return std::make_unique<DenseBackward>(scope); }
 
 }  // namespace lockstep

@@ -28,8 +28,13 @@ class Kernel {
 struct TensorBuffers {
   std::byte* value = nullptr;
   std::byte* gradient = nullptr;
-  std::byte* notes = nullptr;  ///< what forward leaves for backward: a byte an element (max pooling, Dropout), or statistics
+  std::byte* notes =
+      nullptr;  ///< what forward leaves for backward: a byte an element (max pooling, Dropout), or statistics
 };
+
+/// True if the tensor's gradient takes the place of its value: when the Dense that reads it last has used a chunk of
+/// it, nobody needs that chunk any more. It spares the caches a tensor, often the model's largest.
+[[nodiscard]] bool gradient_in_place(const Graph& graph, int tensor);
 
 /// What a kernel is made from. Everything outlives the kernel.
 struct KernelScope {
@@ -38,6 +43,7 @@ struct KernelScope {
   std::size_t rows;
   const std::vector<TensorBuffers>& buffers;
   const Arenas& arenas;
+  std::byte* scratch;  ///< for one kernel's run at a time: an input gradient's chunk (see DenseBackward)
   const onednn::Context& dnnl;
   int threads;
 
@@ -53,10 +59,10 @@ struct KernelScope {
   [[nodiscard]] T* gradient(int tensor) const {
     return reinterpret_cast<T*>(buffers[tensor].gradient);
   }
-  [[nodiscard]] std::uint8_t* notes(int tensor) const {
-    return reinterpret_cast<std::uint8_t*>(buffers[tensor].notes);
+  [[nodiscard]] std::uint8_t* notes(int tensor) const { return reinterpret_cast<std::uint8_t*>(buffers[tensor].notes); }
+  [[nodiscard]] float* weights(int parameter) const {
+    return arenas.weights.data() + graph.parameters[parameter].offset;
   }
-  [[nodiscard]] float* weights(int parameter) const { return arenas.weights.data() + graph.parameters[parameter].offset; }
   [[nodiscard]] float* weights_gradient(int parameter) const {
     return arenas.gradients.data() + graph.parameters[parameter].offset;
   }

@@ -44,8 +44,17 @@ dnnl::convolution_forward::primitive_desc convolution_forward(const Context& con
                                                               const dnnl::memory::desc& bias,
                                                               const dnnl::memory::desc& dst, const Geometry& geometry,
                                                               dnnl::algorithm activation) {
-  return {context.engine,      dnnl::prop_kind::forward_training, direct, src, weights, bias, dst, geometry.strides,
-          geometry.dilation,   geometry.pad_before,               geometry.pad_after,
+  return {context.engine,
+          dnnl::prop_kind::forward_training,
+          direct,
+          src,
+          weights,
+          bias,
+          dst,
+          geometry.strides,
+          geometry.dilation,
+          geometry.pad_before,
+          geometry.pad_after,
           with_activation(activation)};
 }
 
@@ -53,16 +62,26 @@ dnnl::convolution_backward_data::primitive_desc convolution_backward_data(
     const Context& context, const dnnl::memory::desc& diff_src, const dnnl::memory::desc& weights,
     const dnnl::memory::desc& diff_dst, const Geometry& geometry,
     const dnnl::convolution_forward::primitive_desc& forward) {
-  return {context.engine,    direct,           diff_src, weights, diff_dst, geometry.strides, geometry.dilation,
-          geometry.pad_before, geometry.pad_after, forward};
+  return {context.engine,     direct,           diff_src,          weights,
+          diff_dst,           geometry.strides, geometry.dilation, geometry.pad_before,
+          geometry.pad_after, forward};
 }
 
 dnnl::convolution_backward_weights::primitive_desc convolution_backward_weights(
     const Context& context, const dnnl::memory::desc& src, const dnnl::memory::desc& diff_weights,
     const dnnl::memory::desc& diff_bias, const dnnl::memory::desc& diff_dst, const Geometry& geometry,
     const dnnl::convolution_forward::primitive_desc& forward) {
-  return {context.engine,      direct,           src, diff_weights, diff_bias, diff_dst, geometry.strides,
-          geometry.dilation, geometry.pad_before, geometry.pad_after, forward};
+  return {context.engine,
+          direct,
+          src,
+          diff_weights,
+          diff_bias,
+          diff_dst,
+          geometry.strides,
+          geometry.dilation,
+          geometry.pad_before,
+          geometry.pad_after,
+          forward};
 }
 
 dnnl::matmul::primitive_desc matmul(const Context& context, const dnnl::memory::desc& src,

@@ -31,7 +31,8 @@ struct Geometry {
 /// `bias` is a zero descriptor where there is none; `activation` is undef where there is none.
 [[nodiscard]] dnnl::convolution_forward::primitive_desc convolution_forward(
     const Context& context, const dnnl::memory::desc& src, const dnnl::memory::desc& weights,
-    const dnnl::memory::desc& bias, const dnnl::memory::desc& dst, const Geometry& geometry, dnnl::algorithm activation);
+    const dnnl::memory::desc& bias, const dnnl::memory::desc& dst, const Geometry& geometry,
+    dnnl::algorithm activation);
 
 [[nodiscard]] dnnl::convolution_backward_data::primitive_desc convolution_backward_data(
     const Context& context, const dnnl::memory::desc& diff_src, const dnnl::memory::desc& weights,

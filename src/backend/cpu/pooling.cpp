@@ -2,6 +2,7 @@
 // and here backward is pooling and ReLU in one pass.
 #include "backend/cpu/activation.hpp"
 #include "backend/cpu/kernel.hpp"
+#include "backend/cpu/simd.hpp"
 #include "backend/cpu/vectorized.hpp"
 #include "nn/window.hpp"
 
@@ -14,8 +15,8 @@ namespace lockstep {
 
 namespace {
 
-constexpr std::int64_t tile = 16;             // channels handled at once
-constexpr std::uint8_t nobody = 255;          // the window's largest was at or below zero, where relu is flat
+constexpr std::int64_t tile = simd::lanes;    // channels handled at once
+constexpr int nobody = 255;                   // the window's largest was at or below zero, where relu is flat
 constexpr std::int64_t largest_window = 255;  // cells; their numbers and `nobody` share a byte
 
 struct PoolingShape {
@@ -27,9 +28,13 @@ struct PoolingShape {
       columns = {.input = x.width, .kernel = x.width, .stride = x.width};
     } else {
       const auto fill = [&](const auto& pooling) {
-        rows = {.input = x.height, .kernel = pooling.pool_size.height, .stride = pooling.strides.height,
+        rows = {.input = x.height,
+                .kernel = pooling.pool_size.height,
+                .stride = pooling.strides.height,
                 .padding = pooling.padding};
-        columns = {.input = x.width, .kernel = pooling.pool_size.width, .stride = pooling.strides.width,
+        columns = {.input = x.width,
+                   .kernel = pooling.pool_size.width,
+                   .stride = pooling.strides.width,
                    .padding = pooling.padding};
       };
       if (const auto* max = std::get_if<MaxPooling2D>(&scope.layer().layer)) fill(*max);
@@ -44,6 +49,19 @@ struct PoolingShape {
   }
 
   [[nodiscard]] std::int64_t planes() const { return images * blocks; }
+  [[nodiscard]] bool overlaps() const { return rows.stride < rows.kernel || columns.stride < columns.kernel; }
+
+  /// Square windows side by side, none over the edge.
+  [[nodiscard]] bool fixed(std::int64_t size) const {
+    const auto is = [size](const Window& w) { return w.kernel == size && w.stride == size && w.pad_total() == 0; };
+    return is(rows) && is(columns);
+  }
+
+  /// Every cell lies in a window.
+  [[nodiscard]] bool covers() const {
+    const auto whole = [](const Window& w) { return w.stride == w.kernel && w.output() * w.stride == w.input; };
+    return whole(rows) && whole(columns);
+  }
 
   std::int64_t images, blocks, block, x_plane, y_plane, y_height, y_width;
   Window rows, columns;
@@ -58,70 +76,108 @@ struct Cells {
   std::int64_t origin, begin, end;
 };
 
-template <typename T>
-inline void max_of_window(const PoolingShape& s, const T* x, const Cells& h, const Cells& w, std::int64_t channels,
-                          bool relu, T* y, std::uint8_t* winner) {
-  float best[tile];
-  std::int32_t who[tile];
-  const auto first = static_cast<std::int32_t>((h.begin - h.origin) * s.columns.kernel + (w.begin - w.origin));
-  const T* cell = x + (h.begin * s.columns.input + w.begin) * s.block;
-  for (std::int64_t c = 0; c < channels; ++c) {
-    best[c] = cell[c];
-    who[c] = first;
-  }
+/// A window of a size known to the compiler that lies wholly on the image, and steps by its own size: what nearly every
+/// model has. `Cells` tells the same of any other window.
+template <int size>
+struct FixedCells {
+  FixedCells(const Window& /*window*/, std::int64_t place) : origin(place * size), begin(origin), end(origin + size) {}
+  std::int64_t origin, begin, end;
+};
+
+/// Sixteen channels of one window.
+template <typename T, typename CellsOf>
+LOCKSTEP_INLINE void max_of_window(const PoolingShape& s, const T* x, const CellsOf& h, const CellsOf& w, bool relu,
+                                   T* y, std::uint8_t* winner) {
+  simd::Floats best;
+  simd::load(x + (h.begin * s.columns.input + w.begin) * s.block, best);
+  simd::Ints who =
+      simd::Ints{} + static_cast<std::int32_t>((h.begin - h.origin) * s.columns.kernel + w.begin - w.origin);
   for (std::int64_t i = h.begin; i < h.end; ++i) {
     for (std::int64_t j = w.begin; j < w.end; ++j) {
-      cell = x + (i * s.columns.input + j) * s.block;
       const auto number = static_cast<std::int32_t>((i - h.origin) * s.columns.kernel + (j - w.origin));
-      for (std::int64_t c = 0; c < channels; ++c) {
-        const float value = cell[c];
-        const bool larger = value > best[c];
-        best[c] = larger ? value : best[c];
-        who[c] = larger ? number : who[c];
-      }
+      simd::Floats value;
+      simd::load(x + (i * s.columns.input + j) * s.block, value);
+      const simd::Ints larger = value > best;
+      best = larger ? value : best;
+      who = larger ? simd::Ints{} + number : who;
     }
   }
-  for (std::int64_t c = 0; c < channels; ++c) y[c] = best[c];
-  for (std::int64_t c = 0; c < channels; ++c) {
-    winner[c] = static_cast<std::uint8_t>(relu && !(best[c] > 0.0F) ? nobody : who[c]);
+  simd::store(best, y);
+  if (relu) who = (best > 0.0F) ? who : simd::Ints{} + nobody;
+  simd::store(who, winner);
+}
+
+/// One channel of one window: what is left where channels come not in sixteens.
+template <typename T, typename CellsOf>
+LOCKSTEP_INLINE void max_of_channel(const PoolingShape& s, const T* x, const CellsOf& h, const CellsOf& w, bool relu,
+                                    T& y, std::uint8_t& winner) {
+  float best = x[(h.begin * s.columns.input + w.begin) * s.block];
+  std::int64_t who = (h.begin - h.origin) * s.columns.kernel + w.begin - w.origin;
+  for (std::int64_t i = h.begin; i < h.end; ++i) {
+    for (std::int64_t j = w.begin; j < w.end; ++j) {
+      const float value = x[(i * s.columns.input + j) * s.block];
+      if (!(value > best)) continue;
+      best = value;
+      who = (i - h.origin) * s.columns.kernel + (j - w.origin);
+    }
+  }
+  y = best;
+  winner = relu && !(best > 0.0F) ? nobody : static_cast<std::uint8_t>(who);
+}
+
+template <typename CellsOf, typename T>
+LOCKSTEP_INLINE void max_plane_body(const PoolingShape& s, const T* x, bool relu, T* y, std::uint8_t* winner) {
+  for (std::int64_t oh = 0; oh < s.y_height; ++oh) {
+    const CellsOf h(s.rows, oh);
+    for (std::int64_t ow = 0; ow < s.y_width; ++ow) {
+      const CellsOf w(s.columns, ow);
+      const std::int64_t at = (oh * s.y_width + ow) * s.block;
+      std::int64_t c = 0;
+      for (; c + tile <= s.block; c += tile) max_of_window(s, x + c, h, w, relu, y + at + c, winner + at + c);
+      for (; c < s.block; ++c) max_of_channel(s, x + c, h, w, relu, y[at + c], winner[at + c]);
+    }
   }
 }
 
-template <typename T>
-inline __attribute__((always_inline)) void max_plane_body(const PoolingShape& s, const T* x, bool relu, T* y,
-                                                          std::uint8_t* winner) {
-  for (std::int64_t oh = 0; oh < s.y_height; ++oh) {
-    const Cells h(s.rows, oh);
-    for (std::int64_t ow = 0; ow < s.y_width; ++ow) {
-      const Cells w(s.columns, ow);
-      const std::int64_t at = (oh * s.y_width + ow) * s.block;
-      if (s.block == tile) {
-        max_of_window(s, x, h, w, tile, relu, y + at, winner + at);
-        continue;
-      }
-      for (std::int64_t c = 0; c < s.block; c += tile) {
-        max_of_window(s, x + c, h, w, std::min(tile, s.block - c), relu, y + at + c, winner + at + c);
-      }
-    }
+/// Sends each output's gradient to the cell that won. Windows that overlap add up; others own their cells.
+template <typename CellsOf, bool overlap, typename T>
+LOCKSTEP_INLINE void scatter_plane_body(const PoolingShape& s, const T* y_gradient, const std::uint8_t* winner,
+                                        T* x_gradient) {
+  if (overlap || !s.covers()) {
+    std::memset(static_cast<void*>(x_gradient), 0, static_cast<std::size_t>(s.x_plane) * sizeof(T));
   }
-}
-
-template <typename T>
-inline __attribute__((always_inline)) void scatter_plane_body(const PoolingShape& s, const T* y_gradient,
-                                                              const std::uint8_t* winner, T* x_gradient) {
-  std::memset(static_cast<void*>(x_gradient), 0, static_cast<std::size_t>(s.x_plane) * sizeof(T));
   for (std::int64_t oh = 0; oh < s.y_height; ++oh) {
-    const Cells h(s.rows, oh);
+    const CellsOf h(s.rows, oh);
     for (std::int64_t ow = 0; ow < s.y_width; ++ow) {
-      const Cells w(s.columns, ow);
+      const CellsOf w(s.columns, ow);
       const std::int64_t at = (oh * s.y_width + ow) * s.block;
-      for (std::int64_t i = h.begin; i < h.end; ++i) {
-        for (std::int64_t j = w.begin; j < w.end; ++j) {
-          T* cell = x_gradient + (i * s.columns.input + j) * s.block;
-          const auto number = static_cast<std::uint8_t>((i - h.origin) * s.columns.kernel + (j - w.origin));
-          for (std::int64_t c = 0; c < s.block; ++c) {
+      std::int64_t c = 0;
+      for (; c + tile <= s.block; c += tile) {
+        simd::Floats gradient;
+        simd::Ints who;
+        simd::load(y_gradient + at + c, gradient);
+        simd::load(winner + at + c, who);
+        for (std::int64_t i = h.begin; i < h.end; ++i) {
+          for (std::int64_t j = w.begin; j < w.end; ++j) {
+            T* cell = x_gradient + (i * s.columns.input + j) * s.block + c;
+            const auto number = static_cast<std::int32_t>((i - h.origin) * s.columns.kernel + (j - w.origin));
+            simd::Floats passed = (who == number) ? gradient : simd::Floats{};
+            if constexpr (overlap) {
+              simd::Floats before;
+              simd::load(cell, before);
+              passed += before;
+            }
+            simd::store(passed, cell);
+          }
+        }
+      }
+      for (; c < s.block; ++c) {
+        for (std::int64_t i = h.begin; i < h.end; ++i) {
+          for (std::int64_t j = w.begin; j < w.end; ++j) {
+            T& cell = x_gradient[(i * s.columns.input + j) * s.block + c];
+            const auto number = (i - h.origin) * s.columns.kernel + (j - w.origin);
             const float passed = winner[at + c] == number ? static_cast<float>(y_gradient[at + c]) : 0.0F;
-            cell[c] = static_cast<float>(cell[c]) + passed;
+            cell = overlap ? static_cast<float>(cell) + passed : passed;
           }
         }
       }
@@ -129,20 +185,41 @@ inline __attribute__((always_inline)) void scatter_plane_body(const PoolingShape
   }
 }
 
+template <typename T>
+LOCKSTEP_INLINE void choose_max(const PoolingShape& s, const T* x, bool relu, T* y, std::uint8_t* winner) {
+  if (s.fixed(2)) {
+    max_plane_body<FixedCells<2>>(s, x, relu, y, winner);
+  } else {
+    max_plane_body<Cells>(s, x, relu, y, winner);
+  }
+}
+
+template <typename T>
+LOCKSTEP_INLINE void choose_scatter(const PoolingShape& s, const T* y_gradient, const std::uint8_t* winner,
+                                    T* x_gradient) {
+  if (s.fixed(2)) {
+    scatter_plane_body<FixedCells<2>, false>(s, y_gradient, winner, x_gradient);
+  } else if (s.overlaps()) {
+    scatter_plane_body<Cells, true>(s, y_gradient, winner, x_gradient);
+  } else {
+    scatter_plane_body<Cells, false>(s, y_gradient, winner, x_gradient);
+  }
+}
+
 LOCKSTEP_VECTORIZED void max_plane(const PoolingShape& s, const float* x, bool relu, float* y, std::uint8_t* winner) {
-  max_plane_body(s, x, relu, y, winner);
+  choose_max(s, x, relu, y, winner);
 }
 LOCKSTEP_VECTORIZED void max_plane(const PoolingShape& s, const BFloat16* x, bool relu, BFloat16* y,
                                    std::uint8_t* winner) {
-  max_plane_body(s, x, relu, y, winner);
+  choose_max(s, x, relu, y, winner);
 }
 LOCKSTEP_VECTORIZED void scatter_plane(const PoolingShape& s, const float* y_gradient, const std::uint8_t* winner,
                                        float* x_gradient) {
-  scatter_plane_body(s, y_gradient, winner, x_gradient);
+  choose_scatter(s, y_gradient, winner, x_gradient);
 }
 LOCKSTEP_VECTORIZED void scatter_plane(const PoolingShape& s, const BFloat16* y_gradient, const std::uint8_t* winner,
                                        BFloat16* x_gradient) {
-  scatter_plane_body(s, y_gradient, winner, x_gradient);
+  choose_scatter(s, y_gradient, winner, x_gradient);
 }
 
 /// Backward of sigmoid or tanh in front of a pooling (and of relu in front of an average).

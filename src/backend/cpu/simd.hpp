@@ -1,0 +1,49 @@
+// Sixteen channels as one value, in GCC's vector extension: the compiler lowers it to whatever vectors the function's
+// target has. Vectors travel by reference, since passing them by value has no stable ABI across targets.
+#pragma once
+
+#include "backend/cpu/bfloat16.hpp"
+
+#include <cstdint>
+#include <cstring>
+
+namespace lockstep::simd {
+
+constexpr int lanes = 16;
+
+using Floats = float __attribute__((vector_size(lanes * sizeof(float))));
+using Ints = std::int32_t __attribute__((vector_size(lanes * sizeof(std::int32_t))));
+using Words = std::uint32_t __attribute__((vector_size(lanes * sizeof(std::uint32_t))));
+using Halves = std::uint16_t __attribute__((vector_size(lanes * sizeof(std::uint16_t))));
+using Bytes = std::uint8_t __attribute__((vector_size(lanes)));
+
+#define LOCKSTEP_INLINE inline __attribute__((always_inline))
+
+LOCKSTEP_INLINE void load(const float* from, Floats& to) { std::memcpy(&to, from, sizeof to); }
+LOCKSTEP_INLINE void store(const Floats& from, float* to) { std::memcpy(to, &from, sizeof from); }
+
+LOCKSTEP_INLINE void load(const BFloat16* from, Floats& to) {
+  Halves halves;
+  std::memcpy(&halves, from, sizeof halves);
+  const Words words = __builtin_convertvector(halves, Words) << 16U;
+  std::memcpy(&to, &words, sizeof to);
+}
+/// Rounds to nearest even, as BFloat16 does; a NaN may become infinite.
+LOCKSTEP_INLINE void store(const Floats& from, BFloat16* to) {
+  Words words;
+  std::memcpy(&words, &from, sizeof words);
+  const Halves halves = __builtin_convertvector((words + 0x7FFFU + ((words >> 16U) & 1U)) >> 16U, Halves);
+  std::memcpy(static_cast<void*>(to), &halves, sizeof halves);
+}
+
+LOCKSTEP_INLINE void load(const std::uint8_t* from, Ints& to) {
+  Bytes bytes;
+  std::memcpy(&bytes, from, sizeof bytes);
+  to = __builtin_convertvector(bytes, Ints);
+}
+LOCKSTEP_INLINE void store(const Ints& from, std::uint8_t* to) {
+  const Bytes bytes = __builtin_convertvector(from, Bytes);
+  std::memcpy(to, &bytes, sizeof bytes);
+}
+
+}  // namespace lockstep::simd
