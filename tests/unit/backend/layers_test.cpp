@@ -1,0 +1,307 @@
+// Every layer and every option on the CPU against the reference: outputs, loss, and the gradients of all weights (those
+// of an earlier layer's weights tell whether input gradients are right).
+#include "backend/make_backend.hpp"
+#include "support/catch.hpp"
+#include "twin.hpp"
+
+#include <lockstep/core/error.hpp>
+
+#include <array>
+#include <utility>
+#include <vector>
+
+using namespace lockstep;
+using namespace lockstep::testing;
+
+namespace {
+
+constexpr auto tanh_ = activations::tanh;
+constexpr std::array functions{activations::linear, activations::relu, activations::sigmoid, activations::tanh,
+                               activations::softmax};
+
+/// Full batches, tails, and full ones again; in one slice or in several.
+void check(const Sequential& model, const TwinOptions& options = {}) {
+  INFO(describe(model));
+  Twin twin(model, options);
+  twin.train({8});
+  twin.infer(5);
+  twin.train({3});
+  twin.train({8});
+  twin.infer(8);
+  twin.train({1});
+}
+
+Sequential around(std::vector<Layer> layers, Shape input = {7, 6, 2}) {
+  layers.insert(layers.begin(), Input(std::move(input)));
+  layers.insert(layers.begin() + 1, Conv2D(5, 2, {.activation = tanh_, .name = "before"}));
+  layers.push_back(Flatten());
+  layers.push_back(Dense(3, {.name = "after"}));
+  return Sequential(std::move(layers));
+}
+
+struct ConvolutionCase {
+  Extent kernel;
+  Extent strides;
+  Extent dilation;
+  Padding padding;
+};
+
+const std::array convolution_cases{
+    ConvolutionCase{3, 1, 1, Padding::valid},     ConvolutionCase{3, 1, 1, Padding::same},
+    ConvolutionCase{3, 2, 1, Padding::same},      ConvolutionCase{1, 1, 1, Padding::valid},
+    ConvolutionCase{3, 2, 1, Padding::valid},     ConvolutionCase{{3, 2}, {2, 1}, 1, Padding::same},
+    ConvolutionCase{3, 1, 2, Padding::same},      ConvolutionCase{2, 1, {1, 2}, Padding::valid},
+    ConvolutionCase{5, {1, 3}, 1, Padding::same}, ConvolutionCase{{1, 4}, 1, {1, 2}, Padding::same},
+    ConvolutionCase{4, 3, 1, Padding::same},      ConvolutionCase{{2, 3}, 1, {3, 2}, Padding::same},
+};
+
+}  // namespace
+
+TEST_CASE("Convolutions of all widths, first in a model and behind another") {
+  std::size_t turn = 0;
+  for (const int in : {1, 3, 5, 16, 32, 33}) {
+    for (const int out : {1, 3, 5, 8, 16, 32, 33}) {
+      const ConvolutionCase& c = convolution_cases[turn % convolution_cases.size()];
+      const Conv2D conv(out, c.kernel,
+                        {.strides = c.strides,
+                         .padding = c.padding,
+                         .dilation_rate = c.dilation,
+                         .activation = functions[turn % functions.size()],
+                         .use_bias = turn % 3 != 0});
+      ++turn;
+      INFO("turn " << turn);
+      const TwinOptions options{.pixels = turn % 2 == 0 ? Pixels::bytes : Pixels::floats};
+      check(Sequential{Input({7, 6, in}), conv, Flatten(), Dense(3)}, options);
+      check(Sequential{Input({7, 6, 2}), Conv2D(in, 1, {.activation = functions[turn % 4]}), conv, Flatten(), Dense(3)},
+            options);
+    }
+  }
+}
+
+TEST_CASE("Every way to slide a convolution, with every activation") {
+  for (const ConvolutionCase& c : convolution_cases) {
+    for (const ActivationFunction function : functions) {
+      check(around({Conv2D(16, c.kernel,
+                           {.strides = c.strides,
+                            .padding = c.padding,
+                            .dilation_rate = c.dilation,
+                            .activation = function,
+                            .use_bias = function != activations::relu})}));
+    }
+  }
+}
+
+TEST_CASE("Pooling of all shapes behind all activations, in all layouts") {
+  const std::array<std::pair<Extent, Pooling2DOptions>, 8> shapes{{
+      {2, {}},
+      {3, {}},
+      {3, {.strides = 1}},
+      {3, {.strides = 2, .padding = Padding::same}},
+      {2, {.strides = 1, .padding = Padding::same}},
+      {{3, 1}, {.strides = {1, 2}}},
+      {{2, 4}, {.strides = {3, 1}, .padding = Padding::same}},
+      {5, {.strides = {2, 3}, .padding = Padding::same}},
+  }};
+  std::size_t turn = 0;
+  for (const int channels : {1, 3, 16, 32, 33}) {
+    for (const auto& [size, options] : shapes) {
+      const ActivationFunction function = functions[turn++ % functions.size()];
+      const Conv2D conv(channels, 2, {.activation = function});
+      check(Sequential{Input({8, 7, 2}), conv, MaxPooling2D(size, options), Flatten(), Dense(3)});
+      check(Sequential{Input({8, 7, 2}), conv, AveragePooling2D(size, options), Flatten(), Dense(3)});
+      check(Sequential{Input({8, 7, 2}), conv, MaxPooling2D(size, options), Conv2D(4, 1), Flatten(), Dense(3)});
+    }
+    check(Sequential{Input({8, 7, 2}), Conv2D(channels, 2, {.activation = relu}), GlobalAveragePooling2D(), Dense(3)});
+    check(Sequential{Input({8, 7, channels}), MaxPooling2D(3, {.strides = 2}), Flatten(), Dense(3)});
+    check(Sequential{Input({8, 7, channels}), AveragePooling2D(), Conv2D(4, 2), GlobalAveragePooling2D(), Dense(3)});
+  }
+}
+
+TEST_CASE("A pool of more cells than a byte counts is refused for maxima, and averaged") {
+  const auto pooled = [](Layer pooling) {
+    return Sequential{Input({17, 17, 1}), Conv2D(2, 2), std::move(pooling), Flatten(), Dense(2)};
+  };
+  CHECK_THROWS_AS(Twin(pooled(MaxPooling2D(16))).train({2}), UsageError);
+  check(pooled(MaxPooling2D(15)));
+  check(pooled(AveragePooling2D(16)));
+}
+
+TEST_CASE("Dense of all activations, widths and batch sizes") {
+  for (const ActivationFunction function : functions) {
+    for (const int units : {1, 3, 16, 33}) {
+      check(Sequential{Input({11}), Dense(units, {.activation = function, .use_bias = units != 16}),
+                       Dense(4, {.activation = function}), Dense(3)});
+    }
+  }
+  check(Sequential{Input({1}), Dense(1), Dense(2)});
+  check(Sequential{Input({5, 3}), Flatten(), Dense(2)}, {.pixels = Pixels::bytes});
+}
+
+TEST_CASE("A Dense kernel in many chunks") {
+  const Sequential model{Input({9, 9, 1}), Conv2D(33, 2, {.activation = relu}), Flatten(),
+                         Dense(19, {.activation = tanh_}), Dense(3)};
+  for (const std::size_t chunk : {std::size_t{1}, std::size_t{10000}, std::size_t{20000}}) {
+    for (const std::size_t lag : {0, 1, 3}) {
+      check(model, {.plan = {.chunk_bytes = chunk, .bucket_bytes = 4096, .update_lag = lag}});
+    }
+  }
+  // As large as users have them: several chunks of the size that is taken unasked.
+  Twin large(Sequential{Input({28, 28, 1}), Conv2D(16, 3, {.strides = 2, .activation = relu}), Flatten(),
+                        Dense(128, {.activation = relu}), Dense(10)});
+  CHECK(large.plan().buckets.size() >= 3);
+  large.train({8});
+  large.train({3});
+  large.infer(8);
+}
+
+TEST_CASE("Dropout drops what the reference drops, in every layout") {
+  const TwinOptions options{.seed = 77};
+  check(around({Dropout(0.5)}), options);
+  check(around({Conv2D(32, 2, {.activation = relu}), Dropout(0.25)}), options);
+  check(around({Conv2D(33, 2, {.activation = tanh_}), MaxPooling2D(), Dropout(0.1)}), options);
+  check(around({Conv2D(32, 2, {.activation = relu}), Flatten(), Dropout(0.3), Activation(tanh_), Dropout(0.9)}),
+        options);
+  check(around({Dropout(0.0)}), options);
+  check(Sequential{Input({6}), Dropout(0.4), Dense(7, {.activation = sigmoid}), Dropout(0.5), Dense(3)}, options);
+  Twin replicas(around({Dropout(0.5)}), options);
+  replicas.train({3, 0, 2, 2});
+}
+
+TEST_CASE("BatchNormalization of one and several replicas, whose slices differ") {
+  const std::vector<Layer> normalizations{BatchNormalization(), BatchNormalization({.momentum = 0.5, .epsilon = 0.1}),
+                                          BatchNormalization({.center = false}), BatchNormalization({.scale = false}),
+                                          BatchNormalization({.momentum = 0, .center = false, .scale = false})};
+  for (const Layer& normalization : normalizations) {
+    for (const int channels : {1, 16, 32, 33}) {
+      const Sequential model = around({Conv2D(channels, 2, {.activation = channels == 32 ? relu : activations::linear}),
+                                       normalization, Activation(channels == 16 ? relu : tanh_), Conv2D(4, 2)});
+      INFO(describe(model));
+      Twin twin(model);
+      twin.train({8});
+      twin.train({4, 3});
+      twin.train({3, 3, 2});
+      twin.train({1, 0, 1, 0});
+      twin.infer(6);
+    }
+    check(Sequential{Input({4, 4, 3}), normalization, Flatten(), Dense(3)});
+    check(Sequential{Input({5}), normalization, Dense(4), normalization, Activation(relu), Dense(3)});
+    check(around({Flatten(), normalization, Dense(6, {.activation = relu})}));
+    check(around({normalization, Activation(softmax), normalization, MaxPooling2D()}));
+  }
+}
+
+TEST_CASE("Activations on their own, wherever they stand") {
+  for (const ActivationFunction function : functions) {
+    check(around({Activation(function)}));
+    check(around({Activation(function), Activation(function)}));
+    check(around({Conv2D(16, 2), Activation(function), MaxPooling2D()}));
+    check(around({Conv2D(32, 2), MaxPooling2D(), Activation(function)}));
+    check(around({Conv2D(32, 2), AveragePooling2D(), Activation(function), Conv2D(3, 1)}));
+    check(around({Conv2D(32, 2), Flatten(), Activation(function)}));
+    check(around({Conv2D(32, 2), Flatten(), Activation(function), Dense(4), Activation(function)}));
+    check(around({Conv2D(32, 2), Dropout(0.5), Activation(function)}));
+    check(Sequential{Input({6}), Activation(function), Dense(3)});
+    check(Sequential{Input({3, 3, 2}), Activation(function), Conv2D(3, 2), Flatten(), Dense(3)});
+  }
+}
+
+TEST_CASE("Shapes change anywhere in a model") {
+  check(Sequential{Input({28}), Reshape({7, 4, 1}), Conv2D(16, 2), Flatten(), Dense(3)});
+  check(Sequential{Input({4, 7}), Flatten(), Reshape({7, 4, 1}), Flatten(), Reshape({2, 2, 7}), Conv2D(3, 1), Flatten(),
+                   Dense(3)});
+  check(around({Conv2D(32, 2, {.activation = relu}), Reshape({4, 8, 20}), Conv2D(16, 2), Reshape({-1}), Dense(5)}));
+  check(around({Conv2D(32, 2), MaxPooling2D(), Reshape({8, 2, -1}), MaxPooling2D(2)}));
+  check(around({Conv2D(32, 2), Reshape({20, 32}), BatchNormalization(), Activation(relu)}));
+  check(around({Conv2D(32, 2), Reshape({32, 20}), Dropout(0.5), Activation(softmax), Reshape({4, 8, 20})}));
+  check(around({Flatten(), Dense(48), Reshape({4, 4, 3}), Conv2D(16, 3, {.padding = Padding::same}), MaxPooling2D()}));
+  check(around({Flatten(), Flatten(), Dropout(0.2), Flatten(), Dense(4)}));
+}
+
+TEST_CASE("Models that end in anything") {
+  const TwinOptions squares{.loss = MeanSquaredError()};
+  const Conv2D conv(16, 2, {.activation = relu});
+  check(Sequential{Input({6, 5, 2}), conv, Conv2D(3, 2)}, squares);
+  check(Sequential{Input({6, 5, 2}), conv, Conv2D(32, 2, {.activation = sigmoid})}, squares);
+  check(Sequential{Input({6, 5, 2}), conv, MaxPooling2D()}, squares);
+  check(Sequential{Input({6, 5, 2}), conv, AveragePooling2D(), Activation(tanh_)}, squares);
+  check(Sequential{Input({6, 5, 2}), conv, GlobalAveragePooling2D()}, squares);
+  check(Sequential{Input({6, 5, 2}), conv, BatchNormalization()}, squares);
+  check(Sequential{Input({6, 5, 2}), conv, Dropout(0.5)}, squares);
+  check(Sequential{Input({6, 5, 2}), conv, Flatten()}, squares);
+  check(Sequential{Input({6, 5, 2}), conv, Flatten(), Dropout(0.5)}, squares);
+  check(Sequential{Input({6, 5, 2}), conv, Flatten(), Activation(sigmoid)}, squares);
+  check(Sequential{Input({6, 5, 2}), conv, Reshape({4, 5, 16})}, squares);
+  check(Sequential{Input({6, 5, 2}), conv, Activation(softmax)}, squares);
+  check(Sequential{Input({6, 5, 2}), conv, GlobalAveragePooling2D()});
+  check(Sequential{Input({6, 5, 2}), conv, Flatten(), Activation(softmax)}, {.loss = CategoricalCrossentropy()});
+  check(Sequential{Input({6, 5, 2}), Flatten(), Activation(softmax)}, {.loss = CategoricalCrossentropy()});
+}
+
+TEST_CASE("All losses, behind all activations") {
+  for (const ActivationFunction function : functions) {
+    const auto ending_in = [&](int units) {
+      return Sequential{Input({9}), Dense(8, {.activation = relu}), Dense(units, {.activation = function})};
+    };
+    check(ending_in(5), {.loss = SparseCategoricalCrossentropy({.from_logits = true})});
+    check(ending_in(5), {.loss = CategoricalCrossentropy({.from_logits = true})});
+    check(ending_in(5), {.loss = MeanSquaredError()});
+    check(ending_in(1), {.loss = MeanSquaredError()});
+    if (function != softmax && function != sigmoid) continue;  // others are no probabilities
+    check(ending_in(5), {.loss = SparseCategoricalCrossentropy()});
+    check(ending_in(5), {.loss = CategoricalCrossentropy()});
+  }
+}
+
+TEST_CASE("Two threads compute what one does") {
+  const TwinOptions options{.capacity = 16, .threads = 2};
+  const Sequential model{Input({9, 9, 3}),
+                         Conv2D(32, 3, {.activation = relu}),
+                         MaxPooling2D(),
+                         BatchNormalization(),
+                         Activation(relu),
+                         Conv2D(33, 2, {.activation = sigmoid}),
+                         AveragePooling2D(2, {.strides = 1}),
+                         Dropout(0.3),
+                         Flatten(),
+                         Dense(24, {.activation = tanh_}),
+                         Dense(3)};
+  Twin twin(model, options);
+  twin.train({16});
+  twin.train({9, 6});
+  twin.train({1});
+  twin.train({16});
+  twin.infer(16);
+  twin.infer(7);
+}
+
+TEST_CASE("In bfloat16 every kind of layer stays near the reference") {
+  try {
+    make_cpu_backend(1)->require_bfloat16();
+  } catch (const UsageError& error) {
+    WARN("left out: " << error.what());
+    return;
+  }
+  const auto near = [](const Sequential& model,
+                       const Loss& loss = SparseCategoricalCrossentropy({.from_logits = true})) {
+    check(model, {.loss = loss, .mixed_bfloat16 = true, .tolerance = 0.05});
+  };
+  near(Sequential{Input({6}), Dense(7, {.activation = tanh_}), Dense(16, {.activation = sigmoid}), Dense(3)});
+  near(Sequential{Input({6}), Dense(7, {.activation = tanh_}), Dense(5, {.activation = softmax})},
+       SparseCategoricalCrossentropy());
+  for (const int channels : {1, 3, 16, 32, 33}) {
+    const Conv2D conv(channels, 3, {.padding = Padding::same, .activation = tanh_});
+    near(Sequential{Input({7, 6, 1}), conv, Conv2D(16, 2, {.activation = sigmoid}), Flatten(), Dense(3)});
+    near(Sequential{Input({7, 6, channels}), conv, AveragePooling2D(3, {.strides = 2}), Flatten(), Dense(3)});
+    near(Sequential{Input({7, 6, 3}), conv, BatchNormalization(), Activation(tanh_), GlobalAveragePooling2D(),
+                    Dense(3)});
+    near(Sequential{Input({7, 6, 3}), conv, Dropout(0.5), Flatten(), Dense(9, {.activation = sigmoid}), Dense(3)});
+    near(Sequential{Input({7, 6, 3}), conv, Conv2D(channels, 2)}, MeanSquaredError());
+    near(Sequential{Input({7, 6, 3}), conv, Flatten(), BatchNormalization(), Activation(tanh_), Dense(3)});
+  }
+  // Where a maximum or a sign changes sides, the gradient of a few elements goes elsewhere.
+  const TwinOptions loose{.mixed_bfloat16 = true, .tolerance = 0.15};
+  check(Sequential{Input({7, 6, 1}), Conv2D(32, 3, {.activation = relu}), MaxPooling2D(), Flatten(), Dense(3)}, loose);
+  check(Sequential{Input({7, 6, 3}), Conv2D(16, 3), BatchNormalization(), Activation(relu),
+                   MaxPooling2D(3, {.strides = 1}), Flatten(), Dense(3)},
+        loose);
+}

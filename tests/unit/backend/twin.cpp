@@ -1,0 +1,200 @@
+// See twin.hpp.
+//
+// relu and max pooling jump: where an input lies within a rounding of the edge, float and double may take different
+// sides, and no tolerance tells that from a fault. So where gradients differ by more than the tolerance, the reference
+// is asked how far its own gradients move when its inputs and weights move by a float's rounding; that much more is
+// forgiven. A fault of the backend does not make the reference waver.
+#include "twin.hpp"
+
+#include "backend/make_backend.hpp"
+#include "core/random.hpp"
+#include "plan/lower.hpp"
+#include "support/catch.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <utility>
+
+namespace lockstep::testing {
+
+namespace {
+
+constexpr std::size_t examples_in_store = 23;
+
+reference::Values widen(std::span<const float> values) { return {values.begin(), values.end()}; }
+
+std::vector<float> narrow(const reference::Values& values) { return {values.begin(), values.end()}; }
+
+void jolt(reference::Values& values, RandomStream& random) {
+  for (double& value : values) value *= 1 + 4e-6 * (random.uniform() - 0.5);
+}
+
+}  // namespace
+
+std::string describe(const Sequential& model) {
+  std::string text;
+  for (const LayerInfo& layer : model.layers()) text += layer.class_name + layer.output_shape.to_string() + " ";
+  return text;
+}
+
+Twin::Twin(const Sequential& model, const TwinOptions& options)
+    : options_(options),
+      examples_(make_examples(model, options.loss, examples_in_store, options.seed, options.pixels)),
+      reference_(model, options.loss, options.optimizer, options.seed),
+      backend_(make_cpu_backend(options.threads)) {
+  Graph graph = lower(model, options.loss, options.mixed_bfloat16);
+  backend_->lay_out(graph, options.capacity);
+  plan_ = make_plan(std::move(graph), options.plan);
+  const std::size_t elements = plan_.elements;
+  const auto slots = static_cast<std::size_t>(slots_of(options.optimizer));
+  const ArenaMemory memory =
+      communicator_.allocate(elements, ((1 + slots) * elements + elements / 2 + 1) * sizeof(float), plan_.buckets);
+  auto* mirrored = reinterpret_cast<float*>(memory.mirrored.data());
+  arenas_ = {.gradients = memory.gradients,
+             .weights = {mirrored, elements},
+             .slots = {mirrored + elements, slots * elements},
+             .low_precision = {reinterpret_cast<std::uint16_t*>(mirrored + (1 + slots) * elements),
+                               options.mixed_bfloat16 ? elements : 0},
+             .elements = elements};
+  executable_ = backend_->compile(plan_.graph, plan_.compute, arenas_, options.capacity);
+  step_ = std::make_unique<Step>(plan_, *executable_, communicator_);
+  // Biases and statistics that are all alike would hide what mixes them up.
+  RandomStream random(options.seed, RandomPurpose::test, 1);
+  for (std::size_t p = 0; p < reference_.weights().size(); ++p) {
+    for (double& value : reference_.weights()[p]) value += 0.1 * (random.uniform() - 0.5);
+  }
+  share_weights();
+}
+
+std::vector<float> Twin::read(std::size_t parameter, std::span<const float> arena) const {
+  std::vector<float> values(static_cast<std::size_t>(plan_.graph.parameters[parameter].info.shape.elements()));
+  executable_->read_parameter(parameter, arena, values);
+  return values;
+}
+
+void Twin::share_weights() {
+  for (std::size_t p = 0; p < reference_.weights().size(); ++p) {
+    const std::vector<float> values = narrow(reference_.weights()[p]);
+    executable_->write_parameter(p, values, arenas_.weights);
+    reference_.weights()[p] = widen(values);
+  }
+  executable_->refresh();
+}
+
+StepContext Twin::draw(std::size_t count) {
+  RandomStream random(options_.seed, RandomPurpose::test, 100 + draws_++);
+  drawn_.resize(count);
+  for (std::uint32_t& example : drawn_) example = random.below(examples_in_store);
+  StepContext context;
+  std::visit([&](const auto& inputs) { context.data.inputs = inputs.data(); }, examples_.data.inputs);
+  std::visit([&](const auto& targets) { context.data.targets = targets.data(); }, examples_.data.targets);
+  context.examples = drawn_;
+  context.seed = options_.seed;
+  return context;
+}
+
+void Twin::train(const std::vector<std::int64_t>& replicas) {
+  const std::int64_t count = std::accumulate(replicas.begin(), replicas.end(), std::int64_t{0});
+  StepContext context = draw(static_cast<std::size_t>(count));
+  rows_.clear();
+  std::size_t begin = 0;
+  for (const std::int64_t size : replicas) {
+    if (size > 0) rows_.push_back({begin, begin + static_cast<std::size_t>(size)});
+    begin += static_cast<std::size_t>(size);
+  }
+  const std::int64_t global_batch = count + 1;  // as if another rank had one more
+  context.replicas = rows_;
+  context.total_replicas = rows_.size();
+  context.gradient_scale = 1.0 / static_cast<double>(global_batch);
+  context.step = steps_;
+  context.training = true;
+  step_->train(context, options_.optimizer, ++steps_);
+
+  const reference::Values inputs = examples_.inputs_of(drawn_);
+  const reference::Values targets = examples_.targets_of(drawn_);
+  const reference::Sums sums = reference_.compute_gradients(inputs, targets, count, global_batch, replicas);
+  const ParameterSpec& metrics = plan_.graph.parameters[static_cast<std::size_t>(plan_.graph.metrics_parameter())];
+  compare_sums(arenas_.weights.subspan(metrics.offset, metric_places), sums, static_cast<std::size_t>(count));
+  compare_gradients(inputs, targets, replicas);
+
+  // The update is judged by the gradient the backend had: the optimizers' own tests look closer.
+  const std::vector<reference::Values> before = reference_.weights();
+  reference_.apply_gradients();
+  for (std::size_t p = 0; p < before.size(); ++p) {
+    const std::vector<float> weights = read(p, arenas_.weights);
+    const double moved = distance(narrow(before[p]), reference_.weights()[p]);
+    INFO("weights of " << plan_.graph.parameters[p].name);
+    CHECK(distance(weights, reference_.weights()[p]) <=
+          0.1 * moved + options_.tolerance * (norm(reference_.weights()[p]) + 1));
+    reference_.weights()[p] = widen(weights);
+  }
+}
+
+void Twin::compare_gradients(const reference::Values& inputs, const reference::Values& targets,
+                             const std::vector<std::int64_t>& replicas) {
+  double largest = 0;
+  for (const reference::Values& gradient : reference_.gradients()) largest = std::max(largest, norm(gradient));
+  std::vector<double> waver;
+  for (std::size_t p = 0; p < reference_.gradients().size(); ++p) {
+    const std::vector<float> found = read(p, arenas_.gradients);
+    const reference::Values expected = reference_.gradients()[p];
+    const double error = distance(found, expected);
+    // What cancels leaves the roundings of what it was summed from: of its neighbours' size, and of a probability's. A
+    // gradient that is nothing at all (of a bias in front of a BatchNormalization) is judged by its neighbours alone.
+    const double scale = std::max({norm(expected), 0.1 * largest, 0.03});
+    double allowed =
+        norm(expected) < 1e-10 * largest ? std::max(1e-3, options_.tolerance) * largest : options_.tolerance * scale;
+    if (!(error <= allowed)) {
+      if (waver.empty()) waver = sensitivity(inputs, targets, replicas);
+      allowed += 4 * waver[p];
+    }
+    INFO("gradient of " << plan_.graph.parameters[p].name << ", step " << steps_ << " on " << drawn_.size()
+                        << " examples: norm " << norm(expected));
+    CHECK(error <= allowed);
+  }
+}
+
+/// How far each gradient moves when inputs and weights do by a rounding.
+std::vector<double> Twin::sensitivity(const reference::Values& inputs, const reference::Values& targets,
+                                      const std::vector<std::int64_t>& replicas) {
+  const std::vector<reference::Values> gradients = reference_.gradients();
+  const std::vector<reference::Values> weights = reference_.weights();
+  const auto count = static_cast<std::int64_t>(drawn_.size());
+  std::vector<double> waver(gradients.size());
+  for (std::uint64_t trial = 0; trial < 8; ++trial) {
+    RandomStream random(options_.seed, RandomPurpose::test, 1000 + trial);
+    reference::Values moved = inputs;
+    jolt(moved, random);
+    for (reference::Values& values : reference_.weights()) jolt(values, random);
+    reference_.compute_gradients(moved, targets, count, count + 1, replicas);
+    for (std::size_t p = 0; p < gradients.size(); ++p) {
+      waver[p] = std::max(waver[p], distance(narrow(reference_.gradients()[p]), gradients[p]));
+    }
+    reference_.weights() = weights;
+  }
+  reference_.compute_gradients(inputs, targets, count, count + 1, replicas);
+  return waver;
+}
+
+void Twin::compare_sums(std::span<const float> found, const reference::Sums& expected, std::size_t count) const {
+  CHECK(found[metric_loss] == Approx(expected.loss_sum).epsilon(options_.tolerance).margin(options_.tolerance));
+  if (!options_.mixed_bfloat16) CHECK(found[metric_correct] == static_cast<float>(expected.correct));
+  CHECK(found[metric_count] == static_cast<float>(count));
+}
+
+void Twin::infer(std::size_t count) {
+  const StepContext context = draw(count);
+  step_->infer(context);
+  const reference::Values inputs = examples_.inputs_of(drawn_);
+  const reference::Values targets = examples_.targets_of(drawn_);
+  const reference::Values expected = reference_.predict(inputs, static_cast<std::int64_t>(count));
+  const auto found = executable_->outputs().first(expected.size());
+  INFO("outputs of " << count << " examples: norm " << norm(expected));
+  CHECK(relative_error(found, expected) <= 2 * options_.tolerance);
+  const ParameterSpec& metrics = plan_.graph.parameters[static_cast<std::size_t>(plan_.graph.metrics_parameter())];
+  compare_sums(arenas_.gradients.subspan(metrics.offset, metric_places),
+               reference_.evaluate(inputs, targets, static_cast<std::int64_t>(count)), count);
+}
+
+}  // namespace lockstep::testing
