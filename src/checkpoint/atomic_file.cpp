@@ -34,18 +34,14 @@ std::string remedy_for(int error) {
     case EACCES:
     case EPERM:
       return "; let this user (uid " + std::to_string(geteuid()) + ") write there or choose another directory";
-    case EROFS:
-      return "; mount it for writing or choose another directory";
+    case EROFS: return "; mount it for writing or choose another directory";
     case ENOSPC:
-    case EDQUOT:
-      return "; free some space or choose another directory";
-    case ENAMETOOLONG:
-      return "; choose a shorter name (the temporary file's is up to 13 characters longer)";
+    case EDQUOT: return "; free some space or choose another directory";
+    case ENAMETOOLONG: return "; choose a shorter name (the temporary file's is up to 13 characters longer)";
     case ENOTDIR:
-    case EEXIST:
-      return "; a part of the path is a file, not a directory";
-    default:
-      return {};
+    case EEXIST: return "; a part of the path is a file, not a directory, so choose another";
+    case EFBIG: return "; raise the limit of file sizes (ulimit -f) or choose another file system";
+    default: return {};
   }
 }
 
@@ -150,39 +146,46 @@ AtomicFile::~AtomicFile() {
   if (!committed_) unlink(temporary_.c_str());
 }
 
+void AtomicFile::write(std::span<const std::byte> content) {
+  const std::size_t size = content.size();
+  FileDescriptor descriptor(temporary_, O_WRONLY | O_APPEND);
+  if (!descriptor.valid()) give_up(errno);
+  while (!content.empty()) {
+    // Linux writes at most 2 GiB a call.
+    const ssize_t written =
+        ::write(descriptor.number(), content.data(), std::min(content.size(), std::size_t{1} << 30U));
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) give_up(errno, size);
+    content = content.subspan(static_cast<std::size_t>(written));
+  }
+  if (const int error = descriptor.close(); error != 0) give_up(error, size);
+}
+
 void AtomicFile::commit() {
-  const fs::path directory = directory_of(target_);
   FileDescriptor descriptor(temporary_, O_WRONLY);
-  if (!descriptor.valid()) fail("Cannot write " + target_.string(), errno);
-  int error = fsync(descriptor.number()) == 0 ? 0 : errno;
-  if (error != 0) {
+  if (!descriptor.valid()) give_up(errno);
+  if (fsync(descriptor.number()) != 0) {
+    const int error = errno;
     struct stat status {};
     const bool known = fstat(descriptor.number(), &status) == 0;
-    const auto size = known ? static_cast<std::uintmax_t>(status.st_size) : 0;
-    fail("Cannot write " + target_.string(), error, space_detail(error, directory, size));
+    give_up(error, known ? static_cast<std::size_t>(status.st_size) : 0);
   }
-  error = descriptor.close();
-  if (error != 0) fail("Cannot write " + target_.string(), error);
-  if (rename(temporary_.c_str(), target_.c_str()) != 0) fail("Cannot put " + target_.string() + " in place", errno);
+  if (const int error = descriptor.close(); error != 0) give_up(error);
+  if (rename(temporary_.c_str(), target_.c_str()) != 0) give_up(errno);
   committed_ = true;
-  sync_directory(directory, target_);
+  sync_directory(directory_of(target_), target_);
+}
+
+/// An error that nobody catches ends the process without unwinding, so the destructor is not relied on.
+void AtomicFile::give_up(int error, std::size_t needed) {
+  const std::string detail = space_detail(error, directory_of(target_), needed);
+  unlink(temporary_.c_str());
+  fail("Cannot write " + target_.string(), error, detail);
 }
 
 void write_file_atomically(const fs::path& target, std::span<const std::byte> content) {
   AtomicFile file(target);
-  const auto fail_writing = [&target, size = content.size()](int error) {
-    fail("Cannot write " + target.string(), error, space_detail(error, directory_of(target), size));
-  };
-  FileDescriptor descriptor(file.path(), O_WRONLY);
-  if (!descriptor.valid()) fail_writing(errno);
-  while (!content.empty()) {
-    // Linux writes at most 2 GiB a call.
-    const ssize_t written = write(descriptor.number(), content.data(), std::min(content.size(), std::size_t{1} << 30U));
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) fail_writing(errno);
-    content = content.subspan(static_cast<std::size_t>(written));
-  }
-  if (const int error = descriptor.close(); error != 0) fail_writing(error);
+  file.write(content);
   file.commit();
 }
 

@@ -16,7 +16,7 @@ namespace lockstep {
 ///
 /// A process writes one target from one thread at a time. SIGKILL leaves the temporary file behind; the next AtomicFile
 /// of the same target removes those whose process is gone. If the target is a symbolic link, the link is replaced.
-/// All errors are IoError.
+/// All errors are IoError; after one the temporary file is gone, also where nobody catches it and no destructor runs.
 class AtomicFile {
  public:
   explicit AtomicFile(std::filesystem::path target);
@@ -27,10 +27,15 @@ class AtomicFile {
   /// The temporary file: it exists and is empty.
   [[nodiscard]] const std::filesystem::path& path() const noexcept { return temporary_; }
 
+  /// Appends to the temporary file.
+  void write(std::span<const std::byte> content);
+
   /// Makes the temporary file durable and gives it the target's name.
   void commit();
 
  private:
+  [[noreturn]] void give_up(int error, std::size_t needed = 0);
+
   std::filesystem::path target_;
   std::filesystem::path temporary_;
   bool committed_ = false;
