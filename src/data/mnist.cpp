@@ -61,7 +61,7 @@ std::optional<fs::path> find_idx(const fs::path& directory, const IdxName& name)
   return std::nullopt;
 }
 
-Dataset read_idx_pair(const fs::path& images_path, const fs::path& labels_path, const std::string& source) {
+Dataset read_idx_pair(const fs::path& images_path, const fs::path& labels_path) {
   IdxArray images = read_idx(images_path);
   const IdxArray labels = read_idx(labels_path);
   if (images.shape.rank() != 3) {
@@ -79,7 +79,8 @@ Dataset read_idx_pair(const fs::path& images_path, const fs::path& labels_path, 
         " labels, but every image needs its label, and there must be one at least; fetch both files again.");
   }
   return {Shape{images.shape[1], images.shape[2]}, std::move(images.values), Shape{},
-          std::vector<std::int32_t>(labels.values.begin(), labels.values.end()), source};
+          std::vector<std::int32_t>(labels.values.begin(), labels.values.end()),
+          images_path.string() + " (labels: " + labels_path.filename().string() + ")"};
 }
 
 // --- npz ---------------------------------------------------------------------------------------------------------
@@ -97,12 +98,9 @@ std::vector<To> convert(const std::vector<std::uint8_t>& bytes) {
 
 std::vector<std::int32_t> to_labels(const NpyArray& array, const std::string& name) {
   switch (array.type) {
-    case NpyType::u1:
-      return {array.bytes.begin(), array.bytes.end()};
-    case NpyType::i4:
-      return convert<std::int32_t, std::int32_t>(array.bytes);
-    case NpyType::i8:
-      break;
+    case NpyType::u1: return {array.bytes.begin(), array.bytes.end()};
+    case NpyType::i4: return convert<std::int32_t, std::int32_t>(array.bytes);
+    case NpyType::i8: break;
     default:
       throw DataError(name + " holds labels of type '" + descr_of(array.type) +
                       "', but labels are whole numbers; save them as uint8, int32 or int64.");
@@ -119,12 +117,9 @@ std::vector<std::int32_t> to_labels(const NpyArray& array, const std::string& na
 
 decltype(Dataset::inputs) to_inputs(NpyArray array, const std::string& name) {
   switch (array.type) {
-    case NpyType::u1:
-      return std::move(array.bytes);
-    case NpyType::f4:
-      return convert<float, float>(array.bytes);
-    case NpyType::f8:
-      return convert<double, float>(array.bytes);
+    case NpyType::u1: return std::move(array.bytes);
+    case NpyType::f4: return convert<float, float>(array.bytes);
+    case NpyType::f8: return convert<double, float>(array.bytes);
     default:
       throw DataError(
           name + " holds inputs of type '" + descr_of(array.type) +
@@ -144,7 +139,8 @@ Dataset read_npz_pair(const NpzArchive& archive, const std::string& file, const 
                     ", but there must be one label for every example, and one example at least; save them anew.");
   }
   Shape example(std::vector<std::int64_t>(extents.begin() + 1, extents.end()));
-  return {std::move(example), to_inputs(std::move(inputs), inputs_name), Shape{}, to_labels(labels, labels_name), file};
+  return {std::move(example), to_inputs(std::move(inputs), inputs_name), Shape{}, to_labels(labels, labels_name),
+          inputs_name + " (labels: y_" + part + ")"};
 }
 
 TrainTest read_npz(const fs::path& path) {
@@ -170,7 +166,7 @@ TrainTest read_directory(const fs::path& directory) {
     throw IoError("The data directory " + directory.string() + " has no " + list(missing) + " (plain or .gz)" +
                   (missing.size() == idx_names.size() ? " and no mnist.npz" : "") + remedy);
   }
-  return {read_idx_pair(found[0], found[1], directory.string()), read_idx_pair(found[2], found[3], directory.string())};
+  return {read_idx_pair(found[0], found[1]), read_idx_pair(found[2], found[3])};
 }
 
 }  // namespace
