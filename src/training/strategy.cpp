@@ -36,7 +36,8 @@ void agree_on_options(Runtime& runtime) {
   const Record options = describe_options(runtime.options());
   for (const char* name : {"communication", "deterministic", "epochs", "global_batch_size", "learning_rate",
                            "precision", "replicas", "seed", "steps_per_epoch"}) {
-    std::string option = "--" + std::string(name);
+    std::string option = "--";
+    option += name;
     std::replace(option.begin(), option.end(), '_', '-');
     runtime.agree(option, std::visit([](const auto& value) { return to_text(value); }, options.at(name)));
   }
