@@ -9,14 +9,15 @@ namespace lockstep {
 struct BFloat16 {
   std::uint16_t bits = 0;
 
-  BFloat16() = default;
-  BFloat16(float value) noexcept : bits(round(value)) {}  // NOLINT(google-explicit-constructor): a number like others
-  operator float() const noexcept {                       // NOLINT(google-explicit-constructor)
+  constexpr BFloat16() noexcept = default;
+  constexpr BFloat16(float value) noexcept
+      : bits(round(value)) {}                  // NOLINT(google-explicit-constructor): a number like others
+  constexpr operator float() const noexcept {  // NOLINT(google-explicit-constructor)
     return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16U);
   }
 
  private:
-  static std::uint16_t round(float value) noexcept {
+  static constexpr std::uint16_t round(float value) noexcept {
     const auto word = std::bit_cast<std::uint32_t>(value);
     const std::uint32_t rounded = (word + 0x7FFFU + ((word >> 16U) & 1U)) >> 16U;
     const bool is_nan = (word & 0x7FFFFFFFU) > 0x7F800000U;

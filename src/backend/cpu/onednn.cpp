@@ -11,6 +11,10 @@ namespace {
 
 constexpr auto direct = dnnl::algorithm::convolution_direct;
 
+dnnl::algorithm algorithm_of(ConvolutionWay way) {
+  return way == ConvolutionWay::winograd ? dnnl::algorithm::convolution_winograd : direct;
+}
+
 dnnl::primitive_attr with_activation(dnnl::algorithm activation) {
   dnnl::primitive_attr attributes;
   if (activation == dnnl::algorithm::undef) return attributes;
@@ -31,6 +35,8 @@ std::string version() {
   return std::to_string(version->major) + "." + std::to_string(version->minor) + "." + std::to_string(version->patch);
 }
 
+bool has_winograd() { return DNNL_VERSION_MAJOR < 3; }
+
 bool has_bfloat16() {
   const auto isa = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
   const auto needed = static_cast<unsigned>(dnnl::cpu_isa::avx512_core_bf16);
@@ -43,10 +49,10 @@ dnnl::convolution_forward::primitive_desc convolution_forward(const Context& con
                                                               const dnnl::memory::desc& weights,
                                                               const dnnl::memory::desc& bias,
                                                               const dnnl::memory::desc& dst, const Geometry& geometry,
-                                                              dnnl::algorithm activation) {
+                                                              dnnl::algorithm activation, ConvolutionWay way) {
   return {context.engine,
           dnnl::prop_kind::forward_training,
-          direct,
+          algorithm_of(way),
           src,
           weights,
           bias,
@@ -70,9 +76,9 @@ dnnl::convolution_backward_data::primitive_desc convolution_backward_data(
 dnnl::convolution_backward_weights::primitive_desc convolution_backward_weights(
     const Context& context, const dnnl::memory::desc& src, const dnnl::memory::desc& diff_weights,
     const dnnl::memory::desc& diff_bias, const dnnl::memory::desc& diff_dst, const Geometry& geometry,
-    const dnnl::convolution_forward::primitive_desc& forward) {
+    const dnnl::convolution_forward::primitive_desc& forward, ConvolutionWay way) {
   return {context.engine,
-          direct,
+          algorithm_of(way),
           src,
           diff_weights,
           diff_bias,
@@ -96,9 +102,9 @@ dnnl::convolution_forward::primitive_desc convolution_forward(const Context& con
                                                               const dnnl::memory::desc& weights,
                                                               const dnnl::memory::desc& bias,
                                                               const dnnl::memory::desc& dst, const Geometry& geometry,
-                                                              dnnl::algorithm activation) {
-  const dnnl::convolution_forward::desc description(dnnl::prop_kind::forward_training, direct, src, weights, bias, dst,
-                                                    geometry.strides, geometry.dilation, geometry.pad_before,
+                                                              dnnl::algorithm activation, ConvolutionWay way) {
+  const dnnl::convolution_forward::desc description(dnnl::prop_kind::forward_training, algorithm_of(way), src, weights,
+                                                    bias, dst, geometry.strides, geometry.dilation, geometry.pad_before,
                                                     geometry.pad_after);
   return {description, with_activation(activation), context.engine};
 }
@@ -115,8 +121,8 @@ dnnl::convolution_backward_data::primitive_desc convolution_backward_data(
 dnnl::convolution_backward_weights::primitive_desc convolution_backward_weights(
     const Context& context, const dnnl::memory::desc& src, const dnnl::memory::desc& diff_weights,
     const dnnl::memory::desc& diff_bias, const dnnl::memory::desc& diff_dst, const Geometry& geometry,
-    const dnnl::convolution_forward::primitive_desc& forward) {
-  const dnnl::convolution_backward_weights::desc description(direct, src, diff_weights, diff_bias, diff_dst,
+    const dnnl::convolution_forward::primitive_desc& forward, ConvolutionWay way) {
+  const dnnl::convolution_backward_weights::desc description(algorithm_of(way), src, diff_weights, diff_bias, diff_dst,
                                                              geometry.strides, geometry.dilation, geometry.pad_before,
                                                              geometry.pad_after);
   return {description, context.engine, forward};

@@ -21,6 +21,10 @@ struct Context {
 
 [[nodiscard]] bool has_bfloat16();
 
+/// Winograd's way needs fewer multiplications for 3 x 3 kernels; oneDNN 3 has dropped it for CPUs.
+enum class ConvolutionWay { direct, winograd };
+[[nodiscard]] bool has_winograd();
+
 struct Geometry {
   dnnl::memory::dims strides;
   dnnl::memory::dims dilation;  ///< oneDNN counts from 0
@@ -28,11 +32,12 @@ struct Geometry {
   dnnl::memory::dims pad_after;
 };
 
-/// `bias` is a zero descriptor where there is none; `activation` is undef where there is none.
+/// `bias` is a zero descriptor where there is none; `activation` is undef where there is none. Throws dnnl::error where
+/// there is no implementation (of the way asked for).
 [[nodiscard]] dnnl::convolution_forward::primitive_desc convolution_forward(
     const Context& context, const dnnl::memory::desc& src, const dnnl::memory::desc& weights,
     const dnnl::memory::desc& bias, const dnnl::memory::desc& dst, const Geometry& geometry,
-    dnnl::algorithm activation);
+    dnnl::algorithm activation, ConvolutionWay way);
 
 [[nodiscard]] dnnl::convolution_backward_data::primitive_desc convolution_backward_data(
     const Context& context, const dnnl::memory::desc& diff_src, const dnnl::memory::desc& weights,
@@ -42,7 +47,7 @@ struct Geometry {
 [[nodiscard]] dnnl::convolution_backward_weights::primitive_desc convolution_backward_weights(
     const Context& context, const dnnl::memory::desc& src, const dnnl::memory::desc& diff_weights,
     const dnnl::memory::desc& diff_bias, const dnnl::memory::desc& diff_dst, const Geometry& geometry,
-    const dnnl::convolution_forward::primitive_desc& forward);
+    const dnnl::convolution_forward::primitive_desc& forward, ConvolutionWay way);
 
 [[nodiscard]] dnnl::matmul::primitive_desc matmul(const Context& context, const dnnl::memory::desc& src,
                                                   const dnnl::memory::desc& weights, const dnnl::memory::desc& bias,
