@@ -23,18 +23,12 @@ json to_json(Initializer initializer) {
   const auto random = [](const char* name) { return json{{"class_name", name}, {"config", {{"seed", nullptr}}}}; };
   const auto constant = [](const char* name) { return json{{"class_name", name}, {"config", json::object()}}; };
   switch (initializer) {
-    case Initializer::glorot_uniform:
-      return random("GlorotUniform");
-    case Initializer::glorot_normal:
-      return random("GlorotNormal");
-    case Initializer::he_uniform:
-      return random("HeUniform");
-    case Initializer::he_normal:
-      return random("HeNormal");
-    case Initializer::zeros:
-      return constant("Zeros");
-    case Initializer::ones:
-      return constant("Ones");
+    case Initializer::glorot_uniform: return random("GlorotUniform");
+    case Initializer::glorot_normal: return random("GlorotNormal");
+    case Initializer::he_uniform: return random("HeUniform");
+    case Initializer::he_normal: return random("HeNormal");
+    case Initializer::zeros: return constant("Zeros");
+    case Initializer::ones: return constant("Ones");
   }
   throw InternalError("An initializer has no Keras name; please report this.");
 }

@@ -1,5 +1,7 @@
 // Keras' whole-model HDF5 files: `keras.models.load_model` reads what save_keras_h5 writes (tf_keras 2 to Keras 3.15),
-// and load_keras_h5 reads what Keras' own `model.save("model.h5")` writes.
+// and load_keras_h5 reads what Keras' own `model.save("model.h5")` writes. Of the optimizer, Keras 3.15's load_model
+// restores iteration and learning rate but not the slots (nor does it with its own files); tf_keras does not know AdamW
+// by Keras 3's name and needs compile=False there.
 //
 //   /                    attributes keras_version, backend, model_config and, if compiled, training_config (JSON)
 //   /model_weights       attribute layer_names; a group a layer with attribute weight_names and a data set a weight

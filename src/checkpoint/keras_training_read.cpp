@@ -58,7 +58,8 @@ Optimizer read_class(const ClassConfig& described, ConfigReader& config) {
 }
 
 Optimizer read_optimizer(const json& value, const std::string& source) {
-  const ClassConfig described(value, source + ": the optimizer");
+  ClassConfig described(value, source + ": the optimizer");
+  if (described.class_name.starts_with("Custom>")) described.class_name.erase(0, 7);  // tf_keras so marks its own
   ConfigReader config(*described.config, source + ": the optimizer " + described.class_name);
   Optimizer optimizer = read_class(described, config);
   // Names, how it is compiled, and the constant of an average that use_ema would switch on.

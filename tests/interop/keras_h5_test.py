@@ -67,7 +67,7 @@ def everything():
     return keras.Sequential([
         layers.Input((12, 11, 2), name="picture"),
         layers.Conv2D(4, (3, 2), strides=(2, 1), padding="same", activation="tanh",
-                      kernel_initializer="he_normal", name="first conv"),
+                      kernel_initializer="he_normal", name="first_conv"),
         layers.BatchNormalization(momentum=0.9, epsilon=0.01), layers.Activation("sigmoid"),
         layers.AveragePooling2D((2, 3), strides=1, padding="same"), layers.Dropout(0.25),
         layers.Conv2D(3, 2, dilation_rate=2, use_bias=False, kernel_initializer="glorot_normal"),

@@ -84,7 +84,7 @@ Sequential everything() {
                .padding = Padding::same,
                .activation = activations::tanh,
                .kernel_initializer = Initializer::he_normal,
-               .name = "first conv"}),
+               .name = "first_conv"}),
        BatchNormalization({.momentum = 0.9, .epsilon = 0.01}), Activation(sigmoid),
        AveragePooling2D({2, 3}, {.strides = 1, .padding = Padding::same}), Dropout(0.25),
        Conv2D(3, 2, {.dilation_rate = 2, .use_bias = false, .kernel_initializer = Initializer::glorot_normal}),

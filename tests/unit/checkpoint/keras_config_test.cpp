@@ -158,7 +158,7 @@ TEST_CASE("Keras 2's words are understood") {
                 {"m.h5", "shape of the input", "keras.Input"});
 
   const SavedTraining training = training_from_json(training_of(
-      R"({"class_name": "Adam", "config": {"name": "Adam", "weight_decay": null, "clipnorm": null, "global_clipnorm": null,
+      R"({"class_name": "Custom>Adam", "config": {"name": "Adam", "weight_decay": null, "clipnorm": null, "global_clipnorm": null,
         "clipvalue": null, "use_ema": false, "ema_momentum": 0.99, "ema_overwrite_frequency": null, "jit_compile": false,
         "is_legacy_optimizer": false, "learning_rate": 0.0010000000474974513, "beta_1": 0.8, "beta_2": 0.99,
         "epsilon": 1e-07, "amsgrad": false}})",

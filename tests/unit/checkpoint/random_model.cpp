@@ -65,27 +65,18 @@ Layer any_normalization(RandomStream& random, std::string name) {
 
 Layer any_layer(RandomStream& random, std::string name) {
   switch (random.below(10)) {
-    case 0:
-      return Reshape({-1}, name);
-    case 1:
-      return Flatten(name);
-    case 2:
-      return any_conv(random, name);
-    case 3:
-      return any_dense(random, name);
-    case 4:
-      return MaxPooling2D(any_extent(random, 2), {.padding = any_padding(random), .name = name});
+    case 0: return Reshape({-1}, name);
+    case 1: return Flatten(name);
+    case 2: return any_conv(random, name);
+    case 3: return any_dense(random, name);
+    case 4: return MaxPooling2D(any_extent(random, 2), {.padding = any_padding(random), .name = name});
     case 5:
       return AveragePooling2D(any_extent(random, 2),
                               {.strides = any_extent(random, 2), .padding = any_padding(random), .name = name});
-    case 6:
-      return GlobalAveragePooling2D(name);
-    case 7:
-      return Dropout(random.uniform() * 0.9, name);
-    case 8:
-      return any_normalization(random, name);
-    default:
-      return Activation(any_activation(random), name);
+    case 6: return GlobalAveragePooling2D(name);
+    case 7: return Dropout(random.uniform() * 0.9, name);
+    case 8: return any_normalization(random, name);
+    default: return Activation(any_activation(random), name);
   }
 }
 
@@ -111,10 +102,8 @@ Optimizer any_optimizer(RandomStream& random) {
       return SGD({.learning_rate = rate,
                   .momentum = random.below(2) == 0 ? 0.0 : static_cast<double>(random.uniform()),
                   .nesterov = random.below(2) == 0});
-    case 1:
-      return Adam({.learning_rate = rate, .beta_1 = random.uniform(), .beta_2 = random.uniform()});
-    case 2:
-      return AdamW({.learning_rate = rate, .weight_decay = random.uniform(), .epsilon = 1e-3});
+    case 1: return Adam({.learning_rate = rate, .beta_1 = random.uniform(), .beta_2 = random.uniform()});
+    case 2: return AdamW({.learning_rate = rate, .weight_decay = random.uniform(), .epsilon = 1e-3});
     default:
       return RMSprop({.learning_rate = rate,
                       .rho = random.uniform(),
@@ -126,12 +115,9 @@ Optimizer any_optimizer(RandomStream& random) {
 Loss any_loss(RandomStream& random) {
   const bool from_logits = random.below(2) == 0;
   switch (random.below(3)) {
-    case 0:
-      return SparseCategoricalCrossentropy({.from_logits = from_logits});
-    case 1:
-      return CategoricalCrossentropy({.from_logits = from_logits});
-    default:
-      return MeanSquaredError();
+    case 0: return SparseCategoricalCrossentropy({.from_logits = from_logits});
+    case 1: return CategoricalCrossentropy({.from_logits = from_logits});
+    default: return MeanSquaredError();
   }
 }
 
