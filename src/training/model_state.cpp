@@ -98,6 +98,7 @@ void ModelState::compile(const CompileOptions& options) {
   examples_.resize(next->capacity);
   replicas_.reserve(runtime_->replicas());
   compiled_ = std::move(next);
+  checked_.clear();  // another loss may want other targets
   iteration_ = 0;
   write_weights();
 }
@@ -115,12 +116,20 @@ void ModelState::write_weights() {
   values_.clear();
 }
 
+ModelState::CheckedData ModelState::identity_of(const Dataset& data) {
+  return {&data, data.size(), data.targets.index(), data.example_shape};
+}
+
+void ModelState::check_examples(const Dataset& data) const {
+  if (data.example_shape.elements() == architecture_.input_shape().elements()) return;
+  throw DataError("the model takes examples of shape " + architecture_.input_shape().to_string() + ", but " +
+                  data.source + " has " + data.example_shape.to_string());
+}
+
 void ModelState::use(const Dataset& data) {
-  if (std::find(checked_.begin(), checked_.end(), &data) != checked_.end()) return;
-  if (data.example_shape.elements() != architecture_.input_shape().elements()) {
-    throw DataError("the model takes examples of shape " + architecture_.input_shape().to_string() + ", but " +
-                    data.source + " has " + data.example_shape.to_string());
-  }
+  const CheckedData identity = identity_of(data);
+  if (std::find(checked_.begin(), checked_.end(), identity) != checked_.end()) return;
+  check_examples(data);
   if (data.size() == 0) throw DataError(data.source + " holds no examples");
   const std::int64_t outputs = architecture_.output_shape().elements();
   const bool wants_classes = std::holds_alternative<SparseCategoricalCrossentropy>(compiled().options.loss);
@@ -136,12 +145,13 @@ void ModelState::use(const Dataset& data) {
   }
   data.check(outputs);
   runtime_->agree("the data", digest_of(data));
-  checked_.push_back(&data);
+  std::erase_if(checked_, [&](const CheckedData& other) { return other.data == &data; });
+  checked_.push_back(identity);
 }
 
 StepContext ModelState::prepare(const Batch& batch, bool training) {
   const Dataset& data = *batch.data;
-  if (streamed_ != &data || stream_shuffles_ != batch.shuffle) {
+  if (streamed_ != &data || stream_shuffles_ != batch.shuffle || stream_->examples() != data.size()) {
     stream_ = std::make_unique<ExampleStream>(data.size(), runtime_->options().seed, batch.shuffle);
     streamed_ = &data;
     stream_shuffles_ = batch.shuffle;
@@ -230,6 +240,7 @@ StepMetrics ModelState::all_reduce(const StepMetrics& local) {
 
 std::vector<float> ModelState::predict(const Dataset& data) {
   Compiled& model = compiled();
+  check_examples(data);
   model.step->settle();
   const auto outputs = static_cast<std::size_t>(architecture_.output_shape().elements());
   std::vector<float> all(data.size() * outputs);

@@ -84,7 +84,18 @@ class ModelState {
   std::uint64_t iteration_ = 0;
   std::size_t under_way_ = 0;
 
-  std::vector<const Dataset*> checked_;
+  /// What a data set was when it was checked: when it is gone, another may lie in its place. All ranks must decide
+  /// alike whether to check, so nothing here may depend on where a rank's heap is.
+  struct CheckedData {
+    const Dataset* data;
+    std::size_t size;
+    std::size_t kind_of_targets;
+    Shape example_shape;
+    friend bool operator==(const CheckedData&, const CheckedData&) = default;
+  };
+  [[nodiscard]] static CheckedData identity_of(const Dataset& data);
+  void check_examples(const Dataset& data) const;
+  std::vector<CheckedData> checked_;
   std::unique_ptr<ExampleStream> stream_;
   const Dataset* streamed_ = nullptr;
   bool stream_shuffles_ = false;
