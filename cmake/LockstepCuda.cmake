@@ -51,8 +51,6 @@ else()
   find_package(CUDAToolkit 12.0 REQUIRED)
   find_package(CUDNN 9 REQUIRED)
   find_package(NCCL 2.18 REQUIRED)
-  set(CMAKE_CUDA_STANDARD 20)
-  set(CMAKE_CUDA_STANDARD_REQUIRED ON)
   # The runtime is linked statically: it alone then decides, when a program runs, whether there is a driver.
   set(LOCKSTEP_CUDART_LIBRARIES CUDA::cudart_static)
   set(LOCKSTEP_CUDA_LIBRARIES CUDA::cudart_static CUDA::cublasLt CUDNN::cudnn)

@@ -6,12 +6,15 @@
 namespace lockstep::cuda {
 
 Stream make_stream() {
-  return make_owned<Stream>("cudaStreamCreateWithFlags", cudaStreamCreateWithFlags, unsigned{cudaStreamNonBlocking});
+  return make_owned<Stream>([](cudaStream_t* stream) {
+    check(cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+  });
 }
 
 Event make_event() {
-  return make_owned<Event>("cudaEventCreateWithFlags",
-                           [](cudaEvent_t* event) { return cudaEventCreateWithFlags(event, cudaEventDisableTiming); });
+  return make_owned<Event>([](cudaEvent_t* event) {
+    check(cudaEventCreateWithFlags(event, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+  });
 }
 
 DeviceBuffer::DeviceBuffer(std::size_t bytes) : size_(bytes) {

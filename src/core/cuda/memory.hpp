@@ -24,19 +24,18 @@ struct Destroy {
 template <typename Handle, auto destroy>
 using Owned = std::unique_ptr<std::remove_pointer_t<Handle>, Destroy<destroy>>;
 
-/// Owned<...> from a function that creates the handle through its first argument and returns a status. The overload of
-/// `check` for the status must be known where this is called.
-template <typename Owner, typename Create, typename... Arguments>
-[[nodiscard]] Owner make_owned(const char* call, Create create, Arguments... arguments) {
+/// Owned<...> from a function that creates the handle through a pointer to it, and checks the status.
+template <typename Owner, typename Create>
+[[nodiscard]] Owner make_owned(Create create) {
   typename Owner::pointer handle = nullptr;
-  check(create(&handle, arguments...), call);
+  create(&handle);
   return Owner(handle);
 }
 
 using Stream = Owned<cudaStream_t, cudaStreamDestroy>;
 using Event = Owned<cudaEvent_t, cudaEventDestroy>;
-using Graph = Owned<cudaGraph_t, cudaGraphDestroy>;
-using GraphExecutable = Owned<cudaGraphExec_t, cudaGraphExecDestroy>;
+using Recording = Owned<cudaGraph_t, cudaGraphDestroy>;
+using ReplayableRecording = Owned<cudaGraphExec_t, cudaGraphExecDestroy>;
 
 [[nodiscard]] Stream make_stream();  ///< does not wait for the default stream
 [[nodiscard]] Event make_event();    ///< for order only, without a time

@@ -1,0 +1,403 @@
+// Convolution on cuDNN, images and kernels with the channels last. cuDNN's convolution calls are used, not its graph
+// API: they are in every cuDNN since 7 and need no description of a graph for each of three products.
+#include "backend/cuda/helpers.hpp"
+#include "backend/cuda/kernel.hpp"
+#include "nn/window.hpp"
+
+#include <lockstep/core/error.hpp>
+
+#include <array>
+#include <memory>
+#include <span>
+#include <string>
+
+namespace lockstep::cuda {
+
+namespace {
+
+using TensorDescriptor = Owned<cudnnTensorDescriptor_t, cudnnDestroyTensorDescriptor>;
+using FilterDescriptor = Owned<cudnnFilterDescriptor_t, cudnnDestroyFilterDescriptor>;
+using ConvolutionDescriptor = Owned<cudnnConvolutionDescriptor_t, cudnnDestroyConvolutionDescriptor>;
+using ActivationDescriptor = Owned<cudnnActivationDescriptor_t, cudnnDestroyActivationDescriptor>;
+
+constexpr int most_algorithms = 16;
+constexpr float one = 1;
+constexpr float zero = 0;
+
+cudnnDataType_t data_type(ElementType type) {
+  return type == ElementType::bfloat16 ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_FLOAT;
+}
+
+std::size_t size_of(ElementType type) { return type == ElementType::bfloat16 ? sizeof(BFloat16) : sizeof(float); }
+
+TensorDescriptor describe_images(ElementType type, std::size_t images, std::int64_t height, std::int64_t width,
+                                 std::int64_t channels) {
+  auto descriptor = make_owned<TensorDescriptor>(
+      [](auto* handle) { check(cudnnCreateTensorDescriptor(handle), "cudnnCreateTensorDescriptor"); });
+  check(cudnnSetTensor4dDescriptor(descriptor.get(), CUDNN_TENSOR_NHWC, data_type(type), static_cast<int>(images),
+                                   static_cast<int>(channels), static_cast<int>(height), static_cast<int>(width)),
+        "cudnnSetTensor4dDescriptor");
+  return descriptor;
+}
+
+Window axis_of(std::int64_t input, int kernel, int stride, int dilation, Padding padding) {
+  return {.input = input, .kernel = kernel, .stride = stride, .dilation = dilation, .padding = padding};
+}
+
+/// What the three products of a convolution share. cuDNN pads both sides alike; where Keras does not, images are first
+/// put into a frame of zeros, and the gradient is taken out of one.
+class Geometry {
+ public:
+  explicit Geometry(const KernelScope& scope)
+      : type_(scope.input().type),
+        rows_(scope.rows),
+        channels_(scope.input().channels),
+        height_(scope.input().height),
+        width_(scope.input().width) {
+    const auto& conv = std::get<Conv2D>(scope.layer().layer);
+    const Window tall =
+        axis_of(height_, conv.kernel_size.height, conv.strides.height, conv.dilation_rate.height, conv.padding);
+    const Window wide =
+        axis_of(width_, conv.kernel_size.width, conv.strides.width, conv.dilation_rate.width, conv.padding);
+    framed_ = tall.pad_before() != tall.pad_after() || wide.pad_before() != wide.pad_after();
+    frame_ = {.images = rows_,
+              .height = static_cast<std::size_t>(height_),
+              .width = static_cast<std::size_t>(width_),
+              .channels = static_cast<std::size_t>(channels_),
+              .framed_height = static_cast<std::size_t>(height_ + (framed_ ? tall.pad_total() : 0)),
+              .framed_width = static_cast<std::size_t>(width_ + (framed_ ? wide.pad_total() : 0)),
+              .above = static_cast<std::size_t>(tall.pad_before()),
+              .before = static_cast<std::size_t>(wide.pad_before())};
+    input_ = describe_images(type_, rows_, static_cast<std::int64_t>(frame_.framed_height),
+                             static_cast<std::int64_t>(frame_.framed_width), channels_);
+    output_ = describe_images(type_, rows_, scope.output().height, scope.output().width, scope.output().channels);
+    filter_ = make_owned<FilterDescriptor>(
+        [](auto* handle) { check(cudnnCreateFilterDescriptor(handle), "cudnnCreateFilterDescriptor"); });
+    check(cudnnSetFilter4dDescriptor(filter_.get(), data_type(type_), CUDNN_TENSOR_NHWC,
+                                     static_cast<int>(scope.output().channels), static_cast<int>(channels_),
+                                     conv.kernel_size.height, conv.kernel_size.width),
+          "cudnnSetFilter4dDescriptor");
+    convolution_ = make_owned<ConvolutionDescriptor>(
+        [](auto* handle) { check(cudnnCreateConvolutionDescriptor(handle), "cudnnCreateConvolutionDescriptor"); });
+    check(cudnnSetConvolution2dDescriptor(convolution_.get(), framed_ ? 0 : static_cast<int>(tall.pad_before()),
+                                          framed_ ? 0 : static_cast<int>(wide.pad_before()), conv.strides.height,
+                                          conv.strides.width, conv.dilation_rate.height, conv.dilation_rate.width,
+                                          CUDNN_CROSS_CORRELATION, CUDNN_DATA_FLOAT),
+          "cudnnSetConvolution2dDescriptor");
+    const cudnnMathType_t precise = scope.tools.rules().allow_tf32 ? CUDNN_DEFAULT_MATH : CUDNN_FMA_MATH;
+    const cudnnMathType_t math = type_ == ElementType::bfloat16 ? CUDNN_TENSOR_OP_MATH : precise;
+    check(cudnnSetConvolutionMathType(convolution_.get(), math), "cudnnSetConvolutionMathType");
+  }
+
+  [[nodiscard]] ElementType type() const noexcept { return type_; }
+  [[nodiscard]] bool framed() const noexcept { return framed_; }
+  [[nodiscard]] const FrameSizes& frame() const noexcept { return frame_; }
+  [[nodiscard]] DeviceBuffer make_frame() const {
+    return DeviceBuffer(rows_ * frame_.framed_height * frame_.framed_width * frame_.channels * size_of(type_));
+  }
+  [[nodiscard]] cudnnTensorDescriptor_t input() const noexcept { return input_.get(); }
+  [[nodiscard]] cudnnTensorDescriptor_t output() const noexcept { return output_.get(); }
+  [[nodiscard]] cudnnFilterDescriptor_t filter() const noexcept { return filter_.get(); }
+  [[nodiscard]] cudnnConvolutionDescriptor_t convolution() const noexcept { return convolution_.get(); }
+
+ private:
+  ElementType type_;
+  std::size_t rows_;
+  std::int64_t channels_, height_, width_;
+  bool framed_ = false;
+  FrameSizes frame_{};
+  TensorDescriptor input_, output_;
+  FilterDescriptor filter_;
+  ConvolutionDescriptor convolution_;
+};
+
+/// The fastest algorithm, by cuDNN's clock or, in deterministic runs, by its rules, that the workspace suffices for.
+template <typename Performance, typename Measure, typename Guess>
+Performance choose(const KernelScope& scope, const char* what, Measure measure, Guess guess) {
+  std::array<Performance, most_algorithms> all{};
+  int found = 0;
+  const bool deterministic = scope.tools.rules().deterministic;
+  check(deterministic ? guess(most_algorithms, &found, all.data()) : measure(most_algorithms, &found, all.data()),
+        what);
+  for (const Performance& one_of_them : std::span(all).first(static_cast<std::size_t>(found))) {
+    const bool works = one_of_them.status == CUDNN_STATUS_SUCCESS;
+    const bool fits = one_of_them.memory <= scope.tools.workspace_size();
+    if (works && fits && (!deterministic || one_of_them.determinism == CUDNN_DETERMINISTIC)) return one_of_them;
+  }
+  fail(what, "no algorithm for layer '" + scope.layer().name + "'" +
+                 (deterministic ? "; try without --deterministic, or --device cpu" : "; try --device cpu"));
+}
+
+const void* kernel_of(const KernelScope& scope) {
+  const int parameter = scope.operation.parameter;
+  if (scope.input().type == ElementType::bfloat16) return scope.low_precision(parameter);
+  return scope.weights(parameter);
+}
+
+class ConvolutionForward final : public Kernel {
+ public:
+  explicit ConvolutionForward(const KernelScope& scope)
+      : tools_(scope.tools),
+        geometry_(scope),
+        count_(scope.count(scope.output())),
+        channels_(static_cast<std::size_t>(scope.output().channels)),
+        output_type_(scope.output().type),
+        function_(scope.operation.activation),
+        bias_(scope.has_bias() ? scope.weights(scope.operation.parameter + 1) : nullptr),
+        kernel_(kernel_of(scope)),
+        input_(scope.value<void>(scope.operation.input)),
+        output_(scope.value<void>(scope.operation.output)),
+        product_(output_) {
+    unframed_ = input_;
+    if (geometry_.framed()) {
+      frame_ = geometry_.make_frame();
+      input_ = frame_.data();
+    }
+    if (output_type_ != geometry_.type()) {
+      before_type_change_ = DeviceBuffer(count_ * size_of(geometry_.type()));
+      product_ = before_type_change_.data();
+    }
+    const Geometry& g = geometry_;
+    const auto chosen = choose<cudnnConvolutionFwdAlgoPerf_t>(
+        scope, "cudnnFindConvolutionForwardAlgorithmEx",
+        [&](int most, int* found, cudnnConvolutionFwdAlgoPerf_t* all) {
+          return cudnnFindConvolutionForwardAlgorithmEx(tools_.cudnn(), g.input(), input_, g.filter(), kernel_,
+                                                        g.convolution(), g.output(), product_, most, found, all,
+                                                        tools_.workspace(), tools_.workspace_size());
+        },
+        [&](int most, int* found, cudnnConvolutionFwdAlgoPerf_t* all) {
+          return cudnnGetConvolutionForwardAlgorithm_v7(tools_.cudnn(), g.input(), g.filter(), g.convolution(),
+                                                        g.output(), most, found, all);
+        });
+    algorithm_ = chosen.algo;
+    prepare_fusion();
+  }
+
+  void enqueue(const StepContext& /*context*/) override {
+    if (geometry_.framed())
+      put_in_frame(tools_.stream(), geometry_.type(), unframed_, frame_.data(), geometry_.frame());
+    if (fused_) {
+      check(enqueue_fused(), "cudnnConvolutionBiasActivationForward");
+    } else {
+      check(cudnnConvolutionForward(tools_.cudnn(), &one, geometry_.input(), input_, geometry_.filter(), kernel_,
+                                    geometry_.convolution(), algorithm_, tools_.workspace(), tools_.workspace_size(),
+                                    &zero, geometry_.output(), product_),
+            "cudnnConvolutionForward");
+    }
+    if (finishes_) {
+      finish(tools_.stream(), geometry_.type(), product_, output_type_, output_, bias_, count_, channels_, function_);
+    }
+  }
+
+  [[nodiscard]] std::string implementation() const override {
+    return "cudnn:" + std::to_string(static_cast<int>(algorithm_)) + (fused_ ? "+bias+activation" : "") +
+           (finishes_ ? ", own finish" : "");
+  }
+
+ private:
+  /// Whether cuDNN has bias and activation in one kernel with the algorithm is known only by trying.
+  void prepare_fusion() {
+    const bool relu = function_ == ActivationFunction::relu;
+    const bool fusable = geometry_.type() == ElementType::float32 && bias_ != nullptr &&
+                         (relu || function_ == ActivationFunction::linear);
+    if (fusable) {
+      // Without an activation only this algorithm is allowed.
+      if (!relu && algorithm_ != CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM) return settle();
+      bias_descriptor_ = describe_images(ElementType::float32, 1, 1, 1, static_cast<std::int64_t>(channels_));
+      activation_ = make_owned<ActivationDescriptor>(
+          [](auto* handle) { check(cudnnCreateActivationDescriptor(handle), "cudnnCreateActivationDescriptor"); });
+      check(cudnnSetActivationDescriptor(activation_.get(), relu ? CUDNN_ACTIVATION_RELU : CUDNN_ACTIVATION_IDENTITY,
+                                         CUDNN_NOT_PROPAGATE_NAN, 0.0),
+            "cudnnSetActivationDescriptor");
+      fused_bias_ = bias_;
+      fused_ = enqueue_fused() == CUDNN_STATUS_SUCCESS;
+      if (fused_) {
+        bias_ = nullptr;
+        function_ = ActivationFunction::linear;
+      }
+    }
+    settle();
+  }
+
+  void settle() { finishes_ = bias_ != nullptr || function_ != ActivationFunction::linear || product_ != output_; }
+
+  [[nodiscard]] cudnnStatus_t enqueue_fused() const {
+    return cudnnConvolutionBiasActivationForward(
+        tools_.cudnn(), &one, geometry_.input(), input_, geometry_.filter(), kernel_, geometry_.convolution(),
+        algorithm_, tools_.workspace(), tools_.workspace_size(), &zero, geometry_.output(), product_,
+        bias_descriptor_.get(), fused_bias_, activation_.get(), geometry_.output(), product_);
+  }
+
+  const Tools& tools_;
+  Geometry geometry_;
+  std::size_t count_;
+  std::size_t channels_;
+  ElementType output_type_;
+  ActivationFunction function_;  ///< what is left of it for a kernel of ours
+  const float* bias_;            ///< likewise
+  const float* fused_bias_ = nullptr;
+  const void* kernel_;
+  void* unframed_ = nullptr;
+  void* input_;  ///< framed where that is needed
+  void* output_;
+  void* product_;  ///< the output, before a change of type
+  DeviceBuffer frame_;
+  DeviceBuffer before_type_change_;
+  TensorDescriptor bias_descriptor_;
+  ActivationDescriptor activation_;
+  cudnnConvolutionFwdAlgo_t algorithm_{};
+  bool fused_ = false;
+  bool finishes_ = false;
+};
+
+class ConvolutionBackward final : public Kernel {
+ public:
+  explicit ConvolutionBackward(const KernelScope& scope)
+      : tools_(scope.tools),
+        geometry_(scope),
+        pixels_(scope.rows * static_cast<std::size_t>(scope.output().height * scope.output().width)),
+        channels_(static_cast<std::size_t>(scope.output().channels)),
+        rows_(scope.rows),
+        features_(static_cast<std::size_t>(scope.input().elements())),
+        input_function_(scope.operation.input_activation),
+        scratch_(scope.sum_scratch),
+        kernel_(kernel_of(scope)),
+        kernel_count_(scope.graph.parameters[scope.operation.parameter].storage),
+        kernel_gradient_(scope.weights_gradient(scope.operation.parameter)),
+        bias_gradient_(scope.has_bias() ? scope.weights_gradient(scope.operation.parameter + 1) : nullptr),
+        unframed_(scope.value<void>(scope.operation.input)),
+        input_(unframed_),
+        output_gradient_(scope.gradient<void>(scope.operation.output)),
+        kernel_product_(kernel_gradient_) {
+    if (geometry_.framed()) {
+      frame_ = geometry_.make_frame();
+      input_ = frame_.data();
+    }
+    if (scope.output().type != geometry_.type()) {
+      converted_ = DeviceBuffer(pixels_ * channels_ * size_of(geometry_.type()));
+      convert_from_ = output_gradient_;
+      output_gradient_ = converted_.data();
+    }
+    if (geometry_.type() == ElementType::bfloat16) {  // cuDNN gives the gradient in the inputs' type
+      low_kernel_gradient_ = DeviceBuffer(kernel_count_ * sizeof(BFloat16));
+      kernel_product_ = low_kernel_gradient_.data();
+    }
+    choose_for_weights(scope);
+    if (!scope.operation.input_gradient) return;
+    input_gradient_ = scope.gradient<void>(scope.operation.input);
+    data_product_ = input_gradient_;
+    if (geometry_.framed()) {
+      gradient_frame_ = geometry_.make_frame();
+      data_product_ = gradient_frame_.data();
+    }
+    choose_for_data(scope);
+  }
+
+  void enqueue(const StepContext& /*context*/) override {
+    const cudaStream_t stream = tools_.stream();
+    const ElementType type = geometry_.type();
+    if (convert_from_ != nullptr) {
+      finish(stream, ElementType::float32, convert_from_, type, output_gradient_, nullptr, pixels_ * channels_,
+             channels_, ActivationFunction::linear);
+    }
+    if (geometry_.framed()) put_in_frame(stream, type, unframed_, frame_.data(), geometry_.frame());
+    if (bias_gradient_ != nullptr) {
+      sum_bias(stream, type, output_gradient_, pixels_, channels_, scratch_, bias_gradient_);
+    }
+    check(cudnnConvolutionBackwardFilter(tools_.cudnn(), &one, geometry_.input(), input_, geometry_.output(),
+                                         output_gradient_, geometry_.convolution(), weights_algorithm_,
+                                         tools_.workspace(), tools_.workspace_size(), &zero, geometry_.filter(),
+                                         kernel_product_),
+          "cudnnConvolutionBackwardFilter");
+    if (kernel_product_ != kernel_gradient_) {
+      finish(stream, type, kernel_product_, ElementType::float32, kernel_gradient_, nullptr, kernel_count_, 1,
+             ActivationFunction::linear);
+    }
+    if (input_gradient_ == nullptr) return;
+    check(cudnnConvolutionBackwardData(tools_.cudnn(), &one, geometry_.filter(), kernel_, geometry_.output(),
+                                       output_gradient_, geometry_.convolution(), data_algorithm_, tools_.workspace(),
+                                       tools_.workspace_size(), &zero, geometry_.input(), data_product_),
+          "cudnnConvolutionBackwardData");
+    if (geometry_.framed()) take_out_of_frame(stream, type, data_product_, input_gradient_, geometry_.frame());
+    pass_back(stream, type, unframed_, input_gradient_, rows_, features_, 0, features_, input_function_);
+  }
+
+  [[nodiscard]] std::string implementation() const override {
+    std::string names = "cudnn:" + std::to_string(static_cast<int>(weights_algorithm_));
+    if (input_gradient_ != nullptr) names += ", cudnn:" + std::to_string(static_cast<int>(data_algorithm_));
+    return names;
+  }
+
+ private:
+  void choose_for_weights(const KernelScope& scope) {
+    const Geometry& g = geometry_;
+    weights_algorithm_ =
+        choose<cudnnConvolutionBwdFilterAlgoPerf_t>(
+            scope, "cudnnFindConvolutionBackwardFilterAlgorithmEx",
+            [&](int most, int* found, cudnnConvolutionBwdFilterAlgoPerf_t* all) {
+              return cudnnFindConvolutionBackwardFilterAlgorithmEx(
+                  tools_.cudnn(), g.input(), input_, g.output(), output_gradient_, g.convolution(), g.filter(),
+                  kernel_product_, most, found, all, tools_.workspace(), tools_.workspace_size());
+            },
+            [&](int most, int* found, cudnnConvolutionBwdFilterAlgoPerf_t* all) {
+              return cudnnGetConvolutionBackwardFilterAlgorithm_v7(tools_.cudnn(), g.input(), g.output(),
+                                                                   g.convolution(), g.filter(), most, found, all);
+            })
+            .algo;
+  }
+
+  void choose_for_data(const KernelScope& scope) {
+    const Geometry& g = geometry_;
+    data_algorithm_ =
+        choose<cudnnConvolutionBwdDataAlgoPerf_t>(
+            scope, "cudnnFindConvolutionBackwardDataAlgorithmEx",
+            [&](int most, int* found, cudnnConvolutionBwdDataAlgoPerf_t* all) {
+              return cudnnFindConvolutionBackwardDataAlgorithmEx(
+                  tools_.cudnn(), g.filter(), kernel_, g.output(), output_gradient_, g.convolution(), g.input(),
+                  data_product_, most, found, all, tools_.workspace(), tools_.workspace_size());
+            },
+            [&](int most, int* found, cudnnConvolutionBwdDataAlgoPerf_t* all) {
+              return cudnnGetConvolutionBackwardDataAlgorithm_v7(tools_.cudnn(), g.filter(), g.output(),
+                                                                 g.convolution(), g.input(), most, found, all);
+            })
+            .algo;
+  }
+
+  const Tools& tools_;
+  Geometry geometry_;
+  std::size_t pixels_;
+  std::size_t channels_;
+  std::size_t rows_;
+  std::size_t features_;
+  ActivationFunction input_function_;
+  std::byte* scratch_;
+  const void* kernel_;
+  std::size_t kernel_count_;
+  float* kernel_gradient_;
+  float* bias_gradient_;
+  void* unframed_;
+  void* input_;
+  void* output_gradient_;
+  void* kernel_product_;  ///< the kernel's gradient, before a change of type
+  const void* convert_from_ = nullptr;
+  DeviceBuffer frame_;
+  DeviceBuffer converted_;
+  DeviceBuffer low_kernel_gradient_;
+  void* input_gradient_ = nullptr;
+  void* data_product_ = nullptr;
+  DeviceBuffer gradient_frame_;
+  cudnnConvolutionBwdFilterAlgo_t weights_algorithm_{};
+  cudnnConvolutionBwdDataAlgo_t data_algorithm_{};
+};
+
+}  // namespace
+
+std::unique_ptr<Kernel> make_convolution(const KernelScope& scope) {
+  return std::make_unique<ConvolutionForward>(scope);
+}
+
+std::unique_ptr<Kernel> make_convolution_backward(const KernelScope& scope) {
+  return std::make_unique<ConvolutionBackward>(scope);
+}
+
+}  // namespace lockstep::cuda

@@ -1,0 +1,191 @@
+// Dense on cuBLASLt. Our matrices lie by rows, cuBLASLt's by columns: what is [rows, columns] here is its transpose
+// there, so with X[rows, features], W[features, units] and Y[rows, units] the products are
+//   forward     Y^T [units, rows]      = W^T X^T      bias and relu fused
+//   backward    dW^T [units, features] = dY^T X       bias gradient fused: the sum of dY^T over rows
+//               dX^T [features, rows]  = W dY^T
+#include "backend/cuda/helpers.hpp"
+#include "backend/cuda/kernel.hpp"
+#include "backend/cuda/matmul.hpp"
+
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace lockstep::cuda {
+
+namespace {
+
+std::size_t size_of(ElementType type) { return type == ElementType::bfloat16 ? sizeof(BFloat16) : sizeof(float); }
+
+/// The kernel as products read it: bfloat16 inputs meet the low-precision copy.
+std::byte* kernel_of(const KernelScope& scope) {
+  const int parameter = scope.operation.parameter;
+  if (scope.input().type == ElementType::bfloat16) return reinterpret_cast<std::byte*>(scope.low_precision(parameter));
+  return reinterpret_cast<std::byte*>(scope.weights(parameter));
+}
+
+class DenseForward final : public Kernel {
+ public:
+  explicit DenseForward(const KernelScope& scope)
+      : stream_(scope.tools.stream()),
+        type_(scope.output().type),
+        count_(scope.count(scope.output())),
+        units_(static_cast<std::size_t>(scope.output().elements())),
+        function_(scope.operation.activation),
+        bias_(scope.has_bias() ? scope.weights(scope.operation.parameter + 1) : nullptr),
+        output_(scope.value<void>(scope.operation.output)) {
+    const std::int64_t units = scope.output().elements();
+    const std::int64_t features = scope.input().elements();
+    const MatmulShape shape{.m = units,
+                            .n = static_cast<std::int64_t>(scope.rows),
+                            .k = features,
+                            .stride_a = units,
+                            .stride_b = features,
+                            .stride_d = units,
+                            .input = scope.input().type,
+                            .output = type_};
+    MatmulOperands operands{.a = kernel_of(scope), .b = scope.value<void>(scope.operation.input), .d = output_};
+    const bool relu = function_ == ActivationFunction::relu;
+    if (bias_ != nullptr) {
+      // A fused bias has the output's type, as Keras casts it in mixed precision.
+      const bool low = type_ == ElementType::bfloat16;
+      const int parameter = scope.operation.parameter + 1;
+      operands.bias = low ? static_cast<void*>(scope.low_precision(parameter)) : scope.weights(parameter);
+      operands.epilogue = relu ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_BIAS;
+    } else if (relu) {
+      operands.epilogue = CUBLASLT_EPILOGUE_RELU;
+    }
+    product_.emplace(scope.tools, shape, operands);
+    if (product_->fused()) {
+      bias_ = nullptr;
+      if (relu) function_ = ActivationFunction::linear;
+    }
+    finishes_ = bias_ != nullptr || function_ != ActivationFunction::linear;
+  }
+
+  void enqueue(const StepContext& /*context*/) override {
+    product_->enqueue();
+    if (finishes_) finish(stream_, type_, output_, type_, output_, bias_, count_, units_, function_);
+  }
+  [[nodiscard]] std::string implementation() const override {
+    return product_->implementation() + (finishes_ ? ", own finish" : "");
+  }
+
+ private:
+  cudaStream_t stream_;
+  ElementType type_;
+  std::size_t count_;
+  std::size_t units_;
+  ActivationFunction function_;  ///< what is left of it for a kernel of ours
+  const float* bias_;            ///< likewise
+  void* output_;
+  bool finishes_ = false;
+  std::optional<Matmul> product_;
+};
+
+/// One chunk of input features.
+class DenseBackward final : public Kernel {
+ public:
+  explicit DenseBackward(const KernelScope& scope)
+      : stream_(scope.tools.stream()),
+        type_(scope.input().type),
+        rows_(scope.rows),
+        features_(static_cast<std::size_t>(scope.input().elements())),
+        units_(static_cast<std::size_t>(scope.output().elements())),
+        begin_(static_cast<std::size_t>(scope.operation.rows_begin)),
+        chunk_(static_cast<std::size_t>(scope.operation.rows_end - scope.operation.rows_begin)),
+        input_function_(scope.operation.input_activation),
+        scratch_(scope.sum_scratch),
+        input_(scope.value<std::byte>(scope.operation.input)),
+        output_gradient_(scope.gradient<void>(scope.operation.output)) {
+    const int parameter = scope.operation.parameter;
+    const auto rows = static_cast<std::int64_t>(rows_);
+    const auto units = static_cast<std::int64_t>(units_);
+    const auto features = static_cast<std::int64_t>(features_);
+    const auto chunk = static_cast<std::int64_t>(chunk_);
+    // Only the model's last weighted tensor has a float32 gradient where the input is bfloat16.
+    if (scope.output().type != type_) {
+      converted_ = DeviceBuffer(rows_ * units_ * size_of(type_));
+      convert_from_ = output_gradient_;
+      output_gradient_ = converted_.data();
+    }
+    if (begin_ == 0 && scope.has_bias()) bias_gradient_ = scope.weights_gradient(parameter + 1);
+
+    MatmulOperands operands{.a = output_gradient_,
+                            .b = input_ + begin_ * size_of(type_),
+                            .d = scope.weights_gradient(parameter) + begin_ * units_};
+    if (bias_gradient_ != nullptr && !scope.tools.rules().deterministic) {
+      operands.epilogue = CUBLASLT_EPILOGUE_BGRADA;
+      operands.bias = bias_gradient_;
+    }
+    weights_product_.emplace(scope.tools,
+                             MatmulShape{.m = units,
+                                         .n = chunk,
+                                         .k = rows,
+                                         .transpose_b = true,
+                                         .stride_a = units,
+                                         .stride_b = features,
+                                         .stride_d = units,
+                                         .input = type_,
+                                         .output = ElementType::float32},
+                             operands);
+    if (operands.bias != nullptr && weights_product_->fused()) bias_gradient_ = nullptr;
+
+    if (!scope.operation.input_gradient) return;
+    input_gradient_ = scope.gradient<std::byte>(scope.operation.input);
+    input_product_.emplace(scope.tools,
+                           MatmulShape{.m = chunk,
+                                       .n = rows,
+                                       .k = units,
+                                       .transpose_a = true,
+                                       .stride_a = units,
+                                       .stride_b = units,
+                                       .stride_d = features,
+                                       .input = type_,
+                                       .output = type_},
+                           MatmulOperands{.a = kernel_of(scope) + begin_ * units_ * size_of(type_),
+                                          .b = output_gradient_,
+                                          .d = input_gradient_ + begin_ * size_of(type_)});
+  }
+
+  void enqueue(const StepContext& /*context*/) override {
+    if (convert_from_ != nullptr) {
+      finish(stream_, ElementType::float32, convert_from_, type_, output_gradient_, nullptr, rows_ * units_, units_,
+             ActivationFunction::linear);
+    }
+    if (bias_gradient_ != nullptr) {
+      sum_bias(stream_, type_, output_gradient_, rows_, units_, scratch_, bias_gradient_);
+    }
+    weights_product_->enqueue();
+    if (!input_product_) return;
+    input_product_->enqueue();
+    pass_back(stream_, type_, input_, input_gradient_, rows_, features_, begin_, chunk_, input_function_);
+  }
+
+  [[nodiscard]] std::string implementation() const override {
+    return weights_product_->implementation() + (input_product_ ? ", " + input_product_->implementation() : "");
+  }
+
+ private:
+  cudaStream_t stream_;
+  ElementType type_;
+  std::size_t rows_, features_, units_, begin_, chunk_;
+  ActivationFunction input_function_;
+  std::byte* scratch_;
+  const std::byte* input_;
+  const void* convert_from_ = nullptr;
+  DeviceBuffer converted_;
+  void* output_gradient_;
+  float* bias_gradient_ = nullptr;  ///< where a kernel of ours sums it
+  std::byte* input_gradient_ = nullptr;
+  std::optional<Matmul> weights_product_;
+  std::optional<Matmul> input_product_;
+};
+
+}  // namespace
+
+std::unique_ptr<Kernel> make_dense(const KernelScope& scope) { return std::make_unique<DenseForward>(scope); }
+
+std::unique_ptr<Kernel> make_dense_backward(const KernelScope& scope) { return std::make_unique<DenseBackward>(scope); }
+
+}  // namespace lockstep::cuda

@@ -1,0 +1,121 @@
+// Input, and the operations on each element or row alone: activations that nothing fused, Dropout, softmax.
+#include "backend/cuda/elements.hpp"
+#include "backend/cuda/kernel.hpp"
+#include "backend/cuda/launch.cuh"
+
+#include <memory>
+#include <utility>
+
+namespace lockstep::cuda {
+
+namespace {
+
+template <typename To>
+class GatherKernel final : public Kernel {
+ public:
+  explicit GatherKernel(const KernelScope& scope)
+      : stream_(scope.tools.stream()),
+        count_(scope.count(scope.output())),
+        elements_(static_cast<Index>(scope.output().elements())),
+        arguments_(scope.arguments),
+        to_(scope.value<To>(scope.operation.output)) {}
+
+  void enqueue(const StepContext& context) override {
+    std::visit(
+        [&](const auto* inputs) {
+          using From = std::remove_const_t<std::remove_pointer_t<decltype(inputs)>>;
+          for_each(stream_, count_, Gather<From, To>{arguments_, to_, elements_});
+        },
+        context.data.inputs);
+  }
+
+ private:
+  cudaStream_t stream_;
+  std::size_t count_;
+  Index elements_;
+  const StepArguments* arguments_;
+  To* to_;
+};
+
+template <typename T>
+class ElementwiseKernel final : public Kernel {
+ public:
+  explicit ElementwiseKernel(const KernelScope& scope)
+      : stream_(scope.tools.stream()),
+        kind_(scope.operation.kind),
+        count_(scope.count(scope.output())),
+        rows_(scope.rows),
+        elements_(static_cast<Index>(scope.output().elements())),
+        channels_(static_cast<Index>(scope.output().channels)),
+        function_(scope.operation.activation),
+        input_function_(scope.operation.input_activation),
+        layer_(static_cast<std::uint32_t>(scope.operation.layer)),
+        arguments_(scope.arguments),
+        x_(scope.value<T>(scope.operation.input)),
+        y_(scope.value<T>(scope.operation.output)),
+        x_gradient_(scope.gradient<T>(scope.operation.input)),
+        y_gradient_(scope.gradient<T>(scope.operation.output)) {
+    if (const auto* dropout = std::get_if<Dropout>(&scope.layer().layer)) rate_ = static_cast<float>(dropout->rate);
+  }
+
+  void enqueue(const StepContext& context) override {
+    const Index quads = (elements_ + 3) / 4;
+    switch (kind_) {
+      case OperationKind::dropout:
+        if (context.training) {
+          for_each(stream_, rows_ * quads,
+                   DropQuad<T>{arguments_, x_, y_, nullptr, elements_, quads, layer_, rate_, input_function_});
+        } else {
+          check(cudaMemcpyAsync(y_, x_, count_ * sizeof(T), cudaMemcpyDeviceToDevice, stream_), "cudaMemcpyAsync");
+        }
+        return;
+      case OperationKind::dropout_backward:
+        for_each(
+            stream_, rows_ * quads,
+            DropQuad<T>{arguments_, y_gradient_, x_gradient_, x_, elements_, quads, layer_, rate_, input_function_});
+        return;
+      case OperationKind::softmax: for_each(stream_, count_ / channels_, SoftmaxRow<T>{x_, y_, channels_}); return;
+      case OperationKind::softmax_backward:
+        for_each(stream_, count_ / channels_,
+                 SoftmaxRowBackward<T>{x_, y_, y_gradient_, x_gradient_, channels_, input_function_});
+        return;
+      case OperationKind::activation_backward:  // whoever wrote y's gradient has passed it through y's activation
+        for_each(stream_, count_, PassBack<T>{x_, y_gradient_, x_gradient_, input_function_});
+        return;
+      default: for_each(stream_, count_, Finish<T, T>{x_, y_, nullptr, channels_, function_}); return;
+    }
+  }
+
+ private:
+  cudaStream_t stream_;
+  OperationKind kind_;
+  std::size_t count_;
+  std::size_t rows_;
+  Index elements_;
+  Index channels_;
+  ActivationFunction function_;
+  ActivationFunction input_function_;
+  std::uint32_t layer_;
+  float rate_ = 0;
+  const StepArguments* arguments_;
+  const T* x_;
+  T* y_;
+  T* x_gradient_;
+  const T* y_gradient_;
+};
+
+}  // namespace
+
+std::unique_ptr<Kernel> make_gather(const KernelScope& scope) {
+  return with_type(scope.output(), [&](auto zero) -> std::unique_ptr<Kernel> {
+    return std::make_unique<GatherKernel<decltype(zero)>>(scope);
+  });
+}
+
+std::unique_ptr<Kernel> make_elementwise(const KernelScope& scope) {
+  return with_type(scope.input(), [&](auto zero) -> std::unique_ptr<Kernel> {
+    return std::make_unique<ElementwiseKernel<decltype(zero)>>(scope);
+  });
+}
+
+}  // namespace lockstep::cuda

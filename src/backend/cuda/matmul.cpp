@@ -1,0 +1,139 @@
+// See matmul.hpp.
+#include "backend/cuda/matmul.hpp"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <span>
+
+namespace lockstep::cuda {
+
+namespace {
+
+using Preference = Owned<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>;
+using TimedEvent = Owned<cudaEvent_t, cudaEventDestroy>;
+
+constexpr int candidates = 8;
+constexpr int timed_runs = 5;
+constexpr std::uint32_t largest_alignment = 256;
+
+cudaDataType_t data_type(ElementType type) { return type == ElementType::bfloat16 ? CUDA_R_16BF : CUDA_R_32F; }
+
+/// The largest power of two, up to 256, that divides the address: algorithms may demand that much.
+std::uint32_t alignment_of(const void* address) {
+  const auto number = reinterpret_cast<std::uintptr_t>(address) | largest_alignment;
+  return static_cast<std::uint32_t>(number & (~number + 1));
+}
+
+template <typename Value>
+void set(cublasLtMatmulDesc_t description, cublasLtMatmulDescAttributes_t attribute, const Value& value) {
+  check(cublasLtMatmulDescSetAttribute(description, attribute, &value, sizeof value), "cublasLtMatmulDescSetAttribute");
+}
+
+template <typename Value>
+void set(cublasLtMatmulPreference_t preference, cublasLtMatmulPreferenceAttributes_t attribute, const Value& value) {
+  check(cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof value),
+        "cublasLtMatmulPreferenceSetAttribute");
+}
+
+cublasLtMatrixLayout_t layout(ElementType type, std::int64_t rows, std::int64_t columns, std::int64_t stride) {
+  cublasLtMatrixLayout_t made = nullptr;
+  check(cublasLtMatrixLayoutCreate(&made, data_type(type), static_cast<std::uint64_t>(rows),
+                                   static_cast<std::uint64_t>(columns), stride),
+        "cublasLtMatrixLayoutCreate");
+  return made;
+}
+
+TimedEvent timed_event() {
+  return make_owned<TimedEvent>([](cudaEvent_t* event) { check(cudaEventCreate(event), "cudaEventCreate"); });
+}
+
+}  // namespace
+
+Matmul::Matmul(const Tools& tools, const MatmulShape& shape, const MatmulOperands& operands)
+    : tools_(tools),
+      operands_(operands),
+      a_(layout(shape.input, shape.transpose_a ? shape.k : shape.m, shape.transpose_a ? shape.m : shape.k,
+                shape.stride_a)),
+      b_(layout(shape.input, shape.transpose_b ? shape.n : shape.k, shape.transpose_b ? shape.k : shape.n,
+                shape.stride_b)),
+      d_(layout(shape.output, shape.m, shape.n, shape.stride_d)) {
+  const bool tf32 = tools.rules().allow_tf32 && shape.input == ElementType::float32;
+  cublasLtMatmulDesc_t description = nullptr;
+  check(cublasLtMatmulDescCreate(&description, tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUDA_R_32F),
+        "cublasLtMatmulDescCreate");
+  description_.reset(description);
+  set(description, CUBLASLT_MATMUL_DESC_TRANSA, shape.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
+  set(description, CUBLASLT_MATMUL_DESC_TRANSB, shape.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
+  fused_ = choose(operands.epilogue);
+  if (!fused_ && !choose(CUBLASLT_EPILOGUE_DEFAULT)) {
+    fail("cublasLtMatmulAlgoGetHeuristic", "no algorithm for a product of " + std::to_string(shape.m) + " x " +
+                                               std::to_string(shape.n) + " x " + std::to_string(shape.k));
+  }
+}
+
+/// False if there is no algorithm with this epilogue.
+bool Matmul::choose(cublasLtEpilogue_t epilogue) {
+  set(description_.get(), CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue);
+  void* const bias = epilogue == CUBLASLT_EPILOGUE_DEFAULT ? nullptr : operands_.bias;
+  set(description_.get(), CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
+
+  const auto preference = make_owned<Preference>(
+      [](auto* handle) { check(cublasLtMatmulPreferenceCreate(handle), "cublasLtMatmulPreferenceCreate"); });
+  set(preference.get(), CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, tools_.workspace_size());
+  set(preference.get(), CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment_of(operands_.a));
+  set(preference.get(), CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment_of(operands_.b));
+  set(preference.get(), CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment_of(operands_.d));
+  set(preference.get(), CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment_of(operands_.d));
+  if (tools_.rules().deterministic) {  // not in place, where the parts of a sum come in any order
+    const std::uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE | CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE;
+    set(preference.get(), CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, schemes);
+  }
+  std::array<cublasLtMatmulHeuristicResult_t, candidates> results{};
+  int found = 0;
+  const cublasStatus_t status =
+      cublasLtMatmulAlgoGetHeuristic(tools_.cublas(), description_.get(), a_.get(), b_.get(), d_.get(), d_.get(),
+                                     preference.get(), candidates, results.data(), &found);
+  if (status == CUBLAS_STATUS_NOT_SUPPORTED || (status == CUBLAS_STATUS_SUCCESS && found == 0)) return false;
+  check(status, "cublasLtMatmulAlgoGetHeuristic");
+
+  // cuBLASLt puts first what it estimates to be the fastest; on the clock another may be.
+  float best = std::numeric_limits<float>::infinity();
+  int chosen = 0;
+  if (!tools_.rules().deterministic) {
+    const TimedEvent begin = timed_event();
+    const TimedEvent end = timed_event();
+    for (int c = 0; c < found; ++c) {
+      launch(results[c].algo);
+      check(cudaEventRecord(begin.get(), tools_.stream()), "cudaEventRecord");
+      for (int run = 0; run < timed_runs; ++run) launch(results[c].algo);
+      check(cudaEventRecord(end.get(), tools_.stream()), "cudaEventRecord");
+      check(cudaEventSynchronize(end.get()), "cudaEventSynchronize");
+      float milliseconds = 0;
+      check(cudaEventElapsedTime(&milliseconds, begin.get(), end.get()), "cudaEventElapsedTime");
+      if (milliseconds >= best) continue;
+      best = milliseconds;
+      chosen = c;
+    }
+  }
+  algorithm_ = results[chosen].algo;
+  int id = 0;
+  std::size_t written = 0;
+  check(cublasLtMatmulAlgoConfigGetAttribute(&algorithm_, CUBLASLT_ALGO_CONFIG_ID, &id, sizeof id, &written),
+        "cublasLtMatmulAlgoConfigGetAttribute");
+  implementation_ = "cublaslt:" + std::to_string(id) + (epilogue == CUBLASLT_EPILOGUE_DEFAULT ? "" : "+epilogue");
+  return true;
+}
+
+void Matmul::enqueue() const { launch(algorithm_); }
+
+void Matmul::launch(const cublasLtMatmulAlgo_t& algorithm) const {
+  const float one = 1;
+  const float zero = 0;
+  check(cublasLtMatmul(tools_.cublas(), description_.get(), &one, operands_.a, a_.get(), operands_.b, b_.get(), &zero,
+                       operands_.d, d_.get(), operands_.d, d_.get(), &algorithm, tools_.workspace(),
+                       tools_.workspace_size(), tools_.stream()),
+        "cublasLtMatmul");
+}
+
+}  // namespace lockstep::cuda
