@@ -47,7 +47,7 @@ void expect_crash(unsigned cpu_seconds) {
 
 }  // namespace
 
-void ChildOutput::send(std::span<const std::byte> bytes) {
+void ChildOutput::send(std::span<const std::byte> bytes) const {
   while (!bytes.empty()) {
     const ssize_t written = write(descriptor_, bytes.data(), bytes.size());
     if (written < 0 && errno == EINTR) continue;
@@ -56,9 +56,9 @@ void ChildOutput::send(std::span<const std::byte> bytes) {
   }
 }
 
-void ChildOutput::send(std::uint64_t number) { send(std::as_bytes(std::span(&number, 1))); }
+void ChildOutput::send(std::uint64_t number) const { send(std::as_bytes(std::span(&number, 1))); }
 
-void ChildOutput::send(const std::string& text) {
+void ChildOutput::send(const std::string& text) const {
   send(std::uint64_t{text.size()});
   send(std::as_bytes(std::span(text)));
 }
@@ -95,7 +95,7 @@ ChildProcess::~ChildProcess() {
   }
 }
 
-bool ChildProcess::receive(std::span<std::byte> bytes) {
+bool ChildProcess::receive(std::span<std::byte> bytes) const {
   while (!bytes.empty()) {
     const ssize_t got = read(descriptor_, bytes.data(), bytes.size());
     if (got < 0 && errno == EINTR) continue;
@@ -105,9 +105,11 @@ bool ChildProcess::receive(std::span<std::byte> bytes) {
   return true;
 }
 
-bool ChildProcess::receive(std::uint64_t& number) { return receive(std::as_writable_bytes(std::span(&number, 1))); }
+bool ChildProcess::receive(std::uint64_t& number) const {
+  return receive(std::as_writable_bytes(std::span(&number, 1)));
+}
 
-bool ChildProcess::receive(std::string& text, std::uint64_t most) {
+bool ChildProcess::receive(std::string& text, std::uint64_t most) const {
   std::uint64_t size = 0;
   if (!receive(size) || size > most) return false;
   text.resize(size);

@@ -15,9 +15,9 @@ namespace lockstep {
 class ChildOutput {
  public:
   explicit ChildOutput(int descriptor) : descriptor_(descriptor) {}
-  void send(std::span<const std::byte> bytes);
-  void send(std::uint64_t number);
-  void send(const std::string& text);
+  void send(std::span<const std::byte> bytes) const;
+  void send(std::uint64_t number) const;
+  void send(const std::string& text) const;
 
  private:
   int descriptor_;
@@ -33,9 +33,9 @@ class ChildProcess {
   ChildProcess& operator=(const ChildProcess&) = delete;
 
   /// What the child sent, in order. False if it ended (or sent something longer than `most`) before that was complete.
-  [[nodiscard]] bool receive(std::span<std::byte> bytes);
-  [[nodiscard]] bool receive(std::uint64_t& number);
-  [[nodiscard]] bool receive(std::string& text, std::uint64_t most);
+  [[nodiscard]] bool receive(std::span<std::byte> bytes) const;
+  [[nodiscard]] bool receive(std::uint64_t& number) const;
+  [[nodiscard]] bool receive(std::string& text, std::uint64_t most) const;
 
   /// How a child that sent too little came to its end: "was killed by signal 11 (Segmentation fault)". Call it once.
   [[nodiscard]] std::string describe_end();

@@ -44,7 +44,7 @@ class ConfigReader {
 
  private:
   const nlohmann::json& required(const std::string& key);
-  int to_integer(const nlohmann::json& value, const std::string& key) const;
+  [[nodiscard]] int to_integer(const nlohmann::json& value, const std::string& key) const;
 
   const nlohmann::json& object_;
   std::string where_;

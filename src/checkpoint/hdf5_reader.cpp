@@ -54,6 +54,10 @@ std::uint64_t check_signature(const std::filesystem::path& name) {
   return static_cast<std::uint64_t>(stream.tellg());
 }
 
+bool has_attribute(const Hdf5Handle& object, const std::string& attribute) {
+  return H5Aexists(object.get(), attribute.c_str()) > 0;
+}
+
 }  // namespace
 
 Hdf5Reader::Hdf5Reader(std::filesystem::path file)
@@ -61,7 +65,7 @@ Hdf5Reader::Hdf5Reader(std::filesystem::path file)
   const Hdf5Handle access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
   // Our files are replaced whole, never changed in place, and network file systems often refuse locks. The user's
   // HDF5_USE_FILE_LOCKING=TRUE still wins, hence the hint below.
-  if (!access.valid() || H5Pset_file_locking(access.get(), 0, 1) < 0)
+  if (!access.valid() || H5Pset_file_locking(access.get(), false, true) < 0)
     fail("cannot be opened: " + describe_hdf5_error());
   file_ = Hdf5Handle(H5Fopen(name_.c_str(), H5F_ACC_RDONLY, access.get()), H5Fclose);
   if (file_.valid()) return;
@@ -91,10 +95,6 @@ Hdf5Handle Hdf5Reader::open(const std::string& path) const {
   Hdf5Handle object(H5Oopen(file_.get(), path.c_str(), H5P_DEFAULT), H5Oclose);
   if (!object.valid()) fail("'" + path + "' is damaged (" + describe_hdf5_error() + ")");
   return object;
-}
-
-bool Hdf5Reader::has_attribute(const Hdf5Handle& object, const std::string& attribute) const {
-  return H5Aexists(object.get(), attribute.c_str()) > 0;
 }
 
 std::vector<std::string> Hdf5Reader::attribute_texts(const Hdf5Handle& object, const std::string& name) const {
@@ -149,8 +149,9 @@ std::vector<std::string> Hdf5Reader::texts(const std::string& object, const std:
   for (int part = 0; has_attribute(opened, attribute + std::to_string(part)); ++part) {
     std::vector<std::string> more = attribute_texts(opened, attribute + std::to_string(part));
     texts.insert(texts.end(), std::move_iterator(more.begin()), std::move_iterator(more.end()));
-    if (texts.size() > max_texts) fail("the attribute " + attribute + " of '" + object + "' has too many entries");
+    if (texts.size() > max_texts) break;
   }
+  if (texts.size() > max_texts) fail("the attribute " + attribute + " of '" + object + "' has too many entries");
   return texts;
 }
 

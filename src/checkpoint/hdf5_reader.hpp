@@ -39,10 +39,9 @@ class Hdf5Reader {
   [[noreturn]] void fail(const std::string& problem) const;
 
  private:
-  Hdf5Handle open(const std::string& path) const;
-  Hdf5Handle open_dataset(const std::string& path) const;
-  bool has_attribute(const Hdf5Handle& object, const std::string& attribute) const;
-  std::vector<std::string> attribute_texts(const Hdf5Handle& object, const std::string& attribute) const;
+  [[nodiscard]] Hdf5Handle open(const std::string& path) const;
+  [[nodiscard]] Hdf5Handle open_dataset(const std::string& path) const;
+  [[nodiscard]] std::vector<std::string> attribute_texts(const Hdf5Handle& object, const std::string& name) const;
 
   Hdf5Silence silence_;
   std::filesystem::path name_;

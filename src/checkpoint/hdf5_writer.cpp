@@ -54,7 +54,7 @@ Hdf5Handle text_type(const std::string& what) {
 Hdf5Writer::Hdf5Writer() : file_(H5I_INVALID_HID, H5Fclose) {
   const std::string what = "a file";
   const Hdf5Handle access = checked(H5Pcreate(H5P_FILE_ACCESS), H5Pclose, what);
-  check(H5Pset_fapl_core(access.get(), growth, 0), what);
+  check(H5Pset_fapl_core(access.get(), growth, false), what);
   // Without a backing store the name is never opened.
   file_ = checked(H5Fcreate("lockstep", H5F_ACC_TRUNC, H5P_DEFAULT, access.get()), H5Fclose, what);
 }
@@ -117,7 +117,7 @@ void Hdf5Writer::write(const std::string& path, hid_t file_type, hid_t memory_ty
                               : H5Screate_simple(static_cast<int>(extents.size()), extents.data(), nullptr),
               H5Sclose, path);
   const Hdf5Handle options = checked(H5Pcreate(H5P_DATASET_CREATE), H5Pclose, path);
-  check(H5Pset_obj_track_times(options.get(), 0), path);  // times would make equal models differ in their bytes
+  check(H5Pset_obj_track_times(options.get(), false), path);  // times would make equal models differ in their bytes
   const Hdf5Handle links = through_new_groups(path);
   const Hdf5Handle dataset =
       checked(H5Dcreate2(file_.get(), path.c_str(), file_type, space.get(), links.get(), options.get(), H5P_DEFAULT),

@@ -14,13 +14,15 @@
 namespace lockstep {
 namespace {
 
+std::string path_of(std::string group, const std::string& name) { return group.append("/").append(name); }
+
 /// The names of all weights in the file, as paths, in order.
 std::vector<std::string> weight_paths(const Hdf5Reader& reader) {
   const std::string root = "model_weights";
   std::vector<std::string> paths;
   for (const std::string& layer : reader.texts(root, "layer_names")) {
-    const std::string group = root + "/" + layer;
-    for (const std::string& weight : reader.texts(group, "weight_names")) paths.push_back(group + "/" + weight);
+    const std::string group = path_of(root, layer);
+    for (const std::string& weight : reader.texts(group, "weight_names")) paths.push_back(path_of(group, weight));
   }
   return paths;
 }
@@ -48,7 +50,7 @@ void read_optimizer_state(const Hdf5Reader& reader, const Sequential& architectu
   std::vector<std::string> paths;
   if (reader.has(root)) {
     for (const std::string& name : reader.texts(root, "weight_names")) {
-      const std::string path = root + "/" + name;
+      const std::string path = path_of(root, name);
       const std::string last = last_part(name);
       if (last == "iteration" || last == "iter") {
         training.iteration = reader.integer(path);

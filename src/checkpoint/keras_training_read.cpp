@@ -62,8 +62,8 @@ Optimizer read_optimizer(const json& value, const std::string& source) {
   if (described.class_name.starts_with("Custom>")) described.class_name.erase(0, 7);  // tf_keras so marks its own
   ConfigReader config(*described.config, source + ": the optimizer " + described.class_name);
   Optimizer optimizer = read_class(described, config);
-  // Names, how it is compiled, and the constant of an average that use_ema would switch on.
-  config.ignore({"name", "jit_compile", "is_legacy_optimizer", "ema_momentum"});
+  // Names, how it is compiled, and constants of an average that use_ema would switch on.
+  config.ignore({"name", "jit_compile", "is_legacy_optimizer", "ema_momentum", "ema_overwrite_frequency"});
   config.expect("decay", 0.0);
   config.finish();
   try {
