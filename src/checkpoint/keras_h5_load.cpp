@@ -1,5 +1,5 @@
 // Reads the file in a child process and takes the model from a pipe, so that a damaged file costs no more than a
-// message. Fork, pipe and copy take some milliseconds for a model of ten megabytes.
+// message. The way there and back takes some tens of milliseconds for a model of ten megabytes.
 #include "checkpoint/child_process.hpp"
 #include "checkpoint/keras_config.hpp"
 #include "checkpoint/keras_h5.hpp"
