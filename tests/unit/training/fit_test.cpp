@@ -1,0 +1,59 @@
+// Training goes somewhere: a small network learns to read digits, in both precisions, and its history shows it.
+#include "backend/make_backend.hpp"
+#include "support/catch.hpp"
+
+#include <lockstep/core/error.hpp>
+#include <lockstep/data/mnist.hpp>
+#include <lockstep/training/model.hpp>
+#include <lockstep/training/options.hpp>
+#include <lockstep/training/strategy.hpp>
+
+#include <filesystem>
+#include <vector>
+
+using namespace lockstep;
+
+namespace {
+
+Options quiet(Precision precision) {
+  return {.model_dir = std::filesystem::temp_directory_path() / "lockstep-fit-test",
+          .global_batch_size = 64,
+          .precision = precision,
+          .verbose = 0};
+}
+
+void learns(Precision precision) {
+  const auto [train, test] = embedded_digits(2048, 512);
+  MultiWorkerMirroredStrategy strategy{quiet(precision)};
+  Model model = strategy.build(Sequential{Input({28, 28}), Reshape({28, 28, 1}), Conv2D(16, 3, {.activation = relu}),
+                                          MaxPooling2D(), BatchNormalization(), Flatten(), Dropout(0.2),
+                                          Dense(32, {.activation = relu}), Dense(10)});
+  model.compile({.optimizer = Adam({.learning_rate = 0.002}),
+                 .loss = SparseCategoricalCrossentropy({.from_logits = true}),
+                 .metrics = {accuracy}});
+  const double untrained = model.evaluate(test).at("accuracy");
+  CHECK(untrained < 0.4);
+  const History first = model.fit(train, {.epochs = 2, .validation_data = &test});
+  CHECK(first["loss"][1] < first["loss"][0]);
+  const History second = model.fit(train, {.epochs = 2, .validation_data = &test});
+  REQUIRE(second.epochs.size() == 2);
+  CHECK(second["loss"][1] < first["loss"][1]);
+  CHECK(second["val_accuracy"][1] > 0.9);
+  CHECK(second["val_accuracy"][1] == model.evaluate(test).at("accuracy"));
+  CHECK(second.epochs[1].seconds > 0);
+  CHECK(second.epochs[1].images_per_second == Approx(2048 / second.epochs[1].seconds));
+}
+
+}  // namespace
+
+TEST_CASE("A small network learns to read digits") { learns(Precision::float32); }
+
+TEST_CASE("A small network learns to read digits in bfloat16") {
+  try {
+    make_cpu_backend(1)->require_bfloat16();
+  } catch (const UsageError& error) {
+    WARN("left out: " << error.what());
+    return;
+  }
+  learns(Precision::mixed_bfloat16);
+}

@@ -1,0 +1,309 @@
+// A model as its user holds it, trained on one worker, against the reference; and all that is refused.
+#include "backend/make_backend.hpp"
+#include "support/catch.hpp"
+#include "support/examples.hpp"
+#include "support/reference_training.hpp"
+
+#include <lockstep/core/error.hpp>
+#include <lockstep/training/model.hpp>
+#include <lockstep/training/options.hpp>
+#include <lockstep/training/strategy.hpp>
+
+#include <cmath>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+using namespace lockstep;
+using namespace lockstep::testing;
+
+namespace {
+
+constexpr auto tanh_ = activations::tanh;
+const SparseCategoricalCrossentropy logits({.from_logits = true});
+const CompileOptions plain{.optimizer = SGD({.learning_rate = 0.1}), .loss = logits, .metrics = {accuracy}};
+
+/// All that depends on place: Dropout, BatchNormalization, a layout that is not Keras'.
+const Sequential everything{Input({8, 8, 1}),   Conv2D(16, 3, {.activation = tanh_}),
+                            AveragePooling2D(), BatchNormalization(),
+                            Dropout(0.3),       Conv2D(32, 2, {.activation = sigmoid}),
+                            Flatten(),          Dense(20, {.activation = tanh_}),
+                            Dropout(0.5),       Dense(4)};
+const Sequential small{Input({6}), Dense(5, {.activation = tanh_}), Dense(3)};
+
+Options quiet(int batch = 8, int replicas = 0) {
+  return {.model_dir = std::filesystem::temp_directory_path() / "lockstep-model-test",
+          .global_batch_size = batch,
+          .seed = 7,
+          .replicas = replicas,
+          .verbose = 0};
+}
+
+struct Job {
+  MultiWorkerMirroredStrategy strategy;
+  Model model;
+  Job(const Sequential& architecture, const CompileOptions& compile, const Options& options = quiet())
+      : strategy(options), model(strategy.build(architecture)) {
+    model.compile(compile);
+  }
+};
+
+bool same_bits(const std::vector<Variable>& a, const std::vector<Variable>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](const Variable& x, const Variable& y) { return x.name == y.name && x.values == y.values; });
+}
+
+/// The message of the error that `action` must end with.
+template <typename Expected>
+std::string message_of(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const Expected& error) {
+    return error.what();
+  }
+  FAIL("no such error was thrown");
+  return {};
+}
+
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+}  // namespace
+
+TEST_CASE("fit, evaluate and predict are the reference's, tails and replicas and all") {
+  const std::vector<Optimizer> optimizers{
+      SGD({.learning_rate = 0.1, .momentum = 0.9, .nesterov = true}), Adam({.learning_rate = 0.01, .epsilon = 1e-4}),
+      AdamW({.learning_rate = 0.01, .epsilon = 1e-4}),
+      RMSprop({.learning_rate = 0.003, .momentum = 0.5, .epsilon = 1e-3, .centered = true})};
+  const Examples examples = make_examples(everything, logits, 29, 3);
+  for (const Optimizer& optimizer : optimizers) {
+    for (const int replicas : {1, 2, 3}) {
+      INFO(name_of(optimizer) << ", " << replicas << " replicas");
+      const CompileOptions compile{.optimizer = optimizer, .loss = logits, .metrics = {accuracy}};
+      Job job(everything, compile, quiet(8, replicas));
+      ReferenceTraining expected(everything, compile, examples, 7, static_cast<std::size_t>(replicas));
+      const History history = job.model.fit(examples.data, {.epochs = 2});
+      const auto epochs = expected.fit(2, 8);
+      REQUIRE(history.epochs.size() == 2);
+      for (std::size_t e = 0; e < 2; ++e) {
+        CHECK(history["loss"][e] == Approx(epochs[e].loss()).epsilon(1e-4));
+        CHECK(history["accuracy"][e] == Approx(epochs[e].accuracy()));
+      }
+      const auto [error, name] = expected.compare(job.model.weights());
+      INFO("worst: " << name);
+      CHECK(error < 1e-4);
+      const Logs logs = job.model.evaluate(examples.data);
+      CHECK(logs.at("loss") == Approx(expected.evaluate().loss()).epsilon(1e-4));
+      CHECK(logs.at("accuracy") == Approx(expected.evaluate().accuracy()));
+      CHECK(relative_error(job.model.predict(examples.data), expected.predict()) < 1e-4);
+    }
+  }
+}
+
+TEST_CASE("Every loss, bytes and floats, through the whole of fit") {
+  const Sequential probabilities{Input({5, 5}), Reshape({5, 5, 1}), Conv2D(3, 2), Flatten(),
+                                 Dense(4, {.activation = softmax})};
+  const std::vector<std::pair<Sequential, Loss>> cases{{probabilities, SparseCategoricalCrossentropy()},
+                                                       {probabilities, CategoricalCrossentropy()},
+                                                       {probabilities, MeanSquaredError()},
+                                                       {small, CategoricalCrossentropy({.from_logits = true})},
+                                                       {everything, MeanSquaredError()},
+                                                       {everything, logits}};
+  for (const auto& [architecture, loss] : cases) {
+    for (const Pixels pixels : {Pixels::bytes, Pixels::floats}) {
+      const Examples examples = make_examples(architecture, loss, 21, 5, pixels);
+      const CompileOptions compile{.optimizer = SGD({.learning_rate = 0.05}), .loss = loss, .metrics = {accuracy}};
+      Job job(architecture, compile);
+      ReferenceTraining expected(architecture, compile, examples, 7, 1);
+      job.model.fit(examples.data, {.epochs = 2});
+      expected.fit(2, 8);
+      CHECK(expected.compare(job.model.weights()).first < 5e-5);
+      CHECK(job.model.evaluate(examples.data).at("loss") == Approx(expected.evaluate().loss()).epsilon(1e-4));
+    }
+  }
+}
+
+TEST_CASE("steps_per_epoch goes on through the passes in whole batches") {
+  const Examples examples = make_examples(small, logits, 13, 5);
+  Job job(small, plain);
+  ReferenceTraining expected(small, plain, examples, 7, 1);
+  const History history = job.model.fit(examples.data, {.epochs = 3, .steps_per_epoch = 4});
+  const auto epochs = expected.fit(3, 8, 4);
+  for (std::size_t e = 0; e < 3; ++e) CHECK(history["loss"][e] == Approx(epochs[e].loss()).epsilon(1e-5));
+  CHECK(expected.compare(job.model.weights()).first < 1e-5);
+}
+
+TEST_CASE("A loop of one's own trains as fit does") {
+  const Examples examples = make_examples(everything, logits, 29, 3);
+  Job fitted(everything, plain);
+  fitted.model.fit(examples.data, {.epochs = 2});
+  Job looped(everything, plain);
+  for (int epoch = 0; epoch < 2; ++epoch) {
+    StepMetrics sums;
+    for (const Batch& batch : looped.strategy.batches(examples.data, epoch)) sums += looped.model.train_step(batch);
+    CHECK(sums.count == 29);
+    const Logs logs = looped.model.end_epoch(epoch, {{"extra", 1.5}});
+    CHECK(logs.at("loss") == sums.loss());
+    CHECK(logs.at("accuracy") == sums.accuracy());
+    CHECK(logs.at("extra") == 1.5);
+  }
+  CHECK(same_bits(fitted.model.weights(), looped.model.weights()));
+  StepMetrics test;
+  for (const Batch& batch : looped.strategy.batches(examples.data, 0, false)) test += looped.model.test_step(batch);
+  CHECK(test.loss() == fitted.model.evaluate(examples.data).at("loss"));
+}
+
+TEST_CASE("The same seed gives the same bits, another seed others") {
+  const auto run = [](std::uint64_t seed) {
+    const Examples examples = make_examples(everything, logits, 40, 3);
+    Options options = quiet(16);
+    options.seed = seed;
+    Job job(everything, {.optimizer = Adam(), .loss = logits, .metrics = {accuracy}}, options);
+    const History history = job.model.fit(examples.data, {.epochs = 2, .validation_data = &examples.data});
+    std::vector<Logs> logs;
+    for (const EpochRecord& epoch : history.epochs) logs.push_back(epoch.logs);
+    return std::pair(job.model.weights(), logs);
+  };
+  const auto first = run(1);
+  const auto again = run(1);
+  CHECK(same_bits(first.first, again.first));
+  CHECK(first.second == again.second);
+  CHECK(first.second[0].size() == 4);
+  CHECK(!same_bits(first.first, run(2).first));
+}
+
+TEST_CASE("Validation does not disturb training, and is what evaluate says") {
+  const Examples examples = make_examples(everything, logits, 29, 3);
+  const Examples others = make_examples(everything, logits, 11, 4);
+  Job with(everything, plain);
+  Job without(everything, plain);
+  const History history = with.model.fit(examples.data, {.epochs = 2, .validation_data = &others.data});
+  without.model.fit(examples.data, {.epochs = 2});
+  CHECK(same_bits(with.model.weights(), without.model.weights()));
+  const Logs logs = without.model.evaluate(others.data);
+  CHECK(history.epochs[1].logs.at("val_loss") == logs.at("loss"));
+  CHECK(history.epochs[1].logs.at("val_accuracy") == logs.at("accuracy"));
+  CHECK(history.epochs[0].logs.at("val_loss") != logs.at("loss"));
+}
+
+TEST_CASE("Weights go in and out in Keras' layout, before and after compile") {
+  MultiWorkerMirroredStrategy strategy{quiet()};
+  Model source = strategy.build(everything);
+  const std::vector<Variable> initial = source.weights();
+  REQUIRE(initial.size() == 12);
+  CHECK(initial[0].name == "conv2d/kernel");
+  CHECK(initial[0].shape == Shape{3, 3, 1, 16});
+  CHECK(initial[4].name == "batch_normalization/moving_mean");
+  source.compile(plain);
+  CHECK(same_bits(source.weights(), initial));
+  const Examples examples = make_examples(everything, logits, 16, 3);
+  source.fit(examples.data);
+  const std::vector<Variable> trained = source.weights();
+  CHECK(!same_bits(trained, initial));
+
+  source.compile({.optimizer = Adam(), .loss = MeanSquaredError()});  // a new optimizer for the same weights
+  CHECK(same_bits(source.weights(), trained));
+
+  Model target = strategy.build(everything);
+  target.set_weights(trained);
+  CHECK(same_bits(target.weights(), trained));
+  target.compile(plain);
+  target.set_weights(initial);
+  CHECK(same_bits(target.weights(), initial));
+  target.set_weights(trained);
+  CHECK(target.predict(examples.data) == source.predict(examples.data));
+
+  std::vector<Variable> wrong = trained;
+  wrong.pop_back();
+  CHECK(contains(message_of<UsageError>([&] { target.set_weights(wrong); }), "12 weights, but 11"));
+  wrong = trained;
+  wrong[2].shape = Shape{17};
+  CHECK(contains(message_of<UsageError>([&] { target.set_weights(wrong); }), "batch_normalization/gamma"));
+  CHECK(same_bits(target.weights(), trained));
+}
+
+TEST_CASE("Options replace what the program says") {
+  const Examples examples = make_examples(small, logits, 8, 5);
+  Options options = quiet();
+  options.learning_rate = 0.5;
+  Job overridden(small, plain, options);
+  Job half(small, {.optimizer = SGD({.learning_rate = 0.5}), .loss = logits});
+  overridden.model.fit(examples.data);
+  half.model.fit(examples.data);
+  CHECK(same_bits(overridden.model.weights(), half.model.weights()));
+}
+
+TEST_CASE("A loss that is no number ends training with its place") {
+  const Examples examples = make_examples(small, MeanSquaredError(), 24, 5);
+  const CompileOptions wild{.optimizer = SGD({.learning_rate = 1e30}), .loss = MeanSquaredError()};
+  Job job(Sequential{Input({6}), Dense(5), Dense(3)}, wild);
+  const std::string message = message_of<DataError>([&] { job.model.fit(examples.data, {.epochs = 3}); });
+  INFO(message);
+  CHECK(contains(message, "in epoch 1, step 2"));
+  CHECK(contains(message, "learning-rate"));
+}
+
+TEST_CASE("What does not fit is refused before anything is computed") {
+  Job job(small, plain);
+  const std::vector<Variable> before = job.model.weights();
+  const Examples wide = make_examples(Sequential{Input({7}), Dense(3)}, logits, 8, 5);
+  CHECK(contains(message_of<DataError>([&] { job.model.fit(wide.data); }), "(7,)"));
+  CHECK_THROWS_AS(job.model.evaluate(wide.data), DataError);
+  CHECK_THROWS_AS(job.model.predict(wide.data), DataError);
+  const Examples dense = make_examples(small, MeanSquaredError(), 8, 5);
+  CHECK(contains(message_of<UsageError>([&] { job.model.fit(dense.data); }), "dense targets"));
+  const Examples many = make_examples(Sequential{Input({6}), Dense(30)}, logits, 40, 5);
+  CHECK_THROWS_AS(job.model.fit(many.data), DataError);  // classes the model does not know
+  Dataset empty = make_examples(small, logits, 8, 5).data.slice(0, 0);
+  CHECK_THROWS_AS(job.model.fit(empty), DataError);
+  CHECK(same_bits(job.model.weights(), before));
+
+  Model uncompiled = job.strategy.build(small);
+  const Examples examples = make_examples(small, logits, 8, 5);
+  CHECK(contains(message_of<UsageError>([&] { uncompiled.fit(examples.data); }), "compile"));
+  CHECK_THROWS_AS(uncompiled.compile({.optimizer = SGD({.learning_rate = -1})}), UsageError);
+  CHECK_THROWS_AS(uncompiled.predict(examples.data), UsageError);
+}
+
+TEST_CASE("Another data set in the place of one that is gone is seen as another") {
+  Job job(small, plain);
+  std::optional<Examples> place;
+  for (const std::size_t count : {40, 3, 17, 1}) {
+    place.emplace(make_examples(small, logits, count, count));
+    ReferenceTraining expected(small, plain, *place, 7, 1);
+    const std::vector<Variable> weights = job.model.weights();
+    for (std::size_t p = 0; p < weights.size(); ++p) {
+      expected.model.weights()[p].assign(weights[p].values.begin(), weights[p].values.end());
+    }
+    CHECK(job.model.evaluate(place->data).at("loss") == Approx(expected.evaluate().loss()).epsilon(1e-5));
+    CHECK(job.model.fit(place->data)["loss"][0] == Approx(expected.fit(1, 8)[0].loss()).epsilon(1e-5));
+  }
+  place.emplace(make_examples(Sequential{Input({9}), Dense(3)}, logits, 8, 5));
+  CHECK_THROWS_AS(job.model.evaluate(place->data), DataError);
+  place.emplace(make_examples(small, MeanSquaredError(), 8, 5));
+  CHECK_THROWS_AS(job.model.evaluate(place->data), UsageError);
+  job.model.compile({.optimizer = SGD(), .loss = MeanSquaredError()});
+  CHECK_NOTHROW(job.model.evaluate(place->data));
+  job.model.compile(plain);
+  CHECK_THROWS_AS(job.model.evaluate(place->data), UsageError);
+}
+
+TEST_CASE("mixed_bfloat16 trains nearly as float32 does") {
+  try {
+    make_cpu_backend(1)->require_bfloat16();
+  } catch (const UsageError& error) {
+    WARN("left out: " << error.what());
+    return;
+  }
+  const Examples examples = make_examples(everything, logits, 40, 3);
+  Options options = quiet();
+  options.precision = Precision::mixed_bfloat16;
+  Job job(everything, plain, options);
+  ReferenceTraining expected(everything, plain, examples, 7, 1);
+  const History history = job.model.fit(examples.data, {.epochs = 3});
+  const auto epochs = expected.fit(3, 8);
+  for (std::size_t e = 0; e < 3; ++e) CHECK(history["loss"][e] == Approx(epochs[e].loss()).epsilon(0.03));
+  CHECK(expected.compare(job.model.weights()).first < 0.03);
+}
