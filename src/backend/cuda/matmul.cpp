@@ -94,28 +94,21 @@ bool Matmul::choose(cublasLtEpilogue_t epilogue) {
   const cublasStatus_t status =
       cublasLtMatmulAlgoGetHeuristic(tools_.cublas(), description_.get(), a_.get(), b_.get(), d_.get(), d_.get(),
                                      preference.get(), candidates, results.data(), &found);
-  if (status == CUBLAS_STATUS_NOT_SUPPORTED || (status == CUBLAS_STATUS_SUCCESS && found == 0)) return false;
+  const bool optional = epilogue != CUBLASLT_EPILOGUE_DEFAULT;
+  if (status == CUBLAS_STATUS_NOT_SUPPORTED || (optional && status != CUBLAS_STATUS_SUCCESS)) return false;
   check(status, "cublasLtMatmulAlgoGetHeuristic");
 
-  // cuBLASLt puts first what it estimates to be the fastest; on the clock another may be.
+  int chosen = -1;
   float best = std::numeric_limits<float>::infinity();
-  int chosen = 0;
-  if (!tools_.rules().deterministic) {
-    const TimedEvent begin = timed_event();
-    const TimedEvent end = timed_event();
-    for (int c = 0; c < found; ++c) {
-      launch(results[c].algo);
-      check(cudaEventRecord(begin.get(), tools_.stream()), "cudaEventRecord");
-      for (int run = 0; run < timed_runs; ++run) launch(results[c].algo);
-      check(cudaEventRecord(end.get(), tools_.stream()), "cudaEventRecord");
-      check(cudaEventSynchronize(end.get()), "cudaEventSynchronize");
-      float milliseconds = 0;
-      check(cudaEventElapsedTime(&milliseconds, begin.get(), end.get()), "cudaEventElapsedTime");
-      if (milliseconds >= best) continue;
-      best = milliseconds;
-      chosen = c;
-    }
+  for (int c = 0; c < found; ++c) {
+    if (results[c].state != CUBLAS_STATUS_SUCCESS) continue;
+    // cuBLASLt puts first what it estimates to be the fastest; on the clock another may be.
+    const float time = tools_.rules().deterministic ? static_cast<float>(c) : milliseconds_of(results[c].algo);
+    if (time >= best) continue;
+    best = time;
+    chosen = c;
   }
+  if (chosen < 0) return false;
   algorithm_ = results[chosen].algo;
   int id = 0;
   std::size_t written = 0;
@@ -125,15 +118,28 @@ bool Matmul::choose(cublasLtEpilogue_t epilogue) {
   return true;
 }
 
-void Matmul::enqueue() const { launch(algorithm_); }
+void Matmul::enqueue() const { check(launch(algorithm_), "cublasLtMatmul"); }
 
-void Matmul::launch(const cublasLtMatmulAlgo_t& algorithm) const {
+/// Infinite where the algorithm does not run after all.
+float Matmul::milliseconds_of(const cublasLtMatmulAlgo_t& algorithm) const {
+  const TimedEvent begin = timed_event();
+  const TimedEvent end = timed_event();
+  if (launch(algorithm) != CUBLAS_STATUS_SUCCESS) return std::numeric_limits<float>::infinity();
+  check(cudaEventRecord(begin.get(), tools_.stream()), "cudaEventRecord");
+  for (int run = 0; run < timed_runs; ++run) check(launch(algorithm), "cublasLtMatmul");
+  check(cudaEventRecord(end.get(), tools_.stream()), "cudaEventRecord");
+  check(cudaEventSynchronize(end.get()), "cudaEventSynchronize");
+  float milliseconds = 0;
+  check(cudaEventElapsedTime(&milliseconds, begin.get(), end.get()), "cudaEventElapsedTime");
+  return milliseconds;
+}
+
+cublasStatus_t Matmul::launch(const cublasLtMatmulAlgo_t& algorithm) const {
   const float one = 1;
   const float zero = 0;
-  check(cublasLtMatmul(tools_.cublas(), description_.get(), &one, operands_.a, a_.get(), operands_.b, b_.get(), &zero,
-                       operands_.d, d_.get(), operands_.d, d_.get(), &algorithm, tools_.workspace(),
-                       tools_.workspace_size(), tools_.stream()),
-        "cublasLtMatmul");
+  return cublasLtMatmul(tools_.cublas(), description_.get(), &one, operands_.a, a_.get(), operands_.b, b_.get(), &zero,
+                        operands_.d, d_.get(), operands_.d, d_.get(), &algorithm, tools_.workspace(),
+                        tools_.workspace_size(), tools_.stream());
 }
 
 }  // namespace lockstep::cuda

@@ -47,7 +47,8 @@ class Matmul {
   using Layout = Owned<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
 
   [[nodiscard]] bool choose(cublasLtEpilogue_t epilogue);
-  void launch(const cublasLtMatmulAlgo_t& algorithm) const;
+  [[nodiscard]] float milliseconds_of(const cublasLtMatmulAlgo_t& algorithm) const;
+  [[nodiscard]] cublasStatus_t launch(const cublasLtMatmulAlgo_t& algorithm) const;
 
   const Tools& tools_;
   MatmulOperands operands_;
