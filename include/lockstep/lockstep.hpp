@@ -11,6 +11,7 @@
 #include <lockstep/nn/losses.hpp>
 #include <lockstep/nn/optimizers.hpp>
 #include <lockstep/nn/sequential.hpp>
+#include <lockstep/training/callbacks.hpp>
 #include <lockstep/training/model.hpp>
 #include <lockstep/training/options.hpp>
 #include <lockstep/training/strategy.hpp>

@@ -1,13 +1,12 @@
 // See model.hpp. What is collective stays in ModelState; here is what its user sees.
-#include "report/progress_bar.hpp"
+#include "training/fit.hpp"
 #include "training/model_state.hpp"
 
 #include <lockstep/core/error.hpp>
 #include <lockstep/training/model.hpp>
 
 #include <algorithm>
-#include <array>
-#include <cmath>
+#include <cstddef>
 #include <iostream>
 #include <utility>
 
@@ -21,60 +20,26 @@ Model::~Model() = default;
 void Model::compile(const CompileOptions& options) { state_->compile(options); }
 
 History Model::fit(const Dataset& data, const FitOptions& options) {
+  if (options.validation_split < 0 || options.validation_split >= 1) {
+    throw UsageError("validation_split is " + std::to_string(options.validation_split) +
+                     " but must be at least 0 and less than 1");
+  }
+  if (options.validation_split > 0 && options.validation_data == nullptr) {
+    const auto split = static_cast<std::size_t>(static_cast<double>(data.size()) * (1 - options.validation_split));
+    const Dataset train = data.slice(0, split);
+    const Dataset rest = data.slice(split, data.size());
+    FitOptions whole = options;
+    whole.validation_split = 0;
+    whole.validation_data = &rest;
+    return fit(train, whole);
+  }
   state_->use(data);
   if (options.validation_data != nullptr) state_->use(*options.validation_data);
-  const Options& run = state_->runtime().options();
-  const auto batch = static_cast<std::uint64_t>(run.global_batch_size);
-  const std::uint64_t examples = data.size();
-  const std::uint64_t pass_steps = (examples + batch - 1) / batch;
-  const std::uint64_t steps =
-      options.steps_per_epoch > 0 ? static_cast<std::uint64_t>(options.steps_per_epoch) : pass_steps;
-
-  ProgressBar bar({.epochs = options.epochs,
-                   .steps = static_cast<int>(steps),
-                   .verbose = state_->runtime().speaks() ? run.verbose : 0,
-                   .terminal = detect_terminal(current_environment())},
-                  std::cout);
-  const bool with_accuracy = state_->has_metric(accuracy);
-  const std::size_t ahead = state_->steps_ahead();
+  state_->set_stops(false);
   const std::size_t first_record = state_->history().epochs.size();
-  for (int epoch = 0; epoch < options.epochs; ++epoch) {
-    bar.begin_epoch(epoch);
-    StepMetrics sums;
-    for (std::uint64_t step = 0; step < steps; ++step) {
-      Batch next{.data = &data, .shuffle = options.shuffle};
-      if (options.steps_per_epoch > 0) {  // one stream of whole batches, on and on
-        next.position = (static_cast<std::uint64_t>(epoch) * steps + step) * batch;
-        next.size = batch;
-      } else {  // one pass an epoch, its last batch perhaps shorter
-        next.position = static_cast<std::uint64_t>(epoch) * examples + step * batch;
-        next.size = std::min(batch, examples - step * batch);
-      }
-      state_->start(next);
-      // Metrics are taken as late as the device likes, and all of them before the epoch ends.
-      while (state_->under_way() >= ahead || (step + 1 == steps && state_->under_way() > 0)) {
-        const StepMetrics metrics = state_->finish();
-        const std::uint64_t finished = step + 1 - state_->under_way();
-        if (!std::isfinite(metrics.loss_sum)) {
-          throw DataError("the loss became " + std::to_string(metrics.loss_sum) + " in epoch " +
-                          std::to_string(epoch + 1) + ", step " + std::to_string(finished) +
-                          "; a smaller --learning-rate may help");
-        }
-        sums += metrics;
-        const std::array<MetricValue, 2> shown{{{"loss", sums.loss()}, {"accuracy", sums.accuracy()}}};
-        bar.update(static_cast<int>(finished), std::span(shown).first(with_accuracy ? 2 : 1));
-      }
-    }
-    Logs validation;
-    if (options.validation_data != nullptr) {
-      for (const auto& [name, value] : evaluate(*options.validation_data)) validation["val_" + name] = value;
-    }
-    bar.end_epoch(state_->end_epoch(epoch, validation).logs);
-  }
-  History history;
+  FitLoop(*this, *state_, data, options.validation_data, options).run();
   const auto& epochs = state_->history().epochs;
-  history.epochs.assign(epochs.begin() + static_cast<std::ptrdiff_t>(first_record), epochs.end());
-  return history;
+  return {{epochs.begin() + static_cast<std::ptrdiff_t>(first_record), epochs.end()}};
 }
 
 Logs Model::evaluate(const Dataset& data) {
@@ -112,6 +77,18 @@ void Model::save(const std::filesystem::path& path) const { state_->save(path); 
 
 void Model::summary() const {
   if (state_->runtime().speaks()) std::cout << state_->architecture().summary() << std::flush;
+}
+
+double Model::learning_rate() const { return learning_rate_of(state_->optimizer()); }
+
+void Model::set_learning_rate(double learning_rate) { lockstep::set_learning_rate(state_->optimizer(), learning_rate); }
+
+void Model::stop_training() { state_->set_stops(true); }
+
+bool Model::is_chief() const { return state_->runtime().world().is_chief(); }
+
+void Model::print(const std::string& line) const {
+  if (state_->runtime().speaks()) std::cout << line << std::endl;
 }
 
 const Sequential& Model::architecture() const { return state_->architecture(); }

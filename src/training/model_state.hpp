@@ -52,6 +52,12 @@ class ModelState {
   /// The epoch's record: what was trained since the last one, and what the caller adds.
   const EpochRecord& end_epoch(int epoch, const Logs& more);
 
+  [[nodiscard]] Optimizer& optimizer() { return compiled().options.optimizer; }
+
+  /// Whether fit() has been asked to end.
+  [[nodiscard]] bool stops() const noexcept { return stops_; }
+  void set_stops(bool stops) noexcept { stops_ = stops; }
+
   [[nodiscard]] Runtime& runtime() noexcept { return *runtime_; }
   [[nodiscard]] const Sequential& architecture() const noexcept { return architecture_; }
   [[nodiscard]] bool has_metric(Metric metric) const noexcept;
@@ -83,6 +89,7 @@ class ModelState {
   std::unique_ptr<Compiled> compiled_;
   std::uint64_t iteration_ = 0;
   std::size_t under_way_ = 0;
+  bool stops_ = false;
 
   /// What a data set was when it was checked: when it is gone, another may lie in its place. All ranks must decide
   /// alike whether to check, so nothing here may depend on where a rank's heap is.

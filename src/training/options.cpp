@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "cluster/world.hpp"
+#include "training/error_handler.hpp"
 #include "training/options_parser.hpp"
 
 namespace lockstep {
@@ -241,6 +242,7 @@ Options parse_options(std::span<const std::string> args, const Environment& envi
 }
 
 Options Options::parse(int argc, char** argv, Options defaults) {
+  install_error_handler();  // the first line of a program; the next may load data
   const std::string self = argc > 0 ? std::filesystem::path(argv[0]).filename().string() : std::string();
   defaults.program = self.empty() ? "program" : self;
   const Environment environment = current_environment();

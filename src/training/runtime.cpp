@@ -5,7 +5,6 @@
 #include "collective/patience.hpp"
 #include "core/environment.hpp"
 #include "core/log.hpp"
-#include "training/error_handler.hpp"
 #include "training/options_parser.hpp"
 
 #include <lockstep/core/error.hpp>
@@ -64,7 +63,6 @@ std::unique_ptr<Backend> make_backend(const Options& options, const World& world
 }  // namespace
 
 Runtime::Runtime(const Options& options) : options_(options) {
-  install_error_handler();
   const bool nccl = options_.communication == Communication::nccl;
   control_ = make_communicator(world_, nccl ? Transport::automatic : transport_of(options_.communication));
   const auto workers = static_cast<std::size_t>(world_.size());

@@ -1,4 +1,5 @@
 // See strategy.hpp.
+#include "training/error_handler.hpp"
 #include "training/model_state.hpp"
 #include "training/options_parser.hpp"
 #include "training/runtime.hpp"
@@ -13,6 +14,7 @@
 #include <cmath>
 #include <cstdint>
 #include <iostream>
+#include <memory>
 #include <string>
 #include <utility>
 #include <variant>
@@ -20,6 +22,11 @@
 namespace lockstep {
 
 namespace {
+
+std::shared_ptr<Runtime> make_runtime(const Options& options) {
+  install_error_handler();  // first: the world itself may be what fails
+  return std::make_shared<Runtime>(options);
+}
 
 std::string to_text(double number) {
   if (std::isnan(number)) return "none";
@@ -59,16 +66,14 @@ void check_chief_can_write(Runtime& runtime) {
 
 }  // namespace
 
-MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(const Options& options)
-    : runtime_(std::make_shared<Runtime>(options)) {
+MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(const Options& options) : runtime_(make_runtime(options)) {
   agree_on_options(*runtime_);
   check_chief_can_write(*runtime_);
-  const auto communicator = runtime_->new_communicator();  // of all ranks: one that cannot be made is told of here
   if (!runtime_->speaks()) return;
   const int workers = num_workers();
   std::cout << "Lockstep " LOCKSTEP_VERSION ": "
-            << (workers == 1 ? "1 worker" : std::to_string(workers) + " workers, " + communicator->describe()) << "; "
-            << runtime_->backend().describe() << std::endl;
+            << (workers == 1 ? "1 worker" : std::to_string(workers) + " workers, " + runtime_->control().describe())
+            << "; " << runtime_->backend().describe() << std::endl;
 }
 
 MultiWorkerMirroredStrategy::~MultiWorkerMirroredStrategy() = default;

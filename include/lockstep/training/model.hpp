@@ -6,6 +6,7 @@
 #include <lockstep/nn/losses.hpp>
 #include <lockstep/nn/optimizers.hpp>
 #include <lockstep/nn/sequential.hpp>
+#include <lockstep/training/callbacks.hpp>
 
 #include <cstdint>
 #include <filesystem>
@@ -24,6 +25,10 @@ struct FitOptions {
   int epochs = 1;
   int steps_per_epoch = 0;                   ///< 0: one pass over the data. Else batches go on across passes.
   const Dataset* validation_data = nullptr;  ///< evaluated after each epoch, metrics prefixed "val_"
+  double validation_split = 0;               ///< or: the last share of `data`, which is then not trained on
+  int validation_freq = 1;                   ///< validate after every so many epochs
+  int initial_epoch = 0;                     ///< go on with this one; `epochs` is the last one's number plus one
+  std::vector<AnyCallback> callbacks = {};   ///< called in this order
   bool shuffle = true;
 };
 
@@ -99,6 +104,17 @@ class Model {
   void summary() const;
 
   [[nodiscard]] const Sequential& architecture() const;
+
+  [[nodiscard]] double learning_rate() const;
+  void set_learning_rate(double learning_rate);
+
+  /// Ends fit() after this batch or epoch.
+  void stop_training();
+
+  [[nodiscard]] bool is_chief() const;
+
+  /// Prints on the chief only, on a line of its own.
+  void print(const std::string& line) const;
 
  private:
   std::unique_ptr<ModelState> state_;

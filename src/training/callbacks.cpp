@@ -1,0 +1,256 @@
+// Keras' callbacks; their rules are those of keras/src/callbacks.
+#include <lockstep/core/error.hpp>
+#include <lockstep/training/callbacks.hpp>
+#include <lockstep/training/model.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <fstream>
+
+#include "core/log.hpp"
+
+namespace lockstep {
+
+namespace {
+
+std::string to_text(double value) {
+  char text[40];
+  std::snprintf(text, sizeof text, "%.10g", value);
+  return text;
+}
+
+bool is_upward(const std::string& metric, MonitorMode mode) {
+  if (mode != MonitorMode::automatic) return mode == MonitorMode::max;
+  if (metric.find("acc") != std::string::npos) return true;
+  if (metric.find("loss") != std::string::npos) return false;
+  throw UsageError("whether '" + metric +
+                   "' should rise or fall cannot be told from its name; set the callback's mode");
+}
+
+}  // namespace
+
+Monitor::Monitor(std::string metric, MonitorMode mode, double min_delta)
+    : metric_(std::move(metric)), upward_(is_upward(metric_, mode)), min_delta_(std::abs(min_delta)) {
+  reset();
+}
+
+void Monitor::reset() noexcept {
+  best_ = upward_ ? -std::numeric_limits<double>::infinity() : std::numeric_limits<double>::infinity();
+}
+
+std::optional<double> Monitor::value(const Logs& logs) {
+  if (const auto found = logs.find(metric_); found != logs.end()) return found->second;
+  if (!warned_) {
+    std::string names;
+    for (const auto& [name, value] : logs) names += (names.empty() ? "" : ", ") + name;
+    log_warning("a callback watches '" + metric_ + "', which this training does not report; there are: " + names);
+    warned_ = true;
+  }
+  return {};
+}
+
+bool Monitor::improves(double value, double reference) const noexcept {
+  return upward_ ? value > reference + min_delta_ : value < reference - min_delta_;
+}
+
+bool Monitor::update(double value) noexcept {
+  if (!improves(value, best_)) return false;
+  best_ = value;
+  return true;
+}
+
+EarlyStopping::EarlyStopping(EarlyStoppingOptions options)
+    : options_(std::move(options)), monitor_(options_.monitor, options_.mode, options_.min_delta) {}
+
+void EarlyStopping::on_train_begin(Model& /*model*/) {
+  wait_ = 0;
+  best_weights_.clear();
+  monitor_.reset();
+}
+
+void EarlyStopping::on_epoch_end(Model& model, int epoch, Logs& logs) {
+  const std::optional<double> value = monitor_.value(logs);
+  if (!value || epoch < options_.start_from_epoch) return;
+  if (options_.restore_best_weights && best_weights_.empty()) best_weights_ = model.weights();
+  ++wait_;
+  if (monitor_.update(*value)) {
+    best_epoch_ = epoch;
+    if (options_.restore_best_weights) best_weights_ = model.weights();
+    if (!options_.baseline || monitor_.improves(*value, *options_.baseline)) wait_ = 0;
+    return;
+  }
+  if (wait_ < options_.patience || epoch == 0) return;
+  model.stop_training();
+  model.print("Epoch " + std::to_string(epoch + 1) + ": early stopping");
+  if (!options_.restore_best_weights) return;
+  model.print("Restoring model weights from the end of the best epoch: " + std::to_string(best_epoch_ + 1) + ".");
+  model.set_weights(best_weights_);
+}
+
+ReduceLROnPlateau::ReduceLROnPlateau(ReduceLROnPlateauOptions options)
+    : options_(std::move(options)), monitor_(options_.monitor, options_.mode, options_.min_delta) {
+  if (options_.factor <= 0 || options_.factor >= 1) {
+    throw UsageError("ReduceLROnPlateau's factor is " + to_text(options_.factor) + " but must lie between 0 and 1");
+  }
+}
+
+void ReduceLROnPlateau::on_train_begin(Model& /*model*/) {
+  wait_ = 0;
+  cooldown_left_ = 0;
+  monitor_.reset();
+}
+
+void ReduceLROnPlateau::on_epoch_end(Model& model, int epoch, Logs& logs) {
+  const double rate = model.learning_rate();
+  logs["learning_rate"] = rate;
+  const std::optional<double> value = monitor_.value(logs);
+  if (!value) return;
+  if (cooldown_left_ > 0) {
+    --cooldown_left_;
+    wait_ = 0;
+  }
+  if (monitor_.update(*value)) {
+    wait_ = 0;
+    return;
+  }
+  if (cooldown_left_ > 0 || ++wait_ < options_.patience || rate <= options_.min_lr) return;
+  const double reduced = std::max(rate * options_.factor, options_.min_lr);
+  model.set_learning_rate(reduced);
+  model.print("Epoch " + std::to_string(epoch + 1) + ": ReduceLROnPlateau reducing learning rate to " +
+              to_text(reduced) + ".");
+  cooldown_left_ = options_.cooldown;
+  wait_ = 0;
+}
+
+void LearningRateScheduler::on_epoch_begin(Model& model, int epoch) {
+  const double rate = schedule_(epoch, model.learning_rate());
+  if (!std::isfinite(rate) || rate < 0) {
+    throw UsageError("the schedule of LearningRateScheduler gave " + to_text(rate) + " for epoch " +
+                     std::to_string(epoch) + "; a learning rate is a finite number of at least 0");
+  }
+  model.set_learning_rate(rate);
+}
+
+void LearningRateScheduler::on_epoch_end(Model& model, int /*epoch*/, Logs& logs) {
+  logs["learning_rate"] = model.learning_rate();
+}
+
+ModelCheckpoint::ModelCheckpoint(std::string filepath, ModelCheckpointOptions options)
+    : filepath_(std::move(filepath)), options_(std::move(options)), monitor_(options_.monitor, options_.mode, 0) {}
+
+void ModelCheckpoint::on_train_begin(Model& /*model*/) {
+  batches_ = 0;
+  monitor_.reset();
+}
+
+void ModelCheckpoint::on_epoch_begin(Model& /*model*/, int epoch) { epoch_ = epoch; }
+
+void ModelCheckpoint::on_train_batch_end(Model& model, std::int64_t batch, const StepMetrics& epoch_so_far) {
+  if (options_.save_freq <= 0 || ++batches_ % options_.save_freq != 0) return;
+  save(model, {{"loss", epoch_so_far.loss()}, {"accuracy", epoch_so_far.accuracy()}}, batch + 1);
+}
+
+void ModelCheckpoint::on_epoch_end(Model& model, int epoch, Logs& logs) {
+  epoch_ = epoch;
+  if (options_.save_freq <= 0) save(model, logs, 0);
+}
+
+void ModelCheckpoint::save(Model& model, const Logs& logs, std::int64_t batch) {
+  if (options_.save_best_only) {
+    const std::optional<double> value = monitor_.value(logs);
+    if (value && !monitor_.update(*value)) return;  // as in Keras, without the metric every model is saved
+  }
+  Logs values = logs;
+  values["epoch"] = epoch_ + 1;
+  values["batch"] = static_cast<double>(batch);
+  model.save(format_path(filepath_, values));
+}
+
+void TerminateOnNaN::on_train_batch_end(Model& model, std::int64_t batch, const StepMetrics& epoch_so_far) {
+  if (std::isfinite(epoch_so_far.loss_sum)) return;
+  model.print("Batch " + std::to_string(batch) + ": Invalid loss, terminating training");
+  model.stop_training();
+}
+
+CSVLogger::CSVLogger(std::filesystem::path filename, CSVLoggerOptions options)
+    : filename_(std::move(filename)), options_(options) {}
+
+void CSVLogger::on_train_begin(Model& model) {
+  keys_.clear();
+  if (!model.is_chief() || options_.append) return;
+  if (!std::ofstream(filename_, std::ios::trunc)) {
+    throw IoError(filename_.string() + " cannot be written; name a file in a directory that exists and is writable");
+  }
+}
+
+void CSVLogger::on_epoch_end(Model& model, int epoch, Logs& logs) {
+  if (!model.is_chief()) return;
+  std::error_code ignored;
+  const bool wants_header = keys_.empty() && !(options_.append && std::filesystem::file_size(filename_, ignored) > 0);
+  if (keys_.empty()) {
+    for (const auto& [name, value] : logs) keys_.push_back(name);
+  }
+  std::ofstream file(filename_, std::ios::app | std::ios::binary);
+  if (wants_header) {
+    file << "epoch";
+    for (const std::string& key : keys_) file << options_.separator << key;
+    file << "\r\n";
+  }
+  file << epoch;
+  for (const std::string& key : keys_) {
+    const auto found = logs.find(key);
+    file << options_.separator << (found == logs.end() ? "NA" : to_text(found->second));
+  }
+  file << "\r\n";
+  if (!file.flush()) throw IoError(filename_.string() + " cannot be written; is the disk full?");
+}
+
+std::string format_path(const std::string& pattern, const Logs& values) {
+  std::string path;
+  for (std::size_t at = 0; at < pattern.size();) {
+    if (pattern[at] != '{') {
+      path += pattern[at++];
+      continue;
+    }
+    const std::size_t end = pattern.find('}', at);
+    if (end == std::string::npos) throw UsageError("'" + pattern + "' has a { without its }");
+    const std::string field = pattern.substr(at + 1, end - at - 1);
+    const std::size_t colon = field.find(':');
+    const std::string key = field.substr(0, colon);
+    std::string format = colon == std::string::npos ? "" : field.substr(colon + 1);
+    const auto value = values.find(key);
+    if (value == values.end()) {
+      std::string names;
+      for (const auto& [name, unused] : values) names += (names.empty() ? "" : ", ") + name;
+      throw UsageError("'" + pattern + "' names {" + key + "}, which is not known here; there are: " + names);
+    }
+    const bool whole = key == "epoch" || key == "batch";
+    char type = whole ? 'd' : 'g';
+    if (!format.empty() && std::string_view("dfeg").find(format.back()) != std::string_view::npos) {
+      type = format.back();
+      format.pop_back();
+    }
+    const bool plain = format.size() <= 8 && format.find_first_not_of("0123456789.") == std::string::npos;
+    if (!plain || (type == 'd') != whole) {
+      throw UsageError("'" + pattern + "' formats {" + field + "} in a way that is not known; write {epoch:02d} or " +
+                       "{val_loss:.2f}");
+    }
+    char text[400];
+    const std::string print = "%" + format + (whole ? "lld" : std::string(1, type));
+    // The format was checked above, character by character.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+    if (whole) {
+      std::snprintf(text, sizeof text, print.c_str(), static_cast<long long>(value->second));
+    } else {
+      std::snprintf(text, sizeof text, print.c_str(), value->second);
+    }
+#pragma GCC diagnostic pop
+    path += text;
+    at = end + 1;
+  }
+  return path;
+}
+
+}  // namespace lockstep

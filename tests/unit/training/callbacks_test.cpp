@@ -1,0 +1,223 @@
+// Callbacks: their decisions epoch by epoch against Keras' rules, and what they write.
+#include "support/catch.hpp"
+
+#include <lockstep/lockstep.hpp>
+
+#include <unistd.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+using namespace lockstep;
+
+namespace {
+
+namespace fs = std::filesystem;
+
+class TemporaryDirectory {
+ public:
+  TemporaryDirectory() : path_(fs::temp_directory_path() / ("lockstep_callbacks_" + std::to_string(getpid()))) {
+    fs::create_directories(path_);
+  }
+  ~TemporaryDirectory() { fs::remove_all(path_); }
+  TemporaryDirectory(const TemporaryDirectory&) = delete;
+  TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
+  [[nodiscard]] const fs::path& path() const { return path_; }
+
+ private:
+  fs::path path_;
+};
+
+/// Forty points on two sides of a line.
+Dataset points() {
+  Dataset data;
+  data.example_shape = {2};
+  std::vector<float> inputs;
+  std::vector<std::int32_t> classes;
+  for (int i = 0; i < 40; ++i) {
+    const float x = static_cast<float>(i % 8) / 8.0F;
+    const float y = static_cast<float>(i % 5) / 5.0F;
+    inputs.insert(inputs.end(), {x, y});
+    classes.push_back(x > y ? 1 : 0);
+  }
+  data.inputs = inputs;
+  data.targets = classes;
+  data.source = "points";
+  return data;
+}
+
+struct Fixture {
+  TemporaryDirectory directory;
+  Dataset data = points();
+  MultiWorkerMirroredStrategy strategy{options()};
+  Model model = make_model();
+
+  [[nodiscard]] Options options() const {
+    Options chosen;
+    chosen.model_dir = directory.path() / "model";
+    chosen.global_batch_size = 16;
+    chosen.verbose = 0;
+    return chosen;
+  }
+  Model make_model() {
+    Model made = strategy.build(Sequential{Input({2}), Dense(4, {.activation = relu}), Dense(2)});
+    made.compile({.optimizer = SGD({.learning_rate = 0.1}),
+                  .loss = SparseCategoricalCrossentropy({.from_logits = true}),
+                  .metrics = {accuracy}});
+    return made;
+  }
+};
+
+/// Puts a metric of the test's choosing into the logs: it comes before the callback under test.
+class Script : public Callback {
+ public:
+  Script(std::string name, std::vector<double> values) : name_(std::move(name)), values_(std::move(values)) {}
+  void on_epoch_end(Model&, int epoch, Logs& logs) override {
+    logs[name_] = values_.at(static_cast<std::size_t>(epoch));
+  }
+
+ private:
+  std::string name_;
+  std::vector<double> values_;
+};
+
+std::string read(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+}  // namespace
+
+TEST_CASE("callbacks are called in order, and a batch can end training") {
+  Fixture f;
+  struct Recorder : Callback {
+    std::vector<std::string> calls;
+    void on_train_begin(Model&) override { calls.emplace_back("begin"); }
+    void on_epoch_begin(Model&, int epoch) override { calls.push_back("epoch " + std::to_string(epoch)); }
+    void on_train_batch_end(Model& model, std::int64_t batch, const StepMetrics& metrics) override {
+      calls.push_back("batch " + std::to_string(batch) + " of " + std::to_string(static_cast<int>(metrics.count)));
+      if (calls.size() == 8) model.stop_training();
+    }
+    void on_epoch_end(Model&, int epoch, Logs& logs) override {
+      calls.push_back("end " + std::to_string(epoch));
+      logs["mine"] = 7;
+    }
+    void on_train_end(Model&) override { calls.emplace_back("done"); }
+  };
+  const auto recorder = std::make_shared<Recorder>();
+  const History history = f.model.fit(f.data, {.epochs = 5, .callbacks = {recorder}});
+  CHECK(recorder->calls == std::vector<std::string>{"begin", "epoch 0", "batch 0 of 16", "batch 1 of 32",
+                                                    "batch 2 of 40", "end 0", "epoch 1", "batch 0 of 16", "end 1",
+                                                    "done"});
+  REQUIRE(history.epochs.size() == 2);
+  CHECK(history["mine"] == std::vector<double>{7, 7});
+}
+
+TEST_CASE("initial_epoch, validation_split and validation_freq") {
+  Fixture f;
+  const History history =
+      f.model.fit(f.data, {.epochs = 6, .validation_split = 0.25, .validation_freq = 2, .initial_epoch = 2});
+  REQUIRE(history.epochs.size() == 4);
+  CHECK(history.epochs.front().epoch == 2);
+  CHECK(history["val_loss"].size() == 2);  // epochs 3 and 5
+  CHECK_THROWS_AS(f.model.fit(f.data, {.validation_split = 1.0}), UsageError);
+}
+
+TEST_CASE("EarlyStopping counts epochs without improvement and restores the best weights") {
+  Fixture f;
+  struct Keeper : Callback {
+    std::vector<std::vector<Variable>> weights;
+    void on_epoch_end(Model& model, int, Logs&) override { weights.push_back(model.weights()); }
+  };
+  const auto keeper = std::make_shared<Keeper>();
+  const History history = f.model.fit(
+      f.data, {.epochs = 9,
+               .callbacks = {Script("val_loss", {3, 2, 2.5, 1.95, 2, 2, 2, 2, 2}), keeper,
+                             EarlyStopping({.min_delta = 0.1, .patience = 3, .restore_best_weights = true})}});
+  // 1.95 is better than 2 by less than min_delta: epoch 1 stays the best, and epochs 2, 3, 4 are without improvement.
+  CHECK(history.epochs.size() == 5);
+  const std::vector<Variable> restored = f.model.weights();
+  for (std::size_t i = 0; i < restored.size(); ++i) CHECK(restored[i].values == keeper->weights[1][i].values);
+
+  const History upward =
+      f.model.fit(f.data, {.epochs = 4,
+                           .callbacks = {Script("val_accuracy", {0.1, 0.2, 0.2, 0.2}),
+                                         EarlyStopping({.monitor = "val_accuracy", .patience = 1})}});
+  CHECK(upward.epochs.size() == 3);
+  CHECK_THROWS_AS(EarlyStopping({.monitor = "speed"}), UsageError);
+}
+
+TEST_CASE("ReduceLROnPlateau waits, cools down and stops at min_lr") {
+  Fixture f;
+  const History history = f.model.fit(
+      f.data, {.epochs = 8,
+               .callbacks = {Script("val_loss", {1, 1, 1, 1, 1, 1, 1, 1}),
+                             ReduceLROnPlateau({.factor = 0.5, .patience = 2, .cooldown = 1, .min_lr = 0.04})}});
+  // Epoch 0 is the best; 1 and 2 wait: halved. The cooldown ends within epoch 3, which waits already; 4: min_lr.
+  const std::vector<double> expected{0.1, 0.1, 0.1, 0.05, 0.05, 0.04, 0.04, 0.04};
+  const std::vector<double> rates = history["learning_rate"];
+  REQUIRE(rates.size() == expected.size());
+  for (std::size_t i = 0; i < rates.size(); ++i) CHECK(rates[i] == Approx(expected[i]));
+  CHECK_THROWS_AS(ReduceLROnPlateau({.factor = 1.5}), UsageError);
+}
+
+TEST_CASE("LearningRateScheduler sets the rate that the step then uses") {
+  Fixture f;
+  const std::vector<Variable> before = f.model.weights();
+  const auto zero = [](int, double) { return 0.0; };
+  f.model.fit(f.data, {.epochs = 1, .callbacks = {LearningRateScheduler(zero)}});
+  const std::vector<Variable> after = f.model.weights();
+  for (std::size_t i = 0; i < before.size(); ++i) CHECK(before[i].values == after[i].values);
+  const auto bad = [](int, double) { return std::nan(""); };
+  CHECK_THROWS_AS(f.model.fit(f.data, {.epochs = 1, .callbacks = {LearningRateScheduler(bad)}}), UsageError);
+}
+
+TEST_CASE("ModelCheckpoint names its files after epoch and metrics, and keeps the best") {
+  Fixture f;
+  const std::string pattern = (f.directory.path() / "m-{epoch:02d}-{val_loss:.1f}.h5").string();
+  f.model.fit(
+      f.data,
+      {.epochs = 3, .callbacks = {Script("val_loss", {2, 3, 1}), ModelCheckpoint(pattern, {.save_best_only = true})}});
+  CHECK(fs::exists(f.directory.path() / "m-01-2.0.h5"));
+  CHECK_FALSE(fs::exists(f.directory.path() / "m-02-3.0.h5"));
+  CHECK(fs::exists(f.directory.path() / "m-03-1.0.h5"));
+
+  const std::string often = (f.directory.path() / "b-{epoch}-{batch}.h5").string();
+  f.model.fit(f.data, {.epochs = 2, .callbacks = {ModelCheckpoint(often, {.save_freq = 4})}});
+  CHECK(fs::exists(f.directory.path() / "b-2-1.h5"));  // the fourth batch is the first of the second epoch
+
+  CHECK(format_path("{epoch}-{loss:.3f}.h5", {{"epoch", 12}, {"loss", 0.5}}) == "12-0.500.h5");
+  CHECK_THROWS_AS(format_path("{speed}.h5", {{"loss", 0.5}}), UsageError);
+  CHECK_THROWS_AS(format_path("{loss:%n}.h5", {{"loss", 0.5}}), UsageError);
+  CHECK_THROWS_AS(format_path("{loss", {{"loss", 0.5}}), UsageError);
+}
+
+TEST_CASE("TerminateOnNaN ends training where fit alone throws") {
+  Fixture f;
+  f.model.set_learning_rate(1e30);
+  CHECK_THROWS_AS(f.model.fit(f.data, {.epochs = 3}), DataError);
+  Model fresh = f.make_model();
+  fresh.set_learning_rate(1e30);
+  const History history = fresh.fit(f.data, {.epochs = 3, .callbacks = {TerminateOnNaN()}});
+  CHECK(history.epochs.size() == 1);
+}
+
+TEST_CASE("CSVLogger writes Keras' table") {
+  Fixture f;
+  const fs::path file = f.directory.path() / "log.csv";
+  f.model.fit(f.data, {.epochs = 2, .callbacks = {Script("zeta", {1, 2.5}), CSVLogger(file)}});
+  const std::string text = read(file);
+  CHECK(text.starts_with("epoch,accuracy,loss,zeta\r\n0,"));
+  CHECK(text.ends_with(",2.5\r\n"));
+  f.model.fit(f.data, {.epochs = 1, .callbacks = {Script("zeta", {3}), CSVLogger(file, {.append = true})}});
+  CHECK(read(file).ends_with(",3\r\n"));
+  CHECK(read(file).size() > text.size());
+  CHECK(read(file).find("epoch", 5) == std::string::npos);
+  CHECK_THROWS_AS(f.model.fit(f.data, {.callbacks = {CSVLogger("/nonexistent/log.csv")}}), IoError);
+}
