@@ -95,14 +95,6 @@ struct PassBackColumns {
   }
 };
 
-template <typename From, typename To>
-struct Convert {
-  const From* from;
-  To* to;
-
-  LOCKSTEP_HOST_DEVICE void operator()(Index i) const { to[i] = static_cast<float>(from[i]); }
-};
-
 /// Dropout of one quad of elements, forward and backward alike: the mask is computed, not kept. Backward it is followed
 /// by the activation that made x.
 template <typename T>

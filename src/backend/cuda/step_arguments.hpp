@@ -28,7 +28,7 @@ struct StepArguments {
   std::uint32_t metrics_slot = 0;  ///< where the host looks for this step's metric sums
   float gradient_scale = 0;
   float replica_share = 0;  ///< 1 / replicas with examples, over all ranks
-  OptimizerScalars optimizer;
+  OptimizerScalars optimizer = {};
 };
 
 }  // namespace lockstep::cuda

@@ -2,6 +2,7 @@
 #include "backend/cuda/update.hpp"
 
 #include "backend/cuda/launch.cuh"
+#include "backend/cuda/update_runs.hpp"
 #include "backend/cuda/updates.hpp"
 
 namespace lockstep::cuda {

@@ -7,23 +7,8 @@
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
-#include <vector>
 
 namespace lockstep::cuda {
-
-/// A range of the arenas whose elements are updated by one rule.
-struct UpdateRun {
-  std::size_t begin = 0;
-  std::size_t end = 0;
-  UpdateRule rule = UpdateRule::optimizer;
-  float momentum = 0;
-
-  friend bool operator==(const UpdateRun&, const UpdateRun&) = default;
-};
-
-/// The runs of [begin, end): neighbours with one rule are one run, the padding between them included, where gradients
-/// and weights are zero and stay so.
-[[nodiscard]] std::vector<UpdateRun> runs_of(const Graph& graph, std::size_t begin, std::size_t end);
 
 /// Enqueues the update of a share, whose gradients are summed already, on `stream`.
 void update_share(cudaStream_t stream, const Graph& graph, const Arenas& arenas, std::size_t begin, std::size_t end,
