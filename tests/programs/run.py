@@ -1,0 +1,40 @@
+#!/usr/bin/env python3
+"""Runs the model programs as their users do, and looks at what comes out: exit codes, messages, files.
+
+    tests/programs/run.py BUILD_DIR [bad_data | options | saving | peers | results | output]... [-v]
+
+Without a name all of them run. Needs nothing but Python and the built programs.
+"""
+
+import sys
+import unittest
+from pathlib import Path
+
+import support
+
+GROUPS = ("bad_data", "options", "saving", "peers", "results", "output")
+
+
+def main() -> int:
+    if len(sys.argv) < 2 or sys.argv[1].startswith("-"):
+        print(__doc__, file=sys.stderr)
+        return 64
+    support.use_build(Path(sys.argv[1]))
+    names = [name for name in sys.argv[2:] if not name.startswith("-")]
+    wrong = [name for name in names if name.split(".")[0] not in GROUPS]
+    if wrong:
+        print(f"run.py: there is no group '{wrong[0]}'; there are {', '.join(GROUPS)}", file=sys.stderr)
+        return 64
+    wanted = [(name + ".").replace(".", "_test.", 1).rstrip(".") for name in names or GROUPS]
+    suite = unittest.defaultTestLoader.loadTestsFromNames(wanted)
+    runner = unittest.TextTestRunner(stream=sys.stdout, verbosity=2 if "-v" in sys.argv else 1)
+    result = runner.run(suite)
+    for test, reason in result.skipped:
+        print(f"skipped: {test}: {reason}")
+    failed = len(result.failures) + len(result.errors)
+    print(f"{result.testsRun - failed - len(result.skipped)} passed, {failed} failed, {len(result.skipped)} skipped")
+    return 1 if failed or result.testsRun == 0 else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,205 @@
+"""Starts programs, ends them in time, and holds what every test looks at: exit code, both outputs, files left."""
+
+import json
+import os
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import data_files
+
+MPIRUN = Path(__file__).resolve().parents[2] / "scripts" / "mpirun.sh"
+TIME_LIMIT_S = 60.0
+USAGE, DATA, IO, TEMPORARY = 64, 65, 74, 75
+
+_bin = Path()
+
+
+def use_build(directory: Path) -> None:
+    global _bin
+    _bin = directory.resolve() / "bin"
+
+
+def program(name: str) -> str:
+    return str(_bin / name)
+
+
+def clean_environment(more: dict[str, str]) -> dict[str, str]:
+    """This process's, without what the programs listen to; one thread each keeps small runs short on busy machines."""
+    templates = ("DATA_DIR", "MODEL_DIR", "BATCH_SIZE", "NUM_TRAIN_EPOCH", "TF_CONFIG")
+    ours = ("LOCKSTEP_", "OMPI_", "PMIX_")
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(ours) and k not in templates}
+    return kept | {"OMP_NUM_THREADS": "1"} | more
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What is left of a run."""
+
+    command: str
+    code: int
+    stdout: str
+    stderr: str
+
+    @property
+    def errors(self) -> list[str]:
+        """What Lockstep itself complained about; mpirun adds banners of its own."""
+        return [line for line in self.stderr.splitlines() if "error: " in line and "mpirun" not in line]
+
+    def __str__(self) -> str:
+        return f"\n$ {self.command}\nexit code {self.code}\n--- stdout\n{self.stdout}--- stderr\n{self.stderr}---"
+
+
+class Running:
+    """A program, with or without mpirun around it, and its outputs in files, which never fill up."""
+
+    def __init__(self, command: Sequence[str], cwd: Path, environment: dict[str, str]) -> None:
+        self.command = " ".join(command)
+        self._stdout = tempfile.TemporaryFile()
+        self._stderr = tempfile.TemporaryFile()
+        self.process = subprocess.Popen(command, cwd=cwd, env=clean_environment(environment), stdin=subprocess.DEVNULL,
+                                        stdout=self._stdout, stderr=self._stderr, start_new_session=True)
+
+    @staticmethod
+    def _text(file: Any) -> str:
+        file.flush()
+        return os.pread(file.fileno(), 1 << 24, 0).decode(errors="replace")
+
+    @property
+    def stdout(self) -> str:
+        return self._text(self._stdout)
+
+    def ranks(self) -> dict[int, int]:
+        """Process ids of mpirun's workers, by rank."""
+        found: dict[int, int] = {}
+        for status in Path("/proc").glob("[0-9]*/stat"):
+            try:
+                parent = int(status.read_text().rsplit(")", 1)[1].split()[1])
+                if parent != self.process.pid:
+                    continue
+                environment = (status.parent / "environ").read_bytes().split(b"\0")
+            except (OSError, IndexError):  # it has just ended
+                continue
+            for entry in environment:
+                if entry.startswith(b"OMPI_COMM_WORLD_RANK="):
+                    found[int(entry.split(b"=")[1])] = int(status.parent.name)
+        return found
+
+    def wait_for_output(self, text: str) -> None:
+        deadline = time.monotonic() + TIME_LIMIT_S
+        while text not in self.stdout:
+            if time.monotonic() > deadline or self.process.poll() is not None:
+                raise AssertionError(f"'{text}' never came{self.end()}")
+            time.sleep(0.02)
+
+    def end(self, limit: float = TIME_LIMIT_S) -> Ended:
+        """Waits; whoever runs longer is ended with everything it started."""
+        try:
+            code = self.process.wait(limit)
+        except subprocess.TimeoutExpired:
+            for pid in self.ranks().values():
+                os.kill(pid, signal.SIGKILL)
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+            code = -int(signal.SIGALRM)
+        ended = Ended(self.command, code, self.stdout, self._text(self._stderr))
+        self._stdout.close()
+        self._stderr.close()
+        if code == -int(signal.SIGALRM):
+            raise AssertionError(f"it still ran after {limit} s{ended}")
+        return ended
+
+
+class ProgramTest(unittest.TestCase):
+    """A fresh directory for each test, in which `self.data` is a good data set and `self.model` the model directory."""
+
+    default_program = "custom_training_mnist"
+
+    def setUp(self) -> None:
+        scratch = tempfile.TemporaryDirectory(prefix="lockstep_programs_")
+        self.addCleanup(scratch.cleanup)
+        self.scratch = Path(scratch.name)
+        self.cwd = self.scratch / "cwd"
+        self.cwd.mkdir()
+        self.data = data_files.write_idx(self.scratch / "data")
+        self.model = self.scratch / "model"
+
+    def command(self, *options: object, workers: int = 1, name: str = "") -> list[str]:
+        """One worker is started bare, several by mpirun. A None among the options begins another set of workers."""
+        sets: list[list[str]] = [[]]
+        for option in options:
+            if option is None:
+                sets.append([])
+            else:
+                sets[-1].append(str(option))
+        call = [program(name or self.default_program), "--data-dir", str(self.data), "--model-dir", str(self.model)]
+        if workers == 1 and len(sets) == 1:
+            return call + sets[0]
+        parts = [["-np", str(workers), *call, *each] for each in sets]
+        return [str(MPIRUN), *parts[0], *(word for part in parts[1:] for word in (":", *part))]
+
+    def start(self, *options: object, workers: int = 1, name: str = "", **environment: str) -> Running:
+        return Running(self.command(*options, workers=workers, name=name), self.cwd, environment)
+
+    def run_program(self, *options: object, workers: int = 1, name: str = "", **environment: str) -> Ended:
+        return self.start(*options, workers=workers, name=name, **environment).end()
+
+    def succeed(self, *options: object, workers: int = 1, name: str = "", **environment: str) -> Ended:
+        ended = self.run_program(*options, workers=workers, name=name, **environment)
+        self.assertEqual(ended.code, 0, str(ended))
+        self.assertEqual(ended.errors, [], str(ended))
+        return ended
+
+    def history(self) -> dict[str, Any]:
+        read: dict[str, Any] = json.loads((self.model / "history.json").read_text())
+        return read
+
+    def assert_fails(self, ended: Ended, code: int, *phrases: str, rank: int = 0) -> None:
+        """One sentence of one rank, with these phrases; the chief does not sign its own."""
+        self.assertEqual(ended.code, code, str(ended))
+        self.assertEqual(len(ended.errors), 1, str(ended))
+        start = "error: " if rank == 0 else f"[rank {rank}] error: "
+        self.assertTrue(ended.errors[0].startswith(start), str(ended))
+        for phrase in phrases:
+            self.assertIn(phrase, ended.errors[0], str(ended))
+
+    @contextmanager
+    def earlier_model_kept(self) -> Iterator[None]:
+        """What a run that fails leaves: the files of an earlier one, bit by bit, and nothing else anywhere."""
+        earlier = {"model.h5": b"an earlier model", "history.json": b"{}"}
+        self.model.mkdir(exist_ok=True)
+        for name, content in earlier.items():
+            (self.model / name).write_bytes(content)
+        yield
+        self.assertEqual({path.name: path.read_bytes() for path in self.model.iterdir()}, earlier)
+        self.assertEqual(list(self.cwd.iterdir()), [])
+
+    @contextmanager
+    def mounted(self, size: str) -> Iterator[Path]:
+        """A file system in memory with room for `size`; skips the test where one cannot be mounted."""
+        place = self.scratch / "mounted"
+        place.mkdir()
+        mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(place)]
+        tried = subprocess.run(mount, capture_output=True, text=True)
+        if tried.returncode != 0:
+            self.skipTest(f"cannot mount a tmpfs ({tried.stderr.strip()})")
+        try:
+            yield place
+        finally:
+            subprocess.run(["umount", str(place)], check=True)
+
+
+def eventually(condition: Callable[[], bool], limit: float = 10.0) -> bool:
+    deadline = time.monotonic() + limit
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
