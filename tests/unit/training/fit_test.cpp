@@ -25,7 +25,7 @@ Options quiet(Precision precision) {
 void learns(Precision precision) {
   const auto [train, test] = embedded_digits(2048, 512);
   MultiWorkerMirroredStrategy strategy{quiet(precision)};
-  Model model = strategy.build(Sequential{Input({28, 28}), Reshape({28, 28, 1}), Conv2D(16, 3, {.activation = relu}),
+  Model model = strategy.build(Sequential{Input({28, 28}), Reshape({28, 28, 1}), Conv2D(32, 3, {.activation = relu}),
                                           MaxPooling2D(), BatchNormalization(), Flatten(), Dropout(0.2),
                                           Dense(32, {.activation = relu}), Dense(10)});
   model.compile({.optimizer = Adam({.learning_rate = 0.002}),
