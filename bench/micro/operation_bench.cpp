@@ -1,0 +1,111 @@
+// Every compute operation of a step, as Lockstep runs it and as the bare kernel that does the same work: both models,
+// slices of 64 and 128 examples, float32 and bfloat16, one thread.
+//
+//   taskset -c 0 build/release/bin/operation_bench --benchmark_filter=keras_mnist/64/f32
+//
+// Rows come in pairs: keras_mnist/64/f32/dense_backward/dense/lockstep and .../bare. Bare is each part's fastest
+// primitive, run one after the other; the label names them. Where a convolution has more than one, each part and way
+// has a row of its own: .../bare_weights_winograd.
+#include "micro/step_work.hpp"
+
+#include <lockstep/core/error.hpp>
+
+#include <benchmark/benchmark.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace {
+
+using namespace lockstep;
+using namespace lockstep::bench;
+
+/// The work of the job that is being timed; jobs are timed one after the other, and one may take 100 MB.
+class CurrentWork {
+ public:
+  StepWork& of(const Job& job) {
+    if (!work_ || work_->job().name() != job.name()) {
+      work_.reset();
+      work_ = std::make_unique<StepWork>(job);
+    }
+    return *work_;
+  }
+
+ private:
+  std::unique_ptr<StepWork> work_;
+};
+
+void add(const std::string& name, std::function<void(benchmark::State&)> body) {
+  benchmark::RegisterBenchmark(name.c_str(), std::move(body))->Unit(benchmark::kMillisecond);
+}
+
+void run_all(benchmark::State& state, const std::vector<BareKernel>& kernels) {
+  for (auto unused : state) {
+    static_cast<void>(unused);
+    for (const BareKernel& kernel : kernels) kernel.run();
+  }
+  state.SetLabel(describe(kernels));
+}
+
+/// A row for one way of one part, which this oneDNN or this CPU may not have.
+void add_way(CurrentWork& current, const Job& job, const Row& row, const std::string& part, const std::string& way) {
+  add(job.name() + "/" + row.name + "/bare_" + part + "_" + way, [&current, job, row, part, way](auto& state) {
+    std::vector<BareKernel> kernels = current.of(job).bare(row);
+    std::erase_if(kernels, [&](const BareKernel& kernel) { return kernel.part != part || kernel.way != way; });
+    if (kernels.empty()) {
+      state.SkipWithError("oneDNN has no such kernel here");
+      return;
+    }
+    run_all(state, kernels);
+  });
+}
+
+void add_row(CurrentWork& current, const Job& job, const Plan& plan, const Row& row) {
+  add(job.name() + "/" + row.name + "/lockstep", [&current, job, row](auto& state) {
+    StepWork& work = current.of(job);
+    for (auto unused : state) {
+      static_cast<void>(unused);
+      work.run(row);
+    }
+    state.SetLabel(work.implementation(row));
+  });
+  const bool update = row.operations.empty();
+  if (!update && !has_bare_kernel(row.operations.front())) return;
+  add(job.name() + "/" + row.name + "/bare",
+      [&current, job, row](auto& state) { run_all(state, fastest(current.of(job).bare(row))); });
+  if (update || !may_have_winograd(plan.graph, row.operations.front())) return;
+  const Operation& operation = row.operations.front();
+  std::vector<std::string> parts{"forward"};
+  if (operation.kind == OperationKind::convolution_backward) {
+    parts = {"weights"};
+    if (operation.input_gradient) parts.emplace_back("data");
+  }
+  for (const std::string& part : parts) {
+    for (const char* way : {"direct", "winograd"}) add_way(current, job, row, part, way);
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    benchmark::Initialize(&argc, argv);
+    if (benchmark::ReportUnrecognizedArguments(argc, argv)) return static_cast<int>(ExitCode::usage);
+    CurrentWork current;
+    for (const Job& job : all_jobs()) {
+      const Plan plan = plan_of(job);
+      for (const Row& row : rows_of(plan)) add_row(current, job, plan, row);
+    }
+    benchmark::RunSpecifiedBenchmarks();
+    benchmark::Shutdown();
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "operation_bench: %s\n", error.what());
+    return static_cast<int>(ExitCode::internal);
+  }
+}

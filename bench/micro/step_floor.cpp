@@ -1,0 +1,175 @@
+// What a step needs at least: the sum of its bare kernels, beside the sum of our operations, as JSON. One thread; each
+// figure is the median over rounds in which all rows take turns. bench/step_floor.py compares it with real steps.
+//
+//   taskset -c 0 build/release/bin/step_floor [ROUNDS [JOB ...]]       a JOB: keras_mnist/64/f32
+//
+// The global batch is 128, so a slice of 64 is one of two ranks, and updates half of the weights from two gradients.
+#include "micro/step_work.hpp"
+
+#include "core/clock.hpp"
+
+#include <lockstep/core/error.hpp>
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstddef>
+#include <cstdio>
+#include <exception>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+namespace {
+
+using namespace lockstep;
+using namespace lockstep::bench;
+using Json = nlohmann::ordered_json;
+
+constexpr std::size_t global_batch = 128;
+
+/// One thing that is timed, again and again.
+struct Timing {
+  std::function<void()> run;
+  std::vector<double> milliseconds = {};
+
+  /// The first call of a round finds the caches as the row before left them, and does not count.
+  void round() {
+    constexpr int calls = 4;
+    run();
+    for (int i = 0; i < calls; ++i) {
+      const double begin = monotonic_seconds();
+      run();
+      milliseconds.push_back((monotonic_seconds() - begin) * 1e3);
+    }
+  }
+  double median() {
+    const auto middle = milliseconds.begin() + std::ssize(milliseconds) / 2;
+    std::nth_element(milliseconds.begin(), middle, milliseconds.end());
+    return *middle;
+  }
+};
+
+struct TimedRow {
+  Row row;
+  Timing ours;
+  std::vector<BareKernel> kernels;
+  std::vector<Timing> bare = {};  ///< in the order of kernels: every way of every part
+};
+
+/// The sum over the parts of each part's fastest way; adds what was chosen to `names`.
+double sum_of_fastest(TimedRow& timed, std::string& names) {
+  std::vector<std::pair<double, const BareKernel*>> chosen;
+  for (std::size_t i = 0; i < timed.kernels.size(); ++i) {
+    const std::pair candidate{timed.bare[i].median(), &timed.kernels[i]};
+    const auto same = std::find_if(chosen.begin(), chosen.end(),
+                                   [&](const auto& other) { return other.second->part == candidate.second->part; });
+    if (same == chosen.end()) {
+      chosen.push_back(candidate);
+    } else if (candidate.first < same->first) {
+      *same = candidate;
+    }
+  }
+  double sum = 0;
+  std::vector<BareKernel> kernels;
+  for (const auto& [milliseconds, kernel] : chosen) {
+    sum += milliseconds;
+    kernels.push_back(*kernel);
+  }
+  names = describe(kernels);
+  return sum;
+}
+
+double rounded(double milliseconds) { return std::round(milliseconds * 1e4) / 1e4; }
+
+Json measure(const Job& job, int rounds) {
+  StepWork work(job);
+  std::vector<TimedRow> rows;
+  for (Row& row : rows_of(work.plan())) rows.push_back({row, {[&work, row] { work.run(row); }}, work.bare(row)});
+  for (TimedRow& timed : rows) {
+    for (const BareKernel& kernel : timed.kernels) timed.bare.push_back({kernel.run});
+  }
+  for (int round = 0; round < rounds; ++round) {
+    for (TimedRow& timed : rows) {
+      timed.ours.round();
+      for (Timing& bare : timed.bare) bare.round();
+    }
+  }
+  double ours = 0;
+  double bare = 0;
+  Json operations = Json::array();
+  for (TimedRow& timed : rows) {
+    Json entry{{"name", timed.row.name},
+               {"lockstep_ms", rounded(timed.ours.median())},
+               {"lockstep", work.implementation(timed.row)}};
+    ours += timed.ours.median();
+    if (!timed.kernels.empty()) {
+      std::string names;
+      const double milliseconds = sum_of_fastest(timed, names);
+      entry["bare_ms"] = rounded(milliseconds);
+      entry["bare"] = names;
+      bare += milliseconds;
+    }
+    operations.push_back(std::move(entry));
+  }
+  return {{"model", job.model},           {"slice", job.slice},
+          {"ranks", job.ranks},           {"precision", job.bfloat16 ? "mixed_bfloat16" : "float32"},
+          {"lockstep_ms", rounded(ours)}, {"bare_ms", rounded(bare)},
+          {"operations", operations}};
+}
+
+int rounds_of(std::string_view text) {
+  int rounds = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), rounds);
+  if (error != std::errc() || end != text.data() + text.size() || rounds < 1) {
+    throw UsageError("usage: step_floor [ROUNDS [JOB ...]], a JOB being such as keras_mnist/64/f32");
+  }
+  return rounds;
+}
+
+void run(const std::vector<std::string>& arguments) {
+  const int rounds = arguments.empty() ? 30 : rounds_of(arguments.front());
+  std::vector<Job> jobs = all_jobs();
+  if (arguments.size() > 1) {
+    std::vector<Job> wanted;
+    for (std::size_t i = 1; i < arguments.size(); ++i) {
+      const auto found =
+          std::find_if(jobs.begin(), jobs.end(), [&](const Job& job) { return job.name() == arguments[i]; });
+      if (found == jobs.end()) {
+        std::string names;
+        for (const Job& job : jobs) names += " " + job.name();
+        throw UsageError("no job is called '" + arguments[i] + "' on this machine; there are" + names);
+      }
+      wanted.push_back(*found);
+    }
+    jobs = std::move(wanted);
+  }
+  Json result{{"onednn", onednn::version()}, {"rounds", rounds}, {"jobs", Json::array()}};
+  for (Job& job : jobs) {
+    job.ranks = static_cast<int>(global_batch / job.slice);
+    result["jobs"].push_back(measure(job, rounds));
+  }
+  std::printf("%s\n", result.dump(2).c_str());
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+#ifndef NDEBUG
+    std::fprintf(stderr, "WARNING: a debug build, its figures mean little\n");
+#endif
+    run({argv + 1, argv + argc});
+  } catch (const Error& error) {
+    std::fprintf(stderr, "step_floor: %s\n", error.what());
+    return static_cast<int>(error.code());
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "step_floor: %s\n", error.what());
+    return static_cast<int>(ExitCode::internal);
+  }
+}

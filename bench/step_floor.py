@@ -1,0 +1,274 @@
+#!/usr/bin/env python3
+"""How near a real training step comes to its bare kernels.
+
+Runs `step_floor` (the sum of the bare kernels that a step needs, one thread) and the real programs with one worker and
+with two, in turns, and shows the step, the floor, their ratio and what the rest is made of. Lockstep promises a ratio
+of at most 1.3. Everything is milliseconds a step, medians over the repetitions.
+
+    python3 bench/step_floor.py --data-dir MNIST
+    python3 bench/step_floor.py --models keras_mnist --precisions float32 --workers 1 --repeats 3
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "bench" / "peers"))
+
+from harness.results import Machine, lockstep_version, this_machine  # noqa: E402
+
+MODELS = ("keras_mnist", "custom_training_mnist")
+PRECISIONS = {"float32": "f32", "mixed_bfloat16": "bf16"}
+GLOBAL_BATCH = 128  # step_floor.cpp takes the same
+PROMISE = 1.3
+KERNELS = ("forward", "loss", "backward")  # kinds of the profile that are one thing here
+OTHERS = ("optimizer", "input", "communication", "waiting", "other")
+
+
+class Failure(Exception):
+    """A program that did not do its part, in a sentence."""
+
+
+@dataclass(frozen=True)
+class Case:
+    model: str
+    precision: str
+    workers: int
+
+    @property
+    def job(self) -> str:
+        return f"{self.model}/{GLOBAL_BATCH // self.workers}/{PRECISIONS[self.precision]}"
+
+
+@dataclass
+class Sample:
+    """One turn: the floor, and the step it is the floor of."""
+
+    floor: dict
+    profile: dict[str, float]  # of history.json, "total" being the step
+    operations: dict[str, float]  # of history.json: "dense_backward dense"
+    median_epoch_ms: float  # of a step, everything between steps included; the first epoch does not count
+
+    @property
+    def ratio(self) -> float:
+        return self.profile["total"] / self.floor["bare_ms"]
+
+    def of(self, kind: str) -> float:
+        if kind == "kernels":
+            return sum(self.profile.get(each, 0.0) for each in KERNELS)
+        return self.profile.get(kind, 0.0)
+
+
+@dataclass
+class Row:
+    case: Case
+    samples: list[Sample] = field(default_factory=list)
+
+    def median(self, of: Callable[[Sample], float]) -> float:
+        return statistics.median(of(sample) for sample in self.samples)
+
+
+def parse(arguments: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
+    parser.add_argument("--precisions", nargs="+", choices=list(PRECISIONS), default=list(PRECISIONS))
+    parser.add_argument("--workers", nargs="+", type=int, choices=(1, 2), default=[1, 2], help="a core each")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--epochs", type=int, default=6, help="even, since custom_training_mnist saves every other one")
+    parser.add_argument("--steps-per-epoch", type=int, default=70, help="custom_training_mnist takes whole epochs")
+    parser.add_argument("--rounds", type=int, default=30, help="of step_floor, in each repetition")
+    parser.add_argument(
+        "--data-dir",
+        default=os.environ.get("LOCKSTEP_MNIST_DIR", ""),
+        help="MNIST; else the embedded digits [$LOCKSTEP_MNIST_DIR]",
+    )
+    parser.add_argument("--binaries", type=Path, default=ROOT / "build" / "release" / "bin", help="Lockstep's programs")
+    parser.add_argument("--operations", action="store_true", help="show every operation too")
+    parser.add_argument("--save", action="store_true", help="keep the samples as bench/results/step-floor-CPU-DATE.json")
+    parser.add_argument("--timeout", type=float, default=300, help="seconds for one run")
+    options = parser.parse_args(arguments)
+    for name in ("repeats", "epochs", "steps_per_epoch", "rounds"):
+        if getattr(options, name) < 1:
+            parser.error(f"--{name.replace('_', '-')} must be at least 1")
+    if options.epochs % 2:
+        parser.error("--epochs must be even: a save tells of the steps since the one before, and there must be some")
+    return options
+
+
+def environment() -> dict[str, str]:
+    """Nothing of the caller's decides what is trained; one thread a process."""
+    foreign = ("TF_CONFIG", "DATA_DIR", "MODEL_DIR", "BATCH_SIZE", "NUM_TRAIN_EPOCH")
+    kept = {k: v for k, v in os.environ.items() if k not in foreign and not k.startswith("LOCKSTEP_")}
+    return {**kept, "OMP_NUM_THREADS": "1"}
+
+
+def output_of(command: list[str], timeout: float) -> str:
+    try:
+        run = subprocess.run(command, capture_output=True, text=True, timeout=timeout, env=environment())
+    except subprocess.TimeoutExpired as error:
+        raise Failure(f"{' '.join(command)} took longer than {timeout:g} s") from error
+    except OSError as error:
+        raise Failure(f"{command[0]} cannot be run: {error.strerror}") from error
+    if run.returncode != 0:
+        last = (run.stderr.strip() or run.stdout.strip() or "no message").splitlines()[-1]
+        raise Failure(f"{' '.join(command)} ended with {run.returncode}: {last}")
+    return run.stdout
+
+
+def measured_floor(case: Case, options: argparse.Namespace) -> dict:
+    command = ["taskset", "-c", "0", str(options.binaries / "step_floor"), str(options.rounds), case.job]
+    return json.loads(output_of(command, options.timeout))["jobs"][0]
+
+
+def measured_step(case: Case, options: argparse.Namespace) -> tuple[dict[str, float], dict[str, float], float]:
+    launcher = ["taskset", "-c", "0"]
+    if case.workers > 1:
+        launcher = [str(ROOT / "scripts" / "mpirun.sh"), "-np", str(case.workers)]
+    with tempfile.TemporaryDirectory(prefix="step-floor-") as folder:
+        command = [*launcher, str(options.binaries / case.model), "--epochs", str(options.epochs)]
+        command += ["--steps-per-epoch", str(options.steps_per_epoch), "--global-batch-size", str(GLOBAL_BATCH)]
+        command += ["--precision", case.precision, "--device", "cpu", "--verbose", "0", "--model-dir", folder]
+        if options.data_dir:
+            command += ["--data-dir", options.data_dir]
+        output_of(command, options.timeout)
+        history = json.loads((Path(folder) / "history.json").read_text())
+    profile = history["timing"].get("profile_ms_per_step", {})
+    if "total" not in profile:
+        raise Failure(f"{case.model} left no timing.profile_ms_per_step in history.json")
+    rates = [epoch["images_per_second"] for epoch in history["epochs"][1:]]
+    operations = history["timing"].get("operations_ms_per_step", {})
+    return profile, operations, GLOBAL_BATCH / statistics.median(rates) * 1e3
+
+
+def cases_of(options: argparse.Namespace, machine: Machine) -> list[Case]:
+    precisions = options.precisions
+    if "avx512_bf16" not in machine.flags and "mixed_bfloat16" in precisions:
+        print("This CPU does not compute in bfloat16: mixed_bfloat16 is left out.")
+        precisions = [each for each in precisions if each != "mixed_bfloat16"]
+    return [Case(m, p, w) for m in options.models for p in precisions for w in options.workers]
+
+
+def aligned(lines: list[list[str]], names: int) -> str:
+    """Columns; the first `names` of them are words."""
+    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
+    text = []
+    for line in lines:
+        cells = [c.ljust(w) if i < names else c.rjust(w) for i, (c, w) in enumerate(zip(line, widths))]
+        text.append("  ".join(cells).rstrip())
+    return "\n".join(text)
+
+
+def table(rows: list[Row]) -> str:
+    head = ["model", "precision", "workers", "step", "epoch's", "bare", "ratio", "", "kernels", *OTHERS, "alone"]
+    lines = [head]
+    for row in rows:
+        case, ratio = row.case, row.median(lambda s: s.ratio)
+        figures = [row.median(lambda s: s.profile["total"]), row.median(lambda s: s.median_epoch_ms)]
+        figures.append(row.median(lambda s: s.floor["bare_ms"]))
+        parts = [row.median(lambda s, kind=kind: s.of(kind)) for kind in ("kernels", *OTHERS)]
+        parts.append(row.median(lambda s: s.floor["lockstep_ms"]))
+        lines.append(
+            [case.model, case.precision, str(case.workers)]
+            + [f"{figure:.2f}" for figure in figures]
+            + [f"{ratio:.2f}", "!" if ratio > PROMISE else ""]
+            + [f"{part:.2f}" for part in parts]
+        )
+    return aligned(lines, 2)
+
+
+def operations_table(row: Row) -> str:
+    """Every operation of the step: in the step, alone, and bare."""
+    lines = [[row.case.job, "in the step", "alone", "bare"]]
+    for i, operation in enumerate(row.samples[0].floor["operations"]):
+        name = operation["name"]
+
+        def in_the_step(sample: Sample, name: str = name) -> float:
+            return sample.of("optimizer") if name == "update" else sample.operations.get(spelled(name, sample), 0.0)
+
+        figures = [f"{row.median(in_the_step):.3f}"]
+        for key in ("lockstep_ms", "bare_ms"):
+            found = [sample.floor["operations"][i].get(key) for sample in row.samples]
+            figures.append("" if None in found else f"{statistics.median(found):.3f}")
+        lines.append([name, *figures])
+    return aligned(lines, 1)
+
+
+def spelled(name: str, sample: Sample) -> str:
+    """step_floor's "dense_backward/dense" as history.json has it; an operation of one layer only may lack the layer."""
+    wanted = name.replace("/", " ")
+    return next((each for each in sample.operations if each == wanted or each.startswith(wanted + " ")), wanted)
+
+
+LEGEND = f"""
+step = kernels + optimizer + input + communication + waiting + other, as the program's own clock splits it (rank 0);
+epoch's: the same from the median epoch's images a second. bare: oneDNN's primitives and one optimizer pass, each alone;
+alone: our operations, each alone. "!": ratio above {PROMISE}. Medians, so parts need not add up to the last digit."""
+
+
+def save(rows: list[Row], options: argparse.Namespace, machine: Machine) -> Path:
+    """A name not taken yet: step-floor-CPU-DATE.json, then -2, -3 …"""
+    folder, date, number = ROOT / "bench" / "results", time.strftime("%Y-%m-%d"), 1
+    path = folder / f"step-floor-{machine.slug}-{date}.json"
+    while path.exists():
+        number += 1
+        path = folder / f"step-floor-{machine.slug}-{date}-{number}.json"
+    folder.mkdir(parents=True, exist_ok=True)
+    content = {
+        "machine": asdict(machine),
+        "date": date,
+        "version": lockstep_version(ROOT),
+        "data": "MNIST" if options.data_dir else "embedded digits",
+        "promise": PROMISE,
+        "repeats": options.repeats,
+        "rows": [
+            {
+                **asdict(row.case),
+                "step_ms": round(row.median(lambda s: s.profile["total"]), 4),
+                "bare_ms": round(row.median(lambda s: s.floor["bare_ms"]), 4),
+                "ratio": round(row.median(lambda s: s.ratio), 3),
+                "samples": [asdict(sample) for sample in row.samples],
+            }
+            for row in rows
+        ],
+    }
+    path.write_text(json.dumps(content, indent=1) + "\n")
+    return path
+
+
+def main() -> int:
+    options, machine = parse(), this_machine()
+    rows = [Row(case) for case in cases_of(options, machine)]
+    try:
+        for repeat in range(options.repeats):
+            for row in rows:
+                print(f"\r{repeat + 1}/{options.repeats} {row.case.job:<40}", end="", file=sys.stderr, flush=True)
+                row.samples.append(Sample(measured_floor(row.case, options), *measured_step(row.case, options)))
+    except Failure as failure:
+        print(f"\nstep_floor.py: {failure}", file=sys.stderr)
+        return 1
+    print("\r" + " " * 60 + "\r", end="", file=sys.stderr)
+    data = "MNIST" if options.data_dir else "embedded digits"
+    print(f"{machine.cpu}, {data}, global batch {GLOBAL_BATCH}, one thread a worker, ms a step\n")
+    print(table(rows))
+    print(LEGEND)
+    if options.operations:
+        for row in rows:
+            print("\n" + operations_table(row))
+    if options.save:
+        print(f"Saved {save(rows, options, machine)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
