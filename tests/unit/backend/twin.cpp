@@ -7,11 +7,16 @@
 #include "twin.hpp"
 
 #include "backend/make_backend.hpp"
+#include "collective/make_communicator.hpp"
+#include "core/environment.hpp"
 #include "core/random.hpp"
 #include "plan/lower.hpp"
 #include "support/catch.hpp"
 
+#include <lockstep/core/error.hpp>
+
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <numeric>
 #include <utility>
@@ -38,18 +43,27 @@ std::string describe(const Sequential& model) {
   return text;
 }
 
+std::unique_ptr<Backend> make_backend_under_test(int threads, bool deterministic) {
+  if (value_of(current_environment(), "LOCKSTEP_TEST_DEVICE") != "cuda") return make_cpu_backend(threads);
+  std::string why_not;
+  auto backend = make_cuda_backend({.deterministic = deterministic}, why_not);
+  if (!backend) throw UsageError("LOCKSTEP_TEST_DEVICE=cuda, but " + why_not);
+  return backend;
+}
+
 Twin::Twin(const Sequential& model, const TwinOptions& options)
     : options_(options),
       examples_(make_examples(model, options.loss, examples_in_store, options.seed, options.pixels)),
       reference_(model, options.loss, options.optimizer, options.seed),
-      backend_(make_cpu_backend(options.threads)) {
+      backend_(make_backend_under_test(options.threads)) {
   Graph graph = lower(model, options.loss, options.mixed_bfloat16);
   backend_->lay_out(graph, options.capacity);
   plan_ = make_plan(std::move(graph), options.plan);
   const std::size_t elements = plan_.elements;
   const auto slots = static_cast<std::size_t>(slots_of(options.optimizer));
+  communicator_ = make_communicator(world_, Transport::automatic, backend_->queue());
   const ArenaMemory memory =
-      communicator_.allocate(elements, ((1 + slots) * elements + elements / 2 + 1) * sizeof(float), plan_.buckets);
+      communicator_->allocate(elements, ((1 + slots) * elements + elements / 2 + 1) * sizeof(float), plan_.buckets);
   auto* mirrored = reinterpret_cast<float*>(memory.mirrored.data());
   arenas_ = {.gradients = memory.gradients,
              .weights = {mirrored, elements},
@@ -58,7 +72,7 @@ Twin::Twin(const Sequential& model, const TwinOptions& options)
                                options.mixed_bfloat16 ? elements : 0},
              .elements = elements};
   executable_ = backend_->compile(plan_.graph, plan_.compute, arenas_, options.capacity);
-  step_ = std::make_unique<Step>(plan_, *executable_, communicator_);
+  step_ = std::make_unique<Step>(plan_, *executable_, *communicator_);
   // Biases and statistics that are all alike would hide what mixes them up.
   RandomStream random(options.seed, RandomPurpose::test, 1);
   for (std::size_t p = 0; p < reference_.weights().size(); ++p) {
@@ -177,7 +191,9 @@ std::vector<double> Twin::sensitivity(const reference::Values& inputs, const ref
   return waver;
 }
 
-void Twin::compare_sums(std::span<const float> found, const reference::Sums& expected, std::size_t count) const {
+void Twin::compare_sums(std::span<const float> arena, const reference::Sums& expected, std::size_t count) const {
+  std::array<float, metric_places> found;
+  executable_->read(arena, found);
   CHECK(found[metric_loss] == Approx(expected.loss_sum).epsilon(options_.tolerance).margin(options_.tolerance));
   if (!options_.mixed_bfloat16) CHECK(found[metric_correct] == static_cast<float>(expected.correct));
   CHECK(found[metric_count] == static_cast<float>(count));

@@ -1,9 +1,10 @@
-// A model twice: compiled by the CPU backend, and in the double-precision reference. Both take the same steps on the
+// A model twice: compiled by a backend, and in the double-precision reference. Both take the same steps on the
 // same random examples, and after every step all they computed is compared.
 #pragma once
 
 #include "backend/backend.hpp"
-#include "collective/local_communicator.hpp"
+#include "cluster/world.hpp"
+#include "collective/communicator.hpp"
 #include "plan/plan.hpp"
 #include "plan/step.hpp"
 #include "support/examples.hpp"
@@ -31,6 +32,9 @@ struct TwinOptions {
 
 /// "Input(7, 6, 2) Conv2D(5, 4, 5)": a model in a line, for messages.
 [[nodiscard]] std::string describe(const Sequential& model);
+
+/// The CPU; or the GPU where LOCKSTEP_TEST_DEVICE=cuda, so that the same cases try both.
+[[nodiscard]] std::unique_ptr<Backend> make_backend_under_test(int threads = 1, bool deterministic = false);
 
 class Twin {
  public:
@@ -60,14 +64,15 @@ class Twin {
                          const std::vector<std::int64_t>& replicas);
   [[nodiscard]] std::vector<double> sensitivity(const reference::Values& inputs, const reference::Values& targets,
                                                 const std::vector<std::int64_t>& replicas);
-  void compare_sums(std::span<const float> found, const reference::Sums& expected, std::size_t count) const;
+  void compare_sums(std::span<const float> arena, const reference::Sums& expected, std::size_t count) const;
 
   TwinOptions options_;
   Examples examples_;
   reference::ReferenceModel reference_;
   std::unique_ptr<Backend> backend_;
   Plan plan_;
-  LocalCommunicator communicator_;
+  World world_;
+  std::unique_ptr<Communicator> communicator_;
   Arenas arenas_;
   std::unique_ptr<Executable> executable_;
   std::unique_ptr<Step> step_;

@@ -1,0 +1,26 @@
+// The main function of the tests on a GPU. Without one it says so and ends with 77, which CTest reports as skipped.
+#include "backend/make_backend.hpp"
+
+#if LOCKSTEP_CATCH2_V3
+#include <catch2/catch_session.hpp>
+#else
+#define CATCH_CONFIG_RUNNER
+#include <catch2/catch.hpp>
+#endif
+
+#include <cstdlib>
+#include <iostream>
+#include <string>
+
+int main(int argc, char** argv) {
+  constexpr int skipped = 77;
+  std::string why_not;
+  const auto backend = lockstep::make_cuda_backend({}, why_not);
+  if (!backend) {
+    std::cout << "skipped: " << why_not << std::endl;
+    return skipped;
+  }
+  std::cout << backend->describe() << std::endl;
+  setenv("LOCKSTEP_TEST_DEVICE", "cuda", 1);  // NOLINT(concurrency-mt-unsafe): there is one thread
+  return Catch::Session().run(argc, argv);
+}
