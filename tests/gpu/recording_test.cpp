@@ -34,7 +34,7 @@ const Sequential model{Input({9, 8, 2}),
 class Run {
  public:
   Run(bool deterministic, bool recordable)
-      : examples_(make_examples(model, loss_, 64, 5, Pixels::bytes)),
+      : examples_(make_examples(model, loss_, examples_in_set, 5, Pixels::bytes)),
         backend_(make_backend_under_test(1, deterministic)),
         communicator_(make_communicator(world_, Transport::automatic, backend_->queue())),
         recordable_(recordable) {
@@ -64,7 +64,7 @@ class Run {
     StepContext context;
     std::visit([&](const auto& inputs) { context.data.inputs = inputs.data(); }, examples_.data.inputs);
     std::visit([&](const auto& targets) { context.data.targets = targets.data(); }, examples_.data.targets);
-    context.data.examples = examples_.data.size();
+    context.data.examples = examples_in_set;
     context.data.lasting = true;
     context.examples = drawn;
     context.replicas = rows;
@@ -116,6 +116,7 @@ class Run {
   }
 
   static constexpr std::size_t capacity = 32;
+  static constexpr std::size_t examples_in_set = 64;
   Loss loss_ = SparseCategoricalCrossentropy({.from_logits = true});
   Optimizer optimizer_ = Adam();
   Examples examples_;
