@@ -32,7 +32,7 @@ struct TensorSpec {
   std::int64_t height = 1;
   std::int64_t width = 1;
   std::int64_t channels = 1;
-  std::int64_t block = 1;  ///< chosen by the backend; divides channels
+  std::int64_t block = 1;    ///< chosen by the backend; divides channels
   bool keras_order = false;  ///< demanded: block must be channels
   int alias = -1;            ///< the tensor whose memory this one is, seen in another shape
   ElementType type = ElementType::float32;
@@ -102,9 +102,11 @@ struct Operation {
   int parameter = -1;  ///< first of the layer's parameters
   ActivationFunction activation = ActivationFunction::linear;        ///< fused into the output
   ActivationFunction input_activation = ActivationFunction::linear;  ///< backward: what input's producer fused
-  bool input_gradient = false;    ///< backward: whether input's gradient is wanted
-  std::int64_t rows_begin = 0;    ///< dense_backward: input features [rows_begin, rows_end), as the backend orders them
+  bool input_gradient = false;                                       ///< backward: whether input's gradient is wanted
+  std::int64_t rows_begin = 0;  ///< dense_backward: input features [rows_begin, rows_end), as the backend orders them
   std::int64_t rows_end = 0;
+  int slice = 0;  ///< which of `slices` contiguous parts of this rank's examples it computes
+  int slices = 1;
   int bucket = -1;  ///< contribute, update, await
 };
 
@@ -117,6 +119,9 @@ struct Graph {
   std::vector<Operation> forward;         ///< gather ... loss
   std::vector<Operation> backward;
   bool mixed_bfloat16 = false;
+  /// How much the backend likes to keep at hand from one operation to the next (its caches); 0: it does not care.
+  std::size_t cache_bytes = 0;
+  std::size_t capacity = 0;  ///< examples of the largest slice a rank is given
 
   [[nodiscard]] int metrics_parameter() const noexcept { return static_cast<int>(parameters.size()) - 1; }
 };

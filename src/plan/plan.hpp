@@ -23,10 +23,14 @@ struct Plan {
   /// Tensors, buckets and operations, a line each.
   [[nodiscard]] std::string to_string() const;
 
-  /// 16 hexadecimal digits (FNV-1a over to_string()): ranks compare it before the first step.
+  /// 16 hexadecimal digits (FNV-1a) over all that ranks must agree on: layouts, parameters and buckets, not in how many
+  /// slices each computes. Ranks compare it before the first step.
   [[nodiscard]] std::string digest() const;
 };
 
+/// A model that begins with convolutions and poolings runs through them slice by slice of the batch, as many examples
+/// at once as fit the backend's cache, forward and backward.
+///
 /// Lays the arenas out in reverse layer order, cuts buckets, and orders compute and communication.
 /// `graph` has its layouts (Backend::lay_out).
 [[nodiscard]] Plan make_plan(Graph graph, const PlanOptions& options = {});

@@ -3,7 +3,7 @@
 
 #include "core/clock.hpp"
 
-#include <utility>
+#include <string>
 
 namespace lockstep {
 
@@ -34,7 +34,7 @@ const char* kind_of_work(OperationKind kind) {
 
 Step::Step(const Plan& plan, Executable& executable, Communicator& communicator)
     : plan_(plan), executable_(executable), communicator_(communicator) {
-  profile_.seconds.resize(plan.training.size());
+  reset_profile();
 }
 
 void Step::train(const StepContext& context, const Optimizer& optimizer, std::uint64_t iteration) {
@@ -82,10 +82,9 @@ void Step::infer(const StepContext& context) {
   for (const Operation& operation : plan_.inference) executable_.run(operation, context);
 }
 
-StepProfile Step::take_profile() {
-  StepProfile empty;
-  empty.seconds.resize(plan_.training.size());
-  return std::exchange(profile_, std::move(empty));
+void Step::reset_profile() {
+  profile_ = {};
+  profile_.seconds.resize(plan_.training.size());
 }
 
 std::map<std::string, double> StepProfile::by_kind(const Plan& plan) const {

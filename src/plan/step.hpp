@@ -40,8 +40,9 @@ class Step {
   /// Forward only, on settled weights; this rank's metric sums lie in the metrics parameter's gradient.
   void infer(const StepContext& context);
 
-  /// What was spent since the last call.
-  [[nodiscard]] StepProfile take_profile();
+  /// What was spent since the last reset.
+  [[nodiscard]] const StepProfile& profile() const noexcept { return profile_; }
+  void reset_profile();
 
  private:
   const Plan& plan_;

@@ -126,6 +126,30 @@ class Bridge {
   onednn::BoundPrimitive copy_;
 };
 
+/// A parameter's gradient where the examples come in several slices: oneDNN overwrites, so the first slice writes to
+/// the arena and each other one to memory of its own, which is then added.
+class Sum {
+ public:
+  Sum() = default;
+  Sum(const KernelScope& scope, int parameter, std::size_t count)
+      : count_(count), sum_(scope.weights_gradient(parameter)), part_(sum_) {
+    if (scope.operation.slice == 0) return;
+    memory_ = AlignedBuffer(count * sizeof(float));
+    part_ = memory_.as<float>().data();
+  }
+  [[nodiscard]] float* part() const noexcept { return part_; }
+  void add() const noexcept {
+    if (part_ == sum_) return;
+    for (std::size_t i = 0; i < count_; ++i) sum_[i] += part_[i];
+  }
+
+ private:
+  std::size_t count_ = 0;
+  float* sum_ = nullptr;
+  float* part_ = nullptr;
+  AlignedBuffer memory_;
+};
+
 class ConvolutionForward final : public Kernel {
  public:
   explicit ConvolutionForward(const KernelScope& scope)
@@ -171,15 +195,17 @@ class ConvolutionBackward final : public Kernel {
     const auto& weights = descriptors_.backward_weights;
     output_gradient_ = Bridge(scope.dnnl, descriptor_of(scope.output(), scope.rows),
                               scope.gradient<void>(scope.operation.output), weights.diff_dst_desc(), true);
+    weights_sum_ = Sum(scope, parameter, descriptors_.master.get_size() / sizeof(float));
     weights_gradient_ =
-        Bridge(scope.dnnl, descriptors_.master, scope.weights_gradient(parameter), weights.diff_weights_desc(), false);
+        Bridge(scope.dnnl, descriptors_.master, weights_sum_.part(), weights.diff_weights_desc(), false);
     std::vector<onednn::BoundPrimitive::Argument> arguments{
         {DNNL_ARG_SRC, memory(weights.src_desc(), engine, scope.value<void>(scope.operation.input))},
         {DNNL_ARG_DIFF_DST, output_gradient_.wanted()},
         {DNNL_ARG_DIFF_WEIGHTS, weights_gradient_.wanted()}};
     if (scope.layer().parameters.size() > 1) {
-      arguments.push_back({DNNL_ARG_DIFF_BIAS, memory(bias_descriptor(scope.layer(), memory::data_type::f32), engine,
-                                                      scope.weights_gradient(parameter + 1))});
+      const memory::desc bias = bias_descriptor(scope.layer(), memory::data_type::f32);
+      bias_sum_ = Sum(scope, parameter + 1, bias.get_size() / sizeof(float));
+      arguments.push_back({DNNL_ARG_DIFF_BIAS, memory(bias, engine, bias_sum_.part())});
     }
     backward_weights_ = {scope.dnnl, dnnl::convolution_backward_weights(weights), std::move(arguments)};
     if (scope.operation.input_gradient) bind_backward_data(scope);
@@ -194,6 +220,8 @@ class ConvolutionBackward final : public Kernel {
     }
     backward_weights_.run();
     weights_gradient_.run();
+    weights_sum_.add();
+    bias_sum_.add();
   }
 
   [[nodiscard]] std::string implementation() const override {
@@ -249,6 +277,8 @@ class ConvolutionBackward final : public Kernel {
   std::byte* gradient_ = nullptr;
   Bridge output_gradient_;
   Bridge weights_gradient_;
+  Sum weights_sum_;
+  Sum bias_sum_;
   Bridge weights_;
   onednn::BoundPrimitive backward_weights_;
   onednn::BoundPrimitive backward_data_;

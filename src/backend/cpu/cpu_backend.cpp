@@ -26,6 +26,10 @@ std::string cpu_model() {
   return "CPU";
 }
 
+/// What a core keeps at hand between two operations. Twice a second-level cache of today: measured best on Zen 5 (1
+/// MiB) and in its neighbourhood flat, so it is not worth asking each machine.
+constexpr std::size_t cache_bytes = std::size_t{2560} << 10U;
+
 std::unique_ptr<Kernel> make_kernel(const KernelScope& scope) {
   switch (scope.operation.kind) {
     case OperationKind::gather: return make_gather(scope);
@@ -69,7 +73,8 @@ class CpuExecutable final : public Executable {
       contribute_nothing(operation);
       return;
     }
-    kernels_for(context.examples.size())[operation.id]->run(context);
+    // A slice of few examples may have none for some of the parts.
+    if (Kernel* kernel = kernels_for(context.examples.size())[operation.id].get()) kernel->run(context);
   }
 
   void update(const UpdateShare& share, const Optimizer& optimizer, std::uint64_t iteration) override {
@@ -177,7 +182,14 @@ class CpuExecutable final : public Executable {
     }
     Kernels kernels;
     for (const Operation& operation : operations_) {
-      kernels.push_back(make_kernel({graph_, operation, rows, buffers_, arenas_, scratch_, dnnl_, threads_}));
+      // The larger parts come first, so that the first one, whose kernels begin the sums, has an example.
+      const auto parts = static_cast<std::size_t>(operation.slices);
+      const auto part = static_cast<std::size_t>(operation.slice);
+      const std::size_t first = part * (rows / parts) + std::min(part, rows % parts);
+      const std::size_t count = rows / parts + (part < rows % parts ? 1 : 0);
+      kernels.push_back(
+          count == 0 ? nullptr
+                     : make_kernel({graph_, operation, first, count, buffers_, arenas_, scratch_, dnnl_, threads_}));
     }
     return programs_.emplace_back(rows, std::move(kernels)).second;
   }
@@ -265,6 +277,8 @@ class CpuBackend final : public Backend {
   void lay_out(Graph& graph, std::size_t capacity) const override {
     const std::size_t rows = std::max<std::size_t>(capacity, 1);
     for (TensorSpec& tensor : graph.tensors) tensor.block = tensor.channels;
+    graph.cache_bytes = cache_bytes * static_cast<std::size_t>(threads_);
+    graph.capacity = rows;
     demand_keras_order(graph);
     for (const Operation& operation : graph.forward) {
       if (operation.kind == OperationKind::convolution) {

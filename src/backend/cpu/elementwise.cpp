@@ -17,6 +17,8 @@ class Elementwise : public Kernel {
   explicit Elementwise(const KernelScope& scope)
       : operation_(scope.operation),
         tensor_(scope.output()),
+        first_row_(scope.first_row),
+        rows_(static_cast<std::int64_t>(scope.rows)),
         threads_(scope.threads),
         x_(scope.value<T>(operation_.input)),
         y_(scope.value<T>(operation_.output)),
@@ -25,10 +27,9 @@ class Elementwise : public Kernel {
 
   void run(const StepContext& context) final {
     const std::int64_t elements = tensor_.elements();
-    const auto rows = static_cast<std::int64_t>(context.examples.size());
     const bool backward = operation_.kind > OperationKind::loss;
 #pragma omp parallel for num_threads(threads_) if (threads_ > 1)
-    for (std::int64_t r = 0; r < rows; ++r) {
+    for (std::int64_t r = 0; r < rows_; ++r) {
       const std::int64_t at = r * elements;
       if (backward) {
         run_backward(r, y_ + at, y_gradient_ + at, x_gradient_ + at);
@@ -44,10 +45,13 @@ class Elementwise : public Kernel {
   virtual void run_backward(std::int64_t row, const T* y, const T* y_gradient, T* x_gradient) = 0;
   [[nodiscard]] const TensorSpec& tensor() const { return tensor_; }
   [[nodiscard]] const Operation& operation() const { return operation_; }
+  [[nodiscard]] std::size_t first_row() const { return first_row_; }
 
  private:
   Operation operation_;
   const TensorSpec& tensor_;
+  std::size_t first_row_;
+  std::int64_t rows_;
   int threads_;
   const T* x_;
   T* y_;
@@ -121,7 +125,8 @@ class DropoutKernel final : public Elementwise<T> {
       return;
     }
     std::uint8_t* kept = kept_ + row * elements;
-    const auto place = static_cast<std::uint32_t>(context.first_place + static_cast<std::size_t>(row));
+    const auto place =
+        static_cast<std::uint32_t>(context.first_place + this->first_row() + static_cast<std::size_t>(row));
     const DropoutMask mask(context.seed, context.step, layer_, rate_);
     for (std::int64_t group = 0; group < elements; group += 4) {
       const auto keep = mask.keep_four(place, static_cast<std::uint32_t>(group / 4));

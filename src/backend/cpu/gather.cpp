@@ -24,6 +24,8 @@ class Gather final : public Kernel {
  public:
   explicit Gather(const KernelScope& scope)
       : tensor_(scope.graph.tensors[scope.operation.output]),
+        first_row_(scope.first_row),
+        rows_(static_cast<std::int64_t>(scope.rows)),
         threads_(scope.threads),
         values_(scope.value<T>(scope.operation.output)) {}
 
@@ -35,10 +37,10 @@ class Gather final : public Kernel {
   template <typename From>
   void gather(const From* inputs, const StepContext& context) const {
     const std::int64_t elements = tensor_.elements();
-    const auto rows = static_cast<std::int64_t>(context.examples.size());
+    const std::uint32_t* examples = context.examples.data() + first_row_;
 #pragma omp parallel for num_threads(threads_) if (threads_ > 1)
-    for (std::int64_t r = 0; r < rows; ++r) {
-      const From* example = inputs + static_cast<std::int64_t>(context.examples[r]) * elements;
+    for (std::int64_t r = 0; r < rows_; ++r) {
+      const From* example = inputs + static_cast<std::int64_t>(examples[r]) * elements;
       T* row = values_ + r * elements;
       if (tensor_.block == tensor_.channels) {
         convert(example, row, elements);
@@ -50,6 +52,8 @@ class Gather final : public Kernel {
   }
 
   const TensorSpec& tensor_;
+  std::size_t first_row_;
+  std::int64_t rows_;
   int threads_;
   T* values_;
 };

@@ -40,6 +40,7 @@ struct TensorBuffers {
 struct KernelScope {
   const Graph& graph;
   const Operation& operation;
+  std::size_t first_row;  ///< of the rank's examples
   std::size_t rows;
   const std::vector<TensorBuffers>& buffers;
   const Arenas& arenas;
@@ -51,15 +52,27 @@ struct KernelScope {
   [[nodiscard]] const TensorSpec& output() const { return graph.tensors[operation.output]; }
   [[nodiscard]] const LayerInfo& layer() const { return graph.layers[operation.layer]; }
 
+  /// A tensor from this kernel's first row on.
   template <typename T>
   [[nodiscard]] T* value(int tensor) const {
-    return reinterpret_cast<T*>(buffers[tensor].value);
+    return reinterpret_cast<T*>(buffers[tensor].value + offset(tensor));
   }
   template <typename T>
   [[nodiscard]] T* gradient(int tensor) const {
-    return reinterpret_cast<T*>(buffers[tensor].gradient);
+    std::byte* gradient = buffers[tensor].gradient;
+    return gradient == nullptr ? nullptr : reinterpret_cast<T*>(gradient + offset(tensor));
   }
-  [[nodiscard]] std::uint8_t* notes(int tensor) const { return reinterpret_cast<std::uint8_t*>(buffers[tensor].notes); }
+  /// Notes of a byte an element, from the first row on.
+  [[nodiscard]] std::uint8_t* notes(int tensor) const {
+    std::byte* notes = buffers[tensor].notes;
+    const std::size_t at = first_row * static_cast<std::size_t>(graph.tensors[tensor].elements());
+    return notes == nullptr ? nullptr : reinterpret_cast<std::uint8_t*>(notes + at);
+  }
+  [[nodiscard]] std::size_t offset(int tensor) const {
+    const TensorSpec& spec = graph.tensors[tensor];
+    const std::size_t size = spec.type == ElementType::bfloat16 ? sizeof(BFloat16) : sizeof(float);
+    return first_row * static_cast<std::size_t>(spec.elements()) * size;
+  }
   [[nodiscard]] float* weights(int parameter) const {
     return arenas.weights.data() + graph.parameters[parameter].offset;
   }

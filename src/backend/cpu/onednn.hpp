@@ -36,8 +36,8 @@ struct Geometry {
 /// there is no implementation (of the way asked for).
 [[nodiscard]] dnnl::convolution_forward::primitive_desc convolution_forward(
     const Context& context, const dnnl::memory::desc& src, const dnnl::memory::desc& weights,
-    const dnnl::memory::desc& bias, const dnnl::memory::desc& dst, const Geometry& geometry,
-    dnnl::algorithm activation, ConvolutionWay way);
+    const dnnl::memory::desc& bias, const dnnl::memory::desc& dst, const Geometry& geometry, dnnl::algorithm activation,
+    ConvolutionWay way);
 
 [[nodiscard]] dnnl::convolution_backward_data::primitive_desc convolution_backward_data(
     const Context& context, const dnnl::memory::desc& diff_src, const dnnl::memory::desc& weights,

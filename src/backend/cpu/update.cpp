@@ -15,13 +15,10 @@ namespace {
 
 constexpr std::size_t tile = 1024;
 
+/// Of two sources or more.
 LOCKSTEP_VECTORIZED void sum_sources(std::span<const float* const> sources, std::size_t begin, std::size_t count,
                                      float* sum) {
   const float* first = sources[0] + begin;
-  if (sources.size() == 1) {
-    std::copy_n(first, count, sum);
-    return;
-  }
   const float* second = sources[1] + begin;
   for (std::size_t i = 0; i < count; ++i) sum[i] = first[i] + second[i];
   for (std::size_t s = 2; s < sources.size(); ++s) {
@@ -151,14 +148,19 @@ void update_share(const Graph& graph, const Arenas& arenas, const UpdateShare& s
     const std::size_t tiles = (end - begin + tile - 1) / tile;
 #pragma omp parallel for num_threads(threads) if (threads > 1 && tiles > 4)
     for (std::size_t t = 0; t < tiles; ++t) {
-      alignas(64) std::array<float, tile> gradient;
+      alignas(64) std::array<float, tile> sum;
       const std::size_t at = begin + t * tile;
       const std::size_t count = std::min(tile, end - at);
-      sum_sources(share.sources, at, count, gradient.data());
+      const float* gradient = sum.data();
+      if (share.sources.size() == 1) {
+        gradient = share.sources[0] + at;
+      } else {
+        sum_sources(share.sources, at, count, sum.data());
+      }
       float* w = arenas.weights.data() + at;
       switch (parameter.rule) {
-        case UpdateRule::optimizer: tile_update.step(at, count, gradient.data()); break;
-        case UpdateRule::assign: std::copy_n(gradient.data(), count, w); break;
+        case UpdateRule::optimizer: tile_update.step(at, count, gradient); break;
+        case UpdateRule::assign: std::copy_n(gradient, count, w); break;
         case UpdateRule::moving_average:
           for (std::size_t i = 0; i < count; ++i) {
             w[i] = parameter.momentum * w[i] + (1.0F - parameter.momentum) * gradient[i];

@@ -58,6 +58,7 @@ Twin::Twin(const Sequential& model, const TwinOptions& options)
       backend_(make_backend_under_test(options.threads)) {
   Graph graph = lower(model, options.loss, options.mixed_bfloat16);
   backend_->lay_out(graph, options.capacity);
+  if (options.cache_bytes > 0) graph.cache_bytes = options.cache_bytes;
   plan_ = make_plan(std::move(graph), options.plan);
   const std::size_t elements = plan_.elements;
   const auto slots = static_cast<std::size_t>(slots_of(options.optimizer));

@@ -27,6 +27,7 @@ struct TwinOptions {
   Pixels pixels = Pixels::floats;
   PlanOptions plan = {};
   bool mixed_bfloat16 = false;
+  std::size_t cache_bytes = 0;  ///< instead of the backend's own: a small one cuts the trunk into slices
   double tolerance = 2e-5;  ///< of a tensor in the L2 norm, relative
 };
 
