@@ -117,7 +117,7 @@ void ModelState::write_weights() {
 }
 
 ModelState::CheckedData ModelState::identity_of(const Dataset& data) {
-  return {&data, data.size(), data.targets.index(), data.example_shape};
+  return {&data, data.size(), data.targets.index(), data.example_shape.elements()};
 }
 
 void ModelState::check_examples(const Dataset& data) const {

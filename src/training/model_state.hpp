@@ -97,7 +97,7 @@ class ModelState {
     const Dataset* data;
     std::size_t size;
     std::size_t kind_of_targets;
-    Shape example_shape;
+    std::int64_t elements;  ///< of an example
     friend bool operator==(const CheckedData&, const CheckedData&) = default;
   };
   [[nodiscard]] static CheckedData identity_of(const Dataset& data);
