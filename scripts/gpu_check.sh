@@ -1,0 +1,108 @@
+#!/usr/bin/env bash
+# Tries Lockstep on a machine with a GPU, which needs nothing but NVIDIA's libraries and Python: what else the programs
+# stand on is carried along.
+#   gpu_check.sh              packs and runs, on a machine that has both the packages and a GPU
+#   gpu_check.sh pack [DIR]   builds (CUDA_ARCHITECTURES, default 90), and gathers programs and libraries in DIR
+#   gpu_check.sh run [DIR]    runs the tests on the GPU, under compute-sanitizer too, then bench/gpu; prints a table.
+#                             LOCKSTEP_MNIST_DIR names the real data. GPU_CHECK_QUICK=1 leaves the benchmark short.
+# DIR is build/gpu-check. Where the GPU's machine has no checkout, copy DIR there: it holds this script as well.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+mode=${1:-all}
+folder=$(realpath -m "${2:-build/gpu-check}")
+[ -d build ] || [ "$mode" = pack ] || [ $# -ge 2 ] || folder=$PWD # a packed copy
+
+# Libraries that every Linux has, and NVIDIA's, are not carried.
+not_carried='ld-linux|libc\.so|libm\.so|libdl\.so|librt\.so|libpthread\.so|libresolv\.so|libgcc_s|libstdc\+\+|libcuda|libcublas|libcudnn|libnccl'
+
+# carry FILE...: the libraries these are linked with
+carry() {
+  ldd "$@" 2>/dev/null | awk '$2 == "=>" && $3 ~ /^\// { print $3 }' | sort -u | grep -Ev "/($not_carried)" |
+    xargs -r cp -Lnt "$folder/usr/lib"
+}
+
+pack() {
+  local build=build/gpu name
+  cmake -S . -B $build -G Ninja -DCMAKE_BUILD_TYPE=Release -DLOCKSTEP_CUDA=ON -DLOCKSTEP_BENCHES=OFF \
+    -DCMAKE_CUDA_ARCHITECTURES="${CUDA_ARCHITECTURES:-90}" >/dev/null
+  cmake --build $build --target keras_mnist custom_training_mnist test_gpu
+  rm -rf "$folder"
+  mkdir -p "$folder/usr/bin" "$folder/usr/lib" "$folder/usr/share" "$folder/etc" "$folder/bench" "$folder/tests"
+  cp $build/bin/{keras_mnist,custom_training_mnist,test_gpu} "$folder/usr/bin"
+  strip "$folder"/usr/bin/*
+  cp -r scripts "$folder"
+  cp -r bench/gpu "$folder/bench"
+  cp -r tests/gpu "$folder/tests"
+  # Open MPI, in the places it looks for relative to OPAL_PREFIX
+  cp -L "$(command -v orterun || command -v prterun)" "$folder/usr/bin/mpirun"
+  for name in pkglibdir pkgdatadir; do
+    local place
+    place=$(ompi_info --path $name | awk '{ print $2 }')
+    mkdir -p "$folder/$(dirname "$place")"
+    cp -rL "$place" "$folder/$(dirname "$place")"
+  done
+  local orted
+  if orted=$(command -v orted); then cp -L "$orted" "$folder/usr/bin"; fi
+  carry "$folder"/usr/bin/*
+  find "$folder/usr/lib" -path '*openmpi*' -name '*.so' -print0 | while IFS= read -r -d '' name; do carry "$name"; done
+  du -sh "$folder"
+}
+
+results=()
+# try NAME COMMAND...: runs the command and notes how it ended; 77 is a test that was skipped
+try() {
+  local name=$1 status=0 began=$SECONDS
+  shift
+  printf '\n== %s\n' "$name"
+  "$@" || status=$?
+  case $status in
+    0) results+=("$(printf '%-44s passed   %4d s' "$name" $((SECONDS - began)))") ;;
+    77) results+=("$(printf '%-44s skipped' "$name")") ;;
+    *) results+=("$(printf '%-44s FAILED   (exit %d)' "$name" $status)") ;;
+  esac
+}
+
+run() {
+  local programs=$folder/usr/bin packages sanitizer
+  packages=$(python3 -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+  local nvidia=/usr/local/cuda/lib64 place
+  for place in "$packages"/nvidia/*/lib; do [ ! -d "$place" ] || nvidia=$nvidia:$place; done
+  # The programs' own: Python and the tools of the system keep to the system's.
+  local libraries=$folder/usr/lib:$nvidia${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+  local with=(env "LD_LIBRARY_PATH=$libraries" "OPAL_PREFIX=$folder/usr" "PATH=$programs:$PATH" OMPI_MCA_plm=isolated)
+
+  try "programs find their libraries" "${with[@]}" "$programs/keras_mnist" --version
+  try "every layer, recordings (test_gpu)" "${with[@]}" LOCKSTEP_TEST_MODELS=40 "$programs/test_gpu"
+  try "the same without recordings" "${with[@]}" LOCKSTEP_CUDA_GRAPHS=0 LOCKSTEP_TEST_MODELS=10 "$programs/test_gpu" \
+    '~A replayed step*'
+  for place in nccl mpi; do
+    for ranks in 2 4; do
+      try "$ranks ranks on one GPU, $place" "${with[@]}" "$folder/tests/gpu/ranks_test.sh" "$programs/keras_mnist" \
+        $place $ranks
+    done
+  done
+  if sanitizer=$(command -v compute-sanitizer); then
+    for tool in memcheck racecheck; do
+      try "compute-sanitizer $tool" "${with[@]}" "$sanitizer" --tool $tool --error-exitcode 1 --log-file "$folder/$tool.log" \
+        "$programs/test_gpu" 'Training goes down on a GPU'
+    done
+  fi
+  try "bench/gpu" python3 "$folder/bench/gpu/bench.py" --programs "$programs" --libraries "$libraries" \
+    ${LOCKSTEP_MNIST_DIR:+--data-dir "$LOCKSTEP_MNIST_DIR"} ${GPU_CHECK_QUICK:+--quick} --out "$folder/bench.json"
+  printf '\n'
+  printf '%s\n' "${results[@]}"
+  case "${results[*]}" in *FAILED*) exit 1 ;; esac
+}
+
+case $mode in
+  pack) pack ;;
+  run) run ;;
+  all)
+    pack
+    run
+    ;;
+  *)
+    echo "gpu_check.sh: there is no '$mode', only pack and run" >&2
+    exit 64
+    ;;
+esac
