@@ -206,7 +206,7 @@ StepMetrics ModelState::finish() {
   if (seconds_to_first_step_ == 0) {  // the first step makes the kernels: it is start-up, not speed
     seconds_to_first_step_ = seconds_since_process_start();
     step_seconds_ = 0;
-    static_cast<void>(model.step->take_profile());
+    model.step->reset_profile();
   }
   return metrics;
 }
@@ -343,7 +343,7 @@ void ModelState::save(const std::filesystem::path& path) {
   report.evaluation = evaluation_;
   report.timing.seconds_to_first_step = seconds_to_first_step_;
   report.timing.steps = static_cast<std::int64_t>(iteration_);
-  const StepProfile profile = model.step->take_profile();
+  const StepProfile& profile = model.step->profile();
   if (profile.steps > 0) {
     std::map<std::string, double>& kinds = report.timing.profile_ms_per_step;
     kinds = profile.by_kind(model.plan);
@@ -353,7 +353,6 @@ void ModelState::save(const std::filesystem::path& path) {
     kinds["other"] = total - known;
     kinds["total"] = total;
     report.timing.operations_ms_per_step = profile.by_operation(model.plan);
-    step_seconds_ = 0;
   }
   save_history(path.parent_path() / "history.json", std::move(report), *runtime_, model.communicator->describe());
 }
