@@ -1,6 +1,9 @@
 // HDF5 in, with distrust.
 #include "checkpoint/hdf5_reader.hpp"
 
+#include "checkpoint/hdf5_writer.hpp"
+#include "core/digest.hpp"
+
 #include <lockstep/core/error.hpp>
 
 #include <hdf5.h>
@@ -13,6 +16,7 @@
 #include <fstream>
 #include <iterator>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -74,6 +78,17 @@ Hdf5Reader::Hdf5Reader(std::filesystem::path file)
     throw IoError("Cannot read " + name_.string() + ": " + reason + "; set HDF5_USE_FILE_LOCKING=FALSE.");
   }
   fail("the file is damaged or cut short (" + reason + ")");
+}
+
+Hdf5Reader::Hdf5Reader(std::span<const std::byte> image, std::filesystem::path name)
+    : name_(std::move(name)), size_(image.size()), file_(H5I_INVALID_HID, H5Fclose) {
+  constexpr std::size_t growth = std::size_t{1} << 20U;  // never used: nothing is written
+  const Hdf5Handle access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
+  // HDF5 copies the image; that the parameter is not const is for drivers that do not.
+  const bool ready = access.valid() && H5Pset_fapl_core(access.get(), growth, false) >= 0 &&
+                     H5Pset_file_image(access.get(), const_cast<std::byte*>(image.data()), image.size()) >= 0;
+  if (ready) file_ = Hdf5Handle(H5Fopen(name_.c_str(), H5F_ACC_RDONLY, access.get()), H5Fclose);
+  if (!file_.valid()) fail("is not HDF5, damaged or cut short (" + describe_hdf5_error() + ")");
 }
 
 void Hdf5Reader::fail(const std::string& problem) const { throw DataError(name_.string() + ": " + problem + "."); }
@@ -166,24 +181,85 @@ Hdf5Handle Hdf5Reader::open_dataset(const std::string& path) const {
   return object;
 }
 
+std::vector<std::string> Hdf5Reader::children(const std::string& group) const {
+  const Hdf5Handle opened = open(group);
+  H5G_info_t info{};
+  if (H5Iget_type(opened.get()) != H5I_GROUP || H5Gget_info(opened.get(), &info) < 0) {
+    fail("'" + group + "' is not a group");
+  }
+  if (info.nlinks > max_texts) fail("'" + group + "' is damaged (it claims too many entries)");
+  std::vector<std::string> names;
+  for (hsize_t i = 0; i < info.nlinks; ++i) {
+    const auto name_of = [&](char* buffer, std::size_t size) {
+      return H5Lget_name_by_idx(opened.get(), ".", H5_INDEX_NAME, H5_ITER_INC, i, buffer, size, H5P_DEFAULT);
+    };
+    const ssize_t length = name_of(nullptr, 0);
+    if (length <= 0 || static_cast<std::uint64_t>(length) > size_) fail("'" + group + "' is damaged (a name is)");
+    std::string name(static_cast<std::size_t>(length) + 1, '\0');
+    if (name_of(name.data(), name.size()) != length) fail("'" + group + "' is damaged (a name is)");
+    name.pop_back();
+    if (has(group == "/" ? name : group + "/" + name)) names.push_back(std::move(name));
+  }
+  return names;
+}
+
+std::optional<std::uint64_t> Hdf5Reader::digest(const std::string& object) const {
+  const Hdf5Handle opened = open(object);
+  if (!has_attribute(opened, digest_attribute)) return std::nullopt;
+  const Hdf5Handle attribute(H5Aopen(opened.get(), digest_attribute, H5P_DEFAULT), H5Aclose);
+  const Hdf5Handle space(attribute.valid() ? H5Aget_space(attribute.get()) : H5I_INVALID_HID, H5Sclose);
+  std::uint64_t digest = 0;
+  if (!space.valid() || H5Sget_simple_extent_npoints(space.get()) != 1 ||
+      H5Aread(attribute.get(), H5T_NATIVE_UINT64, &digest) < 0) {
+    fail("the digest of '" + object + "' is damaged");
+  }
+  return digest;
+}
+
+void Hdf5Reader::check_digest(const std::string& path, const void* values, std::size_t bytes) const {
+  const std::optional<std::uint64_t> expected = digest(path);
+  if (!expected) return;
+  Digest found;
+  found.add(values, bytes);
+  if (found.value() == *expected) return;
+  fail("the values of '" + path + "' are not those that were saved; the file is damaged, so use an earlier copy (or, " +
+       "if they were changed on purpose, delete the attribute " + digest_attribute + " beside them)");
+}
+
+std::optional<Shape> Hdf5Reader::shape_of(const std::string& path) const {
+  const Hdf5Handle object = open(path);
+  if (H5Iget_type(object.get()) != H5I_DATASET) return std::nullopt;
+  const auto damaged = [&](const std::string& problem) { fail("'" + path + "' is damaged (" + problem + ")"); };
+  const Hdf5Handle space(H5Dget_space(object.get()), H5Sclose);
+  const Hdf5Handle type(H5Dget_type(object.get()), H5Tclose);
+  if (!space.valid() || !type.valid()) damaged(describe_hdf5_error());
+  if (H5Tget_class(type.get()) != H5T_FLOAT) return std::nullopt;
+  const int rank = H5Sget_simple_extent_ndims(space.get());
+  if (rank < 0 || rank > max_rank) damaged("its rank is " + std::to_string(rank));
+  std::vector<hsize_t> extents(static_cast<std::size_t>(rank));
+  if (H5Sget_simple_extent_dims(space.get(), extents.data(), nullptr) != rank) damaged(describe_hdf5_error());
+  std::uint64_t elements = 1;
+  for (const hsize_t extent : extents) {
+    // More than any file can hold, and few enough that no product of ours overflows.
+    constexpr std::uint64_t most = std::uint64_t{1} << 48U;
+    if (extent > most || (extent != 0 && elements > most / extent)) damaged("its shape is larger than any file");
+    elements *= extent;
+  }
+  return Shape(std::vector<std::int64_t>(extents.begin(), extents.end()));
+}
+
 std::vector<float> Hdf5Reader::floats(const std::string& path, const Shape& shape) const {
   const Hdf5Handle dataset = open_dataset(path);
   const auto damaged = [&](const std::string& problem) { fail("'" + path + "' is damaged (" + problem + ")"); };
-  const Hdf5Handle space(H5Dget_space(dataset.get()), H5Sclose);
+  const std::optional<Shape> found = shape_of(path);
+  if (!found) fail("'" + path + "' does not hold floating-point numbers");
+  if (*found != shape) {
+    fail("'" + path + "' has the shape " + found->to_string() + ", but the model needs " + shape.to_string());
+  }
   const Hdf5Handle type(H5Dget_type(dataset.get()), H5Tclose);
   const Hdf5Handle options(H5Dget_create_plist(dataset.get()), H5Pclose);
-  if (!space.valid() || !type.valid() || !options.valid()) damaged(describe_hdf5_error());
-  const int rank = H5Sget_simple_extent_ndims(space.get());
-  const std::size_t width = H5Tget_size(type.get());
-  if (rank < 0 || rank > max_rank || width == 0) damaged("its rank is " + std::to_string(rank));
-  if (H5Tget_class(type.get()) != H5T_FLOAT) fail("'" + path + "' does not hold floating-point numbers");
-
-  std::vector<hsize_t> extents(static_cast<std::size_t>(rank));
-  if (H5Sget_simple_extent_dims(space.get(), extents.data(), nullptr) != rank) damaged(describe_hdf5_error());
-  const Shape found(std::vector<std::int64_t>(extents.begin(), extents.end()));
-  if (found != shape) {
-    fail("'" + path + "' has the shape " + found.to_string() + ", but the model needs " + shape.to_string());
-  }
+  const std::size_t width = type.valid() ? H5Tget_size(type.get()) : 0;
+  if (width == 0 || !options.valid()) damaged(describe_hdf5_error());
   // Plain data cannot outgrow the file, packed data not by more than packing can save.
   const std::uint64_t saving = H5Pget_nfilters(options.get()) > 0 ? max_compression : 1;
   const auto elements = static_cast<std::uint64_t>(shape.elements());
@@ -193,6 +269,7 @@ std::vector<float> Hdf5Reader::floats(const std::string& path, const Shape& shap
   if (H5Dread(dataset.get(), H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()) < 0) {
     damaged(describe_hdf5_error());
   }
+  check_digest(path, values.data(), values.size() * sizeof(float));
   return values;
 }
 
@@ -208,6 +285,7 @@ std::int64_t Hdf5Reader::integer(const std::string& path) const {
   if (H5Dread(dataset.get(), H5T_NATIVE_INT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, &value) < 0) {
     fail("'" + path + "' is damaged (" + describe_hdf5_error() + ")");
   }
+  check_digest(path, &value, sizeof value);
   return value;
 }
 

@@ -6,9 +6,11 @@
 
 #include <lockstep/core/shape.hpp>
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -20,6 +22,9 @@ class Hdf5Reader {
  public:
   explicit Hdf5Reader(std::filesystem::path file);
 
+  /// A file that lies in memory, which is copied; `name` is for messages.
+  Hdf5Reader(std::span<const std::byte> image, std::filesystem::path name);
+
   /// Whether a group or a data set of this name exists.
   [[nodiscard]] bool has(const std::string& path) const;
 
@@ -29,10 +34,19 @@ class Hdf5Reader {
   /// A list of texts, also one that Keras cut into NAME0, NAME1, ...
   [[nodiscard]] std::vector<std::string> texts(const std::string& object, const std::string& attribute) const;
 
-  /// A data set of floating-point numbers of this shape, converted to float.
+  /// What lies in a group, in the order of names; links elsewhere are left out.
+  [[nodiscard]] std::vector<std::string> children(const std::string& group) const;
+
+  /// The shape of a data set of floating-point numbers; nothing if the object is something else.
+  [[nodiscard]] std::optional<Shape> shape_of(const std::string& path) const;
+
+  /// The digest that Hdf5Writer gave an object; nothing in files of others.
+  [[nodiscard]] std::optional<std::uint64_t> digest(const std::string& object) const;
+
+  /// A data set of floating-point numbers of this shape, converted to float. If it has a digest, its values agree.
   [[nodiscard]] std::vector<float> floats(const std::string& path, const Shape& shape) const;
 
-  /// A data set of one integer.
+  /// A data set of one integer. If it has a digest, its value agrees.
   [[nodiscard]] std::int64_t integer(const std::string& path) const;
 
   /// Throws DataError: "FILE: problem".
@@ -41,6 +55,7 @@ class Hdf5Reader {
  private:
   [[nodiscard]] Hdf5Handle open(const std::string& path) const;
   [[nodiscard]] Hdf5Handle open_dataset(const std::string& path) const;
+  void check_digest(const std::string& path, const void* values, std::size_t bytes) const;
   [[nodiscard]] std::vector<std::string> attribute_texts(const Hdf5Handle& object, const std::string& name) const;
 
   Hdf5Silence silence_;

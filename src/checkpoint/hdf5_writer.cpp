@@ -1,6 +1,8 @@
 // HDF5's core driver without a backing store is a file in memory; its image is the file.
 #include "checkpoint/hdf5_writer.hpp"
 
+#include "core/digest.hpp"
+
 #include <lockstep/core/error.hpp>
 
 #include <hdf5.h>
@@ -97,6 +99,15 @@ void Hdf5Writer::set_texts(const std::string& object, const std::string& name, s
   check(H5Awrite(attribute.get(), type.get(), pointers.data()), what);
 }
 
+void Hdf5Writer::set_digest(const std::string& object, std::uint64_t digest) {
+  const std::string what = "the digest of " + object;
+  const Hdf5Handle space = checked(H5Screate(H5S_SCALAR), H5Sclose, what);
+  const Hdf5Handle attribute = checked(H5Acreate_by_name(file_.get(), object.c_str(), digest_attribute, H5T_STD_U64LE,
+                                                         space.get(), H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT),
+                                       H5Aclose, what);
+  check(H5Awrite(attribute.get(), H5T_NATIVE_UINT64, &digest), what);
+}
+
 void Hdf5Writer::write_floats(const std::string& path, const Shape& shape, std::span<const float> values) {
   write(path, H5T_IEEE_F32LE, H5T_NATIVE_FLOAT, shape, values.data());
 }
@@ -123,6 +134,9 @@ void Hdf5Writer::write(const std::string& path, hid_t file_type, hid_t memory_ty
       checked(H5Dcreate2(file_.get(), path.c_str(), file_type, space.get(), links.get(), options.get(), H5P_DEFAULT),
               H5Dclose, path);
   check(H5Dwrite(dataset.get(), memory_type, H5S_ALL, H5S_ALL, H5P_DEFAULT, values), path);
+  Digest digest;
+  digest.add(values, static_cast<std::size_t>(shape.elements()) * H5Tget_size(memory_type));
+  set_digest(path, digest.value());
 }
 
 std::vector<std::byte> Hdf5Writer::finish() {

@@ -15,6 +15,10 @@
 
 namespace lockstep {
 
+/// The attribute that holds an object's digest (see core/digest.hpp) as one integer of 64 bits: of a data set's values,
+/// or of texts that are attributes of the root. Keras passes over it.
+constexpr const char* digest_attribute = "lockstep_digest";
+
 /// Objects are named by paths from the root, "model_weights/dense"; missing groups on the way are made. A failed call
 /// into the library is an InternalError: with memory to spare it has no reason to fail.
 class Hdf5Writer {
@@ -30,6 +34,9 @@ class Hdf5Writer {
   /// into NAME0, NAME1, ...
   void set_attribute(const std::string& object, const std::string& name, const std::vector<std::string>& texts);
 
+  void set_digest(const std::string& object, std::uint64_t digest);
+
+  /// All data sets get a digest of their values, which Hdf5Reader checks.
   void write_floats(const std::string& path, const Shape& shape, std::span<const float> values);
   void write_scalar(const std::string& path, float value);
   void write_scalar(const std::string& path, std::int64_t value);

@@ -3,6 +3,7 @@
 
 #include "checkpoint/saved_model.hpp"
 
+#include <optional>
 #include <string>
 
 namespace lockstep {
@@ -19,5 +20,13 @@ namespace lockstep {
 
 /// The same refusals; iteration is 0 and slots are empty.
 [[nodiscard]] SavedTraining training_from_json(const std::string& text, const std::string& source = "training JSON");
+
+/// The config.json of a `.keras` file: architecture and, if compiled, optimizer, loss and metrics, in few keys.
+[[nodiscard]] std::string archive_to_json(const SavedModel& model);
+
+/// What a `.keras` file's config.json says of the compilation, nothing if the model was not compiled. The architecture
+/// is read by sequential_from_json. The same refusals; iteration is 0 and slots are empty.
+[[nodiscard]] std::optional<SavedTraining> archive_training_from_json(const std::string& text,
+                                                                      const std::string& source = "config.json");
 
 }  // namespace lockstep

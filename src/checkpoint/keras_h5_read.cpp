@@ -3,8 +3,10 @@
 
 #include "checkpoint/hdf5_reader.hpp"
 #include "checkpoint/keras_config.hpp"
+#include "core/digest.hpp"
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -76,6 +78,12 @@ void read_optimizer_state(const Hdf5Reader& reader, const Sequential& architectu
 
 }  // namespace
 
+std::uint64_t digest_of_configs(const std::string& model_config, const std::string& training_config) {
+  Digest digest;
+  for (const std::string* text : {&model_config, &training_config}) digest.add(text->data(), text->size());
+  return digest.value();
+}
+
 SavedModel read_keras_h5(const std::filesystem::path& file) {
   const Hdf5Reader reader(file);
   const std::optional<std::string> model_config = reader.text("/", "model_config");
@@ -84,9 +92,16 @@ SavedModel read_keras_h5(const std::filesystem::path& file) {
         "has no model_config, so it is not a whole model (perhaps weights only); save it with "
         "model.save(\"model.h5\")");
   }
+  const std::optional<std::string> training_config = reader.text("/", "training_config");
+  const std::optional<std::uint64_t> digest = reader.digest("/");
+  if (digest && *digest != digest_of_configs(*model_config, training_config.value_or(""))) {
+    reader.fail(
+        "its model_config or training_config are not those that were saved; the file is damaged, so use an earlier "
+        "copy");
+  }
   SavedModel model{sequential_from_json(*model_config, file.string()), {}, {}};
   model.weights = read_weights(reader, model.architecture);
-  if (const std::optional<std::string> training_config = reader.text("/", "training_config")) {
+  if (training_config) {
     model.training = training_from_json(*training_config, file.string());
     read_optimizer_state(reader, model.architecture, *model.training);
   }

@@ -1,13 +1,18 @@
-// load_keras_h5() without its safety net.
+// The parts of load_keras_h5() and save_keras_h5() that both know.
 #pragma once
 
 #include "checkpoint/saved_model.hpp"
 
+#include <cstdint>
 #include <filesystem>
+#include <string>
 
 namespace lockstep {
 
 /// As load_keras_h5(), but in this process: a damaged file can crash the HDF5 library, and the process with it.
 [[nodiscard]] SavedModel read_keras_h5(const std::filesystem::path& file);
+
+/// The digest that the root of our files has; `training_config` is empty where there is none.
+[[nodiscard]] std::uint64_t digest_of_configs(const std::string& model_config, const std::string& training_config);
 
 }  // namespace lockstep

@@ -3,8 +3,7 @@
 #include "checkpoint/hdf5_writer.hpp"
 #include "checkpoint/keras_config.hpp"
 #include "checkpoint/keras_h5.hpp"
-
-#include <lockstep/core/error.hpp>
+#include "checkpoint/keras_h5_read.hpp"
 
 #include <cstddef>
 #include <filesystem>
@@ -19,25 +18,9 @@ namespace {
 constexpr const char* keras_version = "3.0.0";
 constexpr const char* backend = "tensorflow";
 
-/// Caller's values against what the model consists of.
-void check_tensors(const std::vector<SavedTensor>& given, const std::vector<SavedTensor>& expected, const char* what) {
-  if (given.size() != expected.size()) {
-    throw InternalError("A model to be saved has " + std::to_string(given.size()) + " " + what + ", but needs " +
-                        std::to_string(expected.size()) + "; please report this.");
-  }
-  for (std::size_t i = 0; i < given.size(); ++i) {
-    const auto elements = static_cast<std::size_t>(expected[i].shape.elements());
-    if (given[i].shape == expected[i].shape && given[i].values.size() == elements) continue;
-    throw InternalError("A model to be saved has " + std::to_string(given[i].values.size()) + " values of shape " +
-                        given[i].shape.to_string() + " for " + expected[i].name + ", whose shape is " +
-                        expected[i].shape.to_string() + "; please report this.");
-  }
-}
-
 void write_weights(Hdf5Writer& writer, const SavedModel& model) {
   const std::string root = "model_weights";
   const std::vector<SavedTensor> expected = weights_for(model.architecture);
-  check_tensors(model.weights, expected, "weights");
   writer.make_group(root);
   std::vector<std::string> layer_names;
   std::size_t next = 0;
@@ -60,7 +43,6 @@ void write_weights(Hdf5Writer& writer, const SavedModel& model) {
 void write_training(Hdf5Writer& writer, const Sequential& architecture, const SavedTraining& training) {
   const std::string root = "optimizer_weights";
   const std::vector<SavedTensor> expected = slots_for(architecture, training.optimizer);
-  check_tensors(training.slots, expected, "optimizer slots");
   const std::string prefix = keras_name_of(training.optimizer) + "/";
   std::vector<std::string> names{prefix + "iteration", prefix + "learning_rate"};
   writer.make_group(root);
@@ -71,18 +53,25 @@ void write_training(Hdf5Writer& writer, const Sequential& architecture, const Sa
     names.push_back(expected[i].name);
   }
   writer.set_attribute(root, "weight_names", names);
-  writer.set_attribute("/", "training_config", training_to_json(training));
 }
 
 }  // namespace
 
 void save_keras_h5(const std::filesystem::path& file, const SavedModel& model) {
+  check_values(model);
   Hdf5Writer writer;
   writer.set_attribute("/", "keras_version", keras_version);
   writer.set_attribute("/", "backend", backend);
-  writer.set_attribute("/", "model_config", sequential_to_json(model.architecture));
+  const std::string model_config = sequential_to_json(model.architecture);
+  writer.set_attribute("/", "model_config", model_config);
   write_weights(writer, model);
-  if (model.training) write_training(writer, model.architecture, *model.training);
+  std::string training_config;
+  if (model.training) {
+    write_training(writer, model.architecture, *model.training);
+    training_config = training_to_json(*model.training);
+    writer.set_attribute("/", "training_config", training_config);
+  }
+  writer.set_digest("/", digest_of_configs(model_config, training_config));
   write_file_atomically(file, writer.finish());
 }
 

@@ -1,7 +1,10 @@
 // Which arrays a model and its optimizer consist of, in the order Keras keeps them.
 #include "checkpoint/saved_model.hpp"
 
+#include <lockstep/core/error.hpp>
+
 #include <algorithm>
+#include <cstddef>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -28,6 +31,21 @@ SlotKinds slot_kinds_of(const Optimizer& optimizer) {
     return slots;
   }
   return {{"momentum", "velocity"}, true};  // Adam and AdamW
+}
+
+/// Caller's values against what the model consists of.
+void check_tensors(const std::vector<SavedTensor>& given, const std::vector<SavedTensor>& expected, const char* what) {
+  if (given.size() != expected.size()) {
+    throw InternalError("A model to be saved has " + std::to_string(given.size()) + " " + what + ", but needs " +
+                        std::to_string(expected.size()) + "; please report this.");
+  }
+  for (std::size_t i = 0; i < given.size(); ++i) {
+    const auto elements = static_cast<std::size_t>(expected[i].shape.elements());
+    if (given[i].shape == expected[i].shape && given[i].values.size() == elements) continue;
+    throw InternalError("A model to be saved has " + std::to_string(given[i].values.size()) + " values of shape " +
+                        given[i].shape.to_string() + " for " + expected[i].name + ", whose shape is " +
+                        expected[i].shape.to_string() + "; please report this.");
+  }
 }
 
 std::vector<SavedTensor> tensors_of(const Sequential& architecture, bool trainable_only) {
@@ -65,6 +83,12 @@ std::vector<SavedTensor> slots_for(const Sequential& architecture, const Optimiz
     }
   }
   return slots;
+}
+
+void check_values(const SavedModel& model) {
+  check_tensors(model.weights, weights_for(model.architecture), "weights");
+  if (!model.training) return;
+  check_tensors(model.training->slots, slots_for(model.architecture, model.training->optimizer), "optimizer slots");
 }
 
 std::string keras_name_of(const Optimizer& optimizer) {

@@ -44,6 +44,9 @@ struct SavedModel {
 /// gradients.
 [[nodiscard]] std::vector<SavedTensor> slots_for(const Sequential& architecture, const Optimizer& optimizer);
 
+/// Throws InternalError unless weights and slots have the shapes of weights_for() and slots_for(), and their values.
+void check_values(const SavedModel& model);
+
 /// "SGD", "adam", "adamw", "rmsprop": Keras' name of the object (not the class), which begins its variables' names.
 [[nodiscard]] std::string keras_name_of(const Optimizer& optimizer);
 

@@ -1,6 +1,7 @@
 // See model_state.hpp.
 #include "training/model_state.hpp"
 
+#include "checkpoint/model_file.hpp"
 #include "core/clock.hpp"
 #include "training/data_digest.hpp"
 #include "training/saving.hpp"
@@ -337,7 +338,7 @@ void ModelState::save(const std::filesystem::path& path) {
   Compiled& model = compiled();
   std::vector<std::vector<Variable>> slots;
   for (int s = 0; s < slots_of(model.options.optimizer); ++s) slots.push_back(slot(s));
-  save_model(path, architecture_, weights(), model.options, slots, iteration_);
+  save_model(path, to_saved_model(architecture_, weights(), model.options, std::move(slots), iteration_));
   RunReport report;
   report.history = history_;
   report.evaluation = evaluation_;

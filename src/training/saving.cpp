@@ -2,7 +2,6 @@
 #include "training/saving.hpp"
 
 #include "checkpoint/atomic_file.hpp"
-#include "checkpoint/keras_h5.hpp"
 #include "training/options_parser.hpp"
 
 #include <lockstep/core/error.hpp>
@@ -32,8 +31,8 @@ double peak_memory_mb() {
 
 }  // namespace
 
-void save_model(const std::filesystem::path& path, const Sequential& architecture, std::vector<Variable> weights,
-                const CompileOptions& options, std::vector<std::vector<Variable>> slots, std::uint64_t iteration) {
+SavedModel to_saved_model(const Sequential& architecture, std::vector<Variable> weights, const CompileOptions& options,
+                          std::vector<std::vector<Variable>> slots, std::uint64_t iteration) {
   SavedModel saved{architecture, weights_for(architecture), {}};
   for (std::size_t i = 0; i < weights.size(); ++i) saved.weights.at(i).values = std::move(weights[i].values);
   SavedTraining training{options.optimizer, options.loss, options.metrics, static_cast<std::int64_t>(iteration),
@@ -46,7 +45,7 @@ void save_model(const std::filesystem::path& path, const Sequential& architectur
     }
   }
   saved.training = std::move(training);
-  save_keras_h5(path, saved);
+  return saved;
 }
 
 void save_history(const std::filesystem::path& path, RunReport report, Runtime& runtime,

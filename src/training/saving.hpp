@@ -1,6 +1,7 @@
 // What the chief writes: the model as Keras reads it, and the run's record beside it.
 #pragma once
 
+#include "checkpoint/saved_model.hpp"
 #include "report/history_json.hpp"
 #include "training/runtime.hpp"
 
@@ -13,9 +14,11 @@
 
 namespace lockstep {
 
-/// `slots[k]` holds the optimizer's k-th array of every trainable weight.
-void save_model(const std::filesystem::path& path, const Sequential& architecture, std::vector<Variable> weights,
-                const CompileOptions& options, std::vector<std::vector<Variable>> slots, std::uint64_t iteration);
+/// The model as files hold it; save_model() writes it. `slots[k]` holds the optimizer's k-th array of every trainable
+/// weight.
+[[nodiscard]] SavedModel to_saved_model(const Sequential& architecture, std::vector<Variable> weights,
+                                        const CompileOptions& options, std::vector<std::vector<Variable>> slots,
+                                        std::uint64_t iteration);
 
 /// Completes the report with options, world and versions, and writes it.
 void save_history(const std::filesystem::path& path, RunReport report, Runtime& runtime,

@@ -1,0 +1,53 @@
+// See model_file.hpp.
+#include "checkpoint/model_file.hpp"
+
+#include "checkpoint/keras_archive.hpp"
+#include "checkpoint/keras_h5.hpp"
+#include "checkpoint/keras_weights.hpp"
+
+#include <lockstep/core/error.hpp>
+
+#include <filesystem>
+#include <optional>
+#include <string>
+
+namespace lockstep {
+namespace {
+
+std::optional<ModelFormat> find_format(const std::filesystem::path& file) {
+  const std::string name = file.filename().string();
+  if (name.ends_with(".keras")) return ModelFormat::keras;
+  if (name.ends_with(".weights.h5")) return ModelFormat::weights;
+  if (name.ends_with(".h5") || name.ends_with(".hdf5")) return ModelFormat::h5;
+  return std::nullopt;
+}
+
+}  // namespace
+
+ModelFormat model_format_of(const std::filesystem::path& file) {
+  if (const std::optional<ModelFormat> format = find_format(file)) return *format;
+  throw UsageError("The name " + file.string() +
+                   " does not tell the form of a model: it must end in .keras, .h5, .hdf5 or .weights.h5.");
+}
+
+bool is_model_name(const std::filesystem::path& file) { return find_format(file).has_value(); }
+
+void save_model(const std::filesystem::path& file, const SavedModel& model) {
+  switch (model_format_of(file)) {
+    case ModelFormat::keras: return save_keras_archive(file, model);
+    case ModelFormat::h5: return save_keras_h5(file, model);
+    case ModelFormat::weights: return save_keras_weights(file, model);
+  }
+}
+
+SavedModel load_model(const std::filesystem::path& file) {
+  switch (model_format_of(file)) {
+    case ModelFormat::keras: return load_keras_archive(file);
+    case ModelFormat::h5: return load_keras_h5(file);
+    case ModelFormat::weights: break;
+  }
+  throw DataError(file.string() +
+                  " holds weights without the model they belong to; save the whole model, as .keras or .h5.");
+}
+
+}  // namespace lockstep

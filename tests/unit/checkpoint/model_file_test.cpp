@@ -1,0 +1,294 @@
+// Every form of file that the name chooses: what is written comes back bit for bit, damage is found or harmless, and
+// what belongs to another model is refused by name. What real Keras makes of these files is in tests/interop.
+#include "checkpoint/model_file.hpp"
+
+#include "checkpoint/hdf5_writer.hpp"
+#include "checkpoint/keras_archive.hpp"
+#include "checkpoint/keras_config.hpp"
+#include "checkpoint/keras_weights.hpp"
+#include "checkpoint/zip_file.hpp"
+#include "core/random.hpp"
+#include "random_model.hpp"
+#include "scratch_directory.hpp"
+#include "support/catch.hpp"
+
+#include <lockstep/core/error.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace fs = std::filesystem;
+using namespace lockstep;
+using lockstep::testing::equal;
+using lockstep::testing::fill;
+using lockstep::testing::random_model;
+using lockstep::testing::ScratchDirectory;
+
+namespace {
+
+std::vector<char> bytes_of(const fs::path& file) {
+  std::ifstream stream(file, std::ios::binary);
+  return {std::istreambuf_iterator<char>(stream), {}};
+}
+
+void write_bytes(const fs::path& file, std::span<const char> bytes) {
+  std::ofstream(file, std::ios::binary).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+}
+
+template <class Problem>
+std::string refusal_of(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const Problem& error) {
+    return error.what();
+  }
+  return "no such error";
+}
+
+void require_words(const std::string& message, const std::vector<std::string>& words) {
+  for (const std::string& word : words) {
+    INFO("message: " << message << "\nlacks:   " << word);
+    CHECK(message.find(word) != std::string::npos);
+  }
+}
+
+/// The model of the file, or nothing if it is refused as damaged. Whatever else escapes fails the test.
+std::optional<SavedModel> try_load(const fs::path& file) {
+  try {
+    return load_model(file);
+  } catch (const DataError&) {
+  } catch (const IoError&) {
+  }
+  return std::nullopt;
+}
+
+SavedModel model_of(Sequential architecture, std::optional<Optimizer> optimizer = {}) {
+  SavedModel model{std::move(architecture), {}, {}};
+  RandomStream random(1, RandomPurpose::test, 1);
+  model.weights = weights_for(model.architecture);
+  fill(model.weights, random);
+  if (optimizer) {
+    model.training = SavedTraining{*optimizer, SparseCategoricalCrossentropy(), {accuracy}, 7, {}};
+    model.training->slots = slots_for(model.architecture, *optimizer);
+    fill(model.training->slots, random);
+  }
+  return model;
+}
+
+/// A model that was never trained, to load weights onto.
+SavedModel without_values(SavedModel model) {
+  model.weights.clear();
+  if (model.training) {
+    model.training->iteration = 0;
+    model.training->slots.clear();
+  }
+  return model;
+}
+
+std::span<const std::byte> as_bytes(std::string_view text) { return std::as_bytes(std::span(text)); }
+
+void write_archive(const fs::path& file, const std::string& config, const std::vector<std::byte>& weights) {
+  const std::vector<ZipMember> members{{"config.json", as_bytes(config)}, {"model.weights.h5", weights}};
+  const std::vector<std::byte> bytes = make_zip(members);
+  write_bytes(file, {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+}
+
+}  // namespace
+
+TEST_CASE("random models come back from .keras and .weights.h5 bit for bit") {
+  const ScratchDirectory scratch;
+  for (std::uint64_t seed = 1000; seed < 1100; ++seed) {
+    CAPTURE(seed);
+    const SavedModel model = random_model(seed);
+    std::string why;
+    save_model(scratch / "m.keras", model);
+    const bool archive_equal = equal(model, load_model(scratch / "m.keras"), why);
+    CAPTURE(why);
+    REQUIRE(archive_equal);
+
+    save_model(scratch / "m.weights.h5", model);
+    const bool weights_equal = equal(model, load_keras_weights(scratch / "m.weights.h5", without_values(model)), why);
+    CAPTURE(why);
+    REQUIRE(weights_equal);
+  }
+}
+
+TEST_CASE("equal models give equal bytes in every form") {
+  const ScratchDirectory scratch;
+  for (const std::string end : {".keras", ".h5", ".hdf5", ".weights.h5"}) {
+    save_model(scratch / ("a" + end), random_model(3));
+    save_model(scratch / ("b" + end), random_model(3));
+    CHECK(bytes_of(scratch / ("a" + end)) == bytes_of(scratch / ("b" + end)));
+  }
+}
+
+TEST_CASE("the name tells the form, and a name without one is refused") {
+  CHECK(model_format_of("d/m.keras") == ModelFormat::keras);
+  CHECK(model_format_of("m.hdf5") == ModelFormat::h5);
+  CHECK(model_format_of("m.h5") == ModelFormat::h5);
+  CHECK(model_format_of("m.weights.h5") == ModelFormat::weights);
+  CHECK_FALSE(is_model_name("m.json"));
+  const SavedModel model = model_of({Input({2}), Dense(1)});
+  require_words(refusal_of<UsageError>([&] { save_model("m.pt", model); }), {"m.pt", ".keras", ".weights.h5"});
+  const ScratchDirectory scratch;
+  save_model(scratch / "m.weights.h5", model);
+  require_words(refusal_of<DataError>([&] { (void)load_model(scratch / "m.weights.h5"); }),
+                {"m.weights.h5", "without the model"});
+  require_words(refusal_of<UsageError>([&] { save_keras_weights(scratch / "m.h5", model); }), {"m.h5", ".weights.h5"});
+}
+
+TEST_CASE("a changed byte is found, or changes nothing") {
+  const ScratchDirectory scratch;
+  for (const std::string end : {".keras", ".h5"}) {
+    int refused = 0;
+    constexpr int count = 300;
+    for (std::uint64_t seed = 0; seed < count; ++seed) {
+      RandomStream random(seed, RandomPurpose::test, 13);
+      const SavedModel model = random_model(seed / 50);
+      const fs::path file = scratch / ("m" + end);
+      if (seed % 50 == 0) save_model(file, model);
+      std::vector<char> bytes = bytes_of(file);
+      char& byte = bytes[random.below(static_cast<std::uint32_t>(bytes.size()))];
+      byte = static_cast<char>(byte ^ (1 << random.below(8)));
+      write_bytes(scratch / ("damaged" + end), bytes);
+      CAPTURE(seed, end);
+      const std::optional<SavedModel> back = try_load(scratch / ("damaged" + end));
+      if (!back) {
+        ++refused;
+        continue;
+      }
+      std::string why;
+      const bool same = equal(model, *back, why);
+      CAPTURE(why);
+      CHECK(same);
+    }
+    CAPTURE(end);
+    CHECK(refused > count / 6);
+  }
+}
+
+TEST_CASE("archives cut short or scribbled over never crash the reader") {
+  const ScratchDirectory scratch;
+  save_model(scratch / "m.keras", random_model(5));
+  const std::vector<char> whole = bytes_of(scratch / "m.keras");
+  for (std::size_t size = 0; size < whole.size(); size += 1 + size / 8) {
+    write_bytes(scratch / "cut.keras", std::span(whole).first(size));
+    CAPTURE(size);
+    CHECK_FALSE(try_load(scratch / "cut.keras"));
+  }
+  for (std::uint64_t seed = 0; seed < 150; ++seed) {
+    RandomStream random(seed, RandomPurpose::test, 14);
+    std::vector<char> bytes = whole;
+    for (std::uint32_t left = 1 + random.below(6); left > 0; --left) {
+      const auto at = random.below(static_cast<std::uint32_t>(bytes.size()));
+      // Half of the damage goes to the directory at the end.
+      const std::size_t place = random.below(2) == 0 ? at : bytes.size() - 1 - at % 256;
+      bytes[place] = static_cast<char>(random.next());
+    }
+    write_bytes(scratch / "damaged.keras", bytes);
+    CAPTURE(seed);
+    CHECK_NOTHROW(try_load(scratch / "damaged.keras"));
+  }
+}
+
+TEST_CASE("what is no archive of a model is refused with the reason") {
+  const ScratchDirectory scratch;
+  const fs::path file = scratch / "m.keras";
+  const auto refusal = [&] { return refusal_of<DataError>([&] { (void)load_model(file); }); };
+  const SavedModel model = model_of({Input({4}), Dense(3)}, Adam());
+  const std::string config = archive_to_json(model);
+  const std::vector<std::byte> weights = keras_weights_image(model);
+
+  require_words(refusal_of<IoError>([&] { (void)load_model(file); }), {"m.keras", "No such file"});
+  write_bytes(file, std::string_view("this is no zip archive"));
+  require_words(refusal(), {"m.keras", "not a zip archive"});
+  write_archive(file, config, {});
+  require_words(refusal(), {"m.keras:model.weights.h5", "not HDF5"});
+  write_archive(file, "{}", weights);
+  require_words(refusal(), {"m.keras:config.json", "class_name"});
+  write_archive(file, "[1", weights);
+  require_words(refusal(), {"m.keras:config.json", "not JSON"});
+  const std::vector<ZipMember> other{{"weights.json", as_bytes("{}")}};
+  const std::vector<std::byte> bytes = make_zip(other);
+  write_bytes(file, {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+  require_words(refusal(), {"m.keras", "no config.json"});
+
+  // The weights are those of another model.
+  write_archive(file, config, keras_weights_image(model_of({Input({5}), Dense(3)}, Adam())));
+  require_words(refusal(), {"layers/dense/vars/0", "(5, 3)", "(4, 3)"});
+  write_archive(file, config, keras_weights_image(model_of({Input({4}), Dense(3), Dense(3)}, Adam())));
+  require_words(refusal(), {"2 weights", "'dense_1'", "lacks"});
+  write_archive(file, config, keras_weights_image(model_of({Input({4}), Dense(3, {.use_bias = false})}, Adam())));
+  require_words(refusal(), {"1 weights", "'dense'", "has 2"});
+  write_archive(file, config, keras_weights_image(model_of({Input({4}), Dense(3)}, SGD({.momentum = 0.5}))));
+  require_words(refusal(), {"4 variables", "Adam needs 6"});
+}
+
+TEST_CASE("weights load onto a compiled model that they know nothing of") {
+  const ScratchDirectory scratch;
+  const fs::path file = scratch / "m.weights.h5";
+  const Sequential architecture{Input({4}), Dense(3)};
+  save_keras_weights(file, model_of(architecture));
+  const SavedModel fresh = load_keras_weights(file, model_of(architecture, Adam()));
+  REQUIRE(fresh.training);
+  CHECK(fresh.training->iteration == 0);
+  REQUIRE(fresh.training->slots.size() == 4);
+  CHECK(fresh.training->slots[0].values == std::vector<float>(12, 0.0F));
+  CHECK(fresh.weights[0].values == model_of(architecture).weights[0].values);
+
+  save_keras_weights(file, model_of(architecture, Adam({.learning_rate = 0.25})));
+  CHECK_FALSE(load_keras_weights(file, model_of(architecture)).training);
+  const SavedModel trained = load_keras_weights(file, without_values(model_of(architecture, Adam())));
+  CHECK(learning_rate_of(trained.training->optimizer) == 0.25);
+  CHECK(trained.training->iteration == 7);
+}
+
+TEST_CASE("config.json as Keras 3.15 writes it") {
+  const std::string text = R"({"module": "keras", "class_name": "Sequential", "config": {"name": "mine",
+    "trainable": true, "dtype": {"module": "keras", "class_name": "DTypePolicy", "config": {"name": "float32"},
+    "registered_name": null, "shared_object_id": 1}, "layers": [
+    {"module": "keras.layers", "class_name": "InputLayer", "config": {"batch_shape": [null, 6], "dtype": "float32",
+     "sparse": false, "ragged": false, "name": "input_layer", "optional": false}, "registered_name": null},
+    {"module": "keras.layers", "class_name": "Dense", "config": {"name": "dense", "trainable": true, "dtype":
+     {"module": "keras", "class_name": "DTypePolicy", "config": {"name": "float32"}, "registered_name": null,
+     "shared_object_id": 1}, "units": 3, "activation": "relu", "use_bias": true, "kernel_initializer": {"module":
+     "keras.initializers", "class_name": "HeNormal", "config": {"seed": null}, "registered_name": null},
+     "bias_initializer": {"module": "keras.initializers", "class_name": "Zeros", "config": {}, "registered_name": null},
+     "kernel_regularizer": null, "bias_regularizer": null, "kernel_constraint": null, "bias_constraint": null,
+     "quantization_config": null}, "registered_name": null, "build_config": {"input_shape": [null, 6]}}],
+    "build_input_shape": [null, 6]}, "registered_name": "Sequential", "build_config": {"input_shape": [null, 6]},
+    "compile_config": {"optimizer": {"module": "keras.optimizers", "class_name": "SGD", "config": {"name": "SGD",
+    "learning_rate": 0.5, "weight_decay": null, "clipnorm": null, "global_clipnorm": null, "clipvalue": null,
+    "use_ema": false, "ema_momentum": 0.99, "ema_overwrite_frequency": null, "loss_scale_factor": null,
+    "gradient_accumulation_steps": null, "momentum": 0.25, "nesterov": false}, "registered_name": null},
+    "loss": "sparse_categorical_crossentropy", "loss_weights": null, "metrics": ["accuracy"], "weighted_metrics": null,
+    "run_eagerly": false, "steps_per_execution": 1, "jit_compile": true}})";
+  const Sequential architecture = sequential_from_json(text);
+  CHECK(architecture.name() == "mine");
+  CHECK(architecture.output_shape() == Shape{3});
+  CHECK(architecture.layers()[1].parameters[0].initializer == Initializer::he_normal);
+  const std::optional<SavedTraining> training = archive_training_from_json(text);
+  REQUIRE(training);
+  CHECK(name_of(training->optimizer) == "SGD");
+  CHECK(learning_rate_of(training->optimizer) == 0.5);
+  CHECK(training->metrics == std::vector<Metric>{accuracy});
+
+  CHECK_FALSE(archive_training_from_json(R"({"config": {}})"));
+  CHECK_FALSE(archive_training_from_json(R"({"compile_config": null})"));
+  require_words(refusal_of<DataError>([] {
+                  (void)archive_training_from_json(R"({"compile_config": {"optimizer": {"class_name": "Lion"},
+                                                      "loss": "mse"}})");
+                }),
+                {"compile_config", "Lion"});
+}
