@@ -5,7 +5,7 @@
 #   gpu_check.sh pack [DIR]   builds (CUDA_ARCHITECTURES, default 90), and gathers programs and libraries in DIR
 #   gpu_check.sh run [DIR]    runs the tests on the GPU, under compute-sanitizer too, then bench/gpu; prints a table.
 #                             LOCKSTEP_MNIST_DIR names the real data. GPU_CHECK_QUICK=1 leaves the benchmark short.
-# DIR is build/gpu-check. Where the GPU's machine has no checkout, copy DIR there: it holds this script as well.
+# DIR is build/gpu-check; DIR.tar.gz holds the same, this script included, to be copied to the GPU's machine.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 mode=${1:-all}
@@ -13,12 +13,15 @@ folder=$(realpath -m "${2:-build/gpu-check}")
 [ -d build ] || [ "$mode" = pack ] || [ $# -ge 2 ] || folder=$PWD # a packed copy
 
 # Libraries that every Linux has, and NVIDIA's, are not carried.
-not_carried='ld-linux|libc\.so|libm\.so|libdl\.so|librt\.so|libpthread\.so|libresolv\.so|libgcc_s|libstdc\+\+|libcuda|libcublas|libcudnn|libnccl'
+not_carried='ld-linux|libc[.]so|libm[.]so|libdl[.]so|librt[.]so|libpthread[.]so|libresolv[.]so|libgcc_s|libstdc[+][+]|libcuda|libcublas|libcudnn|libnccl'
 
 # carry FILE...: the libraries these are linked with
 carry() {
-  ldd "$@" 2>/dev/null | awk '$2 == "=>" && $3 ~ /^\// { print $3 }' | sort -u | grep -Ev "/($not_carried)" |
-    xargs -r cp -Lnt "$folder/usr/lib"
+  local library
+  while read -r library; do
+    [ -e "$folder/usr/lib/$(basename "$library")" ] || cp -L "$library" "$folder/usr/lib"
+  done < <({ ldd "$@" 2>/dev/null || true; } |
+    awk -v not_carried="/($not_carried)" '$2 == "=>" && $3 ~ /^\// && $3 !~ not_carried { print $3 }' | sort -u)
 }
 
 pack() {
@@ -45,7 +48,8 @@ pack() {
   if orted=$(command -v orted); then cp -L "$orted" "$folder/usr/bin"; fi
   carry "$folder"/usr/bin/*
   find "$folder/usr/lib" -path '*openmpi*' -name '*.so' -print0 | while IFS= read -r -d '' name; do carry "$name"; done
-  du -sh "$folder"
+  tar -C "$(dirname "$folder")" -czf "$folder.tar.gz" "$(basename "$folder")"
+  du -sh "$folder" "$folder.tar.gz"
 }
 
 results=()
@@ -63,6 +67,7 @@ try() {
 }
 
 run() {
+  [ -d "$folder" ] || tar -C "$(dirname "$folder")" -xzf "$folder.tar.gz"
   local programs=$folder/usr/bin packages sanitizer
   packages=$(python3 -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
   local nvidia=/usr/local/cuda/lib64 place

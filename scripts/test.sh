@@ -47,7 +47,8 @@ check_python() {
 }
 
 check_lint() {
-  find src models -name '*.cpp' -print0 | timeout 1200 xargs -0 -n 1 -P "$(nproc)" clang-tidy -p build/release --quiet 2>/dev/null
+  # what is built for GPUs alone has no compile command here
+  find src models -name '*.cpp' -not -path '*/cuda/*' -print0 | timeout 1200 xargs -0 -n 1 -P "$(nproc)" clang-tidy -p build/release --quiet 2>/dev/null
 }
 
 # The rooms that read untrusted bytes and count indices, with address and undefined-behaviour sanitizers.

@@ -128,6 +128,9 @@ def main() -> None:
         job.batches, job.epochs = [128], 4
 
     measured = run([sys.executable, "-c", CEILINGS])
+    if "ModuleNotFoundError" in measured.stderr:
+        print(f"skipped: {sys.executable} has no PyTorch to compare with")
+        sys.exit(77)
     if measured.returncode:
         sys.exit(f"bench.py: the ceilings could not be measured: {measured.stderr.strip()[-500:]}")
     ceilings = json.loads(measured.stdout)
