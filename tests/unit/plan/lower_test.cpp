@@ -105,7 +105,7 @@ TEST_CASE("A cross entropy of images is refused with a remedy") {
   const Sequential model{Input({6, 6, 2}), Conv2D(3, 1)};
   CHECK_THROWS_AS(lower(model, logits, false), UsageError);
   try {
-    lower(model, logits, false);
+    static_cast<void>(lower(model, logits, false));
   } catch (const UsageError& error) {
     const std::string message = error.what();
     CHECK(message.find("(None, 6, 6, 3)") != std::string::npos);
