@@ -294,7 +294,7 @@ class ConvolutionBackward final : public Kernel {
   }
 
   void enqueue(const StepContext& /*context*/) override {
-    const cudaStream_t stream = tools_.stream();
+    cudaStream_t stream = tools_.stream();
     const ElementType type = geometry_.type();
     if (convert_from_ != nullptr) {
       finish(stream, ElementType::float32, convert_from_, type, output_gradient_, nullptr, pixels_ * channels_,

@@ -25,7 +25,7 @@ ArenaMemory StagedCommunicator::allocate(std::size_t gradient_elements, std::siz
 
 void StagedCommunicator::sum(std::size_t bucket, std::span<float> gradients) {
   const BucketRange range = buckets()[bucket];
-  const cudaStream_t stream = queue().communication();
+  cudaStream_t stream = queue().communication();
   host_->await(bucket);
   check(cudaMemcpyAsync(staged_.data() + range.begin, gradients.data(), gradients.size_bytes(), cudaMemcpyDeviceToHost,
                         stream),
