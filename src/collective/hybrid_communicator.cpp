@@ -134,11 +134,11 @@ void HybridCommunicator::reduce_between_hosts(const ReducedShare& share) {
   for (std::size_t at = share.begin; at < share.end; at += piece_elements) {
     const std::size_t end = std::min(share.end, at + piece_elements);
     if (shares_memory()) sum_in_rank_order(own_gradients_, share.sources, at, end);
-    const double start = monotonic_seconds();
-    check_mpi(
-        MPI_Allreduce(MPI_IN_PLACE, own_gradients_ + at, static_cast<int>(end - at), MPI_FLOAT, MPI_SUM, link_.get()),
-        "MPI_Allreduce");
-    reducing_ += monotonic_seconds() - start;
+    MPI_Request request = MPI_REQUEST_NULL;
+    check_mpi(MPI_Iallreduce(MPI_IN_PLACE, own_gradients_ + at, static_cast<int>(end - at), MPI_FLOAT, MPI_SUM,
+                             link_.get(), &request),
+              "MPI_Iallreduce");
+    finish(request, "MPI_Iallreduce", "the sum of a bucket's gradients");
   }
 }
 

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <iostream>
 #include <span>
 #include <string>
@@ -77,10 +76,8 @@ void FitLoop::finish_step(int epoch, std::uint64_t step, StepMetrics& epoch_so_f
   epoch_so_far += state_.finish();
   for_each_callback(
       [&](Callback& callback) { callback.on_train_batch_end(model_, static_cast<std::int64_t>(step), epoch_so_far); });
-  if (!std::isfinite(epoch_so_far.loss_sum) && !state_.stops()) {
-    throw DataError("the loss became " + std::to_string(epoch_so_far.loss_sum) + " in epoch " +
-                    std::to_string(epoch + 1) + ", step " + std::to_string(step + 1) +
-                    "; a smaller --learning-rate may help");
+  if (!state_.stops()) {
+    check_loss(epoch_so_far, "epoch " + std::to_string(epoch + 1) + ", step " + std::to_string(step + 1));
   }
   const std::array<MetricValue, 2> shown{{{"loss", epoch_so_far.loss()}, {"accuracy", epoch_so_far.accuracy()}}};
   bar_.update(static_cast<int>(step + 1), std::span(shown).first(state_.has_metric(accuracy) ? 2 : 1));

@@ -59,7 +59,9 @@ std::vector<float> Model::predict(const Dataset& data) { return state_->predict(
 
 StepMetrics Model::train_step(const Batch& batch) {
   state_->use(*batch.data);
-  return state_->train(batch);
+  const StepMetrics metrics = state_->train(batch);
+  check_loss(metrics, "a step");
+  return metrics;
 }
 
 StepMetrics Model::test_step(const Batch& batch) {

@@ -49,6 +49,12 @@ std::span<T> take(std::span<std::byte>& memory, std::size_t count) {
 
 }  // namespace
 
+void check_loss(const StepMetrics& metrics, const std::string& where) {
+  if (std::isfinite(metrics.loss_sum)) return;
+  throw DataError("the loss became " + std::string(std::isnan(metrics.loss_sum) ? "NaN" : "infinite") + " in " + where +
+                  "; a smaller --learning-rate may help");
+}
+
 ModelState::ModelState(std::shared_ptr<Runtime> runtime, Sequential architecture)
     : runtime_(std::move(runtime)),
       architecture_(std::move(architecture)),

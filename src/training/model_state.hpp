@@ -17,6 +17,10 @@
 
 namespace lockstep {
 
+/// Throws DataError where the loss is NaN or infinite: training on would only spoil the weights. All ranks hold the same
+/// sums, so all throw. `where` is "epoch 1, step 2".
+void check_loss(const StepMetrics& metrics, const std::string& where);
+
 class ModelState {
  public:
   ModelState(std::shared_ptr<Runtime> runtime, Sequential architecture);

@@ -87,11 +87,16 @@ Model MultiWorkerMirroredStrategy::build(Sequential architecture) {
 }
 
 std::vector<Batch> MultiWorkerMirroredStrategy::batches(const Dataset& data, int epoch, bool shuffle) const {
-  const auto batch = static_cast<std::size_t>(runtime_->options().global_batch_size);
+  const auto size = static_cast<std::size_t>(runtime_->options().global_batch_size);
+  const auto steps = static_cast<std::uint64_t>(runtime_->options().steps_per_epoch);
+  const auto pass = static_cast<std::uint64_t>(epoch);
   std::vector<Batch> all;
-  const std::uint64_t first = static_cast<std::uint64_t>(epoch) * data.size();
-  for (std::size_t begin = 0; begin < data.size(); begin += batch) {
-    all.push_back({&data, first + begin, std::min(batch, data.size() - begin), shuffle});
+  if (shuffle && steps > 0) {  // as in fit(): one stream of whole batches, on and on
+    for (std::uint64_t step = 0; step < steps; ++step) all.push_back({&data, (pass * steps + step) * size, size, true});
+    return all;
+  }
+  for (std::size_t begin = 0; begin < data.size(); begin += size) {
+    all.push_back({&data, pass * data.size() + begin, std::min(size, data.size() - begin), shuffle});
   }
   return all;
 }
