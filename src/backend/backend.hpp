@@ -16,6 +16,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -249,6 +250,9 @@ class Backend {
 
   /// Where work for the device is enqueued; null where the host itself computes.
   [[nodiscard]] virtual cuda::DeviceQueue* queue() const noexcept { return nullptr; }
+
+  /// What computes, for the record of a run: {"onednn", "2.6.3"}.
+  [[nodiscard]] virtual std::map<std::string, std::string> libraries() const = 0;
 
   /// Throws UsageError where the device cannot compute in bfloat16.
   virtual void require_bfloat16() const = 0;

@@ -1,6 +1,8 @@
 // How HDF5's error stack becomes one phrase.
 #include "checkpoint/hdf5_handle.hpp"
 
+#include "checkpoint/saved_model.hpp"
+
 #include <hdf5.h>
 
 #include <string>
@@ -22,6 +24,14 @@ std::string describe_hdf5_error() {
   };
   if (H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, keep_first, &reason) < 0 || reason.empty()) return "no reason given";
   return reason;
+}
+
+std::string hdf5_version() {
+  unsigned major = 0;
+  unsigned minor = 0;
+  unsigned release = 0;
+  if (H5get_libversion(&major, &minor, &release) < 0) return "unknown";
+  return std::to_string(major) + "." + std::to_string(minor) + "." + std::to_string(release);
 }
 
 }  // namespace lockstep

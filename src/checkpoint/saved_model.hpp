@@ -50,4 +50,7 @@ void check_values(const SavedModel& model);
 /// "SGD", "adam", "adamw", "rmsprop": Keras' name of the object (not the class), which begins its variables' names.
 [[nodiscard]] std::string keras_name_of(const Optimizer& optimizer);
 
+/// The HDF5 library's, e.g. "1.10.8".
+[[nodiscard]] std::string hdf5_version();
+
 }  // namespace lockstep

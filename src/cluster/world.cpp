@@ -163,6 +163,14 @@ World::~World() {
 
 int World::hosts() const noexcept { return 1 + *std::max_element(host_of_rank_.begin(), host_of_rank_.end()); }
 
+std::string World::mpi_library() {
+  std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
+  int length = 0;
+  check_mpi(MPI_Get_library_version(text.data(), &length), "MPI_Get_library_version");
+  const std::string_view whole(text.data(), static_cast<std::size_t>(length));
+  return std::string(whole.substr(0, whole.find(',')));  // the rest says who packaged it
+}
+
 void World::end_with_error(int code, const std::string& message) {
   std::fflush(nullptr);
   if (!mpi_is_up()) {

@@ -29,6 +29,9 @@ class World {
   [[nodiscard]] const std::vector<int>& host_of_rank() const noexcept { return host_of_rank_; }
   [[nodiscard]] int hosts() const noexcept;
 
+  /// "Open MPI v4.1.4"; known whether MPI is up or not.
+  [[nodiscard]] static std::string mpi_library();
+
   /// Ends the whole world because of an error on this rank: prints `message` once (on the chief's stderr where all
   /// ranks fail alike within a second, else on this rank's, prefixed with its rank), then exits with `code`. Callable
   /// from any state of MPI, also before World exists.

@@ -60,7 +60,7 @@ std::vector<float> Model::predict(const Dataset& data) { return state_->predict(
 StepMetrics Model::train_step(const Batch& batch) {
   state_->use(*batch.data);
   const StepMetrics metrics = state_->train(batch);
-  check_loss(metrics, "a step");
+  check_loss(metrics, "step " + std::to_string(state_->steps()));
   return metrics;
 }
 

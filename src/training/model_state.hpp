@@ -58,6 +58,9 @@ class ModelState {
 
   [[nodiscard]] Optimizer& optimizer() { return compiled().options.optimizer; }
 
+  /// Optimizer steps begun since compile.
+  [[nodiscard]] std::uint64_t steps() const noexcept { return iteration_; }
+
   /// Whether fit() has been asked to end.
   [[nodiscard]] bool stops() const noexcept { return stops_; }
   void set_stops(bool stops) noexcept { stops_ = stops; }

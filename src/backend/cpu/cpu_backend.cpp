@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <map>
 #include <string>
 #include <utility>
 
@@ -266,6 +267,10 @@ class CpuBackend final : public Backend {
   [[nodiscard]] std::string describe() const override {
     return cpu_model() + ", " + std::to_string(threads_) + (threads_ == 1 ? " thread" : " threads") + ", oneDNN " +
            onednn::version();
+  }
+
+  [[nodiscard]] std::map<std::string, std::string> libraries() const override {
+    return {{"onednn", onednn::version()}};
   }
 
   void require_bfloat16() const override {

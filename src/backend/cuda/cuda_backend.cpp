@@ -6,6 +6,8 @@
 #include <lockstep/core/error.hpp>
 
 #include <array>
+#include <map>
+#include <string>
 #include <utility>
 
 namespace lockstep {
@@ -25,10 +27,15 @@ class CudaBackend final : public Backend {
   CudaBackend(std::string name, const cuda::Rules& rules) : name_(std::move(name)), tools_(queue_, rules) {}
 
   [[nodiscard]] std::string describe() const override {
+    const auto versions = libraries();
+    return name_ + ", CUDA " + versions.at("cuda") + ", cuDNN " + versions.at("cudnn");
+  }
+
+  [[nodiscard]] std::map<std::string, std::string> libraries() const override {
     int runtime = 0;
     check(cudaRuntimeGetVersion(&runtime), "cudaRuntimeGetVersion");
-    return name_ + ", CUDA " + version_of(runtime, 1000, 10) + ", cuDNN " +
-           version_of(static_cast<int>(cudnnGetVersion()), 10000, 100);
+    return {{"cuda", version_of(runtime, 1000, 10)},
+            {"cudnn", version_of(static_cast<int>(cudnnGetVersion()), 10000, 100)}};
   }
 
   void require_bfloat16() const override {}  // all devices it takes have it
