@@ -119,6 +119,7 @@ TEST_CASE("Models drawn at random train as the reference does") {
     INFO("model " << seed << ", " << name_of(draw.loss) << ": " << describe(model));
     TwinOptions options{.loss = draw.loss, .seed = static_cast<std::uint64_t>(seed)};
     if (seed % 2 == 0) options.cache_bytes = 1;  // a slice an example
+    options.tolerance = 1e-4;                    // chains of normalizations of few values magnify roundings
     options.pixels = draw.below(2) == 0 ? Pixels::bytes : Pixels::floats;
     options.plan.chunk_bytes = static_cast<std::size_t>(1) << (8 + draw.below(12));
     options.plan.bucket_bytes = static_cast<std::size_t>(1) << (8 + draw.below(10));

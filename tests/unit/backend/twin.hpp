@@ -28,7 +28,7 @@ struct TwinOptions {
   PlanOptions plan = {};
   bool mixed_bfloat16 = false;
   std::size_t cache_bytes = 0;  ///< instead of the backend's own: a small one cuts the trunk into slices
-  double tolerance = 2e-5;  ///< of a tensor in the L2 norm, relative
+  double tolerance = 5e-5;  ///< of a tensor in the L2 norm, relative
 };
 
 /// "Input(7, 6, 2) Conv2D(5, 4, 5)": a model in a line, for messages.
