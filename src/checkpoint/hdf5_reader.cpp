@@ -112,6 +112,8 @@ Hdf5Handle Hdf5Reader::open(const std::string& path) const {
   return object;
 }
 
+bool Hdf5Reader::is_group(const std::string& path) const { return H5Iget_type(open(path).get()) == H5I_GROUP; }
+
 std::vector<std::string> Hdf5Reader::attribute_texts(const Hdf5Handle& object, const std::string& name) const {
   const auto damaged = [&](const std::string& problem) { fail("the attribute " + name + " " + problem); };
   const Hdf5Handle attribute(H5Aopen(object.get(), name.c_str(), H5P_DEFAULT), H5Aclose);

@@ -28,6 +28,8 @@ class Hdf5Reader {
   /// Whether a group or a data set of this name exists.
   [[nodiscard]] bool has(const std::string& path) const;
 
+  [[nodiscard]] bool is_group(const std::string& path) const;
+
   /// A text attribute of fixed or variable length; nothing if there is none.
   [[nodiscard]] std::optional<std::string> text(const std::string& object, const std::string& attribute) const;
 

@@ -23,4 +23,7 @@ void save_keras_h5(const std::filesystem::path& file, const SavedModel& model);
 /// itself, or holds what Lockstep lacks (named).
 [[nodiscard]] SavedModel load_keras_h5(const std::filesystem::path& file);
 
+/// Whether an HDF5 file holds a whole model, not weights only. Throws as load_keras_h5() does.
+[[nodiscard]] bool has_architecture(const std::filesystem::path& file);
+
 }  // namespace lockstep

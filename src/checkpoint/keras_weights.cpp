@@ -3,6 +3,7 @@
 
 #include "checkpoint/atomic_file.hpp"
 #include "checkpoint/guarded_read.hpp"
+#include "checkpoint/hdf5_reader.hpp"
 #include "checkpoint/hdf5_writer.hpp"
 
 #include <lockstep/core/error.hpp>

@@ -6,7 +6,6 @@
 //   /optimizer/vars/0,1,2...       iteration, learning rate, slots
 #pragma once
 
-#include "checkpoint/hdf5_reader.hpp"
 #include "checkpoint/saved_model.hpp"
 
 #include <cstddef>
@@ -14,6 +13,8 @@
 #include <vector>
 
 namespace lockstep {
+
+class Hdf5Reader;
 
 /// Writes the file whole or not at all (see AtomicFile). Its name must end in .weights.h5, or Keras does not read it.
 void save_keras_weights(const std::filesystem::path& file, const SavedModel& model);

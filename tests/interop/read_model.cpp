@@ -1,7 +1,9 @@
-// Prints what Lockstep reads in a file of Keras as JSON, for keras_h5_test.py to compare, and writes it again to COPY.
-//   interop_read_model FILE [COPY]
+// Prints what Lockstep reads in a file of Keras as JSON, for the tests here to compare, and writes it again to COPY.
+// A .weights.h5 file is read onto the model in MODEL.
+//   interop_read_model FILE [COPY [MODEL]]
 #include "checkpoint/keras_config.hpp"
-#include "checkpoint/keras_h5.hpp"
+#include "checkpoint/keras_weights.hpp"
+#include "checkpoint/model_file.hpp"
 
 #include <lockstep/core/error.hpp>
 
@@ -44,19 +46,19 @@ json describe(const std::vector<SavedTensor>& tensors) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 2 && argc != 3) {
-    std::cerr << "usage: interop_read_model FILE [COPY]\n";
+  if (argc < 2 || argc > 4) {
+    std::cerr << "usage: interop_read_model FILE [COPY [MODEL]]\n";
     return static_cast<int>(ExitCode::usage);
   }
   try {
-    const SavedModel model = load_keras_h5(argv[1]);
+    const SavedModel model = argc == 4 ? load_keras_weights(argv[1], load_model(argv[3])) : load_model(argv[1]);
     json result{{"model", json::parse(sequential_to_json(model.architecture))}, {"weights", describe(model.weights)}};
     if (model.training) {
       result["training"] = json::parse(training_to_json(*model.training));
       result["iteration"] = model.training->iteration;
       result["slots"] = describe(model.training->slots);
     }
-    if (argc == 3) save_keras_h5(argv[2], model);
+    if (argc > 2) save_model(argv[2], model);
     std::cout << result.dump() << '\n';
   } catch (const Error& error) {
     std::cerr << error.what() << '\n';

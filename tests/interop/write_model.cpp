@@ -1,7 +1,7 @@
-// Writes the models that keras_h5_test.py opens with real Keras. The values are a simple formula, so that Python can
-// make the same ones for itself.
+// Writes the models that the tests here open with real Keras, each in every form. The values are a simple formula, so
+// that Python can make the same ones for itself.
 //   interop_write_model DIRECTORY
-#include "checkpoint/keras_h5.hpp"
+#include "checkpoint/model_file.hpp"
 
 #include <lockstep/core/error.hpp>
 
@@ -42,7 +42,7 @@ void fill(std::vector<SavedTensor>& tensors, std::size_t first) {
   }
 }
 
-void write(const std::filesystem::path& file, Sequential architecture, std::optional<Optimizer> optimizer = {},
+void write(const std::filesystem::path& stem, Sequential architecture, std::optional<Optimizer> optimizer = {},
            Loss loss = SparseCategoricalCrossentropy(), std::vector<Metric> metrics = {}) {
   SavedModel model{std::move(architecture), {}, {}};
   model.weights = weights_for(model.architecture);
@@ -52,7 +52,7 @@ void write(const std::filesystem::path& file, Sequential architecture, std::opti
     model.training->slots = slots_for(model.architecture, *optimizer);
     fill(model.training->slots, 1000);
   }
-  save_keras_h5(file, model);
+  for (const char* form : {".h5", ".keras", ".weights.h5"}) save_model(std::filesystem::path(stem) += form, model);
 }
 
 Sequential keras_mnist() {
@@ -106,17 +106,16 @@ int main(int argc, char** argv) {
   }
   const std::filesystem::path directory = argv[1];
   try {
-    write(directory / "keras_mnist.h5", keras_mnist(), SGD({.learning_rate = 0.001}),
+    write(directory / "keras_mnist", keras_mnist(), SGD({.learning_rate = 0.001}),
           SparseCategoricalCrossentropy({.from_logits = true}), {accuracy});
-    write(directory / "custom_training_mnist.h5", custom_training_mnist(), Adam(),
+    write(directory / "custom_training_mnist", custom_training_mnist(), Adam(),
           SparseCategoricalCrossentropy({.from_logits = true}), {accuracy});
-    write(directory / "everything.h5", everything(),
-          RMSprop({.learning_rate = 0.01, .momentum = 0.5, .centered = true}), CategoricalCrossentropy(), {accuracy});
-    write(directory / "uncompiled.h5", everything());
-    write(directory / "sgd_momentum.h5", small(), SGD({.momentum = 0.9, .nesterov = true}), MeanSquaredError());
-    write(directory / "adamw.h5", small(), AdamW({.weight_decay = 0.01, .beta_1 = 0.8}),
-          SparseCategoricalCrossentropy());
-    write(directory / "rmsprop.h5", small(), RMSprop({.rho = 0.8, .epsilon = 1e-5}), MeanSquaredError());
+    write(directory / "everything", everything(), RMSprop({.learning_rate = 0.01, .momentum = 0.5, .centered = true}),
+          CategoricalCrossentropy(), {accuracy});
+    write(directory / "uncompiled", everything());
+    write(directory / "sgd_momentum", small(), SGD({.momentum = 0.9, .nesterov = true}), MeanSquaredError());
+    write(directory / "adamw", small(), AdamW({.weight_decay = 0.01, .beta_1 = 0.8}), SparseCategoricalCrossentropy());
+    write(directory / "rmsprop", small(), RMSprop({.rho = 0.8, .epsilon = 1e-5}), MeanSquaredError());
   } catch (const std::exception& error) {
     std::cerr << error.what() << '\n';
     return static_cast<int>(ExitCode::internal);

@@ -1,0 +1,76 @@
+// CLI11 splits the arguments; errors of every kind become a sentence and an exit code here.
+#include "cli/command_line.hpp"
+
+#include "cli/inspect.hpp"
+
+#include <CLI/CLI.hpp>
+#include <exception>
+#include <ostream>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+namespace {
+
+ExitCode run(std::span<const std::string> args, std::ostream& out) {
+  CLI::App app("Looks after models that Lockstep, or Keras, has trained.", "lockstep");
+  app.set_version_flag("--version", "lockstep " LOCKSTEP_VERSION);
+  app.require_subcommand(1);
+  app.footer("lockstep COMMAND --help tells a command's options.");
+
+  InspectOptions options;
+  std::vector<std::string> pair;
+  CLI::App* const inspect_command =
+      app.add_subcommand("inspect", "Show the models of a file or a directory, check or compare them");
+  inspect_command->add_option("PATH", options.path, "a .keras, .h5 or .weights.h5 file, or a directory of them");
+  inspect_command->add_flag("--check", options.check, "exit with 65 if anything is damaged or a weight is no number");
+  inspect_command->add_flag("--json", options.json, "print JSON");
+  inspect_command
+      ->add_option("--compare", pair, "tell the differences; exit with 65 unless all weights have equal bits")
+      ->expected(2)
+      ->option_text("A B");
+
+  try {
+    std::vector<std::string> reversed(args.rbegin(), args.rend());  // as CLI11 wants them
+    app.parse(reversed);
+  } catch (const CLI::CallForHelp&) {
+    const bool of_command = inspect_command->parsed();
+    out << (of_command ? inspect_command->help("lockstep") : app.help());
+    return ExitCode::success;
+  } catch (const CLI::CallForVersion&) {
+    out << "lockstep " LOCKSTEP_VERSION "\n";
+    return ExitCode::success;
+  } catch (const CLI::ParseError& error) {
+    throw UsageError(std::string(error.what()) + "; see lockstep --help.");
+  }
+
+  if (!pair.empty()) {
+    if (!options.path.empty() || options.check) {
+      throw UsageError("--compare takes the two files itself and goes with --json only; see lockstep inspect --help.");
+    }
+    return compare(pair.at(0), pair.at(1), options.json, out);
+  }
+  if (options.path.empty()) {
+    throw UsageError("lockstep inspect needs the path of a model or of a directory; see lockstep inspect --help.");
+  }
+  return inspect(options, out);
+}
+
+}  // namespace
+
+ExitCode run_command_line(std::span<const std::string> args, std::ostream& out, std::ostream& err) {
+  try {
+    const ExitCode code = run(args, out);
+    if (!out.flush()) throw IoError("Cannot write to standard output; is its disk full, or its reader gone?");
+    return code;
+  } catch (const Error& error) {
+    err << "lockstep: " << error.what() << '\n';
+    return error.code();
+  } catch (const std::exception& error) {
+    err << "lockstep: " << error.what() << "; please report this.\n";
+    return ExitCode::internal;
+  }
+}
+
+}  // namespace lockstep

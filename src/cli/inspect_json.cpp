@@ -1,0 +1,75 @@
+// See inspect_json.hpp.
+#include "cli/inspect_json.hpp"
+
+#include <nlohmann/json.hpp>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+namespace {
+
+using json = nlohmann::ordered_json;
+
+json to_json(const Shape& shape) { return std::vector<std::int64_t>(shape.extents().begin(), shape.extents().end()); }
+
+json to_json(const std::vector<SavedTensor>& tensors) {
+  json list = json::array();
+  for (const SavedTensor& tensor : tensors) {
+    const TensorStatistics found = statistics_of(tensor);
+    list.push_back({{"name", tensor.name},
+                    {"shape", to_json(tensor.shape)},
+                    {"mean", found.mean},
+                    {"std", found.standard_deviation},
+                    {"min", found.min},
+                    {"max", found.max},
+                    {"nan", found.nans},
+                    {"inf", found.infinities}});
+  }
+  return list;
+}
+
+json to_json(const Sequential& architecture) {
+  json layers = json::array();
+  for (const LayerInfo& layer : architecture.layers()) {
+    layers.push_back(
+        {{"name", layer.name}, {"class_name", layer.class_name}, {"output_shape", to_json(layer.output_shape)}});
+  }
+  return {{"name", architecture.name()},
+          {"trainable_parameters", architecture.count_parameters(true)},
+          {"non_trainable_parameters", architecture.count_parameters(false)},
+          {"layers", layers}};
+}
+
+json to_json(const SavedTraining& training) {
+  json metrics = json::array();
+  for (const Metric metric : training.metrics) metrics.push_back(name_of(metric));
+  return {{"optimizer", name_of(training.optimizer)},
+          {"learning_rate", learning_rate_of(training.optimizer)},
+          {"iteration", training.iteration},
+          {"loss", name_of(training.loss)},
+          {"metrics", metrics}};
+}
+
+}  // namespace
+
+json to_json(const InspectedFile& file) {
+  json result{{"path", file.path.string()}, {"bytes", file.bytes}, {"model", nullptr}, {"training", nullptr}};
+  if (file.stored.iteration) result["training"] = {{"iteration", *file.stored.iteration}};
+  if (file.model) result["model"] = to_json(file.model->architecture);
+  if (file.model && file.model->training) result["training"] = to_json(*file.model->training);
+  result["weights"] = to_json(weights_of(file));
+  result["optimizer_state"] = to_json(optimizer_state_of(file));
+  const std::string problem = describe_bad_values(file);
+  result["problem"] = problem.empty() ? json(nullptr) : json(problem);
+  return result;
+}
+
+json to_json(const HistorySummary& summary) {
+  return {{"program", summary.program},
+          {"epochs", summary.epochs},
+          {"workers", summary.workers == 0 ? json(nullptr) : json(summary.workers)},
+          {"last_epoch", summary.last}};
+}
+
+}  // namespace lockstep

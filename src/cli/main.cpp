@@ -1,0 +1,14 @@
+// The program `lockstep`.
+#include "cli/command_line.hpp"
+
+#include <cstddef>
+#include <iostream>
+#include <span>
+#include <string>
+#include <vector>
+
+int main(int argc, char** argv) {
+  const std::span<char*> given(argv, static_cast<std::size_t>(argc));
+  const std::vector<std::string> args(given.begin() + (given.empty() ? 0 : 1), given.end());
+  return static_cast<int>(lockstep::run_command_line(args, std::cout, std::cerr));
+}

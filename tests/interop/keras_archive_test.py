@@ -1,0 +1,175 @@
+""".keras archives and .weights.h5 files between Lockstep and real Keras, both ways.
+
+    keras_archive_test.py BIN_DIR     the folder of interop_write_model and interop_read_model
+"""
+
+import json
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+import keras_h5_test as shared
+from keras_h5_test import SPARSE, WRITTEN, bits_of, formula, is_positive, keras, layers, np, small, some_input
+from keras_h5_test import weights_in_order, without
+
+BIN = Path()
+
+
+def some_target(model, loss, count):
+    classes = np.arange(count) % model.output_shape[1]
+    return classes if isinstance(loss, SPARSE) else np.eye(model.output_shape[1])[classes]
+
+
+def compiled_like(build, optimizer, loss, metrics):
+    model = build()
+    if optimizer is not None:
+        model.compile(type(optimizer).from_config(optimizer.get_config()), loss=loss, metrics=metrics or None)
+    return model
+
+
+class Scratch(unittest.TestCase):
+    def setUp(self):
+        scratch = tempfile.TemporaryDirectory()
+        self.addCleanup(scratch.cleanup)
+        self.folder = Path(scratch.name)
+
+    def assert_formula(self, variables, first):
+        for number, variable in enumerate(variables):
+            expected = formula(first + number, variable.shape, is_positive(variable.path))
+            np.testing.assert_array_equal(np.asarray(variable), expected, err_msg=variable.path)
+
+
+class OurFilesInKeras(Scratch):
+    def setUp(self):
+        super().setUp()
+        subprocess.run([BIN / "interop_write_model", self.folder], check=True)
+
+    def check_training(self, model, optimizer):
+        self.assertIs(type(model.optimizer), type(optimizer))
+        self.assertEqual(without(model.optimizer.get_config(), "name"), without(optimizer.get_config(), "name"))
+        self.assertEqual(int(model.optimizer.iterations), 1234)
+        self.assert_formula(model.optimizer.variables[2:], 1000)
+
+    def test_archives(self):
+        for name, (build, optimizer, loss, metrics) in WRITTEN.items():
+            with self.subTest(name):
+                model = keras.models.load_model(self.folder / f"{name}.keras")
+                keras.utils.clear_session()
+                twin = build()
+                self.assertEqual(model.name, twin.name)
+                self.assertEqual(model.input_shape, twin.input_shape)
+                self.assertEqual([layer.get_config() for layer in model.layers],
+                                 [layer.get_config() for layer in twin.layers])
+                self.assert_formula(weights_in_order(model), 0)
+                for weight, value in zip(weights_in_order(twin), weights_in_order(model)):
+                    weight.assign(np.array(value))  # a copy: JAX takes an array away from others
+                data = some_input(model)
+                np.testing.assert_array_equal(model.predict(data, verbose=0), twin.predict(data, verbose=0))
+                self.assertEqual(model.compiled, optimizer is not None)
+                if optimizer is None:
+                    continue
+                self.check_training(model, optimizer)
+                self.assertEqual(without(model.loss.get_config(), "name"), without(loss.get_config(), "name"))
+                found = model.evaluate(data, some_target(model, loss, 3), verbose=0, return_dict=True)
+                self.assertEqual(sorted(found), sorted(["loss"] + metrics))
+                model.fit(data, some_target(model, loss, 3), verbose=0)  # and training goes on
+                self.assertEqual(int(model.optimizer.iterations), 1235)
+
+    def test_weights_files(self):
+        for name, (build, optimizer, loss, metrics) in WRITTEN.items():
+            with self.subTest(name):
+                model = compiled_like(build, optimizer, loss, metrics)
+                if optimizer is not None:
+                    model.optimizer.build(model.trainable_variables)
+                model.load_weights(self.folder / f"{name}.weights.h5")
+                self.assert_formula(weights_in_order(model), 0)
+                if optimizer is not None:
+                    self.check_training(model, optimizer)
+
+
+class KerasFilesInOurs(Scratch):
+    def read(self, *arguments):
+        command = [BIN / "interop_read_model", *arguments]
+        return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+    def compare(self, tensors, expected):
+        self.assertEqual(len(tensors), len(expected))
+        for tensor, values in zip(tensors, expected):
+            self.assertEqual(tuple(tensor["shape"]), tuple(values.shape), tensor["name"])
+            self.assertEqual(tensor["bits"], bits_of(np.asarray(values)), tensor["name"])
+
+    def test_trained_models(self):
+        for name, (build, optimizer, loss, metrics) in WRITTEN.items():
+            with self.subTest(name):
+                model = compiled_like(build, optimizer, loss, metrics)
+                data = some_input(model, 32)
+                if optimizer is not None:
+                    model.fit(data, some_target(model, loss, 32), batch_size=8, verbose=0)
+                archive, weights = self.folder / f"{name}.keras", self.folder / f"{name}.weights.h5"
+                copy = self.folder / f"{name}-copy.keras"
+                model.save(archive)
+                model.save_weights(weights)
+                for found in (self.read(archive, copy), self.read(weights, self.folder / "copy.h5", archive)):
+                    self.compare(found["weights"], weights_in_order(model))
+                    self.assertEqual("training" in found, optimizer is not None)
+                    if optimizer is None:
+                        continue
+                    self.assertEqual(found["iteration"], 4)
+                    self.compare(found["slots"], model.optimizer.variables[2:])
+                    self.assertEqual(found["training"]["metrics"], metrics)
+                    config = found["training"]["optimizer_config"]
+                    self.assertEqual(config["class_name"], type(optimizer).__name__)
+                    for key, value in without(config["config"], "name").items():
+                        self.assertEqual(value, model.optimizer.get_config()[key], key)
+                again = keras.models.load_model(copy)
+                np.testing.assert_array_equal(again.predict(data, verbose=0), model.predict(data, verbose=0))
+                if optimizer is not None:
+                    for ours, theirs in zip(again.optimizer.variables, model.optimizer.variables):
+                        np.testing.assert_array_equal(np.asarray(ours), np.asarray(theirs))
+
+    def test_untrained_model_without_input_layer(self):
+        model = keras.Sequential([layers.Flatten(), layers.Dense(2)])
+        model.build((None, 3, 2))
+        model.compile("adam", loss="sparse_categorical_crossentropy", metrics=["accuracy"])
+        model.save(self.folder / "built.keras")
+        found = self.read(self.folder / "built.keras")
+        self.assertEqual(found["model"]["config"]["layers"][0]["config"]["batch_input_shape"], [None, 3, 2])
+        self.compare(found["weights"], weights_in_order(model))
+        self.assertEqual(found["iteration"], 0)
+
+    def test_what_we_lack_is_refused_by_name(self):
+        inputs = layers.Input((4,))
+        cases = {
+            "Functional": keras.Model(inputs, layers.Dense(2)(inputs)),
+            "LSTM": keras.Sequential([layers.Input((5, 2)), layers.LSTM(3)]),
+            "gelu": keras.Sequential([inputs, layers.Dense(2, activation="gelu")]),
+            "kernel_regularizer": keras.Sequential([inputs, layers.Dense(2, kernel_regularizer="l2")]),
+            "mixed_bfloat16": keras.Sequential([inputs, layers.Dense(2, dtype="mixed_bfloat16")]),
+        }
+        compiled = {
+            "Nadam": dict(optimizer="nadam", loss="mse"),
+            "CosineDecay": dict(optimizer=keras.optimizers.SGD(keras.optimizers.schedules.CosineDecay(0.1, 10)),
+                                loss="mse"),
+            "Huber": dict(optimizer="sgd", loss=keras.losses.Huber()),
+            "mae": dict(optimizer="sgd", loss="mse", metrics=["mae"]),
+        }
+        for word, options in compiled.items():
+            cases[word] = small()
+            cases[word].compile(**options)
+        for word, model in cases.items():
+            with self.subTest(word):
+                file = self.folder / "refused.keras"
+                model.save(file)
+                result = subprocess.run([BIN / "interop_read_model", file], capture_output=True, text=True)
+                self.assertEqual(result.returncode, 65, result.stderr)
+                self.assertIn(word, result.stderr)
+                self.assertIn(str(file), result.stderr)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("usage: keras_archive_test.py BIN_DIR")
+    BIN = shared.BIN = Path(sys.argv.pop()).resolve()
+    unittest.main()
