@@ -74,7 +74,7 @@ Hdf5Reader::Hdf5Reader(std::filesystem::path file)
   file_ = Hdf5Handle(H5Fopen(name_.c_str(), H5F_ACC_RDONLY, access.get()), H5Fclose);
   if (file_.valid()) return;
   const std::string reason = describe_hdf5_error();
-  if (reason.find("lock") != std::string::npos) {
+  if (reason.find("lock file") != std::string::npos) {
     throw IoError("Cannot read " + name_.string() + ": " + reason + "; set HDF5_USE_FILE_LOCKING=FALSE.");
   }
   fail("the file is damaged or cut short (" + reason + ")");

@@ -1,0 +1,328 @@
+// The program `lockstep` without a process around it: what it prints, what it refuses, and its exit codes.
+#include "cli/command_line.hpp"
+
+#include "checkpoint/model_file.hpp"
+#include "cli/history_summary.hpp"
+#include "cli/inspect_text.hpp"
+#include "cli/inspected_file.hpp"
+#include "support/catch.hpp"
+#include "unit/checkpoint/scratch_directory.hpp"
+
+#include <nlohmann/json.hpp>
+#include <cmath>
+#include <cstddef>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <limits>
+#include <ostream>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace fs = std::filesystem;
+using namespace lockstep;
+using lockstep::testing::ScratchDirectory;
+using nlohmann::json;
+
+namespace {
+
+struct Result {
+  ExitCode code;
+  std::string out;
+  std::string err;
+};
+
+Result run(const std::vector<std::string>& args) {
+  std::ostringstream out;
+  std::ostringstream err;
+  const ExitCode code = run_command_line(args, out, err);
+  return {code, out.str(), err.str()};
+}
+
+void require_words(const std::string& text, const std::vector<std::string>& words) {
+  for (const std::string& word : words) {
+    INFO("text:  " << text << "\nlacks: " << word);
+    CHECK(text.find(word) != std::string::npos);
+  }
+}
+
+/// Weights 0, 1, 2, ... in all; the optimizer's arrays are 0.5.
+SavedModel counting_model() {
+  SavedModel model{Sequential{Input({2}), Dense(3), BatchNormalization(), Dense(1)}, {}, {}};
+  model.weights = weights_for(model.architecture);
+  float next = 0;
+  for (SavedTensor& weight : model.weights) {
+    weight.values.resize(static_cast<std::size_t>(weight.shape.elements()));
+    for (float& value : weight.values) value = next++;
+  }
+  model.training = SavedTraining{Adam({.learning_rate = 0.25}), MeanSquaredError(), {accuracy}, 1234, {}};
+  model.training->slots = slots_for(model.architecture, model.training->optimizer);
+  for (SavedTensor& slot : model.training->slots) {
+    slot.values.assign(static_cast<std::size_t>(slot.shape.elements()), 0.5F);
+  }
+  return model;
+}
+
+void write_text(const fs::path& file, const std::string& text) { std::ofstream(file, std::ios::binary) << text; }
+
+std::string text_of(const fs::path& file) {
+  std::ifstream stream(file, std::ios::binary);
+  return {std::istreambuf_iterator<char>(stream), {}};
+}
+
+const std::string history = R"({"model": "keras_mnist", "epochs": [{"epoch": 0, "loss": 2.5, "seconds": 1},
+  {"epoch": 1, "loss": 0.125, "accuracy": null, "val_loss": 0.5, "seconds": 1}], "world": {"workers": 2}})";
+
+constexpr float nan_value = std::numeric_limits<float>::quiet_NaN();
+constexpr float infinity = std::numeric_limits<float>::infinity();
+
+}  // namespace
+
+TEST_CASE("statistics leave out what is no number, and count it") {
+  const TensorStatistics found = statistics_of({"w", {6}, {1, 2, 3, nan_value, 6, -infinity}});
+  CHECK(found.mean == 3);
+  CHECK(found.standard_deviation == Approx(std::sqrt(3.5)));
+  CHECK(found.min == 1);
+  CHECK(found.max == 6);
+  CHECK(found.nans == 1);
+  CHECK(found.infinities == 1);
+  const TensorStatistics large = statistics_of({"w", {2}, {16777216.0F, 16777218.0F}});
+  CHECK(large.standard_deviation == 1);
+  const TensorStatistics none = statistics_of({"w", {1}, {nan_value}});
+  CHECK(none.mean == 0);
+  CHECK(none.nans == 1);
+}
+
+TEST_CASE("a model of every form is shown and checked") {
+  const ScratchDirectory scratch;
+  for (const std::string name : {"m.keras", "m.h5", "m.hdf5", "m.weights.h5"}) {
+    CAPTURE(name);
+    const fs::path file = scratch / name;
+    save_model(file, counting_model());
+    const Result shown = run({"inspect", file.string(), "--check"});
+    CHECK(shown.code == ExitCode::success);
+    CHECK(shown.err.empty());
+    require_words(shown.out, {name, "1,234 steps made", "(2, 3)", "NaN", "Optimizer state"});
+    const bool whole = name != "m.weights.h5";
+    if (whole) require_words(shown.out, {"Model: \"sequential\"", "Adam", "0.25", "mean_squared_error", "accuracy"});
+    if (!whole) require_words(shown.out, {"Weights only", "layers/dense_1/vars/1"});
+
+    const Result printed = run({"inspect", "--json", file.string()});
+    CHECK(printed.code == ExitCode::success);
+    const json document = json::parse(printed.out);
+    CHECK(document.at("bytes") == fs::file_size(file));
+    CHECK(document.at("training").at("iteration") == 1234);
+    CHECK(document.at("model").is_null() != whole);
+    CHECK(document.at("problem").is_null());
+    CHECK(document.at("history").is_null());
+    REQUIRE(document.at("weights").size() == 8);
+    const json kernel = document.at("weights").at(whole ? 0 : 4);
+    CHECK(kernel.at("shape") == json({2, 3}));
+    CHECK(kernel.at("mean") == 2.5);
+    CHECK(kernel.at("min") == 0);
+    CHECK(kernel.at("max") == 5);
+    CHECK(kernel.at("nan") == 0);
+    if (whole) CHECK(document.at("model").at("trainable_parameters") == 6 + 3 + 6 + 3 + 1);
+  }
+}
+
+TEST_CASE("what is no number is shown, and refused by a check") {
+  const ScratchDirectory scratch;
+  SavedModel model = counting_model();
+  model.weights[0].values[2] = nan_value;
+  model.weights[1].values[0] = infinity;
+  for (const std::string name : {"m.keras", "m.weights.h5"}) {
+    const fs::path file = scratch / name;
+    save_model(file, model);
+    CHECK(run({"inspect", file.string()}).code == ExitCode::success);
+    const Result checked = run({"inspect", file.string(), "--check"});
+    CHECK(checked.code == ExitCode::data);
+    require_words(checked.err, {file.string(), "1 NaN", "1 infinite"});
+    CHECK(json::parse(run({"inspect", file.string(), "--json"}).out).at("problem").is_string());
+  }
+  model = counting_model();
+  model.training->slots[0].values[0] = nan_value;
+  save_model(scratch / "m.h5", model);
+  const Result checked = run({"inspect", (scratch / "m.h5").string(), "--check"});
+  CHECK(checked.code == ExitCode::data);
+  require_words(checked.err, {"optimizer"});
+}
+
+TEST_CASE("damaged, foreign and missing files cost a sentence and the right code") {
+  const ScratchDirectory scratch;
+  save_model(scratch / "m.h5", counting_model());
+  const std::string whole = text_of(scratch / "m.h5");
+  write_text(scratch / "cut.h5", whole.substr(0, whole.size() / 2));
+  write_text(scratch / "cut.weights.h5", whole.substr(0, whole.size() / 2));
+  write_text(scratch / "text.keras", "no zip");
+  write_text(scratch / "text.h5", "no HDF5");
+  for (const std::string name : {"cut.h5", "cut.weights.h5", "text.keras", "text.h5"}) {
+    const Result result = run({"inspect", (scratch / name).string()});
+    CAPTURE(name);
+    CHECK(result.code == ExitCode::data);
+    CHECK(result.out.empty());
+    require_words(result.err, {(scratch / name).string()});
+    CHECK(result.err.find('\n') == result.err.size() - 1);
+  }
+  // A weight that was changed behind the digest's back: the bits of 5.0f in the first kernel.
+  std::string changed = whole;
+  const std::string five("\x00\x00\xa0\x40", 4);
+  const std::size_t place = changed.find(five);
+  REQUIRE(place != std::string::npos);
+  changed[place + 1] = '\x01';
+  write_text(scratch / "changed.h5", changed);
+  const Result result = run({"inspect", (scratch / "changed.h5").string(), "--check"});
+  CHECK(result.code == ExitCode::data);
+  require_words(result.err, {"changed.h5", "kernel", "not those that were saved"});
+
+  CHECK(run({"inspect", (scratch / "none.h5").string()}).code == ExitCode::io);
+  CHECK(run({"inspect", (scratch / "none.keras").string()}).code == ExitCode::io);
+}
+
+TEST_CASE("a directory is listed with what is bad in it, and with the record of the run") {
+  const ScratchDirectory scratch;
+  fs::create_directories(scratch / "run/backup");
+  fs::create_directories(scratch / "run/.hidden");
+  save_model(scratch / "run/model.h5", counting_model());
+  save_model(scratch / "run/backup/older.keras", counting_model());
+  save_model(scratch / "run/.hidden/x.keras", counting_model());
+  write_text(scratch / "run/.model.h5.123.tmp", "under construction");
+  write_text(scratch / "run/history.json", history);
+  write_text(scratch / "run/notes.txt", "no model");
+  const std::string directory = (scratch / "run").string();
+  const Result listed = run({"inspect", directory, "--check"});
+  CHECK(listed.code == ExitCode::success);
+  require_words(listed.out, {"model.h5", "backup/older.keras", "1,234 steps", "keras_mnist, 2 epochs, 2 workers",
+                             "loss 0.125", "val_loss 0.5"});
+  for (const std::string word : {"notes", "hidden", "tmp"}) CHECK(listed.out.find(word) == std::string::npos);
+  require_words(run({"inspect", (scratch / "run/model.h5").string()}).out, {"history.json beside it: keras_mnist"});
+
+  write_text(scratch / "run/bad.keras", "no zip");
+  const Result with_bad = run({"inspect", directory});
+  CHECK(with_bad.code == ExitCode::success);
+  require_words(with_bad.out, {"bad.keras", "BAD: ", "not a zip archive", "model.h5"});
+  const Result checked = run({"inspect", directory, "--check", "--json"});
+  CHECK(checked.code == ExitCode::data);
+  require_words(checked.err, {"1 of 4 files", directory});
+  int bad = 0;
+  const json document = json::parse(checked.out);
+  for (const json& file : document.at("files")) bad += file.at("problem").is_null() ? 0 : 1;
+  CHECK(bad == 1);
+
+  fs::create_directories(scratch / "empty");
+  CHECK(run({"inspect", (scratch / "empty").string()}).code == ExitCode::success);
+  CHECK(run({"inspect", (scratch / "empty").string(), "--check"}).code == ExitCode::data);
+}
+
+TEST_CASE("models are compared by the bits of their weights") {
+  const ScratchDirectory scratch;
+  const auto path = [&](const std::string& name) { return (scratch / name).string(); };
+  for (const std::string name : {"a.keras", "a.h5", "a.weights.h5", "copy.weights.h5"}) {
+    save_model(scratch / name, counting_model());
+  }
+  for (const std::string name : {"a.h5", "a.weights.h5"}) {
+    const Result same = run({"inspect", "--compare", path("a.keras"), path(name)});
+    CHECK(same.code == ExitCode::success);
+    require_words(same.out, {"All weights have the same bits"});
+  }
+  CHECK(run({"inspect", "--compare", path("a.weights.h5"), path("copy.weights.h5")}).code == ExitCode::success);
+
+  SavedModel other = counting_model();
+  other.weights[0].values[0] = -0.0F;  // equal to 0, but of other bits
+  other.weights[1].values[2] += 0.5F;
+  other.training->iteration = 5;
+  save_model(scratch / "b.keras", other);
+  save_model(scratch / "b.weights.h5", other);
+  const Result differ = run({"inspect", "--compare", path("a.keras"), path("b.keras")});
+  CHECK(differ.code == ExitCode::data);
+  require_words(differ.out, {"dense/kernel: 1 of 6 values differ, by at most 0", "dense/bias: 1 of 3", "by at most 0.5",
+                             "A has made 1234 steps, B 5", "The weights differ"});
+  CHECK(run({"inspect", "--compare", path("a.weights.h5"), path("b.weights.h5")}).code == ExitCode::data);
+  const Result as_json = run({"inspect", "--json", "--compare", path("a.keras"), path("b.weights.h5")});
+  CHECK(as_json.code == ExitCode::data);
+  CHECK(json::parse(as_json.out).at("weights_equal") == false);
+  CHECK(json::parse(as_json.out).at("differences").size() == 2);
+
+  // Training may differ where weights do not.
+  other = counting_model();
+  other.training.reset();
+  save_model(scratch / "c.keras", other);
+  const Result uncompiled = run({"inspect", "--compare", path("a.keras"), path("c.keras")});
+  CHECK(uncompiled.code == ExitCode::success);
+  require_words(uncompiled.out, {"A is compiled, B is not"});
+
+  SavedModel larger{Sequential{Input({2}), Dense(4)}, {}, {}};
+  larger.weights = weights_for(larger.architecture);
+  for (SavedTensor& weight : larger.weights) weight.values.assign(static_cast<std::size_t>(weight.shape.elements()), 0);
+  save_model(scratch / "d.h5", larger);
+  const Result shapes = run({"inspect", "--compare", path("a.keras"), path("d.h5")});
+  CHECK(shapes.code == ExitCode::data);
+  require_words(shapes.out, {"8 weights", "has 2", "(2, 3) in A, (2, 4) in B"});
+}
+
+TEST_CASE("names in files do not reach the terminal as commands") {
+  CHECK(printable("a\x1b[2Jb\tc\nd\x7f") == "a?[2Jb?c\nd?");
+  const ScratchDirectory scratch;
+  SavedModel model{Sequential{Input({2}), Dense(1, {.name = "red\x1b[31m"})}, {}, {}};
+  model.weights = weights_for(model.architecture);
+  for (SavedTensor& weight : model.weights) weight.values.assign(static_cast<std::size_t>(weight.shape.elements()), 0);
+  save_model(scratch / "m.h5", model);
+  const Result shown = run({"inspect", (scratch / "m.h5").string()});
+  CHECK(shown.code == ExitCode::success);
+  CHECK(shown.out.find('\x1b') == std::string::npos);
+  require_words(shown.out, {"red?[31m"});
+}
+
+TEST_CASE("sizes are printed as Keras prints them") {
+  CHECK(print_bytes(0) == "0 B");
+  CHECK(print_bytes(1023) == "1023 B");
+  CHECK(print_bytes(11082536) == "10.57 MB");
+}
+
+TEST_CASE("a damaged record of a run is told") {
+  const ScratchDirectory scratch;
+  const fs::path file = scratch / "history.json";
+  CHECK_FALSE(read_history(file));
+  write_text(file, "{\"epochs\": [");
+  CHECK_THROWS_AS(read_history(file), DataError);
+  write_text(file, "[]");
+  CHECK_THROWS_AS(read_history(file), DataError);
+  write_text(file, "{\"epochs\": []}");
+  CHECK(describe(*read_history(file)) == "a run, 0 epochs");
+  CHECK(run({"inspect", scratch.path().string(), "--check"}).code == ExitCode::success);
+}
+
+TEST_CASE("help, version and wrong usage") {
+  const Result help = run({"--help"});
+  CHECK(help.code == ExitCode::success);
+  require_words(help.out, {"inspect", "--version"});
+  const Result of_inspect = run({"inspect", "--help"});
+  CHECK(of_inspect.code == ExitCode::success);
+  require_words(of_inspect.out, {"--check", "--json", "--compare A B"});
+  CHECK(run({"--version"}).out == "lockstep " LOCKSTEP_VERSION "\n");
+
+  const std::vector<std::vector<std::string>> wrong{{},
+                                                    {"dance"},
+                                                    {"inspect"},
+                                                    {"inspect", "--chekc", "m.h5"},
+                                                    {"inspect", "m.h5", "--compare", "a.h5", "b.h5"},
+                                                    {"inspect", "--compare", "a.h5"},
+                                                    {"inspect", "model.pt"}};
+  for (const std::vector<std::string>& args : wrong) {
+    const Result result = run(args);
+    CHECK(result.code == ExitCode::usage);
+    CHECK(result.out.empty());
+    CHECK(result.err.starts_with("lockstep: "));
+    CHECK(result.err.find('\n') == result.err.size() - 1);
+  }
+}
+
+TEST_CASE("output that cannot be written is an error") {
+  std::ostream nowhere(nullptr);
+  std::ostringstream err;
+  const std::vector<std::string> args{"--version"};
+  CHECK(run_command_line(args, nowhere, err) == ExitCode::io);
+  require_words(err.str(), {"standard output"});
+}
