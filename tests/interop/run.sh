@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Lets real Keras open our files and us Keras' own.
-#   run.sh BUILD_DIR    where interop_write_model and interop_read_model are built (in BUILD_DIR/bin)
+#   run.sh BUILD_DIR    where lockstep, interop_write_model and interop_read_model are built (in BUILD_DIR/bin)
 # Exits 0 with a line "skipped: ..." where the Python packages cannot be had.
 set -euo pipefail
 
@@ -12,7 +12,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 build=$(cd "$1" && pwd)
 venv=$build/venv-interop
 
-for program in interop_write_model interop_read_model; do
+for program in lockstep interop_write_model interop_read_model; do
   if [ ! -x "$build/bin/$program" ]; then
     echo "run.sh: $build/bin/$program is missing: build the target $program first" >&2
     exit 64

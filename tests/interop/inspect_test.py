@@ -1,0 +1,108 @@
+"""`lockstep inspect` on files of real Keras, and the lines of docs/from-keras.md.
+
+    inspect_test.py BIN_DIR     the folder of interop_write_model and lockstep
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+from keras_h5_test import everything, keras, layers, np, small, weights_in_order
+
+BIN = Path()
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+
+
+class Inspect(unittest.TestCase):
+    def setUp(self):
+        scratch = tempfile.TemporaryDirectory()
+        self.addCleanup(scratch.cleanup)
+        self.folder = Path(scratch.name)
+
+    def inspect(self, *arguments):
+        return subprocess.run([BIN / "lockstep", "inspect", *arguments], capture_output=True, text=True)
+
+    def model(self):
+        model = everything()
+        model.compile("adam", loss="categorical_crossentropy", metrics=["accuracy"])
+        data = np.random.default_rng(1).uniform(size=(8,) + model.input_shape[1:]).astype(np.float32)
+        model.fit(data, np.eye(5)[np.arange(8) % 5], batch_size=4, verbose=0)
+        return model
+
+    def test_statistics(self):
+        model = self.model()
+        expected = [np.asarray(weight, dtype=np.float64) for weight in weights_in_order(model)]
+        for name in ("m.keras", "m.h5"):
+            model.save(self.folder / name)
+            result = self.inspect("--json", "--check", self.folder / name)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            document = json.loads(result.stdout)
+            self.assertEqual(document["training"]["optimizer"], "Adam")
+            self.assertEqual(document["training"]["iteration"], 2)
+            self.assertEqual(len(document["optimizer_state"]), 2 * len(model.trainable_variables))
+            self.assertEqual(len(document["weights"]), len(expected))
+            for found, values in zip(document["weights"], expected):
+                self.assertEqual(tuple(found["shape"]), values.shape)
+                for key, value in (("mean", values.mean()), ("std", values.std()), ("min", values.min()),
+                                   ("max", values.max())):
+                    self.assertAlmostEqual(found[key], value, delta=1e-9, msg=found["name"] + " " + key)
+        self.assertEqual(self.inspect("--compare", self.folder / "m.keras", self.folder / "m.h5").returncode, 0)
+
+    def test_weights_of_any_model(self):
+        model = keras.Sequential([layers.Input((5, 2)), layers.LSTM(3), layers.Dense(1)])
+        model.save_weights(self.folder / "lstm.weights.h5")
+        result = self.inspect("--json", "--check", self.folder / "lstm.weights.h5")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        shapes = sorted(tuple(one["shape"]) for one in json.loads(result.stdout)["weights"])
+        self.assertEqual(shapes, sorted(tuple(weight.shape) for weight in weights_in_order(model)))
+
+    def test_comparison_and_nan(self):
+        model = self.model()
+        model.save(self.folder / "a.keras")
+        model.save_weights(self.folder / "a.weights.h5")
+        self.assertEqual(
+            self.inspect("--compare", self.folder / "a.keras", self.folder / "a.weights.h5").returncode, 0)
+        weight = model.layers[0].kernel
+        values = np.array(weight)
+        values[0, 0, 0, 0] = np.nan
+        weight.assign(values)
+        model.save(self.folder / "b.keras")
+        result = self.inspect("--compare", self.folder / "a.keras", self.folder / "b.keras")
+        self.assertEqual(result.returncode, 65)
+        self.assertIn("first_conv/kernel: 1 of 48 values differ", result.stdout)
+        result = self.inspect("--check", self.folder / "b.keras")
+        self.assertEqual(result.returncode, 65)
+        self.assertIn("1 NaN", result.stderr)
+
+    def test_directory(self):
+        small().save(self.folder / "a.keras")
+        small().save(self.folder / "b.h5")
+        self.assertEqual(self.inspect(self.folder, "--check").returncode, 0)
+        (self.folder / "c.keras").write_bytes((self.folder / "a.keras").read_bytes()[:-100])
+        result = self.inspect(self.folder, "--check")
+        self.assertEqual(result.returncode, 65)
+        self.assertIn("1 of 3 files", result.stderr)
+
+    def test_lines_of_the_documentation(self):
+        lines = re.search(r"```python\n(.*?)```", (DOCS / "from-keras.md").read_text(), re.S).group(1)
+        subprocess.run([BIN / "interop_write_model", self.folder], check=True)
+        (self.folder / "model").mkdir()
+        (self.folder / "keras_mnist.h5").rename(self.folder / "model" / "model.h5")
+        environment = dict(os.environ, PATH=f"{BIN}:{os.environ['PATH']}", KERAS_BACKEND="jax")
+        result = subprocess.run([sys.executable, "-c", lines], cwd=self.folder, env=environment, capture_output=True,
+                                text=True)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("(None, 26, 26, 8)", result.stdout)
+        self.assertIn("2,770,634", result.stdout)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("usage: inspect_test.py BIN_DIR")
+    BIN = Path(sys.argv.pop()).resolve()
+    unittest.main()
