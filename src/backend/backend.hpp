@@ -34,6 +34,7 @@ struct TensorSpec {
   std::int64_t width = 1;
   std::int64_t channels = 1;
   std::int64_t block = 1;    ///< chosen by the backend; divides channels
+  bool blocked = false;      ///< told to libraries as blocks even where one block holds all channels
   bool keras_order = false;  ///< demanded: block must be channels
   int alias = -1;            ///< the tensor whose memory this one is, seen in another shape
   ElementType type = ElementType::float32;

@@ -15,6 +15,8 @@ template <typename... Visitors>
 struct Overloaded : Visitors... {
   using Visitors::operator()...;
 };
+template <typename... Visitors>
+Overloaded(Visitors...) -> Overloaded<Visitors...>;
 
 /// Height, width and channels as which a shape of any rank is seen: the last axis is channels.
 void set_extents(TensorSpec& tensor, const Shape& shape) {
@@ -202,6 +204,7 @@ class Lowering {
         wanted[t] = operation.parameter >= 0 || (operation.input >= 0 && wanted[operation.input]);
       }
     }
+    // NOLINTNEXTLINE(modernize-loop-convert): clang 14 cannot compile std::views::reverse of libstdc++
     for (auto operation = graph_.forward.rbegin(); operation != graph_.forward.rend(); ++operation) {
       if (operation->kind == OperationKind::loss) {
         operation->input_gradient = wanted[operation->input];

@@ -50,7 +50,7 @@ Logs Model::evaluate(const Dataset& data) {
     state_->test({.data = &data, .position = begin, .size = std::min(batch, data.size() - begin), .shuffle = false},
                  local);
   }
-  const Logs logs = state_->logs_of(state_->all_reduce(local));
+  Logs logs = state_->logs_of(state_->all_reduce(local));
   state_->set_evaluation(logs);
   return logs;
 }

@@ -1,6 +1,7 @@
 // See model_state.hpp.
 #include "training/model_state.hpp"
 
+#include "checkpoint/keras_config.hpp"
 #include "checkpoint/model_file.hpp"
 #include "core/clock.hpp"
 #include "training/data_digest.hpp"
@@ -83,13 +84,15 @@ void ModelState::compile(const CompileOptions& options) {
   Graph graph = lower(architecture_, next->options.loss, mixed);
   runtime_->backend().lay_out(graph, next->capacity);
   next->plan = make_plan(std::move(graph), runtime_->backend().plan_options(ranks));
-  runtime_->agree("the model, the options or the plan",
-                  describe_agreement(architecture_, run, next->options) + ", plan " + next->plan.digest());
+  runtime_->agree("the model", sequential_to_json(architecture_));
+  runtime_->agree("how the model is compiled",
+                  training_to_json({next->options.optimizer, next->options.loss, next->options.metrics, 0, {}}));
+  runtime_->agree("the plan", next->plan.digest());
 
   const std::size_t elements = next->plan.elements;
   const std::size_t slots = elements * static_cast<std::size_t>(slots_of(next->options.optimizer));
   const std::size_t low_precision = mixed ? elements : 0;
-  constexpr std::size_t alignment = 3 * 64;
+  constexpr std::size_t alignment = std::size_t{3} * 64;
   next->communicator = runtime_->new_communicator();
   const ArenaMemory memory = next->communicator->allocate(
       elements, (elements + slots) * sizeof(float) + low_precision * sizeof(std::uint16_t) + alignment,
@@ -204,7 +207,7 @@ void ModelState::start(const Batch& batch) {
 StepMetrics ModelState::finish() {
   const double begin = monotonic_seconds();
   Compiled& model = compiled();
-  std::array<float, metric_places> sums;
+  std::array<float, metric_places> sums{};
   model.executable->take_metrics(sums);
   --under_way_;
   const StepMetrics metrics{sums[metric_loss], sums[metric_correct], sums[metric_count]};
@@ -234,7 +237,7 @@ void ModelState::test(const Batch& batch, StepMetrics& local) {
   const StepContext context = prepare(batch, false);
   model.step->infer(context);
   const ParameterSpec& place = model.plan.graph.parameters[model.plan.graph.metrics_parameter()];
-  std::array<float, metric_places> sums;
+  std::array<float, metric_places> sums{};
   model.executable->read(model.arenas.gradients.subspan(place.offset, sums.size()), sums);
   local += {sums[metric_loss], sums[metric_correct], sums[metric_count]};
 }

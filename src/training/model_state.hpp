@@ -17,8 +17,8 @@
 
 namespace lockstep {
 
-/// Throws DataError where the loss is NaN or infinite: training on would only spoil the weights. All ranks hold the same
-/// sums, so all throw. `where` is "epoch 1, step 2".
+/// Throws DataError where the loss is NaN or infinite: training on would only spoil the weights. All ranks hold the
+/// same sums, so all throw. `where` is "epoch 1, step 2".
 void check_loss(const StepMetrics& metrics, const std::string& where);
 
 class ModelState {

@@ -60,6 +60,20 @@ std::unique_ptr<Backend> make_backend(const Options& options, const World& world
   return backend;
 }
 
+/// Two texts as a sentence can hold them: whole where they are short, else what lies around their first difference.
+std::pair<std::string, std::string> around_difference(const std::string& a, const std::string& b) {
+  constexpr std::size_t before = 40;
+  constexpr std::size_t shown = 100;
+  const auto place = static_cast<std::size_t>(std::ranges::mismatch(a, b).in1 - a.begin());
+  const auto cut = [place](const std::string& text) {
+    if (text.size() <= shown) return text;
+    const std::size_t begin = place > before ? place - before : 0;
+    const std::size_t end = std::min(text.size(), begin + shown);
+    return (begin > 0 ? "... " : "") + text.substr(begin, end - begin) + (end < text.size() ? " ..." : "");
+  };
+  return {cut(a), cut(b)};
+}
+
 }  // namespace
 
 Runtime::Runtime(const Options& options) : options_(options) {
@@ -89,8 +103,9 @@ void Runtime::agree(const std::string& what, const std::string& value) {
   const std::vector<std::string> values = control_->all_gather(value);
   for (std::size_t rank = 1; rank < values.size(); ++rank) {
     if (values[rank] == values[0]) continue;
-    throw UsageError("the workers disagree about " + what + ": worker 0 has " + values[0] + ", worker " +
-                     std::to_string(rank) + " has " + values[rank] + "; start all of them with the same");
+    const auto [mine, theirs] = around_difference(values[0], values[rank]);
+    throw UsageError("the workers disagree about " + what + ": worker 0 has " + mine + ", worker " +
+                     std::to_string(rank) + " has " + theirs + "; start all of them with the same");
   }
 }
 

@@ -57,9 +57,8 @@ void save_history(const std::filesystem::path& path, RunReport report, Runtime& 
                   {"replicas", static_cast<std::int64_t>(runtime.replicas())},
                   {"communication", communication},
                   {"device", runtime.backend().describe()}};
-  report.versions = {{"lockstep", std::string(LOCKSTEP_VERSION)},
-                     {"mpi", World::mpi_library()},
-                     {"hdf5", hdf5_version()}};
+  report.versions = {
+      {"lockstep", std::string(LOCKSTEP_VERSION)}, {"mpi", World::mpi_library()}, {"hdf5", hdf5_version()}};
   for (const auto& [library, version] : runtime.backend().libraries()) report.versions[library] = version;
   report.timing.peak_memory_mb = peak_memory_mb();
   const std::string text = history_json(report);

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <lockstep/core/history.hpp>
+#include <lockstep/training/values.hpp>
 
 #include <concepts>
 #include <cstdint>
@@ -20,8 +21,6 @@
 namespace lockstep {
 
 class Model;
-struct StepMetrics;
-struct Variable;
 
 /// Derive from it and override what you need. Epochs and batches count from 0.
 class Callback {

@@ -7,6 +7,7 @@
 #include <lockstep/nn/optimizers.hpp>
 #include <lockstep/nn/sequential.hpp>
 #include <lockstep/training/callbacks.hpp>
+#include <lockstep/training/values.hpp>
 
 #include <cstdint>
 #include <filesystem>
@@ -38,29 +39,6 @@ struct Batch {
   std::uint64_t position = 0;  ///< first place in the stream of examples
   std::size_t size = 0;        ///< examples in the whole global batch
   bool shuffle = true;
-};
-
-/// Loss and metrics of one global batch, reduced over all workers.
-struct StepMetrics {
-  double loss_sum = 0;  ///< over the batch's examples
-  double correct = 0;   ///< examples whose class was predicted
-  double count = 0;     ///< examples
-
-  [[nodiscard]] double loss() const noexcept { return count > 0 ? loss_sum / count : 0.0; }
-  [[nodiscard]] double accuracy() const noexcept { return count > 0 ? correct / count : 0.0; }
-  StepMetrics& operator+=(const StepMetrics& other) noexcept {
-    loss_sum += other.loss_sum;
-    correct += other.correct;
-    count += other.count;
-    return *this;
-  }
-};
-
-/// A variable in Keras' layout, e.g. {"conv2d/kernel", {3, 3, 1, 32}, ...}.
-struct Variable {
-  std::string name;
-  Shape shape;
-  std::vector<float> values;
 };
 
 class ModelState;  // what the strategy ties together: plan, device, world

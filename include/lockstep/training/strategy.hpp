@@ -26,8 +26,8 @@ class MultiWorkerMirroredStrategy {
   /// Mirrors the model on every worker: the same initial weights everywhere.
   [[nodiscard]] Model build(Sequential architecture);
 
-  /// The global batches of epoch `epoch` (from 0): one pass over `data`, the last batch possibly shorter, or as many whole
-  /// batches as --steps-per-epoch says. Without `shuffle` always a whole pass, in order: for evaluation.
+  /// The global batches of epoch `epoch` (from 0): one pass over `data`, the last batch possibly shorter, or as many
+  /// whole batches as --steps-per-epoch says. Without `shuffle` always a whole pass, in order: for evaluation.
   [[nodiscard]] std::vector<Batch> batches(const Dataset& data, int epoch = 0, bool shuffle = true) const;
 
   /// Prints on the chief only.

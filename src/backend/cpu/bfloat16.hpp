@@ -10,11 +10,10 @@ struct BFloat16 {
   std::uint16_t bits = 0;
 
   constexpr BFloat16() noexcept = default;
-  constexpr BFloat16(float value) noexcept
-      : bits(round(value)) {}                  // NOLINT(google-explicit-constructor): a number like others
-  constexpr operator float() const noexcept {  // NOLINT(google-explicit-constructor)
-    return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16U);
-  }
+  // NOLINTNEXTLINE(google-explicit-constructor): a number like others
+  constexpr BFloat16(float value) noexcept : bits(round(value)) {}
+  // NOLINTNEXTLINE(google-explicit-constructor)
+  constexpr operator float() const noexcept { return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16U); }
 
  private:
   static constexpr std::uint16_t round(float value) noexcept {

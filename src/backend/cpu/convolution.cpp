@@ -37,7 +37,7 @@ memory::dims kernel_dims(const LayerInfo& layer) {
 }
 
 memory::format_tag tag_of(const TensorSpec& tensor) {
-  if (tensor.block == tensor.channels) return memory::format_tag::nhwc;
+  if (tensor.block == tensor.channels && !tensor.blocked) return memory::format_tag::nhwc;
   if (tensor.block == 16) return memory::format_tag::nChw16c;
   if (tensor.block == 8) return memory::format_tag::nChw8c;
   return memory::format_tag::nchw;
@@ -47,10 +47,11 @@ memory::dims dims_of(const TensorSpec& tensor, std::size_t rows) {
   return {static_cast<memory::dim>(rows), tensor.channels, tensor.height, tensor.width};
 }
 
-/// One channel has no layout: whatever plain descriptor oneDNN picks describes the same memory. Asking it to pick
-/// finds kernels for such images that a named layout misses (oneDNN 3.7 falls to its reference code otherwise).
-memory::desc source_for_choice(const TensorSpec& tensor, std::size_t rows) {
-  if (tensor.channels != 1) return descriptor_of(tensor, rows);
+/// Before blocks, one channel has no layout: whatever plain descriptor oneDNN picks describes the same memory. Asking
+/// it to pick finds kernels for such images that a named layout misses (oneDNN 3.7 falls to its reference code
+/// otherwise).
+memory::desc source_for_choice(const TensorSpec& tensor, const TensorSpec& output, std::size_t rows) {
+  if (tensor.channels != 1 || !output.blocked) return descriptor_of(tensor, rows);
   return {dims_of(tensor, rows), data_type_of(tensor), memory::format_tag::any};
 }
 
@@ -154,7 +155,7 @@ class ConvolutionForward final : public Kernel {
  public:
   explicit ConvolutionForward(const KernelScope& scope)
       : descriptors_(scope.dnnl, scope.graph, scope.operation, scope.rows),
-        weights_(scope.dnnl, descriptors_.master, scope.weights(scope.operation.parameter),
+        weights_(scope.dnnl, scope.master(), scope.weights(scope.operation.parameter),
                  descriptors_.forward.weights_desc(), true) {
     const auto& forward = descriptors_.forward;
     const dnnl::engine& engine = scope.dnnl.engine;
@@ -195,9 +196,8 @@ class ConvolutionBackward final : public Kernel {
     const auto& weights = descriptors_.backward_weights;
     output_gradient_ = Bridge(scope.dnnl, descriptor_of(scope.output(), scope.rows),
                               scope.gradient<void>(scope.operation.output), weights.diff_dst_desc(), true);
-    weights_sum_ = Sum(scope, parameter, descriptors_.master.get_size() / sizeof(float));
-    weights_gradient_ =
-        Bridge(scope.dnnl, descriptors_.master, weights_sum_.part(), weights.diff_weights_desc(), false);
+    weights_sum_ = Sum(scope, parameter, scope.master().get_size() / sizeof(float));
+    weights_gradient_ = Bridge(scope.dnnl, scope.master(), weights_sum_.part(), weights.diff_weights_desc(), false);
     std::vector<onednn::BoundPrimitive::Argument> arguments{
         {DNNL_ARG_SRC, memory(weights.src_desc(), engine, scope.value<void>(scope.operation.input))},
         {DNNL_ARG_DIFF_DST, output_gradient_.wanted()},
@@ -237,8 +237,7 @@ class ConvolutionBackward final : public Kernel {
     const auto data = onednn::convolution_backward_data(scope.dnnl, descriptor_of(scope.input(), scope.rows),
                                                         weights_any, descriptors_.backward_weights.diff_dst_desc(),
                                                         descriptors_.geometry, descriptors_.forward);
-    weights_ =
-        Bridge(scope.dnnl, descriptors_.master, scope.weights(scope.operation.parameter), data.weights_desc(), true);
+    weights_ = Bridge(scope.dnnl, scope.master(), scope.weights(scope.operation.parameter), data.weights_desc(), true);
     gradient_ = scope.gradient<std::byte>(scope.operation.input);
     backward_data_ = {scope.dnnl,
                       dnnl::convolution_backward_data(data),
@@ -285,6 +284,51 @@ class ConvolutionBackward final : public Kernel {
   std::string data_implementation_;
 };
 
+/// What a convolution would like to write, if that is blocks.
+bool choose_output_blocks(const onednn::Context& context, Graph& graph, const Operation& operation, std::size_t rows) {
+  const TensorSpec& input = graph.tensors[operation.input];
+  TensorSpec& output = graph.tensors[operation.output];
+  output.blocked = true;
+  const memory::desc any_dst(dims_of(output, rows), data_type_of(output), memory::format_tag::any);
+  const auto chosen =
+      describe_forward(context, graph, operation, rows, source_for_choice(input, output, rows), any_dst);
+  for (const std::int64_t block : {16, 8}) {
+    if (output.channels % block != 0) continue;
+    output.block = block;
+    if (chosen.dst_desc() == descriptor_of(output, rows)) return true;
+  }
+  return false;
+}
+
+/// A model's input of several channels lies as its first convolution likes it.
+void choose_input_layout(const onednn::Context& context, Graph& graph, const Operation& operation, std::size_t rows) {
+  TensorSpec& input = graph.tensors[operation.input];
+  const TensorSpec& output = graph.tensors[operation.output];
+  const memory::desc any_src(dims_of(input, rows), data_type_of(input), memory::format_tag::any);
+  const memory::desc any_dst(dims_of(output, rows), data_type_of(output), memory::format_tag::any);
+  const auto chosen = describe_forward(context, graph, operation, rows, any_src, any_dst);
+  input.block = 1;
+  if (chosen.src_desc() != descriptor_of(input, rows)) input.block = input.channels;
+}
+
+/// False where some convolution cannot have blocks.
+bool choose_blocks(const onednn::Context& context, Graph& graph, std::size_t rows) {
+  for (const TensorSpec& tensor : graph.tensors) {
+    const bool spatial = tensor.height * tensor.width > 1;
+    if (spatial && (tensor.keras_order || tensor.alias >= 0)) return false;
+  }
+  for (const Operation& operation : graph.forward) {
+    if (operation.kind == OperationKind::convolution) {
+      if (operation.input == 0 && graph.tensors[0].channels > 1) choose_input_layout(context, graph, operation, rows);
+      if (!choose_output_blocks(context, graph, operation, rows)) return false;
+    } else if (operation.output > 0 && operation.kind != OperationKind::dense) {
+      graph.tensors[operation.output].block = graph.tensors[operation.input].block;
+      graph.tensors[operation.output].blocked = graph.tensors[operation.input].blocked;
+    }
+  }
+  return true;
+}
+
 }  // namespace
 
 memory::data_type data_type_of(const TensorSpec& tensor) {
@@ -316,8 +360,8 @@ ConvolutionDescriptors::ConvolutionDescriptors(const onednn::Context& context, c
   const TensorSpec& input = graph.tensors[operation.input];
   const TensorSpec& output = graph.tensors[operation.output];
   geometry = geometry_of(input, std::get<Conv2D>(layer.layer));
-  forward =
-      describe_forward(context, graph, operation, rows, source_for_choice(input, rows), descriptor_of(output, rows));
+  forward = describe_forward(context, graph, operation, rows, source_for_choice(input, output, rows),
+                             descriptor_of(output, rows));
   // The gradient of a float32 output is brought to the input's type first, so backward computes in one type.
   TensorSpec output_gradient = output;
   output_gradient.type = input.type;
@@ -329,34 +373,18 @@ ConvolutionDescriptors::ConvolutionDescriptors(const onednn::Context& context, c
     };
     return best_way(winograd_pays(input, output, std::get<Conv2D>(layer.layer)), of_way);
   };
-  backward_weights = describe(source_for_choice(input, rows));
+  backward_weights = describe(source_for_choice(input, output, rows));
   if (!is_plain(backward_weights.src_desc(), input, rows)) backward_weights = describe(descriptor_of(input, rows));
   master = input.type == ElementType::float32 ? forward.weights_desc() : backward_weights.diff_weights_desc();
 }
 
-void choose_convolution_layout(const onednn::Context& context, Graph& graph, const Operation& operation,
-                               std::size_t rows, bool choose_input) {
-  TensorSpec& input = graph.tensors[operation.input];
-  TensorSpec& output = graph.tensors[operation.output];
-  output.block = output.channels;
-  const memory::desc any_dst(dims_of(output, rows), data_type_of(output), memory::format_tag::any);
-  if (choose_input && input.channels > 1) {
-    const memory::desc any_src(dims_of(input, rows), data_type_of(input), memory::format_tag::any);
-    const auto chosen = describe_forward(context, graph, operation, rows, any_src, any_dst);
-    for (const std::int64_t block : {input.channels, std::int64_t{1}}) {
-      input.block = block;
-      if (chosen.src_desc() == descriptor_of(input, rows)) break;
-      input.block = input.channels;
+void choose_layouts(const onednn::Context& context, Graph& graph, std::size_t rows) {
+  if (!choose_blocks(context, graph, rows)) {
+    for (TensorSpec& tensor : graph.tensors) {
+      tensor.block = tensor.channels;
+      tensor.blocked = false;
     }
   }
-  if (output.keras_order) return;
-  const auto chosen = describe_forward(context, graph, operation, rows, source_for_choice(input, rows), any_dst);
-  for (const std::int64_t block : std::array<std::int64_t, 4>{output.channels, 16, 8, 1}) {
-    if (output.channels % block != 0) continue;
-    output.block = block;
-    if (chosen.dst_desc() == descriptor_of(output, rows)) return;
-  }
-  output.block = output.channels;
 }
 
 std::unique_ptr<Kernel> make_convolution(const KernelScope& scope) {

@@ -18,7 +18,8 @@ struct ConvolutionDescriptors {
 
   dnnl::convolution_forward::primitive_desc forward;
   dnnl::convolution_backward_weights::primitive_desc backward_weights;
-  /// How the float32 weights lie in the arenas: as forward reads them (as backward writes them in bfloat16).
+  /// How the float32 weights lie in the arenas, if `rows` is the capacity: as forward reads them (in bfloat16 as
+  /// backward writes them).
   dnnl::memory::desc master;
   onednn::Geometry geometry;
 };
@@ -26,9 +27,9 @@ struct ConvolutionDescriptors {
 /// The arena's weights seen as Keras orders them: [height][width][in][out].
 [[nodiscard]] dnnl::memory::desc keras_kernel_descriptor(const LayerInfo& layer);
 
-/// Chooses the output tensor's layout: what oneDNN's fastest convolution writes. For the input tensor of a model
-/// (`choose_input`) also how its examples are gathered.
-void choose_convolution_layout(const onednn::Context& context, Graph& graph, const Operation& operation,
-                               std::size_t rows, bool choose_input);
+/// Chooses the layout of every tensor from the convolutions' wishes. Blocks of channels are fastest, but one
+/// convolution that cannot have them (6 filters, or an output that must lie as Keras orders it) would fall to oneDNN's
+/// reference code, a hundred times slower: then all lie in Keras' order, which every kernel knows.
+void choose_layouts(const onednn::Context& context, Graph& graph, std::size_t rows);
 
 }  // namespace lockstep

@@ -188,9 +188,9 @@ class CpuExecutable final : public Executable {
       const auto part = static_cast<std::size_t>(operation.slice);
       const std::size_t first = part * (rows / parts) + std::min(part, rows % parts);
       const std::size_t count = rows / parts + (part < rows % parts ? 1 : 0);
-      kernels.push_back(
-          count == 0 ? nullptr
-                     : make_kernel({graph_, operation, first, count, buffers_, arenas_, scratch_, dnnl_, threads_}));
+      kernels.push_back(count == 0 ? nullptr
+                                   : make_kernel({graph_, operation, first, count, buffers_, arenas_, scratch_,
+                                                  masters_, dnnl_, threads_}));
     }
     return programs_.emplace_back(rows, std::move(kernels)).second;
   }
@@ -285,14 +285,7 @@ class CpuBackend final : public Backend {
     graph.cache_bytes = cache_bytes * static_cast<std::size_t>(threads_);
     graph.capacity = rows;
     demand_keras_order(graph);
-    for (const Operation& operation : graph.forward) {
-      if (operation.kind == OperationKind::convolution) {
-        choose_convolution_layout(dnnl_, graph, operation, rows, operation.input == 0);
-      } else if (operation.output >= 0 && operation.kind != OperationKind::gather &&
-                 operation.kind != OperationKind::dense) {
-        graph.tensors[operation.output].block = graph.tensors[operation.input].block;
-      }
-    }
+    choose_layouts(dnnl_, graph, rows);
     for (ParameterSpec& parameter : graph.parameters) {
       parameter.storage = static_cast<std::size_t>(parameter.info.shape.elements());
     }

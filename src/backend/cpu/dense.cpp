@@ -31,7 +31,7 @@ class DenseForward final : public Kernel {
  public:
   explicit DenseForward(const KernelScope& scope) {
     const TensorSpec& input = scope.input();
-    const std::int64_t rows = static_cast<std::int64_t>(scope.rows);
+    const auto rows = static_cast<std::int64_t>(scope.rows);
     const std::int64_t features = input.elements();
     const std::int64_t units = scope.output().elements();
     const int parameter = scope.operation.parameter;

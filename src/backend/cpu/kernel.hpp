@@ -45,6 +45,7 @@ struct KernelScope {
   const std::vector<TensorBuffers>& buffers;
   const Arenas& arenas;
   std::byte* scratch;  ///< for one kernel's run at a time: an input gradient's chunk (see DenseBackward)
+  const std::vector<dnnl::memory::desc>& masters;  ///< how each convolution's kernel lies in the arenas
   const onednn::Context& dnnl;
   int threads;
 
@@ -79,6 +80,7 @@ struct KernelScope {
   [[nodiscard]] float* weights_gradient(int parameter) const {
     return arenas.gradients.data() + graph.parameters[parameter].offset;
   }
+  [[nodiscard]] const dnnl::memory::desc& master() const { return masters[operation.parameter]; }
   [[nodiscard]] std::uint16_t* low_precision(int parameter) const {
     return arenas.low_precision.data() + graph.parameters[parameter].offset;
   }

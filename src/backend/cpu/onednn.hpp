@@ -57,7 +57,7 @@ struct Geometry {
 class BoundPrimitive {
  public:
   struct Argument {
-    int name;  ///< DNNL_ARG_...
+    int name = 0;  ///< DNNL_ARG_...
     dnnl::memory memory;
   };
 

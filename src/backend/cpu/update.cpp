@@ -148,7 +148,7 @@ void update_share(const Graph& graph, const Arenas& arenas, const UpdateShare& s
     const std::size_t tiles = (end - begin + tile - 1) / tile;
 #pragma omp parallel for num_threads(threads) if (threads > 1 && tiles > 4)
     for (std::size_t t = 0; t < tiles; ++t) {
-      alignas(64) std::array<float, tile> sum;
+      alignas(64) std::array<float, tile> sum;  // NOLINT(*-member-init): written before it is read
       const std::size_t at = begin + t * tile;
       const std::size_t count = std::min(tile, end - at);
       const float* gradient = sum.data();

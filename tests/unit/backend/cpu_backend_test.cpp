@@ -101,6 +101,35 @@ TEST_CASE("No operation of the MNIST models falls to oneDNN's reference code") {
   }
 }
 
+TEST_CASE("Nor does any convolution with few, odd or mixed channels, or one whose output lies in Keras' order") {
+  if (!__builtin_cpu_supports("avx2")) {
+    WARN("left out: this CPU has no AVX2");
+    return;
+  }
+  std::vector<Sequential> models;
+  for (const int in : {1, 3, 16}) {
+    for (const int filters : {6, 8, 15, 16, 20, 32}) {
+      models.push_back(Sequential{Input({14, 14, in}), Conv2D(filters, 3, {.activation = relu}), MaxPooling2D(),
+                                  Conv2D(16, 3), Flatten(), Dense(10)});
+    }
+  }
+  models.push_back(Sequential{Input({14, 14, 1}), Conv2D(16, 3), Conv2D(32, 3)});
+  models.push_back(
+      Sequential{Input({14, 14, 1}), Conv2D(16, 3), Reshape({12, 6, 32}), Conv2D(16, 3), Flatten(), Dense(10)});
+  models.push_back(Sequential{Input({14, 14, 3}), Conv2D(32, 3), Flatten(), BatchNormalization(), Dense(10)});
+  for (const Sequential& model : models) {
+    INFO(describe(model));
+    const Loss loss =
+        model.output_shape().rank() == 1 ? Loss(SparseCategoricalCrossentropy()) : Loss(MeanSquaredError());
+    Twin twin(model, {.loss = loss});
+    for (const Operation& operation : twin.plan().compute) {
+      const std::string name = twin.executable().implementation(operation);
+      INFO(name_of(operation.kind) << ": " << name);
+      CHECK(name.find("ref") == std::string::npos);
+    }
+  }
+}
+
 TEST_CASE("A slice larger than memory was made for is refused") {
   Twin twin(Sequential{Input({4}), Dense(2)}, {.capacity = 3});
   twin.train({3});
