@@ -200,7 +200,9 @@ std::vector<std::string> Hdf5Reader::children(const std::string& group) const {
     std::string name(static_cast<std::size_t>(length) + 1, '\0');
     if (name_of(name.data(), name.size()) != length) fail("'" + group + "' is damaged (a name is)");
     name.pop_back();
-    if (has(group == "/" ? name : group + "/" + name)) names.push_back(std::move(name));
+    std::string path = group == "/" ? "" : group + "/";
+    path += name;
+    if (has(path)) names.push_back(std::move(name));
   }
   return names;
 }

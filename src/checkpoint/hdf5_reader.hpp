@@ -36,7 +36,7 @@ class Hdf5Reader {
   /// A list of texts, also one that Keras cut into NAME0, NAME1, ...
   [[nodiscard]] std::vector<std::string> texts(const std::string& object, const std::string& attribute) const;
 
-  /// What lies in a group, in the order of names; links elsewhere are left out.
+  /// The names of what lies in a group, in order; links elsewhere are left out.
   [[nodiscard]] std::vector<std::string> children(const std::string& group) const;
 
   /// The shape of a data set of floating-point numbers; nothing if the object is something else.

@@ -43,7 +43,8 @@ class Walk {
     std::sort(names.begin(), names.end(), in_order);
     for (const std::string& name : names) {
       if (++objects_ > most_objects) reader_.fail("it claims too many objects; the file is damaged");
-      const std::string path = group == "/" ? name : group + "/" + name;
+      std::string path = group == "/" ? "" : group + "/";
+      path += name;
       if (reader_.is_group(path)) {
         visit(path, depth + 1);
       } else if (const std::optional<Shape> shape = reader_.shape_of(path)) {

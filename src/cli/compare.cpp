@@ -60,6 +60,13 @@ void append(std::vector<std::string>& list, const std::vector<std::string>& more
   list.insert(list.end(), more.begin(), more.end());
 }
 
+/// Optimizer, loss and metrics as text. Keras keeps the learning rate in float32 and so writes it back.
+std::string options_of(const SavedTraining& training) {
+  SavedTraining options{training.optimizer, training.loss, training.metrics, 0, {}};
+  set_learning_rate(options.optimizer, static_cast<float>(learning_rate_of(training.optimizer)));
+  return training_to_json(options);
+}
+
 std::vector<std::string> compare_models(const SavedModel& left, const SavedModel& right) {
   std::vector<std::string> differences;
   if (sequential_to_json(left.architecture) != sequential_to_json(right.architecture)) {
@@ -69,7 +76,7 @@ std::vector<std::string> compare_models(const SavedModel& left, const SavedModel
     differences.emplace_back(left.training ? "A is compiled, B is not" : "B is compiled, A is not");
   }
   if (!left.training || !right.training) return differences;
-  if (training_to_json(*left.training) != training_to_json(*right.training)) {
+  if (options_of(*left.training) != options_of(*right.training)) {
     differences.emplace_back("optimizer, loss or metrics differ");
   }
   if (left.training->iteration != right.training->iteration) {
