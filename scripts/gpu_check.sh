@@ -80,6 +80,8 @@ run() {
   try "every layer, recordings (test_gpu)" "${with[@]}" LOCKSTEP_TEST_MODELS=40 "$programs/test_gpu"
   try "the same without recordings" "${with[@]}" LOCKSTEP_CUDA_GRAPHS=0 LOCKSTEP_TEST_MODELS=10 "$programs/test_gpu" \
     '~A replayed step*'
+  try "the same with our own convolutions" "${with[@]}" LOCKSTEP_CUDA_DIRECT_CONVOLUTIONS=1 LOCKSTEP_TEST_MODELS=10 \
+    "$programs/test_gpu"
   for place in nccl mpi; do
     for ranks in 2 4; do
       try "$ranks ranks on one GPU, $place" "${with[@]}" "$folder/tests/gpu/ranks_test.sh" "$programs/keras_mnist" \

@@ -1,5 +1,6 @@
 // The main function of the tests on a GPU. Without one it says so and ends with 77, which CTest reports as skipped.
 #include "backend/make_backend.hpp"
+#include "twin.hpp"
 
 #if LOCKSTEP_CATCH2_V3
 #include <catch2/catch_session.hpp>
@@ -15,12 +16,12 @@
 int main(int argc, char** argv) {
   constexpr int skipped = 77;
   std::string why_not;
-  const auto backend = lockstep::make_cuda_backend({}, why_not);
-  if (!backend) {
+  if (!lockstep::make_cuda_backend({}, why_not)) {
     std::cout << "skipped: " << why_not << std::endl;
     return skipped;
   }
-  std::cout << backend->describe() << std::endl;
   setenv("LOCKSTEP_TEST_DEVICE", "cuda", 1);  // NOLINT(concurrency-mt-unsafe): there is one thread
+  const auto kept = lockstep::testing::make_backend_under_test();
+  std::cout << kept->describe() << std::endl;
   return Catch::Session().run(argc, argv);
 }

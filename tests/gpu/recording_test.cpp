@@ -121,7 +121,7 @@ class Run {
   Optimizer optimizer_ = Adam();
   Examples examples_;
   World world_;
-  std::unique_ptr<Backend> backend_;
+  std::shared_ptr<Backend> backend_;
   std::unique_ptr<Communicator> communicator_;
   bool recordable_;
   Plan plan_;

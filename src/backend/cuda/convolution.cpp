@@ -2,9 +2,8 @@
 // API: they are in every cuDNN since 7 and need no description of a graph for each of three products.
 #include "backend/cuda/helpers.hpp"
 #include "backend/cuda/kernel.hpp"
+#include "core/log.hpp"
 #include "nn/window.hpp"
-
-#include <lockstep/core/error.hpp>
 
 #include <array>
 #include <memory>
@@ -111,21 +110,25 @@ class Geometry {
   ConvolutionDescriptor convolution_;
 };
 
+/// cuDNN has no algorithm for a convolution.
+struct NoAlgorithm {};
+
 /// The fastest algorithm, by cuDNN's clock or, in deterministic runs, by its rules, that the workspace suffices for.
+/// Throws NoAlgorithm where there is none.
 template <typename Performance, typename Measure, typename Guess>
-Performance choose(const KernelScope& scope, const char* what, Measure measure, Guess guess) {
+Performance choose(const KernelScope& scope, Measure measure, Guess guess) {
   std::array<Performance, most_algorithms> all{};
   int found = 0;
   const bool deterministic = scope.tools.rules().deterministic;
-  check(deterministic ? guess(most_algorithms, &found, all.data()) : measure(most_algorithms, &found, all.data()),
-        what);
-  for (const Performance& one_of_them : std::span(all).first(static_cast<std::size_t>(found))) {
-    const bool works = one_of_them.status == CUDNN_STATUS_SUCCESS;
-    const bool fits = one_of_them.memory <= scope.tools.workspace_size();
-    if (works && fits && (!deterministic || one_of_them.determinism == CUDNN_DETERMINISTIC)) return one_of_them;
+  const cudnnStatus_t status =
+      deterministic ? guess(most_algorithms, &found, all.data()) : measure(most_algorithms, &found, all.data());
+  if (status != CUDNN_STATUS_SUCCESS) throw NoAlgorithm{};
+  for (const Performance& candidate : std::span(all).first(static_cast<std::size_t>(found))) {
+    const bool works = candidate.status == CUDNN_STATUS_SUCCESS;
+    const bool fits = candidate.memory <= scope.tools.workspace_size();
+    if (works && fits && (!deterministic || candidate.determinism == CUDNN_DETERMINISTIC)) return candidate;
   }
-  fail(what, "no algorithm for layer '" + scope.layer().name + "'" +
-                 (deterministic ? "; try without --deterministic, or --device cpu" : "; try --device cpu"));
+  throw NoAlgorithm{};
 }
 
 const void* kernel_of(const KernelScope& scope) {
@@ -159,7 +162,7 @@ class ConvolutionForward final : public Kernel {
     }
     const Geometry& g = geometry_;
     const auto chosen = choose<cudnnConvolutionFwdAlgoPerf_t>(
-        scope, "cudnnFindConvolutionForwardAlgorithmEx",
+        scope,
         [&](int most, int* found, cudnnConvolutionFwdAlgoPerf_t* all) {
           return cudnnFindConvolutionForwardAlgorithmEx(tools_.cudnn(), g.input(), input_, g.filter(), kernel_,
                                                         g.convolution(), g.output(), product_, most, found, all,
@@ -171,6 +174,7 @@ class ConvolutionForward final : public Kernel {
         });
     algorithm_ = chosen.algo;
     prepare_fusion();
+    if (!fused_ && enqueue_plain() != CUDNN_STATUS_SUCCESS) throw NoAlgorithm{};
   }
 
   void enqueue(const StepContext& /*context*/) override {
@@ -179,10 +183,7 @@ class ConvolutionForward final : public Kernel {
     if (fused_) {
       check(enqueue_fused(), "cudnnConvolutionBiasActivationForward");
     } else {
-      check(cudnnConvolutionForward(tools_.cudnn(), &one, geometry_.input(), input_, geometry_.filter(), kernel_,
-                                    geometry_.convolution(), algorithm_, tools_.workspace(), tools_.workspace_size(),
-                                    &zero, geometry_.output(), product_),
-            "cudnnConvolutionForward");
+      check(enqueue_plain(), "cudnnConvolutionForward");
     }
     if (finishes_) {
       finish(tools_.stream(), geometry_.type(), product_, output_type_, output_, bias_, count_, channels_, function_);
@@ -220,6 +221,12 @@ class ConvolutionForward final : public Kernel {
   }
 
   void settle() { finishes_ = bias_ != nullptr || function_ != ActivationFunction::linear || product_ != output_; }
+
+  [[nodiscard]] cudnnStatus_t enqueue_plain() const {
+    return cudnnConvolutionForward(tools_.cudnn(), &one, geometry_.input(), input_, geometry_.filter(), kernel_,
+                                   geometry_.convolution(), algorithm_, tools_.workspace(), tools_.workspace_size(),
+                                   &zero, geometry_.output(), product_);
+  }
 
   [[nodiscard]] cudnnStatus_t enqueue_fused() const {
     return cudnnConvolutionBiasActivationForward(
@@ -283,6 +290,7 @@ class ConvolutionBackward final : public Kernel {
       kernel_product_ = low_kernel_gradient_.data();
     }
     choose_for_weights(scope);
+    if (enqueue_weights() != CUDNN_STATUS_SUCCESS) throw NoAlgorithm{};
     if (!scope.operation.input_gradient) return;
     input_gradient_ = scope.gradient<void>(scope.operation.input);
     data_product_ = input_gradient_;
@@ -291,6 +299,7 @@ class ConvolutionBackward final : public Kernel {
       data_product_ = gradient_frame_.data();
     }
     choose_for_data(scope);
+    if (enqueue_data() != CUDNN_STATUS_SUCCESS) throw NoAlgorithm{};
   }
 
   void enqueue(const StepContext& /*context*/) override {
@@ -304,20 +313,13 @@ class ConvolutionBackward final : public Kernel {
     if (bias_gradient_ != nullptr) {
       sum_bias(stream, type, output_gradient_, pixels_, channels_, scratch_, bias_gradient_);
     }
-    check(cudnnConvolutionBackwardFilter(tools_.cudnn(), &one, geometry_.input(), input_, geometry_.output(),
-                                         output_gradient_, geometry_.convolution(), weights_algorithm_,
-                                         tools_.workspace(), tools_.workspace_size(), &zero, geometry_.filter(),
-                                         kernel_product_),
-          "cudnnConvolutionBackwardFilter");
+    check(enqueue_weights(), "cudnnConvolutionBackwardFilter");
     if (kernel_product_ != kernel_gradient_) {
       finish(stream, type, kernel_product_, ElementType::float32, kernel_gradient_, nullptr, kernel_count_, 1,
              ActivationFunction::linear);
     }
     if (input_gradient_ == nullptr) return;
-    check(cudnnConvolutionBackwardData(tools_.cudnn(), &one, geometry_.filter(), kernel_, geometry_.output(),
-                                       output_gradient_, geometry_.convolution(), data_algorithm_, tools_.workspace(),
-                                       tools_.workspace_size(), &zero, geometry_.input(), data_product_),
-          "cudnnConvolutionBackwardData");
+    check(enqueue_data(), "cudnnConvolutionBackwardData");
     if (geometry_.framed()) take_out_of_frame(stream, type, data_product_, input_gradient_, geometry_.frame());
     pass_back(stream, type, unframed_, input_gradient_, rows_, features_, 0, features_, input_function_);
   }
@@ -329,11 +331,23 @@ class ConvolutionBackward final : public Kernel {
   }
 
  private:
+  [[nodiscard]] cudnnStatus_t enqueue_weights() const {
+    return cudnnConvolutionBackwardFilter(
+        tools_.cudnn(), &one, geometry_.input(), input_, geometry_.output(), output_gradient_, geometry_.convolution(),
+        weights_algorithm_, tools_.workspace(), tools_.workspace_size(), &zero, geometry_.filter(), kernel_product_);
+  }
+
+  [[nodiscard]] cudnnStatus_t enqueue_data() const {
+    return cudnnConvolutionBackwardData(tools_.cudnn(), &one, geometry_.filter(), kernel_, geometry_.output(),
+                                        output_gradient_, geometry_.convolution(), data_algorithm_, tools_.workspace(),
+                                        tools_.workspace_size(), &zero, geometry_.input(), data_product_);
+  }
+
   void choose_for_weights(const KernelScope& scope) {
     const Geometry& g = geometry_;
     weights_algorithm_ =
         choose<cudnnConvolutionBwdFilterAlgoPerf_t>(
-            scope, "cudnnFindConvolutionBackwardFilterAlgorithmEx",
+            scope,
             [&](int most, int* found, cudnnConvolutionBwdFilterAlgoPerf_t* all) {
               return cudnnFindConvolutionBackwardFilterAlgorithmEx(
                   tools_.cudnn(), g.input(), input_, g.output(), output_gradient_, g.convolution(), g.filter(),
@@ -350,7 +364,7 @@ class ConvolutionBackward final : public Kernel {
     const Geometry& g = geometry_;
     data_algorithm_ =
         choose<cudnnConvolutionBwdDataAlgoPerf_t>(
-            scope, "cudnnFindConvolutionBackwardDataAlgorithmEx",
+            scope,
             [&](int most, int* found, cudnnConvolutionBwdDataAlgoPerf_t* all) {
               return cudnnFindConvolutionBackwardDataAlgorithmEx(
                   tools_.cudnn(), g.filter(), kernel_, g.output(), output_gradient_, g.convolution(), g.input(),
@@ -393,11 +407,23 @@ class ConvolutionBackward final : public Kernel {
 }  // namespace
 
 std::unique_ptr<Kernel> make_convolution(const KernelScope& scope) {
-  return std::make_unique<ConvolutionForward>(scope);
+  if (scope.tools.rules().direct_convolutions) return make_direct_convolution(scope);
+  try {
+    return std::make_unique<ConvolutionForward>(scope);
+  } catch (const NoAlgorithm&) {
+    log_warning("cuDNN has no algorithm for layer '" + scope.layer().name + "' forward: a slow one is used");
+    return make_direct_convolution(scope);
+  }
 }
 
 std::unique_ptr<Kernel> make_convolution_backward(const KernelScope& scope) {
-  return std::make_unique<ConvolutionBackward>(scope);
+  if (scope.tools.rules().direct_convolutions) return make_direct_convolution_backward(scope);
+  try {
+    return std::make_unique<ConvolutionBackward>(scope);
+  } catch (const NoAlgorithm&) {
+    log_warning("cuDNN has no algorithm for layer '" + scope.layer().name + "' backward: a slow one is used");
+    return make_direct_convolution_backward(scope);
+  }
 }
 
 }  // namespace lockstep::cuda

@@ -2,6 +2,7 @@
 // cache and a second stream.
 #include "backend/cuda/cuda_executable.hpp"
 #include "backend/make_backend.hpp"
+#include "core/environment.hpp"
 
 #include <lockstep/core/error.hpp>
 
@@ -98,7 +99,10 @@ std::unique_ptr<Backend> make_cuda_backend(const CudaOptions& options, std::stri
   }
   check(cudaSetDevice(device), "cudaSetDevice");
   return std::make_unique<CudaBackend>(
-      name, cuda::Rules{.deterministic = options.deterministic, .allow_tf32 = options.allow_tf32});
+      name,
+      cuda::Rules{.deterministic = options.deterministic,
+                  .allow_tf32 = options.allow_tf32,
+                  .direct_convolutions = value_of(current_environment(), "LOCKSTEP_CUDA_DIRECT_CONVOLUTIONS") == "1"});
 }
 
 }  // namespace lockstep

@@ -89,6 +89,8 @@ auto with_type(const TensorSpec& tensor, Function&& function) {
 [[nodiscard]] std::unique_ptr<Kernel> make_gather(const KernelScope& scope);
 [[nodiscard]] std::unique_ptr<Kernel> make_convolution(const KernelScope& scope);
 [[nodiscard]] std::unique_ptr<Kernel> make_convolution_backward(const KernelScope& scope);
+[[nodiscard]] std::unique_ptr<Kernel> make_direct_convolution(const KernelScope& scope);  // where cuDNN has none
+[[nodiscard]] std::unique_ptr<Kernel> make_direct_convolution_backward(const KernelScope& scope);
 [[nodiscard]] std::unique_ptr<Kernel> make_dense(const KernelScope& scope);
 [[nodiscard]] std::unique_ptr<Kernel> make_dense_backward(const KernelScope& scope);
 [[nodiscard]] std::unique_ptr<Kernel> make_pooling(const KernelScope& scope);

@@ -23,6 +23,7 @@ using CublasLtHandle = Owned<cublasLtHandle_t, cublasLtDestroy>;
 struct Rules {
   bool deterministic = false;  ///< algorithms by rules, never by clocks, and only those whose sums have a fixed order
   bool allow_tf32 = false;
+  bool direct_convolutions = false;  ///< our own instead of cuDNN's: to find out whose a fault is
 };
 
 class Tools {

@@ -2,6 +2,7 @@
 // What remains for a device is that each index runs once.
 #include "backend/cpu/update.hpp"
 #include "backend/cuda/channel_sums.hpp"
+#include "backend/cuda/direct_convolution.hpp"
 #include "backend/cuda/kernel_order.hpp"
 #include "backend/cuda/losses.hpp"
 #include "backend/cuda/update_runs.hpp"
@@ -181,6 +182,79 @@ TEST_CASE("CUDA: pooling forward and backward, against its definition") {
     CHECK(error_of(y, average) < 1e-5);
     for_each(dx.size(), AveragePoolBackward<float>{shape, x.data(), dy.data(), dx.data(), function});
     CHECK(error_of(dx, average_gradient) < 1e-5);
+  }
+}
+
+TEST_CASE("CUDA: direct convolutions, against the definition, and gradients as its transposes") {
+  for (std::uint64_t subject = 0; subject < 100; ++subject) {
+    RandomStream random = stream_of(500 + subject);
+    const auto axis = [&] {
+      const int kernel = 1 + static_cast<int>(random.below(4));
+      const int dilation = 1 + static_cast<int>(random.below(3));
+      return Window{.input = dilation * (kernel - 1) + 1 + static_cast<int>(random.below(6)),
+                    .kernel = kernel,
+                    .stride = 1 + static_cast<int>(random.below(3)),
+                    .dilation = dilation,
+                    .padding = random.below(2) == 0 ? Padding::valid : Padding::same};
+    };
+    const Window rows = axis();
+    const Window columns = axis();
+    const int in = 1 + static_cast<int>(random.below(3));
+    const int out = 1 + static_cast<int>(random.below(4));
+    const auto whole = [](std::int64_t number) { return static_cast<int>(number); };
+    const ConvolutionShape s{whole(rows.input),        whole(columns.input),       in,
+                             whole(rows.output()),     whole(columns.output()),    out,
+                             whole(rows.kernel),       whole(columns.kernel),      whole(rows.stride),
+                             whole(columns.stride),    whole(rows.dilation),       whole(columns.dilation),
+                             whole(rows.pad_before()), whole(columns.pad_before())};
+    constexpr int images = 2;
+    const auto pixels = static_cast<std::size_t>(images * s.out_height * s.out_width);
+    const std::vector<float> x = random_floats(random, static_cast<std::size_t>(images * s.height * s.width * in));
+    const std::vector<float> kernel =
+        random_floats(random, static_cast<std::size_t>(out * s.kernel_height * s.kernel_width * in));
+    const std::vector<float> bias = random_floats(random, static_cast<std::size_t>(out));
+    const std::vector<float> dy = random_floats(random, pixels * static_cast<std::size_t>(out));
+    std::vector<double> y(dy.size()), dx(x.size()), dk(kernel.size());
+    for (int n = 0; n < images; ++n) {
+      for (int i = 0; i < s.out_height; ++i) {
+        for (int j = 0; j < s.out_width; ++j) {
+          for (int o = 0; o < out; ++o) {
+            const auto at = static_cast<std::size_t>(((n * s.out_height + i) * s.out_width + j) * out + o);
+            y[at] = bias[static_cast<std::size_t>(o)];
+            for (int a = 0; a < s.kernel_height; ++a) {
+              for (int b = 0; b < s.kernel_width; ++b) {
+                const int h = i * s.stride_height - s.above + a * s.dilation_height;
+                const int w = j * s.stride_width - s.before + b * s.dilation_width;
+                if (h < 0 || h >= s.height || w < 0 || w >= s.width) continue;
+                for (int c = 0; c < in; ++c) {
+                  const auto from = static_cast<std::size_t>(((n * s.height + h) * s.width + w) * in + c);
+                  const auto factor =
+                      static_cast<std::size_t>(((o * s.kernel_height + a) * s.kernel_width + b) * in + c);
+                  y[at] += static_cast<double>(x[from]) * kernel[factor];
+                  dx[from] += static_cast<double>(dy[at]) * kernel[factor];
+                  dk[factor] += static_cast<double>(dy[at]) * x[from];
+                }
+              }
+            }
+          }
+        }
+      }
+    }
+    std::vector<float> found_y(y.size()), found_dx(dx.size()), found_dk(dk.size());
+    for_each(y.size(), DirectForward<float, float>{s, x.data(), kernel.data(), bias.data(), found_y.data(),
+                                                   ActivationFunction::linear});
+    for_each(dx.size(),
+             DirectData<float>{s, x.data(), kernel.data(), dy.data(), found_dx.data(), ActivationFunction::linear});
+    const DirectWeightsTerm<float> term{s, x.data(), dy.data()};
+    for (std::size_t e = 0; e < dk.size(); ++e) {
+      double sum = 0;
+      for (std::size_t p = 0; p < pixels; ++p) sum += term(static_cast<Index>(e), static_cast<Index>(p));
+      found_dk[e] = static_cast<float>(sum);
+    }
+    INFO("case " << subject);
+    CHECK(error_of(found_y, y) < 1e-5);
+    CHECK(error_of(found_dx, dx) < 1e-5);
+    CHECK(error_of(found_dk, dk) < 1e-5);
   }
 }
 

@@ -28,14 +28,15 @@ struct TwinOptions {
   PlanOptions plan = {};
   bool mixed_bfloat16 = false;
   std::size_t cache_bytes = 0;  ///< instead of the backend's own: a small one cuts the trunk into slices
-  double tolerance = 5e-5;  ///< of a tensor in the L2 norm, relative
+  double tolerance = 5e-5;      ///< of a tensor in the L2 norm, relative
 };
 
 /// "Input(7, 6, 2) Conv2D(5, 4, 5)": a model in a line, for messages.
 [[nodiscard]] std::string describe(const Sequential& model);
 
-/// The CPU; or the GPU where LOCKSTEP_TEST_DEVICE=cuda, so that the same cases try both.
-[[nodiscard]] std::unique_ptr<Backend> make_backend_under_test(int threads = 1, bool deterministic = false);
+/// The CPU; or the GPU where LOCKSTEP_TEST_DEVICE=cuda, so that the same cases try both. Making a GPU's takes long, so
+/// one is given to all who ask while somebody holds it.
+[[nodiscard]] std::shared_ptr<Backend> make_backend_under_test(int threads = 1, bool deterministic = true);
 
 class Twin {
  public:
@@ -70,7 +71,7 @@ class Twin {
   TwinOptions options_;
   Examples examples_;
   reference::ReferenceModel reference_;
-  std::unique_ptr<Backend> backend_;
+  std::shared_ptr<Backend> backend_;
   Plan plan_;
   World world_;
   std::unique_ptr<Communicator> communicator_;
