@@ -7,7 +7,6 @@ find_package(ZLIB REQUIRED)
 find_package(HDF5 REQUIRED COMPONENTS C)
 find_package(nlohmann_json REQUIRED CONFIG)
 find_package(CLI11 REQUIRED CONFIG)
-find_package(spdlog REQUIRED CONFIG)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(libzip REQUIRED IMPORTED_TARGET libzip)
 

@@ -346,6 +346,7 @@ void ModelState::save(const std::filesystem::path& path) {
   if (!runtime_->world().is_chief()) return;  // nothing in here is collective
   Compiled& model = compiled();
   std::vector<std::vector<Variable>> slots;
+  slots.reserve(static_cast<std::size_t>(slots_of(model.options.optimizer)));
   for (int s = 0; s < slots_of(model.options.optimizer); ++s) slots.push_back(slot(s));
   save_model(path, to_saved_model(architecture_, weights(), model.options, std::move(slots), iteration_));
   RunReport report;

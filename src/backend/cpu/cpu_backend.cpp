@@ -98,7 +98,7 @@ class CpuExecutable final : public Executable {
       for_each_row(*dense, [&](std::size_t keras_row, std::size_t row) {
         std::copy_n(stored + row * units, units, values.data() + keras_row * units);
       });
-    } else if (masters_[parameter]) {
+    } else if (is_convolution_kernel(parameter)) {
       copy_convolution(parameter, const_cast<float*>(stored), values.data(), true);  // NOLINT: read only
     } else {
       std::copy_n(stored, values.size(), values.data());
@@ -112,7 +112,7 @@ class CpuExecutable final : public Executable {
       for_each_row(*dense, [&](std::size_t keras_row, std::size_t row) {
         std::copy_n(values.data() + keras_row * units, units, stored + row * units);
       });
-    } else if (masters_[parameter]) {
+    } else if (is_convolution_kernel(parameter)) {
       copy_convolution(parameter, stored, const_cast<float*>(values.data()), false);  // NOLINT: read only
     } else {
       std::copy_n(values.data(), values.size(), stored);
@@ -225,6 +225,11 @@ class CpuExecutable final : public Executable {
       if (operation.kind == OperationKind::dense && its_kernel) return &operation;
     }
     return nullptr;
+  }
+
+  /// (An empty descriptor converts to false in oneDNN 2 and to true in 3.)
+  [[nodiscard]] bool is_convolution_kernel(std::size_t parameter) const {
+    return masters_[parameter].get_size() != 0;
   }
 
   /// Keras' rows of a Dense kernel follow the flattened input; ours follow the order in which the input lies.
