@@ -80,13 +80,12 @@ Hdf5Reader::Hdf5Reader(std::filesystem::path file)
   fail("the file is damaged or cut short (" + reason + ")");
 }
 
-Hdf5Reader::Hdf5Reader(std::span<const std::byte> image, std::filesystem::path name)
+Hdf5Reader::Hdf5Reader(std::span<std::byte> image, std::filesystem::path name)
     : name_(std::move(name)), size_(image.size()), file_(H5I_INVALID_HID, H5Fclose) {
   constexpr std::size_t growth = std::size_t{1} << 20U;  // never used: nothing is written
   const Hdf5Handle access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
-  // HDF5 copies the image; that the parameter is not const is for drivers that do not.
   const bool ready = access.valid() && H5Pset_fapl_core(access.get(), growth, false) >= 0 &&
-                     H5Pset_file_image(access.get(), const_cast<std::byte*>(image.data()), image.size()) >= 0;
+                     H5Pset_file_image(access.get(), image.data(), image.size()) >= 0;
   if (ready) file_ = Hdf5Handle(H5Fopen(name_.c_str(), H5F_ACC_RDONLY, access.get()), H5Fclose);
   if (!file_.valid()) fail("is not HDF5, damaged or cut short (" + describe_hdf5_error() + ")");
 }

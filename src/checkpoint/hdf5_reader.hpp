@@ -22,8 +22,9 @@ class Hdf5Reader {
  public:
   explicit Hdf5Reader(std::filesystem::path file);
 
-  /// A file that lies in memory, which is copied; `name` is for messages.
-  Hdf5Reader(std::span<const std::byte> image, std::filesystem::path name);
+  /// A file that lies in memory, which is copied (that HDF5 wants it mutable is for drivers of one's own); `name` is
+  /// for messages.
+  Hdf5Reader(std::span<std::byte> image, std::filesystem::path name);
 
   /// Whether a group or a data set of this name exists.
   [[nodiscard]] bool has(const std::string& path) const;

@@ -43,7 +43,7 @@ SavedModel read_keras_archive(const std::filesystem::path& file) {
                     " keeps its weights in several files, which Lockstep does not read; save the model "
                     "without max_shard_size.");
   }
-  const std::vector<std::byte> weights = archive.read(weights_name, largest_weights);
+  std::vector<std::byte> weights = archive.read(weights_name, largest_weights);
   return read_keras_weights(Hdf5Reader(weights, file.string() + ":" + weights_name), std::move(model));
 }
 

@@ -9,11 +9,11 @@
 #include <nlohmann/json.hpp>
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <cstring>
 #include <filesystem>
 #include <ostream>
 #include <string>
@@ -42,7 +42,7 @@ std::vector<std::string> compare_tensors(const std::vector<SavedTensor>& left, c
     std::uint64_t count = 0;
     double largest = 0;
     for (std::size_t k = 0; k < a.values.size(); ++k) {
-      if (std::memcmp(&a.values[k], &b.values[k], sizeof(float)) == 0) continue;
+      if (std::bit_cast<std::uint32_t>(a.values[k]) == std::bit_cast<std::uint32_t>(b.values[k])) continue;
       ++count;
       const double distance = std::abs(static_cast<double>(a.values[k]) - static_cast<double>(b.values[k]));
       if (!(distance <= largest)) largest = distance;  // NaN stays
