@@ -32,6 +32,16 @@ std::vector<Variable> initial_values(const Sequential& architecture, std::uint64
   return variables;
 }
 
+/// "Input(28, 28) Dense(10,)": what a person needs to tell two models apart.
+std::string outline_of(const Sequential& architecture) {
+  std::string outline;
+  for (const LayerInfo& layer : architecture.layers()) {
+    if (!outline.empty()) outline += ' ';
+    outline += layer.class_name + layer.output_shape.to_string();
+  }
+  return outline;
+}
+
 /// The rows of a global batch of `size` examples that a rank computes: those of its replicas.
 Slice rows_of(std::size_t size, int rank, int ranks, std::size_t replicas) {
   const Slice mine = slice_of(replicas, static_cast<std::size_t>(rank), static_cast<std::size_t>(ranks));
@@ -84,7 +94,8 @@ void ModelState::compile(const CompileOptions& options) {
   Graph graph = lower(architecture_, next->options.loss, mixed);
   runtime_->backend().lay_out(graph, next->capacity);
   next->plan = make_plan(std::move(graph), runtime_->backend().plan_options(ranks));
-  runtime_->agree("the model", sequential_to_json(architecture_));
+  runtime_->agree("the model", outline_of(architecture_));
+  runtime_->agree("the layers' options", sequential_to_json(architecture_));
   runtime_->agree("how the model is compiled",
                   training_to_json({next->options.optimizer, next->options.loss, next->options.metrics, 0, {}}));
   runtime_->agree("the plan", next->plan.digest());

@@ -65,4 +65,4 @@ class PeersTest(ProgramTest):
             with self.subTest(workers=workers), self.earlier_model_kept():
                 options = ("--learning-rate", "1e30", "--epochs", 2, "--steps-per-epoch", 5)
                 ended = self.run_program(*options, workers=workers)
-                self.assert_fails(ended, DATA, "loss", "nan", "epoch 1, step 2", "--learning-rate")
+                self.assert_fails(ended, DATA, "loss", "NaN", "epoch 1, step 2", "--learning-rate")
