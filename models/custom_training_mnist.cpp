@@ -23,9 +23,8 @@ int main(int argc, char** argv) {
       Dense(64, {.activation = relu}),
       Dense(10),
   });
-  model.compile({.optimizer = Adam(),
-                 .loss = SparseCategoricalCrossentropy({.from_logits = true}),
-                 .metrics = {accuracy}});
+  model.compile(
+      {.optimizer = Adam(), .loss = SparseCategoricalCrossentropy({.from_logits = true}), .metrics = {accuracy}});
 
   for (int epoch = 0; epoch < options.epochs; ++epoch) {
     double total_loss = 0;

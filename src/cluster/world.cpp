@@ -127,7 +127,8 @@ World::World() {
       int finalized = 0;
       check_mpi(MPI_Finalized(&finalized), "MPI_Finalized");
       if (finalized != 0) throw InternalError("a second World was made after the first had ended MPI");
-      // Open MPI's own choice for a non-blocking all-reduce takes twice a blocking one's time, the ring as long (11 MB).
+      // Open MPI's own choice for a non-blocking all-reduce takes twice a blocking one's time, the ring as long (11
+      // MB).
       constexpr const char* algorithm = "OMPI_MCA_coll_libnbc_iallreduce_algorithm";
       if (setenv(algorithm, "1", 0) != 0) throw InternalError("no memory for an environment variable");
       int provided = MPI_THREAD_SINGLE;

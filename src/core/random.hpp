@@ -36,8 +36,9 @@ using Philox4 = std::array<std::uint32_t, 4>;
 class RandomStream {
  public:
   RandomStream(std::uint64_t seed, RandomPurpose purpose, std::uint64_t subject) noexcept
-      : key_(seed), counter_{0, static_cast<std::uint32_t>(purpose), static_cast<std::uint32_t>(subject),
-                             static_cast<std::uint32_t>(subject >> 32U)} {}
+      : key_(seed),
+        counter_{0, static_cast<std::uint32_t>(purpose), static_cast<std::uint32_t>(subject),
+                 static_cast<std::uint32_t>(subject >> 32U)} {}
 
   [[nodiscard]] std::uint32_t next() noexcept {
     if (left_ == 0) {

@@ -46,12 +46,8 @@ void initialize(const ParameterInfo& parameter, std::uint64_t seed, std::uint64_
   const double variance = variance_of(parameter.initializer, parameter.shape);
 
   switch (parameter.initializer) {
-    case Initializer::zeros:
-      std::ranges::fill(values, 0.0F);
-      break;
-    case Initializer::ones:
-      std::ranges::fill(values, 1.0F);
-      break;
+    case Initializer::zeros: std::ranges::fill(values, 0.0F); break;
+    case Initializer::ones: std::ranges::fill(values, 1.0F); break;
     case Initializer::glorot_uniform:
     case Initializer::he_uniform: {
       const auto limit = static_cast<float>(std::sqrt(3 * variance));

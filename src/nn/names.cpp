@@ -9,16 +9,11 @@ namespace lockstep {
 
 std::string_view name_of(ActivationFunction function) noexcept {
   switch (function) {
-    case ActivationFunction::linear:
-      return "linear";
-    case ActivationFunction::relu:
-      return "relu";
-    case ActivationFunction::sigmoid:
-      return "sigmoid";
-    case ActivationFunction::tanh:
-      return "tanh";
-    case ActivationFunction::softmax:
-      return "softmax";
+    case ActivationFunction::linear: return "linear";
+    case ActivationFunction::relu: return "relu";
+    case ActivationFunction::sigmoid: return "sigmoid";
+    case ActivationFunction::tanh: return "tanh";
+    case ActivationFunction::softmax: return "softmax";
   }
   return "unknown";
 }
@@ -31,8 +26,7 @@ std::string_view name_of(const Loss& loss) noexcept {
 
 std::string_view name_of(Metric metric) noexcept {
   switch (metric) {
-    case Metric::accuracy:
-      return "accuracy";
+    case Metric::accuracy: return "accuracy";
   }
   return "unknown";
 }

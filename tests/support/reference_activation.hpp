@@ -57,27 +57,19 @@ class Activated {
 
   [[nodiscard]] double apply(double z) const {
     switch (function_) {
-      case ActivationFunction::relu:
-        return z > 0 ? z : 0;
-      case ActivationFunction::sigmoid:
-        return 1 / (1 + std::exp(-z));
-      case ActivationFunction::tanh:
-        return std::tanh(z);
-      default:
-        return z;
+      case ActivationFunction::relu: return z > 0 ? z : 0;
+      case ActivationFunction::sigmoid: return 1 / (1 + std::exp(-z));
+      case ActivationFunction::tanh: return std::tanh(z);
+      default: return z;
     }
   }
 
   [[nodiscard]] double derivative(double y) const {
     switch (function_) {
-      case ActivationFunction::relu:
-        return y > 0 ? 1 : 0;
-      case ActivationFunction::sigmoid:
-        return y * (1 - y);
-      case ActivationFunction::tanh:
-        return 1 - y * y;
-      default:
-        return 1;
+      case ActivationFunction::relu: return y > 0 ? 1 : 0;
+      case ActivationFunction::sigmoid: return y * (1 - y);
+      case ActivationFunction::tanh: return 1 - y * y;
+      default: return 1;
     }
   }
 

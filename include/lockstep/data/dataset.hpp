@@ -13,11 +13,11 @@ namespace lockstep {
 
 /// `size()` examples in row-major order. Bytes are pixels (a step divides them by 255), floats are taken as they are.
 struct Dataset {
-  Shape example_shape;                                               ///< one input, e.g. {28, 28}
-  std::variant<std::vector<std::uint8_t>, std::vector<float>> inputs;  ///< size() x example_shape
-  Shape target_shape;                                                ///< one target; {} for a class index
+  Shape example_shape;                                                  ///< one input, e.g. {28, 28}
+  std::variant<std::vector<std::uint8_t>, std::vector<float>> inputs;   ///< size() x example_shape
+  Shape target_shape;                                                   ///< one target; {} for a class index
   std::variant<std::vector<std::int32_t>, std::vector<float>> targets;  ///< class indices, or size() x target_shape
-  std::string source;                                                ///< where it came from, for messages
+  std::string source;                                                   ///< where it came from, for messages
 
   [[nodiscard]] std::size_t size() const;
 

@@ -24,7 +24,8 @@ struct AdamOptions {
   double epsilon = 1e-7;
 };
 
-/// m += (g - m)(1 - beta_1); v += (g^2 - v)(1 - beta_2); w -= lr sqrt(1 - beta_2^t) / (1 - beta_1^t) m / (sqrt(v) + eps).
+/// m += (g - m)(1 - beta_1); v += (g^2 - v)(1 - beta_2); w -= lr sqrt(1 - beta_2^t) / (1 - beta_1^t) m / (sqrt(v) +
+/// eps).
 struct Adam : AdamOptions {
   explicit Adam(AdamOptions options = {}) : AdamOptions(options) {}
 };

@@ -228,9 +228,7 @@ class CpuExecutable final : public Executable {
   }
 
   /// (An empty descriptor converts to false in oneDNN 2 and to true in 3.)
-  [[nodiscard]] bool is_convolution_kernel(std::size_t parameter) const {
-    return masters_[parameter].get_size() != 0;
-  }
+  [[nodiscard]] bool is_convolution_kernel(std::size_t parameter) const { return masters_[parameter].get_size() != 0; }
 
   /// Keras' rows of a Dense kernel follow the flattened input; ours follow the order in which the input lies.
   template <typename Visit>

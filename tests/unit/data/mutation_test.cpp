@@ -30,26 +30,16 @@ Bytes mutate(Bytes bytes, RandomStream& random) {
     const auto begin = bytes.begin() + at;
     const auto end = begin + random.below(std::min(size - at, 64U)) + 1;
     switch (random.below(6)) {
-      case 0:
-        *begin = static_cast<std::uint8_t>(random.next());
-        break;
-      case 1:
-        *begin ^= static_cast<std::uint8_t>(1U << random.below(8));
-        break;
-      case 2:
-        *begin = telling[random.below(sizeof telling)];
-        break;
-      case 3:
-        bytes.erase(begin, end);
-        break;
+      case 0: *begin = static_cast<std::uint8_t>(random.next()); break;
+      case 1: *begin ^= static_cast<std::uint8_t>(1U << random.below(8)); break;
+      case 2: *begin = telling[random.below(sizeof telling)]; break;
+      case 3: bytes.erase(begin, end); break;
       case 4: {
         const Bytes copy(begin, end);
         bytes.insert(end, copy.begin(), copy.end());
         break;
       }
-      default:
-        bytes.resize(at);
-        break;
+      default: bytes.resize(at); break;
     }
   }
   return bytes;
