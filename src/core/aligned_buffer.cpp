@@ -25,6 +25,7 @@ AlignedBuffer::AlignedBuffer(std::size_t size) : size_(size) {
   std::memset(data_.get(), 0, rounded);
 }
 
+// NOLINTNEXTLINE(cppcoreguidelines-no-malloc): this is the owner
 void AlignedBuffer::Free::operator()(std::byte* data) const noexcept { std::free(data); }
 
 }  // namespace lockstep
