@@ -88,7 +88,6 @@ class ModelState {
   [[nodiscard]] StepContext prepare(const Batch& batch, bool training);
   void write_weights();
   void count_seconds(double seconds);
-  void write_history(const std::filesystem::path& path);
 
   std::shared_ptr<Runtime> runtime_;
   Sequential architecture_;
