@@ -85,6 +85,10 @@ double Model::learning_rate() const { return learning_rate_of(state_->optimizer(
 
 void Model::set_learning_rate(double learning_rate) { lockstep::set_learning_rate(state_->optimizer(), learning_rate); }
 
+std::int64_t Model::iterations() const { return static_cast<std::int64_t>(state_->steps()); }
+
+Logs Model::logs_of(const StepMetrics& metrics) const { return state_->logs_of(metrics); }
+
 void Model::stop_training() { state_->set_stops(true); }
 
 bool Model::is_chief() const { return state_->runtime().world().is_chief(); }

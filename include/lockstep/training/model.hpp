@@ -86,6 +86,12 @@ class Model {
   [[nodiscard]] double learning_rate() const;
   void set_learning_rate(double learning_rate);
 
+  /// Optimizer steps made so far.
+  [[nodiscard]] std::int64_t iterations() const;
+
+  /// The sums as means, under the names of the loss and metrics of this model's compilation.
+  [[nodiscard]] Logs logs_of(const StepMetrics& metrics) const;
+
   /// Ends fit() after this batch or epoch.
   void stop_training();
 
