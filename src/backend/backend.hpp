@@ -112,6 +112,16 @@ struct Operation {
   int bucket = -1;  ///< contribute, update, await
 };
 
+/// What gather makes of the data set's numbers: x scale + offset, where x of a byte is byte * byte_scale.
+struct InputScaling {
+  double byte_scale = 1.0 / 255;  ///< 1 for a model that rescales bytes itself
+  double scale = 1;               ///< of the model's Rescaling layers
+  double offset = 0;
+
+  /// Bytes are divided by this: pixels / 255 is what Keras programs write, and a product differs in the last bit.
+  [[nodiscard]] float byte_divisor() const noexcept { return static_cast<float>(1 / byte_scale); }
+};
+
 /// A model lowered to tensors, parameters and operations, layouts chosen: what a backend compiles.
 struct Graph {
   std::vector<LayerInfo> layers;
@@ -120,6 +130,7 @@ struct Graph {
   std::vector<ParameterSpec> parameters;  ///< Keras' order; the last is the metric sums
   std::vector<Operation> forward;         ///< gather ... loss
   std::vector<Operation> backward;
+  InputScaling input;
   bool mixed_bfloat16 = false;
   /// How much the backend likes to keep at hand from one operation to the next (its caches); 0: it does not care.
   std::size_t cache_bytes = 0;
@@ -133,7 +144,7 @@ enum MetricPlace : std::size_t { metric_loss = 0, metric_correct = 1, metric_cou
 
 /// The resident data set that steps gather from.
 struct DataView {
-  std::variant<const std::uint8_t*, const float*> inputs;   ///< bytes are divided by 255
+  std::variant<const std::uint8_t*, const float*> inputs;   ///< scaled as Graph::input says
   std::variant<const std::int32_t*, const float*> targets;  ///< class indices, or dense rows
   std::size_t examples = 0;
   bool lasting = false;  ///< the same bytes at the same place as long as the program trains: worth a copy on the device

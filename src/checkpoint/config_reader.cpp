@@ -4,6 +4,7 @@
 #include <lockstep/core/error.hpp>
 
 #include <nlohmann/json.hpp>
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
@@ -68,6 +69,14 @@ double ConfigReader::number(const std::string& key, std::optional<double> fallba
   if (value == nullptr && fallback) return *fallback;
   if (!required(key).is_number()) refuse(key);
   return required(key).get<double>();
+}
+
+std::vector<double> ConfigReader::numbers(const std::string& key) {
+  const json& value = required(key);
+  if (!value.is_array() || !std::all_of(value.begin(), value.end(), [](const json& one) { return one.is_number(); })) {
+    refuse(key);
+  }
+  return value.get<std::vector<double>>();
 }
 
 bool ConfigReader::flag(const std::string& key, bool fallback) {

@@ -9,6 +9,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 namespace lockstep {
 
@@ -24,6 +25,7 @@ class ConfigReader {
   /// Values of the wrong type are refused; without a fallback, so is an absent key.
   int integer(const std::string& key, std::optional<int> fallback = {});
   double number(const std::string& key, std::optional<double> fallback = {});
+  std::vector<double> numbers(const std::string& key);
   bool flag(const std::string& key, bool fallback);
   std::string text(const std::string& key, const std::optional<std::string>& fallback = {});
   Extent extent(const std::string& key, std::optional<Extent> fallback = {});

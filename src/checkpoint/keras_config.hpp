@@ -11,8 +11,9 @@ namespace lockstep {
 /// {"class_name": "Sequential", "config": {...}}, in the few keys that every Keras from tf_keras to 3.15 understands.
 [[nodiscard]] std::string sequential_to_json(const Sequential& architecture);
 
-/// What sequential_to_json, Keras 2 or Keras 3 wrote. Throws DataError, beginning with `source`, for text that is no
-/// such description and for every class and option that Lockstep lacks, by its name.
+/// What sequential_to_json, Keras 2 or Keras 3 wrote: a Sequential model, or a Functional one that is a chain. Throws
+/// DataError, beginning with `source`, for text that is no such description and for every class and option that
+/// Lockstep lacks, by its name.
 [[nodiscard]] Sequential sequential_from_json(const std::string& text, const std::string& source = "model JSON");
 
 /// Keras' training_config: optimizer, loss and metrics, without iteration and slots.

@@ -5,9 +5,11 @@
 #include <lockstep/core/error.hpp>
 
 #include <nlohmann/json.hpp>
+#include <cmath>
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 
 namespace lockstep {
@@ -52,6 +54,10 @@ class LayerWriter {
   void operator()(const Reshape& reshape) const {
     config_["target_shape"] = json::array();
     for (const std::int64_t extent : reshape.target_shape.extents()) config_["target_shape"].push_back(extent);
+  }
+  void operator()(const Rescaling& rescaling) const {
+    config_["scale"] = rescaling.scale;
+    config_["offset"] = rescaling.offset;
   }
   void operator()(const Flatten&) const { channels_last(); }
   void operator()(const Conv2D& conv) const {
@@ -119,8 +125,68 @@ json to_json(const LayerInfo& layer) {
   return {{"class_name", layer.class_name}, {"config", config}};
 }
 
+/// Keras asks a schedule's rates to be floats, its steps to be numbers.
+json to_json(Steps steps) {
+  constexpr double largest = 1e15;  // beyond which a double may be no whole number's own
+  if (steps.count == std::floor(steps.count) && std::abs(steps.count) < largest) {
+    return static_cast<std::int64_t>(steps.count);
+  }
+  return steps.count;
+}
+
+class ScheduleWriter {
+ public:
+  json operator()(double constant) const { return constant; }
+  json operator()(const ExponentialDecay& decay) const { return to_rate(decay); }
+  json operator()(const InverseTimeDecay& decay) const { return to_rate(decay); }
+  json operator()(const PiecewiseConstantDecay& decay) const {
+    json boundaries = json::array();
+    for (const Steps& boundary : decay.boundaries) boundaries.push_back(to_json(boundary));
+    return {{"boundaries", boundaries}, {"values", decay.values}};
+  }
+  json operator()(const PolynomialDecay& decay) const {
+    json config = begin(decay);
+    config["end_learning_rate"] = decay.end_learning_rate;
+    config["power"] = decay.power;
+    config["cycle"] = decay.cycle;
+    return config;
+  }
+  json operator()(const CosineDecay& decay) const {
+    json config = begin(decay);
+    config["alpha"] = decay.alpha;
+    if (decay.warmup_target) {  // of Keras 2.13 and later
+      config["warmup_target"] = *decay.warmup_target;
+      config["warmup_steps"] = to_json(decay.warmup_steps);
+    }
+    return config;
+  }
+
+ private:
+  template <class Decay>
+  static json begin(const Decay& decay) {
+    return {{"initial_learning_rate", decay.initial_learning_rate}, {"decay_steps", to_json(decay.decay_steps)}};
+  }
+  template <class Decay>
+  static json to_rate(const Decay& decay) {
+    json config = begin(decay);
+    config["decay_rate"] = decay.decay_rate;
+    config["staircase"] = decay.staircase;
+    return config;
+  }
+};
+
+/// Without its module Keras 3 does not find a schedule's class, in files of either form.
+json to_json(const LearningRate& rate) {
+  json config = std::visit(ScheduleWriter(), rate.kind());
+  if (rate.is_constant()) return config;
+  return {{"module", "keras.optimizers.schedules"},
+          {"class_name", name_of(rate)},
+          {"config", std::move(config)},
+          {"registered_name", nullptr}};
+}
+
 json to_json(const Optimizer& optimizer) {
-  json config{{"name", keras_name_of(optimizer)}, {"learning_rate", learning_rate_of(optimizer)}};
+  json config{{"name", keras_name_of(optimizer)}, {"learning_rate", to_json(learning_rate_of(optimizer))}};
   const auto moments = [&config](const auto& adam) {
     config["beta_1"] = adam.beta_1;
     config["beta_2"] = adam.beta_2;

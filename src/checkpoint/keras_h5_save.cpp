@@ -44,10 +44,13 @@ void write_training(Hdf5Writer& writer, const Sequential& architecture, const Sa
   const std::string root = "optimizer_weights";
   const std::vector<SavedTensor> expected = slots_for(architecture, training.optimizer);
   const std::string prefix = keras_name_of(training.optimizer) + "/";
-  std::vector<std::string> names{prefix + "iteration", prefix + "learning_rate"};
+  std::vector<std::string> names{prefix + "iteration"};
   writer.make_group(root);
   writer.write_scalar(root + "/" + names[0], training.iteration);
-  writer.write_scalar(root + "/" + names[1], static_cast<float>(learning_rate_of(training.optimizer)));
+  if (const LearningRate& rate = learning_rate_of(training.optimizer); rate.is_constant()) {
+    names.push_back(prefix + "learning_rate");
+    writer.write_scalar(root + "/" + names[1], static_cast<float>(rate.at(0)));
+  }
   for (std::size_t i = 0; i < expected.size(); ++i) {
     writer.write_floats(root + "/" + expected[i].name, expected[i].shape, training.slots[i].values);
     names.push_back(expected[i].name);

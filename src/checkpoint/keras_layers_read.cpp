@@ -2,6 +2,7 @@
 // name; one that is switched off, or has no bearing on results, is passed over.
 #include "checkpoint/config_reader.hpp"
 #include "checkpoint/keras_config.hpp"
+#include "checkpoint/keras_functional.hpp"
 
 #include <lockstep/core/error.hpp>
 
@@ -75,6 +76,10 @@ class LayerReader {
   Layer read_class() {
     if (class_name_ == "InputLayer") return read_input();
     if (class_name_ == "Reshape") return Reshape(config_.shape("target_shape", false), name_);
+    if (class_name_ == "Rescaling") {
+      const double scale = config_.number("scale");
+      return Rescaling(scale, config_.number("offset", 0), name_);
+    }
     if (class_name_ == "Flatten") return Flatten(name_);
     if (class_name_ == "Conv2D") return read_conv();
     if (class_name_ == "Dense") return read_dense();
@@ -88,8 +93,8 @@ class LayerReader {
     if (class_name_ == "BatchNormalization") return read_normalization();
     if (class_name_ == "Activation") return Activation(read_activation(config_), name_);
     config_.fail(
-        "is of a class that Lockstep does not have; it has InputLayer, Reshape, Flatten, Conv2D, Dense, MaxPooling2D, "
-        "AveragePooling2D, GlobalAveragePooling2D, Dropout, BatchNormalization and Activation");
+        "is of a class that Lockstep does not have; it has InputLayer, Reshape, Rescaling, Flatten, Conv2D, Dense, "
+        "MaxPooling2D, AveragePooling2D, GlobalAveragePooling2D, Dropout, BatchNormalization and Activation");
   }
 
   /// "float32" (Keras 2), or Keras 3's policy object around it.
@@ -196,20 +201,30 @@ void check_axis(const json& layer, const LayerInfo& info, const std::string& sou
 Sequential sequential_from_json(const std::string& text, const std::string& source) {
   const json document = parse_json(text, source);
   const ClassConfig model(document, source);
-  if (model.class_name != "Sequential") {
-    throw DataError(source + " describes a " + model.class_name +
-                    " model, but Lockstep reads Sequential ones: rebuild it as keras.Sequential and save it again.");
+  const bool functional = model.class_name == "Functional" || model.class_name == "Model";
+  if (!functional && model.class_name != "Sequential") {
+    throw DataError(
+        source + " describes a " + model.class_name +
+        " model, but Lockstep reads Sequential ones, and Functional ones that are a chain of layers: rebuild "
+        "it as keras.Sequential and save it again.");
   }
   ConfigReader config(*model.config, source);
   const std::string name = config.text("name", "sequential");
   const json* const entries = config.find("layers");
   if (entries == nullptr || !entries->is_array() || entries->empty()) config.fail("has no list of layers");
 
+  std::vector<const json*> order;
+  if (functional) {
+    order = chain_of(*entries, config, source);
+  } else {
+    for (const json& entry : *entries) order.push_back(&entry);
+  }
+
   std::vector<Layer> layers;
   std::vector<const json*> described;  // null for an Input that was not listed
-  layers.reserve(entries->size() + 1);
-  for (const json& entry : *entries) {
-    const ClassConfig layer(entry, source + ": layer " + std::to_string(layers.size()));
+  layers.reserve(order.size() + 1);
+  for (const json* entry : order) {
+    const ClassConfig layer(*entry, source + ": layer " + std::to_string(layers.size()));
     if (layers.empty() && layer.class_name != "InputLayer") {
       // Keras leaves the Input out where the model was built without one.
       ConfigReader first(*layer.config, source + ": its first layer");
@@ -222,7 +237,7 @@ Sequential sequential_from_json(const std::string& text, const std::string& sour
       described.push_back(nullptr);
     }
     layers.push_back(LayerReader(layer, source, layers.size()).read());
-    described.push_back(&entry);
+    described.push_back(entry);
   }
   config.expect("trainable", true);
   config.ignore({"dtype", "build_input_shape"});  // every layer has a dtype of its own
@@ -238,5 +253,7 @@ Sequential sequential_from_json(const std::string& text, const std::string& sour
     throw DataError(source + " describes a model that cannot be: " + error.what());
   }
 }
+
+Sequential Sequential::from_json(const std::string& json) { return sequential_from_json(json); }
 
 }  // namespace lockstep

@@ -24,30 +24,88 @@ void read_moments(ConfigReader& config, Adaptive& options) {
   options.epsilon = config.number("epsilon", options.epsilon);
 }
 
-Optimizer read_class(const ClassConfig& described, ConfigReader& config) {
+template <class Options>
+Options read_decay(ConfigReader& config) {
+  Options options;
+  options.initial_learning_rate = config.number("initial_learning_rate");
+  options.decay_steps = config.number("decay_steps");
+  return options;
+}
+
+/// decay_rate and staircase too.
+template <class Options>
+Options read_decay_by_rate(ConfigReader& config) {
+  auto options = read_decay<Options>(config);
+  options.decay_rate = config.number("decay_rate");
+  options.staircase = config.flag("staircase", options.staircase);
+  return options;
+}
+
+LearningRate read_schedule(const std::string& class_name, ConfigReader& config) {
+  if (class_name == "ExponentialDecay") return ExponentialDecay(read_decay_by_rate<ExponentialDecayOptions>(config));
+  if (class_name == "InverseTimeDecay") return InverseTimeDecay(read_decay_by_rate<InverseTimeDecayOptions>(config));
+  if (class_name == "PiecewiseConstantDecay") {
+    const std::vector<double> boundaries = config.numbers("boundaries");
+    return PiecewiseConstantDecay(
+        {.boundaries = {boundaries.begin(), boundaries.end()}, .values = config.numbers("values")});
+  }
+  if (class_name == "PolynomialDecay") {
+    auto options = read_decay<PolynomialDecayOptions>(config);
+    options.end_learning_rate = config.number("end_learning_rate", options.end_learning_rate);
+    options.power = config.number("power", options.power);
+    options.cycle = config.flag("cycle", options.cycle);
+    return PolynomialDecay(options);
+  }
+  if (class_name == "CosineDecay") {
+    auto options = read_decay<CosineDecayOptions>(config);
+    options.alpha = config.number("alpha", options.alpha);
+    if (config.find("warmup_target") != nullptr) options.warmup_target = config.number("warmup_target");
+    options.warmup_steps = config.number("warmup_steps", 0);
+    return CosineDecay(options);
+  }
+  config.fail(
+      std::string("is not one of ExponentialDecay, PiecewiseConstantDecay, PolynomialDecay, InverseTimeDecay and "
+                  "CosineDecay") +
+      remedy);
+}
+
+/// A number, or a schedule as an object with a class.
+LearningRate read_learning_rate(ConfigReader& config, const LearningRate& fallback, const std::string& where) {
+  const json* const value = config.find("learning_rate");
+  if (value == nullptr) return fallback;
+  if (!value->is_object()) return config.number("learning_rate");
+  const ClassConfig described(*value, where + "'s learning_rate");
+  ConfigReader options(*described.config, where + "'s learning_rate " + described.class_name);
+  LearningRate rate = read_schedule(described.class_name, options);
+  options.ignore({"name"});
+  options.finish();
+  return rate;
+}
+
+Optimizer read_class(const ClassConfig& described, ConfigReader& config, const std::string& where) {
   if (described.class_name == "SGD") {
     SGDOptions options;
-    options.learning_rate = config.number("learning_rate", options.learning_rate);
+    options.learning_rate = read_learning_rate(config, options.learning_rate, where);
     options.momentum = config.number("momentum", options.momentum);
     options.nesterov = config.flag("nesterov", options.nesterov);
     return SGD(options);
   }
   if (described.class_name == "Adam") {
     AdamOptions options;
-    options.learning_rate = config.number("learning_rate", options.learning_rate);
+    options.learning_rate = read_learning_rate(config, options.learning_rate, where);
     read_moments(config, options);
     return Adam(options);
   }
   if (described.class_name == "AdamW") {
     AdamWOptions options;
-    options.learning_rate = config.number("learning_rate", options.learning_rate);
+    options.learning_rate = read_learning_rate(config, options.learning_rate, where);
     options.weight_decay = config.number("weight_decay", options.weight_decay);
     read_moments(config, options);
     return AdamW(options);
   }
   if (described.class_name == "RMSprop") {
     RMSpropOptions options;
-    options.learning_rate = config.number("learning_rate", options.learning_rate);
+    options.learning_rate = read_learning_rate(config, options.learning_rate, where);
     options.rho = config.number("rho", options.rho);
     options.momentum = config.number("momentum", options.momentum);
     options.epsilon = config.number("epsilon", options.epsilon);
@@ -60,8 +118,9 @@ Optimizer read_class(const ClassConfig& described, ConfigReader& config) {
 Optimizer read_optimizer(const json& value, const std::string& source) {
   ClassConfig described(value, source + ": the optimizer");
   if (described.class_name.starts_with("Custom>")) described.class_name.erase(0, 7);  // tf_keras so marks its own
-  ConfigReader config(*described.config, source + ": the optimizer " + described.class_name);
-  Optimizer optimizer = read_class(described, config);
+  const std::string where = source + ": the optimizer " + described.class_name;
+  ConfigReader config(*described.config, where);
+  Optimizer optimizer = read_class(described, config, where);
   // Names, how it is compiled, and constants of an average that use_ema would switch on.
   config.ignore({"name", "jit_compile", "is_legacy_optimizer", "ema_momentum", "ema_overwrite_frequency"});
   config.expect("decay", 0.0);

@@ -51,15 +51,18 @@ void read_optimizer(const Hdf5Reader& reader, const Sequential& architecture, Sa
   const std::string group = variables_of(optimizer_group);
   const std::size_t found = reader.has(group) ? reader.children(group).size() : 0;
   const auto variable = [&group](std::size_t index) { return group + "/" + std::to_string(index); };
-  constexpr std::size_t scalars = 2;  // iteration and learning rate
+  const LearningRate known_rate = learning_rate_of(training.optimizer);
+  const std::size_t scalars = known_rate.is_constant() ? 2 : 1;  // iteration and, unless there is a schedule, the rate
   if (found >= scalars) {
     training.iteration = reader.integer(variable(0));
     if (training.iteration < 0) reader.fail("'" + group + "' counts " + std::to_string(training.iteration) + " steps");
+  }
+  if (found >= scalars && known_rate.is_constant()) {
     // What is a double in JSON is a float here: only another value is taken.
     const float rate = reader.floats(variable(1), Shape{}).front();
-    if (rate != static_cast<float>(learning_rate_of(training.optimizer))) set_learning_rate(training.optimizer, rate);
+    if (rate != static_cast<float>(known_rate.at(0))) set_learning_rate(training.optimizer, rate);
   }
-  if (found <= scalars) {  // compiled, but never trained
+  if (found == 0 || found == scalars) {  // compiled, but never trained
     for (SavedTensor& slot : training.slots) slot.values.assign(static_cast<std::size_t>(slot.shape.elements()), 0.0F);
     return;
   }
@@ -95,10 +98,12 @@ std::vector<std::byte> keras_weights_image(const SavedModel& model) {
     writer.make_group(group);
     writer.set_attribute(group, "name", keras_name_of(model.training->optimizer));
     writer.write_scalar(group + "/0", model.training->iteration);
-    writer.write_scalar(group + "/1", static_cast<float>(learning_rate_of(model.training->optimizer)));
+    const LearningRate& rate = learning_rate_of(model.training->optimizer);
+    if (rate.is_constant()) writer.write_scalar(group + "/1", static_cast<float>(rate.at(0)));
+    const std::size_t scalars = rate.is_constant() ? 2 : 1;
     for (std::size_t i = 0; i < model.training->slots.size(); ++i) {
       const SavedTensor& slot = model.training->slots[i];
-      writer.write_floats(group + "/" + std::to_string(2 + i), slot.shape, slot.values);
+      writer.write_floats(group + "/" + std::to_string(scalars + i), slot.shape, slot.values);
     }
   }
   return writer.finish();

@@ -3,7 +3,7 @@
 //
 //   /vars                          empty
 //   /layers/<class>[_k]/vars/0,1   a data set a weight; layers are counted class by class, their names do not matter
-//   /optimizer/vars/0,1,2...       iteration, learning rate, slots
+//   /optimizer/vars/0,1,2...       iteration, learning rate (unless it follows a schedule), slots
 #pragma once
 
 #include "checkpoint/saved_model.hpp"

@@ -63,7 +63,8 @@ void append(std::vector<std::string>& list, const std::vector<std::string>& more
 /// Optimizer, loss and metrics as text. Keras keeps the learning rate in float32 and so writes it back.
 std::string options_of(const SavedTraining& training) {
   SavedTraining options{training.optimizer, training.loss, training.metrics, 0, {}};
-  set_learning_rate(options.optimizer, static_cast<float>(learning_rate_of(training.optimizer)));
+  const LearningRate& rate = learning_rate_of(training.optimizer);
+  if (rate.is_constant()) set_learning_rate(options.optimizer, static_cast<float>(rate.at(0)));
   return training_to_json(options);
 }
 

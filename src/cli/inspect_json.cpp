@@ -44,8 +44,10 @@ json to_json(const Sequential& architecture) {
 json to_json(const SavedTraining& training) {
   json metrics = json::array();
   for (const Metric metric : training.metrics) metrics.push_back(name_of(metric));
+  const LearningRate& rate = learning_rate_of(training.optimizer);
   return {{"optimizer", name_of(training.optimizer)},
-          {"learning_rate", learning_rate_of(training.optimizer)},
+          {"learning_rate", rate.at(static_cast<std::uint64_t>(training.iteration))},
+          {"learning_rate_schedule", rate.is_constant() ? json() : json(name_of(rate))},
           {"iteration", training.iteration},
           {"loss", name_of(training.loss)},
           {"metrics", metrics}};

@@ -58,9 +58,16 @@ std::string steps_made(std::int64_t iteration) {
   return with_commas(static_cast<std::uint64_t>(iteration)) + (iteration == 1 ? " step made" : " steps made");
 }
 
+/// The rate of the next step.
+std::string print_rate(const SavedTraining& training) {
+  const LearningRate& rate = learning_rate_of(training.optimizer);
+  const std::string now = print_number(rate.at(static_cast<std::uint64_t>(training.iteration)));
+  return rate.is_constant() ? now : now + " (" + std::string(name_of(rate)) + ")";
+}
+
 std::string describe_training(const SavedTraining& training) {
   std::string text = "Optimizer: " + std::string(name_of(training.optimizer)) + ", learning rate " +
-                     print_number(learning_rate_of(training.optimizer)) + ", " + steps_made(training.iteration) + "\n" +
+                     print_rate(training) + ", " + steps_made(training.iteration) + "\n" +
                      "Loss: " + std::string(name_of(training.loss));
   for (const Metric metric : training.metrics) text += ", metric: " + std::string(name_of(metric));
   return text + "\n";

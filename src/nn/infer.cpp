@@ -6,6 +6,7 @@
 #include <lockstep/core/error.hpp>
 
 #include <array>
+#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <sstream>
@@ -24,6 +25,7 @@ constexpr std::int64_t max_elements = std::numeric_limits<std::int32_t>::max();
 constexpr std::array<LayerClass, std::variant_size_v<Layer>> classes{{
     {"InputLayer", "input_layer"},
     {"Reshape", "reshape"},
+    {"Rescaling", "rescaling"},
     {"Flatten", "flatten"},
     {"Conv2D", "conv2d"},
     {"Dense", "dense"},
@@ -73,6 +75,13 @@ class Inference {
     }
     if (unknown != nullptr) *unknown = elements / known;
     set_output(Shape(std::move(extents)));
+  }
+
+  void operator()(Rescaling& rescaling) {
+    if (!std::isfinite(rescaling.scale) || !std::isfinite(rescaling.offset)) {
+      fail("needs a scale and an offset that are finite numbers");
+    }
+    set_output(info_.input_shape);
   }
 
   void operator()(Flatten&) { set_output(Shape{info_.input_shape.elements()}); }

@@ -28,7 +28,8 @@ void set_extents(TensorSpec& tensor, const Shape& shape) {
 
 class Lowering {
  public:
-  Lowering(const Sequential& architecture, const Loss& loss, bool mixed_bfloat16) {
+  Lowering(const Sequential& architecture, const Loss& loss, bool mixed_bfloat16, std::optional<double> input_scale)
+      : input_scale_(input_scale) {
     graph_.layers = architecture.layers();
     graph_.loss = loss;
     graph_.mixed_bfloat16 = mixed_bfloat16;
@@ -41,6 +42,7 @@ class Lowering {
     activations_.push_back(ActivationFunction::linear);
     graph_.forward.push_back({.kind = OperationKind::gather, .layer = 0, .output = 0});
     for (std::size_t i = 1; i < graph_.layers.size(); ++i) add_layer(static_cast<int>(i));
+    if (input_scale_) graph_.input.byte_scale = *input_scale_;
     graph_.tensors[current_].keras_order = true;  // what predict returns
     add_loss();
     choose_types();
@@ -64,6 +66,7 @@ class Lowering {
         Overloaded{
             [](const Input&) {},
             [&](const Reshape&) { reshape(layer); },
+            [&](const Rescaling& rescaling) { rescale(layer, rescaling); },
             [&](const Flatten&) {
               if (!dense_takes_it_as_it_lies(layer)) reshape(layer);
             },
@@ -164,6 +167,19 @@ class Lowering {
     current_ = static_cast<int>(graph_.tensors.size()) - 1;
   }
 
+  /// Costs nothing while nothing but gather has seen the input.
+  void rescale(int layer, const Rescaling& rescaling) {
+    if (graph_.forward.size() > 1) {
+      throw UsageError("layer '" + graph_.layers[layer].name +
+                       "' (Rescaling) stands behind layers that compute, but Lockstep rescales a model's input only; "
+                       "put it directly behind the Input");
+    }
+    InputScaling& input = graph_.input;
+    input.byte_scale = 1;
+    input.scale *= rescaling.scale;
+    input.offset = input.offset * rescaling.scale + rescaling.offset;
+  }
+
   void add_loss() {
     const Shape& output = graph_.layers.back().output_shape;
     if (!std::holds_alternative<MeanSquaredError>(graph_.loss) && output.rank() != 1) {
@@ -233,6 +249,7 @@ class Lowering {
     }
   }
 
+  std::optional<double> input_scale_;
   Graph graph_;
   std::vector<ActivationFunction> activations_;  ///< what each tensor's producer fused
   int current_ = 0;
@@ -240,8 +257,8 @@ class Lowering {
 
 }  // namespace
 
-Graph lower(const Sequential& architecture, const Loss& loss, bool mixed_bfloat16) {
-  return Lowering(architecture, loss, mixed_bfloat16).run();
+Graph lower(const Sequential& architecture, const Loss& loss, bool mixed_bfloat16, std::optional<double> input_scale) {
+  return Lowering(architecture, loss, mixed_bfloat16, input_scale).run();
 }
 
 }  // namespace lockstep

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstdint>
 #include <deque>
+#include <iomanip>
+#include <sstream>
 #include <utility>
 
 namespace lockstep {
@@ -229,8 +231,11 @@ std::string line_of(const Operation& operation, const Graph& graph) {
 }
 
 std::string layout_of(const Plan& plan) {
-  std::string text;
   const Graph& graph = plan.graph;
+  std::ostringstream input;
+  input << std::setprecision(17) << "input bytes * " << graph.input.byte_scale << ", * " << graph.input.scale << " + "
+        << graph.input.offset << '\n';
+  std::string text = input.str();
   for (std::size_t t = 0; t < graph.tensors.size(); ++t) {
     text += "tensor t" + std::to_string(t) + " " + graph.tensors[t].name + " " + extents(graph.tensors[t]) + "\n";
   }

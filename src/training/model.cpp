@@ -81,7 +81,7 @@ void Model::summary() const {
   if (state_->runtime().speaks()) std::cout << state_->architecture().summary() << std::flush;
 }
 
-double Model::learning_rate() const { return learning_rate_of(state_->optimizer()); }
+double Model::learning_rate() const { return learning_rate_of(state_->optimizer()).at(state_->steps()); }
 
 void Model::set_learning_rate(double learning_rate) { lockstep::set_learning_rate(state_->optimizer(), learning_rate); }
 

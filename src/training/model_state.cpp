@@ -82,7 +82,7 @@ void ModelState::compile(const CompileOptions& options) {
   compiled_.reset();
   auto next = std::make_unique<Compiled>();
   next->options = options;
-  if (run.learning_rate) set_learning_rate(next->options.optimizer, *run.learning_rate);
+  if (run.learning_rate) replace_learning_rate(next->options.optimizer, *run.learning_rate);
   check(next->options.optimizer);
 
   const bool mixed = run.precision == Precision::mixed_bfloat16;

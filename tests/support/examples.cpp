@@ -49,10 +49,13 @@ Examples make_examples(const Sequential& model, const Loss& loss, std::size_t co
   examples.input_width = static_cast<std::size_t>(model.input_shape().elements());
   const std::size_t inputs = count * examples.input_width;
   if (pixels == Pixels::bytes) {
+    const bool rescales = std::any_of(model.layers().begin(), model.layers().end(), [](const LayerInfo& layer) {
+      return std::holds_alternative<Rescaling>(layer.layer);
+    });
     std::vector<std::uint8_t> bytes(inputs);
     for (std::uint8_t& byte : bytes) {
       byte = static_cast<std::uint8_t>(random.below(256));
-      examples.inputs.push_back(static_cast<float>(byte) / 255.0F);
+      examples.inputs.push_back(static_cast<float>(byte) / (rescales ? 1.0F : 255.0F));
     }
     examples.data.inputs = std::move(bytes);
   } else {

@@ -86,20 +86,24 @@ struct Update {
   std::uint64_t t;
 
   void operator()(const SGD& sgd) const {
+    const double rate = sgd.learning_rate.at(t - 1);
     if (sgd.momentum == 0) {
-      w -= sgd.learning_rate * g;
+      w -= rate * g;
       return;
     }
     double& v = slots[0][i];
-    v = sgd.momentum * v - sgd.learning_rate * g;
-    w += sgd.nesterov ? sgd.momentum * v - sgd.learning_rate * g : v;
+    v = sgd.momentum * v - rate * g;
+    w += sgd.nesterov ? sgd.momentum * v - rate * g : v;
   }
 
-  void operator()(const Adam& adam) const { adam_step(adam.learning_rate, adam.beta_1, adam.beta_2, adam.epsilon); }
+  void operator()(const Adam& adam) const {
+    adam_step(adam.learning_rate.at(t - 1), adam.beta_1, adam.beta_2, adam.epsilon);
+  }
 
   void operator()(const AdamW& adam) const {
-    w -= w * adam.weight_decay * adam.learning_rate;
-    adam_step(adam.learning_rate, adam.beta_1, adam.beta_2, adam.epsilon);
+    const double rate = adam.learning_rate.at(t - 1);
+    w -= w * adam.weight_decay * rate;
+    adam_step(rate, adam.beta_1, adam.beta_2, adam.epsilon);
   }
 
   void operator()(const RMSprop& rmsprop) const {
@@ -113,7 +117,7 @@ struct Update {
       a = rmsprop.rho * a + (1 - rmsprop.rho) * g;
       d -= a * a;
     }
-    double increment = rmsprop.learning_rate * g / std::sqrt(d);
+    double increment = rmsprop.learning_rate.at(t - 1) * g / std::sqrt(d);
     if (p != nullptr) increment = *p = rmsprop.momentum * *p + increment;
     w -= increment;
   }

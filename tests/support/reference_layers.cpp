@@ -22,6 +22,25 @@ class SameNumbers : public Layer {
   Values backward(std::span<const Values>, std::span<Values>, const Values& gradient) override { return gradient; }
 };
 
+class RescalingLayer : public Layer {
+ public:
+  explicit RescalingLayer(const Rescaling& rescaling) : scale_(rescaling.scale), offset_(rescaling.offset) {}
+  Values forward(const Pass&, std::span<const Values>, const Values& input) override {
+    Values output = input;
+    for (double& value : output) value = scale_ * value + offset_;
+    return output;
+  }
+  Values backward(std::span<const Values>, std::span<Values>, const Values& gradient) override {
+    Values input_gradient = gradient;
+    for (double& value : input_gradient) value *= scale_;
+    return input_gradient;
+  }
+
+ private:
+  double scale_;
+  double offset_;
+};
+
 class ActivationLayer : public Layer {
  public:
   ActivationLayer(const Activation& activation, const Shape& shape)
@@ -219,6 +238,7 @@ std::unique_ptr<Layer> make_layer(const LayerInfo& info, std::uint32_t ordinal) 
     using Made = std::unique_ptr<Layer>;
     Made operator()(const Input&) const { return std::make_unique<SameNumbers>(); }
     Made operator()(const Reshape&) const { return std::make_unique<SameNumbers>(); }
+    Made operator()(const Rescaling& rescaling) const { return std::make_unique<RescalingLayer>(rescaling); }
     Made operator()(const Flatten&) const { return std::make_unique<SameNumbers>(); }
     Made operator()(const Conv2D& conv) const { return make_convolution(conv, info); }
     Made operator()(const Dense& dense) const { return std::make_unique<DenseLayer>(dense, info.input_shape[0]); }

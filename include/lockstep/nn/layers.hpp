@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <variant>
 
 namespace lockstep {
@@ -37,6 +38,16 @@ struct Reshape {
   explicit Reshape(Shape target_shape_, std::string name_ = {})
       : target_shape(std::move(target_shape_)), name(std::move(name_)) {}
   Shape target_shape;
+  std::string name;
+};
+
+/// y = scale x + offset. Directly behind the Input (a Reshape may lie between), where it tells what to make of raw
+/// data: bytes of a model that has one are 0 to 255, of one without they are divided by 255.
+struct Rescaling {
+  explicit Rescaling(double scale_, double offset_ = 0, std::string name_ = {})
+      : scale(scale_), offset(offset_), name(std::move(name_)) {}
+  double scale;
+  double offset;
   std::string name;
 };
 
@@ -130,7 +141,7 @@ struct Activation {
   std::string name;
 };
 
-using Layer = std::variant<Input, Reshape, Flatten, Conv2D, Dense, MaxPooling2D, AveragePooling2D,
+using Layer = std::variant<Input, Reshape, Rescaling, Flatten, Conv2D, Dense, MaxPooling2D, AveragePooling2D,
                            GlobalAveragePooling2D, Dropout, BatchNormalization, Activation>;
 
 }  // namespace lockstep

@@ -1,24 +1,27 @@
 // Optimizers, with Keras' names, defaults and formulas (t counts steps from 1, g is the gradient).
 #pragma once
 
+#include <lockstep/nn/learning_rate.hpp>
+
 #include <string_view>
+#include <utility>
 #include <variant>
 
 namespace lockstep {
 
 struct SGDOptions {
-  double learning_rate = 0.01;
+  LearningRate learning_rate = 0.01;
   double momentum = 0.0;
   bool nesterov = false;
 };
 
 /// momentum 0: w -= lr g. Else v = momentum v - lr g; w += v, or with Nesterov w += momentum v - lr g (the new v).
 struct SGD : SGDOptions {
-  explicit SGD(SGDOptions options = {}) : SGDOptions(options) {}
+  explicit SGD(SGDOptions options = {}) : SGDOptions(std::move(options)) {}
 };
 
 struct AdamOptions {
-  double learning_rate = 0.001;
+  LearningRate learning_rate = 0.001;
   double beta_1 = 0.9;
   double beta_2 = 0.999;
   double epsilon = 1e-7;
@@ -27,11 +30,11 @@ struct AdamOptions {
 /// m += (g - m)(1 - beta_1); v += (g^2 - v)(1 - beta_2); w -= lr sqrt(1 - beta_2^t) / (1 - beta_1^t) m / (sqrt(v) +
 /// eps).
 struct Adam : AdamOptions {
-  explicit Adam(AdamOptions options = {}) : AdamOptions(options) {}
+  explicit Adam(AdamOptions options = {}) : AdamOptions(std::move(options)) {}
 };
 
 struct AdamWOptions {
-  double learning_rate = 0.001;
+  LearningRate learning_rate = 0.001;
   double weight_decay = 0.004;
   double beta_1 = 0.9;
   double beta_2 = 0.999;
@@ -40,11 +43,11 @@ struct AdamWOptions {
 
 /// w -= lr weight_decay w, then Adam's step.
 struct AdamW : AdamWOptions {
-  explicit AdamW(AdamWOptions options = {}) : AdamWOptions(options) {}
+  explicit AdamW(AdamWOptions options = {}) : AdamWOptions(std::move(options)) {}
 };
 
 struct RMSpropOptions {
-  double learning_rate = 0.001;
+  LearningRate learning_rate = 0.001;
   double rho = 0.9;
   double momentum = 0.0;
   double epsilon = 1e-7;
@@ -54,7 +57,7 @@ struct RMSpropOptions {
 /// v = rho v + (1 - rho) g^2; d = v + eps; centered: a = rho a + (1 - rho) g, d -= a^2; i = lr g / sqrt(d);
 /// momentum: p = momentum p + i, w -= p; else w -= i.
 struct RMSprop : RMSpropOptions {
-  explicit RMSprop(RMSpropOptions options = {}) : RMSpropOptions(options) {}
+  explicit RMSprop(RMSpropOptions options = {}) : RMSpropOptions(std::move(options)) {}
 };
 
 using Optimizer = std::variant<SGD, Adam, AdamW, RMSprop>;
@@ -62,8 +65,14 @@ using Optimizer = std::variant<SGD, Adam, AdamW, RMSprop>;
 /// "SGD", "Adam", ...: the name Keras writes into files.
 [[nodiscard]] std::string_view name_of(const Optimizer& optimizer) noexcept;
 
-[[nodiscard]] double learning_rate_of(const Optimizer& optimizer) noexcept;
-void set_learning_rate(Optimizer& optimizer, double learning_rate) noexcept;
+/// A number or a schedule; its at(iteration) is the rate of a step.
+[[nodiscard]] const LearningRate& learning_rate_of(const Optimizer& optimizer) noexcept;
+
+/// Changes a constant rate, as callbacks do. Throws UsageError where the optimizer follows a schedule.
+void set_learning_rate(Optimizer& optimizer, double learning_rate);
+
+/// Puts another rate in the place of a constant or a schedule.
+void replace_learning_rate(Optimizer& optimizer, const LearningRate& learning_rate);
 
 /// Floats of state kept for each weight: 0 for plain SGD, 1 with momentum, 2 for Adam, 1 to 3 for RMSprop.
 [[nodiscard]] int slots_of(const Optimizer& optimizer) noexcept;

@@ -35,6 +35,10 @@ class Sequential {
   Sequential(std::initializer_list<Layer> layers) : Sequential(std::vector<Layer>(layers)) {}
   explicit Sequential(std::vector<Layer> layers, std::string name = "sequential");
 
+  /// What Keras' model.to_json() gives: of a Sequential model, or of a Functional one whose layers are a chain. Throws
+  /// DataError for text that is no such description, and for what Lockstep lacks, by its name.
+  [[nodiscard]] static Sequential from_json(const std::string& json);
+
   [[nodiscard]] const std::string& name() const noexcept { return name_; }
 
   /// All layers, Input included as the first.

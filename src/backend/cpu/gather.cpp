@@ -1,4 +1,4 @@
-// The first operation of a step: this rank's examples out of the resident data set, bytes divided by 255.
+// The first operation of a step: this rank's examples out of the resident data set, scaled as the model wants them.
 #include "backend/cpu/kernel.hpp"
 #include "backend/cpu/vectorized.hpp"
 
@@ -6,17 +6,28 @@ namespace lockstep {
 
 namespace {
 
-LOCKSTEP_VECTORIZED void convert(const std::uint8_t* from, float* to, std::int64_t count) {
-  for (std::int64_t i = 0; i < count; ++i) to[i] = static_cast<float>(from[i]) / 255.0F;
+struct Scaling {
+  float byte_divisor;
+  float scale;
+  float offset;
+
+  [[nodiscard]] float operator()(std::uint8_t byte) const {
+    return static_cast<float>(byte) / byte_divisor * scale + offset;
+  }
+  [[nodiscard]] float operator()(float x) const { return x * scale + offset; }
+};
+
+LOCKSTEP_VECTORIZED void convert(const std::uint8_t* from, float* to, std::int64_t count, Scaling scaled) {
+  for (std::int64_t i = 0; i < count; ++i) to[i] = scaled(from[i]);
 }
-LOCKSTEP_VECTORIZED void convert(const std::uint8_t* from, BFloat16* to, std::int64_t count) {
-  for (std::int64_t i = 0; i < count; ++i) to[i] = static_cast<float>(from[i]) / 255.0F;
+LOCKSTEP_VECTORIZED void convert(const std::uint8_t* from, BFloat16* to, std::int64_t count, Scaling scaled) {
+  for (std::int64_t i = 0; i < count; ++i) to[i] = scaled(from[i]);
 }
-LOCKSTEP_VECTORIZED void convert(const float* from, float* to, std::int64_t count) {
-  for (std::int64_t i = 0; i < count; ++i) to[i] = from[i];
+LOCKSTEP_VECTORIZED void convert(const float* from, float* to, std::int64_t count, Scaling scaled) {
+  for (std::int64_t i = 0; i < count; ++i) to[i] = scaled(from[i]);
 }
-LOCKSTEP_VECTORIZED void convert(const float* from, BFloat16* to, std::int64_t count) {
-  for (std::int64_t i = 0; i < count; ++i) to[i] = from[i];
+LOCKSTEP_VECTORIZED void convert(const float* from, BFloat16* to, std::int64_t count, Scaling scaled) {
+  for (std::int64_t i = 0; i < count; ++i) to[i] = scaled(from[i]);
 }
 
 template <typename T>
@@ -27,7 +38,9 @@ class Gather final : public Kernel {
         first_row_(scope.first_row),
         rows_(static_cast<std::int64_t>(scope.rows)),
         threads_(scope.threads),
-        values_(scope.value<T>(scope.operation.output)) {}
+        values_(scope.value<T>(scope.operation.output)),
+        scaled_{scope.graph.input.byte_divisor(), static_cast<float>(scope.graph.input.scale),
+                static_cast<float>(scope.graph.input.offset)} {}
 
   void run(const StepContext& context) override {
     std::visit([&](const auto* inputs) { gather(inputs, context); }, context.data.inputs);
@@ -43,11 +56,10 @@ class Gather final : public Kernel {
       const From* example = inputs + static_cast<std::int64_t>(examples[r]) * elements;
       T* row = values_ + r * elements;
       if (tensor_.block == tensor_.channels) {
-        convert(example, row, elements);
+        convert(example, row, elements, scaled_);
         continue;
       }
-      constexpr float scale = std::is_same_v<From, std::uint8_t> ? 255.0F : 1.0F;
-      for (std::int64_t i = 0; i < elements; ++i) row[tensor_.place_of(i)] = static_cast<float>(example[i]) / scale;
+      for (std::int64_t i = 0; i < elements; ++i) row[tensor_.place_of(i)] = scaled_(example[i]);
     }
   }
 
@@ -56,6 +68,7 @@ class Gather final : public Kernel {
   std::int64_t rows_;
   int threads_;
   T* values_;
+  Scaling scaled_;
 };
 
 }  // namespace

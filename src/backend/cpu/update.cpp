@@ -91,26 +91,25 @@ class TileUpdate {
  public:
   TileUpdate(const Arenas& arenas, const Optimizer& optimizer, std::uint64_t iteration)
       : arenas_(arenas), optimizer_(optimizer) {
+    const double rate = learning_rate_of(optimizer).at(iteration - 1);
+    rate_ = static_cast<float>(rate);
     const auto t = static_cast<double>(iteration);
-    const auto prepare = [&](double rate, double beta_1, double beta_2, double epsilon, double decay) {
+    const auto prepare = [&](double beta_1, double beta_2, double epsilon, double decay) {
       const double alpha = rate * std::sqrt(1.0 - std::pow(beta_2, t)) / (1.0 - std::pow(beta_1, t));
       adam_ = {static_cast<float>(rate * decay), static_cast<float>(alpha), static_cast<float>(1.0 - beta_1),
                static_cast<float>(1.0 - beta_2), static_cast<float>(epsilon)};
     };
-    if (const auto* o = std::get_if<Adam>(&optimizer)) prepare(o->learning_rate, o->beta_1, o->beta_2, o->epsilon, 0);
-    if (const auto* o = std::get_if<AdamW>(&optimizer)) {
-      prepare(o->learning_rate, o->beta_1, o->beta_2, o->epsilon, o->weight_decay);
-    }
+    if (const auto* o = std::get_if<Adam>(&optimizer)) prepare(o->beta_1, o->beta_2, o->epsilon, 0);
+    if (const auto* o = std::get_if<AdamW>(&optimizer)) prepare(o->beta_1, o->beta_2, o->epsilon, o->weight_decay);
   }
 
   void step(std::size_t begin, std::size_t count, const float* gradient) const {
     float* w = arenas_.weights.data() + begin;
     if (const auto* sgd = std::get_if<SGD>(&optimizer_)) {
-      const auto rate = static_cast<float>(sgd->learning_rate);
       if (sgd->momentum == 0) {
-        descend(w, gradient, count, rate);
+        descend(w, gradient, count, rate_);
       } else {
-        descend_with_momentum(w, slot(0, begin), gradient, count, rate, static_cast<float>(sgd->momentum),
+        descend_with_momentum(w, slot(0, begin), gradient, count, rate_, static_cast<float>(sgd->momentum),
                               sgd->nesterov);
       }
     } else if (const auto* rms = std::get_if<RMSprop>(&optimizer_)) {
@@ -118,8 +117,8 @@ class TileUpdate {
       float* p = rms->momentum > 0 ? slot(next++, begin) : nullptr;
       float* a = rms->centered ? slot(next, begin) : nullptr;
       rmsprop(w, slot(0, begin), p, a, gradient, count,
-              {static_cast<float>(rms->learning_rate), static_cast<float>(rms->rho), static_cast<float>(rms->momentum),
-               static_cast<float>(rms->epsilon), rms->centered});
+              {rate_, static_cast<float>(rms->rho), static_cast<float>(rms->momentum), static_cast<float>(rms->epsilon),
+               rms->centered});
     } else {
       adam(w, slot(0, begin), slot(1, begin), gradient, count, adam_);
     }
@@ -133,6 +132,7 @@ class TileUpdate {
 
   const Arenas& arenas_;
   const Optimizer& optimizer_;
+  float rate_ = 0;
   AdamStep adam_{};
 };
 

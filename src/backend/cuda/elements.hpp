@@ -11,7 +11,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <type_traits>
 
 namespace lockstep::cuda {
 
@@ -38,18 +37,20 @@ LOCKSTEP_HOST_DEVICE inline float through(ActivationFunction function, float y, 
   return gradient;
 }
 
-/// This rank's examples out of the resident data set; bytes are divided by 255.
+/// This rank's examples out of the resident data set, from / divisor * scale + offset.
 template <typename From, typename To>
 struct Gather {
   const StepArguments* arguments;
   To* to;
   Index elements;  ///< of an example
+  float divisor;   ///< of bytes; 1 of floats
+  float scale;
+  float offset;
 
   LOCKSTEP_HOST_DEVICE void operator()(Index i) const {
-    constexpr float largest = std::is_same_v<From, std::uint8_t> ? 255.0F : 1.0F;
     const auto* from = static_cast<const From*>(arguments->inputs);
     const std::size_t example = arguments->examples[i / elements];
-    to[i] = static_cast<float>(from[example * elements + i % elements]) / largest;
+    to[i] = static_cast<float>(from[example * elements + i % elements]) / divisor * scale + offset;
   }
 };
 

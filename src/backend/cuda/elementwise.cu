@@ -3,7 +3,9 @@
 #include "backend/cuda/kernel.hpp"
 #include "backend/cuda/launch.cuh"
 
+#include <cstdint>
 #include <memory>
+#include <type_traits>
 #include <utility>
 
 namespace lockstep::cuda {
@@ -18,13 +20,17 @@ class GatherKernel final : public Kernel {
         count_(scope.count(scope.output())),
         elements_(static_cast<Index>(scope.output().elements())),
         arguments_(scope.arguments),
-        to_(scope.value<To>(scope.operation.output)) {}
+        to_(scope.value<To>(scope.operation.output)),
+        input_(scope.graph.input) {}
 
   void enqueue(const StepContext& context) override {
     std::visit(
         [&](const auto* inputs) {
           using From = std::remove_const_t<std::remove_pointer_t<decltype(inputs)>>;
-          for_each(stream_, count_, Gather<From, To>{arguments_, to_, elements_});
+          const float divisor = std::is_same_v<From, std::uint8_t> ? input_.byte_divisor() : 1.0F;
+          for_each(stream_, count_, Gather<From, To>{arguments_, to_, elements_, divisor,
+                                                     static_cast<float>(input_.scale),
+                                                     static_cast<float>(input_.offset)});
         },
         context.data.inputs);
   }
@@ -35,6 +41,7 @@ class GatherKernel final : public Kernel {
   Index elements_;
   const StepArguments* arguments_;
   To* to_;
+  InputScaling input_;
 };
 
 template <typename T>

@@ -24,12 +24,13 @@ enum class UpdateKind { sgd, momentum, nesterov, adam, rmsprop };
 /// What depends on the iteration, computed once a step, in double precision.
 [[nodiscard]] inline OptimizerScalars scalars_of(const Optimizer& optimizer, std::uint64_t iteration) {
   OptimizerScalars s;
-  s.rate = static_cast<float>(learning_rate_of(optimizer));
+  const double rate = learning_rate_of(optimizer).at(iteration - 1);
+  s.rate = static_cast<float>(rate);
   const auto adam = [&](const auto& o, double decay) {
     const auto t = static_cast<double>(iteration);
     const double correction = std::sqrt(1.0 - std::pow(o.beta_2, t)) / (1.0 - std::pow(o.beta_1, t));
-    s.alpha = static_cast<float>(o.learning_rate * correction);
-    s.decay = static_cast<float>(o.learning_rate * decay);
+    s.alpha = static_cast<float>(rate * correction);
+    s.decay = static_cast<float>(rate * decay);
     s.one_minus_beta_1 = static_cast<float>(1.0 - o.beta_1);
     s.one_minus_beta_2 = static_cast<float>(1.0 - o.beta_2);
     s.epsilon = static_cast<float>(o.epsilon);
