@@ -26,26 +26,26 @@ int main(int argc, char** argv) {
   model.compile(
       {.optimizer = Adam(), .loss = SparseCategoricalCrossentropy({.from_logits = true}), .metrics = {accuracy}});
 
-  for (int epoch = 0; epoch < options.epochs; ++epoch) {
-    double total_loss = 0;
-    int num_batches = 0;
-    StepMetrics train;
-    for (const Batch& batch : strategy.batches(mnist.train, epoch)) {
-      const StepMetrics step = model.train_step(batch);
-      total_loss += step.loss();
-      train += step;
+  // What a backup shall keep of this loop: it then goes on in the middle of an epoch as if it had not stopped.
+  double& total_loss = model.kept("total_loss");
+  double& num_batches = model.kept("num_batches");
+
+  for (const int epoch : model.epochs(options.epochs)) {
+    for (const Batch& batch : model.batches(mnist.train)) {
+      total_loss += model.train_step(batch).loss();
       ++num_batches;
     }
 
     StepMetrics test;
     for (const Batch& batch : strategy.batches(mnist.test, 0, false)) test += model.test_step(batch);
-    model.end_epoch(epoch, {{"val_loss", test.loss()}, {"val_accuracy", test.accuracy()}});
+    const Logs logs = model.end_epoch(epoch, {{"val_loss", test.loss()}, {"val_accuracy", test.accuracy()}});
 
     if (epoch % 2 == 0) model.save(options.model_dir / "model.h5");
     char line[200];
     std::snprintf(line, sizeof line, "Epoch %d, Loss: %.4f, Accuracy: %.2f, Test Loss: %.4f, Test Accuracy: %.2f",
-                  epoch + 1, total_loss / num_batches, 100 * train.accuracy(), test.loss(), 100 * test.accuracy());
+                  epoch + 1, total_loss / num_batches, 100 * logs.at("accuracy"), test.loss(), 100 * test.accuracy());
     strategy.print(line);
+    total_loss = num_batches = 0;
   }
   model.save(options.model_dir / "model.h5");
 }

@@ -25,7 +25,8 @@ int main(int argc, char** argv) {
                  .metrics = {accuracy}});
   model.summary();
 
-  model.fit(mnist.train, {.epochs = options.epochs, .steps_per_epoch = options.steps_per_epoch});
+  const BackupAndRestore backup(options.backup_dir, {.save_freq = options.backup_save_freq});
+  model.fit(mnist.train, {.epochs = options.epochs, .steps_per_epoch = options.steps_per_epoch, .callbacks = {backup}});
   const Logs test = model.evaluate(mnist.test);
   model.save(options.model_dir / "model.h5");
 

@@ -221,6 +221,11 @@ class Executable {
   virtual void read_parameter(std::size_t parameter, std::span<const float> arena, std::span<float> values) const = 0;
   virtual void write_parameter(std::size_t parameter, std::span<const float> values, std::span<float> arena) const = 0;
 
+  /// Turns what `read` copied of a parameter (ParameterSpec::storage floats) into Keras' layout. Touches neither device
+  /// nor arenas, so that another thread may call it while this one trains.
+  virtual void unpack_parameter(std::size_t parameter, std::span<const float> stored,
+                                std::span<float> values) const = 0;
+
   /// Recomputes what is derived from weights (low-precision copies) after write_parameter.
   virtual void refresh() = 0;
 

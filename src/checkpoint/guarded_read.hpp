@@ -23,7 +23,4 @@ void read_guarded(const std::filesystem::path& file, const std::function<SendRes
 /// The same for a whole model.
 [[nodiscard]] SavedModel read_model_guarded(const std::filesystem::path& file, const std::function<SavedModel()>& read);
 
-/// Of JSON and of messages; more is damage.
-constexpr std::uint64_t longest_text = std::uint64_t{1} << 30U;
-
 }  // namespace lockstep

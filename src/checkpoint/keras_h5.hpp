@@ -6,6 +6,7 @@
 //   /                    attributes keras_version, backend, model_config and, if compiled, training_config (JSON)
 //   /model_weights       attribute layer_names; a group a layer with attribute weight_names and a data set a weight
 //   /optimizer_weights   attribute weight_names; iteration, learning_rate, then the optimizer's slots
+//   /lockstep            in backups: attribute state (JSON, see training_state.hpp), data sets 0, 1, ...
 #pragma once
 
 #include "checkpoint/saved_model.hpp"

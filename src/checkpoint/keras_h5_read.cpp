@@ -76,7 +76,32 @@ void read_optimizer_state(const Hdf5Reader& reader, const Sequential& architectu
   }
 }
 
+std::optional<SavedState> read_state(const Hdf5Reader& reader) {
+  const std::string root = state_group;
+  if (!reader.has(root)) return std::nullopt;
+  SavedState state;
+  state.text = reader.text(root, "state").value_or("");
+  for (std::size_t i = 0; reader.has(path_of(root, std::to_string(i))); ++i) {
+    const std::string path = path_of(root, std::to_string(i));
+    const std::optional<Shape> shape = reader.shape_of(path);
+    if (!shape) reader.fail("'" + path + "' is no array of numbers");
+    state.arrays.push_back({path, *shape, reader.floats(path, *shape)});
+  }
+  if (reader.digest(root) != digest_of_state(state)) {
+    reader.fail("its training state is not the one that was saved; the file is damaged, so use an earlier copy");
+  }
+  return state;
+}
+
 }  // namespace
+
+std::uint64_t digest_of_state(const SavedState& state) {
+  Digest digest;
+  digest.add(state.text.data(), state.text.size());
+  const std::uint64_t arrays = state.arrays.size();
+  digest.add(&arrays, sizeof arrays);
+  return digest.value();
+}
 
 std::uint64_t digest_of_configs(const std::string& model_config, const std::string& training_config) {
   Digest digest;
@@ -105,6 +130,7 @@ SavedModel read_keras_h5(const std::filesystem::path& file) {
     model.training = training_from_json(*training_config, file.string());
     read_optimizer_state(reader, model.architecture, *model.training);
   }
+  model.state = read_state(reader);
   return model;
 }
 

@@ -15,4 +15,10 @@ namespace lockstep {
 /// The digest that the root of our files has; `training_config` is empty where there is none.
 [[nodiscard]] std::uint64_t digest_of_configs(const std::string& model_config, const std::string& training_config);
 
+/// Where backups keep what only Lockstep reads; Keras passes over it.
+constexpr const char* state_group = "lockstep";
+
+/// The digest that this group has; the arrays in it have their own.
+[[nodiscard]] std::uint64_t digest_of_state(const SavedState& state);
+
 }  // namespace lockstep

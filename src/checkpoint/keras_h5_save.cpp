@@ -58,6 +58,16 @@ void write_training(Hdf5Writer& writer, const Sequential& architecture, const Sa
   writer.set_attribute(root, "weight_names", names);
 }
 
+void write_state(Hdf5Writer& writer, const SavedState& state) {
+  const std::string root = state_group;
+  writer.make_group(root);
+  writer.set_attribute(root, "state", state.text);
+  writer.set_digest(root, digest_of_state(state));
+  for (std::size_t i = 0; i < state.arrays.size(); ++i) {
+    writer.write_floats(root + "/" + std::to_string(i), state.arrays[i].shape, state.arrays[i].values);
+  }
+}
+
 }  // namespace
 
 void save_keras_h5(const std::filesystem::path& file, const SavedModel& model) {
@@ -75,6 +85,7 @@ void save_keras_h5(const std::filesystem::path& file, const SavedModel& model) {
     writer.set_attribute("/", "training_config", training_config);
   }
   writer.set_digest("/", digest_of_configs(model_config, training_config));
+  if (model.state) write_state(writer, *model.state);
   write_file_atomically(file, writer.finish());
 }
 

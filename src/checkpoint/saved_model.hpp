@@ -29,10 +29,17 @@ struct SavedTraining {
   std::vector<SavedTensor> slots;  ///< the optimizer's state, the order of slots_for()
 };
 
+/// What a backup holds beside its model (see training_state.hpp): a text and arrays that only Lockstep reads.
+struct SavedState {
+  std::string text;
+  std::vector<SavedTensor> arrays;
+};
+
 struct SavedModel {
   Sequential architecture;
   std::vector<SavedTensor> weights;  ///< the order of weights_for()
   std::optional<SavedTraining> training;
+  std::optional<SavedState> state = {};  ///< in backups, which are .h5 files
 };
 
 /// All weights of a model with values empty: layer by layer in ParameterInfo's order. Named as Keras names them,

@@ -3,6 +3,7 @@
 
 #include "checkpoint/guarded_read.hpp"
 #include "checkpoint/hdf5_reader.hpp"
+#include "checkpoint/model_stream.hpp"
 
 #include <algorithm>
 #include <cctype>

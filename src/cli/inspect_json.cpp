@@ -53,6 +53,16 @@ json to_json(const SavedTraining& training) {
           {"metrics", metrics}};
 }
 
+json to_json(const TrainingState& state) {
+  json epochs = json::array();
+  for (const EpochRecord& record : state.history.epochs) {
+    json epoch = {{"epoch", record.epoch}};
+    for (const auto& [name, value] : record.logs) epoch[name] = value;
+    epochs.push_back(epoch);
+  }
+  return {{"epoch", state.epoch}, {"step", state.step}, {"stopped", state.stopped}, {"epochs", epochs}};
+}
+
 }  // namespace
 
 json to_json(const InspectedFile& file) {
@@ -60,6 +70,7 @@ json to_json(const InspectedFile& file) {
   if (file.stored.iteration) result["training"] = {{"iteration", *file.stored.iteration}};
   if (file.model) result["model"] = to_json(file.model->architecture);
   if (file.model && file.model->training) result["training"] = to_json(*file.model->training);
+  result["backup"] = file.backup ? to_json(*file.backup) : json(nullptr);
   result["weights"] = to_json(weights_of(file));
   result["optimizer_state"] = to_json(optimizer_state_of(file));
   const std::string problem = describe_bad_values(file);

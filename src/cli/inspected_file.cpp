@@ -69,6 +69,7 @@ InspectedFile inspect_file(const fs::path& file) {
       throw DataError(file.string() + " is HDF5, but holds neither a model nor weights.");
   } else {
     result.model = load_model(file);
+    if (result.model->state) result.backup = training_state_from(*result.model->state, file.string());
   }
   std::error_code error;
   result.bytes = fs::file_size(file, error);

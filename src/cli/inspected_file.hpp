@@ -3,6 +3,7 @@
 
 #include "checkpoint/saved_model.hpp"
 #include "checkpoint/stored_tensors.hpp"
+#include "checkpoint/training_state.hpp"
 
 #include <cstdint>
 #include <filesystem>
@@ -29,6 +30,7 @@ struct InspectedFile {
   std::uint64_t bytes = 0;
   std::optional<SavedModel> model;  ///< nothing in a file of weights only
   StoredTensors stored;             ///< then these, under the names they have in the file
+  std::optional<TrainingState> backup = {};
 };
 
 /// Throws as load_model() does.

@@ -29,10 +29,10 @@ ProgressBar::ProgressBar(const ProgressOptions& options, std::ostream& out, Cloc
   metrics_.reserve(16);
 }
 
-void ProgressBar::begin_epoch(int epoch) {
+void ProgressBar::begin_epoch(int epoch, int first_step) {
   if (options_.verbose == 0) return;
   if (options_.epochs > 1) out_ << "Epoch " << epoch + 1 << '/' << options_.epochs << '\n' << std::flush;
-  seen_ = 0;
+  first_ = seen_ = first_step;
   previous_columns_ = 0;
   start_ = clock_();
   first_step_end_ = last_step_end_ = start_;
@@ -42,7 +42,7 @@ void ProgressBar::begin_epoch(int epoch) {
 void ProgressBar::update(int step, std::span<const MetricValue> metrics) {
   if (options_.verbose == 0) return;
   const double now = clock_();
-  if (seen_ == 0) first_step_end_ = now;
+  if (seen_ == first_) first_step_end_ = now;
   seen_ = step;
   last_step_end_ = now;
   if (options_.verbose != 1 || now - last_draw_ < seconds_between_draws) return;
@@ -62,9 +62,10 @@ void ProgressBar::end_epoch(const Logs& logs) {
 }
 
 double ProgressBar::seconds_per_step() const noexcept {
+  const int made = seen_ - first_;
   // The first step warms up caches and is left out as soon as there is another.
-  if (seen_ > 1 && last_step_end_ > first_step_end_) return (last_step_end_ - first_step_end_) / (seen_ - 1);
-  return seen_ > 0 ? (last_step_end_ - start_) / seen_ : 0.0;
+  if (made > 1 && last_step_end_ > first_step_end_) return (last_step_end_ - first_step_end_) / (made - 1);
+  return made > 0 ? (last_step_end_ - start_) / made : 0.0;
 }
 
 void ProgressBar::draw(double now, bool last) {

@@ -33,8 +33,8 @@ class ProgressBar {
  public:
   ProgressBar(const ProgressOptions& options, std::ostream& out, Clock clock = monotonic_seconds);
 
-  /// `epoch` counts from 0.
-  void begin_epoch(int epoch);
+  /// `epoch` counts from 0. `first_step` steps of it were made by an earlier run.
+  void begin_epoch(int epoch, int first_step = 0);
 
   /// After every step, counted from 1. Reads the clock and returns, without allocating, where it is too early to draw.
   void update(int step, std::span<const MetricValue> metrics);
@@ -59,6 +59,7 @@ class ProgressBar {
   std::string line_;
   std::size_t columns_ = 0;           ///< of line_
   std::size_t previous_columns_ = 0;  ///< of the line on the screen
+  int first_ = 0;                     ///< steps of an earlier run
   int seen_ = 0;
   double start_ = 0;
   double first_step_end_ = 0;

@@ -88,6 +88,17 @@ void EarlyStopping::on_epoch_end(Model& model, int epoch, Logs& logs) {
   model.set_weights(best_weights_);
 }
 
+CallbackState EarlyStopping::save_state() const {
+  return {{{"wait", wait_}, {"best", monitor_.best()}, {"best_epoch", best_epoch_}}, best_weights_};
+}
+
+void EarlyStopping::restore_state(Model& /*model*/, const CallbackState& state) {
+  wait_ = static_cast<int>(state.number("wait", wait_));
+  monitor_.set_best(state.number("best", monitor_.best()));
+  best_epoch_ = static_cast<int>(state.number("best_epoch", best_epoch_));
+  best_weights_ = state.weights;
+}
+
 ReduceLROnPlateau::ReduceLROnPlateau(ReduceLROnPlateauOptions options)
     : options_(std::move(options)), monitor_(options_.monitor, options_.mode, options_.min_delta) {
   if (options_.factor <= 0 || options_.factor >= 1) {
@@ -123,6 +134,16 @@ void ReduceLROnPlateau::on_epoch_end(Model& model, int epoch, Logs& logs) {
   wait_ = 0;
 }
 
+CallbackState ReduceLROnPlateau::save_state() const {
+  return {{{"wait", wait_}, {"best", monitor_.best()}, {"cooldown_left", cooldown_left_}}, {}};
+}
+
+void ReduceLROnPlateau::restore_state(Model& /*model*/, const CallbackState& state) {
+  wait_ = static_cast<int>(state.number("wait", wait_));
+  monitor_.set_best(state.number("best", monitor_.best()));
+  cooldown_left_ = static_cast<int>(state.number("cooldown_left", cooldown_left_));
+}
+
 void LearningRateScheduler::on_epoch_begin(Model& model, int epoch) {
   const double rate = schedule_(epoch, model.learning_rate());
   if (!std::isfinite(rate) || rate < 0) {
@@ -134,6 +155,15 @@ void LearningRateScheduler::on_epoch_begin(Model& model, int epoch) {
 
 void LearningRateScheduler::on_epoch_end(Model& model, int /*epoch*/, Logs& logs) {
   logs["learning_rate"] = model.learning_rate();
+}
+
+BackupAndRestore::BackupAndRestore(std::filesystem::path backup_dir, BackupOptions options)
+    : directory_(std::move(backup_dir)), options_(options) {
+  if (options_.save_freq < BackupOptions::never || options_.keep < 1) {
+    throw UsageError(
+        "BackupAndRestore needs a save_freq of BackupOptions::every_epoch, never or a number of steps, and keep of at "
+        "least 1");
+  }
 }
 
 ModelCheckpoint::ModelCheckpoint(std::string filepath, ModelCheckpointOptions options)
@@ -154,6 +184,16 @@ void ModelCheckpoint::on_train_batch_end(Model& model, std::int64_t batch, const
 void ModelCheckpoint::on_epoch_end(Model& model, int epoch, Logs& logs) {
   epoch_ = epoch;
   if (options_.save_freq <= 0) save(model, logs, 0);
+}
+
+CallbackState ModelCheckpoint::save_state() const {
+  return {{{"epoch", epoch_}, {"batches", static_cast<double>(batches_)}, {"best", monitor_.best()}}, {}};
+}
+
+void ModelCheckpoint::restore_state(Model& /*model*/, const CallbackState& state) {
+  epoch_ = static_cast<int>(state.number("epoch", epoch_));
+  batches_ = static_cast<std::int64_t>(state.number("batches", static_cast<double>(batches_)));
+  monitor_.set_best(state.number("best", monitor_.best()));
 }
 
 void ModelCheckpoint::save(Model& model, const Logs& logs, std::int64_t batch) {
@@ -178,8 +218,10 @@ CSVLogger::CSVLogger(std::filesystem::path filename, CSVLoggerOptions options)
 
 void CSVLogger::on_train_begin(Model& model) {
   keys_.clear();
-  if (!model.is_chief() || options_.append) return;
-  if (!std::ofstream(filename_, std::ios::trunc)) {
+  begun_ = options_.append;
+  if (!model.is_chief()) return;
+  // Only looked at: what an earlier run wrote may still be needed to go on.
+  if (!std::ofstream(filename_, std::ios::app)) {
     throw IoError(filename_.string() + " cannot be written; name a file in a directory that exists and is writable");
   }
 }
@@ -187,11 +229,12 @@ void CSVLogger::on_train_begin(Model& model) {
 void CSVLogger::on_epoch_end(Model& model, int epoch, Logs& logs) {
   if (!model.is_chief()) return;
   std::error_code ignored;
-  const bool wants_header = keys_.empty() && !(options_.append && std::filesystem::file_size(filename_, ignored) > 0);
+  const bool wants_header = keys_.empty() && !(begun_ && std::filesystem::file_size(filename_, ignored) > 0);
   if (keys_.empty()) {
     for (const auto& [name, value] : logs) keys_.push_back(name);
   }
-  std::ofstream file(filename_, std::ios::app | std::ios::binary);
+  std::ofstream file(filename_, std::ios::binary | (begun_ ? std::ios::app : std::ios::trunc));
+  begun_ = true;
   if (wants_header) {
     file << "epoch";
     for (const std::string& key : keys_) file << options_.separator << key;
@@ -204,6 +247,24 @@ void CSVLogger::on_epoch_end(Model& model, int epoch, Logs& logs) {
   }
   file << "\r\n";
   if (!file.flush()) throw IoError(filename_.string() + " cannot be written; is the disk full?");
+}
+
+CallbackState CSVLogger::save_state() const {
+  std::error_code none;
+  const std::uintmax_t bytes = begun_ ? std::filesystem::file_size(filename_, none) : 0;
+  return {{{"begun", begun_ ? 1 : 0}, {"bytes", none ? 0 : static_cast<double>(bytes)}}, {}};
+}
+
+/// Lines of epochs that the backup knows nothing of are written again.
+void CSVLogger::restore_state(Model& model, const CallbackState& state) {
+  begun_ = state.number("begun", 0) != 0;
+  if (!begun_ || !model.is_chief()) return;
+  const auto bytes = static_cast<std::uintmax_t>(state.number("bytes", 0));
+  std::error_code error;
+  if (std::filesystem::file_size(filename_, error) > bytes && !error) {
+    std::filesystem::resize_file(filename_, bytes, error);
+  }
+  if (error) throw IoError(filename_.string() + " cannot be cut to the epochs of the backup: " + error.message());
 }
 
 std::string format_path(const std::string& pattern, const Logs& values) {

@@ -2,11 +2,14 @@
 #pragma once
 
 #include "report/progress_bar.hpp"
+#include "training/backups.hpp"
+#include "training/epoch_batches.hpp"
 #include "training/model_state.hpp"
 
 #include <lockstep/training/model.hpp>
 
 #include <cstdint>
+#include <optional>
 
 namespace lockstep {
 
@@ -19,11 +22,10 @@ class FitLoop {
   void run();
 
  private:
-  void run_epoch(int epoch);
-  [[nodiscard]] Batch batch_of(int epoch, std::uint64_t step) const;
-
-  /// Takes the metrics of the oldest step under way: number `step` of the epoch.
-  void finish_step(int epoch, std::uint64_t step, StepMetrics& epoch_so_far);
+  void run_epoch();
+  void run_steps();
+  /// Takes the metrics of the oldest step under way: the position's.
+  void finish_step();
 
   template <typename Call>
   void for_each_callback(const Call& call) const {
@@ -32,12 +34,11 @@ class FitLoop {
 
   Model& model_;
   ModelState& state_;
-  const Dataset& data_;
   const Dataset* validation_;
   const FitOptions& options_;
-  std::uint64_t global_batch_;
-  std::uint64_t steps_;  ///< of an epoch
+  EpochBatches batches_;
   ProgressBar bar_;
+  std::optional<Backups> backups_;
 };
 
 }  // namespace lockstep

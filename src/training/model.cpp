@@ -1,6 +1,8 @@
 // See model.hpp. What is collective stays in ModelState; here is what its user sees.
+#include "training/backups.hpp"
 #include "training/fit.hpp"
 #include "training/model_state.hpp"
+#include "training/shared_read.hpp"
 
 #include <lockstep/core/error.hpp>
 #include <lockstep/training/model.hpp>
@@ -36,9 +38,9 @@ History Model::fit(const Dataset& data, const FitOptions& options) {
   state_->use(data);
   if (options.validation_data != nullptr) state_->use(*options.validation_data);
   state_->set_stops(false);
-  const std::size_t first_record = state_->history().epochs.size();
+  const std::size_t first_record = state_->log().history().epochs.size();
   FitLoop(*this, *state_, data, options.validation_data, options).run();
-  const auto& epochs = state_->history().epochs;
+  const auto& epochs = state_->log().history().epochs;
   return {{epochs.begin() + static_cast<std::ptrdiff_t>(first_record), epochs.end()}};
 }
 
@@ -71,10 +73,45 @@ StepMetrics Model::test_step(const Batch& batch) {
   return state_->all_reduce(local);
 }
 
+EpochRange Model::epochs(int epochs) {
+  const Options& run = state_->runtime().options();
+  state_->log().begin_epoch();
+  state_->set_position({});
+  if (run.backup_dir.empty()) {
+    state_->set_loop_backups(nullptr);
+  } else {
+    const BackupAndRestore settings(run.backup_dir, {.save_freq = run.backup_save_freq});
+    state_->set_loop_backups(
+        std::make_unique<Backups>(*this, *state_, settings, std::vector<Callback*>(),
+                                  NamedTexts{{"--steps-per-epoch", std::to_string(run.steps_per_epoch)}}));
+    state_->loop_backups()->restore(epochs);
+  }
+  state_->set_loops();
+  return {*state_, epochs};
+}
+
+BatchRange Model::batches(const Dataset& data, bool shuffle) {
+  if (!state_->loops())
+    throw UsageError("batches() belongs inside of a loop over epochs: for (int epoch : model.epochs(10))");
+  state_->use(data);
+  return {*state_, data, shuffle};
+}
+
+double& Model::kept(const std::string& name) { return state_->numbers()[name]; }
+
 Logs Model::end_epoch(int epoch, const Logs& more) { return state_->end_epoch(epoch, more).logs; }
 
 std::vector<Variable> Model::weights() const { return state_->weights(); }
 void Model::set_weights(const std::vector<Variable>& weights) { state_->set_weights(weights); }
+void Model::load_weights(const std::filesystem::path& path) {
+  state_->runtime().finish_writing();
+  const SharedModel file = read_model_file(state_->runtime(), path, &state_->architecture());
+  check_weights(file, state_->architecture());
+  std::vector<Variable> values = state_->weights();
+  for (std::size_t i = 0; i < values.size(); ++i) values[i].values = file.model.weights[i].values;
+  state_->set_weights(values);
+}
+
 void Model::save(const std::filesystem::path& path) const { state_->save(path); }
 
 void Model::summary() const {

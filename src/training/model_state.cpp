@@ -4,8 +4,10 @@
 #include "checkpoint/keras_config.hpp"
 #include "checkpoint/model_file.hpp"
 #include "core/clock.hpp"
-#include "training/data_digest.hpp"
+#include "core/log.hpp"
+#include "training/backups.hpp"
 #include "training/saving.hpp"
+#include "training/shared_read.hpp"
 
 #include <lockstep/core/error.hpp>
 
@@ -42,11 +44,10 @@ std::string outline_of(const Sequential& architecture) {
   return outline;
 }
 
-/// The rows of a global batch of `size` examples that a rank computes: those of its replicas.
-Slice rows_of(std::size_t size, int rank, int ranks, std::size_t replicas) {
-  const Slice mine = slice_of(replicas, static_cast<std::size_t>(rank), static_cast<std::size_t>(ranks));
-  if (mine.size() == 0) return {};
-  return {slice_of(size, mine.begin, replicas).begin, slice_of(size, mine.end - 1, replicas).end};
+NamedTexts identity_of(const Sequential& architecture, const std::string& compilation) {
+  return {{"the model", outline_of(architecture)},
+          {"the layers' options", sequential_to_json(architecture)},
+          {"how the model is compiled", compilation}};
 }
 
 template <typename T>
@@ -56,6 +57,12 @@ std::span<T> take(std::span<std::byte>& memory, std::size_t count) {
   const std::span<T> taken(reinterpret_cast<T*>(memory.data()), count);
   memory = memory.subspan(bytes);
   return taken;
+}
+
+/// What random weights give way to, where --initial-weights names a file.
+std::vector<Variable> with_values_of(std::vector<Variable> variables, const SavedModel& saved) {
+  for (std::size_t i = 0; i < variables.size(); ++i) variables[i].values = saved.weights[i].values;
+  return variables;
 }
 
 }  // namespace
@@ -69,7 +76,21 @@ void check_loss(const StepMetrics& metrics, const std::string& where) {
 ModelState::ModelState(std::shared_ptr<Runtime> runtime, Sequential architecture)
     : runtime_(std::move(runtime)),
       architecture_(std::move(architecture)),
-      values_(initial_values(architecture_, runtime_->options().seed)) {}
+      replicas_(runtime_->replicas()),
+      values_(initial_values(architecture_, runtime_->options().seed)) {
+  if (runtime_->options().initial_weights.empty()) return;
+  const SharedModel file = read_model_file(*runtime_, runtime_->options().initial_weights, &architecture_);
+  check_weights(file, architecture_);
+  values_ = with_values_of(std::move(values_), file.model);
+}
+
+ModelState::~ModelState() {
+  try {
+    runtime_->finish_writing();  // it writes from our memory
+  } catch (const std::exception& error) {
+    log_error(error.what());
+  }
+}
 
 ModelState::Compiled& ModelState::compiled() {
   if (!compiled_) throw UsageError("the model is not compiled yet; call model.compile(...) first");
@@ -79,47 +100,44 @@ ModelState::Compiled& ModelState::compiled() {
 void ModelState::compile(const CompileOptions& options) {
   const Options& run = runtime_->options();
   if (compiled_) values_ = weights();
+  runtime_->finish_writing();
   compiled_.reset();
   auto next = std::make_unique<Compiled>();
   next->options = options;
   if (run.learning_rate) replace_learning_rate(next->options.optimizer, *run.learning_rate);
   check(next->options.optimizer);
+  next->description = training_to_json({next->options.optimizer, next->options.loss, next->options.metrics, 0, {}});
 
   const bool mixed = run.precision == Precision::mixed_bfloat16;
-  const auto batch = static_cast<std::size_t>(run.global_batch_size);
   const int ranks = runtime_->world().size();
-  for (int rank = 0; rank < ranks; ++rank) {
-    next->capacity = std::max(next->capacity, rows_of(batch, rank, ranks, runtime_->replicas()).size());
-  }
+  next->feed = std::make_unique<BatchFeed>(*runtime_, architecture_, replicas_);
   Graph graph = lower(architecture_, next->options.loss, mixed);
-  runtime_->backend().lay_out(graph, next->capacity);
+  runtime_->backend().lay_out(graph, next->feed->capacity());
   next->plan = make_plan(std::move(graph), runtime_->backend().plan_options(ranks));
-  runtime_->agree("the model", outline_of(architecture_));
-  runtime_->agree("the layers' options", sequential_to_json(architecture_));
-  runtime_->agree("how the model is compiled",
-                  training_to_json({next->options.optimizer, next->options.loss, next->options.metrics, 0, {}}));
-  runtime_->agree("the plan", next->plan.digest());
 
   const std::size_t elements = next->plan.elements;
   const std::size_t slots = elements * static_cast<std::size_t>(slots_of(next->options.optimizer));
   const std::size_t low_precision = mixed ? elements : 0;
+  Compiled& model = *next;
+  for (const auto& [what, value] : identity_of(architecture_, model.description)) runtime_->agree(what, value);
+  runtime_->agree("the plan", model.plan.digest());
+
   constexpr std::size_t alignment = std::size_t{3} * 64;
-  next->communicator = runtime_->new_communicator();
-  const ArenaMemory memory = next->communicator->allocate(
+  model.communicator = runtime_->new_communicator();
+  const ArenaMemory memory = model.communicator->allocate(
       elements, (elements + slots) * sizeof(float) + low_precision * sizeof(std::uint16_t) + alignment,
-      next->plan.buckets);
+      model.plan.buckets);
   std::span<std::byte> mirrored = memory.mirrored;
-  next->arenas.elements = elements;
-  next->arenas.gradients = memory.gradients;
-  next->arenas.weights = take<float>(mirrored, elements);
-  next->arenas.slots = take<float>(mirrored, slots);
-  next->arenas.low_precision = take<std::uint16_t>(mirrored, low_precision);
-  next->executable = runtime_->backend().compile(next->plan.graph, next->plan.compute, next->arenas, next->capacity);
-  next->step = std::make_unique<Step>(next->plan, *next->executable, *next->communicator);
-  examples_.resize(next->capacity);
-  replicas_.reserve(runtime_->replicas());
+  model.arenas.elements = elements;
+  model.arenas.gradients = memory.gradients;
+  model.arenas.weights = take<float>(mirrored, elements);
+  model.arenas.slots = take<float>(mirrored, slots);
+  model.arenas.low_precision = take<std::uint16_t>(mirrored, low_precision);
+  model.executable =
+      runtime_->backend().compile(model.plan.graph, model.plan.compute, model.arenas, model.feed->capacity());
+  model.step = std::make_unique<Step>(model.plan, *model.executable, *model.communicator);
+  model.snapshot = std::make_unique<Snapshot>(architecture_, model.plan, *model.executable);
   compiled_ = std::move(next);
-  checked_.clear();  // another loss may want other targets
   iteration_ = 0;
   write_weights();
 }
@@ -137,82 +155,59 @@ void ModelState::write_weights() {
   values_.clear();
 }
 
-ModelState::CheckedData ModelState::identity_of(const Dataset& data) {
-  return {&data, data.size(), data.targets.index(), data.example_shape.elements()};
+void ModelState::write_slots(const SavedTraining& training) {
+  Compiled& model = *compiled_;
+  const auto kinds = static_cast<std::size_t>(slots_of(model.options.optimizer));
+  const std::size_t trainable = kinds > 0 ? training.slots.size() / kinds : 0;
+  model.communicator->barrier();
+  if (model.communicator->owns_mirror()) {
+    std::size_t weight = 0;  // among the trainable ones
+    for (std::size_t p = 0; p + 1 < model.plan.graph.parameters.size(); ++p) {
+      if (!model.plan.graph.parameters[p].info.trainable) continue;
+      for (std::size_t kind = 0; kind < kinds; ++kind) {
+        const std::size_t place = place_of_slot(model.options.optimizer, kind, kinds, weight, trainable);
+        model.executable->write_parameter(
+            p, training.slots.at(place).values,
+            model.arenas.slots.subspan(kind * model.arenas.elements, model.arenas.elements));
+      }
+      ++weight;
+    }
+  }
+  model.communicator->barrier();
 }
 
-void ModelState::check_examples(const Dataset& data) const {
-  if (data.example_shape.elements() == architecture_.input_shape().elements()) return;
-  throw DataError("the model takes examples of shape " + architecture_.input_shape().to_string() + ", but " +
-                  data.source + " has " + data.example_shape.to_string());
+void ModelState::load(const SavedModel& saved) {
+  set_weights(with_values_of(weights(), saved));
+  if (!saved.training || name_of(saved.training->optimizer) != name_of(optimizer())) return;
+  if (slots_of(saved.training->optimizer) != slots_of(optimizer())) return;
+  write_slots(*saved.training);
+  iteration_ = static_cast<std::uint64_t>(saved.training->iteration);
 }
 
-void ModelState::use(const Dataset& data) {
-  const CheckedData identity = identity_of(data);
-  if (std::find(checked_.begin(), checked_.end(), identity) != checked_.end()) return;
-  check_examples(data);
-  if (data.size() == 0) throw DataError(data.source + " holds no examples");
-  const std::int64_t outputs = architecture_.output_shape().elements();
-  const bool wants_classes = std::holds_alternative<SparseCategoricalCrossentropy>(compiled().options.loss);
-  const bool has_classes = std::holds_alternative<std::vector<std::int32_t>>(data.targets);
-  if (wants_classes != has_classes) {
-    throw UsageError("the loss " + std::string(name_of(compiled().options.loss)) + " takes " +
-                     (wants_classes ? "class indices" : "dense targets") + ", but " + data.source + " has " +
-                     (has_classes ? "class indices" : "dense targets"));
+void ModelState::keep_replicas(int replicas) {
+  const auto wanted = static_cast<std::size_t>(replicas);
+  const bool matters = std::any_of(architecture_.layers().begin(), architecture_.layers().end(),
+                                   [](const auto& layer) { return layer.class_name == "BatchNormalization"; });
+  if (wanted == replicas_ || !matters) return;
+  if (wanted < static_cast<std::size_t>(runtime_->world().size())) {
+    if (runtime_->world().is_chief()) {
+      log_warning("BatchNormalization saw " + std::to_string(wanted) +
+                  " slices of each batch when the backup was made, " + "and sees " + std::to_string(replicas_) +
+                  " now that there are more workers");
+    }
+    return;
   }
-  if (!has_classes && data.target_shape.elements() != outputs) {
-    throw DataError(data.source + " has targets of shape " + data.target_shape.to_string() +
-                    ", but the model's outputs have " + architecture_.output_shape().to_string());
-  }
-  data.check(outputs);
-  runtime_->agree("the data", digest_of(data));
-  std::erase_if(checked_, [&](const CheckedData& other) { return other.data == &data; });
-  checked_.push_back(identity);
-}
-
-StepContext ModelState::prepare(const Batch& batch, bool training) {
-  const Dataset& data = *batch.data;
-  if (streamed_ != &data || stream_shuffles_ != batch.shuffle || stream_->examples() != data.size()) {
-    stream_ = std::make_unique<ExampleStream>(data.size(), runtime_->options().seed, batch.shuffle);
-    streamed_ = &data;
-    stream_shuffles_ = batch.shuffle;
-  }
-  const std::size_t replicas = runtime_->replicas();
-  const int rank = runtime_->world().rank();
-  const int ranks = runtime_->world().size();
-  const Slice rows = rows_of(batch.size, rank, ranks, replicas);
-  const std::span<std::uint32_t> examples = std::span(examples_).first(rows.size());
-  stream_->read(batch.position + rows.begin, examples);
-
-  replicas_.clear();
-  const Slice mine = slice_of(replicas, static_cast<std::size_t>(rank), static_cast<std::size_t>(ranks));
-  for (std::size_t replica = mine.begin; replica < mine.end; ++replica) {
-    const Slice slice = slice_of(batch.size, replica, replicas);
-    if (slice.size() > 0) replicas_.push_back({slice.begin - rows.begin, slice.end - rows.begin});
-  }
-  StepContext context;
-  std::visit([&](const auto& inputs) { context.data.inputs = inputs.data(); }, data.inputs);
-  std::visit([&](const auto& targets) { context.data.targets = targets.data(); }, data.targets);
-  context.data.examples = data.size();
-  context.data.lasting = true;
-  context.examples = examples;
-  context.first_place = rows.begin;
-  context.replicas = replicas_;
-  context.total_replicas = std::min(replicas, batch.size);
-  context.gradient_scale = 1.0 / static_cast<double>(batch.size);
-  context.step = iteration_;
-  context.seed = runtime_->options().seed;
-  context.training = training;
-  return context;
+  replicas_ = wanted;
+  compile(CompileOptions(compiled().options));
 }
 
 void ModelState::start(const Batch& batch) {
   const double begin = monotonic_seconds();
   Compiled& model = compiled();
-  const StepContext context = prepare(batch, true);
+  const StepContext context = model.feed->prepare(batch, iteration_, true);
   model.step->train(context, model.options.optimizer, ++iteration_);
   ++under_way_;
-  count_seconds(monotonic_seconds() - begin);
+  log_.count_seconds(monotonic_seconds() - begin);
 }
 
 StepMetrics ModelState::finish() {
@@ -222,11 +217,10 @@ StepMetrics ModelState::finish() {
   model.executable->take_metrics(sums);
   --under_way_;
   const StepMetrics metrics{sums[metric_loss], sums[metric_correct], sums[metric_count]};
-  epoch_metrics_ += metrics;
-  count_seconds(monotonic_seconds() - begin);
-  if (seconds_to_first_step_ == 0) {  // the first step makes the kernels: it is start-up, not speed
-    seconds_to_first_step_ = seconds_since_process_start();
-    step_seconds_ = 0;
+  log_.add(metrics);
+  log_.count_seconds(monotonic_seconds() - begin);
+  if (log_.is_first_step()) {
+    log_.end_first_step();
     model.step->reset_profile();
   }
   return metrics;
@@ -237,15 +231,10 @@ StepMetrics ModelState::train(const Batch& batch) {
   return finish();
 }
 
-void ModelState::count_seconds(double seconds) {
-  epoch_seconds_ += seconds;
-  step_seconds_ += seconds;
-}
-
 void ModelState::test(const Batch& batch, StepMetrics& local) {
   Compiled& model = compiled();
   model.step->settle();
-  const StepContext context = prepare(batch, false);
+  const StepContext context = model.feed->prepare(batch, iteration_, false);
   model.step->infer(context);
   const ParameterSpec& place = model.plan.graph.parameters[model.plan.graph.metrics_parameter()];
   std::array<float, metric_places> sums{};
@@ -261,7 +250,7 @@ StepMetrics ModelState::all_reduce(const StepMetrics& local) {
 
 std::vector<float> ModelState::predict(const Dataset& data) {
   Compiled& model = compiled();
-  check_examples(data);
+  model.feed->check_examples(data);
   model.step->settle();
   const auto outputs = static_cast<std::size_t>(architecture_.output_shape().elements());
   std::vector<float> all(data.size() * outputs);
@@ -270,8 +259,8 @@ std::vector<float> ModelState::predict(const Dataset& data) {
   StepContext context;
   std::visit([&](const auto& inputs) { context.data.inputs = inputs.data(); }, data.inputs);
   context.data.examples = data.size();
-  for (std::size_t begin = 0; begin < data.size(); begin += model.capacity) {
-    const std::size_t rows = std::min(model.capacity, data.size() - begin);
+  for (std::size_t begin = 0; begin < data.size(); begin += model.feed->capacity()) {
+    const std::size_t rows = std::min(model.feed->capacity(), data.size() - begin);
     context.examples = std::span(order).subspan(begin, rows);
     for (const Operation& operation : model.plan.inference) {
       if (operation.kind != OperationKind::loss) model.executable->run(operation, context);
@@ -296,22 +285,6 @@ std::vector<Variable> ModelState::weights() {
   return variables;
 }
 
-std::vector<Variable> ModelState::slot(int slot) {
-  compiled_->step->settle();
-  std::vector<Variable> variables;
-  const std::span<const float> arena = compiled_->arenas.slots.subspan(
-      static_cast<std::size_t>(slot) * compiled_->arenas.elements, compiled_->arenas.elements);
-  for (std::size_t p = 0; p + 1 < compiled_->plan.graph.parameters.size(); ++p) {
-    const ParameterSpec& parameter = compiled_->plan.graph.parameters[p];
-    if (!parameter.info.trainable) continue;
-    Variable variable{parameter.name, parameter.info.shape, {}};
-    variable.values.resize(static_cast<std::size_t>(parameter.info.shape.elements()));
-    compiled_->executable->read_parameter(p, arena, variable.values);
-    variables.push_back(std::move(variable));
-  }
-  return variables;
-}
-
 void ModelState::set_weights(const std::vector<Variable>& weights) {
   std::vector<Variable> expected = this->weights();
   if (weights.size() != expected.size()) {
@@ -331,6 +304,8 @@ void ModelState::set_weights(const std::vector<Variable>& weights) {
   if (compiled_) write_weights();
 }
 
+void ModelState::set_loop_backups(std::unique_ptr<Backups> backups) { loop_backups_ = std::move(backups); }
+
 bool ModelState::has_metric(Metric metric) const noexcept {
   if (!compiled_) return false;
   const auto& metrics = compiled_->options.metrics;
@@ -344,26 +319,37 @@ Logs ModelState::logs_of(const StepMetrics& metrics, const std::string& prefix) 
 }
 
 const EpochRecord& ModelState::end_epoch(int epoch, const Logs& more) {
-  EpochRecord record{.epoch = epoch, .logs = logs_of(epoch_metrics_), .seconds = epoch_seconds_};
-  record.images_per_second = epoch_seconds_ > 0 ? epoch_metrics_.count / epoch_seconds_ : 0;
-  record.logs.insert(more.begin(), more.end());
-  history_.epochs.push_back(std::move(record));
-  epoch_metrics_ = {};
-  epoch_seconds_ = 0;
-  return history_.epochs.back();
+  Logs logs = logs_of(log_.epoch_so_far().metrics);
+  logs.insert(more.begin(), more.end());
+  return log_.end_epoch(epoch, std::move(logs));
+}
+
+NamedTexts ModelState::identity() { return identity_of(architecture_, compiled().description); }
+
+std::map<std::string, std::string> ModelState::made_by() {
+  std::map<std::string, std::string> made_by = runtime_->backend().libraries();
+  made_by["device"] = runtime_->backend().describe();
+  made_by["number of workers"] = std::to_string(runtime_->world().size());
+  made_by["plan"] = compiled().plan.digest();
+  return made_by;
+}
+
+const Snapshot& ModelState::take_snapshot() {
+  Compiled& model = compiled();
+  model.step->settle();
+  model.snapshot->take(model.arenas, model.options, iteration_);
+  return *model.snapshot;
 }
 
 void ModelState::save(const std::filesystem::path& path) {
   if (!runtime_->world().is_chief()) return;  // nothing in here is collective
+  runtime_->finish_writing();
   Compiled& model = compiled();
-  std::vector<std::vector<Variable>> slots;
-  slots.reserve(static_cast<std::size_t>(slots_of(model.options.optimizer)));
-  for (int s = 0; s < slots_of(model.options.optimizer); ++s) slots.push_back(slot(s));
-  save_model(path, to_saved_model(architecture_, weights(), model.options, std::move(slots), iteration_));
+  save_model(path, take_snapshot().to_saved_model());
   RunReport report;
-  report.history = history_;
+  report.history = log_.history();
   report.evaluation = evaluation_;
-  report.timing.seconds_to_first_step = seconds_to_first_step_;
+  report.timing.seconds_to_first_step = log_.seconds_to_first_step();
   report.timing.steps = static_cast<std::int64_t>(iteration_);
   const StepProfile& profile = model.step->profile();
   if (profile.steps > 0) {
@@ -371,7 +357,7 @@ void ModelState::save(const std::filesystem::path& path) {
     kinds = profile.by_kind(model.plan);
     const double known = std::accumulate(kinds.begin(), kinds.end(), 0.0,
                                          [](double sum, const auto& kind) { return sum + kind.second; });
-    const double total = step_seconds_ * 1000.0 / static_cast<double>(profile.steps);
+    const double total = log_.step_seconds() * 1000.0 / static_cast<double>(profile.steps);
     kinds["other"] = total - known;
     kinds["total"] = total;
     report.timing.operations_ms_per_step = profile.by_operation(model.plan);

@@ -1,18 +1,23 @@
-// A compiled model on this rank: its plan, its memory, its place in the stream of examples.
+// A compiled model on this rank: its plan, its memory, its place in the job.
 #pragma once
 
 #include "backend/backend.hpp"
 #include "collective/communicator.hpp"
-#include "data/sampler.hpp"
 #include "plan/lower.hpp"
 #include "plan/plan.hpp"
 #include "plan/step.hpp"
+#include "training/batch_feed.hpp"
 #include "training/runtime.hpp"
+#include "training/snapshot.hpp"
+#include "training/training_log.hpp"
 
 #include <lockstep/training/model.hpp>
 
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <string>
+#include <utility>
 #include <vector>
 
 namespace lockstep {
@@ -21,14 +26,29 @@ namespace lockstep {
 /// same sums, so all throw. `where` is "epoch 1, step 2".
 void check_loss(const StepMetrics& metrics, const std::string& where);
 
+class Backups;
+
+/// In the order in which they are looked at.
+using NamedTexts = std::vector<std::pair<std::string, std::string>>;
+
+/// The next step of a fit or of a loop of one's own.
+struct Position {
+  int epoch = 0;
+  std::int64_t step = 0;  ///< of the epoch
+};
+
 class ModelState {
  public:
   ModelState(std::shared_ptr<Runtime> runtime, Sequential architecture);
+  ~ModelState();
+  ModelState(const ModelState&) = delete;
+  ModelState& operator=(const ModelState&) = delete;
 
   void compile(const CompileOptions& options);
 
   /// Checks the data once: that it fits the model, and that all workers hold the same.
-  void use(const Dataset& data);
+  void use(const Dataset& data) { feed().use(data, compiled().options.loss); }
+  [[nodiscard]] std::string description_of(const Dataset& data) { return feed().description_of(data); }
 
   StepMetrics train(const Batch& batch);
 
@@ -48,9 +68,15 @@ class ModelState {
   [[nodiscard]] std::vector<Variable> weights();
   void set_weights(const std::vector<Variable>& weights);
 
-  /// Optimizer state of slot `slot`, one variable a trainable weight.
-  [[nodiscard]] std::vector<Variable> slot(int slot);
+  /// Takes over a file's weights and, where its optimizer is this model's, the optimizer's state and step. Their shapes
+  /// must be this model's.
+  void load(const SavedModel& saved);
 
+  /// What a file holds, copied between two steps: for the chief, to be written on another thread. Valid until the next
+  /// call; not while the last one's is still being written.
+  [[nodiscard]] const Snapshot& take_snapshot();
+
+  /// The chief writes model and history.
   void save(const std::filesystem::path& path);
 
   /// The epoch's record: what was trained since the last one, and what the caller adds.
@@ -65,62 +91,70 @@ class ModelState {
   [[nodiscard]] bool stops() const noexcept { return stops_; }
   void set_stops(bool stops) noexcept { stops_ = stops; }
 
+  [[nodiscard]] Position position() const noexcept { return position_; }
+  void set_position(Position position) noexcept { position_ = position; }
+
+  /// Numbers of a custom loop's own, by name.
+  [[nodiscard]] std::map<std::string, double>& numbers() noexcept { return numbers_; }
+
+  /// Whether a custom loop over epochs was begun.
+  [[nodiscard]] bool loops() const noexcept { return loops_; }
+  void set_loops() noexcept { loops_ = true; }
+
+  /// Those of the custom loop that runs; null where it keeps none.
+  [[nodiscard]] Backups* loop_backups() const noexcept { return loop_backups_.get(); }
+  void set_loop_backups(std::unique_ptr<Backups> backups);
+
+  /// Replicas of the job, and a job's that goes on here: BatchNormalization shall see the same slices as before.
+  [[nodiscard]] std::size_t replicas() const noexcept { return replicas_; }
+  void keep_replicas(int replicas);
+
   [[nodiscard]] Runtime& runtime() noexcept { return *runtime_; }
   [[nodiscard]] const Sequential& architecture() const noexcept { return architecture_; }
   [[nodiscard]] bool has_metric(Metric metric) const noexcept;
   [[nodiscard]] Logs logs_of(const StepMetrics& metrics, const std::string& prefix = "") const;
-  [[nodiscard]] const History& history() const noexcept { return history_; }
+  [[nodiscard]] TrainingLog& log() noexcept { return log_; }
   void set_evaluation(const Logs& logs) { evaluation_ = logs; }
+
+  /// What all workers, and all runs of a job, must have in common of the model, by name.
+  [[nodiscard]] NamedTexts identity();
+
+  /// What else bits depend on: plan, device, libraries, number of workers.
+  [[nodiscard]] std::map<std::string, std::string> made_by();
 
  private:
   /// What a compile makes and the next one replaces; in the order in which things depend on each other.
   struct Compiled {
     CompileOptions options;
+    std::string description;  ///< of the options as they were compiled: callbacks change the learning rate
+    std::unique_ptr<BatchFeed> feed;
     std::unique_ptr<Communicator> communicator;
     Plan plan;
     Arenas arenas;
     std::unique_ptr<Executable> executable;
     std::unique_ptr<Step> step;
-    std::size_t capacity = 0;
+    std::unique_ptr<Snapshot> snapshot;
   };
 
   [[nodiscard]] Compiled& compiled();
-  [[nodiscard]] StepContext prepare(const Batch& batch, bool training);
+  [[nodiscard]] BatchFeed& feed() { return *compiled().feed; }
   void write_weights();
-  void count_seconds(double seconds);
+  void write_slots(const SavedTraining& training);
 
   std::shared_ptr<Runtime> runtime_;
   Sequential architecture_;
+  std::size_t replicas_;
   std::vector<Variable> values_;  ///< until compile, and between two
   std::unique_ptr<Compiled> compiled_;
   std::uint64_t iteration_ = 0;
   std::size_t under_way_ = 0;
   bool stops_ = false;
-
-  /// What a data set was when it was checked: when it is gone, another may lie in its place. All ranks must decide
-  /// alike whether to check, so nothing here may depend on where a rank's heap is.
-  struct CheckedData {
-    const Dataset* data;
-    std::size_t size;
-    std::size_t kind_of_targets;
-    std::int64_t elements;  ///< of an example
-    friend bool operator==(const CheckedData&, const CheckedData&) = default;
-  };
-  [[nodiscard]] static CheckedData identity_of(const Dataset& data);
-  void check_examples(const Dataset& data) const;
-  std::vector<CheckedData> checked_;
-  std::unique_ptr<ExampleStream> stream_;
-  const Dataset* streamed_ = nullptr;
-  bool stream_shuffles_ = false;
-  std::vector<std::uint32_t> examples_;
-  std::vector<ReplicaRows> replicas_;
-
-  History history_;
+  Position position_;
+  std::map<std::string, double> numbers_;
+  TrainingLog log_;
   Logs evaluation_;
-  StepMetrics epoch_metrics_;
-  double epoch_seconds_ = 0;
-  double seconds_to_first_step_ = 0;
-  double step_seconds_ = 0;
+  bool loops_ = false;
+  std::unique_ptr<Backups> loop_backups_;
 };
 
 }  // namespace lockstep

@@ -1,6 +1,7 @@
 // Reads the options. CLI11 splits the command line and lays out the help; what a value may be is said here once for the
 // command line and the environment alike, so that both are refused in the same words.
 #include <lockstep/core/error.hpp>
+#include <lockstep/training/callbacks.hpp>
 #include <lockstep/training/options.hpp>
 
 #include <CLI/CLI.hpp>
@@ -90,6 +91,16 @@ Enum read_word(const Given& given, const std::array<Enum, count>& all) {
   refuse(given, words);
 }
 
+std::int64_t read_backup_frequency(const Given& given) {
+  if (given.value == "epoch") return BackupOptions::every_epoch;
+  if (given.value == "never") return BackupOptions::never;
+  std::int64_t steps = 0;
+  if (!read_number(given.value, steps) || steps < 1) {
+    refuse(given, "epoch, never or a whole number of at least 1 (optimizer steps)");
+  }
+  return steps;
+}
+
 /// One option: how the help shows it, the templates' variable that means the same, and what its value does.
 struct Rule {
   std::string name;  ///< without dashes
@@ -105,6 +116,16 @@ std::string shortest(double number) {
   std::array<char, 32> text{};
   std::snprintf(text.data(), text.size(), "%g", number);
   return text.data();
+}
+
+std::string describe_backup_frequency(std::int64_t frequency) {
+  if (frequency == BackupOptions::every_epoch) return "epoch";
+  return frequency == BackupOptions::never ? "never" : std::to_string(frequency);
+}
+
+Rule rule_of(const ProgramOption& own) {
+  const auto set = [set = own.set](Options&, const Given& given) { set(given.value); };
+  return {own.name, "This program", own.value, own.help, own.shown_default, "", set};
 }
 
 std::vector<Rule> rules(const Options& defaults) {
@@ -130,6 +151,9 @@ std::vector<Rule> rules(const Options& defaults) {
       {"learning-rate", "Training", "X", "instead of the optimizer's own",
        defaults.learning_rate ? shortest(*defaults.learning_rate) : "none", "",
        [](Options& o, const Given& given) { o.learning_rate = read_learning_rate(given); }},
+      {"initial-weights", "Data and model", "FILE", "begin with those of a .keras, .h5 or .weights.h5 file",
+       or_else(defaults.initial_weights.string(), "random"), "",
+       [](Options& o, const Given& given) { o.initial_weights = given.value; }},
       {"seed", "Training", "N", "initial weights, order of the examples, Dropout", std::to_string(defaults.seed), "",
        [](Options& o, const Given& given) { o.seed = read_seed(given); }},
       {"precision", "Training", "NAME", "float32 or mixed_bfloat16", to_string(defaults.precision), "",
@@ -142,6 +166,22 @@ std::vector<Rule> rules(const Options& defaults) {
       {"deterministic", "Training", "", "choose kernels by rules, never by clocks: same bits in every run",
        defaults.deterministic ? "on" : "off", "",
        [](Options& o, const Given& given) { o.deterministic = read_bool(given); }},
+      {"backup-dir", "Restarts", "PATH", "where backups are kept while training",
+       or_else(defaults.backup_dir.string(), "MODEL_DIR/backup"), "",
+       [](Options& o, const Given& given) { o.backup_dir = given.value; }},
+      {"backup-save-freq", "Restarts", "WHEN", "epoch, never, or N: every N optimizer steps",
+       describe_backup_frequency(defaults.backup_save_freq), "",
+       [](Options& o, const Given& given) { o.backup_save_freq = read_backup_frequency(given); }},
+      {"resume", "Restarts", "NAME", "auto: go on from a backup if there is one; require or never",
+       to_string(defaults.resume), "",
+       [](Options& o, const Given& given) {
+         o.resume = read_word(given, std::array{Resume::automatic, Resume::require, Resume::never});
+       }},
+      {"on-checkpoint-failure", "Restarts", "NAME", "stop, or continue training without the checkpoint",
+       to_string(defaults.on_checkpoint_failure), "",
+       [](Options& o, const Given& given) {
+         o.on_checkpoint_failure = read_word(given, std::array{CheckpointFailure::stop, CheckpointFailure::proceed});
+       }},
       {"device", "Workers", "NAME", "auto, cpu or cuda", to_string(defaults.device), "",
        [](Options& o, const Given& given) {
          o.device = read_word(given, std::array{Device::automatic, Device::cpu, Device::cuda});
@@ -216,8 +256,11 @@ std::map<std::string, Given> split_command_line(std::span<const std::string> arg
 
 }  // namespace
 
-Options parse_options(std::span<const std::string> args, const Environment& environment, Options defaults) {
-  const std::vector<Rule> all = rules(defaults);
+Options parse_options(std::span<const std::string> args, const Environment& environment, Options defaults,
+                      std::span<const ProgramOption> own) {
+  std::vector<Rule> all;
+  for (const ProgramOption& option : own) all.push_back(rule_of(option));
+  for (Rule& rule : rules(defaults)) all.push_back(std::move(rule));
   const std::map<std::string, Given> command_line = split_command_line(args, all, defaults.program);
   Options options = std::move(defaults);
   for (const Rule& rule : all) {
@@ -233,6 +276,7 @@ Options parse_options(std::span<const std::string> args, const Environment& envi
       }
     }
   }
+  if (options.backup_dir.empty()) options.backup_dir = options.model_dir / "backup";
   if (options.replicas > options.global_batch_size) {
     throw UsageError("--replicas is " + std::to_string(options.replicas) +
                      " but must be at most the global batch size, " + std::to_string(options.global_batch_size) +
@@ -241,14 +285,14 @@ Options parse_options(std::span<const std::string> args, const Environment& envi
   return options;
 }
 
-Options Options::parse(int argc, char** argv, Options defaults) {
+Options Options::parse(int argc, char** argv, Options defaults, const std::vector<ProgramOption>& own) {
   install_error_handler();  // the first line of a program; the next may load data
   const std::string self = argc > 0 ? std::filesystem::path(argv[0]).filename().string() : std::string();
-  defaults.program = self.empty() ? "program" : self;
+  if (defaults.program.empty()) defaults.program = self.empty() ? "program" : self;
   const Environment environment = current_environment();
   try {
     const std::vector<std::string> args(argv + std::min(argc, 1), argv + argc);
-    return parse_options(args, environment, defaults);
+    return parse_options(args, environment, defaults, own);
   } catch (const TextRequest& request) {
     if (launcher_rank(environment) == 0) std::cout << request.text << std::flush;
     std::exit(static_cast<int>(ExitCode::success));
@@ -264,12 +308,17 @@ Record describe_options(const Options& options) {
           {"steps_per_epoch", options.steps_per_epoch},
           {"global_batch_size", options.global_batch_size},
           {"learning_rate", options.learning_rate.value_or(std::numeric_limits<double>::quiet_NaN())},
+          {"initial_weights", options.initial_weights.string()},
           {"seed", options.seed},
           {"device", to_string(options.device)},
           {"communication", to_string(options.communication)},
           {"precision", to_string(options.precision)},
           {"replicas", options.replicas},
           {"deterministic", options.deterministic},
+          {"backup_dir", options.backup_dir.string()},
+          {"backup_save_freq", describe_backup_frequency(options.backup_save_freq)},
+          {"resume", to_string(options.resume)},
+          {"on_checkpoint_failure", to_string(options.on_checkpoint_failure)},
           {"verbose", options.verbose},
           {"program", options.program}};
 }
@@ -289,6 +338,23 @@ std::string to_string(Communication communication) {
     case Communication::shared: return "shared";
     case Communication::mpi: return "mpi";
     case Communication::nccl: return "nccl";
+  }
+  return "?";
+}
+
+std::string to_string(Resume resume) {
+  switch (resume) {
+    case Resume::automatic: return "auto";
+    case Resume::require: return "require";
+    case Resume::never: return "never";
+  }
+  return "?";
+}
+
+std::string to_string(CheckpointFailure failure) {
+  switch (failure) {
+    case CheckpointFailure::stop: return "stop";
+    case CheckpointFailure::proceed: return "continue";
   }
   return "?";
 }

@@ -18,8 +18,8 @@ struct TextRequest {
 };
 
 /// `args` are those after the program's name, which is `defaults.program`. Throws UsageError or TextRequest.
-[[nodiscard]] Options parse_options(std::span<const std::string> args, const Environment& environment,
-                                    Options defaults);
+[[nodiscard]] Options parse_options(std::span<const std::string> args, const Environment& environment, Options defaults,
+                                    std::span<const ProgramOption> own = {});
 
 /// Every option by its name without dashes, for history.json.
 [[nodiscard]] Record describe_options(const Options& options);
@@ -28,5 +28,7 @@ struct TextRequest {
 [[nodiscard]] std::string to_string(Device device);
 [[nodiscard]] std::string to_string(Communication communication);
 [[nodiscard]] std::string to_string(Precision precision);
+[[nodiscard]] std::string to_string(Resume resume);
+[[nodiscard]] std::string to_string(CheckpointFailure failure);
 
 }  // namespace lockstep

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <exception>
 #include <utility>
 
 namespace lockstep {
@@ -60,7 +61,8 @@ std::unique_ptr<Backend> make_backend(const Options& options, const World& world
   return backend;
 }
 
-/// Two texts as a sentence can hold them: whole where they are short, else what lies around their first difference.
+}  // namespace
+
 std::pair<std::string, std::string> around_difference(const std::string& a, const std::string& b) {
   constexpr std::size_t before = 40;
   constexpr std::size_t shown = 100;
@@ -73,8 +75,6 @@ std::pair<std::string, std::string> around_difference(const std::string& a, cons
   };
   return {cut(a), cut(b)};
 }
-
-}  // namespace
 
 Runtime::Runtime(const Options& options) : options_(options) {
   const bool nccl = options_.communication == Communication::nccl;
@@ -89,6 +89,35 @@ Runtime::Runtime(const Options& options) : options_(options) {
     throw UsageError("--communication nccl sums on GPUs, and this run computes on the CPU; use auto, shared or mpi");
   }
   if (has_cuda_backend()) agree("the device", backend_->queue() == nullptr ? "cpu" : "cuda");
+}
+
+Runtime::~Runtime() {
+  if (std::uncaught_exceptions() > 0) return;
+  try {
+    writer_.wait();
+  } catch (const std::exception& error) {
+    log_error(error.what());
+    return;
+  }
+  if (!world_.is_chief()) return;
+  for (const BackupDirectory& directory : backups_) directory.clear();
+}
+
+void Runtime::write_later(std::function<void()> job) {
+  writer_.start([this, job = std::move(job)] {
+    try {
+      job();
+      warned_of_writing_ = false;
+    } catch (const IoError& error) {
+      if (options_.on_checkpoint_failure == CheckpointFailure::stop) throw;
+      if (!warned_of_writing_) log_warning(std::string(error.what()) + " Training goes on without this checkpoint.");
+      warned_of_writing_ = true;
+    }
+  });
+}
+
+void Runtime::check_writing() {
+  if (!writer_.busy()) writer_.wait();
 }
 
 std::unique_ptr<Communicator> Runtime::new_communicator() const {

@@ -2,15 +2,19 @@
 #pragma once
 
 #include "backend/backend.hpp"
+#include "checkpoint/backup_directory.hpp"
 #include "cluster/world.hpp"
 #include "collective/communicator.hpp"
 #include "collective/make_communicator.hpp"
+#include "training/background_writer.hpp"
 
 #include <lockstep/training/options.hpp>
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace lockstep {
@@ -18,6 +22,9 @@ namespace lockstep {
 class Runtime {
  public:
   explicit Runtime(const Options& options);
+  ~Runtime();  ///< removes backups where the program ends without an error
+  Runtime(const Runtime&) = delete;
+  Runtime& operator=(const Runtime&) = delete;
 
   [[nodiscard]] const Options& options() const noexcept { return options_; }
   [[nodiscard]] const World& world() const noexcept { return world_; }
@@ -38,11 +45,32 @@ class Runtime {
   /// Throws UsageError on all ranks, quoting both values, unless all ranks hold the same `value` of `what`.
   void agree(const std::string& what, const std::string& value);
 
+  /// Numbers the fits of this process, from 1. All ranks count alike.
+  [[nodiscard]] int count_fit() noexcept { return ++fits_; }
+
+  /// Runs a job that writes files, after the one before it, beside training. If it cannot write,
+  /// --on-checkpoint-failure says whether that is a warning or an IoError, which one of the next three calls throws.
+  void write_later(std::function<void()> job);
+  [[nodiscard]] bool is_writing() const { return writer_.busy(); }
+  void check_writing();
+  void finish_writing() { writer_.wait(); }
+
+  /// Its backups are of no use any more once the program has come to its normal end.
+  void remove_at_end(BackupDirectory directory) { backups_.push_back(std::move(directory)); }
+  void keep_backups() noexcept { backups_.clear(); }
+
  private:
   Options options_;
   World world_;
   std::unique_ptr<Communicator> control_;
   std::unique_ptr<Backend> backend_;
+  int fits_ = 0;
+  std::vector<BackupDirectory> backups_;
+  bool warned_of_writing_ = false;  ///< belongs to the job that runs
+  BackgroundWriter writer_;         // last: its job uses what is above
 };
+
+/// Two texts as a sentence can hold them: whole where they are short, else what lies around their first difference.
+[[nodiscard]] std::pair<std::string, std::string> around_difference(const std::string& a, const std::string& b);
 
 }  // namespace lockstep

@@ -18,11 +18,6 @@ namespace lockstep {
 
 namespace {
 
-/// Keras stores Adam's two arrays of a weight side by side, the other optimizers' one kind after another.
-bool interleaves(const Optimizer& optimizer) {
-  return std::holds_alternative<Adam>(optimizer) || std::holds_alternative<AdamW>(optimizer);
-}
-
 double peak_memory_mb() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
@@ -30,23 +25,6 @@ double peak_memory_mb() {
 }
 
 }  // namespace
-
-SavedModel to_saved_model(const Sequential& architecture, std::vector<Variable> weights, const CompileOptions& options,
-                          std::vector<std::vector<Variable>> slots, std::uint64_t iteration) {
-  SavedModel saved{architecture, weights_for(architecture), {}};
-  for (std::size_t i = 0; i < weights.size(); ++i) saved.weights.at(i).values = std::move(weights[i].values);
-  SavedTraining training{options.optimizer, options.loss, options.metrics, static_cast<std::int64_t>(iteration),
-                         slots_for(architecture, options.optimizer)};
-  for (std::size_t kind = 0; kind < slots.size(); ++kind) {
-    for (std::size_t weight = 0; weight < slots[kind].size(); ++weight) {
-      const std::size_t at =
-          interleaves(options.optimizer) ? weight * slots.size() + kind : kind * slots[kind].size() + weight;
-      training.slots.at(at).values = std::move(slots[kind][weight].values);
-    }
-  }
-  saved.training = std::move(training);
-  return saved;
-}
 
 void save_history(const std::filesystem::path& path, RunReport report, Runtime& runtime,
                   const std::string& communication) {

@@ -14,12 +14,6 @@
 
 namespace lockstep {
 
-/// The model as files hold it; save_model() writes it. `slots[k]` holds the optimizer's k-th array of every trainable
-/// weight.
-[[nodiscard]] SavedModel to_saved_model(const Sequential& architecture, std::vector<Variable> weights,
-                                        const CompileOptions& options, std::vector<std::vector<Variable>> slots,
-                                        std::uint64_t iteration);
-
 /// Completes the report with options, world and versions, and writes it.
 void save_history(const std::filesystem::path& path, RunReport report, Runtime& runtime,
                   const std::string& communication);

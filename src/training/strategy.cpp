@@ -1,9 +1,11 @@
 // See strategy.hpp.
+#include "training/epoch_batches.hpp"
 #include "training/error_handler.hpp"
 #include "training/model_state.hpp"
 #include "training/options_parser.hpp"
 #include "training/runtime.hpp"
 #include "training/saving.hpp"
+#include "training/shared_read.hpp"
 
 #include <lockstep/core/error.hpp>
 #include <lockstep/training/strategy.hpp>
@@ -41,8 +43,8 @@ std::string to_text(const std::string& text) { return text; }
 /// Each option by its name, before anything is loaded: of two long descriptions nobody likes to find the difference.
 void agree_on_options(Runtime& runtime) {
   const Record options = describe_options(runtime.options());
-  for (const char* name : {"communication", "deterministic", "epochs", "global_batch_size", "learning_rate",
-                           "precision", "replicas", "seed", "steps_per_epoch"}) {
+  for (const char* name : {"backup_save_freq", "communication", "deterministic", "epochs", "global_batch_size",
+                           "initial_weights", "learning_rate", "precision", "replicas", "seed", "steps_per_epoch"}) {
     std::string option = "--";
     option += name;
     std::replace(option.begin(), option.end(), '_', '-');
@@ -86,18 +88,23 @@ Model MultiWorkerMirroredStrategy::build(Sequential architecture) {
   return Model(std::make_unique<ModelState>(runtime_, std::move(architecture)));
 }
 
+Model MultiWorkerMirroredStrategy::load_model(const std::filesystem::path& path) {
+  const SharedModel file = read_model_file(*runtime_, path);
+  check_weights(file, file.model.architecture);
+  auto state = std::make_unique<ModelState>(runtime_, file.model.architecture);
+  if (const auto& training = file.model.training) {
+    state->compile({training->optimizer, training->loss, training->metrics});
+  }
+  state->load(file.model);
+  return Model(std::move(state));
+}
+
 std::vector<Batch> MultiWorkerMirroredStrategy::batches(const Dataset& data, int epoch, bool shuffle) const {
-  const auto size = static_cast<std::size_t>(runtime_->options().global_batch_size);
-  const auto steps = static_cast<std::uint64_t>(runtime_->options().steps_per_epoch);
-  const auto pass = static_cast<std::uint64_t>(epoch);
+  const Options& run = runtime_->options();
+  const EpochBatches epoch_batches(data, static_cast<std::uint64_t>(run.global_batch_size),
+                                   shuffle ? run.steps_per_epoch : 0, shuffle);
   std::vector<Batch> all;
-  if (shuffle && steps > 0) {  // as in fit(): one stream of whole batches, on and on
-    for (std::uint64_t step = 0; step < steps; ++step) all.push_back({&data, (pass * steps + step) * size, size, true});
-    return all;
-  }
-  for (std::size_t begin = 0; begin < data.size(); begin += size) {
-    all.push_back({&data, pass * data.size() + begin, std::min(size, data.size() - begin), shuffle});
-  }
+  for (std::uint64_t step = 0; step < epoch_batches.size(); ++step) all.push_back(epoch_batches.at(epoch, step));
   return all;
 }
 

@@ -33,6 +33,10 @@ class Callback {
   /// `logs` may be added to; the history keeps what is in it.
   virtual void on_epoch_end(Model& /*model*/, int /*epoch*/, Logs& /*logs*/) {}
   virtual void on_train_end(Model& /*model*/) {}
+
+  /// What a backup keeps of this callback, and what a run that goes on gives back to it, after on_train_begin.
+  [[nodiscard]] virtual CallbackState save_state() const { return {}; }
+  virtual void restore_state(Model& /*model*/, const CallbackState& /*state*/) {}
 };
 
 /// Any callback, so that lists of them can be written down: {EarlyStopping(), CSVLogger("log.csv")}.
@@ -69,6 +73,7 @@ class Monitor {
   /// Notes the value if it is the best so far.
   bool update(double value) noexcept;
   [[nodiscard]] double best() const noexcept { return best_; }
+  void set_best(double best) noexcept { best_ = best; }
   void reset() noexcept;
 
  private:
@@ -95,6 +100,8 @@ class EarlyStopping : public Callback {
   explicit EarlyStopping(EarlyStoppingOptions options = {});
   void on_train_begin(Model& model) override;
   void on_epoch_end(Model& model, int epoch, Logs& logs) override;
+  [[nodiscard]] CallbackState save_state() const override;
+  void restore_state(Model& model, const CallbackState& state) override;
 
  private:
   EarlyStoppingOptions options_;
@@ -120,6 +127,8 @@ class ReduceLROnPlateau : public Callback {
   explicit ReduceLROnPlateau(ReduceLROnPlateauOptions options = {});
   void on_train_begin(Model& model) override;
   void on_epoch_end(Model& model, int epoch, Logs& logs) override;
+  [[nodiscard]] CallbackState save_state() const override;
+  void restore_state(Model& model, const CallbackState& state) override;
 
  private:
   ReduceLROnPlateauOptions options_;
@@ -140,6 +149,28 @@ class LearningRateScheduler : public Callback {
   Schedule schedule_;
 };
 
+struct BackupOptions {
+  static constexpr std::int64_t every_epoch = 0;
+  static constexpr std::int64_t never = -1;
+
+  std::int64_t save_freq = every_epoch;  ///< else after every so many optimizer steps
+  int keep = 2;                          ///< the newest so many stay
+};
+
+/// Keeps backups of everything that training needs to go on as if it had not stopped: a run that was killed and is
+/// started again with the same number of workers ends with the same bits. What becomes of backups found at the start,
+/// --resume says. They are removed when the program ends without an error. A backup is a Keras .h5 file as well.
+class BackupAndRestore : public Callback {
+ public:
+  explicit BackupAndRestore(std::filesystem::path backup_dir, BackupOptions options = {});
+  [[nodiscard]] const std::filesystem::path& directory() const noexcept { return directory_; }
+  [[nodiscard]] const BackupOptions& options() const noexcept { return options_; }
+
+ private:
+  std::filesystem::path directory_;  // the loop that calls callbacks does the rest: it alone knows where it stands
+  BackupOptions options_;
+};
+
 struct ModelCheckpointOptions {
   std::string monitor = "val_loss";
   bool save_best_only = false;
@@ -156,6 +187,8 @@ class ModelCheckpoint : public Callback {
   void on_epoch_begin(Model& model, int epoch) override;
   void on_train_batch_end(Model& model, std::int64_t batch, const StepMetrics& epoch_so_far) override;
   void on_epoch_end(Model& model, int epoch, Logs& logs) override;
+  [[nodiscard]] CallbackState save_state() const override;
+  void restore_state(Model& model, const CallbackState& state) override;
 
  private:
   void save(Model& model, const Logs& logs, std::int64_t batch);
@@ -184,10 +217,13 @@ class CSVLogger : public Callback {
   explicit CSVLogger(std::filesystem::path filename, CSVLoggerOptions options = {});
   void on_train_begin(Model& model) override;
   void on_epoch_end(Model& model, int epoch, Logs& logs) override;
+  [[nodiscard]] CallbackState save_state() const override;
+  void restore_state(Model& model, const CallbackState& state) override;
 
  private:
   std::filesystem::path filename_;
   CSVLoggerOptions options_;
+  bool begun_ = false;  ///< whether the file is this training's already
   std::vector<std::string> keys_;
 };
 

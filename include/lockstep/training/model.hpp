@@ -7,11 +7,13 @@
 #include <lockstep/nn/optimizers.hpp>
 #include <lockstep/nn/sequential.hpp>
 #include <lockstep/training/callbacks.hpp>
+#include <lockstep/training/custom_loop.hpp>
 #include <lockstep/training/values.hpp>
 
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <string>
 #include <vector>
 
 namespace lockstep {
@@ -30,14 +32,6 @@ struct FitOptions {
   int validation_freq = 1;                   ///< validate after every so many epochs
   int initial_epoch = 0;                     ///< go on with this one; `epochs` is the last one's number plus one
   std::vector<AnyCallback> callbacks = {};   ///< called in this order
-  bool shuffle = true;
-};
-
-/// One global batch: the examples [begin, begin + size) of a data set's stream. Every worker takes its own slice.
-struct Batch {
-  const Dataset* data = nullptr;
-  std::uint64_t position = 0;  ///< first place in the stream of examples
-  std::size_t size = 0;        ///< examples in the whole global batch
   bool shuffle = true;
 };
 
@@ -67,6 +61,15 @@ class Model {
   StepMetrics train_step(const Batch& batch);
   StepMetrics test_step(const Batch& batch);
 
+  /// The epochs of a loop of one's own, backed up and restored as the options say (see custom_loop.hpp).
+  [[nodiscard]] EpochRange epochs(int epochs);
+
+  /// The global batches of the epoch that such a loop is in. Throws UsageError outside of one.
+  [[nodiscard]] BatchRange batches(const Dataset& data, bool shuffle = true);
+
+  /// A number of the loop's own that backups keep: 0 at first.
+  [[nodiscard]] double& kept(const std::string& name);
+
   /// Notes an epoch of a loop of one's own in the run's history: loss and metrics of the steps since the last one, and
   /// what `more` adds (validation, say). Returns the epoch's logs.
   Logs end_epoch(int epoch, const Logs& more = {});
@@ -75,7 +78,11 @@ class Model {
   [[nodiscard]] std::vector<Variable> weights() const;
   void set_weights(const std::vector<Variable>& weights);
 
-  /// The chief writes a Keras HDF5 file (.h5), whole or not at all; the others do nothing.
+  /// The weights of a .keras, .h5 or .weights.h5 file, which the chief reads for all. Throws IoError, or DataError
+  /// where it is damaged, of another architecture, or holds what is no number.
+  void load_weights(const std::filesystem::path& path);
+
+  /// The chief writes a .keras, .h5 or .weights.h5 file, whole or not at all; the others do nothing.
   void save(const std::filesystem::path& path) const;
 
   /// The chief prints Keras' summary table.
@@ -86,7 +93,7 @@ class Model {
   [[nodiscard]] double learning_rate() const;
   void set_learning_rate(double learning_rate);
 
-  /// Optimizer steps made so far.
+  /// Optimizer steps begun so far; all are done, but between batches of fit() on a GPU.
   [[nodiscard]] std::int64_t iterations() const;
 
   /// The sums as means, under the names of the loss and metrics of this model's compilation.

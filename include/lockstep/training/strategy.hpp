@@ -4,7 +4,9 @@
 #include <lockstep/training/model.hpp>
 #include <lockstep/training/options.hpp>
 
+#include <filesystem>
 #include <memory>
+#include <string>
 #include <vector>
 
 namespace lockstep {
@@ -25,6 +27,10 @@ class MultiWorkerMirroredStrategy {
 
   /// Mirrors the model on every worker: the same initial weights everywhere.
   [[nodiscard]] Model build(Sequential architecture);
+
+  /// A model of a .keras or .h5 file, which the chief reads for all: compiled, with its optimizer's state, if the file
+  /// has that. Throws IoError, or DataError where it is damaged or holds what Lockstep lacks (named).
+  [[nodiscard]] Model load_model(const std::filesystem::path& path);
 
   /// The global batches of epoch `epoch` (from 0): one pass over `data`, the last batch possibly shorter, or as many
   /// whole batches as --steps-per-epoch says. Without `shuffle` always a whole pass, in order: for evaluation.

@@ -3,6 +3,7 @@
 
 #include <lockstep/core/shape.hpp>
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,18 @@ struct Variable {
   std::string name;
   Shape shape;
   std::vector<float> values;
+};
+
+/// What a callback carries from epoch to epoch, as backups keep it.
+struct CallbackState {
+  std::map<std::string, double> numbers;
+  std::vector<Variable> weights;
+
+  /// The number of this name; `otherwise` where the backup has none.
+  [[nodiscard]] double number(const std::string& name, double otherwise) const {
+    const auto found = numbers.find(name);
+    return found == numbers.end() ? otherwise : found->second;
+  }
 };
 
 }  // namespace lockstep

@@ -92,16 +92,20 @@ class CpuExecutable final : public Executable {
   }
 
   void read_parameter(std::size_t parameter, std::span<const float> arena, std::span<float> values) const override {
-    const float* stored = arena.data() + graph_.parameters[parameter].offset;
+    const ParameterSpec& spec = graph_.parameters[parameter];
+    unpack_parameter(parameter, arena.subspan(spec.offset, spec.storage), values);
+  }
+
+  void unpack_parameter(std::size_t parameter, std::span<const float> stored, std::span<float> values) const override {
     if (const Operation* dense = dense_with_kernel(parameter)) {
       const auto units = static_cast<std::size_t>(graph_.parameters[parameter].info.shape[1]);
       for_each_row(*dense, [&](std::size_t keras_row, std::size_t row) {
-        std::copy_n(stored + row * units, units, values.data() + keras_row * units);
+        std::copy_n(stored.data() + row * units, units, values.data() + keras_row * units);
       });
     } else if (is_convolution_kernel(parameter)) {
-      copy_convolution(parameter, const_cast<float*>(stored), values.data(), true);  // NOLINT: read only
+      copy_convolution(parameter, const_cast<float*>(stored.data()), values.data(), true);  // NOLINT: read only
     } else {
-      std::copy_n(stored, values.size(), values.data());
+      std::copy_n(stored.data(), values.size(), values.data());
     }
   }
 
@@ -245,9 +249,11 @@ class CpuExecutable final : public Executable {
       const bool convolution = operation.kind == OperationKind::convolution;
       if (convolution && operation.parameter == static_cast<int>(parameter)) layer = &graph_.layers[operation.layer];
     }
-    const dnnl::memory ours(masters_[parameter], dnnl_.engine, stored);
-    const dnnl::memory keras(keras_kernel_descriptor(*layer), dnnl_.engine, values);
-    onednn::reorder(dnnl_, read ? ours : keras, read ? keras : ours).run();
+    // A stream of its own: the training thread may be using the other.
+    const onednn::Context context{dnnl_.engine, dnnl::stream(dnnl_.engine)};
+    const dnnl::memory ours(masters_[parameter], context.engine, stored);
+    const dnnl::memory keras(keras_kernel_descriptor(*layer), context.engine, values);
+    onednn::reorder(context, read ? ours : keras, read ? keras : ours).run();
   }
 
   const Graph& graph_;

@@ -118,13 +118,18 @@ void CudaExecutable::read(std::span<const float> arena, std::span<float> values)
 void CudaExecutable::read_parameter(std::size_t parameter, std::span<const float> arena,
                                     std::span<float> values) const {
   const ParameterSpec& spec = graph_.parameters[parameter];
-  if (!is_convolution_kernel(graph_, parameter)) {
-    read(arena.subspan(spec.offset, values.size()), values);
-    return;
-  }
-  std::vector<float> stored(values.size());
+  std::vector<float> stored(spec.storage);
   read(arena.subspan(spec.offset, stored.size()), stored);
-  to_keras_order(spec.info.shape, stored, values);
+  unpack_parameter(parameter, stored, values);
+}
+
+void CudaExecutable::unpack_parameter(std::size_t parameter, std::span<const float> stored,
+                                      std::span<float> values) const {
+  if (is_convolution_kernel(graph_, parameter)) {
+    to_keras_order(graph_.parameters[parameter].info.shape, stored, values);
+  } else {
+    std::copy_n(stored.begin(), values.size(), values.begin());
+  }
 }
 
 void CudaExecutable::write_parameter(std::size_t parameter, std::span<const float> values,

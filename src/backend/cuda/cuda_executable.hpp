@@ -36,6 +36,7 @@ class CudaExecutable final : public Executable {
 
   void read_parameter(std::size_t parameter, std::span<const float> arena, std::span<float> values) const override;
   void write_parameter(std::size_t parameter, std::span<const float> values, std::span<float> arena) const override;
+  void unpack_parameter(std::size_t parameter, std::span<const float> stored, std::span<float> values) const override;
   void refresh() override;
 
   [[nodiscard]] std::span<const float> outputs() const override;

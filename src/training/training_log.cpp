@@ -1,0 +1,33 @@
+// See training_log.hpp.
+#include "training/training_log.hpp"
+
+#include "core/clock.hpp"
+
+#include <utility>
+
+namespace lockstep {
+
+void TrainingLog::count_seconds(double seconds) noexcept {
+  epoch_.seconds += seconds;
+  step_seconds_ += seconds;
+}
+
+void TrainingLog::end_first_step() {
+  seconds_to_first_step_ = seconds_since_process_start();
+  step_seconds_ = 0;
+}
+
+const EpochRecord& TrainingLog::end_epoch(int epoch, Logs logs) {
+  EpochRecord record{.epoch = epoch, .logs = std::move(logs), .seconds = epoch_.seconds};
+  record.images_per_second = epoch_.seconds > 0 ? epoch_.metrics.count / epoch_.seconds : 0;
+  history_.epochs.push_back(std::move(record));
+  epoch_ = {};
+  return history_.epochs.back();
+}
+
+void TrainingLog::restore(const EpochSoFar& epoch, History history) {
+  epoch_ = epoch;
+  history_ = std::move(history);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,122 @@
+"""Runs that are killed and started again: they end with the bits of a run that never was; and what backups survive.
+
+For many deaths: tests/programs/run.py BUILD_DIR resume.ResumeTest.test_random_deaths --count 200 [--seed 2]
+"""
+
+import os
+import random
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+from support import DATA, IO, USAGE, ProgramTest, count, program, seed
+
+PROGRAMS = {
+    "keras_mnist": ("--epochs", 4, "--steps-per-epoch", 6),
+    "custom_training_mnist": ("--epochs", 3),
+}
+
+
+def losses(history: dict[str, Any]) -> list[dict[str, Any]]:
+    """What of the epochs does not depend on the clock."""
+    return [{k: v for k, v in epoch.items() if k not in ("seconds", "images_per_second")} for epoch in history["epochs"]]
+
+
+class ResumeTest(ProgramTest):
+    def options(self, name: str, frequency: str) -> tuple[object, ...]:
+        return (*PROGRAMS[name], "--global-batch-size", 20, "--seed", 5, "--backup-save-freq", frequency)
+
+    def same_model(self, left: Path, right: Path) -> None:
+        compared = subprocess.run([program("lockstep"), "inspect", "--compare", str(left), str(right)],
+                                  capture_output=True, text=True)
+        self.assertEqual(compared.returncode, 0, compared.stdout + compared.stderr)
+
+    def test_random_deaths(self) -> None:
+        chance = random.Random(seed())
+        total = count(100)
+        for place, name in enumerate(PROGRAMS):
+            wanted = (total + place) // len(PROGRAMS)
+            self.model = self.scratch / f"whole_{name}"
+            began = time.monotonic()
+            self.succeed(*self.options(name, "never"), workers=2, name=name)
+            duration = time.monotonic() - began
+            whole, whole_history = self.model / "model.h5", losses(self.history())
+            deaths = resumed = 0
+            while deaths < wanted:
+                self.model = self.scratch / f"broken_{name}_{deaths}"
+                frequency = chance.choice(("epoch", "1", "2", "5"))
+                in_a_row = min(chance.choice((1, 1, 2, 3)), wanted - deaths)
+                for _ in range(in_a_row):
+                    deaths += 1
+                    running = self.start(*self.options(name, frequency), workers=2, name=name)
+                    time.sleep(chance.uniform(0.1, 1.0) * duration)
+                    victims = list(running.ranks().values()) or [running.process.pid]
+                    try:
+                        os.kill(chance.choice(victims), signal.SIGKILL)
+                    except ProcessLookupError:
+                        pass  # it has come to its end
+                    running.end()
+                ended = self.succeed(*self.options(name, frequency), workers=2, name=name)
+                resumed += "Resuming from" in ended.stdout
+                with self.subTest(name=name, seed=seed(), death=deaths, frequency=frequency):
+                    self.same_model(whole, self.model / "model.h5")
+                    self.assertEqual(losses(self.history()), whole_history)
+                    self.assertFalse((self.model / "backup").exists(), "backups outlive a run that came to its end")
+            print(f"{name}: {deaths} deaths, seed {seed()}; {resumed} runs went on from a backup")
+            self.assertGreater(resumed, 0, "nobody ever went on from a backup: the test tested nothing")
+
+    def test_another_number_of_workers(self) -> None:
+        """The order of the examples stays, so losses agree to float tolerance."""
+        name = "keras_mnist"
+        self.model = self.scratch / "whole"
+        self.succeed(*self.options(name, "never"), workers=2, name=name)
+        whole = losses(self.history())
+        self.model = self.scratch / "broken"
+        running = self.start(*self.options(name, "1"), "--epochs", 4000, workers=2, name=name)
+        running.wait_for_output("Epoch 3/")
+        os.kill(running.ranks()[1], signal.SIGKILL)
+        running.end()
+        backups = sorted((self.model / "backup").glob("fit-1-step-*.h5"))
+        self.assertGreater(len(backups), 0)
+        ended = self.succeed(*self.options(name, "1"), "--epochs", 40, workers=3, name=name)
+        self.assertIn("Resuming from", ended.stdout)
+        self.assertIn("number of workers", ended.stderr)
+        for mine, theirs in zip(losses(self.history()), whole):
+            self.assertAlmostEqual(mine["loss"], theirs["loss"], delta=1e-4 * theirs["loss"])
+
+    def killed_with_backups(self) -> list[Path]:
+        running = self.start(*self.options("keras_mnist", "1"), "--epochs", 4000, workers=1, name="keras_mnist")
+        running.wait_for_output("Epoch 3/")
+        running.process.kill()
+        running.end()
+        return sorted((self.model / "backup").glob("fit-1-step-*.h5"))
+
+    def test_what_is_refused(self) -> None:
+        backups = self.killed_with_backups()
+        self.assertGreaterEqual(len(backups), 2)
+        run = lambda *more: self.run_program(*self.options("keras_mnist", "1"), *more, name="keras_mnist")  # noqa: E731
+        self.assert_fails(run("--seed", 6), USAGE, "another job", "--seed was 5 then, and is 6 now", "--resume never")
+        for backup in backups:
+            backup.write_bytes(backup.read_bytes()[:1000])
+        ended = run()
+        self.assertEqual(ended.code, DATA, str(ended))
+        self.assertIn("All backups in", ended.errors[-1])
+        self.assertIn("--resume never", ended.errors[-1])
+        self.assertEqual(run("--resume", "never").code, 0)
+        self.assert_fails(run("--resume", "require"), USAGE, "there is no backup in", str(self.model / "backup"))
+
+    def test_a_full_disk(self) -> None:
+        """A backup that cannot be written ends training, or is reported once and left out."""
+        with self.mounted("20m") as disk:
+            self.model = disk / "model"
+            options = (*self.options("keras_mnist", "1"), "--epochs", 3)
+            ended = self.run_program(*options, workers=2, name="keras_mnist")
+            self.assert_fails(ended, IO, str(self.model / "backup"), "No space left", "free some space")
+            left = list((self.model / "backup").glob("*.h5"))
+            self.assertGreater(len(left), 0, "the backups before are gone")
+            ended = self.run_program(*options, "--on-checkpoint-failure", "continue", workers=2, name="keras_mnist")
+            warnings = [line for line in ended.stderr.splitlines() if "Training goes on without" in line]
+            self.assertEqual(len(warnings), 1, str(ended))
+            self.assertIn("No space left", warnings[0])
