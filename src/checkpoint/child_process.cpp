@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <fstream>
 #include <functional>
 #include <span>
 #include <string>
@@ -29,8 +30,16 @@ namespace {
                 std::generic_category().message(error) + "; free memory or raise the limit of processes.");
 }
 
+/// Bytes of data that this process has, as RLIMIT_DATA counts them: writable memory of its own, used or not.
+std::uint64_t data_size() {
+  std::uint64_t pages = 0;
+  std::ifstream statistics("/proc/self/statm");
+  for (int field = 0; field < 6; ++field) statistics >> pages;
+  return statistics ? pages * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE)) : 0;
+}
+
 /// A crash is expected: no handlers of ours or of MPI, no message of the C library, no core file.
-void expect_crash(unsigned cpu_seconds) {
+void expect_crash(unsigned cpu_seconds, std::uint64_t memory) {
   for (const int number : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGXCPU, SIGTERM, SIGINT, SIGHUP, SIGPIPE}) {
     std::signal(number, SIG_DFL);
   }
@@ -41,6 +50,10 @@ void expect_crash(unsigned cpu_seconds) {
   setrlimit(RLIMIT_CORE, &no_core);
   const rlimit cpu{cpu_seconds, cpu_seconds + 1};
   setrlimit(RLIMIT_CPU, &cpu);
+  if (const std::uint64_t own = data_size(); own != 0) {
+    const rlimit data{own + memory, own + memory};
+    setrlimit(RLIMIT_DATA, &data);
+  }
   const int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
   if (null >= 0) dup2(null, STDERR_FILENO);
 }
@@ -63,7 +76,7 @@ void ChildOutput::send(const std::string& text) const {
   send(std::as_bytes(std::span(text)));
 }
 
-ChildProcess::ChildProcess(const std::function<void(ChildOutput&)>& work, unsigned cpu_seconds) {
+ChildProcess::ChildProcess(const std::function<void(ChildOutput&)>& work, unsigned cpu_seconds, std::uint64_t memory) {
   std::array<int, 2> ends{};
   if (pipe2(ends.data(), O_CLOEXEC) != 0) fail("pipe");
   pid_ = fork();
@@ -74,7 +87,7 @@ ChildProcess::ChildProcess(const std::function<void(ChildOutput&)>& work, unsign
   }
   if (pid_ == 0) {
     close(ends[0]);
-    expect_crash(cpu_seconds);
+    expect_crash(cpu_seconds, memory);
     try {
       ChildOutput output(ends[1]);
       work(output);

@@ -26,8 +26,10 @@ class ChildOutput {
 /// A forked copy of this process. It may use neither threads nor devices; it inherits everything else.
 class ChildProcess {
  public:
-  /// `work` runs in the child, which ends with it and is killed after `cpu_seconds` of processor time.
-  ChildProcess(const std::function<void(ChildOutput&)>& work, unsigned cpu_seconds);
+  /// `work` runs in the child, which ends with it, is killed after `cpu_seconds` of processor time, and is out of
+  /// memory when it has taken `memory` bytes beyond what its parent has.
+  ChildProcess(const std::function<void(ChildOutput&)>& work, unsigned cpu_seconds,
+               std::uint64_t memory = std::uint64_t{4} << 30U);
   ~ChildProcess();  ///< kills the child if it still runs
   ChildProcess(const ChildProcess&) = delete;
   ChildProcess& operator=(const ChildProcess&) = delete;

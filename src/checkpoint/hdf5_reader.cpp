@@ -1,7 +1,7 @@
 // HDF5 in, with distrust.
 #include "checkpoint/hdf5_reader.hpp"
 
-#include "checkpoint/hdf5_writer.hpp"
+#include "checkpoint/hdf5_seal.hpp"
 #include "core/digest.hpp"
 
 #include <lockstep/core/error.hpp>
@@ -33,6 +33,11 @@ constexpr std::uint64_t max_compression = 1032;
 constexpr hsize_t max_texts = 1U << 20U;
 
 constexpr int max_rank = 8;
+
+/// Who edits a file of ours takes the checks with him.
+constexpr const char* damage_remedy =
+    "the file is damaged, so use an earlier copy (or, if it was changed on purpose, delete all its attributes "
+    "lockstep_seal and lockstep_digest)";
 
 /// IoError if the file cannot be read, DataError if it does not begin as HDF5 files do; else its size.
 std::uint64_t check_signature(const std::filesystem::path& name) {
@@ -72,12 +77,15 @@ Hdf5Reader::Hdf5Reader(std::filesystem::path file)
   if (!access.valid() || H5Pset_file_locking(access.get(), false, true) < 0)
     fail("cannot be opened: " + describe_hdf5_error());
   file_ = Hdf5Handle(H5Fopen(name_.c_str(), H5F_ACC_RDONLY, access.get()), H5Fclose);
-  if (file_.valid()) return;
+  if (file_.valid()) {
+    check_seal();
+    return;
+  }
   const std::string reason = describe_hdf5_error();
   if (reason.find("lock file") != std::string::npos) {
     throw IoError("Cannot read " + name_.string() + ": " + reason + "; set HDF5_USE_FILE_LOCKING=FALSE.");
   }
-  fail("the file is damaged or cut short (" + reason + ")");
+  fail("the file is damaged or cut short (" + reason + "); use an earlier copy");
 }
 
 Hdf5Reader::Hdf5Reader(std::span<std::byte> image, std::filesystem::path name)
@@ -88,6 +96,17 @@ Hdf5Reader::Hdf5Reader(std::span<std::byte> image, std::filesystem::path name)
                      H5Pset_file_image(access.get(), image.data(), image.size()) >= 0;
   if (ready) file_ = Hdf5Handle(H5Fopen(name_.c_str(), H5F_ACC_RDONLY, access.get()), H5Fclose);
   if (!file_.valid()) fail("is not HDF5, damaged or cut short (" + describe_hdf5_error() + ")");
+  check_seal();
+}
+
+void Hdf5Reader::check_seal() const {
+  if (const std::optional<std::uint64_t> expected = number("/", seal_attribute)) {
+    if (compute_seal(file_) == expected) return;
+    fail(std::string("its names, shapes or texts are not those that were saved; ") + damage_remedy);
+  }
+  const std::optional<bool> ours = has_digests(file_);
+  if (!ours) fail("the file is damaged (" + describe_hdf5_error() + "); use an earlier copy");
+  if (*ours) fail(std::string("has lost its seal; ") + damage_remedy);
 }
 
 void Hdf5Reader::fail(const std::string& problem) const { throw DataError(name_.string() + ": " + problem + "."); }
@@ -207,16 +226,20 @@ std::vector<std::string> Hdf5Reader::children(const std::string& group) const {
 }
 
 std::optional<std::uint64_t> Hdf5Reader::digest(const std::string& object) const {
+  return number(object, digest_attribute);
+}
+
+std::optional<std::uint64_t> Hdf5Reader::number(const std::string& object, const char* name) const {
   const Hdf5Handle opened = open(object);
-  if (!has_attribute(opened, digest_attribute)) return std::nullopt;
-  const Hdf5Handle attribute(H5Aopen(opened.get(), digest_attribute, H5P_DEFAULT), H5Aclose);
+  if (!has_attribute(opened, name)) return std::nullopt;
+  const Hdf5Handle attribute(H5Aopen(opened.get(), name, H5P_DEFAULT), H5Aclose);
   const Hdf5Handle space(attribute.valid() ? H5Aget_space(attribute.get()) : H5I_INVALID_HID, H5Sclose);
-  std::uint64_t digest = 0;
+  std::uint64_t value = 0;
   if (!space.valid() || H5Sget_simple_extent_npoints(space.get()) != 1 ||
-      H5Aread(attribute.get(), H5T_NATIVE_UINT64, &digest) < 0) {
-    fail("the digest of '" + object + "' is damaged");
+      H5Aread(attribute.get(), H5T_NATIVE_UINT64, &value) < 0) {
+    fail("the attribute " + std::string(name) + " of '" + object + "' is damaged");
   }
-  return digest;
+  return value;
 }
 
 void Hdf5Reader::check_digest(const std::string& path, const void* values, std::size_t bytes) const {
@@ -225,8 +248,7 @@ void Hdf5Reader::check_digest(const std::string& path, const void* values, std::
   Digest found;
   found.add(values, bytes);
   if (found.value() == *expected) return;
-  fail("the values of '" + path + "' are not those that were saved; the file is damaged, so use an earlier copy (or, " +
-       "if they were changed on purpose, delete the attribute " + digest_attribute + " beside them)");
+  fail("the values of '" + path + "' are not those that were saved; " + damage_remedy);
 }
 
 std::optional<Shape> Hdf5Reader::shape_of(const std::string& path) const {

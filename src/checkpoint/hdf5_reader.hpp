@@ -16,8 +16,9 @@
 
 namespace lockstep {
 
-/// Objects are named by paths from the root. Errors name the file: IoError where it cannot be opened, DataError where
-/// it is not HDF5, is damaged, or lacks what is asked for.
+/// A file that Hdf5Writer made is only opened if its seal is whole (see hdf5_seal.hpp), so that every name, shape and
+/// text in it is as it was; a file of others has none. Objects are named by paths from the root. Errors name the file:
+/// IoError where it cannot be opened, DataError where it is not HDF5, is damaged, or lacks what is asked for.
 class Hdf5Reader {
  public:
   explicit Hdf5Reader(std::filesystem::path file);
@@ -58,6 +59,8 @@ class Hdf5Reader {
  private:
   [[nodiscard]] Hdf5Handle open(const std::string& path) const;
   [[nodiscard]] Hdf5Handle open_dataset(const std::string& path) const;
+  void check_seal() const;
+  [[nodiscard]] std::optional<std::uint64_t> number(const std::string& object, const char* attribute) const;
   void check_digest(const std::string& path, const void* values, std::size_t bytes) const;
   [[nodiscard]] std::vector<std::string> attribute_texts(const Hdf5Handle& object, const std::string& name) const;
 

@@ -1,6 +1,7 @@
 // HDF5's core driver without a backing store is a file in memory; its image is the file.
 #include "checkpoint/hdf5_writer.hpp"
 
+#include "checkpoint/hdf5_seal.hpp"
 #include "core/digest.hpp"
 
 #include <lockstep/core/error.hpp>
@@ -9,6 +10,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -100,12 +102,16 @@ void Hdf5Writer::set_texts(const std::string& object, const std::string& name, s
 }
 
 void Hdf5Writer::set_digest(const std::string& object, std::uint64_t digest) {
-  const std::string what = "the digest of " + object;
+  set_number(object, digest_attribute, digest);
+}
+
+void Hdf5Writer::set_number(const std::string& object, const char* name, std::uint64_t number) {
+  const std::string what = "the attribute " + std::string(name) + " of " + object;
   const Hdf5Handle space = checked(H5Screate(H5S_SCALAR), H5Sclose, what);
-  const Hdf5Handle attribute = checked(H5Acreate_by_name(file_.get(), object.c_str(), digest_attribute, H5T_STD_U64LE,
-                                                         space.get(), H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT),
+  const Hdf5Handle attribute = checked(H5Acreate_by_name(file_.get(), object.c_str(), name, H5T_STD_U64LE, space.get(),
+                                                         H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT),
                                        H5Aclose, what);
-  check(H5Awrite(attribute.get(), H5T_NATIVE_UINT64, &digest), what);
+  check(H5Awrite(attribute.get(), H5T_NATIVE_UINT64, &number), what);
 }
 
 void Hdf5Writer::write_floats(const std::string& path, const Shape& shape, std::span<const float> values) {
@@ -141,6 +147,9 @@ void Hdf5Writer::write(const std::string& path, hid_t file_type, hid_t memory_ty
 
 std::vector<std::byte> Hdf5Writer::finish() {
   const std::string what = "a file";
+  const std::optional<std::uint64_t> seal = compute_seal(file_);
+  if (!seal) fail(what);
+  set_number("/", seal_attribute, *seal);
   check(H5Fflush(file_.get(), H5F_SCOPE_GLOBAL), what);
   const ssize_t size = H5Fget_file_image(file_.get(), nullptr, 0);
   if (size <= 0) fail(what);

@@ -15,10 +15,6 @@
 
 namespace lockstep {
 
-/// The attribute that holds an object's digest (see core/digest.hpp) as one integer of 64 bits: of a data set's values,
-/// or of texts that are attributes of the root. Keras passes over it.
-constexpr const char* digest_attribute = "lockstep_digest";
-
 /// Objects are named by paths from the root, "model_weights/dense"; missing groups on the way are made. A failed call
 /// into the library is an InternalError: with memory to spare it has no reason to fail.
 class Hdf5Writer {
@@ -41,10 +37,11 @@ class Hdf5Writer {
   void write_scalar(const std::string& path, float value);
   void write_scalar(const std::string& path, std::int64_t value);
 
-  /// The finished file. Call it last, once.
+  /// The finished file, sealed (see hdf5_seal.hpp). Call it last, once.
   [[nodiscard]] std::vector<std::byte> finish();
 
  private:
+  void set_number(const std::string& object, const char* name, std::uint64_t number);
   void set_texts(const std::string& object, const std::string& name, std::span<const std::string> texts, bool scalar);
   void write(const std::string& path, hid_t file_type, hid_t memory_type, const Shape& shape, const void* values);
 

@@ -1,33 +1,41 @@
 #!/usr/bin/env python3
 """Runs the model programs as their users do, and looks at what comes out: exit codes, messages, files.
 
-    tests/programs/run.py BUILD_DIR [bad_data | options | saving | peers | results | output]... [-v]
+    tests/programs/run.py BUILD_DIR [bad_data | options | saving | save_faults | peers | results | output]... [-v]
+                          [--count N] [--seed S]
 
-Without a name all of them run. Needs nothing but Python and the built programs.
+Without a name all of them run. Tests that draw lots do so N times, without --count a tenth of what is usual for them.
+Needs nothing but Python and the built programs.
 """
 
+import argparse
 import sys
 import unittest
 from pathlib import Path
 
 import support
 
-GROUPS = ("bad_data", "options", "saving", "peers", "results", "output")
+GROUPS = ("bad_data", "options", "saving", "save_faults", "peers", "results", "output")
 
 
 def main() -> int:
-    if len(sys.argv) < 2 or sys.argv[1].startswith("-"):
-        print(__doc__, file=sys.stderr)
-        return 64
-    support.use_build(Path(sys.argv[1]))
-    names = [name for name in sys.argv[2:] if not name.startswith("-")]
+    parser = argparse.ArgumentParser(usage=__doc__)
+    parser.add_argument("build", type=Path)
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("-v", action="store_true")
+    parser.add_argument("--count", type=int)
+    parser.add_argument("--seed", type=int, default=1)
+    given = parser.parse_args()
+    support.use_build(given.build)
+    support.use_lots(given.count, given.seed)
+    names = given.names
     wrong = [name for name in names if name.split(".")[0] not in GROUPS]
     if wrong:
         print(f"run.py: there is no group '{wrong[0]}'; there are {', '.join(GROUPS)}", file=sys.stderr)
         return 64
     wanted = [(name + ".").replace(".", "_test.", 1).rstrip(".") for name in names or GROUPS]
     suite = unittest.defaultTestLoader.loadTestsFromNames(wanted)
-    runner = unittest.TextTestRunner(stream=sys.stdout, verbosity=2 if "-v" in sys.argv else 1)
+    runner = unittest.TextTestRunner(stream=sys.stdout, verbosity=2 if given.v else 1)
     result = runner.run(suite)
     for test, reason in result.skipped:
         print(f"skipped: {test}: {reason}")

@@ -21,11 +21,31 @@ TIME_LIMIT_S = 60.0
 USAGE, DATA, IO, TEMPORARY = 64, 65, 74, 75
 
 _bin = Path()
+_count: int | None = None
+_seed = 1
 
 
 def use_build(directory: Path) -> None:
     global _bin
     _bin = directory.resolve() / "bin"
+
+
+def use_lots(count: int | None, seed: int) -> None:
+    global _count, _seed
+    _count, _seed = count, seed
+
+
+def count(usual: int) -> int:
+    """How often a test draws lots: as --count says, or a tenth of what is usual."""
+    return max(1, usual // 10) if _count is None else _count
+
+
+def seed() -> int:
+    return _seed
+
+
+def library(name: str) -> str:
+    return str(_bin / f"lib{name}.so")
 
 
 def program(name: str) -> str:

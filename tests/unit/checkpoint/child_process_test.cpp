@@ -5,9 +5,12 @@
 
 #include <unistd.h>
 #include <csignal>
+#include <cstddef>
 #include <cstdint>
+#include <new>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 using namespace lockstep;
 
@@ -57,6 +60,33 @@ TEST_CASE("how a child ended is told") {
 
   ChildProcess boasting([](ChildOutput& output) { output.send(~std::uint64_t{0}); }, 10);
   CHECK_FALSE(boasting.receive(text, 1000));
+}
+
+TEST_CASE("a child that takes too much memory hears of it, its parent keeps all it has") {
+  const std::vector<char> of_parent(300'000'000, 'p');  // does not count
+  ChildProcess child(
+      [](ChildOutput& output) {
+        const auto fits = [](std::size_t size) {
+          try {
+            return std::vector<char>(size, 'c').back() == 'c';
+          } catch (const std::bad_alloc&) {
+            return false;
+          }
+        };
+        output.send(std::uint64_t{fits(50'000'000)});
+        output.send(std::uint64_t{fits(200'000'000)});
+      },
+      10, 100'000'000);
+  std::uint64_t small = 0;
+  std::uint64_t large = 1;
+  REQUIRE(child.receive(small));
+  CHECK(small == 1);
+#if !defined(__SANITIZE_ADDRESS__)  // whose allocator ends the process instead
+  REQUIRE(child.receive(large));
+  CHECK(large == 0);
+#else
+  CHECK_FALSE(child.receive(large));
+#endif
 }
 
 TEST_CASE("a child nobody listens to is ended") {

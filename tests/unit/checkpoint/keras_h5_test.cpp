@@ -85,13 +85,30 @@ SavedModel dense_model(bool with_training) {
   return model;
 }
 
-/// A file that is right but for what `change` does to it through HDF5.
-void write_changed(const fs::path& file, const std::function<void(hid_t)>& change) {
-  save_keras_h5(file, dense_model(true));
+/// Changes a file through HDF5.
+void edit(const fs::path& file, const std::function<void(hid_t)>& change) {
   const Hdf5Silence silence;
   const Hdf5Handle opened(H5Fopen(file.c_str(), H5F_ACC_RDWR, H5P_DEFAULT), H5Fclose);
   REQUIRE(opened.valid());
   change(opened.get());
+}
+
+/// What tells our files from those of others.
+void delete_checks(hid_t file) {
+  const auto next = [](hid_t root, const char* path, const H5L_info_t*, void*) -> herr_t {
+    H5Adelete_by_name(root, path, "lockstep_digest", H5P_DEFAULT);  // fails where there is none
+    return 0;
+  };
+  REQUIRE(H5Lvisit(file, H5_INDEX_NAME, H5_ITER_NATIVE, next, nullptr) >= 0);
+  H5Adelete(file, "lockstep_digest");
+  REQUIRE(H5Adelete(file, "lockstep_seal") >= 0);
+}
+
+/// A file without our checks, right but for what `change` does to it.
+void write_changed(const fs::path& file, const std::function<void(hid_t)>& change) {
+  save_keras_h5(file, dense_model(true));
+  edit(file, delete_checks);
+  edit(file, change);
 }
 
 void replace_dataset(hid_t file, const char* path, hid_t type, const std::vector<hsize_t>& extents) {
@@ -359,6 +376,58 @@ TEST_CASE("compressed double precision is read, as are models never trained") {
   for (const SavedTensor& slot : fresh.training->slots) {
     CHECK(slot.values == std::vector<float>(static_cast<std::size_t>(slot.shape.elements()), 0.0F));
   }
+}
+
+TEST_CASE("what is changed through HDF5 behind the seal's back is told, until the checks are deleted") {
+  const ScratchDirectory scratch;
+  const fs::path file = scratch / "m.h5";
+  SavedModel twins{Sequential{Input({3}), Dense(3), Dense(3)}, {}, {}};
+  RandomStream random(2, RandomPurpose::test, 2);
+  twins.weights = weights_for(twins.architecture);
+  fill(twins.weights, random);
+  twins.training = SavedTraining{SGD({.momentum = 0.5}), MeanSquaredError(), {}, 7, {}};
+  twins.training->slots = slots_for(twins.architecture, twins.training->optimizer);
+  fill(twins.training->slots, random);
+
+  // All of these give another model without a word where nobody looks at the whole.
+  const auto exchange = [](hid_t id, const std::string& left, const std::string& right) {
+    REQUIRE(H5Lmove(id, left.c_str(), id, "aside", H5P_DEFAULT, H5P_DEFAULT) >= 0);
+    REQUIRE(H5Lmove(id, right.c_str(), id, left.c_str(), H5P_DEFAULT, H5P_DEFAULT) >= 0);
+    REQUIRE(H5Lmove(id, "aside", id, right.c_str(), H5P_DEFAULT, H5P_DEFAULT) >= 0);
+  };
+  const std::vector<std::function<void(hid_t)>> changes{
+      [&](hid_t id) {
+        exchange(id, "model_weights/dense/sequential/dense/kernel", "model_weights/dense_1/sequential/dense_1/kernel");
+      },
+      [&](hid_t id) {
+        exchange(id, "optimizer_weights/SGD/sequential_dense_bias_momentum",
+                 "optimizer_weights/SGD/sequential_dense_1_bias_momentum");
+      },
+      [](hid_t id) { H5Ldelete(id, "optimizer_weights", H5P_DEFAULT); },
+      [](hid_t id) { H5Adelete(id, "training_config"); },
+      [](hid_t id) {  // the names of the first two variables only: iteration and learning rate
+        const hsize_t count = 2;
+        const Hdf5Handle space(H5Screate_simple(1, &count, nullptr), H5Sclose);
+        const Hdf5Handle type(H5Tcopy(H5T_C_S1), H5Tclose);
+        H5Tset_size(type.get(), 17);
+        H5Adelete_by_name(id, "optimizer_weights", "weight_names", H5P_DEFAULT);
+        const Hdf5Handle names(H5Acreate_by_name(id, "optimizer_weights", "weight_names", type.get(), space.get(),
+                                                 H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT),
+                               H5Aclose);
+        REQUIRE(H5Awrite(names.get(), type.get(), "SGD/iteration\0\0\0\0SGD/learning_rate") >= 0);
+      },
+  };
+  for (const auto& change : changes) {
+    save_keras_h5(file, twins);
+    edit(file, change);
+    require_words(refusal_of(file), {file.string(), "not those that were saved", "earlier copy", "lockstep_seal"});
+    edit(file, delete_checks);
+    std::string why;
+    CHECK_FALSE(equal(twins, load_keras_h5(file), why));
+  }
+  save_keras_h5(file, twins);
+  edit(file, [](hid_t id) { H5Adelete(id, "lockstep_seal"); });
+  require_words(refusal_of(file), {file.string(), "lost its seal"});
 }
 
 TEST_CASE("HDF5 prints nothing, here and afterwards as before") {

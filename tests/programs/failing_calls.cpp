@@ -1,0 +1,127 @@
+// A library that LD_PRELOAD puts between a program and the C library's calls on files, to see them and to let one of
+// them fail. It counts, from 1, the calls on files below the directory LOCKSTEP_TEST_WATCH:
+//   LOCKSTEP_TEST_TRACE=FILE      gets a line a call: "fsync .m.h5.1234.tmp"
+//   LOCKSTEP_TEST_FAULT="N HOW"   what becomes of call N: a number is the errno it fails with, "before" and "after"
+//   kill
+//                                 the process there, "half" lets a write take half of its bytes
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <sys/types.h>
+#include <unistd.h>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstdarg>
+#include <cstddef>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+namespace {
+
+template <class Function>
+Function real(const char* name) {
+  return reinterpret_cast<Function>(dlsym(RTLD_NEXT, name));
+}
+
+std::string environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value != nullptr ? value : "";
+}
+
+std::string path_of(int descriptor) {
+  std::array<char, 4096> path{};
+  const std::string link = "/proc/self/fd/" + std::to_string(descriptor);
+  const ssize_t length = readlink(link.c_str(), path.data(), path.size());
+  return length > 0 ? std::string(path.data(), static_cast<std::size_t>(length)) : "";
+}
+
+/// What is to become of a call.
+struct Fate {
+  int error = 0;
+  bool after = false;
+  bool half = false;
+};
+
+Fate decide(const char* call, const std::string& path) {
+  static const std::string watched = environment("LOCKSTEP_TEST_WATCH");
+  static const std::string trace = environment("LOCKSTEP_TEST_TRACE");
+  static const std::string fault = environment("LOCKSTEP_TEST_FAULT");
+  static int calls = 0;
+  if (watched.empty() || path.compare(0, watched.size(), watched) != 0) return {};
+  ++calls;
+  if (!trace.empty()) {
+    const std::string line = std::string(call) + " " + path.substr(path.rfind('/') + 1) + "\n";
+    const int file = real<int (*)(const char*, int, ...)>("open")(trace.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0666);
+    (void)!real<ssize_t (*)(int, const void*, std::size_t)>("write")(file, line.data(), line.size());
+    real<int (*)(int)>("close")(file);
+  }
+  const std::size_t space = fault.find(' ');
+  if (space == std::string::npos || std::atoi(fault.c_str()) != calls) return {};
+  const std::string how = fault.substr(space + 1);
+  if (how == "before") raise(SIGKILL);
+  return {std::atoi(how.c_str()), how == "after", how == "half"};
+}
+
+/// Makes the call unless it is to fail.
+template <class Call>
+auto meet(const Fate& fate, Call call) -> decltype(call()) {
+  if (fate.error != 0) {
+    errno = fate.error;
+    return -1;
+  }
+  const auto result = call();
+  if (fate.after) raise(SIGKILL);
+  return result;
+}
+
+int open_as(const char* name, const char* path, int flags, mode_t mode) {
+  return meet(decide("open", path), [&] { return real<int (*)(const char*, int, ...)>(name)(path, flags, mode); });
+}
+
+}  // namespace
+
+extern "C" {
+
+int open(const char* path, int flags, ...) {
+  std::va_list rest;
+  va_start(rest, flags);
+  const mode_t mode = (flags & O_CREAT) != 0 ? va_arg(rest, mode_t) : 0;
+  va_end(rest);
+  return open_as("open", path, flags, mode);
+}
+
+int open64(const char* path, int flags, ...) {
+  std::va_list rest;
+  va_start(rest, flags);
+  const mode_t mode = (flags & O_CREAT) != 0 ? va_arg(rest, mode_t) : 0;
+  va_end(rest);
+  return open_as("open64", path, flags, mode);
+}
+
+ssize_t write(int descriptor, const void* bytes, std::size_t size) {
+  const Fate fate = decide("write", path_of(descriptor));
+  const std::size_t taken = fate.half ? size / 2 : size;
+  return meet(fate,
+              [&] { return real<ssize_t (*)(int, const void*, std::size_t)>("write")(descriptor, bytes, taken); });
+}
+
+int fsync(int descriptor) {
+  return meet(decide("fsync", path_of(descriptor)), [&] { return real<int (*)(int)>("fsync")(descriptor); });
+}
+
+int close(int descriptor) {
+  const Fate fate = decide("close", path_of(descriptor));
+  if (fate.error != 0) real<int (*)(int)>("close")(descriptor);  // it is closed even so
+  return meet(fate, [&] { return real<int (*)(int)>("close")(descriptor); });
+}
+
+int rename(const char* from, const char* to) {
+  return meet(decide("rename", from), [&] { return real<int (*)(const char*, const char*)>("rename")(from, to); });
+}
+
+int unlink(const char* path) {
+  return meet(decide("unlink", path), [&] { return real<int (*)(const char*)>("unlink")(path); });
+}
+
+}  // extern "C"

@@ -1,0 +1,183 @@
+// Nothing silently wrong: files with bytes flipped, zeroed, exchanged, cut off or overwritten by other parts of the
+// file either hold what they held or are refused, within bounds of time and memory. The lots are the same in every run;
+//   LOCKSTEP_DAMAGE_COUNT=20000 LOCKSTEP_DAMAGE_SEED=7 test_checkpoint "damage*"
+// draws others and more of them.
+#include "checkpoint/keras_weights.hpp"
+#include "checkpoint/model_file.hpp"
+#include "checkpoint/stored_tensors.hpp"
+#include "core/random.hpp"
+#include "random_model.hpp"
+#include "scratch_directory.hpp"
+#include "support/catch.hpp"
+
+#include <lockstep/core/error.hpp>
+
+#include <sys/resource.h>
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace fs = std::filesystem;
+using namespace lockstep;
+using lockstep::testing::equal;
+using lockstep::testing::fill;
+using lockstep::testing::random_model;
+using lockstep::testing::ScratchDirectory;
+
+namespace {
+
+using Bytes = std::vector<char>;
+
+std::uint64_t number_from(const char* variable, std::uint64_t otherwise) {
+  const char* const text = std::getenv(variable);
+  return text != nullptr ? std::strtoull(text, nullptr, 10) : otherwise;
+}
+
+Bytes read_bytes(const fs::path& file) {
+  std::ifstream stream(file, std::ios::binary);
+  return {std::istreambuf_iterator<char>(stream), {}};
+}
+
+void write_bytes(const fs::path& file, const Bytes& bytes) {
+  std::ofstream(file, std::ios::binary).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+}
+
+/// What storage does to files, in one place of them. Says what it did.
+std::string damage(Bytes& bytes, RandomStream& random) {
+  const auto size = static_cast<std::uint32_t>(bytes.size());
+  const auto somewhere = [&](std::uint32_t length) { return random.below(size - std::min(length, size - 1)); };
+  const std::uint32_t at = somewhere(8);
+  const std::string place = " at " + std::to_string(at);
+  switch (random.below(7)) {
+    case 0:
+    case 1: {
+      const std::uint32_t bit = random.below(8);
+      bytes[at] = static_cast<char>(bytes[at] ^ (1 << bit));
+      return "bit " + std::to_string(bit) + " flipped" + place;
+    }
+    case 2: {
+      bytes[at] = static_cast<char>(random.next());
+      return "a random byte" + place;
+    }
+    case 3: {
+      const std::uint32_t length = std::min(1U << random.below(10), size - at);
+      std::fill_n(bytes.begin() + at, length, '\0');
+      return std::to_string(length) + " zeros" + place;
+    }
+    case 4: {
+      bytes.resize(at);
+      return "cut off" + place;
+    }
+    case 5: {  // addresses, sizes and values have eight bytes
+      const std::uint32_t left = at / 8 * 8;
+      const std::uint32_t right = somewhere(8) / 8 * 8;
+      std::swap_ranges(bytes.begin() + left, bytes.begin() + left + 8, bytes.begin() + right);
+      return "words exchanged at " + std::to_string(left) + " and " + std::to_string(right);
+    }
+    default: {  // a write that went astray
+      const std::uint32_t length = std::min(8U << random.below(7), size / 2);
+      const std::uint32_t from = somewhere(length);
+      const std::uint32_t to = somewhere(length);
+      std::memmove(bytes.data() + to, bytes.data() + from, length);
+      return std::to_string(length) + " bytes from " + std::to_string(from) + " to " + std::to_string(to);
+    }
+  }
+}
+
+/// Layers of equal shapes, which a reader that goes astray takes for one another, among those of random models.
+SavedModel model_of(std::uint64_t seed) {
+  if (seed % 2 == 0) return random_model(seed);
+  RandomStream random(seed, RandomPurpose::test, 20);
+  SavedModel model{Sequential{Input({4}), Dense(4), Dense(4), Dense(4)}, {}, {}};
+  model.weights = weights_for(model.architecture);
+  fill(model.weights, random);
+  const Optimizer optimizer = seed % 4 == 1 ? Optimizer(Adam()) : Optimizer(SGD());
+  model.training = SavedTraining{optimizer, MeanSquaredError(), {accuracy}, 1000, {}};
+  model.training->slots = slots_for(model.architecture, optimizer);
+  fill(model.training->slots, random);
+  return model;
+}
+
+/// Nothing if the file is refused as damaged.
+std::optional<SavedModel> try_load(const fs::path& file, const SavedModel& onto) {
+  try {
+    return model_format_of(file) == ModelFormat::weights ? load_keras_weights(file, onto) : load_model(file);
+  } catch (const DataError&) {
+    return std::nullopt;
+  }
+}
+
+bool same_arrays(const std::vector<SavedTensor>& left, const std::vector<SavedTensor>& right) {
+  return std::equal(left.begin(), left.end(), right.begin(), right.end(), [](const auto& one, const auto& other) {
+    return one.name == other.name && one.shape == other.shape && one.values.size() == other.values.size() &&
+           std::memcmp(one.values.data(), other.values.data(), one.values.size() * sizeof(float)) == 0;
+  });
+}
+
+/// What `lockstep inspect` shows of files without an architecture: as it was, or refused.
+bool stored_as_before(const fs::path& file, const StoredTensors& before) {
+  try {
+    const StoredTensors now = load_stored_tensors(file);
+    return same_arrays(now.weights, before.weights) && same_arrays(now.optimizer, before.optimizer) &&
+           now.iteration == before.iteration;
+  } catch (const DataError&) {
+    return true;
+  }
+}
+
+}  // namespace
+
+TEST_CASE("damage is told, or changes nothing") {
+  const std::uint64_t count = number_from("LOCKSTEP_DAMAGE_COUNT", 400);
+  const std::uint64_t first = number_from("LOCKSTEP_DAMAGE_SEED", 1) * 1'000'000;
+  const ScratchDirectory scratch;
+  for (const std::string form : {".keras", ".h5", ".weights.h5"}) {
+    const fs::path whole = scratch / ("m" + form);
+    const fs::path damaged = scratch / ("damaged" + form);
+    SavedModel model = model_of(first);
+    StoredTensors stored;
+    std::uint64_t refused = 0;
+    double slowest = 0;
+    for (std::uint64_t lot = 0; lot < count; ++lot) {
+      if (lot % 20 == 0) {
+        model = model_of(first + lot / 20);
+        save_model(whole, model);
+        if (form != ".keras") stored = load_stored_tensors(whole);
+      }
+      Bytes bytes = read_bytes(whole);
+      RandomStream random(first + lot, RandomPurpose::test, 21);
+      const std::string what = damage(bytes, random);
+      write_bytes(damaged, bytes);
+      CAPTURE(form, lot, first, what);
+
+      const auto began = std::chrono::steady_clock::now();
+      const std::optional<SavedModel> found = try_load(damaged, model);
+      slowest = std::max(slowest, std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count());
+      std::string why;
+      const bool right = !found || equal(model, *found, why);
+      CAPTURE(why);
+      CHECK(right);
+      if (!found) ++refused;
+      if (form != ".keras") CHECK(stored_as_before(damaged, stored));
+    }
+    std::cout << form << ": " << refused << " of " << count << " damaged files refused, the slowest in " << slowest
+              << " s\n";
+    CHECK(refused > count / 3);
+    CHECK(refused < count);  // harmless places are no damage
+    CHECK(slowest < 30);     // 4 s of processor time on a busy machine
+  }
+  rusage children{};
+  REQUIRE(getrusage(RUSAGE_CHILDREN, &children) == 0);
+  CHECK(children.ru_maxrss < 2'000'000);  // kilobytes
+}
