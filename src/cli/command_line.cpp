@@ -1,6 +1,7 @@
 // CLI11 splits the arguments; errors of every kind become a sentence and an exit code here.
 #include "cli/command_line.hpp"
 
+#include "cli/cluster.hpp"
 #include "cli/inspect.hpp"
 
 #include <CLI/CLI.hpp>
@@ -13,8 +14,10 @@
 namespace lockstep {
 namespace {
 
+constexpr double longest_timeout = 3600;  // seconds
+
 ExitCode run(std::span<const std::string> args, std::ostream& out) {
-  CLI::App app("Looks after models that Lockstep, or Keras, has trained.", "lockstep");
+  CLI::App app("Looks after clusters, and after models that Lockstep, or Keras, has trained.", "lockstep");
   app.set_version_flag("--version", "lockstep " LOCKSTEP_VERSION);
   app.require_subcommand(1);
   app.footer("lockstep COMMAND --help tells a command's options.");
@@ -31,12 +34,23 @@ ExitCode run(std::span<const std::string> args, std::ostream& out) {
       ->expected(2)
       ->option_text("A B");
 
+  ClusterOptions cluster;
+  CLI::App* const cluster_command =
+      app.add_subcommand("cluster", "Show what TF_CONFIG says, and which of its tasks can be reached from here");
+  cluster_command->add_option("--tf-config", cluster.tf_config, "this, or a file's contents, instead of the variable")
+      ->option_text("TEXT|@FILE");
+  cluster_command->add_option("--timeout", cluster.timeout, "how long to wait for names, then for answers (5)")
+      ->option_text("SECONDS");
+  bool no_probe = false;
+  cluster_command->add_flag("--no-probe", no_probe, "ask nobody");
+  cluster_command->add_flag("--json", cluster.json, "print JSON");
+
   try {
     std::vector<std::string> reversed(args.rbegin(), args.rend());  // as CLI11 wants them
     app.parse(reversed);
   } catch (const CLI::CallForHelp&) {
-    const bool of_command = inspect_command->parsed();
-    out << (of_command ? inspect_command->help("lockstep") : app.help());
+    const auto chosen = app.get_subcommands();
+    out << (chosen.empty() ? app.help() : chosen.front()->help("lockstep"));
     return ExitCode::success;
   } catch (const CLI::CallForVersion&) {
     out << "lockstep " LOCKSTEP_VERSION "\n";
@@ -45,6 +59,13 @@ ExitCode run(std::span<const std::string> args, std::ostream& out) {
     throw UsageError(std::string(error.what()) + "; see lockstep --help.");
   }
 
+  if (cluster_command->parsed()) {
+    if (!(cluster.timeout > 0 && cluster.timeout <= longest_timeout)) {
+      throw UsageError("--timeout must be more than 0 and at most 3600 seconds; see lockstep cluster --help.");
+    }
+    cluster.probe = !no_probe;
+    return show_cluster(cluster, out);
+  }
   if (!pair.empty()) {
     if (!options.path.empty() || options.check) {
       throw UsageError("--compare takes the two files itself and goes with --json only; see lockstep inspect --help.");

@@ -1,0 +1,145 @@
+// `lockstep cluster` without a process around it: tables, JSON, and exit codes.
+#include "cli/command_line.hpp"
+#include "cluster/socket.hpp"
+#include "core/clock.hpp"
+#include "support/catch.hpp"
+#include "unit/checkpoint/scratch_directory.hpp"
+
+#include <nlohmann/json.hpp>
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+using namespace lockstep;
+using lockstep::testing::ScratchDirectory;
+using nlohmann::json;
+
+namespace {
+
+struct Result {
+  ExitCode code;
+  std::string out;
+  std::string err;
+};
+
+Result run(std::vector<std::string> args) {
+  args.insert(args.begin(), "cluster");
+  std::ostringstream out;
+  std::ostringstream err;
+  const ExitCode code = run_command_line(args, out, err);
+  return {code, out.str(), err.str()};
+}
+
+void require_words(const std::string& text, const std::vector<std::string>& words) {
+  for (const std::string& word : words) {
+    INFO("text:  " << text << "\nlacks: " << word);
+    CHECK(text.find(word) != std::string::npos);
+  }
+}
+
+std::string config(const std::string& workers, int index) {
+  return R"({"cluster": {"worker": [)" + workers + R"(]}, "task": {"type": "worker", "index": )" +
+         std::to_string(index) + "}}";
+}
+
+std::string quoted(const std::string& text) { return '"' + text + '"'; }
+
+}  // namespace
+
+TEST_CASE("a cluster is shown without asking anybody") {
+  const Result shown = run({"--no-probe", "--tf-config",
+                            R"({"cluster": {"worker": ["w0:5000", "worker-1:5001"], "chief": ["c:1"], "ps": ["p:2",]},
+                                "task": {"type": "worker", "index": 1}})"});
+  CHECK(shown.code == ExitCode::success);
+  CHECK(shown.err.empty());
+  CHECK(shown.out ==
+        "warning: TF_CONFIG has a comma before a closing bracket, which JSON does not allow: it was ignored\n"
+        "warning: TF_CONFIG lists tasks of type 'ps', which is not supported: they take no part in training\n"
+        "3 workers; this process is worker 1, the chief is chief 0\n"
+        "\n"
+        "rank  task      address        state\n"
+        "   0  chief 0   c:1\n"
+        "   1  worker 0  w0:5000\n"
+        "   2  worker 1  worker-1:5001  this process\n");
+}
+
+TEST_CASE("a process by itself is well") {
+  for (const std::string text : {"", "{}"}) {
+    const Result shown = run({"--tf-config", text});
+    CHECK(shown.code == ExitCode::success);
+    require_words(shown.out, {"no cluster", "by itself"});
+    const json document = json::parse(run({"--json", "--tf-config", text}).out);
+    CHECK(document.at("workers") == 1);
+    CHECK(document.at("chief") == true);
+    CHECK(document.at("tasks").empty());
+  }
+}
+
+TEST_CASE("peers that answer, and peers that do not") {
+  const Socket listener = listen_on(0);
+  const std::string there = "127.0.0.1:" + std::to_string(port_of(listener));
+  const std::string own = "own.invalid:5000";  // is not asked
+  const Result well = run({"--tf-config", config(quoted(own) + "," + quoted(there), 0)});
+  CHECK(well.code == ExitCode::success);
+  CHECK(well.err.empty());
+  require_words(well.out, {"2 workers; this process is worker 0, the chief\n", "own.invalid:5000  this process",
+                           "worker 1  " + there, "answers (" + there + " in "});
+
+  const std::string away = "does-not-exist.invalid:5000";
+  const std::string both = config(quoted(there) + "," + quoted(own) + "," + quoted(away), 1);
+  const Result ill = run({"--timeout", "3", "--tf-config", both});
+  CHECK(ill.code == ExitCode::temporary);
+  require_words(ill.out, {"answers (", "this process", "worker 2", " name", "see "});
+  require_words(ill.err, {"1 of 2 peers", "(worker 2)"});
+
+  const Result told = run({"--json", "--timeout", "3", "--tf-config", both});
+  CHECK(told.code == ExitCode::temporary);
+  const json document = json::parse(told.out);
+  CHECK(document.at("workers") == 3);
+  CHECK(document.at("rank") == 1);
+  CHECK(document.at("chief") == false);
+  CHECK(document.at("digest").get<std::string>().size() == 16);
+  CHECK(document.at("tasks").at(0).at("state") == "answers");
+  CHECK(document.at("tasks").at(0).at("endpoint") == there);
+  CHECK(document.at("tasks").at(0).at("problem").is_null());
+  CHECK(document.at("tasks").at(0).at("chief") == true);
+  CHECK(document.at("tasks").at(1).at("state") == "this_process");
+  CHECK(document.at("tasks").at(2).at("state").get<std::string>().find("name") != std::string::npos);
+  CHECK(document.at("tasks").at(2).at("port") == 5000);
+  CHECK(document.at("tasks").at(2).at("endpoint").is_null());
+  CHECK_FALSE(document.at("tasks").at(2).at("problem").is_null());
+}
+
+TEST_CASE("a wrong TF_CONFIG is refused at once") {
+  const double began = monotonic_seconds();
+  const Result wrong = run({"--tf-config", config(R"("a:1", "b")", 0)});
+  CHECK(wrong.code == ExitCode::usage);
+  CHECK(wrong.out.empty());
+  require_words(wrong.err, {"lockstep: TF_CONFIG's cluster.worker[1] is 'b'", "no port"});
+  CHECK(run({"--tf-config", "no JSON"}).code == ExitCode::usage);
+  CHECK(run({"--timeout", "0"}).code == ExitCode::usage);
+  CHECK(run({"--timeout", "nan"}).code == ExitCode::usage);
+  CHECK(run({"--timeout", "soon"}).code == ExitCode::usage);
+  CHECK(run({"--check"}).code == ExitCode::usage);
+  CHECK(monotonic_seconds() - began < 1);
+  require_words(run({"--help"}).out, {"lockstep cluster", "--tf-config TEXT|@FILE", "--timeout SECONDS"});
+}
+
+TEST_CASE("TF_CONFIG comes from the variable, the command line, or a file") {
+  REQUIRE(setenv("TF_CONFIG", config(R"("of-variable:1")", 0).c_str(), 1) == 0);
+  require_words(run({"--no-probe"}).out, {"1 worker; this process is worker 0, the chief\n", "of-variable:1"});
+  require_words(run({}).out, {"of-variable:1"});  // there is no peer to ask
+  require_words(run({"--no-probe", "--tf-config", config(R"("of-line:1")", 0)}).out, {"of-line:1"});
+  const ScratchDirectory scratch;
+  std::ofstream(scratch / "tf_config.json") << config(R"("of-file:1")", 0) << '\n';
+  require_words(run({"--no-probe", "--tf-config", "@" + (scratch / "tf_config.json").string()}).out, {"of-file:1"});
+  for (const std::string& path : {(scratch / "none").string(), scratch.path().string()}) {
+    const Result missing = run({"--tf-config", "@" + path});
+    CHECK(missing.code == ExitCode::io);
+    require_words(missing.err, {path});
+  }
+  REQUIRE(unsetenv("TF_CONFIG") == 0);
+  require_words(run({}).out, {"no cluster"});
+}
