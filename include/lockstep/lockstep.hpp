@@ -15,3 +15,4 @@
 #include <lockstep/training/model.hpp>
 #include <lockstep/training/options.hpp>
 #include <lockstep/training/strategy.hpp>
+#include <lockstep/training/tensorboard.hpp>

@@ -26,7 +26,7 @@ std::int64_t batches_of(const std::variant<std::string, std::int64_t>& update_fr
   const std::int64_t batches = word != nullptr ? 0 : std::get<std::int64_t>(update_freq);
   if (batches >= 1) return batches;
   throw UsageError("TensorBoard's update_freq is " + (word != nullptr ? "'" + *word + "'" : std::to_string(batches)) +
-                   " but must be \"epoch\", \"batch\", or a number of batches that is at least 1");
+                   " but must be 'epoch', 'batch', or a number of batches that is at least 1");
 }
 
 void write(EventFile& file, const std::string& prefix, const Logs& logs, std::int64_t step,
@@ -81,6 +81,12 @@ void TensorBoard::on_train_end(Model& /*model*/) {
   if (train_) train_->flush();  // the batches of an epoch that ended early
   train_.reset();
   validation_.reset();
+}
+
+CallbackState TensorBoard::save_state() const { return {{{"batches", static_cast<double>(batches_)}}, {}}; }
+
+void TensorBoard::restore_state(Model& /*model*/, const CallbackState& state) {
+  batches_ = static_cast<std::int64_t>(state.number("batches", 0));
 }
 
 }  // namespace lockstep

@@ -12,7 +12,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 build=$(cd "$1" && pwd)
 venv=$build/venv-interop
 
-for program in lockstep interop_write_model interop_read_model; do
+for program in lockstep interop_write_model interop_read_model interop_train_for_tensorboard; do
   if [ ! -x "$build/bin/$program" ]; then
     echo "run.sh: $build/bin/$program is missing: build the target $program first" >&2
     exit 64

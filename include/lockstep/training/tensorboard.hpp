@@ -36,6 +36,8 @@ class TensorBoard : public Callback {
   void on_train_batch_end(Model& model, std::int64_t batch, const StepMetrics& epoch_so_far) override;
   void on_epoch_end(Model& model, int epoch, Logs& logs) override;
   void on_train_end(Model& model) override;
+  [[nodiscard]] CallbackState save_state() const override;
+  void restore_state(Model& model, const CallbackState& state) override;
 
  private:
   std::filesystem::path log_dir_;

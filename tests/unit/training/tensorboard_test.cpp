@@ -1,0 +1,327 @@
+// The TensorBoard callback: which curves it writes, where, with which steps and values; read back from its files.
+#include "support/catch.hpp"
+
+#include <lockstep/lockstep.hpp>
+
+#include <unistd.h>
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+using namespace lockstep;
+
+namespace {
+
+namespace fs = std::filesystem;
+
+/// A protobuf message, as far as event files need one: its fields by number, each the bytes of its last value.
+class Message {
+ public:
+  explicit Message(std::string_view bytes) {
+    while (!bytes.empty()) {
+      const std::uint64_t key = varint(bytes);
+      std::size_t size = 8;
+      switch (key & 7U) {
+        case 0: fields_[key >> 3U] = std::to_string(varint(bytes)); continue;
+        case 1: break;
+        case 2: size = varint(bytes); break;
+        default: throw std::runtime_error("a kind of field that does not belong here");
+      }
+      if (size > bytes.size()) throw std::runtime_error("a field longer than its message");
+      fields_[key >> 3U] = bytes.substr(0, size);
+      bytes.remove_prefix(size);
+    }
+  }
+
+  [[nodiscard]] bool has(std::uint64_t field) const { return fields_.contains(field); }
+  [[nodiscard]] const std::string& bytes(std::uint64_t field) const { return fields_.at(field); }
+  [[nodiscard]] Message message(std::uint64_t field) const { return Message(fields_.at(field)); }
+  [[nodiscard]] std::int64_t integer(std::uint64_t field) const { return std::stoll(fields_.at(field)); }
+  template <typename Number>
+  [[nodiscard]] Number number(std::uint64_t field) const {
+    if (fields_.at(field).size() != sizeof(Number)) throw std::runtime_error("a number of another size");
+    Number value{};
+    std::memcpy(&value, fields_.at(field).data(), sizeof value);
+    return value;
+  }
+
+ private:
+  static std::uint64_t varint(std::string_view& bytes) {
+    std::uint64_t value = 0;
+    for (unsigned shift = 0;; shift += 7) {
+      if (bytes.empty()) throw std::runtime_error("a number without an end");
+      const auto byte = static_cast<unsigned char>(bytes.front());
+      bytes.remove_prefix(1);
+      value |= std::uint64_t{byte & 0x7FU} << shift;
+      if (byte < 0x80) return value;
+    }
+  }
+
+  std::map<std::uint64_t, std::string> fields_;
+};
+
+using Points = std::vector<std::pair<std::int64_t, float>>;  // step and value
+
+/// All curves of a run's directory, which holds `files` files. Checksums are event_file_test's matter.
+std::map<std::string, Points> curves(const fs::path& run, int files = 1) {
+  std::map<std::string, Points> found;
+  int seen = 0;
+  for (const auto& entry : fs::directory_iterator(run)) {
+    ++seen;
+    std::ifstream stream(entry.path(), std::ios::binary);
+    const std::string content{std::istreambuf_iterator<char>(stream), {}};
+    std::string_view rest = content;
+    bool first = true;
+    while (!rest.empty()) {
+      std::uint64_t size = 0;
+      std::memcpy(&size, rest.data(), sizeof size);
+      const Message event(rest.substr(12, size));
+      rest.remove_prefix(size + 16);
+      if (std::exchange(first, false)) {
+        CHECK(event.bytes(3) == "brain.Event:2");
+        continue;
+      }
+      const Message point = event.message(5).message(1);
+      CHECK(point.message(9).message(1).bytes(1) == "scalars");
+      CHECK(event.number<double>(1) > 1.7e9);
+      found[point.bytes(1)].emplace_back(event.integer(2), point.message(8).number<float>(5));
+    }
+  }
+  CHECK(seen == files);
+  return found;
+}
+
+std::vector<std::string> names(const std::map<std::string, Points>& curves) {
+  std::vector<std::string> all;
+  for (const auto& [name, points] : curves) all.push_back(name);
+  return all;
+}
+
+/// The points of steps first, first + 1, ...
+Points points(const std::vector<double>& values, std::int64_t first = 0) {
+  Points made;
+  for (const double value : values) made.emplace_back(first++, static_cast<float>(value));
+  return made;
+}
+
+/// Forty points on two sides of a line: three batches of at most sixteen.
+Dataset examples() {
+  Dataset data;
+  data.example_shape = {2};
+  std::vector<float> inputs;
+  std::vector<std::int32_t> classes;
+  for (int i = 0; i < 40; ++i) {
+    const float x = static_cast<float>(i % 8) / 8.0F;
+    const float y = static_cast<float>(i % 5) / 5.0F;
+    inputs.insert(inputs.end(), {x, y});
+    classes.push_back(x > y ? 1 : 0);
+  }
+  data.inputs = inputs;
+  data.targets = classes;
+  data.source = "points";
+  return data;
+}
+
+struct Fixture {
+  Fixture() { fs::create_directories(directory); }
+  ~Fixture() { fs::remove_all(directory); }
+  Fixture(const Fixture&) = delete;
+  Fixture& operator=(const Fixture&) = delete;
+
+  [[nodiscard]] Options options() const {
+    Options chosen;
+    chosen.model_dir = directory / "model";
+    chosen.global_batch_size = 16;
+    chosen.verbose = 0;
+    return chosen;
+  }
+  Model make_model(const std::vector<Metric>& metrics = {accuracy}) { return make_model(strategy, metrics); }
+  static Model make_model(MultiWorkerMirroredStrategy& strategy, const std::vector<Metric>& metrics = {accuracy}) {
+    Model made = strategy.build(Sequential{Input({2}), Dense(4, {.activation = relu}), Dense(2)});
+    made.compile({.optimizer = SGD({.learning_rate = 0.125}),
+                  .loss = SparseCategoricalCrossentropy({.from_logits = true}),
+                  .metrics = metrics});
+    return made;
+  }
+
+  fs::path directory = fs::temp_directory_path() / ("lockstep_tensorboard_" + std::to_string(getpid()));
+  fs::path logs = directory / "logs";
+  Dataset data = examples();
+  MultiWorkerMirroredStrategy strategy{options()};
+};
+
+}  // namespace
+
+TEST_CASE("epochs become curves of training and of validation") {
+  Fixture f;
+  Model model = f.make_model();
+  const History history =
+      model.fit(f.data, {.epochs = 3, .validation_data = &f.data, .callbacks = {TensorBoard({.log_dir = f.logs})}});
+
+  const auto train = curves(f.logs / "train");
+  CHECK(names(train) == std::vector<std::string>{"epoch_accuracy", "epoch_learning_rate", "epoch_loss"});
+  CHECK(train.at("epoch_loss") == points(history["loss"]));
+  CHECK(train.at("epoch_accuracy") == points(history["accuracy"]));
+  CHECK(train.at("epoch_learning_rate") == points({0.125, 0.125, 0.125}));
+
+  const auto validation = curves(f.logs / "validation");
+  CHECK(names(validation) == std::vector<std::string>{"epoch_accuracy", "epoch_loss",
+                                                      "evaluation_accuracy_vs_iterations",
+                                                      "evaluation_loss_vs_iterations"});
+  CHECK(validation.at("epoch_loss") == points(history["val_loss"]));
+  CHECK(validation.at("epoch_accuracy") == points(history["val_accuracy"]));
+  const Points losses = points(history["val_loss"]);
+  CHECK(validation.at("evaluation_loss_vs_iterations") ==
+        Points{{3, losses[0].second}, {6, losses[1].second}, {9, losses[2].second}});
+}
+
+TEST_CASE("validation every other epoch has points there alone, and none makes no directory") {
+  Fixture f;
+  Model model = f.make_model();
+  const History history = model.fit(f.data, {.epochs = 4,
+                                             .validation_data = &f.data,
+                                             .validation_freq = 2,
+                                             .callbacks = {TensorBoard({.log_dir = f.logs / "every other"})}});
+  const Points losses = points(history["val_loss"]);
+  REQUIRE(losses.size() == 2);
+  const auto validation = curves(f.logs / "every other/validation");
+  CHECK(validation.at("epoch_loss") == Points{{1, losses[0].second}, {3, losses[1].second}});
+  CHECK(validation.at("evaluation_loss_vs_iterations") == Points{{6, losses[0].second}, {12, losses[1].second}});
+
+  model.fit(f.data, {.callbacks = {TensorBoard({.log_dir = f.logs / "none"})}});
+  CHECK(curves(f.logs / "none/train").size() == 3);
+  CHECK_FALSE(fs::exists(f.logs / "none/validation"));
+}
+
+TEST_CASE("batches become curves too, every one or every so many") {
+  Fixture f;
+  struct Recorder : Callback {
+    std::vector<double> losses;
+    void on_train_batch_end(Model&, std::int64_t, const StepMetrics& metrics) override {
+      losses.push_back(metrics.loss());
+    }
+  };
+  const auto recorder = std::make_shared<Recorder>();
+  Model model = f.make_model();
+  model.fit(f.data, {.epochs = 2,
+                     .callbacks = {recorder, TensorBoard({.log_dir = f.logs / "1", .update_freq = "batch"}),
+                                   TensorBoard({.log_dir = f.logs / "4", .update_freq = 4})}});
+  const Points all = points(recorder->losses, 1);
+  REQUIRE(all.size() == 6);
+  const auto every = curves(f.logs / "1/train");
+  CHECK(every.at("batch_loss") == all);
+  CHECK(every.at("batch_accuracy").size() == 6);
+  CHECK(every.at("epoch_loss").size() == 2);
+  CHECK(curves(f.logs / "4/train").at("batch_loss") == Points{all[3]});
+}
+
+TEST_CASE("a model without metrics has curves of its loss alone") {
+  Fixture f;
+  Model model = f.make_model({});
+  model.fit(f.data, {.callbacks = {TensorBoard({.log_dir = f.logs, .update_freq = 1})}});
+  CHECK(names(curves(f.logs / "train")) == std::vector<std::string>{"batch_loss", "epoch_learning_rate", "epoch_loss"});
+}
+
+TEST_CASE("the learning rate and what other callbacks report are curves as well") {
+  Fixture f;
+  struct Mine : Callback {
+    void on_epoch_end(Model&, int epoch, Logs& logs) override { logs["mine"] = 0.5 * epoch; }
+  };
+  Model model = f.make_model();
+  const LearningRateScheduler halves([](int epoch, double) { return 0.5 / (1 << epoch); });
+  model.fit(f.data, {.epochs = 3, .initial_epoch = 1, .callbacks = {Mine(), halves, TensorBoard({.log_dir = f.logs})}});
+  const auto train = curves(f.logs / "train");
+  CHECK(train.at("epoch_mine") == Points{{1, 0.5F}, {2, 1.0F}});
+  CHECK(train.at("epoch_learning_rate") == Points{{1, 0.25F}, {2, 0.125F}});
+}
+
+TEST_CASE("a second fit adds files, and counts its batches anew") {
+  Fixture f;
+  Model model = f.make_model();
+  const auto board = std::make_shared<TensorBoard>(TensorBoardOptions{.log_dir = f.logs, .update_freq = "batch"});
+  model.fit(f.data, {.validation_data = &f.data, .callbacks = {board}});
+  model.fit(f.data, {.epochs = 2, .validation_data = &f.data, .initial_epoch = 1, .callbacks = {board}});
+  const auto train = curves(f.logs / "train", 2);
+  CHECK(train.at("epoch_loss").size() == 2);
+  int first_batches = 0;
+  for (const auto& [step, value] : train.at("batch_loss")) first_batches += step == 1 ? 1 : 0;
+  CHECK(first_batches == 2);
+  CHECK(curves(f.logs / "validation", 2).at("evaluation_loss_vs_iterations").size() == 2);
+}
+
+TEST_CASE("curves can be read while training goes on, and are whole where it fails") {
+  Fixture f;
+  struct Reader : Callback {
+    fs::path logs;
+    void on_epoch_begin(Model&, int epoch) override {
+      if (epoch > 0) CHECK(curves(logs / "train").at("epoch_loss").size() == static_cast<std::size_t>(epoch));
+      if (epoch > 0) CHECK(curves(logs / "validation").at("epoch_loss").size() == static_cast<std::size_t>(epoch));
+      if (epoch == 2) throw std::runtime_error("enough");
+    }
+  };
+  const auto reader = std::make_shared<Reader>();
+  reader->logs = f.logs;
+  Model model = f.make_model();
+  const FitOptions options{.epochs = 3,
+                           .validation_data = &f.data,
+                           .callbacks = {TensorBoard({.log_dir = f.logs, .update_freq = "batch"}), reader}};
+  CHECK_THROWS_AS(model.fit(f.data, options), std::runtime_error);
+  CHECK(curves(f.logs / "train").at("batch_loss").size() == 6);
+}
+
+TEST_CASE("a run that goes on from a backup goes on counting batches") {
+  Fixture f;
+  struct Killer : Callback {
+    void on_train_batch_end(Model& model, std::int64_t, const StepMetrics&) override {
+      if (model.iterations() == 5) throw std::runtime_error("killed");
+    }
+  };
+  const auto live = [&f](const AnyCallback& last) {
+    MultiWorkerMirroredStrategy strategy{f.options()};
+    Model model = f.make_model(strategy);
+    model.fit(f.data, {.epochs = 2,
+                       .callbacks = {BackupAndRestore(f.directory / "backup"),
+                                     TensorBoard({.log_dir = f.logs, .update_freq = "batch"}), last}});
+  };
+  CHECK_THROWS_AS(live(Killer()), std::runtime_error);
+  CHECK(curves(f.logs / "train").at("batch_loss").size() == 5);
+  live(Callback());
+  // The second life repeats what the first did after its backup, with the same values.
+  const auto train = curves(f.logs / "train", 2);
+  std::map<std::int64_t, std::vector<float>> losses;
+  for (const auto& [step, value] : train.at("batch_loss")) losses[step].push_back(value);
+  REQUIRE(losses.size() == 6);
+  for (const auto& [step, values] : losses) {
+    CHECK(values.size() == (step == 4 || step == 5 ? 2 : 1));
+    CHECK(values.front() == values.back());
+  }
+  CHECK(train.at("epoch_loss").size() == 2);
+}
+
+TEST_CASE("what TensorBoard cannot do is told before training") {
+  Fixture f;
+  CHECK_THROWS_AS(TensorBoard({.update_freq = "step"}), UsageError);
+  CHECK_THROWS_WITH(
+      TensorBoard({.update_freq = "step"}),
+      "TensorBoard's update_freq is 'step' but must be 'epoch', 'batch', or a number of batches that is at "
+      "least 1");
+  CHECK_THROWS_AS(TensorBoard({.update_freq = 0}), UsageError);
+  CHECK_THROWS_AS(TensorBoard({.update_freq = -3}), UsageError);
+
+  std::ofstream(f.logs) << "a file in the way";
+  Model model = f.make_model();
+  CHECK_THROWS_AS(model.fit(f.data, {.callbacks = {TensorBoard({.log_dir = f.logs})}}), IoError);
+  CHECK(model.iterations() == 0);
+}
