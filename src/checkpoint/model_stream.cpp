@@ -3,11 +3,15 @@
 
 #include "checkpoint/keras_config.hpp"
 
+#include <cstdint>
 #include <utility>
 #include <vector>
 
 namespace lockstep {
 namespace {
+
+/// No array has more dimensions: who sent this number has lost its mind in a damaged file.
+constexpr std::uint64_t deepest = 32;
 
 void write_values(const ByteSink& sink, const std::vector<SavedTensor>& tensors) {
   for (const SavedTensor& tensor : tensors) sink(std::as_bytes(std::span(tensor.values)));
@@ -39,7 +43,7 @@ std::optional<SavedState> read_state(const ByteSource& source) {
   state.text = *std::move(text);
   for (std::uint64_t i = 0; i < *arrays; ++i) {
     const auto rank = read_number(source);
-    if (!rank) return std::nullopt;
+    if (!rank || *rank > deepest) return std::nullopt;
     std::vector<std::int64_t> extents(*rank);
     if (!source(std::as_writable_bytes(std::span(extents)))) return std::nullopt;
     state.arrays.push_back({std::to_string(i), Shape(std::move(extents)), {}});

@@ -6,9 +6,11 @@
 #include <zip.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <span>
 #include <string>
@@ -97,12 +99,15 @@ ZipReader::ZipReader(std::filesystem::path file) : name_(std::move(file)) {
   if (std::filesystem::is_directory(name_, ignored)) {
     throw IoError("Cannot read " + name_.string() + ": it is a directory; name a .keras file.");
   }
+  // Not left to libzip, which says "No such file" of some damaged ones.
+  errno = 0;
+  if (!std::ifstream(name_, std::ios::binary)) {
+    throw IoError("Cannot read " + name_.string() + ": " + std::generic_category().message(errno) +
+                  "; check the path and its permissions.");
+  }
   int code = ZIP_ER_OK;
   archive_.reset(zip_open(name_.c_str(), ZIP_RDONLY, &code));
   if (archive_ != nullptr) return;
-  if (code == ZIP_ER_NOENT || code == ZIP_ER_OPEN || code == ZIP_ER_READ) {
-    throw IoError("Cannot read " + name_.string() + ": " + text_of(code) + "; check the path and its permissions.");
-  }
   fail("is not a zip archive, damaged or cut short (" + text_of(code) + "); save the model again as .keras");
 }
 
