@@ -60,7 +60,7 @@ class Hdf5Reader {
   [[nodiscard]] Hdf5Handle open(const std::string& path) const;
   [[nodiscard]] Hdf5Handle open_dataset(const std::string& path) const;
   void check_seal() const;
-  [[nodiscard]] std::optional<std::uint64_t> number(const std::string& object, const char* attribute) const;
+  [[nodiscard]] std::optional<std::uint64_t> number(const std::string& object, const char* name) const;
   void check_digest(const std::string& path, const void* values, std::size_t bytes) const;
   [[nodiscard]] std::vector<std::string> attribute_texts(const Hdf5Handle& object, const std::string& name) const;
 
