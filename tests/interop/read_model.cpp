@@ -1,5 +1,6 @@
 // Prints what Lockstep reads in a file of Keras as JSON, for the tests here to compare, and writes it again to COPY.
-// A .weights.h5 file is read onto the model in MODEL.
+// A .weights.h5 file is read onto the model in MODEL; of a .json file, Keras' model.to_json(), the model alone is
+// printed.
 //   interop_read_model FILE [COPY [MODEL]]
 #include "checkpoint/keras_config.hpp"
 #include "checkpoint/keras_weights.hpp"
@@ -12,8 +13,11 @@
 #include <cstdint>
 #include <cstring>
 #include <exception>
+#include <fstream>
 #include <iostream>
+#include <iterator>
 #include <string>
+#include <string_view>
 #include <vector>
 
 using namespace lockstep;
@@ -51,11 +55,20 @@ int main(int argc, char** argv) {
     return static_cast<int>(ExitCode::usage);
   }
   try {
+    if (std::string_view(argv[1]).ends_with(".json")) {
+      std::ifstream file(argv[1]);
+      const std::string text{std::istreambuf_iterator<char>(file), {}};
+      std::cout << json{{"model", json::parse(sequential_to_json(Sequential::from_json(text)))}}.dump() << '\n';
+      return 0;
+    }
     const SavedModel model = argc == 4 ? load_keras_weights(argv[1], load_model(argv[3])) : load_model(argv[1]);
     json result{{"model", json::parse(sequential_to_json(model.architecture))}, {"weights", describe(model.weights)}};
     if (model.training) {
       result["training"] = json::parse(training_to_json(*model.training));
       result["iteration"] = model.training->iteration;
+      for (std::uint64_t step = 0; step < 100; ++step) {
+        result["learning_rates"].push_back(learning_rate_of(model.training->optimizer).at(step));
+      }
       result["slots"] = describe(model.training->slots);
     }
     if (argc > 2) save_model(argv[2], model);

@@ -132,13 +132,15 @@ TEST_CASE("CUDA: examples are gathered by number, bytes scaled, in both types") 
   const std::array<std::uint32_t, 3> examples{2, 0, 2};
   StepArguments arguments{.inputs = bytes.data(), .examples = examples.data()};
   std::vector<float> found(6);
-  for_each(6, Gather<std::uint8_t, float>{&arguments, found.data(), 2});
+  for_each(6, Gather<std::uint8_t, float>{&arguments, found.data(), 2, 255, 1, 0});
   CHECK(found == std::vector<float>{0.8F, 1, 0, 0.2F, 0.8F, 1});
   arguments.inputs = floats.data();
-  for_each(6, Gather<float, float>{&arguments, found.data(), 2});
+  for_each(6, Gather<float, float>{&arguments, found.data(), 2, 1, 1, 0});
   CHECK(found == std::vector<float>{4, 5, 0, 1, 4, 5});
+  for_each(6, Gather<float, float>{&arguments, found.data(), 2, 1, 0.5F, -1});
+  CHECK(found == std::vector<float>{1, 1.5F, -1, -0.5F, 1, 1.5F});
   std::vector<BFloat16> low(6);
-  for_each(6, Gather<float, BFloat16>{&arguments, low.data(), 2});
+  for_each(6, Gather<float, BFloat16>{&arguments, low.data(), 2, 1, 1, 0});
   CHECK(static_cast<float>(low[1]) == 5.0F);
 }
 
@@ -467,6 +469,10 @@ TEST_CASE("CUDA: optimizers take the CPU's steps") {
   std::vector<Optimizer> optimizers{SGD({.learning_rate = 0.1}), SGD({.learning_rate = 0.1, .momentum = 0.9}),
                                     SGD({.learning_rate = 0.1, .momentum = 0.9, .nesterov = true}),
                                     Adam({.learning_rate = 0.01}), AdamW({.learning_rate = 0.01, .weight_decay = 0.1})};
+  const CosineDecay schedule({.initial_learning_rate = 0.1, .decay_steps = 15});
+  optimizers.emplace_back(SGD({.learning_rate = schedule, .momentum = 0.9}));
+  optimizers.emplace_back(AdamW({.learning_rate = schedule, .weight_decay = 0.1}));
+  optimizers.emplace_back(RMSprop({.learning_rate = schedule}));
   for (const double momentum : {0.0, 0.8}) {
     for (const bool centered : {false, true}) {
       optimizers.emplace_back(RMSprop({.learning_rate = 0.01, .momentum = momentum, .centered = centered}));

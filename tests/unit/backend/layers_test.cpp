@@ -217,6 +217,20 @@ TEST_CASE("Shapes change anywhere in a model") {
   check(around({Flatten(), Flatten(), Dropout(0.2), Flatten(), Dense(4)}));
 }
 
+TEST_CASE("Rescaling, of bytes and floats, whatever follows") {
+  for (const Pixels pixels : {Pixels::bytes, Pixels::floats}) {
+    const TwinOptions options{.pixels = pixels};
+    check(Sequential{Input({7, 6, 2}), Rescaling(1.0 / 127.5, -1), Conv2D(16, 2, {.activation = relu}), Flatten(),
+                     Dense(3)},
+          options);
+    check(Sequential{Input({6, 4}), Rescaling(0.01), Reshape({6, 4, 1}), Rescaling(2, 0.5), Conv2D(3, 2), Flatten(),
+                     Dense(3)},
+          options);
+    check(Sequential{Input({11}), Rescaling(-0.02, 0.25), Flatten(), Dense(3)}, options);
+    check(Sequential{Input({5, 4, 3}), Rescaling(0.004), MaxPooling2D(), Conv2D(33, 1), Flatten(), Dense(3)}, options);
+  }
+}
+
 TEST_CASE("Models that end in anything") {
   const TwinOptions squares{.loss = MeanSquaredError()};
   const Conv2D conv(16, 2, {.activation = relu});

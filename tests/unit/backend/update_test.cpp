@@ -90,6 +90,14 @@ TEST_CASE("Every optimizer steps as its formula says") {
   check_steps(Adam({.learning_rate = 0.01}));
   check_steps(Adam({.learning_rate = 0.02, .beta_1 = 0.5, .beta_2 = 0.75, .epsilon = 1e-3}));
   check_steps(AdamW({.learning_rate = 0.01, .weight_decay = 0.1}));
+  // Rates that differ from step to step.
+  const ExponentialDecay halving({.initial_learning_rate = 0.3, .decay_steps = 1, .decay_rate = 0.5});
+  check_steps(SGD({.learning_rate = halving}));
+  check_steps(SGD({.learning_rate = halving, .momentum = 0.9}));
+  check_steps(SGD({.learning_rate = halving, .momentum = 0.8, .nesterov = true}));
+  check_steps(Adam({.learning_rate = halving}));
+  check_steps(AdamW({.learning_rate = halving, .weight_decay = 0.1}));
+  check_steps(RMSprop({.learning_rate = halving, .rho = 0.8, .epsilon = 1e-4}));
   check_steps(RMSprop({.learning_rate = 0.01, .rho = 0.8, .epsilon = 1e-4}));
   check_steps(RMSprop({.learning_rate = 0.01, .momentum = 0.7, .epsilon = 1e-4}));
   check_steps(RMSprop({.learning_rate = 0.01, .rho = 0.8, .epsilon = 1e-4, .centered = true}));

@@ -6,6 +6,7 @@
 
 #include <lockstep/core/error.hpp>
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -168,7 +169,7 @@ TEST_CASE("Keras 2's words are understood") {
         "fn": "sparse_categorical_accuracy"}}]])"));
   const auto& adam = std::get<Adam>(training.optimizer);
   CHECK(adam.beta_1 == 0.8);
-  CHECK(static_cast<float>(adam.learning_rate) == 0.001F);
+  CHECK(static_cast<float>(adam.learning_rate.at(0)) == 0.001F);
   CHECK(std::get<SparseCategoricalCrossentropy>(training.loss).from_logits);
   CHECK(training.metrics == std::vector<Metric>{accuracy});
 }
@@ -203,6 +204,8 @@ TEST_CASE("layers and options that Lockstep lacks are refused by name") {
       {layer("BatchNormalization", R"("gamma_initializer": "zeros")"), {"gamma_initializer"}},
       {layer("Dropout", R"("rate": 0.5, "noise_shape": [1, 8])"), {"noise_shape"}},
       {layer("Dropout", R"("rate": 1.5)"), {"1.5"}},
+      {layer("Rescaling", R"("scale": [0.5, 1.0])"), {"Rescaling", "scale = [0.5,1.0]"}},
+      {layer("Rescaling", R"("offset": 1.0)"), {"Rescaling", "'scale'"}},
       {layer("GlobalAveragePooling2D", R"("keepdims": true)"), {"keepdims"}},
       {layer("Dense", R"("units": 3)"), {"cannot be", "Flatten"}},
       {R"({"module": "my.layers", "class_name": "Dense", "config": {"units": 3}})", {"module", "my.layers"}},
@@ -211,7 +214,8 @@ TEST_CASE("layers and options that Lockstep lacks are refused by name") {
   };
   for (const auto& [text, words] : cases) require_words(refusal(model_of(text)), words);
 
-  require_words(refusal(R"({"class_name": "Functional", "config": {}})"), {"Functional", "Sequential"});
+  require_words(refusal(R"({"class_name": "MyModel", "config": {}})"), {"MyModel", "Sequential", "Functional"});
+  require_words(refusal(R"({"class_name": "Functional", "config": {}})"), {"list of layers"});
   require_words(refusal(R"({"class_name": "Sequential", "config": {"layers": []}})"), {"layers"});
   require_words(refusal(R"({"class_name": "Sequential", "config": {"layers": {}}})"), {"layers"});
   require_words(refusal("{\"class_name\": \"Seq"), {"m.h5", "not JSON", "byte"});
@@ -225,6 +229,163 @@ TEST_CASE("layers and options that Lockstep lacks are refused by name") {
      {"class_name": "InputLayer", "config": {"batch_shape": [null, 2000000000, 2000000000, 2000000000, 2000000000]}},
      {"class_name": "Flatten", "config": {}}]}})"),
                 {"m.h5", "more than"});
+}
+
+TEST_CASE("Rescaling goes into JSON and out of it") {
+  const Sequential model{Input({4}), Rescaling(1.0 / 127.5, -1), Dense(2)};
+  const std::string text = sequential_to_json(model);
+  CHECK(text.find(R"({"class_name":"Rescaling","config":{"name":"rescaling","trainable":true,"dtype":"float32",)"
+                  R"("scale":0.00784313725490196,"offset":-1.0}})") != std::string::npos);
+  const Sequential back = sequential_from_json(text);
+  CHECK(std::get<Rescaling>(back.layers()[1].layer).scale == 1.0 / 127.5);
+  CHECK(std::get<Rescaling>(back.layers()[1].layer).offset == -1);
+  const Sequential bare = sequential_from_json(model_of(layer("Rescaling", R"("scale": 2)")));
+  CHECK(std::get<Rescaling>(bare.layers()[1].layer).scale == 2);
+  CHECK(std::get<Rescaling>(bare.layers()[1].layer).offset == 0);
+}
+
+TEST_CASE("Functional models that are a chain are read in the chain's order, from either Keras' nodes") {
+  const std::string keras2 = R"({"class_name": "Functional", "keras_version": "2.15.0", "backend": "tensorflow",
+    "config": {"name": "model", "trainable": true, "layers": [
+    {"class_name": "Dense", "config": {"name": "last", "units": 2}, "name": "last",
+     "inbound_nodes": [[["f", 0, 0, {}]]]},
+    {"class_name": "InputLayer", "config": {"batch_input_shape": [null, 8, 8, 1], "dtype": "float32", "sparse": false,
+     "ragged": false, "name": "in"}, "name": "in", "inbound_nodes": []},
+    {"class_name": "Flatten", "config": {"name": "f"}, "name": "f", "inbound_nodes": [[["b", 0, 0, {"mask": null}]]]},
+    {"class_name": "BatchNormalization", "config": {"name": "b", "axis": [3]}, "name": "b",
+     "inbound_nodes": [[["in", 0, 0, {}]]]}],
+    "input_layers": [["in", 0, 0]], "output_layers": [["last", 0, 0]]}})";
+  const auto tensor = [](const std::string& from) {
+    return R"({"class_name": "__keras_tensor__", "config": {"shape": [null, 8], "dtype": "float32", "keras_history": [")" +
+           from + R"(", 0, 0]}})";
+  };
+  const auto called = [&](const std::string& layer, const std::string& options, const std::string& from,
+                          const std::string& kwargs = "") {
+    return R"({"module": "keras.layers", "class_name": ")" + layer + R"(", "config": {"name": "the_)" + layer + "\"" +
+           options + R"(}, "registered_name": null, "build_config": {"input_shape": [null, 8]}, "name": "the_)" +
+           layer + R"(", "inbound_nodes": [{"args": [)" + tensor(from) + R"(], "kwargs": {)" + kwargs + "}}]}";
+  };
+  const auto functional = [](const std::string& layers, const std::string& output) {
+    return R"({"module": "keras", "class_name": "Functional", "registered_name": "Functional",
+      "build_config": {"input_shape": null}, "compile_config": {"optimizer": "sgd"},
+      "config": {"name": "functional", "trainable": true, "layers": [
+      {"module": "keras.layers", "class_name": "InputLayer", "config": {"batch_shape": [null, 8], "dtype": "float32",
+       "name": "in"}, "registered_name": null, "name": "in", "inbound_nodes": []}, )" +
+           layers + R"(], "input_layers": ["in", 0, 0], "output_layers": )" + output + "}}";
+  };
+  const std::string dropped = called("Dropout", R"(, "rate": 0.5)", "in", R"("training": false)");
+  const std::string dense = called("Dense", R"(, "units": 3)", "the_Dropout");
+
+  for (const Sequential& model : {Sequential::from_json(keras2), sequential_from_json(keras2)}) {
+    CHECK(model.name() == "model");
+    std::vector<std::string> names;
+    for (const LayerInfo& info : model.layers()) names.push_back(info.name);
+    CHECK(names == std::vector<std::string>{"in", "b", "f", "last"});
+    CHECK(model.input_shape() == Shape{8, 8, 1});
+    CHECK(model.output_shape() == Shape{2});
+  }
+  const Sequential keras3 = Sequential::from_json(functional(dropped + ", " + dense, R"(["the_Dense", 0, 0])"));
+  CHECK(keras3.name() == "functional");
+  CHECK(keras3.layers()[1].name == "the_Dropout");
+  CHECK(keras3.output_shape() == Shape{3});
+  CHECK(sequential_to_json(Sequential::from_json(sequential_to_json(keras3))) == sequential_to_json(keras3));
+
+  const std::string both = R"([["the_Dense", 0, 0], ["the_Dropout", 0, 0]])";
+  const std::string last = R"([["the_Dense", 0, 0]])";
+  std::string twice = dense;
+  twice.insert(twice.size() - 2, R"(, {"args": [], "kwargs": {}})");
+  std::string with_two = dense;
+  with_two.insert(with_two.find(R"("args": [)") + 9, tensor("in") + ", ");
+  std::string with_number = dense;
+  with_number.insert(with_number.find(R"("args": [)") + 9, "0.5, ");
+  std::string second_output = dense;
+  second_output.replace(second_output.find(R"("the_Dropout", 0, 0)"), 19, R"("the_Dropout", 0, 1)");
+  const std::vector<std::pair<std::string, std::vector<std::string>>> cases{
+      {functional(dropped + ", " + dense, both), {"m.h5", "2 layers as output_layers", "'the_Dropout'", "chain"}},
+      {functional(dropped + ", " + called("Dense", "", "in"), last),
+       {"'in' (InputLayer)", "feeds 2 layers", "'the_Dense'"}},
+      {functional(dropped + ", " + with_two, last), {"'the_Dense' (Dense)", "takes 2 inputs, 'in' and 'the_Dropout'"}},
+      {functional(dropped + ", " + twice, last), {"'the_Dense' (Dense)", "used 2 times"}},
+      {functional(dropped + ", " + with_number, last), {"'the_Dense'", "more than a layer's output"}},
+      {functional(dropped + ", " + second_output, last), {"'the_Dense'", "later output of 'the_Dropout'"}},
+      {functional(dropped + ", " + called("Dense", "", "gone"), last),
+       {"'the_Dense'", "'gone', which the model lacks"}},
+      {functional(dropped + ", " + dropped, last), {"the name 'the_Dropout'"}},
+      {functional(dropped, last), {"'the_Dropout'", "feeds no other layer", "'the_Dense'"}},
+      {functional(dropped + ", " + called("Dense", "", "the_Dropout", R"("training": true)"), last),
+       {"'the_Dense'", "training"}},
+      {functional(called("Dropout", "", "the_Dense") + ", " + called("Dense", "", "the_Dropout"), R"(["in", 0, 0])"),
+       {"does not feed"}},
+      {functional(called("Flatten", "", "in"), R"(["the_Flatten", 0, 0], "trainable": false)"), {"trainable"}},
+      {functional(called("Flatten", "", "in"), "[]"), {"0 layers as output_layers"}},
+      {functional(called("LSTM", "", "in"), R"([["the_LSTM", 0, 0]])"), {"LSTM", "does not have"}},
+  };
+  for (const auto& [text, words] : cases) require_words(refusal(text), words);
+  CHECK_THROWS_AS(Sequential::from_json("no JSON"), DataError);
+}
+
+TEST_CASE("learning rate schedules go into JSON and out of it, in few keys") {
+  const auto json_of = [](const LearningRate& rate) {
+    const std::string text = training_to_json({SGD({.learning_rate = rate}), MeanSquaredError(), {}, 0, {}});
+    CHECK(learning_rate_of(training_from_json(text).optimizer) == rate);
+    const std::size_t begin = text.find(R"("learning_rate":)") + 16;
+    return text.substr(begin, text.find(R"(,"momentum")") - begin);
+  };
+  CHECK(json_of(0.5) == "0.5");
+  CHECK(json_of(CosineDecay({.initial_learning_rate = 1, .decay_steps = 100})) ==
+        R"({"module":"keras.optimizers.schedules","class_name":"CosineDecay","config":{"initial_learning_rate":1.0,)"
+        R"("decay_steps":100,"alpha":0.0},"registered_name":null})");
+  CHECK(
+      json_of(
+          CosineDecay(
+              {.initial_learning_rate = 0, .decay_steps = 7.5, .alpha = 0.1, .warmup_target = 0.5, .warmup_steps = 3}))
+          .find(R"("decay_steps":7.5,"alpha":0.1,"warmup_target":0.5,"warmup_steps":3})") != std::string::npos);
+  CHECK(json_of(ExponentialDecay({.initial_learning_rate = 1, .decay_steps = 2, .decay_rate = 1, .staircase = true}))
+            .find(R"({"initial_learning_rate":1.0,"decay_steps":2,"decay_rate":1.0,"staircase":true})") !=
+        std::string::npos);
+  CHECK(json_of(InverseTimeDecay({.initial_learning_rate = 1, .decay_steps = 2, .decay_rate = 3}))
+            .find(R"("class_name":"InverseTimeDecay")") != std::string::npos);
+  CHECK(json_of(PiecewiseConstantDecay({.boundaries = {10, 20}, .values = {1, 0.5, 0}}))
+            .find(R"({"boundaries":[10,20],"values":[1.0,0.5,0.0]})") != std::string::npos);
+  CHECK(json_of(PolynomialDecay({.initial_learning_rate = 1, .decay_steps = 2}))
+            .find(R"("end_learning_rate":0.0001,"power":1.0,"cycle":false})") != std::string::npos);
+
+  // tf_keras 2 gives no name, Keras 3 one that means nothing, and either leaves out nothing.
+  const auto read = [](const std::string& schedule) {
+    return learning_rate_of(
+        training_from_json(training_of(R"({"class_name": "Adam", "config": {"learning_rate": )" + schedule + "}}", mse))
+            .optimizer);
+  };
+  CHECK(read(R"({"module": "keras.optimizers.schedules", "class_name": "CosineDecay", "config": {
+     "initial_learning_rate": 0.1, "decay_steps": 50.0, "alpha": 0.0, "name": null, "warmup_target": null,
+     "warmup_steps": 0}, "registered_name": null})") == CosineDecay({.initial_learning_rate = 0.1, .decay_steps = 50}));
+  CHECK(read(R"({"class_name": "PiecewiseConstantDecay", "config": {"boundaries": [1, 2.5], "values": [1, 0.5, 0.25],
+     "name": "PiecewiseConstant"}})") == PiecewiseConstantDecay({.boundaries = {1, 2.5}, .values = {1, 0.5, 0.25}}));
+
+  const auto schedule = [](const std::string& class_name, const std::string& config) {
+    return training_of(R"({"class_name": "SGD", "config": {"learning_rate": {"class_name": ")" + class_name +
+                           R"(", "config": {)" + config + "}}}}",
+                       mse);
+  };
+  const std::string begin = R"("initial_learning_rate": 0.1, "decay_steps": 5)";
+  const std::vector<std::pair<std::string, std::vector<std::string>>> cases{
+      {schedule("CosineDecayRestarts", begin), {"m.h5", "SGD's learning_rate CosineDecayRestarts", "PolynomialDecay"}},
+      {schedule("CosineDecay", R"("decay_steps": 5)"), {"CosineDecay", "'initial_learning_rate'"}},
+      {schedule("CosineDecay", begin + R"(, "warmup_target": "high")"), {"warmup_target", "high"}},
+      {schedule("CosineDecay", begin + R"(, "restarts": 3)"), {"CosineDecay", "restarts = 3"}},
+      {schedule("ExponentialDecay", begin), {"ExponentialDecay", "'decay_rate'"}},
+      {schedule("ExponentialDecay", begin + R"(, "decay_rate": -1)"), {"ExponentialDecay.decay_rate is -1"}},
+      {schedule("PolynomialDecay", begin + R"(, "cycle": 1)"), {"cycle = 1"}},
+      {schedule("PiecewiseConstantDecay", R"("boundaries": 3, "values": [1])"), {"boundaries = 3"}},
+      {schedule("PiecewiseConstantDecay", R"("boundaries": [3], "values": ["x", 1])"), {"values = "}},
+      {schedule("PiecewiseConstantDecay", R"("boundaries": [3], "values": [1])"), {"values are 1 for 1 boundaries"}},
+      {training_of(R"({"class_name": "SGD", "config": {"learning_rate": "fast"}})", mse), {"learning_rate", "fast"}},
+      {training_of(R"({"class_name": "SGD", "config": {"learning_rate": {"module": "mine", "class_name": "CosineDecay",
+         "config": {}}}})",
+                   mse),
+       {"module", "mine"}},
+  };
+  for (const auto& [text, words] : cases) require_words(training_refusal(text), words);
 }
 
 TEST_CASE("compilations that Lockstep lacks are refused by name") {

@@ -139,9 +139,10 @@ TEST_CASE("random models come back bit for bit") {
     REQUIRE(same);
     for (const LayerInfo& layer : model.architecture.layers()) seen.insert(layer.class_name);
     if (model.training) seen.insert(std::string(name_of(model.training->optimizer)));
+    if (model.training) seen.insert(std::string(name_of(learning_rate_of(model.training->optimizer))));
     if (model.training) seen.insert(std::string(name_of(model.training->loss)));
   }
-  CHECK(seen.size() == 11 + 4 + 3);  // so that this test leaves nothing out
+  CHECK(seen.size() == 12 + 4 + 6 + 3);  // so that this test leaves nothing out
 }
 
 TEST_CASE("all bits of a float survive") {

@@ -6,6 +6,7 @@
 #include "checkpoint/keras_archive.hpp"
 #include "checkpoint/keras_config.hpp"
 #include "checkpoint/keras_weights.hpp"
+#include "checkpoint/stored_tensors.hpp"
 #include "checkpoint/zip_file.hpp"
 #include "core/random.hpp"
 #include "random_model.hpp"
@@ -252,6 +253,34 @@ TEST_CASE("weights load onto a compiled model that they know nothing of") {
   const SavedModel trained = load_keras_weights(file, without_values(model_of(architecture, Adam())));
   CHECK(learning_rate_of(trained.training->optimizer) == 0.25);
   CHECK(trained.training->iteration == 7);
+}
+
+TEST_CASE("an optimizer that follows a schedule has no learning rate among its variables") {
+  const ScratchDirectory scratch;
+  const Sequential architecture{Input({4}), Dense(3)};
+  const CosineDecay cosine({.initial_learning_rate = 0.5, .decay_steps = 20});
+  const SavedModel model = model_of(architecture, SGD({.learning_rate = cosine, .momentum = 0.5}));
+  for (const std::string name : {"m.keras", "m.h5", "m.weights.h5"}) {
+    CAPTURE(name);
+    const fs::path file = scratch / name;
+    save_model(file, model);
+    const bool weights_only = name == "m.weights.h5";
+    const SavedModel back = weights_only ? load_keras_weights(file, without_values(model)) : load_model(file);
+    std::string why;
+    const bool same = equal(model, back, why);
+    CAPTURE(why);
+    CHECK(same);
+    CHECK(learning_rate_of(back.training->optimizer) == cosine);
+    if (name == "m.keras") continue;
+    const std::vector<SavedTensor> stored = load_stored_tensors(file).optimizer;
+    CHECK(stored.size() == 2);  // two slots
+    for (const SavedTensor& tensor : stored) CHECK(tensor.name.find("learning_rate") == std::string::npos);
+  }
+  // A file with a rate is not for an optimizer without one, nor the other way round.
+  const SavedModel constant = model_of(architecture, SGD({.momentum = 0.5}));
+  CHECK_THROWS_AS(load_keras_weights(scratch / "m.weights.h5", without_values(constant)), DataError);
+  save_keras_weights(scratch / "constant.weights.h5", constant);
+  CHECK_THROWS_AS(load_keras_weights(scratch / "constant.weights.h5", without_values(model)), DataError);
 }
 
 TEST_CASE("config.json as Keras 3.15 writes it") {

@@ -64,7 +64,7 @@ Layer any_normalization(RandomStream& random, std::string name) {
 }
 
 Layer any_layer(RandomStream& random, std::string name) {
-  switch (random.below(10)) {
+  switch (random.below(11)) {
     case 0: return Reshape({-1}, name);
     case 1: return Flatten(name);
     case 2: return any_conv(random, name);
@@ -76,6 +76,7 @@ Layer any_layer(RandomStream& random, std::string name) {
     case 6: return GlobalAveragePooling2D(name);
     case 7: return Dropout(random.uniform() * 0.9, name);
     case 8: return any_normalization(random, name);
+    case 9: return Rescaling(random.normal(), random.normal(), name);
     default: return Activation(any_activation(random), name);
   }
 }
@@ -95,8 +96,35 @@ Sequential any_architecture(RandomStream& random) {
   return Sequential(layers, random.below(4) == 0 ? "mine" : "sequential");
 }
 
-Optimizer any_optimizer(RandomStream& random) {
+/// Half of them constant.
+LearningRate any_rate(RandomStream& random) {
   const double rate = random.uniform();
+  const bool flag = random.below(2) == 0;
+  const std::uint32_t steps = 1 + random.below(1000);
+  switch (random.below(10)) {
+    case 0:
+      return ExponentialDecay(
+          {.initial_learning_rate = rate, .decay_steps = steps, .decay_rate = random.uniform(), .staircase = flag});
+    case 1:
+      return InverseTimeDecay(
+          {.initial_learning_rate = rate, .decay_steps = steps + 0.5, .decay_rate = random.uniform()});
+    case 2:
+      return PiecewiseConstantDecay({.boundaries = {steps, steps + 0.25, 2000}, .values = {rate, 0, 2, rate / 3}});
+    case 3:
+      return PolynomialDecay(
+          {.initial_learning_rate = rate, .decay_steps = steps, .power = random.uniform(), .cycle = flag});
+    case 4: {
+      CosineDecayOptions options{.initial_learning_rate = rate, .decay_steps = steps, .alpha = random.uniform()};
+      if (flag) options.warmup_target = random.uniform();
+      if (flag) options.warmup_steps = random.below(100);
+      return CosineDecay(options);
+    }
+    default: return rate;
+  }
+}
+
+Optimizer any_optimizer(RandomStream& random) {
+  const LearningRate rate = any_rate(random);
   switch (random.below(4)) {
     case 0:
       return SGD({.learning_rate = rate,

@@ -128,6 +128,20 @@ TEST_CASE("a model of every form is shown and checked") {
   }
 }
 
+TEST_CASE("of a schedule its name and the rate of the next step are shown") {
+  const ScratchDirectory scratch;
+  SavedModel model = counting_model();
+  model.training->optimizer =
+      Adam({.learning_rate = PiecewiseConstantDecay({.boundaries = {1233, 1234}, .values = {1, 0.125, 2}})});
+  const std::string file = (scratch / "m.keras").string();
+  save_model(file, model);
+  require_words(run({"inspect", file}).out, {"Adam, learning rate 0.125 (PiecewiseConstantDecay), 1,234 steps made"});
+  const json document = json::parse(run({"inspect", "--json", file}).out);
+  CHECK(document.at("training").at("learning_rate") == 0.125);
+  CHECK(document.at("training").at("learning_rate_schedule") == "PiecewiseConstantDecay");
+  CHECK(run({"inspect", "--compare", file, file}).code == ExitCode::success);
+}
+
 TEST_CASE("what is no number is shown, and refused by a check") {
   const ScratchDirectory scratch;
   SavedModel model = counting_model();

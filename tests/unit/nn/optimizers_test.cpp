@@ -8,6 +8,7 @@
 
 #include <limits>
 #include <string>
+#include <variant>
 #include <vector>
 
 using namespace lockstep;
@@ -51,6 +52,7 @@ TEST_CASE("Optimizers tell their learning rate and how much they remember") {
   set_learning_rate(optimizer, 0.5);
   CHECK(learning_rate_of(optimizer) == 0.5);
   CHECK(learning_rate_of(SGD()) == 0.01);
+  CHECK(learning_rate_of(SGD()).at(1000) == 0.01);
 
   CHECK(slots_of(SGD()) == 0);
   CHECK(slots_of(SGD({.nesterov = true})) == 0);
@@ -61,6 +63,27 @@ TEST_CASE("Optimizers tell their learning rate and how much they remember") {
   CHECK(slots_of(RMSprop({.momentum = 0.9})) == 2);
   CHECK(slots_of(RMSprop({.centered = true})) == 2);
   CHECK(slots_of(RMSprop({.momentum = 0.9, .centered = true})) == 3);
+}
+
+TEST_CASE("A rate that follows a schedule cannot be set, but be replaced") {
+  const CosineDecay cosine({.initial_learning_rate = 0.1, .decay_steps = 100});
+  Optimizer optimizer = AdamW({.learning_rate = cosine, .weight_decay = 0.5});
+  CHECK(learning_rate_of(optimizer) == cosine);
+  try {
+    set_learning_rate(optimizer, 0.5);
+    FAIL("should have been refused");
+  } catch (const UsageError& error) {
+    const std::string message = error.what();
+    INFO(message);
+    CHECK(message.find("AdamW") != std::string::npos);
+    CHECK(message.find("CosineDecay") != std::string::npos);
+  }
+  CHECK(learning_rate_of(optimizer) == cosine);
+  replace_learning_rate(optimizer, 0.25);
+  CHECK(learning_rate_of(optimizer) == 0.25);
+  set_learning_rate(optimizer, 0.5);
+  CHECK(learning_rate_of(optimizer) == 0.5);
+  CHECK(std::get<AdamW>(optimizer).weight_decay == 0.5);
 }
 
 TEST_CASE("Options out of their range are refused by name") {
@@ -81,4 +104,37 @@ TEST_CASE("Options out of their range are refused by name") {
   check_refused(RMSprop({.rho = 1}), {"rho is 1"});
   check_refused(RMSprop({.momentum = nan}), {"momentum is"});
   check_refused(RMSprop({.epsilon = -1}), {"epsilon is -1"});
+}
+
+TEST_CASE("Schedules out of their range, or without what Keras has no default for, are refused by name") {
+  const auto refused = [](const LearningRate& rate, const std::vector<std::string>& parts) {
+    check_refused(SGD({.learning_rate = rate}), parts);
+  };
+  refused(ExponentialDecay({}), {"SGD's ExponentialDecay.initial_learning_rate is nan", "given"});
+  refused(ExponentialDecay({.initial_learning_rate = 0.1, .decay_rate = 0.5}), {"ExponentialDecay.decay_steps is nan"});
+  refused(ExponentialDecay({.initial_learning_rate = 0.1, .decay_steps = 5}), {"ExponentialDecay.decay_rate is nan"});
+  refused(ExponentialDecay({.initial_learning_rate = 0.1, .decay_steps = 5, .decay_rate = -1}), {"decay_rate is -1"});
+  refused(InverseTimeDecay({.initial_learning_rate = 0.1, .decay_steps = 0, .decay_rate = 1}),
+          {"InverseTimeDecay.decay_steps is 0", "above 0"});
+  refused(InverseTimeDecay({.initial_learning_rate = -0.1, .decay_steps = 1, .decay_rate = 1}),
+          {"InverseTimeDecay.initial_learning_rate is -0.1"});
+  refused(PolynomialDecay({.initial_learning_rate = 0.1, .decay_steps = 5, .end_learning_rate = -1}),
+          {"PolynomialDecay.end_learning_rate is -1"});
+  refused(PolynomialDecay({.initial_learning_rate = 0.1, .decay_steps = 5, .power = -2}),
+          {"PolynomialDecay.power is -2"});
+  refused(CosineDecay({.initial_learning_rate = 0.1, .decay_steps = 5, .alpha = -0.5}), {"CosineDecay.alpha is -0.5"});
+  refused(CosineDecay({.initial_learning_rate = 0.1, .decay_steps = 5, .warmup_target = -1}),
+          {"CosineDecay.warmup_target is -1"});
+  refused(CosineDecay({.initial_learning_rate = 0.1, .decay_steps = 5, .warmup_target = 1, .warmup_steps = -3}),
+          {"CosineDecay.warmup_steps is -3"});
+  refused(PiecewiseConstantDecay({}), {"PiecewiseConstantDecay.values are 0 for 0 boundaries"});
+  refused(PiecewiseConstantDecay({.boundaries = {1, 2}, .values = {1, 2}}), {"values are 2 for 2 boundaries"});
+  refused(PiecewiseConstantDecay({.boundaries = {2, 2}, .values = {1, 2, 3}}), {"boundaries is 2", "above the one"});
+  refused(PiecewiseConstantDecay({.boundaries = {2}, .values = {1, -2}}), {"PiecewiseConstantDecay.values is -2"});
+
+  const int steps = 10;  // whole numbers of any type count steps
+  CHECK_NOTHROW(check(Adam(
+      {.learning_rate = CosineDecay({.initial_learning_rate = 0, .decay_steps = 10 * steps, .warmup_target = 0.1})})));
+  CHECK_NOTHROW(check(
+      Adam({.learning_rate = PiecewiseConstantDecay({.boundaries = {steps, 2 * steps}, .values = {1, 0.5, 0}})})));
 }

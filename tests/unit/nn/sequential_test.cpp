@@ -104,6 +104,18 @@ TEST_CASE("Automatic names are Keras' snake case, counted per class; given names
                                                     "global_average_pooling2d", "head", "dense"});
 }
 
+TEST_CASE("Rescaling keeps the shape, has no parameters, and wants finite numbers") {
+  const Sequential model{Input({28, 28}), Rescaling(1.0 / 255), Rescaling(2, -1), Flatten(), Dense(3)};
+  CHECK(names_of(model) == std::vector<std::string>{"input_layer", "rescaling", "rescaling_1", "flatten", "dense"});
+  CHECK(model.layers()[1].class_name == "Rescaling");
+  CHECK(model.layers()[1].output_shape == Shape{28, 28});
+  CHECK(model.layers()[1].parameters.empty());
+  CHECK(std::get<Rescaling>(model.layers()[1].layer).offset == 0);
+  const double nan = std::nan("");
+  check_error({Input({4}), Rescaling(nan), Dense(3)}, {"'rescaling' (Rescaling)", "finite"});
+  check_error({Input({4}), Rescaling(1, nan, "mine"), Dense(3)}, {"'mine' (Rescaling)", "finite"});
+}
+
 TEST_CASE("Parameters come in Keras' order and layout") {
   const Sequential model{Input({9, 8, 5}),
                          Conv2D(7, {3, 2}, {.use_bias = false, .kernel_initializer = Initializer::he_normal}),

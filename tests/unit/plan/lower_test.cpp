@@ -64,6 +64,37 @@ TEST_CASE("What changes nothing costs nothing") {
   CHECK(kinds(global.forward) == "gather convolution average_pooling loss");
 }
 
+TEST_CASE("Rescaling becomes a part of gather, and bytes come as they are") {
+  const Graph plain = lower(Sequential{Input({4}), Dense(3)}, logits, false);
+  CHECK(plain.input.byte_scale == 1.0 / 255);
+  CHECK(plain.input.byte_divisor() == 255.0F);
+  CHECK(plain.input.scale == 1);
+  CHECK(plain.input.offset == 0);
+
+  const Sequential rescaled{Input({4}), Rescaling(0.5, 3), Reshape({2, 2}), Rescaling(10, -1), Flatten(), Dense(3)};
+  const Graph graph = lower(rescaled, logits, false);
+  CHECK(kinds(graph.forward) == "gather dense loss");
+  CHECK(graph.input.byte_scale == 1);
+  CHECK(graph.input.scale == 5);
+  CHECK(graph.input.offset == 29);
+  CHECK(lower(rescaled, logits, false, 1.0 / 255).input.byte_scale == 1.0 / 255);
+  CHECK(lower(Sequential{Input({4}), Dense(3)}, logits, false, 0.5).input.byte_divisor() == 2.0F);
+}
+
+TEST_CASE("A Rescaling behind layers that compute is refused by name") {
+  for (const Layer& before :
+       {Layer(Dense(4)), Layer(Activation(relu)), Layer(Dropout(0.5)), Layer(BatchNormalization())}) {
+    try {
+      static_cast<void>(lower(Sequential{Input({4}), before, Rescaling(0.5, 0, "too_late"), Dense(3)}, logits, false));
+      FAIL("should have been refused");
+    } catch (const UsageError& error) {
+      const std::string message = error.what();
+      CHECK(message.find("'too_late' (Rescaling)") != std::string::npos);
+      CHECK(message.find("behind the Input") != std::string::npos);
+    }
+  }
+}
+
 TEST_CASE("Dense takes its input as it lies, others get Keras' order") {
   const Graph as_it_lies = lower(
       Sequential{Input({6, 6, 2}), Conv2D(32, 1), Flatten(), Dropout(0.5), Activation(relu), Dense(3)}, logits, false);
