@@ -28,6 +28,8 @@ Json to_json(const RunTiming& timing) {
   Json json = {{"seconds_to_first_step", timing.seconds_to_first_step},
                {"peak_memory_mb", timing.peak_memory_mb},
                {"steps", timing.steps},
+               {"backups", timing.backups},
+               {"ms_per_backup", timing.ms_per_backup},
                {"profile_ms_per_step", timing.profile_ms_per_step},
                {"operations_ms_per_step", timing.operations_ms_per_step}};
   return json;

@@ -1,6 +1,7 @@
 // See backups.hpp.
 #include "training/backups.hpp"
 
+#include "core/clock.hpp"
 #include "core/log.hpp"
 #include "training/options_parser.hpp"
 
@@ -167,6 +168,7 @@ void Backups::finish() { state_.runtime().finish_writing(); }
 void Backups::save() {
   Runtime& runtime = state_.runtime();
   if (!runtime.world().is_chief() || runtime.is_writing()) return;
+  const double begin = monotonic_seconds();
   const auto saved = std::make_shared<const TrainingState>(capture());
   const Snapshot& snapshot = state_.take_snapshot();
   runtime.write_later(
@@ -175,6 +177,7 @@ void Backups::save() {
         model.state = to_saved_state(*saved);
         directory.write(name, model, keep);
       });
+  state_.log().count_backup(monotonic_seconds() - begin);
 }
 
 }  // namespace lockstep

@@ -351,6 +351,8 @@ void ModelState::save(const std::filesystem::path& path) {
   report.evaluation = evaluation_;
   report.timing.seconds_to_first_step = log_.seconds_to_first_step();
   report.timing.steps = static_cast<std::int64_t>(iteration_);
+  report.timing.backups = log_.backups();
+  report.timing.ms_per_backup = 1000 * log_.seconds_per_backup();
   const StepProfile& profile = model.step->profile();
   if (profile.steps > 0) {
     std::map<std::string, double>& kinds = report.timing.profile_ms_per_step;

@@ -182,18 +182,18 @@ std::vector<Rule> rules(const Options& defaults) {
        [](Options& o, const Given& given) {
          o.on_checkpoint_failure = read_word(given, std::array{CheckpointFailure::stop, CheckpointFailure::proceed});
        }},
-      {"device", "Workers", "NAME", "auto, cpu or cuda", to_string(defaults.device), "",
+      {"device", "Workers and output", "NAME", "auto, cpu or cuda", to_string(defaults.device), "",
        [](Options& o, const Given& given) {
          o.device = read_word(given, std::array{Device::automatic, Device::cpu, Device::cuda});
        }},
-      {"communication", "Workers", "NAME", "auto, shared (within one host), mpi or nccl",
+      {"communication", "Workers and output", "NAME", "auto, shared (within one host), mpi or nccl",
        to_string(defaults.communication), "",
        [](Options& o, const Given& given) {
          o.communication = read_word(given, std::array{Communication::automatic, Communication::shared,
                                                        Communication::mpi, Communication::nccl});
        }},
-      {"verbose", "Output", "N", "0: silent, 1: progress bar, 2: one line an epoch", std::to_string(defaults.verbose),
-       "", [](Options& o, const Given& given) { o.verbose = read_int(given, 0, 2); }},
+      {"verbose", "Workers and output", "N", "0: silent, 1: progress bar, 2: one line an epoch",
+       std::to_string(defaults.verbose), "", [](Options& o, const Given& given) { o.verbose = read_int(given, 0, 2); }},
   };
 }
 
@@ -207,8 +207,7 @@ std::string variable_of(const Rule& rule) {
 constexpr const char* footer =
     "Every option is also read from the environment: LOCKSTEP_EPOCHS for --epochs, and so on; then from\n"
     "DATA_DIR, MODEL_DIR, BATCH_SIZE (the global batch) and NUM_TRAIN_EPOCH. The command line wins.\n"
-    "Exit codes: 0 done, 64 wrong usage, 65 bad data or NaN loss, 70 internal error, 74 input or output,\n"
-    "75 lost a peer (try again).";
+    "Exit codes: 0 done, 64 usage, 65 bad data or NaN loss, 70 internal, 74 input/output, 75 lost a peer";
 
 /// What the command line says, by option name. Throws UsageError or TextRequest.
 std::map<std::string, Given> split_command_line(std::span<const std::string> args, const std::vector<Rule>& all,
@@ -224,8 +223,9 @@ std::map<std::string, Given> split_command_line(std::span<const std::string> arg
     option->group(rule.group)->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
     options.push_back(option);
   }
-  app.set_version_flag("--version", program + " (Lockstep " LOCKSTEP_VERSION ")", "print the version")->group("Output");
-  app.set_help_flag("-h,--help", "print this")->group("Output");
+  app.set_version_flag("--version", program + " (Lockstep " LOCKSTEP_VERSION ")", "print the version")
+      ->group("Workers and output");
+  app.set_help_flag("-h,--help", "print this")->group("Workers and output");
   app.footer(footer);
   app.allow_extras();
   try {

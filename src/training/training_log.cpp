@@ -17,6 +17,13 @@ void TrainingLog::end_first_step() {
   step_seconds_ = 0;
 }
 
+void TrainingLog::count_backup(double seconds) noexcept {
+  ++backups_;
+  backup_seconds_ += seconds;
+}
+
+double TrainingLog::seconds_per_backup() const noexcept { return backups_ > 0 ? backup_seconds_ / backups_ : 0; }
+
 const EpochRecord& TrainingLog::end_epoch(int epoch, Logs logs) {
   EpochRecord record{.epoch = epoch, .logs = std::move(logs), .seconds = epoch_.seconds};
   record.images_per_second = epoch_.seconds > 0 ? epoch_.metrics.count / epoch_.seconds : 0;

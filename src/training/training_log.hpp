@@ -25,6 +25,11 @@ class TrainingLog {
   /// Forgets steps that belong to no epoch yet.
   void begin_epoch() noexcept { epoch_ = {}; }
 
+  /// Of the training thread, for a backup.
+  void count_backup(double seconds) noexcept;
+  [[nodiscard]] int backups() const noexcept { return backups_; }
+  [[nodiscard]] double seconds_per_backup() const noexcept;
+
   /// Notes the epoch and begins the next.
   const EpochRecord& end_epoch(int epoch, Logs logs);
 
@@ -42,6 +47,8 @@ class TrainingLog {
   History history_;
   double seconds_to_first_step_ = 0;
   double step_seconds_ = 0;
+  int backups_ = 0;
+  double backup_seconds_ = 0;
 };
 
 }  // namespace lockstep

@@ -21,8 +21,8 @@ class PeersTest(ProgramTest):
     default_program = "keras_mnist"
 
     def train_for_ever(self, workers: int, **environment: str) -> tuple[Running, dict[int, int]]:
-        running = self.start("--epochs", 1000000, "--steps-per-epoch", 2, "--global-batch-size", 16, workers=workers,
-                             **environment)
+        running = self.start("--epochs", 1000000, "--steps-per-epoch", 2, "--global-batch-size", 16, "--resume", "never",
+                             workers=workers, **environment)
         running.wait_for_output("Epoch 2/")
         ranks = running.ranks()
         self.assertEqual(sorted(ranks), list(range(workers)))
@@ -63,6 +63,6 @@ class PeersTest(ProgramTest):
     def test_loss_that_is_no_number(self) -> None:
         for workers in (1, 2, 3):
             with self.subTest(workers=workers), self.earlier_model_kept():
-                options = ("--learning-rate", "1e30", "--epochs", 2, "--steps-per-epoch", 5)
+                options = ("--learning-rate", "1e30", "--epochs", 2, "--steps-per-epoch", 5, "--resume", "never")
                 ended = self.run_program(*options, workers=workers)
                 self.assert_fails(ended, DATA, "loss", "NaN", "epoch 1, step 2", "--learning-rate")

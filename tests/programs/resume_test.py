@@ -11,11 +11,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-from support import DATA, IO, USAGE, ProgramTest, count, program, seed
+from support import DATA, IO, USAGE, ProgramTest, count, eventually, program, seed
 
 PROGRAMS = {
-    "keras_mnist": ("--epochs", 4, "--steps-per-epoch", 6),
-    "custom_training_mnist": ("--epochs", 3),
+    "keras_mnist": ("--epochs", 25, "--steps-per-epoch", 6),
+    "custom_training_mnist": ("--epochs", 25),
 }
 
 
@@ -28,6 +28,9 @@ class ResumeTest(ProgramTest):
     def options(self, name: str, frequency: str) -> tuple[object, ...]:
         return (*PROGRAMS[name], "--global-batch-size", 20, "--seed", 5, "--backup-save-freq", frequency)
 
+    def backups(self) -> list[Path]:
+        return sorted((self.model / "backup").glob("fit-1-step-*.h5"))
+
     def same_model(self, left: Path, right: Path) -> None:
         compared = subprocess.run([program("lockstep"), "inspect", "--compare", str(left), str(right)],
                                   capture_output=True, text=True)
@@ -39,9 +42,8 @@ class ResumeTest(ProgramTest):
         for place, name in enumerate(PROGRAMS):
             wanted = (total + place) // len(PROGRAMS)
             self.model = self.scratch / f"whole_{name}"
-            began = time.monotonic()
             self.succeed(*self.options(name, "never"), workers=2, name=name)
-            duration = time.monotonic() - began
+            training = sum(epoch["seconds"] for epoch in self.history()["epochs"])
             whole, whole_history = self.model / "model.h5", losses(self.history())
             deaths = resumed = 0
             while deaths < wanted:
@@ -51,7 +53,9 @@ class ResumeTest(ProgramTest):
                 for _ in range(in_a_row):
                     deaths += 1
                     running = self.start(*self.options(name, frequency), workers=2, name=name)
-                    time.sleep(chance.uniform(0.1, 1.0) * duration)
+                    if chance.random() < 0.8:  # else it may die before it has done anything
+                        eventually(lambda: self.backups() != [] or running.process.poll() is not None)
+                    time.sleep(chance.uniform(0.0, 1.0) * training)
                     victims = list(running.ranks().values()) or [running.process.pid]
                     try:
                         os.kill(chance.choice(victims), signal.SIGKILL)
@@ -75,11 +79,10 @@ class ResumeTest(ProgramTest):
         whole = losses(self.history())
         self.model = self.scratch / "broken"
         running = self.start(*self.options(name, "1"), "--epochs", 4000, workers=2, name=name)
-        running.wait_for_output("Epoch 3/")
+        self.assertTrue(eventually(lambda: self.backups() != [], 60), "no backup came")
         os.kill(running.ranks()[1], signal.SIGKILL)
         running.end()
-        backups = sorted((self.model / "backup").glob("fit-1-step-*.h5"))
-        self.assertGreater(len(backups), 0)
+        self.assertGreater(len(self.backups()), 0)
         ended = self.succeed(*self.options(name, "1"), "--epochs", 40, workers=3, name=name)
         self.assertIn("Resuming from", ended.stdout)
         self.assertIn("number of workers", ended.stderr)
@@ -88,10 +91,10 @@ class ResumeTest(ProgramTest):
 
     def killed_with_backups(self) -> list[Path]:
         running = self.start(*self.options("keras_mnist", "1"), "--epochs", 4000, workers=1, name="keras_mnist")
-        running.wait_for_output("Epoch 3/")
+        self.assertTrue(eventually(lambda: len(self.backups()) >= 2, 60), "no two backups came")
         running.process.kill()
         running.end()
-        return sorted((self.model / "backup").glob("fit-1-step-*.h5"))
+        return self.backups()
 
     def test_what_is_refused(self) -> None:
         backups = self.killed_with_backups()

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs the model programs as their users do, and looks at what comes out: exit codes, messages, files.
 
-    tests/programs/run.py BUILD_DIR [bad_data | options | saving | save_faults | peers | results | output]... [-v]
+    tests/programs/run.py BUILD_DIR [bad_data | options | saving | save_faults | peers | resume | results | output]... [-v]
                           [--count N] [--seed S]
 
 Without a name all of them run. Tests that draw lots do so N times, without --count a tenth of what is usual for them.
@@ -15,7 +15,7 @@ from pathlib import Path
 
 import support
 
-GROUPS = ("bad_data", "options", "saving", "save_faults", "peers", "results", "output")
+GROUPS = ("bad_data", "options", "saving", "save_faults", "peers", "resume", "results", "output")
 
 
 def main() -> int:

@@ -8,6 +8,9 @@
 
 #include <unistd.h>
 
+#include <array>
+#include <chrono>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -15,6 +18,7 @@
 #include <optional>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -51,6 +55,23 @@ class Killer : public Callback {
   std::int64_t at_;
 };
 
+/// A backup that comes due while another is being written is left out. This waits until every epoch's is there.
+class AwaitBackups : public Callback {
+ public:
+  explicit AwaitBackups(fs::path directory) : directory_(std::move(directory)) {}
+  void on_epoch_begin(Model& model, int epoch) override {
+    if (epoch == 0) return;
+    std::array<char, 64> name{};
+    std::snprintf(name.data(), name.size(), "fit-1-step-%010lld.h5", static_cast<long long>(model.iterations()));
+    for (int tries = 0; tries < 1000 && !fs::exists(directory_ / name.data()); ++tries) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+  }
+
+ private:
+  fs::path directory_;
+};
+
 class ScratchModelDirectory {
  public:
   ScratchModelDirectory() {
@@ -79,6 +100,8 @@ struct Program {
   Resume resume = Resume::automatic;
   std::size_t examples = 29;
   double min_delta = 0;
+  int patience = 50;
+  bool awaits_backups = false;
 
   struct Result {
     std::vector<Variable> weights;
@@ -95,14 +118,14 @@ struct Program {
     const Examples validation = make_examples(network, logits, 11, 5);
     Model model = strategy.build(network);
     model.compile({.optimizer = optimizer, .loss = logits, .metrics = {accuracy}});
+    std::vector<AnyCallback> callbacks{
+        EarlyStopping({.min_delta = min_delta, .patience = patience, .restore_best_weights = true}),
+        BackupAndRestore(directory / "backup", {.save_freq = save_freq}),
+        ReduceLROnPlateau({.monitor = "loss", .factor = 0.5, .patience = 1, .min_delta = 0.3}),
+        CSVLogger(directory / "log.csv"), Killer(killed_at)};
+    if (awaits_backups) callbacks.emplace_back(AwaitBackups(directory / "backup"));
     const History history =
-        model.fit(data.data,
-                  {.epochs = epochs,
-                   .validation_data = &validation.data,
-                   .callbacks = {EarlyStopping({.min_delta = min_delta, .patience = 2, .restore_best_weights = true}),
-                                 BackupAndRestore(directory / "backup", {.save_freq = save_freq}),
-                                 ReduceLROnPlateau({.monitor = "loss", .factor = 0.5, .patience = 1, .min_delta = 0.3}),
-                                 CSVLogger(directory / "log.csv"), Killer(killed_at)}});
+        model.fit(data.data, {.epochs = epochs, .validation_data = &validation.data, .callbacks = callbacks});
     Result result{model.weights(), {}, model.learning_rate(), {}};
     for (const EpochRecord& epoch : history.epochs) result.logs.push_back(epoch.logs);
     std::ostringstream text;
@@ -151,6 +174,7 @@ std::vector<fs::path> files_of(const fs::path& directory) {
 }
 
 void damage(const fs::path& file) {
+  REQUIRE(fs::file_size(file) > 100);
   std::fstream stream(file, std::ios::in | std::ios::out | std::ios::binary);
   stream.seekp(static_cast<std::streamoff>(fs::file_size(file) / 2));
   stream.write("garbage", 7);
@@ -180,7 +204,7 @@ TEST_CASE("A run that is killed and started again ends with the bits of one that
 TEST_CASE("Training that a callback has ended is not taken up again") {
   const ScratchModelDirectory whole_directory;
   const ScratchModelDirectory directory;
-  Program program{.directory = whole_directory.path(), .epochs = 12, .min_delta = 100};
+  Program program{.directory = whole_directory.path(), .epochs = 12, .min_delta = 100, .patience = 2};
   const Program::Result whole = program.run();
   REQUIRE(whole.logs.size() == 3);  // the first epoch is the best, two more have no better one
   program.directory = directory.path();
@@ -189,7 +213,7 @@ TEST_CASE("Training that a callback has ended is not taken up again") {
 
 TEST_CASE("Backups: the newest two stay while training, none after its end") {
   const ScratchModelDirectory directory;
-  const Program program{.directory = directory.path()};
+  const Program program{.directory = directory.path(), .awaits_backups = true};
   CHECK_THROWS_AS(program.run(15), Killed);
   const std::vector<fs::path> files = files_of(directory.backups());
   REQUIRE(files.size() == 2);
@@ -206,10 +230,11 @@ TEST_CASE("Backups: the newest two stay while training, none after its end") {
 TEST_CASE("A damaged backup is passed over, and kept aside") {
   const ScratchModelDirectory whole_directory;
   const ScratchModelDirectory directory;
-  Program program{.directory = whole_directory.path()};
+  Program program{.directory = whole_directory.path(), .awaits_backups = true};
   const Program::Result whole = program.run();
   program.directory = directory.path();
   CHECK_THROWS_AS(program.run(14), Killed);
+  REQUIRE(!files_of(directory.backups()).empty());
   damage(files_of(directory.backups()).back());
   check_same(whole, program.run());
   const std::vector<fs::path> files = files_of(directory.backups());
