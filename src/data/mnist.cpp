@@ -96,15 +96,9 @@ std::vector<To> convert(const std::vector<std::uint8_t>& bytes) {
   return values;
 }
 
-std::vector<std::int32_t> to_labels(const NpyArray& array, const std::string& name) {
-  switch (array.type) {
-    case NpyType::u1: return {array.bytes.begin(), array.bytes.end()};
-    case NpyType::i4: return convert<std::int32_t, std::int32_t>(array.bytes);
-    case NpyType::i8: break;
-    default:
-      throw DataError(name + " holds labels of type '" + descr_of(array.type) +
-                      "', but labels are whole numbers; save them as uint8, int32 or int64.");
-  }
+std::vector<std::int32_t> to_classes(const NpyArray& array, const std::string& name) {
+  if (array.type == NpyType::u1) return {array.bytes.begin(), array.bytes.end()};
+  if (array.type == NpyType::i4) return convert<std::int32_t, std::int32_t>(array.bytes);
   const auto wide = convert<std::int64_t, std::int64_t>(array.bytes);
   for (std::size_t i = 0; i < wide.size(); ++i) {
     if (wide[i] < std::numeric_limits<std::int32_t>::min() || wide[i] > std::numeric_limits<std::int32_t>::max()) {
@@ -115,11 +109,22 @@ std::vector<std::int32_t> to_labels(const NpyArray& array, const std::string& na
   return {wide.begin(), wide.end()};
 }
 
+std::vector<float> to_floats(const NpyArray& array) {
+  switch (array.type) {
+    case NpyType::u1: return {array.bytes.begin(), array.bytes.end()};
+    case NpyType::i4: return convert<std::int32_t, float>(array.bytes);
+    case NpyType::i8: return convert<std::int64_t, float>(array.bytes);
+    case NpyType::f4: return convert<float, float>(array.bytes);
+    case NpyType::f8: break;
+  }
+  return convert<double, float>(array.bytes);
+}
+
 decltype(Dataset::inputs) to_inputs(NpyArray array, const std::string& name) {
   switch (array.type) {
     case NpyType::u1: return std::move(array.bytes);
-    case NpyType::f4: return convert<float, float>(array.bytes);
-    case NpyType::f8: return convert<double, float>(array.bytes);
+    case NpyType::f4:
+    case NpyType::f8: return to_floats(array);
     default:
       throw DataError(
           name + " holds inputs of type '" + descr_of(array.type) +
@@ -127,20 +132,36 @@ decltype(Dataset::inputs) to_inputs(NpyArray array, const std::string& name) {
   }
 }
 
+/// The shape of one of `shape[0]` elements.
+Shape without_first(const Shape& shape) {
+  const auto extents = shape.extents();
+  return Shape(std::vector<std::int64_t>(extents.begin() + 1, extents.end()));
+}
+
 Dataset read_npz_pair(const NpzArchive& archive, const std::string& file, const std::string& part) {
   const std::string inputs_name = file + ":x_" + part;
-  const std::string labels_name = file + ":y_" + part;
+  const std::string targets_name = file + ":y_" + part;
   NpyArray inputs = archive.read("x_" + part);
-  const NpyArray labels = archive.read("y_" + part);
-  const auto extents = inputs.shape.extents();
-  if (extents.size() < 2 || labels.shape.rank() != 1 || extents[0] != labels.shape[0] || inputs.bytes.empty()) {
+  const NpyArray targets = archive.read("y_" + part);
+  if (inputs.shape.rank() < 2 || targets.shape.rank() < 1 || inputs.shape[0] != targets.shape[0] ||
+      inputs.bytes.empty() || targets.bytes.empty()) {
     throw DataError(inputs_name + " is an array " + inputs.shape.to_string() + " and y_" + part + " one of " +
-                    labels.shape.to_string() +
+                    targets.shape.to_string() +
                     ", but there must be one label for every example, and one example at least; save them anew.");
   }
-  Shape example(std::vector<std::int64_t>(extents.begin() + 1, extents.end()));
-  return {std::move(example), to_inputs(std::move(inputs), inputs_name), Shape{}, to_labels(labels, labels_name),
-          inputs_name + " (labels: y_" + part + ")"};
+  Dataset data;
+  data.example_shape = without_first(inputs.shape);
+  data.inputs = to_inputs(std::move(inputs), inputs_name);
+  data.source = inputs_name + " (labels: y_" + part + ")";
+  const Shape target = without_first(targets.shape);
+  const bool whole = targets.type != NpyType::f4 && targets.type != NpyType::f8;
+  if (whole && target.elements() == 1) {  // Keras' own data sets have them as (n,), or (n, 1)
+    data.targets = to_classes(targets, targets_name);
+  } else {
+    data.target_shape = target;
+    data.targets = to_floats(targets);
+  }
+  return data;
 }
 
 TrainTest read_npz(const fs::path& path) {
@@ -185,6 +206,12 @@ TrainTest load_mnist(const fs::path& path) {
                     data.train.example_shape.to_string() + " and the test examples " +
                     data.test.example_shape.to_string() +
                     ", or one is of bytes and the other of floats; both must be alike, so save them anew.");
+  }
+  if (data.train.target_shape != data.test.target_shape || data.train.targets.index() != data.test.targets.index()) {
+    throw DataError("The targets of the training examples of " + path.string() + " have the shape " +
+                    data.train.target_shape.to_string() + " and those of the test examples " +
+                    data.test.target_shape.to_string() +
+                    ", or one is of whole numbers and the other of floats; both must be alike, so save them anew.");
   }
   return data;
 }

@@ -1,4 +1,4 @@
-// MNIST-shaped data: from IDX files, from Keras' npz, or drawn by Lockstep itself where there is none.
+// Data in memory: MNIST's IDX files, arrays of any shape in Keras' npz, or digits that Lockstep draws itself.
 #pragma once
 
 #include <lockstep/data/dataset.hpp>
@@ -16,7 +16,8 @@ struct TrainTest {
 /// Reads the data set at `path`:
 ///   - a directory holding {train,t10k}-{images-idx3,labels-idx1}-ubyte, plain or .gz (MNIST, Fashion-MNIST);
 ///     the file names with a dot before idx ("train-images.idx3-ubyte") are taken as well;
-///   - a directory holding mnist.npz, or a path ending in .npz with x_train, y_train, x_test, y_test;
+///   - a directory holding mnist.npz, or a path ending in .npz with x_train, y_train, x_test, y_test: inputs of any
+///     shape, bytes or floats; targets are class indices where they are one whole number an example, else dense;
 ///   - empty: `embedded_digits()`.
 /// Throws DataError (garbled, truncated, wrong sizes; names file and offset) or IoError (missing, unreadable).
 [[nodiscard]] TrainTest load_mnist(const std::filesystem::path& path = {});

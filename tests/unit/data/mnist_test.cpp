@@ -115,10 +115,43 @@ TEST_CASE("npz inputs may be floats, and labels any integers", "[mnist]") {
   CHECK_THROWS_AS(data.train.check(10), DataError);
 }
 
+TEST_CASE("npz images have any number of channels, and labels a column of their own", "[mnist]") {
+  Members members = npz_members();
+  members[0].second = npy(npy_dictionary("|u1", "(6, 2, 1, 3)"), counting(36));
+  members[1].second = npy(npy_dictionary("<i8", "(6, 1)"), bytes_of<std::int64_t>({0, 1, 2, 9, 4, 5}));
+  members[2].second = npy(npy_dictionary("|u1", "(2, 2, 1, 3)"), counting(12));
+  members[3].second = npy(npy_dictionary("|u1", "(2, 1)"), {7, 8});
+  const TrainTest data = load_npz(members);
+  CHECK(data.train.example_shape == Shape{2, 1, 3});
+  CHECK(data.train.target_shape == Shape{});
+  CHECK(std::get<Labels>(data.train.targets) == Labels{0, 1, 2, 9, 4, 5});
+  CHECK(std::get<Labels>(data.test.targets) == Labels{7, 8});
+  data.train.check(10);
+}
+
+TEST_CASE("npz targets that are no class indices are dense", "[mnist]") {
+  Members members = npz_members();
+  members[1].second = npy(npy_dictionary("<f4", "(6,)"), bytes_of<float>({0.5F, 1, 2, 3, 4, -5}));
+  members[3].second = npy(npy_dictionary("<f8", "(2,)"), bytes_of<double>({0.25, -1}));
+  TrainTest data = load_npz(members);
+  CHECK(data.train.target_shape == Shape{});
+  CHECK(std::get<std::vector<float>>(data.train.targets) == std::vector<float>{0.5F, 1, 2, 3, 4, -5});
+  CHECK(std::get<std::vector<float>>(data.test.targets) == std::vector<float>{0.25F, -1});
+
+  members[1].second = npy(npy_dictionary("|u1", "(6, 2)"), {1, 0, 0, 1, 1, 0, 0, 1, 1, 0, 0, 1});
+  members[3].second = npy(npy_dictionary("<i8", "(2, 2)"), bytes_of<std::int64_t>({0, 1, 1, 0}));
+  data = load_npz(members);
+  CHECK(data.train.target_shape == Shape{2});
+  CHECK(std::get<std::vector<float>>(data.test.targets) == std::vector<float>{0, 1, 1, 0});
+  data.train.check(2);
+}
+
 TEST_CASE("npz arrays that do not belong together are refused", "[mnist]") {
   check_npz_refused(1, npy(npy_dictionary("|u1", "(5,)"), counting(5)), "one label for every example");
-  check_npz_refused(1, npy(npy_dictionary("|u1", "(6, 1)"), counting(6)), "one label for every example");
-  check_npz_refused(1, npy(npy_dictionary("<f4", "(6,)"), counting(24)), "whole numbers");
+  check_npz_refused(1, npy(npy_dictionary("|u1", "()"), counting(1)), "one label for every example");
+  check_npz_refused(1, npy(npy_dictionary("|u1", "(6, 0)"), {}), "one label for every example");
+  check_npz_refused(1, npy(npy_dictionary("<f4", "(6,)"), bytes_of(std::vector<float>(6))), "whole numbers");
+  check_npz_refused(1, npy(npy_dictionary("|u1", "(6, 2)"), counting(12)), "both must be alike");
   check_npz_refused(1, npy(npy_dictionary("<i8", "(6,)"), bytes_of<std::int64_t>({0, 0, 1LL << 40, 0, 0, 0})),
                     "Label 2 of");
   check_npz_refused(0, npy(npy_dictionary("|u1", "(6,)"), counting(6)), "one label for every example");
