@@ -33,6 +33,13 @@ void collect(const json& value, std::vector<const json*>& outputs) {
   }
 }
 
+std::vector<std::string> layers_of(const std::vector<const json*>& outputs) {
+  std::vector<std::string> names;
+  names.reserve(outputs.size());
+  for (const json* output : outputs) names.push_back(output->at(0).get<std::string>());
+  return names;
+}
+
 std::string list_of(const std::vector<std::string>& names) {
   std::string text;
   for (std::size_t i = 0; i < names.size(); ++i) {
@@ -44,7 +51,7 @@ std::string list_of(const std::vector<std::string>& names) {
 
 /// One layer of the graph.
 struct Node {
-  const json* entry;
+  const json* entry = nullptr;
   std::string class_name;
   std::string source;              ///< the layer that feeds it; empty: none
   std::vector<std::string> feeds;  ///< those that it feeds
@@ -89,8 +96,7 @@ class LayerGraph {
   [[nodiscard]] std::string end_of(ConfigReader& config, const std::string& key) const {
     std::vector<const json*> ends;
     if (const json* const value = config.find(key)) collect(*value, ends);
-    std::vector<std::string> names;
-    for (const json* end : ends) names.push_back(end->at(0).get<std::string>());
+    const std::vector<std::string> names = layers_of(ends);
     if (names.size() == 1 && is_first(*ends.front())) return names.front();
     throw DataError(where_ + " has " + std::to_string(names.size()) + " layers as " + key + " (" + list_of(names) +
                     "), but Lockstep's models are chains from one input to one output.");
@@ -131,8 +137,7 @@ class LayerGraph {
         if (input->size() == 4) check_options(input->at(3), name, false);
       }
     }
-    std::vector<std::string> names;
-    for (const json* input : inputs) names.push_back(input->at(0).get<std::string>());
+    const std::vector<std::string> names = layers_of(inputs);
     if (names.size() != 1) {
       fail(name, "takes " + std::to_string(names.size()) + " inputs" + (names.empty() ? "" : ", " + list_of(names)));
     }
