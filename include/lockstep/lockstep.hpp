@@ -8,6 +8,7 @@
 #include <lockstep/data/mnist.hpp>
 #include <lockstep/nn/activation.hpp>
 #include <lockstep/nn/layers.hpp>
+#include <lockstep/nn/learning_rate.hpp>
 #include <lockstep/nn/losses.hpp>
 #include <lockstep/nn/optimizers.hpp>
 #include <lockstep/nn/sequential.hpp>
