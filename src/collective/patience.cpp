@@ -4,19 +4,17 @@
 #include <immintrin.h>
 #include <sched.h>
 
-#include <algorithm>
 #include <charconv>
 #include <chrono>
 #include <cmath>
 #include <cstddef>
 #include <cstdio>
-#include <fstream>
-#include <limits>
 #include <string>
 #include <system_error>
 #include <thread>
 
 #include "core/clock.hpp"
+#include "core/cores.hpp"
 #include "core/log.hpp"
 #include "lockstep/core/error.hpp"
 
@@ -27,19 +25,6 @@ namespace {
 constexpr int spins = 50;               // pauses of 40 to 140 cycles each: one or two microseconds
 constexpr double sleep_after_s = 0.01;  // whoever is this late will not be noticed a little later
 constexpr auto nap = std::chrono::microseconds(50);
-constexpr double no_limit = std::numeric_limits<double>::infinity();
-
-/// CPU time per time that the control group grants; infinite where it sets none.
-double quota_of_control_group() {
-  double quota = 0;
-  double period = 0;
-  if (std::ifstream("/sys/fs/cgroup/cpu.max") >> quota >> period && period > 0) return quota / period;
-  if (std::ifstream("/sys/fs/cgroup/cpu/cpu.cfs_quota_us") >> quota && quota > 0 &&
-      std::ifstream("/sys/fs/cgroup/cpu/cpu.cfs_period_us") >> period && period > 0) {
-    return quota / period;
-  }
-  return no_limit;
-}
 
 std::string in_seconds(double seconds) {
   char text[32];
@@ -48,16 +33,6 @@ std::string in_seconds(double seconds) {
 }
 
 }  // namespace
-
-std::size_t available_cores() {
-  cpu_set_t cores;
-  CPU_ZERO(&cores);
-  double count = no_limit;
-  if (sched_getaffinity(0, sizeof cores, &cores) == 0) count = CPU_COUNT(&cores);
-  count = std::min(count, quota_of_control_group());
-  return count == no_limit ? std::max(1U, std::thread::hardware_concurrency())
-                           : std::max<std::size_t>(1, static_cast<std::size_t>(std::floor(count)));
-}
 
 WaitPolicy WaitPolicy::of(const Environment& environment, std::size_t ranks_on_host) {
   WaitPolicy policy;

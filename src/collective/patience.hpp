@@ -20,9 +20,6 @@ struct WaitPolicy {
   [[nodiscard]] static WaitPolicy of(const Environment& environment, std::size_t ranks_on_host);
 };
 
-/// Cores this process may use: by affinity and by the control group's quota.
-[[nodiscard]] std::size_t available_cores();
-
 /// One wait, from its construction on.
 class Patience {
  public:

@@ -2,7 +2,7 @@
 #include "training/runtime.hpp"
 
 #include "backend/make_backend.hpp"
-#include "collective/patience.hpp"
+#include "core/cores.hpp"
 #include "core/environment.hpp"
 #include "core/log.hpp"
 #include "training/options_parser.hpp"

@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "core/cores.hpp"
 #include "lockstep/core/error.hpp"
 #include "support/catch.hpp"
 
