@@ -28,9 +28,9 @@ class GatherKernel final : public Kernel {
         [&](const auto* inputs) {
           using From = std::remove_const_t<std::remove_pointer_t<decltype(inputs)>>;
           const float divisor = std::is_same_v<From, std::uint8_t> ? input_.byte_divisor() : 1.0F;
-          for_each(stream_, count_, Gather<From, To>{arguments_, to_, elements_, divisor,
-                                                     static_cast<float>(input_.scale),
-                                                     static_cast<float>(input_.offset)});
+          for_each(stream_, count_,
+                   Gather<From, To>{arguments_, to_, elements_, divisor, static_cast<float>(input_.scale),
+                                    static_cast<float>(input_.offset)});
         },
         context.data.inputs);
   }
