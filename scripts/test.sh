@@ -85,7 +85,9 @@ check_fuzzers() {
 # Real Keras, in a virtual environment of its own; without a network it says so and is skipped.
 check_interop() {
   local log=build/interop.log
-  tests/interop/run.sh build/release | tee "$log" || return 1
+  local options=()
+  if [ $full = 1 ]; then options=(--full); fi
+  tests/interop/run.sh build/release "${options[@]}" | tee "$log" || return 1
   if grep -q '^skipped:' "$log"; then notes+=("checks against real Keras $(grep '^skipped:' "$log")"); fi
 }
 

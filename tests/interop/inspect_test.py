@@ -8,24 +8,17 @@ import os
 import re
 import subprocess
 import sys
-import tempfile
-import unittest
 from pathlib import Path
 
-from keras_h5_test import everything, keras, layers, np, small, weights_in_order
+import support
+from support import Scratch, everything, keras, layers, np, options, program, small, weights_in_order
 
-BIN = Path()
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
-class Inspect(unittest.TestCase):
-    def setUp(self):
-        scratch = tempfile.TemporaryDirectory()
-        self.addCleanup(scratch.cleanup)
-        self.folder = Path(scratch.name)
-
+class Inspect(Scratch):
     def inspect(self, *arguments):
-        return subprocess.run([BIN / "lockstep", "inspect", *arguments], capture_output=True, text=True)
+        return subprocess.run([program("lockstep"), "inspect", *arguments], capture_output=True, text=True)
 
     def model(self):
         model = everything()
@@ -90,10 +83,10 @@ class Inspect(unittest.TestCase):
 
     def test_lines_of_the_documentation(self):
         lines = re.search(r"```python\n(.*?)```", (DOCS / "from-keras.md").read_text(), re.S).group(1)
-        subprocess.run([BIN / "interop_write_model", self.folder], check=True)
+        subprocess.run([program("interop_write_model"), self.folder], check=True)
         (self.folder / "model").mkdir()
         (self.folder / "keras_mnist.h5").rename(self.folder / "model" / "model.h5")
-        environment = dict(os.environ, PATH=f"{BIN}:{os.environ['PATH']}", KERAS_BACKEND="jax")
+        environment = dict(os.environ, PATH=f"{options.bin}:{os.environ['PATH']}", KERAS_BACKEND="jax")
         result = subprocess.run([sys.executable, "-c", lines], cwd=self.folder, env=environment, capture_output=True,
                                 text=True)
         self.assertEqual(result.returncode, 0, result.stderr)
@@ -102,7 +95,4 @@ class Inspect(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        sys.exit("usage: inspect_test.py BIN_DIR")
-    BIN = Path(sys.argv.pop()).resolve()
-    unittest.main()
+    support.main(__doc__)

@@ -3,23 +3,11 @@
     keras_archive_test.py BIN_DIR     the folder of interop_write_model and interop_read_model
 """
 
-import json
 import subprocess
-import sys
-import tempfile
-import unittest
-from pathlib import Path
 
-import keras_h5_test as shared
-from keras_h5_test import SPARSE, WRITTEN, bits_of, formula, is_positive, keras, layers, np, small, some_input
-from keras_h5_test import weights_in_order, without
-
-BIN = Path()
-
-
-def some_target(model, loss, count):
-    classes = np.arange(count) % model.output_shape[1]
-    return classes if isinstance(loss, SPARSE) else np.eye(model.output_shape[1])[classes]
+import support
+from support import WRITTEN, Scratch, formula, is_positive, keras, layers, np, program, read_model, small, some_input
+from support import some_target, weights_in_order, without
 
 
 def compiled_like(build, optimizer, loss, metrics):
@@ -29,22 +17,15 @@ def compiled_like(build, optimizer, loss, metrics):
     return model
 
 
-class Scratch(unittest.TestCase):
+class OurFilesInKeras(Scratch):
     def setUp(self):
-        scratch = tempfile.TemporaryDirectory()
-        self.addCleanup(scratch.cleanup)
-        self.folder = Path(scratch.name)
+        super().setUp()
+        subprocess.run([program("interop_write_model"), self.folder], check=True)
 
     def assert_formula(self, variables, first):
         for number, variable in enumerate(variables):
             expected = formula(first + number, variable.shape, is_positive(variable.path))
             np.testing.assert_array_equal(np.asarray(variable), expected, err_msg=variable.path)
-
-
-class OurFilesInKeras(Scratch):
-    def setUp(self):
-        super().setUp()
-        subprocess.run([BIN / "interop_write_model", self.folder], check=True)
 
     def check_training(self, model, optimizer):
         self.assertIs(type(model.optimizer), type(optimizer))
@@ -90,16 +71,6 @@ class OurFilesInKeras(Scratch):
 
 
 class KerasFilesInOurs(Scratch):
-    def read(self, *arguments):
-        command = [BIN / "interop_read_model", *arguments]
-        return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-
-    def compare(self, tensors, expected):
-        self.assertEqual(len(tensors), len(expected))
-        for tensor, values in zip(tensors, expected):
-            self.assertEqual(tuple(tensor["shape"]), tuple(values.shape), tensor["name"])
-            self.assertEqual(tensor["bits"], bits_of(np.asarray(values)), tensor["name"])
-
     def test_trained_models(self):
         for name, (build, optimizer, loss, metrics) in WRITTEN.items():
             with self.subTest(name):
@@ -111,13 +82,13 @@ class KerasFilesInOurs(Scratch):
                 copy = self.folder / f"{name}-copy.keras"
                 model.save(archive)
                 model.save_weights(weights)
-                for found in (self.read(archive, copy), self.read(weights, self.folder / "copy.h5", archive)):
-                    self.compare(found["weights"], weights_in_order(model))
+                for found in (read_model(archive, copy), read_model(weights, self.folder / "copy.h5", archive)):
+                    self.assert_tensors(found["weights"], weights_in_order(model))
                     self.assertEqual("training" in found, optimizer is not None)
                     if optimizer is None:
                         continue
                     self.assertEqual(found["iteration"], 4)
-                    self.compare(found["slots"], model.optimizer.variables[2:])
+                    self.assert_tensors(found["slots"], model.optimizer.variables[2:])
                     self.assertEqual(found["training"]["metrics"], metrics)
                     config = found["training"]["optimizer_config"]
                     self.assertEqual(config["class_name"], type(optimizer).__name__)
@@ -134,15 +105,15 @@ class KerasFilesInOurs(Scratch):
         model.build((None, 3, 2))
         model.compile("adam", loss="sparse_categorical_crossentropy", metrics=["accuracy"])
         model.save(self.folder / "built.keras")
-        found = self.read(self.folder / "built.keras")
+        found = read_model(self.folder / "built.keras")
         self.assertEqual(found["model"]["config"]["layers"][0]["config"]["batch_input_shape"], [None, 3, 2])
-        self.compare(found["weights"], weights_in_order(model))
+        self.assert_tensors(found["weights"], weights_in_order(model))
         self.assertEqual(found["iteration"], 0)
 
     def test_what_we_lack_is_refused_by_name(self):
         inputs = layers.Input((4,))
         cases = {
-            "Functional": keras.Model(inputs, layers.Dense(2)(inputs)),
+            "Add": keras.Model(inputs, layers.Add()([inputs, layers.Dense(4)(inputs)])),
             "LSTM": keras.Sequential([layers.Input((5, 2)), layers.LSTM(3)]),
             "gelu": keras.Sequential([inputs, layers.Dense(2, activation="gelu")]),
             "kernel_regularizer": keras.Sequential([inputs, layers.Dense(2, kernel_regularizer="l2")]),
@@ -150,8 +121,8 @@ class KerasFilesInOurs(Scratch):
         }
         compiled = {
             "Nadam": dict(optimizer="nadam", loss="mse"),
-            "CosineDecay": dict(optimizer=keras.optimizers.SGD(keras.optimizers.schedules.CosineDecay(0.1, 10)),
-                                loss="mse"),
+            "CosineDecayRestarts": dict(
+                optimizer=keras.optimizers.SGD(keras.optimizers.schedules.CosineDecayRestarts(0.1, 10)), loss="mse"),
             "Huber": dict(optimizer="sgd", loss=keras.losses.Huber()),
             "mae": dict(optimizer="sgd", loss="mse", metrics=["mae"]),
         }
@@ -162,14 +133,11 @@ class KerasFilesInOurs(Scratch):
             with self.subTest(word):
                 file = self.folder / "refused.keras"
                 model.save(file)
-                result = subprocess.run([BIN / "interop_read_model", file], capture_output=True, text=True)
+                result = subprocess.run([program("interop_read_model"), file], capture_output=True, text=True)
                 self.assertEqual(result.returncode, 65, result.stderr)
                 self.assertIn(word, result.stderr)
                 self.assertIn(str(file), result.stderr)
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        sys.exit("usage: keras_archive_test.py BIN_DIR")
-    BIN = shared.BIN = Path(sys.argv.pop()).resolve()
-    unittest.main()
+    support.main(__doc__)

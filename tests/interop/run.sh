@@ -1,18 +1,21 @@
 #!/usr/bin/env bash
-# Lets real Keras open our files and us Keras' own.
-#   run.sh BUILD_DIR    where lockstep, interop_write_model and interop_read_model are built (in BUILD_DIR/bin)
+# Lets real Keras open our files and us Keras' own, and judge our mathematics.
+#   run.sh BUILD_DIR            where lockstep and the interop_... programs are built (in BUILD_DIR/bin)
+#   run.sh BUILD_DIR --full     every optimizer, loss and layer, and more random models: a few minutes more
+# The 50 random models each way that are asked for: random_models_test.py BUILD_DIR/bin --count 50
 # Exits 0 with a line "skipped: ..." where the Python packages cannot be had.
 set -euo pipefail
 
-if [ $# -ne 1 ]; then
-  echo "usage: run.sh BUILD_DIR" >&2
+if [ $# -lt 1 ] || [ $# -gt 2 ] || [ "${2:---full}" != --full ]; then
+  echo "usage: run.sh BUILD_DIR [--full]" >&2
   exit 64
 fi
+full=${2:-}
 here=$(cd "$(dirname "$0")" && pwd)
 build=$(cd "$1" && pwd)
 venv=$build/venv-interop
 
-for program in lockstep interop_write_model interop_read_model interop_train_for_tensorboard; do
+for program in lockstep interop_write_model interop_read_model interop_train_steps interop_train_for_tensorboard; do
   if [ ! -x "$build/bin/$program" ]; then
     echo "run.sh: $build/bin/$program is missing: build the target $program first" >&2
     exit 64
@@ -34,5 +37,10 @@ if ! cmp -s "$here/requirements.txt" "$venv/requirements.txt"; then
 fi
 
 for test in "$here"/*_test.py; do
-  "$venv/bin/python" -W ignore "$test" "$build/bin"
+  options=()
+  case $(basename "$test")${full} in
+    same_mathematics_test.py) options=(--quick) ;;
+    random_models_test.py--full) options=(--count 25) ;;
+  esac
+  "$venv/bin/python" -W ignore "$test" "$build/bin" "${options[@]}"
 done

@@ -1,10 +1,12 @@
 // Writes the models that the tests here open with real Keras, each in every form. The values are a simple formula, so
-// that Python can make the same ones for itself.
-//   interop_write_model DIRECTORY
+// that Python can make the same ones for itself. With seeds it writes random models instead, named after their seeds.
+//   interop_write_model DIRECTORY [SEED...]
 #include "checkpoint/model_file.hpp"
+#include "unit/checkpoint/random_model.hpp"
 
 #include <lockstep/core/error.hpp>
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -42,6 +44,10 @@ void fill(std::vector<SavedTensor>& tensors, std::size_t first) {
   }
 }
 
+void write(const std::filesystem::path& stem, const SavedModel& model) {
+  for (const char* form : {".h5", ".keras", ".weights.h5"}) save_model(std::filesystem::path(stem) += form, model);
+}
+
 void write(const std::filesystem::path& stem, Sequential architecture, std::optional<Optimizer> optimizer = {},
            Loss loss = SparseCategoricalCrossentropy(), std::vector<Metric> metrics = {}) {
   SavedModel model{std::move(architecture), {}, {}};
@@ -52,7 +58,26 @@ void write(const std::filesystem::path& stem, Sequential architecture, std::opti
     model.training->slots = slots_for(model.architecture, *optimizer);
     fill(model.training->slots, 1000);
   }
-  for (const char* form : {".h5", ".keras", ".weights.h5"}) save_model(std::filesystem::path(stem) += form, model);
+  write(stem, model);
+}
+
+/// The random model of the checkpoint room's tests, with values as training leaves them: those tests only copy values,
+/// but here they are computed with, and must neither die nor explode on their way through the layers.
+SavedModel random_model(std::uint64_t seed) {
+  SavedModel model = testing::random_model(seed);
+  for (SavedTensor& weight : model.weights) {
+    const bool variance = weight.name.ends_with("variance");
+    const bool gamma = weight.name.ends_with("gamma");
+    std::int64_t fan_in = 100;  // of biases and means: a tenth of normal draws
+    if (const std::size_t rank = weight.shape.rank(); rank > 1)
+      fan_in = weight.shape.elements() / weight.shape[rank - 1];
+    const float scale = 1 / std::sqrt(static_cast<float>(fan_in));
+    for (float& value : weight.values) {
+      value = variance ? 0.5F + std::abs(value) : scale * value + (gamma ? 1.0F : 0.0F);
+    }
+  }
+  if (model.training) model.training->iteration %= 1'000'000;  // Keras counts in 32 bits
+  return model;
 }
 
 Sequential keras_mnist() {
@@ -100,12 +125,14 @@ Sequential small() { return {Input({4}), Dense(3, {.activation = softmax})}; }
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 2) {
-    std::cerr << "usage: interop_write_model DIRECTORY\n";
+  if (argc < 2) {
+    std::cerr << "usage: interop_write_model DIRECTORY [SEED...]\n";
     return static_cast<int>(ExitCode::usage);
   }
   const std::filesystem::path directory = argv[1];
   try {
+    for (int i = 2; i < argc; ++i) write(directory / argv[i], random_model(std::stoull(argv[i])));
+    if (argc > 2) return 0;
     write(directory / "keras_mnist", keras_mnist(), SGD({.learning_rate = 0.001}),
           SparseCategoricalCrossentropy({.from_logits = true}), {accuracy});
     write(directory / "custom_training_mnist", custom_training_mnist(), Adam(),

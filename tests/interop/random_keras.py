@@ -1,0 +1,175 @@
+"""Random Sequential models of what Lockstep has, built by Keras 3 or Keras 2, whichever module is passed in.
+
+The same seed gives the same layers, values and compilation in both.
+"""
+
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+ACTIVATIONS = (None, "linear", "relu", "sigmoid", "tanh", "softmax")
+INITIALIZERS = ("glorot_uniform", "glorot_normal", "he_uniform", "he_normal", "zeros", "ones")
+Random = np.random.Generator
+
+
+def any_of(random: Random, choices: tuple) -> Any:
+    return choices[random.integers(len(choices))]
+
+
+def extent(random: Random, most: int) -> Any:
+    """One number for both sides, or one for each."""
+    if random.random() < 0.5:
+        return int(random.integers(1, most + 1))
+    return tuple(int(side) for side in random.integers(1, most + 1, size=2))
+
+
+def initializers(random: Random) -> dict[str, Any]:
+    return {"kernel_initializer": any_of(random, INITIALIZERS), "bias_initializer": any_of(random, INITIALIZERS)}
+
+
+def convolution(layers: ModuleType, random: Random, **common: Any) -> Any:
+    steps = any_of(random, ("strides", "dilation_rate"))
+    return layers.Conv2D(int(random.integers(1, 7)), extent(random, 3), padding=any_of(random, ("valid", "same")),
+                         activation=any_of(random, ACTIVATIONS), use_bias=bool(random.integers(2)),
+                         **{steps: extent(random, 2)}, **initializers(random), **common)
+
+
+def dense(layers: ModuleType, random: Random, **common: Any) -> Any:
+    return layers.Dense(int(random.integers(1, 20)), activation=any_of(random, ACTIVATIONS),
+                        use_bias=bool(random.integers(2)), **initializers(random), **common)
+
+
+def pooling(layers: ModuleType, random: Random, **common: Any) -> Any:
+    kind = any_of(random, (layers.MaxPooling2D, layers.AveragePooling2D))
+    return kind(extent(random, 3), strides=any_of(random, (None, extent(random, 3))),
+                padding=any_of(random, ("valid", "same")), **common)
+
+
+def normalization(layers: ModuleType, random: Random, **common: Any) -> Any:
+    return layers.BatchNormalization(momentum=float(random.random()), epsilon=float(10 ** random.uniform(-4, -1)),
+                                     center=bool(random.integers(2)), scale=bool(random.integers(2)), **common)
+
+
+def reshape(layers: ModuleType, random: Random, shape: tuple[int, ...], **common: Any) -> Any:
+    """To an image again, in whose height and width no element is lost."""
+    elements = int(np.prod(shape))
+    height = any_of(random, tuple(one for one in (1, 2, 3, 4, 6) if elements % one == 0))
+    width = any_of(random, tuple(one for one in (1, 2, 3, 4, 6) if elements // height % one == 0))
+    return layers.Reshape((height, width, -1), **common)
+
+
+def any_layer(layers: ModuleType, random: Random, shape: tuple[int, ...], **common: Any) -> Any:
+    """One that can follow an output of `shape`, but for convolutions and pools that may be too large for it."""
+    kinds = ["activation", "dropout", "normalization", "reshape", "flatten"]
+    if len(shape) == 3:
+        kinds += ["convolution"] * 5 + ["pooling"] * 3 + ["global"]
+    if len(shape) == 1:
+        kinds += ["dense"] * 5
+    kind = any_of(random, tuple(kinds))
+    if kind == "convolution":
+        return convolution(layers, random, **common)
+    if kind == "pooling":
+        return pooling(layers, random, **common)
+    if kind == "dense":
+        return dense(layers, random, **common)
+    if kind == "normalization":
+        return normalization(layers, random, **common)
+    if kind == "activation":
+        return layers.Activation(any_of(random, ACTIVATIONS[1:]), **common)
+    if kind == "dropout":
+        return layers.Dropout(float(random.uniform(0, 0.9)), **common)
+    if kind == "reshape":
+        return reshape(layers, random, shape, **common)
+    if kind == "global":
+        return layers.GlobalAveragePooling2D(**common)
+    return layers.Flatten(**common)
+
+
+def architecture(keras: ModuleType, random: Random) -> Any:
+    """The layers keep their output shape with them, since Keras 2 and 3 tell it in different ways."""
+    layers = keras.layers
+    shape = tuple(int(side) for side in random.integers((5, 5, 1), (13, 13, 4)))
+    chain = [layers.Input(shape)]
+    count = int(random.integers(3, 11))
+    while len(chain) < count:
+        common = {"name": f"my_{len(chain)}"} if random.random() < 0.25 else {}
+        layer = any_layer(layers, random, shape, **common)
+        try:
+            after = tuple(int(side) for side in layer.compute_output_shape((None, *shape))[1:])
+        except ValueError:  # the window is larger than the image
+            continue
+        if min(after) < 1:
+            continue
+        chain.append(layer)
+        shape = after
+    return keras.Sequential(chain, name="mine" if random.random() < 0.25 else "sequential")
+
+
+def any_optimizer(keras: ModuleType, random: Random) -> Any:
+    optimizers = keras.optimizers
+    rate = float(10 ** random.uniform(-4, 0))
+    momentum = any_of(random, (0.0, float(random.random())))
+    kind = random.integers(4)
+    if kind == 0:
+        return optimizers.SGD(rate, momentum=momentum, nesterov=bool(random.integers(2)))
+    if kind == 1:
+        return optimizers.Adam(rate, beta_1=float(random.random()), beta_2=float(random.random()))
+    if kind == 2:
+        return optimizers.AdamW(rate, weight_decay=float(random.random()), epsilon=1e-3)
+    return optimizers.RMSprop(rate, rho=float(random.random()), momentum=momentum, centered=bool(random.integers(2)))
+
+
+def any_loss(keras: ModuleType, random: Random, classes: bool) -> Any:
+    from_logits = bool(random.integers(2))
+    kind = random.integers(3) if classes else 2
+    if kind == 0:
+        return keras.losses.SparseCategoricalCrossentropy(from_logits=from_logits)
+    if kind == 1:
+        return keras.losses.CategoricalCrossentropy(from_logits=from_logits)
+    return keras.losses.MeanSquaredError()
+
+
+def weights_in_order(model: Any) -> list[Any]:
+    return [weight for layer in model.layers for weight in layer.weights]
+
+
+def slots_of(optimizer: Any) -> list[Any]:
+    """All the optimizer's arrays; iteration and learning rate are none."""
+    return [variable for variable in optimizer.variables if len(variable.shape) > 0]
+
+
+def fill(model: Any, random: Random) -> None:
+    """Values as training leaves them: of such size that outputs neither die nor explode."""
+    for weight in weights_in_order(model):
+        shape = tuple(weight.shape)
+        kind = weight.name.split("/")[-1].split(":")[0]
+        if kind == "moving_variance":
+            values = random.uniform(0.5, 1.5, shape)
+        elif kind == "kernel":
+            values = random.normal(size=shape) / np.sqrt(np.prod(shape[:-1]))
+        else:
+            values = (kind == "gamma") + 0.1 * random.normal(size=shape)
+        weight.assign(values.astype(np.float32))
+
+
+def build(keras: ModuleType, seed: int) -> Any:
+    """The model, and compiled in three of four cases, with an optimizer that has made steps."""
+    random = np.random.default_rng(seed)
+    model = architecture(keras, random)
+    fill(model, random)
+    if random.random() < 0.25:
+        return model
+    optimizer = any_optimizer(keras, random)
+    model.compile(optimizer, loss=any_loss(keras, random, len(model.output_shape) == 2),
+                  metrics=any_of(random, (None, ["accuracy"])))
+    optimizer.build(model.trainable_variables)
+    optimizer.iterations.assign(int(random.integers(1, 100000)))
+    for slot in slots_of(optimizer):
+        slot.assign(np.abs(random.normal(size=tuple(slot.shape))).astype(np.float32))
+    return model
+
+
+def inputs_of(shape: tuple[int | None, ...], seed: int, count: int = 7) -> np.ndarray:
+    """For a model whose input_shape is `shape`."""
+    return np.random.default_rng(seed).normal(size=(count, *shape[1:])).astype(np.float32)
