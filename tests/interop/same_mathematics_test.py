@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import support
+from random_keras import slots_of
 from support import SPARSE, Scratch, keras, layers, np, options, output_of, program, weights_in_order
 
 import jax
@@ -51,7 +52,7 @@ class Trajectory:
 
     def note(self, step: int, model: keras.Model) -> None:
         self.weights[step] = [np.array(weight) for weight in weights_in_order(model)]
-        self.slots[step] = [np.array(slot) for slot in model.optimizer.variables[2:]]  # without iteration and rate
+        self.slots[step] = [np.array(slot) for slot in slots_of(model.optimizer)]
 
 
 def convolutional(last: str | None = None) -> keras.Sequential:
@@ -69,6 +70,10 @@ def smooth() -> keras.Sequential:
         layers.Input((10, 9, 2)), layers.Conv2D(6, 3, activation="tanh"), layers.AveragePooling2D(2),
         layers.Conv2D(5, 2, padding="same", activation="sigmoid"), layers.Flatten(),
         layers.Dense(16, activation="tanh"), layers.Dense(5)])
+
+
+def rescaled() -> keras.Sequential:
+    return keras.Sequential([layers.Input((10, 9, 2)), layers.Rescaling(1.7, offset=-0.3), *convolutional().layers])
 
 
 def other_layers() -> keras.Sequential:
@@ -100,6 +105,7 @@ class Case:
     quick: bool = False  # one of the few that --quick runs
 
 
+schedules = keras.optimizers.schedules
 SGD, Adam, AdamW, RMSprop = (
     keras.optimizers.SGD, keras.optimizers.Adam, keras.optimizers.AdamW, keras.optimizers.RMSprop)
 # Adam and RMSprop divide by the gradient's own size: where a gradient is about epsilon, they make rounding visible, or
@@ -110,6 +116,10 @@ CASES = {
     "SGD, Nesterov": Case(smooth, lambda: SGD(0.02, momentum=0.9, nesterov=True), quick=True),
     "Adam": Case(smooth, lambda: Adam(0.002)),
     "Adam, epsilon 1e-3": Case(smooth, lambda: Adam(0.005, beta_1=0.8, beta_2=0.99, epsilon=1e-3), quick=True),
+    "Adam, schedule": Case(
+        convolutional, lambda: Adam(schedules.ExponentialDecay(0.005, 30, 0.5), beta_2=0.99, epsilon=1e-3)),
+    "SGD, schedule, Rescaling": Case(rescaled, lambda: SGD(schedules.CosineDecay(
+        0.01, 60, alpha=0.1, warmup_target=0.05, warmup_steps=20), momentum=0.9), quick=True),
     "AdamW": Case(smooth, lambda: AdamW(0.005, weight_decay=0.1, epsilon=1e-3)),
     "RMSprop": Case(smooth, lambda: RMSprop(0.001, epsilon=1e-5)),
     "RMSprop, momentum": Case(smooth, lambda: RMSprop(0.0005, momentum=0.8, epsilon=1e-5)),
