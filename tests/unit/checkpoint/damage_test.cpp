@@ -151,7 +151,7 @@ bool stored_as_before(const fs::path& file, const StoredTensors& before) {
 }  // namespace
 
 TEST_CASE("damage is told, or changes nothing") {
-  const std::uint64_t count = number_from("LOCKSTEP_DAMAGE_COUNT", 400);
+  const std::uint64_t count = number_from("LOCKSTEP_DAMAGE_COUNT", 200);
   const std::uint64_t first = number_from("LOCKSTEP_DAMAGE_SEED", 1) * 1'000'000;
   const ScratchDirectory scratch;
   for (const std::string form : {".keras", ".h5", ".weights.h5"}) {
