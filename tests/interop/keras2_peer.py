@@ -29,9 +29,10 @@ def main() -> None:
             model = build(tf_keras, seed)
             model.save(file)
         else:
-            model = tf_keras.models.load_model(file)
+            # Keras 2 writes and knows it as "Custom>AdamW", which Keras 3 does not know.
+            model = tf_keras.models.load_model(file, custom_objects={"AdamW": tf_keras.optimizers.AdamW})
         inputs = inputs_of(model.input_shape, seed)
-        arrays = {f"weight_{i}": np.array(weight) for i, weight in enumerate(weights_in_order(model))}
+        arrays = {f"weight_{i}": weight.numpy() for i, weight in enumerate(weights_in_order(model))}
         np.savez(arguments.folder / f"{seed}.npz", inputs=inputs, predictions=np.array(model(inputs, training=False)),
                  **arrays)
 

@@ -7,13 +7,13 @@ tensorflow and tf_keras, Keras 2 takes part as well; it is not among requirement
 Predictions may differ by 1e-5 of the largest; weights and the optimizer's arrays are equal bit for bit.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import support
 from random_keras import build, inputs_of, slots_of
-from support import Scratch, keras, np, options, output_of, program, weights_in_order, without
+from support import Scratch, keras, np, options, output_of, program, read_model, weights_in_order, without
 
 HERE = Path(__file__).resolve().parent
 BATCH = 4  # two batches for the examples there are, the second one shorter
@@ -48,16 +48,14 @@ class Case(Scratch):
         print(f"{cls.__name__}: seeds {options.seed} to {options.seed + options.count - 1}, largest deviation of "
               f"predictions {cls.largest:.1e}", flush=True)
 
-    def for_each_seed(self, check: Callable[[int], None]) -> None:
-        for seed in seeds():
+    def for_each(self, chosen: Iterable[int], check: Callable[[int], None]) -> None:
+        for seed in chosen:
             with self.subTest(seed=seed):
                 keras.utils.clear_session()
                 check(seed)
 
-    def ask_keras_2(self, task: str) -> None:
-        if options.keras2_python is None:
-            self.skipTest("no --keras2-python")
-        output_of(options.keras2_python, HERE / "keras2_peer.py", task, self.folder, *seeds())
+    def ask_keras_2(self, task: str, chosen: Iterable[int]) -> None:
+        output_of(options.keras2_python, HERE / "keras2_peer.py", task, self.folder, *chosen)
 
     def lockstep_predicts(self, file: Path, inputs: np.ndarray) -> tuple[np.ndarray, Path]:
         """And what Lockstep saves of what it has loaded."""
@@ -97,7 +95,7 @@ class Case(Scratch):
 
 class FromLockstep(Case):
     def test_keras_3(self) -> None:
-        self.for_each_seed(self.check_keras_3)
+        self.for_each(seeds(), self.check_keras_3)
 
     def check_keras_3(self, seed: int) -> None:
         output_of(program("interop_write_model"), self.folder, seed)
@@ -111,9 +109,17 @@ class FromLockstep(Case):
         self.assert_arrays(arrays_of(weights_in_order(twin)), arrays_of(weights_in_order(model)))
 
     def test_keras_2(self) -> None:
+        if options.keras2_python is None:
+            self.skipTest("no --keras2-python")
         output_of(program("interop_write_model"), self.folder, *seeds())
-        self.ask_keras_2("predict")
-        self.for_each_seed(self.check_keras_2)
+        chosen = [seed for seed in seeds() if self.suits_keras_2(self.folder / f"{seed}.h5")]
+        self.ask_keras_2("predict", chosen)
+        print(f"Keras 2 has read {len(chosen)} models", flush=True)
+        self.for_each(chosen, self.check_keras_2)
+
+    def suits_keras_2(self, file: Path) -> bool:
+        """TensorFlow makes scopes of layers' names and takes no spaces in them."""
+        return not any(" " in layer["config"]["name"] for layer in read_model(file)["model"]["config"]["layers"])
 
     def check_keras_2(self, seed: int) -> None:
         with np.load(self.folder / f"{seed}.npz") as found:
@@ -123,7 +129,7 @@ class FromLockstep(Case):
 
 class FromKeras(Case):
     def test_keras_3(self) -> None:
-        self.for_each_seed(self.check_keras_3)
+        self.for_each(seeds(), self.check_keras_3)
 
     def check_keras_3(self, seed: int) -> None:
         model = build(keras, seed)
@@ -144,8 +150,10 @@ class FromKeras(Case):
                 self.assert_arrays(arrays_of(slots_of(again.optimizer)), arrays_of(slots_of(model.optimizer)))
 
     def test_keras_2(self) -> None:
-        self.ask_keras_2("build")
-        self.for_each_seed(self.check_keras_2)
+        if options.keras2_python is None:
+            self.skipTest("no --keras2-python")
+        self.ask_keras_2("build", seeds())
+        self.for_each(seeds(), self.check_keras_2)
 
     def check_keras_2(self, seed: int) -> None:
         with np.load(self.folder / f"{seed}.npz") as found:

@@ -291,6 +291,8 @@ class SameMathematics(Scratch):
 
     def test_the_judge_of_replicas(self) -> None:
         """With one replica it must be train_on_batch."""
+        if options.quick:
+            self.skipTest("--quick")
         model, inputs, targets = prepare(CASES["BatchNormalization"], self.folder)
         one = by_replicas(model, inputs, targets, 1)
         model, inputs, targets = prepare(CASES["BatchNormalization"], self.folder)
