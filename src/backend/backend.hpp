@@ -36,7 +36,10 @@ struct TensorSpec {
   std::int64_t block = 1;    ///< chosen by the backend; divides channels
   bool blocked = false;      ///< told to libraries as blocks even where one block holds all channels
   bool keras_order = false;  ///< demanded: block must be channels
-  int alias = -1;            ///< the tensor whose memory this one is, seen in another shape
+  /// Not 0: values and gradients are of use within one slice of the examples only, of at most so many, so that all
+  /// slices may share their memory.
+  std::size_t passing_rows = 0;
+  int alias = -1;  ///< the tensor whose memory this one is, seen in another shape
   ElementType type = ElementType::float32;
 
   [[nodiscard]] std::int64_t elements() const noexcept { return height * width * channels; }

@@ -151,7 +151,8 @@ class CpuExecutable final : public Executable {
         continue;
       }
       const std::size_t size = tensor.type == ElementType::bfloat16 ? sizeof(BFloat16) : sizeof(float);
-      const std::size_t bytes = capacity_ * static_cast<std::size_t>(tensor.elements()) * size;
+      const std::size_t rows = tensor.passing_rows > 0 ? tensor.passing_rows : capacity_;
+      const std::size_t bytes = rows * static_cast<std::size_t>(tensor.elements()) * size;
       buffers_[t].value = add_buffer(bytes);
       if (t > 0)
         buffers_[t].gradient = gradient_in_place(graph_, static_cast<int>(t)) ? buffers_[t].value : add_buffer(bytes);

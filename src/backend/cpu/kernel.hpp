@@ -71,6 +71,7 @@ struct KernelScope {
   }
   [[nodiscard]] std::size_t offset(int tensor) const {
     const TensorSpec& spec = graph.tensors[tensor];
+    if (spec.passing_rows > 0) return 0;
     const std::size_t size = spec.type == ElementType::bfloat16 ? sizeof(BFloat16) : sizeof(float);
     return first_row * static_cast<std::size_t>(spec.elements()) * size;
   }

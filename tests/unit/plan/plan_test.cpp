@@ -257,7 +257,15 @@ TEST_CASE("Compute operations are found by their number; inference is forward al
       CHECK(plan.compute[static_cast<std::size_t>(operation.id)].rows_begin == operation.rows_begin);
     }
     CHECK(computed == plan.compute.size());
-    CHECK(plan.inference.size() == plan.graph.forward.size());
+    std::size_t expected = 0;
+    std::size_t operations = 0;  // each as often as it has slices
+    for (const Operation& operation : plan.inference) {
+      if (operation.slice > 0) continue;
+      ++operations;
+      expected += static_cast<std::size_t>(operation.slices);
+    }
+    CHECK(operations == plan.graph.forward.size());
+    CHECK(plan.inference.size() == expected);
     for (const Operation& operation : plan.inference) CHECK((operation.id >= 0 && !is_backward(operation)));
   });
 }
@@ -329,4 +337,30 @@ TEST_CASE("A trunk that outgrows the cache runs slice by slice, and its gradient
   CHECK(forward.back() == 39);
   CHECK(backward == forward);
   CHECK(contribution > last_backward);
+}
+
+TEST_CASE("Where a batch is too small for that, only the way to the first pooling runs slice by slice") {
+  Graph graph = lower(Sequential{Input({12, 12, 1}), Conv2D(16, 3, {.activation = relu}), MaxPooling2D(),
+                                 Conv2D(16, 3, {.activation = relu}), MaxPooling2D(), Flatten(), Dense(4)},
+                      SparseCategoricalCrossentropy({.from_logits = true}), false);
+  make_cpu_backend(1)->lay_out(graph, 40);
+  const auto bytes_of = [&graph](std::size_t tensors) {
+    std::size_t bytes = 0;
+    for (std::size_t t = 1; t <= tensors; ++t) bytes += static_cast<std::size_t>(graph.tensors[t].elements()) * 4;
+    return bytes;
+  };
+  graph.cache_bytes = 16 * bytes_of(4);  // three slices for the whole way
+  const std::size_t rows = graph.cache_bytes / 5 / bytes_of(2);
+  REQUIRE(rows < 8);
+  const int slices = static_cast<int>((40 + rows - 1) / rows);
+  const Plan plan = make_plan(std::move(graph));
+  for (const Operation& operation : plan.training) {
+    INFO(name_of(operation.kind) << " of layer " << operation.layer);
+    const bool first = operation.kind == OperationKind::gather || operation.layer == 1 || operation.layer == 2;
+    CHECK(operation.slices == (first && operation.id >= 0 ? slices : 1));
+  }
+  // Of these all slices share the memory: nobody reads what a convolution gave once it is pooled.
+  CHECK(plan.graph.tensors[1].passing_rows ==
+        (40 + static_cast<std::size_t>(slices) - 1) / static_cast<std::size_t>(slices));
+  for (const std::size_t t : {0, 2, 3, 4}) CHECK(plan.graph.tensors[t].passing_rows == 0);
 }
