@@ -10,7 +10,6 @@ namespace lockstep {
 
 namespace {
 
-constexpr std::string_view magic = "LSTP";
 constexpr std::size_t header_bytes = 12;
 
 template <typename Integer>
@@ -35,7 +34,7 @@ std::string encode(const Frame& frame) {
   if (frame.body.size() > std::numeric_limits<std::uint32_t>::max()) {
     throw InternalError("a message of " + std::to_string(frame.body.size()) + " bytes is too long");
   }
-  std::string bytes(magic);
+  std::string bytes(frame_magic);
   bytes.reserve(header_bytes + frame.body.size());
   append(bytes, frame_version);
   append(bytes, frame.kind);
@@ -54,8 +53,8 @@ void FrameReader::add(std::span<const std::byte> bytes) {
 
 void FrameReader::check_header() const {
   const std::string_view rest = std::string_view(waiting_).substr(taken_);
-  const std::size_t known = std::min(rest.size(), magic.size());
-  if (rest.substr(0, known) != magic.substr(0, known)) throw DataError("it does not speak Lockstep's language");
+  const std::size_t known = std::min(rest.size(), frame_magic.size());
+  if (rest.substr(0, known) != frame_magic.substr(0, known)) throw DataError("it does not speak Lockstep's language");
   if (rest.size() < header_bytes) return;
   const auto version = integer_at<std::uint16_t>(rest.substr(4));
   if (version != frame_version) {

@@ -17,6 +17,9 @@ namespace lockstep {
 /// Peers of other versions refuse each other.
 constexpr std::uint16_t frame_version = 1;
 
+/// How every frame begins, of whatever version.
+constexpr std::string_view frame_magic = "LSTP";
+
 struct Frame {
   std::uint16_t kind = 0;
   std::string body;

@@ -2,8 +2,6 @@
 // the agreement of a failing world never meets a message of theirs.
 #include "cluster/world.hpp"
 
-#include <sys/stat.h>
-
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -13,7 +11,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
-#include <fstream>
 #include <map>
 #include <string>
 #include <string_view>
@@ -21,6 +18,7 @@
 #include <thread>
 #include <vector>
 
+#include "cluster/host_identity.hpp"
 #include "cluster/mpi_support.hpp"
 #include "core/clock.hpp"
 #include "core/environment.hpp"
@@ -46,13 +44,10 @@ bool started_by_launcher(const Environment& environment) {
 
 using HostName = std::array<char, 96>;
 
-/// Equal on two ranks exactly if they can share memory: one running kernel and one /dev/shm.
+/// Equal on two ranks exactly if they can share memory.
 HostName identify_host(int rank) {
-  std::string boot_id;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot_id;
-  struct stat shm {};
-  std::string text = "rank " + std::to_string(rank);  // without /dev/shm nobody shares with this rank
-  if (!boot_id.empty() && stat("/dev/shm", &shm) == 0) text = boot_id + " " + std::to_string(shm.st_dev);
+  const std::string identity = host_identity();
+  const std::string text = identity.empty() ? "rank " + std::to_string(rank) : identity;
   HostName name{};
   text.copy(name.data(), name.size() - 1);
   return name;

@@ -1,0 +1,27 @@
+// See host_identity.hpp.
+#include "cluster/host_identity.hpp"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <fstream>
+#include <string>
+
+namespace lockstep {
+
+std::string host_identity() {
+  std::string boot_id;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot_id;
+  struct stat shm {};
+  if (boot_id.empty() || stat("/dev/shm", &shm) != 0) return "";
+  return boot_id + " " + std::to_string(shm.st_dev);
+}
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  if (gethostname(name.data(), name.size() - 1) != 0) return "localhost";
+  return name.data();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,21 @@
+// How patient launchers are with each other. One set for coordinator and members; tests bring shorter ones.
+#pragma once
+
+namespace lockstep {
+
+/// All in seconds, but for `max_restarts`.
+struct Supervision {
+  double rendezvous_timeout = 600;  ///< for all to be there, at the start and after each loss
+  int max_restarts = 10;            ///< that follow each other without progress
+  double heartbeat = 1;
+  double silence = 4;        ///< of a peer: then it is lost
+  double report = 10;        ///< between two lines about who is missing
+  double start = 300;        ///< for a rank to do its first step, or say that it is busy
+  double stuck = 4;          ///< without a step, where steps usually take less than a third of it
+  double leave = 30;         ///< for all to save, once the first rank has, when a worker was told to go
+  double farewell = 5;       ///< for absent members to come and hear the verdict
+  double stranger = 5;       ///< for a connection to say who it is
+  double connect_retry = 1;  ///< at most, between two attempts
+};
+
+}  // namespace lockstep

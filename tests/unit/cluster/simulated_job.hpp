@@ -1,0 +1,390 @@
+// A whole job in memory: a coordinator and members that speak over simulated connections, with launchers that pretend
+// to fork, on a clock of their own. For the tests of coordinator and member, which are told apart by what they look at.
+#pragma once
+
+#include "cluster/coordinator.hpp"
+#include "cluster/frame.hpp"
+#include "cluster/member.hpp"
+#include "cluster/message.hpp"
+#include "cluster/supervision.hpp"
+#include "core/random.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace lockstep::testing {
+
+/// A pretended trainer.
+struct SimulatedTrainer {
+  bool is_stopped = false;  ///< SIGSTOP
+  std::optional<int> ends_with;
+};
+
+struct SimulatedLauncher {
+  std::unique_ptr<Member> member;
+  std::uint64_t incarnation = 0;
+  double next_attempt = 0;
+  bool is_linked = false;
+  bool is_frozen = false;  ///< stopped, or its network is: nothing gets through, and nothing breaks
+  bool reports_waits = true;
+  bool starts_stopped = false;  ///< trainers to come
+  std::map<std::uint64_t, SimulatedTrainer> trainers;
+  std::map<std::uint64_t, int> will_end_with;  ///< trainers of coming generations, by rank
+  std::size_t fences = 0;
+  std::size_t lost_fences = 0;
+  std::vector<std::string> last_blobs;
+  std::optional<double> ends_at;  ///< when its EndGeneration is done
+  double ending_takes = 0.05;
+  std::size_t starts = 0;  ///< trainers it forked
+  std::optional<Exit> exit;
+  std::vector<std::string> log;
+};
+
+class SimulatedJob {
+ public:
+  struct Options {
+    std::size_t members = 3;
+    std::uint64_t ranks_each = 1;
+    std::size_t hosts = 0;  ///< 0: a host each; else members are dealt out to so many
+    Supervision limits{};
+    std::uint64_t steps = 1000;  ///< of the training; 10 a second
+    std::uint64_t seed = 1;
+    bool through_frames = true;  ///< encode and decode all messages
+  };
+
+  explicit SimulatedJob(Options options) : options_(options), random_(options.seed, RandomPurpose::test, 77) {
+    launchers_.resize(options_.members);
+  }
+
+  double now = 100;
+
+  SimulatedLauncher& at(std::size_t member) { return launchers_.at(member); }
+  Coordinator& coordinator() { return *coordinator_; }
+  bool has_coordinator() const { return coordinator_ != nullptr; }
+
+  void start(std::size_t number) {
+    SimulatedLauncher fresh;
+    fresh.incarnation = ++incarnations_;
+    fresh.ending_takes = launchers_[number].ending_takes;
+    fresh.will_end_with = launchers_[number].will_end_with;
+    fresh.member = std::make_unique<Member>(number, "worker 0 (a:1)", options_.limits, now);
+    launchers_[number] = std::move(fresh);
+    if (number == 0) {
+      std::vector<std::string> names;
+      for (std::size_t i = 0; i < options_.members; ++i) names.push_back("worker " + std::to_string(i));
+      coordinator_ = std::make_unique<Coordinator>(names, "run" + std::to_string(incarnations_), options_.limits, now);
+      to_member_.clear();
+      to_coordinator_.clear();
+      connect(0);
+    }
+  }
+
+  void start_all() {
+    for (std::size_t number = 0; number < launchers_.size(); ++number) start(number);
+  }
+
+  /// Its processes are gone at once, as with a node that is switched off; whether the others see the connection end
+  /// is another matter.
+  void kill(std::size_t number, bool is_seen = true) {
+    launchers_[number].member.reset();
+    launchers_[number].trainers.clear();
+    const bool was_linked = std::exchange(launchers_[number].is_linked, false);
+    if (number == 0) {
+      coordinator_.reset();
+      for (std::size_t other = 1; other < launchers_.size(); ++other) {
+        if (launchers_[other].is_linked && is_seen) cut(other);
+      }
+    } else if (was_linked && is_seen && coordinator_) {
+      deliver_from(number);
+      coordinator_->lose(number, "the connection broke", now);
+      pump();
+    }
+  }
+
+  /// Ends a connection; both sides see it.
+  void cut(std::size_t number) {
+    SimulatedLauncher& launcher = launchers_[number];
+    if (!std::exchange(launcher.is_linked, false)) return;
+    launcher.next_attempt = now + 0.5;
+    to_member_[number].clear();
+    to_coordinator_[number].clear();
+    if (coordinator_) coordinator_->lose(number, "the connection broke", now);
+    if (launcher.member) launcher.member->disconnected("the connection broke", now);
+    pump();
+  }
+
+  void end_trainer(std::uint64_t rank, int code, int signal = 0) {
+    for (SimulatedLauncher& launcher : launchers_) {
+      if (launcher.member && launcher.trainers.erase(rank) > 0) launcher.member->child_ended(rank, code, signal);
+    }
+    pump();
+  }
+
+  SimulatedTrainer& trainer(std::uint64_t rank) {
+    for (SimulatedLauncher& launcher : launchers_) {
+      if (const auto it = launcher.trainers.find(rank); it != launcher.trainers.end()) return it->second;
+    }
+    throw std::runtime_error("no such trainer");
+  }
+
+  std::size_t trainers() const {
+    std::size_t all = 0;
+    for (const SimulatedLauncher& launcher : launchers_) all += launcher.trainers.size();
+    return all;
+  }
+
+  /// Trainers of all ranks, one each.
+  bool all_train() const {
+    if (!coordinator_ || !coordinator_->is_running()) return false;
+    for (const SimulatedLauncher& launcher : launchers_) {
+      if (!launcher.member || launcher.trainers.size() != options_.ranks_each) return false;
+    }
+    return true;
+  }
+
+  bool all_exited() const {
+    return std::all_of(launchers_.begin(), launchers_.end(),
+                       [](const auto& it) { return it.member == nullptr || it.exit.has_value(); });
+  }
+
+  bool some_exited() const {
+    return std::any_of(launchers_.begin(), launchers_.end(), [](const auto& it) { return it.exit.has_value(); });
+  }
+
+  void run(double seconds, double tick = 0.1) {
+    const double end = now + seconds;
+    while (now < end) step(tick);
+  }
+
+  /// False where it does not come true in time.
+  template <typename Condition>
+  bool run_until(Condition condition, double seconds, double tick = 0.1) {
+    const double end = now + seconds;
+    while (!condition()) {
+      if (now >= end) return false;
+      step(tick);
+    }
+    return true;
+  }
+
+  bool logged(std::size_t number, const std::string& text) const { return count_logged(number, text) > 0; }
+  std::size_t count_logged(std::size_t number, const std::string& text) const {
+    const std::vector<std::string>& log = launchers_.at(number).log;
+    return static_cast<std::size_t>(std::count_if(
+        log.begin(), log.end(), [&](const std::string& it) { return it.find(text) != std::string::npos; }));
+  }
+
+  std::uint64_t saved_step = 0;  ///< where trainers begin; each tenth step is saved
+  std::uint64_t step_now = 0;
+  std::size_t messages = 0;
+  std::vector<std::string> worlds;  ///< their names, as they began
+
+ private:
+  void step(double tick) {
+    now += tick;
+    for (std::size_t number = 0; number < launchers_.size(); ++number) {
+      SimulatedLauncher& launcher = launchers_[number];
+      if (!launcher.member || launcher.is_frozen || launcher.exit) continue;
+      if (launcher.ends_at && now >= *launcher.ends_at) {
+        launcher.ends_at.reset();
+        launcher.trainers.clear();
+        launcher.member->all_ended();
+      }
+      if (!launcher.is_linked) launcher.member->disconnected("the other side ended the connection", now);  // if it was
+      if (!launcher.is_linked && now >= launcher.next_attempt) connect(number);
+      launcher.member->tick(now);
+      if (launcher.member->take_hang_up()) {
+        launcher.is_linked = false;
+        launcher.next_attempt = now + 0.5;
+        if (coordinator_) coordinator_->lose(number, "the other side ended the connection", now);
+      }
+    }
+    train();
+    pump();
+    if (coordinator_ && !launchers_[0].is_frozen) coordinator_->tick(now);
+    pump();
+  }
+
+  void connect(std::size_t number) {
+    SimulatedLauncher& launcher = launchers_[number];
+    launcher.next_attempt = now + 0.5;
+    if (!coordinator_ || launchers_[0].is_frozen) {
+      launcher.member->unreachable("it refuses the connection");
+      return;
+    }
+    const std::size_t host = options_.hosts == 0 ? number : number % options_.hosts;
+    const Introduction who{number,
+                           launcher.incarnation,
+                           "host " + std::to_string(host),
+                           "node-" + std::to_string(host),
+                           "10.0.0." + std::to_string(number),
+                           options_.ranks_each};
+    const std::string objection = coordinator_->admit(who, now);
+    if (!objection.empty()) {
+      launcher.member->unreachable(objection);
+      return;
+    }
+    launcher.is_linked = true;
+    to_member_[number].clear();
+    to_coordinator_[number].clear();
+    launcher.member->connected(now);
+    pump();
+  }
+
+  Message carry(const Message& message) {
+    ++messages;
+    if (!options_.through_frames) return message;
+    return to_message(to_frame(message));
+  }
+
+  void deliver_from(std::size_t number) {
+    std::deque<Message> said = std::exchange(to_coordinator_[number], {});
+    for (const Message& message : said) {
+      if (coordinator_) coordinator_->receive(number, message, now);
+    }
+  }
+
+  void pump() {
+    bool moved = true;
+    while (moved) {
+      moved = false;
+      for (std::size_t number = 0; number < launchers_.size(); ++number) moved |= pump_member(number);
+      if (!coordinator_ || launchers_[0].is_frozen) continue;
+      for (CoordinatorAction& action : coordinator_->take_actions()) {
+        moved = true;
+        if (auto* post = std::get_if<Post>(&action)) {
+          const Message message = carry(post->message);
+          for (const std::size_t to : post->to) to_member_[to].push_back(message);
+        } else if (const auto* hang_up = std::get_if<HangUp>(&action)) {
+          SimulatedLauncher& launcher = launchers_[hang_up->member];
+          to_member_[hang_up->member].clear();
+          to_coordinator_[hang_up->member].clear();
+          if (std::exchange(launcher.is_linked, false) && launcher.member) {
+            launcher.next_attempt = now + 0.5;
+            if (launcher.is_frozen) continue;  // it will find that out
+            launcher.member->disconnected("the other side ended the connection", now);
+          }
+        }
+      }
+    }
+  }
+
+  bool pump_member(std::size_t number) {
+    SimulatedLauncher& launcher = launchers_[number];
+    if (!launcher.member || launcher.is_frozen) return false;
+    bool moved = false;
+    if (launcher.is_linked) {
+      for (const Message& message : std::exchange(to_member_[number], {})) {
+        moved = true;
+        launcher.member->receive(message, now);
+      }
+    }
+    for (Message& message : launcher.member->take_messages()) {
+      moved = true;
+      if (launcher.is_linked) to_coordinator_[number].push_back(carry(message));
+    }
+    if (coordinator_ && !launchers_[0].is_frozen && !to_coordinator_[number].empty()) {
+      moved = true;
+      deliver_from(number);
+    }
+    for (LauncherAction& action : launcher.member->take_actions()) {
+      moved = true;
+      perform(number, action);
+    }
+    return moved;
+  }
+
+  void perform(std::size_t number, LauncherAction& action) {
+    SimulatedLauncher& launcher = launchers_[number];
+    if (const auto* serve = std::get_if<StartServer>(&action)) {
+      const WorldMap& map = launcher.member->map();
+      if (number == map.nodes.at(0).server) worlds.push_back(map.nspace);
+      launcher.member->fence("blob of node " + std::to_string(serve->node));
+      launcher.member->fence("");
+      for (const std::uint64_t rank : map.ranks_of_node(serve->node)) {
+        launcher.member->environment(rank, {{"PMIX_RANK", std::to_string(rank)}});
+      }
+    } else if (const auto* start = std::get_if<StartTrainer>(&action)) {
+      if (start->variables.at("PMIX_RANK") != std::to_string(start->rank))
+        throw std::runtime_error("wrong environment");
+      ++launcher.starts;
+      everybody_leaves_ = false;
+      launcher.trainers[start->rank].is_stopped = launcher.starts_stopped;
+      launcher.member->started(start->rank);
+      if (const auto it = launcher.will_end_with.find(start->rank); it != launcher.will_end_with.end()) {
+        launcher.trainers[start->rank].ends_with = it->second;
+      }
+    } else if (auto* fence = std::get_if<AnswerFence>(&action)) {
+      if (fence->is_lost) {
+        ++launcher.lost_fences;
+      } else {
+        ++launcher.fences;
+        if (fence->sequence == 0) launcher.last_blobs = fence->blobs;
+      }
+    } else if (std::holds_alternative<SaveAndLeave>(action)) {
+      everybody_leaves_ = true;
+    } else if (std::holds_alternative<EndGeneration>(action)) {
+      launcher.ends_at = now + launcher.ending_takes;
+    } else if (const auto* exit = std::get_if<Exit>(&action)) {
+      launcher.exit = *exit;
+    } else if (const auto* line = std::get_if<Log>(&action)) {
+      launcher.log.push_back(line->text);
+    }
+  }
+
+  /// All ranks step together, or none does.
+  void train() {
+    if (!all_train()) {
+      is_training_ = false;
+      return;
+    }
+    if (!std::exchange(is_training_, true)) step_now = saved_step;
+    bool is_stuck = false;
+    for (SimulatedLauncher& launcher : launchers_) {
+      for (auto& [rank, trainer] : launcher.trainers) is_stuck |= trainer.is_stopped;
+    }
+    if (!is_stuck) ++step_now;
+    if (!is_stuck && step_now % 10 == 0) saved_step = step_now;
+    if (everybody_leaves_) saved_step = step_now;
+    for (SimulatedLauncher& launcher : launchers_) {
+      if (launcher.is_frozen) continue;
+      const std::map<std::uint64_t, SimulatedTrainer> trainers = launcher.trainers;
+      for (const auto& [rank, trainer] : trainers) {
+        if (trainer.is_stopped) continue;
+        Progress report;
+        report.rank = rank;
+        report.step = step_now;
+        report.activity = is_stuck && launcher.reports_waits ? Activity::waiting : Activity::training;
+        if (!is_stuck || launcher.reports_waits) launcher.member->progress(report);
+        std::optional<int> end = trainer.ends_with;
+        if (everybody_leaves_) end = 75;
+        if (!end && step_now >= options_.steps) end = 0;
+        if (!end) continue;
+        launcher.trainers.erase(rank);
+        launcher.member->child_ended(rank, *end, 0);
+      }
+    }
+    everybody_leaves_ = false;
+  }
+
+  Options options_;
+  RandomStream random_;
+  std::unique_ptr<Coordinator> coordinator_;
+  std::vector<SimulatedLauncher> launchers_;
+  std::map<std::size_t, std::deque<Message>> to_member_;
+  std::map<std::size_t, std::deque<Message>> to_coordinator_;
+  std::uint64_t incarnations_ = 0;
+  bool is_training_ = false;
+  bool everybody_leaves_ = false;
+};
+
+}  // namespace lockstep::testing
