@@ -10,6 +10,7 @@ find_package(nlohmann_json REQUIRED CONFIG)
 find_package(CLI11 REQUIRED CONFIG)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(libzip REQUIRED IMPORTED_TARGET libzip)
+pkg_check_modules(pmix REQUIRED IMPORTED_TARGET pmix) # 4.2 on Debian 12, 5.0 on 13
 
 if(LOCKSTEP_TESTS)
   find_package(Catch2 REQUIRED CONFIG) # 2.13 on Debian 12, 3.7 on Debian 13: tests/support/catch.hpp knows both

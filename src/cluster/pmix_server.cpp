@@ -1,0 +1,273 @@
+// See pmix_server.hpp. Two threads: this one reads the control socket, PMIx's own calls back where its clients ask for
+// something. Answers to fences go through PMIx's call-backs, which hand them to its thread.
+#include "cluster/pmix_server.hpp"
+
+#include <fcntl.h>
+#include <pmix_server.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <array>
+#include <csignal>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <exception>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "cluster/deadline.hpp"
+#include "cluster/frame.hpp"
+#include "cluster/pmix_job_info.hpp"
+#include "cluster/pmix_messages.hpp"
+#include "cluster/session_directories.hpp"
+#include "cluster/socket.hpp"
+#include "cluster/trainer_environment.hpp"
+#include "core/environment.hpp"
+#include "lockstep/core/error.hpp"
+
+namespace lockstep {
+
+namespace {
+
+/// What PMIx gave away, from malloc.
+template <typename Type>
+using Owned = std::unique_ptr<Type, decltype(&std::free)>;
+
+/// The launcher, at the other end of the control socket.
+class Launcher {
+ public:
+  explicit Launcher(int control) : socket_(control), reader_(longest_pmix_message) {
+    const int flags = fcntl(control, F_GETFL);
+    if (flags < 0 || fcntl(control, F_SETFL, flags | O_NONBLOCK) != 0 || fcntl(control, F_SETFD, FD_CLOEXEC) != 0) {
+      throw UsageError("lockstep pmix-server is started by lockstep launch, not by hand");
+    }
+  }
+
+  /// From either thread. A launcher that is gone is noticed by `receive`.
+  void send(PmixMessage kind, std::string body) {
+    const std::string bytes = encode({static_cast<std::uint16_t>(kind), std::move(body)});
+    const std::scoped_lock lock(sending_);
+    (void)send_all(socket_, std::as_bytes(std::span(bytes)), Deadline::never());
+  }
+
+  /// The next message; nothing at the end.
+  std::optional<Frame> receive() {
+    while (true) {
+      if (std::optional<Frame> frame = reader_.next()) return frame;
+      std::array<std::byte, 4096> bytes{};
+      (void)wait_for(socket_, POLLIN, Deadline::never());
+      const Transfer transfer = receive_some(socket_, bytes);
+      reader_.add(std::span(bytes).first(transfer.bytes));
+      if (transfer.end == TransferEnd::closed && transfer.bytes == 0) return {};
+    }
+  }
+
+ private:
+  Socket socket_;
+  FrameReader reader_;
+  std::mutex sending_;
+};
+
+/// What PMIx reports. It keeps functions, not objects, so there is one for the process.
+class Reports {
+ public:
+  /// Before PMIx is started. The reports go to `launcher` until the end of the process.
+  static void begin(Launcher& launcher, const PmixJob& job) {
+    the() = std::unique_ptr<Reports>(new Reports(launcher, job));
+  }
+
+  [[nodiscard]] static pmix_server_module_t module() {
+    pmix_server_module_t module{};
+    module.client_connected = [](const pmix_proc_t*, void*, pmix_op_cbfunc_t, void*) -> pmix_status_t {
+      return PMIX_OPERATION_SUCCEEDED;
+    };
+    module.client_finalized = module.client_connected;
+    module.abort = &Reports::on_abort;
+    module.fence_nb = &Reports::on_fence;
+    return module;
+  }
+
+  /// The launcher has spoken.
+  static void answer_fence(const PmixFenceDone& done) { the()->answer(done); }
+
+ private:
+  struct Fence {
+    pmix_modex_cbfunc_t answer = nullptr;
+    void* for_answer = nullptr;
+  };
+
+  Reports(Launcher& launcher, const PmixJob& job) : launcher_(launcher), nspace_(job.nspace) {}
+
+  static std::unique_ptr<Reports>& the() {
+    static std::unique_ptr<Reports> reports;
+    return reports;
+  }
+
+  static pmix_status_t on_abort(const pmix_proc_t* rank, void*, int status, const char* message, pmix_proc_t*,
+                                std::size_t, pmix_op_cbfunc_t, void*) {
+    const PmixAbort abort{static_cast<int>(rank->rank), status, message == nullptr ? "" : message};
+    the()->launcher_.send(PmixMessage::abort, to_body(abort));
+    return PMIX_OPERATION_SUCCEEDED;
+  }
+
+  static pmix_status_t on_fence(const pmix_proc_t* ranks, std::size_t count, const pmix_info_t*, std::size_t,
+                                char* data, std::size_t bytes, pmix_modex_cbfunc_t answer, void* for_answer) {
+    return the()->begin_fence(std::span(ranks, count), std::span(data, bytes), {answer, for_answer});
+  }
+
+  pmix_status_t begin_fence(std::span<const pmix_proc_t> ranks, std::span<char> data, const Fence& fence) {
+    const Owned<char> owner(data.data(), &std::free);
+    // Fences are told apart by their number alone, so all servers must see all of them. MPI's start and end know no
+    // others; those of MPI_Comm_connect and sessions are not for worlds of ours.
+    if (ranks.size() != 1 || ranks[0].rank != PMIX_RANK_WILDCARD || nspace_ != ranks[0].nspace) {
+      return PMIX_ERR_NOT_SUPPORTED;
+    }
+    std::uint64_t number = 0;
+    {
+      const std::scoped_lock lock(mutex_);
+      number = fences_++;
+      open_.emplace(number, fence);
+    }
+    launcher_.send(PmixMessage::fence, to_body(PmixFence{number, std::string(data.data(), data.size())}));
+    return PMIX_SUCCESS;
+  }
+
+  void answer(const PmixFenceDone& done) {
+    Fence fence;
+    {
+      const std::scoped_lock lock(mutex_);
+      const auto found = open_.find(done.number);
+      if (found == open_.end()) {
+        throw DataError("fence " + std::to_string(done.number) + " is answered, which nobody waits at");
+      }
+      fence = found->second;
+      open_.erase(found);
+    }
+    if (!done.ok) {
+      fence.answer(PMIX_ERROR, nullptr, 0, fence.for_answer, nullptr, nullptr);
+      return;
+    }
+    auto data = std::make_unique<std::string>(done.data);
+    const auto release = [](void* text) { delete static_cast<std::string*>(text); };
+    const std::string& text = *data;
+    fence.answer(PMIX_SUCCESS, text.data(), text.size(), fence.for_answer, release, data.release());
+  }
+
+  Launcher& launcher_;
+  std::string nspace_;
+  std::mutex mutex_;
+  std::uint64_t fences_ = 0;
+  std::map<std::uint64_t, Fence> open_;
+};
+
+/// Another launcher's words to its ranks, should this one have been started by it, are not for us.
+void forget_other_launchers() {
+  for (const auto& [name, value] : current_environment()) {
+    if (name.starts_with("PMIX_") && !name.starts_with("PMIX_MCA_")) (void)unsetenv(name.c_str());
+  }
+}
+
+void start_pmix(const PmixJob& job) {
+  forget_other_launchers();
+  if (setenv("PMIX_MCA_gds", "hash", 1) != 0) throw InternalError("no memory for an environment variable");
+  PmixInfo own;
+  own.add(PMIX_SERVER_TMPDIR, job.session_directory);
+  own.add(PMIX_SYSTEM_TMPDIR, job.session_directory);
+  own.add(PMIX_HOSTNAME, node_name(own_node(job)));
+  pmix_server_module_t module = Reports::module();
+  check_pmix(PMIx_server_init(&module, own.data(), own.size()), "PMIx_server_init");
+}
+
+/// What PMIx wants a rank to find in its environment.
+Environment environment_of_rank(const pmix_proc_t& rank) {
+  char** variables = nullptr;
+  check_pmix(PMIx_server_setup_fork(&rank, &variables), "PMIx_server_setup_fork");
+  const Owned<char*> list(variables, &std::free);
+  Environment environment;
+  for (char** entry = variables; entry != nullptr && *entry != nullptr; ++entry) {
+    const Owned<char> owner(*entry, &std::free);
+    const std::string text = *entry;
+    if (const std::size_t equals = text.find('='); equals != std::string::npos) {
+      environment.emplace(text.substr(0, equals), text.substr(equals + 1));
+    }
+  }
+  return environment;
+}
+
+PmixReady register_job(const PmixJob& job, const Environment& for_mpi) {
+  pmix_nspace_t nspace{};
+  job.nspace.copy(nspace, PMIX_MAX_NSLEN);
+  PmixInfo info;
+  describe_job(job, info);
+  const auto served = static_cast<int>(job.served.size());
+  check_pmix(PMIx_server_register_nspace(nspace, served, info.data(), info.size(), nullptr, nullptr),
+             "PMIx_server_register_nspace");
+  PmixReady ready;
+  for (const int number : job.served) {
+    pmix_proc_t rank{};
+    job.nspace.copy(rank.nspace, PMIX_MAX_NSLEN);
+    rank.rank = static_cast<pmix_rank_t>(number);
+    check_pmix(PMIx_server_register_client(&rank, getuid(), getgid(), nullptr, nullptr, nullptr),
+               "PMIx_server_register_client");
+    std::filesystem::create_directories(std::filesystem::path(job.session_directory) / std::to_string(number));
+    Environment environment = environment_of_rank(rank);
+    for (const auto& [name, value] : for_mpi) environment.insert_or_assign(name, value);
+    ready.environments.push_back(std::move(environment));
+  }
+  return ready;
+}
+
+bool is(const Frame& frame, PmixMessage kind) { return frame.kind == static_cast<std::uint16_t>(kind); }
+
+void serve(Launcher& launcher, const PmixJob& job) {
+  const Environment for_mpi = trainer_environment(job, TrainerPlace::here(), current_environment());  // no threads yet
+  Reports::begin(launcher, job);
+  start_pmix(job);
+  launcher.send(PmixMessage::ready, to_body(register_job(job, for_mpi)));
+  while (const std::optional<Frame> frame = launcher.receive()) {
+    if (!is(*frame, PmixMessage::fence_done)) {
+      throw DataError("a message of kind " + std::to_string(frame->kind) + " is not for PMIx servers");
+    }
+    Reports::answer_fence(read_fence_done(frame->body));
+  }
+}
+
+/// Ends with the launcher, not with the terminal's or the container's signals, on which ranks still save: a rank that
+/// loses its server ends itself. A client just killed may break a pipe.
+void ignore_signals() {
+  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE}) (void)std::signal(number, SIG_IGN);
+}
+
+}  // namespace
+
+void run_pmix_server(int control) {
+  ignore_signals();
+  int code = 0;
+  std::array<std::string, 2> directories;
+  std::unique_ptr<Launcher> launcher;
+  try {
+    launcher = std::make_unique<Launcher>(control);
+    if (const std::optional<Frame> first = launcher->receive()) {
+      if (!is(*first, PmixMessage::start)) throw DataError("the first message to a PMIx server must be the job");
+      const PmixJob job = read_job(first->body);
+      directories[0] = job.session_directory;
+      directories[1] = job.memory_directory;
+      serve(*launcher, job);
+    }
+  } catch (const std::exception& error) {
+    const auto* known = dynamic_cast<const Error*>(&error);
+    code = static_cast<int>(known == nullptr ? ExitCode::internal : known->code());
+    if (launcher) launcher->send(PmixMessage::failed, error.what());
+  }
+  for (const std::string& directory : directories) remove_session_directory(directory);
+  _exit(code);  // PMIx's threads go on until here
+}
+
+}  // namespace lockstep

@@ -1,0 +1,36 @@
+// Hosts on one machine: network namespaces with an address each, on one bridge.
+#pragma once
+
+#include <string>
+#include <vector>
+
+class Namespaces {
+ public:
+  explicit Namespaces(int count);
+  ~Namespaces();
+  Namespaces(const Namespaces&) = delete;
+  Namespaces& operator=(const Namespaces&) = delete;
+
+  /// Why there are none; "" where there are.
+  [[nodiscard]] const std::string& why_not() const { return why_not_; }
+  [[nodiscard]] const std::string& name(int host) const { return names_.at(static_cast<std::size_t>(host) + 1); }
+  [[nodiscard]] static std::string address(int host) { return "10.87.31." + std::to_string(host + 1); }
+
+ private:
+  bool run(const std::string& command);
+
+  std::vector<std::string> names_;  ///< the bridge's first
+  std::string why_not_;
+};
+
+/// While it lives, what this thread starts is started in that namespace; "" for where it is anyway.
+class InNamespace {
+ public:
+  explicit InNamespace(const std::string& name);
+  ~InNamespace();
+  InNamespace(const InNamespace&) = delete;
+  InNamespace& operator=(const InNamespace&) = delete;
+
+ private:
+  int before_ = -1;
+};

@@ -1,0 +1,149 @@
+// What Open MPI is told through the environment, and the directories a generation leaves nothing in.
+#include "cluster/trainer_environment.hpp"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "cluster/session_directories.hpp"
+#include "support/catch.hpp"
+
+using namespace lockstep;
+
+namespace {
+
+PmixJob two_of_three_here() {
+  return {.nspace = "job",
+          .node_of_rank = {0, 0, 1},
+          .served = {0, 1},
+          .session_directory = "/tmp/lockstep-world-x",
+          .memory_directory = "/dev/shm/lockstep-world-x",
+          .ranks_on_machine = 0,
+          .tcp_address = "",
+          .first_tcp_port = 0,
+          .tcp_ports = 0};
+}
+
+constexpr TrainerPlace roomy{8, 8, true};
+const Environment usual{{"HOME", "/"}, {"TMPDIR", "/tmp"}, {"PATH", "/bin"}};
+
+/// The user's own directory, whoever runs the tests.
+Environment own_environment() {
+  Environment own = usual;
+  own["HOME"] = std::filesystem::temp_directory_path().string();
+  return own;
+}
+
+bool yields(const PmixJob& job, const TrainerPlace& place) {
+  return trainer_environment(job, place, own_environment()).contains("OMPI_MCA_mpi_yield_when_idle");
+}
+
+}  // namespace
+
+TEST_CASE("trainers are told what they need, and no more") {
+  const Environment added = trainer_environment(two_of_three_here(), roomy, own_environment());
+  const Environment expected{{"JSM_JSRUN_PORT", "0"},
+                             {"PMIX_MCA_gds", "hash"},
+                             {"OMPI_MCA_btl_vader_backing_directory", "/dev/shm/lockstep-world-x"},
+                             {"OMPI_MCA_btl_sm_backing_directory", "/dev/shm/lockstep-world-x"},
+                             {"OMPI_MCA_osc_sm_backing_directory", "/dev/shm/lockstep-world-x"},
+                             {"OMPI_MCA_osc_rdma_backing_directory", "/dev/shm/lockstep-world-x"}};
+  REQUIRE(added == expected);
+}
+
+TEST_CASE("ranks that wait give way where they may outnumber the cores") {
+  PmixJob job = two_of_three_here();
+  REQUIRE_FALSE(yields(job, {2, 2, true}));
+  REQUIRE(yields(job, {1, 8, true}));
+  REQUIRE(yields(job, {1.5, 8, true}));
+  job.ranks_on_machine = 9;  // other containers' as well
+  REQUIRE(yields(job, {8, 8, true}));
+  REQUIRE_FALSE(yields(job, {8, 9, true}));
+  job = two_of_three_here();
+  job.served = {2};  // alone on its node
+  REQUIRE_FALSE(yields(job, {1, 1, true}));
+  REQUIRE(yields(job, {0.5, 1, true}));
+}
+
+TEST_CASE("containers, networks and ports that trainers must mind") {
+  PmixJob job = two_of_three_here();
+  job.tcp_address = "127.0.0.1";
+  job.first_tcp_port = 40000;
+  job.tcp_ports = 64;
+  const Environment added = trainer_environment(job, {8, 8, false}, own_environment());
+  REQUIRE(value_of(added, "OMPI_MCA_btl_vader_single_copy_mechanism") == "none");
+  REQUIRE(value_of(added, "OMPI_MCA_smsc") == "^cma");
+  REQUIRE(value_of(added, "OMPI_MCA_btl_tcp_if_include") == "lo");
+  REQUIRE(value_of(added, "OMPI_MCA_btl_tcp_port_min_v4") == "40000");
+  REQUIRE(value_of(added, "OMPI_MCA_btl_tcp_port_range_v6") == "64");
+
+  Environment own = own_environment();
+  own["OMPI_MCA_btl_tcp_if_include"] = "eth1";  // the user knows better
+  REQUIRE_FALSE(trainer_environment(job, roomy, own).contains("OMPI_MCA_btl_tcp_if_include"));
+}
+
+TEST_CASE("trainers without a home or a place for temporary files get one") {
+  Environment own{{"TMPDIR", "/nowhere"}};
+  Environment added = trainer_environment(two_of_three_here(), roomy, own);
+  REQUIRE(value_of(added, "HOME") == "/tmp/lockstep-world-x");
+  REQUIRE(value_of(added, "TMPDIR") == "/tmp/lockstep-world-x");
+  own = {{"HOME", "/nowhere"}};
+  REQUIRE(trainer_environment(two_of_three_here(), roomy, own).contains("HOME"));
+}
+
+TEST_CASE("trainers do not hear what other launchers said to theirs") {
+  const Environment own{{"PATH", "/bin"},
+                        {"PMIX_RANK", "5"},
+                        {"PMI_SIZE", "9"},
+                        {"OMPI_COMM_WORLD_SIZE", "9"},
+                        {"OMPI_MCA_btl", "^openib"},
+                        {"PMIX_MCA_gds", "shmem2"}};
+  const Environment joined = join_environments(own, {{"PMIX_NAMESPACE", "job"}, {"PMIX_MCA_gds", "hash"}});
+  const Environment expected{
+      {"PATH", "/bin"}, {"OMPI_MCA_btl", "^openib"}, {"PMIX_MCA_gds", "hash"}, {"PMIX_NAMESPACE", "job"}};
+  REQUIRE(joined == expected);
+}
+
+TEST_CASE("the interface of an address") {
+  REQUIRE(interface_of("127.0.0.1") == "lo");
+  for (const char* address : {"192.0.2.1", "worker-0", "", "127.0.0.1:80", "2001:db8::1"}) {
+    REQUIRE(interface_of(address).empty());
+  }
+}
+
+TEST_CASE("the place is found out") {
+  const TrainerPlace place = TrainerPlace::here();
+  REQUIRE(place.cores > 0);
+  REQUIRE(place.machine_cores >= 1);
+  REQUIRE(place.single_copy == can_read_memory_of_siblings());  // and leaves no process
+}
+
+TEST_CASE("session directories are private, and go with all that is in them") {
+  std::string files;
+  std::string memory;
+  {
+    const SessionDirectories directories;
+    files = directories.files();
+    memory = directories.memory();
+    struct stat found {};
+    REQUIRE(stat(files.c_str(), &found) == 0);
+    REQUIRE((found.st_mode & 0777U) == 0700U);
+    std::filesystem::create_directories(files + "/0/deep");
+    std::ofstream(files + "/0/deep/file") << "left";
+    const SessionDirectories others;
+    REQUIRE(others.files() != files);
+  }
+  REQUIRE_FALSE(std::filesystem::exists(files));
+  if (!memory.empty()) REQUIRE_FALSE(std::filesystem::exists(memory));
+
+  const auto foreign = std::filesystem::temp_directory_path() / ("not-ours-" + std::to_string(getpid()));
+  std::filesystem::create_directory(foreign);
+  remove_session_directory(foreign.string());
+  remove_session_directory("");
+  REQUIRE(std::filesystem::exists(foreign));
+  std::filesystem::remove(foreign);
+}
