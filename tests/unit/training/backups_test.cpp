@@ -8,9 +8,6 @@
 
 #include <unistd.h>
 
-#include <array>
-#include <chrono>
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -18,7 +15,6 @@
 #include <optional>
 #include <sstream>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -55,18 +51,12 @@ class Killer : public Callback {
   std::int64_t at_;
 };
 
-/// A backup that comes due while another is being written is left out. This waits until every epoch's is there.
+/// A backup that comes due while another is being written is left out. Whoever saves waits for that one: here each
+/// epoch's is.
 class AwaitBackups : public Callback {
  public:
   explicit AwaitBackups(fs::path directory) : directory_(std::move(directory)) {}
-  void on_epoch_begin(Model& model, int epoch) override {
-    if (epoch == 0) return;
-    std::array<char, 64> name{};
-    std::snprintf(name.data(), name.size(), "fit-1-step-%010lld.h5", static_cast<long long>(model.iterations()));
-    for (int tries = 0; tries < 1000 && !fs::exists(directory_ / name.data()); ++tries) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    }
-  }
+  void on_epoch_begin(Model& model, int /*epoch*/) override { model.save(directory_ / "awaited.h5"); }
 
  private:
   fs::path directory_;
@@ -123,7 +113,7 @@ struct Program {
         BackupAndRestore(directory / "backup", {.save_freq = save_freq}),
         ReduceLROnPlateau({.monitor = "loss", .factor = 0.5, .patience = 1, .min_delta = 0.3}),
         CSVLogger(directory / "log.csv"), Killer(killed_at)};
-    if (awaits_backups) callbacks.emplace_back(AwaitBackups(directory / "backup"));
+    if (awaits_backups) callbacks.emplace_back(AwaitBackups(directory));
     const History history =
         model.fit(data.data, {.epochs = epochs, .validation_data = &validation.data, .callbacks = callbacks});
     Result result{model.weights(), {}, model.learning_rate(), {}};
