@@ -176,6 +176,11 @@ std::optional<std::string> Hdf5Reader::text(const std::string& object, const std
   return std::move(texts.front());
 }
 
+bool Hdf5Reader::has_texts(const std::string& object, const std::string& attribute) const {
+  const Hdf5Handle opened = open(object);
+  return has_attribute(opened, attribute) || has_attribute(opened, attribute + "0");
+}
+
 std::vector<std::string> Hdf5Reader::texts(const std::string& object, const std::string& attribute) const {
   const Hdf5Handle opened = open(object);
   if (has_attribute(opened, attribute)) return attribute_texts(opened, attribute);

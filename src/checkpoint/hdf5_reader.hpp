@@ -35,6 +35,9 @@ class Hdf5Reader {
   /// A text attribute of fixed or variable length; nothing if there is none.
   [[nodiscard]] std::optional<std::string> text(const std::string& object, const std::string& attribute) const;
 
+  /// Whether an object has such a list.
+  [[nodiscard]] bool has_texts(const std::string& object, const std::string& attribute) const;
+
   /// A list of texts, also one that Keras cut into NAME0, NAME1, ...
   [[nodiscard]] std::vector<std::string> texts(const std::string& object, const std::string& attribute) const;
 

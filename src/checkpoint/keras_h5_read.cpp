@@ -16,28 +16,19 @@
 namespace lockstep {
 namespace {
 
-std::string path_of(std::string group, const std::string& name) { return group.append("/").append(name); }
+std::string path_of(std::string group, const std::string& name) {
+  if (!group.ends_with('/')) group += '/';
+  return group.append(name);
+}
 
-/// The names of all weights in the file, as paths, in order.
-std::vector<std::string> weight_paths(const Hdf5Reader& reader) {
-  const std::string root = "model_weights";
+/// The names of all weights that a group lists, as paths, in order.
+std::vector<std::string> weight_paths(const Hdf5Reader& reader, const std::string& root) {
   std::vector<std::string> paths;
   for (const std::string& layer : reader.texts(root, "layer_names")) {
     const std::string group = path_of(root, layer);
     for (const std::string& weight : reader.texts(group, "weight_names")) paths.push_back(path_of(group, weight));
   }
   return paths;
-}
-
-std::vector<SavedTensor> read_weights(const Hdf5Reader& reader, const Sequential& architecture) {
-  std::vector<SavedTensor> weights = weights_for(architecture);
-  const std::vector<std::string> paths = weight_paths(reader);
-  if (paths.size() != weights.size()) {
-    reader.fail("holds " + std::to_string(paths.size()) + " weights, but the layers of its model_config have " +
-                std::to_string(weights.size()));
-  }
-  for (std::size_t i = 0; i < weights.size(); ++i) weights[i].values = reader.floats(paths[i], weights[i].shape);
-  return weights;
 }
 
 /// "iteration" of "SGD/iteration", and of Keras 2's "iteration:0".
@@ -95,6 +86,18 @@ std::optional<SavedState> read_state(const Hdf5Reader& reader) {
 
 }  // namespace
 
+std::vector<SavedTensor> read_listed_weights(const Hdf5Reader& reader, const std::string& root,
+                                             const Sequential& architecture) {
+  std::vector<SavedTensor> weights = weights_for(architecture);
+  const std::vector<std::string> paths = weight_paths(reader, root);
+  if (paths.size() != weights.size()) {
+    reader.fail("holds " + std::to_string(paths.size()) + " weights, but the layers of the model have " +
+                std::to_string(weights.size()));
+  }
+  for (std::size_t i = 0; i < weights.size(); ++i) weights[i].values = reader.floats(paths[i], weights[i].shape);
+  return weights;
+}
+
 std::uint64_t digest_of_state(const SavedState& state) {
   Digest digest;
   digest.add(state.text.data(), state.text.size());
@@ -125,7 +128,7 @@ SavedModel read_keras_h5(const std::filesystem::path& file) {
         "copy");
   }
   SavedModel model{sequential_from_json(*model_config, file.string()), {}, {}};
-  model.weights = read_weights(reader, model.architecture);
+  model.weights = read_listed_weights(reader, "model_weights", model.architecture);
   if (training_config) {
     model.training = training_from_json(*training_config, file.string());
     read_optimizer_state(reader, model.architecture, *model.training);

@@ -5,6 +5,7 @@
 #include "checkpoint/guarded_read.hpp"
 #include "checkpoint/hdf5_reader.hpp"
 #include "checkpoint/hdf5_writer.hpp"
+#include "checkpoint/keras_h5_read.hpp"
 
 #include <lockstep/core/error.hpp>
 
@@ -118,9 +119,15 @@ void save_keras_weights(const std::filesystem::path& file, const SavedModel& mod
 
 SavedModel read_keras_weights(const Hdf5Reader& reader, SavedModel model) {
   if (!reader.has("layers")) {
-    reader.fail(
-        "has no group 'layers', so it holds no weights as Keras 3 saves them; save them with "
-        "model.save_weights(\"model.weights.h5\")");
+    if (!reader.has_texts("/", "layer_names")) {
+      reader.fail(
+          "has neither a group 'layers' nor a list 'layer_names', so it holds no weights as Keras saves them; save "
+          "them "
+          "with model.save_weights(\"model.weights.h5\")");
+    }
+    model.weights = read_listed_weights(reader, "/", model.architecture);
+    model.training.reset();
+    return model;
   }
   std::map<std::string, std::size_t> found;  // weights by the names of layers
   for (const std::string& layer : reader.children("layers")) {

@@ -255,6 +255,40 @@ TEST_CASE("weights load onto a compiled model that they know nothing of") {
   CHECK(trained.training->iteration == 7);
 }
 
+TEST_CASE("weights alone as Keras 2 saves them") {
+  const ScratchDirectory scratch;
+  const Sequential model{Input({3}), Dense(2), Dropout(0.5), Dense(1, {.use_bias = false})};
+  std::vector<SavedTensor> weights = weights_for(model);
+  RandomStream random(3, RandomPurpose::test, 4);
+  fill(weights, random);
+  const auto write = [&](const std::vector<std::string>& names, const fs::path& file) {
+    Hdf5Writer writer;
+    writer.set_attribute("/", "layer_names", std::vector<std::string>{"dense", "dropout", "dense_1"});
+    writer.set_attribute("/", "keras_version", "2.15.0");
+    for (const char* layer : {"dense", "dropout", "dense_1"}) writer.make_group(layer);
+    for (std::size_t i = 0; i < weights.size(); ++i) writer.write_floats(names[i], weights[i].shape, weights[i].values);
+    writer.set_attribute("dense", "weight_names", std::vector<std::string>{"dense/kernel:0", "dense/bias:0"});
+    writer.set_attribute("dropout", "weight_names", std::vector<std::string>{});
+    writer.set_attribute("dense_1", "weight_names", std::vector<std::string>{"dense_1/kernel:0"});
+    const std::vector<std::byte> image = writer.finish();
+    write_bytes(file, {reinterpret_cast<const char*>(image.data()), image.size()});
+  };
+  write({"dense/dense/kernel:0", "dense/dense/bias:0", "dense_1/dense_1/kernel:0"}, scratch / "old.h5");
+  const SavedModel loaded = load_keras_weights(scratch / "old.h5", {model, {}, {}});
+  for (std::size_t i = 0; i < weights.size(); ++i) CHECK(loaded.weights[i].values == weights[i].values);
+  CHECK(!loaded.training);
+  const Sequential wider{Input({3}), Dense(4), Dropout(0.5), Dense(1, {.use_bias = false})};
+  require_words(refusal_of<DataError>([&] {
+                  load_keras_weights(scratch / "old.h5", {wider, {}, {}});
+                }),
+                {"old.h5", "dense/kernel:0", "(3, 2)", "(3, 4)"});
+  const Sequential shorter{Input({3}), Dense(2)};
+  require_words(refusal_of<DataError>([&] {
+                  load_keras_weights(scratch / "old.h5", {shorter, {}, {}});
+                }),
+                {"3 weights", "2"});
+}
+
 TEST_CASE("an optimizer that follows a schedule has no learning rate among its variables") {
   const ScratchDirectory scratch;
   const Sequential architecture{Input({4}), Dense(3)};
