@@ -128,6 +128,7 @@ def lockstep_command(
         str(steps // EPOCHS),
     ]
     command += ["--global-batch-size", str(case.batch), "--model-dir", str(model_dir), "--verbose", "0"]
+    command += ["--backup-save-freq", "never"]  # the peers keep none either
     command += ["--precision", "mixed_bfloat16" if case.precision == "bfloat16" else "float32"]
     if data_dir:
         command += ["--data-dir", data_dir]
