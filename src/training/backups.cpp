@@ -11,6 +11,8 @@
 #include <exception>
 #include <memory>
 #include <optional>
+#include <sstream>
+#include <string>
 #include <utility>
 
 namespace lockstep {
@@ -36,6 +38,12 @@ std::string describe(const TrainingState& state, int epochs) {
   return state.step == 0 ? epoch : "step " + std::to_string(state.step + 1) + " of " + epoch;
 }
 
+std::string describe(const std::optional<double>& number) {
+  std::ostringstream text;
+  if (number) text << *number;
+  return number ? text.str() : "none";
+}
+
 }  // namespace
 
 Backups::Backups(Model& model, ModelState& state, const BackupAndRestore& settings, std::vector<Callback*> callbacks,
@@ -53,6 +61,7 @@ Backups::Backups(Model& model, ModelState& state, const BackupAndRestore& settin
   job_.emplace_back("--seed", std::to_string(run.seed));
   job_.emplace_back("--global-batch-size", std::to_string(run.global_batch_size));
   job_.emplace_back("--precision", to_string(run.precision));
+  job_.emplace_back("--input-scale", describe(run.input_scale));
 }
 
 Backups::~Backups() {

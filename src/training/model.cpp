@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <iostream>
+#include <optional>
 #include <utility>
 
 namespace lockstep {
@@ -20,6 +21,8 @@ Model& Model::operator=(Model&&) noexcept = default;
 Model::~Model() = default;
 
 void Model::compile(const CompileOptions& options) { state_->compile(options); }
+
+std::optional<CompileOptions> Model::compilation() const { return state_->compilation(); }
 
 History Model::fit(const Dataset& data, const FitOptions& options) {
   if (options.validation_split < 0 || options.validation_split >= 1) {

@@ -111,7 +111,7 @@ void ModelState::compile(const CompileOptions& options) {
   const bool mixed = run.precision == Precision::mixed_bfloat16;
   const int ranks = runtime_->world().size();
   next->feed = std::make_unique<BatchFeed>(*runtime_, architecture_, replicas_);
-  Graph graph = lower(architecture_, next->options.loss, mixed);
+  Graph graph = lower(architecture_, next->options.loss, mixed, run.input_scale);
   runtime_->backend().lay_out(graph, next->feed->capacity());
   next->plan = make_plan(std::move(graph), runtime_->backend().plan_options(ranks));
 

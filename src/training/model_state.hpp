@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -45,6 +46,10 @@ class ModelState {
   ModelState& operator=(const ModelState&) = delete;
 
   void compile(const CompileOptions& options);
+
+  [[nodiscard]] std::optional<CompileOptions> compilation() const {
+    return compiled_ ? std::optional(compiled_->options) : std::nullopt;
+  }
 
   /// Checks the data once: that it fits the model, and that all workers hold the same.
   void use(const Dataset& data) { feed().use(data, compiled().options.loss); }

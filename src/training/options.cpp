@@ -65,7 +65,7 @@ std::uint64_t read_seed(const Given& given) {
   return number;
 }
 
-double read_learning_rate(const Given& given) {
+double read_positive(const Given& given) {
   double number = 0;
   // Steps compute in float: what is zero or infinite there is refused as well.
   if (!read_number(given.value, number) || !std::isfinite(static_cast<float>(number)) ||
@@ -124,7 +124,10 @@ std::string describe_backup_frequency(std::int64_t frequency) {
 }
 
 Rule rule_of(const ProgramOption& own) {
-  const auto set = [set = own.set](Options&, const Given& given) { set(given.value); };
+  const auto set = [own](Options& options, const Given& given) {
+    own.set(given.value);
+    options.own[own.name] = given.value;
+  };
   return {own.name, "This program", own.value, own.help, own.shown_default, "", set};
 }
 
@@ -134,12 +137,15 @@ std::vector<Rule> rules(const Options& defaults) {
       {"data-dir", "Data and model", "PATH", "directory of IDX files, or FILE.npz",
        or_else(defaults.data_dir.string(), "embedded digits"), "DATA_DIR",
        [](Options& o, const Given& given) { o.data_dir = given.value; }},
-      {"model-dir", "Data and model", "PATH", "where model.h5 and history.json go", defaults.model_dir.string(),
+      {"model-dir", "Data and model", "PATH", "where the model and history.json go", defaults.model_dir.string(),
        "MODEL_DIR",
        [](Options& o, const Given& given) {
          if (given.value.empty()) refuse(given, "the path of a directory");
          o.model_dir = given.value;
        }},
+      {"input-scale", "Data and model", "X", "bytes are multiplied with it",
+       defaults.input_scale ? shortest(*defaults.input_scale) : "1/255; 1 for a model that rescales", "",
+       [](Options& o, const Given& given) { o.input_scale = read_positive(given); }},
       {"epochs", "Training", "N", "how often to go over the data", std::to_string(defaults.epochs), "NUM_TRAIN_EPOCH",
        [](Options& o, const Given& given) { o.epochs = read_int(given, 1, int_max); }},
       {"steps-per-epoch", "Training", "N", "optimizer steps in an epoch; 0: one pass over the data",
@@ -150,7 +156,7 @@ std::vector<Rule> rules(const Options& defaults) {
        [](Options& o, const Given& given) { o.global_batch_size = read_int(given, 1, int_max); }},
       {"learning-rate", "Training", "X", "instead of the optimizer's own",
        defaults.learning_rate ? shortest(*defaults.learning_rate) : "none", "",
-       [](Options& o, const Given& given) { o.learning_rate = read_learning_rate(given); }},
+       [](Options& o, const Given& given) { o.learning_rate = read_positive(given); }},
       {"initial-weights", "Data and model", "FILE", "begin with those of a .keras, .h5 or .weights.h5 file",
        or_else(defaults.initial_weights.string(), "random"), "",
        [](Options& o, const Given& given) { o.initial_weights = given.value; }},
@@ -197,6 +203,12 @@ std::vector<Rule> rules(const Options& defaults) {
   };
 }
 
+/// What only training needs.
+bool is_for_training(const Rule& rule) {
+  constexpr std::array names{"model-dir", "epochs", "steps-per-epoch", "learning-rate", "seed", "replicas"};
+  return rule.group == "Restarts" || std::find(names.begin(), names.end(), rule.name) != names.end();
+}
+
 std::string variable_of(const Rule& rule) {
   std::string variable = "LOCKSTEP_" + rule.name;
   std::transform(variable.begin(), variable.end(), variable.begin(),
@@ -211,8 +223,8 @@ constexpr const char* footer =
 
 /// What the command line says, by option name. Throws UsageError or TextRequest.
 std::map<std::string, Given> split_command_line(std::span<const std::string> args, const std::vector<Rule>& all,
-                                                const std::string& program) {
-  CLI::App app("Trains on every worker of the world: mpirun -np 2 " + program + " [OPTIONS]", program);
+                                                const std::string& program, const Purpose& purpose) {
+  CLI::App app(purpose.sentence + ": mpirun -np 2 " + program + " [OPTIONS]", program);
   app.get_formatter()->column_width(28);
   app.set_help_flag();  // taken back and added last, so that it stands last
   std::vector<CLI::Option*> options;
@@ -257,11 +269,15 @@ std::map<std::string, Given> split_command_line(std::span<const std::string> arg
 }  // namespace
 
 Options parse_options(std::span<const std::string> args, const Environment& environment, Options defaults,
-                      std::span<const ProgramOption> own) {
+                      std::span<const ProgramOption> own, const Purpose& purpose) {
   std::vector<Rule> all;
   for (const ProgramOption& option : own) all.push_back(rule_of(option));
-  for (Rule& rule : rules(defaults)) all.push_back(std::move(rule));
-  const std::map<std::string, Given> command_line = split_command_line(args, all, defaults.program);
+  for (Rule& rule : rules(defaults)) {
+    if (!purpose.trains && is_for_training(rule)) continue;
+    if (!purpose.trains && rule.group == "Training") rule.group = "Computation";
+    all.push_back(std::move(rule));
+  }
+  const std::map<std::string, Given> command_line = split_command_line(args, all, defaults.program, purpose);
   Options options = std::move(defaults);
   for (const Rule& rule : all) {
     if (const auto said = command_line.find(rule.name); said != command_line.end()) {
@@ -285,14 +301,12 @@ Options parse_options(std::span<const std::string> args, const Environment& envi
   return options;
 }
 
-Options Options::parse(int argc, char** argv, Options defaults, const std::vector<ProgramOption>& own) {
+Options parse_or_exit(std::span<const std::string> args, Options defaults, std::span<const ProgramOption> own,
+                      const Purpose& purpose) {
   install_error_handler();  // the first line of a program; the next may load data
-  const std::string self = argc > 0 ? std::filesystem::path(argv[0]).filename().string() : std::string();
-  if (defaults.program.empty()) defaults.program = self.empty() ? "program" : self;
   const Environment environment = current_environment();
   try {
-    const std::vector<std::string> args(argv + std::min(argc, 1), argv + argc);
-    return parse_options(args, environment, defaults, own);
+    return parse_options(args, environment, std::move(defaults), own, purpose);
   } catch (const TextRequest& request) {
     if (launcher_rank(environment) == 0) std::cout << request.text << std::flush;
     std::exit(static_cast<int>(ExitCode::success));
@@ -301,26 +315,39 @@ Options Options::parse(int argc, char** argv, Options defaults, const std::vecto
   }
 }
 
+Options Options::parse(int argc, char** argv, Options defaults, const std::vector<ProgramOption>& own) {
+  const std::string self = argc > 0 ? std::filesystem::path(argv[0]).filename().string() : std::string();
+  if (defaults.program.empty()) defaults.program = self.empty() ? "program" : self;
+  return parse_or_exit(std::vector<std::string>(argv + std::min(argc, 1), argv + argc), std::move(defaults), own);
+}
+
 Record describe_options(const Options& options) {
-  return {{"data_dir", options.data_dir.string()},
-          {"model_dir", options.model_dir.string()},
-          {"epochs", options.epochs},
-          {"steps_per_epoch", options.steps_per_epoch},
-          {"global_batch_size", options.global_batch_size},
-          {"learning_rate", options.learning_rate.value_or(std::numeric_limits<double>::quiet_NaN())},
-          {"initial_weights", options.initial_weights.string()},
-          {"seed", options.seed},
-          {"device", to_string(options.device)},
-          {"communication", to_string(options.communication)},
-          {"precision", to_string(options.precision)},
-          {"replicas", options.replicas},
-          {"deterministic", options.deterministic},
-          {"backup_dir", options.backup_dir.string()},
-          {"backup_save_freq", describe_backup_frequency(options.backup_save_freq)},
-          {"resume", to_string(options.resume)},
-          {"on_checkpoint_failure", to_string(options.on_checkpoint_failure)},
-          {"verbose", options.verbose},
-          {"program", options.program}};
+  Record record{{"data_dir", options.data_dir.string()},
+                {"model_dir", options.model_dir.string()},
+                {"epochs", options.epochs},
+                {"steps_per_epoch", options.steps_per_epoch},
+                {"global_batch_size", options.global_batch_size},
+                {"learning_rate", options.learning_rate.value_or(std::numeric_limits<double>::quiet_NaN())},
+                {"initial_weights", options.initial_weights.string()},
+                {"input_scale", options.input_scale.value_or(std::numeric_limits<double>::quiet_NaN())},
+                {"seed", options.seed},
+                {"device", to_string(options.device)},
+                {"communication", to_string(options.communication)},
+                {"precision", to_string(options.precision)},
+                {"replicas", options.replicas},
+                {"deterministic", options.deterministic},
+                {"backup_dir", options.backup_dir.string()},
+                {"backup_save_freq", describe_backup_frequency(options.backup_save_freq)},
+                {"resume", to_string(options.resume)},
+                {"on_checkpoint_failure", to_string(options.on_checkpoint_failure)},
+                {"verbose", options.verbose},
+                {"program", options.program}};
+  for (const auto& [name, value] : options.own) {
+    std::string key = name;
+    std::replace(key.begin(), key.end(), '-', '_');
+    record[key] = value;
+  }
+  return record;
 }
 
 std::string to_string(Device device) {

@@ -17,9 +17,19 @@ struct TextRequest {
   std::string text;
 };
 
+/// What a program is for.
+struct Purpose {
+  std::string sentence = "Trains on every worker of the world";  ///< in its help
+  bool trains = true;                                            ///< else it has no options for training
+};
+
 /// `args` are those after the program's name, which is `defaults.program`. Throws UsageError or TextRequest.
 [[nodiscard]] Options parse_options(std::span<const std::string> args, const Environment& environment, Options defaults,
-                                    std::span<const ProgramOption> own = {});
+                                    std::span<const ProgramOption> own = {}, const Purpose& purpose = {});
+
+/// Options::parse for a program of any purpose.
+[[nodiscard]] Options parse_or_exit(std::span<const std::string> args, Options defaults,
+                                    std::span<const ProgramOption> own, const Purpose& purpose = {});
 
 /// Every option by its name without dashes, for history.json.
 [[nodiscard]] Record describe_options(const Options& options);

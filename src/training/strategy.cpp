@@ -1,4 +1,5 @@
 // See strategy.hpp.
+#include "checkpoint/keras_config.hpp"
 #include "training/epoch_batches.hpp"
 #include "training/error_handler.hpp"
 #include "training/model_state.hpp"
@@ -17,6 +18,7 @@
 #include <cstdint>
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <variant>
@@ -43,17 +45,22 @@ std::string to_text(const std::string& text) { return text; }
 /// Each option by its name, before anything is loaded: of two long descriptions nobody likes to find the difference.
 void agree_on_options(Runtime& runtime) {
   const Record options = describe_options(runtime.options());
-  for (const char* name : {"backup_save_freq", "communication", "deterministic", "epochs", "global_batch_size",
-                           "initial_weights", "learning_rate", "precision", "replicas", "seed", "steps_per_epoch"}) {
+  for (const char* name :
+       {"backup_save_freq", "communication", "deterministic", "epochs", "global_batch_size", "initial_weights",
+        "input_scale", "learning_rate", "precision", "replicas", "seed", "steps_per_epoch"}) {
     std::string option = "--";
     option += name;
     std::replace(option.begin(), option.end(), '_', '-');
     runtime.agree(option, std::visit([](const auto& value) { return to_text(value); }, options.at(name)));
   }
+  std::string own;
+  for (const auto& [name, value] : runtime.options().own) own += " --" + name + " " + value;
+  runtime.agree("the program's own options", own.empty() ? "none" : own.substr(1));
 }
 
 /// Only the chief writes, but where it cannot, all fail alike: one sentence instead of a lost peer's many.
 void check_chief_can_write(Runtime& runtime) {
+  if (runtime.options().model_dir.empty()) return;
   std::string problem;
   if (runtime.world().is_chief()) {
     try {
@@ -88,14 +95,25 @@ Model MultiWorkerMirroredStrategy::build(Sequential architecture) {
   return Model(std::make_unique<ModelState>(runtime_, std::move(architecture)));
 }
 
-Model MultiWorkerMirroredStrategy::load_model(const std::filesystem::path& path) {
+Model MultiWorkerMirroredStrategy::load_model(const std::filesystem::path& path, const ChooseCompilation& choose) {
+  if (path.extension() == ".json") {
+    Sequential architecture = sequential_from_json(read_text_file(*runtime_, path), path.string());
+    std::optional<CompileOptions> compilation;
+    if (choose) compilation = choose(architecture, {});
+    Model model = build(std::move(architecture));
+    if (compilation) model.compile(*compilation);
+    return model;
+  }
   const SharedModel file = read_model_file(*runtime_, path);
   check_weights(file, file.model.architecture);
-  auto state = std::make_unique<ModelState>(runtime_, file.model.architecture);
+  std::optional<CompileOptions> compilation;
   if (const auto& training = file.model.training) {
-    state->compile({training->optimizer, training->loss, training->metrics});
+    compilation = CompileOptions{training->optimizer, training->loss, training->metrics};
   }
-  state->load(file.model);
+  if (choose) compilation = choose(file.model.architecture, compilation);
+  auto state = std::make_unique<ModelState>(runtime_, file.model.architecture);
+  if (compilation) state->compile(*compilation);
+  if (runtime_->options().initial_weights.empty()) state->load(file.model);
   return Model(std::move(state));
 }
 

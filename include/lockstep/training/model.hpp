@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -47,6 +48,9 @@ class Model {
 
   /// Must come before anything that trains or evaluates. Options::learning_rate, where given, replaces the optimizer's.
   void compile(const CompileOptions& options);
+
+  /// How it was compiled, if it was.
+  [[nodiscard]] std::optional<CompileOptions> compilation() const;
 
   /// Trains; the chief shows progress. Throws DataError when the loss is NaN or infinite (names epoch and step).
   History fit(const Dataset& data, const FitOptions& options = {});

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -33,13 +34,14 @@ struct ProgramOption {
 /// Precedence: command line, then LOCKSTEP_<OPTION>, then the TensorFlow templates' DATA_DIR, MODEL_DIR, BATCH_SIZE
 /// (the global batch) and NUM_TRAIN_EPOCH, then the program's default.
 struct Options {
-  std::filesystem::path data_dir = {};  ///< directory or FILE.npz; empty: embedded digits
-  std::filesystem::path model_dir = "model";
+  std::filesystem::path data_dir = {};        ///< directory or FILE.npz; empty: embedded digits
+  std::filesystem::path model_dir = "model";  ///< empty for a program that keeps nothing there
   int epochs = 1;
   int steps_per_epoch = 0;  ///< 0: one pass over the data
   int global_batch_size = 128;
   std::optional<double> learning_rate = {};    ///< none: the program's own
-  std::filesystem::path initial_weights = {};  ///< a file of Keras or Lockstep; empty: random
+  std::filesystem::path initial_weights = {};  ///< a file of Keras or Lockstep; empty: random, or a loaded model's
+  std::optional<double> input_scale = {};      ///< bytes are multiplied with it; none: 1/255, or 1 before a Rescaling
   std::uint64_t seed = 42;
   Device device = Device::automatic;
   Communication communication = Communication::automatic;
@@ -51,7 +53,8 @@ struct Options {
   std::int64_t backup_save_freq = 0;      ///< in optimizer steps; 0: every epoch, -1: never
   Resume resume = Resume::automatic;
   CheckpointFailure on_checkpoint_failure = CheckpointFailure::stop;
-  std::string program = {};  ///< file name of argv[0]
+  std::string program = {};                     ///< file name of argv[0]
+  std::map<std::string, std::string> own = {};  ///< the program's own options that were given, by name
 
   /// Prints help or version and exits 0 where asked to. A wrong option ends the program with 64 and one sentence.
   [[nodiscard]] static Options parse(int argc, char** argv, Options defaults,

@@ -5,13 +5,19 @@
 #include <lockstep/training/options.hpp>
 
 #include <filesystem>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 namespace lockstep {
 
 class Runtime;  // world, communicator factory, device
+
+/// How a loaded model is to be compiled, from its layers and from how its file says, if it does.
+using ChooseCompilation =
+    std::function<CompileOptions(const Sequential& model, const std::optional<CompileOptions>& saved)>;
 
 class MultiWorkerMirroredStrategy {
  public:
@@ -29,8 +35,11 @@ class MultiWorkerMirroredStrategy {
   [[nodiscard]] Model build(Sequential architecture);
 
   /// A model of a .keras or .h5 file, which the chief reads for all: compiled, with its optimizer's state, if the file
-  /// has that. Throws IoError, or DataError where it is damaged or holds what Lockstep lacks (named).
-  [[nodiscard]] Model load_model(const std::filesystem::path& path);
+  /// has that. Or of a .json file, Keras' model.to_json(), with the initial weights of build(). `choose` may compile it
+  /// otherwise; an optimizer of another kind begins without state. Options::initial_weights, where given, replace the
+  /// file's, and its optimizer's state. Throws IoError, or DataError where it is damaged or holds what Lockstep lacks
+  /// (named).
+  [[nodiscard]] Model load_model(const std::filesystem::path& path, const ChooseCompilation& choose = {});
 
   /// The global batches of epoch `epoch` (from 0): one pass over `data`, the last batch possibly shorter, or as many
   /// whole batches as --steps-per-epoch says. Without `shuffle` always a whole pass, in order: for evaluation.

@@ -2,6 +2,7 @@
 #include <lockstep/training/options.hpp>
 
 #include <cmath>
+#include <map>
 #include <sstream>
 #include <string>
 #include <variant>
@@ -258,4 +259,47 @@ TEST_CASE("a process reads its own arguments", "[options]") {
   const Options options = Options::parse(2, argv, {.epochs = 10});
   CHECK(options.program == "keras_mnist");
   CHECK(options.epochs == 3);
+}
+
+TEST_CASE("bytes are scaled as the user says, else as the model wants it", "[options]") {
+  CHECK_FALSE(parse({}).input_scale.has_value());
+  CHECK(parse({"--input-scale", "0.5"}).input_scale == 0.5);
+  CHECK(parse({}, {{"LOCKSTEP_INPUT_SCALE", "1"}}).input_scale == 1.0);
+  for (const char* wrong : {"0", "-1", "1/255", "inf"}) {
+    CHECK(refusal({"--input-scale", wrong}).find("--input-scale is '" + std::string(wrong)) != std::string::npos);
+  }
+  CHECK(std::isnan(std::get<double>(describe_options(parse({})).at("input_scale"))));
+}
+
+TEST_CASE("a program's own options are kept for the record", "[options]") {
+  std::string said;
+  const ProgramOption own{
+      .name = "hidden-units", .help = "of the model", .set = [&](const std::string& value) { said = value; }};
+  Options options = parse_options(std::vector<std::string>{"--hidden-units", "7"}, {}, program_defaults(), {&own, 1});
+  CHECK(said == "7");
+  CHECK(options.own == std::map<std::string, std::string>{{"hidden-units", "7"}});
+  CHECK(std::get<std::string>(describe_options(options).at("hidden_units")) == "7");
+  options = parse_options({}, {{"LOCKSTEP_HIDDEN_UNITS", "8"}}, program_defaults(), {&own, 1});
+  CHECK(options.own.at("hidden-units") == "8");
+  CHECK(parse({}).own.empty());
+}
+
+TEST_CASE("a program that does not train has no options for it", "[options]") {
+  const Purpose purpose{.sentence = "Tells what a model is worth", .trains = false};
+  const auto run = [&](const std::vector<std::string>& args, const Environment& environment = {}) {
+    return parse_options(args, environment, program_defaults(), {}, purpose);
+  };
+  CHECK(run({"--global-batch-size", "8", "--input-scale", "1"}).global_batch_size == 8);
+  for (const char* option : {"--epochs", "--model-dir", "--learning-rate", "--resume", "--backup-dir"}) {
+    CHECK_THROWS_AS(run({option, "1"}), UsageError);
+  }
+  CHECK(run({}, {{"NUM_TRAIN_EPOCH", "many"}, {"LOCKSTEP_RESUME", "perhaps"}}).resume == Resume::automatic);
+  try {
+    (void)run({"--help"});
+    FAIL("no help");
+  } catch (const TextRequest& help) {
+    CHECK(help.text.starts_with("Tells what a model is worth: mpirun -np 2 keras_mnist"));
+    CHECK(help.text.find("\n  --epochs") == std::string::npos);
+    CHECK(help.text.find("--precision") != std::string::npos);
+  }
 }
