@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -207,6 +208,20 @@ NpyHeader parse_npy_header(std::span<const std::uint8_t> start, const std::strin
   }
   header.payload = empty ? 0 : static_cast<std::size_t>(payload);
   return header;
+}
+
+std::vector<std::byte> npy_of(const Shape& shape, std::span<const float> values) {
+  constexpr std::size_t alignment = 64;
+  std::string text = "{'descr': '<f4', 'fortran_order': False, 'shape': " + shape.to_string() + ", }";
+  const std::size_t unpadded = magic.size() + 4 + text.size() + 1;
+  text.append((alignment - unpadded % alignment) % alignment, ' ').push_back('\n');
+  std::string start(magic);
+  start += {'\x01', '\x00', static_cast<char>(text.size() % 256), static_cast<char>(text.size() / 256)};
+  start += text;
+  std::vector<std::byte> file(start.size() + values.size_bytes());
+  std::memcpy(file.data(), start.data(), start.size());
+  if (!values.empty()) std::memcpy(file.data() + start.size(), values.data(), values.size_bytes());
+  return file;
 }
 
 }  // namespace lockstep

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
 namespace lockstep {
 
@@ -33,5 +34,8 @@ inline constexpr std::size_t npy_prelude_bytes = 12;
 /// Reads a whole header. Throws DataError, with the offset, what was found and what was expected, unless it describes
 /// an array in C order, of a type above, of at most 8 extents and 1 GiB.
 [[nodiscard]] NpyHeader parse_npy_header(std::span<const std::uint8_t> start, const std::string& name);
+
+/// A whole .npy file of an array in C order, as numpy.load reads it; its values begin at a multiple of 64.
+[[nodiscard]] std::vector<std::byte> npy_of(const Shape& shape, std::span<const float> values);
 
 }  // namespace lockstep

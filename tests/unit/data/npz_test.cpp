@@ -7,7 +7,10 @@
 
 #include <lockstep/core/error.hpp>
 
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -141,4 +144,19 @@ TEST_CASE("An archive that promises more than deflate can pack is refused before
     }
   }
   check_archive_refused(file, "more than can be");
+}
+
+TEST_CASE("Arrays that are written are arrays of NumPy", "[npz]") {
+  const std::vector<float> values{0.5F, -1.0F, 2.0F, 1e-3F, 7.0F, 3.0F};
+  for (const Shape& shape : {Shape{6}, Shape{2, 3}, Shape{1, 1, 1, 6, 1, 1, 1, 1}, Shape{0, 9}}) {
+    const auto count = static_cast<std::size_t>(shape.elements());
+    const std::vector<std::byte> file = npy_of(shape, std::span(values).first(count));
+    const auto* bytes = reinterpret_cast<const std::uint8_t*>(file.data());
+    const NpyHeader header = parse_npy_header({bytes, file.size()}, "some.npy");
+    CHECK(header.type == NpyType::f4);
+    CHECK(header.shape == shape);
+    CHECK(header.bytes % 64 == 0);
+    REQUIRE(header.bytes + header.payload == file.size());
+    CHECK(std::memcmp(file.data() + header.bytes, values.data(), header.payload) == 0);
+  }
 }

@@ -1,0 +1,371 @@
+"""`lockstep train`, `evaluate` and `predict`: models from files alone, and how each wrong one is refused."""
+
+import io
+import json
+import os
+import re
+import signal
+import struct
+import subprocess
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import data_files
+from support import DATA, IO, USAGE, Ended, ProgramTest, Running, eventually, program
+
+
+def description(*layers: tuple[str, dict[str, Any]], shape: tuple[int, ...] = (28, 28)) -> str:
+    """What Keras' model.to_json() gives, in a few keys."""
+    named = [{"class_name": kind, "config": {"name": f"layer_{i}", **config}} for i, (kind, config) in enumerate(layers)]
+    given = {"class_name": "InputLayer", "config": {"batch_shape": [None, *shape], "dtype": "float32", "name": "given"}}
+    return json.dumps({"class_name": "Sequential", "config": {"name": "sequential", "layers": [given, *named]}})
+
+
+SMALL = (("Flatten", {}), ("Dense", {"units": 12, "activation": "relu"}), ("Dense", {"units": 10}))
+COMPILED = ("--optimizer", "adam", "--loss", "sparse_categorical_crossentropy")
+SHORT = ("--global-batch-size", 20, "--epochs", 2)
+
+
+class TrainTest(ProgramTest):
+    default_program = "lockstep"
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.plain = self.scratch / "plain.json"
+        self.plain.write_text(description(*SMALL))
+
+    def command(self, *options: object, workers: int = 1, name: str = "") -> list[str]:
+        lockstep = program("lockstep")
+        words = super().command(*options, workers=workers, name=name)
+        return [more for word in words for more in
+                ([lockstep, "train"] if word == lockstep else [word.replace(lockstep + " ", lockstep + " train ")])]
+
+    def use(self, command: str, *options: object, **environment: str) -> Ended:
+        """`lockstep evaluate` or `predict`."""
+        call = [program("lockstep"), command, "--data-dir", str(self.data), *map(str, options)]
+        return Running(call, self.cwd, environment).end()
+
+    def trained(self, name: str, *options: object, workers: int = 1) -> Path:
+        """A file that a first run has made of the plain description."""
+        self.model = self.scratch / f"made_{name}"
+        self.succeed("--model", self.plain, *COMPILED, *SHORT, "--save-as", name, *options, workers=workers)
+        made, self.model = self.model / name, self.scratch / "model"
+        return made
+
+    def inspect(self, *options: object) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([program("lockstep"), "inspect", *map(str, options)], capture_output=True, text=True)
+
+    def describe(self, file: Path) -> dict[str, Any]:
+        shown = self.inspect("--json", "--check", file)
+        self.assertEqual(shown.returncode, 0, shown.stderr)
+        read: dict[str, Any] = json.loads(shown.stdout)
+        return read
+
+    def same_weights(self, left: Path, right: Path) -> bool:
+        return self.inspect("--compare", left, right).returncode == 0
+
+    def losses(self) -> list[float]:
+        return [epoch["loss"] for epoch in self.history()["epochs"]]
+
+    def refused(self, code: int, *options: object, says: tuple[str, ...], workers: int = 1) -> None:
+        with self.earlier_model_kept():
+            ended = self.run_program(*options, workers=workers)
+        self.assert_fails(ended, code, *says)
+        self.assertNotIn("Epoch", ended.stdout)
+
+    # --- what works -----------------------------------------------------------------------------------------------
+
+    def test_every_form_is_trained_on(self) -> None:
+        for name in ("first.h5", "first.keras"):
+            first = self.trained(name)
+            for workers in (1, 2):
+                with self.subTest(name, workers=workers):
+                    self.model = self.scratch / f"{name}_{workers}"
+                    ended = self.succeed("--model", first, *SHORT, workers=workers)
+                    saved = self.model / ("model.keras" if name.endswith(".keras") else "model.h5")
+                    self.assertIn(f"Saved {saved}", ended.stdout)
+                    training = self.describe(saved)["training"]
+                    self.assertEqual((training["optimizer"], training["iteration"]), ("Adam", 20))
+                    self.assertFalse((self.model / "backup").exists())
+
+    def test_a_run_in_two_files_is_one_run(self) -> None:
+        """Weights, the optimizer's state and its step come from the file. A batch of all data has no order."""
+        whole = ("--global-batch-size", 100)
+        self.succeed("--model", self.plain, *COMPILED, *whole, "--epochs", 8)
+        losses = self.losses()
+        first = self.trained("first.keras", *whole, "--epochs", 4)
+        self.succeed("--model", first, *whole, "--epochs", 4)
+        for mine, theirs in zip(self.losses(), losses[4:], strict=True):
+            self.assertAlmostEqual(mine, theirs, delta=1e-5)
+        self.assertEqual(self.describe(self.model / "model.keras")["training"]["iteration"], 8)
+
+    def test_a_description_begins_with_random_weights_or_given_ones(self) -> None:
+        first = self.trained("first.weights.h5")
+        second = self.trained("second.weights.h5", "--seed", 2)
+        self.assertFalse(self.same_weights(first, second))
+        frozen = ("--learning-rate", 1e-30, "--save-as", "kept.weights.h5")
+        self.succeed("--model", self.plain, *COMPILED, *SHORT, *frozen, "--initial-weights", first)
+        self.assertTrue(self.same_weights(first, self.model / "kept.weights.h5"))
+
+    def test_given_weights_replace_a_files(self) -> None:
+        first, second = self.trained("first.keras"), self.trained("second.weights.h5", "--seed", 2)
+        self.succeed("--model", first, *SHORT, "--learning-rate", 1e-30, "--initial-weights", second)
+        self.assertTrue(self.same_weights(second, self.model / "model.keras"))
+        self.assertEqual(self.describe(self.model / "model.keras")["training"]["iteration"], 10)
+
+    def test_options_override_the_file(self) -> None:
+        first = self.trained("first.h5")
+        for options, optimizer, loss, logs in (
+            (("--optimizer", "rmsprop"), "RMSprop", "sparse_categorical_crossentropy", {"loss", "accuracy"}),
+            (("--loss", "mean_squared_error"), "Adam", "mean_squared_error", {"loss", "accuracy"}),
+            (("--metrics", "none"), "Adam", "sparse_categorical_crossentropy", {"loss"}),
+            (("--loss", "categorical_crossentropy"), "Adam", "categorical_crossentropy", {"loss", "accuracy"}),
+        ):
+            with self.subTest(options):
+                self.succeed("--model", first, *SHORT, *options)
+                training = self.describe(self.model / "model.h5")["training"]
+                self.assertEqual((training["optimizer"], training["loss"]), (optimizer, loss))
+                self.assertEqual(training["iteration"], 20 if optimizer == "Adam" else 10)
+                self.assertEqual(set(self.history()["epochs"][0]) & {"loss", "accuracy"}, logs)
+
+    def test_one_hot_targets_are_the_same_mathematics(self) -> None:
+        found = []
+        for loss in ("sparse_categorical_crossentropy", "categorical_crossentropy"):
+            self.succeed("--model", self.plain, "--optimizer", "sgd", "--loss", loss, *SHORT)
+            found.append(self.losses())
+        for sparse, dense in zip(*found):
+            self.assertAlmostEqual(sparse, dense, delta=1e-5)
+
+    def test_softmax_means_probabilities(self) -> None:
+        """The same model with logits and with a softmax of its own begins with the same loss."""
+        self.succeed("--model", self.plain, *COMPILED, *SHORT)
+        logits = self.losses()
+        self.plain.write_text(description(*SMALL, ("Activation", {"activation": "softmax"})))
+        self.succeed("--model", self.plain, *COMPILED, *SHORT)
+        self.assertAlmostEqual(self.losses()[0], logits[0], delta=1e-3)
+
+    def test_workers_agree_with_one(self) -> None:
+        alone = self.trained("alone.h5", "--epochs", 5)
+        whole = json.loads((alone.parent / "history.json").read_text())["epochs"]
+        for workers in (2, 3):
+            with self.subTest(workers=workers):
+                self.succeed("--model", self.plain, *COMPILED, *SHORT, "--epochs", 5, workers=workers)
+                for mine, theirs in zip(self.losses(), whole, strict=True):
+                    self.assertAlmostEqual(mine, theirs["loss"], delta=1e-4 * theirs["loss"])
+
+    def test_validation_early_stopping_and_logs(self) -> None:
+        csv, curves = self.scratch / "log.csv", self.scratch / "curves"
+        ended = self.succeed("--model", self.plain, *COMPILED, "--epochs", 50, "--learning-rate", 1e-30, "--csv-log",
+                             csv, "--tensorboard-dir", curves, "--validation-split", 0.2, "--early-stopping", 2,
+                             workers=2)
+        self.assertIn("val_accuracy", ended.stdout)
+        self.assertEqual(len(self.history()["epochs"]), 3)  # nothing gets better than the first
+        self.assertEqual(csv.read_text().splitlines()[0], "epoch,accuracy,loss,val_accuracy,val_loss")
+        self.assertEqual(len(csv.read_text().splitlines()), 4)
+        self.assertEqual({path.name for path in curves.iterdir()}, {"train", "validation"})
+        self.assertEqual(self.history()["config"]["early_stopping"], "2")
+
+    def test_input_scale(self) -> None:
+        losses = {}
+        for scale in (None, 1 / 255, 1):
+            self.succeed("--model", self.plain, *COMPILED, *SHORT, *(() if scale is None else ("--input-scale", scale)))
+            losses[scale] = self.losses()[0]
+        self.assertAlmostEqual(losses[None], losses[1 / 255], delta=1e-5)
+        self.assertGreater(losses[1], 2 * losses[None])
+        rescaled = description(("Rescaling", {"scale": 1 / 255, "offset": 0.0}), *SMALL)
+        self.plain.write_text(rescaled)
+        self.succeed("--model", self.plain, *COMPILED, *SHORT)
+        self.assertAlmostEqual(losses[None], self.losses()[0], delta=1e-5)
+
+    def test_images_of_several_channels(self) -> None:
+        self.data = self.scratch / "colour.npz"
+        with zipfile.ZipFile(self.data, "w") as archive:
+            for part, count in (("train", 60), ("test", 20)):
+                images, (_, labels) = bytes(range(192)) * count, data_files.digits(count, count)
+                archive.writestr(f"x_{part}.npy", data_files.npy((count, 8, 8, 3), images))
+                archive.writestr(f"y_{part}.npy", data_files.npy((count, 1), labels))
+        self.plain.write_text(description(*SMALL, shape=(8, 8, 3)))
+        self.succeed("--model", self.plain, *COMPILED, *SHORT, workers=2)
+        self.assertEqual(len(self.losses()), 2)
+
+    # --- runs that are killed -------------------------------------------------------------------------------------
+
+    def test_a_killed_run_goes_on(self) -> None:
+        first = self.trained("first.keras")
+        options = ("--model", first, "--global-batch-size", 20, "--epochs", 400, "--backup-save-freq", 3)
+        self.succeed(*options, workers=2)
+        whole = self.model / "model.keras"
+        self.model = self.scratch / "broken"
+        running = self.start(*options, workers=2)
+        self.assertTrue(eventually(lambda: any((self.model / "backup").glob("fit-1-step-*.h5")), 60), "no backup came")
+        os.kill(running.ranks()[1], signal.SIGKILL)
+        self.assertNotEqual(running.end().code, 0)
+        ended = self.succeed(*options, workers=2)
+        self.assertIn("Resuming from", ended.stdout)
+        self.assertTrue(self.same_weights(whole, self.model / "model.keras"))
+        self.assertFalse((self.model / "backup").exists())
+
+    def test_a_backup_of_another_scale_is_refused(self) -> None:
+        options = ("--model", self.plain, *COMPILED, "--epochs", 4000, "--backup-save-freq", 1)
+        running = self.start(*options)
+        self.assertTrue(eventually(lambda: any((self.model / "backup").glob("fit-1-step-*.h5")), 60), "no backup came")
+        running.process.kill()
+        running.end()
+        self.assert_fails(self.run_program(*options, "--input-scale", 0.5), USAGE, "--input-scale was none then",
+                          "0.5 now", "--resume never")
+
+    # --- what is refused ------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def config_changed(self, archive: Path) -> Iterator[dict[str, Any]]:
+        """The config.json of a .keras file, written back as the test leaves it."""
+        with zipfile.ZipFile(archive) as old:
+            members = {name: old.read(name) for name in old.namelist()}
+        config = json.loads(members["config.json"])
+        yield config
+        members["config.json"] = json.dumps(config).encode()
+        new = io.BytesIO()
+        with zipfile.ZipFile(new, "w") as written:
+            for name, content in members.items():
+                written.writestr(name, content)
+        archive.write_bytes(new.getvalue())
+
+    def test_files_without_a_compilation(self) -> None:
+        archive = self.trained("plain.keras")
+        with self.config_changed(archive) as config:
+            config["compile_config"] = None
+        for file in (self.plain, archive):
+            for options, missing in (((), "give --loss and --optimizer,"), (COMPILED[:2], "give --loss,"),
+                                     (COMPILED[2:], "give --optimizer,")):
+                for workers in (1, 2):
+                    with self.subTest(file.suffix, missing=missing, workers=workers):
+                        self.refused(USAGE, "--model", file, *options, workers=workers,
+                                     says=(f"{file} is not compiled", missing, "model.compile()"))
+        self.succeed("--model", archive, *COMPILED, *SHORT)
+        self.assertEqual(self.describe(self.model / "model.keras")["training"]["iteration"], 10)
+
+    def test_what_lockstep_lacks_is_named(self) -> None:
+        self.plain.write_text(description(("LSTM", {"units": 3}), *SMALL))
+        self.refused(DATA, "--model", self.plain, *COMPILED, says=("plain.json", "LSTM"))
+        self.refused(DATA, "--model", self.plain, *COMPILED, workers=2, says=("plain.json", "LSTM"))
+        archive = self.trained_after(description(*SMALL))
+        with self.config_changed(archive) as config:
+            config["config"]["layers"][2]["class_name"] = "EinsumDense"
+        self.refused(DATA, "--model", archive, says=("EinsumDense",))
+
+    def trained_after(self, text: str) -> Path:
+        self.plain.write_text(text)
+        return self.trained("other.keras")
+
+    def test_wrong_files(self) -> None:
+        absent, empty, garbled = self.scratch / "absent.keras", self.scratch / "empty.h5", self.scratch / "garbled.json"
+        empty.touch()
+        garbled.write_text("{]")
+        weights = self.trained("only.weights.h5")
+        for file, code, says in (
+            (absent, IO, ("absent.keras", "No such file")),
+            (self.scratch / "absent.json", IO, ("absent.json", "No such file")),
+            (empty, DATA, ("empty.h5",)),
+            (garbled, DATA, ("garbled.json",)),
+            (weights, DATA, ("only.weights.h5", "weights without the model")),
+            (self.scratch, USAGE, ("ends in .keras, .h5, .hdf5 or .json",)),
+            (self.plain.with_suffix(".txt"), USAGE, ("plain.txt", "ends in .keras")),
+        ):
+            for workers in (1, 2):
+                with self.subTest(file, workers=workers):
+                    self.refused(code, "--model", file, *COMPILED, workers=workers, says=says)
+
+    def test_wrong_options(self) -> None:
+        model = ("--model", self.plain)
+        for options, says in (
+            ((), ("--model is missing", "lockstep train --help")),
+            (("--model",), ("--model needs a value",)),
+            ((*model, "--optimizer", "ftrl"), ("--optimizer is 'ftrl'", "sgd, adam, adamw or rmsprop")),
+            ((*model, "--loss", "hinge"), ("--loss is 'hinge'", "mean_squared_error")),
+            ((*model, "--metrics", "auc"), ("--metrics is 'auc'", "accuracy or none")),
+            ((*model, "--validation-split", 1), ("--validation-split is '1'", "less than 1")),
+            ((*model, "--early-stopping", -1), ("--early-stopping is '-1'", "at least 0")),
+            ((*model, "--input-scale", 0), ("--input-scale is '0'", "greater than 0")),
+            ((*model, "--save-as", "a/b.keras"), ("--save-as is 'a/b.keras'", "--model-dir")),
+            ((*model, "--save-as", "model.zip"), ("--save-as is 'model.zip'", ".keras")),
+            ((*model, "--units", 3), ("no option '--units'",)),
+        ):
+            with self.subTest(options):
+                self.refused(USAGE, *options, says=says)
+
+    def test_workers_with_different_options(self) -> None:
+        ended = self.run_program("--model", self.plain, *COMPILED, "--early-stopping", 1, None, "--model", self.plain,
+                                 *COMPILED, "--early-stopping", 2)
+        self.assert_fails(ended, USAGE, "disagree about the program's own options", "--early-stopping 1",
+                          "--early-stopping 2")
+
+    def test_data_that_does_not_fit(self) -> None:
+        self.plain.write_text(description(*SMALL, shape=(8, 8)))
+        self.refused(DATA, "--model", self.plain, *COMPILED, workers=2, says=("shape (8, 8)", "(28, 28)"))
+        self.plain.write_text(description(("Flatten", {}), ("Dense", {"units": 3})))
+        for loss in ("sparse_categorical_crossentropy", "categorical_crossentropy"):
+            self.refused(DATA, "--model", self.plain, "--optimizer", "sgd", "--loss", loss,
+                         says=("classes 0 to 2", "more units"))
+        self.plain.write_text(description(("Reshape", {"target_shape": [28, 28, 1]})))
+        self.refused(USAGE, "--model", self.plain, "--optimizer", "sgd", "--loss", "mean_squared_error",
+                     says=("class indices", "(28, 28, 1)"))
+
+    # --- evaluate and predict -------------------------------------------------------------------------------------
+
+    def test_evaluate_tells_what_training_told(self) -> None:
+        first = self.trained("first.keras")
+        told = json.loads((first.parent / "history.json").read_text())["evaluation"]
+        ended = self.use("evaluate", "--model", first, "--verbose", 0)
+        self.assertEqual(ended.code, 0, str(ended))
+        self.assertEqual(ended.stdout, f"loss: {told['loss']:.4f}\naccuracy: {told['accuracy']:.4f}\n")
+        self.assertEqual(list(self.cwd.iterdir()), [], "evaluating leaves nothing")
+        self.assert_fails(self.use("evaluate", "--model", self.plain), USAGE, "give --loss,")
+        with_loss = self.use("evaluate", "--model", self.plain, "--loss", "sparse_categorical_crossentropy",
+                             "--initial-weights", first, "--verbose", 0)
+        self.assertEqual(with_loss.stdout, ended.stdout)
+
+    def test_predictions_are_an_array_of_numpy(self) -> None:
+        first = self.trained("first.h5")
+        for name, more in (("one", ()), ("two", ("--global-batch-size", 7))):
+            ended = self.use("predict", "--model", first, "--output", f"sub/{name}.npy", *more)
+            self.assertEqual(ended.code, 0, str(ended))
+            self.assertIn(f"Saved sub/{name}.npy, an array (40, 10)", ended.stdout)
+        content = (self.cwd / "sub" / "one.npy").read_bytes()
+        head = re.match(rb"\x93NUMPY\x01\x00(..)({.*?}) *\n", content, re.S)
+        assert head is not None
+        self.assertEqual(eval(head[2]), {"descr": "<f4", "fortran_order": False, "shape": (40, 10)})
+        self.assertEqual((struct.unpack("<H", head[1])[0] + 10, head.end() % 64), (head.end(), 0))
+        values = struct.unpack("<400f", content[head.end():])
+        _, labels = data_files.digits(40, 1001)
+        right = sum(max(range(10), key=lambda c, row=row: values[10 * row + c]) == labels[row] for row in range(40))
+        told = json.loads((first.parent / "history.json").read_text())["evaluation"]
+        self.assertAlmostEqual(right / 40, told["accuracy"])
+        again = struct.unpack("<400f", (self.cwd / "sub" / "two.npy").read_bytes()[head.end():])
+        for one, two in zip(values, again):
+            self.assertAlmostEqual(one, two, places=4)
+
+    def test_wrong_ways_to_use_a_model(self) -> None:
+        first = self.trained("first.h5")
+        for command, options, code, says in (
+            ("evaluate", (), USAGE, ("--model is missing", "lockstep evaluate --help")),
+            ("evaluate", ("--model", first, "--epochs", 3), USAGE, ("no option '--epochs'",)),
+            ("predict", ("--model", first, "--output", ""), USAGE, ("--output is empty",)),
+            ("predict", ("--model", first, "--output", "/dev/null/p.npy"), IO, ("/dev/null",)),
+            ("predict", ("--model", self.scratch / "absent.h5"), IO, ("absent.h5",)),
+        ):
+            with self.subTest(command, options=options):
+                self.assert_fails(self.use(command, *options), code, *says)
+
+    def test_help(self) -> None:
+        for command, has, lacks in (("train", "--save-as", "--output"), ("evaluate", "--loss", "--epochs"),
+                                    ("predict", "--output", "--model-dir")):
+            with self.subTest(command):
+                shown = Running([program("lockstep"), command, "--help"], self.cwd, {}).end()
+                self.assertEqual(shown.code, 0, str(shown))
+                self.assertIn(f"Usage: lockstep {command}", shown.stdout)
+                self.assertIn(has + " ", shown.stdout)
+                self.assertNotIn(lacks + " ", shown.stdout)
+                self.assertIn(f"\n  {command} ", Running([program("lockstep"), "--help"], self.cwd, {}).end().stdout)
