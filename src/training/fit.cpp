@@ -53,7 +53,8 @@ void FitLoop::run() {
 }
 
 void FitLoop::run_epoch() {
-  const auto [epoch, first_step] = state_.position();
+  const int epoch = state_.position().epoch;
+  const std::int64_t first_step = state_.position().step;
   // A run that goes on in the middle of an epoch has what this call made of the callbacks in their states.
   if (first_step == 0) for_each_callback([&](Callback& callback) { callback.on_epoch_begin(model_, epoch); });
   bar_.begin_epoch(epoch, static_cast<int>(first_step));
@@ -85,7 +86,8 @@ void FitLoop::run_steps() {
 void FitLoop::finish_step() {
   static_cast<void>(state_.finish());
   const StepMetrics& so_far = state_.log().epoch_so_far().metrics;
-  const auto [epoch, step] = state_.position();
+  const int epoch = state_.position().epoch;
+  const std::int64_t step = state_.position().step;
   for_each_callback([&](Callback& callback) { callback.on_train_batch_end(model_, step, so_far); });
   if (!state_.stops()) check_loss(so_far, "epoch " + std::to_string(epoch + 1) + ", step " + std::to_string(step + 1));
   const std::array<MetricValue, 2> shown{{{"loss", so_far.loss()}, {"accuracy", so_far.accuracy()}}};
