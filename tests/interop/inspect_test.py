@@ -1,19 +1,13 @@
-"""`lockstep inspect` on files of real Keras, and the lines of docs/from-keras.md.
+"""`lockstep inspect` on files of real Keras.
 
     inspect_test.py BIN_DIR     the folder of interop_write_model and lockstep
 """
 
 import json
-import os
-import re
 import subprocess
-import sys
-from pathlib import Path
 
 import support
-from support import Scratch, everything, keras, layers, np, options, program, small, weights_in_order
-
-DOCS = Path(__file__).resolve().parents[2] / "docs"
+from support import Scratch, everything, keras, layers, np, program, small, weights_in_order
 
 
 class Inspect(Scratch):
@@ -80,18 +74,6 @@ class Inspect(Scratch):
         result = self.inspect(self.folder, "--check")
         self.assertEqual(result.returncode, 65)
         self.assertIn("1 of 3 files", result.stderr)
-
-    def test_lines_of_the_documentation(self):
-        lines = re.search(r"```python\n(.*?)```", (DOCS / "from-keras.md").read_text(), re.S).group(1)
-        subprocess.run([program("interop_write_model"), self.folder], check=True)
-        (self.folder / "model").mkdir()
-        (self.folder / "keras_mnist.h5").rename(self.folder / "model" / "model.h5")
-        environment = dict(os.environ, PATH=f"{options.bin}:{os.environ['PATH']}", KERAS_BACKEND="jax")
-        result = subprocess.run([sys.executable, "-c", lines], cwd=self.folder, env=environment, capture_output=True,
-                                text=True)
-        self.assertEqual(result.returncode, 0, result.stderr)
-        self.assertIn("(None, 26, 26, 8)", result.stdout)
-        self.assertIn("2,770,634", result.stdout)
 
 
 if __name__ == "__main__":
