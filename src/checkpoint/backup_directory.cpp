@@ -66,10 +66,11 @@ std::optional<FoundBackup> BackupDirectory::newest(int fit, const std::function<
   remove_leftovers(path_);
   std::vector<BackupName> names = list();
   std::erase_if(names, [fit](const BackupName& name) { return name.fit != fit; });
+  std::reverse(names.begin(), names.end());
   std::vector<fs::path> damaged;
   std::string problem;
-  for (auto name = names.rbegin(); name != names.rend(); ++name) {
-    const fs::path file = file_of(*name);
+  for (const BackupName& name : names) {
+    const fs::path file = file_of(name);
     try {
       SavedModel model = load_keras_h5(file);
       if (!model.state || !model.training) throw DataError(file.string() + " holds a model, but no training state.");
@@ -93,14 +94,15 @@ void BackupDirectory::write(const BackupName& name, const SavedModel& model, int
   save_keras_h5(file_of(name), model);
   int newer = 0;  // backups of the same fit that are newer than the one looked at
   int fit = name.fit;
-  const std::vector<BackupName> names = list();
-  for (auto other = names.rbegin(); other != names.rend(); ++other) {
-    if (other->fit > name.fit) continue;
-    if (other->fit != fit) newer = 0;
-    fit = other->fit;
+  std::vector<BackupName> names = list();
+  std::reverse(names.begin(), names.end());
+  for (const BackupName& other : names) {
+    if (other.fit > name.fit) continue;
+    if (other.fit != fit) newer = 0;
+    fit = other.fit;
     if (newer++ < (fit == name.fit ? keep : 1)) continue;
     std::error_code stays;
-    fs::remove(file_of(*other), stays);
+    fs::remove(file_of(other), stays);
   }
 }
 

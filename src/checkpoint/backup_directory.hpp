@@ -17,7 +17,10 @@ namespace lockstep {
 struct BackupName {
   int fit = 1;  ///< counts from 1
   std::uint64_t step = 0;
-  friend auto operator<=>(const BackupName&, const BackupName&) = default;
+  friend bool operator==(const BackupName&, const BackupName&) = default;
+  friend bool operator<(const BackupName& a, const BackupName& b) noexcept {
+    return a.fit != b.fit ? a.fit < b.fit : a.step < b.step;
+  }
 };
 
 struct FoundBackup {
