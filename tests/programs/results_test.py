@@ -5,8 +5,9 @@ from pathlib import Path
 
 from support import ProgramTest
 
-CONFIG = {"communication", "data_dir", "deterministic", "device", "epochs", "global_batch_size", "learning_rate",
-          "model_dir", "precision", "program", "replicas", "seed", "steps_per_epoch", "verbose"}
+CONFIG = {"backup_dir", "backup_save_freq", "communication", "data_dir", "deterministic", "device", "epochs",
+          "global_batch_size", "initial_weights", "input_scale", "learning_rate", "model_dir", "on_checkpoint_failure",
+          "precision", "program", "replicas", "resume", "seed", "steps_per_epoch", "verbose"}
 PROFILE = {"input", "forward", "loss", "backward", "optimizer", "communication", "other", "total"}
 
 
