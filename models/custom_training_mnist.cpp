@@ -40,7 +40,7 @@ int main(int argc, char** argv) {
     for (const Batch& batch : strategy.batches(mnist.test, 0, false)) test += model.test_step(batch);
     const Logs logs = model.end_epoch(epoch, {{"val_loss", test.loss()}, {"val_accuracy", test.accuracy()}});
 
-    if (epoch % 2 == 0) model.save(options.model_dir / "model.h5");
+    if (epoch % 2 == 0) model.save_later(options.model_dir / "model.h5");
     char line[200];
     std::snprintf(line, sizeof line, "Epoch %d, Loss: %.4f, Accuracy: %.2f, Test Loss: %.4f, Test Accuracy: %.2f",
                   epoch + 1, total_loss / num_batches, 100 * logs.at("accuracy"), test.loss(), 100 * test.accuracy());

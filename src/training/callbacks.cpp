@@ -204,7 +204,7 @@ void ModelCheckpoint::save(Model& model, const Logs& logs, std::int64_t batch) {
   Logs values = logs;
   values["epoch"] = epoch_ + 1;
   values["batch"] = static_cast<double>(batch);
-  model.save(format_path(filepath_, values));
+  model.save_later(format_path(filepath_, values));
 }
 
 void TerminateOnNaN::on_train_batch_end(Model& model, std::int64_t batch, const StepMetrics& epoch_so_far) {

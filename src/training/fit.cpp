@@ -48,7 +48,7 @@ void FitLoop::run() {
   if (backups_) backups_->restore(options_.epochs);
   // An epoch in whose middle training was stopped is still brought to its end.
   while (state_.position().step > 0 || (state_.position().epoch < options_.epochs && !state_.stops())) run_epoch();
-  if (backups_) backups_->finish();
+  state_.runtime().finish_writing();
   for_each_callback([&](Callback& callback) { callback.on_train_end(model_); });
 }
 

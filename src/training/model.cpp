@@ -116,6 +116,7 @@ void Model::load_weights(const std::filesystem::path& path) {
 }
 
 void Model::save(const std::filesystem::path& path) const { state_->save(path); }
+void Model::save_later(const std::filesystem::path& path) const { state_->save_later(path); }
 
 void Model::summary() const {
   if (state_->runtime().speaks()) std::cout << state_->architecture().summary() << std::flush;

@@ -341,11 +341,8 @@ const Snapshot& ModelState::take_snapshot() {
   return *model.snapshot;
 }
 
-void ModelState::save(const std::filesystem::path& path) {
-  if (!runtime_->world().is_chief()) return;  // nothing in here is collective
-  runtime_->finish_writing();
+RunReport ModelState::report() {
   Compiled& model = compiled();
-  save_model(path, take_snapshot().to_saved_model());
   RunReport report;
   report.history = log_.history();
   report.evaluation = evaluation_;
@@ -364,7 +361,25 @@ void ModelState::save(const std::filesystem::path& path) {
     kinds["total"] = total;
     report.timing.operations_ms_per_step = profile.by_operation(model.plan);
   }
-  save_history(path.parent_path() / "history.json", std::move(report), *runtime_, model.communicator->describe());
+  return report;
+}
+
+std::function<void()> ModelState::write_to(const std::filesystem::path& path) {
+  runtime_->finish_writing();
+  return [this, path, &snapshot = take_snapshot(), report = report()] {
+    save_model(path, snapshot.to_saved_model());
+    save_history(path.parent_path() / "history.json", report, *runtime_, compiled_->communicator->describe());
+  };
+}
+
+// Nothing in here is collective.
+
+void ModelState::save(const std::filesystem::path& path) {
+  if (runtime_->world().is_chief()) write_to(path)();
+}
+
+void ModelState::save_later(const std::filesystem::path& path) {
+  if (runtime_->world().is_chief()) runtime_->write_later(write_to(path));
 }
 
 }  // namespace lockstep

@@ -6,6 +6,7 @@
 #include "plan/lower.hpp"
 #include "plan/plan.hpp"
 #include "plan/step.hpp"
+#include "report/history_json.hpp"
 #include "training/batch_feed.hpp"
 #include "training/runtime.hpp"
 #include "training/snapshot.hpp"
@@ -14,6 +15,8 @@
 #include <lockstep/training/model.hpp>
 
 #include <cstdint>
+#include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -81,8 +84,9 @@ class ModelState {
   /// call; not while the last one's is still being written.
   [[nodiscard]] const Snapshot& take_snapshot();
 
-  /// The chief writes model and history.
+  /// The chief writes model and history; `save_later` copies, and writes beside training (see Runtime::write_later).
   void save(const std::filesystem::path& path);
+  void save_later(const std::filesystem::path& path);
 
   /// The epoch's record: what was trained since the last one, and what the caller adds.
   const EpochRecord& end_epoch(int epoch, const Logs& more);
@@ -143,6 +147,8 @@ class ModelState {
 
   [[nodiscard]] Compiled& compiled();
   [[nodiscard]] BatchFeed& feed() { return *compiled().feed; }
+  [[nodiscard]] RunReport report();
+  [[nodiscard]] std::function<void()> write_to(const std::filesystem::path& path);
   void write_weights();
   void write_slots(const SavedTraining& training);
 

@@ -108,6 +108,8 @@ std::string read_text_file(Runtime& runtime, const std::filesystem::path& file) 
     std::error_code error;
     if (std::filesystem::file_size(file, error) > most && !error) {
       problem = file.string() + " is larger than 64 MiB; is it the right file?";
+    } else if (std::filesystem::is_directory(file, error)) {
+      problem = file.string() + " is a directory; name a file.";
     } else if (std::ifstream stream(file, std::ios::binary); !stream) {
       problem = "Cannot read " + file.string() + ": " + std::generic_category().message(errno) + ".";
     } else {

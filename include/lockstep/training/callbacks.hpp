@@ -178,8 +178,9 @@ struct ModelCheckpointOptions {
   std::int64_t save_freq = 0;  ///< in batches; 0: at the end of every epoch
 };
 
-/// Saves the model. In the path {epoch} (from 1), {batch} and the names of logs are replaced, with Python's formats for
-/// numbers: "model-{epoch:02d}-{val_loss:.2f}.h5". Throws UsageError naming an unknown key.
+/// Saves the model, beside training (see Model::save_later). In the path {epoch} (from 1), {batch} and the names of
+/// logs are replaced, with Python's formats for numbers: "model-{epoch:02d}-{val_loss:.2f}.h5". Throws UsageError
+/// naming an unknown key.
 class ModelCheckpoint : public Callback {
  public:
   explicit ModelCheckpoint(std::string filepath, ModelCheckpointOptions options = {});

@@ -89,6 +89,11 @@ class Model {
   /// The chief writes a .keras, .h5 or .weights.h5 file, whole or not at all; the others do nothing.
   void save(const std::filesystem::path& path) const;
 
+  /// As save(), but training loses only the time of a copy: the file is written beside it. Whether a file that cannot
+  /// be written ends training, --on-checkpoint-failure says; the next call that saves, or the end of fit(), throws
+  /// then.
+  void save_later(const std::filesystem::path& path) const;
+
   /// The chief prints Keras' summary table.
   void summary() const;
 
