@@ -36,11 +36,17 @@ if ! cmp -s "$here/requirements.txt" "$venv/requirements.txt"; then
   cp "$here/requirements.txt" "$venv/requirements.txt"
 fi
 
-for test in "$here"/*_test.py; do
-  options=()
-  case $(basename "$test")${full} in
+one_test() {
+  local options=() log
+  case $(basename "$1")$full in
     same_mathematics_test.py) options=(--quick) ;;
     random_models_test.py--full) options=(--count 25) ;;
   esac
-  "$venv/bin/python" -W ignore "$test" "$build/bin" "${options[@]}"
-done
+  log=$build/interop-$(basename "$1" .py).log
+  if "$venv/bin/python" -W ignore "$1" "$build/bin" "${options[@]}" >"$log" 2>&1; then cat "$log"; else cat "$log" && return 1; fi
+}
+export -f one_test
+export build full venv
+
+# As many at a time as there are cores, the longest first; each says at its end what it has to say.
+printf '%s\0' "$here"/*_test.py | sort -zr | xargs -0 -n 1 -P "$(nproc)" bash -c "one_test \"\$1\"" _
