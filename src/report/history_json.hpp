@@ -20,7 +20,7 @@ struct RunTiming {
   double peak_memory_mb = std::numeric_limits<double>::quiet_NaN();         ///< of the chief
   std::int64_t steps = 0;
   std::int64_t backups = 0;
-  double ms_per_backup = 0;  ///< of the training thread; the rest is done beside it
+  double ms_per_backup = 0;                                   ///< of the training thread; the rest is done beside it
   std::map<std::string, double> profile_ms_per_step = {};     ///< by kind of work; they sum up to "total"
   std::map<std::string, double> operations_ms_per_step = {};  ///< the kernels of forward and backward, each by name
 };
