@@ -263,11 +263,13 @@ class TrainTest(ProgramTest):
     def test_wrong_files(self) -> None:
         absent, empty, garbled = self.scratch / "absent.keras", self.scratch / "empty.h5", self.scratch / "garbled.json"
         empty.touch()
+        (self.scratch / "directory.json").mkdir()
         garbled.write_text("{]")
         weights = self.trained("only.weights.h5")
         for file, code, says in (
             (absent, IO, ("absent.keras", "No such file")),
             (self.scratch / "absent.json", IO, ("absent.json", "No such file")),
+            (self.scratch / "directory.json", IO, ("directory.json is a directory",)),
             (empty, DATA, ("empty.h5",)),
             (garbled, DATA, ("garbled.json",)),
             (weights, DATA, ("only.weights.h5", "weights without the model")),
