@@ -15,6 +15,7 @@
 #include <csignal>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <string>
 #include <system_error>
@@ -50,6 +51,12 @@ struct SpawnSettings {
   SpawnSettings(const SpawnSettings&) = delete;
   SpawnSettings& operator=(const SpawnSettings&) = delete;
 };
+
+std::string describe_end(int status) {
+  if (!WIFSIGNALED(status)) return "has ended before its time";
+  const int number = WTERMSIG(status);
+  return "was killed by signal " + std::to_string(number) + " (" + strsignal(number) + ")";
+}
 
 pid_t spawn(const std::string& program, const Socket& control) {
   SpawnSettings settings;
@@ -140,7 +147,7 @@ std::vector<PmixEvent> PmixProcess::handle() {
     happened.emplace_back(PmixLost{std::string("the PMIx server is not to be understood: ") + error.what()});
   }
   const bool told = !happened.empty() && std::holds_alternative<PmixLost>(happened.back());
-  if (closed && !told) happened.emplace_back(PmixLost{"the PMIx server has ended before its time"});
+  if (closed && !told) happened.emplace_back(PmixLost{"the PMIx server " + describe_end(reap())});
   if (closed || told) {
     unsent_.clear();
     socket_.close();
@@ -151,11 +158,17 @@ std::vector<PmixEvent> PmixProcess::handle() {
 void PmixProcess::end() noexcept {
   socket_.close();
   unsent_.clear();
-  if (pid_ < 0) return;
+  (void)reap();
+}
+
+/// As waitpid tells it; 0 where nobody is left to be reaped.
+int PmixProcess::reap() noexcept {
+  int status = 0;
+  if (pid_ < 0) return status;
   const Deadline deadline = Deadline::after(patience_at_end_s);
   bool killed = false;
   while (true) {
-    const pid_t ended = waitpid(pid_, nullptr, killed ? 0 : WNOHANG);
+    const pid_t ended = waitpid(pid_, &status, killed ? 0 : WNOHANG);
     if (ended == pid_ || (ended < 0 && errno != EINTR)) break;  // reaped, here or by somebody who waits for all
     if (!killed && deadline.passed()) {
       (void)kill(pid_, SIGKILL);
@@ -165,6 +178,7 @@ void PmixProcess::end() noexcept {
     }
   }
   pid_ = -1;
+  return status;
 }
 
 }  // namespace lockstep

@@ -49,6 +49,7 @@ class PmixProcess {
  private:
   void send(PmixMessage kind, std::string body);
   void flush();
+  int reap() noexcept;
   [[nodiscard]] PmixEvent read(const Frame& frame) const;
 
   std::size_t served_;

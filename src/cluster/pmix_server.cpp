@@ -174,9 +174,16 @@ void forget_other_launchers() {
   }
 }
 
+/// PMIx needs what its clients need: without HOME and an entry in passwd PMIx 4.2 crashes.
+void use(const Environment& for_mpi) {
+  for (const char* name : {"HOME", "TMPDIR", "PMIX_MCA_gds"}) {
+    const auto found = for_mpi.find(name);
+    if (found == for_mpi.end()) continue;
+    if (setenv(name, found->second.c_str(), 1) != 0) throw InternalError("no memory for an environment variable");
+  }
+}
+
 void start_pmix(const PmixJob& job) {
-  forget_other_launchers();
-  if (setenv("PMIX_MCA_gds", "hash", 1) != 0) throw InternalError("no memory for an environment variable");
   PmixInfo own;
   own.add(PMIX_SERVER_TMPDIR, job.session_directory);
   own.add(PMIX_SYSTEM_TMPDIR, job.session_directory);
@@ -228,6 +235,8 @@ bool is(const Frame& frame, PmixMessage kind) { return frame.kind == static_cast
 
 void serve(Launcher& launcher, const PmixJob& job) {
   const Environment for_mpi = trainer_environment(job, TrainerPlace::here(), current_environment());  // no threads yet
+  forget_other_launchers();
+  use(for_mpi);
   Reports::begin(launcher, job);
   start_pmix(job);
   launcher.send(PmixMessage::ready, to_body(register_job(job, for_mpi)));

@@ -169,11 +169,11 @@ Environment trainer_environment(const PmixJob& job, const TrainerPlace& place, c
     }
   }
 
-  // Of several networks only the one on which the peers know this host. An interface's name says it for both versions
-  // of IP.
-  if (const std::string interface = interface_of(job.tcp_address); !interface.empty()) {
-    set_parameter("OMPI_MCA_btl_tcp_if_include", interface);
-  }
+  // Of several networks only the one on which the peers know this host; none where they are all here, where Open MPI 5
+  // would complain of interfaces it cannot pair. An interface's name says it for both versions of IP.
+  const bool one_host = std::ranges::all_of(job.node_of_rank, [](int node) { return node == 0; });
+  const std::string interface = interface_of(one_host ? "127.0.0.1" : job.tcp_address);
+  if (!interface.empty()) set_parameter("OMPI_MCA_btl_tcp_if_include", interface);
 
   // For clusters whose network policies name ports.
   if (job.first_tcp_port > 0) {

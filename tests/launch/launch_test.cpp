@@ -113,6 +113,7 @@ TEST_CASE("a server that dies is noticed") {
   REQUIRE(formed);
   world.kill_server(0);
   REQUIRE(world.run_until([&] { return !world.lost.empty(); }, 5));
+  REQUIRE(world.lost.at(0).find("signal 9") != std::string::npos);
 }
 
 TEST_CASE("a job that makes no sense is refused before anything starts, and a missing program is named") {

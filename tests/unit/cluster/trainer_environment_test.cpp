@@ -81,6 +81,11 @@ TEST_CASE("containers, networks and ports that trainers must mind") {
   REQUIRE(value_of(added, "OMPI_MCA_btl_tcp_port_min_v4") == "40000");
   REQUIRE(value_of(added, "OMPI_MCA_btl_tcp_port_range_v6") == "64");
 
+  job.tcp_address = "192.0.2.1";  // of another host
+  REQUIRE_FALSE(trainer_environment(job, roomy, own_environment()).contains("OMPI_MCA_btl_tcp_if_include"));
+  job.node_of_rank = {0, 0, 0};
+  REQUIRE(value_of(trainer_environment(job, roomy, own_environment()), "OMPI_MCA_btl_tcp_if_include") == "lo");
+
   Environment own = own_environment();
   own["OMPI_MCA_btl_tcp_if_include"] = "eth1";  // the user knows better
   REQUIRE_FALSE(trainer_environment(job, roomy, own).contains("OMPI_MCA_btl_tcp_if_include"));
