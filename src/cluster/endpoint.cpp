@@ -6,6 +6,7 @@
 
 #include <array>
 #include <string>
+#include <string_view>
 
 namespace lockstep {
 
@@ -17,6 +18,10 @@ std::string Endpoint::to_string() const {
     return "an unnamed endpoint";
   }
   const std::string name = host.data();
+  constexpr std::string_view mapped = "::ffff:";  // version 4 on a socket of version 6
+  if (name.starts_with(mapped) && name.find('.') != std::string::npos) {
+    return name.substr(mapped.size()) + ":" + port.data();
+  }
   return (storage.ss_family == AF_INET6 ? "[" + name + "]" : name) + ":" + port.data();
 }
 

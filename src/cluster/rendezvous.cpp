@@ -24,11 +24,11 @@ namespace {
 
 constexpr double time_to_flush = 2;
 
-Introduction introduce(std::size_t member, std::uint64_t local_ranks) {
+Introduction introduce(std::size_t member, std::uint64_t local_ranks, const std::string& host) {
   Introduction self;
   self.member = member;
   self.incarnation = unpredictable_number();
-  self.host = host_identity();
+  self.host = host.empty() ? host_identity() : host;
   if (self.host.empty()) self.host = "process " + std::to_string(self.incarnation);  // shares memory with nobody
   self.host_name = host_name();
   self.ranks = local_ranks;
@@ -50,7 +50,7 @@ Rendezvous::Rendezvous(const ClusterSpec& spec, std::uint64_t local_ranks, const
   if (spec.tasks.empty()) throw InternalError("a rendezvous of nobody");
   pass_.version = options.version;
   const double now = monotonic_seconds();
-  const Introduction self = introduce(number_, local_ranks);
+  const Introduction self = introduce(number_, local_ranks, options.host);
   const Task& chief = spec.tasks.front();
   member_ = std::make_unique<Member>(number_, chief.name() + " (" + chief.address.to_string() + ")", limits_, now);
   const std::uint16_t port = spec.tasks.at(number_).address.port;

@@ -36,7 +36,8 @@ namespace lockstep {
 struct RendezvousOptions {
   Supervision limits;
   JobToken token;
-  std::string job;  ///< a name that differs from job to job, where there is one
+  std::string job;   ///< a name that differs from job to job, where there is one
+  std::string host;  ///< equal for launchers that share memory; empty: host_identity() knows
   std::string version = LOCKSTEP_VERSION;
 };
 

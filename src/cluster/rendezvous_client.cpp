@@ -73,7 +73,7 @@ std::string own_address_of(const Socket& socket) {
   if (getsockname(socket.descriptor(), reinterpret_cast<sockaddr*>(&own.storage), &own.length) != 0) return "";
   std::string text = own.to_string();
   text.resize(text.rfind(':'));  // without the port
-  return text;
+  return text.front() == '[' ? text.substr(1, text.size() - 2) : text;
 }
 
 }  // namespace

@@ -181,6 +181,7 @@ TEST_CASE("connecting ends with what became of it") {
 TEST_CASE("endpoints are written as they are typed") {
   CHECK(loopback(5000).to_string() == "127.0.0.1:5000");
   CHECK(loopback(80, "fd00::7").to_string() == "[fd00::7]:80");
+  CHECK(loopback(80, "::ffff:10.0.0.7").to_string() == "10.0.0.7:80");
   CHECK(Endpoint().to_string() == "an unnamed endpoint");
 }
 

@@ -1,0 +1,118 @@
+// libFuzzer on what comes over a launcher's port: a stream of frames, in pieces, and the body of every kind of message.
+// Any bytes must give messages that are written as they were read, or a DataError; and whatever a member says, neither
+// the coordinator of a running job nor another launcher's member may do more than hang up.
+#include "cluster/coordinator.hpp"
+#include "cluster/frame.hpp"
+#include "cluster/member.hpp"
+#include "cluster/message.hpp"
+
+#include "seeds.hpp"
+
+#include <lockstep/core/error.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <optional>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace {
+
+using namespace lockstep;
+
+/// A frame of every kind, each a seed, and all in a row.
+std::vector<std::string> frames() {
+  const WorldMap map{1, "space", {{"node", 0}, {"node-1", 1}}, {{0, 0, 0}, {1, 1, 0}}};
+  const std::vector<Message> messages{Hello{"0.1", "job", 7, true, std::string(32, 'n'), {1, 2, "h", "name", "a", 1}},
+                                      Challenge{"n"},
+                                      Proof{"p"},
+                                      Welcome{"w"},
+                                      Refused{64, "no"},
+                                      Heartbeat{},
+                                      Ready{},
+                                      Begin{map},
+                                      RankEnvironment{1, 1, {{"A", "b"}, {"C", ""}}},
+                                      Fence{1, 0, "blob"},
+                                      FenceDone{1, 0, {"blob", ""}},
+                                      Started{1, 1},
+                                      Progress{1, 1, Activity::training, 5, 6, 0.5, 100},
+                                      ChildEnded{1, 1, 70, 0},
+                                      Failed{1, "why"},
+                                      GenerationEnds{1, 1, "why"},
+                                      Leaving{"why"},
+                                      Verdict{75, "why"},
+                                      Farewell{},
+                                      Notice{"text"}};
+  std::vector<std::string> seeds;
+  std::string all;
+  for (const Message& message : messages) {
+    seeds.push_back(encode(to_frame(message)));
+    all += seeds.back();
+  }
+  seeds.push_back(all);
+  return seeds;
+}
+
+/// Two members, a generation runs.
+struct Job {
+  Coordinator coordinator{{"worker 0", "worker 1"}, "run", {}, 0};
+  Member member{1, "worker 0 (a:1)", {}, 0};
+
+  Job() {
+    for (std::uint64_t number = 0; number < 2; ++number) {
+      if (!coordinator.admit({number, 1, "host " + std::to_string(number), "node", "", 1}, 0).empty()) std::abort();
+      coordinator.receive(number, Ready{}, 0);
+    }
+    member.connected(0);
+    for (const CoordinatorAction& action : coordinator.take_actions()) {
+      if (const auto* post = std::get_if<Post>(&action)) member.receive(post->message, 0);
+    }
+    (void)member.fence("blob");
+  }
+
+  void hear(const Message& message, double now) {
+    coordinator.receive(1, message, now);
+    coordinator.tick(now);
+    for (const CoordinatorAction& action : coordinator.take_actions()) {
+      if (const auto* post = std::get_if<Post>(&action)) (void)encode(to_frame(post->message));
+    }
+    member.receive(message, now);
+    member.tick(now);
+    (void)member.take_messages();
+    for (const LauncherAction& action : member.take_actions()) {
+      if (std::holds_alternative<EndGeneration>(action)) member.all_ended();
+    }
+  }
+};
+
+}  // namespace
+
+extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t size, std::size_t max_size,
+                                               unsigned int lot) {
+  static const std::vector<std::string> seeds = frames();
+  return lockstep::testing::mutate_from(seeds, data, size, max_size, lot);
+}
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const std::span<const std::byte> bytes = std::as_bytes(std::span(data, size));
+  FrameReader reader(longest_from_member);
+  Job job;
+  double now = 0;
+  try {
+    const std::size_t piece = 1 + size % 97;
+    for (std::size_t at = 0; at < size; at += piece) {
+      reader.add(bytes.subspan(at, std::min(piece, size - at)));
+      while (const std::optional<Frame> frame = reader.next()) {
+        const Message message = to_message(*frame);
+        if (to_frame(message).kind != frame->kind || to_frame(message).body != frame->body) std::abort();
+        job.hear(message, now += 0.3);
+      }
+    }
+  } catch (const DataError&) {  // what is expected of most inputs
+  }
+  return 0;
+}
