@@ -4,6 +4,7 @@
 #include "cli/cluster.hpp"
 #include "cli/inspect.hpp"
 #include "cli/jobs.hpp"
+#include "cli/launch.hpp"
 
 #include <CLI/CLI.hpp>
 #include <exception>
@@ -18,12 +19,14 @@ namespace {
 constexpr double longest_timeout = 3600;  // seconds
 
 ExitCode run(std::span<const std::string> args, std::ostream& out) {
+  if (!args.empty() && args.front() == "launch") return launch(args.subspan(1), out);
   CLI::App app("Trains models of Keras, and looks after them and their clusters.", "lockstep");
   app.set_version_flag("--version", "lockstep " LOCKSTEP_VERSION);
   app.require_subcommand(1);
   app.footer("lockstep COMMAND --help tells a command's options.");
 
   for (const Job& job : jobs()) app.add_subcommand(job.name, job.help);  // to be listed: main() runs them
+  app.add_subcommand("launch", launch_help);                             // to be listed as well
 
   InspectOptions options;
   std::vector<std::string> pair;
@@ -65,6 +68,7 @@ ExitCode run(std::span<const std::string> args, std::ostream& out) {
   for (const Job& job : jobs()) {
     if (app.got_subcommand(job.name)) throw UsageError(job.name + " must come first; see lockstep --help.");
   }
+  if (app.got_subcommand("launch")) throw UsageError("launch must come first; see lockstep --help.");
   if (cluster_command->parsed()) {
     if (!(cluster.timeout > 0 && cluster.timeout <= longest_timeout)) {
       throw UsageError("--timeout must be more than 0 and at most 3600 seconds; see lockstep cluster --help.");

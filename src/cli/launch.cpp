@@ -1,0 +1,106 @@
+// See launch.hpp.
+#include "cli/launch.hpp"
+
+#include "cluster/init_process.hpp"
+#include "cluster/job_token.hpp"
+#include "cluster/launcher.hpp"
+#include "cluster/tf_config.hpp"
+#include "cluster/world_map.hpp"
+#include "core/environment.hpp"
+#include "core/log.hpp"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <ostream>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+namespace {
+
+constexpr double longest_time = 30.0 * 24 * 3600;  // seconds
+constexpr int most_restarts = 1000000;
+
+struct LaunchOptions {
+  LauncherOptions launcher;
+  std::string job_token_file;
+};
+
+void check_time(const char* option, double seconds, double least) {
+  if (seconds >= least && seconds <= longest_time) return;
+  throw UsageError(std::string(option) + " must be a number of seconds, at least " + (least < 1 ? "0.1" : "1") +
+                   "; see lockstep launch --help.");
+}
+
+/// False where only the help was asked for. A bare program cannot give options: each has a variable.
+bool read_options(std::span<const std::string> args, LaunchOptions& options, std::ostream& out) {
+  Supervision& limits = options.launcher.rendezvous.limits;
+  CLI::App app(
+      "lockstep launch [OPTIONS] -- PROGRAM [ARGS...]\n\n"
+      "Runs PROGRAM on all workers of TF_CONFIG: start this on every one of them, in whatever order. When a\n"
+      "trainer or a launcher is lost the others wait for it, and all go on from the last backup.",
+      "lockstep launch");
+  app.add_option("--rendezvous-timeout", limits.rendezvous_timeout, "how long to wait for all workers to come (600)")
+      ->option_text("SECONDS")
+      ->envname("LOCKSTEP_RENDEZVOUS_TIMEOUT");
+  app.add_option("--max-restarts", limits.max_restarts, "restarts without progress before it gives up (10)")
+      ->option_text("N")
+      ->envname("LOCKSTEP_MAX_RESTARTS");
+  app.add_option("--ranks-per-worker", options.launcher.ranks, "trainers on this worker (1)")
+      ->option_text("N")
+      ->envname("LOCKSTEP_RANKS_PER_WORKER");
+  app.add_option("--job-token-file", options.job_token_file,
+                 "its first line is the job's secret, instead of LOCKSTEP_JOB_TOKEN's")
+      ->option_text("FILE")
+      ->envname("LOCKSTEP_JOB_TOKEN_FILE");
+  app.add_option("--silence", limits.silence, "without a sign of life a worker is lost after (4)")
+      ->option_text("SECONDS")
+      ->envname("LOCKSTEP_SILENCE");
+  app.add_option("--report", limits.report, "how often to tell who is missing (10)")
+      ->option_text("SECONDS")
+      ->envname("LOCKSTEP_REPORT");
+  app.footer("Every option is also read from the environment: LOCKSTEP_MAX_RESTARTS for --max-restarts, and so on.");
+  try {
+    std::vector<std::string> reversed(args.rbegin(), args.rend());  // as CLI11 wants them
+    app.parse(reversed);
+  } catch (const CLI::CallForHelp&) {
+    out << app.help();
+    return false;
+  } catch (const CLI::ParseError& error) {
+    throw UsageError(std::string(error.what()) + "; see lockstep launch --help.");
+  }
+  check_time("--rendezvous-timeout", limits.rendezvous_timeout, 1);
+  check_time("--silence", limits.silence, 1);
+  check_time("--report", limits.report, 0.1);
+  limits.heartbeat = std::min(limits.heartbeat, limits.silence / 4);
+  if (limits.max_restarts < 0 || limits.max_restarts > most_restarts) {
+    throw UsageError("--max-restarts must be from 0 to 1000000; see lockstep launch --help.");
+  }
+  if (options.launcher.ranks < 1 || options.launcher.ranks > most_ranks_each) {
+    throw UsageError("--ranks-per-worker must be from 1 to " + std::to_string(most_ranks_each) +
+                     "; see lockstep launch --help.");
+  }
+  return true;
+}
+
+}  // namespace
+
+ExitCode launch(std::span<const std::string> args, std::ostream& out) {
+  LaunchOptions options;
+  const auto end_of_options = std::find(args.begin(), args.end(), "--");
+  const auto own = static_cast<std::size_t>(end_of_options - args.begin());
+  if (!read_options(args.first(own), options, out)) return ExitCode::success;
+  if (own + 1 >= args.size()) {
+    throw UsageError("lockstep launch needs a program: lockstep launch [OPTIONS] -- PROGRAM [ARGS...]");
+  }
+  options.launcher.command.assign(end_of_options + 1, args.end());
+  options.launcher.environment = current_environment();
+  options.launcher.cluster = cluster_of(options.launcher.environment);
+  options.launcher.rendezvous.token = JobToken::of(options.launcher.environment, options.job_token_file);
+  for (const std::string& warning : options.launcher.cluster.warnings) log_warning(warning);
+  run_as_child_of_process_1();
+  return static_cast<ExitCode>(Launcher(options.launcher).run());
+}
+
+}  // namespace lockstep

@@ -1,0 +1,150 @@
+// See child.hpp.
+#include "cluster/child.hpp"
+
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "core/log.hpp"
+#include "lockstep/core/error.hpp"
+
+namespace lockstep {
+
+namespace {
+
+constexpr int usage = static_cast<int>(ExitCode::usage);
+constexpr int temporary = static_cast<int>(ExitCode::temporary);
+
+std::string text_of(int error) { return std::generic_category().message(error); }
+
+std::vector<char*> pointers_to(std::vector<std::string>& texts) {
+  std::vector<char*> pointers;
+  pointers.reserve(texts.size() + 1);
+  for (std::string& text : texts) pointers.push_back(text.data());
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+/// What a launcher ignores or blocks is its own affair.
+void restore_signals() {
+  for (int number = 1; number < NSIG; ++number) (void)std::signal(number, SIG_DFL);
+  sigset_t none;
+  sigemptyset(&none);
+  (void)sigprocmask(SIG_SETMASK, &none, nullptr);
+}
+
+/// In the new process.
+[[noreturn]] void execute(std::vector<std::string>& command, std::vector<std::string>& variables, int control,
+                          pid_t launcher) {
+  (void)setpgid(0, 0);
+  (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != launcher) _exit(temporary);  // it died before it could take us with it
+  restore_signals();
+  if (const int nothing = open("/dev/null", O_RDONLY); nothing > STDIN_FILENO) {
+    (void)dup2(nothing, STDIN_FILENO);
+    (void)close(nothing);
+  }
+  (void)fcntl(control, F_SETFD, 0);
+  (void)execve(command.front().c_str(), pointers_to(command).data(), pointers_to(variables).data());
+  log_error("cannot run " + command.front() + ": " + text_of(errno));
+  _exit(usage);
+}
+
+}  // namespace
+
+Child::Child(const std::vector<std::string>& command, const Environment& environment) {
+  std::array<int, 2> ends{};
+  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends.data()) != 0) {
+    throw IoError("socketpair failed: " + text_of(errno));
+  }
+  control_ = Socket(ends[0]);
+  const Socket theirs(ends[1]);
+  std::vector<std::string> words = command;
+  std::vector<std::string> variables{"LOCKSTEP_CONTROL_FD=" + std::to_string(theirs.descriptor())};
+  for (const auto& [name, value] : environment) {
+    if (name != "LOCKSTEP_CONTROL_FD") variables.push_back(name + "=" + value);
+  }
+  const pid_t launcher = getpid();
+  pid_ = fork();
+  if (pid_ < 0) throw IoError("cannot start " + command.front() + ": " + text_of(errno));
+  if (pid_ == 0) execute(words, variables, theirs.descriptor(), launcher);
+  (void)setpgid(pid_, pid_);  // whoever of the two is first
+}
+
+Child::~Child() {
+  if (pid_ < 0) return;
+  signal(SIGKILL);
+  while (waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
+  }
+}
+
+void Child::signal(int number) const noexcept {
+  if (pid_ < 0) return;
+  if (kill(-pid_, number) != 0) (void)kill(pid_, number);
+}
+
+std::optional<ChildEnd> Child::reap() noexcept {
+  if (pid_ < 0) return {};
+  siginfo_t info{};
+  if (waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid != pid_) return {};
+  (void)kill(-pid_, SIGKILL);  // before its number can be another's
+  int status = 0;
+  (void)waitpid(pid_, &status, 0);
+  pid_ = -1;
+  control_.close();
+  if (WIFSIGNALED(status)) return ChildEnd{0, WTERMSIG(status)};
+  return ChildEnd{WEXITSTATUS(status), 0};
+}
+
+std::optional<std::uint64_t> Child::take_step() noexcept {
+  std::optional<std::uint64_t> furthest;
+  std::uint64_t step = 0;
+  while (control_) {
+    const ssize_t count = recv(control_.descriptor(), &step, sizeof step, 0);
+    if (count == static_cast<ssize_t>(sizeof step)) {
+      furthest = std::max(furthest.value_or(0), step);
+    } else if (count == 0 || (count < 0 && errno != EINTR && errno != EAGAIN)) {
+      control_.close();
+    } else if (count < 0 && errno == EAGAIN) {
+      break;
+    }
+  }
+  return furthest;
+}
+
+std::string find_program(const std::string& name, const Environment& environment) {
+  if (name.empty()) throw UsageError("the name of the program to launch is empty");
+  const auto can_run = [](const std::string& path) {
+    struct stat status {};
+    return stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode) && access(path.c_str(), X_OK) == 0;
+  };
+  if (name.find('/') != std::string::npos) {
+    if (can_run(name)) return name;
+    throw UsageError("cannot run " + name +
+                     ": there is no such program; see that the image has it, and may execute it");
+  }
+  std::istringstream directories(value_of(environment, "PATH"));
+  for (std::string directory; std::getline(directories, directory, ':');) {
+    std::string path = (directory.empty() ? "." : directory) + "/" + name;
+    if (can_run(path)) return path;
+  }
+  throw UsageError("cannot run " + name + ": there is no such program on PATH");
+}
+
+}  // namespace lockstep

@@ -1,0 +1,225 @@
+// See launcher.hpp.
+#include "cluster/launcher.hpp"
+
+#include <poll.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "cluster/trainer_environment.hpp"
+#include "core/log.hpp"
+#include "lockstep/core/error.hpp"
+
+namespace lockstep {
+
+namespace {
+
+constexpr double grace_s = 3;  // between SIGTERM and SIGKILL
+constexpr const char* own_program = "/proc/self/exe";
+
+/// Who has no peers is a cluster of one, on whatever port.
+ClusterSpec with_a_task(const ClusterSpec& cluster) {
+  if (!cluster.tasks.empty()) return cluster;
+  ClusterSpec alone;
+  alone.tasks.push_back({TaskType::worker, 0, {"127.0.0.1", 0}});
+  alone.rank = 0;
+  return alone;
+}
+
+Socket receive_signals() {
+  (void)std::signal(SIGPIPE, SIG_IGN);
+  sigset_t handled;
+  sigemptyset(&handled);
+  for (const int number : {SIGCHLD, SIGTERM, SIGINT, SIGHUP}) sigaddset(&handled, number);
+  Socket signals(sigprocmask(SIG_BLOCK, &handled, nullptr) == 0 ? signalfd(-1, &handled, SFD_NONBLOCK | SFD_CLOEXEC)
+                                                                : -1);
+  if (!signals) throw InternalError("signalfd failed: " + std::generic_category().message(errno));
+  return signals;
+}
+
+std::vector<std::string> resolve_command(std::vector<std::string> command, const Environment& environment) {
+  if (command.empty()) throw UsageError("there is no program to launch");
+  command.front() = find_program(command.front(), environment);
+  return command;
+}
+
+}  // namespace
+
+Launcher::Launcher(const LauncherOptions& options)
+    : environment_(options.environment),
+      command_(resolve_command(options.command, options.environment)),
+      signals_(receive_signals()),
+      rendezvous_(with_a_task(options.cluster), options.ranks, options.rendezvous) {
+  environment_.erase("LOCKSTEP_JOB_TOKEN");
+}
+
+int Launcher::run() {
+  while (true) {
+    // An action may lead to the next one.
+    for (std::vector<LauncherAction> actions = rendezvous_.take_actions(); !actions.empty();
+         actions = rendezvous_.take_actions()) {
+      for (LauncherAction& action : actions) {
+        std::visit([this](auto& it) { act(it); }, action);
+      }
+      end_what_ends();
+    }
+    if (exit_code_) return *exit_code_;
+    wait();
+  }
+}
+
+void Launcher::wait() {
+  std::vector<pollfd> polled;
+  polled.push_back({signals_.descriptor(), POLLIN, 0});
+  if (server_) polled.push_back({server_->descriptor(), server_->events(), 0});
+  for (const auto& [rank, trainer] : trainers_) polled.push_back({trainer->control(), POLLIN, 0});
+  rendezvous_.collect(polled);
+  int timeout = rendezvous_.timeout_ms();
+  if (const int kill = kill_at_.poll_timeout(); kill >= 0) timeout = std::min(timeout, kill);
+  if (poll(polled.data(), polled.size(), timeout) < 0) {
+    if (errno != EINTR) throw InternalError("poll failed: " + std::generic_category().message(errno));
+    for (pollfd& entry : polled) entry.revents = 0;
+  }
+  rendezvous_.handle(polled);
+  take_pmix_events();
+  for (const auto& [rank, trainer] : trainers_) {
+    if (const std::optional<std::uint64_t> step = trainer->take_step()) {
+      // Always "busy": how long a step may take is not judged yet.
+      Progress report;
+      report.rank = rank;
+      report.step = *step;
+      rendezvous_.member().progress(report);
+    }
+  }
+  take_signals();
+  take_ends();
+  end_what_ends();
+}
+
+void Launcher::take_signals() {
+  signalfd_siginfo info{};
+  while (read(signals_.descriptor(), &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
+    if (info.ssi_signo == SIGCHLD) continue;  // whoever it was: all are looked at
+    const char* name = sigabbrev_np(static_cast<int>(info.ssi_signo));
+    rendezvous_.member().leave(std::string("it was sent SIG") + (name == nullptr ? "NAL" : name));
+  }
+}
+
+void Launcher::take_pmix_events() {
+  if (!server_) return;
+  Member& member = rendezvous_.member();
+  for (PmixEvent& event : server_->handle()) {
+    if (auto* ready = std::get_if<PmixReady>(&event)) {
+      for (std::size_t i = 0; i < served_.size(); ++i) {
+        member.environment(served_[i], std::move(ready->environments.at(i)));
+      }
+    } else if (auto* fence = std::get_if<PmixFence>(&event)) {
+      fences_[member.fence(std::move(fence->blob))] = fence->number;
+    } else if (const auto* lost = std::get_if<PmixLost>(&event)) {
+      member.failed(lost->why);
+    }  // who called MPI_Abort ends by itself, with that code
+  }
+}
+
+void Launcher::take_ends() {
+  for (auto entry = trainers_.begin(); entry != trainers_.end();) {
+    const std::optional<ChildEnd> end = entry->second->reap();
+    if (end) rendezvous_.member().child_ended(entry->first, end->code, end->signal);
+    entry = end ? trainers_.erase(entry) : std::next(entry);
+  }
+}
+
+void Launcher::end_what_ends() {
+  if (kill_at_.passed()) {
+    for (const auto& [rank, trainer] : trainers_) trainer->signal(SIGKILL);
+    kill_at_ = Deadline::never();
+  }
+  if (!is_ending_ || !trainers_.empty()) return;
+  server_.reset();
+  directories_.reset();
+  served_.clear();
+  fences_.clear();
+  kill_at_ = Deadline::never();
+  is_ending_ = false;
+  rendezvous_.member().all_ended();
+}
+
+void Launcher::stop_trainers() {
+  for (const auto& [rank, trainer] : trainers_) trainer->signal(SIGTERM);
+  kill_at_ = Deadline::after(grace_s);
+}
+
+void Launcher::act(const StartServer& action) {
+  Member& member = rendezvous_.member();
+  const WorldMap& map = member.map();
+  try {
+    directories_ = std::make_unique<SessionDirectories>();
+    served_ = map.ranks_of_node(action.node);
+    PmixJob job{};
+    job.nspace = map.nspace;
+    for (const RankPlace& place : map.ranks) job.node_of_rank.push_back(static_cast<int>(place.node));
+    for (const std::uint64_t rank : served_) job.served.push_back(static_cast<int>(rank));
+    job.session_directory = directories_->files();
+    job.memory_directory = directories_->memory();
+    job.tcp_address = rendezvous_.own_address();
+    server_ = std::make_unique<PmixProcess>(own_program, job);
+  } catch (const Error& error) {
+    member.failed(error.what());
+  }
+}
+
+void Launcher::act(StartTrainer& action) {
+  Member& member = rendezvous_.member();
+  try {
+    const Environment environment = join_environments(environment_, action.variables);
+    trainers_.emplace(action.rank, std::make_unique<Child>(command_, environment));
+    member.started(action.rank);
+    Progress busy;
+    busy.rank = action.rank;
+    member.progress(busy);
+  } catch (const Error& error) {
+    member.failed(error.what());
+  }
+  if (is_leaving_) stop_trainers();
+}
+
+void Launcher::act(const AnswerFence& action) {
+  const auto fence = fences_.find(action.sequence);
+  if (!server_ || fence == fences_.end()) return;
+  PmixFenceDone done{fence->second, !action.is_lost, ""};
+  for (const std::string& blob : action.blobs) done.data += blob;
+  server_->answer(done);
+  fences_.erase(fence);
+}
+
+/// Trainers cannot be asked yet: what a backup does not hold is done again.
+void Launcher::act(const SaveAndLeave& /*action*/) {
+  is_leaving_ = true;
+  stop_trainers();
+}
+
+void Launcher::act(const EndGeneration& /*action*/) {
+  is_ending_ = true;
+  stop_trainers();
+}
+
+void Launcher::act(const Exit& action) {
+  if (!action.message.empty()) action.code == 0 ? log_info(action.message) : log_error(action.message);
+  exit_code_ = action.code;
+}
+
+void Launcher::act(const Log& action) { action.is_warning ? log_warning(action.text) : log_info(action.text); }
+
+}  // namespace lockstep

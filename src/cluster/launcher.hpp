@@ -1,0 +1,74 @@
+// A task's launcher: finds the others, forks the trainers of every generation and the PMIx server that makes them a
+// world, notices when one ends, and ends with the job's exit code. One thread, one poll().
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cluster/child.hpp"
+#include "cluster/cluster_spec.hpp"
+#include "cluster/deadline.hpp"
+#include "cluster/member.hpp"
+#include "cluster/pmix_process.hpp"
+#include "cluster/rendezvous.hpp"
+#include "cluster/session_directories.hpp"
+#include "cluster/socket.hpp"
+#include "core/environment.hpp"
+
+namespace lockstep {
+
+struct LauncherOptions {
+  ClusterSpec cluster;  ///< without tasks the launcher is alone
+  std::vector<std::string> command;
+  std::uint64_t ranks = 1;  ///< trainers of this launcher
+  RendezvousOptions rendezvous;
+  Environment environment;  ///< what trainers get, and what PMIx adds
+};
+
+class Launcher {
+ public:
+  /// Blocks the signals it handles. Throws UsageError for a program that cannot be run, or a port that is taken.
+  explicit Launcher(const LauncherOptions& options);
+
+  /// Until the job is over, or this launcher is told to go: its exit code.
+  [[nodiscard]] int run();
+
+ private:
+  void wait();
+  void take_signals();
+  void take_pmix_events();
+  void take_ends();
+  void end_what_ends();
+
+  void act(const StartServer& action);
+  void act(StartTrainer& action);
+  void act(const AnswerFence& action);
+  void act(const SaveAndLeave& action);
+  void act(const EndGeneration& action);
+  void act(const Exit& action);
+  static void act(const Log& action);
+  void stop_trainers();
+
+  Environment environment_;
+  std::vector<std::string> command_;
+  Socket signals_;
+  Rendezvous rendezvous_;
+
+  // Of the generation that runs.
+  std::unique_ptr<SessionDirectories> directories_;
+  std::unique_ptr<PmixProcess> server_;
+  std::vector<std::uint64_t> served_;
+  std::map<std::uint64_t, std::uint64_t> fences_;  ///< PMIx's numbers of them, by ours
+  std::map<std::uint64_t, std::unique_ptr<Child>> trainers_;
+  bool is_ending_ = false;
+  bool is_leaving_ = false;
+  Deadline kill_at_ = Deadline::never();
+
+  std::optional<int> exit_code_;
+};
+
+}  // namespace lockstep
