@@ -74,6 +74,8 @@ bool read_options(std::span<const std::string> args, LaunchOptions& options, std
   check_time("--silence", limits.silence, 1);
   check_time("--report", limits.report, 0.1);
   limits.heartbeat = std::min(limits.heartbeat, limits.silence / 4);
+  // The chief's own part is silent while the chief waits for others to hear the verdict, which is no loss.
+  limits.farewell = std::min(limits.farewell, limits.silence / 2);
   if (limits.max_restarts < 0 || limits.max_restarts > most_restarts) {
     throw UsageError("--max-restarts must be from 0 to 1000000; see lockstep launch --help.");
   }

@@ -71,7 +71,7 @@ int Launcher::run() {
     for (std::vector<LauncherAction> actions = rendezvous_.take_actions(); !actions.empty();
          actions = rendezvous_.take_actions()) {
       for (LauncherAction& action : actions) {
-        std::visit([this](auto& it) { act(it); }, action);
+        std::visit([this](auto& it) { this->act(it); }, action);
       }
       end_what_ends();
     }

@@ -33,15 +33,6 @@ constexpr double agreement_limit_s = 1.0;
 constexpr auto agreement_look = std::chrono::milliseconds(1);
 constexpr auto launcher_reaction = std::chrono::seconds(3);  // mpirun on a busy machine has taken more than one
 
-bool started_by_launcher(const Environment& environment) {
-  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK"}) {
-    if (environment.contains(name)) return true;
-  }
-  // srun without an MPI plugin starts independent processes: each of them is a world of its own.
-  const std::string plugin = value_of(environment, "SLURM_MPI_TYPE");
-  return environment.contains("SLURM_PROCID") && !plugin.empty() && plugin != "none";
-}
-
 using HostName = std::array<char, 96>;
 
 /// Equal on two ranks exactly if they can share memory.
@@ -92,6 +83,15 @@ bool everybody_fails_alike(const Digests& mine, Digests& least) {
 }
 
 }  // namespace
+
+bool started_by_launcher(const Environment& environment) {
+  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK"}) {
+    if (environment.contains(name)) return true;
+  }
+  // srun without an MPI plugin starts independent processes: each of them is a world of its own.
+  const std::string plugin = value_of(environment, "SLURM_MPI_TYPE");
+  return environment.contains("SLURM_PROCID") && !plugin.empty() && plugin != "none";
+}
 
 std::vector<int> parse_test_hosts(const std::string& text, int size) {
   const auto refuse = [&]() {

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "core/environment.hpp"
+
 namespace lockstep {
 
 class World {
@@ -44,6 +46,9 @@ class World {
   bool owns_mpi_ = false;
   std::vector<int> host_of_rank_;
 };
+
+/// Does the environment say that a launcher made this process part of a world?
+[[nodiscard]] bool started_by_launcher(const Environment& environment);
 
 /// The host numbers that LOCKSTEP_TEST_HOSTS means for a world of `size` ranks, counted from 0 in the order of the
 /// hosts' first ranks. Throws UsageError unless it is one number a rank, separated by commas.

@@ -216,6 +216,7 @@ StepMetrics ModelState::finish() {
   std::array<float, metric_places> sums{};
   model.executable->take_metrics(sums);
   --under_way_;
+  runtime_->launcher().tell_step(iteration_ - under_way_);
   const StepMetrics metrics{sums[metric_loss], sums[metric_correct], sums[metric_count]};
   log_.add(metrics);
   log_.count_seconds(monotonic_seconds() - begin);

@@ -23,6 +23,8 @@
 #include <utility>
 #include <vector>
 
+#include "cluster/bare_start.hpp"
+#include "cluster/launcher_link.hpp"
 #include "cluster/world.hpp"
 #include "training/error_handler.hpp"
 #include "training/options_parser.hpp"
@@ -304,13 +306,16 @@ Options parse_options(std::span<const std::string> args, const Environment& envi
 Options parse_or_exit(std::span<const std::string> args, Options defaults, std::span<const ProgramOption> own,
                       const Purpose& purpose) {
   install_error_handler();  // the first line of a program; the next may load data
+  end_with_launcher();
   const Environment environment = current_environment();
   try {
-    return parse_options(args, environment, std::move(defaults), own, purpose);
+    Options options = parse_options(args, environment, std::move(defaults), own, purpose);
+    if (purpose.trains) continue_in_launcher_if_bare(environment);
+    return options;
   } catch (const TextRequest& request) {
     if (launcher_rank(environment) == 0) std::cout << request.text << std::flush;
     std::exit(static_cast<int>(ExitCode::success));
-  } catch (const UsageError& error) {
+  } catch (const Error& error) {
     World::end_with_error(static_cast<int>(error.code()), error.what());
   }
 }

@@ -3,6 +3,7 @@
 
 #include "backend/backend.hpp"
 #include "checkpoint/backup_directory.hpp"
+#include "cluster/launcher_link.hpp"
 #include "cluster/world.hpp"
 #include "collective/communicator.hpp"
 #include "collective/make_communicator.hpp"
@@ -45,6 +46,9 @@ class Runtime {
   /// Throws UsageError on all ranks, quoting both values, unless all ranks hold the same `value` of `what`.
   void agree(const std::string& what, const std::string& value);
 
+  /// This process' launcher, if it has one.
+  [[nodiscard]] LauncherLink& launcher() noexcept { return launcher_; }
+
   /// Numbers the fits of this process, from 1. All ranks count alike.
   [[nodiscard]] int count_fit() noexcept { return ++fits_; }
 
@@ -61,6 +65,7 @@ class Runtime {
 
  private:
   Options options_;
+  LauncherLink launcher_;
   World world_;
   std::unique_ptr<Communicator> control_;
   std::unique_ptr<Backend> backend_;

@@ -1,0 +1,72 @@
+// See launcher_link.hpp. The descriptor belongs to the process, from its start to its end.
+#include "cluster/launcher_link.hpp"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <system_error>
+#include <thread>
+
+#include "core/clock.hpp"
+#include "core/environment.hpp"
+#include "lockstep/core/error.hpp"
+
+namespace lockstep {
+
+namespace {
+
+constexpr double between_steps_s = 0.2;
+
+/// -1 for none. A number that was left over from somewhere else is none.
+int find_descriptor() {
+  const std::string text = value_of(current_environment(), "LOCKSTEP_CONTROL_FD");
+  int descriptor = -1;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), descriptor);
+  if (error != std::errc() || end != text.data() + text.size() || descriptor < 0) return -1;
+  int type = 0;
+  socklen_t size = sizeof type;
+  if (getsockopt(descriptor, SOL_SOCKET, SO_TYPE, &type, &size) != 0 || type != SOCK_SEQPACKET) return -1;
+  return descriptor;
+}
+
+void wait_for_end_of_file(int descriptor) {
+  std::array<char, 64> bytes{};
+  while (true) {
+    pollfd entry{descriptor, POLLIN, 0};
+    if (poll(&entry, 1, -1) < 0) continue;
+    const ssize_t count = recv(descriptor, bytes.data(), bytes.size(), 0);
+    if (count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR)) return;
+  }
+}
+
+}  // namespace
+
+LauncherLink::LauncherLink() : descriptor_(find_descriptor()) {}
+
+void LauncherLink::tell_step(std::uint64_t step) noexcept {
+  if (descriptor_ < 0) return;
+  const double now = monotonic_seconds();
+  if (now < next_) return;
+  next_ = now + between_steps_s;
+  (void)send(descriptor_, &step, sizeof step, MSG_DONTWAIT | MSG_NOSIGNAL);  // the next one tells as well
+}
+
+void end_with_launcher() {
+  const int descriptor = find_descriptor();
+  if (descriptor < 0) return;
+  (void)fcntl(descriptor, F_SETFD, FD_CLOEXEC);
+  std::thread([descriptor]() {
+    wait_for_end_of_file(descriptor);
+    _exit(static_cast<int>(ExitCode::temporary));
+  }).detach();
+}
+
+}  // namespace lockstep
