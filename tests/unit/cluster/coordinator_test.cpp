@@ -457,6 +457,67 @@ TEST_CASE("what is late, of a generation that has ended, is ignored") {
   CHECK(std::get<FenceDone>(said[0]).blobs == std::vector<std::string>{"new", "new"});
 }
 
+TEST_CASE("no generation begins with a member that leaves, and none ends for one whose work is done") {
+  Coordinator coordinator({"worker 0", "worker 1"}, "run", {}, 0);
+  for (const std::uint64_t member : {0U, 1U}) REQUIRE(coordinator.admit(introduction(member), 0).empty());
+  coordinator.receive(1, Ready{}, 0);
+  coordinator.receive(1, Leaving{"SIGTERM"}, 0);
+  coordinator.receive(0, Ready{}, 0);
+  CHECK_FALSE(coordinator.is_running());
+  coordinator.lose(1, "the connection broke", 1);
+  REQUIRE(coordinator.admit(introduction(1, 2), 1).empty());
+  coordinator.receive(1, Ready{}, 1);
+  REQUIRE(coordinator.is_running());
+
+  coordinator.receive(1, ChildEnded{1, 1, 0, 0}, 2);
+  coordinator.lose(1, "the connection broke", 2);
+  CHECK(coordinator.is_running());
+  coordinator.receive(0, ChildEnded{1, 0, 0, 0}, 2);
+  CHECK(coordinator.verdict() == 0);
+}
+
+TEST_CASE("of ranks that stand still the one is named that does not wait, then the one behind") {
+  for (const bool is_waiting : {true, false}) {
+    Coordinator coordinator({"worker 0", "worker 1"}, "run", {}, 0);
+    for (const std::uint64_t member : {0U, 1U}) {
+      REQUIRE(coordinator.admit(introduction(member), 0).empty());
+      coordinator.receive(member, Ready{}, 0);
+    }
+    double now = 0;
+    for (std::uint64_t step = 1; step < 5; ++step, now += 1) {
+      coordinator.receive(0, Progress{1, 0, Activity::training, step}, now);
+      coordinator.receive(1, Progress{1, 1, Activity::training, step + 1}, now);
+      coordinator.tick(now);
+    }
+    if (is_waiting) coordinator.receive(0, Progress{1, 0, Activity::waiting, 4}, now);
+    (void)coordinator.take_actions();
+    for (double end = now + 6; now < end; now += 0.5) {
+      for (const std::uint64_t member : {0U, 1U}) coordinator.receive(member, Heartbeat{}, now);
+      coordinator.tick(now);
+    }
+    std::string reason;
+    for (const Message& message : said_to(coordinator, 1)) {
+      if (const auto* end = std::get_if<GenerationEnds>(&message)) reason = end->reason;
+    }
+    CHECK(reason.find(is_waiting ? "worker 1 (rank 1): no step" : "worker 0 (rank 0): no step") != std::string::npos);
+  }
+}
+
+TEST_CASE("whoever leaves is not waited for without end") {
+  Coordinator coordinator({"worker 0", "worker 1"}, "run", {}, 0);
+  for (const std::uint64_t member : {0U, 1U}) {
+    REQUIRE(coordinator.admit(introduction(member), 0).empty());
+    coordinator.receive(member, Ready{}, 0);
+  }
+  coordinator.receive(1, Leaving{"SIGTERM"}, 1);
+  coordinator.receive(1, ChildEnded{1, 1, 75, 0}, 1);
+  for (double now = 1; now < 40; now += 0.5) {  // the other rank never ends
+    for (const std::uint64_t member : {0U, 1U}) coordinator.receive(member, Heartbeat{}, now);
+    coordinator.tick(now);
+    CHECK(coordinator.is_running() == (now <= 31));
+  }
+}
+
 TEST_CASE("a launcher that was stopped itself does not take the others for lost") {
   SimulatedJob job({.members = 3});
   job.start_all();

@@ -346,6 +346,39 @@ TEST_CASE("a fatal error ends all launchers with its code") {
   }
 }
 
+TEST_CASE("the chief stays until all have heard that the job is over") {
+  RendezvousOptions options = quick();
+  options.limits.farewell = 20;
+  options.limits.silence = 20;
+  Party party(cluster(2, free_port()), options);
+  party.start_all();
+  REQUIRE(party.run_until([&]() { return party.all_train(); }, 10));
+  party.at(1).end_training();
+  party.run(0.2);
+  party.at(0).end_training();
+  std::unique_ptr<Launcher> slow = std::move(party.launchers[1]);  // does not listen for a while
+  party.run(0.5);
+  CHECK_FALSE(party.at(0).exit);
+  party.launchers[1] = std::move(slow);
+  REQUIRE(party.run_until([&]() { return party.all_exited(); }, 5));
+  CHECK(party.at(1).exit->code == 0);
+}
+
+TEST_CASE("a worker gets in though all places of strangers are taken") {
+  const std::uint16_t port = free_port();
+  RendezvousOptions options = quick();
+  options.limits.stranger = 60;
+  Party party(cluster(2, port), options);
+  party.start(0);
+  std::vector<Socket> silent;
+  for (int i = 0; i < 300; ++i) {
+    silent.push_back(connect_stranger(port));
+    if (i % 20 == 0) party.round();
+  }
+  party.start(1);
+  CHECK(party.run_until([&]() { return party.all_train(); }, 5));
+}
+
 TEST_CASE("who does not belong to the job is refused by name, and the job forms without it") {
   const std::uint16_t port = free_port();
   RendezvousOptions options = quick();
