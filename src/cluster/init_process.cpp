@@ -36,6 +36,7 @@ void run_as_child_of_process_1() {
   sigset_t signals;
   sigemptyset(&signals);
   for (const int number : {SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2}) sigaddset(&signals, number);
+  (void)std::signal(SIGCHLD, SIG_DFL);
   sigset_t before;
   if (sigprocmask(SIG_BLOCK, &signals, &before) != 0) throw InternalError("sigprocmask failed");
   const pid_t child = fork();

@@ -10,6 +10,7 @@
 #include <csignal>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
@@ -38,11 +39,20 @@ ClusterSpec with_a_task(const ClusterSpec& cluster) {
   return alone;
 }
 
+/// As nohup and scripts with & ask for.
+bool is_ignored(int number) {
+  struct sigaction now {};
+  return sigaction(number, nullptr, &now) == 0 && now.sa_handler == SIG_IGN;
+}
+
 Socket receive_signals() {
   (void)std::signal(SIGPIPE, SIG_IGN);
+  (void)std::signal(SIGCHLD, SIG_DFL);  // who ignores it cannot learn how a child has ended
   sigset_t handled;
   sigemptyset(&handled);
-  for (const int number : {SIGCHLD, SIGTERM, SIGINT, SIGHUP}) sigaddset(&handled, number);
+  for (const int number : {SIGCHLD, SIGTERM, SIGINT, SIGHUP}) {
+    if (!is_ignored(number)) sigaddset(&handled, number);
+  }
   Socket signals(sigprocmask(SIG_BLOCK, &handled, nullptr) == 0 ? signalfd(-1, &handled, SFD_NONBLOCK | SFD_CLOEXEC)
                                                                 : -1);
   if (!signals) throw InternalError("signalfd failed: " + std::generic_category().message(errno));

@@ -1,0 +1,157 @@
+// Trainers as processes: what they get, how their end is told, and that nothing of them is left.
+#include "cluster/child.hpp"
+
+#include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "cluster/deadline.hpp"
+#include "lockstep/core/error.hpp"
+#include "support/catch.hpp"
+
+using namespace lockstep;
+
+namespace {
+
+/// A file that is there while the test runs.
+class Note {
+ public:
+  Note() {
+    const int file = mkstemp(path_.data());
+    if (file >= 0) (void)close(file);
+  }
+  ~Note() { std::filesystem::remove(path_); }
+  Note(const Note&) = delete;
+  Note& operator=(const Note&) = delete;
+
+  [[nodiscard]] const std::string& path() const { return path_; }
+  /// What has been written to it, as soon as it ends with a line.
+  [[nodiscard]] std::string wait_for_line() const {
+    for (const Deadline deadline = Deadline::after(20); !deadline.passed();) {
+      std::ifstream file(path_);
+      std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+      if (text.ends_with('\n')) return text;
+      std::this_thread::yield();
+    }
+    return {};
+  }
+
+ private:
+  std::string path_ = (std::filesystem::temp_directory_path() / "child_test_XXXXXX").string();
+};
+
+Child shell(const std::string& script, const Environment& environment = {}) {
+  return Child({"/bin/sh", "-c", script}, environment);
+}
+
+ChildEnd wait_for_end(Child& child) {
+  for (const Deadline deadline = Deadline::after(20); !deadline.passed(); std::this_thread::yield()) {
+    if (const std::optional<ChildEnd> end = child.reap()) return *end;
+  }
+  return {-1, -1};
+}
+
+bool runs(pid_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  std::string text;
+  std::getline(file, text);
+  const std::size_t name_end = text.rfind(')');
+  return name_end != std::string::npos && text.at(name_end + 2) != 'Z';
+}
+
+bool ends(pid_t pid) {
+  for (const Deadline deadline = Deadline::after(20); !deadline.passed(); std::this_thread::yield()) {
+    if (!runs(pid)) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+TEST_CASE("a child's end is told once, as a code or a signal") {
+  Child ended = shell("exit 64");
+  const ChildEnd with_code = wait_for_end(ended);
+  CHECK(with_code.code == 64);
+  CHECK(with_code.signal == 0);
+  CHECK_FALSE(ended.reap());
+
+  Child killed = shell("kill -9 $$");
+  const ChildEnd with_signal = wait_for_end(killed);
+  CHECK(with_signal.code == 0);
+  CHECK(with_signal.signal == SIGKILL);
+
+  Child unknown({"/nowhere/program"}, {});
+  CHECK(wait_for_end(unknown).code == 64);
+}
+
+TEST_CASE("a child gets the environment it is given, its end of the socket pair, and the signals as they should be") {
+  sigset_t blocked;
+  sigset_t before;
+  sigemptyset(&blocked);
+  sigaddset(&blocked, SIGTERM);
+  REQUIRE(pthread_sigmask(SIG_BLOCK, &blocked, &before) == 0);
+  auto* const handler = std::signal(SIGPIPE, SIG_IGN);
+  const Note note;
+  Child child = shell(
+      "echo \"$GIVEN/$HOME/$(readlink /proc/self/fd/$LOCKSTEP_CONTROL_FD | cut -d: -f1)/$(readlink /proc/self/fd/0)/"
+      "$(grep -E '^Sig(Blk|Ign)' /proc/$$/status | tr -d '\\n')\" > " +
+          note.path() + "; exec sleep 100",
+      {{"GIVEN", "this"}, {"PATH", "/bin:/usr/bin"}, {"LOCKSTEP_CONTROL_FD", "77"}});
+  CHECK(note.wait_for_line() == "this//socket//dev/null/SigBlk:\t0000000000000000SigIgn:\t0000000000000000\n");
+  child.signal(SIGTERM);
+  CHECK(wait_for_end(child).signal == SIGTERM);
+  (void)std::signal(SIGPIPE, handler);
+  REQUIRE(pthread_sigmask(SIG_SETMASK, &before, nullptr) == 0);
+}
+
+TEST_CASE("what a child has started ends with it") {
+  const Environment path{{"PATH", "/bin:/usr/bin"}};
+  SECTION("when it ends by itself") {
+    const Note note;
+    Child child = shell("sleep 100 & echo $! > " + note.path(), path);
+    const std::string started = note.wait_for_line();
+    CHECK(wait_for_end(child).code == 0);
+    CHECK(ends(std::stoi(started)));
+  }
+  SECTION("when its owner forgets it") {
+    const Note note;
+    std::string started;
+    {
+      const Child child = shell("sleep 100 & echo $! > " + note.path() + "; wait", path);
+      started = note.wait_for_line();
+      CHECK(runs(std::stoi(started)));
+    }
+    CHECK(ends(std::stoi(started)));
+  }
+  SECTION("a child ends when its owner is killed") {
+    const Note note;
+    const pid_t owner = fork();
+    if (owner == 0) {
+      const Child child = shell("echo $$ > " + note.path() + "; exec sleep 100", path);
+      while (true) (void)pause();
+    }
+    const std::string started = note.wait_for_line();
+    REQUIRE(kill(owner, SIGKILL) == 0);
+    REQUIRE(waitpid(owner, nullptr, 0) == owner);
+    CHECK(ends(std::stoi(started)));
+  }
+}
+
+TEST_CASE("programs are found as a shell finds them") {
+  CHECK(find_program("sh", {{"PATH", "/nowhere:/bin"}}) == "/bin/sh");
+  CHECK(find_program("/bin/sh", {}) == "/bin/sh");
+  CHECK_THROWS_AS(find_program("sh", {{"PATH", "/nowhere"}}), UsageError);
+  CHECK_THROWS_AS(find_program("/etc/passwd", {}), UsageError);
+  CHECK_THROWS_AS(find_program("/bin", {}), UsageError);
+  CHECK_THROWS_AS(find_program("", {{"PATH", "/bin"}}), UsageError);
+}
