@@ -279,12 +279,12 @@ TEST_CASE("weights alone as Keras 2 saves them") {
   CHECK(!loaded.training);
   const Sequential wider{Input({3}), Dense(4), Dropout(0.5), Dense(1, {.use_bias = false})};
   require_words(refusal_of<DataError>([&] {
-                  load_keras_weights(scratch / "old.h5", {wider, {}, {}});
+                  static_cast<void>(load_keras_weights(scratch / "old.h5", {wider, {}, {}}));
                 }),
                 {"old.h5", "dense/kernel:0", "(3, 2)", "(3, 4)"});
   const Sequential shorter{Input({3}), Dense(2)};
   require_words(refusal_of<DataError>([&] {
-                  load_keras_weights(scratch / "old.h5", {shorter, {}, {}});
+                  static_cast<void>(load_keras_weights(scratch / "old.h5", {shorter, {}, {}}));
                 }),
                 {"3 weights", "2"});
 }
