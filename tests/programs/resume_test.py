@@ -114,7 +114,8 @@ class ResumeTest(ProgramTest):
         """A backup that cannot be written ends training, or is reported once and left out."""
         with self.mounted("20m") as disk:
             self.model = disk / "model"
-            options = (*self.options("keras_mnist", "1"), "--epochs", 3)
+            # Room for one backup; there is time for many.
+            options = (*self.options("keras_mnist", "1"), "--epochs", 100)
             ended = self.run_program(*options, workers=2, name="keras_mnist")
             self.assert_fails(ended, IO, str(self.model / "backup"), "No space left", "free some space")
             left = list((self.model / "backup").glob("*.h5"))
