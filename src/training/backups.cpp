@@ -89,11 +89,9 @@ void Backups::restore(int epochs) {
   const std::optional<SharedModel> backup = read_on_chief(runtime, find);
   runtime.remove_at_end(directory_);
   if (!backup) return;
-  adopt(*backup);
-  if (runtime.speaks()) {
-    model_.print("Resuming from " + backup->path + ": " +
-                 describe(training_state_from(*backup->model.state, backup->path), epochs));
-  }
+  const TrainingState saved = training_state_from(*backup->model.state, backup->path);
+  adopt(*backup, saved);
+  if (runtime.speaks()) model_.print("Resuming from " + backup->path + ": " + describe(saved, epochs));
 }
 
 void Backups::check_job(const std::string& path, const TrainingState& state) const {
@@ -106,8 +104,7 @@ void Backups::check_job(const std::string& path, const TrainingState& state) con
   }
 }
 
-void Backups::adopt(const SharedModel& backup) {
-  const TrainingState saved = training_state_from(*backup.model.state, backup.path);
+void Backups::adopt(const SharedModel& backup, const TrainingState& saved) {
   check_job(backup.path, saved);
   check_weights(backup, state_.architecture());
   state_.keep_replicas(saved.replicas);
@@ -118,7 +115,7 @@ void Backups::adopt(const SharedModel& backup) {
   state_.set_position({saved.epoch, saved.step});
   state_.set_stops(saved.stopped);
   state_.log().restore({{saved.loss_sum, saved.correct, saved.count}, saved.seconds}, saved.history);
-  state_.numbers() = saved.numbers;
+  for (const auto& [name, value] : saved.numbers) state_.numbers()[name] = value;  // whose places the loop may hold
   if (saved.callbacks.size() != callbacks_.size()) {
     throw UsageError(backup.path + " is a backup of a fit with " + std::to_string(saved.callbacks.size()) +
                      " callbacks, but there are " + std::to_string(callbacks_.size()) +

@@ -42,7 +42,7 @@ class Backups {
  private:
   void save();
   [[nodiscard]] TrainingState capture() const;
-  void adopt(const SharedModel& backup);
+  void adopt(const SharedModel& backup, const TrainingState& saved);
   void check_job(const std::string& path, const TrainingState& state) const;
 
   Model& model_;

@@ -110,9 +110,7 @@ void Model::load_weights(const std::filesystem::path& path) {
   state_->runtime().finish_writing();
   const SharedModel file = read_model_file(state_->runtime(), path, &state_->architecture());
   check_weights(file, state_->architecture());
-  std::vector<Variable> values = state_->weights();
-  for (std::size_t i = 0; i < values.size(); ++i) values[i].values = file.model.weights[i].values;
-  state_->set_weights(values);
+  state_->load_weights(file.model);
 }
 
 void Model::save(const std::filesystem::path& path) const { state_->save(path); }

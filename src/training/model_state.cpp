@@ -59,7 +59,7 @@ std::span<T> take(std::span<std::byte>& memory, std::size_t count) {
   return taken;
 }
 
-/// What random weights give way to, where --initial-weights names a file.
+/// The file's values under the model's names.
 std::vector<Variable> with_values_of(std::vector<Variable> variables, const SavedModel& saved) {
   for (std::size_t i = 0; i < variables.size(); ++i) variables[i].values = saved.weights[i].values;
   return variables;
@@ -176,8 +176,10 @@ void ModelState::write_slots(const SavedTraining& training) {
   model.communicator->barrier();
 }
 
+void ModelState::load_weights(const SavedModel& saved) { set_weights(with_values_of(weights(), saved)); }
+
 void ModelState::load(const SavedModel& saved) {
-  set_weights(with_values_of(weights(), saved));
+  load_weights(saved);
   if (!saved.training || name_of(saved.training->optimizer) != name_of(optimizer())) return;
   if (slots_of(saved.training->optimizer) != slots_of(optimizer())) return;
   write_slots(*saved.training);

@@ -76,6 +76,9 @@ class ModelState {
   [[nodiscard]] std::vector<Variable> weights();
   void set_weights(const std::vector<Variable>& weights);
 
+  /// Takes over a file's weights. Their shapes must be this model's.
+  void load_weights(const SavedModel& saved);
+
   /// Takes over a file's weights and, where its optimizer is this model's, the optimizer's state and step. Their shapes
   /// must be this model's.
   void load(const SavedModel& saved);

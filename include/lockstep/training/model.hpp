@@ -71,7 +71,7 @@ class Model {
   /// The global batches of the epoch that such a loop is in. Throws UsageError outside of one.
   [[nodiscard]] BatchRange batches(const Dataset& data, bool shuffle = true);
 
-  /// A number of the loop's own that backups keep: 0 at first.
+  /// A number of the loop's own that backups keep: 0 at first. The reference stays good as long as the model.
   [[nodiscard]] double& kept(const std::string& name);
 
   /// Notes an epoch of a loop of one's own in the run's history: loss and metrics of the steps since the last one, and

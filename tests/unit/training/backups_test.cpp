@@ -296,17 +296,22 @@ TEST_CASE("A loop of one's own goes on where it was, with the numbers it keeps")
       Model model = strategy.build(network);
       model.compile({.optimizer = Adam(), .loss = logits, .metrics = {accuracy}});
       double& total = model.kept("total");
+      double& minus_total = model.kept("a minus total");
       double& epochs_seen = model.kept("epochs");
       std::vector<double> seen;
       for (const int epoch : model.epochs(3)) {
         for (const Batch& batch : model.batches(data.data)) {
           total += model.train_step(batch).loss();
+          minus_total = -total;
           if (model.iterations() == killed_at) throw Killed();
         }
         model.end_epoch(epoch);
         ++epochs_seen;
       }
-      seen = {total, epochs_seen};
+      CHECK(&total == &model.kept("total"));  // whether or not a backup has brought other values
+      CHECK(&minus_total == &model.kept("a minus total"));
+      CHECK(&epochs_seen == &model.kept("epochs"));
+      seen = {total, epochs_seen, minus_total};
       for (const Variable& variable : model.weights())
         seen.insert(seen.end(), variable.values.begin(), variable.values.end());
       return seen;
