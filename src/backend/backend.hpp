@@ -9,6 +9,7 @@
 #pragma once
 
 #include "core/aligned_buffer.hpp"
+#include "core/request.hpp"
 
 #include <lockstep/nn/losses.hpp>
 #include <lockstep/nn/optimizers.hpp>
@@ -143,7 +144,14 @@ struct Graph {
 };
 
 /// Metric sums as `loss` writes them into the metrics parameter's gradient.
-enum MetricPlace : std::size_t { metric_loss = 0, metric_correct = 1, metric_count = 2, metric_places = 16 };
+enum MetricPlace : std::size_t {
+  metric_loss = 0,
+  metric_correct = 1,
+  metric_count = 2,
+  metric_leave = 3,              ///< ranks with Request::leave
+  metric_leave_with_backup = 4,  ///< ranks with Request::leave_with_backup
+  metric_places = 16
+};
 
 /// The resident data set that steps gather from.
 struct DataView {
@@ -169,6 +177,7 @@ struct StepContext {
   double gradient_scale = 1;                ///< 1 / global batch
   std::uint64_t step = 0;
   std::uint64_t seed = 0;
+  Request request = Request::none;  ///< of this rank's launcher
   bool training = false;
 };
 

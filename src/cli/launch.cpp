@@ -47,6 +47,12 @@ bool read_options(std::span<const std::string> args, LaunchOptions& options, std
   app.add_option("--max-restarts", limits.max_restarts, "restarts without progress before it gives up (10)")
       ->option_text("N")
       ->envname("LOCKSTEP_MAX_RESTARTS");
+  app.add_option("--min-workers", limits.min_workers, "go on without the others when so many are there (all)")
+      ->option_text("N")
+      ->envname("LOCKSTEP_MIN_WORKERS");
+  app.add_option("--rejoin-timeout", limits.rejoin_timeout, "how long the others are waited for then (60)")
+      ->option_text("SECONDS")
+      ->envname("LOCKSTEP_REJOIN_TIMEOUT");
   app.add_option("--ranks-per-worker", options.launcher.ranks, "trainers on this worker (1)")
       ->option_text("N")
       ->envname("LOCKSTEP_RANKS_PER_WORKER");
@@ -71,11 +77,10 @@ bool read_options(std::span<const std::string> args, LaunchOptions& options, std
     throw UsageError(std::string(error.what()) + "; see lockstep launch --help.");
   }
   check_time("--rendezvous-timeout", limits.rendezvous_timeout, 1);
+  check_time("--rejoin-timeout", limits.rejoin_timeout, 0.1);
   check_time("--silence", limits.silence, 1);
   check_time("--report", limits.report, 0.1);
   limits.heartbeat = std::min(limits.heartbeat, limits.silence / 4);
-  // The chief's own part is silent while the chief waits for others to hear the verdict, which is no loss.
-  limits.farewell = std::min(limits.farewell, limits.silence / 2);
   if (limits.max_restarts < 0 || limits.max_restarts > most_restarts) {
     throw UsageError("--max-restarts must be from 0 to 1000000; see lockstep launch --help.");
   }
@@ -100,6 +105,12 @@ ExitCode launch(std::span<const std::string> args, std::ostream& out) {
   options.launcher.environment = current_environment();
   options.launcher.cluster = cluster_of(options.launcher.environment);
   options.launcher.rendezvous.token = JobToken::of(options.launcher.environment, options.job_token_file);
+  const auto workers = std::max<std::size_t>(1, options.launcher.cluster.tasks.size());
+  if (const int least = options.launcher.rendezvous.limits.min_workers;
+      least < 0 || least > static_cast<int>(workers)) {
+    throw UsageError("--min-workers is " + std::to_string(least) + ", but TF_CONFIG lists " + std::to_string(workers) +
+                     (workers == 1 ? " worker" : " workers") + "; give at most so many");
+  }
   for (const std::string& warning : options.launcher.cluster.warnings) log_warning(warning);
   run_as_child_of_process_1();
   return static_cast<ExitCode>(Launcher(options.launcher).run());

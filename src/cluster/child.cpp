@@ -99,6 +99,11 @@ void Child::signal(int number) const noexcept {
   if (kill(-pid_, number) != 0) (void)kill(pid_, number);
 }
 
+void Child::ask(Request request) const noexcept {
+  const auto byte = static_cast<std::uint8_t>(request);
+  if (control_) (void)send(control_.descriptor(), &byte, sizeof byte, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
 std::optional<ChildEnd> Child::reap() noexcept {
   if (pid_ < 0) return {};
   siginfo_t info{};

@@ -11,6 +11,7 @@
 
 #include "cluster/socket.hpp"
 #include "core/environment.hpp"
+#include "core/request.hpp"
 
 namespace lockstep {
 
@@ -34,6 +35,9 @@ class Child {
 
   /// Once, after it has ended; what is left of its group is killed.
   [[nodiscard]] std::optional<ChildEnd> reap() noexcept;
+
+  /// Does nothing where it cannot hear it any more.
+  void ask(Request request) const noexcept;
 
   /// Polls as readable when it has told something; -1 once it is silent for ever.
   [[nodiscard]] int control() const noexcept { return control_.descriptor(); }

@@ -29,7 +29,7 @@ Coordinator::Coordinator(const std::vector<std::string>& tasks, std::string run,
   if (tasks.empty()) throw InternalError("a coordinator without members");
   seats_.resize(tasks.size());
   for (std::size_t member = 0; member < tasks.size(); ++member) seats_[member].name = tasks[member];
-  gather(now);
+  gather(now, now + limits_.rejoin_timeout);
 }
 
 std::string Coordinator::admit(const Introduction& who, double now) {
@@ -120,6 +120,9 @@ void Coordinator::tick(double now) {
   }
   watch_members(now);
   if (phase_ == Phase::gathering) {
+    begin_if_complete(now);
+  }
+  if (phase_ == Phase::gathering) {
     report_missing(now);
   } else if (phase_ == Phase::running) {
     watch_steps(now);
@@ -138,24 +141,41 @@ void Coordinator::watch_members(double now) {
   }
 }
 
-void Coordinator::gather(double now) {
+void Coordinator::gather(double now, double go_on_at) {
   phase_ = Phase::gathering;
   phase_began_ = now;
+  go_on_at_ = go_on_at;
   next_report_ = now + limits_.report;
   fences_.clear();
   ranks_.clear();
   leave_by_ = never;
+  lets_in_.reset();
+}
+
+std::size_t Coordinator::needed(double now) const noexcept {
+  return limits_.min_workers > 0 && now >= go_on_at_ ? static_cast<std::size_t>(limits_.min_workers) : seats_.size();
 }
 
 void Coordinator::begin_if_complete(double now) {
   if (phase_ != Phase::gathering) return;
   std::vector<Introduction> members;
   for (const Seat& seat : seats_) {
-    if (!seat.present || !seat.ready || !seat.leaving.empty()) return;
+    if (!seat.present) continue;
+    if (!seat.ready || !seat.leaving.empty()) return;
     members.push_back(seat.who);
+  }
+  if (members.size() < needed(now)) return;
+  if (members.size() < seats_.size()) {
+    post_to_all(Notice{std::to_string(members.size()) + " of " + std::to_string(seats_.size()) +
+                       " workers go on without " + describe_missing()});
   }
   const std::uint64_t generation = map_.generation + 1;
   map_ = map_world(generation, "lockstep-" + run_ + "-" + std::to_string(generation), members);
+  for (const Seat& seat : seats_) {
+    if (seat.present) continue;
+    const bool was_seen = seat.who.incarnation != 0;
+    map_.replicas += was_seen ? seat.who.ranks : seats_.front().who.ranks;
+  }
   ranks_.assign(map_.ranks.size(), {});
   next_fence_.assign(map_.nodes.size(), 0);
   phase_ = Phase::running;
@@ -166,7 +186,7 @@ void Coordinator::begin_if_complete(double now) {
   generation_step_ = 0;
   for (Seat& seat : seats_) {
     seat.ready = false;
-    seat.in_world = true;
+    seat.in_world = seat.present;
   }
   post_to_all(Begin{map_});
 }
@@ -222,8 +242,24 @@ void Coordinator::fail(const Fault& fault, double now) {
     text += "; restart " + std::to_string(restarts_) + " of at most " + std::to_string(limits_.max_restarts) +
             " without progress";
   }
-  post_to_all(GenerationEnds{map_.generation, fault.member, text});
-  gather(now);
+  end_generation(fault.member, text);
+  gather(now, now + limits_.rejoin_timeout);
+}
+
+void Coordinator::end_after_leave(double now) {
+  for (std::size_t member = 0; member < seats_.size(); ++member) {
+    if (seats_[member].leaving.empty()) continue;
+    fail({member, {}, "left: " + seats_[member].leaving, static_cast<int>(ExitCode::temporary), true}, now);
+    return;
+  }
+  if (!lets_in_) return;
+  end_generation(*lets_in_, "generation " + std::to_string(map_.generation) + " has ended: " + seats_[*lets_in_].name +
+                                " is back, and is taken in");
+  gather(now, now);
+}
+
+void Coordinator::end_generation(std::size_t member, const std::string& reason) {
+  post_to_all(GenerationEnds{map_.generation, member, reason});
 }
 
 void Coordinator::finish(int code, const std::string& reason, double now) {

@@ -92,10 +92,13 @@ class Coordinator {
   void forget_actions_for(std::size_t member);
 
   // Gathering.
-  void gather(double now);
+  /// Members without whom a generation can begin are waited for until `go_on_at`.
+  void gather(double now, double go_on_at);
   void begin_if_complete(double now);
   void report_missing(double now);
   [[nodiscard]] std::string describe_missing() const;
+  /// Members that a generation needs.
+  [[nodiscard]] std::size_t needed(double now) const noexcept;
 
   // Running.
   void on(std::size_t member, const Ready& message, double now);
@@ -126,6 +129,9 @@ class Coordinator {
     bool is_leave = false;  ///< wanted: no restart is spent on it
   };
   void fail(const Fault& fault, double now);
+  /// Ranks have left, on request: the generation ends, and spends no restart.
+  void end_after_leave(double now);
+  void end_generation(std::size_t member, const std::string& reason);
   void finish(int code, const std::string& reason, double now);
   [[nodiscard]] std::string name_of_place(std::size_t member, std::optional<std::uint64_t> rank) const;
 
@@ -140,6 +146,7 @@ class Coordinator {
   Phase phase_ = Phase::gathering;
   double phase_began_ = 0;
   double next_report_ = 0;
+  double go_on_at_ = never;  ///< with those who are there
   double next_heartbeat_ = 0;
   double last_tick_ = 0;
   std::optional<int> verdict_;
@@ -156,6 +163,7 @@ class Coordinator {
   int moves_ = 0;                                                            ///< since the last time a rank was busy
   double longest_ = 0;                                                       ///< between two moves
   double leave_by_ = never;
+  std::optional<std::size_t> lets_in_;  ///< a member that is back, and waits for the next backup
 
   // Progress over generations.
   std::uint64_t best_step_ = 0;

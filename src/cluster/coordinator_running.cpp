@@ -66,6 +66,10 @@ void Coordinator::on(std::size_t member, const Ready& /*message*/, double now) {
   seat.in_world = false;
   seat.ready = true;
   begin_if_complete(now);
+  if (phase_ != Phase::running || seat.in_world || limits_.min_workers == 0) return;
+  post_to_all(Notice{seat.name + " is back; it is taken in at the next backup"});
+  if (!lets_in_) post(map_.ranks.front().member, LetIn{map_.generation});
+  lets_in_ = member;
 }
 
 bool Coordinator::is_current(std::uint64_t generation) const {
@@ -147,7 +151,7 @@ void Coordinator::on(std::size_t member, const ChildEnded& message, double now) 
   RankState& rank = ranks_[message.rank];
   if (rank.ended) throw DataError("that rank has ended before");
   const bool somebody_leaves =
-      std::any_of(seats_.begin(), seats_.end(), [](const Seat& seat) { return !seat.leaving.empty(); });
+      lets_in_ || std::any_of(seats_.begin(), seats_.end(), [](const Seat& seat) { return !seat.leaving.empty(); });
   rank.left = !was_killed && code == temporary && somebody_leaves;
   if (code == 0 || rank.left) {
     rank.ended = true;
@@ -165,11 +169,7 @@ void Coordinator::end_if_all_ended(double now) {
     finish(0, "", now);
     return;
   }
-  for (std::size_t member = 0; member < seats_.size(); ++member) {
-    if (seats_[member].leaving.empty()) continue;
-    fail({member, {}, "left: " + seats_[member].leaving, temporary, true}, now);
-    return;
-  }
+  end_after_leave(now);
 }
 
 void Coordinator::on(std::size_t member, const Failed& message, double now) {
@@ -191,11 +191,9 @@ void Coordinator::on(std::size_t member, const Farewell& /*message*/, double /*n
 
 void Coordinator::watch_steps(double now) {
   if (now > leave_by_) {
-    for (std::size_t member = 0; member < seats_.size(); ++member) {
-      if (seats_[member].leaving.empty()) continue;
-      fail({member, {}, "left: " + seats_[member].leaving, temporary, true}, now);
-      return;
-    }
+    leave_by_ = never;
+    end_after_leave(now);
+    if (phase_ != Phase::running) return;
   }
   const RankState* slowest = nullptr;
   for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {

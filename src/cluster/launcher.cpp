@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <csignal>
 #include <cstddef>
 #include <cstdint>
@@ -68,7 +69,8 @@ std::vector<std::string> resolve_command(std::vector<std::string> command, const
 }  // namespace
 
 Launcher::Launcher(const LauncherOptions& options)
-    : environment_(options.environment),
+    : limits_(options.rendezvous.limits),
+      environment_(options.environment),
       command_(resolve_command(options.command, options.environment)),
       signals_(receive_signals()),
       rendezvous_(with_a_task(options.cluster), options.ranks, options.rendezvous) {
@@ -97,7 +99,9 @@ void Launcher::wait() {
   for (const auto& [rank, trainer] : trainers_) polled.push_back({trainer->control(), POLLIN, 0});
   rendezvous_.collect(polled);
   int timeout = rendezvous_.timeout_ms();
-  if (const int kill = kill_at_.poll_timeout(); kill >= 0) timeout = std::min(timeout, kill);
+  for (const Deadline& deadline : {kill_at_, leave_by_}) {
+    if (const int left = deadline.poll_timeout(); left >= 0) timeout = std::min(timeout, left);
+  }
   if (poll(polled.data(), polled.size(), timeout) < 0) {
     if (errno != EINTR) throw InternalError("poll failed: " + std::generic_category().message(errno));
     for (pollfd& entry : polled) entry.revents = 0;
@@ -106,6 +110,7 @@ void Launcher::wait() {
   take_pmix_events();
   for (const auto& [rank, trainer] : trainers_) {
     if (const std::optional<std::uint64_t> step = trainer->take_step()) {
+      has_stepped_ = true;
       // Always "busy": how long a step may take is not judged yet.
       Progress report;
       report.rank = rank;
@@ -122,6 +127,7 @@ void Launcher::take_signals() {
   signalfd_siginfo info{};
   while (read(signals_.descriptor(), &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
     if (info.ssi_signo == SIGCHLD) continue;  // whoever it was: all are looked at
+    if (is_leaving_) stop_trainers();         // told twice: at once
     const char* name = sigabbrev_np(static_cast<int>(info.ssi_signo));
     rendezvous_.member().leave(std::string("it was sent SIG") + (name == nullptr ? "NAL" : name));
   }
@@ -152,6 +158,11 @@ void Launcher::take_ends() {
 }
 
 void Launcher::end_what_ends() {
+  if (leave_by_.passed()) {
+    log_warning("trainers have not saved and left within " + std::to_string(std::lround(limits_.leave)) +
+                " s; they are ended, and what was done since the last backup will be done again");
+    stop_trainers();
+  }
   if (kill_at_.passed()) {
     for (const auto& [rank, trainer] : trainers_) trainer->signal(SIGKILL);
     kill_at_ = Deadline::never();
@@ -162,11 +173,14 @@ void Launcher::end_what_ends() {
   served_.clear();
   fences_.clear();
   kill_at_ = Deadline::never();
+  leave_by_ = Deadline::never();
   is_ending_ = false;
+  has_stepped_ = false;
   rendezvous_.member().all_ended();
 }
 
 void Launcher::stop_trainers() {
+  leave_by_ = Deadline::never();
   for (const auto& [rank, trainer] : trainers_) trainer->signal(SIGTERM);
   kill_at_ = Deadline::after(grace_s);
 }
@@ -193,7 +207,9 @@ void Launcher::act(const StartServer& action) {
 void Launcher::act(StartTrainer& action) {
   Member& member = rendezvous_.member();
   try {
-    const Environment environment = join_environments(environment_, action.variables);
+    Environment environment = join_environments(environment_, action.variables);
+    const WorldMap& map = member.map();
+    if (map.ranks.size() < map.replicas) environment.emplace("LOCKSTEP_REPLICAS", std::to_string(map.replicas));
     trainers_.emplace(action.rank, std::make_unique<Child>(command_, environment));
     member.started(action.rank);
     Progress busy;
@@ -214,11 +230,21 @@ void Launcher::act(const AnswerFence& action) {
   fences_.erase(fence);
 }
 
-/// Trainers cannot be asked yet: what a backup does not hold is done again.
+void Launcher::ask_trainers(Request request) {
+  for (const auto& [rank, trainer] : trainers_) trainer->ask(request);
+}
+
 void Launcher::act(const SaveAndLeave& /*action*/) {
   is_leaving_ = true;
-  stop_trainers();
+  if (!has_stepped_) {  // nothing would be lost
+    stop_trainers();
+    return;
+  }
+  ask_trainers(Request::leave);
+  leave_by_ = Deadline::after(limits_.leave);
 }
+
+void Launcher::act(const LeaveWithBackup& /*action*/) { ask_trainers(Request::leave_with_backup); }
 
 void Launcher::act(const EndGeneration& /*action*/) {
   is_ending_ = true;

@@ -48,11 +48,14 @@ class Launcher {
   void act(StartTrainer& action);
   void act(const AnswerFence& action);
   void act(const SaveAndLeave& action);
+  void act(const LeaveWithBackup& action);
   void act(const EndGeneration& action);
   void act(const Exit& action);
   static void act(const Log& action);
+  void ask_trainers(Request request);
   void stop_trainers();
 
+  Supervision limits_;
   Environment environment_;
   std::vector<std::string> command_;
   Socket signals_;
@@ -65,8 +68,11 @@ class Launcher {
   std::map<std::uint64_t, std::uint64_t> fences_;  ///< PMIx's numbers of them, by ours
   std::map<std::uint64_t, std::unique_ptr<Child>> trainers_;
   bool is_ending_ = false;
-  bool is_leaving_ = false;
+  bool has_stepped_ = false;  ///< one of our trainers, in this generation
   Deadline kill_at_ = Deadline::never();
+
+  bool is_leaving_ = false;
+  Deadline leave_by_ = Deadline::never();  ///< for trainers that were asked to
 
   std::optional<int> exit_code_;
 };

@@ -7,10 +7,12 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <charconv>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -37,19 +39,31 @@ int find_descriptor() {
   return descriptor;
 }
 
-void wait_for_end_of_file(int descriptor) {
-  std::array<char, 64> bytes{};
+/// Until the other end is closed.
+void listen_to(int descriptor, std::atomic<Request>& request) {
+  std::array<std::uint8_t, 64> bytes{};
   while (true) {
     pollfd entry{descriptor, POLLIN, 0};
     if (poll(&entry, 1, -1) < 0) continue;
     const ssize_t count = recv(descriptor, bytes.data(), bytes.size(), 0);
     if (count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR)) return;
+    if (count != 1 || bytes[0] > static_cast<std::uint8_t>(Request::leave)) continue;
+    const auto asked = static_cast<Request>(bytes[0]);
+    if (asked > request.load(std::memory_order_relaxed)) request.store(asked, std::memory_order_relaxed);
   }
 }
 
 }  // namespace
 
-LauncherLink::LauncherLink() : descriptor_(find_descriptor()) {}
+LauncherLink::LauncherLink()
+    : descriptor_(find_descriptor()), request_(std::make_shared<std::atomic<Request>>(Request::none)) {
+  if (descriptor_ < 0) return;
+  (void)fcntl(descriptor_, F_SETFD, FD_CLOEXEC);
+  std::thread([descriptor = descriptor_, request = request_]() {
+    listen_to(descriptor, *request);
+    _exit(static_cast<int>(ExitCode::temporary));
+  }).detach();
+}
 
 void LauncherLink::tell_step(std::uint64_t step) noexcept {
   if (descriptor_ < 0) return;
@@ -57,16 +71,6 @@ void LauncherLink::tell_step(std::uint64_t step) noexcept {
   if (now < next_) return;
   next_ = now + between_steps_s;
   (void)send(descriptor_, &step, sizeof step, MSG_DONTWAIT | MSG_NOSIGNAL);  // the next one tells as well
-}
-
-void end_with_launcher() {
-  const int descriptor = find_descriptor();
-  if (descriptor < 0) return;
-  (void)fcntl(descriptor, F_SETFD, FD_CLOEXEC);
-  std::thread([descriptor]() {
-    wait_for_end_of_file(descriptor);
-    _exit(static_cast<int>(ExitCode::temporary));
-  }).detach();
 }
 
 }  // namespace lockstep

@@ -160,6 +160,10 @@ void Member::on(const GenerationEnds& message) {
   if (state_ == State::running) end_generation();
 }
 
+void Member::on(const LetIn& message) {
+  if (state_ == State::running && message.generation == map_.generation) actions_.emplace_back(LeaveWithBackup{});
+}
+
 void Member::on(const Verdict& message) {
   send(Farewell{});
   exit_ = Exit{static_cast<int>(message.code & 0xFFU), message.reason.empty() ? "" : printable(message.reason)};

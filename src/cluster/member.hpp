@@ -8,6 +8,7 @@
 //   StartTrainer   fork the trainer of a rank of ours            started(), progress(), at last child_ended()
 //   AnswerFence    hand the parts to the PMIx server
 //   SaveAndLeave   ask our trainers to save with all others and end with 75
+//   LeaveWithBackup  the same at the next backup that comes due
 //   EndGeneration  end trainers (TERM, then KILL) and PMIx server, delete what they left    all_ended()
 //   Exit           end with this code; say the message if there is one
 //   Log            a line for people, on standard error
@@ -49,6 +50,8 @@ struct AnswerFence {
 
 struct SaveAndLeave {};
 
+struct LeaveWithBackup {};
+
 struct EndGeneration {};
 
 struct Exit {
@@ -61,7 +64,8 @@ struct Log {
   bool is_warning = false;
 };
 
-using LauncherAction = std::variant<StartServer, StartTrainer, AnswerFence, SaveAndLeave, EndGeneration, Exit, Log>;
+using LauncherAction =
+    std::variant<StartServer, StartTrainer, AnswerFence, SaveAndLeave, LeaveWithBackup, EndGeneration, Exit, Log>;
 
 class Member {
  public:
@@ -113,6 +117,7 @@ class Member {
   void on(const FenceDone& message);
   void on(const GenerationEnds& message);
   void on(const Verdict& message);
+  void on(const LetIn& message);
   void on(const Notice& message);
   void on(const Heartbeat& message);
   template <typename Other>

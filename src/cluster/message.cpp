@@ -29,7 +29,7 @@ auto fields(Like<Introduction> auto& it) {
 }
 auto fields(Like<Node> auto& it) { return std::tie(it.host_name, it.server); }
 auto fields(Like<RankPlace> auto& it) { return std::tie(it.member, it.node, it.local_rank); }
-auto fields(Like<WorldMap> auto& it) { return std::tie(it.generation, it.nspace, it.nodes, it.ranks); }
+auto fields(Like<WorldMap> auto& it) { return std::tie(it.generation, it.nspace, it.nodes, it.ranks, it.replicas); }
 
 auto fields(Like<Hello> auto& it) { return std::tie(it.version, it.job, it.cluster, it.has_token, it.nonce, it.who); }
 auto fields(Like<Challenge> auto& it) { return std::tie(it.nonce); }
@@ -44,7 +44,8 @@ auto fields(Like<Fence> auto& it) { return std::tie(it.generation, it.sequence, 
 auto fields(Like<FenceDone> auto& it) { return std::tie(it.generation, it.sequence, it.blobs); }
 auto fields(Like<Started> auto& it) { return std::tie(it.generation, it.rank); }
 auto fields(Like<Progress> auto& it) {
-  return std::tie(it.generation, it.rank, it.activity, it.step, it.epoch, it.loss, it.images_per_second);
+  return std::tie(it.generation, it.rank, it.activity, it.step, it.epoch, it.loss, it.images_per_second,
+                  it.allreduce_seconds, it.wait_seconds, it.longest_silence, it.silence);
 }
 auto fields(Like<ChildEnded> auto& it) { return std::tie(it.generation, it.rank, it.code, it.signal); }
 auto fields(Like<Failed> auto& it) { return std::tie(it.generation, it.reason); }
@@ -53,6 +54,7 @@ auto fields(Like<Leaving> auto& it) { return std::tie(it.reason); }
 auto fields(Like<Verdict> auto& it) { return std::tie(it.code, it.reason); }
 auto fields(Like<Farewell> auto& /*it*/) { return std::tuple<>(); }
 auto fields(Like<Notice> auto& it) { return std::tie(it.text); }
+auto fields(Like<LetIn> auto& it) { return std::tie(it.generation); }
 
 template <typename T>
 concept Compound = requires(T& value) {
@@ -173,7 +175,7 @@ const char* name_of(const Message& message) {
   constexpr std::array<const char*, std::variant_size_v<Message>> names{
       "Hello",  "Challenge",       "Proof",   "Welcome",   "Refused",  "Heartbeat", "Ready",
       "Begin",  "RankEnvironment", "Fence",   "FenceDone", "Started",  "Progress",  "ChildEnded",
-      "Failed", "GenerationEnds",  "Leaving", "Verdict",   "Farewell", "Notice"};
+      "Failed", "GenerationEnds",  "Leaving", "Verdict",   "Farewell", "Notice",    "LetIn"};
   return names.at(message.index());
 }
 

@@ -107,7 +107,7 @@ enum class Activity : std::uint8_t {
   waiting,   ///< for another rank, inside a step
 };
 
-/// Member: how far this rank's trainer is. About once a second is enough, and whenever the activity changes.
+/// Member: how far this rank's trainer is, and how long it has been silent. About twice a second.
 struct Progress {
   static constexpr std::uint16_t kind = 17;
   std::uint64_t generation = 0;
@@ -117,6 +117,10 @@ struct Progress {
   std::uint64_t epoch = 0;
   double loss = 0;
   double images_per_second = 0;
+  double allreduce_seconds = 0;  ///< spent so far in summing gradients, waits included
+  double wait_seconds = 0;       ///< of these, waiting for others and in MPI
+  double longest_silence = 0;    ///< of its trainer while all was well, within steps; 0: not known yet
+  double silence = 0;            ///< of its trainer, until now
 };
 
 /// Member: this rank's trainer has ended.
@@ -167,9 +171,16 @@ struct Notice {
   std::string text;
 };
 
+/// Coordinator, to the member of rank 0, where a generation does without somebody who is back: all shall leave at their
+/// next backup, so that the next generation has everybody.
+struct LetIn {
+  static constexpr std::uint16_t kind = 25;
+  std::uint64_t generation = 0;
+};
+
 using Message =
     std::variant<Hello, Challenge, Proof, Welcome, Refused, Heartbeat, Ready, Begin, RankEnvironment, Fence, FenceDone,
-                 Started, Progress, ChildEnded, Failed, GenerationEnds, Leaving, Verdict, Farewell, Notice>;
+                 Started, Progress, ChildEnded, Failed, GenerationEnds, Leaving, Verdict, Farewell, Notice, LetIn>;
 
 [[nodiscard]] Frame to_frame(const Message& message);
 

@@ -120,8 +120,11 @@ void Rendezvous::pump() {
           }
         }
       } else if (const auto* hang_up = std::get_if<HangUp>(&action)) {
-        if (hang_up->member == number_) throw InternalError("the coordinator has lost its own launcher");
-        server_->hang_up(hang_up->member);
+        if (hang_up->member != number_) {
+          server_->hang_up(hang_up->member);
+        } else if (!exit_) {  // after its exit a member is silent
+          throw InternalError("the coordinator has lost its own launcher");
+        }
       } else {
         all_heard_ = true;
       }

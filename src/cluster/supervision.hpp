@@ -7,12 +7,14 @@ namespace lockstep {
 struct Supervision {
   double rendezvous_timeout = 600;  ///< for all to be there, at the start and after each loss
   int max_restarts = 10;            ///< that follow each other without progress
+  int min_workers = 0;              ///< that may go on without the others; 0: all are needed
+  double rejoin_timeout = 60;       ///< for the others to come back, where that is so
   double heartbeat = 1;
   double silence = 4;        ///< of a peer: then it is lost
   double report = 10;        ///< between two lines about who is missing
   double start = 300;        ///< for a rank to do its first step, or say that it is busy
   double stuck = 4;          ///< without a step, where steps usually take less than a third of it
-  double leave = 30;         ///< for all to save, once the first rank has, when a worker was told to go
+  double leave = 25;         ///< for all to save, when a worker was told to go
   double farewell = 5;       ///< for absent members to come and hear the verdict
   double stranger = 5;       ///< for a connection to say who it is
   double connect_retry = 1;  ///< at most, between two attempts

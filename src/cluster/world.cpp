@@ -30,6 +30,7 @@ namespace lockstep {
 namespace {
 
 constexpr double agreement_limit_s = 1.0;
+constexpr double end_limit_s = 20.0;
 constexpr auto agreement_look = std::chrono::milliseconds(1);
 constexpr auto launcher_reaction = std::chrono::seconds(3);  // mpirun on a busy machine has taken more than one
 
@@ -68,18 +69,23 @@ Digests digests_of(int code, const std::string& message) {
   return {digest, ~digest};
 }
 
+/// Without a core's attention: whoever is waited for may need it.
+bool is_done_within(double seconds, MPI_Request& request) {
+  const double deadline = monotonic_seconds() + seconds;
+  int done = 0;
+  while (MPI_Test(&request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && done == 0 && monotonic_seconds() < deadline) {
+    std::this_thread::sleep_for(agreement_look);
+  }
+  return done != 0;
+}
+
 /// True where all ranks come here within the limit and say the same. Otherwise MPI may write to `least` still.
 bool everybody_fails_alike(const Digests& mine, Digests& least) {
   MPI_Request request = MPI_REQUEST_NULL;
   if (MPI_Iallreduce(mine.data(), least.data(), 2, MPI_UINT64_T, MPI_MIN, MPI_COMM_WORLD, &request) != MPI_SUCCESS) {
     return false;
   }
-  const double deadline = monotonic_seconds() + agreement_limit_s;
-  int done = 0;
-  while (MPI_Test(&request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && done == 0 && monotonic_seconds() < deadline) {
-    std::this_thread::sleep_for(agreement_look);
-  }
-  return done != 0 && least == mine;
+  return is_done_within(agreement_limit_s, request) && least == mine;
 }
 
 }  // namespace
@@ -188,6 +194,18 @@ void World::end_with_error(int code, const std::string& message) {
   log_error(message);
   (void)MPI_Abort(MPI_COMM_WORLD, code);
   std::_Exit(code);
+}
+
+void World::end_together(int code) {
+  std::fflush(nullptr);
+  if (mpi_is_up()) {
+    MPI_Request request = MPI_REQUEST_NULL;
+    if (MPI_Ibarrier(MPI_COMM_WORLD, &request) != MPI_SUCCESS || !is_done_within(end_limit_s, request)) {
+      std::_Exit(code);
+    }
+    (void)MPI_Finalize();  // whatever it says, the process ends with `code` now
+  }
+  std::exit(code);
 }
 
 }  // namespace lockstep

@@ -39,6 +39,10 @@ class World {
   /// from any state of MPI, also before World exists.
   [[noreturn]] static void end_with_error(int code, const std::string& message);
 
+  /// All ranks call it together: the world ends without an error, and every rank exits with `code`. Waits a while for
+  /// ranks that have something to finish.
+  [[noreturn]] static void end_together(int code);
+
  private:
   int rank_ = 0;
   int size_ = 1;

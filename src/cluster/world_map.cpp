@@ -37,7 +37,7 @@ std::vector<std::uint64_t> WorldMap::ranks_of_node(std::uint64_t node) const {
 }
 
 WorldMap map_world(std::uint64_t generation, std::string nspace, std::span<const Introduction> members) {
-  WorldMap map{generation, std::move(nspace), {}, {}};
+  WorldMap map{generation, std::move(nspace), {}, {}, 0};
   std::map<std::string, std::uint64_t> numbers;
   std::vector<std::uint64_t> ranks_on;
   std::set<std::string> names;
@@ -54,6 +54,7 @@ WorldMap map_world(std::uint64_t generation, std::string nspace, std::span<const
     const std::uint64_t node = entry->second;
     for (std::uint64_t i = 0; i < who.ranks; ++i) map.ranks.push_back({who.member, node, ranks_on[node]++});
   }
+  map.replicas = map.ranks.size();
   return map;
 }
 

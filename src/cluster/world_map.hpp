@@ -46,6 +46,7 @@ struct WorldMap {
   std::string nspace;  ///< PMIx's name for this world, of no other generation and no other run
   std::vector<Node> nodes;
   std::vector<RankPlace> ranks;
+  std::uint64_t replicas = 0;  ///< ranks that the job has when all its workers are there
 
   /// The node whose PMIx server this member runs, if it does.
   [[nodiscard]] std::optional<std::size_t> node_served_by(std::uint64_t member) const;
@@ -58,7 +59,8 @@ struct WorldMap {
   friend bool operator==(const WorldMap&, const WorldMap&) = default;
 };
 
-/// Ranks in the order of the members, so that the chief's first is rank 0; nodes in the order of their first ranks.
+/// Ranks in the order of the members, so that the chief's first is rank 0; nodes in the order of their first ranks. Of
+/// a job that has no other workers.
 [[nodiscard]] WorldMap map_world(std::uint64_t generation, std::string nspace, std::span<const Introduction> members);
 
 }  // namespace lockstep

@@ -162,11 +162,27 @@ bool Backups::due_after(std::uint64_t step) const noexcept {
 
 void Backups::after_step() {
   state_.runtime().check_writing();
-  if (due_after(state_.steps())) save();
+  const bool is_due = due_after(state_.steps());
+  if (state_.request() == Request::leave || (is_due && state_.request() == Request::leave_with_backup)) {
+    save_and_leave();
+  }
+  if (is_due) save();
 }
 
 void Backups::after_epoch() {
-  if (options_.save_freq == BackupOptions::every_epoch) save();
+  if (options_.save_freq != BackupOptions::every_epoch) return;
+  if (state_.request() != Request::none) save_and_leave();
+  save();
+}
+
+void Backups::save_and_leave() {
+  Runtime& runtime = state_.runtime();
+  if (options_.save_freq == BackupOptions::never) state_.leave_if_asked();
+  runtime.finish_writing();
+  save();
+  const auto [epoch, step] = state_.position();
+  runtime.leave("Leaving, as asked, before step " + std::to_string(step + 1) + " of epoch " +
+                std::to_string(epoch + 1) + ".");
 }
 
 void Backups::finish() { state_.runtime().finish_writing(); }

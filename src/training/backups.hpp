@@ -31,8 +31,9 @@ class Backups {
   /// Whether a backup comes due with this optimizer step, counted from 1: then no other may be under way.
   [[nodiscard]] bool due_after(std::uint64_t step) const noexcept;
 
-  /// Call them when the state's position is that of the next step. The chief copies, and writes on another thread; a
-  /// backup that comes due while the one before is still being written is left out.
+  /// Call them when the state's position is that of the next step, and no other is under way where one is due or all
+  /// shall leave. The chief copies, and writes on another thread; a backup that comes due while the one before is still
+  /// being written is left out. Where launchers have asked for it all ranks leave, after a last backup.
   void after_step();
   void after_epoch();
 
@@ -41,6 +42,7 @@ class Backups {
 
  private:
   void save();
+  [[noreturn]] void save_and_leave();
   [[nodiscard]] TrainingState capture() const;
   void adopt(const SharedModel& backup, const TrainingState& saved);
   void check_job(const std::string& path, const TrainingState& state) const;

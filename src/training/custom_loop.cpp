@@ -41,7 +41,11 @@ BatchRange::Iterator& BatchRange::Iterator::operator++() {
   ModelState& state = *range_->state_;
   const auto [epoch, step] = state.position();
   state.set_position({epoch, step + 1});
-  if (Backups* backups = state.loop_backups()) backups->after_step();
+  if (Backups* backups = state.loop_backups()) {
+    backups->after_step();
+  } else {
+    state.leave_if_asked();
+  }
   return *this;
 }
 

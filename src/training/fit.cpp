@@ -77,8 +77,13 @@ void FitLoop::run_steps() {
     state_.start(batches_.at(epoch, step));
     // Metrics are taken as late as the device likes, and all of them before the epoch ends or a backup is taken.
     const bool all = step + 1 == batches_.size() || (backups_ && backups_->due_after(state_.steps()));
-    while (state_.under_way() >= ahead || (all && state_.under_way() > 0)) finish_step();
-    if (backups_) backups_->after_step();
+    const auto must_finish = [&] { return all || state_.request() == Request::leave; };
+    while (state_.under_way() >= ahead || (must_finish() && state_.under_way() > 0)) finish_step();
+    if (backups_) {
+      backups_->after_step();
+    } else {
+      state_.leave_if_asked();
+    }
   }
   while (state_.under_way() > 0) static_cast<void>(state_.finish());  // of an epoch that a callback stopped
 }

@@ -206,7 +206,8 @@ void ModelState::keep_replicas(int replicas) {
 void ModelState::start(const Batch& batch) {
   const double begin = monotonic_seconds();
   Compiled& model = compiled();
-  const StepContext context = model.feed->prepare(batch, iteration_, true);
+  StepContext context = model.feed->prepare(batch, iteration_, true);
+  context.request = runtime_->launcher().request();
   model.step->train(context, model.options.optimizer, ++iteration_);
   ++under_way_;
   log_.count_seconds(monotonic_seconds() - begin);
@@ -219,6 +220,8 @@ StepMetrics ModelState::finish() {
   model.executable->take_metrics(sums);
   --under_way_;
   runtime_->launcher().tell_step(iteration_ - under_way_);
+  if (sums[metric_leave_with_backup] > 0) request_ = std::max(request_, Request::leave_with_backup);
+  if (sums[metric_leave] > 0) request_ = Request::leave;
   const StepMetrics metrics{sums[metric_loss], sums[metric_correct], sums[metric_count]};
   log_.add(metrics);
   log_.count_seconds(monotonic_seconds() - begin);
@@ -231,7 +234,13 @@ StepMetrics ModelState::finish() {
 
 StepMetrics ModelState::train(const Batch& batch) {
   start(batch);
-  return finish();
+  const StepMetrics metrics = finish();
+  if (!loops_) leave_if_asked();
+  return metrics;
+}
+
+void ModelState::leave_if_asked() {
+  if (request_ == Request::leave) runtime_->leave("Leaving, as asked; no backups are kept, so training begins anew.");
 }
 
 void ModelState::test(const Batch& batch, StepMetrics& local) {

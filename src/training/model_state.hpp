@@ -106,6 +106,11 @@ class ModelState {
   [[nodiscard]] Position position() const noexcept { return position_; }
   void set_position(Position position) noexcept { position_ = position; }
 
+  /// What launchers have asked for up to the last step that is finished; the same on all ranks.
+  [[nodiscard]] Request request() const noexcept { return request_; }
+  /// For a training that keeps no backups: does as asked, where that cannot wait.
+  void leave_if_asked();
+
   /// Numbers of a custom loop's own, by name.
   [[nodiscard]] std::map<std::string, double>& numbers() noexcept { return numbers_; }
 
@@ -163,6 +168,7 @@ class ModelState {
   std::uint64_t iteration_ = 0;
   std::size_t under_way_ = 0;
   bool stops_ = false;
+  Request request_ = Request::none;
   Position position_;
   std::map<std::string, double> numbers_;
   TrainingLog log_;

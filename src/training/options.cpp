@@ -24,7 +24,6 @@
 #include <vector>
 
 #include "cluster/bare_start.hpp"
-#include "cluster/launcher_link.hpp"
 #include "cluster/world.hpp"
 #include "training/error_handler.hpp"
 #include "training/options_parser.hpp"
@@ -306,7 +305,6 @@ Options parse_options(std::span<const std::string> args, const Environment& envi
 Options parse_or_exit(std::span<const std::string> args, Options defaults, std::span<const ProgramOption> own,
                       const Purpose& purpose) {
   install_error_handler();  // the first line of a program; the next may load data
-  end_with_launcher();
   const Environment environment = current_environment();
   try {
     Options options = parse_options(args, environment, std::move(defaults), own, purpose);

@@ -116,6 +116,12 @@ void Runtime::write_later(std::function<void()> job) {
   });
 }
 
+void Runtime::leave(const std::string& what) {
+  writer_.wait();
+  if (world_.is_chief()) log_info(what);
+  World::end_together(static_cast<int>(ExitCode::temporary));
+}
+
 void Runtime::check_writing() {
   if (!writer_.busy()) writer_.wait();
 }

@@ -63,6 +63,10 @@ class Runtime {
   void remove_at_end(BackupDirectory directory) { backups_.push_back(std::move(directory)); }
   void keep_backups() noexcept { backups_.clear(); }
 
+  /// All ranks call it after the same step, because a launcher has asked for it (Request): the program ends with 75.
+  /// `what` the chief says of it, after the last file is written.
+  [[noreturn]] void leave(const std::string& what);
+
  private:
   Options options_;
   LauncherLink launcher_;

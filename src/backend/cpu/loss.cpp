@@ -101,6 +101,8 @@ class LossKernel final : public Kernel {
     metrics_[metric_loss] = static_cast<float>(loss);
     metrics_[metric_correct] = static_cast<float>(correct);
     metrics_[metric_count] = static_cast<float>(rows);
+    metrics_[metric_leave] = context.request == Request::leave ? 1 : 0;
+    metrics_[metric_leave_with_backup] = context.request == Request::leave_with_backup ? 1 : 0;
   }
 
  private:

@@ -35,6 +35,9 @@ __global__ void run_loss(const __grid_constant__ LossRow body, Index rows, float
   metrics[metric_loss] = static_cast<float>(losses[0]);
   metrics[metric_correct] = static_cast<float>(corrects[0]);
   metrics[metric_count] = static_cast<float>(rows);
+  const Request request = body.arguments->request;
+  metrics[metric_leave] = request == Request::leave ? 1.0F : 0.0F;
+  metrics[metric_leave_with_backup] = request == Request::leave_with_backup ? 1.0F : 0.0F;
 }
 
 class LossKernel final : public Kernel {

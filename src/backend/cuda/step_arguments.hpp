@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "core/request.hpp"
+
 namespace lockstep::cuda {
 
 /// An optimizer's numbers of one step; those that its formula has no use for are 0.
@@ -28,6 +30,7 @@ struct StepArguments {
   std::uint32_t metrics_slot = 0;  ///< where the host looks for this step's metric sums
   float gradient_scale = 0;
   float replica_share = 0;  ///< 1 / replicas with examples, over all ranks
+  Request request = Request::none;
   OptimizerScalars optimizer = {};
 };
 

@@ -41,6 +41,7 @@ void StepFeed::upload(const StepContext& context, const OptimizerScalars& optimi
                 .metrics_slot = static_cast<std::uint32_t>(metrics_slot),
                 .gradient_scale = static_cast<float>(context.gradient_scale),
                 .replica_share = 1.0F / static_cast<float>(std::max<std::size_t>(context.total_replicas, 1)),
+                .request = context.request,
                 .optimizer = optimizer};
   const auto place = [&](const auto* data, std::size_t elements, DeviceBuffer& staged) -> const void* {
     if (data == nullptr || count == 0) return nullptr;

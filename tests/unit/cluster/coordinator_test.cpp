@@ -29,8 +29,9 @@ double resident_megabytes() {
   return resident * 4096 / 1e6;
 }
 
-void check_all_exit_with(SimulatedJob& job, std::size_t members, int code, const std::string& message) {
-  REQUIRE(job.run_until([&]() { return job.all_exited(); }, 10));
+void check_all_exit_with(SimulatedJob& job, std::size_t members, int code, const std::string& message,
+                         double within = 10) {
+  REQUIRE(job.run_until([&]() { return job.all_exited(); }, within));
   for (std::size_t number = 0; number < members; ++number) {
     CAPTURE(number);
     REQUIRE(job.at(number).exit.has_value());
@@ -514,7 +515,7 @@ TEST_CASE("whoever leaves is not waited for without end") {
   for (double now = 1; now < 40; now += 0.5) {  // the other rank never ends
     for (const std::uint64_t member : {0U, 1U}) coordinator.receive(member, Heartbeat{}, now);
     coordinator.tick(now);
-    CHECK(coordinator.is_running() == (now <= 31));
+    CHECK(coordinator.is_running() == (now <= 1 + Supervision{}.leave));
   }
 }
 
@@ -616,4 +617,65 @@ TEST_CASE("a thousand members cost the coordinator little") {
   CHECK(coordinator.is_running());
   CHECK(formed < 2);
   CHECK(memory < 150);
+}
+
+TEST_CASE(
+    "with --min-workers the others go on without who does not come back, and take it in at a backup when it does") {
+  Supervision limits;
+  limits.min_workers = 2;
+  limits.rejoin_timeout = 20;
+  SimulatedJob job({.members = 4, .ranks_each = 2, .limits = limits});
+  job.start_all();
+  job.run(5);
+  REQUIRE(job.trainers() == 8);
+  CHECK(job.at(0).member->map().replicas == 8);
+  job.kill(1);
+  job.run(19);
+  CHECK(job.trainers() == 0);
+  REQUIRE(job.run_until([&]() { return job.all_train(); }, 3));
+  CHECK(job.logged(3, "3 of 4 workers go on without worker 1 (lost: the connection broke)"));
+  const WorldMap& map = job.at(0).member->map();
+  CHECK(map.ranks.size() == 6);
+  CHECK(map.replicas == 8);
+  CHECK(map.ranks[2] == RankPlace{2, 1, 0});
+
+  job.run(1.5);
+  const std::uint64_t step_before = job.step_now;
+  job.start(1);
+  REQUIRE(job.run_until([&]() { return job.coordinator().generation() == 3 && job.all_train(); }, 3));
+  CHECK(job.logged(2, "worker 1 is back; it is taken in at the next backup"));
+  CHECK(job.logged(2, "generation 2 has ended: worker 1 is back, and is taken in"));
+  CHECK(job.trainers() == 8);
+  CHECK(job.step_now >= step_before);  // nothing is done twice
+  CHECK(job.at(0).member->map().replicas == 8);
+  check_all_exit_with(job, 4, 0, "", 120);
+}
+
+TEST_CASE("fewer than --min-workers do not go on, and a second loss is waited for as long as the first") {
+  Supervision limits;
+  limits.min_workers = 2;
+  limits.rejoin_timeout = 20;
+  SimulatedJob job({.members = 3, .limits = limits});
+  job.start_all();
+  job.run(5);
+  job.kill(1);
+  REQUIRE(job.run_until([&]() { return job.coordinator().generation() == 2 && job.all_train(); }, 30));
+  job.kill(2);
+  job.run(100);
+  CHECK(job.trainers() == 0);
+  job.start(1);
+  REQUIRE(job.run_until([&]() { return job.coordinator().generation() == 3 && job.all_train(); }, 2));
+  CHECK(job.trainers() == 2);
+  job.start(2);
+  check_all_exit_with(job, 3, 0, "", 120);
+}
+
+TEST_CASE("without --min-workers nobody goes on alone") {
+  SimulatedJob job({.members = 2});
+  job.start_all();
+  job.run(5);
+  job.kill(1);
+  job.run(500);
+  CHECK(job.trainers() == 0);
+  CHECK(job.coordinator().generation() == 1);
 }

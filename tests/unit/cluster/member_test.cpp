@@ -242,7 +242,8 @@ TEST_CASE("messages survive their frames, and nothing else is a message") {
       Leaving{"why"},
       Verdict{75, "why"},
       Farewell{},
-      Notice{"text"}};
+      Notice{"text"},
+      LetIn{3}};
   CHECK(messages.size() == std::variant_size_v<Message>);
   for (const Message& message : messages) {
     CAPTURE(name_of(message));

@@ -142,13 +142,11 @@ class SimulatedJob {
     return all;
   }
 
-  /// Trainers of all ranks, one each.
+  /// Trainers of all ranks of the generation, one each.
   bool all_train() const {
     if (!coordinator_ || !coordinator_->is_running()) return false;
-    for (const SimulatedLauncher& launcher : launchers_) {
-      if (!launcher.member || launcher.trainers.size() != options_.ranks_each) return false;
-    }
-    return true;
+    const std::size_t ranks = launchers_[0].member ? launchers_[0].member->map().ranks.size() : 0;
+    return ranks > 0 && trainers() == ranks;
   }
 
   bool all_exited() const {
@@ -318,6 +316,7 @@ class SimulatedJob {
         throw std::runtime_error("wrong environment");
       ++launcher.starts;
       everybody_leaves_ = false;
+      leaves_with_backup_ = false;
       launcher.trainers[start->rank].is_stopped = launcher.starts_stopped;
       launcher.member->started(start->rank);
       if (const auto it = launcher.will_end_with.find(start->rank); it != launcher.will_end_with.end()) {
@@ -332,6 +331,8 @@ class SimulatedJob {
       }
     } else if (std::holds_alternative<SaveAndLeave>(action)) {
       everybody_leaves_ = true;
+    } else if (std::holds_alternative<LeaveWithBackup>(action)) {
+      leaves_with_backup_ = true;
     } else if (std::holds_alternative<EndGeneration>(action)) {
       launcher.ends_at = now + launcher.ending_takes;
     } else if (const auto* exit = std::get_if<Exit>(&action)) {
@@ -353,7 +354,10 @@ class SimulatedJob {
       for (auto& [rank, trainer] : launcher.trainers) is_stuck |= trainer.is_stopped;
     }
     if (!is_stuck) ++step_now;
-    if (!is_stuck && step_now % 10 == 0) saved_step = step_now;
+    if (!is_stuck && step_now % 10 == 0) {
+      saved_step = step_now;
+      everybody_leaves_ |= leaves_with_backup_;
+    }
     if (everybody_leaves_) saved_step = step_now;
     for (SimulatedLauncher& launcher : launchers_) {
       if (launcher.is_frozen) continue;
@@ -385,6 +389,7 @@ class SimulatedJob {
   std::uint64_t incarnations_ = 0;
   bool is_training_ = false;
   bool everybody_leaves_ = false;
+  bool leaves_with_backup_ = false;
 };
 
 }  // namespace lockstep::testing
