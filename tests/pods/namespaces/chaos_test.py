@@ -1,0 +1,100 @@
+"""Random faults while three pods train: every job ends by itself, with the bits of one that nothing disturbed.
+
+For many: tests/pods/namespaces/run.py BUILD_DIR chaos --count 100 [--seed 2] [--results FILE]
+Jobs are drawn one by one from the seed and their number; what is in the file of results is not done again."""
+
+import json
+import random
+import statistics
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import faults
+from faults import Fault
+from pods import STANDS, Job
+from pods_test_case import PodsTest
+from support import count, seed
+
+EPOCHS, STEPS = 60, 60  # seven seconds, if nothing happens
+LAST_STEPS = 800  # in these nothing does: whoever is lost when the others have ended waits in vain
+FAULTS_A_JOB = 5
+NOTICED_S = 5.0
+NEXT_STEP_S = 5.0
+
+results_file: Path | None = None
+
+
+def percentile(values: list[float], share: float) -> float:
+    return sorted(values)[min(len(values) - 1, int(share * len(values)))]
+
+
+class ChaosTest(PodsTest):
+    def wait_until_it_trains(self, job: Job, since: float) -> int:
+        """The step of a backup written after that moment."""
+        job.wait_for_backup(since)
+        return max((int(name.rsplit("-", 1)[1].removesuffix(".h5")) for name in job.backups()), default=EPOCHS * STEPS)
+
+    def disturb(self, job: Job, chance: random.Random) -> list[Fault]:
+        inflicted: list[Fault] = []
+        mended = job.began
+        for _ in range(FAULTS_A_JOB):
+            trains = chance.random() < 0.85  # else it comes at any moment, also while the world forms
+            if trains and self.wait_until_it_trains(job, mended) > EPOCHS * STEPS - LAST_STEPS:
+                break
+            time.sleep(chance.uniform(0.0, 1.0))
+            inflict = faults.draw(chance)
+            fault = Fault(inflict.__name__, chance.randrange(3), trains, time.monotonic() - job.began)
+            inflicted.append(fault)
+            inflict(job, fault, chance)
+            mended = time.monotonic()
+            if trains and faults.ends_generation(fault.kind):
+                stands = job.wait_for_line(STANDS, [job.chief], job.began + fault.began)
+                fault.next_step = job.wait_for_backup(stands) - job.began - fault.began
+        return inflicted
+
+    def test_random_faults(self) -> None:
+        wanted = count(100)
+        done: dict[str, Any] = {"seed": seed(), "jobs": 0, "resumed": 0, "failed": [], "faults": []}
+        if results_file and results_file.exists():
+            done = json.loads(results_file.read_text())
+        whole = self.undisturbed(self.training(EPOCHS, STEPS))
+        while len(done["faults"]) < wanted:
+            number = done["jobs"]
+            chance = random.Random(f"{seed()}/{number}")
+            job = self.job(self.training(EPOCHS, STEPS, "--backup-save-freq", chance.choice((1, 5, 7, "epoch"))))
+            job.start_all(chance.sample(range(3), 3))
+            with self.subTest(seed=seed(), job=number):
+                inflicted: list[Fault] = []
+                try:
+                    inflicted = self.disturb(job, chance)
+                    self.assert_ended(job)
+                    self.assert_same(job, whole)
+                    for fault in inflicted:
+                        self.assertLessEqual(fault.noticed or 0, NOTICED_S, f"{fault}{job.text()}")
+                        self.assertEqual(fault.blamed, "", f"{fault}{job.text()}")
+                except AssertionError:
+                    done["failed"].append(number)
+                    raise
+                finally:
+                    job.end()
+                    done["jobs"] += 1
+                    done["resumed"] += job.chief.find("Resuming from") is not None
+                    done["faults"] += [asdict(fault) | {"job": number} for fault in inflicted]
+                    if results_file:
+                        results_file.write_text(json.dumps(done, indent=1) + "\n")
+        self.judge(done)
+
+    def judge(self, done: dict[str, Any]) -> None:
+        happened: list[dict[str, Any]] = done["faults"]
+        noticed = [fault["noticed"] for fault in happened if fault["noticed"] is not None]
+        steps = [fault["next_step"] - fault["mended"] for fault in happened if fault["next_step"] is not None]
+        print(f"{len(happened)} faults in {done['jobs']} jobs, seed {done['seed']}; {len(done['failed'])} jobs failed, "
+              f"{done['resumed']} went on from a backup")
+        if noticed:
+            print(f"noticed on all workers after {statistics.median(noticed):.2f} s, {max(noticed):.2f} s at most; the next "
+                  f"step {statistics.median(steps):.2f} s after the pod was back (or the fault), 9 of 10 within "
+                  f"{percentile(steps, 0.9):.2f} s")
+            self.assertLess(statistics.median(steps), NEXT_STEP_S)
+        self.assertGreater(done["resumed"], 0, "nobody ever went on from a backup: the test tested nothing")

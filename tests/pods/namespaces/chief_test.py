@@ -1,0 +1,31 @@
+"""The chief's pod is lost: the others wait for it, however long it takes, and go on with it."""
+
+import time
+
+import scale
+from pods import LOST
+from pods_test_case import PodsTest
+
+GONE_S = 40.0 if scale.full else 4.0
+
+
+class ChiefTest(PodsTest):
+    def test_lost_twice(self) -> None:
+        command = self.training(30, 60)
+        whole = self.undisturbed(command)
+        job = self.job([*command, "--backup-save-freq", "7"], LOCKSTEP_REPORT="1")
+        job.start_all()
+        for _ in range(2):
+            job.wait_for_backup(job.chief.started)
+            since = time.monotonic()
+            job.chief.kill()
+            self.assertLess(job.wait_for_line(LOST, job.pods[1:], since) - since, 5.0, job.text())
+            time.sleep(GONE_S)
+            for pod in job.pods[1:]:
+                self.assertTrue(pod.running, job.text())
+                self.assertIsNotNone(pod.find("waiting since .* for the chief, worker 0", since), job.text())
+                self.assertEqual(pod.trainers(), [], "trainers outlive their generation")
+            job.start(0)
+        self.assert_ended(job)
+        self.assertIsNotNone(job.chief.find("Resuming from"), job.text())
+        self.assert_same(job, whole)

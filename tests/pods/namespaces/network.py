@@ -1,0 +1,146 @@
+"""Hosts on one machine: network namespaces with an address each, on a bridge in a namespace of its own. Each has its
+host name, hosts file, and shared memory, as a pod has. Nothing of it reaches the machine's own network.
+
+Everything is named for the process that made it, so that what a killed test leaves is known and removed by the next."""
+
+import atexit
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+PREFIX = "lockstep-pods-"
+FILES = Path("/etc/netns")  # `ip netns exec` mounts FILES/NAME/hosts over /etc/hosts, and so on
+ENTER = 'hostname "$0" && mount -t tmpfs -o size=64m tmpfs /dev/shm && exec "$@"'
+
+
+class NoNetwork(Exception):
+    """Why there are no network namespaces here."""
+
+
+def run(*words: object) -> str:
+    command = [str(word) for word in words]
+    try:
+        ended = subprocess.run(command, capture_output=True, text=True)
+    except OSError as error:
+        raise NoNetwork(f"cannot run {command[0]}: {error.strerror}") from error
+    if ended.returncode != 0:
+        raise NoNetwork(f"{' '.join(command)}: {ended.stderr.strip()}")
+    return ended.stdout
+
+
+class Host:
+    def __init__(self, namespace: str, hub: str, number: int, name: str) -> None:
+        self.namespace = namespace
+        self.name = name
+        self.address = f"10.87.32.{number + 1}"
+        self._hub = hub
+        self._port = f"port{number}"
+        self._weak = False
+        files = FILES / namespace
+        files.mkdir(parents=True)
+        (files / "nsswitch.conf").write_text("hosts: files\n")
+        self.hosts_file = files / "hosts"
+        run("ip", "netns", "add", namespace)
+        run("ip", "-n", namespace, "link", "set", "lo", "up")
+        run("ip", "link", "add", "link0", "netns", namespace, "type", "veth", "peer", "name", self._port, "netns", hub)
+        run("ip", "-n", hub, "link", "set", self._port, "master", "bridge", "up")
+        run("ip", "-n", namespace, "address", "add", f"{self.address}/24", "dev", "link0")
+        run("ip", "-n", namespace, "link", "set", "link0", "up")
+
+    def command(self, words: Sequence[str]) -> list[str]:
+        """Runs it here, as the very process that is started; it ends with its parent."""
+        return ["setpriv", "--pdeathsig", "KILL", "ip", "netns", "exec", self.namespace, "unshare", "--uts", "--ipc",
+                "sh", "-c", ENTER, self.name, *words]
+
+    def know(self, hosts: Sequence["Host"]) -> None:
+        """The names that can be looked up here."""
+        lines = ["127.0.0.1 localhost", *(f"{host.address} {host.name}" for host in hosts)]
+        self.hosts_file.write_text("\n".join(lines) + "\n")
+
+    def plug(self, connected: bool) -> None:
+        """At the bridge: nobody is told that what is sent is lost."""
+        run("ip", "-n", self._hub, "link", "set", self._port, "up" if connected else "down")
+
+    def limit(self, rate: str, queue: str = "50ms") -> None:
+        for place, device in ((self._hub, self._port), (self.namespace, "link0")):
+            run("tc", "-n", place, "qdisc", "replace", "dev", device, "root", "tbf", "rate", rate, "burst", "256kb",
+                "latency", queue)
+
+    def weaken(self, loss: int, delay: int) -> str:
+        """Loses so many percent, and delays by so many milliseconds, in both directions; tells how."""
+        places = ((self._hub, self._port), (self.namespace, "link0"))
+        try:
+            for place, device in places:
+                run("tc", "-n", place, "qdisc", "replace", "dev", device, "root", "netem", "delay", f"{delay}ms",
+                    f"{delay // 2}ms", "loss", f"{loss}%")
+            return "netem"
+        except NoNetwork:  # a kernel without netem: a filter loses packets, and the queue of a slow link delays them
+            for chain in ("INPUT", "OUTPUT"):
+                run("ip", "netns", "exec", self.namespace, "iptables", "-A", chain, "!", "-i" if chain == "INPUT" else "-o",
+                    "lo", "-m", "statistic", "--mode", "random", "--probability", loss / 100, "-j", "DROP")
+            for place, device in places:
+                run("tc", "-n", place, "qdisc", "replace", "dev", device, "root", "tbf", "rate", "5mbit", "burst", "5kb",
+                    "latency", f"{4 * delay}ms")
+            return "a filter and a slow link"
+
+    def restore(self) -> None:
+        """Undoes limit(), weaken() and plug(False)."""
+        for place, device in ((self._hub, self._port), (self.namespace, "link0")):
+            subprocess.run(["tc", "-n", place, "qdisc", "delete", "dev", device, "root"], capture_output=True)
+        for chain in ("INPUT", "OUTPUT"):
+            subprocess.run(["ip", "netns", "exec", self.namespace, "iptables", "-F", chain], capture_output=True)
+        self.plug(True)
+
+    def processes(self) -> list[int]:
+        return [int(word) for word in run("ip", "netns", "pids", self.namespace).split()]
+
+
+class Network:
+    def __init__(self, names: Sequence[str]) -> None:
+        if os.geteuid() != 0:
+            raise NoNetwork("they take root")
+        remove_what_is_left()
+        own = f"{PREFIX}{os.getpid()}-"
+        self._hub = own + "hub"
+        atexit.register(self.close)
+        try:
+            run("ip", "netns", "add", self._hub)
+            run("ip", "-n", self._hub, "link", "add", "bridge", "type", "bridge")
+            run("ip", "-n", self._hub, "link", "set", "bridge", "up")
+            self.hosts = [Host(own + name, self._hub, number, name) for number, name in enumerate(names)]
+            for host in self.hosts:
+                host.know(self.hosts)
+            subprocess.run(self.hosts[0].command(["true"]), check=True, capture_output=True)
+        except (NoNetwork, OSError, subprocess.CalledProcessError) as error:
+            self.close()
+            raise error if isinstance(error, NoNetwork) else NoNetwork(str(error)) from error
+
+    def close(self) -> None:
+        remove(f"{PREFIX}{os.getpid()}-")
+        atexit.unregister(self.close)
+
+
+def existing() -> set[str]:
+    """Names of namespaces and of folders of files."""
+    return {path.name for place in (Path("/run/netns"), FILES) if place.is_dir() for path in place.glob(PREFIX + "*")}
+
+
+def remove(prefix: str) -> None:
+    for name in existing():
+        if not name.startswith(prefix):
+            continue
+        if (Path("/run/netns") / name).exists():
+            for pid in subprocess.run(["ip", "netns", "pids", name], capture_output=True, text=True).stdout.split():
+                subprocess.run(["kill", "-KILL", pid], capture_output=True)
+            subprocess.run(["ip", "netns", "delete", name], capture_output=True)
+        shutil.rmtree(FILES / name, ignore_errors=True)
+
+
+def remove_what_is_left() -> None:
+    for name in existing():
+        owner = re.match(PREFIX + r"(\d+)-", name)
+        if owner and not Path(f"/proc/{owner[1]}").exists():
+            remove(owner[0])

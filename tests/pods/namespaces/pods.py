@@ -1,0 +1,202 @@
+"""A job of pods: each runs the launcher in a host of its own, is killed, stopped and started again as Kubernetes would,
+and all that its processes print is kept with the time at which it came."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "programs"))
+from launch_test import children, is_there  # noqa: E402
+from network import Host, Network  # noqa: E402
+from support import clean_environment, program  # noqa: E402
+
+PORT = 5000
+TIME_LIMIT_S = 60.0
+STANDS = r"Lockstep .* workers"  # the chief's trainer, as soon as MPI's world is there
+LOST = r"generation \d+ has ended: |lost the chief"
+
+Found = TypeVar("Found")
+
+
+class Hang(AssertionError):
+    """What should have come did not."""
+
+
+def wait_for(condition: Callable[[], Found], what: Callable[[], str], limit: float = TIME_LIMIT_S) -> Found:
+    deadline = time.monotonic() + limit
+    while not (found := condition()):
+        if time.monotonic() > deadline:
+            raise Hang(f"after {limit:.0f} s there was still no {what()}")
+        time.sleep(0.005)
+    return found
+
+
+@dataclass(frozen=True)
+class Line:
+    when: float  # time.monotonic()
+    text: str
+
+
+@dataclass
+class Pod:
+    number: int
+    host: Host
+    scratch: Path
+    process: subprocess.Popen[bytes] | None = None
+    lines: list[Line] = field(default_factory=list)  # of all its processes, one after the other
+    started: float = 0.0  # the last one
+    _readers: list[threading.Thread] = field(default_factory=list)
+
+    def start(self, command: Sequence[str], environment: dict[str, str]) -> None:
+        assert self.process is None or self.process.poll() is not None
+        temporary = tempfile.mkdtemp(prefix=f"{self.host.name}-", dir=self.scratch)  # a new container has an empty /tmp
+        self.started = time.monotonic()
+        self.process = subprocess.Popen(self.host.command(command),
+                                        env=clean_environment(environment | {"TMPDIR": temporary}), cwd=self.scratch,
+                                        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self._readers.append(threading.Thread(target=self._read, args=(self.process,), daemon=True))
+        self._readers[-1].start()
+
+    def _read(self, process: subprocess.Popen[bytes]) -> None:
+        assert process.stdout is not None
+        for line in process.stdout:
+            self.lines.append(Line(time.monotonic(), line.decode(errors="replace").rstrip()))
+        process.stdout.close()
+
+    @property
+    def running(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    def code(self) -> int | None:
+        return None if self.process is None else self.process.poll()
+
+    def trainers(self) -> list[int]:
+        return list(children(self.process.pid).values()) if self.process is not None and self.running else []
+
+    def signal(self, number: signal.Signals) -> None:
+        assert self.process is not None
+        self.process.send_signal(number)
+
+    def kill(self) -> None:
+        """The launcher, by SIGKILL, and its trainers with it: theirs end when it does."""
+        if self.process is None or not self.running:
+            return
+        trainers = self.trainers()
+        self.process.kill()
+        self.process.wait()
+        wait_for(lambda: not any(is_there(pid) for pid in trainers),
+                 lambda: f"end of the trainers of {self.host.name}, whose launcher was killed", 10)
+
+    def find(self, pattern: str, since: float = 0.0) -> Line | None:
+        return next((line for line in list(self.lines) if line.when >= since and re.search(pattern, line.text)), None)
+
+    def text(self) -> str:
+        return "".join(f"  {line.when - self.started:9.3f} {line.text}\n" for line in list(self.lines))
+
+    def join(self) -> None:
+        for reader in self._readers:
+            reader.join(5)
+
+
+class Job:
+    """Three pods, or so many, of one TF_CONFIG, and what they run."""
+
+    def __init__(self, network: Network, scratch: Path, command: Sequence[object], workers: int = 3,
+                 options: Sequence[object] = (), **environment: str) -> None:
+        self.scratch = Path(tempfile.mkdtemp(prefix="job-", dir=scratch))
+        self.model = self.scratch / "model"
+        self.pods = [Pod(number, host, self.scratch) for number, host in enumerate(network.hosts[:workers])]
+        self._command = [program("lockstep"), "launch", *map(str, options), "--", *map(str, command)]
+        self._environment = {"LOCKSTEP_JOB_TOKEN": "a secret", "LOCKSTEP_MODEL_DIR": str(self.model)} | environment
+        self.began = time.monotonic()
+
+    def start(self, number: int, *, tf_config: str = "") -> None:
+        addresses = [f"{pod.host.name}:{PORT}" for pod in self.pods]
+        task = {"type": "worker", "index": number}
+        config = tf_config or json.dumps({"cluster": {"worker": addresses}, "task": task})
+        self.pods[number].start(self._command, {"TF_CONFIG": config} | self._environment)
+
+    def start_all(self, order: Sequence[int] = ()) -> None:
+        for number in order or range(len(self.pods)):
+            self.start(number)
+
+    @property
+    def chief(self) -> Pod:
+        return self.pods[0]
+
+    def backups(self) -> dict[str, float]:
+        """Times of change, by name."""
+        found: dict[str, float] = {}
+        for path in self.model.glob("backup/fit-1-step-*.h5"):
+            try:
+                found[path.name] = path.stat().st_mtime
+            except OSError:
+                pass  # a newer one has taken its place
+        return found
+
+    def wait_for_backup(self, since: float = 0.0, limit: float = TIME_LIMIT_S) -> float:
+        """One that was written after this moment of time.monotonic(); when it was found."""
+        wall = time.time() - time.monotonic() + since
+        wait_for(lambda: any(when > wall for when in self.backups().values()) or not self.chief.running,
+                 lambda: f"backup since {since - self.began:.3f}" + self.text(), limit)
+        return time.monotonic()
+
+    def wait_for_line(self, pattern: str, pods: Sequence[Pod], since: float = 0.0, limit: float = TIME_LIMIT_S) -> float:
+        """On all of these; when the last of them said it."""
+        def all_said() -> list[Line]:
+            found = [line for pod in pods if (line := pod.find(pattern, since))]
+            return found if len(found) == len(pods) else []
+
+        return max(line.when for line in wait_for(all_said, lambda: f"'{pattern}' on all workers" + self.text(), limit))
+
+    def wait(self, limit: float = 2 * TIME_LIMIT_S) -> list[int | None]:
+        """Until all have ended: their exit codes. The time limit is no code of theirs."""
+        wait_for(lambda: not any(pod.running for pod in self.pods), lambda: "end of the job" + self.text(), limit)
+        for pod in self.pods:
+            pod.join()
+        return [pod.code() for pod in self.pods]
+
+    def end(self) -> None:
+        """Whatever still runs."""
+        for pod in self.pods:
+            if pod.process is not None:
+                pod.process.kill()
+                pod.process.wait()
+            for pid in pod.host.processes():
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
+
+    def history(self) -> dict[str, Any]:
+        read: dict[str, Any] = json.loads((self.model / "history.json").read_text())
+        return read
+
+    def text(self) -> str:
+        """All that was said, for who looks for the cause of a failure."""
+        everything = [(line.when, pod.host.name, line.text) for pod in self.pods for line in list(pod.lines)]
+        told = [f"{when - self.began:9.3f} {name}: {text}" for when, name, text in sorted(everything)
+                if not re.search("[━│─┃]|params:|^Epoch |^Model: |ms/step", text)]
+        return "\n" + "\n".join(told) + f"\nexit codes: {[pod.code() for pod in self.pods]}\n"
+
+
+def difference(left: Path, right: Path) -> str:
+    """Between two models' files, to the last bit; empty where there is none."""
+    compared = subprocess.run([program("lockstep"), "inspect", "--compare", str(left), str(right)], capture_output=True,
+                              text=True)
+    return "" if compared.returncode == 0 else compared.stdout + compared.stderr
+
+
+def learned(history: dict[str, Any]) -> list[dict[str, Any]]:
+    """What of a history does not depend on the clock."""
+    return [{k: v for k, v in epoch.items() if k not in ("seconds", "images_per_second")} for epoch in history["epochs"]]
