@@ -12,25 +12,29 @@ fail() { # exit code, sentence
 data_set=${1:-mnist}
 [[ $# -le 2 ]] || fail 64 "takes at most a data set (mnist or fashion_mnist) and a directory."
 
-# name, md5 of the published .gz, md5 of its content (survives packing anew; unknown for Fashion-MNIST)
+# name, SHA-256 of the published .gz, SHA-256 of its content (survives packing anew; unknown for Fashion-MNIST)
 case $data_set in
   mnist)
     mirrors=(https://ossci-datasets.s3.amazonaws.com/mnist https://storage.googleapis.com/cvdf-datasets/mnist
       http://yann.lecun.com/exdb/mnist)
     files=(
-      "train-images-idx3-ubyte.gz f68b3c2dcbeaaa9fbdd348bbdeb94873 6bbc9ace898e44ae57da46a324031adb"
-      "train-labels-idx1-ubyte.gz d53e105ee54ea40749a09fcbcd1e9432 a25bea736e30d166cdddb491f175f624"
-      "t10k-images-idx3-ubyte.gz 9fb629c4189551a2d022fa330f9573f3 2646ac647ad5339dbf082846283269ea"
-      "t10k-labels-idx1-ubyte.gz ec29112dd5afa0611ce80d1b7f02629c 27ae3e4e09519cfbb04c329615203637")
+      "train-images-idx3-ubyte.gz 440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609
+        ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db"
+      "train-labels-idx1-ubyte.gz 3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c
+        65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5"
+      "t10k-images-idx3-ubyte.gz 8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6
+        0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7"
+      "t10k-labels-idx1-ubyte.gz f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6
+        ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2")
     ;;
   fashion_mnist)
     mirrors=(http://fashion-mnist.s3-website.eu-central-1.amazonaws.com
       https://storage.googleapis.com/tensorflow/tf-keras-datasets)
     files=(
-      "train-images-idx3-ubyte.gz 8d4fb7e6c68d591d4c3dfef9ec88bf0d -"
-      "train-labels-idx1-ubyte.gz 25c81989df183df01b3e8a0aad5dffbe -"
-      "t10k-images-idx3-ubyte.gz bef4ecab320f06d8554ea6380940ec79 -"
-      "t10k-labels-idx1-ubyte.gz bb300cfdad3c16e7a12a480ee83cd310 -")
+      "train-images-idx3-ubyte.gz 3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84 -"
+      "train-labels-idx1-ubyte.gz a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845 -"
+      "t10k-images-idx3-ubyte.gz 346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073 -"
+      "t10k-labels-idx1-ubyte.gz 67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5 -")
     ;;
   -h | --help)
     sed -n '2,4s/^# //p' "$0"
@@ -48,12 +52,12 @@ elif command -v wget >/dev/null; then
 else
   fail 69 "needs curl or wget; install one of them."
 fi
-command -v md5sum >/dev/null || fail 69 "needs md5sum (coreutils); install it."
+command -v sha256sum >/dev/null || fail 69 "needs sha256sum (coreutils); install it."
 
-is_right() { # file, md5 packed, md5 unpacked
+is_right() { # file, SHA-256 packed, SHA-256 unpacked
   [[ -f $1 ]] || return 1
-  [[ $(md5sum <"$1") == "$2  -" ]] && return 0
-  [[ $3 != - && $(gzip --decompress --stdout <"$1" 2>/dev/null | md5sum) == "$3  -" ]]
+  [[ $(sha256sum <"$1") == "$2  -" ]] && return 0
+  [[ $3 != - && $(gzip --decompress --stdout <"$1" 2>/dev/null | sha256sum) == "$3  -" ]]
 }
 
 mkdir -p "$directory" || fail 74 "cannot make the directory $directory; check its permissions."
@@ -62,7 +66,7 @@ trap 'rm -rf "$partial"' EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-fetch() { # name, md5 packed, md5 unpacked
+fetch() { # name, SHA-256 packed, SHA-256 unpacked
   local mirror arrived=no
   for mirror in "${mirrors[@]}"; do
     if ! download "$mirror/$1" "$partial/$1"; then
@@ -74,7 +78,7 @@ fetch() { # name, md5 packed, md5 unpacked
       return
     else
       arrived=yes
-      echo "fetch_data.sh: $mirror/$1 has the wrong check sum ($(md5sum <"$partial/$1" | cut -d' ' -f1))." >&2
+      echo "fetch_data.sh: $mirror/$1 has the wrong check sum ($(sha256sum <"$partial/$1" | cut -d' ' -f1))." >&2
     fi
   done
   if [[ $arrived == yes ]]; then
@@ -85,7 +89,7 @@ by hand, name a mirror with LOCKSTEP_DATA_MIRROR, or train on the embedded digit
 }
 
 for file in "${files[@]}"; do
-  read -r name packed unpacked <<<"$file"
+  read -r name packed unpacked <<<"${file//$'\n'/ }"
   if is_right "$directory/$name" "$packed" "$unpacked"; then
     echo "$directory/$name: already there"
   else
