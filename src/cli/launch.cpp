@@ -63,6 +63,12 @@ bool read_options(std::span<const std::string> args, LaunchOptions& options, std
   app.add_option("--silence", limits.silence, "without a sign of life a worker is lost after (4)")
       ->option_text("SECONDS")
       ->envname("LOCKSTEP_SILENCE");
+  app.add_option("--stall-timeout", limits.stuck, "without a step training is stuck after (4; 0: never)")
+      ->option_text("SECONDS")
+      ->envname("LOCKSTEP_STALL_TIMEOUT");
+  app.add_option("--status-port", options.launcher.status_port, "answer /healthz and /metrics there (none)")
+      ->option_text("PORT")
+      ->envname("LOCKSTEP_STATUS_PORT");
   app.add_option("--report", limits.report, "how often to tell who is missing (10)")
       ->option_text("SECONDS")
       ->envname("LOCKSTEP_REPORT");
@@ -80,6 +86,7 @@ bool read_options(std::span<const std::string> args, LaunchOptions& options, std
   check_time("--rejoin-timeout", limits.rejoin_timeout, 0.1);
   check_time("--silence", limits.silence, 1);
   check_time("--report", limits.report, 0.1);
+  if (limits.stuck != 0) check_time("--stall-timeout", limits.stuck, 1);
   limits.heartbeat = std::min(limits.heartbeat, limits.silence / 4);
   if (limits.max_restarts < 0 || limits.max_restarts > most_restarts) {
     throw UsageError("--max-restarts must be from 0 to 1000000; see lockstep launch --help.");

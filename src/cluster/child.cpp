@@ -11,14 +11,17 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cmath>
 #include <csignal>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "core/log.hpp"
@@ -29,6 +32,7 @@ namespace lockstep {
 namespace {
 
 constexpr int usage = static_cast<int>(ExitCode::usage);
+constexpr int most_reports_at_once = 64;
 constexpr int temporary = static_cast<int>(ExitCode::temporary);
 
 std::string text_of(int error) { return std::generic_category().message(error); }
@@ -39,6 +43,20 @@ std::vector<char*> pointers_to(std::vector<std::string>& texts) {
   for (std::string& text : texts) pointers.push_back(text.data());
   pointers.push_back(nullptr);
   return pointers;
+}
+
+bool is_duration(double seconds) { return std::isfinite(seconds) && seconds >= 0; }
+
+/// As ProgressReporter sends it; nothing for what it cannot have sent.
+std::optional<Progress> read_report(std::string_view bytes) {
+  try {
+    const auto report = std::get<Progress>(to_message({Progress::kind, std::string(bytes)}));
+    const bool makes_sense = is_duration(report.allreduce_seconds) && is_duration(report.wait_seconds) &&
+                             is_duration(report.longest_silence) && is_duration(report.images_per_second);
+    return makes_sense ? std::optional(report) : std::nullopt;
+  } catch (const DataError&) {
+    return {};
+  }
 }
 
 /// What a launcher ignores or blocks is its own affair.
@@ -117,20 +135,20 @@ std::optional<ChildEnd> Child::reap() noexcept {
   return ChildEnd{WEXITSTATUS(status), 0};
 }
 
-std::optional<std::uint64_t> Child::take_step() noexcept {
-  std::optional<std::uint64_t> furthest;
-  std::uint64_t step = 0;
-  while (control_) {
-    const ssize_t count = recv(control_.descriptor(), &step, sizeof step, 0);
-    if (count == static_cast<ssize_t>(sizeof step)) {
-      furthest = std::max(furthest.value_or(0), step);
-    } else if (count == 0 || (count < 0 && errno != EINTR && errno != EAGAIN)) {
+std::optional<Progress> Child::take_report() {
+  std::optional<Progress> last;
+  std::array<char, 256> bytes{};  // a report has half of it
+  for (int left = most_reports_at_once; control_ && left > 0; --left) {
+    const ssize_t count = recv(control_.descriptor(), bytes.data(), bytes.size(), 0);
+    if (count > 0) {
+      if (auto report = read_report({bytes.data(), static_cast<std::size_t>(count)})) last = *report;
+    } else if (count == 0 || (errno != EINTR && errno != EAGAIN)) {
       control_.close();
-    } else if (count < 0 && errno == EAGAIN) {
+    } else if (errno == EAGAIN) {
       break;
     }
   }
-  return furthest;
+  return last;
 }
 
 std::string find_program(const std::string& name, const Environment& environment) {

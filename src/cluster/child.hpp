@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "cluster/message.hpp"
 #include "cluster/socket.hpp"
 #include "core/environment.hpp"
 #include "core/request.hpp"
@@ -41,8 +42,8 @@ class Child {
 
   /// Polls as readable when it has told something; -1 once it is silent for ever.
   [[nodiscard]] int control() const noexcept { return control_.descriptor(); }
-  /// The furthest step that it has told of since the last time.
-  [[nodiscard]] std::optional<std::uint64_t> take_step() noexcept;
+  /// The last that it has told of itself since the last time. What makes no sense is passed over.
+  [[nodiscard]] std::optional<Progress> take_report();
 
  private:
   pid_t pid_ = -1;

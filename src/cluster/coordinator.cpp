@@ -25,7 +25,7 @@ std::string seconds_text(double seconds) { return std::to_string(static_cast<lon
 }  // namespace
 
 Coordinator::Coordinator(const std::vector<std::string>& tasks, std::string run, const Supervision& limits, double now)
-    : limits_(limits), run_(std::move(run)), next_heartbeat_(now + limits.heartbeat), last_tick_(now) {
+    : limits_(limits), run_(std::move(run)), next_heartbeat_(now + limits.heartbeat), last_tick_(now), watch_(limits) {
   if (tasks.empty()) throw InternalError("a coordinator without members");
   seats_.resize(tasks.size());
   for (std::size_t member = 0; member < tasks.size(); ++member) seats_[member].name = tasks[member];
@@ -109,8 +109,7 @@ void Coordinator::tick(double now) {
   const double gap = now - last_tick_;
   if (gap > limits_.silence / 2) {
     for (Seat& seat : seats_) seat.heard += gap;
-    for (RankState& rank : ranks_) rank.heard += gap;
-    moved_ += gap;
+    watch_.forgive(gap);
   }
   last_tick_ = now;
 
@@ -180,10 +179,7 @@ void Coordinator::begin_if_complete(double now) {
   next_fence_.assign(map_.nodes.size(), 0);
   phase_ = Phase::running;
   phase_began_ = now;
-  moved_ = now;
-  moves_ = 0;
-  longest_ = 0;
-  generation_step_ = 0;
+  watch_.begin(map_.ranks.size(), now);
   for (Seat& seat : seats_) {
     seat.ready = false;
     seat.in_world = seat.present;

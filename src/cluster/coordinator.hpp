@@ -15,7 +15,9 @@
 #include <variant>
 #include <vector>
 
+#include "cluster/job_status.hpp"
 #include "cluster/message.hpp"
+#include "cluster/step_watch.hpp"
 #include "cluster/supervision.hpp"
 #include "cluster/world_map.hpp"
 
@@ -64,6 +66,9 @@ class Coordinator {
   /// The exit code of the job, once it is over.
   [[nodiscard]] std::optional<int> verdict() const noexcept { return verdict_; }
 
+  /// Adds what the coordinator knows of the job.
+  void add_to(JobStatus& status, double now) const;
+
  private:
   static constexpr double never = std::numeric_limits<double>::infinity();
 
@@ -84,9 +89,6 @@ class Coordinator {
   struct RankState {
     bool ended = false;
     bool left = false;  ///< ended to come back
-    bool reported = false;
-    double heard = 0;
-    Progress last;
   };
 
   void forget_actions_for(std::size_t member);
@@ -116,7 +118,7 @@ class Coordinator {
 
   /// Is it about what runs? Throws DataError where it cannot be about anything.
   [[nodiscard]] bool is_current(std::uint64_t generation) const;
-  RankState& rank_of(std::size_t member, std::uint64_t rank);
+  void check_owner(std::size_t member, std::uint64_t rank) const;
   void end_if_all_ended(double now);
   void watch_steps(double now);
   void watch_members(double now);
@@ -158,10 +160,7 @@ class Coordinator {
   std::vector<RankState> ranks_;
   std::map<std::uint64_t, std::vector<std::optional<std::string>>> fences_;  ///< by sequence; a part for each node
   std::vector<std::uint64_t> next_fence_;                                    ///< by node
-  std::uint64_t generation_step_ = 0;                                        ///< the furthest of a rank
-  double moved_ = 0;                                                         ///< when that was
-  int moves_ = 0;                                                            ///< since the last time a rank was busy
-  double longest_ = 0;                                                       ///< between two moves
+  StepWatch watch_;
   double leave_by_ = never;
   std::optional<std::size_t> lets_in_;  ///< a member that is back, and waits for the next backup
 

@@ -1,11 +1,8 @@
-// See coordinator.hpp: what members tell while a generation runs, and how a step that stands still is noticed.
+// See coordinator.hpp: what members tell while a generation runs.
 #include <algorithm>
-#include <array>
-#include <cmath>
 #include <csignal>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <cstring>
 #include <optional>
 #include <string>
@@ -31,12 +28,6 @@ std::string describe(const ChildEnded& end) {
   const char* name = end.signal < NSIG ? sigdescr_np(static_cast<int>(end.signal)) : nullptr;
   return "its trainer was killed by signal " + std::to_string(end.signal) +
          (name == nullptr ? "" : " (" + std::string(name) + ")");
-}
-
-std::string with_tenths(double seconds) {
-  std::array<char, 32> text{};
-  (void)std::snprintf(text.data(), text.size(), "%.1f s", seconds);
-  return text.data();
 }
 
 }  // namespace
@@ -77,11 +68,10 @@ bool Coordinator::is_current(std::uint64_t generation) const {
   return phase_ == Phase::running && generation == map_.generation;
 }
 
-Coordinator::RankState& Coordinator::rank_of(std::size_t member, std::uint64_t rank) {
+void Coordinator::check_owner(std::size_t member, std::uint64_t rank) const {
   if (rank >= map_.ranks.size() || map_.ranks[rank].member != member) {
     throw DataError("rank " + std::to_string(rank) + " is not its own");
   }
-  return ranks_.at(rank);
 }
 
 void Coordinator::on(std::size_t member, const RankEnvironment& message, double /*now*/) {
@@ -111,36 +101,21 @@ void Coordinator::on(std::size_t member, const Fence& message, double /*now*/) {
   actions_.emplace_back(Post{std::move(servers), std::move(done)});
 }
 
-void Coordinator::on(std::size_t member, const Started& message, double now) {
-  if (is_current(message.generation)) rank_of(member, message.rank).heard = now;
+void Coordinator::on(std::size_t member, const Started& message, double /*now*/) {
+  if (is_current(message.generation)) check_owner(member, message.rank);
 }
 
 void Coordinator::on(std::size_t member, const Progress& message, double now) {
   if (!is_current(message.generation)) return;
-  RankState& rank = rank_of(member, message.rank);
-  const bool was_busy = !rank.reported || rank.last.activity == Activity::busy;
-  const bool is_busy = message.activity == Activity::busy;
-  rank.reported = true;
-  rank.heard = now;
-  rank.last = message;
+  check_owner(member, message.rank);
+  watch_.hear(message, now);
   best_step_ = std::max(best_step_, message.step);
-  if (was_busy || is_busy) {
-    moved_ = now;
-    if (was_busy != is_busy) moves_ = 0;
-  } else if (message.step > generation_step_) {
-    if (moves_ > 0) longest_ = std::max(longest_, now - moved_);
-    moved_ = now;
-    ++moves_;
-  }
-  generation_step_ = std::max(generation_step_, message.step);
 }
 
 void Coordinator::on(std::size_t member, const ChildEnded& message, double now) {
   if (message.generation > map_.generation) throw DataError("there is no such generation yet");
   if (message.generation != map_.generation || phase_ == Phase::finished) return;
-  if (message.rank >= map_.ranks.size() || map_.ranks[message.rank].member != member) {
-    throw DataError("rank " + std::to_string(message.rank) + " is not its own");
-  }
+  check_owner(member, message.rank);
   const bool was_killed = message.signal != 0;
   const int code = was_killed ? internal : static_cast<int>(std::min<std::uint64_t>(message.code, 255));
   if (!was_killed && (code == usage || code == data)) {  // also where it only comes out while a generation ends
@@ -155,6 +130,7 @@ void Coordinator::on(std::size_t member, const ChildEnded& message, double now) 
   rank.left = !was_killed && code == temporary && somebody_leaves;
   if (code == 0 || rank.left) {
     rank.ended = true;
+    watch_.end(message.rank);
     if (rank.left) leave_by_ = std::min(leave_by_, now + limits_.leave);
     end_if_all_ended(now);
     return;
@@ -195,31 +171,27 @@ void Coordinator::watch_steps(double now) {
     end_after_leave(now);
     if (phase_ != Phase::running) return;
   }
-  const RankState* slowest = nullptr;
-  for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
-    const RankState& state = ranks_[rank];
-    if (state.ended) continue;
-    if (!state.reported && now - phase_began_ > limits_.start) {
-      fail({map_.ranks[rank].member, rank, "it did not begin to train within " + with_tenths(limits_.start), temporary,
-            false},
-           now);
-      return;
-    }
-    if (!state.reported || state.last.activity == Activity::busy) return;  // the others have to wait for it
-    // Whoever waits is no culprit; who is behind is; else who was silent first.
-    const auto guilt = [](const RankState& it) {
-      return std::pair(it.last.activity == Activity::waiting, std::pair(it.last.step, it.heard));
-    };
-    if (slowest == nullptr || guilt(state) < guilt(*slowest)) slowest = &state;
+  const std::optional<Stall> stall = watch_.find(now);
+  if (stall) fail({map_.ranks[stall->rank].member, stall->rank, stall->what, temporary, false}, now);
+}
+
+void Coordinator::add_to(JobStatus& status, double now) const {
+  status.generation = map_.generation;
+  if (phase_ == Phase::gathering) {
+    status.phase = JobPhase::waiting;
+    status.waiting_for = describe_missing();
+  } else if (phase_ == Phase::finished) {
+    status.phase = JobPhase::ending;
+    if (verdict_ != 0) status.problem = verdict_reason_;
   }
-  if (slowest == nullptr) return;
-  const double allowed = moves_ < 2 ? limits_.start : std::max(limits_.stuck, 3 * longest_);
-  if (now - moved_ <= allowed) return;
-  const auto rank = static_cast<std::size_t>(slowest - ranks_.data());
-  fail({map_.ranks[rank].member, rank,
-        "no step for " + with_tenths(now - moved_) + ", it stands at step " + std::to_string(slowest->last.step),
-        temporary, false},
-       now);
+  for (std::size_t member = 1; member < seats_.size(); ++member) {  // this launcher's own part is the first
+    const Seat& seat = seats_[member];
+    status.peers.push_back({seat.name, seat.present, now - seat.heard});
+  }
+  for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
+    if (!watch_.last(rank)) continue;
+    status.ranks.push_back({seats_[map_.ranks[rank].member].name, *watch_.last(rank)});
+  }
 }
 
 }  // namespace lockstep

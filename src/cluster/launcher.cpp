@@ -3,6 +3,7 @@
 
 #include <poll.h>
 #include <sys/signalfd.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -20,7 +21,10 @@
 #include <variant>
 #include <vector>
 
+#include "cluster/job_status.hpp"
+#include "cluster/status_page.hpp"
 #include "cluster/trainer_environment.hpp"
+#include "core/clock.hpp"
 #include "core/log.hpp"
 #include "lockstep/core/error.hpp"
 
@@ -73,8 +77,12 @@ Launcher::Launcher(const LauncherOptions& options)
       environment_(options.environment),
       command_(resolve_command(options.command, options.environment)),
       signals_(receive_signals()),
-      rendezvous_(with_a_task(options.cluster), options.ranks, options.rendezvous) {
+      rendezvous_(with_a_task(options.cluster), options.ranks, options.rendezvous),
+      watch_(options.rendezvous.limits.heartbeat / 2) {
   environment_.erase("LOCKSTEP_JOB_TOKEN");
+  if (options.status_port == 0) return;
+  status_ = std::make_unique<StatusServer>(listen_on(options.status_port, SOMAXCONN, "with --status-port"),
+                                           [this](const std::string& path) { return answer(path); });
 }
 
 int Launcher::run() {
@@ -98,6 +106,7 @@ void Launcher::wait() {
   if (server_) polled.push_back({server_->descriptor(), server_->events(), 0});
   for (const auto& [rank, trainer] : trainers_) polled.push_back({trainer->control(), POLLIN, 0});
   rendezvous_.collect(polled);
+  if (status_) status_->collect(polled);
   int timeout = rendezvous_.timeout_ms();
   for (const Deadline& deadline : {kill_at_, leave_by_}) {
     if (const int left = deadline.poll_timeout(); left >= 0) timeout = std::min(timeout, left);
@@ -107,17 +116,9 @@ void Launcher::wait() {
     for (pollfd& entry : polled) entry.revents = 0;
   }
   rendezvous_.handle(polled);
+  if (status_) status_->handle(polled);
   take_pmix_events();
-  for (const auto& [rank, trainer] : trainers_) {
-    if (const std::optional<std::uint64_t> step = trainer->take_step()) {
-      has_stepped_ = true;
-      // Always "busy": how long a step may take is not judged yet.
-      Progress report;
-      report.rank = rank;
-      report.step = *step;
-      rendezvous_.member().progress(report);
-    }
-  }
+  take_reports();
   take_signals();
   take_ends();
   end_what_ends();
@@ -149,10 +150,36 @@ void Launcher::take_pmix_events() {
   }
 }
 
+void Launcher::take_reports() {
+  const double now = monotonic_seconds();
+  for (const auto& [rank, trainer] : trainers_) {
+    const std::optional<Progress> report = trainer->take_report();
+    if (!report) continue;
+    has_stepped_ |= report->step > 0;
+    watch_.hear(rank, *report, now);
+  }
+  for (const Progress& report : watch_.take_due(now)) rendezvous_.member().progress(report);
+}
+
+StatusReply Launcher::answer(const std::string& path) const {
+  if (path != "/healthz" && path != "/metrics")
+    return {404, "text/plain; charset=utf-8", "ask for /healthz or /metrics\n"};
+  JobStatus status = rendezvous_.status();
+  status.furthest = watch_.furthest();
+  if (status.ranks.empty()) {
+    for (const Progress& rank : watch_.ranks(monotonic_seconds())) status.ranks.push_back({status.worker, rank});
+  }
+  if (path == "/metrics") return {200, "text/plain; version=0.0.4; charset=utf-8", metrics_page(status)};
+  return {status.problem.empty() ? 200 : 503, "text/plain; charset=utf-8", health_line(status)};
+}
+
 void Launcher::take_ends() {
   for (auto entry = trainers_.begin(); entry != trainers_.end();) {
     const std::optional<ChildEnd> end = entry->second->reap();
-    if (end) rendezvous_.member().child_ended(entry->first, end->code, end->signal);
+    if (end) {
+      watch_.end(entry->first);
+      rendezvous_.member().child_ended(entry->first, end->code, end->signal);
+    }
     entry = end ? trainers_.erase(entry) : std::next(entry);
   }
 }
@@ -181,7 +208,10 @@ void Launcher::end_what_ends() {
 
 void Launcher::stop_trainers() {
   leave_by_ = Deadline::never();
-  for (const auto& [rank, trainer] : trainers_) trainer->signal(SIGTERM);
+  for (const auto& [rank, trainer] : trainers_) {
+    trainer->signal(SIGTERM);
+    trainer->signal(SIGCONT);  // one that is stopped does not hear the other
+  }
   kill_at_ = Deadline::after(grace_s);
 }
 
@@ -212,9 +242,7 @@ void Launcher::act(StartTrainer& action) {
     if (map.ranks.size() < map.replicas) environment.emplace("LOCKSTEP_REPLICAS", std::to_string(map.replicas));
     trainers_.emplace(action.rank, std::make_unique<Child>(command_, environment));
     member.started(action.rank);
-    Progress busy;
-    busy.rank = action.rank;
-    member.progress(busy);
+    watch_.begin(action.rank, monotonic_seconds());
   } catch (const Error& error) {
     member.failed(error.what());
   }

@@ -17,6 +17,8 @@
 #include "cluster/rendezvous.hpp"
 #include "cluster/session_directories.hpp"
 #include "cluster/socket.hpp"
+#include "cluster/status_server.hpp"
+#include "cluster/trainer_watch.hpp"
 #include "core/environment.hpp"
 
 namespace lockstep {
@@ -24,7 +26,8 @@ namespace lockstep {
 struct LauncherOptions {
   ClusterSpec cluster;  ///< without tasks the launcher is alone
   std::vector<std::string> command;
-  std::uint64_t ranks = 1;  ///< trainers of this launcher
+  std::uint64_t ranks = 1;        ///< trainers of this launcher
+  std::uint16_t status_port = 0;  ///< for those who ask how the job is; 0: none
   RendezvousOptions rendezvous;
   Environment environment;  ///< what trainers get, and what PMIx adds
 };
@@ -41,8 +44,11 @@ class Launcher {
   void wait();
   void take_signals();
   void take_pmix_events();
+  void take_reports();
   void take_ends();
   void end_what_ends();
+
+  [[nodiscard]] StatusReply answer(const std::string& path) const;
 
   void act(const StartServer& action);
   void act(StartTrainer& action);
@@ -67,6 +73,7 @@ class Launcher {
   std::vector<std::uint64_t> served_;
   std::map<std::uint64_t, std::uint64_t> fences_;  ///< PMIx's numbers of them, by ours
   std::map<std::uint64_t, std::unique_ptr<Child>> trainers_;
+  TrainerWatch watch_;
   bool is_ending_ = false;
   bool has_stepped_ = false;  ///< one of our trainers, in this generation
   Deadline kill_at_ = Deadline::never();
@@ -74,6 +81,7 @@ class Launcher {
   bool is_leaving_ = false;
   Deadline leave_by_ = Deadline::never();  ///< for trainers that were asked to
 
+  std::unique_ptr<StatusServer> status_;
   std::optional<int> exit_code_;
 };
 

@@ -17,15 +17,12 @@
 #include <system_error>
 #include <thread>
 
-#include "core/clock.hpp"
 #include "core/environment.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep {
 
 namespace {
-
-constexpr double between_steps_s = 0.2;
 
 /// -1 for none. A number that was left over from somewhere else is none.
 int find_descriptor() {
@@ -56,21 +53,15 @@ void listen_to(int descriptor, std::atomic<Request>& request) {
 }  // namespace
 
 LauncherLink::LauncherLink()
-    : descriptor_(find_descriptor()), request_(std::make_shared<std::atomic<Request>>(Request::none)) {
+    : descriptor_(find_descriptor()),
+      progress_(descriptor_),
+      request_(std::make_shared<std::atomic<Request>>(Request::none)) {
   if (descriptor_ < 0) return;
   (void)fcntl(descriptor_, F_SETFD, FD_CLOEXEC);
   std::thread([descriptor = descriptor_, request = request_]() {
     listen_to(descriptor, *request);
     _exit(static_cast<int>(ExitCode::temporary));
   }).detach();
-}
-
-void LauncherLink::tell_step(std::uint64_t step) noexcept {
-  if (descriptor_ < 0) return;
-  const double now = monotonic_seconds();
-  if (now < next_) return;
-  next_ = now + between_steps_s;
-  (void)send(descriptor_, &step, sizeof step, MSG_DONTWAIT | MSG_NOSIGNAL);  // the next one tells as well
 }
 
 }  // namespace lockstep

@@ -2,9 +2,9 @@
 #pragma once
 
 #include <atomic>
-#include <cstdint>
 #include <memory>
 
+#include "cluster/progress_reporter.hpp"
 #include "core/request.hpp"
 
 namespace lockstep {
@@ -15,15 +15,15 @@ class LauncherLink {
   /// From now on this process ends, with 75, when its launcher is gone: the other ranks would wait for it for ever.
   LauncherLink();
 
-  /// How many steps of the training are done. Cheap: most calls tell nothing.
-  void tell_step(std::uint64_t step) noexcept;
+  /// For the thread that trains, to tell the launcher how far it is.
+  [[nodiscard]] ProgressReporter& progress() noexcept { return progress_; }
 
   /// The most urgent that was asked so far.
   [[nodiscard]] Request request() const noexcept { return request_->load(std::memory_order_relaxed); }
 
  private:
   int descriptor_;
-  double next_ = 0;
+  ProgressReporter progress_;
   std::shared_ptr<std::atomic<Request>> request_;  ///< the thread that listens has it as well
 };
 

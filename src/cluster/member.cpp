@@ -258,6 +258,20 @@ void Member::send(Message message) {
 
 void Member::log(const std::string& text, bool is_warning) { actions_.emplace_back(Log{printable(text), is_warning}); }
 
+void Member::add_to(JobStatus& status, double now) const {
+  status.generation = map_.generation;
+  status.peers.push_back({chief_, is_connected_, now - heard_});
+  switch (state_) {
+    case State::idle: status.phase = JobPhase::waiting; break;
+    case State::running: status.phase = JobPhase::training; break;
+    case State::ending:
+    case State::gone: status.phase = JobPhase::ending; break;
+  }
+  status.waiting_for = is_connected_ ? "other workers" : "the chief, " + chief_ + ": " + why_alone_;
+  if (is_leaving_) status.problem = "leaving: it was told to go";
+  if (exit_ && exit_->code != 0) status.problem = exit_->message;
+}
+
 std::vector<Message> Member::take_messages() { return std::exchange(messages_, {}); }
 
 bool Member::take_hang_up() { return std::exchange(hang_up_, false); }

@@ -25,6 +25,7 @@
 #include <variant>
 #include <vector>
 
+#include "cluster/job_status.hpp"
 #include "cluster/message.hpp"
 #include "cluster/supervision.hpp"
 #include "cluster/world_map.hpp"
@@ -108,6 +109,9 @@ class Member {
   /// Of the generation that runs here, or ends.
   [[nodiscard]] const WorldMap& map() const noexcept { return map_; }
   [[nodiscard]] bool is_connected() const noexcept { return is_connected_; }
+
+  /// Adds what this member knows of the job.
+  void add_to(JobStatus& status, double now) const;
 
  private:
   enum class State { idle, running, ending, gone };

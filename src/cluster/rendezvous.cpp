@@ -162,6 +162,18 @@ std::vector<LauncherAction> Rendezvous::take_actions() {
   return std::exchange(actions_, {});
 }
 
+JobStatus Rendezvous::status() const {
+  const double now = monotonic_seconds();
+  JobStatus status;
+  status.worker = pass_.tasks.at(number_);
+  member_->add_to(status, now);
+  if (coordinator_) {
+    status.peers.clear();  // the chief is its own
+    coordinator_->add_to(status, now);
+  }
+  return status;
+}
+
 std::string Rendezvous::own_address() const { return client_ ? client_->own_address() : ""; }
 
 }  // namespace lockstep

@@ -24,6 +24,7 @@
 #include "cluster/cluster_spec.hpp"
 #include "cluster/coordinator.hpp"
 #include "cluster/handshake.hpp"
+#include "cluster/job_status.hpp"
 #include "cluster/job_token.hpp"
 #include "cluster/member.hpp"
 #include "cluster/rendezvous_client.hpp"
@@ -61,6 +62,9 @@ class Rendezvous {
   /// This process' IP address on the way to the chief, for MPI to choose its interface by; empty where it is not known,
   /// and for the chief.
   [[nodiscard]] std::string own_address() const;
+
+  /// Without what only the launcher knows: its own trainers.
+  [[nodiscard]] JobStatus status() const;
 
  private:
   void pump();

@@ -114,7 +114,7 @@ void Socket::close() noexcept {
   descriptor_ = -1;
 }
 
-Socket listen_on(std::uint16_t port, int backlog) {
+Socket listen_on(std::uint16_t port, int backlog, const char* setting) {
   int error = EAFNOSUPPORT;
   for (const int family : {AF_INET6, AF_INET}) {  // the first serves both, but some hosts have it switched off
     Socket socket = make_socket(family);
@@ -125,10 +125,10 @@ Socket listen_on(std::uint16_t port, int backlog) {
   }
   const std::string where = "cannot listen on port " + std::to_string(port) + ": ";
   if (error == EADDRINUSE) {
-    throw UsageError(where + "another program has it; end that program, or give this task another port in TF_CONFIG");
+    throw UsageError(where + "another program has it; end that program, or give this task another port " + setting);
   }
   if (error == EACCES) {
-    throw UsageError(where + "this user may not; give this task a port above 1023 in TF_CONFIG");
+    throw UsageError(where + "this user may not; give this task a port above 1023 " + setting);
   }
   throw InternalError(where + text_of(error));
 }

@@ -31,8 +31,8 @@ class Socket {
 };
 
 /// Accepts on all interfaces and both versions of IP, as TensorFlow's servers do; on port 0 the kernel chooses one.
-/// Throws UsageError where the port is taken or forbidden.
-[[nodiscard]] Socket listen_on(std::uint16_t port, int backlog = SOMAXCONN);
+/// Throws UsageError where the port is taken or forbidden; `setting` is how the sentence says where to set it.
+[[nodiscard]] Socket listen_on(std::uint16_t port, int backlog = SOMAXCONN, const char* setting = "in TF_CONFIG");
 
 [[nodiscard]] std::uint16_t port_of(const Socket& socket);
 

@@ -51,12 +51,14 @@ std::string in_mebibytes(std::uint64_t bytes) { return std::to_string((bytes + (
 
 }  // namespace
 
-HybridCommunicator::HybridCommunicator(const std::vector<int>& host_of_rank)
+HybridCommunicator::HybridCommunicator(const std::vector<int>& host_of_rank, std::function<void(bool)> while_waiting)
     : topology_(Topology::of(host_of_rank, rank_in_world())),
       policy_(WaitPolicy::of(current_environment(), topology_.host_ranks.size())),
       world_(MpiComm::of_world()),
       host_(world_.split(topology_.host)),
-      link_(world_.split(topology_.owns_share() ? static_cast<int>(topology_.local) : MPI_UNDEFINED)) {}
+      link_(world_.split(topology_.owns_share() ? static_cast<int>(topology_.local) : MPI_UNDEFINED)) {
+  policy_.while_waiting = std::move(while_waiting);
+}
 
 std::string HybridCommunicator::describe() const {
   if (topology_.hosts == 1) return "shared memory (" + std::to_string(topology_.size) + " ranks)";

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -25,8 +26,9 @@ namespace lockstep {
 
 class HybridCommunicator final : public Communicator {
  public:
-  /// Collective over MPI's world, which has one entry a rank in `host_of_rank`. All pass the same.
-  explicit HybridCommunicator(const std::vector<int>& host_of_rank);
+  /// Collective over MPI's world, which has one entry a rank in `host_of_rank`. All pass the same. `while_waiting`: see
+  /// WaitPolicy.
+  explicit HybridCommunicator(const std::vector<int>& host_of_rank, std::function<void(bool)> while_waiting = {});
 
   [[nodiscard]] int rank() const noexcept override { return topology_.rank; }
   [[nodiscard]] int size() const noexcept override { return topology_.size; }

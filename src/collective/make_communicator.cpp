@@ -2,9 +2,11 @@
 #include "collective/make_communicator.hpp"
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <numeric>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "collective/hybrid_communicator.hpp"
@@ -13,8 +15,9 @@
 
 namespace lockstep {
 
-std::unique_ptr<Communicator> make_communicator(const World& world, Transport transport, cuda::DeviceQueue* device) {
-  if (device != nullptr) return make_device_communicator(world, transport, *device);
+std::unique_ptr<Communicator> make_communicator(const World& world, Transport transport, cuda::DeviceQueue* device,
+                                                std::function<void(bool)> while_waiting) {
+  if (device != nullptr) return make_device_communicator(world, transport, *device, std::move(while_waiting));
   if (transport == Transport::nccl) {
     throw UsageError("NCCL sums on GPUs, and this run has none; use --communication auto, shared or mpi");
   }
@@ -25,7 +28,7 @@ std::unique_ptr<Communicator> make_communicator(const World& world, Transport tr
   if (world.size() == 1) return std::make_unique<LocalCommunicator>();
   std::vector<int> hosts = world.host_of_rank();
   if (transport == Transport::mpi) std::iota(hosts.begin(), hosts.end(), 0);
-  return std::make_unique<HybridCommunicator>(hosts);
+  return std::make_unique<HybridCommunicator>(hosts, std::move(while_waiting));
 }
 
 }  // namespace lockstep

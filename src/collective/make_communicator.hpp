@@ -1,6 +1,7 @@
 // Chooses the communicator of a world.
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "cluster/world.hpp"
@@ -22,13 +23,15 @@ enum class Transport {
 
 /// Collective over the world, which must outlive the communicator. Throws UsageError where the transport does not fit:
 /// shared memory for a world of several hosts, NCCL without GPUs, or with GPUs that ranks share. With a `device` arenas
-/// lie in its memory; it must outlive the communicator as well.
+/// lie in its memory; it must outlive the communicator as well. `while_waiting`: see WaitPolicy.
 [[nodiscard]] std::unique_ptr<Communicator> make_communicator(const World& world,
                                                               Transport transport = Transport::automatic,
-                                                              cuda::DeviceQueue* device = nullptr);
+                                                              cuda::DeviceQueue* device = nullptr,
+                                                              std::function<void(bool)> while_waiting = {});
 
 /// The same for arenas on a device; where the library is built without CUDA nobody has one to ask for.
 [[nodiscard]] std::unique_ptr<Communicator> make_device_communicator(const World& world, Transport transport,
-                                                                     cuda::DeviceQueue& device);
+                                                                     cuda::DeviceQueue& device,
+                                                                     std::function<void(bool)> while_waiting);
 
 }  // namespace lockstep

@@ -52,6 +52,10 @@ WaitPolicy WaitPolicy::of(const Environment& environment, std::size_t ranks_on_h
 Patience::Patience(const WaitPolicy& policy) noexcept
     : policy_(policy), start_(monotonic_seconds()), next_report_(start_ + policy.report_every) {}
 
+Patience::~Patience() {
+  if (was_told_ && policy_.while_waiting) policy_.while_waiting(false);
+}
+
 bool Patience::pass() noexcept {
   if (policy_.spin && looks_ < spins) {
     ++looks_;
@@ -63,6 +67,8 @@ bool Patience::pass() noexcept {
     (void)sched_yield();  // cannot fail on Linux
   } else {
     std::this_thread::sleep_for(nap);
+    was_told_ = true;
+    if (policy_.while_waiting) policy_.while_waiting(true);
   }
   return now >= next_report_ || (policy_.timeout > 0 && now - start_ >= policy_.timeout);
 }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <string>
 
 #include "core/environment.hpp"
@@ -14,6 +15,8 @@ struct WaitPolicy {
   bool spin = true;          ///< false where ranks may outnumber cores: the awaited one needs this core
   double report_every = 10;  ///< seconds between lines on stderr
   double timeout = 600;      ///< seconds until PeerError; 0: never
+  /// Called with true again and again in waits of more than a moment, and with false at their end. Must not throw.
+  std::function<void(bool)> while_waiting = {};
 
   /// For so many ranks on this host. LOCKSTEP_COLLECTIVE_TIMEOUT=SECONDS gives the timeout; throws UsageError where it
   /// is no number of at least 0.
@@ -24,6 +27,9 @@ struct WaitPolicy {
 class Patience {
  public:
   explicit Patience(const WaitPolicy& policy) noexcept;
+  ~Patience();
+  Patience(const Patience&) = delete;
+  Patience& operator=(const Patience&) = delete;
 
   /// Passes a little time. True where it is time to `speak`.
   [[nodiscard]] bool pass() noexcept;
@@ -38,6 +44,7 @@ class Patience {
   double start_;
   double next_report_;
   int looks_ = 0;
+  bool was_told_ = false;
 };
 
 }  // namespace lockstep

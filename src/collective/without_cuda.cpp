@@ -5,7 +5,8 @@
 
 namespace lockstep {
 
-std::unique_ptr<Communicator> make_device_communicator(const World&, Transport, cuda::DeviceQueue&) {
+std::unique_ptr<Communicator> make_device_communicator(const World&, Transport, cuda::DeviceQueue&,
+                                                       std::function<void(bool)>) {
   throw InternalError("a device, in a build without CUDA");
 }
 

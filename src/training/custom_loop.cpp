@@ -51,7 +51,9 @@ BatchRange::Iterator& BatchRange::Iterator::operator++() {
 
 bool BatchRange::Iterator::operator==(std::default_sentinel_t /*end*/) const {
   const auto step = static_cast<std::uint64_t>(range_->state_->position().step);
-  return step >= batches_of(*range_->state_, *range_->data_, range_->shuffle_).size();
+  const bool is_end = step >= batches_of(*range_->state_, *range_->data_, range_->shuffle_).size();
+  if (is_end) range_->state_->runtime().tell_busy();
+  return is_end;
 }
 
 }  // namespace lockstep

@@ -42,6 +42,7 @@ FitLoop::FitLoop(Model& model, ModelState& state, const Dataset& data, const Dat
 }
 
 void FitLoop::run() {
+  state_.runtime().tell_busy();
   for_each_callback([&](Callback& callback) { callback.on_train_begin(model_); });
   state_.log().begin_epoch();
   state_.set_position({options_.initial_epoch, 0});
@@ -59,6 +60,7 @@ void FitLoop::run_epoch() {
   if (first_step == 0) for_each_callback([&](Callback& callback) { callback.on_epoch_begin(model_, epoch); });
   bar_.begin_epoch(epoch, static_cast<int>(first_step));
   run_steps();
+  state_.runtime().tell_busy();  // with validation and callbacks
   Logs logs = state_.logs_of(state_.log().epoch_so_far().metrics);
   if (validation_ != nullptr && (epoch + 1) % std::max(1, options_.validation_freq) == 0) {
     for (const auto& [name, value] : model_.evaluate(*validation_)) logs["val_" + name] = value;

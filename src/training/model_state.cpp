@@ -99,6 +99,7 @@ ModelState::Compiled& ModelState::compiled() {
 
 void ModelState::compile(const CompileOptions& options) {
   const Options& run = runtime_->options();
+  runtime_->launcher().progress().forget_pace();
   if (compiled_) values_ = weights();
   runtime_->finish_writing();
   compiled_.reset();
@@ -140,6 +141,7 @@ void ModelState::compile(const CompileOptions& options) {
   compiled_ = std::move(next);
   iteration_ = 0;
   write_weights();
+  runtime_->tell_busy();
 }
 
 void ModelState::write_weights() {
@@ -205,6 +207,7 @@ void ModelState::keep_replicas(int replicas) {
 
 void ModelState::start(const Batch& batch) {
   const double begin = monotonic_seconds();
+  runtime_->launcher().progress().step_begins();
   Compiled& model = compiled();
   StepContext context = model.feed->prepare(batch, iteration_, true);
   context.request = runtime_->launcher().request();
@@ -219,7 +222,6 @@ StepMetrics ModelState::finish() {
   std::array<float, metric_places> sums{};
   model.executable->take_metrics(sums);
   --under_way_;
-  runtime_->launcher().tell_step(iteration_ - under_way_);
   if (sums[metric_leave_with_backup] > 0) request_ = std::max(request_, Request::leave_with_backup);
   if (sums[metric_leave] > 0) request_ = Request::leave;
   const StepMetrics metrics{sums[metric_loss], sums[metric_correct], sums[metric_count]};
@@ -228,8 +230,21 @@ StepMetrics ModelState::finish() {
   if (log_.is_first_step()) {
     log_.end_first_step();
     model.step->reset_profile();
+    (void)model.communicator->take_times();
   }
+  tell_step(metrics);
   return metrics;
+}
+
+void ModelState::tell_step(const StepMetrics& metrics) {
+  const CommunicationTimes times = compiled_->communicator->take_times();
+  wait_seconds_ += times.waiting + times.reducing;
+  runtime_->launcher().progress().step_done({.step = iteration_ - under_way_,
+                                             .epoch = static_cast<std::uint64_t>(position_.epoch),
+                                             .loss = log_.epoch_so_far().metrics.loss(),
+                                             .images = metrics.count,
+                                             .allreduce_seconds = compiled_->step->profile().reduce,
+                                             .wait_seconds = wait_seconds_});
 }
 
 StepMetrics ModelState::train(const Batch& batch) {
@@ -245,6 +260,7 @@ void ModelState::leave_if_asked() {
 
 void ModelState::test(const Batch& batch, StepMetrics& local) {
   Compiled& model = compiled();
+  runtime_->tell_busy();
   model.step->settle();
   const StepContext context = model.feed->prepare(batch, iteration_, false);
   model.step->infer(context);
@@ -273,6 +289,7 @@ std::vector<float> ModelState::predict(const Dataset& data) {
   context.data.examples = data.size();
   for (std::size_t begin = 0; begin < data.size(); begin += model.feed->capacity()) {
     const std::size_t rows = std::min(model.feed->capacity(), data.size() - begin);
+    runtime_->tell_busy();
     context.examples = std::span(order).subspan(begin, rows);
     for (const Operation& operation : model.plan.inference) {
       if (operation.kind != OperationKind::loss) model.executable->run(operation, context);
@@ -348,6 +365,7 @@ std::map<std::string, std::string> ModelState::made_by() {
 
 const Snapshot& ModelState::take_snapshot() {
   Compiled& model = compiled();
+  runtime_->tell_busy();
   model.step->settle();
   model.snapshot->take(model.arenas, model.options, iteration_);
   return *model.snapshot;

@@ -157,6 +157,7 @@ class ModelState {
   [[nodiscard]] BatchFeed& feed() { return *compiled().feed; }
   [[nodiscard]] RunReport report();
   [[nodiscard]] std::function<void()> write_to(const std::filesystem::path& path);
+  void tell_step(const StepMetrics& metrics);
   void write_weights();
   void write_slots(const SavedTraining& training);
 
@@ -167,6 +168,7 @@ class ModelState {
   std::unique_ptr<Compiled> compiled_;
   std::uint64_t iteration_ = 0;
   std::size_t under_way_ = 0;
+  double wait_seconds_ = 0;  ///< for other ranks, since the first step
   bool stops_ = false;
   Request request_ = Request::none;
   Position position_;

@@ -78,7 +78,8 @@ std::pair<std::string, std::string> around_difference(const std::string& a, cons
 
 Runtime::Runtime(const Options& options) : options_(options) {
   const bool nccl = options_.communication == Communication::nccl;
-  control_ = make_communicator(world_, nccl ? Transport::automatic : transport_of(options_.communication));
+  const Transport transport = nccl ? Transport::automatic : transport_of(options_.communication);
+  control_ = make_communicator(world_, transport, nullptr, tell_waiting());
   const auto workers = static_cast<std::size_t>(world_.size());
   if (options_.replicas > 0 && replicas() < workers) {
     throw UsageError("--replicas " + std::to_string(options_.replicas) + " is less than the " +
@@ -89,10 +90,12 @@ Runtime::Runtime(const Options& options) : options_(options) {
     throw UsageError("--communication nccl sums on GPUs, and this run computes on the CPU; use auto, shared or mpi");
   }
   if (has_cuda_backend()) agree("the device", backend_->queue() == nullptr ? "cpu" : "cuda");
+  tell_busy();
 }
 
 Runtime::~Runtime() {
   if (std::uncaught_exceptions() > 0) return;
+  tell_busy();
   try {
     writer_.wait();
   } catch (const std::exception& error) {
@@ -116,7 +119,13 @@ void Runtime::write_later(std::function<void()> job) {
   });
 }
 
+void Runtime::finish_writing() {
+  if (writer_.busy()) tell_busy();
+  writer_.wait();
+}
+
 void Runtime::leave(const std::string& what) {
+  tell_busy();
   writer_.wait();
   if (world_.is_chief()) log_info(what);
   World::end_together(static_cast<int>(ExitCode::temporary));
@@ -126,8 +135,12 @@ void Runtime::check_writing() {
   if (!writer_.busy()) writer_.wait();
 }
 
-std::unique_ptr<Communicator> Runtime::new_communicator() const {
-  return make_communicator(world_, transport_of(options_.communication), backend_->queue());
+std::function<void(bool)> Runtime::tell_waiting() {
+  return [this](bool still) { launcher_.progress().waiting(still); };
+}
+
+std::unique_ptr<Communicator> Runtime::new_communicator() {
+  return make_communicator(world_, transport_of(options_.communication), backend_->queue(), tell_waiting());
 }
 
 std::size_t Runtime::replicas() const noexcept {

@@ -35,7 +35,7 @@ class Runtime {
   [[nodiscard]] Communicator& control() noexcept { return *control_; }
 
   /// A communicator of its own for a model's arenas.
-  [[nodiscard]] std::unique_ptr<Communicator> new_communicator() const;
+  [[nodiscard]] std::unique_ptr<Communicator> new_communicator();
 
   /// True where this process talks to the user.
   [[nodiscard]] bool speaks() const noexcept { return world_.is_chief() && options_.verbose > 0; }
@@ -48,6 +48,8 @@ class Runtime {
 
   /// This process' launcher, if it has one.
   [[nodiscard]] LauncherLink& launcher() noexcept { return launcher_; }
+  /// Tells it that what follows are no steps, and may take long.
+  void tell_busy() noexcept { launcher_.progress().busy(); }
 
   /// Numbers the fits of this process, from 1. All ranks count alike.
   [[nodiscard]] int count_fit() noexcept { return ++fits_; }
@@ -57,7 +59,7 @@ class Runtime {
   void write_later(std::function<void()> job);
   [[nodiscard]] bool is_writing() const { return writer_.busy(); }
   void check_writing();
-  void finish_writing() { writer_.wait(); }
+  void finish_writing();
 
   /// Its backups are of no use any more once the program has come to its normal end.
   void remove_at_end(BackupDirectory directory) { backups_.push_back(std::move(directory)); }
@@ -68,6 +70,8 @@ class Runtime {
   [[noreturn]] void leave(const std::string& what);
 
  private:
+  [[nodiscard]] std::function<void(bool)> tell_waiting();
+
   Options options_;
   LauncherLink launcher_;
   World world_;

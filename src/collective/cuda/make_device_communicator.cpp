@@ -1,8 +1,10 @@
 // Chooses how gradients in GPUs' memory are summed.
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "collective/cuda/nccl_communicator.hpp"
@@ -33,11 +35,12 @@ bool ranks_share_a_gpu(const World& world, Communicator& control) {
 }  // namespace
 
 std::unique_ptr<Communicator> make_device_communicator(const World& world, Transport transport,
-                                                       cuda::DeviceQueue& device) {
+                                                       cuda::DeviceQueue& device,
+                                                       std::function<void(bool)> while_waiting) {
   if (transport == Transport::shared) {
     throw UsageError("--communication shared sums in the host's memory; with --device cuda use auto, nccl or mpi");
   }
-  std::unique_ptr<Communicator> control = make_communicator(world);
+  std::unique_ptr<Communicator> control = make_communicator(world, Transport::automatic, nullptr, while_waiting);
   if (world.size() == 1) return std::make_unique<DeviceCommunicator>(std::move(control), device);
   if (transport != Transport::mpi) {
     if (!ranks_share_a_gpu(world, *control)) return std::make_unique<NcclCommunicator>(std::move(control), device);
@@ -45,7 +48,8 @@ std::unique_ptr<Communicator> make_device_communicator(const World& world, Trans
     if (transport == Transport::nccl) throw UsageError(reason + "; start one a GPU, or use --communication mpi");
     if (world.is_chief()) log_warning(reason + ": gradients go through the host's memory; start one rank a GPU");
   }
-  return std::make_unique<StagedCommunicator>(std::move(control), make_communicator(world, Transport::mpi), device);
+  return std::make_unique<StagedCommunicator>(
+      std::move(control), make_communicator(world, Transport::mpi, nullptr, std::move(while_waiting)), device);
 }
 
 }  // namespace lockstep

@@ -171,44 +171,6 @@ TEST_CASE("a killed trainer, a dead launcher, a silent one and a stuck step all 
   for (std::size_t number = 0; number < 3; ++number) CHECK(job.at(number).exit->code == 0);
 }
 
-TEST_CASE("steps that take their time are not stuck, nor are ranks that wait for a busy one") {
-  SimulatedJob job({.members = 2});
-  job.start_all();
-  REQUIRE(job.run_until([&]() { return job.all_train(); }, 1));
-  // The trainers of the simulation are set aside: what they report is said here.
-  job.trainer(0).is_stopped = true;
-  job.trainer(1).is_stopped = true;
-  std::uint64_t step = 100;
-  const auto report = [&](std::uint64_t rank, Activity activity) {
-    Progress progress;
-    progress.rank = rank;
-    progress.step = step;
-    progress.activity = activity;
-    job.at(rank).member->progress(progress);
-  };
-  for (int i = 0; i < 5; ++i, ++step) {  // seven seconds each
-    report(0, Activity::training);
-    report(1, Activity::training);
-    job.run(7);
-  }
-  report(0, Activity::training);
-  job.run(14);
-  report(1, Activity::waiting);
-  report(0, Activity::busy);  // saves
-  job.run(250);
-  CHECK(job.coordinator().generation() == 1);
-  ++step;
-  for (int i = 0; i < 4; ++i, ++step) {
-    report(0, Activity::training);
-    report(1, Activity::training);
-    job.run(1);
-  }
-  CHECK(job.coordinator().generation() == 1);
-  CHECK(job.all_train());
-  job.run(25);
-  CHECK(job.logged(1, "no step for"));
-}
-
 TEST_CASE("a rank that never begins to train is noticed") {
   SimulatedJob job({.members = 2, .limits = {.start = 20}});
   job.start(0);
@@ -475,33 +437,6 @@ TEST_CASE("no generation begins with a member that leaves, and none ends for one
   CHECK(coordinator.is_running());
   coordinator.receive(0, ChildEnded{1, 0, 0, 0}, 2);
   CHECK(coordinator.verdict() == 0);
-}
-
-TEST_CASE("of ranks that stand still the one is named that does not wait, then the one behind") {
-  for (const bool is_waiting : {true, false}) {
-    Coordinator coordinator({"worker 0", "worker 1"}, "run", {}, 0);
-    for (const std::uint64_t member : {0U, 1U}) {
-      REQUIRE(coordinator.admit(introduction(member), 0).empty());
-      coordinator.receive(member, Ready{}, 0);
-    }
-    double now = 0;
-    for (std::uint64_t step = 1; step < 5; ++step, now += 1) {
-      coordinator.receive(0, Progress{1, 0, Activity::training, step}, now);
-      coordinator.receive(1, Progress{1, 1, Activity::training, step + 1}, now);
-      coordinator.tick(now);
-    }
-    if (is_waiting) coordinator.receive(0, Progress{1, 0, Activity::waiting, 4}, now);
-    (void)coordinator.take_actions();
-    for (double end = now + 6; now < end; now += 0.5) {
-      for (const std::uint64_t member : {0U, 1U}) coordinator.receive(member, Heartbeat{}, now);
-      coordinator.tick(now);
-    }
-    std::string reason;
-    for (const Message& message : said_to(coordinator, 1)) {
-      if (const auto* end = std::get_if<GenerationEnds>(&message)) reason = end->reason;
-    }
-    CHECK(reason.find(is_waiting ? "worker 1 (rank 1): no step" : "worker 0 (rank 0): no step") != std::string::npos);
-  }
 }
 
 TEST_CASE("whoever leaves is not waited for without end") {

@@ -7,6 +7,7 @@
 #include "cluster/member.hpp"
 #include "cluster/message.hpp"
 #include "cluster/supervision.hpp"
+#include "cluster/trainer_watch.hpp"
 #include "core/random.hpp"
 
 #include <algorithm>
@@ -38,6 +39,7 @@ struct SimulatedLauncher {
   bool reports_waits = true;
   bool starts_stopped = false;  ///< trainers to come
   std::map<std::uint64_t, SimulatedTrainer> trainers;
+  TrainerWatch watch{0.5};
   std::map<std::uint64_t, int> will_end_with;  ///< trainers of coming generations, by rank
   std::size_t fences = 0;
   std::size_t lost_fences = 0;
@@ -124,7 +126,9 @@ class SimulatedJob {
 
   void end_trainer(std::uint64_t rank, int code, int signal = 0) {
     for (SimulatedLauncher& launcher : launchers_) {
-      if (launcher.member && launcher.trainers.erase(rank) > 0) launcher.member->child_ended(rank, code, signal);
+      if (!launcher.member || launcher.trainers.erase(rank) == 0) continue;
+      launcher.watch.end(rank);
+      launcher.member->child_ended(rank, code, signal);
     }
     pump();
   }
@@ -195,6 +199,7 @@ class SimulatedJob {
       if (launcher.ends_at && now >= *launcher.ends_at) {
         launcher.ends_at.reset();
         launcher.trainers.clear();
+        launcher.watch = TrainerWatch(0.5);
         launcher.member->all_ended();
       }
       if (!launcher.is_linked) launcher.member->disconnected("the other side ended the connection", now);  // if it was
@@ -207,6 +212,10 @@ class SimulatedJob {
       }
     }
     train();
+    for (SimulatedLauncher& launcher : launchers_) {
+      if (!launcher.member || launcher.is_frozen) continue;
+      for (const Progress& report : launcher.watch.take_due(now)) launcher.member->progress(report);
+    }
     pump();
     if (coordinator_ && !launchers_[0].is_frozen) coordinator_->tick(now);
     pump();
@@ -319,6 +328,7 @@ class SimulatedJob {
       leaves_with_backup_ = false;
       launcher.trainers[start->rank].is_stopped = launcher.starts_stopped;
       launcher.member->started(start->rank);
+      launcher.watch.begin(start->rank, now);
       if (const auto it = launcher.will_end_with.find(start->rank); it != launcher.will_end_with.end()) {
         launcher.trainers[start->rank].ends_with = it->second;
       }
@@ -368,12 +378,14 @@ class SimulatedJob {
         report.rank = rank;
         report.step = step_now;
         report.activity = is_stuck && launcher.reports_waits ? Activity::waiting : Activity::training;
-        if (!is_stuck || launcher.reports_waits) launcher.member->progress(report);
+        report.longest_silence = 0.1;
+        if (!is_stuck || launcher.reports_waits) launcher.watch.hear(rank, report, now);
         std::optional<int> end = trainer.ends_with;
         if (everybody_leaves_) end = 75;
         if (!end && step_now >= options_.steps) end = 0;
         if (!end) continue;
         launcher.trainers.erase(rank);
+        launcher.watch.end(rank);
         launcher.member->child_ended(rank, *end, 0);
       }
     }

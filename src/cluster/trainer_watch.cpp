@@ -1,0 +1,49 @@
+// See trainer_watch.hpp.
+#include "cluster/trainer_watch.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+namespace lockstep {
+
+void TrainerWatch::begin(std::uint64_t rank, double now) {
+  Watched& watched = ranks_[rank];
+  watched = {};
+  watched.last.rank = rank;
+  watched.heard = now;
+}
+
+void TrainerWatch::hear(std::uint64_t rank, const Progress& report, double now) {
+  const auto found = ranks_.find(rank);
+  if (found == ranks_.end()) return;
+  Watched& watched = found->second;
+  watched.last = report;
+  watched.last.rank = rank;
+  watched.heard = now;
+  if (report.step > 0) furthest_ = watched.last;
+}
+
+std::vector<Progress> TrainerWatch::take_due(double now) {
+  std::vector<Progress> due;
+  for (auto& [rank, watched] : ranks_) {
+    if (now < watched.next) continue;
+    watched.next = now + between_;
+    due.push_back(up_to_date(watched, now));
+  }
+  return due;
+}
+
+std::vector<Progress> TrainerWatch::ranks(double now) const {
+  std::vector<Progress> all;
+  for (const auto& [rank, watched] : ranks_) all.push_back(up_to_date(watched, now));
+  return all;
+}
+
+Progress TrainerWatch::up_to_date(const Watched& watched, double now) {
+  Progress progress = watched.last;
+  progress.silence = std::max(0.0, now - watched.heard);
+  return progress;
+}
+
+}  // namespace lockstep
