@@ -1,0 +1,204 @@
+"""What each parameter of a training job on Kubernetes may be. job_contradictions.py: what they may not be together.
+
+A template need not have all of these parameters, and may have more: what is not known here may be anything.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Parameters = Mapping[str, Any]
+
+LONGEST_NAME = 63  # of a Service, and of a label's value
+MOST_WORKERS = 10000
+OLDEST_MINOR = 21
+
+_name = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
+_claim = re.compile(r"[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?")
+_quantity = re.compile(r"([0-9]+(?:\.[0-9]+)?)(m|k|Ki|M|Mi|G|Gi|T|Ti|P|Pi)?")
+_image = re.compile(r"[A-Za-z0-9][-A-Za-z0-9._/:@]*")
+_path = re.compile(r"(/[A-Za-z0-9._-]+)+")
+_variable = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_program = re.compile(r"[A-Za-z0-9_][-A-Za-z0-9_.]*")
+_units = {
+    "": 1.0,
+    "m": 1e-3,
+    "k": 1e3,
+    "M": 1e6,
+    "G": 1e9,
+    "T": 1e12,
+    "P": 1e15,
+    "Ki": 2.0**10,
+    "Mi": 2.0**20,
+    "Gi": 2.0**30,
+    "Ti": 2.0**40,
+    "Pi": 2.0**50,
+}
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What one parameter may be: `allowed` says it in words, after "must be"."""
+
+    kind: type
+    allowed: str
+    test: Callable[[Any], bool] = lambda value: True
+
+
+def amount(quantity: str) -> float:
+    """The number that a quantity of Kubernetes stands for."""
+    found = _quantity.fullmatch(quantity)
+    return float(found[1]) * _units[found[2] or ""] if found else 0.0
+
+
+def is_flat(value: Mapping[Any, Any]) -> bool:
+    return all(isinstance(key, str) and isinstance(item, str) for key, item in value.items())
+
+
+def is_path(value: str) -> bool:
+    return bool(_path.fullmatch(value)) and not {".", ".."} & set(value.split("/"))
+
+
+def flag() -> Rule:
+    return Rule(bool, "True or False, without quotes")
+
+
+def number(least: int, most: int = 10**9) -> Rule:
+    allowed = f"a whole number from {least} to {most}" if most < 10**9 else f"a whole number of at least {least}"
+    return Rule(int, allowed, lambda value: least <= value <= most)
+
+
+def matching(pattern: re.Pattern[str], allowed: str, may_be_empty: bool = False) -> Rule:
+    return Rule(str, allowed, lambda value: bool(pattern.fullmatch(value)) or (may_be_empty and not value))
+
+
+def one_of(*words: str) -> Rule:
+    return Rule(str, " or ".join(f'"{word}"' for word in words), lambda value: value in words)
+
+
+def texts(pattern: re.Pattern[str], allowed: str) -> Rule:
+    return Rule(
+        list, allowed, lambda value: all(isinstance(item, str) and pattern.fullmatch(item) for item in value)
+    )
+
+
+def quantity(example: str, may_be_empty: bool = False) -> Rule:
+    return Rule(
+        str,
+        f'a quantity of Kubernetes, as "{example}"' + (', or ""' if may_be_empty else ""),
+        lambda value: amount(value) > 0 or (may_be_empty and not value),
+    )
+
+
+def port(may_be_none: bool = False) -> Rule:
+    return Rule(
+        int,
+        "a port from 1024 to 65535 (pods have no right to lower ones)" + (", or 0" if may_be_none else ""),
+        lambda value: 1024 <= value <= 65535 or (may_be_none and value == 0),
+    )
+
+
+_name_rule = matching(
+    _name, "lowercase letters, digits and -, and begin with a letter and end with a letter or digit"
+)
+_claim_words = f"lowercase letters, digits, - and ., at most {LONGEST_NAME}, with a letter or digit at both ends"
+_image_rule = matching(_image, 'the name of an image, as "registry.example/lockstep:v1"')
+_path_rule = Rule(str, 'an absolute path of letters, digits and ._-, as "/pvcmnt"', is_path)
+_anything = re.compile(r"[^\x00-\x1f\x7f]*")
+
+RULES: dict[str, Rule] = {
+    "deploy": flag(),
+    "create_pvc_checkpoint": flag(),
+    "create_volume_inspector": flag(),
+    "inspect_once": flag(),
+    "create_pvc_data": flag(),
+    "fetch_data": flag(),
+    "tensorboard": flag(),
+    "name": _name_rule,
+    "image": _image_rule,
+    "script": matching(_program, "the name of a program in the image"),
+    "programs": texts(_program, 'a list of names, as ["keras_mnist", "mine"]'),
+    "cmdline_args": texts(_anything, 'a list of texts, as ["--learning-rate", "0.1"]'),
+    "epochs": number(0),
+    "batch_size": number(0),
+    "env": Rule(
+        dict,
+        'variables and their values in quotes, as {"LOCKSTEP_SEED": "7"}',
+        lambda value: is_flat(value) and all(_variable.fullmatch(key) for key in value),
+    ),
+    "worker_replicas": number(1, MOST_WORKERS),
+    "port": port(),
+    "num_gpus_per_worker": number(0, 64),
+    "ranks_per_worker": number(0, 1024),
+    "cpu_request": quantity("250m"),
+    "cpu_limit": quantity("2", may_be_empty=True),
+    "memory_request": quantity("512Mi"),
+    "memory_limit": quantity("2Gi", may_be_empty=True),
+    "shm_size": quantity("1Gi"),
+    "job_token": matching(
+        re.compile(r"[!-~]{16,}"),
+        '"", or at least 16 characters without blanks: openssl rand -hex 16',
+        may_be_empty=True,
+    ),
+    "restart": one_of("Never", "OnFailure"),
+    "backoff_limit": number(0, 10**6),
+    "rendezvous_timeout": number(1, 30 * 24 * 3600),
+    "min_workers": number(0, MOST_WORKERS),
+    "rejoin_timeout": number(0, 30 * 24 * 3600),
+    "grace_period": number(1, 24 * 3600),
+    "active_deadline": number(0),
+    "ttl_after_finished": number(0),
+    "checkpoint_pvc_name": matching(_claim, _claim_words),
+    "model_checkpoint_dir": _path_rule,
+    "checkpoint_access_mode": one_of("ReadWriteOnce", "ReadWriteMany", "ReadWriteOncePod"),
+    "storage_class": matching(
+        re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?"), 'the name of a storage class, or ""', may_be_empty=True
+    ),
+    "storage_size": quantity("10G"),
+    "data_pvc_name": matching(_claim, _claim_words + ', or ""', may_be_empty=True),
+    "data_dir": Rule(str, _path_rule.allowed + ', or ""', lambda value: not value or is_path(value)),
+    "data_access_mode": one_of("ReadWriteOnce", "ReadWriteMany"),
+    "data_storage_size": quantity("1Gi"),
+    "data_set": one_of("mnist", "fashion_mnist"),
+    "data_mirror": matching(
+        re.compile(r"https?://[!-~]+"), 'an address, as "https://mirror.example/mnist", or ""', True
+    ),
+    "kubernetes_version": Rule(
+        str,
+        f'a version from "1.{OLDEST_MINOR}" on, in quotes',
+        lambda value: bool(re.fullmatch(r"1\.[0-9]{1,3}", value)) and minor(value) >= OLDEST_MINOR,
+    ),
+    "image_pull_policy": one_of("IfNotPresent", "Always", "Never"),
+    "image_pull_secrets": texts(_claim, 'a list of names of Secrets, as ["registry"]'),
+    "node_selector": Rule(dict, 'labels of nodes and their values in quotes, as {"pool": "training"}', is_flat),
+    "tolerations": Rule(
+        list,
+        'a list of tolerations, as [{"key": "nvidia.com/gpu", "operator": "Exists"}]',
+        lambda value: all(
+            isinstance(item, dict) and item.keys() <= {"key", "operator", "value", "effect", "tolerationSeconds"}
+            for item in value
+        ),
+    ),
+    "runtime_class": matching(_claim, 'the name of a runtime class, or ""', may_be_empty=True),
+    "run_as_user": number(0, 2**31 - 1),
+    "status_port": port(may_be_none=True),
+    "tensorboard_image": _image_rule,
+}
+
+
+def minor(version: str) -> int:
+    return int(version.split(".")[1])
+
+
+def show(value: Any) -> str:
+    return f'"{value}"' if isinstance(value, str) else str(value)
+
+
+def wrong_values(given: Parameters) -> list[str]:
+    known = [(name, value, RULES[name]) for name, value in given.items() if name in RULES]
+    return [
+        f"{name} is {show(value)} but must be {rule.allowed}"
+        for name, value, rule in known
+        if type(value) is not rule.kind or not rule.test(value)  # isinstance would take True for a number
+    ]

@@ -1,0 +1,237 @@
+#!/usr/bin/env python3
+"""Renders a job's template for kubectl, and refuses what could not work before a cluster sees it.
+
+    render_template.py myjob.template.jinja | kubectl create -n NAMESPACE -f -
+    render_template.py myjob.template.jinja --set deploy=True --set worker_replicas=4 | kubectl create -f -
+
+Parameters are the {% set NAME = VALUE %} lines at the top of the template. They can be edited there, or replaced
+by a YAML file (--values) and single values (--set, which wins).
+"""
+
+import argparse
+import difflib
+import itertools
+import os
+import sys
+from pathlib import Path
+from typing import Any, NoReturn
+
+from job_contradictions import contradictions
+from job_parameters import wrong_values
+
+try:
+    import jinja2
+    import yaml
+    from jinja2 import meta, nodes
+except ImportError as error:
+    print(
+        f"render_template.py: the Python package {error.name} is missing: as root, run apt-get install "
+        "python3-jinja2 python3-yaml (or pip install jinja2 PyYAML)",
+        file=sys.stderr,
+    )
+    sys.exit(64)
+
+USAGE, IO = 64, 74
+FAST_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class Refusal(Exception):
+    """Sentences for the user."""
+
+
+def expression(assignment: nodes.Assign) -> nodes.Expr:
+    assert isinstance(assignment.node, nodes.Expr)  # jinja2 declares it as any node
+    return assignment.node
+
+
+class Template:
+    """A template's text and the parameters at its top."""
+
+    def __init__(self, text: str) -> None:
+        # As the reference's script: no options, except that what is missing is an error.
+        self.environment = jinja2.Environment(undefined=jinja2.StrictUndefined)
+        try:
+            self.syntax = self.environment.parse(text)
+        except jinja2.TemplateSyntaxError as error:
+            raise Refusal(f"line {error.lineno} of the template is wrong: {error.message}") from error
+        lines: dict[str, int] = {}
+        self.parameters: dict[str, Any] = {}
+        for node in self.syntax.body:
+            if self._is_white_space(node):
+                continue
+            if not isinstance(node, nodes.Assign) or not isinstance(node.target, nodes.Name):
+                break
+            try:
+                value = expression(node).as_const()
+            except nodes.Impossible:
+                break  # computed from the others: the parameters end here
+            name = node.target.name
+            if name in lines:
+                raise Refusal(f"lines {lines[name]} and {node.lineno} both set {name}: keep one of them")
+            lines[name] = node.lineno
+            self.parameters[name] = value
+        self._check_names()
+        self.syntax.body = [node for node in self.syntax.body if not self._is_parameter(node)]
+        self.template = self.environment.from_string(self.syntax)  # which now has to be told the parameters
+
+    def _is_parameter(self, node: nodes.Node) -> bool:
+        return (
+            isinstance(node, nodes.Assign)
+            and isinstance(node.target, nodes.Name)
+            and node.target.name in self.parameters
+        )
+
+    @staticmethod
+    def _is_white_space(node: nodes.Node) -> bool:
+        return isinstance(node, nodes.Output) and all(
+            isinstance(part, nodes.TemplateData) and not part.data.strip() for part in node.nodes
+        )
+
+    def _check_names(self) -> None:
+        """Each parameter that is used is there, and each that is there is used: a typing error is one or both."""
+        used = {name.name for name in self.syntax.find_all(nodes.Name) if name.ctx == "load"}
+        unused = [name for name in self.parameters if name not in used]
+        missing = sorted(meta.find_undeclared_variables(self.syntax) - set(self.environment.globals))
+        sentences = [
+            f"the template sets {name}, but has no use for it{did_you_mean(name, used - set(self.parameters))}"
+            for name in unused
+        ]
+        sentences += [
+            f"the template needs {name}, which is not set at its top: add {{% set {name} = ... %}}"
+            for name in missing
+        ]
+        if sentences:
+            raise Refusal("\n".join(sentences))
+
+    def replace(self, name: str, value: Any, source: str) -> None:
+        if name not in self.parameters:
+            raise Refusal(f"{source}: the template has no parameter {name}{did_you_mean(name, self.parameters)}")
+        self.parameters[name] = value
+
+    def render(self) -> str:
+        try:
+            return self.template.render(self.parameters)
+        except jinja2.TemplateError as error:
+            raise Refusal(f"the template cannot be rendered: {error.message}") from error
+
+
+def did_you_mean(name: str, names: Any) -> str:
+    near = difflib.get_close_matches(name, list(names), n=1)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        print(f"render_template.py: {path} cannot be read: {error.strerror}", file=sys.stderr)
+        sys.exit(IO)
+    except UnicodeDecodeError as error:
+        raise Refusal(f"{path} is no text in UTF-8") from error
+
+
+def value_like(current: Any, name: str, text: str) -> Any:
+    """The text behind --set, read as what the parameter is: 123 may be a number or a name."""
+    if isinstance(current, str):
+        return text
+    if isinstance(current, bool) and text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise Refusal(f"--set {name}={text}: that is no value in YAML") from error
+
+
+def replace_from_file(template: Template, path: Path) -> None:
+    try:
+        values = yaml.safe_load(read_text(path))
+    except yaml.YAMLError as error:
+        raise Refusal(f"{path} is no YAML: {error}") from error
+    if not isinstance(values, dict):
+        raise Refusal(f"{path} must hold lines of the form NAME: VALUE")
+    for name, value in values.items():
+        template.replace(str(name), value, str(path))
+
+
+def replace_from_options(template: Template, settings: list[str]) -> None:
+    for setting in settings:
+        name, separator, text = setting.partition("=")
+        if not separator:
+            raise Refusal(f"--set {setting}: write --set NAME=VALUE")
+        template.replace(name, value_like(template.parameters.get(name), name, text), f"--set {setting}")
+
+
+def check_objects(text: str) -> None:
+    """What comes out is YAML, and names each object once: else kubectl would stop in the middle."""
+    try:
+        documents = [document for document in yaml.load_all(text, FAST_LOADER) if document is not None]
+    except yaml.YAMLError as error:
+        raise Refusal(f"what the template gives is no YAML: {error}") from error
+    names = []
+    for document in documents:
+        try:
+            names.append((document["kind"], document["metadata"]["name"]))
+        except (KeyError, TypeError) as error:
+            raise Refusal("the template gives something without a kind or a name") from error
+    for kind, name in {name for name, again in itertools.groupby(sorted(names)) if len(list(again)) > 1}:
+        raise Refusal(f"the template gives two objects of kind {kind} with the name {name}")
+
+
+def finished(template: Template) -> str:
+    """Everything is checked before anything is printed."""
+    wrong = wrong_values(template.parameters) or contradictions(template.parameters)
+    if wrong:
+        raise Refusal("\n".join(wrong))
+    text = template.render()
+    check_objects(text)
+    return text
+
+
+def rendered_file(path: Path, values: list[Path], settings: list[str]) -> str:
+    template = Template(read_text(path))
+    for file in values:
+        replace_from_file(template, file)
+    replace_from_options(template, settings)
+    return finished(template)
+
+
+class Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        print(f"render_template.py: {message}; see --help", file=sys.stderr)
+        sys.exit(USAGE)
+
+
+def main() -> int:
+    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("template", type=Path, help="a template, or your copy of one")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        dest="settings",
+        help="replace a parameter; lists and the like in YAML: --set 'cmdline_args=[--seed, \"7\"]'",
+    )
+    parser.add_argument(
+        "--values",
+        action="append",
+        default=[],
+        type=Path,
+        metavar="FILE.yaml",
+        help="replace parameters by lines of the form NAME: VALUE",
+    )
+    given = parser.parse_args()
+    try:
+        print(rendered_file(given.template, given.values, given.settings), flush=True)
+    except BrokenPipeError:  # whoever reads has seen enough; nor can Python's own flush at the end write to it
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return IO
+    except Refusal as refusal:
+        for sentence in str(refusal).splitlines():
+            print(f"render_template.py: {sentence}", file=sys.stderr)
+        return USAGE
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

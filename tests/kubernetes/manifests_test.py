@@ -1,0 +1,352 @@
+"""What the manifests mean: who is called what, who mounts what, who may do what, and what happens after each exit code."""
+
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import support
+from support import environment, objects, pod_of, pods, trainer, workers
+
+EVERYTHING: tuple[dict[str, Any], ...] = (
+    {"deploy": True, "tensorboard": True, "data_pvc_name": "data", "create_pvc_data": True, "job_token": "x" * 16},
+    {"create_volume_inspector": True},
+    {"create_volume_inspector": True, "inspect_once": True},
+    {"fetch_data": True, "data_pvc_name": "data"},
+    {"deploy": True, "ranks_per_worker": 2, "min_workers": 1},
+    {"deploy": True, "num_gpus_per_worker": 4},
+)
+
+
+def mounts(container: support.Object) -> dict[str, str]:
+    return {it["name"]: it["mountPath"] for it in container["volumeMounts"]}
+
+
+def claims(pod: support.Object) -> list[str]:
+    return [
+        it["persistentVolumeClaim"]["claimName"] for it in pod.get("volumes", []) if "persistentVolumeClaim" in it
+    ]
+
+
+class Names(support.TestCase):
+    def test_each_worker_is_a_job_and_a_service_under_the_name_that_tf_config_has(self) -> None:
+        for count, name, port in ((1, "one", 5000), (2, "null", 1024), (12, "a-b-c", 65535)):
+            with self.subTest(count=count):
+                documents = objects(deploy=True, worker_replicas=count, name=name, port=port)
+                self.assertEqual(len(workers(documents)), count)
+                expected = [f"{name}-worker-{i}:{port}" for i in range(count)]
+                for i, job in enumerate(workers(documents)):
+                    self.assertEqual(job["metadata"]["name"], f"{name}-worker-{i}")
+                    said = json.loads(environment(trainer(job))["TF_CONFIG"])
+                    task = {"type": "worker", "index": i}
+                    self.assertEqual(said, {"cluster": {"worker": expected}, "task": task})
+                    self.check_service(documents, f"{name}-worker-{i}", port)
+
+    def check_service(self, documents: list[support.Object], name: str, port: int) -> None:
+        spec = support.named(documents, "Service", name)["spec"]
+        self.assertTrue(spec["publishNotReadyAddresses"])
+        self.assertEqual([(it["port"], it["targetPort"]) for it in spec["ports"]], [(port, port)])
+        chosen = [
+            job["metadata"]["name"]
+            for job in workers(documents)
+            if spec["selector"].items() <= job["spec"]["template"]["metadata"]["labels"].items()
+        ]
+        self.assertEqual(chosen, [name])
+        job = support.named(documents, "Job", name)
+        self.assertIn(port, [it["containerPort"] for it in trainer(job)["ports"]])
+
+    def test_lockstep_understands_tf_config(self) -> None:
+        documents = objects(deploy=True, worker_replicas=3, name="tf-learning", port=6000)
+        digests = set()
+        for i, job in enumerate(workers(documents)):
+            with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+                file.write(environment(trainer(job))["TF_CONFIG"])
+                file.flush()
+                command = [support.program("lockstep"), "cluster", "--no-probe", "--json"]
+                ended = support.run(*command, "--tf-config", f"@{file.name}")
+            self.assertEqual((ended.code, ended.stderr), (0, ""))
+            seen = json.loads(ended.stdout)
+            digests.add(seen["digest"])
+            self.assertEqual((seen["rank"], seen["is_chief"]), (i, i == 0))
+        self.assertEqual(len(digests), 1)
+
+    def test_labels_choose_the_objects_of_a_job(self) -> None:
+        for parameters in EVERYTHING:
+            for it in objects(name="mine", **parameters):
+                self.assertEqual(it["metadata"]["labels"]["name"], "mine", it["metadata"]["name"])
+
+    def test_names_that_yaml_would_take_for_something_else(self) -> None:
+        for name in ("null", "true", "on", "e1"):
+            for it in objects(name=name, deploy=True, checkpoint_pvc_name="1e3"):
+                self.assertEqual(it["metadata"]["labels"]["name"], name)
+
+
+class Volumes(support.TestCase):
+    def test_only_the_chief_mounts_the_checkpoints(self) -> None:
+        documents = objects(deploy=True, worker_replicas=4, checkpoint_pvc_name="models", model_checkpoint_dir="/m")
+        for i, job in enumerate(workers(documents)):
+            self.assertEqual(claims(pod_of(job)), ["models"] if i == 0 else [])
+            self.assertEqual(mounts(trainer(job)).get("checkpoints"), "/m" if i == 0 else None)
+            self.assertEqual(environment(trainer(job))["MODEL_DIR"], "/m")
+
+    def test_all_workers_mount_the_data_and_none_can_change_it(self) -> None:
+        documents = objects(deploy=True, data_pvc_name="digits", data_dir="/mnist", checkpoint_pvc_name="models")
+        for job in workers(documents):
+            self.assertIn("digits", claims(pod_of(job)))
+            self.assertIn({"name": "data", "mountPath": "/mnist", "readOnly": True}, trainer(job)["volumeMounts"])
+            self.assertEqual(environment(trainer(job))["DATA_DIR"], "/mnist")
+        self.assertNotIn("DATA_DIR", environment(trainer(workers(objects(deploy=True))[0])))
+
+    def test_shared_memory_is_as_large_as_asked_where_ranks_share_a_pod(self) -> None:
+        for parameters, is_there in (
+            ({}, False),
+            ({"ranks_per_worker": 1}, False),
+            ({"ranks_per_worker": 2}, True),
+            ({"num_gpus_per_worker": 1}, True),
+        ):
+            pod = pod_of(workers(objects(deploy=True, shm_size="3Gi", **parameters))[1])
+            volume = {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "3Gi"}}
+            self.assertEqual(volume in pod["volumes"], is_there, parameters)
+            self.assertEqual(mounts(pod["containers"][0]).get("shm"), "/dev/shm" if is_there else None)
+
+    def test_who_looks_on_cannot_write_and_goes_where_the_volume_is(self) -> None:
+        for parameters, kind, name in (
+            ({"create_volume_inspector": True}, "Pod", "tf-learning-volume-inspector"),
+            ({"create_volume_inspector": True, "inspect_once": True}, "Job", "tf-learning-volume-inspector"),
+            ({"tensorboard": True}, "Deployment", "tf-learning-tensorboard"),
+            ({"deploy": True}, "Job", "tf-learning-worker-0"),
+        ):
+            with self.subTest(kind=kind, name=name):
+                document = support.named(objects(**parameters), kind, name)
+                pod = pod_of(document)
+                metadata = document["metadata"] if kind == "Pod" else document["spec"]["template"]["metadata"]
+                if "worker" not in name:
+                    for mount in pod["containers"][0]["volumeMounts"]:
+                        self.assertEqual(mount.get("readOnly", False), mount["name"] == "checkpoints")
+                wants = pod["affinity"]["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+                self.assertEqual(wants[0]["topologyKey"], "kubernetes.io/hostname")
+                # The first of these pods may start anywhere only because it fits what it asks for.
+                self.assertLessEqual(wants[0]["labelSelector"]["matchLabels"].items(), metadata["labels"].items())
+                free = objects(checkpoint_access_mode="ReadWriteMany", **parameters)
+                self.assertNotIn("affinity", pod_of(support.named(free, kind, name)))
+
+    def test_every_mount_has_its_volume_and_the_other_way_round(self) -> None:
+        for parameters in EVERYTHING:
+            for document in pods(objects(**parameters)):
+                pod = pod_of(document)
+                self.assertEqual(set(mounts(pod["containers"][0])), {it["name"] for it in pod["volumes"]})
+
+    def test_claims(self) -> None:
+        parameters = {"create_pvc_data": True, "data_pvc_name": "data", "storage_size": "20Gi"}
+        documents = objects(storage_class="fast", data_storage_size="2Gi", **parameters)
+        made = {it["metadata"]["name"]: it["spec"] for it in documents}
+        self.assertEqual(set(made), {"pvc-demo", "data"})
+        self.assertEqual(made["pvc-demo"]["accessModes"], ["ReadWriteOnce"])
+        self.assertEqual(made["data"]["accessModes"], ["ReadWriteMany"])
+        sizes = {name: spec["resources"]["requests"]["storage"] for name, spec in made.items()}
+        self.assertEqual(sizes, {"pvc-demo": "20Gi", "data": "2Gi"})
+        self.assertEqual({spec["storageClassName"] for spec in made.values()}, {"fast"})
+        self.assertNotIn("storageClassName", objects()[0]["spec"])
+
+
+class Pods(support.TestCase):
+    def test_no_pod_has_rights_it_does_not_need(self) -> None:
+        for parameters in EVERYTHING:
+            for document in pods(objects(**parameters)):
+                with self.subTest(name=document["metadata"]["name"]):
+                    pod = pod_of(document)
+                    self.assertFalse(pod["automountServiceAccountToken"])
+                    self.assertFalse(pod["enableServiceLinks"])
+                    self.assertTrue(pod["securityContext"]["runAsNonRoot"])
+                    self.assertEqual(pod["securityContext"]["runAsUser"], 1000)
+                    self.assertEqual(pod["securityContext"]["fsGroup"], 1000)
+                    self.assertEqual(pod["securityContext"]["seccompProfile"], {"type": "RuntimeDefault"})
+                    for container in pod["containers"]:
+                        own = container["securityContext"]
+                        self.assertEqual(own["capabilities"], {"drop": ["ALL"]})
+                        self.assertFalse(own["allowPrivilegeEscalation"])
+                        self.assertTrue(own["readOnlyRootFilesystem"])
+                        self.assertEqual(mounts(container)["tmp"], "/tmp")
+
+    def test_the_cluster_may_choose_the_user(self) -> None:
+        for document in pods(objects(deploy=True, run_as_user=0)):
+            self.assertEqual(set(pod_of(document)["securityContext"]), {"runAsNonRoot", "seccompProfile"})
+
+    def test_no_sidecar_keeps_a_job_from_ending(self) -> None:
+        for parameters in EVERYTHING:
+            for document in pods(objects(**parameters)):
+                is_pod = document["kind"] == "Pod"
+                metadata = document["metadata"] if is_pod else document["spec"]["template"]["metadata"]
+                self.assertEqual(metadata["annotations"]["sidecar.istio.io/inject"], "false")
+                self.assertEqual(metadata["labels"]["sidecar.istio.io/inject"], "false")
+                self.assertEqual(metadata["annotations"]["linkerd.io/inject"], "disabled")
+
+    def test_pods_go_where_they_are_sent(self) -> None:
+        tolerations = [{"key": "nvidia.com/gpu", "operator": "Exists"}]
+        for parameters in EVERYTHING:
+            sent = {"node_selector": {"pool": "a"}, "tolerations": tolerations, "image_pull_secrets": ["x", "y"]}
+            for document in pods(objects(**parameters, **sent)):
+                pod = pod_of(document)
+                self.assertEqual(pod["nodeSelector"], {"pool": "a"})
+                self.assertEqual(pod["tolerations"], tolerations)
+                self.assertEqual(pod["imagePullSecrets"], [{"name": "x"}, {"name": "y"}])
+
+    def test_workers_ask_to_be_spread(self) -> None:
+        for job in workers(objects(deploy=True)):
+            (spread,) = pod_of(job)["topologySpreadConstraints"]
+            self.assertEqual(spread["whenUnsatisfiable"], "ScheduleAnyway")
+            labels = job["spec"]["template"]["metadata"]["labels"]
+            self.assertLessEqual(spread["labelSelector"]["matchLabels"].items(), labels.items())
+
+    def test_gpus(self) -> None:
+        for job in workers(objects(deploy=True, num_gpus_per_worker=4, runtime_class="nvidia")):
+            container = trainer(job)
+            self.assertEqual(container["resources"]["limits"]["nvidia.com/gpu"], 4)
+            self.assertEqual(environment(container)["LOCKSTEP_RANKS_PER_WORKER"], "4")
+            self.assertEqual(environment(container)["LOCKSTEP_DEVICE"], "cuda")
+            self.assertEqual(pod_of(job)["runtimeClassName"], "nvidia")
+        self.assertNotIn("limits", trainer(workers(objects(deploy=True))[0])["resources"])
+
+
+class Program(support.TestCase):
+    def test_the_launcher_is_process_1_and_runs_the_script(self) -> None:
+        for script in ("keras_mnist", "keras_mnist.py"):
+            container = trainer(workers(objects(deploy=True, script=script, cmdline_args=["--seed", "{{7}} $x"]))[0])
+            self.assertEqual(container["command"], ["lockstep", "launch", "--"])
+            self.assertEqual(container["args"], ["keras_mnist", "--seed", "{{7}} $x"])
+
+    def test_variables(self) -> None:
+        odd = "'a' \"b\" \\n #: - {x} & <y> ü"
+        given = {"epochs": 3, "batch_size": 64, "env": {"ODD": odd, "LOCKSTEP_SEED": "7"}, "rendezvous_timeout": 90}
+        values = environment(trainer(workers(objects(deploy=True, **given))[1]))
+        for name, value in (
+            ("NUM_TRAIN_EPOCH", "3"),
+            ("BATCH_SIZE", "64"),
+            ("ODD", odd),
+            ("LOCKSTEP_SEED", "7"),
+            ("LOCKSTEP_RENDEZVOUS_TIMEOUT", "90"),
+            ("LOCKSTEP_RANKS_PER_WORKER", "1"),
+            ("LOCKSTEP_STATUS_PORT", "8080"),
+        ):
+            self.assertEqual(values[name], value)
+        self.assertFalse({"LOCKSTEP_MIN_WORKERS", "LOCKSTEP_REJOIN_TIMEOUT", "LOCKSTEP_DEVICE"} & set(values))
+        values = environment(trainer(workers(objects(deploy=True, min_workers=1, rejoin_timeout=30))[0]))
+        self.assertEqual((values["LOCKSTEP_MIN_WORKERS"], values["LOCKSTEP_REJOIN_TIMEOUT"]), ("1", "30"))
+
+    def test_the_token_is_a_secret(self) -> None:
+        token = "0123456789\"'abcdef"
+        documents = objects(deploy=True, job_token=token)
+        secret = support.named(documents, "Secret", "tf-learning-job-token")
+        self.assertEqual(secret["stringData"], {"token": token})
+        for job in workers(documents):
+            reference = {"secretKeyRef": {"name": "tf-learning-job-token", "key": "token"}}
+            self.assertIn({"name": "LOCKSTEP_JOB_TOKEN", "valueFrom": reference}, trainer(job)["env"])
+            self.assertNotIn(token, json.dumps(job))
+        self.assertNotIn("JOB_TOKEN", support.render(deploy=True))
+
+    def test_the_programs_know_all_options_that_pods_give_them(self) -> None:
+        given = {"num_gpus_per_worker": 1, "min_workers": 1, "rejoin_timeout": 9, "job_token": "x" * 16}
+        container = trainer(workers(objects(deploy=True, **given))[0])
+        known = support.run(support.program("lockstep"), "launch", "--help").stdout
+        known += support.run(support.program("keras_mnist"), "--help").stdout
+        known += "--job-token "  # has no option: it would be seen in the list of processes
+        for variable in container["env"]:
+            if variable["name"].startswith("LOCKSTEP_"):
+                option = "--" + variable["name"].removeprefix("LOCKSTEP_").lower().replace("_", "-")
+                self.assertIn(option + " ", known)
+
+    def test_a_rendered_worker_trains(self) -> None:
+        """As the container would: its command, its environment; only the paths are those of this machine."""
+        with tempfile.TemporaryDirectory() as directory:
+            (job,) = workers(objects(deploy=True, worker_replicas=1, epochs=1, status_port=0))
+            container = trainer(job)
+            values = environment(container) | {"MODEL_DIR": directory, "OMP_NUM_THREADS": "1"}
+            bin_directory = support.build() / "bin"
+            ended = support.run(
+                bin_directory / container["command"][0],
+                *container["command"][1:],
+                bin_directory / container["args"][0],
+                *container["args"][1:],
+                environment=values,
+            )
+            self.assertEqual(ended.code, 0, ended.stderr)
+            self.assertIn("Epoch 1/1", ended.stdout)
+            inspector = pod_of(objects(create_volume_inspector=True, inspect_once=True)[-1])["containers"][0]
+            command = [support.program(inspector["command"][0]), *inspector["command"][1:-1], directory]
+            self.assertEqual(inspector["command"][-1], "/pvcmnt")
+            looked = support.run(*command)
+            self.assertEqual(looked.code, 0, looked.stderr)
+            self.assertIn("model.h5", looked.stdout + str(list(Path(directory).iterdir())))
+
+
+class Ends(support.TestCase):
+    """What becomes of a worker that ends."""
+
+    def rules(self, job: support.Object) -> list[tuple[str, Any]]:
+        return [
+            (rule["action"], rule["onExitCodes"]["values"] if "onExitCodes" in rule else "disruption")
+            for rule in job["spec"]["podFailurePolicy"]["rules"]
+        ]
+
+    def test_exit_codes(self) -> None:
+        for version in ("1.26", "1.29", "1.37"):
+            for job in workers(objects(deploy=True, kubernetes_version=version)):
+                expected = [("FailJob", [64, 65]), ("Ignore", "disruption"), ("Ignore", [75])]
+                self.assertEqual(self.rules(job), expected)
+                for rule in job["spec"]["podFailurePolicy"]["rules"]:
+                    if "onExitCodes" in rule:
+                        self.assertEqual(rule["onExitCodes"]["containerName"], trainer(job)["name"])
+                replacement = "Failed" if version != "1.26" else None
+                self.assertEqual(job["spec"].get("podReplacementPolicy"), replacement)
+
+    def test_old_clusters_and_pods_that_restart_do_without(self) -> None:
+        for parameters in ({"kubernetes_version": "1.25"}, {"restart": "OnFailure"}):
+            for job in workers(objects(deploy=True, **parameters)):
+                self.assertFalse({"podFailurePolicy", "podReplacementPolicy"} & set(job["spec"]))
+                self.assertEqual(pod_of(job)["restartPolicy"], parameters.get("restart", "Never"))
+                self.assertEqual(job["spec"]["backoffLimit"], 6)
+
+    def test_limits(self) -> None:
+        given = {"backoff_limit": 9, "grace_period": 45, "active_deadline": 60, "ttl_after_finished": 5}
+        job = workers(objects(deploy=True, **given))[0]["spec"]
+        self.assertEqual((job["completions"], job["parallelism"]), (1, 1))
+        self.assertEqual((job["backoffLimit"], job["ttlSecondsAfterFinished"]), (9, 5))
+        self.assertEqual(job["activeDeadlineSeconds"], 60)
+        self.assertEqual(job["template"]["spec"]["terminationGracePeriodSeconds"], 45)
+        self.assertNotIn("activeDeadlineSeconds", workers(objects(deploy=True))[0]["spec"])
+
+    def test_probes(self) -> None:
+        for timeout in (1, 600, 3600):
+            container = trainer(workers(objects(deploy=True, rendezvous_timeout=timeout, status_port=9000))[0])
+            self.assertIn({"name": "status", "containerPort": 9000}, container["ports"])
+            for probe in (container["readinessProbe"], container["livenessProbe"]):
+                self.assertEqual(probe["httpGet"], {"path": "/healthz", "port": "status"})
+            patience = container["livenessProbe"]["periodSeconds"] * container["livenessProbe"]["failureThreshold"]
+            self.assertGreater(patience, timeout + 60)
+        container = trainer(workers(objects(deploy=True, status_port=0))[0])
+        self.assertFalse({"readinessProbe", "livenessProbe"} & set(container))
+        self.assertNotIn("LOCKSTEP_STATUS_PORT", environment(container))
+
+
+class PlainJinja(support.TestCase):
+    """The reference's own script renders the template, too: without options, without checks."""
+
+    def test_it_gives_the_same(self) -> None:
+        for values in ({}, {"deploy": "True", "worker_replicas": "3"}, {"create_volume_inspector": "True"}):
+            plain = jinja2.Template(support.edited(**values)).render()
+            parameters = {name: {"True": True}.get(value) or int(value) for name, value in values.items()}
+            self.assertEqual(plain, support.render(**parameters))
+
+    def test_what_matters_most_is_refused_there_too(self) -> None:
+        for values, expected in (
+            ({"deploy": "True", "create_volume_inspector": "True"}, "deploy and create_volume_inspector exclude"),
+            ({"deploy": "True", "fetch_data": "True"}, "deploy and fetch_data exclude"),
+            ({"fetch_data": "True"}, "data_pvc_name"),
+            ({"deploy": '"False"'}, "True or False"),
+            ({"worker_replicas": "0"}, "worker_replicas"),
+            ({"script": '"mine.py"'}, "script"),
+            ({"kubernetes_version": "1.30"}, "in quotes"),
+        ):
+            with self.subTest(values=values), self.assertRaisesRegex(jinja2.UndefinedError, expected):
+                jinja2.Template(support.edited(**values)).render()

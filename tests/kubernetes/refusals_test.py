@@ -1,0 +1,247 @@
+"""What could not work is refused before anything is printed, in sentences that say what to change."""
+
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import support
+
+GOOD = {"deploy": True, "data_pvc_name": "data"}
+
+
+class Values(support.TestCase):
+    """One parameter alone."""
+
+    def test_wrong_values(self) -> None:
+        long_claim = "c" * 64
+        wrong: dict[str, list[Any]] = {
+            "deploy": ["False", 1, "yes"],
+            "name": ["", "Tf", "1st", "a_b", "a.b", "-a", "a-", "a b", 'x"', "a\n", "ü", 7, "n" * 47],
+            "worker_replicas": [0, -1, "2", 2.0, True, 10001],
+            "port": [0, 80, 1023, 65536, "5000", -1],
+            "status_port": [80, 65536],
+            "image": ["", "a b", "-x", 'x"y', "a\nb"],
+            "script": ["", "a/b", "../x", "a b", "-x"],
+            "programs": ["keras_mnist", [1], ["a/b"]],
+            "cmdline_args": ["--epochs 3", [1], ["a\nb"]],
+            "epochs": [-1, "3"],
+            "batch_size": [-1],
+            "env": [{"A-B": "1"}, {"A": 1}, ["A=1"], {"1A": "x"}],
+            "checkpoint_pvc_name": ["", "Pvc", "a_b", "-a", long_claim],
+            "data_pvc_name": ["Pvc", "a_b", "a-", long_claim],
+            "model_checkpoint_dir": ["", "pvcmnt", "/", "/a/../b", "/a/", "/a b", "/a:b", "/./a", "//a"],
+            "data_dir": ["data", "/", "/a/.."],
+            "checkpoint_access_mode": ["", "RWO", "ReadOnlyMany"],
+            "data_access_mode": ["", "readwritemany"],
+            "storage_size": ["", "10 G", "ten", "-1G", "0", "10GB"],
+            "data_storage_size": ["", "1GB"],
+            "storage_class": ["A", "a b", "-a"],
+            "cpu_request": ["", "-1", "1 cpu"],
+            "cpu_limit": ["x"],
+            "memory_request": ["", "1GB"],
+            "memory_limit": ["1gb"],
+            "shm_size": ["", "1g"],
+            "num_gpus_per_worker": [-1, "1", 65],
+            "ranks_per_worker": [-1],
+            "job_token": ["short", "has blanks in its midst", "line\nline line line line"],
+            "restart": ["Always", "never", ""],
+            "backoff_limit": [-1, "6"],
+            "rendezvous_timeout": [0, -1, "600"],
+            "min_workers": [-1],
+            "rejoin_timeout": [-1],
+            "grace_period": [0, "2m"],
+            "active_deadline": [-1],
+            "ttl_after_finished": [-1],
+            "kubernetes_version": ["1.20", "1", "2.0", "v1.29", "1.29.3", 1.29, ""],
+            "image_pull_policy": ["Sometimes"],
+            "image_pull_secrets": ["registry", ["A"]],
+            "node_selector": [{"a": 1}, ["a=b"]],
+            "tolerations": [{"key": "a"}, ["a"], [{"kye": "a"}]],
+            "runtime_class": ["A"],
+            "run_as_user": [-1, "1000"],
+            "data_set": ["cifar", ""],
+            "data_mirror": ["mirror.example", "ftp://x/y", "http://a b"],
+            "tensorboard_image": [""],
+        }
+        tried = set(wrong) | {"create_pvc_checkpoint", "create_volume_inspector", "inspect_once"}
+        self.assertEqual(set(support.defaults()) - tried, {"create_pvc_data", "fetch_data", "tensorboard"})
+        for name, values in wrong.items():
+            for value in values:
+                with self.subTest(name=name, value=value):
+                    message = self.assert_refused(name, **(GOOD | {name: value}))
+                    self.assertNotIn("Traceback", message)
+
+    def test_right_values_at_the_edges(self) -> None:
+        right: dict[str, list[Any]] = {
+            "name": ["a", "null", "true", "n" * 46],
+            "worker_replicas": [1, 12],
+            "port": [1024, 65535],
+            "checkpoint_pvc_name": ["1", "a.b-c", "c" * 63],
+            "model_checkpoint_dir": ["/a", "/mnt/models.d/x_y", "/tmpfs", "/library"],
+            "storage_size": ["1", "0.5Gi", "500M"],
+            "cpu_request": ["1", "0.1", "100m"],
+            "script": ["keras_mnist.py", "custom_training_mnist"],
+            "kubernetes_version": ["1.21", "1.99"],
+            "job_token": ["0123456789abcdef", "\"quotes'and{{braces}}"],
+        }
+        for name, values in right.items():
+            for value in values:
+                with self.subTest(name=name, value=value):
+                    support.objects(**(GOOD | {name: value}))
+
+    def test_all_wrong_values_are_told_at_once(self) -> None:
+        message = self.assert_refused(name="A", port=1, worker_replicas=0)
+        self.assertEqual(len(message.splitlines()), 3)
+
+
+class Contradictions(support.TestCase):
+    """Each alone may be as it is; expected is what the message tells to change."""
+
+    def test_switches(self) -> None:
+        self.assert_refused(
+            "ReadWriteOnce", "set create_volume_inspector to False", deploy=True, create_volume_inspector=True
+        )
+        support.objects(deploy=True, create_volume_inspector=True, checkpoint_access_mode="ReadWriteMany")
+        self.assert_refused(
+            "set deploy to False", "kubectl wait", deploy=True, fetch_data=True, data_pvc_name="data"
+        )
+        self.assert_refused("data_pvc_name is empty", fetch_data=True)
+        self.assert_refused("data_pvc_name is empty", create_pvc_data=True)
+        self.assert_refused("create_volume_inspector", inspect_once=True)
+        self.assert_refused("nothing to make", create_pvc_checkpoint=False)
+
+    def test_volumes(self) -> None:
+        once = {"checkpoint_access_mode": "ReadWriteOncePod"}
+        self.assert_refused("leave one", deploy=True, tensorboard=True, **once)
+        self.assert_refused("ReadWriteOnce", kubernetes_version="1.26", **once)
+        self.assert_refused("name two claims", deploy=True, data_pvc_name="pvc-demo")
+        self.assert_refused("data_dir is empty", deploy=True, data_pvc_name="data", data_dir="")
+        self.assert_refused("read-only", deploy=True, data_pvc_name="data", model_checkpoint_dir="/data")
+        self.assert_refused("read-only", deploy=True, data_pvc_name="data", model_checkpoint_dir="/data/models")
+        for path in ("/tmp", "/dev/shm", "/usr/local", "/etc", "/proc/1"):
+            with self.subTest(path=path):
+                self.assert_refused("another path", model_checkpoint_dir=path)
+                self.assert_refused("another path", data_dir=path)
+
+    def test_program(self) -> None:
+        self.assert_refused("keras_mnist, custom_training_mnist", 'add "mine"', deploy=True, script="mine.py")
+        support.objects(deploy=True, script="mine.py", programs=["mine"])
+        self.assert_refused('"train"', deploy=True, script="lockstep")
+        support.objects(deploy=True, script="lockstep", cmdline_args=["train", "--model", "/data/model.keras"])
+        for arguments in (["--model-dir", "/models"], ["--model-dir=/models"], ["--model-dir"]):
+            with self.subTest(arguments=arguments):
+                self.assert_refused("/pvcmnt", deploy=True, cmdline_args=arguments)
+        support.objects(deploy=True, cmdline_args=["--model-dir=/pvcmnt/first"])
+        for variable, parameter in (("TF_CONFIG", "worker_replicas"), ("BATCH_SIZE", "batch_size")):
+            self.assert_refused(f"say {parameter} instead", deploy=True, env={variable: "1"})
+
+    def test_sizes(self) -> None:
+        self.assert_refused("two ports", port=8080)
+        self.assert_refused("to the same number", num_gpus_per_worker=2, ranks_per_worker=1)
+        self.assert_refused("min_workers", min_workers=3)
+        self.assert_refused("min_workers", rejoin_timeout=60)
+        self.assert_refused("at the least", batch_size=3, ranks_per_worker=2)
+        self.assert_refused("raise the limit", cpu_request="2", cpu_limit="1500m")
+        self.assert_refused("raise the limit", memory_request="1Gi", memory_limit="1G")
+        self.assert_refused("raise that", memory_limit="1Gi", ranks_per_worker=2)
+        self.assert_refused("shorten it by 1", name="n" * 47)
+
+
+class CommandLine(support.TestCase):
+    def setUp(self) -> None:
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.directory = Path(directory.name)
+
+    def file(self, name: str, text: str) -> Path:
+        path = self.directory / name
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    def assert_ends(self, code: int, *expected: str, arguments: tuple[str | Path, ...]) -> None:
+        ended = support.render_by_script(*arguments)
+        self.assertEqual((ended.code, ended.stdout), (code, ""), ended.stderr)
+        self.assertNotIn("Traceback", ended.stderr)
+        for text in expected:
+            self.assertIn(text, ended.stderr)
+        for line in ended.stderr.splitlines():
+            self.assertTrue(line.startswith("render_template.py: "), line)
+
+    def test_wrong_use(self) -> None:
+        template = support.TEMPLATE
+        self.assert_ends(64, "--help", arguments=())
+        self.assert_ends(64, "--help", arguments=(template, "--no-such-option"))
+        self.assert_ends(74, "No such file", arguments=(self.directory / "absent",))
+        self.assert_ends(74, "directory", arguments=(self.directory,))
+        self.assert_ends(74, "No such file", arguments=(template, "--values", self.directory / "absent"))
+        self.assert_ends(64, "did you mean worker_replicas?", arguments=(template, "--set", "worker_replica=4"))
+        self.assert_ends(64, "NAME=VALUE", arguments=(template, "--set", "deploy"))
+        self.assert_ends(64, "True or False", arguments=(template, "--set", "deploy=maybe"))
+        self.assert_ends(64, "YAML", arguments=(template, "--set", "cmdline_args=[a"))
+        self.assert_ends(64, "whole number", arguments=(template, "--set", "worker_replicas=two"))
+        for text in ("just a text", "- a\n- b\n", "deploy: [", "unknown: 1\n", "kubernetes_version: 1.30\n"):
+            with self.subTest(text=text):
+                self.assert_ends(64, arguments=(template, "--values", self.file("values.yaml", text)))
+        for content in (b"\xff\xfe", b"{% if %}", b"{{ unclosed"):
+            with self.subTest(content=content):
+                path = self.directory / "wrong"
+                path.write_bytes(content)
+                self.assert_ends(64, arguments=(path,))
+
+    def test_values_and_settings(self) -> None:
+        values = self.file("values.yaml", "deploy: true\nname: from-file\nworker_replicas: 3\nenv: {A: 'x'}\n")
+        ended = support.render_by_script(
+            support.TEMPLATE, "--values", values, "--set", "name=n123", "--set", "worker_replicas=1"
+        )
+        self.assertEqual((ended.code, ended.stderr), (0, ""))
+        jobs = support.workers(support.load(ended.stdout))
+        self.assertEqual([job["metadata"]["name"] for job in jobs], ["n123-worker-0"])
+        self.assertEqual(support.environment(support.trainer(jobs[0]))["A"], "x")
+        more = ("--set", 'cmdline_args=["--seed", "7"]', "--set", "storage_size=5", "--set", "deploy=TRUE")
+        ended = support.render_by_script(support.TEMPLATE, *more)
+        self.assertEqual(ended.code, 0, ended.stderr)
+        documents = support.load(ended.stdout)
+        self.assertEqual(support.trainer(support.workers(documents)[0])["args"], ["keras_mnist", "--seed", "7"])
+        claim = support.named(documents, "PersistentVolumeClaim", "pvc-demo")
+        self.assertEqual(claim["spec"]["resources"]["requests"]["storage"], "5")
+
+    def test_parameters_that_an_edited_template_lacks_misspells_or_repeats(self) -> None:
+        text = support.edited()
+        lacking = "".join(line for line in text.splitlines(True) if "set port =" not in line)
+        self.assert_ends(64, "needs port", arguments=(self.file("lacking", lacking),))
+        misspelt = text.replace("set port =", "set prot =")
+        self.assert_ends(64, "needs port", "sets prot", arguments=(self.file("misspelt", misspelt),))
+        twice = text.replace("{%- set port =", "{%- set port = 6000 -%}{%- set port =")
+        self.assert_ends(64, "both set port", arguments=(self.file("twice", twice),))
+        quoted = support.edited(deploy='"False"')
+        self.assert_ends(64, 'deploy is "False"', "without quotes", arguments=(self.file("quoted", quoted),))
+        comma = support.edited(cmdline_args='("--seed", "7")')
+        self.assert_ends(64, "cmdline_args", arguments=(self.file("tuple", comma),))
+
+    def test_other_templates(self) -> None:
+        """Of one's own, or the reference's: its names, its kinds of lines."""
+        own = '{%- set worker_replicas = 2 -%}\n{%- set deploy = False -%}\n\n{% if deploy %}\nkind: Never\n{% endif %}'
+        for_each = "{% for i in range(worker_replicas) %}kind: Pod\nmetadata: {name: p-{{ i }}}\n---\n{% endfor %}"
+        ended = support.render_by_script(self.file("own", own + for_each), "--set", "worker_replicas=3")
+        self.assertEqual(ended.code, 64, "there is nothing to make")
+        ended = support.render_by_script(self.file("own", own.replace("deploy", "go") + for_each))
+        self.assertEqual((ended.code, ended.stderr), (0, ""))
+        self.assertEqual(len(support.load(ended.stdout)), 2)
+        same = for_each.replace("p-{{ i }}", "p").replace("worker_replicas", "2")
+        self.assert_ends(64, "two objects of kind Pod", arguments=(self.file("same", same),))
+        self.assert_ends(64, "kind or a name", arguments=(self.file("nameless", "kind: Pod"),))
+        self.assert_ends(64, "no YAML", arguments=(self.file("no-yaml", "{{ '{' }}"),))
+
+    def test_a_closed_pipe_is_no_crash(self) -> None:
+        command = f"{support.SCRIPT} {support.TEMPLATE} --set deploy=True --set worker_replicas=500 | head -n 1"
+        ended = support.run("bash", "-c", command)
+        self.assertEqual(ended.stderr, "")
+
+    def test_missing_packages_are_named(self) -> None:
+        (self.directory / "jinja2.py").write_text("raise ImportError(name='jinja2')", encoding="utf-8")
+        ended = support.run(
+            sys.executable, support.SCRIPT, support.TEMPLATE, environment={"PYTHONPATH": str(self.directory)}
+        )
+        self.assertEqual((ended.code, ended.stdout), (64, ""))
+        self.assertIn("python3-jinja2", ended.stderr)
