@@ -130,7 +130,7 @@ if [ -n "$target" ]; then arguments+=(--target "$target"); fi
 case $engine in
   docker) docker build "${arguments[@]}" . ;;
   podman) podman build --layers --pull=missing "${arguments[@]}" . ;;
-  buildah) buildah build --layers --pull-never "${arguments[@]}" . ;;
+  buildah) buildah build --layers --pull=missing "${arguments[@]}" . ;;
 esac || fail 74 "$engine could not build $file; what is printed above tells why."
 
 bytes() {

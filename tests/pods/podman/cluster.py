@@ -1,0 +1,228 @@
+"""What Podman does not know of Kubernetes, in a few lines each: Jobs replace their pods, Services name them, a volume belongs
+to the pod's group, probes are asked.
+
+Everything else of a manifest is Podman's: `podman kube play` gets the pod as the Job's template has it.
+"""
+
+import copy
+import http.client
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+from engine import NETWORK, Engine, Failed
+
+Manifest = dict[str, Any]
+
+
+@dataclass
+class Pod:
+    """One that runs, or what is left of it."""
+
+    name: str
+    manifest: Manifest
+    address: str
+    code: int | None = None  # of its only container, once that has ended
+    log: str = ""
+    was_ready: bool = False
+    next_probe: float = 0
+    failed_probes: int = 0
+
+    @property
+    def container(self) -> Manifest:
+        found: Manifest = self.manifest["spec"]["containers"][0]
+        return found
+
+    @property
+    def container_name(self) -> str:
+        return f"{self.name}-{self.container['name']}"
+
+
+@dataclass
+class Job:
+    manifest: Manifest
+    pods: list[Pod] = field(default_factory=list)  # the last one is the present one
+    failures: int = 0
+    state: str = "active"  # then Complete or Failed
+
+    @property
+    def name(self) -> str:
+        return str(self.manifest["metadata"]["name"])
+
+    def judge(self, pod: Pod) -> None:
+        """A pod of this Job has ended: is the Job over, or does another take its place?"""
+        if pod.code == 0:
+            self.state = "Complete"
+            return
+        for rule in self.manifest["spec"].get("podFailurePolicy", {}).get("rules", []):
+            codes = rule.get("onExitCodes")
+            if codes and (pod.code in codes["values"]) == (codes["operator"] == "In"):
+                if rule["action"] == "FailJob":
+                    self.state = "Failed"
+                if rule["action"] != "Count":
+                    return
+                break
+        self.failures += 1
+        if self.failures > self.manifest["spec"].get("backoffLimit", 6):
+            self.state = "Failed"
+
+
+def port_number(container: Manifest, port: int | str) -> int:
+    """Probes may name a port, which Podman 4.3 does not look up."""
+    if isinstance(port, int):
+        return port
+    return int(next(each["containerPort"] for each in container["ports"] if each["name"] == port))
+
+
+class Cluster:
+    """Objects are applied as kubectl does it; `wait` lets time pass, and controllers do their work."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.services: list[Manifest] = []
+        self.secrets: dict[str, dict[str, str]] = {}
+        self.jobs: dict[str, Job] = {}
+        self.bare_pods: dict[str, Pod] = {}
+
+    def apply(self, manifests: str) -> None:
+        documents = [document for document in yaml.safe_load_all(manifests) if document]
+        for document in documents:
+            kind, name = document["kind"], document["metadata"]["name"]
+            if kind == "PersistentVolumeClaim":
+                self._play(document)
+            elif kind == "Secret":
+                self.secrets[name] = document["stringData"]
+            elif kind == "Service":
+                self.services.append(document)
+            elif kind == "Job":
+                self.jobs[name] = Job(document)
+            elif kind == "Pod":
+                self.bare_pods[name] = self._start(name, document)
+            else:
+                raise Failed(f"nobody here knows what a {kind} is")
+        for job in self.jobs.values():
+            if not job.pods:
+                self._replace(job)
+
+    def _play(self, document: Manifest, *options: str) -> None:
+        self.engine.podman("kube", "play", *options, "-", stdin=yaml.safe_dump(document))
+
+    def _replace(self, job: Job) -> None:
+        job.pods.append(self._start(f"{job.name}-{secrets.token_hex(3)}", job.manifest["spec"]["template"]))
+
+    def _start(self, name: str, template: Manifest) -> Pod:
+        pod = copy.deepcopy(template) | {"apiVersion": "v1", "kind": "Pod"}
+        pod["metadata"] = pod["metadata"] | {"name": name}
+        labels = pod["metadata"].get("labels", {})
+        aliases = [f"alias={service['metadata']['name']}" for service in self.services
+                   if service["spec"]["selector"].items() <= labels.items()]
+        for volume in pod["spec"].get("volumes", []):
+            if "persistentVolumeClaim" in volume:
+                self._give_to_group(volume["persistentVolumeClaim"]["claimName"], pod["spec"]["securityContext"])
+        played = copy.deepcopy(pod)
+        for container in played["spec"]["containers"]:
+            container.pop("ports", None)  # Podman 4.3 takes them for ports of this machine
+            for probe in ("readinessProbe", "livenessProbe"):  # `_probe` asks, as a kubelet does, from outside of the pod
+                container.pop(probe, None)
+            for variable in container.get("env", []):  # Podman 4.3 looks for another format of secrets than it writes
+                if "valueFrom" in variable:
+                    secret = variable.pop("valueFrom")["secretKeyRef"]
+                    variable["value"] = self.secrets[secret["name"]][secret["key"]]
+        self._play(played, "--network", ":".join([NETWORK, ",".join(aliases)]).rstrip(":"))
+        infra = self.engine.podman("pod", "inspect", "--format", "{{.InfraContainerID}}", name).strip()
+        networks = self.engine.read("inspect", infra)[0]["NetworkSettings"]["Networks"]
+        return Pod(name, pod, networks[NETWORK]["IPAddress"])
+
+    def volume(self, claim: str) -> Path:
+        return Path(self.engine.podman("volume", "inspect", "--format", "{{.Mountpoint}}", claim).strip())
+
+    def _give_to_group(self, claim: str, security: Manifest) -> None:
+        if "fsGroup" in security:
+            place = self.volume(claim)
+            if place.stat().st_gid != security["fsGroup"]:
+                place.chmod(0o2775)
+                self.engine.run("chgrp", "--recursive", str(security["fsGroup"]), str(place))
+
+    def _probe(self, pod: Pod) -> None:
+        container = pod.container
+        if "readinessProbe" not in container or time.monotonic() < pod.next_probe:
+            return
+        pod.next_probe = time.monotonic() + 1
+
+        def answers(probe: Manifest) -> bool:
+            get = probe["httpGet"]
+            connection = http.client.HTTPConnection(pod.address, port_number(container, get["port"]), timeout=2)
+            try:
+                connection.request("GET", get["path"])
+                return 200 <= connection.getresponse().status < 400
+            except OSError:
+                return False
+            finally:
+                connection.close()
+
+        pod.was_ready = pod.was_ready or answers(container["readinessProbe"])
+        if "livenessProbe" in container:
+            pod.failed_probes = 0 if answers(container["livenessProbe"]) else pod.failed_probes + 1
+
+    def _look(self, pod: Pod, seen: dict[str, Manifest]) -> bool:
+        """Whether it has ended; then its log and code are kept, and it is taken away."""
+        state = seen.get(pod.container_name)
+        if state is not None and state["State"] in ("running", "created", "configured", "initialized", "stopping"):
+            self._probe(pod)
+            return False
+        pod.log = self.log(pod)
+        pod.code = state["ExitCode"] if state is not None else 137
+        self.engine.podman("pod", "rm", "--force", "--time", "0", pod.name)
+        return True
+
+    def step(self) -> None:
+        """One look at all pods, and what follows from it."""
+        seen = {name: container for container in self.engine.read("ps", "--all", "--format", "json")
+                for name in container["Names"]}
+        for job in self.jobs.values():
+            if job.state == "active" and self._look(job.pods[-1], seen):
+                job.judge(job.pods[-1])
+                if job.state == "active":
+                    self._replace(job)
+
+    def wait(self, until: Callable[[], bool], limit: float) -> None:
+        deadline = time.monotonic() + limit
+        while not until():
+            if time.monotonic() > deadline:
+                raise Failed(f"waited {limit} s in vain\n{self.story()}")
+            self.step()
+            time.sleep(0.2)
+
+    def finish(self, limit: float = 180) -> None:
+        """Until all Jobs are over; every one must have come to a good end."""
+        self.wait(lambda: all(job.state != "active" for job in self.jobs.values()), limit)
+        if any(job.state != "Complete" for job in self.jobs.values()):
+            raise Failed(f"not all Jobs came to a good end\n{self.story()}")
+
+    def stop(self, pod: Pod, *, force: bool = False) -> None:
+        """kubectl delete pod: SIGTERM and its grace period, or (as when a node is lost) none."""
+        grace = 0 if force else pod.manifest["spec"].get("terminationGracePeriodSeconds", 30)
+        self.engine.run("podman", "pod", "kill" if force else "stop", *([] if force else ["--time", str(grace)]), pod.name,
+                        limit=grace + 60)
+
+    def exec(self, pod: Pod, *command: str) -> str:
+        return self.engine.podman("exec", pod.container_name, *command)
+
+    def log(self, pod: Pod) -> str:
+        if pod.code is not None:
+            return pod.log
+        ended = self.engine.run("podman", "logs", pod.container_name)
+        return ended.stdout + ended.stderr
+
+    def story(self) -> str:
+        """All that was said, for people who look for what went wrong."""
+        lines = []
+        for job in self.jobs.values():
+            lines.append(f"=== Job {job.name}: {job.state}, {job.failures} failures")
+            for pod in job.pods:
+                lines.append(f"--- pod {pod.name} ({pod.address}), exit code {pod.code}\n{self.log(pod)}")
+        return "\n".join(lines)

@@ -1,0 +1,116 @@
+"""Podman and buildah with settings, images, volumes and a network of their own: nothing of the machine's is touched.
+
+Images stay in the build directory, so that the next run finds them; all else lives in a scratch directory and goes at the
+end. The settings are those that work as root without a daemon, also where the kernel withholds CAP_SYS_RESOURCE and mounts
+version 1 control groups (crun 1.8 refuses those, so runc).
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+NETWORK = "lockstep-pods"
+
+CONTAINERS_CONF = """
+[containers]
+default_ulimits = ["nofile=10000:10000", "nproc=10000:10000"]
+[engine]
+cgroup_manager = "cgroupfs"
+runtime = "runc"
+events_logger = "file"
+static_dir = "{scratch}/libpod"
+tmp_dir = "{scratch}/tmp"
+volume_path = "{scratch}/volumes"
+[network]
+network_backend = "netavark"
+network_config_dir = "{scratch}/networks"
+"""
+
+STORAGE_CONF = """
+[storage]
+driver = "overlay"
+runroot = "{scratch}/run"
+graphroot = "{home}/storage"
+"""
+
+REGISTRIES_CONF = """
+unqualified-search-registries = ["docker.io"]
+short-name-mode = "permissive"
+"""
+
+
+class Unavailable(Exception):
+    """Why containers cannot run here."""
+
+
+class Failed(AssertionError):
+    """A command of the engine failed."""
+
+
+def missing() -> str:
+    """What keeps Podman from being tried here; empty if nothing does."""
+    if os.geteuid() != 0:
+        return "Podman is tried as root"
+    for program in ("podman", "buildah", "runc", "catatonit"):
+        if not shutil.which(program):
+            return f"{program} is not installed (scripts/install_packages.sh --full)"
+    for program in ("netavark", "aardvark-dns"):
+        if not any(Path(place, "podman", program).exists() for place in ("/usr/lib", "/usr/libexec")):
+            return f"{program} is not installed (scripts/install_packages.sh --full)"
+    return ""
+
+
+class Engine:
+    def __init__(self, home: Path) -> None:
+        self.home = home.resolve()
+        self.scratch = Path(tempfile.mkdtemp(prefix="lockstep-pods-"))
+        (self.home / "tmp").mkdir(parents=True, exist_ok=True)
+        names = {"scratch": self.scratch, "home": self.home}
+        for name, text in (("containers", CONTAINERS_CONF), ("storage", STORAGE_CONF), ("registries", REGISTRIES_CONF)):
+            (self.scratch / f"{name}.conf").write_text(text.format(**names))
+        self.environment = os.environ | {
+            "CONTAINERS_CONF": f"{self.scratch}/containers.conf",
+            "CONTAINERS_STORAGE_CONF": f"{self.scratch}/storage.conf",
+            "CONTAINERS_REGISTRIES_CONF": f"{self.scratch}/registries.conf",
+            "PODMAN_IGNORE_CGROUPSV1_WARNING": "1",
+            "TMPDIR": f"{self.home}/tmp",  # where layers, and caches of builds, are
+        }
+
+    def __enter__(self) -> "Engine":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+        self.run("podman", "pod", "rm", "--all", "--force", "--time", "0")
+        self.run("podman", "rm", "--all", "--force", "--time", "0")
+        self.run("podman", "network", "rm", "--force", NETWORK)
+        for mounted in [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]:
+            if mounted.startswith((f"{self.scratch}/", f"{self.home}/")):
+                subprocess.run(["umount", "--lazy", mounted], capture_output=True)
+        shutil.rmtree(self.scratch, ignore_errors=True)
+
+    def run(self, *command: str, stdin: str | None = None, limit: float = 120) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(command, env=self.environment, input=stdin, text=True, capture_output=True, timeout=limit)
+
+    def podman(self, *arguments: str, stdin: str | None = None) -> str:
+        """What it prints; a failure is raised with what it complains about."""
+        ended = self.run("podman", *arguments, stdin=stdin)
+        if ended.returncode != 0:
+            raise Failed(f"podman {' '.join(arguments)}: exit code {ended.returncode}\n{ended.stdout}{ended.stderr}")
+        return ended.stdout
+
+    def read(self, *arguments: str) -> Any:
+        return json.loads(self.podman(*arguments) or "null")
+
+    def make_network(self, image: str) -> None:
+        """Pods see each other and nothing else; raises Unavailable where no container runs on such a network."""
+        for command in (("podman", "network", "create", "--internal", NETWORK),
+                        ("podman", "run", "--rm", "--network", NETWORK, "--entrypoint", "/bin/true", image)):
+            ended = self.run(*command)
+            if ended.returncode != 0:
+                reason = (ended.stderr.strip().splitlines() or ["no reason given"])[-1]
+                raise Unavailable(f"containers do not run here ({' '.join(command[:3])}: {reason})")

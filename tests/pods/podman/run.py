@@ -1,0 +1,70 @@
+#!/usr/bin/env python3
+"""Builds the image and runs what the template renders in pods: a session from claim to inspection, and lost pods.
+
+    tests/pods/podman/run.py BUILD_DIR [--image IMAGE] [-v] [TEST]...        TEST: such as SessionTest.test_two_workers
+
+Needs root, Podman and buildah (scripts/install_packages.sh --full), and a network to fetch packages from; where one of
+these is not to be had, says so and is skipped. With --image an image built before is taken. Images and the compiler's
+cache stay in BUILD_DIR/pods for the next time.
+"""
+
+import argparse
+import sys
+import unittest
+from pathlib import Path
+
+from engine import Engine, Unavailable, missing
+
+ROOT = Path(__file__).resolve().parents[3]
+IMAGE = "localhost/lockstep:tested"
+CANNOT_BE_HAD = 75
+
+
+def skip(reason: str) -> int:
+    print(f"skipped: {reason}")
+    return 0
+
+
+def build(engine: Engine) -> bool:
+    """Whether there is an image now; raises Unavailable where its base cannot be had."""
+    log = engine.home / "build.log"
+    ended = engine.run(str(ROOT / "scripts/build_image.sh"), "--engine", "buildah", "--tag", IMAGE, limit=1800)
+    log.write_text(ended.stdout + ended.stderr)
+    said = ended.stderr.strip().splitlines()
+    if ended.returncode == CANNOT_BE_HAD:
+        raise Unavailable(said[-1] if said else "the base image cannot be had")
+    print("\n".join((ended.stdout.strip().splitlines() or [""])[-1:] if ended.returncode == 0 else said[-30:]))
+    return ended.returncode == 0
+
+
+def run(engine: Engine, names: list[str], image: str, verbosity: int) -> int:
+    import session_test  # needs PyYAML
+
+    if not image and not build(engine):
+        return 1
+    engine.make_network(image or IMAGE)
+    session_test.use(engine, image or IMAGE)
+    loader = unittest.defaultTestLoader
+    suite = loader.loadTestsFromNames(names, session_test) if names else loader.loadTestsFromModule(session_test)
+    result = unittest.TextTestRunner(stream=sys.stdout, verbosity=verbosity).run(suite)
+    return 0 if result.wasSuccessful() and result.testsRun else 1
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(usage=__doc__)
+    parser.add_argument("build", type=Path)
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--image", default="")
+    parser.add_argument("-v", action="store_true")
+    given = parser.parse_intermixed_args()
+    if reason := missing():
+        return skip(reason)
+    try:
+        with Engine(given.build / "pods") as engine:
+            return run(engine, given.names, given.image, 2 if given.v else 1)
+    except Unavailable as reason:
+        return skip(str(reason))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

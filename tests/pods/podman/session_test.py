@@ -1,0 +1,149 @@
+"""The user's session, from claim to inspection, with what the template renders, in pods of the built image; then with pods
+taken away in the midst of it."""
+
+import json
+import re
+import subprocess
+import sys
+import unittest
+from pathlib import Path
+from typing import Any
+
+from cluster import Cluster, Job, Pod
+from engine import Engine, Failed
+
+ROOT = Path(__file__).resolve().parents[3]
+NAME, CLAIM, MOUNTED = "tf-learning", "pvc-demo", "/pvcmnt"
+
+_engine: Engine
+_image = ""
+
+
+def use(engine: Engine, image: str) -> None:
+    global _engine, _image
+    _engine, _image = engine, image
+
+
+def render(**parameters: object) -> str:
+    call = [sys.executable, str(ROOT / "scripts/render_template.py"),
+            str(ROOT / "jinja/MultiWorkerMirroredTemplate.yaml.jinja")]
+    for name, value in (parameters | {"name": NAME, "image": _image, "checkpoint_pvc_name": CLAIM}).items():
+        call += ["--set", f"{name}={value if isinstance(value, str) else json.dumps(value)}"]
+    ended = subprocess.run(call, text=True, capture_output=True)
+    if ended.returncode != 0:
+        raise Failed(f"{' '.join(call)}: exit code {ended.returncode}\n{ended.stderr}")
+    return ended.stdout
+
+
+def losses(history: dict[str, Any]) -> list[dict[str, Any]]:
+    """What of the epochs does not depend on the clock."""
+    return [{k: v for k, v in epoch.items() if k not in ("seconds", "images_per_second")} for epoch in history["epochs"]]
+
+
+class SessionTest(unittest.TestCase):
+    def setUp(self) -> None:
+        self.cluster = Cluster(_engine)
+        self.addCleanup(self.clean)
+
+    def clean(self) -> None:
+        """kubectl delete pods,pvc --all"""
+        for kind in ("pod", "volume"):
+            _engine.podman(kind, "rm", "--all", "--force")
+
+    def deploy(self, workers: int, epochs: int, **more: object) -> list[Job]:
+        options = ["--deterministic", "--steps-per-epoch", "20", "--backup-save-freq", "10", "--verbose", "2"]
+        self.cluster.apply(render(create_pvc_checkpoint=False, deploy=True, worker_replicas=workers, epochs=epochs,
+                                  cmdline_args=options, env={"OMP_NUM_THREADS": "1"}, job_token="for-these-pods-only-0123456789", **more))
+        return [self.cluster.jobs[f"{NAME}-worker-{index}"] for index in range(workers)]
+
+    def wait_for_epoch(self, chief: Job, epoch: int) -> None:
+        self.cluster.wait(lambda: f"Epoch {epoch}/" in self.cluster.log(chief.pods[-1]) or chief.state != "active", 90)
+
+    def history(self) -> dict[str, Any]:
+        read: dict[str, Any] = json.loads((self.cluster.volume(CLAIM) / "history.json").read_text())
+        return read
+
+    def assert_as_the_manifest_says(self, pod: Pod) -> None:
+        """Seen from inside: user, capabilities, file systems, process 1."""
+        status = self.cluster.exec(pod, "cat", "/proc/1/status")
+        fields = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
+        self.assertEqual(fields["Name"], "lockstep")
+        self.assertEqual(set(fields["Uid"].split()) | set(fields["Gid"].split()), {"1000"})
+        for capabilities in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"):
+            self.assertEqual(int(fields[capabilities], 16), 0, capabilities)
+        self.assertEqual((fields["NoNewPrivs"], fields["Seccomp"]), ("1", "2"))
+        self.cluster.exec(pod, "touch", "/tmp/written")
+        for place in ("/", "/usr/local/bin", "/run", "/var/tmp"):
+            with self.assertRaises(Failed, msg=place):
+                self.cluster.exec(pod, "touch", f"{place}/written")
+        mounted = self.cluster.exec(pod, "cat", "/proc/mounts")
+        self.assertEqual(f" {MOUNTED} " in mounted, pod.name.startswith(f"{NAME}-worker-0"), "the chief alone mounts the claim")
+
+    def inspect(self) -> None:
+        """Both ways of the template to look into the claim."""
+        self.cluster.apply(render(create_pvc_checkpoint=False, create_volume_inspector=True))
+        inspector = self.cluster.bare_pods[f"{NAME}-volume-inspector"]
+        report = self.cluster.exec(inspector, "lockstep", "inspect", "--check", MOUNTED)
+        self.assertIn("model.h5", report)
+        self.assertIn("model.h5", self.cluster.exec(inspector, "/bin/bash", "-c", f"ls {MOUNTED}"))
+        with self.assertRaises(Failed, msg="it mounts the claim read-only"):
+            self.cluster.exec(inspector, "touch", f"{MOUNTED}/written")
+        self.cluster.stop(inspector)
+        self.cluster.apply(render(create_pvc_checkpoint=False, create_volume_inspector=True, inspect_once=True))
+        self.cluster.finish()
+        once = self.cluster.jobs[f"{NAME}-volume-inspector"]
+        self.assertEqual((once.state, len(once.pods)), ("Complete", 1))
+        self.assertIn("model.h5", once.pods[0].log)
+
+    def session(self, workers: int, epochs: int) -> None:
+        self.cluster.apply(render(create_pvc_checkpoint=True))
+        jobs = self.deploy(workers, epochs)
+        self.assertEqual(len({job.pods[0].address for job in jobs}), workers, "an address each")
+        self.wait_for_epoch(jobs[0], 2)
+        for job in jobs:
+            self.assert_as_the_manifest_says(job.pods[0])
+        self.cluster.finish()
+        for job in jobs:
+            pod = job.pods[0]
+            self.assertEqual((len(job.pods), pod.code), (1, 0), self.cluster.story())
+            self.assertTrue(pod.was_ready, f"{pod.name} was never ready\n{pod.log}")
+            self.assertLess(pod.failed_probes, pod.container["livenessProbe"]["failureThreshold"], self.cluster.story())
+        self.assertIn(f"{workers} workers", jobs[0].pods[0].log)
+        self.assertEqual(len(self.history()["epochs"]), epochs)
+        for file in self.cluster.volume(CLAIM).iterdir():
+            self.assertEqual((file.stat().st_uid, file.stat().st_gid), (1000, 1000), file)
+        self.inspect()
+
+    def test_two_workers(self) -> None:
+        self.session(2, 3)
+
+    def test_four_workers(self) -> None:
+        self.session(4, 3)
+
+    def test_pods_that_go(self) -> None:
+        """Whoever is deleted, in good time or by force: another pod takes its place, and the job comes to the same."""
+        epochs = 24
+        self.cluster.apply(render(create_pvc_checkpoint=True))
+        chief, _ = self.deploy(2, epochs)
+        self.cluster.finish()
+        undisturbed = losses(self.history())
+        for who in ("worker", "chief"):
+            with self.subTest(who=who):
+                jobs = self.deploy(2, epochs)
+                lost = jobs[0 if who == "chief" else 1]
+                for epoch, force in ((6, False), (12, True)):
+                    self.wait_for_epoch(jobs[0], epoch)
+                    before = lost.pods[-1]
+                    self.cluster.stop(before, force=force)
+                    self.cluster.wait(lambda: lost.pods[-1] is not before or lost.state != "active", 60)
+                    self.assertEqual(before.code, 137 if force else 75, self.cluster.story())
+                self.cluster.finish()
+                self.assertEqual(len(lost.pods), 3, self.cluster.story())
+                self.assertEqual(losses(self.history()), undisturbed, self.cluster.story())
+
+    def test_wrong_options_end_the_job_at_once(self) -> None:
+        self.cluster.apply(render(create_pvc_checkpoint=True))
+        self.cluster.apply(render(create_pvc_checkpoint=False, deploy=True, cmdline_args=["--no-such-option"]))
+        chief = self.cluster.jobs[f"{NAME}-worker-0"]
+        self.cluster.wait(lambda: all(job.state != "active" for job in self.cluster.jobs.values()), 60)
+        self.assertEqual((chief.state, len(chief.pods), chief.pods[0].code), ("Failed", 1, 64), self.cluster.story())
