@@ -66,6 +66,9 @@ bool read_options(std::span<const std::string> args, LaunchOptions& options, std
   app.add_option("--stall-timeout", limits.stuck, "without a step training is stuck after (4; 0: never)")
       ->option_text("SECONDS")
       ->envname("LOCKSTEP_STALL_TIMEOUT");
+  app.add_option("--busy-timeout", limits.busy, "without a sign of life it is so between steps (600; 0: never)")
+      ->option_text("SECONDS")
+      ->envname("LOCKSTEP_BUSY_TIMEOUT");
   app.add_option("--status-port", options.launcher.status_port, "answer /healthz and /metrics there (none)")
       ->option_text("PORT")
       ->envname("LOCKSTEP_STATUS_PORT");
@@ -87,6 +90,7 @@ bool read_options(std::span<const std::string> args, LaunchOptions& options, std
   check_time("--silence", limits.silence, 1);
   check_time("--report", limits.report, 0.1);
   if (limits.stuck != 0) check_time("--stall-timeout", limits.stuck, 1);
+  if (limits.busy != 0) check_time("--busy-timeout", limits.busy, 1);
   limits.heartbeat = std::min(limits.heartbeat, limits.silence / 4);
   if (limits.max_restarts < 0 || limits.max_restarts > most_restarts) {
     throw UsageError("--max-restarts must be from 0 to 1000000; see lockstep launch --help.");

@@ -179,7 +179,7 @@ void Coordinator::begin_if_complete(double now) {
   next_fence_.assign(map_.nodes.size(), 0);
   phase_ = Phase::running;
   phase_began_ = now;
-  watch_.begin(map_.ranks.size(), now);
+  watch_.begin(map_.ranks.size());
   for (Seat& seat : seats_) {
     seat.ready = false;
     seat.in_world = seat.present;

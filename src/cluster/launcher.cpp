@@ -242,7 +242,7 @@ void Launcher::act(StartTrainer& action) {
     if (map.ranks.size() < map.replicas) environment.emplace("LOCKSTEP_REPLICAS", std::to_string(map.replicas));
     trainers_.emplace(action.rank, std::make_unique<Child>(command_, environment));
     member.started(action.rank);
-    watch_.begin(action.rank, monotonic_seconds());
+    watch_.begin(action.rank);
   } catch (const Error& error) {
     member.failed(error.what());
   }

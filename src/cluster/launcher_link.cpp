@@ -58,6 +58,7 @@ LauncherLink::LauncherLink()
       request_(std::make_shared<std::atomic<Request>>(Request::none)) {
   if (descriptor_ < 0) return;
   (void)fcntl(descriptor_, F_SETFD, FD_CLOEXEC);
+  progress_.busy();
   std::thread([descriptor = descriptor_, request = request_]() {
     listen_to(descriptor, *request);
     _exit(static_cast<int>(ExitCode::temporary));

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdio>
+#include <limits>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -13,6 +14,7 @@ namespace lockstep {
 
 namespace {
 
+constexpr double never = std::numeric_limits<double>::infinity();
 constexpr double tolerance = 3;  // times as long as it took before
 
 std::string with_tenths(double seconds) {
@@ -26,12 +28,12 @@ std::string where(const Progress& report) { return ", it stands at step " + std:
 }  // namespace
 
 StepWatch::StepWatch(const Supervision& limits) : limits_(limits) {
-  limits_.start = std::max(limits_.start, limits_.stuck);
+  if (limits_.stuck == 0) limits_.stuck = never;
+  limits_.busy = limits_.busy == 0 ? never : std::max(limits_.busy, limits_.stuck);
 }
 
-void StepWatch::begin(std::size_t ranks, double now) {
+void StepWatch::begin(std::size_t ranks) {
   ranks_.assign(ranks, {});
-  began_ = now;
   furthest_step_ = 0;
   moved_.reset();
   longest_step_ = 0;
@@ -48,7 +50,6 @@ void StepWatch::hear(const Progress& report, double now) {
 }
 
 void StepWatch::forgive(double seconds) noexcept {
-  began_ += seconds;
   if (moved_) *moved_ += seconds;
   if (all_wait_since_) *all_wait_since_ += seconds;
 }
@@ -61,21 +62,19 @@ double StepWatch::allowed(const Progress& report) const {
       break;
     case Activity::busy: break;
   }
-  return limits_.start;
+  return limits_.busy;
 }
 
 /// Of several the one that does not wait, then the one that is behind, then the one that fell silent first.
-std::optional<std::size_t> StepWatch::find_silent(double now) const {
-  const auto innocence = [](const Rank& rank) {
-    return std::tuple(rank.last && rank.last->activity == Activity::waiting, rank.last ? rank.last->step : 0,
-                      rank.last ? -rank.last->silence : 0.0);
+std::optional<std::size_t> StepWatch::find_silent() const {
+  const auto innocence = [](const Progress& it) {
+    return std::tuple(it.activity == Activity::waiting, it.step, -it.silence);
   };
   std::optional<std::size_t> found;
   for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
-    const Rank& it = ranks_[rank];
-    if (it.ended) continue;
-    const bool is_overdue = it.last ? it.last->silence > allowed(*it.last) : now - began_ > limits_.start;
-    if (is_overdue && (!found || innocence(it) < innocence(ranks_[*found]))) found = rank;
+    const auto& [ended, last] = ranks_[rank];
+    if (ended || !last || last->silence <= allowed(*last)) continue;
+    if (!found || innocence(*last) < innocence(*ranks_[*found].last)) found = rank;
   }
   return found;
 }
@@ -93,31 +92,25 @@ bool StepWatch::all_wait(double now) {
     return false;
   }
   if (!all_wait_since_) all_wait_since_ = now;
-  const double limit = longest_step_ > 0 ? std::max(limits_.stuck, tolerance * longest_step_) : limits_.start;
+  const double limit = longest_step_ > 0 ? std::max(limits_.stuck, tolerance * longest_step_) : limits_.busy;
   return now - *all_wait_since_ > limit;
 }
 
 std::optional<Stall> StepWatch::find(double now) {
-  if (limits_.stuck == 0) return {};
-  if (const std::optional<std::size_t> rank = find_silent(now)) {
-    const std::optional<Progress>& last = ranks_[*rank].last;
-    const bool is_busy = !last || last->activity == Activity::busy;
-    if (is_busy && (!last || last->step == 0)) {
-      return Stall{*rank, "it did not begin to train within " + with_tenths(limits_.start)};
-    }
-    if (is_busy) {
-      return Stall{*rank,
-                   "its trainer was busy, and has not been heard for " + with_tenths(last->silence) + where(*last)};
-    }
-    return Stall{*rank, "no step for " + with_tenths(last->silence) + where(*last)};
+  if (const std::optional<std::size_t> rank = find_silent()) {
+    const Progress& last = *ranks_[*rank].last;
+    const std::string silence = with_tenths(last.silence);
+    if (last.activity != Activity::busy) return Stall{*rank, "no step for " + silence + where(last)};
+    if (last.step == 0) return Stall{*rank, "it did not begin to train within " + silence + " (--busy-timeout)"};
+    return Stall{*rank, "busy, and not heard for " + silence + " (--busy-timeout)" + where(last)};
   }
   if (!all_wait(now)) return {};
-  const auto first = std::min_element(ranks_.begin(), ranks_.end(), [](const Rank& left, const Rank& right) {
-    return std::tuple(left.ended, left.last ? left.last->step : 0) <
-           std::tuple(right.ended, right.last ? right.last->step : 0);
-  });
-  return Stall{static_cast<std::size_t>(first - ranks_.begin()),
-               "all ranks have waited for each other for " + with_tenths(now - *all_wait_since_) + where(*first->last)};
+  std::optional<std::size_t> behind;
+  for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
+    if (!ranks_[rank].ended && (!behind || ranks_[rank].last->step < ranks_[*behind].last->step)) behind = rank;
+  }
+  return Stall{*behind, "all ranks have waited for each other for " + with_tenths(now - *all_wait_since_) +
+                            where(*ranks_[*behind].last)};
 }
 
 }  // namespace lockstep

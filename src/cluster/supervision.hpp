@@ -12,7 +12,7 @@ struct Supervision {
   double heartbeat = 1;
   double silence = 4;   ///< of a peer: then it is lost
   double report = 10;   ///< between two lines about who is missing
-  double start = 300;   ///< for a rank to do its first steps, or whatever it is busy with
+  double busy = 600;    ///< for a rank to give a sign of life where it does no steps, or its first ones; 0: any time
   double stuck = 4;     ///< without a step, where steps usually take less than a third of it; 0: as long as it takes
   double leave = 25;    ///< for all to save, when a worker was told to go
   double farewell = 5;  ///< for absent members to come and hear the verdict

@@ -7,19 +7,12 @@
 
 namespace lockstep {
 
-void TrainerWatch::begin(std::uint64_t rank, double now) {
-  Watched& watched = ranks_[rank];
-  watched = {};
-  watched.last.rank = rank;
-  watched.heard = now;
-}
-
 void TrainerWatch::hear(std::uint64_t rank, const Progress& report, double now) {
   const auto found = ranks_.find(rank);
   if (found == ranks_.end()) return;
   Watched& watched = found->second;
   watched.last = report;
-  watched.last.rank = rank;
+  watched.last->rank = rank;
   watched.heard = now;
   if (report.step > 0) furthest_ = watched.last;
 }
@@ -27,23 +20,24 @@ void TrainerWatch::hear(std::uint64_t rank, const Progress& report, double now) 
 std::vector<Progress> TrainerWatch::take_due(double now) {
   std::vector<Progress> due;
   for (auto& [rank, watched] : ranks_) {
-    if (now < watched.next) continue;
+    if (!watched.last || now < watched.next) continue;
     watched.next = now + between_;
-    due.push_back(up_to_date(watched, now));
+    due.push_back(up_to_date(*watched.last, watched.heard, now));
   }
   return due;
 }
 
 std::vector<Progress> TrainerWatch::ranks(double now) const {
   std::vector<Progress> all;
-  for (const auto& [rank, watched] : ranks_) all.push_back(up_to_date(watched, now));
+  for (const auto& [rank, watched] : ranks_) {
+    if (watched.last) all.push_back(up_to_date(*watched.last, watched.heard, now));
+  }
   return all;
 }
 
-Progress TrainerWatch::up_to_date(const Watched& watched, double now) {
-  Progress progress = watched.last;
-  progress.silence = std::max(0.0, now - watched.heard);
-  return progress;
+Progress TrainerWatch::up_to_date(Progress last, double heard, double now) {
+  last.silence = std::max(0.0, now - heard);
+  return last;
 }
 
 }  // namespace lockstep

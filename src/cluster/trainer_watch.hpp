@@ -16,8 +16,8 @@ class TrainerWatch {
   /// `between`: seconds between two messages about a rank.
   explicit TrainerWatch(double between) : between_(between) {}
 
-  /// Its trainer runs, and is busy until it says otherwise.
-  void begin(std::uint64_t rank, double now);
+  /// Its trainer runs. It may be any program: what has never told of itself is not watched.
+  void begin(std::uint64_t rank) { ranks_[rank] = {}; }
   void hear(std::uint64_t rank, const Progress& report, double now);
   void end(std::uint64_t rank) { ranks_.erase(rank); }
 
@@ -30,12 +30,12 @@ class TrainerWatch {
 
  private:
   struct Watched {
-    Progress last;
+    std::optional<Progress> last;
     double heard = 0;
     double next = 0;  ///< message about it
   };
 
-  [[nodiscard]] static Progress up_to_date(const Watched& watched, double now);
+  [[nodiscard]] static Progress up_to_date(Progress last, double heard, double now);
 
   double between_;
   std::map<std::uint64_t, Watched> ranks_;

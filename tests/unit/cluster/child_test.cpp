@@ -5,11 +5,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
+#include <chrono>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <limits>
 #include <optional>
 #include <string>
 #include <thread>
@@ -112,6 +116,41 @@ TEST_CASE("a child gets the environment it is given, its end of the socket pair,
   CHECK(wait_for_end(child).signal == SIGTERM);
   (void)std::signal(SIGPIPE, handler);
   REQUIRE(pthread_sigmask(SIG_SETMASK, &before, nullptr) == 0);
+}
+
+TEST_CASE("of what a child tells of itself the last counts that makes sense") {
+  // Reports as bytes of a shell's printf.
+  const auto said = [](const Progress& report) {
+    std::string text;
+    for (const char byte : to_frame(report).body) {
+      std::array<char, 8> octal{};
+      (void)std::snprintf(octal.data(), octal.size(), "\\%03o", static_cast<unsigned char>(byte));
+      text += octal.data();
+    }
+    return "printf '" + text + "' >&$LOCKSTEP_CONTROL_FD\n";
+  };
+  Progress good;
+  good.step = 12;
+  good.activity = Activity::training;
+  good.loss = std::numeric_limits<double>::quiet_NaN();
+  Progress bad = good;
+  bad.step = 13;
+  bad.wait_seconds = -1;
+  Progress endless = good;
+  endless.step = 14;
+  endless.longest_silence = std::numeric_limits<double>::infinity();
+  Child child = shell(said({}) + said(good) + said(bad) + said(endless) +
+                      "printf 12345678 >&$LOCKSTEP_CONTROL_FD\nprintf '%01000d' 7 >&$LOCKSTEP_CONTROL_FD\n"
+                      "read line <&$LOCKSTEP_CONTROL_FD");
+  std::optional<Progress> report;
+  for (const Deadline deadline = Deadline::after(20); !deadline.passed() && (!report || report->step != 12);) {
+    if (auto next = child.take_report()) report = next;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  REQUIRE(report);
+  CHECK(report->step == 12);
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  CHECK_FALSE(child.take_report());
 }
 
 TEST_CASE("what a child has started ends with it") {

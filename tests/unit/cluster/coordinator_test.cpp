@@ -172,14 +172,14 @@ TEST_CASE("a killed trainer, a dead launcher, a silent one and a stuck step all 
 }
 
 TEST_CASE("a rank that never begins to train is noticed") {
-  SimulatedJob job({.members = 2, .limits = {.start = 20}});
+  SimulatedJob job({.members = 2, .limits = {.busy = 20}});
   job.start(0);
   job.start(1);
   job.at(1).starts_stopped = true;
   job.run(19);
   CHECK(job.coordinator().generation() == 1);
   job.run(4);
-  CHECK(job.logged(0, "worker 1 (rank 1): it did not begin to train within 20.0 s"));
+  CHECK(job.logged(0, "worker 1 (rank 1): it did not begin to train within 20."));
 }
 
 TEST_CASE("errors that a restart cannot mend end all workers at once with their code") {

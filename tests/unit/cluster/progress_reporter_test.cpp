@@ -150,7 +150,10 @@ TEST_CASE("nobody listens, or listens too slowly: training goes on") {
 
 TEST_CASE("what trainers told is kept, dated and passed on in time") {
   TrainerWatch watch(0.5);
-  watch.begin(3, 10);
+  watch.begin(3);
+  CHECK(watch.take_due(10).empty());
+  CHECK(watch.ranks(10).empty());
+  watch.hear(3, {}, 10);
   std::vector<Progress> due = watch.take_due(10);
   REQUIRE(due.size() == 1);
   CHECK(due[0].rank == 3);
@@ -176,6 +179,8 @@ TEST_CASE("what trainers told is kept, dated and passed on in time") {
   CHECK(watch.ranks(16).at(0).silence == Approx(5.55));
   watch.end(3);
   CHECK(watch.take_due(20).empty());
+  CHECK(watch.ranks(20).empty());
+  watch.hear(3, report, 20);
   CHECK(watch.ranks(20).empty());
   REQUIRE(watch.furthest());
   CHECK(watch.furthest()->step == 7);

@@ -328,7 +328,8 @@ class SimulatedJob {
       leaves_with_backup_ = false;
       launcher.trainers[start->rank].is_stopped = launcher.starts_stopped;
       launcher.member->started(start->rank);
-      launcher.watch.begin(start->rank, now);
+      launcher.watch.begin(start->rank);
+      launcher.watch.hear(start->rank, {}, now);
       if (const auto it = launcher.will_end_with.find(start->rank); it != launcher.will_end_with.end()) {
         launcher.trainers[start->rank].ends_with = it->second;
       }

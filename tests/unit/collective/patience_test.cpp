@@ -86,6 +86,22 @@ TEST_CASE("a wait ends in an error that names what never came") {
   REQUIRE(failure.find("LOCKSTEP_COLLECTIVE_TIMEOUT") != std::string::npos);
 }
 
+TEST_CASE("whoever wants to know is told of long waits, and of their end") {
+  int still = 0;
+  int over = 0;
+  WaitPolicy policy;
+  policy.while_waiting = [&](bool is_still) { ++(is_still ? still : over); };
+  { const Patience at_once(policy); }
+  CHECK(still + over == 0);
+  {
+    Patience patience(policy);
+    while (patience.seconds() < 0.05) (void)patience.pass();
+    CHECK(still > 0);
+    CHECK(over == 0);
+  }
+  CHECK(over == 1);
+}
+
 TEST_CASE("a short wait says nothing") {
   WaitPolicy policy;
   policy.report_every = 1e9;
