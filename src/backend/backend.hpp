@@ -34,9 +34,11 @@ struct TensorSpec {
   std::int64_t height = 1;
   std::int64_t width = 1;
   std::int64_t channels = 1;
-  std::int64_t block = 1;    ///< chosen by the backend; divides channels
-  bool blocked = false;      ///< told to libraries as blocks even where one block holds all channels
-  bool keras_order = false;  ///< demanded: block must be channels
+  std::int64_t block = 1;           ///< chosen by the backend; divides channels
+  bool blocked = false;             ///< told to libraries as blocks even where one block holds all channels
+  bool keras_order = false;         ///< demanded: block must be channels
+  std::int64_t first_channel = 0;   ///< of a tensor divided by features: where this rank's channels begin
+  std::int64_t whole_channels = 0;  ///< and how many all ranks have together; 0: the tensor is whole
   /// Not 0: values and gradients are of use within one slice of the examples only, of at most so many, so that all
   /// slices may share their memory.
   std::size_t passing_rows = 0;
@@ -51,13 +53,19 @@ struct TensorSpec {
     const std::int64_t pixel = index / channels;
     return ((channel / block) * height * width + pixel) * block + channel % block;
   }
+
+  /// As which number Keras counts this tensor's element `index` in the whole tensor.
+  [[nodiscard]] std::int64_t place_in_whole(std::int64_t index) const noexcept {
+    if (whole_channels == 0) return index;
+    return index / channels * whole_channels + first_channel + index % channels;
+  }
 };
 
 /// What an update does with a parameter's summed gradient.
 enum class UpdateRule {
   optimizer,       ///< a trainable weight
   moving_average,  ///< BatchNormalization's statistics: the "gradient" is the step's statistic, averaged over replicas
-  assign,          ///< the step's metric sums
+  assign,          ///< the step's metric sums, and what ranks sum up within a step
 };
 
 /// A variable and its place in the arenas (weights, gradients and slots share offsets).
@@ -68,6 +76,7 @@ struct ParameterSpec {
   std::size_t offset = 0;   ///< first element in the arenas; a multiple of 16
   UpdateRule rule = UpdateRule::optimizer;
   float momentum = 0;  ///< of a moving average
+  bool own = false;    ///< in this rank's own arenas: its part of a variable, or one that every rank computes whole
 };
 
 enum class OperationKind {
@@ -81,7 +90,8 @@ enum class OperationKind {
   batch_normalization,
   activation,
   softmax,
-  loss,  ///< metric sums and, in training, the first gradient
+  finish_sum,  ///< takes what the ranks have summed up (Operation::sum), adds the bias and activates
+  loss,        ///< metric sums and, in training, the first gradient
   // backward
   convolution_backward,
   dense_backward,
@@ -91,10 +101,13 @@ enum class OperationKind {
   batch_normalization_backward,
   activation_backward,
   softmax_backward,
+  offer_gradient,  ///< puts output's gradient, a part of it, where the ranks sum it up (Operation::sum)
+  take_gradient,   ///< takes the sum for output's gradient
   // between ranks
   contribute,
   update,  ///< reduce, update this rank's share, publish
   await,
+  update_own,  ///< a range of this rank's own arenas, which concerns nobody else
 };
 
 [[nodiscard]] std::string_view name_of(OperationKind kind) noexcept;
@@ -113,7 +126,8 @@ struct Operation {
   std::int64_t rows_end = 0;
   int slice = 0;  ///< which of `slices` contiguous parts of this rank's examples it computes
   int slices = 1;
-  int bucket = -1;  ///< contribute, update, await
+  int bucket = -1;  ///< contribute, update, await; update_own: place in Plan::own_ranges
+  int sum = -1;     ///< the parameter through which ranks sum up this operation's result, which is a part of the whole
 };
 
 /// What gather makes of the data set's numbers: x scale + offset, where x of a byte is byte * byte_scale.
@@ -131,16 +145,18 @@ struct Graph {
   std::vector<LayerInfo> layers;
   Loss loss;
   std::vector<TensorSpec> tensors;
-  std::vector<ParameterSpec> parameters;  ///< Keras' order; the last is the metric sums
+  std::vector<ParameterSpec> parameters;  ///< Keras' order; then the metric sums; then what ranks sum up within a step
+  int sums = 0;                           ///< how many of the last kind there are
   std::vector<Operation> forward;         ///< gather ... loss
   std::vector<Operation> backward;
   InputScaling input;
   bool mixed_bfloat16 = false;
+  bool plain = false;  ///< tensors shall lie in Keras' order, whatever is faster
   /// How much the backend likes to keep at hand from one operation to the next (its caches); 0: it does not care.
   std::size_t cache_bytes = 0;
   std::size_t capacity = 0;  ///< examples of the largest slice a rank is given
 
-  [[nodiscard]] int metrics_parameter() const noexcept { return static_cast<int>(parameters.size()) - 1; }
+  [[nodiscard]] int metrics_parameter() const noexcept { return static_cast<int>(parameters.size()) - 1 - sums; }
 };
 
 /// Metric sums as `loss` writes them into the metrics parameter's gradient.
@@ -173,6 +189,7 @@ struct StepContext {
   std::span<const std::uint32_t> examples;  ///< this rank's slice of the global batch; may be empty
   std::size_t first_place = 0;              ///< place of examples[0] in the global batch
   std::span<const ReplicaRows> replicas;    ///< those computed here; cover the slice
+  ReplicaRows counted{0, ~std::size_t{0}};  ///< rows of the slice whose metrics this rank counts
   std::size_t total_replicas = 1;           ///< with at least one example, over all ranks
   double gradient_scale = 1;                ///< 1 / global batch
   std::uint64_t step = 0;
@@ -186,6 +203,7 @@ struct UpdateShare {
   std::size_t begin = 0;
   std::size_t end = 0;
   std::span<const float* const> sources;
+  bool own = false;  ///< of this rank's own arenas, whose gradients are whole
 };
 
 /// The arenas: `elements` floats each. Slots follow one another; low_precision is empty unless mixed_bfloat16.
@@ -195,6 +213,9 @@ struct Arenas {
   std::span<float> slots;
   std::span<std::uint16_t> low_precision;
   std::size_t elements = 0;
+  const Arenas* own = nullptr;  ///< where ParameterSpec::own says so; offsets count from these arenas' beginning
+
+  [[nodiscard]] const Arenas& of(const ParameterSpec& parameter) const noexcept { return parameter.own ? *own : *this; }
 };
 
 /// A graph bound to memory on a device, for slices of up to the capacity it was compiled for.

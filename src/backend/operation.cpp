@@ -14,6 +14,7 @@ std::string_view name_of(OperationKind kind) noexcept {
     case OperationKind::batch_normalization: return "batch_normalization";
     case OperationKind::activation: return "activation";
     case OperationKind::softmax: return "softmax";
+    case OperationKind::finish_sum: return "finish_sum";
     case OperationKind::loss: return "loss";
     case OperationKind::convolution_backward: return "convolution_backward";
     case OperationKind::dense_backward: return "dense_backward";
@@ -23,9 +24,12 @@ std::string_view name_of(OperationKind kind) noexcept {
     case OperationKind::batch_normalization_backward: return "batch_normalization_backward";
     case OperationKind::activation_backward: return "activation_backward";
     case OperationKind::softmax_backward: return "softmax_backward";
+    case OperationKind::offer_gradient: return "offer_gradient";
+    case OperationKind::take_gradient: return "take_gradient";
     case OperationKind::contribute: return "contribute";
     case OperationKind::update: return "update";
     case OperationKind::await: return "await";
+    case OperationKind::update_own: return "update_own";
   }
   return "?";
 }

@@ -84,6 +84,10 @@ class Communicator {
   /// Copies the root's bytes to everybody.
   virtual void broadcast(std::span<std::byte> bytes, int root) = 0;
 
+  /// Copies each rank's bytes, parts[rank], to the root, which passes room for all of them; the others have theirs in
+  /// parts[rank()], and the rest is not looked at. The root knows how many bytes each rank has.
+  virtual void gather(std::span<const std::span<std::byte>> parts, int root) = 0;
+
   /// Everybody's text in rank order, on every rank. At most 1 MiB each.
   [[nodiscard]] virtual std::vector<std::string> all_gather(const std::string& text) = 0;
 

@@ -23,8 +23,9 @@ namespace lockstep {
 
 namespace {
 
-constexpr std::size_t piece_elements = std::size_t{1} << 18U;   // 1 MiB: MPI's all-reduce runs fastest in such pieces
-constexpr std::size_t window_slack = std::size_t{1} << 16U;     // what MPI keeps in a window for itself
+constexpr std::size_t piece_elements = std::size_t{1} << 18U;  // 1 MiB: MPI's all-reduce runs fastest in such pieces
+constexpr std::size_t window_slack = std::size_t{1} << 16U;    // what MPI keeps in a window for itself
+constexpr int gather_tag = 1;
 constexpr std::size_t broadcast_piece = std::size_t{1} << 30U;  // MPI counts with an int
 
 int rank_in_world() {
@@ -179,6 +180,24 @@ void HybridCommunicator::broadcast(std::span<std::byte> bytes, int root) {
     check_mpi(MPI_Ibcast(bytes.data() + at, static_cast<int>(count), MPI_BYTE, root, world_.get(), &request),
               "MPI_Ibcast");
     finish(request, "MPI_Ibcast", "a broadcast");
+  }
+}
+
+void HybridCommunicator::gather(std::span<const std::span<std::byte>> parts, int root) {
+  check_root(root, topology_.size);
+  for (int rank = 0; rank < topology_.size; ++rank) {  // one at a time: the root's link is what all of them share
+    if (rank == root || (topology_.rank != root && topology_.rank != rank)) continue;
+    const std::span<std::byte> bytes = parts[static_cast<std::size_t>(rank)];
+    for (std::size_t at = 0; at < bytes.size(); at += broadcast_piece) {
+      const auto count = static_cast<int>(std::min(broadcast_piece, bytes.size() - at));
+      MPI_Request request = MPI_REQUEST_NULL;
+      if (topology_.rank == root) {
+        check_mpi(MPI_Irecv(bytes.data() + at, count, MPI_BYTE, rank, gather_tag, world_.get(), &request), "MPI_Irecv");
+      } else {
+        check_mpi(MPI_Isend(bytes.data() + at, count, MPI_BYTE, root, gather_tag, world_.get(), &request), "MPI_Isend");
+      }
+      finish(request, "MPI_Isend", "a gathering of parts");
+    }
   }
 }
 

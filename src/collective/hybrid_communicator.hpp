@@ -45,6 +45,7 @@ class HybridCommunicator final : public Communicator {
 
   void all_reduce_sum(std::span<double> values) override;
   void broadcast(std::span<std::byte> bytes, int root) override;
+  void gather(std::span<const std::span<std::byte>> parts, int root) override;
   [[nodiscard]] std::vector<std::string> all_gather(const std::string& text) override;
   void barrier() override;
 

@@ -3,6 +3,7 @@
 #include "plan/plan.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <iomanip>
@@ -35,8 +36,10 @@ class Planner {
       for (std::size_t i = 0; i < trunk_; ++i) add_forward(plan_.graph.forward[i], slice, slices_);
     }
     for (std::size_t i = trunk_; i < plan_.graph.forward.size(); ++i) add_forward(plan_.graph.forward[i], 0, 1);
-    place(plan_.graph.parameters[plan_.graph.metrics_parameter()]);
-    open_ = {0, plan_.elements};
+    ParameterSpec& metrics = plan_.graph.parameters[plan_.graph.metrics_parameter()];
+    place(metrics);
+    open_ = {metrics.offset, plan_.elements};
+    if (sums_nothing_else()) close_bucket();  // while peers go backward, it is on its way
     // The trunk's backward comes last. Only its last slice completes the gradients that all of them sum up.
     const auto in_trunk = [&](const Operation& operation) { return operation.input < trunk_tensors_; };
     const auto trunk = std::find_if(plan_.graph.backward.begin(), plan_.graph.backward.end(), in_trunk);
@@ -72,6 +75,29 @@ class Planner {
     number(operation);
     plan_.training.push_back(operation);
     plan_.inference.push_back(operation);
+    if (operation.kind != OperationKind::dense || operation.sum < 0) return;
+    for (const Operation& exchange : sum_up(operation.sum)) {
+      plan_.training.push_back(exchange);
+      plan_.inference.push_back(exchange);
+    }
+  }
+
+  /// The ranks' sum of a part each, at once: a bucket of its own.
+  std::array<Operation, 3> sum_up(int sum) {
+    ParameterSpec& parameter = plan_.graph.parameters[sum];
+    place(parameter);
+    const int bucket = static_cast<int>(plan_.buckets.size());
+    plan_.buckets.push_back({parameter.offset, plan_.elements});
+    return {{{.kind = OperationKind::contribute, .bucket = bucket},
+             {.kind = OperationKind::update, .bucket = bucket},
+             {.kind = OperationKind::await, .bucket = bucket}}};
+  }
+
+  /// True if the metrics are all that ranks of a divided model sum up outside of layers.
+  [[nodiscard]] bool sums_nothing_else() const {
+    const auto end = plan_.graph.parameters.begin() + plan_.graph.metrics_parameter();
+    return plan_.graph.sums > 0 &&
+           std::all_of(plan_.graph.parameters.begin(), end, [](const ParameterSpec& p) { return p.own; });
   }
 
   /// The operations at the model's beginning that treat each example for itself run through the batch in slices, few
@@ -106,6 +132,7 @@ class Planner {
       bytes += static_cast<std::size_t>(plan_.graph.tensors[forward[i].output].elements()) *
                (plan_.graph.mixed_bfloat16 ? 2 : 4);
     }
+    if (bytes == 0) return false;  // a rank that has no channel of it
     std::size_t rows = std::max<std::size_t>(1, cache_bytes / bytes);
     if (rows > 8) rows = rows / 8 * 8;  // kernels like eights
     const std::size_t slices = (plan_.graph.capacity + rows - 1) / rows;
@@ -132,8 +159,9 @@ class Planner {
   }
 
   void place(ParameterSpec& parameter) {
-    parameter.offset = plan_.elements;
-    plan_.elements += round_up(parameter.storage);
+    std::size_t& elements = parameter.own ? plan_.own_elements : plan_.elements;
+    parameter.offset = elements;
+    elements += round_up(parameter.storage);
   }
 
   /// A layer's parameters, the kernel last, so that its chunks can follow one another; of the loss, the metric sums.
@@ -149,29 +177,43 @@ class Planner {
   void add_backward(const Operation& operation) {
     const std::vector<ParameterSpec*> parameters = parameters_of(operation);
     const std::size_t begin = plan_.elements;
+    const std::size_t own_begin = plan_.own_elements;
     for (ParameterSpec* parameter : parameters) place(*parameter);
     if (operation.kind != OperationKind::dense_backward) {
       emit(operation, {begin, plan_.elements});
+      update_own({own_begin, plan_.own_elements});
+      if (operation.kind != OperationKind::offer_gradient) return;
+      for (const Operation& exchange : sum_up(operation.sum)) plan_.training.push_back(exchange);
       return;
     }
     // Chunks go from the last input feature to the first: the next forward product begins with the first ones, which
     // are then still in the cache. The bias goes with the first feature.
     const ParameterSpec& kernel = *parameters.back();
     const std::int64_t units = kernel.info.shape[1];
-    std::size_t end = plan_.elements;
+    std::size_t end = kernel.own ? plan_.own_elements : plan_.elements;
     for (const auto& [first, last] : chunks_of(operation.rows_end, units)) {
       Operation chunk = operation;
       chunk.rows_begin = first;
       chunk.rows_end = last;
-      const std::size_t chunk_begin = first == 0 ? begin : kernel.offset + static_cast<std::size_t>(first * units);
-      emit(chunk, {chunk_begin, end});
+      const std::size_t all = kernel.own ? own_begin : begin;
+      const std::size_t chunk_begin = first == 0 ? all : kernel.offset + static_cast<std::size_t>(first * units);
+      emit(chunk, kernel.own ? BucketRange{} : BucketRange{chunk_begin, end});
+      if (kernel.own) update_own({chunk_begin, end});
       end = chunk_begin;
     }
+  }
+
+  /// Nobody waits for it and nobody reads it but this rank: it is updated while it is in the cache.
+  void update_own(const BucketRange& range) {
+    if (range.begin == range.end) return;
+    plan_.training.push_back({.kind = OperationKind::update_own, .bucket = static_cast<int>(plan_.own_ranges.size())});
+    plan_.own_ranges.push_back(range);
   }
 
   /// Cuts [0, rows) into chunks of whole cache lines, the last rows first; a small rest joins the last chunk.
   [[nodiscard]] std::vector<std::pair<std::int64_t, std::int64_t>> chunks_of(std::int64_t rows,
                                                                              std::int64_t units) const {
+    if (rows == 0 || units == 0) return {{0, rows}};  // of a divided layer, nothing is this rank's
     const auto row_bytes = static_cast<std::size_t>(units) * sizeof(float);
     const auto size = static_cast<std::int64_t>(
         std::max(line_elements, options_.chunk_bytes / row_bytes / line_elements * line_elements));
@@ -196,6 +238,8 @@ class Planner {
 
   void close_bucket() {
     const int bucket = static_cast<int>(plan_.buckets.size());
+    const std::size_t metrics = plan_.graph.parameters[plan_.graph.metrics_parameter()].offset;
+    if (open_.begin <= metrics && metrics < open_.end) plan_.metrics_bucket = plan_.buckets.size();
     plan_.buckets.push_back(open_);
     open_ = {};
     plan_.training.push_back({.kind = OperationKind::contribute, .bucket = bucket});
@@ -214,6 +258,7 @@ class Planner {
     std::vector<bool> awaited(plan_.buckets.size(), false);
     for (const Operation& operation : plan_.training) {
       for (const ParameterSpec* parameter : parameters_of(operation)) {
+        if (parameter->own) continue;
         for (std::size_t b = 0; b < plan_.buckets.size(); ++b) {
           const BucketRange& bucket = plan_.buckets[b];
           const bool touches = parameter->offset < bucket.end && parameter->offset + parameter->storage > bucket.begin;
@@ -260,22 +305,27 @@ std::string line_of(const Operation& operation, const Graph& graph) {
   }
   if (operation.slices > 1)
     line += " slice " + std::to_string(operation.slice) + "/" + std::to_string(operation.slices);
+  if (operation.sum >= 0) line += " summed in " + graph.parameters[operation.sum].name;
   if (operation.bucket >= 0) line += " bucket " + std::to_string(operation.bucket);
   return line;
 }
 
-std::string layout_of(const Plan& plan) {
+/// `common`: what the ranks of a divided model have in common, instead of this rank's.
+std::string layout_of(const Plan& plan, bool common = false) {
   const Graph& graph = plan.graph;
   std::ostringstream input;
   input << std::setprecision(17) << "input bytes * " << graph.input.byte_scale << ", * " << graph.input.scale << " + "
         << graph.input.offset << '\n';
-  std::string text = input.str();
+  std::string text = input.str() + plan.division;
   for (std::size_t t = 0; t < graph.tensors.size(); ++t) {
+    if (common && graph.tensors[t].whole_channels > 0) continue;
     text += "tensor t" + std::to_string(t) + " " + graph.tensors[t].name + " " + extents(graph.tensors[t]) + "\n";
   }
   for (const ParameterSpec& parameter : graph.parameters) {
+    if (common && parameter.own) continue;
     text += "parameter " + parameter.name + " " + parameter.info.shape.to_string() + " at " +
-            std::to_string(parameter.offset) + ", " + std::to_string(parameter.storage) + " elements\n";
+            std::to_string(parameter.offset) + ", " + std::to_string(parameter.storage) + " elements" +
+            (parameter.own ? " of its own\n" : "\n");
   }
   for (std::size_t b = 0; b < plan.buckets.size(); ++b) {
     text += "bucket " + std::to_string(b) + " [" + std::to_string(plan.buckets[b].begin) + ", " +
@@ -294,7 +344,8 @@ std::string Plan::to_string() const {
 
 std::string Plan::digest() const {
   std::uint64_t hash = 0xcbf29ce484222325U;
-  for (const char c : layout_of(*this)) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
+  for (const char c : layout_of(*this, !division.empty()))
+    hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
   std::string digits(16, '0');
   for (auto digit = digits.rbegin(); digit != digits.rend(); ++digit, hash >>= 4U) {
     *digit = "0123456789abcdef"[hash & 15U];

@@ -14,17 +14,21 @@ namespace lockstep {
 struct Plan {
   Graph graph;
   std::size_t elements = 0;          ///< of each arena
+  std::size_t own_elements = 0;      ///< of each of this rank's own arenas
   std::vector<BucketRange> buckets;  ///< in the order in which backward completes them
   std::vector<Operation> compute;    ///< the compute operations by id: what a backend compiles
   std::vector<Operation> training;   ///< one step
   std::vector<Operation> inference;  ///< forward only
   std::size_t metrics_bucket = 0;
+  std::vector<BucketRange> own_ranges;  ///< of the own arenas, as updates take them
+  std::string division;  ///< how layers are divided by features, the same on all ranks; empty: they are not
 
   /// Tensors, buckets and operations, a line each.
   [[nodiscard]] std::string to_string() const;
 
   /// 16 hexadecimal digits (FNV-1a) over all that ranks must agree on: layouts, parameters and buckets, not in how many
   /// slices each computes. Ranks compare it before the first step.
+  /// Of what is divided by features each rank holds something else, so there it is over what they sum up.
   [[nodiscard]] std::string digest() const;
 };
 

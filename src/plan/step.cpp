@@ -25,15 +25,15 @@ class Timed {
 const char* kind_of_work(OperationKind kind) {
   if (kind == OperationKind::gather) return "input";
   if (kind == OperationKind::loss) return "loss";
-  if (kind == OperationKind::update) return "optimizer";
+  if (kind == OperationKind::update || kind == OperationKind::update_own) return "optimizer";
   if (kind == OperationKind::contribute || kind == OperationKind::await) return "communication";
   return kind < OperationKind::loss ? "forward" : "backward";
 }
 
 }  // namespace
 
-Step::Step(const Plan& plan, Executable& executable, Communicator& communicator)
-    : plan_(plan), executable_(executable), communicator_(communicator) {
+Step::Step(const Plan& plan, Executable& executable, Communicator& communicator, const float* own_gradients)
+    : plan_(plan), executable_(executable), communicator_(communicator), own_gradients_(own_gradients) {
   reset_profile();
 }
 
@@ -50,15 +50,11 @@ void Step::train(const StepContext& context, const Optimizer& optimizer, std::ui
         communicator_.await(bucket);
         break;
       }
-      case OperationKind::update: {
-        ReducedShare share;
-        {
-          const Timed timed(profile_.reduce);
-          share = communicator_.reduce(bucket);
-        }
+      case OperationKind::update: sum_up(operation, optimizer, iteration, profile_.seconds[i]); break;
+      case OperationKind::update_own: {
         const Timed timed(profile_.seconds[i]);
-        executable_.update({share.begin, share.end, share.sources}, optimizer, iteration);
-        communicator_.publish(bucket);
+        const BucketRange& range = plan_.own_ranges[bucket];
+        executable_.update({range.begin, range.end, {&own_gradients_, 1}, true}, optimizer, iteration);
         break;
       }
       default: {
@@ -78,8 +74,40 @@ void Step::settle() {
   for (std::size_t bucket = 0; bucket < plan_.buckets.size(); ++bucket) communicator_.await(bucket);
 }
 
+void Step::sum_up(const Operation& update, const Optimizer& optimizer, std::uint64_t iteration, double& seconds) {
+  const auto bucket = static_cast<std::size_t>(update.bucket);
+  ReducedShare share;
+  {
+    const Timed timed(profile_.reduce);
+    share = communicator_.reduce(bucket);
+  }
+  const Timed timed(seconds);
+  executable_.update({.begin = share.begin, .end = share.end, .sources = share.sources}, optimizer, iteration);
+  communicator_.publish(bucket);
+}
+
 void Step::infer(const StepContext& context) {
-  for (const Operation& operation : plan_.inference) executable_.run(operation, context);
+  for (const Operation& operation : plan_.inference) infer(operation, context);
+}
+
+void Step::predict(const StepContext& context) {
+  for (const Operation& operation : plan_.inference) {
+    if (operation.kind != OperationKind::loss) infer(operation, context);
+  }
+}
+
+void Step::infer(const Operation& operation, const StepContext& context) {
+  const auto bucket = static_cast<std::size_t>(operation.bucket);
+  switch (operation.kind) {
+    case OperationKind::contribute: communicator_.contribute(bucket); break;
+    case OperationKind::await: communicator_.await(bucket); break;
+    case OperationKind::update: {
+      double seconds = 0;
+      sum_up(operation, SGD(), 1, seconds);
+      break;
+    }
+    default: executable_.run(operation, context);
+  }
 }
 
 void Step::reset_profile() {

@@ -27,8 +27,8 @@ struct StepProfile {
 
 class Step {
  public:
-  /// All three must outlive the step.
-  Step(const Plan& plan, Executable& executable, Communicator& communicator);
+  /// All three must outlive the step. `own_gradients`: the arena that Plan::own_ranges are ranges of.
+  Step(const Plan& plan, Executable& executable, Communicator& communicator, const float* own_gradients = nullptr);
 
   /// Forward, backward, reduction and update. `iteration` counts from 1. When it returns, the metric sums of the
   /// whole global batch lie in the metrics parameter's weights.
@@ -40,14 +40,22 @@ class Step {
   /// Forward only, on settled weights; this rank's metric sums lie in the metrics parameter's gradient.
   void infer(const StepContext& context);
 
+  /// The same up to the model's outputs; needs no targets.
+  void predict(const StepContext& context);
+
   /// What was spent since the last reset.
   [[nodiscard]] const StepProfile& profile() const noexcept { return profile_; }
   void reset_profile();
 
  private:
+  /// One operation of an inference. `optimizer` and iteration matter to none of its sums.
+  void infer(const Operation& operation, const StepContext& context);
+  void sum_up(const Operation& update, const Optimizer& optimizer, std::uint64_t iteration, double& seconds);
+
   const Plan& plan_;
   Executable& executable_;
   Communicator& communicator_;
+  const float* own_gradients_;
   StepProfile profile_;
 };
 

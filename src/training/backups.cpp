@@ -7,6 +7,7 @@
 
 #include <lockstep/core/error.hpp>
 
+#include <array>
 #include <cstddef>
 #include <exception>
 #include <memory>
@@ -189,7 +190,14 @@ void Backups::finish() { state_.runtime().finish_writing(); }
 
 void Backups::save() {
   Runtime& runtime = state_.runtime();
-  if (!runtime.world().is_chief() || runtime.is_writing()) return;
+  const bool chief = runtime.world().is_chief();
+  if (state_.is_divided()) {  // all of them take part, if the chief does
+    std::array<std::byte, 1> busy{runtime.is_writing() ? std::byte{1} : std::byte{0}};
+    runtime.control().broadcast(busy, 0);
+    if (busy[0] != std::byte{0}) return;
+    if (!chief) static_cast<void>(state_.take_snapshot());
+  }
+  if (!chief || runtime.is_writing()) return;
   const double begin = monotonic_seconds();
   const auto saved = std::make_shared<const TrainingState>(capture());
   const Snapshot& snapshot = state_.take_snapshot();

@@ -23,10 +23,10 @@ Slice rows_of(std::size_t size, int rank, int ranks, std::size_t replicas) {
 
 }  // namespace
 
-BatchFeed::BatchFeed(Runtime& runtime, const Sequential& architecture, std::size_t replicas)
-    : runtime_(runtime), architecture_(architecture), replicas_(replicas) {
+BatchFeed::BatchFeed(Runtime& runtime, const Sequential& architecture, std::size_t replicas, bool whole_batches)
+    : runtime_(runtime), architecture_(architecture), replicas_(replicas), whole_batches_(whole_batches) {
   const auto batch = static_cast<std::size_t>(runtime.options().global_batch_size);
-  const int ranks = runtime.world().size();
+  const int ranks = whole_batches ? 1 : runtime.world().size();
   for (int rank = 0; rank < ranks; ++rank) {
     capacity_ = std::max(capacity_, rows_of(batch, rank, ranks, replicas).size());
   }
@@ -83,8 +83,8 @@ StepContext BatchFeed::prepare(const Batch& batch, std::uint64_t step, bool trai
     streamed_ = &data;
     stream_shuffles_ = batch.shuffle;
   }
-  const int rank = runtime_.world().rank();
-  const int ranks = runtime_.world().size();
+  const int rank = whole_batches_ ? 0 : runtime_.world().rank();
+  const int ranks = whole_batches_ ? 1 : runtime_.world().size();
   const Slice rows = rows_of(batch.size, rank, ranks, replicas_);
   const std::span<std::uint32_t> examples = std::span(examples_).first(rows.size());
   stream_->read(batch.position + rows.begin, examples);
@@ -103,6 +103,10 @@ StepContext BatchFeed::prepare(const Batch& batch, std::uint64_t step, bool trai
   context.examples = examples;
   context.first_place = rows.begin;
   context.replicas = replica_rows_;
+  if (whole_batches_) {
+    const Slice counted = rows_of(batch.size, runtime_.world().rank(), runtime_.world().size(), replicas_);
+    context.counted = {counted.begin, counted.end};
+  }
   context.total_replicas = std::min(replicas_, batch.size);
   context.gradient_scale = 1.0 / static_cast<double>(batch.size);
   context.step = step;

@@ -20,8 +20,9 @@ namespace lockstep {
 
 class BatchFeed {
  public:
-  /// Both must outlive the feed. `replicas` are the whole job's.
-  BatchFeed(Runtime& runtime, const Sequential& architecture, std::size_t replicas);
+  /// Both must outlive the feed. `replicas` are the whole job's. `whole_batches`: this rank computes all examples of
+  /// each batch, but counts the metrics of its slice only.
+  BatchFeed(Runtime& runtime, const Sequential& architecture, std::size_t replicas, bool whole_batches = false);
 
   [[nodiscard]] std::size_t replicas() const noexcept { return replicas_; }
 
@@ -60,6 +61,7 @@ class BatchFeed {
   Runtime& runtime_;
   const Sequential& architecture_;
   std::size_t replicas_;
+  bool whole_batches_;
   std::size_t capacity_ = 0;
   std::vector<Checked> checked_;
   std::unique_ptr<ExampleStream> stream_;

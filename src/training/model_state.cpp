@@ -6,6 +6,7 @@
 #include "core/clock.hpp"
 #include "core/log.hpp"
 #include "training/backups.hpp"
+#include "training/choose_division.hpp"
 #include "training/saving.hpp"
 #include "training/shared_read.hpp"
 
@@ -109,52 +110,95 @@ void ModelState::compile(const CompileOptions& options) {
   check(next->options.optimizer);
   next->description = training_to_json({next->options.optimizer, next->options.loss, next->options.metrics, 0, {}});
 
-  const bool mixed = run.precision == Precision::mixed_bfloat16;
-  const int ranks = runtime_->world().size();
-  next->feed = std::make_unique<BatchFeed>(*runtime_, architecture_, replicas_);
-  Graph graph = lower(architecture_, next->options.loss, mixed, run.input_scale);
-  runtime_->backend().lay_out(graph, next->feed->capacity());
-  next->plan = make_plan(std::move(graph), runtime_->backend().plan_options(ranks));
-
-  const std::size_t elements = next->plan.elements;
-  const std::size_t slots = elements * static_cast<std::size_t>(slots_of(next->options.optimizer));
-  const std::size_t low_precision = mixed ? elements : 0;
   Compiled& model = *next;
   for (const auto& [what, value] : identity_of(architecture_, model.description)) runtime_->agree(what, value);
+  model.plan = make_plan_of(model);
   runtime_->agree("the plan", model.plan.digest());
 
-  constexpr std::size_t alignment = std::size_t{3} * 64;
   model.communicator = runtime_->new_communicator();
-  const ArenaMemory memory = model.communicator->allocate(
-      elements, (elements + slots) * sizeof(float) + low_precision * sizeof(std::uint16_t) + alignment,
-      model.plan.buckets);
-  std::span<std::byte> mirrored = memory.mirrored;
-  model.arenas.elements = elements;
-  model.arenas.gradients = memory.gradients;
-  model.arenas.weights = take<float>(mirrored, elements);
-  model.arenas.slots = take<float>(mirrored, slots);
-  model.arenas.low_precision = take<std::uint16_t>(mirrored, low_precision);
+  allocate(model);
   model.executable =
       runtime_->backend().compile(model.plan.graph, model.plan.compute, model.arenas, model.feed->capacity());
-  model.step = std::make_unique<Step>(model.plan, *model.executable, *model.communicator);
-  model.snapshot = std::make_unique<Snapshot>(architecture_, model.plan, *model.executable);
+  model.step = std::make_unique<Step>(model.plan, *model.executable, *model.communicator, model.own.gradients.data());
+  if (model.division) model.shards.emplace(architecture_, *model.division, model.plan);
+  model.snapshot =
+      std::make_unique<Snapshot>(architecture_, model.plan, *model.executable, model.shards ? &*model.shards : nullptr);
   compiled_ = std::move(next);
   iteration_ = 0;
   write_weights();
   runtime_->tell_busy();
 }
 
+/// Chooses how the model is divided, and what this rank's part of it is.
+Plan ModelState::make_plan_of(Compiled& model) {
+  const Options& run = runtime_->options();
+  const int ranks = runtime_->world().size();
+  Graph graph = lower(architecture_, model.options.loss, run.precision == Precision::mixed_bfloat16, run.input_scale);
+  model.division = choose_division(*runtime_, graph);
+  model.feed = std::make_unique<BatchFeed>(*runtime_, architecture_, replicas_, model.division.has_value());
+  const std::size_t capacity = model.feed->capacity();
+  std::string division;
+  if (model.division) {
+    division = model.division->to_string(graph);
+    graph = part_of(graph, *model.division, runtime_->world().rank(), capacity, runtime_->backend());
+  } else {
+    runtime_->backend().lay_out(graph, capacity);
+  }
+  Plan plan = make_plan(std::move(graph), runtime_->backend().plan_options(ranks));
+  plan.division = std::move(division);
+  return plan;
+}
+
+void ModelState::allocate(Compiled& model) {
+  const auto kinds = static_cast<std::size_t>(slots_of(model.options.optimizer));
+  const bool mixed = runtime_->options().precision == Precision::mixed_bfloat16;
+  constexpr std::size_t alignment = std::size_t{3} * 64;
+  // Weights, slots and, in mixed precision, low-precision copies of so many elements.
+  const auto bytes_of = [&](std::size_t elements) {
+    return elements * (1 + kinds) * sizeof(float) + (mixed ? elements * sizeof(std::uint16_t) : 0) + alignment;
+  };
+  const auto fill = [&](Arenas& arenas, std::size_t elements, std::span<std::byte> memory) {
+    arenas.elements = elements;
+    arenas.weights = take<float>(memory, elements);
+    arenas.slots = take<float>(memory, elements * kinds);
+    arenas.low_precision = take<std::uint16_t>(memory, mixed ? elements : 0);
+  };
+  const std::size_t elements = model.plan.elements;
+  const ArenaMemory memory = model.communicator->allocate(elements, bytes_of(elements), model.plan.buckets);
+  model.arenas.gradients = memory.gradients;
+  fill(model.arenas, elements, memory.mirrored);
+  if (!model.division) return;
+  const std::size_t own = model.plan.own_elements;
+  model.own_memory = AlignedBuffer(own * sizeof(float) + 64 + bytes_of(own));
+  auto own_memory = model.own_memory.as<std::byte>();
+  std::ranges::fill(own_memory, std::byte{0});
+  model.own.gradients = take<float>(own_memory, own);
+  fill(model.own, own, own_memory);
+  model.arenas.own = &model.own;
+}
+
 void ModelState::write_weights() {
   Compiled& model = *compiled_;
   model.communicator->barrier();  // nobody may still read what is about to change
-  if (model.communicator->owns_mirror()) {
-    for (std::size_t p = 0; p < values_.size(); ++p) {
-      model.executable->write_parameter(p, values_[p].values, model.arenas.weights);
-    }
-    model.executable->refresh();
-  }
+  for (std::size_t p = 0; p < values_.size(); ++p) write_variable(p, 0, values_[p].values);
+  if (model.communicator->owns_mirror() || model.division) model.executable->refresh();
   model.communicator->barrier();
   values_.clear();
+}
+
+void ModelState::write_variable(std::size_t variable, std::size_t array, std::span<const float> values) {
+  Compiled& model = *compiled_;
+  const ParameterSpec& spec = model.plan.graph.parameters[variable];
+  if (!spec.own && !model.communicator->owns_mirror()) return;
+  const Arenas& arenas = model.arenas.of(spec);
+  const std::span<float> arena =
+      array == 0 ? arenas.weights : arenas.slots.subspan((array - 1) * arenas.elements, arenas.elements);
+  if (model.shards) {
+    model.executable->write_parameter(variable, model.shards->part_of(variable, runtime_->world().rank(), values),
+                                      arena);
+  } else {
+    model.executable->write_parameter(variable, values, arena);
+  }
 }
 
 void ModelState::write_slots(const SavedTraining& training) {
@@ -162,18 +206,14 @@ void ModelState::write_slots(const SavedTraining& training) {
   const auto kinds = static_cast<std::size_t>(slots_of(model.options.optimizer));
   const std::size_t trainable = kinds > 0 ? training.slots.size() / kinds : 0;
   model.communicator->barrier();
-  if (model.communicator->owns_mirror()) {
-    std::size_t weight = 0;  // among the trainable ones
-    for (std::size_t p = 0; p + 1 < model.plan.graph.parameters.size(); ++p) {
-      if (!model.plan.graph.parameters[p].info.trainable) continue;
-      for (std::size_t kind = 0; kind < kinds; ++kind) {
-        const std::size_t place = place_of_slot(model.options.optimizer, kind, kinds, weight, trainable);
-        model.executable->write_parameter(
-            p, training.slots.at(place).values,
-            model.arenas.slots.subspan(kind * model.arenas.elements, model.arenas.elements));
-      }
-      ++weight;
+  std::size_t weight = 0;  // among the trainable ones
+  for (int p = 0; p < model.plan.graph.metrics_parameter(); ++p) {
+    if (!model.plan.graph.parameters[p].info.trainable) continue;
+    for (std::size_t kind = 0; kind < kinds; ++kind) {
+      const std::size_t place = place_of_slot(model.options.optimizer, kind, kinds, weight, trainable);
+      write_variable(static_cast<std::size_t>(p), 1 + kind, training.slots.at(place).values);
     }
+    ++weight;
   }
   model.communicator->barrier();
 }
@@ -291,9 +331,7 @@ std::vector<float> ModelState::predict(const Dataset& data) {
     const std::size_t rows = std::min(model.feed->capacity(), data.size() - begin);
     runtime_->tell_busy();
     context.examples = std::span(order).subspan(begin, rows);
-    for (const Operation& operation : model.plan.inference) {
-      if (operation.kind != OperationKind::loss) model.executable->run(operation, context);
-    }
+    model.step->predict(context);
     std::copy_n(model.executable->outputs().begin(), rows * outputs,
                 all.begin() + static_cast<std::ptrdiff_t>(begin * outputs));
   }
@@ -304,12 +342,21 @@ std::vector<Variable> ModelState::weights() {
   if (!compiled_) return values_;
   compiled_->step->settle();
   std::vector<Variable> variables;
-  for (std::size_t p = 0; p + 1 < compiled_->plan.graph.parameters.size(); ++p) {
-    const ParameterSpec& parameter = compiled_->plan.graph.parameters[p];
-    Variable variable{parameter.name, parameter.info.shape, {}};
-    variable.values.resize(static_cast<std::size_t>(parameter.info.shape.elements()));
-    compiled_->executable->read_parameter(p, compiled_->arenas.weights, variable.values);
-    variables.push_back(std::move(variable));
+  Compiled& model = *compiled_;
+  Shards::Parts parts;
+  if (model.shards) model.shards->gather(*model.communicator, *model.executable, model.arenas, 0, true, parts);
+  for (const LayerInfo& layer : architecture_.layers()) {
+    for (const ParameterInfo& parameter : layer.parameters) {
+      const std::size_t p = variables.size();
+      Variable variable{layer.name + "/" + parameter.name, parameter.shape, {}};
+      if (model.shards) {
+        variable.values = model.shards->whole(p, 0, 0, parts);
+      } else {
+        variable.values.resize(static_cast<std::size_t>(parameter.shape.elements()));
+        model.executable->read_parameter(p, model.arenas.weights, variable.values);
+      }
+      variables.push_back(std::move(variable));
+    }
   }
   return variables;
 }
@@ -367,7 +414,7 @@ const Snapshot& ModelState::take_snapshot() {
   Compiled& model = compiled();
   runtime_->tell_busy();
   model.step->settle();
-  model.snapshot->take(model.arenas, model.options, iteration_);
+  model.snapshot->take(model.arenas, *model.communicator, model.options, iteration_);
   return *model.snapshot;
 }
 
@@ -402,14 +449,20 @@ std::function<void()> ModelState::write_to(const std::filesystem::path& path) {
   };
 }
 
-// Nothing in here is collective.
-
 void ModelState::save(const std::filesystem::path& path) {
-  if (runtime_->world().is_chief()) write_to(path)();
+  if (runtime_->world().is_chief()) {
+    write_to(path)();
+  } else if (is_divided()) {
+    static_cast<void>(take_snapshot());
+  }
 }
 
 void ModelState::save_later(const std::filesystem::path& path) {
-  if (runtime_->world().is_chief()) runtime_->write_later(write_to(path));
+  if (runtime_->world().is_chief()) {
+    runtime_->write_later(write_to(path));
+  } else if (is_divided()) {
+    static_cast<void>(take_snapshot());
+  }
 }
 
 }  // namespace lockstep

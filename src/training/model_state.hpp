@@ -3,12 +3,14 @@
 
 #include "backend/backend.hpp"
 #include "collective/communicator.hpp"
+#include "plan/division.hpp"
 #include "plan/lower.hpp"
 #include "plan/plan.hpp"
 #include "plan/step.hpp"
 #include "report/history_json.hpp"
 #include "training/batch_feed.hpp"
 #include "training/runtime.hpp"
+#include "training/shards.hpp"
 #include "training/snapshot.hpp"
 #include "training/training_log.hpp"
 
@@ -83,6 +85,9 @@ class ModelState {
   /// must be this model's.
   void load(const SavedModel& saved);
 
+  /// Whether layers are divided by features: then a snapshot, weights(), save() and predict() are collective.
+  [[nodiscard]] bool is_divided() { return compiled().division.has_value(); }
+
   /// What a file holds, copied between two steps: for the chief, to be written on another thread. Valid until the next
   /// call; not while the last one's is still being written.
   [[nodiscard]] const Snapshot& take_snapshot();
@@ -146,8 +151,12 @@ class ModelState {
     std::string description;  ///< of the options as they were compiled: callbacks change the learning rate
     std::unique_ptr<BatchFeed> feed;
     std::unique_ptr<Communicator> communicator;
+    std::optional<FeatureDivision> division;  ///< where layers are divided by features
     Plan plan;
     Arenas arenas;
+    AlignedBuffer own_memory;  ///< of a divided model: what only this rank holds
+    Arenas own;
+    std::optional<Shards> shards;
     std::unique_ptr<Executable> executable;
     std::unique_ptr<Step> step;
     std::unique_ptr<Snapshot> snapshot;
@@ -158,7 +167,11 @@ class ModelState {
   [[nodiscard]] RunReport report();
   [[nodiscard]] std::function<void()> write_to(const std::filesystem::path& path);
   void tell_step(const StepMetrics& metrics);
+  [[nodiscard]] Plan make_plan_of(Compiled& model);
+  void allocate(Compiled& model);
   void write_weights();
+  /// Writes a variable, or one of its slots, as a rank of a divided model holds it.
+  void write_variable(std::size_t variable, std::size_t array, std::span<const float> values);
   void write_slots(const SavedTraining& training);
 
   std::shared_ptr<Runtime> runtime_;

@@ -199,6 +199,11 @@ std::vector<Rule> rules(const Options& defaults) {
          o.communication = read_word(given, std::array{Communication::automatic, Communication::shared,
                                                        Communication::mpi, Communication::nccl});
        }},
+      {"division", "Workers and output", "NAME", "what workers divide: examples, features or auto",
+       to_string(defaults.division), "",
+       [](Options& o, const Given& given) {
+         o.division = read_word(given, std::array{Division::automatic, Division::examples, Division::features});
+       }},
       {"verbose", "Workers and output", "N", "0: silent, 1: progress bar, 2: one line an epoch",
        std::to_string(defaults.verbose), "", [](Options& o, const Given& given) { o.verbose = read_int(given, 0, 2); }},
   };
@@ -337,6 +342,7 @@ Record describe_options(const Options& options) {
                 {"device", to_string(options.device)},
                 {"communication", to_string(options.communication)},
                 {"precision", to_string(options.precision)},
+                {"division", to_string(options.division)},
                 {"replicas", options.replicas},
                 {"deterministic", options.deterministic},
                 {"backup_dir", options.backup_dir.string()},
@@ -368,6 +374,15 @@ std::string to_string(Communication communication) {
     case Communication::shared: return "shared";
     case Communication::mpi: return "mpi";
     case Communication::nccl: return "nccl";
+  }
+  return "?";
+}
+
+std::string to_string(Division division) {
+  switch (division) {
+    case Division::automatic: return "auto";
+    case Division::examples: return "examples";
+    case Division::features: return "features";
   }
   return "?";
 }

@@ -38,6 +38,7 @@ struct Purpose {
 [[nodiscard]] std::string to_string(Device device);
 [[nodiscard]] std::string to_string(Communication communication);
 [[nodiscard]] std::string to_string(Precision precision);
+[[nodiscard]] std::string to_string(Division division);
 [[nodiscard]] std::string to_string(Resume resume);
 [[nodiscard]] std::string to_string(CheckpointFailure failure);
 

@@ -13,9 +13,15 @@ std::size_t place_of_slot(const Optimizer& optimizer, std::size_t kind, std::siz
   return interleaved ? weight * kinds + kind : kind * weights + weight;
 }
 
-void Snapshot::take(const Arenas& arenas, const CompileOptions& options, std::uint64_t iteration) {
+void Snapshot::take(const Arenas& arenas, Communicator& communicator, const CompileOptions& options,
+                    std::uint64_t iteration) {
   options_ = options;
   iteration_ = iteration;
+  if (shards_ != nullptr) {
+    const auto slots = static_cast<std::size_t>(slots_of(options.optimizer));
+    shards_->gather(communicator, executable_, arenas, slots, false, parts_);
+    return;
+  }
   const std::size_t slots = arenas.elements * static_cast<std::size_t>(slots_of(options.optimizer));
   values_.resize(arenas.elements + slots);
   const std::span<float> values(values_);
@@ -24,6 +30,9 @@ void Snapshot::take(const Arenas& arenas, const CompileOptions& options, std::ui
 }
 
 std::vector<float> Snapshot::parameter(std::size_t index, std::size_t arena) const {
+  if (shards_ != nullptr) {
+    return shards_->whole(index, arena, static_cast<std::size_t>(slots_of(options_.optimizer)), parts_);
+  }
   const ParameterSpec& spec = plan_.graph.parameters[index];
   const std::span<const float> stored = std::span(values_).subspan(arena * plan_.elements + spec.offset, spec.storage);
   std::vector<float> values(static_cast<std::size_t>(spec.info.shape.elements()));

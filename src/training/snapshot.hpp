@@ -5,6 +5,7 @@
 #include "backend/backend.hpp"
 #include "checkpoint/saved_model.hpp"
 #include "plan/plan.hpp"
+#include "training/shards.hpp"
 
 #include <lockstep/training/model.hpp>
 
@@ -17,12 +18,13 @@ namespace lockstep {
 
 class Snapshot {
  public:
-  /// All must outlive the snapshot.
-  Snapshot(const Sequential& architecture, const Plan& plan, const Executable& executable)
-      : architecture_(architecture), plan_(plan), executable_(executable) {}
+  /// All must outlive the snapshot. `shards`: of a model divided by features, else null.
+  Snapshot(const Sequential& architecture, const Plan& plan, const Executable& executable, const Shards* shards)
+      : architecture_(architecture), plan_(plan), executable_(executable), shards_(shards) {}
 
-  /// Copies everything; the memory is kept for the next time.
-  void take(const Arenas& arenas, const CompileOptions& options, std::uint64_t iteration);
+  /// Copies everything; the memory is kept for the next time. Of a model divided by features the chief gathers what the
+  /// others hold: there it is collective.
+  void take(const Arenas& arenas, Communicator& communicator, const CompileOptions& options, std::uint64_t iteration);
 
   /// In Keras' layout and order. Not while `take` runs.
   [[nodiscard]] SavedModel to_saved_model() const;
@@ -33,7 +35,9 @@ class Snapshot {
   const Sequential& architecture_;
   const Plan& plan_;
   const Executable& executable_;
+  const Shards* shards_;
   std::vector<float> values_;  ///< the arena of weights, then those of the slots
+  Shards::Parts parts_;        ///< instead, of a divided model
   CompileOptions options_;
   std::uint64_t iteration_ = 0;
 };

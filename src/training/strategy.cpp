@@ -46,7 +46,7 @@ std::string to_text(const std::string& text) { return text; }
 void agree_on_options(Runtime& runtime) {
   const Record options = describe_options(runtime.options());
   for (const char* name :
-       {"backup_save_freq", "communication", "deterministic", "epochs", "global_batch_size", "initial_weights",
+       {"backup_save_freq", "communication", "deterministic", "division", "epochs", "global_batch_size", "initial_weights",
         "input_scale", "learning_rate", "precision", "replicas", "seed", "steps_per_epoch"}) {
     std::string option = "--";
     option += name;

@@ -15,6 +15,9 @@ enum class Device { automatic, cpu, cuda };
 enum class Communication { automatic, shared, mpi, nccl };
 enum class Precision { float32, mixed_bfloat16 };
 
+/// What each worker computes of a step: some examples through the whole model, or all examples through its channels.
+enum class Division { automatic, examples, features };
+
 /// What becomes of the backups that a run finds: go on where there are some, go on or fail, begin anew and remove them.
 enum class Resume { automatic, require, never };
 
@@ -46,6 +49,7 @@ struct Options {
   Device device = Device::automatic;
   Communication communication = Communication::automatic;
   Precision precision = Precision::float32;
+  Division division = Division::examples;
   int replicas = 0;  ///< slices of the global batch that BatchNormalization sees; 0: one a worker
   bool deterministic = false;
   int verbose = 1;                        ///< 0 silent, 1 progress bar, 2 one line per epoch

@@ -319,9 +319,11 @@ bool choose_blocks(const onednn::Context& context, Graph& graph, std::size_t row
   }
   for (const Operation& operation : graph.forward) {
     if (operation.kind == OperationKind::convolution) {
+      if (graph.tensors[operation.output].elements() == 0) continue;  // of a divided layer, nothing is this rank's
       if (operation.input == 0 && graph.tensors[0].channels > 1) choose_input_layout(context, graph, operation, rows);
       if (!choose_output_blocks(context, graph, operation, rows)) return false;
-    } else if (operation.output > 0 && operation.kind != OperationKind::dense) {
+    } else if (operation.output > 0 && operation.kind != OperationKind::dense &&
+               operation.kind != OperationKind::finish_sum) {
       graph.tensors[operation.output].block = graph.tensors[operation.input].block;
       graph.tensors[operation.output].blocked = graph.tensors[operation.input].blocked;
     }
@@ -379,7 +381,7 @@ ConvolutionDescriptors::ConvolutionDescriptors(const onednn::Context& context, c
 }
 
 void choose_layouts(const onednn::Context& context, Graph& graph, std::size_t rows) {
-  if (!choose_blocks(context, graph, rows)) {
+  if (graph.plain || !choose_blocks(context, graph, rows)) {
     for (TensorSpec& tensor : graph.tensors) {
       tensor.block = tensor.channels;
       tensor.blocked = false;

@@ -31,7 +31,15 @@ std::string cpu_model() {
 /// MiB) and in its neighbourhood flat, so it is not worth asking each machine.
 constexpr std::size_t cache_bytes = std::size_t{2560} << 10U;
 
+/// True for an operation of a layer divided by features whose input or output no channel of this rank is in.
+bool has_nothing(const Graph& graph, const Operation& operation) {
+  const auto empty = [&](int tensor) { return tensor >= 0 && graph.tensors[tensor].elements() == 0; };
+  if (operation.kind == OperationKind::dense_backward) return empty(operation.output);  // its bias needs no input
+  return empty(operation.input) || empty(operation.output);
+}
+
 std::unique_ptr<Kernel> make_kernel(const KernelScope& scope) {
+  if (has_nothing(scope.graph, scope.operation)) return make_nothing(scope);
   switch (scope.operation.kind) {
     case OperationKind::gather: return make_gather(scope);
     case OperationKind::convolution: return make_convolution(scope);
@@ -45,6 +53,9 @@ std::unique_ptr<Kernel> make_kernel(const KernelScope& scope) {
     case OperationKind::batch_normalization:
     case OperationKind::batch_normalization_backward: return make_batch_normalization(scope);
     case OperationKind::loss: return make_loss(scope);
+    case OperationKind::finish_sum:
+    case OperationKind::offer_gradient:
+    case OperationKind::take_gradient: return make_exchange(scope);
     default: return make_elementwise(scope);
   }
 }
@@ -62,7 +73,7 @@ class CpuExecutable final : public Executable {
     allocate_tensors();
     masters_.resize(graph_.parameters.size());
     for (const Operation& operation : graph_.forward) {
-      if (operation.kind == OperationKind::convolution) {
+      if (operation.kind == OperationKind::convolution && !has_nothing(graph_, operation)) {
         masters_[operation.parameter] =
             ConvolutionDescriptors(dnnl_, graph_, operation, std::max<std::size_t>(capacity, 1)).master;
       }
@@ -79,7 +90,8 @@ class CpuExecutable final : public Executable {
   }
 
   void update(const UpdateShare& share, const Optimizer& optimizer, std::uint64_t iteration) override {
-    if (share.begin < share.end) update_share(graph_, arenas_, share, optimizer, iteration, threads_);
+    if (share.begin == share.end) return;
+    update_share(graph_, share.own ? *arenas_.own : arenas_, share, optimizer, iteration, threads_);
   }
 
   void take_metrics(std::span<float, metric_places> sums) override {
@@ -124,8 +136,11 @@ class CpuExecutable final : public Executable {
   }
 
   void refresh() override {
-    for (std::size_t i = 0; i < arenas_.low_precision.size(); ++i) {
-      arenas_.low_precision[i] = BFloat16(arenas_.weights[i]).bits;
+    for (const Arenas* arenas : {static_cast<const Arenas*>(&arenas_), arenas_.own}) {
+      if (arenas == nullptr) continue;
+      for (std::size_t i = 0; i < arenas->low_precision.size(); ++i) {
+        arenas->low_precision[i] = BFloat16(arenas->weights[i]).bits;
+      }
     }
   }
 
@@ -300,7 +315,7 @@ class CpuBackend final : public Backend {
       parameter.storage = static_cast<std::size_t>(parameter.info.shape.elements());
     }
     for (const Operation& operation : graph.forward) {
-      if (operation.kind != OperationKind::convolution) continue;
+      if (operation.kind != OperationKind::convolution || has_nothing(graph, operation)) continue;
       const ConvolutionDescriptors descriptors(dnnl_, graph, operation, rows);
       graph.parameters[operation.parameter].storage = descriptors.master.get_size() / sizeof(float);
     }
@@ -317,7 +332,8 @@ class CpuBackend final : public Backend {
     for (auto operation = graph.forward.rbegin(); operation != graph.forward.rend(); ++operation) {
       if (operation->output < 0 || operation->input < 0) continue;
       const TensorSpec& output = graph.tensors[operation->output];
-      const bool passes_on = operation->kind != OperationKind::convolution && operation->kind != OperationKind::dense;
+      const bool passes_on = operation->kind != OperationKind::convolution && operation->kind != OperationKind::dense &&
+                             operation->kind != OperationKind::finish_sum;
       const bool has_no_layout = output.height * output.width == 1;
       if (!output.keras_order || !passes_on || has_no_layout) continue;
       TensorSpec& input = graph.tensors[operation->input];

@@ -37,20 +37,23 @@ class DenseForward final : public Kernel {
     const int parameter = scope.operation.parameter;
     const bool low = input.type == ElementType::bfloat16;
     const memory::data_type type = data_type_of(input);
+    const bool partial = scope.operation.sum >= 0;
     const Matrix src{rows, features, features, 1, type};
     const Matrix weights{features, units, units, 1, type};
-    const Matrix dst{rows, units, units, 1, data_type_of(scope.output())};
-    const bool biased = scope.layer().parameters.size() > 1;
+    const Matrix dst{rows, units, units, 1, partial ? memory::data_type::f32 : data_type_of(scope.output())};
+    const bool biased = scope.layer().parameters.size() > 1 && !partial;
     const memory::desc bias = biased ? Matrix{1, units, units, 1, memory::data_type::f32}.descriptor() : memory::desc();
-    const auto description = onednn::matmul(scope.dnnl, src.descriptor(), weights.descriptor(), bias, dst.descriptor(),
-                                            algorithm_of(scope.operation.activation));
+    const auto description =
+        onednn::matmul(scope.dnnl, src.descriptor(), weights.descriptor(), bias, dst.descriptor(),
+                       algorithm_of(partial ? ActivationFunction::linear : scope.operation.activation));
     implementation_ = description.impl_info_str();
     const dnnl::engine& engine = scope.dnnl.engine;
+    void* result = partial ? scope.weights_gradient(scope.operation.sum) : scope.value<void>(scope.operation.output);
     void* weights_data = low ? static_cast<void*>(scope.low_precision(parameter)) : scope.weights(parameter);
     std::vector<onednn::BoundPrimitive::Argument> arguments{
         {DNNL_ARG_SRC, memory(src.descriptor(), engine, scope.value<void>(scope.operation.input))},
         {DNNL_ARG_WEIGHTS, memory(weights.descriptor(), engine, weights_data)},
-        {DNNL_ARG_DST, memory(dst.descriptor(), engine, scope.value<void>(scope.operation.output))}};
+        {DNNL_ARG_DST, memory(dst.descriptor(), engine, result)}};
     if (biased) arguments.push_back({DNNL_ARG_BIAS, memory(bias, engine, scope.weights(parameter + 1))});
     matmul_ = {scope.dnnl, dnnl::matmul(description), std::move(arguments)};
   }
@@ -91,6 +94,7 @@ class DenseBackward final : public Kernel {
       bias_gradient_ = scope.weights_gradient(parameter + 1);
     }
 
+    if (chunk_ == 0) return;  // a rank without input features still knows the bias
     const Matrix dst{rows_, units_, units_, 1, type_};
     const memory dst_memory(dst.descriptor(), engine, output_gradient_);
     const Matrix input_transposed{chunk_, rows_, 1, features_, type_};
@@ -125,7 +129,7 @@ class DenseBackward final : public Kernel {
         sum_bias_gradient<float>();
       }
     }
-    weights_product_.run();
+    if (weights_product_) weights_product_.run();
     if (!input_product_) return;
     input_product_.run();
     if (input_activation_ == ActivationFunction::linear && !in_place_) return;

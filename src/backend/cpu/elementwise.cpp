@@ -128,8 +128,16 @@ class DropoutKernel final : public Elementwise<T> {
     const auto place =
         static_cast<std::uint32_t>(context.first_place + this->first_row() + static_cast<std::size_t>(row));
     const DropoutMask mask(context.seed, context.step, layer_, rate_);
+    if (!has_whole_quads(tensor)) {
+      for (std::int64_t i = 0; i < elements; ++i) {
+        const std::int64_t at = tensor.place_of(i);
+        kept[at] = mask.keep(place, static_cast<std::uint32_t>(tensor.place_in_whole(i))) ? 1 : 0;
+        y[at] = kept[at] != 0 ? static_cast<float>(x[at]) * mask.scale() : 0.0F;
+      }
+      return;
+    }
     for (std::int64_t group = 0; group < elements; group += 4) {
-      const auto keep = mask.keep_four(place, static_cast<std::uint32_t>(group / 4));
+      const auto keep = mask.keep_four(place, static_cast<std::uint32_t>(tensor.place_in_whole(group) / 4));
       for (std::int64_t i = group; i < std::min(group + 4, elements); ++i) {
         const std::int64_t at = tensor.place_of(i);
         kept[at] = keep[i - group] ? 1 : 0;
@@ -147,6 +155,12 @@ class DropoutKernel final : public Elementwise<T> {
   }
 
  private:
+  /// Four neighbours of this tensor, from a multiple of four on, are four neighbours of the whole one as well.
+  [[nodiscard]] static bool has_whole_quads(const TensorSpec& tensor) {
+    return tensor.whole_channels == 0 ||
+           (tensor.channels % 4 == 0 && tensor.first_channel % 4 == 0 && tensor.whole_channels % 4 == 0);
+  }
+
   float rate_;
   std::uint32_t layer_;
   std::uint8_t* kept_;

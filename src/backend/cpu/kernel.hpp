@@ -76,14 +76,17 @@ struct KernelScope {
     return first_row * static_cast<std::size_t>(spec.elements()) * size;
   }
   [[nodiscard]] float* weights(int parameter) const {
-    return arenas.weights.data() + graph.parameters[parameter].offset;
+    const ParameterSpec& spec = graph.parameters[parameter];
+    return arenas.of(spec).weights.data() + spec.offset;
   }
   [[nodiscard]] float* weights_gradient(int parameter) const {
-    return arenas.gradients.data() + graph.parameters[parameter].offset;
+    const ParameterSpec& spec = graph.parameters[parameter];
+    return arenas.of(spec).gradients.data() + spec.offset;
   }
   [[nodiscard]] const dnnl::memory::desc& master() const { return masters[operation.parameter]; }
   [[nodiscard]] std::uint16_t* low_precision(int parameter) const {
-    return arenas.low_precision.data() + graph.parameters[parameter].offset;
+    const ParameterSpec& spec = graph.parameters[parameter];
+    return arenas.of(spec).low_precision.data() + spec.offset;
   }
 };
 
@@ -107,5 +110,9 @@ auto with_type(const TensorSpec& tensor, Function&& function) {
 [[nodiscard]] std::unique_ptr<Kernel> make_batch_normalization(const KernelScope& scope);
 [[nodiscard]] std::unique_ptr<Kernel> make_elementwise(const KernelScope& scope);  // activation, dropout, softmax
 [[nodiscard]] std::unique_ptr<Kernel> make_loss(const KernelScope& scope);
+[[nodiscard]] std::unique_ptr<Kernel> make_exchange(const KernelScope& scope);  // around a sum over ranks
+
+/// For an operation on a tensor of which this rank holds nothing: its part of a sum is zero. Null where it has none.
+[[nodiscard]] std::unique_ptr<Kernel> make_nothing(const KernelScope& scope);
 
 }  // namespace lockstep

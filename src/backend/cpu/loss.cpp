@@ -79,28 +79,32 @@ class LossKernel final : public Kernel {
   void run(const StepContext& context) override {
     double loss = 0;
     double correct = 0;
+    const auto [counted_begin, counted_end] = context.counted;
     const auto rows = static_cast<std::int64_t>(context.examples.size());
     for (std::int64_t r = 0; r < rows; ++r) {
       const Row row{outputs_ + r * count_, count_, static_cast<float>(context.gradient_scale),
                     context.training && gradient_ != nullptr ? gradient_ + r * count_ : nullptr};
       const auto example = static_cast<std::int64_t>(context.examples[r]);
+      const auto place = static_cast<std::size_t>(r);
+      const double weight = place >= counted_begin && place < counted_end ? 1 : 0;
       std::int64_t expected = 0;
       if (const auto* classes = std::get_if<const std::int32_t*>(&context.data.targets)) {
         expected = (*classes)[example];
-        loss += sparse(row, expected);
+        loss += weight * sparse(row, expected);
       } else {
         const float* target = std::get<const float*>(context.data.targets) + example * count_;
         expected = place_of_largest(target, count_);
-        loss += dense(row, target);
+        loss += weight * dense(row, target);
       }
-      correct += place_of_largest(row.output, count_) == expected ? 1 : 0;
+      correct += place_of_largest(row.output, count_) == expected ? weight : 0;
     }
     if (context.training && gradient_ != nullptr) {
       apply_derivative(input_activation_, outputs_, gradient_, static_cast<std::size_t>(rows * count_));
     }
     metrics_[metric_loss] = static_cast<float>(loss);
     metrics_[metric_correct] = static_cast<float>(correct);
-    metrics_[metric_count] = static_cast<float>(rows);
+    const std::size_t counted = std::min(counted_end, context.examples.size());
+    metrics_[metric_count] = static_cast<float>(counted - std::min(counted_begin, counted));
     metrics_[metric_leave] = context.request == Request::leave ? 1 : 0;
     metrics_[metric_leave_with_backup] = context.request == Request::leave_with_backup ? 1 : 0;
   }

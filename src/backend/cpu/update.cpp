@@ -142,6 +142,7 @@ void update_share(const Graph& graph, const Arenas& arenas, const UpdateShare& s
                   std::uint64_t iteration, int threads) {
   const TileUpdate tile_update(arenas, optimizer, iteration);
   for (const ParameterSpec& parameter : graph.parameters) {
+    if (parameter.own != share.own) continue;
     const std::size_t begin = std::max(share.begin, parameter.offset);
     const std::size_t end = std::min(share.end, parameter.offset + parameter.storage);
     if (begin >= end) continue;

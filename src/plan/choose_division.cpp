@@ -1,0 +1,207 @@
+// See division.hpp: which ways the operations of a chain take. A walk along the chain that keeps, for each state in
+// which a value can be passed on, the cheapest way to it (A. Viterbi, 1967).
+#include "plan/division.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+namespace lockstep {
+
+namespace {
+
+/// What an operation passes on: a value and how its gradient will come back.
+enum State : std::size_t {
+  undivided,      ///< whole, gradient whole; nothing was divided so far
+  part_gradient,  ///< whole, of the gradient a part
+  slice,          ///< a slice of the channels, and its gradient
+  summed,         ///< whole, gradient whole, behind a division
+  states
+};
+
+struct Step {
+  double seconds = std::numeric_limits<double>::infinity();
+  State from = undivided;
+  Way way = Way::repeated;
+};
+
+bool is_weighted(const Operation& operation) {
+  return operation.kind == OperationKind::convolution || operation.kind == OperationKind::dense;
+}
+
+/// Acts on each channel alone.
+bool passes_slices(const Operation& operation) {
+  switch (operation.kind) {
+    case OperationKind::max_pooling:
+    case OperationKind::average_pooling:
+    case OperationKind::dropout:
+    case OperationKind::batch_normalization:
+    case OperationKind::activation: return true;
+    default: return false;
+  }
+}
+
+/// False where a Reshape or Flatten in between has made other channels of them.
+bool keeps_channels(const Graph& graph, const Operation& operation) {
+  const TensorSpec& input = graph.tensors[operation.input];
+  return input.alias < 0 || graph.tensors[input.alias].channels == input.channels;
+}
+
+class Chooser {
+ public:
+  Chooser(const Graph& graph, int ranks, std::size_t batch, const Speeds& speeds)
+      : graph_(graph), ranks_(ranks), batch_(static_cast<double>(batch)), speeds_(speeds) {}
+
+  std::optional<FeatureDivision> run() {
+    const std::size_t count = graph_.forward.size();
+    steps_.resize(count);
+    steps_[0][undivided] = {0, undivided, Way::repeated};
+    steps_[0][part_gradient] = {0, part_gradient, Way::repeated};
+    for (std::size_t i = 1; i < count; ++i) {
+      for (const State from : {undivided, part_gradient, slice, summed}) {
+        if (std::isfinite(steps_[i - 1][from].seconds)) extend(i, from);
+      }
+    }
+    if (!std::isfinite(steps_[count - 1][summed].seconds)) return std::nullopt;
+    FeatureDivision division{ranks_, std::vector<Way>(count), {}};
+    State state = summed;
+    for (std::size_t i = count; i-- > 0;) {
+      division.ways[i] = steps_[i][state].way;
+      state = steps_[i][state].from;
+    }
+    find_axes(division);
+    return division;
+  }
+
+ private:
+  void extend(std::size_t i, State from) {
+    const Operation& operation = graph_.forward[i];
+    const bool weighted = is_weighted(operation);
+    if (operation.kind == OperationKind::loss) {
+      if (from == summed) offer(i, from, summed, Way::repeated, 0);
+      return;
+    }
+    if (from == undivided || from == summed) offer(i, from, from, Way::repeated, work(operation, 1));
+    if (from == part_gradient || from == summed) {
+      // Behind a sum a part of the gradient has to be made whole first.
+      const double sum = from == summed ? all_reduce(batch_ * elements_of(operation.input)) : 0;
+      offer(i, from, part_gradient, Way::partial,
+            sum + work(operation, 1) + all_reduce(static_cast<double>(trainable_of(operation))));
+      if (weighted) offer(i, from, slice, Way::columns, sum + work(operation, share_of(operation.output)));
+    }
+    if (from == slice && keeps_channels(graph_, operation)) {
+      if (passes_slices(operation)) {
+        offer(i, from, slice, Way::columns, work(operation, share_of(operation.output)));
+      } else if (operation.kind == OperationKind::dense) {
+        offer(i, from, summed, Way::rows,
+              work(operation, share_of(operation.input)) + all_reduce(batch_ * elements_of(operation.output)));
+      }
+    }
+  }
+
+  void offer(std::size_t i, State from, State to, Way way, double seconds) {
+    const double total = steps_[i - 1][from].seconds + seconds;
+    if (total < steps_[i][to].seconds) steps_[i][to] = {total, from, way};
+  }
+
+  [[nodiscard]] double elements_of(int tensor) const { return static_cast<double>(graph_.tensors[tensor].elements()); }
+
+  /// The largest part of a tensor that a rank holds; kernels take channels in eights at least.
+  [[nodiscard]] double share_of(int tensor) const {
+    const std::int64_t channels = graph_.tensors[tensor].channels;
+    const auto most = static_cast<double>(channels_of(channels, 0, ranks_).size());
+    return std::min(1.0, std::max(most, graph_.tensors[tensor].height > 1 ? 8.0 : 1.0) / static_cast<double>(channels));
+  }
+
+  [[nodiscard]] std::int64_t trainable_of(const Operation& operation) const {
+    std::int64_t count = 0;
+    if (operation.parameter < 0) return 0;
+    for (const ParameterInfo& parameter : graph_.layers[operation.layer].parameters) {
+      if (parameter.trainable) count += parameter.shape.elements();
+    }
+    return count;
+  }
+
+  /// Seconds of `share` of an operation, forward and backward and with its update.
+  [[nodiscard]] double work(const Operation& operation, double share) const {
+    const double passed = 3 * 4 * batch_ * elements_of(operation.output);
+    double bytes = passed;
+    double flops = 0;
+    if (is_weighted(operation)) {
+      const ParameterInfo& kernel = graph_.layers[operation.layer].parameters.front();
+      const auto weights = static_cast<double>(kernel.shape.elements());
+      const TensorSpec& output = graph_.tensors[operation.output];
+      const double pixels =
+          operation.kind == OperationKind::convolution ? static_cast<double>(output.height * output.width) : 1;
+      flops = (operation.input == 0 ? 4 : 6) * batch_ * pixels * weights;
+      bytes += 3 * 4 * weights;
+    }
+    return share * (flops / speeds_.flops_per_second + bytes / speeds_.memory_per_second);
+  }
+
+  [[nodiscard]] double all_reduce(double elements) const {
+    if (elements == 0) return 0;
+    const double parts = 2.0 * (ranks_ - 1) / ranks_;
+    return 2 * speeds_.latency + parts * 4 * elements / speeds_.bytes_per_second;
+  }
+
+  void find_axes(FeatureDivision& division) const {
+    division.variables.resize(static_cast<std::size_t>(graph_.metrics_parameter()));
+    for (std::size_t i = 0; i < division.ways.size(); ++i) {
+      const Operation& operation = graph_.forward[i];
+      if (operation.parameter < 0 || operation.kind == OperationKind::loss) continue;
+      const std::vector<ParameterInfo>& parameters = graph_.layers[operation.layer].parameters;
+      for (std::size_t k = 0; k < parameters.size(); ++k) {
+        VariableAxis& variable = division.variables[static_cast<std::size_t>(operation.parameter) + k];
+        const Shape& shape = parameters[k].shape;
+        const std::int64_t last = shape[shape.rank() - 1];
+        if (division.ways[i] == Way::columns) variable = {shape.elements() / last, last, 1};
+        if (division.ways[i] == Way::rows && k == 0) {
+          const TensorSpec& input = graph_.tensors[operation.input];
+          variable = {input.height * input.width, input.channels, last};
+        }
+      }
+    }
+  }
+
+  const Graph& graph_;
+  int ranks_;
+  double batch_;
+  const Speeds& speeds_;
+  std::vector<std::array<Step, states>> steps_;
+};
+
+}  // namespace
+
+std::optional<FeatureDivision> divide_by_features(const Graph& whole, int ranks, std::size_t batch, const Speeds& speeds) {
+  return Chooser(whole, ranks, batch, speeds).run();
+}
+
+std::string why_not_by_features(const Graph& whole) {
+  std::string why = "it has no layer with weights";
+  for (std::size_t i = 0; i < whole.forward.size(); ++i) {
+    if (!is_weighted(whole.forward[i])) continue;
+    const std::string divided = "the channels of layer '" + whole.layers[whole.forward[i].layer].name + "'";
+    for (std::size_t next = i + 1; next < whole.forward.size(); ++next) {
+      const Operation& operation = whole.forward[next];
+      const std::string& name = whole.layers[operation.layer].name;
+      if (operation.kind == OperationKind::loss) {
+        why = divided + " are the model's outputs, and the loss needs all of them: behind a divided layer there must " +
+              "be a Dense layer that sums up what the workers hold";
+        break;
+      }
+      if (!keeps_channels(whole, operation)) {
+        why = "layer '" + name + "' takes " + divided + " in another shape";
+        break;
+      }
+      if (passes_slices(operation)) continue;
+      why = "layer '" + name + "' needs all of " + divided;
+      break;
+    }
+  }
+  return why;
+}
+
+}  // namespace lockstep

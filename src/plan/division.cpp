@@ -1,0 +1,181 @@
+// See division.hpp.
+#include "plan/division.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace lockstep {
+
+Channels channels_of(std::int64_t count, int rank, int ranks) noexcept {
+  std::int64_t unit = 1;
+  for (const std::int64_t wanted : {16, 8}) {
+    if (unit == 1 && count % wanted == 0 && count / wanted >= ranks) unit = wanted;
+  }
+  const std::int64_t units = count / unit;
+  const auto border = [&](std::int64_t part) {
+    return (part * (units / ranks) + std::min(part, units % ranks)) * unit;
+  };
+  return {border(rank), border(rank + 1)};
+}
+
+std::string FeatureDivision::to_string(const Graph& whole) const {
+  std::string text = std::to_string(ranks) + " ranks by features\n";
+  for (std::size_t i = 0; i < ways.size(); ++i) {
+    constexpr const char* names[] = {"repeated", "partial", "columns", "rows"};
+    const Operation& operation = whole.forward[i];
+    text += std::string(name_of(operation.kind)) + " " + whole.layers[operation.layer].name + " " +
+            names[static_cast<std::size_t>(ways[i])] + "\n";
+  }
+  return text;
+}
+
+namespace {
+
+/// Makes one rank's graph out of the whole one.
+class Part {
+ public:
+  Part(const Graph& whole, const FeatureDivision& division, int rank, std::size_t batch)
+      : whole_(whole), division_(division), rank_(rank), batch_(static_cast<std::int64_t>(batch)), graph_(whole) {}
+
+  Graph run() {
+    for (std::size_t i = 0; i < whole_.forward.size(); ++i) {
+      if (division_.ways[i] == Way::columns) divide_tensor(whole_.forward[i].output);
+    }
+    for (std::size_t t = 0; t < graph_.tensors.size(); ++t) {
+      const int root = graph_.tensors[t].alias;
+      if (root >= 0 && graph_.tensors[root].whole_channels > 0) divide_tensor(static_cast<int>(t));
+    }
+    for (std::size_t i = 0; i < whole_.forward.size(); ++i) divide_parameters(whole_.forward[i], division_.ways[i]);
+    sum_outputs();
+    sum_gradients();
+    return std::move(graph_);
+  }
+
+ private:
+  void divide_tensor(int t) {
+    TensorSpec& tensor = graph_.tensors[t];
+    const Channels mine = channels_of(whole_.tensors[t].channels, rank_, division_.ranks);
+    tensor.first_channel = mine.begin;
+    tensor.whole_channels = whole_.tensors[t].channels;
+    tensor.channels = mine.size();
+  }
+
+  void divide_parameters(const Operation& operation, Way way) {
+    if (operation.parameter < 0 || operation.kind == OperationKind::loss) return;
+    LayerInfo& layer = graph_.layers[operation.layer];
+    for (std::size_t i = 0; i < layer.parameters.size(); ++i) {
+      const std::size_t p = static_cast<std::size_t>(operation.parameter) + i;
+      ParameterInfo& info = layer.parameters[i];
+      std::vector<std::int64_t> extents(info.shape.extents().begin(), info.shape.extents().end());
+      if (division_.variables[p].axis > 0) {
+        if (way == Way::rows) {
+          extents.front() = graph_.tensors[operation.input].elements();
+        } else {
+          extents.back() = channels_of(extents.back(), rank_, division_.ranks).size();
+        }
+      }
+      info.shape = Shape(std::move(extents));
+      graph_.parameters[p].info = info;
+      // Moving statistics are computed forward, where nothing is partial.
+      graph_.parameters[p].own = way != Way::partial || !info.trainable;
+    }
+  }
+
+  /// Where ranks sum up a tensor, or its gradient.
+  int add_sum(int tensor, const std::string& what) {
+    const Shape shape{batch_ * graph_.tensors[tensor].elements()};
+    graph_.parameters.push_back({.name = graph_.tensors[tensor].name + "/" + what,
+                                 .info = {what, shape, Initializer::zeros, false},
+                                 .rule = UpdateRule::assign});
+    ++graph_.sums;
+    return static_cast<int>(graph_.parameters.size()) - 1;
+  }
+
+  void sum_outputs() {
+    std::vector<Operation> forward;
+    for (std::size_t i = 0; i < whole_.forward.size(); ++i) {
+      Operation operation = whole_.forward[i];
+      if (division_.ways[i] == Way::rows) {
+        operation.sum = add_sum(operation.output, "sum");
+        forward.push_back(operation);
+        operation.kind = OperationKind::finish_sum;
+        operation.input = -1;
+      }
+      forward.push_back(operation);
+    }
+    graph_.forward = std::move(forward);
+  }
+
+  /// Behind an operation that gives back a part of its input's gradient, where who made the input needs all of it.
+  void sum_gradients() {
+    std::vector<Operation> backward;
+    for (Operation operation : whole_.backward) {
+      if (operation.kind == OperationKind::dense_backward) {
+        operation.rows_end = graph_.tensors[operation.input].elements();
+      }
+      backward.push_back(operation);
+      const bool gives_part = operation.input_gradient && divides_gradient(operation);
+      if (!gives_part) continue;
+      Operation exchange{.kind = OperationKind::offer_gradient,
+                         .layer = operation.layer,
+                         .input = operation.input,
+                         .output = operation.input,
+                         .sum = add_sum(operation.input, "gradient")};
+      backward.push_back(exchange);
+      exchange.kind = OperationKind::take_gradient;
+      backward.push_back(exchange);
+    }
+    graph_.backward = std::move(backward);
+  }
+
+  [[nodiscard]] std::size_t place_in_forward(int output) const {
+    const auto writes = [&](const Operation& operation) { return operation.output == output; };
+    const auto found = std::find_if(whole_.forward.begin(), whole_.forward.end(), writes);
+    return static_cast<std::size_t>(found - whole_.forward.begin());
+  }
+
+  [[nodiscard]] bool divides_gradient(const Operation& backward) const {
+    if (backward.output < 0) return false;  // the loss
+    const Way mine = division_.ways[place_in_forward(backward.output)];
+    const int root = whole_.tensors[backward.input].alias;
+    const Way before = division_.ways[place_in_forward(root >= 0 ? root : backward.input)];
+    const bool takes_whole = before == Way::repeated || before == Way::rows;
+    return takes_whole && (mine == Way::columns || mine == Way::partial);
+  }
+
+  const Graph& whole_;
+  const FeatureDivision& division_;
+  int rank_;
+  std::int64_t batch_;
+  Graph graph_;
+};
+
+/// True if two ranks' graphs hold the tensors that both hold whole in the same layout.
+bool alike(const Graph& a, const Graph& b) {
+  for (std::size_t t = 0; t < a.tensors.size(); ++t) {
+    if (a.tensors[t].whole_channels > 0) continue;
+    if (a.tensors[t].block != b.tensors[t].block || a.tensors[t].blocked != b.tensors[t].blocked) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+Graph part_of(const Graph& whole, const FeatureDivision& division, int rank, std::size_t batch, const Backend& backend) {
+  Graph mine = Part(whole, division, rank, batch).run();
+  backend.lay_out(mine, batch);
+  // Ranks that hold more channels or fewer may like other layouts, but what they hold in common must lie alike. The
+  // first rank has the most channels, the last the least, and in between there is nothing else.
+  for (const int other : {0, division.ranks - 1}) {
+    Graph others = Part(whole, division, other, batch).run();
+    backend.lay_out(others, batch);
+    if (alike(mine, others)) continue;
+    mine = Part(whole, division, rank, batch).run();
+    mine.plain = true;
+    backend.lay_out(mine, batch);
+    break;
+  }
+  return mine;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,55 @@
+// The variables of a model that is divided by features, whole again: each rank holds its slice of some of them, and all
+// hold the others.
+#pragma once
+
+#include "backend/backend.hpp"
+#include "collective/communicator.hpp"
+#include "plan/division.hpp"
+#include "plan/plan.hpp"
+
+#include <lockstep/nn/sequential.hpp>
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+namespace lockstep {
+
+class Shards {
+ public:
+  /// What each rank gives to put variables together, by rank: weights and, of the trainable ones, the optimizer's
+  /// arrays, in Keras' layout. Others than the chief give only what is divided.
+  using Parts = std::vector<std::vector<float>>;
+
+  /// `division` and `plan` must outlive it. `architecture` is the whole model, `plan` this rank's part.
+  Shards(const Sequential& architecture, const FeatureDivision& division, const Plan& plan);
+
+  /// A rank's part of a variable; both in Keras' layout.
+  [[nodiscard]] std::vector<float> part_of(std::size_t variable, int rank, std::span<const float> whole) const;
+
+  /// Collective. With `slots` arrays of the optimizer's for each trainable variable; on all ranks, or on the chief
+  /// alone.
+  void gather(Communicator& communicator, const Executable& executable, const Arenas& arenas, std::size_t slots,
+              bool on_all, Parts& parts) const;
+
+  /// A variable (array 0) or one of its `slots` (from 1 on), whole, out of what was gathered.
+  [[nodiscard]] std::vector<float> whole(std::size_t variable, std::size_t array, std::size_t slots,
+                                         const Parts& parts) const;
+
+ private:
+  [[nodiscard]] bool is_divided(std::size_t variable) const { return division_.variables[variable].axis > 0; }
+  [[nodiscard]] std::size_t elements(std::size_t variable, int rank) const;
+  [[nodiscard]] std::size_t arrays(std::size_t variable, std::size_t slots) const {
+    return variables_[variable].trainable ? 1 + slots : 1;
+  }
+  /// Floats before an array in what a rank gives; before the variable behind the last one: all.
+  [[nodiscard]] std::size_t place(std::size_t variable, std::size_t array, std::size_t slots, int rank) const;
+  void pack(int rank, const Executable& executable, const Arenas& arenas, std::size_t slots,
+            std::vector<float>& packed) const;
+
+  const FeatureDivision& division_;
+  const Plan& plan_;
+  std::vector<ParameterInfo> variables_;  ///< whole
+};
+
+}  // namespace lockstep

@@ -1,0 +1,192 @@
+// A model divided by features trains what the same ranks train by examples: the same weights to float tolerance after a
+// hundred steps, for every layer and optimizer, and however the layers are divided.
+#include "cluster/world.hpp"
+#include "collective/make_communicator.hpp"
+#include "support/catch.hpp"
+#include "support/examples.hpp"
+#include "support/reference_training.hpp"
+
+#include <lockstep/core/error.hpp>
+#include <lockstep/training/callbacks.hpp>
+#include <lockstep/training/model.hpp>
+#include <lockstep/training/options.hpp>
+#include <lockstep/training/strategy.hpp>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <variant>
+#include <vector>
+
+using namespace lockstep;
+using namespace lockstep::testing;
+
+namespace {
+
+const SparseCategoricalCrossentropy logits({.from_logits = true});
+const std::filesystem::path directory = std::filesystem::temp_directory_path() / "lockstep-division-test";
+
+/// Links that lead to other divisions: one that costs nothing, an ordinary one, one that is to be spared.
+const std::vector<std::string> links{"1e-9,1e13,1e9", "5e-5,1.25e8,1e11", "1e-3,1e5,1e13"};
+
+class ScopedLink {
+ public:
+  explicit ScopedLink(const std::string& link) { setenv("LOCKSTEP_TEST_LINK", link.c_str(), 1); }
+  ~ScopedLink() { unsetenv("LOCKSTEP_TEST_LINK"); }
+  ScopedLink(const ScopedLink&) = delete;
+  ScopedLink& operator=(const ScopedLink&) = delete;
+};
+
+/// Every layer; channels and units that divide, that don't, and that are fewer than the ranks.
+const std::vector<Sequential> models{
+    Sequential{Input({8, 8, 1}), Conv2D(16, 3, {.activation = activations::tanh}), AveragePooling2D(),
+               BatchNormalization(), Dropout(0.3), Conv2D(32, 2, {.activation = sigmoid}), Flatten(),
+               Dense(300, {.activation = activations::tanh}), Dropout(0.5), Dense(4)},
+    Sequential{Input({9, 9, 2}), Conv2D(13, 3, {.use_bias = false}), BatchNormalization(), Activation(relu),
+               Dropout(0.25), MaxPooling2D(), Flatten(), Dropout(0.2), Dense(6, {.activation = sigmoid}), Dense(5)},
+    Sequential{Input({9, 8, 1}), Conv2D(33, 3, {.padding = Padding::same, .activation = relu}), MaxPooling2D(),
+               Conv2D(17, 2, {.activation = relu}), GlobalAveragePooling2D(), Dense(7, {.use_bias = false}),
+               Activation(sigmoid), Dense(3, {.activation = softmax})},
+    Sequential{Input({12}), Dense(24, {.activation = relu}), Dense(17, {.activation = activations::tanh}),
+               BatchNormalization(), Dense(31, {.use_bias = false}), Activation(sigmoid), Dropout(0.4),
+               Dense(21, {.activation = softmax}), Dense(9, {.activation = activations::tanh}), Dense(4)},
+    Sequential{Input({6, 2}), Reshape({12}), Dense(3, {.activation = activations::tanh}), Dense(2), Dense(3)},
+    Sequential{Input({4, 4, 3}), Conv2D(2, 2, {.activation = relu}), Reshape({9, 2}), Dropout(0.1), Flatten(),
+               Dense(3)},
+};
+
+const std::vector<Optimizer> optimizers{
+    SGD({.learning_rate = 0.1}),
+    SGD({.learning_rate = 0.05, .momentum = 0.9, .nesterov = true}),
+    Adam({.learning_rate = 0.01, .epsilon = 1e-4}),
+    AdamW({.learning_rate = 0.01, .weight_decay = 0.01, .epsilon = 1e-4}),
+    RMSprop({.learning_rate = 0.003, .momentum = 0.5, .epsilon = 1e-3, .centered = true}),
+};
+
+Options options_for(Division division, int batch) {
+  return {.model_dir = directory,
+          .global_batch_size = batch,
+          .seed = 7,
+          .division = division,
+          .verbose = 0,
+          .program = "division_test"};
+}
+
+struct Outcome {
+  std::vector<Variable> weights;
+  History history;
+  Logs evaluation;
+  std::vector<float> outputs;
+};
+
+Loss loss_of(const Sequential& architecture) {
+  const auto* dense = std::get_if<Dense>(&architecture.layers().back().layer);
+  return SparseCategoricalCrossentropy({.from_logits = dense == nullptr || dense->activation != softmax});
+}
+
+Outcome train(const Sequential& architecture, const Optimizer& optimizer, const Examples& examples,
+              const Options& options, int epochs) {
+  MultiWorkerMirroredStrategy strategy(options);
+  Model model = strategy.build(architecture);
+  model.compile({.optimizer = optimizer, .loss = loss_of(architecture), .metrics = {accuracy}});
+  Outcome outcome;
+  outcome.history = model.fit(examples.data, {.epochs = epochs});
+  outcome.weights = model.weights();
+  outcome.evaluation = model.evaluate(examples.data);
+  outcome.outputs = model.predict(examples.data);
+  return outcome;
+}
+
+std::string describe_layers(const Sequential& model) {
+  std::string text;
+  for (const LayerInfo& layer : model.layers()) text += layer.class_name + layer.output_shape.to_string() + " ";
+  return text;
+}
+
+double distance(const std::vector<float>& a, const std::vector<float>& b) {
+  double sum = 0;
+  double scale = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    sum += std::pow(static_cast<double>(a[i]) - b[i], 2);
+    scale += std::pow(b[i], 2);
+  }
+  return std::sqrt(sum) / std::max(std::sqrt(scale), 0.1);
+}
+
+bool equal(const std::vector<Variable>& a, const std::vector<Variable>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const Variable& x, const Variable& y) {
+    return x.name == y.name && x.shape == y.shape && x.values == y.values;
+  });
+}
+
+void check_equal(const Outcome& features, const Outcome& examples, double tolerance) {
+  REQUIRE(features.weights.size() == examples.weights.size());
+  for (std::size_t p = 0; p < features.weights.size(); ++p) {
+    INFO(features.weights[p].name);
+    REQUIRE(features.weights[p].shape == examples.weights[p].shape);
+    CHECK(distance(features.weights[p].values, examples.weights[p].values) < tolerance);
+  }
+  REQUIRE(features.history.epochs.size() == examples.history.epochs.size());
+  for (std::size_t e = 0; e < features.history.epochs.size(); ++e) {
+    CHECK(features.history["loss"][e] == Approx(examples.history["loss"][e]).epsilon(tolerance));
+  }
+  CHECK(features.evaluation.at("loss") == Approx(examples.evaluation.at("loss")).epsilon(tolerance));
+  CHECK(distance(features.outputs, examples.outputs) < tolerance);
+}
+
+bool equal_everywhere(const std::vector<Variable>& weights) {
+  std::string text;
+  for (const Variable& variable : weights) {
+    for (const float value : variable.values) text += std::to_string(std::bit_cast<std::uint32_t>(value)) + " ";
+  }
+  const World world;
+  const auto communicator = make_communicator(world, Transport::automatic);
+  const std::string digest = std::to_string(std::hash<std::string>()(text));
+  const std::vector<std::string> digests = communicator->all_gather(digest);
+  return std::all_of(digests.begin(), digests.end(), [&](const std::string& other) { return other == digest; });
+}
+
+}  // namespace
+
+TEST_CASE("A hundred steps by features are a hundred steps by examples") {
+  std::size_t turn = 0;
+  for (const Sequential& model : models) {
+    const Examples examples = make_examples(model, loss_of(model), 37, 3);
+    // 20 batches of 10 and 27 in an epoch, the last of them of 7: more than a hundred steps.
+    const Optimizer& optimizer = optimizers[turn % optimizers.size()];
+    const Outcome by_examples = train(model, optimizer, examples, options_for(Division::examples, 10), 26);
+    for (const std::string& link : links) {
+      const ScopedLink scoped(link);
+      INFO(describe_layers(model) << ", " << name_of(optimizer) << ", link " << link);
+      const Outcome by_features = train(model, optimizer, examples, options_for(Division::features, 10), 26);
+      check_equal(by_features, by_examples, 2e-3);
+      CHECK(equal_everywhere(by_features.weights));
+    }
+    ++turn;
+  }
+}
+
+TEST_CASE("Every optimizer moves slices as it moves whole layers") {
+  for (const Optimizer& optimizer : optimizers) {
+    INFO(name_of(optimizer));
+    const Examples examples = make_examples(models[0], logits, 24, 3);
+    const Outcome by_examples = train(models[0], optimizer, examples, options_for(Division::examples, 12), 3);
+    const Outcome by_features = train(models[0], optimizer, examples, options_for(Division::features, 12), 3);
+    check_equal(by_features, by_examples, 1e-4);
+  }
+}
+
+TEST_CASE("The same world divided by features computes the same bits again") {
+  const Examples examples = make_examples(models[1], logits, 30, 3);
+  const auto run = [&] { return train(models[1], Adam(), examples, options_for(Division::features, 12), 3); };
+  const Outcome first = run();
+  const Outcome second = run();
+  CHECK(equal(first.weights, second.weights));
+  CHECK(first.history["loss"] == second.history["loss"]);
+  CHECK(first.outputs == second.outputs);
+}

@@ -1,0 +1,135 @@
+// Which divisions by features are found, what a rank's part of a model is, and what cannot be divided.
+#include "plan/division.hpp"
+
+#include "backend/make_backend.hpp"
+#include "plan/lower.hpp"
+#include "plan/plan.hpp"
+#include "support/catch.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+using namespace lockstep;
+
+namespace {
+
+const SparseCategoricalCrossentropy logits({.from_logits = true});
+
+const Sequential keras_mnist{Input({28, 28}),
+                             Reshape({28, 28, 1}),
+                             Conv2D(32, 3, {.activation = relu}),
+                             Flatten(),
+                             Dense(128, {.activation = relu}),
+                             Dense(10)};
+const Sequential custom_training_mnist{Input({28, 28, 1}),
+                                       Conv2D(32, 3, {.activation = relu}),
+                                       MaxPooling2D(),
+                                       Conv2D(64, 3, {.activation = relu}),
+                                       MaxPooling2D(),
+                                       Flatten(),
+                                       Dense(64, {.activation = relu}),
+                                       Dense(10)};
+
+/// A link that costs nothing, and one that is to be spared.
+const Speeds free_link{.latency = 0, .bytes_per_second = 1e15, .flops_per_second = 1e9};
+const Speeds slow_link{.latency = 1e-3, .bytes_per_second = 1e4, .flops_per_second = 1e13};
+
+Graph graph_of(const Sequential& model) { return lower(model, logits, false); }
+
+std::string ways_of(const Sequential& model, const Speeds& speeds, int ranks = 2) {
+  const auto division = divide_by_features(graph_of(model), ranks, 128, speeds);
+  if (!division) return "none";
+  std::string text;
+  for (const Way way : division->ways) text += "=~|-"[static_cast<std::size_t>(way)];
+  return text;
+}
+
+std::string why_not(const Sequential& model) {
+  const Graph graph = graph_of(model);
+  CHECK_FALSE(divide_by_features(graph, 2, 128, {}));
+  return why_not_by_features(graph);
+}
+
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+}  // namespace
+
+// = repeated, ~ repeated with a part of the gradient, | columns, - rows; gather first, the loss last.
+TEST_CASE("The cheapest division follows from what the link costs") {
+  CHECK(ways_of(keras_mnist, free_link) == "=|-==");
+  CHECK(ways_of(keras_mnist, slow_link) == "=~|-=");
+  CHECK(ways_of(custom_training_mnist, free_link) == "=~~||-==");
+  const Sequential chain{Input({64}),
+                         Dense(512, {.activation = relu}),
+                         Dense(512, {.activation = relu}),
+                         Dense(512, {.activation = relu}),
+                         Dense(512, {.activation = relu}),
+                         Dense(10)};
+  CHECK(ways_of(chain, free_link) == "=|-|-==");
+}
+
+TEST_CASE("Channels are dealt in sixteens, in eights, or one by one; all of them, in order") {
+  CHECK(channels_of(64, 0, 2).size() == 32);
+  CHECK(channels_of(48, 0, 2).size() == 32);
+  CHECK(channels_of(24, 0, 2).size() == 16);
+  CHECK(channels_of(24, 1, 2).size() == 8);
+  CHECK(channels_of(10, 0, 4).size() == 3);
+  CHECK(channels_of(2, 3, 4).size() == 0);
+  for (const std::int64_t count : {1, 2, 7, 8, 10, 16, 33, 40, 64, 500}) {
+    for (const int ranks : {1, 2, 3, 4, 7, 16}) {
+      std::int64_t next = 0;
+      for (int rank = 0; rank < ranks; ++rank) {
+        const Channels mine = channels_of(count, rank, ranks);
+        CHECK(mine.begin == next);
+        CHECK(mine.size() >= 0);
+        CHECK(mine.size() <= channels_of(count, 0, ranks).size());
+        CHECK(mine.size() >= channels_of(count, ranks - 1, ranks).size());
+        next = mine.end;
+      }
+      CHECK(next == count);
+    }
+  }
+}
+
+TEST_CASE("A rank's part holds its slices, and plans of all ranks agree") {
+  const auto backend = make_cpu_backend(1);
+  for (const Sequential& model : {keras_mnist, custom_training_mnist}) {
+    for (const Speeds& speeds : {free_link, slow_link}) {
+      const Graph whole = graph_of(model);
+      for (const int ranks : {2, 3, 5, 40}) {
+        const auto division = divide_by_features(whole, ranks, 32, speeds);
+        REQUIRE(division);
+        std::vector<std::int64_t> held(static_cast<std::size_t>(whole.metrics_parameter()), 0);
+        std::string digest;
+        for (int rank = 0; rank < ranks; ++rank) {
+          Graph part = part_of(whole, *division, rank, 32, *backend);
+          for (std::size_t p = 0; p < held.size(); ++p) held[p] += part.parameters[p].info.shape.elements();
+          Plan plan = make_plan(std::move(part));
+          plan.division = division->to_string(whole);
+          if (rank == 0) digest = plan.digest();
+          CHECK(plan.digest() == digest);
+          CHECK(plan.buckets[plan.metrics_bucket].begin <=
+                plan.graph.parameters[static_cast<std::size_t>(plan.graph.metrics_parameter())].offset);
+        }
+        for (std::size_t p = 0; p < held.size(); ++p) {
+          const std::int64_t all = whole.parameters[p].info.shape.elements();
+          CHECK(held[p] == (division->variables[p].axis > 0 ? all : all * ranks));
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("What cannot be divided says which layer is to blame, and why") {
+  CHECK(contains(why_not(Sequential{Input({5}), Dense(10)}), "the channels of layer 'dense' are the model's outputs"));
+  CHECK(contains(why_not(Sequential{Input({5}), Activation(softmax)}), "no layer with weights"));
+  CHECK(contains(why_not(Sequential{Input({5, 5, 1}), Conv2D(8, 3), GlobalAveragePooling2D(), Activation(softmax)}),
+                 "layer 'activation' needs all of the channels of layer 'conv2d'"));
+  CHECK(contains(why_not(Sequential{Input({5, 5, 1}), Conv2D(8, 3), Flatten(), BatchNormalization(), Dense(3)}),
+                 "are the model's outputs"));
+  CHECK(contains(why_not(Sequential{Input({5, 5, 1}), Conv2D(8, 3), Flatten(), BatchNormalization()}),
+                 "layer 'batch_normalization' takes the channels of layer 'conv2d' in another shape"));
+}
