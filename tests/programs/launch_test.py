@@ -6,6 +6,7 @@ For many kills: tests/programs/run.py BUILD_DIR launch.LaunchTest.test_random_ki
 import json
 import os
 import random
+import re
 import signal
 import socket
 import subprocess
@@ -16,6 +17,7 @@ from pathlib import Path
 from support import TEMPORARY, USAGE, Ended, ProgramTest, Running, count, eventually, program, seed
 
 EXAMPLES = ("--epochs", 10, "--steps-per-epoch", 20, "--global-batch-size", 24, "--seed", 5, "--deterministic")
+LONG = ("--epochs", 60, *EXAMPLES[2:])
 
 
 def free_ports(number: int) -> list[int]:
@@ -50,7 +52,7 @@ def is_there(pid: int) -> bool:
         return False
 
 
-class LaunchTest(ProgramTest):
+class Launched(ProgramTest):
     default_program = "keras_mnist"
 
     def setUp(self) -> None:
@@ -91,17 +93,24 @@ class LaunchTest(ProgramTest):
         self.assertEqual(list(self.left.iterdir()), [], "nothing is left in TMPDIR")
         return ended
 
-    def whole_run(self, workers: int) -> Path:
+    def whole_run(self, workers: int, *options: object) -> Path:
         """The model of a run under mpirun that nothing disturbs."""
         launched, self.model = self.model, self.scratch / "whole"
-        self.succeed(*EXAMPLES, "--backup-save-freq", "never", workers=workers)
+        self.succeed(*(options or EXAMPLES), "--backup-save-freq", "never", workers=workers)
         whole, self.model = self.model / "model.h5", launched
         return whole
 
+    def compare(self, whole: Path) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([program("lockstep"), "inspect", "--compare", str(whole), str(self.model / "model.h5")],
+                              capture_output=True, text=True)
+
     def assert_same_model(self, whole: Path) -> None:
-        compared = subprocess.run([program("lockstep"), "inspect", "--compare", str(whole),
-                                   str(self.model / "model.h5")], capture_output=True, text=True)
+        compared = self.compare(whole)
         self.assertEqual(compared.returncode, 0, compared.stdout + compared.stderr)
+
+    def wait_for_message(self, index: int, text: str) -> None:
+        running = self.started[index]
+        self.assertTrue(eventually(lambda: text in running.stderr, 30), f"'{text}' never came: {running.stderr}")
 
     def has_backup(self) -> bool:
         return any(self.model.glob("backup/fit-1-step-*.h5"))
@@ -109,6 +118,8 @@ class LaunchTest(ProgramTest):
     def wait_for_backup(self) -> None:
         self.assertTrue(eventually(self.has_backup, 30), "no backup came")
 
+
+class LaunchTest(Launched):
     def test_any_order(self) -> None:
         self.ports = free_ports(3)
         for index in (2, 0, 1):
@@ -202,17 +213,55 @@ class LaunchTest(ProgramTest):
             self.assertIn("generation 2 begins", one.stderr, str(one))
 
     def test_sent_away(self) -> None:
-        """SIGTERM, as Kubernetes sends it: only that worker leaves, and may come back."""
-        options = (*EXAMPLES, "--backup-save-freq", "1")
-        self.launch_all(2, *options)
+        """SIGTERM, as Kubernetes sends it: all save, only that worker leaves, and goes on where it was."""
+        for worker, self.default_program in ((1, "keras_mnist"), (0, "keras_mnist"), (1, "custom_training_mnist")):
+            with self.subTest(worker=worker, program=self.default_program):
+                whole = self.whole_run(2, *LONG)
+                self.model = self.scratch / f"{self.default_program}_{worker}"
+                options = (*LONG, "--backup-save-freq", "100000", "--verbose", "2")
+                self.launch_all(2, *options)
+                self.started[0].wait_for_output("Epoch 2")
+                self.started[worker].process.terminate()
+                left = self.started.pop(worker).end(15)
+                self.assertEqual(left.code, TEMPORARY, str(left))
+                self.assertTrue(self.has_backup(), "nothing was saved")
+                self.launch(worker, options)
+                ended = self.assert_ended(0)
+                chiefs = str(left) + str(ended[0])
+                self.assertIn(f"worker {worker} (rank {worker}) leaves: it was sent SIGTERM", chiefs)
+                self.assertNotIn("is ended", chiefs)
+                where = re.search(r"Leaving, as asked, before step (\d+) of epoch (\d+)", chiefs)
+                assert where is not None, chiefs
+                resumed = f"step {where[1]} of epoch {where[2]}/60" if where[1] != "1" else f"epoch {where[2]}/60"
+                self.assertIn(f": {resumed}\n", chiefs, "no step is lost")
+                self.assert_same_model(whole)
+
+    def test_going_on_with_fewer(self) -> None:
+        """--min-workers: one is lost, the others go on, and take it in when it is back, without a step done twice."""
+        options = (*LONG, "--backup-save-freq", "5")
+        limits = {"LOCKSTEP_MIN_WORKERS": "2", "LOCKSTEP_REJOIN_TIMEOUT": "1"}
+        self.ports = free_ports(3)
+        for index in range(3):
+            self.launch(index, options, **limits)
         self.wait_for_backup()
-        self.started[1].process.terminate()
-        left = self.started.pop(1).end()
-        self.assertEqual(left.code, TEMPORARY, str(left))
-        self.launch(1, options)
+        lost = self.started.pop(2)
+        lost.process.kill()
+        lost.process.wait()
+        self.wait_for_message(0, "2 of 3 workers go on without worker 2 (")
+        self.wait_for_message(0, "generation 2 begins, 2 ranks")
+        time.sleep(1)
+        self.launch(2, options, **limits)
+        self.wait_for_message(0, "worker 2 is back; it is taken in at the next backup")
+        self.wait_for_message(1, "generation 3 begins, 3 ranks")
         ended = self.assert_ended(0)
-        self.assertIn("worker 1 (rank 1) leaves: it was sent SIGTERM", ended[0].stderr, str(ended[0]))
-        self.assert_same_model(self.whole_run(2))
+        chief = str(ended[0])
+        left = re.search(r"Leaving, as asked, before step (\d+) of epoch (\d+)", chief)
+        assert left is not None, chief
+        self.assertIn(f": step {left[1]} of epoch {left[2]}/60" if left[1] != "1" else f": epoch {left[2]}/60", chief)
+        compared = self.compare(self.whole_run(3, *LONG))
+        differences = [float(text) for text in re.findall(r"by at most (\S+)", compared.stdout)]
+        self.assertLess(max(differences, default=0), 1e-4, compared.stdout)
+        self.assertNotIn("steps", compared.stdout)
 
     def test_wrong_option(self) -> None:
         began = time.monotonic()

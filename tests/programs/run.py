@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Runs the model programs as their users do, and looks at what comes out: exit codes, messages, files.
 
-    tests/programs/run.py BUILD_DIR [bad_data | launch | options | saving | save_faults | peers | resume | results |
-                          output | train]... [-v] [--count N] [--seed S]
+    tests/programs/run.py BUILD_DIR [bad_data | health | launch | options | saving | save_faults | peers | resume |
+                          results | output | train]... [-v] [--count N] [--seed S]
 
 Without a name all of them run. Tests that draw lots do so N times, without --count a tenth of what is usual for them.
 Needs nothing but Python and the built programs.
@@ -15,8 +15,8 @@ from pathlib import Path
 
 import support
 
-GROUPS = ("bad_data", "launch", "options", "saving", "save_faults", "peers", "resume", "results",
-          "output", "train")
+GROUPS = ("bad_data", "health", "launch", "options", "saving", "save_faults", "peers", "resume",
+          "results", "output", "train")
 
 
 def main() -> int:

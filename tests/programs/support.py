@@ -97,6 +97,10 @@ class Running:
     def stdout(self) -> str:
         return self._text(self._stdout)
 
+    @property
+    def stderr(self) -> str:
+        return self._text(self._stderr)
+
     def ranks(self) -> dict[int, int]:
         """Process ids of mpirun's workers, by rank."""
         found: dict[int, int] = {}

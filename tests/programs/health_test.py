@@ -1,0 +1,156 @@
+"""Launchers that tell how their job is, and notice a training that stands still."""
+
+import http.client
+import os
+import re
+import signal
+import socket
+import time
+
+import launch_test
+from launch_test import EXAMPLES, children, free_ports
+from support import eventually
+
+SAMPLE = re.compile(r'([a-z_]+(?:\{[a-z]+="[^"\\]*"(?:,[a-z]+="[^"\\]*")*\})?) (\S+)')
+
+
+class HealthTest(launch_test.Launched):
+    def setUp(self) -> None:
+        super().setUp()
+        self.status: list[int] = []
+
+    def launch_with_status(self, workers: int, *options: object) -> None:
+        ports = free_ports(2 * workers)
+        self.ports, self.status = ports[:workers], ports[workers:]
+        for index in range(workers):
+            self.launch_one(index, *options)
+
+    def launch_one(self, index: int, *options: object) -> None:
+        self.launch(index, options, LOCKSTEP_STATUS_PORT=str(self.status[index]))
+
+    def get(self, index: int, path: str) -> tuple[int, str]:
+        connection = http.client.HTTPConnection("127.0.0.1", self.status[index], timeout=5)
+        try:
+            connection.request("GET", path)
+            reply = connection.getresponse()
+            return reply.status, reply.read().decode()
+        finally:
+            connection.close()
+
+    def health(self, index: int) -> str:
+        """Nothing where nobody answers yet, or any more."""
+        try:
+            code, text = self.get(index, "/healthz")
+            return f"{code} {text}"
+        except OSError:
+            return ""
+
+    def metrics(self, index: int) -> dict[str, float]:
+        try:
+            code, text = self.get(index, "/metrics")
+        except OSError:
+            return {}
+        self.assertEqual(code, 200, text)
+        values: dict[str, float] = {}
+        for line in text.splitlines():
+            if not line.startswith("# "):
+                match = SAMPLE.fullmatch(line)
+                assert match is not None, line
+                values[match[1]] = float(match[2])
+        return values
+
+    def wait_for_step(self, index: int, step: int) -> None:
+        self.assertTrue(eventually(lambda: self.metrics(index).get("lockstep_step", 0) >= step, 60),
+                        f"step {step} never came: {self.metrics(index)}")
+
+    def test_stopped_trainer(self) -> None:
+        """SIGSTOP: noticed within 5 s and named; training goes on from the backup, with the same bits."""
+        whole = self.whole_run(2)
+        for rank in (0, 1):
+            with self.subTest(rank=rank):
+                self.model = self.scratch / f"stopped_{rank}"
+                self.launch_with_status(2, *EXAMPLES, "--backup-save-freq", "10")
+                self.wait_for_step(0, 15)
+                os.kill(children(self.started[rank].process.pid)[rank], signal.SIGSTOP)
+                began = time.monotonic()
+                self.assertTrue(eventually(lambda: all(
+                    "generation 1 has ended" in self.started[index].stderr for index in (0, 1)), 20))
+                noticed = time.monotonic() - began
+                self.assertTrue(eventually(lambda: "generation 2 begins" in self.started[0].stderr, 20))
+                print(f"rank {rank} stopped: noticed after {noticed:.1f} s, "
+                      f"the next world after {time.monotonic() - began:.1f} s")
+                for one in self.assert_ended(0):
+                    self.assertIn(f"worker {rank} (rank {rank}): no step for 4.", one.stderr)
+                self.assertLess(noticed, 5)
+                self.assert_same_model(whole)
+
+    def test_figures(self) -> None:
+        """While launchers wait, while they train, and of the rank that the others wait for."""
+        ports = free_ports(4)
+        self.ports, self.status = ports[:2], ports[2:]
+        options = ("--epochs", 1000, *EXAMPLES[2:])
+        self.launch_one(0, *options)
+        self.assertTrue(eventually(lambda: self.health(0).startswith("200 ok: waiting for worker 1 ("), 20),
+                        self.health(0))
+        self.assertEqual(self.metrics(0)["lockstep_peers_missing"], 1)
+        self.launch_one(1, *options)
+        self.wait_for_step(0, 30)
+        self.assertRegex(self.health(1), r"200 ok: training in generation 1, step \d+\n")
+        before = self.metrics(0)
+        self.assertEqual(before["lockstep_peers_missing"], 0)
+        self.assertEqual(before['lockstep_state{state="training"}'], 1)
+        self.assertLess(before['lockstep_peer_last_heartbeat_seconds{peer="worker 1"}'], 3)
+        straggler = children(self.started[1].process.pid)[1]
+        for _ in range(15):
+            os.kill(straggler, signal.SIGSTOP)
+            time.sleep(0.15)
+            os.kill(straggler, signal.SIGCONT)
+            time.sleep(0.05)
+        time.sleep(1)
+        after = self.metrics(0)
+        self.assertGreater(after["lockstep_step"], before["lockstep_step"])
+        self.assertGreater(after["lockstep_images_per_second"], 0)
+        self.assertEqual(after["lockstep_generation"], 1, "a slow rank is no stuck one")
+
+        def waited(rank: int) -> float:
+            name = f'lockstep_wait_seconds_total{{rank="{rank}",worker="worker {rank}"}}'
+            return after[name] - before[name]
+
+        self.assertGreater(waited(0), waited(1) + 1, "the straggler waits least")
+        self.started[1].process.terminate()
+        self.assertTrue(eventually(lambda: self.health(0).startswith("200 ok: waiting for worker 1 (left: "), 20),
+                        self.health(0))
+        self.started.pop(1).end()
+        self.started[0].process.terminate()
+        self.started.pop(0).end()
+
+    def test_strangers(self) -> None:
+        """Junk, slow connections and floods on the status port: nobody else notices."""
+        self.launch_with_status(2, *EXAMPLES)
+        self.wait_for_step(1, 1)
+        held = []
+        for index in range(300):
+            one = socket.create_connection(("127.0.0.1", self.status[index % 2]), timeout=5)
+            one.sendall((b"", b"GET /metr", b"\x16\x03\x01\0\xff", b"POST / HTTP/1.1\r\n\r\n")[index % 4])
+            held.append(one)
+        self.assertIn(self.health(0).split(":")[0], ("200 ok", ""))
+        for index in (0, 1):
+            with self.subTest(worker=index):
+                try:
+                    self.assertEqual(self.get(index, "/nothing")[0], 404)
+                except OSError:
+                    pass  # the job has come to its end
+        for one in self.assert_ended(0):
+            self.assertNotIn("warning: generation", one.stderr)
+        for one in held:
+            one.close()
+        self.assert_same_model(self.whole_run(2))
+
+    def test_port_that_is_taken(self) -> None:
+        with socket.create_server(("", 0)) as taken:
+            self.ports, self.status = free_ports(1), [taken.getsockname()[1]]
+            self.launch_one(0, *EXAMPLES)
+            ended = self.started.pop(0).end()
+        self.assertEqual(ended.code, 64, str(ended))
+        self.assertIn(f"cannot listen on port {self.status[0]}: another program has it; end that program, or give this "
+                      "task another port with --status-port", ended.stderr)
