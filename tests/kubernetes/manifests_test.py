@@ -2,7 +2,6 @@
 
 import json
 import tempfile
-from pathlib import Path
 from typing import Any
 
 import jinja2
@@ -68,7 +67,7 @@ class Names(support.TestCase):
             self.assertEqual((ended.code, ended.stderr), (0, ""))
             seen = json.loads(ended.stdout)
             digests.add(seen["digest"])
-            self.assertEqual((seen["rank"], seen["is_chief"]), (i, i == 0))
+            self.assertEqual((seen["rank"], seen["chief"]), (i, i == 0))
         self.assertEqual(len(digests), 1)
 
     def test_labels_choose_the_objects_of_a_job(self) -> None:
@@ -212,7 +211,9 @@ class Pods(support.TestCase):
 class Program(support.TestCase):
     def test_the_launcher_is_process_1_and_runs_the_script(self) -> None:
         for script in ("keras_mnist", "keras_mnist.py"):
-            container = trainer(workers(objects(deploy=True, script=script, cmdline_args=["--seed", "{{7}} $x"]))[0])
+            container = trainer(
+                workers(objects(deploy=True, script=script, cmdline_args=["--seed", "{{7}} $x"]))[0]
+            )
             self.assertEqual(container["command"], ["lockstep", "launch", "--"])
             self.assertEqual(container["args"], ["keras_mnist", "--seed", "{{7}} $x"])
 
@@ -271,13 +272,13 @@ class Program(support.TestCase):
                 environment=values,
             )
             self.assertEqual(ended.code, 0, ended.stderr)
-            self.assertIn("Epoch 1/1", ended.stdout)
+            self.assertIn("Test loss:", ended.stdout)
             inspector = pod_of(objects(create_volume_inspector=True, inspect_once=True)[-1])["containers"][0]
             command = [support.program(inspector["command"][0]), *inspector["command"][1:-1], directory]
             self.assertEqual(inspector["command"][-1], "/pvcmnt")
             looked = support.run(*command)
             self.assertEqual(looked.code, 0, looked.stderr)
-            self.assertIn("model.h5", looked.stdout + str(list(Path(directory).iterdir())))
+            self.assertIn("model.h5", looked.stdout)
 
 
 class Ends(support.TestCase):

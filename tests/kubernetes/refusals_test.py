@@ -221,7 +221,7 @@ class CommandLine(support.TestCase):
 
     def test_other_templates(self) -> None:
         """Of one's own, or the reference's: its names, its kinds of lines."""
-        own = '{%- set worker_replicas = 2 -%}\n{%- set deploy = False -%}\n\n{% if deploy %}\nkind: Never\n{% endif %}'
+        own = "{%- set worker_replicas = 2 -%}\n{%- set deploy = False -%}\n\n{% if deploy %}\nkind: Never\n{% endif %}"
         for_each = "{% for i in range(worker_replicas) %}kind: Pod\nmetadata: {name: p-{{ i }}}\n---\n{% endfor %}"
         ended = support.render_by_script(self.file("own", own + for_each), "--set", "worker_replicas=3")
         self.assertEqual(ended.code, 64, "there is nothing to make")

@@ -32,7 +32,9 @@ def validator(version: str, kind: str, api: str) -> jsonschema.Draft202012Valida
     schema = read(version, f"{kind.lower()}-{api.replace('/', '-')}.json")
     schema.pop("$schema", None)  # the old ones name none that is known here
     # Before 1.25 neither of them has a name of its own.
-    registry = Registry().with_resources([("_definitions.json", definitions), (definitions.id() or "", definitions)])
+    registry = Registry().with_resources(
+        [("_definitions.json", definitions), (definitions.id() or "", definitions)]
+    )
     return jsonschema.Draft202012Validator(schema, registry=registry)
 
 

@@ -1,0 +1,108 @@
+"""The reference's session, word for word: copy the template, edit it, and create the claim, the job and the inspector
+one after the other; and the session of docs/kubernetes.md, command by command. A stand-in for kubectl keeps what was
+created, and refuses what is there already, as a cluster does."""
+
+import os
+import re
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+import support
+
+KUBECTL = f"""#!{sys.executable}
+import pathlib, sys, yaml
+state = pathlib.Path(__file__).with_name("state")
+known = set(state.read_text().split()) if state.exists() else set()
+verb, code = sys.argv[1], 0
+if verb in ("create", "delete") and "-" in sys.argv:
+    documents = [it for it in yaml.safe_load_all(sys.stdin) if it]
+    if not documents:
+        sys.exit("error: no objects passed to " + verb)
+    for it in documents:
+        name = it["kind"].lower() + "/" + it["metadata"]["name"]
+        if (name in known) == (verb == "create"):
+            print("Error from server: " + name, file=sys.stderr)
+            code = 1
+        else:
+            known ^= {{name}}
+            print(name, verb + "d")
+elif verb not in ("create", "delete", "get", "describe", "logs", "wait", "exec", "port-forward", "cp", "config"):
+    sys.exit("error: unknown command " + verb)
+state.write_text(" ".join(sorted(known)))
+sys.exit(code)
+"""
+
+
+class Session(support.TestCase):
+    def setUp(self) -> None:
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.directory = Path(directory.name)
+        (self.directory / "bin").mkdir()
+        kubectl = self.directory / "bin" / "kubectl"
+        kubectl.write_text(KUBECTL, encoding="utf-8")
+        kubectl.chmod(0o755)
+        for name in ("jinja", "scripts"):
+            (self.directory / name).symlink_to(support.ROOT / name)
+
+    def shell(self, commands: str) -> str:
+        path = f"{self.directory / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+        script = f"set -euo pipefail; cd {self.directory}\n{commands}"
+        ended = support.run("bash", "-c", script, environment={"PATH": path})
+        self.assertEqual(ended.code, 0, f"{commands}\n{ended.stdout}{ended.stderr}")
+        return ended.stdout
+
+    def edit(self, **values: str) -> None:
+        (self.directory / "myjob.template.jinja").write_text(support.edited(**values), encoding="utf-8")
+
+    def create(self) -> list[str]:
+        command = "python3 scripts/render_template.py myjob.template.jinja | kubectl create -n training -f -"
+        return [line.split()[0] for line in self.shell(command).splitlines()]
+
+    def test_of_the_reference(self) -> None:
+        self.shell("cp jinja/MultiWorkerMirroredTemplate.yaml.jinja myjob.template.jinja")
+        self.shell("kubectl create namespace training")
+        # As the reference names them, the program's file and all.
+        own = {"script": '"keras_mnist.py"', "name": '"tf-learning"', "worker_replicas": "2", "port": "5000"}
+        own |= {"model_checkpoint_dir": '"/pvcmnt"', "checkpoint_pvc_name": '"pvc-demo"', "image": '"lockstep:v1"'}
+        self.edit(**own, deploy="False", create_pvc_checkpoint="True")
+        self.assertEqual(self.create(), ["persistentvolumeclaim/pvc-demo"])
+        self.edit(**own, deploy="True", create_pvc_checkpoint="False")
+        workers = [f"{kind}/tf-learning-worker-{i}" for i in range(2) for kind in ("service", "job")]
+        self.assertEqual(self.create(), workers)
+        self.edit(**own, deploy="False", create_pvc_checkpoint="False", create_volume_inspector="True")
+        self.assertEqual(self.create(), ["pod/tf-learning-volume-inspector"])
+        self.edit(**own, deploy="True", create_pvc_checkpoint="False")
+        self.shell("python3 scripts/render_template.py myjob.template.jinja | kubectl delete -n training -f -")
+
+    def test_of_the_documentation(self) -> None:
+        ten_steps, rest = self.documentation().split("## Parameters")
+        created = self.shell("\n".join(self.commands(ten_steps)))
+        for name in ("claim/pvc-demo", "job/tf-learning-worker-1", "pod/tf-learning-volume-inspector"):
+            self.assertIn(f"{name} created", created)
+        left = (self.directory / "bin" / "state").read_text(encoding="utf-8")
+        self.assertEqual(left, "", "the last step leaves nothing behind")
+        created = self.shell("\n".join(self.commands(rest)))
+        for name in ("claim/mnist", "job/tf-learning-fetch-data", "job/tf-learning-worker-1"):
+            self.assertIn(f"{name} created", created)
+
+    def documentation(self) -> str:
+        return (support.ROOT / "docs" / "kubernetes.md").read_text(encoding="utf-8")
+
+    def commands(self, text: str) -> list[str]:
+        return re.findall(r"<!-- session -->\n+```sh\n(.*?)```", text, re.DOTALL)
+
+    def test_the_documentation_has_all_parameters(self) -> None:
+        text = (support.ROOT / "docs" / "kubernetes.md").read_text(encoding="utf-8")
+        told = set(
+            re.findall(r"`(\w+)`", "".join(line for line in text.splitlines(True) if line.startswith("| `")))
+        )
+        self.assertEqual(set(support.defaults()) - told, set())
+
+    def test_kubectl_stand_in_refuses_what_is_there(self) -> None:
+        shutil.copy(support.TEMPLATE, self.directory / "myjob.template.jinja")
+        self.create()
+        with self.assertRaisesRegex(AssertionError, "persistentvolumeclaim/pvc-demo"):
+            self.create()
