@@ -5,8 +5,8 @@
 set -euo pipefail
 
 packages=(g++ cmake ninja-build pkg-config libopenmpi-dev openmpi-bin libpmix-dev libdnnl-dev libhdf5-dev libssl-dev
-  zlib1g-dev libzip-dev libcli11-dev nlohmann-json3-dev catch2 libbenchmark-dev python3 python3-venv python3-jinja2 python3-yaml
-  ocl-icd-opencl-dev) # the last only because the CMake files of libdnnl-dev look for it
+  zlib1g-dev libzip-dev libcli11-dev nlohmann-json3-dev catch2 libbenchmark-dev python3 python3-venv
+  python3-jinja2 python3-yaml ocl-icd-opencl-dev) # the last only because the CMake files of libdnnl-dev look for it
 case "${1:-}" in
   "") ;;
   --full) packages+=(shellcheck clang clang-format clang-tidy libclang-rt-dev libomp-dev) ;;

@@ -92,6 +92,14 @@ check_interop() {
   if grep -q '^skipped:' "$log"; then notes+=("checks against real Keras $(grep '^skipped:' "$log")"); fi
 }
 
+# By every version of Kubernetes' schemas; the ordinary tests take some.
+check_manifests() {
+  local code=0
+  tests/kubernetes/run.py build/release schemas --full || code=$?
+  [ $code = 77 ] || return $code
+  notes+=("the schemas of Kubernetes cannot be had: manifests not validated")
+}
+
 run_ctest() { ctest --preset release --no-tests=error -j "$(nproc)"; }
 
 if [ $full = 1 ]; then scripts/install_packages.sh --full; else scripts/install_packages.sh; fi
@@ -111,6 +119,7 @@ if [[ " ${failed[*]} " != *" build "* ]]; then # nothing else has anything to st
     check sanitizers check_sanitizers
     check fuzzers check_fuzzers
   fi
+  if [ $full = 1 ]; then check manifests check_manifests; fi
   check interop check_interop
   check tests run_ctest
 fi
