@@ -151,6 +151,41 @@ bool equal_everywhere(const std::vector<Variable>& weights) {
   return std::all_of(digests.begin(), digests.end(), [&](const std::string& other) { return other == digest; });
 }
 
+/// A run that dies, on all ranks at once.
+struct Death {};
+
+class DieAt : public Callback {
+ public:
+  explicit DieAt(int steps) : steps_(steps) {}
+  void on_train_batch_end(Model& /*model*/, std::int64_t /*batch*/, const StepMetrics& /*so_far*/) override {
+    if (++seen_ == steps_) throw Death();
+  }
+
+ private:
+  int steps_;
+  int seen_ = 0;
+};
+
+constexpr int never = 1 << 30;
+
+/// Weights after four epochs of a run that keeps backups; none where it died before.
+std::vector<Variable> train_with_backups(Division division, int dies_at) {
+  const Sequential& architecture = models[0];
+  const Examples examples = make_examples(architecture, logits, 40, 3);
+  MultiWorkerMirroredStrategy strategy(options_for(division, 10));
+  Model model = strategy.build(architecture);
+  model.compile({.optimizer = Adam({.learning_rate = 0.01, .epsilon = 1e-4}), .loss = logits, .metrics = {accuracy}});
+  model.fit(examples.data,
+            {.epochs = 4, .callbacks = {BackupAndRestore(directory / "backup", {.save_freq = 3}), DieAt(dies_at)}});
+  return model.weights();
+}
+
+std::vector<Variable> resumed(Division before, Division after) {
+  const auto dies = [&] { return train_with_backups(before, 8); };
+  CHECK_THROWS_AS(dies(), Death);
+  return train_with_backups(after, never);
+}
+
 }  // namespace
 
 TEST_CASE("A hundred steps by features are a hundred steps by examples") {
@@ -189,4 +224,67 @@ TEST_CASE("The same world divided by features computes the same bits again") {
   CHECK(equal(first.weights, second.weights));
   CHECK(first.history["loss"] == second.history["loss"]);
   CHECK(first.outputs == second.outputs);
+}
+
+TEST_CASE("Backups know nothing of the division") {
+  std::filesystem::remove_all(directory / "backup");
+  const World world;
+  make_communicator(world, Transport::automatic)->barrier();
+  const std::vector<Variable> by_examples = train_with_backups(Division::examples, never);
+  const std::vector<Variable> by_features = train_with_backups(Division::features, never);
+  CHECK(equal(resumed(Division::features, Division::features), by_features));
+  CHECK(equal(resumed(Division::examples, Division::examples), by_examples));
+  for (const auto& weights : {resumed(Division::features, Division::examples),
+                              resumed(Division::examples, Division::features), by_features}) {
+    for (std::size_t p = 0; p < weights.size(); ++p) {
+      INFO(weights[p].name);
+      CHECK(distance(weights[p].values, by_examples[p].values) < 1e-3);
+    }
+  }
+}
+
+TEST_CASE("Weights given to a divided model come back as they were, and so does a saved model") {
+  const auto use = [](Division division, const auto& action) {
+    MultiWorkerMirroredStrategy strategy(options_for(division, 8));
+    Model model = strategy.build(models[1]);
+    model.compile({.optimizer = RMSprop(), .loss = logits});
+    return action(model);
+  };
+  for (const Division division : {Division::features, Division::examples}) {
+    const std::vector<Variable> given = use(division, [&](Model& model) {
+      std::vector<Variable> weights = model.weights();
+      for (Variable& variable : weights) {
+        for (std::size_t i = 0; i < variable.values.size(); ++i) variable.values[i] = 0.001F * static_cast<float>(i);
+      }
+      model.set_weights(weights);
+      CHECK(equal(model.weights(), weights));
+      model.compile({.optimizer = SGD(), .loss = logits});
+      CHECK(equal(model.weights(), weights));
+      model.save(directory / "given.h5");
+      return weights;
+    });
+    const World world;
+    make_communicator(world, Transport::automatic)->barrier();
+    for (const Division other : {Division::features, Division::examples}) {
+      use(other, [&](Model& model) {
+        model.load_weights(directory / "given.h5");
+        CHECK(equal(model.weights(), given));
+        return 0;
+      });
+    }
+  }
+}
+
+TEST_CASE("A model that cannot be divided is refused on all ranks alike") {
+  MultiWorkerMirroredStrategy strategy(options_for(Division::features, 8));
+  Model model = strategy.build(Sequential{Input({6}), Dense(3)});
+  std::string message;
+  try {
+    model.compile({.optimizer = SGD(), .loss = logits});
+  } catch (const UsageError& error) {
+    message = error.what();
+  }
+  INFO(message);
+  CHECK(message.find("layer 'dense' are the model's outputs") != std::string::npos);
+  CHECK(message.find("--division examples") != std::string::npos);
 }

@@ -2,7 +2,7 @@
 """Runs the model programs as their users do, and looks at what comes out: exit codes, messages, files.
 
     tests/programs/run.py BUILD_DIR [bad_data | health | launch | options | saving | save_faults | peers | resume |
-                          results | output | train]... [-v] [--count N] [--seed S]
+                          results | output | train | division]... [-v] [--count N] [--seed S]
 
 Without a name all of them run. Tests that draw lots do so N times, without --count a tenth of what is usual for them.
 Needs nothing but Python and the built programs.
@@ -16,7 +16,7 @@ from pathlib import Path
 import support
 
 GROUPS = ("bad_data", "health", "launch", "options", "saving", "save_faults", "peers", "resume",
-          "results", "output", "train")
+          "results", "output", "train", "division")
 
 
 def main() -> int:

@@ -1,0 +1,67 @@
+"""Training divided by features, as its users see it: the same model files, whoever made them, and what is refused."""
+
+import json
+import os
+import signal
+from typing import Any
+
+from support import USAGE, ProgramTest, Running, eventually, program
+
+ONE_LAYER = json.dumps({"class_name": "Sequential", "config": {"name": "sequential", "layers": [
+    {"class_name": "InputLayer", "config": {"batch_shape": [None, 28, 28], "dtype": "float32", "name": "given"}},
+    {"class_name": "Flatten", "config": {"name": "flatten"}},
+    {"class_name": "Dense", "config": {"name": "classes", "units": 10}}]}})
+
+
+class DivisionTest(ProgramTest):
+    default_program = "keras_mnist"
+    options = ("--epochs", 3, "--steps-per-epoch", 6, "--global-batch-size", 24, "--seed", 5)
+
+    def losses(self) -> list[float]:
+        return [epoch["loss"] for epoch in self.history()["epochs"]]
+
+    def close(self, mine: list[float], theirs: list[float]) -> None:
+        self.assertEqual(len(mine), len(theirs))
+        for one, other in zip(mine, theirs):
+            self.assertAlmostEqual(one, other, delta=1e-4 * other)
+
+    def test_features_are_examples_for_any_number_of_workers(self) -> None:
+        for name in ("keras_mnist", "custom_training_mnist"):
+            options: tuple[Any, ...] = self.options if name == "keras_mnist" else self.options[:2]
+            self.succeed(*options, name=name)
+            alone = self.losses()
+            for workers in (2, 3):
+                with self.subTest(name=name, workers=workers):
+                    self.succeed(*options, "--division", "features", workers=workers, name=name)
+                    self.close(self.losses(), alone)
+
+    def test_a_backup_goes_on_under_another_division_and_number(self) -> None:
+        self.succeed(*self.options, workers=2)
+        whole = self.losses()
+        for before, after in ((("features", 2), ("examples", 3)), (("examples", 2), ("features", 3)),
+                              (("features", 3), ("features", 2))):
+            with self.subTest(before=before, after=after):
+                self.model = self.scratch / f"{before[0]}_{before[1]}_{after[0]}"
+                running = self.start(*self.options, "--epochs", 4000, "--backup-save-freq", 1,
+                                     "--division", before[0], workers=before[1])
+                backup = self.model / "backup"
+                self.assertTrue(eventually(lambda: any(backup.glob("fit-1-step-*.h5")), 60), "no backup came")
+                for pid in running.ranks().values():
+                    os.kill(pid, signal.SIGKILL)
+                running.end()
+                ended = self.succeed(*self.options, "--epochs", 60, "--division", after[0], workers=after[1])
+                self.assertIn("Resuming from", ended.stdout)
+                self.assertIn("another", ended.stderr)
+                self.close(self.losses()[:3], whole)
+
+    def test_what_is_refused(self) -> None:
+        self.assert_fails(self.run_program("--division", "layers"), USAGE, "--division is 'layers'",
+                          "auto, examples or features")
+        ended = self.run_program("--division", "features", None, "--division", "examples")
+        self.assert_fails(ended, USAGE, "disagree about --division")
+        description = self.scratch / "model.json"
+        description.write_text(ONE_LAYER)
+        call = [program("lockstep"), "train", "--model", str(description), "--data-dir", str(self.data), "--division",
+                "features", "--loss", "sparse_categorical_crossentropy", "--optimizer", "sgd"]
+        self.assert_fails(Running(call, self.cwd, {}).end(), USAGE, "--division features: the model cannot be divided",
+                          "layer 'classes'", "use --division examples")
