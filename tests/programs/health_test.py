@@ -11,6 +11,7 @@ import launch_test
 from launch_test import EXAMPLES, children, free_ports
 from support import eventually
 
+LONG = ("--epochs", 60, *EXAMPLES[2:])
 SAMPLE = re.compile(r'([a-z_]+(?:\{[a-z]+="[^"\\]*"(?:,[a-z]+="[^"\\]*")*\})?) (\S+)')
 
 
@@ -65,11 +66,11 @@ class HealthTest(launch_test.Launched):
 
     def test_stopped_trainer(self) -> None:
         """SIGSTOP: noticed within 5 s and named; training goes on from the backup, with the same bits."""
-        whole = self.whole_run(2)
+        whole = self.whole_run(2, *LONG)
         for rank in (0, 1):
             with self.subTest(rank=rank):
                 self.model = self.scratch / f"stopped_{rank}"
-                self.launch_with_status(2, *EXAMPLES, "--backup-save-freq", "10")
+                self.launch_with_status(2, *LONG, "--backup-save-freq", "10")
                 self.wait_for_step(0, 15)
                 os.kill(children(self.started[rank].process.pid)[rank], signal.SIGSTOP)
                 began = time.monotonic()
@@ -126,7 +127,7 @@ class HealthTest(launch_test.Launched):
 
     def test_strangers(self) -> None:
         """Junk, slow connections and floods on the status port: nobody else notices."""
-        self.launch_with_status(2, *EXAMPLES)
+        self.launch_with_status(2, *LONG)
         self.wait_for_step(1, 1)
         held = []
         for index in range(300):
@@ -144,7 +145,7 @@ class HealthTest(launch_test.Launched):
             self.assertNotIn("warning: generation", one.stderr)
         for one in held:
             one.close()
-        self.assert_same_model(self.whole_run(2))
+        self.assert_same_model(self.whole_run(2, *LONG))
 
     def test_port_that_is_taken(self) -> None:
         with socket.create_server(("", 0)) as taken:
