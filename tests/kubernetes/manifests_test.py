@@ -322,7 +322,7 @@ class Ends(support.TestCase):
             container = trainer(workers(objects(deploy=True, rendezvous_timeout=timeout, status_port=9000))[0])
             self.assertIn({"name": "status", "containerPort": 9000}, container["ports"])
             for probe in (container["readinessProbe"], container["livenessProbe"]):
-                self.assertEqual(probe["httpGet"], {"path": "/healthz", "port": "status"})
+                self.assertEqual(probe["httpGet"], {"path": "/healthz", "port": 9000})
             patience = container["livenessProbe"]["periodSeconds"] * container["livenessProbe"]["failureThreshold"]
             self.assertGreater(patience, timeout + 60)
         container = trainer(workers(objects(deploy=True, status_port=0))[0])
