@@ -11,9 +11,11 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <charconv>
 #include <ostream>
 #include <span>
 #include <string>
+#include <system_error>
 #include <vector>
 
 namespace lockstep {
@@ -25,12 +27,25 @@ constexpr int most_restarts = 1000000;
 struct LaunchOptions {
   LauncherOptions launcher;
   std::string job_token_file;
+  std::string mpi_ports;
 };
 
 void check_time(const char* option, double seconds, double least) {
   if (seconds >= least && seconds <= longest_time) return;
   throw UsageError(std::string(option) + " must be a number of seconds, at least " + (least < 1 ? "0.1" : "1") +
                    "; see lockstep launch --help.");
+}
+
+/// "40000-40999".
+PortRange read_ports(const std::string& text) {
+  PortRange ports;
+  const char* const end = text.data() + text.size();
+  const auto [dash, first_error] = std::from_chars(text.data(), end, ports.first);
+  if (first_error == std::errc() && dash != end && *dash == '-') {
+    const auto [last_end, last_error] = std::from_chars(dash + 1, end, ports.last);
+    if (last_error == std::errc() && last_end == end && ports.first > 0 && ports.first <= ports.last) return ports;
+  }
+  throw UsageError("--mpi-ports is '" + text + "'; give the first and the last, as 40000-40999");
 }
 
 /// False where only the help was asked for. A bare program cannot give options: each has a variable.
@@ -53,9 +68,18 @@ bool read_options(std::span<const std::string> args, LaunchOptions& options, std
   app.add_option("--rejoin-timeout", limits.rejoin_timeout, "how long the others are waited for then (60)")
       ->option_text("SECONDS")
       ->envname("LOCKSTEP_REJOIN_TIMEOUT");
+  app.add_option("--leave-timeout", limits.leave, "how long trainers may take to save when told to go (25)")
+      ->option_text("SECONDS")
+      ->envname("LOCKSTEP_LEAVE_TIMEOUT");
   app.add_option("--ranks-per-worker", options.launcher.ranks, "trainers on this worker (1)")
       ->option_text("N")
       ->envname("LOCKSTEP_RANKS_PER_WORKER");
+  app.add_option("--mpi-ports", options.mpi_ports, "where trainers may be reached by each other (any)")
+      ->option_text("FIRST-LAST")
+      ->envname("LOCKSTEP_MPI_PORTS");
+  app.add_option("--job-name", options.launcher.rendezvous.job, "who has another name is refused (none)")
+      ->option_text("NAME")
+      ->envname("LOCKSTEP_JOB_NAME");
   app.add_option("--job-token-file", options.job_token_file,
                  "its first line is the job's secret, instead of LOCKSTEP_JOB_TOKEN's")
       ->option_text("FILE")
@@ -87,6 +111,7 @@ bool read_options(std::span<const std::string> args, LaunchOptions& options, std
   }
   check_time("--rendezvous-timeout", limits.rendezvous_timeout, 1);
   check_time("--rejoin-timeout", limits.rejoin_timeout, 0.1);
+  check_time("--leave-timeout", limits.leave, 1);
   check_time("--silence", limits.silence, 1);
   check_time("--report", limits.report, 0.1);
   if (limits.stuck != 0) check_time("--stall-timeout", limits.stuck, 1);
@@ -115,6 +140,7 @@ ExitCode launch(std::span<const std::string> args, std::ostream& out) {
   options.launcher.command.assign(end_of_options + 1, args.end());
   options.launcher.environment = current_environment();
   options.launcher.cluster = cluster_of(options.launcher.environment);
+  if (!options.mpi_ports.empty()) options.launcher.mpi_ports = read_ports(options.mpi_ports);
   options.launcher.rendezvous.token = JobToken::of(options.launcher.environment, options.job_token_file);
   const auto workers = std::max<std::size_t>(1, options.launcher.cluster.tasks.size());
   if (const int least = options.launcher.rendezvous.limits.min_workers;

@@ -7,6 +7,7 @@
 #include <array>
 #include <fstream>
 #include <string>
+#include <string_view>
 
 namespace lockstep {
 
@@ -17,6 +18,8 @@ std::string host_identity() {
   if (boot_id.empty() || stat("/dev/shm", &shm) != 0) return "";
   return boot_id + " " + std::to_string(shm.st_dev);
 }
+
+std::string_view machine_of(std::string_view identity) { return identity.substr(0, identity.find(' ')); }
 
 std::string host_name() {
   std::array<char, 256> name{};

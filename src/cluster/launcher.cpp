@@ -74,6 +74,7 @@ std::vector<std::string> resolve_command(std::vector<std::string> command, const
 
 Launcher::Launcher(const LauncherOptions& options)
     : limits_(options.rendezvous.limits),
+      mpi_ports_(options.mpi_ports),
       environment_(options.environment),
       command_(resolve_command(options.command, options.environment)),
       signals_(receive_signals()),
@@ -227,7 +228,12 @@ void Launcher::act(const StartServer& action) {
     for (const std::uint64_t rank : served_) job.served.push_back(static_cast<int>(rank));
     job.session_directory = directories_->files();
     job.memory_directory = directories_->memory();
+    job.ranks_on_machine = map.nodes.at(action.node).ranks_on_machine;
     job.tcp_address = rendezvous_.own_address();
+    if (mpi_ports_.first > 0) {
+      job.first_tcp_port = mpi_ports_.first;
+      job.tcp_ports = mpi_ports_.last - mpi_ports_.first + 1;
+    }
     server_ = std::make_unique<PmixProcess>(own_program, job);
   } catch (const Error& error) {
     member.failed(error.what());

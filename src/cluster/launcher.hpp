@@ -23,10 +23,17 @@
 
 namespace lockstep {
 
+/// Both ends included; none where they are 0.
+struct PortRange {
+  std::uint16_t first = 0;
+  std::uint16_t last = 0;
+};
+
 struct LauncherOptions {
   ClusterSpec cluster;  ///< without tasks the launcher is alone
   std::vector<std::string> command;
   std::uint64_t ranks = 1;        ///< trainers of this launcher
+  PortRange mpi_ports;            ///< that MPI shall listen on
   std::uint16_t status_port = 0;  ///< for those who ask how the job is; 0: none
   RendezvousOptions rendezvous;
   Environment environment;  ///< what trainers get, and what PMIx adds
@@ -62,6 +69,7 @@ class Launcher {
   void stop_trainers();
 
   Supervision limits_;
+  PortRange mpi_ports_;
   Environment environment_;
   std::vector<std::string> command_;
   Socket signals_;

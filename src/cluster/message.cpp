@@ -27,7 +27,7 @@ concept Like = std::same_as<std::remove_const_t<Candidate>, T>;
 auto fields(Like<Introduction> auto& it) {
   return std::tie(it.member, it.incarnation, it.host, it.host_name, it.address, it.ranks);
 }
-auto fields(Like<Node> auto& it) { return std::tie(it.host_name, it.server); }
+auto fields(Like<Node> auto& it) { return std::tie(it.host_name, it.server, it.ranks_on_machine); }
 auto fields(Like<RankPlace> auto& it) { return std::tie(it.member, it.node, it.local_rank); }
 auto fields(Like<WorldMap> auto& it) { return std::tie(it.generation, it.nspace, it.nodes, it.ranks, it.replicas); }
 

@@ -174,6 +174,6 @@ JobStatus Rendezvous::status() const {
   return status;
 }
 
-std::string Rendezvous::own_address() const { return client_ ? client_->own_address() : ""; }
+std::string Rendezvous::own_address() const { return client_ ? client_->own_address() : server_->own_address(); }
 
 }  // namespace lockstep

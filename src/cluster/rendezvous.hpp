@@ -59,8 +59,8 @@ class Rendezvous {
   /// Exit comes last, and not before the others know what they must.
   [[nodiscard]] std::vector<LauncherAction> take_actions();
 
-  /// This process' IP address on the way to the chief, for MPI to choose its interface by; empty where it is not known,
-  /// and for the chief.
+  /// This process' IP address on the way to the chief, for MPI to choose its interface by; the chief's is where others
+  /// have reached it. Empty where it is not known.
   [[nodiscard]] std::string own_address() const;
 
   /// Without what only the launcher knows: its own trainers.

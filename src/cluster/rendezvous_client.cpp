@@ -66,16 +66,6 @@ std::string describe(int error) {
   }
 }
 
-/// The IP address at this end.
-std::string own_address_of(const Socket& socket) {
-  Endpoint own;
-  own.length = sizeof own.storage;
-  if (getsockname(socket.descriptor(), reinterpret_cast<sockaddr*>(&own.storage), &own.length) != 0) return "";
-  std::string text = own.to_string();
-  text.resize(text.rfind(':'));  // without the port
-  return text.front() == '[' ? text.substr(1, text.size() - 2) : text;
-}
-
 }  // namespace
 
 RendezvousClient::RendezvousClient(Address chief, const Pass& pass, Introduction self, const Supervision& limits,
@@ -176,7 +166,7 @@ void RendezvousClient::introduce() {
     connect_next();
     return;
   }
-  self_.address = own_address_of(connecting_);
+  self_.address = local_address_of(connecting_);
   connection_.emplace(std::exchange(connecting_, Socket()), longest_from_coordinator);
   visitor_.emplace(pass_, self_);
   connection_->send(share(visitor_->hello()));

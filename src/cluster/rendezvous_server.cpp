@@ -205,6 +205,9 @@ bool RendezvousServer::admit(Stranger& stranger, const Introduction& who) {
   }
   stranger.connection.set_longest(longest_from_member);
   stranger.connection.send(share(stranger.doorkeeper.welcome()));
+  if (own_address_.empty() || own_address_.starts_with("127.") || own_address_ == "::1") {
+    own_address_ = local_address_of(stranger.connection.socket());
+  }
   members_.at(who.member) = std::make_unique<Connection>(std::move(stranger.connection));
   return false;
 }

@@ -39,6 +39,9 @@ class RendezvousServer {
   void post(std::size_t member, const SharedBytes& bytes);
   void hang_up(std::size_t member);
 
+  /// Where a member has reached this process; not by way of the loopback interface, if one has come otherwise.
+  [[nodiscard]] const std::string& own_address() const noexcept { return own_address_; }
+
   [[nodiscard]] bool is_flushed() const;
   [[nodiscard]] std::size_t strangers() const noexcept { return strangers_.size(); }
 
@@ -74,7 +77,8 @@ class RendezvousServer {
 
   std::vector<std::unique_ptr<Connection>> members_;  ///< by number; null for those that are not there
   std::list<Stranger> strangers_;                     ///< the oldest first
-  double no_accept_until_ = 0;                        ///< the system has no descriptor to give
+  std::string own_address_;
+  double no_accept_until_ = 0;  ///< the system has no descriptor to give
 
   Errand probe_;  ///< asks for those missing
   std::vector<std::size_t> probed_;

@@ -133,6 +133,15 @@ Socket listen_on(std::uint16_t port, int backlog, const char* setting) {
   throw InternalError(where + text_of(error));
 }
 
+std::string local_address_of(const Socket& socket) {
+  Endpoint own;
+  own.length = sizeof own.storage;
+  if (getsockname(socket.descriptor(), reinterpret_cast<sockaddr*>(&own.storage), &own.length) != 0) return "";
+  std::string text = own.to_string();
+  text.resize(text.rfind(':'));  // without the port
+  return text.front() == '[' ? text.substr(1, text.size() - 2) : text;
+}
+
 std::uint16_t port_of(const Socket& socket) {
   sockaddr_storage storage{};
   socklen_t length = sizeof storage;

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <utility>
 
 #include "cluster/deadline.hpp"
@@ -35,6 +36,9 @@ class Socket {
 [[nodiscard]] Socket listen_on(std::uint16_t port, int backlog = SOMAXCONN, const char* setting = "in TF_CONFIG");
 
 [[nodiscard]] std::uint16_t port_of(const Socket& socket);
+
+/// The IP address at this end of a connection; empty where it cannot be told.
+[[nodiscard]] std::string local_address_of(const Socket& socket);
 
 struct Accepted {
   Socket socket;

@@ -27,8 +27,9 @@ struct Introduction {
 constexpr std::uint64_t most_ranks_each = 4096;
 
 struct Node {
-  std::string host_name;     ///< no two nodes have the same
-  std::uint64_t server = 0;  ///< the member that runs the PMIx server of all ranks here
+  std::string host_name;               ///< no two nodes have the same
+  std::uint64_t server = 0;            ///< the member that runs the PMIx server of all ranks here
+  std::uint64_t ranks_on_machine = 0;  ///< the job's that share its cores: other containers' as well
 
   friend bool operator==(const Node&, const Node&) = default;
 };

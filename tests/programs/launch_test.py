@@ -270,6 +270,26 @@ class LaunchTest(Launched):
             self.assertIn("ended with exit code 64, which no restart mends", one.errors[-1], str(one))
         self.assertLess(time.monotonic() - began, 20)
 
+    def test_refused_options(self) -> None:
+        for option, value, complaint in (("--mpi-ports", "5-4", "--mpi-ports is '5-4'"),
+                                         ("--mpi-ports", "40000", "as 40000-40999"),
+                                         ("--mpi-ports", "1-70000", "as 40000-40999"),
+                                         ("--min-workers", "2", "TF_CONFIG lists 1 worker"),
+                                         ("--leave-timeout", "0", "--leave-timeout must be")):
+            with self.subTest(option=option, value=value):
+                ended = Running([program("lockstep"), "launch", option, value, "--", "/bin/true"], self.cwd, {}).end()
+                self.assertEqual(ended.code, USAGE, str(ended))
+                self.assertIn(complaint, ended.stderr, str(ended))
+
+    def test_another_job(self) -> None:
+        self.ports = free_ports(2)
+        self.launch(0, EXAMPLES, LOCKSTEP_JOB_NAME="mine", LOCKSTEP_RENDEZVOUS_TIMEOUT="3")
+        self.launch(1, EXAMPLES, LOCKSTEP_JOB_NAME="another")
+        stranger = self.started.pop(1).end()
+        self.assertEqual(stranger.code, USAGE, str(stranger))
+        self.assertIn("belongs to job 'another', this is job 'mine'", stranger.stderr)
+        self.assert_ended(TEMPORARY)
+
     def test_missing_peer(self) -> None:
         self.ports = free_ports(3)
         for index in (0, 1):
