@@ -95,7 +95,7 @@ TEST_CASE("one launcher of a host serves all ranks there, and the others get the
   REQUIRE(job.run_until([&]() { return job.all_train(); }, 5));
   const WorldMap& map = job.at(3).member->map();
   REQUIRE(map.ranks.size() == 8);
-  CHECK(map.nodes == std::vector<Node>{{"node-0", 0}, {"node-1", 1}});
+  CHECK(map.nodes == std::vector<Node>{{"node-0", 0, 8}, {"node-1", 1, 8}});
   CHECK(map.ranks[0] == RankPlace{0, 0, 0});
   CHECK(map.ranks[3] == RankPlace{1, 1, 1});
   CHECK(map.ranks[4] == RankPlace{2, 0, 2});

@@ -69,6 +69,22 @@ TEST_CASE("ranks that wait give way where they may outnumber the cores") {
   REQUIRE(yields(job, {0.5, 1, true}));
 }
 
+TEST_CASE("containers that share a machine share its cores") {
+  const auto threads = [](const PmixJob& job, const TrainerPlace& place) {
+    return value_of(trainer_environment(job, place, own_environment()), "OMP_NUM_THREADS");
+  };
+  PmixJob job = two_of_three_here();
+  job.ranks_on_machine = 2;
+  REQUIRE(threads(job, {8, 8, true}).empty());  // the trainers divide them among themselves
+  job.ranks_on_machine = 4;
+  REQUIRE(threads(job, {16, 16, true}) == "4");
+  REQUIRE(threads(job, {4, 16, true}) == "2");  // a container's limit
+  REQUIRE(threads(job, {2, 2, true}) == "1");
+  Environment own = own_environment();
+  own["OMP_NUM_THREADS"] = "3";  // the user knows better
+  REQUIRE_FALSE(trainer_environment(job, roomy, own).contains("OMP_NUM_THREADS"));
+}
+
 TEST_CASE("containers, networks and ports that trainers must mind") {
   PmixJob job = two_of_three_here();
   job.tcp_address = "127.0.0.1";
