@@ -14,11 +14,11 @@ from typing import Any
 import faults
 from faults import Fault
 from pods import STANDS, Job
-from pods_test_case import PodsTest
+from pods_test_case import LONG, PodsTest
 from support import count, seed
 
-EPOCHS, STEPS = 60, 60  # seven seconds, if nothing happens
-LAST_STEPS = 800  # in these nothing does: whoever is lost when the others have ended waits in vain
+LAST_STEPS = 600  # in these nothing happens: whoever is lost when the others have ended waits in vain
+ALL_STEPS = LONG[0] * LONG[1]
 FAULTS_A_JOB = 5
 NOTICED_S = 5.0
 NEXT_STEP_S = 5.0
@@ -34,14 +34,14 @@ class ChaosTest(PodsTest):
     def wait_until_it_trains(self, job: Job, since: float) -> int:
         """The step of a backup written after that moment."""
         job.wait_for_backup(since)
-        return max((int(name.rsplit("-", 1)[1].removesuffix(".h5")) for name in job.backups()), default=EPOCHS * STEPS)
+        return max((int(name.rsplit("-", 1)[1].removesuffix(".h5")) for name in job.backups()), default=ALL_STEPS)
 
     def disturb(self, job: Job, chance: random.Random) -> list[Fault]:
         inflicted: list[Fault] = []
         mended = job.began
         for _ in range(FAULTS_A_JOB):
             trains = chance.random() < 0.85  # else it comes at any moment, also while the world forms
-            if trains and self.wait_until_it_trains(job, mended) > EPOCHS * STEPS - LAST_STEPS:
+            if trains and self.wait_until_it_trains(job, mended) > ALL_STEPS - LAST_STEPS:
                 break
             time.sleep(chance.uniform(0.0, 1.0))
             inflict = faults.draw(chance)
@@ -59,11 +59,11 @@ class ChaosTest(PodsTest):
         done: dict[str, Any] = {"seed": seed(), "jobs": 0, "resumed": 0, "failed": [], "faults": []}
         if results_file and results_file.exists():
             done = json.loads(results_file.read_text())
-        whole = self.undisturbed(self.training(EPOCHS, STEPS))
+        whole = self.undisturbed(self.training(*LONG))
         while len(done["faults"]) < wanted:
             number = done["jobs"]
             chance = random.Random(f"{seed()}/{number}")
-            job = self.job(self.training(EPOCHS, STEPS, "--backup-save-freq", chance.choice((1, 5, 7, "epoch"))))
+            job = self.job(self.training(*LONG, "--backup-save-freq", chance.choice((1, 5, 7, "epoch"))))
             job.start_all(chance.sample(range(3), 3))
             with self.subTest(seed=seed(), job=number):
                 inflicted: list[Fault] = []

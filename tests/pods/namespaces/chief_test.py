@@ -4,14 +4,14 @@ import time
 
 import scale
 from pods import LOST
-from pods_test_case import PodsTest
+from pods_test_case import LONG, PodsTest
 
 GONE_S = 40.0 if scale.full else 4.0
 
 
 class ChiefTest(PodsTest):
     def test_lost_twice(self) -> None:
-        command = self.training(30, 60)
+        command = self.training(*LONG)
         whole = self.undisturbed(command)
         job = self.job([*command, "--backup-save-freq", "7"], LOCKSTEP_REPORT="1")
         job.start_all()

@@ -50,6 +50,13 @@ def kill_trainer(job: Job, fault: Fault, chance: random.Random) -> None:
     fault.wait_until_noticed(job, job.pods)
 
 
+def stop_trainer(job: Job, fault: Fault, chance: random.Random) -> None:
+    """It stands still, and is not woken: its launcher has to end it."""
+    for pid in job.pods[fault.worker].trainers():
+        os.kill(pid, signal.SIGSTOP)
+    fault.wait_until_noticed(job, job.pods)
+
+
 def kill_launcher(job: Job, fault: Fault, chance: random.Random) -> None:
     job.pods[fault.worker].kill()
     time.sleep(chance.choice((0.0, 0.3, 1.0, 3.0)))
@@ -112,8 +119,10 @@ def weaken(job: Job, fault: Fault, chance: random.Random) -> None:
 
 Inflict = Callable[[Job, Fault, random.Random], None]
 # And how often: two of ten are none that a job needs to notice.
-FAULTS: dict[Inflict, float] = {kill_trainer: 3.5, kill_launcher: 2.5, stop_launcher: 1, unplug: 1, pause_launcher: 0.4,
-                                pause_trainer: 0.4, blink: 0.4, weaken: 0.8}
+FAULTS: dict[Inflict, float] = {
+    kill_trainer: 3, kill_launcher: 2.5, stop_trainer: 0.8, stop_launcher: 0.8, unplug: 0.9,
+    pause_trainer: 0.4, pause_launcher: 0.4, blink: 0.4, weaken: 0.8,
+}
 
 
 def draw(chance: random.Random) -> Inflict:
@@ -121,4 +130,4 @@ def draw(chance: random.Random) -> Inflict:
 
 
 def ends_generation(kind: str) -> bool:
-    return kind in ("kill_trainer", "kill_launcher", "stop_launcher", "unplug")
+    return kind.startswith(("kill", "stop", "unplug"))

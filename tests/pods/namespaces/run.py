@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Jobs of several pods on one machine, each in a network namespace of its own, and what befalls them there.
 
-    tests/pods/namespaces/run.py BUILD_DIR [bandwidth | chaos | chief | start | strangers]... [-v] [--full] [--count N]
-                                 [--seed S] [--results FILE]
+    tests/pods/namespaces/run.py BUILD_DIR [bandwidth | chaos | chief | elastic | leave | start | strangers]... [-v] [--full]
+                                 [--count N] [--seed S] [--results FILE]
 
 Without a name all of them run. --full takes the times and numbers that the job must stand; without it they are shorter.
 Takes root, and is reported as skipped without."""
@@ -18,7 +18,7 @@ import chaos_test  # noqa: E402
 import scale  # noqa: E402
 import support  # noqa: E402
 
-GROUPS = ("bandwidth", "chaos", "chief", "start", "strangers")
+GROUPS = ("bandwidth", "chaos", "chief", "elastic", "leave", "start", "strangers")
 
 
 def main() -> int:

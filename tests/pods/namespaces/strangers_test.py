@@ -9,7 +9,7 @@ from pathlib import Path
 
 import scale
 from pods import LOST, PORT, STANDS, Job
-from pods_test_case import PodsTest
+from pods_test_case import LONG, PodsTest
 from support import seed
 
 CONNECTIONS, SLOW, SECONDS = (10000, 1000, 60.0) if scale.full else (1000, 300, 6.0)
@@ -60,7 +60,7 @@ class StrangersTest(PodsTest):
         self.assertLess(slower, SLOWER if scale.full else 3 * SLOWER)
 
     def test_a_worker_comes_back_through_the_crowd(self) -> None:
-        command = self.training(40, 60)
+        command = self.training(*LONG)
         whole = self.undisturbed(command)
         job = self.job([*command, "--backup-save-freq", "7"])
         job.start_all()

@@ -23,7 +23,6 @@ default_ulimits = ["nofile=10000:10000", "nproc=10000:10000"]
 cgroup_manager = "cgroupfs"
 runtime = "runc"
 events_logger = "file"
-static_dir = "{scratch}/libpod"
 tmp_dir = "{scratch}/tmp"
 volume_path = "{scratch}/volumes"
 [network]
@@ -70,6 +69,7 @@ class Engine:
         self.home = home.resolve()
         self.scratch = Path(tempfile.mkdtemp(prefix="lockstep-pods-"))
         (self.home / "tmp").mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(self.home / "storage" / "libpod", ignore_errors=True)  # remembers another scratch directory
         names = {"scratch": self.scratch, "home": self.home}
         for name, text in (("containers", CONTAINERS_CONF), ("storage", STORAGE_CONF), ("registries", REGISTRIES_CONF)):
             (self.scratch / f"{name}.conf").write_text(text.format(**names))

@@ -1,0 +1,58 @@
+"""Pods that are told to go (SIGTERM, as from a drained node): all save at the next step, the one that was told leaves with
+75, the others wait for it, and no step is done twice."""
+
+import signal
+import time
+
+from pods import STANDS, Job
+from pods_test_case import PodsTest
+from support import TEMPORARY
+
+GRACE_S = 10.0  # a third of what Kubernetes gives
+EPOCHS, STEPS = 2, 800  # no backup is due before the end of an epoch
+
+
+class LeaveTest(PodsTest):
+    def wait_until_it_trains(self, job: Job) -> None:
+        job.wait_for_line("^Epoch ", [job.chief], job.chief.started)
+        time.sleep(0.3)
+
+    def assert_left(self, job: Job, told: list[int]) -> None:
+        """These have left in time, and there is a backup of the midst of an epoch."""
+        since = time.monotonic()
+        for number in told:
+            job.pods[number].signal(signal.SIGTERM)
+        for number in told:
+            process = job.pods[number].process
+            assert process is not None
+            self.assertEqual(process.wait(GRACE_S), TEMPORARY, job.text())
+        print(f"told to go: {told}, left after {time.monotonic() - since:.2f} s")
+        saved = max(int(name.rsplit("-", 1)[1].removesuffix(".h5")) for name in job.backups())
+        self.assertNotEqual(saved % STEPS, 0, job.text())
+
+    def test_one_after_the_other(self) -> None:
+        command = self.training(EPOCHS, STEPS)
+        whole = self.undisturbed(command)
+        job = self.job([*command, "--backup-save-freq", "epoch"])
+        job.start_all()
+        for number in (1, 0):
+            self.wait_until_it_trains(job)
+            self.assert_left(job, [number])
+            since = time.monotonic()
+            self.assertEqual([pod.running for pod in job.pods], [pod.number != number for pod in job.pods], job.text())
+            job.start(number)
+            job.wait_for_line(STANDS, [job.chief], since)
+            job.wait_for_line(r"Resuming from .*: step \d+ of epoch", [job.chief], since)
+        self.assert_ended(job)
+        self.assert_same(job, whole)
+
+    def test_all_at_once(self) -> None:
+        command = self.training(EPOCHS, STEPS)
+        job = self.job([*command, "--backup-save-freq", "epoch"])
+        job.start_all()
+        self.wait_until_it_trains(job)
+        self.assert_left(job, [0, 1, 2])
+        job.start_all()
+        job.wait_for_line(r"Resuming from .*: step \d+ of epoch", [job.chief])
+        self.assert_ended(job)
+        self.assert_same(job, self.undisturbed(command))
