@@ -10,9 +10,9 @@ by a YAML file (--values) and single values (--set, which wins).
 
 import argparse
 import difflib
-import itertools
 import os
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -32,16 +32,13 @@ except ImportError as error:
     sys.exit(64)
 
 USAGE, IO = 64, 74
+# Those of Jinja, and of the Python behind its expressions.
+RENDERING_ERRORS = (jinja2.TemplateError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 FAST_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class Refusal(Exception):
     """Sentences for the user."""
-
-
-def expression(assignment: nodes.Assign) -> nodes.Expr:
-    assert isinstance(assignment.node, nodes.Expr)  # jinja2 declares it as any node
-    return assignment.node
 
 
 class Template:
@@ -54,32 +51,30 @@ class Template:
             self.syntax = self.environment.parse(text)
         except jinja2.TemplateSyntaxError as error:
             raise Refusal(f"line {error.lineno} of the template is wrong: {error.message}") from error
-        lines: dict[str, int] = {}
-        self.parameters: dict[str, Any] = {}
+        self.assignments: dict[str, nodes.Assign] = {}
         for node in self.syntax.body:
-            if self._is_white_space(node):
-                continue
-            if not isinstance(node, nodes.Assign) or not isinstance(node.target, nodes.Name):
+            if isinstance(node, nodes.Assign) and isinstance(node.target, nodes.Name):
+                name = node.target.name
+                if name in self.assignments:
+                    line = self.assignments[name].lineno
+                    raise Refusal(f"lines {line} and {node.lineno} both set {name}: keep one of them")
+                self.assignments[name] = node
+            elif not self._is_white_space(node):
                 break
-            try:
-                value = expression(node).as_const()
-            except nodes.Impossible:
-                break  # computed from the others: the parameters end here
-            name = node.target.name
-            if name in lines:
-                raise Refusal(f"lines {lines[name]} and {node.lineno} both set {name}: keep one of them")
-            lines[name] = node.lineno
-            self.parameters[name] = value
         self._check_names()
-        self.syntax.body = [node for node in self.syntax.body if not self._is_parameter(node)]
+        own = {id(node) for node in self.assignments.values()}  # nodes are equal where their content is
+        self.syntax.body = [node for node in self.syntax.body if id(node) not in own]
         self.template = self.environment.from_string(self.syntax)  # which now has to be told the parameters
+        self.replaced: dict[str, Any] = {}
 
-    def _is_parameter(self, node: nodes.Node) -> bool:
-        return (
-            isinstance(node, nodes.Assign)
-            and isinstance(node.target, nodes.Name)
-            and node.target.name in self.parameters
-        )
+    def parameters(self) -> dict[str, Any]:
+        """Their values; some may be computed from others."""
+        kept: list[nodes.Node] = [node for name, node in self.assignments.items() if name not in self.replaced]
+        try:
+            values = self.environment.from_string(nodes.Template(kept, lineno=1)).make_module(self.replaced)
+        except RENDERING_ERRORS as error:
+            raise Refusal(f"the template's parameters cannot be computed: {error}") from error
+        return {name: self.replaced.get(name, getattr(values, name, None)) for name in self.assignments}
 
     @staticmethod
     def _is_white_space(node: nodes.Node) -> bool:
@@ -90,10 +85,10 @@ class Template:
     def _check_names(self) -> None:
         """Each parameter that is used is there, and each that is there is used: a typing error is one or both."""
         used = {name.name for name in self.syntax.find_all(nodes.Name) if name.ctx == "load"}
-        unused = [name for name in self.parameters if name not in used]
+        unused = [name for name in self.assignments if name not in used]
         missing = sorted(meta.find_undeclared_variables(self.syntax) - set(self.environment.globals))
         sentences = [
-            f"the template sets {name}, but has no use for it{did_you_mean(name, used - set(self.parameters))}"
+            f"the template sets {name}, but has no use for it{did_you_mean(name, used - set(self.assignments))}"
             for name in unused
         ]
         sentences += [
@@ -104,15 +99,22 @@ class Template:
             raise Refusal("\n".join(sentences))
 
     def replace(self, name: str, value: Any, source: str) -> None:
-        if name not in self.parameters:
-            raise Refusal(f"{source}: the template has no parameter {name}{did_you_mean(name, self.parameters)}")
-        self.parameters[name] = value
+        if name not in self.assignments:
+            raise Refusal(f"{source}: the template has no parameter {name}{did_you_mean(name, self.assignments)}")
+        self.replaced[name] = value
 
     def render(self) -> str:
+        """Everything is checked before anything is given out."""
+        parameters = self.parameters()
+        wrong = wrong_values(parameters) or contradictions(parameters)
+        if wrong:
+            raise Refusal("\n".join(wrong))
         try:
-            return self.template.render(self.parameters)
-        except jinja2.TemplateError as error:
-            raise Refusal(f"the template cannot be rendered: {error.message}") from error
+            text = self.template.render(parameters)
+        except RENDERING_ERRORS as error:
+            raise Refusal(f"the template cannot be rendered: {error}") from error
+        check_objects(text)
+        return text
 
 
 def did_you_mean(name: str, names: Any) -> str:
@@ -154,11 +156,12 @@ def replace_from_file(template: Template, path: Path) -> None:
 
 
 def replace_from_options(template: Template, settings: list[str]) -> None:
+    current = template.parameters()
     for setting in settings:
         name, separator, text = setting.partition("=")
         if not separator:
             raise Refusal(f"--set {setting}: write --set NAME=VALUE")
-        template.replace(name, value_like(template.parameters.get(name), name, text), f"--set {setting}")
+        template.replace(name, value_like(current.get(name), name, text), f"--set {setting}")
 
 
 def check_objects(text: str) -> None:
@@ -167,32 +170,23 @@ def check_objects(text: str) -> None:
         documents = [document for document in yaml.load_all(text, FAST_LOADER) if document is not None]
     except yaml.YAMLError as error:
         raise Refusal(f"what the template gives is no YAML: {error}") from error
-    names = []
+    names: Counter[str] = Counter()
     for document in documents:
         try:
-            names.append((document["kind"], document["metadata"]["name"]))
+            names[f"{document['kind']} {document['metadata']['name']}"] += 1
         except (KeyError, TypeError) as error:
             raise Refusal("the template gives something without a kind or a name") from error
-    for kind, name in {name for name, again in itertools.groupby(sorted(names)) if len(list(again)) > 1}:
-        raise Refusal(f"the template gives two objects of kind {kind} with the name {name}")
+    for name, times in names.items():
+        if times > 1:
+            raise Refusal(f"the template gives {times} objects with the same kind and name, {name}")
 
 
-def finished(template: Template) -> str:
-    """Everything is checked before anything is printed."""
-    wrong = wrong_values(template.parameters) or contradictions(template.parameters)
-    if wrong:
-        raise Refusal("\n".join(wrong))
-    text = template.render()
-    check_objects(text)
-    return text
-
-
-def rendered_file(path: Path, values: list[Path], settings: list[str]) -> str:
+def rendered(path: Path, values: list[Path], settings: list[str]) -> str:
     template = Template(read_text(path))
     for file in values:
         replace_from_file(template, file)
     replace_from_options(template, settings)
-    return finished(template)
+    return template.render()
 
 
 class Parser(argparse.ArgumentParser):
@@ -222,7 +216,7 @@ def main() -> int:
     )
     given = parser.parse_args()
     try:
-        print(rendered_file(given.template, given.values, given.settings), flush=True)
+        print(rendered(given.template, given.values, given.settings), flush=True)
     except BrokenPipeError:  # whoever reads has seen enough; nor can Python's own flush at the end write to it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return IO

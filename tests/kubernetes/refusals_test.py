@@ -229,9 +229,30 @@ class CommandLine(support.TestCase):
         self.assertEqual((ended.code, ended.stderr), (0, ""))
         self.assertEqual(len(support.load(ended.stdout)), 2)
         same = for_each.replace("p-{{ i }}", "p").replace("worker_replicas", "2")
-        self.assert_ends(64, "two objects of kind Pod", arguments=(self.file("same", same),))
+        self.assert_ends(64, "2 objects", "Pod p", arguments=(self.file("same", same),))
         self.assert_ends(64, "kind or a name", arguments=(self.file("nameless", "kind: Pod"),))
         self.assert_ends(64, "no YAML", arguments=(self.file("no-yaml", "{{ '{' }}"),))
+
+    def test_parameters_that_are_computed_from_others(self) -> None:
+        path = self.file("computed", support.edited(image='"registry.example/" ~ name ~ ":v1"', deploy="1 == 1"))
+        for settings, image in (
+            ((), "registry.example/tf-learning:v1"),
+            (("--set", "name=mine"), "registry.example/mine:v1"),
+            (("--set", "image=own:v2"), "own:v2"),
+        ):
+            ended = support.render_by_script(path, *settings)
+            self.assertEqual((ended.code, ended.stderr), (0, ""))
+            job = support.workers(support.load(ended.stdout))[0]
+            self.assertEqual(support.trainer(job)["image"], image)
+        path = self.file("computed", support.edited(image='"a b" ~ name'))
+        self.assert_ends(64, 'image is "a btf-learning"', arguments=(path,))
+        path = self.file("computed", support.edited(port="5000 + name"))
+        self.assert_ends(64, "cannot be computed", arguments=(path,))
+        path = self.file(
+            "later", "{% set a = 1 %}{% if a %}{% endif %}{% set a = a + 1 %}kind: X{{ a }}\nmetadata: {name: b}"
+        )
+        self.assertIn("kind: X2", support.render_by_script(path).stdout)
+        self.assert_ends(64, "cannot be rendered", arguments=(self.file("wrong", "{{ 1 + 'a' }}"),))
 
     def test_a_closed_pipe_is_no_crash(self) -> None:
         command = f"{support.SCRIPT} {support.TEMPLATE} --set deploy=True --set worker_replicas=500 | head -n 1"

@@ -25,7 +25,7 @@ _build = Path()
 _full = False
 _text = TEMPLATE.read_text(encoding="utf-8")
 _template = render_template.Template(_text)
-_defaults = dict(_template.parameters)
+_defaults = _template.parameters()
 
 
 def use(build: Path, full: bool) -> None:
@@ -51,10 +51,10 @@ def defaults() -> dict[str, Any]:
 
 def render(**parameters: Any) -> str:
     """As render_template.py does; raises render_template.Refusal where it refuses."""
-    _template.parameters = defaults()
+    _template.replaced.clear()
     for name, value in parameters.items():
         _template.replace(name, value, name)
-    return render_template.finished(_template)
+    return _template.render()
 
 
 def objects(**parameters: Any) -> list[Object]:
