@@ -15,7 +15,6 @@ namespace {
 
 constexpr std::size_t longest_method = 16;
 
-bool is_capital(char c) { return c >= 'A' && c <= 'Z'; }
 bool is_visible(char c) { return c > ' ' && c < 0x7F; }
 
 [[noreturn]] void refuse() { throw DataError("this is no HTTP request"); }
@@ -46,9 +45,9 @@ const char* reason_of(int code) {
 
 std::optional<HttpRequest> read_http_request(std::string_view bytes) {
   // A method tells apart HTTP from most of what is not before there is a line.
-  const auto method = std::find_if_not(bytes.begin(), bytes.end(), is_capital);
-  const auto letters = static_cast<std::size_t>(method - bytes.begin());
-  if (letters > longest_method || (method != bytes.end() && (letters == 0 || *method != ' '))) refuse();
+  const std::size_t letters = std::min(bytes.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZ"), bytes.size());
+  if (letters > longest_method) refuse();
+  if (letters < bytes.size() && (letters == 0 || bytes[letters] != ' ')) refuse();
 
   const std::size_t line_end = bytes.find("\r\n");
   if (line_end == std::string_view::npos) return {};
