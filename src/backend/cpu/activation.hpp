@@ -1,7 +1,7 @@
 // Activations and their derivatives over ranges, for kernels of ours.
 #pragma once
 
-#include "backend/cpu/bfloat16.hpp"
+#include "core/bfloat16.hpp"
 
 #include <lockstep/nn/activation.hpp>
 

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "backend/backend.hpp"
-#include "backend/cpu/bfloat16.hpp"
 #include "backend/cpu/onednn.hpp"
+#include "core/bfloat16.hpp"
 
 #include <cstddef>
 #include <memory>

@@ -2,7 +2,7 @@
 // target has. Vectors travel by reference, since passing them by value has no stable ABI across targets.
 #pragma once
 
-#include "backend/cpu/bfloat16.hpp"
+#include "core/bfloat16.hpp"
 
 #include <cstdint>
 #include <cstring>

@@ -1,9 +1,9 @@
 // Bodies that treat each element, or each row, alone: input, activations, bias, Dropout, softmax, changes of type.
 #pragma once
 
-#include "backend/cpu/bfloat16.hpp"
 #include "backend/cuda/host_device.hpp"
 #include "backend/cuda/step_arguments.hpp"
+#include "core/bfloat16.hpp"
 #include "core/dropout_mask.hpp"
 
 #include <lockstep/nn/activation.hpp>

@@ -4,9 +4,9 @@
 #pragma once
 
 #include "backend/backend.hpp"
-#include "backend/cpu/bfloat16.hpp"
 #include "backend/cuda/step_arguments.hpp"
 #include "backend/cuda/tools.hpp"
+#include "core/bfloat16.hpp"
 
 #include <cstddef>
 #include <cstdint>
