@@ -65,14 +65,32 @@ class Chooser {
       }
     }
     if (!std::isfinite(steps_[count - 1][summed].seconds)) return std::nullopt;
-    FeatureDivision division{ranks_, std::vector<Way>(count), {}};
+    FeatureDivision division{ranks_, std::vector<Way>(count), {}, 0};
     State state = summed;
     for (std::size_t i = count; i-- > 0;) {
       division.ways[i] = steps_[i][state].way;
       state = steps_[i][state].from;
     }
     find_axes(division);
+    division.estimated_seconds = steps_[count - 1][summed].seconds;
     return division;
+  }
+
+  /// The same chain of ways again, if it is one that could have been chosen.
+  std::optional<FeatureDivision> follow(const std::string& code) {
+    if (code.size() != graph_.forward.size()) return std::nullopt;
+    wanted_ = code;
+    return run();
+  }
+
+  /// Every rank computes its share of the examples, and all gradients are summed up.
+  [[nodiscard]] double by_examples() const {
+    double seconds = 0;
+    for (const Operation& operation : graph_.forward) {
+      if (operation.input < 0 || operation.kind == OperationKind::loss) continue;
+      seconds += work(operation, 1.0 / ranks_) + all_reduce(static_cast<double>(trainable_of(operation)));
+    }
+    return seconds;
   }
 
  private:
@@ -102,6 +120,7 @@ class Chooser {
   }
 
   void offer(std::size_t i, State from, State to, Way way, double seconds) {
+    if (!wanted_.empty() && wanted_[i] != way_letters[static_cast<std::size_t>(way)]) return;
     const double total = steps_[i - 1][from].seconds + seconds;
     if (total < steps_[i][to].seconds) steps_[i][to] = {total, from, way};
   }
@@ -170,13 +189,24 @@ class Chooser {
   int ranks_;
   double batch_;
   const Speeds& speeds_;
+  std::string wanted_;  ///< the code of the only division that is asked for; empty: the cheapest
   std::vector<std::array<Step, states>> steps_;
 };
 
 }  // namespace
 
-std::optional<FeatureDivision> divide_by_features(const Graph& whole, int ranks, std::size_t batch, const Speeds& speeds) {
+std::optional<FeatureDivision> divide_by_features(const Graph& whole, int ranks, std::size_t batch,
+                                                  const Speeds& speeds) {
   return Chooser(whole, ranks, batch, speeds).run();
+}
+
+std::optional<FeatureDivision> division_of(const Graph& whole, int ranks, const std::string& code) {
+  const Speeds speeds;
+  return Chooser(whole, ranks, 1, speeds).follow(code);
+}
+
+double estimate_by_examples(const Graph& whole, int ranks, std::size_t batch, const Speeds& speeds) {
+  return Chooser(whole, ranks, batch, speeds).by_examples();
 }
 
 std::string why_not_by_features(const Graph& whole) {

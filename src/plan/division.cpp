@@ -18,6 +18,12 @@ Channels channels_of(std::int64_t count, int rank, int ranks) noexcept {
   return {border(rank), border(rank + 1)};
 }
 
+std::string FeatureDivision::code() const {
+  std::string letters;
+  for (const Way way : ways) letters += way_letters[static_cast<std::size_t>(way)];
+  return letters;
+}
+
 std::string FeatureDivision::to_string(const Graph& whole) const {
   std::string text = std::to_string(ranks) + " ranks by features\n";
   for (std::size_t i = 0; i < ways.size(); ++i) {
@@ -161,7 +167,8 @@ bool alike(const Graph& a, const Graph& b) {
 
 }  // namespace
 
-Graph part_of(const Graph& whole, const FeatureDivision& division, int rank, std::size_t batch, const Backend& backend) {
+Graph part_of(const Graph& whole, const FeatureDivision& division, int rank, std::size_t batch,
+              const Backend& backend) {
   Graph mine = Part(whole, division, rank, batch).run();
   backend.lay_out(mine, batch);
   // Ranks that hold more channels or fewer may like other layouts, but what they hold in common must lie alike. The

@@ -26,6 +26,9 @@ enum class Way {
   rows,      ///< a slice of the input features
 };
 
+/// One for each way, in their order.
+inline constexpr const char* way_letters = "apcr";
+
 /// A range [begin, end) of channels.
 struct Channels {
   std::int64_t begin = 0;
@@ -56,17 +59,29 @@ struct FeatureDivision {
   int ranks = 1;
   std::vector<Way> ways;                ///< of each operation of the whole Graph::forward
   std::vector<VariableAxis> variables;  ///< of each variable of the model
+  double estimated_seconds = 0;         ///< a step, in the model of costs that chose it
+
+  /// A letter an operation: what a backup keeps of a choice that measuring made.
+  [[nodiscard]] std::string code() const;
 
   /// A line an operation; the same on all ranks.
   [[nodiscard]] std::string to_string(const Graph& whole) const;
 
-  friend bool operator==(const FeatureDivision& a, const FeatureDivision& b) { return a.ranks == b.ranks && a.ways == b.ways; }
+  friend bool operator==(const FeatureDivision& a, const FeatureDivision& b) {
+    return a.ranks == b.ranks && a.ways == b.ways;
+  }
 };
 
 /// The division by features that takes the least time in a model of costs; none where the model has no layers that can
 /// be divided so.
 [[nodiscard]] std::optional<FeatureDivision> divide_by_features(const Graph& whole, int ranks, std::size_t batch,
-                                                         const Speeds& speeds);
+                                                                const Speeds& speeds);
+
+/// The division that has this code; none where it is none of this model's.
+[[nodiscard]] std::optional<FeatureDivision> division_of(const Graph& whole, int ranks, const std::string& code);
+
+/// A step by examples in the same model of costs.
+[[nodiscard]] double estimate_by_examples(const Graph& whole, int ranks, std::size_t batch, const Speeds& speeds);
 
 /// Why `divide_by_features` finds nothing: "layer 'softmax' needs all channels of its input ...".
 [[nodiscard]] std::string why_not_by_features(const Graph& whole);

@@ -109,6 +109,11 @@ void Backups::adopt(const SharedModel& backup, const TrainingState& saved) {
   check_job(backup.path, saved);
   check_weights(backup, state_.architecture());
   state_.keep_replicas(saved.replicas);
+  const auto workers = saved.made_by.find("number of workers");
+  const auto division = saved.made_by.find("division");
+  const bool same_workers =
+      workers != saved.made_by.end() && workers->second == std::to_string(state_.runtime().world().size());
+  if (same_workers && division != saved.made_by.end()) state_.keep_division(division->second);
   state_.load(backup.model);
   if (learning_rate_of(state_.optimizer()).is_constant()) {
     set_learning_rate(state_.optimizer(), saved.learning_rate);

@@ -23,13 +23,17 @@ Slice rows_of(std::size_t size, int rank, int ranks, std::size_t replicas) {
 
 }  // namespace
 
+std::size_t most_rows(std::size_t batch, int ranks, std::size_t replicas) {
+  std::size_t most = 0;
+  for (int rank = 0; rank < ranks; ++rank) most = std::max(most, rows_of(batch, rank, ranks, replicas).size());
+  return most;
+}
+
 BatchFeed::BatchFeed(Runtime& runtime, const Sequential& architecture, std::size_t replicas, bool whole_batches)
     : runtime_(runtime), architecture_(architecture), replicas_(replicas), whole_batches_(whole_batches) {
   const auto batch = static_cast<std::size_t>(runtime.options().global_batch_size);
   const int ranks = whole_batches ? 1 : runtime.world().size();
-  for (int rank = 0; rank < ranks; ++rank) {
-    capacity_ = std::max(capacity_, rows_of(batch, rank, ranks, replicas).size());
-  }
+  capacity_ = most_rows(batch, ranks, replicas);
   examples_.resize(capacity_);
   replica_rows_.reserve(replicas);
 }

@@ -18,6 +18,9 @@
 
 namespace lockstep {
 
+/// Examples of the largest slice of a batch that any of the ranks is given.
+[[nodiscard]] std::size_t most_rows(std::size_t batch, int ranks, std::size_t replicas);
+
 class BatchFeed {
  public:
   /// Both must outlive the feed. `replicas` are the whole job's. `whole_batches`: this rank computes all examples of

@@ -117,7 +117,8 @@ void Model::save(const std::filesystem::path& path) const { state_->save(path); 
 void Model::save_later(const std::filesystem::path& path) const { state_->save_later(path); }
 
 void Model::summary() const {
-  if (state_->runtime().speaks()) std::cout << state_->architecture().summary() << std::flush;
+  if (!state_->runtime().speaks()) return;
+  std::cout << state_->architecture().summary() << state_->summary_of_division() << std::flush;
 }
 
 double Model::learning_rate() const { return learning_rate_of(state_->optimizer()).at(state_->steps()); }

@@ -6,7 +6,6 @@
 #include "core/clock.hpp"
 #include "core/log.hpp"
 #include "training/backups.hpp"
-#include "training/choose_division.hpp"
 #include "training/saving.hpp"
 #include "training/shared_read.hpp"
 
@@ -49,6 +48,19 @@ NamedTexts identity_of(const Sequential& architecture, const std::string& compil
   return {{"the model", outline_of(architecture)},
           {"the layers' options", sequential_to_json(architecture)},
           {"how the model is compiled", compilation}};
+}
+
+/// For the run's record.
+Record record_of(const DivisionChoice& choice) {
+  Record record{{"division", std::string(choice.division ? "features" : "examples")}, {"division_because", choice.why}};
+  if (!std::isnan(choice.seconds_by_examples)) {
+    record["predicted_ms_by_examples"] = 1000 * choice.seconds_by_examples;
+    record["predicted_ms_by_features"] = 1000 * choice.seconds_by_features;
+  }
+  for (const auto& [bytes, seconds] : choice.link.points()) {
+    record["ms_to_sum_" + std::to_string(static_cast<std::int64_t>(bytes)) + "_bytes"] = 1000 * seconds;
+  }
+  return record;
 }
 
 template <typename T>
@@ -134,7 +146,11 @@ Plan ModelState::make_plan_of(Compiled& model) {
   const Options& run = runtime_->options();
   const int ranks = runtime_->world().size();
   Graph graph = lower(architecture_, model.options.loss, run.precision == Precision::mixed_bfloat16, run.input_scale);
-  model.division = choose_division(*runtime_, graph);
+  model.choice = kept_division_.empty()
+                     ? choose_division(*runtime_, graph, model.options.optimizer, replicas_)
+                     : DivisionChoice{.division = division_of(graph, ranks, kept_division_), .why = "it was so before"};
+  model.division = model.choice.division;
+  model.layers = layer_divisions(graph, model.division, ranks, static_cast<std::size_t>(run.global_batch_size));
   model.feed = std::make_unique<BatchFeed>(*runtime_, architecture_, replicas_, model.division.has_value());
   const std::size_t capacity = model.feed->capacity();
   std::string division;
@@ -243,6 +259,25 @@ void ModelState::keep_replicas(int replicas) {
   }
   replicas_ = wanted;
   compile(CompileOptions(compiled().options));
+}
+
+std::string ModelState::summary_of_division() const {
+  if (!compiled_ || runtime_->world().size() == 1 || runtime_->options().division == Division::examples) return {};
+  const std::string workers = std::to_string(runtime_->world().size()) + " workers";
+  const DivisionChoice& choice = compiled_->choice;
+  return "Divided " + std::string(choice.division ? "by features" : "by examples") + " over " + workers + ", since " +
+         choice.why + ":\n" + to_text(compiled_->layers);
+}
+
+void ModelState::keep_division(const std::string& division) {
+  if (runtime_->options().division != Division::automatic || division == description_of_division()) return;
+  const auto code = division.find(' ');
+  kept_division_ = code == std::string::npos ? "-" : division.substr(code + 1);
+  compile(CompileOptions(compiled().options));
+}
+
+std::string ModelState::description_of_division() {
+  return is_divided() ? "features " + compiled().division->code() : "examples";
 }
 
 void ModelState::start(const Batch& batch) {
@@ -406,6 +441,7 @@ std::map<std::string, std::string> ModelState::made_by() {
   std::map<std::string, std::string> made_by = runtime_->backend().libraries();
   made_by["device"] = runtime_->backend().describe();
   made_by["number of workers"] = std::to_string(runtime_->world().size());
+  made_by["division"] = description_of_division();
   made_by["plan"] = compiled().plan.digest();
   return made_by;
 }
@@ -445,7 +481,8 @@ std::function<void()> ModelState::write_to(const std::filesystem::path& path) {
   runtime_->finish_writing();
   return [this, path, &snapshot = take_snapshot(), report = report()] {
     save_model(path, snapshot.to_saved_model());
-    save_history(path.parent_path() / "history.json", report, *runtime_, compiled_->communicator->describe());
+    save_history(path.parent_path() / "history.json", report, *runtime_, compiled_->communicator->describe(),
+                 record_of(compiled_->choice));
   };
 }
 

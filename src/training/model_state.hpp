@@ -4,11 +4,13 @@
 #include "backend/backend.hpp"
 #include "collective/communicator.hpp"
 #include "plan/division.hpp"
+#include "plan/division_table.hpp"
 #include "plan/lower.hpp"
 #include "plan/plan.hpp"
 #include "plan/step.hpp"
 #include "report/history_json.hpp"
 #include "training/batch_feed.hpp"
+#include "training/choose_division.hpp"
 #include "training/runtime.hpp"
 #include "training/shards.hpp"
 #include "training/snapshot.hpp"
@@ -85,6 +87,12 @@ class ModelState {
   /// must be this model's.
   void load(const SavedModel& saved);
 
+  /// For a model's summary: how workers divide its layers, where that was chosen; empty for what is by examples anyway.
+  [[nodiscard]] std::string summary_of_division() const;
+
+  /// "examples", or "features" and how.
+  [[nodiscard]] std::string description_of_division();
+
   /// Whether layers are divided by features: then a snapshot, weights(), save() and predict() are collective.
   [[nodiscard]] bool is_divided() { return compiled().division.has_value(); }
 
@@ -131,6 +139,10 @@ class ModelState {
   [[nodiscard]] std::size_t replicas() const noexcept { return replicas_; }
   void keep_replicas(int replicas);
 
+  /// What measuring chose for a job goes on here, where measuring would choose again (--division auto): a run that was
+  /// broken off ends with the bits of one that was not. `division` is as made_by() has it.
+  void keep_division(const std::string& division);
+
   [[nodiscard]] Runtime& runtime() noexcept { return *runtime_; }
   [[nodiscard]] const Sequential& architecture() const noexcept { return architecture_; }
   [[nodiscard]] bool has_metric(Metric metric) const noexcept;
@@ -152,6 +164,8 @@ class ModelState {
     std::unique_ptr<BatchFeed> feed;
     std::unique_ptr<Communicator> communicator;
     std::optional<FeatureDivision> division;  ///< where layers are divided by features
+    DivisionChoice choice;
+    std::vector<LayerDivision> layers;  ///< how each layer is divided
     Plan plan;
     Arenas arenas;
     AlignedBuffer own_memory;  ///< of a divided model: what only this rank holds
@@ -177,6 +191,7 @@ class ModelState {
   std::shared_ptr<Runtime> runtime_;
   Sequential architecture_;
   std::size_t replicas_;
+  std::string kept_division_;     ///< the code of a job's division that goes on here
   std::vector<Variable> values_;  ///< until compile, and between two
   std::unique_ptr<Compiled> compiled_;
   std::uint64_t iteration_ = 0;

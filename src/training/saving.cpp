@@ -27,7 +27,7 @@ double peak_memory_mb() {
 }  // namespace
 
 void save_history(const std::filesystem::path& path, RunReport report, Runtime& runtime,
-                  const std::string& communication) {
+                  const std::string& communication, const Record& division) {
   report.model = runtime.options().program;
   report.config = describe_options(runtime.options());
   report.world = {{"workers", std::int64_t{runtime.world().size()}},
@@ -35,6 +35,7 @@ void save_history(const std::filesystem::path& path, RunReport report, Runtime& 
                   {"replicas", static_cast<std::int64_t>(runtime.replicas())},
                   {"communication", communication},
                   {"device", runtime.backend().describe()}};
+  report.world.insert(division.begin(), division.end());
   report.versions = {
       {"lockstep", std::string(LOCKSTEP_VERSION)}, {"mpi", World::mpi_library()}, {"hdf5", hdf5_version()}};
   for (const auto& [library, version] : runtime.backend().libraries()) report.versions[library] = version;

@@ -14,9 +14,10 @@
 
 namespace lockstep {
 
-/// Completes the report with options, world and versions, and writes it.
+/// Completes the report with options, world and versions, and writes it. `division`: how the model is divided, and what
+/// was measured to choose it.
 void save_history(const std::filesystem::path& path, RunReport report, Runtime& runtime,
-                  const std::string& communication);
+                  const std::string& communication, const Record& division);
 
 /// Throws IoError, with the remedy, where the directory cannot be made or written to: at the start, not after hours.
 void check_writable(const std::filesystem::path& directory);

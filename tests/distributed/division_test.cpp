@@ -20,6 +20,7 @@
 #include <filesystem>
 #include <functional>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -287,4 +288,46 @@ TEST_CASE("A model that cannot be divided is refused on all ranks alike") {
   INFO(message);
   CHECK(message.find("layer 'dense' are the model's outputs") != std::string::npos);
   CHECK(message.find("--division examples") != std::string::npos);
+}
+
+TEST_CASE("The choice is made for all workers alike, and goes on with a backup") {
+  const World world;
+  const Examples examples = make_examples(models[0], logits, 24, 3);
+  const auto by_examples = train(models[0], Adam(), examples, options_for(Division::examples, 12), 2).weights;
+  {  // measured: whichever it is, all have it
+    const auto measured = train(models[0], Adam(), examples, options_for(Division::automatic, 12), 2).weights;
+    CHECK(equal_everywhere(measured));
+    for (std::size_t p = 0; p < measured.size(); ++p) {
+      CHECK(distance(measured[p].values, by_examples[p].values) < 1e-3);
+    }
+  }
+  const auto chosen = [&](const std::string& link) {
+    const ScopedLink scoped(link);
+    return train(models[0], Adam(), examples, options_for(Division::automatic, 12), 2).weights;
+  };
+  const std::string slow_kernels = "1e-9,1e13,1e6";  // where examples divide what this model can only repeat
+  CHECK(equal(chosen(slow_kernels), by_examples));
+  const std::string slow_link = "1e-9,1e4,1e13";
+  {
+    const ScopedLink scoped(slow_link);
+    const auto divided = train(models[0], Adam(), examples, options_for(Division::features, 12), 2).weights;
+    CHECK(equal(chosen(slow_link), world.size() > 1 ? divided : by_examples));
+  }
+}
+
+TEST_CASE("A job goes on as it was divided before, even where the other division would be chosen now") {
+  std::filesystem::remove_all(directory / "backup");
+  const World world;
+  make_communicator(world, Transport::automatic)->barrier();
+  const auto with_link = [&](const char* link, int dies_at) {
+    const ScopedLink scoped(link);
+    return train_with_backups(Division::automatic, dies_at);
+  };
+  const char* const for_features = "1e-9,1e4,1e13";
+  const char* const for_examples = "1e-9,1e13,1e6";
+  for (const auto& [before, after] : {std::pair(for_features, for_examples), std::pair(for_examples, for_features)}) {
+    const std::vector<Variable> whole = with_link(before, never);
+    CHECK_THROWS_AS(with_link(before, 8), Death);
+    CHECK(equal(with_link(after, never), whole));
+  }
 }
