@@ -208,6 +208,67 @@ class Pods(support.TestCase):
         self.assertNotIn("limits", trainer(workers(objects(deploy=True))[0])["resources"])
 
 
+class Helpers(support.TestCase):
+    """What is not a worker."""
+
+    def container(self, kind: str, name: str, **parameters: Any) -> support.Object:
+        (container,) = pod_of(support.named(objects(**parameters), kind, f"tf-learning-{name}"))["containers"]
+        found: support.Object = container
+        return found
+
+    def test_all_run_the_image_of_the_job(self) -> None:
+        for parameters in EVERYTHING:
+            for document in pods(objects(image="own:v1", tensorboard_image="board:v2", **parameters)):
+                (container,) = pod_of(document)["containers"]
+                self.assertEqual(container["image"], "board:v2" if container["name"] == "tensorboard" else "own:v1")
+                self.assertIn("requests", container["resources"])
+
+    def test_data_is_fetched_into_the_claim(self) -> None:
+        given = {"fetch_data": True, "data_pvc_name": "digits", "data_dir": "/d", "data_set": "fashion_mnist"}
+        container = self.container("Job", "fetch-data", **given)
+        self.assertEqual(container["command"], ["fetch_data.sh", "fashion_mnist", "/d"])
+        self.assertTrue((support.ROOT / "scripts" / container["command"][0]).exists())
+        self.assertIn({"name": "data", "mountPath": "/d"}, container["volumeMounts"])
+        job = support.named(objects(**given), "Job", "tf-learning-fetch-data")
+        self.assertEqual(claims(pod_of(job)), ["digits"])
+        self.assertEqual(pod_of(job)["restartPolicy"], "Never")
+        self.assertNotIn("env", container)
+        container = self.container("Job", "fetch-data", data_mirror="http://m/x", **given)
+        self.assertEqual(environment(container), {"LOCKSTEP_DATA_MIRROR": "http://m/x"})
+
+    def test_the_inspector_waits_or_judges(self) -> None:
+        waits = self.container("Pod", "volume-inspector", create_volume_inspector=True)
+        self.assertEqual(waits["command"][:2], ["/bin/sh", "-c"])
+        ended = support.run("bash", "-c", 'timeout --signal=TERM 1 "$0" "$@"', *waits["command"])
+        self.assertEqual(ended.code, 124, "it waits, and goes when it is told to")
+        given = {"create_volume_inspector": True, "inspect_once": True, "model_checkpoint_dir": "/m"}
+        judges = self.container("Job", "volume-inspector", **given)
+        self.assertEqual(judges["command"], ["lockstep", "inspect", "--check", "/m"])
+        job = support.named(objects(**given), "Job", "tf-learning-volume-inspector")
+        self.assertEqual((job["spec"]["backoffLimit"], pod_of(job)["restartPolicy"]), (0, "Never"))
+        self.assertEqual(claims(pod_of(job)), ["pvc-demo"])
+
+    def test_tensorboard_is_reached_by_its_service(self) -> None:
+        documents = objects(tensorboard=True, model_checkpoint_dir="/m")
+        service = support.named(documents, "Service", "tf-learning-tensorboard")["spec"]
+        deployment = support.named(documents, "Deployment", "tf-learning-tensorboard")["spec"]
+        labels = deployment["template"]["metadata"]["labels"]
+        self.assertLessEqual(service["selector"].items(), labels.items())
+        self.assertLessEqual(deployment["selector"]["matchLabels"].items(), labels.items())
+        (container,) = deployment["template"]["spec"]["containers"]
+        (port,) = [it["containerPort"] for it in container["ports"]]
+        self.assertEqual([it["targetPort"] for it in service["ports"]], [port])
+        self.assertIn(f"--port={port}", container["args"])
+        self.assertIn("--logdir=/m", container["args"])
+        self.assertNotIn("type", service, "it has no password, and is no one else's")
+
+    def test_resources(self) -> None:
+        given = {"cpu_request": "1", "cpu_limit": "2", "memory_request": "1Gi", "memory_limit": "3Gi"}
+        resources = trainer(workers(objects(deploy=True, **given))[1])["resources"]
+        self.assertEqual(resources["requests"], {"cpu": "1", "memory": "1Gi"})
+        self.assertEqual(resources["limits"], {"cpu": "2", "memory": "3Gi"})
+
+
 class Program(support.TestCase):
     def test_the_launcher_is_process_1_and_runs_the_script(self) -> None:
         for script in ("keras_mnist", "keras_mnist.py"):
