@@ -9,7 +9,11 @@ packages=(g++ cmake ninja-build pkg-config libopenmpi-dev openmpi-bin libpmix-de
   python3-jinja2 python3-yaml ocl-icd-opencl-dev) # the last only because the CMake files of libdnnl-dev look for it
 case "${1:-}" in
   "") ;;
-  --full) packages+=(shellcheck clang clang-format clang-tidy libclang-rt-dev libomp-dev) ;;
+  --full)
+    packages+=(shellcheck clang clang-format clang-tidy libclang-rt-dev libomp-dev)
+    # pods in containers
+    packages+=(podman buildah netavark aardvark-dns catatonit iptables nftables runc debootstrap)
+    ;;
   *) echo "install_packages.sh: there is no option '$1', only --full" >&2; exit 64 ;;
 esac
 

@@ -100,6 +100,13 @@ check_manifests() {
   notes+=("the schemas of Kubernetes cannot be had: manifests not validated")
 }
 
+# The image, built for real, and the template's pods in containers of it; where those cannot run it says so and is skipped.
+check_pods() {
+  local log=build/pods.log
+  tests/pods/podman/run.py build/release | tee "$log" || return 1
+  if grep -q '^skipped:' "$log"; then notes+=("pods in containers $(grep '^skipped:' "$log")"); fi
+}
+
 run_ctest() { ctest --preset release --no-tests=error -j "$(nproc)"; }
 
 if [ $full = 1 ]; then scripts/install_packages.sh --full; else scripts/install_packages.sh; fi
@@ -119,7 +126,10 @@ if [[ " ${failed[*]} " != *" build "* ]]; then # nothing else has anything to st
     check sanitizers check_sanitizers
     check fuzzers check_fuzzers
   fi
-  if [ $full = 1 ]; then check manifests check_manifests; fi
+  if [ $full = 1 ]; then
+    check manifests check_manifests
+    check pods check_pods
+  fi
   check interop check_interop
   check tests run_ctest
 fi

@@ -1,5 +1,5 @@
-"""What Podman does not know of Kubernetes, in a few lines each: Jobs replace their pods, Services name them, a volume belongs
-to the pod's group, probes are asked.
+"""What Podman does not know of Kubernetes, in a few lines each: Jobs replace their pods, Services name them, a volume
+belongs to the pod's group, probes are asked.
 
 Everything else of a manifest is Podman's: `podman kube play` gets the pod as the Job's template has it.
 """

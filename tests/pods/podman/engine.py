@@ -69,7 +69,9 @@ class Engine:
         self.home = home.resolve()
         self.scratch = Path(tempfile.mkdtemp(prefix="lockstep-pods-"))
         (self.home / "tmp").mkdir(parents=True, exist_ok=True)
-        shutil.rmtree(self.home / "storage" / "libpod", ignore_errors=True)  # remembers another scratch directory
+        # Podman's own records (of version 4, and of 5) remember another scratch directory.
+        shutil.rmtree(self.home / "storage" / "libpod", ignore_errors=True)
+        (self.home / "storage" / "db.sql").unlink(missing_ok=True)
         names = {"scratch": self.scratch, "home": self.home}
         for name, text in (("containers", CONTAINERS_CONF), ("storage", STORAGE_CONF), ("registries", REGISTRIES_CONF)):
             (self.scratch / f"{name}.conf").write_text(text.format(**names))
@@ -89,7 +91,7 @@ class Engine:
         self.run("podman", "rm", "--all", "--force", "--time", "0")
         self.run("podman", "network", "rm", "--force", NETWORK)
         for mounted in [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]:
-            if mounted.startswith((f"{self.scratch}/", f"{self.home}/")):
+            if mounted.startswith(f"{self.scratch}/"):
                 subprocess.run(["umount", "--lazy", mounted], capture_output=True)
         shutil.rmtree(self.scratch, ignore_errors=True)
 

@@ -1,0 +1,70 @@
+"""The image: what it says of itself, how large it is, that it runs as anybody, and that a program can be added to it."""
+
+import tempfile
+import unittest
+from pathlib import Path
+
+from engine import Engine
+
+ROOT = Path(__file__).resolve().parents[3]
+PROGRAMS = sorted(path.stem for path in (ROOT / "models").glob("*.cpp"))
+LIMIT = 150_000_000  # bytes beyond the base, unpacked
+
+OWN_PROGRAM = """
+FROM {dev} AS mine
+COPY my_model.cpp models/
+RUN build-programs
+FROM {image}
+COPY --from=mine /opt/lockstep/bin/my_model /usr/local/bin/
+"""
+
+# Somebody whom no file of the image knows, with no rights and no place to write to but /tmp.
+ANYBODY = ("--user", "54321:54321", "--read-only", "--tmpfs", "/tmp", "--cap-drop", "all", "--network", "none",
+           "--security-opt", "no-new-privileges", "--env", "OMP_NUM_THREADS=1")
+
+_engine: Engine
+_image = ""
+
+
+def use(engine: Engine, image: str) -> None:
+    global _engine, _image
+    _engine, _image = engine, image
+
+
+class ImageTest(unittest.TestCase):
+    def test_what_it_says_of_itself(self) -> None:
+        config = _engine.read("image", "inspect", _image)[0]["Config"]
+        self.assertEqual((config["Entrypoint"], config["User"]), (["lockstep", "launch", "--"], "1000:1000"))
+        self.assertIn("HOME=/tmp", config["Env"])
+        labels = {name.removeprefix("org.opencontainers.image."): value for name, value in config["Labels"].items()}
+        self.assertEqual((labels["title"], labels["licenses"]), ("Lockstep", "Apache-2.0"))
+        self.assertIn(f"VERSION {labels['version']} ", (ROOT / "CMakeLists.txt").read_text())
+        self.assertNotEqual(labels["revision"], "")
+        whole, base = (_engine.read("image", "inspect", name)[0]["Size"] for name in (_image, labels["base.name"]))
+        print(f"{(whole - base) / 1e6:.0f} MB beyond {labels['base.name']}")
+        self.assertLess(whole - base, LIMIT)
+
+    def test_runs_as_anybody(self) -> None:
+        found = _engine.podman("run", "--rm", *ANYBODY, "--entrypoint", "/bin/bash", _image, "-c",
+                               f"test -x /bin/sh && command -v lockstep curl fetch_data.sh {' '.join(PROGRAMS)}")
+        self.assertEqual(len(found.split()), 3 + len(PROGRAMS))
+        said = _engine.podman("run", "--rm", *ANYBODY, _image, "keras_mnist", "--epochs", "1", "--steps-per-epoch", "2",
+                              "--model-dir", "/tmp/model")
+        self.assertIn("/tmp/model/model.h5", said)
+
+    def test_exit_codes_come_out(self) -> None:
+        ended = _engine.run("podman", "run", "--rm", *ANYBODY, _image, "keras_mnist", "--no-such-option")
+        self.assertEqual(ended.returncode, 64, ended.stderr)
+
+    def test_a_program_of_ones_own(self) -> None:
+        """The five lines that docker/Dockerfile tells of."""
+        with tempfile.TemporaryDirectory() as name:
+            context = Path(name)
+            (context / "my_model.cpp").write_text((ROOT / "models/keras_mnist.cpp").read_text())
+            (context / "Dockerfile").write_text(OWN_PROGRAM.format(dev=f"{_image}-dev", image=_image))
+            script = str(ROOT / "scripts/build_image.sh")
+            for command in ((script, "--engine", "buildah", "--target", "dev", "--tag", f"{_image}-dev"),
+                            ("buildah", "build", "--isolation", "chroot", "--pull=missing", "--tag", f"{_image}-own", name)):
+                ended = _engine.run(*command, limit=600)
+                self.assertEqual(ended.returncode, 0, ended.stdout[-3000:] + ended.stderr[-3000:])
+        self.assertIn("--learning-rate", _engine.podman("run", "--rm", *ANYBODY, f"{_image}-own", "my_model", "--help"))
