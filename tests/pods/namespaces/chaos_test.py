@@ -93,8 +93,8 @@ class ChaosTest(PodsTest):
         print(f"{len(happened)} faults in {done['jobs']} jobs, seed {done['seed']}; {len(done['failed'])} jobs failed, "
               f"{done['resumed']} went on from a backup")
         if noticed:
-            print(f"noticed on all workers after {statistics.median(noticed):.2f} s, {max(noticed):.2f} s at most; the next "
-                  f"step {statistics.median(steps):.2f} s after the pod was back (or the fault), 9 of 10 within "
+            print(f"noticed on all workers after {statistics.median(noticed):.2f} s, {max(noticed):.2f} s at most; the "
+                  f"next step {statistics.median(steps):.2f} s after the pod was back (or the fault), 9 of 10 within "
                   f"{percentile(steps, 0.9):.2f} s")
             self.assertLess(statistics.median(steps), NEXT_STEP_S)
         self.assertGreater(done["resumed"], 0, "nobody ever went on from a backup: the test tested nothing")

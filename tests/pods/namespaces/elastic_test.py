@@ -13,8 +13,8 @@ TOLERANCE = 1e-5  # of the losses: fewer workers take their sums in another orde
 class ElasticTest(PodsTest):
     def assert_close(self, job: Job, whole: Job) -> None:
         ours, theirs = job.history(), whole.history()
-        self.assertEqual(len(ours["epochs"]), len(theirs["epochs"]))
-        for mine, other in zip([*ours["epochs"], ours["evaluation"]], [*theirs["epochs"], theirs["evaluation"]]):
+        told = zip([*ours["epochs"], ours["evaluation"]], [*theirs["epochs"], theirs["evaluation"]], strict=True)
+        for mine, other in told:
             self.assertAlmostEqual(mine["loss"], other["loss"], delta=TOLERANCE * other["loss"])
 
     def test_shrink_and_grow(self) -> None:

@@ -1,5 +1,5 @@
-"""What befalls a pod: each fault does its damage, waits until all workers have told of it, and mends what Kubernetes (or
-whoever pulled the cable) would mend."""
+"""What befalls a pod: each fault does its damage, waits until all workers have told of it, and mends what Kubernetes
+(or whoever pulled the cable) would mend."""
 
 import os
 import random

@@ -1,5 +1,5 @@
-"""Pods that are told to go (SIGTERM, as from a drained node): all save at the next step, the one that was told leaves with
-75, the others wait for it, and no step is done twice."""
+"""Pods that are told to go (SIGTERM, as from a drained node): all save at the next step, the one that was told leaves
+with 75, the others wait for it, and no step is done twice."""
 
 import signal
 import time

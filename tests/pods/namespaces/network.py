@@ -78,12 +78,12 @@ class Host:
                     f"{delay // 2}ms", "loss", f"{loss}%")
             return "netem"
         except NoNetwork:  # a kernel without netem: a filter loses packets, and the queue of a slow link delays them
-            for chain in ("INPUT", "OUTPUT"):
-                run("ip", "netns", "exec", self.namespace, "iptables", "-A", chain, "!", "-i" if chain == "INPUT" else "-o",
-                    "lo", "-m", "statistic", "--mode", "random", "--probability", loss / 100, "-j", "DROP")
+            for chain, direction in (("INPUT", "-i"), ("OUTPUT", "-o")):
+                run("ip", "netns", "exec", self.namespace, "iptables", "-A", chain, direction, "link0",
+                    "-m", "statistic", "--mode", "random", "--probability", loss / 100, "-j", "DROP")
             for place, device in places:
-                run("tc", "-n", place, "qdisc", "replace", "dev", device, "root", "tbf", "rate", "5mbit", "burst", "5kb",
-                    "latency", f"{4 * delay}ms")
+                run("tc", "-n", place, "qdisc", "replace", "dev", device, "root", "tbf", "rate", "5mbit",
+                    "burst", "5kb", "latency", f"{4 * delay}ms")
             return "a filter and a slow link"
 
     def restore(self) -> None:

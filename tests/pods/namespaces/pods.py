@@ -117,7 +117,9 @@ class Job:
         self.model = self.scratch / "model"
         self.pods = [Pod(number, host, self.scratch) for number, host in enumerate(network.hosts[:workers])]
         self._command = [program("lockstep"), "launch", *map(str, options), "--", *map(str, command)]
-        self._environment = {"LOCKSTEP_JOB_TOKEN": "a secret", "LOCKSTEP_MODEL_DIR": str(self.model)} | environment
+        # Pods cannot know that they share cores: ranks that wait would keep them from those that work.
+        self._environment = {"LOCKSTEP_JOB_TOKEN": "a secret", "LOCKSTEP_MODEL_DIR": str(self.model),
+                             "OMPI_MCA_mpi_yield_when_idle": "1"} | environment
         self.began = time.monotonic()
 
     def start(self, number: int, *, tf_config: str = "") -> None:
@@ -151,7 +153,8 @@ class Job:
                  lambda: f"backup since {since - self.began:.3f}" + self.text(), limit)
         return time.monotonic()
 
-    def wait_for_line(self, pattern: str, pods: Sequence[Pod], since: float = 0.0, limit: float = TIME_LIMIT_S) -> float:
+    def wait_for_line(self, pattern: str, pods: Sequence[Pod], since: float = 0.0,
+                      limit: float = TIME_LIMIT_S) -> float:
         """On all of these; when the last of them said it."""
         def all_said() -> list[Line]:
             found = [line for pod in pods if (line := pod.find(pattern, since))]
@@ -199,4 +202,5 @@ def difference(left: Path, right: Path) -> str:
 
 def learned(history: dict[str, Any]) -> list[dict[str, Any]]:
     """What of a history does not depend on the clock."""
-    return [{k: v for k, v in epoch.items() if k not in ("seconds", "images_per_second")} for epoch in history["epochs"]]
+    clocks = ("seconds", "images_per_second")
+    return [{k: v for k, v in epoch.items() if k not in clocks} for epoch in history["epochs"]]

@@ -19,20 +19,23 @@ LONG = (45, 60)  # epochs and steps: five seconds, if nothing happens
 
 def description(*layers: tuple[str, dict[str, Any]]) -> str:
     """What Keras' model.to_json() gives, in a few keys."""
-    named = [{"class_name": kind, "config": {"name": f"layer_{i}", **config}} for i, (kind, config) in enumerate(layers)]
-    given = {"class_name": "InputLayer", "config": {"batch_shape": [None, 28, 28], "dtype": "float32", "name": "given"}}
-    return json.dumps({"class_name": "Sequential", "config": {"name": "sequential", "layers": [given, *named]}})
+    given = ("InputLayer", {"batch_shape": [None, 28, 28], "dtype": "float32"})
+    named = [{"class_name": kind, "config": {"name": f"layer_{i}", **config}}
+             for i, (kind, config) in enumerate((given, *layers))]
+    return json.dumps({"class_name": "Sequential", "config": {"name": "sequential", "layers": named}})
 
 
 MODELS = {
     # What has a state that a backup could forget: moments, running averages, the numbers drawn for Dropout.
     "stateful": description(
-        ("Reshape", {"target_shape": [28, 28, 1]}), ("Conv2D", {"filters": 8, "kernel_size": [3, 3], "activation": "relu"}),
-        ("BatchNormalization", {}), ("MaxPooling2D", {"pool_size": [2, 2]}), ("Dropout", {"rate": 0.3}), ("Flatten", {}),
-        ("Dense", {"units": 32, "activation": "relu"}), ("Dense", {"units": 10})),
+        ("Reshape", {"target_shape": [28, 28, 1]}),
+        ("Conv2D", {"filters": 8, "kernel_size": [3, 3], "activation": "relu"}),
+        ("BatchNormalization", {}), ("MaxPooling2D", {"pool_size": [2, 2]}), ("Dropout", {"rate": 0.3}),
+        ("Flatten", {}), ("Dense", {"units": 32, "activation": "relu"}), ("Dense", {"units": 10})),
     # Where rounding stays rounding. Above, Adam makes steps of it: a bias before a normalisation has no other gradient.
     "calm": description(
-        ("Reshape", {"target_shape": [28, 28, 1]}), ("Conv2D", {"filters": 8, "kernel_size": [3, 3], "use_bias": False}),
+        ("Reshape", {"target_shape": [28, 28, 1]}),
+        ("Conv2D", {"filters": 8, "kernel_size": [3, 3], "use_bias": False}),
         ("BatchNormalization", {}), ("Dropout", {"rate": 0.3}), ("Flatten", {}), ("Dense", {"units": 10})),
 }
 
@@ -55,8 +58,8 @@ class PodsTest(unittest.TestCase):
 
     def training(self, epochs: int, steps: int, *options: object, model: str = "stateful") -> list[object]:
         """A command whose every step depends on all that a backup must hold."""
-        return [program("lockstep"), "train", "--model", self.scratch / f"{model}.json", "--optimizer", "adam", "--loss",
-                "sparse_categorical_crossentropy", "--epochs", epochs, "--steps-per-epoch", steps,
+        return [program("lockstep"), "train", "--model", self.scratch / f"{model}.json", "--optimizer", "adam",
+                "--loss", "sparse_categorical_crossentropy", "--epochs", epochs, "--steps-per-epoch", steps,
                 "--global-batch-size", 48, "--seed", 5, "--deterministic", *options]
 
     def job(self, command: Sequence[object], workers: int = 3, options: Sequence[object] = (),
@@ -67,7 +70,7 @@ class PodsTest(unittest.TestCase):
 
     def undisturbed(self, command: Sequence[object], workers: int = 3) -> Job:
         """One run serves all tests that need it."""
-        key = (*map(str, command), workers)
+        key = f"{workers} {command}"
         if key not in _undisturbed:
             job = self.job([*command, "--backup-save-freq", "never"], workers)
             job.start_all()
@@ -84,7 +87,7 @@ class PodsTest(unittest.TestCase):
         self.assertEqual(learned(job.history()), learned(whole.history()), job.text())
 
 
-_undisturbed: dict[tuple[str | int, ...], Job] = {}
+_undisturbed: dict[str, Job] = {}
 _scratch = tempfile.TemporaryDirectory(prefix="lockstep_pods_", ignore_cleanup_errors=True)
 
 

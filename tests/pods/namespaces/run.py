@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Jobs of several pods on one machine, each in a network namespace of its own, and what befalls them there.
 
-    tests/pods/namespaces/run.py BUILD_DIR [bandwidth | chaos | chief | elastic | leave | start | strangers]... [-v] [--full]
-                                 [--count N] [--seed S] [--results FILE]
+    tests/pods/namespaces/run.py BUILD_DIR [bandwidth | chaos | chief | elastic | leave | start | strangers]...
+                                 [-v] [--full] [--count N] [--seed S] [--results FILE]
 
 Without a name all of them run. --full takes the times and numbers that the job must stand; without it they are shorter.
 Takes root, and is reported as skipped without."""
@@ -19,6 +19,11 @@ import scale  # noqa: E402
 import support  # noqa: E402
 
 GROUPS = ("bandwidth", "chaos", "chief", "elastic", "leave", "start", "strangers")
+
+
+def interrupt(*_: object) -> None:
+    """As Ctrl-C does: what was made is removed."""
+    raise KeyboardInterrupt
 
 
 def main() -> int:
@@ -40,7 +45,7 @@ def main() -> int:
     if wrong:
         print(f"run.py: there is no group '{wrong[0]}'; there are {', '.join(GROUPS)}", file=sys.stderr)
         return 64
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that hosts are removed
+    signal.signal(signal.SIGTERM, interrupt)
     wanted = [(name + ".").replace(".", "_test.", 1).rstrip(".") for name in names or GROUPS]
     suite = unittest.defaultTestLoader.loadTestsFromNames(wanted)
     result = unittest.TextTestRunner(stream=sys.stdout, verbosity=2 if given.v else 1).run(suite)

@@ -1,6 +1,7 @@
 """Port scanners, HTTP probes, half-open and slow connections at the chief's port: training hardly notices, and a worker
 that is lost meanwhile comes back through the crowd."""
 
+import itertools
 import statistics
 import subprocess
 import sys
@@ -51,11 +52,11 @@ class StrangersTest(PodsTest):
         ends = self.epochs(job)
         within: list[float] = []
         without: list[float] = []
-        for before, end in zip(ends, ends[1:]):
+        for before, end in itertools.pairwise(ends):
             is_stormy = any(before < last and end > first for first, last in stormy)
             (within if is_stormy else without).append(end - before)
         slower = statistics.median(within) / statistics.median(without) - 1
-        print(f"{CONNECTIONS} junk and {SLOW} slow connections in {SECONDS:.0f} s: training {100 * slower:+.1f} % slower "
+        print(f"{CONNECTIONS} junk and {SLOW} slow connections in {SECONDS:.0f} s: epochs take {100 * slower:+.1f} % "
               f"({len(within)} epochs among strangers, {len(without)} without)")
         self.assertLess(slower, SLOWER if scale.full else 3 * SLOWER)
 
