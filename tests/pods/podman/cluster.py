@@ -197,7 +197,7 @@ class Cluster:
             self.step()
             time.sleep(0.2)
 
-    def finish(self, limit: float = 180) -> None:
+    def finish(self, limit: float = 300) -> None:
         """Until all Jobs are over; every one must have come to a good end."""
         self.wait(lambda: all(job.state != "active" for job in self.jobs.values()), limit)
         if any(job.state != "Complete" for job in self.jobs.values()):

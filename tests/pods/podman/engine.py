@@ -95,7 +95,7 @@ class Engine:
                 subprocess.run(["umount", "--lazy", mounted], capture_output=True)
         shutil.rmtree(self.scratch, ignore_errors=True)
 
-    def run(self, *command: str, stdin: str | None = None, limit: float = 120) -> subprocess.CompletedProcess[str]:
+    def run(self, *command: str, stdin: str | None = None, limit: float = 300) -> subprocess.CompletedProcess[str]:
         return subprocess.run(command, env=self.environment, input=stdin, text=True, capture_output=True, timeout=limit)
 
     def podman(self, *arguments: str, stdin: str | None = None) -> str:

@@ -11,6 +11,7 @@ cache stay in BUILD_DIR/pods for the next time.
 import argparse
 import importlib.util
 import os
+import signal
 import subprocess
 import sys
 import unittest
@@ -83,6 +84,7 @@ def main() -> int:
         return 64
     if reason := missing() or use_a_python_with_packages():
         return skip(reason)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # containers go whatever happens
     try:
         with Engine(given.build / "pods") as engine:
             return run(engine, given.names, given.image, 2 if given.v else 1)

@@ -56,7 +56,7 @@ class SessionTest(unittest.TestCase):
         return [self.cluster.jobs[f"{NAME}-worker-{index}"] for index in range(workers)]
 
     def wait_for_epoch(self, chief: Job, epoch: int) -> None:
-        self.cluster.wait(lambda: f"Epoch {epoch}/" in self.cluster.log(chief.pods[-1]) or chief.state != "active", 90)
+        self.cluster.wait(lambda: f"Epoch {epoch}/" in self.cluster.log(chief.pods[-1]) or chief.state != "active", 180)
 
     def history(self) -> dict[str, Any]:
         read: dict[str, Any] = json.loads((self.cluster.volume(CLAIM) / "history.json").read_text())
@@ -124,7 +124,7 @@ class SessionTest(unittest.TestCase):
         """Deleted by its user, or with its node: another one takes its place."""
         before = lost.pods[-1]
         self.cluster.stop(before, force=force)
-        self.cluster.wait(lambda: lost.pods[-1] is not before or lost.state != "active", 60)
+        self.cluster.wait(lambda: lost.pods[-1] is not before or lost.state != "active", 120)
         self.assertEqual(before.code, 137 if force else 75, self.cluster.story())
 
     def test_pods_that_go(self) -> None:
@@ -149,5 +149,5 @@ class SessionTest(unittest.TestCase):
         self.cluster.apply(render(create_pvc_checkpoint=True))
         self.cluster.apply(render(create_pvc_checkpoint=False, deploy=True, cmdline_args=["--no-such-option"]))
         chief = self.cluster.jobs[f"{NAME}-worker-0"]
-        self.cluster.wait(lambda: all(job.state != "active" for job in self.cluster.jobs.values()), 60)
+        self.cluster.wait(lambda: all(job.state != "active" for job in self.cluster.jobs.values()), 120)
         self.assertEqual((chief.state, len(chief.pods), chief.pods[0].code), ("Failed", 1, 64), self.cluster.story())
