@@ -76,13 +76,13 @@ has_image() {
   fi
 }
 
-make_base() {
-  local tree suite mirror container
+make_base() { # image
+  local base=$1 tree suite mirror container
   suite=$(sed -nE 's#^(docker\.io/library/)?debian:([a-z]+)(-[0-9]+)?(-slim)?$#\2#p' <<<"$base")
-  [ -n "$suite" ] || fail 75 "$base cannot be pulled here, and only a debian:SUITE can be made with debootstrap."
-  [ "$(id -u)" = 0 ] || fail 75 "$base cannot be pulled here, and debootstrap makes a stand-in only as root."
+  [ -n "$suite" ] || fail 75 "there is no $base here, and only a debian:SUITE can be made with debootstrap."
+  [ "$(id -u)" = 0 ] || fail 75 "there is no $base here, and debootstrap makes a stand-in only as root."
   command -v debootstrap >/dev/null ||
-    fail 75 "$base cannot be pulled here; install debootstrap, and a stand-in is made with it."
+    fail 75 "there is no $base here; install debootstrap, and a stand-in is made with it."
   # this machine's own mirror, where it has one
   mirror=$(cat /etc/apt/sources.list /etc/apt/sources.list.d/*.{list,sources} 2>/dev/null | grep -v '^#' |
     grep -oE 'https?://[^ ]+/debian/?( |$)' | head -n 1 | tr -d ' ' || true)
@@ -114,21 +114,23 @@ make_base() {
   rm -rf --one-file-system "$work"
 }
 
-if ! has_image "$base"; then
+mapfile -t needed < <(sed -n 's/^ARG BUILD_BASE=//p' $file)
+for image in "${needed[@]}" "$base"; do
+  if has_image "$image"; then continue; fi
   if [ $from_debootstrap = 1 ]; then
-    make_base
-  elif ! pulled=$("$engine" pull "$base" 2>&1); then
-    say "$base cannot be pulled: $(tail -n 1 <<<"$pulled")"
-    make_base
+    make_base "$image"
+  elif ! pulled=$("$engine" pull "$image" 2>&1); then
+    say "$image cannot be pulled: $(tail -n 1 <<<"$pulled")"
+    make_base "$image"
   fi
-fi
+done
 
 arguments=(--file "$file" --tag "$tag" --build-arg "BASE=$base"
   --build-arg "VERSION=$(sed -nE 's/^project\(lockstep VERSION ([0-9.]+).*/\1/p' CMakeLists.txt)"
   --build-arg "REVISION=$(git describe --always --dirty --abbrev=40 --exclude '*' 2>/dev/null || echo unknown)")
 if [ -n "$target" ]; then arguments+=(--target "$target"); fi
 case $engine in
-  docker) docker build "${arguments[@]}" . ;;
+  docker) DOCKER_BUILDKIT=1 docker build "${arguments[@]}" . ;;
   podman) podman build --layers --pull=missing "${arguments[@]}" . ;;
   buildah) buildah build --layers --pull=missing "${arguments[@]}" . ;;
 esac || fail 74 "$engine could not build $file; what is printed above tells why."
