@@ -51,8 +51,8 @@ std::vector<LayerDivision> layer_divisions(const Graph& whole, const std::option
       const bool behind_sum = before == Way::rows || (before == Way::repeated && i > 1);
       if (way == Way::repeated) row.how = "whole, by every worker";
       if (way == Way::partial) {
-        row.how = "whole, by every worker; gradients summed";
         elements = static_cast<double>(trainable(layer));
+        row.how = std::string("whole, by every worker") + (elements > 0 ? "; gradients summed" : "");
       }
       if (way == Way::columns) {
         row.how = "by channels, " + dealt(whole.tensors[operation.output].channels, ranks);

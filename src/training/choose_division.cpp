@@ -19,8 +19,6 @@ namespace lockstep {
 
 namespace {
 
-constexpr double least_gain = 0.05;  // measurements waver, and by examples is what has no surprises
-
 /// What forbids a division by features, whatever the model; empty: nothing. Values that all ranks compute must be the
 /// same bits on all of them, for which processors and libraries have to be the same.
 std::string forbidden_by(Runtime& runtime) {

@@ -15,6 +15,9 @@
 
 namespace lockstep {
 
+/// By features only where that promises so much: measurements waver, and by examples is what has no surprises.
+inline constexpr double least_gain = 0.05;
+
 struct DivisionChoice {
   std::optional<FeatureDivision> division = {};  ///< none: by examples
   std::string why = {};                          ///< a clause: "features were asked for"

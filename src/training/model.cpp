@@ -1,5 +1,6 @@
 // See model.hpp. What is collective stays in ModelState; here is what its user sees.
 #include "training/backups.hpp"
+#include "training/describe_steps.hpp"
 #include "training/fit.hpp"
 #include "training/model_state.hpp"
 #include "training/shared_read.hpp"
@@ -119,6 +120,12 @@ void Model::save_later(const std::filesystem::path& path) const { state_->save_l
 void Model::summary() const {
   if (!state_->runtime().speaks()) return;
   std::cout << state_->architecture().summary() << state_->summary_of_division() << std::flush;
+}
+
+std::string Model::predict_steps(const PredictionOptions& options) const {
+  const auto compilation = state_->compilation();
+  if (!compilation) throw UsageError("the model is not compiled yet; call model.compile(...) first");
+  return describe_steps(state_->runtime(), state_->architecture(), *compilation, options);
 }
 
 double Model::learning_rate() const { return learning_rate_of(state_->optimizer()).at(state_->steps()); }

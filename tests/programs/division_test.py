@@ -5,7 +5,7 @@ import os
 import signal
 from typing import Any
 
-from support import USAGE, ProgramTest, Running, eventually, program
+from support import USAGE, Ended, ProgramTest, Running, eventually, program
 
 ONE_LAYER = json.dumps({"class_name": "Sequential", "config": {"name": "sequential", "layers": [
     {"class_name": "InputLayer", "config": {"batch_shape": [None, 28, 28], "dtype": "float32", "name": "given"}},
@@ -53,6 +53,41 @@ class DivisionTest(ProgramTest):
                 self.assertIn("Resuming from", ended.stdout)
                 self.assertIn("another", ended.stderr)
                 self.close(self.losses()[:3], whole)
+
+    def test_the_choice_is_told_and_kept(self) -> None:
+        ended = self.succeed(*self.options, "--division", "auto", "--verbose", 2, workers=2)
+        world = self.history()["world"]
+        self.assertIn(world["division"], ("examples", "features"))
+        self.assertRegex(world["division_because"], "by features and .* by examples")
+        self.assertGreater(world["predicted_ms_by_features"], 0)
+        self.assertGreater(world["predicted_ms_by_examples"], 0)
+        gains = world["predicted_ms_by_features"] <= 0.95 * world["predicted_ms_by_examples"]
+        self.assertEqual(world["division"] == "features", gains)
+        self.assertIn(f"Divided by {world['division']} over 2 workers", ended.stdout)
+        rules = self.succeed(*self.options, "--division", "auto", "--deterministic", workers=2)
+        self.assertIn("Divided by features over 2 workers", rules.stdout)
+        self.assertRegex(rules.stdout, r"dense +by input channels, 16 \+ 16 +sends 12.3 kB a step")
+        self.assertNotIn("Divided", self.succeed(*self.options, workers=2).stdout)
+
+    def plan(self, *options: object) -> Ended:
+        call = [program("lockstep"), "plan", *map(str, options)]
+        return Running(call, self.cwd, {}).end()
+
+    def test_a_dry_run(self) -> None:
+        self.succeed(*self.options)
+        told = self.plan("--model", self.model / "model.h5", "--workers", 4, "--link", 1)
+        self.assertEqual(told.code, 0, str(told))
+        self.assertIn("4 workers, by features: ", told.stdout)
+        self.assertIn("--division auto takes features", told.stdout)
+        self.assertNotIn("8 workers", told.stdout)
+        description = self.scratch / "model.json"
+        description.write_text(ONE_LAYER)
+        compiled = ("--loss", "sparse_categorical_crossentropy", "--optimizer", "sgd")
+        told = self.plan("--model", description, *compiled)
+        self.assertEqual(told.code, 0, str(told))
+        self.assertIn("By features is not possible, since the channels of layer 'classes'", told.stdout)
+        for wrong in (("--workers", 0), ("--workers", 2.5), ("--link", "fast"), ("--latency", -1)):
+            self.assert_fails(self.plan("--model", description, *compiled, *wrong), USAGE, wrong[0], "must be")
 
     def test_what_is_refused(self) -> None:
         self.assert_fails(self.run_program("--division", "layers"), USAGE, "--division is 'layers'",

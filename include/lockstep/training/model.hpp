@@ -39,6 +39,13 @@ struct FitOptions {
 class ModelState;  // what the strategy ties together: plan, device, world
 
 /// Every call below is collective: all workers make the same calls in the same order. Not thread-safe.
+/// Workers on hosts of their own, and the links that join them.
+struct PredictionOptions {
+  int most_workers = 8;
+  double latency = 50e-6;             ///< of a message, in seconds
+  double bytes_per_second = 0.125e9;  ///< of each worker's link, one way
+};
+
 class Model {
  public:
   explicit Model(std::unique_ptr<ModelState> state);
@@ -96,6 +103,10 @@ class Model {
 
   /// The chief prints Keras' summary table.
   void summary() const;
+
+  /// How 1, 2, 4 ... workers would divide this model, by examples and by features, what each layer would send, and how
+  /// long a step would take: lines for a person. Kernels are measured on this machine; nothing is trained.
+  [[nodiscard]] std::string predict_steps(const PredictionOptions& options = {}) const;
 
   [[nodiscard]] const Sequential& architecture() const;
 

@@ -1,6 +1,9 @@
 // Which divisions by features are found, what a rank's part of a model is, and what cannot be divided.
 #include "plan/division.hpp"
 
+#include "plan/cost.hpp"
+#include "plan/division_table.hpp"
+
 #include "backend/make_backend.hpp"
 #include "plan/lower.hpp"
 #include "plan/plan.hpp"
@@ -10,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 using namespace lockstep;
@@ -132,4 +136,69 @@ TEST_CASE("What cannot be divided says which layer is to blame, and why") {
                  "are the model's outputs"));
   CHECK(contains(why_not(Sequential{Input({5, 5, 1}), Conv2D(8, 3), Flatten(), BatchNormalization()}),
                  "layer 'batch_normalization' takes the channels of layer 'conv2d' in another shape"));
+}
+
+TEST_CASE("A link's times are those of its points, and lie on lines between and beyond them") {
+  const LinkTimes link({{100, 1.0}, {200, 2.0}, {400, 3.0}});
+  CHECK(link.seconds(10) == Approx(1.0));
+  CHECK(link.seconds(100) == Approx(1.0));
+  CHECK(link.seconds(150) == Approx(1.5));
+  CHECK(link.seconds(300) == Approx(2.5));
+  CHECK(link.seconds(1000) == Approx(6.0));
+  const LinkTimes described(1e-3, 1e6, 4);  // 2 (n - 1) / n of the bytes, there and back
+  CHECK(described.seconds(1e6) == Approx(2e-3 + 1.5));
+  CHECK(described.speeds(4).bytes_per_second == Approx(1e6));
+}
+
+TEST_CASE("What each layer sends is what the plan sums up") {
+  const auto backend = make_cpu_backend(1);
+  constexpr std::size_t batch = 64;
+  for (const Sequential& model : {keras_mnist, custom_training_mnist}) {
+    const Graph whole = graph_of(model);
+    for (const int ranks : {2, 3, 8}) {
+      const double sent = 2.0 * (ranks - 1) / ranks;
+      for (const Speeds& speeds : {free_link, slow_link}) {
+        const auto division = divide_by_features(whole, ranks, batch, speeds);
+        REQUIRE(division);
+        double told = 0;
+        for (const LayerDivision& row : layer_divisions(whole, division, ranks, batch)) told += row.bytes_a_step;
+        const Plan plan = make_plan(part_of(whole, *division, 0, batch, *backend));
+        // The metrics, and what fills cache lines, are no layer's.
+        CHECK(told == Approx(sent * static_cast<double>(summed_bytes(plan))).margin(sent * 4 * 64));
+      }
+      double told = 0;
+      for (const LayerDivision& row : layer_divisions(whole, {}, ranks, batch)) told += row.bytes_a_step;
+      Graph laid_out = whole;
+      backend->lay_out(laid_out, batch);
+      const Plan plan = make_plan(std::move(laid_out));
+      CHECK(told == Approx(sent * static_cast<double>(summed_bytes(plan))).margin(sent * 4 * 64));
+    }
+  }
+}
+
+TEST_CASE("A division is found again by its code, and no other") {
+  const Graph whole = graph_of(keras_mnist);
+  for (const Speeds& speeds : {free_link, slow_link}) {
+    const auto division = divide_by_features(whole, 2, 128, speeds);
+    REQUIRE(division);
+    const auto again = division_of(whole, 2, division->code());
+    REQUIRE(again);
+    CHECK(*again == *division);
+    CHECK(again->variables.size() == division->variables.size());
+  }
+  for (const char* code : {"", "-", "acraa?", "aaaaa", "accaa", "acra", "arraa"})
+    CHECK_FALSE(division_of(whole, 2, code));
+}
+
+TEST_CASE("The kernels of a plan can be timed without anybody to sum with") {
+  const auto backend = make_cpu_backend(1);
+  const Graph whole = graph_of(custom_training_mnist);
+  const auto division = divide_by_features(whole, 3, 32, slow_link);
+  REQUIRE(division);
+  for (const int rank : {0, 2}) {
+    const Plan plan = make_plan(part_of(whole, *division, rank, 32, *backend));
+    const double seconds = measure_compute(*backend, plan, Adam(), 32, 1);
+    CHECK(seconds > 0);
+    CHECK(seconds < 10);
+  }
 }
