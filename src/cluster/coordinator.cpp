@@ -79,12 +79,18 @@ void Coordinator::lose(std::size_t member, const std::string& why, double now) {
   } else if (phase_ == Phase::running && was_in_world) {
     // Once its ranks have all done their work nobody misses it.
     for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
-      const RankState& state = ranks_[rank];
+      RankState& state = ranks_[rank];
       if (map_.ranks[rank].member != member || (state.ended && !state.left)) continue;
+      if (is_done_) {
+        state.ended = true;
+        watch_.end(rank);
+        continue;
+      }
       const bool left = !seat.leaving.empty();
       fail({member, {}, left ? "left: " + seat.leaving : "lost: " + why, 75, left}, now);
       return;
     }
+    end_if_all_ended(now);
   }
 }
 
@@ -127,7 +133,8 @@ void Coordinator::tick(double now) {
     watch_steps(now);
   } else if (!all_heard_) {
     const bool all = std::all_of(seats_.begin(), seats_.end(), [](const Seat& seat) { return seat.took_leave; });
-    all_heard_ = all || now - phase_began_ > limits_.farewell;
+    const bool is_success = verdict_ == static_cast<int>(ExitCode::success);
+    all_heard_ = all || now - phase_began_ > (is_success ? limits_.farewell : limits_.farewell_of_failure);
     if (all_heard_) actions_.emplace_back(AllHeard{});
   }
 }
@@ -148,6 +155,7 @@ void Coordinator::gather(double now, double go_on_at) {
   fences_.clear();
   ranks_.clear();
   leave_by_ = never;
+  is_done_ = false;
   lets_in_.reset();
 }
 
@@ -264,6 +272,9 @@ void Coordinator::finish(int code, const std::string& reason, double now) {
   verdict_ = code;
   verdict_reason_ = reason;
   fences_.clear();
+  for (std::size_t member = 0; member < seats_.size(); ++member) {  // who was not missed is not waited for
+    if (!seats_[member].present && map_.ranks_of_member(member).empty()) seats_[member].took_leave = true;
+  }
   post_to_all(Verdict{static_cast<std::uint64_t>(code), reason});
 }
 

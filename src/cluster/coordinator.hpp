@@ -80,7 +80,7 @@ class Coordinator {
     bool present = false;
     bool ready = false;
     bool in_world = false;    ///< of the generation that runs, or whose end it has not confirmed
-    bool took_leave = false;  ///< it has heard the verdict
+    bool took_leave = false;  ///< it has heard the verdict, or need not
     double heard = 0;
     std::string leaving;  ///< why it was told to go, if it was
     std::string missing = "it has not come yet";
@@ -112,6 +112,7 @@ class Coordinator {
   void on(std::size_t member, const Failed& message, double now);
   void on(std::size_t member, const Leaving& message, double now);
   void on(std::size_t member, const Farewell& message, double now);
+  void on(std::size_t member, const Done& message, double now);
   void on(std::size_t member, const Heartbeat& message, double now);
   template <typename Other>
   void on(std::size_t member, const Other& message, double now);
@@ -162,6 +163,7 @@ class Coordinator {
   std::vector<std::uint64_t> next_fence_;                                    ///< by node
   StepWatch watch_;
   double leave_by_ = never;
+  bool is_done_ = false;                ///< what is left of it has nothing to do any more
   std::optional<std::size_t> lets_in_;  ///< a member that is back, and waits for the next backup
 
   // Progress over generations.

@@ -128,7 +128,8 @@ void Coordinator::on(std::size_t member, const ChildEnded& message, double now) 
   const bool somebody_leaves =
       lets_in_ || std::any_of(seats_.begin(), seats_.end(), [](const Seat& seat) { return !seat.leaving.empty(); });
   rank.left = !was_killed && code == temporary && somebody_leaves;
-  if (code == 0 || rank.left) {
+  is_done_ |= code == 0 && watch_.last(message.rank);
+  if (code == 0 || rank.left || (is_done_ && was_killed)) {
     rank.ended = true;
     watch_.end(message.rank);
     if (rank.left) leave_by_ = std::min(leave_by_, now + limits_.leave);
@@ -158,6 +159,12 @@ void Coordinator::on(std::size_t member, const Leaving& message, double /*now*/)
   if (phase_ == Phase::finished) return;
   post_to_all(Notice{name_of_place(member, {}) + " leaves: " + seat.leaving +
                      (phase_ == Phase::running ? "; all save, and wait for it to come back" : "")});
+}
+
+void Coordinator::on(std::size_t member, const Done& /*message*/, double now) {
+  if (phase_ == Phase::finished) return;
+  post_to_all(Notice{seats_[member].name + " knows that the training was done when the chief was lost"});
+  finish(0, "", now);
 }
 
 void Coordinator::on(std::size_t member, const Farewell& /*message*/, double /*now*/) {

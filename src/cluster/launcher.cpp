@@ -178,8 +178,8 @@ void Launcher::take_ends() {
   for (auto entry = trainers_.begin(); entry != trainers_.end();) {
     const std::optional<ChildEnd> end = entry->second->reap();
     if (end) {
+      rendezvous_.member().child_ended(entry->first, end->code, end->signal, watch_.has_told(entry->first));
       watch_.end(entry->first);
-      rendezvous_.member().child_ended(entry->first, end->code, end->signal);
     }
     entry = end ? trainers_.erase(entry) : std::next(entry);
   }

@@ -44,7 +44,7 @@ void Member::connected(double now) {
   if (is_leaving_) {
     send(Leaving{"it was told to go"});
   } else if (state_ == State::idle) {
-    send(Ready{});
+    send(is_done_ ? Message(Done{}) : Message(Ready{}));
   }
 }
 
@@ -56,7 +56,9 @@ void Member::disconnected(const std::string& why, double now) {
   why_alone_ = why;
   if (state_ == State::gone || exit_) return;
   log("lost the chief, " + chief_ + ": " + why +
-          (state_ == State::running ? "; generation " + std::to_string(map_.generation) + " has ended here" : "") +
+          (is_done_                   ? "; the training is done"
+           : state_ == State::running ? "; generation " + std::to_string(map_.generation) + " has ended here"
+                                      : "") +
           "; waiting for it to come back",
       true);
   if (state_ == State::running) end_generation();
@@ -136,6 +138,7 @@ void Member::on(const Begin& message) {
   next_fence_ = 0;
   open_fences_.clear();
   started_ranks_.clear();
+  is_done_ = false;
   if (const std::optional<std::size_t> node = map_.node_served_by(number_)) actions_.emplace_back(StartServer{*node});
 }
 
@@ -157,6 +160,7 @@ void Member::on(const FenceDone& message) {
 void Member::on(const GenerationEnds& message) {
   if (message.generation != map_.generation || state_ == State::idle) return;
   log(message.reason, true);
+  is_done_ = false;
   if (state_ == State::running) end_generation();
 }
 
@@ -205,8 +209,9 @@ void Member::progress(Progress report) {
   if (state_ == State::running) send(report);
 }
 
-void Member::child_ended(std::uint64_t rank, int code, int signal) {
+void Member::child_ended(std::uint64_t rank, int code, int signal, bool is_ours) {
   if (state_ == State::gone) return;
+  if (is_ours && code == 0 && signal == 0) is_done_ = true;
   if (is_connected_) {
     // Also while a generation ends: what no restart mends must be known.
     send(ChildEnded{map_.generation, rank, static_cast<std::uint64_t>(code), static_cast<std::uint64_t>(signal)});
@@ -228,7 +233,7 @@ void Member::all_ended() {
   } else if (is_leaving_) {
     exit(temporary, "");
   } else if (is_connected_) {
-    send(Ready{});
+    send(is_done_ ? Message(Done{}) : Message(Ready{}));
   }
 }
 

@@ -93,7 +93,8 @@ class Member {
   std::uint64_t fence(std::string blob);
   void started(std::uint64_t rank);
   void progress(Progress report);  ///< its generation is filled in
-  void child_ended(std::uint64_t rank, int code, int signal);
+  /// `is_ours`: a program of Lockstep's, of which no rank ends with 0 before all ranks have done all of their work.
+  void child_ended(std::uint64_t rank, int code, int signal, bool is_ours = false);
   void failed(const std::string& reason);
   void all_ended();
   /// This launcher was told to go (SIGTERM): it does, with 75, as soon as the generation has ended.
@@ -153,6 +154,7 @@ class Member {
   std::uint64_t next_fence_ = 0;
   std::set<std::uint64_t> open_fences_;
   std::set<std::uint64_t> started_ranks_;  ///< whose StartTrainer was given out
+  bool is_done_ = false;                   ///< a rank of ours has ended with 0, so that all work is done
 
   std::vector<Message> messages_;
   std::vector<LauncherAction> actions_;

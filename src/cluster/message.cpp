@@ -55,6 +55,7 @@ auto fields(Like<Verdict> auto& it) { return std::tie(it.code, it.reason); }
 auto fields(Like<Farewell> auto& /*it*/) { return std::tuple<>(); }
 auto fields(Like<Notice> auto& it) { return std::tie(it.text); }
 auto fields(Like<LetIn> auto& it) { return std::tie(it.generation); }
+auto fields(Like<Done> auto& /*it*/) { return std::tuple<>(); }
 
 template <typename T>
 concept Compound = requires(T& value) {
@@ -173,9 +174,9 @@ Message to_message(const Frame& frame) { return read_kind(frame); }
 
 const char* name_of(const Message& message) {
   constexpr std::array<const char*, std::variant_size_v<Message>> names{
-      "Hello",  "Challenge",       "Proof",   "Welcome",   "Refused",  "Heartbeat", "Ready",
-      "Begin",  "RankEnvironment", "Fence",   "FenceDone", "Started",  "Progress",  "ChildEnded",
-      "Failed", "GenerationEnds",  "Leaving", "Verdict",   "Farewell", "Notice",    "LetIn"};
+      "Hello",           "Challenge", "Proof",     "Welcome", "Refused",  "Heartbeat",  "Ready",  "Begin",
+      "RankEnvironment", "Fence",     "FenceDone", "Started", "Progress", "ChildEnded", "Failed", "GenerationEnds",
+      "Leaving",         "Verdict",   "Farewell",  "Notice",  "LetIn",    "Done"};
   return names.at(message.index());
 }
 

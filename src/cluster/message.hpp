@@ -178,9 +178,14 @@ struct LetIn {
   std::uint64_t generation = 0;
 };
 
-using Message =
-    std::variant<Hello, Challenge, Proof, Welcome, Refused, Heartbeat, Ready, Begin, RankEnvironment, Fence, FenceDone,
-                 Started, Progress, ChildEnded, Failed, GenerationEnds, Leaving, Verdict, Farewell, Notice, LetIn>;
+/// Member: the generation that ran when the chief was lost had come to its end here, with 0, and so it had everywhere.
+struct Done {
+  static constexpr std::uint16_t kind = 26;
+};
+
+using Message = std::variant<Hello, Challenge, Proof, Welcome, Refused, Heartbeat, Ready, Begin, RankEnvironment, Fence,
+                             FenceDone, Started, Progress, ChildEnded, Failed, GenerationEnds, Leaving, Verdict,
+                             Farewell, Notice, LetIn, Done>;
 
 [[nodiscard]] Frame to_frame(const Message& message);
 

@@ -10,14 +10,15 @@ struct Supervision {
   int min_workers = 0;              ///< that may go on without the others; 0: all are needed
   double rejoin_timeout = 60;       ///< for the others to come back, where that is so
   double heartbeat = 1;
-  double silence = 4;   ///< of a peer: then it is lost
-  double report = 10;   ///< between two lines about who is missing
-  double busy = 600;    ///< for a rank to give a sign of life where it does no steps, or its first ones; 0: any time
-  double stuck = 4;     ///< without a step, where steps usually take less than a third of it; 0: as long as it takes
-  double leave = 25;    ///< for all to save, when a worker was told to go
-  double farewell = 5;  ///< for absent members to come and hear the verdict
-  double stranger = 5;  ///< for a connection to say who it is
-  double connect_retry = 1;  ///< at most, between two attempts
+  double silence = 4;    ///< of a peer: then it is lost
+  double report = 10;    ///< between two lines about who is missing
+  double busy = 600;     ///< for a rank to give a sign of life where it does no steps, or its first ones; 0: any time
+  double stuck = 4;      ///< without a step, where steps usually take less than a third of it; 0: as long as it takes
+  double leave = 25;     ///< for all to save, when a worker was told to go
+  double farewell = 30;  ///< for absent members to come and hear that all went well
+  double farewell_of_failure = 5;  ///< or that it did not, which they find out by themselves
+  double stranger = 5;             ///< for a connection to say who it is
+  double connect_retry = 1;        ///< at most, between two attempts
 };
 
 }  // namespace lockstep

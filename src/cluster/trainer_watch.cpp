@@ -17,6 +17,11 @@ void TrainerWatch::hear(std::uint64_t rank, const Progress& report, double now) 
   if (report.step > 0) furthest_ = watched.last;
 }
 
+bool TrainerWatch::has_told(std::uint64_t rank) const {
+  const auto found = ranks_.find(rank);
+  return found != ranks_.end() && found->second.last;
+}
+
 std::vector<Progress> TrainerWatch::take_due(double now) {
   std::vector<Progress> due;
   for (auto& [rank, watched] : ranks_) {

@@ -21,6 +21,8 @@ class TrainerWatch {
   void hear(std::uint64_t rank, const Progress& report, double now);
   void end(std::uint64_t rank) { ranks_.erase(rank); }
 
+  [[nodiscard]] bool has_told(std::uint64_t rank) const;
+
   /// What the coordinator should know by now.
   [[nodiscard]] std::vector<Progress> take_due(double now);
 

@@ -102,8 +102,12 @@ Runtime::~Runtime() {
     log_error(error.what());
     return;
   }
-  if (!world_.is_chief()) return;
-  for (const BackupDirectory& directory : backups_) directory.clear();
+  backups_.shall_go = world_.is_chief();
+}
+
+Runtime::FinishedBackups::~FinishedBackups() {
+  if (!shall_go) return;
+  for (const BackupDirectory& directory : directories) directory.clear();
 }
 
 void Runtime::write_later(std::function<void()> job) {
@@ -140,7 +144,9 @@ std::function<void(bool)> Runtime::tell_waiting() {
 }
 
 std::unique_ptr<Communicator> Runtime::new_communicator() {
-  return make_communicator(world_, transport_of(options_.communication), backend_->queue(), tell_waiting());
+  const bool rounds = options_.gradient_compression == GradientCompression::bfloat16;
+  return make_communicator(world_, transport_of(options_.communication), backend_->queue(), tell_waiting(),
+                           rounds ? Compression::bfloat16 : Compression::none);
 }
 
 std::size_t Runtime::replicas() const noexcept {

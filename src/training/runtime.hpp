@@ -62,8 +62,8 @@ class Runtime {
   void finish_writing();
 
   /// Its backups are of no use any more once the program has come to its normal end.
-  void remove_at_end(BackupDirectory directory) { backups_.push_back(std::move(directory)); }
-  void keep_backups() noexcept { backups_.clear(); }
+  void remove_at_end(BackupDirectory directory) { backups_.directories.push_back(std::move(directory)); }
+  void keep_backups() noexcept { backups_.directories.clear(); }
 
   /// All ranks call it after the same step, because a launcher has asked for it (Request): the program ends with 75.
   /// `what` the chief says of it, after the last file is written.
@@ -72,13 +72,20 @@ class Runtime {
  private:
   [[nodiscard]] std::function<void(bool)> tell_waiting();
 
+  /// Removed after MPI's end: until then a rank may be lost, and those that begin again want them.
+  struct FinishedBackups {
+    std::vector<BackupDirectory> directories;
+    bool shall_go = false;
+    ~FinishedBackups();
+  };
+
   Options options_;
   LauncherLink launcher_;
+  FinishedBackups backups_;
   World world_;
   std::unique_ptr<Communicator> control_;
   std::unique_ptr<Backend> backend_;
   int fits_ = 0;
-  std::vector<BackupDirectory> backups_;
   bool warned_of_writing_ = false;  ///< belongs to the job that runs
   BackgroundWriter writer_;         // last: its job uses what is above
 };

@@ -614,3 +614,40 @@ TEST_CASE("without --min-workers nobody goes on alone") {
   CHECK(job.trainers() == 0);
   CHECK(job.coordinator().generation() == 1);
 }
+
+TEST_CASE("once a rank of ours has ended with 0 all work is done, and who is lost after that is not missed") {
+  const bool is_ours = GENERATE(true, false);  // another program's ranks do not wait for each other at their end
+  const bool is_lost = GENERATE(true, false);
+  CAPTURE(is_ours, is_lost);
+  Coordinator coordinator({"worker 0", "worker 1"}, "run", {}, 0);
+  for (const std::uint64_t member : {0U, 1U}) {
+    REQUIRE(coordinator.admit(introduction(member), 0).empty());
+    coordinator.receive(member, Ready{}, 0);
+  }
+  if (is_ours) coordinator.receive(0, Progress{1, 0, Activity::training, 7, 0, 0.5, 100}, 1);
+  coordinator.receive(0, ChildEnded{1, 0, 0, 0}, 1);
+  if (is_lost) {
+    coordinator.lose(1, "the connection broke", 1);
+  } else {
+    coordinator.receive(1, ChildEnded{1, 1, 0, 9}, 1);
+  }
+  CHECK(coordinator.verdict() == (is_ours ? std::optional(0) : std::nullopt));
+  if (!is_ours) return;
+  // It is told when it comes back.
+  coordinator.receive(0, Farewell{}, 1);
+  coordinator.tick(2);
+  if (is_lost) {
+    REQUIRE(coordinator.admit(introduction(1, 2), 10).empty());
+  }
+  const std::vector<Message> said = said_to(coordinator, 1);
+  CHECK(std::any_of(said.begin(), said.end(), [](const Message& it) { return std::holds_alternative<Verdict>(it); }));
+}
+
+TEST_CASE("a chief that comes back after the work was done learns it from the others, and trains no more") {
+  Coordinator coordinator({"worker 0", "worker 1", "worker 2"}, "run", {}, 0);
+  for (const std::uint64_t member : {0U, 1U}) REQUIRE(coordinator.admit(introduction(member), 0).empty());
+  coordinator.receive(0, Ready{}, 0);
+  coordinator.receive(1, Done{}, 1);
+  CHECK(coordinator.verdict() == 0);
+  CHECK(coordinator.generation() == 0);
+}

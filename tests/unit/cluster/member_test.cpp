@@ -131,6 +131,29 @@ TEST_CASE("a member without its chief ends its generation and is ready when both
   CHECK(says<Ready>(member));
 }
 
+TEST_CASE("that all work is done is not lost with the chief") {
+  const bool is_ours = GENERATE(true, false);
+  CAPTURE(is_ours);
+  Joined joined;
+  Member& member = joined.member;
+  member.child_ended(0, 0, 0, is_ours);
+  member.disconnected("the connection broke", 1);
+  member.all_ended();
+  static_cast<void>(member.take_messages());
+  member.connected(2);
+  const std::vector<Message> said = member.take_messages();
+  REQUIRE_FALSE(said.empty());
+  CHECK(std::holds_alternative<Done>(said.front()) == is_ours);
+  CHECK(std::holds_alternative<Ready>(said.front()) != is_ours);
+
+  // A generation that fails has not done it, whatever one rank thinks.
+  member.receive(Begin{two_ranks(2)}, 3);
+  member.child_ended(0, 0, 0, true);
+  member.receive(GenerationEnds{2, 1, "worker 1 failed"}, 3);
+  member.all_ended();
+  CHECK(says<Ready>(member));
+}
+
 TEST_CASE("what no restart mends is not lost with the chief") {
   Joined joined;
   Member& member = joined.member;
@@ -243,7 +266,8 @@ TEST_CASE("messages survive their frames, and nothing else is a message") {
       Verdict{75, "why"},
       Farewell{},
       Notice{"text"},
-      LetIn{3}};
+      LetIn{3},
+      Done{}};
   CHECK(messages.size() == std::variant_size_v<Message>);
   for (const Message& message : messages) {
     CAPTURE(name_of(message));
