@@ -17,7 +17,7 @@ from pods import STANDS, Job
 from pods_test_case import LONG, PodsTest
 from support import count, seed
 
-LAST_STEPS = 600  # in these nothing happens: whoever is lost when the others have ended waits in vain
+LAST_STEPS = 400  # in these nothing happens: whoever is lost when the others have ended waits in vain
 ALL_STEPS = LONG[0] * LONG[1]
 FAULTS_A_JOB = 5
 NOTICED_S = 5.0
@@ -55,7 +55,7 @@ class ChaosTest(PodsTest):
         return inflicted
 
     def test_random_faults(self) -> None:
-        wanted = count(100)
+        wanted = count(50)
         done: dict[str, Any] = {"seed": seed(), "jobs": 0, "resumed": 0, "failed": [], "faults": []}
         if results_file and results_file.exists():
             done = json.loads(results_file.read_text())

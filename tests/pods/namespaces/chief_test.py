@@ -6,7 +6,7 @@ import scale
 from pods import LOST
 from pods_test_case import LONG, PodsTest
 
-GONE_S = 40.0 if scale.full else 4.0
+GONE_S = 40.0 if scale.full else 2.5
 
 
 class ChiefTest(PodsTest):

@@ -18,7 +18,7 @@ class ElasticTest(PodsTest):
             self.assertAlmostEqual(mine["loss"], other["loss"], delta=TOLERANCE * other["loss"])
 
     def test_shrink_and_grow(self) -> None:
-        command = self.training(30, 60, model="calm")
+        command = self.training(15, 60, model="calm")
         whole = self.undisturbed(command)
         job = self.job([*command, "--backup-save-freq", "20"], options=("--min-workers", 2, "--rejoin-timeout", 1))
         job.start_all()

@@ -9,7 +9,7 @@ from pods_test_case import PodsTest
 from support import TEMPORARY
 
 GRACE_S = 10.0  # a third of what Kubernetes gives
-EPOCHS, STEPS = 2, 800  # no backup is due before the end of an epoch
+EPOCHS, STEPS = 2, 600  # no backup is due before the end of an epoch
 
 
 class LeaveTest(PodsTest):

@@ -162,7 +162,7 @@ class Job:
 
         return max(line.when for line in wait_for(all_said, lambda: f"'{pattern}' on all workers" + self.text(), limit))
 
-    def wait(self, limit: float = 2 * TIME_LIMIT_S) -> list[int | None]:
+    def wait(self, limit: float = 5 * TIME_LIMIT_S) -> list[int | None]:
         """Until all have ended: their exit codes. The time limit is no code of theirs."""
         wait_for(lambda: not any(pod.running for pod in self.pods), lambda: "end of the job" + self.text(), limit)
         for pod in self.pods:

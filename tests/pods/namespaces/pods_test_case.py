@@ -14,7 +14,7 @@ from support import program
 
 NAMES = ("worker-0", "worker-1", "worker-2", "stranger")
 
-LONG = (45, 60)  # epochs and steps: five seconds, if nothing happens
+LONG = (30, 60)  # epochs and steps: four seconds, if nothing happens
 
 
 def description(*layers: tuple[str, dict[str, Any]]) -> str:

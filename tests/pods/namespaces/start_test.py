@@ -35,11 +35,8 @@ class StartTest(PodsTest):
     def test_any_order(self) -> None:
         chance = random.Random(seed())
         orders = [(1, 2, 0), (0, 2, 1), (2, 0, 1), (0, 1, 2), (1, 0, 2), (2, 1, 0)]
-        cases = [(order, how) for place, order in enumerate(orders) for how in list(ABSENT)[place % 3:][:1]]
-        if scale.full:
-            cases = [(order, how) for order in orders for how in ABSENT]
-            chance.shuffle(cases)
-        for order, how in cases if scale.full else cases[:4]:
+        for place, order in enumerate(orders if scale.full else orders[:3]):
+            how = list(ABSENT)[place % len(ABSENT)]
             with self.subTest(order=order, last=how):
                 job = self.job(self.training(1, 3), LOCKSTEP_REPORT="10" if scale.full else "0.5")
                 last = job.pods[order[-1]]

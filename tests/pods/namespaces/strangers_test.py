@@ -13,7 +13,7 @@ from pods import LOST, PORT, STANDS, Job
 from pods_test_case import LONG, PodsTest
 from support import seed
 
-CONNECTIONS, SLOW, SECONDS = (10000, 1000, 60.0) if scale.full else (1000, 300, 6.0)
+CONNECTIONS, SLOW, SECONDS = (10000, 1000, 60.0) if scale.full else (700, 200, 4.0)
 STORMS = 4 if scale.full else 2  # with as much quiet time between them
 SLOWER = 0.1
 
