@@ -18,6 +18,8 @@ OWN_VARIABLES = {
     "LOCKSTEP_DEVICE": "num_gpus_per_worker",
     "LOCKSTEP_RANKS_PER_WORKER": "ranks_per_worker",
     "LOCKSTEP_RENDEZVOUS_TIMEOUT": "rendezvous_timeout",
+    "LOCKSTEP_LEAVE_TIMEOUT": "grace_period",
+    "LOCKSTEP_JOB_NAME": "name",
     "LOCKSTEP_MIN_WORKERS": "min_workers",
     "LOCKSTEP_REJOIN_TIMEOUT": "rejoin_timeout",
     "LOCKSTEP_STATUS_PORT": "status_port",

@@ -1,6 +1,7 @@
 """What the manifests mean: who is called what, who mounts what, who may do what, and what happens after each exit code."""
 
 import json
+import socket
 import tempfile
 from typing import Any
 
@@ -290,6 +291,8 @@ class Program(support.TestCase):
             ("LOCKSTEP_RENDEZVOUS_TIMEOUT", "90"),
             ("LOCKSTEP_RANKS_PER_WORKER", "1"),
             ("LOCKSTEP_STATUS_PORT", "8080"),
+            ("LOCKSTEP_LEAVE_TIMEOUT", "110"),
+            ("LOCKSTEP_JOB_NAME", "tf-learning"),
         ):
             self.assertEqual(values[name], value)
         self.assertFalse({"LOCKSTEP_MIN_WORKERS", "LOCKSTEP_REJOIN_TIMEOUT", "LOCKSTEP_DEVICE"} & set(values))
@@ -321,7 +324,9 @@ class Program(support.TestCase):
     def test_a_rendered_worker_trains(self) -> None:
         """As the container would: its command, its environment; only the paths are those of this machine."""
         with tempfile.TemporaryDirectory() as directory:
-            (job,) = workers(objects(deploy=True, worker_replicas=1, epochs=1, status_port=0))
+            with socket.create_server(("127.0.0.1", 0)) as listener:
+                port = listener.getsockname()[1]  # others may use 5000 here, as nobody does in a pod
+            (job,) = workers(objects(deploy=True, worker_replicas=1, epochs=1, port=port, status_port=0))
             container = trainer(job)
             values = environment(container) | {"MODEL_DIR": directory, "OMP_NUM_THREADS": "1"}
             bin_directory = support.build() / "bin"
