@@ -10,9 +10,9 @@
 //   await(b)        waits until all parts are: b's weights may be read, my gradient of b may be overwritten
 //
 // Ranks of one host keep weights and optimizer slots once, in a shared window, and each updates its share of every
-// bucket, summing the ranks' gradients where they lie. Between hosts each share is summed by MPI among the ranks that
-// own it, once a host. A rank alone on its host owns whole buckets and keeps its arenas to itself. Sums run in rank
-// order: same world, same bits.
+// bucket, summing the ranks' gradients where they lie. Between hosts each share travels among the ranks that own it,
+// once a host, while all compute on. A rank alone on its host owns whole buckets and keeps its arenas to itself. Sums
+// run in rank order within a host, in the order of hosts between them: same world, same bits.
 #pragma once
 
 #include <cstddef>
@@ -73,10 +73,20 @@ class Communicator {
   virtual ArenaMemory allocate(std::size_t gradient_elements, std::size_t mirrored_bytes,
                                std::vector<BucketRange> buckets) = 0;
 
+  /// Before `allocate`: ranges of gradients that are none, such as counts of examples, and must not be rounded as
+  /// gradients may be on their way. Every rank passes the same.
+  virtual void keep_exact(std::vector<BucketRange> /*ranges*/) {}
+
   virtual void contribute(std::size_t bucket) = 0;
   [[nodiscard]] virtual ReducedShare reduce(std::size_t bucket) = 0;
   virtual void publish(std::size_t bucket) = 0;
   virtual void await(std::size_t bucket) = 0;
+
+  /// To be called again and again between contributions and reductions: moves on what travels. Never waits.
+  virtual void advance() {}
+
+  /// False while what `reduce` waits for is still on its way from other hosts. Of a bucket that was contributed.
+  [[nodiscard]] virtual bool is_here(std::size_t /*bucket*/) const { return true; }
 
   /// Sums small arrays over all ranks in rank order; the same bits everywhere.
   virtual void all_reduce_sum(std::span<double> values) = 0;

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <limits>
 #include <span>
 #include <string>
@@ -69,9 +70,10 @@ std::span<std::byte> HostLayout::mirrored(std::byte* base) const noexcept {
 }
 
 HostTeam::HostTeam(const Topology& topology, const HostLayout& layout, std::byte* memory,
-                   std::vector<BucketRange> buckets, const WaitPolicy& policy)
+                   std::vector<BucketRange> buckets, const WaitPolicy& policy, std::function<void()> meanwhile)
     : topology_(topology),
       policy_(policy),
+      meanwhile_(std::move(meanwhile)),
       buckets_(std::move(buckets)),
       steps_(buckets_.size(), 0),
       arenas_{layout.gradients(memory, topology.local), layout.mirrored(memory)} {
@@ -108,7 +110,9 @@ void HostTeam::wait_slowly(std::size_t local, std::size_t bucket, Stage stage) {
   const std::atomic_ref reached(counter(local, bucket, stage));
   Patience patience(policy_);
   while (reached.load(std::memory_order_acquire) < steps_[bucket]) {
-    if (!patience.pass()) continue;
+    const bool speaks = patience.pass();
+    if (meanwhile_) meanwhile_();
+    if (!speaks) continue;
     patience.speak("rank " + std::to_string(topology_.host_ranks[local]) + " to " +
                    (stage == Stage::contributed ? "contribute its gradient of" : "update its share of") + " bucket " +
                    std::to_string(bucket) + " in step " + std::to_string(steps_[bucket]));
@@ -131,6 +135,14 @@ ReducedShare HostTeam::reduce(std::size_t bucket) {
 void HostTeam::publish(std::size_t bucket) { tell(bucket, Stage::published); }
 
 void HostTeam::await(std::size_t bucket) { wait_for(topology_.shares, bucket, Stage::published); }
+
+bool HostTeam::is_contributed(std::size_t bucket) const noexcept {
+  for (std::size_t local = 0; local < topology_.host_ranks.size(); ++local) {
+    const std::atomic_ref reached(counter(local, bucket, Stage::contributed));
+    if (reached.load(std::memory_order_acquire) < steps_[bucket]) return false;
+  }
+  return true;
+}
 
 double HostTeam::take_waiting() noexcept { return std::exchange(waiting_, 0.0); }
 

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -45,9 +46,9 @@ class HostLayout {
 class HostTeam {
  public:
   /// Clears this rank's part of the memory (the first rank's: the mirrored part, too). All ranks must have made their
-  /// team before any contributes.
+  /// team before any contributes. `meanwhile` is called again and again in waits: what others wait for elsewhere.
   HostTeam(const Topology& topology, const HostLayout& layout, std::byte* memory, std::vector<BucketRange> buckets,
-           const WaitPolicy& policy);
+           const WaitPolicy& policy, std::function<void()> meanwhile = {});
 
   [[nodiscard]] ArenaMemory arenas() const noexcept { return arenas_; }
 
@@ -56,6 +57,9 @@ class HostTeam {
   [[nodiscard]] ReducedShare reduce(std::size_t bucket);
   void publish(std::size_t bucket);
   void await(std::size_t bucket);
+
+  /// True if `reduce` would not wait.
+  [[nodiscard]] bool is_contributed(std::size_t bucket) const noexcept;
 
   /// Seconds spent waiting since the last call.
   [[nodiscard]] double take_waiting() noexcept;
@@ -70,6 +74,7 @@ class HostTeam {
 
   Topology topology_;
   WaitPolicy policy_;
+  std::function<void()> meanwhile_;
   std::vector<BucketRange> buckets_;
   std::vector<std::uint64_t> steps_;  ///< by bucket: the step this rank is in, from 1
   ArenaMemory arenas_;

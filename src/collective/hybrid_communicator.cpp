@@ -23,8 +23,7 @@ namespace lockstep {
 
 namespace {
 
-constexpr std::size_t piece_elements = std::size_t{1} << 18U;  // 1 MiB: MPI's all-reduce runs fastest in such pieces
-constexpr std::size_t window_slack = std::size_t{1} << 16U;    // what MPI keeps in a window for itself
+constexpr std::size_t window_slack = std::size_t{1} << 16U;  // what MPI keeps in a window for itself
 constexpr int gather_tag = 1;
 constexpr std::size_t broadcast_piece = std::size_t{1} << 30U;  // MPI counts with an int
 
@@ -52,20 +51,23 @@ std::string in_mebibytes(std::uint64_t bytes) { return std::to_string((bytes + (
 
 }  // namespace
 
-HybridCommunicator::HybridCommunicator(const std::vector<int>& host_of_rank, std::function<void(bool)> while_waiting)
+HybridCommunicator::HybridCommunicator(const std::vector<int>& host_of_rank, std::function<void(bool)> while_waiting,
+                                       Compression compression)
     : topology_(Topology::of(host_of_rank, rank_in_world())),
       policy_(WaitPolicy::of(current_environment(), topology_.host_ranks.size())),
       world_(MpiComm::of_world()),
       host_(world_.split(topology_.host)),
-      link_(world_.split(topology_.owns_share() ? static_cast<int>(topology_.local) : MPI_UNDEFINED)) {
+      link_(world_.split(topology_.owns_share() ? static_cast<int>(topology_.local) : MPI_UNDEFINED)),
+      compression_(compression) {
   policy_.while_waiting = std::move(while_waiting);
 }
 
 std::string HybridCommunicator::describe() const {
   if (topology_.hosts == 1) return "shared memory (" + std::to_string(topology_.size) + " ranks)";
   const std::string hosts = std::to_string(topology_.hosts) + " hosts";
-  return topology_.hosts == topology_.size ? "MPI (" + hosts + ")"
-                                           : "shared memory within " + hosts + ", MPI between them";
+  const std::string rounding = compression_ == Compression::bfloat16 ? ", gradients rounded to bfloat16" : "";
+  return (topology_.hosts == topology_.size ? "MPI (" + hosts + rounding + ")"
+                                            : "shared memory within " + hosts + ", MPI between them" + rounding);
 }
 
 ArenaMemory HybridCommunicator::allocate(std::size_t gradient_elements, std::size_t mirrored_bytes,
@@ -83,11 +85,18 @@ ArenaMemory HybridCommunicator::allocate(std::size_t gradient_elements, std::siz
     own_memory_ = AlignedBuffer(layout.total_bytes());
     memory = own_memory_.data();
   }
-  team_.emplace(topology_, layout, memory, std::move(buckets), policy_);
+  std::function<void()> meanwhile;
+  if (topology_.hosts > 1) meanwhile = [this] { advance(); };
+  team_.emplace(topology_, layout, memory, buckets, policy_, std::move(meanwhile));
+  if (topology_.hosts > 1) make_sums(buckets);
   barrier();  // nobody contributes before all have cleared their part
-  own_gradients_ = team_->arenas().gradients.data();
-  reduced_ = own_gradients_;
   return team_->arenas();
+}
+
+void HybridCommunicator::make_sums(std::span<const BucketRange> buckets) {
+  if (!topology_.owns_share()) return;
+  for (const BucketRange& bucket : buckets) shares_.push_back(share_of(bucket, topology_.local, topology_.shares));
+  sums_.emplace(link_, team_->arenas().gradients, shares_, compression_, exact_);
 }
 
 /// Ranks that disagree would read each other's memory wrongly: better to say so on all of them.
@@ -125,24 +134,52 @@ void HybridCommunicator::check_shared_memory(std::size_t needed) {
                 ") are free; mount a larger memory-backed /dev/shm, or use --communication mpi");
 }
 
+void HybridCommunicator::contribute(std::size_t bucket) {
+  team_->contribute(bucket);
+  if (!sums_) return;
+  to_send_.push_back(bucket);
+  advance();
+}
+
+void HybridCommunicator::advance() {
+  if (!sums_) return;
+  for (; !to_send_.empty() && team_->is_contributed(to_send_.front()); to_send_.pop_front()) {
+    const std::size_t bucket = to_send_.front();
+    const BucketRange& mine = shares_[bucket];
+    if (shares_memory()) {
+      const ReducedShare share = team_->reduce(bucket);
+      sum_in_rank_order(team_->arenas().gradients.data(), share.sources, mine.begin, mine.end);
+    }
+    sums_->start(bucket);
+  }
+  sums_->advance();
+}
+
+bool HybridCommunicator::is_here(std::size_t bucket) const { return !sums_ || sums_->has_arrived(bucket); }
+
 ReducedShare HybridCommunicator::reduce(std::size_t bucket) {
   ReducedShare share = team_->reduce(bucket);
-  if (topology_.hosts == 1 || share.begin == share.end) return share;
-  reduce_between_hosts(share);
-  share.sources = {&reduced_, 1};
+  if (!sums_ || share.begin == share.end) return share;
+  wait_for(bucket);
+  share.sources = sums_->sources();
   return share;
 }
 
-void HybridCommunicator::reduce_between_hosts(const ReducedShare& share) {
-  for (std::size_t at = share.begin; at < share.end; at += piece_elements) {
-    const std::size_t end = std::min(share.end, at + piece_elements);
-    if (shares_memory()) sum_in_rank_order(own_gradients_, share.sources, at, end);
-    MPI_Request request = MPI_REQUEST_NULL;
-    check_mpi(MPI_Iallreduce(MPI_IN_PLACE, own_gradients_ + at, static_cast<int>(end - at), MPI_FLOAT, MPI_SUM,
-                             link_.get(), &request),
-              "MPI_Iallreduce");
-    finish(request, "MPI_Iallreduce", "the sum of a bucket's gradients");
+void HybridCommunicator::wait_for(std::size_t bucket) {
+  advance();
+  if (sums_->has_arrived(bucket)) return;
+  Patience patience(policy_);
+  while (true) {
+    advance();
+    if (sums_->has_arrived(bucket)) break;
+    if (patience.pass()) patience.speak("some host to send its gradient of bucket " + std::to_string(bucket));
   }
+  reducing_ += patience.seconds();
+}
+
+void HybridCommunicator::publish(std::size_t bucket) {
+  if (sums_) sums_->release(bucket);
+  team_->publish(bucket);
 }
 
 /// Waits for a collective of the whole world with patience and a limit, which MPI's own waiting lacks.

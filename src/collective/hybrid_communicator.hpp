@@ -1,23 +1,27 @@
 // Mirrors on several hosts: shared memory within a host, MPI between hosts. A world on one host has nothing for MPI to
 // sum, a world of one rank a host nothing to share: both are this communicator with one of its levels empty.
 //
-// Share s of a bucket, the part that the rank at place s of every host owns: the owner sums it over its host's ranks
-// into its own gradient arena, then MPI sums it in place among the owners of share s on all hosts. So every rank with a
-// share carries an equal part of the traffic between hosts, and each element crosses once a host.
+// Share s of a bucket, the part that the rank at place s of every host owns: as soon as all ranks of the host have
+// contributed, the owner sums it over them into its own gradient arena, and it travels among the owners of share s on
+// all hosts (LinkSums). So every rank with a share carries an equal part of the traffic between hosts.
 //
 // Includes mpi.h: for .cpp files only.
 #pragma once
 
 #include <cstddef>
+#include <deque>
 #include <functional>
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cluster/mpi_support.hpp"
 #include "collective/communicator.hpp"
+#include "collective/compression.hpp"
 #include "collective/host_team.hpp"
+#include "collective/link_sums.hpp"
 #include "collective/patience.hpp"
 #include "collective/topology.hpp"
 #include "core/aligned_buffer.hpp"
@@ -28,7 +32,8 @@ class HybridCommunicator final : public Communicator {
  public:
   /// Collective over MPI's world, which has one entry a rank in `host_of_rank`. All pass the same. `while_waiting`: see
   /// WaitPolicy.
-  explicit HybridCommunicator(const std::vector<int>& host_of_rank, std::function<void(bool)> while_waiting = {});
+  explicit HybridCommunicator(const std::vector<int>& host_of_rank, std::function<void(bool)> while_waiting = {},
+                              Compression compression = Compression::none);
 
   [[nodiscard]] int rank() const noexcept override { return topology_.rank; }
   [[nodiscard]] int size() const noexcept override { return topology_.size; }
@@ -38,10 +43,13 @@ class HybridCommunicator final : public Communicator {
   ArenaMemory allocate(std::size_t gradient_elements, std::size_t mirrored_bytes,
                        std::vector<BucketRange> buckets) override;
 
-  void contribute(std::size_t bucket) override { team_->contribute(bucket); }
+  void keep_exact(std::vector<BucketRange> ranges) override { exact_ = std::move(ranges); }
+  void contribute(std::size_t bucket) override;
   [[nodiscard]] ReducedShare reduce(std::size_t bucket) override;
-  void publish(std::size_t bucket) override { team_->publish(bucket); }
+  void publish(std::size_t bucket) override;
   void await(std::size_t bucket) override { team_->await(bucket); }
+  void advance() override;
+  [[nodiscard]] bool is_here(std::size_t bucket) const override;
 
   void all_reduce_sum(std::span<double> values) override;
   void broadcast(std::span<std::byte> bytes, int root) override;
@@ -55,7 +63,8 @@ class HybridCommunicator final : public Communicator {
   [[nodiscard]] bool shares_memory() const noexcept { return topology_.host_ranks.size() > 1; }
   void agree_on_sizes(std::size_t gradient_elements, std::size_t mirrored_bytes, std::span<const BucketRange> buckets);
   void check_shared_memory(std::size_t needed);
-  void reduce_between_hosts(const ReducedShare& share);
+  void make_sums(std::span<const BucketRange> buckets);
+  void wait_for(std::size_t bucket);
   void finish(MPI_Request request, const char* call, const char* what);
 
   Topology topology_;
@@ -66,9 +75,12 @@ class HybridCommunicator final : public Communicator {
   AlignedBuffer own_memory_;
   MpiSharedWindow shared_memory_;
   std::optional<HostTeam> team_;  ///< from `allocate` on
-  float* own_gradients_ = nullptr;
-  const float* reduced_ = nullptr;  ///< the same, as the only source of a share that MPI has summed
-  std::vector<double> everybodys_;  ///< for all_reduce_sum
+  Compression compression_;
+  std::vector<BucketRange> exact_;
+  std::vector<BucketRange> shares_;  ///< mine, by bucket, if there are other hosts
+  std::deque<std::size_t> to_send_;  ///< buckets I have contributed, but perhaps not yet all of my host
+  std::optional<LinkSums> sums_;     ///< from `allocate` on, if there are other hosts and I own shares
+  std::vector<double> everybodys_;   ///< for all_reduce_sum
   double reducing_ = 0;
 };
 

@@ -6,6 +6,7 @@
 
 #include "cluster/world.hpp"
 #include "collective/communicator.hpp"
+#include "collective/compression.hpp"
 
 namespace lockstep {
 
@@ -23,11 +24,13 @@ enum class Transport {
 
 /// Collective over the world, which must outlive the communicator. Throws UsageError where the transport does not fit:
 /// shared memory for a world of several hosts, NCCL without GPUs, or with GPUs that ranks share. With a `device` arenas
-/// lie in its memory; it must outlive the communicator as well. `while_waiting`: see WaitPolicy.
+/// lie in its memory; it must outlive the communicator as well. `while_waiting`: see WaitPolicy. `compression` is for
+/// gradients that the CPU sums, and only for those that leave a host.
 [[nodiscard]] std::unique_ptr<Communicator> make_communicator(const World& world,
                                                               Transport transport = Transport::automatic,
                                                               cuda::DeviceQueue* device = nullptr,
-                                                              std::function<void(bool)> while_waiting = {});
+                                                              std::function<void(bool)> while_waiting = {},
+                                                              Compression compression = Compression::none);
 
 /// The same for arenas on a device; where the library is built without CUDA nobody has one to ask for.
 [[nodiscard]] std::unique_ptr<Communicator> make_device_communicator(const World& world, Transport transport,

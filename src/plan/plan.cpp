@@ -353,6 +353,15 @@ std::string Plan::digest() const {
   return digits;
 }
 
+std::vector<BucketRange> Plan::sums_that_are_no_gradients() const {
+  std::vector<BucketRange> ranges;
+  for (const ParameterSpec& parameter : graph.parameters) {
+    if (parameter.own || parameter.rule == UpdateRule::optimizer) continue;
+    ranges.push_back({parameter.offset, parameter.offset + round_up(parameter.storage)});
+  }
+  return ranges;
+}
+
 Plan make_plan(Graph graph, const PlanOptions& options) { return Planner(std::move(graph), options).run(); }
 
 }  // namespace lockstep

@@ -30,6 +30,9 @@ struct Plan {
   /// slices each computes. Ranks compare it before the first step.
   /// Of what is divided by features each rank holds something else, so there it is over what they sum up.
   [[nodiscard]] std::string digest() const;
+
+  /// What ranks sum beside gradients of weights: metrics, moving averages, values and their gradients between layers.
+  [[nodiscard]] std::vector<BucketRange> sums_that_are_no_gradients() const;
 };
 
 /// A model that begins with convolutions and poolings runs through them slice by slice of the batch, as many examples

@@ -3,6 +3,7 @@
 
 #include "core/clock.hpp"
 
+#include <cstddef>
 #include <string>
 
 namespace lockstep {
@@ -34,23 +35,42 @@ const char* kind_of_work(OperationKind kind) {
 
 Step::Step(const Plan& plan, Executable& executable, Communicator& communicator, const float* own_gradients)
     : plan_(plan), executable_(executable), communicator_(communicator), own_gradients_(own_gradients) {
+  for (std::size_t i = 0; i < plan.training.size(); ++i) {
+    if (plan.training[i].kind == OperationKind::update) updates_.push_back(i);
+  }
   reset_profile();
 }
 
 void Step::train(const StepContext& context, const Optimizer& optimizer, std::uint64_t iteration) {
   ++profile_.steps;
   if (executable_.begin_step(context, optimizer, iteration, communicator_.only_enqueues())) return;
+  std::size_t due = 0;   // of updates_: those before it have been come to
+  std::size_t done = 0;  // and those before it made; between them, gradients were still on their way
+  const auto bucket_of = [this](std::size_t update) {
+    return static_cast<std::size_t>(plan_.training[updates_[update]].bucket);
+  };
+  const auto update_next = [&] {
+    const std::size_t i = updates_[done++];
+    sum_up(plan_.training[i], optimizer, iteration, profile_.seconds[i]);
+  };
   for (std::size_t i = 0; i < plan_.training.size(); ++i) {
     const Operation& operation = plan_.training[i];
     const auto bucket = static_cast<std::size_t>(operation.bucket);
     switch (operation.kind) {
-      case OperationKind::contribute: communicator_.contribute(bucket); break;
+      case OperationKind::contribute: {
+        const Timed timed(profile_.reduce);
+        communicator_.contribute(bucket);
+        break;
+      }
       case OperationKind::await: {
+        std::size_t until = due;
+        while (until > done && bucket_of(until - 1) != bucket) --until;
+        while (done < until) update_next();
         const Timed timed(profile_.reduce);
         communicator_.await(bucket);
         break;
       }
-      case OperationKind::update: sum_up(operation, optimizer, iteration, profile_.seconds[i]); break;
+      case OperationKind::update: ++due; break;
       case OperationKind::update_own: {
         const Timed timed(profile_.seconds[i]);
         const BucketRange& range = plan_.own_ranges[bucket];
@@ -58,11 +78,17 @@ void Step::train(const StepContext& context, const Optimizer& optimizer, std::ui
         break;
       }
       default: {
-        const Timed timed(profile_.seconds[i]);
-        executable_.run(operation, context);
+        {
+          const Timed timed(profile_.seconds[i]);
+          executable_.run(operation, context);
+        }
+        const Timed timed(profile_.reduce);
+        communicator_.advance();
       }
     }
+    while (done < due && communicator_.is_here(bucket_of(done))) update_next();
   }
+  while (done < due) update_next();
   {
     const Timed timed(profile_.reduce);
     communicator_.await(plan_.metrics_bucket);

@@ -1,10 +1,13 @@
 // Runs a plan: compute goes to the device, contributions and reductions to the communicator, shares back to the device.
+// Where gradients come from other hosts, a share is updated as soon as they are here and an operation ends, and at the
+// end of the step at the latest.
 #pragma once
 
 #include "backend/backend.hpp"
 #include "collective/communicator.hpp"
 #include "plan/plan.hpp"
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -56,6 +59,7 @@ class Step {
   Executable& executable_;
   Communicator& communicator_;
   const float* own_gradients_;
+  std::vector<std::size_t> updates_;  ///< operations of the plan that are updates of buckets, in their order
   StepProfile profile_;
 };
 

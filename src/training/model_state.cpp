@@ -6,6 +6,7 @@
 #include "core/clock.hpp"
 #include "core/log.hpp"
 #include "training/backups.hpp"
+#include "training/options_parser.hpp"
 #include "training/saving.hpp"
 #include "training/shared_read.hpp"
 
@@ -180,6 +181,7 @@ void ModelState::allocate(Compiled& model) {
     arenas.low_precision = take<std::uint16_t>(memory, mixed ? elements : 0);
   };
   const std::size_t elements = model.plan.elements;
+  model.communicator->keep_exact(model.plan.sums_that_are_no_gradients());
   const ArenaMemory memory = model.communicator->allocate(elements, bytes_of(elements), model.plan.buckets);
   model.arenas.gradients = memory.gradients;
   fill(model.arenas, elements, memory.mirrored);
@@ -442,6 +444,7 @@ std::map<std::string, std::string> ModelState::made_by() {
   made_by["device"] = runtime_->backend().describe();
   made_by["number of workers"] = std::to_string(runtime_->world().size());
   made_by["division"] = description_of_division();
+  made_by["gradient compression"] = to_string(runtime_->options().gradient_compression);
   made_by["plan"] = compiled().plan.digest();
   return made_by;
 }

@@ -204,6 +204,11 @@ std::vector<Rule> rules(const Options& defaults) {
        [](Options& o, const Given& given) {
          o.division = read_word(given, std::array{Division::automatic, Division::examples, Division::features});
        }},
+      {"gradient-compression", "Workers and output", "NAME", "none, or bfloat16: half the bytes between hosts",
+       to_string(defaults.gradient_compression), "",
+       [](Options& o, const Given& given) {
+         o.gradient_compression = read_word(given, std::array{GradientCompression::none, GradientCompression::bfloat16});
+       }},
       {"verbose", "Workers and output", "N", "0: silent, 1: progress bar, 2: one line an epoch",
        std::to_string(defaults.verbose), "", [](Options& o, const Given& given) { o.verbose = read_int(given, 0, 2); }},
   };
@@ -343,6 +348,7 @@ Record describe_options(const Options& options) {
                 {"communication", to_string(options.communication)},
                 {"precision", to_string(options.precision)},
                 {"division", to_string(options.division)},
+                {"gradient_compression", to_string(options.gradient_compression)},
                 {"replicas", options.replicas},
                 {"deterministic", options.deterministic},
                 {"backup_dir", options.backup_dir.string()},
@@ -385,6 +391,10 @@ std::string to_string(Division division) {
     case Division::features: return "features";
   }
   return "?";
+}
+
+std::string to_string(GradientCompression compression) {
+  return compression == GradientCompression::bfloat16 ? "bfloat16" : "none";
 }
 
 std::string to_string(Resume resume) {

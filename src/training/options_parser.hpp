@@ -39,6 +39,7 @@ struct Purpose {
 [[nodiscard]] std::string to_string(Communication communication);
 [[nodiscard]] std::string to_string(Precision precision);
 [[nodiscard]] std::string to_string(Division division);
+[[nodiscard]] std::string to_string(GradientCompression compression);
 [[nodiscard]] std::string to_string(Resume resume);
 [[nodiscard]] std::string to_string(CheckpointFailure failure);
 

@@ -15,6 +15,7 @@
 #include "cluster/world.hpp"
 #include "collective/hybrid_communicator.hpp"
 #include "collective/make_communicator.hpp"
+#include "core/clock.hpp"
 #include "core/random.hpp"
 #include "lockstep/core/error.hpp"
 #include "support/catch.hpp"
@@ -52,7 +53,7 @@ struct Layout {
   std::size_t elements = 0;
 
   explicit Layout(RandomStream& random) {
-    std::vector<std::size_t> sizes{0, 1, 15, 16, 17, 1000, 100003};
+    std::vector<std::size_t> sizes{0, 1, 15, 16, 17, 1000, 100003, 270001};
     for (std::size_t i = sizes.size(); i > 1; --i) {
       std::swap(sizes[i - 1], sizes[random.below(static_cast<std::uint32_t>(i))]);
     }
@@ -130,11 +131,13 @@ TEST_CASE("sums in closed form, each element updated once a host and step") {
   const World world;
   const auto ranks = static_cast<std::size_t>(world.size());
   std::uint64_t seed = 0;
+  // The numbers are small enough for bfloat16 to hold all of them and their sums.
+  const Compression compression = GENERATE(Compression::none, Compression::bfloat16);
   for (const std::vector<int>& hosts : all_divisions(world.size())) {
-    CAPTURE(text_of(hosts));
+    CAPTURE(text_of(hosts), static_cast<int>(compression));
     RandomStream random(++seed, RandomPurpose::test, 0);
     const Layout layout(random);
-    HybridCommunicator communicator(hosts);
+    HybridCommunicator communicator(hosts, {}, compression);
     Trainer trainer(communicator, layout);
     REQUIRE(std::ranges::all_of(trainer.arenas.gradients, [](float x) { return x == 0; }));
     REQUIRE(std::ranges::all_of(trainer.arenas.mirrored, [](std::byte x) { return x == std::byte{0}; }));
@@ -156,19 +159,20 @@ TEST_CASE("sums in closed form, each element updated once a host and step") {
     REQUIRE(wrong == 0);
     // Between the buckets nobody wrote.
     const double updated = std::accumulate(trainer.updates, trainer.updates + layout.elements, 0.0);
-    REQUIRE(updated == 6.0 * (1 + 15 + 16 + 17 + 1000 + 100003));
+    REQUIRE(updated == 6.0 * (1 + 15 + 16 + 17 + 1000 + 100003 + 270001));
   }
 }
 
 TEST_CASE("the same bits on all ranks, and in a second run") {
   const World world;
+  const Compression compression = GENERATE(Compression::none, Compression::bfloat16);
   for (const std::vector<int>& hosts : all_divisions(world.size())) {
     CAPTURE(text_of(hosts));
     std::array<std::uint64_t, 2> digests{};
     for (std::uint64_t& digest : digests) {
       RandomStream random(7, RandomPurpose::test, 0);
       const Layout layout(random);
-      HybridCommunicator communicator(hosts);
+      HybridCommunicator communicator(hosts, {}, compression);
       Trainer trainer(communicator, layout);
       RandomStream noise(8, RandomPurpose::test, static_cast<std::uint64_t>(world.rank()));
       for (int step = 0; step < 3; ++step) {
@@ -178,6 +182,66 @@ TEST_CASE("the same bits on all ranks, and in a second run") {
       REQUIRE(equal_everywhere(communicator, std::to_string(digest)));
     }
     REQUIRE(digests[0] == digests[1]);
+  }
+}
+
+TEST_CASE("gradients are rounded between hosts, other sums never") {
+  const World world;
+  const auto ranks = static_cast<std::size_t>(world.size());
+  if (ranks == 1) return;
+  std::vector<int> hosts(ranks);
+  std::iota(hosts.begin(), hosts.end(), 0);
+  HybridCommunicator communicator(hosts, {}, Compression::bfloat16);
+  communicator.keep_exact({{32, 48}, {0, 16}});
+  const std::size_t elements = 3 * 4096;
+  const ArenaMemory arenas = communicator.allocate(elements, 0, {{0, elements}});
+  const float fine = 1.0F + 1.0F / 1024;  // needs 11 bits, and bfloat16 has 8
+  std::ranges::fill(arenas.gradients, fine);
+  communicator.contribute(0);
+  const ReducedShare share = communicator.reduce(0);
+  REQUIRE(share.begin == 0);
+  REQUIRE(share.end == elements);
+  std::size_t wrong = 0;
+  for (std::size_t i = 0; i < elements; ++i) {
+    float sum = 0;
+    for (const float* source : share.sources) sum += source[i];
+    wrong += sum != static_cast<float>(ranks) * (i < 48 ? fine : 1.0F);
+  }
+  REQUIRE(wrong == 0);
+  communicator.publish(0);
+}
+
+TEST_CASE("what was contributed comes while others do something else") {
+  const World world;
+  for (const std::vector<int>& hosts : all_divisions(world.size())) {
+    CAPTURE(text_of(hosts));
+    HybridCommunicator communicator(hosts);
+    const std::size_t elements = std::size_t{3} << 18U;  // several messages
+    const ArenaMemory arenas = communicator.allocate(elements, elements, {{0, elements / 2}, {elements / 2, elements}});
+    std::ranges::fill(arenas.gradients, 1.0F);
+    communicator.contribute(0);
+    communicator.contribute(1);
+    // Nobody reduces, so nobody waits in MPI.
+    const double give_up = monotonic_seconds() + 30;
+    while (!(communicator.is_here(0) && communicator.is_here(1)) && monotonic_seconds() < give_up) {
+      communicator.advance();
+    }
+    REQUIRE(communicator.is_here(0));
+    REQUIRE(communicator.is_here(1));
+    communicator.barrier();
+    for (const std::size_t bucket : {0U, 1U}) {
+      const ReducedShare share = communicator.reduce(bucket);
+      std::size_t wrong = 0;
+      for (std::size_t i = share.begin; i < share.end; ++i) {
+        float sum = 0;
+        for (const float* source : share.sources) sum += source[i];
+        wrong += sum != static_cast<float>(world.size());
+      }
+      REQUIRE(wrong == 0);
+      communicator.publish(bucket);
+    }
+    communicator.await(0);
+    communicator.await(1);
   }
 }
 

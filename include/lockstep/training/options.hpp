@@ -18,6 +18,9 @@ enum class Precision { float32, mixed_bfloat16 };
 /// What each worker computes of a step: some examples through the whole model, or all examples through its channels.
 enum class Division { automatic, examples, features };
 
+/// How gradients travel between hosts: as they are, or rounded to half the bytes.
+enum class GradientCompression { none, bfloat16 };
+
 /// What becomes of the backups that a run finds: go on where there are some, go on or fail, begin anew and remove them.
 enum class Resume { automatic, require, never };
 
@@ -50,6 +53,7 @@ struct Options {
   Communication communication = Communication::automatic;
   Precision precision = Precision::float32;
   Division division = Division::examples;
+  GradientCompression gradient_compression = GradientCompression::none;
   int replicas = 0;  ///< slices of the global batch that BatchNormalization sees; 0: one a worker
   bool deterministic = false;
   int verbose = 1;                        ///< 0 silent, 1 progress bar, 2 one line per epoch
