@@ -14,6 +14,13 @@ from engine import Engine, Failed
 ROOT = Path(__file__).resolve().parents[3]
 NAME, CLAIM, MOUNTED = "tf-learning", "pvc-demo", "/pvcmnt"
 
+LOOK_AROUND = """
+cat /proc/1/status /proc/mounts
+for place in / /usr/local/bin /run /var/tmp /tmp; do
+  if touch $place/written 2>/dev/null; then echo "can write $place"; fi
+done
+"""
+
 _engine: Engine
 _image = ""
 
@@ -64,20 +71,16 @@ class SessionTest(unittest.TestCase):
 
     def assert_as_the_manifest_says(self, pod: Pod) -> None:
         """Seen from inside: user, capabilities, file systems, process 1."""
-        status = self.cluster.exec(pod, "cat", "/proc/1/status")
-        fields = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
+        seen = self.cluster.exec(pod, "/bin/sh", "-c", LOOK_AROUND)
+        fields = dict(line.split(":\t", 1) for line in seen.splitlines() if ":\t" in line)
         self.assertEqual(fields["Name"], "lockstep")
         self.assertEqual(set(fields["Uid"].split()) | set(fields["Gid"].split()), {"1000"})
         for capabilities in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"):
             self.assertEqual(int(fields[capabilities], 16), 0, capabilities)
         self.assertEqual((fields["NoNewPrivs"], fields["Seccomp"]), ("1", "2"))
-        self.cluster.exec(pod, "touch", "/tmp/written")
-        for place in ("/", "/usr/local/bin", "/run", "/var/tmp"):
-            with self.assertRaises(Failed, msg=place):
-                self.cluster.exec(pod, "touch", f"{place}/written")
-        mounted = self.cluster.exec(pod, "cat", "/proc/mounts")
+        self.assertEqual([line for line in seen.splitlines() if line.startswith("can write")], ["can write /tmp"])
         is_chief = pod.name.startswith(f"{NAME}-worker-0")
-        self.assertEqual(f" {MOUNTED} " in mounted, is_chief, "the claim is the chief's alone")
+        self.assertEqual(f" {MOUNTED} " in seen, is_chief, "the claim is the chief's alone")
 
     def inspect(self) -> None:
         """Both ways of the template to look into the claim."""
@@ -99,7 +102,6 @@ class SessionTest(unittest.TestCase):
         self.cluster.apply(render(create_pvc_checkpoint=True))
         jobs = self.deploy(workers, epochs)
         self.assertEqual(len({job.pods[0].address for job in jobs}), workers, "an address each")
-        self.wait_for_epoch(jobs[0], 2)
         for job in jobs:
             self.assert_as_the_manifest_says(job.pods[0])
         self.cluster.finish()
@@ -115,10 +117,10 @@ class SessionTest(unittest.TestCase):
         self.inspect()
 
     def test_two_workers(self) -> None:
-        self.session(2, 3)
+        self.session(2, 5)
 
     def test_four_workers(self) -> None:
-        self.session(4, 3)
+        self.session(4, 5)
 
     def lose_pod(self, lost: Job, *, force: bool) -> None:
         """Deleted by its user, or with its node: another one takes its place."""
