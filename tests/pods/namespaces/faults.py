@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 from pods import LOST, Job, Pod
 
-PATIENCE_S = 20.0  # for what must be noticed in 5 s
+BUSY_S = 20  # --busy-timeout: whoever loads or saves may be silent for longer than whoever computes
+PATIENCE_S = 40.0  # for what must be noticed in 5 s
 
 
 @dataclass
@@ -20,6 +21,7 @@ class Fault:
     trains: bool  # all did; else a world may be forming, and nobody need notice
     began: float  # seconds since the job did
     noticed: float | None = None  # seconds until all workers had told of it
+    busy: bool = False  # it was not computing a step
     blamed: str = ""  # another worker
     mended: float = 0.0  # seconds until the pod was started, woken, plugged in: what no job can shorten
     next_step: float | None = None  # seconds from the fault to the next new backup of the next generation
@@ -31,6 +33,7 @@ class Fault:
         self.noticed = job.wait_for_line(LOST, witnesses, since, PATIENCE_S) - since
         for pod in witnesses:
             line = pod.find(LOST, since)
+            self.busy = self.busy or (line is not None and "--busy-timeout" in line.text)
             # Who is cut off itself sees that of all the others.
             if line and pod.number != self.worker and not was_blamed(self.worker, line.text):
                 self.blamed = line.text
@@ -63,6 +66,21 @@ def kill_launcher(job: Job, fault: Fault, chance: random.Random) -> None:
     job.start(fault.worker)
     fault.mended = time.monotonic() - job.began - fault.began
     fault.wait_until_noticed(job, others(job, fault.worker))
+
+
+def kill_server(job: Job, fault: Fault, chance: random.Random) -> None:
+    """The process that serves PMIx to the trainers."""
+    for pid in job.pods[fault.worker].servers():
+        os.kill(pid, signal.SIGKILL)
+    fault.wait_until_noticed(job, job.pods)
+
+
+def kill_everybody(job: Job, fault: Fault, chance: random.Random) -> None:
+    """The power is gone: nobody is left to notice."""
+    for pod in job.pods:
+        pod.kill()
+    job.start_all(chance.sample(range(len(job.pods)), len(job.pods)))
+    fault.mended = time.monotonic() - job.began - fault.began
 
 
 def stop_launcher(job: Job, fault: Fault, chance: random.Random) -> None:
@@ -120,8 +138,8 @@ def weaken(job: Job, fault: Fault, chance: random.Random) -> None:
 Inflict = Callable[[Job, Fault, random.Random], None]
 # And how often: two of ten are none that a job needs to notice.
 FAULTS: dict[Inflict, float] = {
-    kill_trainer: 3, kill_launcher: 2.5, stop_trainer: 0.8, stop_launcher: 0.8, unplug: 0.9,
-    pause_trainer: 0.4, pause_launcher: 0.4, blink: 0.4, weaken: 0.8,
+    kill_trainer: 2.6, kill_launcher: 2.4, kill_server: 0.4, kill_everybody: 0.2, stop_trainer: 0.8, stop_launcher: 0.8,
+    unplug: 0.8, pause_trainer: 0.4, pause_launcher: 0.4, blink: 0.4, weaken: 0.8,
 }
 
 

@@ -41,6 +41,13 @@ def wait_for(condition: Callable[[], Found], what: Callable[[], str], limit: flo
     return found
 
 
+def command_line(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""  # it has just ended
+
+
 @dataclass(frozen=True)
 class Line:
     when: float  # time.monotonic()
@@ -82,6 +89,10 @@ class Pod:
 
     def trainers(self) -> list[int]:
         return list(children(self.process.pid).values()) if self.process is not None and self.running else []
+
+    def servers(self) -> list[int]:
+        """Of PMIx."""
+        return [pid for pid in self.host.processes() if b"pmix-server" in command_line(pid)]
 
     def signal(self, number: signal.Signals) -> None:
         assert self.process is not None
