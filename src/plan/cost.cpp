@@ -7,6 +7,7 @@
 #include <lockstep/nn/losses.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <iterator>
 #include <limits>
@@ -64,9 +65,10 @@ class TrialArenas {
 
 LinkTimes::LinkTimes(double latency, double bytes_per_second, int ranks) {
   const double parts = 2.0 * (ranks - 1) / ranks;
+  const double rounds = 2 * std::ceil(std::log2(ranks));
   for (const std::size_t size : timed_sizes) {
     const auto bytes = static_cast<double>(size);
-    points_.emplace_back(bytes, ranks == 1 ? 0 : 2 * latency + parts * bytes / bytes_per_second);
+    points_.emplace_back(bytes, rounds * latency + parts * bytes / bytes_per_second);
   }
 }
 

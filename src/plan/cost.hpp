@@ -22,7 +22,8 @@ class LinkTimes {
   /// Sizes and seconds, in ascending order of sizes, at least two.
   explicit LinkTimes(std::vector<std::pair<double, double>> points) : points_(std::move(points)) {}
 
-  /// Of a link that is only described: every rank sends and receives twice (n - 1) / n of the bytes.
+  /// Of a link that is only described: every rank sends and receives twice (n - 1) / n of the bytes, in 2 log2(n) rounds
+  /// (R. Thakur et al., 2005).
   LinkTimes(double latency, double bytes_per_second, int ranks);
 
   [[nodiscard]] double seconds(double bytes) const;

@@ -65,7 +65,9 @@ class Model {
   /// Mean loss and metrics over `data`, without Dropout and with moving statistics.
   Logs evaluate(const Dataset& data);
 
-  /// The outputs for all examples, row-major [size, output elements]; the same on every worker.
+  /// The outputs for all examples, row-major [size, output elements]; the same on every worker. Of a model divided by
+  /// features (--division) no worker has all weights: there predict(), weights(), save() and save_later() are for all
+  /// workers to call together.
   std::vector<float> predict(const Dataset& data);
 
   /// One optimizer step on one global batch: for loops of one's own.
@@ -101,7 +103,7 @@ class Model {
   /// then.
   void save_later(const std::filesystem::path& path) const;
 
-  /// The chief prints Keras' summary table.
+  /// The chief prints Keras' summary table; where --division left a choice, how workers divide each layer as well.
   void summary() const;
 
   /// How 1, 2, 4 ... workers would divide this model, by examples and by features, what each layer would send, and how
