@@ -110,9 +110,14 @@ class Engine:
 
     def make_network(self, image: str) -> None:
         """Pods see each other and nothing else; raises Unavailable where no container runs on such a network."""
-        for command in (("podman", "network", "create", "--internal", NETWORK),
-                        ("podman", "run", "--rm", "--network", NETWORK, "--entrypoint", "/bin/true", image)):
+        trial = ("--name", "trial", "--network", NETWORK, "--entrypoint", "/bin/sleep", image, "60")
+        for command in (("podman", "network", "create", "--internal", NETWORK), ("podman", "run", "--detach", *trial)):
             ended = self.run(*command)
             if ended.returncode != 0:
                 reason = (ended.stderr.strip().splitlines() or ["no reason given"])[-1]
                 raise Unavailable(f"containers do not run here ({' '.join(command[:3])}: {reason})")
+        # Under a chroot runc enters a container's namespaces, but not its root.
+        entered = self.run("podman", "exec", "trial", "cat", "/proc/1/comm").stdout.strip()
+        self.podman("rm", "--force", "--time", "0", "trial")
+        if entered != "sleep":
+            raise Unavailable("podman exec does not enter containers here, as under a chroot")
