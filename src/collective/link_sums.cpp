@@ -62,7 +62,7 @@ LinkSums::LinkSums(const MpiComm& link, std::span<float> gradients, std::span<co
 
   std::vector<BucketRange> sorted(exact.begin(), exact.end());
   std::ranges::sort(sorted, {}, &BucketRange::begin);
-  if (compression == Compression::none) sorted.assign(1, {0, gradients.size()});
+  if (compression == Compression::none) sorted = std::vector<BucketRange>{{0, gradients.size()}};
   for (const BucketRange& share : shares) {
     first_parcel_.push_back(parcels_.size());
     for (const Run& run : runs_of(share, sorted)) {
