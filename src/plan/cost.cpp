@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <deque>
 #include <iterator>
 #include <limits>
 #include <numeric>
@@ -22,20 +23,6 @@ namespace {
 /// What one thing may be measured for: a few times, but not for long.
 constexpr double patience = 0.1;  // seconds
 constexpr int most_times = 5;
-
-/// The shortest of several runs: what disturbs only ever adds.
-template <typename Run>
-double shortest(const Run& run) {
-  double least = std::numeric_limits<double>::infinity();
-  const double begin = monotonic_seconds();
-  for (int times = 0; times < most_times; ++times) {
-    const double before = monotonic_seconds();
-    run();
-    least = std::min(least, monotonic_seconds() - before);
-    if (monotonic_seconds() - begin > patience) break;
-  }
-  return least;
-}
 
 /// Memory for the arenas of a plan that is only tried.
 class TrialArenas {
@@ -127,8 +114,8 @@ LinkTimes measure_link(Communicator& communicator) {
   return LinkTimes(std::move(points));
 }
 
-double measure_compute(const Backend& backend, const Plan& plan, const Optimizer& optimizer, std::size_t rows,
-                       int neighbours) {
+std::vector<double> measure_compute(const Backend& backend, const Plan& plan, const Optimizer& optimizer,
+                                    std::size_t rows, int neighbours) {
   const auto slots = static_cast<std::size_t>(slots_of(optimizer));
   TrialArenas common(plan.elements, slots, plan.graph.mixed_bfloat16);
   TrialArenas own(plan.own_elements, slots, plan.graph.mixed_bfloat16);
@@ -159,23 +146,33 @@ double measure_compute(const Backend& backend, const Plan& plan, const Optimizer
 
   const float* const common_gradients = common.arenas.gradients.data();
   const float* const own_gradients = own.arenas.gradients.data();
-  const auto step = [&] {
-    for (const Operation& operation : plan.training) {
-      const auto place = static_cast<std::size_t>(operation.bucket);
-      if (operation.kind == OperationKind::update) {
-        const BucketRange& bucket = plan.buckets[place];
-        const std::size_t share = (bucket.end - bucket.begin) / static_cast<std::size_t>(neighbours);
-        executable->update({bucket.begin, bucket.begin + share, {&common_gradients, 1}}, optimizer, 1);
-      } else if (operation.kind == OperationKind::update_own) {
-        const BucketRange& range = plan.own_ranges[place];
-        executable->update({range.begin, range.end, {&own_gradients, 1}, true}, optimizer, 1);
-      } else if (operation.id >= 0) {
-        executable->run(operation, context);
-      }
+  const auto run = [&](const Operation& operation) {
+    const auto place = static_cast<std::size_t>(operation.bucket);
+    if (operation.kind == OperationKind::update) {
+      const BucketRange& bucket = plan.buckets[place];
+      const std::size_t share = (bucket.end - bucket.begin) / static_cast<std::size_t>(neighbours);
+      executable->update({bucket.begin, bucket.begin + share, {&common_gradients, 1}}, optimizer, 1);
+    } else if (operation.kind == OperationKind::update_own) {
+      const BucketRange& range = plan.own_ranges[place];
+      executable->update({range.begin, range.end, {&own_gradients, 1}, true}, optimizer, 1);
+    } else if (operation.id >= 0) {
+      executable->run(operation, context);
     }
   };
-  step();  // kernels are made
-  return shortest(step);
+  for (const Operation& operation : plan.training) run(operation);  // kernels are made
+  // Of several runs the shortest counts: what disturbs only ever adds.
+  std::vector<double> least(plan.training.size(), std::numeric_limits<double>::infinity());
+  const double begin = monotonic_seconds();
+  for (int times = 0; times < most_times && (times == 0 || monotonic_seconds() - begin < patience); ++times) {
+    double before = monotonic_seconds();
+    for (std::size_t i = 0; i < plan.training.size(); ++i) {
+      run(plan.training[i]);
+      const double now = monotonic_seconds();
+      least[i] = std::min(least[i], now - before);
+      before = now;
+    }
+  }
+  return least;
 }
 
 std::size_t summed_bytes(const Plan& plan) {
@@ -184,12 +181,39 @@ std::size_t summed_bytes(const Plan& plan) {
   return bytes;
 }
 
-double communication_seconds(const Plan& plan, const LinkTimes& link) {
-  double seconds = 0;
-  for (const BucketRange& bucket : plan.buckets) {
-    seconds += link.seconds(static_cast<double>((bucket.end - bucket.begin) * sizeof(float)));
+double replay(const Plan& plan, const std::vector<double>& seconds, const LinkTimes& link) {
+  double now = 0;
+  double link_free = 0;
+  std::vector<double> arrivals(plan.buckets.size(), 0);
+  std::deque<std::size_t> due;  // updates that were come to before their sums had arrived
+  const double latency = link.seconds(0);
+  const auto bucket_of = [&](std::size_t i) { return static_cast<std::size_t>(plan.training[i].bucket); };
+  const auto update_next = [&] {
+    now = std::max(now, arrivals[bucket_of(due.front())]) + seconds[due.front()];
+    due.pop_front();
+  };
+  for (std::size_t i = 0; i < plan.training.size(); ++i) {
+    switch (plan.training[i].kind) {
+      case OperationKind::contribute: {
+        const BucketRange& bucket = plan.buckets[bucket_of(i)];
+        const double taken = link.seconds(static_cast<double>((bucket.end - bucket.begin) * sizeof(float)));
+        const double begin = std::max(now, link_free);
+        arrivals[bucket_of(i)] = begin + taken;
+        link_free = begin + std::max(0.0, taken - latency);
+        break;
+      }
+      case OperationKind::update: due.push_back(i); break;
+      case OperationKind::await: {
+        const auto awaited = [&](std::size_t update) { return bucket_of(update) == bucket_of(i); };
+        while (std::any_of(due.begin(), due.end(), awaited)) update_next();
+        break;
+      }
+      default: now += seconds[i];
+    }
+    while (!due.empty() && arrivals[bucket_of(due.front())] <= now) update_next();
   }
-  return seconds;
+  while (!due.empty()) update_next();
+  return now;
 }
 
 std::vector<FeatureDivision> divisions_to_try(const Graph& whole, int ranks, std::size_t batch, const Speeds& speeds) {

@@ -12,6 +12,7 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <numeric>
 #include <sstream>
 #include <utility>
 
@@ -116,8 +117,8 @@ DivisionChoice choose_by_measuring(Runtime& runtime, const Graph& graph, const O
     const std::size_t rows = candidate ? batch : slice;
     const Plan plan = plan_for(runtime.backend(), graph, candidate, world.size(), world.rank(), rows);
     runtime.control().barrier();  // neighbours compute at the same time, as they will
-    seconds.push_back(measure_compute(runtime.backend(), plan, optimizer, rows, ranks_of_this_host(world)) +
-                      communication_seconds(plan, choice.link));
+    const auto operations = measure_compute(runtime.backend(), plan, optimizer, rows, ranks_of_this_host(world));
+    seconds.push_back(replay(plan, operations, choice.link));
   }
   take_slowest(runtime, seconds);
   choice.seconds_by_examples = seconds.front();
@@ -191,8 +192,10 @@ std::vector<StepPrediction> predict_steps(const Backend& backend, const Graph& g
   const auto predict = [&](std::optional<FeatureDivision> division) {
     const std::size_t rows = division ? batch : most_rows(batch, workers, static_cast<std::size_t>(workers));
     const Plan plan = plan_for(backend, graph, division, workers, 0, rows);
-    return StepPrediction{workers, std::move(division), measure_compute(backend, plan, optimizer, rows, 1),
-                          workers > 1 ? communication_seconds(plan, link) : 0};
+    const std::vector<double> operations = measure_compute(backend, plan, optimizer, rows, 1);
+    const double compute = std::accumulate(operations.begin(), operations.end(), 0.0);
+    return StepPrediction{workers, std::move(division), compute,
+                          std::max(0.0, replay(plan, operations, link) - compute)};
   };
   std::vector<StepPrediction> predictions{predict(std::nullopt)};
   if (workers == 1) return predictions;

@@ -39,7 +39,7 @@ struct StepPrediction {
   int workers = 1;
   std::optional<FeatureDivision> division;
   double compute = 0;        ///< seconds
-  double communication = 0;  ///< seconds
+  double communication = 0;  ///< seconds that nothing is computed in
   [[nodiscard]] double seconds() const noexcept { return compute + communication; }
 };
 

@@ -25,7 +25,7 @@ std::string describe(const StepPrediction& step, std::size_t batch) {
   std::array<char, 64> speed{};
   std::snprintf(speed.data(), speed.size(), "%.0f examples/s", static_cast<double>(batch) / step.seconds());
   return in_milliseconds(step.seconds()) + " a step, " + speed.data() + ": kernels " + in_milliseconds(step.compute) +
-         ", sums over workers " + in_milliseconds(step.communication);
+         ", waiting for sums " + in_milliseconds(step.communication);
 }
 
 }  // namespace

@@ -217,6 +217,45 @@ TEST_CASE("Every optimizer moves slices as it moves whole layers") {
   }
 }
 
+TEST_CASE("Replicas belong to the job by features as well, and batches may be smaller than the world") {
+  const Examples examples = make_examples(models[0], logits, 23, 3);
+  const auto check = [&](int batch, int replicas) {
+    INFO("batches of " << batch << ", " << replicas << " replicas");
+    const auto run = [&](Division division) {
+      Options options = options_for(division, batch);
+      options.replicas = replicas;
+      return train(models[0], SGD({.learning_rate = 0.1}), examples, options, 2);
+    };
+    check_equal(run(Division::features), run(Division::examples), 1e-3);
+  };
+  check(11, 5);
+  check(10, 4);
+  check(1, 0);
+  check(2, 0);
+}
+
+TEST_CASE("In mixed precision slices keep the tolerances of bfloat16") {
+  const Examples examples = make_examples(models[0], logits, 32, 3);
+  const auto run = [&](Division division) {
+    Options options = options_for(division, 16);
+    options.precision = Precision::mixed_bfloat16;
+    return train(models[0], SGD({.learning_rate = 0.1}), examples, options, 5);
+  };
+  Outcome by_examples;
+  try {
+    by_examples = run(Division::examples);
+  } catch (const UsageError&) {
+    return;  // a CPU without bfloat16
+  }
+  for (const std::string& link : links) {
+    const ScopedLink scoped(link);
+    INFO("link " << link);
+    const Outcome by_features = run(Division::features);
+    check_equal(by_features, by_examples, 0.05);
+    CHECK(equal_everywhere(by_features.weights));
+  }
+}
+
 TEST_CASE("The same world divided by features computes the same bits again") {
   const Examples examples = make_examples(models[1], logits, 30, 3);
   const auto run = [&] { return train(models[1], Adam(), examples, options_for(Division::features, 12), 3); };

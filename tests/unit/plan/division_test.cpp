@@ -197,8 +197,34 @@ TEST_CASE("The kernels of a plan can be timed without anybody to sum with") {
   REQUIRE(division);
   for (const int rank : {0, 2}) {
     const Plan plan = make_plan(part_of(whole, *division, rank, 32, *backend));
-    const double seconds = measure_compute(*backend, plan, Adam(), 32, 1);
-    CHECK(seconds > 0);
-    CHECK(seconds < 10);
+    const std::vector<double> seconds = measure_compute(*backend, plan, Adam(), 32, 1);
+    REQUIRE(seconds.size() == plan.training.size());
+    double sum = 0;
+    for (const double each : seconds) sum += each;
+    CHECK(sum > 0);
+    CHECK(sum < 10);
+    const LinkTimes nothing({{0, 0.0}, {1, 0.0}});
+    CHECK(replay(plan, seconds, nothing) == Approx(sum).epsilon(0.01));
   }
+}
+
+TEST_CASE("Sums travel while operations go on, one after the other") {
+  Plan plan;
+  plan.buckets = {{0, 25}, {25, 50}, {50, 75}};  // of 100 bytes
+  const auto of = [](OperationKind kind, int bucket) { return Operation{.kind = kind, .bucket = bucket}; };
+  plan.training = {
+      of(OperationKind::dense_backward, -1), of(OperationKind::contribute, 0), of(OperationKind::dense_backward, -1),
+      of(OperationKind::contribute, 1),      of(OperationKind::update, 0),     of(OperationKind::dense_backward, -1),
+      of(OperationKind::contribute, 2),      of(OperationKind::update, 1),     of(OperationKind::update, 2)};
+  const std::vector<double> seconds{2, 0, 2, 0, 1, 2, 0, 1, 1};
+  const auto with = [&](double latency, double per_byte) {
+    return replay(plan, seconds, LinkTimes({{0, latency}, {100, latency + 100 * per_byte}}));
+  };
+  CHECK(with(0, 0) == Approx(9));
+  CHECK(with(0, 0.01) == Approx(9));   // the last sum arrives while the update before it runs
+  CHECK(with(3, 0) == Approx(11));     // contributed at 2, 4 and 7: the last arrives at 10
+  CHECK(with(0, 0.10) == Approx(33));  // 2 + 3 times 10, and the last update
+  plan.training.insert(plan.training.begin() + 5, of(OperationKind::await, 0));
+  const std::vector<double> waiting{2, 0, 2, 0, 1, 0, 2, 0, 1, 1};
+  CHECK(replay(plan, waiting, LinkTimes({{0, 0.0}, {100, 10.0}})) == Approx(33));
 }
