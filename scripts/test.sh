@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds Lockstep and runs its tests.
 #   test.sh           unit tests, runs of 1 to 4 ranks, the quick checks against real Keras: up to 12 minutes on 2 cores
-#   test.sh --full    also warnings as errors, format, lint, scripts, sanitizers, fuzzing: up to 45 minutes
+#   test.sh --full    also warnings as errors, format, lint, scripts, sanitizers, fuzzing, the image and its pods: up to 55 minutes
 # A check that fails does not keep the others from running; the exit status tells whether any did.
 set -euo pipefail
 cd "$(dirname "$0")/.."

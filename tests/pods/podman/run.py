@@ -45,13 +45,14 @@ def use_a_python_with_packages() -> str:
 def build(engine: Engine) -> bool:
     """Whether there is an image now; raises Unavailable where its base cannot be had."""
     log = engine.home / "build.log"
-    ended = engine.run(str(ROOT / "scripts/build_image.sh"), "--engine", "buildah", "--tag", IMAGE, limit=1800)
-    log.write_text(ended.stdout + ended.stderr)
-    said = ended.stderr.strip().splitlines()
-    if ended.returncode == CANNOT_BE_HAD:
-        raise Unavailable(said[-1] if said else "the base image cannot be had")
-    print("\n".join((ended.stdout.strip().splitlines() or [""])[-1:] if ended.returncode == 0 else said[-30:]))
-    return ended.returncode == 0
+    command = [str(ROOT / "scripts/build_image.sh"), "--engine", "buildah", "--tag", IMAGE]
+    with log.open("w", encoding="utf-8") as output:
+        code = subprocess.run(command, env=engine.environment, stdout=output, stderr=subprocess.STDOUT).returncode
+    said = log.read_text(encoding="utf-8").strip().splitlines() or ["the image cannot be built"]
+    if code == CANNOT_BE_HAD:
+        raise Unavailable(said[-1])
+    print("\n".join(said[-1:] if code == 0 else said[-30:]))
+    return code == 0
 
 
 def run(engine: Engine, names: list[str], image: str, verbosity: int) -> int:
