@@ -12,7 +12,7 @@ case "${1:-}" in
   --full)
     packages+=(shellcheck clang clang-format clang-tidy libclang-rt-dev libomp-dev)
     # pods in containers
-    packages+=(podman buildah netavark aardvark-dns catatonit iptables nftables runc debootstrap)
+    packages+=(podman buildah netavark aardvark-dns catatonit iptables nftables runc debootstrap iproute2)
     ;;
   *) echo "install_packages.sh: there is no option '$1', only --full" >&2; exit 64 ;;
 esac

@@ -107,6 +107,14 @@ check_pods() {
   if grep -q '^skipped:' "$log"; then notes+=("pods in containers $(grep '^skipped:' "$log")"); fi
 }
 
+# Random faults of pods; the ordinary tests try a few.
+check_chaos() {
+  local code=0
+  tests/pods/namespaces/run.py build/release chaos --count 10 || code=$?
+  [ $code = 77 ] || return $code
+  notes+=("there are no network namespaces here: no faults of pods tried")
+}
+
 run_ctest() { ctest --preset release --no-tests=error -j "$(nproc)"; }
 
 if [ $full = 1 ]; then scripts/install_packages.sh --full; else scripts/install_packages.sh; fi
@@ -129,6 +137,7 @@ if [[ " ${failed[*]} " != *" build "* ]]; then # nothing else has anything to st
   if [ $full = 1 ]; then
     check manifests check_manifests
     check pods check_pods
+    check chaos check_chaos
   fi
   check interop check_interop
   check tests run_ctest

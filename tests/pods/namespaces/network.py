@@ -78,7 +78,7 @@ class Host:
                     f"{delay // 2}ms", "loss", f"{loss}%")
             return "netem"
         except NoNetwork:  # a kernel without netem: a filter loses packets, and the queue of a slow link delays them
-            for chain, direction in (("INPUT", "-i"), ("OUTPUT", "-o")):
+            for chain, direction in (("INPUT", "-i"), ("OUTPUT", "-o")) if shutil.which("iptables") else ():
                 run("ip", "netns", "exec", self.namespace, "iptables", "-A", chain, direction, "link0",
                     "-m", "statistic", "--mode", "random", "--probability", loss / 100, "-j", "DROP")
             for place, device in places:
