@@ -85,7 +85,7 @@ def main() -> int:
         return 64
     if reason := missing() or use_a_python_with_packages():
         return skip(reason)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # containers go whatever happens
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: containers go whatever happens
     try:
         with Engine(given.build / "pods") as engine:
             return run(engine, given.names, given.image, 2 if given.v else 1)

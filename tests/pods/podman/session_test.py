@@ -53,8 +53,8 @@ class SessionTest(unittest.TestCase):
 
     def clean(self) -> None:
         """kubectl delete pods,pvc --all"""
-        for kind in ("pod", "volume"):
-            _engine.podman(kind, "rm", "--all", "--force")
+        _engine.podman("pod", "rm", "--all", "--force", "--time", "0")
+        _engine.podman("volume", "rm", "--all", "--force")
 
     def deploy(self, workers: int, epochs: int, **more: object) -> list[Job]:
         options = ["--deterministic", "--steps-per-epoch", "20", "--backup-save-freq", "10", "--verbose", "2"]
