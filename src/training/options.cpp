@@ -207,7 +207,8 @@ std::vector<Rule> rules(const Options& defaults) {
       {"gradient-compression", "Workers and output", "NAME", "none, or bfloat16: half the bytes between hosts",
        to_string(defaults.gradient_compression), "",
        [](Options& o, const Given& given) {
-         o.gradient_compression = read_word(given, std::array{GradientCompression::none, GradientCompression::bfloat16});
+         o.gradient_compression =
+             read_word(given, std::array{GradientCompression::none, GradientCompression::bfloat16});
        }},
       {"verbose", "Workers and output", "N", "0: silent, 1: progress bar, 2: one line an epoch",
        std::to_string(defaults.verbose), "", [](Options& o, const Given& given) { o.verbose = read_int(given, 0, 2); }},
@@ -236,7 +237,7 @@ constexpr const char* footer =
 std::map<std::string, Given> split_command_line(std::span<const std::string> args, const std::vector<Rule>& all,
                                                 const std::string& program, const Purpose& purpose) {
   CLI::App app(purpose.sentence + ": mpirun -np 2 " + program + " [OPTIONS]", program);
-  app.get_formatter()->column_width(28);
+  app.get_formatter()->column_width(32);
   app.set_help_flag();  // taken back and added last, so that it stands last
   std::vector<CLI::Option*> options;
   for (const Rule& rule : all) {
