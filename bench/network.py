@@ -7,7 +7,7 @@
 
 Hosts are network namespaces, so it takes root; `tc` shapes their links. Worlds are formed by `lockstep launch` from
 TF_CONFIG, as in pods; `host` is mpirun on one machine, whose ranks share memory. Contestants take turns, and a figure is
-the median of the runs' best epochs but the first. `alone` is one worker with the whole batch."""
+the median of the runs, each of them its median epoch but the first. `alone` is one worker with the whole batch."""
 
 import argparse
 import json
@@ -83,8 +83,10 @@ class Bench:
         history = self.one_host(model, division) if link == "host" or division == "alone" else \
             self.two_hosts(model, division, link)
         timing = history["timing"]
+        predicted = {name: value for name, value in history["world"].items()
+                     if name.startswith(("division", "predicted_ms", "ms_to_sum"))}
         return {"model": model, "division": division, "link": link, "images_per_second": speed(history),
-                "profile_ms_per_step": timing["profile_ms_per_step"]}
+                "profile_ms_per_step": timing["profile_ms_per_step"], "chosen": predicted}
 
 
 def table(results: list[dict[str, Any]], models: list[str], links: list[str], divisions: list[str]) -> str:
