@@ -3,7 +3,7 @@
 
     python3 bench/network.py --data-dir MNIST                          # both models, one host and links of all rates
     python3 bench/network.py --links 1gbit --models keras_mnist --repeats 3
-    python3 bench/network.py --save bench/results/network.json --table
+    python3 bench/network.py --save bench/results/network.json
 
 Hosts are network namespaces, so it takes root; `tc` shapes their links. Worlds are formed by `lockstep launch` from
 TF_CONFIG, as in pods; `host` is mpirun on one machine, whose ranks share memory. Contestants take turns, and a figure is
