@@ -75,7 +75,7 @@ class Communicator {
 
   /// Before `allocate`: ranges of gradients that are none, such as counts of examples, and must not be rounded as
   /// gradients may be on their way. Every rank passes the same.
-  virtual void keep_exact(std::vector<BucketRange> /*ranges*/) {}
+  virtual void keep_exact(const std::vector<BucketRange>& /*ranges*/) {}
 
   virtual void contribute(std::size_t bucket) = 0;
   [[nodiscard]] virtual ReducedShare reduce(std::size_t bucket) = 0;

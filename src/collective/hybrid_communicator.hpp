@@ -14,7 +14,6 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "cluster/mpi_support.hpp"
@@ -43,7 +42,7 @@ class HybridCommunicator final : public Communicator {
   ArenaMemory allocate(std::size_t gradient_elements, std::size_t mirrored_bytes,
                        std::vector<BucketRange> buckets) override;
 
-  void keep_exact(std::vector<BucketRange> ranges) override { exact_ = std::move(ranges); }
+  void keep_exact(const std::vector<BucketRange>& ranges) override { exact_ = ranges; }
   void contribute(std::size_t bucket) override;
   [[nodiscard]] ReducedShare reduce(std::size_t bucket) override;
   void publish(std::size_t bucket) override;

@@ -152,6 +152,25 @@ TEST_CASE("The same world computes the same bits again") {
   CHECK(run() == first);
 }
 
+TEST_CASE("Gradients that are rounded on their way leave all ranks equal, and train nearly the same") {
+  const Examples examples = make_examples(everything, logits, 40, 3);
+  const auto run = [&](GradientCompression compression) {
+    Options options = quiet(10, Communication::mpi);  // every rank a host
+    options.gradient_compression = compression;
+    Job job(everything, {.optimizer = SGD({.learning_rate = 0.1}), .loss = logits, .metrics = {accuracy}}, options);
+    const History history = job.model.fit(examples.data, {.epochs = 3});
+    const std::uint64_t digest = digest_of(job.model.weights());
+    CHECK(equal_everywhere(std::to_string(digest) + exactly(history.epochs[2].logs)));
+    return std::pair(digest, history["loss"][2]);
+  };
+  const auto exact = run(GradientCompression::none);
+  const auto rounded = run(GradientCompression::bfloat16);
+  CHECK(run(GradientCompression::bfloat16) == rounded);
+  const World world;
+  CHECK((rounded.first == exact.first) == (world.size() == 1));  // of one rank nothing travels
+  CHECK(rounded.second == Approx(exact.second).epsilon(0.01));
+}
+
 TEST_CASE("A loop of one's own agrees on every step's metrics") {
   const Examples examples = make_examples(small, logits, 23, 5);
   const CompileOptions compile{.optimizer = SGD({.learning_rate = 0.1}), .loss = logits, .metrics = {accuracy}};
@@ -198,6 +217,10 @@ TEST_CASE("Ranks of different opinions learn of both") {
   Options options = quiet(8);
   options.seed = odd_one ? 18 : 17;
   message([&] { Job(small, compile, options); }, "has 17", "has 18");
+
+  options = quiet(8);
+  options.gradient_compression = odd_one ? GradientCompression::bfloat16 : GradientCompression::none;
+  message([&] { Job(small, compile, options); }, "--gradient-compression", "has bfloat16");
 
   const Sequential other{Input({6}), Dense(4, {.activation = activations::tanh}), Dense(3)};
   message([&] { Job(odd_one ? other : small, compile, quiet(8)); }, "Dense(5,)", "Dense(4,)");

@@ -170,6 +170,8 @@ TEST_CASE("a wrong value is named with where it came from and what is allowed", 
         "--communication is 'gloo' but must be auto, shared, mpi or nccl; see --help");
   CHECK(refusal({"--precision", "float16"}) ==
         "--precision is 'float16' but must be float32 or mixed_bfloat16; see --help");
+  CHECK(refusal({"--gradient-compression", "float16"}) ==
+        "--gradient-compression is 'float16' but must be none or bfloat16; see --help");
   CHECK(refusal({"--verbose", "3"}) == "--verbose is '3' but must be a whole number from 0 to 2; see --help");
   CHECK(refusal({"--model-dir", ""}) == "--model-dir is '' but must be the path of a directory; see --help");
   CHECK(refusal({"--deterministic=maybe"}) == "--deterministic is 'maybe' but must be 1, true, 0 or false; see --help");
