@@ -15,6 +15,7 @@
 #include <csignal>
 #include <cstddef>
 #include <cstdint>
+#include <fstream>
 #include <optional>
 #include <sstream>
 #include <string>
@@ -120,6 +121,15 @@ void Child::signal(int number) const noexcept {
 void Child::ask(Request request) const noexcept {
   const auto byte = static_cast<std::uint8_t>(request);
   if (control_) (void)send(control_.descriptor(), &byte, sizeof byte, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+bool Child::is_stopped() const {
+  if (pid_ < 0) return false;
+  std::ifstream file("/proc/" + std::to_string(pid_) + "/stat");
+  std::string line;
+  std::getline(file, line);
+  const std::size_t name_end = line.rfind(") ");  // what comes before may hold anything
+  return name_end != std::string::npos && line.compare(name_end + 2, 1, "T") == 0;
 }
 
 std::optional<ChildEnd> Child::reap() noexcept {

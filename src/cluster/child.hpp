@@ -34,6 +34,9 @@ class Child {
   /// To it and all in its group.
   void signal(int number) const noexcept;
 
+  /// Somebody has stopped it (SIGSTOP), and it has not gone on since.
+  [[nodiscard]] bool is_stopped() const;
+
   /// Once, after it has ended; what is left of its group is killed.
   [[nodiscard]] std::optional<ChildEnd> reap() noexcept;
 

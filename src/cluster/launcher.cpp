@@ -120,6 +120,7 @@ void Launcher::wait() {
   if (status_) status_->handle(polled);
   take_pmix_events();
   take_reports();
+  look_for_stopped();
   take_signals();
   take_ends();
   end_what_ends();
@@ -160,6 +161,22 @@ void Launcher::take_reports() {
     watch_.hear(rank, *report, now);
   }
   for (const Progress& report : watch_.take_due(now)) rendezvous_.member().progress(report);
+}
+
+/// Who is stopped while it is busy is not missed by others for a long time.
+void Launcher::look_for_stopped() {
+  if (is_ending_ || limits_.stuck == 0 || !next_look_.passed()) return;
+  next_look_ = Deadline::after(limits_.heartbeat / 2);
+  for (const auto& [rank, trainer] : trainers_) {
+    if (!trainer->is_stopped()) {
+      stopped_.erase(rank);
+    } else if (stopped_.try_emplace(rank, Deadline::after(limits_.stuck)).first->second.passed()) {
+      rendezvous_.member().failed("the trainer of rank " + std::to_string(rank) +
+                                  " was stopped (SIGSTOP), and has not " + "gone on within " +
+                                  std::to_string(std::lround(limits_.stuck)) + " s");
+      return;
+    }
+  }
 }
 
 StatusReply Launcher::answer(const std::string& path) const {
@@ -204,6 +221,7 @@ void Launcher::end_what_ends() {
   leave_by_ = Deadline::never();
   is_ending_ = false;
   has_stepped_ = false;
+  stopped_.clear();
   rendezvous_.member().all_ended();
 }
 
@@ -249,6 +267,7 @@ void Launcher::act(StartTrainer& action) {
     trainers_.emplace(action.rank, std::make_unique<Child>(command_, environment));
     member.started(action.rank);
     watch_.begin(action.rank);
+    next_look_ = Deadline::after(limits_.heartbeat / 2);
   } catch (const Error& error) {
     member.failed(error.what());
   }

@@ -52,6 +52,7 @@ class Launcher {
   void take_signals();
   void take_pmix_events();
   void take_reports();
+  void look_for_stopped();
   void take_ends();
   void end_what_ends();
 
@@ -83,7 +84,9 @@ class Launcher {
   std::map<std::uint64_t, std::unique_ptr<Child>> trainers_;
   TrainerWatch watch_;
   bool is_ending_ = false;
-  bool has_stepped_ = false;  ///< one of our trainers, in this generation
+  bool has_stepped_ = false;                   ///< one of our trainers, in this generation
+  Deadline next_look_ = Deadline::never();     ///< for trainers that somebody has stopped
+  std::map<std::uint64_t, Deadline> stopped_;  ///< these, and how long they may be
   Deadline kill_at_ = Deadline::never();
 
   bool is_leaving_ = false;

@@ -22,6 +22,7 @@ void ProgressReporter::busy() noexcept {
   if (descriptor_ < 0) return;
   const double now = clock_();
   count_silence(now);
+  if (report_.activity == Activity::training) window_seconds_ += now - window_began_;
   become(Activity::busy, now);
 }
 
@@ -38,7 +39,6 @@ void ProgressReporter::step_begins() noexcept {
   count_silence(now);
   if (report_.activity == Activity::training) return;
   window_began_ = now;
-  window_images_ = 0;
   become(Activity::training, now);
 }
 
@@ -56,10 +56,12 @@ void ProgressReporter::step_done(const StepFigures& figures) noexcept {
   report_.allreduce_seconds = figures.allreduce_seconds;
   report_.wait_seconds = figures.wait_seconds;
   window_images_ += figures.images;
-  if (now < next_) return;
-  if (now > window_began_) report_.images_per_second = window_images_ / (now - window_began_);
-  window_began_ = now;
-  window_images_ = 0;
+  if (const double passed = window_seconds_ + now - window_began_; passed >= between_reports_s) {
+    report_.images_per_second = window_images_ / passed;
+    window_began_ = now;
+    window_seconds_ = 0;
+    window_images_ = 0;
+  }
   become(Activity::training, now);
 }
 

@@ -53,7 +53,8 @@ class ProgressReporter {
   double last_sign_ = 0;        ///< when it could have told something
   double longest_silence_ = 0;  ///< between two of these, within steps
   int steps_known_ = 0;         ///< since the pace was forgotten
-  double window_began_ = 0;     ///< over which images are counted
+  double window_began_ = 0;     ///< over which images are counted: steps since then
+  double window_seconds_ = 0;   ///< and those before the last time it was busy
   double window_images_ = 0;
   bool is_waiting_ = false;
   double wait_began_ = 0;

@@ -99,9 +99,22 @@ class HealthTest(launch_test.Launched):
                 print(f"rank {rank} stopped: noticed after {noticed:.1f} s, "
                       f"the next world after {time.monotonic() - began:.1f} s")
                 for one in self.assert_ended(0):
-                    self.assertIn(f"worker {rank} (rank {rank}): no step for 4.", one.stderr)
+                    self.assertRegex(one.stderr, rf"worker {rank} \(rank {rank}\): (no step for [34]|the trainer of rank .* stopped)")
                 self.assertLess(noticed, 5)
                 self.assert_same_model(whole)
+
+    def test_stopped_before_it_trains(self) -> None:
+        """Where no step is missed, and a trainer may be busy for minutes."""
+        self.launch_with_status(2, *EXAMPLES)
+        self.assertTrue(eventually(lambda: 1 in children(self.started[1].process.pid), 30))
+        os.kill(children(self.started[1].process.pid)[1], signal.SIGSTOP)
+        began = time.monotonic()
+        self.assertTrue(eventually(lambda: "generation 1 has ended" in self.started[0].stderr, 30))
+        noticed = time.monotonic() - began
+        print(f"stopped before it trains: noticed after {noticed:.1f} s")
+        for one in self.assert_ended(0):
+            self.assertIn("worker 1 (rank 1): the trainer of rank 1 was stopped (SIGSTOP)", one.stderr)
+        self.assertLess(noticed, 6)
 
     def test_figures(self) -> None:
         """While launchers wait, while they train, and of the rank that the others wait for."""
