@@ -49,7 +49,7 @@ std::vector<ProgramOption> train_options(TrainSettings& settings) {
       metrics_option(settings.model),
       {.name = "validation-split",
        .value = "X",
-       .help = "the last share of the training data, to validate on after each epoch",
+       .help = "last share of the training data, to validate on each epoch",
        .shown_default = "0",
        .set =
            [&settings](const std::string& value) {

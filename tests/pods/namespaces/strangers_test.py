@@ -48,7 +48,7 @@ class StrangersTest(PodsTest):
         self.assertTrue(job.chief.running, "the job has ended before the strangers")
         self.assert_ended(job)
         self.assertIsNone(job.chief.find(LOST), job.text())
-        self.assertIsNotNone(job.chief.find("hung up on .* strangers"), job.text())
+        self.assertIsNotNone(job.chief.find("hung up on .* stranger"), job.text())
         ends = self.epochs(job)
         within: list[float] = []
         without: list[float] = []
