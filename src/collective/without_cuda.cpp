@@ -5,8 +5,9 @@
 
 namespace lockstep {
 
-std::unique_ptr<Communicator> make_device_communicator(const World&, Transport, cuda::DeviceQueue&,
-                                                       std::function<void(bool)>) {
+std::unique_ptr<Communicator> make_device_communicator(
+    const World&, Transport, cuda::DeviceQueue&,
+    std::function<void(bool)>) {  // NOLINT(performance-unnecessary-value-param): as where it is used
   throw InternalError("a device, in a build without CUDA");
 }
 

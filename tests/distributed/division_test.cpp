@@ -109,6 +109,9 @@ std::string describe_layers(const Sequential& model) {
   return text;
 }
 
+/// Where rounding decides on which side of a kink a value lies, its gradient is another one from then on.
+bool has_kinks(const Sequential& model) { return describe_layers(model).find("MaxPooling2D") != std::string::npos; }
+
 double distance(const std::vector<float>& a, const std::vector<float>& b) {
   double sum = 0;
   double scale = 0;
@@ -195,12 +198,14 @@ TEST_CASE("A hundred steps by features are a hundred steps by examples") {
     const Examples examples = make_examples(model, loss_of(model), 37, 3);
     // 20 batches of 10 and 27 in an epoch, the last of them of 7: more than a hundred steps.
     const Optimizer& optimizer = optimizers[turn % optimizers.size()];
+    const Outcome few_by_examples = train(model, optimizer, examples, options_for(Division::examples, 10), 2);
     const Outcome by_examples = train(model, optimizer, examples, options_for(Division::examples, 10), 26);
     for (const std::string& link : links) {
       const ScopedLink scoped(link);
       INFO(describe_layers(model) << ", " << name_of(optimizer) << ", link " << link);
+      check_equal(train(model, optimizer, examples, options_for(Division::features, 10), 2), few_by_examples, 1e-4);
       const Outcome by_features = train(model, optimizer, examples, options_for(Division::features, 10), 26);
-      check_equal(by_features, by_examples, 2e-3);
+      check_equal(by_features, by_examples, has_kinks(model) ? 5e-2 : 2e-3);
       CHECK(equal_everywhere(by_features.weights));
     }
     ++turn;
