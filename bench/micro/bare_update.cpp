@@ -1,8 +1,8 @@
 // One pass of an optimizer, as plain loops that the compiler vectorises: what the memory traffic of an update costs.
-#include "backend/cpu/vectorized.hpp"
 #include "core/aligned_buffer.hpp"
 #include "core/bfloat16.hpp"
 #include "core/random.hpp"
+#include "core/vectorized.hpp"
 #include "micro/bare.hpp"
 
 #include <algorithm>

@@ -56,49 +56,24 @@ bool read_options(std::span<const std::string> args, LaunchOptions& options, std
       "Runs PROGRAM on all workers of TF_CONFIG: start this on every one of them, in whatever order. When a\n"
       "trainer or a launcher is lost the others wait for it, and all go on from the last backup.",
       "lockstep launch");
-  app.add_option("--rendezvous-timeout", limits.rendezvous_timeout, "how long to wait for all workers to come (600)")
-      ->option_text("SECONDS")
-      ->envname("LOCKSTEP_RENDEZVOUS_TIMEOUT");
-  app.add_option("--max-restarts", limits.max_restarts, "restarts without progress before it gives up (10)")
-      ->option_text("N")
-      ->envname("LOCKSTEP_MAX_RESTARTS");
-  app.add_option("--min-workers", limits.min_workers, "go on without the others when so many are there (all)")
-      ->option_text("N")
-      ->envname("LOCKSTEP_MIN_WORKERS");
-  app.add_option("--rejoin-timeout", limits.rejoin_timeout, "how long the others are waited for then (60)")
-      ->option_text("SECONDS")
-      ->envname("LOCKSTEP_REJOIN_TIMEOUT");
-  app.add_option("--leave-timeout", limits.leave, "how long trainers may take to save when told to go (25)")
-      ->option_text("SECONDS")
-      ->envname("LOCKSTEP_LEAVE_TIMEOUT");
-  app.add_option("--ranks-per-worker", options.launcher.ranks, "trainers on this worker (1)")
-      ->option_text("N")
-      ->envname("LOCKSTEP_RANKS_PER_WORKER");
-  app.add_option("--mpi-ports", options.mpi_ports, "where trainers may be reached by each other (any)")
-      ->option_text("FIRST-LAST")
-      ->envname("LOCKSTEP_MPI_PORTS");
-  app.add_option("--job-name", options.launcher.rendezvous.job, "who has another name is refused (none)")
-      ->option_text("NAME")
-      ->envname("LOCKSTEP_JOB_NAME");
-  app.add_option("--job-token-file", options.job_token_file,
-                 "its first line is the job's secret, instead of LOCKSTEP_JOB_TOKEN's")
-      ->option_text("FILE")
-      ->envname("LOCKSTEP_JOB_TOKEN_FILE");
-  app.add_option("--silence", limits.silence, "without a sign of life a worker is lost after (4)")
-      ->option_text("SECONDS")
-      ->envname("LOCKSTEP_SILENCE");
-  app.add_option("--stall-timeout", limits.stuck, "without a step training is stuck after (4; 0: never)")
-      ->option_text("SECONDS")
-      ->envname("LOCKSTEP_STALL_TIMEOUT");
-  app.add_option("--busy-timeout", limits.busy, "without a sign of life it is so between steps (600; 0: never)")
-      ->option_text("SECONDS")
-      ->envname("LOCKSTEP_BUSY_TIMEOUT");
-  app.add_option("--status-port", options.launcher.status_port, "answer /healthz and /metrics there (none)")
-      ->option_text("PORT")
-      ->envname("LOCKSTEP_STATUS_PORT");
-  app.add_option("--report", limits.report, "how often to tell who is missing (10)")
-      ->option_text("SECONDS")
-      ->envname("LOCKSTEP_REPORT");
+  const auto add = [&app](const std::string& name, auto& value, const char* placeholder, const char* help) {
+    app.add_option(name, value, help)->option_text(placeholder)->envname(variable_of_option(name.substr(2)));
+  };
+  add("--rendezvous-timeout", limits.rendezvous_timeout, "SECONDS", "how long to wait for all workers to come (600)");
+  add("--max-restarts", limits.max_restarts, "N", "restarts without progress before it gives up (10)");
+  add("--min-workers", limits.min_workers, "N", "go on without the others when so many are there (all)");
+  add("--rejoin-timeout", limits.rejoin_timeout, "SECONDS", "how long the others are waited for then (60)");
+  add("--leave-timeout", limits.leave, "SECONDS", "how long trainers may take to save when told to go (25)");
+  add("--ranks-per-worker", options.launcher.ranks, "N", "trainers on this worker (1)");
+  add("--mpi-ports", options.mpi_ports, "FIRST-LAST", "where trainers may be reached by each other (any)");
+  add("--job-name", options.launcher.rendezvous.job, "NAME", "who has another name is refused (none)");
+  add("--job-token-file", options.job_token_file, "FILE",
+      "its first line is the job's secret, instead of LOCKSTEP_JOB_TOKEN's");
+  add("--silence", limits.silence, "SECONDS", "without a sign of life a worker is lost after (4)");
+  add("--stall-timeout", limits.stuck, "SECONDS", "without a step training is stuck after (4; 0: never)");
+  add("--busy-timeout", limits.busy, "SECONDS", "without a sign of life it is so between steps (600; 0: never)");
+  add("--status-port", options.launcher.status_port, "PORT", "answer /healthz and /metrics there (none)");
+  add("--report", limits.report, "SECONDS", "how often to tell who is missing (10)");
   app.footer("Every option is also read from the environment: LOCKSTEP_MAX_RESTARTS for --max-restarts, and so on.");
   try {
     std::vector<std::string> reversed(args.rbegin(), args.rend());  // as CLI11 wants them

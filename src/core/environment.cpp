@@ -3,6 +3,8 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <string_view>
 #include <system_error>
@@ -23,6 +25,13 @@ Environment current_environment() {
 std::string value_of(const Environment& environment, const std::string& name) {
   const auto found = environment.find(name);
   return found == environment.end() ? std::string() : found->second;
+}
+
+std::string variable_of_option(const std::string& name) {
+  std::string variable = "LOCKSTEP_" + name;
+  std::transform(variable.begin(), variable.end(), variable.begin(),
+                 [](unsigned char c) { return c == '-' ? '_' : static_cast<char>(std::toupper(c)); });
+  return variable;
 }
 
 int launcher_rank(const Environment& environment) {

@@ -7,7 +7,6 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <cstdint>
@@ -221,13 +220,6 @@ bool is_for_training(const Rule& rule) {
   return rule.group == "Restarts" || std::find(names.begin(), names.end(), rule.name) != names.end();
 }
 
-std::string variable_of(const Rule& rule) {
-  std::string variable = "LOCKSTEP_" + rule.name;
-  std::transform(variable.begin(), variable.end(), variable.begin(),
-                 [](unsigned char c) { return c == '-' ? '_' : static_cast<char>(std::toupper(c)); });
-  return variable;
-}
-
 constexpr const char* footer =
     "Every option is also read from the environment: LOCKSTEP_EPOCHS for --epochs, and so on; then from\n"
     "DATA_DIR, MODEL_DIR, BATCH_SIZE (the global batch) and NUM_TRAIN_EPOCH. The command line wins.\n"
@@ -296,7 +288,7 @@ Options parse_options(std::span<const std::string> args, const Environment& envi
       rule.set(options, said->second);
       continue;
     }
-    for (const std::string& variable : {variable_of(rule), rule.template_variable}) {
+    for (const std::string& variable : {variable_of_option(rule.name), rule.template_variable}) {
       // An empty variable counts as unset: manifests often pass on what nobody filled in.
       if (const std::string value = value_of(environment, variable); !value.empty()) {
         rule.set(options, {variable, value});

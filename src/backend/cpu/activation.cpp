@@ -1,7 +1,7 @@
 // See activation.hpp.
 #include "backend/cpu/activation.hpp"
 
-#include "backend/cpu/vectorized.hpp"
+#include "core/vectorized.hpp"
 
 #include <cmath>
 

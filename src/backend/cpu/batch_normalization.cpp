@@ -2,7 +2,7 @@
 // of unequal size, and their statistics travel with the gradients.
 #include "backend/cpu/activation.hpp"
 #include "backend/cpu/kernel.hpp"
-#include "backend/cpu/vectorized.hpp"
+#include "core/vectorized.hpp"
 
 #include <algorithm>
 #include <array>

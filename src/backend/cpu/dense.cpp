@@ -1,8 +1,8 @@
 // Dense on oneDNN's matmul, over row-major memory: forward whole, backward in chunks of input features.
 #include "backend/cpu/activation.hpp"
 #include "backend/cpu/kernel.hpp"
-#include "backend/cpu/vectorized.hpp"
 #include "core/aligned_buffer.hpp"
+#include "core/vectorized.hpp"
 
 #include <algorithm>
 #include <utility>

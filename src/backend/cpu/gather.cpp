@@ -1,6 +1,6 @@
 // The first operation of a step: this rank's examples out of the resident data set, scaled as the model wants them.
 #include "backend/cpu/kernel.hpp"
-#include "backend/cpu/vectorized.hpp"
+#include "core/vectorized.hpp"
 
 namespace lockstep {
 

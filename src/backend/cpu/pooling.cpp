@@ -3,7 +3,7 @@
 #include "backend/cpu/activation.hpp"
 #include "backend/cpu/kernel.hpp"
 #include "backend/cpu/simd.hpp"
-#include "backend/cpu/vectorized.hpp"
+#include "core/vectorized.hpp"
 #include "nn/window.hpp"
 
 #include <lockstep/core/error.hpp>

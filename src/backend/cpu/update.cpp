@@ -1,8 +1,8 @@
 // See update.hpp. A share is worked through in tiles that fit the first-level cache: sum the sources into a tile, step.
 #include "backend/cpu/update.hpp"
 
-#include "backend/cpu/vectorized.hpp"
 #include "core/bfloat16.hpp"
+#include "core/vectorized.hpp"
 
 #include <algorithm>
 #include <array>
