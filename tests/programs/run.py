@@ -10,10 +10,12 @@ Needs nothing but Python and the built programs.
 
 import argparse
 import sys
-import unittest
 from pathlib import Path
 
 import support
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+import groups  # noqa: E402
 
 GROUPS = ("bad_data", "health", "launch", "options", "saving", "save_faults", "peers", "resume",
           "results", "output", "train", "division")
@@ -29,21 +31,8 @@ def main() -> int:
     given = parser.parse_args()
     support.use_build(given.build)
     support.use_lots(given.count, given.seed)
-    names = given.names
-    wrong = [name for name in names if name.split(".")[0] not in GROUPS]
-    if wrong:
-        print(f"run.py: there is no group '{wrong[0]}'; there are {', '.join(GROUPS)}", file=sys.stderr)
-        return 64
-    wanted = [(name + ".").replace(".", "_test.", 1).rstrip(".") for name in names or GROUPS]
-    suite = unittest.defaultTestLoader.loadTestsFromNames(wanted)
-    runner = unittest.TextTestRunner(stream=sys.stdout, verbosity=2 if given.v else 1)
-    result = runner.run(suite)
-    for test, reason in result.skipped:
-        print(f"skipped: {test}: {reason}")
-    # A test may fail in several of its parts and still is one.
-    failed = len({getattr(test, "test_case", test).id() for test, _ in result.failures + result.errors})
-    print(f"{result.testsRun - failed - len(result.skipped)} passed, {failed} failed, {len(result.skipped)} skipped")
-    return 1 if failed or result.testsRun == 0 else 0
+    groups.refuse_unknown(given.names, GROUPS)
+    return groups.run(given.names or GROUPS, given.v)
 
 
 if __name__ == "__main__":

@@ -10,17 +10,16 @@ Takes root, and is reported as skipped without."""
 import argparse
 import signal
 import sys
-import unittest
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "programs"))
+TESTS = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(TESTS / "programs"), str(TESTS / "support")]
 import chaos_test  # noqa: E402
+import groups  # noqa: E402
 import scale  # noqa: E402
 import support  # noqa: E402
 
 GROUPS = ("bandwidth", "chaos", "chief", "elastic", "leave", "start", "strangers")
-
-SKIPPED = 77  # as ctest is told
 
 
 def interrupt(*_: object) -> None:
@@ -42,22 +41,9 @@ def main() -> int:
     scale.full = given.full
     support.use_lots(given.count or (100 if given.full else None), given.seed)
     chaos_test.results_file = given.results
-    names = given.names
-    wrong = [name for name in names if name.split(".")[0] not in GROUPS]
-    if wrong:
-        print(f"run.py: there is no group '{wrong[0]}'; there are {', '.join(GROUPS)}", file=sys.stderr)
-        return 64
+    groups.refuse_unknown(given.names, GROUPS)
     signal.signal(signal.SIGTERM, interrupt)
-    wanted = [(name + ".").replace(".", "_test.", 1).rstrip(".") for name in names or GROUPS]
-    suite = unittest.defaultTestLoader.loadTestsFromNames(wanted)
-    result = unittest.TextTestRunner(stream=sys.stdout, verbosity=2 if given.v else 1).run(suite)
-    for test, reason in result.skipped:
-        print(f"skipped: {test}: {reason}")
-    failed = len({getattr(test, "test_case", test).id() for test, _ in result.failures + result.errors})
-    print(f"{result.testsRun - failed} passed, {failed} failed, {len(result.skipped)} skipped")
-    if failed:
-        return 1
-    return SKIPPED if result.skipped and result.testsRun == 0 else 0
+    return groups.run(given.names or GROUPS, given.v)
 
 
 if __name__ == "__main__":

@@ -9,37 +9,25 @@ cache stay in BUILD_DIR/pods for the next time.
 """
 
 import argparse
-import importlib.util
-import os
 import signal
 import subprocess
 import sys
-import unittest
 from pathlib import Path
 
 from engine import Engine, Unavailable, missing
 
 ROOT = Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(ROOT / "tests" / "support"))
+import groups  # noqa: E402
+
 IMAGE = "localhost/lockstep:tested"
 GROUPS = ("image", "session")
 CANNOT_BE_HAD = 75
-SYSTEM_PYTHON = "/usr/bin/python3"
 
 
 def skip(reason: str) -> int:
     print(f"skipped: {reason}")
     return 0
-
-
-def use_a_python_with_packages() -> str:
-    """Goes on in the system's Python, which has Debian's packages, where this one lacks them; else says what is missing."""
-    packages = ("yaml", "jinja2")
-    if all(importlib.util.find_spec(package) for package in packages):
-        return ""
-    probe = [SYSTEM_PYTHON, "-c", f"import {', '.join(packages)}"]
-    if sys.executable != SYSTEM_PYTHON and subprocess.run(probe, capture_output=True).returncode == 0:
-        os.execv(SYSTEM_PYTHON, [SYSTEM_PYTHON, *sys.argv])
-    return "jinja2 and PyYAML are not installed (scripts/install_packages.sh)"
 
 
 def build(engine: Engine) -> bool:
@@ -55,7 +43,7 @@ def build(engine: Engine) -> bool:
     return code == 0
 
 
-def run(engine: Engine, names: list[str], image: str, verbosity: int) -> int:
+def run(engine: Engine, names: list[str], image: str, verbose: bool) -> int:
     import image_test
     import session_test
 
@@ -66,10 +54,7 @@ def run(engine: Engine, names: list[str], image: str, verbosity: int) -> int:
     engine.make_network(image)
     image_test.use(engine, image)
     session_test.use(engine, image)
-    wanted = [(name + ".").replace(".", "_test.", 1).rstrip(".") for name in names or GROUPS]
-    suite = unittest.defaultTestLoader.loadTestsFromNames(wanted)
-    result = unittest.TextTestRunner(stream=sys.stdout, verbosity=verbosity).run(suite)
-    return 0 if result.wasSuccessful() and result.testsRun else 1
+    return groups.run(names or GROUPS, verbose)
 
 
 def main() -> int:
@@ -79,16 +64,13 @@ def main() -> int:
     parser.add_argument("--image", default="")
     parser.add_argument("-v", action="store_true")
     given = parser.parse_intermixed_args()
-    wrong = [name for name in given.names if name.split(".")[0] not in GROUPS]
-    if wrong:
-        print(f"run.py: there is no group '{wrong[0]}'; there are {', '.join(GROUPS)}", file=sys.stderr)
-        return 64
-    if reason := missing() or use_a_python_with_packages():
+    groups.refuse_unknown(given.names, GROUPS)
+    if reason := missing() or groups.use_a_python_with("jinja2", "yaml"):
         return skip(reason)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: containers go whatever happens
     try:
         with Engine(given.build / "pods") as engine:
-            return run(engine, given.names, given.image, 2 if given.v else 1)
+            return run(engine, given.names, given.image, given.v)
     except Unavailable as reason:
         return skip(str(reason))
 
