@@ -64,10 +64,17 @@ class Host:
         """At the bridge: nobody is told that what is sent is lost."""
         run("ip", "-n", self._hub, "link", "set", self._port, "up" if connected else "down")
 
-    def limit(self, rate: str, queue: str = "50ms") -> None:
-        for place, device in ((self._hub, self._port), (self.namespace, "link0")):
-            run("tc", "-n", place, "qdisc", "replace", "dev", device, "root", "tbf", "rate", rate, "burst", "256kb",
+    def limit(self, rate: str, queue: str = "50ms", device: str = "") -> None:
+        """Both directions of its link, or what leaves by this device of its own."""
+        link = ((self._hub, self._port), (self.namespace, "link0"))
+        for place, name in ((self.namespace, device),) if device else link:
+            run("tc", "-n", place, "qdisc", "replace", "dev", name, "root", "tbf", "rate", rate, "burst", "256kb",
                 "latency", queue)
+
+    def delay(self, milliseconds: float) -> None:
+        """What comes here comes so much later. (What leaves here may still be limited.)"""
+        run("tc", "-n", self._hub, "qdisc", "replace", "dev", self._port, "root", "netem", "delay",
+            f"{milliseconds}ms", "limit", "100000")
 
     def weaken(self, loss: int, delay: int) -> str:
         """Loses so many percent, and delays by so many milliseconds, in both directions; tells how."""
@@ -87,7 +94,7 @@ class Host:
             return "a filter and a slow link"
 
     def restore(self) -> None:
-        """Undoes limit(), weaken() and plug(False)."""
+        """Undoes limit(), delay(), weaken() and plug(False)."""
         for place, device in ((self._hub, self._port), (self.namespace, "link0")):
             subprocess.run(["tc", "-n", place, "qdisc", "delete", "dev", device, "root"], capture_output=True)
         for chain in ("INPUT", "OUTPUT"):

@@ -1,0 +1,150 @@
+"""Two hosts of one machine, joined by a link of a given rate and latency.
+
+`tc` shapes the rate. Latency comes from netem where the kernel has it; elsewhere the hosts' address moves to a device of
+`delay_link`, which holds every packet for so long. Without latency the link is the veth pair alone."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "pods" / "namespaces"))
+from network import Network, NoNetwork, run  # noqa: E402
+
+HOST = "host"  # both workers on one host: no link
+UNSHAPED = "unshaped"
+CABLE = "cable0"
+QUEUE = "10000"  # packets that wait for delay_link; the kernel's 500 are fewer than a window of 2 ms
+PROBE = str(Path(__file__).with_name("probe.py"))
+PROBE_PORT = 5400
+
+
+@dataclass(frozen=True)
+class Link:
+    rate: str  # of tc, or HOST, or UNSHAPED
+    latency_ms: float = 0.0  # one way
+
+    @property
+    def label(self) -> str:
+        rate = {HOST: "one host", UNSHAPED: "unshaped"}.get(self.rate, self.rate.replace("gbit", " Gbit/s"))
+        return f"{rate}, {self.latency_ms:g} ms" if self.latency_ms else rate
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a link is really like, and what it costs: `relay_share` of a core while the link is full."""
+
+    rate: str
+    latency_ms: float
+    means: str
+    round_trip_ms: float
+    mbit: float
+    relay_share: float = 0.0
+
+    def as_dict(self) -> dict[str, float | str]:
+        return asdict(self)
+
+    def __str__(self) -> str:
+        cost = f", of which delay_link takes {self.relay_share:.0%} of a core" if self.relay_share else ""
+        return (
+            f"{Link(self.rate, self.latency_ms).label} ({self.means}): round trip {self.round_trip_ms:.3f} ms, "
+            f"{self.mbit:,.0f} Mbit/s{cost}"
+        )
+
+
+class Hosts:
+    def __init__(self, binaries: Path) -> None:
+        self._delay_link = binaries / "delay_link"
+        self._network = Network(("worker-0", "worker-1"))
+        self.hosts = self._network.hosts
+        self._relay: subprocess.Popen[str] | None = None
+        self._link: Link | None = None
+        self.means = ""
+
+    def join(self, link: Link) -> None:
+        """Makes the link between them so."""
+        if link == self._link:
+            return
+        self._restore()
+        self._link, self.means = link, "veth"
+        if link.rate != UNSHAPED:
+            for host in self.hosts:
+                host.limit(link.rate)
+        if not link.latency_ms:
+            return
+        try:
+            for host in self.hosts:
+                host.delay(link.latency_ms)
+            self.means = "netem"
+        except NoNetwork:  # this kernel has none
+            for host in self.hosts:
+                host.restore()
+            self._lay_cable(link)
+            self.means = "delay_link"
+
+    def _lay_cable(self, link: Link) -> None:
+        if not self._delay_link.is_file():
+            raise NoNetwork(f"this kernel has no netem, and {self._delay_link} is not built: -DLOCKSTEP_BENCHES=ON")
+        microseconds = round(1000 * link.latency_ms)
+        names = [host.namespace for host in self.hosts]
+        # It sleeps nearly always, and what it sends late would be the link's latency: first to get a core.
+        command = ["chrt", "-f", "10", str(self._delay_link), CABLE, str(microseconds), *names]
+        self._relay = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert self._relay.stdout is not None
+        if self._relay.stdout.readline() != "ready\n":
+            raise NoNetwork("delay_link has ended")
+        for host in self.hosts:
+            run("ip", "-n", host.namespace, "address", "delete", f"{host.address}/24", "dev", "link0")
+            run("ip", "-n", host.namespace, "link", "set", CABLE, "txqueuelen", QUEUE, "up")
+            run("ip", "-n", host.namespace, "address", "add", f"{host.address}/24", "dev", CABLE)
+            if link.rate != UNSHAPED:
+                host.limit(link.rate, device=CABLE)
+
+    def _restore(self) -> None:
+        if self._relay is not None:  # its devices go with it
+            self._relay.kill()
+            self._relay.wait()
+            self._relay = None
+            for host in self.hosts:
+                run("ip", "-n", host.namespace, "address", "add", f"{host.address}/24", "dev", "link0")
+        for host in self.hosts:
+            host.restore()
+        self._link = None
+
+    def close(self) -> None:
+        self._restore()
+        self._network.close()
+
+    def measure(self, link: Link, seconds: float = 1.0) -> Measured:
+        """By pings, which the other kernel answers, and by one stream of TCP."""
+        self.join(link)
+        first, second = self.hosts
+        trip = subprocess.run(
+            first.command([sys.executable, PROBE, "rtt", second.address]), check=True, capture_output=True, text=True
+        )
+        sink = subprocess.Popen(
+            second.command([sys.executable, PROBE, "sink", str(PROBE_PORT)]), stdout=subprocess.PIPE, text=True
+        )
+        assert sink.stdout is not None
+        sink.stdout.readline()
+        before = self._relay_seconds()
+        source = [sys.executable, PROBE, "source", second.address, str(PROBE_PORT), str(seconds)]
+        subprocess.run(first.command(source), check=True)
+        mbit = float(sink.communicate()[0])
+        share = (self._relay_seconds() - before) / seconds
+        return Measured(link.rate, link.latency_ms, self.means, float(trip.stdout), mbit, round(share, 3))
+
+    def _relay_seconds(self) -> float:
+        if self._relay is None:
+            return 0.0
+        words = Path(f"/proc/{self._relay.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+
+    def end_all(self) -> None:
+        """Whatever still runs in them."""
+        for host in self.hosts:
+            for pid in host.processes():
+                subprocess.run(["kill", "-KILL", str(pid)], capture_output=True)
