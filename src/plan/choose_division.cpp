@@ -83,6 +83,17 @@ class Chooser {
     return run();
   }
 
+  /// Nothing is divided: every rank computes all, and nothing but the metrics travels.
+  [[nodiscard]] FeatureDivision undivided_model() const {
+    FeatureDivision division{ranks_, std::vector<Way>(graph_.forward.size(), Way::repeated), {}, 0};
+    find_axes(division);
+    for (const Operation& operation : graph_.forward) {
+      if (operation.input >= 0 && operation.kind != OperationKind::loss)
+        division.estimated_seconds += work(operation, 1);
+    }
+    return division;
+  }
+
   /// Every rank computes its share of the examples, and all gradients are summed up.
   [[nodiscard]] double by_examples() const {
     double seconds = 0;
@@ -200,8 +211,13 @@ std::optional<FeatureDivision> divide_by_features(const Graph& whole, int ranks,
   return Chooser(whole, ranks, batch, speeds).run();
 }
 
+FeatureDivision divide_nothing(const Graph& whole, int ranks, std::size_t batch, const Speeds& speeds) {
+  return Chooser(whole, ranks, batch, speeds).undivided_model();
+}
+
 std::optional<FeatureDivision> division_of(const Graph& whole, int ranks, const std::string& code) {
   const Speeds speeds;
+  if (FeatureDivision nothing = divide_nothing(whole, ranks, 1, speeds); nothing.code() == code) return nothing;
   return Chooser(whole, ranks, 1, speeds).follow(code);
 }
 

@@ -24,6 +24,10 @@ std::string FeatureDivision::code() const {
   return letters;
 }
 
+bool FeatureDivision::divides_anything() const {
+  return std::any_of(ways.begin(), ways.end(), [](Way way) { return way != Way::repeated; });
+}
+
 std::string FeatureDivision::to_string(const Graph& whole) const {
   std::string text = std::to_string(ranks) + " ranks by features\n";
   for (std::size_t i = 0; i < ways.size(); ++i) {
@@ -84,6 +88,7 @@ class Part {
       graph_.parameters[p].info = info;
       // Moving statistics are computed forward, where nothing is partial.
       graph_.parameters[p].own = way != Way::partial || !info.trainable;
+      graph_.parameters[p].divided = division_.variables[p].axis > 0;
     }
   }
 

@@ -64,6 +64,9 @@ struct FeatureDivision {
   /// A letter an operation: what a backup keeps of a choice that measuring made.
   [[nodiscard]] std::string code() const;
 
+  /// False where every rank computes all: better than waiting for a slow network.
+  [[nodiscard]] bool divides_anything() const;
+
   /// A line an operation; the same on all ranks.
   [[nodiscard]] std::string to_string(const Graph& whole) const;
 
@@ -76,6 +79,10 @@ struct FeatureDivision {
 /// be divided so.
 [[nodiscard]] std::optional<FeatureDivision> divide_by_features(const Graph& whole, int ranks, std::size_t batch,
                                                                 const Speeds& speeds);
+
+/// Every rank computes the whole model on the whole batch, and nothing but metrics travels: as fast as one rank,
+/// however slow the network.
+[[nodiscard]] FeatureDivision divide_nothing(const Graph& whole, int ranks, std::size_t batch, const Speeds& speeds);
 
 /// The division that has this code; none where it is none of this model's.
 [[nodiscard]] std::optional<FeatureDivision> division_of(const Graph& whole, int ranks, const std::string& code);
