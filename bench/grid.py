@@ -1,0 +1,463 @@
+#!/usr/bin/env python3
+"""Is `--division auto` right? Twenty models, three links: `auto` beside both fixed choices and one worker, and the step
+that it predicted beside the step that came.
+
+    python3 bench/grid.py --save bench/results/grid.json              # all cells, a quarter of an hour
+    python3 bench/grid.py --save bench/results/grid.json --resume     # go on after an interruption
+    python3 bench/grid.py --again bench/results/grid.json             # more runs of the cells that break a bound
+    python3 bench/grid.py --from bench/results/grid.json              # its tables; measures nothing
+    python3 bench/grid.py --models tiny lenet --links host --repeats 3
+
+Two workers of a core each: `host` is mpirun on one machine, whose ranks share memory; the other links join two network
+namespaces, shaped by `tc`, so they take root. Contestants take turns. A run is an epoch to warm up and four that count,
+of half a second each; its speed is the median epoch's, and a figure the median of the runs. Images are made up: what
+they show costs no time."""
+
+import argparse
+import json
+import math
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT / "tests" / place) for place in ("programs", "pods/namespaces")]
+sys.path.insert(0, str(ROOT / "bench" / "peers"))
+import data_files  # noqa: E402
+import support  # noqa: E402
+from harness.results import lockstep_version, this_machine  # noqa: E402
+from network import Network  # noqa: E402
+from pods import Hang, Job  # noqa: E402
+
+LINKS = ("host", "10gbit", "1gbit")
+CONTESTANTS = ("alone", "examples", "features", "auto")
+EPOCHS, EPOCH_SECONDS, LEAST_STEPS, MOST_STEPS = 5, 0.5, 4, 2000
+TIMEOUT_S = 180
+QUIET = 0.1  # of a core
+
+# What `auto` promises: against the better fixed choice, against one worker, and of its prediction.
+OF_BEST, OF_ONE, OF_STEP = 0.90, 0.95, 0.25
+
+Layer = tuple[str, dict[str, Any]]
+
+
+def conv(filters: int, size: int = 3, stride: int = 1, activation: str = "relu", padding: str = "same") -> Layer:
+    return "Conv2D", {"filters": filters, "kernel_size": [size, size], "strides": [stride, stride],
+                      "padding": padding, "activation": activation}
+
+
+def dense(units: int, activation: str = "relu") -> Layer:
+    return "Dense", {"units": units, "activation": activation}
+
+
+def dropout(rate: float) -> Layer:
+    return "Dropout", {"rate": rate}
+
+
+IMAGES: Layer = ("Reshape", {"target_shape": [28, 28, 1]})
+POOL: Layer = ("MaxPooling2D", {"pool_size": [2, 2]})
+NORM: Layer = ("BatchNormalization", {})
+RELU: Layer = ("Activation", {"activation": "relu"})
+FLAT: Layer = ("Flatten", {})
+MEAN: Layer = ("GlobalAveragePooling2D", {})
+OUT: Layer = ("Dense", {"units": 10})
+
+
+@dataclass(frozen=True)
+class Model:
+    layers: tuple[Layer, ...]
+    batch: int = 128
+    optimizer: str = "sgd"
+
+    def to_json(self) -> str:
+        """What Keras' model.to_json() gives, in a few keys."""
+        given: Layer = ("InputLayer", {"batch_shape": [None, 28, 28], "dtype": "float32"})
+        layers = [{"class_name": kind, "config": {"name": f"layer_{i}", **config}}
+                  for i, (kind, config) in enumerate((given, *self.layers))]
+        return json.dumps({"class_name": "Sequential", "config": {"name": "sequential", "layers": layers}})
+
+
+def perceptron(*units: int) -> tuple[Layer, ...]:
+    return FLAT, *map(dense, units), OUT
+
+
+def normed(filters: int) -> tuple[Layer, ...]:
+    return conv(filters, activation="linear"), NORM, RELU
+
+
+KERAS_MNIST = (IMAGES, conv(32, padding="valid"), FLAT, dense(128), OUT)
+
+MODELS = {
+    # dense: tiny, narrow, deep, wide
+    "tiny": Model(perceptron(32)),
+    "narrow": Model(perceptron(*[16] * 6), batch=1024),
+    "dense_deep": Model(perceptron(*[256] * 8)),
+    "dense_deep_adam": Model(perceptron(*[512] * 6), batch=32, optimizer="adam"),
+    "dense_wide": Model(perceptron(2048, 2048)),
+    "dense_wide_1024": Model(perceptron(2048, 2048), batch=1024),
+    "dense_huge": Model(perceptron(4096), batch=512),
+    "dense_funnel": Model(perceptron(1024, 256, 64), batch=256, optimizer="adam"),
+    "dense_dropout": Model((FLAT, dense(512), dropout(0.2), dense(512), dropout(0.2), OUT)),
+    # convolutions before Dense layers of all sizes
+    "keras_mnist": Model(KERAS_MNIST),
+    "keras_mnist_1024": Model(KERAS_MNIST, batch=1024),
+    "conv_to_ten": Model((IMAGES, conv(16), POOL, FLAT, OUT)),
+    "conv_wide": Model((IMAGES, conv(128, stride=2), POOL, FLAT, dense(64), OUT), batch=64),
+    "conv_huge_dense": Model((IMAGES, conv(16, 5), POOL, FLAT, dense(1024), dense(1024), OUT)),
+    "lenet": Model((IMAGES, conv(6, 5), POOL, conv(16, 5, padding="valid"), POOL, *perceptron(120, 84)), batch=256),
+    "convnet_dropout": Model((IMAGES, conv(32), POOL, conv(64), POOL, FLAT, dropout(0.5), OUT), optimizer="adam"),
+    # convolutions all along
+    "vgg": Model((IMAGES, conv(16), conv(16), POOL, conv(32), conv(32), POOL, conv(64), conv(64), POOL, FLAT,
+                  dense(256), OUT)),
+    "vgg_norm": Model((IMAGES, *normed(16), *normed(16), POOL, *normed(32), *normed(32), POOL, MEAN, OUT)),
+    "conv_strides": Model((IMAGES, conv(32, stride=2), conv(64, stride=2), conv(128, stride=2), MEAN, OUT), batch=512),
+    "conv_deep": Model((IMAGES, conv(8), POOL, *[conv(8)] * 7, MEAN, dense(32), OUT)),
+}
+
+
+@dataclass
+class Sample:
+    """A run, or why there was none."""
+
+    model: str
+    link: str
+    contestant: str
+    steps: int = 0
+    images_per_second: float = 0.0
+    epochs: list[float] = field(default_factory=list)  # images a second, that of the warm-up first
+    world: dict[str, Any] = field(default_factory=dict)  # of history.json: what was chosen, predicted and measured
+    profile_ms: dict[str, float] = field(default_factory=dict)
+    others: float = 0.0  # cores that other processes kept busy meanwhile
+    refused: str = ""  # the model cannot be divided so
+    error: str = ""
+
+    @property
+    def cell(self) -> tuple[str, str]:
+        return self.model, self.link
+
+
+class Others:
+    """What other processes take of the machine from now on."""
+
+    def __init__(self) -> None:
+        self.began = self.now()
+
+    @staticmethod
+    def now() -> tuple[float, float]:
+        """Seconds, and those that cores were busy in for anybody but this process and its children."""
+        user, nice, system, _, _, interrupts, soft, *_ = map(int, Path("/proc/stat").read_text().split()[1:11])
+        times = os.times()
+        busy = (user + nice + system + interrupts + soft) / os.sysconf("SC_CLK_TCK")
+        return times.elapsed, busy - sum(times[:4])
+
+    def cores(self) -> float:
+        elapsed, busy = (now - began for now, began in zip(self.now(), self.began))
+        return round(busy / elapsed, 3)
+
+
+class Bench:
+    def __init__(self, given: argparse.Namespace) -> None:
+        self.scratch_folder = tempfile.TemporaryDirectory(prefix="lockstep-grid-", ignore_cleanup_errors=True)
+        self.scratch = Path(self.scratch_folder.name)
+        self.data = data_files.write_idx(self.scratch / "data", train=4096, test=32)
+        self.network = Network(("worker-0", "worker-1")) if set(given.links) - {"host"} else None
+        self.cores = [str(core) for core in sorted(os.sched_getaffinity(0))[:2]]
+        self.first_looks: dict[str, tuple[float, int]] = {}  # by model: seconds a step of one worker, and parameters
+
+    def command(self, name: str, contestant: str, epochs: int, steps: int) -> list[str]:
+        model = MODELS[name]
+        file = self.scratch / f"{name}.json"
+        file.write_text(model.to_json())
+        return [support.program("lockstep"), "train", "--model", str(file), "--optimizer", model.optimizer,
+                "--loss", "sparse_categorical_crossentropy", "--data-dir", str(self.data), "--epochs", str(epochs),
+                "--steps-per-epoch", str(steps), "--global-batch-size", str(model.batch), "--backup-save-freq", "never",
+                "--resume", "never", "--division", "examples" if contestant == "alone" else contestant]
+
+    def one_host(self, command: list[str], workers: int) -> tuple[int, str, dict[str, Any]]:
+        """Exit code, what was said, and history.json."""
+        place = self.scratch / "model"
+        launcher = ["taskset", "-c", self.cores[0]] if workers == 1 else ["mpirun", "--bind-to", "core", "-np", "2"]
+        environment = support.clean_environment({"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"})
+        ended = subprocess.run([*launcher, *command, "--model-dir", str(place)], env=environment, capture_output=True,
+                               text=True, timeout=TIMEOUT_S)
+        text = ended.stdout + ended.stderr
+        return ended.returncode, text, history_of(place) if ended.returncode == 0 else {}
+
+    def two_hosts(self, command: list[str], link: str) -> tuple[int, str, dict[str, Any]]:
+        assert self.network is not None
+        for host in self.network.hosts:
+            host.restore()
+            host.limit(link)
+        pinned = ["sh", "-c", 'exec taskset -c "$LOCKSTEP_BENCH_CORE" "$@"', "sh"]
+        job = Job(self.network, self.scratch, [*pinned, *command], workers=2)
+        try:
+            for number, core in enumerate(self.cores):
+                job._environment["LOCKSTEP_BENCH_CORE"] = core
+                job.start(number)
+            code = max(abs(code or 0) for code in job.wait(TIMEOUT_S))
+            return code, job.text(), history_of(job.model) if code == 0 else {}
+        finally:
+            job.end()
+
+    def first_look(self, name: str) -> tuple[float, int]:
+        if name not in self.first_looks:
+            code, text, history = self.one_host(self.command(name, "alone", 3, 3), 1)
+            found = re.search(r"Trainable params: ([\d,]+)", text)
+            if code != 0 or not found:
+                raise RuntimeError(f"{name}: {text}")
+            rate = max(epoch["images_per_second"] for epoch in history["epochs"][1:])
+            self.first_looks[name] = MODELS[name].batch / rate, int(found[1].replace(",", ""))
+        return self.first_looks[name]
+
+    def steps(self, name: str, link: str, contestant: str) -> int:
+        """For an epoch of about half a second; of `auto` as of the faster choice."""
+        alone, parameters = self.first_look(name)
+        gbits = {"host": 40.0}.get(link) or float(link.removesuffix("gbit"))
+        sums = 4 * parameters * 8e-9 / gbits
+        expected = {"alone": alone, "examples": max(alone / 2, sums), "features": alone / 2,
+                    "auto": min(max(alone / 2, sums), alone)}[contestant]
+        return min(MOST_STEPS, max(LEAST_STEPS, math.ceil(EPOCH_SECONDS / expected)))
+
+    def run(self, name: str, link: str, contestant: str) -> Sample:
+        sample = Sample(name, link, contestant)
+        others = Others()
+        try:
+            sample.steps = self.steps(name, link, contestant)
+            command = self.command(name, contestant, EPOCHS, sample.steps)
+            one_host = link == "host" or contestant == "alone"
+            code, text, history = self.one_host(command, 1 if contestant == "alone" else 2) if one_host else \
+                self.two_hosts(command, link)
+        except (subprocess.TimeoutExpired, Hang, RuntimeError) as error:
+            sample.error = str(error)[-2000:]
+            return sample
+        finally:
+            sample.others = others.cores()
+        if code == 64:
+            why = re.search(r"cannot be divided by features, since (.*); use --division", text)
+            sample.refused = why[1] if why else "refused"
+        elif code != 0:
+            sample.error = text[-2000:]
+        else:
+            sample.epochs = [epoch["images_per_second"] for epoch in history["epochs"]]
+            sample.images_per_second = statistics.median(sample.epochs[1:])
+            sample.world, sample.profile_ms = history["world"], history["timing"].get("profile_ms_per_step", {})
+        return sample
+
+
+def history_of(place: Path) -> dict[str, Any]:
+    read: dict[str, Any] = json.loads((place / "history.json").read_text())
+    return read
+
+
+class Results:
+    """The samples of a file, which is written anew with each one that is added."""
+
+    def __init__(self, path: Path | None, resume: bool) -> None:
+        self.path = path
+        self.about = {"machine": asdict(this_machine()), "version": lockstep_version(ROOT)}
+        self.samples: list[Sample] = []
+        if path and resume and path.exists():
+            self.load(path)
+        elif path and path.exists():
+            raise SystemExit(f"grid.py: {path} is there already: go on with it by --resume, or name another file")
+
+    def load(self, path: Path) -> None:
+        read = json.loads(path.read_text())
+        if read["machine"] != self.about["machine"]:
+            raise SystemExit(f"grid.py: {path} comes from {read['machine']['cpu']}; a ratio comes from one machine")
+        self.samples = [Sample(**each) for each in read["samples"]]
+
+    def count(self, model: str, link: str, contestant: str) -> int:
+        return sum(sample.cell == (model, link) and sample.contestant == contestant for sample in self.samples)
+
+    def add(self, sample: Sample) -> None:
+        self.samples.append(sample)
+        if self.path:
+            new = self.path.with_suffix(".new")
+            new.write_text(json.dumps({**self.about, "samples": [asdict(each) for each in self.samples]}, indent=1) + "\n")
+            new.replace(self.path)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A model on a link: medians of its runs."""
+
+    model: str
+    link: str
+    samples: list[Sample]
+
+    def of(self, contestant: str) -> list[Sample]:
+        return [each for each in self.samples if each.contestant == contestant and each.images_per_second > 0]
+
+    def speed(self, contestant: str) -> float:
+        found = [each.images_per_second for each in self.of(contestant)]
+        return statistics.median(found) if found else math.nan
+
+    @property
+    def of_best(self) -> float:
+        fixed = [speed for speed in map(self.speed, ("examples", "features")) if not math.isnan(speed)]
+        return self.speed("auto") / max(fixed) if fixed else math.nan
+
+    @property
+    def of_one(self) -> float:
+        return self.speed("auto") / self.speed("alone")
+
+    def prediction(self, division: str, contestant: str) -> float:
+        """What `auto` predicted for a division, of the step that a contestant then measured."""
+        predicted = [each.world[f"predicted_ms_by_{division}"] for each in self.of("auto")
+                     if each.world.get(f"predicted_ms_by_{division}") is not None]
+        if not predicted:
+            return math.nan
+        return statistics.median(predicted) * self.speed(contestant) / (1000 * MODELS[self.model].batch)
+
+    @property
+    def choices(self) -> list[str]:
+        return [each.world["division"] for each in self.of("auto")]
+
+    @property
+    def of_step(self) -> float:
+        """Of the division that `auto` took, as it measured it itself."""
+        return self.prediction(statistics.mode(self.choices), "auto") if self.choices else math.nan
+
+    @property
+    def broken(self) -> list[str]:
+        """Bounds. What cannot be told breaks none; what failed breaks all."""
+        if math.isnan(self.of_best) or any(each.error for each in self.samples if each.contestant == "auto"):
+            return ["run"]
+        bounds = {"best": self.of_best < OF_BEST, "one": self.of_one < OF_ONE, "step": is_off(self.of_step)}
+        return [name for name, is_broken in bounds.items() if is_broken]
+
+
+def is_off(ratio: float) -> bool:
+    return not math.isnan(ratio) and abs(ratio - 1) > OF_STEP
+
+
+def cells_of(samples: list[Sample]) -> list[Cell]:
+    grid = [(model, link) for model in MODELS for link in dict.fromkeys([*LINKS, *(s.link for s in samples)])]
+    found = {cell: [sample for sample in samples if sample.cell == cell] for cell in grid}
+    return [Cell(*cell, of_cell) for cell, of_cell in found.items() if {s.contestant for s in of_cell} >= set(CONTESTANTS)]
+
+
+def number(value: float, form: str, broken: bool = False) -> str:
+    return "–" if math.isnan(value) else format(value, form) + (" !" if broken else "")
+
+
+def table(cells: list[Cell]) -> str:
+    head = ["model", "batch", "link", *CONTESTANTS, "auto took", "/ better", "/ alone", "predicted", "examples",
+            "features"]
+    lines = [head]
+    for cell in cells:
+        chosen = ", ".join(f"{name} {cell.choices.count(name)}x" if len(set(cell.choices)) > 1 else name
+                           for name in dict.fromkeys(cell.choices))
+        beside = [cell.prediction(name, name) for name in ("examples", "features")]
+        lines.append([cell.model, str(MODELS[cell.model].batch), cell.link,
+                      *(number(cell.speed(name), ",.0f") for name in CONTESTANTS), chosen,
+                      number(cell.of_best, ".2f", "best" in cell.broken), number(cell.of_one, ".2f", "one" in cell.broken),
+                      number(cell.of_step, ".2f", "step" in cell.broken),
+                      *(number(ratio, ".2f", is_off(ratio)) for ratio in beside)])
+    widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
+    text = [["-" * width for width in widths], *lines[1:]]
+    rows = ["| " + " | ".join(word.ljust(width) for word, width in zip(line, widths)) + " |" for line in [head, *text]]
+    return "\n".join(rows)
+
+
+def summary(samples: list[Sample], cells: list[Cell]) -> str:
+    whole = len(cells)
+    holds = {bound: sum(bound not in cell.broken and "run" not in cell.broken for cell in cells)
+             for bound in ("best", "one", "step")}
+    predicted = [cell for cell in cells if not math.isnan(cell.of_step)]
+    lines = [f"{sum(not cell.broken for cell in cells)} of {whole} cells hold: at least {OF_BEST:.2f} of the better fixed "
+             f"choice in {holds['best']}, at least {OF_ONE:.2f} of one worker in {holds['one']}; the step was predicted "
+             f"within {OF_STEP:.0%} in {sum(not is_off(cell.of_step) for cell in predicted)} of {len(predicted)}."]
+    disturbed = sum(sample.others > QUIET for sample in samples)
+    if disturbed:
+        lines.append(f"In {disturbed} of {len(samples)} runs other processes took more than {QUIET} of a core.")
+    refusals = {sample.model: sample.refused for sample in samples if sample.refused}
+    lines += [f"{model} cannot be divided by features: {why}." for model, why in refusals.items()]
+    failures = [sample for sample in samples if sample.error]
+    lines += [f"Failed: {each.model} {each.link} {each.contestant}: {each.error.strip().splitlines()[-1]}"
+              for each in failures]
+    return "\n".join(lines)
+
+
+LEGEND = """
+Images a second; "/ better" is auto by the better of examples and features, "/ alone" by one worker. Predicted step by
+measured step: of auto's own division and run, then of each choice beside the run that was told to take it (features may
+be divided otherwise there). "!": a bound is broken.
+"""
+
+
+def work(given: argparse.Namespace, results: Results) -> Iterator[tuple[str, str, str]]:
+    """What is to be run, contestants in turns."""
+    cells = [(model, link) for model in given.models for link in given.links]
+    if given.again:
+        cells = [(cell.model, cell.link) for cell in cells_of(results.samples) if cell.broken]
+    done = {(*cell, who): 0 if given.again else results.count(*cell, who) for cell in cells for who in CONTESTANTS}
+    for repeat in range(given.repeats):
+        for cell in cells:
+            yield from ((*cell, who) for who in CONTESTANTS if done[*cell, who] <= repeat)
+
+
+def self_check() -> None:
+    assert len({(model.to_json(), model.batch) for model in MODELS.values()}) == 20
+    predicted = {"division": "features", "predicted_ms_by_features": 10.0, "predicted_ms_by_examples": 30.0}
+    speeds = {"alone": 6400.0, "examples": 3200.0, "features": 12800.0, "auto": 12000.0}
+    good = [Sample("tiny", "host", who, images_per_second=speed, world=predicted) for who, speed in speeds.items()]
+    [cell] = cells_of(good)
+    assert not cell.broken and abs(cell.of_best - 12 / 12.8) < 1e-9 and abs(cell.of_step - 12 / 12.8) < 1e-9
+    assert abs(cell.prediction("examples", "examples") - 0.75) < 1e-9
+    slow = [*good[:3], Sample("tiny", "host", "auto", images_per_second=6000.0, world=predicted)]
+    assert cells_of(slow)[0].broken == ["best", "one", "step"]
+    failed = [*good[:3], Sample("tiny", "host", "auto", error="it hung")]
+    assert cells_of(failed)[0].broken == ["run"] and "it hung" in summary(failed, cells_of(failed))
+    refused = [*good[:2], Sample("tiny", "host", "features", refused="reasons"),
+               Sample("tiny", "host", "auto", images_per_second=6400.0, world={"division": "examples"})]
+    assert not cells_of(refused)[0].broken and "reasons" in summary(refused, cells_of(refused))
+    assert table(cells_of(slow)).count("!") == 3 and table(cells_of(good)).count("!") == 0
+    assert not cells_of(good[:3]), "a cell that is not whole has no row"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(usage=__doc__)
+    parser.add_argument("--binaries", type=Path, default=ROOT / "build" / "release")
+    parser.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS), metavar="MODEL",
+                        help=", ".join(MODELS))
+    parser.add_argument("--links", nargs="+", default=list(LINKS), help="host, or a rate of tc: 1gbit")
+    parser.add_argument("--repeats", type=int, default=1, help="runs of each contestant; 3 more with --again")
+    parser.add_argument("--save", type=Path, metavar="FILE", help="keep every sample as soon as it is made")
+    parser.add_argument("--resume", action="store_true", help="leave out what the file of --save has")
+    parser.add_argument("--again", type=Path, metavar="FILE", help="add runs of the cells that break a bound")
+    parser.add_argument("--from", dest="shown", type=Path, metavar="FILE")
+    parser.add_argument("--self-check", action="store_true")
+    given = parser.parse_args()
+    if given.self_check:
+        self_check()
+        return 0
+    if given.again and "--repeats" not in sys.argv:
+        given.repeats = 3
+    results = Results(given.again or given.save, bool(given.again) or given.resume)
+    if given.shown:
+        results.load(given.shown)
+    else:
+        support.use_build(given.binaries)
+        bench = Bench(given)
+        for model, link, contestant in list(work(given, results)):
+            sample = bench.run(model, link, contestant)
+            results.add(sample)
+            print(f"{model} {link} {contestant}: " + (f"refused, {sample.refused}" if sample.refused else
+                  f"failed, {sample.error}" if sample.error else
+                  f"{sample.images_per_second:,.0f} images/s in epochs of {sample.steps} steps"), flush=True)
+    cells = cells_of(results.samples)
+    print(f"{table(cells)}\n{LEGEND}\n{summary(results.samples, cells)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
