@@ -93,7 +93,7 @@ def steps_for(batch: int, steps: int) -> int:
 
 
 def peer_commands(
-    python: Path, contestant: Contestant, case: Case, steps: int, data_dir: str, cores: list[int], ports: list[int]
+    python: Path, contestant: Contestant, case: Case, steps: int, data_dir: str, cores: list[int], addresses: list[str]
 ) -> list[list[str]]:
     """One command per worker, each pinned to its own cores."""
     arrangement = ARRANGEMENTS[case.arrangement]
@@ -107,10 +107,21 @@ def peer_commands(
         if data_dir:
             command += ["--data-dir", data_dir]
         if arrangement.workers > 1:
-            addresses = ",".join(f"127.0.0.1:{port}" for port in ports[: arrangement.workers])
-            command += ["--worker", str(worker), "--addresses", addresses]
+            command += ["--worker", str(worker), "--addresses", ",".join(addresses[: arrangement.workers])]
         commands.append(command)
     return commands
+
+
+def lockstep_program(binaries: Path, case: Case, steps: int, data_dir: str, model_dir: Path) -> list[str]:
+    """What each worker runs."""
+    command = [str(binaries / case.model), "--epochs", str(WARMUP_EPOCHS + EPOCHS)]
+    command += ["--steps-per-epoch", str(steps // EPOCHS)]
+    command += ["--global-batch-size", str(case.batch), "--model-dir", str(model_dir), "--verbose", "0"]
+    command += ["--backup-save-freq", "never"]  # the peers keep none either
+    command += ["--precision", "mixed_bfloat16" if case.precision == "bfloat16" else "float32"]
+    if data_dir:
+        command += ["--data-dir", data_dir]
+    return command
 
 
 def lockstep_command(
@@ -120,16 +131,4 @@ def lockstep_command(
     command = ["taskset", "-c", ",".join(map(str, cores[: arrangement.cores]))]
     if arrangement.workers > 1:
         command += ["mpirun", "-np", str(arrangement.workers), "--bind-to", "core"]
-    command += [
-        str(binaries / case.model),
-        "--epochs",
-        str(WARMUP_EPOCHS + EPOCHS),
-        "--steps-per-epoch",
-        str(steps // EPOCHS),
-    ]
-    command += ["--global-batch-size", str(case.batch), "--model-dir", str(model_dir), "--verbose", "0"]
-    command += ["--backup-save-freq", "never"]  # the peers keep none either
-    command += ["--precision", "mixed_bfloat16" if case.precision == "bfloat16" else "float32"]
-    if data_dir:
-        command += ["--data-dir", data_dir]
-    return command
+    return command + lockstep_program(binaries, case, steps, data_dir, model_dir)

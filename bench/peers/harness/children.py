@@ -177,8 +177,8 @@ class Runner:
         return {**{k: v for k, v in os.environ.items() if k != "TF_CONFIG"}, **extra}
 
     def run_peer(self, contestant: Contestant, case: Case, steps: int) -> Sample:
-        ports = free_ports(ARRANGEMENTS[case.arrangement].workers)
-        commands = peer_commands(self.python, contestant, case, steps, self.data_dir, self.cores, ports)
+        addresses = [f"127.0.0.1:{port}" for port in free_ports(ARRANGEMENTS[case.arrangement].workers)]
+        commands = peer_commands(self.python, contestant, case, steps, self.data_dir, self.cores, addresses)
         outputs, _, problem = run_together(commands, self.environment(case), self.timeout)
         return Sample(error=problem) if problem else sample_of_peer(outputs)
 

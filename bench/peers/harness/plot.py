@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from html import escape
-
 from .cases import ARRANGEMENTS, CONTESTANTS, LOCKSTEP
+from .svg import document, text
 from .tables import Row
 
 SHORT = {"lockstep": "Lockstep", "tensorflow": "TensorFlow", "pytorch": "PyTorch", "jax": "JAX"}
@@ -12,16 +11,6 @@ COLOURS = {"1x1": "#9db4c8", "1x2": "#5d86a8", "2x1": "#1f4e79"}
 LOCKSTEP_COLOURS = {"1x1": "#f2b98c", "1x2": "#e58a44", "2x1": "#c25a12"}
 WIDTH, LEFT, RIGHT = 900, 240, 90
 BAR, GAP, PANEL_HEAD, MARGIN = 20, 6, 44, 16
-FONT = 'font-family="DejaVu Sans, Verdana, sans-serif"'
-
-
-def text(
-    x: float, y: float, words: str, size: int = 13, anchor: str = "start", weight: str = "normal", fill: str = "#222"
-) -> str:
-    return (
-        f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" text-anchor="{anchor}" font-weight="{weight}" '
-        f'fill="{fill}" {FONT}>{escape(words)}</text>'
-    )
 
 
 def bar(y: float, row: Row, scale: float) -> list[str]:
@@ -59,7 +48,4 @@ def chart(rows: list[Row], machine: str) -> str:
             y += BAR + GAP
         y += MARGIN
     parts.append(text(MARGIN, y + 10, machine, 11, fill="#666"))
-    height = y + 10 + MARGIN
-    size = f'width="{WIDTH}" height="{height:.0f}" viewBox="0 0 {WIDTH} {height:.0f}"'
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" {size}>'
-    return "\n".join([head, '<rect width="100%" height="100%" fill="#ffffff"/>', *parts, "</svg>", ""])
+    return document(parts, WIDTH, y + 10 + MARGIN)

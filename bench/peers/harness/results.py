@@ -81,10 +81,10 @@ class Results:
         return Results(**{**raw, "machine": Machine(**raw["machine"])})
 
 
-def new_path(folder: Path, machine: Machine, date: str) -> Path:
-    """A name not taken yet: compare-CPU-DATE.json, then -2, -3 …"""
-    path, number = folder / f"compare-{machine.slug}-{date}.json", 1
+def new_path(folder: Path, machine: Machine, date: str, name: str = "compare") -> Path:
+    """A name not taken yet: NAME-CPU-DATE.json, then -2, -3 …"""
+    path, number = folder / f"{name}-{machine.slug}-{date}.json", 1
     while path.exists():
         number += 1
-        path = folder / f"compare-{machine.slug}-{date}-{number}.json"
+        path = folder / f"{name}-{machine.slug}-{date}-{number}.json"
     return path

@@ -181,11 +181,11 @@ def markdown(results: Results, plot: str) -> str:
     return "\n".join(out + ["", *disturbances(results)]).rstrip()
 
 
-def replace_between_markers(text: str, content: str) -> str:
-    start, stop = text.find(BEGIN), text.find(END)
+def replace_between_markers(text: str, content: str, begin: str = BEGIN, end: str = END) -> str:
+    start, stop = text.find(begin), text.find(end)
     if start < 0 or stop < start:
-        raise ValueError(f"the document needs a line {BEGIN} and, below it, a line {END}")
-    return f"{text[: start + len(BEGIN)]}\n\n{content}\n\n{text[stop:]}"
+        raise ValueError(f"the document needs a line {begin} and, below it, a line {end}")
+    return f"{text[: start + len(begin)]}\n\n{content}\n\n{text[stop:]}"
 
 
 def rewrite(document: Path, results: Results, plot: str) -> None:
