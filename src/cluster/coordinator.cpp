@@ -3,7 +3,6 @@
 #include "cluster/coordinator.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -12,6 +11,7 @@
 #include <variant>
 #include <vector>
 
+#include "cluster/seconds_text.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep {
@@ -19,8 +19,6 @@ namespace lockstep {
 namespace {
 
 constexpr std::size_t most_names = 8;  // of those missing, in one line
-
-std::string seconds_text(double seconds) { return std::to_string(static_cast<long>(std::lround(seconds))) + " s"; }
 
 }  // namespace
 

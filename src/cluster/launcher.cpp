@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cmath>
 #include <csignal>
 #include <cstddef>
 #include <cstdint>
@@ -22,6 +21,7 @@
 #include <vector>
 
 #include "cluster/job_status.hpp"
+#include "cluster/seconds_text.hpp"
 #include "cluster/status_page.hpp"
 #include "cluster/trainer_environment.hpp"
 #include "core/clock.hpp"
@@ -172,8 +172,7 @@ void Launcher::look_for_stopped() {
       stopped_.erase(rank);
     } else if (stopped_.try_emplace(rank, Deadline::after(limits_.stuck)).first->second.passed()) {
       rendezvous_.member().failed("the trainer of rank " + std::to_string(rank) +
-                                  " was stopped (SIGSTOP), and has not " + "gone on within " +
-                                  std::to_string(std::lround(limits_.stuck)) + " s");
+                                  " was stopped (SIGSTOP), and has not gone on within " + seconds_text(limits_.stuck));
       return;
     }
   }
@@ -204,8 +203,8 @@ void Launcher::take_ends() {
 
 void Launcher::end_what_ends() {
   if (leave_by_.passed()) {
-    log_warning("trainers have not saved and left within " + std::to_string(std::lround(limits_.leave)) +
-                " s; they are ended, and what was done since the last backup will be done again");
+    log_warning("trainers have not saved and left within " + seconds_text(limits_.leave) +
+                "; they are ended, and what was done since the last backup will be done again");
     stop_trainers();
   }
   if (kill_at_.passed()) {

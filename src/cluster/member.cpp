@@ -1,7 +1,6 @@
 // See member.hpp.
 #include "cluster/member.hpp"
 
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -10,6 +9,7 @@
 #include <variant>
 #include <vector>
 
+#include "cluster/seconds_text.hpp"
 #include "lockstep/core/error.hpp"
 
 namespace lockstep {
@@ -21,8 +21,6 @@ constexpr int temporary = static_cast<int>(ExitCode::temporary);
 bool is_fatal(int code) {
   return code == static_cast<int>(ExitCode::usage) || code == static_cast<int>(ExitCode::data);
 }
-
-std::string seconds_text(double seconds) { return std::to_string(static_cast<long>(std::lround(seconds))) + " s"; }
 
 }  // namespace
 
