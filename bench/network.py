@@ -1,140 +1,160 @@
 #!/usr/bin/env python3
-"""Two workers of a core each, on hosts joined by a link of a given rate: what each division of the work is worth.
+"""Two workers of a core each, joined by links of given rates and latencies: what each division of the work is worth
+there, beside TensorFlow's MultiWorkerMirroredStrategy and PyTorch's DistributedDataParallel.
 
-    python3 bench/network.py --data-dir MNIST                          # both models, one host and links of all rates
-    python3 bench/network.py --links 1gbit --models keras_mnist --repeats 3
-    python3 bench/network.py --save bench/results/network.json
+    python3 bench/network.py --data-dir MNIST                            batch 128, links without latency: its heart
+    python3 bench/network.py --data-dir MNIST --latencies 0 0.2 2 --batches 128 1024 --repeats 1 --resume FILE
+    python3 bench/network.py --from bench/results/FILE.json --docs docs/scaling.md
+    python3 bench/network.py --check-links                               round trips and rates, no training
 
-Hosts are network namespaces, so it takes root; `tc` shapes their links. Worlds are formed by `lockstep launch` from
-TF_CONFIG, as in pods; `host` is mpirun on one machine, whose ranks share memory. Contestants take turns, and a figure is
-the median of the runs, each of them its median epoch but the first. `alone` is one worker with the whole batch."""
+Hosts are network namespaces, so links take root; `tc` shapes them. Worlds are formed by `lockstep launch` from TF_CONFIG,
+as in pods; `host` is mpirun on one machine, whose ranks share memory. Contestants take turns, and a figure is the median
+of the runs, each of them the median of five parts.
+"""
+
+from __future__ import annotations
 
 import argparse
-import json
 import os
-import statistics
-import subprocess
+import signal
 import sys
-import tempfile
 from pathlib import Path
-from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "tests" / place) for place in ("programs", "pods/namespaces")]
-import support  # noqa: E402
-from network import Network  # noqa: E402
-from pods import Job  # noqa: E402
+sys.path[:0] = [str(ROOT / "bench" / "peers"), str(ROOT / "tests" / "pods")]
 
-MODELS = ("keras_mnist", "custom_training_mnist")
-LINKS = ("host", "unshaped", "10gbit", "1gbit")
-DIVISIONS = ("alone", "examples", "features", "auto")
+from harness import environment  # noqa: E402
+from harness.cases import MODELS  # noqa: E402
+from harness.children import busy_share  # noqa: E402
+from harness.results import lockstep_version, new_path, this_machine  # noqa: E402
+from harness.tables import replace_between_markers  # noqa: E402
+from links.contestants import CONTESTANTS, RATES, Contestant, Setting, expected_ms, settings, steps_for  # noqa: E402
+from links.hosts import HOST, Hosts, Link  # noqa: E402
+from links.plot import chart  # noqa: E402
+from links.report import BEGIN, END, markdown  # noqa: E402
+from links.runs import Track  # noqa: E402
+from links.samples import Sample, Samples  # noqa: E402
+from links.selfcheck import self_check  # noqa: E402
 
-
-def speed(history: dict[str, Any]) -> float:
-    """Images a second: the median epoch after the first."""
-    return statistics.median(epoch["images_per_second"] for epoch in history["epochs"][1:])
-
-
-class Bench:
-    def __init__(self, given: argparse.Namespace) -> None:
-        self.given = given
-        self.scratch = Path(tempfile.mkdtemp(prefix="lockstep-network-"))
-        self.network = Network(("worker-0", "worker-1")) if set(given.links) - {"host"} else None
-
-    def command(self, model: str, division: str) -> list[str]:
-        given = self.given
-        steps = ["--steps-per-epoch", str(given.steps)]
-        data = ["--data-dir", str(given.data_dir)] if given.data_dir else []
-        return ["chrt", "-f", "10", support.program(model), *data, "--epochs", str(given.epochs), *steps,
-                "--global-batch-size", str(given.batch), "--backup-save-freq", "never", "--resume", "never",
-                "--verbose", "0", "--division", "examples" if division == "alone" else division]
-
-    def one_host(self, model: str, division: str) -> dict[str, Any]:
-        place = self.scratch / "model"
-        workers = 1 if division == "alone" else 2
-        launcher = [] if workers == 1 else ["mpirun", "--bind-to", "core", "-np", str(workers)]
-        environment = support.clean_environment({"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"})
-        subprocess.run([*launcher, *self.command(model, division), "--model-dir", str(place)], check=True,
-                       env=environment, stdout=subprocess.DEVNULL)
-        read: dict[str, Any] = json.loads((place / "history.json").read_text())
-        return read
-
-    def two_hosts(self, model: str, division: str, link: str) -> dict[str, Any]:
-        assert self.network is not None
-        for host in self.network.hosts:
-            host.restore()
-            if link != "unshaped":
-                host.limit(link)
-        # A core each, as a pod with a limit of one has it.
-        pinned = ["sh", "-c", 'exec taskset -c "${LOCKSTEP_BENCH_CORE:-0}" "$@"', "sh"]
-        job = Job(self.network, self.scratch, [*pinned, *self.command(model, division)], workers=2)
-        try:
-            for number, core in enumerate(sorted(os.sched_getaffinity(0))[:2]):
-                job._environment["LOCKSTEP_BENCH_CORE"] = str(core)
-                job.start(number)
-            codes = job.wait(600)
-            if codes != [0, 0]:
-                raise RuntimeError(job.text())
-            return job.history()
-        finally:
-            job.end()
-
-    def run(self, model: str, division: str, link: str) -> dict[str, Any]:
-        history = self.one_host(model, division) if link == "host" or division == "alone" else \
-            self.two_hosts(model, division, link)
-        timing = history["timing"]
-        predicted = {name: value for name, value in history["world"].items()
-                     if name.startswith(("division", "predicted_ms", "ms_to_sum"))}
-        return {"model": model, "division": division, "link": link, "images_per_second": speed(history),
-                "profile_ms_per_step": timing["profile_ms_per_step"], "chosen": predicted}
+IMAGES = "train-images-idx3-ubyte"
 
 
-def table(results: list[dict[str, Any]], models: list[str], links: list[str], divisions: list[str]) -> str:
-    lines = []
-    for model in models:
-        lines += [f"**{model}**", "", "| link | " + " | ".join(divisions) + " |", "| --- |" + " ---: |" * len(divisions)]
-        for link in links:
-            cells = []
-            for division in divisions:
-                found = [r["images_per_second"] for r in results
-                         if (r["model"], r["link"], r["division"]) == (model, link, division)]
-                cells.append(f"{statistics.median(found):,.0f}" if found else "–")
-            lines.append(f"| {link} | " + " | ".join(cells) + " |")
-        lines.append("")
-    return "\n".join(lines)
+def parse(arguments: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    subset = parser.add_argument_group("which part of the grid")
+    subset.add_argument("--only", nargs="+", choices=CONTESTANTS, default=list(CONTESTANTS), metavar="WHO",
+                        help="%(choices)s; one process (alone, tensorflow-1x2) runs with the link 'host'")  # fmt: skip
+    subset.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
+    subset.add_argument("--links", nargs="+", default=list(RATES), help="host, unshaped, or a rate of tc: 1gbit")
+    subset.add_argument("--latencies", nargs="+", type=float, default=[0.0], metavar="MS", help="one way")
+    subset.add_argument("--batches", nargs="+", type=int, default=[128])
+    subset.add_argument("--repeats", type=int, default=3)
+    subset.add_argument("--seconds", type=float, default=4.0, help="measured in each run, about")
+    where = parser.add_argument_group("where things are")
+    where.add_argument("--data-dir", default=os.environ.get("LOCKSTEP_MNIST_DIR", ""), help="MNIST as IDX files")
+    where.add_argument("--binaries", type=Path, default=ROOT / "build" / "release" / "bin", help="Lockstep's programs")
+    where.add_argument("--environment", type=Path, default=ROOT / "build" / "peers-venv", help="the peers' packages")
+    where.add_argument("--results", type=Path, default=ROOT / "bench" / "results", help="folder of result files")
+    parser.add_argument("--timeout", type=float, default=180, help="seconds for one run")
+    parser.add_argument("--resume", type=Path, metavar="FILE", help="go on with a result file of this machine")
+    parser.add_argument("--from", dest="shown", type=Path, metavar="FILE", help="show a result file, measure nothing")
+    parser.add_argument(
+        "--docs", type=Path, metavar="FILE", help="rewrite the tables between this document's markers, and its plot"
+    )
+    parser.add_argument("--check-links", action="store_true", help="tell round trips and rates of the links, and end")
+    parser.add_argument("--self-check", action="store_true", help="check this program itself and end")
+    return parser.parse_args(arguments)
+
+
+def opened(options: argparse.Namespace) -> tuple[Samples, Path]:
+    """The samples to add to and their file."""
+    machine = this_machine()
+    if not options.resume:
+        samples = Samples(machine)
+        return samples, new_path(options.results, machine, samples.date, "network")
+    samples = Samples.load(options.resume)
+    if samples.machine != machine:
+        raise SystemExit(f"{options.resume} comes from {samples.machine}; a ratio comes from one machine")
+    return samples, options.resume
+
+
+def steps_of(contestant: Contestant, setting: Setting, samples: Samples, seconds: float) -> int:
+    """From the last run of the same, else from a rough idea."""
+    known = [s.ms_per_step for s in samples.of(contestant, setting) if s.ms_per_step]
+    return steps_for(known[-1] if known else expected_ms(contestant, setting), seconds)
+
+
+def take(track: Track, contestant: Contestant, setting: Setting, samples: Samples, seconds: float) -> Sample:
+    steps = steps_of(contestant, setting, samples, seconds)
+    load, busy = os.getloadavg()[0], busy_share()
+    run = track.run(contestant, setting, steps)
+    outcome = run.outcome
+    sample = Sample(
+        contestant=contestant.name, model=setting.model, batch=setting.batch, rate=setting.link.rate,
+        latency_ms=setting.link.latency_ms, steps=steps, cpu=samples.machine.cpu, commit=lockstep_version(ROOT),
+        load_before=round(load, 2), busy_before=busy, images_per_second=outcome.images_per_second,
+        ms_per_step=outcome.ms_per_step, seconds_to_first_step=outcome.seconds_to_first_step,
+        peak_memory_mb=outcome.peak_memory_mb, version=outcome.version, error=outcome.error, world=run.world,
+        profile_ms_per_step=run.profile_ms_per_step,
+    )  # fmt: skip
+    samples.samples.append(sample)
+    return sample
+
+
+def measure(options: argparse.Namespace, samples: Samples, path: Path, hosts: Hosts | None) -> None:
+    contestants = [CONTESTANTS[name] for name in CONTESTANTS if name in options.only]
+    for contestant in contestants:
+        program = options.binaries / "keras_mnist"
+        if not contestant.peer and not program.is_file():
+            raise SystemExit(f"{program} is not built: cmake --preset release && cmake --build --preset release")
+    python = environment.prepare(options.environment) if any(c.peer for c in contestants) else Path(sys.executable)
+    has_data = any((Path(options.data_dir) / f"{IMAGES}{end}").exists() for end in ("", ".gz"))
+    samples.data = "MNIST" if has_data and options.data_dir else "random images (no MNIST in --data-dir)"
+    data_dir = str(Path(options.data_dir).resolve()) if samples.data == "MNIST" else ""
+    cores = sorted(os.sched_getaffinity(0))[:2]
+    track = Track(python, options.binaries.resolve(), data_dir, cores, options.timeout, hosts)
+    grid = list(settings(options.models, options.batches, options.links, options.latencies))
+    for link in dict.fromkeys(setting.link for setting in grid):
+        if hosts and link.rate != HOST and not samples.knows(link):
+            samples.links.append(hosts.measure(link))
+            print(samples.links[-1], flush=True)
+    for turn in range(options.repeats):
+        for setting in grid:
+            for contestant in contestants:
+                if contestant.runs(setting) and len(samples.of(contestant, setting)) <= turn:
+                    sample = take(track, contestant, setting, samples, options.seconds)
+                    samples.save(path)
+                    took = f" (by {sample.world['division']})" if contestant.name == "auto" and sample.world else ""
+                    said = sample.error or f"{sample.images_per_second:,.0f} images/s, {sample.ms_per_step:.2f} ms a step"
+                    print(f"{turn + 1}/{options.repeats} {setting.model} {setting.batch} {setting.link.label} "
+                          f"{contestant.name}: {said}{took}", flush=True)  # fmt: skip
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(usage=__doc__)
-    parser.add_argument("--binaries", type=Path, default=ROOT / "build" / "release")
-    parser.add_argument("--data-dir", type=Path)
-    parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
-    parser.add_argument("--links", nargs="+", default=list(LINKS), help="host, unshaped, or a rate of tc: 1gbit")
-    parser.add_argument("--divisions", nargs="+", choices=DIVISIONS, default=list(DIVISIONS))
-    parser.add_argument("--batch", type=int, default=128)
-    parser.add_argument("--epochs", type=int, default=4)
-    parser.add_argument("--steps", type=int, default=100)
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--save", type=Path)
-    given = parser.parse_args()
-    if given.data_dir:
-        given.data_dir = given.data_dir.resolve()
-    support.use_build(given.binaries)
-    bench = Bench(given)
-    results: list[dict[str, Any]] = []
-    for repeat in range(given.repeats):
-        for model in given.models:
-            for link in given.links:
-                for division in given.divisions:
-                    result = bench.run(model, division, link)
-                    results.append(result)
-                    communication = result["profile_ms_per_step"].get("communication", 0.0)
-                    print(f"{repeat + 1}/{given.repeats} {model} {link} {division}: "
-                          f"{result['images_per_second']:,.0f} images/s, {communication:.2f} ms of communication a step",
-                          flush=True)
-        if given.save:
-            given.save.write_text(json.dumps(results, indent=1) + "\n")
-    print(table(results, given.models, given.links, given.divisions))
+    options = parse()
+    if options.self_check:
+        self_check()
+        return 0
+    if options.shown:
+        samples = Samples.load(options.shown)
+    else:
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that running children are ended too
+        samples, path = opened(options)
+        hosts = Hosts(options.binaries) if set(options.links) - {HOST} else None
+        if options.check_links:
+            for latency in options.latencies:
+                for rate in options.links:
+                    if hosts and rate != HOST:
+                        print(hosts.measure(Link(rate, latency)), flush=True)
+            return 0
+        measure(options, samples, path, hosts)
+        print(f"\nall samples: {path}\n")
+    print(markdown(samples))
+    if options.docs:
+        plot = options.docs.with_suffix(".svg")
+        plot.write_text(chart(samples))
+        options.docs.write_text(replace_between_markers(options.docs.read_text(), markdown(samples, plot.name), BEGIN, END))
+        print(f"\nrewritten: {options.docs}, {plot}")
     return 0
 
 

@@ -11,8 +11,7 @@ import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "pods" / "namespaces"))
-from network import Network, NoNetwork, run  # noqa: E402
+from namespaces.network import Network, NoNetwork, run
 
 HOST = "host"  # both workers on one host: no link
 UNSHAPED = "unshaped"

@@ -16,6 +16,7 @@ import tempfile
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from .cases import ARRANGEMENTS, Case, Contestant, lockstep_command, peer_commands
 
@@ -80,7 +81,7 @@ def sample_of_peer(outputs: list[str]) -> Sample:
     )
 
 
-def sample_of_history(history: dict, batch: int) -> Sample:
+def sample_of_history(history: dict[str, Any], batch: int) -> Sample:
     """Reads Lockstep's history.json; its first epoch is the warm-up."""
     epochs = history["epochs"][1:]
     if not epochs:

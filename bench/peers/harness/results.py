@@ -9,6 +9,7 @@ import subprocess
 import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from .cases import Case
 from .children import Sample
@@ -52,7 +53,7 @@ class Results:
     steps: int = 0
     versions: dict[str, str] = field(default_factory=dict)
     installed_mb: dict[str, float] = field(default_factory=dict)
-    samples: list[dict] = field(default_factory=list)
+    samples: list[dict[str, Any]] = field(default_factory=list)
 
     def add(self, contestant: str, case: Case, sample: Sample) -> None:
         if sample.version:

@@ -1,0 +1,78 @@
+"""Who trains what over which link, and for how many steps."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from harness.cases import EPOCHS, MODELS, Case
+
+from .hosts import HOST, UNSHAPED, Link
+
+RATES = (HOST, UNSHAPED, "10gbit", "1gbit")
+LATENCIES = (0.0, 0.2, 2.0)
+BATCHES = (128, 1024)
+MBIT = {"10gbit": 10000.0, "1gbit": 1000.0}
+WEIGHTS_MB = {"keras_mnist": 11.1, "custom_training_mnist": 0.5}
+SHORTEST = 3  # steps of one of the EPOCHS parts
+
+
+@dataclass(frozen=True)
+class Setting:
+    model: str
+    batch: int
+    link: Link
+
+
+@dataclass(frozen=True)
+class Contestant:
+    name: str
+    label: str
+    peer: str = ""  # its name in the harness; empty for Lockstep
+    division: str = ""  # Lockstep's
+    arrangement: str = "2x1"
+    expected_ms: tuple[float, float] = (7.0, 5.0)  # a step of batch 128 on one host, of each of MODELS
+    sends_weights: bool = False  # each step, both ways
+
+    def runs(self, setting: Setting) -> bool:
+        """One process needs no link: it runs once."""
+        return self.arrangement == "2x1" or setting.link.rate == HOST
+
+    def case(self, setting: Setting) -> Case:
+        return Case(setting.model, setting.batch, "float32", self.arrangement)
+
+
+CONTESTANTS = {
+    c.name: c
+    for c in (
+        Contestant("alone", "one worker", division="examples", arrangement="1x1", expected_ms=(12.0, 8.0)),
+        Contestant("examples", "by examples", division="examples", sends_weights=True),
+        Contestant("features", "by features", division="features"),
+        Contestant("auto", "auto", division="auto"),
+        Contestant("mwms", "TensorFlow MWMS", "tensorflow", expected_ms=(45.0, 45.0), sends_weights=True),
+        Contestant("ddp", "PyTorch DDP", "pytorch", expected_ms=(32.0, 22.0), sends_weights=True),
+        Contestant(
+            "tensorflow-1x2", "TensorFlow, one process", "tensorflow", arrangement="1x2", expected_ms=(13.0, 22.0)
+        ),
+    )
+}
+
+
+def settings(models: list[str], batches: list[int], rates: list[str], latencies: list[float]) -> Iterator[Setting]:
+    for latency, batch, model, rate in itertools.product(latencies, batches, models, rates):
+        if rate != HOST or latency == latencies[0]:
+            yield Setting(model, batch, Link(rate, 0.0 if rate == HOST else latency))
+
+
+def expected_ms(contestant: Contestant, setting: Setting) -> float:
+    """A rough idea of a step, for the first run of its kind."""
+    step = contestant.expected_ms[MODELS.index(setting.model)] * setting.batch / 128
+    if contestant.sends_weights and setting.link.rate in MBIT:
+        step += 8 * WEIGHTS_MB[setting.model] / MBIT[setting.link.rate] * 1000
+    return step + 10 * setting.link.latency_ms
+
+
+def steps_for(step_ms: float, seconds: float) -> int:
+    """As many steps as take so long, in EPOCHS equal parts."""
+    return EPOCHS * max(SHORTEST, round(1000 * seconds / step_ms / EPOCHS))
