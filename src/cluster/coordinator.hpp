@@ -34,7 +34,7 @@ struct HangUp {
   std::size_t member = 0;
 };
 
-/// All have heard the verdict, or will never: once what was posted is sent, the chief may end.
+/// All have heard the verdict and end, or will never: once what was posted is sent, the chief may end.
 struct AllHeard {};
 
 using CoordinatorAction = std::variant<Post, HangUp, AllHeard>;
@@ -80,7 +80,7 @@ class Coordinator {
     bool present = false;
     bool ready = false;
     bool in_world = false;    ///< of the generation that runs, or whose end it has not confirmed
-    bool took_leave = false;  ///< it has heard the verdict, or need not
+    bool took_leave = false;  ///< it has heard the verdict and ends, or need not
     double heard = 0;
     std::string leaving;  ///< why it was told to go, if it was
     std::string missing = "it has not come yet";

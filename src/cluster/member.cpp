@@ -167,7 +167,7 @@ void Member::on(const LetIn& message) {
 }
 
 void Member::on(const Verdict& message) {
-  send(Farewell{});
+  has_verdict_ = true;
   exit_ = Exit{static_cast<int>(message.code & 0xFFU), message.reason.empty() ? "" : printable(message.reason)};
   if (state_ == State::running) end_generation();
   if (state_ == State::idle) exit(exit_->code, exit_->message);
@@ -252,6 +252,7 @@ void Member::end_generation() {
 
 void Member::exit(int code, const std::string& message) {
   state_ = State::gone;
+  if (has_verdict_) send(Farewell{});
   actions_.emplace_back(Exit{code, message});
 }
 

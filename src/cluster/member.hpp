@@ -148,6 +148,7 @@ class Member {
   double last_tick_ = 0;
   std::string why_alone_ = "not asked yet";
   std::optional<Exit> exit_;  ///< to do when nothing runs any more
+  bool has_verdict_ = false;  ///< and says farewell then: the chief waits for who is killed before and comes back
   bool is_leaving_ = false;
 
   WorldMap map_;

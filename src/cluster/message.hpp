@@ -160,7 +160,7 @@ struct Verdict {
   std::string reason;  ///< empty for success
 };
 
-/// Member: I heard the verdict.
+/// Member: I heard the verdict, nothing runs here any more, and I end now.
 struct Farewell {
   static constexpr std::uint16_t kind = 23;
 };

@@ -68,6 +68,7 @@ struct Launcher {
   std::size_t trainers = 0;
   std::size_t fences = 0;
   std::uint64_t step = 0;
+  bool ends_generations = true;
   std::optional<Exit> exit;
   std::vector<std::string> log;
 
@@ -89,7 +90,7 @@ struct Launcher {
         if (!fence->is_lost) ++fences;
       } else if (std::holds_alternative<EndGeneration>(action)) {
         trainers = 0;
-        member.all_ended();
+        if (ends_generations) member.all_ended();
       } else if (const auto* end = std::get_if<Exit>(&action)) {
         exit = *end;
       } else if (const auto* line = std::get_if<Log>(&action)) {
@@ -361,6 +362,26 @@ TEST_CASE("the chief stays until all have heard that the job is over") {
   CHECK_FALSE(party.at(0).exit);
   party.launchers[1] = std::move(slow);
   REQUIRE(party.run_until([&]() { return party.all_exited(); }, 5));
+  CHECK(party.at(1).exit->code == 0);
+}
+
+TEST_CASE("the chief stays for a worker that was killed before it could end, and tells its successor") {
+  RendezvousOptions options = quick();
+  options.limits.farewell = 20;
+  Party party(cluster(2, free_port()), options);
+  party.start_all();
+  REQUIRE(party.run_until([&]() { return party.all_train(); }, 10));
+  party.at(1).ends_generations = false;
+  party.at(0).end_training();
+  party.at(1).end_training();
+  party.run(0.3);  // all have heard
+  CHECK_FALSE(party.at(0).exit);
+  party.launchers[1].reset();
+  party.run(0.3);
+  CHECK_FALSE(party.at(0).exit);
+  party.start(1);
+  REQUIRE(party.run_until([&]() { return party.all_exited(); }, 5));
+  CHECK(party.at(0).exit->code == 0);
   CHECK(party.at(1).exit->code == 0);
 }
 
