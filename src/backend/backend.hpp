@@ -75,8 +75,9 @@ struct ParameterSpec {
   std::size_t storage = 0;  ///< elements in the backend's layout, padding included
   std::size_t offset = 0;   ///< first element in the arenas; a multiple of 16
   UpdateRule rule = UpdateRule::optimizer;
-  float momentum = 0;  ///< of a moving average
-  bool own = false;    ///< in this rank's own arenas: its part of a variable, or one that every rank computes whole
+  float momentum = 0;    ///< of a moving average
+  bool own = false;      ///< in this rank's own arenas: its part of a variable, or one that every rank computes whole
+  bool divided = false;  ///< where own: a part, and other ranks hold the others
 };
 
 enum class OperationKind {
@@ -204,6 +205,14 @@ struct UpdateShare {
   std::size_t end = 0;
   std::span<const float* const> sources;
   bool own = false;  ///< of this rank's own arenas, whose gradients are whole
+  /// By parameter: what the gradients of trainable weights are multiplied by, since their norm is clipped. None: by 1.
+  std::span<const float> scales = {};
+};
+
+/// The memory of an exchange: blocks side by side, in the order of ranks.
+struct ExchangeBuffers {
+  std::span<float> given;
+  std::span<float> taken;
 };
 
 /// The arenas: `elements` floats each. Slots follow one another; low_precision is empty unless mixed_bfloat16.
@@ -231,6 +240,10 @@ class Executable {
 
   /// Updates a share of the weights. `iteration` counts optimizer steps from 1.
   virtual void update(const UpdateShare& share, const Optimizer& optimizer, std::uint64_t iteration) = 0;
+
+  /// Adds the squares of what a share has of each trainable weight's gradient to that parameter's sum. For devices that
+  /// can clip (Backend::require_clipping).
+  virtual void add_squares(const UpdateShare& /*share*/, std::span<double> /*sums*/) const {}
 
   /// Devices that record a step and replay it: true if the whole training step has been enqueued from a recording. Else
   /// the caller enqueues the operations and updates, and then calls end_step. `recordable` tells whether the
@@ -306,6 +319,9 @@ class Backend {
 
   /// Throws UsageError where the device cannot compute in bfloat16.
   virtual void require_bfloat16() const = 0;
+
+  /// Throws UsageError where the device cannot clip gradients.
+  virtual void require_clipping() const {}
 
   /// Chooses layouts for slices of up to `capacity` examples: fills TensorSpec::block and ParameterSpec::storage.
   virtual void lay_out(Graph& graph, std::size_t capacity) const = 0;

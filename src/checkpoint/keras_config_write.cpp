@@ -208,6 +208,8 @@ json to_json(const Optimizer& optimizer) {
     config["epsilon"] = rmsprop.epsilon;
     config["centered"] = rmsprop.centered;
   }
+  const Clipping clipping = clipping_of(optimizer);
+  if (clipping.kind != ClippingKind::none) config[std::string(name_of(clipping.kind))] = clipping.bound;
   return {{"class_name", name_of(optimizer)}, {"config", config}};
 }
 

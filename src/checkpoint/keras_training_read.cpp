@@ -25,6 +25,13 @@ void read_moments(ConfigReader& config, Adaptive& options) {
 }
 
 template <class Options>
+void read_clipping(ConfigReader& config, Options& options) {
+  options.clipnorm = config.number("clipnorm", 0);
+  options.clipvalue = config.number("clipvalue", 0);
+  options.global_clipnorm = config.number("global_clipnorm", 0);
+}
+
+template <class Options>
 Options read_decay(ConfigReader& config) {
   Options options;
   options.initial_learning_rate = config.number("initial_learning_rate");
@@ -88,12 +95,14 @@ Optimizer read_class(const ClassConfig& described, ConfigReader& config, const s
     options.learning_rate = read_learning_rate(config, options.learning_rate, where);
     options.momentum = config.number("momentum", options.momentum);
     options.nesterov = config.flag("nesterov", options.nesterov);
+    read_clipping(config, options);
     return SGD(options);
   }
   if (described.class_name == "Adam") {
     AdamOptions options;
     options.learning_rate = read_learning_rate(config, options.learning_rate, where);
     read_moments(config, options);
+    read_clipping(config, options);
     return Adam(options);
   }
   if (described.class_name == "AdamW") {
@@ -101,6 +110,7 @@ Optimizer read_class(const ClassConfig& described, ConfigReader& config, const s
     options.learning_rate = read_learning_rate(config, options.learning_rate, where);
     options.weight_decay = config.number("weight_decay", options.weight_decay);
     read_moments(config, options);
+    read_clipping(config, options);
     return AdamW(options);
   }
   if (described.class_name == "RMSprop") {
@@ -110,6 +120,7 @@ Optimizer read_class(const ClassConfig& described, ConfigReader& config, const s
     options.momentum = config.number("momentum", options.momentum);
     options.epsilon = config.number("epsilon", options.epsilon);
     options.centered = config.flag("centered", options.centered);
+    read_clipping(config, options);
     return RMSprop(options);
   }
   config.fail(std::string("is not one of SGD, Adam, AdamW and RMSprop") + remedy);

@@ -59,6 +59,9 @@ class Communicator {
   [[nodiscard]] virtual int rank() const noexcept = 0;
   [[nodiscard]] virtual int size() const noexcept = 0;
 
+  /// Number of this rank's host, from 0. A share that `reduce` gives has an owner on each host.
+  [[nodiscard]] virtual int host() const noexcept { return 0; }
+
   /// "shared memory (2 ranks)", "MPI (3 hosts)", "shared memory within 2 hosts, MPI between them".
   [[nodiscard]] virtual std::string describe() const = 0;
 

@@ -36,6 +36,7 @@ class HybridCommunicator final : public Communicator {
 
   [[nodiscard]] int rank() const noexcept override { return topology_.rank; }
   [[nodiscard]] int size() const noexcept override { return topology_.size; }
+  [[nodiscard]] int host() const noexcept override { return topology_.host; }
   [[nodiscard]] std::string describe() const override;
   [[nodiscard]] bool owns_mirror() const noexcept override { return topology_.local == 0; }
 

@@ -2,6 +2,7 @@
 #include <lockstep/core/error.hpp>
 #include <lockstep/nn/optimizers.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <limits>
@@ -110,6 +111,7 @@ class Checker {
   void operator()(const SGD& sgd) const {
     check_rate(sgd.learning_rate);
     momentum(sgd.momentum);
+    clipping(sgd);
   }
   void operator()(const Adam& adam) const { moments(adam); }
   void operator()(const AdamW& adam) const {
@@ -121,6 +123,7 @@ class Checker {
     decay("rho", rmsprop.rho);
     momentum(rmsprop.momentum);
     positive("epsilon", rmsprop.epsilon);
+    clipping(rmsprop);
   }
 
  private:
@@ -132,6 +135,18 @@ class Checker {
     decay("beta_1", options.beta_1);
     decay("beta_2", options.beta_2);
     positive("epsilon", options.epsilon);
+    clipping(options);
+  }
+
+  template <class Options>
+  void clipping(const Options& options) const {
+    not_negative("clipnorm", options.clipnorm);
+    not_negative("clipvalue", options.clipvalue);
+    not_negative("global_clipnorm", options.global_clipnorm);
+    const auto given = std::array{options.clipnorm, options.clipvalue, options.global_clipnorm};
+    if (std::count(given.begin(), given.end(), 0.0) >= 2) return;
+    throw UsageError(std::string(name_of(optimizer_)) +
+                     " is given more than one of clipnorm, clipvalue and global_clipnorm: choose one of them.");
   }
 
   const Optimizer& optimizer_;
@@ -172,6 +187,27 @@ int slots_of(const Optimizer& optimizer) noexcept {
         }
       },
       optimizer);
+}
+
+Clipping clipping_of(const Optimizer& optimizer) noexcept {
+  return std::visit(
+      [](const auto& options) -> Clipping {
+        if (options.clipnorm > 0) return {ClippingKind::clipnorm, options.clipnorm};
+        if (options.clipvalue > 0) return {ClippingKind::clipvalue, options.clipvalue};
+        if (options.global_clipnorm > 0) return {ClippingKind::global_clipnorm, options.global_clipnorm};
+        return {};
+      },
+      optimizer);
+}
+
+std::string_view name_of(ClippingKind kind) noexcept {
+  switch (kind) {
+    case ClippingKind::clipnorm: return "clipnorm";
+    case ClippingKind::clipvalue: return "clipvalue";
+    case ClippingKind::global_clipnorm: return "global_clipnorm";
+    case ClippingKind::none: break;
+  }
+  return {};
 }
 
 void check(const Optimizer& optimizer) { std::visit(Checker(optimizer), optimizer); }

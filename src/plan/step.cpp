@@ -34,7 +34,11 @@ const char* kind_of_work(OperationKind kind) {
 }  // namespace
 
 Step::Step(const Plan& plan, Executable& executable, Communicator& communicator, const float* own_gradients)
-    : plan_(plan), executable_(executable), communicator_(communicator), own_gradients_(own_gradients) {
+    : plan_(plan),
+      executable_(executable),
+      communicator_(communicator),
+      own_gradients_(own_gradients),
+      norm_clipping_(plan, executable, communicator) {
   for (std::size_t i = 0; i < plan.training.size(); ++i) {
     if (plan.training[i].kind == OperationKind::update) updates_.push_back(i);
   }
@@ -44,14 +48,22 @@ Step::Step(const Plan& plan, Executable& executable, Communicator& communicator,
 void Step::train(const StepContext& context, const Optimizer& optimizer, std::uint64_t iteration) {
   ++profile_.steps;
   if (executable_.begin_step(context, optimizer, iteration, communicator_.only_enqueues())) return;
+  const bool needs_norms = clipping_of(optimizer).needs_norms();
   std::size_t due = 0;   // of updates_: those before it have been come to
   std::size_t done = 0;  // and those before it made; between them, gradients were still on their way
   const auto bucket_of = [this](std::size_t update) {
     return static_cast<std::size_t>(plan_.training[updates_[update]].bucket);
   };
   const auto update_next = [&] {
+    const std::size_t bucket = bucket_of(done);
     const std::size_t i = updates_[done++];
-    sum_up(plan_.training[i], optimizer, iteration, profile_.seconds[i]);
+    if (needs_norms && norm_clipping_.concerns(bucket)) {
+      const UpdateShare share = reduce(bucket);
+      const Timed timed(profile_.seconds[i]);
+      norm_clipping_.hold(i, share);
+    } else {
+      sum_up(plan_.training[i], optimizer, iteration, profile_.seconds[i]);
+    }
   };
   for (std::size_t i = 0; i < plan_.training.size(); ++i) {
     const Operation& operation = plan_.training[i];
@@ -74,7 +86,12 @@ void Step::train(const StepContext& context, const Optimizer& optimizer, std::ui
       case OperationKind::update_own: {
         const Timed timed(profile_.seconds[i]);
         const BucketRange& range = plan_.own_ranges[bucket];
-        executable_.update({range.begin, range.end, {&own_gradients_, 1}, true}, optimizer, iteration);
+        const UpdateShare share{range.begin, range.end, {&own_gradients_, 1}, true};
+        if (needs_norms) {
+          norm_clipping_.hold(i, share);
+        } else {
+          executable_.update(share, optimizer, iteration);
+        }
         break;
       }
       default: {
@@ -89,6 +106,7 @@ void Step::train(const StepContext& context, const Optimizer& optimizer, std::ui
     while (done < due && communicator_.is_here(bucket_of(done))) update_next();
   }
   while (done < due) update_next();
+  if (needs_norms) clip_and_update(optimizer, iteration);
   {
     const Timed timed(profile_.reduce);
     communicator_.await(plan_.metrics_bucket);
@@ -102,14 +120,29 @@ void Step::settle() {
 
 void Step::sum_up(const Operation& update, const Optimizer& optimizer, std::uint64_t iteration, double& seconds) {
   const auto bucket = static_cast<std::size_t>(update.bucket);
-  ReducedShare share;
+  const UpdateShare share = reduce(bucket);
+  const Timed timed(seconds);
+  executable_.update(share, optimizer, iteration);
+  communicator_.publish(bucket);
+}
+
+UpdateShare Step::reduce(std::size_t bucket) {
+  const Timed timed(profile_.reduce);
+  const ReducedShare share = communicator_.reduce(bucket);
+  return {.begin = share.begin, .end = share.end, .sources = share.sources};
+}
+
+void Step::clip_and_update(const Optimizer& optimizer, std::uint64_t iteration) {
   {
     const Timed timed(profile_.reduce);
-    share = communicator_.reduce(bucket);
+    norm_clipping_.agree(clipping_of(optimizer));
   }
-  const Timed timed(seconds);
-  executable_.update({.begin = share.begin, .end = share.end, .sources = share.sources}, optimizer, iteration);
-  communicator_.publish(bucket);
+  for (const auto& [operation, share] : norm_clipping_.held()) {
+    const Timed timed(profile_.seconds[operation]);
+    executable_.update(share, optimizer, iteration);
+    if (!share.own) communicator_.publish(static_cast<std::size_t>(plan_.training[operation].bucket));
+  }
+  norm_clipping_.release();
 }
 
 void Step::infer(const StepContext& context) {

@@ -1,10 +1,11 @@
 // Runs a plan: compute goes to the device, contributions and reductions to the communicator, shares back to the device.
 // Where gradients come from other hosts, a share is updated as soon as they are here and an operation ends, and at the
-// end of the step at the latest.
+// end of the step at the latest. Where norms of gradients are clipped, all updates of weights wait for that end.
 #pragma once
 
 #include "backend/backend.hpp"
 #include "collective/communicator.hpp"
+#include "plan/norm_clipping.hpp"
 #include "plan/plan.hpp"
 
 #include <cstddef>
@@ -54,12 +55,15 @@ class Step {
   /// One operation of an inference. `optimizer` and iteration matter to none of its sums.
   void infer(const Operation& operation, const StepContext& context);
   void sum_up(const Operation& update, const Optimizer& optimizer, std::uint64_t iteration, double& seconds);
+  [[nodiscard]] UpdateShare reduce(std::size_t bucket);
+  void clip_and_update(const Optimizer& optimizer, std::uint64_t iteration);
 
   const Plan& plan_;
   Executable& executable_;
   Communicator& communicator_;
   const float* own_gradients_;
   std::vector<std::size_t> updates_;  ///< operations of the plan that are updates of buckets, in their order
+  NormClipping norm_clipping_;
   StepProfile profile_;
 };
 

@@ -121,6 +121,7 @@ void ModelState::compile(const CompileOptions& options) {
   next->options = options;
   if (run.learning_rate) replace_learning_rate(next->options.optimizer, *run.learning_rate);
   check(next->options.optimizer);
+  if (clipping_of(next->options.optimizer).kind != ClippingKind::none) runtime_->backend().require_clipping();
   next->description = training_to_json({next->options.optimizer, next->options.loss, next->options.metrics, 0, {}});
 
   Compiled& model = *next;

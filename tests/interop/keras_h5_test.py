@@ -166,7 +166,7 @@ class KerasFilesInOurs(Scratch):
         }
         compiled = {
             "Nadam": dict(optimizer="nadam", loss="mse"),
-            "clipnorm": dict(optimizer=keras.optimizers.SGD(0.1, clipnorm=1.0), loss="mse"),
+            "clipnorm is -1": dict(optimizer=keras.optimizers.SGD(0.1, clipnorm=-1.0), loss="mse"),
             "CosineDecayRestarts": dict(
                 optimizer=keras.optimizers.SGD(keras.optimizers.schedules.CosineDecayRestarts(0.1, 10)), loss="mse"),
             "Huber": dict(optimizer="sgd", loss=keras.losses.Huber()),

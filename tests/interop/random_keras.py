@@ -110,14 +110,16 @@ def any_optimizer(keras: ModuleType, random: Random) -> Any:
     optimizers = keras.optimizers
     rate = float(10 ** random.uniform(-4, 0))
     momentum = any_of(random, (0.0, float(random.random())))
+    clip = {any_of(random, ("clipnorm", "clipvalue", "global_clipnorm")): any_of(random, (None, 0.5 + random.random()))}
     kind = random.integers(4)
     if kind == 0:
-        return optimizers.SGD(rate, momentum=momentum, nesterov=bool(random.integers(2)))
+        return optimizers.SGD(rate, momentum=momentum, nesterov=bool(random.integers(2)), **clip)
     if kind == 1:
-        return optimizers.Adam(rate, beta_1=float(random.random()), beta_2=float(random.random()))
+        return optimizers.Adam(rate, beta_1=float(random.random()), beta_2=float(random.random()), **clip)
     if kind == 2:
-        return optimizers.AdamW(rate, weight_decay=float(random.random()), epsilon=1e-3)
-    return optimizers.RMSprop(rate, rho=float(random.random()), momentum=momentum, centered=bool(random.integers(2)))
+        return optimizers.AdamW(rate, weight_decay=float(random.random()), epsilon=1e-3, **clip)
+    return optimizers.RMSprop(
+        rate, rho=float(random.random()), momentum=momentum, centered=bool(random.integers(2)), **clip)
 
 
 def any_loss(keras: ModuleType, random: Random, classes: bool) -> Any:

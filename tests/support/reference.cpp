@@ -252,12 +252,32 @@ Sums ReferenceModel::compute_gradients(std::span<const double> inputs, std::span
   return sums;
 }
 
+std::vector<Values> ReferenceModel::clipped_gradients() const {
+  std::vector<Values> clipped = gradients_;
+  const Clipping clipping = clipping_of(optimizer_);
+  const auto squares = [&](std::size_t p) {
+    return std::inner_product(clipped[p].begin(), clipped[p].end(), clipped[p].begin(), 0.0);
+  };
+  double all = 0;
+  for (std::size_t p = 0; p < clipped.size(); ++p) all += parameters_[p].trainable ? squares(p) : 0;
+  for (std::size_t p = 0; p < clipped.size(); ++p) {
+    if (!parameters_[p].trainable) continue;
+    const double norm = std::sqrt(clipping.kind == ClippingKind::global_clipnorm ? all : squares(p));
+    for (double& g : clipped[p]) {
+      if (clipping.kind == ClippingKind::clipvalue) g = std::clamp(g, -clipping.bound, clipping.bound);
+      if (clipping.needs_norms()) g *= clipping.bound / std::max(norm, clipping.bound);
+    }
+  }
+  return clipped;
+}
+
 void ReferenceModel::apply_gradients() {
   ++step_;
+  const std::vector<Values> gradients = clipped_gradients();
   for (std::size_t p = 0; p < parameters_.size(); ++p) {
     for (std::size_t i = 0; i < weights_[p].size(); ++i) {
       double& w = weights_[p][i];
-      const double g = gradients_[p][i];
+      const double g = gradients[p][i];
       if (parameters_[p].trainable) {
         std::visit(Update{w, g, slots_[p], i, step_}, optimizer_);
       } else {

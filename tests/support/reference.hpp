@@ -53,6 +53,9 @@ class ReferenceModel {
   /// Beside the weights. For moving statistics: the step's statistic, averaged over the replicas that had examples.
   [[nodiscard]] const std::vector<Values>& gradients() const noexcept { return gradients_; }
 
+  /// The same as the optimizer takes them.
+  [[nodiscard]] std::vector<Values> clipped_gradients() const;
+
   /// slots()[parameter][slot], slots as in Keras: momentum; momentum, velocity; velocity, momentum, average_gradient
   /// (those that are used). Empty for parameters that are not trained.
   [[nodiscard]] std::vector<std::vector<Values>>& slots() noexcept { return slots_; }

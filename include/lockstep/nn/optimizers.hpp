@@ -1,4 +1,8 @@
 // Optimizers, with Keras' names, defaults and formulas (t counts steps from 1, g is the gradient).
+//
+// All of them can clip the gradient of the global batch before they step, by one of three options: clipnorm scales the
+// gradient of each variable down to at most this norm, global_clipnorm those of all variables together, clipvalue
+// brings each element into [-clipvalue, clipvalue]. 0 is for none, Keras' None.
 #pragma once
 
 #include <lockstep/nn/learning_rate.hpp>
@@ -13,6 +17,9 @@ struct SGDOptions {
   LearningRate learning_rate = 0.01;
   double momentum = 0.0;
   bool nesterov = false;
+  double clipnorm = 0;
+  double clipvalue = 0;
+  double global_clipnorm = 0;
 };
 
 /// momentum 0: w -= lr g. Else v = momentum v - lr g; w += v, or with Nesterov w += momentum v - lr g (the new v).
@@ -25,6 +32,9 @@ struct AdamOptions {
   double beta_1 = 0.9;
   double beta_2 = 0.999;
   double epsilon = 1e-7;
+  double clipnorm = 0;
+  double clipvalue = 0;
+  double global_clipnorm = 0;
 };
 
 /// m += (g - m)(1 - beta_1); v += (g^2 - v)(1 - beta_2); w -= lr sqrt(1 - beta_2^t) / (1 - beta_1^t) m / (sqrt(v) +
@@ -39,6 +49,9 @@ struct AdamWOptions {
   double beta_1 = 0.9;
   double beta_2 = 0.999;
   double epsilon = 1e-7;
+  double clipnorm = 0;
+  double clipvalue = 0;
+  double global_clipnorm = 0;
 };
 
 /// w -= lr weight_decay w, then Adam's step.
@@ -52,6 +65,9 @@ struct RMSpropOptions {
   double momentum = 0.0;
   double epsilon = 1e-7;
   bool centered = false;
+  double clipnorm = 0;
+  double clipvalue = 0;
+  double global_clipnorm = 0;
 };
 
 /// v = rho v + (1 - rho) g^2; d = v + eps; centered: a = rho a + (1 - rho) g, d -= a^2; i = lr g / sqrt(d);
@@ -76,6 +92,24 @@ void replace_learning_rate(Optimizer& optimizer, const LearningRate& learning_ra
 
 /// Floats of state kept for each weight: 0 for plain SGD, 1 with momentum, 2 for Adam, 1 to 3 for RMSprop.
 [[nodiscard]] int slots_of(const Optimizer& optimizer) noexcept;
+
+enum class ClippingKind { none, clipnorm, clipvalue, global_clipnorm };
+
+/// How an optimizer clips gradients: its option and that option's number.
+struct Clipping {
+  ClippingKind kind = ClippingKind::none;
+  double bound = 0;
+
+  /// Whether a step must know norms before it can begin to update weights.
+  [[nodiscard]] bool needs_norms() const noexcept {
+    return kind == ClippingKind::clipnorm || kind == ClippingKind::global_clipnorm;
+  }
+};
+
+[[nodiscard]] Clipping clipping_of(const Optimizer& optimizer) noexcept;
+
+/// "clipnorm", "clipvalue", "global_clipnorm"; empty for none.
+[[nodiscard]] std::string_view name_of(ClippingKind kind) noexcept;
 
 /// Throws UsageError naming the first option out of its range.
 void check(const Optimizer& optimizer);

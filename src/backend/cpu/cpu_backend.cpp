@@ -94,6 +94,10 @@ class CpuExecutable final : public Executable {
     update_share(graph_, share.own ? *arenas_.own : arenas_, share, optimizer, iteration, threads_);
   }
 
+  void add_squares(const UpdateShare& share, std::span<double> sums) const override {
+    if (share.begin < share.end) add_squares_of_share(graph_, share, sums, threads_);
+  }
+
   void take_metrics(std::span<float, metric_places> sums) override {
     const ParameterSpec& metrics = graph_.parameters[graph_.metrics_parameter()];
     std::copy_n(arenas_.weights.data() + metrics.offset, sums.size(), sums.data());

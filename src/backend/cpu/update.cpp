@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstddef>
+#include <numeric>
 #include <span>
 
 namespace lockstep {
@@ -25,6 +27,35 @@ LOCKSTEP_VECTORIZED void sum_sources(std::span<const float* const> sources, std:
     const float* source = sources[s] + begin;
     for (std::size_t i = 0; i < count; ++i) sum[i] += source[i];
   }
+}
+
+/// The summed gradient of elements [begin, begin + count): where the only source has it, else in `sum`.
+const float* summed(std::span<const float* const> sources, std::size_t begin, std::size_t count, float* sum) {
+  if (sources.size() == 1) return sources[0] + begin;
+  sum_sources(sources, begin, count, sum);
+  return sum;
+}
+
+/// In double precision, where the square of a float is exact and no sum of them overflows.
+LOCKSTEP_VECTORIZED double squares_of(const float* g, std::size_t count) {
+  constexpr std::size_t lanes = 16;
+  std::array<double, lanes> sums{};
+  std::size_t i = 0;
+  for (; i + lanes <= count; i += lanes) {
+    for (std::size_t lane = 0; lane < lanes; ++lane) {
+      sums[lane] += static_cast<double>(g[i + lane]) * static_cast<double>(g[i + lane]);
+    }
+  }
+  for (; i < count; ++i) sums[0] += static_cast<double>(g[i]) * static_cast<double>(g[i]);
+  return std::accumulate(sums.begin(), sums.end(), 0.0);
+}
+
+LOCKSTEP_VECTORIZED void multiply(const float* g, std::size_t count, float scale, float* scaled) {
+  for (std::size_t i = 0; i < count; ++i) scaled[i] = scale * g[i];
+}
+
+LOCKSTEP_VECTORIZED void clamp(const float* g, std::size_t count, float bound, float* clamped) {
+  for (std::size_t i = 0; i < count; ++i) clamped[i] = std::clamp(g[i], -bound, bound);
 }
 
 LOCKSTEP_VECTORIZED void descend(float* w, const float* g, std::size_t count, float rate) {
@@ -136,31 +167,52 @@ class TileUpdate {
   AdamStep adam_{};
 };
 
+/// What a share has of a parameter.
+struct Part {
+  Part(const ParameterSpec& parameter, const UpdateShare& share)
+      : begin(std::max(share.begin, parameter.offset)),
+        end(parameter.own == share.own ? std::min(share.end, parameter.offset + parameter.storage) : 0) {}
+
+  [[nodiscard]] std::size_t tiles() const noexcept { return begin < end ? (end - begin + tile - 1) / tile : 0; }
+  [[nodiscard]] std::size_t tile_begin(std::size_t number) const noexcept { return begin + number * tile; }
+  [[nodiscard]] std::size_t tile_size(std::size_t number) const noexcept {
+    return std::min(tile, end - tile_begin(number));
+  }
+
+  std::size_t begin;
+  std::size_t end;
+};
+
 }  // namespace
 
 void update_share(const Graph& graph, const Arenas& arenas, const UpdateShare& share, const Optimizer& optimizer,
                   std::uint64_t iteration, int threads) {
   const TileUpdate tile_update(arenas, optimizer, iteration);
-  for (const ParameterSpec& parameter : graph.parameters) {
-    if (parameter.own != share.own) continue;
-    const std::size_t begin = std::max(share.begin, parameter.offset);
-    const std::size_t end = std::min(share.end, parameter.offset + parameter.storage);
-    if (begin >= end) continue;
-    const std::size_t tiles = (end - begin + tile - 1) / tile;
+  const Clipping clipping = clipping_of(optimizer);
+  const float bound = clipping.kind == ClippingKind::clipvalue ? static_cast<float>(clipping.bound) : 0.0F;
+  for (std::size_t p = 0; p < graph.parameters.size(); ++p) {
+    const ParameterSpec& parameter = graph.parameters[p];
+    const Part part(parameter, share);
+    const std::size_t tiles = part.tiles();
+    const float scale = share.scales.empty() ? 1.0F : share.scales[p];
 #pragma omp parallel for num_threads(threads) if (threads > 1 && tiles > 4)
     for (std::size_t t = 0; t < tiles; ++t) {
-      alignas(64) std::array<float, tile> sum;  // NOLINT(*-member-init): written before it is read
-      const std::size_t at = begin + t * tile;
-      const std::size_t count = std::min(tile, end - at);
-      const float* gradient = sum.data();
-      if (share.sources.size() == 1) {
-        gradient = share.sources[0] + at;
-      } else {
-        sum_sources(share.sources, at, count, sum.data());
-      }
+      alignas(64) std::array<float, tile> own;  // NOLINT(*-member-init): written before it is read
+      const std::size_t at = part.tile_begin(t);
+      const std::size_t count = part.tile_size(t);
+      const float* gradient = summed(share.sources, at, count, own.data());
       float* w = arenas.weights.data() + at;
       switch (parameter.rule) {
-        case UpdateRule::optimizer: tile_update.step(at, count, gradient); break;
+        case UpdateRule::optimizer:
+          if (scale != 1.0F) {
+            multiply(gradient, count, scale, own.data());
+            gradient = own.data();
+          } else if (bound > 0.0F) {
+            clamp(gradient, count, bound, own.data());
+            gradient = own.data();
+          }
+          tile_update.step(at, count, gradient);
+          break;
         case UpdateRule::assign: std::copy_n(gradient, count, w); break;
         case UpdateRule::moving_average:
           for (std::size_t i = 0; i < count; ++i) {
@@ -168,6 +220,26 @@ void update_share(const Graph& graph, const Arenas& arenas, const UpdateShare& s
           }
           break;
       }
+    }
+  }
+}
+
+void add_squares_of_share(const Graph& graph, const UpdateShare& share, std::span<double> sums, int threads) {
+  // Squares of a few tiles at a time: any number of threads then adds them in the same order.
+  constexpr std::size_t few = 256;
+  std::array<double, few> squares;  // NOLINT(*-member-init): written before it is read
+  for (std::size_t p = 0; p < graph.parameters.size(); ++p) {
+    if (graph.parameters[p].rule != UpdateRule::optimizer) continue;
+    const Part part(graph.parameters[p], share);
+    for (std::size_t first = 0; first < part.tiles(); first += few) {
+      const std::size_t tiles = std::min(few, part.tiles() - first);
+#pragma omp parallel for num_threads(threads) if (threads > 1 && tiles > 4)
+      for (std::size_t t = 0; t < tiles; ++t) {
+        alignas(64) std::array<float, tile> own;  // NOLINT(*-member-init): written before it is read
+        const std::size_t count = part.tile_size(first + t);
+        squares[t] = squares_of(summed(share.sources, part.tile_begin(first + t), count, own.data()), count);
+      }
+      sums[p] = std::accumulate(squares.begin(), squares.begin() + static_cast<std::ptrdiff_t>(tiles), sums[p]);
     }
   }
 }

@@ -388,11 +388,31 @@ TEST_CASE("learning rate schedules go into JSON and out of it, in few keys") {
   for (const auto& [text, words] : cases) require_words(training_refusal(text), words);
 }
 
+TEST_CASE("clipping goes into JSON and out of it, and no key is written where there is none") {
+  const auto again = [](const Optimizer& optimizer) {
+    const std::string text = training_to_json({optimizer, MeanSquaredError(), {}, 0, {}});
+    const Clipping clipping = clipping_of(optimizer);
+    CHECK((text.find("clip") == std::string::npos) == (clipping.kind == ClippingKind::none));
+    const Clipping read = clipping_of(training_from_json(text).optimizer);
+    CHECK(read.kind == clipping.kind);
+    CHECK(read.bound == clipping.bound);
+    return text;
+  };
+  again(SGD());
+  CHECK(again(SGD({.clipnorm = 0.5})).find(R"("clipnorm":0.5)") != std::string::npos);
+  CHECK(again(Adam({.clipvalue = 2})).find(R"("clipvalue":2.0)") != std::string::npos);
+  CHECK(again(AdamW({.global_clipnorm = 0.1})).find(R"("global_clipnorm":0.1)") != std::string::npos);
+  again(RMSprop({.clipvalue = 1e-3}));
+}
+
 TEST_CASE("compilations that Lockstep lacks are refused by name") {
   const std::vector<std::pair<std::string, std::vector<std::string>>> cases{
       {training_of(R"({"class_name": "Nadam", "config": {}})", mse), {"m.h5", "Nadam", "AdamW", "include_optimizer"}},
       {training_of(R"({"class_name": "Adam", "config": {"amsgrad": true}})", mse), {"Adam", "amsgrad"}},
-      {training_of(R"({"class_name": "Adam", "config": {"clipnorm": 1.0}})", mse), {"clipnorm = 1.0"}},
+      {training_of(R"({"class_name": "Adam", "config": {"clipnorm": -1.0}})", mse), {"m.h5", "Adam's clipnorm is -1"}},
+      {training_of(R"({"class_name": "Adam", "config": {"clipvalue": "x"}})", mse), {"m.h5", "clipvalue"}},
+      {training_of(R"({"class_name": "SGD", "config": {"clipnorm": 1.0, "clipvalue": 1.0}})", mse),
+       {"SGD", "more than one of clipnorm"}},
       {training_of(R"({"class_name": "SGD", "config": {"weight_decay": 0.1}})", mse), {"weight_decay"}},
       {training_of(R"({"class_name": "SGD", "config": {"use_ema": true}})", mse), {"use_ema"}},
       {training_of(R"({"class_name": "SGD", "config": {"learning_rate": {"class_name": "CosineDecay", "config": {}}}})",

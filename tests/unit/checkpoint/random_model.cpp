@@ -123,20 +123,35 @@ LearningRate any_rate(RandomStream& random) {
   }
 }
 
+template <class Options>
+Options any_clipping(Options options, RandomStream& random) {
+  switch (random.below(6)) {
+    case 0: options.clipnorm = 0.5 + random.uniform(); break;
+    case 1: options.clipvalue = 0.5 + random.uniform(); break;
+    case 2: options.global_clipnorm = 0.5 + random.uniform(); break;
+    default: break;
+  }
+  return options;
+}
+
 Optimizer any_optimizer(RandomStream& random) {
   const LearningRate rate = any_rate(random);
+  const auto clipped = [&](auto options) { return any_clipping(std::move(options), random); };
   switch (random.below(4)) {
     case 0:
-      return SGD({.learning_rate = rate,
-                  .momentum = random.below(2) == 0 ? 0.0 : static_cast<double>(random.uniform()),
-                  .nesterov = random.below(2) == 0});
-    case 1: return Adam({.learning_rate = rate, .beta_1 = random.uniform(), .beta_2 = random.uniform()});
-    case 2: return AdamW({.learning_rate = rate, .weight_decay = random.uniform(), .epsilon = 1e-3});
+      return SGD(clipped(SGDOptions{.learning_rate = rate,
+                                    .momentum = random.below(2) == 0 ? 0.0 : static_cast<double>(random.uniform()),
+                                    .nesterov = random.below(2) == 0}));
+    case 1:
+      return Adam(clipped(AdamOptions{.learning_rate = rate, .beta_1 = random.uniform(), .beta_2 = random.uniform()}));
+    case 2:
+      return AdamW(clipped(AdamWOptions{.learning_rate = rate, .weight_decay = random.uniform(), .epsilon = 1e-3}));
     default:
-      return RMSprop({.learning_rate = rate,
-                      .rho = random.uniform(),
-                      .momentum = random.below(2) == 0 ? 0.0 : static_cast<double>(random.uniform()),
-                      .centered = random.below(2) == 0});
+      return RMSprop(
+          clipped(RMSpropOptions{.learning_rate = rate,
+                                 .rho = random.uniform(),
+                                 .momentum = random.below(2) == 0 ? 0.0 : static_cast<double>(random.uniform()),
+                                 .centered = random.below(2) == 0}));
   }
 }
 

@@ -104,6 +104,27 @@ TEST_CASE("Options out of their range are refused by name") {
   check_refused(RMSprop({.rho = 1}), {"rho is 1"});
   check_refused(RMSprop({.momentum = nan}), {"momentum is"});
   check_refused(RMSprop({.epsilon = -1}), {"epsilon is -1"});
+  check_refused(SGD({.clipnorm = -0.5}), {"SGD's clipnorm is -0.5", "not negative"});
+  check_refused(Adam({.clipvalue = -1}), {"Adam's clipvalue is -1"});
+  check_refused(AdamW({.global_clipnorm = nan}), {"AdamW's global_clipnorm is", "nan"});
+  check_refused(RMSprop({.clipnorm = std::numeric_limits<double>::infinity()}), {"RMSprop's clipnorm is inf"});
+  check_refused(Adam({.clipnorm = 1, .global_clipnorm = 2}), {"Adam", "more than one of clipnorm, clipvalue and"});
+}
+
+TEST_CASE("An optimizer tells how it clips") {
+  const auto check_clipping = [](const Optimizer& optimizer, ClippingKind kind, double bound, bool needs_norms) {
+    INFO(name_of(optimizer));
+    CHECK_NOTHROW(check(optimizer));
+    CHECK(clipping_of(optimizer).kind == kind);
+    CHECK(clipping_of(optimizer).bound == bound);
+    CHECK(clipping_of(optimizer).needs_norms() == needs_norms);
+  };
+  check_clipping(SGD(), ClippingKind::none, 0, false);
+  check_clipping(SGD({.clipnorm = 0}), ClippingKind::none, 0, false);
+  check_clipping(SGD({.clipnorm = 0.5}), ClippingKind::clipnorm, 0.5, true);
+  check_clipping(Adam({.clipvalue = 2}), ClippingKind::clipvalue, 2, false);
+  check_clipping(AdamW({.global_clipnorm = 3}), ClippingKind::global_clipnorm, 3, true);
+  check_clipping(RMSprop({.global_clipnorm = 3}), ClippingKind::global_clipnorm, 3, true);
 }
 
 TEST_CASE("Schedules out of their range, or without what Keras has no default for, are refused by name") {
