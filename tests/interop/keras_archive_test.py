@@ -6,7 +6,7 @@
 import subprocess
 
 import support
-from support import WRITTEN, Scratch, formula, is_positive, keras, layers, np, program, read_model, small, some_input
+from support import WRITTEN, Scratch, formula, is_positive, keras, layers, np, program, read_model, some_input
 from support import some_target, weights_in_order, without
 
 
@@ -111,32 +111,7 @@ class KerasFilesInOurs(Scratch):
         self.assertEqual(found["iteration"], 0)
 
     def test_what_we_lack_is_refused_by_name(self):
-        inputs = layers.Input((4,))
-        cases = {
-            "Add": keras.Model(inputs, layers.Add()([inputs, layers.Dense(4)(inputs)])),
-            "LSTM": keras.Sequential([layers.Input((5, 2)), layers.LSTM(3)]),
-            "gelu": keras.Sequential([inputs, layers.Dense(2, activation="gelu")]),
-            "kernel_regularizer": keras.Sequential([inputs, layers.Dense(2, kernel_regularizer="l2")]),
-            "mixed_bfloat16": keras.Sequential([inputs, layers.Dense(2, dtype="mixed_bfloat16")]),
-        }
-        compiled = {
-            "Nadam": dict(optimizer="nadam", loss="mse"),
-            "CosineDecayRestarts": dict(
-                optimizer=keras.optimizers.SGD(keras.optimizers.schedules.CosineDecayRestarts(0.1, 10)), loss="mse"),
-            "Huber": dict(optimizer="sgd", loss=keras.losses.Huber()),
-            "mae": dict(optimizer="sgd", loss="mse", metrics=["mae"]),
-        }
-        for word, options in compiled.items():
-            cases[word] = small()
-            cases[word].compile(**options)
-        for word, model in cases.items():
-            with self.subTest(word):
-                file = self.folder / "refused.keras"
-                model.save(file)
-                result = subprocess.run([program("interop_read_model"), file], capture_output=True, text=True)
-                self.assertEqual(result.returncode, 65, result.stderr)
-                self.assertIn(word, result.stderr)
-                self.assertIn(str(file), result.stderr)
+        self.check_refusals("refused.keras")
 
 
 if __name__ == "__main__":

@@ -154,35 +154,7 @@ class KerasFilesInOurs(Scratch):
         self.assert_tensors(found["weights"], weights_in_order(model))
 
     def test_what_we_lack_is_refused_by_name(self):
-        inputs = layers.Input((4,))
-        cases = {
-            "Add": keras.Model(inputs, layers.Add()([inputs, layers.Dense(4)(inputs)])),
-            "LSTM": keras.Sequential([layers.Input((5, 2)), layers.LSTM(3)]),
-            "gelu": keras.Sequential([inputs, layers.Dense(2, activation="gelu")]),
-            "groups = 2": keras.Sequential([layers.Input((8, 8, 2)), layers.Conv2D(2, 3, groups=2)]),
-            "kernel_regularizer": keras.Sequential([inputs, layers.Dense(2, kernel_regularizer="l2")]),
-            "RandomNormal": keras.Sequential([inputs, layers.Dense(2, kernel_initializer="random_normal")]),
-            "mixed_bfloat16": keras.Sequential([inputs, layers.Dense(2, dtype="mixed_bfloat16")]),
-        }
-        compiled = {
-            "Nadam": dict(optimizer="nadam", loss="mse"),
-            "clipnorm is -1": dict(optimizer=keras.optimizers.SGD(0.1, clipnorm=-1.0), loss="mse"),
-            "CosineDecayRestarts": dict(
-                optimizer=keras.optimizers.SGD(keras.optimizers.schedules.CosineDecayRestarts(0.1, 10)), loss="mse"),
-            "Huber": dict(optimizer="sgd", loss=keras.losses.Huber()),
-            "mae": dict(optimizer="sgd", loss="mse", metrics=["mae"]),
-        }
-        for word, options in compiled.items():
-            cases[word] = small()
-            cases[word].compile(**options)
-        for word, model in cases.items():
-            with self.subTest(word):
-                file = self.folder / "refused.h5"
-                model.save(file)
-                result = subprocess.run([program("interop_read_model"), file], capture_output=True, text=True)
-                self.assertEqual(result.returncode, 65, result.stderr)
-                self.assertIn(word, result.stderr)
-                self.assertIn(str(file), result.stderr)
+        self.check_refusals("refused.h5")
 
 
 if __name__ == "__main__":

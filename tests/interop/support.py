@@ -70,6 +70,38 @@ class Scratch(unittest.TestCase):
             self.assertEqual(tensor["bits"], bits_of(values), tensor["name"])
             np.testing.assert_allclose(tensor["sum"], values.astype(np.float64).sum(), rtol=1e-9, atol=1e-9)
 
+    def check_refusals(self, name: str) -> None:
+        """Saves, under this name, models with something that Lockstep lacks; each refusal tells what it is."""
+        inputs = layers.Input((4,))
+        cases = {
+            "Add": keras.Model(inputs, layers.Add()([inputs, layers.Dense(4)(inputs)])),
+            "LSTM": keras.Sequential([layers.Input((5, 2)), layers.LSTM(3)]),
+            "gelu": keras.Sequential([inputs, layers.Dense(2, activation="gelu")]),
+            "groups = 2": keras.Sequential([layers.Input((8, 8, 2)), layers.Conv2D(2, 3, groups=2)]),
+            "kernel_regularizer": keras.Sequential([inputs, layers.Dense(2, kernel_regularizer="l2")]),
+            "RandomNormal": keras.Sequential([inputs, layers.Dense(2, kernel_initializer="random_normal")]),
+            "mixed_bfloat16": keras.Sequential([inputs, layers.Dense(2, dtype="mixed_bfloat16")]),
+        }
+        compiled = {
+            "Nadam": dict(optimizer="nadam", loss="mse"),
+            "clipnorm is -1": dict(optimizer=keras.optimizers.SGD(0.1, clipnorm=-1.0), loss="mse"),
+            "CosineDecayRestarts": dict(
+                optimizer=keras.optimizers.SGD(keras.optimizers.schedules.CosineDecayRestarts(0.1, 10)), loss="mse"),
+            "Huber": dict(optimizer="sgd", loss=keras.losses.Huber()),
+            "mae": dict(optimizer="sgd", loss="mse", metrics=["mae"]),
+        }
+        for word, options in compiled.items():
+            cases[word] = small()
+            cases[word].compile(**options)
+        for word, model in cases.items():
+            with self.subTest(word):
+                file = self.folder / name
+                model.save(file)
+                result = subprocess.run([program("interop_read_model"), file], capture_output=True, text=True)
+                self.assertEqual(result.returncode, 65, result.stderr)
+                self.assertIn(word, result.stderr)
+                self.assertIn(str(file), result.stderr)
+
 
 def formula(array: int, shape: Sequence[int], positive: bool) -> np.ndarray:
     """The values of write_model.cpp."""
