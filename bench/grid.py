@@ -151,11 +151,10 @@ class Others:
 
     @staticmethod
     def now() -> tuple[float, float]:
-        """Seconds, and those that cores were busy in for anybody but this process and its children."""
-        user, nice, system, _, _, interrupts, soft, *_ = map(int, Path("/proc/stat").read_text().split()[1:11])
+        """Seconds, and those that cores worked for others than this process and its children. Interrupts are nobody's."""
+        user, nice, system = map(int, Path("/proc/stat").read_text().split()[1:4])
         times = os.times()
-        busy = (user + nice + system + interrupts + soft) / os.sysconf("SC_CLK_TCK")
-        return times.elapsed, busy - sum(times[:4])
+        return times.elapsed, (user + nice + system) / os.sysconf("SC_CLK_TCK") - sum(times[:4])
 
     def cores(self) -> float:
         elapsed, busy = (now - began for now, began in zip(self.now(), self.began))
@@ -280,8 +279,9 @@ class Results:
     def add(self, sample: Sample) -> None:
         self.samples.append(sample)
         if self.path:
+            whole = {**self.about, "samples": [asdict(each) for each in self.samples]}
             new = self.path.with_suffix(".new")
-            new.write_text(json.dumps({**self.about, "samples": [asdict(each) for each in self.samples]}, indent=1) + "\n")
+            new.write_text(json.dumps(whole, indent=1) + "\n")
             new.replace(self.path)
 
 
@@ -294,7 +294,9 @@ class Cell:
     samples: list[Sample]
 
     def of(self, contestant: str) -> list[Sample]:
-        return [each for each in self.samples if each.contestant == contestant and each.images_per_second > 0]
+        """Its runs; the undisturbed ones, where there are any."""
+        found = [each for each in self.samples if each.contestant == contestant and each.images_per_second > 0]
+        return [each for each in found if each.others <= QUIET] or found
 
     def speed(self, contestant: str) -> float:
         found = [each.images_per_second for each in self.of(contestant)]
@@ -310,7 +312,7 @@ class Cell:
         return self.speed("auto") / self.speed("alone")
 
     def prediction(self, division: str, contestant: str) -> float:
-        """What `auto` predicted for a division, of the step that a contestant then measured."""
+        """What `auto` predicted for a division, by the step that a contestant then measured."""
         predicted = [each.world[f"predicted_ms_by_{division}"] for each in self.of("auto")
                      if each.world.get(f"predicted_ms_by_{division}") is not None]
         if not predicted:
@@ -319,7 +321,7 @@ class Cell:
 
     @property
     def choices(self) -> list[str]:
-        return [each.world["division"] for each in self.of("auto")]
+        return [str(each.world["division"]) for each in self.of("auto")]
 
     @property
     def of_step(self) -> float:
@@ -341,8 +343,8 @@ def is_off(ratio: float) -> bool:
 
 def cells_of(samples: list[Sample]) -> list[Cell]:
     grid = [(model, link) for model in MODELS for link in dict.fromkeys([*LINKS, *(s.link for s in samples)])]
-    found = {cell: [sample for sample in samples if sample.cell == cell] for cell in grid}
-    return [Cell(*cell, of_cell) for cell, of_cell in found.items() if {s.contestant for s in of_cell} >= set(CONTESTANTS)]
+    cells = [Cell(*cell, [sample for sample in samples if sample.cell == cell]) for cell in grid]
+    return [cell for cell in cells if {sample.contestant for sample in cell.samples} >= set(CONTESTANTS)]
 
 
 def number(value: float, form: str, broken: bool = False) -> str:
@@ -351,16 +353,16 @@ def number(value: float, form: str, broken: bool = False) -> str:
 
 def table(cells: list[Cell]) -> str:
     head = ["model", "batch", "link", *CONTESTANTS, "auto took", "/ better", "/ alone", "predicted", "examples",
-            "features"]
+            "features", "none"]
     lines = [head]
     for cell in cells:
         chosen = ", ".join(f"{name} {cell.choices.count(name)}x" if len(set(cell.choices)) > 1 else name
                            for name in dict.fromkeys(cell.choices))
-        beside = [cell.prediction(name, name) for name in ("examples", "features")]
+        beside = [cell.prediction(*pair) for pair in (("examples",) * 2, ("features",) * 2, ("none", "alone"))]
         lines.append([cell.model, str(MODELS[cell.model].batch), cell.link,
                       *(number(cell.speed(name), ",.0f") for name in CONTESTANTS), chosen,
-                      number(cell.of_best, ".2f", "best" in cell.broken), number(cell.of_one, ".2f", "one" in cell.broken),
-                      number(cell.of_step, ".2f", "step" in cell.broken),
+                      *(number(ratio, ".2f", bound in cell.broken) for ratio, bound in
+                        ((cell.of_best, "best"), (cell.of_one, "one"), (cell.of_step, "step"))),
                       *(number(ratio, ".2f", is_off(ratio)) for ratio in beside)])
     widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
     text = [["-" * width for width in widths], *lines[1:]]
@@ -369,16 +371,18 @@ def table(cells: list[Cell]) -> str:
 
 
 def summary(samples: list[Sample], cells: list[Cell]) -> str:
-    whole = len(cells)
     holds = {bound: sum(bound not in cell.broken and "run" not in cell.broken for cell in cells)
              for bound in ("best", "one", "step")}
     predicted = [cell for cell in cells if not math.isnan(cell.of_step)]
-    lines = [f"{sum(not cell.broken for cell in cells)} of {whole} cells hold: at least {OF_BEST:.2f} of the better fixed "
-             f"choice in {holds['best']}, at least {OF_ONE:.2f} of one worker in {holds['one']}; the step was predicted "
-             f"within {OF_STEP:.0%} in {sum(not is_off(cell.of_step) for cell in predicted)} of {len(predicted)}."]
+    foreseen = sum(not is_off(cell.of_step) for cell in predicted)
+    lines = [f"{sum(not cell.broken for cell in cells)} of {len(cells)} cells hold: auto has at least {OF_BEST:.2f} of the "
+             f"better fixed choice in {holds['best']}, at least {OF_ONE:.2f} of one worker in {holds['one']}; it predicted "
+             f"the step within {OF_STEP:.0%} in {foreseen} of the {len(predicted)} where it predicted one."]
     disturbed = sum(sample.others > QUIET for sample in samples)
     if disturbed:
-        lines.append(f"In {disturbed} of {len(samples)} runs other processes took more than {QUIET} of a core.")
+        noisy = sum(any(each.others > QUIET for who in CONTESTANTS for each in cell.of(who)) for cell in cells)
+        lines.append(f"In {disturbed} of {len(samples)} runs other processes took more than {QUIET} of a core; {noisy} cells "
+                     "have a figure of such runs only.")
     refusals = {sample.model: sample.refused for sample in samples if sample.refused}
     lines += [f"{model} cannot be divided by features: {why}." for model, why in refusals.items()]
     failures = [sample for sample in samples if sample.error]
@@ -390,7 +394,8 @@ def summary(samples: list[Sample], cells: list[Cell]) -> str:
 LEGEND = """
 Images a second; "/ better" is auto by the better of examples and features, "/ alone" by one worker. Predicted step by
 measured step: of auto's own division and run, then of each choice beside the run that was told to take it (features may
-be divided otherwise there). "!": a bound is broken.
+be divided otherwise there), and of no division ("none": every worker computes all) beside one worker. "!": a bound is
+broken. Runs that others disturbed count only where there is no other.
 """
 
 
