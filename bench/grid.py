@@ -151,7 +151,7 @@ class Others:
 
     @staticmethod
     def now() -> tuple[float, float]:
-        """Seconds, and those that cores worked for others than this process and its children. Interrupts are nobody's."""
+        """Seconds, and those that cores worked for others than this process and its children; interrupts are nobody's."""
         user, nice, system = map(int, Path("/proc/stat").read_text().split()[1:4])
         times = os.times()
         return times.elapsed, (user + nice + system) / os.sysconf("SC_CLK_TCK") - sum(times[:4])
@@ -375,14 +375,15 @@ def summary(samples: list[Sample], cells: list[Cell]) -> str:
              for bound in ("best", "one", "step")}
     predicted = [cell for cell in cells if not math.isnan(cell.of_step)]
     foreseen = sum(not is_off(cell.of_step) for cell in predicted)
-    lines = [f"{sum(not cell.broken for cell in cells)} of {len(cells)} cells hold: auto has at least {OF_BEST:.2f} of the "
-             f"better fixed choice in {holds['best']}, at least {OF_ONE:.2f} of one worker in {holds['one']}; it predicted "
-             f"the step within {OF_STEP:.0%} in {foreseen} of the {len(predicted)} where it predicted one."]
+    whole = sum(not cell.broken for cell in cells)
+    lines = [f"{whole} of {len(cells)} cells hold: auto has at least {OF_BEST:.2f} of the better fixed choice in "
+             f"{holds['best']}, at least {OF_ONE:.2f} of one worker in {holds['one']}; it predicted the step within "
+             f"{OF_STEP:.0%} in {foreseen} of the {len(predicted)} where it predicted one."]
     disturbed = sum(sample.others > QUIET for sample in samples)
     if disturbed:
         noisy = sum(any(each.others > QUIET for who in CONTESTANTS for each in cell.of(who)) for cell in cells)
-        lines.append(f"In {disturbed} of {len(samples)} runs other processes took more than {QUIET} of a core; {noisy} cells "
-                     "have a figure of such runs only.")
+        lines.append(f"In {disturbed} of {len(samples)} runs other processes took more than {QUIET} of a core; {noisy} "
+                     "cells have a figure of such runs only.")
     refusals = {sample.model: sample.refused for sample in samples if sample.refused}
     lines += [f"{model} cannot be divided by features: {why}." for model, why in refusals.items()]
     failures = [sample for sample in samples if sample.error]
