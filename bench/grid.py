@@ -151,7 +151,7 @@ class Others:
 
     @staticmethod
     def now() -> tuple[float, float]:
-        """Seconds, and those that cores worked for others than this process and its children; interrupts are nobody's."""
+        """Seconds, and those of cores that worked for others than this process and its children."""
         user, nice, system = map(int, Path("/proc/stat").read_text().split()[1:4])
         times = os.times()
         return times.elapsed, (user + nice + system) / os.sysconf("SC_CLK_TCK") - sum(times[:4])
