@@ -66,6 +66,8 @@ class Hosts:
     def join(self, link: Link) -> None:
         """Makes the link between them so."""
         if link == self._link:
+            if self._relay is not None and self._relay.poll() is not None:
+                raise OSError("delay_link has ended")
             return
         self._restore()
         self._link, self.means = link, "veth"

@@ -10,7 +10,7 @@ from .contestants import CONTESTANTS, Contestant, Setting
 from .report import Figures
 from .samples import Samples
 
-COLOURS = {"alone": "#999999", "examples": "#f2b98c", "features": "#e0a800", "auto": "#c25a12", "mwms": "#5d86a8",
+COLOURS = {"alone": "#999999", "examples": "#e8a06a", "features": "#e0a800", "auto": "#c25a12", "mwms": "#5d86a8",
            "ddp": "#1f4e79"}  # fmt: skip
 WIDTH, LEFT, RIGHT, MARGIN = 900, 70, 190, 16
 PANEL, PANEL_HEAD, PANEL_FOOT = 240, 44, 52

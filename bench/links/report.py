@@ -74,7 +74,8 @@ class Figures:
         """The ratio that this floor is about; 0 where it was not measured."""
         own = self.rate(AUTO, floor.setting)
         if floor.over == BEST_PEER:
-            against = max(self.rate(peer, Setting(floor.model, FLOORS_BATCH, Link(HOST))) for peer in PEERS)
+            rates = [self.rate(peer, Setting(floor.model, FLOORS_BATCH, Link(HOST))) for peer in PEERS]
+            against = max(rates) if all(rates) else 0.0
         elif floor.over == UNSHAPED:
             against = self.rate(AUTO, Setting(floor.model, FLOORS_BATCH, Link(UNSHAPED)))
         else:
@@ -191,7 +192,7 @@ def heading(samples: Samples) -> str:
     each = f"{fewest}" if fewest == most else f"{fewest} to {most}"
     return (
         f"{samples.machine.cpu}, {samples.machine.cores} cores; {samples.date}; {samples.data}; lockstep "
-        f"{', '.join(commits)}; {'; '.join(versions)}. Medians of {each} runs each."
+        f"{', '.join(commits)}; {'; '.join(versions)}. Behind each figure: {each} run{'' if each == '1' else 's'}, their median."
     )
 
 

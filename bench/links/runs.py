@@ -110,5 +110,5 @@ class Track:
         task = {"type": "worker", "index": number}
         config = json.dumps({"cluster": {"worker": addresses}, "task": task})
         temporary = tempfile.mkdtemp(prefix=f"worker-{number}-", dir=scratch)
-        launcher = [str(self.binaries / "lockstep"), "launch", "--", *program]
+        launcher = [str(self.binaries / "lockstep"), "launch", "--max-restarts", "0", "--", *program]
         return ["env", f"TF_CONFIG={config}", f"TMPDIR={temporary}", "taskset", "-c", str(self.cores[number]), *launcher]

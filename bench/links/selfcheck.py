@@ -50,7 +50,7 @@ def check_runs() -> None:
     track = Track(Path(sys.executable), Path("/nowhere"), "", [0, 1], 10, None)
     with tempfile.TemporaryDirectory() as folder:
         words = track.launched(1, ["program"], ["a:1", "b:2"], folder)
-    expect("a core each", words[3:], ["taskset", "-c", "1", "/nowhere/lockstep", "launch", "--", "program"])
+    expect("a core each", words[3:], ["taskset", "-c", "1", "/nowhere/lockstep", "launch", "--max-restarts", "0", "--", "program"])
     config = '{"cluster": {"worker": ["a:1", "b:2"]}, "task": {"type": "worker", "index": 1}}'
     expect("TF_CONFIG", words[:2], ["env", f"TF_CONFIG={config}"])
     halves = struct.unpack("!4H", echo_request(3))
@@ -88,6 +88,8 @@ def check_report() -> None:
     kept = {floor.over: figures.kept(floor) for floor in FLOORS if floor.model == SLOW.model and floor.rate == "1gbit"}
     expect("floors", kept, {"mwms": 19.0, "ddp": 0.0, "alone": 1.9, "unshaped": 0.0})
     best = next(floor for floor in FLOORS if floor.over == BEST_PEER)
+    expect("best peer, one missing", figures.kept(best), 0.0)
+    samples.samples.append(sample("ddp", ONE_HOST, 3000.0))
     expect("best peer", round(figures.kept(best), 3), 2.222)
     text = markdown(samples, "p.svg")
     expect("shown", "| 1 Gbit/s, 2 ms | 10,000 | – | – | 10,000 | – | – |" in text, True)

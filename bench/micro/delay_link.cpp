@@ -58,6 +58,7 @@ class File {
 };
 
 File make_device(const std::string& name, const std::string& network_namespace) {
+  const File home("/proc/self/ns/net", O_RDONLY);
   const File place("/run/netns/" + network_namespace, O_RDONLY);
   if (setns(place.descriptor(), CLONE_NEWNET) != 0) fail("entering " + network_namespace);
   File device("/dev/net/tun", O_RDWR | O_NONBLOCK);
@@ -68,6 +69,8 @@ File make_device(const std::string& name, const std::string& network_namespace) 
   if (ioctl(device.descriptor(), TUNSETIFF, &request) != 0) fail("making the device " + name);
   // The other end can take packets of 64 kB whose checksums nobody has computed: it is this kernel, too.
   if (ioctl(device.descriptor(), TUNSETOFFLOAD, TUN_F_CSUM | TUN_F_TSO4 | TUN_F_TSO6) != 0) fail("TUNSETOFFLOAD");
+  // Who ends all processes of a host is not to end its cable.
+  if (setns(home.descriptor(), CLONE_NEWNET) != 0) fail("leaving " + network_namespace);
   return device;
 }
 
