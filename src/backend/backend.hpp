@@ -10,6 +10,7 @@
 
 #include "core/aligned_buffer.hpp"
 #include "core/request.hpp"
+#include "core/slice.hpp"
 
 #include <lockstep/nn/losses.hpp>
 #include <lockstep/nn/optimizers.hpp>
@@ -109,6 +110,10 @@ enum class OperationKind {
   update,  ///< reduce, update this rank's share, publish
   await,
   update_own,  ///< a range of this rank's own arenas, which concerns nobody else
+  pack,        ///< lays side by side, by rank, what this one gives of a tensor (Operation::exchange)
+  give,        ///< sends it
+  take,        ///< waits for what the others give
+  unpack,      ///< lays that where it belongs
 };
 
 [[nodiscard]] std::string_view name_of(OperationKind kind) noexcept;
@@ -127,8 +132,10 @@ struct Operation {
   std::int64_t rows_end = 0;
   int slice = 0;  ///< which of `slices` contiguous parts of this rank's examples it computes
   int slices = 1;
-  int bucket = -1;  ///< contribute, update, await; update_own: place in Plan::own_ranges
-  int sum = -1;     ///< the parameter through which ranks sum up this operation's result, which is a part of the whole
+  bool by_examples = false;  ///< not of all the examples, but of this rank's rows (Graph::rows_of)
+  int bucket = -1;           ///< contribute, update, await; update_own: place in Plan::own_ranges
+  int exchange = -1;         ///< pack, give, take, unpack: place in Graph::exchanges
+  int sum = -1;  ///< the parameter through which ranks sum up this operation's result, which is a part of the whole
 };
 
 /// What gather makes of the data set's numbers: x scale + offset, where x of a byte is byte * byte_scale.
@@ -141,6 +148,14 @@ struct InputScaling {
   [[nodiscard]] float byte_divisor() const noexcept { return static_cast<float>(1 / byte_scale); }
 };
 
+/// What ranks hand each other within a step where a model that is divided by examples goes on by features: for each two
+/// of them a block, the examples of one times the channels of the other. By rank.
+struct ExchangeSpec {
+  std::vector<std::int64_t> channels;  ///< so many, one after the other, are a rank's
+  std::vector<std::size_t> given;      ///< floats to it
+  std::vector<std::size_t> taken;      ///< floats from it
+};
+
 /// A model lowered to tensors, parameters and operations, layouts chosen: what a backend compiles.
 struct Graph {
   std::vector<LayerInfo> layers;
@@ -150,12 +165,21 @@ struct Graph {
   int sums = 0;                           ///< how many of the last kind there are
   std::vector<Operation> forward;         ///< gather ... loss
   std::vector<Operation> backward;
+  std::vector<ExchangeSpec> exchanges;  ///< of values; of their gradients, where these are wanted
+  int rank = 0;                         ///< of a divided model: whose part it is,
+  int ranks = 1;                        ///< and of how many
+  std::size_t replicas = 0;             ///< of the job; 0: one a rank
   InputScaling input;
   bool mixed_bfloat16 = false;
   bool plain = false;  ///< tensors shall lie in Keras' order, whatever is faster
   /// How much the backend likes to keep at hand from one operation to the next (its caches); 0: it does not care.
   std::size_t cache_bytes = 0;
   std::size_t capacity = 0;  ///< examples of the largest slice a rank is given
+
+  /// The rows of a batch of so many that a rank has, where it computes by examples.
+  [[nodiscard]] Slice rows_of(std::size_t batch, int of_rank) const {
+    return rows_of_rank(batch, of_rank, ranks, replicas > 0 ? replicas : static_cast<std::size_t>(ranks));
+  }
 
   [[nodiscard]] int metrics_parameter() const noexcept { return static_cast<int>(parameters.size()) - 1 - sums; }
 };
@@ -222,6 +246,7 @@ struct Arenas {
   std::span<float> slots;
   std::span<std::uint16_t> low_precision;
   std::size_t elements = 0;
+  std::span<const ExchangeBuffers> exchanges = {};  ///< one for each of Graph::exchanges
   const Arenas* own = nullptr;  ///< where ParameterSpec::own says so; offsets count from these arenas' beginning
 
   [[nodiscard]] const Arenas& of(const ParameterSpec& parameter) const noexcept { return parameter.own ? *own : *this; }

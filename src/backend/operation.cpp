@@ -30,6 +30,10 @@ std::string_view name_of(OperationKind kind) noexcept {
     case OperationKind::update: return "update";
     case OperationKind::await: return "await";
     case OperationKind::update_own: return "update_own";
+    case OperationKind::pack: return "pack";
+    case OperationKind::give: return "give";
+    case OperationKind::take: return "take";
+    case OperationKind::unpack: return "unpack";
   }
   return "?";
 }

@@ -21,6 +21,8 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/core/error.hpp"
+
 namespace lockstep {
 
 /// A range [begin, end) of elements of the arenas.
@@ -41,6 +43,13 @@ struct ReducedShare {
 struct ArenaMemory {
   std::span<float> gradients;     ///< this rank's own
   std::span<std::byte> mirrored;  ///< one for all ranks of a host: weights, slots, low-precision copies
+};
+
+/// Memory through which ranks hand each other blocks within a step, by rank: what this one gives to it, what it takes
+/// from it. What a rank gives to another is as long as what that one takes from it.
+struct Exchange {
+  std::vector<std::span<const float>> given;
+  std::vector<std::span<float>> taken;
 };
 
 /// Time this rank spent waiting for others or in MPI since the last call of `take_times`, in seconds.
@@ -84,6 +93,15 @@ class Communicator {
   [[nodiscard]] virtual ReducedShare reduce(std::size_t bucket) = 0;
   virtual void publish(std::size_t bucket) = 0;
   virtual void await(std::size_t bucket) = 0;
+
+  /// Collective; once. Exchanges are never rounded; their memory must outlive the communicator. A step gives and takes
+  /// each once, all ranks in the same order: `give` never waits, and leaves what is given alone until `take` has
+  /// returned, which waits for what the others give. That may be read until the next `give`.
+  virtual void prepare_exchanges(const std::vector<Exchange>& exchanges) {
+    if (!exchanges.empty()) throw InternalError("this communicator knows sums only");
+  }
+  virtual void give(std::size_t /*exchange*/) {}
+  virtual void take(std::size_t /*exchange*/) {}
 
   /// To be called again and again between contributions and reductions: moves on what travels. Never waits.
   virtual void advance() {}

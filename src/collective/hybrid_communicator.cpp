@@ -26,6 +26,7 @@ namespace {
 constexpr std::size_t window_slack = std::size_t{1} << 16U;  // what MPI keeps in a window for itself
 constexpr int gather_tag = 1;
 constexpr std::size_t broadcast_piece = std::size_t{1} << 30U;  // MPI counts with an int
+constexpr int first_exchange_tag = 16;                          // those below belong to others
 
 int rank_in_world() {
   int rank = 0;
@@ -180,6 +181,21 @@ void HybridCommunicator::wait_for(std::size_t bucket) {
 void HybridCommunicator::publish(std::size_t bucket) {
   if (sums_) sums_->release(bucket);
   team_->publish(bucket);
+}
+
+void HybridCommunicator::prepare_exchanges(const std::vector<Exchange>& exchanges) {
+  std::vector<int> first_tags(static_cast<std::size_t>(topology_.size), first_exchange_tag);
+  for (const Exchange& exchange : exchanges) exchanges_.emplace_back(world_, topology_.rank, exchange, first_tags);
+}
+
+void HybridCommunicator::take(std::size_t exchange) {
+  LinkExchange& awaited = exchanges_.at(exchange);
+  Patience patience(policy_);
+  while (!awaited.has_arrived()) {
+    advance();
+    if (patience.pass()) patience.speak("some rank to hand over its part of the values between two layers");
+  }
+  reducing_ += patience.seconds();
 }
 
 /// Waits for a collective of the whole world with patience and a limit, which MPI's own waiting lacks.

@@ -20,6 +20,7 @@
 #include "collective/communicator.hpp"
 #include "collective/compression.hpp"
 #include "collective/host_team.hpp"
+#include "collective/link_exchange.hpp"
 #include "collective/link_sums.hpp"
 #include "collective/patience.hpp"
 #include "collective/topology.hpp"
@@ -51,6 +52,10 @@ class HybridCommunicator final : public Communicator {
   void advance() override;
   [[nodiscard]] bool is_here(std::size_t bucket) const override;
 
+  void prepare_exchanges(const std::vector<Exchange>& exchanges) override;
+  void give(std::size_t exchange) override { exchanges_.at(exchange).give(); }
+  void take(std::size_t exchange) override;
+
   void all_reduce_sum(std::span<double> values) override;
   void broadcast(std::span<std::byte> bytes, int root) override;
   void gather(std::span<const std::span<std::byte>> parts, int root) override;
@@ -80,7 +85,8 @@ class HybridCommunicator final : public Communicator {
   std::vector<BucketRange> shares_;  ///< mine, by bucket, if there are other hosts
   std::deque<std::size_t> to_send_;  ///< buckets I have contributed, but perhaps not yet all of my host
   std::optional<LinkSums> sums_;     ///< from `allocate` on, if there are other hosts and I own shares
-  std::vector<double> everybodys_;   ///< for all_reduce_sum
+  std::deque<LinkExchange> exchanges_;
+  std::vector<double> everybodys_;  ///< for all_reduce_sum
   double reducing_ = 0;
 };
 

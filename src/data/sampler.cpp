@@ -13,17 +13,6 @@
 
 namespace lockstep {
 
-Slice slice_of(std::size_t count, std::size_t part, std::size_t parts) {
-  if (part >= parts) {
-    throw InternalError("slice_of was asked for part " + std::to_string(part) + " of " + std::to_string(parts) +
-                        " parts; this is a fault of Lockstep, please report it.");
-  }
-  const std::size_t smaller = count / parts;
-  const std::size_t larger_ones = count % parts;
-  const std::size_t begin = part * smaller + std::min(part, larger_ones);
-  return {begin, begin + smaller + (part < larger_ones ? 1 : 0)};
-}
-
 ExampleStream::ExampleStream(std::size_t examples, std::uint64_t seed, bool shuffle)
     : examples_(examples), seed_(seed), shuffle_(shuffle) {
   if (examples == 0 || examples > std::numeric_limits<std::uint32_t>::max()) {

@@ -1,23 +1,14 @@
 // Which examples make a batch, in which order: a function of (seed, pass) alone, never of the number of workers.
 #pragma once
 
+#include "core/slice.hpp"
+
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
 
 namespace lockstep {
-
-/// A half-open range of places in a global batch.
-struct Slice {
-  std::size_t begin = 0;
-  std::size_t end = 0;
-  [[nodiscard]] std::size_t size() const noexcept { return end - begin; }
-  friend bool operator==(const Slice&, const Slice&) = default;
-};
-
-/// Part `part` of `parts` contiguous parts of `count` places; sizes differ by at most one, the larger come first.
-[[nodiscard]] Slice slice_of(std::size_t count, std::size_t part, std::size_t parts);
 
 /// The endless stream of example indices that training reads: pass after pass over the data, each pass in an order
 /// of its own drawn from (seed, pass). Position p of the stream is place p % examples of pass p / examples.

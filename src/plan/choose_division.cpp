@@ -18,6 +18,7 @@ enum State : std::size_t {
   part_gradient,  ///< whole, of the gradient a part
   slice,          ///< a slice of the channels, and its gradient
   summed,         ///< whole, gradient whole, behind a division
+  own_examples,   ///< whole, of a rank's examples only, and so the gradient; nothing was divided otherwise so far
   states
 };
 
@@ -59,8 +60,9 @@ class Chooser {
     steps_.resize(count);
     steps_[0][undivided] = {0, undivided, Way::repeated};
     steps_[0][part_gradient] = {0, part_gradient, Way::repeated};
+    steps_[0][own_examples] = {0, own_examples, Way::examples};
     for (std::size_t i = 1; i < count; ++i) {
-      for (const State from : {undivided, part_gradient, slice, summed}) {
+      for (const State from : {undivided, part_gradient, slice, summed, own_examples}) {
         if (std::isfinite(steps_[i - 1][from].seconds)) extend(i, from);
       }
     }
@@ -120,6 +122,16 @@ class Chooser {
             sum + work(operation, 1) + all_reduce(static_cast<double>(trainable_of(operation))));
       if (weighted) offer(i, from, slice, Way::columns, sum + work(operation, share_of(operation.output)));
     }
+    if (from == own_examples) {
+      offer(i, from, own_examples, Way::examples,
+            work(operation, 1.0 / ranks_) + all_reduce(static_cast<double>(trainable_of(operation))));
+      // From the second layer on: the input itself is everybody's, and need not be handed over.
+      if (operation.kind == OperationKind::dense && i > 1) {
+        offer(i, from, summed, Way::rows,
+              2 * all_to_all(batch_ * elements_of(operation.input)) + work(operation, share_of(operation.input)) +
+                  all_reduce(batch_ * elements_of(operation.output)));
+      }
+    }
     if (from == slice && keeps_channels(graph_, operation)) {
       if (passes_slices(operation)) {
         offer(i, from, slice, Way::columns, work(operation, share_of(operation.output)));
@@ -175,6 +187,12 @@ class Chooser {
     if (elements == 0) return 0;
     const double parts = 2.0 * (ranks_ - 1) / ranks_;
     return 2 * speeds_.latency + parts * 4 * elements / speeds_.bytes_per_second;
+  }
+
+  /// Each rank sends each other one its part of what it has.
+  [[nodiscard]] double all_to_all(double elements) const {
+    const double parts = static_cast<double>(ranks_ - 1) / ranks_ / ranks_;
+    return speeds_.latency + parts * 4 * elements / speeds_.bytes_per_second;
   }
 
   void find_axes(FeatureDivision& division) const {

@@ -3,6 +3,7 @@
 
 #include "core/aligned_buffer.hpp"
 #include "core/clock.hpp"
+#include "plan/exchange_memory.hpp"
 
 #include <lockstep/nn/losses.hpp>
 
@@ -120,6 +121,8 @@ std::vector<double> measure_compute(const Backend& backend, const Plan& plan, co
   TrialArenas common(plan.elements, slots, plan.graph.mixed_bfloat16);
   TrialArenas own(plan.own_elements, slots, plan.graph.mixed_bfloat16);
   common.arenas.own = &own.arenas;
+  const ExchangeMemory exchanges(plan.graph);
+  common.arenas.exchanges = exchanges.buffers();
   const auto executable = backend.compile(plan.graph, plan.compute, common.arenas, rows);
 
   const auto examples = static_cast<std::size_t>(rows);
@@ -181,10 +184,16 @@ std::size_t summed_bytes(const Plan& plan) {
   return bytes;
 }
 
+std::size_t sent_bytes(const ExchangeSpec& exchange, int rank) {
+  const std::size_t all = std::accumulate(exchange.given.begin(), exchange.given.end(), std::size_t{0});
+  return (all - exchange.given[static_cast<std::size_t>(rank)]) * sizeof(float);
+}
+
 double replay(const Plan& plan, const std::vector<double>& seconds, const LinkTimes& link) {
   double now = 0;
   double link_free = 0;
   std::vector<double> arrivals(plan.buckets.size(), 0);
+  std::vector<double> hand_overs(plan.graph.exchanges.size(), 0);
   std::deque<std::size_t> due;  // updates that were come to before their sums had arrived
   const double latency = link.seconds(0);
   const auto bucket_of = [&](std::size_t i) { return static_cast<std::size_t>(plan.training[i].bucket); };
@@ -200,6 +209,20 @@ double replay(const Plan& plan, const std::vector<double>& seconds, const LinkTi
         const double begin = std::max(now, link_free);
         arrivals[bucket_of(i)] = begin + taken;
         link_free = begin + std::max(0.0, taken - latency);
+        break;
+      }
+      case OperationKind::give: {
+        // A sum of so many bytes sends and receives 2 (n - 1) / n of them.
+        const auto exchange = static_cast<std::size_t>(plan.training[i].exchange);
+        const auto sent = static_cast<double>(sent_bytes(plan.graph.exchanges[exchange], plan.graph.rank));
+        const double taken = link.seconds(sent * plan.graph.ranks / (2.0 * (plan.graph.ranks - 1)));
+        const double begin = std::max(now, link_free);
+        hand_overs[exchange] = begin + taken;
+        link_free = begin + std::max(0.0, taken - latency);
+        break;
+      }
+      case OperationKind::take: {
+        now = std::max(now, hand_overs[static_cast<std::size_t>(plan.training[i].exchange)]);
         break;
       }
       case OperationKind::update: due.push_back(i); break;

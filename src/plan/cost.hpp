@@ -50,6 +50,9 @@ inline constexpr std::size_t timed_sizes[] = {64, std::size_t{64} << 10U, std::s
 /// Bytes that ranks sum up in a step.
 [[nodiscard]] std::size_t summed_bytes(const Plan& plan);
 
+/// Bytes that a rank gives to others.
+[[nodiscard]] std::size_t sent_bytes(const ExchangeSpec& exchange, int rank);
+
 /// How long a step takes of which each operation takes so long: sums travel one after the other while operations go on,
 /// until one needs what has not arrived.
 [[nodiscard]] double replay(const Plan& plan, const std::vector<double>& seconds, const LinkTimes& link);

@@ -31,7 +31,7 @@ bool FeatureDivision::divides_anything() const {
 std::string FeatureDivision::to_string(const Graph& whole) const {
   std::string text = std::to_string(ranks) + " ranks by features\n";
   for (std::size_t i = 0; i < ways.size(); ++i) {
-    constexpr const char* names[] = {"repeated", "partial", "columns", "rows"};
+    constexpr const char* names[] = {"repeated", "partial", "columns", "rows", "examples"};
     const Operation& operation = whole.forward[i];
     text += std::string(name_of(operation.kind)) + " " + whole.layers[operation.layer].name + " " +
             names[static_cast<std::size_t>(ways[i])] + "\n";
@@ -45,7 +45,10 @@ namespace {
 class Part {
  public:
   Part(const Graph& whole, const FeatureDivision& division, int rank, std::size_t batch)
-      : whole_(whole), division_(division), rank_(rank), batch_(static_cast<std::int64_t>(batch)), graph_(whole) {}
+      : whole_(whole), division_(division), rank_(rank), batch_(static_cast<std::int64_t>(batch)), graph_(whole) {
+    graph_.rank = rank;
+    graph_.ranks = division.ranks;
+  }
 
   Graph run() {
     for (std::size_t i = 0; i < whole_.forward.size(); ++i) {
@@ -56,17 +59,17 @@ class Part {
       if (root >= 0 && graph_.tensors[root].whole_channels > 0) divide_tensor(static_cast<int>(t));
     }
     for (std::size_t i = 0; i < whole_.forward.size(); ++i) divide_parameters(whole_.forward[i], division_.ways[i]);
-    sum_outputs();
-    sum_gradients();
+    divide_forward();
+    divide_backward();
     return std::move(graph_);
   }
 
  private:
   void divide_tensor(int t) {
     TensorSpec& tensor = graph_.tensors[t];
-    const Channels mine = channels_of(whole_.tensors[t].channels, rank_, division_.ranks);
+    const Channels mine = channels_of(tensor.channels, rank_, division_.ranks);
     tensor.first_channel = mine.begin;
-    tensor.whole_channels = whole_.tensors[t].channels;
+    tensor.whole_channels = tensor.channels;
     tensor.channels = mine.size();
   }
 
@@ -79,15 +82,16 @@ class Part {
       std::vector<std::int64_t> extents(info.shape.extents().begin(), info.shape.extents().end());
       if (division_.variables[p].axis > 0) {
         if (way == Way::rows) {
-          extents.front() = graph_.tensors[operation.input].elements();
+          const VariableAxis& kernel = division_.variables[p];
+          extents.front() = kernel.outer * channels_of(kernel.axis, rank_, division_.ranks).size();
         } else {
           extents.back() = channels_of(extents.back(), rank_, division_.ranks).size();
         }
       }
       info.shape = Shape(std::move(extents));
       graph_.parameters[p].info = info;
-      // Moving statistics are computed forward, where nothing is partial.
-      graph_.parameters[p].own = way != Way::partial || !info.trainable;
+      // Moving statistics are computed forward, where nothing is partial, but by examples each rank has its own.
+      graph_.parameters[p].own = way != Way::examples && (way != Way::partial || !info.trainable);
       graph_.parameters[p].divided = division_.variables[p].axis > 0;
     }
   }
@@ -102,11 +106,13 @@ class Part {
     return static_cast<int>(graph_.parameters.size()) - 1;
   }
 
-  void sum_outputs() {
+  void divide_forward() {
     std::vector<Operation> forward;
     for (std::size_t i = 0; i < whole_.forward.size(); ++i) {
       Operation operation = whole_.forward[i];
+      operation.by_examples = division_.ways[i] == Way::examples;
       if (division_.ways[i] == Way::rows) {
+        if (division_.ways[i - 1] == Way::examples) hand_over(operation, forward);
         operation.sum = add_sum(operation.output, "sum");
         forward.push_back(operation);
         operation.kind = OperationKind::finish_sum;
@@ -117,15 +123,70 @@ class Part {
     graph_.forward = std::move(forward);
   }
 
-  /// Behind an operation that gives back a part of its input's gradient, where who made the input needs all of it.
-  void sum_gradients() {
+  /// Where examples end and features begin: what these rows take becomes a tensor of its own.
+  void hand_over(Operation& rows, std::vector<Operation>& forward) {
+    handed_over_ = rows.input;
+    taken_ = static_cast<int>(graph_.tensors.size());
+    TensorSpec tensor = whole_.tensors[handed_over_];
+    tensor.name += "/slice";
+    tensor.alias = -1;
+    tensor.keras_order = false;
+    graph_.tensors.push_back(std::move(tensor));
+    divide_tensor(taken_);
+    graph_.exchanges.push_back(exchange_of(whole_.tensors[handed_over_]));
+    rows.input = taken_;
+    Operation pack{.kind = OperationKind::pack, .layer = rows.layer, .input = handed_over_};
+    pack.by_examples = true;
+    pack.exchange = 0;
+    forward.push_back(pack);
+    Operation unpack{.kind = OperationKind::unpack, .layer = rows.layer, .output = taken_};
+    unpack.exchange = 0;
+    forward.push_back(unpack);
+  }
+
+  /// The gradient goes the same way back.
+  void hand_back(int layer, std::vector<Operation>& backward) {
+    ExchangeSpec exchange = graph_.exchanges.front();
+    std::swap(exchange.given, exchange.taken);
+    graph_.exchanges.push_back(std::move(exchange));
+    Operation pack{.kind = OperationKind::pack, .layer = layer, .input = taken_};
+    pack.exchange = 1;
+    backward.push_back(pack);
+    Operation unpack{.kind = OperationKind::unpack, .layer = layer, .output = handed_over_};
+    unpack.by_examples = true;
+    unpack.exchange = 1;
+    backward.push_back(unpack);
+  }
+
+  [[nodiscard]] ExchangeSpec exchange_of(const TensorSpec& tensor) const {
+    const auto channels = [&](int rank) { return channels_of(tensor.channels, rank, division_.ranks).size(); };
+    const auto block = [&](int of_examples, int of_channels) {
+      const std::size_t rows = graph_.rows_of(static_cast<std::size_t>(batch_), of_examples).size();
+      return rows * static_cast<std::size_t>(tensor.height * tensor.width * channels(of_channels));
+    };
+    ExchangeSpec exchange;
+    for (int rank = 0; rank < division_.ranks; ++rank) {
+      exchange.channels.push_back(channels(rank));
+      exchange.given.push_back(block(rank_, rank));
+      exchange.taken.push_back(block(rank, rank_));
+    }
+    return exchange;
+  }
+
+  /// Behind an operation that gives back a part of its input's gradient, where who made the input needs all of it, the
+  /// ranks sum it up.
+  void divide_backward() {
     std::vector<Operation> backward;
     for (Operation operation : whole_.backward) {
+      operation.by_examples = division_.ways[place_in_forward(operation.output)] == Way::examples;
+      const bool gives_part = operation.input_gradient && divides_gradient(operation);
+      const bool was_handed_over = operation.kind == OperationKind::dense_backward && operation.input == handed_over_;
+      if (was_handed_over) operation.input = taken_;
       if (operation.kind == OperationKind::dense_backward) {
         operation.rows_end = graph_.tensors[operation.input].elements();
       }
       backward.push_back(operation);
-      const bool gives_part = operation.input_gradient && divides_gradient(operation);
+      if (was_handed_over && operation.input_gradient) hand_back(operation.layer, backward);
       if (!gives_part) continue;
       Operation exchange{.kind = OperationKind::offer_gradient,
                          .layer = operation.layer,
@@ -159,6 +220,8 @@ class Part {
   int rank_;
   std::int64_t batch_;
   Graph graph_;
+  int handed_over_ = -1;  ///< the last tensor by examples
+  int taken_ = -1;        ///< and this rank's channels of it, of everybody's examples
 };
 
 /// True if two ranks' graphs hold the tensors that both hold whole in the same layout.

@@ -3,6 +3,10 @@
 // its slice of input features (rows). What rows give are partial sums, which the ranks add up within the step: that is
 // all that travels, instead of the gradients of all weights.
 //
+// The layers in front may stay divided by examples, where they compute much and weigh little: each rank computes them
+// on its rows of the batch, and before the first layer divided by features ranks hand each other what they then need,
+// everybody's examples of one's own channels.
+//
 // A value between two operations is whole or a slice of its channels; the gradient of a whole value is whole, or a part
 // that only the sum over the ranks makes whole. Backward is linear, so parts may travel back through layers that every
 // rank repeats: then only the gradients of these layers' weights are summed.
@@ -24,10 +28,11 @@ enum class Way {
   partial,   ///< the same forward; of the gradients each rank has a part
   columns,   ///< a slice of the output channels; what acts on each channel alone passes it on
   rows,      ///< a slice of the input features
+  examples,  ///< whole, on a rank's rows of the batch; gradients are summed. From the first operation on, up to rows
 };
 
 /// One for each way, in their order.
-inline constexpr const char* way_letters = "apcr";
+inline constexpr const char* way_letters = "apcre";
 
 /// A range [begin, end) of channels.
 struct Channels {

@@ -22,6 +22,13 @@ std::string dealt(std::int64_t channels, int ranks) {
   return text;
 }
 
+/// By examples moving averages are summed as well.
+std::int64_t all_values(const LayerInfo& layer) {
+  std::int64_t count = 0;
+  for (const ParameterInfo& parameter : layer.parameters) count += parameter.shape.elements();
+  return count;
+}
+
 std::int64_t trainable(const LayerInfo& layer) {
   std::int64_t count = 0;
   for (const ParameterInfo& parameter : layer.parameters) {
@@ -43,17 +50,20 @@ std::vector<LayerDivision> layer_divisions(const Graph& whole, const std::option
     const LayerInfo& layer = whole.layers[operation.layer];
     LayerDivision row{layer.name, "by examples", 0};
     double elements = 0;
+    double exchanged = 0;
     if (!division) {
-      elements = static_cast<double>(trainable(layer));
+      elements = static_cast<double>(all_values(layer));
     } else {
       const Way way = division->ways[i];
       const double inputs = static_cast<double>(batch) * static_cast<double>(whole.tensors[operation.input].elements());
+      const bool handed_over = way == Way::rows && before == Way::examples;
       const bool behind_sum = before == Way::rows || (before == Way::repeated && i > 1);
       if (way == Way::repeated) row.how = "whole, by every worker";
       if (way == Way::partial) {
         elements = static_cast<double>(trainable(layer));
         row.how = std::string("whole, by every worker") + (elements > 0 ? "; gradients summed" : "");
       }
+      if (way == Way::examples) elements = static_cast<double>(all_values(layer));
       if (way == Way::columns) {
         row.how = "by channels, " + dealt(whole.tensors[operation.output].channels, ranks);
       }
@@ -64,10 +74,12 @@ std::vector<LayerDivision> layer_divisions(const Graph& whole, const std::option
       const bool learns_before = std::any_of(whole.backward.begin(), whole.backward.end(), [&](const Operation& other) {
         return other.output == operation.output && other.input_gradient;
       });
+      // Values and, where somebody wants them, gradients: each rank gives the others their part of what it has.
+      if (handed_over) exchanged = (learns_before ? 2 : 1) * inputs * (ranks - 1) / ranks / ranks * sizeof(float);
       if (behind_sum && learns_before && (way == Way::columns || way == Way::partial)) elements += inputs;
       before = way;
     }
-    row.bytes_a_step = sent * elements;
+    row.bytes_a_step = sent * elements + exchanged;
     rows.push_back(std::move(row));
   }
   return rows;

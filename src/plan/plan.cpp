@@ -73,13 +73,24 @@ class Planner {
     operation.slice = slice;
     operation.slices = slices;
     number(operation);
-    plan_.training.push_back(operation);
-    plan_.inference.push_back(operation);
+    for (std::vector<Operation>* list : {&plan_.training, &plan_.inference}) append(operation, *list);
     if (operation.kind != OperationKind::dense || operation.sum < 0) return;
     for (const Operation& exchange : sum_up(operation.sum)) {
       plan_.training.push_back(exchange);
       plan_.inference.push_back(exchange);
     }
+  }
+
+  /// What ranks give each other leaves as soon as it is packed; before it is unpacked it must have come.
+  static void append(const Operation& operation, std::vector<Operation>& list) {
+    const auto add = [&](OperationKind kind) {
+      Operation between{.kind = kind};
+      between.exchange = operation.exchange;
+      list.push_back(between);
+    };
+    if (operation.kind == OperationKind::unpack) add(OperationKind::take);
+    list.push_back(operation);
+    if (operation.kind == OperationKind::pack) add(OperationKind::give);
   }
 
   /// The ranks' sum of a part each, at once: a bucket of its own.
@@ -135,13 +146,19 @@ class Planner {
     if (bytes == 0) return false;  // a rank that has no channel of it
     std::size_t rows = std::max<std::size_t>(1, cache_bytes / bytes);
     if (rows > 8) rows = rows / 8 * 8;  // kernels like eights
-    const std::size_t slices = (plan_.graph.capacity + rows - 1) / rows;
+    const std::size_t slices = (rows_of_trunk() + rows - 1) / rows;
     if (cache_bytes == 0 || slices <= few_slices) return false;
     slices_ = static_cast<int>(slices);
     trunk_ = length;
     trunk_tensors_ = forward[length - 1].output;
     share_memory_of_slices();
     return true;
+  }
+
+  /// Examples that the model's beginning is computed for on this rank.
+  [[nodiscard]] std::size_t rows_of_trunk() const {
+    const Graph& graph = plan_.graph;
+    return graph.forward.front().by_examples ? graph.rows_of(graph.capacity, graph.rank).size() : graph.capacity;
   }
 
   /// What a convolution gives to a pooling nobody reads again: backward of the pooling knows relu's derivative from who
@@ -154,7 +171,7 @@ class Planner {
           operation.activation == ActivationFunction::relu || operation.activation == ActivationFunction::linear;
       const bool pooled = plan_.graph.forward[i + 1].kind == OperationKind::max_pooling;
       if (operation.kind != OperationKind::convolution || !flat || !pooled) continue;
-      plan_.graph.tensors[operation.output].passing_rows = (plan_.graph.capacity + slices - 1) / slices;
+      plan_.graph.tensors[operation.output].passing_rows = (rows_of_trunk() + slices - 1) / slices;
     }
   }
 
@@ -231,7 +248,7 @@ class Planner {
   void emit(Operation operation, const BucketRange& piece) {
     number(operation);
     if (open_.begin < open_.end && piece.begin < piece.end && piece.begin != open_.end) close_bucket();
-    plan_.training.push_back(operation);
+    append(operation, plan_.training);
     if (piece.begin < piece.end) open_ = {open_.begin < open_.end ? open_.begin : piece.begin, piece.end};
     if ((open_.end - open_.begin) * sizeof(float) >= options_.bucket_bytes) close_bucket();
   }
@@ -305,6 +322,8 @@ std::string line_of(const Operation& operation, const Graph& graph) {
   }
   if (operation.slices > 1)
     line += " slice " + std::to_string(operation.slice) + "/" + std::to_string(operation.slices);
+  if (operation.by_examples) line += " by examples";
+  if (operation.exchange >= 0) line += " exchange " + std::to_string(operation.exchange);
   if (operation.sum >= 0) line += " summed in " + graph.parameters[operation.sum].name;
   if (operation.bucket >= 0) line += " bucket " + std::to_string(operation.bucket);
   return line;

@@ -28,6 +28,7 @@ const char* kind_of_work(OperationKind kind) {
   if (kind == OperationKind::loss) return "loss";
   if (kind == OperationKind::update || kind == OperationKind::update_own) return "optimizer";
   if (kind == OperationKind::contribute || kind == OperationKind::await) return "communication";
+  if (kind >= OperationKind::pack) return "communication";
   return kind < OperationKind::loss ? "forward" : "backward";
 }
 
@@ -80,6 +81,16 @@ void Step::train(const StepContext& context, const Optimizer& optimizer, std::ui
         while (done < until) update_next();
         const Timed timed(profile_.reduce);
         communicator_.await(bucket);
+        break;
+      }
+      case OperationKind::give: {
+        const Timed timed(profile_.reduce);
+        communicator_.give(static_cast<std::size_t>(operation.exchange));
+        break;
+      }
+      case OperationKind::take: {
+        const Timed timed(profile_.reduce);
+        communicator_.take(static_cast<std::size_t>(operation.exchange));
         break;
       }
       case OperationKind::update: ++due; break;
@@ -160,6 +171,8 @@ void Step::infer(const Operation& operation, const StepContext& context) {
   switch (operation.kind) {
     case OperationKind::contribute: communicator_.contribute(bucket); break;
     case OperationKind::await: communicator_.await(bucket); break;
+    case OperationKind::give: communicator_.give(static_cast<std::size_t>(operation.exchange)); break;
+    case OperationKind::take: communicator_.take(static_cast<std::size_t>(operation.exchange)); break;
     case OperationKind::update: {
       double seconds = 0;
       sum_up(operation, SGD(), 1, seconds);

@@ -12,20 +12,9 @@
 
 namespace lockstep {
 
-namespace {
-
-/// The rows of a global batch of `size` examples that a rank computes: those of its replicas.
-Slice rows_of(std::size_t size, int rank, int ranks, std::size_t replicas) {
-  const Slice mine = slice_of(replicas, static_cast<std::size_t>(rank), static_cast<std::size_t>(ranks));
-  if (mine.size() == 0) return {};
-  return {slice_of(size, mine.begin, replicas).begin, slice_of(size, mine.end - 1, replicas).end};
-}
-
-}  // namespace
-
 std::size_t most_rows(std::size_t batch, int ranks, std::size_t replicas) {
   std::size_t most = 0;
-  for (int rank = 0; rank < ranks; ++rank) most = std::max(most, rows_of(batch, rank, ranks, replicas).size());
+  for (int rank = 0; rank < ranks; ++rank) most = std::max(most, rows_of_rank(batch, rank, ranks, replicas).size());
   return most;
 }
 
@@ -89,7 +78,7 @@ StepContext BatchFeed::prepare(const Batch& batch, std::uint64_t step, bool trai
   }
   const int rank = whole_batches_ ? 0 : runtime_.world().rank();
   const int ranks = whole_batches_ ? 1 : runtime_.world().size();
-  const Slice rows = rows_of(batch.size, rank, ranks, replicas_);
+  const Slice rows = rows_of_rank(batch.size, rank, ranks, replicas_);
   const std::span<std::uint32_t> examples = std::span(examples_).first(rows.size());
   stream_->read(batch.position + rows.begin, examples);
 
@@ -108,7 +97,7 @@ StepContext BatchFeed::prepare(const Batch& batch, std::uint64_t step, bool trai
   context.first_place = rows.begin;
   context.replicas = replica_rows_;
   if (whole_batches_) {
-    const Slice counted = rows_of(batch.size, runtime_.world().rank(), runtime_.world().size(), replicas_);
+    const Slice counted = rows_of_rank(batch.size, runtime_.world().rank(), runtime_.world().size(), replicas_);
     context.counted = {counted.begin, counted.end};
   }
   context.total_replicas = std::min(replicas_, batch.size);

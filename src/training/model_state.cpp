@@ -148,6 +148,7 @@ Plan ModelState::make_plan_of(Compiled& model) {
   const Options& run = runtime_->options();
   const int ranks = runtime_->world().size();
   Graph graph = lower(architecture_, model.options.loss, run.precision == Precision::mixed_bfloat16, run.input_scale);
+  graph.replicas = replicas_;
   model.choice = kept_division_.empty()
                      ? choose_division(*runtime_, graph, model.options.optimizer, replicas_)
                      : DivisionChoice{.division = division_of(graph, ranks, kept_division_), .why = "it was so before"};
@@ -187,6 +188,9 @@ void ModelState::allocate(Compiled& model) {
   model.arenas.gradients = memory.gradients;
   fill(model.arenas, elements, memory.mirrored);
   if (!model.division) return;
+  model.exchanges = ExchangeMemory(model.plan.graph);
+  model.arenas.exchanges = model.exchanges.buffers();
+  model.communicator->prepare_exchanges(model.exchanges.exchanges());
   const std::size_t own = model.plan.own_elements;
   model.own_memory = AlignedBuffer(own * sizeof(float) + 64 + bytes_of(own));
   auto own_memory = model.own_memory.as<std::byte>();

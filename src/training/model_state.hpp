@@ -5,6 +5,7 @@
 #include "collective/communicator.hpp"
 #include "plan/division.hpp"
 #include "plan/division_table.hpp"
+#include "plan/exchange_memory.hpp"
 #include "plan/lower.hpp"
 #include "plan/plan.hpp"
 #include "plan/step.hpp"
@@ -162,6 +163,7 @@ class ModelState {
     CompileOptions options;
     std::string description;  ///< of the options as they were compiled: callbacks change the learning rate
     std::unique_ptr<BatchFeed> feed;
+    ExchangeMemory exchanges;  ///< outlives the communicator
     std::unique_ptr<Communicator> communicator;
     std::optional<FeatureDivision> division;  ///< where layers are divided by features
     DivisionChoice choice;

@@ -63,11 +63,13 @@ class BatchNormalizationKernel final : public Kernel {
         tensor_(scope.input()),
         epsilon_(static_cast<float>(std::get<BatchNormalization>(scope.layer().layer).epsilon)),
         threads_(scope.threads),
+        first_row_(scope.first_row),
+        rows_(scope.rows),
         x_(scope.value<T>(scope.operation.input)),
         y_(scope.value<T>(scope.operation.output)),
         x_gradient_(scope.gradient<T>(scope.operation.input)),
         y_gradient_(scope.gradient<T>(scope.operation.output)),
-        statistics_(reinterpret_cast<float*>(scope.notes(scope.operation.output))) {
+        statistics_(reinterpret_cast<float*>(scope.buffers[scope.operation.output].notes)) {
     const auto& layer = std::get<BatchNormalization>(scope.layer().layer);
     int parameter = scope.operation.parameter;
     if (layer.scale) bind(scope, parameter++, gamma_);
@@ -92,7 +94,7 @@ class BatchNormalizationKernel final : public Kernel {
       } else if (context.training) {
         run_training(context, view, first, channel);
       } else {
-        run_inference(context, view, first, channel);
+        run_inference(view, first, channel);
       }
     }
   }
@@ -105,6 +107,13 @@ class BatchNormalizationKernel final : public Kernel {
 
   static void bind(const KernelScope& scope, int parameter, Vector& vector) {
     vector = {scope.weights(parameter), scope.weights_gradient(parameter)};
+  }
+
+  /// A replica's rows, counted from this kernel's first one; none where it is another rank's.
+  [[nodiscard]] ReplicaRows rows_of(const StepContext& context, std::size_t replica) const {
+    const auto [begin, end] = context.replicas[replica];
+    const auto here = [this](std::size_t row) { return std::clamp(row, first_row_, first_row_ + rows_) - first_row_; };
+    return {here(begin), here(end)};
   }
 
   /// Where a replica's mean and 1 / sqrt(variance + epsilon) are kept from forward to backward.
@@ -142,7 +151,7 @@ class BatchNormalizationKernel final : public Kernel {
     }
     const auto share = 1.0F / static_cast<float>(context.total_replicas);
     for (std::size_t replica = 0; replica < context.replicas.size(); ++replica) {
-      const auto [begin, end] = context.replicas[replica];
+      const auto [begin, end] = rows_of(context, replica);
       if (begin == end) continue;
       const double count = static_cast<double>(end - begin) * static_cast<double>(view.pixels);
       TileSums sums;
@@ -167,12 +176,12 @@ class BatchNormalizationKernel final : public Kernel {
     }
   }
 
-  void run_inference(const StepContext& context, const TileView& view, std::int64_t first, std::int64_t channel) {
+  void run_inference(const TileView& view, std::int64_t first, std::int64_t channel) {
     float inverse[tile];
     for (std::int64_t c = 0; c < view.width; ++c) {
       inverse[c] = 1.0F / std::sqrt(moving_variance_.value[channel + c] + epsilon_);
     }
-    normalise(view, first, channel, 0, context.examples.size(), moving_mean_.value + channel, inverse);
+    normalise(view, first, channel, 0, rows_, moving_mean_.value + channel, inverse);
   }
 
   /// dx = gamma / sigma (dy - mean(dy) - xhat mean(dy xhat)), means over the replica (Ioffe and Szegedy, 2015).
@@ -181,7 +190,7 @@ class BatchNormalizationKernel final : public Kernel {
       if (vector->gradient != nullptr) std::fill_n(vector->gradient + channel, view.width, 0.0F);
     }
     for (std::size_t replica = 0; replica < context.replicas.size(); ++replica) {
-      const auto [begin, end] = context.replicas[replica];
+      const auto [begin, end] = rows_of(context, replica);
       if (begin == end) continue;
       const float* mean = statistics_of(replica) + channel;
       const float* inverse = mean + tensor_.channels;
@@ -235,6 +244,8 @@ class BatchNormalizationKernel final : public Kernel {
   const TensorSpec& tensor_;
   float epsilon_;
   int threads_;
+  std::size_t first_row_;
+  std::size_t rows_;
   const T* x_;
   T* y_;
   T* x_gradient_;

@@ -322,8 +322,7 @@ bool choose_blocks(const onednn::Context& context, Graph& graph, std::size_t row
       if (graph.tensors[operation.output].elements() == 0) continue;  // of a divided layer, nothing is this rank's
       if (operation.input == 0 && graph.tensors[0].channels > 1) choose_input_layout(context, graph, operation, rows);
       if (!choose_output_blocks(context, graph, operation, rows)) return false;
-    } else if (operation.output > 0 && operation.kind != OperationKind::dense &&
-               operation.kind != OperationKind::finish_sum) {
+    } else if (operation.output > 0 && operation.input >= 0 && operation.kind != OperationKind::dense) {
       graph.tensors[operation.output].block = graph.tensors[operation.input].block;
       graph.tensors[operation.output].blocked = graph.tensors[operation.input].blocked;
     }

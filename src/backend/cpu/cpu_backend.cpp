@@ -35,6 +35,7 @@ constexpr std::size_t cache_bytes = std::size_t{2560} << 10U;
 bool has_nothing(const Graph& graph, const Operation& operation) {
   const auto empty = [&](int tensor) { return tensor >= 0 && graph.tensors[tensor].elements() == 0; };
   if (operation.kind == OperationKind::dense_backward) return empty(operation.output);  // its bias needs no input
+  if (operation.exchange >= 0) return false;                                            // others may have something
   return empty(operation.input) || empty(operation.output);
 }
 
@@ -56,6 +57,8 @@ std::unique_ptr<Kernel> make_kernel(const KernelScope& scope) {
     case OperationKind::finish_sum:
     case OperationKind::offer_gradient:
     case OperationKind::take_gradient: return make_exchange(scope);
+    case OperationKind::pack:
+    case OperationKind::unpack: return make_blocks(scope);
     default: return make_elementwise(scope);
   }
 }
@@ -85,8 +88,12 @@ class CpuExecutable final : public Executable {
       contribute_nothing(operation);
       return;
     }
-    // A slice of few examples may have none for some of the parts.
-    if (Kernel* kernel = kernels_for(context.examples.size())[operation.id].get()) kernel->run(context);
+    const std::size_t rows = context.examples.size();
+    if (Kernel* kernel = kernels_for(rows)[operation.id].get()) {
+      kernel->run(context);
+    } else if (operation.by_examples && graph_.rows_of(rows, graph_.rank).size() == 0) {
+      contribute_nothing(operation);
+    }  // else a slice of few examples, which has none for some of the parts
   }
 
   void update(const UpdateShare& share, const Optimizer& optimizer, std::uint64_t iteration) override {
@@ -208,13 +215,12 @@ class CpuExecutable final : public Executable {
     Kernels kernels;
     for (const Operation& operation : operations_) {
       // The larger parts come first, so that the first one, whose kernels begin the sums, has an example.
-      const auto parts = static_cast<std::size_t>(operation.slices);
-      const auto part = static_cast<std::size_t>(operation.slice);
-      const std::size_t first = part * (rows / parts) + std::min(part, rows % parts);
-      const std::size_t count = rows / parts + (part < rows % parts ? 1 : 0);
-      kernels.push_back(count == 0 ? nullptr
-                                   : make_kernel({graph_, operation, first, count, buffers_, arenas_, scratch_,
-                                                  masters_, dnnl_, threads_}));
+      const Slice mine = operation.by_examples ? graph_.rows_of(rows, graph_.rank) : Slice{0, rows};
+      const Slice part =
+          slice_of(mine.size(), static_cast<std::size_t>(operation.slice), static_cast<std::size_t>(operation.slices));
+      kernels.push_back(part.size() == 0 ? nullptr
+                                         : make_kernel({graph_, operation, mine.begin + part.begin, part.size(),
+                                                        buffers_, arenas_, scratch_, masters_, dnnl_, threads_}));
     }
     return programs_.emplace_back(rows, std::move(kernels)).second;
   }

@@ -111,6 +111,7 @@ auto with_type(const TensorSpec& tensor, Function&& function) {
 [[nodiscard]] std::unique_ptr<Kernel> make_elementwise(const KernelScope& scope);  // activation, dropout, softmax
 [[nodiscard]] std::unique_ptr<Kernel> make_loss(const KernelScope& scope);
 [[nodiscard]] std::unique_ptr<Kernel> make_exchange(const KernelScope& scope);  // around a sum over ranks
+[[nodiscard]] std::unique_ptr<Kernel> make_blocks(const KernelScope& scope);    // around an exchange between ranks
 
 /// For an operation on a tensor of which this rank holds nothing: its part of a sum is zero. Null where it has none.
 [[nodiscard]] std::unique_ptr<Kernel> make_nothing(const KernelScope& scope);
