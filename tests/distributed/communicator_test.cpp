@@ -245,6 +245,61 @@ TEST_CASE("what was contributed comes while others do something else") {
   }
 }
 
+TEST_CASE("blocks go from each rank to each other, whatever host they are on, and among sums") {
+  const World world;
+  const auto ranks = static_cast<std::size_t>(world.size());
+  const auto me = static_cast<std::size_t>(world.rank());
+  // From one rank to another: nothing, a few, several messages; back again something else.
+  const auto size_of = [&](std::size_t exchange, std::size_t from, std::size_t to) {
+    constexpr std::array<std::size_t, 5> sizes{0, 1, 1000, 131072, 300001};
+    return sizes[(3 * exchange + 2 * from + to) % sizes.size()];
+  };
+  const auto value_of = [](std::size_t step, std::size_t exchange, std::size_t from, std::size_t to, std::size_t i) {
+    return static_cast<float>((step * 1000 + exchange * 100 + from * 10 + to + i) % 65536);
+  };
+  for (const std::vector<int>& hosts : all_divisions(world.size())) {
+    CAPTURE(text_of(hosts));
+    constexpr std::size_t number = 3;
+    std::vector<std::vector<std::vector<float>>> given(number);
+    std::vector<std::vector<std::vector<float>>> taken(number);
+    std::vector<Exchange> exchanges(number);
+    for (std::size_t e = 0; e < number; ++e) {
+      for (std::size_t other = 0; other < ranks; ++other) {
+        given[e].emplace_back(size_of(e, me, other));
+        taken[e].emplace_back(size_of(e, other, me), -1.0F);
+      }
+      exchanges[e].given.assign(given[e].begin(), given[e].end());
+      exchanges[e].taken.assign(taken[e].begin(), taken[e].end());
+    }
+    RandomStream random(9, RandomPurpose::test, 0);
+    const Layout layout(random);
+    HybridCommunicator communicator(hosts, {}, Compression::bfloat16);
+    Trainer trainer(communicator, layout);
+    communicator.prepare_exchanges(exchanges);
+    RandomStream pauses(10, RandomPurpose::test, me);
+    std::size_t wrong = 0;
+    for (std::size_t step = 0; step < 5; ++step) {
+      for (std::size_t e = 0; e < number; ++e) {
+        for (std::size_t to = 0; to < ranks; ++to) {
+          for (std::size_t i = 0; i < given[e][to].size(); ++i) given[e][to][i] = value_of(step, e, me, to, i);
+        }
+        for (std::uint32_t pause = pauses.below(4); pause > 0; --pause) communicator.advance();
+        communicator.give(e);
+        if (e == 1) trainer.step(2, [](std::size_t i) { return static_cast<float>(i % 7); });
+        communicator.take(e);
+        for (std::size_t from = 0; from < ranks; ++from) {
+          for (std::size_t i = 0; i < taken[e][from].size(); ++i) {
+            wrong += taken[e][from][i] != value_of(step, e, from, me, i);
+          }
+          std::ranges::fill(given[e][from], -2.0F);  // what was given was sent
+        }
+      }
+    }
+    CHECK(wrong == 0);
+    communicator.barrier();
+  }
+}
+
 TEST_CASE("one rank of each host owns its mirror") {
   const World world;
   for (const std::vector<int>& hosts : all_divisions(world.size())) {

@@ -1,7 +1,9 @@
 // A model divided by features trains what the same ranks train by examples: the same weights to float tolerance after a
 // hundred steps, for every layer and optimizer, and however the layers are divided.
+#include "plan/division.hpp"
 #include "cluster/world.hpp"
 #include "collective/make_communicator.hpp"
+#include "plan/lower.hpp"
 #include "support/catch.hpp"
 #include "support/examples.hpp"
 #include "support/reference_training.hpp"
@@ -32,8 +34,9 @@ namespace {
 const SparseCategoricalCrossentropy logits({.from_logits = true});
 const std::filesystem::path directory = std::filesystem::temp_directory_path() / "lockstep-division-test";
 
-/// Links that lead to other divisions: one that costs nothing, an ordinary one, one that is to be spared.
-const std::vector<std::string> links{"1e-9,1e13,1e9", "5e-5,1.25e8,1e11", "1e-3,1e5,1e13"};
+/// Links that lead to other divisions: two that cost little, where most layers go by examples and only the last ones by
+/// features; an ordinary one, one that is to be spared.
+const std::vector<std::string> links{"1e-9,1e13,1e9", "1e-9,1e8,1e9", "5e-5,1.25e8,1e11", "1e-3,1e5,1e13"};
 
 class ScopedLink {
  public:
@@ -172,6 +175,12 @@ class DieAt : public Callback {
 
 constexpr int never = 1 << 30;
 
+void clear_backups() {
+  const World world;
+  if (world.is_chief()) std::filesystem::remove_all(directory / "backup");
+  make_communicator(world, Transport::automatic)->barrier();
+}
+
 /// Weights after four epochs of a run that keeps backups; none where it died before.
 std::vector<Variable> train_with_backups(Division division, int dies_at) {
   const Sequential& architecture = models[0];
@@ -191,6 +200,17 @@ std::vector<Variable> resumed(Division before, Division after) {
 }
 
 }  // namespace
+
+TEST_CASE("Links that cost little divide by examples first, by features then") {
+  const Speeds speeds{.latency = 1e-9, .bytes_per_second = 1e13, .flops_per_second = 1e9};
+  for (const Sequential& model : models) {
+    for (const int ranks : {2, 3, 4}) {
+      const auto division = divide_by_features(lower(model, loss_of(model), false), ranks, 10, speeds);
+      REQUIRE(division);
+      CHECK(division->code().substr(0, 3) == "eee");
+    }
+  }
+}
 
 TEST_CASE("A hundred steps by features are a hundred steps by examples") {
   std::size_t turn = 0;
@@ -224,8 +244,9 @@ TEST_CASE("Every optimizer moves slices as it moves whole layers") {
 
 TEST_CASE("Replicas belong to the job by features as well, and batches may be smaller than the world") {
   const Examples examples = make_examples(models[0], logits, 23, 3);
-  const auto check = [&](int batch, int replicas) {
-    INFO("batches of " << batch << ", " << replicas << " replicas");
+  const auto check = [&](int batch, int replicas, const std::string& link) {
+    const ScopedLink scoped(link);
+    INFO("batches of " << batch << ", " << replicas << " replicas, link " << link);
     const auto run = [&](Division division) {
       Options options = options_for(division, batch);
       options.replicas = replicas;
@@ -233,10 +254,12 @@ TEST_CASE("Replicas belong to the job by features as well, and batches may be sm
     };
     check_equal(run(Division::features), run(Division::examples), 1e-3);
   };
-  check(11, 5);
-  check(10, 4);
-  check(1, 0);
-  check(2, 0);
+  for (const std::string& link : {links[0], links[2]}) {
+    check(11, 5, link);
+    check(10, 4, link);
+    check(1, 0, link);
+    check(2, 0, link);
+  }
 }
 
 TEST_CASE("In mixed precision slices keep the tolerances of bfloat16") {
@@ -263,18 +286,19 @@ TEST_CASE("In mixed precision slices keep the tolerances of bfloat16") {
 
 TEST_CASE("The same world divided by features computes the same bits again") {
   const Examples examples = make_examples(models[1], logits, 30, 3);
-  const auto run = [&] { return train(models[1], Adam(), examples, options_for(Division::features, 12), 3); };
-  const Outcome first = run();
-  const Outcome second = run();
-  CHECK(equal(first.weights, second.weights));
-  CHECK(first.history["loss"] == second.history["loss"]);
-  CHECK(first.outputs == second.outputs);
+  for (const std::string& link : links) {
+    const ScopedLink scoped(link);
+    const auto run = [&] { return train(models[1], Adam(), examples, options_for(Division::features, 12), 3); };
+    const Outcome first = run();
+    const Outcome second = run();
+    CHECK(equal(first.weights, second.weights));
+    CHECK(first.history["loss"] == second.history["loss"]);
+    CHECK(first.outputs == second.outputs);
+  }
 }
 
 TEST_CASE("Backups know nothing of the division") {
-  std::filesystem::remove_all(directory / "backup");
-  const World world;
-  make_communicator(world, Transport::automatic)->barrier();
+  clear_backups();
   const std::vector<Variable> by_examples = train_with_backups(Division::examples, never);
   const std::vector<Variable> by_features = train_with_backups(Division::features, never);
   CHECK(equal(resumed(Division::features, Division::features), by_features));
@@ -285,6 +309,22 @@ TEST_CASE("Backups know nothing of the division") {
       INFO(weights[p].name);
       CHECK(distance(weights[p].values, by_examples[p].values) < 1e-3);
     }
+  }
+}
+
+TEST_CASE("What began by examples and went on by features is continued like that, or divided otherwise") {
+  clear_backups();
+  const auto with_link = [](const std::string& link, Division division, int dies_at) {
+    const ScopedLink scoped(link);
+    return train_with_backups(division, dies_at);
+  };
+  const std::vector<Variable> whole = with_link(links[0], Division::features, never);
+  for (const auto& [link, division] : {std::pair(links[0], Division::features), std::pair(links[2], Division::features),
+                                       std::pair(links[2], Division::examples)}) {
+    CHECK_THROWS_AS(with_link(links[0], Division::features, 8), Death);
+    const std::vector<Variable> resumed = with_link(link, division, never);
+    if (link == links[0]) CHECK(equal(resumed, whole));
+    for (std::size_t p = 0; p < resumed.size(); ++p) CHECK(distance(resumed[p].values, whole[p].values) < 1e-3);
   }
 }
 
@@ -360,9 +400,7 @@ TEST_CASE("The choice is made for all workers alike, and goes on with a backup")
 }
 
 TEST_CASE("A job goes on as it was divided before, even where the other division would be chosen now") {
-  std::filesystem::remove_all(directory / "backup");
-  const World world;
-  make_communicator(world, Transport::automatic)->barrier();
+  clear_backups();
   const auto with_link = [&](const char* link, int dies_at) {
     const ScopedLink scoped(link);
     return train_with_backups(Division::automatic, dies_at);
