@@ -47,7 +47,7 @@ class Measured:
         return asdict(self)
 
     def __str__(self) -> str:
-        cost = f", of which delay_link takes {self.relay_share:.0%} of a core" if self.relay_share else ""
+        cost = f" (which takes {self.relay_share:.0%} of a core from the workers)" if self.relay_share else ""
         return (
             f"{Link(self.rate, self.latency_ms).label} ({self.means}): round trip {self.round_trip_ms:.3f} ms, "
             f"{self.mbit:,.0f} Mbit/s{cost}"
@@ -123,9 +123,9 @@ class Hosts:
         """By pings, which the other kernel answers, and by one stream of TCP."""
         self.join(link)
         first, second = self.hosts
-        trip = subprocess.run(
-            first.command([sys.executable, PROBE, "rtt", second.address]), check=True, capture_output=True, text=True
-        )
+        # Pings are few and tell of the link, not of who else wants the core.
+        pings = ["chrt", "-f", "10", sys.executable, PROBE, "rtt", second.address]
+        trip = subprocess.run(first.command(pings), check=True, capture_output=True, text=True)
         sink = subprocess.Popen(
             second.command([sys.executable, PROBE, "sink", str(PROBE_PORT)]), stdout=subprocess.PIPE, text=True
         )
