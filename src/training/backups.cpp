@@ -10,6 +10,7 @@
 #include <array>
 #include <cstddef>
 #include <exception>
+#include <map>
 #include <memory>
 #include <optional>
 #include <sstream>
@@ -130,14 +131,28 @@ void Backups::adopt(const SharedModel& backup, const TrainingState& saved) {
   for (std::size_t i = 0; i < callbacks_.size(); ++i) {
     callbacks_[i]->restore_state(model_, to_callback_state(saved.callbacks[i]));
   }
-  for (const auto& [what, now] : state_.made_by()) {
+  warn_of_difference(saved);
+}
+
+/// Only the same gives the same bits. Of several differences the first is told.
+void Backups::warn_of_difference(const TrainingState& saved) const {
+  if (!state_.runtime().world().is_chief()) return;
+  const std::map<std::string, std::string> made_by = state_.made_by();
+  for (const auto& [what, now] : made_by) {
     const auto then = saved.made_by.find(what);
     if (then == saved.made_by.end() || then->second == now) continue;
-    if (state_.runtime().world().is_chief()) {
-      log_warning("training goes on with another " + what + " than before (" + then->second + " then, " + now +
-                  " now), so its numbers will differ in their last digits from those of an unbroken run");
+    std::string difference = then->second + " then, " + now + " now";
+    std::string remedy;
+    if (what == "division") {
+      const auto workers = saved.made_by.find("number of workers");
+      const std::string before = workers == saved.made_by.end() ? made_by.at("number of workers") : workers->second;
+      difference = "then " + state_.division_in_words(then->second, before) + "; now " +
+                   state_.division_in_words(now, made_by.at("number of workers"));
+      remedy = "; to go on as before, start as many workers as then with --division auto";
     }
-    break;
+    log_warning("training goes on with another " + what + " than before (" + difference +
+                "), so its numbers will differ in their last digits from those of an unbroken run" + remedy);
+    return;
   }
 }
 

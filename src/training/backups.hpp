@@ -46,6 +46,7 @@ class Backups {
   [[nodiscard]] TrainingState capture() const;
   void adopt(const SharedModel& backup, const TrainingState& saved);
   void check_job(const std::string& path, const TrainingState& state) const;
+  void warn_of_difference(const TrainingState& saved) const;
 
   Model& model_;
   ModelState& state_;

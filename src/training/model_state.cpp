@@ -5,6 +5,7 @@
 #include "checkpoint/model_file.hpp"
 #include "core/clock.hpp"
 #include "core/log.hpp"
+#include "plan/division_words.hpp"
 #include "training/backups.hpp"
 #include "training/options_parser.hpp"
 #include "training/saving.hpp"
@@ -14,6 +15,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cmath>
 #include <numeric>
 #include <utility>
@@ -285,6 +287,15 @@ void ModelState::keep_division(const std::string& division) {
 
 std::string ModelState::description_of_division() {
   return is_divided() ? "features " + compiled().division->code() : "examples";
+}
+
+std::string ModelState::division_in_words(const std::string& division, const std::string& workers) {
+  int ranks = 0;
+  std::from_chars(workers.data(), workers.data() + workers.size(), ranks);
+  const Options& run = runtime_->options();
+  const bool mixed = run.precision == Precision::mixed_bfloat16;
+  return lockstep::division_in_words(division, lower(architecture_, compiled().options.loss, mixed, run.input_scale),
+                                     ranks);
 }
 
 void ModelState::start(const Batch& batch) {

@@ -144,6 +144,9 @@ class ModelState {
   /// broken off ends with the bits of one that was not. `division` is as made_by() has it.
   void keep_division(const std::string& division);
 
+  /// A division as made_by() of so many workers has it, for a person.
+  [[nodiscard]] std::string division_in_words(const std::string& division, const std::string& workers);
+
   [[nodiscard]] Runtime& runtime() noexcept { return *runtime_; }
   [[nodiscard]] const Sequential& architecture() const noexcept { return architecture_; }
   [[nodiscard]] bool has_metric(Metric metric) const noexcept;

@@ -51,7 +51,8 @@ class DivisionTest(ProgramTest):
                 running.end()
                 ended = self.succeed(*self.options, "--epochs", 60, "--division", after[0], workers=after[1])
                 self.assertIn("Resuming from", ended.stdout)
-                self.assertIn("another", ended.stderr)
+                self.assertRegex(ended.stderr, rf"then {before[1]} workers, by {before[0]}.*; now {after[1]} workers, by "
+                                               rf"{after[0]}.* start as many workers as then with --division auto")
                 self.close(self.losses()[:3], whole)
 
     def test_the_choice_is_told_and_kept(self) -> None:
