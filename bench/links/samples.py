@@ -8,9 +8,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from harness.cases import MODELS
 from harness.results import Machine
 
-from .contestants import Contestant, Setting
+from .contestants import RATES, Contestant, Setting
 from .hosts import Link, Measured
 
 
@@ -54,7 +55,13 @@ class Samples:
         return [s for s in self.samples if s.contestant == contestant.name and s.setting == setting]
 
     def settings(self) -> list[Setting]:
-        return list(dict.fromkeys(s.setting for s in self.samples))
+        """In the order of tables, whatever was measured first."""
+
+        def place(setting: Setting) -> tuple[int, int, float, int]:
+            rate = RATES.index(setting.link.rate) if setting.link.rate in RATES else len(RATES)
+            return setting.batch, MODELS.index(setting.model), setting.link.latency_ms, rate
+
+        return sorted(dict.fromkeys(s.setting for s in self.samples), key=place)
 
     def knows(self, link: Link) -> bool:
         return any((m.rate, m.latency_ms) == (link.rate, link.latency_ms) for m in self.links)

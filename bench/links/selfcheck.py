@@ -95,6 +95,7 @@ def check_report() -> None:
     expect("shown", "| 1 Gbit/s, 2 ms | 10,000 | – | – | 10,000 | – | – |" in text, True)
     expect("prediction", "| 1 Gbit/s | features | 5.00 → 6.74 (-26%) |" in text, True)
     expect("failure", "- failed: PyTorch DDP, keras_mnist, batch 128, 1 Gbit/s: ValueError: a &lt;b> \\| c" in text, True)
+    expect("order of rows", Samples(samples.machine, samples=samples.samples[::-1]).settings(), samples.settings())
     expect("no floor missed", "**!**" in text, False)
     samples.samples += 3 * [sample("auto", SLOW, 14000.0)]
     expect("floors missed", markdown(samples).count("**!**"), 2)
