@@ -41,7 +41,9 @@ class Planner {
     open_ = {metrics.offset, plan_.elements};
     if (sums_nothing_else()) close_bucket();  // while peers go backward, it is on its way
     // The trunk's backward comes last. Only its last slice completes the gradients that all of them sum up.
-    const auto in_trunk = [&](const Operation& operation) { return operation.input < trunk_tensors_; };
+    const auto in_trunk = [&](const Operation& operation) {
+      return operation.input >= 0 && operation.input < trunk_tensors_;  // what is unpacked has none
+    };
     const auto trunk = std::find_if(plan_.graph.backward.begin(), plan_.graph.backward.end(), in_trunk);
     std::for_each(plan_.graph.backward.begin(), trunk, [&](const Operation& operation) { add_backward(operation); });
     for (int slice = 0; slice + 1 < slices_; ++slice) {
