@@ -25,6 +25,12 @@ double seconds_of() noexcept {
 
 double monotonic_seconds() noexcept { return seconds_of<std::chrono::steady_clock>(); }
 
+double thread_cpu_seconds() noexcept {
+  timespec time{};
+  (void)::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);  // fails for no thread that asks for itself
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
 double wall_clock_seconds() noexcept { return seconds_of<std::chrono::system_clock>(); }
 
 double seconds_since_process_start() {

@@ -11,6 +11,9 @@ using Clock = std::function<double()>;
 /// Seconds on a clock that never goes back: for durations.
 [[nodiscard]] double monotonic_seconds() noexcept;
 
+/// Seconds that this thread has had a core: durations in which others' turns do not count.
+[[nodiscard]] double thread_cpu_seconds() noexcept;
+
 /// Seconds since 1970-01-01 UTC: for time stamps.
 [[nodiscard]] double wall_clock_seconds() noexcept;
 

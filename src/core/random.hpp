@@ -8,7 +8,7 @@
 namespace lockstep {
 
 /// What random numbers are for. A purpose is half of the key: streams of different purposes never meet.
-enum class RandomPurpose : std::uint32_t { initializer = 1, shuffle = 2, dropout = 3, digits = 4, test = 5 };
+enum class RandomPurpose : std::uint32_t { initializer = 1, shuffle = 2, dropout = 3, digits = 4, test = 5, trial = 6 };
 
 using Philox4 = std::array<std::uint32_t, 4>;
 

@@ -2,7 +2,9 @@
 #include "training/choose_division.hpp"
 
 #include "core/environment.hpp"
+#include "core/log.hpp"
 #include "data/sampler.hpp"
+#include "plan/kernel_times.hpp"
 #include "plan/plan.hpp"
 #include "training/batch_feed.hpp"
 
@@ -11,6 +13,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <numeric>
 #include <sstream>
@@ -78,16 +81,6 @@ void take_slowest(Runtime& runtime, std::vector<double>& numbers) {
   }
 }
 
-LinkTimes slowest_link(Runtime& runtime) {
-  const LinkTimes mine = measure_link(*runtime.new_communicator());
-  std::vector<double> seconds;
-  for (const auto& point : mine.points()) seconds.push_back(point.second);
-  take_slowest(runtime, seconds);
-  std::vector<std::pair<double, double>> points = mine.points();
-  for (std::size_t i = 0; i < points.size(); ++i) points[i].second = seconds[i];
-  return LinkTimes(std::move(points));
-}
-
 int ranks_of_this_host(const World& world) {
   const std::vector<int>& hosts = world.host_of_rank();
   return static_cast<int>(std::count(hosts.begin(), hosts.end(), hosts[world.rank()]));
@@ -100,63 +93,79 @@ std::string in_milliseconds(double seconds) {
   return text.str();
 }
 
+struct Candidate {
+  std::optional<FeatureDivision> division;  ///< none: by examples
+  double seconds = 0;
+};
+
 /// Times the candidates; the first is by examples.
-DivisionChoice choose_by_measuring(Runtime& runtime, const Graph& graph, const Optimizer& optimizer,
-                                   std::size_t replicas) {
+std::vector<Candidate> measure_candidates(Runtime& runtime, const Graph& graph, const Optimizer& optimizer,
+                                          std::size_t replicas, const LinkTimes& link) {
   const World& world = runtime.world();
   const auto batch = static_cast<std::size_t>(runtime.options().global_batch_size);
-  DivisionChoice choice;
-  choice.link = slowest_link(runtime);
-  std::vector<std::optional<FeatureDivision>> candidates{std::nullopt};
-  for (FeatureDivision& division : divisions_to_try(graph, world.size(), batch, choice.link.speeds(world.size()))) {
-    candidates.emplace_back(std::move(division));
+  std::vector<Candidate> candidates{{std::nullopt}};
+  for (FeatureDivision& division : divisions_to_try(graph, world.size(), batch, link.speeds(world.size()))) {
+    candidates.push_back({std::move(division)});
   }
   std::vector<double> seconds;
   const std::size_t slice = most_rows(batch, world.size(), replicas);
-  for (const auto& candidate : candidates) {
-    const std::size_t rows = candidate ? batch : slice;
-    const Plan plan = plan_for(runtime.backend(), graph, candidate, world.size(), world.rank(), rows);
+  for (const Candidate& candidate : candidates) {
+    const std::size_t rows = candidate.division ? batch : slice;
+    const Plan plan = plan_for(runtime.backend(), graph, candidate.division, world.size(), world.rank(), rows);
     runtime.control().barrier();  // neighbours compute at the same time, as they will
-    const auto operations = measure_compute(runtime.backend(), plan, optimizer, rows, ranks_of_this_host(world));
-    seconds.push_back(replay(plan, operations, choice.link));
+    const auto operations =
+        measure_kernels(runtime.backend(), plan, optimizer, rows, ranks_of_this_host(world), world.size());
+    seconds.push_back(replay(plan, operations, link));
   }
   take_slowest(runtime, seconds);
-  choice.seconds_by_examples = seconds.front();
-  if (seconds.size() == 1) return choice;
-  const auto best = std::min_element(seconds.begin() + 1, seconds.end());
-  choice.seconds_by_features = *best;
-  choice.division = candidates[static_cast<std::size_t>(best - seconds.begin())];
-  return choice;
+  for (std::size_t i = 0; i < candidates.size(); ++i) candidates[i].seconds = seconds[i];
+  return candidates;
 }
 
 /// The same without a clock.
-DivisionChoice choose_by_rules(Runtime& runtime, const Graph& graph) {
+std::vector<Candidate> estimate_candidates(Runtime& runtime, const Graph& graph) {
   const auto batch = static_cast<std::size_t>(runtime.options().global_batch_size);
   const int ranks = runtime.world().size();
   const Speeds speeds = assumed_speeds(runtime.world());
-  DivisionChoice choice;
-  choice.division = divide_by_features(graph, ranks, batch, speeds);
-  choice.seconds_by_examples = estimate_by_examples(graph, ranks, batch, speeds);
-  if (choice.division) choice.seconds_by_features = choice.division->estimated_seconds;
-  return choice;
+  std::vector<Candidate> candidates{{std::nullopt, estimate_by_examples(graph, ranks, batch, speeds)}};
+  for (auto division :
+       {divide_by_features(graph, ranks, batch, speeds), std::optional(divide_nothing(graph, ranks, batch, speeds))}) {
+    if (division) candidates.push_back({division, division->estimated_seconds});
+  }
+  return candidates;
 }
 
 DivisionChoice choose_automatically(Runtime& runtime, const Graph& graph, const Optimizer& optimizer,
                                     std::size_t replicas) {
-  const int ranks = runtime.world().size();
-  if (ranks == 1) return {.why = "there is one worker"};
+  if (runtime.world().size() == 1) return {.why = "there is one worker"};
   if (const std::string forbidden = forbidden_by(runtime); !forbidden.empty()) return {.why = forbidden};
-  const auto batch = static_cast<std::size_t>(runtime.options().global_batch_size);
-  if (!divide_by_features(graph, ranks, batch, {})) return {.why = why_not_by_features(graph)};
-  DivisionChoice choice = runtime.options().deterministic || speeds_of_test()
-                              ? choose_by_rules(runtime, graph)
-                              : choose_by_measuring(runtime, graph, optimizer, replicas);
-  const bool gains = choice.seconds_by_features <= (1 - least_gain) * choice.seconds_by_examples;
-  std::array<std::byte, 1> features{gains ? std::byte{1} : std::byte{0}};
-  runtime.control().broadcast(features, 0);
-  if (features[0] == std::byte{0}) choice.division.reset();
-  choice.why = "a step is expected to take " + in_milliseconds(choice.seconds_by_features) + " by features and " +
-               in_milliseconds(choice.seconds_by_examples) + " by examples";
+  DivisionChoice choice;
+  const bool measures = !runtime.options().deterministic && !speeds_of_test();
+  if (measures) choice.link = measure_link(*runtime.new_communicator());
+  std::vector<Candidate> candidates = measures ? measure_candidates(runtime, graph, optimizer, replicas, choice.link)
+                                               : estimate_candidates(runtime, graph);
+  std::vector<double> seconds;
+  for (const Candidate& candidate : candidates) {
+    seconds.push_back(candidate.seconds);
+    const auto [told, is_first] = choice.predicted.emplace(name_of(candidate.division), candidate.seconds);
+    if (!is_first) told->second = std::min(told->second, candidate.seconds);
+  }
+  const std::size_t mine = best_of(seconds);
+  std::array<std::byte, 1> chosen{static_cast<std::byte>(mine)};
+  runtime.control().broadcast(chosen, 0);
+  const auto best = static_cast<std::size_t>(chosen[0]);
+  if (best != mine) {
+    log_warning("Worker " + std::to_string(runtime.world().rank()) + " would divide the model by " +
+                name_of(candidates[mine].division) + ", but the chief's choice holds: by " +
+                name_of(candidates[best].division) + ".");
+  }
+  choice.division = std::move(candidates[best].division);
+  choice.why = "a step is expected to take " + in_milliseconds(choice.predicted.at("examples")) + " by examples, ";
+  const auto by_features = choice.predicted.find("features");
+  if (by_features != choice.predicted.end()) choice.why += in_milliseconds(by_features->second) + " by features, ";
+  choice.why += "and " + in_milliseconds(choice.predicted.at("none")) + " where every worker computes all";
+  if (by_features == choice.predicted.end())
+    choice.why += "; by features is impossible, since " + why_not_by_features(graph);
   return choice;
 }
 
@@ -177,6 +186,16 @@ DivisionChoice take_features(Runtime& runtime, const Graph& graph) {
 
 }  // namespace
 
+std::string name_of(const std::optional<FeatureDivision>& division) {
+  if (!division) return "examples";
+  return division->divides_anything() ? "features" : "none";
+}
+
+std::size_t best_of(const std::vector<double>& seconds) {
+  const auto best = std::min_element(seconds.begin(), seconds.end());
+  return *best <= (1 - least_gain) * seconds.front() ? static_cast<std::size_t>(best - seconds.begin()) : 0;
+}
+
 DivisionChoice choose_division(Runtime& runtime, const Graph& graph, const Optimizer& optimizer, std::size_t replicas) {
   switch (runtime.options().division) {
     case Division::automatic: return choose_automatically(runtime, graph, optimizer, replicas);
@@ -192,20 +211,23 @@ std::vector<StepPrediction> predict_steps(const Backend& backend, const Graph& g
   const auto predict = [&](std::optional<FeatureDivision> division) {
     const std::size_t rows = division ? batch : most_rows(batch, workers, static_cast<std::size_t>(workers));
     const Plan plan = plan_for(backend, graph, division, workers, 0, rows);
-    const std::vector<double> operations = measure_compute(backend, plan, optimizer, rows, 1);
+    const std::vector<double> operations = measure_kernels(backend, plan, optimizer, rows, 1, workers);
     const double compute = std::accumulate(operations.begin(), operations.end(), 0.0);
     return StepPrediction{workers, std::move(division), compute,
                           std::max(0.0, replay(plan, operations, link) - compute)};
   };
   std::vector<StepPrediction> predictions{predict(std::nullopt)};
   if (workers == 1) return predictions;
-  std::vector<StepPrediction> others;
   for (FeatureDivision& division : divisions_to_try(graph, workers, batch, link.speeds(workers))) {
-    others.push_back(predict(std::move(division)));
+    StepPrediction next = predict(std::move(division));
+    StepPrediction& last = predictions.back();
+    const bool alike = last.division && last.division->divides_anything() == next.division->divides_anything();
+    if (!alike) {
+      predictions.push_back(std::move(next));
+    } else if (next.seconds() < last.seconds()) {
+      last = std::move(next);
+    }
   }
-  const auto best = std::min_element(others.begin(), others.end(),
-                                     [](const auto& a, const auto& b) { return a.seconds() < b.seconds(); });
-  if (best != others.end()) predictions.push_back(std::move(*best));
   return predictions;
 }
 

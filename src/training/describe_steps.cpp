@@ -44,17 +44,24 @@ std::string describe_steps(const Runtime& runtime, const Sequential& architectur
   for (int workers = 1; workers <= options.most_workers; workers *= 2) {
     const std::vector<StepPrediction> steps = predict_steps(runtime.backend(), graph, compilation.optimizer, batch,
                                                             workers, options.latency, options.bytes_per_second);
-    const StepPrediction& by_examples = steps.front();
-    text += "\n" + std::to_string(workers) + (workers == 1 ? " worker: " : " workers, by examples: ") +
-            describe(by_examples, batch) + "\n";
-    if (workers == 1) continue;
-    divisible = divisible && steps.size() > 1;
-    const bool gains = steps.size() > 1 && steps[1].seconds() <= (1 - least_gain) * by_examples.seconds();
-    if (steps.size() > 1) {
-      text += std::to_string(workers) + " workers, by features: " + describe(steps[1], batch) + "\n";
+    if (workers == 1) {
+      text += "\n1 worker: " + describe(steps.front(), batch) + "\n";
+      continue;
     }
-    text += "--division auto takes " + std::string(gains ? "features" : "examples") + ":\n";
-    text += to_text(layer_divisions(graph, gains ? steps[1].division : std::nullopt, workers, batch));
+    text += "\n";
+    divisible = false;
+    std::vector<double> seconds;
+    for (const StepPrediction& step : steps) {
+      const std::string name = name_of(step.division);
+      divisible = divisible || name == "features";
+      text += std::to_string(workers) + " workers, " + (name == "none" ? "each computing all" : "by " + name) + ": " +
+              describe(step, batch) + "\n";
+      seconds.push_back(step.seconds());
+    }
+    const StepPrediction& best = steps[best_of(seconds)];
+    const std::string name = name_of(best.division);
+    text += "--division auto " + (name == "none" ? "divides nothing" : "takes " + name) + ":\n";
+    text += to_text(layer_divisions(graph, best.division, workers, batch));
   }
   if (!divisible) text += "\nBy features is not possible, since " + why_not_by_features(graph) + ".\n";
   if (!text.empty()) text.pop_back();

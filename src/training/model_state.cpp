@@ -17,6 +17,7 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <exception>
 #include <numeric>
 #include <utility>
 
@@ -55,11 +56,8 @@ NamedTexts identity_of(const Sequential& architecture, const std::string& compil
 
 /// For the run's record.
 Record record_of(const DivisionChoice& choice) {
-  Record record{{"division", std::string(choice.division ? "features" : "examples")}, {"division_because", choice.why}};
-  if (!std::isnan(choice.seconds_by_examples)) {
-    record["predicted_ms_by_examples"] = 1000 * choice.seconds_by_examples;
-    record["predicted_ms_by_features"] = 1000 * choice.seconds_by_features;
-  }
+  Record record{{"division", name_of(choice.division)}, {"division_because", choice.why}};
+  for (const auto& [name, seconds] : choice.predicted) record["predicted_ms_by_" + name] = 1000 * seconds;
   for (const auto& [bytes, seconds] : choice.link.points()) {
     record["ms_to_sum_" + std::to_string(static_cast<std::int64_t>(bytes)) + "_bytes"] = 1000 * seconds;
   }
@@ -101,6 +99,7 @@ ModelState::ModelState(std::shared_ptr<Runtime> runtime, Sequential architecture
 }
 
 ModelState::~ModelState() {
+  if (std::uncaught_exceptions() > 0) runtime_->drop_gathering();
   try {
     runtime_->finish_writing();  // it writes from our memory
   } catch (const std::exception& error) {
@@ -274,8 +273,9 @@ std::string ModelState::summary_of_division() const {
   if (!compiled_ || runtime_->world().size() == 1 || runtime_->options().division == Division::examples) return {};
   const std::string workers = std::to_string(runtime_->world().size()) + " workers";
   const DivisionChoice& choice = compiled_->choice;
-  return "Divided " + std::string(choice.division ? "by features" : "by examples") + " over " + workers + ", since " +
-         choice.why + ":\n" + to_text(compiled_->layers);
+  const std::string name = name_of(choice.division);
+  return (name == "none" ? "Each of " + workers + " computes all" : "Divided by " + name + " over " + workers) +
+         ", since " + choice.why + ":\n" + to_text(compiled_->layers);
 }
 
 void ModelState::keep_division(const std::string& division) {
@@ -286,7 +286,8 @@ void ModelState::keep_division(const std::string& division) {
 }
 
 std::string ModelState::description_of_division() {
-  return is_divided() ? "features " + compiled().division->code() : "examples";
+  const auto& division = compiled().division;
+  return name_of(division) + (division ? " " + division->code() : "");
 }
 
 std::string ModelState::division_in_words(const std::string& division, const std::string& workers) {
@@ -326,6 +327,7 @@ StepMetrics ModelState::finish() {
     (void)model.communicator->take_times();
   }
   tell_step(metrics);
+  runtime_->move_on_writing();
   return metrics;
 }
 
@@ -397,7 +399,7 @@ std::vector<Variable> ModelState::weights() {
   std::vector<Variable> variables;
   Compiled& model = *compiled_;
   Shards::Parts parts;
-  if (model.shards) model.shards->gather(*model.communicator, *model.executable, model.arenas, 0, true, parts);
+  if (model.shards) parts = model.shards->gather_weights(*model.communicator, *model.executable, model.arenas);
   for (const LayerInfo& layer : architecture_.layers()) {
     for (const ParameterInfo& parameter : layer.parameters) {
       const std::size_t p = variables.size();
@@ -467,6 +469,7 @@ std::map<std::string, std::string> ModelState::made_by() {
 
 const Snapshot& ModelState::take_snapshot() {
   Compiled& model = compiled();
+  runtime_->finish_gathering();
   runtime_->tell_busy();
   model.step->settle();
   model.snapshot->take(model.arenas, *model.communicator, model.options, iteration_);
@@ -498,7 +501,9 @@ RunReport ModelState::report() {
 
 std::function<void()> ModelState::write_to(const std::filesystem::path& path) {
   runtime_->finish_writing();
-  return [this, path, &snapshot = take_snapshot(), report = report()] {
+  const Snapshot& snapshot = take_snapshot();
+  if (!runtime_->world().is_chief()) return {};
+  return [this, path, &snapshot, report = report()] {
     save_model(path, snapshot.to_saved_model());
     save_history(path.parent_path() / "history.json", report, *runtime_, compiled_->communicator->describe(),
                  record_of(compiled_->choice));
@@ -506,19 +511,18 @@ std::function<void()> ModelState::write_to(const std::filesystem::path& path) {
 }
 
 void ModelState::save(const std::filesystem::path& path) {
-  if (runtime_->world().is_chief()) {
-    write_to(path)();
-  } else if (is_divided()) {
-    static_cast<void>(take_snapshot());
-  }
+  if (!takes_part_in_saving()) return;
+  const auto write = write_to(path);
+  compiled_->communicator->finish_gather();
+  if (write) write();
 }
 
 void ModelState::save_later(const std::filesystem::path& path) {
-  if (runtime_->world().is_chief()) {
-    runtime_->write_later(write_to(path));
-  } else if (is_divided()) {
-    static_cast<void>(take_snapshot());
-  }
+  if (takes_part_in_saving()) write_later(write_to(path));
+}
+
+void ModelState::write_later(std::function<void()> job) {
+  runtime_->write_later(*compiled().communicator, std::move(job));
 }
 
 }  // namespace lockstep

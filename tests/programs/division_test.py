@@ -56,19 +56,31 @@ class DivisionTest(ProgramTest):
                 self.close(self.losses()[:3], whole)
 
     def test_the_choice_is_told_and_kept(self) -> None:
-        ended = self.succeed(*self.options, "--division", "auto", "--verbose", 2, workers=2)
+        ended = self.succeed(*self.options, "--verbose", 2, workers=2)
         world = self.history()["world"]
-        self.assertIn(world["division"], ("examples", "features"))
-        self.assertRegex(world["division_because"], "by features and .* by examples")
-        self.assertGreater(world["predicted_ms_by_features"], 0)
-        self.assertGreater(world["predicted_ms_by_examples"], 0)
-        gains = world["predicted_ms_by_features"] <= 0.95 * world["predicted_ms_by_examples"]
-        self.assertEqual(world["division"] == "features", gains)
-        self.assertIn(f"Divided by {world['division']} over 2 workers", ended.stdout)
-        rules = self.succeed(*self.options, "--division", "auto", "--deterministic", workers=2)
+        self.assertIn(world["division"], ("examples", "features", "none"))
+        self.assertRegex(world["division_because"], "by examples, .* by features, .* computes all")
+        predicted = {name: world[f"predicted_ms_by_{name}"] for name in ("examples", "features", "none")}
+        self.assertGreater(min(predicted.values()), 0)
+        best = min(predicted, key=lambda name: predicted[name])
+        gains = predicted[best] <= 0.95 * predicted["examples"]
+        self.assertEqual(world["division"], best if gains else "examples")
+        self.assertRegex(ended.stdout, "Divided by (examples|features) over 2 workers|Each of 2 workers computes all")
+        rules = self.succeed(*self.options, "--deterministic", workers=2)
         self.assertIn("Divided by features over 2 workers", rules.stdout)
         self.assertRegex(rules.stdout, r"dense +by input channels, 16 \+ 16 +sends 12.3 kB a step")
-        self.assertNotIn("Divided", self.succeed(*self.options, workers=2).stdout)
+        asked = self.succeed(*self.options, "--division", "examples", workers=2)
+        self.assertNotIn("Divided", asked.stdout)
+
+    def test_where_the_network_is_too_slow_every_worker_computes_all(self) -> None:
+        self.succeed(*self.options)
+        alone = self.losses()
+        slow = {"LOCKSTEP_TEST_LINK": "1,1e3,1e12"}
+        ended = self.succeed(*self.options, "--backup-save-freq", 4, "--verbose", 2, workers=2, **slow)
+        self.assertIn("Each of 2 workers computes all, since", ended.stdout)
+        self.assertEqual(self.history()["world"]["division"], "none")
+        self.assertIn("whole, by every worker", ended.stdout)
+        self.close(self.losses(), alone)
 
     def plan(self, *options: object) -> Ended:
         call = [program("lockstep"), "plan", *map(str, options)]

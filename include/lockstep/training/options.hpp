@@ -52,7 +52,7 @@ struct Options {
   Device device = Device::automatic;
   Communication communication = Communication::automatic;
   Precision precision = Precision::float32;
-  Division division = Division::examples;
+  Division division = Division::automatic;
   GradientCompression gradient_compression = GradientCompression::none;
   int replicas = 0;  ///< slices of the global batch that BatchNormalization sees; 0: one a worker
   bool deterministic = false;

@@ -3,6 +3,7 @@
 
 #include "plan/cost.hpp"
 #include "plan/division_table.hpp"
+#include "plan/kernel_times.hpp"
 
 #include "backend/make_backend.hpp"
 #include "plan/lower.hpp"
@@ -261,7 +262,7 @@ TEST_CASE("The kernels of a plan can be timed without anybody to sum with") {
   REQUIRE(division);
   for (const int rank : {0, 2}) {
     const Plan plan = make_plan(part_of(whole, *division, rank, 32, *backend));
-    const std::vector<double> seconds = measure_compute(*backend, plan, Adam(), 32, 1);
+    const std::vector<double> seconds = measure_kernels(*backend, plan, Adam(), 32, 1, 3);
     REQUIRE(seconds.size() == plan.training.size());
     double sum = 0;
     for (const double each : seconds) sum += each;
