@@ -115,9 +115,20 @@ class Communicator {
   /// Copies the root's bytes to everybody.
   virtual void broadcast(std::span<std::byte> bytes, int root) = 0;
 
-  /// Copies each rank's bytes, parts[rank], to the root, which passes room for all of them; the others have theirs in
-  /// parts[rank()], and the rest is not looked at. The root knows how many bytes each rank has.
-  virtual void gather(std::span<const std::span<std::byte>> parts, int root) = 0;
+  /// Begins to copy each rank's bytes, parts[rank], to the root, which passes room for all of them; the others have
+  /// theirs in parts[rank()], and the rest is not looked at. The root knows how many bytes each rank has. They travel
+  /// in pieces beside training, moved on by `advance` and by whoever waits here; until then all leave them alone. What
+  /// was begun before must be finished.
+  virtual void start_gather(std::span<const std::span<std::byte>> parts, int root) = 0;
+
+  /// At the root: all parts are here. Elsewhere: mine is sent.
+  [[nodiscard]] virtual bool is_gathered() const noexcept { return true; }
+
+  /// Waits until it is so; collective, where a gather was begun.
+  virtual void finish_gather() {}
+
+  /// For when an exception leaves: ends it, with what has come, or without if others do not answer.
+  virtual void drop_gather() noexcept {}
 
   /// Everybody's text in rank order, on every rank. At most 1 MiB each.
   [[nodiscard]] virtual std::vector<std::string> all_gather(const std::string& text) = 0;

@@ -23,8 +23,7 @@ namespace lockstep {
 
 namespace {
 
-constexpr std::size_t window_slack = std::size_t{1} << 16U;  // what MPI keeps in a window for itself
-constexpr int gather_tag = 1;
+constexpr std::size_t window_slack = std::size_t{1} << 16U;     // what MPI keeps in a window for itself
 constexpr std::size_t broadcast_piece = std::size_t{1} << 30U;  // MPI counts with an int
 constexpr int first_exchange_tag = 16;                          // those below belong to others
 
@@ -87,7 +86,7 @@ ArenaMemory HybridCommunicator::allocate(std::size_t gradient_elements, std::siz
     memory = own_memory_.data();
   }
   std::function<void()> meanwhile;
-  if (topology_.hosts > 1) meanwhile = [this] { advance(); };
+  if (topology_.size > 1) meanwhile = [this] { advance(); };
   team_.emplace(topology_, layout, memory, buckets, policy_, std::move(meanwhile));
   if (topology_.hosts > 1) make_sums(buckets);
   barrier();  // nobody contributes before all have cleared their part
@@ -143,7 +142,11 @@ void HybridCommunicator::contribute(std::size_t bucket) {
 }
 
 void HybridCommunicator::advance() {
-  if (!sums_) return;
+  if (sums_) advance_sums();
+  if (gather_) gather_->advance();
+}
+
+void HybridCommunicator::advance_sums() {
   for (; !to_send_.empty() && team_->is_contributed(to_send_.front()); to_send_.pop_front()) {
     const std::size_t bucket = to_send_.front();
     const BucketRange& mine = shares_[bucket];
@@ -236,22 +239,22 @@ void HybridCommunicator::broadcast(std::span<std::byte> bytes, int root) {
   }
 }
 
-void HybridCommunicator::gather(std::span<const std::span<std::byte>> parts, int root) {
+void HybridCommunicator::start_gather(std::span<const std::span<std::byte>> parts, int root) {
   check_root(root, topology_.size);
-  for (int rank = 0; rank < topology_.size; ++rank) {  // one at a time: the root's link is what all of them share
-    if (rank == root || (topology_.rank != root && topology_.rank != rank)) continue;
-    const std::span<std::byte> bytes = parts[static_cast<std::size_t>(rank)];
-    for (std::size_t at = 0; at < bytes.size(); at += broadcast_piece) {
-      const auto count = static_cast<int>(std::min(broadcast_piece, bytes.size() - at));
-      MPI_Request request = MPI_REQUEST_NULL;
-      if (topology_.rank == root) {
-        check_mpi(MPI_Irecv(bytes.data() + at, count, MPI_BYTE, rank, gather_tag, world_.get(), &request), "MPI_Irecv");
-      } else {
-        check_mpi(MPI_Isend(bytes.data() + at, count, MPI_BYTE, root, gather_tag, world_.get(), &request), "MPI_Isend");
-      }
-      finish(request, "MPI_Isend", "a gathering of parts");
-    }
+  if (!is_gathered()) throw InternalError("a second gathering of parts was begun before the first had ended");
+  gather_.emplace(world_, parts, root);
+}
+
+void HybridCommunicator::finish_gather() {
+  if (is_gathered()) return;
+  gather_->hurry();
+  Patience patience(policy_);
+  while (true) {
+    advance();
+    if (is_gathered()) break;
+    if (patience.pass()) patience.speak("some rank to come to a gathering of parts");
   }
+  reducing_ += patience.seconds();
 }
 
 std::vector<std::string> HybridCommunicator::all_gather(const std::string& text) {

@@ -23,6 +23,7 @@
 #include "collective/link_exchange.hpp"
 #include "collective/link_sums.hpp"
 #include "collective/patience.hpp"
+#include "collective/piecewise_gather.hpp"
 #include "collective/topology.hpp"
 #include "core/aligned_buffer.hpp"
 
@@ -58,7 +59,10 @@ class HybridCommunicator final : public Communicator {
 
   void all_reduce_sum(std::span<double> values) override;
   void broadcast(std::span<std::byte> bytes, int root) override;
-  void gather(std::span<const std::span<std::byte>> parts, int root) override;
+  void start_gather(std::span<const std::span<std::byte>> parts, int root) override;
+  [[nodiscard]] bool is_gathered() const noexcept override { return !gather_ || gather_->is_done(); }
+  void finish_gather() override;
+  void drop_gather() noexcept override { gather_.reset(); }
   [[nodiscard]] std::vector<std::string> all_gather(const std::string& text) override;
   void barrier() override;
 
@@ -69,6 +73,7 @@ class HybridCommunicator final : public Communicator {
   void agree_on_sizes(std::size_t gradient_elements, std::size_t mirrored_bytes, std::span<const BucketRange> buckets);
   void check_shared_memory(std::size_t needed);
   void make_sums(std::span<const BucketRange> buckets);
+  void advance_sums();
   void wait_for(std::size_t bucket);
   void finish(MPI_Request request, const char* call, const char* what);
 
@@ -85,6 +90,7 @@ class HybridCommunicator final : public Communicator {
   std::vector<BucketRange> shares_;  ///< mine, by bucket, if there are other hosts
   std::deque<std::size_t> to_send_;  ///< buckets I have contributed, but perhaps not yet all of my host
   std::optional<LinkSums> sums_;     ///< from `allocate` on, if there are other hosts and I own shares
+  std::optional<PiecewiseGather> gather_;
   std::deque<LinkExchange> exchanges_;
   std::vector<double> everybodys_;  ///< for all_reduce_sum
   double reducing_ = 0;

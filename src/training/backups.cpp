@@ -10,6 +10,7 @@
 #include <array>
 #include <cstddef>
 #include <exception>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -210,23 +211,22 @@ void Backups::finish() { state_.runtime().finish_writing(); }
 
 void Backups::save() {
   Runtime& runtime = state_.runtime();
-  const bool chief = runtime.world().is_chief();
-  if (state_.is_divided()) {  // all of them take part, if the chief does
-    std::array<std::byte, 1> busy{runtime.is_writing() ? std::byte{1} : std::byte{0}};
-    runtime.control().broadcast(busy, 0);
-    if (busy[0] != std::byte{0}) return;
-    if (!chief) static_cast<void>(state_.take_snapshot());
-  }
-  if (!chief || runtime.is_writing()) return;
+  if (!state_.takes_part_in_saving()) return;
+  std::array<std::byte, 1> busy{runtime.is_writing() ? std::byte{1} : std::byte{0}};
+  if (state_.is_divided()) runtime.control().broadcast(busy, 0);  // all of them take part, if the chief does
+  if (busy[0] != std::byte{0}) return;
   const double begin = monotonic_seconds();
-  const auto saved = std::make_shared<const TrainingState>(capture());
   const Snapshot& snapshot = state_.take_snapshot();
-  runtime.write_later(
-      [directory = directory_, keep = options_.keep, name = BackupName{fit_, state_.steps()}, saved, &snapshot] {
-        SavedModel model = snapshot.to_saved_model();
-        model.state = to_saved_state(*saved);
-        directory.write(name, model, keep);
-      });
+  std::function<void()> write;
+  if (runtime.world().is_chief()) {
+    write = [directory = directory_, keep = options_.keep, name = BackupName{fit_, state_.steps()},
+             saved = std::make_shared<const TrainingState>(capture()), &snapshot] {
+      SavedModel model = snapshot.to_saved_model();
+      model.state = to_saved_state(*saved);
+      directory.write(name, model, keep);
+    };
+  }
+  state_.write_later(std::move(write));
   state_.log().count_backup(monotonic_seconds() - begin);
 }
 

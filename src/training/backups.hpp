@@ -32,8 +32,9 @@ class Backups {
   [[nodiscard]] bool due_after(std::uint64_t step) const noexcept;
 
   /// Call them when the state's position is that of the next step, and no other is under way where one is due or all
-  /// shall leave. The chief copies, and writes on another thread; a backup that comes due while the one before is still
-  /// being written is left out. Where launchers have asked for it all ranks leave, after a last backup.
+  /// shall leave. The chief copies, and writes on another thread; of a divided model all ranks copy, and their slices
+  /// travel to the chief first. A backup that comes due while the one before is still on its way is left out. Where
+  /// launchers have asked for it all ranks leave, after a last backup.
   void after_step();
   void after_epoch();
 

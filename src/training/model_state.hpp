@@ -97,9 +97,14 @@ class ModelState {
   /// Whether layers are divided by features: then a snapshot, weights(), save() and predict() are collective.
   [[nodiscard]] bool is_divided() { return compiled().division.has_value(); }
 
+  /// Whether this rank has to do with files: all ranks of a divided model, else the chief.
+  [[nodiscard]] bool takes_part_in_saving() { return runtime_->world().is_chief() || is_divided(); }
+
   /// What a file holds, copied between two steps: for the chief, to be written on another thread. Valid until the next
   /// call; not while the last one's is still being written.
   [[nodiscard]] const Snapshot& take_snapshot();
+  /// Writes it there, as soon as it is complete (see Runtime::write_later).
+  void write_later(std::function<void()> job);
 
   /// The chief writes model and history; `save_later` copies, and writes beside training (see Runtime::write_later).
   void save(const std::filesystem::path& path);

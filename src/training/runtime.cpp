@@ -110,8 +110,19 @@ Runtime::FinishedBackups::~FinishedBackups() {
   for (const BackupDirectory& directory : directories) directory.clear();
 }
 
-void Runtime::write_later(std::function<void()> job) {
-  writer_.start([this, job = std::move(job)] {
+void Runtime::write_later(Communicator& gathering, std::function<void()> job) {
+  finish_gathering();
+  gathering_ = &gathering;
+  gathering_job_ = std::move(job);
+  move_on_writing();
+}
+
+void Runtime::move_on_writing() {
+  if (gathering_ == nullptr || !gathering_->is_gathered()) return;
+  gathering_ = nullptr;
+  const auto job = std::exchange(gathering_job_, {});
+  if (!job) return;
+  writer_.start([this, job] {
     try {
       job();
       warned_of_writing_ = false;
@@ -123,14 +134,28 @@ void Runtime::write_later(std::function<void()> job) {
   });
 }
 
+void Runtime::finish_gathering() {
+  if (gathering_ == nullptr) return;
+  tell_busy();
+  gathering_->finish_gather();
+  move_on_writing();
+}
+
+void Runtime::drop_gathering() noexcept {
+  if (gathering_ == nullptr) return;
+  std::exchange(gathering_, nullptr)->drop_gather();
+  gathering_job_ = {};
+}
+
 void Runtime::finish_writing() {
+  finish_gathering();
   if (writer_.busy()) tell_busy();
   writer_.wait();
 }
 
 void Runtime::leave(const std::string& what) {
   tell_busy();
-  writer_.wait();
+  finish_writing();
   if (world_.is_chief()) log_info(what);
   World::end_together(static_cast<int>(ExitCode::temporary));
 }

@@ -54,12 +54,19 @@ class Runtime {
   /// Numbers the fits of this process, from 1. All ranks count alike.
   [[nodiscard]] int count_fit() noexcept { return ++fits_; }
 
-  /// Runs a job that writes files, after the one before it, beside training. If it cannot write,
-  /// --on-checkpoint-failure says whether that is a warning or an IoError, which one of the next three calls throws.
-  void write_later(std::function<void()> job);
-  [[nodiscard]] bool is_writing() const { return writer_.busy(); }
+  /// Runs a job that writes files, after the one before it, beside training, once `gathering` has what it needs: where
+  /// that is still under way all ranks call it, those who have nothing to write with an empty job, and all the calls
+  /// below are collective. If it cannot write, --on-checkpoint-failure says whether that is a warning or an IoError,
+  /// which one of the next calls throws.
+  void write_later(Communicator& gathering, std::function<void()> job);
+  [[nodiscard]] bool is_writing() const { return gathering_ != nullptr || writer_.busy(); }
+  /// After each step: begins to write what has come.
+  void move_on_writing();
   void check_writing();
+  void finish_gathering();
   void finish_writing();
+  /// For when an exception leaves: what has not yet been gathered will not be written.
+  void drop_gathering() noexcept;
 
   /// Its backups are of no use any more once the program has come to its normal end.
   void remove_at_end(BackupDirectory directory) { backups_.directories.push_back(std::move(directory)); }
@@ -86,8 +93,10 @@ class Runtime {
   std::unique_ptr<Communicator> control_;
   std::unique_ptr<Backend> backend_;
   int fits_ = 0;
-  bool warned_of_writing_ = false;  ///< belongs to the job that runs
-  BackgroundWriter writer_;         // last: its job uses what is above
+  Communicator* gathering_ = nullptr;    ///< what the next job to write waits for
+  std::function<void()> gathering_job_;  ///< that one; empty where another rank writes
+  bool warned_of_writing_ = false;       ///< belongs to the job that runs
+  BackgroundWriter writer_;              // last: its job uses what is above
 };
 
 /// Two texts as a sentence can hold them: whole where they are short, else what lies around their first difference.

@@ -67,23 +67,33 @@ void Shards::pack(int rank, const Executable& executable, const Arenas& arenas, 
   }
 }
 
-void Shards::gather(Communicator& communicator, const Executable& executable, const Arenas& arenas, std::size_t slots,
-                    bool on_all, Parts& parts) const {
+void Shards::make_room(std::size_t slots, int rank, Parts& parts) const {
+  parts[static_cast<std::size_t>(rank)].resize(place(variables_.size(), 0, slots, rank));
+}
+
+void Shards::start_gather(Communicator& communicator, const Executable& executable, const Arenas& arenas,
+                          std::size_t slots, Parts& parts) const {
   const int me = communicator.rank();
   parts.resize(static_cast<std::size_t>(division_.ranks));
   pack(me, executable, arenas, slots, parts[static_cast<std::size_t>(me)]);
   std::vector<std::span<std::byte>> bytes;
   for (int rank = 0; rank < division_.ranks; ++rank) {
-    std::vector<float>& part = parts[static_cast<std::size_t>(rank)];
-    if (on_all || me == 0 || me == rank) part.resize(place(variables_.size(), 0, slots, rank));
-    bytes.push_back(std::as_writable_bytes(std::span(part)));
+    if (me == 0) make_room(slots, rank, parts);
+    bytes.push_back(std::as_writable_bytes(std::span(parts[static_cast<std::size_t>(rank)])));
   }
-  if (!on_all) {
-    communicator.gather(bytes, 0);
-    return;
+  communicator.start_gather(bytes, 0);
+}
+
+Shards::Parts Shards::gather_weights(Communicator& communicator, const Executable& executable,
+                                     const Arenas& arenas) const {
+  const int me = communicator.rank();
+  Parts parts(static_cast<std::size_t>(division_.ranks));
+  pack(me, executable, arenas, 0, parts[static_cast<std::size_t>(me)]);
+  for (int rank = 0; rank < division_.ranks; ++rank) {
+    make_room(0, rank, parts);
+    communicator.broadcast(std::as_writable_bytes(std::span(parts[static_cast<std::size_t>(rank)])), rank);
   }
-  for (int rank = 0; rank < division_.ranks; ++rank)
-    communicator.broadcast(bytes[static_cast<std::size_t>(rank)], rank);
+  return parts;
 }
 
 std::vector<float> Shards::whole(std::size_t variable, std::size_t array, std::size_t slots,

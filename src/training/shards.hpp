@@ -27,10 +27,14 @@ class Shards {
   /// A rank's part of a variable; both in Keras' layout.
   [[nodiscard]] std::vector<float> part_of(std::size_t variable, int rank, std::span<const float> whole) const;
 
-  /// Collective. With `slots` arrays of the optimizer's for each trainable variable; on all ranks, or on the chief
-  /// alone.
-  void gather(Communicator& communicator, const Executable& executable, const Arenas& arenas, std::size_t slots,
-              bool on_all, Parts& parts) const;
+  /// Collective. Copies this rank's part, with `slots` arrays of the optimizer's for each trainable variable, and
+  /// begins to gather them on the chief (Communicator::start_gather), for which `parts` must live.
+  void start_gather(Communicator& communicator, const Executable& executable, const Arenas& arenas, std::size_t slots,
+                    Parts& parts) const;
+
+  /// Collective. All weights, on all ranks.
+  [[nodiscard]] Parts gather_weights(Communicator& communicator, const Executable& executable,
+                                     const Arenas& arenas) const;
 
   /// A variable (array 0) or one of its `slots` (from 1 on), whole, out of what was gathered.
   [[nodiscard]] std::vector<float> whole(std::size_t variable, std::size_t array, std::size_t slots,
@@ -46,6 +50,7 @@ class Shards {
   [[nodiscard]] std::size_t place(std::size_t variable, std::size_t array, std::size_t slots, int rank) const;
   void pack(int rank, const Executable& executable, const Arenas& arenas, std::size_t slots,
             std::vector<float>& packed) const;
+  void make_room(std::size_t slots, int rank, Parts& parts) const;
 
   const FeatureDivision& division_;
   const Plan& plan_;

@@ -19,7 +19,7 @@ void Snapshot::take(const Arenas& arenas, Communicator& communicator, const Comp
   iteration_ = iteration;
   if (shards_ != nullptr) {
     const auto slots = static_cast<std::size_t>(slots_of(options.optimizer));
-    shards_->gather(communicator, executable_, arenas, slots, false, parts_);
+    shards_->start_gather(communicator, executable_, arenas, slots, parts_);
     return;
   }
   const std::size_t slots = arenas.elements * static_cast<std::size_t>(slots_of(options.optimizer));

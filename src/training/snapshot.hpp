@@ -1,5 +1,6 @@
 // Weights and optimizer state of one moment, copied out of the arenas in one go: training loses the time of that copy;
-// what is made of it (Keras' layout, a file) may be made on another thread.
+// what is made of it (Keras' layout, a file) may be made on another thread. Where ranks hold slices, their copies
+// travel to the chief while training goes on.
 #pragma once
 
 #include "backend/backend.hpp"
@@ -22,11 +23,11 @@ class Snapshot {
   Snapshot(const Sequential& architecture, const Plan& plan, const Executable& executable, const Shards* shards)
       : architecture_(architecture), plan_(plan), executable_(executable), shards_(shards) {}
 
-  /// Copies everything; the memory is kept for the next time. Of a model divided by features the chief gathers what the
-  /// others hold: there it is collective.
+  /// Copies everything; the memory is kept for the next time. Of a model divided by features it is collective: the
+  /// chief's is complete once the communicator has gathered what the others hold, and until then theirs is in use, too.
   void take(const Arenas& arenas, Communicator& communicator, const CompileOptions& options, std::uint64_t iteration);
 
-  /// In Keras' layout and order. Not while `take` runs.
+  /// In Keras' layout and order, once it is complete.
   [[nodiscard]] SavedModel to_saved_model() const;
 
  private:

@@ -356,6 +356,66 @@ TEST_CASE("small collectives") {
   communicator->barrier();
 }
 
+TEST_CASE("parts are gathered in pieces, beside steps or in a hurry") {
+  const World world;
+  const int ranks = world.size();
+  // Of no byte, less than a piece, several whole ones, many and a rest.
+  const std::array<std::size_t, 4> sizes{std::size_t{40} << 16U, 0, 1000, (std::size_t{70} << 16U) + 3};
+  const auto value_of = [](int rank, std::size_t i, int round) {
+    return static_cast<std::byte>(i * 7 + i / 1000 + static_cast<std::size_t>(rank) * 31 +
+                                  static_cast<std::size_t>(round));
+  };
+  for (const std::vector<int>& hosts : all_divisions(ranks)) {
+    CAPTURE(text_of(hosts));
+    RandomStream random(1, RandomPurpose::test, 0);
+    const Layout layout(random);
+    HybridCommunicator communicator(hosts);
+    Trainer trainer(communicator, layout);
+    for (int round = 0; round < 12; ++round) {
+      const int root = round % ranks;
+      const auto size_of = [&](int rank) { return sizes[static_cast<std::size_t>(rank + round / 3) % sizes.size()]; };
+      std::vector<std::vector<std::byte>> parts(static_cast<std::size_t>(ranks));
+      std::vector<std::span<std::byte>> spans;
+      for (int rank = 0; rank < ranks; ++rank) {
+        std::vector<std::byte>& part = parts[static_cast<std::size_t>(rank)];
+        if (rank == world.rank() || world.rank() == root) part.resize(size_of(rank));
+        for (std::size_t i = 0; rank == world.rank() && i < part.size(); ++i) part[i] = value_of(rank, i, round);
+        spans.emplace_back(part);
+      }
+      communicator.start_gather(spans, root);
+      bool many = false;  // more than may be under way before anybody has moved it on
+      for (int rank = 0; rank < ranks; ++rank) many = many || (rank != root && size_of(rank) > std::size_t{9} << 16U);
+      if (many && world.rank() == root) REQUIRE_FALSE(communicator.is_gathered());
+      const auto all_are_there = [&] {
+        std::array<double, 1> missing{communicator.is_gathered() ? 0.0 : 1.0};
+        communicator.all_reduce_sum(missing);
+        return missing[0] == 0;
+      };
+      if (round % 3 == 0) {
+        for (int step = 0; !all_are_there(); ++step) {
+          REQUIRE(step < 10000);
+          trainer.step(2, [&](std::size_t i) { return static_cast<float>(i % 5); });
+          communicator.advance();
+        }
+      } else if (round % 3 == 1) {
+        trainer.step(0, [&](std::size_t i) { return static_cast<float>(i % 3); });
+        communicator.finish_gather();
+      } else {
+        communicator.advance();
+        communicator.drop_gather();
+      }
+      REQUIRE(communicator.is_gathered());
+      bool right = true;
+      for (int rank = 0; world.rank() == root && rank < ranks; ++rank) {
+        const std::vector<std::byte>& part = parts[static_cast<std::size_t>(rank)];
+        for (std::size_t i = 0; i < part.size(); ++i) right = right && part[i] == value_of(rank, i, round);
+      }
+      REQUIRE(right);
+      REQUIRE(equal_everywhere(communicator, std::to_string(round)));
+    }
+  }
+}
+
 TEST_CASE("what does not fit is refused on all ranks") {
   const World world;
   REQUIRE_THROWS_AS(make_communicator(world, Transport::nccl), UsageError);

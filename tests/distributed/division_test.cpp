@@ -1,6 +1,7 @@
 // A model divided by features trains what the same ranks train by examples: the same weights to float tolerance after a
 // hundred steps, for every layer and optimizer, and however the layers are divided.
 #include "plan/division.hpp"
+#include "checkpoint/model_file.hpp"
 #include "cluster/world.hpp"
 #include "collective/make_communicator.hpp"
 #include "plan/lower.hpp"
@@ -173,6 +174,45 @@ class DieAt : public Callback {
   int seen_ = 0;
 };
 
+/// Saves the same moment twice, at once and beside training, and uses the model while its slices are on their way.
+class SaveTwice : public Callback {
+ public:
+  explicit SaveTwice(const Dataset& data) : data_(data) {}
+
+  static constexpr int saves = 3;
+  static std::filesystem::path at_once(int save) { return directory / ("at_once_" + std::to_string(save) + ".h5"); }
+  static std::filesystem::path beside(int save) { return directory / ("beside_" + std::to_string(save) + ".h5"); }
+
+  void on_train_batch_end(Model& model, std::int64_t /*batch*/, const StepMetrics& /*so_far*/) override {
+    ++seen_;
+    if (seen_ != 3 && seen_ != 4 && seen_ != 14) return;  // the second while the first may be under way
+    const int save = saves_++;
+    std::filesystem::remove(beside(save));
+    model.save(at_once(save));
+    model.save_later(beside(save));
+    if (World().size() > 1) CHECK_FALSE(std::filesystem::exists(beside(save)));
+    if (seen_ != 14) return;
+    model.evaluate(data_);
+    model.predict(data_);
+    static_cast<void>(model.weights());
+  }
+
+ private:
+  const Dataset& data_;
+  int seen_ = 0;
+  int saves_ = 0;
+};
+
+bool equal(const std::vector<SavedTensor>& a, const std::vector<SavedTensor>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const SavedTensor& x, const SavedTensor& y) {
+    return x.name == y.name && x.shape == y.shape && x.values == y.values;
+  });
+}
+
+/// A rank's slices of it, with Adam's arrays, are some thirty pieces on their way to the chief.
+const Sequential large{Input({12}), Dense(1500, {.activation = relu}), Dropout(0.2), Dense(200, {.activation = relu}),
+                       Dense(4)};
+
 constexpr int never = 1 << 30;
 
 void clear_backups() {
@@ -182,8 +222,7 @@ void clear_backups() {
 }
 
 /// Weights after four epochs of a run that keeps backups; none where it died before.
-std::vector<Variable> train_with_backups(Division division, int dies_at) {
-  const Sequential& architecture = models[0];
+std::vector<Variable> train_with_backups(Division division, int dies_at, const Sequential& architecture = models[0]) {
   const Examples examples = make_examples(architecture, logits, 40, 3);
   MultiWorkerMirroredStrategy strategy(options_for(division, 10));
   Model model = strategy.build(architecture);
@@ -325,6 +364,39 @@ TEST_CASE("What began by examples and went on by features is continued like that
     const std::vector<Variable> resumed = with_link(link, division, never);
     if (link == links[0]) CHECK(equal(resumed, whole));
     for (std::size_t p = 0; p < resumed.size(); ++p) CHECK(distance(resumed[p].values, whole[p].values) < 1e-3);
+  }
+}
+
+TEST_CASE("Slices that travel beside training are those of the step at which they were taken") {
+  const Examples examples = make_examples(large, logits, 40, 3);
+  const World world;
+  {
+    MultiWorkerMirroredStrategy strategy(options_for(Division::features, 10));
+    Model model = strategy.build(large);
+    model.compile({.optimizer = Adam(), .loss = logits});
+    model.fit(examples.data, {.epochs = 4, .callbacks = {SaveTwice(examples.data)}});
+    model.save_later(directory / "last.h5");  // and nothing follows
+  }
+  if (!world.is_chief()) return;
+  CHECK(std::filesystem::exists(directory / "last.h5"));
+  for (int save = 0; save < SaveTwice::saves; ++save) {
+    const SavedModel at_once = load_model(SaveTwice::at_once(save));
+    const SavedModel beside = load_model(SaveTwice::beside(save));
+    CHECK(equal(beside.weights, at_once.weights));
+    REQUIRE(at_once.training);
+    REQUIRE(beside.training);
+    CHECK(beside.training->iteration == at_once.training->iteration);
+    CHECK_FALSE(at_once.training->slots.empty());
+    CHECK(equal(beside.training->slots, at_once.training->slots));
+  }
+}
+
+TEST_CASE("A run that dies while slices travel goes on from the backup before, or from that one") {
+  clear_backups();
+  const std::vector<Variable> whole = train_with_backups(Division::features, never, large);
+  for (const int dies_at : {4, 7, 8, 13}) {
+    CHECK_THROWS_AS(train_with_backups(Division::features, dies_at, large), Death);
+    CHECK(equal(train_with_backups(Division::features, never, large), whole));
   }
 }
 

@@ -38,7 +38,10 @@ class DeviceCommunicator : public Communicator {
 
   void all_reduce_sum(std::span<double> values) final { control_->all_reduce_sum(values); }
   void broadcast(std::span<std::byte> bytes, int root) final { control_->broadcast(bytes, root); }
-  void gather(std::span<const std::span<std::byte>> parts, int root) final { control_->gather(parts, root); }
+  void start_gather(std::span<const std::span<std::byte>> parts, int root) final {
+    control_->start_gather(parts, root);
+    control_->finish_gather();  // nobody would move it on
+  }
   [[nodiscard]] std::vector<std::string> all_gather(const std::string& text) final {
     return control_->all_gather(text);
   }
