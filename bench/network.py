@@ -121,7 +121,8 @@ def measure(options: argparse.Namespace, samples: Samples, path: Path, hosts: Ho
     for turn in range(options.repeats):
         for setting in grid:
             for contestant in contestants:
-                if contestant.runs(setting) and len(samples.of(contestant, setting)) <= turn:
+                made = sum(1 for s in samples.of(contestant, setting) if not s.error)
+                if contestant.runs(setting) and made <= turn:
                     sample = take(track, contestant, setting, samples, options.seconds)
                     samples.save(path)
                     took = f" (by {sample.world['division']})" if contestant.name == "auto" and sample.world else ""

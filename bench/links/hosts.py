@@ -19,6 +19,7 @@ CABLE = "cable0"
 QUEUE = "10000"  # packets that wait for delay_link; the kernel's 500 are fewer than a window of 2 ms
 PROBE = str(Path(__file__).with_name("probe.py"))
 PROBE_PORT = 5400
+CONGESTION = Path("/proc/sys/net/ipv4/tcp_congestion_control")
 
 
 @dataclass(frozen=True)
@@ -136,7 +137,8 @@ class Hosts:
         subprocess.run(first.command(source), check=True)
         mbit = float(sink.communicate()[0])
         share = (self._relay_seconds() - before) / seconds
-        return Measured(link.rate, link.latency_ms, self.means, float(trip.stdout), mbit, round(share, 3))
+        means = f"{self.means}, TCP with {CONGESTION.read_text().strip()}"
+        return Measured(link.rate, link.latency_ms, means, float(trip.stdout), mbit, round(share, 3))
 
     def _relay_seconds(self) -> float:
         if self._relay is None:
