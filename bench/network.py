@@ -35,6 +35,7 @@ from links.report import BEGIN, END, markdown  # noqa: E402
 from links.runs import Track  # noqa: E402
 from links.samples import Sample, Samples  # noqa: E402
 from links.selfcheck import self_check  # noqa: E402
+from namespaces.network import NoNetwork  # noqa: E402
 
 IMAGES = "train-images-idx3-ubyte"
 
@@ -160,4 +161,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except NoNetwork as error:
+        sys.exit(f"no links between hosts: {error}; --links host needs none")
