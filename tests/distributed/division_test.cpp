@@ -463,12 +463,16 @@ TEST_CASE("The choice is made for all workers alike, and goes on with a backup")
   };
   const std::string slow_kernels = "1e-9,1e13,1e6";  // where examples divide what this model can only repeat
   CHECK(equal(chosen(slow_kernels), by_examples));
-  const std::string slow_link = "1e-9,1e4,1e13";
+  const std::string slow_link = "1e-9,1e7,1e8";
   {
     const ScopedLink scoped(slow_link);
     const auto divided = train(models[0], Adam(), examples, options_for(Division::features, 12), 2).weights;
     CHECK(equal(chosen(slow_link), world.size() > 1 ? divided : by_examples));
   }
+  const std::string no_link = "1e-9,1e4,1e13";  // where each computes all
+  const auto alone = chosen(no_link);
+  CHECK(equal_everywhere(alone));
+  for (std::size_t p = 0; p < alone.size(); ++p) CHECK(distance(alone[p].values, by_examples[p].values) < 1e-3);
 }
 
 TEST_CASE("A job goes on as it was divided before, even where the other division would be chosen now") {
@@ -477,7 +481,7 @@ TEST_CASE("A job goes on as it was divided before, even where the other division
     const ScopedLink scoped(link);
     return train_with_backups(Division::automatic, dies_at);
   };
-  const char* const for_features = "1e-9,1e4,1e13";
+  const char* const for_features = "1e-9,1e7,1e8";
   const char* const for_examples = "1e-9,1e13,1e6";
   for (const auto& [before, after] : {std::pair(for_features, for_examples), std::pair(for_examples, for_features)}) {
     const std::vector<Variable> whole = with_link(before, never);
