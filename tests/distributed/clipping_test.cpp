@@ -1,0 +1,209 @@
+// Clipping acts on the gradient of the global batch, whoever holds which part of it: after 20 steps any number of
+// ranks, by examples and by features, has the weights of the reference, which computes all on one machine.
+#include "cluster/world.hpp"
+#include "collective/make_communicator.hpp"
+#include "support/catch.hpp"
+#include "support/examples.hpp"
+#include "support/reference_training.hpp"
+
+#include <lockstep/training/callbacks.hpp>
+#include <lockstep/training/model.hpp>
+#include <lockstep/training/options.hpp>
+#include <lockstep/training/strategy.hpp>
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <utility>
+#include <vector>
+
+using namespace lockstep;
+using namespace lockstep::testing;
+
+namespace {
+
+const SparseCategoricalCrossentropy logits({.from_logits = true});
+const std::filesystem::path directory = std::filesystem::temp_directory_path() / "lockstep-clipping-test";
+
+/// Every kind of variable: divided by columns and by rows, repeated, with statistics beside it; and several buckets.
+const std::vector<Sequential> models{
+    Sequential{Input({8, 8, 1}), Conv2D(16, 3, {.activation = activations::tanh}), AveragePooling2D(),
+               BatchNormalization(), Dropout(0.3), Conv2D(32, 2, {.activation = sigmoid}), Flatten(),
+               Dense(300, {.activation = activations::tanh}), Dropout(0.5), Dense(4)},
+    Sequential{Input({12}), Dense(24, {.activation = sigmoid}), Dense(17, {.activation = activations::tanh}),
+               BatchNormalization(), Dense(31, {.use_bias = false}), Activation(sigmoid), Dense(4)},
+};
+
+/// Links that lead to divisions by features of different kinds (LOCKSTEP_TEST_LINK).
+const std::vector<std::string> links{"1e-9,1e13,1e9", "1e-3,1e5,1e13"};
+
+/// An optimizer and, to compare with, the same without clipping.
+struct Clipped {
+  Optimizer optimizer;
+  Optimizer unclipped;
+};
+
+/// Bounds small enough to bite in every step.
+const std::vector<Clipped> clipped{
+    {SGD({.learning_rate = 0.5, .global_clipnorm = 0.1}), SGD({.learning_rate = 0.5})},
+    {SGD({.learning_rate = 0.5, .clipnorm = 0.03}), SGD({.learning_rate = 0.5})},
+    {SGD({.learning_rate = 0.5, .momentum = 0.9, .clipvalue = 1e-3}), SGD({.learning_rate = 0.5, .momentum = 0.9})},
+    {Adam({.learning_rate = 0.01, .epsilon = 1e-3, .global_clipnorm = 0.02}),
+     Adam({.learning_rate = 0.01, .epsilon = 1e-3})},
+    {RMSprop({.learning_rate = 0.003, .momentum = 0.5, .epsilon = 1e-3, .clipnorm = 0.01}),
+     RMSprop({.learning_rate = 0.003, .momentum = 0.5, .epsilon = 1e-3})},
+};
+
+Options options_for(Division division) {
+  return {.model_dir = directory,
+          .global_batch_size = 10,
+          .seed = 7,
+          .division = division,
+          .verbose = 0,
+          .program = "clipping_test"};
+}
+
+std::vector<Variable> train(const Sequential& architecture, const Optimizer& optimizer, const Examples& examples,
+                            const Options& options) {
+  MultiWorkerMirroredStrategy strategy(options);
+  Model model = strategy.build(architecture);
+  model.compile({.optimizer = optimizer, .loss = logits, .metrics = {accuracy}});
+  model.fit(examples.data, {.epochs = 5});  // 20 steps
+  return model.weights();
+}
+
+bool equal(const std::vector<Variable>& a, const std::vector<Variable>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](const Variable& x, const Variable& y) { return x.name == y.name && x.values == y.values; });
+}
+
+/// True if all ranks have these weights, bit for bit.
+bool equal_everywhere(const std::vector<Variable>& weights) {
+  std::uint64_t digest = 0xCBF29CE484222325U;
+  for (const Variable& variable : weights) {
+    for (const float value : variable.values) digest = (digest ^ std::bit_cast<std::uint32_t>(value)) * 0x100000001B3U;
+  }
+  const World world;
+  const auto communicator = make_communicator(world, Transport::automatic);
+  const std::vector<std::string> digests = communicator->all_gather(std::to_string(digest));
+  return std::all_of(digests.begin(), digests.end(), [&](const std::string& other) { return other == digests[0]; });
+}
+
+void with_link(const std::string& link) { setenv("LOCKSTEP_TEST_LINK", link.c_str(), 1); }
+
+/// A run that dies, on all ranks at once.
+struct Death {};
+
+class DieAt : public Callback {
+ public:
+  explicit DieAt(int steps) : steps_(steps) {}
+  void on_train_batch_end(Model& /*model*/, std::int64_t /*batch*/, const StepMetrics& /*so_far*/) override {
+    if (++seen_ == steps_) throw Death();
+  }
+
+ private:
+  int steps_;
+  int seen_ = 0;
+};
+
+std::vector<Variable> train_with_backups(Division division, int dies_at) {
+  const Examples examples = make_examples(models[0], logits, 40, 3);
+  MultiWorkerMirroredStrategy strategy(options_for(division));
+  Model model = strategy.build(models[0]);
+  model.compile({.optimizer = clipped[3].optimizer, .loss = logits, .metrics = {accuracy}});
+  model.fit(examples.data,
+            {.epochs = 4, .callbacks = {BackupAndRestore(directory / "backup", {.save_freq = 3}), DieAt(dies_at)}});
+  return model.weights();
+}
+
+}  // namespace
+
+TEST_CASE("Twenty clipped steps are the reference's, however the work is divided") {
+  const World world;
+  for (const Sequential& architecture : models) {
+    const Examples examples = make_examples(architecture, logits, 37, 3);
+    for (const auto& [optimizer, unclipped] : clipped) {
+      INFO(name_of(optimizer) << ", " << name_of(clipping_of(optimizer).kind) << ", " << architecture.layers().size()
+                              << " layers, " << world.size() << " ranks");
+      const auto reference_of = [&](const Optimizer& by) {
+        ReferenceTraining training(architecture, {.optimizer = by, .loss = logits}, examples, 7,
+                                   static_cast<std::size_t>(world.size()));
+        training.fit(5, 10);
+        return training;
+      };
+      ReferenceTraining expected = reference_of(optimizer);
+      ReferenceTraining without = reference_of(unclipped);
+      const auto check = [&](const Options& options) {
+        const std::vector<Variable> weights = train(architecture, optimizer, examples, options);
+        const auto [error, name] = expected.compare(weights);
+        INFO("worst: " << name);
+        CHECK(error < 1e-4);
+        CHECK(without.compare(weights).first > 0.03);  // so it bites
+        CHECK(equal_everywhere(weights));
+      };
+      Options by_examples = options_for(Division::examples);
+      check(by_examples);
+      by_examples.communication = Communication::mpi;  // every rank a host
+      check(by_examples);
+      for (const std::string& link : links) {
+        with_link(link);
+        INFO("by features, link " << link);
+        check(options_for(Division::features));
+      }
+    }
+  }
+}
+
+TEST_CASE("The same world clips to the same bits again, in fit and in a loop of one's own") {
+  const Examples examples = make_examples(models[0], logits, 40, 3);
+  with_link(links[0]);
+  for (const Division division : {Division::examples, Division::features}) {
+    for (const Clipped& each : {clipped[0], clipped[1], clipped[2]}) {
+      const std::vector<Variable> once = train(models[0], each.optimizer, examples, options_for(division));
+      CHECK(equal(once, train(models[0], each.optimizer, examples, options_for(division))));
+      MultiWorkerMirroredStrategy strategy(options_for(division));
+      Model model = strategy.build(models[0]);
+      model.compile({.optimizer = each.optimizer, .loss = logits});
+      for (const int epoch : model.epochs(5)) {
+        for (const Batch& batch : model.batches(examples.data)) model.train_step(batch);
+        model.end_epoch(epoch);
+      }
+      CHECK(equal(once, model.weights()));
+    }
+  }
+}
+
+TEST_CASE("Gradients that are rounded on their way are clipped alike on all ranks") {
+  const Examples examples = make_examples(models[0], logits, 40, 3);
+  const std::vector<Variable> exact = train(models[0], clipped[0].optimizer, examples, options_for(Division::examples));
+  Options options = options_for(Division::examples);
+  options.gradient_compression = GradientCompression::bfloat16;
+  options.communication = Communication::mpi;
+  const std::vector<Variable> rounded = train(models[0], clipped[0].optimizer, examples, options);
+  CHECK(equal_everywhere(rounded));
+  for (std::size_t p = 0; p < exact.size(); ++p) {
+    INFO(exact[p].name);
+    const std::vector<double> expected(exact[p].values.begin(), exact[p].values.end());
+    CHECK(distance(rounded[p].values, expected) <= 0.02 * std::max(norm(expected), 0.1));
+  }
+}
+
+TEST_CASE("A clipped training that is broken off ends with the bits of one that was not") {
+  with_link(links[0]);
+  constexpr int never = 1 << 30;
+  for (const Division division : {Division::examples, Division::features}) {
+    {
+      const World world;
+      const auto communicator = make_communicator(world, Transport::automatic);
+      communicator->barrier();  // a backup of the last training may be on its way out
+      if (world.is_chief()) std::filesystem::remove_all(directory / "backup");
+      communicator->barrier();
+    }
+    const std::vector<Variable> whole = train_with_backups(division, never);
+    CHECK_THROWS_AS(train_with_backups(division, 8), Death);
+    CHECK(equal(train_with_backups(division, never), whole));
+  }
+}
