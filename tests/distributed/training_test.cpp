@@ -4,6 +4,7 @@
 #include "collective/make_communicator.hpp"
 #include "support/catch.hpp"
 #include "support/examples.hpp"
+#include "support/messages.hpp"
 #include "support/reference_training.hpp"
 
 #include <lockstep/core/error.hpp>
@@ -74,18 +75,6 @@ std::string exactly(const Logs& logs) {
   for (const auto& [name, value] : logs) text += name + " " + std::to_string(std::bit_cast<std::uint64_t>(value)) + " ";
   return text;
 }
-
-template <typename Expected>
-std::string message_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Expected& error) {
-    return error.what();
-  }
-  return "no error was thrown";
-}
-
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 void check_training(const CompileOptions& compile, int batch, std::size_t count, Communication communication,
                     int replicas = 0) {

@@ -1,37 +1,15 @@
 // Trains a small model with the TensorBoard callback, for the real TensorBoard to read: DIRECTORY/logs, and beside it
 // the run's own record, DIRECTORY/history.json.
 //   interop_train_for_tensorboard DIRECTORY
+#include "support/points.hpp"
+
 #include <lockstep/lockstep.hpp>
 
-#include <cstdint>
 #include <exception>
 #include <filesystem>
 #include <iostream>
-#include <vector>
 
 using namespace lockstep;
-
-namespace {
-
-/// Points on two sides of a line; those from `first` on.
-Dataset points(int first, int count) {
-  Dataset data;
-  data.example_shape = {2};
-  std::vector<float> inputs;
-  std::vector<std::int32_t> classes;
-  for (int i = first; i < first + count; ++i) {
-    const float x = static_cast<float>(i % 8) / 8.0F;
-    const float y = static_cast<float>(i % 5) / 5.0F;
-    inputs.insert(inputs.end(), {x, y});
-    classes.push_back(x > y ? 1 : 0);
-  }
-  data.inputs = inputs;
-  data.targets = classes;
-  data.source = "points";
-  return data;
-}
-
-}  // namespace
 
 int main(int argc, char** argv) {
   if (argc != 2) {
@@ -45,8 +23,8 @@ int main(int argc, char** argv) {
     options.global_batch_size = 16;
     options.verbose = 0;
     MultiWorkerMirroredStrategy strategy{options};
-    const Dataset train = points(0, 96);
-    const Dataset validation = points(7, 30);
+    const Dataset train = testing::make_points(96);
+    const Dataset validation = testing::make_points(30, 7);
     auto model = strategy.build(Sequential{Input({2}), Dense(8, {.activation = relu}), Dense(2)});
     model.compile({.optimizer = SGD({.learning_rate = 0.25}),
                    .loss = SparseCategoricalCrossentropy({.from_logits = true}),

@@ -2,6 +2,7 @@
 // that Python can make the same ones for itself. With seeds it writes random models instead, named after their seeds.
 //   interop_write_model DIRECTORY [SEED...]
 #include "checkpoint/model_file.hpp"
+#include "support/models.hpp"
 #include "unit/checkpoint/random_model.hpp"
 
 #include <lockstep/core/error.hpp>
@@ -80,26 +81,6 @@ SavedModel random_model(std::uint64_t seed) {
   return model;
 }
 
-Sequential keras_mnist() {
-  return {Input({28, 28}),
-          Reshape({28, 28, 1}),
-          Conv2D(32, 3, {.activation = relu}),
-          Flatten(),
-          Dense(128, {.activation = relu}),
-          Dense(10)};
-}
-
-Sequential custom_training_mnist() {
-  return {Input({28, 28, 1}),
-          Conv2D(32, 3, {.activation = relu}),
-          MaxPooling2D(),
-          Conv2D(64, 3, {.activation = relu}),
-          MaxPooling2D(),
-          Flatten(),
-          Dense(64, {.activation = relu}),
-          Dense(10)};
-}
-
 /// Every layer, and options other than the defaults.
 Sequential everything() {
   return Sequential(
@@ -133,9 +114,9 @@ int main(int argc, char** argv) {
   try {
     for (int i = 2; i < argc; ++i) write(directory / argv[i], random_model(std::stoull(argv[i])));
     if (argc > 2) return 0;
-    write(directory / "keras_mnist", keras_mnist(), SGD({.learning_rate = 0.001}),
+    write(directory / "keras_mnist", testing::keras_mnist(), SGD({.learning_rate = 0.001}),
           SparseCategoricalCrossentropy({.from_logits = true}), {accuracy});
-    write(directory / "custom_training_mnist", custom_training_mnist(), Adam(),
+    write(directory / "custom_training_mnist", testing::custom_training_mnist(), Adam(),
           SparseCategoricalCrossentropy({.from_logits = true}), {accuracy});
     write(directory / "everything", everything(), RMSprop({.learning_rate = 0.01, .momentum = 0.5, .centered = true}),
           CategoricalCrossentropy(), {accuracy});

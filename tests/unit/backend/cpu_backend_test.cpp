@@ -2,6 +2,7 @@
 #include "backend/make_backend.hpp"
 #include "core/random.hpp"
 #include "support/catch.hpp"
+#include "support/models.hpp"
 #include "twin.hpp"
 
 #include <lockstep/core/error.hpp>
@@ -16,21 +17,6 @@ using namespace lockstep::testing;
 
 namespace {
 
-const Sequential keras_mnist{Input({28, 28}),
-                             Reshape({28, 28, 1}),
-                             Conv2D(32, 3, {.activation = relu}),
-                             Flatten(),
-                             Dense(128, {.activation = relu}),
-                             Dense(10)};
-const Sequential custom_training_mnist{Input({28, 28, 1}),
-                                       Conv2D(32, 3, {.activation = relu}),
-                                       MaxPooling2D(),
-                                       Conv2D(64, 3, {.activation = relu}),
-                                       MaxPooling2D(),
-                                       Flatten(),
-                                       Dense(64, {.activation = relu}),
-                                       Dense(10)};
-
 std::vector<float> random_values(std::size_t count, std::uint64_t subject) {
   RandomStream random(1, RandomPurpose::test, subject);
   std::vector<float> values(count);
@@ -41,7 +27,7 @@ std::vector<float> random_values(std::size_t count, std::uint64_t subject) {
 }  // namespace
 
 TEST_CASE("Parameters come back from the arenas bit by bit, and leave their neighbours alone") {
-  std::vector<Sequential> models{keras_mnist, custom_training_mnist};
+  std::vector<Sequential> models{keras_mnist(), custom_training_mnist()};
   for (const int in : {1, 3, 16, 32, 33}) {
     for (const int out : {1, 5, 8, 16, 33, 64}) {
       models.push_back(Sequential{Input({6, 6, in}), Conv2D(out, 3), Conv2D(in, {1, 2}), MaxPooling2D(), Dropout(0.5),
@@ -85,10 +71,10 @@ TEST_CASE("No operation of the MNIST models falls to oneDNN's reference code") {
   } catch (const UsageError&) {
     WARN("bfloat16 left out: this CPU has none");
   }
-  for (const Sequential* model : {&keras_mnist, &custom_training_mnist}) {
+  for (const Sequential& model : {keras_mnist(), custom_training_mnist()}) {
     for (const std::size_t batch : {128, 96, 64, 48, 33, 1}) {
       for (const bool low : precisions) {
-        Twin twin(*model, {.capacity = batch, .mixed_bfloat16 = low});
+        Twin twin(model, {.capacity = batch, .mixed_bfloat16 = low});
         for (const Operation& operation : twin.plan().compute) {
           const std::string name = twin.executable().implementation(operation);
           INFO(name_of(operation.kind) << " of layer " << operation.layer << ", batch " << batch << ", "

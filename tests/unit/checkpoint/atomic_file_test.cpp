@@ -3,6 +3,7 @@
 
 #include "scratch_directory.hpp"
 #include "support/catch.hpp"
+#include "support/messages.hpp"
 
 #include <lockstep/core/error.hpp>
 
@@ -26,6 +27,7 @@
 
 namespace fs = std::filesystem;
 using namespace lockstep;
+using namespace lockstep::testing;
 using lockstep::testing::ScratchDirectory;
 
 namespace {
@@ -43,15 +45,6 @@ std::set<std::string> names_in(const fs::path& directory) {
   std::set<std::string> names;
   for (const auto& entry : fs::directory_iterator(directory)) names.insert(entry.path().filename().string());
   return names;
-}
-
-std::string message_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const IoError& error) {
-    return error.what();
-  }
-  return "no IoError";
 }
 
 void require_words(const std::string& message, const std::vector<std::string>& words) {
@@ -171,7 +164,7 @@ TEST_CASE("commit without the temporary file is an error and harms nothing") {
   save(target, "earlier");
   AtomicFile file(target);
   fs::remove(file.path());
-  require_words(message_of([&] { file.commit(); }), {target.string(), "No such file"});
+  require_words(message_of<IoError>([&] { file.commit(); }), {target.string(), "No such file"});
   CHECK(content_of(target) == "earlier");
 }
 
@@ -221,14 +214,14 @@ TEST_CASE("only leftovers of this target whose process is gone are removed") {
 TEST_CASE("a directory or a file in the way is told") {
   const ScratchDirectory scratch;
   fs::create_directories(scratch / "folder/sub");
-  require_words(message_of([&] { save(scratch / "folder", "x"); }),
+  require_words(message_of<IoError>([&] { save(scratch / "folder", "x"); }),
                 {(scratch / "folder").string(), "it is a directory"});
-  require_words(message_of([&] { save(scratch / "folder/", "x"); }), {"it is a directory"});
-  require_words(message_of([&] { save("", "x"); }), {"Cannot write"});
+  require_words(message_of<IoError>([&] { save(scratch / "folder/", "x"); }), {"it is a directory"});
+  require_words(message_of<IoError>([&] { save("", "x"); }), {"Cannot write"});
   std::ofstream(scratch / "file") << "x";
-  require_words(message_of([&] { save(scratch / "file/model.h5", "x"); }),
+  require_words(message_of<IoError>([&] { save(scratch / "file/model.h5", "x"); }),
                 {(scratch / "file").string(), "is a file, not a directory"});
-  require_words(message_of([&] { save(scratch / std::string(250, 'n'), "x"); }),
+  require_words(message_of<IoError>([&] { save(scratch / std::string(250, 'n'), "x"); }),
                 {"File name too long", "choose a shorter name"});
   CHECK(names_in(scratch / "folder") == std::set<std::string>{"sub"});
 }
@@ -241,8 +234,8 @@ TEST_CASE("an unwritable directory is told with the user's number") {
   fs::permissions(scratch.path(), fs::perms{0755});
   CHECK(in_child([&] {
     if (getuid() == 0 && setuid(65534) != 0) return false;
-    const std::string in_file = message_of([&] { save(scratch / "closed/model.h5", "new"); });
-    const std::string in_directory = message_of([&] { save(scratch / "closed/new/model.h5", "new"); });
+    const std::string in_file = message_of<IoError>([&] { save(scratch / "closed/model.h5", "new"); });
+    const std::string in_directory = message_of<IoError>([&] { save(scratch / "closed/new/model.h5", "new"); });
     const std::string user = "uid " + std::to_string(getuid());
     for (const std::string& message : {in_file, in_directory}) {
       if (message.find("Permission denied") == std::string::npos || message.find(user) == std::string::npos)
@@ -260,7 +253,8 @@ TEST_CASE("a full disk keeps the earlier file and tells how much was needed") {
   const Tmpfs disk(scratch / "disk", "size=64k");
   if (!disk.mounted()) return;
   save(scratch / "disk/model.h5", "earlier");
-  const std::string message = message_of([&] { save(scratch / "disk/model.h5", std::string(1'000'000, 'x')); });
+  const std::string message =
+      message_of<IoError>([&] { save(scratch / "disk/model.h5", std::string(1'000'000, 'x')); });
   require_words(message, {(scratch / "disk/model.h5").string(), "No space left on device", "1000000 bytes needed",
                           " free", "free some space"});
   CHECK(content_of(scratch / "disk/model.h5") == "earlier");
@@ -274,7 +268,7 @@ TEST_CASE("a disk without room for another file is told") {
   const Tmpfs disk(scratch / "disk", "nr_inodes=2");
   if (!disk.mounted()) return;
   save(scratch / "disk/model.h5", "earlier");
-  require_words(message_of([&] { save(scratch / "disk/model.h5", "x"); }),
+  require_words(message_of<IoError>([&] { save(scratch / "disk/model.h5", "x"); }),
                 {"No space left on device", "free some space"});
   CHECK(content_of(scratch / "disk/model.h5") == "earlier");
 }
@@ -285,9 +279,9 @@ TEST_CASE("a read-only file system is told") {
   if (!disk.mounted()) return;
   save(scratch / "disk/model.h5", "earlier");
   disk.make_read_only();
-  require_words(message_of([&] { save(scratch / "disk/model.h5", "x"); }),
+  require_words(message_of<IoError>([&] { save(scratch / "disk/model.h5", "x"); }),
                 {(scratch / "disk/model.h5").string(), "Read-only file system", "mount it for writing"});
-  require_words(message_of([&] { save(scratch / "disk/new/model.h5", "x"); }),
+  require_words(message_of<IoError>([&] { save(scratch / "disk/new/model.h5", "x"); }),
                 {(scratch / "disk/new").string(), "Read-only file system"});
   CHECK(content_of(scratch / "disk/model.h5") == "earlier");
 }

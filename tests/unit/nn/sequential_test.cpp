@@ -1,5 +1,6 @@
 // Names, shapes and parameters against what Keras makes of the same layers, and the errors of models that cannot be.
 #include "support/catch.hpp"
+#include "support/models.hpp"
 
 #include <lockstep/core/error.hpp>
 #include <lockstep/nn/sequential.hpp>
@@ -15,28 +16,9 @@
 #include <vector>
 
 using namespace lockstep;
+using namespace lockstep::testing;
 
 namespace {
-
-Sequential keras_mnist() {
-  return Sequential{Input({28, 28}),
-                    Reshape({28, 28, 1}),
-                    Conv2D(32, 3, {.activation = relu}),
-                    Flatten(),
-                    Dense(128, {.activation = relu}),
-                    Dense(10)};
-}
-
-Sequential custom_training_mnist() {
-  return Sequential{Input({28, 28, 1}),
-                    Conv2D(32, 3, {.activation = relu}),
-                    MaxPooling2D(),
-                    Conv2D(64, 3, {.activation = relu}),
-                    MaxPooling2D(),
-                    Flatten(),
-                    Dense(64, {.activation = relu}),
-                    Dense(10)};
-}
 
 std::string error_of(std::vector<Layer> layers) {
   try {

@@ -4,6 +4,7 @@
 #include "report/event_record.hpp"
 
 #include "support/catch.hpp"
+#include "support/messages.hpp"
 
 #include <lockstep/core/error.hpp>
 
@@ -14,13 +15,13 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
-#include <functional>
 #include <iterator>
 #include <limits>
 #include <string>
 #include <string_view>
 
 using namespace lockstep;
+using namespace lockstep::testing;
 
 namespace {
 
@@ -47,17 +48,6 @@ std::string content_of(const fs::path& file) {
   std::ifstream stream(file, std::ios::binary);
   return {std::istreambuf_iterator<char>(stream), {}};
 }
-
-std::string message_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const IoError& error) {
-    return error.what();
-  }
-  return "no IoError";
-}
-
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 class Scratch {
  public:
@@ -157,11 +147,11 @@ TEST_CASE("files are named as TensorFlow names them, and none takes another's pl
 TEST_CASE("a place that takes no file is named", "[events]") {
   const Scratch scratch;
   std::ofstream(scratch / "file") << "in the way";
-  const std::string in_the_way = message_of([&] { const EventFile file(scratch / "file/train"); });
+  const std::string in_the_way = message_of<IoError>([&] { const EventFile file(scratch / "file/train"); });
   CHECK(contains(in_the_way, (scratch / "file/train").string()));
   CHECK(contains(in_the_way, "Not a directory"));
   // A directory that exists and takes no files, not even root's.
-  const std::string closed = message_of([] { const EventFile file("/proc/self"); });
+  const std::string closed = message_of<IoError>([] { const EventFile file("/proc/self"); });
   CHECK(contains(closed, "/proc/self/events.out.tfevents."));
   CHECK(contains(closed, "choose a directory that can be written to."));
 }
@@ -173,13 +163,13 @@ TEST_CASE("a file that can grow no more is named", "[events]") {
   std::string path;
   {
     const FileSizeLimit limit(16);
-    at_once = message_of([&] { const EventFile file(scratch / "logs"); });
+    at_once = message_of<IoError>([&] { const EventFile file(scratch / "logs"); });
   }
   {
     EventFile file(scratch / "logs");
     path = file.path().string();
     const FileSizeLimit limit(100);
-    later = message_of([&] {
+    later = message_of<IoError>([&] {
       for (int i = 0; i < 3; ++i) file.add_scalar("loss", 1.0, i, 1.0);
       file.flush();
     });

@@ -3,6 +3,7 @@
 #include "checkpoint/keras_h5.hpp"
 #include "support/catch.hpp"
 #include "support/examples.hpp"
+#include "support/messages.hpp"
 
 #include <lockstep/lockstep.hpp>
 
@@ -10,7 +11,6 @@
 
 #include <filesystem>
 #include <fstream>
-#include <functional>
 #include <limits>
 #include <optional>
 #include <sstream>
@@ -141,19 +141,6 @@ void check_same(const Program::Result& a, const Program::Result& b) {
   CHECK(a.learning_rate == b.learning_rate);
   CHECK(a.csv == b.csv);
 }
-
-template <typename Expected>
-std::string message_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Expected& error) {
-    return error.what();
-  }
-  FAIL("no such error was thrown");
-  return {};
-}
-
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 std::vector<fs::path> files_of(const fs::path& directory) {
   std::vector<fs::path> files;

@@ -1,5 +1,6 @@
 // Callbacks: their decisions epoch by epoch against Keras' rules, and what they write.
 #include "support/catch.hpp"
+#include "support/points.hpp"
 
 #include <lockstep/lockstep.hpp>
 
@@ -13,6 +14,7 @@
 #include <vector>
 
 using namespace lockstep;
+using namespace lockstep::testing;
 
 namespace {
 
@@ -32,27 +34,9 @@ class TemporaryDirectory {
   fs::path path_;
 };
 
-/// Forty points on two sides of a line.
-Dataset points() {
-  Dataset data;
-  data.example_shape = {2};
-  std::vector<float> inputs;
-  std::vector<std::int32_t> classes;
-  for (int i = 0; i < 40; ++i) {
-    const float x = static_cast<float>(i % 8) / 8.0F;
-    const float y = static_cast<float>(i % 5) / 5.0F;
-    inputs.insert(inputs.end(), {x, y});
-    classes.push_back(x > y ? 1 : 0);
-  }
-  data.inputs = inputs;
-  data.targets = classes;
-  data.source = "points";
-  return data;
-}
-
 struct Fixture {
   TemporaryDirectory directory;
-  Dataset data = points();
+  Dataset data = make_points(40);
   MultiWorkerMirroredStrategy strategy{options()};
   Model model = make_model();
 

@@ -2,6 +2,7 @@
 #include "backend/make_backend.hpp"
 #include "support/catch.hpp"
 #include "support/examples.hpp"
+#include "support/messages.hpp"
 #include "support/reference_training.hpp"
 
 #include <lockstep/core/error.hpp>
@@ -11,7 +12,6 @@
 
 #include <cmath>
 #include <filesystem>
-#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -55,20 +55,6 @@ bool same_bits(const std::vector<Variable>& a, const std::vector<Variable>& b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(),
                     [](const Variable& x, const Variable& y) { return x.name == y.name && x.values == y.values; });
 }
-
-/// The message of the error that `action` must end with.
-template <typename Expected>
-std::string message_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Expected& error) {
-    return error.what();
-  }
-  FAIL("no such error was thrown");
-  return {};
-}
-
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 }  // namespace
 

@@ -1,5 +1,6 @@
 // The TensorBoard callback: which curves it writes, where, with which steps and values; read back from its files.
 #include "support/catch.hpp"
+#include "support/points.hpp"
 
 #include <lockstep/lockstep.hpp>
 
@@ -21,6 +22,7 @@
 #include <vector>
 
 using namespace lockstep;
+using namespace lockstep::testing;
 
 namespace {
 
@@ -116,24 +118,6 @@ Points points(const std::vector<double>& values, std::int64_t first = 0) {
   return made;
 }
 
-/// Forty points on two sides of a line: three batches of at most sixteen.
-Dataset examples() {
-  Dataset data;
-  data.example_shape = {2};
-  std::vector<float> inputs;
-  std::vector<std::int32_t> classes;
-  for (int i = 0; i < 40; ++i) {
-    const float x = static_cast<float>(i % 8) / 8.0F;
-    const float y = static_cast<float>(i % 5) / 5.0F;
-    inputs.insert(inputs.end(), {x, y});
-    classes.push_back(x > y ? 1 : 0);
-  }
-  data.inputs = inputs;
-  data.targets = classes;
-  data.source = "points";
-  return data;
-}
-
 struct Fixture {
   Fixture() { fs::create_directories(directory); }
   ~Fixture() { fs::remove_all(directory); }
@@ -158,7 +142,7 @@ struct Fixture {
 
   fs::path directory = fs::temp_directory_path() / ("lockstep_tensorboard_" + std::to_string(getpid()));
   fs::path logs = directory / "logs";
-  Dataset data = examples();
+  Dataset data = make_points(40);  // three batches of at most sixteen
   MultiWorkerMirroredStrategy strategy{options()};
 };
 

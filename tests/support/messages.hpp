@@ -1,0 +1,24 @@
+// What the errors say that actions must end with.
+#pragma once
+
+#include <functional>
+#include <string>
+
+namespace lockstep::testing {
+
+/// The message of the `Expected` that `action` throws; where it throws none, a text that no test looks for.
+template <typename Expected>
+[[nodiscard]] std::string message_of(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const Expected& error) {
+    return error.what();
+  }
+  return "no such error was thrown";
+}
+
+[[nodiscard]] inline bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+}  // namespace lockstep::testing
