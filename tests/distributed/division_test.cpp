@@ -271,6 +271,25 @@ TEST_CASE("A hundred steps by features are a hundred steps by examples") {
   }
 }
 
+TEST_CASE("A trunk by examples runs through its rows slice by slice") {
+  const Sequential model{Input({48, 48, 1}),
+                         Conv2D(64, 3, {.activation = relu}),
+                         MaxPooling2D(),
+                         Dropout(0.2),
+                         Conv2D(8, 3, {.activation = activations::tanh}),
+                         Flatten(),
+                         Dense(20),
+                         Dense(4)};
+  const Examples examples = make_examples(model, logits, 75, 3);
+  const SGD optimizer({.learning_rate = 0.01});
+  const Outcome by_examples = train(model, optimizer, examples, options_for(Division::examples, 73), 3);
+  for (const std::string& link : {links[0], links[1]}) {
+    const ScopedLink scoped(link);
+    INFO("link " << link);
+    check_equal(train(model, optimizer, examples, options_for(Division::features, 73), 3), by_examples, 1e-4);
+  }
+}
+
 TEST_CASE("Every optimizer moves slices as it moves whole layers") {
   for (const Optimizer& optimizer : optimizers) {
     INFO(name_of(optimizer));

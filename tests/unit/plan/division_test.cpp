@@ -135,6 +135,26 @@ TEST_CASE("What a rank gives another is what that one takes, and values go where
   }
 }
 
+TEST_CASE("A trunk by examples goes through its rows in slices, and back when its gradient has come") {
+  const auto backend = make_cpu_backend(1);
+  const Graph whole = graph_of(Sequential{Input({48, 48, 1}), Conv2D(64, 3, {.activation = relu}), MaxPooling2D(),
+                                          Conv2D(8, 3), Flatten(), Dense(20), Dense(4)});
+  const auto division = division_of(whole, 2, "eeeeraa");
+  REQUIRE(division);
+  const Plan plan = make_plan(part_of(whole, *division, 1, 73, *backend));
+  std::vector<int> given;
+  int slices = 1;
+  for (const Operation& operation : plan.training) {
+    if (operation.kind == OperationKind::convolution) slices = std::max(slices, operation.slices);
+    if (operation.kind == OperationKind::give) given.push_back(operation.exchange);
+    if (operation.kind == OperationKind::unpack) CHECK(given.back() == operation.exchange);
+    if (operation.kind == OperationKind::convolution_backward) CHECK(given == std::vector<int>{0, 1});
+  }
+  CHECK(slices > 4);
+  CHECK(plan.graph.tensors[1].passing_rows ==
+        (36U + static_cast<unsigned>(slices) - 1) / static_cast<unsigned>(slices));
+}
+
 TEST_CASE("Channels are dealt in sixteens, in eights, or one by one; all of them, in order") {
   CHECK(channels_of(64, 0, 2).size() == 32);
   CHECK(channels_of(48, 0, 2).size() == 32);
