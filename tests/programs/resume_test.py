@@ -13,9 +13,9 @@ from typing import Any
 
 from support import DATA, IO, USAGE, ProgramTest, count, eventually, program, seed
 
-PROGRAMS = {
-    "keras_mnist": ("--epochs", 25, "--steps-per-epoch", 6),
-    "custom_training_mnist": ("--epochs", 25),
+PROGRAMS = {  # where layers are divided, slices travel to the chief when a backup is due: ranks die meanwhile, too
+    "keras_mnist": ("--epochs", 25, "--steps-per-epoch", 6, "--division", "features"),
+    "custom_training_mnist": ("--epochs", 25, "--division", "examples"),
 }
 
 
@@ -26,9 +26,7 @@ def losses(history: dict[str, Any]) -> list[dict[str, Any]]:
 
 class ResumeTest(ProgramTest):
     def options(self, name: str, frequency: str) -> tuple[object, ...]:
-        # By rules: two runs that measure could choose different divisions, whose sums are rounded differently.
-        return (*PROGRAMS[name], "--global-batch-size", 20, "--seed", 5, "--deterministic", "--backup-save-freq",
-                frequency)
+        return (*PROGRAMS[name], "--global-batch-size", 20, "--seed", 5, "--backup-save-freq", frequency)
 
     def backups(self) -> list[Path]:
         return sorted((self.model / "backup").glob("fit-1-step-*.h5"))
@@ -76,16 +74,17 @@ class ResumeTest(ProgramTest):
     def test_another_number_of_workers(self) -> None:
         """The order of the examples stays, so losses agree to float tolerance."""
         name = "keras_mnist"
+        examples = ("--division", "examples")
         self.model = self.scratch / "whole"
-        self.succeed(*self.options(name, "never"), workers=2, name=name)
+        self.succeed(*self.options(name, "never"), *examples, workers=2, name=name)
         whole = losses(self.history())
         self.model = self.scratch / "broken"
-        running = self.start(*self.options(name, "1"), "--epochs", 4000, workers=2, name=name)
+        running = self.start(*self.options(name, "1"), *examples, "--epochs", 4000, workers=2, name=name)
         self.assertTrue(eventually(lambda: self.backups() != [], 60), "no backup came")
         os.kill(running.ranks()[1], signal.SIGKILL)
         running.end()
         self.assertGreater(len(self.backups()), 0)
-        ended = self.succeed(*self.options(name, "1"), "--epochs", 40, workers=3, name=name)
+        ended = self.succeed(*self.options(name, "1"), *examples, "--epochs", 40, workers=3, name=name)
         self.assertIn("Resuming from", ended.stdout)
         self.assertIn("number of workers", ended.stderr)
         for mine, theirs in zip(losses(self.history()), whole):
