@@ -47,7 +47,13 @@ class LeaveTest(PodsTest):
         self.assert_same(job, whole)
 
     def test_all_at_once(self) -> None:
-        command = self.training(EPOCHS, STEPS)
+        self.leave_all_at_once("examples")
+
+    def test_all_at_once_with_a_slice_each(self) -> None:
+        self.leave_all_at_once("features")
+
+    def leave_all_at_once(self, division: str) -> None:
+        command = self.training(EPOCHS, STEPS, "--division", division)
         job = self.job([*command, "--backup-save-freq", "epoch"])
         job.start_all()
         self.wait_until_it_trains(job)
