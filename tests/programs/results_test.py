@@ -65,7 +65,7 @@ class ResultsTest(ProgramTest):
                 files = []
                 for model in ("first", "second"):
                     self.model = self.scratch / f"{model}{workers}"
-                    self.succeed("--epochs", 1, "--seed", 5, workers=workers)
+                    self.succeed("--epochs", 1, "--seed", 5, "--deterministic", workers=workers)
                     files.append((self.model / "model.h5").read_bytes())
                 self.assertEqual(files[0], files[1])
         self.succeed("--epochs", 1, "--seed", 6)
