@@ -27,7 +27,8 @@ ExchangeMemory::ExchangeMemory(const Graph& graph) {
     return memory_.emplace_back(floats * sizeof(float)).as<float>();
   };
   for (const ExchangeSpec& exchange : graph.exchanges) {
-    const ExchangeBuffers& buffers = buffers_.emplace_back(allocate(exchange.given), allocate(exchange.taken));
+    const ExchangeBuffers& buffers =
+        buffers_.emplace_back(ExchangeBuffers{allocate(exchange.given), allocate(exchange.taken)});
     exchanges_.push_back(
         {blocks_of<const float>(buffers.given, exchange.given), blocks_of(buffers.taken, exchange.taken)});
   }
