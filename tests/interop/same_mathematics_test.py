@@ -130,7 +130,7 @@ CASES = {
     "SGD, clipvalue": Case(convolutional, lambda: SGD(0.5, clipvalue=0.002)),
     "SGD, global_clipnorm": Case(convolutional, lambda: SGD(0.5, global_clipnorm=0.1), quick=True),
     "Adam, clipnorm": Case(smooth, lambda: Adam(0.005, epsilon=1e-3, clipnorm=0.05), quick=True),
-    "Adam, clipvalue": Case(smooth, lambda: Adam(0.005, epsilon=1e-3, clipvalue=0.002), quick=True),
+    "Adam, clipvalue": Case(smooth, lambda: Adam(0.005, epsilon=1e-3, clipvalue=0.01), quick=True),
     "Adam, global_clipnorm": Case(smooth, lambda: Adam(0.005, epsilon=1e-3, global_clipnorm=0.1)),
     "AdamW, global_clipnorm": Case(smooth, lambda: AdamW(0.005, weight_decay=0.1, epsilon=1e-3, global_clipnorm=0.1)),
     "RMSprop, clipnorm": Case(smooth, lambda: RMSprop(0.001, epsilon=1e-5, clipnorm=0.05)),
