@@ -61,6 +61,7 @@ Record record_of(const DivisionChoice& choice) {
   for (const auto& [bytes, seconds] : choice.link.points()) {
     record["ms_to_sum_" + std::to_string(static_cast<std::int64_t>(bytes)) + "_bytes"] = 1000 * seconds;
   }
+  if (!choice.link.points().empty()) record["busy_us_per_summed_megabyte"] = 1e12 * choice.link.busy_per_byte();
   return record;
 }
 
