@@ -35,7 +35,7 @@ import support  # noqa: E402
 from grid_models import MODELS  # noqa: E402
 from grid_tables import CONTESTANTS, LEGEND, LINKS, Sample, cells_of, summary, table  # noqa: E402
 from harness.results import lockstep_version, this_machine  # noqa: E402
-from network import Network  # noqa: E402
+from network import Network, NoNetwork  # noqa: E402
 from pods import Hang, Job  # noqa: E402
 
 EPOCHS, EPOCH_SECONDS, LEAST_STEPS, MOST_STEPS = 5, 0.5, 4, 2000
@@ -65,7 +65,10 @@ class Bench:
         self.scratch_folder = tempfile.TemporaryDirectory(prefix="lockstep-grid-", ignore_cleanup_errors=True)
         self.scratch = Path(self.scratch_folder.name)
         self.data = data_files.write_idx(self.scratch / "data", train=4096, test=32)
-        self.network = Network(("worker-0", "worker-1")) if set(given.links) - {"host"} else None
+        try:
+            self.network = Network(("worker-0", "worker-1")) if set(given.links) - {"host"} else None
+        except NoNetwork as why:
+            raise SystemExit(f"grid.py: there can be no network namespaces here ({why}): try --links host") from why
         self.cores = [str(core) for core in sorted(os.sched_getaffinity(0))[:2]]
         self.first_looks: dict[str, tuple[float, int]] = {}  # by model: seconds a step of one worker, and parameters
 
@@ -117,8 +120,7 @@ class Bench:
     def steps(self, name: str, link: str, contestant: str) -> int:
         """For an epoch of about half a second; of `auto` as of the faster choice."""
         alone, parameters = self.first_look(name)
-        gbits = {"host": 40.0}.get(link) or float(link.removesuffix("gbit"))
-        sums = 4 * parameters * 8e-9 / gbits
+        sums = 0.0 if link == "host" else 4 * 8 * parameters / bits_per_second(link)
         expected = {"alone": alone, "examples": max(alone / 2, sums), "features": alone / 2,
                     "auto": min(max(alone / 2, sums), alone)}[contestant]
         return min(MOST_STEPS, max(LEAST_STEPS, math.ceil(EPOCH_SECONDS / expected)))
@@ -147,6 +149,11 @@ class Bench:
             sample.images_per_second = statistics.median(sample.epochs[1:])
             sample.world, sample.profile_ms = history["world"], history["timing"].get("profile_ms_per_step", {})
         return sample
+
+
+def bits_per_second(rate: str) -> float:
+    """Of a rate as tc takes it."""
+    return float(rate[:-4]) * {"mbit": 1e6, "gbit": 1e9}[rate[-4:]]
 
 
 def history_of(place: Path) -> dict[str, Any]:
@@ -211,6 +218,7 @@ def self_check() -> None:
                Sample("tiny", "host", "auto", images_per_second=6400.0, world={"division": "examples"})]
     assert not cells_of(refused)[0].broken and "reasons" in summary(refused, cells_of(refused))
     assert table(cells_of(slow)).count("!") == 3 and table(cells_of(good)).count("!") == 0
+    assert bits_per_second("10gbit") == 1e10 and bits_per_second("200mbit") == 2e8
     assert not cells_of(good[:3]), "a cell that is not whole has no row"
 
 
@@ -219,7 +227,7 @@ def main() -> int:
     parser.add_argument("--binaries", type=Path, default=ROOT / "build" / "release")
     parser.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS), metavar="MODEL",
                         help=", ".join(MODELS))
-    parser.add_argument("--links", nargs="+", default=list(LINKS), help="host, or a rate of tc: 1gbit")
+    parser.add_argument("--links", nargs="+", default=list(LINKS), help="host, or a rate in mbit or gbit: 1gbit")
     parser.add_argument("--repeats", type=int, default=1, help="runs of each contestant; 3 more with --again")
     parser.add_argument("--save", type=Path, metavar="FILE", help="keep every sample as soon as it is made")
     parser.add_argument("--resume", action="store_true", help="leave out what the file of --save has")
