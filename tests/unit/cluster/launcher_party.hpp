@@ -3,6 +3,7 @@
 
 #include "cluster/rendezvous.hpp"
 #include "core/clock.hpp"
+#include "resident_memory.hpp"
 #include "support/catch.hpp"
 
 #include <poll.h>
@@ -14,7 +15,6 @@
 #include <csignal>
 #include <cstddef>
 #include <cstdint>
-#include <fstream>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -167,14 +167,6 @@ class Party {
  private:
   ClusterSpec spec_;
 };
-
-inline double resident_megabytes() {
-  std::ifstream file("/proc/self/statm");
-  double total = 0;
-  double resident = 0;
-  file >> total >> resident;
-  return resident * 4096 / 1e6;
-}
 
 inline void allow_many_files() {
   rlimit limit{};

@@ -9,6 +9,7 @@
 #include "cluster/supervision.hpp"
 #include "cluster/trainer_watch.hpp"
 #include "core/random.hpp"
+#include "support/catch.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -404,5 +405,30 @@ class SimulatedJob {
   bool everybody_leaves_ = false;
   bool leaves_with_backup_ = false;
 };
+
+inline void check_all_exit_with(SimulatedJob& job, std::size_t members, int code, const std::string& message,
+                                double within = 10) {
+  REQUIRE(job.run_until([&]() { return job.all_exited(); }, within));
+  for (std::size_t number = 0; number < members; ++number) {
+    CAPTURE(number);
+    REQUIRE(job.at(number).exit.has_value());
+    CHECK(job.at(number).exit->code == code);
+    CHECK(job.at(number).exit->message.find(message) != std::string::npos);
+  }
+}
+
+/// Lets the coordinator say what it says to one connected member.
+inline std::vector<Message> said_to(Coordinator& coordinator, std::size_t member) {
+  std::vector<Message> said;
+  for (const CoordinatorAction& action : coordinator.take_actions()) {
+    const auto* post = std::get_if<Post>(&action);
+    if (post != nullptr && std::count(post->to.begin(), post->to.end(), member) > 0) said.push_back(post->message);
+  }
+  return said;
+}
+
+inline Introduction introduction(std::uint64_t member, std::uint64_t incarnation = 1) {
+  return {member, incarnation, "host " + std::to_string(member), "node", "10.0.0.1", 1};
+}
 
 }  // namespace lockstep::testing
