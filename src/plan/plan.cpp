@@ -106,11 +106,11 @@ class Planner {
              {.kind = OperationKind::await, .bucket = bucket}}};
   }
 
-  /// True if the metrics are all that ranks of a divided model sum up outside of layers.
+  /// True if the metrics are all that ranks sum up outside of layers, as of a model that all of them compute whole.
   [[nodiscard]] bool sums_nothing_else() const {
-    const auto end = plan_.graph.parameters.begin() + plan_.graph.metrics_parameter();
-    return plan_.graph.sums > 0 &&
-           std::all_of(plan_.graph.parameters.begin(), end, [](const ParameterSpec& p) { return p.own; });
+    const auto begin = plan_.graph.parameters.begin();
+    const auto end = begin + plan_.graph.metrics_parameter();
+    return begin != end && std::all_of(begin, end, [](const ParameterSpec& p) { return p.own; });
   }
 
   /// The operations at the model's beginning that treat each example for itself run through the batch in slices, few

@@ -207,6 +207,19 @@ TEST_CASE("A rank's part holds its slices, and plans of all ranks agree") {
   }
 }
 
+TEST_CASE("Of a model that all ranks compute whole only metrics are summed, while backward goes on") {
+  const auto backend = make_cpu_backend(1);
+  const Graph whole = graph_of(keras_mnist);
+  const Plan plan = make_plan(part_of(whole, divide_nothing(whole, 2, 32, ordinary_link), 0, 32, *backend));
+  CHECK(plan.buckets.size() == 1);
+  const auto place = [&](OperationKind kind) {
+    return std::find_if(plan.training.begin(), plan.training.end(),
+                        [kind](const Operation& operation) { return operation.kind == kind; });
+  };
+  CHECK(place(OperationKind::loss) < place(OperationKind::contribute));
+  CHECK(place(OperationKind::contribute) < place(OperationKind::dense_backward));
+}
+
 TEST_CASE("What cannot be divided says which layer is to blame, and why") {
   CHECK(contains(why_not(Sequential{Input({5}), Dense(10)}), "the channels of layer 'dense' are the model's outputs"));
   CHECK(contains(why_not(Sequential{Input({5}), Activation(softmax)}), "no layer with weights"));
