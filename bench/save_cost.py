@@ -2,11 +2,17 @@
 """What a backup costs training: keras_mnist with Adam, whose weights and optimizer state are 33 MB.
 
     python3 bench/save_cost.py [--data-dir MNIST] [--binaries build/release/bin] [--repeats 5]
+    python3 bench/save_cost.py --division features --link 1gbit [--against build/before/bin]
 
 Runs take turns without backups and with one every so many steps. Two figures count: how long the training thread is
 kept by a backup (the copy of weights and optimizer state; Lockstep itself measures that) against a step, which must be
 less than 1; and how much longer the steps around it take while the file is written beside them, on cores that have
 nothing else to spare. Everything else is the standard library.
+
+The second form joins two hosts of a core each by such a link (network namespaces, so it takes root). Where layers are
+divided by features the chief has to gather half of those 33 MB first. Rounds of steps with a save at their beginning and
+without take turns in one run: how much longer is such a round, with a file and with one that cannot be written, so that
+only the gathering is left? With --against both builds take turns.
 """
 
 import argparse
@@ -17,9 +23,17 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT / "tests" / place) for place in ("programs", "pods/namespaces")]
+import support  # noqa: E402
+from network import Network  # noqa: E402
+from pods import Job  # noqa: E402
+
 MPIRUN = ROOT / "scripts" / "mpirun.sh"
+PINNED = ["sh", "-c", 'exec taskset -c "$LOCKSTEP_BENCH_CORE" "$@"', "sh"]
+NOWHERE = "/proc/nowhere/model.h5"
 
 
 def run(command: list[str]) -> None:
@@ -39,6 +53,57 @@ def train(options: argparse.Namespace, model: Path, frequency: str, folder: Path
             "backups": timing["backups"], "epoch": history["epochs"][0]["seconds"] * 1000}
 
 
+def train_between_hosts(options: argparse.Namespace, network: Network, binaries: Path, file: str,
+                        folder: Path) -> dict[str, Any]:
+    support.use_build(binaries.parent)
+    data = ["--data-dir", str(Path(options.data_dir).resolve())] if options.data_dir else []
+    command = [*PINNED, support.program("save_bench"), *data, "--division", options.division, "--verbose", "0",
+               "--epochs", str(options.rounds), "--steps-per-epoch", str(options.round_steps),
+               "--on-checkpoint-failure", "continue"]
+    job = Job(network, folder, command, workers=2, options=("--max-restarts", "0"), OMP_NUM_THREADS="1",
+              LOCKSTEP_BENCH_FILE=file)
+    try:
+        for number, core in enumerate(sorted(os.sched_getaffinity(0))[:2]):
+            job._environment["LOCKSTEP_BENCH_CORE"] = str(core)
+            job.start(number)
+        if job.wait(600) != [0, 0]:
+            raise RuntimeError(job.text())
+        text = "".join(line.text for line in job.chief.lines)
+        found: dict[str, Any] = json.loads(text[text.index('{"step_ms'):text.rindex("}") + 1])
+        return found
+    finally:
+        job.end()
+
+
+def compare_between_hosts(options: argparse.Namespace) -> int:
+    network = Network(("worker-0", "worker-1"))
+    for host in network.hosts:
+        host.restore()
+        if options.link != "unshaped":
+            host.limit(options.link)
+    builds = [options.binaries, *([options.against] if options.against else [])]
+    steps_lost = 0.0
+    with tempfile.TemporaryDirectory(prefix="save-cost-") as name:
+        files = {"gathered only": NOWHERE, "with the file": str(Path(name) / "saved.h5")}
+        found: dict[tuple[Path, str], list[dict[str, Any]]] = {}
+        for _ in range(options.repeats):
+            for build in builds:
+                for what, file in files.items():
+                    found.setdefault((build, what), []).append(
+                        train_between_hosts(options, network, build, file, Path(name)))
+        for (build, what), samples in found.items():
+            step, kept, longer = (statistics.median(sample[key] for sample in samples)
+                                  for key in ("step_ms", "kept_ms", "longer_ms"))
+            print(f"{build}, {what}: a step {step:.2f} ms; a save keeps the training thread for {kept:.2f} ms, and the "
+                  f"steps around it take {longer:.1f} ms longer in all, that included: {longer / step:.1f} steps "
+                  f"(each run: {', '.join(format(sample['longer_ms'], '.1f') for sample in samples)})")
+            print("  step by step: " + " ".join(f"{statistics.median(times):.1f}" for times in
+                                                 zip(*(sample["step_by_step_ms"] for sample in samples))))
+            if build == options.binaries and what == "gathered only":
+                steps_lost = longer / step
+    return 0 if steps_lost < 1 else 1
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data-dir", default=os.environ.get("LOCKSTEP_MNIST_DIR", ""))
@@ -46,7 +111,14 @@ def main() -> int:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--frequency", type=int, default=100, help="optimizer steps from one backup to the next")
+    parser.add_argument("--division", default="examples", choices=("examples", "features"))
+    parser.add_argument("--link", default="", help="between two hosts: unshaped, or a rate of tc")
+    parser.add_argument("--against", type=Path, help="programs of another build")
+    parser.add_argument("--rounds", type=int, default=15, help="with a save, and as many without")
+    parser.add_argument("--round-steps", type=int, default=160)
     options = parser.parse_args()
+    if options.link:
+        return compare_between_hosts(options)
     with_backups: list[dict[str, float]] = []
     without: list[dict[str, float]] = []
     with tempfile.TemporaryDirectory(prefix="save-cost-") as name:

@@ -117,9 +117,11 @@ class Communicator {
 
   /// Begins to copy each rank's bytes, parts[rank], to the root, which passes room for all of them; the others have
   /// theirs in parts[rank()], and the rest is not looked at. The root knows how many bytes each rank has. They travel
-  /// in pieces beside training, moved on by `advance` and by whoever waits here; until then all leave them alone. What
-  /// was begun before must be finished.
+  /// in pieces beside training; until all is there everybody leaves them alone. What was begun before must be finished.
   virtual void start_gather(std::span<const std::span<std::byte>> parts, int root) = 0;
+
+  /// All ranks call it at the beginning of each step: a piece of what is being gathered travels, if there is any.
+  virtual void gather_piece() {}
 
   /// At the root: all parts are here. Elsewhere: mine is sent.
   [[nodiscard]] virtual bool is_gathered() const noexcept { return true; }

@@ -86,7 +86,7 @@ ArenaMemory HybridCommunicator::allocate(std::size_t gradient_elements, std::siz
     memory = own_memory_.data();
   }
   std::function<void()> meanwhile;
-  if (topology_.size > 1) meanwhile = [this] { advance(); };
+  if (topology_.hosts > 1) meanwhile = [this] { advance(); };
   team_.emplace(topology_, layout, memory, buckets, policy_, std::move(meanwhile));
   if (topology_.hosts > 1) make_sums(buckets);
   barrier();  // nobody contributes before all have cleared their part
@@ -245,9 +245,13 @@ void HybridCommunicator::start_gather(std::span<const std::span<std::byte>> part
   gather_.emplace(world_, parts, root);
 }
 
+void HybridCommunicator::gather_piece() {
+  if (gather_) gather_->send_piece();
+}
+
 void HybridCommunicator::finish_gather() {
   if (is_gathered()) return;
-  gather_->hurry();
+  gather_->send_rest();
   Patience patience(policy_);
   while (true) {
     advance();

@@ -60,6 +60,7 @@ class HybridCommunicator final : public Communicator {
   void all_reduce_sum(std::span<double> values) override;
   void broadcast(std::span<std::byte> bytes, int root) override;
   void start_gather(std::span<const std::span<std::byte>> parts, int root) override;
+  void gather_piece() override;
   [[nodiscard]] bool is_gathered() const noexcept override { return !gather_ || gather_->is_done(); }
   void finish_gather() override;
   void drop_gather() noexcept override { gather_.reset(); }

@@ -14,41 +14,30 @@ namespace lockstep {
 
 namespace {
 
-constexpr std::size_t piece_bytes = std::size_t{1} << 16U;  // 0.5 ms of a link of 1 Gbit/s
-constexpr std::size_t pieces_beside_training = 2;           // one travels while the next is asked for
-constexpr std::size_t pieces_in_a_hurry = 32;
+constexpr std::size_t bytes_a_step = std::size_t{1} << 17U;  // of all ranks: 1 ms of a link of 1 Gbit/s
+constexpr std::size_t smallest_piece = 4096;
 constexpr double patience_s = 1;
-constexpr int piece_tag = 1;
-constexpr int question_tag = 2;
-
-[[nodiscard]] bool are_done(std::vector<MPI_Request>& requests) {
-  int done = 0;
-  check_mpi(MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, MPI_STATUSES_IGNORE), "MPI_Testall");
-  return done != 0;
-}
+constexpr int gather_tag = 1;
 
 }  // namespace
 
 PiecewiseGather::PiecewiseGather(const MpiComm& world, std::span<const std::span<std::byte>> parts, int root)
-    : world_(world.get()), root_(root), window_(pieces_beside_training) {
-  int rank = 0;
-  check_mpi(MPI_Comm_rank(world_, &rank), "MPI_Comm_rank");
-  if (rank != root) {
-    rest_ = parts[static_cast<std::size_t>(rank)];
-    await_question();
-    return;
+    : world_(world.get()) {
+  int me = 0;
+  check_mpi(MPI_Comm_rank(world_, &me), "MPI_Comm_rank");
+  is_root_ = me == root;
+  piece_bytes_ = std::max(smallest_piece, bytes_a_step / std::max<std::size_t>(1, parts.size() - 1));
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const int rank = static_cast<int>(i);
+    const bool travels = rank != root && (is_root_ || rank == me);
+    if (travels && !parts[i].empty()) parts_.push_back({is_root_ ? rank : root, parts[i]});
   }
-  for (std::size_t other = 0; other < parts.size(); ++other) {
-    const int sender = static_cast<int>(other);
-    if (sender != root && !parts[other].empty()) to_ask_.push_back({sender, parts[other]});
-  }
-  advance();
 }
 
 PiecewiseGather::~PiecewiseGather() {
   if (!mpi_is_up()) return;
   try {
-    hurry();
+    send_rest();
     for (const double begin = monotonic_seconds(); !is_done() && monotonic_seconds() < begin + patience_s;) {
       advance();
       std::this_thread::yield();
@@ -56,54 +45,38 @@ PiecewiseGather::~PiecewiseGather() {
   } catch (const std::exception&) {
     // Nobody is left to be told.
   }
-  if (is_done()) return;
-  under_way_.push_back({question_});
-  for (std::vector<MPI_Request>& requests : under_way_) {
-    for (MPI_Request& request : requests) {
-      if (request == MPI_REQUEST_NULL) continue;
-      (void)MPI_Cancel(&request);  // of a receive; a send is not cancelled, and comes to nothing
-      (void)MPI_Request_free(&request);
-    }
+  for (MPI_Request& request : under_way_) {
+    (void)MPI_Cancel(&request);  // of a receive; a send is not cancelled, and comes to nothing
+    (void)MPI_Request_free(&request);
   }
 }
 
-void PiecewiseGather::hurry() noexcept { window_ = pieces_in_a_hurry; }
+void PiecewiseGather::send_piece() {
+  for (Part& part : parts_) {
+    const std::span<std::byte> piece = part.rest.first(std::min(part.rest.size(), piece_bytes_));
+    const auto count = static_cast<int>(piece.size());
+    MPI_Request& request = under_way_.emplace_back(MPI_REQUEST_NULL);
+    if (is_root_) {
+      check_mpi(MPI_Irecv(piece.data(), count, MPI_BYTE, part.rank, gather_tag, world_, &request), "MPI_Irecv");
+    } else {
+      check_mpi(MPI_Isend(piece.data(), count, MPI_BYTE, part.rank, gather_tag, world_, &request), "MPI_Isend");
+    }
+    part.rest = part.rest.subspan(piece.size());
+  }
+  std::erase_if(parts_, [](const Part& part) { return part.rest.empty(); });
+}
+
+void PiecewiseGather::send_rest() {
+  while (!parts_.empty()) send_piece();
+}
 
 void PiecewiseGather::advance() {
-  while (!under_way_.empty() && are_done(under_way_.front())) under_way_.pop_front();
-  while (!to_ask_.empty() && under_way_.size() < window_) ask();
-  while (!rest_.empty()) {
-    int asked = 0;
-    check_mpi(MPI_Test(&question_, &asked, MPI_STATUS_IGNORE), "MPI_Test");
-    if (asked == 0) break;
-    answer();
-    await_question();
+  while (!under_way_.empty()) {
+    int done = 0;
+    check_mpi(MPI_Test(&under_way_.front(), &done, MPI_STATUS_IGNORE), "MPI_Test");
+    if (done == 0) return;
+    under_way_.pop_front();
   }
-}
-
-void PiecewiseGather::ask() {
-  auto& [rank, rest] = to_ask_.front();
-  const std::span<std::byte> piece = rest.first(std::min(rest.size(), piece_bytes));
-  std::vector<MPI_Request>& requests = under_way_.emplace_back(2, MPI_REQUEST_NULL);
-  check_mpi(MPI_Irecv(piece.data(), static_cast<int>(piece.size()), MPI_BYTE, rank, piece_tag, world_, requests.data()),
-            "MPI_Irecv");
-  check_mpi(MPI_Isend(nullptr, 0, MPI_BYTE, rank, question_tag, world_, &requests[1]), "MPI_Isend");
-  rest = rest.subspan(piece.size());
-  if (rest.empty()) to_ask_.pop_front();
-}
-
-void PiecewiseGather::await_question() {
-  if (rest_.empty()) return;
-  check_mpi(MPI_Irecv(nullptr, 0, MPI_BYTE, root_, question_tag, world_, &question_), "MPI_Irecv");
-}
-
-void PiecewiseGather::answer() {
-  const std::span<std::byte> piece = rest_.first(std::min(rest_.size(), piece_bytes));
-  std::vector<MPI_Request>& requests = under_way_.emplace_back(1, MPI_REQUEST_NULL);
-  check_mpi(
-      MPI_Isend(piece.data(), static_cast<int>(piece.size()), MPI_BYTE, root_, piece_tag, world_, requests.data()),
-      "MPI_Isend");
-  rest_ = rest_.subspan(piece.size());
 }
 
 }  // namespace lockstep

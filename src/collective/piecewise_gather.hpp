@@ -1,6 +1,6 @@
-// Parts of all ranks on their way to one of them, the root, beside what else travels. The root asks for a piece when
-// the one before has come, so that never more than a few pieces stand in the way of a step's own messages, and those of
-// one rank at a time: the root's link is what all of them share. No thread: `advance` moves on what can be moved.
+// Parts of all ranks on their way to one of them, the root, beside training: a piece a step, sent at its beginning,
+// when no sum of the step is there yet to be delayed. All ranks' pieces together are as short however many there are.
+// No thread, and no questions: in every step the root awaits what the others send.
 //
 // Includes mpi.h: for .cpp files only.
 #pragma once
@@ -26,32 +26,27 @@ class PiecewiseGather {
   PiecewiseGather(const PiecewiseGather&) = delete;
   PiecewiseGather& operator=(const PiecewiseGather&) = delete;
 
-  /// Never waits.
+  /// Sends a piece, and awaits the others'. All ranks call both equally often, until one of them hurries: then all do.
+  void send_piece();
+  void send_rest();
+
+  /// Moves on what is under way. Never waits.
   void advance();
 
-  /// From now on nothing else travels: more pieces may be under way.
-  void hurry() noexcept;
-
   /// At the root: all parts are here. Elsewhere: the own part has been sent, and its bytes may be overwritten.
-  [[nodiscard]] bool is_done() const noexcept { return to_ask_.empty() && rest_.empty() && under_way_.empty(); }
+  [[nodiscard]] bool is_done() const noexcept { return parts_.empty() && under_way_.empty(); }
 
  private:
   struct Part {
-    int rank;
-    std::span<std::byte> rest;  ///< what was not yet asked for
+    int rank;                   ///< the other end's
+    std::span<std::byte> rest;  ///< what is not yet under way
   };
 
-  void ask();
-  void await_question();
-  void answer();
-
   MPI_Comm world_;
-  int root_;
-  std::size_t window_;                              ///< pieces that may be under way
-  std::deque<Part> to_ask_;                         ///< at the root
-  std::span<std::byte> rest_;                       ///< elsewhere: what is not yet sent
-  MPI_Request question_ = MPI_REQUEST_NULL;         ///< elsewhere: the root's next one
-  std::deque<std::vector<MPI_Request>> under_way_;  ///< messages of a piece, the oldest first
+  bool is_root_ = false;
+  std::size_t piece_bytes_ = 0;
+  std::vector<Part> parts_;  ///< at the root all others', elsewhere the own one; those that have a rest
+  std::deque<MPI_Request> under_way_;
 };
 
 }  // namespace lockstep

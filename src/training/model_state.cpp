@@ -304,6 +304,7 @@ void ModelState::start(const Batch& batch) {
   const double begin = monotonic_seconds();
   runtime_->launcher().progress().step_begins();
   Compiled& model = compiled();
+  model.communicator->gather_piece();
   StepContext context = model.feed->prepare(batch, iteration_, true);
   context.request = runtime_->launcher().request();
   model.step->train(context, model.options.optimizer, ++iteration_);
