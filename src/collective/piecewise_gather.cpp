@@ -16,6 +16,7 @@ namespace {
 
 constexpr std::size_t bytes_a_step = std::size_t{1} << 17U;  // of all ranks: 1 ms of a link of 1 Gbit/s
 constexpr std::size_t smallest_piece = 4096;
+constexpr std::size_t largest_piece = std::size_t{1} << 30U;  // MPI counts with an int
 constexpr double patience_s = 1;
 constexpr int gather_tag = 1;
 
@@ -67,6 +68,7 @@ void PiecewiseGather::send_piece() {
 }
 
 void PiecewiseGather::send_rest() {
+  piece_bytes_ = largest_piece;
   while (!parts_.empty()) send_piece();
 }
 

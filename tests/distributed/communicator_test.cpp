@@ -360,7 +360,7 @@ TEST_CASE("parts are gathered in pieces, beside steps or in a hurry") {
   const World world;
   const int ranks = world.size();
   // Of no byte, less than a piece, several whole ones, many and a rest.
-  const std::array<std::size_t, 4> sizes{std::size_t{40} << 16U, 0, 1000, (std::size_t{70} << 16U) + 3};
+  const std::array<std::size_t, 4> sizes{std::size_t{6} << 16U, 0, 1000, (std::size_t{9} << 16U) + 3};
   const auto value_of = [](int rank, std::size_t i, int round) {
     return static_cast<std::byte>(i * 7 + i / 1000 + static_cast<std::size_t>(rank) * 31 +
                                   static_cast<std::size_t>(round));
