@@ -194,6 +194,7 @@ void update_share(const Graph& graph, const Arenas& arenas, const UpdateShare& s
     const ParameterSpec& parameter = graph.parameters[p];
     const Part part(parameter, share);
     const std::size_t tiles = part.tiles();
+    if (tiles == 0) continue;  // a parallel region costs something even where it has nothing to do
     const float scale = share.scales.empty() ? 1.0F : share.scales[p];
 #pragma omp parallel for num_threads(threads) if (threads > 1 && tiles > 4)
     for (std::size_t t = 0; t < tiles; ++t) {
