@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds Lockstep and runs its tests.
 #   test.sh           unit tests, runs of 1 to 4 ranks, the quick checks against real Keras: up to 12 minutes on 2 cores
-#   test.sh --full    also warnings as errors, format, lint, scripts, sanitizers, fuzzing, the image and its pods: up to 55 minutes
+#   test.sh --full    also warnings as errors, format, lint, scripts, sanitizers, fuzzing, the image and its pods: up to an hour
 # A check that fails does not keep the others from running; the exit status tells whether any did.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -55,13 +55,14 @@ check_lint() {
 # The rooms that read untrusted bytes and count indices, with address and undefined-behaviour sanitizers.
 check_sanitizers() {
   # (cli would bring all rooms with it: three times the time)
-  local rooms=(core data nn checkpoint report)
+  local rooms=(core data nn checkpoint report cluster)
   # -O1: half the time of compiling, for these tests
   cmake --preset asan -DCMAKE_CXX_FLAGS_RELWITHDEBINFO='-O1 -g1' >/dev/null &&
     cmake --build --preset asan --target "${rooms[@]/#/test_}" || return 1
   local room
   for room in "${rooms[@]}"; do
-    "build/asan/bin/test_$room" || return 1
+    # (what Open MPI keeps until its end is no leak of ours)
+    ASAN_OPTIONS=$([ "$room" != cluster ] || echo detect_leaks=0) "build/asan/bin/test_$room" || return 1
   done
 }
 
