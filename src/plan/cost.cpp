@@ -26,13 +26,15 @@ double replay(const Plan& plan, const std::vector<double>& seconds, const LinkTi
   std::deque<std::size_t> due;  // updates that were come to before their sums had arrived
   const double latency = link.seconds(0);
   const auto bucket_of = [&](std::size_t i) { return static_cast<std::size_t>(plan.training[i].bucket); };
-  // While bytes travel, this core sends and receives them: half of that when a sum begins, half when it is read.
+  // While it computes, this core also sends and receives: half of that when a sum begins, half when it is read, unless
+  // the core has waited for it anyway.
   const auto handling = [&](std::size_t i) {
     const BucketRange& bucket = plan.buckets[bucket_of(i)];
     return link.busy_per_byte() / 2 * static_cast<double>((bucket.end - bucket.begin) * sizeof(float));
   };
   const auto update_next = [&] {
-    now = std::max(now, arrivals[bucket_of(due.front())]) + handling(due.front()) + seconds[due.front()];
+    const double arrival = arrivals[bucket_of(due.front())];
+    now = std::max(arrival, now + handling(due.front())) + seconds[due.front()];
     due.pop_front();
   };
   for (std::size_t i = 0; i < plan.training.size(); ++i) {

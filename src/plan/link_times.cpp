@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <limits>
 #include <span>
 
 namespace lockstep {
@@ -18,7 +17,8 @@ constexpr std::size_t small_sum = 64;                       // bytes: latency is
 constexpr std::size_t middle_sum = std::size_t{64} << 10U;  // what a division by features sends
 constexpr std::size_t large_sum = std::size_t{416} << 10U;  // a bucket of a large layer
 constexpr std::size_t in_a_row = 6;                         // large ones: more than a burst
-constexpr int most_times = 4;
+constexpr std::size_t most_times = 7;
+constexpr std::size_t least_times = 3;
 constexpr double between_looks = 50e-6;  // seconds: about an operation of a step
 /// What TCP costs a core a byte: measured on an AMD EPYC (Zen 5), 250 us to send a megabyte and as much to receive it.
 constexpr double tcp_per_byte = 0.5e-9;
@@ -41,15 +41,18 @@ class Timing {
     sums_ = {reinterpret_cast<float*>(memory.mirrored.data()), elements};
   }
 
-  /// Seconds of the sums of these buckets, all under way at once: of the slowest rank, at the best of several times.
+  /// Seconds of the sums of these buckets, all under way at once: of the slowest rank, the median of several times.
   double seconds(std::size_t first, std::size_t count) {
     (void)once(first, count);  // connections are made
     // All ranks must count alike, so what they look at is everybody's clock.
-    double least = std::numeric_limits<double>::infinity();
-    for (int i = 0; i < most_times && (i == 0 || least < patience / most_times); ++i) {
-      least = std::min(least, slowest(once(first, count)));
+    std::vector<double> times;
+    double total = 0;
+    while (times.size() < most_times && (times.size() < least_times || total < patience)) {
+      total += times.emplace_back(slowest(once(first, count)));
     }
-    return least;
+    const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
+    std::nth_element(times.begin(), middle, times.end());
+    return *middle;
   }
 
   /// Seconds that the large sums cost a core which has something else to do meanwhile, a byte.
