@@ -11,10 +11,8 @@
 #include <lockstep/core/error.hpp>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstddef>
-#include <cstdint>
 #include <numeric>
 #include <sstream>
 #include <utility>
@@ -150,16 +148,14 @@ DivisionChoice choose_automatically(Runtime& runtime, const Graph& graph, const 
     const auto [told, is_first] = choice.predicted.emplace(name_of(candidate.division), candidate.seconds);
     if (!is_first) told->second = std::min(told->second, candidate.seconds);
   }
-  const std::size_t mine = best_of(seconds);
-  std::array<std::byte, 1> chosen{static_cast<std::byte>(mine)};
-  runtime.control().broadcast(chosen, 0);
-  const auto best = static_cast<std::size_t>(chosen[0]);
-  if (best != mine) {
-    log_warning("Worker " + std::to_string(runtime.world().rank()) + " would divide the model by " +
-                name_of(candidates[mine].division) + ", but the chief's choice holds: by " +
-                name_of(candidates[best].division) + ".");
+  const std::optional<FeatureDivision>& mine = candidates[best_of(seconds)].division;
+  const std::string code = mine ? mine->code() : "";
+  const std::string chiefs = runtime.control().all_gather(code).front();
+  if (!chiefs.empty()) choice.division = division_of(graph, runtime.world().size(), chiefs);
+  if (chiefs != code) {
+    log_warning("worker " + std::to_string(runtime.world().rank()) + " would divide by " + name_of(mine) +
+                ", but the chief's choice holds: by " + name_of(choice.division));
   }
-  choice.division = std::move(candidates[best].division);
   choice.why = "a step is expected to take " + in_milliseconds(choice.predicted.at("examples")) + " by examples, ";
   const auto by_features = choice.predicted.find("features");
   if (by_features != choice.predicted.end()) choice.why += in_milliseconds(by_features->second) + " by features, ";

@@ -169,7 +169,7 @@ std::vector<Rule> rules(const Options& defaults) {
       {"replicas", "Training", "N", "slices of a batch that BatchNormalization sees; 0: one a worker",
        std::to_string(defaults.replicas), "",
        [](Options& o, const Given& given) { o.replicas = read_int(given, 0, int_max); }},
-      {"deterministic", "Training", "", "choose kernels by rules, not by clocks: same bits in every run",
+      {"deterministic", "Training", "", "choose by rules, never by clocks: same bits in every run",
        defaults.deterministic ? "on" : "off", "",
        [](Options& o, const Given& given) { o.deterministic = read_bool(given); }},
       {"backup-dir", "Restarts", "PATH", "where backups are kept while training",

@@ -491,6 +491,9 @@ TEST_CASE("The choice is made for all workers alike, and goes on with a backup")
   const std::string no_link = "1e-9,1e4,1e13";  // where each computes all
   const auto alone = chosen(no_link);
   CHECK(equal_everywhere(alone));
+  // Of workers who see different networks, the chief is right.
+  CHECK(equal(chosen(world.rank() == 0 ? slow_kernels : slow_link), by_examples));
+  CHECK(equal(chosen(world.rank() == 0 ? slow_link : slow_kernels), chosen(slow_link)));
   for (std::size_t p = 0; p < alone.size(); ++p) CHECK(distance(alone[p].values, by_examples[p].values) < 1e-3);
 }
 
