@@ -120,7 +120,7 @@ class HealthTest(launch_test.Launched):
         """While launchers wait, while they train, and of the rank that the others wait for."""
         ports = free_ports(4)
         self.ports, self.status = ports[:2], ports[2:]
-        options = ("--epochs", 100000, *EXAMPLES[2:])
+        options = ("--epochs", 100000, *EXAMPLES[2:], "--division", "examples")
         self.launch_one(0, *options)
         self.assertTrue(eventually(lambda: self.health(0).startswith("200 ok: waiting for worker 1 ("), 20),
                         self.health(0))

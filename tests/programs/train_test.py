@@ -195,7 +195,7 @@ class TrainTest(ProgramTest):
 
     def test_a_killed_run_goes_on(self) -> None:
         first = self.trained("first.keras")
-        options = ("--model", first, "--global-batch-size", 20, "--epochs", 400, "--backup-save-freq", 3)
+        options = ("--model", first, "--global-batch-size", 20, "--epochs", 400, "--deterministic", "--backup-save-freq", 3)
         self.succeed(*options, workers=2)
         whole = self.model / "model.keras"
         self.model = self.scratch / "broken"
