@@ -20,6 +20,7 @@ constexpr std::size_t in_a_row = 6;                         // large ones: more 
 constexpr std::size_t most_times = 7;
 constexpr std::size_t least_times = 3;
 constexpr double between_looks = 50e-6;  // seconds: about an operation of a step
+constexpr double between_sums = 1e-3;    // seconds: what a step computes before its next sums
 /// What TCP costs a core a byte: measured on an AMD EPYC (Zen 5), 250 us to send a megabyte and as much to receive it.
 constexpr double tcp_per_byte = 0.5e-9;
 constexpr double patience = 0.2;  // seconds: what would take longer is not timed, or not again
@@ -88,7 +89,11 @@ class Timing {
  private:
   static constexpr std::size_t first_large = 2;
 
+  /// Behind a pause, as a step computes first: the link may have a burst to give again.
   double once(std::size_t first, std::size_t count) {
+    const double pause_end = monotonic_seconds() + between_sums;
+    while (monotonic_seconds() < pause_end) {
+    }
     communicator_.barrier();
     const double begin = monotonic_seconds();
     for (std::size_t bucket = first; bucket < first + count; ++bucket) communicator_.contribute(bucket);
