@@ -64,7 +64,9 @@ def sent_meanwhile(step: list[list[float]]) -> float:
 
 def train(hosts: Hosts, link: str, compression: str, given: argparse.Namespace) -> dict[str, Any]:
     data = ["--data-dir", str(given.data_dir.resolve())] if given.data_dir else []
-    environment = {} if compression == "none" else {"LOCKSTEP_GRADIENT_COMPRESSION": compression}
+    environment = {"LOCKSTEP_DIVISION": "examples"}  # variables, which older builds do not mind
+    if compression != "none":
+        environment["LOCKSTEP_GRADIENT_COMPRESSION"] = compression
     job = hosts.run(link, [support.program(given.model), *data, "--epochs", str(given.epochs), "--steps-per-epoch",
                            str(given.steps), "--backup-save-freq", "never", "--verbose", "0"], **environment)
     history = job.history()

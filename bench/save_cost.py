@@ -45,7 +45,7 @@ def run(command: list[str]) -> None:
 def train(options: argparse.Namespace, model: Path, frequency: str, folder: Path) -> dict[str, float]:
     run([str(MPIRUN), "-np", "2", str(options.binaries / "lockstep"), "train", "--model", str(model),
          "--optimizer", "adam", "--epochs", "1", "--steps-per-epoch", str(options.steps), "--verbose", "0",
-         "--backup-save-freq", frequency, "--resume", "never", "--model-dir", str(folder),
+         "--backup-save-freq", frequency, "--resume", "never", "--division", options.division, "--model-dir", str(folder),
          *(["--data-dir", options.data_dir] if options.data_dir else [])])
     history = json.loads((folder / "history.json").read_text())
     timing = history["timing"]

@@ -139,7 +139,7 @@ def measured_step(case: Case, options: argparse.Namespace) -> tuple[dict[str, fl
         command = [*launcher, str(options.binaries / case.model), "--epochs", str(options.epochs)]
         command += ["--steps-per-epoch", str(options.steps_per_epoch), "--global-batch-size", str(GLOBAL_BATCH)]
         command += ["--precision", case.precision, "--device", "cpu", "--verbose", "0", "--model-dir", folder]
-        command += ["--backup-save-freq", "never"]
+        command += ["--backup-save-freq", "never", "--division", "examples"]
         if options.data_dir:
             command += ["--data-dir", options.data_dir]
         output_of(command, options.timeout)
