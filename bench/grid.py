@@ -28,15 +28,15 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "tests" / place) for place in ("programs", "pods/namespaces")]
-sys.path.insert(0, str(ROOT / "bench" / "peers"))
+sys.path[:0] = [str(ROOT / place) for place in ("tests/programs", "tests/pods/namespaces", "bench/peers")]
 import data_files  # noqa: E402
 import support  # noqa: E402
 from grid_models import MODELS  # noqa: E402
 from grid_tables import CONTESTANTS, LEGEND, LINKS, Sample, cells_of, summary, table  # noqa: E402
 from harness.results import lockstep_version, this_machine  # noqa: E402
-from network import Network, NoNetwork  # noqa: E402
-from pods import Hang, Job  # noqa: E402
+from network import NoNetwork  # noqa: E402
+from pods import Hang  # noqa: E402
+from two_hosts import run_on_two_hosts, two_hosts  # noqa: E402
 
 EPOCHS, EPOCH_SECONDS, LEAST_STEPS, MOST_STEPS = 5, 0.5, 4, 2000
 TIMEOUT_S = 180
@@ -66,7 +66,7 @@ class Bench:
         self.scratch = Path(self.scratch_folder.name)
         self.data = data_files.write_idx(self.scratch / "data", train=4096, test=32)
         try:
-            self.network = Network(("worker-0", "worker-1")) if set(given.links) - {"host"} else None
+            self.network = two_hosts() if set(given.links) - {"host"} else None
         except NoNetwork as why:
             raise SystemExit(f"grid.py: there can be no network namespaces here ({why}): try --links host") from why
         self.cores = [str(core) for core in sorted(os.sched_getaffinity(0))[:2]]
@@ -93,19 +93,9 @@ class Bench:
 
     def two_hosts(self, command: list[str], link: str) -> tuple[int, str, dict[str, Any]]:
         assert self.network is not None
-        for host in self.network.hosts:
-            host.restore()
-            host.limit(link)
-        pinned = ["sh", "-c", 'exec taskset -c "$LOCKSTEP_BENCH_CORE" "$@"', "sh"]
-        job = Job(self.network, self.scratch, [*pinned, *command], workers=2)
-        try:
-            for number, core in enumerate(self.cores):
-                job._environment["LOCKSTEP_BENCH_CORE"] = core
-                job.start(number)
-            code = max(abs(code or 0) for code in job.wait(TIMEOUT_S))
-            return code, job.text(), history_of(job.model) if code == 0 else {}
-        finally:
-            job.end()
+        job, codes = run_on_two_hosts(self.network, self.scratch, link, command, TIMEOUT_S)
+        code = max(abs(code or 0) for code in codes)
+        return code, job.text(), history_of(job.model) if code == 0 else {}
 
     def first_look(self, name: str) -> tuple[float, int]:
         if name not in self.first_looks:

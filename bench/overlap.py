@@ -11,7 +11,6 @@ takes root; `tc` shapes their links."""
 
 import argparse
 import json
-import os
 import statistics
 import sys
 import tempfile
@@ -19,35 +18,20 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "tests" / place) for place in ("programs", "pods/namespaces")]
+sys.path.insert(0, str(ROOT / "tests" / "programs"))
 import support  # noqa: E402
-from network import Network  # noqa: E402
-from pods import Job  # noqa: E402
+from two_hosts import Job, succeed_on_two_hosts, two_hosts  # noqa: E402
 
 COMPRESSIONS = ("none", "bfloat16")
-PINNED = ["sh", "-c", 'exec taskset -c "$LOCKSTEP_BENCH_CORE" chrt -f 10 "$@"', "sh"]
 
 
 class Hosts:
     def __init__(self) -> None:
         self.scratch = Path(tempfile.mkdtemp(prefix="lockstep-overlap-"))
-        self.network = Network(("worker-0", "worker-1"))
+        self.network = two_hosts()
 
     def run(self, link: str, command: list[str], **environment: str) -> Job:
-        for host in self.network.hosts:
-            host.restore()
-            if link != "unshaped":
-                host.limit(link)
-        job = Job(self.network, self.scratch, [*PINNED, *command], workers=2, **environment)
-        try:
-            for number, core in enumerate(sorted(os.sched_getaffinity(0))[:2]):
-                job._environment["LOCKSTEP_BENCH_CORE"] = str(core)
-                job.start(number)
-            if job.wait(600) != [0, 0]:
-                raise RuntimeError(job.text())
-            return job
-        finally:
-            job.end()
+        return succeed_on_two_hosts(self.network, self.scratch, link, ["chrt", "-f", "10", *command], **environment)
 
 
 def overlap(hosts: Hosts, link: str, compression: str, milliseconds: float) -> dict[str, Any]:

@@ -26,13 +26,11 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "tests" / place) for place in ("programs", "pods/namespaces")]
+sys.path.insert(0, str(ROOT / "tests" / "programs"))
 import support  # noqa: E402
-from network import Network  # noqa: E402
-from pods import Job  # noqa: E402
+from two_hosts import Network, succeed_on_two_hosts, two_hosts  # noqa: E402
 
 MPIRUN = ROOT / "scripts" / "mpirun.sh"
-PINNED = ["sh", "-c", 'exec taskset -c "$LOCKSTEP_BENCH_CORE" "$@"', "sh"]
 NOWHERE = "/proc/nowhere/model.h5"
 
 
@@ -57,30 +55,18 @@ def train_between_hosts(options: argparse.Namespace, network: Network, binaries:
                         folder: Path) -> dict[str, Any]:
     support.use_build(binaries.parent)
     data = ["--data-dir", str(Path(options.data_dir).resolve())] if options.data_dir else []
-    command = [*PINNED, support.program("save_bench"), *data, "--division", options.division, "--verbose", "0",
+    command = [support.program("save_bench"), *data, "--division", options.division, "--verbose", "0",
                "--epochs", str(options.rounds), "--steps-per-epoch", str(options.round_steps),
                "--on-checkpoint-failure", "continue"]
-    job = Job(network, folder, command, workers=2, options=("--max-restarts", "0"), OMP_NUM_THREADS="1",
-              LOCKSTEP_BENCH_FILE=file)
-    try:
-        for number, core in enumerate(sorted(os.sched_getaffinity(0))[:2]):
-            job._environment["LOCKSTEP_BENCH_CORE"] = str(core)
-            job.start(number)
-        if job.wait(600) != [0, 0]:
-            raise RuntimeError(job.text())
-        text = "".join(line.text for line in job.chief.lines)
-        found: dict[str, Any] = json.loads(text[text.index('{"step_ms'):text.rindex("}") + 1])
-        return found
-    finally:
-        job.end()
+    job = succeed_on_two_hosts(network, folder, options.link, command, options=("--max-restarts", "0"),
+                               OMP_NUM_THREADS="1", LOCKSTEP_BENCH_FILE=file)
+    text = "".join(line.text for line in job.chief.lines)
+    found: dict[str, Any] = json.loads(text[text.index('{"step_ms'):text.rindex("}") + 1])
+    return found
 
 
 def compare_between_hosts(options: argparse.Namespace) -> int:
-    network = Network(("worker-0", "worker-1"))
-    for host in network.hosts:
-        host.restore()
-        if options.link != "unshaped":
-            host.limit(options.link)
+    network = two_hosts()
     builds = [options.binaries, *([options.against] if options.against else [])]
     steps_lost = 0.0
     with tempfile.TemporaryDirectory(prefix="save-cost-") as name:

@@ -133,11 +133,11 @@ class Job:
                              "OMPI_MCA_mpi_yield_when_idle": "1"} | environment
         self.began = time.monotonic()
 
-    def start(self, number: int, *, tf_config: str = "") -> None:
+    def start(self, number: int, *, tf_config: str = "", **environment: str) -> None:
         addresses = [f"{pod.host.name}:{PORT}" for pod in self.pods]
         task = {"type": "worker", "index": number}
         config = tf_config or json.dumps({"cluster": {"worker": addresses}, "task": task})
-        self.pods[number].start(self._command, {"TF_CONFIG": config} | self._environment)
+        self.pods[number].start(self._command, {"TF_CONFIG": config} | self._environment | environment)
 
     def start_all(self, order: Sequence[int] = ()) -> None:
         for number in order or range(len(self.pods)):
