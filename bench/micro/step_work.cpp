@@ -6,6 +6,7 @@
 #include "core/random.hpp"
 #include "plan/lower.hpp"
 #include "plan/step.hpp"
+#include "support/models.hpp"
 
 #include <lockstep/core/error.hpp>
 #include <lockstep/nn/layers.hpp>
@@ -22,26 +23,9 @@ namespace {
 constexpr std::size_t examples_in_store = 10000;
 constexpr std::size_t pixels_of_example = std::size_t{28} * 28;
 
-// The architectures of models/*.cpp.
 Sequential architecture_of(const std::string& model) {
-  if (model == "keras_mnist") {
-    return Sequential{Input({28, 28}),
-                      Reshape({28, 28, 1}),
-                      Conv2D(32, 3, {.activation = relu}),
-                      Flatten(),
-                      Dense(128, {.activation = relu}),
-                      Dense(10)};
-  }
-  if (model == "custom_training_mnist") {
-    return Sequential{Input({28, 28, 1}),
-                      Conv2D(32, 3, {.activation = relu}),
-                      MaxPooling2D(),
-                      Conv2D(64, 3, {.activation = relu}),
-                      MaxPooling2D(),
-                      Flatten(),
-                      Dense(64, {.activation = relu}),
-                      Dense(10)};
-  }
+  if (model == "keras_mnist") return testing::keras_mnist();
+  if (model == "custom_training_mnist") return testing::custom_training_mnist();
   throw UsageError("there is no model '" + model + "': take keras_mnist or custom_training_mnist");
 }
 

@@ -4,6 +4,7 @@
 #include "collective/make_communicator.hpp"
 #include "support/catch.hpp"
 #include "support/examples.hpp"
+#include "support/ranks.hpp"
 #include "support/reference_training.hpp"
 
 #include <lockstep/training/callbacks.hpp>
@@ -12,12 +13,9 @@
 #include <lockstep/training/strategy.hpp>
 
 #include <algorithm>
-#include <bit>
-#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <string>
-#include <utility>
 #include <vector>
 
 using namespace lockstep;
@@ -75,39 +73,7 @@ std::vector<Variable> train(const Sequential& architecture, const Optimizer& opt
   return model.weights();
 }
 
-bool equal(const std::vector<Variable>& a, const std::vector<Variable>& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                    [](const Variable& x, const Variable& y) { return x.name == y.name && x.values == y.values; });
-}
-
-/// True if all ranks have these weights, bit for bit.
-bool equal_everywhere(const std::vector<Variable>& weights) {
-  std::uint64_t digest = 0xCBF29CE484222325U;
-  for (const Variable& variable : weights) {
-    for (const float value : variable.values) digest = (digest ^ std::bit_cast<std::uint32_t>(value)) * 0x100000001B3U;
-  }
-  const World world;
-  const auto communicator = make_communicator(world, Transport::automatic);
-  const std::vector<std::string> digests = communicator->all_gather(std::to_string(digest));
-  return std::all_of(digests.begin(), digests.end(), [&](const std::string& other) { return other == digests[0]; });
-}
-
 void with_link(const std::string& link) { setenv("LOCKSTEP_TEST_LINK", link.c_str(), 1); }
-
-/// A run that dies, on all ranks at once.
-struct Death {};
-
-class DieAt : public Callback {
- public:
-  explicit DieAt(int steps) : steps_(steps) {}
-  void on_train_batch_end(Model& /*model*/, std::int64_t /*batch*/, const StepMetrics& /*so_far*/) override {
-    if (++seen_ == steps_) throw Death();
-  }
-
- private:
-  int steps_;
-  int seen_ = 0;
-};
 
 std::vector<Variable> train_with_backups(Division division, int dies_at) {
   const Examples examples = make_examples(models[0], logits, 40, 3);

@@ -7,6 +7,7 @@
 #include "plan/lower.hpp"
 #include "support/catch.hpp"
 #include "support/examples.hpp"
+#include "support/ranks.hpp"
 #include "support/reference_training.hpp"
 
 #include <lockstep/core/error.hpp>
@@ -16,12 +17,10 @@
 #include <lockstep/training/strategy.hpp>
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
-#include <functional>
 #include <string>
 #include <utility>
 #include <variant>
@@ -126,12 +125,6 @@ double distance(const std::vector<float>& a, const std::vector<float>& b) {
   return std::sqrt(sum) / std::max(std::sqrt(scale), 0.1);
 }
 
-bool equal(const std::vector<Variable>& a, const std::vector<Variable>& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const Variable& x, const Variable& y) {
-    return x.name == y.name && x.shape == y.shape && x.values == y.values;
-  });
-}
-
 void check_equal(const Outcome& features, const Outcome& examples, double tolerance) {
   REQUIRE(features.weights.size() == examples.weights.size());
   for (std::size_t p = 0; p < features.weights.size(); ++p) {
@@ -146,33 +139,6 @@ void check_equal(const Outcome& features, const Outcome& examples, double tolera
   CHECK(features.evaluation.at("loss") == Approx(examples.evaluation.at("loss")).epsilon(tolerance));
   CHECK(distance(features.outputs, examples.outputs) < tolerance);
 }
-
-bool equal_everywhere(const std::vector<Variable>& weights) {
-  std::string text;
-  for (const Variable& variable : weights) {
-    for (const float value : variable.values) text += std::to_string(std::bit_cast<std::uint32_t>(value)) + " ";
-  }
-  const World world;
-  const auto communicator = make_communicator(world, Transport::automatic);
-  const std::string digest = std::to_string(std::hash<std::string>()(text));
-  const std::vector<std::string> digests = communicator->all_gather(digest);
-  return std::all_of(digests.begin(), digests.end(), [&](const std::string& other) { return other == digest; });
-}
-
-/// A run that dies, on all ranks at once.
-struct Death {};
-
-class DieAt : public Callback {
- public:
-  explicit DieAt(int steps) : steps_(steps) {}
-  void on_train_batch_end(Model& /*model*/, std::int64_t /*batch*/, const StepMetrics& /*so_far*/) override {
-    if (++seen_ == steps_) throw Death();
-  }
-
- private:
-  int steps_;
-  int seen_ = 0;
-};
 
 /// Saves the same moment twice, at once and beside training, and uses the model while its slices are on their way.
 class SaveTwice : public Callback {

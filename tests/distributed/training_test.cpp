@@ -1,10 +1,10 @@
 // Any number of ranks trains what the reference says one machine would: whatever the division of the ranks into hosts,
 // with global batches that divide, that do not, and that leave ranks without examples.
 #include "cluster/world.hpp"
-#include "collective/make_communicator.hpp"
 #include "support/catch.hpp"
 #include "support/examples.hpp"
 #include "support/messages.hpp"
+#include "support/ranks.hpp"
 #include "support/reference_training.hpp"
 
 #include <lockstep/core/error.hpp>
@@ -12,7 +12,6 @@
 #include <lockstep/training/options.hpp>
 #include <lockstep/training/strategy.hpp>
 
-#include <algorithm>
 #include <bit>
 #include <cstdint>
 #include <filesystem>
@@ -55,22 +54,6 @@ struct Job {
   [[nodiscard]] std::size_t ranks() const { return static_cast<std::size_t>(strategy.num_workers()); }
 };
 
-std::uint64_t digest_of(const std::vector<Variable>& weights) {
-  std::uint64_t digest = 0xCBF29CE484222325U;
-  for (const Variable& variable : weights) {
-    for (const float value : variable.values) digest = (digest ^ std::bit_cast<std::uint32_t>(value)) * 0x100000001B3U;
-  }
-  return digest;
-}
-
-/// True if all ranks give the same text.
-bool equal_everywhere(const std::string& text) {
-  const World world;
-  const auto communicator = make_communicator(world, Transport::automatic);
-  const std::vector<std::string> texts = communicator->all_gather(text);
-  return std::ranges::all_of(texts, [&](const std::string& other) { return other == text; });
-}
-
 std::string exactly(const Logs& logs) {
   std::string text;
   for (const auto& [name, value] : logs) text += name + " " + std::to_string(std::bit_cast<std::uint64_t>(value)) + " ";
@@ -99,7 +82,7 @@ void check_training(const CompileOptions& compile, int batch, std::size_t count,
   const auto [error, name] = expected.compare(weights);
   INFO("worst: " << name);
   CHECK(error < 1e-4);
-  CHECK(equal_everywhere(std::to_string(digest_of(weights))));
+  CHECK(equal_everywhere(weights));
 
   const Logs logs = job.model.evaluate(examples.data);
   CHECK(logs.at("loss") == Approx(expected.evaluate().loss()).epsilon(1e-4));

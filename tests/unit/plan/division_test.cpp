@@ -9,6 +9,7 @@
 #include "plan/lower.hpp"
 #include "plan/plan.hpp"
 #include "support/catch.hpp"
+#include "support/models.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -24,20 +25,8 @@ namespace {
 
 const SparseCategoricalCrossentropy logits({.from_logits = true});
 
-const Sequential keras_mnist{Input({28, 28}),
-                             Reshape({28, 28, 1}),
-                             Conv2D(32, 3, {.activation = relu}),
-                             Flatten(),
-                             Dense(128, {.activation = relu}),
-                             Dense(10)};
-const Sequential custom_training_mnist{Input({28, 28, 1}),
-                                       Conv2D(32, 3, {.activation = relu}),
-                                       MaxPooling2D(),
-                                       Conv2D(64, 3, {.activation = relu}),
-                                       MaxPooling2D(),
-                                       Flatten(),
-                                       Dense(64, {.activation = relu}),
-                                       Dense(10)};
+const Sequential keras_mnist = testing::keras_mnist();
+const Sequential custom_training_mnist = testing::custom_training_mnist();
 
 /// A link that costs nothing, a fast and an ordinary one, and one that is to be spared.
 const Speeds free_link{.latency = 0, .bytes_per_second = 1e15, .flops_per_second = 1e9};

@@ -1,0 +1,61 @@
+// What tests under mpirun share: whether all ranks have the same, and runs that die on all of them at once.
+#pragma once
+
+#include "cluster/world.hpp"
+#include "collective/make_communicator.hpp"
+
+#include <lockstep/training/callbacks.hpp>
+#include <lockstep/training/model.hpp>
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace lockstep::testing {
+
+/// FNV-1a over the bits of the values.
+[[nodiscard]] inline std::uint64_t digest_of(const std::vector<Variable>& weights) {
+  std::uint64_t digest = 0xCBF29CE484222325U;
+  for (const Variable& variable : weights) {
+    for (const float value : variable.values) digest = (digest ^ std::bit_cast<std::uint32_t>(value)) * 0x100000001B3U;
+  }
+  return digest;
+}
+
+/// True if all ranks give the same text.
+[[nodiscard]] inline bool equal_everywhere(const std::string& text) {
+  const World world;
+  const auto communicator = make_communicator(world, Transport::automatic);
+  const std::vector<std::string> texts = communicator->all_gather(text);
+  return std::all_of(texts.begin(), texts.end(), [&](const std::string& other) { return other == text; });
+}
+
+/// True if all ranks have these weights, bit for bit.
+[[nodiscard]] inline bool equal_everywhere(const std::vector<Variable>& weights) {
+  return equal_everywhere(std::to_string(digest_of(weights)));
+}
+
+[[nodiscard]] inline bool equal(const std::vector<Variable>& a, const std::vector<Variable>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const Variable& x, const Variable& y) {
+    return x.name == y.name && x.shape == y.shape && x.values == y.values;
+  });
+}
+
+/// What ends a run on all ranks at once.
+struct Death {};
+
+class DieAt : public Callback {
+ public:
+  explicit DieAt(int steps) : steps_(steps) {}
+  void on_train_batch_end(Model& /*model*/, std::int64_t /*batch*/, const StepMetrics& /*so_far*/) override {
+    if (++seen_ == steps_) throw Death();
+  }
+
+ private:
+  int steps_;
+  int seen_ = 0;
+};
+
+}  // namespace lockstep::testing
