@@ -128,16 +128,16 @@ class Chooser {
       // From the second layer on: the input itself is everybody's, and need not be handed over.
       if (operation.kind == OperationKind::dense && i > 1) {
         offer(i, from, summed, Way::rows,
-              2 * all_to_all(batch_ * elements_of(operation.input)) + work(operation, share_of(operation.input)) +
+              2 * all_to_all(batch_ * elements_of(operation.input)) + work_on_slice(operation) +
                   all_reduce(batch_ * elements_of(operation.output)));
       }
     }
     if (from == slice && keeps_channels(graph_, operation)) {
       if (passes_slices(operation)) {
         offer(i, from, slice, Way::columns, work(operation, share_of(operation.output)));
-      } else if (operation.kind == OperationKind::dense) {
+      } else if (weighted) {
         offer(i, from, summed, Way::rows,
-              work(operation, share_of(operation.input)) + all_reduce(batch_ * elements_of(operation.output)));
+              work_on_slice(operation) + all_reduce(batch_ * elements_of(operation.output)));
       }
     }
   }
@@ -168,8 +168,7 @@ class Chooser {
 
   /// Seconds of `share` of an operation, forward and backward and with its update.
   [[nodiscard]] double work(const Operation& operation, double share) const {
-    const double passed = 3 * 4 * batch_ * elements_of(operation.output);
-    double bytes = passed;
+    double bytes = 3 * passed_on(operation);
     double flops = 0;
     if (is_weighted(operation)) {
       const ParameterInfo& kernel = graph_.layers[operation.layer].parameters.front();
@@ -181,6 +180,19 @@ class Chooser {
       bytes += 3 * 4 * weights;
     }
     return share * (flops / speeds_.flops_per_second + bytes / speeds_.memory_per_second);
+  }
+
+  /// The same of a layer that takes a slice of its input's channels: its outputs are whole, and they pass through
+  /// memory again when they have been summed up.
+  [[nodiscard]] double work_on_slice(const Operation& operation) const {
+    const double share = share_of(operation.input);
+    const double outputs = passed_on(operation) / speeds_.memory_per_second;
+    return work(operation, share) + 3 * (1 - share) * outputs + 2 * outputs;
+  }
+
+  /// Bytes of an operation's outputs.
+  [[nodiscard]] double passed_on(const Operation& operation) const {
+    return 4 * batch_ * elements_of(operation.output);
   }
 
   [[nodiscard]] double all_reduce(double elements) const {
@@ -206,9 +218,9 @@ class Chooser {
         const Shape& shape = parameters[k].shape;
         const std::int64_t last = shape[shape.rank() - 1];
         if (division.ways[i] == Way::columns) variable = {shape.elements() / last, last, 1};
-        if (division.ways[i] == Way::rows && k == 0) {
-          const TensorSpec& input = graph_.tensors[operation.input];
-          variable = {input.height * input.width, input.channels, last};
+        if (division.ways[i] == Way::rows && k == 0) {  // a Dense kernel's inputs are pixels times channels
+          const std::int64_t channels = graph_.tensors[operation.input].channels;
+          variable = {shape.elements() / last / channels, channels, last};
         }
       }
     }

@@ -83,7 +83,8 @@ class Part {
       if (division_.variables[p].axis > 0) {
         if (way == Way::rows) {
           const VariableAxis& kernel = division_.variables[p];
-          extents.front() = kernel.outer * channels_of(kernel.axis, rank_, division_.ranks).size();
+          std::int64_t& inputs = extents[extents.size() - 2];  // of a Dense kernel pixels times channels
+          inputs = inputs / kernel.axis * channels_of(kernel.axis, rank_, division_.ranks).size();
         } else {
           extents.back() = channels_of(extents.back(), rank_, division_.ranks).size();
         }

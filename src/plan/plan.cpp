@@ -76,7 +76,7 @@ class Planner {
     operation.slices = slices;
     number(operation);
     for (std::vector<Operation>* list : {&plan_.training, &plan_.inference}) append(operation, *list);
-    if (operation.kind != OperationKind::dense || operation.sum < 0) return;
+    if (operation.sum < 0 || operation.kind == OperationKind::finish_sum) return;
     for (const Operation& exchange : sum_up(operation.sum)) {
       plan_.training.push_back(exchange);
       plan_.inference.push_back(exchange);
@@ -120,7 +120,7 @@ class Planner {
     const std::vector<Operation>& forward = plan_.graph.forward;
     std::size_t length = 1;  // gather
     bool convolves = false;
-    for (; length < forward.size() && treats_each_alone(forward[length].kind); ++length) {
+    for (; length < forward.size() && treats_each_alone(forward[length]); ++length) {
       convolves = convolves || forward[length].kind == OperationKind::convolution;
     }
     if (!convolves || length < 3 || slice_first(length, plan_.graph.cache_bytes)) return;
@@ -131,7 +131,10 @@ class Planner {
     slice_first(static_cast<std::size_t>(pooling - forward.begin()) + 1, plan_.graph.cache_bytes / small_cache);
   }
 
-  [[nodiscard]] static bool treats_each_alone(OperationKind kind) {
+  /// False where ranks sum up: they do so once, for all examples.
+  [[nodiscard]] static bool treats_each_alone(const Operation& operation) {
+    const OperationKind kind = operation.kind;
+    if (operation.sum >= 0) return false;
     return kind == OperationKind::convolution || kind == OperationKind::max_pooling ||
            kind == OperationKind::average_pooling || kind == OperationKind::activation ||
            kind == OperationKind::dropout;

@@ -46,6 +46,15 @@ std::optional<Speeds> speeds_of_test() {
   return speeds;
 }
 
+/// LOCKSTEP_TEST_WAYS=CODE: the division that has this code (FeatureDivision::code), however dear it is.
+std::optional<FeatureDivision> division_of_test(const Graph& graph, int ranks) {
+  const std::string code = value_of(current_environment(), "LOCKSTEP_TEST_WAYS");
+  if (code.empty()) return std::nullopt;
+  auto division = division_of(graph, ranks, code);
+  if (!division) throw UsageError("LOCKSTEP_TEST_WAYS is '" + code + "', which is no division of this model");
+  return division;
+}
+
 /// What is assumed where nothing may be measured: memory within a host, a network of 1 Gbit/s between hosts.
 Speeds assumed_speeds(const World& world) {
   if (const auto speeds = speeds_of_test()) return *speeds;
@@ -169,7 +178,8 @@ DivisionChoice take_features(Runtime& runtime, const Graph& graph) {
   const int ranks = runtime.world().size();
   const auto batch = static_cast<std::size_t>(runtime.options().global_batch_size);
   std::string forbidden = forbidden_by(runtime);
-  auto division = divide_by_features(graph, ranks, batch, assumed_speeds(runtime.world()));
+  auto division = division_of_test(graph, ranks);
+  if (!division) division = divide_by_features(graph, ranks, batch, assumed_speeds(runtime.world()));
   if (forbidden.empty() && !division) forbidden = why_not_by_features(graph);
   if (!forbidden.empty()) {
     throw UsageError("--division features: the model cannot be divided by features, since " + forbidden +

@@ -46,6 +46,15 @@ class ScopedLink {
   ScopedLink& operator=(const ScopedLink&) = delete;
 };
 
+/// Demands a division by its code.
+class ScopedWays {
+ public:
+  explicit ScopedWays(const std::string& code) { setenv("LOCKSTEP_TEST_WAYS", code.c_str(), 1); }
+  ~ScopedWays() { unsetenv("LOCKSTEP_TEST_WAYS"); }
+  ScopedWays(const ScopedWays&) = delete;
+  ScopedWays& operator=(const ScopedWays&) = delete;
+};
+
 /// Every layer; channels and units that divide, that don't, and that are fewer than the ranks.
 const std::vector<Sequential> models{
     Sequential{Input({8, 8, 1}), Conv2D(16, 3, {.activation = activations::tanh}), AveragePooling2D(),
@@ -62,6 +71,35 @@ const std::vector<Sequential> models{
     Sequential{Input({6, 2}), Reshape({12}), Dense(3, {.activation = activations::tanh}), Dense(2), Dense(3)},
     Sequential{Input({4, 4, 3}), Conv2D(2, 2, {.activation = relu}), Reshape({9, 2}), Dropout(0.1), Flatten(),
                Dense(3)},
+};
+
+struct Divided {
+  Sequential model;
+  std::string code;
+};
+
+/// Convolutions that take slices of their input's channels (r): by sixteens and by eights; of five and seven channels,
+/// padded, strided and dilated; behind a layer that gives parts of gradients; of two channels, so that of three ranks
+/// one has nothing; and a model that is divided to its end.
+const std::vector<Divided> by_input_channels{
+    {{Input({12, 12, 1}), Conv2D(48, 3, {.activation = activations::tanh}), AveragePooling2D(),
+      Conv2D(32, 3, {.padding = Padding::same, .activation = sigmoid}), BatchNormalization(), Dropout(0.3), Flatten(),
+      Dense(20, {.activation = activations::tanh}), Dense(4)},
+     "accraacra"},
+    {{Input({9, 9, 2}), Conv2D(5, 3, {.use_bias = false}), MaxPooling2D(), Conv2D(7, 2, {.padding = Padding::same}),
+      BatchNormalization(), Dropout(0.2), Flatten(), Dense(4)},
+     "accraaaa"},
+    {{Input({9, 9, 2}), Conv2D(6, 3, {.activation = sigmoid}), BatchNormalization(), Conv2D(7, 2), Dropout(0.2),
+      Activation(activations::tanh), Conv2D(5, Extent(2, 3), {.strides = 2, .padding = Padding::same}), Dropout(0.1),
+      Conv2D(3, Extent(1, 2), {.activation = activations::tanh, .use_bias = false}), GlobalAveragePooling2D(),
+      Dense(4)},
+     "appcccraaaaa"},
+    {{Input({10, 10, 1}), Conv2D(2, 3, {.activation = activations::tanh}), Conv2D(16, 3, {.dilation_rate = 2}),
+      Conv2D(8, 2, {.activation = activations::tanh}), Conv2D(24, 2, {.activation = sigmoid}), Flatten(), Dense(4)},
+     "acrcraa"},
+    {{Input({8, 8, 1}), Conv2D(16, 3), Activation(activations::tanh), Conv2D(4, 3, {.activation = softmax}),
+      AveragePooling2D(), Conv2D(7, 2, {.activation = sigmoid}), Flatten(), Dense(4)},
+     "acraacra"},
 };
 
 const std::vector<Optimizer> optimizers{
@@ -234,6 +272,27 @@ TEST_CASE("A hundred steps by features are a hundred steps by examples") {
       CHECK(equal_everywhere(by_features.weights));
     }
     ++turn;
+  }
+}
+
+TEST_CASE("Convolutions may take slices of their input's channels") {
+  std::size_t turn = 0;
+  for (const auto& [model, code] : by_input_channels) {
+    const Examples examples = make_examples(model, loss_of(model), 37, 3);
+    const Optimizer& optimizer = optimizers[turn++ % optimizers.size()];
+    const auto by_examples = [&](int epochs) {
+      return train(model, optimizer, examples, options_for(Division::examples, 10), epochs);
+    };
+    const auto by_features = [&](int epochs) {
+      const ScopedWays scoped(code);
+      return train(model, optimizer, examples, options_for(Division::features, 10), epochs);
+    };
+    INFO(describe_layers(model) << ", " << name_of(optimizer));
+    check_equal(by_features(2), by_examples(2), 1e-4);
+    const Outcome divided = by_features(26);
+    check_equal(divided, by_examples(26), has_kinks(model) ? 5e-2 : 2e-3);
+    CHECK(equal_everywhere(divided.weights));
+    CHECK(equal(divided.weights, by_features(26).weights));
   }
 }
 

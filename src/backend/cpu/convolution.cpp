@@ -2,6 +2,7 @@
 #include "backend/cpu/convolution.hpp"
 
 #include "backend/cpu/activation.hpp"
+#include "backend/cpu/bias_gradient.hpp"
 #include "backend/cpu/kernel.hpp"
 #include "core/aligned_buffer.hpp"
 #include "nn/window.hpp"
@@ -60,6 +61,19 @@ bool is_plain(const memory::desc& descriptor, const TensorSpec& tensor, std::siz
   return descriptor.get_size() == rows * static_cast<std::size_t>(tensor.elements()) * size;
 }
 
+/// True for a convolution of a slice of the input channels: what it gives is a part of a sum over the ranks, to which
+/// bias and activation are added later.
+bool gives_part(const Graph& graph, const Operation& operation) {
+  return graph.tensors[operation.input].whole_channels > 0;
+}
+
+/// What the convolution itself writes. Parts are summed up in float32.
+TensorSpec result_of(const Graph& graph, const Operation& operation) {
+  TensorSpec result = graph.tensors[operation.output];
+  if (gives_part(graph, operation)) result.type = ElementType::float32;
+  return result;
+}
+
 memory::desc bias_descriptor(const LayerInfo& layer, memory::data_type type) {
   if (layer.parameters.size() < 2) return {};
   return {{layer.parameters[1].shape[0]}, type, memory::format_tag::a};
@@ -92,10 +106,13 @@ dnnl::convolution_forward::primitive_desc describe_forward(const onednn::Context
   const TensorSpec& input = graph.tensors[operation.input];
   const memory::desc weights(kernel_dims(layer), data_type_of(input), memory::format_tag::any);
   const auto& conv = std::get<Conv2D>(layer.layer);
+  const bool part = gives_part(graph, operation);
+  const memory::desc bias = part ? memory::desc() : bias_descriptor(layer, memory::data_type::f32);
+  const dnnl::algorithm activation = algorithm_of(part ? ActivationFunction::linear : operation.activation);
   const auto describe = [&](const memory::desc& source) {
     const auto of_way = [&](onednn::ConvolutionWay way) {
-      return onednn::convolution_forward(context, source, weights, bias_descriptor(layer, memory::data_type::f32), dst,
-                                         geometry_of(input, conv), algorithm_of(operation.activation), way);
+      return onednn::convolution_forward(context, source, weights, bias, dst, geometry_of(input, conv), activation,
+                                         way);
     };
     return best_way(winograd_pays(input, graph.tensors[operation.output], conv), of_way);
   };
@@ -159,11 +176,13 @@ class ConvolutionForward final : public Kernel {
                  descriptors_.forward.weights_desc(), true) {
     const auto& forward = descriptors_.forward;
     const dnnl::engine& engine = scope.dnnl.engine;
+    const bool part = gives_part(scope.graph, scope.operation);
+    void* result = part ? scope.weights_gradient(scope.operation.sum) : scope.value<void>(scope.operation.output);
     std::vector<onednn::BoundPrimitive::Argument> arguments{
         {DNNL_ARG_SRC, memory(forward.src_desc(), engine, scope.value<void>(scope.operation.input))},
         {DNNL_ARG_WEIGHTS, weights_.wanted()},
-        {DNNL_ARG_DST, memory(forward.dst_desc(), engine, scope.value<void>(scope.operation.output))}};
-    if (scope.layer().parameters.size() > 1) {
+        {DNNL_ARG_DST, memory(forward.dst_desc(), engine, result)}};
+    if (scope.layer().parameters.size() > 1 && !part) {
       arguments.push_back(
           {DNNL_ARG_BIAS, memory(forward.bias_desc(), engine, scope.weights(scope.operation.parameter + 1))});
     }
@@ -202,7 +221,9 @@ class ConvolutionBackward final : public Kernel {
         {DNNL_ARG_SRC, memory(weights.src_desc(), engine, scope.value<void>(scope.operation.input))},
         {DNNL_ARG_DIFF_DST, output_gradient_.wanted()},
         {DNNL_ARG_DIFF_WEIGHTS, weights_gradient_.wanted()}};
-    if (scope.layer().parameters.size() > 1) {
+    if (gives_part(scope.graph, scope.operation)) {
+      bias_gradient_ = BiasGradient(scope);
+    } else if (scope.layer().parameters.size() > 1) {
       const memory::desc bias = bias_descriptor(scope.layer(), memory::data_type::f32);
       bias_sum_ = Sum(scope, parameter + 1, bias.get_size() / sizeof(float));
       arguments.push_back({DNNL_ARG_DIFF_BIAS, memory(bias, engine, bias_sum_.part())});
@@ -222,6 +243,7 @@ class ConvolutionBackward final : public Kernel {
     weights_gradient_.run();
     weights_sum_.add();
     bias_sum_.add();
+    bias_gradient_.run();
   }
 
   [[nodiscard]] std::string implementation() const override {
@@ -278,10 +300,22 @@ class ConvolutionBackward final : public Kernel {
   Bridge weights_gradient_;
   Sum weights_sum_;
   Sum bias_sum_;
+  BiasGradient bias_gradient_;
   Bridge weights_;
   onednn::BoundPrimitive backward_weights_;
   onednn::BoundPrimitive backward_data_;
   std::string data_implementation_;
+};
+
+/// Of the slice of the input channels that the ranks have of a convolution, this one has nothing; but it knows the
+/// bias.
+class BiasBackward final : public Kernel {
+ public:
+  explicit BiasBackward(const KernelScope& scope) : gradient_(scope) {}
+  void run(const StepContext& /*context*/) override { gradient_.run(); }
+
+ private:
+  BiasGradient gradient_;
 };
 
 /// What a convolution would like to write, if that is blocks.
@@ -289,13 +323,14 @@ bool choose_output_blocks(const onednn::Context& context, Graph& graph, const Op
   const TensorSpec& input = graph.tensors[operation.input];
   TensorSpec& output = graph.tensors[operation.output];
   output.blocked = true;
-  const memory::desc any_dst(dims_of(output, rows), data_type_of(output), memory::format_tag::any);
+  const memory::data_type type = data_type_of(result_of(graph, operation));
+  const memory::desc any_dst(dims_of(output, rows), type, memory::format_tag::any);
   const auto chosen =
       describe_forward(context, graph, operation, rows, source_for_choice(input, output, rows), any_dst);
   for (const std::int64_t block : {16, 8}) {
     if (output.channels % block != 0) continue;
     output.block = block;
-    if (chosen.dst_desc() == descriptor_of(output, rows)) return true;
+    if (chosen.dst_desc() == descriptor_of(result_of(graph, operation), rows)) return true;
   }
   return false;
 }
@@ -319,7 +354,8 @@ bool choose_blocks(const onednn::Context& context, Graph& graph, std::size_t row
   }
   for (const Operation& operation : graph.forward) {
     if (operation.kind == OperationKind::convolution) {
-      if (graph.tensors[operation.output].elements() == 0) continue;  // of a divided layer, nothing is this rank's
+      const auto is_empty = [&](int tensor) { return graph.tensors[tensor].elements() == 0; };
+      if (is_empty(operation.input) || is_empty(operation.output)) continue;  // of a divided layer, nothing is its own
       if (operation.input == 0 && graph.tensors[0].channels > 1) choose_input_layout(context, graph, operation, rows);
       if (!choose_output_blocks(context, graph, operation, rows)) return false;
     } else if (operation.output > 0 && operation.input >= 0 && operation.kind != OperationKind::dense) {
@@ -359,18 +395,20 @@ ConvolutionDescriptors::ConvolutionDescriptors(const onednn::Context& context, c
                                                const Operation& operation, std::size_t rows) {
   const LayerInfo& layer = graph.layers[operation.layer];
   const TensorSpec& input = graph.tensors[operation.input];
-  const TensorSpec& output = graph.tensors[operation.output];
+  const TensorSpec output = result_of(graph, operation);
   geometry = geometry_of(input, std::get<Conv2D>(layer.layer));
   forward = describe_forward(context, graph, operation, rows, source_for_choice(input, output, rows),
                              descriptor_of(output, rows));
   // The gradient of a float32 output is brought to the input's type first, so backward computes in one type.
   TensorSpec output_gradient = output;
   output_gradient.type = input.type;
+  const bool part = gives_part(graph, operation);
+  const memory::desc bias = part ? memory::desc() : bias_descriptor(layer, memory::data_type::f32);
   const auto describe = [&](const memory::desc& source) {
     const auto of_way = [&](onednn::ConvolutionWay way) {
-      return onednn::convolution_backward_weights(
-          context, source, {kernel_dims(layer), memory::data_type::f32, memory::format_tag::any},
-          bias_descriptor(layer, memory::data_type::f32), descriptor_of(output_gradient, rows), geometry, forward, way);
+      return onednn::convolution_backward_weights(context, source,
+                                                  {kernel_dims(layer), memory::data_type::f32, memory::format_tag::any},
+                                                  bias, descriptor_of(output_gradient, rows), geometry, forward, way);
     };
     return best_way(winograd_pays(input, output, std::get<Conv2D>(layer.layer)), of_way);
   };
@@ -393,6 +431,7 @@ std::unique_ptr<Kernel> make_convolution(const KernelScope& scope) {
 }
 
 std::unique_ptr<Kernel> make_convolution_backward(const KernelScope& scope) {
+  if (scope.input().elements() == 0) return std::make_unique<BiasBackward>(scope);
   return std::make_unique<ConvolutionBackward>(scope);
 }
 

@@ -34,8 +34,10 @@ constexpr std::size_t cache_bytes = std::size_t{2560} << 10U;
 /// True for an operation of a layer divided by features whose input or output no channel of this rank is in.
 bool has_nothing(const Graph& graph, const Operation& operation) {
   const auto empty = [&](int tensor) { return tensor >= 0 && graph.tensors[tensor].elements() == 0; };
-  if (operation.kind == OperationKind::dense_backward) return empty(operation.output);  // its bias needs no input
-  if (operation.exchange >= 0) return false;                                            // others may have something
+  const bool has_bias =
+      operation.kind == OperationKind::dense_backward || operation.kind == OperationKind::convolution_backward;
+  if (has_bias) return empty(operation.output);  // the bias needs no input
+  if (operation.exchange >= 0) return false;     // others may have something
   return empty(operation.input) || empty(operation.output);
 }
 

@@ -1,0 +1,81 @@
+// See bias_gradient.hpp. An example's pixels are added first, then examples: sums stay short, and so does their
+// rounding.
+#include "backend/cpu/bias_gradient.hpp"
+
+#include "backend/cpu/simd.hpp"
+#include "core/bfloat16.hpp"
+#include "core/vectorized.hpp"
+
+#include <algorithm>
+
+namespace lockstep {
+
+namespace {
+
+/// The sum of `pixels` cells of `block` channels each.
+template <typename T>
+LOCKSTEP_INLINE void add_cells(const T* values, std::int64_t pixels, std::int64_t block, float* sums) {
+  std::int64_t channel = 0;
+  for (; channel + simd::lanes <= block; channel += simd::lanes) {
+    simd::Floats sum{};
+    for (std::int64_t pixel = 0; pixel < pixels; ++pixel) {
+      simd::Floats cell;
+      simd::load(values + pixel * block + channel, cell);
+      sum += cell;
+    }
+    simd::store(sum, sums + channel);
+  }
+  for (; channel < block; ++channel) {
+    float sum = 0;
+    for (std::int64_t pixel = 0; pixel < pixels; ++pixel) sum += values[pixel * block + channel];
+    sums[channel] = sum;
+  }
+}
+
+LOCKSTEP_VECTORIZED void add_plane(const float* values, std::int64_t pixels, std::int64_t block, float* sums) {
+  add_cells(values, pixels, block, sums);
+}
+LOCKSTEP_VECTORIZED void add_plane(const BFloat16* values, std::int64_t pixels, std::int64_t block, float* sums) {
+  add_cells(values, pixels, block, sums);
+}
+
+}  // namespace
+
+BiasGradient::BiasGradient(const KernelScope& scope)
+    : rows_(static_cast<std::int64_t>(scope.rows)),
+      blocks_(scope.output().channels / scope.output().block),
+      pixels_(scope.output().height * scope.output().width),
+      block_(scope.output().block),
+      threads_(scope.threads),
+      type_(scope.output().type) {
+  if (scope.layer().parameters.size() < 2) return;
+  output_gradient_ = scope.gradient<std::byte>(scope.operation.output);
+  bias_gradient_ = scope.weights_gradient(scope.operation.parameter + 1);
+  of_examples_ = AlignedBuffer(static_cast<std::size_t>(rows_ * blocks_ * block_) * sizeof(float));
+}
+
+void BiasGradient::run() {
+  if (bias_gradient_ == nullptr) return;
+  if (type_ == ElementType::bfloat16) {
+    sum_examples(reinterpret_cast<const BFloat16*>(output_gradient_));
+  } else {
+    sum_examples(reinterpret_cast<const float*>(output_gradient_));
+  }
+  const std::int64_t channels = blocks_ * block_;
+  const float* of_example = of_examples_.as<float>().data();
+  std::fill_n(bias_gradient_, channels, 0.0F);
+  for (std::int64_t r = 0; r < rows_; ++r, of_example += channels) {
+    for (std::int64_t c = 0; c < channels; ++c) bias_gradient_[c] += of_example[c];
+  }
+}
+
+template <typename T>
+void BiasGradient::sum_examples(const T* gradient) {
+  float* const sums = of_examples_.as<float>().data();
+#pragma omp parallel for num_threads(threads_) if (threads_ > 1)
+  for (std::int64_t part = 0; part < rows_ * blocks_; ++part) {
+    add_plane(gradient + part * pixels_ * block_, pixels_, block_, sums + part * block_);
+  }
+}
+
+}  // namespace lockstep
