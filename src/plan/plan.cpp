@@ -24,6 +24,9 @@ constexpr std::size_t few_slices = 4;
 /// as above: 10 to 15 %).
 constexpr std::size_t small_cache = 5;
 
+/// Multiply-adds forward in a step that takes a second of the slowest processors: requests cannot wait for several.
+constexpr double long_step = 2e9;
+
 std::size_t round_up(std::size_t count) { return (count + line_elements - 1) / line_elements * line_elements; }
 
 class Planner {
@@ -39,7 +42,10 @@ class Planner {
     ParameterSpec& metrics = plan_.graph.parameters[plan_.graph.metrics_parameter()];
     place(metrics);
     open_ = {metrics.offset, plan_.elements};
-    if (sums_nothing_else()) close_bucket();  // while peers go backward, it is on its way
+    if (owns_all()) {
+      close_bucket();  // while peers go backward, it is on its way
+      plan_.whole_metrics = multiply_adds() < long_step;
+    }
     // The trunk's backward comes last. Only its last slice completes the gradients that all of them sum up.
     const auto in_trunk = [&](const Operation& operation) {
       return operation.input >= 0 && operation.input < trunk_tensors_;  // what is unpacked has none
@@ -106,11 +112,25 @@ class Planner {
              {.kind = OperationKind::await, .bucket = bucket}}};
   }
 
-  /// True if the metrics are all that ranks sum up outside of layers, as of a model that all of them compute whole.
-  [[nodiscard]] bool sums_nothing_else() const {
+  /// True if no rank shares a variable with others: the model is divided by features, or not at all.
+  [[nodiscard]] bool owns_all() const {
     const auto begin = plan_.graph.parameters.begin();
     const auto end = begin + plan_.graph.metrics_parameter();
     return begin != end && std::all_of(begin, end, [](const ParameterSpec& p) { return p.own; });
+  }
+
+  /// Of the whole model, forward, on the whole batch: the same on all ranks.
+  [[nodiscard]] double multiply_adds() const {
+    double each = 0;
+    for (const Operation& operation : plan_.graph.forward) {
+      if (operation.kind != OperationKind::convolution && operation.kind != OperationKind::dense) continue;
+      const TensorSpec& output = plan_.graph.tensors[operation.output];
+      const double pixels =
+          operation.kind == OperationKind::convolution ? static_cast<double>(output.height * output.width) : 1;
+      const ParameterInfo& kernel = plan_.graph.layers[operation.layer].parameters.front();
+      each += pixels * static_cast<double>(kernel.shape.elements());
+    }
+    return each * static_cast<double>(plan_.graph.capacity);
   }
 
   /// The operations at the model's beginning that treat each example for itself run through the batch in slices, few

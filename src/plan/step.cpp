@@ -10,6 +10,9 @@ namespace lockstep {
 
 namespace {
 
+/// Of so many steps one tells of requests, where steps need not tell of metrics.
+constexpr std::uint64_t steps_between_requests = 8;
+
 /// Adds the time until the end of the scope to a sum. Two clock reads cost some 40 ns; a step has about a hundred.
 class Timed {
  public:
@@ -46,6 +49,10 @@ Step::Step(const Plan& plan, Executable& executable, Communicator& communicator,
   reset_profile();
 }
 
+bool Step::sums_metrics(std::uint64_t iteration) const noexcept {
+  return !plan_.whole_metrics || iteration % steps_between_requests == 0;
+}
+
 void Step::train(const StepContext& context, const Optimizer& optimizer, std::uint64_t iteration) {
   ++profile_.steps;
   if (executable_.begin_step(context, optimizer, iteration, communicator_.only_enqueues())) return;
@@ -55,9 +62,12 @@ void Step::train(const StepContext& context, const Optimizer& optimizer, std::ui
   const auto bucket_of = [this](std::size_t update) {
     return static_cast<std::size_t>(plan_.training[updates_[update]].bucket);
   };
+  const bool with_metrics = sums_metrics(iteration);
+  const auto takes_part = [&](std::size_t bucket) { return with_metrics || bucket != plan_.metrics_bucket; };
   const auto update_next = [&] {
     const std::size_t bucket = bucket_of(done);
     const std::size_t i = updates_[done++];
+    if (!takes_part(bucket)) return;
     if (needs_norms && norm_clipping_.concerns(bucket)) {
       const UpdateShare share = reduce(bucket);
       const Timed timed(profile_.seconds[i]);
@@ -71,6 +81,7 @@ void Step::train(const StepContext& context, const Optimizer& optimizer, std::ui
     const auto bucket = static_cast<std::size_t>(operation.bucket);
     switch (operation.kind) {
       case OperationKind::contribute: {
+        if (!takes_part(bucket)) break;
         const Timed timed(profile_.reduce);
         communicator_.contribute(bucket);
         break;
@@ -114,11 +125,11 @@ void Step::train(const StepContext& context, const Optimizer& optimizer, std::ui
         communicator_.advance();
       }
     }
-    while (done < due && communicator_.is_here(bucket_of(done))) update_next();
+    while (done < due && (!takes_part(bucket_of(done)) || communicator_.is_here(bucket_of(done)))) update_next();
   }
   while (done < due) update_next();
   if (needs_norms) clip_and_update(optimizer, iteration);
-  {
+  if (with_metrics) {
     const Timed timed(profile_.reduce);
     communicator_.await(plan_.metrics_bucket);
   }

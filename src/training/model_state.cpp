@@ -307,7 +307,8 @@ void ModelState::start(const Batch& batch) {
   model.communicator->gather_piece();
   StepContext context = model.feed->prepare(batch, iteration_, true);
   context.request = runtime_->launcher().request();
-  model.step->train(context, model.options.optimizer, ++iteration_);
+  if (!model.step->sums_metrics(++iteration_)) context.counted = {0, context.examples.size()};
+  model.step->train(context, model.options.optimizer, iteration_);
   ++under_way_;
   log_.count_seconds(monotonic_seconds() - begin);
 }
@@ -316,8 +317,13 @@ StepMetrics ModelState::finish() {
   const double begin = monotonic_seconds();
   Compiled& model = compiled();
   std::array<float, metric_places> sums{};
-  model.executable->take_metrics(sums);
   --under_way_;
+  if (model.step->sums_metrics(iteration_ - under_way_)) {
+    model.executable->take_metrics(sums);
+  } else {
+    sums = own_metrics();
+    sums[metric_leave] = sums[metric_leave_with_backup] = 0;  // not yet agreed on
+  }
   if (sums[metric_leave_with_backup] > 0) request_ = std::max(request_, Request::leave_with_backup);
   if (sums[metric_leave] > 0) request_ = Request::leave;
   const StepMetrics metrics{sums[metric_loss], sums[metric_correct], sums[metric_count]};
@@ -331,6 +337,14 @@ StepMetrics ModelState::finish() {
   tell_step(metrics);
   runtime_->move_on_writing();
   return metrics;
+}
+
+std::array<float, metric_places> ModelState::own_metrics() const {
+  const Compiled& model = *compiled_;
+  const ParameterSpec& place = model.plan.graph.parameters[model.plan.graph.metrics_parameter()];
+  std::array<float, metric_places> sums{};
+  model.executable->read(model.arenas.gradients.subspan(place.offset, sums.size()), sums);
+  return sums;
 }
 
 void ModelState::tell_step(const StepMetrics& metrics) {
@@ -361,9 +375,7 @@ void ModelState::test(const Batch& batch, StepMetrics& local) {
   model.step->settle();
   const StepContext context = model.feed->prepare(batch, iteration_, false);
   model.step->infer(context);
-  const ParameterSpec& place = model.plan.graph.parameters[model.plan.graph.metrics_parameter()];
-  std::array<float, metric_places> sums{};
-  model.executable->read(model.arenas.gradients.subspan(place.offset, sums.size()), sums);
+  const auto sums = own_metrics();
   local += {sums[metric_loss], sums[metric_correct], sums[metric_count]};
 }
 

@@ -19,6 +19,7 @@
 
 #include <lockstep/training/model.hpp>
 
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -190,6 +191,8 @@ class ModelState {
   [[nodiscard]] BatchFeed& feed() { return *compiled().feed; }
   [[nodiscard]] RunReport report();
   [[nodiscard]] std::function<void()> write_to(const std::filesystem::path& path);
+  /// What this rank's last step, or pass of a test, counted.
+  [[nodiscard]] std::array<float, metric_places> own_metrics() const;
   void tell_step(const StepMetrics& metrics);
   [[nodiscard]] Plan make_plan_of(Compiled& model);
   void allocate(Compiled& model);

@@ -209,6 +209,22 @@ TEST_CASE("Of a model that all ranks compute whole only metrics are summed, whil
   CHECK(place(OperationKind::contribute) < place(OperationKind::dense_backward));
 }
 
+TEST_CASE("Ranks that know the whole batch's metrics seldom sum them up, and long steps always") {
+  const auto backend = make_cpu_backend(1);
+  const Graph whole = graph_of(keras_mnist);
+  const auto knows = [&](const FeatureDivision& division, std::size_t batch) {
+    return make_plan(part_of(whole, division, 1, batch, *backend)).whole_metrics;
+  };
+  const auto nothing = [&](std::size_t batch) { return divide_nothing(whole, 2, batch, ordinary_link); };
+  CHECK(knows(nothing(32), 32));
+  CHECK(knows(*divide_by_features(whole, 2, 32, ordinary_link), 32));
+  CHECK_FALSE(knows(nothing(4096), 4096));
+
+  Graph mirrored = whole;
+  backend->lay_out(mirrored, 32);
+  CHECK_FALSE(make_plan(mirrored).whole_metrics);
+}
+
 TEST_CASE("What cannot be divided says which layer is to blame, and why") {
   CHECK(contains(why_not(Sequential{Input({5}), Dense(10)}), "the channels of layer 'dense' are the model's outputs"));
   CHECK(contains(why_not(Sequential{Input({5}), Activation(softmax)}), "no layer with weights"));
