@@ -1,7 +1,7 @@
 """Two hosts of one machine, joined by a link of a given rate and latency.
 
-`tc` shapes the rate. Latency comes from netem where the kernel has it; elsewhere the hosts' address moves to a device of
-`delay_link`, which holds every packet for so long. Without latency the link is the veth pair alone."""
+`tc` shapes the rate. Latency comes from netem where the kernel has it; elsewhere a rule gives all packets that come to a
+host to `delay_link`, which lets them go so much later. Without latency the link is the veth pair alone."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from namespaces.network import Network, NoNetwork, run
 
 HOST = "host"  # both workers on one host: no link
 UNSHAPED = "unshaped"
-CABLE = "cable0"
-QUEUE = "10000"  # packets that wait for delay_link; the kernel's 500 are fewer than a window of 2 ms
+HOLD = ("iptables", "-A", "INPUT", "-i", "link0", "-j", "NFQUEUE")
 PROBE = str(Path(__file__).with_name("probe.py"))
 PROBE_PORT = 5400
 CONGESTION = Path("/proc/sys/net/ipv4/tcp_congestion_control")
@@ -75,45 +74,35 @@ class Hosts:
         if link.rate != UNSHAPED:
             for host in self.hosts:
                 host.limit(link.rate)
-        if not link.latency_ms:
-            return
-        try:
-            for host in self.hosts:
-                host.delay(link.latency_ms)
-            self.means = "netem"
-        except NoNetwork:  # this kernel has none
-            for host in self.hosts:
-                host.restore()
-            self._lay_cable(link)
-            self.means = "delay_link"
+        if link.latency_ms:
+            try:
+                for host in self.hosts:
+                    host.delay(link.latency_ms)
+                self.means = "netem"
+            except NoNetwork:  # this kernel has none
+                self._delay_by_process(link.latency_ms)
+                self.means = "delay_link"
 
-    def _lay_cable(self, link: Link) -> None:
+    def _delay_by_process(self, milliseconds: float) -> None:
         if not self._delay_link.is_file():
             raise NoNetwork(f"this kernel has no netem, and {self._delay_link} is not built: -DLOCKSTEP_BENCHES=ON")
-        microseconds = round(1000 * link.latency_ms)
         names = [host.namespace for host in self.hosts]
-        # It sleeps nearly always, and what it sends late would be the link's latency: first to get a core.
-        command = ["chrt", "-f", "10", str(self._delay_link), CABLE, str(microseconds), *names]
+        # It sleeps nearly always, and what it lets go late would be the link's latency: first to get a core.
+        command = ["chrt", "-f", "10", str(self._delay_link), str(round(1000 * milliseconds)), *names]
         self._relay = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self._relay.stdout is not None
         if self._relay.stdout.readline() != "ready\n":
             raise NoNetwork("delay_link has ended")
-        for host in self.hosts:
-            run("ip", "-n", host.namespace, "address", "delete", f"{host.address}/24", "dev", "link0")
-            run("ip", "-n", host.namespace, "link", "set", CABLE, "txqueuelen", QUEUE, "up")
-            run("ip", "-n", host.namespace, "address", "add", f"{host.address}/24", "dev", CABLE)
-            if link.rate != UNSHAPED:
-                host.limit(link.rate, device=CABLE)
+        for name in names:
+            run("ip", "netns", "exec", name, *HOLD)
 
     def _restore(self) -> None:
-        if self._relay is not None:  # its devices go with it
+        for host in self.hosts:
+            host.restore()
+        if self._relay is not None:
             self._relay.kill()
             self._relay.wait()
             self._relay = None
-            for host in self.hosts:
-                run("ip", "-n", host.namespace, "address", "add", f"{host.address}/24", "dev", "link0")
-        for host in self.hosts:
-            host.restore()
         self._link = None
 
     def close(self) -> None:

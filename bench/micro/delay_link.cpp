@@ -1,20 +1,23 @@
-// A cable of a given length between two network namespaces, for kernels without netem: a TUN device in each, and every
-// packet that one of them is given comes out of the other so many microseconds later. Packets are the kernel's own, up
-// to 64 kB (checksums and segments are left to it, as a network card would have them), so that the cable costs little:
-// bench/network.py --check-links tells how much. What finds the cable full waits in the device's queue, and is lost
-// there if it must be, as on a network.
+// Latency between two network namespaces, for kernels without netem: packets that an NFQUEUE rule of either of them
+// catches stay in the kernel, and are let go so many microseconds after they came. Only their numbers and times come
+// here, and one answer lets go all that are due, so that a full link takes little of a core: bench/network.py
+// --check-links tells how much. What comes while the queue is full is lost, as on a network.
 //
-//     delay_link DEVICE MICROSECONDS NAMESPACE NAMESPACE
+//     delay_link MICROSECONDS NAMESPACE NAMESPACE
+//     ip netns exec NAMESPACE iptables -A INPUT -i DEVICE -j NFQUEUE
 //
-// It says "ready" when the devices are there, without addresses yet, and ends with the process that started it.
+// It says "ready" when the queues are there, and ends with the process that started it.
+#include <arpa/inet.h>
+#include <endian.h>
 #include <fcntl.h>
-#include <linux/if.h>
-#include <linux/if_tun.h>
+#include <linux/netfilter.h>
+#include <linux/netfilter/nfnetlink.h>
+#include <linux/netfilter/nfnetlink_queue.h>
+#include <linux/netlink.h>
 #include <poll.h>
 #include <sched.h>
-#include <sys/ioctl.h>
 #include <sys/prctl.h>
-#include <sys/uio.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -26,27 +29,36 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <cstring>
+#include <ctime>
+#include <deque>
 #include <exception>
-#include <memory>
+#include <iterator>
+#include <optional>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using std::chrono::microseconds;
 
-// A process is woken some 20 µs late, for a packet's arrival and again when it is due (in a virtual machine; without
-// such a correction pings over 0.2 and 2 ms took 0.1 ms too long).
-constexpr std::chrono::microseconds waking(40);
+// What is due within so long goes at once: a process is woken some 20 µs late in a virtual machine, and the way to the
+// receiver takes 30 more. (Network cards, too, gather packets for about as long before they interrupt.)
+constexpr microseconds ahead(50);
+
+constexpr std::uint32_t most_packets = 100'000;
+constexpr int most_news = 64 << 20;  // bytes of messages about them, which take about 500 each
 
 [[noreturn]] void fail(const std::string& what) { throw std::system_error(errno, std::generic_category(), what); }
 
 class File {
  public:
-  File(const std::string& path, int flags) : descriptor_(open(path.c_str(), flags | O_CLOEXEC)) {
-    if (descriptor_ < 0) fail(path);
+  File(int descriptor, const std::string& what) : descriptor_(descriptor) {
+    if (descriptor_ < 0) fail(what);
   }
   File(File&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
   File(const File&) = delete;
@@ -61,83 +73,170 @@ class File {
   int descriptor_;
 };
 
-File make_device(const std::string& name, const std::string& network_namespace) {
-  const File home("/proc/self/ns/net", O_RDONLY);
-  const File place("/run/netns/" + network_namespace, O_RDONLY);
-  if (setns(place.descriptor(), CLONE_NEWNET) != 0) fail("entering " + network_namespace);
-  File device("/dev/net/tun", O_RDWR | O_NONBLOCK);
-  ifreq request{};
-  if (name.size() >= sizeof request.ifr_name) throw std::invalid_argument("a device's name is too long: " + name);
-  std::copy(name.begin(), name.end(), static_cast<char*>(request.ifr_name));
-  request.ifr_flags = IFF_TUN | IFF_NO_PI | IFF_VNET_HDR;
-  if (ioctl(device.descriptor(), TUNSETIFF, &request) != 0) fail("making the device " + name);
-  // The other end can take packets of 64 kB whose checksums nobody has computed: it is this kernel, too.
-  if (ioctl(device.descriptor(), TUNSETOFFLOAD, TUN_F_CSUM | TUN_F_TSO4 | TUN_F_TSO6) != 0) fail("TUNSETOFFLOAD");
-  // Who ends all processes of a host is not to end its cable.
-  if (setns(home.descriptor(), CLONE_NEWNET) != 0) fail("leaving " + network_namespace);
-  return device;
+/// By the clock that stamps packets.
+microseconds now() {
+  timespec time{};
+  clock_gettime(CLOCK_REALTIME, &time);
+  return std::chrono::seconds(time.tv_sec) + microseconds(time.tv_nsec / 1000);
 }
 
-/// One direction: packets on their way, first in, first out.
-class Cable {
+void sleep_until(microseconds when) {
+  const timespec time{when.count() / 1'000'000, when.count() % 1'000'000 * 1000};
+  clock_nanosleep(CLOCK_REALTIME, TIMER_ABSTIME, &time, nullptr);
+}
+
+/// A message to packet queue 0, the one that rules mean if they name none.
+class Message {
  public:
-  Cable(int from, int to, Clock::duration latency) : from_(from), to_(to), latency_(latency) {}
-
-  [[nodiscard]] pollfd interest() const { return {from_, static_cast<short>(full() ? 0 : POLLIN), 0}; }
-  [[nodiscard]] Clock::time_point next_due() const { return empty() ? Clock::time_point::max() : slot(head_).due; }
-
-  void take_in() {
-    for (int i = 0; i < at_a_time && !full(); ++i) {
-      Packet& packet = slot(tail_);
-      const ssize_t size = read(from_, packet.bytes.data(), packet.bytes.size());
-      if (size <= 0) return;  // no more for now, or the device is down
-      packet.size = static_cast<std::size_t>(size);
-      packet.due = Clock::now() + latency_ - waking;
-      ++tail_;
-    }
+  explicit Message(int type, int flags = 0) {
+    head_.nlmsg_type = static_cast<std::uint16_t>(NFNL_SUBSYS_QUEUE << 8 | type);
+    head_.nlmsg_flags = static_cast<std::uint16_t>(NLM_F_REQUEST | flags);
+    append(head_);
+    append(nfgenmsg{AF_UNSPEC, NFNETLINK_V0, htons(0)});
   }
 
-  void hand_out() {
-    for (; next_due() <= Clock::now(); ++head_) {
-      const Packet& packet = slot(head_);
-      // A packet that the receiver does not take is lost, as it would be behind a real cable.
-      if (write(to_, packet.bytes.data(), packet.size) < 0 && errno == EBADF) fail("writing to a device");
-    }
-    if (empty()) head_ = tail_ = 0;  // the same few slots again, which caches still hold
+  template <class Value>
+  Message& with(std::uint16_t type, const Value& value) {
+    append(nlattr{static_cast<std::uint16_t>(NLA_HDRLEN + sizeof value), type});
+    append(value);
+    return *this;
+  }
+
+  void send_to(const File& socket) {
+    head_.nlmsg_len = static_cast<std::uint32_t>(bytes_.size());
+    std::memcpy(bytes_.data(), &head_, sizeof head_);
+    if (send(socket.descriptor(), bytes_.data(), bytes_.size(), 0) < 0) fail("sending to a packet queue");
   }
 
  private:
-  static constexpr std::size_t header = 10;  // of linux/virtio_net.h, which C++ cannot read: passed on as it comes
-  struct Packet {  // NOLINT(cppcoreguidelines-pro-type-member-init): not touched before it is filled
-    Clock::time_point due;
-    std::size_t size;
-    std::array<std::byte, header + 65536> bytes;
-  };
-  static constexpr std::size_t capacity = 4096;  // pages that are never touched take no memory
-  static constexpr int at_a_time = 16;           // then it is the other direction's turn
+  template <class Value>
+  void append(const Value& value) {
+    const auto bytes = std::as_bytes(std::span(&value, 1));
+    bytes_.insert(bytes_.end(), bytes.begin(), bytes.end());
+    bytes_.resize(NLMSG_ALIGN(bytes_.size()));
+  }
 
-  [[nodiscard]] bool empty() const { return head_ == tail_; }
-  [[nodiscard]] bool full() const { return tail_ - head_ == capacity; }
-  [[nodiscard]] Packet& slot(std::size_t number) const { return packets_[number % capacity]; }
-
-  int from_;
-  int to_;
-  Clock::duration latency_;
-  std::unique_ptr<Packet[]> packets_ = std::make_unique_for_overwrite<Packet[]>(capacity);  // NOLINT
-  std::size_t head_ = 0;
-  std::size_t tail_ = 0;
+  nlmsghdr head_{};
+  std::vector<std::byte> bytes_;
 };
 
-[[noreturn]] void run(Cable& there, Cable& back) {
+/// The first bytes as a Value, if there are so many.
+template <class Value>
+std::optional<Value> value_of(std::span<const std::byte> bytes) {
+  Value value{};
+  if (bytes.size() < sizeof value) return std::nullopt;
+  std::memcpy(&value, bytes.data(), sizeof value);
+  return value;
+}
+
+std::span<const std::byte> without(std::span<const std::byte> bytes, std::size_t first) {
+  return bytes.subspan(std::min(bytes.size(), NLMSG_ALIGN(first)));
+}
+
+File open_socket(const std::string& network_namespace) {
+  const File home(open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC), "this network namespace");
+  const File place(open(("/run/netns/" + network_namespace).c_str(), O_RDONLY | O_CLOEXEC), network_namespace);
+  if (setns(place.descriptor(), CLONE_NEWNET) != 0) fail("entering " + network_namespace);
+  File made(socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_NETFILTER), "a socket to netfilter");
+  // Who ends all processes of a host is not to end its link.
+  if (setns(home.descriptor(), CLONE_NEWNET) != 0) fail("leaving " + network_namespace);
+  return made;
+}
+
+/// What comes to one of the namespaces, first in, first out.
+class Queue {
+ public:
+  Queue(const std::string& network_namespace, microseconds latency)
+      : socket_(open_socket(network_namespace)), latency_(latency) {
+    set(SOL_SOCKET, SO_RCVBUFFORCE, most_news, "SO_RCVBUFFORCE");
+    set(SOL_NETLINK, NETLINK_NO_ENOBUFS, 1, "NETLINK_NO_ENOBUFS");
+    set(SOL_SOCKET, SO_TIMESTAMP, 1, "SO_TIMESTAMP");  // makes the kernel stamp all packets
+    Message(NFQNL_MSG_CONFIG, NLM_F_ACK)
+        .with(NFQA_CFG_CMD, nfqnl_msg_config_cmd{NFQNL_CFG_CMD_BIND, 0, htons(AF_INET)})
+        .with(NFQA_CFG_PARAMS, nfqnl_msg_config_params{0, NFQNL_COPY_META})
+        .with(NFQA_CFG_QUEUE_MAXLEN, htonl(most_packets))
+        .with(NFQA_CFG_FLAGS, htonl(NFQA_CFG_F_GSO))  // packets of 64 kB stay whole
+        .with(NFQA_CFG_MASK, htonl(NFQA_CFG_F_GSO))
+        .send_to(socket_);
+    const auto answer = value_of<nlmsgerr>(without(receive(0), NLMSG_HDRLEN));
+    if (!answer || answer->error != 0) {
+      errno = answer ? -answer->error : EPROTO;
+      fail("making a packet queue in " + network_namespace);
+    }
+  }
+
+  [[nodiscard]] pollfd interest() const { return {socket_.descriptor(), POLLIN, 0}; }
+  [[nodiscard]] microseconds next_due() const { return held_.empty() ? microseconds::max() : held_.front().due; }
+
+  void take_in() {
+    for (auto message = receive(MSG_DONTWAIT); !message.empty(); message = receive(MSG_DONTWAIT)) read(message);
+  }
+
+  void let_go() {
+    const auto due = [until = now() + ahead](const Packet& packet) { return packet.due <= until; };
+    const auto end = std::find_if_not(held_.begin(), held_.end(), due);
+    if (end == held_.begin()) return;
+    Message(NFQNL_MSG_VERDICT_BATCH)  // on this and all that came before it
+        .with(NFQA_VERDICT_HDR, nfqnl_msg_verdict_hdr{htonl(NF_ACCEPT), std::prev(end)->number})
+        .send_to(socket_);
+    held_.erase(held_.begin(), end);
+  }
+
+ private:
+  struct Packet {
+    microseconds due;
+    std::uint32_t number;  // in the kernel's words
+  };
+
+  void set(int level, int option, int value, const char* name) {
+    if (setsockopt(socket_.descriptor(), level, option, &value, sizeof value) != 0) fail(name);
+  }
+
+  /// Nothing if there is none for now.
+  std::span<const std::byte> receive(int flags) {
+    const ssize_t size = recv(socket_.descriptor(), message_.data(), message_.size(), flags);
+    if (size < 0 && errno != EAGAIN && errno != EINTR) fail("reading from a packet queue");
+    return std::span(message_).first(static_cast<std::size_t>(std::max<ssize_t>(size, 0)));
+  }
+
+  void read(std::span<const std::byte> message) {
+    const auto head = value_of<nlmsghdr>(message);
+    if (!head || head->nlmsg_type != (NFNL_SUBSYS_QUEUE << 8 | NFQNL_MSG_PACKET)) return;
+    Packet packet{now() + latency_, 0};
+    auto rest = without(message, NLMSG_HDRLEN + sizeof(nfgenmsg));
+    for (auto attribute = value_of<nlattr>(rest); attribute; attribute = value_of<nlattr>(rest)) {
+      const auto value = without(rest, NLA_HDRLEN);
+      if (attribute->nla_type == NFQA_PACKET_HDR) {
+        if (const auto named = value_of<nfqnl_msg_packet_hdr>(value)) packet.number = named->packet_id;
+      } else if (attribute->nla_type == NFQA_TIMESTAMP) {
+        if (const auto came = value_of<nfqnl_msg_packet_timestamp>(value)) {
+          packet.due = std::chrono::seconds(be64toh(came->sec)) + microseconds(be64toh(came->usec)) + latency_;
+        }
+      }
+      rest = without(rest, std::max<std::size_t>(attribute->nla_len, NLA_HDRLEN));
+    }
+    held_.push_back(packet);
+  }
+
+  File socket_;
+  microseconds latency_;
+  std::deque<Packet> held_;
+  std::array<std::byte, 1024> message_{};
+};
+
+[[noreturn]] void run(Queue& first, Queue& second) {
   for (;;) {
-    std::array<pollfd, 2> devices{there.interest(), back.interest()};
-    const Clock::duration left = std::min(there.next_due(), back.next_due()) - Clock::now();
-    const auto wait = std::clamp<std::int64_t>(std::chrono::nanoseconds(left).count(), 0, 999'999'999);
-    const timespec timeout{0, wait};
-    if (ppoll(devices.data(), devices.size(), &timeout, nullptr) < 0 && errno != EINTR) fail("ppoll");
-    for (Cable* cable : {&there, &back}) {
-      cable->take_in();
-      cable->hand_out();
+    // What comes while something is held is due after it and knows when it came, so nobody need wake for it.
+    const microseconds due = std::min(first.next_due(), second.next_due());
+    if (due != microseconds::max()) {
+      sleep_until(due - ahead);
+    } else {
+      std::array<pollfd, 2> queues{first.interest(), second.interest()};
+      if (poll(queues.data(), queues.size(), -1) < 0 && errno != EINTR) fail("poll");
+    }
+    for (Queue* queue : {&first, &second}) {
+      queue->let_go();
+      queue->take_in();
     }
   }
 }
@@ -154,16 +253,14 @@ int microseconds_of(const std::string& word) {
 }  // namespace
 
 int main(int argc, char** argv) try {
-  if (argc != 5) throw std::invalid_argument("delay_link DEVICE MICROSECONDS NAMESPACE NAMESPACE");
-  const std::chrono::microseconds latency(microseconds_of(argv[2]));
+  if (argc != 4) throw std::invalid_argument("delay_link MICROSECONDS NAMESPACE NAMESPACE");
+  const microseconds latency(microseconds_of(argv[1]));
   if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || prctl(PR_SET_TIMERSLACK, 1) != 0) fail("prctl");
-  const File first = make_device(argv[1], argv[3]);
-  const File second = make_device(argv[1], argv[4]);
-  Cable there(first.descriptor(), second.descriptor(), latency);
-  Cable back(second.descriptor(), first.descriptor(), latency);
+  Queue first(argv[2], latency);
+  Queue second(argv[3], latency);
   std::puts("ready");
   std::fflush(stdout);
-  run(there, back);
+  run(first, second);
 } catch (const std::exception& error) {
   std::fprintf(stderr, "error: %s\n", error.what());
   return 64;
