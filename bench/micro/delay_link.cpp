@@ -46,9 +46,9 @@ namespace {
 
 using std::chrono::microseconds;
 
-// What is due within so long goes at once: a process is woken some 20 µs late in a virtual machine, and the way to the
-// receiver takes 30 more. (Network cards, too, gather packets for about as long before they interrupt.)
-constexpr microseconds ahead(50);
+// What is due within so long goes at once: in a virtual machine a process is woken some 20 µs late, and the receiver as
+// late again where its core slept. (Network cards, too, gather packets for about as long before they interrupt.)
+constexpr microseconds ahead(40);
 
 constexpr std::uint32_t most_packets = 100'000;
 constexpr int most_news = 64 << 20;  // bytes of messages about them, which take about 500 each
