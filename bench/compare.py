@@ -24,12 +24,11 @@ sys.path.insert(0, str(ROOT / "bench" / "peers"))
 from harness import environment  # noqa: E402
 from harness.cases import ARRANGEMENTS, BATCHES, CONTESTANTS, LOCKSTEP, MODELS, PRECISIONS, Case, grid, steps_for  # noqa: E402
 from harness.children import Runner  # noqa: E402
+from harness.options import add_options, data_in  # noqa: E402
 from harness.plot import chart  # noqa: E402
 from harness.results import Results, lockstep_version, new_path, this_machine  # noqa: E402
 from harness.selfcheck import self_check  # noqa: E402
 from harness.tables import rewrite, rows_of, terminal  # noqa: E402
-
-IMAGES = "train-images-idx3-ubyte"
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -44,22 +43,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     subset.add_argument("--arrangements", nargs="+", choices=list(ARRANGEMENTS), default=list(ARRANGEMENTS))
     subset.add_argument("--repeats", type=int, default=5)
     subset.add_argument("--steps", type=int, default=350, help="measured steps at batch 128 (fewer at larger ones)")
-    where = parser.add_argument_group("where things are")
-    where.add_argument(
-        "--data-dir", default=os.environ.get("LOCKSTEP_MNIST_DIR", ""), help="MNIST as IDX files, packed or not"
-    )
-    where.add_argument("--binaries", type=Path, default=ROOT / "build" / "release" / "bin", help="Lockstep's programs")
-    where.add_argument(
-        "--environment", type=Path, default=ROOT / "build" / "peers-venv", help="the peers' virtual environment"
-    )
-    where.add_argument("--results", type=Path, default=ROOT / "bench" / "results", help="folder of result files")
-    parser.add_argument("--timeout", type=float, default=600, help="seconds for one run")
-    parser.add_argument("--resume", type=Path, metavar="FILE", help="go on with a result file of this machine")
-    parser.add_argument("--from", dest="shown", type=Path, metavar="FILE", help="show a result file, measure nothing")
-    parser.add_argument(
-        "--docs", type=Path, metavar="FILE", help="rewrite the tables between this document's markers, and its plot"
-    )
-    parser.add_argument("--self-check", action="store_true", help="check this program itself and end")
+    add_options(parser, timeout=600)
     return parser.parse_args(arguments)
 
 
@@ -76,11 +60,6 @@ def opened(options: argparse.Namespace) -> tuple[Results, Path]:
     return results, new_path(options.results, machine, results.date)
 
 
-def described_data(folder: str) -> str:
-    found = bool(folder) and any((Path(folder) / f"{IMAGES}{end}").exists() for end in ("", ".gz"))
-    return "MNIST" if found else "random images (no MNIST in --data-dir)"
-
-
 def measure(options: argparse.Namespace, results: Results, path: Path) -> None:
     contestants = [CONTESTANTS[name] for name in CONTESTANTS if name in options.only]
     python = Path(sys.executable)
@@ -91,11 +70,9 @@ def measure(options: argparse.Namespace, results: Results, path: Path) -> None:
         results.versions[LOCKSTEP.name] = lockstep_version(ROOT)
         results.installed_mb[LOCKSTEP.name] = environment.lockstep_size_mb(options.binaries)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that running children are ended too
-    results.data = described_data(options.data_dir)
+    results.data, data_dir = data_in(options.data_dir)
     cores = sorted(os.sched_getaffinity(0))
-    runner = Runner(
-        python, options.binaries, options.data_dir if results.data == "MNIST" else "", cores, options.timeout
-    )
+    runner = Runner(python, options.binaries, data_dir, cores, options.timeout)
     for case in grid(options.models, options.batches, options.precisions, options.arrangements):
         if ARRANGEMENTS[case.arrangement].cores > len(cores):
             print(f"{case.arrangement}: this machine has {len(cores)} core(s), left out")

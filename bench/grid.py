@@ -33,7 +33,7 @@ import data_files  # noqa: E402
 import support  # noqa: E402
 from grid_models import MODELS  # noqa: E402
 from grid_tables import CONTESTANTS, LEGEND, LINKS, Sample, cells_of, summary, table  # noqa: E402
-from harness.results import lockstep_version, this_machine  # noqa: E402
+from harness.results import lockstep_version, this_machine, write_whole  # noqa: E402
 from network import NoNetwork  # noqa: E402
 from pods import Hang  # noqa: E402
 from two_hosts import run_on_two_hosts, two_hosts  # noqa: E402
@@ -175,10 +175,7 @@ class Results:
     def add(self, sample: Sample) -> None:
         self.samples.append(sample)
         if self.path:
-            whole = {**self.about, "samples": [asdict(each) for each in self.samples]}
-            new = self.path.with_suffix(".new")
-            new.write_text(json.dumps(whole, indent=1) + "\n")
-            new.replace(self.path)
+            write_whole(self.path, {**self.about, "samples": [asdict(each) for each in self.samples]})
 
 
 def work(given: argparse.Namespace, results: Results) -> Iterator[tuple[str, str, str]]:

@@ -26,6 +26,7 @@ sys.path[:0] = [str(ROOT / "bench" / "peers"), str(ROOT / "tests" / "pods")]
 from harness import environment  # noqa: E402
 from harness.cases import MODELS  # noqa: E402
 from harness.children import busy_share  # noqa: E402
+from harness.options import add_options, data_in  # noqa: E402
 from harness.results import lockstep_version, new_path, this_machine  # noqa: E402
 from harness.tables import replace_between_markers  # noqa: E402
 from links.contestants import CONTESTANTS, RATES, Contestant, Setting, expected_ms, settings, steps_for  # noqa: E402
@@ -36,8 +37,6 @@ from links.runs import Track  # noqa: E402
 from links.samples import Sample, Samples  # noqa: E402
 from links.selfcheck import self_check  # noqa: E402
 from namespaces.network import NoNetwork  # noqa: E402
-
-IMAGES = "train-images-idx3-ubyte"
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -51,19 +50,8 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     subset.add_argument("--batches", nargs="+", type=int, default=[128])
     subset.add_argument("--repeats", type=int, default=3)
     subset.add_argument("--seconds", type=float, default=4.0, help="measured in each run, about")
-    where = parser.add_argument_group("where things are")
-    where.add_argument("--data-dir", default=os.environ.get("LOCKSTEP_MNIST_DIR", ""), help="MNIST as IDX files")
-    where.add_argument("--binaries", type=Path, default=ROOT / "build" / "release" / "bin", help="Lockstep's programs")
-    where.add_argument("--environment", type=Path, default=ROOT / "build" / "peers-venv", help="the peers' packages")
-    where.add_argument("--results", type=Path, default=ROOT / "bench" / "results", help="folder of result files")
-    parser.add_argument("--timeout", type=float, default=180, help="seconds for one run")
-    parser.add_argument("--resume", type=Path, metavar="FILE", help="go on with a result file of this machine")
-    parser.add_argument("--from", dest="shown", type=Path, metavar="FILE", help="show a result file, measure nothing")
-    parser.add_argument(
-        "--docs", type=Path, metavar="FILE", help="rewrite the tables between this document's markers, and its plot"
-    )
+    add_options(parser, timeout=180)
     parser.add_argument("--check-links", action="store_true", help="tell round trips and rates of the links, and end")
-    parser.add_argument("--self-check", action="store_true", help="check this program itself and end")
     return parser.parse_args(arguments)
 
 
@@ -109,9 +97,7 @@ def measure(options: argparse.Namespace, samples: Samples, path: Path, hosts: Ho
         if not contestant.peer and not program.is_file():
             raise SystemExit(f"{program} is not built: cmake --preset release && cmake --build --preset release")
     python = environment.prepare(options.environment) if any(c.peer for c in contestants) else Path(sys.executable)
-    has_data = any((Path(options.data_dir) / f"{IMAGES}{end}").exists() for end in ("", ".gz"))
-    samples.data = "MNIST" if has_data and options.data_dir else "random images (no MNIST in --data-dir)"
-    data_dir = str(Path(options.data_dir).resolve()) if samples.data == "MNIST" else ""
+    samples.data, data_dir = data_in(options.data_dir)
     cores = sorted(os.sched_getaffinity(0))[:2]
     track = Track(python, options.binaries.resolve(), data_dir, cores, options.timeout, hosts)
     grid = list(settings(options.models, options.batches, options.links, options.latencies))

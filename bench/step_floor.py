@@ -26,7 +26,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "bench" / "peers"))
 
-from harness.results import Machine, lockstep_version, this_machine  # noqa: E402
+from harness.results import Machine, lockstep_version, this_machine, write_whole  # noqa: E402
 
 MODELS = ("keras_mnist", "custom_training_mnist")
 PRECISIONS = {"float32": "f32", "mixed_bfloat16": "bf16"}
@@ -243,7 +243,7 @@ def save(rows: list[Row], options: argparse.Namespace, machine: Machine) -> Path
             for row in rows
         ],
     }
-    path.write_text(json.dumps(content, indent=1) + "\n")
+    write_whole(path, content)
     return path
 
 

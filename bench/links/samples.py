@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.cases import MODELS
-from harness.results import Machine
+from harness.results import Machine, write_whole
 
 from .contestants import RATES, Contestant, Setting
 from .hosts import Link, Measured
@@ -67,11 +67,7 @@ class Samples:
         return any((m.rate, m.latency_ms) == (link.rate, link.latency_ms) for m in self.links)
 
     def save(self, path: Path) -> None:
-        """Whole or not at all."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_suffix(".partial")
-        partial.write_text(json.dumps(asdict(self), indent=1) + "\n")
-        partial.replace(path)
+        write_whole(path, asdict(self))
 
     @staticmethod
     def load(path: Path) -> Samples:

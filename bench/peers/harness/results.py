@@ -70,16 +70,20 @@ class Results:
         return list(seen)
 
     def save(self, path: Path) -> None:
-        """Whole or not at all."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_suffix(".partial")
-        partial.write_text(json.dumps(asdict(self), indent=1) + "\n")
-        partial.replace(path)
+        write_whole(path, asdict(self))
 
     @staticmethod
     def load(path: Path) -> Results:
         raw = json.loads(path.read_text())
         return Results(**{**raw, "machine": Machine(**raw["machine"])})
+
+
+def write_whole(path: Path, value: dict[str, Any]) -> None:
+    """Whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps(value, indent=1) + "\n")
+    partial.replace(path)
 
 
 def new_path(folder: Path, machine: Machine, date: str, name: str = "compare") -> Path:
