@@ -277,22 +277,23 @@ TEST_CASE("A hundred steps by features are a hundred steps by examples") {
 
 TEST_CASE("Convolutions may take slices of their input's channels") {
   std::size_t turn = 0;
-  for (const auto& [model, code] : by_input_channels) {
+  for (const Divided& divided : by_input_channels) {
+    const Sequential& model = divided.model;
     const Examples examples = make_examples(model, loss_of(model), 37, 3);
     const Optimizer& optimizer = optimizers[turn++ % optimizers.size()];
     const auto by_examples = [&](int epochs) {
       return train(model, optimizer, examples, options_for(Division::examples, 10), epochs);
     };
     const auto by_features = [&](int epochs) {
-      const ScopedWays scoped(code);
+      const ScopedWays scoped(divided.code);
       return train(model, optimizer, examples, options_for(Division::features, 10), epochs);
     };
     INFO(describe_layers(model) << ", " << name_of(optimizer));
     check_equal(by_features(2), by_examples(2), 1e-4);
-    const Outcome divided = by_features(26);
-    check_equal(divided, by_examples(26), has_kinks(model) ? 5e-2 : 2e-3);
-    CHECK(equal_everywhere(divided.weights));
-    CHECK(equal(divided.weights, by_features(26).weights));
+    const Outcome longer = by_features(26);
+    check_equal(longer, by_examples(26), has_kinks(model) ? 5e-2 : 2e-3);
+    CHECK(equal_everywhere(longer.weights));
+    CHECK(equal(longer.weights, by_features(26).weights));
   }
 }
 
@@ -363,6 +364,29 @@ TEST_CASE("In mixed precision slices keep the tolerances of bfloat16") {
     INFO("link " << link);
     const Outcome by_features = run(Division::features);
     check_equal(by_features, by_examples, 0.05);
+    CHECK(equal_everywhere(by_features.weights));
+  }
+}
+
+TEST_CASE("In mixed precision parts of a convolution are summed up in float32") {
+  for (const Divided& divided : {by_input_channels[0], by_input_channels[3]}) {
+    const Sequential& model = divided.model;
+    const Examples examples = make_examples(model, logits, 32, 3);
+    const auto run = [&](Division division) {
+      const ScopedWays scoped(divided.code);
+      Options options = options_for(division, 16);
+      options.precision = Precision::mixed_bfloat16;
+      return train(model, SGD({.learning_rate = 0.1}), examples, options, 2);
+    };
+    Outcome by_examples;
+    try {
+      by_examples = run(Division::examples);
+    } catch (const UsageError&) {
+      return;  // a CPU without bfloat16
+    }
+    INFO(describe_layers(model));
+    const Outcome by_features = run(Division::features);
+    check_equal(by_features, by_examples, 0.1);  // of small biases
     CHECK(equal_everywhere(by_features.weights));
   }
 }
@@ -445,9 +469,12 @@ TEST_CASE("A run that dies while slices travel goes on from the backup before, o
 }
 
 TEST_CASE("Weights given to a divided model come back as they were, and so does a saved model") {
-  const auto use = [](Division division, const auto& action) {
+  const Divided divided =
+      GENERATE(Divided{models[1], ""}, by_input_channels[0], by_input_channels[1], by_input_channels[3]);
+  const ScopedWays scoped(divided.code);
+  const auto use = [&divided](Division division, const auto& action) {
     MultiWorkerMirroredStrategy strategy(options_for(division, 8));
-    Model model = strategy.build(models[1]);
+    Model model = strategy.build(divided.model);
     model.compile({.optimizer = RMSprop(), .loss = logits});
     return action(model);
   };

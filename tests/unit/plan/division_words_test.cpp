@@ -16,6 +16,9 @@ TEST_CASE("a kept division is told by layers with weights, and one that nobody k
   CHECK(division_in_words("none aaaaa", graph, 3) == "3 workers, each of which computes all");
   CHECK(division_in_words("features acraa", graph, 2) ==
         "2 workers, by features: conv2d by channels, dense by input channels, dense_1 whole");
+  const Sequential chain{Input({9, 9, 1}), Conv2D(8, 3), Conv2D(4, 3), Flatten(), Dense(10)};
+  CHECK(division_in_words("features acraa", lower(chain, SparseCategoricalCrossentropy(), false), 2) ==
+        "2 workers, by features: conv2d by channels, conv2d_1 by input channels, dense whole");
   for (const std::string code : {"zzz", "", "a"}) {
     CAPTURE(code);
     CHECK(division_in_words("features " + code, graph, 2) ==
