@@ -183,9 +183,10 @@ class Chooser {
   }
 
   /// The same of a layer that takes a slice of its input's channels: its outputs are whole, and they pass through
-  /// memory again when they have been summed up.
+  /// memory again when they have been summed up. (Those of a Dense layer are too few to leave the cache.)
   [[nodiscard]] double work_on_slice(const Operation& operation) const {
     const double share = share_of(operation.input);
+    if (operation.kind == OperationKind::dense) return work(operation, share);
     const double outputs = passed_on(operation) / speeds_.memory_per_second;
     return work(operation, share) + 3 * (1 - share) * outputs + 2 * outputs;
   }
