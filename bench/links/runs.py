@@ -84,7 +84,7 @@ class Track:
         if hosts:
             commands = [host.command(words) for host, words in zip(hosts, commands)]
         threads = 2 if contestant.arrangement == "1x2" else 1
-        outputs, _, problem = run_together(commands, self._environment(threads), self.timeout)
+        outputs, _, problem = run_together(commands, self._environment(threads), self.timeout, until_reported=True)
         return Outcome(error=problem) if problem else sample_of_peer(outputs)
 
     def _run_lockstep(self, contestant: Contestant, case: Case, steps: int, setting: Setting) -> Run:
@@ -111,4 +111,5 @@ class Track:
         config = json.dumps({"cluster": {"worker": addresses}, "task": task})
         temporary = tempfile.mkdtemp(prefix=f"worker-{number}-", dir=scratch)
         launcher = [str(self.binaries / "lockstep"), "launch", "--max-restarts", "0", "--", *program]
-        return ["env", f"TF_CONFIG={config}", f"TMPDIR={temporary}", "taskset", "-c", str(self.cores[number]), *launcher]
+        own_core = ["taskset", "-c", str(self.cores[number])]
+        return ["env", f"TF_CONFIG={config}", f"TMPDIR={temporary}", *own_core, *launcher]

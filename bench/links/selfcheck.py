@@ -33,7 +33,7 @@ def check_grid() -> None:
     expect("near links first", [s.link.latency_ms for s in grid], [0.0] * 8 + [2.0] * 4)
     expect("labels", [s.link.label for s in (ONE_HOST, SLOW, SLOW_AND_FAR)], ["one host", "1 Gbit/s", "1 Gbit/s, 2 ms"])
     expect("one process", [c.name for c in CONTESTANTS.values() if not c.runs(SLOW)], ["alone", "tensorflow-1x2"])
-    expect("steps", (steps_for(10, 4), steps_for(2000, 4), steps_for(9, 4) % EPOCHS), (400, 3 * EPOCHS, 0))
+    expect("steps", (steps_for(10, 4), steps_for(2000, 4), steps_for(9, 4) % EPOCHS), (400, 2 * EPOCHS, 0))
     slow, fast = (expected_ms(CONTESTANTS["ddp"], s) for s in (SLOW, ONE_HOST))
     expect("gradients take time", 80 < slow - fast < 100, True)
     far = expected_ms(CONTESTANTS["features"], SLOW_AND_FAR) - expected_ms(CONTESTANTS["features"], SLOW)

@@ -116,19 +116,17 @@ def train(job: Job) -> None:
 
         def on_epoch_end(self, epoch, logs=None):
             watch.end()
+            if epoch + 1 == epochs:  # fit itself takes seconds to return
+                watch.epoch_seconds = watch.epoch_seconds[1:]
+                watch.report("tensorflow", f"{tf.__version__}, keras {keras.__version__}", logs["loss"])
 
     model.fit(data, epochs=1, steps_per_epoch=1, verbose=0)
     watch.first_step()
-    if job.warmup:
-        model.fit(data, epochs=1, steps_per_epoch=job.warmup, verbose=0)
-    # One call for all measured epochs keeps the iterator, and with it the filled shuffle buffer. Its
-    # first epoch fills the buffer, so it is not counted.
+    # One call for all epochs keeps the iterator, and with it the filled shuffle buffer. Its first epoch fills
+    # the buffer and is the warm-up, so it is not counted.
     per_epoch = job.steps_per_epoch
-    history = model.fit(
-        data, epochs=1 + job.steps // per_epoch, steps_per_epoch=per_epoch, verbose=0, callbacks=[Timing()]
-    )
-    watch.epoch_seconds = watch.epoch_seconds[1:]
-    watch.report("tensorflow", f"{tf.__version__}, keras {keras.__version__}", history.history["loss"][-1])
+    epochs = 1 + job.steps // per_epoch
+    model.fit(data, epochs=epochs, steps_per_epoch=per_epoch, verbose=0, callbacks=[Timing()])
 
 
 if __name__ == "__main__":

@@ -16,11 +16,12 @@ import tempfile
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from .cases import ARRANGEMENTS, Case, Contestant, lockstep_command, peer_commands
 
 GRACE_SECONDS = 15.0  # left to the other workers once one has failed
+REPORT = '{"peer"'  # how a peer's last line begins
 ERROR_LINE = re.compile(r"^[\w.]*(Error|Exception|error|terminate called)\b.*")
 
 
@@ -66,7 +67,7 @@ def sample_of_peer(outputs: list[str]) -> Sample:
     """Joins the workers' JSON lines: the job is as fast as its slowest worker."""
     reports = []
     for output in outputs:
-        line = next((line for line in reversed(output.splitlines()) if line.startswith('{"peer"')), None)
+        line = next((line for line in reversed(output.splitlines()) if line.startswith(REPORT)), None)
         if line is None:
             return Sample(error="no result line")
         reports.append(json.loads(line))
@@ -108,10 +109,18 @@ def free_ports(count: int) -> list[int]:
             s.close()
 
 
+def has_reported(output: IO[str]) -> bool:
+    """Reads beside the child, which writes where this file stands."""
+    lines = os.pread(output.fileno(), 1 << 20, 0).splitlines(keepends=True)
+    return any(line.startswith(REPORT.encode()) and line.endswith(b"\n") for line in lines)
+
+
 def run_together(
-    commands: list[list[str]], environment: dict[str, str], timeout: float
+    commands: list[list[str]], environment: dict[str, str], timeout: float, until_reported: bool = False
 ) -> tuple[list[str], list[str], str]:
-    """Starts all, waits for all; returns their outputs, their error outputs and what went wrong, if anything."""
+    """Starts all, waits for all; returns their outputs, their error outputs and what went wrong, if anything.
+
+    With `until_reported` they are ended once all have said what they measured: TensorFlow takes seconds to leave."""
     files = [(tempfile.TemporaryFile("w+"), tempfile.TemporaryFile("w+")) for _ in commands]
     children = [
         subprocess.Popen(
@@ -120,9 +129,12 @@ def run_together(
         for command, (out, err) in zip(commands, files)
     ]
     deadline = time.monotonic() + timeout
-    problem = ""
+    problem, reported = "", False
     try:
         while any(child.poll() is None for child in children):
+            if until_reported and all(has_reported(out) for out, _ in files):
+                reported = True
+                break
             failed = [child for child in children if child.returncode not in (None, 0)]
             if failed and not problem:
                 problem = "failed"
@@ -136,7 +148,7 @@ def run_together(
             if child.poll() is None:
                 os.killpg(child.pid, signal.SIGKILL)
             child.wait()
-    if not problem and any(child.returncode for child in children):
+    if not problem and not reported and any(child.returncode for child in children):
         problem = "failed"
     texts = []
     for pair in files:
@@ -180,7 +192,7 @@ class Runner:
     def run_peer(self, contestant: Contestant, case: Case, steps: int) -> Sample:
         addresses = [f"127.0.0.1:{port}" for port in free_ports(ARRANGEMENTS[case.arrangement].workers)]
         commands = peer_commands(self.python, contestant, case, steps, self.data_dir, self.cores, addresses)
-        outputs, _, problem = run_together(commands, self.environment(case), self.timeout)
+        outputs, _, problem = run_together(commands, self.environment(case), self.timeout, until_reported=True)
         return Sample(error=problem) if problem else sample_of_peer(outputs)
 
     def run_lockstep(self, case: Case, steps: int) -> Sample:

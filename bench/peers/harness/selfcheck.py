@@ -50,6 +50,11 @@ def check_children() -> None:
     expect("failing child", problem, "exit 1: ValueError: no")
     _, _, problem = run_together([[python, "-c", "import time; time.sleep(60)"]], {}, 0.3)
     expect("late child", problem, "no end within 0 s")
+    report = """import time; print('{"peer": 1}', flush=True); time.sleep(60)"""
+    said, _, problem = run_together([[python, "-c", report]] * 2, {}, 10, until_reported=True)
+    expect("all have reported", (said, problem), (['{"peer": 1}\n'] * 2, ""))
+    _, _, problem = run_together([[python, "-c", report], [python, "-c", ""]], {}, 0.3, until_reported=True)
+    expect("one has not", problem, "no end within 0 s")
     expect("ports differ", len(set(free_ports(3))), 3)
 
 
