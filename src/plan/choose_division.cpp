@@ -266,7 +266,7 @@ std::string why_not_by_features(const Graph& whole) {
       const std::string& name = whole.layers[operation.layer].name;
       if (operation.kind == OperationKind::loss) {
         why = divided + " are the model's outputs, and the loss needs all of them: behind a divided layer there must " +
-              "be a Dense layer that sums up what the workers hold";
+              "be a Dense or Conv2D layer that sums up what the workers hold";
         break;
       }
       if (!keeps_channels(whole, operation)) {
