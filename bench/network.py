@@ -2,8 +2,8 @@
 """Two workers of a core each, joined by links of given rates and latencies: what each division of the work is worth
 there, beside TensorFlow's MultiWorkerMirroredStrategy and PyTorch's DistributedDataParallel.
 
-    python3 bench/network.py --data-dir MNIST                            batch 128, links without latency: its heart
-    python3 bench/network.py --data-dir MNIST --latencies 0 0.2 2 --batches 128 1024 --repeats 1 --resume FILE
+    python3 bench/network.py --data-dir MNIST --repeats 5        batch 128, links without latency, its heart: 20 minutes
+    python3 bench/network.py --data-dir MNIST --latencies 0 0.2 2 --batches 128 1024 --repeats 1 --resume FILE       17 more
     python3 bench/network.py --from bench/results/FILE.json --docs docs/scaling.md
     python3 bench/network.py --check-links                               round trips and rates, no training
 
@@ -49,7 +49,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     subset.add_argument("--latencies", nargs="+", type=float, default=[0.0], metavar="MS", help="one way")
     subset.add_argument("--batches", nargs="+", type=int, default=[128])
     subset.add_argument("--repeats", type=int, default=3)
-    subset.add_argument("--seconds", type=float, default=4.0, help="measured in each run, about")
+    subset.add_argument("--seconds", type=float, default=2.0, help="measured in each run, about")
     add_options(parser, timeout=180)
     parser.add_argument("--check-links", action="store_true", help="tell round trips and rates of the links, and end")
     return parser.parse_args(arguments)
