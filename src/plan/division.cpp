@@ -61,10 +61,23 @@ class Part {
     for (std::size_t i = 0; i < whole_.forward.size(); ++i) divide_parameters(whole_.forward[i], division_.ways[i]);
     divide_forward();
     divide_backward();
+    graph_.multiply_adds = multiply_adds();
     return std::move(graph_);
   }
 
  private:
+  [[nodiscard]] double multiply_adds() const {
+    double each = 0;
+    for (const Operation& operation : whole_.forward) {
+      const bool convolves = operation.kind == OperationKind::convolution;
+      if (!convolves && operation.kind != OperationKind::dense) continue;
+      const TensorSpec& output = whole_.tensors[operation.output];
+      const double pixels = convolves ? static_cast<double>(output.height * output.width) : 1;
+      each += pixels * static_cast<double>(whole_.layers[operation.layer].parameters.front().shape.elements());
+    }
+    return each * static_cast<double>(batch_);
+  }
+
   void divide_tensor(int t) {
     TensorSpec& tensor = graph_.tensors[t];
     const Channels mine = channels_of(tensor.channels, rank_, division_.ranks);
@@ -181,7 +194,7 @@ class Part {
     for (Operation operation : whole_.backward) {
       operation.by_examples = division_.ways[place_in_forward(operation.output)] == Way::examples;
       const bool gives_part = operation.input_gradient && divides_gradient(operation);
-      const bool was_handed_over = operation.kind == OperationKind::dense_backward && operation.input == handed_over_;
+      const bool was_handed_over = handed_over_ >= 0 && operation.input == handed_over_;
       if (was_handed_over) operation.input = taken_;
       if (operation.kind == OperationKind::dense_backward) {
         operation.rows_end = graph_.tensors[operation.input].elements();

@@ -1,7 +1,7 @@
 // How a model's layers are divided over the ranks by features instead of by examples: every rank computes the whole
 // batch, but of a divided layer only its slice of output channels (columns) and, of the Dense layer or convolution that
-// consumes them, its slice of input features (rows). What rows give are partial sums, which the ranks add up within the step: that is
-// all that travels, instead of the gradients of all weights.
+// consumes them, its slice of input features (rows). What rows give are partial sums, which the ranks add up within the
+// step: that is all that travels, instead of the gradients of all weights.
 //
 // The layers in front may stay divided by examples, where they compute much and weigh little: each rank computes them
 // on its rows of the batch, and before the first layer divided by features ranks hand each other what they then need,

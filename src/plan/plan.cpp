@@ -44,7 +44,7 @@ class Planner {
     open_ = {metrics.offset, plan_.elements};
     if (owns_all()) {
       close_bucket();  // while peers go backward, it is on its way
-      plan_.whole_metrics = multiply_adds() < long_step;
+      plan_.whole_metrics = plan_.graph.multiply_adds < long_step;
     }
     // The trunk's backward comes last. Only its last slice completes the gradients that all of them sum up.
     const auto in_trunk = [&](const Operation& operation) {
@@ -117,20 +117,6 @@ class Planner {
     const auto begin = plan_.graph.parameters.begin();
     const auto end = begin + plan_.graph.metrics_parameter();
     return begin != end && std::all_of(begin, end, [](const ParameterSpec& p) { return p.own; });
-  }
-
-  /// Of the whole model, forward, on the whole batch: the same on all ranks.
-  [[nodiscard]] double multiply_adds() const {
-    double each = 0;
-    for (const Operation& operation : plan_.graph.forward) {
-      if (operation.kind != OperationKind::convolution && operation.kind != OperationKind::dense) continue;
-      const TensorSpec& output = plan_.graph.tensors[operation.output];
-      const double pixels =
-          operation.kind == OperationKind::convolution ? static_cast<double>(output.height * output.width) : 1;
-      const ParameterInfo& kernel = plan_.graph.layers[operation.layer].parameters.front();
-      each += pixels * static_cast<double>(kernel.shape.elements());
-    }
-    return each * static_cast<double>(plan_.graph.capacity);
   }
 
   /// The operations at the model's beginning that treat each example for itself run through the batch in slices, few
