@@ -173,7 +173,10 @@ class Queue {
   }
 
   void let_go() {
-    const auto due = [until = now() + ahead](const Packet& packet) { return packet.due <= until; };
+    // Those that follow soon come along, at most a sixteenth of the latency early: waking is what costs.
+    const auto due = [until = now() + std::max(ahead, latency_ / 16)](const Packet& packet) {
+      return packet.due <= until;
+    };
     const auto end = std::find_if_not(held_.begin(), held_.end(), due);
     if (end == held_.begin()) return;
     Message(NFQNL_MSG_VERDICT_BATCH)  // on this and all that came before it

@@ -13,6 +13,7 @@ from pathlib import Path
 
 PREFIX = "lockstep-pods-"
 FILES = Path("/etc/netns")  # `ip netns exec` mounts FILES/NAME/hosts over /etc/hosts, and so on
+LARGEST_PACKET = 65536
 ENTER = 'hostname "$0" && mount -t tmpfs -o size=64m tmpfs /dev/shm && exec "$@"'
 
 
@@ -65,14 +66,19 @@ class Host:
         run("ip", "-n", self._hub, "link", "set", self._port, "up" if connected else "down")
 
     def limit(self, rate: str, queue: str = "50ms") -> None:
-        """Both directions of its link. A burst is what a switch lets pass at once: the packets of 0.2 ms, but no less than
-        one of 64 kB with the headers of all that it is to become. (Network cards cut it at no cost; cut here, its pieces
-        would take much of a core at 1 Gbit/s.)"""
+        """Both directions of its link. A burst is what passes at once, and looks as if the link were faster to whoever
+        sends little at a time: the bytes of 0.2 ms. Packets are somewhat smaller than that, since tbf would cut others
+        into pieces of 1500 bytes (as network cards do at no cost), whose ways would take much of a core at 1 Gbit/s."""
         units = {"mbit": 1e6, "gbit": 1e9}
-        burst = max(80, int(float(rate[:-4]) * units[rate[-4:]] / 8 * 0.2e-3 / 1024))
+        burst = max(20_000, int(float(rate[:-4]) * units[rate[-4:]] / 8 * 0.2e-3))
         for place, name in ((self._hub, self._port), (self.namespace, "link0")):
-            run("tc", "-n", place, "qdisc", "replace", "dev", name, "root", "tbf", "rate", rate, "burst", f"{burst}kb",
+            run("tc", "-n", place, "qdisc", "replace", "dev", name, "root", "tbf", "rate", rate, "burst", burst,
                 "latency", queue)
+        self._send_packets_of(min(LARGEST_PACKET, burst * 4 // 5))
+
+    def _send_packets_of(self, size: int) -> None:
+        """At most, before they are cut to the link's MTU."""
+        run("ip", "-n", self.namespace, "link", "set", "dev", "link0", "gso_max_size", size)
 
     def delay(self, milliseconds: float) -> None:
         """What comes here comes so much later. (What leaves here may still be limited.)"""
@@ -100,6 +106,7 @@ class Host:
         """Undoes limit(), delay(), weaken() and plug(False)."""
         for place, device in ((self._hub, self._port), (self.namespace, "link0")):
             subprocess.run(["tc", "-n", place, "qdisc", "delete", "dev", device, "root"], capture_output=True)
+        self._send_packets_of(LARGEST_PACKET)
         for chain in ("INPUT", "OUTPUT"):
             subprocess.run(["ip", "netns", "exec", self.namespace, "iptables", "-F", chain], capture_output=True)
         self.plug(True)
