@@ -126,7 +126,7 @@ class Chooser {
       offer(i, from, own_examples, Way::examples,
             work(operation, 1.0 / ranks_) + all_reduce(static_cast<double>(trainable_of(operation))));
       // From the second layer on: the input itself is everybody's, and need not be handed over.
-      if (operation.kind == OperationKind::dense && i > 1) {
+      if (weighted && i > 1) {
         offer(i, from, summed, Way::rows,
               2 * all_to_all(batch_ * elements_of(operation.input)) + work_on_slice(operation) +
                   all_reduce(batch_ * elements_of(operation.output)));

@@ -76,6 +76,7 @@ const std::vector<Sequential> models{
 struct Divided {
   Sequential model;
   std::string code;
+  std::string behind_examples = {};  ///< another: what such a convolution takes comes from layers by examples
 };
 
 /// Convolutions that take slices of their input's channels (r): by sixteens and by eights; of five and seven channels,
@@ -85,21 +86,26 @@ const std::vector<Divided> by_input_channels{
     {{Input({12, 12, 1}), Conv2D(48, 3, {.activation = activations::tanh}), AveragePooling2D(),
       Conv2D(32, 3, {.padding = Padding::same, .activation = sigmoid}), BatchNormalization(), Dropout(0.3), Flatten(),
       Dense(20, {.activation = activations::tanh}), Dense(4)},
-     "accraacra"},
+     "accraacra",
+     "eeeraacra"},
     {{Input({9, 9, 2}), Conv2D(5, 3, {.use_bias = false}), MaxPooling2D(), Conv2D(7, 2, {.padding = Padding::same}),
       BatchNormalization(), Dropout(0.2), Flatten(), Dense(4)},
-     "accraaaa"},
+     "accraaaa",
+     "eeeraaaa"},
     {{Input({9, 9, 2}), Conv2D(6, 3, {.activation = sigmoid}), BatchNormalization(), Conv2D(7, 2), Dropout(0.2),
       Activation(activations::tanh), Conv2D(5, Extent(2, 3), {.strides = 2, .padding = Padding::same}), Dropout(0.1),
       Conv2D(3, Extent(1, 2), {.activation = activations::tanh, .use_bias = false}), GlobalAveragePooling2D(),
       Dense(4)},
-     "appcccraaaaa"},
+     "appcccraaaaa",
+     "eeeraaccraaa"},
     {{Input({10, 10, 1}), Conv2D(2, 3, {.activation = activations::tanh}), Conv2D(16, 3, {.dilation_rate = 2}),
       Conv2D(8, 2, {.activation = activations::tanh}), Conv2D(24, 2, {.activation = sigmoid}), Flatten(), Dense(4)},
-     "acrcraa"},
+     "acrcraa",
+     "eercraa"},
     {{Input({8, 8, 1}), Conv2D(16, 3), Activation(activations::tanh), Conv2D(4, 3, {.activation = softmax}),
       AveragePooling2D(), Conv2D(7, 2, {.activation = sigmoid}), Flatten(), Dense(4)},
-     "acraacra"},
+     "acraacra",
+     "eeraacra"},
 };
 
 const std::vector<Optimizer> optimizers{
@@ -284,16 +290,20 @@ TEST_CASE("Convolutions may take slices of their input's channels") {
     const auto by_examples = [&](int epochs) {
       return train(model, optimizer, examples, options_for(Division::examples, 10), epochs);
     };
-    const auto by_features = [&](int epochs) {
-      const ScopedWays scoped(divided.code);
-      return train(model, optimizer, examples, options_for(Division::features, 10), epochs);
-    };
-    INFO(describe_layers(model) << ", " << name_of(optimizer));
-    check_equal(by_features(2), by_examples(2), 1e-4);
-    const Outcome longer = by_features(26);
-    check_equal(longer, by_examples(26), has_kinks(model) ? 5e-2 : 2e-3);
-    CHECK(equal_everywhere(longer.weights));
-    CHECK(equal(longer.weights, by_features(26).weights));
+    const Outcome few_by_examples = by_examples(2);
+    const Outcome many_by_examples = by_examples(26);
+    for (const std::string& code : {divided.code, divided.behind_examples}) {
+      const ScopedWays scoped(code);
+      INFO(describe_layers(model) << ", " << name_of(optimizer) << ", " << code);
+      const auto by_features = [&](int epochs) {
+        return train(model, optimizer, examples, options_for(Division::features, 10), epochs);
+      };
+      check_equal(by_features(2), few_by_examples, 1e-4);
+      const Outcome many = by_features(26);
+      check_equal(many, many_by_examples, has_kinks(model) ? 5e-2 : 2e-3);
+      CHECK(equal_everywhere(many.weights));
+      CHECK(equal(many.weights, by_features(26).weights));
+    }
   }
 }
 
@@ -369,11 +379,12 @@ TEST_CASE("In mixed precision slices keep the tolerances of bfloat16") {
 }
 
 TEST_CASE("In mixed precision parts of a convolution are summed up in float32") {
-  for (const Divided& divided : {by_input_channels[0], by_input_channels[3]}) {
-    const Sequential& model = divided.model;
+  for (const auto& [model, code] : {std::pair(by_input_channels[0].model, by_input_channels[0].code),
+                                    std::pair(by_input_channels[0].model, by_input_channels[0].behind_examples),
+                                    std::pair(by_input_channels[3].model, by_input_channels[3].code)}) {
+    const ScopedWays scoped(code);
     const Examples examples = make_examples(model, logits, 32, 3);
-    const auto run = [&](Division division) {
-      const ScopedWays scoped(divided.code);
+    const auto run = [&model = model, &examples](Division division) {
       Options options = options_for(division, 16);
       options.precision = Precision::mixed_bfloat16;
       return train(model, SGD({.learning_rate = 0.1}), examples, options, 2);

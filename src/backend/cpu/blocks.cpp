@@ -1,6 +1,6 @@
 // Around an exchange between ranks, where a model divided by examples goes on by features. One side of it holds all
-// channels of this rank's examples, the other this rank's channels of all examples, in Keras' order; between two ranks
-// there is a block, the examples of one times the channels of the other. Values go from the first side to the second,
+// channels of this rank's examples, the other this rank's channels of all examples; between two ranks there is a block,
+// the examples of one times the channels of the other, in Keras' order. Values go from the first side to the second,
 // their gradients back.
 #include "backend/cpu/kernel.hpp"
 #include "core/slice.hpp"
@@ -16,116 +16,105 @@ namespace lockstep {
 
 namespace {
 
-/// The first float of each rank's block.
-std::vector<float*> blocks_of(std::span<float> memory, const std::vector<std::size_t>& sizes) {
-  std::vector<float*> blocks;
+/// What goes to a rank or comes from it: some examples, some channels of each.
+struct Block {
+  Slice rows;
+  std::int64_t first_channel = 0;
+  std::int64_t last_channel = 0;
+  float* memory = nullptr;
+};
+
+/// Blocks of a tensor in whichever layout.
+template <typename T>
+class Blocks final : public Kernel {
+ public:
+  Blocks(const TensorSpec& spec, bool packs, T* tensor, std::vector<Block> blocks)
+      : spec_(spec), packs_(packs), tensor_(tensor), blocks_(std::move(blocks)) {}
+
+  void run(const StepContext& /*context*/) override {
+    for (const Block& block : blocks_) copy_block(block);
+  }
+
+ private:
+  void copy_block(const Block& block) const {
+    T* const examples = tensor_ + block.rows.begin * static_cast<std::size_t>(spec_.elements());
+    const bool is_whole = block.first_channel == 0 && block.last_channel == spec_.channels;
+    if (is_whole && spec_.block == spec_.channels) {
+      copy(examples, block.memory, static_cast<std::int64_t>(block.rows.size()) * spec_.elements());
+      return;
+    }
+    float* memory = block.memory;
+    for (std::size_t row = 0; row < block.rows.size(); ++row) {
+      T* const example = examples + row * static_cast<std::size_t>(spec_.elements());
+      for (std::int64_t pixel = 0; pixel < spec_.height * spec_.width; ++pixel) {
+        memory = copy_pixel(example, pixel, block.first_channel, block.last_channel, memory);
+      }
+    }
+  }
+
+  /// Channels lie side by side up to the end of a block of the layout.
+  float* copy_pixel(T* example, std::int64_t pixel, std::int64_t begin, std::int64_t end, float* memory) const {
+    while (begin < end) {
+      const std::int64_t count = std::min(end, (begin / spec_.block + 1) * spec_.block) - begin;
+      copy(example + spec_.place_of(pixel * spec_.channels + begin), memory, count);
+      begin += count;
+      memory += count;
+    }
+    return memory;
+  }
+
+  void copy(T* cells, float* memory, std::int64_t count) const {
+    if (packs_) {
+      std::copy_n(cells, count, memory);
+    } else {
+      std::copy_n(memory, count, cells);
+    }
+  }
+
+  const TensorSpec& spec_;
+  bool packs_;
+  T* tensor_;
+  std::vector<Block> blocks_;
+};
+
+/// By rank, side by side in `memory`.
+std::vector<Block> blocks_of(const KernelScope& scope, const TensorSpec& tensor, std::span<float> memory,
+                             const std::vector<std::size_t>& sizes) {
+  const std::vector<std::int64_t>& channels = scope.graph.exchanges[scope.operation.exchange].channels;
+  std::vector<Block> blocks;
+  std::int64_t channel = 0;
   std::size_t at = 0;
-  for (const std::size_t size : sizes) {
-    blocks.push_back(memory.data() + at);
-    at += size;
+  for (int rank = 0; rank < scope.graph.ranks; ++rank) {
+    const auto r = static_cast<std::size_t>(rank);
+    Block block{scope.graph.rows_of(scope.rows, rank), 0, tensor.channels, memory.data() + at};
+    if (scope.operation.by_examples) {
+      block.rows = {0, scope.rows};
+      block.first_channel = channel;
+      block.last_channel = channel + channels[r];
+    }
+    blocks.push_back(block);
+    channel += channels[r];
+    at += sizes[r];
   }
   return blocks;
 }
-
-/// This rank's channels of all examples. A rank's block lies as its rows of the tensor do.
-template <typename T>
-class BlocksOfRows final : public Kernel {
- public:
-  BlocksOfRows(const KernelScope& scope, T* tensor, std::vector<float*> blocks)
-      : packs_(scope.operation.kind == OperationKind::pack), tensor_(tensor), blocks_(std::move(blocks)) {
-    const int t = packs_ ? scope.operation.input : scope.operation.output;
-    const auto elements = static_cast<std::size_t>(scope.graph.tensors[t].elements());
-    for (int rank = 0; rank < scope.graph.ranks; ++rank) {
-      const Slice rows = scope.graph.rows_of(scope.rows, rank);
-      places_.push_back({rows.begin * elements, rows.end * elements});
-    }
-  }
-
-  void run(const StepContext& /*context*/) override {
-    for (std::size_t rank = 0; rank < blocks_.size(); ++rank) {
-      T* const rows = tensor_ + places_[rank].begin;
-      if (packs_) {
-        std::copy_n(rows, places_[rank].size(), blocks_[rank]);
-      } else {
-        std::copy_n(blocks_[rank], places_[rank].size(), rows);
-      }
-    }
-  }
-
- private:
-  bool packs_;
-  T* tensor_;
-  std::vector<float*> blocks_;
-  std::vector<Slice> places_;  ///< by rank: elements of the tensor
-};
-
-/// All channels of this rank's examples, in whichever layout.
-template <typename T>
-class BlocksOfChannels final : public Kernel {
- public:
-  BlocksOfChannels(const KernelScope& scope, T* tensor, std::vector<float*> blocks)
-      : packs_(scope.operation.kind == OperationKind::pack),
-        rows_(static_cast<std::int64_t>(scope.rows)),
-        spec_(scope.graph.tensors[packs_ ? scope.operation.input : scope.operation.output]),
-        tensor_(tensor),
-        blocks_(std::move(blocks)),
-        channels_(scope.graph.exchanges[scope.operation.exchange].channels) {}
-
-  void run(const StepContext& /*context*/) override {
-    std::int64_t first = 0;
-    for (std::size_t rank = 0; rank < blocks_.size(); ++rank) {
-      float* block = blocks_[rank];
-      for (std::int64_t r = 0; r < rows_; ++r) {
-        T* const example = tensor_ + r * spec_.elements();
-        for (std::int64_t pixel = 0; pixel < spec_.height * spec_.width; ++pixel) {
-          block = copy_pixel(example, pixel, first, first + channels_[rank], block);
-        }
-      }
-      first += channels_[rank];
-    }
-  }
-
- private:
-  /// Channels lie side by side up to the end of a block of the layout.
-  float* copy_pixel(T* example, std::int64_t pixel, std::int64_t begin, std::int64_t end, float* block) const {
-    while (begin < end) {
-      const std::int64_t count = std::min(end, (begin / spec_.block + 1) * spec_.block) - begin;
-      T* const cell = example + spec_.place_of(pixel * spec_.channels + begin);
-      if (packs_) {
-        std::copy_n(cell, count, block);
-      } else {
-        std::copy_n(block, count, cell);
-      }
-      begin += count;
-      block += count;
-    }
-    return block;
-  }
-
-  bool packs_;
-  std::int64_t rows_;
-  const TensorSpec& spec_;
-  T* tensor_;
-  std::vector<float*> blocks_;
-  std::vector<std::int64_t> channels_;  ///< of each rank
-};
 
 }  // namespace
 
 std::unique_ptr<Kernel> make_blocks(const KernelScope& scope) {
   const Operation& operation = scope.operation;
   const bool packs = operation.kind == OperationKind::pack;
-  const int tensor = packs ? operation.input : operation.output;
+  const int t = packs ? operation.input : operation.output;
+  const TensorSpec& tensor = scope.graph.tensors[t];
   const bool is_value = operation.exchange == 0;
   const ExchangeSpec& exchange = scope.graph.exchanges[operation.exchange];
   const ExchangeBuffers& memory = scope.arenas.exchanges[operation.exchange];
-  std::vector<float*> blocks =
-      packs ? blocks_of(memory.given, exchange.given) : blocks_of(memory.taken, exchange.taken);
-  return with_type(scope.graph.tensors[tensor], [&](auto zero) -> std::unique_ptr<Kernel> {
+  std::vector<Block> blocks = packs ? blocks_of(scope, tensor, memory.given, exchange.given)
+                                    : blocks_of(scope, tensor, memory.taken, exchange.taken);
+  return with_type(tensor, [&](auto zero) -> std::unique_ptr<Kernel> {
     using T = decltype(zero);
-    T* const values = is_value ? scope.value<T>(tensor) : scope.gradient<T>(tensor);
-    if (operation.by_examples) return std::make_unique<BlocksOfChannels<T>>(scope, values, std::move(blocks));
-    return std::make_unique<BlocksOfRows<T>>(scope, values, std::move(blocks));
+    T* const values = is_value ? scope.value<T>(t) : scope.gradient<T>(t);
+    return std::make_unique<Blocks<T>>(tensor, packs, values, std::move(blocks));
   });
 }
 

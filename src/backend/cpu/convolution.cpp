@@ -346,14 +346,26 @@ void choose_input_layout(const onednn::Context& context, Graph& graph, const Ope
   if (chosen.src_desc() != descriptor_of(input, rows)) input.block = input.channels;
 }
 
+/// What ranks hand each other lies as its convolution likes it: in blocks, if there are so many channels.
+void choose_blocks_of_slice(TensorSpec& slice) {
+  for (const std::int64_t block : {8, 16}) {
+    if (slice.channels % block != 0 || slice.channels == 0) continue;
+    slice.block = block;
+    slice.blocked = true;
+  }
+}
+
 /// False where some convolution cannot have blocks.
 bool choose_blocks(const onednn::Context& context, Graph& graph, std::size_t rows) {
   for (const TensorSpec& tensor : graph.tensors) {
     const bool spatial = tensor.height * tensor.width > 1;
     if (spatial && (tensor.keras_order || tensor.alias >= 0)) return false;
   }
+  int unpacked = -1;
   for (const Operation& operation : graph.forward) {
+    if (operation.kind == OperationKind::unpack) unpacked = operation.output;
     if (operation.kind == OperationKind::convolution) {
+      if (operation.input == unpacked) choose_blocks_of_slice(graph.tensors[unpacked]);
       const auto is_empty = [&](int tensor) { return graph.tensors[tensor].elements() == 0; };
       if (is_empty(operation.input) || is_empty(operation.output)) continue;  // of a divided layer, nothing is its own
       if (operation.input == 0 && graph.tensors[0].channels > 1) choose_input_layout(context, graph, operation, rows);
