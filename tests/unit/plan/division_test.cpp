@@ -212,6 +212,36 @@ TEST_CASE("What a rank gives another is what that one takes, and values go where
   }
 }
 
+TEST_CASE("Convolutions behind layers by examples take what is handed over as they like it") {
+  const auto backend = make_cpu_backend(1);
+  for (const auto& [filters, block] : {std::pair(64, 16), std::pair(24, 8), std::pair(7, 3)}) {
+    const Graph whole = graph_of(Sequential{Input({12, 12, 1}), Conv2D(filters, 3, {.activation = relu}),
+                                            MaxPooling2D(), Conv2D(32, 3), Flatten(), Dense(4)});
+    const auto division = division_of(whole, 2, "eeeraa");
+    REQUIRE(division);
+    const Graph part = part_of(whole, *division, 1, 21, *backend);
+    const auto is_unpack = [](const Operation& operation) { return operation.kind == OperationKind::unpack; };
+    const auto unpack = std::find_if(part.forward.begin(), part.forward.end(), is_unpack);
+    REQUIRE(unpack != part.forward.end());
+    const TensorSpec& taken = part.tensors[static_cast<std::size_t>(unpack->output)];
+    CHECK(taken.whole_channels == filters);
+    CHECK(taken.channels == channels_of(filters, 1, 2).size());
+    const bool has_blocks = part.tensors[1].blocked;  // else this processor's kernels like Keras' order
+    CHECK(taken.block == (has_blocks ? block : taken.channels));
+    const std::string plan = make_plan(part).to_string();
+    INFO(plan);
+    for (const char* line : {"give exchange 0\ntake exchange 0\nunpack conv2d_1", "give exchange 1\ntake exchange 1"}) {
+      CHECK(contains(plan, line));
+    }
+  }
+  const Sequential trunk_before_wide_end{Input({32, 32, 1}), Conv2D(32, 3, {.activation = relu}),
+                                         MaxPooling2D(),     Conv2D(128, 3, {.activation = relu}),
+                                         MaxPooling2D(),     Conv2D(1024, 3, {.strides = 3, .activation = relu}),
+                                         Conv2D(1024, 2),    GlobalAveragePooling2D(),
+                                         Dense(10)};
+  CHECK(ways_of(trunk_before_wide_end, {.latency = 5e-5, .bytes_per_second = 1.25e9}, 4) == "eeeee-||-=");
+}
+
 TEST_CASE("A trunk by examples goes through its rows in slices, and back when its gradient has come") {
   const auto backend = make_cpu_backend(1);
   const Graph whole = graph_of(Sequential{Input({48, 48, 1}), Conv2D(64, 3, {.activation = relu}), MaxPooling2D(),
