@@ -17,6 +17,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -118,9 +119,12 @@ class Communicator {
   /// Begins to copy each rank's bytes, parts[rank], to the root, which passes room for all of them; the others have
   /// theirs in parts[rank()], and the rest is not looked at. The root knows how many bytes each rank has. They travel
   /// in pieces beside training; until all is there everybody leaves them alone. What was begun before must be finished.
-  virtual void start_gather(std::span<const std::span<std::byte>> parts, int root) = 0;
+  /// `came`, if any, is called at the root where it waits anyway: so many more of a rank's bytes may be read now.
+  using PartCame = std::function<void(int rank, std::size_t bytes)>;
+  virtual void start_gather(std::span<const std::span<std::byte>> parts, int root, PartCame came) = 0;
 
-  /// All ranks call it at the beginning of each step: a piece of what is being gathered travels, if there is any.
+  /// All ranks call it at the beginning of each step: a piece of what is being gathered travels, if there is any, while
+  /// the step waits for others.
   virtual void gather_piece() {}
 
   /// At the root: all parts are here. Elsewhere: mine is sent.

@@ -86,7 +86,7 @@ ArenaMemory HybridCommunicator::allocate(std::size_t gradient_elements, std::siz
     memory = own_memory_.data();
   }
   std::function<void()> meanwhile;
-  if (topology_.hosts > 1) meanwhile = [this] { advance(); };
+  if (topology_.hosts > 1) meanwhile = [this] { advance_while_waiting(); };
   team_.emplace(topology_, layout, memory, buckets, policy_, std::move(meanwhile));
   if (topology_.hosts > 1) make_sums(buckets);
   barrier();  // nobody contributes before all have cleared their part
@@ -143,7 +143,15 @@ void HybridCommunicator::contribute(std::size_t bucket) {
 
 void HybridCommunicator::advance() {
   if (sums_) advance_sums();
-  if (gather_) gather_->advance();
+  // What comes from another host can wait in the kernel until this rank has to wait, too; a neighbour cannot.
+  if (gather_ && topology_.hosts == 1) gather_->advance();
+}
+
+void HybridCommunicator::advance_while_waiting() {
+  if (sums_) advance_sums();
+  if (!gather_) return;
+  gather_->use_wait();
+  gather_->advance();
 }
 
 void HybridCommunicator::advance_sums() {
@@ -174,7 +182,7 @@ void HybridCommunicator::wait_for(std::size_t bucket) {
   if (sums_->has_arrived(bucket)) return;
   Patience patience(policy_);
   while (true) {
-    advance();
+    advance_while_waiting();
     if (sums_->has_arrived(bucket)) break;
     if (patience.pass()) patience.speak("some host to send its gradient of bucket " + std::to_string(bucket));
   }
@@ -193,9 +201,10 @@ void HybridCommunicator::prepare_exchanges(const std::vector<Exchange>& exchange
 
 void HybridCommunicator::take(std::size_t exchange) {
   LinkExchange& awaited = exchanges_.at(exchange);
+  if (awaited.has_arrived()) return;
   Patience patience(policy_);
   while (!awaited.has_arrived()) {
-    advance();
+    advance_while_waiting();
     if (patience.pass()) patience.speak("some rank to hand over its part of the values between two layers");
   }
   reducing_ += patience.seconds();
@@ -239,14 +248,14 @@ void HybridCommunicator::broadcast(std::span<std::byte> bytes, int root) {
   }
 }
 
-void HybridCommunicator::start_gather(std::span<const std::span<std::byte>> parts, int root) {
+void HybridCommunicator::start_gather(std::span<const std::span<std::byte>> parts, int root, PartCame came) {
   check_root(root, topology_.size);
   if (!is_gathered()) throw InternalError("a second gathering of parts was begun before the first had ended");
-  gather_.emplace(world_, parts, root);
+  gather_.emplace(world_, parts, root, std::move(came));
 }
 
 void HybridCommunicator::gather_piece() {
-  if (gather_) gather_->send_piece();
+  if (gather_) gather_->begin_step();
 }
 
 void HybridCommunicator::finish_gather() {
@@ -254,7 +263,7 @@ void HybridCommunicator::finish_gather() {
   gather_->send_rest();
   Patience patience(policy_);
   while (true) {
-    advance();
+    advance_while_waiting();
     if (is_gathered()) break;
     if (patience.pass()) patience.speak("some rank to come to a gathering of parts");
   }

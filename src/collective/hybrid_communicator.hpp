@@ -59,7 +59,7 @@ class HybridCommunicator final : public Communicator {
 
   void all_reduce_sum(std::span<double> values) override;
   void broadcast(std::span<std::byte> bytes, int root) override;
-  void start_gather(std::span<const std::span<std::byte>> parts, int root) override;
+  void start_gather(std::span<const std::span<std::byte>> parts, int root, PartCame came) override;
   void gather_piece() override;
   [[nodiscard]] bool is_gathered() const noexcept override { return !gather_ || gather_->is_done(); }
   void finish_gather() override;
@@ -75,6 +75,7 @@ class HybridCommunicator final : public Communicator {
   void check_shared_memory(std::size_t needed);
   void make_sums(std::span<const BucketRange> buckets);
   void advance_sums();
+  void advance_while_waiting();
   void wait_for(std::size_t bucket);
   void finish(MPI_Request request, const char* call, const char* what);
 

@@ -28,7 +28,9 @@ ReducedShare LocalCommunicator::reduce(std::size_t bucket) {
 
 void LocalCommunicator::broadcast(std::span<std::byte>, int root) { check_root(root, 1); }
 
-void LocalCommunicator::start_gather(std::span<const std::span<std::byte>> /*parts*/, int root) { check_root(root, 1); }
+void LocalCommunicator::start_gather(std::span<const std::span<std::byte>> /*parts*/, int root, PartCame /*came*/) {
+  check_root(root, 1);
+}
 
 std::vector<std::string> LocalCommunicator::all_gather(const std::string& text) {
   check_gathered(text.size(), 0);

@@ -28,7 +28,7 @@ class LocalCommunicator final : public Communicator {
 
   void all_reduce_sum(std::span<double>) override {}
   void broadcast(std::span<std::byte>, int root) override;
-  void start_gather(std::span<const std::span<std::byte>> parts, int root) override;
+  void start_gather(std::span<const std::span<std::byte>> parts, int root, PartCame came) override;
   [[nodiscard]] std::vector<std::string> all_gather(const std::string& text) override;
   void barrier() override {}
 

@@ -6,6 +6,7 @@
 #include <exception>
 #include <span>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "core/clock.hpp"
@@ -22,8 +23,9 @@ constexpr int gather_tag = 1;
 
 }  // namespace
 
-PiecewiseGather::PiecewiseGather(const MpiComm& world, std::span<const std::span<std::byte>> parts, int root)
-    : world_(world.get()) {
+PiecewiseGather::PiecewiseGather(const MpiComm& world, std::span<const std::span<std::byte>> parts, int root,
+                                 Communicator::PartCame came)
+    : world_(world.get()), came_(std::move(came)) {
   int me = 0;
   check_mpi(MPI_Comm_rank(world_, &me), "MPI_Comm_rank");
   is_root_ = me == root;
@@ -37,6 +39,7 @@ PiecewiseGather::PiecewiseGather(const MpiComm& world, std::span<const std::span
 
 PiecewiseGather::~PiecewiseGather() {
   if (!mpi_is_up()) return;
+  came_ = {};
   try {
     send_rest();
     for (const double begin = monotonic_seconds(); !is_done() && monotonic_seconds() < begin + patience_s;) {
@@ -46,17 +49,29 @@ PiecewiseGather::~PiecewiseGather() {
   } catch (const std::exception&) {
     // Nobody is left to be told.
   }
-  for (MPI_Request& request : under_way_) {
-    (void)MPI_Cancel(&request);  // of a receive; a send is not cancelled, and comes to nothing
-    (void)MPI_Request_free(&request);
+  for (Message& message : under_way_) {
+    (void)MPI_Cancel(&message.request);  // of a receive; a send is not cancelled, and comes to nothing
+    (void)MPI_Request_free(&message.request);
   }
+}
+
+void PiecewiseGather::begin_step() {
+  if (is_due_) {  // the last step had no wait
+    use_wait();
+    advance();
+  }
+  is_due_ = true;
+}
+
+void PiecewiseGather::use_wait() {
+  if (std::exchange(is_due_, false)) send_piece();
 }
 
 void PiecewiseGather::send_piece() {
   for (Part& part : parts_) {
     const std::span<std::byte> piece = part.rest.first(std::min(part.rest.size(), piece_bytes_));
     const auto count = static_cast<int>(piece.size());
-    MPI_Request& request = under_way_.emplace_back(MPI_REQUEST_NULL);
+    MPI_Request& request = under_way_.emplace_back(Message{MPI_REQUEST_NULL, part.rank, piece.size()}).request;
     if (is_root_) {
       check_mpi(MPI_Irecv(piece.data(), count, MPI_BYTE, part.rank, gather_tag, world_, &request), "MPI_Irecv");
     } else {
@@ -68,6 +83,7 @@ void PiecewiseGather::send_piece() {
 }
 
 void PiecewiseGather::send_rest() {
+  use_wait();
   piece_bytes_ = largest_piece;
   while (!parts_.empty()) send_piece();
 }
@@ -75,9 +91,11 @@ void PiecewiseGather::send_rest() {
 void PiecewiseGather::advance() {
   while (!under_way_.empty()) {
     int done = 0;
-    check_mpi(MPI_Test(&under_way_.front(), &done, MPI_STATUS_IGNORE), "MPI_Test");
+    check_mpi(MPI_Test(&under_way_.front().request, &done, MPI_STATUS_IGNORE), "MPI_Test");
     if (done == 0) return;
+    const Message message = under_way_.front();
     under_way_.pop_front();
+    if (is_root_ && came_) came_(message.rank, message.bytes);
   }
 }
 

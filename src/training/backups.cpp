@@ -216,14 +216,15 @@ void Backups::save() {
   if (state_.is_divided()) runtime.control().broadcast(busy, 0);  // all of them take part, if the chief does
   if (busy[0] != std::byte{0}) return;
   const double begin = monotonic_seconds();
-  const Snapshot& snapshot = state_.take_snapshot();
+  Snapshot& snapshot = state_.take_snapshot();
   std::function<void()> write;
   if (runtime.world().is_chief()) {
     write = [directory = directory_, keep = options_.keep, name = BackupName{fit_, state_.steps()},
              saved = std::make_shared<const TrainingState>(capture()), &snapshot] {
-      SavedModel model = snapshot.to_saved_model();
-      model.state = to_saved_state(*saved);
-      directory.write(name, model, keep);
+      snapshot.use([&](SavedModel& model) {
+        model.state = to_saved_state(*saved);
+        directory.write(name, model, keep);
+      });
     };
   }
   state_.write_later(std::move(write));

@@ -412,14 +412,14 @@ std::vector<Variable> ModelState::weights() {
   compiled_->step->settle();
   std::vector<Variable> variables;
   Compiled& model = *compiled_;
-  Shards::Parts parts;
-  if (model.shards) parts = model.shards->gather_weights(*model.communicator, *model.executable, model.arenas);
+  std::vector<std::vector<float>> gathered;
+  if (model.shards) gathered = model.shards->gather_weights(*model.communicator, *model.executable, model.arenas);
   for (const LayerInfo& layer : architecture_.layers()) {
     for (const ParameterInfo& parameter : layer.parameters) {
       const std::size_t p = variables.size();
       Variable variable{layer.name + "/" + parameter.name, parameter.shape, {}};
       if (model.shards) {
-        variable.values = model.shards->whole(p, 0, 0, parts);
+        variable.values = std::move(gathered[p]);
       } else {
         variable.values.resize(static_cast<std::size_t>(parameter.shape.elements()));
         model.executable->read_parameter(p, model.arenas.weights, variable.values);
@@ -481,7 +481,7 @@ std::map<std::string, std::string> ModelState::made_by() {
   return made_by;
 }
 
-const Snapshot& ModelState::take_snapshot() {
+Snapshot& ModelState::take_snapshot() {
   Compiled& model = compiled();
   runtime_->finish_gathering();
   runtime_->tell_busy();
@@ -515,10 +515,10 @@ RunReport ModelState::report() {
 
 std::function<void()> ModelState::write_to(const std::filesystem::path& path) {
   runtime_->finish_writing();
-  const Snapshot& snapshot = take_snapshot();
+  Snapshot& snapshot = take_snapshot();
   if (!runtime_->world().is_chief()) return {};
   return [this, path, &snapshot, report = report()] {
-    save_model(path, snapshot.to_saved_model());
+    snapshot.use([&](const SavedModel& model) { save_model(path, model); });
     save_history(path.parent_path() / "history.json", report, *runtime_, compiled_->communicator->describe(),
                  record_of(compiled_->choice));
   };

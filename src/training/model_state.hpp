@@ -103,7 +103,7 @@ class ModelState {
 
   /// What a file holds, copied between two steps: for the chief, to be written on another thread. Valid until the next
   /// call; not while the last one's is still being written.
-  [[nodiscard]] const Snapshot& take_snapshot();
+  [[nodiscard]] Snapshot& take_snapshot();
   /// Writes it there, as soon as it is complete (see Runtime::write_later).
   void write_later(std::function<void()> job);
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <utility>
 
 namespace lockstep {
 
@@ -32,10 +33,10 @@ std::size_t Shards::elements(std::size_t variable, int rank) const {
   return static_cast<std::size_t>(axis.outer * channels_of(axis.axis, rank, division_.ranks).size() * axis.inner);
 }
 
-std::size_t Shards::place(std::size_t variable, std::size_t array, std::size_t slots, int rank) const {
-  std::size_t before = 0;
-  for (std::size_t v = 0; v < variable; ++v) before += elements(v, rank) * arrays(v, slots);
-  return array == 0 ? before : before + array * elements(variable, rank);
+std::size_t Shards::size_of_part(int rank, std::size_t slots) const {
+  std::size_t size = 0;
+  for (std::size_t v = 0; v < variables_.size(); ++v) size += elements(v, rank) * arrays(v, slots);
+  return size;
 }
 
 std::vector<float> Shards::part_of(std::size_t variable, int rank, std::span<const float> whole) const {
@@ -51,7 +52,7 @@ std::vector<float> Shards::part_of(std::size_t variable, int rank, std::span<con
 
 void Shards::pack(int rank, const Executable& executable, const Arenas& arenas, std::size_t slots,
                   std::vector<float>& packed) const {
-  packed.resize(place(variables_.size(), 0, slots, rank));
+  packed.resize(size_of_part(rank, slots));
   auto rest = std::span(packed);
   for (std::size_t v = 0; v < variables_.size(); ++v) {
     const std::size_t count = elements(v, rank);
@@ -67,51 +68,68 @@ void Shards::pack(int rank, const Executable& executable, const Arenas& arenas, 
   }
 }
 
-void Shards::make_room(std::size_t slots, int rank, Parts& parts) const {
-  parts[static_cast<std::size_t>(rank)].resize(place(variables_.size(), 0, slots, rank));
-}
-
 void Shards::start_gather(Communicator& communicator, const Executable& executable, const Arenas& arenas,
-                          std::size_t slots, Parts& parts) const {
+                          std::size_t slots, Parts& parts, Communicator::PartCame came) const {
   const int me = communicator.rank();
   parts.resize(static_cast<std::size_t>(division_.ranks));
   pack(me, executable, arenas, slots, parts[static_cast<std::size_t>(me)]);
   std::vector<std::span<std::byte>> bytes;
   for (int rank = 0; rank < division_.ranks; ++rank) {
-    if (me == 0) make_room(slots, rank, parts);
-    bytes.push_back(std::as_writable_bytes(std::span(parts[static_cast<std::size_t>(rank)])));
+    std::vector<float>& part = parts[static_cast<std::size_t>(rank)];
+    if (me == 0) part.resize(size_of_part(rank, slots));
+    bytes.push_back(std::as_writable_bytes(std::span(part)));
   }
-  communicator.start_gather(bytes, 0);
+  communicator.start_gather(bytes, 0, std::move(came));
 }
 
-Shards::Parts Shards::gather_weights(Communicator& communicator, const Executable& executable,
-                                     const Arenas& arenas) const {
-  const int me = communicator.rank();
-  Parts parts(static_cast<std::size_t>(division_.ranks));
-  pack(me, executable, arenas, 0, parts[static_cast<std::size_t>(me)]);
-  for (int rank = 0; rank < division_.ranks; ++rank) {
-    make_room(0, rank, parts);
-    communicator.broadcast(std::as_writable_bytes(std::span(parts[static_cast<std::size_t>(rank)])), rank);
-  }
-  return parts;
-}
-
-std::vector<float> Shards::whole(std::size_t variable, std::size_t array, std::size_t slots,
-                                 const std::vector<std::vector<float>>& parts) const {
-  std::vector<float> values(static_cast<std::size_t>(variables_[variable].shape.elements()));
-  for (int rank = 0; rank < division_.ranks; ++rank) {
-    const float* part = parts[static_cast<std::size_t>(rank)].data() + place(variable, array, slots, rank);
-    if (!is_divided(variable)) {
-      std::copy_n(part, values.size(), values.begin());
-      break;
+void Shards::put(int rank, std::span<const float> part, std::size_t begin, std::size_t end,
+                 const Wholes& wholes) const {
+  std::size_t first = 0;  // of the array, in the part
+  for (std::size_t v = 0; v < variables_.size() && first < end; ++v) {
+    const std::size_t count = elements(v, rank);
+    // What is divided lies in the whole in runs, each a row of what is outside of the axis.
+    std::size_t run = count;
+    std::size_t row = count;
+    std::size_t before = 0;
+    if (const VariableAxis& axis = division_.variables[v]; is_divided(v)) {
+      const Channels mine = channels_of(axis.axis, rank, division_.ranks);
+      run = static_cast<std::size_t>(mine.size() * axis.inner);
+      row = static_cast<std::size_t>(axis.axis * axis.inner);
+      before = static_cast<std::size_t>(mine.begin * axis.inner);
     }
-    const VariableAxis& axis = division_.variables[variable];
-    for_each_run(axis, channels_of(axis.axis, rank, division_.ranks),
-                 [&](std::int64_t in_whole, std::int64_t in_part, std::int64_t count) {
-                   std::copy_n(part + in_part, count, values.begin() + in_whole);
-                 });
+    for (const std::span<float> whole : wholes[v]) {
+      const std::size_t last = std::min(end, first + count);
+      for (std::size_t at = std::max(begin, first); at < last;) {
+        const std::size_t in_array = at - first;
+        const std::size_t in_run = in_array % run;
+        const std::size_t together = std::min(run - in_run, last - at);
+        std::copy_n(part.data() + at, together, whole.data() + in_array / run * row + before + in_run);
+        at += together;
+      }
+      first += count;
+    }
   }
-  return values;
+}
+
+std::vector<std::vector<float>> Shards::gather_weights(Communicator& communicator, const Executable& executable,
+                                                       const Arenas& arenas) const {
+  std::vector<std::vector<float>> weights;
+  Wholes wholes;
+  for (const ParameterInfo& variable : variables_) {
+    weights.emplace_back(static_cast<std::size_t>(variable.shape.elements()));
+    wholes.push_back({weights.back()});
+  }
+  std::vector<float> part;
+  for (int rank = 0; rank < division_.ranks; ++rank) {
+    if (rank == communicator.rank()) {
+      pack(rank, executable, arenas, 0, part);
+    } else {
+      part.resize(size_of_part(rank, 0));
+    }
+    communicator.broadcast(std::as_writable_bytes(std::span(part)), rank);
+    put(rank, part, 0, part.size(), wholes);
+  }
+  return weights;
 }
 
 }  // namespace lockstep

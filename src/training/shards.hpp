@@ -27,18 +27,20 @@ class Shards {
   /// A rank's part of a variable; both in Keras' layout.
   [[nodiscard]] std::vector<float> part_of(std::size_t variable, int rank, std::span<const float> whole) const;
 
+  /// Variables, whole: of each its values and, of the trainable ones, the optimizer's arrays.
+  using Wholes = std::vector<std::vector<std::span<float>>>;
+
   /// Collective. Copies this rank's part, with `slots` arrays of the optimizer's for each trainable variable, and
   /// begins to gather them on the chief (Communicator::start_gather), for which `parts` must live.
   void start_gather(Communicator& communicator, const Executable& executable, const Arenas& arenas, std::size_t slots,
-                    Parts& parts) const;
+                    Parts& parts, Communicator::PartCame came) const;
+
+  /// Copies elements of what a rank gave, from `begin` to before `end`, to their places.
+  void put(int rank, std::span<const float> part, std::size_t begin, std::size_t end, const Wholes& wholes) const;
 
   /// Collective. All weights, on all ranks.
-  [[nodiscard]] Parts gather_weights(Communicator& communicator, const Executable& executable,
-                                     const Arenas& arenas) const;
-
-  /// A variable (array 0) or one of its `slots` (from 1 on), whole, out of what was gathered.
-  [[nodiscard]] std::vector<float> whole(std::size_t variable, std::size_t array, std::size_t slots,
-                                         const Parts& parts) const;
+  [[nodiscard]] std::vector<std::vector<float>> gather_weights(Communicator& communicator, const Executable& executable,
+                                                               const Arenas& arenas) const;
 
  private:
   [[nodiscard]] bool is_divided(std::size_t variable) const { return division_.variables[variable].axis > 0; }
@@ -46,11 +48,10 @@ class Shards {
   [[nodiscard]] std::size_t arrays(std::size_t variable, std::size_t slots) const {
     return variables_[variable].trainable ? 1 + slots : 1;
   }
-  /// Floats before an array in what a rank gives; before the variable behind the last one: all.
-  [[nodiscard]] std::size_t place(std::size_t variable, std::size_t array, std::size_t slots, int rank) const;
+  /// Floats in what a rank gives.
+  [[nodiscard]] std::size_t size_of_part(int rank, std::size_t slots) const;
   void pack(int rank, const Executable& executable, const Arenas& arenas, std::size_t slots,
             std::vector<float>& packed) const;
-  void make_room(std::size_t slots, int rank, Parts& parts) const;
 
   const FeatureDivision& division_;
   const Plan& plan_;

@@ -12,6 +12,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -27,18 +29,31 @@ class Snapshot {
   /// chief's is complete once the communicator has gathered what the others hold, and until then theirs is in use, too.
   void take(const Arenas& arenas, Communicator& communicator, const CompileOptions& options, std::uint64_t iteration);
 
-  /// In Keras' layout and order, once it is complete.
-  [[nodiscard]] SavedModel to_saved_model() const;
+  /// Hands it over in Keras' layout and order, once it is complete.
+  void use(const std::function<void(SavedModel&)>& use);
 
  private:
   [[nodiscard]] std::vector<float> parameter(std::size_t index, std::size_t arena) const;
+  /// A file's model without its values.
+  [[nodiscard]] SavedModel outline() const;
+  /// Of each variable the values and the optimizer's arrays, where the model has them.
+  [[nodiscard]] std::vector<std::vector<std::vector<float>*>> arrays_of(SavedModel& model) const;
+  void prepare_whole();
+  void take_in(int rank, std::size_t bytes);
+  void put_until(int rank, std::size_t end);
 
   const Sequential& architecture_;
   const Plan& plan_;
   const Executable& executable_;
   const Shards* shards_;
   std::vector<float> values_;  ///< the arena of weights, then those of the slots
-  Shards::Parts parts_;        ///< instead, of a divided model
+  /// Instead, of a divided model: what was and is being gathered, and put in its place while it comes, which takes less
+  /// from training than to do so at the end. All memory is kept: new pages would cost more than the copies.
+  Shards::Parts parts_;
+  std::vector<std::size_t> here_;  ///< by rank: bytes that have come
+  std::vector<std::size_t> put_;   ///< by rank: floats in their places
+  std::optional<SavedModel> whole_;
+  Shards::Wholes wholes_;
   CompileOptions options_;
   std::uint64_t iteration_ = 0;
 };

@@ -382,7 +382,7 @@ TEST_CASE("parts are gathered in pieces, beside steps or in a hurry") {
         for (std::size_t i = 0; rank == world.rank() && i < part.size(); ++i) part[i] = value_of(rank, i, round);
         spans.emplace_back(part);
       }
-      communicator.start_gather(spans, root);
+      communicator.start_gather(spans, root, {});
       bool any = false;
       for (int rank = 0; rank < ranks; ++rank) any = any || (rank != root && size_of(rank) > 0);
       if (world.rank() == root) REQUIRE(communicator.is_gathered() == !any);

@@ -8,6 +8,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "collective/communicator.hpp"
@@ -38,8 +39,8 @@ class DeviceCommunicator : public Communicator {
 
   void all_reduce_sum(std::span<double> values) final { control_->all_reduce_sum(values); }
   void broadcast(std::span<std::byte> bytes, int root) final { control_->broadcast(bytes, root); }
-  void start_gather(std::span<const std::span<std::byte>> parts, int root) final {
-    control_->start_gather(parts, root);
+  void start_gather(std::span<const std::span<std::byte>> parts, int root, PartCame came) final {
+    control_->start_gather(parts, root, std::move(came));
     control_->finish_gather();  // nobody would move it on
   }
   [[nodiscard]] std::vector<std::string> all_gather(const std::string& text) final {
