@@ -338,9 +338,10 @@ TEST_CASE("Every optimizer moves slices as it moves whole layers") {
 
 TEST_CASE("Replicas belong to the job by features as well, and batches may be smaller than the world") {
   const Examples examples = make_examples(models[0], logits, 23, 3);
-  const auto check = [&](int batch, int replicas, const std::string& link) {
-    const ScopedLink scoped(link);
-    INFO("batches of " << batch << ", " << replicas << " replicas, link " << link);
+  const auto check = [&](int batch, int replicas, const std::string& link, const std::string& code) {
+    const ScopedLink scoped_link(link);
+    const ScopedWays scoped_ways(code);
+    INFO("batches of " << batch << ", " << replicas << " replicas, link " << link << ", " << code);
     const auto run = [&](Division division) {
       Options options = options_for(division, batch);
       options.replicas = replicas;
@@ -348,11 +349,13 @@ TEST_CASE("Replicas belong to the job by features as well, and batches may be sm
     };
     check_equal(run(Division::features), run(Division::examples), 1e-3);
   };
-  for (const std::string& link : {links[0], links[2]}) {
-    check(11, 5, link);
-    check(10, 4, link);
-    check(1, 0, link);
-    check(2, 0, link);
+  // The last: from examples into a convolution.
+  for (const auto& [link, code] :
+       {std::pair(links[0], ""), std::pair(links[2], ""), std::pair(links[0], "eeeeeraaaa")}) {
+    check(11, 5, link, code);
+    check(10, 4, link, code);
+    check(1, 0, link, code);
+    check(2, 0, link, code);
   }
 }
 
