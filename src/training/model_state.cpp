@@ -1,11 +1,11 @@
 // See model_state.hpp.
 #include "training/model_state.hpp"
 
-#include "checkpoint/keras_config.hpp"
 #include "checkpoint/model_file.hpp"
 #include "core/clock.hpp"
 #include "core/log.hpp"
 #include "plan/division_words.hpp"
+#include "plan/lower.hpp"
 #include "training/backups.hpp"
 #include "training/options_parser.hpp"
 #include "training/saving.hpp"
@@ -38,22 +38,6 @@ std::vector<Variable> initial_values(const Sequential& architecture, std::uint64
   return variables;
 }
 
-/// "Input(28, 28) Dense(10,)": what a person needs to tell two models apart.
-std::string outline_of(const Sequential& architecture) {
-  std::string outline;
-  for (const LayerInfo& layer : architecture.layers()) {
-    if (!outline.empty()) outline += ' ';
-    outline += layer.class_name + layer.output_shape.to_string();
-  }
-  return outline;
-}
-
-NamedTexts identity_of(const Sequential& architecture, const std::string& compilation) {
-  return {{"the model", outline_of(architecture)},
-          {"the layers' options", sequential_to_json(architecture)},
-          {"how the model is compiled", compilation}};
-}
-
 /// For the run's record.
 Record record_of(const DivisionChoice& choice) {
   Record record{{"division", name_of(choice.division)}, {"division_because", choice.why}};
@@ -63,15 +47,6 @@ Record record_of(const DivisionChoice& choice) {
   }
   if (!choice.link.points().empty()) record["busy_us_per_summed_megabyte"] = 1e12 * choice.link.busy_per_byte();
   return record;
-}
-
-template <typename T>
-std::span<T> take(std::span<std::byte>& memory, std::size_t count) {
-  constexpr std::size_t line = 64;
-  const std::size_t bytes = (count * sizeof(T) + line - 1) / line * line;
-  const std::span<T> taken(reinterpret_cast<T*>(memory.data()), count);
-  memory = memory.subspan(bytes);
-  return taken;
 }
 
 /// The file's values under the model's names.
@@ -108,139 +83,25 @@ ModelState::~ModelState() {
   }
 }
 
-ModelState::Compiled& ModelState::compiled() {
+CompiledModel& ModelState::compiled() {
   if (!compiled_) throw UsageError("the model is not compiled yet; call model.compile(...) first");
   return *compiled_;
 }
 
 void ModelState::compile(const CompileOptions& options) {
-  const Options& run = runtime_->options();
   runtime_->launcher().progress().forget_pace();
   if (compiled_) values_ = weights();
   runtime_->finish_writing();
   compiled_.reset();
-  auto next = std::make_unique<Compiled>();
-  next->options = options;
-  if (run.learning_rate) replace_learning_rate(next->options.optimizer, *run.learning_rate);
-  check(next->options.optimizer);
-  if (clipping_of(next->options.optimizer).kind != ClippingKind::none) runtime_->backend().require_clipping();
-  next->description = training_to_json({next->options.optimizer, next->options.loss, next->options.metrics, 0, {}});
-
-  Compiled& model = *next;
-  for (const auto& [what, value] : identity_of(architecture_, model.description)) runtime_->agree(what, value);
-  model.plan = make_plan_of(model);
-  runtime_->agree("the plan", model.plan.digest());
-
-  model.communicator = runtime_->new_communicator();
-  allocate(model);
-  model.executable =
-      runtime_->backend().compile(model.plan.graph, model.plan.compute, model.arenas, model.feed->capacity());
-  model.step = std::make_unique<Step>(model.plan, *model.executable, *model.communicator, model.own.gradients.data());
-  if (model.division) model.shards.emplace(architecture_, *model.division, model.plan);
-  model.snapshot =
-      std::make_unique<Snapshot>(architecture_, model.plan, *model.executable, model.shards ? &*model.shards : nullptr);
-  compiled_ = std::move(next);
+  compiled_ = std::make_unique<CompiledModel>(*runtime_, architecture_, options, replicas_, kept_division_);
   iteration_ = 0;
   write_weights();
   runtime_->tell_busy();
 }
 
-/// Chooses how the model is divided, and what this rank's part of it is.
-Plan ModelState::make_plan_of(Compiled& model) {
-  const Options& run = runtime_->options();
-  const int ranks = runtime_->world().size();
-  Graph graph = lower(architecture_, model.options.loss, run.precision == Precision::mixed_bfloat16, run.input_scale);
-  graph.replicas = replicas_;
-  model.choice = kept_division_.empty()
-                     ? choose_division(*runtime_, graph, model.options.optimizer, replicas_)
-                     : DivisionChoice{.division = division_of(graph, ranks, kept_division_), .why = "it was so before"};
-  model.division = model.choice.division;
-  model.layers = layer_divisions(graph, model.division, ranks, static_cast<std::size_t>(run.global_batch_size));
-  model.feed = std::make_unique<BatchFeed>(*runtime_, architecture_, replicas_, model.division.has_value());
-  const std::size_t capacity = model.feed->capacity();
-  std::string division;
-  if (model.division) {
-    division = model.division->to_string(graph);
-    graph = part_of(graph, *model.division, runtime_->world().rank(), capacity, runtime_->backend());
-  } else {
-    runtime_->backend().lay_out(graph, capacity);
-  }
-  Plan plan = make_plan(std::move(graph), runtime_->backend().plan_options(ranks));
-  plan.division = std::move(division);
-  return plan;
-}
-
-void ModelState::allocate(Compiled& model) {
-  const auto kinds = static_cast<std::size_t>(slots_of(model.options.optimizer));
-  const bool mixed = runtime_->options().precision == Precision::mixed_bfloat16;
-  constexpr std::size_t alignment = std::size_t{3} * 64;
-  // Weights, slots and, in mixed precision, low-precision copies of so many elements.
-  const auto bytes_of = [&](std::size_t elements) {
-    return elements * (1 + kinds) * sizeof(float) + (mixed ? elements * sizeof(std::uint16_t) : 0) + alignment;
-  };
-  const auto fill = [&](Arenas& arenas, std::size_t elements, std::span<std::byte> memory) {
-    arenas.elements = elements;
-    arenas.weights = take<float>(memory, elements);
-    arenas.slots = take<float>(memory, elements * kinds);
-    arenas.low_precision = take<std::uint16_t>(memory, mixed ? elements : 0);
-  };
-  const std::size_t elements = model.plan.elements;
-  model.communicator->keep_exact(model.plan.sums_that_are_no_gradients());
-  const ArenaMemory memory = model.communicator->allocate(elements, bytes_of(elements), model.plan.buckets);
-  model.arenas.gradients = memory.gradients;
-  fill(model.arenas, elements, memory.mirrored);
-  if (!model.division) return;
-  model.exchanges = ExchangeMemory(model.plan.graph);
-  model.arenas.exchanges = model.exchanges.buffers();
-  model.communicator->prepare_exchanges(model.exchanges.exchanges());
-  const std::size_t own = model.plan.own_elements;
-  model.own_memory = AlignedBuffer(own * sizeof(float) + 64 + bytes_of(own));
-  auto own_memory = model.own_memory.as<std::byte>();
-  std::ranges::fill(own_memory, std::byte{0});
-  model.own.gradients = take<float>(own_memory, own);
-  fill(model.own, own, own_memory);
-  model.arenas.own = &model.own;
-}
-
 void ModelState::write_weights() {
-  Compiled& model = *compiled_;
-  model.communicator->barrier();  // nobody may still read what is about to change
-  for (std::size_t p = 0; p < values_.size(); ++p) write_variable(p, 0, values_[p].values);
-  if (model.communicator->owns_mirror() || model.division) model.executable->refresh();
-  model.communicator->barrier();
+  compiled_->write_weights(values_);
   values_.clear();
-}
-
-void ModelState::write_variable(std::size_t variable, std::size_t array, std::span<const float> values) {
-  Compiled& model = *compiled_;
-  const ParameterSpec& spec = model.plan.graph.parameters[variable];
-  if (!spec.own && !model.communicator->owns_mirror()) return;
-  const Arenas& arenas = model.arenas.of(spec);
-  const std::span<float> arena =
-      array == 0 ? arenas.weights : arenas.slots.subspan((array - 1) * arenas.elements, arenas.elements);
-  if (model.shards) {
-    model.executable->write_parameter(variable, model.shards->part_of(variable, runtime_->world().rank(), values),
-                                      arena);
-  } else {
-    model.executable->write_parameter(variable, values, arena);
-  }
-}
-
-void ModelState::write_slots(const SavedTraining& training) {
-  Compiled& model = *compiled_;
-  const auto kinds = static_cast<std::size_t>(slots_of(model.options.optimizer));
-  const std::size_t trainable = kinds > 0 ? training.slots.size() / kinds : 0;
-  model.communicator->barrier();
-  std::size_t weight = 0;  // among the trainable ones
-  for (int p = 0; p < model.plan.graph.metrics_parameter(); ++p) {
-    if (!model.plan.graph.parameters[p].info.trainable) continue;
-    for (std::size_t kind = 0; kind < kinds; ++kind) {
-      const std::size_t place = place_of_slot(model.options.optimizer, kind, kinds, weight, trainable);
-      write_variable(static_cast<std::size_t>(p), 1 + kind, training.slots.at(place).values);
-    }
-    ++weight;
-  }
-  model.communicator->barrier();
 }
 
 void ModelState::load_weights(const SavedModel& saved) { set_weights(with_values_of(weights(), saved)); }
@@ -249,7 +110,7 @@ void ModelState::load(const SavedModel& saved) {
   load_weights(saved);
   if (!saved.training || name_of(saved.training->optimizer) != name_of(optimizer())) return;
   if (slots_of(saved.training->optimizer) != slots_of(optimizer())) return;
-  write_slots(*saved.training);
+  compiled().write_slots(*saved.training);
   iteration_ = static_cast<std::uint64_t>(saved.training->iteration);
 }
 
@@ -303,7 +164,7 @@ std::string ModelState::division_in_words(const std::string& division, const std
 void ModelState::start(const Batch& batch) {
   const double begin = monotonic_seconds();
   runtime_->launcher().progress().step_begins();
-  Compiled& model = compiled();
+  CompiledModel& model = compiled();
   model.communicator->gather_piece();
   StepContext context = model.feed->prepare(batch, iteration_, true);
   context.request = runtime_->launcher().request();
@@ -315,7 +176,7 @@ void ModelState::start(const Batch& batch) {
 
 StepMetrics ModelState::finish() {
   const double begin = monotonic_seconds();
-  Compiled& model = compiled();
+  CompiledModel& model = compiled();
   std::array<float, metric_places> sums{};
   --under_way_;
   if (model.step->sums_metrics(iteration_ - under_way_)) {
@@ -340,7 +201,7 @@ StepMetrics ModelState::finish() {
 }
 
 std::array<float, metric_places> ModelState::own_metrics() const {
-  const Compiled& model = *compiled_;
+  const CompiledModel& model = *compiled_;
   const ParameterSpec& place = model.plan.graph.parameters[model.plan.graph.metrics_parameter()];
   std::array<float, metric_places> sums{};
   model.executable->read(model.arenas.gradients.subspan(place.offset, sums.size()), sums);
@@ -370,7 +231,7 @@ void ModelState::leave_if_asked() {
 }
 
 void ModelState::test(const Batch& batch, StepMetrics& local) {
-  Compiled& model = compiled();
+  CompiledModel& model = compiled();
   runtime_->tell_busy();
   model.step->settle();
   const StepContext context = model.feed->prepare(batch, iteration_, false);
@@ -386,7 +247,7 @@ StepMetrics ModelState::all_reduce(const StepMetrics& local) {
 }
 
 std::vector<float> ModelState::predict(const Dataset& data) {
-  Compiled& model = compiled();
+  CompiledModel& model = compiled();
   model.feed->check_examples(data);
   model.step->settle();
   const auto outputs = static_cast<std::size_t>(architecture_.output_shape().elements());
@@ -409,22 +270,12 @@ std::vector<float> ModelState::predict(const Dataset& data) {
 
 std::vector<Variable> ModelState::weights() {
   if (!compiled_) return values_;
-  compiled_->step->settle();
+  std::vector<std::vector<float>> values = compiled_->weights();
   std::vector<Variable> variables;
-  Compiled& model = *compiled_;
-  std::vector<std::vector<float>> gathered;
-  if (model.shards) gathered = model.shards->gather_weights(*model.communicator, *model.executable, model.arenas);
   for (const LayerInfo& layer : architecture_.layers()) {
     for (const ParameterInfo& parameter : layer.parameters) {
-      const std::size_t p = variables.size();
-      Variable variable{layer.name + "/" + parameter.name, parameter.shape, {}};
-      if (model.shards) {
-        variable.values = std::move(gathered[p]);
-      } else {
-        variable.values.resize(static_cast<std::size_t>(parameter.shape.elements()));
-        model.executable->read_parameter(p, model.arenas.weights, variable.values);
-      }
-      variables.push_back(std::move(variable));
+      std::vector<float>& its = values[variables.size()];
+      variables.push_back({layer.name + "/" + parameter.name, parameter.shape, std::move(its)});
     }
   }
   return variables;
@@ -469,7 +320,7 @@ const EpochRecord& ModelState::end_epoch(int epoch, const Logs& more) {
   return log_.end_epoch(epoch, std::move(logs));
 }
 
-NamedTexts ModelState::identity() { return identity_of(architecture_, compiled().description); }
+NamedTexts ModelState::identity() { return compiled().identity(); }
 
 std::map<std::string, std::string> ModelState::made_by() {
   std::map<std::string, std::string> made_by = runtime_->backend().libraries();
@@ -482,7 +333,7 @@ std::map<std::string, std::string> ModelState::made_by() {
 }
 
 Snapshot& ModelState::take_snapshot() {
-  Compiled& model = compiled();
+  CompiledModel& model = compiled();
   runtime_->finish_gathering();
   runtime_->tell_busy();
   model.step->settle();
@@ -491,7 +342,7 @@ Snapshot& ModelState::take_snapshot() {
 }
 
 RunReport ModelState::report() {
-  Compiled& model = compiled();
+  CompiledModel& model = compiled();
   RunReport report;
   report.history = log_.history();
   report.evaluation = evaluation_;

@@ -1,20 +1,9 @@
-// A compiled model on this rank: its plan, its memory, its place in the job.
+// A model on this rank: its architecture, what compiling made of it, its place in the job.
 #pragma once
 
-#include "backend/backend.hpp"
-#include "collective/communicator.hpp"
-#include "plan/division.hpp"
-#include "plan/division_table.hpp"
-#include "plan/exchange_memory.hpp"
-#include "plan/lower.hpp"
-#include "plan/plan.hpp"
-#include "plan/step.hpp"
 #include "report/history_json.hpp"
-#include "training/batch_feed.hpp"
-#include "training/choose_division.hpp"
+#include "training/compiled_model.hpp"
 #include "training/runtime.hpp"
-#include "training/shards.hpp"
-#include "training/snapshot.hpp"
 #include "training/training_log.hpp"
 
 #include <lockstep/training/model.hpp>
@@ -37,9 +26,6 @@ namespace lockstep {
 void check_loss(const StepMetrics& metrics, const std::string& where);
 
 class Backups;
-
-/// In the order in which they are looked at.
-using NamedTexts = std::vector<std::pair<std::string, std::string>>;
 
 /// The next step of a fit or of a loop of one's own.
 struct Position {
@@ -167,46 +153,21 @@ class ModelState {
   [[nodiscard]] std::map<std::string, std::string> made_by();
 
  private:
-  /// What a compile makes and the next one replaces; in the order in which things depend on each other.
-  struct Compiled {
-    CompileOptions options;
-    std::string description;  ///< of the options as they were compiled: callbacks change the learning rate
-    std::unique_ptr<BatchFeed> feed;
-    ExchangeMemory exchanges;  ///< outlives the communicator
-    std::unique_ptr<Communicator> communicator;
-    std::optional<FeatureDivision> division;  ///< where layers are divided by features
-    DivisionChoice choice;
-    std::vector<LayerDivision> layers;  ///< how each layer is divided
-    Plan plan;
-    Arenas arenas;
-    AlignedBuffer own_memory;  ///< of a divided model: what only this rank holds
-    Arenas own;
-    std::optional<Shards> shards;
-    std::unique_ptr<Executable> executable;
-    std::unique_ptr<Step> step;
-    std::unique_ptr<Snapshot> snapshot;
-  };
-
-  [[nodiscard]] Compiled& compiled();
+  [[nodiscard]] CompiledModel& compiled();
   [[nodiscard]] BatchFeed& feed() { return *compiled().feed; }
   [[nodiscard]] RunReport report();
   [[nodiscard]] std::function<void()> write_to(const std::filesystem::path& path);
   /// What this rank's last step, or pass of a test, counted.
   [[nodiscard]] std::array<float, metric_places> own_metrics() const;
   void tell_step(const StepMetrics& metrics);
-  [[nodiscard]] Plan make_plan_of(Compiled& model);
-  void allocate(Compiled& model);
   void write_weights();
-  /// Writes a variable, or one of its slots, as a rank of a divided model holds it.
-  void write_variable(std::size_t variable, std::size_t array, std::span<const float> values);
-  void write_slots(const SavedTraining& training);
 
   std::shared_ptr<Runtime> runtime_;
   Sequential architecture_;
   std::size_t replicas_;
   std::string kept_division_;     ///< the code of a job's division that goes on here
   std::vector<Variable> values_;  ///< until compile, and between two
-  std::unique_ptr<Compiled> compiled_;
+  std::unique_ptr<CompiledModel> compiled_;
   std::uint64_t iteration_ = 0;
   std::size_t under_way_ = 0;
   double wait_seconds_ = 0;  ///< for other ranks, since the first step
