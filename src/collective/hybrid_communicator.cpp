@@ -205,19 +205,23 @@ void HybridCommunicator::take(std::size_t exchange) {
   Patience patience(policy_);
   while (!awaited.has_arrived()) {
     advance_while_waiting();
-    if (patience.pass()) patience.speak("some rank to hand over its part of the values between two layers");
+    if (patience.pass()) patience.speak(others() + " to hand over its part of the values between two layers");
   }
   reducing_ += patience.seconds();
 }
 
+std::string HybridCommunicator::others() const {
+  return topology_.size == 2 ? "rank " + std::to_string(1 - topology_.rank) : "some rank";
+}
+
 /// Waits for a collective of the whole world with patience and a limit, which MPI's own waiting lacks.
-void HybridCommunicator::finish(MPI_Request request, const char* call, const char* what) {
+void HybridCommunicator::finish(MPI_Request request, const char* call, const char* what, const std::string& whom) {
   Patience patience(policy_);
   int done = 0;
   while (true) {
     check_mpi(MPI_Test(&request, &done, MPI_STATUS_IGNORE), call);
     if (done != 0) break;
-    if (patience.pass()) patience.speak(std::string("some rank to come to ") + what);
+    if (patience.pass()) patience.speak(whom + " to come to " + what);
   }
   reducing_ += patience.seconds();
 }
@@ -229,7 +233,7 @@ void HybridCommunicator::all_reduce_sum(std::span<double> values) {
   check_mpi(MPI_Iallgather(values.data(), static_cast<int>(count), MPI_DOUBLE, everybodys_.data(),
                            static_cast<int>(count), MPI_DOUBLE, world_.get(), &request),
             "MPI_Iallgather");
-  finish(request, "MPI_Iallgather", "a sum over all ranks");
+  finish(request, "MPI_Iallgather", "a sum over all ranks", others());
   for (std::size_t i = 0; i < count; ++i) {
     double sum = 0;
     for (std::size_t at = i; at < everybodys_.size(); at += count) sum += everybodys_[at];
@@ -244,7 +248,8 @@ void HybridCommunicator::broadcast(std::span<std::byte> bytes, int root) {
     MPI_Request request = MPI_REQUEST_NULL;
     check_mpi(MPI_Ibcast(bytes.data() + at, static_cast<int>(count), MPI_BYTE, root, world_.get(), &request),
               "MPI_Ibcast");
-    finish(request, "MPI_Ibcast", "a broadcast");
+    finish(request, "MPI_Ibcast", "a broadcast",
+           root == topology_.rank ? others() : "rank " + std::to_string(root) + " or one that passes it on");
   }
 }
 
@@ -265,7 +270,7 @@ void HybridCommunicator::finish_gather() {
   while (true) {
     advance_while_waiting();
     if (is_gathered()) break;
-    if (patience.pass()) patience.speak("some rank to come to a gathering of parts");
+    if (patience.pass()) patience.speak(others() + " to come to a gathering of parts");
   }
   reducing_ += patience.seconds();
 }
@@ -277,7 +282,7 @@ std::vector<std::string> HybridCommunicator::all_gather(const std::string& text)
   MPI_Request request = MPI_REQUEST_NULL;
   check_mpi(MPI_Iallgather(&own_length, 1, MPI_UINT64_T, lengths.data(), 1, MPI_UINT64_T, world_.get(), &request),
             "MPI_Iallgather");
-  finish(request, "MPI_Iallgather", "a gathering of texts");
+  finish(request, "MPI_Iallgather", "a gathering of texts", others());
   std::vector<int> counts(ranks);
   std::vector<int> offsets(ranks);
   std::size_t total = 0;
@@ -294,7 +299,7 @@ std::vector<std::string> HybridCommunicator::all_gather(const std::string& text)
   check_mpi(MPI_Iallgatherv(text.data(), counts[static_cast<std::size_t>(topology_.rank)], MPI_CHAR, all.data(),
                             counts.data(), offsets.data(), MPI_CHAR, world_.get(), &request),
             "MPI_Iallgatherv");
-  finish(request, "MPI_Iallgatherv", "a gathering of texts");
+  finish(request, "MPI_Iallgatherv", "a gathering of texts", others());
   std::vector<std::string> texts;
   texts.reserve(ranks);
   for (std::size_t rank = 0; rank < ranks; ++rank) {
@@ -306,7 +311,7 @@ std::vector<std::string> HybridCommunicator::all_gather(const std::string& text)
 void HybridCommunicator::barrier() {
   MPI_Request request = MPI_REQUEST_NULL;
   check_mpi(MPI_Ibarrier(world_.get(), &request), "MPI_Ibarrier");
-  finish(request, "MPI_Ibarrier", "a barrier");
+  finish(request, "MPI_Ibarrier", "a barrier", others());
 }
 
 CommunicationTimes HybridCommunicator::take_times() noexcept {

@@ -77,7 +77,9 @@ class HybridCommunicator final : public Communicator {
   void advance_sums();
   void advance_while_waiting();
   void wait_for(std::size_t bucket);
-  void finish(MPI_Request request, const char* call, const char* what);
+  /// Who is meant where nobody knows who of the others it is.
+  [[nodiscard]] std::string others() const;
+  void finish(MPI_Request request, const char* call, const char* what, const std::string& whom);
 
   Topology topology_;
   WaitPolicy policy_;
