@@ -21,9 +21,10 @@ namespace lockstep {
 
 namespace {
 
-/// What one plan may be measured for: a few times, but not for long.
+/// What one plan may be measured for: a few times, and for a while if steps are short, but not for long.
 constexpr double patience = 0.1;  // seconds
-constexpr int most_rounds = 5;
+constexpr double a_while = 0.03;
+constexpr int enough_rounds = 5;
 
 /// The images that examples are gathered from, in batches: more than a cache keeps.
 constexpr std::size_t pool_batches = 8;
@@ -172,7 +173,8 @@ std::vector<double> measure_kernels(const Backend& backend, const Plan& plan, co
   for (const Operation& operation : plan.training) trial.run(operation);  // kernels are made
   std::vector<std::vector<double>> times(plan.training.size());
   const double begin = monotonic_seconds();
-  for (int round = 0; round < most_rounds && (round == 0 || monotonic_seconds() - begin < patience); ++round) {
+  const auto elapsed = [begin] { return monotonic_seconds() - begin; };
+  for (int round = 0; round == 0 || elapsed() < (round < enough_rounds ? patience : a_while); ++round) {
     for (std::size_t i = 0; i < plan.training.size(); ++i) {
       const double before = thread_cpu_seconds();
       trial.run(plan.training[i]);

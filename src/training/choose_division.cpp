@@ -101,20 +101,20 @@ std::string in_milliseconds(double seconds) {
   return text.str();
 }
 
-/// So little more than the best may be chance.
-constexpr double closeness = 0.25;
+/// Of the best one's time: more than so many times it cannot be chance.
+constexpr double closeness = 2;
 
 struct Candidate {
   std::optional<FeatureDivision> division;  ///< none: by examples
   double seconds = 0;
 };
 
-/// Which of them are hardly longer than the shortest.
+/// Which of them are not much longer than the shortest.
 std::vector<std::size_t> close_to_best(const std::vector<double>& seconds) {
   const double best = *std::min_element(seconds.begin(), seconds.end());
   std::vector<std::size_t> close;
   for (std::size_t i = 0; i < seconds.size(); ++i) {
-    if (seconds[i] <= (1 + closeness) * best) close.push_back(i);
+    if (seconds[i] <= closeness * best) close.push_back(i);
   }
   return close;
 }
