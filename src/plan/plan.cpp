@@ -24,8 +24,10 @@ constexpr std::size_t few_slices = 4;
 /// as above: 10 to 15 %).
 constexpr std::size_t small_cache = 5;
 
-/// Multiply-adds forward in a step that takes a second of the slowest processors: requests cannot wait for several.
-constexpr double long_step = 2e9;
+/// Requests travel with the metrics. They may wait for so many multiply-adds forward, two seconds on the slowest
+/// processors, but not for more than so many steps.
+constexpr double longest_wait = 4e9;
+constexpr double most_steps = 64;
 
 std::size_t round_up(std::size_t count) { return (count + line_elements - 1) / line_elements * line_elements; }
 
@@ -44,7 +46,8 @@ class Planner {
     open_ = {metrics.offset, plan_.elements};
     if (owns_all()) {
       close_bucket();  // while peers go backward, it is on its way
-      plan_.whole_metrics = plan_.graph.multiply_adds < long_step;
+      plan_.metrics_every = static_cast<std::uint64_t>(
+          std::clamp(longest_wait / std::max(plan_.graph.multiply_adds, 1.0), 1.0, most_steps));
     }
     // The trunk's backward comes last. Only its last slice completes the gradients that all of them sum up.
     const auto in_trunk = [&](const Operation& operation) {

@@ -6,6 +6,7 @@
 #include "collective/communicator.hpp"
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -20,8 +21,9 @@ struct Plan {
   std::vector<Operation> training;   ///< one step
   std::vector<Operation> inference;  ///< forward only
   std::size_t metrics_bucket = 0;
-  /// Each rank computes the loss of the whole batch, so that it knows the metrics without a sum, and steps are short.
-  bool whole_metrics = false;
+  /// In one of so many steps ranks sum up their metrics. Seldom where each computes the loss of the whole batch, and so
+  /// knows them without.
+  std::uint64_t metrics_every = 1;
   std::vector<BucketRange> own_ranges;  ///< of the own arenas, as updates take them
   std::string division;  ///< how layers are divided by features, the same on all ranks; empty: they are not
 

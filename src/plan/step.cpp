@@ -10,9 +10,6 @@ namespace lockstep {
 
 namespace {
 
-/// Of so many steps one tells of requests, where steps need not tell of metrics.
-constexpr std::uint64_t steps_between_requests = 8;
-
 /// Adds the time until the end of the scope to a sum. Two clock reads cost some 40 ns; a step has about a hundred.
 class Timed {
  public:
@@ -49,9 +46,7 @@ Step::Step(const Plan& plan, Executable& executable, Communicator& communicator,
   reset_profile();
 }
 
-bool Step::sums_metrics(std::uint64_t iteration) const noexcept {
-  return !plan_.whole_metrics || iteration % steps_between_requests == 0;
-}
+bool Step::sums_metrics(std::uint64_t iteration) const noexcept { return iteration % plan_.metrics_every == 0; }
 
 void Step::train(const StepContext& context, const Optimizer& optimizer, std::uint64_t iteration) {
   ++profile_.steps;

@@ -34,8 +34,7 @@ class Step {
   /// All three must outlive the step. `own_gradients`: the arena that Plan::own_ranges are ranges of.
   Step(const Plan& plan, Executable& executable, Communicator& communicator, const float* own_gradients = nullptr);
 
-  /// Whether ranks sum up the metrics of this step, and with them their requests. Where each has the metrics of the
-  /// whole batch by itself, only every eighth step does: a sum would cost more than a small model's step.
+  /// Whether ranks sum up the metrics of this step, and with them their requests (Plan::metrics_every).
   [[nodiscard]] bool sums_metrics(std::uint64_t iteration) const noexcept;
 
   /// Forward, backward, reduction and update. `iteration` counts from 1. When it returns, the metric sums of the

@@ -327,20 +327,21 @@ TEST_CASE("Of a model that all ranks compute whole only metrics are summed, whil
   CHECK(place(OperationKind::contribute) < place(OperationKind::dense_backward));
 }
 
-TEST_CASE("Ranks that know the whole batch's metrics seldom sum them up, and long steps always") {
+TEST_CASE("Ranks that know the whole batch's metrics seldom sum them up, the more seldom the shorter steps are") {
   const auto backend = make_cpu_backend(1);
   const Graph whole = graph_of(keras_mnist);
-  const auto knows = [&](const FeatureDivision& division, std::size_t batch) {
-    return make_plan(part_of(whole, division, 1, batch, *backend)).whole_metrics;
+  const auto every = [&](const FeatureDivision& division, std::size_t batch) {
+    return make_plan(part_of(whole, division, 1, batch, *backend)).metrics_every;
   };
   const auto nothing = [&](std::size_t batch) { return divide_nothing(whole, 2, batch, ordinary_link); };
-  CHECK(knows(nothing(32), 32));
-  CHECK(knows(*divide_by_features(whole, 2, 32, ordinary_link), 32));
-  CHECK_FALSE(knows(nothing(4096), 4096));
+  CHECK(every(nothing(1), 1) == 64);
+  CHECK(every(nothing(128), 128) < 20);
+  CHECK(every(*divide_by_features(whole, 2, 128, ordinary_link), 128) == every(nothing(128), 128));
+  CHECK(every(nothing(4096), 4096) == 1);
 
   Graph mirrored = whole;
   backend->lay_out(mirrored, 32);
-  CHECK_FALSE(make_plan(mirrored).whole_metrics);
+  CHECK(make_plan(mirrored).metrics_every == 1);
 }
 
 TEST_CASE("What cannot be divided says which layer is to blame, and why") {
