@@ -168,16 +168,11 @@ class Chooser {
 
   /// Seconds of `share` of an operation, forward and backward and with its update.
   [[nodiscard]] double work(const Operation& operation, double share) const {
+    const double flops = (operation.input == 0 ? 4 : 6) * batch_ * multiply_adds(graph_, operation);
     double bytes = 3 * passed_on(operation);
-    double flops = 0;
     if (is_weighted(operation)) {
       const ParameterInfo& kernel = graph_.layers[operation.layer].parameters.front();
-      const auto weights = static_cast<double>(kernel.shape.elements());
-      const TensorSpec& output = graph_.tensors[operation.output];
-      const double pixels =
-          operation.kind == OperationKind::convolution ? static_cast<double>(output.height * output.width) : 1;
-      flops = (operation.input == 0 ? 4 : 6) * batch_ * pixels * weights;
-      bytes += 3 * 4 * weights;
+      bytes += 3 * 4 * static_cast<double>(kernel.shape.elements());
     }
     return share * (flops / speeds_.flops_per_second + bytes / speeds_.memory_per_second);
   }

@@ -28,6 +28,14 @@ bool FeatureDivision::divides_anything() const {
   return std::any_of(ways.begin(), ways.end(), [](Way way) { return way != Way::repeated; });
 }
 
+double multiply_adds(const Graph& whole, const Operation& operation) {
+  const bool convolves = operation.kind == OperationKind::convolution;
+  if (!convolves && operation.kind != OperationKind::dense) return 0;
+  const TensorSpec& output = whole.tensors[operation.output];
+  const double pixels = convolves ? static_cast<double>(output.height * output.width) : 1;
+  return pixels * static_cast<double>(whole.layers[operation.layer].parameters.front().shape.elements());
+}
+
 std::string FeatureDivision::to_string(const Graph& whole) const {
   std::string text = std::to_string(ranks) + " ranks by features\n";
   for (std::size_t i = 0; i < ways.size(); ++i) {
@@ -61,23 +69,13 @@ class Part {
     for (std::size_t i = 0; i < whole_.forward.size(); ++i) divide_parameters(whole_.forward[i], division_.ways[i]);
     divide_forward();
     divide_backward();
-    graph_.multiply_adds = multiply_adds();
+    for (const Operation& operation : whole_.forward) {
+      graph_.multiply_adds += static_cast<double>(batch_) * multiply_adds(whole_, operation);
+    }
     return std::move(graph_);
   }
 
  private:
-  [[nodiscard]] double multiply_adds() const {
-    double each = 0;
-    for (const Operation& operation : whole_.forward) {
-      const bool convolves = operation.kind == OperationKind::convolution;
-      if (!convolves && operation.kind != OperationKind::dense) continue;
-      const TensorSpec& output = whole_.tensors[operation.output];
-      const double pixels = convolves ? static_cast<double>(output.height * output.width) : 1;
-      each += pixels * static_cast<double>(whole_.layers[operation.layer].parameters.front().shape.elements());
-    }
-    return each * static_cast<double>(batch_);
-  }
-
   void divide_tensor(int t) {
     TensorSpec& tensor = graph_.tensors[t];
     const Channels mine = channels_of(tensor.channels, rank_, division_.ranks);

@@ -95,6 +95,9 @@ struct FeatureDivision {
 /// A step by examples in the same model of costs.
 [[nodiscard]] double estimate_by_examples(const Graph& whole, int ranks, std::size_t batch, const Speeds& speeds);
 
+/// What a product with a kernel takes for an example, forward; 0 of other operations.
+[[nodiscard]] double multiply_adds(const Graph& whole, const Operation& operation);
+
 /// Why `divide_by_features` finds nothing: "layer 'softmax' needs all channels of its input ...".
 [[nodiscard]] std::string why_not_by_features(const Graph& whole);
 
