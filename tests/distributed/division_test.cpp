@@ -38,22 +38,19 @@ const std::filesystem::path directory = std::filesystem::temp_directory_path() /
 /// features; an ordinary one, one that is to be spared.
 const std::vector<std::string> links{"1e-9,1e13,1e9", "1e-9,1e8,1e9", "5e-5,1.25e8,1e11", "1e-3,1e5,1e13"};
 
-class ScopedLink {
+class ScopedVariable {
  public:
-  explicit ScopedLink(const std::string& link) { setenv("LOCKSTEP_TEST_LINK", link.c_str(), 1); }
-  ~ScopedLink() { unsetenv("LOCKSTEP_TEST_LINK"); }
-  ScopedLink(const ScopedLink&) = delete;
-  ScopedLink& operator=(const ScopedLink&) = delete;
+  ScopedVariable(const char* name, const std::string& value) : name_(name) { setenv(name, value.c_str(), 1); }
+  ~ScopedVariable() { unsetenv(name_); }
+  ScopedVariable(const ScopedVariable&) = delete;
+  ScopedVariable& operator=(const ScopedVariable&) = delete;
+
+ private:
+  const char* name_;
 };
 
-/// Demands a division by its code.
-class ScopedWays {
- public:
-  explicit ScopedWays(const std::string& code) { setenv("LOCKSTEP_TEST_WAYS", code.c_str(), 1); }
-  ~ScopedWays() { unsetenv("LOCKSTEP_TEST_WAYS"); }
-  ScopedWays(const ScopedWays&) = delete;
-  ScopedWays& operator=(const ScopedWays&) = delete;
-};
+constexpr const char* link_variable = "LOCKSTEP_TEST_LINK";
+constexpr const char* ways_variable = "LOCKSTEP_TEST_WAYS";  // a division by its code
 
 /// Every layer; channels and units that divide, that don't, and that are fewer than the ranks.
 const std::vector<Sequential> models{
@@ -270,7 +267,7 @@ TEST_CASE("A hundred steps by features are a hundred steps by examples") {
     const Outcome few_by_examples = train(model, optimizer, examples, options_for(Division::examples, 10), 2);
     const Outcome by_examples = train(model, optimizer, examples, options_for(Division::examples, 10), 26);
     for (const std::string& link : links) {
-      const ScopedLink scoped(link);
+      const ScopedVariable scoped(link_variable, link);
       INFO(describe_layers(model) << ", " << name_of(optimizer) << ", link " << link);
       check_equal(train(model, optimizer, examples, options_for(Division::features, 10), 2), few_by_examples, 1e-4);
       const Outcome by_features = train(model, optimizer, examples, options_for(Division::features, 10), 26);
@@ -293,7 +290,7 @@ TEST_CASE("Convolutions may take slices of their input's channels") {
     const Outcome few_by_examples = by_examples(2);
     const Outcome many_by_examples = by_examples(26);
     for (const std::string& code : {divided.code, divided.behind_examples}) {
-      const ScopedWays scoped(code);
+      const ScopedVariable scoped(ways_variable, code);
       INFO(describe_layers(model) << ", " << name_of(optimizer) << ", " << code);
       const auto by_features = [&](int epochs) {
         return train(model, optimizer, examples, options_for(Division::features, 10), epochs);
@@ -320,7 +317,7 @@ TEST_CASE("A trunk by examples runs through its rows slice by slice") {
   const SGD optimizer({.learning_rate = 0.01});
   const Outcome by_examples = train(model, optimizer, examples, options_for(Division::examples, 73), 3);
   for (const std::string& link : {links[0], links[1]}) {
-    const ScopedLink scoped(link);
+    const ScopedVariable scoped(link_variable, link);
     INFO("link " << link);
     check_equal(train(model, optimizer, examples, options_for(Division::features, 73), 3), by_examples, 1e-4);
   }
@@ -339,8 +336,8 @@ TEST_CASE("Every optimizer moves slices as it moves whole layers") {
 TEST_CASE("Replicas belong to the job by features as well, and batches may be smaller than the world") {
   const Examples examples = make_examples(models[0], logits, 23, 3);
   const auto check = [&](int batch, int replicas, const std::string& link, const std::string& code) {
-    const ScopedLink scoped_link(link);
-    const ScopedWays scoped_ways(code);
+    const ScopedVariable scoped_link(link_variable, link);
+    const ScopedVariable scoped_ways(ways_variable, code);
     INFO("batches of " << batch << ", " << replicas << " replicas, link " << link << ", " << code);
     const auto run = [&](Division division) {
       Options options = options_for(division, batch);
@@ -373,7 +370,7 @@ TEST_CASE("In mixed precision slices keep the tolerances of bfloat16") {
     return;  // a CPU without bfloat16
   }
   for (const std::string& link : links) {
-    const ScopedLink scoped(link);
+    const ScopedVariable scoped(link_variable, link);
     INFO("link " << link);
     const Outcome by_features = run(Division::features);
     check_equal(by_features, by_examples, 0.05);
@@ -385,7 +382,7 @@ TEST_CASE("In mixed precision parts of a convolution are summed up in float32") 
   for (const auto& [model, code] : {std::pair(by_input_channels[0].model, by_input_channels[0].code),
                                     std::pair(by_input_channels[0].model, by_input_channels[0].behind_examples),
                                     std::pair(by_input_channels[3].model, by_input_channels[3].code)}) {
-    const ScopedWays scoped(code);
+    const ScopedVariable scoped(ways_variable, code);
     const Examples examples = make_examples(model, logits, 32, 3);
     const auto run = [&model = model, &examples](Division division) {
       Options options = options_for(division, 16);
@@ -408,7 +405,7 @@ TEST_CASE("In mixed precision parts of a convolution are summed up in float32") 
 TEST_CASE("The same world divided by features computes the same bits again") {
   const Examples examples = make_examples(models[1], logits, 30, 3);
   for (const std::string& link : links) {
-    const ScopedLink scoped(link);
+    const ScopedVariable scoped(link_variable, link);
     const auto run = [&] { return train(models[1], Adam(), examples, options_for(Division::features, 12), 3); };
     const Outcome first = run();
     const Outcome second = run();
@@ -436,7 +433,7 @@ TEST_CASE("Backups know nothing of the division") {
 TEST_CASE("What began by examples and went on by features is continued like that, or divided otherwise") {
   clear_backups();
   const auto with_link = [](const std::string& link, Division division, int dies_at) {
-    const ScopedLink scoped(link);
+    const ScopedVariable scoped(link_variable, link);
     return train_with_backups(division, dies_at);
   };
   const std::vector<Variable> whole = with_link(links[0], Division::features, never);
@@ -485,7 +482,7 @@ TEST_CASE("A run that dies while slices travel goes on from the backup before, o
 TEST_CASE("Weights given to a divided model come back as they were, and so does a saved model") {
   const Divided divided =
       GENERATE(Divided{models[1], ""}, by_input_channels[0], by_input_channels[1], by_input_channels[3]);
-  const ScopedWays scoped(divided.code);
+  const ScopedVariable scoped(ways_variable, divided.code);
   const auto use = [&divided](Division division, const auto& action) {
     MultiWorkerMirroredStrategy strategy(options_for(division, 8));
     Model model = strategy.build(divided.model);
@@ -543,14 +540,14 @@ TEST_CASE("The choice is made for all workers alike, and goes on with a backup")
     }
   }
   const auto chosen = [&](const std::string& link) {
-    const ScopedLink scoped(link);
+    const ScopedVariable scoped(link_variable, link);
     return train(models[0], Adam(), examples, options_for(Division::automatic, 12), 2).weights;
   };
   const std::string slow_kernels = "1e-9,1e13,1e6";  // where examples divide what this model can only repeat
   CHECK(equal(chosen(slow_kernels), by_examples));
   const std::string slow_link = "1e-9,1e7,1e8";
   {
-    const ScopedLink scoped(slow_link);
+    const ScopedVariable scoped(link_variable, slow_link);
     const auto divided = train(models[0], Adam(), examples, options_for(Division::features, 12), 2).weights;
     CHECK(equal(chosen(slow_link), world.size() > 1 ? divided : by_examples));
   }
@@ -566,7 +563,7 @@ TEST_CASE("The choice is made for all workers alike, and goes on with a backup")
 TEST_CASE("A job goes on as it was divided before, even where the other division would be chosen now") {
   clear_backups();
   const auto with_link = [&](const char* link, int dies_at) {
-    const ScopedLink scoped(link);
+    const ScopedVariable scoped(link_variable, link);
     return train_with_backups(Division::automatic, dies_at);
   };
   const char* const for_features = "1e-9,1e7,1e8";
