@@ -51,9 +51,8 @@ template <typename Terms>
   const std::size_t segments = segments_of(pixels);
   const dim3 blocks(static_cast<unsigned>((channels + sum_lanes - 1) / sum_lanes), static_cast<unsigned>(segments));
   auto* partials = reinterpret_cast<Pair*>(scratch);
-  add_terms<<<blocks, dim3(sum_lanes, sum_lines), 0, stream>>>(terms, static_cast<Index>(pixels),
-                                                               static_cast<Index>(channels), partials);
-  check(cudaGetLastError(), "a kernel's launch");
+  launch(stream, blocks, dim3(sum_lanes, sum_lines), add_terms<Terms>, terms, static_cast<Index>(pixels),
+         static_cast<Index>(channels), partials);
   return {partials, static_cast<Index>(segments), static_cast<Index>(channels)};
 }
 

@@ -123,9 +123,8 @@ class DirectBackwardKernel final : public Kernel {
              ActivationFunction::linear);
     }
     if (bias_gradient_ != nullptr) sum_bias(stream_, type, y_gradient_, pixels_, filters_, scratch_, bias_gradient_);
-    sum_terms<<<static_cast<unsigned>(kernel_count_), sum_threads, 0, stream_>>>(weights_, static_cast<Index>(pixels_),
-                                                                                 kernel_gradient_);
-    check(cudaGetLastError(), "a kernel's launch");
+    launch(stream_, static_cast<unsigned>(kernel_count_), sum_threads, sum_terms<DirectWeightsTerm<T>>, weights_,
+           static_cast<Index>(pixels_), kernel_gradient_);
     if (input_gradient_) for_each(stream_, x_count_, data_);
   }
   [[nodiscard]] std::string implementation() const override { return "own:direct"; }

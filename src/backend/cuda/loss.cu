@@ -66,8 +66,7 @@ class LossKernel final : public Kernel {
   void enqueue(const StepContext& context) override {
     LossRow body = body_;
     if (context.training) body.gradients = gradient_;
-    run_loss<<<1, loss_threads, 0, stream_>>>(body, rows_, metrics_);
-    check(cudaGetLastError(), "a kernel's launch");
+    launch(stream_, 1, loss_threads, run_loss, body, rows_, metrics_);
   }
 
  private:
