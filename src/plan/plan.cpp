@@ -386,6 +386,19 @@ std::string Plan::digest() const {
   return digits;
 }
 
+std::vector<std::size_t> Plan::operations_of_step(bool sums_metrics) const {
+  const auto sums_them = [this](const Operation& operation) {
+    const OperationKind kind = operation.kind;
+    return (kind == OperationKind::contribute || kind == OperationKind::update || kind == OperationKind::await) &&
+           static_cast<std::size_t>(operation.bucket) == metrics_bucket;
+  };
+  std::vector<std::size_t> places;
+  for (std::size_t i = 0; i < training.size(); ++i) {
+    if (sums_metrics || !sums_them(training[i])) places.push_back(i);
+  }
+  return places;
+}
+
 std::vector<BucketRange> Plan::sums_that_are_no_gradients() const {
   std::vector<BucketRange> ranges;
   for (const ParameterSpec& parameter : graph.parameters) {

@@ -22,7 +22,7 @@ struct Plan {
   std::vector<Operation> inference;  ///< forward only
   std::size_t metrics_bucket = 0;
   /// In one of so many steps ranks sum up their metrics. Seldom where each computes the loss of the whole batch, and so
-  /// knows them without.
+  /// knows them without; there they have a bucket to themselves.
   std::uint64_t metrics_every = 1;
   std::vector<BucketRange> own_ranges;  ///< of the own arenas, as updates take them
   std::string division;  ///< how layers are divided by features, the same on all ranks; empty: they are not
@@ -34,6 +34,9 @@ struct Plan {
   /// slices each computes. Ranks compare it before the first step.
   /// Of what is divided by features each rank holds something else, so there it is over what they sum up.
   [[nodiscard]] std::string digest() const;
+
+  /// What a step runs that sums up its metrics, or one that does not: places in `training`.
+  [[nodiscard]] std::vector<std::size_t> operations_of_step(bool sums_metrics) const;
 
   /// What ranks sum beside gradients of weights: metrics, moving averages, values and their gradients between layers.
   [[nodiscard]] std::vector<BucketRange> sums_that_are_no_gradients() const;

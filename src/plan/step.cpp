@@ -3,7 +3,9 @@
 
 #include "core/clock.hpp"
 
+#include <algorithm>
 #include <cstddef>
+#include <iterator>
 #include <string>
 
 namespace lockstep {
@@ -34,15 +36,19 @@ const char* kind_of_work(OperationKind kind) {
 
 }  // namespace
 
+Step::Course::Course(const Plan& plan, bool sums_metrics) : operations(plan.operations_of_step(sums_metrics)) {
+  const auto is_update = [&](std::size_t i) { return plan.training[i].kind == OperationKind::update; };
+  std::copy_if(operations.begin(), operations.end(), std::back_inserter(updates), is_update);
+}
+
 Step::Step(const Plan& plan, Executable& executable, Communicator& communicator, const float* own_gradients)
     : plan_(plan),
       executable_(executable),
       communicator_(communicator),
       own_gradients_(own_gradients),
+      with_metrics_(plan, true),
+      without_metrics_(plan, false),
       norm_clipping_(plan, executable, communicator) {
-  for (std::size_t i = 0; i < plan.training.size(); ++i) {
-    if (plan.training[i].kind == OperationKind::update) updates_.push_back(i);
-  }
   reset_profile();
 }
 
@@ -52,17 +58,16 @@ void Step::train(const StepContext& context, const Optimizer& optimizer, std::ui
   ++profile_.steps;
   if (executable_.begin_step(context, optimizer, iteration, communicator_.only_enqueues())) return;
   const bool needs_norms = clipping_of(optimizer).needs_norms();
-  std::size_t due = 0;   // of updates_: those before it have been come to
-  std::size_t done = 0;  // and those before it made; between them, gradients were still on their way
-  const auto bucket_of = [this](std::size_t update) {
-    return static_cast<std::size_t>(plan_.training[updates_[update]].bucket);
-  };
   const bool with_metrics = sums_metrics(iteration);
-  const auto takes_part = [&](std::size_t bucket) { return with_metrics || bucket != plan_.metrics_bucket; };
+  const Course& course = with_metrics ? with_metrics_ : without_metrics_;
+  std::size_t due = 0;   // of the course's updates: those before it have been come to
+  std::size_t done = 0;  // and those before it made; between them, gradients were still on their way
+  const auto bucket_of = [&](std::size_t update) {
+    return static_cast<std::size_t>(plan_.training[course.updates[update]].bucket);
+  };
   const auto update_next = [&] {
     const std::size_t bucket = bucket_of(done);
-    const std::size_t i = updates_[done++];
-    if (!takes_part(bucket)) return;
+    const std::size_t i = course.updates[done++];
     if (needs_norms && norm_clipping_.concerns(bucket)) {
       const UpdateShare share = reduce(bucket);
       const Timed timed(profile_.seconds[i]);
@@ -71,12 +76,11 @@ void Step::train(const StepContext& context, const Optimizer& optimizer, std::ui
       sum_up(plan_.training[i], optimizer, iteration, profile_.seconds[i]);
     }
   };
-  for (std::size_t i = 0; i < plan_.training.size(); ++i) {
+  for (const std::size_t i : course.operations) {
     const Operation& operation = plan_.training[i];
     const auto bucket = static_cast<std::size_t>(operation.bucket);
     switch (operation.kind) {
       case OperationKind::contribute: {
-        if (!takes_part(bucket)) break;
         const Timed timed(profile_.reduce);
         communicator_.contribute(bucket);
         break;
@@ -120,7 +124,7 @@ void Step::train(const StepContext& context, const Optimizer& optimizer, std::ui
         communicator_.advance();
       }
     }
-    while (done < due && (!takes_part(bucket_of(done)) || communicator_.is_here(bucket_of(done)))) update_next();
+    while (done < due && communicator_.is_here(bucket_of(done))) update_next();
   }
   while (done < due) update_next();
   if (needs_norms) clip_and_update(optimizer, iteration);

@@ -55,6 +55,14 @@ class Step {
   void reset_profile();
 
  private:
+  /// What a step runs: places in Plan::training, in order.
+  struct Course {
+    Course(const Plan& plan, bool sums_metrics);
+
+    std::vector<std::size_t> operations;
+    std::vector<std::size_t> updates;  ///< those of them that update buckets
+  };
+
   /// One operation of an inference. `optimizer` and iteration matter to none of its sums.
   void infer(const Operation& operation, const StepContext& context);
   void sum_up(const Operation& update, const Optimizer& optimizer, std::uint64_t iteration, double& seconds);
@@ -65,7 +73,8 @@ class Step {
   Executable& executable_;
   Communicator& communicator_;
   const float* own_gradients_;
-  std::vector<std::size_t> updates_;  ///< operations of the plan that are updates of buckets, in their order
+  Course with_metrics_;     ///< of steps that sum up their metrics
+  Course without_metrics_;  ///< of the others
   NormClipping norm_clipping_;
   StepProfile profile_;
 };

@@ -344,6 +344,26 @@ TEST_CASE("Ranks that know the whole batch's metrics seldom sum them up, the mor
   CHECK(make_plan(mirrored).metrics_every == 1);
 }
 
+TEST_CASE("A step that does not sum up its metrics runs all the others' operations but those of the metrics' sum") {
+  const auto backend = make_cpu_backend(1);
+  const Graph whole = graph_of(keras_mnist);
+  const auto division = divide_by_features(whole, 2, 128, ordinary_link);
+  REQUIRE(division);
+  const Plan plan = make_plan(part_of(whole, *division, 1, 128, *backend));
+  REQUIRE(plan.metrics_every > 1);
+  const std::vector<std::size_t> all = plan.operations_of_step(true);
+  const std::vector<std::size_t> without = plan.operations_of_step(false);
+  CHECK(all.size() == plan.training.size());
+  CHECK(std::is_sorted(without.begin(), without.end()));
+  std::vector<OperationKind> left_out;
+  for (const std::size_t i : all) {
+    if (std::binary_search(without.begin(), without.end(), i)) continue;
+    left_out.push_back(plan.training[i].kind);
+    CHECK(plan.training[i].bucket == static_cast<int>(plan.metrics_bucket));
+  }
+  CHECK(left_out == std::vector{OperationKind::await, OperationKind::contribute, OperationKind::update});
+}
+
 TEST_CASE("What cannot be divided says which layer is to blame, and why") {
   CHECK(contains(why_not(Sequential{Input({5}), Dense(10)}), "the channels of layer 'dense' are the model's outputs"));
   CHECK(contains(why_not(Sequential{Input({5}), Activation(softmax)}), "no layer with weights"));
