@@ -267,9 +267,13 @@ class Executable {
   /// Updates a share of the weights. `iteration` counts optimizer steps from 1.
   virtual void update(const UpdateShare& share, const Optimizer& optimizer, std::uint64_t iteration) = 0;
 
-  /// Adds the squares of what a share has of each trainable weight's gradient to that parameter's sum. For devices that
-  /// can clip (Backend::require_clipping).
-  virtual void add_squares(const UpdateShare& /*share*/, std::span<double> /*sums*/) const {}
+  /// Adds the squares of what a share has of each trainable weight's gradient to that parameter's sum, or to the
+  /// device's own.
+  virtual void add_squares(const UpdateShare& share, std::span<double> sums) const = 0;
+
+  /// Devices whose shares are whole gradients on every rank need not ask the others for a norm, nor the host: true if
+  /// the device makes scales of the squares added since the last time, and applies them to the updates that follow.
+  [[nodiscard]] virtual bool finds_scales(const Clipping& /*clipping*/) const { return false; }
 
   /// Devices that record a step and replay it: true if the whole training step has been enqueued from a recording. Else
   /// the caller enqueues the operations and updates, and then calls end_step. `recordable` tells whether the
@@ -345,9 +349,6 @@ class Backend {
 
   /// Throws UsageError where the device cannot compute in bfloat16.
   virtual void require_bfloat16() const = 0;
-
-  /// Throws UsageError where the device cannot clip gradients.
-  virtual void require_clipping() const {}
 
   /// Chooses layouts for slices of up to `capacity` examples: fills TensorSpec::block and ParameterSpec::storage.
   virtual void lay_out(Graph& graph, std::size_t capacity) const = 0;

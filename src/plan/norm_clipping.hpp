@@ -2,7 +2,7 @@
 // shares are measured as they come, and kept; then ranks add up their squares, a few numbers, and every share is
 // updated with its variables' scales. Each element of a gradient counts once in the world: what is summed over the
 // hosts where the first host has it, a divided variable wherever there is a part of it, one that all ranks compute on
-// the first.
+// the first. GPUs, each of which has all gradients, find the scales by themselves, within the step that they record.
 #pragma once
 
 #include "backend/backend.hpp"

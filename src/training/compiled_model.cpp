@@ -40,7 +40,6 @@ CompiledModel::CompiledModel(Runtime& runtime, const Sequential& whole, const Co
   Optimizer& optimizer = options.optimizer;
   if (run.learning_rate) replace_learning_rate(optimizer, *run.learning_rate);
   check(optimizer);
-  if (clipping_of(optimizer).kind != ClippingKind::none) runtime.backend().require_clipping();
   description = training_to_json({optimizer, options.loss, options.metrics, 0, {}});
   for (const auto& [what, value] : identity()) runtime.agree(what, value);
   make_plan_for(runtime, replicas, kept_division);

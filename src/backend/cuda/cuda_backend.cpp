@@ -41,12 +41,6 @@ class CudaBackend final : public Backend {
 
   void require_bfloat16() const override {}  // all devices it takes have it
 
-  void require_clipping() const override {
-    throw UsageError(
-        "an optimizer's clipnorm, clipvalue and global_clipnorm are computed by CPUs only, and this run computes on a "
-        "GPU; use --device cpu, or leave them out");
-  }
-
   /// Alone: few kernels, the optimizer of the large layers beside the backward pass of the small ones. With others:
   /// pieces large enough for NCCL to be at full speed, small enough for sums to begin early.
   [[nodiscard]] PlanOptions plan_options(int ranks) const override {

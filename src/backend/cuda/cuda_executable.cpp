@@ -53,6 +53,7 @@ CudaExecutable::CudaExecutable(const Graph& graph, std::vector<Operation> operat
       queue_(queue),
       tools_(tools),
       feed_(queue, capacity, elements_of(graph, 0), elements_of(graph, graph.forward.back().input)),
+      norms_(graph),
       recorder_(queue.compute()),
       records_(value_of(current_environment(), "LOCKSTEP_CUDA_GRAPHS") != "0") {
   allocate_tensors();
@@ -101,7 +102,16 @@ void CudaExecutable::run(const Operation& operation, const StepContext& context)
 }
 
 void CudaExecutable::update(const UpdateShare& share, const Optimizer& optimizer, std::uint64_t /*iteration*/) {
-  update_share(queue_.communication(), graph_, arenas_, share.begin, share.end, optimizer, feed_.arguments());
+  update_share(queue_.communication(), graph_, arenas_, share.begin, share.end, optimizer, norms_, feed_.arguments());
+}
+
+void CudaExecutable::add_squares(const UpdateShare& share, std::span<double> /*sums*/) const {
+  norms_.add_squares(queue_.communication(), graph_, arenas_.gradients.data(), share.begin, share.end);
+}
+
+bool CudaExecutable::finds_scales(const Clipping& clipping) const {
+  norms_.find_scales(queue_.communication(), clipping);
+  return true;
 }
 
 void CudaExecutable::take_metrics(std::span<float, metric_places> sums) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "backend/backend.hpp"
+#include "backend/cuda/gradient_norms.hpp"
 #include "backend/cuda/kernel.hpp"
 #include "backend/cuda/recorder.hpp"
 #include "backend/cuda/step_feed.hpp"
@@ -29,6 +30,8 @@ class CudaExecutable final : public Executable {
   void end_step() override;
   void run(const Operation& operation, const StepContext& context) override;
   void update(const UpdateShare& share, const Optimizer& optimizer, std::uint64_t iteration) override;
+  void add_squares(const UpdateShare& share, std::span<double> sums) const override;
+  [[nodiscard]] bool finds_scales(const Clipping& clipping) const override;
 
   [[nodiscard]] std::size_t steps_ahead() const noexcept override { return StepFeed::slots / 2; }
   void take_metrics(std::span<float, metric_places> sums) override;
@@ -62,6 +65,7 @@ class CudaExecutable final : public Executable {
   std::vector<TensorBuffers> buffers_;
   std::byte* sum_scratch_ = nullptr;
   StepFeed feed_;
+  GradientNorms norms_;
   Recorder recorder_;
   std::vector<std::pair<std::size_t, Kernels>> programs_;
   std::vector<Event> done_;  ///< of the step in each metrics slot

@@ -22,12 +22,14 @@ struct PublishMetric {
 }  // namespace
 
 void update_share(cudaStream_t stream, const Graph& graph, const Arenas& arenas, std::size_t begin, std::size_t end,
-                  const Optimizer& optimizer, const StepArguments* arguments) {
+                  const Optimizer& optimizer, const GradientNorms& norms, const StepArguments* arguments) {
+  const Clipping clipping = clipping_of(optimizer);
+  const float bound = clipping.kind == ClippingKind::clipvalue ? static_cast<float>(clipping.bound) : 0.0F;
   const UpdateKind kind = kind_of(optimizer);
   const auto* rms = std::get_if<RMSprop>(&optimizer);
   const bool second = kind == UpdateKind::adam || (rms != nullptr && rms->momentum > 0);
   const bool average = rms != nullptr && rms->centered;
-  for (const UpdateRun& run : runs_of(graph, begin, end)) {
+  for (const UpdateRun& run : runs_of(graph, begin, end, clipping.kind == ClippingKind::clipnorm)) {
     const std::size_t count = run.end - run.begin;
     const float* gradients = arenas.gradients.data() + run.begin;
     float* weights = arenas.weights.data() + run.begin;
@@ -42,7 +44,8 @@ void update_share(cudaStream_t stream, const Graph& graph, const Arenas& arenas,
     for_each(stream, count,
              UpdateElement{arguments, kind, gradients, weights, slot(kind != UpdateKind::sgd, 0), slot(second, 1),
                            slot(average, second ? 2 : 1),
-                           arenas.low_precision.empty() ? nullptr : arenas.low_precision.data() + run.begin});
+                           arenas.low_precision.empty() ? nullptr : arenas.low_precision.data() + run.begin,
+                           clipping.needs_norms() ? norms.scale_of(run.parameter) : nullptr, bound});
   }
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "backend/backend.hpp"
+#include "backend/cuda/gradient_norms.hpp"
 #include "backend/cuda/step_arguments.hpp"
 
 #include <cuda_runtime_api.h>
@@ -10,9 +11,10 @@
 
 namespace lockstep::cuda {
 
-/// Enqueues the update of a share, whose gradients are summed already, on `stream`.
+/// Enqueues the update of a share, whose gradients are summed already, on `stream`. `norms` has the scales where the
+/// optimizer clips by norm.
 void update_share(cudaStream_t stream, const Graph& graph, const Arenas& arenas, std::size_t begin, std::size_t end,
-                  const Optimizer& optimizer, const StepArguments* arguments);
+                  const Optimizer& optimizer, const GradientNorms& norms, const StepArguments* arguments);
 
 /// Enqueues the low-precision copies of all weights.
 void round_weights(cudaStream_t stream, const Arenas& arenas);

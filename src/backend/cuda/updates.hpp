@@ -56,10 +56,12 @@ struct UpdateElement {
   float* momentum_slot;  ///< RMSprop with momentum; Adam's velocity
   float* average_slot;   ///< RMSprop, centered
   std::uint16_t* low_precision;
+  const float* scale = nullptr;  ///< of a gradient whose norm is clipped
+  float bound = 0;               ///< of a gradient whose values are clipped
 
   LOCKSTEP_HOST_DEVICE void operator()(Index i) const {
     const OptimizerScalars& s = arguments->optimizer;
-    const float g = gradients[i];
+    const float g = clipped(gradients[i]);
     float w = weights[i];
     switch (kind) {
       case UpdateKind::sgd: w -= s.rate * g; break;
@@ -86,6 +88,13 @@ struct UpdateElement {
   }
 
  private:
+  /// NaN stays NaN, as in Keras.
+  [[nodiscard]] LOCKSTEP_HOST_DEVICE float clipped(float g) const {
+    if (scale != nullptr) return *scale * g;
+    if (bound == 0.0F) return g;
+    return g > bound ? bound : g < -bound ? -bound : g;
+  }
+
   [[nodiscard]] LOCKSTEP_HOST_DEVICE float rmsprop_increment(const OptimizerScalars& s, Index i, float g) const {
     slot_0[i] = s.rho * slot_0[i] + (1.0F - s.rho) * g * g;
     float denominator = slot_0[i] + s.epsilon;

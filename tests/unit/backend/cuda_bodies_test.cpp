@@ -5,6 +5,7 @@
 #include "backend/cuda/direct_convolution.hpp"
 #include "backend/cuda/kernel_order.hpp"
 #include "backend/cuda/losses.hpp"
+#include "backend/cuda/squares.hpp"
 #include "backend/cuda/update_runs.hpp"
 #include "backend/cuda/updates.hpp"
 #include "backend/cuda/windows.hpp"
@@ -18,6 +19,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <numeric>
 #include <vector>
 
@@ -513,6 +515,89 @@ TEST_CASE("CUDA: optimizers take the CPU's steps") {
   }
 }
 
+TEST_CASE("CUDA: gradients are clipped by value as on the CPU") {
+  constexpr float infinity = std::numeric_limits<float>::infinity();
+  const std::vector<float> gradients{0.0F, -0.0F, 0.25F, -0.25F, 3.0F, -3.0F, infinity, -infinity, std::nanf("")};
+  const std::size_t elements = gradients.size();
+  const SGD sgd({.learning_rate = 1, .clipvalue = 0.25});
+  std::vector<float> weights(elements, 1.0F);
+  std::vector<float> our_weights = weights;
+  Graph graph;
+  graph.parameters.push_back({.name = "w", .info = {"w", Shape{9}, Initializer::zeros}, .storage = elements});
+  std::vector<float> copy = gradients;
+  const float* source = gradients.data();
+  update_share(graph, {copy, weights, {}, {}, elements}, {0, elements, {&source, 1}}, sgd, 1, 1);
+  const StepArguments arguments{.optimizer = scalars_of(sgd, 1)};
+  for_each(elements, UpdateElement{.arguments = &arguments,
+                                   .kind = UpdateKind::sgd,
+                                   .gradients = gradients.data(),
+                                   .weights = our_weights.data(),
+                                   .slot_0 = nullptr,
+                                   .momentum_slot = nullptr,
+                                   .average_slot = nullptr,
+                                   .low_precision = nullptr,
+                                   .bound = 0.25F});
+  CHECK(std::isnan(weights.back()));
+  CHECK(std::isnan(our_weights.back()));
+  weights.pop_back();
+  our_weights.pop_back();
+  CHECK(our_weights == weights);
+}
+
+TEST_CASE("CUDA: squares of gradients, added part by part, become the scales of a definition") {
+  // Sizes around a row of lanes; the second gradient comes in two parts, as chunks of a Dense kernel do.
+  const std::vector<std::vector<std::size_t>> sizes{{1}, {700, 33}, {32}, {31}, {5000}};
+  constexpr double bound = 5;
+  std::vector<double> lanes(sizes.size() * square_lanes);
+  std::vector<double> squares(sizes.size());
+  std::vector<float> scales(sizes.size());
+  RandomStream random = stream_of(21);
+  for (int step = 0; step < 3; ++step) {  // what one step leaves must not go into the next
+    std::vector<double> norms;
+    for (std::size_t p = 0; p < sizes.size(); ++p) {
+      double sum = 0;
+      for (const std::size_t count : sizes[p]) {
+        const std::vector<float> gradients = random_floats(random, count);
+        for (const float g : gradients) sum += static_cast<double>(g) * g;
+        // As add_terms does on the device: some segments, each with its own rows.
+        constexpr Index segments = 3;
+        const auto rows = static_cast<Index>((count + square_lanes - 1) / square_lanes);
+        std::vector<Pair> partials(std::size_t{segments} * square_lanes);
+        const SquareTerms terms{gradients.data(), count};
+        for (Index row = 0; row < rows; ++row) {
+          for (Index lane = 0; lane < square_lanes; ++lane) {
+            const Pair term = terms(std::size_t{row} * square_lanes + lane, lane);
+            partials[std::size_t{row % segments} * square_lanes + lane].first += term.first;
+          }
+        }
+        for_each(square_lanes, AddLane{{partials.data(), segments, square_lanes}, lanes.data() + p * square_lanes});
+      }
+      norms.push_back(std::sqrt(sum));
+    }
+    for_each(sizes.size(), TakeLanes{lanes.data(), squares.data()});
+    for (const bool together : {false, true}) {
+      for_each(sizes.size(),
+               FindScale{squares.data(), scales.data(), static_cast<Index>(sizes.size()), bound, together});
+      const double all = std::hypot(norms[0], norms[1], std::hypot(norms[2], norms[3], norms[4]));
+      for (std::size_t p = 0; p < sizes.size(); ++p) {
+        const double norm = together ? all : norms[p];
+        CHECK(scales[p] == Approx(norm <= bound ? 1.0 : bound / norm).epsilon(1e-6));
+      }
+      CHECK(scales[0] == (together ? scales[4] : 1.0F));
+    }
+  }
+  const float huge = 1e30F;  // whose square no float holds
+  CHECK(SquareTerms{&huge, 1}(0, 0).first == Approx(1e60));
+  CHECK(SquareTerms{&huge, 1}(1, 1).first == 0.0);
+  squares = {std::nan(""), 1.0, 0.0};
+  for_each(3, FindScale{squares.data(), scales.data(), 3, bound, false});
+  CHECK(std::isnan(scales[0]));
+  CHECK(scales[1] == 1.0F);
+  CHECK(scales[2] == 1.0F);
+  for_each(3, FindScale{squares.data(), scales.data(), 3, bound, true});
+  CHECK(std::isnan(scales[1]));
+}
+
 TEST_CASE("CUDA: a share is cut where the rule changes") {
   Graph graph;
   const auto add = [&](std::size_t offset, std::size_t storage, UpdateRule rule, float momentum) {
@@ -527,11 +612,14 @@ TEST_CASE("CUDA: a share is cut where the rule changes") {
   add(16, 20, UpdateRule::optimizer, 0);
   add(48, 16, UpdateRule::optimizer, 0);
   add(0, 16, UpdateRule::assign, 0);
-  const std::vector<UpdateRun> all{
-      {0, 16, UpdateRule::assign, 0}, {16, 64, UpdateRule::optimizer, 0}, {64, 74, UpdateRule::moving_average, 0.9F}};
-  CHECK(runs_of(graph, 0, 80) == all);
-  CHECK(runs_of(graph, 20, 60) == std::vector<UpdateRun>{{20, 60, UpdateRule::optimizer, 0}});
+  const UpdateRun metrics{0, 16, UpdateRule::assign, 0, 3};
+  const UpdateRun statistics{64, 74, UpdateRule::moving_average, 0.9F, 0};
+  CHECK(runs_of(graph, 0, 80) == std::vector<UpdateRun>{metrics, {16, 64, UpdateRule::optimizer, 0, 1}, statistics});
+  CHECK(runs_of(graph, 20, 60) == std::vector<UpdateRun>{{20, 60, UpdateRule::optimizer, 0, 1}});
   CHECK(runs_of(graph, 36, 48).empty());  // padding only
+  const std::vector<UpdateRun> apart{
+      metrics, {16, 36, UpdateRule::optimizer, 0, 1}, {48, 64, UpdateRule::optimizer, 0, 2}, statistics};
+  CHECK(runs_of(graph, 0, 80, true) == apart);
 }
 
 TEST_CASE("CUDA: kernels change their order and come back") {

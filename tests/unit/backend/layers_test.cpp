@@ -7,6 +7,7 @@
 #include <lockstep/core/error.hpp>
 
 #include <array>
+#include <cstdint>
 #include <utility>
 #include <vector>
 
@@ -263,6 +264,23 @@ TEST_CASE("All losses, behind all activations") {
     if (function != softmax && function != sigmoid) continue;  // others are no probabilities
     check(ending_in(5), {.loss = SparseCategoricalCrossentropy()});
     check(ending_in(5), {.loss = CategoricalCrossentropy()});
+  }
+}
+
+TEST_CASE("Gradients are clipped in steps of many buckets, and of a kernel in chunks") {
+  const Sequential model = around({Flatten(), Dense(40, {.activation = tanh_}), BatchNormalization()});
+  const PlanOptions cut{.chunk_bytes = 512, .bucket_bytes = 256, .update_lag = 1};
+  for (const Optimizer& optimizer :
+       {Optimizer(SGD({.learning_rate = 0.5, .clipnorm = 0.02})),
+        Optimizer(SGD({.learning_rate = 0.5, .momentum = 0.5, .global_clipnorm = 0.02})),
+        Optimizer(SGD({.learning_rate = 0.5, .clipvalue = 1e-3})), Optimizer(Adam({.clipnorm = 1e6}))}) {
+    INFO(name_of(clipping_of(optimizer).kind));
+    Twin twin(model, {.optimizer = optimizer, .plan = cut});
+    for (const std::int64_t count : {8, 8, 8, 3, 8}) {  // a GPU computes, records and replays the same
+      twin.train({count});
+      const bool bites = clipping_of(optimizer).bound < 1;
+      CHECK((twin.reference().clipped_gradients() != twin.reference().gradients()) == bites);
+    }
   }
 }
 
