@@ -1,19 +1,18 @@
 // Clipping acts on the gradient of the global batch, whoever holds which part of it: after 20 steps any number of
 // ranks, by examples and by features, has the weights of the reference, which computes all on one machine.
 #include "cluster/world.hpp"
-#include "collective/make_communicator.hpp"
 #include "support/catch.hpp"
 #include "support/examples.hpp"
+#include "support/models.hpp"
 #include "support/ranks.hpp"
 #include "support/reference_training.hpp"
+#include "support/scoped_variable.hpp"
 
-#include <lockstep/training/callbacks.hpp>
 #include <lockstep/training/model.hpp>
 #include <lockstep/training/options.hpp>
 #include <lockstep/training/strategy.hpp>
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -28,9 +27,7 @@ const std::filesystem::path directory = std::filesystem::temp_directory_path() /
 
 /// Every kind of variable: divided by columns and by rows, repeated, with statistics beside it; and several buckets.
 const std::vector<Sequential> models{
-    Sequential{Input({8, 8, 1}), Conv2D(16, 3, {.activation = activations::tanh}), AveragePooling2D(),
-               BatchNormalization(), Dropout(0.3), Conv2D(32, 2, {.activation = sigmoid}), Flatten(),
-               Dense(300, {.activation = activations::tanh}), Dropout(0.5), Dense(4)},
+    many_kinds_of_layers(),
     Sequential{Input({12}), Dense(24, {.activation = sigmoid}), Dense(17, {.activation = activations::tanh}),
                BatchNormalization(), Dense(31, {.use_bias = false}), Activation(sigmoid), Dense(4)},
 };
@@ -73,17 +70,7 @@ std::vector<Variable> train(const Sequential& architecture, const Optimizer& opt
   return model.weights();
 }
 
-void with_link(const std::string& link) { setenv("LOCKSTEP_TEST_LINK", link.c_str(), 1); }
-
-std::vector<Variable> train_with_backups(Division division, int dies_at) {
-  const Examples examples = make_examples(models[0], logits, 40, 3);
-  MultiWorkerMirroredStrategy strategy(options_for(division));
-  Model model = strategy.build(models[0]);
-  model.compile({.optimizer = clipped[3].optimizer, .loss = logits, .metrics = {accuracy}});
-  model.fit(examples.data,
-            {.epochs = 4, .callbacks = {BackupAndRestore(directory / "backup", {.save_freq = 3}), DieAt(dies_at)}});
-  return model.weights();
-}
+constexpr const char* link_variable = "LOCKSTEP_TEST_LINK";
 
 }  // namespace
 
@@ -115,7 +102,7 @@ TEST_CASE("Twenty clipped steps are the reference's, however the work is divided
       by_examples.communication = Communication::mpi;  // every rank a host
       check(by_examples);
       for (const std::string& link : links) {
-        with_link(link);
+        const ScopedVariable scoped(link_variable, link);
         INFO("by features, link " << link);
         check(options_for(Division::features));
       }
@@ -125,7 +112,7 @@ TEST_CASE("Twenty clipped steps are the reference's, however the work is divided
 
 TEST_CASE("The same world clips to the same bits again, in fit and in a loop of one's own") {
   const Examples examples = make_examples(models[0], logits, 40, 3);
-  with_link(links[0]);
+  const ScopedVariable scoped(link_variable, links[0]);
   for (const Division division : {Division::examples, Division::features}) {
     for (const Clipped& each : {clipped[0], clipped[1], clipped[2]}) {
       const std::vector<Variable> once = train(models[0], each.optimizer, examples, options_for(division));
@@ -158,18 +145,14 @@ TEST_CASE("Gradients that are rounded on their way are clipped alike on all rank
 }
 
 TEST_CASE("A clipped training that is broken off ends with the bits of one that was not") {
-  with_link(links[0]);
-  constexpr int never = 1 << 30;
+  const ScopedVariable scoped(link_variable, links[0]);
   for (const Division division : {Division::examples, Division::features}) {
-    {
-      const World world;
-      const auto communicator = make_communicator(world, Transport::automatic);
-      communicator->barrier();  // a backup of the last training may be on its way out
-      if (world.is_chief()) std::filesystem::remove_all(directory / "backup");
-      communicator->barrier();
-    }
-    const std::vector<Variable> whole = train_with_backups(division, never);
-    CHECK_THROWS_AS(train_with_backups(division, 8), Death);
-    CHECK(equal(train_with_backups(division, never), whole));
+    const auto run = [&](int dies_at) {
+      return train_with_backups(models[0], clipped[3].optimizer, options_for(division), dies_at);
+    };
+    remove_backups(options_for(division));
+    const std::vector<Variable> whole = run(never);
+    CHECK_THROWS_AS(run(8), Death);
+    CHECK(equal(run(never), whole));
   }
 }

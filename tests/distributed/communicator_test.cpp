@@ -19,8 +19,10 @@
 #include "core/random.hpp"
 #include "lockstep/core/error.hpp"
 #include "support/catch.hpp"
+#include "support/scoped_variable.hpp"
 
 using namespace lockstep;
+using lockstep::testing::ScopedVariable;
 
 namespace {
 
@@ -117,13 +119,6 @@ bool equal_everywhere(Communicator& communicator, const std::string& text) {
   return texts.size() == static_cast<std::size_t>(communicator.size()) &&
          std::ranges::all_of(texts, [&](const std::string& other) { return other == text; });
 }
-
-/// Sets a variable for the life of this object.
-struct ScopedVariable {
-  const char* name;
-  ScopedVariable(const char* its_name, const char* value) : name(its_name) { REQUIRE(setenv(name, value, 1) == 0); }
-  ~ScopedVariable() { unsetenv(name); }
-};
 
 }  // namespace
 
@@ -509,10 +504,10 @@ TEST_CASE("the hosts of LOCKSTEP_TEST_HOSTS are believed, others are refused") {
   std::string pattern = "0";
   for (int rank = 1; rank < world.size(); ++rank) pattern.append(",").append(std::to_string(rank));
   {
-    const ScopedVariable hosts("LOCKSTEP_TEST_HOSTS", pattern.c_str());
+    const ScopedVariable hosts("LOCKSTEP_TEST_HOSTS", pattern);
     REQUIRE(World().hosts() == world.size());
   }
   pattern += ",0";
-  const ScopedVariable hosts("LOCKSTEP_TEST_HOSTS", pattern.c_str());
+  const ScopedVariable hosts("LOCKSTEP_TEST_HOSTS", pattern);
   REQUIRE_THROWS_AS(World(), UsageError);
 }

@@ -4,6 +4,7 @@
 #include "support/catch.hpp"
 #include "support/examples.hpp"
 #include "support/messages.hpp"
+#include "support/models.hpp"
 #include "support/ranks.hpp"
 #include "support/reference_training.hpp"
 
@@ -27,12 +28,7 @@ namespace {
 
 const SparseCategoricalCrossentropy logits({.from_logits = true});
 
-/// All that depends on the place of an example in the batch, and a Dense kernel of several buckets.
-const Sequential everything{Input({8, 8, 1}),   Conv2D(16, 3, {.activation = activations::tanh}),
-                            AveragePooling2D(), BatchNormalization(),
-                            Dropout(0.3),       Conv2D(32, 2, {.activation = sigmoid}),
-                            Flatten(),          Dense(300, {.activation = activations::tanh}),
-                            Dropout(0.5),       Dense(4)};
+const Sequential everything = many_kinds_of_layers();
 const Sequential small{Input({6}), Dense(5, {.activation = activations::tanh}), Dense(3)};
 
 Options quiet(int batch, Communication communication = Communication::automatic) {

@@ -1,4 +1,4 @@
-// The architectures of models/*.cpp.
+// Architectures that several tests train: those of models/*.cpp, and one of many kinds of layers.
 #pragma once
 
 #include <lockstep/nn/layers.hpp>
@@ -24,6 +24,16 @@ namespace lockstep::testing {
                     Flatten(),
                     Dense(64, {.activation = relu}),
                     Dense(10)};
+}
+
+/// All that depends on the place of an example in the batch, every kind of variable, and a Dense kernel of several
+/// buckets.
+[[nodiscard]] inline Sequential many_kinds_of_layers() {
+  return Sequential{Input({8, 8, 1}),   Conv2D(16, 3, {.activation = activations::tanh}),
+                    AveragePooling2D(), BatchNormalization(),
+                    Dropout(0.3),       Conv2D(32, 2, {.activation = sigmoid}),
+                    Flatten(),          Dense(300, {.activation = activations::tanh}),
+                    Dropout(0.5),       Dense(4)};
 }
 
 }  // namespace lockstep::testing

@@ -3,13 +3,17 @@
 
 #include "cluster/world.hpp"
 #include "collective/make_communicator.hpp"
+#include "support/examples.hpp"
 
 #include <lockstep/training/callbacks.hpp>
 #include <lockstep/training/model.hpp>
+#include <lockstep/training/options.hpp>
+#include <lockstep/training/strategy.hpp>
 
 #include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -57,5 +61,30 @@ class DieAt : public Callback {
   int steps_;
   int seen_ = 0;
 };
+
+inline constexpr int never = 1 << 30;  ///< for DieAt
+
+/// No run goes on from a backup of one before.
+inline void remove_backups(const Options& options) {
+  const World world;
+  const auto communicator = make_communicator(world, Transport::automatic);
+  communicator->barrier();  // a backup of the last training may be on its way out
+  if (world.is_chief()) std::filesystem::remove_all(options.model_dir / "backup");
+  communicator->barrier();
+}
+
+/// Weights after four epochs of a run that keeps backups; none where it died before.
+[[nodiscard]] inline std::vector<Variable> train_with_backups(const Sequential& architecture,
+                                                              const Optimizer& optimizer, const Options& options,
+                                                              int dies_at) {
+  const SparseCategoricalCrossentropy loss({.from_logits = true});
+  const Examples examples = make_examples(architecture, loss, 40, 3);
+  MultiWorkerMirroredStrategy strategy(options);
+  Model model = strategy.build(architecture);
+  model.compile({.optimizer = optimizer, .loss = loss, .metrics = {accuracy}});
+  const BackupAndRestore backups(options.model_dir / "backup", {.save_freq = 3});
+  model.fit(examples.data, {.epochs = 4, .callbacks = {backups, DieAt(dies_at)}});
+  return model.weights();
+}
 
 }  // namespace lockstep::testing
