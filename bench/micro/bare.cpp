@@ -1,8 +1,9 @@
 // See bare.hpp. Inner products and poolings are described here for oneDNN 2 and 3; convolutions as the backend does.
 #include "micro/bare.hpp"
 
-#include "backend/cpu/convolution.hpp"
+#include "backend/cpu/convolution_descriptors.hpp"
 #include "backend/cpu/kernel.hpp"
+#include "backend/cpu/tensor_descriptor.hpp"
 #include "core/aligned_buffer.hpp"
 #include "core/bfloat16.hpp"
 #include "nn/window.hpp"

@@ -1,124 +1,24 @@
-// Convolution on oneDNN: bias and activation fused, layouts chosen once.
-#include "backend/cpu/convolution.hpp"
-
+// Convolution on oneDNN: bias and activation fused. A convolution of a slice of the input channels computes a part of a
+// sum over the ranks; there the bias has kernels of its own, in front of and behind the sum.
 #include "backend/cpu/activation.hpp"
 #include "backend/cpu/bias_gradient.hpp"
+#include "backend/cpu/convolution_descriptors.hpp"
 #include "backend/cpu/kernel.hpp"
+#include "backend/cpu/tensor_descriptor.hpp"
 #include "core/aligned_buffer.hpp"
-#include "nn/window.hpp"
 
 #include <algorithm>
-#include <array>
+#include <cstddef>
+#include <memory>
+#include <string>
 #include <utility>
+#include <vector>
 
 namespace lockstep {
 
 namespace {
 
 using dnnl::memory;
-
-Window window_of(std::int64_t input, int kernel, int stride, int dilation, Padding padding) {
-  return {.input = input, .kernel = kernel, .stride = stride, .dilation = dilation, .padding = padding};
-}
-
-onednn::Geometry geometry_of(const TensorSpec& input, const Conv2D& conv) {
-  const Window rows =
-      window_of(input.height, conv.kernel_size.height, conv.strides.height, conv.dilation_rate.height, conv.padding);
-  const Window columns =
-      window_of(input.width, conv.kernel_size.width, conv.strides.width, conv.dilation_rate.width, conv.padding);
-  return {.strides = {conv.strides.height, conv.strides.width},
-          .dilation = {conv.dilation_rate.height - 1, conv.dilation_rate.width - 1},
-          .pad_before = {rows.pad_before(), columns.pad_before()},
-          .pad_after = {rows.pad_after(), columns.pad_after()}};
-}
-
-memory::dims kernel_dims(const LayerInfo& layer) {
-  const Shape& shape = layer.parameters.front().shape;  // [height, width, in, out]
-  return {shape[3], shape[2], shape[0], shape[1]};
-}
-
-memory::format_tag tag_of(const TensorSpec& tensor) {
-  if (tensor.block == tensor.channels && !tensor.blocked) return memory::format_tag::nhwc;
-  if (tensor.block == 16) return memory::format_tag::nChw16c;
-  if (tensor.block == 8) return memory::format_tag::nChw8c;
-  return memory::format_tag::nchw;
-}
-
-memory::dims dims_of(const TensorSpec& tensor, std::size_t rows) {
-  return {static_cast<memory::dim>(rows), tensor.channels, tensor.height, tensor.width};
-}
-
-/// Before blocks, one channel has no layout: whatever plain descriptor oneDNN picks describes the same memory. Asking
-/// it to pick finds kernels for such images that a named layout misses (oneDNN 3.7 falls to its reference code
-/// otherwise).
-memory::desc source_for_choice(const TensorSpec& tensor, const TensorSpec& output, std::size_t rows) {
-  if (tensor.channels != 1 || !output.blocked) return descriptor_of(tensor, rows);
-  return {dims_of(tensor, rows), data_type_of(tensor), memory::format_tag::any};
-}
-
-bool is_plain(const memory::desc& descriptor, const TensorSpec& tensor, std::size_t rows) {
-  const std::size_t size = tensor.type == ElementType::bfloat16 ? 2 : 4;
-  return descriptor.get_size() == rows * static_cast<std::size_t>(tensor.elements()) * size;
-}
-
-/// True for a convolution of a slice of the input channels: what it gives is a part of a sum over the ranks, to which
-/// bias and activation are added later.
-bool gives_part(const Graph& graph, const Operation& operation) {
-  return graph.tensors[operation.input].whole_channels > 0;
-}
-
-/// What the convolution itself writes. Parts are summed up in float32.
-TensorSpec result_of(const Graph& graph, const Operation& operation) {
-  TensorSpec result = graph.tensors[operation.output];
-  if (gives_part(graph, operation)) result.type = ElementType::float32;
-  return result;
-}
-
-memory::desc bias_descriptor(const LayerInfo& layer, memory::data_type type) {
-  if (layer.parameters.size() < 2) return {};
-  return {{layer.parameters[1].shape[0]}, type, memory::format_tag::a};
-}
-
-/// Where Winograd pays: measured a quarter to a third faster than direct for 3 x 3 kernels over sixteens of channels,
-/// at a rounding of 4e-6 of the gradient. A rule and no clock, so that every run chooses alike.
-bool winograd_pays(const TensorSpec& input, const TensorSpec& output, const Conv2D& conv) {
-  const bool fits = conv.kernel_size == Extent(3) && conv.strides == Extent(1) && conv.dilation_rate == Extent(1);
-  const bool sixteens = input.channels % 16 == 0 && output.channels % 16 == 0;
-  return onednn::has_winograd() && fits && sixteens && input.type == ElementType::float32 && output.width >= 8;
-}
-
-/// Winograd where it pays and oneDNN has it for this CPU and these layouts, else direct.
-template <typename Describe>
-auto best_way(bool winograd, const Describe& describe) {
-  if (winograd) {
-    try {
-      return describe(onednn::ConvolutionWay::winograd);
-    } catch (const dnnl::error&) {  // not implemented
-    }
-  }
-  return describe(onednn::ConvolutionWay::direct);
-}
-
-dnnl::convolution_forward::primitive_desc describe_forward(const onednn::Context& context, const Graph& graph,
-                                                           const Operation& operation, std::size_t rows,
-                                                           const memory::desc& src, const memory::desc& dst) {
-  const LayerInfo& layer = graph.layers[operation.layer];
-  const TensorSpec& input = graph.tensors[operation.input];
-  const memory::desc weights(kernel_dims(layer), data_type_of(input), memory::format_tag::any);
-  const auto& conv = std::get<Conv2D>(layer.layer);
-  const bool part = gives_part(graph, operation);
-  const memory::desc bias = part ? memory::desc() : bias_descriptor(layer, memory::data_type::f32);
-  const dnnl::algorithm activation = algorithm_of(part ? ActivationFunction::linear : operation.activation);
-  const auto describe = [&](const memory::desc& source) {
-    const auto of_way = [&](onednn::ConvolutionWay way) {
-      return onednn::convolution_forward(context, source, weights, bias, dst, geometry_of(input, conv), activation,
-                                         way);
-    };
-    return best_way(winograd_pays(input, graph.tensors[operation.output], conv), of_way);
-  };
-  auto chosen = describe(src);
-  return is_plain(chosen.src_desc(), input, rows) ? chosen : describe(descriptor_of(input, rows));
-}
 
 /// Copies `from` to `to` before or after a primitive where their layouts differ; else both are the same memory.
 class Bridge {
@@ -224,7 +124,7 @@ class ConvolutionBackward final : public Kernel {
     if (gives_part(scope.graph, scope.operation)) {
       bias_gradient_ = BiasGradient(scope);
     } else if (scope.layer().parameters.size() > 1) {
-      const memory::desc bias = bias_descriptor(scope.layer(), memory::data_type::f32);
+      const memory::desc bias = weights.diff_bias_desc();
       bias_sum_ = Sum(scope, parameter + 1, bias.get_size() / sizeof(float));
       arguments.push_back({DNNL_ARG_DIFF_BIAS, memory(bias, engine, bias_sum_.part())});
     }
@@ -255,10 +155,7 @@ class ConvolutionBackward final : public Kernel {
  private:
   void bind_backward_data(const KernelScope& scope) {
     const dnnl::engine& engine = scope.dnnl.engine;
-    const memory::desc weights_any(kernel_dims(scope.layer()), data_type_of(scope.input()), memory::format_tag::any);
-    const auto data = onednn::convolution_backward_data(scope.dnnl, descriptor_of(scope.input(), scope.rows),
-                                                        weights_any, descriptors_.backward_weights.diff_dst_desc(),
-                                                        descriptors_.geometry, descriptors_.forward);
+    const auto data = describe_backward_data(scope.dnnl, scope.graph, scope.operation, scope.rows, descriptors_);
     weights_ = Bridge(scope.dnnl, scope.master(), scope.weights(scope.operation.parameter), data.weights_desc(), true);
     gradient_ = scope.gradient<std::byte>(scope.operation.input);
     backward_data_ = {scope.dnnl,
@@ -318,125 +215,7 @@ class BiasBackward final : public Kernel {
   BiasGradient gradient_;
 };
 
-/// What a convolution would like to write, if that is blocks.
-bool choose_output_blocks(const onednn::Context& context, Graph& graph, const Operation& operation, std::size_t rows) {
-  const TensorSpec& input = graph.tensors[operation.input];
-  TensorSpec& output = graph.tensors[operation.output];
-  output.blocked = true;
-  const memory::data_type type = data_type_of(result_of(graph, operation));
-  const memory::desc any_dst(dims_of(output, rows), type, memory::format_tag::any);
-  const auto chosen =
-      describe_forward(context, graph, operation, rows, source_for_choice(input, output, rows), any_dst);
-  for (const std::int64_t block : {16, 8}) {
-    if (output.channels % block != 0) continue;
-    output.block = block;
-    if (chosen.dst_desc() == descriptor_of(result_of(graph, operation), rows)) return true;
-  }
-  return false;
-}
-
-/// A model's input of several channels lies as its first convolution likes it.
-void choose_input_layout(const onednn::Context& context, Graph& graph, const Operation& operation, std::size_t rows) {
-  TensorSpec& input = graph.tensors[operation.input];
-  const TensorSpec& output = graph.tensors[operation.output];
-  const memory::desc any_src(dims_of(input, rows), data_type_of(input), memory::format_tag::any);
-  const memory::desc any_dst(dims_of(output, rows), data_type_of(output), memory::format_tag::any);
-  const auto chosen = describe_forward(context, graph, operation, rows, any_src, any_dst);
-  input.block = 1;
-  if (chosen.src_desc() != descriptor_of(input, rows)) input.block = input.channels;
-}
-
-/// What ranks hand each other lies as its convolution likes it: in blocks, if there are so many channels.
-void choose_blocks_of_slice(TensorSpec& slice) {
-  for (const std::int64_t block : {8, 16}) {
-    if (slice.channels % block != 0 || slice.channels == 0) continue;
-    slice.block = block;
-    slice.blocked = true;
-  }
-}
-
-/// False where some convolution cannot have blocks.
-bool choose_blocks(const onednn::Context& context, Graph& graph, std::size_t rows) {
-  for (const TensorSpec& tensor : graph.tensors) {
-    const bool spatial = tensor.height * tensor.width > 1;
-    if (spatial && (tensor.keras_order || tensor.alias >= 0)) return false;
-  }
-  int unpacked = -1;
-  for (const Operation& operation : graph.forward) {
-    if (operation.kind == OperationKind::unpack) unpacked = operation.output;
-    if (operation.kind == OperationKind::convolution) {
-      if (operation.input == unpacked) choose_blocks_of_slice(graph.tensors[unpacked]);
-      const auto is_empty = [&](int tensor) { return graph.tensors[tensor].elements() == 0; };
-      if (is_empty(operation.input) || is_empty(operation.output)) continue;  // of a divided layer, nothing is its own
-      if (operation.input == 0 && graph.tensors[0].channels > 1) choose_input_layout(context, graph, operation, rows);
-      if (!choose_output_blocks(context, graph, operation, rows)) return false;
-    } else if (operation.output > 0 && operation.input >= 0 && operation.kind != OperationKind::dense) {
-      graph.tensors[operation.output].block = graph.tensors[operation.input].block;
-      graph.tensors[operation.output].blocked = graph.tensors[operation.input].blocked;
-    }
-  }
-  return true;
-}
-
 }  // namespace
-
-memory::data_type data_type_of(const TensorSpec& tensor) {
-  return tensor.type == ElementType::bfloat16 ? memory::data_type::bf16 : memory::data_type::f32;
-}
-
-dnnl::algorithm algorithm_of(ActivationFunction activation) {
-  switch (activation) {
-    case ActivationFunction::relu: return dnnl::algorithm::eltwise_relu;
-    case ActivationFunction::sigmoid: return dnnl::algorithm::eltwise_logistic;
-    case ActivationFunction::tanh: return dnnl::algorithm::eltwise_tanh;
-    case ActivationFunction::linear:
-    case ActivationFunction::softmax: break;
-  }
-  return dnnl::algorithm::undef;
-}
-
-memory::desc descriptor_of(const TensorSpec& tensor, std::size_t rows) {
-  return {dims_of(tensor, rows), data_type_of(tensor), tag_of(tensor)};
-}
-
-memory::desc keras_kernel_descriptor(const LayerInfo& layer) {
-  return {kernel_dims(layer), memory::data_type::f32, memory::format_tag::hwio};
-}
-
-ConvolutionDescriptors::ConvolutionDescriptors(const onednn::Context& context, const Graph& graph,
-                                               const Operation& operation, std::size_t rows) {
-  const LayerInfo& layer = graph.layers[operation.layer];
-  const TensorSpec& input = graph.tensors[operation.input];
-  const TensorSpec output = result_of(graph, operation);
-  geometry = geometry_of(input, std::get<Conv2D>(layer.layer));
-  forward = describe_forward(context, graph, operation, rows, source_for_choice(input, output, rows),
-                             descriptor_of(output, rows));
-  // The gradient of a float32 output is brought to the input's type first, so backward computes in one type.
-  TensorSpec output_gradient = output;
-  output_gradient.type = input.type;
-  const bool part = gives_part(graph, operation);
-  const memory::desc bias = part ? memory::desc() : bias_descriptor(layer, memory::data_type::f32);
-  const auto describe = [&](const memory::desc& source) {
-    const auto of_way = [&](onednn::ConvolutionWay way) {
-      return onednn::convolution_backward_weights(context, source,
-                                                  {kernel_dims(layer), memory::data_type::f32, memory::format_tag::any},
-                                                  bias, descriptor_of(output_gradient, rows), geometry, forward, way);
-    };
-    return best_way(winograd_pays(input, output, std::get<Conv2D>(layer.layer)), of_way);
-  };
-  backward_weights = describe(source_for_choice(input, output, rows));
-  if (!is_plain(backward_weights.src_desc(), input, rows)) backward_weights = describe(descriptor_of(input, rows));
-  master = input.type == ElementType::float32 ? forward.weights_desc() : backward_weights.diff_weights_desc();
-}
-
-void choose_layouts(const onednn::Context& context, Graph& graph, std::size_t rows) {
-  if (graph.plain || !choose_blocks(context, graph, rows)) {
-    for (TensorSpec& tensor : graph.tensors) {
-      tensor.block = tensor.channels;
-      tensor.blocked = false;
-    }
-  }
-}
 
 std::unique_ptr<Kernel> make_convolution(const KernelScope& scope) {
   return std::make_unique<ConvolutionForward>(scope);

@@ -1,6 +1,7 @@
 // The CPU backend: layouts as oneDNN likes them, memory for the largest slice, kernels made once for each slice size.
-#include "backend/cpu/convolution.hpp"
+#include "backend/cpu/convolution_descriptors.hpp"
 #include "backend/cpu/kernel.hpp"
+#include "backend/cpu/layouts.hpp"
 #include "backend/cpu/update.hpp"
 #include "backend/make_backend.hpp"
 #include "core/aligned_buffer.hpp"

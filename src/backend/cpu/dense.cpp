@@ -1,6 +1,7 @@
 // Dense on oneDNN's matmul, over row-major memory: forward whole, backward in chunks of input features.
 #include "backend/cpu/activation.hpp"
 #include "backend/cpu/kernel.hpp"
+#include "backend/cpu/tensor_descriptor.hpp"
 #include "core/aligned_buffer.hpp"
 #include "core/vectorized.hpp"
 

@@ -97,9 +97,6 @@ auto with_type(const TensorSpec& tensor, Function&& function) {
   return function(float{});
 }
 
-[[nodiscard]] dnnl::memory::data_type data_type_of(const TensorSpec& tensor);
-[[nodiscard]] dnnl::algorithm algorithm_of(ActivationFunction activation);
-
 [[nodiscard]] std::unique_ptr<Kernel> make_gather(const KernelScope& scope);
 [[nodiscard]] std::unique_ptr<Kernel> make_convolution(const KernelScope& scope);
 [[nodiscard]] std::unique_ptr<Kernel> make_convolution_backward(const KernelScope& scope);

@@ -1,0 +1,46 @@
+// See tensor_descriptor.hpp.
+#include "backend/cpu/tensor_descriptor.hpp"
+
+namespace lockstep {
+
+namespace {
+
+using dnnl::memory;
+
+memory::format_tag tag_of(const TensorSpec& tensor) {
+  if (tensor.block == tensor.channels && !tensor.blocked) return memory::format_tag::nhwc;
+  if (tensor.block == 16) return memory::format_tag::nChw16c;
+  if (tensor.block == 8) return memory::format_tag::nChw8c;
+  return memory::format_tag::nchw;
+}
+
+memory::dims dims_of(const TensorSpec& tensor, std::size_t rows) {
+  return {static_cast<memory::dim>(rows), tensor.channels, tensor.height, tensor.width};
+}
+
+}  // namespace
+
+memory::data_type data_type_of(const TensorSpec& tensor) {
+  return tensor.type == ElementType::bfloat16 ? memory::data_type::bf16 : memory::data_type::f32;
+}
+
+dnnl::algorithm algorithm_of(ActivationFunction activation) {
+  switch (activation) {
+    case ActivationFunction::relu: return dnnl::algorithm::eltwise_relu;
+    case ActivationFunction::sigmoid: return dnnl::algorithm::eltwise_logistic;
+    case ActivationFunction::tanh: return dnnl::algorithm::eltwise_tanh;
+    case ActivationFunction::linear:
+    case ActivationFunction::softmax: break;
+  }
+  return dnnl::algorithm::undef;
+}
+
+memory::desc descriptor_of(const TensorSpec& tensor, std::size_t rows) {
+  return {dims_of(tensor, rows), data_type_of(tensor), tag_of(tensor)};
+}
+
+memory::desc descriptor_of_any_layout(const TensorSpec& tensor, std::size_t rows) {
+  return {dims_of(tensor, rows), data_type_of(tensor), memory::format_tag::any};
+}
+
+}  // namespace lockstep
