@@ -91,6 +91,13 @@ Enum read_word(const Given& given, const std::array<Enum, count>& all) {
   refuse(given, words);
 }
 
+Precision read_precision(const Given& given) {
+  if (given.value == "float16" || given.value == "mixed_float16") {
+    refuse(given, "float32 or mixed_bfloat16 (as short, and of float32's range: no loss needs scaling)");
+  }
+  return read_word(given, std::array{Precision::float32, Precision::mixed_bfloat16});
+}
+
 std::int64_t read_backup_frequency(const Given& given) {
   if (given.value == "epoch") return BackupOptions::every_epoch;
   if (given.value == "never") return BackupOptions::never;
@@ -163,9 +170,9 @@ std::vector<Rule> rules(const Options& defaults) {
       {"seed", "Training", "N", "initial weights, order of the examples, Dropout", std::to_string(defaults.seed), "",
        [](Options& o, const Given& given) { o.seed = read_seed(given); }},
       {"precision", "Training", "NAME", "float32 or mixed_bfloat16", to_string(defaults.precision), "",
-       [](Options& o, const Given& given) {
-         o.precision = read_word(given, std::array{Precision::float32, Precision::mixed_bfloat16});
-       }},
+       [](Options& o, const Given& given) { o.precision = read_precision(given); }},
+      {"allow-tf32", "Training", "", "let GPUs round the inputs of float32 products to 10 bits",
+       defaults.allow_tf32 ? "on" : "off", "", [](Options& o, const Given& given) { o.allow_tf32 = read_bool(given); }},
       {"replicas", "Training", "N", "slices of a batch that BatchNormalization sees; 0: one a worker",
        std::to_string(defaults.replicas), "",
        [](Options& o, const Given& given) { o.replicas = read_int(given, 0, int_max); }},
@@ -340,6 +347,7 @@ Record describe_options(const Options& options) {
                 {"device", to_string(options.device)},
                 {"communication", to_string(options.communication)},
                 {"precision", to_string(options.precision)},
+                {"allow_tf32", options.allow_tf32},
                 {"division", to_string(options.division)},
                 {"gradient_compression", to_string(options.gradient_compression)},
                 {"replicas", options.replicas},

@@ -46,8 +46,7 @@ int place_on_host(const World& world) {
 std::unique_ptr<Backend> make_cuda(const Options& options, const World& world) {
   if (options.device == Device::cpu) return nullptr;
   std::string why_not;
-  const bool allow_tf32 = value_of(current_environment(), "LOCKSTEP_ALLOW_TF32") == "1";
-  auto backend = make_cuda_backend({place_on_host(world), options.deterministic, allow_tf32}, why_not);
+  auto backend = make_cuda_backend({place_on_host(world), options.deterministic, options.allow_tf32}, why_not);
   if (backend) return backend;
   if (options.device == Device::cuda) throw UsageError("--device cuda: " + why_not + "; use --device cpu or auto");
   if (has_cuda_backend() && world.is_chief()) log_info("Computing on the CPU: " + why_not + ".");
@@ -56,7 +55,12 @@ std::unique_ptr<Backend> make_cuda(const Options& options, const World& world) {
 
 std::unique_ptr<Backend> make_backend(const Options& options, const World& world) {
   auto backend = make_cuda(options, world);
-  if (!backend) backend = make_cpu_backend(threads_of(world));
+  if (!backend) {
+    backend = make_cpu_backend(threads_of(world));
+    if (options.allow_tf32 && world.is_chief()) {
+      log_warning("--allow-tf32 changes nothing here: it is for GPUs, and this run computes on the CPU.");
+    }
+  }
   if (options.precision == Precision::mixed_bfloat16) backend->require_bfloat16();
   return backend;
 }

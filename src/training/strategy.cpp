@@ -45,7 +45,7 @@ std::string to_text(const std::string& text) { return text; }
 /// Each option by its name, before anything is loaded: of two long descriptions nobody likes to find the difference.
 void agree_on_options(Runtime& runtime) {
   const Record options = describe_options(runtime.options());
-  for (const char* name : {"backup_save_freq", "communication", "deterministic", "division", "epochs",
+  for (const char* name : {"allow_tf32", "backup_save_freq", "communication", "deterministic", "division", "epochs",
                            "global_batch_size", "gradient_compression", "initial_weights", "input_scale",
                            "learning_rate", "precision", "replicas", "seed", "steps_per_epoch"}) {
     std::string option = "--";

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from support import ProgramTest
 
-CONFIG = {"backup_dir", "backup_save_freq", "communication", "data_dir", "deterministic", "device", "division",
+CONFIG = {"allow_tf32", "backup_dir", "backup_save_freq", "communication", "data_dir", "deterministic", "device", "division",
           "epochs", "global_batch_size", "gradient_compression", "initial_weights", "input_scale", "learning_rate",
           "model_dir", "on_checkpoint_failure", "precision", "program", "replicas", "resume", "seed", "steps_per_epoch",
           "verbose"}

@@ -52,6 +52,7 @@ struct Options {
   Device device = Device::automatic;
   Communication communication = Communication::automatic;
   Precision precision = Precision::float32;
+  bool allow_tf32 = false;  ///< let GPUs round the inputs of float32 products to TF32's 10 bits
   Division division = Division::automatic;
   GradientCompression gradient_compression = GradientCompression::none;
   int replicas = 0;  ///< slices of the global batch that BatchNormalization sees; 0: one a worker

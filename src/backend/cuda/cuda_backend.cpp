@@ -29,7 +29,8 @@ class CudaBackend final : public Backend {
 
   [[nodiscard]] std::string describe() const override {
     const auto versions = libraries();
-    return name_ + ", CUDA " + versions.at("cuda") + ", cuDNN " + versions.at("cudnn");
+    return name_ + ", CUDA " + versions.at("cuda") + ", cuDNN " + versions.at("cudnn") +
+           (tools_.rules().allow_tf32 ? ", TF32" : "");
   }
 
   [[nodiscard]] std::map<std::string, std::string> libraries() const override {

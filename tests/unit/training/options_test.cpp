@@ -58,6 +58,7 @@ TEST_CASE("who says nothing gets the program's defaults", "[options]") {
   CHECK(options.device == Device::automatic);
   CHECK(options.communication == Communication::automatic);
   CHECK(options.precision == Precision::float32);
+  CHECK_FALSE(options.allow_tf32);
   CHECK_FALSE(options.deterministic);
   CHECK(options.verbose == 1);
   CHECK(options.program == "keras_mnist");
@@ -85,6 +86,7 @@ TEST_CASE("the command line says everything", "[options]") {
                                  "mixed_bfloat16",
                                  "--replicas",
                                  "4",
+                                 "--allow-tf32",
                                  "--deterministic",
                                  "--verbose",
                                  "2"});
@@ -99,6 +101,7 @@ TEST_CASE("the command line says everything", "[options]") {
   CHECK(options.communication == Communication::nccl);
   CHECK(options.precision == Precision::mixed_bfloat16);
   CHECK(options.replicas == 4);
+  CHECK(options.allow_tf32);
   CHECK(options.deterministic);
   CHECK(options.verbose == 2);
 }
@@ -120,6 +123,7 @@ TEST_CASE("every option is a variable", "[options]") {
                                      {"LOCKSTEP_COMMUNICATION", "shared"},
                                      {"LOCKSTEP_PRECISION", "float32"},
                                      {"LOCKSTEP_REPLICAS", "2"},
+                                     {"LOCKSTEP_ALLOW_TF32", "1"},
                                      {"LOCKSTEP_DETERMINISTIC", "1"},
                                      {"LOCKSTEP_VERBOSE", "0"}});
   CHECK(options.data_dir == "/d");
@@ -132,6 +136,7 @@ TEST_CASE("every option is a variable", "[options]") {
   CHECK(options.device == Device::cpu);
   CHECK(options.communication == Communication::shared);
   CHECK(options.replicas == 2);
+  CHECK(options.allow_tf32);
   CHECK(options.deterministic);
   CHECK(options.verbose == 0);
 }
@@ -168,8 +173,12 @@ TEST_CASE("a wrong value is named with where it came from and what is allowed", 
         "LOCKSTEP_DEVICE is 'GPU' but must be auto, cpu or cuda; see --help");
   CHECK(refusal({"--communication", "gloo"}) ==
         "--communication is 'gloo' but must be auto, shared, mpi or nccl; see --help");
-  CHECK(refusal({"--precision", "float16"}) ==
-        "--precision is 'float16' but must be float32 or mixed_bfloat16; see --help");
+  CHECK(refusal({"--precision", "bfloat16"}) ==
+        "--precision is 'bfloat16' but must be float32 or mixed_bfloat16; see --help");
+  CHECK(
+      refusal({"--precision", "mixed_float16"}) ==
+      "--precision is 'mixed_float16' but must be float32 or mixed_bfloat16 (as short, and of float32's range: no loss "
+      "needs scaling); see --help");
   CHECK(refusal({"--gradient-compression", "float16"}) ==
         "--gradient-compression is 'float16' but must be none or bfloat16; see --help");
   CHECK(refusal({"--verbose", "3"}) == "--verbose is '3' but must be a whole number from 0 to 2; see --help");
@@ -224,7 +233,7 @@ TEST_CASE("help fits a screen and shows this program's own defaults", "[options]
     CHECK(line.size() <= 100);
   }
   CHECK(count >= 24);
-  CHECK(count <= 40);
+  CHECK(count <= 42);
   for (const auto& [name, value] : describe_options(program_defaults())) {
     std::string option = "--" + name;
     for (char& c : option) c = c == '_' ? '-' : c;
@@ -251,6 +260,7 @@ TEST_CASE("options can be written down", "[options]") {
   CHECK(std::get<std::uint64_t>(record.at("seed")) == 7);
   CHECK(std::get<std::int64_t>(record.at("epochs")) == 10);
   CHECK(std::get<bool>(record.at("deterministic")) == false);
+  CHECK(std::get<bool>(record.at("allow_tf32")) == false);
   CHECK(std::isnan(std::get<double>(record.at("learning_rate"))));
 }
 
