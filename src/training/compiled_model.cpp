@@ -65,9 +65,10 @@ void CompiledModel::make_plan_for(Runtime& runtime, std::size_t replicas, const 
   const int ranks = runtime.world().size();
   Graph graph = lower(architecture, options.loss, run.precision == Precision::mixed_bfloat16, run.input_scale);
   graph.replicas = replicas;
-  choice = kept_division.empty()
-               ? choose_division(runtime, graph, options.optimizer, replicas)
-               : DivisionChoice{.division = division_of(graph, ranks, kept_division), .why = "it was so before"};
+  // A job that was divided by features goes on by examples where GPUs compute.
+  const bool keeps = !kept_division.empty() && runtime.backend().queue() == nullptr;
+  choice = keeps ? DivisionChoice{.division = division_of(graph, ranks, kept_division), .why = "it was so before"}
+                 : choose_division(runtime, graph, options.optimizer, replicas);
   division = choice.division;
   layers = layer_divisions(graph, division, ranks, static_cast<std::size_t>(run.global_batch_size));
   feed = std::make_unique<BatchFeed>(runtime, architecture, replicas, division.has_value());
