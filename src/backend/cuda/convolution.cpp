@@ -1,10 +1,9 @@
 // Convolution on cuDNN, images and kernels with the channels last. cuDNN's convolution calls are used, not its graph
 // API: they are in every cuDNN since 7 and need no description of a graph for each of three products.
-#include "backend/cuda/helpers.hpp"
-#include "backend/cuda/kernel.hpp"
+#include "backend/cuda/convolution_geometry.hpp"
 #include "core/log.hpp"
-#include "nn/window.hpp"
 
+#include <algorithm>
 #include <array>
 #include <memory>
 #include <span>
@@ -14,121 +13,49 @@ namespace lockstep::cuda {
 
 namespace {
 
-using TensorDescriptor = Owned<cudnnTensorDescriptor_t, cudnnDestroyTensorDescriptor>;
-using FilterDescriptor = Owned<cudnnFilterDescriptor_t, cudnnDestroyFilterDescriptor>;
-using ConvolutionDescriptor = Owned<cudnnConvolutionDescriptor_t, cudnnDestroyConvolutionDescriptor>;
 using ActivationDescriptor = Owned<cudnnActivationDescriptor_t, cudnnDestroyActivationDescriptor>;
+
+enum class Product { forward, weights, data };
 
 constexpr int most_algorithms = 16;
 constexpr float one = 1;
 constexpr float zero = 0;
 
-cudnnDataType_t data_type(ElementType type) {
-  return type == ElementType::bfloat16 ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_FLOAT;
-}
-
-std::size_t size_of(ElementType type) { return type == ElementType::bfloat16 ? sizeof(BFloat16) : sizeof(float); }
-
-TensorDescriptor describe_images(ElementType type, std::size_t images, std::int64_t height, std::int64_t width,
-                                 std::int64_t channels) {
-  auto descriptor = make_owned<TensorDescriptor>(
-      [](auto* handle) { check(cudnnCreateTensorDescriptor(handle), "cudnnCreateTensorDescriptor"); });
-  check(cudnnSetTensor4dDescriptor(descriptor.get(), CUDNN_TENSOR_NHWC, data_type(type), static_cast<int>(images),
-                                   static_cast<int>(channels), static_cast<int>(height), static_cast<int>(width)),
-        "cudnnSetTensor4dDescriptor");
-  return descriptor;
-}
-
-Window axis_of(std::int64_t input, int kernel, int stride, int dilation, Padding padding) {
-  return {.input = input, .kernel = kernel, .stride = stride, .dilation = dilation, .padding = padding};
-}
-
-/// What the three products of a convolution share. cuDNN pads both sides alike; where Keras does not, images are first
-/// put into a frame of zeros, and the gradient is taken out of one.
-class Geometry {
- public:
-  explicit Geometry(const KernelScope& scope)
-      : type_(scope.input().type),
-        rows_(scope.rows),
-        channels_(scope.input().channels),
-        height_(scope.input().height),
-        width_(scope.input().width) {
-    const auto& conv = std::get<Conv2D>(scope.layer().layer);
-    const Window tall =
-        axis_of(height_, conv.kernel_size.height, conv.strides.height, conv.dilation_rate.height, conv.padding);
-    const Window wide =
-        axis_of(width_, conv.kernel_size.width, conv.strides.width, conv.dilation_rate.width, conv.padding);
-    framed_ = tall.pad_before() != tall.pad_after() || wide.pad_before() != wide.pad_after();
-    frame_ = {.images = rows_,
-              .height = static_cast<std::size_t>(height_),
-              .width = static_cast<std::size_t>(width_),
-              .channels = static_cast<std::size_t>(channels_),
-              .framed_height = static_cast<std::size_t>(height_ + (framed_ ? tall.pad_total() : 0)),
-              .framed_width = static_cast<std::size_t>(width_ + (framed_ ? wide.pad_total() : 0)),
-              .above = static_cast<std::size_t>(tall.pad_before()),
-              .before = static_cast<std::size_t>(wide.pad_before())};
-    input_ = describe_images(type_, rows_, static_cast<std::int64_t>(frame_.framed_height),
-                             static_cast<std::int64_t>(frame_.framed_width), channels_);
-    output_ = describe_images(type_, rows_, scope.output().height, scope.output().width, scope.output().channels);
-    filter_ = make_owned<FilterDescriptor>(
-        [](auto* handle) { check(cudnnCreateFilterDescriptor(handle), "cudnnCreateFilterDescriptor"); });
-    check(cudnnSetFilter4dDescriptor(filter_.get(), data_type(type_), CUDNN_TENSOR_NHWC,
-                                     static_cast<int>(scope.output().channels), static_cast<int>(channels_),
-                                     conv.kernel_size.height, conv.kernel_size.width),
-          "cudnnSetFilter4dDescriptor");
-    convolution_ = make_owned<ConvolutionDescriptor>(
-        [](auto* handle) { check(cudnnCreateConvolutionDescriptor(handle), "cudnnCreateConvolutionDescriptor"); });
-    check(cudnnSetConvolution2dDescriptor(convolution_.get(), framed_ ? 0 : static_cast<int>(tall.pad_before()),
-                                          framed_ ? 0 : static_cast<int>(wide.pad_before()), conv.strides.height,
-                                          conv.strides.width, conv.dilation_rate.height, conv.dilation_rate.width,
-                                          CUDNN_CROSS_CORRELATION, CUDNN_DATA_FLOAT),
-          "cudnnSetConvolution2dDescriptor");
-    const cudnnMathType_t precise = scope.tools.rules().allow_tf32 ? CUDNN_DEFAULT_MATH : CUDNN_FMA_MATH;
-    const cudnnMathType_t math = type_ == ElementType::bfloat16 ? CUDNN_TENSOR_OP_MATH : precise;
-    check(cudnnSetConvolutionMathType(convolution_.get(), math), "cudnnSetConvolutionMathType");
-  }
-
-  [[nodiscard]] ElementType type() const noexcept { return type_; }
-  [[nodiscard]] bool framed() const noexcept { return framed_; }
-  [[nodiscard]] const FrameSizes& frame() const noexcept { return frame_; }
-  [[nodiscard]] DeviceBuffer make_frame() const {
-    return DeviceBuffer(rows_ * frame_.framed_height * frame_.framed_width * frame_.channels * size_of(type_));
-  }
-  [[nodiscard]] cudnnTensorDescriptor_t input() const noexcept { return input_.get(); }
-  [[nodiscard]] cudnnTensorDescriptor_t output() const noexcept { return output_.get(); }
-  [[nodiscard]] cudnnFilterDescriptor_t filter() const noexcept { return filter_.get(); }
-  [[nodiscard]] cudnnConvolutionDescriptor_t convolution() const noexcept { return convolution_.get(); }
-
- private:
-  ElementType type_;
-  std::size_t rows_;
-  std::int64_t channels_, height_, width_;
-  bool framed_ = false;
-  FrameSizes frame_{};
-  TensorDescriptor input_, output_;
-  FilterDescriptor filter_;
-  ConvolutionDescriptor convolution_;
-};
-
 /// cuDNN has no algorithm for a convolution.
 struct NoAlgorithm {};
 
-/// The fastest algorithm, by cuDNN's clock or, in deterministic runs, by its rules, that the workspace suffices for.
-/// Throws NoAlgorithm where there is none.
-template <typename Performance, typename Measure, typename Guess>
-Performance choose(const KernelScope& scope, Measure measure, Guess guess) {
+/// The fastest algorithm, by cuDNN's clock or, in deterministic runs, by its rules, that the workspace suffices for and
+/// that runs: `run` tries one. cuDNN answers with pairs of algorithm and arithmetic, and measures the default
+/// arithmetic besides the one asked for; where TF32 is not allowed, all run without it, those first that were measured
+/// so.
+template <typename Performance, typename Find, typename Run>
+ConvolutionChoice choose(const KernelScope& scope, const ConvolutionGeometry& geometry, Find find, Run run) {
   std::array<Performance, most_algorithms> all{};
   int found = 0;
+  if (find(most_algorithms, &found, all.data()) != CUDNN_STATUS_SUCCESS) return {};
   const bool deterministic = scope.tools.rules().deterministic;
-  const cudnnStatus_t status =
-      deterministic ? guess(most_algorithms, &found, all.data()) : measure(most_algorithms, &found, all.data());
-  if (status != CUDNN_STATUS_SUCCESS) throw NoAlgorithm{};
-  for (const Performance& candidate : std::span(all).first(static_cast<std::size_t>(found))) {
+  const bool strict = geometry.math() == CUDNN_FMA_MATH;
+  const std::span candidates = std::span(all).first(static_cast<std::size_t>(found));
+  std::stable_partition(candidates.begin(), candidates.end(),
+                        [&](const Performance& one) { return !strict || one.mathType == CUDNN_FMA_MATH; });
+  for (const Performance& candidate : candidates) {
     const bool works = candidate.status == CUDNN_STATUS_SUCCESS;
     const bool fits = candidate.memory <= scope.tools.workspace_size();
-    if (works && fits && (!deterministic || candidate.determinism == CUDNN_DETERMINISTIC)) return candidate;
+    if (!works || !fits || (deterministic && candidate.determinism != CUDNN_DETERMINISTIC)) continue;
+    const ConvolutionChoice choice{candidate.algo, strict ? CUDNN_FMA_MATH : candidate.mathType};
+    if (run(choice) == CUDNN_STATUS_SUCCESS) return choice;
   }
-  throw NoAlgorithm{};
+  return {};
+}
+
+/// The same out of memory, where the problem was met before. Throws NoAlgorithm where there is none.
+template <typename Performance, typename Find, typename Run>
+void choose_once(const KernelScope& scope, const ConvolutionGeometry& geometry, Product product, Find find, Run run) {
+  Problem problem = geometry.problem();
+  problem.push_back(static_cast<std::int64_t>(product));
+  const ConvolutionChoice& choice =
+      scope.tools.convolutions().of(problem, [&] { return choose<Performance>(scope, geometry, find, run); });
+  if (choice.algorithm < 0 || run(choice) != CUDNN_STATUS_SUCCESS) throw NoAlgorithm{};
 }
 
 const void* kernel_of(const KernelScope& scope) {
@@ -160,21 +87,8 @@ class ConvolutionForward final : public Kernel {
       before_type_change_ = DeviceBuffer(count_ * size_of(geometry_.type()));
       product_ = before_type_change_.data();
     }
-    const Geometry& g = geometry_;
-    const auto chosen = choose<cudnnConvolutionFwdAlgoPerf_t>(
-        scope,
-        [&](int most, int* found, cudnnConvolutionFwdAlgoPerf_t* all) {
-          return cudnnFindConvolutionForwardAlgorithmEx(tools_.cudnn(), g.input(), input_, g.filter(), kernel_,
-                                                        g.convolution(), g.output(), product_, most, found, all,
-                                                        tools_.workspace(), tools_.workspace_size());
-        },
-        [&](int most, int* found, cudnnConvolutionFwdAlgoPerf_t* all) {
-          return cudnnGetConvolutionForwardAlgorithm_v7(tools_.cudnn(), g.input(), g.filter(), g.convolution(),
-                                                        g.output(), most, found, all);
-        });
-    algorithm_ = chosen.algo;
+    choose_algorithm(scope);
     prepare_fusion();
-    if (!fused_ && enqueue_plain() != CUDNN_STATUS_SUCCESS) throw NoAlgorithm{};
   }
 
   void enqueue(const StepContext& /*context*/) override {
@@ -196,6 +110,25 @@ class ConvolutionForward final : public Kernel {
   }
 
  private:
+  void choose_algorithm(const KernelScope& scope) {
+    const ConvolutionGeometry& g = geometry_;
+    const auto find = [&](int most, int* found, cudnnConvolutionFwdAlgoPerf_t* all) {
+      if (tools_.rules().deterministic) {
+        return cudnnGetConvolutionForwardAlgorithm_v7(tools_.cudnn(), g.input(), g.filter(), g.convolution(),
+                                                      g.output(), most, found, all);
+      }
+      return cudnnFindConvolutionForwardAlgorithmEx(tools_.cudnn(), g.input(), input_, g.filter(), kernel_,
+                                                    g.convolution(), g.output(), product_, most, found, all,
+                                                    tools_.workspace(), tools_.workspace_size());
+    };
+    choose_once<cudnnConvolutionFwdAlgoPerf_t>(scope, geometry_, Product::forward, find,
+                                               [&](const ConvolutionChoice& choice) {
+                                                 algorithm_ = static_cast<cudnnConvolutionFwdAlgo_t>(choice.algorithm);
+                                                 geometry_.set_math(choice.math);
+                                                 return enqueue_plain();
+                                               });
+  }
+
   /// Whether cuDNN has bias and activation in one kernel with the algorithm is known only by trying.
   void prepare_fusion() {
     const bool relu = function_ == ActivationFunction::relu;
@@ -236,7 +169,7 @@ class ConvolutionForward final : public Kernel {
   }
 
   const Tools& tools_;
-  Geometry geometry_;
+  ConvolutionGeometry geometry_;
   std::size_t count_;
   std::size_t channels_;
   ElementType output_type_;
@@ -290,7 +223,6 @@ class ConvolutionBackward final : public Kernel {
       kernel_product_ = low_kernel_gradient_.data();
     }
     choose_for_weights(scope);
-    if (enqueue_weights() != CUDNN_STATUS_SUCCESS) throw NoAlgorithm{};
     if (!scope.operation.input_gradient) return;
     input_gradient_ = scope.gradient<void>(scope.operation.input);
     data_product_ = input_gradient_;
@@ -299,7 +231,6 @@ class ConvolutionBackward final : public Kernel {
       data_product_ = gradient_frame_.data();
     }
     choose_for_data(scope);
-    if (enqueue_data() != CUDNN_STATUS_SUCCESS) throw NoAlgorithm{};
   }
 
   void enqueue(const StepContext& /*context*/) override {
@@ -331,54 +262,61 @@ class ConvolutionBackward final : public Kernel {
   }
 
  private:
-  [[nodiscard]] cudnnStatus_t enqueue_weights() const {
+  [[nodiscard]] cudnnStatus_t enqueue_weights() {
+    geometry_.set_math(weights_math_);
     return cudnnConvolutionBackwardFilter(
         tools_.cudnn(), &one, geometry_.input(), input_, geometry_.output(), output_gradient_, geometry_.convolution(),
         weights_algorithm_, tools_.workspace(), tools_.workspace_size(), &zero, geometry_.filter(), kernel_product_);
   }
 
-  [[nodiscard]] cudnnStatus_t enqueue_data() const {
+  [[nodiscard]] cudnnStatus_t enqueue_data() {
+    geometry_.set_math(data_math_);
     return cudnnConvolutionBackwardData(tools_.cudnn(), &one, geometry_.filter(), kernel_, geometry_.output(),
                                         output_gradient_, geometry_.convolution(), data_algorithm_, tools_.workspace(),
                                         tools_.workspace_size(), &zero, geometry_.input(), data_product_);
   }
 
   void choose_for_weights(const KernelScope& scope) {
-    const Geometry& g = geometry_;
-    weights_algorithm_ =
-        choose<cudnnConvolutionBwdFilterAlgoPerf_t>(
-            scope,
-            [&](int most, int* found, cudnnConvolutionBwdFilterAlgoPerf_t* all) {
-              return cudnnFindConvolutionBackwardFilterAlgorithmEx(
-                  tools_.cudnn(), g.input(), input_, g.output(), output_gradient_, g.convolution(), g.filter(),
-                  kernel_product_, most, found, all, tools_.workspace(), tools_.workspace_size());
-            },
-            [&](int most, int* found, cudnnConvolutionBwdFilterAlgoPerf_t* all) {
-              return cudnnGetConvolutionBackwardFilterAlgorithm_v7(tools_.cudnn(), g.input(), g.output(),
-                                                                   g.convolution(), g.filter(), most, found, all);
-            })
-            .algo;
+    const ConvolutionGeometry& g = geometry_;
+    const auto find = [&](int most, int* found, cudnnConvolutionBwdFilterAlgoPerf_t* all) {
+      if (tools_.rules().deterministic) {
+        return cudnnGetConvolutionBackwardFilterAlgorithm_v7(tools_.cudnn(), g.input(), g.output(), g.convolution(),
+                                                             g.filter(), most, found, all);
+      }
+      return cudnnFindConvolutionBackwardFilterAlgorithmEx(
+          tools_.cudnn(), g.input(), input_, g.output(), output_gradient_, g.convolution(), g.filter(), kernel_product_,
+          most, found, all, tools_.workspace(), tools_.workspace_size());
+    };
+    choose_once<cudnnConvolutionBwdFilterAlgoPerf_t>(
+        scope, geometry_, Product::weights, find, [&](const ConvolutionChoice& choice) {
+          weights_algorithm_ = static_cast<cudnnConvolutionBwdFilterAlgo_t>(choice.algorithm);
+          weights_math_ = choice.math;
+          return enqueue_weights();
+        });
   }
 
   void choose_for_data(const KernelScope& scope) {
-    const Geometry& g = geometry_;
-    data_algorithm_ =
-        choose<cudnnConvolutionBwdDataAlgoPerf_t>(
-            scope,
-            [&](int most, int* found, cudnnConvolutionBwdDataAlgoPerf_t* all) {
-              return cudnnFindConvolutionBackwardDataAlgorithmEx(
-                  tools_.cudnn(), g.filter(), kernel_, g.output(), output_gradient_, g.convolution(), g.input(),
-                  data_product_, most, found, all, tools_.workspace(), tools_.workspace_size());
-            },
-            [&](int most, int* found, cudnnConvolutionBwdDataAlgoPerf_t* all) {
-              return cudnnGetConvolutionBackwardDataAlgorithm_v7(tools_.cudnn(), g.filter(), g.output(),
-                                                                 g.convolution(), g.input(), most, found, all);
-            })
-            .algo;
+    const ConvolutionGeometry& g = geometry_;
+    geometry_.set_math(g.math());
+    const auto find = [&](int most, int* found, cudnnConvolutionBwdDataAlgoPerf_t* all) {
+      if (tools_.rules().deterministic) {
+        return cudnnGetConvolutionBackwardDataAlgorithm_v7(tools_.cudnn(), g.filter(), g.output(), g.convolution(),
+                                                           g.input(), most, found, all);
+      }
+      return cudnnFindConvolutionBackwardDataAlgorithmEx(tools_.cudnn(), g.filter(), kernel_, g.output(),
+                                                         output_gradient_, g.convolution(), g.input(), data_product_,
+                                                         most, found, all, tools_.workspace(), tools_.workspace_size());
+    };
+    choose_once<cudnnConvolutionBwdDataAlgoPerf_t>(
+        scope, geometry_, Product::data, find, [&](const ConvolutionChoice& choice) {
+          data_algorithm_ = static_cast<cudnnConvolutionBwdDataAlgo_t>(choice.algorithm);
+          data_math_ = choice.math;
+          return enqueue_data();
+        });
   }
 
   const Tools& tools_;
-  Geometry geometry_;
+  ConvolutionGeometry geometry_;
   std::size_t pixels_;
   std::size_t channels_;
   std::size_t rows_;
@@ -402,6 +340,8 @@ class ConvolutionBackward final : public Kernel {
   DeviceBuffer gradient_frame_;
   cudnnConvolutionBwdFilterAlgo_t weights_algorithm_{};
   cudnnConvolutionBwdDataAlgo_t data_algorithm_{};
+  cudnnMathType_t weights_math_{};
+  cudnnMathType_t data_math_{};
 };
 
 }  // namespace

@@ -180,8 +180,7 @@ void CudaExecutable::allocate_tensors() {
       buffers_[t] = buffers_[tensor.alias];
       continue;
     }
-    const std::size_t size = tensor.type == ElementType::bfloat16 ? sizeof(BFloat16) : sizeof(float);
-    const std::size_t bytes = capacity_ * elements_of(graph_, static_cast<int>(t)) * size;
+    const std::size_t bytes = capacity_ * elements_of(graph_, static_cast<int>(t)) * size_of(tensor.type);
     buffers_[t].value = add_buffer(bytes);
     if (t > 0) buffers_[t].gradient = add_buffer(bytes);
   }

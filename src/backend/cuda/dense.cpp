@@ -15,8 +15,6 @@ namespace lockstep::cuda {
 
 namespace {
 
-std::size_t size_of(ElementType type) { return type == ElementType::bfloat16 ? sizeof(BFloat16) : sizeof(float); }
-
 /// The kernel as products read it: bfloat16 inputs meet the low-precision copy.
 std::byte* kernel_of(const KernelScope& scope) {
   const int parameter = scope.operation.parameter;

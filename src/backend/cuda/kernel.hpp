@@ -79,6 +79,10 @@ struct KernelScope {
   }
 };
 
+[[nodiscard]] inline std::size_t size_of(ElementType type) {
+  return type == ElementType::bfloat16 ? sizeof(BFloat16) : sizeof(float);
+}
+
 /// Calls `function` with a value of the tensor's element type: with_type(spec, [&](auto zero) { using T = ...; }).
 template <typename Function>
 auto with_type(const TensorSpec& tensor, Function&& function) {

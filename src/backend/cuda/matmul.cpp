@@ -65,19 +65,46 @@ Matmul::Matmul(const Tools& tools, const MatmulShape& shape, const MatmulOperand
   description_.reset(description);
   set(description, CUBLASLT_MATMUL_DESC_TRANSA, shape.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
   set(description, CUBLASLT_MATMUL_DESC_TRANSB, shape.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
-  fused_ = choose(operands.epilogue);
-  if (!fused_ && !choose(CUBLASLT_EPILOGUE_DEFAULT)) {
+  fused_ = choose(shape, operands.epilogue);
+  if (!fused_ && !choose(shape, CUBLASLT_EPILOGUE_DEFAULT)) {
     fail("cublasLtMatmulAlgoGetHeuristic", "no algorithm for a product of " + std::to_string(shape.m) + " x " +
                                                std::to_string(shape.n) + " x " + std::to_string(shape.k));
   }
 }
 
-/// False if there is no algorithm with this epilogue.
-bool Matmul::choose(cublasLtEpilogue_t epilogue) {
+bool Matmul::choose(const MatmulShape& shape, cublasLtEpilogue_t epilogue) {
   set(description_.get(), CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue);
   void* const bias = epilogue == CUBLASLT_EPILOGUE_DEFAULT ? nullptr : operands_.bias;
   set(description_.get(), CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
 
+  const Problem problem{shape.m,
+                        shape.n,
+                        shape.k,
+                        shape.transpose_a,
+                        shape.transpose_b,
+                        shape.stride_a,
+                        shape.stride_b,
+                        shape.stride_d,
+                        static_cast<std::int64_t>(shape.input),
+                        static_cast<std::int64_t>(shape.output),
+                        alignment_of(operands_.a),
+                        alignment_of(operands_.b),
+                        alignment_of(operands_.d),
+                        alignment_of(bias),
+                        epilogue};
+  const ProductChoice& choice = tools_.products().of(problem, [&] { return measure(epilogue); });
+  if (!choice.exists) return false;
+  algorithm_ = choice.algorithm;
+  int id = 0;
+  std::size_t written = 0;
+  check(cublasLtMatmulAlgoConfigGetAttribute(&algorithm_, CUBLASLT_ALGO_CONFIG_ID, &id, sizeof id, &written),
+        "cublasLtMatmulAlgoConfigGetAttribute");
+  implementation_ = "cublaslt:" + std::to_string(id) + (epilogue == CUBLASLT_EPILOGUE_DEFAULT ? "" : "+epilogue");
+  return true;
+}
+
+/// The fastest that runs of those cuBLASLt proposes.
+ProductChoice Matmul::measure(cublasLtEpilogue_t epilogue) const {
   const auto preference = make_owned<Preference>(
       [](auto* handle) { check(cublasLtMatmulPreferenceCreate(handle), "cublasLtMatmulPreferenceCreate"); });
   set(preference.get(), CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, tools_.workspace_size());
@@ -95,10 +122,10 @@ bool Matmul::choose(cublasLtEpilogue_t epilogue) {
       cublasLtMatmulAlgoGetHeuristic(tools_.cublas(), description_.get(), a_.get(), b_.get(), d_.get(), d_.get(),
                                      preference.get(), candidates, results.data(), &found);
   const bool optional = epilogue != CUBLASLT_EPILOGUE_DEFAULT;
-  if (status == CUBLAS_STATUS_NOT_SUPPORTED || (optional && status != CUBLAS_STATUS_SUCCESS)) return false;
+  if (status == CUBLAS_STATUS_NOT_SUPPORTED || (optional && status != CUBLAS_STATUS_SUCCESS)) return {};
   check(status, "cublasLtMatmulAlgoGetHeuristic");
 
-  int chosen = -1;
+  ProductChoice choice;
   float best = std::numeric_limits<float>::infinity();
   for (int c = 0; c < found; ++c) {
     if (results[c].state != CUBLAS_STATUS_SUCCESS) continue;
@@ -106,16 +133,9 @@ bool Matmul::choose(cublasLtEpilogue_t epilogue) {
     const float time = tools_.rules().deterministic ? static_cast<float>(c) : milliseconds_of(results[c].algo);
     if (time >= best) continue;
     best = time;
-    chosen = c;
+    choice = {true, results[c].algo};
   }
-  if (chosen < 0) return false;
-  algorithm_ = results[chosen].algo;
-  int id = 0;
-  std::size_t written = 0;
-  check(cublasLtMatmulAlgoConfigGetAttribute(&algorithm_, CUBLASLT_ALGO_CONFIG_ID, &id, sizeof id, &written),
-        "cublasLtMatmulAlgoConfigGetAttribute");
-  implementation_ = "cublaslt:" + std::to_string(id) + (epilogue == CUBLASLT_EPILOGUE_DEFAULT ? "" : "+epilogue");
-  return true;
+  return choice;
 }
 
 void Matmul::enqueue() const { check(launch(algorithm_), "cublasLtMatmul"); }

@@ -46,7 +46,9 @@ class Matmul {
   using Description = Owned<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy>;
   using Layout = Owned<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
 
-  [[nodiscard]] bool choose(cublasLtEpilogue_t epilogue);
+  /// False if there is no algorithm with this epilogue.
+  [[nodiscard]] bool choose(const MatmulShape& shape, cublasLtEpilogue_t epilogue);
+  [[nodiscard]] ProductChoice measure(cublasLtEpilogue_t epilogue) const;
   [[nodiscard]] float milliseconds_of(const cublasLtMatmulAlgo_t& algorithm) const;
   [[nodiscard]] cublasStatus_t launch(const cublasLtMatmulAlgo_t& algorithm) const;
 

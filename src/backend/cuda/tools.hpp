@@ -2,6 +2,7 @@
 // chosen. Kernels of one stream run one after the other, so they share the scratch memory as well.
 #pragma once
 
+#include "backend/cuda/remembered.hpp"
 #include "core/cuda/device_queue.hpp"
 
 #include <cublasLt.h>
@@ -26,6 +27,17 @@ struct Rules {
   bool direct_convolutions = false;  ///< our own instead of cuDNN's: to find out whose a fault is
 };
 
+/// An algorithm of cuDNN's, and its arithmetic.
+struct ConvolutionChoice {
+  int algorithm = -1;  ///< -1: there is none
+  cudnnMathType_t math = CUDNN_DEFAULT_MATH;
+};
+
+struct ProductChoice {
+  bool exists = false;
+  cublasLtMatmulAlgo_t algorithm{};
+};
+
 class Tools {
  public:
   Tools(DeviceQueue& queue, const Rules& rules);
@@ -39,9 +51,15 @@ class Tools {
   [[nodiscard]] void* workspace() const noexcept { return workspace_.data(); }
   [[nodiscard]] std::size_t workspace_size() const noexcept { return workspace_.size(); }
 
+  /// What was chosen by these rules so far: nothing that anybody can tell, but by the clock.
+  [[nodiscard]] Remembered<ConvolutionChoice>& convolutions() const noexcept { return convolutions_; }
+  [[nodiscard]] Remembered<ProductChoice>& products() const noexcept { return products_; }
+
  private:
   DeviceQueue& queue_;
   Rules rules_;
+  mutable Remembered<ConvolutionChoice> convolutions_;
+  mutable Remembered<ProductChoice> products_;
   CudnnHandle cudnn_;
   CublasLtHandle cublas_;
   DeviceBuffer workspace_;

@@ -5,6 +5,7 @@
 #include "backend/cuda/direct_convolution.hpp"
 #include "backend/cuda/kernel_order.hpp"
 #include "backend/cuda/losses.hpp"
+#include "backend/cuda/remembered.hpp"
 #include "backend/cuda/squares.hpp"
 #include "backend/cuda/update_runs.hpp"
 #include "backend/cuda/updates.hpp"
@@ -620,6 +621,17 @@ TEST_CASE("CUDA: a share is cut where the rule changes") {
   const std::vector<UpdateRun> apart{
       metrics, {16, 36, UpdateRule::optimizer, 0, 1}, {48, 64, UpdateRule::optimizer, 0, 2}, statistics};
   CHECK(runs_of(graph, 0, 80, true) == apart);
+}
+
+TEST_CASE("CUDA: what was chosen for a problem is not chosen again") {
+  Remembered<int> choices;
+  int made = 0;
+  const auto of = [&](const Problem& problem) { return choices.of(problem, [&] { return ++made; }); };
+  CHECK(of({1, 2}) == 1);
+  CHECK(of({2, 1}) == 2);
+  CHECK(of({1, 2, 0}) == 3);
+  CHECK(of({1, 2}) == 1);
+  CHECK(made == 3);
 }
 
 TEST_CASE("CUDA: kernels change their order and come back") {
