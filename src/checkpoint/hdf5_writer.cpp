@@ -19,8 +19,8 @@
 namespace lockstep {
 namespace {
 
-/// The file in memory grows by this much at a time.
-constexpr std::size_t growth = std::size_t{4} << 20U;
+/// The file in memory grows by at least this much at a time.
+constexpr std::size_t least_growth = std::size_t{2} << 20U;
 
 /// A text takes 16 bytes of an attribute, which holds at most 64 KiB with its header; Keras' own limit is 64,512.
 constexpr std::size_t max_texts = 64512 / 16;
@@ -55,10 +55,11 @@ Hdf5Handle text_type(const std::string& what) {
 
 }  // namespace
 
-Hdf5Writer::Hdf5Writer() : file_(H5I_INVALID_HID, H5Fclose) {
+Hdf5Writer::Hdf5Writer(std::size_t expected) : file_(H5I_INVALID_HID, H5Fclose) {
   const std::string what = "a file";
   const Hdf5Handle access = checked(H5Pcreate(H5P_FILE_ACCESS), H5Pclose, what);
-  check(H5Pset_fapl_core(access.get(), growth, false), what);
+  check(H5Pset_fapl_core(access.get(), std::max(least_growth, expected), false), what);
+  check(memory_.serve(access.get()), what);
   // Without a backing store the name is never opened.
   file_ = checked(H5Fcreate("lockstep", H5F_ACC_TRUNC, H5P_DEFAULT, access.get()), H5Fclose, what);
 }
@@ -145,17 +146,15 @@ void Hdf5Writer::write(const std::string& path, hid_t file_type, hid_t memory_ty
   set_digest(path, digest.value());
 }
 
-std::vector<std::byte> Hdf5Writer::finish() {
+std::span<const std::byte> Hdf5Writer::finish() {
   const std::string what = "a file";
   const std::optional<std::uint64_t> seal = compute_seal(file_);
   if (!seal) fail(what);
   set_number("/", seal_attribute, *seal);
   check(H5Fflush(file_.get(), H5F_SCOPE_GLOBAL), what);
   const ssize_t size = H5Fget_file_image(file_.get(), nullptr, 0);
-  if (size <= 0) fail(what);
-  std::vector<std::byte> image(static_cast<std::size_t>(size));
-  if (H5Fget_file_image(file_.get(), image.data(), image.size()) != size) fail(what);
-  return image;
+  if (size <= 0 || static_cast<std::size_t>(size) > memory_.capacity()) fail(what);
+  return {memory_.data(), static_cast<std::size_t>(size)};
 }
 
 }  // namespace lockstep

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "checkpoint/hdf5_handle.hpp"
+#include "checkpoint/hdf5_memory.hpp"
 
 #include <lockstep/core/shape.hpp>
 
@@ -19,7 +20,8 @@ namespace lockstep {
 /// into the library is an InternalError: with memory to spare it has no reason to fail.
 class Hdf5Writer {
  public:
-  Hdf5Writer();
+  /// `expected`: about how many bytes the file will have; memory is taken by as much at a time.
+  explicit Hdf5Writer(std::size_t expected = 0);
 
   void make_group(const std::string& path);
 
@@ -37,8 +39,8 @@ class Hdf5Writer {
   void write_scalar(const std::string& path, float value);
   void write_scalar(const std::string& path, std::int64_t value);
 
-  /// The finished file, sealed (see hdf5_seal.hpp). Call it last, once.
-  [[nodiscard]] std::vector<std::byte> finish();
+  /// The finished file, sealed (see hdf5_seal.hpp), for as long as this lives. Call it last, once.
+  [[nodiscard]] std::span<const std::byte> finish();
 
  private:
   void set_number(const std::string& object, const char* name, std::uint64_t number);
@@ -46,6 +48,7 @@ class Hdf5Writer {
   void write(const std::string& path, hid_t file_type, hid_t memory_type, const Shape& shape, const void* values);
 
   Hdf5Silence silence_;
+  Hdf5Memory memory_;
   Hdf5Handle file_;
 };
 

@@ -72,7 +72,7 @@ void write_state(Hdf5Writer& writer, const SavedState& state) {
 
 void save_keras_h5(const std::filesystem::path& file, const SavedModel& model) {
   check_values(model);
-  Hdf5Writer writer;
+  Hdf5Writer writer(size_of_file(model));
   writer.set_attribute("/", "keras_version", keras_version);
   writer.set_attribute("/", "backend", backend);
   const std::string model_config = sequential_to_json(model.architecture);

@@ -80,7 +80,7 @@ void read_optimizer(const Hdf5Reader& reader, const Sequential& architecture, Sa
 
 std::vector<std::byte> keras_weights_image(const SavedModel& model) {
   check_values(model);
-  Hdf5Writer writer;
+  Hdf5Writer writer(size_of_file(model));
   writer.make_group("vars");
   writer.set_attribute("vars", "name", model.architecture.name());
   writer.make_group("layers");
@@ -107,7 +107,8 @@ std::vector<std::byte> keras_weights_image(const SavedModel& model) {
       writer.write_floats(group + "/" + std::to_string(scalars + i), slot.shape, slot.values);
     }
   }
-  return writer.finish();
+  const std::span<const std::byte> image = writer.finish();
+  return {image.begin(), image.end()};
 }
 
 void save_keras_weights(const std::filesystem::path& file, const SavedModel& model) {

@@ -91,6 +91,19 @@ void check_values(const SavedModel& model) {
   check_tensors(model.training->slots, slots_for(model.architecture, model.training->optimizer), "optimizer slots");
 }
 
+std::size_t size_of_file(const SavedModel& model) {
+  constexpr std::size_t beside = std::size_t{256} << 10U;      // configurations, and what HDF5 keeps of the file
+  constexpr std::size_t beside_array = std::size_t{4} << 10U;  // its headers, and its share of the groups'
+  std::size_t bytes = beside;
+  const auto add = [&](const std::vector<SavedTensor>& arrays) {
+    for (const SavedTensor& array : arrays) bytes += beside_array + array.values.size() * sizeof(float);
+  };
+  add(model.weights);
+  if (model.training) add(model.training->slots);
+  if (model.state) add(model.state->arrays);
+  return bytes;
+}
+
 std::string keras_name_of(const Optimizer& optimizer) {
   if (std::holds_alternative<SGD>(optimizer)) return "SGD";
   if (std::holds_alternative<Adam>(optimizer)) return "adam";

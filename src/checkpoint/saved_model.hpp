@@ -6,6 +6,7 @@
 #include <lockstep/nn/optimizers.hpp>
 #include <lockstep/nn/sequential.hpp>
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -53,6 +54,9 @@ struct SavedModel {
 
 /// Throws InternalError unless weights and slots have the shapes of weights_for() and slots_for(), and their values.
 void check_values(const SavedModel& model);
+
+/// Bytes of a file of it, and a little more.
+[[nodiscard]] std::size_t size_of_file(const SavedModel& model);
 
 /// "SGD", "adam", "adamw", "rmsprop": Keras' name of the object (not the class), which begins its variables' names.
 [[nodiscard]] std::string keras_name_of(const Optimizer& optimizer);

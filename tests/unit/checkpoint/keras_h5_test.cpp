@@ -23,6 +23,7 @@
 #include <iterator>
 #include <limits>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -429,6 +430,22 @@ TEST_CASE("what is changed through HDF5 behind the seal's back is told, until th
   save_keras_h5(file, twins);
   edit(file, [](hid_t id) { H5Adelete(id, "lockstep_seal"); });
   require_words(refusal_of(file), {file.string(), "lost its seal"});
+}
+
+TEST_CASE("a file's bytes do not depend on how its memory grew") {
+  const std::vector<float> values((std::size_t{5} << 20U) / sizeof(float), 0.5F);
+  const Shape shape{static_cast<std::int64_t>(values.size())};
+  const auto file_of = [&](std::size_t expected) {
+    Hdf5Writer writer(expected);
+    for (const char* name : {"a/first", "a/second", "b"}) writer.write_floats(name, shape, values);
+    const std::span<const std::byte> image = writer.finish();
+    return std::vector<std::byte>(image.begin(), image.end());
+  };
+  const std::vector<std::byte> grown = file_of(0);
+  CHECK(grown.size() > 3 * values.size() * sizeof(float));
+  CHECK(grown.size() < 3 * values.size() * sizeof(float) + 16384);
+  CHECK(grown == file_of(std::size_t{16} << 20U));
+  CHECK(grown == file_of(std::size_t{100} << 20U));
 }
 
 TEST_CASE("HDF5 prints nothing, here and afterwards as before") {

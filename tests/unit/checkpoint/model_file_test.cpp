@@ -270,7 +270,7 @@ TEST_CASE("weights alone as Keras 2 saves them") {
     writer.set_attribute("dense", "weight_names", std::vector<std::string>{"dense/kernel:0", "dense/bias:0"});
     writer.set_attribute("dropout", "weight_names", std::vector<std::string>{});
     writer.set_attribute("dense_1", "weight_names", std::vector<std::string>{"dense_1/kernel:0"});
-    const std::vector<std::byte> image = writer.finish();
+    const std::span<const std::byte> image = writer.finish();
     write_bytes(file, {reinterpret_cast<const char*>(image.data()), image.size()});
   };
   write({"dense/dense/kernel:0", "dense/dense/bias:0", "dense_1/dense_1/kernel:0"}, scratch / "old.h5");
