@@ -42,6 +42,11 @@ struct Plan {
   [[nodiscard]] std::vector<BucketRange> sums_that_are_no_gradients() const;
 };
 
+inline constexpr std::size_t line_elements = 16;  ///< a cache line of floats: shares and parameters begin on one
+
+/// What a parameter takes of an arena: whole lines.
+[[nodiscard]] std::size_t elements_in_arena(const ParameterSpec& parameter);
+
 /// A model that begins with convolutions and poolings runs through them slice by slice of the batch, as many examples
 /// at once as fit the backend's cache, forward and backward.
 ///
