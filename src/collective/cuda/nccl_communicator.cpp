@@ -6,6 +6,8 @@
 #include <exception>
 #include <span>
 #include <string>
+#include <system_error>
+#include <thread>
 #include <utility>
 
 #include "core/clock.hpp"
@@ -17,6 +19,17 @@ namespace lockstep {
 namespace {
 
 constexpr double patience_at_the_end = 10;  // seconds for a ring to finish what nobody waits for
+
+/// NCCL first tells the kernels that spin for a lost peer to leave the device, then waits until no recorded step holds
+/// kernels of the ring, even where calls do not block. Recorded steps go with the error that follows: so this goes on
+/// beside us.
+void abort_beside(ncclComm_t ring) noexcept {
+  try {
+    std::thread([ring] { (void)ncclCommAbort(ring); }).detach();
+  } catch (const std::system_error&) {
+    // no thread to be had: the end of the process takes the kernels along
+  }
+}
 
 }  // namespace
 
@@ -69,7 +82,7 @@ void NcclCommunicator::watch(double seconds) {
   if (asked != ncclSuccess) give_up(asked, "ncclCommGetAsyncError");
   if (state != ncclSuccess && state != ncclInProgress) give_up(state, "a sum over the GPUs");
   if (policy_.timeout <= 0 || seconds < policy_.timeout) return;
-  (void)ncclCommAbort(ring_.release());  // the error below says more than its status could
+  abort_beside(ring_.release());
   throw PeerError("waited " + std::to_string(static_cast<int>(seconds)) +
                   " s in vain for a step of the other GPUs; see what they say themselves, or allow more time with "
                   "LOCKSTEP_COLLECTIVE_TIMEOUT=SECONDS");
@@ -78,7 +91,7 @@ void NcclCommunicator::watch(double seconds) {
 void NcclCommunicator::give_up(ncclResult_t status, const std::string& where) {
   const std::string reason = where + " failed: " + ncclGetErrorString(status) +
                              "; NCCL says: " + ncclGetLastError(ring_.get()) + " (NCCL_DEBUG=INFO tells more)";
-  if (ring_) (void)ncclCommAbort(ring_.release());
+  if (ring_) abort_beside(ring_.release());
   if (status == ncclRemoteError || status == ncclSystemError) throw PeerError(reason);
   throw InternalError(reason);
 }
@@ -90,7 +103,11 @@ void NcclCommunicator::EndRing::operator()(ncclComm_t ring) const noexcept {
   while (state == ncclInProgress && monotonic_seconds() - start < patience_at_the_end) {
     if (ncclCommGetAsyncError(ring, &state) != ncclSuccess) state = ncclInternalError;
   }
-  (void)(state == ncclSuccess ? ncclCommDestroy(ring) : ncclCommAbort(ring));
+  if (state == ncclSuccess) {
+    (void)ncclCommDestroy(ring);
+  } else {
+    abort_beside(ring);
+  }
 }
 
 }  // namespace lockstep

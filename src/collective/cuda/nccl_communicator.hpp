@@ -2,7 +2,8 @@
 //
 // The NCCL communicator is a non-blocking one: every call may answer "in progress" and is then waited for with patience
 // and a limit, and while the host waits for the device, asynchronous errors and lost peers end the wait. On failure it
-// is aborted, so that kernels which spin for a lost peer leave the device.
+// is aborted, so that kernels which spin for a lost peer leave the device. It must outlive all recordings of its sums:
+// NCCL ends no communicator before they are gone.
 #pragma once
 
 #include <nccl.h>
