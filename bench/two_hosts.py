@@ -17,13 +17,18 @@ def two_hosts() -> Network:
     return Network(("worker-0", "worker-1"))
 
 
-def run_on_two_hosts(network: Network, scratch: Path, link: str, command: Sequence[str], limit: float = 600,
-                     options: Sequence[str] = (), **environment: str) -> tuple[Job, list[int | None]]:
-    """The job, ended, and its exit codes. `link`: unshaped, or a rate of tc; `options`: of `lockstep launch`."""
+def shape(network: Network, link: str) -> None:
+    """`link`: unshaped, or a rate of tc."""
     for host in network.hosts:
         host.restore()
         if link != "unshaped":
             host.limit(link)
+
+
+def run_on_two_hosts(network: Network, scratch: Path, link: str, command: Sequence[str], limit: float = 600,
+                     options: Sequence[str] = (), **environment: str) -> tuple[Job, list[int | None]]:
+    """The job, ended, and its exit codes. `link`: see shape(); `options`: of `lockstep launch`."""
+    shape(network, link)
     job = Job(network, scratch, [*ON_ITS_CORE, *command], workers=2, options=options, **environment)
     try:
         for number, core in enumerate(sorted(os.sched_getaffinity(0))[:2]):
