@@ -3,7 +3,7 @@
 
 #include "core/clock.hpp"
 #include "core/log.hpp"
-#include "training/options_parser.hpp"
+#include "training/describe_options.hpp"
 
 #include <lockstep/core/error.hpp>
 

@@ -3,7 +3,6 @@
 
 #include "checkpoint/keras_config.hpp"
 #include "plan/lower.hpp"
-#include "training/options_parser.hpp"
 
 #include <algorithm>
 #include <cstdint>

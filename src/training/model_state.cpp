@@ -7,7 +7,7 @@
 #include "plan/division_words.hpp"
 #include "plan/lower.hpp"
 #include "training/backups.hpp"
-#include "training/options_parser.hpp"
+#include "training/describe_options.hpp"
 #include "training/saving.hpp"
 #include "training/shared_read.hpp"
 

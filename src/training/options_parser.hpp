@@ -8,7 +8,6 @@
 #include <string>
 
 #include "core/environment.hpp"
-#include "report/history_json.hpp"
 
 namespace lockstep {
 
@@ -30,17 +29,5 @@ struct Purpose {
 /// Options::parse for a program of any purpose.
 [[nodiscard]] Options parse_or_exit(std::span<const std::string> args, Options defaults,
                                     std::span<const ProgramOption> own, const Purpose& purpose = {});
-
-/// Every option by its name without dashes, for history.json.
-[[nodiscard]] Record describe_options(const Options& options);
-
-/// The words of the command line: "auto", "cpu", "mixed_bfloat16", ...
-[[nodiscard]] std::string to_string(Device device);
-[[nodiscard]] std::string to_string(Communication communication);
-[[nodiscard]] std::string to_string(Precision precision);
-[[nodiscard]] std::string to_string(Division division);
-[[nodiscard]] std::string to_string(GradientCompression compression);
-[[nodiscard]] std::string to_string(Resume resume);
-[[nodiscard]] std::string to_string(CheckpointFailure failure);
 
 }  // namespace lockstep

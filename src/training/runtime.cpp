@@ -5,7 +5,6 @@
 #include "core/cores.hpp"
 #include "core/environment.hpp"
 #include "core/log.hpp"
-#include "training/options_parser.hpp"
 
 #include <lockstep/core/error.hpp>
 

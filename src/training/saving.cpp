@@ -2,7 +2,7 @@
 #include "training/saving.hpp"
 
 #include "checkpoint/atomic_file.hpp"
-#include "training/options_parser.hpp"
+#include "training/describe_options.hpp"
 
 #include <lockstep/core/error.hpp>
 

@@ -1,9 +1,9 @@
 // See strategy.hpp.
 #include "checkpoint/keras_config.hpp"
+#include "training/describe_options.hpp"
 #include "training/epoch_batches.hpp"
 #include "training/error_handler.hpp"
 #include "training/model_state.hpp"
-#include "training/options_parser.hpp"
 #include "training/runtime.hpp"
 #include "training/saving.hpp"
 #include "training/shared_read.hpp"

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "support/catch.hpp"
+#include "training/describe_options.hpp"
 #include "training/options_parser.hpp"
 
 using namespace lockstep;
