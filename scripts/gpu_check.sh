@@ -4,7 +4,8 @@
 #   gpu_check.sh              packs and runs, on a machine that has both the packages and a GPU
 #   gpu_check.sh pack [DIR]   builds (CUDA_ARCHITECTURES, default 90), and gathers programs and libraries in DIR
 #   gpu_check.sh run [DIR]    runs the tests on the GPU, under compute-sanitizer too, then bench/gpu; prints a table.
-#                             LOCKSTEP_MNIST_DIR names the real data. GPU_CHECK_QUICK=1 leaves the benchmark short.
+#                             GPU_CHECK_QUICK=1: all of it in ten minutes, fewer cases and a short benchmark.
+# LOCKSTEP_MNIST_DIR names the real data, which `pack` takes along: without it no accuracy is measured.
 # DIR is build/gpu-check; DIR.tar.gz holds the same, this script included, to be copied to the GPU's machine.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -36,6 +37,8 @@ pack() {
   cp -r scripts "$folder"
   cp -r bench/gpu "$folder/bench"
   cp -r tests/gpu "$folder/tests"
+  rm -rf "$folder/tests/gpu/played" "$folder"/bench/gpu/__pycache__
+  if [ -n "${LOCKSTEP_MNIST_DIR:-}" ]; then cp -rL "$LOCKSTEP_MNIST_DIR" "$folder/mnist"; fi
   # Open MPI, in the places it looks for relative to OPAL_PREFIX
   cp -L "$(command -v orterun || command -v prterun)" "$folder/usr/bin/mpirun"
   for name in pkglibdir pkgdatadir; do
@@ -53,12 +56,12 @@ pack() {
 }
 
 results=()
-# try NAME COMMAND...: runs the command and notes how it ended; 77 is a test that was skipped
+# try SECONDS NAME COMMAND...: runs the command for as long at most and notes how it ended; 77 is a test that was skipped
 try() {
-  local name=$1 status=0 began=$SECONDS
-  shift
+  local limit=$1 name=$2 status=0 began=$SECONDS
+  shift 2
   printf '\n== %s\n' "$name"
-  "$@" || status=$?
+  timeout -k 5 "$limit" "$@" || status=$?
   case $status in
     0) results+=("$(printf '%-44s passed   %4d s' "$name" $((SECONDS - began)))") ;;
     77) results+=("$(printf '%-44s skipped' "$name")") ;;
@@ -76,26 +79,35 @@ run() {
   local libraries=$folder/usr/lib:$nvidia${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
   local with=(env "LD_LIBRARY_PATH=$libraries" "OPAL_PREFIX=$folder/usr" "PATH=$programs:$PATH" OMPI_MCA_plm=isolated)
 
-  try "programs find their libraries" "${with[@]}" "$programs/keras_mnist" --version
-  try "every layer, recordings (test_gpu)" "${with[@]}" LOCKSTEP_TEST_MODELS=40 "$programs/test_gpu"
-  try "the same without recordings" "${with[@]}" LOCKSTEP_CUDA_GRAPHS=0 LOCKSTEP_TEST_MODELS=10 "$programs/test_gpu" \
+  local models=40 benchmark=()
+  if [ -n "${GPU_CHECK_QUICK:-}" ]; then models=10 benchmark=(--quick --minutes 4); fi
+  local data=${LOCKSTEP_MNIST_DIR:-}
+  if [ -z "$data" ] && [ -d "$folder/mnist" ]; then data=$folder/mnist; fi
+  if [ -n "$data" ]; then benchmark+=(--data-dir "$data"); fi
+
+  try 60 "programs find their libraries" "${with[@]}" "$programs/keras_mnist" --version
+  try 300 "every layer, recordings (test_gpu)" "${with[@]}" LOCKSTEP_TEST_MODELS=$models "$programs/test_gpu"
+  try 300 "the same without recordings" "${with[@]}" LOCKSTEP_CUDA_GRAPHS=0 LOCKSTEP_TEST_MODELS=10 "$programs/test_gpu" \
     '~A replayed step*'
-  try "the same with our own convolutions" "${with[@]}" LOCKSTEP_CUDA_DIRECT_CONVOLUTIONS=1 LOCKSTEP_TEST_MODELS=10 \
+  try 300 "the same with our own convolutions" "${with[@]}" LOCKSTEP_CUDA_DIRECT_CONVOLUTIONS=1 LOCKSTEP_TEST_MODELS=10 \
     "$programs/test_gpu"
   for place in nccl mpi; do
     for ranks in 2 4; do
-      try "$ranks ranks on one GPU, $place" "${with[@]}" "$folder/tests/gpu/ranks_test.sh" "$programs/keras_mnist" \
+      try 120 "$ranks ranks on one GPU, $place" "${with[@]}" "$folder/tests/gpu/ranks_test.sh" "$programs/keras_mnist" \
         $place $ranks
     done
   done
+  try 260 "a rank of three is killed" "${with[@]}" "$folder/tests/gpu/lost_rank_test.sh" "$programs/keras_mnist" 3
+  try 1800 "bench/gpu" python3 "$folder/bench/gpu/bench.py" --programs "$programs" --libraries "$libraries" \
+    "${benchmark[@]}" --out "$folder/bench.json"
   if sanitizer=$(command -v compute-sanitizer); then
     for tool in memcheck racecheck; do
-      try "compute-sanitizer $tool" "${with[@]}" "$sanitizer" --tool $tool --error-exitcode 1 --log-file "$folder/$tool.log" \
-        "$programs/test_gpu" 'Training goes down on a GPU'
+      try 300 "compute-sanitizer $tool" "${with[@]}" "$sanitizer" --tool $tool --error-exitcode 1 \
+        --log-file "$folder/$tool.log" "$programs/test_gpu" 'Training goes down on a GPU'
     done
+  else
+    echo "there is no compute-sanitizer on this machine's PATH"
   fi
-  try "bench/gpu" python3 "$folder/bench/gpu/bench.py" --programs "$programs" --libraries "$libraries" \
-    ${LOCKSTEP_MNIST_DIR:+--data-dir "$LOCKSTEP_MNIST_DIR"} ${GPU_CHECK_QUICK:+--quick} --out "$folder/bench.json"
   printf '\n'
   printf '%s\n' "${results[@]}"
   case "${results[*]}" in *FAILED*) exit 1 ;; esac

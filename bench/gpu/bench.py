@@ -3,7 +3,9 @@
 
 An epoch is 60,000 images. A program's speed is that of its median epoch, the first left out. The floor is
 counted: the bytes a step must at least move and the operations it must do, over ceilings measured here
-(a large copy, a large product). Prints a table; --out keeps everything as JSON.
+(a large copy, a large product). Prints a table as it goes, the most telling rows first, then how many times
+as fast as PyTorch's best Lockstep is; --out keeps everything as JSON, after every row. Without PyTorch it
+measures Lockstep alone. One command for ten minutes of a GPU: --quick, or --minutes 9.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 IMAGES = 60000
@@ -66,23 +69,40 @@ def floor_seconds(model: str, batch: int, bf16: bool, ceilings: dict) -> float:
     return max(moved / ceilings["bytes_per_second"], done / ceilings["bf16" if bf16 else "float32"])
 
 
-def run(command: list[str], environment: dict[str, str] | None = None) -> subprocess.CompletedProcess:
-    return subprocess.run(
-        command, capture_output=True, text=True, timeout=600, check=False, env={**os.environ, **(environment or {})}
-    )
+class Pytorch:
+    """A process of PyTorch's, which takes a job a line; a new one where a job has killed the last."""
+
+    def __init__(self, job: argparse.Namespace) -> None:
+        self.command = [sys.executable, str(HERE / "peer_pytorch.py"), "--data-dir", job.data_dir]
+        self.command += ["--device", job.device]
+        self.process: subprocess.Popen | None = None
+
+    def run(self, **job: object) -> dict:
+        if self.process is None or self.process.poll() is not None:
+            self.process = subprocess.Popen(self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.process.stdin.write(json.dumps(job) + "\n")
+        self.process.stdin.flush()
+        answer = self.process.stdout.readline()
+        return json.loads(answer) if answer else {"error": f"PyTorch ended with {self.process.wait()}"}
+
+    def end(self) -> None:
+        if self.process is not None:
+            self.process.stdin.close()
+            self.process.wait()
 
 
 def lockstep(job: argparse.Namespace, model: str, batch: int, steps: int, epochs: int, bf16: bool) -> dict:
     with tempfile.TemporaryDirectory() as folder:
-        command = [str(job.programs / model), "--device", "cuda", "--global-batch-size", str(batch)]
-        command += ["--epochs", str(epochs), "--verbose", "0", "--model-dir", folder]
+        command = [str(job.programs / model), "--device", job.device, "--global-batch-size", str(batch)]
+        command += ["--epochs", str(epochs), "--verbose", "0", "--model-dir", folder, "--backup-save-freq", "never"]
         if model == "keras_mnist":
             command += ["--steps-per-epoch", str(steps)]
         if bf16:
             command += ["--precision", "mixed_bfloat16"]
         if job.data_dir:
             command += ["--data-dir", job.data_dir]
-        done = run(command, {"LD_LIBRARY_PATH": job.libraries} if job.libraries else None)
+        environment = {**os.environ, **({"LD_LIBRARY_PATH": job.libraries} if job.libraries else {})}
+        done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, env=environment)
         if done.returncode:
             return {"error": done.stderr.strip()[-500:]}
         history = json.loads((Path(folder) / "history.json").read_text())
@@ -94,17 +114,6 @@ def lockstep(job: argparse.Namespace, model: str, batch: int, steps: int, epochs
     }
 
 
-def pytorch(job: argparse.Namespace, model: str, batch: int, steps: int, epochs: int, bf16: bool, way: str,
-            channels_last: bool) -> dict:  # fmt: skip
-    command = [sys.executable, str(HERE / "peer_pytorch.py"), "--model", model, "--batch", str(batch)]
-    command += ["--steps", str(steps), "--epochs", str(epochs), "--way", way, "--data-dir", job.data_dir]
-    command += ["--bf16"] * bf16 + ["--channels-last"] * channels_last
-    done = run(command)
-    if done.returncode:
-        return {"error": done.stderr.strip()[-500:]}
-    return json.loads(done.stdout.strip().splitlines()[-1])
-
-
 def seconds_to(accuracy: float, result: dict) -> float | None:
     elapsed = 0.0
     for seconds, reached in zip(result["epoch_seconds"], result["accuracies"]):
@@ -114,6 +123,48 @@ def seconds_to(accuracy: float, result: dict) -> float | None:
     return None
 
 
+def measure_ceilings() -> dict | None:
+    """None where there is no PyTorch to measure them with, or to compare with."""
+    measured = subprocess.run([sys.executable, "-c", CEILINGS], capture_output=True, text=True, check=False)
+    if "ModuleNotFoundError" in measured.stderr:
+        return None
+    if measured.returncode:
+        sys.exit(f"bench.py: the ceilings could not be measured: {measured.stderr.strip()[-500:]}")
+    return json.loads(measured.stdout)
+
+
+def kinds_of_runs(job: argparse.Namespace) -> list[tuple[str, int, bool]]:
+    """Model, batch, bf16: what the design speaks of first."""
+    first = [(model, batch, False) for batch in job.batches if batch == 128 for model in MODELS]
+    every = [(model, batch, bf16) for bf16 in (False, True) for batch in job.batches for model in MODELS]
+    return first + [kind for kind in every if kind not in first]
+
+
+def epochs_for(job: argparse.Namespace, model: str, batch: int) -> int:
+    """Enough for 99 % of the test set, where a model comes to it."""
+    return max(job.epochs, 12) if model == "custom_training_mnist" and batch <= 128 and job.data_dir else job.epochs
+
+
+def print_summary(rows: list[dict]) -> None:
+    print("\nLockstep, times as fast as the best of PyTorch (either layout)")
+    print(f"{'model':<22}{'batch':>6} {'precision':<9}{'eager':>8}{'with CUDA graphs':>18}")
+    kinds = dict.fromkeys((row["model"], row["batch"], row["bf16"]) for row in rows)
+    for model, batch, bf16 in kinds:
+        steps: dict[str, list[float]] = {"Lockstep": [], "eager": [], "graphs": []}
+        for row in rows:
+            if (row["model"], row["batch"], row["bf16"]) == (model, batch, bf16) and "seconds_per_step" in row:
+                steps[{"": "Lockstep", "eager": "eager"}.get(row["way"], "graphs")].append(row["seconds_per_step"])
+        if not steps["Lockstep"]:
+            continue
+        ratio = {k: f"{min(v) / steps['Lockstep'][0]:.1f}" if v else "" for k, v in steps.items()}
+        print(f"{model:<22}{batch:>6} {'bf16' if bf16 else 'float32':<9}{ratio['eager']:>8}{ratio['graphs']:>18}")
+
+
+def write(job: argparse.Namespace, ceilings: dict | None, rows: list[dict]) -> None:
+    if job.out:
+        job.out.write_text(json.dumps({"ceilings": ceilings, "rows": rows}, indent=1))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--programs", type=Path, required=True, help="folder of keras_mnist, custom_training_mnist")
@@ -121,53 +172,66 @@ def main() -> None:
     parser.add_argument("--data-dir", default="", help="MNIST; without it accuracy means nothing")
     parser.add_argument("--batches", type=int, nargs="+", default=[64, 128, 1024, 8192])
     parser.add_argument("--epochs", type=int, default=6)
-    parser.add_argument("--quick", action="store_true", help="batch 128 and few ways only")
+    parser.add_argument("--quick", action="store_true", help="four epochs, and PyTorch's likely best ways only")
+    parser.add_argument("--minutes", type=float, default=0, help="leave out what would begin later than this; 0: nothing")
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--device", default="cuda", help="cpu: to try this program where there is no GPU, eager only")
     job = parser.parse_args()
+    began = time.monotonic()
+    ways = [(way, layout) for way in ("eager", "compiled", "graph") for layout in (False, True)]
     if job.quick:
-        job.batches, job.epochs = [128], 4
-
-    measured = run([sys.executable, "-c", CEILINGS])
-    if "ModuleNotFoundError" in measured.stderr:
-        print(f"skipped: {sys.executable} has no PyTorch to compare with")
-        sys.exit(77)
-    if measured.returncode:
-        sys.exit(f"bench.py: the ceilings could not be measured: {measured.stderr.strip()[-500:]}")
-    ceilings = json.loads(measured.stdout)
-    print(f"{ceilings['device']}: copies {ceilings['bytes_per_second'] / 1e12:.2f} TB/s, products "
-          f"{ceilings['float32'] / 1e12:.0f} (float32) and {ceilings['bf16'] / 1e12:.0f} (bf16) TFLOP/s")  # fmt: skip
-    peers = [("eager", False), ("eager", True), ("compiled", True), ("graph", False), ("graph", True)]
-    if job.quick:
-        peers = [("eager", False), ("graph", False), ("graph", True)]
-    header = f"{'model':<22}{'batch':>6} {'precision':<9} {'program':<28}{'us/step':>9}{'images/s':>12}"
-    print(header + f"{'s/epoch':>9}{'x floor':>8}{'s to 99 %':>10}")
-    rows = []
-    for model in MODELS:
-        for batch in job.batches:
-            steps = max(1, IMAGES // batch)
-            for bf16 in (False, True):
-                programs = [("Lockstep", lockstep(job, model, batch, steps, job.epochs, bf16))]
-                for way, channels_last in peers:
-                    name = f"PyTorch {way}" + (" channels-last" if channels_last else "")
-                    programs.append((name, pytorch(job, model, batch, steps, job.epochs, bf16, way, channels_last)))
-                for name, result in programs:
-                    row = {"model": model, "batch": batch, "bf16": bf16, "program": name, **result}
-                    rows.append(row)
-                    start = f"{model:<22}{batch:>6} {'bf16' if bf16 else 'float32':<9} {name:<28}"
-                    if "error" in result:
-                        print(start + " failed: " + " ".join(result["error"].split())[-160:])
-                        continue
-                    epoch = statistics.median(result["epoch_seconds"][1:] or result["epoch_seconds"])
-                    # custom_training_mnist trains the short last batch as well
-                    trained = steps if model == "keras_mnist" or name != "Lockstep" else -(-IMAGES // batch)
-                    step = epoch / trained
-                    row["seconds_per_step"] = step
-                    floor = floor_seconds(model, batch, bf16, ceilings)
-                    reached = seconds_to(0.99, result) if job.data_dir else None
-                    print(f"{start}{step * 1e6:>9.1f}{batch / step:>12.0f}{epoch:>9.3f}{step / floor:>8.1f}"
-                          f"{'' if reached is None else f'{reached:.2f}':>10}", flush=True)  # fmt: skip
-    if job.out:
-        job.out.write_text(json.dumps({"ceilings": ceilings, "rows": rows}, indent=1))
+        job.epochs = min(job.epochs, 4)
+        ways = [("eager", False), ("compiled", True), ("graph", False), ("graph", True)]
+    if job.device == "cpu":
+        ceilings, ways = {"device": "CPU", "bytes_per_second": 1e10, "float32": 1e11, "bf16": 1e11}, [("eager", False)]
+    else:
+        ceilings = measure_ceilings()
+    if ceilings is None:
+        print(f"{sys.executable} has no PyTorch: Lockstep alone is measured, against nothing")
+        ways = []
+    else:
+        print(f"{ceilings['device']}: copies {ceilings['bytes_per_second'] / 1e12:.2f} TB/s, products "
+              f"{ceilings['float32'] / 1e12:.0f} (float32) and {ceilings['bf16'] / 1e12:.0f} (bf16) TFLOP/s")  # fmt: skip
+    header = f"{'model':<22}{'batch':>6} {'precision':<9} {'program':<31}{'us/step':>9}{'images/s':>12}"
+    print(header + f"{'s/epoch':>9}{'x floor':>8}{'s to 99 %':>10}", flush=True)
+    peer = Pytorch(job)
+    rows: list[dict] = []
+    left_out = 0
+    for model, batch, bf16 in kinds_of_runs(job):
+        steps = max(1, IMAGES // batch)
+        epochs = epochs_for(job, model, batch)
+        for way, channels_last in [("", False), *ways]:
+            if job.minutes and time.monotonic() - began > 60 * job.minutes:
+                left_out += 1
+                continue
+            name = f"PyTorch {way}" + (" channels-last" if channels_last else "") if way else "Lockstep"
+            if way:
+                result = peer.run(model=model, batch=batch, steps=steps, epochs=epochs, bf16=bf16, way=way,
+                                  channels_last=channels_last)  # fmt: skip
+            else:
+                result = lockstep(job, model, batch, steps, epochs, bf16)
+            row = {"model": model, "batch": batch, "bf16": bf16, "program": name, "way": way, **result}
+            rows.append(row)
+            start = f"{model:<22}{batch:>6} {'bf16' if bf16 else 'float32':<9} {name:<31}"
+            if "error" in result:
+                print(start + " failed: " + " ".join(result["error"].split())[-160:], flush=True)
+                write(job, ceilings, rows)
+                continue
+            epoch = statistics.median(result["epoch_seconds"][1:] or result["epoch_seconds"])
+            # custom_training_mnist trains the short last batch as well
+            trained = steps if model == "keras_mnist" or way else -(-IMAGES // batch)
+            row["seconds_per_step"] = step = epoch / trained
+            row["floor_seconds"] = floor_seconds(model, batch, bf16, ceilings) if ceilings else None
+            row["seconds_to_99"] = reached = seconds_to(0.99, result) if job.data_dir else None
+            floor = f"{step / row['floor_seconds']:.1f}" if ceilings else ""
+            print(f"{start}{step * 1e6:>9.1f}{batch / step:>12.0f}{epoch:>9.3f}{floor:>8}"
+                  f"{'' if reached is None else f'{reached:.2f}':>10}", flush=True)  # fmt: skip
+            write(job, ceilings, rows)
+    peer.end()
+    if ways:
+        print_summary(rows)
+    if left_out:
+        print(f"{left_out} rows were left out: --minutes {job.minutes:g} were over")
 
 
 if __name__ == "__main__":
