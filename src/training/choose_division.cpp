@@ -192,6 +192,9 @@ DivisionChoice choose_automatically(Runtime& runtime, const Graph& graph, const 
   const auto by_features = choice.predicted.find("features");
   if (by_features != choice.predicted.end()) choice.why += in_milliseconds(by_features->second) + " by features, ";
   choice.why += "and " + in_milliseconds(choice.predicted.at("none")) + " where every worker computes all";
+  if (!choice.division && *std::min_element(seconds.begin(), seconds.end()) < seconds.front()) {
+    choice.why += "; a gain of less than " + std::to_string(std::lround(100 * least_gain)) + " % is not taken";
+  }
   if (by_features == choice.predicted.end())
     choice.why += "; by features is impossible, since " + why_not_by_features(graph);
   return choice;
