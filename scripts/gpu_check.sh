@@ -73,7 +73,7 @@ run() {
   [ -d "$folder" ] || tar -C "$(dirname "$folder")" -xzf "$folder.tar.gz"
   local programs=$folder/usr/bin packages sanitizer
   packages=$(python3 -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
-  local nvidia=/usr/local/cuda/lib64 place
+  local nvidia=/usr/local/cuda/lib64:/usr/local/cuda/lib place
   for place in "$packages"/nvidia/*/lib; do [ ! -d "$place" ] || nvidia=$nvidia:$place; done
   # The programs' own: Python and the tools of the system keep to the system's.
   local libraries=$folder/usr/lib:$nvidia${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
@@ -100,13 +100,13 @@ run() {
   try 260 "a rank of three is killed" "${with[@]}" "$folder/tests/gpu/lost_rank_test.sh" "$programs/keras_mnist" 3
   try 1800 "bench/gpu" python3 "$folder/bench/gpu/bench.py" --programs "$programs" --libraries "$libraries" \
     "${benchmark[@]}" --out "$folder/bench.json"
-  if sanitizer=$(command -v compute-sanitizer); then
+  if sanitizer=$(PATH=$PATH:/usr/local/cuda/bin command -v compute-sanitizer); then
     for tool in memcheck racecheck; do
       try 300 "compute-sanitizer $tool" "${with[@]}" "$sanitizer" --tool $tool --error-exitcode 1 \
         --log-file "$folder/$tool.log" "$programs/test_gpu" 'Training goes down on a GPU'
     done
   else
-    echo "there is no compute-sanitizer on this machine's PATH"
+    echo "there is no compute-sanitizer on this machine"
   fi
   printf '\n'
   printf '%s\n' "${results[@]}"

@@ -232,6 +232,8 @@ def main() -> None:
         print_summary(rows)
     if left_out:
         print(f"{left_out} rows were left out: --minutes {job.minutes:g} were over")
+    if not any("seconds_per_step" in row for row in rows if not row["way"]):
+        sys.exit("bench.py: no run of Lockstep came to its end")
 
 
 if __name__ == "__main__":
