@@ -1,0 +1,106 @@
+// See device.hpp. Work is done in an order drawn at random (LOCKSTEP_PLAYED_SEED) from those that streams and events
+// allow, and no sooner than the host asks: a wait that is missing then shows as a wrong result.
+#include "device.hpp"
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <thread>
+#include <utility>
+
+namespace played {
+
+std::string variable(const char* name, const char* otherwise) {
+  const char* value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe)
+  return value != nullptr ? value : otherwise;
+}
+
+bool stingy() { return variable("LOCKSTEP_PLAYED_LIBRARIES", "generous") == "stingy"; }
+
+Device& Device::get() {
+  static Device device;
+  return device;
+}
+
+Device::Device()
+    : random_(std::strtoull(variable("LOCKSTEP_PLAYED_SEED", "1").c_str(), nullptr, 10), lockstep::RandomPurpose::test,
+              4711) {
+  (void)add_stream();
+}
+
+cudaStream_t Device::add_stream() { return streams_.emplace_back(std::make_unique<CUstream_st>()).get(); }
+
+void Device::remove_stream(cudaStream_t stream) {
+  std::erase_if(streams_, [stream](const auto& each) { return each.get() == stream; });
+}
+
+cudaError_t Device::enqueue(cudaStream_t stream, const MakeWork& make) {
+  if (stream == nullptr) stream = streams_.front().get();
+  if (stream->capture) return add_to_capture(stream, make);
+  stream->queue.push_back(make());
+  return cudaSuccess;
+}
+
+cudaError_t Device::enqueue_call(cudaStream_t stream, std::function<void()> call) {
+  return enqueue(stream, [call = std::move(call)]() -> Work {
+    return [call] {
+      call();
+      return Outcome::done;
+    };
+  });
+}
+
+void Device::advance(std::uint32_t most) {
+  const Unlocked unlocked(memory_);
+  for (std::uint32_t i = 0; i < most && step() != Outcome::stuck; ++i) {
+  }
+}
+
+/// One piece of work: of the stream that was at it, mostly, so that streams also run far ahead of each other.
+Outcome Device::step() {
+  if (random_.below(8) == 0) current_ = random_.below(static_cast<std::uint32_t>(streams_.size()));
+  for (std::size_t tried = 0; tried < streams_.size(); ++tried, ++current_) {
+    current_ %= streams_.size();
+    auto& queue = streams_[current_]->queue;
+    if (queue.empty()) continue;
+    const Outcome outcome = queue.front()();
+    if (outcome == Outcome::stuck) continue;
+    if (outcome == Outcome::done) queue.pop_front();
+    return outcome;
+  }
+  return Outcome::stuck;
+}
+
+void Device::run_until(const std::function<bool()>& met, const char* call) {
+  constexpr auto most = std::chrono::seconds(60);
+  auto last = std::chrono::steady_clock::now();
+  while (!met()) {
+    bool moved = false;
+    {
+      const Unlocked unlocked(memory_);
+      while (!met() && step() != Outcome::stuck) moved = true;
+    }
+    const auto now = std::chrono::steady_clock::now();
+    if (moved) {
+      last = now;
+    } else if (now - last > most) {
+      std::fprintf(stderr, "the played GPU: %s waits for ever, as a GPU would\n", call);
+      std::abort();
+    } else {
+      std::this_thread::yield();
+    }
+  }
+}
+
+bool Device::idle(cudaStream_t stream) const {
+  return (stream != nullptr ? stream : streams_.front().get())->queue.empty();
+}
+
+bool Device::idle() const {
+  for (const auto& stream : streams_) {
+    if (!stream->queue.empty()) return false;
+  }
+  return true;
+}
+
+}  // namespace played
