@@ -1,6 +1,8 @@
 // See recorder.hpp.
 #include "backend/cuda/recorder.hpp"
 
+#include <string>
+
 namespace lockstep::cuda {
 
 StepShape StepShape::of(const StepContext& context, bool recordable) {
@@ -33,7 +35,10 @@ void Recorder::end() {
   Entry& entry = *recorded_;
   recorded_ = nullptr;
   cudaGraph_t graph = nullptr;
-  check(cudaStreamEndCapture(stream_, &graph), "cudaStreamEndCapture");
+  if (const cudaError_t status = cudaStreamEndCapture(stream_, &graph); status != cudaSuccess) {
+    fail("cudaStreamEndCapture", std::string(cudaGetErrorName(status)) + ", " + cudaGetErrorString(status) +
+                                     "; with LOCKSTEP_CUDA_GRAPHS=0 steps are not recorded");
+  }
   const Recording recording(graph);
   cudaGraphExec_t executable = nullptr;
   check(cudaGraphInstantiate(&executable, graph, 0), "cudaGraphInstantiate");
