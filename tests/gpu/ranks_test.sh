@@ -10,7 +10,7 @@ here=$(dirname "$0")
 
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-options=(--device cuda --epochs 1 --steps-per-epoch 30 --global-batch-size 64 --verbose 0 --deterministic)
+options=(--device cuda --epochs 1 --steps-per-epoch 10 --global-batch-size 64 --verbose 0 --deterministic)
 
 "$program" "${options[@]}" --model-dir "$folder/one" >"$folder/one.log"
 # A host of its own for every rank, in NCCL's eyes: so a ring stands on one GPU. Sockets on the loopback carry it.

@@ -1,6 +1,8 @@
 // See staged_communicator.hpp.
 #include "collective/cuda/staged_communicator.hpp"
 
+#include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "lockstep/core/error.hpp"
@@ -34,11 +36,16 @@ void StagedCommunicator::sum(std::size_t bucket, std::span<float> gradients) {
   queue().wait_for(copied_.get());
   host_->contribute(bucket);
   const ReducedShare share = host_->reduce(bucket);
-  if (share.begin != range.begin || share.end != range.end || share.sources.size() != 1) {
-    throw InternalError("a staged sum needs whole buckets, summed");
+  if (share.begin != range.begin || share.end != range.end) throw InternalError("a staged sum needs whole buckets");
+  const float* sum = share.sources[0] + share.begin;
+  if (share.sources.size() > 1) {  // a pair of ranks swaps its gradients, and each adds them
+    sum_.assign(sum, sum + gradients.size());
+    for (const float* source : share.sources.subspan(1)) {
+      std::transform(sum_.begin(), sum_.end(), source + share.begin, sum_.begin(), std::plus<>());
+    }
+    sum = sum_.data();
   }
-  check(cudaMemcpyAsync(gradients.data(), share.sources[0] + share.begin, gradients.size_bytes(),
-                        cudaMemcpyHostToDevice, stream),
+  check(cudaMemcpyAsync(gradients.data(), sum, gradients.size_bytes(), cudaMemcpyHostToDevice, stream),
         "cudaMemcpyAsync");
   check(cudaEventRecord(copied_.get(), stream), "cudaEventRecord");
   queue().wait_for(copied_.get());  // before the next step overwrites the host's copy

@@ -2,6 +2,8 @@
 // waits for each bucket, so steps are not recorded.
 #pragma once
 
+#include <vector>
+
 #include "collective/cuda/device_communicator.hpp"
 
 namespace lockstep {
@@ -23,6 +25,7 @@ class StagedCommunicator final : public DeviceCommunicator {
 
   std::unique_ptr<Communicator> host_;
   std::span<float> staged_;
+  std::vector<float> sum_;  ///< where the host's communicator leaves the sum to its user
   cuda::Event copied_;
 };
 
