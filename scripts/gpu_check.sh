@@ -97,6 +97,7 @@ run() {
         $place $ranks
     done
   done
+  try 120 "killed and gone on, on GPU and CPU" "${with[@]}" "$folder/tests/gpu/resume_test.sh" "$programs/keras_mnist"
   try 260 "a rank of three is killed" "${with[@]}" "$folder/tests/gpu/lost_rank_test.sh" "$programs/keras_mnist" 3
   try 1800 "bench/gpu" python3 "$folder/bench/gpu/bench.py" --programs "$programs" --libraries "$libraries" \
     "${benchmark[@]}" --out "$folder/bench.json"
