@@ -1,0 +1,36 @@
+#!/usr/bin/env python3
+"""Runs keras_mnist on a GPU as its users do: resuming, moving between CPU and GPU, losing a rank, having no device.
+
+    tests/gpu/run.py BUILD_DIR KERAS_MNIST [programs[.ProgramsTest.test_...]]... [-v]
+
+KERAS_MNIST is the program of a build with CUDA, or the one whose GPU is played on the host. Ends with 77 where there is
+no GPU.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+TESTS = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(TESTS / "programs"), str(TESTS / "support")]
+import groups  # noqa: E402
+import support  # noqa: E402
+
+GROUPS = ("programs",)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(usage=__doc__)
+    parser.add_argument("build", type=Path)
+    parser.add_argument("program", type=Path)
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("-v", action="store_true")
+    given = parser.parse_args()
+    support.use_build(given.build)
+    support.ProgramTest.default_program = str(given.program.resolve())
+    groups.refuse_unknown(given.names, GROUPS)
+    return groups.run(given.names or GROUPS, given.v)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
