@@ -1,8 +1,11 @@
-// What the errors say that actions must end with.
+// What the errors say that actions must end with, and words that a text must hold.
 #pragma once
+
+#include "support/catch.hpp"
 
 #include <functional>
 #include <string>
+#include <vector>
 
 namespace lockstep::testing {
 
@@ -19,6 +22,13 @@ template <typename Expected>
 
 [[nodiscard]] inline bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
+}
+
+inline void require_words(const std::string& text, const std::vector<std::string>& words) {
+  for (const std::string& word : words) {
+    INFO("text:  " << text << "\nlacks: " << word);
+    CHECK(contains(text, word));
+  }
 }
 
 }  // namespace lockstep::testing

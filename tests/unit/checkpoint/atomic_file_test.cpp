@@ -1,9 +1,10 @@
 // Whole or not at all: what is on the disk after success, failure and SIGKILL, and what the errors say.
 #include "checkpoint/atomic_file.hpp"
 
-#include "scratch_directory.hpp"
 #include "support/catch.hpp"
+#include "support/files.hpp"
 #include "support/messages.hpp"
+#include "support/scratch_directory.hpp"
 
 #include <lockstep/core/error.hpp>
 
@@ -19,7 +20,6 @@
 #include <fstream>
 #include <functional>
 #include <iostream>
-#include <iterator>
 #include <set>
 #include <span>
 #include <string>
@@ -28,7 +28,6 @@
 namespace fs = std::filesystem;
 using namespace lockstep;
 using namespace lockstep::testing;
-using lockstep::testing::ScratchDirectory;
 
 namespace {
 
@@ -36,22 +35,10 @@ void save(const fs::path& target, const std::string& content) {
   write_file_atomically(target, std::as_bytes(std::span(content)));
 }
 
-std::string content_of(const fs::path& file) {
-  std::ifstream stream(file, std::ios::binary);
-  return {std::istreambuf_iterator<char>(stream), {}};
-}
-
 std::set<std::string> names_in(const fs::path& directory) {
   std::set<std::string> names;
   for (const auto& entry : fs::directory_iterator(directory)) names.insert(entry.path().filename().string());
   return names;
-}
-
-void require_words(const std::string& message, const std::vector<std::string>& words) {
-  for (const std::string& word : words) {
-    INFO("message: " << message << "\nlacks:   " << word);
-    CHECK(message.find(word) != std::string::npos);
-  }
 }
 
 /// Runs in a child; true if it returned true. Killed or throwing children count as false.
@@ -98,11 +85,11 @@ TEST_CASE("a file is written, replaced, and nothing else is left") {
   const ScratchDirectory scratch;
   const fs::path target = scratch / "model.h5";
   save(target, "first");
-  CHECK(content_of(target) == "first");
+  CHECK(text_of(target) == "first");
   save(target, "second, and longer");
-  CHECK(content_of(target) == "second, and longer");
+  CHECK(text_of(target) == "second, and longer");
   save(target, "");
-  CHECK(content_of(target).empty());
+  CHECK(text_of(target).empty());
   CHECK(names_in(scratch.path()) == std::set<std::string>{"model.h5"});
 }
 
@@ -111,17 +98,17 @@ TEST_CASE("a large file comes out whole") {
   std::string large(5'000'000, '\0');
   for (std::size_t i = 0; i < large.size(); ++i) large[i] = static_cast<char>(i * 31 >> 3U);
   save(scratch / "large", large);
-  CHECK(content_of(scratch / "large") == large);
+  CHECK(text_of(scratch / "large") == large);
 }
 
 TEST_CASE("missing directories are made, and a bare name means the current one") {
   const ScratchDirectory scratch;
   save(scratch / "a/b/c/model.h5", "deep");
-  CHECK(content_of(scratch / "a/b/c/model.h5") == "deep");
+  CHECK(text_of(scratch / "a/b/c/model.h5") == "deep");
   CHECK(in_child([&] {
     fs::current_path(scratch.path());
     save("bare", "here");
-    return content_of(scratch / "bare") == "here";
+    return text_of(scratch / "bare") == "here";
   }));
 }
 
@@ -136,17 +123,17 @@ TEST_CASE("the earlier file stays until commit, and for good without it") {
     CHECK(file.path().parent_path() == scratch.path());
     CHECK(fs::file_size(file.path()) == 0);
     std::ofstream(file.path()) << "half of the n";
-    CHECK(content_of(target) == "earlier");
+    CHECK(text_of(target) == "earlier");
   }
-  CHECK(content_of(target) == "earlier");
+  CHECK(text_of(target) == "earlier");
   CHECK(names_in(scratch.path()) == std::set<std::string>{"model.h5"});
   {
     AtomicFile file(target);
     std::ofstream(file.path()) << "new";
     file.commit();
-    CHECK(content_of(target) == "new");
+    CHECK(text_of(target) == "new");
   }
-  CHECK(content_of(target) == "new");
+  CHECK(text_of(target) == "new");
 }
 
 TEST_CASE("a writer that replaces the temporary file itself is served too") {
@@ -155,7 +142,7 @@ TEST_CASE("a writer that replaces the temporary file itself is served too") {
   std::ofstream(scratch / "other") << "by rename";
   fs::rename(scratch / "other", file.path());
   file.commit();
-  CHECK(content_of(scratch / "archive") == "by rename");
+  CHECK(text_of(scratch / "archive") == "by rename");
 }
 
 TEST_CASE("commit without the temporary file is an error and harms nothing") {
@@ -165,7 +152,7 @@ TEST_CASE("commit without the temporary file is an error and harms nothing") {
   AtomicFile file(target);
   fs::remove(file.path());
   require_words(message_of<IoError>([&] { file.commit(); }), {target.string(), "No such file"});
-  CHECK(content_of(target) == "earlier");
+  CHECK(text_of(target) == "earlier");
 }
 
 TEST_CASE("SIGKILL leaves the earlier file and a dot-file that the next save removes") {
@@ -177,7 +164,7 @@ TEST_CASE("SIGKILL leaves the earlier file and a dot-file that the next save rem
     std::ofstream(file.path()) << "half";
     return raise(SIGKILL) == 0;
   }));
-  CHECK(content_of(target) == "earlier");
+  CHECK(text_of(target) == "earlier");
   const std::set<std::string> after_kill = names_in(scratch.path());
   REQUIRE(after_kill.size() == 2);
   CHECK(after_kill.begin()->starts_with(".model.h5."));
@@ -244,7 +231,7 @@ TEST_CASE("an unwritable directory is told with the user's number") {
     return in_file.find((scratch / "closed/model.h5").string()) != std::string::npos &&
            in_directory.find((scratch / "closed/new").string()) != std::string::npos;
   }));
-  CHECK(content_of(scratch / "closed/model.h5") == "earlier");
+  CHECK(text_of(scratch / "closed/model.h5") == "earlier");
   CHECK(names_in(scratch / "closed") == std::set<std::string>{"model.h5"});
 }
 
@@ -257,10 +244,10 @@ TEST_CASE("a full disk keeps the earlier file and tells how much was needed") {
       message_of<IoError>([&] { save(scratch / "disk/model.h5", std::string(1'000'000, 'x')); });
   require_words(message, {(scratch / "disk/model.h5").string(), "No space left on device", "1000000 bytes needed",
                           " free", "free some space"});
-  CHECK(content_of(scratch / "disk/model.h5") == "earlier");
+  CHECK(text_of(scratch / "disk/model.h5") == "earlier");
   CHECK(names_in(scratch / "disk") == std::set<std::string>{"model.h5"});
   save(scratch / "disk/model.h5", "fits again");
-  CHECK(content_of(scratch / "disk/model.h5") == "fits again");
+  CHECK(text_of(scratch / "disk/model.h5") == "fits again");
 }
 
 TEST_CASE("a disk without room for another file is told") {
@@ -270,7 +257,7 @@ TEST_CASE("a disk without room for another file is told") {
   save(scratch / "disk/model.h5", "earlier");
   require_words(message_of<IoError>([&] { save(scratch / "disk/model.h5", "x"); }),
                 {"No space left on device", "free some space"});
-  CHECK(content_of(scratch / "disk/model.h5") == "earlier");
+  CHECK(text_of(scratch / "disk/model.h5") == "earlier");
 }
 
 TEST_CASE("a read-only file system is told") {
@@ -283,5 +270,5 @@ TEST_CASE("a read-only file system is told") {
                 {(scratch / "disk/model.h5").string(), "Read-only file system", "mount it for writing"});
   require_words(message_of<IoError>([&] { save(scratch / "disk/new/model.h5", "x"); }),
                 {(scratch / "disk/new").string(), "Read-only file system"});
-  CHECK(content_of(scratch / "disk/model.h5") == "earlier");
+  CHECK(text_of(scratch / "disk/model.h5") == "earlier");
 }

@@ -2,8 +2,8 @@
 #include "checkpoint/backup_directory.hpp"
 #include "checkpoint/training_state.hpp"
 #include "random_model.hpp"
-#include "scratch_directory.hpp"
 #include "support/catch.hpp"
+#include "support/scratch_directory.hpp"
 
 #include <lockstep/core/error.hpp>
 

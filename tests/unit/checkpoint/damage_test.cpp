@@ -7,8 +7,9 @@
 #include "checkpoint/stored_tensors.hpp"
 #include "core/random.hpp"
 #include "random_model.hpp"
-#include "scratch_directory.hpp"
 #include "support/catch.hpp"
+#include "support/files.hpp"
+#include "support/scratch_directory.hpp"
 
 #include <lockstep/core/error.hpp>
 
@@ -20,9 +21,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
-#include <iterator>
 #include <optional>
 #include <string>
 #include <utility>
@@ -30,10 +29,7 @@
 
 namespace fs = std::filesystem;
 using namespace lockstep;
-using lockstep::testing::equal;
-using lockstep::testing::fill;
-using lockstep::testing::random_model;
-using lockstep::testing::ScratchDirectory;
+using namespace lockstep::testing;
 
 namespace {
 
@@ -42,15 +38,6 @@ using Bytes = std::vector<char>;
 std::uint64_t number_from(const char* variable, std::uint64_t otherwise) {
   const char* const text = std::getenv(variable);
   return text != nullptr ? std::strtoull(text, nullptr, 10) : otherwise;
-}
-
-Bytes read_bytes(const fs::path& file) {
-  std::ifstream stream(file, std::ios::binary);
-  return {std::istreambuf_iterator<char>(stream), {}};
-}
-
-void write_bytes(const fs::path& file, const Bytes& bytes) {
-  std::ofstream(file, std::ios::binary).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
 }
 
 /// What storage does to files, in one place of them. Says what it did.
@@ -167,7 +154,7 @@ TEST_CASE("damage is told, or changes nothing") {
         save_model(whole, model);
         if (form != ".keras") stored = load_stored_tensors(whole);
       }
-      Bytes bytes = read_bytes(whole);
+      Bytes bytes = bytes_of(whole);
       RandomStream random(first + lot, RandomPurpose::test, 21);
       const std::string what = damage(bytes, random);
       write_bytes(damaged, bytes);

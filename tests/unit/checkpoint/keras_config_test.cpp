@@ -3,6 +3,7 @@
 
 #include "random_model.hpp"
 #include "support/catch.hpp"
+#include "support/messages.hpp"
 
 #include <lockstep/core/error.hpp>
 
@@ -14,6 +15,7 @@
 #include <vector>
 
 using namespace lockstep;
+using namespace lockstep::testing;
 
 namespace {
 
@@ -31,28 +33,11 @@ std::string layer(const std::string& class_name, const std::string& config) {
 }
 
 std::string refusal(const std::string& text) {
-  try {
-    (void)sequential_from_json(text, "m.h5");
-  } catch (const DataError& error) {
-    return error.what();
-  }
-  return "no DataError";
+  return message_of<DataError>([&] { (void)sequential_from_json(text, "m.h5"); });
 }
 
 std::string training_refusal(const std::string& text) {
-  try {
-    (void)training_from_json(text, "m.h5");
-  } catch (const DataError& error) {
-    return error.what();
-  }
-  return "no DataError";
-}
-
-void require_words(const std::string& message, const std::vector<std::string>& words) {
-  for (const std::string& word : words) {
-    INFO("message: " << message << "\nlacks:   " << word);
-    CHECK(message.find(word) != std::string::npos);
-  }
+  return message_of<DataError>([&] { (void)training_from_json(text, "m.h5"); });
 }
 
 std::string training_of(const std::string& optimizer, const std::string& loss, const std::string& metrics = "null") {

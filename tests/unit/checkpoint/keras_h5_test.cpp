@@ -7,8 +7,10 @@
 #include "checkpoint/keras_config.hpp"
 #include "core/random.hpp"
 #include "random_model.hpp"
-#include "scratch_directory.hpp"
 #include "support/catch.hpp"
+#include "support/files.hpp"
+#include "support/messages.hpp"
+#include "support/scratch_directory.hpp"
 
 #include <lockstep/core/error.hpp>
 
@@ -18,9 +20,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
 #include <functional>
-#include <iterator>
 #include <limits>
 #include <set>
 #include <span>
@@ -29,37 +29,13 @@
 
 namespace fs = std::filesystem;
 using namespace lockstep;
-using lockstep::testing::equal;
-using lockstep::testing::fill;
-using lockstep::testing::random_model;
-using lockstep::testing::ScratchDirectory;
+using namespace lockstep::testing;
 
 namespace {
 
-std::vector<char> bytes_of(const fs::path& file) {
-  std::ifstream stream(file, std::ios::binary);
-  return {std::istreambuf_iterator<char>(stream), {}};
-}
-
-void write_bytes(const fs::path& file, const std::vector<char>& bytes) {
-  std::ofstream(file, std::ios::binary).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-}
-
 /// The DataError of a file that must not load.
 std::string refusal_of(const fs::path& file) {
-  try {
-    (void)load_keras_h5(file);
-  } catch (const DataError& error) {
-    return error.what();
-  }
-  return "no DataError";
-}
-
-void require_words(const std::string& message, const std::vector<std::string>& words) {
-  for (const std::string& word : words) {
-    INFO("message: " << message << "\nlacks:   " << word);
-    CHECK(message.find(word) != std::string::npos);
-  }
+  return message_of<DataError>([&] { (void)load_keras_h5(file); });
 }
 
 /// Loads what may be damaged: true if it is a model after all. Whatever escapes but these two errors fails the test.

@@ -10,8 +10,10 @@
 #include "checkpoint/zip_file.hpp"
 #include "core/random.hpp"
 #include "random_model.hpp"
-#include "scratch_directory.hpp"
 #include "support/catch.hpp"
+#include "support/files.hpp"
+#include "support/messages.hpp"
+#include "support/scratch_directory.hpp"
 
 #include <lockstep/core/error.hpp>
 
@@ -19,9 +21,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
-#include <functional>
-#include <iterator>
 #include <optional>
 #include <span>
 #include <string>
@@ -31,38 +30,9 @@
 
 namespace fs = std::filesystem;
 using namespace lockstep;
-using lockstep::testing::equal;
-using lockstep::testing::fill;
-using lockstep::testing::random_model;
-using lockstep::testing::ScratchDirectory;
+using namespace lockstep::testing;
 
 namespace {
-
-std::vector<char> bytes_of(const fs::path& file) {
-  std::ifstream stream(file, std::ios::binary);
-  return {std::istreambuf_iterator<char>(stream), {}};
-}
-
-void write_bytes(const fs::path& file, std::span<const char> bytes) {
-  std::ofstream(file, std::ios::binary).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-}
-
-template <class Problem>
-std::string refusal_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Problem& error) {
-    return error.what();
-  }
-  return "no such error";
-}
-
-void require_words(const std::string& message, const std::vector<std::string>& words) {
-  for (const std::string& word : words) {
-    INFO("message: " << message << "\nlacks:   " << word);
-    CHECK(message.find(word) != std::string::npos);
-  }
-}
 
 /// The model of the file, or nothing if it is refused as damaged. Whatever else escapes fails the test.
 std::optional<SavedModel> try_load(const fs::path& file) {
@@ -141,12 +111,12 @@ TEST_CASE("the name tells the form, and a name without one is refused") {
   CHECK(model_format_of("m.weights.h5") == ModelFormat::weights);
   CHECK_FALSE(is_model_name("m.json"));
   const SavedModel model = model_of({Input({2}), Dense(1)});
-  require_words(refusal_of<UsageError>([&] { save_model("m.pt", model); }), {"m.pt", ".keras", ".weights.h5"});
+  require_words(message_of<UsageError>([&] { save_model("m.pt", model); }), {"m.pt", ".keras", ".weights.h5"});
   const ScratchDirectory scratch;
   save_model(scratch / "m.weights.h5", model);
-  require_words(refusal_of<DataError>([&] { (void)load_model(scratch / "m.weights.h5"); }),
+  require_words(message_of<DataError>([&] { (void)load_model(scratch / "m.weights.h5"); }),
                 {"m.weights.h5", "without the model"});
-  require_words(refusal_of<UsageError>([&] { save_keras_weights(scratch / "m.h5", model); }), {"m.h5", ".weights.h5"});
+  require_words(message_of<UsageError>([&] { save_keras_weights(scratch / "m.h5", model); }), {"m.h5", ".weights.h5"});
 }
 
 TEST_CASE("a changed byte is found, or changes nothing") {
@@ -206,12 +176,12 @@ TEST_CASE("archives cut short or scribbled over never crash the reader") {
 TEST_CASE("what is no archive of a model is refused with the reason") {
   const ScratchDirectory scratch;
   const fs::path file = scratch / "m.keras";
-  const auto refusal = [&] { return refusal_of<DataError>([&] { (void)load_model(file); }); };
+  const auto refusal = [&] { return message_of<DataError>([&] { (void)load_model(file); }); };
   const SavedModel model = model_of({Input({4}), Dense(3)}, Adam());
   const std::string config = archive_to_json(model);
   const std::vector<std::byte> weights = keras_weights_image(model);
 
-  require_words(refusal_of<IoError>([&] { (void)load_model(file); }), {"m.keras", "No such file"});
+  require_words(message_of<IoError>([&] { (void)load_model(file); }), {"m.keras", "No such file"});
   write_bytes(file, std::string_view("this is no zip archive"));
   require_words(refusal(), {"m.keras", "not a zip archive"});
   write_archive(file, config, {});
@@ -278,12 +248,12 @@ TEST_CASE("weights alone as Keras 2 saves them") {
   for (std::size_t i = 0; i < weights.size(); ++i) CHECK(loaded.weights[i].values == weights[i].values);
   CHECK(!loaded.training);
   const Sequential wider{Input({3}), Dense(4), Dropout(0.5), Dense(1, {.use_bias = false})};
-  require_words(refusal_of<DataError>([&] {
+  require_words(message_of<DataError>([&] {
                   static_cast<void>(load_keras_weights(scratch / "old.h5", {wider, {}, {}}));
                 }),
                 {"old.h5", "dense/kernel:0", "(3, 2)", "(3, 4)"});
   const Sequential shorter{Input({3}), Dense(2)};
-  require_words(refusal_of<DataError>([&] {
+  require_words(message_of<DataError>([&] {
                   static_cast<void>(load_keras_weights(scratch / "old.h5", {shorter, {}, {}}));
                 }),
                 {"3 weights", "2"});
@@ -349,7 +319,7 @@ TEST_CASE("config.json as Keras 3.15 writes it") {
 
   CHECK_FALSE(archive_training_from_json(R"({"config": {}})"));
   CHECK_FALSE(archive_training_from_json(R"({"compile_config": null})"));
-  require_words(refusal_of<DataError>([] {
+  require_words(message_of<DataError>([] {
                   (void)archive_training_from_json(R"({"compile_config": {"optimizer": {"class_name": "Lion"},
                                                       "loss": "mse"}})");
                 }),

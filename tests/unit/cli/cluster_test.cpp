@@ -1,42 +1,26 @@
 // `lockstep cluster` without a process around it: tables, JSON, and exit codes.
-#include "cli/command_line.hpp"
 #include "cluster/socket.hpp"
 #include "core/clock.hpp"
 #include "support/catch.hpp"
-#include "unit/checkpoint/scratch_directory.hpp"
+#include "support/messages.hpp"
+#include "support/scratch_directory.hpp"
+#include "unit/cli/run_lockstep.hpp"
 
 #include <nlohmann/json.hpp>
 #include <cstdlib>
 #include <fstream>
-#include <sstream>
 #include <string>
 #include <vector>
 
 using namespace lockstep;
-using lockstep::testing::ScratchDirectory;
+using namespace lockstep::testing;
 using nlohmann::json;
 
 namespace {
 
-struct Result {
-  ExitCode code;
-  std::string out;
-  std::string err;
-};
-
 Result run(std::vector<std::string> args) {
   args.insert(args.begin(), "cluster");
-  std::ostringstream out;
-  std::ostringstream err;
-  const ExitCode code = run_command_line(args, out, err);
-  return {code, out.str(), err.str()};
-}
-
-void require_words(const std::string& text, const std::vector<std::string>& words) {
-  for (const std::string& word : words) {
-    INFO("text:  " << text << "\nlacks: " << word);
-    CHECK(text.find(word) != std::string::npos);
-  }
+  return run_lockstep(args);
 }
 
 std::string config(const std::string& workers, int index) {

@@ -1,19 +1,19 @@
 // The program `lockstep` without a process around it: what it prints, what it refuses, and its exit codes.
-#include "cli/command_line.hpp"
-
 #include "checkpoint/model_file.hpp"
 #include "cli/history_summary.hpp"
 #include "cli/inspect_text.hpp"
 #include "cli/inspected_file.hpp"
 #include "support/catch.hpp"
-#include "unit/checkpoint/scratch_directory.hpp"
+#include "support/files.hpp"
+#include "support/messages.hpp"
+#include "support/scratch_directory.hpp"
+#include "unit/cli/run_lockstep.hpp"
 
 #include <nlohmann/json.hpp>
 #include <cmath>
 #include <cstddef>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <limits>
 #include <ostream>
 #include <sstream>
@@ -23,30 +23,10 @@
 
 namespace fs = std::filesystem;
 using namespace lockstep;
-using lockstep::testing::ScratchDirectory;
+using namespace lockstep::testing;
 using nlohmann::json;
 
 namespace {
-
-struct Result {
-  ExitCode code;
-  std::string out;
-  std::string err;
-};
-
-Result run(const std::vector<std::string>& args) {
-  std::ostringstream out;
-  std::ostringstream err;
-  const ExitCode code = run_command_line(args, out, err);
-  return {code, out.str(), err.str()};
-}
-
-void require_words(const std::string& text, const std::vector<std::string>& words) {
-  for (const std::string& word : words) {
-    INFO("text:  " << text << "\nlacks: " << word);
-    CHECK(text.find(word) != std::string::npos);
-  }
-}
 
 /// Weights 0, 1, 2, ... in all; the optimizer's arrays are 0.5.
 SavedModel counting_model() {
@@ -66,11 +46,6 @@ SavedModel counting_model() {
 }
 
 void write_text(const fs::path& file, const std::string& text) { std::ofstream(file, std::ios::binary) << text; }
-
-std::string text_of(const fs::path& file) {
-  std::ifstream stream(file, std::ios::binary);
-  return {std::istreambuf_iterator<char>(stream), {}};
-}
 
 const std::string history = R"({"model": "keras_mnist", "epochs": [{"epoch": 0, "loss": 2.5, "seconds": 1},
   {"epoch": 1, "loss": 0.125, "accuracy": null, "val_loss": 0.5, "seconds": 1}], "world": {"workers": 2}})";
@@ -101,7 +76,7 @@ TEST_CASE("a model of every form is shown and checked") {
     CAPTURE(name);
     const fs::path file = scratch / name;
     save_model(file, counting_model());
-    const Result shown = run({"inspect", file.string(), "--check"});
+    const Result shown = run_lockstep({"inspect", file.string(), "--check"});
     CHECK(shown.code == ExitCode::success);
     CHECK(shown.err.empty());
     require_words(shown.out, {name, "1,234 steps made", "(2, 3)", "NaN", "Optimizer state"});
@@ -109,7 +84,7 @@ TEST_CASE("a model of every form is shown and checked") {
     if (whole) require_words(shown.out, {"Model: \"sequential\"", "Adam", "0.25", "mean_squared_error", "accuracy"});
     if (!whole) require_words(shown.out, {"Weights only", "layers/dense_1/vars/1"});
 
-    const Result printed = run({"inspect", "--json", file.string()});
+    const Result printed = run_lockstep({"inspect", "--json", file.string()});
     CHECK(printed.code == ExitCode::success);
     const json document = json::parse(printed.out);
     CHECK(document.at("bytes") == fs::file_size(file));
@@ -135,11 +110,12 @@ TEST_CASE("of a schedule its name and the rate of the next step are shown") {
       Adam({.learning_rate = PiecewiseConstantDecay({.boundaries = {1233, 1234}, .values = {1, 0.125, 2}})});
   const std::string file = (scratch / "m.keras").string();
   save_model(file, model);
-  require_words(run({"inspect", file}).out, {"Adam, learning rate 0.125 (PiecewiseConstantDecay), 1,234 steps made"});
-  const json document = json::parse(run({"inspect", "--json", file}).out);
+  require_words(run_lockstep({"inspect", file}).out,
+                {"Adam, learning rate 0.125 (PiecewiseConstantDecay), 1,234 steps made"});
+  const json document = json::parse(run_lockstep({"inspect", "--json", file}).out);
   CHECK(document.at("training").at("learning_rate") == 0.125);
   CHECK(document.at("training").at("learning_rate_schedule") == "PiecewiseConstantDecay");
-  CHECK(run({"inspect", "--compare", file, file}).code == ExitCode::success);
+  CHECK(run_lockstep({"inspect", "--compare", file, file}).code == ExitCode::success);
 }
 
 TEST_CASE("what is no number is shown, and refused by a check") {
@@ -150,16 +126,16 @@ TEST_CASE("what is no number is shown, and refused by a check") {
   for (const std::string name : {"m.keras", "m.weights.h5"}) {
     const fs::path file = scratch / name;
     save_model(file, model);
-    CHECK(run({"inspect", file.string()}).code == ExitCode::success);
-    const Result checked = run({"inspect", file.string(), "--check"});
+    CHECK(run_lockstep({"inspect", file.string()}).code == ExitCode::success);
+    const Result checked = run_lockstep({"inspect", file.string(), "--check"});
     CHECK(checked.code == ExitCode::data);
     require_words(checked.err, {file.string(), "1 NaN", "1 infinite"});
-    CHECK(json::parse(run({"inspect", file.string(), "--json"}).out).at("problem").is_string());
+    CHECK(json::parse(run_lockstep({"inspect", file.string(), "--json"}).out).at("problem").is_string());
   }
   model = counting_model();
   model.training->slots[0].values[0] = nan_value;
   save_model(scratch / "m.h5", model);
-  const Result checked = run({"inspect", (scratch / "m.h5").string(), "--check"});
+  const Result checked = run_lockstep({"inspect", (scratch / "m.h5").string(), "--check"});
   CHECK(checked.code == ExitCode::data);
   require_words(checked.err, {"optimizer"});
 }
@@ -173,7 +149,7 @@ TEST_CASE("damaged, foreign and missing files cost a sentence and the right code
   write_text(scratch / "text.keras", "no zip");
   write_text(scratch / "text.h5", "no HDF5");
   for (const std::string name : {"cut.h5", "cut.weights.h5", "text.keras", "text.h5"}) {
-    const Result result = run({"inspect", (scratch / name).string()});
+    const Result result = run_lockstep({"inspect", (scratch / name).string()});
     CAPTURE(name);
     CHECK(result.code == ExitCode::data);
     CHECK(result.out.empty());
@@ -187,12 +163,12 @@ TEST_CASE("damaged, foreign and missing files cost a sentence and the right code
   REQUIRE(place != std::string::npos);
   changed[place + 1] = '\x01';
   write_text(scratch / "changed.h5", changed);
-  const Result result = run({"inspect", (scratch / "changed.h5").string(), "--check"});
+  const Result result = run_lockstep({"inspect", (scratch / "changed.h5").string(), "--check"});
   CHECK(result.code == ExitCode::data);
   require_words(result.err, {"changed.h5", "kernel", "not those that were saved"});
 
-  CHECK(run({"inspect", (scratch / "none.h5").string()}).code == ExitCode::io);
-  CHECK(run({"inspect", (scratch / "none.keras").string()}).code == ExitCode::io);
+  CHECK(run_lockstep({"inspect", (scratch / "none.h5").string()}).code == ExitCode::io);
+  CHECK(run_lockstep({"inspect", (scratch / "none.keras").string()}).code == ExitCode::io);
 }
 
 TEST_CASE("a directory is listed with what is bad in it, and with the record of the run") {
@@ -206,18 +182,19 @@ TEST_CASE("a directory is listed with what is bad in it, and with the record of 
   write_text(scratch / "run/history.json", history);
   write_text(scratch / "run/notes.txt", "no model");
   const std::string directory = (scratch / "run").string();
-  const Result listed = run({"inspect", directory, "--check"});
+  const Result listed = run_lockstep({"inspect", directory, "--check"});
   CHECK(listed.code == ExitCode::success);
   require_words(listed.out, {"model.h5", "backup/older.keras", "1,234 steps", "keras_mnist, 2 epochs, 2 workers",
                              "loss 0.125", "val_loss 0.5"});
   for (const std::string word : {"notes", "hidden", "tmp"}) CHECK(listed.out.find(word) == std::string::npos);
-  require_words(run({"inspect", (scratch / "run/model.h5").string()}).out, {"history.json beside it: keras_mnist"});
+  require_words(run_lockstep({"inspect", (scratch / "run/model.h5").string()}).out,
+                {"history.json beside it: keras_mnist"});
 
   write_text(scratch / "run/bad.keras", "no zip");
-  const Result with_bad = run({"inspect", directory});
+  const Result with_bad = run_lockstep({"inspect", directory});
   CHECK(with_bad.code == ExitCode::success);
   require_words(with_bad.out, {"bad.keras", "BAD: ", "not a zip archive", "model.h5"});
-  const Result checked = run({"inspect", directory, "--check", "--json"});
+  const Result checked = run_lockstep({"inspect", directory, "--check", "--json"});
   CHECK(checked.code == ExitCode::data);
   require_words(checked.err, {"1 of 4 files", directory});
   int bad = 0;
@@ -226,8 +203,8 @@ TEST_CASE("a directory is listed with what is bad in it, and with the record of 
   CHECK(bad == 1);
 
   fs::create_directories(scratch / "empty");
-  CHECK(run({"inspect", (scratch / "empty").string()}).code == ExitCode::success);
-  CHECK(run({"inspect", (scratch / "empty").string(), "--check"}).code == ExitCode::data);
+  CHECK(run_lockstep({"inspect", (scratch / "empty").string()}).code == ExitCode::success);
+  CHECK(run_lockstep({"inspect", (scratch / "empty").string(), "--check"}).code == ExitCode::data);
 }
 
 TEST_CASE("models are compared by the bits of their weights") {
@@ -237,11 +214,12 @@ TEST_CASE("models are compared by the bits of their weights") {
     save_model(scratch / name, counting_model());
   }
   for (const std::string name : {"a.h5", "a.weights.h5"}) {
-    const Result same = run({"inspect", "--compare", path("a.keras"), path(name)});
+    const Result same = run_lockstep({"inspect", "--compare", path("a.keras"), path(name)});
     CHECK(same.code == ExitCode::success);
     require_words(same.out, {"All weights have the same bits"});
   }
-  CHECK(run({"inspect", "--compare", path("a.weights.h5"), path("copy.weights.h5")}).code == ExitCode::success);
+  CHECK(run_lockstep({"inspect", "--compare", path("a.weights.h5"), path("copy.weights.h5")}).code ==
+        ExitCode::success);
 
   SavedModel other = counting_model();
   other.weights[0].values[0] = -0.0F;  // equal to 0, but of other bits
@@ -249,12 +227,12 @@ TEST_CASE("models are compared by the bits of their weights") {
   other.training->iteration = 5;
   save_model(scratch / "b.keras", other);
   save_model(scratch / "b.weights.h5", other);
-  const Result differ = run({"inspect", "--compare", path("a.keras"), path("b.keras")});
+  const Result differ = run_lockstep({"inspect", "--compare", path("a.keras"), path("b.keras")});
   CHECK(differ.code == ExitCode::data);
   require_words(differ.out, {"dense/kernel: 1 of 6 values differ, by at most 0", "dense/bias: 1 of 3", "by at most 0.5",
                              "A has made 1234 steps, B 5", "The weights differ"});
-  CHECK(run({"inspect", "--compare", path("a.weights.h5"), path("b.weights.h5")}).code == ExitCode::data);
-  const Result as_json = run({"inspect", "--json", "--compare", path("a.keras"), path("b.weights.h5")});
+  CHECK(run_lockstep({"inspect", "--compare", path("a.weights.h5"), path("b.weights.h5")}).code == ExitCode::data);
+  const Result as_json = run_lockstep({"inspect", "--json", "--compare", path("a.keras"), path("b.weights.h5")});
   CHECK(as_json.code == ExitCode::data);
   CHECK(json::parse(as_json.out).at("weights_equal") == false);
   CHECK(json::parse(as_json.out).at("differences").size() == 2);
@@ -263,7 +241,7 @@ TEST_CASE("models are compared by the bits of their weights") {
   other = counting_model();
   other.training.reset();
   save_model(scratch / "c.keras", other);
-  const Result uncompiled = run({"inspect", "--compare", path("a.keras"), path("c.keras")});
+  const Result uncompiled = run_lockstep({"inspect", "--compare", path("a.keras"), path("c.keras")});
   CHECK(uncompiled.code == ExitCode::success);
   require_words(uncompiled.out, {"A is compiled, B is not"});
 
@@ -271,7 +249,7 @@ TEST_CASE("models are compared by the bits of their weights") {
   larger.weights = weights_for(larger.architecture);
   for (SavedTensor& weight : larger.weights) weight.values.assign(static_cast<std::size_t>(weight.shape.elements()), 0);
   save_model(scratch / "d.h5", larger);
-  const Result shapes = run({"inspect", "--compare", path("a.keras"), path("d.h5")});
+  const Result shapes = run_lockstep({"inspect", "--compare", path("a.keras"), path("d.h5")});
   CHECK(shapes.code == ExitCode::data);
   require_words(shapes.out, {"8 weights", "has 2", "(2, 3) in A, (2, 4) in B"});
 }
@@ -283,7 +261,7 @@ TEST_CASE("names in files do not reach the terminal as commands") {
   model.weights = weights_for(model.architecture);
   for (SavedTensor& weight : model.weights) weight.values.assign(static_cast<std::size_t>(weight.shape.elements()), 0);
   save_model(scratch / "m.h5", model);
-  const Result shown = run({"inspect", (scratch / "m.h5").string()});
+  const Result shown = run_lockstep({"inspect", (scratch / "m.h5").string()});
   CHECK(shown.code == ExitCode::success);
   CHECK(shown.out.find('\x1b') == std::string::npos);
   require_words(shown.out, {"red?[31m"});
@@ -305,17 +283,17 @@ TEST_CASE("a damaged record of a run is told") {
   CHECK_THROWS_AS(read_history(file), DataError);
   write_text(file, "{\"epochs\": []}");
   CHECK(describe(*read_history(file)) == "a run, 0 epochs");
-  CHECK(run({"inspect", scratch.path().string(), "--check"}).code == ExitCode::success);
+  CHECK(run_lockstep({"inspect", scratch.path().string(), "--check"}).code == ExitCode::success);
 }
 
 TEST_CASE("help, version and wrong usage") {
-  const Result help = run({"--help"});
+  const Result help = run_lockstep({"--help"});
   CHECK(help.code == ExitCode::success);
   require_words(help.out, {"inspect", "--version"});
-  const Result of_inspect = run({"inspect", "--help"});
+  const Result of_inspect = run_lockstep({"inspect", "--help"});
   CHECK(of_inspect.code == ExitCode::success);
   require_words(of_inspect.out, {"--check", "--json", "--compare A B"});
-  CHECK(run({"--version"}).out == "lockstep " LOCKSTEP_VERSION "\n");
+  CHECK(run_lockstep({"--version"}).out == "lockstep " LOCKSTEP_VERSION "\n");
 
   const std::vector<std::vector<std::string>> wrong{{},
                                                     {"dance"},
@@ -325,7 +303,7 @@ TEST_CASE("help, version and wrong usage") {
                                                     {"inspect", "--compare", "a.h5"},
                                                     {"inspect", "model.pt"}};
   for (const std::vector<std::string>& args : wrong) {
-    const Result result = run(args);
+    const Result result = run_lockstep(args);
     CHECK(result.code == ExitCode::usage);
     CHECK(result.out.empty());
     CHECK(result.err.starts_with("lockstep: "));

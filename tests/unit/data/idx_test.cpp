@@ -2,6 +2,7 @@
 #include "data/idx.hpp"
 
 #include "support/catch.hpp"
+#include "support/scratch_directory.hpp"
 #include "unit/data/written_files.hpp"
 
 #include <lockstep/core/error.hpp>
@@ -56,7 +57,7 @@ TEST_CASE("IDX arrays of every rank come back as they were written", "[idx]") {
 }
 
 TEST_CASE("gzip is recognised by its bytes, and files read as memory does", "[idx]") {
-  const TemporaryDirectory directory;
+  const testing::ScratchDirectory directory;
   const Bytes plain = idx({3, 4, 5}, counting(60));
   for (const auto* name : {"a", "a.gz"}) {
     for (const Bytes& file : {plain, gzip(plain)}) {
@@ -128,7 +129,7 @@ TEST_CASE("A small gzip file that promises a gigabyte gets no memory for it", "[
 }
 
 TEST_CASE("Files that cannot be read are named", "[idx]") {
-  const TemporaryDirectory directory;
+  const testing::ScratchDirectory directory;
   const auto absent = directory.path() / "absent";
   CHECK(lacking(message_of<IoError>([&] { (void)read_idx(absent); }), {absent.string(), "No such file"}) == "");
   CHECK(lacking(message_of<IoError>([&] { (void)read_idx(directory.path()); }), {"not a regular file"}) == "");

@@ -1,5 +1,6 @@
 // load_mnist: which files it finds, what it makes of them, and what it says where there is nothing to find.
 #include "support/catch.hpp"
+#include "support/scratch_directory.hpp"
 #include "unit/data/written_files.hpp"
 
 #include <lockstep/core/error.hpp>
@@ -57,7 +58,7 @@ Members npz_members() {
 }
 
 TrainTest load_npz(const Members& members) {
-  const TemporaryDirectory directory;
+  const testing::ScratchDirectory directory;
   write_file(directory.path() / "any.npz", zip_archive(members, true));
   return load_mnist(directory.path() / "any.npz");
 }
@@ -78,7 +79,7 @@ void check_directory_refused(const std::filesystem::path& path, const std::vecto
 TEST_CASE("IDX files are found under their usual names, plain or packed", "[mnist]") {
   for (const auto* separator : {"-", "."}) {
     for (const bool packed : {false, true}) {
-      const TemporaryDirectory directory;
+      const testing::ScratchDirectory directory;
       write_idx_set(directory.path(), separator, packed);
       check_small_set(load_mnist(directory.path()));
     }
@@ -86,7 +87,7 @@ TEST_CASE("IDX files are found under their usual names, plain or packed", "[mnis
 }
 
 TEST_CASE("A plain file is preferred to a packed one", "[mnist]") {
-  const TemporaryDirectory directory;
+  const testing::ScratchDirectory directory;
   write_idx_set(directory.path(), "-", false);
   for (const auto* name : {"train-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz"}) {
     write_file(directory.path() / name, {'x'});
@@ -96,7 +97,7 @@ TEST_CASE("A plain file is preferred to a packed one", "[mnist]") {
 
 TEST_CASE("npz files are read by path and from a directory", "[mnist]") {
   check_small_set(load_npz(npz_members()));
-  const TemporaryDirectory directory;
+  const testing::ScratchDirectory directory;
   write_file(directory.path() / "mnist.npz", zip_archive(npz_members(), false));
   check_small_set(load_mnist(directory.path()));
 }
@@ -165,7 +166,7 @@ TEST_CASE("npz arrays that do not belong together are refused", "[mnist]") {
 }
 
 TEST_CASE("IDX files that do not belong together are refused", "[mnist]") {
-  const TemporaryDirectory directory;
+  const testing::ScratchDirectory directory;
   const auto refused = [&](const std::string& name, const Bytes& content, const std::string& words) {
     write_idx_set(directory.path(), "-", false);
     write_file(directory.path() / name, content);
@@ -182,7 +183,7 @@ TEST_CASE("IDX files that do not belong together are refused", "[mnist]") {
 }
 
 TEST_CASE("Where files are missing, what was looked for is said", "[mnist]") {
-  const TemporaryDirectory directory;
+  const testing::ScratchDirectory directory;
   const std::string path = directory.path().string();
   check_directory_refused<IoError>(directory.path() / "absent", {path, "does not exist", "scripts/fetch_data.sh"});
   check_directory_refused<IoError>(directory.path() / "absent.npz", {path, "No such file"});

@@ -1,10 +1,11 @@
 // Writers of the formats that the room reads.
 #include "unit/data/written_files.hpp"
 
+#include "support/scratch_directory.hpp"
+
 #include <zip.h>
 #include <zlib.h>
 
-#include <cstdlib>
 #include <fstream>
 #include <stdexcept>
 
@@ -17,17 +18,6 @@ void require(bool holds, const char* what) {
 }
 
 }  // namespace
-
-TemporaryDirectory::TemporaryDirectory() {
-  std::string name = (std::filesystem::temp_directory_path() / "lockstep_data_XXXXXX").string();
-  require(::mkdtemp(name.data()) != nullptr, "mkdtemp");
-  path_ = name;
-}
-
-TemporaryDirectory::~TemporaryDirectory() {
-  std::error_code ignored;
-  std::filesystem::remove_all(path_, ignored);
-}
 
 void write_file(const std::filesystem::path& path, const Bytes& bytes) {
   std::ofstream file(path, std::ios::binary);
@@ -86,7 +76,7 @@ Bytes npy(const std::string& dictionary, const Bytes& payload, int version) {
 }
 
 Bytes zip_archive(const std::vector<std::pair<std::string, Bytes>>& members, bool deflate) {
-  const TemporaryDirectory directory;
+  const testing::ScratchDirectory directory;
   const auto path = directory.path() / "archive.zip";
   int error = 0;
   zip_t* archive = zip_open(path.c_str(), ZIP_CREATE | ZIP_TRUNCATE, &error);

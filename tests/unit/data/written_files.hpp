@@ -14,19 +14,6 @@ namespace lockstep::test {
 
 using Bytes = std::vector<std::uint8_t>;
 
-/// A directory of its own that is gone when the test ends.
-class TemporaryDirectory {
- public:
-  TemporaryDirectory();
-  ~TemporaryDirectory();
-  TemporaryDirectory(const TemporaryDirectory&) = delete;
-  TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
-  [[nodiscard]] const std::filesystem::path& path() const noexcept { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
-
 void write_file(const std::filesystem::path& path, const Bytes& bytes);
 
 [[nodiscard]] std::span<const std::byte> as_bytes(const Bytes& bytes);

@@ -9,6 +9,7 @@
 #include "plan/lower.hpp"
 #include "plan/plan.hpp"
 #include "support/catch.hpp"
+#include "support/messages.hpp"
 #include "support/models.hpp"
 
 #include <algorithm>
@@ -20,6 +21,7 @@
 #include <vector>
 
 using namespace lockstep;
+using lockstep::testing::contains;
 
 namespace {
 
@@ -49,8 +51,6 @@ std::string why_not(const Sequential& model) {
   CHECK_FALSE(divide_by_features(graph, 2, 128, {}));
   return why_not_by_features(graph);
 }
-
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 }  // namespace
 

@@ -4,7 +4,9 @@
 #include "report/event_record.hpp"
 
 #include "support/catch.hpp"
+#include "support/files.hpp"
 #include "support/messages.hpp"
+#include "support/scratch_directory.hpp"
 
 #include <lockstep/core/error.hpp>
 
@@ -15,7 +17,6 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <limits>
 #include <string>
 #include <string_view>
@@ -43,25 +44,6 @@ std::string hex(std::string_view bytes) {
   }
   return text;
 }
-
-std::string content_of(const fs::path& file) {
-  std::ifstream stream(file, std::ios::binary);
-  return {std::istreambuf_iterator<char>(stream), {}};
-}
-
-class Scratch {
- public:
-  Scratch() : path_(fs::temp_directory_path() / ("lockstep_events_" + std::to_string(getpid()))) {
-    fs::create_directories(path_);
-  }
-  ~Scratch() { fs::remove_all(path_); }
-  Scratch(const Scratch&) = delete;
-  Scratch& operator=(const Scratch&) = delete;
-  [[nodiscard]] fs::path operator/(const char* name) const { return path_ / name; }
-
- private:
-  fs::path path_;
-};
 
 /// While it lives no file grows beyond `bytes`: what a full disk looks like to a writer.
 class FileSizeLimit {
@@ -116,23 +98,23 @@ TEST_CASE("long tags and large steps keep their lengths right", "[events]") {
 }
 
 TEST_CASE("a file holds its version and then its scalars", "[events]") {
-  const Scratch scratch;
+  const ScratchDirectory scratch;
   const Clock one = [] { return 1.0; };
   fs::path path;
   {
     EventFile file(scratch / "logs/train", one);
     path = file.path();
-    CHECK(hex(content_of(path)) == version_hex);
+    CHECK(hex(text_of(path)) == version_hex);
     file.add_scalar("epoch_loss", 2.5, 0, 1.0);
     file.flush();
-    CHECK(hex(content_of(path)) == std::string(version_hex) + std::string(epoch_loss_hex));
+    CHECK(hex(text_of(path)) == std::string(version_hex) + std::string(epoch_loss_hex));
     file.add_scalar("epoch_loss", 2.5, 0, 1.0);
   }
-  CHECK(hex(content_of(path)) == std::string(version_hex) + std::string(epoch_loss_hex) + std::string(epoch_loss_hex));
+  CHECK(hex(text_of(path)) == std::string(version_hex) + std::string(epoch_loss_hex) + std::string(epoch_loss_hex));
 }
 
 TEST_CASE("files are named as TensorFlow names them, and none takes another's place", "[events]") {
-  const Scratch scratch;
+  const ScratchDirectory scratch;
   const Clock clock = [] { return 1'700'000'000.75; };
   const EventFile first(scratch / "logs", clock);
   const EventFile second(scratch / "logs", clock);
@@ -145,7 +127,7 @@ TEST_CASE("files are named as TensorFlow names them, and none takes another's pl
 }
 
 TEST_CASE("a place that takes no file is named", "[events]") {
-  const Scratch scratch;
+  const ScratchDirectory scratch;
   std::ofstream(scratch / "file") << "in the way";
   const std::string in_the_way = message_of<IoError>([&] { const EventFile file(scratch / "file/train"); });
   CHECK(contains(in_the_way, (scratch / "file/train").string()));
@@ -157,7 +139,7 @@ TEST_CASE("a place that takes no file is named", "[events]") {
 }
 
 TEST_CASE("a file that can grow no more is named", "[events]") {
-  const Scratch scratch;
+  const ScratchDirectory scratch;
   std::string at_once;
   std::string later;
   std::string path;

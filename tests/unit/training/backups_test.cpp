@@ -4,10 +4,10 @@
 #include "support/catch.hpp"
 #include "support/examples.hpp"
 #include "support/messages.hpp"
+#include "support/scratch_directory.hpp"
 
 #include <lockstep/lockstep.hpp>
 
-#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -62,21 +62,8 @@ class AwaitBackups : public Callback {
   fs::path directory_;
 };
 
-class ScratchModelDirectory {
- public:
-  ScratchModelDirectory() {
-    std::string pattern = (fs::temp_directory_path() / "lockstep-backups-XXXXXX").string();
-    if (mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("cannot make " + pattern);
-    path_ = pattern;
-  }
-  ~ScratchModelDirectory() { fs::remove_all(path_); }
-  ScratchModelDirectory(const ScratchModelDirectory&) = delete;
-  ScratchModelDirectory& operator=(const ScratchModelDirectory&) = delete;
-  [[nodiscard]] const fs::path& path() const { return path_; }
-  [[nodiscard]] fs::path backups() const { return path_ / "backup"; }
-
- private:
-  fs::path path_;
+struct ScratchModelDirectory : ScratchDirectory {
+  [[nodiscard]] fs::path backups() const { return path() / "backup"; }
 };
 
 /// A job with everything a program may have; `run` is one life of its process.

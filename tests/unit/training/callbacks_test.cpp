@@ -1,10 +1,9 @@
 // Callbacks: their decisions epoch by epoch against Keras' rules, and what they write.
 #include "support/catch.hpp"
 #include "support/points.hpp"
+#include "support/scratch_directory.hpp"
 
 #include <lockstep/lockstep.hpp>
-
-#include <unistd.h>
 
 #include <cmath>
 #include <filesystem>
@@ -20,22 +19,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class TemporaryDirectory {
- public:
-  TemporaryDirectory() : path_(fs::temp_directory_path() / ("lockstep_callbacks_" + std::to_string(getpid()))) {
-    fs::create_directories(path_);
-  }
-  ~TemporaryDirectory() { fs::remove_all(path_); }
-  TemporaryDirectory(const TemporaryDirectory&) = delete;
-  TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
-  [[nodiscard]] const fs::path& path() const { return path_; }
-
- private:
-  fs::path path_;
-};
-
 struct Fixture {
-  TemporaryDirectory directory;
+  ScratchDirectory directory;
   Dataset data = make_points(40);
   MultiWorkerMirroredStrategy strategy{options()};
   Model model = make_model();
