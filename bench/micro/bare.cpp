@@ -66,19 +66,6 @@ class Maker {
 
 memory::desc any(const memory::dims& dims, Type type) { return {dims, type, memory::format_tag::any}; }
 
-dnnl::primitive_attr fused(dnnl::algorithm activation) {
-  dnnl::primitive_attr attributes;
-  if (activation == dnnl::algorithm::undef) return attributes;
-  dnnl::post_ops operations;
-#if DNNL_VERSION_MAJOR >= 3
-  operations.append_eltwise(activation, 0.0F, 0.0F);
-#else
-  operations.append_eltwise(1.0F, activation, 0.0F, 0.0F);
-#endif
-  attributes.set_post_ops(operations);
-  return attributes;
-}
-
 /// A layer's tensors as the bare primitive sees them. In bfloat16 its gradients are bfloat16 too, but those of weights
 /// and biases float32, as in the step.
 struct Shapes {
@@ -180,10 +167,10 @@ dnnl::inner_product_forward::primitive_desc describe_dense(const onednn::Context
                                                            const memory::desc& output, dnnl::algorithm activation) {
   constexpr auto training = dnnl::prop_kind::forward_training;
 #if DNNL_VERSION_MAJOR >= 3
-  return {context.engine, training, source, weights, bias, output, fused(activation)};
+  return {context.engine, training, source, weights, bias, output, onednn::with_activation(activation)};
 #else
-  return {dnnl::inner_product_forward::desc(training, source, weights, bias, output), fused(activation),
-          context.engine};
+  return {dnnl::inner_product_forward::desc(training, source, weights, bias, output),
+          onednn::with_activation(activation), context.engine};
 #endif
 }
 

@@ -15,6 +15,8 @@ dnnl::algorithm algorithm_of(ConvolutionWay way) {
   return way == ConvolutionWay::winograd ? dnnl::algorithm::convolution_winograd : direct;
 }
 
+}  // namespace
+
 dnnl::primitive_attr with_activation(dnnl::algorithm activation) {
   dnnl::primitive_attr attributes;
   if (activation == dnnl::algorithm::undef) return attributes;
@@ -27,8 +29,6 @@ dnnl::primitive_attr with_activation(dnnl::algorithm activation) {
   attributes.set_post_ops(operations);
   return attributes;
 }
-
-}  // namespace
 
 std::string version() {
   const dnnl_version_t* version = dnnl_version();

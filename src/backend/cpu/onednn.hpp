@@ -32,6 +32,9 @@ struct Geometry {
   dnnl::memory::dims pad_after;
 };
 
+/// The attributes of a primitive that applies `activation` to its result; undef: none.
+[[nodiscard]] dnnl::primitive_attr with_activation(dnnl::algorithm activation);
+
 /// `bias` is a zero descriptor where there is none; `activation` is undef where there is none. Throws dnnl::error where
 /// there is no implementation (of the way asked for).
 [[nodiscard]] dnnl::convolution_forward::primitive_desc convolution_forward(
