@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs keras_mnist on a GPU as its users do: resuming, moving between CPU and GPU, losing a rank, having no device.
+"""Runs keras_mnist on a GPU as its users do: the same bits twice, bfloat16, odd numbers of ranks, no device at all.
 
     tests/gpu/run.py BUILD_DIR KERAS_MNIST [programs[.ProgramsTest.test_...]]... [-v]
 

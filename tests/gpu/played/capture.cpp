@@ -3,6 +3,7 @@
 // cudaStreamBeginCapture and cudaThreadExchangeStreamCaptureMode.
 #include "device.hpp"
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <thread>
