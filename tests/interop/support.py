@@ -70,6 +70,16 @@ class Scratch(unittest.TestCase):
             self.assertEqual(tensor["bits"], bits_of(values), tensor["name"])
             np.testing.assert_allclose(tensor["sum"], values.astype(np.float64).sum(), rtol=1e-9, atol=1e-9)
 
+    def assert_training(self, found: dict[str, Any], model: keras.Model, metrics: list[str]) -> None:
+        """What read_model found of four steps of this model's training."""
+        self.assertEqual(found["iteration"], 4)
+        self.assert_tensors(found["slots"], model.optimizer.variables[2:])
+        self.assertEqual(found["training"]["metrics"], metrics)
+        config = found["training"]["optimizer_config"]
+        self.assertEqual(config["class_name"], type(model.optimizer).__name__)
+        for key, value in without(config["config"], "name").items():
+            self.assertEqual(value, model.optimizer.get_config()[key], key)
+
     def check_refusals(self, name: str) -> None:
         """Saves, under this name, models with something that Lockstep lacks; each refusal tells what it is."""
         inputs = layers.Input((4,))
