@@ -74,23 +74,22 @@ void Snapshot::put_until(int rank, std::size_t end) {
 void Snapshot::use(const std::function<void(SavedModel&)>& use) {
   if (shards_ != nullptr) {
     for (std::size_t rank = 0; rank < parts_.size(); ++rank) put_until(static_cast<int>(rank), parts_[rank].size());
-    use(*whole_);
-    return;
+  } else {
+    prepare_whole();
+    unpack();
   }
-  SavedModel saved = outline();
-  const auto arrays = arrays_of(saved);
-  for (std::size_t p = 0; p < arrays.size(); ++p) {
-    for (std::size_t array = 0; array < arrays[p].size(); ++array) *arrays[p][array] = parameter(p, array);
-  }
-  use(saved);
+  use(*whole_);
 }
 
-std::vector<float> Snapshot::parameter(std::size_t index, std::size_t arena) const {
-  const ParameterSpec& spec = plan_.graph.parameters[index];
-  const std::span<const float> stored = std::span(values_).subspan(arena * plan_.elements + spec.offset, spec.storage);
-  std::vector<float> values(static_cast<std::size_t>(spec.info.shape.elements()));
-  executable_.unpack_parameter(index, stored, values);
-  return values;
+void Snapshot::unpack() {
+  for (std::size_t p = 0; p < wholes_.size(); ++p) {
+    const ParameterSpec& spec = plan_.graph.parameters[p];
+    for (std::size_t array = 0; array < wholes_[p].size(); ++array) {
+      const std::span<const float> stored =
+          std::span(values_).subspan(array * plan_.elements + spec.offset, spec.storage);
+      executable_.unpack_parameter(p, stored, wholes_[p][array]);
+    }
+  }
 }
 
 SavedModel Snapshot::outline() const {

@@ -33,12 +33,12 @@ class Snapshot {
   void use(const std::function<void(SavedModel&)>& use);
 
  private:
-  [[nodiscard]] std::vector<float> parameter(std::size_t index, std::size_t arena) const;
   /// A file's model without its values.
   [[nodiscard]] SavedModel outline() const;
   /// Of each variable the values and the optimizer's arrays, where the model has them.
   [[nodiscard]] std::vector<std::vector<std::vector<float>*>> arrays_of(SavedModel& model) const;
   void prepare_whole();
+  void unpack();
   void take_in(int rank, std::size_t bytes);
   void put_until(int rank, std::size_t end);
 
@@ -46,14 +46,15 @@ class Snapshot {
   const Plan& plan_;
   const Executable& executable_;
   const Shards* shards_;
+  // All memory is kept for the next time: new pages would cost more than the copies.
   std::vector<float> values_;  ///< the arena of weights, then those of the slots
   /// Instead, of a divided model: what was and is being gathered, and put in its place while it comes, which takes less
-  /// from training than to do so at the end. All memory is kept: new pages would cost more than the copies.
+  /// from training than to do so at the end.
   Shards::Parts parts_;
   std::vector<std::size_t> here_;  ///< by rank: bytes that have come
   std::vector<std::size_t> put_;   ///< by rank: floats in their places
   std::optional<SavedModel> whole_;
-  Shards::Wholes wholes_;
+  Shards::Wholes wholes_;  ///< its arrays
   CompileOptions options_;
   std::uint64_t iteration_ = 0;
 };
