@@ -3,6 +3,7 @@
 #pragma once
 
 #include "backend/cuda/elements.hpp"
+#include "backend/cuda/image_place.hpp"
 
 #include <cstddef>
 
@@ -41,12 +42,7 @@ struct DirectForward {
   ActivationFunction function;
 
   LOCKSTEP_HOST_DEVICE void operator()(Index i) const {
-    const int filter = static_cast<int>(i % static_cast<Index>(s.filters));
-    const Index pixel = i / static_cast<Index>(s.filters);
-    const int column = static_cast<int>(pixel % static_cast<Index>(s.out_width));
-    const Index line = pixel / static_cast<Index>(s.out_width);
-    const int row = static_cast<int>(line % static_cast<Index>(s.out_height));
-    const std::size_t image = line / static_cast<Index>(s.out_height);
+    const auto [image, row, column, filter] = place_in_images(i, s.out_height, s.out_width, s.filters);
     float sum = bias != nullptr ? bias[filter] : 0.0F;
     for (int a = 0; a < s.kernel_height; ++a) {
       for (int b = 0; b < s.kernel_width; ++b) {
@@ -70,19 +66,12 @@ struct DirectWeightsTerm {
   const T* y_gradient;
 
   [[nodiscard]] LOCKSTEP_HOST_DEVICE float operator()(Index element, Index pixel) const {
-    const int c = static_cast<int>(element % static_cast<Index>(s.channels));
-    const Index place = element / static_cast<Index>(s.channels);
-    const int b = static_cast<int>(place % static_cast<Index>(s.kernel_width));
-    const int a = static_cast<int>(place / static_cast<Index>(s.kernel_width) % static_cast<Index>(s.kernel_height));
-    const Index filter = place / static_cast<Index>(s.kernel_width) / static_cast<Index>(s.kernel_height);
-    const int column = static_cast<int>(pixel % static_cast<Index>(s.out_width));
-    const Index line = pixel / static_cast<Index>(s.out_width);
-    const int row = static_cast<int>(line % static_cast<Index>(s.out_height));
-    const std::size_t image = line / static_cast<Index>(s.out_height);
-    const int h = row * s.stride_height - s.above + a * s.dilation_height;
-    const int w = column * s.stride_width - s.before + b * s.dilation_width;
+    const auto [filter, a, b, c] = place_in_images(element, s.kernel_height, s.kernel_width, s.channels);
+    const ImagePlace at = place_in_images(pixel, s.out_height, s.out_width, 1);
+    const int h = at.row * s.stride_height - s.above + a * s.dilation_height;
+    const int w = at.column * s.stride_width - s.before + b * s.dilation_width;
     if (!s.holds(h, w)) return 0.0F;
-    return static_cast<float>(x[s.x_at(image, h, w) + static_cast<std::size_t>(c)]) *
+    return static_cast<float>(x[s.x_at(at.image, h, w) + static_cast<std::size_t>(c)]) *
            static_cast<float>(y_gradient[static_cast<std::size_t>(pixel) * s.filters + filter]);
   }
 };
@@ -98,12 +87,7 @@ struct DirectData {
   ActivationFunction function;
 
   LOCKSTEP_HOST_DEVICE void operator()(Index i) const {
-    const int c = static_cast<int>(i % static_cast<Index>(s.channels));
-    const Index pixel = i / static_cast<Index>(s.channels);
-    const int w = static_cast<int>(pixel % static_cast<Index>(s.width));
-    const Index line = pixel / static_cast<Index>(s.width);
-    const int h = static_cast<int>(line % static_cast<Index>(s.height));
-    const std::size_t image = line / static_cast<Index>(s.height);
+    const auto [image, h, w, c] = place_in_images(i, s.height, s.width, s.channels);
     float sum = 0;
     for (int a = 0; a < s.kernel_height; ++a) {
       const int down = h + s.above - a * s.dilation_height;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "backend/cuda/elements.hpp"
+#include "backend/cuda/image_place.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -40,6 +41,17 @@ struct Pooling {
   Axis rows;
   Axis columns;
   int channels;
+
+  [[nodiscard]] LOCKSTEP_HOST_DEVICE ImagePlace input_place(Index element) const {
+    return place_in_images(element, rows.input, columns.input, channels);
+  }
+  [[nodiscard]] LOCKSTEP_HOST_DEVICE ImagePlace output_place(Index element) const {
+    return place_in_images(element, rows.output, columns.output, channels);
+  }
+  /// How many cells a window holds; those that padding added do not count.
+  [[nodiscard]] LOCKSTEP_HOST_DEVICE int cells(int row, int column) const {
+    return (rows.end(row) - rows.begin(row)) * (columns.end(column) - columns.begin(column));
+  }
 };
 
 constexpr std::uint8_t nobody = 255;  ///< the window's largest was at or below zero, where relu is flat
@@ -53,12 +65,7 @@ struct MaxPool {
   bool relu;  ///< x was made by one, so that backward can pass it on the way
 
   LOCKSTEP_HOST_DEVICE void operator()(Index i) const {
-    const int channel = static_cast<int>(i % static_cast<Index>(shape.channels));
-    const Index pixel = i / static_cast<Index>(shape.channels);
-    const int column = static_cast<int>(pixel % static_cast<Index>(shape.columns.output));
-    const Index line = pixel / static_cast<Index>(shape.columns.output);
-    const int row = static_cast<int>(line % static_cast<Index>(shape.rows.output));
-    const std::size_t image = line / static_cast<Index>(shape.rows.output);
+    const auto [image, row, column, channel] = shape.output_place(i);
     const T* plane = x + image * shape.rows.input * shape.columns.input * shape.channels + channel;
     const int top = row * shape.rows.stride - shape.rows.pad;
     const int left = column * shape.columns.stride - shape.columns.pad;
@@ -87,12 +94,7 @@ struct MaxPoolBackward {
   ActivationFunction function;  ///< that made x; linear where forward saw to a relu
 
   LOCKSTEP_HOST_DEVICE void operator()(Index i) const {
-    const int channel = static_cast<int>(i % static_cast<Index>(shape.channels));
-    const Index pixel = i / static_cast<Index>(shape.channels);
-    const int w = static_cast<int>(pixel % static_cast<Index>(shape.columns.input));
-    const Index line = pixel / static_cast<Index>(shape.columns.input);
-    const int h = static_cast<int>(line % static_cast<Index>(shape.rows.input));
-    const std::size_t image = line / static_cast<Index>(shape.rows.input);
+    const auto [image, h, w, channel] = shape.input_place(i);
     const std::size_t plane = image * shape.rows.output * shape.columns.output * shape.channels + channel;
     float sum = 0;
     for (int row = shape.rows.first_window(h); row < shape.rows.past_window(h); ++row) {
@@ -107,7 +109,6 @@ struct MaxPoolBackward {
   }
 };
 
-/// Cells that padding added do not count.
 template <typename T>
 struct AveragePool {
   Pooling shape;
@@ -115,12 +116,7 @@ struct AveragePool {
   T* y;
 
   LOCKSTEP_HOST_DEVICE void operator()(Index i) const {
-    const int channel = static_cast<int>(i % static_cast<Index>(shape.channels));
-    const Index pixel = i / static_cast<Index>(shape.channels);
-    const int column = static_cast<int>(pixel % static_cast<Index>(shape.columns.output));
-    const Index line = pixel / static_cast<Index>(shape.columns.output);
-    const int row = static_cast<int>(line % static_cast<Index>(shape.rows.output));
-    const std::size_t image = line / static_cast<Index>(shape.rows.output);
+    const auto [image, row, column, channel] = shape.output_place(i);
     const T* plane = x + image * shape.rows.input * shape.columns.input * shape.channels + channel;
     float sum = 0;
     for (int h = shape.rows.begin(row); h < shape.rows.end(row); ++h) {
@@ -128,9 +124,7 @@ struct AveragePool {
         sum += static_cast<float>(plane[static_cast<std::size_t>(h * shape.columns.input + w) * shape.channels]);
       }
     }
-    const int cells =
-        (shape.rows.end(row) - shape.rows.begin(row)) * (shape.columns.end(column) - shape.columns.begin(column));
-    y[i] = sum / static_cast<float>(cells);
+    y[i] = sum / static_cast<float>(shape.cells(row, column));
   }
 };
 
@@ -143,20 +137,13 @@ struct AveragePoolBackward {
   ActivationFunction function;
 
   LOCKSTEP_HOST_DEVICE void operator()(Index i) const {
-    const int channel = static_cast<int>(i % static_cast<Index>(shape.channels));
-    const Index pixel = i / static_cast<Index>(shape.channels);
-    const int w = static_cast<int>(pixel % static_cast<Index>(shape.columns.input));
-    const Index line = pixel / static_cast<Index>(shape.columns.input);
-    const int h = static_cast<int>(line % static_cast<Index>(shape.rows.input));
-    const std::size_t image = line / static_cast<Index>(shape.rows.input);
+    const auto [image, h, w, channel] = shape.input_place(i);
     const std::size_t plane = image * shape.rows.output * shape.columns.output * shape.channels + channel;
     float sum = 0;
     for (int row = shape.rows.first_window(h); row < shape.rows.past_window(h); ++row) {
       for (int column = shape.columns.first_window(w); column < shape.columns.past_window(w); ++column) {
         const std::size_t at = plane + static_cast<std::size_t>(row * shape.columns.output + column) * shape.channels;
-        const int cells =
-            (shape.rows.end(row) - shape.rows.begin(row)) * (shape.columns.end(column) - shape.columns.begin(column));
-        sum += static_cast<float>(y_gradient[at]) / static_cast<float>(cells);
+        sum += static_cast<float>(y_gradient[at]) / static_cast<float>(shape.cells(row, column));
       }
     }
     x_gradient[i] = through(function, x[i], sum);
