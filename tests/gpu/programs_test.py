@@ -8,10 +8,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from support import MPIRUN, TEMPORARY, USAGE, ProgramTest, Running, program
+from support import MPIRUN, TEMPORARY, USAGE, Ended, ProgramTest, Running, program
 
 OPTIONS = ("--steps-per-epoch", 3, "--global-batch-size", 20, "--seed", 5, "--deterministic")
-EPOCHS = 10
+EPOCHS = 5
 END_LIMIT_S = 15.0
 NO_DEVICE = {"CUDA_VISIBLE_DEVICES": "", "LOCKSTEP_PLAYED_GPUS": "0"}  # a real one hidden, a played one taken away
 # A host of its own for every rank, in NCCL's eyes: so a ring stands on one GPU. The shell outlives its rank, so that
@@ -25,12 +25,16 @@ def losses(history: dict[str, Any]) -> list[float]:
 
 
 class ProgramsTest(ProgramTest):
+    tried: Ended | None = None  # whether there is a GPU
+
     def setUp(self) -> None:
         super().setUp()
-        tried = self.run_program("--device", "cuda", "--epochs", 1, "--steps-per-epoch", 1, "--resume", "never")
-        if tried.code == USAGE:
-            self.skipTest(f"no GPU: {tried.errors}")
-        self.assertEqual(tried.code, 0, str(tried))
+        if self.tried is None:
+            call = ("--device", "cuda", "--epochs", 1, "--steps-per-epoch", 1, "--resume", "never")
+            type(self).tried = self.run_program(*call)
+        if self.tried.code == USAGE:
+            self.skipTest(f"no GPU: {self.tried.errors}")
+        self.assertEqual(self.tried.code, 0, str(self.tried))
 
     def whole(self, device: str) -> tuple[Path, list[float]]:
         self.model = self.scratch / f"whole_{device}"

@@ -2,6 +2,7 @@
 // allow, and no sooner than the host asks: a wait that is missing then shows as a wrong result.
 #include "device.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -58,14 +59,21 @@ void Device::advance(std::uint32_t most) {
 
 /// One piece of work: of the stream that was at it, mostly, so that streams also run far ahead of each other.
 Outcome Device::step() {
-  if (random_.below(8) == 0) current_ = random_.below(static_cast<std::uint32_t>(streams_.size()));
-  for (std::size_t tried = 0; tried < streams_.size(); ++tried, ++current_) {
-    current_ %= streams_.size();
-    auto& queue = streams_[current_]->queue;
-    if (queue.empty()) continue;
-    const Outcome outcome = queue.front()();
+  std::vector<CUstream_st*> busy;
+  for (const auto& stream : streams_) {
+    if (!stream->queue.empty()) busy.push_back(stream.get());
+  }
+  if (busy.empty()) return Outcome::stuck;
+  auto first = std::find(busy.begin(), busy.end(), current_);
+  if (first == busy.end() || random_.below(8) == 0) {
+    first = busy.begin() + random_.below(static_cast<std::uint32_t>(busy.size()));
+  }
+  std::rotate(busy.begin(), first, busy.end());
+  for (CUstream_st* stream : busy) {
+    const Outcome outcome = stream->queue.front()();
     if (outcome == Outcome::stuck) continue;
-    if (outcome == Outcome::done) queue.pop_front();
+    current_ = stream;
+    if (outcome == Outcome::done) stream->queue.pop_front();
     return outcome;
   }
   return Outcome::stuck;

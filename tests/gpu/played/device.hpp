@@ -85,7 +85,7 @@ class Device {
   Memory memory_;
   lockstep::RandomStream random_;
   std::vector<std::unique_ptr<CUstream_st>> streams_;  ///< the first is the default one
-  std::size_t current_ = 0;
+  cudaStream_t current_ = nullptr;                     ///< that ran last
 };
 
 /// Holds the device's lock.
