@@ -160,7 +160,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
   played::open_capture().reset();
   if (capture->invalid) return cudaErrorStreamCaptureInvalidated;
   if (!joined) return cudaErrorStreamCaptureUnjoined;
-  *graph = new CUgraph_st{capture->nodes};
+  *graph = new CUgraph_st{std::move(capture->nodes)};  // events that still know the capture keep none of its work
   return cudaSuccess;
 }
 

@@ -13,10 +13,13 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <string>
+#include <thread>
 #include <utility>
 
 namespace {
@@ -60,9 +63,10 @@ struct ncclComm {
   bool aborted = false;
   bool finalizes = false;
   int polls_left = polls;
-  std::uint64_t pieces = 0;         ///< summed so far
-  std::uint64_t pending = 0;        ///< sums on streams
-  std::function<void()> postponed;  ///< enqueued when the call is no longer in progress
+  std::uint64_t pieces = 0;                               ///< summed so far
+  std::uint64_t pending = 0;                              ///< sums on streams
+  std::shared_ptr<bool> held = std::make_shared<bool>();  ///< by every sum, and by every recording of one
+  std::function<void()> postponed;                        ///< enqueued when the call is no longer in progress
 
   [[nodiscard]] float* part(int of) const {
     return reinterpret_cast<float*>(shared + 1) + static_cast<std::size_t>(of) * piece;
@@ -162,6 +166,17 @@ void leave(ncclComm* ring) {
   delete ring;
 }
 
+/// As NCCL does, whether calls block or not: until no recording holds kernels of the communicator.
+void wait_for_recordings(ncclComm_t ring) {
+  for (bool held = true; held;) {
+    {
+      const played::Locked locked;
+      held = ring->held.use_count() > 1;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
 }  // namespace
 
 ncclResult_t ncclGetVersion(int* version) {
@@ -234,7 +249,7 @@ ncclResult_t ncclAllReduce(const void* from, void* to, std::size_t count, ncclDa
   if (!ring->joined || ring->postponed || ring->finalizes) return ncclInvalidUsage;  // the last call is in progress
   ring->polls_left = polls;
   ring->postponed = [=] {
-    const cudaError_t status = Device::get().enqueue(stream, [=]() -> played::Work {
+    const cudaError_t status = Device::get().enqueue(stream, [=, held = ring->held]() -> played::Work {
       ++ring->pending;
       auto sum = std::make_shared<Sum>(ring, static_cast<const float*>(from), static_cast<float*>(to), count);
       return [ring, sum] {
@@ -256,6 +271,7 @@ ncclResult_t ncclCommFinalize(ncclComm_t ring) {
 }
 
 ncclResult_t ncclCommDestroy(ncclComm_t ring) {
+  wait_for_recordings(ring);
   const played::Locked locked;
   if (!ring->finalizes || ring->pending > 0) return ncclInvalidUsage;
   leave(ring);
@@ -263,9 +279,14 @@ ncclResult_t ncclCommDestroy(ncclComm_t ring) {
 }
 
 ncclResult_t ncclCommAbort(ncclComm_t ring) {
+  {
+    const played::Locked locked;
+    ring->aborted = true;
+    ring->postponed = nullptr;
+    Device::get().run_until([ring] { return ring->pending == 0; }, "ncclCommAbort");
+  }
+  wait_for_recordings(ring);
   const played::Locked locked;
-  ring->aborted = true;
-  Device::get().run_until([ring] { return ring->pending == 0; }, "ncclCommAbort");
   if (!ring->joined && ring->rank == 0) (void)shm_unlink(ring->name.c_str());
   leave(ring);
   return ncclSuccess;
