@@ -8,7 +8,6 @@
 
 #include <lockstep/lockstep.hpp>
 
-
 #include <filesystem>
 #include <fstream>
 #include <limits>
