@@ -65,12 +65,15 @@ try() {
   case $status in
     0) results+=("$(printf '%-44s passed   %4d s' "$name" $((SECONDS - began)))") ;;
     77) results+=("$(printf '%-44s skipped' "$name")") ;;
+    124 | 137) results+=("$(printf '%-44s FAILED   (longer than %d s)' "$name" "$limit")") ;;
     *) results+=("$(printf '%-44s FAILED   (exit %d)' "$name" $status)") ;;
   esac
+  printf '%s\n' "${results[-1]}" | tee -a "$folder/results.txt" # a machine may be taken away before the table is whole
 }
 
 run() {
   [ -d "$folder" ] || tar -C "$(dirname "$folder")" -xzf "$folder.tar.gz"
+  : >"$folder/results.txt"
   local programs=$folder/usr/bin packages sanitizer
   packages=$(python3 -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
   local nvidia=/usr/local/cuda/lib64:/usr/local/cuda/lib place
