@@ -111,7 +111,7 @@ struct Shapes {
   void take_patches(const float* image, std::vector<float>& patches) const {
     patches.assign(pixels_of(y) * patch(), 0.0F);
     visit([&](std::size_t from, std::size_t to, std::size_t count) {
-      std::copy_n(image + from, count, patches.data() + to);
+      for (std::size_t c = 0; c < count; ++c) patches[to + c] = image[from + c];
     });
   }
 };
