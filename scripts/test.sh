@@ -145,7 +145,7 @@ if [[ " ${failed[*]} " != *" build "* ]]; then # nothing else has anything to st
 fi
 
 [ -n "${LOCKSTEP_MNIST_DIR:-}" ] || notes+=("LOCKSTEP_MNIST_DIR is not set: tests with real MNIST skipped")
-[ -e /dev/nvidia0 ] || notes+=("no CUDA device: GPU tests skipped")
+[ -e /dev/nvidia0 ] || notes+=("no CUDA device: GPU tests skipped, or run on a GPU played on the host")
 printf '\n'
 for note in "${notes[@]}"; do printf '%s\n' "$note"; done
 if [ ${#failed[@]} -gt 0 ]; then
