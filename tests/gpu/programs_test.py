@@ -1,6 +1,7 @@
 """What users of a GPU do beside training straight on: they want the same bits twice, or bfloat16, share batches that are
 too small, wait for a rank in vain, or have no GPU at all."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -106,7 +107,8 @@ class ProgramsTest(ProgramTest):
         try:
             running.wait_for_output("rank 0 ended with")
         finally:
-            os.kill(ranks[1], signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # some mpiruns end it when rank 0 gives up
+                os.kill(ranks[1], signal.SIGKILL)
         self.assertLess(time.monotonic() - began, 3 + END_LIMIT_S)
         ended = running.end()
         self.assertIn(f"rank 0 ended with {TEMPORARY}", ended.stdout, str(ended))
