@@ -3,11 +3,11 @@
 // touches of small ones take longer than all else that is done to a file.
 #pragma once
 
+#include "core/aligned_buffer.hpp"
+
 #include <hdf5.h>
 
 #include <cstddef>
-#include <cstdlib>
-#include <memory>
 
 namespace lockstep {
 
@@ -20,21 +20,15 @@ class Hdf5Memory {
   /// A file made with the property list `access` lies here; this must live until it is closed.
   [[nodiscard]] herr_t serve(hid_t access);
 
-  [[nodiscard]] const std::byte* data() const noexcept { return data_.get(); }
+  [[nodiscard]] const std::byte* data() const noexcept { return buffer_.data(); }
   /// At least the file's; 0 once it is closed.
-  [[nodiscard]] std::size_t capacity() const noexcept { return capacity_; }
+  [[nodiscard]] std::size_t capacity() const noexcept { return buffer_.size(); }
 
  private:
-  struct Free {
-    void operator()(std::byte* data) const noexcept { std::free(data); }
-  };
-
   /// Keeps what it holds. Null when there is no memory: HDF5 reports it.
   [[nodiscard]] void* grow(std::size_t size) noexcept;
-  void release() noexcept;
 
-  std::unique_ptr<std::byte, Free> data_;
-  std::size_t capacity_ = 0;
+  AlignedBuffer buffer_;
 };
 
 }  // namespace lockstep
