@@ -56,6 +56,7 @@ def receive(link: socket.socket, data: memoryview) -> None:
 def connect(options: argparse.Namespace) -> socket.socket:
     if options.listen:
         with socket.create_server(("", PORT)) as server:
+            server.settimeout(10)
             link, _ = server.accept()
     else:
         for _ in range(200):

@@ -89,7 +89,7 @@ def send_barely(options: argparse.Namespace, network: Network) -> float:
 def compare_between_hosts(options: argparse.Namespace) -> int:
     network = two_hosts()
     builds = [options.binaries, *([options.against] if options.against else [])]
-    step = lost = 0.0
+    gathered: dict[str, float] = {}
     bare: list[float] = []
     with tempfile.TemporaryDirectory(prefix="save-cost-") as name:
         files = {"gathered only": NOWHERE, "with the file": str(Path(name) / "saved.h5")}
@@ -109,11 +109,12 @@ def compare_between_hosts(options: argparse.Namespace) -> int:
             print("  step by step: " + " ".join(f"{statistics.median(times):.1f}" for times in
                                                  zip(*(sample["step_by_step_ms"] for sample in samples))))
             if build == options.binaries and what == "gathered only":
-                lost = longer
+                gathered = {"step": step, "longer": longer}
     floor = statistics.median(bare)
-    print(f"bare sockets take {floor:.1f} ms for these bytes; the gathering adds {lost - floor:.1f} ms: "
-          f"{(lost - floor) / step:.2f} of a step")
-    return 0 if lost - floor < step else 1
+    added = gathered["longer"] - floor
+    print(f"bare sockets take {floor:.1f} ms for these bytes; the gathering adds {added:.1f} ms: "
+          f"{added / gathered['step']:.2f} of a step")
+    return 0 if added < gathered["step"] else 1
 
 
 def main() -> int:

@@ -271,9 +271,10 @@ class Executable {
   /// device's own.
   virtual void add_squares(const UpdateShare& share, std::span<double> sums) const = 0;
 
-  /// Devices whose shares are whole gradients on every rank need not ask the others for a norm, nor the host: true if
-  /// the device makes scales of the squares added since the last time, and applies them to the updates that follow.
-  [[nodiscard]] virtual bool finds_scales(const Clipping& /*clipping*/) const { return false; }
+  /// Devices whose shares are whole gradients on every rank need not ask the others for a norm, nor the host: such a
+  /// one makes scales of the squares added since the last time, and applies them to the updates that follow. False:
+  /// that is for the caller to do.
+  [[nodiscard]] virtual bool find_scales(const Clipping& /*clipping*/) const { return false; }
 
   /// Devices that record a step and replay it: true if the whole training step has been enqueued from a recording. Else
   /// the caller enqueues the operations and updates, and then calls end_step. `recordable` tells whether the

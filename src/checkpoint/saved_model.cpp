@@ -100,7 +100,10 @@ std::size_t size_of_file(const SavedModel& model) {
   };
   add(model.weights);
   if (model.training) add(model.training->slots);
-  if (model.state) add(model.state->arrays);
+  if (model.state) {
+    bytes += model.state->text.size();  // a long run's history
+    add(model.state->arrays);
+  }
   return bytes;
 }
 

@@ -43,7 +43,7 @@ void NormClipping::hold(std::size_t operation, const UpdateShare& share) {
 }
 
 void NormClipping::agree(const Clipping& clipping) {
-  if (executable_.finds_scales(clipping)) return;
+  if (executable_.find_scales(clipping)) return;
   for (std::size_t p = 0; p < squares_.size(); ++p) {
     if (!counts_[p]) squares_[p] = 0;
   }

@@ -109,7 +109,7 @@ void CudaExecutable::add_squares(const UpdateShare& share, std::span<double> /*s
   norms_.add_squares(queue_.communication(), graph_, arenas_.gradients.data(), share.begin, share.end);
 }
 
-bool CudaExecutable::finds_scales(const Clipping& clipping) const {
+bool CudaExecutable::find_scales(const Clipping& clipping) const {
   norms_.find_scales(queue_.communication(), clipping);
   return true;
 }

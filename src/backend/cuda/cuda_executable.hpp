@@ -31,7 +31,7 @@ class CudaExecutable final : public Executable {
   void run(const Operation& operation, const StepContext& context) override;
   void update(const UpdateShare& share, const Optimizer& optimizer, std::uint64_t iteration) override;
   void add_squares(const UpdateShare& share, std::span<double> sums) const override;
-  [[nodiscard]] bool finds_scales(const Clipping& clipping) const override;
+  [[nodiscard]] bool find_scales(const Clipping& clipping) const override;
 
   [[nodiscard]] std::size_t steps_ahead() const noexcept override { return StepFeed::slots / 2; }
   void take_metrics(std::span<float, metric_places> sums) override;
