@@ -2,6 +2,7 @@
 that is lost meanwhile comes back through the crowd."""
 
 import itertools
+import os
 import signal
 import statistics
 import subprocess
@@ -20,6 +21,12 @@ SLOWER = 0.1
 ENDLESS = 1000000  # epochs
 
 
+def cpu_seconds(pid: int) -> float:
+    """That a process has used so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 class StrangersTest(PodsTest):
     def storm(self, connections: int, slow: int, seconds: float, number: int) -> subprocess.Popen[str]:
         stranger, chief = self.network.hosts[3], self.network.hosts[0]
@@ -35,14 +42,18 @@ class StrangersTest(PodsTest):
         job = self.job(self.training(ENDLESS, 100), workers=2)  # until it is told to go: how fast it is is not known
         job.start_all()
         job.wait_for_line("ms/step", [job.chief])
+        launcher = job.chief.process
+        assert launcher is not None
         stormy: list[tuple[float, float]] = []
+        busy = 0.0
         for number in range(STORMS):
             time.sleep(SECONDS / STORMS)
-            began = time.monotonic()
+            began, used = time.monotonic(), cpu_seconds(launcher.pid)
             storm = self.storm(CONNECTIONS // STORMS, SLOW // STORMS, SECONDS / STORMS, number)
             told, _ = storm.communicate()
             self.assertIn("junk", told)
             stormy.append((began, time.monotonic()))
+            busy += cpu_seconds(launcher.pid) - used
         time.sleep(SECONDS / STORMS)
         self.assertTrue(job.chief.running, job.text())
         self.assertIsNone(job.chief.find(LOST), job.text())
@@ -57,9 +68,12 @@ class StrangersTest(PodsTest):
             is_stormy = any(before < last and end > first for first, last in stormy)
             (within if is_stormy else without).append(end - before)
         slower = statistics.median(within) / statistics.median(without) - 1
+        share = busy / sum(last - first for first, last in stormy)
         print(f"{CONNECTIONS} junk and {SLOW} slow connections in {SECONDS:.0f} s: epochs take {100 * slower:+.1f} % "
-              f"({len(within)} epochs among strangers, {len(without)} without)")
-        self.assertLess(slower, SLOWER if scale.full else 3 * SLOWER)
+              f"({len(within)} epochs among strangers, {len(without)} without), the launcher {100 * share:.1f} % of a core")
+        self.assertLess(share, SLOWER)
+        if scale.full:  # on a quiet machine; who shares a busy one with the strangers' own program is slower by that
+            self.assertLess(slower, SLOWER)
 
     def test_a_worker_comes_back_through_the_crowd(self) -> None:
         command = self.training(*LONG)
