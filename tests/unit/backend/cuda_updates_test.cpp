@@ -1,0 +1,168 @@
+// The optimizers' kernels on CUDA: against the CPU's, and what is clipped against its definition.
+#include "backend/cpu/update.hpp"
+#include "backend/cuda/squares.hpp"
+#include "backend/cuda/update_runs.hpp"
+#include "backend/cuda/updates.hpp"
+#include "cuda_bodies.hpp"
+
+#include <limits>
+#include <utility>
+
+using namespace lockstep;
+using namespace lockstep::cuda;
+
+TEST_CASE("CUDA: optimizers take the CPU's steps") {
+  constexpr std::size_t elements = 64;
+  std::vector<Optimizer> optimizers{SGD({.learning_rate = 0.1}), SGD({.learning_rate = 0.1, .momentum = 0.9}),
+                                    SGD({.learning_rate = 0.1, .momentum = 0.9, .nesterov = true}),
+                                    Adam({.learning_rate = 0.01}), AdamW({.learning_rate = 0.01, .weight_decay = 0.1})};
+  const CosineDecay schedule({.initial_learning_rate = 0.1, .decay_steps = 15});
+  optimizers.emplace_back(SGD({.learning_rate = schedule, .momentum = 0.9}));
+  optimizers.emplace_back(AdamW({.learning_rate = schedule, .weight_decay = 0.1}));
+  optimizers.emplace_back(RMSprop({.learning_rate = schedule}));
+  for (const double momentum : {0.0, 0.8}) {
+    for (const bool centered : {false, true}) {
+      optimizers.emplace_back(RMSprop({.learning_rate = 0.01, .momentum = momentum, .centered = centered}));
+    }
+  }
+  Graph graph;
+  graph.parameters.push_back({.name = "w", .info = {"w", Shape{elements}, Initializer::zeros}, .storage = elements});
+  for (std::size_t which = 0; which < optimizers.size(); ++which) {
+    const Optimizer& optimizer = optimizers[which];
+    INFO("optimizer " << which << ", " << name_of(optimizer));
+    RandomStream random = stream_of(10 + which);
+    std::vector<float> weights = random_floats(random, elements);
+    std::vector<float> our_weights = weights;
+    std::vector<float> slots(3 * elements);
+    std::vector<float> our_slots(3 * elements);
+    std::vector<std::uint16_t> low(elements);
+    std::vector<std::uint16_t> our_low(elements);
+    const UpdateKind kind = kind_of(optimizer);
+    const auto* rms = std::get_if<RMSprop>(&optimizer);
+    const bool second = kind == UpdateKind::adam || (rms != nullptr && rms->momentum > 0);
+    const bool average = rms != nullptr && rms->centered;
+    for (std::uint64_t iteration = 1; iteration <= 20; ++iteration) {
+      std::vector<float> gradients = random_floats(random, elements);
+      const float* source = gradients.data();
+      const Arenas arenas{gradients, weights, slots, low, elements};
+      update_share(graph, arenas, {0, elements, {&source, 1}}, optimizer, iteration, 1);
+      const StepArguments arguments{.optimizer = scalars_of(optimizer, iteration)};
+      const auto slot = [&](bool there, std::size_t number) {
+        return there ? our_slots.data() + number * elements : nullptr;
+      };
+      for_each(elements,
+               UpdateElement{&arguments, kind, gradients.data(), our_weights.data(), slot(kind != UpdateKind::sgd, 0),
+                             slot(second, 1), slot(average, second ? 2 : 1), our_low.data()});
+    }
+    CHECK(error_of(our_weights, weights) < 1e-5);
+    if (slots_of(optimizer) > 0) CHECK(error_of(our_slots, slots) < 1e-5);
+    for (std::size_t i = 0; i < elements; ++i) CHECK(our_low[i] == BFloat16(our_weights[i]).bits);
+  }
+}
+
+TEST_CASE("CUDA: gradients are clipped by value as on the CPU") {
+  constexpr float infinity = std::numeric_limits<float>::infinity();
+  const std::vector<float> gradients{0.0F, -0.0F, 0.25F, -0.25F, 3.0F, -3.0F, infinity, -infinity, std::nanf("")};
+  const std::size_t elements = gradients.size();
+  const SGD sgd({.learning_rate = 1, .clipvalue = 0.25});
+  std::vector<float> weights(elements, 1.0F);
+  std::vector<float> our_weights = weights;
+  Graph graph;
+  graph.parameters.push_back({.name = "w", .info = {"w", Shape{9}, Initializer::zeros}, .storage = elements});
+  std::vector<float> copy = gradients;
+  const float* source = gradients.data();
+  update_share(graph, {copy, weights, {}, {}, elements}, {0, elements, {&source, 1}}, sgd, 1, 1);
+  const StepArguments arguments{.optimizer = scalars_of(sgd, 1)};
+  for_each(elements, UpdateElement{.arguments = &arguments,
+                                   .kind = UpdateKind::sgd,
+                                   .gradients = gradients.data(),
+                                   .weights = our_weights.data(),
+                                   .slot_0 = nullptr,
+                                   .momentum_slot = nullptr,
+                                   .average_slot = nullptr,
+                                   .low_precision = nullptr,
+                                   .bound = 0.25F});
+  CHECK(std::isnan(weights.back()));
+  CHECK(std::isnan(our_weights.back()));
+  weights.pop_back();
+  our_weights.pop_back();
+  CHECK(our_weights == weights);
+}
+
+TEST_CASE("CUDA: squares of gradients, added part by part, become the scales of a definition") {
+  // Sizes around a row of lanes; the second gradient comes in two parts, as chunks of a Dense kernel do.
+  const std::vector<std::vector<std::size_t>> sizes{{1}, {700, 33}, {32}, {31}, {5000}};
+  constexpr double bound = 5;
+  std::vector<double> lanes(sizes.size() * square_lanes);
+  std::vector<double> squares(sizes.size());
+  std::vector<float> scales(sizes.size());
+  RandomStream random = stream_of(21);
+  for (int step = 0; step < 3; ++step) {  // what one step leaves must not go into the next
+    std::vector<double> norms;
+    for (std::size_t p = 0; p < sizes.size(); ++p) {
+      double sum = 0;
+      for (const std::size_t count : sizes[p]) {
+        const std::vector<float> gradients = random_floats(random, count);
+        for (const float g : gradients) sum += static_cast<double>(g) * g;
+        // As add_terms does on the device: some segments, each with its own rows.
+        constexpr Index segments = 3;
+        const auto rows = static_cast<Index>((count + square_lanes - 1) / square_lanes);
+        std::vector<Pair> partials(std::size_t{segments} * square_lanes);
+        const SquareTerms terms{gradients.data(), count};
+        for (Index row = 0; row < rows; ++row) {
+          for (Index lane = 0; lane < square_lanes; ++lane) {
+            const Pair term = terms(std::size_t{row} * square_lanes + lane, lane);
+            partials[std::size_t{row % segments} * square_lanes + lane].first += term.first;
+          }
+        }
+        for_each(square_lanes, AddLane{{partials.data(), segments, square_lanes}, lanes.data() + p * square_lanes});
+      }
+      norms.push_back(std::sqrt(sum));
+    }
+    for_each(sizes.size(), TakeLanes{lanes.data(), squares.data()});
+    for (const bool together : {false, true}) {
+      for_each(sizes.size(),
+               FindScale{squares.data(), scales.data(), static_cast<Index>(sizes.size()), bound, together});
+      const double all = std::hypot(norms[0], norms[1], std::hypot(norms[2], norms[3], norms[4]));
+      for (std::size_t p = 0; p < sizes.size(); ++p) {
+        const double norm = together ? all : norms[p];
+        CHECK(scales[p] == Approx(norm <= bound ? 1.0 : bound / norm).epsilon(1e-6));
+      }
+      CHECK(scales[0] == (together ? scales[4] : 1.0F));
+    }
+  }
+  const float huge = 1e30F;  // whose square no float holds
+  CHECK(SquareTerms{&huge, 1}(0, 0).first == Approx(1e60));
+  CHECK(SquareTerms{&huge, 1}(1, 1).first == 0.0);
+  squares = {std::nan(""), 1.0, 0.0};
+  for_each(3, FindScale{squares.data(), scales.data(), 3, bound, false});
+  CHECK(std::isnan(scales[0]));
+  CHECK(scales[1] == 1.0F);
+  CHECK(scales[2] == 1.0F);
+  for_each(3, FindScale{squares.data(), scales.data(), 3, bound, true});
+  CHECK(std::isnan(scales[1]));
+}
+
+TEST_CASE("CUDA: a share is cut where the rule changes") {
+  Graph graph;
+  const auto add = [&](std::size_t offset, std::size_t storage, UpdateRule rule, float momentum) {
+    ParameterSpec parameter;
+    parameter.offset = offset;
+    parameter.storage = storage;
+    parameter.rule = rule;
+    parameter.momentum = momentum;
+    graph.parameters.push_back(parameter);
+  };
+  add(64, 10, UpdateRule::moving_average, 0.9F);
+  add(16, 20, UpdateRule::optimizer, 0);
+  add(48, 16, UpdateRule::optimizer, 0);
+  add(0, 16, UpdateRule::assign, 0);
+  const UpdateRun metrics{0, 16, UpdateRule::assign, 0, 3};
+  const UpdateRun statistics{64, 74, UpdateRule::moving_average, 0.9F, 0};
+  CHECK(runs_of(graph, 0, 80) == std::vector<UpdateRun>{metrics, {16, 64, UpdateRule::optimizer, 0, 1}, statistics});
+  CHECK(runs_of(graph, 20, 60) == std::vector<UpdateRun>{{20, 60, UpdateRule::optimizer, 0, 1}});
+  CHECK(runs_of(graph, 36, 48).empty());  // padding only
+  const std::vector<UpdateRun> apart{
+      metrics, {16, 36, UpdateRule::optimizer, 0, 1}, {48, 64, UpdateRule::optimizer, 0, 2}, statistics};
+  CHECK(runs_of(graph, 0, 80, true) == apart);
+}
