@@ -17,7 +17,6 @@ UNSHAPED = "unshaped"
 HOLD = ("iptables", "-A", "INPUT", "-i", "link0", "-j", "NFQUEUE")
 PROBE = str(Path(__file__).with_name("probe.py"))
 PROBE_PORT = 5400
-CONGESTION = Path("/proc/sys/net/ipv4/tcp_congestion_control")
 
 
 @dataclass(frozen=True)
@@ -125,7 +124,7 @@ class Hosts:
         subprocess.run(first.command(source), check=True)
         mbit = float(sink.communicate()[0])
         share = (self._relay_seconds() - before) / seconds
-        means = f"{self.means}, TCP with {CONGESTION.read_text().strip()}"
+        means = f"{self.means}, TCP with {first.congestion_control()}"
         return Measured(link.rate, link.latency_ms, means, float(trip.stdout), mbit, round(share, 3))
 
     def _relay_seconds(self) -> float:

@@ -14,6 +14,8 @@ from pathlib import Path
 PREFIX = "lockstep-pods-"
 FILES = Path("/etc/netns")  # `ip netns exec` mounts FILES/NAME/hosts over /etc/hosts, and so on
 LARGEST_PACKET = 65536
+CONGESTION_CONTROL = "cubic"
+CONGESTION_FILE = "/proc/sys/net/ipv4/tcp_congestion_control"
 ENTER = 'hostname "$0" && mount -t tmpfs -o size=64m tmpfs /dev/shm && exec "$@"'
 
 
@@ -50,11 +52,19 @@ class Host:
         run("ip", "-n", hub, "link", "set", self._port, "master", "bridge", "up")
         run("ip", "-n", namespace, "address", "add", f"{self.address}/24", "dev", "link0")
         run("ip", "-n", namespace, "link", "set", "link0", "up")
+        self._control_congestion()
 
     def command(self, words: Sequence[str]) -> list[str]:
         """Runs it here, as the very process that is started; it ends with its parent."""
         return ["setpriv", "--pdeathsig", "KILL", "ip", "netns", "exec", self.namespace, "unshare", "--uts", "--ipc",
                 "sh", "-c", ENTER, self.name, *words]
+
+    def _control_congestion(self) -> None:
+        """As Linux does it unless told otherwise, whatever this machine was told; where that may not be set, as it was."""
+        run("ip", "netns", "exec", self.namespace, "sh", "-c", f"echo {CONGESTION_CONTROL} > {CONGESTION_FILE} || true")
+
+    def congestion_control(self) -> str:
+        return run("ip", "netns", "exec", self.namespace, "cat", CONGESTION_FILE).strip()
 
     def know(self, hosts: Sequence["Host"]) -> None:
         """The names that can be looked up here."""
