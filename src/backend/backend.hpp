@@ -168,7 +168,7 @@ struct Graph {
   std::vector<ExchangeSpec> exchanges;  ///< of values; of their gradients, where these are wanted
   int rank = 0;                         ///< of a divided model: whose part it is,
   int ranks = 1;                        ///< and of how many
-  double multiply_adds = 0;             ///< of all of it in a step, forward, on the whole batch
+  double work = 0;                      ///< of the whole model in a step: see work_of() in plan/division.hpp
   std::size_t replicas = 0;             ///< of the job; 0: one a rank
   InputScaling input;
   bool mixed_bfloat16 = false;

@@ -24,8 +24,13 @@ double replay(const Plan& plan, const std::vector<double>& seconds, const LinkTi
   std::vector<double> arrivals(plan.buckets.size(), 0);
   std::vector<double> hand_overs(plan.graph.exchanges.size(), 0);
   std::deque<std::size_t> due;  // updates that were come to before their sums had arrived
-  const double latency = link.seconds(0);
   const auto bucket_of = [&](std::size_t i) { return static_cast<std::size_t>(plan.training[i].bucket); };
+  // Of a sum that begins now, or behind those before it.
+  const auto arrival_of = [&](double bytes) {
+    const double begin = std::max(now, link_free);
+    link_free = begin + link.occupied(bytes);
+    return begin + link.seconds(bytes);
+  };
   // While it computes, this core also sends and receives: half of that when a sum begins, half when it is read, unless
   // the core has waited for it anyway.
   const auto handling = [&](std::size_t i) {
@@ -41,10 +46,7 @@ double replay(const Plan& plan, const std::vector<double>& seconds, const LinkTi
     switch (plan.training[i].kind) {
       case OperationKind::contribute: {
         const BucketRange& bucket = plan.buckets[bucket_of(i)];
-        const double taken = link.seconds(static_cast<double>((bucket.end - bucket.begin) * sizeof(float)));
-        const double begin = std::max(now, link_free);
-        arrivals[bucket_of(i)] = begin + taken;
-        link_free = begin + std::max(0.0, taken - latency);
+        arrivals[bucket_of(i)] = arrival_of(static_cast<double>((bucket.end - bucket.begin) * sizeof(float)));
         now += handling(i);
         break;
       }
@@ -52,10 +54,7 @@ double replay(const Plan& plan, const std::vector<double>& seconds, const LinkTi
         // A sum of so many bytes sends and receives 2 (n - 1) / n of them.
         const auto exchange = static_cast<std::size_t>(plan.training[i].exchange);
         const auto sent = static_cast<double>(sent_bytes(plan.graph.exchanges[exchange], plan.graph.rank));
-        const double taken = link.seconds(sent * plan.graph.ranks / (2.0 * (plan.graph.ranks - 1)));
-        const double begin = std::max(now, link_free);
-        hand_overs[exchange] = begin + taken;
-        link_free = begin + std::max(0.0, taken - latency);
+        hand_overs[exchange] = arrival_of(sent * plan.graph.ranks / (2.0 * (plan.graph.ranks - 1)));
         break;
       }
       case OperationKind::take: {

@@ -36,6 +36,16 @@ double multiply_adds(const Graph& whole, const Operation& operation) {
   return pixels * static_cast<double>(whole.layers[operation.layer].parameters.front().shape.elements());
 }
 
+double work_of(const Graph& whole) {
+  constexpr double work_of_element = 8;
+  double work = 0;
+  for (const Operation& operation : whole.forward) {
+    work += multiply_adds(whole, operation);
+    if (operation.output >= 0) work += work_of_element * static_cast<double>(whole.tensors[operation.output].elements());
+  }
+  return work;
+}
+
 std::string FeatureDivision::to_string(const Graph& whole) const {
   std::string text = std::to_string(ranks) + " ranks by features\n";
   for (std::size_t i = 0; i < ways.size(); ++i) {
@@ -69,9 +79,7 @@ class Part {
     for (std::size_t i = 0; i < whole_.forward.size(); ++i) divide_parameters(whole_.forward[i], division_.ways[i]);
     divide_forward();
     divide_backward();
-    for (const Operation& operation : whole_.forward) {
-      graph_.multiply_adds += static_cast<double>(batch_) * multiply_adds(whole_, operation);
-    }
+    graph_.work = static_cast<double>(batch_) * work_of(whole_);
     return std::move(graph_);
   }
 

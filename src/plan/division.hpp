@@ -98,6 +98,10 @@ struct FeatureDivision {
 /// What a product with a kernel takes for an example, forward; 0 of other operations.
 [[nodiscard]] double multiply_adds(const Graph& whole, const Operation& operation);
 
+/// What the whole model takes for an example, forward, in multiply-adds; each element of an operation's output besides
+/// counts as some of them.
+[[nodiscard]] double work_of(const Graph& whole);
+
 /// Why `divide_by_features` finds nothing: "layer 'softmax' needs all channels of its input ...".
 [[nodiscard]] std::string why_not_by_features(const Graph& whole);
 

@@ -146,12 +146,17 @@ double LinkTimes::seconds(double bytes) const {
   return low_seconds + slope * std::max(0.0, bytes - low_bytes);
 }
 
-Speeds LinkTimes::speeds(int ranks) const {
-  Speeds speeds;
+double LinkTimes::seconds_per_byte() const {
   const auto& [many, late] = points_.back();
   const auto& [fewer, sooner] = points_[points_.size() - 2];
+  return std::max(0.0, late - sooner) / (many - fewer);
+}
+
+Speeds LinkTimes::speeds(int ranks) const {
+  constexpr double least_seconds_per_byte = 1e-15;
+  Speeds speeds;
   speeds.latency = points_.front().second / 2;
-  speeds.bytes_per_second = 2.0 * (ranks - 1) / ranks * (many - fewer) / std::max(late - sooner, 1e-9);
+  speeds.bytes_per_second = 2.0 * (ranks - 1) / ranks / std::max(seconds_per_byte(), least_seconds_per_byte);
   return speeds;
 }
 

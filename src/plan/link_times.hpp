@@ -24,6 +24,8 @@ class LinkTimes {
   LinkTimes(double latency, double bytes_per_second, int ranks);
 
   [[nodiscard]] double seconds(double bytes) const;
+  /// For how long a sum keeps the next one waiting: the link is taken by its bytes alone, at the rate of many.
+  [[nodiscard]] double occupied(double bytes) const { return seconds_per_byte() * bytes; }
   [[nodiscard]] double busy_per_byte() const noexcept { return busy_per_byte_; }
   [[nodiscard]] const std::vector<std::pair<double, double>>& points() const noexcept { return points_; }
 
@@ -31,6 +33,9 @@ class LinkTimes {
   [[nodiscard]] Speeds speeds(int ranks) const;
 
  private:
+  /// Where sums are so many that latency no longer counts.
+  [[nodiscard]] double seconds_per_byte() const;
+
   std::vector<std::pair<double, double>> points_;
   double busy_per_byte_ = 0;
 };

@@ -16,10 +16,10 @@ namespace lockstep {
 
 namespace {
 
-/// Requests travel with the metrics. They may wait for so many multiply-adds forward, two seconds on the slowest
-/// processors, but not for more than so many steps.
+/// Requests travel with the metrics. They may wait for so much work, two seconds on the slowest processors, but not for
+/// more than so many steps.
 constexpr double longest_wait = 4e9;
-constexpr double most_steps = 64;
+constexpr double most_steps = 256;
 
 class Planner {
  public:
@@ -37,7 +37,7 @@ class Planner {
     if (owns_all()) {
       close_bucket();  // while peers go backward, it is on its way
       plan_.metrics_every = static_cast<std::uint64_t>(
-          std::clamp(longest_wait / std::max(plan_.graph.multiply_adds, 1.0), 1.0, most_steps));
+          std::clamp(longest_wait / std::max(plan_.graph.work, 1.0), 1.0, most_steps));
     }
     // The trunk's backward comes last. Only its last slice completes the gradients that all of them sum up.
     const auto in_trunk = [&](const Operation& operation) {

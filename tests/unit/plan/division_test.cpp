@@ -334,10 +334,14 @@ TEST_CASE("Ranks that know the whole batch's metrics seldom sum them up, the mor
     return make_plan(part_of(whole, division, 1, batch, *backend)).metrics_every;
   };
   const auto nothing = [&](std::size_t batch) { return divide_nothing(whole, 2, batch, ordinary_link); };
-  CHECK(every(nothing(1), 1) == 64);
+  CHECK(every(nothing(1), 1) == 256);
   CHECK(every(nothing(128), 128) < 20);
   CHECK(every(*divide_by_features(whole, 2, 128, ordinary_link), 128) == every(nothing(128), 128));
   CHECK(every(nothing(4096), 4096) == 1);
+
+  // Much is to be done where little is multiplied, too.
+  const Graph pooled = graph_of(Sequential{Input({512, 512, 4}), MaxPooling2D(8), Flatten(), Dense(2)});
+  CHECK(make_plan(part_of(pooled, divide_nothing(pooled, 2, 128, ordinary_link), 1, 128, *backend)).metrics_every < 5);
 
   Graph mirrored = whole;
   backend->lay_out(mirrored, 32);
@@ -380,6 +384,7 @@ TEST_CASE("A link's times are those of its points, and lie on lines between and 
   CHECK(link.seconds(150) == Approx(1.5));
   CHECK(link.seconds(300) == Approx(2.5));
   CHECK(link.seconds(1000) == Approx(6.0));
+  CHECK(link.occupied(100) == Approx(0.5));  // as between the last two
   const LinkTimes described(1e-3, 1e6, 4);  // 2 (n - 1) / n of the bytes, in four rounds
   CHECK(described.seconds(1e6) == Approx(4e-3 + 1.5));
   CHECK(described.speeds(4).bytes_per_second == Approx(1e6));
