@@ -62,6 +62,11 @@ class Cell:
     def of_one(self) -> float:
         return self.speed("auto") / self.speed("alone")
 
+    @property
+    def of_beside(self) -> float:
+        """By the slower of two lone workers that run at once; not a number where they were not asked."""
+        return self.speed("auto") / self.speed("beside")
+
     def prediction(self, division: str, contestant: str) -> float:
         """What `auto` predicted for a division, by the step that a contestant then measured."""
         predicted: list[float] = [each.world[f"predicted_ms_by_{division}"] for each in self.of("auto")
@@ -103,7 +108,8 @@ def number(value: float, form: str, broken: bool = False) -> str:
 
 
 def table(cells: list[Cell]) -> str:
-    head = ["model", "batch", "link", *CONTESTANTS, "auto took", "/ better", "/ alone", "predicted", "examples",
+    head = ["model", "batch", "link", *CONTESTANTS, "auto took", "/ better", "/ alone", "/ beside",
+            "predicted", "examples",
             "features", "none"]
     lines = [head]
     for cell in cells:
@@ -113,7 +119,7 @@ def table(cells: list[Cell]) -> str:
         lines.append([cell.model, str(MODELS[cell.model].batch), cell.link,
                       *(number(cell.speed(name), ",.0f") for name in CONTESTANTS), chosen,
                       *(number(ratio, ".2f", bound in cell.broken) for ratio, bound in
-                        ((cell.of_best, "best"), (cell.of_one, "one"), (cell.of_step, "step"))),
+                        ((cell.of_best, "best"), (cell.of_one, "one"), (cell.of_beside, ""), (cell.of_step, "step"))),
                       *(number(ratio, ".2f", is_off(ratio)) for ratio in beside)])
     widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
     text = [["-" * width for width in widths], *lines[1:]]
@@ -130,6 +136,10 @@ def summary(samples: list[Sample], cells: list[Cell]) -> str:
     lines = [f"{whole} of {len(cells)} cells hold: auto has at least {OF_BEST:.2f} of the better fixed choice in "
              f"{holds['best']}, at least {OF_ONE:.2f} of one worker in {holds['one']}; it predicted the step within "
              f"{OF_STEP:.0%} in {foreseen} of the {len(predicted)} where it predicted one."]
+    beside = [cell.of_beside for cell in cells if not math.isnan(cell.of_beside)]
+    if beside:
+        lines.append(f"Where every worker computes all, auto has {min(beside):.2f} to {max(beside):.2f} of the slower of two "
+                     f"lone workers at once, {statistics.median(beside):.2f} in the middle of {len(beside)} cells.")
     disturbed = sum(sample.others > QUIET for sample in samples)
     if disturbed:
         noisy = sum(any(each.others > QUIET for who in CONTESTANTS for each in cell.of(who)) for cell in cells)
@@ -144,8 +154,9 @@ def summary(samples: list[Sample], cells: list[Cell]) -> str:
 
 
 LEGEND = """
-Images a second; "/ better" is auto by the better of examples and features, "/ alone" by one worker. Predicted step by
-measured step: of auto's own division and run, then of each choice beside the run that was told to take it (features may
-be divided otherwise there), and of no division ("none": every worker computes all) beside one worker. "!": a bound is
-broken. Runs that others disturbed count only where there is no other.
+Images a second; "/ better" is auto by the better of examples and features, "/ alone" by one worker, "/ beside" by the
+slower of two lone workers at once. Predicted step by measured step: of auto's own division and run, then of each choice
+beside the run that was told to take it (features may be divided otherwise there), and of no division ("none": every
+worker computes all) beside one worker. "!": a bound is broken. Runs that others disturbed count only where there is no
+other.
 """
