@@ -39,6 +39,7 @@ class Timing {
     add(middle_sum);
     for (std::size_t i = 0; i < in_a_row; ++i) add(large_sum);
     const ArenaMemory memory = communicator.allocate(elements, elements * sizeof(float), std::move(buckets));
+    gradients_ = memory.gradients;
     sums_ = {reinterpret_cast<float*>(memory.mirrored.data()), elements};
   }
 
@@ -58,6 +59,7 @@ class Timing {
 
   /// Seconds that the large sums cost a core which has something else to do meanwhile, a byte.
   double busy_per_byte() {
+    compute();
     communicator_.barrier();
     double busy = 0;
     const auto timed = [&](const auto& call) {
@@ -89,16 +91,21 @@ class Timing {
  private:
   static constexpr std::size_t first_large = 2;
 
-  /// Behind a pause, as a step computes first: the link may have a burst to give again.
   double once(std::size_t first, std::size_t count) {
-    const double pause_end = monotonic_seconds() + between_sums;
-    while (monotonic_seconds() < pause_end) {
-    }
+    compute();
     communicator_.barrier();
     const double begin = monotonic_seconds();
     for (std::size_t bucket = first; bucket < first + count; ++bucket) communicator_.contribute(bucket);
     sum_up(first, count);
     return monotonic_seconds() - begin;
+  }
+
+  /// As a step does first: gradients are new, in this core's cache, and the link may have a burst to give again.
+  void compute() {
+    const double end = monotonic_seconds() + between_sums;
+    std::fill(gradients_.begin(), gradients_.end(), 0.0F);
+    while (monotonic_seconds() < end) {
+    }
   }
 
   void sum_up(std::size_t first, std::size_t count) {
@@ -121,6 +128,7 @@ class Timing {
   }
 
   Communicator& communicator_;
+  std::span<float> gradients_;
   std::span<float> sums_;
 };
 
