@@ -41,7 +41,8 @@ double work_of(const Graph& whole) {
   double work = 0;
   for (const Operation& operation : whole.forward) {
     work += multiply_adds(whole, operation);
-    if (operation.output >= 0) work += work_of_element * static_cast<double>(whole.tensors[operation.output].elements());
+    if (operation.output >= 0)
+      work += work_of_element * static_cast<double>(whole.tensors[operation.output].elements());
   }
   return work;
 }

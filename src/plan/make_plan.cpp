@@ -36,8 +36,8 @@ class Planner {
     open_ = {metrics.offset, plan_.elements};
     if (owns_all()) {
       close_bucket();  // while peers go backward, it is on its way
-      plan_.metrics_every = static_cast<std::uint64_t>(
-          std::clamp(longest_wait / std::max(plan_.graph.work, 1.0), 1.0, most_steps));
+      plan_.metrics_every =
+          static_cast<std::uint64_t>(std::clamp(longest_wait / std::max(plan_.graph.work, 1.0), 1.0, most_steps));
     }
     // The trunk's backward comes last. Only its last slice completes the gradients that all of them sum up.
     const auto in_trunk = [&](const Operation& operation) {

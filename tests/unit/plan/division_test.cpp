@@ -385,7 +385,7 @@ TEST_CASE("A link's times are those of its points, and lie on lines between and 
   CHECK(link.seconds(300) == Approx(2.5));
   CHECK(link.seconds(1000) == Approx(6.0));
   CHECK(link.occupied(100) == Approx(0.5));  // as between the last two
-  const LinkTimes described(1e-3, 1e6, 4);  // 2 (n - 1) / n of the bytes, in four rounds
+  const LinkTimes described(1e-3, 1e6, 4);   // 2 (n - 1) / n of the bytes, in four rounds
   CHECK(described.seconds(1e6) == Approx(4e-3 + 1.5));
   CHECK(described.speeds(4).bytes_per_second == Approx(1e6));
 }
