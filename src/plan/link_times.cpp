@@ -43,21 +43,22 @@ class Timing {
     sums_ = {reinterpret_cast<float*>(memory.mirrored.data()), elements};
   }
 
-  /// Seconds of the sums of these buckets, all under way at once: of the slowest rank, the median of several times.
+  /// Seconds of the sums of these buckets, all under way at once: of all ranks on average, the median of several times.
+  /// Who comes late to a sum waits the less, and the others the more, and in training ranks take turns at that.
   double seconds(std::size_t first, std::size_t count) {
     (void)once(first, count);  // connections are made
     // All ranks must count alike, so what they look at is everybody's clock.
     std::vector<double> times;
     double total = 0;
     while (times.size() < most_times && (times.size() < least_times || total < patience)) {
-      total += times.emplace_back(slowest(once(first, count)));
+      total += times.emplace_back(average(once(first, count)));
     }
     const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
     std::nth_element(times.begin(), middle, times.end());
     return *middle;
   }
 
-  /// Seconds that the large sums cost a core which has something else to do meanwhile, a byte.
+  /// Seconds that the large sums cost a core which has something else to do meanwhile, a byte; of the slowest rank.
   double busy_per_byte() {
     compute();
     communicator_.barrier();
@@ -118,6 +119,11 @@ class Timing {
       communicator_.publish(bucket);
     }
     for (std::size_t bucket = first; bucket < first + count; ++bucket) communicator_.await(bucket);
+  }
+
+  double average(double seconds) {
+    communicator_.all_reduce_sum({&seconds, 1});
+    return seconds / communicator_.size();
   }
 
   double slowest(double seconds) {

@@ -41,7 +41,7 @@ class LinkTimes {
 };
 
 /// Times sums by a communicator of its own, which nobody has used yet. Collective, and all ranks get the same: the
-/// slowest rank's times. Takes some 0.1 seconds, on slow links a few tenths.
+/// average of all ranks. Takes some 0.1 seconds, on slow links a few tenths.
 [[nodiscard]] LinkTimes measure_link(Communicator& communicator);
 
 }  // namespace lockstep
