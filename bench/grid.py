@@ -44,7 +44,6 @@ from two_hosts import run_on_two_hosts, two_hosts  # noqa: E402
 EPOCHS, EPOCH_SECONDS, LEAST_STEPS, MOST_STEPS = 5, 0.5, 4, 2000
 TIMEOUT_S = 180
 
-
 Ended = tuple[int, str, dict[str, Any]]  # exit code, what was said, and history.json
 
 

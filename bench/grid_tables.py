@@ -109,8 +109,7 @@ def number(value: float, form: str, broken: bool = False) -> str:
 
 def table(cells: list[Cell]) -> str:
     head = ["model", "batch", "link", *CONTESTANTS, "auto took", "/ better", "/ alone", "/ beside",
-            "predicted", "examples",
-            "features", "none"]
+            "predicted", "examples", "features", "none"]
     lines = [head]
     for cell in cells:
         chosen = ", ".join(f"{name} {cell.choices.count(name)}x" if len(set(cell.choices)) > 1 else name

@@ -31,9 +31,8 @@ def percentile(values: list[float], share: float) -> float:
 
 
 class ChaosTest(PodsTest):
-    def wait_until_it_trains(self, job: Job, since: float) -> int:
-        """The step of a backup written after that moment."""
-        job.wait_for_backup(since)
+    def newest_backup(self, job: Job) -> int:
+        """Its step; the last one where the job has ended and none is left."""
         return max((int(name.rsplit("-", 1)[1].removesuffix(".h5")) for name in job.backups()), default=ALL_STEPS)
 
     def disturb(self, job: Job, chance: random.Random) -> list[Fault]:
@@ -41,9 +40,11 @@ class ChaosTest(PodsTest):
         mended = job.began
         for _ in range(FAULTS_A_JOB):
             trains = chance.random() < 0.85  # else it comes at any moment, also while the world forms
-            if trains and self.wait_until_it_trains(job, mended) > ALL_STEPS - LAST_STEPS:
-                break
+            if trains:
+                job.wait_for_backup(mended)
             time.sleep(chance.uniform(0.0, 1.0))
+            if trains and self.newest_backup(job) > ALL_STEPS - LAST_STEPS:
+                break
             inflict = faults.draw(chance)
             fault = Fault(inflict.__name__, chance.randrange(3), trains, time.monotonic() - job.began)
             inflicted.append(fault)
