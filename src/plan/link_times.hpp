@@ -40,8 +40,9 @@ class LinkTimes {
   double busy_per_byte_ = 0;
 };
 
-/// Times sums by a communicator of its own, which nobody has used yet. Collective, and all ranks get the same: the
-/// average of all ranks. Takes some 0.1 seconds, on slow links a few tenths.
+/// Times sums by a communicator of its own, which nobody has used yet. Collective, and all ranks get the same:
+/// sums' times as all have them on average, and what they cost the slowest one's core. Takes some 0.1 seconds, on slow
+/// links a few tenths.
 [[nodiscard]] LinkTimes measure_link(Communicator& communicator);
 
 }  // namespace lockstep

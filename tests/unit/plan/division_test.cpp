@@ -474,6 +474,8 @@ TEST_CASE("Sums travel while operations go on, one after the other") {
   CHECK(with(0, 0.01) == Approx(9));   // the last sum arrives while the update before it runs
   CHECK(with(3, 0) == Approx(11));     // contributed at 2, 4 and 7: the last arrives at 10
   CHECK(with(0, 0.10) == Approx(33));  // 2 + 3 times 10, and the last update
+  // Each takes 13, but many are under way at once: contributed at 2, 4 and 6, the last arrives at 19.
+  CHECK(replay(plan, seconds, LinkTimes({{0, 3.0}, {100, 13.0}, {200, 13.0}})) == Approx(20));
   plan.training.insert(plan.training.begin() + 5, of(OperationKind::await, 0));
   const std::vector<double> waiting{2, 0, 2, 0, 1, 0, 2, 0, 1, 1};
   CHECK(replay(plan, waiting, LinkTimes({{0, 0.0}, {100, 10.0}})) == Approx(33));
