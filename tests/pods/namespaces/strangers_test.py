@@ -72,8 +72,7 @@ class StrangersTest(PodsTest):
         print(f"{CONNECTIONS} junk and {SLOW} slow connections in {SECONDS:.0f} s: epochs take {100 * slower:+.1f} % "
               f"({len(within)} epochs among strangers, {len(without)} without), the launcher {100 * share:.1f} % of a core")
         self.assertLess(share, SLOWER)
-        if scale.full:  # on a quiet machine; who shares a busy one with the strangers' own program is slower by that
-            self.assertLess(slower, SLOWER)
+        self.assertLess(slower, SLOWER if scale.full else 3 * SLOWER)  # the strangers' own program takes some of it
 
     def test_a_worker_comes_back_through_the_crowd(self) -> None:
         command = self.training(*LONG)
