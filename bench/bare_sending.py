@@ -1,11 +1,12 @@
-"""What it costs two hosts of a core each merely to send bytes beside their work: the floor of bench/save_cost.py.
+"""Measures the cost of sending bytes during compute between two hosts of one core each: the floor of
+bench/save_cost.py.
 
     python3 bench/bare_sending.py (--listen | --to ADDRESS) --step-ms 10 --exchange-bytes 65536 --bytes 16700000
 
-Both ends count for so long a step and then hand each other an exchange's bytes, as ranks that sum activations do. In
-every other round the one that connected also sends the bytes, a piece a step, when its own part of the exchange has
-left. Nothing else is in the way: plain sockets, no message is looked at. The one that listens prints how much longer
-such a round takes: {"longer_ms": ...}.
+In each step both ends count for --step-ms and then exchange --exchange-bytes, as ranks that all-reduce activations do.
+In every other round the connecting end also sends --bytes, one chunk per step, after its half of the exchange. The
+sockets are plain and the data is not inspected. The listening end prints by how much that prolongs a round:
+{"added_ms": ...}.
 """
 
 import argparse
@@ -49,7 +50,7 @@ def receive(link: socket.socket, data: memoryview) -> None:
         except BlockingIOError:
             continue
         if received == 0:
-            raise ConnectionError("the other end is gone")
+            raise ConnectionError("the other end closed the connection")
         data = data[received:]
 
 
@@ -66,26 +67,26 @@ def connect(options: argparse.Namespace) -> socket.socket:
             except OSError:
                 time.sleep(0.05)
         else:
-            raise ConnectionError(f"nobody listens at {options.to}")
+            raise ConnectionError(f"cannot connect to {options.to} within 10 s; start the other end with --listen")
     link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     link.setblocking(False)
     return link
 
 
-def play_round(options: argparse.Namespace, link: socket.socket, times: int, sends: bool) -> float:
-    """In ms."""
-    steps = -(-options.bytes // options.piece)
+def run_round(options: argparse.Namespace, link: socket.socket, times: int, sends: bool) -> float:
+    """Returns the duration of a round in milliseconds."""
+    steps = -(-options.bytes // options.chunk)
     exchanged = memoryview(bytearray(options.exchange_bytes))
-    piece = memoryview(bytearray(options.piece))
+    chunk = memoryview(bytearray(options.chunk))
     begin = time.monotonic()
     for step in range(steps + 1):
         count(times)
         send(link, exchanged)
         if sends and options.listen and step > 0:
-            receive(link, piece)
+            receive(link, chunk)
         receive(link, exchanged)
         if sends and not options.listen and step < steps:
-            send(link, piece)
+            send(link, chunk)
     return 1000 * (time.monotonic() - begin)
 
 
@@ -97,20 +98,20 @@ def main() -> None:
     parser.add_argument("--step-ms", type=float, required=True)
     parser.add_argument("--exchange-bytes", type=int, required=True)
     parser.add_argument("--bytes", type=int, required=True)
-    parser.add_argument("--piece", type=int, default=1 << 17)
+    parser.add_argument("--chunk", type=int, default=1 << 17, help="bytes per step")
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
     times = counts_in(options.step_ms / 1000)
     with connect(options) as link:
-        play_round(options, link, times, True)  # finds the link cold
+        run_round(options, link, times, True)  # warm-up
         plain = []
         sending = []
         for _ in range(options.rounds):
-            plain.append(play_round(options, link, times, False))
-            sending.append(play_round(options, link, times, True))
+            plain.append(run_round(options, link, times, False))
+            sending.append(run_round(options, link, times, True))
     if options.listen:
         longer = statistics.median(sent - silent for sent, silent in zip(sending, plain))
-        print(json.dumps({"longer_ms": longer}))
+        print(json.dumps({"added_ms": longer}))
 
 
 if __name__ == "__main__":

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Trains the same model in Lockstep, TensorFlow, PyTorch and JAX on the same cores and compares them.
 
-Within each case the contestants take turns (A B C A B C …), each result is the median of the
-repetitions. Everything but the peers is the standard library; the peers live in an environment of
-their own that the first run makes from bench/peers/requirements.txt.
+Within each case the contestants take turns (A B C A B C …). Each result is the median of the repetitions. This program
+needs only the standard library. The peers run in a virtual environment that the first run creates from
+bench/peers/requirements.txt.
 
     python3 bench/compare.py --data-dir MNIST                       the whole grid: about three hours
-    python3 bench/compare.py --batches 128 --precisions float32     its heart: about forty minutes
-    python3 bench/compare.py --from bench/results/FILE.json --docs docs/performance.md
+    python3 bench/compare.py --batches 128 --precisions float32     the main part: about forty minutes
+    python3 bench/compare.py --from bench/results/FILE.json --docs docs/appendix/peers.md
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def opened(options: argparse.Namespace) -> tuple[Results, Path]:
-    """The results to add to and their file."""
+def open_results(options: argparse.Namespace) -> tuple[Results, Path]:
+    """The results to extend, and their file."""
     machine = this_machine()
     if options.resume:
         results = Results.load(options.resume)
         if results.machine != machine or results.steps != options.steps:
             origin = f"{results.machine} with --steps {results.steps}"
-            raise SystemExit(f"{options.resume} comes from {origin}; a ratio comes from one machine")
+            raise SystemExit(f"{options.resume} was measured on {origin}; ratios need one machine and one --steps")
         return results, options.resume
     results = Results(machine, steps=options.steps)
     return results, new_path(options.results, machine, results.date)
@@ -69,29 +69,29 @@ def measure(options: argparse.Namespace, results: Results, path: Path) -> None:
     if LOCKSTEP in contestants:
         results.versions[LOCKSTEP.name] = lockstep_version(ROOT)
         results.installed_mb[LOCKSTEP.name] = environment.lockstep_size_mb(options.binaries)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that running children are ended too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that `finally` ends running children
     results.data, data_dir = data_in(options.data_dir)
     cores = sorted(os.sched_getaffinity(0))
     runner = Runner(python, options.binaries, data_dir, cores, options.timeout)
     for case in grid(options.models, options.batches, options.precisions, options.arrangements):
         if ARRANGEMENTS[case.arrangement].cores > len(cores):
-            print(f"{case.arrangement}: this machine has {len(cores)} core(s), left out")
+            print(f"{case.arrangement}: skipped, because this machine has {len(cores)} core(s)")
             continue
         for turn in range(options.repeats):
             for contestant in contestants:
                 if contestant.runs(case) and len(results.of(contestant.name, case)) <= (
                     0 if contestant.only_once else turn
                 ):
-                    take(runner, contestant.name, case, turn, options, results)
+                    run_contestant(runner, contestant.name, case, turn, options, results)
                     results.save(path)
 
 
-def take(runner: Runner, name: str, case: Case, turn: int, options: argparse.Namespace, results: Results) -> None:
+def run_contestant(runner: Runner, name: str, case: Case, turn: int, options: argparse.Namespace, results: Results) -> None:
     sample = runner.run(CONTESTANTS[name], case, steps_for(case.batch, options.steps))
     results.add(name, case, sample)
-    said = sample.error or f"{sample.images_per_second:,.0f} images/s, loss {sample.last_loss:.3f}"
+    outcome = sample.error or f"{sample.examples_per_second:,.0f} examples/s, loss {sample.last_loss:.3f}"
     print(
-        f"{case.model} {case.batch} {case.precision} {case.arrangement} [{turn + 1}/{options.repeats}] {name}: {said}",
+        f"{case.model} {case.batch} {case.precision} {case.arrangement} [{turn + 1}/{options.repeats}] {name}: {outcome}",
         flush=True,
     )
 
@@ -104,7 +104,7 @@ def main() -> int:
     if options.shown:
         results = Results.load(options.shown)
     else:
-        results, path = opened(options)
+        results, path = open_results(options)
         measure(options, results, path)
         print(f"\nall samples: {path}\n")
     print(terminal(results))

@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
-"""Is `--division auto` right? Twenty models, three links: `auto` beside both fixed choices and one worker, and the step
-that it predicted beside the step that came.
+"""Is `--parallelism auto` right? For twenty models and three links, compares `auto` with both fixed choices and with
+one worker, and the predicted step time with the measured one.
 
     python3 bench/grid.py --save bench/results/grid.json              # all cells, 20 minutes
-    python3 bench/grid.py --save bench/results/grid.json --resume     # go on after an interruption
-    python3 bench/grid.py --again bench/results/grid.json             # more runs of the cells that break a bound
-    python3 bench/grid.py --from bench/results/grid.json              # its tables; measures nothing
+    python3 bench/grid.py --save bench/results/grid.json --resume     # continue after an interruption
+    python3 bench/grid.py --again bench/results/grid.json             # more runs of the cells that miss a bound
+    python3 bench/grid.py --from bench/results/grid.json              # only print its tables
     python3 bench/grid.py --models tiny lenet --links host --repeats 3
 
-Two workers of a core each: `host` is mpirun on one machine, whose ranks share memory; the other links join two network
-namespaces, shaped by `tc`, so they take root. Contestants take turns. A run is an epoch to warm up and four that count,
-of half a second each; its speed is the median epoch's, and a figure the median of the runs. Where `auto` lets every
-worker compute all, two lone workers that know nothing of each other run at once as well: more than the slower one's
-speed cannot be had there. Images are made up: what they show costs no time."""
+There are two workers with one core each. With link `host` mpirun starts them on one machine, where they share memory.
+The other links join two network namespaces and are shaped by `tc`, which needs root. Contestants take turns. A run is
+one warm-up epoch and four measured ones, of half a second each. Its speed is that of the median epoch; a figure is the
+median of the runs. Where `auto` replicates the model, two independent workers also run at the same time: the slower
+one's speed is the upper bound there. The images are random, which does not affect the speed."""
 
 import argparse
 import json
@@ -31,31 +31,32 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / place) for place in ("tests/programs", "tests/pods/namespaces", "bench/peers")]
+sys.path[:0] = [str(ROOT / folder) for folder in ("tests/programs", "tests/pods/namespaces", "bench/peers")]
 import data_files  # noqa: E402
 import support  # noqa: E402
 from grid_models import MODELS  # noqa: E402
-from grid_tables import CONTESTANTS, LEGEND, LINKS, Sample, cells_of, summary, table  # noqa: E402
-from harness.results import lockstep_version, this_machine, write_whole  # noqa: E402
+from grid_tables import CONTESTANTS, LEGEND, LINKS, Sample, cells_from_samples, summary, table  # noqa: E402
+from harness.packing import unpack  # noqa: E402
+from harness.results import lockstep_version, this_machine, write_atomically  # noqa: E402
 from network import NoNetwork  # noqa: E402
 from pods import Hang  # noqa: E402
 from two_hosts import run_on_two_hosts, two_hosts  # noqa: E402
 
-EPOCHS, EPOCH_SECONDS, LEAST_STEPS, MOST_STEPS = 5, 0.5, 4, 2000
+EPOCHS, EPOCH_SECONDS, MIN_STEPS, MAX_STEPS = 5, 0.5, 4, 2000
 TIMEOUT_S = 180
 
-Ended = tuple[int, str, dict[str, Any]]  # exit code, what was said, and history.json
+Ended = tuple[int, str, dict[str, Any]]  # exit code, output, and history.json
 
 
-class Others:
-    """What other processes take of the machine from now on."""
+class BackgroundLoad:
+    """The processor time that other processes use from the construction on."""
 
     def __init__(self) -> None:
         self.began = self.now()
 
     @staticmethod
     def now() -> tuple[float, float]:
-        """Seconds, and those of cores that worked for others than this process and its children."""
+        """Elapsed seconds, and core-seconds used by processes other than this one and its children."""
         user, nice, system = map(int, Path("/proc/stat").read_text().split()[1:4])
         times = os.times()
         return times.elapsed, (user + nice + system) / os.sysconf("SC_CLK_TCK") - sum(times[:4])
@@ -73,9 +74,9 @@ class Bench:
         try:
             self.network = two_hosts() if set(given.links) - {"host"} else None
         except NoNetwork as why:
-            raise SystemExit(f"grid.py: there can be no network namespaces here ({why}): try --links host") from why
+            raise SystemExit(f"grid.py: cannot create network namespaces ({why}); use --links host") from why
         self.cores = [str(core) for core in sorted(os.sched_getaffinity(0))[:2]]
-        self.first_looks: dict[str, tuple[float, int]] = {}  # by model: seconds a step of one worker, and parameters
+        self.model_probes: dict[str, tuple[float, int]] = {}  # by model: seconds per step, parameters
 
     def command(self, name: str, contestant: str, epochs: int, steps: int) -> list[str]:
         model = MODELS[name]
@@ -84,19 +85,19 @@ class Bench:
         return [support.program("lockstep"), "train", "--model", str(file), "--optimizer", model.optimizer,
                 "--loss", "sparse_categorical_crossentropy", "--data-dir", str(self.data), "--epochs", str(epochs),
                 "--steps-per-epoch", str(steps), "--global-batch-size", str(model.batch), "--backup-save-freq", "never",
-                "--resume", "never", "--division", "examples" if contestant in ("alone", "beside") else contestant]
+                "--resume", "never", "--parallelism", "data" if contestant in ("single", "two-independent") else contestant]
 
     def one_host(self, command: list[str], workers: int, core: int = 0) -> Ended:
-        place = self.scratch / f"model-{core}"
+        model_dir = self.scratch / f"model-{core}"
         launcher = ["taskset", "-c", self.cores[core]] if workers == 1 else ["mpirun", "--bind-to", "core", "-np", "2"]
         environment = support.clean_environment({"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"})
-        ended = subprocess.run([*launcher, *command, "--model-dir", str(place)], env=environment, check=False,
+        ended = subprocess.run([*launcher, *command, "--model-dir", str(model_dir)], env=environment, check=False,
                                capture_output=True, text=True, timeout=TIMEOUT_S)
         text = ended.stdout + ended.stderr
-        return ended.returncode, text, history_of(place) if ended.returncode == 0 else {}
+        return ended.returncode, text, load_history(model_dir) if ended.returncode == 0 else {}
 
-    def twice(self, command: list[str]) -> Ended:
-        """A worker alone on each core, which know nothing of each other; the slower one."""
+    def two_independent(self, command: list[str]) -> Ended:
+        """Runs an independent worker on each core. Returns the slower one's result."""
         with ThreadPoolExecutor(2) as both:
             ended = list(both.map(lambda core: self.one_host(command, 1, core), (0, 1)))
         return max(ended, key=lambda each: (each[0], -median_rate(each[2]) if each[2] else 0.0))
@@ -105,72 +106,72 @@ class Bench:
         assert self.network is not None
         job, codes = run_on_two_hosts(self.network, self.scratch, link, command, TIMEOUT_S)
         code = max(abs(code or 0) for code in codes)
-        return code, job.text(), history_of(job.model) if code == 0 else {}
+        return code, job.text(), load_history(job.model) if code == 0 else {}
 
-    def first_look(self, name: str) -> tuple[float, int]:
-        if name not in self.first_looks:
-            code, text, history = self.one_host(self.command(name, "alone", 3, 3), 1)
+    def probe_model(self, name: str) -> tuple[float, int]:
+        if name not in self.model_probes:
+            code, text, history = self.one_host(self.command(name, "single", 3, 3), 1)
             found = re.search(r"Trainable params: ([\d,]+)", text)
             if code != 0 or not found:
                 raise RuntimeError(f"{name}: {text}")
-            rate = max(epoch["images_per_second"] for epoch in history["epochs"][1:])
-            self.first_looks[name] = MODELS[name].batch / rate, int(found[1].replace(",", ""))
-        return self.first_looks[name]
+            rate = max(epoch["examples_per_second"] for epoch in history["epochs"][1:])
+            self.model_probes[name] = MODELS[name].batch / rate, int(found[1].replace(",", ""))
+        return self.model_probes[name]
 
     def steps(self, name: str, link: str, contestant: str) -> int:
-        """For an epoch of about half a second; of `auto` as of the faster choice."""
-        alone, parameters = self.first_look(name)
-        sums = 0.0 if link == "host" else 4 * 8 * parameters / bits_per_second(link)
-        expected = {"alone": alone, "beside": alone, "examples": max(alone / 2, sums), "features": alone / 2,
-                    "auto": min(max(alone / 2, sums), alone)}[contestant]
-        return min(MOST_STEPS, max(LEAST_STEPS, math.ceil(EPOCH_SECONDS / expected)))
+        """Steps for an epoch of about half a second. Assumes that `auto` takes the faster choice."""
+        single, parameters = self.probe_model(name)
+        all_reduce = 0.0 if link == "host" else 4 * 8 * parameters / bits_per_second(link)
+        expected = {"single": single, "two-independent": single, "data": max(single / 2, all_reduce),
+                    "tensor": single / 2, "auto": min(max(single / 2, all_reduce), single)}[contestant]
+        return min(MAX_STEPS, max(MIN_STEPS, math.ceil(EPOCH_SECONDS / expected)))
 
     def run(self, name: str, link: str, contestant: str) -> Sample:
         sample = Sample(name, link, contestant)
-        others = Others()
+        background_load = BackgroundLoad()
         try:
             sample.steps = self.steps(name, link, contestant)
             command = self.command(name, contestant, EPOCHS, sample.steps)
-            if contestant == "beside":
-                code, text, history = self.twice(command)
-            elif link == "host" or contestant == "alone":
-                code, text, history = self.one_host(command, 1 if contestant == "alone" else 2)
+            if contestant == "two-independent":
+                code, text, history = self.two_independent(command)
+            elif link == "host" or contestant == "single":
+                code, text, history = self.one_host(command, 1 if contestant == "single" else 2)
             else:
                 code, text, history = self.two_hosts(command, link)
         except (subprocess.TimeoutExpired, Hang, RuntimeError) as error:
             sample.error = str(error)[-2000:]
             return sample
         finally:
-            sample.others = others.cores()
+            sample.background_cores = background_load.cores()
         if code == 64:
-            why = re.search(r"cannot be divided by features, since (.*); use --division", text)
+            why = re.search(r"the model cannot be sharded, because (.*); use --parallelism", text)
             sample.refused = why[1] if why else "refused"
         elif code != 0:
             sample.error = text[-2000:]
         else:
-            sample.epochs = [epoch["images_per_second"] for epoch in history["epochs"]]
-            sample.images_per_second = median_rate(history)
+            sample.epochs = [epoch["examples_per_second"] for epoch in history["epochs"]]
+            sample.examples_per_second = median_rate(history)
             sample.world, sample.profile_ms = history["world"], history["timing"].get("profile_ms_per_step", {})
         return sample
 
 
 def median_rate(history: dict[str, Any]) -> float:
-    """Of the epochs behind the first."""
-    return statistics.median(epoch["images_per_second"] for epoch in history["epochs"][1:])
+    """Median examples per second of the epochs after the warm-up."""
+    return statistics.median(epoch["examples_per_second"] for epoch in history["epochs"][1:])
 
 
 def bits_per_second(rate: str) -> float:
-    """Of a rate as tc takes it."""
+    """Converts a rate in tc's notation, such as 10gbit."""
     return float(rate[:-4]) * {"mbit": 1e6, "gbit": 1e9}[rate[-4:]]
 
 
-def history_of(place: Path) -> dict[str, Any]:
-    read: dict[str, Any] = json.loads((place / "history.json").read_text())
+def load_history(model_dir: Path) -> dict[str, Any]:
+    read: dict[str, Any] = json.loads((model_dir / "history.json").read_text())
     return read
 
 
 class Results:
-    """The samples of a file, which is written anew with each one that is added."""
+    """The samples of a file. The file is rewritten after each new sample."""
 
     def __init__(self, path: Path | None, resume: bool) -> None:
         self.path = path
@@ -179,13 +180,13 @@ class Results:
         if path and resume and path.exists():
             self.load(path)
         elif path and path.exists():
-            raise SystemExit(f"grid.py: {path} is there already: go on with it by --resume, or name another file")
+            raise SystemExit(f"grid.py: {path} exists: continue it with --resume, or name another file")
 
-    def load(self, path: Path) -> None:
+    def load(self, path: Path, to_add: bool = True) -> None:
         read = json.loads(path.read_text())
-        if read["machine"] != self.about["machine"]:
-            raise SystemExit(f"grid.py: {path} comes from {read['machine']['cpu']}; a ratio comes from one machine")
-        self.samples = [Sample(**each) for each in read["samples"]]
+        if to_add and read["machine"] != self.about["machine"]:
+            raise SystemExit(f"grid.py: {path} was measured on {read['machine']['cpu']}; ratios need one machine")
+        self.samples = [Sample(**each) for each in unpack(read["samples"])]
 
     def count(self, model: str, link: str, contestant: str) -> int:
         return sum(sample.cell == (model, link) and sample.contestant == contestant for sample in self.samples)
@@ -193,14 +194,14 @@ class Results:
     def add(self, sample: Sample) -> None:
         self.samples.append(sample)
         if self.path:
-            write_whole(self.path, {**self.about, "samples": [asdict(each) for each in self.samples]})
+            write_atomically(self.path, {**self.about, "samples": [asdict(each) for each in self.samples]})
 
 
-def work(given: argparse.Namespace, results: Results) -> Iterator[tuple[str, str, str]]:
-    """What is to be run, contestants in turns."""
+def pending_runs(given: argparse.Namespace, results: Results) -> Iterator[tuple[str, str, str]]:
+    """Yields (model, link, contestant) of the missing runs; contestants take turns."""
     cells = [(model, link) for model in given.models for link in given.links]
     if given.again:
-        cells = [(cell.model, cell.link) for cell in cells_of(results.samples) if cell.broken]
+        cells = [(cell.model, cell.link) for cell in cells_from_samples(results.samples) if cell.violations]
     done = {(*cell, who): 0 if given.again else results.count(*cell, who) for cell in cells for who in CONTESTANTS}
     for repeat in range(given.repeats):
         for cell in cells:
@@ -209,24 +210,24 @@ def work(given: argparse.Namespace, results: Results) -> Iterator[tuple[str, str
 
 def self_check() -> None:
     assert len({(model.to_json(), model.batch) for model in MODELS.values()}) == 20
-    predicted = {"division": "features", "predicted_ms_by_features": 10.0, "predicted_ms_by_examples": 30.0}
-    speeds = {"alone": 6400.0, "examples": 3200.0, "features": 12800.0, "auto": 12000.0}
-    good = [Sample("tiny", "host", who, images_per_second=speed, world=predicted) for who, speed in speeds.items()]
-    [cell] = cells_of(good)
-    assert not cell.broken and abs(cell.of_best - 12 / 12.8) < 1e-9 and abs(cell.of_step - 12 / 12.8) < 1e-9
-    assert abs(cell.prediction("examples", "examples") - 0.75) < 1e-9
-    slow = [*good[:3], Sample("tiny", "host", "auto", images_per_second=6000.0, world=predicted)]
-    assert cells_of(slow)[0].broken == ["best", "one", "step"]
+    predicted = {"parallelism": "tensor", "predicted_ms_tensor": 10.0, "predicted_ms_data": 30.0}
+    speeds = {"single": 6400.0, "data": 3200.0, "tensor": 12800.0, "auto": 12000.0}
+    good = [Sample("tiny", "host", who, examples_per_second=speed, world=predicted) for who, speed in speeds.items()]
+    [cell] = cells_from_samples(good)
+    assert not cell.violations and abs(cell.speedup_over_best - 12 / 12.8) < 1e-9 and abs(cell.prediction_ratio - 12 / 12.8) < 1e-9
+    assert abs(cell.prediction("data", "data") - 0.75) < 1e-9
+    slow = [*good[:3], Sample("tiny", "host", "auto", examples_per_second=6000.0, world=predicted)]
+    assert cells_from_samples(slow)[0].violations == ["best", "one", "step"]
     failed = [*good[:3], Sample("tiny", "host", "auto", error="it hung")]
-    assert cells_of(failed)[0].broken == ["run"] and "it hung" in summary(failed, cells_of(failed))
-    beside = [*slow, Sample("tiny", "host", "beside", images_per_second=6000.0)]
-    assert cells_of(beside)[0].broken == cells_of(slow)[0].broken and cells_of(beside)[0].of_beside == 1
-    refused = [*good[:2], Sample("tiny", "host", "features", refused="reasons"),
-               Sample("tiny", "host", "auto", images_per_second=6400.0, world={"division": "examples"})]
-    assert not cells_of(refused)[0].broken and "reasons" in summary(refused, cells_of(refused))
-    assert table(cells_of(slow)).count("!") == 3 and table(cells_of(good)).count("!") == 0
+    assert cells_from_samples(failed)[0].violations == ["run"] and "it hung" in summary(failed, cells_from_samples(failed))
+    beside = [*slow, Sample("tiny", "host", "two-independent", examples_per_second=6000.0)]
+    assert cells_from_samples(beside)[0].violations == cells_from_samples(slow)[0].violations and cells_from_samples(beside)[0].speedup_over_two_independent == 1
+    refused = [*good[:2], Sample("tiny", "host", "tensor", refused="reasons"),
+               Sample("tiny", "host", "auto", examples_per_second=6400.0, world={"parallelism": "data"})]
+    assert not cells_from_samples(refused)[0].violations and "reasons" in summary(refused, cells_from_samples(refused))
+    assert table(cells_from_samples(slow)).count("!") == 3 and table(cells_from_samples(good)).count("!") == 0
     assert bits_per_second("10gbit") == 1e10 and bits_per_second("200mbit") == 2e8
-    assert not cells_of(good[:3]), "a cell that is not whole has no row"
+    assert not cells_from_samples(good[:3]), "an incomplete cell must not have a row"
 
 
 def main() -> int:
@@ -236,9 +237,9 @@ def main() -> int:
                         help=", ".join(MODELS))
     parser.add_argument("--links", nargs="+", default=list(LINKS), help="host, or a rate in mbit or gbit: 1gbit")
     parser.add_argument("--repeats", type=int, default=1, help="runs of each contestant; 3 more with --again")
-    parser.add_argument("--save", type=Path, metavar="FILE", help="keep every sample as soon as it is made")
-    parser.add_argument("--resume", action="store_true", help="leave out what the file of --save has")
-    parser.add_argument("--again", type=Path, metavar="FILE", help="add runs of the cells that break a bound")
+    parser.add_argument("--save", type=Path, metavar="FILE", help="write each sample to FILE at once")
+    parser.add_argument("--resume", action="store_true", help="skip runs that the file of --save contains")
+    parser.add_argument("--again", type=Path, metavar="FILE", help="add runs of the cells that miss a bound")
     parser.add_argument("--from", dest="shown", type=Path, metavar="FILE")
     parser.add_argument("--self-check", action="store_true")
     given = parser.parse_args()
@@ -249,21 +250,21 @@ def main() -> int:
         given.repeats = 3
     results = Results(given.again or given.save, bool(given.again) or given.resume)
     if given.shown:
-        results.load(given.shown)
+        results.load(given.shown, to_add=False)
     else:
         support.use_build(given.binaries)
         bench = Bench(given)
-        plan = deque(work(given, results))
+        plan = deque(pending_runs(given, results))
         while plan:
             model, link, contestant = plan.popleft()
             sample = bench.run(model, link, contestant)
             results.add(sample)
-            if contestant == "auto" and sample.world.get("division") == "none":
-                plan.appendleft((model, link, "beside"))
+            if contestant == "auto" and sample.world.get("parallelism") == "replicated":
+                plan.appendleft((model, link, "two-independent"))
             print(f"{model} {link} {contestant}: " + (f"refused, {sample.refused}" if sample.refused else
                   f"failed, {sample.error}" if sample.error else
-                  f"{sample.images_per_second:,.0f} images/s in epochs of {sample.steps} steps"), flush=True)
-    cells = cells_of(results.samples)
+                  f"{sample.examples_per_second:,.0f} examples/s in epochs of {sample.steps} steps"), flush=True)
+    cells = cells_from_samples(results.samples)
     print(f"{table(cells)}\n{LEGEND}\n{summary(results.samples, cells)}")
     return 0
 

@@ -1,4 +1,4 @@
-"""The models of bench/grid.py: dense and convolutional, narrow and wide, shallow and deep, as Keras describes them."""
+"""The models of bench/grid.py: dense and convolutional, narrow and wide, shallow and deep, as Keras JSON."""
 
 import json
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ class Model:
     optimizer: str = "sgd"
 
     def to_json(self) -> str:
-        """What Keras' model.to_json() gives, in a few keys."""
+        """The keys of Keras' model.to_json() that Lockstep reads."""
         given: Layer = ("InputLayer", {"batch_shape": [None, 28, 28], "dtype": "float32"})
         layers = [{"class_name": kind, "config": {"name": f"layer_{i}", **config}}
                   for i, (kind, config) in enumerate((given, *self.layers))]
@@ -64,7 +64,7 @@ MODELS = {
     "dense_huge": Model(perceptron(4096), batch=512),
     "dense_funnel": Model(perceptron(1024, 256, 64), batch=256, optimizer="adam"),
     "dense_dropout": Model((FLAT, dense(512), dropout(0.2), dense(512), dropout(0.2), OUT)),
-    # convolutions before Dense layers of all sizes
+    # convolutions followed by Dense layers of various sizes
     "keras_mnist": Model(KERAS_MNIST),
     "keras_mnist_1024": Model(KERAS_MNIST, batch=1024),
     "conv_to_ten": Model((IMAGES, conv(16), POOL, FLAT, OUT)),
@@ -72,7 +72,7 @@ MODELS = {
     "conv_huge_dense": Model((IMAGES, conv(16, 5), POOL, FLAT, dense(1024), dense(1024), OUT)),
     "lenet": Model((IMAGES, conv(6, 5), POOL, conv(16, 5, padding="valid"), POOL, *perceptron(120, 84)), batch=256),
     "convnet_dropout": Model((IMAGES, conv(32), POOL, conv(64), POOL, FLAT, dropout(0.5), OUT), optimizer="adam"),
-    # convolutions all along
+    # mostly convolutions
     "vgg": Model((IMAGES, conv(16), conv(16), POOL, conv(32), conv(32), POOL, conv(64), conv(64), POOL, FLAT,
                   dense(256), OUT)),
     "vgg_norm": Model((IMAGES, *normed(16), *normed(16), POOL, *normed(32), *normed(32), POOL, MEAN, OUT)),

@@ -1,4 +1,4 @@
-"""What the runs of bench/grid.py come to: for each model and link whether `auto` keeps what it promises."""
+"""Tables of bench/grid.py: whether `auto` meets its bounds for each model and link."""
 
 import math
 import statistics
@@ -8,27 +8,27 @@ from typing import Any
 from grid_models import MODELS
 
 LINKS = ("host", "10gbit", "1gbit")
-CONTESTANTS = ("alone", "examples", "features", "auto")
-QUIET = 0.1  # of a core, for others
+CONTESTANTS = ("single", "data", "tensor", "auto")
+MAX_BACKGROUND_CORES = 0.1  # cores that other processes may keep busy in an undisturbed run
 
-# What `auto` promises: against the better fixed choice, against one worker, and of its prediction.
-OF_BEST, OF_ONE, OF_STEP = 0.90, 0.95, 0.25
+# The bounds for `auto`: its speed relative to the better fixed choice and to one worker, and its prediction's error.
+MIN_SPEEDUP_OVER_BEST, MIN_SPEEDUP_OVER_SINGLE, MAX_PREDICTION_ERROR = 0.90, 0.95, 0.25
 
 
 @dataclass
 class Sample:
-    """A run, or why there was none."""
+    """One run, or the reason why it failed or was refused."""
 
     model: str
     link: str
     contestant: str
     steps: int = 0
-    images_per_second: float = 0.0
-    epochs: list[float] = field(default_factory=list)  # images a second, that of the warm-up first
-    world: dict[str, Any] = field(default_factory=dict)  # of history.json: what was chosen, predicted and measured
+    examples_per_second: float = 0.0
+    epochs: list[float] = field(default_factory=list)  # examples per second; the first is the warm-up
+    world: dict[str, Any] = field(default_factory=dict)  # from history.json: chosen, predicted and measured values
     profile_ms: dict[str, float] = field(default_factory=dict)
-    others: float = 0.0  # cores that other processes kept busy meanwhile
-    refused: str = ""  # the model cannot be divided so
+    background_cores: float = 0.0  # cores that other processes kept busy during the run
+    refused: str = ""  # why the model cannot be tensor parallel
     error: str = ""
 
     @property
@@ -38,88 +38,88 @@ class Sample:
 
 @dataclass(frozen=True)
 class Cell:
-    """A model on a link: medians of its runs."""
+    """One model on one link, with all of its runs."""
 
     model: str
     link: str
     samples: list[Sample]
 
     def of(self, contestant: str) -> list[Sample]:
-        """Its runs; the undisturbed ones, where there are any."""
-        found = [each for each in self.samples if each.contestant == contestant and each.images_per_second > 0]
-        return [each for each in found if each.others <= QUIET] or found
+        """The contestant's undisturbed runs, or all of its runs if none was undisturbed."""
+        found = [each for each in self.samples if each.contestant == contestant and each.examples_per_second > 0]
+        return [each for each in found if each.background_cores <= MAX_BACKGROUND_CORES] or found
 
     def speed(self, contestant: str) -> float:
-        found = [each.images_per_second for each in self.of(contestant)]
+        found = [each.examples_per_second for each in self.of(contestant)]
         return statistics.median(found) if found else math.nan
 
     @property
-    def of_best(self) -> float:
-        fixed = [speed for speed in map(self.speed, ("examples", "features")) if not math.isnan(speed)]
+    def speedup_over_best(self) -> float:
+        fixed = [speed for speed in map(self.speed, ("data", "tensor")) if not math.isnan(speed)]
         return self.speed("auto") / max(fixed) if fixed else math.nan
 
     @property
-    def of_one(self) -> float:
-        return self.speed("auto") / self.speed("alone")
+    def speedup_over_single(self) -> float:
+        return self.speed("auto") / self.speed("single")
 
     @property
-    def of_beside(self) -> float:
-        """By the slower of two lone workers that run at once; not a number where they were not asked."""
-        return self.speed("auto") / self.speed("beside")
+    def speedup_over_two_independent(self) -> float:
+        """Relative to the slower of two independent workers that ran at the same time; NaN if they did not run."""
+        return self.speed("auto") / self.speed("two-independent")
 
-    def prediction(self, division: str, contestant: str) -> float:
-        """What `auto` predicted for a division, by the step that a contestant then measured."""
-        predicted: list[float] = [each.world[f"predicted_ms_by_{division}"] for each in self.of("auto")
-                     if each.world.get(f"predicted_ms_by_{division}") is not None]
+    def prediction(self, parallelism: str, contestant: str) -> float:
+        """The step that `auto` predicted for a parallelism, divided by the contestant's measured step."""
+        predicted: list[float] = [each.world[f"predicted_ms_{parallelism}"] for each in self.of("auto")
+                     if each.world.get(f"predicted_ms_{parallelism}") is not None]
         if not predicted:
             return math.nan
         return statistics.median(predicted) * self.speed(contestant) / (1000 * MODELS[self.model].batch)
 
     @property
     def choices(self) -> list[str]:
-        return [str(each.world["division"]) for each in self.of("auto")]
+        return [str(each.world["parallelism"]) for each in self.of("auto")]
 
     @property
-    def of_step(self) -> float:
-        """Of the division that `auto` took, as it measured it itself."""
+    def prediction_ratio(self) -> float:
+        """Predicted over measured step, for the parallelism that `auto` chose."""
         return self.prediction(statistics.mode(self.choices), "auto") if self.choices else math.nan
 
     @property
-    def broken(self) -> list[str]:
-        """Bounds. What cannot be told breaks none; what failed breaks all."""
-        if math.isnan(self.of_best) or any(each.error for each in self.samples if each.contestant == "auto"):
+    def violations(self) -> list[str]:
+        """The bounds that this cell misses. An unknown ratio misses none; a failed run is ["run"]."""
+        if math.isnan(self.speedup_over_best) or any(each.error for each in self.samples if each.contestant == "auto"):
             return ["run"]
-        bounds = {"best": self.of_best < OF_BEST, "one": self.of_one < OF_ONE, "step": is_off(self.of_step)}
+        bounds = {"best": self.speedup_over_best < MIN_SPEEDUP_OVER_BEST, "one": self.speedup_over_single < MIN_SPEEDUP_OVER_SINGLE, "step": is_mispredicted(self.prediction_ratio)}
         return [name for name, is_broken in bounds.items() if is_broken]
 
 
-def is_off(ratio: float) -> bool:
-    return not math.isnan(ratio) and abs(ratio - 1) > OF_STEP
+def is_mispredicted(ratio: float) -> bool:
+    return not math.isnan(ratio) and abs(ratio - 1) > MAX_PREDICTION_ERROR
 
 
-def cells_of(samples: list[Sample]) -> list[Cell]:
+def cells_from_samples(samples: list[Sample]) -> list[Cell]:
     grid = [(model, link) for model in MODELS for link in dict.fromkeys([*LINKS, *(s.link for s in samples)])]
     cells = [Cell(*cell, [sample for sample in samples if sample.cell == cell]) for cell in grid]
     return [cell for cell in cells if {sample.contestant for sample in cell.samples} >= set(CONTESTANTS)]
 
 
-def number(value: float, form: str, broken: bool = False) -> str:
-    return "–" if math.isnan(value) else format(value, form) + (" !" if broken else "")
+def format_ratio(value: float, form: str, violations: bool = False) -> str:
+    return "–" if math.isnan(value) else format(value, form) + (" !" if violations else "")
 
 
 def table(cells: list[Cell]) -> str:
-    head = ["model", "batch", "link", *CONTESTANTS, "auto took", "/ better", "/ alone", "/ beside",
-            "predicted", "examples", "features", "none"]
+    head = ["model", "batch", "link", *CONTESTANTS, "auto chose", "/ best", "/ single", "/ two-independent",
+            "predicted", "data", "tensor", "replicated"]
     lines = [head]
     for cell in cells:
         chosen = ", ".join(f"{name} {cell.choices.count(name)}x" if len(set(cell.choices)) > 1 else name
                            for name in dict.fromkeys(cell.choices))
-        beside = [cell.prediction(*pair) for pair in (("examples",) * 2, ("features",) * 2, ("none", "alone"))]
+        beside = [cell.prediction(*pair) for pair in (("data",) * 2, ("tensor",) * 2, ("replicated", "single"))]
         lines.append([cell.model, str(MODELS[cell.model].batch), cell.link,
-                      *(number(cell.speed(name), ",.0f") for name in CONTESTANTS), chosen,
-                      *(number(ratio, ".2f", bound in cell.broken) for ratio, bound in
-                        ((cell.of_best, "best"), (cell.of_one, "one"), (cell.of_beside, ""), (cell.of_step, "step"))),
-                      *(number(ratio, ".2f", is_off(ratio)) for ratio in beside)])
+                      *(format_ratio(cell.speed(name), ",.0f") for name in CONTESTANTS), chosen,
+                      *(format_ratio(ratio, ".2f", bound in cell.violations) for ratio, bound in
+                        ((cell.speedup_over_best, "best"), (cell.speedup_over_single, "one"), (cell.speedup_over_two_independent, ""), (cell.prediction_ratio, "step"))),
+                      *(format_ratio(ratio, ".2f", is_mispredicted(ratio)) for ratio in beside)])
     widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
     text = [["-" * width for width in widths], *lines[1:]]
     rows = ["| " + " | ".join(word.ljust(width) for word, width in zip(line, widths)) + " |" for line in [head, *text]]
@@ -127,25 +127,25 @@ def table(cells: list[Cell]) -> str:
 
 
 def summary(samples: list[Sample], cells: list[Cell]) -> str:
-    holds = {bound: sum(bound not in cell.broken and "run" not in cell.broken for cell in cells)
+    holds = {bound: sum(bound not in cell.violations and "run" not in cell.violations for cell in cells)
              for bound in ("best", "one", "step")}
-    predicted = [cell for cell in cells if not math.isnan(cell.of_step)]
-    foreseen = sum(not is_off(cell.of_step) for cell in predicted)
-    whole = sum(not cell.broken for cell in cells)
-    lines = [f"{whole} of {len(cells)} cells hold: auto has at least {OF_BEST:.2f} of the better fixed choice in "
-             f"{holds['best']}, at least {OF_ONE:.2f} of one worker in {holds['one']}; it predicted the step within "
-             f"{OF_STEP:.0%} in {foreseen} of the {len(predicted)} where it predicted one."]
-    beside = [cell.of_beside for cell in cells if not math.isnan(cell.of_beside)]
+    predicted = [cell for cell in cells if not math.isnan(cell.prediction_ratio)]
+    well_predicted = sum(not is_mispredicted(cell.prediction_ratio) for cell in predicted)
+    whole = sum(not cell.violations for cell in cells)
+    lines = [f"{whole} of {len(cells)} cells meet all bounds. auto reaches {MIN_SPEEDUP_OVER_BEST:.2f} of the better fixed "
+             f"choice in {holds['best']} and {MIN_SPEEDUP_OVER_SINGLE:.2f} of one worker in {holds['one']}. Its prediction is "
+             f"within {MAX_PREDICTION_ERROR:.0%} in {well_predicted} of the {len(predicted)} cells that have one."]
+    beside = [cell.speedup_over_two_independent for cell in cells if not math.isnan(cell.speedup_over_two_independent)]
     if beside:
-        lines.append(f"Where every worker computes all, auto has {min(beside):.2f} to {max(beside):.2f} of the slower of two "
-                     f"lone workers at once, {statistics.median(beside):.2f} in the middle of {len(beside)} cells.")
-    disturbed = sum(sample.others > QUIET for sample in samples)
+        lines.append(f"Where the model is replicated, auto reaches {min(beside):.2f} to {max(beside):.2f} of the slower of two "
+                     f"independent workers (median {statistics.median(beside):.2f} of {len(beside)} cells).")
+    disturbed = sum(sample.background_cores > MAX_BACKGROUND_CORES for sample in samples)
     if disturbed:
-        noisy = sum(any(each.others > QUIET for who in CONTESTANTS for each in cell.of(who)) for cell in cells)
-        lines.append(f"In {disturbed} of {len(samples)} runs other processes took more than {QUIET} of a core; {noisy} "
-                     "cells have a figure of such runs only.")
+        noisy = sum(any(each.background_cores > MAX_BACKGROUND_CORES for who in CONTESTANTS for each in cell.of(who)) for cell in cells)
+        lines.append(f"Other processes used more than {MAX_BACKGROUND_CORES} of a core in {disturbed} of {len(samples)} runs; {noisy} "
+                     "cells have a figure from such runs only.")
     refusals = {sample.model: sample.refused for sample in samples if sample.refused}
-    lines += [f"{model} cannot be divided by features: {why}." for model, why in refusals.items()]
+    lines += [f"{model} cannot be tensor parallel: {why}." for model, why in refusals.items()]
     failures = [sample for sample in samples if sample.error]
     lines += [f"Failed: {each.model} {each.link} {each.contestant}: {each.error.strip().splitlines()[-1]}"
               for each in failures]
@@ -153,9 +153,9 @@ def summary(samples: list[Sample], cells: list[Cell]) -> str:
 
 
 LEGEND = """
-Images a second; "/ better" is auto by the better of examples and features, "/ alone" by one worker, "/ beside" by the
-slower of two lone workers at once. Predicted step by measured step: of auto's own division and run, then of each choice
-beside the run that was told to take it (features may be divided otherwise there), and of no division ("none": every
-worker computes all) beside one worker. "!": a bound is broken. Runs that others disturbed count only where there is no
-other.
+Speeds are examples per second. "/ best" is auto divided by the better of data and tensor parallel, "/ single" by one
+worker, "/ two-independent" by the slower of two independent workers at the same time. The last four columns are predicted
+over measured step times: of auto's choice in its own run, of each fixed choice in the run that was told to take it (whose
+sharding may differ), and of the replicated model against one worker. "!": a bound is missed. Disturbed runs count only if
+a cell has no others.
 """

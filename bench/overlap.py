@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Do gradients travel between hosts while these compute, and what does it gain?
+"""Does the all-reduce of gradients between hosts overlap compute, and how much time does that save?
 
-    python3 bench/overlap.py                                   # arithmetic and sums, alone and together, on each link
-    python3 bench/overlap.py --trace                           # and when which bytes left the host, in one step
+    python3 bench/overlap.py                          # compute and all-reduce, alone and together, on each link
+    python3 bench/overlap.py --trace                  # also when the bytes of one step left the host
     python3 bench/overlap.py --train build/release --against build/before --data-dir MNIST --save FILE
 
-The second form trains keras_mnist by examples, with and without --gradient-compression bfloat16, with one build and
-another in turns (the other may be too old to know the option). Hosts are network namespaces with a core each, so it
-takes root; `tc` shapes their links."""
+The third form trains keras_mnist data parallel, with and without --gradient-compression bfloat16, and in turns with
+another build, without compression. Hosts are network namespaces with one core each and `tc` shapes their links, which
+needs root."""
 
 import argparse
 import json
@@ -34,27 +34,27 @@ class Hosts:
         return succeed_on_two_hosts(self.network, self.scratch, link, ["chrt", "-f", "10", *command], **environment)
 
 
-def overlap(hosts: Hosts, link: str, compression: str, milliseconds: float) -> dict[str, Any]:
+def measure_overlap(hosts: Hosts, link: str, compression: str, milliseconds: float) -> dict[str, Any]:
     job = hosts.run(link, [support.program("overlap_bench"), str(milliseconds), compression, "link0"])
     text = "".join(line.text for line in job.chief.lines)
     found: dict[str, Any] = json.loads(text[text.index("{"):text.rindex("}") + 1])
     return found
 
 
-def sent_meanwhile(step: list[list[float]]) -> float:
-    """Which part of a step's bytes had left the host when its arithmetic ended."""
+def fraction_sent_during_compute(step: list[list[float]]) -> float:
+    """The fraction of a step's bytes that had left the host when its compute ended."""
     return step[-2][1] / step[-1][1]
 
 
 def train(hosts: Hosts, link: str, compression: str, given: argparse.Namespace) -> dict[str, Any]:
     data = ["--data-dir", str(given.data_dir.resolve())] if given.data_dir else []
-    environment = {"LOCKSTEP_DIVISION": "examples"}  # variables, which older builds do not mind
+    environment = {"LOCKSTEP_PARALLELISM": "data"}  # variables, because older builds ignore unknown ones
     if compression != "none":
         environment["LOCKSTEP_GRADIENT_COMPRESSION"] = compression
     job = hosts.run(link, [support.program(given.model), *data, "--epochs", str(given.epochs), "--steps-per-epoch",
                            str(given.steps), "--backup-save-freq", "never", "--verbose", "0"], **environment)
     history = job.history()
-    return {"images_per_second": statistics.median(e["images_per_second"] for e in history["epochs"][1:]),
+    return {"examples_per_second": statistics.median(e["examples_per_second"] for e in history["epochs"][1:]),
             "loss": history["epochs"][-1]["loss"], "profile": history["timing"]["profile_ms_per_step"]}
 
 
@@ -71,8 +71,8 @@ def compare_training(hosts: Hosts, given: argparse.Namespace) -> list[dict[str, 
                           **train(hosts, link, compression, given)}
                 results.append(result)
                 print(f"{repeat + 1}/{given.repeats} {link} {build.name} {compression}: "
-                      f"{result['images_per_second']:,.0f} images/s, loss {result['loss']:.4f}, "
-                      f"{result['profile'].get('communication', 0):.2f} ms of communication a step", flush=True)
+                      f"{result['examples_per_second']:,.0f} examples/s, loss {result['loss']:.4f}, "
+                      f"{result['profile'].get('communication', 0):.2f} ms of communication per step", flush=True)
     return results
 
 
@@ -82,11 +82,11 @@ def compare_parts(hosts: Hosts, given: argparse.Namespace) -> list[dict[str, Any
     for repeat in range(given.repeats):
         for link in given.links:
             for compression in COMPRESSIONS:
-                found = overlap(hosts, link, compression, given.milliseconds)
+                found = measure_overlap(hosts, link, compression, given.milliseconds)
                 results.append({"link": link, "compression": compression, "repeat": repeat, **found})
-                print(f"{repeat + 1}/{given.repeats} {link} {compression}: arithmetic {found['compute_ms']:.2f} ms, sums "
-                      f"{found['sums_ms']:.2f}, both {found['both_ms']:.2f}; "
-                      f"{100 * sent_meanwhile(found['last_step']):.0f} % of the bytes had left when the arithmetic ended",
+                print(f"{repeat + 1}/{given.repeats} {link} {compression}: compute {found['compute_ms']:.2f} ms, all-reduce "
+                      f"{found['all_reduce_ms']:.2f}, both {found['overlapped_ms']:.2f}; "
+                      f"{100 * fraction_sent_during_compute(found['last_step']):.0f} % of the bytes had left when compute ended",
                       flush=True)
                 if given.trace:
                     for before, after in zip(found["last_step"], found["last_step"][1:]):
@@ -96,11 +96,11 @@ def compare_parts(hosts: Hosts, given: argparse.Namespace) -> list[dict[str, Any
 
 def main() -> int:
     parser = argparse.ArgumentParser(usage=__doc__)
-    parser.add_argument("--binaries", type=Path, default=ROOT / "build" / "release", help="where overlap_bench is")
-    parser.add_argument("--links", nargs="+", default=["unshaped", "10gbit", "1gbit"], help="unshaped, or a rate of tc")
-    parser.add_argument("--milliseconds", type=float, default=4, help="of arithmetic in a step")
+    parser.add_argument("--binaries", type=Path, default=ROOT / "build" / "release", help="build folder of overlap_bench")
+    parser.add_argument("--links", nargs="+", default=["unlimited", "10gbit", "1gbit"], help="unlimited, or a rate in tc's notation")
+    parser.add_argument("--milliseconds", type=float, default=4, help="compute per step")
     parser.add_argument("--trace", action="store_true")
-    parser.add_argument("--train", type=Path, help="build whose keras_mnist is to train")
+    parser.add_argument("--train", type=Path, help="build folder of the model program to train")
     parser.add_argument("--against", type=Path)
     parser.add_argument("--model", default="keras_mnist")
     parser.add_argument("--data-dir", type=Path)

@@ -1,20 +1,19 @@
 #!/usr/bin/env python3
-"""What a backup costs training: keras_mnist with Adam, whose weights and optimizer state are 33 MB.
+"""Measures what a backup costs training: keras_mnist with Adam, whose weights and optimizer state are 33 MB.
 
     python3 bench/save_cost.py [--data-dir MNIST] [--binaries build/release/bin] [--repeats 5]
-    python3 bench/save_cost.py --division features --link 1gbit [--against build/before/bin]
+    python3 bench/save_cost.py --parallelism tensor --link 1gbit [--against build/before/bin]
 
-Runs take turns without backups and with one every so many steps. Two figures count: how long the training thread is
-kept by a backup (the copy of weights and optimizer state; Lockstep itself measures that) against a step, which must be
-less than 1; and how much longer the steps around it take while the file is written beside them, on cores that have
-nothing else to spare. Everything else is the standard library.
+Runs without backups and runs with one every --frequency steps take turns. It reports two figures: how long a backup
+blocks the training thread, which must be less than a step (Lockstep measures this copy of weights and optimizer state);
+and by how much the steps around it slow down while another thread writes the file, on fully used cores.
 
-The second form joins two hosts of a core each by such a link (network namespaces, so it takes root). Where layers are
-divided by features the chief has to gather half of those 33 MB first. Rounds of steps with a save at their beginning and
-without take turns in one run: how much longer is such a round, with a file and with one that cannot be written, so that
-only the gathering and the making of the file in memory are left? With --against both builds take turns. Beside them
-bare_sending.py sends as many bytes over the same link between the same cores: what the kernel's TCP and the shaping of
-the link take from a core is nobody's to save. What is left must be less than a step.
+The second form joins two hosts with one core each by the given link (network namespaces, which need root). If layers
+are tensor parallel, the chief first gathers half of the 33 MB. Rounds of steps with and without a save take turns in
+one run, and the difference is reported: once with a file, and once with a path that cannot be written, which leaves the
+gather and the file in memory. With --against both builds take turns. bare_sending.py sends as many bytes over the same
+link between the same cores. Its cost, that of the kernel's TCP and of shaping the link, is unavoidable; the remainder
+must be less than a step.
 """
 
 import argparse
@@ -33,7 +32,7 @@ import support  # noqa: E402
 from two_hosts import Network, shape, succeed_on_two_hosts, two_hosts  # noqa: E402
 
 MPIRUN = ROOT / "scripts" / "mpirun.sh"
-NOWHERE = "/proc/nowhere/model.h5"
+UNWRITABLE = "/proc/nowhere/model.h5"
 GATHERED_BYTES = 16_640_000  # half of keras_mnist's weights and Adam's two arrays
 
 
@@ -46,7 +45,7 @@ def run(command: list[str]) -> None:
 def train(options: argparse.Namespace, model: Path, frequency: str, folder: Path) -> dict[str, float]:
     run([str(MPIRUN), "-np", "2", str(options.binaries / "lockstep"), "train", "--model", str(model),
          "--optimizer", "adam", "--epochs", "1", "--steps-per-epoch", str(options.steps), "--verbose", "0",
-         "--backup-save-freq", frequency, "--resume", "never", "--division", options.division, "--model-dir", str(folder),
+         "--backup-save-freq", frequency, "--resume", "never", "--parallelism", options.parallelism, "--model-dir", str(folder),
          *(["--data-dir", options.data_dir] if options.data_dir else [])])
     history = json.loads((folder / "history.json").read_text())
     timing = history["timing"]
@@ -58,7 +57,7 @@ def train_between_hosts(options: argparse.Namespace, network: Network, binaries:
                         folder: Path) -> dict[str, Any]:
     support.use_build(binaries.parent)
     data = ["--data-dir", str(Path(options.data_dir).resolve())] if options.data_dir else []
-    command = [support.program("save_bench"), *data, "--division", options.division, "--verbose", "0",
+    command = [support.program("save_bench"), *data, "--parallelism", options.parallelism, "--verbose", "0",
                "--epochs", str(options.rounds), "--steps-per-epoch", str(options.round_steps),
                "--on-checkpoint-failure", "continue"]
     job = succeed_on_two_hosts(network, folder, options.link, command, options=("--max-restarts", "0"),
@@ -68,8 +67,8 @@ def train_between_hosts(options: argparse.Namespace, network: Network, binaries:
     return found
 
 
-def send_barely(options: argparse.Namespace, network: Network) -> float:
-    """The milliseconds that bare sockets take from work like training's for what a save gathers."""
+def time_bare_sockets(options: argparse.Namespace, network: Network) -> float:
+    """The milliseconds by which sending a save's gathered bytes over bare sockets slows down compute."""
     shape(network, options.link)
     listening, sending = network.hosts
     cores = sorted(os.sched_getaffinity(0))[:2]
@@ -83,7 +82,7 @@ def send_barely(options: argparse.Namespace, network: Network) -> float:
     if any(end.returncode != 0 for end in ends):
         sys.exit("bare_sending.py failed")
     found: dict[str, float] = json.loads(texts[0])
-    return found["longer_ms"]
+    return found["added_ms"]
 
 
 def compare_between_hosts(options: argparse.Namespace) -> int:
@@ -92,27 +91,27 @@ def compare_between_hosts(options: argparse.Namespace) -> int:
     gathered: dict[str, float] = {}
     bare: list[float] = []
     with tempfile.TemporaryDirectory(prefix="save-cost-") as name:
-        files = {"gathered only": NOWHERE, "with the file": str(Path(name) / "saved.h5")}
+        files = {"gather only": UNWRITABLE, "with the file": str(Path(name) / "saved.h5")}
         found: dict[tuple[Path, str], list[dict[str, Any]]] = {}
         for _ in range(options.repeats):
-            bare.append(send_barely(options, network))
+            bare.append(time_bare_sockets(options, network))
             for build in builds:
                 for what, file in files.items():
                     found.setdefault((build, what), []).append(
                         train_between_hosts(options, network, build, file, Path(name)))
         for (build, what), samples in found.items():
-            step, kept, longer = (statistics.median(sample[key] for sample in samples)
-                                  for key in ("step_ms", "kept_ms", "longer_ms"))
-            print(f"{build}, {what}: a step {step:.2f} ms; a save keeps the training thread for {kept:.2f} ms, and the "
-                  f"steps around it take {longer:.1f} ms longer in all, that included: {longer / step:.1f} steps "
-                  f"(each run: {', '.join(format(sample['longer_ms'], '.1f') for sample in samples)})")
+            step, blocked, longer = (statistics.median(sample[key] for sample in samples)
+                                     for key in ("step_ms", "blocked_ms", "added_ms"))
+            print(f"{build}, {what}: step {step:.2f} ms; a save blocks the training thread for {blocked:.2f} ms and adds "
+                  f"{longer:.1f} ms in total, {longer / step:.1f} steps "
+                  f"(runs: {', '.join(format(sample['added_ms'], '.1f') for sample in samples)})")
             print("  step by step: " + " ".join(f"{statistics.median(times):.1f}" for times in
                                                  zip(*(sample["step_by_step_ms"] for sample in samples))))
-            if build == options.binaries and what == "gathered only":
+            if build == options.binaries and what == "gather only":
                 gathered = {"step": step, "longer": longer}
     floor = statistics.median(bare)
     added = gathered["longer"] - floor
-    print(f"bare sockets take {floor:.1f} ms for these bytes; the gathering adds {added:.1f} ms: "
+    print(f"bare sockets take {floor:.1f} ms for these bytes; the gather adds {added:.1f} ms: "
           f"{added / gathered['step']:.2f} of a step")
     return 0 if added < gathered["step"] else 1
 
@@ -124,10 +123,10 @@ def main() -> int:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--frequency", type=int, default=100, help="optimizer steps from one backup to the next")
-    parser.add_argument("--division", default="examples", choices=("examples", "features"))
-    parser.add_argument("--link", default="", help="between two hosts: unshaped, or a rate of tc")
+    parser.add_argument("--parallelism", default="data", choices=("data", "tensor"))
+    parser.add_argument("--link", default="", help="between two hosts: unlimited, or a rate in tc's notation")
     parser.add_argument("--against", type=Path, help="programs of another build")
-    parser.add_argument("--rounds", type=int, default=15, help="with a save, and as many without")
+    parser.add_argument("--rounds", type=int, default=15, help="rounds with a save, and as many without")
     parser.add_argument("--round-steps", type=int, default=160)
     options = parser.parse_args()
     if options.link:
@@ -145,9 +144,9 @@ def main() -> int:
     backup = statistics.median(sample["backup"] for sample in with_backups)
     backups = statistics.median(sample["backups"] for sample in with_backups)
     longer = statistics.median(w["epoch"] - o["epoch"] for w, o in zip(with_backups, without)) / max(backups, 1)
-    print(f"a step: {step:.2f} ms; a backup keeps the training thread for {backup:.2f} ms, {backup / step:.2f} of a step")
-    print(f"written beside training: the steps around each backup take {longer:.1f} ms longer in all, "
-          f"{longer / step:.1f} steps ({backups:.0f} backups in {options.steps} steps)")
+    print(f"step {step:.2f} ms; a backup blocks the training thread for {backup:.2f} ms, {backup / step:.2f} of a step")
+    print(f"writing in the background adds {longer:.1f} ms per backup, {longer / step:.1f} steps "
+          f"({backups:.0f} backups in {options.steps} steps)")
     return 0 if backup < step else 1
 
 

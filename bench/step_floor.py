@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""How near a real training step comes to its bare kernels.
+"""Compares a real training step with its bare kernels.
 
-Runs `step_floor` (the sum of the bare kernels that a step needs, one thread) and the real programs with one worker and
-with two, in turns, and shows the step, the floor, their ratio and what the rest is made of. Lockstep promises a ratio
-of at most 1.3. Everything is milliseconds a step, medians over the repetitions.
+Runs `step_floor` (the sum of the bare kernels of a step, with one thread) and the real programs with one and with two
+workers, in turns. Shows the step, the floor, their ratio and the parts of the step. The target is a ratio of at most
+1.3. Figures are milliseconds per step, medians over the repetitions.
 
     python3 bench/step_floor.py --data-dir MNIST
     python3 bench/step_floor.py --models keras_mnist --precisions float32 --workers 1 --repeats 3
@@ -26,18 +26,18 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "bench" / "peers"))
 
-from harness.results import Machine, lockstep_version, this_machine, write_whole  # noqa: E402
+from harness.results import Machine, lockstep_version, this_machine, write_atomically  # noqa: E402
 
 MODELS = ("keras_mnist", "custom_training_mnist")
 PRECISIONS = {"float32": "f32", "mixed_bfloat16": "bf16"}
-GLOBAL_BATCH = 128  # step_floor.cpp takes the same
+GLOBAL_BATCH = 128  # as in step_floor.cpp
 PROMISE = 1.3
-KERNELS = ("forward", "loss", "backward")  # kinds of the profile that are one thing here
+KERNELS = ("forward", "loss", "backward")  # kinds of the profile that the table adds up
 OTHERS = ("optimizer", "input", "communication", "waiting", "other")
 
 
 class Failure(Exception):
-    """A program that did not do its part, in a sentence."""
+    """A program failed. The message is one sentence."""
 
 
 @dataclass(frozen=True)
@@ -53,12 +53,12 @@ class Case:
 
 @dataclass
 class Sample:
-    """One turn: the floor, and the step it is the floor of."""
+    """One repetition: a measured floor and a measured step."""
 
     floor: dict
-    profile: dict[str, float]  # of history.json, "total" being the step
-    operations: dict[str, float]  # of history.json: "dense_backward dense"
-    median_epoch_ms: float  # of a step, everything between steps included; the first epoch does not count
+    profile: dict[str, float]  # from history.json; "total" is the step
+    operations: dict[str, float]  # from history.json, by name such as "dense_backward dense"
+    median_epoch_ms: float  # milliseconds per step of the median epoch, with the time between steps; without epoch 1
 
     @property
     def ratio(self) -> float:
@@ -83,34 +83,34 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
     parser.add_argument("--precisions", nargs="+", choices=list(PRECISIONS), default=list(PRECISIONS))
-    parser.add_argument("--workers", nargs="+", type=int, choices=(1, 2), default=[1, 2], help="a core each")
+    parser.add_argument("--workers", nargs="+", type=int, choices=(1, 2), default=[1, 2], help="with one core each")
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--epochs", type=int, default=6, help="even, since custom_training_mnist saves every other one")
-    parser.add_argument("--steps-per-epoch", type=int, default=70, help="custom_training_mnist takes whole epochs")
+    parser.add_argument("--epochs", type=int, default=6, help="even, because custom_training_mnist saves every other epoch")
+    parser.add_argument("--steps-per-epoch", type=int, default=70, help="custom_training_mnist always runs whole epochs")
     parser.add_argument("--rounds", type=int, default=30, help="of step_floor, in each repetition")
     parser.add_argument(
         "--data-dir",
         default=os.environ.get("LOCKSTEP_MNIST_DIR", ""),
-        help="MNIST; else the embedded digits [$LOCKSTEP_MNIST_DIR]",
+        help="MNIST; else the synthetic digits [$LOCKSTEP_MNIST_DIR]",
     )
     parser.add_argument("--binaries", type=Path, default=ROOT / "build" / "release" / "bin", help="Lockstep's programs")
-    parser.add_argument("--operations", action="store_true", help="show every operation too")
-    parser.add_argument("--save", action="store_true", help="keep the samples as bench/results/step-floor-CPU-DATE.json")
+    parser.add_argument("--operations", action="store_true", help="also show every operation")
+    parser.add_argument("--save", action="store_true", help="save the samples as bench/results/step-floor-CPU-DATE.json")
     parser.add_argument("--timeout", type=float, default=300, help="seconds for one run")
     options = parser.parse_args(arguments)
     for name in ("repeats", "epochs", "steps_per_epoch", "rounds"):
         if getattr(options, name) < 1:
             parser.error(f"--{name.replace('_', '-')} must be at least 1")
     if options.epochs % 2:
-        parser.error("--epochs must be even: a save tells of the steps since the one before, and there must be some")
+        parser.error("--epochs must be even: the profile covers the steps before the last save, after an even epoch")
     return options
 
 
 def environment() -> dict[str, str]:
-    """Nothing of the caller's decides what is trained; one thread a process."""
-    foreign = ("TF_CONFIG", "DATA_DIR", "MODEL_DIR", "BATCH_SIZE", "NUM_TRAIN_EPOCH")
-    kept = {k: v for k, v in os.environ.items() if k not in foreign and not k.startswith("LOCKSTEP_")}
-    return {**kept, "OMP_NUM_THREADS": "1"}
+    """The caller's environment without variables that change the training, and with one thread per process."""
+    removed = ("TF_CONFIG", "DATA_DIR", "MODEL_DIR", "BATCH_SIZE", "NUM_TRAIN_EPOCH")
+    inherited = {k: v for k, v in os.environ.items() if k not in removed and not k.startswith("LOCKSTEP_")}
+    return {**inherited, "OMP_NUM_THREADS": "1"}
 
 
 def output_of(command: list[str], timeout: float) -> str:
@@ -139,15 +139,15 @@ def measured_step(case: Case, options: argparse.Namespace) -> tuple[dict[str, fl
         command = [*launcher, str(options.binaries / case.model), "--epochs", str(options.epochs)]
         command += ["--steps-per-epoch", str(options.steps_per_epoch), "--global-batch-size", str(GLOBAL_BATCH)]
         command += ["--precision", case.precision, "--device", "cpu", "--verbose", "0", "--model-dir", folder]
-        command += ["--backup-save-freq", "never", "--division", "examples"]
+        command += ["--backup-save-freq", "never", "--parallelism", "data"]
         if options.data_dir:
             command += ["--data-dir", options.data_dir]
         output_of(command, options.timeout)
         history = json.loads((Path(folder) / "history.json").read_text())
     profile = history["timing"].get("profile_ms_per_step", {})
     if "total" not in profile:
-        raise Failure(f"{case.model} left no timing.profile_ms_per_step in history.json")
-    rates = [epoch["images_per_second"] for epoch in history["epochs"][1:]]
+        raise Failure(f"{case.model} wrote no timing.profile_ms_per_step to history.json")
+    rates = [epoch["examples_per_second"] for epoch in history["epochs"][1:]]
     operations = history["timing"].get("operations_ms_per_step", {})
     return profile, operations, GLOBAL_BATCH / statistics.median(rates) * 1e3
 
@@ -155,13 +155,13 @@ def measured_step(case: Case, options: argparse.Namespace) -> tuple[dict[str, fl
 def cases_of(options: argparse.Namespace, machine: Machine) -> list[Case]:
     precisions = options.precisions
     if "avx512_bf16" not in machine.flags and "mixed_bfloat16" in precisions:
-        print("This CPU does not compute in bfloat16: mixed_bfloat16 is left out.")
+        print("This CPU has no avx512_bf16: mixed_bfloat16 is skipped.")
         precisions = [each for each in precisions if each != "mixed_bfloat16"]
     return [Case(m, p, w) for m in options.models for p in precisions for w in options.workers]
 
 
 def aligned(lines: list[list[str]], names: int) -> str:
-    """Columns; the first `names` of them are words."""
+    """Aligns columns: the first `names` columns to the left, the others to the right."""
     widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
     text = []
     for line in lines:
@@ -171,7 +171,7 @@ def aligned(lines: list[list[str]], names: int) -> str:
 
 
 def table(rows: list[Row]) -> str:
-    head = ["model", "precision", "workers", "step", "epoch's", "bare", "ratio", "", "kernels", *OTHERS, "alone"]
+    head = ["model", "precision", "workers", "step", "epoch's", "bare", "ratio", "", "kernels", *OTHERS, "isolated"]
     lines = [head]
     for row in rows:
         case, ratio = row.case, row.median(lambda s: s.ratio)
@@ -189,8 +189,8 @@ def table(rows: list[Row]) -> str:
 
 
 def operations_table(row: Row) -> str:
-    """Every operation of the step: in the step, alone, and bare."""
-    lines = [[row.case.job, "in the step", "alone", "bare"]]
+    """Every operation of the step: in the step, isolated, and bare."""
+    lines = [[row.case.job, "in the step", "isolated", "bare"]]
     for i, operation in enumerate(row.samples[0].floor["operations"]):
         name = operation["name"]
 
@@ -206,19 +206,19 @@ def operations_table(row: Row) -> str:
 
 
 def spelled(name: str, sample: Sample) -> str:
-    """step_floor's "dense_backward/dense" as history.json has it; an operation of one layer only may lack the layer."""
+    """history.json's name of step_floor's "dense_backward/dense". step_floor may omit the layer of an operation."""
     wanted = name.replace("/", " ")
     return next((each for each in sample.operations if each == wanted or each.startswith(wanted + " ")), wanted)
 
 
 LEGEND = f"""
-step = kernels + optimizer + input + communication + waiting + other, as the program's own clock splits it (rank 0);
-epoch's: the same from the median epoch's images a second. bare: oneDNN's primitives and one optimizer pass, each alone;
-alone: our operations, each alone. "!": ratio above {PROMISE}. Medians, so parts need not add up to the last digit."""
+step = kernels + optimizer + input + communication + waiting + other, as rank 0's profile splits it. epoch's: the step from
+the median epoch's examples per second. bare: oneDNN's primitives and one optimizer pass, each timed separately. isolated:
+Lockstep's operations, each timed separately. "!": ratio above {PROMISE}. All are medians, so parts may not add up exactly."""
 
 
 def save(rows: list[Row], options: argparse.Namespace, machine: Machine) -> Path:
-    """A name not taken yet: step-floor-CPU-DATE.json, then -2, -3 …"""
+    """Saves the samples as step-floor-CPU-DATE.json, or with -2, -3, … if the name is taken. Returns the path."""
     folder, date, number = ROOT / "bench" / "results", time.strftime("%Y-%m-%d"), 1
     path = folder / f"step-floor-{machine.slug}-{date}.json"
     while path.exists():
@@ -229,7 +229,7 @@ def save(rows: list[Row], options: argparse.Namespace, machine: Machine) -> Path
         "machine": asdict(machine),
         "date": date,
         "version": lockstep_version(ROOT),
-        "data": "MNIST" if options.data_dir else "embedded digits",
+        "data": "MNIST" if options.data_dir else "synthetic digits",
         "promise": PROMISE,
         "repeats": options.repeats,
         "rows": [
@@ -243,7 +243,7 @@ def save(rows: list[Row], options: argparse.Namespace, machine: Machine) -> Path
             for row in rows
         ],
     }
-    write_whole(path, content)
+    write_atomically(path, content)
     return path
 
 
@@ -259,8 +259,8 @@ def main() -> int:
         print(f"\nstep_floor.py: {failure}", file=sys.stderr)
         return 1
     print("\r" + " " * 60 + "\r", end="", file=sys.stderr)
-    data = "MNIST" if options.data_dir else "embedded digits"
-    print(f"{machine.cpu}, {data}, global batch {GLOBAL_BATCH}, one thread a worker, ms a step\n")
+    data = "MNIST" if options.data_dir else "synthetic digits"
+    print(f"{machine.cpu}, {data}, global batch {GLOBAL_BATCH}, one thread per worker, ms per step\n")
     print(table(rows))
     print(LEGEND)
     if options.operations:

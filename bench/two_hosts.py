@@ -1,12 +1,12 @@
-"""A job of two workers on hosts of their own, a core each: network namespaces joined by a link that `tc` shapes, so it
-takes root."""
+"""Runs a job of two workers on two hosts with one core each: network namespaces, joined by a link that `tc` shapes.
+Needs root."""
 
 import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "tests" / place) for place in ("programs", "pods/namespaces")]
+sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "tests" / folder) for folder in ("programs", "pods/namespaces")]
 from network import Network  # noqa: E402
 from pods import Job  # noqa: E402
 
@@ -18,16 +18,16 @@ def two_hosts() -> Network:
 
 
 def shape(network: Network, link: str) -> None:
-    """`link`: unshaped, or a rate of tc."""
+    """`link`: unlimited, or a rate in tc's notation."""
     for host in network.hosts:
         host.restore()
-        if link != "unshaped":
+        if link != "unlimited":
             host.limit(link)
 
 
 def run_on_two_hosts(network: Network, scratch: Path, link: str, command: Sequence[str], limit: float = 600,
                      options: Sequence[str] = (), **environment: str) -> tuple[Job, list[int | None]]:
-    """The job, ended, and its exit codes. `link`: see shape(); `options`: of `lockstep launch`."""
+    """Runs a job to its end; returns it and its exit codes. `link`: see shape(). `options`: of `lockstep launch`."""
     shape(network, link)
     job = Job(network, scratch, [*ON_ITS_CORE, *command], workers=2, options=options, **environment)
     try:

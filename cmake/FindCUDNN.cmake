@@ -1,6 +1,6 @@
-# Finds cuDNN: in the CUDA toolkit's folders, where NVIDIA's apt packages put it, and in the pip packages
-# (nvidia-cudnn-cu12, -cu13) of the python3 on PATH, whose library has no name without a version.
-# CUDNN_ROOT names another place. Defines CUDNN::cudnn and CUDNN_VERSION.
+# Finds cuDNN in the CUDA toolkit's folders, where NVIDIA's apt packages install it, or in the pip packages
+# nvidia-cudnn-cu12 and -cu13 of the python3 on PATH. The pip packages have only the versioned libcudnn.so.9.
+# CUDNN_ROOT overrides the location. Defines CUDNN::cudnn and CUDNN_VERSION.
 find_package(Python3 QUIET COMPONENTS Interpreter)
 set(cudnn_pip)
 if(Python3_Interpreter_FOUND)

@@ -1,6 +1,6 @@
-# Finds NCCL: in the CUDA toolkit's folders, where NVIDIA's apt packages put it, and in the pip packages
-# (nvidia-nccl-cu12, -cu13) of the python3 on PATH, whose library has no name without a version.
-# NCCL_ROOT names another place. Defines NCCL::nccl and NCCL_VERSION.
+# Finds NCCL in the CUDA toolkit's folders, where NVIDIA's apt packages install it, or in the pip packages
+# nvidia-nccl-cu12 and -cu13 of the python3 on PATH. The pip packages have only the versioned libnccl.so.2.
+# NCCL_ROOT overrides the location. Defines NCCL::nccl and NCCL_VERSION.
 find_package(Python3 QUIET COMPONENTS Interpreter)
 set(nccl_pip)
 if(Python3_Interpreter_FOUND)

@@ -1,6 +1,6 @@
-# LOCKSTEP_CUDA=AUTO|ON|OFF: the CUDA backend and NCCL. AUTO builds them where the toolkit, cuDNN, NCCL and an NVIDIA
-# device are all on this machine; ON builds them anywhere the libraries are (the device is then needed only to run).
-# Sets LOCKSTEP_HAS_CUDA to 0 or 1, and the libraries that the rooms link.
+# LOCKSTEP_CUDA=AUTO|ON|OFF selects the CUDA backend and NCCL. AUTO builds them if this machine has an NVIDIA device,
+# the CUDA toolkit, cuDNN and NCCL. ON needs the libraries but no device. Sets LOCKSTEP_HAS_CUDA to 0 or 1, and the
+# libraries that the modules link.
 set(LOCKSTEP_CUDA AUTO CACHE STRING "Build the CUDA backend: AUTO, ON or OFF")
 set_property(CACHE LOCKSTEP_CUDA PROPERTY STRINGS AUTO ON OFF)
 
@@ -33,15 +33,15 @@ if(LOCKSTEP_CUDA STREQUAL "AUTO" AND NOT EXISTS /dev/nvidiactl)
 elseif(LOCKSTEP_CUDA)
   lockstep_find_cuda(why_not)
   if(why_not AND NOT LOCKSTEP_CUDA STREQUAL "AUTO")
-    message(FATAL_ERROR "LOCKSTEP_CUDA=${LOCKSTEP_CUDA}, but ${why_not}. Install it, or name its place: "
-      "CMAKE_CUDA_COMPILER, CUDNN_ROOT, NCCL_ROOT")
+    message(FATAL_ERROR "LOCKSTEP_CUDA=${LOCKSTEP_CUDA}, but ${why_not}. Install it, or set its location with "
+      "CMAKE_CUDA_COMPILER, CUDNN_ROOT or NCCL_ROOT")
   endif()
 else()
   set(why_not "LOCKSTEP_CUDA=${LOCKSTEP_CUDA}")
 endif()
 
 if(why_not)
-  message(STATUS "CUDA is left out: ${why_not}")
+  message(STATUS "Building without CUDA: ${why_not}")
 else()
   set(LOCKSTEP_HAS_CUDA 1)
   if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
@@ -51,7 +51,7 @@ else()
   find_package(CUDAToolkit 12.0 REQUIRED)
   find_package(CUDNN 9 REQUIRED)
   find_package(NCCL 2.18 REQUIRED)
-  # The runtime is linked statically: it alone then decides, when a program runs, whether there is a driver.
+  # The static runtime loads the driver when a program runs, so that programs also start on machines without one.
   set(LOCKSTEP_CUDART_LIBRARIES CUDA::cudart_static)
   set(LOCKSTEP_CUDA_LIBRARIES CUDA::cudart_static CUDA::cublasLt CUDNN::cudnn)
   set(LOCKSTEP_NCCL_LIBRARIES CUDA::cudart_static NCCL::nccl)

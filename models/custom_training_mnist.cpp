@@ -1,10 +1,8 @@
-// custom_training_mnist: a training loop of one's own, after TensorFlow's "Custom training with tf.distribute".
+// custom_training_mnist: a custom training loop, after TensorFlow's "Custom training with tf.distribute".
 // Reaches 99.0 % test accuracy on MNIST in ten epochs.
 //
 //   mpirun -np 2 custom_training_mnist --epochs 10
 #include <lockstep/lockstep.hpp>
-
-#include <cstdio>
 
 using namespace lockstep;
 
@@ -26,9 +24,9 @@ int main(int argc, char** argv) {
   model.compile(
       {.optimizer = Adam(), .loss = SparseCategoricalCrossentropy({.from_logits = true}), .metrics = {accuracy}});
 
-  // What a backup shall keep of this loop: it then goes on in the middle of an epoch as if it had not stopped.
-  double& total_loss = model.kept("total_loss");
-  double& num_batches = model.kept("num_batches");
+  // Backups include these values, so the loop can resume in the middle of an epoch.
+  double& total_loss = model.tracked("total_loss");
+  double& num_batches = model.tracked("num_batches");
 
   for (const int epoch : model.epochs(options.epochs)) {
     for (const Batch& batch : model.batches(mnist.train)) {
@@ -37,14 +35,13 @@ int main(int argc, char** argv) {
     }
 
     StepMetrics test;
-    for (const Batch& batch : strategy.batches(mnist.test, 0, false)) test += model.test_step(batch);
-    const Logs logs = model.end_epoch(epoch, {{"val_loss", test.loss()}, {"val_accuracy", test.accuracy()}});
+    for (const Batch& batch : model.batches(mnist.test, {.shuffle = false})) test += model.test_step(batch);
+    const double test_accuracy = model.to_logs(test).at("accuracy");
+    const Logs logs = model.end_epoch(epoch, {{"val_loss", test.loss()}, {"val_accuracy", test_accuracy}});
 
-    if (epoch % 2 == 0) model.save_later(options.model_dir / "model.h5");
-    char line[200];
-    std::snprintf(line, sizeof line, "Epoch %d, Loss: %.4f, Accuracy: %.2f, Test Loss: %.4f, Test Accuracy: %.2f",
-                  epoch + 1, total_loss / num_batches, 100 * logs.at("accuracy"), test.loss(), 100 * test.accuracy());
-    strategy.print(line);
+    if (epoch % 2 == 0) model.save_async(options.model_dir / "model.h5");
+    strategy.print("Epoch {}, Loss: {:.4f}, Accuracy: {:.2f}, Test Loss: {:.4f}, Test Accuracy: {:.2f}", epoch + 1,
+                   total_loss / num_batches, 100 * logs.at("accuracy"), test.loss(), 100 * test_accuracy);
     total_loss = num_batches = 0;
   }
   model.save(options.model_dir / "model.h5");

@@ -3,8 +3,6 @@
 //   mpirun -np 2 keras_mnist --epochs 10
 #include <lockstep/lockstep.hpp>
 
-#include <cstdio>
-
 using namespace lockstep;
 
 int main(int argc, char** argv) {
@@ -30,8 +28,6 @@ int main(int argc, char** argv) {
   const Logs test = model.evaluate(mnist.test);
   model.save(options.model_dir / "model.h5");
 
-  char line[200];
-  std::snprintf(line, sizeof line, "Test loss: %.4f, test accuracy: %.4f. Saved %s", test.at("loss"),
-                test.at("accuracy"), (options.model_dir / "model.h5").c_str());
-  strategy.print(line);
+  strategy.print("Test loss: {:.4f}, test accuracy: {:.4f}. Saved {}", test.at("loss"), test.at("accuracy"),
+                 (options.model_dir / "model.h5").string());
 }

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Builds Lockstep's container image from this checkout, with docker, podman or buildah, whichever is there and works.
-#   --tag TAG                what to call it (lockstep:cpu; lockstep:gpu with --gpu, lockstep:dev with --target dev)
-#   --gpu                    for NVIDIA GPUs: docker/Dockerfile.gpu
-#   --engine ENGINE          docker, podman or buildah, instead of the first that works
-#   --base IMAGE             another base, such as NAME:TAG@sha256:DIGEST, to pin its bytes
-#   --target dev             the stage with compilers and sources, to add model programs to
-#   --base-from-debootstrap  make a stand-in for the base instead of pulling it, as is done anyway where it cannot be
-#                            pulled: for trying and testing (as root, with debootstrap; no security updates)
-# Podman's and buildah's own settings (CONTAINERS_STORAGE_CONF, BUILDAH_ISOLATION, ...) hold here too.
-# Exit codes: 64 wrong use, 74 the build failed, 75 worth trying again: a base or an engine is out of reach.
+# Builds Lockstep's container image from this checkout, with the first of docker, podman and buildah that works.
+#   --tag TAG                the image's name (lockstep:cpu; lockstep:gpu with --gpu, lockstep:dev with --target dev)
+#   --gpu                    build for NVIDIA GPUs, from docker/Dockerfile.gpu
+#   --engine ENGINE          use docker, podman or buildah
+#   --base IMAGE             use another base; NAME:TAG@sha256:DIGEST pins its bytes
+#   --target dev             build the stage with compilers and sources, on which you can build model programs
+#   --base-from-debootstrap  make a stand-in for the base with debootstrap, as root, instead of pulling it. For trials
+#                            and tests: it has no security updates. Also used if the base cannot be pulled.
+# Settings of podman and buildah (CONTAINERS_STORAGE_CONF, BUILDAH_ISOLATION, ...) apply.
+# Exit codes: 64 usage error, 74 build failed, 75 the base or the engine is unreachable; try again.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -43,20 +43,20 @@ while [ $# -gt 0 ]; do
 done
 case $engine in
   "" | docker | podman | buildah) ;;
-  *) fail 64 "--engine $engine is none of docker, podman and buildah." ;;
+  *) fail 64 "--engine must be docker, podman or buildah, not $engine." ;;
 esac
 
 if [ $gpu = 1 ]; then device=gpu file=docker/Dockerfile.gpu; else device=cpu file=docker/Dockerfile; fi
 if [ -z "$base" ]; then base=$(sed -n 's/^ARG BASE=//p' $file | head -n 1); fi
 tag=${tag:-lockstep:${target:-$device}}
 
-# No daemon, no runtime and no network of its own is needed to build in a chroot; what comes out is the same.
+# Builds in a chroot need no container runtime and no network namespace. The image is the same.
 export BUILDAH_ISOLATION=${BUILDAH_ISOLATION:-chroot}
 
 works() { command -v "$1" >/dev/null && "$1" info >/dev/null 2>&1; }
 if [ -n "$engine" ]; then
   command -v "$engine" >/dev/null || fail 64 "--engine $engine: it is not installed."
-  works "$engine" || fail 75 "$engine does not work here: '$engine info' tells why."
+  works "$engine" || fail 75 "$engine does not work here; run '$engine info' for the reason."
 else
   for candidate in docker podman buildah; do
     if works "$candidate"; then
@@ -79,11 +79,11 @@ has_image() {
 make_base() { # image
   local base=$1 tree suite mirror container
   suite=$(sed -nE 's#^(docker\.io/library/)?debian:([a-z]+)(-[0-9]+)?(-slim)?$#\2#p' <<<"$base")
-  [ -n "$suite" ] || fail 75 "there is no $base here, and only a debian:SUITE can be made with debootstrap."
-  [ "$(id -u)" = 0 ] || fail 75 "there is no $base here, and debootstrap makes a stand-in only as root."
+  [ -n "$suite" ] || fail 75 "$base is not here, and debootstrap can make a stand-in only for debian:SUITE."
+  [ "$(id -u)" = 0 ] || fail 75 "$base is not here, and debootstrap can make a stand-in only as root."
   command -v debootstrap >/dev/null ||
-    fail 75 "there is no $base here; install debootstrap, and a stand-in is made with it."
-  # this machine's own mirror, where it has one
+    fail 75 "$base is not here; install debootstrap to make a stand-in."
+  # the first Debian mirror in this machine's apt sources
   mirror=$(cat /etc/apt/sources.list /etc/apt/sources.list.d/*.{list,sources} 2>/dev/null | grep -v '^#' |
     grep -oE 'https?://[^ ]+/debian/?( |$)' | head -n 1 | tr -d ' ' || true)
   mirror=${mirror:-http://deb.debian.org/debian}
@@ -97,7 +97,7 @@ make_base() { # image
     fail 75 "debootstrap could not make $suite from $mirror."
   }
   printf 'deb %s %s main\ndeb %s %s-updates main\n' "$mirror" "$suite" "$mirror" "$suite" >"$tree/etc/apt/sources.list"
-  # what the slim image leaves out, now and in what is installed later
+  # Leave out what the slim image leaves out, also from packages that are installed later.
   mkdir -p "$tree/etc/dpkg/dpkg.cfg.d"
   printf 'path-exclude /usr/share/%s/*\n' doc groff info linda lintian locale man >"$tree/etc/dpkg/dpkg.cfg.d/docker"
   rm -rf "$tree"/usr/share/{doc,groff,info,linda,lintian,locale,man}/* "$tree"/var/cache/apt/archives/*.deb \
@@ -133,7 +133,7 @@ case $engine in
   docker) DOCKER_BUILDKIT=1 docker build "${arguments[@]}" . ;;
   podman) podman build --layers --pull=missing "${arguments[@]}" . ;;
   buildah) buildah build --layers --pull=missing "${arguments[@]}" . ;;
-esac || fail 74 "$engine could not build $file; what is printed above tells why."
+esac || fail 74 "$engine could not build $file; see the output above."
 
 bytes() {
   if [ "$engine" = buildah ]; then

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Fetches a data set's four IDX files, checks them, and leaves either a whole file or none.
+# Downloads a dataset's four IDX files and verifies them. A file is renamed into place only once it is verified.
 #   scripts/fetch_data.sh [mnist|fashion_mnist] [DIR]        DIR: data/mnist or data/fashion_mnist
-# LOCKSTEP_DATA_MIRROR=URL names a mirror of your own that is asked first. Files that are there and right are kept.
+# LOCKSTEP_DATA_MIRROR=URL names a mirror that is tried first. Valid files are not downloaded again.
 set -euo pipefail
 
 fail() { # exit code, sentence
@@ -10,9 +10,10 @@ fail() { # exit code, sentence
 }
 
 data_set=${1:-mnist}
-[[ $# -le 2 ]] || fail 64 "takes at most a data set (mnist or fashion_mnist) and a directory."
+[[ $# -le 2 ]] || fail 64 "takes at most a dataset (mnist or fashion_mnist) and a directory."
 
-# name, SHA-256 of the published .gz, SHA-256 of its content (survives packing anew; unknown for Fashion-MNIST)
+# Name, SHA-256 of the published .gz file, SHA-256 of its content. The second accepts files that were compressed again;
+# "-" where it is unknown.
 case $data_set in
   mnist)
     mirrors=(https://ossci-datasets.s3.amazonaws.com/mnist https://storage.googleapis.com/cvdf-datasets/mnist
@@ -40,7 +41,7 @@ case $data_set in
     sed -n '2,4s/^# //p' "$0"
     exit 0
     ;;
-  *) fail 64 "knows no data set '$data_set'; name mnist or fashion_mnist." ;;
+  *) fail 64 "knows no dataset '$data_set'; name mnist or fashion_mnist." ;;
 esac
 directory=${2:-data/$data_set}
 if [[ -n ${LOCKSTEP_DATA_MIRROR:-} ]]; then mirrors=("${LOCKSTEP_DATA_MIRROR%/}" "${mirrors[@]}"); fi
@@ -54,43 +55,43 @@ else
 fi
 command -v sha256sum >/dev/null || fail 69 "needs sha256sum (coreutils); install it."
 
-is_right() { # file, SHA-256 packed, SHA-256 unpacked
+is_valid() { # file, SHA-256 of the .gz file, SHA-256 of its content
   [[ -f $1 ]] || return 1
   [[ $(sha256sum <"$1") == "$2  -" ]] && return 0
   [[ $3 != - && $(gzip --decompress --stdout <"$1" 2>/dev/null | sha256sum) == "$3  -" ]]
 }
 
-mkdir -p "$directory" || fail 74 "cannot make the directory $directory; check its permissions."
+mkdir -p "$directory" || fail 74 "cannot create the directory $directory; check its permissions."
 partial=$(mktemp -d "$directory/.fetch.XXXXXX") || fail 74 "cannot write to $directory; check its permissions."
 trap 'rm -rf "$partial"' EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-fetch() { # name, SHA-256 packed, SHA-256 unpacked
+fetch() { # name, SHA-256 of the .gz file, SHA-256 of its content
   local mirror arrived=no
   for mirror in "${mirrors[@]}"; do
     if ! download "$mirror/$1" "$partial/$1"; then
-      echo "fetch_data.sh: $mirror does not answer with $1." >&2
-    elif is_right "$partial/$1" "$2" "$3"; then
+      echo "fetch_data.sh: cannot download $1 from $mirror." >&2
+    elif is_valid "$partial/$1" "$2" "$3"; then
       chmod 644 "$partial/$1"
-      mv "$partial/$1" "$directory/$1" # same file system: there at once, or not at all
+      mv "$partial/$1" "$directory/$1" # same file system, so the rename is atomic
       echo "$directory/$1: fetched from $mirror"
       return
     else
       arrived=yes
-      echo "fetch_data.sh: $mirror/$1 has the wrong check sum ($(sha256sum <"$partial/$1" | cut -d' ' -f1))." >&2
+      echo "fetch_data.sh: $mirror/$1 has the wrong SHA-256 ($(sha256sum <"$partial/$1" | cut -d' ' -f1))." >&2
     fi
   done
   if [[ $arrived == yes ]]; then
-    fail 65 "no mirror has the right $1; try again later, or name a mirror with LOCKSTEP_DATA_MIRROR."
+    fail 65 "every mirror's $1 has the wrong SHA-256; try again later, or name a mirror with LOCKSTEP_DATA_MIRROR."
   fi
-  fail 74 "$1 could not be fetched: there is no network here, or all mirrors are away; copy the files to $directory \
-by hand, name a mirror with LOCKSTEP_DATA_MIRROR, or train on the embedded digits."
+  fail 74 "cannot download $1: no mirror is reachable; check the network, copy the files to $directory, name a mirror \
+with LOCKSTEP_DATA_MIRROR, or train on the synthetic digits."
 }
 
 for file in "${files[@]}"; do
   read -r name packed unpacked <<<"${file//$'\n'/ }"
-  if is_right "$directory/$name" "$packed" "$unpacked"; then
+  if is_valid "$directory/$name" "$packed" "$unpacked"; then
     echo "$directory/$name: already there"
   else
     fetch "$name" "$packed" "$unpacked"

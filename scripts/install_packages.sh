@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# Installs what Lockstep is built and tested with, on Debian 12 and 13; asks nothing, and leaves apt alone where all is there.
-#   install_packages.sh           what building, training and the ordinary tests need
-#   install_packages.sh --full    also what the checks of test.sh --full need
+# Installs the packages that building and testing Lockstep needs, on Debian 12 and 13. It asks no questions and does not
+# run apt if all packages are installed.
+#   install_packages.sh           packages for building, training and scripts/test.sh
+#   install_packages.sh --full    also those for scripts/test.sh --full
 set -euo pipefail
 
 packages=(g++ cmake ninja-build pkg-config libopenmpi-dev openmpi-bin libpmix-dev libdnnl-dev libhdf5-dev libssl-dev
-  zlib1g-dev libzip-dev libcli11-dev nlohmann-json3-dev catch2 libbenchmark-dev python3 python3-venv
-  python3-jinja2 python3-yaml ocl-icd-opencl-dev) # the last only because the CMake files of libdnnl-dev look for it
+  zlib1g-dev libzip-dev libcli11-dev libfmt-dev nlohmann-json3-dev catch2 libbenchmark-dev python3 python3-venv
+  python3-jinja2 python3-yaml ocl-icd-opencl-dev) # the CMake files of libdnnl-dev look for OpenCL
 case "${1:-}" in
   "") ;;
   --full)
@@ -14,7 +15,7 @@ case "${1:-}" in
     # pods in containers
     packages+=(podman buildah netavark aardvark-dns catatonit iptables nftables runc debootstrap iproute2)
     ;;
-  *) echo "install_packages.sh: there is no option '$1', only --full" >&2; exit 64 ;;
+  *) echo "install_packages.sh: unknown option '$1'; the only option is --full" >&2; exit 64 ;;
 esac
 
 is_installed() { [ "$(dpkg-query --show --showformat='${db:Status-Status}' "$1" 2>/dev/null)" = installed ]; }
@@ -40,6 +41,6 @@ trap 'rm -f "$log"' EXIT
 if ! { "${as_root[@]}" apt-get update -qq && "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
   apt-get install -qq -y --no-install-recommends "${missing[@]}"; } >"$log" 2>&1; then
   tail -n 15 "$log" >&2
-  echo "install_packages.sh: apt-get failed, see above" >&2
+  echo "install_packages.sh: apt-get failed; see the output above" >&2
   exit 74
 fi

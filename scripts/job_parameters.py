@@ -1,6 +1,6 @@
-"""What each parameter of a training job on Kubernetes may be. job_contradictions.py: what they may not be together.
+"""The valid values of each parameter of a Kubernetes training job. job_contradictions.py checks their combinations.
 
-A template need not have all of these parameters, and may have more: what is not known here may be anything.
+A template may lack some of these parameters and may have others, whose values are not checked.
 """
 
 import re
@@ -10,8 +10,8 @@ from typing import Any
 
 Parameters = Mapping[str, Any]
 
-LONGEST_NAME = 63  # of a Service, and of a label's value
-MOST_WORKERS = 10000
+MAX_NAME_LENGTH = 63  # characters of a Service's name and of a label's value
+MAX_WORKERS = 10000
 OLDEST_MINOR = 21
 
 _name = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
@@ -39,7 +39,7 @@ _units = {
 
 @dataclass(frozen=True)
 class Rule:
-    """What one parameter may be: `allowed` says it in words, after "must be"."""
+    """The valid values of one parameter. `allowed` describes them, to follow "must be" in a message."""
 
     kind: type
     allowed: str
@@ -47,7 +47,7 @@ class Rule:
 
 
 def amount(quantity: str) -> float:
-    """The number that a quantity of Kubernetes stands for."""
+    """The value of a Kubernetes quantity, in base units (bytes, cores); 0 if it is malformed."""
     found = _quantity.fullmatch(quantity)
     return float(found[1]) * _units[found[2] or ""] if found else 0.0
 
@@ -64,9 +64,12 @@ def flag() -> Rule:
     return Rule(bool, "True or False, without quotes")
 
 
-def number(least: int, most: int = 10**9) -> Rule:
-    allowed = f"a whole number from {least} to {most}" if most < 10**9 else f"a whole number of at least {least}"
-    return Rule(int, allowed, lambda value: least <= value <= most)
+def number(minimum: int, maximum: int = 10**9) -> Rule:
+    if maximum < 10**9:
+        allowed = f"a whole number from {minimum} to {maximum}"
+    else:
+        allowed = f"a whole number of at least {minimum}"
+    return Rule(int, allowed, lambda value: minimum <= value <= maximum)
 
 
 def matching(pattern: re.Pattern[str], allowed: str, may_be_empty: bool = False) -> Rule:
@@ -86,25 +89,25 @@ def texts(pattern: re.Pattern[str], allowed: str) -> Rule:
 def quantity(example: str, may_be_empty: bool = False) -> Rule:
     return Rule(
         str,
-        f'a quantity of Kubernetes, as "{example}"' + (', or ""' if may_be_empty else ""),
+        f'a Kubernetes quantity such as "{example}"' + (', or ""' if may_be_empty else ""),
         lambda value: amount(value) > 0 or (may_be_empty and not value),
     )
 
 
-def port(may_be_none: bool = False) -> Rule:
+def port(may_be_zero: bool = False) -> Rule:
     return Rule(
         int,
-        "a port from 1024 to 65535 (pods have no right to lower ones)" + (", or 0" if may_be_none else ""),
-        lambda value: 1024 <= value <= 65535 or (may_be_none and value == 0),
+        "a port from 1024 to 65535 (containers may not bind lower ones)" + (", or 0" if may_be_zero else ""),
+        lambda value: 1024 <= value <= 65535 or (may_be_zero and value == 0),
     )
 
 
 _name_rule = matching(
-    _name, "lowercase letters, digits and -, and begin with a letter and end with a letter or digit"
+    _name, "lowercase letters, digits and -, with a letter first and a letter or digit last"
 )
-_claim_words = f"lowercase letters, digits, - and ., at most {LONGEST_NAME}, with a letter or digit at both ends"
-_image_rule = matching(_image, 'the name of an image, as "registry.example/lockstep:v1"')
-_path_rule = Rule(str, 'an absolute path of letters, digits and ._-, as "/pvcmnt"', is_path)
+_claim_words = f"lowercase letters, digits, - and ., at most {MAX_NAME_LENGTH}, with a letter or digit at both ends"
+_image_rule = matching(_image, 'the name of an image, such as "registry.example/lockstep:v1"')
+_path_rule = Rule(str, 'an absolute path of letters, digits and ._-, such as "/pvcmnt"', is_path)
 _anything = re.compile(r"[^\x00-\x1f\x7f]*")
 
 RULES: dict[str, Rule] = {
@@ -118,16 +121,16 @@ RULES: dict[str, Rule] = {
     "name": _name_rule,
     "image": _image_rule,
     "script": matching(_program, "the name of a program in the image"),
-    "programs": texts(_program, 'a list of names, as ["keras_mnist", "mine"]'),
-    "cmdline_args": texts(_anything, 'a list of texts, as ["--learning-rate", "0.1"]'),
+    "programs": texts(_program, 'a list of names, such as ["keras_mnist", "mine"]'),
+    "cmdline_args": texts(_anything, 'a list of strings, such as ["--learning-rate", "0.1"]'),
     "epochs": number(0),
     "batch_size": number(0),
     "env": Rule(
         dict,
-        'variables and their values in quotes, as {"LOCKSTEP_SEED": "7"}',
+        'variables and their values in quotes, such as {"LOCKSTEP_SEED": "7"}',
         lambda value: is_flat(value) and all(_variable.fullmatch(key) for key in value),
     ),
-    "worker_replicas": number(1, MOST_WORKERS),
+    "worker_replicas": number(1, MAX_WORKERS),
     "port": port(),
     "num_gpus_per_worker": number(0, 64),
     "ranks_per_worker": number(0, 1024),
@@ -138,13 +141,13 @@ RULES: dict[str, Rule] = {
     "shm_size": quantity("1Gi"),
     "job_token": matching(
         re.compile(r"[!-~]{16,}"),
-        '"", or at least 16 characters without blanks: openssl rand -hex 16',
+        '"", or at least 16 characters without blanks, such as the output of openssl rand -hex 16',
         may_be_empty=True,
     ),
     "restart": one_of("Never", "OnFailure"),
     "backoff_limit": number(0, 10**6),
     "rendezvous_timeout": number(1, 30 * 24 * 3600),
-    "min_workers": number(0, MOST_WORKERS),
+    "min_workers": number(0, MAX_WORKERS),
     "rejoin_timeout": number(0, 30 * 24 * 3600),
     "grace_period": number(1, 24 * 3600),
     "active_deadline": number(0),
@@ -162,19 +165,19 @@ RULES: dict[str, Rule] = {
     "data_storage_size": quantity("1Gi"),
     "data_set": one_of("mnist", "fashion_mnist"),
     "data_mirror": matching(
-        re.compile(r"https?://[!-~]+"), 'an address, as "https://mirror.example/mnist", or ""', True
+        re.compile(r"https?://[!-~]+"), 'a URL such as "https://mirror.example/mnist", or ""', True
     ),
     "kubernetes_version": Rule(
         str,
-        f'a version from "1.{OLDEST_MINOR}" on, in quotes',
+        f'"1.{OLDEST_MINOR}" or a later version, in quotes',
         lambda value: bool(re.fullmatch(r"1\.[0-9]{1,3}", value)) and minor(value) >= OLDEST_MINOR,
     ),
     "image_pull_policy": one_of("IfNotPresent", "Always", "Never"),
-    "image_pull_secrets": texts(_claim, 'a list of names of Secrets, as ["registry"]'),
-    "node_selector": Rule(dict, 'labels of nodes and their values in quotes, as {"pool": "training"}', is_flat),
+    "image_pull_secrets": texts(_claim, 'a list of names of Secrets, such as ["registry"]'),
+    "node_selector": Rule(dict, 'labels of nodes and their values in quotes, such as {"pool": "training"}', is_flat),
     "tolerations": Rule(
         list,
-        'a list of tolerations, as [{"key": "nvidia.com/gpu", "operator": "Exists"}]',
+        'a list of tolerations, such as [{"key": "nvidia.com/gpu", "operator": "Exists"}]',
         lambda value: all(
             isinstance(item, dict) and item.keys() <= {"key", "operator", "value", "effect", "tolerationSeconds"}
             for item in value
@@ -182,7 +185,7 @@ RULES: dict[str, Rule] = {
     ),
     "runtime_class": matching(_claim, 'the name of a runtime class, or ""', may_be_empty=True),
     "run_as_user": number(0, 2**31 - 1),
-    "status_port": port(may_be_none=True),
+    "status_port": port(may_be_zero=True),
     "tensorboard_image": _image_rule,
 }
 
@@ -200,5 +203,5 @@ def wrong_values(given: Parameters) -> list[str]:
     return [
         f"{name} is {show(value)} but must be {rule.allowed}"
         for name, value, rule in known
-        if type(value) is not rule.kind or not rule.test(value)  # isinstance would take True for a number
+        if type(value) is not rule.kind or not rule.test(value)  # isinstance(True, int) is true
     ]

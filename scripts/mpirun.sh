@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# mpirun for a workstation: allowed as root, more ranks than cores allowed (programs never set this themselves).
-# Open MPI 4 and 5 name the same things differently; both are told.
+# mpirun for a workstation: allows root and more ranks than cores. Programs never set these variables.
+# The variables of Open MPI 4 and 5 differ; both are set.
 set -euo pipefail
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-# The world is this machine: without this, Open MPI 5 complains of interfaces it cannot pair.
+# All ranks run on this machine. Without this, Open MPI 5 warns about network interfaces that it cannot pair.
 export OMPI_MCA_btl_tcp_if_include=lo
 export OMPI_MCA_rmaps_base_oversubscribe=1 PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe
 exec mpirun --bind-to none "$@"

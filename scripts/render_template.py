@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Renders a job's template for kubectl, and refuses what could not work before a cluster sees it.
+"""Renders a job's template for kubectl and rejects invalid parameters before they reach a cluster.
 
     render_template.py myjob.template.jinja | kubectl create -n NAMESPACE -f -
     render_template.py myjob.template.jinja --set deploy=True --set worker_replicas=4 | kubectl create -f -
@@ -32,25 +32,25 @@ except ImportError as error:
     sys.exit(64)
 
 USAGE, IO = 64, 74
-# Those of Jinja, and of the Python behind its expressions.
+# Raised by Jinja, and by Python when it evaluates a template's expressions.
 RENDERING_ERRORS = (jinja2.TemplateError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 FAST_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class Refusal(Exception):
-    """Sentences for the user."""
+    """The parameters or the template are invalid. The message has one line for each error, for the user."""
 
 
 class Template:
     """A template's text and the parameters at its top."""
 
     def __init__(self, text: str) -> None:
-        # As the reference's script: no options, except that what is missing is an error.
+        # Default options, as the TensorFlow ecosystem's script uses, but undefined names are errors.
         self.environment = jinja2.Environment(undefined=jinja2.StrictUndefined)
         try:
             self.syntax = self.environment.parse(text)
         except jinja2.TemplateSyntaxError as error:
-            raise Refusal(f"line {error.lineno} of the template is wrong: {error.message}") from error
+            raise Refusal(f"line {error.lineno} of the template has a syntax error: {error.message}") from error
         self.assignments: dict[str, nodes.Assign] = {}
         for node in self.syntax.body:
             if isinstance(node, nodes.Assign) and isinstance(node.target, nodes.Name):
@@ -62,13 +62,13 @@ class Template:
             elif not self._is_white_space(node):
                 break
         self._check_names()
-        own = {id(node) for node in self.assignments.values()}  # nodes are equal where their content is
+        own = {id(node) for node in self.assignments.values()}  # by id, because nodes with equal content are equal
         self.syntax.body = [node for node in self.syntax.body if id(node) not in own]
-        self.template = self.environment.from_string(self.syntax)  # which now has to be told the parameters
+        self.template = self.environment.from_string(self.syntax)  # without the assignments; render() passes values
         self.replaced: dict[str, Any] = {}
 
     def parameters(self) -> dict[str, Any]:
-        """Their values; some may be computed from others."""
+        """The values of all parameters. Some may be computed from others."""
         kept: list[nodes.Node] = [node for name, node in self.assignments.items() if name not in self.replaced]
         try:
             values = self.environment.from_string(nodes.Template(kept, lineno=1)).make_module(self.replaced)
@@ -83,12 +83,12 @@ class Template:
         )
 
     def _check_names(self) -> None:
-        """Each parameter that is used is there, and each that is there is used: a typing error is one or both."""
+        """Raises Refusal unless exactly the parameters that the template uses are set. Finds misspelled names."""
         used = {name.name for name in self.syntax.find_all(nodes.Name) if name.ctx == "load"}
         unused = [name for name in self.assignments if name not in used]
         missing = sorted(meta.find_undeclared_variables(self.syntax) - set(self.environment.globals))
         sentences = [
-            f"the template sets {name}, but has no use for it{did_you_mean(name, used - set(self.assignments))}"
+            f"the template sets {name} but does not use it{did_you_mean(name, used - set(self.assignments))}"
             for name in unused
         ]
         sentences += [
@@ -104,7 +104,7 @@ class Template:
         self.replaced[name] = value
 
     def render(self) -> str:
-        """Everything is checked before anything is given out."""
+        """Returns the manifests. Raises Refusal if anything is invalid."""
         parameters = self.parameters()
         wrong = wrong_values(parameters) or contradictions(parameters)
         if wrong:
@@ -129,11 +129,11 @@ def read_text(path: Path) -> str:
         print(f"render_template.py: {path} cannot be read: {error.strerror}", file=sys.stderr)
         sys.exit(IO)
     except UnicodeDecodeError as error:
-        raise Refusal(f"{path} is no text in UTF-8") from error
+        raise Refusal(f"{path} is not text in UTF-8") from error
 
 
 def value_like(current: Any, name: str, text: str) -> Any:
-    """The text behind --set, read as what the parameter is: 123 may be a number or a name."""
+    """Parses the value of --set according to the parameter's type: 123 may be a number or a name."""
     if isinstance(current, str):
         return text
     if isinstance(current, bool) and text.lower() in ("true", "false"):
@@ -141,16 +141,16 @@ def value_like(current: Any, name: str, text: str) -> Any:
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise Refusal(f"--set {name}={text}: that is no value in YAML") from error
+        raise Refusal(f"--set {name}={text}: the value is not valid YAML") from error
 
 
 def replace_from_file(template: Template, path: Path) -> None:
     try:
         values = yaml.safe_load(read_text(path))
     except yaml.YAMLError as error:
-        raise Refusal(f"{path} is no YAML: {error}") from error
+        raise Refusal(f"{path} is not valid YAML: {error}") from error
     if not isinstance(values, dict):
-        raise Refusal(f"{path} must hold lines of the form NAME: VALUE")
+        raise Refusal(f"{path} must contain lines of the form NAME: VALUE")
     for name, value in values.items():
         template.replace(str(name), value, str(path))
 
@@ -165,20 +165,20 @@ def replace_from_options(template: Template, settings: list[str]) -> None:
 
 
 def check_objects(text: str) -> None:
-    """What comes out is YAML, and names each object once: else kubectl would stop in the middle."""
+    """Raises Refusal unless the text is YAML with unique objects. kubectl would fail after creating some of them."""
     try:
         documents = [document for document in yaml.load_all(text, FAST_LOADER) if document is not None]
     except yaml.YAMLError as error:
-        raise Refusal(f"what the template gives is no YAML: {error}") from error
+        raise Refusal(f"the template's output is not valid YAML: {error}") from error
     names: Counter[str] = Counter()
     for document in documents:
         try:
             names[f"{document['kind']} {document['metadata']['name']}"] += 1
         except (KeyError, TypeError) as error:
-            raise Refusal("the template gives something without a kind or a name") from error
+            raise Refusal("the template's output has an object without a kind or a name") from error
     for name, times in names.items():
         if times > 1:
-            raise Refusal(f"the template gives {times} objects with the same kind and name, {name}")
+            raise Refusal(f"the template's output has {times} objects with the same kind and name, {name}")
 
 
 def rendered(path: Path, values: list[Path], settings: list[str]) -> str:
@@ -197,14 +197,14 @@ class Parser(argparse.ArgumentParser):
 
 def main() -> int:
     parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("template", type=Path, help="a template, or your copy of one")
+    parser.add_argument("template", type=Path, help="a template or your copy of it")
     parser.add_argument(
         "--set",
         action="append",
         default=[],
         metavar="NAME=VALUE",
         dest="settings",
-        help="replace a parameter; lists and the like in YAML: --set 'cmdline_args=[--seed, \"7\"]'",
+        help="replace a parameter; write lists and mappings in YAML: --set 'cmdline_args=[--seed, \"7\"]'",
     )
     parser.add_argument(
         "--values",
@@ -212,12 +212,12 @@ def main() -> int:
         default=[],
         type=Path,
         metavar="FILE.yaml",
-        help="replace parameters by lines of the form NAME: VALUE",
+        help="replace parameters by those in the file, as lines of the form NAME: VALUE",
     )
     given = parser.parse_args()
     try:
         print(rendered(given.template, given.values, given.settings), flush=True)
-    except BrokenPipeError:  # whoever reads has seen enough; nor can Python's own flush at the end write to it
+    except BrokenPipeError:  # the reader has exited; keep Python's final flush from failing too
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return IO
     except Refusal as refusal:

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# From a fresh checkout to a trained model: installs what is missing, builds, and trains keras_mnist with two workers on
-# this machine. Options are passed on:   scripts/train.sh --epochs 3 --model-dir /tmp/model
-# Data: --data-dir, else DATA_DIR, else the directory LOCKSTEP_MNIST_DIR names, else the embedded digits.
+# From a fresh checkout to a trained model: installs missing packages, builds, and trains keras_mnist with two workers
+# on this machine. Options go to keras_mnist:
+#   scripts/train.sh --epochs 3 --model-dir /tmp/model
+# The data comes from --data-dir, else DATA_DIR, else LOCKSTEP_MNIST_DIR, else the synthetic digits.
 set -euo pipefail
 here=$PWD
 cd "$(dirname "$0")/.."
@@ -23,15 +24,15 @@ for argument in "$@"; do
   previous=$argument
 done
 
-cd "$here" # paths among the options are the caller's
+cd "$here" # paths in the options are relative to the caller's directory
 started=$(mktemp)
 trap 'rm -f "$started"' EXIT
 "$root/scripts/mpirun.sh" -np 2 "$root/build/release/bin/keras_mnist" "$@"
 
 history=$model_dir/history.json
-if [ "$history" -nt "$started" ]; then # not after --help
-  # the evaluation follows the epochs, so the file's last accuracy is the one on the test images
+if [ "$history" -nt "$started" ]; then # false after --help
+  # history.json ends with the evaluation, so its last accuracy is that of the test images.
   accuracy=$(grep -o '"accuracy": *[0-9.eE+-]*' "$history" | tail -n 1 | grep -o '[0-9.eE+-]*$')
   awk -v file="$(realpath "$model_dir")/model.h5" -v accuracy="$accuracy" \
-    'BEGIN { printf "The model is in %s; it is right on %.1f %% of the test images.\n", file, 100 * accuracy }'
+    'BEGIN { printf "Saved %s, test accuracy: %.1f %%\n", file, 100 * accuracy }'
 fi

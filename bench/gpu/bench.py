@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Lockstep against PyTorch on the same GPU, in one run: both models, several batches, every way PyTorch has.
+"""Compares Lockstep with PyTorch on one GPU: both models, several batch sizes, all execution modes of PyTorch.
 
-An epoch is 60,000 images. A program's speed is that of its median epoch, the first left out. The floor is
-counted: the bytes a step must at least move and the operations it must do, over ceilings measured here
-(a large copy, a large product). Prints a table as it goes, the most telling rows first, then how many times
-as fast as PyTorch's best Lockstep is; --out keeps everything as JSON, after every row. Without PyTorch it
-measures Lockstep alone. One command for ten minutes of a GPU: --quick, or --minutes 9.
+An epoch is 60,000 images. A program's speed is that of its median epoch after the first. The floor of a step is
+computed: the bytes that it must move and the operations that it must do, divided by the measured rates of a large
+copy and a large matrix product. The program prints each row when it is measured, the most important ones first, and
+finally Lockstep's speed relative to PyTorch's best. --out saves everything as JSON after each row. Without PyTorch it
+measures Lockstep alone. With --quick, or --minutes 9, it takes about ten minutes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ IMAGES = 60000
 MODELS = ("keras_mnist", "custom_training_mnist")
 HERE = Path(__file__).resolve().parent
 
-# Of each model: weights, floats of activations an image, multiplications an image forward.
+# For each model: parameters, activations (floats per image), multiplications of the forward pass per image.
 COUNTS = {
     "keras_mnist": (2_770_634, 28 * 28 + 26 * 26 * 32 + 128 + 10, 26 * 26 * 32 * 9 + 21632 * 128 + 1280),
     "custom_training_mnist": (
@@ -33,7 +33,7 @@ COUNTS = {
         26 * 26 * 32 * 9 + 11 * 11 * 64 * 288 + 1600 * 64 + 640,
     ),
 }
-SLOTS = {"keras_mnist": 0, "custom_training_mnist": 2}  # SGD; Adam
+SLOTS = {"keras_mnist": 0, "custom_training_mnist": 2}  # optimizer slots per parameter: SGD, Adam
 
 CEILINGS = """
 import json, torch
@@ -57,20 +57,21 @@ print(json.dumps({"device": torch.cuda.get_device_name(), "bytes_per_second": ba
 
 
 def floor_seconds(model: str, batch: int, bf16: bool, ceilings: dict) -> float:
-    """The larger of bytes over bandwidth and operations over the rate of products.
+    """The larger of bytes over bandwidth and operations over the rate of matrix products, in seconds per step.
 
-    Each weight is read by forward and by backward, its gradient written and read, itself and its slots read and
-    written. Each activation is written and read twice (forward, weight gradient), its gradient written and read twice.
+    Forward and backward read each weight; backward writes its gradient; the update reads the gradient and reads and
+    writes the weight and its slots. Each activation is written once and read twice (by the next layer and for the
+    weight gradient); the same holds for its gradient.
     """
     weights, activations, products = COUNTS[model]
     size = 2 if bf16 else 4
     moved = weights * (2 * size + 8 + 8 + 8 * SLOTS[model]) + batch * activations * 6 * size
-    done = 6 * products * batch  # a multiplication and an addition, forward and twice backward
+    done = 6 * products * batch  # multiplication and addition, once forward and twice backward
     return max(moved / ceilings["bytes_per_second"], done / ceilings["bf16" if bf16 else "float32"])
 
 
 class Pytorch:
-    """A process of PyTorch's, which takes a job a line; a new one where a job has killed the last."""
+    """A PyTorch process that runs one job per line of its input. Restarted if a job has killed it."""
 
     def __init__(self, job: argparse.Namespace) -> None:
         self.command = [sys.executable, str(HERE / "peer_pytorch.py"), "--data-dir", job.data_dir]
@@ -124,36 +125,36 @@ def seconds_to(accuracy: float, result: dict) -> float | None:
 
 
 def measure_ceilings() -> dict | None:
-    """None where there is no PyTorch to measure them with, or to compare with."""
+    """Returns None if PyTorch is not installed."""
     measured = subprocess.run([sys.executable, "-c", CEILINGS], capture_output=True, text=True, check=False)
     if "ModuleNotFoundError" in measured.stderr:
         return None
     if measured.returncode:
-        sys.exit(f"bench.py: the ceilings could not be measured: {measured.stderr.strip()[-500:]}")
+        sys.exit(f"bench.py: cannot measure the GPU's ceilings: {measured.stderr.strip()[-500:]}")
     return json.loads(measured.stdout)
 
 
 def kinds_of_runs(job: argparse.Namespace) -> list[tuple[str, int, bool]]:
-    """Model, batch, bf16: what the design speaks of first."""
+    """(model, batch, bf16) of all rows; float32 with batch 128 first."""
     first = [(model, batch, False) for batch in job.batches if batch == 128 for model in MODELS]
     every = [(model, batch, bf16) for bf16 in (False, True) for batch in job.batches for model in MODELS]
     return first + [kind for kind in every if kind not in first]
 
 
 def epochs_for(job: argparse.Namespace, model: str, batch: int) -> int:
-    """Enough for 99 % of the test set, where a model comes to it."""
+    """Enough epochs for 99 % test accuracy, for the model that reaches it."""
     return max(job.epochs, 12) if model == "custom_training_mnist" and batch <= 128 and job.data_dir else job.epochs
 
 
 def print_summary(rows: list[dict]) -> None:
-    print("\nLockstep, times as fast as the best of PyTorch (either layout)")
+    print("\nLockstep's speedup over PyTorch in its faster layout")
     print(f"{'model':<22}{'batch':>6} {'precision':<9}{'eager':>8}{'with CUDA graphs':>18}")
     kinds = dict.fromkeys((row["model"], row["batch"], row["bf16"]) for row in rows)
     for model, batch, bf16 in kinds:
         steps: dict[str, list[float]] = {"Lockstep": [], "eager": [], "graphs": []}
         for row in rows:
             if (row["model"], row["batch"], row["bf16"]) == (model, batch, bf16) and "seconds_per_step" in row:
-                steps[{"": "Lockstep", "eager": "eager"}.get(row["way"], "graphs")].append(row["seconds_per_step"])
+                steps[{"": "Lockstep", "eager": "eager"}.get(row["mode"], "graphs")].append(row["seconds_per_step"])
         if not steps["Lockstep"]:
             continue
         ratio = {k: f"{min(v) / steps['Lockstep'][0]:.1f}" if v else "" for k, v in steps.items()}
@@ -167,32 +168,32 @@ def write(job: argparse.Namespace, ceilings: dict | None, rows: list[dict]) -> N
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--programs", type=Path, required=True, help="folder of keras_mnist, custom_training_mnist")
+    parser.add_argument("--programs", type=Path, required=True, help="folder with keras_mnist, custom_training_mnist")
     parser.add_argument("--libraries", default="", help="LD_LIBRARY_PATH of the programs")
-    parser.add_argument("--data-dir", default="", help="MNIST; without it accuracy means nothing")
+    parser.add_argument("--data-dir", default="", help="MNIST; without it accuracy is meaningless")
     parser.add_argument("--batches", type=int, nargs="+", default=[64, 128, 1024, 8192])
     parser.add_argument("--epochs", type=int, default=6)
-    parser.add_argument("--quick", action="store_true", help="four epochs, and PyTorch's likely best ways only")
-    parser.add_argument("--minutes", type=float, default=0, help="leave out what would begin later than this; 0: nothing")
+    parser.add_argument("--quick", action="store_true", help="four epochs, and only PyTorch's usually fastest modes")
+    parser.add_argument("--minutes", type=float, default=0, help="skip rows that would begin after this time; 0: never")
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--device", default="cuda", help="cpu: to try this program where there is no GPU, eager only")
+    parser.add_argument("--device", default="cuda", help="cpu tests this program without a GPU, in eager mode only")
     job = parser.parse_args()
     began = time.monotonic()
-    ways = [(way, layout) for way in ("eager", "compiled", "graph") for layout in (False, True)]
+    modes = [(mode, layout) for mode in ("eager", "compiled", "graph") for layout in (False, True)]
     if job.quick:
         job.epochs = min(job.epochs, 4)
-        ways = [("eager", False), ("compiled", True), ("graph", False), ("graph", True)]
+        modes = [("eager", False), ("compiled", True), ("graph", False), ("graph", True)]
     if job.device == "cpu":
-        ceilings, ways = {"device": "CPU", "bytes_per_second": 1e10, "float32": 1e11, "bf16": 1e11}, [("eager", False)]
+        ceilings, modes = {"device": "CPU", "bytes_per_second": 1e10, "float32": 1e11, "bf16": 1e11}, [("eager", False)]
     else:
         ceilings = measure_ceilings()
     if ceilings is None:
-        print(f"{sys.executable} has no PyTorch: Lockstep alone is measured, against nothing")
-        ways = []
+        print(f"{sys.executable} has no PyTorch: measuring Lockstep only, without ratios")
+        modes = []
     else:
-        print(f"{ceilings['device']}: copies {ceilings['bytes_per_second'] / 1e12:.2f} TB/s, products "
+        print(f"{ceilings['device']}: copy {ceilings['bytes_per_second'] / 1e12:.2f} TB/s, matrix product "
               f"{ceilings['float32'] / 1e12:.0f} (float32) and {ceilings['bf16'] / 1e12:.0f} (bf16) TFLOP/s")  # fmt: skip
-    header = f"{'model':<22}{'batch':>6} {'precision':<9} {'program':<31}{'us/step':>9}{'images/s':>12}"
+    header = f"{'model':<22}{'batch':>6} {'precision':<9} {'program':<31}{'us/step':>9}{'examples/s':>12}"
     print(header + f"{'s/epoch':>9}{'x floor':>8}{'s to 99 %':>10}", flush=True)
     peer = Pytorch(job)
     rows: list[dict] = []
@@ -200,17 +201,17 @@ def main() -> None:
     for model, batch, bf16 in kinds_of_runs(job):
         steps = max(1, IMAGES // batch)
         epochs = epochs_for(job, model, batch)
-        for way, channels_last in [("", False), *ways]:
+        for mode, channels_last in [("", False), *modes]:
             if job.minutes and time.monotonic() - began > 60 * job.minutes:
                 left_out += 1
                 continue
-            name = f"PyTorch {way}" + (" channels-last" if channels_last else "") if way else "Lockstep"
-            if way:
-                result = peer.run(model=model, batch=batch, steps=steps, epochs=epochs, bf16=bf16, way=way,
+            name = f"PyTorch {mode}" + (" channels-last" if channels_last else "") if mode else "Lockstep"
+            if mode:
+                result = peer.run(model=model, batch=batch, steps=steps, epochs=epochs, bf16=bf16, mode=mode,
                                   channels_last=channels_last)  # fmt: skip
             else:
                 result = lockstep(job, model, batch, steps, epochs, bf16)
-            row = {"model": model, "batch": batch, "bf16": bf16, "program": name, "way": way, **result}
+            row = {"model": model, "batch": batch, "bf16": bf16, "program": name, "mode": mode, **result}
             rows.append(row)
             start = f"{model:<22}{batch:>6} {'bf16' if bf16 else 'float32':<9} {name:<31}"
             if "error" in result:
@@ -218,8 +219,8 @@ def main() -> None:
                 write(job, ceilings, rows)
                 continue
             epoch = statistics.median(result["epoch_seconds"][1:] or result["epoch_seconds"])
-            # custom_training_mnist trains the short last batch as well
-            trained = steps if model == "keras_mnist" or way else -(-IMAGES // batch)
+            # custom_training_mnist also trains on the short last batch
+            trained = steps if model == "keras_mnist" or mode else -(-IMAGES // batch)
             row["seconds_per_step"] = step = epoch / trained
             row["floor_seconds"] = floor_seconds(model, batch, bf16, ceilings) if ceilings else None
             row["seconds_to_99"] = reached = seconds_to(0.99, result) if job.data_dir else None
@@ -228,12 +229,12 @@ def main() -> None:
                   f"{'' if reached is None else f'{reached:.2f}':>10}", flush=True)  # fmt: skip
             write(job, ceilings, rows)
     peer.end()
-    if ways:
+    if modes:
         print_summary(rows)
     if left_out:
-        print(f"{left_out} rows were left out: --minutes {job.minutes:g} were over")
-    if not any("seconds_per_step" in row for row in rows if not row["way"]):
-        sys.exit("bench.py: no run of Lockstep came to its end")
+        print(f"{left_out} rows were skipped after --minutes {job.minutes:g}")
+    if not any("seconds_per_step" in row for row in rows if not row["mode"]):
+        sys.exit("bench.py: all runs of Lockstep failed")
 
 
 if __name__ == "__main__":

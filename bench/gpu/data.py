@@ -1,4 +1,5 @@
-"""MNIST from IDX files, packed or not; random images where there are none (speed is the same, accuracy means nothing)."""
+"""Reads MNIST from IDX files, gzipped or not. Without a folder it makes random images, which train at the same
+speed."""
 
 from __future__ import annotations
 
@@ -10,8 +11,8 @@ import numpy as np
 
 
 def read_idx(folder: Path, name: str) -> np.ndarray:
-    packed = folder / f"{name}.gz"
-    data = gzip.decompress(packed.read_bytes()) if packed.exists() else (folder / name).read_bytes()
+    gzipped = folder / f"{name}.gz"
+    data = gzip.decompress(gzipped.read_bytes()) if gzipped.exists() else (folder / name).read_bytes()
     dimensions = data[3]
     shape = struct.unpack_from(f">{dimensions}I", data, 4)
     return np.frombuffer(data, dtype=np.uint8, offset=4 + 4 * dimensions).reshape(shape).copy()

@@ -1,10 +1,10 @@
-"""PyTorch on a GPU, as fast as its users can have it without a loop of their own in C++.
+"""PyTorch on a GPU, as fast as it gets from Python.
 
-Data set, order of examples and place in it stay on the device, the optimizers are the fused ones, and the
-loss is read once an epoch. `eager` is that; `compiled` is torch.compile with CUDA graphs (mode=
-"reduce-overhead") of forward and loss; `graph` one captured graph of the whole step, its input included.
-Reads a job a line, a JSON object, and answers with a line each: seconds of each epoch, test accuracy after
-each, or what went wrong. `--device cpu` tries this program where there is no GPU.
+Dataset, order of examples and position stay on the device, the optimizers are fused, and the loss is read once per
+epoch. Mode `eager` adds nothing to that. `compiled` runs forward and loss under torch.compile with CUDA graphs
+(mode="reduce-overhead"). `graph` captures the whole step with its input pipeline in one CUDA graph. The program reads
+one job per line, a JSON object, and answers each with a line: seconds and test accuracy of each epoch, or the error.
+`--device cpu` tests this program without a GPU.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ class Peer:
         if self.device.type == "cuda":
             torch.cuda.synchronize()
 
-    def run(self, model: str, batch: int, steps: int, epochs: int, bf16: bool, way: str, channels_last: bool) -> dict:
+    def run(self, model: str, batch: int, steps: int, epochs: int, bf16: bool, mode: str, channels_last: bool) -> dict:
         torch.manual_seed(0)
         torch._dynamo.reset()
         layout = torch.channels_last if channels_last else torch.contiguous_format
         net = build(model).to(self.device, memory_format=layout)
-        capturable = {"capturable": True} if way == "graph" else {}
+        capturable = {"capturable": True} if mode == "graph" else {}
         if model == "keras_mnist":
             optimizer = torch.optim.SGD(net.parameters(), lr=0.001, fused=True)
         else:
@@ -65,7 +65,7 @@ class Peer:
         cross_entropy = nn.CrossEntropyLoss()
         totals = torch.zeros(2, device=self.device)
         order = torch.randint(len(self.answers), ((steps + 16) * batch,), device=self.device)
-        place = torch.zeros(1, dtype=torch.int64, device=self.device)
+        position = torch.zeros(1, dtype=torch.int64, device=self.device)
         ramp = torch.arange(batch, device=self.device)
 
         def loss_of(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -73,21 +73,21 @@ class Peer:
                 logits = net(x)
             return cross_entropy(logits.float(), y), logits
 
-        compute = torch.compile(loss_of, mode="reduce-overhead") if way == "compiled" else loss_of
+        compute = torch.compile(loss_of, mode="reduce-overhead") if mode == "compiled" else loss_of
 
         def train() -> None:
-            chosen = order[place + ramp]
-            place.add_(batch)
+            chosen = order[position + ramp]
+            position.add_(batch)
             x = self.pixels[chosen].float().div_(255).contiguous(memory_format=layout)
             y = self.answers[chosen]
-            optimizer.zero_grad(set_to_none=way != "graph")
+            optimizer.zero_grad(set_to_none=mode != "graph")
             loss, logits = compute(x, y)
             loss.backward()
             optimizer.step()
             totals[0] += loss.detach()
             totals[1] += (logits.detach().argmax(1) == y).sum()
 
-        step = self.captured(train) if way == "graph" else train
+        step = self.captured(train) if mode == "graph" else train
         for _ in range(5):
             step()
         self.synchronize()
@@ -98,7 +98,7 @@ class Peer:
             began = time.perf_counter()
             drawn = torch.randperm(len(self.answers), device=self.device)[: steps * batch]
             order[: len(drawn)] = drawn
-            place.zero_()
+            position.zero_()
             totals.zero_()
             for _ in range(steps):
                 step()
@@ -140,7 +140,7 @@ def main() -> None:
     for line in sys.stdin:
         try:
             answer = peer.run(**json.loads(line))
-        except Exception as error:  # noqa: BLE001: one way may fail where others do not
+        except Exception as error:  # noqa: BLE001: one mode may fail where others work
             answer = {"error": f"{type(error).__name__}: {error}"[-500:]}
         print(json.dumps(answer), flush=True)
 

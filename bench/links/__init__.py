@@ -1,1 +1,1 @@
-"""What network.py is made of: links, contestants, samples, tables and the plot."""
+"""The parts of network.py: links, contestants, samples, tables and the plot."""

@@ -1,4 +1,4 @@
-"""Who trains what over which link, and for how many steps."""
+"""The contestants, models and links of bench/network.py, and the number of steps of each run."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from dataclasses import dataclass
 
 from harness.cases import EPOCHS, MODELS, Case
 
-from .hosts import HOST, UNSHAPED, Link
+from .hosts import HOST, UNLIMITED, Link
 
-RATES = (HOST, UNSHAPED, "10gbit", "1gbit")
+RATES = (HOST, UNLIMITED, "10gbit", "1gbit")
 LATENCIES = (0.0, 0.2, 2.0)
 BATCHES = (128, 1024)
 MBIT = {"10gbit": 10000.0, "1gbit": 1000.0}
 WEIGHTS_MB = {"keras_mnist": 11.1, "custom_training_mnist": 0.5}
-SHORTEST = 2  # steps of one of the EPOCHS parts
+MIN_STEPS_PER_PART = 2  # steps of one of the EPOCHS parts
 
 
 @dataclass(frozen=True)
@@ -30,13 +30,13 @@ class Contestant:
     name: str
     label: str
     peer: str = ""  # its name in the harness; empty for Lockstep
-    division: str = ""  # Lockstep's
+    parallelism: str = ""  # Lockstep's
     arrangement: str = "2x1"
-    expected_ms: tuple[float, float] = (7.0, 5.5)  # a step of batch 128 on one host, of each of MODELS
-    sends_weights: bool = False  # each step, both ways
+    expected_ms: tuple[float, float] = (7.0, 5.5)  # step time of each of MODELS, for batch 128 on one host
+    sends_weights: bool = False  # whether each step sends as many bytes as the weights, in both directions
 
     def runs(self, setting: Setting) -> bool:
-        """One process needs no link: it runs once."""
+        """Whether the contestant runs over this link. A single process uses no link and runs only with HOST."""
         return self.arrangement == "2x1" or setting.link.rate == HOST
 
     def case(self, setting: Setting) -> Case:
@@ -46,10 +46,10 @@ class Contestant:
 CONTESTANTS = {
     c.name: c
     for c in (
-        Contestant("alone", "one worker", division="examples", arrangement="1x1", expected_ms=(12.0, 9.5)),
-        Contestant("examples", "by examples", division="examples", sends_weights=True),
-        Contestant("features", "by features", division="features"),
-        Contestant("auto", "auto", division="auto"),
+        Contestant("single", "one worker", parallelism="data", arrangement="1x1", expected_ms=(12.0, 9.5)),
+        Contestant("data", "data parallel", parallelism="data", sends_weights=True),
+        Contestant("tensor", "tensor parallel", parallelism="tensor"),
+        Contestant("auto", "auto", parallelism="auto"),
         Contestant("mwms", "TensorFlow MWMS", "tensorflow", expected_ms=(50.0, 20.0), sends_weights=True),
         Contestant("ddp", "PyTorch DDP", "pytorch", expected_ms=(34.0, 17.0), sends_weights=True),
         Contestant(
@@ -66,7 +66,7 @@ def settings(models: list[str], batches: list[int], rates: list[str], latencies:
 
 
 def expected_ms(contestant: Contestant, setting: Setting) -> float:
-    """A rough idea of a step, for the first run of its kind."""
+    """A rough estimate of the step time, for the first run of a setting."""
     step = contestant.expected_ms[MODELS.index(setting.model)] * setting.batch / 128
     if contestant.sends_weights and setting.link.rate in MBIT:
         step += 8 * WEIGHTS_MB[setting.model] / MBIT[setting.link.rate] * 1000
@@ -74,5 +74,5 @@ def expected_ms(contestant: Contestant, setting: Setting) -> float:
 
 
 def steps_for(step_ms: float, seconds: float) -> int:
-    """As many steps as take so long, in EPOCHS equal parts."""
-    return EPOCHS * max(SHORTEST, round(1000 * seconds / step_ms / EPOCHS))
+    """The number of steps that take about `seconds`, in EPOCHS equal parts."""
+    return EPOCHS * max(MIN_STEPS_PER_PART, round(1000 * seconds / step_ms / EPOCHS))

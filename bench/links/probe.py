@@ -1,7 +1,7 @@
-"""What a link is like, measured from within a host: runs in a network namespace, as the programs that train do.
+"""Measures a link from within a host: runs in a network namespace, like the training programs.
 
 probe.py rtt ADDRESS             median round trip of pings, in milliseconds
-probe.py sink PORT               takes one connection; Mbit/s that came
+probe.py sink PORT               accepts one connection; prints the received Mbit/s
 probe.py source ADDRESS PORT S   sends for S seconds
 """
 
@@ -24,7 +24,7 @@ def echo_request(number: int) -> bytes:
 
 
 def round_trip_ms(address: str) -> float:
-    times = []
+    round_trips = []
     with socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP) as icmp:
         icmp.settimeout(2)
         for number in range(1, PINGS + 1):
@@ -33,11 +33,11 @@ def round_trip_ms(address: str) -> float:
             icmp.sendto(echo_request(number), (address, 0))
             while struct.unpack_from("!BxxxHH", icmp.recv(2048), 20) != (0, 0, number):
                 pass
-            times.append(time.perf_counter() - began)
-    return 1000 * statistics.median(times)
+            round_trips.append(time.perf_counter() - began)
+    return 1000 * statistics.median(round_trips)
 
 
-def mbit_that_come(port: int) -> float:
+def receive_mbit_per_s(port: int) -> float:
     with socket.create_server(("", port)) as server:
         print("ready", flush=True)
         connection, _ = server.accept()
@@ -62,6 +62,6 @@ if __name__ == "__main__":
     if what == "rtt":
         print(round_trip_ms(words[0]))
     elif what == "sink":
-        print(mbit_that_come(int(words[0])))
+        print(receive_mbit_per_s(int(words[0])))
     else:
         send(words[0], int(words[1]), float(words[2]))

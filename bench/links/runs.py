@@ -1,4 +1,4 @@
-"""Runs a contestant over a link: the peers' programs as compare.py sets them, Lockstep's with `lockstep launch`."""
+"""Runs a contestant over a link: the peers' programs as compare.py runs them, Lockstep's under `lockstep launch`."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from namespaces.network import Host
 from .contestants import Contestant, Setting
 from .hosts import HOST, Hosts
 
-FORGOTTEN = ("LOCKSTEP_", "OMPI_", "PMIX_", "TF_CONFIG")
-KEPT_OF_WORLD = ("division", "predicted_ms", "ms_to_sum")
+REMOVED_VARIABLES = ("LOCKSTEP_", "OMPI_", "PMIX_", "TF_CONFIG")
+RECORDED_WORLD_KEYS = ("parallelism", "predicted_ms", "all_reduce_ms")
 
 
 @dataclass
@@ -31,15 +31,15 @@ class Run:
 
 
 def run_of_history(history: dict[str, Any], batch: int) -> Run:
-    world = {name: value for name, value in history.get("world", {}).items() if name.startswith(KEPT_OF_WORLD)}
+    world = {name: value for name, value in history.get("world", {}).items() if name.startswith(RECORDED_WORLD_KEYS)}
     return Run(sample_of_history(history, batch), world, history.get("timing", {}).get("profile_ms_per_step", {}))
 
 
 @dataclass(frozen=True)
-class Track:
-    """Where contestants run: this machine's cores, the hosts between which links can be set, and the programs."""
+class Runner:
+    """Runs contestants on this machine's cores, on one host or between two."""
 
-    python: Path  # the peers'
+    python: Path  # of the peers' virtual environment
     binaries: Path
     data_dir: str
     cores: list[int]
@@ -60,25 +60,25 @@ class Track:
             return Run(Outcome(error=f"{type(error).__name__}: {error}"))
         finally:
             if self.hosts is not None:
-                self.hosts.end_all()
+                self.hosts.kill_all()
 
     def _environment(self, threads: int) -> dict[str, str]:
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(FORGOTTEN)}
-        ours = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "LOCKSTEP_JOB_TOKEN": "a secret"}
-        # As for pods that share a machine: ranks that wait would keep the links' own work from the cores.
-        ours["OMPI_MCA_mpi_yield_when_idle"] = "1"
-        theirs = {"CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "2"}
-        return kept | ours | theirs | {"OMP_NUM_THREADS": str(threads)}
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith(REMOVED_VARIABLES)}
+        overrides = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "LOCKSTEP_JOB_TOKEN": "a secret"}
+        # Waiting ranks must yield, because the kernel's network processing runs on the same cores.
+        overrides["OMPI_MCA_mpi_yield_when_idle"] = "1"
+        peer_overrides = {"CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "2"}
+        return inherited | overrides | peer_overrides | {"OMP_NUM_THREADS": str(threads)}
 
-    def _places(self, setting: Setting) -> tuple[list[Host], list[str]]:
-        """The hosts of the two workers, none where they share this one, and an address for each worker."""
+    def _hosts_and_addresses(self, setting: Setting) -> tuple[list[Host], list[str]]:
+        """The two workers' hosts (empty if both run on this machine) and an address for each worker."""
         if setting.link.rate == HOST:
             return [], [f"127.0.0.1:{port}" for port in free_ports(2)]
         assert self.hosts is not None
         return self.hosts.hosts, [f"{host.name}:{next(self.ports)}" for host in self.hosts.hosts]
 
     def _run_peer(self, contestant: Contestant, case: Case, steps: int, setting: Setting) -> Outcome:
-        hosts, addresses = self._places(setting)
+        hosts, addresses = self._hosts_and_addresses(setting)
         peer = PEERS[contestant.peer]
         commands = peer_commands(self.python, peer, case, steps, self.data_dir, self.cores, addresses)
         if hosts:
@@ -88,14 +88,14 @@ class Track:
         return Outcome(error=problem) if problem else sample_of_peer(outputs)
 
     def _run_lockstep(self, contestant: Contestant, case: Case, steps: int, setting: Setting) -> Run:
-        hosts, addresses = self._places(setting)
+        hosts, addresses = self._hosts_and_addresses(setting)
         with tempfile.TemporaryDirectory(prefix="lockstep-network-") as scratch:
             model_dir = Path(scratch) / "model"
-            more = ["--resume", "never", "--division", contestant.division]
+            more = ["--resume", "never", "--parallelism", contestant.parallelism]
             if hosts:
                 program = lockstep_program(self.binaries, case, steps, self.data_dir, model_dir) + more
                 commands = [
-                    host.command(self.launched(number, program, addresses, scratch))
+                    host.command(self.launch_command(number, program, addresses, scratch))
                     for number, host in enumerate(hosts)
                 ]
             else:
@@ -105,8 +105,8 @@ class Track:
                 return Run(Outcome(error=problem))
             return run_of_history(json.loads((model_dir / "history.json").read_text()), case.batch)
 
-    def launched(self, number: int, program: list[str], addresses: list[str], scratch: str) -> list[str]:
-        """As a pod of a Job starts it, on a core of its own."""
+    def launch_command(self, number: int, program: list[str], addresses: list[str], scratch: str) -> list[str]:
+        """The command that a pod runs, pinned to one core."""
         task = {"type": "worker", "index": number}
         config = json.dumps({"cluster": {"worker": addresses}, "task": task})
         temporary = tempfile.mkdtemp(prefix=f"worker-{number}-", dir=scratch)

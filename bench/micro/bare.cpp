@@ -1,4 +1,4 @@
-// See bare.hpp. Inner products and poolings are described here for oneDNN 2 and 3; convolutions as the backend does.
+// See bare.hpp. This file describes inner products and poolings for oneDNN 2 and 3; the backend describes convolutions.
 #include "micro/bare.hpp"
 
 #include "backend/cpu/convolution_descriptors.hpp"
@@ -6,7 +6,7 @@
 #include "backend/cpu/tensor_descriptor.hpp"
 #include "core/aligned_buffer.hpp"
 #include "core/bfloat16.hpp"
-#include "nn/window.hpp"
+#include "layers/window.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -24,9 +24,9 @@ namespace {
 using dnnl::memory;
 using Type = memory::data_type;
 using onednn::BoundPrimitive;
-using onednn::ConvolutionWay;
+using onednn::ConvolutionAlgorithm;
 
-/// Makes kernels, and keeps their memory: the same that the backend uses, huge pages and all.
+/// Makes kernels and owns their memory, which comes from the backend's allocator (with huge pages).
 class Maker {
  public:
   explicit Maker(const onednn::Context& context)
@@ -52,10 +52,10 @@ class Maker {
   }
 
   template <typename Primitive, typename Description>
-  [[nodiscard]] BareKernel kernel(std::string part, std::string way, const Description& description,
+  [[nodiscard]] BareKernel kernel(std::string part, std::string algorithm, const Description& description,
                                   std::vector<BoundPrimitive::Argument> arguments) const {
     const auto primitive = std::make_shared<BoundPrimitive>(context_, Primitive(description), std::move(arguments));
-    return {std::move(part), std::move(way), description.impl_info_str(),
+    return {std::move(part), std::move(algorithm), description.impl_info_str(),
             [primitive, buffers = buffers_] { primitive->run(); }};
   }
 
@@ -66,8 +66,8 @@ class Maker {
 
 memory::desc any(const memory::dims& dims, Type type) { return {dims, type, memory::format_tag::any}; }
 
-/// A layer's tensors as the bare primitive sees them. In bfloat16 its gradients are bfloat16 too, but those of weights
-/// and biases float32, as in the step.
+/// A layer's tensors as the bare primitive sees them. In bfloat16, gradients of activations are bfloat16 and those of
+/// weights and biases are float32, as in the step.
 struct Shapes {
   Shapes(const Graph& graph, const Operation& operation, std::size_t rows)
       : input(graph.tensors[operation.input]),
@@ -98,27 +98,27 @@ dnnl::convolution_backward_data::primitive_desc describe_data(const onednn::Cont
                                                               const memory::desc& gradient,
                                                               const onednn::Geometry& geometry,
                                                               const dnnl::convolution_forward::primitive_desc& forward,
-                                                              ConvolutionWay way) {
+                                                              ConvolutionAlgorithm algorithm) {
 #if DNNL_VERSION_MAJOR < 3
-  // The backend never asks for this one: it is slower than the direct way.
-  if (way == ConvolutionWay::winograd) {
+  // The backend never uses Winograd here: it is slower than the direct algorithm.
+  if (algorithm == ConvolutionAlgorithm::winograd) {
     const dnnl::convolution_backward_data::desc description(dnnl::algorithm::convolution_winograd, source, weights,
                                                             gradient, geometry.strides, geometry.dilation,
                                                             geometry.pad_before, geometry.pad_after);
     return {description, context.engine, forward};
   }
 #else
-  static_cast<void>(way);
+  static_cast<void>(algorithm);
 #endif
   return onednn::convolution_backward_data(context, source, weights, gradient, geometry, forward);
 }
 
 void add_convolution(std::vector<BareKernel>& kernels, const Maker& make, const Graph& graph,
-                     const Operation& operation, std::size_t rows, ConvolutionWay way) {
+                     const Operation& operation, std::size_t rows, ConvolutionAlgorithm algorithm) {
   const onednn::Context& context = make.context();
   const Shapes s(graph, operation, rows);
   const bool backward = operation.kind == OperationKind::convolution_backward;
-  const std::string name = way == ConvolutionWay::winograd ? "winograd" : "direct";
+  const std::string name = algorithm == ConvolutionAlgorithm::winograd ? "winograd" : "direct";
   const onednn::Geometry geometry = ConvolutionDescriptors(context, graph, operation, rows).geometry;
   const Shape& shape = s.layer.parameters.front().shape;  // [height, width, in, out]
   const memory::dims kernel_dims{shape[3], shape[2], shape[0], shape[1]};
@@ -129,7 +129,7 @@ void add_convolution(std::vector<BareKernel>& kernels, const Maker& make, const 
   const memory::desc weights = any(kernel_dims, s.type);
   const dnnl::algorithm activation = backward ? dnnl::algorithm::undef : algorithm_of(operation.activation);
   const auto forward =
-      onednn::convolution_forward(context, source, weights, s.bias(), output, geometry, activation, way);
+      onednn::convolution_forward(context, source, weights, s.bias(), output, geometry, activation, algorithm);
   if (!backward) {
     std::vector<BoundPrimitive::Argument> arguments{{DNNL_ARG_SRC, make.filled(forward.src_desc(), s.type)},
                                                     {DNNL_ARG_WEIGHTS, make.filled(forward.weights_desc(), s.type)},
@@ -140,7 +140,7 @@ void add_convolution(std::vector<BareKernel>& kernels, const Maker& make, const 
   }
   try {
     const auto description = onednn::convolution_backward_weights(context, source, any(kernel_dims, Type::f32),
-                                                                  s.bias(), output, geometry, forward, way);
+                                                                  s.bias(), output, geometry, forward, algorithm);
     std::vector<BoundPrimitive::Argument> arguments{
         {DNNL_ARG_SRC, make.filled(description.src_desc(), s.type)},
         {DNNL_ARG_DIFF_DST, make.filled(description.diff_dst_desc(), s.type)},
@@ -149,10 +149,10 @@ void add_convolution(std::vector<BareKernel>& kernels, const Maker& make, const 
     kernels.push_back(
         make.kernel<dnnl::convolution_backward_weights>("weights", name, description, std::move(arguments)));
   } catch (const dnnl::error&) {
-    if (way == ConvolutionWay::direct) throw;
+    if (algorithm == ConvolutionAlgorithm::direct) throw;
   }
   if (!operation.input_gradient) return;
-  const auto description = describe_data(context, source, weights, output, geometry, forward, way);
+  const auto description = describe_data(context, source, weights, output, geometry, forward, algorithm);
   kernels.push_back(make.kernel<dnnl::convolution_backward_data>(
       "data", name, description,
       {{DNNL_ARG_DIFF_DST, make.filled(description.diff_dst_desc(), s.type)},
@@ -237,7 +237,7 @@ std::vector<BareKernel> dense_kernels(const Maker& make, const Graph& graph, con
 
 // Max pooling ---------------------------------------------------------------------------------------------------------
 
-/// oneDNN's pooling, in the layout the convolution before it writes (a pooling has no layout of its own).
+/// oneDNN's pooling, in the layout that the preceding convolution writes, since pooling has no preferred layout.
 std::vector<BareKernel> pooling_kernels(const Maker& make, const Graph& graph, const Operation& operation,
                                         std::size_t rows) {
   const onednn::Context& context = make.context();
@@ -274,7 +274,7 @@ std::vector<BareKernel> pooling_kernels(const Maker& make, const Graph& graph, c
                                                          {DNNL_ARG_DST, make.filled(output, s.type)},
                                                          {DNNL_ARG_WORKSPACE, winners}});
   if (operation.kind == OperationKind::max_pooling) return {std::move(first)};
-  first.run();  // backward reads who won
+  first.run();  // writes the workspace with the maxima's positions, which backward reads
   return {make.kernel<dnnl::pooling_backward>("backward", "pooling", backward,
                                               {{DNNL_ARG_DIFF_DST, make.filled(output, s.type)},
                                                {DNNL_ARG_DIFF_SRC, make.filled(source, s.type)},
@@ -290,11 +290,11 @@ std::vector<BareKernel> bare_kernels(const onednn::Context& context, const Graph
   switch (operation.kind) {
     case OperationKind::convolution:
     case OperationKind::convolution_backward:
-      add_convolution(kernels, make, graph, operation, rows, ConvolutionWay::direct);
+      add_convolution(kernels, make, graph, operation, rows, ConvolutionAlgorithm::direct);
       if (may_have_winograd(graph, operation)) {
         try {
-          add_convolution(kernels, make, graph, operation, rows, ConvolutionWay::winograd);
-        } catch (const dnnl::error&) {  // not implemented for this CPU, or this part
+          add_convolution(kernels, make, graph, operation, rows, ConvolutionAlgorithm::winograd);
+        } catch (const dnnl::error&) {  // oneDNN does not implement this combination on this CPU
         }
       }
       return kernels;

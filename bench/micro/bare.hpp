@@ -1,5 +1,5 @@
-// The bare kernels: what a layer costs when nothing but the library's primitive runs, over the whole layer, in the
-// layout it likes best. What a step is measured against.
+// Bare kernels: a layer's cost when only oneDNN's primitive runs, over the whole layer, in the layout that the
+// primitive prefers. Benchmarks compare training steps with them.
 #pragma once
 
 #include "backend/backend.hpp"
@@ -13,29 +13,30 @@
 
 namespace lockstep::bench {
 
-/// One way to compute one part of an operation.
+/// One algorithm for one part of an operation.
 struct BareKernel {
-  std::string part;  ///< "forward", "data", "weights", "pass"
-  std::string way;   ///< "direct", "winograd", "inner_product", "pooling", "loop"
+  std::string part;       ///< "forward", "data", "weights", "pass"
+  std::string algorithm;  ///< "direct", "winograd", "inner_product", "pooling", "loop"
   std::string implementation;
   std::function<void()> run;
 };
 
-/// Every way to compute every part of a forward or backward operation; empty where the library has no such thing
-/// (gather, loss). `graph` has its layouts.
+/// All algorithms for all parts of a forward or backward operation; empty for operations without a oneDNN primitive
+/// (gather, loss). `graph` must have been laid out.
 [[nodiscard]] std::vector<BareKernel> bare_kernels(const onednn::Context& context, const Graph& graph,
                                                    const Operation& operation, std::size_t rows);
 
-/// Whether there are any, known before one is made.
+/// Whether bare_kernels() returns any kernel.
 [[nodiscard]] bool has_bare_kernel(const Operation& operation) noexcept;
 
-/// Whether oneDNN may have more than one way for this operation.
+/// Whether oneDNN may have a Winograd algorithm for this operation.
 [[nodiscard]] bool may_have_winograd(const Graph& graph, const Operation& operation);
 
-/// Neither zero nor denormal, which some CPUs multiply at other speeds.
+/// Fills with values that are neither zero nor denormal, since some CPUs multiply those at other speeds.
 void fill_like_weights(std::span<float> values);
 
-/// One pass of the optimizer over `elements` floats, the gradient being the sum of one or two `sources`. A plain loop.
+/// One pass of the optimizer over `elements` floats, as a plain loop. The gradient is the sum of `sources` (1 or 2)
+/// arrays.
 [[nodiscard]] BareKernel bare_update(const Optimizer& optimizer, std::size_t elements, int sources, bool low_precision);
 
 }  // namespace lockstep::bench

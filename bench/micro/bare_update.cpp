@@ -1,8 +1,8 @@
-// One pass of an optimizer, as plain loops that the compiler vectorises: what the memory traffic of an update costs.
+// One pass of an optimizer as plain loops that the compiler vectorizes: the cost of an update's memory traffic.
 #include "core/aligned_buffer.hpp"
 #include "core/bfloat16.hpp"
 #include "core/random.hpp"
-#include "core/vectorized.hpp"
+#include "core/target_clones.hpp"
 #include "micro/bare.hpp"
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace {
 
 struct UpdateBuffers {
   UpdateBuffers(const Optimizer& optimizer, std::size_t elements, int sources, bool low_precision)
-      : slots(static_cast<std::size_t>(slots_of(optimizer))) {
+      : slots(static_cast<std::size_t>(num_slots(optimizer))) {
     const auto make = [&] {
       AlignedBuffer buffer(elements * sizeof(float));
       fill_like_weights(buffer.as<float>());
@@ -38,8 +38,8 @@ struct UpdateBuffers {
   std::vector<AlignedBuffer> slots;
 };
 
-LOCKSTEP_VECTORIZED void sgd_pass(float* __restrict w, const float* __restrict g, const float* __restrict h,
-                                  std::uint16_t* __restrict low, std::size_t count) {
+LOCKSTEP_TARGET_CLONES void sgd_pass(float* __restrict w, const float* __restrict g, const float* __restrict h,
+                                     std::uint16_t* __restrict low, std::size_t count) {
   constexpr float rate = 0.001F;
   if (h != nullptr) {
     for (std::size_t i = 0; i < count; ++i) w[i] -= rate * (g[i] + h[i]);
@@ -50,9 +50,9 @@ LOCKSTEP_VECTORIZED void sgd_pass(float* __restrict w, const float* __restrict g
   for (std::size_t i = 0; i < count; ++i) low[i] = BFloat16(w[i]).bits;
 }
 
-LOCKSTEP_VECTORIZED void adam_pass(float* __restrict w, float* __restrict m, float* __restrict v,
-                                   const float* __restrict g, const float* __restrict h, std::uint16_t* __restrict low,
-                                   std::size_t count) {
+LOCKSTEP_TARGET_CLONES void adam_pass(float* __restrict w, float* __restrict m, float* __restrict v,
+                                      const float* __restrict g, const float* __restrict h,
+                                      std::uint16_t* __restrict low, std::size_t count) {
   const auto step = [&](std::size_t i, float gradient) {
     m[i] += (gradient - m[i]) * 0.1F;
     v[i] += (gradient * gradient - v[i]) * 0.001F;
@@ -68,7 +68,7 @@ LOCKSTEP_VECTORIZED void adam_pass(float* __restrict w, float* __restrict m, flo
 }
 
 void update_pass(const UpdateBuffers& buffers) {
-  constexpr std::size_t block = 4096;  // in the first-level cache when the low-precision copy is made
+  constexpr std::size_t block = 4096;  // elements; still in the first-level cache when the low-precision copy is made
   const std::size_t elements = buffers.weights.size() / sizeof(float);
   const auto at = [](const AlignedBuffer& buffer, std::size_t i) { return buffer.as<float>().data() + i; };
   for (std::size_t i = 0; i < elements; i += block) {

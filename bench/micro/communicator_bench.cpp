@@ -1,13 +1,22 @@
-// What it costs to keep mirrors equal: the gradients of keras_mnist (11.08 MB) are summed over all ranks and SGD
-// updates the weights, by each communicator and by bare MPI_Allreduce. Nothing is computed, so nothing hides the cost.
+// Measures the all-reduce of keras_mnist's gradients (11.08 MB) with the SGD update of its weights, by each
+// communicator and by plain MPI_Allreduce. There is no compute to overlap with, so the full cost is visible.
 //
 //   scripts/mpirun.sh -np 2 build/release/bin/communicator_bench [ROUNDS]
 //
-// A round is one step; rows take turns, so that a busy moment of the machine hits all alike. Printed are the median and
-// the fastest round of the slowest rank. GB/s is bytes of one gradient / median.
+// A round is one step. Rows take turns, so that noise affects all of them equally. The table shows the median and the
+// fastest round of the slowest rank. GB/s is the bytes of one rank's gradients divided by the median.
+#include "cluster/world/mpi_support.hpp"
+#include "cluster/world/world.hpp"
+#include "collective/hierarchical_communicator.hpp"
+#include "collective/make_communicator.hpp"
+#include "core/aligned_buffer.hpp"
+#include "core/clock.hpp"
+#include "core/parse_number.hpp"
+
+#include <lockstep/core/error.hpp>
+
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cstddef>
 #include <cstdio>
 #include <exception>
@@ -16,36 +25,27 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <utility>
 #include <vector>
-
-#include "cluster/mpi_support.hpp"
-#include "cluster/world.hpp"
-#include "collective/hybrid_communicator.hpp"
-#include "collective/make_communicator.hpp"
-#include "core/aligned_buffer.hpp"
-#include "core/clock.hpp"
-#include "lockstep/core/error.hpp"
 
 namespace {
 
 using namespace lockstep;
 
 constexpr std::size_t elements = 2770634;
-constexpr std::size_t bucket_elements = std::size_t{832} * 128;  // rows of the Dense kernel that are computed together
-constexpr std::size_t piece_elements = std::size_t{1} << 18U;
+constexpr std::size_t bucket_elements = std::size_t{832} * 128;  // 832 rows of the Dense kernel
+constexpr std::size_t slice_elements = std::size_t{1} << 18U;
 constexpr float learning_rate = 0.5F;
 
-std::vector<BucketRange> buckets_of_model() {
-  std::vector<BucketRange> buckets;
+std::vector<Range> buckets_of_model() {
+  std::vector<Range> buckets;
   for (std::size_t at = 0; at < elements; at += bucket_elements) {
     buckets.push_back({at, std::min(elements, at + bucket_elements)});
   }
   return buckets;
 }
 
-/// SGD with the gradient summed over the sources. One and two of them need no intermediate sum; more are summed in
+/// SGD with the sum of the sources as the gradient. One or two sources need no intermediate sum; more are summed in
 /// blocks that stay in the first-level cache.
 void update(float* __restrict weights, std::span<const float* const> sources, std::size_t begin, std::size_t end) {
   const float* const first = sources[0];
@@ -69,7 +69,7 @@ void update(float* __restrict weights, std::span<const float* const> sources, st
   }
 }
 
-/// One way to do it. `step` needs gradients of 1, which summing may overwrite.
+/// One implementation. `step` needs gradients of 1 and may overwrite them.
 struct Row {
   std::string name;
   std::span<float> gradients;
@@ -78,11 +78,11 @@ struct Row {
   std::vector<double> seconds = {};
 };
 
-/// MPI_Allreduce in pieces, then SGD on weights of this rank's own.
-class Bare {
+/// MPI_Allreduce in slices, then SGD on this rank's private copy of the weights.
+class MpiAllReduceRow {
  public:
-  explicit Bare(std::size_t piece)
-      : piece_(piece),
+  explicit MpiAllReduceRow(std::size_t slice)
+      : slice_elements_(slice),
         world_(MpiComm::of_world()),
         gradients_(elements * sizeof(float)),
         weights_(elements * sizeof(float)) {}
@@ -94,8 +94,8 @@ class Bare {
  private:
   void step() {
     float* const gradients = gradients_.as<float>().data();
-    for (std::size_t at = 0; at < elements; at += piece_) {
-      const std::size_t count = std::min(piece_, elements - at);
+    for (std::size_t at = 0; at < elements; at += slice_elements_) {
+      const std::size_t count = std::min(slice_elements_, elements - at);
       check_mpi(MPI_Allreduce(MPI_IN_PLACE, gradients + at, static_cast<int>(count), MPI_FLOAT, MPI_SUM, world_.get()),
                 "MPI_Allreduce");
       const float* const source = gradients;
@@ -103,16 +103,16 @@ class Bare {
     }
   }
 
-  std::size_t piece_;
+  std::size_t slice_elements_;
   MpiComm world_;
   AlignedBuffer gradients_;
   AlignedBuffer weights_;
 };
 
-/// The same through a communicator, reducing one bucket behind what is contributed.
-class Through {
+/// The same through a communicator. Reduces each bucket after the next one has been marked ready.
+class CommunicatorRow {
  public:
-  explicit Through(std::unique_ptr<Communicator> communicator)
+  explicit CommunicatorRow(std::unique_ptr<Communicator> communicator)
       : communicator_(std::move(communicator)),
         arenas_(communicator_->allocate(elements, elements * sizeof(float), buckets_)) {}
 
@@ -124,50 +124,49 @@ class Through {
   [[nodiscard]] float* weights() const { return reinterpret_cast<float*>(arenas_.mirrored.data()); }
 
   void reduce(std::size_t bucket) {
-    const ReducedShare share = communicator_->reduce(bucket);
-    update(weights(), share.sources, share.begin, share.end);
-    communicator_->publish(bucket);
+    const ReducedShard shard = communicator_->wait_reduced(bucket);
+    update(weights(), shard.sources, shard.begin, shard.end);
+    communicator_->mark_updated(bucket);
   }
 
   void step() {
     for (std::size_t b = 0; b < buckets_.size(); ++b) {
-      communicator_->contribute(b);
+      communicator_->mark_ready(b);
       if (b > 0) reduce(b - 1);
     }
     reduce(buckets_.size() - 1);
-    for (std::size_t b = 0; b < buckets_.size(); ++b) communicator_->await(b);
+    for (std::size_t b = 0; b < buckets_.size(); ++b) communicator_->wait_updated(b);
   }
 
-  std::vector<BucketRange> buckets_ = buckets_of_model();
+  std::vector<Range> buckets_ = buckets_of_model();
   std::unique_ptr<Communicator> communicator_;
   ArenaMemory arenas_;
 };
 
 int rounds_of(int argc, char** argv) {
-  int rounds = 200;
-  if (argc < 2) return rounds;
-  const std::string_view text = argv[1];
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), rounds);
-  if (argc > 2 || error != std::errc() || end != text.data() + text.size() || rounds < 1) {
-    throw UsageError("usage: communicator_bench [ROUNDS]");
-  }
-  return rounds;
+  if (argc < 2) return 200;
+  const auto rounds = parse_number<int>(argv[1]);
+  if (argc > 2 || !rounds || *rounds < 1) throw UsageError("usage: communicator_bench [ROUNDS]");
+  return *rounds;
 }
 
 void run(const World& world, int rounds) {
   const MpiComm everybody = MpiComm::of_world();
-  Bare whole(elements);
-  Bare pieces(piece_elements);
-  std::vector<std::unique_ptr<Through>> through;
-  if (world.hosts() == 1) through.push_back(std::make_unique<Through>(make_communicator(world, Transport::shared)));
-  through.push_back(std::make_unique<Through>(make_communicator(world, Transport::mpi)));
-  if (world.size() > 2) {  // two hosts, each with its share of the ranks
+  MpiAllReduceRow whole(elements);
+  MpiAllReduceRow slices(slice_elements);
+  std::vector<std::unique_ptr<CommunicatorRow>> communicators;
+  if (world.hosts() == 1)
+    communicators.push_back(
+        std::make_unique<CommunicatorRow>(make_communicator(world, {.communication = Communication::shared})));
+  communicators.push_back(
+      std::make_unique<CommunicatorRow>(make_communicator(world, {.communication = Communication::mpi})));
+  if (world.size() > 2) {  // two hosts with half of the ranks each
     std::vector<int> hosts(static_cast<std::size_t>(world.size()));
     for (std::size_t rank = 0; rank < hosts.size(); ++rank) hosts[rank] = rank * 2 < hosts.size() ? 0 : 1;
-    through.push_back(std::make_unique<Through>(std::make_unique<HybridCommunicator>(hosts)));
+    communicators.push_back(std::make_unique<CommunicatorRow>(std::make_unique<HierarchicalCommunicator>(hosts)));
   }
-  std::vector<Row> rows{whole.row("MPI_Allreduce, whole"), pieces.row("MPI_Allreduce, 1 MiB pieces")};
-  for (const auto& each : through) rows.push_back(each->row());
+  std::vector<Row> rows{whole.row("MPI_Allreduce, whole"), slices.row("MPI_Allreduce, 1 MiB slices")};
+  for (const auto& each : communicators) rows.push_back(each->row());
 
   const int warm_up = 3;
   for (int round = 0; round < warm_up + rounds; ++round) {
@@ -181,15 +180,15 @@ void run(const World& world, int rounds) {
       if (round >= warm_up) row.seconds.push_back(seconds);
       const float expected = -learning_rate * static_cast<float>(world.size() * (round + 1));
       if (std::any_of(row.weights, row.weights + elements, [&](float weight) { return weight != expected; })) {
-        throw InternalError(row.name + " gave a wrong sum");
+        throw InternalError(row.name + " computed a wrong sum");
       }
-      // Nobody starts the next row, or overwrites a mirror, before all have looked.
+      // No rank may start the next row, which overwrites the mirrored weights, before all ranks have checked them.
       check_mpi(MPI_Barrier(everybody.get()), "MPI_Barrier");
     }
   }
   if (!world.is_chief()) return;
 #ifndef NDEBUG
-  std::printf("WARNING: a debug build, its figures mean little\n");
+  std::printf("WARNING: debug build; the figures are meaningless\n");
 #endif
   const double gradient_bytes = elements * sizeof(float);
   std::printf("%d ranks, %.2f MB, %zu buckets, %d rounds\n", world.size(), gradient_bytes * 1e-6,
@@ -209,7 +208,7 @@ int main(int argc, char** argv) {
   try {
     const int rounds = rounds_of(argc, argv);
     const World world;
-    if (world.size() < 2) throw UsageError("communicator_bench compares ranks: run it under scripts/mpirun.sh -np 2");
+    if (world.size() < 2) throw UsageError("communicator_bench compares ranks; run it under scripts/mpirun.sh -np 2");
     run(world, rounds);
   } catch (const Error& error) {
     World::end_with_error(static_cast<int>(error.code()), error.what());

@@ -1,12 +1,13 @@
-// Latency between two network namespaces, for kernels without netem: packets that an NFQUEUE rule of either of them
-// catches stay in the kernel, and are let go so many microseconds after they came. Only their numbers and times come
-// here, and one answer lets go all that are due, so that a full link takes little of a core: bench/network.py
-// --check-links tells how much. What comes while the queue is full is lost, as on a network.
+// Adds latency between two network namespaces, for kernels without netem. An NFQUEUE rule in each namespace holds
+// packets in the kernel; this program releases them a fixed time after they arrived. It receives only their numbers and
+// times, and one verdict releases all packets that are due, so that a full link costs little processor time
+// (bench/network.py
+// --check-links measures how much). Packets that arrive while the queue is full are lost, as on a network.
 //
 //     delay_link MICROSECONDS NAMESPACE NAMESPACE
 //     ip netns exec NAMESPACE iptables -A INPUT -i DEVICE -j NFQUEUE
 //
-// It says "ready" when the queues are there, and ends with the process that started it.
+// It prints "ready" when the queues exist, and exits with the process that started it.
 #include <arpa/inet.h>
 #include <endian.h>
 #include <fcntl.h>
@@ -46,12 +47,12 @@ namespace {
 
 using std::chrono::microseconds;
 
-// What is due within so long goes at once: in a virtual machine a process is woken some 20 µs late, and the receiver as
-// late again where its core slept. (Network cards, too, gather packets for about as long before they interrupt.)
+// Packets that are due within this time are released at once. In a virtual machine a process wakes about 20 µs late,
+// and a receiver on a sleeping core another 20 µs. Network cards coalesce interrupts for about as long.
 constexpr microseconds ahead(40);
 
-constexpr std::uint32_t most_packets = 100'000;
-constexpr int most_news = 64 << 20;  // bytes of messages about them, which take about 500 each
+constexpr std::uint32_t max_packets = 100'000;
+constexpr int receive_buffer_bytes = 64 << 20;  // of the netlink socket; a packet's message takes about 500
 
 [[noreturn]] void fail(const std::string& what) { throw std::system_error(errno, std::generic_category(), what); }
 
@@ -73,7 +74,7 @@ class File {
   int descriptor_;
 };
 
-/// By the clock that stamps packets.
+/// The time by the clock that timestamps packets.
 microseconds now() {
   timespec time{};
   clock_gettime(CLOCK_REALTIME, &time);
@@ -85,7 +86,7 @@ void sleep_until(microseconds when) {
   clock_nanosleep(CLOCK_REALTIME, TIMER_ABSTIME, &time, nullptr);
 }
 
-/// A message to packet queue 0, the one that rules mean if they name none.
+/// A message to packet queue 0, the default of NFQUEUE rules.
 class Message {
  public:
   explicit Message(int type, int flags = 0) {
@@ -120,7 +121,7 @@ class Message {
   std::vector<std::byte> bytes_;
 };
 
-/// The first bytes as a Value, if there are so many.
+/// The first sizeof(Value) bytes as a Value, or nullopt if there are fewer.
 template <class Value>
 std::optional<Value> value_of(std::span<const std::byte> bytes) {
   Value value{};
@@ -138,23 +139,23 @@ File open_socket(const std::string& network_namespace) {
   const File place(open(("/run/netns/" + network_namespace).c_str(), O_RDONLY | O_CLOEXEC), network_namespace);
   if (setns(place.descriptor(), CLONE_NEWNET) != 0) fail("entering " + network_namespace);
   File made(socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_NETFILTER), "a socket to netfilter");
-  // Who ends all processes of a host is not to end its link.
+  // Return to the original namespace: the benchmark kills all processes in a host's namespace.
   if (setns(home.descriptor(), CLONE_NEWNET) != 0) fail("leaving " + network_namespace);
   return made;
 }
 
-/// What comes to one of the namespaces, first in, first out.
+/// The packets that arrive in one of the namespaces, first in, first out.
 class Queue {
  public:
   Queue(const std::string& network_namespace, microseconds latency)
       : socket_(open_socket(network_namespace)), latency_(latency) {
-    set(SOL_SOCKET, SO_RCVBUFFORCE, most_news, "SO_RCVBUFFORCE");
+    set(SOL_SOCKET, SO_RCVBUFFORCE, receive_buffer_bytes, "SO_RCVBUFFORCE");
     set(SOL_NETLINK, NETLINK_NO_ENOBUFS, 1, "NETLINK_NO_ENOBUFS");
-    set(SOL_SOCKET, SO_TIMESTAMP, 1, "SO_TIMESTAMP");  // makes the kernel stamp all packets
+    set(SOL_SOCKET, SO_TIMESTAMP, 1, "SO_TIMESTAMP");  // makes the kernel timestamp all packets
     Message(NFQNL_MSG_CONFIG, NLM_F_ACK)
         .with(NFQA_CFG_CMD, nfqnl_msg_config_cmd{NFQNL_CFG_CMD_BIND, 0, htons(AF_INET)})
         .with(NFQA_CFG_PARAMS, nfqnl_msg_config_params{0, NFQNL_COPY_META})
-        .with(NFQA_CFG_QUEUE_MAXLEN, htonl(most_packets))
+        .with(NFQA_CFG_QUEUE_MAXLEN, htonl(max_packets))
         .with(NFQA_CFG_FLAGS, htonl(NFQA_CFG_F_GSO))  // packets of 64 kB stay whole
         .with(NFQA_CFG_MASK, htonl(NFQA_CFG_F_GSO))
         .send_to(socket_);
@@ -173,7 +174,7 @@ class Queue {
   }
 
   void let_go() {
-    // Those that follow soon come along, at most a sixteenth of the latency early: waking is what costs.
+    // Also releases packets that are due soon, at most a sixteenth of the latency early, to save wakeups.
     const auto due = [until = now() + std::max(ahead, latency_ / 16)](const Packet& packet) {
       return packet.due <= until;
     };
@@ -188,14 +189,14 @@ class Queue {
  private:
   struct Packet {
     microseconds due;
-    std::uint32_t number;  // in the kernel's words
+    std::uint32_t number;  // in network byte order
   };
 
   void set(int level, int option, int value, const char* name) {
     if (setsockopt(socket_.descriptor(), level, option, &value, sizeof value) != 0) fail(name);
   }
 
-  /// Nothing if there is none for now.
+  /// Returns an empty span if no message is available.
   std::span<const std::byte> receive(int flags) {
     const ssize_t size = recv(socket_.descriptor(), message_.data(), message_.size(), flags);
     if (size < 0 && errno != EAGAIN && errno != EINTR) fail("reading from a packet queue");
@@ -229,7 +230,7 @@ class Queue {
 
 [[noreturn]] void run(Queue& first, Queue& second) {
   for (;;) {
-    // What comes while something is held is due after it and knows when it came, so nobody need wake for it.
+    // A packet that arrives while others are held is due after them and carries its timestamp, so no wakeup is needed.
     const microseconds due = std::min(first.next_due(), second.next_due());
     if (due != microseconds::max()) {
       sleep_until(due - ahead);

@@ -1,11 +1,11 @@
-// Every compute operation of a step, as Lockstep runs it and as the bare kernel that does the same work: both models,
-// slices of 64 and 128 examples, float32 and bfloat16, one thread.
+// Every compute operation of a step as Lockstep runs it, beside the bare kernel that does the same work: both models,
+// local batches of 64 and 128 examples, float32 and bfloat16, one thread.
 //
 //   taskset -c 0 build/release/bin/operation_bench --benchmark_filter=keras_mnist/64/f32
 //
-// Rows come in pairs: keras_mnist/64/f32/dense_backward/dense/lockstep and .../bare. Bare is each part's fastest
-// primitive, run one after the other; the label names them. Where a convolution has more than one, each part and way
-// has a row of its own: .../bare_weights_winograd.
+// Rows come in pairs: keras_mnist/64/f32/dense_backward/dense/lockstep and .../bare. A bare row runs the fastest
+// primitive of each part in sequence; its label names them. If a convolution has several algorithms, each part and
+// algorithm also has its own row: .../bare_weights_winograd.
 #include "micro/step_work.hpp"
 
 #include <lockstep/core/error.hpp>
@@ -26,7 +26,7 @@ namespace {
 using namespace lockstep;
 using namespace lockstep::bench;
 
-/// The work of the job that is being timed; jobs are timed one after the other, and one may take 100 MB.
+/// Owns the work of the current job only, since each job takes up to 100 MB and jobs run one after the other.
 class CurrentWork {
  public:
   StepWork& of(const Job& job) {
@@ -53,17 +53,20 @@ void run_all(benchmark::State& state, const std::vector<BareKernel>& kernels) {
   state.SetLabel(describe(kernels));
 }
 
-/// A row for one way of one part, which this oneDNN or this CPU may not have.
-void add_way(CurrentWork& current, const Job& job, const Row& row, const std::string& part, const std::string& way) {
-  add(job.name() + "/" + row.name + "/bare_" + part + "_" + way, [&current, job, row, part, way](auto& state) {
-    std::vector<BareKernel> kernels = current.of(job).bare(row);
-    std::erase_if(kernels, [&](const BareKernel& kernel) { return kernel.part != part || kernel.way != way; });
-    if (kernels.empty()) {
-      state.SkipWithError("oneDNN has no such kernel here");
-      return;
-    }
-    run_all(state, kernels);
-  });
+/// Adds a row for one algorithm of one part, which this oneDNN or this CPU may lack.
+void add_algorithm(CurrentWork& current, const Job& job, const Row& row, const std::string& part,
+                   const std::string& algorithm) {
+  add(job.name() + "/" + row.name + "/bare_" + part + "_" + algorithm,
+      [&current, job, row, part, algorithm](auto& state) {
+        std::vector<BareKernel> kernels = current.of(job).bare(row);
+        std::erase_if(kernels,
+                      [&](const BareKernel& kernel) { return kernel.part != part || kernel.algorithm != algorithm; });
+        if (kernels.empty()) {
+          state.SkipWithError("oneDNN does not implement this kernel on this CPU");
+          return;
+        }
+        run_all(state, kernels);
+      });
 }
 
 void add_row(CurrentWork& current, const Job& job, const Plan& plan, const Row& row) {
@@ -76,18 +79,18 @@ void add_row(CurrentWork& current, const Job& job, const Plan& plan, const Row& 
     state.SetLabel(work.implementation(row));
   });
   const bool update = row.operations.empty();
-  if (!update && !has_bare_kernel(row.operations.front())) return;
+  if (!update && !has_bare_kernel(plan.compute[row.operations.front()])) return;
   add(job.name() + "/" + row.name + "/bare",
       [&current, job, row](auto& state) { run_all(state, fastest(current.of(job).bare(row))); });
-  if (update || !may_have_winograd(plan.graph, row.operations.front())) return;
-  const Operation& operation = row.operations.front();
+  if (update || !may_have_winograd(plan.graph, plan.compute[row.operations.front()])) return;
+  const Operation& operation = plan.compute[row.operations.front()];
   std::vector<std::string> parts{"forward"};
   if (operation.kind == OperationKind::convolution_backward) {
     parts = {"weights"};
     if (operation.input_gradient) parts.emplace_back("data");
   }
   for (const std::string& part : parts) {
-    for (const char* way : {"direct", "winograd"}) add_way(current, job, row, part, way);
+    for (const char* algorithm : {"direct", "winograd"}) add_algorithm(current, job, row, part, algorithm);
   }
 }
 

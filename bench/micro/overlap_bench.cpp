@@ -1,11 +1,18 @@
-// Do gradients travel while a rank computes? The backward pass of a large Dense layer in small: 26 buckets of 416 KiB,
-// some arithmetic before each is contributed, and updates as they come in. Measured: the arithmetic alone, the sums
-// alone, both together; if nothing stood in each other's way, both would take as long as the longer of the two. What
-// the network card has sent until the end of each piece of arithmetic shows whether bytes move meanwhile.
+// Does the all-reduce of gradients overlap a rank's compute? Emulates the backward pass of a large Dense layer: 26
+// buckets of 416 KiB, compute before each bucket is marked ready, and an update when it is reduced. Measures compute
+// alone, all-reduces alone, and both together, which with perfect overlap takes as long as the longer of the two. The
+// network device's count of sent bytes after each bucket's compute shows whether bytes move during compute.
 //
-//     bench/overlap.py runs it between hosts; alone: scripts/mpirun.sh -np 2 -x LOCKSTEP_TEST_HOSTS=0,1 overlap_bench
+// bench/overlap.py runs it between hosts. On one machine:
+//     scripts/mpirun.sh -np 2 -x LOCKSTEP_SIMULATED_HOSTS=0,1 overlap_bench [MILLISECONDS [none|bfloat16 [DEVICE]]]
 //
-// overlap_bench [MILLISECONDS [none|bfloat16 [DEVICE]]]: of arithmetic in a step; what travels; whose bytes to count.
+// MILLISECONDS: compute per step; none or bfloat16: gradient compression; DEVICE: the network device to observe.
+#include "cluster/world/world.hpp"
+#include "collective/make_communicator.hpp"
+#include "core/clock.hpp"
+
+#include <lockstep/core/error.hpp>
+
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -18,11 +25,6 @@
 #include <string>
 #include <vector>
 
-#include "cluster/world.hpp"
-#include "collective/make_communicator.hpp"
-#include "core/clock.hpp"
-#include "lockstep/core/error.hpp"
-
 using namespace lockstep;
 
 namespace {
@@ -31,7 +33,7 @@ constexpr std::size_t bucket_elements = std::size_t{104} << 10U;
 constexpr std::size_t bucket_count = 26;
 constexpr int rounds = 41;
 
-/// Arithmetic that stays in registers, so many times: what a chunk of a layer is to a core, but for its memory.
+/// Arithmetic that stays in registers, `times` times. Uses the core as a layer does, but not the memory.
 float compute(std::size_t times) {
   std::array<float, 64> sums{};
   for (std::size_t t = 0; t < times; ++t) {
@@ -40,7 +42,7 @@ float compute(std::size_t times) {
   return sums[7];
 }
 
-struct Moment {
+struct Sample {
   double time;
   std::uint64_t sent;
 };
@@ -49,13 +51,13 @@ class Bench {
  public:
   Bench(Communicator& communicator, double seconds, const std::string& device)
       : communicator_(communicator), counter_("/sys/class/net/" + device + "/statistics/tx_bytes") {
-    std::vector<BucketRange> buckets;
+    std::vector<Range> buckets;
     for (std::size_t b = 0; b < bucket_count; ++b) {
       buckets.push_back({b * bucket_elements, (b + 1) * bucket_elements});
     }
     const std::size_t elements = bucket_count * bucket_elements;
     arenas_ = communicator.allocate(elements, elements * sizeof(float), buckets);
-    std::size_t times = 1000;  // found by doubling, then kept: the same work for everybody and in every step
+    std::size_t times = 1000;  // found by doubling; equal on all ranks and in all steps
     double took = 0;
     while (took < 0.01) {
       times *= 2;
@@ -67,12 +69,12 @@ class Bench {
   }
 
   /// Median seconds of a step on the slowest rank.
-  double measure(bool computes, bool sums) {
+  double measure(bool computes, bool reduces) {
     std::vector<double> seconds;
     for (int round = 0; round < rounds; ++round) {
       communicator_.barrier();
       std::vector<double> all(static_cast<std::size_t>(communicator_.size()));
-      all[static_cast<std::size_t>(communicator_.rank())] = time_of([&] { step(computes, sums); });
+      all[static_cast<std::size_t>(communicator_.rank())] = time_of([&] { step(computes, reduces); });
       communicator_.all_reduce_sum(all);
       seconds.push_back(*std::ranges::max_element(all));
     }
@@ -80,7 +82,7 @@ class Bench {
     return seconds[seconds.size() / 2];
   }
 
-  [[nodiscard]] const std::vector<Moment>& moments() const noexcept { return moments_; }
+  [[nodiscard]] const std::vector<Sample>& samples() const noexcept { return samples_; }
   [[nodiscard]] float kept() const noexcept { return keep_; }
 
  private:
@@ -90,7 +92,7 @@ class Bench {
     return monotonic_seconds() - begin;
   }
 
-  void note() {
+  void record_bytes_sent() {
     std::uint64_t sent = 0;
     if (counter_) {
       counter_.seekg(0);
@@ -98,34 +100,34 @@ class Bench {
       counter_.clear();
       counter_.sync();
     }
-    moments_.push_back({monotonic_seconds(), sent});
+    samples_.push_back({monotonic_seconds(), sent});
   }
 
   void update(std::size_t bucket) {
-    const ReducedShare share = communicator_.reduce(bucket);
+    const ReducedShard shard = communicator_.wait_reduced(bucket);
     auto* const weights = reinterpret_cast<float*>(arenas_.mirrored.data());
-    for (const float* source : share.sources) {
-      for (std::size_t i = share.begin; i < share.end; ++i) weights[i] -= 0.001F * source[i];
+    for (const float* source : shard.sources) {
+      for (std::size_t i = shard.begin; i < shard.end; ++i) weights[i] -= 0.001F * source[i];
     }
-    communicator_.publish(bucket);
+    communicator_.mark_updated(bucket);
   }
 
-  /// As Step does it.
-  void step(bool computes, bool sums) {
-    moments_.clear();
-    note();
+  /// One step, as Step runs it.
+  void step(bool computes, bool reduces) {
+    samples_.clear();
+    record_bytes_sent();
     std::size_t done = 0;
     for (std::size_t b = 0; b < bucket_count; ++b) {
       if (computes) keep_ += compute(times_);
-      note();
-      if (!sums) continue;
-      communicator_.contribute(b);
-      communicator_.advance();
-      while (done < b && communicator_.is_here(done)) update(done++);
+      record_bytes_sent();
+      if (!reduces) continue;
+      communicator_.mark_ready(b);
+      communicator_.make_progress();
+      while (done < b && communicator_.is_reduced(done)) update(done++);
     }
-    while (sums && done < bucket_count) update(done++);
-    for (std::size_t b = 0; sums && b < bucket_count; ++b) communicator_.await(b);
-    note();
+    while (reduces && done < bucket_count) update(done++);
+    for (std::size_t b = 0; reduces && b < bucket_count; ++b) communicator_.wait_updated(b);
+    record_bytes_sent();
   }
 
   Communicator& communicator_;
@@ -133,24 +135,25 @@ class Bench {
   ArenaMemory arenas_;
   std::size_t times_ = 0;
   float keep_ = 0;
-  std::vector<Moment> moments_;
+  std::vector<Sample> samples_;
 };
 
-void run(const World& world, double seconds, Compression compression, const std::string& device) {
-  const auto communicator = make_communicator(world, Transport::mpi, nullptr, {}, compression);
+void run(const World& world, double seconds, GradientCompression compression, const std::string& device) {
+  const auto communicator = make_communicator(world, {.communication = Communication::mpi, .compression = compression});
   Bench bench(*communicator, seconds, device);
   const double warm_up = bench.measure(true, true);
   const double compute_s = bench.measure(true, false);
-  const double sums_s = bench.measure(false, true);
+  const double all_reduce_s = bench.measure(false, true);
   const double both_s = bench.measure(true, true);
-  const std::vector<Moment> moments = bench.moments();
+  const std::vector<Sample> samples = bench.samples();
   if (!world.is_chief()) return;
-  std::printf("{\"compute_ms\": %.3f, \"sums_ms\": %.3f, \"both_ms\": %.3f, \"first_ms\": %.3f, \"kept\": %d,\n",
-              compute_s * 1e3, sums_s * 1e3, both_s * 1e3, warm_up * 1e3, bench.kept() > 0 ? 1 : 0);
-  std::printf(" \"last_step\": [");  // milliseconds since its begin, bytes sent since then
-  for (const Moment& moment : moments) {
-    std::printf("%s[%.3f, %llu]", &moment == moments.data() ? "" : ", ", (moment.time - moments[0].time) * 1e3,
-                static_cast<unsigned long long>(moment.sent - moments[0].sent));
+  std::printf(
+      "{\"compute_ms\": %.3f, \"all_reduce_ms\": %.3f, \"overlapped_ms\": %.3f, \"first_ms\": %.3f, \"kept\": %d,\n",
+      compute_s * 1e3, all_reduce_s * 1e3, both_s * 1e3, warm_up * 1e3, bench.kept() > 0 ? 1 : 0);
+  std::printf(" \"last_step\": [");  // [milliseconds, bytes sent] since the step began
+  for (const Sample& sample : samples) {
+    std::printf("%s[%.3f, %llu]", &sample == samples.data() ? "" : ", ", (sample.time - samples[0].time) * 1e3,
+                static_cast<unsigned long long>(sample.sent - samples[0].sent));
   }
   std::printf("]}\n");
 }
@@ -165,8 +168,8 @@ int main(int argc, char** argv) {
       throw UsageError("usage: overlap_bench [MILLISECONDS [none|bfloat16 [DEVICE]]]");
     }
     const World world;
-    if (world.size() < 2) throw UsageError("overlap_bench needs two ranks: see the beginning of its source");
-    run(world, milliseconds * 1e-3, compression == "none" ? Compression::none : Compression::bfloat16,
+    if (world.size() < 2) throw UsageError("overlap_bench needs two ranks; see the beginning of its source");
+    run(world, milliseconds * 1e-3, compression == "none" ? GradientCompression::none : GradientCompression::bfloat16,
         argc > 3 ? argv[3] : "lo");
   } catch (const Error& error) {
     World::end_with_error(static_cast<int>(error.code()), error.what());

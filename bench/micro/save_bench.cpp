@@ -1,9 +1,9 @@
-// How much longer steps take around a save: keras_mnist with Adam trains in rounds of --steps-per-epoch steps, and
-// every other round begins with a save beside training. For bench/save_cost.py.
+// Measures how a background save slows down steps, for bench/save_cost.py. keras_mnist with Adam trains in rounds of
+// --steps-per-epoch steps; every other round begins with a save.
 //
-//   LOCKSTEP_BENCH_FILE=FILE save_bench --division features --epochs 20 --steps-per-epoch 60
+//   LOCKSTEP_BENCH_FILE=FILE save_bench --parallelism tensor --epochs 20 --steps-per-epoch 60
 //
-// FILE gets the model. Where it cannot be written, all is done but that: what is left is what gathering costs.
+// The model is saved to FILE. If FILE cannot be written, the measured cost is that of the gather.
 #include <lockstep/lockstep.hpp>
 
 #include <algorithm>
@@ -42,31 +42,31 @@ int main(int argc, char** argv) {
   const auto batch = static_cast<std::size_t>(options.global_batch_size);
   const auto steps = static_cast<std::size_t>(options.steps_per_epoch);
   std::uint64_t position = 0;
-  std::vector<std::vector<double>> plain(steps);  // times of a round's steps, by their place
+  std::vector<std::vector<double>> plain(steps);  // milliseconds of each step of a round, over all rounds
   std::vector<std::vector<double>> around(steps);
-  std::vector<double> kept;
+  std::vector<double> blocked;
   std::vector<double> longer;
   double plain_round = 0;
   for (int round = 0; round < 2 * options.epochs; ++round) {
     const bool saves = round % 2 == 1;
     const double begin = now_ms();
-    if (saves) model.save_later(file != nullptr ? file : "save_bench.h5");
-    if (saves) kept.push_back(now_ms() - begin);
+    if (saves) model.save_async(file != nullptr ? file : "save_bench.h5");
+    if (saves) blocked.push_back(now_ms() - begin);
     for (std::size_t step = 0; step < steps; ++step) {
       const double step_begin = now_ms();
       model.train_step({.data = &mnist.train, .position = position, .size = batch});
       position += batch;
       if (round > 1)
-        (saves ? around : plain)[step].push_back(now_ms() - step_begin);  // the first save finds cold memory
+        (saves ? around : plain)[step].push_back(now_ms() - step_begin);  // the first save touches cold memory
     }
     if (saves && round > 1) longer.push_back(now_ms() - begin - plain_round);
     plain_round = now_ms() - begin;
   }
   if (!model.is_chief()) return 0;
   std::vector<double> all;
-  for (const std::vector<double>& place : plain) all.insert(all.end(), place.begin(), place.end());
-  std::printf("{\"step_ms\": %.3f, \"kept_ms\": %.3f, \"longer_ms\": %.3f, \"step_by_step_ms\": [", median(all),
-              median(kept), median(longer));
+  for (const std::vector<double>& times : plain) all.insert(all.end(), times.begin(), times.end());
+  std::printf("{\"step_ms\": %.3f, \"blocked_ms\": %.3f, \"added_ms\": %.3f, \"step_by_step_ms\": [", median(all),
+              median(blocked), median(longer));
   for (std::size_t step = 0; step < steps; ++step) {
     std::printf("%s%.3f", step == 0 ? "" : ", ", median(around[step]) - median(plain[step]));
   }

@@ -1,19 +1,21 @@
-// What a step needs at least: the sum of its bare kernels, beside the sum of our operations, as JSON. One thread; each
-// figure is the median over rounds in which all rows take turns. bench/step_floor.py compares it with real steps.
+// Prints the floor of a step, the sum of its bare kernels, and the sum of Lockstep's operations, as JSON. One thread.
+// Each figure is the median over rounds in which all rows take turns. bench/step_floor.py compares them with real
+// steps.
 //
 //   taskset -c 0 build/release/bin/step_floor [ROUNDS [JOB ...]]       a JOB: keras_mnist/64/f32
 //
-// The global batch is 128, so a slice of 64 is one of two ranks, and updates half of the weights from two gradients.
+// The global batch is 128: a local batch of 64 is that of one of two ranks, which updates half of the weights with the
+// sum of two gradients.
 #include "micro/step_work.hpp"
 
 #include "core/clock.hpp"
+#include "core/parse_number.hpp"
 
 #include <lockstep/core/error.hpp>
 
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <cstddef>
 #include <cstdio>
@@ -21,7 +23,6 @@
 #include <functional>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -33,12 +34,12 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::size_t global_batch = 128;
 
-/// One thing that is timed, again and again.
+/// A function with its measured times.
 struct Timing {
   std::function<void()> run;
   std::vector<double> milliseconds = {};
 
-  /// The first call of a round finds the caches as the row before left them, and does not count.
+  /// The first call of a round warms the caches and does not count.
   void round() {
     constexpr int calls = 4;
     run();
@@ -59,10 +60,10 @@ struct TimedRow {
   Row row;
   Timing ours;
   std::vector<BareKernel> kernels;
-  std::vector<Timing> bare = {};  ///< in the order of kernels: every way of every part
+  std::vector<Timing> bare = {};  ///< in the order of `kernels`: all algorithms of all parts
 };
 
-/// The sum over the parts of each part's fastest way; adds what was chosen to `names`.
+/// The sum of the fastest algorithms of all parts, in seconds. Appends their names to `names`.
 double sum_of_fastest(TimedRow& timed, std::string& names) {
   std::vector<std::pair<double, const BareKernel*>> chosen;
   for (std::size_t i = 0; i < timed.kernels.size(); ++i) {
@@ -117,19 +118,18 @@ Json measure(const Job& job, int rounds) {
     }
     operations.push_back(std::move(entry));
   }
-  return {{"model", job.model},           {"slice", job.slice},
+  return {{"model", job.model},           {"local_batch", job.local_batch},
           {"ranks", job.ranks},           {"precision", job.bfloat16 ? "mixed_bfloat16" : "float32"},
           {"lockstep_ms", rounded(ours)}, {"bare_ms", rounded(bare)},
           {"operations", operations}};
 }
 
 int rounds_of(std::string_view text) {
-  int rounds = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), rounds);
-  if (error != std::errc() || end != text.data() + text.size() || rounds < 1) {
-    throw UsageError("usage: step_floor [ROUNDS [JOB ...]], a JOB being such as keras_mnist/64/f32");
+  const auto rounds = parse_number<int>(text);
+  if (!rounds || *rounds < 1) {
+    throw UsageError("usage: step_floor [ROUNDS [JOB ...]], with jobs such as keras_mnist/64/f32");
   }
-  return rounds;
+  return *rounds;
 }
 
 void run(const std::vector<std::string>& arguments) {
@@ -143,7 +143,7 @@ void run(const std::vector<std::string>& arguments) {
       if (found == jobs.end()) {
         std::string names;
         for (const Job& job : jobs) names += " " + job.name();
-        throw UsageError("no job is called '" + arguments[i] + "' on this machine; there are" + names);
+        throw UsageError("unknown job '" + arguments[i] + "'; this machine has" + names);
       }
       wanted.push_back(*found);
     }
@@ -151,7 +151,7 @@ void run(const std::vector<std::string>& arguments) {
   }
   Json result{{"onednn", onednn::version()}, {"rounds", rounds}, {"jobs", Json::array()}};
   for (Job& job : jobs) {
-    job.ranks = static_cast<int>(global_batch / job.slice);
+    job.ranks = static_cast<int>(global_batch / job.local_batch);
     result["jobs"].push_back(measure(job, rounds));
   }
   std::printf("%s\n", result.dump(2).c_str());
@@ -162,7 +162,7 @@ void run(const std::vector<std::string>& arguments) {
 int main(int argc, char** argv) {
   try {
 #ifndef NDEBUG
-    std::fprintf(stderr, "WARNING: a debug build, its figures mean little\n");
+    std::fprintf(stderr, "WARNING: debug build; the figures are meaningless\n");
 #endif
     run({argv + 1, argv + argc});
   } catch (const Error& error) {

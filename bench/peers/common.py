@@ -1,8 +1,8 @@
-"""What every peer program shares: its options, its stop-watch and the JSON line it prints.
+"""Shared by the peer programs: options, stopwatch and the JSON line that they print.
 
-A peer trains `warmup` steps, then EPOCHS equal parts of `steps` steps and times each part. Its
-speed is that of the median part, its start-up the time from the process's start to the end of step 0.
-Nothing heavy is imported here, so that start-up is the peer's own.
+A peer trains `warmup` steps and then `steps` steps in EPOCHS equal parts, and times each part. Its speed is that of the
+median part. Its start-up is the time from the process's start to the end of step 0, so this module imports only the
+standard library.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MODELS = ("keras_mnist", "custom_training_mnist")
 @dataclass(frozen=True)
 class Job:
     model: str
-    batch: int  # of all workers together
+    batch: int  # global batch size
     steps: int
     warmup: int
     precision: str
@@ -59,31 +59,31 @@ def parse_job(description: str) -> Job:
     parser.add_argument("--data-dir", default=os.environ.get("LOCKSTEP_MNIST_DIR", ""))
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--worker", type=int, default=0, help="number of this worker")
-    parser.add_argument("--addresses", default="", help="host:port of every worker, comma between them")
+    parser.add_argument("--addresses", default="", help="comma-separated host:port of all workers")
     given = vars(parser.parse_args())
     given["addresses"] = [a for a in given["addresses"].split(",") if a]
     job = Job(**given)
     if job.batch % job.workers:
-        parser.error(f"a batch of {job.batch} does not divide over {job.workers} workers")
+        parser.error(f"--batch {job.batch} is not divisible by {job.workers} workers")
     return job
 
 
 def seconds_since_start() -> float:
-    """Since this process began, by the kernel's clock (10 ms fine)."""
+    """Time since this process started, with the kernel's resolution of 10 ms."""
     after_name = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
     started = int(after_name[19]) / os.sysconf("SC_CLK_TCK")
     return time.clock_gettime(time.CLOCK_BOOTTIME) - started
 
 
 def peak_memory_mb() -> float:
-    """This process's largest resident set so far."""
+    """This process's peak resident set (VmHWM)."""
     status = Path("/proc/self/status").read_text()
     return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM")) / 1024
 
 
 @dataclass
 class Stopwatch:
-    """first_step() once, then begin() and end() around each measured epoch."""
+    """Call first_step() once, then begin() and end() around each measured epoch."""
 
     job: Job
     seconds_to_first_step: float = 0.0
@@ -104,7 +104,7 @@ class Stopwatch:
         result = {
             "peer": peer,
             "version": version,
-            "images_per_second": round(self.job.batch / step, 1),
+            "examples_per_second": round(self.job.batch / step, 1),
             "ms_per_step": round(1000 * step, 4),
             "ms_per_step_is": f"median over {len(self.epoch_seconds)} epochs of {self.job.steps_per_epoch} steps",
             "epoch_seconds": [round(s, 5) for s in self.epoch_seconds],

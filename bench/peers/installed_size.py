@@ -1,7 +1,7 @@
-"""Prints, as JSON, how many megabytes each peer takes once installed, with all it requires.
+"""Prints the installed size of each peer and its dependencies as JSON, in megabytes.
 
-Runs in the peers' environment. Python itself is not counted; nor, for PyTorch, are the CUDA
-libraries inside its wheel, which its CPU-only wheel does not have.
+Runs in the peers' environment. The sizes exclude Python itself and the CUDA libraries in PyTorch's wheel, which its
+CPU-only wheel does not have.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ CUDA_PARTS = ("libtorch_cuda", "libc10_cuda", "libtorch_nvshmem", "libcaffe2_nvr
 
 
 def closure(names: list[str]) -> dict[str, metadata.Distribution]:
-    """These distributions and, as far as installed, what they require."""
+    """The installed distributions among `names` and their transitive requirements."""
     found: dict[str, metadata.Distribution] = {}
     waiting = list(names)
     while waiting:

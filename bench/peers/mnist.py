@@ -1,6 +1,6 @@
-"""MNIST for every peer: reads the IDX files, or makes random images where there are none.
+"""MNIST for all peers: reads the IDX files, or makes random images if there are none.
 
-Standard library and numpy only, so that each peer feeds the very same bytes to its own framework.
+Uses only numpy and the standard library, so that all peers get the same bytes.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ UNSIGNED_BYTE = 8
 
 
 def read_idx(folder: Path, name: str) -> np.ndarray:
-    """The array of one IDX file of unsigned bytes, packed with gzip or not."""
-    packed = folder / f"{name}.gz"
-    data = gzip.decompress(packed.read_bytes()) if packed.exists() else (folder / name).read_bytes()
+    """The array of an IDX file of unsigned bytes, gzipped or not."""
+    gzipped = folder / f"{name}.gz"
+    data = gzip.decompress(gzipped.read_bytes()) if gzipped.exists() else (folder / name).read_bytes()
     zero, element, dimensions = struct.unpack_from(">HBB", data)
     if zero != 0 or element != UNSIGNED_BYTE:
         raise ValueError(f"{folder / name}: not an IDX file of unsigned bytes")
@@ -35,7 +35,7 @@ def has_mnist(folder: str) -> bool:
 
 
 def load_mnist(folder: str) -> tuple[np.ndarray, np.ndarray]:
-    """60,000 images [n, 28, 28] uint8 and labels [n] int64; random ones where the folder has none."""
+    """60,000 images [n, 28, 28] uint8 and labels [n] int64; random ones if the folder has no MNIST."""
     if has_mnist(folder):
         path = Path(folder)
         return read_idx(path, IMAGES), read_idx(path, LABELS).astype(np.int64)

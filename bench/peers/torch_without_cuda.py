@@ -1,9 +1,8 @@
 """Lets PyPI's x86-64 PyTorch run on a machine without CUDA's libraries.
 
-That wheel is the CUDA build: it trains on a CPU as well as the CPU-only build does (the same
-libtorch_cpu), but does not load before some three gigabytes of CUDA packages are installed. None of
-them is ever called on a CPU. So this script compiles one library that answers "no CUDA device" to
-every function the wheel lacks, and an empty library under the name of each that is missing.
+PyPI's wheel is the CUDA build. It trains on a CPU as fast as the CPU-only build (both have the same libtorch_cpu), but
+it loads only if three gigabytes of CUDA packages are installed, which are never called on a CPU. This script compiles a
+library that returns "no CUDA device" from every missing function, and an empty library for each missing soname.
 
     python bench/peers/torch_without_cuda.py build/peers-venv
 """
@@ -15,7 +14,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-# Symbol owners, as `nm` prints them after the @, and plain C names of the libraries without versions.
+# Symbol versions, as `nm` prints them after the @, and names of functions in libraries without symbol versions.
 CUDA_VERSION = re.compile(r"@(lib(cu|nv)\w*\.so\.\d+|NVSHMEM)$")
 CUDA_NAME = re.compile(r"^(nccl[A-Z]|cu[A-Z]|cusparseLt|cuFile|nvshmem|nvrtc)\w*$")
 CUDA_LIBRARY = re.compile(r"lib(cu|nv|nccl)\w*\.so\.\d+")
@@ -24,7 +23,7 @@ STUB = "libno_cuda.so"
 
 
 def undefined_functions(libraries: list[Path]) -> list[str]:
-    """Names of CUDA functions that these libraries expect from others."""
+    """Names of the CUDA functions that these libraries import."""
     names = set()
     for library in libraries:
         listing = subprocess.run(
@@ -39,7 +38,7 @@ def undefined_functions(libraries: list[Path]) -> list[str]:
 
 
 def needed_libraries(libraries: list[Path]) -> list[str]:
-    """CUDA's shared libraries that these name as needed."""
+    """Sonames of the CUDA libraries that these libraries link."""
     names = set()
     for library in libraries:
         dynamic = subprocess.run(["readelf", "-d", str(library)], check=True, capture_output=True, text=True).stdout
@@ -73,7 +72,7 @@ def main() -> int:
         return 64
     folder = next(Path(sys.argv[1]).glob("lib/python3*/site-packages/torch/lib"), None)
     if folder is None:
-        print(f"no torch under {sys.argv[1]}")
+        print(f"PyTorch is not installed in {sys.argv[1]}")
         return 65
     libraries = (
         sorted(folder.glob("libtorch*.so")) + sorted(folder.glob("libc10*.so")) + sorted(folder.parent.glob("_C*.so"))
@@ -84,7 +83,7 @@ def main() -> int:
     compile_library(folder / STUB, body, [])
     for name in needed:
         compile_library(folder / name, "", ["-Wl,--no-as-needed", f"-L{folder}", f"-l:{STUB}", "-Wl,-rpath,$ORIGIN"])
-    print(f"{len(functions)} functions of {len(needed)} CUDA libraries answer 'no device' in {folder}")
+    print(f"{folder}: {len(functions)} functions of {len(needed)} CUDA libraries now return cudaErrorNoDevice")
     return 0
 
 

@@ -1,7 +1,7 @@
-"""JAX: one jitted step with donated state, the data set resident, the batch gathered inside.
+"""JAX: one jitted step with donated state, which gathers its batch from a resident dataset.
 
-Alone, or on two processes of jax.distributed with gloo's CPU collectives: the state is replicated,
-the batch is split by shard_map and gradients are averaged by one psum.
+Runs as one process, or as two processes of jax.distributed with gloo's CPU collectives. Then the state is replicated,
+shard_map splits the batch and one pmean averages the gradients.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ LEARNING_RATE = 0.001
 
 
 def initial_parameters(np, job: Job) -> list:
-    """Weights and biases layer by layer as Keras draws them: Glorot uniform, zeros."""
+    """Kernels and biases, layer by layer, initialized as in Keras: Glorot uniform and zeros."""
     random = np.random.default_rng(0)
     if job.model == "keras_mnist":
         shapes = [(3, 3, 1, 32), (21632, 128), (128, 10)]
@@ -81,12 +81,12 @@ def train(job: Job) -> None:
         return moved, (first, second)
 
     def one_step(state, pixels, answers, order):
-        """Works on this worker's slice; `order` is the whole epoch's order of examples."""
+        """Trains on this worker's shard of the batch. `order` is the epoch's order of examples."""
         parameters, slots, totals, step, position = state
         start = position + (lax.axis_index("workers") * job.local_batch if job.workers > 1 else 0)
-        mine = lax.dynamic_slice(order, (start,), (job.local_batch,))
-        x = pixels[mine].astype(jnp.float32)[..., None] / 255.0
-        (loss, accuracy), gradients = jax.value_and_grad(loss_of, has_aux=True)(parameters, x, answers[mine])
+        local = lax.dynamic_slice(order, (start,), (job.local_batch,))
+        x = pixels[local].astype(jnp.float32)[..., None] / 255.0
+        (loss, accuracy), gradients = jax.value_and_grad(loss_of, has_aux=True)(parameters, x, answers[local])
         if job.workers > 1:
             gradients, loss, accuracy = lax.pmean((gradients, loss, accuracy), "workers")
         step += 1
@@ -99,7 +99,7 @@ def train(job: Job) -> None:
     compiled = jax.jit(one_step, donate_argnums=0)
 
     def put(value):
-        """A host value on every worker's device."""
+        """Replicates a host value on every worker's device."""
         value = np.asarray(value)
         return jax.make_array_from_callback(value.shape, everywhere, lambda index: value[index])
 
@@ -118,7 +118,7 @@ def train(job: Job) -> None:
     done = 0
 
     def run(steps: int) -> float:
-        """Trains, waits for the end and returns the mean loss."""
+        """Trains, synchronizes and returns the mean loss."""
         nonlocal state, order, done
         state = (*state[:2], put(np.zeros(2, np.float32)), *state[3:])
         for _ in range(steps):

@@ -1,10 +1,9 @@
-"""PyTorch, eager: alone or under DistributedDataParallel with gloo.
+"""PyTorch in eager mode: one process, or DistributedDataParallel over gloo.
 
-The data set is one resident tensor and a batch one index_select, so no DataLoader takes time. The
-optimizers are the fused ones. channels_last is used where it is the faster: for the model with two
-convolutions it is, by up to a quarter, for the other it is slower. DDP: other bucket sizes and the
-bfloat16 compression hook made no difference over gloo. Initial weights are Keras' (Glorot uniform,
-zero bias).
+The dataset is one resident tensor and a batch is one index_select, so there is no DataLoader overhead. The optimizers
+are fused. The model with two convolutions uses channels_last, which is up to a quarter faster; the other model is
+slower with it. Other DDP bucket sizes and the bfloat16 compression hook make no difference over gloo. Initial weights
+are those of Keras (Glorot uniform, zero bias).
 """
 
 from __future__ import annotations
@@ -62,15 +61,15 @@ def train(job: Job) -> None:
     random = torch.Generator().manual_seed(1)
 
     def next_batch():
-        """This worker's slice of the next global batch; all workers draw the same order."""
+        """This worker's shard of the next global batch. All workers draw the same order."""
         nonlocal order, position
         if position + job.batch > len(order):
             order, position = torch.randperm(len(answers), generator=random), 0
-        mine = order[position + job.worker * job.local_batch :][: job.local_batch]
+        local = order[position + job.worker * job.local_batch :][: job.local_batch]
         position += job.batch
-        return pixels[mine].float().div_(255.0), answers[mine]
+        return pixels[local].float().div_(255.0), answers[local]
 
-    totals = torch.zeros(2)  # loss and correct answers, kept as a tensor: reading them would be a pause
+    totals = torch.zeros(2)  # sums of losses and correct predictions, read once per epoch
 
     def step() -> None:
         x, y = next_batch()

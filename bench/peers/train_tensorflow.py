@@ -1,10 +1,9 @@
-"""TensorFlow with the legacy Keras (tf_keras): `fit`, alone or under MultiWorkerMirroredStrategy.
+"""TensorFlow with legacy Keras (tf_keras): `fit`, in one process or under MultiWorkerMirroredStrategy.
 
-Both models go through fit: its compiled train function is no slower than a custom loop. The input
-is tf.data as its performance guide has it: shuffled indices, batched first, then one vectorised
-gather and normalisation per batch, prefetched. Tried and slower on the CPU: jit_compile (refused
-under the strategy), more inter-operation threads than cores. With --keras3 the same program uses today's
-Keras, which raises at the first step of a multi-worker strategy.
+Both models use fit, whose compiled train function is as fast as a custom loop. The input follows tf.data's performance
+guide: shuffled indices are batched, then gathered and normalized in one vectorized call per batch, and prefetched.
+jit_compile (refused under the strategy) and more inter-op threads than cores are slower on the CPU. --keras3 selects
+Keras 3, which raises at the first step under the strategy.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ KERAS_3 = "--keras3" in sys.argv
 
 
 def describe_cluster(job: Job) -> None:
-    """TF_CONFIG as a user of the strategy sets it; TensorFlow reads it when the strategy is made."""
+    """Sets TF_CONFIG, which TensorFlow reads when the strategy is constructed."""
     if job.workers > 1:
         cluster = {"worker": job.addresses}
         os.environ["TF_CONFIG"] = json.dumps({"cluster": cluster, "task": {"type": "worker", "index": job.worker}})
@@ -60,7 +59,7 @@ def compiled_model(keras, job: Job):
         optimizer=optimizer,
         loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         metrics=["accuracy"],
-        # Ten steps per call save Python's share; under the multi-worker strategy that gains nothing.
+        # Ten steps per call reduce Python's overhead. Under the multi-worker strategy they gain nothing.
         steps_per_execution=10 if job.workers == 1 else 1,
     )
     return model
@@ -80,7 +79,7 @@ def batches(tf, job: Job, images, labels):
     data = shuffled.batch(job.local_batch, drop_remainder=True).map(gather).prefetch(tf.data.AUTOTUNE)
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
-    if job.threads == 1:  # a pool of its own only takes the one core from the step
+    if job.threads == 1:  # a larger private pool would compete with the step for the only core
         options.threading.private_threadpool_size = 1
     return data.with_options(options)
 
@@ -116,14 +115,14 @@ def train(job: Job) -> None:
 
         def on_epoch_end(self, epoch, logs=None):
             watch.end()
-            if epoch + 1 == epochs:  # fit itself takes seconds to return
+            if epoch + 1 == epochs:  # report here, because fit takes seconds to return
                 watch.epoch_seconds = watch.epoch_seconds[1:]
                 watch.report("tensorflow", f"{tf.__version__}, keras {keras.__version__}", logs["loss"])
 
     model.fit(data, epochs=1, steps_per_epoch=1, verbose=0)
     watch.first_step()
-    # One call for all epochs keeps the iterator, and with it the filled shuffle buffer. Its first epoch fills
-    # the buffer and is the warm-up, so it is not counted.
+    # One call for all epochs keeps the iterator with its shuffle buffer. The first epoch fills the buffer; it is the
+    # warm-up and does not count.
     per_epoch = job.steps_per_epoch
     epochs = 1 + job.steps // per_epoch
     model.fit(data, epochs=epochs, steps_per_epoch=per_epoch, verbose=0, callbacks=[Timing()])

@@ -1,4 +1,4 @@
-// Which backends this build has.
+// Creates the backends of this build.
 #pragma once
 
 #include "backend/backend.hpp"
@@ -15,13 +15,13 @@ namespace lockstep {
 [[nodiscard]] bool has_cuda_backend() noexcept;
 
 struct CudaOptions {
-  int local_rank = 0;          ///< this rank's place on its host: it takes the GPU of that number, counted round
-  bool deterministic = false;  ///< kernels chosen by rules, and only those whose sums have a fixed order
-  bool allow_tf32 = false;     ///< let matrix products round their float32 inputs to 10 bits
+  int local_rank = 0;          ///< uses GPU local_rank modulo the number of GPUs
+  bool deterministic = false;  ///< use only kernels with a fixed summation order, and choose them without timing
+  bool allow_tf32 = false;     ///< let matrix products round their float32 inputs to a 10-bit mantissa
 };
 
-/// cuDNN and cuBLASLt on a GPU, which becomes this thread's current device. Null where this build or this machine has
-/// none; then `why_not` says so ("no NVIDIA driver was found").
+/// cuDNN and cuBLASLt on a GPU, which becomes this thread's current device. Returns null if this build or this machine
+/// does not support CUDA, and sets `why_not` to the reason ("no NVIDIA GPU was found").
 [[nodiscard]] std::unique_ptr<Backend> make_cuda_backend(const CudaOptions& options, std::string& why_not);
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// Stands for cuda/ in a build without CUDA.
+// Replaces cuda/ in a build without CUDA.
 #include "backend/make_backend.hpp"
 
 namespace lockstep {

@@ -1,11 +1,13 @@
 // See model_file.hpp.
 #include "checkpoint/model_file.hpp"
 
-#include "checkpoint/keras_archive.hpp"
-#include "checkpoint/keras_h5.hpp"
-#include "checkpoint/keras_weights.hpp"
+#include "checkpoint/keras/keras_archive.hpp"
+#include "checkpoint/keras/keras_h5.hpp"
+#include "checkpoint/keras/keras_weights.hpp"
 
 #include <lockstep/core/error.hpp>
+
+#include <fmt/format.h>
 
 #include <filesystem>
 #include <optional>
@@ -26,13 +28,13 @@ std::optional<ModelFormat> find_format(const std::filesystem::path& file) {
 
 ModelFormat model_format_of(const std::filesystem::path& file) {
   if (const std::optional<ModelFormat> format = find_format(file)) return *format;
-  throw UsageError("The name " + file.string() +
-                   " does not tell the form of a model: it must end in .keras, .h5, .hdf5 or .weights.h5.");
+  throw UsageError(
+      fmt::format("unknown model format of {}; the name must end in .keras, .h5, .hdf5 or .weights.h5", file.string()));
 }
 
-bool is_model_name(const std::filesystem::path& file) { return find_format(file).has_value(); }
+bool is_model_file_name(const std::filesystem::path& file) { return find_format(file).has_value(); }
 
-void save_model(const std::filesystem::path& file, const SavedModel& model) {
+void save_model(const std::filesystem::path& file, const ModelData& model) {
   switch (model_format_of(file)) {
     case ModelFormat::keras: return save_keras_archive(file, model);
     case ModelFormat::h5: return save_keras_h5(file, model);
@@ -40,14 +42,14 @@ void save_model(const std::filesystem::path& file, const SavedModel& model) {
   }
 }
 
-SavedModel load_model(const std::filesystem::path& file) {
+ModelData load_model(const std::filesystem::path& file) {
   switch (model_format_of(file)) {
     case ModelFormat::keras: return load_keras_archive(file);
     case ModelFormat::h5: return load_keras_h5(file);
     case ModelFormat::weights: break;
   }
-  throw DataError(file.string() +
-                  " holds weights without the model they belong to; save the whole model, as .keras or .h5.");
+  throw DataError(fmt::format(
+      "{} holds weights without the model they belong to; save the whole model as .keras or .h5", file.string()));
 }
 
 }  // namespace lockstep

@@ -1,8 +1,8 @@
-// Models in files, of the form that the name's end tells: .keras (Keras 3's own), .h5 or .hdf5 (whole-model HDF5, for
-// every Keras), .weights.h5 (weights and optimizer state without the architecture).
+// Saves and loads models. The file name's extension selects the format: .keras (Keras 3), .h5 or .hdf5 (a whole model
+// in HDF5, for Keras 2 and 3), .weights.h5 (weights and optimizer state without the architecture).
 #pragma once
 
-#include "checkpoint/saved_model.hpp"
+#include "checkpoint/model_data.hpp"
 
 #include <filesystem>
 
@@ -10,17 +10,17 @@ namespace lockstep {
 
 enum class ModelFormat { keras, h5, weights };
 
-/// Throws UsageError where the name ends in none of these.
+/// Throws UsageError for another extension.
 [[nodiscard]] ModelFormat model_format_of(const std::filesystem::path& file);
 
-/// Whether it ends in one.
-[[nodiscard]] bool is_model_name(const std::filesystem::path& file);
+/// True if the name has one of these extensions.
+[[nodiscard]] bool is_model_file_name(const std::filesystem::path& file);
 
-/// Writes the file whole or not at all.
-void save_model(const std::filesystem::path& file, const SavedModel& model);
+/// Writes the file atomically. Throws IoError if it cannot be written.
+void save_model(const std::filesystem::path& file, const ModelData& model);
 
-/// Throws IoError where the file cannot be read, DataError where it is damaged, or holds no architecture (use
-/// load_keras_weights then), or what Lockstep lacks.
-[[nodiscard]] SavedModel load_model(const std::filesystem::path& file);
+/// Throws IoError if the file cannot be read; DataError if it is damaged, holds no architecture (use
+/// load_keras_weights) or uses something that Lockstep does not support.
+[[nodiscard]] ModelData load_model(const std::filesystem::path& file);
 
 }  // namespace lockstep

@@ -1,21 +1,23 @@
 // See cluster.hpp.
 #include "cli/cluster.hpp"
 
-#include "cluster/cluster_spec.hpp"
-#include "cluster/probe.hpp"
-#include "cluster/tf_config.hpp"
+#include "cluster/config/cluster_spec.hpp"
+#include "cluster/config/tf_config.hpp"
+#include "cluster/net/probe.hpp"
 #include "core/environment.hpp"
+#include "options/parse_rows.hpp"
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstddef>
-#include <cstdio>
 #include <fstream>
 #include <optional>
 #include <ostream>
 #include <set>
+#include <span>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -26,102 +28,135 @@ namespace {
 
 using json = nlohmann::ordered_json;
 
-/// A task and what became of the question whether it answers: nothing where it was not asked.
-struct Row {
+struct ClusterOptions {
+  std::optional<std::string> tf_config;  ///< replaces the variable's value; "@FILE": the contents of FILE
+  double timeout = 5;                    ///< seconds to resolve names, and again to connect
+  bool no_probe = false;
+  bool json = false;
+};
+
+ClusterOptions read_options(std::span<const std::string> args) {
+  constexpr double max_timeout = 3600;
+  ClusterOptions options;
+  OptionBinding timeout = seconds(options.timeout, 0);
+  timeout.set = [&](const OptionValue& given) {
+    options.timeout = read_number(
+        given, [=](double number) { return number > 0 && number <= max_timeout; },
+        "a number of seconds greater than 0 and at most 3600");
+  };
+  const std::vector<OptionRow> rows{
+      {.name = "tf-config",
+       .metavar = "TEXT|@FILE",
+       .help = "replaces the variable",
+       .value = {[&](const OptionValue& given) { options.tf_config = given.value; }, [] { return std::string(); },
+                 [] { return NamedValue(); }},
+       .default_text = "TF_CONFIG"},
+      {.name = "timeout",
+       .metavar = "SECONDS",
+       .help = "time to resolve names, and again to connect",
+       .value = timeout},
+      {.name = "no-probe", .help = "do not connect to any task", .value = flag(options.no_probe)},
+      {.name = "json", .help = "print JSON", .value = flag(options.json)},
+  };
+  parse_rows(args, {}, rows,
+             {.name = "lockstep cluster",
+              .description = "Shows what TF_CONFIG says, and which of its tasks this host can reach."});
+  return options;
+}
+
+/// A task and the result of probing it; nullopt if it was not probed.
+struct TaskRow {
   Task task;
   std::size_t rank = 0;
-  bool own = false;
+  bool is_self = false;
   std::optional<Probe> probe;
 };
 
-/// How a person and a script are told of it, and what a person can do.
-struct Telling {
+/// How a reachability is printed.
+struct ReachabilityText {
   const char* text;
-  const char* name;
-  const char* remedy;
+  const char* name;    ///< in JSON
+  const char* remedy;  ///< empty if the task answers
 };
 
-Telling telling_of(Reach reach) {
+ReachabilityText describe_reachability(Reachability reach) {
   switch (reach) {
-    case Reach::answers: return {"answers", "answers", ""};
-    case Reach::refused:
-      return {"refused", "refused",
-              "the host is there, but nothing listens on that port; start that task's program, or mend the port"};
-    case Reach::silent:
-      return {"no answer", "silent",
-              "its host is down, or a firewall or network policy drops what is sent to that port; mend that"};
-    case Reach::unreachable:
-      return {"unreachable", "unreachable", "there is no way from here to that host; see that both share a network"};
-    case Reach::unknown_name:
+    case Reachability::answers: return {"answers", "answers", ""};
+    case Reachability::refused:
+      return {
+          "refused", "refused",
+          "the host answers, but nothing listens on that port; start the program of that task, or correct the port"};
+    case Reachability::no_answer:
+      return {"no answer", "no_answer",
+              "the host is down, or a firewall or network policy drops packets to that port; check both"};
+    case Reachability::unreachable:
+      return {"unreachable", "unreachable", "no route to that host; check that both hosts share a network"};
+    case Reachability::unknown_name:
       return {"unknown name", "unknown_name",
-              "no host has that name yet; see that its Service exists under that name in this namespace, and that its "
+              "no host has that name yet; check that its Service exists under that name in this namespace and that its "
               "pod has started (a headless Service needs publishNotReadyAddresses)"};
-    case Reach::no_name_service: break;
+    case Reachability::no_name_service: break;
   }
   return {"no name service", "no_name_service",
-          "the name service failed or was silent; see /etc/resolv.conf and the cluster's DNS, then try again"};
+          "the name service failed or timed out; check /etc/resolv.conf and the cluster's DNS, then try again"};
 }
 
 std::string read_file(const std::string& path) {
-  constexpr std::size_t enough = (std::size_t{1} << 20U) + 1;  // what is longer is refused anyway
-  std::string text(enough, '\0');
+  constexpr std::size_t limit = (std::size_t{1} << 24U);  // far above what parse_tf_config() accepts
+  std::string text(limit, '\0');
   errno = 0;
   std::ifstream file(path, std::ios::binary);
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   if (!file.is_open() || file.bad()) {
-    throw IoError("Cannot read " + path + ": " + std::generic_category().message(errno) + ".");
+    throw IoError(fmt::format("cannot read {}: {}", path, std::generic_category().message(errno)));
   }
   text.resize(static_cast<std::size_t>(file.gcount()));
   return text;
 }
 
 ClusterSpec read_cluster(const ClusterOptions& options) {
-  if (!options.tf_config) return cluster_of(current_environment());
+  if (!options.tf_config) return read_cluster_spec(current_environment());
   const std::string& given = *options.tf_config;
   return parse_tf_config(given.starts_with('@') ? read_file(given.substr(1)) : given);
 }
 
-std::vector<Row> make_rows(const ClusterSpec& spec, const ClusterOptions& options) {
-  std::vector<Row> rows;
+std::vector<TaskRow> make_rows(const ClusterSpec& spec, const ClusterOptions& options) {
+  std::vector<TaskRow> rows;
   std::vector<Address> peers;
   for (const Task& task : spec.tasks) {
     rows.push_back({task, rows.size(), rows.size() == spec.rank, {}});
-    if (!rows.back().own) peers.push_back(task.address);
+    if (!rows.back().is_self) peers.push_back(task.address);
   }
-  if (!options.probe) return rows;
+  if (options.no_probe) return rows;
   std::vector<Probe> probes = probe(peers, options.timeout);
   auto next = probes.begin();
-  for (Row& row : rows) {
-    if (!row.own) row.probe = std::move(*next++);
+  for (TaskRow& row : rows) {
+    if (!row.is_self) row.probe = std::move(*next++);
   }
   return rows;
 }
 
 std::string print_duration(double seconds) {
-  std::array<char, 32> text{};
-  if (seconds < 1)
-    std::snprintf(text.data(), text.size(), "%.1f ms", seconds * 1000);
-  else
-    std::snprintf(text.data(), text.size(), "%.1f s", seconds);
-  return text.data();
+  return seconds < 1 ? fmt::format("{:.1f} ms", seconds * 1000) : fmt::format("{:.1f} s", seconds);
 }
 
-std::string describe(const Row& row) {
-  if (row.own) return "this process";
+std::string describe(const TaskRow& row) {
+  if (row.is_self) return "this process";
   if (!row.probe) return "";
   const Probe& probe = *row.probe;
-  const std::string said = telling_of(probe.reach).text;
-  if (probe.endpoint.empty()) return said + " (" + probe.problem + ")";
-  if (probe.reach == Reach::refused) return said + " (" + probe.endpoint + ")";
-  if (probe.reach == Reach::unreachable) return said + " (" + probe.endpoint + ": " + probe.problem + ")";
-  return said + (probe.reach == Reach::silent ? " in " : " (" + probe.endpoint + " in ") +
-         print_duration(probe.seconds) + (probe.reach == Reach::silent ? " (" + probe.endpoint + ")" : ")");
+  const std::string state = describe_reachability(probe.reach).text;
+  if (probe.endpoint.empty()) return fmt::format("{} ({})", state, probe.problem);
+  if (probe.reach == Reachability::refused) return fmt::format("{} ({})", state, probe.endpoint);
+  if (probe.reach == Reachability::unreachable) return fmt::format("{} ({}: {})", state, probe.endpoint, probe.problem);
+  const std::string duration = print_duration(probe.seconds);
+  if (probe.reach == Reachability::no_answer) return fmt::format("{} in {} ({})", state, duration, probe.endpoint);
+  return fmt::format("{} ({} in {})", state, probe.endpoint, duration);
 }
 
-void print_text(const ClusterSpec& spec, const std::vector<Row>& rows, std::ostream& out) {
+void print_text(const ClusterSpec& spec, const std::vector<TaskRow>& rows, std::ostream& out) {
   for (const std::string& warning : spec.warnings) out << "warning: " << warning << '\n';
   if (rows.empty()) {
-    out << "TF_CONFIG describes no cluster: this process trains by itself.\n";
+    out << "TF_CONFIG describes no cluster: this process trains alone.\n";
     return;
   }
   out << rows.size() << (rows.size() == 1 ? " worker" : " workers") << "; this process is "
@@ -129,7 +164,7 @@ void print_text(const ClusterSpec& spec, const std::vector<Row>& rows, std::ostr
       << "\n\n";
 
   std::vector<std::array<std::string, 4>> lines{{"rank", "task", "address", "state"}};
-  for (const Row& row : rows) {
+  for (const TaskRow& row : rows) {
     lines.push_back({std::to_string(row.rank), row.task.name(), row.task.address.to_string(), describe(row)});
   }
   std::array<std::size_t, 4> widths{};
@@ -142,29 +177,30 @@ void print_text(const ClusterSpec& spec, const std::vector<Row>& rows, std::ostr
     out << text.substr(0, text.find_last_not_of(' ') + 1) << '\n';
   }
 
-  std::set<Reach> failures;
-  for (const Row& row : rows) {
-    if (row.probe && row.probe->reach != Reach::answers) failures.insert(row.probe->reach);
+  std::set<Reachability> failures;
+  for (const TaskRow& row : rows) {
+    if (row.probe && row.probe->reach != Reachability::answers) failures.insert(row.probe->reach);
   }
   if (!failures.empty()) out << '\n';
-  for (const Reach reach : failures) out << telling_of(reach).text << ": " << telling_of(reach).remedy << '\n';
+  for (const Reachability reach : failures)
+    out << describe_reachability(reach).text << ": " << describe_reachability(reach).remedy << '\n';
 }
 
-void print_json(const ClusterSpec& spec, const std::vector<Row>& rows, std::ostream& out) {
+void print_json(const ClusterSpec& spec, const std::vector<TaskRow>& rows, std::ostream& out) {
   json tasks = json::array();
-  for (const Row& row : rows) {
+  for (const TaskRow& row : rows) {
     json task{{"rank", row.rank},
               {"type", to_string(row.task.type)},
               {"index", row.task.index},
               {"host", row.task.address.host},
               {"port", row.task.address.port},
               {"chief", row.rank == 0},
-              {"state", row.own ? "this_process" : "not_asked"},
+              {"state", row.is_self ? "this_process" : "not_probed"},
               {"endpoint", nullptr},
               {"seconds", nullptr},
               {"problem", nullptr}};
     if (row.probe) {
-      task["state"] = telling_of(row.probe->reach).name;
+      task["state"] = describe_reachability(row.probe->reach).name;
       if (!row.probe->endpoint.empty()) {
         task["endpoint"] = row.probe->endpoint;
         task["seconds"] = row.probe->seconds;
@@ -180,25 +216,26 @@ void print_json(const ClusterSpec& spec, const std::vector<Row>& rows, std::ostr
   out << document.dump(2, ' ', false, json::error_handler_t::replace) << '\n';
 }
 
-void require_answers(const std::vector<Row>& rows) {
-  constexpr std::size_t most_named = 4;
+void require_answers(const std::vector<TaskRow>& rows) {
+  constexpr std::size_t max_named = 4;
   std::vector<std::string> missing;
-  for (const Row& row : rows) {
-    if (row.probe && row.probe->reach != Reach::answers) missing.push_back(row.task.name());
+  for (const TaskRow& row : rows) {
+    if (row.probe && row.probe->reach != Reachability::answers) missing.push_back(row.task.name());
   }
   if (missing.empty()) return;
   std::string names;
-  for (std::size_t i = 0; i < std::min(missing.size(), most_named); ++i) names += (i > 0 ? ", " : "") + missing[i];
-  if (missing.size() > most_named) names += ", ...";
-  throw PeerError(std::to_string(missing.size()) + " of " + std::to_string(rows.size() - 1) +
-                  " peers did not answer (" + names + "); what is printed tells why, and what to do.");
+  for (std::size_t i = 0; i < std::min(missing.size(), max_named); ++i) names += (i > 0 ? ", " : "") + missing[i];
+  if (missing.size() > max_named) names += ", ...";
+  throw PeerError(fmt::format("{} of {} peers did not answer ({}); see the table above for reasons and remedies",
+                              missing.size(), rows.size() - 1, names));
 }
 
 }  // namespace
 
-ExitCode show_cluster(const ClusterOptions& options, std::ostream& out) {
+ExitCode show_cluster(std::span<const std::string> args, std::ostream& out) {
+  const ClusterOptions options = read_options(args);
   const ClusterSpec spec = read_cluster(options);
-  const std::vector<Row> rows = make_rows(spec, options);
+  const std::vector<TaskRow> rows = make_rows(spec, options);
   if (options.json) {
     print_json(spec, rows, out);
   } else {

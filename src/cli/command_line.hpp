@@ -1,4 +1,4 @@
-// What the program `lockstep` does with its arguments.
+// The command line of the program `lockstep`.
 #pragma once
 
 #include <lockstep/core/error.hpp>
@@ -9,7 +9,7 @@
 
 namespace lockstep {
 
-/// `args` are those after the program's name. Results go to `out`, one sentence on what went wrong to `err`.
+/// `args` are those after the program's name. Writes results to `out`, and an error as one sentence to `err`.
 [[nodiscard]] ExitCode run_command_line(std::span<const std::string> args, std::ostream& out, std::ostream& err);
 
 }  // namespace lockstep

@@ -1,19 +1,18 @@
-// `lockstep inspect --compare A B`: what differs between two models.
-#include "checkpoint/keras_config.hpp"
-#include "checkpoint/keras_weights.hpp"
+// `lockstep inspect --compare A B`: the differences between two models.
+#include "checkpoint/keras/keras_config.hpp"
+#include "checkpoint/keras/keras_weights.hpp"
 #include "checkpoint/model_file.hpp"
 #include "cli/inspect.hpp"
-#include "cli/inspect_text.hpp"
 #include "cli/inspected_file.hpp"
+#include "core/printable.hpp"
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <filesystem>
 #include <ostream>
 #include <string>
@@ -23,35 +22,32 @@
 namespace lockstep {
 namespace {
 
-/// What differs between two lists of tensors, a sentence each.
-std::vector<std::string> compare_tensors(const std::vector<SavedTensor>& left, const std::vector<SavedTensor>& right,
+/// The differences between two lists of tensors, one sentence each.
+std::vector<std::string> compare_tensors(const std::vector<NamedTensor>& left, const std::vector<NamedTensor>& right,
                                          const std::string& what) {
   std::vector<std::string> differences;
   if (left.size() != right.size()) {
-    differences.push_back("A has " + std::to_string(left.size()) + " " + what + ", B has " +
-                          std::to_string(right.size()));
+    differences.push_back(fmt::format("A has {} {}, B has {}", left.size(), what, right.size()));
   }
   for (std::size_t i = 0; i < std::min(left.size(), right.size()); ++i) {
-    const SavedTensor& a = left[i];
-    const SavedTensor& b = right[i];
+    const NamedTensor& a = left[i];
+    const NamedTensor& b = right[i];
     const std::string name = a.name == b.name ? a.name : a.name + " (in B " + b.name + ")";
     if (a.shape != b.shape) {
-      differences.push_back(name + ": shape " + a.shape.to_string() + " in A, " + b.shape.to_string() + " in B");
+      differences.push_back(fmt::format("{}: shape {} in A, {} in B", name, a.shape.to_string(), b.shape.to_string()));
       continue;
     }
     std::uint64_t count = 0;
-    double largest = 0;
+    double max_distance = 0;
     for (std::size_t k = 0; k < a.values.size(); ++k) {
       if (std::bit_cast<std::uint32_t>(a.values[k]) == std::bit_cast<std::uint32_t>(b.values[k])) continue;
       ++count;
       const double distance = std::abs(static_cast<double>(a.values[k]) - static_cast<double>(b.values[k]));
-      if (!(distance <= largest)) largest = distance;  // NaN stays
+      if (!(distance <= max_distance)) max_distance = distance;  // NaN stays
     }
     if (count == 0) continue;
-    std::array<char, 32> number{};
-    std::snprintf(number.data(), number.size(), "%.4g", largest);
-    differences.push_back(name + ": " + std::to_string(count) + " of " + std::to_string(a.values.size()) +
-                          " values differ, by at most " + number.data());
+    differences.push_back(
+        fmt::format("{}: {} of {} values differ, by at most {:.4g}", name, count, a.values.size(), max_distance));
   }
   return differences;
 }
@@ -60,37 +56,39 @@ void append(std::vector<std::string>& list, const std::vector<std::string>& more
   list.insert(list.end(), more.begin(), more.end());
 }
 
-/// Optimizer, loss and metrics as text. Keras keeps the learning rate in float32 and so writes it back.
-std::string options_of(const SavedTraining& training) {
-  SavedTraining options{training.optimizer, training.loss, training.metrics, 0, {}};
+/// Optimizer, loss and metrics as JSON. A constant learning rate is rounded to float32, as in the files that Keras
+/// writes.
+std::string options_of(const CompileOptions& training) {
+  CompileOptions options = training;
   const LearningRate& rate = learning_rate_of(training.optimizer);
   if (rate.is_constant()) set_learning_rate(options.optimizer, static_cast<float>(rate.at(0)));
-  return training_to_json(options);
+  return training_config_to_json(options);
 }
 
-std::vector<std::string> compare_models(const SavedModel& left, const SavedModel& right) {
+std::vector<std::string> compare_models(const ModelData& left, const ModelData& right) {
   std::vector<std::string> differences;
   if (sequential_to_json(left.architecture) != sequential_to_json(right.architecture)) {
     differences.emplace_back("the models differ in their layers, their options or their names");
   }
-  if (left.training.has_value() != right.training.has_value()) {
-    differences.emplace_back(left.training ? "A is compiled, B is not" : "B is compiled, A is not");
+  if (left.compile_state.has_value() != right.compile_state.has_value()) {
+    differences.emplace_back(left.compile_state ? "A is compiled, B is not" : "B is compiled, A is not");
   }
-  if (!left.training || !right.training) return differences;
-  if (options_of(*left.training) != options_of(*right.training)) {
+  if (!left.compile_state || !right.compile_state) return differences;
+  if (options_of(*left.compile_state) != options_of(*right.compile_state)) {
     differences.emplace_back("optimizer, loss or metrics differ");
   }
-  if (left.training->iteration != right.training->iteration) {
-    differences.push_back("A has made " + std::to_string(left.training->iteration) + " steps, B " +
-                          std::to_string(right.training->iteration));
+  if (left.compile_state->iteration != right.compile_state->iteration) {
+    differences.push_back(fmt::format("A was trained for {} steps, B for {}", left.compile_state->iteration,
+                                      right.compile_state->iteration));
   }
-  if (name_of(left.training->optimizer) != name_of(right.training->optimizer)) return differences;
-  append(differences, compare_tensors(left.training->slots, right.training->slots, "arrays of optimizer state"));
+  if (keras_name(left.compile_state->optimizer) != keras_name(right.compile_state->optimizer)) return differences;
+  append(differences,
+         compare_tensors(left.compile_state->slots, right.compile_state->slots, "arrays of optimizer state"));
   return differences;
 }
 
-/// Weights alone do not tell their order, so they are read as those of the model they are compared with.
-void read_as(const InspectedFile& other, InspectedFile& weights) {
+/// A file of weights only does not define their order, so this rereads it as weights of the other file's model.
+void reread_as_weights_of(const InspectedFile& other, InspectedFile& weights) {
   if (model_format_of(weights.path) != ModelFormat::weights) return;
   weights.stored.weights = load_keras_weights(weights.path, {other.model->architecture, {}, {}}).weights;
 }
@@ -100,8 +98,8 @@ void read_as(const InspectedFile& other, InspectedFile& weights) {
 ExitCode compare(const std::filesystem::path& left, const std::filesystem::path& right, bool json, std::ostream& out) {
   InspectedFile a = inspect_file(left);
   InspectedFile b = inspect_file(right);
-  if (a.model && !b.model) read_as(a, b);
-  if (b.model && !a.model) read_as(b, a);
+  if (a.model && !b.model) reread_as_weights_of(a, b);
+  if (b.model && !a.model) reread_as_weights_of(b, a);
 
   std::vector<std::string> differences = compare_tensors(weights_of(a), weights_of(b), "weights");
   const bool equal = differences.empty();

@@ -3,10 +3,9 @@
 
 #include <lockstep/core/error.hpp>
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
-#include <array>
 #include <cstdint>
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -21,11 +20,11 @@ namespace {
 using nlohmann::json;
 
 std::string count_of(std::uint64_t count, const char* what) {
-  return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
+  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
 }
 
 bool is_log(const std::string& key) {
-  return key != "epoch" && key != "seconds" && key != "images_per_second" && key != "learning_rate";
+  return key != "epoch" && key != "seconds" && key != "examples_per_second" && key != "learning_rate";
 }
 
 }  // namespace
@@ -34,13 +33,13 @@ std::optional<HistorySummary> read_history(const std::filesystem::path& file) {
   std::error_code error;
   if (!std::filesystem::is_regular_file(file, error)) return std::nullopt;
   std::ifstream stream(file, std::ios::binary);
-  if (!stream) throw IoError("Cannot read " + file.string() + "; check its permissions.");
+  if (!stream) throw IoError("cannot read " + file.string() + "; check its permissions");
   const std::string text{std::istreambuf_iterator<char>(stream), {}};
   const json document = json::parse(text, nullptr, false);
-  if (document.is_discarded()) throw DataError(file.string() + " is damaged: it is not JSON.");
+  if (document.is_discarded()) throw DataError(file.string() + " is damaged: it is not JSON");
   const auto epochs = document.is_object() ? document.find("epochs") : document.end();
   if (epochs == document.end() || !epochs->is_array()) {
-    throw DataError(file.string() + " is not the record of a run: it has no list of epochs.");
+    throw DataError(file.string() + " is not the record of a run: it has no list of epochs");
   }
   HistorySummary summary;
   summary.epochs = epochs->size();
@@ -53,7 +52,7 @@ std::optional<HistorySummary> read_history(const std::filesystem::path& file) {
   }
   if (epochs->empty() || !epochs->back().is_object()) return summary;
   for (const auto& [key, value] : epochs->back().items()) {
-    if (value.is_number() && is_log(key)) summary.last[key] = value.get<double>();
+    if (value.is_number() && is_log(key)) summary.last_logs[key] = value.get<double>();
   }
   return summary;
 }
@@ -63,10 +62,8 @@ std::string describe(const HistorySummary& summary) {
   text += ", " + count_of(summary.epochs, "epoch");
   if (summary.workers > 0) text += ", " + count_of(summary.workers, "worker");
   std::string_view separator = "; last epoch: ";
-  for (const auto& [name, value] : summary.last) {
-    std::array<char, 32> number{};
-    std::snprintf(number.data(), number.size(), "%.4g", value);
-    text.append(separator).append(name).append(" ").append(number.data());
+  for (const auto& [name, value] : summary.last_logs) {
+    text += fmt::format("{}{} {:.4g}", separator, name, value);
     separator = ", ";
   }
   return text;

@@ -1,4 +1,4 @@
-// The record of a run, history.json, in few words.
+// A summary of a run's history.json.
 #pragma once
 
 #include <cstdint>
@@ -12,11 +12,12 @@ namespace lockstep {
 struct HistorySummary {
   std::string program;
   std::uint64_t epochs = 0;
-  std::uint64_t workers = 0;                ///< 0: unknown
-  std::map<std::string, double> last = {};  ///< of the last epoch: loss, accuracy, ...
+  std::uint64_t workers = 0;                     ///< 0: unknown
+  std::map<std::string, double> last_logs = {};  ///< of the last epoch: loss, accuracy, ...
 };
 
-/// Nothing if there is no such file. Throws IoError where it cannot be read, DataError where it is no such record.
+/// Returns nullopt if the file does not exist. Throws IoError if it cannot be read, DataError if it is not a
+/// history.json.
 [[nodiscard]] std::optional<HistorySummary> read_history(const std::filesystem::path& file);
 
 /// "keras_mnist, 10 epochs, 2 workers; last epoch: accuracy 0.5396, loss 2.1198"

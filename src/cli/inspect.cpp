@@ -5,13 +5,18 @@
 #include "cli/inspect_json.hpp"
 #include "cli/inspect_text.hpp"
 #include "cli/inspected_file.hpp"
+#include "core/format_number.hpp"
+#include "core/printable.hpp"
+#include "options/parse_rows.hpp"
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <algorithm>
 #include <cstddef>
 #include <filesystem>
 #include <optional>
 #include <ostream>
+#include <span>
 #include <string>
 #include <system_error>
 #include <vector>
@@ -24,11 +29,17 @@ namespace {
 using json = nlohmann::ordered_json;
 
 void print(const json& document, std::ostream& out) {
-  // Names in files may be no UTF-8.
+  // Names in files need not be valid UTF-8.
   out << document.dump(2, ' ', false, json::error_handler_t::replace) << '\n';
 }
 
-/// One entry of a directory's list.
+struct InspectOptions {
+  fs::path path;
+  bool check = false;
+  bool json = false;
+};
+
+/// One file in a directory's list.
 struct Listed {
   std::string name;
   std::string size;
@@ -42,7 +53,7 @@ Listed list_file(const fs::path& file, const fs::path& directory) {
   listed.name = file.lexically_relative(directory).string();
   std::error_code unknown;
   const auto bytes = fs::file_size(file, unknown);
-  listed.size = unknown ? "?" : print_bytes(bytes);
+  listed.size = unknown ? "?" : format_bytes(static_cast<double>(bytes));
   const auto refuse = [&](const std::string& problem) {
     listed.bad = true;
     listed.text = "BAD: " + problem;
@@ -57,7 +68,7 @@ Listed list_file(const fs::path& file, const fs::path& directory) {
       return listed;
     }
     const InspectedFile inspected = inspect_file(file);
-    listed.text = describe_briefly(inspected);
+    listed.text = summarize_file(inspected);
     listed.document = to_json(inspected);
     const std::string problem = describe_bad_values(inspected);
     if (problem.empty()) return listed;
@@ -99,14 +110,12 @@ ExitCode inspect_directory(const InspectOptions& options, std::ostream& out) {
   if (!options.check) return ExitCode::success;
   const auto bad = std::count_if(list.begin(), list.end(), [](const Listed& listed) { return listed.bad; });
   if (bad > 0) {
-    throw DataError(std::to_string(bad) + " of " + std::to_string(list.size()) + " files in " + options.path.string() +
-                    " are bad, as the list tells; use earlier copies of them.");
+    throw DataError(fmt::format("{} of {} files in {} are bad (see the list); use earlier copies of them", bad,
+                                list.size(), options.path.string()));
   }
-  if (list.empty()) throw DataError("There is nothing to check in " + options.path.string() + ": it holds no model.");
+  if (list.empty()) throw DataError("there is nothing to check in " + options.path.string() + ": it holds no model");
   return ExitCode::success;
 }
-
-}  // namespace
 
 ExitCode inspect(const InspectOptions& options, std::ostream& out) {
   std::error_code ignored;
@@ -123,7 +132,40 @@ ExitCode inspect(const InspectOptions& options, std::ostream& out) {
   }
   const std::string problem = describe_bad_values(file);
   if (!options.check || problem.empty()) return ExitCode::success;
-  throw DataError(options.path.string() + " is bad: its " + problem + "; use an earlier copy of it.");
+  throw DataError(options.path.string() + " is bad: its " + problem + "; use an earlier copy of it");
+}
+
+}  // namespace
+
+ExitCode inspect_models(std::span<const std::string> args, std::ostream& out) {
+  InspectOptions options;
+  bool compares = false;
+  const std::vector<OptionRow> rows{
+      {.name = "check",
+       .help = "exit with 65 if anything is damaged or a weight is NaN or infinite",
+       .value = flag(options.check)},
+      {.name = "compare",
+       .help = "print the differences; exit with 65 unless all weights have the same bits",
+       .value = flag(compares)},
+      {.name = "json", .help = "print JSON", .value = flag(options.json)},
+  };
+  const std::vector<std::string> paths =
+      parse_rows(args, {}, rows,
+                 {.name = "lockstep inspect",
+                  .description = "Shows models: .keras, .h5 and .weights.h5 files, and directories of them.\n"
+                                 "lockstep inspect [--check] [--json] PATH\nlockstep inspect [--json] --compare A B",
+                  .takes_operands = true});
+  if (compares) {
+    if (paths.size() != 2 || options.check) {
+      throw UsageError("--compare needs two files and goes with --json only; see lockstep inspect --help");
+    }
+    return compare(paths[0], paths[1], options.json, out);
+  }
+  if (paths.size() != 1) {
+    throw UsageError("lockstep inspect needs the path of one model or directory; see lockstep inspect --help");
+  }
+  options.path = paths[0];
+  return inspect(options, out);
 }
 
 }  // namespace lockstep

@@ -1,24 +1,21 @@
-// `lockstep inspect`: what lies in a model file or in a directory of them (the mounted volume), Lockstep's or Keras'.
+// `lockstep inspect`: shows, checks or compares model files, and directories of them, that Lockstep or Keras wrote.
 #pragma once
 
 #include <lockstep/core/error.hpp>
 
 #include <filesystem>
 #include <ostream>
+#include <span>
+#include <string>
 
 namespace lockstep {
 
-struct InspectOptions {
-  std::filesystem::path path;
-  bool check = false;
-  bool json = false;
-};
+/// `args` are those after the command. Throws Error for a file that cannot be read; a directory's list shows the reason
+/// instead. With --check, throws DataError for damaged files, weights that are NaN or infinite, and a directory without
+/// a model.
+[[nodiscard]] ExitCode inspect_models(std::span<const std::string> args, std::ostream& out);
 
-/// A file that cannot be read is thrown as the error it is. In a directory it is listed with the reason; with `check`
-/// the answer is then ExitCode::data, as it is for weights that are no numbers and for a directory without a model.
-[[nodiscard]] ExitCode inspect(const InspectOptions& options, std::ostream& out);
-
-/// ExitCode::success where all weights have the same bits, ExitCode::data otherwise.
+/// Prints the differences. Returns ExitCode::success if all weights have the same bits, otherwise ExitCode::data.
 [[nodiscard]] ExitCode compare(const std::filesystem::path& left, const std::filesystem::path& right, bool json,
                                std::ostream& out);
 

@@ -13,10 +13,10 @@ using json = nlohmann::ordered_json;
 
 json to_json(const Shape& shape) { return std::vector<std::int64_t>(shape.extents().begin(), shape.extents().end()); }
 
-json to_json(const std::vector<SavedTensor>& tensors) {
+json to_json(const std::vector<NamedTensor>& tensors) {
   json list = json::array();
-  for (const SavedTensor& tensor : tensors) {
-    const TensorStatistics found = statistics_of(tensor);
+  for (const NamedTensor& tensor : tensors) {
+    const TensorStatistics found = compute_statistics(tensor);
     list.push_back({{"name", tensor.name},
                     {"shape", to_json(tensor.shape)},
                     {"mean", found.mean},
@@ -41,15 +41,15 @@ json to_json(const Sequential& architecture) {
           {"layers", layers}};
 }
 
-json to_json(const SavedTraining& training) {
+json to_json(const CompileState& training) {
   json metrics = json::array();
-  for (const Metric metric : training.metrics) metrics.push_back(name_of(metric));
+  for (const Metric& metric : training.metrics) metrics.push_back(keras_name(metric));
   const LearningRate& rate = learning_rate_of(training.optimizer);
-  return {{"optimizer", name_of(training.optimizer)},
+  return {{"optimizer", keras_name(training.optimizer)},
           {"learning_rate", rate.at(static_cast<std::uint64_t>(training.iteration))},
-          {"learning_rate_schedule", rate.is_constant() ? json() : json(name_of(rate))},
+          {"learning_rate_schedule", rate.is_constant() ? json() : json(keras_name(rate))},
           {"iteration", training.iteration},
-          {"loss", name_of(training.loss)},
+          {"loss", keras_name(training.loss)},
           {"metrics", metrics}};
 }
 
@@ -60,7 +60,7 @@ json to_json(const TrainingState& state) {
     for (const auto& [name, value] : record.logs) epoch[name] = value;
     epochs.push_back(epoch);
   }
-  return {{"epoch", state.epoch}, {"step", state.step}, {"stopped", state.stopped}, {"epochs", epochs}};
+  return {{"epoch", state.epoch}, {"step", state.step}, {"stopped", state.stop_training}, {"epochs", epochs}};
 }
 
 }  // namespace
@@ -69,7 +69,7 @@ json to_json(const InspectedFile& file) {
   json result{{"path", file.path.string()}, {"bytes", file.bytes}, {"model", nullptr}, {"training", nullptr}};
   if (file.stored.iteration) result["training"] = {{"iteration", *file.stored.iteration}};
   if (file.model) result["model"] = to_json(file.model->architecture);
-  if (file.model && file.model->training) result["training"] = to_json(*file.model->training);
+  if (file.model && file.model->compile_state) result["training"] = to_json(*file.model->compile_state);
   result["backup"] = file.backup ? to_json(*file.backup) : json(nullptr);
   result["weights"] = to_json(weights_of(file));
   result["optimizer_state"] = to_json(optimizer_state_of(file));
@@ -82,7 +82,7 @@ json to_json(const HistorySummary& summary) {
   return {{"program", summary.program},
           {"epochs", summary.epochs},
           {"workers", summary.workers == 0 ? json(nullptr) : json(summary.workers)},
-          {"last_epoch", summary.last}};
+          {"last_epoch", summary.last_logs}};
 }
 
 }  // namespace lockstep

@@ -8,8 +8,8 @@
 
 namespace lockstep {
 
-/// {"path", "bytes", "model", "training", "weights": [...], "optimizer_state": [...], "problem"}: "problem" is null or
-/// what is wrong with the values.
+/// {"path", "bytes", "model", "training", "backup", "weights": [...], "optimizer_state": [...], "problem"}. "problem"
+/// is null, or says which values are NaN or infinite.
 [[nodiscard]] nlohmann::ordered_json to_json(const InspectedFile& file);
 
 [[nodiscard]] nlohmann::ordered_json to_json(const HistorySummary& summary);

@@ -1,11 +1,14 @@
 // See inspect_text.hpp.
 #include "cli/inspect_text.hpp"
 
+#include "core/format_number.hpp"
+
+#include <fmt/format.h>
 #include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
+#include <iterator>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -13,27 +16,16 @@
 namespace lockstep {
 namespace {
 
-std::string print_number(double value) {
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), "%.4g", value);
-  return text.data();
-}
-
-/// 2,770,634
-std::string with_commas(std::uint64_t number) {
-  std::string digits = std::to_string(number);
-  for (std::size_t place = digits.size(); place > 3; place -= 3) digits.insert(place - 3, 1, ',');
-  return digits;
-}
+std::string format_number(double value) { return fmt::format("{:.4g}", value); }
 
 using Row = std::array<std::string, 8>;
 
-std::string table_of(const std::vector<SavedTensor>& tensors, const char* title) {
+std::string format_table(const std::vector<NamedTensor>& tensors, const char* title) {
   std::vector<Row> rows{{title, "Shape", "Mean", "Std", "Min", "Max", "NaN", "Inf"}};
-  for (const SavedTensor& tensor : tensors) {
-    const TensorStatistics found = statistics_of(tensor);
-    rows.push_back({tensor.name, tensor.shape.to_string(), print_number(found.mean),
-                    print_number(found.standard_deviation), print_number(found.min), print_number(found.max),
+  for (const NamedTensor& tensor : tensors) {
+    const TensorStatistics found = compute_statistics(tensor);
+    rows.push_back({tensor.name, tensor.shape.to_string(), format_number(found.mean),
+                    format_number(found.standard_deviation), format_number(found.min), format_number(found.max),
                     with_commas(found.nans), with_commas(found.infinities)});
   }
   std::array<std::size_t, std::tuple_size_v<Row>> widths{};
@@ -46,7 +38,7 @@ std::string table_of(const std::vector<SavedTensor>& tensors, const char* title)
   for (const Row& row : rows) {
     for (std::size_t column = 0; column < row.size(); ++column) {
       const std::string padding(widths.at(column) - row.at(column).size(), ' ');
-      const bool left = column < 2;  // words to the left, numbers to the right
+      const bool left = column < 2;  // text is left-aligned, numbers are right-aligned
       text += (column > 0 ? "  " : "") + (left ? row.at(column) + padding : padding + row.at(column));
     }
     text += '\n';
@@ -54,40 +46,39 @@ std::string table_of(const std::vector<SavedTensor>& tensors, const char* title)
   return text;
 }
 
-std::string steps_made(std::int64_t iteration) {
-  return with_commas(static_cast<std::uint64_t>(iteration)) + (iteration == 1 ? " step made" : " steps made");
+std::string describe_steps(std::int64_t iteration) {
+  return with_commas(iteration) + (iteration == 1 ? " step" : " steps");
 }
 
-/// The rate of the next step.
-std::string print_rate(const SavedTraining& training) {
+/// The learning rate of the next step.
+std::string print_rate(const CompileState& training) {
   const LearningRate& rate = learning_rate_of(training.optimizer);
-  const std::string now = print_number(rate.at(static_cast<std::uint64_t>(training.iteration)));
-  return rate.is_constant() ? now : now + " (" + std::string(name_of(rate)) + ")";
+  const std::string now = format_number(rate.at(static_cast<std::uint64_t>(training.iteration)));
+  return rate.is_constant() ? now : fmt::format("{} ({})", now, keras_name(rate));
 }
 
-std::string describe_training(const SavedTraining& training) {
-  std::string text = "Optimizer: " + std::string(name_of(training.optimizer)) + ", learning rate " +
-                     print_rate(training) + ", " + steps_made(training.iteration) + "\n" +
-                     "Loss: " + std::string(name_of(training.loss));
-  for (const Metric metric : training.metrics) text += ", metric: " + std::string(name_of(metric));
+std::string describe_training(const CompileState& training) {
+  std::string text = fmt::format("Optimizer: {}, learning rate {}, {}\nLoss: {}", keras_name(training.optimizer),
+                                 print_rate(training), describe_steps(training.iteration), keras_name(training.loss));
+  for (const Metric& metric : training.metrics) text += fmt::format(", metric: {}", keras_name(metric));
   return text + "\n";
 }
 
 /// "a backup: next is epoch 3; epoch 2 had accuracy 0.9731, loss 0.1204"
 std::string describe_backup(const TrainingState& state) {
   std::string text = "a backup: ";
-  if (state.stopped) {
-    text += "training had been stopped";
+  if (state.stop_training) {
+    text += "training was stopped";
   } else {
-    text += "next is " +
-            (state.step > 0 ? "step " + with_commas(static_cast<std::uint64_t>(state.step + 1)) + " of " : "") +
-            "epoch " + std::to_string(state.epoch + 1);
+    text += "next is ";
+    if (state.step > 0) text += fmt::format("step {} of ", with_commas(state.step + 1));
+    text += fmt::format("epoch {}", state.epoch + 1);
   }
   if (state.history.epochs.empty()) return text;
   const EpochRecord& last = state.history.epochs.back();
-  std::string had = "; epoch " + std::to_string(last.epoch + 1) + " had ";
+  std::string had = fmt::format("; epoch {} had ", last.epoch + 1);
   for (const auto& [name, value] : last.logs) {
-    text += had + name + " " + print_number(value);
+    text += fmt::format("{}{} {:.4g}", had, name, value);
     had = ", ";
   }
   return text;
@@ -95,51 +86,33 @@ std::string describe_backup(const TrainingState& state) {
 
 }  // namespace
 
-std::string print_bytes(std::uint64_t bytes) {
-  constexpr std::array units{"B", "KB", "MB", "GB", "TB"};
-  auto value = static_cast<double>(bytes);
-  std::size_t unit = 0;
-  for (; value >= 1024 && unit + 1 < units.size(); ++unit) value /= 1024;
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), unit == 0 ? "%.0f %s" : "%.2f %s", value, units.at(unit));
-  return text.data();
-}
-
-std::string printable(std::string text) {
-  for (char& letter : text) {
-    const auto code = static_cast<unsigned char>(letter);
-    if ((code < 0x20 && letter != '\n') || code == 0x7f) letter = '?';
-  }
-  return text;
-}
-
 std::string describe_file(const InspectedFile& file) {
-  std::string text = file.path.string() + " (" + print_bytes(file.bytes) + ")\n";
+  std::string text = file.path.string() + " (" + format_bytes(static_cast<double>(file.bytes)) + ")\n";
   if (file.model) {
     text += file.model->architecture.summary();
     if (!text.ends_with('\n')) text += '\n';
-    text += file.model->training ? describe_training(*file.model->training) : "Not compiled\n";
+    text += file.model->compile_state ? describe_training(*file.model->compile_state) : "Not compiled\n";
     if (file.backup) text += "This is " + describe_backup(*file.backup) + "\n";
   } else {
-    text += "Weights only: the file does not tell the model they belong to\n";
-    if (file.stored.iteration) text += "Optimizer: " + steps_made(*file.stored.iteration) + "\n";
+    text += "Weights only: the file does not describe their model\n";
+    if (file.stored.iteration) text += "Optimizer: " + describe_steps(*file.stored.iteration) + "\n";
   }
-  text += '\n' + table_of(weights_of(file), "Weight");
-  if (!optimizer_state_of(file).empty()) text += '\n' + table_of(optimizer_state_of(file), "Optimizer state");
+  text += '\n' + format_table(weights_of(file), "Weight");
+  if (!optimizer_state_of(file).empty()) text += '\n' + format_table(optimizer_state_of(file), "Optimizer state");
   return text;
 }
 
-std::string describe_briefly(const InspectedFile& file) {
-  std::uint64_t count = 0;
-  for (const SavedTensor& tensor : weights_of(file)) count += tensor.values.size();
+std::string summarize_file(const InspectedFile& file) {
+  std::int64_t count = 0;
+  for (const NamedTensor& tensor : weights_of(file)) count += std::ssize(tensor.values);
   if (!file.model) {
-    const std::string text = "weights only, " + with_commas(count) + " values";
-    return file.stored.iteration ? text + ", " + steps_made(*file.stored.iteration) : text;
+    const std::string text = fmt::format("weights only, {} values", with_commas(count));
+    return file.stored.iteration ? text + ", " + describe_steps(*file.stored.iteration) : text;
   }
-  std::string text = file.model->architecture.name() + ", " + with_commas(count) + " parameters";
-  if (!file.model->training) return text + ", not compiled";
-  const SavedTraining& training = *file.model->training;
-  text += ", " + std::string(name_of(training.optimizer)) + ", " + steps_made(training.iteration);
+  std::string text = fmt::format("{}, {} parameters", file.model->architecture.name(), with_commas(count));
+  if (!file.model->compile_state) return text + ", not compiled";
+  const CompileState& training = *file.model->compile_state;
+  text += fmt::format(", {}, {}", keras_name(training.optimizer), describe_steps(training.iteration));
   return file.backup ? text + "; " + describe_backup(*file.backup) : text;
 }
 

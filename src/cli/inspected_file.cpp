@@ -1,11 +1,12 @@
 // See inspected_file.hpp.
 #include "cli/inspected_file.hpp"
 
-#include "checkpoint/keras_h5.hpp"
+#include "checkpoint/keras/keras_h5.hpp"
 #include "checkpoint/model_file.hpp"
 
 #include <lockstep/core/error.hpp>
 
+#include <fmt/format.h>
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -19,21 +20,21 @@ namespace fs = std::filesystem;
 namespace lockstep {
 namespace {
 
-std::string count_bad_values(const std::vector<SavedTensor>& tensors, const std::string& whose) {
+std::string count_bad_values(const std::vector<NamedTensor>& tensors, const std::string& whose) {
   std::uint64_t nans = 0;
   std::uint64_t infinities = 0;
-  for (const SavedTensor& tensor : tensors) {
-    const TensorStatistics statistics = statistics_of(tensor);
+  for (const NamedTensor& tensor : tensors) {
+    const TensorStatistics statistics = compute_statistics(tensor);
     nans += statistics.nans;
     infinities += statistics.infinities;
   }
   if (nans == 0 && infinities == 0) return {};
-  return whose + " hold " + std::to_string(nans) + " NaN and " + std::to_string(infinities) + " infinite values";
+  return fmt::format("{} hold {} NaN and {} infinite values", whose, nans, infinities);
 }
 
 }  // namespace
 
-TensorStatistics statistics_of(const SavedTensor& tensor) {
+TensorStatistics compute_statistics(const NamedTensor& tensor) {
   TensorStatistics result;
   double sum = 0;
   std::uint64_t count = 0;
@@ -51,7 +52,7 @@ TensorStatistics statistics_of(const SavedTensor& tensor) {
   }
   if (count == 0) return result;
   result.mean = sum / static_cast<double>(count);
-  double squares = 0;  // of the distances from the mean: a difference of large sums would lose all digits
+  double squares = 0;  // of distances from the mean: subtracting large sums would cancel all digits
   for (const float value : tensor.values) {
     if (std::isfinite(value)) squares += (value - result.mean) * (value - result.mean);
   }
@@ -64,25 +65,26 @@ InspectedFile inspect_file(const fs::path& file) {
   InspectedFile result{file, 0, {}, {}};
   const bool weights_only = format == ModelFormat::weights || (format == ModelFormat::h5 && !has_architecture(file));
   if (weights_only) {
-    result.stored = load_stored_tensors(file);
+    result.stored = load_file_tensors(file);
     if (result.stored.weights.empty())
-      throw DataError(file.string() + " is HDF5, but holds neither a model nor weights.");
+      throw DataError(file.string() + " is HDF5, but holds neither a model nor weights");
   } else {
     result.model = load_model(file);
-    if (result.model->state) result.backup = training_state_from(*result.model->state, file.string());
+    if (result.model->training_state)
+      result.backup = deserialize_training_state(*result.model->training_state, file.string());
   }
   std::error_code error;
   result.bytes = fs::file_size(file, error);
-  if (error) throw IoError("Cannot read " + file.string() + ": " + error.message() + ".");
+  if (error) throw IoError("cannot read " + file.string() + ": " + error.message());
   return result;
 }
 
-const std::vector<SavedTensor>& weights_of(const InspectedFile& file) {
+const std::vector<NamedTensor>& weights_of(const InspectedFile& file) {
   return file.model ? file.model->weights : file.stored.weights;
 }
 
-const std::vector<SavedTensor>& optimizer_state_of(const InspectedFile& file) {
-  return file.model && file.model->training ? file.model->training->slots : file.stored.optimizer;
+const std::vector<NamedTensor>& optimizer_state_of(const InspectedFile& file) {
+  return file.model && file.model->compile_state ? file.model->compile_state->slots : file.stored.optimizer;
 }
 
 std::string describe_bad_values(const InspectedFile& file) {
@@ -103,9 +105,9 @@ std::vector<fs::path> find_files(const fs::path& directory) {
     }
     std::error_code unreadable;
     if (!entry->is_regular_file(unreadable)) continue;
-    if (name == "history.json" || is_model_name(entry->path())) files.push_back(entry->path());
+    if (name == "history.json" || is_model_file_name(entry->path())) files.push_back(entry->path());
   }
-  if (error) throw IoError("Cannot read the directory " + directory.string() + ": " + error.message() + ".");
+  if (error) throw IoError("cannot read the directory " + directory.string() + ": " + error.message());
   std::sort(files.begin(), files.end());
   return files;
 }

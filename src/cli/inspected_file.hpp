@@ -1,9 +1,9 @@
-// What `lockstep inspect` knows of one file.
+// A model file as `lockstep inspect` reads it.
 #pragma once
 
-#include "checkpoint/saved_model.hpp"
-#include "checkpoint/stored_tensors.hpp"
-#include "checkpoint/training_state.hpp"
+#include "checkpoint/backup/training_state.hpp"
+#include "checkpoint/file_tensors.hpp"
+#include "checkpoint/model_data.hpp"
 
 #include <cstdint>
 #include <filesystem>
@@ -13,7 +13,7 @@
 
 namespace lockstep {
 
-/// Of the values that are numbers; NaN and infinities are only counted.
+/// Mean, deviation and extremes are those of the finite values; 0 if no value is finite.
 struct TensorStatistics {
   double mean = 0;
   double standard_deviation = 0;
@@ -23,29 +23,29 @@ struct TensorStatistics {
   std::uint64_t infinities = 0;
 };
 
-[[nodiscard]] TensorStatistics statistics_of(const SavedTensor& tensor);
+[[nodiscard]] TensorStatistics compute_statistics(const NamedTensor& tensor);
 
 struct InspectedFile {
   std::filesystem::path path;
   std::uint64_t bytes = 0;
-  std::optional<SavedModel> model;  ///< nothing in a file of weights only
-  StoredTensors stored;             ///< then these, under the names they have in the file
+  std::optional<ModelData> model;  ///< nullopt for a file of weights only
+  FileTensors stored;              ///< the tensors of such a file, under their names in the file
   std::optional<TrainingState> backup = {};
 };
 
 /// Throws as load_model() does.
 [[nodiscard]] InspectedFile inspect_file(const std::filesystem::path& file);
 
-[[nodiscard]] const std::vector<SavedTensor>& weights_of(const InspectedFile& file);
+[[nodiscard]] const std::vector<NamedTensor>& weights_of(const InspectedFile& file);
 
-/// The optimizer's arrays; none where there is no optimizer.
-[[nodiscard]] const std::vector<SavedTensor>& optimizer_state_of(const InspectedFile& file);
+/// The optimizer's arrays; empty without an optimizer.
+[[nodiscard]] const std::vector<NamedTensor>& optimizer_state_of(const InspectedFile& file);
 
-/// "weights hold 3 NaN and 0 infinite values" (or the optimizer's state does); empty if all are numbers.
+/// "weights hold 3 NaN and 0 infinite values", or the same for the optimizer's arrays; empty if all values are finite.
 [[nodiscard]] std::string describe_bad_values(const InspectedFile& file);
 
-/// The models below a directory, and history.json files beside them, in the order of their names. Hidden files, among
-/// them those under construction, are left out. Throws IoError.
+/// The model and history.json files below a directory, sorted by path. Skips hidden files, which include those still
+/// being written. Throws IoError.
 [[nodiscard]] std::vector<std::filesystem::path> find_files(const std::filesystem::path& directory);
 
 }  // namespace lockstep

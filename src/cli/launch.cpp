@@ -1,130 +1,158 @@
 // See launch.hpp.
 #include "cli/launch.hpp"
 
-#include "cluster/init_process.hpp"
-#include "cluster/job_token.hpp"
-#include "cluster/launcher.hpp"
-#include "cluster/tf_config.hpp"
-#include "cluster/world_map.hpp"
+#include "cluster/config/job_token.hpp"
+#include "cluster/config/tf_config.hpp"
+#include "cluster/launcher/container_init.hpp"
+#include "cluster/launcher/launcher.hpp"
+#include "cluster/rendezvous/placement.hpp"
 #include "core/environment.hpp"
 #include "core/log.hpp"
+#include "options/parse_rows.hpp"
 
-#include <CLI/CLI.hpp>
+#include <fmt/format.h>
 #include <algorithm>
-#include <charconv>
+#include <cstddef>
+#include <cstdint>
 #include <ostream>
 #include <span>
 #include <string>
-#include <system_error>
 #include <vector>
 
 namespace lockstep {
 namespace {
 
-constexpr double longest_time = 30.0 * 24 * 3600;  // seconds
-constexpr int most_restarts = 1000000;
-
 struct LaunchOptions {
   LauncherOptions launcher;
   std::string job_token_file;
-  std::string mpi_ports;
 };
 
-void check_time(const char* option, double seconds, double least) {
-  if (seconds >= least && seconds <= longest_time) return;
-  throw UsageError(std::string(option) + " must be a number of seconds, at least " + (least < 1 ? "0.1" : "1") +
-                   "; see lockstep launch --help.");
-}
-
-/// "40000-40999".
-PortRange read_ports(const std::string& text) {
-  PortRange ports;
-  const char* const end = text.data() + text.size();
-  const auto [dash, first_error] = std::from_chars(text.data(), end, ports.first);
-  if (first_error == std::errc() && dash != end && *dash == '-') {
-    const auto [last_end, last_error] = std::from_chars(dash + 1, end, ports.last);
-    if (last_error == std::errc() && last_end == end && ports.first > 0 && ports.first <= ports.last) return ports;
-  }
-  throw UsageError("--mpi-ports is '" + text + "'; give the first and the last, as 40000-40999");
-}
-
-/// False where only the help was asked for. A bare program cannot give options: each has a variable.
-bool read_options(std::span<const std::string> args, LaunchOptions& options, std::ostream& out) {
-  Supervision& limits = options.launcher.rendezvous.limits;
-  CLI::App app(
-      "lockstep launch [OPTIONS] -- PROGRAM [ARGS...]\n\n"
-      "Runs PROGRAM on all workers of TF_CONFIG: start this on every one of them, in whatever order. When a\n"
-      "trainer or a launcher is lost the others wait for it, and all go on from the last backup.",
-      "lockstep launch");
-  const auto add = [&app](const std::string& name, auto& value, const char* placeholder, const char* help) {
-    app.add_option(name, value, help)->option_text(placeholder)->envname(variable_of_option(name.substr(2)));
+/// Binds a range of ports, written FIRST-LAST.
+OptionBinding port_range(PortRange& ports) {
+  const auto set = [&ports](const OptionValue& given) {
+    const std::size_t dash = std::min(given.value.find('-'), given.value.size());
+    const auto first = parse_number<std::uint16_t>(given.value.substr(0, dash));
+    const auto last = parse_number<std::uint16_t>(given.value.substr(std::min(dash + 1, given.value.size())));
+    if (!first || !last || *first == 0 || *first > *last) refuse(given, "the first and the last port, as 40000-40999");
+    ports = {*first, *last};
   };
-  add("--rendezvous-timeout", limits.rendezvous_timeout, "SECONDS", "how long to wait for all workers to come (600)");
-  add("--max-restarts", limits.max_restarts, "N", "restarts without progress before it gives up (10)");
-  add("--min-workers", limits.min_workers, "N", "go on without the others when so many are there (all)");
-  add("--rejoin-timeout", limits.rejoin_timeout, "SECONDS", "how long the others are waited for then (60)");
-  add("--leave-timeout", limits.leave, "SECONDS", "how long trainers may take to save when told to go (25)");
-  add("--ranks-per-worker", options.launcher.ranks, "N", "trainers on this worker (1)");
-  add("--mpi-ports", options.mpi_ports, "FIRST-LAST", "where trainers may be reached by each other (any)");
-  add("--job-name", options.launcher.rendezvous.job, "NAME", "who has another name is refused (none)");
-  add("--job-token-file", options.job_token_file, "FILE",
-      "its first line is the job's secret, instead of LOCKSTEP_JOB_TOKEN's");
-  add("--silence", limits.silence, "SECONDS", "without a sign of life a worker is lost after (4)");
-  add("--stall-timeout", limits.stuck, "SECONDS", "without a step training is stuck after (4; 0: never)");
-  add("--busy-timeout", limits.busy, "SECONDS", "without a sign of life it is so between steps (600; 0: never)");
-  add("--status-port", options.launcher.status_port, "PORT", "answer /healthz and /metrics there (none)");
-  add("--report", limits.report, "SECONDS", "how often to tell who is missing (10)");
-  app.footer("Every option is also read from the environment: LOCKSTEP_MAX_RESTARTS for --max-restarts, and so on.");
-  try {
-    std::vector<std::string> reversed(args.rbegin(), args.rend());  // as CLI11 wants them
-    app.parse(reversed);
-  } catch (const CLI::CallForHelp&) {
-    out << app.help();
-    return false;
-  } catch (const CLI::ParseError& error) {
-    throw UsageError(std::string(error.what()) + "; see lockstep launch --help.");
+  const auto print = [&ports] { return ports.first == 0 ? "" : fmt::format("{}-{}", ports.first, ports.last); };
+  return {set, print, [print] { return NamedValue(print()); }};
+}
+
+/// The rows refer to `options`, whose values are the defaults.
+std::vector<OptionRow> launch_rows(LaunchOptions& options) {
+  constexpr int max_restarts = 1000000;
+  SupervisionTimeouts& timeouts = options.launcher.rendezvous.timeouts;
+  return {
+      {.name = "rendezvous-timeout",
+       .metavar = "SECONDS",
+       .help = "time for all workers to connect",
+       .value = seconds(timeouts.rendezvous_timeout, 1)},
+      {.name = "max-restarts",
+       .metavar = "N",
+       .help = "restarts without progress before the job fails",
+       .value = whole_number(timeouts.max_restarts, 0, max_restarts)},
+      {.name = "min-workers",
+       .metavar = "N",
+       .help = "continue without missing workers if N are connected",
+       .value = whole_number(timeouts.min_workers, 0),
+       .default_text = "all"},
+      {.name = "rejoin-timeout",
+       .metavar = "SECONDS",
+       .help = "time to wait before continuing without missing workers",
+       .value = seconds(timeouts.rejoin_timeout, 0.1)},
+      {.name = "leave-timeout",
+       .metavar = "SECONDS",
+       .help = "time for trainers to save after SIGTERM",
+       .value = seconds(timeouts.leave_timeout, 1)},
+      {.name = "ranks-per-worker",
+       .metavar = "N",
+       .help = "trainers on this worker",
+       .value = whole_number(options.launcher.ranks, 1, max_ranks_per_worker)},
+      {.name = "mpi-ports",
+       .metavar = "FIRST-LAST",
+       .help = "ports on which trainers listen",
+       .value = port_range(options.launcher.mpi_ports),
+       .default_text = "any"},
+      {.name = "job-name",
+       .metavar = "NAME",
+       .help = "refuse launchers of jobs with another name",
+       .value = text(options.launcher.rendezvous.job),
+       .default_text = "none"},
+      {.name = "job-token-file",
+       .metavar = "FILE",
+       .help = "first line: the job token, instead of LOCKSTEP_JOB_TOKEN",
+       .value = text(options.job_token_file),
+       .default_text = "none"},
+      {.name = "heartbeat-timeout",
+       .metavar = "SECONDS",
+       .help = "silence after which a worker is lost",
+       .value = seconds(timeouts.heartbeat_timeout, 1)},
+      {.name = "stall-timeout",
+       .metavar = "SECONDS",
+       .help = "time without a step after which training is stuck; 0: never",
+       .value = seconds(timeouts.stall_timeout, 1, true)},
+      {.name = "busy-timeout",
+       .metavar = "SECONDS",
+       .help = "silence between steps after which training is stuck; 0: never",
+       .value = seconds(timeouts.busy_timeout, 1, true)},
+      {.name = "status-port",
+       .metavar = "PORT",
+       .help = "serve /healthz and /metrics on PORT",
+       .value = whole_number(options.launcher.status_port, 0),
+       .default_text = "none"},
+      {.name = "report-interval",
+       .metavar = "SECONDS",
+       .help = "time between log lines about missing workers",
+       .value = seconds(timeouts.report_interval, 0.1)},
+  };
+}
+
+/// A program that becomes its own launcher has no command line for these options, so each is read from a variable too.
+LaunchOptions read_options(std::span<const std::string> args, const Environment& environment) {
+  LaunchOptions options;
+  const std::vector<OptionRow> rows = launch_rows(options);
+  parse_rows(
+      args, environment, rows,
+      {.name = "lockstep launch",
+       .description = "lockstep launch [OPTIONS] -- PROGRAM [ARGS...]\n\n"
+                      "Runs PROGRAM on all workers of TF_CONFIG. Start this command on every worker, in any order. "
+                      "When a trainer\n"
+                      "or a launcher is lost, the others wait for it, and training resumes from the last backup.",
+       .footer = "Every option is also read from the environment: LOCKSTEP_MAX_RESTARTS for --max-restarts, "
+                 "and so on."});
+  SupervisionTimeouts& timeouts = options.launcher.rendezvous.timeouts;
+  timeouts.heartbeat_interval = std::min(timeouts.heartbeat_interval, timeouts.heartbeat_timeout / 4);
+  for (const std::string& sentence :
+       find_misspelt_variables(environment, rows, std::vector<std::string>{"job-token"})) {
+    log_warning(sentence);
   }
-  check_time("--rendezvous-timeout", limits.rendezvous_timeout, 1);
-  check_time("--rejoin-timeout", limits.rejoin_timeout, 0.1);
-  check_time("--leave-timeout", limits.leave, 1);
-  check_time("--silence", limits.silence, 1);
-  check_time("--report", limits.report, 0.1);
-  if (limits.stuck != 0) check_time("--stall-timeout", limits.stuck, 1);
-  if (limits.busy != 0) check_time("--busy-timeout", limits.busy, 1);
-  limits.heartbeat = std::min(limits.heartbeat, limits.silence / 4);
-  if (limits.max_restarts < 0 || limits.max_restarts > most_restarts) {
-    throw UsageError("--max-restarts must be from 0 to 1000000; see lockstep launch --help.");
-  }
-  if (options.launcher.ranks < 1 || options.launcher.ranks > most_ranks_each) {
-    throw UsageError("--ranks-per-worker must be from 1 to " + std::to_string(most_ranks_each) +
-                     "; see lockstep launch --help.");
-  }
-  return true;
+  return options;
 }
 
 }  // namespace
 
-ExitCode launch(std::span<const std::string> args, std::ostream& out) {
-  LaunchOptions options;
+ExitCode launch(std::span<const std::string> args, std::ostream& /*out*/) {
+  const Environment environment = current_environment();
   const auto end_of_options = std::find(args.begin(), args.end(), "--");
-  const auto own = static_cast<std::size_t>(end_of_options - args.begin());
-  if (!read_options(args.first(own), options, out)) return ExitCode::success;
-  if (own + 1 >= args.size()) {
-    throw UsageError("lockstep launch needs a program: lockstep launch [OPTIONS] -- PROGRAM [ARGS...]");
+  const auto num_options = static_cast<std::size_t>(end_of_options - args.begin());
+  LaunchOptions options = read_options(args.first(num_options), environment);
+  if (num_options + 1 >= args.size()) {
+    throw UsageError("no program to launch; use lockstep launch [OPTIONS] -- PROGRAM [ARGS...]");
   }
   options.launcher.command.assign(end_of_options + 1, args.end());
-  options.launcher.environment = current_environment();
-  options.launcher.cluster = cluster_of(options.launcher.environment);
-  if (!options.mpi_ports.empty()) options.launcher.mpi_ports = read_ports(options.mpi_ports);
-  options.launcher.rendezvous.token = JobToken::of(options.launcher.environment, options.job_token_file);
+  options.launcher.environment = environment;
+  options.launcher.cluster = read_cluster_spec(options.launcher.environment);
+  options.launcher.rendezvous.token = JobToken::load(options.launcher.environment, options.job_token_file);
   const auto workers = std::max<std::size_t>(1, options.launcher.cluster.tasks.size());
-  if (const int least = options.launcher.rendezvous.limits.min_workers;
-      least < 0 || least > static_cast<int>(workers)) {
-    throw UsageError("--min-workers is " + std::to_string(least) + ", but TF_CONFIG lists " + std::to_string(workers) +
-                     (workers == 1 ? " worker" : " workers") + "; give at most so many");
+  if (const int min_workers = options.launcher.rendezvous.timeouts.min_workers;
+      min_workers > static_cast<int>(workers)) {
+    throw UsageError(fmt::format("--min-workers is {}, but TF_CONFIG lists {} {}; it must be from 0 to {}", min_workers,
+                                 workers, workers == 1 ? "worker" : "workers", workers));
   }
   for (const std::string& warning : options.launcher.cluster.warnings) log_warning(warning);
-  run_as_child_of_process_1();
+  run_init_if_pid_1();
   return static_cast<ExitCode>(Launcher(options.launcher).run());
 }
 

@@ -1,4 +1,5 @@
-// `lockstep launch [OPTIONS] -- PROGRAM ARGS`: trains with PROGRAM on all workers of TF_CONFIG, without mpirun.
+// `lockstep launch [OPTIONS] -- PROGRAM [ARGS...]`: runs a training program on all workers of TF_CONFIG, without
+// mpirun.
 #pragma once
 
 #include <lockstep/core/error.hpp>
@@ -9,9 +10,7 @@
 
 namespace lockstep {
 
-constexpr const char* launch_help = "Run a program on all workers of TF_CONFIG, and again when one is lost";
-
-/// `args`: those after `launch`. The job's exit code. Throws Error.
+/// `args` are those after `launch`. Returns the job's exit code. Throws Error, and TextRequest for --help.
 [[nodiscard]] ExitCode launch(std::span<const std::string> args, std::ostream& out);
 
 }  // namespace lockstep

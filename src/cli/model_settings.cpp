@@ -2,14 +2,23 @@
 #include "cli/model_settings.hpp"
 
 #include "checkpoint/model_file.hpp"
+#include "core/join_words.hpp"
+#include "core/variant_types.hpp"
+#include "layers/layer_registry.hpp"
+#include "losses/loss_registry.hpp"
+#include "metrics/metric_registry.hpp"
+#include "options/read_value.hpp"
 
 #include <lockstep/core/error.hpp>
+#include <lockstep/data/mnist.hpp>
 
+#include <fmt/format.h>
 #include <algorithm>
-#include <array>
+#include <cctype>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
+#include <string_view>
+#include <type_traits>
 #include <utility>
 #include <variant>
 
@@ -21,120 +30,128 @@ template <typename Value>
 using Choices = std::vector<std::pair<std::string, Value>>;
 
 template <typename Value>
-Value choose(const std::string& option, const std::string& given, const Choices<Value>& choices) {
-  std::string names;
-  for (std::size_t i = 0; i < choices.size(); ++i) {
-    if (given == choices[i].first) return choices[i].second;
-    names += (i == 0 ? "" : i + 1 == choices.size() ? " or " : ", ") + choices[i].first;
+Value choose(const OptionValue& given, const Choices<Value>& choices) {
+  std::vector<std::string_view> names;
+  for (const auto& [name, value] : choices) {
+    if (given.value == name) return value;
+    names.push_back(name);
   }
-  throw UsageError(option + " is '" + given + "' but must be " + names + "; see --help");
+  refuse(given, join_words(names, "or"));
 }
 
 bool ends_in_softmax(const Sequential& model) {
   ActivationFunction last = linear;
-  for (const LayerInfo& info : model.layers()) {
-    if (const auto* dense = std::get_if<Dense>(&info.layer)) last = dense->activation;
-    if (const auto* convolution = std::get_if<Conv2D>(&info.layer)) last = convolution->activation;
-    if (const auto* activation = std::get_if<Activation>(&info.layer)) last = activation->function;
-  }
+  for (const LayerInfo& info : model.layers()) last = activation_of(info.layer).value_or(last);
   return last == softmax;
 }
 
 Loss loss_of(const std::string& name, const Sequential& model) {
-  const CrossentropyOptions options{.from_logits = !ends_in_softmax(model)};
-  if (name == name_of(Loss(CategoricalCrossentropy()))) return CategoricalCrossentropy(options);
-  if (name == name_of(Loss(MeanSquaredError()))) return MeanSquaredError();
-  return SparseCategoricalCrossentropy(options);
+  Loss loss;
+  for_each_alternative<Loss>([&]<typename T>(std::type_identity<T>) {
+    if (name != LossTraits<T>::function_name) return;
+    T chosen;
+    if constexpr (requires { chosen.from_logits; }) chosen.from_logits = !ends_in_softmax(model);
+    loss = chosen;
+  });
+  return loss;
 }
 
-std::string print(double number) {
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), "%.4f", number);
-  return text.data();
+/// Each under its class name in lower case, with Keras' defaults.
+Choices<Optimizer> all_optimizers() {
+  Choices<Optimizer> all;
+  for_each_alternative<Optimizer>([&all]<typename T>(std::type_identity<T>) {
+    std::string name(keras_name(T()));
+    std::ranges::transform(name, name.begin(), [](unsigned char letter) { return std::tolower(letter); });
+    all.emplace_back(std::move(name), T());
+  });
+  return all;
 }
 
 }  // namespace
 
 ProgramOption model_option(ModelSettings& settings) {
   return {.name = "model",
-          .value = "FILE",
+          .metavar = "FILE",
           .help = ".keras, .h5, or .json from to_json() (random weights)",
           .shown_default = "required",
-          .set = [&settings](const std::string& value) { settings.model = value; }};
+          .set = [&settings](const OptionValue& given) { settings.model = given.value; }};
 }
 
 ProgramOption optimizer_option(ModelSettings& settings) {
+  const Choices<Optimizer> optimizers = all_optimizers();
+  std::vector<std::string_view> names;
+  for (const auto& [name, optimizer] : optimizers) names.push_back(name);
   return {.name = "optimizer",
-          .value = "NAME",
-          .help = "sgd, adam, adamw or rmsprop, with Keras' defaults",
+          .metavar = "NAME",
+          .help = join_words(names, "or") + ", with Keras' defaults",
           .shown_default = "the file's",
-          .set = [&settings](const std::string& value) {
-            settings.optimizer = choose<Optimizer>(
-                "--optimizer", value, {{"sgd", SGD()}, {"adam", Adam()}, {"adamw", AdamW()}, {"rmsprop", RMSprop()}});
-          }};
+          .set = [&settings, optimizers](const OptionValue& given) { settings.optimizer = choose(given, optimizers); }};
 }
 
 ProgramOption loss_option(ModelSettings& settings) {
+  Choices<std::string> losses;
+  for_each_alternative<Loss>([&losses]<typename T>(std::type_identity<T>) {
+    losses.emplace_back(LossTraits<T>::function_name, LossTraits<T>::function_name);
+  });
   return {.name = "loss",
-          .value = "NAME",
+          .metavar = "NAME",
           .help =
               "sparse_categorical_crossentropy, categorical_crossentropy (of\n"
               "probabilities if the model ends in softmax, else of logits) or\n"
               "mean_squared_error",
           .shown_default = "the file's",
-          .set = [&settings](const std::string& value) {
-            Choices<std::string> names;
-            for (const Loss& loss :
-                 {Loss(SparseCategoricalCrossentropy()), Loss(CategoricalCrossentropy()), Loss(MeanSquaredError())}) {
-              names.emplace_back(name_of(loss), name_of(loss));
-            }
-            settings.loss = choose("--loss", value, names);
-          }};
+          .set = [&settings, losses](const OptionValue& given) { settings.loss = choose(given, losses); }};
 }
 
 ProgramOption metrics_option(ModelSettings& settings) {
-  return {
-      .name = "metrics",
-      .value = "NAME",
-      .help = "accuracy or none",
-      .shown_default = "the file's",
-      .set = [&settings](const std::string& value) {
-        settings.metrics = choose<std::vector<Metric>>("--metrics", value, {{"accuracy", {accuracy}}, {"none", {}}});
-      }};
+  Choices<std::vector<Metric>> choices;
+  for_each_alternative<Metric>([&choices]<typename T>(std::type_identity<T>) {
+    choices.emplace_back(MetricTraits<T>::name, std::vector<Metric>{T()});
+  });
+  choices.emplace_back("none", std::vector<Metric>());
+  return {.name = "metrics",
+          .metavar = "NAME",
+          .help = "a metric's name in Keras, such as accuracy, or none",
+          .shown_default = "the file's",
+          .set = [&settings, choices](const OptionValue& given) { settings.metrics = choose(given, choices); }};
 }
 
-void check_model_name(const ModelSettings& settings, const std::string& program) {
+void validate_model_path(const ModelSettings& settings, const std::string& program) {
   if (settings.model.empty()) {
-    throw UsageError("--model is missing: name a file that Keras or Lockstep saved; see " + program + " --help");
+    throw UsageError("--model is missing; name a file that Keras or Lockstep saved; see " + program + " --help");
   }
-  if (settings.model.extension() == ".json" || is_model_name(settings.model)) return;
+  if (settings.model.extension() == ".json" || is_model_file_name(settings.model)) return;
   throw UsageError("--model is '" + settings.model.string() +
                    "', but a model's name ends in .keras, .h5, .hdf5 or .json; save it as one of these");
 }
 
-CompileOptions compilation_of(const ModelSettings& settings, const Sequential& model,
-                              const std::optional<CompileOptions>& saved, bool trains) {
+CompileOptions resolve_compile_options(const ModelSettings& settings, const Sequential& model,
+                                       const std::optional<CompileOptions>& saved, bool trains) {
   if (!saved) {
     std::string missing;
     if (!settings.loss) missing = "--loss";
     if (trains && !settings.optimizer) missing += missing.empty() ? "--optimizer" : " and --optimizer";
     if (!missing.empty()) {
-      throw UsageError(settings.model.string() + " is not compiled: give " + missing +
+      throw UsageError(settings.model.string() + " is not compiled; give " + missing +
                        ", or save the model after model.compile()");
     }
   }
   CompileOptions chosen = saved.value_or(CompileOptions());
   if (settings.optimizer) chosen.optimizer = *settings.optimizer;
   if (settings.loss) chosen.loss = loss_of(*settings.loss, model);
-  const bool classifies = !std::holds_alternative<MeanSquaredError>(chosen.loss);
+  const bool classifies = needs_class_vector(chosen.loss);
   if (!saved && classifies) chosen.metrics = {accuracy};
   if (settings.metrics) chosen.metrics = *settings.metrics;
   return chosen;
 }
 
-void suit_targets(Dataset& data, const Loss& loss, const Sequential& model) {
+TrainTestSplit load_data(const Options& options) {
+  return options.data_dir.empty() ? synthetic_digits() : load_dataset(options.data_dir);
+}
+
+void convert_targets(Dataset& data, const Loss& loss, const Sequential& model) {
   const auto* classes = std::get_if<std::vector<std::int32_t>>(&data.targets);
-  if (classes == nullptr || std::holds_alternative<SparseCategoricalCrossentropy>(loss)) return;
+  if (classes == nullptr || takes_classes(loss)) return;
   const Shape& output = model.output_shape();
   if (output.elements() == 1) {
     data.targets = std::vector<float>(classes->begin(), classes->end());
@@ -144,7 +161,7 @@ void suit_targets(Dataset& data, const Loss& loss, const Sequential& model) {
     throw UsageError("the targets of " + data.source + " are class indices, but the model's outputs have the shape " +
                      output.to_string() + "; give targets of that shape");
   }
-  data.check(output[0]);
+  data.validate(output[0]);
   const auto width = static_cast<std::size_t>(output[0]);
   std::vector<float> one_hot(classes->size() * width);
   for (std::size_t i = 0; i < classes->size(); ++i) {
@@ -155,9 +172,9 @@ void suit_targets(Dataset& data, const Loss& loss, const Sequential& model) {
 }
 
 std::string describe(const Logs& logs, const std::string& prefix, const char* separator) {
-  std::string text = prefix + "loss: " + print(logs.at("loss"));
+  std::string text = fmt::format("{}loss: {:.4f}", prefix, logs.at("loss"));
   for (const auto& [name, value] : logs) {
-    if (name != "loss") text += separator + prefix + name + ": " + print(value);
+    if (name != "loss") text += fmt::format("{}{}{}: {:.4f}", separator, prefix, name, value);
   }
   return text;
 }

@@ -1,10 +1,12 @@
-// What `lockstep train`, `evaluate` and `predict` share: the model's file, how it is compiled, and data that suits it.
+// What `lockstep train`, `evaluate`, `predict` and `plan` share: the model's file, how it is compiled, and targets in
+// the form that its loss takes.
 #pragma once
 
-#include <lockstep/data/dataset.hpp>
-#include <lockstep/nn/losses.hpp>
-#include <lockstep/nn/optimizers.hpp>
-#include <lockstep/nn/sequential.hpp>
+#include <lockstep/data/load_dataset.hpp>
+#include <lockstep/layers/sequential.hpp>
+#include <lockstep/losses/losses.hpp>
+#include <lockstep/metrics/metrics.hpp>
+#include <lockstep/optimizers/optimizers.hpp>
 #include <lockstep/training/model.hpp>
 #include <lockstep/training/options.hpp>
 
@@ -15,11 +17,11 @@
 
 namespace lockstep {
 
-/// What the command line says; nothing where the file shall.
+/// The choices of the command line. Values that are not set come from the model's file.
 struct ModelSettings {
   std::filesystem::path model;
   std::optional<Optimizer> optimizer;
-  std::optional<std::string> loss;  ///< its name: whether from logits, the model tells
+  std::optional<std::string> loss;  ///< its name; the model's last activation decides whether outputs are logits
   std::optional<std::vector<Metric>> metrics;
 };
 
@@ -29,17 +31,21 @@ struct ModelSettings {
 [[nodiscard]] ProgramOption loss_option(ModelSettings& settings);
 [[nodiscard]] ProgramOption metrics_option(ModelSettings& settings);
 
-/// Throws UsageError where no model is named, or a file that can be none.
-void check_model_name(const ModelSettings& settings, const std::string& program);
+/// Throws UsageError if --model is missing or its extension is not one of a model.
+void validate_model_path(const ModelSettings& settings, const std::string& program);
 
-/// How `model` is compiled: as its file says (`saved`), but for what `settings` say. Throws UsageError naming the
-/// options that a file without a compilation needs; without `trains` it needs no optimizer.
-[[nodiscard]] CompileOptions compilation_of(const ModelSettings& settings, const Sequential& model,
-                                            const std::optional<CompileOptions>& saved, bool trains);
+/// How `model` is compiled: as its file says (`saved`), unless `settings` override it. Throws UsageError that names the
+/// missing options if the file is not compiled; an optimizer is required only if `trains`.
+[[nodiscard]] CompileOptions resolve_compile_options(const ModelSettings& settings, const Sequential& model,
+                                                     const std::optional<CompileOptions>& saved, bool trains);
 
-/// Turns class indices into what `loss` wants: one-hot vectors, or for a single output their number. Throws DataError
-/// where a class is none of the model's, UsageError where the outputs are no classes.
-void suit_targets(Dataset& data, const Loss& loss, const Sequential& model);
+/// The dataset of --data-dir, or synthetic digits.
+[[nodiscard]] TrainTestSplit load_data(const Options& options);
+
+/// Converts class indices for a `loss` that takes dense targets: to one-hot vectors, or for a single output to the
+/// index as a float. Throws DataError for a class that the model lacks, UsageError if the outputs are not one vector of
+/// classes.
+void convert_targets(Dataset& data, const Loss& loss, const Sequential& model);
 
 /// "loss: 0.0731, accuracy: 0.9771", the loss first.
 [[nodiscard]] std::string describe(const Logs& logs, const std::string& prefix = "", const char* separator = ", ");

@@ -1,4 +1,5 @@
-// `lockstep plan`: how workers would divide a model, what that would send, and how long a step would take; a dry run.
+// `lockstep plan`: a dry run that predicts how workers would shard a model, the bytes they would exchange, and the time
+// of a step.
 #pragma once
 
 #include <span>
@@ -6,7 +7,7 @@
 
 namespace lockstep {
 
-/// `args` are those after the command. What goes wrong is thrown.
+/// `args` are those after the command. Throws Error.
 void plan(std::span<const std::string> args);
 
 }  // namespace lockstep

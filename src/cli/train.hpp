@@ -1,4 +1,4 @@
-// `lockstep train`: trains a model that Keras or Lockstep described, on every worker, without a program of one's own.
+// `lockstep train`: trains a saved Keras model (.keras, .h5, .json) on every worker.
 #pragma once
 
 #include "cli/model_settings.hpp"
@@ -16,22 +16,22 @@ namespace lockstep {
 struct TrainSettings {
   ModelSettings model;
   double validation_split = 0;
-  std::string save_as;                ///< a name in the model directory; empty: as the input's form wants it
-  std::optional<int> early_stopping;  ///< its patience, in epochs
+  std::string save_as;                ///< file name in the model directory; empty: see output_path()
+  std::optional<int> early_stopping;  ///< patience in epochs
   std::filesystem::path csv_log;
   std::filesystem::path tensorboard_dir;
 };
 
-/// The options of its own; `settings` must outlive them.
+/// The options that only `lockstep train` has. `settings` must outlive them.
 [[nodiscard]] std::vector<ProgramOption> train_options(TrainSettings& settings);
 
-/// Throws UsageError for what no run can do.
-void check_settings(const TrainSettings& settings, const std::string& program);
+/// Throws UsageError for an invalid model path or --save-as.
+void validate_settings(const TrainSettings& settings, const std::string& program);
 
-/// The file that the trained model becomes.
-[[nodiscard]] std::filesystem::path output_of(const TrainSettings& settings, const Options& options);
+/// Where the trained model is saved. The default is model.keras for a .keras input, otherwise model.h5.
+[[nodiscard]] std::filesystem::path output_path(const TrainSettings& settings, const Options& options);
 
-/// `args` are those after the command. What goes wrong is thrown, to end all workers.
+/// `args` are those after the command. Throws Error, which ends all workers.
 void train(std::span<const std::string> args);
 
 }  // namespace lockstep

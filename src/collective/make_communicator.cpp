@@ -1,37 +1,36 @@
 // See make_communicator.hpp.
 #include "collective/make_communicator.hpp"
 
-#include <cstddef>
-#include <functional>
+#include "collective/hierarchical_communicator.hpp"
+#include "collective/single_rank_communicator.hpp"
+
+#include <lockstep/core/error.hpp>
+
+#include <fmt/format.h>
+
 #include <memory>
 #include <numeric>
-#include <string>
-#include <utility>
 #include <vector>
-
-#include "collective/hybrid_communicator.hpp"
-#include "collective/local_communicator.hpp"
-#include "lockstep/core/error.hpp"
 
 namespace lockstep {
 
-std::unique_ptr<Communicator> make_communicator(const World& world, Transport transport, cuda::DeviceQueue* device,
-                                                std::function<void(bool)> while_waiting, Compression compression) {
-  if (device != nullptr && compression != Compression::none) {
-    throw UsageError("--gradient-compression is for gradients that CPUs sum, and this run computes on a GPU; use none");
+std::unique_ptr<Communicator> make_communicator(const World& world, const CommunicatorOptions& options) {
+  if (options.device != nullptr && options.compression != GradientCompression::none) {
+    throw UsageError(
+        "--gradient-compression applies to gradients all-reduced on CPUs, and this run computes on a GPU; use none");
   }
-  if (device != nullptr) return make_device_communicator(world, transport, *device, std::move(while_waiting));
-  if (transport == Transport::nccl) {
-    throw UsageError("NCCL sums on GPUs, and this run has none; use --communication auto, shared or mpi");
+  if (options.device != nullptr) return make_device_communicator(world, options);
+  if (options.communication == Communication::nccl) {
+    throw UsageError("NCCL needs GPUs, and this run uses none; use --communication auto, shared or mpi");
   }
-  if (transport == Transport::shared && world.hosts() > 1) {
-    throw UsageError("--communication shared needs all workers on one host, and these are on " +
-                     std::to_string(world.hosts()) + "; use auto or mpi");
+  if (options.communication == Communication::shared && world.hosts() > 1) {
+    throw UsageError(fmt::format(
+        "--communication shared needs all workers on one host, and these are on {}; use auto or mpi", world.hosts()));
   }
-  if (world.size() == 1) return std::make_unique<LocalCommunicator>();
+  if (world.size() == 1) return std::make_unique<SingleRankCommunicator>();
   std::vector<int> hosts = world.host_of_rank();
-  if (transport == Transport::mpi) std::iota(hosts.begin(), hosts.end(), 0);
-  return std::make_unique<HybridCommunicator>(hosts, std::move(while_waiting), compression);
+  if (options.communication == Communication::mpi) std::iota(hosts.begin(), hosts.end(), 0);
+  return std::make_unique<HierarchicalCommunicator>(hosts, options);
 }
 
 }  // namespace lockstep

@@ -9,12 +9,12 @@ namespace lockstep {
 
 namespace {
 
-constexpr std::size_t line_elements = 16;  // floats in a cache line
+constexpr std::size_t cache_line_elements = 16;  // floats in a cache line
 
-std::size_t border(BucketRange bucket, std::size_t share, std::size_t shares) noexcept {
-  if (share == shares) return bucket.end;
-  const std::size_t exact = bucket.begin + (bucket.end - bucket.begin) * share / shares;
-  return std::max(bucket.begin, exact / line_elements * line_elements);
+std::size_t border(Range bucket, std::size_t shard, std::size_t shards) noexcept {
+  if (shard == shards) return bucket.end;
+  const std::size_t exact = bucket.begin + (bucket.end - bucket.begin) * shard / shards;
+  return std::max(bucket.begin, exact / cache_line_elements * cache_line_elements);
 }
 
 }  // namespace
@@ -27,20 +27,20 @@ Topology Topology::of(const std::vector<int>& host_of_rank, int rank) {
   topology.hosts = 1 + *std::max_element(host_of_rank.begin(), host_of_rank.end());
   for (int other = 0; other < topology.size; ++other) {
     if (host_of_rank[static_cast<std::size_t>(other)] != topology.host) continue;
-    if (other == rank) topology.local = topology.host_ranks.size();
+    if (other == rank) topology.local_rank = topology.host_ranks.size();
     topology.host_ranks.push_back(other);
   }
-  // A share is summed among one owner on each host, so there are as many as the smallest host has ranks.
-  topology.shares = topology.host_ranks.size();
+  // Every shard has an owner on each host, so there are as many shards as the smallest host has ranks.
+  topology.shards = topology.host_ranks.size();
   for (int host = 0; host < topology.hosts; ++host) {
     const auto ranks = static_cast<std::size_t>(std::count(host_of_rank.begin(), host_of_rank.end(), host));
-    topology.shares = std::min(topology.shares, ranks);
+    topology.shards = std::min(topology.shards, ranks);
   }
   return topology;
 }
 
-BucketRange share_of(BucketRange bucket, std::size_t share, std::size_t shares) noexcept {
-  return {border(bucket, share, shares), border(bucket, share + 1, shares)};
+Range shard_of(Range bucket, std::size_t shard, std::size_t shards) noexcept {
+  return {border(bucket, shard, shards), border(bucket, shard + 1, shards)};
 }
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// Who shares memory with whom, and which part of every bucket a rank updates: arithmetic only.
+// Which ranks share memory, and which shard of every bucket a rank updates. Pure functions.
 #pragma once
 
 #include <cstddef>
@@ -12,20 +12,20 @@ namespace lockstep {
 struct Topology {
   int rank = 0;
   int size = 1;
-  int host = 0;  ///< mine
+  int host = 0;  ///< of this rank
   int hosts = 1;
-  std::vector<int> host_ranks;  ///< the ranks on my host, ascending
-  std::size_t local = 0;        ///< my place among them
-  std::size_t shares = 1;       ///< parts of a bucket; the host's rank at place s < shares owns part s
+  std::vector<int> host_ranks;  ///< the ranks on this host, ascending
+  std::size_t local_rank = 0;   ///< this rank's index in host_ranks
+  std::size_t shards = 1;       ///< per bucket; local rank s < shards owns shard s
 
-  /// From the host number of every rank (counted from 0, none left out).
+  /// `host_of_rank` holds every rank's host number; numbers count from 0 without gaps.
   [[nodiscard]] static Topology of(const std::vector<int>& host_of_rank, int rank);
 
-  [[nodiscard]] bool owns_share() const noexcept { return local < shares; }
+  [[nodiscard]] bool has_shard() const noexcept { return local_rank < shards; }
 };
 
-/// Part `share` of `shares` of a bucket. Inner borders are multiples of 16 elements, so that no two owners write to one
-/// cache line; the parts are equal up to that.
-[[nodiscard]] BucketRange share_of(BucketRange bucket, std::size_t share, std::size_t shares) noexcept;
+/// Cuts a bucket into `shards` nearly equal shards and returns shard `shard`. Inner borders are multiples of 16
+/// elements, so that no two owners write to the same cache line.
+[[nodiscard]] Range shard_of(Range bucket, std::size_t shard, std::size_t shards) noexcept;
 
 }  // namespace lockstep

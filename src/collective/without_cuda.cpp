@@ -1,14 +1,12 @@
-// Stands for cuda/ in a build without CUDA.
+// Replaces cuda/ in builds without CUDA.
 #include "collective/make_communicator.hpp"
 
-#include "lockstep/core/error.hpp"
+#include <lockstep/core/error.hpp>
 
 namespace lockstep {
 
-std::unique_ptr<Communicator> make_device_communicator(
-    const World&, Transport, cuda::DeviceQueue&,
-    std::function<void(bool)>) {  // NOLINT(performance-unnecessary-value-param): as where it is used
-  throw InternalError("a device, in a build without CUDA");
+std::unique_ptr<Communicator> make_device_communicator(const World&, const CommunicatorOptions&) {
+  throw InternalError("a communicator for a device was requested in a build without CUDA");
 }
 
 }  // namespace lockstep

@@ -20,12 +20,12 @@ AlignedBuffer::AlignedBuffer(std::size_t size) : size_(size) {
   const std::size_t rounded = (size + alignment - 1) / alignment * alignment;
   data_.reset(static_cast<std::byte*>(std::aligned_alloc(alignment, rounded)));
   if (!data_) throw std::bad_alloc();
-  // Only a hint: without huge pages everything works, a few per cent slower.
+  // A hint: without huge pages training is a few per cent slower.
   if (alignment == huge_page) (void)madvise(data_.get(), rounded, MADV_HUGEPAGE);
   std::memset(data_.get(), 0, rounded);
 }
 
-// NOLINTNEXTLINE(cppcoreguidelines-no-malloc): this is the owner
+// NOLINTNEXTLINE(cppcoreguidelines-no-malloc): the only place that frees this memory
 void AlignedBuffer::Free::operator()(std::byte* data) const noexcept { std::free(data); }
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// Memory for tensors: aligned to cache lines, zero at first, on huge pages where the system grants them.
+// Memory for tensors: zero-initialized, aligned to cache lines, and on huge pages if the system grants them.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,8 @@
 
 namespace lockstep {
 
-/// `size` bytes from the system, zeroed, aligned to 64 bytes (to 2 MiB from 2 MiB upward).
+/// Owns `size` zeroed bytes. Buffers below 2 MiB are aligned to 64 bytes, larger ones to 2 MiB.
+/// The constructor throws std::bad_alloc when memory runs out.
 class AlignedBuffer {
  public:
   AlignedBuffer() = default;
@@ -16,7 +17,7 @@ class AlignedBuffer {
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
   [[nodiscard]] std::byte* data() const noexcept { return data_.get(); }
 
-  /// The buffer as an array of T.
+  /// Views the buffer as an array of T; a remainder smaller than a T is left out.
   template <typename T>
   [[nodiscard]] std::span<T> as() const noexcept {
     return {reinterpret_cast<T*>(data_.get()), size_ / sizeof(T)};

@@ -1,4 +1,4 @@
-// bfloat16 as kernels of ours read and write it: the upper half of a float, rounded to nearest even.
+// The bfloat16 of Lockstep's own kernels: the upper half of a float, rounded to nearest even.
 #pragma once
 
 #include <bit>
@@ -10,7 +10,7 @@ struct BFloat16 {
   std::uint16_t bits = 0;
 
   constexpr BFloat16() noexcept = default;
-  // NOLINTNEXTLINE(google-explicit-constructor): a number like others
+  // NOLINTNEXTLINE(google-explicit-constructor): converts as built-in numbers do
   constexpr BFloat16(float value) noexcept : bits(round(value)) {}
   // NOLINTNEXTLINE(google-explicit-constructor)
   constexpr operator float() const noexcept { return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16U); }

@@ -1,4 +1,4 @@
-// Time from the C++ clocks, and the age of this process from /proc.
+// Reads the C++ clocks, and the age of this process from /proc/self/stat.
 #include "core/clock.hpp"
 
 #include <unistd.h>
@@ -27,7 +27,7 @@ double monotonic_seconds() noexcept { return seconds_of<std::chrono::steady_cloc
 
 double thread_cpu_seconds() noexcept {
   timespec time{};
-  (void)::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);  // fails for no thread that asks for itself
+  (void)::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);  // cannot fail for the calling thread
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
@@ -36,7 +36,7 @@ double wall_clock_seconds() noexcept { return seconds_of<std::chrono::system_clo
 double seconds_since_process_start() {
   std::ifstream file("/proc/self/stat");
   const std::string text{std::istreambuf_iterator<char>(file), {}};
-  // The second field is the program's name in parentheses and may hold anything; field 3 starts after the last ')'.
+  // Field 2 is the program's name in parentheses and may contain any character; field 3 starts after the last ')'.
   const std::size_t name_end = text.rfind(')');
   if (name_end == std::string::npos) return unknown;
   std::istringstream fields(text.substr(name_end + 1));

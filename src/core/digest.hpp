@@ -1,4 +1,4 @@
-// A fast checksum of bytes, to tell by mistake changed ones from equal ones.
+// Digests of bytes, and their hexadecimal form. They detect accidental corruption and are not cryptographic.
 #pragma once
 
 #include <algorithm>
@@ -7,11 +7,29 @@
 #include <cstdint>
 #include <cstring>
 #include <string>
+#include <string_view>
 
 namespace lockstep {
 
-/// Four lanes of multiply and shift, so that the sum runs at memory's speed. Not for adversaries, who can make two
-/// things of one digest. Files hold digests, so this function stays as it is.
+/// Formats a number as sixteen lower-case hexadecimal digits.
+[[nodiscard]] std::string to_hex(std::uint64_t value);
+
+/// 64-bit FNV-1a, for short inputs. Plans and backups hold these digests, so the function must not change.
+constexpr std::uint64_t fnv1a_basis = 0xCBF29CE484222325U;
+
+/// Adds one value (a byte in the original definition) to an FNV-1a digest.
+[[nodiscard]] constexpr std::uint64_t fnv1a(std::uint64_t digest, std::uint64_t value) noexcept {
+  return (digest ^ value) * 0x100000001B3U;
+}
+
+[[nodiscard]] constexpr std::uint64_t fnv1a(std::string_view text) noexcept {
+  std::uint64_t digest = fnv1a_basis;
+  for (const char c : text) digest = fnv1a(digest, static_cast<unsigned char>(c));
+  return digest;
+}
+
+/// A digest for large arrays: four independent multiply-and-shift lanes run at memory bandwidth. Files hold these
+/// digests, so the function must not change.
 class Digest {
  public:
   void add(const void* data, std::size_t size) {
@@ -37,20 +55,13 @@ class Digest {
     return all;
   }
 
-  /// Sixteen hexadecimal digits.
-  [[nodiscard]] std::string to_string() const {
-    std::uint64_t all = value();
-    std::string digits(16, '0');
-    for (auto digit = digits.rbegin(); digit != digits.rend(); ++digit, all >>= 4U) {
-      *digit = "0123456789abcdef"[all & 15U];
-    }
-    return digits;
-  }
+  /// The value as sixteen hexadecimal digits.
+  [[nodiscard]] std::string to_string() const { return to_hex(value()); }
 
  private:
   static constexpr std::uint64_t prime = 0x9E3779B97F4A7C15U;
 
-  /// One to one, and every bit of the argument moves about half of the result's.
+  /// A bijection in which every bit of the argument affects about half of the result's bits (MurmurHash3's finalizer).
   static std::uint64_t scramble(std::uint64_t value) noexcept {
     value = (value ^ (value >> 33U)) * 0xFF51AFD7ED558CCDU;
     value = (value ^ (value >> 33U)) * 0xC4CEB9FE1A85EC53U;
@@ -60,7 +71,7 @@ class Digest {
   void mix(const std::array<std::uint64_t, 4>& words) noexcept {
     for (std::size_t i = 0; i < 4; ++i) {
       lanes_[i] = (lanes_[i] ^ words[i]) * prime;
-      lanes_[i] ^= lanes_[i] >> 29U;  // the product's upper bits hear of all bits, its lower ones of few
+      lanes_[i] ^= lanes_[i] >> 29U;  // the product's upper bits depend on all bits, its lower bits on few
     }
   }
 

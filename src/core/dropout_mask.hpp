@@ -1,5 +1,5 @@
-// Which elements Dropout keeps: a pure function of what an element is, so that any rank, thread or backend that
-// computes it decides alike, and a resumed run as the run it resumes.
+// Which elements Dropout keeps: a pure function of seed, step, layer, example and element. Every rank, thread and
+// backend makes the same decision, and so does a resumed run.
 #pragma once
 
 #include "core/random.hpp"
@@ -9,12 +9,12 @@
 
 namespace lockstep {
 
-/// The decisions of one Dropout layer in one step. An element is named by its example's place in the global batch and
-/// its index within the example, row-major in Keras' order (height, width, channels).
+/// The mask of one Dropout layer in one step. An element is identified by its example's index in the global batch
+/// (`example`) and its row-major index within the example, in Keras' order (height, width, channels).
 class DropoutMask {
  public:
-  /// `layer` is the layer's place in Sequential::layers(), `step` counts all steps of the job from 0.
-  /// 0 <= rate < 1.
+  /// `layer` is the layer's index in Sequential::layers(). `step` counts all steps of the job from 0.
+  /// Requires 0 <= rate < 1.
   constexpr DropoutMask(std::uint64_t seed, std::uint64_t step, std::uint32_t layer, float rate) noexcept
       : key_(mix(seed, step >> 32U)),
         layer_(layer),
@@ -22,28 +22,29 @@ class DropoutMask {
         threshold_(round_up(rate * 0x1.0p24F)),
         scale_(1.0F / (1.0F - rate)) {}
 
-  /// The decisions for elements 4 quad ... 4 quad + 3: keep where to_unit_float(word) >= rate, asked in integers.
-  [[nodiscard]] constexpr std::array<bool, 4> keep_four(std::uint32_t place, std::uint32_t quad) const noexcept {
-    const Philox4 words = philox4x32({quad, place, layer_, step_}, key_);
-    return {kept(words[0]), kept(words[1]), kept(words[2]), kept(words[3])};
+  /// Decides for elements 4 * quad to 4 * quad + 3. An element is kept if to_unit_float(word) >= rate; the code
+  /// compares integers, which gives the same decision.
+  [[nodiscard]] constexpr std::array<bool, 4> keep_four(std::uint32_t example, std::uint32_t quad) const noexcept {
+    const Philox4 words = philox4x32({quad, example, layer_, step_}, key_);
+    return {is_kept(words[0]), is_kept(words[1]), is_kept(words[2]), is_kept(words[3])};
   }
 
-  [[nodiscard]] constexpr bool keep(std::uint32_t place, std::uint32_t element) const noexcept {
-    return keep_four(place, element / 4)[element % 4];
+  [[nodiscard]] constexpr bool keep(std::uint32_t example, std::uint32_t element) const noexcept {
+    return keep_four(example, element / 4)[element % 4];
   }
 
-  /// keep_four as the factors the elements are multiplied with: 0 or scale().
-  [[nodiscard]] constexpr std::array<float, 4> factors_four(std::uint32_t place, std::uint32_t quad) const noexcept {
-    const std::array<bool, 4> keep = keep_four(place, quad);
+  /// keep_four() as factors for the elements: 0 or scale().
+  [[nodiscard]] constexpr std::array<float, 4> factors_four(std::uint32_t example, std::uint32_t quad) const noexcept {
+    const std::array<bool, 4> keep = keep_four(example, quad);
     return {keep[0] ? scale_ : 0.0F, keep[1] ? scale_ : 0.0F, keep[2] ? scale_ : 0.0F, keep[3] ? scale_ : 0.0F};
   }
 
-  /// 1 / (1 - rate), what the kept ones are multiplied with.
+  /// 1 / (1 - rate), the factor of kept elements.
   [[nodiscard]] constexpr float scale() const noexcept { return scale_; }
 
  private:
-  /// Seed, purpose and the step's high bits in one word (the finalizer of G. Steele et al.'s SplitMix, 2014): the other
-  /// streams take the seed itself for their key.
+  /// Hashes seed, purpose and the step's high bits into one key with the finalizer of SplitMix (G. Steele et al.,
+  /// 2014). The other random streams use the seed itself as their key, so they never share this one.
   [[nodiscard]] static constexpr std::uint64_t mix(std::uint64_t seed, std::uint64_t step_high) noexcept {
     std::uint64_t key =
         seed + 0x9E3779B97F4A7C15U * (static_cast<std::uint64_t>(RandomPurpose::dropout) << 32U | step_high);
@@ -57,7 +58,7 @@ class DropoutMask {
     return whole + (static_cast<float>(whole) < number ? 1 : 0);
   }
 
-  [[nodiscard]] constexpr bool kept(std::uint32_t word) const noexcept { return (word >> 8U) >= threshold_; }
+  [[nodiscard]] constexpr bool is_kept(std::uint32_t word) const noexcept { return (word >> 8U) >= threshold_; }
 
   std::uint64_t key_;
   std::uint32_t layer_;

@@ -1,13 +1,13 @@
-// Reads the environment; see the header.
+// See environment.hpp.
 #include "core/environment.hpp"
 
 #include <unistd.h>
 
 #include <algorithm>
 #include <cctype>
-#include <charconv>
 #include <string_view>
-#include <system_error>
+
+#include "core/parse_number.hpp"
 
 namespace lockstep {
 
@@ -35,12 +35,10 @@ std::string variable_of_option(const std::string& name) {
 }
 
 int launcher_rank(const Environment& environment) {
-  // Open MPI first: in a Slurm allocation mpirun's processes may all inherit the SLURM_PROCID of the batch script.
+  // Open MPI comes first: in a Slurm allocation all processes of mpirun may inherit the batch script's SLURM_PROCID.
   for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID"}) {
-    const std::string text = value_of(environment, name);
-    int rank = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), rank);
-    if (error == std::errc() && end == text.data() + text.size() && rank >= 0) return rank;
+    const auto rank = parse_number<int>(value_of(environment, name));
+    if (rank && *rank >= 0) return *rank;
   }
   return 0;
 }

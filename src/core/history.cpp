@@ -1,4 +1,4 @@
-// Looking a metric up in the record of a training run.
+// See lockstep/core/history.hpp.
 #include <lockstep/core/history.hpp>
 
 #include <string>

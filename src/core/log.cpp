@@ -1,13 +1,15 @@
-// One write(2) a line, so that the lines of several ranks on one terminal do not mix. No logging library: levels, sinks
-// and patterns would all stay unused.
+// Writes each line with one write(2), so that lines of several ranks on one terminal do not interleave. A logging
+// library would bring levels, sinks and patterns that Lockstep does not use.
 #include "core/log.hpp"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstddef>
 
 #include "core/environment.hpp"
+#include "core/printable.hpp"
 
 namespace lockstep {
 namespace {
@@ -18,7 +20,7 @@ void write_line(const std::string& severity, const std::string& message) {
   std::size_t written = 0;
   while (written < line.size()) {
     const ssize_t count = ::write(STDERR_FILENO, line.data() + written, line.size() - written);
-    if (count < 0 && errno != EINTR) return;  // nobody listens: there is no other place to complain
+    if (count < 0 && errno != EINTR) return;  // standard error is gone, and there is no other place to report it
     if (count > 0) written += static_cast<std::size_t>(count);
   }
 }
@@ -31,9 +33,9 @@ void log_error(const std::string& message) { write_line("error", message); }
 
 std::string log_line(int rank, const std::string& severity, const std::string& message) {
   std::string line;
-  if (rank != 0) line += "[rank " + std::to_string(rank) + "] ";
+  if (rank != 0) line += fmt::format("[rank {}] ", rank);
   if (!severity.empty()) line += severity + ": ";
-  return line + message + "\n";
+  return line + printable(message) + "\n";
 }
 
 }  // namespace lockstep

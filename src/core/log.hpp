@@ -1,5 +1,6 @@
-// Messages for the person who runs a program. They go to standard error, whole lines at a time; standard output belongs
-// to what the program was asked for. Ranks other than the chief sign their lines: "[rank 3] ...".
+// Messages for the person who runs a program. They go to standard error in whole lines; standard output carries only
+// the program's results. Ranks other than the chief prefix their lines: "[rank 3] ...". Messages may quote files and
+// peers: control characters are replaced (printable.hpp).
 #pragma once
 
 #include <string>
@@ -10,7 +11,7 @@ void log_info(const std::string& message);
 void log_warning(const std::string& message);  ///< prefixed "warning: "
 void log_error(const std::string& message);    ///< prefixed "error: "
 
-/// The line a message becomes; apart for the tests.
+/// Formats a message as a line; public for tests. `severity` is "", "warning" or "error".
 [[nodiscard]] std::string log_line(int rank, const std::string& severity, const std::string& message);
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// Normal numbers. In double precision, so that the last bits of libm's functions are lost in rounding to float.
+// Normal numbers are computed in double precision: rounding to float hides differences in the last bits of libm.
 #include "core/random.hpp"
 
 #include <cmath>

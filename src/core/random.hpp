@@ -1,5 +1,6 @@
-// The one door to randomness: counter-based generators, so that a number depends on what it is for and not on who
-// asks for it when. Philox4x32-10 (J. Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", SC 2011).
+// The only source of randomness: a counter-based generator, so that a random number depends on its purpose and not on
+// which rank draws it or when. Philox4x32-10 (J. Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", SC
+// 2011).
 #pragma once
 
 #include <array>
@@ -7,12 +8,19 @@
 
 namespace lockstep {
 
-/// What random numbers are for. A purpose is half of the key: streams of different purposes never meet.
-enum class RandomPurpose : std::uint32_t { initializer = 1, shuffle = 2, dropout = 3, digits = 4, test = 5, trial = 6 };
+/// What random numbers are for. The purpose is part of the counter, so streams of different purposes never overlap.
+enum class RandomPurpose : std::uint32_t {
+  initializer = 1,
+  shuffle = 2,
+  dropout = 3,
+  digits = 4,
+  test = 5,
+  calibration = 6
+};
 
 using Philox4 = std::array<std::uint32_t, 4>;
 
-/// Ten rounds of Philox4x32 over `counter` with the 64-bit `key`. A pure function; four independent words.
+/// Ten rounds of Philox4x32 over `counter` with the 64-bit `key`: a pure function that returns four independent words.
 [[nodiscard]] constexpr Philox4 philox4x32(Philox4 counter, std::uint64_t key) noexcept {
   auto k0 = static_cast<std::uint32_t>(key);
   auto k1 = static_cast<std::uint32_t>(key >> 32U);
@@ -27,12 +35,12 @@ using Philox4 = std::array<std::uint32_t, 4>;
   return counter;
 }
 
-/// A float in [0, 1) from the upper 24 bits of a word.
+/// Maps the upper 24 bits of a word to a float in [0, 1).
 [[nodiscard]] constexpr float to_unit_float(std::uint32_t word) noexcept {
   return static_cast<float>(word >> 8U) * 0x1.0p-24F;
 }
 
-/// A sequence of random numbers for one purpose and one subject (a parameter, a pass, an image).
+/// A sequence of random numbers for one purpose and one subject (the index of a parameter, a pass or an image).
 class RandomStream {
  public:
   RandomStream(std::uint64_t seed, RandomPurpose purpose, std::uint64_t subject) noexcept
@@ -41,17 +49,17 @@ class RandomStream {
                  static_cast<std::uint32_t>(subject >> 32U)} {}
 
   [[nodiscard]] std::uint32_t next() noexcept {
-    if (left_ == 0) {
+    if (remaining_ == 0) {
       words_ = philox4x32(counter_, key_);
       ++counter_[0];
-      left_ = 4;
+      remaining_ = 4;
     }
-    return words_[4 - left_--];
+    return words_[4 - remaining_--];
   }
 
   [[nodiscard]] float uniform() noexcept { return to_unit_float(next()); }
 
-  /// Without bias: an integer in [0, bound), bound > 0 (D. Lemire, "Fast Random Integer Generation", 2019).
+  /// An unbiased integer in [0, bound); bound > 0 (D. Lemire, "Fast Random Integer Generation", 2019).
   [[nodiscard]] std::uint32_t below(std::uint32_t bound) noexcept {
     std::uint64_t product = std::uint64_t{next()} * bound;
     if (static_cast<std::uint32_t>(product) < bound) {
@@ -61,14 +69,14 @@ class RandomStream {
     return static_cast<std::uint32_t>(product >> 32U);
   }
 
-  /// Standard normal, by Box and Muller's transform.
+  /// A standard normal number (Box-Muller transform).
   [[nodiscard]] float normal() noexcept;
 
  private:
   std::uint64_t key_;
   Philox4 counter_;
   Philox4 words_{};
-  int left_ = 0;
+  int remaining_ = 0;
 };
 
 }  // namespace lockstep

@@ -1,5 +1,7 @@
-// Shapes as people read them: the way Python and Keras print a tuple.
+// See lockstep/core/shape.hpp. Shapes print as Python and Keras print tuples.
 #include <lockstep/core/shape.hpp>
+
+#include <fmt/format.h>
 
 #include <cstdint>
 #include <string>
@@ -13,19 +15,12 @@ std::int64_t Shape::elements() const noexcept {
 }
 
 std::string Shape::to_string() const {
-  std::string text = "(";
-  for (std::size_t axis = 0; axis < extents_.size(); ++axis) {
-    if (axis > 0) text += ", ";
-    text += std::to_string(extents_[axis]);
-  }
-  return text + (extents_.size() == 1 ? ",)" : ")");
+  return fmt::format("({}{})", fmt::join(extents_, ", "), extents_.size() == 1 ? "," : "");
 }
 
 std::string Shape::to_string_with_batch() const {
   if (extents_.empty()) return "(None,)";
-  std::string text = "(None";
-  for (const std::int64_t extent : extents_) text += ", " + std::to_string(extent);
-  return text + ")";
+  return fmt::format("(None, {})", fmt::join(extents_, ", "));
 }
 
 }  // namespace lockstep

@@ -1,8 +1,11 @@
-// Size, slices and the consistency of a data set in memory.
+// See lockstep/data/dataset.hpp.
 #include <lockstep/core/error.hpp>
 #include <lockstep/data/dataset.hpp>
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -15,7 +18,7 @@ namespace lockstep {
 
 namespace {
 
-// The elements that one example of `shape` takes; 0 where an extent is not positive or the product overflows.
+/// Elements of one example; 0 if a dimension is not positive or the product overflows.
 std::size_t example_elements(const Shape& shape) {
   std::size_t elements = 1;
   for (const std::int64_t extent : shape.extents()) {
@@ -46,6 +49,11 @@ std::variant<std::vector<Elements>...> cut(const std::variant<std::vector<Elemen
 
 }  // namespace
 
+std::uint64_t DatasetId::next() noexcept {
+  static std::atomic<std::uint64_t> last{0};
+  return ++last;
+}
+
 std::size_t Dataset::size() const {
   const std::size_t elements = example_elements(example_shape);
   return elements == 0 ? 0 : length(inputs) / elements;
@@ -53,45 +61,54 @@ std::size_t Dataset::size() const {
 
 Dataset Dataset::slice(std::size_t begin, std::size_t end) const {
   if (begin > end || end > size()) {
-    throw UsageError("The slice [" + std::to_string(begin) + ", " + std::to_string(end) + ") of " + source +
-                     " does not exist: it has " + std::to_string(size()) + " examples; ask for a part of these.");
+    throw UsageError(
+        fmt::format("the slice [{}, {}) of {} is out of range: the dataset has {} examples; choose a slice "
+                    "within them",
+                    begin, end, source, size()));
   }
   const std::size_t input_elements = example_elements(example_shape);
   const std::size_t target_elements = example_elements(target_shape);
   if (length(targets) != size() * target_elements) {
-    throw DataError("The targets of " + source + " do not match its " + std::to_string(size()) +
-                    " examples, so it cannot be sliced; give one target an example.");
+    throw DataError(
+        fmt::format("the targets of {} do not match its {} examples, so it cannot be sliced; give one "
+                    "target per example",
+                    source, size()));
   }
-  return {example_shape, cut(inputs, begin * input_elements, end * input_elements), target_shape,
-          cut(targets, begin * target_elements, end * target_elements), source};
+  return {example_shape, cut(inputs, begin * input_elements, end * input_elements),
+          target_shape,  cut(targets, begin * target_elements, end * target_elements),
+          source,        {}};
 }
 
-void Dataset::check(std::int64_t classes) const {
+void Dataset::validate(std::int64_t classes) const {
   const std::size_t input_elements = example_elements(example_shape);
   const std::size_t target_elements = example_elements(target_shape);
   if (input_elements == 0 || target_elements == 0) {
-    throw DataError("The shapes of " + source + " (examples " + example_shape.to_string() + ", targets " +
-                    target_shape.to_string() + ") need extents of at least 1; correct them.");
+    throw DataError(
+        fmt::format("the shapes of {} (examples {}, targets {}) need dimensions of at least 1; correct them", source,
+                    example_shape.to_string(), target_shape.to_string()));
   }
   if (length(inputs) % input_elements != 0) {
-    throw DataError("The inputs of " + source + " hold " + std::to_string(length(inputs)) +
-                    " values, which is not a multiple of the " + std::to_string(input_elements) +
-                    " values of one example " + example_shape.to_string() + "; correct the shape or the inputs.");
+    throw DataError(
+        fmt::format("the inputs of {} hold {} values, which is not a multiple of the {} values of one "
+                    "example {}; correct the shape or the inputs",
+                    source, length(inputs), input_elements, example_shape.to_string()));
   }
-  if (size() == 0) throw DataError("The data set " + source + " holds no example; give it at least one.");
+  if (size() == 0) throw DataError(fmt::format("the dataset {} holds no example; give it at least one", source));
   if (length(targets) / target_elements != size() || length(targets) % target_elements != 0) {
-    throw DataError("The targets of " + source + " hold " + std::to_string(length(targets)) + " values where its " +
-                    std::to_string(size()) + " examples need " + std::to_string(target_elements) +
-                    " each; give one target an example.");
+    throw DataError(
+        fmt::format("the targets of {} hold {} values where its {} examples need {} each; give one target "
+                    "per example",
+                    source, length(targets), size(), target_elements));
   }
   const auto* indices = std::get_if<std::vector<std::int32_t>>(&targets);
   if (indices == nullptr) return;
   const auto wrong =
       std::find_if(indices->begin(), indices->end(), [=](std::int32_t i) { return i < 0 || i >= classes; });
   if (wrong != indices->end()) {
-    throw DataError("Target " + std::to_string(wrong - indices->begin()) + " of " + source + " is class " +
-                    std::to_string(*wrong) + ", but the model knows classes 0 to " + std::to_string(classes - 1) +
-                    "; correct the label, or give the model's last layer more units.");
+    throw DataError(
+        fmt::format("target {} of {} is class {}, but the model has classes 0 to {}; correct the label, "
+                    "or give the model's last layer more units",
+                    wrong - indices->begin(), source, *wrong, classes - 1));
   }
 }
 

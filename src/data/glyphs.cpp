@@ -1,4 +1,4 @@
-// The tables of points. Where two strokes share an end the pen does not leave the paper: it turns.
+// The tables of points. Two strokes that share an end form a corner.
 #include "data/glyphs.hpp"
 
 #include <array>
@@ -11,7 +11,7 @@ namespace {
 using P = GlyphPoint;
 using S = GlyphStroke;
 
-// 0: an oval; one that the pen leaves open; a narrow one that leans and overlaps itself.
+// 0: an oval; an open one; a narrow, slanted one that overlaps itself.
 constexpr P zero_a1[] = {{0.0F, -1.0F},  {-0.45F, -0.75F}, {-0.62F, 0.0F},  {-0.45F, 0.75F}, {0.0F, 1.0F},
                          {0.45F, 0.75F}, {0.62F, 0.0F},    {0.45F, -0.75F}, {0.0F, -1.0F}};
 constexpr P zero_b1[] = {{0.25F, -0.85F}, {-0.2F, -1.0F}, {-0.6F, -0.3F}, {-0.5F, 0.6F}, {0.0F, 1.0F},
@@ -45,7 +45,7 @@ constexpr S two_b[] = {two_b1};
 constexpr S two_c[] = {two_c1, two_c2, two_a2};
 constexpr Glyph two[] = {two_a, two_b, two_c};
 
-// 3: two bows; flat on top; with a small loop in the middle.
+// 3: two arcs; flat on top; with a small loop in the middle.
 constexpr P three_a1[] = {{-0.5F, -0.75F}, {-0.1F, -1.0F}, {0.4F, -0.8F}, {0.4F, -0.3F}, {-0.05F, -0.05F}};
 constexpr P three_a2[] = {{-0.05F, -0.05F}, {0.5F, 0.2F}, {0.5F, 0.75F}, {0.0F, 1.0F}, {-0.5F, 0.75F}};
 constexpr P three_b1[] = {{-0.5F, -0.95F}, {0.45F, -0.95F}};
@@ -58,7 +58,7 @@ constexpr S three_b[] = {three_b1, three_b2, three_b3};
 constexpr S three_c[] = {three_c1};
 constexpr Glyph three[] = {three_a, three_b, three_c};
 
-// 4: open; closed; rounded, in which it comes near a 9.
+// 4: open; closed; rounded, so that it resembles a 9.
 constexpr P four_a1[] = {{-0.4F, -0.9F}, {-0.5F, -0.3F}, {-0.5F, 0.15F}};
 constexpr P four_a2[] = {{-0.5F, 0.15F}, {0.6F, 0.08F}};
 constexpr P four_a3[] = {{0.3F, -0.7F}, {0.28F, 0.2F}, {0.22F, 1.0F}};
@@ -72,7 +72,7 @@ constexpr S four_b[] = {four_b1, four_b2, four_b3};
 constexpr S four_c[] = {four_c1, four_c2};
 constexpr Glyph four[] = {four_a, four_b, four_c};
 
-// 5: with corners; in one go, as an S; with its top stroke set off.
+// 5: with corners; in one stroke, like an S; with a detached top stroke.
 constexpr P five_a1[] = {{0.5F, -0.95F}, {-0.35F, -0.95F}};
 constexpr P five_a2[] = {{-0.35F, -0.95F}, {-0.45F, -0.1F}};
 constexpr P five_a3[] = {{-0.45F, -0.1F}, {0.1F, -0.3F}, {0.55F, 0.1F}, {0.45F, 0.75F}, {-0.05F, 1.0F}, {-0.55F, 0.8F}};
@@ -85,7 +85,7 @@ constexpr S five_b[] = {five_b1};
 constexpr S five_c[] = {five_c1, five_c2};
 constexpr Glyph five[] = {five_a, five_b, five_c};
 
-// 6: bowed; nearly straight; with a small bowl.
+// 6: curved; nearly straight; with a small bowl.
 constexpr P six_a1[] = {{0.4F, -0.95F}, {-0.1F, -0.6F}, {-0.5F, 0.1F},  {-0.45F, 0.75F}, {0.0F, 1.0F},
                         {0.45F, 0.75F}, {0.45F, 0.25F}, {0.05F, 0.05F}, {-0.42F, 0.35F}};
 constexpr P six_b1[] = {{0.15F, -1.0F}, {-0.35F, -0.1F}, {-0.5F, 0.5F},   {-0.2F, 0.95F}, {0.3F, 0.9F},
@@ -107,7 +107,7 @@ constexpr S seven_b[] = {seven_top, seven_leg, seven_bar};
 constexpr S seven_c[] = {seven_serif, seven_top, seven_leg};
 constexpr Glyph seven[] = {seven_a, seven_b, seven_c};
 
-// 8: in one go; two rings; one that does not quite close.
+// 8: in one stroke; two rings; not quite closed.
 constexpr P eight_a1[] = {{0.4F, -0.75F}, {0.0F, -1.0F}, {-0.42F, -0.75F}, {-0.3F, -0.3F},
                           {0.3F, 0.2F},   {0.5F, 0.65F}, {0.0F, 1.0F},     {-0.5F, 0.65F},
                           {-0.3F, 0.2F},  {0.3F, -0.3F}, {0.4F, -0.75F}};
@@ -123,7 +123,7 @@ constexpr S eight_b[] = {eight_b1, eight_b2};
 constexpr S eight_c[] = {eight_c1};
 constexpr Glyph eight[] = {eight_a, eight_b, eight_c};
 
-// 9: with a straight tail; with a curled one; in one bow.
+// 9: with a straight tail; with a curled one; in one curve.
 constexpr P nine_ring[] = {{0.42F, -0.6F},   {0.0F, -0.98F}, {-0.45F, -0.65F},
                            {-0.35F, -0.15F}, {0.1F, -0.1F},  {0.42F, -0.6F}};
 constexpr P nine_straight[] = {{0.42F, -0.6F}, {0.38F, 0.2F}, {0.28F, 1.0F}};

@@ -1,4 +1,4 @@
-// Unpacks gzip bytes that lie in memory, never more of them than the caller has room for.
+// Decompresses gzip data in memory, as much at a time as the caller has room for.
 #pragma once
 
 #include <cstddef>
@@ -11,10 +11,10 @@ struct z_stream_s;  // zlib's
 
 namespace lockstep {
 
-/// Deflate cannot pack more than this many bytes into one: a larger promise is a lie.
+/// The largest ratio of decompressed to compressed bytes that deflate can reach. Headers that declare more are wrong.
 inline constexpr std::uint64_t max_deflate_ratio = 1032;
 
-/// True if the bytes begin as a gzip file does.
+/// True if the bytes begin with gzip's magic number.
 [[nodiscard]] bool is_gzip(std::span<const std::uint8_t> bytes) noexcept;
 
 class GzipReader {
@@ -22,8 +22,8 @@ class GzipReader {
   /// `compressed` must outlive the reader; `name` is for messages.
   GzipReader(std::span<const std::uint8_t> compressed, std::string name);
 
-  /// Unpacks the next bytes into `out` and returns how many: fewer than asked for only at the end of the stream, whose
-  /// check sum is then known to be right. Throws DataError where the stream is damaged or cut short.
+  /// Decompresses the next bytes into `out` and returns how many. Returns fewer than `out.size()` only at the end of
+  /// the stream, after verifying its checksum. Throws DataError if the stream is damaged or cut short.
   [[nodiscard]] std::size_t read(std::span<std::uint8_t> out);
 
  private:

@@ -1,14 +1,15 @@
-// Header first, then sizes against what is really there, then the bytes.
+// See idx.hpp. Sizes in the header are checked against the file before memory is allocated.
 #include "data/idx.hpp"
 
 #include "data/gzip.hpp"
-#include "data/input_file.hpp"
+#include "data/sequential_file.hpp"
 
 #include <lockstep/core/error.hpp>
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
-#include <cstdio>
 #include <utility>
 
 namespace lockstep {
@@ -24,41 +25,31 @@ constexpr std::uint8_t type_u8 = 0x08;
 
 struct Header {
   Shape shape;
-  std::size_t bytes = 0;    // of the header itself
-  std::size_t payload = 0;  // of the array
+  std::size_t bytes = 0;    ///< of the header itself
+  std::size_t payload = 0;  ///< bytes of the array
 };
 
-std::string hex(Bytes bytes) {
-  std::string text;
-  for (const std::uint8_t byte : bytes) {
-    std::array<char, 3> digits{};
-    std::snprintf(digits.data(), digits.size(), "%02X", byte);
-    if (!text.empty()) text += ' ';
-    text += digits.data();
-  }
-  return text;
-}
-
-/// Bytes of the header that begins with these four; validated as far as they tell.
+/// Validates the magic number in the first four bytes of `start` and returns the header's length in bytes.
 std::size_t header_bytes(Bytes start, const std::string& name) {
   if (start.size() < magic_bytes) {
-    throw DataError(name + " ends at byte " + std::to_string(start.size()) +
-                    ", within the 4 bytes that open an IDX file; fetch the file again.");
+    throw DataError(fmt::format("{} ends at byte {}, within the first 4 bytes of an IDX file; fetch the file again",
+                                name, start.size()));
   }
   if (start[0] != 0 || start[1] != 0 || start[2] != type_u8 || start[3] == 0 || start[3] > max_rank) {
-    throw DataError(name + " is not an IDX file of bytes: at byte 0 it has " + hex(start.first(magic_bytes)) +
-                    " where 00 00 08 and 1 to 8 extents are expected (00 00 08 03 for images, 00 00 08 01 for labels); "
-                    "give the original file.");
+    throw DataError(
+        fmt::format("{} is not an IDX file of bytes: it begins with {:02X}, not 00 00 08 and 1 to 8 "
+                    "dimensions (00 00 08 03 for images, 00 00 08 01 for labels); give the original file",
+                    name, fmt::join(start.first(magic_bytes), " ")));
   }
   return magic_bytes + 4 * std::size_t{start[3]};
 }
 
-/// `start` holds the whole header, or all there is of it.
+/// `start` holds the whole header, or all bytes of a shorter file.
 Header parse_header(Bytes start, const std::string& name) {
   Header header{.shape = {}, .bytes = header_bytes(start, name), .payload = 1};
   if (start.size() < header.bytes) {
-    throw DataError(name + " ends at byte " + std::to_string(start.size()) + ", within its header of " +
-                    std::to_string(header.bytes) + " bytes; fetch the file again.");
+    throw DataError(fmt::format("{} ends at byte {}, within its header of {} bytes; fetch the file again", name,
+                                start.size(), header.bytes));
   }
   std::vector<std::int64_t> extents;
   std::uint64_t payload = 1;
@@ -72,17 +63,18 @@ Header parse_header(Bytes start, const std::string& name) {
   }
   header.shape = Shape(std::move(extents));
   if (payload > max_data_bytes && !empty) {
-    throw DataError(name + " declares an array " + header.shape.to_string() + " at byte 4, more than the " +
-                    std::to_string(max_data_bytes) + " bytes that are read at most; check that it is the right file.");
+    throw DataError(
+        fmt::format("{} declares an array {} at byte 4, more than the limit of {} bytes; check "
+                    "that it is the right file",
+                    name, header.shape.to_string(), max_data_bytes));
   }
   header.payload = empty ? 0 : static_cast<std::size_t>(payload);
   return header;
 }
 
 [[noreturn]] void throw_wrong_size(const std::string& name, const Header& header, const std::string& found) {
-  throw DataError(name + " declares an array " + header.shape.to_string() + " of " + std::to_string(header.payload) +
-                  " bytes from byte " + std::to_string(header.bytes) + " on, but has " + found +
-                  "; fetch the file again.");
+  throw DataError(fmt::format("{} declares an array {} of {} bytes from byte {} on, but has {}; fetch the file again",
+                              name, header.shape.to_string(), header.payload, header.bytes, found));
 }
 
 IdxArray parse_gzip(Bytes file, const std::string& name) {
@@ -93,15 +85,15 @@ IdxArray parse_gzip(Bytes file, const std::string& name) {
   known += reader.read(std::span(start).subspan(magic_bytes, wanted - magic_bytes));
   const Header header = parse_header(Bytes(start).first(known), name);
 
-  // Before memory is taken for it: what a stream of this length can hold at most.
+  // A compressed file of this size cannot hold more. Checked before memory is allocated.
   const std::uint64_t possible = file.size() * max_deflate_ratio;
   if (header.payload > possible) {
-    throw_wrong_size(name, header, "room for " + std::to_string(possible) + " in its gzip stream at most");
+    throw_wrong_size(name, header, fmt::format("room for at most {} in its gzip stream", possible));
   }
   IdxArray array{header.shape, std::vector<std::uint8_t>(header.payload)};
   const std::size_t found = reader.read(array.values);
   if (found < header.payload) throw_wrong_size(name, header, std::to_string(found));
-  std::uint8_t one_more = 0;  // reading on also checks the stream's check sum
+  std::uint8_t one_more = 0;  // reading past the payload also verifies the stream's checksum
   if (reader.read(std::span(&one_more, 1)) != 0) throw_wrong_size(name, header, "more");
   return array;
 }
@@ -123,7 +115,7 @@ IdxArray parse_idx(std::span<const std::byte> file, const std::string& name) {
 }
 
 IdxArray read_idx(const std::filesystem::path& path) {
-  InputFile file(path);
+  SequentialFile file(path);
   std::array<std::uint8_t, max_header_bytes> start{};
   std::size_t known = static_cast<std::size_t>(std::min<std::uint64_t>(file.size(), magic_bytes));
   file.read(std::span(start).first(known));
@@ -131,7 +123,7 @@ IdxArray read_idx(const std::filesystem::path& path) {
     const std::vector<std::uint8_t> bytes = read_whole_file(path);
     return parse_idx(std::as_bytes(std::span(bytes)), file.name());
   }
-  // Plain: straight from the file to where the values belong.
+  // A plain file is read directly into the array.
   const std::size_t wanted = header_bytes(Bytes(start).first(known), file.name());
   const auto rest = static_cast<std::size_t>(std::min<std::uint64_t>(wanted, file.size())) - known;
   file.read(std::span(start).subspan(known, rest));

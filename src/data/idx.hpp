@@ -1,4 +1,4 @@
-// IDX, the format of MNIST's files: a big-endian header of the array's extents, then its bytes. Plain or in gzip.
+// Reads IDX, the format of MNIST's files: a big-endian header with the dimensions, then the bytes. Plain or gzip.
 #pragma once
 
 #include <lockstep/core/shape.hpp>
@@ -12,17 +12,17 @@
 
 namespace lockstep {
 
-/// An array of bytes (IDX type 08, the only one that data sets of images and labels use), row-major.
+/// A row-major array of bytes (IDX type 08, which datasets of images and labels use).
 struct IdxArray {
   Shape shape;
   std::vector<std::uint8_t> values;
 };
 
-/// Reads an IDX file, plain or gzip, from memory. Believes no byte: throws DataError, with `name`, the offset, what was
-/// found and what was expected, unless the bytes are exactly one array of at most 8 extents and 1 GiB.
+/// Parses an IDX file, plain or gzip, in memory. Throws DataError unless the bytes are exactly one array of at most
+/// 8 dimensions and 1 GiB; the message gives `name`, the offset, what was found and what was expected.
 [[nodiscard]] IdxArray parse_idx(std::span<const std::byte> file, const std::string& name);
 
-/// The same from a file; IoError where it cannot be read. gzip is recognised by its first bytes, not by its name.
+/// Reads and parses a file; throws IoError if it cannot be read. gzip is recognized by its first bytes, not by name.
 [[nodiscard]] IdxArray read_idx(const std::filesystem::path& path);
 
 }  // namespace lockstep

@@ -1,9 +1,11 @@
-// A parser for the one Python expression that a .npy header holds: a dictionary of a string, a truth and a tuple.
+// See npy.hpp. Parses the Python dictionary in a .npy header, which holds a string, a boolean and a tuple.
 #include "data/npy.hpp"
 
-#include "data/input_file.hpp"
+#include "data/sequential_file.hpp"
 
 #include <lockstep/core/error.hpp>
+
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
@@ -18,7 +20,7 @@ namespace lockstep {
 namespace {
 
 constexpr std::string_view magic = "\x93NUMPY";
-constexpr std::size_t max_header_bytes = 16384;  // NumPy itself reads no header of more than 10,000 bytes
+constexpr std::size_t max_header_bytes = 16384;  // NumPy itself refuses headers of more than 10,000 bytes
 constexpr std::size_t max_rank = 8;
 
 struct NamedType {
@@ -36,7 +38,7 @@ const NamedType& entry(NpyType type) {
   return *std::find_if(types.begin(), types.end(), [=](const NamedType& known) { return known.type == type; });
 }
 
-/// Reads the dictionary from left to right, and says where it stopped understanding.
+/// A recursive-descent parser of the dictionary. Errors name the offset in the file.
 class Dictionary {
  public:
   Dictionary(std::string_view text, std::size_t offset, const std::string& name)
@@ -81,18 +83,17 @@ class Dictionary {
     for (const NamedType& known : types) {
       if (descr == known.descr) type_ = known.type;
     }
-    if (!type_)
-      fail("a type '|u1', '<i4', '<i8', '<f4' or '<f8' instead of '" + std::string(descr.substr(0, 16)) + "'");
+    if (!type_) fail(fmt::format("a type '|u1', '<i4', '<i8', '<f4' or '<f8' instead of '{}'", descr.substr(0, 16)));
   }
 
   void parse_shape() {
     std::vector<std::int64_t> extents;
     expect('(');
     while (!accept(')')) {
-      if (extents.size() == max_rank) fail("at most 8 extents");
+      if (extents.size() == max_rank) fail("at most 8 dimensions");
       extents.push_back(parse_extent());
       if (!accept(',')) {
-        if (extents.size() == 1) fail("',' (a tuple of one extent has one)");
+        if (extents.size() == 1) fail("',' (it makes one dimension a tuple)");
         expect(')');
         break;
       }
@@ -106,9 +107,9 @@ class Dictionary {
     const std::size_t begin = at_;
     for (; at_ < text_.size() && text_[at_] >= '0' && text_[at_] <= '9'; ++at_) {
       value = value * 10 + (text_[at_] - '0');
-      if (value > static_cast<std::int64_t>(max_data_bytes)) fail("an extent of at most 2^30");
+      if (value > static_cast<std::int64_t>(max_data_bytes)) fail("a dimension of at most 2^30");
     }
-    if (at_ == begin) fail("an extent");
+    if (at_ == begin) fail("a dimension");
     return value;
   }
 
@@ -135,12 +136,14 @@ class Dictionary {
   }
 
   void expect(char wanted) {
-    if (!accept(wanted)) fail(std::string("'") + wanted + "'");
+    if (!accept(wanted)) fail(fmt::format("'{}'", wanted));
   }
 
   [[noreturn]] void fail(const std::string& expected) const {
-    throw DataError("The NumPy header of " + name_ + " is not understood at byte " + std::to_string(offset_ + at_) +
-                    ", where " + expected + " is expected; write the file anew with numpy.savez.");
+    throw DataError(
+        fmt::format("the NumPy header of {} is not supported at byte {}, where {} is expected; write the "
+                    "file again with numpy.savez",
+                    name_, offset_ + at_, expected));
   }
 
   std::string_view text_;
@@ -158,37 +161,41 @@ std::size_t size_of(NpyType type) noexcept { return entry(type).size; }
 
 const char* descr_of(NpyType type) noexcept { return entry(type).descr; }
 
-std::size_t npy_header_bytes(std::span<const std::uint8_t> prelude, const std::string& name) {
-  const bool matches = prelude.size() >= npy_prelude_bytes &&
-                       std::equal(magic.begin(), magic.end(), prelude.begin(), [](char wanted, std::uint8_t byte) {
+std::size_t npy_header_bytes(std::span<const std::uint8_t> preamble, const std::string& name) {
+  const bool matches = preamble.size() >= npy_preamble_bytes &&
+                       std::equal(magic.begin(), magic.end(), preamble.begin(), [](char wanted, std::uint8_t byte) {
                          return static_cast<std::uint8_t>(wanted) == byte;
                        });
   if (!matches) {
-    throw DataError(name +
-                    " is not a NumPy array: it does not begin with \\x93NUMPY, a version and a length; write the file "
-                    "anew with numpy.savez.");
-  }
-  const std::uint8_t version = prelude[6];
-  if (version < 1 || version > 3 || prelude[7] != 0) {
     throw DataError(
-        name + " has version " + std::to_string(version) + "." + std::to_string(prelude[7]) +
-        " of NumPy's format at byte 6, where 1.0, 2.0 or 3.0 is expected; write the file anew with numpy.savez.");
+        fmt::format("{} is not a NumPy array: it does not begin with \\x93NUMPY, a version and a length; "
+                    "write the file again with numpy.savez",
+                    name));
   }
-  std::size_t length = std::size_t{prelude[8]} | std::size_t{prelude[9]} << 8U;
-  if (version > 1) length |= std::size_t{prelude[10]} << 16U | std::size_t{prelude[11]} << 24U;
+  const std::uint8_t version = preamble[6];
+  if (version < 1 || version > 3 || preamble[7] != 0) {
+    throw DataError(
+        fmt::format("{} uses version {}.{} of the .npy format; 1.0, 2.0 and 3.0 are supported; "
+                    "write the file again with numpy.savez",
+                    name, version, preamble[7]));
+  }
+  std::size_t length = std::size_t{preamble[8]} | std::size_t{preamble[9]} << 8U;
+  if (version > 1) length |= std::size_t{preamble[10]} << 16U | std::size_t{preamble[11]} << 24U;
   const std::size_t bytes = (version > 1 ? 12 : 10) + length;
-  if (bytes < npy_prelude_bytes || bytes > max_header_bytes) {
-    throw DataError(name + " declares a NumPy header of " + std::to_string(length) +
-                    " bytes at byte 8, where 2 to 16,000 are expected; write the file anew with numpy.savez.");
+  if (bytes < npy_preamble_bytes || bytes > max_header_bytes) {
+    throw DataError(
+        fmt::format("{} declares a NumPy header of {} bytes at byte 8, where 2 to 16,372 are expected; write "
+                    "the file again with numpy.savez",
+                    name, length));
   }
   return bytes;
 }
 
 NpyHeader parse_npy_header(std::span<const std::uint8_t> start, const std::string& name) {
-  const std::size_t bytes = npy_header_bytes(start.first(std::min(start.size(), npy_prelude_bytes)), name);
+  const std::size_t bytes = npy_header_bytes(start.first(std::min(start.size(), npy_preamble_bytes)), name);
   if (start.size() < bytes) {
-    throw DataError(name + " ends at byte " + std::to_string(start.size()) + ", within its NumPy header of " +
-                    std::to_string(bytes) + " bytes; fetch the file again.");
+    throw DataError(fmt::format("{} ends at byte {}, within its NumPy header of {} bytes; fetch the file again", name,
+                                start.size(), bytes));
   }
   const std::size_t begin = start[6] > 1 ? 12 : 10;
   const std::string_view text(reinterpret_cast<const char*>(start.data()) + begin, bytes - begin);
@@ -202,17 +209,18 @@ NpyHeader parse_npy_header(std::span<const std::uint8_t> start, const std::strin
     payload = std::min(payload, max_data_bytes + 1) * static_cast<std::uint64_t>(std::max<std::int64_t>(extent, 1));
   }
   if (payload > max_data_bytes && !empty) {
-    throw DataError(name + " declares an array " + header.shape.to_string() + " of '" + descr_of(header.type) +
-                    "', more than the " + std::to_string(max_data_bytes) +
-                    " bytes that are read at most; check that it is the right file.");
+    throw DataError(
+        fmt::format("{} declares an array {} of '{}', more than the limit of {} bytes; check "
+                    "that it is the right file",
+                    name, header.shape.to_string(), descr_of(header.type), max_data_bytes));
   }
   header.payload = empty ? 0 : static_cast<std::size_t>(payload);
   return header;
 }
 
-std::vector<std::byte> npy_of(const Shape& shape, std::span<const float> values) {
+std::vector<std::byte> to_npy(const Shape& shape, std::span<const float> values) {
   constexpr std::size_t alignment = 64;
-  std::string text = "{'descr': '<f4', 'fortran_order': False, 'shape': " + shape.to_string() + ", }";
+  std::string text = fmt::format("{{'descr': '<f4', 'fortran_order': False, 'shape': {}, }}", shape.to_string());
   const std::size_t unpadded = magic.size() + 4 + text.size() + 1;
   text.append((alignment - unpadded % alignment) % alignment, ' ').push_back('\n');
   std::string start(magic);

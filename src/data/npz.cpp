@@ -1,11 +1,12 @@
-// libzip unpacks; sizes are compared before memory is taken for them.
+// See npz.hpp. Reads with libzip; checks declared sizes before it allocates memory.
 #include "data/npz.hpp"
 
 #include "data/gzip.hpp"
-#include "data/input_file.hpp"
+#include "data/sequential_file.hpp"
 
 #include <lockstep/core/error.hpp>
 
+#include <fmt/format.h>
 #include <zip.h>
 
 #include <algorithm>
@@ -25,43 +26,48 @@ std::string text_of(zip_error_t* error) {
   return text;
 }
 
-/// One member of the archive, read from its beginning to its end.
+/// A member of the archive, read sequentially.
 class Member {
  public:
-  Member(zip_t* archive, const std::string& archive_name, const std::string& path) : name_(archive_name + ":" + path) {
+  Member(zip_t* archive, const std::string& archive_name, const std::string& path)
+      : name_(fmt::format("{}:{}", archive_name, path)) {
     const zip_int64_t index = zip_name_locate(archive, path.c_str(), 0);
     if (index < 0) {
-      throw DataError(archive_name + " has no member " + path + "; write it anew with numpy.savez(file, x_train=..., " +
-                      "y_train=..., x_test=..., y_test=...).");
+      throw DataError(
+          fmt::format("{} has no member {}; write it again with numpy.savez(file, x_train=..., y_train=..., "
+                      "x_test=..., y_test=...)",
+                      archive_name, path));
     }
     zip_stat_t status;
     zip_stat_init(&status);
     const bool known = zip_stat_index(archive, static_cast<zip_uint64_t>(index), 0, &status) == 0 &&
                        (status.valid & ZIP_STAT_SIZE) != 0 && (status.valid & ZIP_STAT_COMP_SIZE) != 0;
-    if (!known) throw DataError(name_ + " has no size in the archive's directory; fetch the file again.");
-    if (status.size > max_data_bytes + npy_prelude_bytes || status.size / max_deflate_ratio > status.comp_size) {
-      throw DataError(name_ + " declares " + std::to_string(status.size) + " bytes in " +
-                      std::to_string(status.comp_size) + " packed ones, more than can be or than are read at most (" +
-                      std::to_string(max_data_bytes) + "); fetch the file again.");
+    if (!known) throw DataError(fmt::format("{} has no size in the archive's directory; fetch the file again", name_));
+    if (status.size > max_data_bytes + npy_preamble_bytes || status.size / max_deflate_ratio > status.comp_size) {
+      throw DataError(
+          fmt::format("{} declares {} bytes in {} compressed bytes, more than they can hold or more than the limit "
+                      "of {} bytes; fetch the file again",
+                      name_, status.size, status.comp_size, max_data_bytes));
     }
     size_ = static_cast<std::size_t>(status.size);
     file_.reset(zip_fopen_index(archive, static_cast<zip_uint64_t>(index), 0));
     if (file_ == nullptr) {
-      throw DataError(name_ + " cannot be unpacked (" + zip_strerror(archive) + "); write it anew with numpy.savez.");
+      throw DataError(
+          fmt::format("{} cannot be decompressed ({}); write it again with numpy.savez", name_, zip_strerror(archive)));
     }
   }
 
   [[nodiscard]] const std::string& name() const noexcept { return name_; }
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
 
-  /// Reads up to out.size() bytes, fewer only at the member's end, where its check sum is then known to be right.
+  /// Reads up to out.size() bytes. Returns fewer only at the member's end, after libzip has verified its checksum.
   [[nodiscard]] std::size_t read(std::span<std::uint8_t> out) {
     std::size_t done = 0;
     while (done < out.size()) {
       const zip_int64_t count = zip_fread(file_.get(), out.data() + done, out.size() - done);
       if (count < 0) {
-        throw DataError(name_ + " is damaged near its byte " + std::to_string(offset_) + " (" +
-                        zip_file_strerror(file_.get()) + "); fetch the file again.");
+        throw DataError(fmt::format("{} is damaged near its byte {} ({}); fetch the file again", name_, offset_,
+                                    zip_file_strerror(file_.get())));
       }
       if (count == 0) break;
       done += static_cast<std::size_t>(count);
@@ -88,32 +94,35 @@ NpzArchive::NpzArchive(std::span<const std::byte> file, std::string name) : name
   if (source != nullptr) archive_.reset(zip_open_from_source(source, ZIP_RDONLY, &error));
   if (archive_ == nullptr) {
     if (source != nullptr) zip_source_free(source);  // an archive owns its source only once it is open
-    throw DataError(name_ + " is not a zip archive of " + std::to_string(file.size()) + " bytes (" + text_of(&error) +
-                    "); give a file that numpy.savez wrote, or fetch it again.");
+    throw DataError(
+        fmt::format("{} ({} bytes) is not a zip archive ({}); give a file that numpy.savez wrote, or fetch "
+                    "it again",
+                    name_, file.size(), text_of(&error)));
   }
   zip_error_fini(&error);
 }
 
 NpyArray NpzArchive::read(const std::string& key) const {
   Member member(archive_.get(), name_, key + ".npy");
-  std::vector<std::uint8_t> start(npy_prelude_bytes);
+  std::vector<std::uint8_t> start(npy_preamble_bytes);
   start.resize(member.read(start));
   const std::size_t wanted = npy_header_bytes(start, member.name());
   start.resize(wanted);
-  start.resize(npy_prelude_bytes + member.read(std::span(start).subspan(npy_prelude_bytes)));
+  start.resize(npy_preamble_bytes + member.read(std::span(start).subspan(npy_preamble_bytes)));
   const NpyHeader header = parse_npy_header(start, member.name());
 
   if (member.size() < header.bytes || member.size() - header.bytes != header.payload) {
-    throw DataError(member.name() + " declares an array " + header.shape.to_string() + " of '" + descr_of(header.type) +
-                    "', " + std::to_string(header.payload) + " bytes from byte " + std::to_string(header.bytes) +
-                    " on, but has " + std::to_string(member.size()) + " bytes in all; write it anew with numpy.savez.");
+    throw DataError(fmt::format(
+        "{} declares an array {} of '{}', {} bytes from byte {} on, but has {} bytes in all; "
+        "write it again with numpy.savez",
+        member.name(), header.shape.to_string(), descr_of(header.type), header.payload, header.bytes, member.size()));
   }
   NpyArray array{header.type, header.shape, std::vector<std::uint8_t>(header.payload)};
   const std::size_t found = member.read(array.bytes);
-  std::uint8_t one_more = 0;  // reading on also checks the member's check sum
+  std::uint8_t one_more = 0;  // reading past the payload also verifies the member's checksum
   if (found != header.payload || member.read(std::span(&one_more, 1)) != 0) {
-    throw DataError(member.name() + " does not unpack to the " + std::to_string(member.size()) +
-                    " bytes it declares; fetch the file again.");
+    throw DataError(fmt::format("{} does not decompress to the {} bytes it declares; fetch the file again",
+                                member.name(), member.size()));
   }
   return array;
 }

@@ -1,4 +1,4 @@
-// npz, the form of Keras' own data sets: a zip archive of NumPy arrays, stored or deflated.
+// Reads npz, the format of Keras' own datasets: a zip archive of NumPy arrays, stored or deflated.
 #pragma once
 
 #include "data/npy.hpp"
@@ -19,7 +19,7 @@ namespace lockstep {
 struct NpyArray {
   NpyType type = NpyType::u1;
   Shape shape;
-  std::vector<std::uint8_t> bytes;  ///< row-major, little-endian, as they lie in the file
+  std::vector<std::uint8_t> bytes;  ///< row-major, little-endian, as in the file
 };
 
 class NpzArchive {
@@ -27,8 +27,8 @@ class NpzArchive {
   /// `file` must outlive the archive; `name` is for messages. Throws DataError unless it is a zip archive.
   NpzArchive(std::span<const std::byte> file, std::string name);
 
-  /// The array that NumPy calls `key`: the archive's member "key.npy". Throws DataError, with the member and the offset
-  /// in it, where it is missing, damaged, or not an array as `parse_npy_header` takes them.
+  /// Returns the array that NumPy calls `key`: the archive's member "key.npy". Throws DataError, naming the member and
+  /// the offset, if it is missing, damaged, or not an array that `parse_npy_header` supports.
   [[nodiscard]] NpyArray read(const std::string& key) const;
 
  private:

@@ -1,7 +1,7 @@
-// Which examples make a batch, in which order: a function of (seed, pass) alone, never of the number of workers.
+// The order in which training reads its examples: a function of (seed, pass) alone, not of the number of workers.
 #pragma once
 
-#include "core/slice.hpp"
+#include "core/range.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -10,14 +10,14 @@
 
 namespace lockstep {
 
-/// The endless stream of example indices that training reads: pass after pass over the data, each pass in an order
-/// of its own drawn from (seed, pass). Position p of the stream is place p % examples of pass p / examples.
-class ExampleStream {
+/// The endless stream of example indices that training reads: passes over the data, each in its own random order drawn
+/// from (seed, pass). Position p of the stream is entry p % examples of pass p / examples.
+class Sampler {
  public:
-  /// `shuffle` false: every pass is 0, 1, 2, ... `examples` is at least 1 and at most 2^32 - 1.
-  ExampleStream(std::size_t examples, std::uint64_t seed, bool shuffle);
+  /// Without `shuffle` every pass is 0, 1, 2, ... Throws UsageError unless 1 <= examples < 2^32.
+  Sampler(std::size_t examples, std::uint64_t seed, bool shuffle);
 
-  /// Fills `indices` with the stream's positions position, position + 1, ... Passes may change within.
+  /// Fills `indices` with the indices at positions position, position + 1, ... of the stream, across passes.
   void read(std::uint64_t position, std::span<std::uint32_t> indices);
 
   [[nodiscard]] std::size_t examples() const noexcept { return examples_; }

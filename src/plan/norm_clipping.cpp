@@ -9,55 +9,56 @@ namespace lockstep {
 
 namespace {
 
-/// What brings a gradient of this norm down to the bound. NaN stays NaN, as in Keras.
-float scale_of(double squares, double bound) {
-  const double norm = std::sqrt(squares);
+/// The factor that reduces a gradient of this norm to the bound. NaN stays NaN, as in Keras.
+float clip_scale(double squared_norm, double bound) {
+  const double norm = std::sqrt(squared_norm);
   return norm <= bound ? 1.0F : static_cast<float>(bound / norm);
 }
 
 }  // namespace
 
-NormClipping::NormClipping(const Plan& plan, const Executable& executable, Communicator& communicator)
+NormClipping::NormClipping(const Plan& plan, Executable& executable, Communicator& communicator)
     : executable_(executable),
       communicator_(communicator),
       has_gradients_(plan.buckets.size()),
-      squares_(plan.graph.parameters.size()),
-      scales_(plan.graph.parameters.size(), 1.0F) {
+      squared_norms_(plan.graph.parameters.size()),
+      clip_scales_(plan.graph.parameters.size(), 1.0F) {
   for (const ParameterSpec& parameter : plan.graph.parameters) {
-    const bool repeated = parameter.own && !parameter.divided;
-    counts_.push_back(repeated ? communicator.rank() == 0 : parameter.own || communicator.host() == 0);
-    if (parameter.own || parameter.rule != UpdateRule::optimizer) continue;
+    const bool is_replicated = parameter.is_local && !parameter.is_sharded;
+    is_counted_here_.push_back(is_replicated ? communicator.rank() == 0
+                                             : parameter.is_local || communicator.host() == 0);
+    if (parameter.is_local || parameter.rule != UpdateRule::optimizer) continue;
     for (std::size_t b = 0; b < plan.buckets.size(); ++b) {
-      const BucketRange& bucket = plan.buckets[b];
+      const Range& bucket = plan.buckets[b];
       if (parameter.offset < bucket.end && parameter.offset + parameter.storage > bucket.begin) {
         has_gradients_[b] = true;
       }
     }
   }
-  held_.reserve(plan.buckets.size() + plan.own_ranges.size());
+  deferred_updates_.reserve(plan.buckets.size() + plan.local_ranges.size());
 }
 
-void NormClipping::hold(std::size_t operation, const UpdateShare& share) {
-  held_.push_back({operation, share});
-  executable_.add_squares(share, squares_);
+void NormClipping::defer(std::size_t place, const ReducedShard& shard) {
+  deferred_updates_.push_back({place, shard});
+  executable_.add_squared_gradients(shard, squared_norms_);
 }
 
-void NormClipping::agree(const Clipping& clipping) {
-  if (executable_.find_scales(clipping)) return;
-  for (std::size_t p = 0; p < squares_.size(); ++p) {
-    if (!counts_[p]) squares_[p] = 0;
+void NormClipping::all_reduce_norms(const Clipping& clipping) {
+  if (executable_.make_clip_scales(clipping)) return;
+  for (std::size_t p = 0; p < squared_norms_.size(); ++p) {
+    if (!is_counted_here_[p]) squared_norms_[p] = 0;
   }
   if (clipping.kind == ClippingKind::global_clipnorm) {
-    double all = std::accumulate(squares_.begin(), squares_.end(), 0.0);
+    double all = std::accumulate(squared_norms_.begin(), squared_norms_.end(), 0.0);
     communicator_.all_reduce_sum({&all, 1});
-    std::fill(scales_.begin(), scales_.end(), scale_of(all, clipping.bound));
+    std::fill(clip_scales_.begin(), clip_scales_.end(), clip_scale(all, clipping.bound));
   } else {
-    communicator_.all_reduce_sum(squares_);
-    std::transform(squares_.begin(), squares_.end(), scales_.begin(),
-                   [&](double squares) { return scale_of(squares, clipping.bound); });
+    communicator_.all_reduce_sum(squared_norms_);
+    std::transform(squared_norms_.begin(), squared_norms_.end(), clip_scales_.begin(),
+                   [&](double squared_norm) { return clip_scale(squared_norm, clipping.bound); });
   }
-  std::fill(squares_.begin(), squares_.end(), 0.0);
-  for (Held& held : held_) held.share.scales = scales_;
+  std::fill(squared_norms_.begin(), squared_norms_.end(), 0.0);
+  for (DeferredUpdate& deferred : deferred_updates_) deferred.shard.clip_scales = clip_scales_;
 }
 
 }  // namespace lockstep

@@ -1,8 +1,10 @@
-// Clipping by norm: no weight may be updated before all gradients are summed up and their norms known to all ranks. So
-// shares are measured as they come, and kept; then ranks add up their squares, a few numbers, and every share is
-// updated with its variables' scales. Each element of a gradient counts once in the world: what is summed over the
-// hosts where the first host has it, a divided variable wherever there is a part of it, one that all ranks compute on
-// the first. GPUs, each of which has all gradients, find the scales by themselves, within the step that they record.
+// Clips gradients by norm. Weights can be updated only after all gradients are reduced and all ranks know the norms. So
+// each shard's squared norm is computed as the shard arrives, and its update is deferred. Then the ranks all-reduce the
+// squared norms, and every shard is updated with its parameters' clip scales.
+//
+// Each element of a gradient counts once in the world: an all-reduced one on the first host, one of a sharded variable
+// on the rank that has the shard, one of a replicated variable on the first rank. A GPU has the full gradients and
+// computes the scales on the device (Executable::make_clip_scales).
 #pragma once
 
 #include "backend/backend.hpp"
@@ -17,36 +19,37 @@ namespace lockstep {
 
 class NormClipping {
  public:
-  /// A share that waits for the norms.
-  struct Held {
-    std::size_t operation = 0;  ///< the update, as a place in Plan::training
-    UpdateShare share;
+  /// A shard whose update waits for the norms.
+  struct DeferredUpdate {
+    std::size_t place = 0;  ///< index in Plan::training of the Update or UpdateLocal
+    ReducedShard shard;
   };
 
-  /// All three must outlive it.
-  NormClipping(const Plan& plan, const Executable& executable, Communicator& communicator);
+  /// All arguments must outlive the object.
+  NormClipping(const Plan& plan, Executable& executable, Communicator& communicator);
 
-  /// Whether a bucket has gradients of weights, and not only what is summed up within the step.
-  [[nodiscard]] bool concerns(std::size_t bucket) const noexcept { return has_gradients_[bucket]; }
+  /// Whether a bucket holds gradients of weights, not only metrics or partial sums.
+  [[nodiscard]] bool has_gradients(std::size_t bucket) const noexcept { return has_gradients_[bucket]; }
 
-  /// Measures a share. What it is the sum of must stay as it is.
-  void hold(std::size_t operation, const UpdateShare& share);
+  /// Adds a shard's squared gradients and defers its update. Its sources must not change before the update.
+  void defer(std::size_t place, const ReducedShard& shard);
 
-  /// Collective, once all shares of the step are held: adds up the squares and gives each share its scales.
-  void agree(const Clipping& clipping);
+  /// All-reduces the squared norms and sets the clip scales of the deferred shards. Call it when all shards of the step
+  /// are deferred. Collective.
+  void all_reduce_norms(const Clipping& clipping);
 
-  /// In the order in which they came; valid until the next step.
-  [[nodiscard]] std::span<const Held> held() const noexcept { return held_; }
-  void release() { held_.clear(); }
+  /// The deferred updates in order; valid until `clear`.
+  [[nodiscard]] std::span<const DeferredUpdate> deferred_updates() const noexcept { return deferred_updates_; }
+  void clear() { deferred_updates_.clear(); }
 
  private:
-  const Executable& executable_;
+  Executable& executable_;
   Communicator& communicator_;
-  std::vector<bool> has_gradients_;  ///< by bucket
-  std::vector<bool> counts_;         ///< by parameter: whether this rank counts what it has of it
-  std::vector<Held> held_;
-  std::vector<double> squares_;  ///< by parameter
-  std::vector<float> scales_;    ///< by parameter
+  std::vector<bool> has_gradients_;    ///< by bucket
+  std::vector<bool> is_counted_here_;  ///< by parameter: whether this rank adds its elements to the norm
+  std::vector<DeferredUpdate> deferred_updates_;
+  std::vector<double> squared_norms_;  ///< by parameter
+  std::vector<float> clip_scales_;     ///< by parameter
 };
 
 }  // namespace lockstep

@@ -1,11 +1,14 @@
-// See plan.hpp. What a plan says about itself; make_plan.cpp makes it.
+// See plan.hpp. Queries and text of a plan; make_plan.cpp builds it.
 #include "plan/plan.hpp"
 
+#include "core/digest.hpp"
+#include "core/overloaded.hpp"
+
+#include <fmt/format.h>
 #include <cstddef>
 #include <cstdint>
-#include <iomanip>
-#include <sstream>
 #include <string>
+#include <variant>
 #include <vector>
 
 namespace lockstep {
@@ -13,103 +16,107 @@ namespace lockstep {
 namespace {
 
 std::string extents(const TensorSpec& tensor) {
-  return std::to_string(tensor.height) + "x" + std::to_string(tensor.width) + "x" + std::to_string(tensor.channels) +
-         (tensor.block == tensor.channels ? "" : " in blocks of " + std::to_string(tensor.block)) +
-         (tensor.type == ElementType::bfloat16 ? " bfloat16" : " float32");
+  return fmt::format("{}x{}x{}{}{}", tensor.height, tensor.width, tensor.channels,
+                     tensor.block == tensor.channels ? "" : fmt::format(" in blocks of {}", tensor.block),
+                     tensor.type == ElementType::bfloat16 ? " bfloat16" : " float32");
 }
 
 std::string line_of(const Operation& operation, const Graph& graph) {
-  std::string line(name_of(operation.kind));
-  if (operation.layer >= 0) line += " " + graph.layers[operation.layer].name;
-  if (operation.input >= 0) line += " t" + std::to_string(operation.input);
-  if (operation.output >= 0) line += " -> t" + std::to_string(operation.output);
+  std::string line(to_string(operation.kind));
+  line += " " + graph.layers[operation.layer].name;
+  if (operation.input >= 0) line += fmt::format(" t{}", operation.input);
+  if (operation.output >= 0) line += fmt::format(" -> t{}", operation.output);
   if (operation.kind == OperationKind::dense_backward) {
-    line += " rows " + std::to_string(operation.rows_begin) + ".." + std::to_string(operation.rows_end);
+    line += fmt::format(" input features {}..{}", operation.input_features.begin, operation.input_features.end);
   }
-  if (operation.activation != ActivationFunction::linear) line += " " + std::string(name_of(operation.activation));
+  if (operation.activation != ActivationFunction::linear) line += " " + std::string(keras_name(operation.activation));
   if (operation.input_gradient) {
     line += " (input gradient";
     if (operation.input_activation != ActivationFunction::linear) {
-      line += " through " + std::string(name_of(operation.input_activation));
+      line += " through " + std::string(keras_name(operation.input_activation));
     }
     line += ")";
   }
-  if (operation.slices > 1)
-    line += " slice " + std::to_string(operation.slice) + "/" + std::to_string(operation.slices);
-  if (operation.by_examples) line += " by examples";
-  if (operation.exchange >= 0) line += " exchange " + std::to_string(operation.exchange);
-  if (operation.sum >= 0) line += " summed in " + graph.parameters[operation.sum].name;
-  if (operation.bucket >= 0) line += " bucket " + std::to_string(operation.bucket);
+  if (operation.microbatch.count > 1)
+    line += fmt::format(" microbatch {}/{}", operation.microbatch.index, operation.microbatch.count);
+  if (operation.is_batch_split) line += " batch-split";
+  if (operation.all_to_all) line += fmt::format(" all-to-all {}", *operation.all_to_all);
+  if (operation.partial_sum) line += " all-reduced in " + graph.parameters[*operation.partial_sum].name;
   return line;
 }
 
-/// `common`: what the ranks of a divided model have in common, instead of this rank's.
+std::string line_of(const PlanStep& step, const Plan& plan) {
+  const auto line = [](const char* name, std::size_t index) { return fmt::format("{}{}", name, index); };
+  return std::visit(
+      Overloaded{
+          [&](const Compute& compute) { return line_of(plan.compute[compute.operation], plan.graph); },
+          [&](const MarkReady& ready) { return line("mark_ready bucket ", ready.bucket); },
+          [&](const Update& update) { return line("update bucket ", update.bucket); },
+          [&](const WaitUpdated& wait) { return line("wait_updated bucket ", wait.bucket); },
+          [&](const UpdateLocal& update) { return line("update_local range ", update.range); },
+          [&](const StartAllToAll& start) { return line("start_all_to_all all-to-all ", start.all_to_all); },
+          [&](const FinishAllToAll& finish) { return line("finish_all_to_all all-to-all ", finish.all_to_all); }},
+      step);
+}
+
+/// `common`: only what is equal on all ranks of a tensor-parallel model.
 std::string layout_of(const Plan& plan, bool common = false) {
   const Graph& graph = plan.graph;
-  std::ostringstream input;
-  input << std::setprecision(17) << "input bytes * " << graph.input.byte_scale << ", * " << graph.input.scale << " + "
-        << graph.input.offset << '\n';
-  std::string text = input.str() + plan.division;
+  std::string text = fmt::format("input bytes * {:.17g}, * {:.17g} + {:.17g}\n{}", graph.input.byte_scale,
+                                 graph.input.scale, graph.input.offset, plan.sharding);
   for (std::size_t t = 0; t < graph.tensors.size(); ++t) {
     if (common && graph.tensors[t].whole_channels > 0) continue;
-    text += "tensor t" + std::to_string(t) + " " + graph.tensors[t].name + " " + extents(graph.tensors[t]) + "\n";
+    text += fmt::format("tensor t{} {} {}\n", t, graph.tensors[t].name, extents(graph.tensors[t]));
   }
   for (const ParameterSpec& parameter : graph.parameters) {
-    if (common && parameter.own) continue;
-    text += "parameter " + parameter.name + " " + parameter.info.shape.to_string() + " at " +
-            std::to_string(parameter.offset) + ", " + std::to_string(parameter.storage) + " elements" +
-            (parameter.own ? " of its own\n" : "\n");
+    if (common && parameter.is_local) continue;
+    text += fmt::format("parameter {} {} at {}, {} elements{}\n", parameter.name, parameter.info.shape.to_string(),
+                        parameter.offset, parameter.storage, parameter.is_local ? ", local" : "");
   }
   for (std::size_t b = 0; b < plan.buckets.size(); ++b) {
-    text += "bucket " + std::to_string(b) + " [" + std::to_string(plan.buckets[b].begin) + ", " +
-            std::to_string(plan.buckets[b].end) + ")\n";
+    text += fmt::format("bucket {} [{}, {})\n", b, plan.buckets[b].begin, plan.buckets[b].end);
   }
   return text;
 }
 
 }  // namespace
 
+const Operation* Plan::operation_of(const PlanStep& step) const noexcept {
+  const auto* computed = std::get_if<Compute>(&step);
+  return computed != nullptr ? &compute[computed->operation] : nullptr;
+}
+
 std::string Plan::to_string() const {
   std::string text = layout_of(*this);
-  for (const Operation& operation : training) text += line_of(operation, graph) + "\n";
+  for (const PlanStep& step : training) text += line_of(step, *this) + "\n";
   return text;
 }
 
-std::string Plan::digest() const {
-  std::uint64_t hash = 0xcbf29ce484222325U;
-  for (const char c : layout_of(*this, !division.empty()))
-    hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
-  std::string digits(16, '0');
-  for (auto digit = digits.rbegin(); digit != digits.rend(); ++digit, hash >>= 4U) {
-    *digit = "0123456789abcdef"[hash & 15U];
-  }
-  return digits;
-}
+std::string Plan::digest() const { return to_hex(fnv1a(layout_of(*this, !sharding.empty()))); }
 
-std::vector<std::size_t> Plan::operations_of_step(bool sums_metrics) const {
-  const auto sums_them = [this](const Operation& operation) {
-    const OperationKind kind = operation.kind;
-    return (kind == OperationKind::contribute || kind == OperationKind::update || kind == OperationKind::await) &&
-           static_cast<std::size_t>(operation.bucket) == metrics_bucket;
+std::vector<std::size_t> Plan::places_of_step(bool reduces_metrics) const {
+  const auto is_for_metrics = [this](const PlanStep& step) {
+    return is_step_of<MarkReady>(step, metrics_bucket) || is_step_of<Update>(step, metrics_bucket) ||
+           is_step_of<WaitUpdated>(step, metrics_bucket);
   };
   std::vector<std::size_t> places;
   for (std::size_t i = 0; i < training.size(); ++i) {
-    if (sums_metrics || !sums_them(training[i])) places.push_back(i);
+    if (reduces_metrics || !is_for_metrics(training[i])) places.push_back(i);
   }
   return places;
 }
 
-std::vector<BucketRange> Plan::sums_that_are_no_gradients() const {
-  std::vector<BucketRange> ranges;
+std::vector<Range> Plan::non_gradient_ranges() const {
+  std::vector<Range> ranges;
   for (const ParameterSpec& parameter : graph.parameters) {
-    if (parameter.own || parameter.rule == UpdateRule::optimizer) continue;
-    ranges.push_back({parameter.offset, parameter.offset + elements_in_arena(parameter)});
+    if (parameter.is_local || parameter.rule == UpdateRule::optimizer) continue;
+    ranges.push_back({parameter.offset, parameter.offset + arena_elements(parameter)});
   }
   return ranges;
 }
 
-std::size_t elements_in_arena(const ParameterSpec& parameter) {
-  return (parameter.storage + line_elements - 1) / line_elements * line_elements;
+std::size_t arena_elements(const ParameterSpec& parameter) {
+  return (parameter.storage + cache_line_elements - 1) / cache_line_elements * cache_line_elements;
 }
 
 }  // namespace lockstep

@@ -1,9 +1,10 @@
-// The plan: the fixed list of operations that one step is, and where everything lies. A value: it can be printed,
-// compared and sent; the same on all ranks.
+// The plan: the fixed list of operations and communication of one training step, and the layout of the arenas. It is a
+// value, so it can be printed and compared.
 #pragma once
 
 #include "backend/backend.hpp"
 #include "collective/communicator.hpp"
+#include "plan/plan_step.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -14,44 +15,45 @@ namespace lockstep {
 
 struct Plan {
   Graph graph;
-  std::size_t elements = 0;          ///< of each arena
-  std::size_t own_elements = 0;      ///< of each of this rank's own arenas
-  std::vector<BucketRange> buckets;  ///< in the order in which backward completes them
-  std::vector<Operation> compute;    ///< the compute operations by id: what a backend compiles
-  std::vector<Operation> training;   ///< one step
-  std::vector<Operation> inference;  ///< forward only
+  std::size_t elements = 0;         ///< of each arena
+  std::size_t local_elements = 0;   ///< of each of this rank's local arenas
+  std::vector<Range> buckets;       ///< ranges of the arenas, in the order of backward
+  std::vector<Operation> compute;   ///< the operations that a backend compiles; one per microbatch
+  std::vector<PlanStep> training;   ///< one training step
+  std::vector<PlanStep> inference;  ///< forward only
   std::size_t metrics_bucket = 0;
-  /// In one of so many steps ranks sum up their metrics. Seldom where each computes the loss of the whole batch, and so
-  /// knows them without; there they have a bucket to themselves.
-  std::uint64_t metrics_every = 1;
-  std::vector<BucketRange> own_ranges;  ///< of the own arenas, as updates take them
-  std::string division;  ///< how layers are divided by features, the same on all ranks; empty: they are not
+  /// Ranks all-reduce their metrics every this many steps. More than 1 only if each rank computes the loss of the whole
+  /// batch and therefore knows the metrics without communication. The metrics then have a separate bucket.
+  std::uint64_t metrics_interval = 1;
+  std::vector<Range> local_ranges;  ///< ranges of the local arenas, one for each UpdateLocal
+  std::string sharding;             ///< Sharding::to_string, the same on all ranks; empty: data parallel
 
-  /// Tensors, buckets and operations, a line each.
+  /// The operation that a step computes; null for other steps.
+  [[nodiscard]] const Operation* operation_of(const PlanStep& step) const noexcept;
+
+  /// Tensors, parameters, buckets and steps, one line each.
   [[nodiscard]] std::string to_string() const;
 
-  /// 16 hexadecimal digits (FNV-1a) over all that ranks must agree on: layouts, parameters and buckets, not in how many
-  /// slices each computes. Ranks compare it before the first step.
-  /// Of what is divided by features each rank holds something else, so there it is over what they sum up.
+  /// 16 hexadecimal digits (FNV-1a) of what ranks must agree on: layouts, parameters and buckets, but not the number of
+  /// microbatches. Ranks compare it before the first step. For a tensor-parallel plan it omits sharded tensors and
+  /// local parameters, which differ between ranks.
   [[nodiscard]] std::string digest() const;
 
-  /// What a step runs that sums up its metrics, or one that does not: places in `training`.
-  [[nodiscard]] std::vector<std::size_t> operations_of_step(bool sums_metrics) const;
+  /// The indices in `training` of the steps to run, with or without the all-reduce of the metrics.
+  [[nodiscard]] std::vector<std::size_t> places_of_step(bool reduces_metrics) const;
 
-  /// What ranks sum beside gradients of weights: metrics, moving averages, values and their gradients between layers.
-  [[nodiscard]] std::vector<BucketRange> sums_that_are_no_gradients() const;
+  /// The ranges that ranks all-reduce besides gradients of weights: metrics, moving averages, partial sums.
+  [[nodiscard]] std::vector<Range> non_gradient_ranges() const;
 };
 
-inline constexpr std::size_t line_elements = 16;  ///< a cache line of floats: shares and parameters begin on one
+inline constexpr std::size_t cache_line_elements = 16;  ///< floats; shards and parameters begin on a cache line
 
-/// What a parameter takes of an arena: whole lines.
-[[nodiscard]] std::size_t elements_in_arena(const ParameterSpec& parameter);
+/// The elements of an arena that a parameter occupies: whole cache lines.
+[[nodiscard]] std::size_t arena_elements(const ParameterSpec& parameter);
 
-/// A model that begins with convolutions and poolings runs through them slice by slice of the batch, as many examples
-/// at once as fit the backend's cache, forward and backward.
-///
-/// Lays the arenas out in reverse layer order, cuts buckets, and orders compute and communication.
-/// `graph` has its layouts (Backend::lay_out).
+/// Lays out the arenas in reverse layer order, forms buckets, and orders compute and communication. Convolutions and
+/// poolings at a model's beginning run in microbatches that fit in the backend's cache. `graph` must have its layouts
+/// (Backend::lay_out).
 [[nodiscard]] Plan make_plan(Graph graph, const PlanOptions& options = {});
 
 }  // namespace lockstep

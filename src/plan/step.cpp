@@ -2,17 +2,15 @@
 #include "plan/step.hpp"
 
 #include "core/clock.hpp"
+#include "core/overloaded.hpp"
 
-#include <algorithm>
-#include <cstddef>
-#include <iterator>
-#include <string>
+#include <variant>
 
 namespace lockstep {
 
 namespace {
 
-/// Adds the time until the end of the scope to a sum. Two clock reads cost some 40 ns; a step has about a hundred.
+/// Adds the time until the end of the scope to a sum. A step makes about a hundred such measurements of 40 ns each.
 class Timed {
  public:
   explicit Timed(double& sum) : sum_(sum), begin_(monotonic_seconds()) {}
@@ -25,199 +23,168 @@ class Timed {
   double begin_;
 };
 
-const char* kind_of_work(OperationKind kind) {
-  if (kind == OperationKind::gather) return "input";
-  if (kind == OperationKind::loss) return "loss";
-  if (kind == OperationKind::update || kind == OperationKind::update_own) return "optimizer";
-  if (kind == OperationKind::contribute || kind == OperationKind::await) return "communication";
-  if (kind >= OperationKind::pack) return "communication";
-  return kind < OperationKind::loss ? "forward" : "backward";
-}
-
 }  // namespace
 
-Step::Course::Course(const Plan& plan, bool sums_metrics) : operations(plan.operations_of_step(sums_metrics)) {
-  const auto is_update = [&](std::size_t i) { return plan.training[i].kind == OperationKind::update; };
-  std::copy_if(operations.begin(), operations.end(), std::back_inserter(updates), is_update);
-}
+/// The executor that a Schedule runs one training step on.
+class Step::TrainingRun {
+ public:
+  TrainingRun(Step& step, const StepContext& context, const Optimizer& optimizer, std::uint64_t iteration)
+      : plan_(step.plan_),
+        executable_(step.executable_),
+        communicator_(step.communicator_),
+        local_gradients_(step.local_gradients_),
+        norm_clipping_(step.norm_clipping_),
+        profile_(step.profile_),
+        context_(context),
+        optimizer_(optimizer),
+        iteration_(iteration),
+        needs_norms_(clipping_of(optimizer).needs_norms()) {}
 
-Step::Step(const Plan& plan, Executable& executable, Communicator& communicator, const float* own_gradients)
+  void run(std::size_t place) {
+    std::visit(Overloaded{[&](const Compute& compute) {
+                            {
+                              const Timed timed(profile_.seconds[place]);
+                              executable_.run(compute.operation, context_);
+                            }
+                            communicate([&] { communicator_.make_progress(); });
+                          },
+                          [&](const MarkReady& ready) { communicate([&] { communicator_.mark_ready(ready.bucket); }); },
+                          [&](const WaitUpdated& wait) { wait_updated(wait.bucket); },
+                          [&](const StartAllToAll& start) {
+                            communicate([&] { communicator_.start_all_to_all(start.all_to_all); });
+                          },
+                          [&](const FinishAllToAll& finish) {
+                            communicate([&] { communicator_.finish_all_to_all(finish.all_to_all); });
+                          },
+                          [&](const UpdateLocal& update) { update_local(place, plan_.local_ranges[update.range]); },
+                          [](const Update&) {}},  // the schedule calls `update`
+               plan_.training[place]);
+  }
+
+  void update(std::size_t place, std::size_t bucket) {
+    ReducedShard shard;
+    communicate([&] { shard = communicator_.wait_reduced(bucket); });
+    const Timed timed(profile_.seconds[place]);
+    if (needs_norms_ && norm_clipping_.has_gradients(bucket)) {
+      norm_clipping_.defer(place, shard);
+      return;
+    }
+    executable_.update(shard, optimizer_, iteration_);
+    communicator_.mark_updated(bucket);
+  }
+
+  [[nodiscard]] bool is_reduced(std::size_t bucket) const { return communicator_.is_reduced(bucket); }
+
+  void wait_updated(std::size_t bucket) {
+    communicate([&] { communicator_.wait_updated(bucket); });
+  }
+
+  /// Runs the updates that were deferred until the norms of all gradients are known.
+  void finish_clipping() {
+    if (!needs_norms_) return;
+    communicate([&] { norm_clipping_.all_reduce_norms(clipping_of(optimizer_)); });
+    for (const auto& [place, shard] : norm_clipping_.deferred_updates()) {
+      const Timed timed(profile_.seconds[place]);
+      executable_.update(shard, optimizer_, iteration_);
+      if (const auto* update = std::get_if<Update>(&plan_.training[place])) communicator_.mark_updated(update->bucket);
+    }
+    norm_clipping_.clear();
+  }
+
+ private:
+  template <typename Call>
+  void communicate(const Call& call) {
+    const Timed timed(profile_.communication);
+    call();
+  }
+
+  void update_local(std::size_t place, const Range& range) {
+    const Timed timed(profile_.seconds[place]);
+    const ReducedShard shard{range.begin, range.end, {&local_gradients_, 1}, true};
+    if (needs_norms_) {
+      norm_clipping_.defer(place, shard);
+    } else {
+      executable_.update(shard, optimizer_, iteration_);
+    }
+  }
+
+  const Plan& plan_;
+  Executable& executable_;
+  Communicator& communicator_;
+  const float* const& local_gradients_;
+  NormClipping& norm_clipping_;
+  StepProfile& profile_;
+  const StepContext& context_;
+  const Optimizer& optimizer_;
+  std::uint64_t iteration_;
+  bool needs_norms_;
+};
+
+Step::Step(const Plan& plan, Executable& executable, Communicator& communicator, const float* local_gradients)
     : plan_(plan),
       executable_(executable),
       communicator_(communicator),
-      own_gradients_(own_gradients),
+      local_gradients_(local_gradients),
       with_metrics_(plan, true),
       without_metrics_(plan, false),
       norm_clipping_(plan, executable, communicator) {
   reset_profile();
 }
 
-bool Step::sums_metrics(std::uint64_t iteration) const noexcept { return iteration % plan_.metrics_every == 0; }
+bool Step::reduces_metrics(std::uint64_t iteration) const noexcept { return iteration % plan_.metrics_interval == 0; }
 
 void Step::train(const StepContext& context, const Optimizer& optimizer, std::uint64_t iteration) {
   ++profile_.steps;
-  if (executable_.begin_step(context, optimizer, iteration, communicator_.only_enqueues())) return;
-  const bool needs_norms = clipping_of(optimizer).needs_norms();
-  const bool with_metrics = sums_metrics(iteration);
-  const Course& course = with_metrics ? with_metrics_ : without_metrics_;
-  std::size_t due = 0;   // of the course's updates: those before it have been come to
-  std::size_t done = 0;  // and those before it made; between them, gradients were still on their way
-  const auto bucket_of = [&](std::size_t update) {
-    return static_cast<std::size_t>(plan_.training[course.updates[update]].bucket);
-  };
-  const auto update_next = [&] {
-    const std::size_t bucket = bucket_of(done);
-    const std::size_t i = course.updates[done++];
-    if (needs_norms && norm_clipping_.concerns(bucket)) {
-      const UpdateShare share = reduce(bucket);
-      const Timed timed(profile_.seconds[i]);
-      norm_clipping_.hold(i, share);
-    } else {
-      sum_up(plan_.training[i], optimizer, iteration, profile_.seconds[i]);
-    }
-  };
-  for (const std::size_t i : course.operations) {
-    const Operation& operation = plan_.training[i];
-    const auto bucket = static_cast<std::size_t>(operation.bucket);
-    switch (operation.kind) {
-      case OperationKind::contribute: {
-        const Timed timed(profile_.reduce);
-        communicator_.contribute(bucket);
-        break;
-      }
-      case OperationKind::await: {
-        std::size_t until = due;
-        while (until > done && bucket_of(until - 1) != bucket) --until;
-        while (done < until) update_next();
-        const Timed timed(profile_.reduce);
-        communicator_.await(bucket);
-        break;
-      }
-      case OperationKind::give: {
-        const Timed timed(profile_.reduce);
-        communicator_.give(static_cast<std::size_t>(operation.exchange));
-        break;
-      }
-      case OperationKind::take: {
-        const Timed timed(profile_.reduce);
-        communicator_.take(static_cast<std::size_t>(operation.exchange));
-        break;
-      }
-      case OperationKind::update: ++due; break;
-      case OperationKind::update_own: {
-        const Timed timed(profile_.seconds[i]);
-        const BucketRange& range = plan_.own_ranges[bucket];
-        const UpdateShare share{range.begin, range.end, {&own_gradients_, 1}, true};
-        if (needs_norms) {
-          norm_clipping_.hold(i, share);
-        } else {
-          executable_.update(share, optimizer, iteration);
-        }
-        break;
-      }
-      default: {
-        {
-          const Timed timed(profile_.seconds[i]);
-          executable_.run(operation, context);
-        }
-        const Timed timed(profile_.reduce);
-        communicator_.advance();
-      }
-    }
-    while (done < due && communicator_.is_here(bucket_of(done))) update_next();
+  const Timed timed(profile_.total);
+  (void)communicator_.take_times();  // discards the times between training steps
+  if (!executable_.try_replay(context, optimizer, iteration, communicator_.is_graph_capturable())) {
+    enqueue(context, optimizer, iteration);
   }
-  while (done < due) update_next();
-  if (needs_norms) clip_and_update(optimizer, iteration);
-  if (with_metrics) {
-    const Timed timed(profile_.reduce);
-    communicator_.await(plan_.metrics_bucket);
-  }
+  const CommunicationTimes times = communicator_.take_times();
+  profile_.waiting += times.shared_memory_wait + times.mpi_wait;
+}
+
+void Step::enqueue(const StepContext& context, const Optimizer& optimizer, std::uint64_t iteration) {
+  const bool with_metrics = reduces_metrics(iteration);
+  TrainingRun run(*this, context, optimizer, iteration);
+  (with_metrics ? with_metrics_ : without_metrics_).run(run);
+  run.finish_clipping();
+  if (with_metrics) run.wait_updated(plan_.metrics_bucket);
   executable_.end_step();
 }
 
-void Step::settle() {
-  for (std::size_t bucket = 0; bucket < plan_.buckets.size(); ++bucket) communicator_.await(bucket);
-}
-
-void Step::sum_up(const Operation& update, const Optimizer& optimizer, std::uint64_t iteration, double& seconds) {
-  const auto bucket = static_cast<std::size_t>(update.bucket);
-  const UpdateShare share = reduce(bucket);
-  const Timed timed(seconds);
-  executable_.update(share, optimizer, iteration);
-  communicator_.publish(bucket);
-}
-
-UpdateShare Step::reduce(std::size_t bucket) {
-  const Timed timed(profile_.reduce);
-  const ReducedShare share = communicator_.reduce(bucket);
-  return {.begin = share.begin, .end = share.end, .sources = share.sources};
-}
-
-void Step::clip_and_update(const Optimizer& optimizer, std::uint64_t iteration) {
-  {
-    const Timed timed(profile_.reduce);
-    norm_clipping_.agree(clipping_of(optimizer));
-  }
-  for (const auto& [operation, share] : norm_clipping_.held()) {
-    const Timed timed(profile_.seconds[operation]);
-    executable_.update(share, optimizer, iteration);
-    if (!share.own) communicator_.publish(static_cast<std::size_t>(plan_.training[operation].bucket));
-  }
-  norm_clipping_.release();
+void Step::synchronize() {
+  for (std::size_t bucket = 0; bucket < plan_.buckets.size(); ++bucket) communicator_.wait_updated(bucket);
 }
 
 void Step::infer(const StepContext& context) {
-  for (const Operation& operation : plan_.inference) infer(operation, context);
+  for (const PlanStep& step : plan_.inference) infer(step, context);
 }
 
 void Step::predict(const StepContext& context) {
-  for (const Operation& operation : plan_.inference) {
-    if (operation.kind != OperationKind::loss) infer(operation, context);
+  for (const PlanStep& step : plan_.inference) {
+    const Operation* operation = plan_.operation_of(step);
+    if (operation == nullptr || operation->kind != OperationKind::loss) infer(step, context);
   }
 }
 
-void Step::infer(const Operation& operation, const StepContext& context) {
-  const auto bucket = static_cast<std::size_t>(operation.bucket);
-  switch (operation.kind) {
-    case OperationKind::contribute: communicator_.contribute(bucket); break;
-    case OperationKind::await: communicator_.await(bucket); break;
-    case OperationKind::give: communicator_.give(static_cast<std::size_t>(operation.exchange)); break;
-    case OperationKind::take: communicator_.take(static_cast<std::size_t>(operation.exchange)); break;
-    case OperationKind::update: {
-      double seconds = 0;
-      sum_up(operation, SGD(), 1, seconds);
-      break;
-    }
-    default: executable_.run(operation, context);
-  }
+void Step::infer(const PlanStep& step, const StepContext& context) {
+  std::visit(Overloaded{[&](const Compute& compute) { executable_.run(compute.operation, context); },
+                        [&](const MarkReady& ready) { communicator_.mark_ready(ready.bucket); },
+                        [&](const WaitUpdated& wait) { communicator_.wait_updated(wait.bucket); },
+                        [&](const StartAllToAll& start) { communicator_.start_all_to_all(start.all_to_all); },
+                        [&](const FinishAllToAll& finish) { communicator_.finish_all_to_all(finish.all_to_all); },
+                        [&](const Update& update) {  // a partial sum: UpdateRule::assign ignores the optimizer
+                          executable_.update(communicator_.wait_reduced(update.bucket), SGD(), 1);
+                          communicator_.mark_updated(update.bucket);
+                        },
+                        [](const UpdateLocal&) {}},  // inference updates no weights
+             step);
 }
 
 void Step::reset_profile() {
   profile_ = {};
   profile_.seconds.resize(plan_.training.size());
-}
-
-std::map<std::string, double> StepProfile::by_kind(const Plan& plan) const {
-  std::map<std::string, double> milliseconds;
-  if (steps == 0) return milliseconds;
-  const double each = 1000.0 / static_cast<double>(steps);
-  for (std::size_t i = 0; i < seconds.size(); ++i) {
-    milliseconds[kind_of_work(plan.training[i].kind)] += seconds[i] * each;
-  }
-  milliseconds["communication"] += reduce * each;
-  return milliseconds;
-}
-
-std::map<std::string, double> StepProfile::by_operation(const Plan& plan) const {
-  std::map<std::string, double> milliseconds;
-  if (steps == 0) return milliseconds;
-  for (std::size_t i = 0; i < seconds.size(); ++i) {
-    const Operation& operation = plan.training[i];
-    if (operation.id < 0) continue;
-    const std::string name = std::string(name_of(operation.kind)) + " " + plan.graph.layers[operation.layer].name;
-    milliseconds[name] += seconds[i] * 1000.0 / static_cast<double>(steps);
-  }
-  return milliseconds;
 }
 
 }  // namespace lockstep

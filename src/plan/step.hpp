@@ -1,80 +1,57 @@
-// Runs a plan: compute goes to the device, contributions and reductions to the communicator, shares back to the device.
-// Where gradients come from other hosts, a share is updated as soon as they are here and an operation ends, and at the
-// end of the step at the latest. Where norms of gradients are clipped, all updates of weights wait for that end.
+// Runs a plan on an executable and a communicator: a training step, an evaluation, or a prediction.
 #pragma once
 
 #include "backend/backend.hpp"
 #include "collective/communicator.hpp"
 #include "plan/norm_clipping.hpp"
 #include "plan/plan.hpp"
+#include "plan/schedule.hpp"
+#include "plan/step_profile.hpp"
 
 #include <cstddef>
 #include <cstdint>
-#include <map>
-#include <string>
-#include <vector>
 
 namespace lockstep {
 
-/// Where the time of steps went.
-struct StepProfile {
-  std::vector<double> seconds;  ///< of each operation of Plan::training; of an update without its reduction
-  double reduce = 0;            ///< of all reductions and awaits: waiting for peers, and in MPI
-  std::uint64_t steps = 0;
-
-  /// Milliseconds a step by kind of work: input, forward, loss, backward, optimizer, communication.
-  [[nodiscard]] std::map<std::string, double> by_kind(const Plan& plan) const;
-
-  /// Milliseconds a step by operation and layer ("dense_backward dense"), compute only.
-  [[nodiscard]] std::map<std::string, double> by_operation(const Plan& plan) const;
-};
-
 class Step {
  public:
-  /// All three must outlive the step. `own_gradients`: the arena that Plan::own_ranges are ranges of.
-  Step(const Plan& plan, Executable& executable, Communicator& communicator, const float* own_gradients = nullptr);
+  /// `plan`, `executable` and `communicator` must outlive the step. `local_gradients` is the gradient arena that
+  /// Plan::local_ranges refer to.
+  Step(const Plan& plan, Executable& executable, Communicator& communicator, const float* local_gradients = nullptr);
 
-  /// Whether ranks sum up the metrics of this step, and with them their requests (Plan::metrics_every).
-  [[nodiscard]] bool sums_metrics(std::uint64_t iteration) const noexcept;
+  /// Whether ranks all-reduce the metrics and stop requests of this step (Plan::metrics_interval).
+  [[nodiscard]] bool reduces_metrics(std::uint64_t iteration) const noexcept;
 
-  /// Forward, backward, reduction and update. `iteration` counts from 1. When it returns, the metric sums of the
-  /// whole global batch lie in the metrics parameter's weights, if the step sums them up, else in its gradient.
+  /// Forward, backward, all-reduce and update. `iteration` counts from 1. On return the metrics parameter's weights
+  /// hold the metric sums of the global batch, or, if the step does not reduce them, its gradient holds this rank's
+  /// sums.
   void train(const StepContext& context, const Optimizer& optimizer, std::uint64_t iteration);
 
-  /// Waits until all shares of all weights are up to date: before they are read outside of a training step.
-  void settle();
+  /// Waits until all shards of all weights are updated. Call it before reading weights outside a training step.
+  void synchronize();
 
-  /// Forward only, on settled weights; this rank's metric sums lie in the metrics parameter's gradient.
+  /// Runs a forward pass on synchronized weights. The metrics parameter's gradient then holds this rank's metric sums.
   void infer(const StepContext& context);
 
-  /// The same up to the model's outputs; needs no targets.
+  /// Runs a forward pass without the loss, so it needs no targets.
   void predict(const StepContext& context);
 
-  /// What was spent since the last reset.
+  /// The times of the training steps since the last reset.
   [[nodiscard]] const StepProfile& profile() const noexcept { return profile_; }
   void reset_profile();
 
  private:
-  /// What a step runs: places in Plan::training, in order.
-  struct Course {
-    Course(const Plan& plan, bool sums_metrics);
+  class TrainingRun;
 
-    std::vector<std::size_t> operations;
-    std::vector<std::size_t> updates;  ///< those of them that update buckets
-  };
-
-  /// One operation of an inference. `optimizer` and iteration matter to none of its sums.
-  void infer(const Operation& operation, const StepContext& context);
-  void sum_up(const Operation& update, const Optimizer& optimizer, std::uint64_t iteration, double& seconds);
-  [[nodiscard]] UpdateShare reduce(std::size_t bucket);
-  void clip_and_update(const Optimizer& optimizer, std::uint64_t iteration);
+  void enqueue(const StepContext& context, const Optimizer& optimizer, std::uint64_t iteration);
+  void infer(const PlanStep& step, const StepContext& context);
 
   const Plan& plan_;
   Executable& executable_;
   Communicator& communicator_;
-  const float* own_gradients_;
-  Course with_metrics_;     ///< of steps that sum up their metrics
-  Course without_metrics_;  ///< of the others
+  const float* local_gradients_;
+  Schedule with_metrics_;     ///< of steps that reduce their metrics
+  Schedule without_metrics_;  ///< of the others
   NormClipping norm_clipping_;
   StepProfile profile_;
 };

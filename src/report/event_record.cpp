@@ -12,7 +12,7 @@ namespace lockstep {
 
 namespace {
 
-/// Castagnoli's polynomial, bits reversed. zlib knows only the other one, CRC-32.
+/// Castagnoli's polynomial, bits reversed. zlib implements CRC-32 only.
 constexpr std::array<std::uint32_t, 256> crc_table = [] {
   std::array<std::uint32_t, 256> table{};
   for (std::uint32_t byte = 0; byte < table.size(); ++byte) {
@@ -23,7 +23,7 @@ constexpr std::array<std::uint32_t, 256> crc_table = [] {
   return table;
 }();
 
-/// Little-endian, as everything in these files.
+/// Little-endian bytes of an unsigned number.
 template <typename Bits>
 std::string fixed(Bits bits) {
   std::string bytes;
@@ -45,7 +45,7 @@ std::string double_field(std::uint64_t field, double value) {
   return key(field, 1) + fixed(std::bit_cast<std::uint64_t>(value));
 }
 
-/// Text, a message, or packed numbers.
+/// A length-delimited field: text, a message, or packed numbers.
 std::string bytes_field(std::uint64_t field, std::string_view bytes) {
   return key(field, 2) + varint(bytes.size()) + std::string(bytes);
 }

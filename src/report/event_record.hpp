@@ -1,9 +1,9 @@
-// The records of TensorBoard's event files, as bytes: a length, a protobuf message of type Event, and a checksum of
-// each.
+// Encodes the records of TensorBoard's event files. A record is a length and a protobuf message of type Event, each
+// followed by its checksum.
 //
-// The messages are put together by hand. Lockstep writes two kinds of them and reads none, which takes three functions;
-// protobuf would bring a code generator into the build, a library into every program, and its own order of fields where
-// ours is that of TensorBoard's own writer, so that tests compare byte for byte.
+// The messages are encoded by hand: Lockstep writes only two kinds of message, and protobuf would add a code generator
+// to the build and a library to every program. Fields are in the order of TensorBoard's own writer, so that tests can
+// compare bytes.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +12,10 @@
 
 namespace lockstep {
 
-/// CRC-32C, turned and shifted as TensorFlow does it so that checksums of checksums stay useful.
+/// CRC-32C, rotated and offset as in TensorFlow's TFRecord format.
 [[nodiscard]] std::uint32_t masked_crc32c(std::string_view bytes) noexcept;
 
-/// What every event file begins with. `wall_time` is in seconds since 1970.
+/// The first record of every event file. `wall_time` is in seconds since 1970.
 [[nodiscard]] std::string version_record(double wall_time);
 
 /// One point of the curve `tag`, as TensorFlow 2 writes it.

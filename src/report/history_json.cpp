@@ -1,4 +1,4 @@
-// Turns a run into JSON; see the header.
+// See history_json.hpp.
 #include "report/history_json.hpp"
 
 #include <nlohmann/json.hpp>
@@ -6,9 +6,9 @@
 namespace lockstep {
 namespace {
 
-using Json = nlohmann::ordered_json;  // people read this file too: what matters most stands first
+using Json = nlohmann::ordered_json;  // keeps the most important entries first for human readers
 
-Json to_json(const Record& record) {
+Json to_json(const NamedValues& record) {
   Json json = Json::object();
   for (const auto& [name, value] : record) {
     std::visit([&json, &key = name](const auto& plain) { json[key] = plain; }, value);
@@ -20,7 +20,7 @@ Json to_json(const EpochRecord& epoch) {
   Json json = {{"epoch", epoch.epoch}};
   for (const auto& [name, value] : epoch.logs) json[name] = value;
   json["seconds"] = epoch.seconds;
-  json["images_per_second"] = epoch.images_per_second;
+  json["examples_per_second"] = epoch.examples_per_second;
   return json;
 }
 
@@ -45,7 +45,7 @@ std::string history_json(const RunReport& report) {
   json["world"] = to_json(report.world);
   json["versions"] = to_json(report.versions);
   json["timing"] = to_json(report.timing);
-  // The library writes NaN and infinity as null by itself.
+  // nlohmann/json writes NaN and infinity as null.
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

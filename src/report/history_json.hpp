@@ -1,5 +1,5 @@
-// The text of MODEL_DIR/history.json: what a run was, and how it went. Plain values in, text out; who writes it to disk
-// is not this room's business.
+// Formats MODEL_DIR/history.json: the configuration of a run, its metrics by epoch, and its timing. The caller writes
+// the file.
 #pragma once
 
 #include <lockstep/core/history.hpp>
@@ -12,32 +12,31 @@
 
 namespace lockstep {
 
-/// Named values of any plain kind, e.g. {{"epochs", 10}, {"deterministic", false}}.
-using Record = std::map<std::string, std::variant<bool, std::int64_t, std::uint64_t, double, std::string>>;
+/// Named values, e.g. {{"epochs", 10}, {"deterministic", false}}.
+using NamedValues = std::map<std::string, std::variant<bool, std::int64_t, std::uint64_t, double, std::string>>;
 
 struct RunTiming {
-  double seconds_to_first_step = std::numeric_limits<double>::quiet_NaN();  ///< from the process's start
+  double seconds_to_first_step = std::numeric_limits<double>::quiet_NaN();  ///< from the start of the process
   double peak_memory_mb = std::numeric_limits<double>::quiet_NaN();         ///< of the chief
   std::int64_t steps = 0;
   std::int64_t backups = 0;
-  double ms_per_backup = 0;                                   ///< of the training thread; the rest is done beside it
-  std::map<std::string, double> profile_ms_per_step = {};     ///< by kind of work; they sum up to "total"
-  std::map<std::string, double> operations_ms_per_step = {};  ///< the kernels of forward and backward, each by name
+  double ms_per_backup = 0;                                   ///< of the training thread; a background thread writes
+  std::map<std::string, double> profile_ms_per_step = {};     ///< by kind of work; "total" is their sum
+  std::map<std::string, double> operations_ms_per_step = {};  ///< by name of the forward and backward kernels
 };
 
 struct RunReport {
-  std::string model;  ///< its name
+  std::string model;  ///< the model's name
   History history;
-  Logs evaluation;  ///< of the last evaluate(); empty where there was none
-  Record config;    ///< every option
-  Record world;     ///< workers, hosts, communication, device
-  Record versions;  ///< lockstep, onednn, mpi, hdf5, ...
+  Logs evaluation;       ///< of the last evaluate(); empty without one
+  NamedValues config;    ///< every option
+  NamedValues world;     ///< workers, hosts, communication, device
+  NamedValues versions;  ///< lockstep, onednn, mpi, hdf5, ...
   RunTiming timing;
 };
 
-/// JSON, indented, with a newline at its end. Numbers that JSON does not know (NaN, infinity) become null, bytes that
-/// are no UTF-8 U+FFFD. An epoch's number counts from 0, as in Keras' History; its logs stand beside it under their
-/// names.
+/// Returns indented JSON that ends with a newline. NaN and infinity become null; invalid UTF-8 becomes U+FFFD. Epochs
+/// count from 0 as in Keras' History, and each epoch's object holds its logs under their names.
 [[nodiscard]] std::string history_json(const RunReport& report);
 
 }  // namespace lockstep

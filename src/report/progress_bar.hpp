@@ -1,9 +1,12 @@
-// What the chief's user sees of an epoch while it runs, in Keras 3's form: on a terminal a bar drawn anew at most every
-// 50 ms (verbose=1), elsewhere, or with verbose=2, one line when the epoch is over.
+// The chief's progress display, in the format of Keras 3: on a terminal a bar that is redrawn at most every 50 ms
+// (verbose=1); on other outputs, or with verbose=2, one line at the end of the epoch.
 #pragma once
 
 #include <lockstep/core/history.hpp>
 
+#include <fmt/format.h>
+
+#include <iterator>
 #include <ostream>
 #include <span>
 #include <string>
@@ -15,16 +18,16 @@
 
 namespace lockstep {
 
-/// A metric's value so far in this epoch, as it shall be shown.
+/// A metric's running value in this epoch.
 struct MetricValue {
   std::string_view name;
   double value = 0;
 };
 
 struct ProgressOptions {
-  int epochs = 1;   ///< "Epoch i/n" is printed where there are several
-  int steps = 0;    ///< of one epoch; 0: unknown
-  int verbose = 1;  ///< 0 nothing, 1 bar (where the terminal redraws), 2 lines
+  int epochs = 1;   ///< "Epoch i/n" is printed if there are several
+  int steps = 0;    ///< per epoch; 0: unknown
+  int verbose = 1;  ///< 0: nothing; 1: a bar on an interactive terminal, otherwise lines; 2: lines
   Terminal terminal = {};
 };
 
@@ -33,13 +36,13 @@ class ProgressBar {
  public:
   ProgressBar(const ProgressOptions& options, std::ostream& out, Clock clock = monotonic_seconds);
 
-  /// `epoch` counts from 0. `first_step` steps of it were made by an earlier run.
+  /// `epoch` counts from 0. A resumed epoch starts at `first_step`: an earlier run made the steps before it.
   void begin_epoch(int epoch, int first_step = 0);
 
-  /// After every step, counted from 1. Reads the clock and returns, without allocating, where it is too early to draw.
+  /// Call after every step; `step` counts from 1. Returns without allocating while it is too early to redraw.
   void update(int step, std::span<const MetricValue> metrics);
 
-  /// The epoch's last word, validation included.
+  /// Draws the final line of the epoch. `logs` includes validation metrics.
   void end_epoch(const Logs& logs);
 
  private:
@@ -47,20 +50,25 @@ class ProgressBar {
   void draw(double now, bool last);
   void append_bar();
   void append_metrics();
-  void append(std::string_view text);         ///< text that takes columns
-  void append_escape(std::string_view code);  ///< takes none
-  void append_number(const char* format, double value);
   void append_step_time();
+
+  /// Appends to the line. The text must be ASCII, one column per character.
+  template <typename... Arguments>
+  void append(fmt::format_string<Arguments...> format, Arguments&&... arguments) {
+    const std::size_t size = line_.size();
+    fmt::format_to(std::back_inserter(line_), format, std::forward<Arguments>(arguments)...);
+    columns_ += line_.size() - size;
+  }
 
   ProgressOptions options_;
   std::ostream& out_;
   Clock clock_;
   std::vector<MetricValue> metrics_;  ///< sorted by name
   std::string line_;
-  std::size_t columns_ = 0;           ///< of line_
-  std::size_t previous_columns_ = 0;  ///< of the line on the screen
-  int first_ = 0;                     ///< steps of an earlier run
-  int seen_ = 0;
+  std::size_t columns_ = 0;           ///< width of line_ on the screen
+  std::size_t previous_columns_ = 0;  ///< width of the line that the screen shows
+  int initial_step_ = 0;              ///< steps of this epoch that an earlier run made
+  int current_step_ = 0;
   double start_ = 0;
   double first_step_end_ = 0;
   double last_step_end_ = 0;

@@ -1,7 +1,8 @@
-// Asks the kernel about standard output; see the header.
+// See terminal.hpp.
 #include "report/terminal.hpp"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,7 +13,7 @@ namespace lockstep {
 namespace {
 
 bool parent_writes_to_terminal() {
-  const std::string path = "/proc/" + std::to_string(::getppid()) + "/fd/1";
+  const std::string path = fmt::format("/proc/{}/fd/1", ::getppid());
   const int fd = ::open(path.c_str(), O_WRONLY | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
   if (fd < 0) return false;
   const bool terminal = ::isatty(fd) == 1;
@@ -35,9 +36,9 @@ bool is_utf8_locale(const Environment& environment) {
 
 Terminal detect_terminal(const Environment& environment) {
   const bool under_mpirun = environment.contains("OMPI_COMM_WORLD_RANK");
-  const bool redraws = ::isatty(STDOUT_FILENO) == 1 && value_of(environment, "TERM") != "dumb" &&
-                       (!under_mpirun || parent_writes_to_terminal());
-  return {.redraws = redraws, .utf8 = is_utf8_locale(environment)};
+  const bool is_interactive = ::isatty(STDOUT_FILENO) == 1 && value_of(environment, "TERM") != "dumb" &&
+                              (!under_mpirun || parent_writes_to_terminal());
+  return {.is_interactive = is_interactive, .utf8 = is_utf8_locale(environment)};
 }
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// Where progress is shown: whether a line can be drawn anew, and which characters can be shown.
+// Properties of standard output: whether a line can be redrawn, and whether UTF-8 can be shown.
 #pragma once
 
 #include "core/environment.hpp"
@@ -6,15 +6,15 @@
 namespace lockstep {
 
 struct Terminal {
-  bool redraws = false;  ///< a person watches; else the output goes to a file or a pipe
+  bool is_interactive = false;  ///< a terminal that can redraw a line, not a file or pipe
   bool utf8 = false;
 };
 
-/// What standard output is. mpirun gives its local ranks a pseudo-terminal whatever its own output is, so there the
-/// output of the parent, mpirun, decides.
+/// Examines standard output. mpirun gives its local ranks a pseudo-terminal even when its own output is a file, so
+/// under mpirun the parent's standard output decides.
 [[nodiscard]] Terminal detect_terminal(const Environment& environment);
 
-/// Whether LC_ALL, LC_CTYPE or LANG (the first that is set) names an UTF-8 locale.
+/// True if LC_ALL, LC_CTYPE or LANG (the first that is set) names a UTF-8 locale.
 [[nodiscard]] bool is_utf8_locale(const Environment& environment);
 
 }  // namespace lockstep

@@ -1,58 +1,82 @@
 // See custom_loop.hpp.
-#include "training/backups.hpp"
-#include "training/epoch_batches.hpp"
-#include "training/model_state.hpp"
+#include "session/epoch_batches.hpp"
+#include "training/model_parts.hpp"
 
 #include <lockstep/training/custom_loop.hpp>
+
+#include <algorithm>
 
 namespace lockstep {
 
 namespace {
 
-EpochBatches batches_of(ModelState& state, const Dataset& data, bool shuffle) {
-  const Options& run = state.runtime().options();
-  return {data, static_cast<std::uint64_t>(run.global_batch_size), run.steps_per_epoch, shuffle};
+/// Unshuffled batches are for evaluation, which is always one whole pass and ignores --steps-per-epoch.
+EpochBatches batches_of(const Options& run, const Dataset& data, std::size_t batch_size, bool shuffle) {
+  return {data, batch_size, shuffle ? run.steps_per_epoch : 0, shuffle};
 }
 
 }  // namespace
 
-int EpochRange::Iterator::operator*() const { return range_->state_->position().epoch; }
+int EpochRange::Iterator::operator*() const { return range_->parts_->session.position().epoch; }
 
 EpochRange::Iterator& EpochRange::Iterator::operator++() {
-  ModelState& state = *range_->state_;
-  state.set_position({state.position().epoch + 1, 0});
-  if (Backups* backups = state.loop_backups()) backups->after_epoch();
+  ModelParts& parts = *range_->parts_;
+  parts.session.set_position({parts.session.position().epoch + 1, 0});
+  parts.batches_in_epoch = 0;
+  if (parts.loop_backups) parts.loop_backups->after_epoch();
   return *this;
 }
 
 bool EpochRange::Iterator::operator==(std::default_sentinel_t /*end*/) const {
-  ModelState& state = *range_->state_;
-  if (state.position().epoch < range_->epochs_) return false;
-  if (Backups* backups = state.loop_backups()) backups->finish();
+  ModelParts& parts = *range_->parts_;
+  if (parts.session.position().epoch < range_->epochs_) return false;
+  if (parts.loop_backups) parts.loop_backups->finish();
   return true;
 }
 
+BatchRange::BatchRange(ModelParts& parts, const Dataset& data, const BatchOptions& options)
+    : parts_(&parts),
+      data_(&data),
+      batch_size_(parts.run_context->batch_size(options.batch_size)),
+      shuffle_(options.shuffle),
+      begin_(parts.batches_in_epoch) {
+  const EpochBatches batches = batches_of(parts.run_context->options(), data, batch_size_, shuffle_);
+  end_ = parts.batches_in_epoch = begin_ + static_cast<std::int64_t>(batches.size());
+}
+
+BatchRange::Iterator::Iterator(const BatchRange& range)
+    : range_(&range), iteration_(range.parts_->session.iterations()) {
+  TrainingSession& session = range.parts_->session;
+  const auto [epoch, step] = session.position();
+  session.set_position({epoch, std::max(step, range.begin_)});
+}
+
 Batch BatchRange::Iterator::operator*() const {
-  const auto [epoch, step] = range_->state_->position();
-  return batches_of(*range_->state_, *range_->data_, range_->shuffle_).at(epoch, static_cast<std::uint64_t>(step));
+  const ModelParts& parts = *range_->parts_;
+  const auto [epoch, step] = parts.session.position();
+  return batches_of(parts.run_context->options(), *range_->data_, range_->batch_size_, range_->shuffle_)
+      .at(epoch, static_cast<std::uint64_t>(step - range_->begin_));
 }
 
 BatchRange::Iterator& BatchRange::Iterator::operator++() {
-  ModelState& state = *range_->state_;
-  const auto [epoch, step] = state.position();
-  state.set_position({epoch, step + 1});
-  if (Backups* backups = state.loop_backups()) {
-    backups->after_step();
+  ModelParts& parts = *range_->parts_;
+  const auto [epoch, step] = parts.session.position();
+  parts.session.set_position({epoch, step + 1});
+  const std::uint64_t before = iteration_;
+  iteration_ = parts.session.iterations();
+  if (iteration_ == before) return *this;  // an evaluation batch: nothing to back up
+  if (parts.loop_backups) {
+    parts.loop_backups->after_step();
   } else {
-    state.leave_if_asked();
+    parts.session.leave_if_requested();
   }
   return *this;
 }
 
 bool BatchRange::Iterator::operator==(std::default_sentinel_t /*end*/) const {
-  const auto step = static_cast<std::uint64_t>(range_->state_->position().step);
-  const bool is_end = step >= batches_of(*range_->state_, *range_->data_, range_->shuffle_).size();
-  if (is_end) range_->state_->runtime().tell_busy();
+  ModelParts& parts = *range_->parts_;
+  const bool is_end = parts.session.position().step >= range_->end_;
+  if (is_end) parts.run_context->report_busy();
   return is_end;
 }
 

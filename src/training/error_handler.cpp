@@ -1,7 +1,7 @@
 // See error_handler.hpp.
 #include "training/error_handler.hpp"
 
-#include "cluster/world.hpp"
+#include "cluster/world/world.hpp"
 
 #include <lockstep/core/error.hpp>
 
@@ -22,19 +22,19 @@ constexpr auto internal = static_cast<int>(ExitCode::internal);
   } catch (const Error& error) {
     World::end_with_error(static_cast<int>(error.code()), error.what());
   } catch (const std::bad_alloc&) {
-    World::end_with_error(internal, "out of memory; give the worker more, or use a smaller --global-batch-size");
+    World::end_with_error(internal, "out of memory; give the worker more memory, or use a smaller --global-batch-size");
   } catch (const std::exception& error) {
     World::end_with_error(internal, std::string("unexpected error: ") + error.what());
   } catch (...) {
   }
-  World::end_with_error(internal, "terminated without a reason");
+  World::end_with_error(internal, "std::terminate was called without an exception");
 }
 
 }  // namespace
 
 void install_error_handler() noexcept {
   std::set_terminate(end_with_current_exception);
-  // A limit of file sizes then fails the write, which tells of it, instead of killing the process.
+  // A write beyond the file size limit (ulimit -f) then fails with EFBIG instead of killing the process.
   (void)std::signal(SIGXFSZ, SIG_IGN);  // cannot fail for this signal
 }
 

@@ -1,11 +1,10 @@
-// What becomes of an error that a model program does not catch: one sentence, and the exit code it stands for.
+// Turns an exception that a model program does not catch into a one-sentence message and an exit code.
 #pragma once
 
 namespace lockstep {
 
-/// From now on an exception that leaves main ends all workers: with its message and code if it is one of ours, with 70
-/// otherwise. Model programs can then be written without a try. And a file that grows too large is an error, not a
-/// signal.
+/// From now on an exception that escapes main ends all workers: a lockstep::Error with its message and exit code, any
+/// other with 70. Model programs need no try. Exceeding the file size limit becomes a write error instead of SIGXFSZ.
 void install_error_handler() noexcept;
 
 }  // namespace lockstep

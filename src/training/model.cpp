@@ -1,13 +1,14 @@
-// See model.hpp. What is collective stays in ModelState; here is what its user sees.
-#include "training/backups.hpp"
-#include "training/describe_steps.hpp"
-#include "training/fit.hpp"
-#include "training/model_state.hpp"
-#include "training/shared_read.hpp"
+// See model.hpp.
+#include "session/describe_step_times.hpp"
+#include "session/epoch_batches.hpp"
+#include "session/read_on_chief.hpp"
+#include "training/fit_loop.hpp"
+#include "training/model_parts.hpp"
 
 #include <lockstep/core/error.hpp>
 #include <lockstep/training/model.hpp>
 
+#include <fmt/format.h>
 #include <algorithm>
 #include <cstddef>
 #include <iostream>
@@ -16,19 +17,19 @@
 
 namespace lockstep {
 
-Model::Model(std::unique_ptr<ModelState> state) : state_(std::move(state)) {}
+Model::Model(std::unique_ptr<ModelParts> parts) : parts_(std::move(parts)) {}
 Model::Model(Model&&) noexcept = default;
 Model& Model::operator=(Model&&) noexcept = default;
 Model::~Model() = default;
 
-void Model::compile(const CompileOptions& options) { state_->compile(options); }
+void Model::compile(const CompileOptions& options) { parts_->model.compile(options); }
 
-std::optional<CompileOptions> Model::compilation() const { return state_->compilation(); }
+std::optional<CompileOptions> Model::compile_options() const { return parts_->model.compile_options(); }
 
 History Model::fit(const Dataset& data, const FitOptions& options) {
   if (options.validation_split < 0 || options.validation_split >= 1) {
-    throw UsageError("validation_split is " + std::to_string(options.validation_split) +
-                     " but must be at least 0 and less than 1");
+    throw UsageError(
+        fmt::format("validation_split is {:f} but must be at least 0 and less than 1", options.validation_split));
   }
   if (options.validation_split > 0 && options.validation_data == nullptr) {
     const auto split = static_cast<std::size_t>(static_cast<double>(data.size()) * (1 - options.validation_split));
@@ -39,111 +40,130 @@ History Model::fit(const Dataset& data, const FitOptions& options) {
     whole.validation_data = &rest;
     return fit(train, whole);
   }
-  state_->use(data);
-  if (options.validation_data != nullptr) state_->use(*options.validation_data);
-  state_->set_stops(false);
-  const std::size_t first_record = state_->log().history().epochs.size();
-  FitLoop(*this, *state_, data, options.validation_data, options).run();
-  const auto& epochs = state_->log().history().epochs;
+  const std::size_t batch_size = parts_->run_context->batch_size(options.batch_size);
+  parts_->run_context->require_equal_on_all_ranks("the batch size of fit()", std::to_string(batch_size));
+  parts_->model.validate(data);
+  if (options.validation_data != nullptr) parts_->model.validate(*options.validation_data);
+  parts_->session.set_stop_training(false);
+  const std::size_t first_record = parts_->session.log().history().epochs.size();
+  FitLoop(*this, *parts_, data, options.validation_data, options).run();
+  const auto& epochs = parts_->session.log().history().epochs;
   return {{epochs.begin() + static_cast<std::ptrdiff_t>(first_record), epochs.end()}};
 }
 
-Logs Model::evaluate(const Dataset& data) {
-  state_->use(data);
-  const auto batch = static_cast<std::size_t>(state_->runtime().options().global_batch_size);
+Logs Model::evaluate(const Dataset& data, const InferenceOptions& options) {
+  parts_->model.validate(data);
+  const EpochBatches batches(data, parts_->run_context->batch_size(options.batch_size), 0, false);
   StepMetrics local;
-  for (std::size_t begin = 0; begin < data.size(); begin += batch) {
-    state_->test({.data = &data, .position = begin, .size = std::min(batch, data.size() - begin), .shuffle = false},
-                 local);
+  for (std::uint64_t step = 0; step < batches.size(); ++step) {
+    local += parts_->model.compiled().evaluate(batches.at(0, step));
   }
-  Logs logs = state_->logs_of(state_->all_reduce(local));
-  state_->set_evaluation(logs);
+  Logs logs = parts_->session.to_logs(parts_->model.compiled().all_reduce(local));
+  parts_->session.set_evaluation(logs);
   return logs;
 }
 
-std::vector<float> Model::predict(const Dataset& data) { return state_->predict(data); }
+std::vector<float> Model::predict(const Dataset& data, const InferenceOptions& options) {
+  return parts_->model.compiled().predict(data, parts_->run_context->batch_size(options.batch_size));
+}
 
-StepMetrics Model::train_step(const Batch& batch) {
-  state_->use(*batch.data);
-  const StepMetrics metrics = state_->train(batch);
-  check_loss(metrics, "step " + std::to_string(state_->steps()));
+const StepMetrics& Model::train_step(const Batch& batch) {
+  parts_->model.validate(*batch.data);
+  parts_->session.start_step(batch);
+  const StepMetrics& metrics = parts_->session.finish_step();
+  if (!parts_->is_in_epoch_loop) parts_->session.leave_if_requested();
+  check_loss(metrics, fmt::format("step {}", parts_->session.iterations()));
   return metrics;
 }
 
 StepMetrics Model::test_step(const Batch& batch) {
-  state_->use(*batch.data);
-  StepMetrics local;
-  state_->test(batch, local);
-  return state_->all_reduce(local);
+  parts_->model.validate(*batch.data);
+  CompiledModel& compiled = parts_->model.compiled();
+  return compiled.all_reduce(compiled.evaluate(batch));
 }
 
 EpochRange Model::epochs(int epochs) {
-  const Options& run = state_->runtime().options();
-  state_->log().begin_epoch();
-  state_->set_position({});
-  if (run.backup_dir.empty()) {
-    state_->set_loop_backups(nullptr);
-  } else {
+  const Options& run = parts_->run_context->options();
+  parts_->session.log().begin_epoch();
+  parts_->session.set_position({});
+  parts_->batches_in_epoch = 0;
+  parts_->loop_backups.reset();
+  if (!run.backup_dir.empty()) {
     const BackupAndRestore settings(run.backup_dir, {.save_freq = run.backup_save_freq});
-    state_->set_loop_backups(
-        std::make_unique<Backups>(*this, *state_, settings, std::vector<Callback*>(),
-                                  NamedTexts{{"--steps-per-epoch", std::to_string(run.steps_per_epoch)}}));
-    state_->loop_backups()->restore(epochs);
+    parts_->loop_backups =
+        std::make_unique<BackupManager>(parts_->session, parts_->checkpoints, settings, std::vector<Callback*>(),
+                                        KeyValues{{"--steps-per-epoch", std::to_string(run.steps_per_epoch)}});
+    parts_->loop_backups->restore(epochs);
   }
-  state_->set_loops();
-  return {*state_, epochs};
+  parts_->is_in_epoch_loop = true;
+  return {*parts_, epochs};
 }
 
-BatchRange Model::batches(const Dataset& data, bool shuffle) {
-  if (!state_->loops())
-    throw UsageError("batches() belongs inside of a loop over epochs: for (int epoch : model.epochs(10))");
-  state_->use(data);
-  return {*state_, data, shuffle};
+BatchRange Model::batches(const Dataset& data, const BatchOptions& options) {
+  if (!parts_->is_in_epoch_loop && options.shuffle) {
+    throw UsageError(
+        "call batches() of training data inside a loop over epochs: for (int epoch : model.epochs(10)); to evaluate "
+        "outside such a loop, call batches(data, {.shuffle = false})");
+  }
+  parts_->model.validate(data);
+  if (options.shuffle && parts_->loop_backups) {
+    const std::int64_t before = parts_->batches_in_epoch;
+    const std::string where = before == 0 ? "" : fmt::format(" from step {} of an epoch", before + 1);
+    parts_->loop_backups->set_job_setting("the data" + where, parts_->model.compiled().feed->data_description(data));
+    parts_->loop_backups->set_job_setting("--global-batch-size" + where,
+                                          std::to_string(parts_->run_context->batch_size(options.batch_size)));
+  }
+  return {*parts_, data, options};
 }
 
-double& Model::kept(const std::string& name) { return state_->numbers()[name]; }
+double& Model::tracked(const std::string& name) { return parts_->session.tracked()[name]; }
 
-Logs Model::end_epoch(int epoch, const Logs& more) { return state_->end_epoch(epoch, more).logs; }
+Logs Model::end_epoch(int epoch, const Logs& more) { return parts_->session.end_epoch(epoch, more).logs; }
 
-std::vector<Variable> Model::weights() const { return state_->weights(); }
-void Model::set_weights(const std::vector<Variable>& weights) { state_->set_weights(weights); }
+std::vector<NamedTensor> Model::weights() const { return parts_->model.weights(); }
+void Model::set_weights(const std::vector<NamedTensor>& weights) { parts_->model.set_weights(weights); }
 void Model::load_weights(const std::filesystem::path& path) {
-  state_->runtime().finish_writing();
-  const SharedModel file = read_model_file(state_->runtime(), path, &state_->architecture());
-  check_weights(file, state_->architecture());
-  state_->load_weights(file.model);
+  parts_->run_context->writer().wait();
+  const LoadedModel file = read_model_file(*parts_->run_context, path, &parts_->model.architecture());
+  check_weights(file, parts_->model.architecture());
+  parts_->model.load_weights(file.model);
 }
 
-void Model::save(const std::filesystem::path& path) const { state_->save(path); }
-void Model::save_later(const std::filesystem::path& path) const { state_->save_later(path); }
+void Model::save(const std::filesystem::path& path) const { parts_->checkpoints.save(path); }
+void Model::save_async(const std::filesystem::path& path) const { parts_->checkpoints.save_async(path); }
 
 void Model::summary() const {
-  if (!state_->runtime().speaks()) return;
-  std::cout << state_->architecture().summary() << state_->summary_of_division() << std::flush;
+  if (!parts_->run_context->prints()) return;
+  std::cout << parts_->model.architecture().summary() << parts_->model.sharding_summary() << std::flush;
 }
 
-std::string Model::predict_steps(const PredictionOptions& options) const {
-  const auto compilation = state_->compilation();
-  if (!compilation) throw UsageError("the model is not compiled yet; call model.compile(...) first");
-  return describe_steps(state_->runtime(), state_->architecture(), *compilation, options);
+std::string Model::estimate_step_time(const NetworkOptions& options) const {
+  const auto compile_options = parts_->model.compile_options();
+  if (!compile_options) throw UsageError("the model is not compiled yet; call model.compile(...) first");
+  const CompiledModel& compiled = parts_->model.compiled();
+  const CompiledStep& step = compiled.training != nullptr ? *compiled.training : *compiled.steps.front();
+  return describe_step_times(*parts_->run_context, parts_->model.architecture(), *compile_options, step.batch_size,
+                             options);
 }
 
-double Model::learning_rate() const { return learning_rate_of(state_->optimizer()).at(state_->steps()); }
-
-void Model::set_learning_rate(double learning_rate) { lockstep::set_learning_rate(state_->optimizer(), learning_rate); }
-
-std::int64_t Model::iterations() const { return static_cast<std::int64_t>(state_->steps()); }
-
-Logs Model::logs_of(const StepMetrics& metrics) const { return state_->logs_of(metrics); }
-
-void Model::stop_training() { state_->set_stops(true); }
-
-bool Model::is_chief() const { return state_->runtime().world().is_chief(); }
-
-void Model::print(const std::string& line) const {
-  if (state_->runtime().speaks()) std::cout << line << std::endl;
+double Model::learning_rate() const {
+  return learning_rate_of(parts_->model.optimizer()).at(parts_->session.iterations());
 }
 
-const Sequential& Model::architecture() const { return state_->architecture(); }
+void Model::set_learning_rate(double learning_rate) {
+  lockstep::set_learning_rate(parts_->model.optimizer(), learning_rate);
+}
+
+std::int64_t Model::iterations() const { return static_cast<std::int64_t>(parts_->session.iterations()); }
+
+Logs Model::to_logs(const StepMetrics& metrics) const { return parts_->session.to_logs(metrics); }
+
+void Model::stop_training() { parts_->session.set_stop_training(true); }
+
+bool Model::is_chief() const { return parts_->run_context->world().is_chief(); }
+
+void Model::print_line(const std::string& line) const { parts_->run_context->print(line); }
+
+const Sequential& Model::architecture() const { return parts_->model.architecture(); }
 
 }  // namespace lockstep

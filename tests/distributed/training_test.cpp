@@ -1,10 +1,11 @@
-// Any number of ranks trains what the reference says one machine would: whatever the division of the ranks into hosts,
-// with global batches that divide, that do not, and that leave ranks without examples.
-#include "cluster/world.hpp"
+// Any number of ranks, on any number of hosts, must train like the reference in one process, with global batches that
+// are divisible by the ranks, that are not, and that leave ranks without examples.
+#include "cluster/world/world.hpp"
 #include "support/catch.hpp"
 #include "support/examples.hpp"
 #include "support/messages.hpp"
 #include "support/models.hpp"
+#include "support/optimizers.hpp"
 #include "support/ranks.hpp"
 #include "support/reference_training.hpp"
 
@@ -14,6 +15,7 @@
 #include <lockstep/training/strategy.hpp>
 
 #include <bit>
+#include <cmath>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -31,12 +33,13 @@ const SparseCategoricalCrossentropy logits({.from_logits = true});
 const Sequential everything = many_kinds_of_layers();
 const Sequential small{Input({6}), Dense(5, {.activation = activations::tanh}), Dense(3)};
 
-Options quiet(int batch, Communication communication = Communication::automatic) {
+Options silent_options(int batch, Communication communication = Communication::automatic) {
   return {.model_dir = std::filesystem::temp_directory_path() / "lockstep-distributed-test",
           .global_batch_size = batch,
           .seed = 7,
           .communication = communication,
-          .division = Division::examples,  // others are division_test's; bits of runs that measure may differ
+          .parallelism =
+              Parallelism::data,  // tensor_parallel_test covers the others; `auto` may choose differently in each run
           .verbose = 0};
 }
 
@@ -50,119 +53,158 @@ struct Job {
   [[nodiscard]] std::size_t ranks() const { return static_cast<std::size_t>(strategy.num_workers()); }
 };
 
-std::string exactly(const Logs& logs) {
+std::string exact_text(const Logs& logs) {
   std::string text;
   for (const auto& [name, value] : logs) text += name + " " + std::to_string(std::bit_cast<std::uint64_t>(value)) + " ";
   return text;
 }
 
+/// `by_default`: --global-batch-size, if fit() is given `batch`.
 void check_training(const CompileOptions& compile, int batch, std::size_t count, Communication communication,
-                    int replicas = 0) {
-  Options options = quiet(batch, communication);
-  options.replicas = replicas;
+                    int replicas = 0, int by_default = 0) {
+  Options options = silent_options(by_default > 0 ? by_default : batch, communication);
+  options.batch_norm_replicas = replicas;
   const Examples examples = make_examples(everything, compile.loss, count, 3);
   Job job(everything, compile, options);
-  INFO(name_of(compile.optimizer) << ", " << count << " examples in batches of " << batch << ", " << job.ranks()
-                                  << " ranks");
+  INFO(keras_name(compile.optimizer) << ", " << count << " examples in batches of " << batch << ", " << job.ranks()
+                                     << " ranks");
   const std::size_t slices = replicas > 0 ? static_cast<std::size_t>(replicas) : job.ranks();
   ReferenceTraining expected(everything, compile, examples, 7, slices);
 
-  const History history = job.model.fit(examples.data, {.epochs = 2});
+  const History history = job.model.fit(examples.data, {.batch_size = by_default > 0 ? batch : 0, .epochs = 2});
   const auto epochs = expected.fit(2, static_cast<std::size_t>(batch));
   for (std::size_t e = 0; e < 2; ++e) {
     CHECK(history["loss"][e] == Approx(epochs[e].loss()).epsilon(1e-4));
     CHECK(history["accuracy"][e] == Approx(epochs[e].accuracy()));
-    CHECK(equal_everywhere(exactly(history.epochs[e].logs)));
+    CHECK(equal_on_all_ranks(exact_text(history.epochs[e].logs)));
   }
-  const std::vector<Variable> weights = job.model.weights();
+  const std::vector<NamedTensor> weights = job.model.weights();
   const auto [error, name] = expected.compare(weights);
   INFO("worst: " << name);
   CHECK(error < 1e-4);
-  CHECK(equal_everywhere(weights));
+  CHECK(equal_on_all_ranks(weights));
 
   const Logs logs = job.model.evaluate(examples.data);
   CHECK(logs.at("loss") == Approx(expected.evaluate().loss()).epsilon(1e-4));
   CHECK(logs.at("accuracy") == Approx(expected.evaluate().accuracy()));
-  CHECK(equal_everywhere(exactly(logs)));
+  CHECK(equal_on_all_ranks(exact_text(logs)));
   const std::vector<float> outputs = job.model.predict(examples.data);
   CHECK(relative_error(outputs, expected.predict()) < 1e-4);
-  CHECK(equal_everywhere(std::to_string(digest_of({{"outputs", Shape{}, outputs}}))));
+  for (const int batch_size : {1, 100}) {
+    CHECK(job.model.evaluate(examples.data, {.batch_size = batch_size}).at("loss") ==
+          Approx(expected.evaluate().loss()).epsilon(1e-4));
+    CHECK(relative_error(job.model.predict(examples.data, {.batch_size = batch_size}), expected.predict()) < 1e-4);
+  }
+  CHECK(equal_on_all_ranks(std::to_string(digest_of({{"outputs", Shape{}, outputs}}))));
 }
 
 }  // namespace
 
-TEST_CASE("Any number of ranks trains what the reference trains") {
-  const std::vector<Optimizer> optimizers{
-      SGD({.learning_rate = 0.1}), Adam({.learning_rate = 0.01, .epsilon = 1e-4}),
-      RMSprop({.learning_rate = 0.003, .momentum = 0.5, .epsilon = 1e-3, .centered = true})};
+TEST_CASE("training on any number of ranks matches the reference") {
+  const std::vector<Optimizer> optimizers =
+      testing::complete({SGD({.learning_rate = 0.1}), Adam({.learning_rate = 0.01, .epsilon = 1e-4}),
+                         RMSprop({.learning_rate = 0.003, .momentum = 0.5, .epsilon = 1e-3, .centered = true}),
+                         AdamW({.learning_rate = 0.01, .epsilon = 1e-4})});
   std::size_t turn = 0;
   for (const Communication communication : {Communication::automatic, Communication::mpi}) {
     for (const auto& [batch, count] : std::vector<std::pair<int, std::size_t>>{{12, 36}, {10, 27}, {2, 7}, {1, 3}}) {
-      const CompileOptions compile{.optimizer = optimizers[turn++ % 3], .loss = logits, .metrics = {accuracy}};
+      const CompileOptions compile{
+          .optimizer = optimizers[turn++ % optimizers.size()], .loss = logits, .metrics = {accuracy}};
       check_training(compile, batch, count, communication);
     }
   }
+  CHECK(turn >= optimizers.size());  // every optimizer was tested
 }
 
-TEST_CASE("Replicas belong to the job: their number decides, not that of the ranks") {
+TEST_CASE("results depend on the number of replicas, not on the number of ranks") {
   const CompileOptions compile{.optimizer = SGD({.learning_rate = 0.1}), .loss = logits, .metrics = {accuracy}};
   check_training(compile, 10, 27, Communication::automatic, 4);
   check_training(compile, 11, 27, Communication::automatic, 5);
 }
 
-TEST_CASE("The same world computes the same bits again") {
+TEST_CASE("fit takes a batch size") {
+  const CompileOptions compile{
+      .optimizer = Adam({.learning_rate = 0.01, .epsilon = 1e-4}), .loss = logits, .metrics = {accuracy}};
+  for (const int by_default : {1, 5, 30}) {
+    check_training(compile, 10, 27, Communication::automatic, 4, by_default);
+    check_training(compile, 2, 7, Communication::automatic, 0, by_default);
+  }
+}
+
+TEST_CASE("training is reproducible bit for bit") {
   const Examples examples = make_examples(everything, logits, 40, 3);
   const auto run = [&] {
-    Job job(everything, {.optimizer = Adam(), .loss = logits, .metrics = {accuracy}}, quiet(10));
+    Job job(everything, {.optimizer = Adam(), .loss = logits, .metrics = {accuracy}}, silent_options(10));
     const History history = job.model.fit(examples.data, {.epochs = 2, .validation_data = &examples.data});
-    return std::pair(digest_of(job.model.weights()), exactly(history.epochs[1].logs));
+    return std::pair(digest_of(job.model.weights()), exact_text(history.epochs[1].logs));
   };
   const auto first = run();
   CHECK(run() == first);
 }
 
-TEST_CASE("Gradients that are rounded on their way leave all ranks equal, and train nearly the same") {
+TEST_CASE("gradient compression keeps ranks identical and training accurate") {
   const Examples examples = make_examples(everything, logits, 40, 3);
   const auto run = [&](GradientCompression compression) {
-    Options options = quiet(10, Communication::mpi);  // every rank a host
+    Options options = silent_options(10, Communication::mpi);  // each rank acts as a host
     options.gradient_compression = compression;
     Job job(everything, {.optimizer = SGD({.learning_rate = 0.1}), .loss = logits, .metrics = {accuracy}}, options);
     const History history = job.model.fit(examples.data, {.epochs = 3});
     const std::uint64_t digest = digest_of(job.model.weights());
-    CHECK(equal_everywhere(std::to_string(digest) + exactly(history.epochs[2].logs)));
+    CHECK(equal_on_all_ranks(std::to_string(digest) + exact_text(history.epochs[2].logs)));
     return std::pair(digest, history["loss"][2]);
   };
   const auto exact = run(GradientCompression::none);
   const auto rounded = run(GradientCompression::bfloat16);
   CHECK(run(GradientCompression::bfloat16) == rounded);
   const World world;
-  CHECK((rounded.first == exact.first) == (world.size() == 1));  // of one rank nothing travels
+  CHECK((rounded.first == exact.first) == (world.size() == 1));  // a single rank sends nothing
   CHECK(rounded.second == Approx(exact.second).epsilon(0.01));
 }
 
-TEST_CASE("A loop of one's own agrees on every step's metrics") {
+TEST_CASE("every metric is that of all ranks' examples") {
+  const Loss loss = MeanSquaredError();
+  const Examples examples = make_examples(small, loss, 23, 5);
+  const auto evaluate = [&](int batch) {
+    Job job(small,
+            {.loss = loss,
+             .metrics = {metrics::MeanAbsoluteError(), metrics::RootMeanSquaredError(),
+                         metrics::TopKCategoricalAccuracy({.k = 2})}},
+            silent_options(batch));
+    const std::vector<float> outputs = job.model.predict(examples.data);
+    double absolute = 0;
+    for (std::size_t i = 0; i < outputs.size(); ++i) absolute += std::abs(examples.targets[i] - outputs[i]);
+    Logs logs = job.model.evaluate(examples.data);
+    CHECK(logs.at("mean_absolute_error") == Approx(absolute / static_cast<double>(outputs.size())));
+    CHECK(logs.at("root_mean_squared_error") == Approx(std::sqrt(logs.at("loss"))));
+    CHECK(equal_on_all_ranks(exact_text(logs)));
+    return logs;
+  };
+  CHECK(evaluate(10).at("top_k_categorical_accuracy") == evaluate(7).at("top_k_categorical_accuracy"));
+}
+
+TEST_CASE("a custom training loop sees the same metrics on all ranks") {
   const Examples examples = make_examples(small, logits, 23, 5);
   const CompileOptions compile{.optimizer = SGD({.learning_rate = 0.1}), .loss = logits, .metrics = {accuracy}};
-  Job job(small, compile, quiet(5));
+  Job job(small, compile, silent_options(5));
   ReferenceTraining expected(small, compile, examples, 7, job.ranks());
-  for (int epoch = 0; epoch < 2; ++epoch) {
-    for (const Batch& batch : job.strategy.batches(examples.data, epoch)) {
-      const StepMetrics step = job.model.train_step(batch);
-      const StepMetrics wanted = expected.train_step(batch.position, batch.size);
+  for ([[maybe_unused]] const int epoch : job.model.epochs(2)) {
+    for (const Batch& batch : job.model.batches(examples.data)) {
+      const StepMetrics& step = job.model.train_step(batch);
+      const ReferenceMetrics wanted = expected.train_step(batch.position, batch.size);
       CHECK(step.loss_sum == Approx(wanted.loss_sum).epsilon(1e-5));
-      CHECK(step.correct == wanted.correct);
-      CHECK(step.count == wanted.count);
+      CHECK(step.sums == std::vector{wanted.num_correct});
+      CHECK(step.num_examples == wanted.num_examples);
     }
     StepMetrics test;
-    for (const Batch& batch : job.strategy.batches(examples.data, 0, false)) test += job.model.test_step(batch);
+    for (const Batch& batch : job.model.batches(examples.data, {.shuffle = false})) test += job.model.test_step(batch);
     CHECK(test.loss() == Approx(expected.evaluate().loss()).epsilon(1e-5));
   }
 }
 
-TEST_CASE("Weights given to the model reach every rank") {
-  Job job(everything, {.optimizer = SGD(), .loss = logits}, quiet(8));
-  std::vector<Variable> weights = job.model.weights();
-  for (Variable& variable : weights) {
+TEST_CASE("set_weights reaches every rank") {
+  Job job(everything, {.optimizer = SGD(), .loss = logits}, silent_options(8));
+  std::vector<NamedTensor> weights = job.model.weights();
+  for (NamedTensor& variable : weights) {
     for (std::size_t i = 0; i < variable.values.size(); ++i) variable.values[i] = 0.001F * static_cast<float>(i % 100);
   }
   job.model.set_weights(weights);
@@ -171,7 +213,7 @@ TEST_CASE("Weights given to the model reach every rank") {
   CHECK(digest_of(job.model.weights()) == digest_of(weights));
 }
 
-TEST_CASE("Ranks of different opinions learn of both") {
+TEST_CASE("ranks with different options get an error that names both values") {
   const World world;
   if (world.size() == 1) return;
   const bool odd_one = world.rank() == world.size() - 1;
@@ -180,36 +222,46 @@ TEST_CASE("Ranks of different opinions learn of both") {
     INFO(text);
     CHECK(contains(text, one));
     CHECK(contains(text, other));
-    CHECK(equal_everywhere(text));
+    CHECK(equal_on_all_ranks(text));
   };
   const CompileOptions compile{.optimizer = SGD({.learning_rate = 0.1}), .loss = logits};
-  Options options = quiet(8);
+  Options options = silent_options(8);
   options.seed = odd_one ? 18 : 17;
   message([&] { Job(small, compile, options); }, "has 17", "has 18");
 
-  options = quiet(8);
+  options = silent_options(8);
   options.gradient_compression = odd_one ? GradientCompression::bfloat16 : GradientCompression::none;
   message([&] { Job(small, compile, options); }, "--gradient-compression", "has bfloat16");
 
   const Sequential other{Input({6}), Dense(4, {.activation = activations::tanh}), Dense(3)};
-  message([&] { Job(odd_one ? other : small, compile, quiet(8)); }, "Dense(5,)", "Dense(4,)");
-  message([&] { Job(small, {.optimizer = SGD({.learning_rate = odd_one ? 0.25 : 0.125}), .loss = logits}, quiet(8)); },
-          "0.125", "0.25");
-  message([&] { Job(small, compile, quiet(odd_one ? 8 : 16)); }, "has 8", "has 16");
+  message([&] { Job(odd_one ? other : small, compile, silent_options(8)); }, "Dense(5,)", "Dense(4,)");
+  message(
+      [&] {
+        Job(small, {.optimizer = SGD({.learning_rate = odd_one ? 0.25 : 0.125}), .loss = logits}, silent_options(8));
+      },
+      "0.125", "0.25");
+  message([&] { Job(small, compile, silent_options(odd_one ? 8 : 16)); }, "has 8", "has 16");
+
+  message(
+      [&] {
+        const Examples same = make_examples(small, logits, 16, 1);
+        Job(small, compile, silent_options(8)).model.fit(same.data, {.batch_size = odd_one ? 4 : 2});
+      },
+      "has 2", "has 4");
 
   const Examples examples = make_examples(small, logits, 16, odd_one ? 1 : 2);
-  Job job(small, compile, quiet(8));
+  Job job(small, compile, silent_options(8));
   message([&] { job.model.fit(examples.data); }, "the data", "16 examples of (6,)");
   const Examples same = make_examples(small, logits, 16, 1);
-  CHECK_NOTHROW(job.model.fit(same.data));  // nobody is left behind
+  CHECK_NOTHROW(job.model.fit(same.data));  // no rank is stuck in a collective
 }
 
-TEST_CASE("A loss that is no number ends all ranks at the same step") {
+TEST_CASE("a NaN loss stops all ranks at the same step") {
   const Examples examples = make_examples(small, MeanSquaredError(), 24, 5);
   Job job(Sequential{Input({6}), Dense(5), Dense(3)},
-          {.optimizer = SGD({.learning_rate = 1e30}), .loss = MeanSquaredError()}, quiet(8));
+          {.optimizer = SGD({.learning_rate = 1e30}), .loss = MeanSquaredError()}, silent_options(8));
   const std::string message = message_of<DataError>([&] { job.model.fit(examples.data, {.epochs = 3}); });
   INFO(message);
   CHECK(contains(message, "in epoch 1, step 2"));
-  CHECK(equal_everywhere(message));
+  CHECK(equal_on_all_ranks(message));
 }

@@ -1,10 +1,10 @@
-// libFuzzer on what comes over a launcher's port: a stream of frames, in pieces, and the body of every kind of message.
-// Any bytes must give messages that are written as they were read, or a DataError; and whatever a member says, neither
-// the coordinator of a running job nor another launcher's member may do more than hang up.
-#include "cluster/coordinator.hpp"
-#include "cluster/frame.hpp"
-#include "cluster/member.hpp"
-#include "cluster/message.hpp"
+// Fuzzes the protocol of a launcher's port: a stream of frames in arbitrary fragments, and the body of every message
+// type. Any bytes must yield messages that serialize to the same bytes, or a DataError. Whatever a member sends, the
+// coordinator of a running job and other members may at most disconnect it.
+#include "cluster/net/frame.hpp"
+#include "cluster/rendezvous/coordinator.hpp"
+#include "cluster/rendezvous/member.hpp"
+#include "cluster/rendezvous/message.hpp"
 
 #include "seeds.hpp"
 
@@ -24,9 +24,9 @@ namespace {
 
 using namespace lockstep;
 
-/// A frame of every kind, each a seed, and all in a row.
+/// Seeds: one frame of every type, and all of them concatenated.
 std::vector<std::string> frames() {
-  const WorldMap map{1, "space", {{"node", 0}, {"node-1", 1}}, {{0, 0, 0}, {1, 1, 0}}};
+  const Placement placement{1, "space", {{"node", 0}, {"node-1", 1}}, {{0, 0, 0}, {1, 1, 0}}};
   const std::vector<Message> messages{Hello{"0.1", "job", 7, true, std::string(32, 'n'), {1, 2, "h", "name", "a", 1}},
                                       Challenge{"n"},
                                       Proof{"p"},
@@ -34,18 +34,18 @@ std::vector<std::string> frames() {
                                       Refused{64, "no"},
                                       Heartbeat{},
                                       Ready{},
-                                      Begin{map},
+                                      GenerationBegins{placement},
                                       RankEnvironment{1, 1, {{"A", "b"}, {"C", ""}}},
                                       Fence{1, 0, "blob"},
                                       FenceDone{1, 0, {"blob", ""}},
-                                      Started{1, 1},
+                                      TrainerStarted{1, 1},
                                       Progress{1, 1, Activity::training, 5, 6, 0.5, 100},
-                                      ChildEnded{1, 1, 70, 0},
+                                      TrainerExited{1, 1, 70, 0},
                                       Failed{1, "why"},
                                       GenerationEnds{1, 1, "why"},
                                       Leaving{"why"},
-                                      Verdict{75, "why"},
-                                      Farewell{},
+                                      JobResult{75, "why"},
+                                      Goodbye{},
                                       Notice{"text"}};
   std::vector<std::string> seeds;
   std::string all;
@@ -57,14 +57,14 @@ std::vector<std::string> frames() {
   return seeds;
 }
 
-/// Two members, a generation runs.
+/// A job of two members with a running generation.
 struct Job {
   Coordinator coordinator{{"worker 0", "worker 1"}, "run", {}, 0};
   Member member{1, "worker 0 (a:1)", {}, 0};
 
   Job() {
     for (std::uint64_t number = 0; number < 2; ++number) {
-      if (!coordinator.admit({number, 1, "host " + std::to_string(number), "node", "", 1}, 0).empty()) std::abort();
+      if (!coordinator.join({number, 1, "host " + std::to_string(number), "node", "", 1}, 0).empty()) std::abort();
       coordinator.receive(number, Ready{}, 0);
     }
     member.connected(0);
@@ -99,7 +99,7 @@ extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t s
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::span<const std::byte> bytes = std::as_bytes(std::span(data, size));
-  FrameReader reader(longest_from_member);
+  FrameReader reader(max_member_message_bytes);
   Job job;
   double now = 0;
   try {
@@ -112,7 +112,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         job.hear(message, now += 0.3);
       }
     }
-  } catch (const DataError&) {  // what is expected of most inputs
+  } catch (const DataError&) {  // expected for most inputs
   }
   return 0;
 }

@@ -1,6 +1,6 @@
-// libFuzzer on what comes over a launcher's status port: any bytes are a request, the beginning of one, or a DataError,
-// and it does not matter in which pieces they come.
-#include "cluster/http_request.hpp"
+// Fuzzes the parser of a launcher's status port. Any bytes must be a request, an incomplete request, or a DataError,
+// independently of how they are fragmented.
+#include "cluster/status/http_request.hpp"
 
 #include "seeds.hpp"
 
@@ -44,7 +44,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const Judgement all = judge(bytes);
   for (std::size_t first = 0; first < size; ++first) {
     const Judgement some = judge(bytes.substr(0, first));
-    // What was refused or whole stays so, whatever follows.
+    // A prefix that was rejected or complete stays so with more bytes.
     if (some != Judgement::unfinished && some != all) std::abort();
   }
   return 0;

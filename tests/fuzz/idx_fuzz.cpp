@@ -1,4 +1,4 @@
-// libFuzzer on the IDX reader, plain and gzip: any bytes must give an array or a DataError.
+// Fuzzes the IDX reader, plain and gzip. Any bytes must yield an array or a DataError.
 #include "data/idx.hpp"
 
 #include <lockstep/core/error.hpp>
@@ -13,7 +13,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const lockstep::IdxArray array = lockstep::parse_idx(std::as_bytes(std::span(data, size)), "input");
     if (!array.values.empty() && static_cast<std::int64_t>(array.values.size()) != array.shape.elements()) std::abort();
   } catch (const lockstep::DataError&) {
-    // what is expected of most inputs
+    // expected for most inputs
   }
   return 0;
 }

@@ -1,7 +1,7 @@
-// libFuzzer on the archives of .keras files: any bytes must give members or a DataError. What is in the members is not
-// looked at: keras_config_fuzz does so for JSON, and HDF5 itself crashes on damaged files, which is why reading has a
-// process of its own (see tests/unit/checkpoint/damage_test.cpp).
-#include "checkpoint/zip_file.hpp"
+// Fuzzes the archives of .keras files. Any bytes must yield members or a DataError. The content of members is not
+// parsed: keras_config_fuzz covers JSON, and HDF5 crashes on damaged files, which is why Lockstep reads them in a child
+// process (see tests/unit/checkpoint/corruption_test.cpp).
+#include "checkpoint/keras/zip_file.hpp"
 #include "seeds.hpp"
 
 #include <lockstep/core/error.hpp>
@@ -20,8 +20,8 @@ using namespace lockstep;
 
 namespace {
 
-/// More than any input can hold, so that a reader that believes a size is caught.
-constexpr std::size_t most = std::size_t{1} << 24U;
+/// More bytes than any input holds, so that a reader that trusts a declared size is caught.
+constexpr std::size_t max_member_bytes = std::size_t{1} << 24U;
 
 const std::vector<std::string>& seeds() {
   static const std::vector<std::string> archives = [] {
@@ -50,13 +50,13 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const ZipReader archive("/proc/self/fd/" + std::to_string(file));
     for (const char* member : {"config.json", "model.weights.h5"}) {
       try {
-        if (archive.read(member, most).size() > most) std::abort();
+        if (archive.read(member, max_member_bytes).size() > max_member_bytes) std::abort();
       } catch (const DataError&) {
-        // what is expected of most members
+        // expected for most members
       }
     }
   } catch (const DataError&) {
-    // what is expected of most inputs
+    // expected for most inputs
   }
   close(file);
   return 0;

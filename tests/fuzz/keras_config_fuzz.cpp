@@ -1,8 +1,8 @@
-// libFuzzer on the readers of Keras' JSON: any text must give a DataError, or a model that is written and read again as
-// what it is.
-#include "checkpoint/keras_config.hpp"
+// Fuzzes the readers of Keras' JSON. Any text must cause a DataError or yield a model that round-trips.
+#include "checkpoint/keras/keras_config.hpp"
 #include "seeds.hpp"
 
+#include <lockstep/checkpoint/model_from_json.hpp>
 #include <lockstep/core/error.hpp>
 
 #include <cstddef>
@@ -16,10 +16,10 @@ using namespace lockstep;
 
 namespace {
 
-/// Each shorter than the 4,096 bytes that libFuzzer tries by itself.
+/// Seeds, each shorter than libFuzzer's default limit of 4,096 bytes.
 const std::vector<std::string>& seeds() {
   static const std::vector<std::string> texts = [] {
-    SavedModel model{Sequential{Input({2}), Dense(3, {.activation = softmax})}, {}, {}};
+    ModelData model{Sequential{Input({2}), Dense(3, {.activation = softmax})}, {}, {}};
     std::vector<std::string> made;
     for (const Sequential& architecture :
          {Sequential{Input({9, 9, 2}), Conv2D(2, {3, 2}, {.strides = {2, 1}, .padding = Padding::same}),
@@ -30,9 +30,9 @@ const std::vector<std::string>& seeds() {
     }
     for (const Optimizer& optimizer : {Optimizer(SGD({.momentum = 0.5})), Optimizer(Adam()), Optimizer(AdamW()),
                                        Optimizer(RMSprop({.centered = true}))}) {
-      model.training = SavedTraining{optimizer, SparseCategoricalCrossentropy(), {accuracy}, 0, {}};
-      made.push_back(training_to_json(*model.training));
-      made.push_back(archive_to_json(model));
+      model.compile_state = CompileState{{optimizer, SparseCategoricalCrossentropy(), {accuracy}}, 0, {}};
+      made.push_back(training_config_to_json(*model.compile_state));
+      made.push_back(archive_config_to_json(model));
     }
     return made;
   }();
@@ -44,23 +44,23 @@ const std::vector<std::string>& seeds() {
 
 void try_architecture(const std::string& text) {
   try {
-    const std::string written = sequential_to_json(sequential_from_json(text));
-    if (sequential_to_json(sequential_from_json(written)) != written) std::abort();
+    const std::string written = sequential_to_json(model_from_json(text));
+    if (sequential_to_json(model_from_json(written)) != written) std::abort();
   } catch (const DataError&) {
-    // what is expected of most inputs
+    // expected for most inputs
   }
 }
 
 void try_training(const std::string& text, bool of_archive) {
-  std::optional<SavedTraining> training;
+  std::optional<CompileState> training;
   try {
-    training = of_archive ? archive_training_from_json(text) : training_from_json(text);
+    training = of_archive ? archive_compile_config_from_json(text) : training_config_from_json(text);
   } catch (const DataError&) {
     return;
   }
   if (!training) return;
-  const std::string written = training_to_json(*training);
-  if (training_to_json(training_from_json(written)) != written) std::abort();
+  const std::string written = training_config_to_json(*training);
+  if (training_config_to_json(training_config_from_json(written)) != written) std::abort();
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// libFuzzer on the npz reader: the bytes as an archive, and as a lone NumPy header, since fuzzers seldom guess a zip's
-// check sums. Any bytes must give arrays or a DataError.
+// Fuzzes the npz reader with the bytes as an archive and as a NumPy header alone, since fuzzers rarely find a zip
+// file's checksums. Any bytes must yield arrays or a DataError.
 #include "data/npz.hpp"
 
 #include <lockstep/core/error.hpp>
@@ -17,7 +17,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       if (archive.read(key).bytes.size() > (std::size_t{1} << 30U)) std::abort();
     }
   } catch (const lockstep::DataError&) {
-    // what is expected of most inputs
+    // expected for most inputs
   }
   try {
     if (lockstep::parse_npy_header(bytes, "input").bytes > size) std::abort();

@@ -1,4 +1,4 @@
-// Where a fuzzer begins: libFuzzer finds JSON and archives in an hour, and we have seconds.
+// Seeds for fuzzers, because libFuzzer would take an hour to discover JSON or archives and runs only for seconds.
 #pragma once
 
 #include <algorithm>
@@ -11,8 +11,7 @@ extern "C" std::size_t LLVMFuzzerMutate(std::uint8_t* data, std::size_t size, st
 
 namespace lockstep::testing {
 
-/// For LLVMFuzzerCustomMutator: every 64th time, and where there is nothing yet, one of the seeds takes the input's
-/// place before it is changed.
+/// For LLVMFuzzerCustomMutator: replaces every 64th input, and empty ones, by a seed before mutating it.
 inline std::size_t mutate_from(const std::vector<std::string>& seeds, std::uint8_t* data, std::size_t size,
                                std::size_t max_size, unsigned int lot) {
   if (size < 4 || lot % 64 == 0) {

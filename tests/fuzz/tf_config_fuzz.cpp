@@ -1,5 +1,5 @@
-// libFuzzer on TF_CONFIG: any text must give a cluster that holds together, or a UsageError of one line.
-#include "cluster/tf_config.hpp"
+// Fuzzes TF_CONFIG. Any text must yield a consistent cluster or a UsageError of one line.
+#include "cluster/config/tf_config.hpp"
 
 #include "seeds.hpp"
 
@@ -24,7 +24,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     if (spec.rank.has_value() == spec.tasks.empty()) std::abort();
     if (spec.rank.value_or(0) >= spec.workers()) std::abort();
   } catch (const lockstep::UsageError& error) {
-    // what is expected of most inputs
+    // expected for most inputs
     if (std::string(error.what()).find('\n') != std::string::npos) std::abort();
   }
   return 0;

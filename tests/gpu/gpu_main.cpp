@@ -1,13 +1,8 @@
-// The main function of the tests on a GPU. Without one it says so and ends with 77, which CTest reports as skipped.
+// The main function of the tests on a GPU. Without a GPU it prints a message and exits with 77, which CTest reports as
+// skipped.
 #include "backend/make_backend.hpp"
-#include "twin.hpp"
-
-#if LOCKSTEP_CATCH2_V3
-#include <catch2/catch_session.hpp>
-#else
-#define CATCH_CONFIG_RUNNER
-#include <catch2/catch.hpp>
-#endif
+#include "checked_model.hpp"
+#include "support/catch_session.hpp"
 
 #include <cstdlib>
 #include <iostream>
@@ -20,8 +15,8 @@ int main(int argc, char** argv) {
     std::cout << "skipped: " << why_not << std::endl;
     return skipped;
   }
-  setenv("LOCKSTEP_TEST_DEVICE", "cuda", 1);  // NOLINT(concurrency-mt-unsafe): there is one thread
-  const auto kept = lockstep::testing::make_backend_under_test();
-  std::cout << kept->describe() << std::endl;
-  return Catch::Session().run(argc, argv);
+  setenv("LOCKSTEP_TEST_DEVICE", "cuda", 1);                          // NOLINT(concurrency-mt-unsafe): single-threaded
+  const auto backend = lockstep::testing::make_backend_under_test();  // keeps the GPU's backend alive for all tests
+  std::cout << backend->describe() << std::endl;
+  return lockstep::testing::run_test_cases(argc, argv);
 }

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# lost_rank_test.sh PROGRAM RANKS: kills one of RANKS, which train over NCCL. All others must end within seconds, long
-# before any time-out, one of them at least with 75 and a sentence that says why. Ends with 77 where there is no GPU.
+# lost_rank_test.sh PROGRAM RANKS: kills one of RANKS ranks that train over NCCL. The others must exit within seconds,
+# long before any timeout, at least one of them with 75 and an error message. Exits with 77 if there is no GPU.
 set -euo pipefail
 program=$1
 ranks=$2
 limit=30
 here=$(dirname "$0")
-[ -n "${LOCKSTEP_PLAYED_GPUS:-}" ] || [ -e /dev/nvidiactl ] || [ -e /dev/nvidia0 ] ||
+[ -n "${LOCKSTEP_FAKE_GPUS:-}" ] || [ -e /dev/nvidiactl ] || [ -e /dev/nvidia0 ] ||
   { echo "skipped: no NVIDIA device"; exit 77; }
 
 folder=$(mktemp -d)
@@ -14,8 +14,8 @@ trap 'rm -rf "$folder"' EXIT
 options=(--device cuda --communication nccl --epochs 100000 --steps-per-epoch 20 --global-batch-size 64
   --verbose 2 --resume never --model-dir "$folder/model")
 
-# Shells that outlive their ranks, and stay until mpirun ends them: it would end the other ranks itself if it saw one
-# gone. A host of its own for every rank, in NCCL's eyes: so a ring stands on one GPU.
+# The shells outlive their ranks until mpirun ends, because mpirun would kill the other ranks if it saw one exit. With
+# different NCCL_HOSTIDs, NCCL treats the ranks as being on different hosts, so that they can share one GPU.
 # shellcheck disable=SC2016 # the rank's own shell expands it
 LOST_RANK_FOLDER=$folder LOCKSTEP_COLLECTIVE_TIMEOUT=120 timeout 240 \
   "$here/../../scripts/mpirun.sh" -np "$ranks" bash -c '
@@ -30,7 +30,7 @@ LOST_RANK_FOLDER=$folder LOCKSTEP_COLLECTIVE_TIMEOUT=120 timeout 240 \
 mpirun=$!
 
 fail() {
-  echo "$1; the ranks said:"
+  echo "$1; output of the ranks:"
   tail -n 30 "$folder/log"
   for rank in $(seq 0 $((ranks - 1))); do
     [ ! -e "$folder/$rank.pid" ] || kill -9 "$(cat "$folder/$rank.pid")" 2>/dev/null || true
@@ -39,7 +39,7 @@ fail() {
   exit 1
 }
 
-# wait_for SECONDS WHAT COMMAND...
+# wait_for SECONDS MESSAGE COMMAND...: waits until the command succeeds, or fails with the message
 wait_for() {
   local end=$((SECONDS + $1)) what=$2
   shift 2
@@ -50,20 +50,20 @@ wait_for() {
 }
 
 trains() { grep -q '^Epoch 3/' "$folder/log"; }
-ended() { # whatever the ranks' shells became of
+ended() { # whether all ranks have exited; their shells may still run
   local rank
   for rank in $(seq 0 $((ranks - 1))); do
     ! kill -0 "$(cat "$folder/$rank.pid")" 2>/dev/null || return 1
   done
 }
 
-wait_for 180 "no third epoch began" trains
+wait_for 180 "the third epoch did not begin within 180 s" trains
 victim=$((ranks - 1))
 kill -9 "$(cat "$folder/$victim.pid")"
 began=$SECONDS
-wait_for $limit "some rank still runs $limit s after rank $victim was killed" ended
+wait_for $limit "a rank still runs $limit s after rank $victim was killed" ended
 wait "$mpirun" || true
-echo "all ended within $((SECONDS - began)) s"
+echo "all ranks exited within $((SECONDS - began)) s"
 statuses=$(cat "$folder"/*.status | sort | uniq -c)
-grep -qw 75 <<<"$statuses" || fail "no rank ended with 75 but with (count, status) $statuses"
-grep -m 1 'error:' "$folder/log" || fail "no rank said why it ended"
+grep -qw 75 <<<"$statuses" || fail "no rank exited with 75; (count, exit code): $statuses"
+grep -m 1 'error:' "$folder/log" || fail "no rank printed an error"

@@ -1,5 +1,4 @@
-"""What users of a GPU do beside training straight on: they want the same bits twice, or bfloat16, share batches that are
-too small, wait for a rank in vain, or have no GPU at all."""
+"""keras_mnist on a GPU: reproducible bits, bfloat16, batches smaller than the world, a stopped rank, and no GPU."""
 
 import contextlib
 import os
@@ -14,9 +13,9 @@ from support import MPIRUN, TEMPORARY, USAGE, Ended, ProgramTest, Running, progr
 OPTIONS = ("--steps-per-epoch", 3, "--global-batch-size", 20, "--seed", 5, "--deterministic")
 EPOCHS = 5
 END_LIMIT_S = 15.0
-NO_DEVICE = {"CUDA_VISIBLE_DEVICES": "", "LOCKSTEP_PLAYED_GPUS": "0"}  # a real one hidden, a played one taken away
-# A host of its own for every rank, in NCCL's eyes: so a ring stands on one GPU. The shell outlives its rank, so that
-# mpirun does not end the others, and tells how it ended.
+NO_DEVICE = {"CUDA_VISIBLE_DEVICES": "", "LOCKSTEP_FAKE_GPUS": "0"}  # hides real GPUs and removes fake ones
+# With different NCCL_HOSTIDs, NCCL treats the ranks as being on different hosts, so that they can share one GPU. The
+# shell outlives its rank, so that mpirun does not kill the others, and prints the exit code.
 RANK = """NCCL_HOSTID=rank$OMPI_COMM_WORLD_RANK NCCL_SOCKET_IFNAME=lo "$@"
 echo "rank $OMPI_COMM_WORLD_RANK ended with $?"; sleep 3"""
 
@@ -26,7 +25,7 @@ def losses(history: dict[str, Any]) -> list[float]:
 
 
 class ProgramsTest(ProgramTest):
-    tried: Ended | None = None  # whether there is a GPU
+    tried: Ended | None = None  # the run that checks whether there is a GPU
 
     def setUp(self) -> None:
         super().setUp()
@@ -42,7 +41,7 @@ class ProgramsTest(ProgramTest):
         self.succeed("--device", device, "--epochs", EPOCHS, *OPTIONS)
         return self.model / "model.h5", losses(self.history())
 
-    def same_model(self, left: Path, right: Path) -> None:
+    def assert_same_model(self, left: Path, right: Path) -> None:
         compared = subprocess.run([program("lockstep"), "inspect", "--compare", str(left), str(right)],
                                   capture_output=True, text=True)
         self.assertEqual(compared.returncode, 0, compared.stdout + compared.stderr)
@@ -52,15 +51,15 @@ class ProgramsTest(ProgramTest):
         for left, right in zip(mine, theirs):
             self.assertAlmostEqual(left, right, delta=1e-4 * right)
 
-    def test_the_same_bits(self) -> None:
+    def test_results_are_reproducible(self) -> None:
         model, trained = self.whole("cuda")
         kept = model.rename(self.scratch / "first.h5")
         again, trained_again = self.whole("cuda")
-        self.same_model(kept, again)
+        self.assert_same_model(kept, again)
         self.assertEqual(trained, trained_again)
         self.assert_near(trained, self.whole("cpu")[1])
 
-    def test_bfloat16(self) -> None:
+    def test_bfloat16_trains_almost_like_float32(self) -> None:
         options = ("--epochs", 6, "--steps-per-epoch", 5, "--learning-rate", "0.05", "--seed", 5, "--resume", "never")
         self.succeed("--device", "cuda", "--precision", "mixed_bfloat16", *options)
         low = losses(self.history())
@@ -69,7 +68,7 @@ class ProgramsTest(ProgramTest):
         for mine, theirs in zip(low, losses(self.history())):
             self.assertAlmostEqual(mine, theirs, delta=0.03 * theirs)
 
-    def test_without_a_device(self) -> None:
+    def test_a_missing_device_is_reported(self) -> None:
         options = ("--epochs", 1, "--steps-per-epoch", 1, "--resume", "never")
         ended = self.succeed("--device", "auto", *options, **NO_DEVICE)
         self.assertIn("Computing on the CPU: no NVIDIA GPU was found", ended.stdout + ended.stderr)
@@ -77,7 +76,7 @@ class ProgramsTest(ProgramTest):
                           "no NVIDIA GPU", "--device cpu or auto")
 
     def test_a_rank_without_examples(self) -> None:
-        """Two ranks share batches of one example: what is left for the second are sums."""
+        """With batches of one example, the second rank takes part only in reductions."""
         options = ("--epochs", 2, "--steps-per-epoch", 4, "--global-batch-size", 1, "--seed", 5, "--resume", "never")
         self.succeed("--device", "cpu", *options)
         expected = losses(self.history())
@@ -87,11 +86,11 @@ class ProgramsTest(ProgramTest):
             self.assertEqual(ended.stdout.count("ended with 0"), 2, str(ended))
             self.assert_near(losses(self.history()), expected)
 
-    def train_for_ever(self, **environment: str) -> tuple[Running, dict[int, int]]:
+    def train_endlessly(self, **environment: str) -> tuple[Running, dict[int, int]]:
         call = self.command("--device", "cuda", "--communication", "nccl", "--epochs", 1000000, "--steps-per-epoch", 2,
                             "--global-batch-size", 16, "--resume", "never")
         running = Running([str(MPIRUN), "-np", "2", "bash", "-c", RANK, "rank", *call], self.cwd, environment)
-        running.wait_for_output("Epoch 3/")  # steps are recorded by now
+        running.wait_for_output("Epoch 3/")  # by then steps are captured
         shells = running.ranks()
         ranks = {}
         for rank, shell in shells.items():
@@ -100,14 +99,14 @@ class ProgramsTest(ProgramTest):
         self.assertEqual(sorted(ranks), [0, 1])
         return running, ranks
 
-    def test_a_stopped_rank(self) -> None:
-        running, ranks = self.train_for_ever(LOCKSTEP_COLLECTIVE_TIMEOUT="3")
+    def test_ranks_end_if_one_is_stopped(self) -> None:
+        running, ranks = self.train_endlessly(LOCKSTEP_COLLECTIVE_TIMEOUT="3")
         began = time.monotonic()
         os.kill(ranks[1], signal.SIGSTOP)
         try:
             running.wait_for_output("rank 0 ended with")
         finally:
-            with contextlib.suppress(ProcessLookupError):  # some mpiruns end it when rank 0 gives up
+            with contextlib.suppress(ProcessLookupError):  # some versions of mpirun kill it when rank 0 exits
                 os.kill(ranks[1], signal.SIGKILL)
         self.assertLess(time.monotonic() - began, 3 + END_LIMIT_S)
         ended = running.end()

@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
-"""Runs keras_mnist on a GPU as its users do: the same bits twice, bfloat16, odd numbers of ranks, no device at all.
+"""Runs keras_mnist on a GPU: reproducible bits, bfloat16, odd numbers of ranks, no device.
 
     tests/gpu/run.py BUILD_DIR KERAS_MNIST [programs[.ProgramsTest.test_...]]... [-v]
 
-KERAS_MNIST is the program of a build with CUDA, or the one whose GPU is played on the host. Ends with 77 where there is
-no GPU.
+KERAS_MNIST is the program of a build with CUDA, or the one with the fake GPU. Exits with 77 if there is no GPU.
 """
 
 import argparse
@@ -28,7 +27,7 @@ def main() -> int:
     given = parser.parse_args()
     support.use_build(given.build)
     support.ProgramTest.default_program = str(given.program.resolve())
-    groups.refuse_unknown(given.names, GROUPS)
+    groups.reject_unknown_groups(given.names, GROUPS)
     return groups.run(given.names or GROUPS, given.v)
 
 

@@ -1,4 +1,4 @@
-"""The lines of docs/from-keras.md, run as they stand: Keras describes, Lockstep trains, Keras goes on.
+"""Runs the code of docs/from-keras.md: Keras defines a model, Lockstep trains it, Keras continues.
 
     documentation_test.py BIN_DIR     the folder of lockstep
 """
@@ -14,14 +14,14 @@ import support
 from support import Scratch, np, options, output_of, program
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "from-keras.md"
-# What scripts/mpirun.sh sets; the page's reader calls mpirun itself.
+# The variables of scripts/mpirun.sh, because the page calls mpirun directly.
 MPIRUN = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_btl_tcp_if_include": "lo",
           "OMPI_MCA_rmaps_base_oversubscribe": "1", "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
           "OMPI_MCA_hwloc_base_binding_policy": "none"}
 
 
 def learnable(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Noise with a bright bar whose place is the class."""
+    """Noise with a bright bar, whose position is the class."""
     chance = np.random.default_rng(seed)
     images = chance.integers(0, 64, (count, 28, 28), dtype=np.uint8)
     labels = chance.integers(0, 10, count, dtype=np.uint8)
@@ -31,7 +31,7 @@ def learnable(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 class Documentation(Scratch):
     def run_lines(self, mark: str) -> str:
-        """The block of Python behind a comment that begins with `mark`."""
+        """Runs the Python block after the comment that begins with `mark`."""
         found = re.search(rf"<!-- {mark}[^>]*-->\n```python\n(.*?)```", PAGE.read_text(), re.S)
         assert found is not None, mark
         environment = os.environ | MPIRUN | {"PATH": f"{options.bin}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
@@ -45,7 +45,7 @@ class Documentation(Scratch):
         np.savez(self.folder / "mnist.npz", x_train=x_train, y_train=y_train, x_test=x_test, y_test=y_test)
         printed = self.run_lines("round trip")
         self.assertIn("2 workers", printed)
-        loss, accuracy = json.loads(printed.splitlines()[-1])  # Keras' judgement of the trained model
+        loss, accuracy = json.loads(printed.splitlines()[-1])  # Keras' evaluation of the trained model
         history = json.loads((self.folder / "model" / "history.json").read_text())
         self.assertEqual(len(history["epochs"]), 3)
         self.assertGreater(accuracy, 0.9)

@@ -48,7 +48,7 @@ class Inspect(Scratch):
         shapes = sorted(tuple(one["shape"]) for one in json.loads(result.stdout)["weights"])
         self.assertEqual(shapes, sorted(tuple(weight.shape) for weight in weights_in_order(model)))
 
-    def test_comparison_and_nan(self):
+    def test_differences_and_nan_are_reported(self):
         model = self.model()
         model.save(self.folder / "a.keras")
         model.save_weights(self.folder / "a.weights.h5")

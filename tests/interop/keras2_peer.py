@@ -1,4 +1,4 @@
-"""What random_models_test.py asks of Keras 2: this runs under a Python that has tensorflow and tf_keras.
+"""The Keras 2 side of random_models_test.py. Runs in a Python with tensorflow and tf_keras.
 
     keras2_peer.py build FOLDER SEED...     writes SEED.h5, the model, and SEED.npz: inputs, predictions, weights
     keras2_peer.py predict FOLDER SEED...   reads SEED.h5 and writes the same SEED.npz
@@ -29,7 +29,7 @@ def main() -> None:
             model = build(tf_keras, seed)
             model.save(file)
         else:
-            # Keras 2 writes and knows it as "Custom>AdamW", which Keras 3 does not know.
+            # Keras 2 writes the class as "Custom>AdamW", which Keras 3 cannot read.
             model = tf_keras.models.load_model(file, custom_objects={"AdamW": tf_keras.optimizers.AdamW})
         inputs = inputs_of(model.input_shape, seed)
         arrays = {f"weight_{i}": weight.numpy() for i, weight in enumerate(weights_in_order(model))}

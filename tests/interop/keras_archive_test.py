@@ -1,4 +1,4 @@
-""".keras archives and .weights.h5 files between Lockstep and real Keras, both ways.
+""".keras archives and .weights.h5 files between Lockstep and real Keras, in both directions.
 
     keras_archive_test.py BIN_DIR     the folder of interop_write_model and interop_read_model
 """
@@ -33,7 +33,7 @@ class OurFilesInKeras(Scratch):
         self.assertEqual(int(model.optimizer.iterations), 1234)
         self.assert_formula(model.optimizer.variables[2:], 1000)
 
-    def test_archives(self):
+    def test_keras_loads_our_archives(self):
         for name, (build, optimizer, loss, metrics) in WRITTEN.items():
             with self.subTest(name):
                 model = keras.models.load_model(self.folder / f"{name}.keras")
@@ -45,7 +45,7 @@ class OurFilesInKeras(Scratch):
                                  [layer.get_config() for layer in twin.layers])
                 self.assert_formula(weights_in_order(model), 0)
                 for weight, value in zip(weights_in_order(twin), weights_in_order(model)):
-                    weight.assign(np.array(value))  # a copy: JAX takes an array away from others
+                    weight.assign(np.array(value))  # a copy, because JAX donates the array
                 data = some_input(model)
                 np.testing.assert_array_equal(model.predict(data, verbose=0), twin.predict(data, verbose=0))
                 self.assertEqual(model.compiled, optimizer is not None)
@@ -55,10 +55,10 @@ class OurFilesInKeras(Scratch):
                 self.assertEqual(without(model.loss.get_config(), "name"), without(loss.get_config(), "name"))
                 found = model.evaluate(data, some_target(model, loss, 3), verbose=0, return_dict=True)
                 self.assertEqual(sorted(found), sorted(["loss"] + metrics))
-                model.fit(data, some_target(model, loss, 3), verbose=0)  # and training goes on
+                model.fit(data, some_target(model, loss, 3), verbose=0)  # training continues
                 self.assertEqual(int(model.optimizer.iterations), 1235)
 
-    def test_weights_files(self):
+    def test_keras_loads_our_weights_files(self):
         for name, (build, optimizer, loss, metrics) in WRITTEN.items():
             with self.subTest(name):
                 model = compiled_like(build, optimizer, loss, metrics)
@@ -103,7 +103,7 @@ class KerasFilesInOurs(Scratch):
         self.assert_tensors(found["weights"], weights_in_order(model))
         self.assertEqual(found["iteration"], 0)
 
-    def test_what_we_lack_is_refused_by_name(self):
+    def test_unsupported_features_are_rejected_by_name(self):
         self.check_refusals("refused.keras")
 
 

@@ -1,4 +1,4 @@
-"""What else a model of real Keras may be made of: learning rate schedules, Functional chains, Rescaling, and JSON alone.
+"""Further features of Keras models: learning rate schedules, Functional chains, Rescaling, and model JSON.
 
     keras_descriptions_test.py BIN_DIR
 """
@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-import support  # before anything of Keras: it chooses the backend
+import support  # before Keras, because it selects the backend
 from support import SPARSE, Scratch, keras, layers, np, program, read_model, small, weights_in_order, without
 
 import h5py
@@ -38,12 +38,12 @@ OPTIMIZERS = [
 
 
 def slots_of(model: keras.Model) -> list[Any]:
-    """The optimizer's arrays; with a schedule it has no variable for the rate."""
+    """The optimizer's slots. With a schedule there is no learning rate variable to skip."""
     return model.optimizer.variables[1:]
 
 
 def chain() -> keras.Model:
-    """Every kind of layer there is, called one on the other."""
+    """A Functional chain of all kinds of layers."""
     inputs = keras.Input((12, 11, 2), name="picture")
     x = layers.Rescaling(1 / 127.5, offset=-1)(inputs)
     x = layers.Conv2D(4, (3, 2), padding="same", activation="tanh", name="first_conv")(x)
@@ -70,7 +70,7 @@ def some_bytes(model: keras.Model, count: int = 16) -> np.ndarray:
 
 
 def train(model: keras.Model, steps: int) -> None:
-    """And weights of BatchNormalization and biases are no longer all alike."""
+    """Trains, so that biases and BatchNormalization's weights are no longer constant."""
     targets = np.arange(8 * steps) % model.output_shape[1]
     model.fit(some_bytes(model, 8 * steps), targets, batch_size=8, verbose=0)
 
@@ -79,7 +79,7 @@ class Schedules(Scratch):
     def assert_rates(self, found: dict[str, Any], schedule: Any) -> None:
         expected = [float(schedule(step)) for step in range(len(found["learning_rates"]))]
         self.assertGreater(np.ptp(expected), 0)
-        np.testing.assert_allclose(found["learning_rates"], expected, rtol=2e-6, atol=1e-8)  # Keras' are float32
+        np.testing.assert_allclose(found["learning_rates"], expected, rtol=2e-6, atol=1e-8)  # Keras computes rates in float32
         self.assertEqual(len(expected), 100)
 
     def assert_same_schedule(self, found: Any, schedule: Any) -> None:
@@ -107,7 +107,7 @@ class Schedules(Scratch):
             self.assertEqual(found["iteration"], 5)
             self.assert_rates(found, schedule)
 
-        # and back: what Lockstep wrote of what it read
+        # And back: Keras reads Lockstep's copies.
         again = keras.models.load_model(self.folder / "copy.keras")
         self.assert_same_schedule(again.optimizer._learning_rate, schedule)
         self.assert_same_variables(again.optimizer.variables, model.optimizer.variables)
@@ -119,7 +119,7 @@ class Schedules(Scratch):
 
         again = keras.models.load_model(self.folder / "copy.h5")
         self.assert_same_schedule(again.optimizer._learning_rate, schedule)
-        # Keras 3.15 builds the optimizer of an .h5 file for no weights at all, also of its own; build it here.
+        # Keras 3.15 builds the optimizer of an .h5 file without weights, even of its own files. Build it here.
         restored = type(again.optimizer).from_config(again.optimizer.get_config())
         restored.build(again.trainable_variables)
         with h5py.File(self.folder / "copy.h5") as opened:
@@ -133,7 +133,7 @@ class Schedules(Scratch):
             with self.subTest(type(schedule).__name__, number=number):
                 self.check(schedule, optimizer)
 
-    def test_what_we_lack_is_refused_by_name(self) -> None:
+    def test_unsupported_features_are_rejected_by_name(self) -> None:
         model = small()
         model.compile(keras.optimizers.SGD(schedules.CosineDecayRestarts(0.1, 10)), loss="mse")
         for name in ("m.keras", "m.h5"):
@@ -145,7 +145,7 @@ class Schedules(Scratch):
 
 class Descriptions(Scratch):
     def forms_of(self, model: keras.Model) -> list[Path]:
-        """Files with weights."""
+        """Saves the model in all formats with weights."""
         forms = [self.folder / "m.keras", self.folder / "m.h5"]
         for form in forms:
             model.save(form)
@@ -178,10 +178,10 @@ class Descriptions(Scratch):
         train(model, 3)
         self.check(model)
 
-    def test_layers_made_in_another_order_than_called(self) -> None:
+    def test_layers_created_in_another_order_than_called(self) -> None:
         last, first = layers.Dense(3), layers.Dense(7, activation="relu")
         inputs = keras.Input((4,))
-        between = layers.Dense(2)(first(inputs))  # of another model that shares the first layers
+        between = layers.Dense(2)(first(inputs))  # part of another model that shares the first layers
         keras.Model(inputs, between)
         self.check(keras.Model(inputs, last(layers.Dropout(0.5)(first(inputs)))))
 
@@ -201,11 +201,11 @@ class Descriptions(Scratch):
             found = read_model(self.folder / "m.json")["model"]
             self.assertEqual([entry["config"]["name"] for entry in found["config"]["layers"][1:]],
                              [layer.name for layer in model.layers])
-            twin = saving_utils.model_from_config(found)  # what Lockstep writes is .h5 files' form
+            twin = saving_utils.model_from_config(found)  # Lockstep writes the format of .h5 files
             self.assertEqual([layer.get_config() for layer in twin.layers],
                              [layer.get_config() for layer in model.layers])
 
-    def test_what_is_no_chain_is_refused_by_the_layer_s_name(self) -> None:
+    def test_models_that_are_not_chains_are_rejected_by_layer_name(self) -> None:
         one, other = keras.Input((4,), name="one"), keras.Input((4,), name="other")
         dense = layers.Dense(4, name="dense_one")
         left, right = layers.Dense(4, name="left")(one), layers.Dense(4, name="right")(one)

@@ -1,4 +1,4 @@
-"""Whole-model .h5 files between Lockstep and real Keras, both ways.
+"""Whole-model .h5 files between Lockstep and real Keras, in both directions.
 
     keras_h5_test.py BIN_DIR     the folder of interop_write_model and interop_read_model
 """
@@ -8,7 +8,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-import support  # before anything of Keras: it chooses the backend
+import support  # before Keras, because it selects the backend
 from support import SPARSE, WRITTEN, Scratch, everything, formula, is_positive, keras, layers, np, program, read_model
 from support import small, some_input, some_target, weights_in_order, without
 
@@ -31,10 +31,10 @@ class OurFilesInKeras(unittest.TestCase):
         for name, expected in WRITTEN.items():
             file = self.folder / f"{name}.h5"
             model = keras.models.load_model(file)
-            keras.utils.clear_session()  # automatic names of twins begin anew
+            keras.utils.clear_session()  # restarts automatic names, so that they match
             yield file, model, *expected
 
-    def test_architecture(self):
+    def test_keras_reads_the_architecture(self):
         for file, model, build, *_ in self.each():
             with self.subTest(file.name):
                 twin = build()
@@ -52,7 +52,7 @@ class OurFilesInKeras(unittest.TestCase):
                     expected = formula(number, weight.shape, is_positive(weight.path))
                     np.testing.assert_array_equal(np.asarray(weight), expected, err_msg=weight.path)
 
-    def test_predictions(self):
+    def test_loaded_models_predict_like_models_with_equal_weights(self):
         for file, model, build, *_ in self.each():
             with self.subTest(file.name):
                 twin = build()
@@ -63,7 +63,7 @@ class OurFilesInKeras(unittest.TestCase):
                 self.assertGreater(np.ptp(predicted), 0)
                 np.testing.assert_array_equal(predicted, twin.predict(data, verbose=0))
 
-    def test_compilation(self):
+    def test_keras_reads_the_compile_options(self):
         for file, model, _, optimizer, loss, metrics in self.each():
             with self.subTest(file.name):
                 if optimizer is None:
@@ -80,8 +80,8 @@ class OurFilesInKeras(unittest.TestCase):
                 evaluated = model.evaluate(data, target, verbose=0, return_dict=True)
                 self.assertEqual(sorted(evaluated), sorted(["loss"] + metrics))
 
-    def test_optimizer_state(self):
-        """Keras 3.15 builds the loaded optimizer for no weights at all, also with its own files; build it here."""
+    def test_keras_reads_the_optimizer_state(self):
+        """Keras 3.15 builds the loaded optimizer without weights, even of its own files. Build it here."""
         for file, model, _, optimizer, _, _ in self.each():
             with self.subTest(file.name):
                 if optimizer is None:
@@ -147,7 +147,7 @@ class KerasFilesInOurs(Scratch):
         self.assertEqual(found["model"]["config"]["layers"][0]["config"]["batch_input_shape"], [None, 3, 2])
         self.assert_tensors(found["weights"], weights_in_order(model))
 
-    def test_what_we_lack_is_refused_by_name(self):
+    def test_unsupported_features_are_rejected_by_name(self):
         self.check_refusals("refused.h5")
 
 

@@ -1,6 +1,6 @@
-"""Random Sequential models of what Lockstep has, built by Keras 3 or Keras 2, whichever module is passed in.
+"""Random Sequential models of the features that Lockstep supports, built by the given module, Keras 3 or Keras 2.
 
-The same seed gives the same layers, values and compilation in both.
+The same seed yields the same layers, values and compile options in both.
 """
 
 from types import ModuleType
@@ -18,7 +18,7 @@ def any_of(random: Random, choices: tuple) -> Any:
 
 
 def extent(random: Random, most: int) -> Any:
-    """One number for both sides, or one for each."""
+    """One number for both dimensions, or one for each."""
     if random.random() < 0.5:
         return int(random.integers(1, most + 1))
     return tuple(int(side) for side in random.integers(1, most + 1, size=2))
@@ -52,7 +52,7 @@ def normalization(layers: ModuleType, random: Random, **common: Any) -> Any:
 
 
 def reshape(layers: ModuleType, random: Random, shape: tuple[int, ...], **common: Any) -> Any:
-    """To an image again, in whose height and width no element is lost."""
+    """Reshapes to an image whose height and width divide the number of elements."""
     elements = int(np.prod(shape))
     height = any_of(random, tuple(one for one in (1, 2, 3, 4, 6) if elements % one == 0))
     width = any_of(random, tuple(one for one in (1, 2, 3, 4, 6) if elements // height % one == 0))
@@ -60,7 +60,7 @@ def reshape(layers: ModuleType, random: Random, shape: tuple[int, ...], **common
 
 
 def any_layer(layers: ModuleType, random: Random, shape: tuple[int, ...], **common: Any) -> Any:
-    """One that can follow an output of `shape`, but for convolutions and pools that may be too large for it."""
+    """A layer that can follow an output of `shape`, except that windows may be too large for it."""
     kinds = ["activation", "dropout", "normalization", "reshape", "flatten"]
     if len(shape) == 3:
         kinds += ["convolution"] * 5 + ["pooling"] * 3 + ["global"]
@@ -87,7 +87,7 @@ def any_layer(layers: ModuleType, random: Random, shape: tuple[int, ...], **comm
 
 
 def architecture(keras: ModuleType, random: Random) -> Any:
-    """The layers keep their output shape with them, since Keras 2 and 3 tell it in different ways."""
+    """Tracks the output shape, because Keras 2 and 3 report it differently."""
     layers = keras.layers
     shape = tuple(int(side) for side in random.integers((5, 5, 1), (13, 13, 4)))
     chain = [layers.Input(shape)]
@@ -137,12 +137,12 @@ def weights_in_order(model: Any) -> list[Any]:
 
 
 def slots_of(optimizer: Any) -> list[Any]:
-    """All the optimizer's arrays; iteration and learning rate are none."""
+    """The optimizer's variables without iteration and learning rate."""
     return [variable for variable in optimizer.variables if len(variable.shape) > 0]
 
 
 def fill(model: Any, random: Random) -> None:
-    """Values as training leaves them: of such size that outputs neither die nor explode."""
+    """Draws realistic values, with which outputs neither vanish nor overflow."""
     for weight in weights_in_order(model):
         shape = tuple(weight.shape)
         kind = weight.name.split("/")[-1].split(":")[0]
@@ -156,7 +156,7 @@ def fill(model: Any, random: Random) -> None:
 
 
 def build(keras: ModuleType, seed: int) -> Any:
-    """The model, and compiled in three of four cases, with an optimizer that has made steps."""
+    """The model; in three of four cases it is compiled with an optimizer that has state."""
     random = np.random.default_rng(seed)
     model = architecture(keras, random)
     fill(model, random)
@@ -173,5 +173,5 @@ def build(keras: ModuleType, seed: int) -> Any:
 
 
 def inputs_of(shape: tuple[int | None, ...], seed: int, count: int = 7) -> np.ndarray:
-    """For a model whose input_shape is `shape`."""
+    """Random inputs for a model with the input shape `shape`."""
     return np.random.default_rng(seed).normal(size=(count, *shape[1:])).astype(np.float32)

@@ -1,10 +1,10 @@
-"""Random models go from Lockstep to real Keras and back, and predict the same in both.
+"""Random models round-trip between Lockstep and real Keras and predict the same in both.
 
     random_models_test.py BIN_DIR [--count N] [--seed S] [--keras2-python PATH]
 
-The models of seeds S, S+1, ... The issue's full count is --count 50. With the Python of an environment that has
-tensorflow and tf_keras, Keras 2 takes part as well; it is not among requirements.txt, since it is large.
-Predictions may differ by 1e-5 of the largest; weights and the optimizer's arrays are equal bit for bit.
+Uses models of seeds S, S+1, ... The full count is --count 50. --keras2-python names a Python with tensorflow and
+tf_keras and adds Keras 2, which requirements.txt leaves out because it is large. Predictions may differ by 1e-5 of the
+largest; weights and optimizer slots are equal bit for bit.
 """
 
 from collections.abc import Callable, Iterable
@@ -16,7 +16,7 @@ from random_keras import build, inputs_of, slots_of
 from support import Scratch, keras, np, options, output_of, program, read_model, weights_in_order, without
 
 HERE = Path(__file__).resolve().parent
-BATCH = 4  # two batches for the examples there are, the second one shorter
+BATCH = 4  # the seven examples make two batches, the second one shorter
 
 
 def seeds() -> range:
@@ -28,7 +28,7 @@ def arrays_of(variables: list[Any]) -> list[np.ndarray]:
 
 
 def layers_of(model: keras.Sequential) -> list[tuple[type, dict[str, Any]]]:
-    """All that a file tells of the layers. Keras 3 writes seeds of its own into initializers and Dropout."""
+    """The layers' configurations without the seeds that Keras 3 adds to initializers and Dropout."""
 
     def of_layer(layer: keras.layers.Layer) -> dict[str, Any]:
         config = without(layer.get_config(), "seed", "dtype")
@@ -58,7 +58,7 @@ class Case(Scratch):
         output_of(options.keras2_python, HERE / "keras2_peer.py", task, self.folder, *chosen)
 
     def lockstep_predicts(self, file: Path, inputs: np.ndarray) -> tuple[np.ndarray, Path]:
-        """And what Lockstep saves of what it has loaded."""
+        """Returns Lockstep's predictions and the file that it saved."""
         target = file.with_name(file.name + "-out")
         target.mkdir()
         np.savez(target / "data.npz", inputs=inputs)
@@ -118,7 +118,7 @@ class FromLockstep(Case):
         self.for_each(chosen, self.check_keras_2)
 
     def suits_keras_2(self, file: Path) -> bool:
-        """TensorFlow makes scopes of layers' names and takes no spaces in them."""
+        """TensorFlow uses layer names as scopes, which may not contain spaces."""
         return not any(" " in layer["config"]["name"] for layer in read_model(file)["model"]["config"]["layers"])
 
     def check_keras_2(self, seed: int) -> None:
@@ -146,7 +146,7 @@ class FromKeras(Case):
             output_of(program("interop_read_model"), file, copy)
             again = keras.models.load_model(copy)
             self.assert_same_model(again, model)
-            if model.compiled and other == ".keras":  # of .h5 files Keras restores no optimizer
+            if model.compiled and other == ".keras":  # Keras does not restore the optimizer of .h5 files
                 self.assert_arrays(arrays_of(slots_of(again.optimizer)), arrays_of(slots_of(model.optimizer)))
 
     def test_keras_2(self) -> None:
@@ -164,6 +164,6 @@ class FromKeras(Case):
 
 
 if __name__ == "__main__":
-    support.main(__doc__, count=dict(type=int, default=8, help="how many models, each way"),
-                 seed=dict(type=int, default=1, help="of the first model"),
-                 keras2_python=dict(metavar="PATH", help="a Python that has tensorflow and tf_keras"))
+    support.main(__doc__, count=dict(type=int, default=8, help="number of models in each direction"),
+                 seed=dict(type=int, default=1, help="seed of the first model"),
+                 keras2_python=dict(metavar="PATH", help="a Python with tensorflow and tf_keras"))

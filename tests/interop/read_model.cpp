@@ -1,11 +1,12 @@
-// Prints what Lockstep reads in a file of Keras as JSON, for the tests here to compare, and writes it again to COPY.
-// A .weights.h5 file is read onto the model in MODEL; of a .json file, Keras' model.to_json(), the model alone is
-// printed.
+// Prints what Lockstep reads from a Keras file as JSON, which the tests compare, and writes it to COPY. The weights of
+// a .weights.h5 file are loaded into the model of MODEL. For a .json file (Keras' model.to_json()) it prints only the
+// model.
 //   interop_read_model FILE [COPY [MODEL]]
-#include "checkpoint/keras_config.hpp"
-#include "checkpoint/keras_weights.hpp"
+#include "checkpoint/keras/keras_config.hpp"
+#include "checkpoint/keras/keras_weights.hpp"
 #include "checkpoint/model_file.hpp"
 
+#include <lockstep/checkpoint/model_from_json.hpp>
 #include <lockstep/core/error.hpp>
 
 #include <nlohmann/json.hpp>
@@ -26,10 +27,10 @@ namespace {
 
 using nlohmann::json;
 
-/// Shape, sum, and a checksum of the bits that tells order apart: the sum of (index + 1) x bits modulo 2^64.
-json describe(const std::vector<SavedTensor>& tensors) {
+/// Shape, sum, and a checksum that depends on the order: the sum of (index + 1) x bits modulo 2^64.
+json describe(const std::vector<NamedTensor>& tensors) {
   json list = json::array();
-  for (const SavedTensor& tensor : tensors) {
+  for (const NamedTensor& tensor : tensors) {
     double sum = 0;
     std::uint64_t bits = 0;
     for (std::size_t i = 0; i < tensor.values.size(); ++i) {
@@ -58,18 +59,18 @@ int main(int argc, char** argv) {
     if (std::string_view(argv[1]).ends_with(".json")) {
       std::ifstream file(argv[1]);
       const std::string text{std::istreambuf_iterator<char>(file), {}};
-      std::cout << json{{"model", json::parse(sequential_to_json(Sequential::from_json(text)))}}.dump() << '\n';
+      std::cout << json{{"model", json::parse(sequential_to_json(model_from_json(text)))}}.dump() << '\n';
       return 0;
     }
-    const SavedModel model = argc == 4 ? load_keras_weights(argv[1], load_model(argv[3])) : load_model(argv[1]);
+    const ModelData model = argc == 4 ? load_keras_weights(argv[1], load_model(argv[3])) : load_model(argv[1]);
     json result{{"model", json::parse(sequential_to_json(model.architecture))}, {"weights", describe(model.weights)}};
-    if (model.training) {
-      result["training"] = json::parse(training_to_json(*model.training));
-      result["iteration"] = model.training->iteration;
+    if (model.compile_state) {
+      result["training"] = json::parse(training_config_to_json(*model.compile_state));
+      result["iteration"] = model.compile_state->iteration;
       for (std::uint64_t step = 0; step < 100; ++step) {
-        result["learning_rates"].push_back(learning_rate_of(model.training->optimizer).at(step));
+        result["learning_rates"].push_back(learning_rate_of(model.compile_state->optimizer).at(step));
       }
-      result["slots"] = describe(model.training->slots);
+      result["slots"] = describe(model.compile_state->slots);
     }
     if (argc > 2) save_model(argv[2], model);
     std::cout << result.dump() << '\n';

@@ -1,8 +1,8 @@
-"""Print the numbers of tests/unit/nn/reference_keras_test.cpp: what Keras itself computes, in double precision.
+"""Prints the numbers of tests/unit/layers/reference_keras_test.cpp, which Keras computes in double precision.
 
     KERAS_BACKEND=jax python3 tests/interop/reference_golden.py
 
-Needs keras (3.15.1 made the numbers) and jax. Weights, inputs and targets are formulas that both sides spell out.
+Needs keras (the numbers are from 3.15.1) and jax. Both files define weights, inputs and targets by the same formulas.
 """
 
 import math
@@ -18,7 +18,7 @@ from keras.src.backend.common import dtypes  # noqa: E402
 
 keras.config.set_floatx("float64")
 keras.config.set_dtype_policy("float64")
-dtypes.BIT64_TO_BIT32_DTYPE["float64"] = "float64"  # else the operations of Keras' JAX backend round to float32
+dtypes.BIT64_TO_BIT32_DTYPE["float64"] = "float64"  # otherwise Keras' JAX backend rounds to float32
 EXAMPLES = 6
 STEPS = 3
 

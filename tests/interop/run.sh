@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Lets real Keras open our files and us Keras' own, and judge our mathematics.
-#   run.sh BUILD_DIR            where lockstep and the interop_... programs are built (in BUILD_DIR/bin)
-#   run.sh BUILD_DIR --full     every optimizer, loss and layer, and more random models: a few minutes more
-# The 50 random models each way that are asked for: random_models_test.py BUILD_DIR/bin --count 50
-# Exits 0 with a line "skipped: ..." where the Python packages cannot be had.
+# Tests Lockstep against real Keras: files in both directions, and numerical parity.
+#   run.sh BUILD_DIR            uses lockstep and the interop_... programs in BUILD_DIR/bin
+#   run.sh BUILD_DIR --full     all optimizers, losses and layers, and more random models: a few minutes more
+# 50 random models in each direction: random_models_test.py BUILD_DIR/bin --count 50
+# Exits with 0 and prints a line "skipped: ..." if the Python packages cannot be installed.
 set -euo pipefail
 
 if [ $# -lt 1 ] || [ $# -gt 2 ] || [ "${2:---full}" != --full ]; then
@@ -22,15 +22,15 @@ for program in lockstep interop_write_model interop_read_model interop_train_ste
   fi
 done
 
-# The copy of the requirements appears last, so a half-made environment is made again.
+# requirements.txt is copied last, so that an incomplete environment is rebuilt.
 if ! cmp -s "$here/requirements.txt" "$venv/requirements.txt"; then
   rm -rf "$venv"
   if ! python3 -m venv "$venv" >"$build/venv-interop.log" 2>&1; then
-    echo "skipped: python3 cannot make a virtual environment (see $build/venv-interop.log)"
+    echo "skipped: python3 cannot create a virtual environment (see $build/venv-interop.log)"
     exit 0
   fi
   if ! "$venv/bin/pip" install --quiet --requirement "$here/requirements.txt" >>"$build/venv-interop.log" 2>&1; then
-    echo "skipped: the packages of tests/interop/requirements.txt cannot be had (see $build/venv-interop.log)"
+    echo "skipped: the packages of tests/interop/requirements.txt cannot be installed (see $build/venv-interop.log)"
     exit 0
   fi
   cp "$here/requirements.txt" "$venv/requirements.txt"
@@ -39,7 +39,7 @@ fi
 one_test() {
   local options=() log
   case $(basename "$1")$full in
-    same_mathematics_test.py) options=(--quick) ;;
+    numerical_parity_test.py) options=(--quick) ;;
     random_models_test.py--full) options=(--count 25) ;;
   esac
   log=$build/interop-$(basename "$1" .py).log
@@ -48,5 +48,5 @@ one_test() {
 export -f one_test
 export build full venv
 
-# As many at a time as there are cores, the longest first; each says at its end what it has to say.
+# Runs one test per core at a time, the longest first. Each prints its output when it ends.
 printf '%s\0' "$here"/*_test.py | sort -zr | xargs -0 -n 1 -P "$(nproc)" bash -c "one_test \"\$1\"" _

@@ -1,6 +1,6 @@
-"""What these tests share: Lockstep's programs, the models of write_model.cpp, and how models and arrays are compared.
+"""Shared by these tests: Lockstep's programs, the models of write_model.cpp, and comparisons of models and arrays.
 
-A test is run as `NAME_test.py BIN_DIR`, with the folder where Lockstep's programs are.
+Run a test as `NAME_test.py BIN_DIR`, where BIN_DIR is the folder of Lockstep's programs.
 """
 
 import argparse
@@ -21,12 +21,12 @@ import keras  # noqa: E402
 import numpy as np  # noqa: E402
 from keras import layers  # noqa: E402
 
-absl.logging.set_verbosity(absl.logging.ERROR)  # Keras warns of every .h5 file
-options = argparse.Namespace(bin=Path())  # what the command line of the test said
+absl.logging.set_verbosity(absl.logging.ERROR)  # Keras warns about every .h5 file
+options = argparse.Namespace(bin=Path())  # the parsed command line
 
 
 def main(description: str, **arguments: dict[str, Any]) -> None:
-    """Runs the tests of the module that is the program. `arguments` are its own options, by name."""
+    """Runs the tests of the main module. `arguments` are its additional options, by name."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("bin", metavar="BIN_DIR", type=Path, help="the folder of Lockstep's programs")
     for name, settings in arguments.items():
@@ -41,7 +41,7 @@ def program(name: str) -> Path:
 
 
 def output_of(*command: object) -> str:
-    """What a program prints; where it fails, an error that tells what it said."""
+    """Returns a program's output. Raises RuntimeError with its error output if it fails."""
     result = subprocess.run([str(word) for word in command], capture_output=True, text=True)
     if result.returncode != 0:
         raise RuntimeError(f"{' '.join(map(str, command))} ended with {result.returncode}: {result.stderr.strip()}")
@@ -49,12 +49,12 @@ def output_of(*command: object) -> str:
 
 
 def read_model(file: Path, *arguments: Path) -> dict[str, Any]:
-    """What interop_read_model finds in a file."""
+    """The output of interop_read_model for a file."""
     return json.loads(output_of(program("interop_read_model"), file, *arguments))
 
 
 class Scratch(unittest.TestCase):
-    """A test with a folder of its own."""
+    """A test with a temporary folder."""
 
     def setUp(self) -> None:
         scratch = tempfile.TemporaryDirectory()
@@ -62,7 +62,7 @@ class Scratch(unittest.TestCase):
         self.folder = Path(scratch.name)
 
     def assert_tensors(self, tensors: list[dict[str, Any]], expected: Sequence[Any]) -> None:
-        """Tensors as read_model.cpp describes them, bit for bit."""
+        """Compares tensors with read_model.cpp's descriptions, bit for bit."""
         self.assertEqual(len(tensors), len(expected))
         for tensor, values in zip(tensors, expected):
             values = np.asarray(values)
@@ -71,7 +71,7 @@ class Scratch(unittest.TestCase):
             np.testing.assert_allclose(tensor["sum"], values.astype(np.float64).sum(), rtol=1e-9, atol=1e-9)
 
     def assert_training(self, found: dict[str, Any], model: keras.Model, metrics: list[str]) -> None:
-        """What read_model found of four steps of this model's training."""
+        """Checks the training state that read_model found after four steps of this model."""
         self.assertEqual(found["iteration"], 4)
         self.assert_tensors(found["slots"], model.optimizer.variables[2:])
         self.assertEqual(found["training"]["metrics"], metrics)
@@ -81,7 +81,8 @@ class Scratch(unittest.TestCase):
             self.assertEqual(value, model.optimizer.get_config()[key], key)
 
     def check_refusals(self, name: str) -> None:
-        """Saves, under this name, models with something that Lockstep lacks; each refusal tells what it is."""
+        """Saves models with features that Lockstep lacks under this name. Each must be rejected by the feature's
+        name."""
         inputs = layers.Input((4,))
         cases = {
             "Add": keras.Model(inputs, layers.Add()([inputs, layers.Dense(4)(inputs)])),
@@ -185,12 +186,14 @@ def small() -> keras.Sequential:
 SPARSE = keras.losses.SparseCategoricalCrossentropy
 WRITTEN = {
     "keras_mnist": (keras_mnist, keras.optimizers.SGD(0.001), SPARSE(from_logits=True), ["accuracy"]),
-    "custom_training_mnist": (custom_training_mnist, keras.optimizers.Adam(), SPARSE(from_logits=True), ["accuracy"]),
+    "custom_training_mnist": (custom_training_mnist, keras.optimizers.Adam(), SPARSE(from_logits=True),
+                              ["accuracy", "sparse_top_k_categorical_accuracy"]),
     "everything": (everything, keras.optimizers.RMSprop(0.01, momentum=0.5, centered=True),
-                   keras.losses.CategoricalCrossentropy(), ["accuracy"]),
+                   keras.losses.CategoricalCrossentropy(), ["accuracy", "top_k_categorical_accuracy"]),
     "uncompiled": (everything, None, None, None),
     "sgd_momentum": (small, keras.optimizers.SGD(0.01, momentum=0.9, nesterov=True), keras.losses.MeanSquaredError(),
-                     []),
+                     ["mean_absolute_error", "root_mean_squared_error"]),
     "adamw": (small, keras.optimizers.AdamW(weight_decay=0.01, beta_1=0.8), SPARSE(), []),
-    "rmsprop": (small, keras.optimizers.RMSprop(rho=0.8, epsilon=1e-5), keras.losses.MeanSquaredError(), []),
+    "rmsprop": (small, keras.optimizers.RMSprop(rho=0.8, epsilon=1e-5), keras.losses.MeanSquaredError(),
+                ["mean_squared_error"]),
 }

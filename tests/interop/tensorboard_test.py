@@ -1,4 +1,4 @@
-"""The event files of the TensorBoard callback, as the real TensorBoard reads them.
+"""The real TensorBoard reads the event files of the TensorBoard callback.
 
     tensorboard_test.py BIN_DIR     the folder of interop_train_for_tensorboard
 """
@@ -15,7 +15,7 @@ from tensorboard.backend.event_processing import event_accumulator
 from tensorboard.util import tensor_util
 
 BIN = Path()
-BATCHES = 6  # of an epoch
+BATCHES = 6  # per epoch
 
 
 class Curves(unittest.TestCase):
@@ -34,7 +34,7 @@ class Curves(unittest.TestCase):
         return event_accumulator.EventAccumulator(str(path), size_guidance=everything).Reload()
 
     def points(self, run, tag):
-        """{step: value} of a curve; the values as float32, which is what the files hold."""
+        """{step: value} of a scalar, with values in float32 as in the files."""
         events = self.runs[run].Tensors(tag)
         self.assertEqual([event.step for event in events], sorted({event.step for event in events}))
         return {event.step: np.float32(tensor_util.make_ndarray(event.tensor_proto)) for event in events}
@@ -42,7 +42,7 @@ class Curves(unittest.TestCase):
     def recorded(self, name, step=lambda epoch: epoch):
         return {step(record["epoch"]): np.float32(record[name]) for record in self.epochs}
 
-    def test_tags(self):
+    def test_runs_have_their_tags(self):
         expected = {
             "train": {"batch_accuracy", "batch_loss", "epoch_accuracy", "epoch_learning_rate", "epoch_loss"},
             "validation": {"epoch_accuracy", "epoch_loss", "evaluation_accuracy_vs_iterations",
@@ -54,7 +54,7 @@ class Curves(unittest.TestCase):
             for tag in tags:
                 self.assertEqual(self.runs[run].SummaryMetadata(tag).plugin_data.plugin_name, "scalars")
 
-    def test_epochs(self):
+    def test_epoch_scalars_match_the_history(self):
         self.assertEqual(len(self.epochs), 12)
         for metric in ("loss", "accuracy"):
             self.assertEqual(self.points("train", f"epoch_{metric}"), self.recorded(metric))
@@ -63,11 +63,11 @@ class Curves(unittest.TestCase):
                              self.recorded(f"val_{metric}", lambda epoch: BATCHES * (epoch + 1)))
         self.assertEqual(self.points("train", "epoch_learning_rate"), self.recorded("learning_rate"))
 
-    def test_batches(self):
+    def test_batch_scalars_match_the_history(self):
         for metric in ("loss", "accuracy"):
             batches = self.points("train", f"batch_{metric}")
             self.assertEqual(list(batches), list(range(1, 12 * BATCHES + 1)))
-            # The last batch of an epoch has the epoch's mean.
+            # The last batch of an epoch reports the epoch's mean.
             ends = {step: value for step, value in batches.items() if step % BATCHES == 0}
             self.assertEqual(ends, self.recorded(metric, lambda epoch: BATCHES * (epoch + 1)))
 

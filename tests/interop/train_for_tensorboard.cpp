@@ -1,5 +1,5 @@
-// Trains a small model with the TensorBoard callback, for the real TensorBoard to read: DIRECTORY/logs, and beside it
-// the run's own record, DIRECTORY/history.json.
+// Trains a small model with the TensorBoard callback. Writes DIRECTORY/logs, which the real TensorBoard reads, and
+// DIRECTORY/history.json.
 //   interop_train_for_tensorboard DIRECTORY
 #include "support/points.hpp"
 

@@ -1,11 +1,11 @@
-// Trains the model of a file step by step and predicts with it, for real Keras to judge.
+// Trains a file's model step by step and predicts with it, for comparison with real Keras.
 //   interop_train_steps MODEL DATA.npz DIRECTORY BATCH REPLICAS STEP...
-// DATA.npz holds `inputs` and, where there is training, `targets`. Step s is made on global batch number s of the
-// examples in their order. The chief prints the loss of every step; after each STEP (ascending; 0: before the first) it
-// leaves STEP.keras and the predictions for all inputs, STEP.f32, in DIRECTORY.
+// DATA.npz holds `inputs` and, for training, `targets`. Step s uses global batch s of the examples in file order. The
+// chief prints the loss of every step. After each STEP (ascending; 0: before training) it writes STEP.keras and the
+// predictions for all inputs, STEP.f32, to DIRECTORY.
 #include "checkpoint/model_file.hpp"
-#include "data/input_file.hpp"
 #include "data/npz.hpp"
+#include "data/sequential_file.hpp"
 
 #include <lockstep/lockstep.hpp>
 
@@ -35,7 +35,7 @@ std::vector<T> values_of(const NpyArray& array) {
   return values;
 }
 
-/// All extents but the first.
+/// The shape of one example: all dimensions but the first.
 Shape one_of(const Shape& all) {
   return Shape(std::vector<std::int64_t>(all.extents().begin() + 1, all.extents().end()));
 }
@@ -62,12 +62,13 @@ Dataset read_data(const std::filesystem::path& path, bool with_targets) {
   return data;
 }
 
-CompileOptions compilation_of(const SavedModel& saved, bool trains) {
-  CompileOptions options{.loss = MeanSquaredError()};  // to predict, any loss will do, and this one fits any output
-  if (!saved.training) return options;
-  options.optimizer = saved.training->optimizer;
-  options.metrics = saved.training->metrics;
-  if (trains) options.loss = saved.training->loss;
+CompileOptions resolve_compile_options(const ModelData& saved, bool trains) {
+  CompileOptions options{.loss =
+                             MeanSquaredError()};  // for predictions any loss works, and this one accepts any output
+  if (!saved.compile_state) return options;
+  options.optimizer = saved.compile_state->optimizer;
+  options.metrics = saved.compile_state->metrics;
+  if (trains) options.loss = saved.compile_state->loss;
   return options;
 }
 
@@ -86,14 +87,14 @@ int main(int argc, char** argv) {
   MultiWorkerMirroredStrategy strategy{{.model_dir = directory,
                                         .global_batch_size = std::atoi(argv[4]),
                                         .device = Device::cpu,
-                                        .replicas = std::atoi(argv[5]),
+                                        .batch_norm_replicas = std::atoi(argv[5]),
                                         .verbose = 0}};
-  const SavedModel saved = load_model(argv[1]);
+  const ModelData saved = load_model(argv[1]);
   const Dataset data = read_data(argv[2], trains);
   auto model = strategy.build(saved.architecture);
-  model.compile(compilation_of(saved, trains));
-  std::vector<Variable> weights;
-  for (const SavedTensor& tensor : saved.weights) weights.push_back({tensor.name, tensor.shape, tensor.values});
+  model.compile(resolve_compile_options(saved, trains));
+  std::vector<NamedTensor> weights;
+  for (const NamedTensor& tensor : saved.weights) weights.push_back({tensor.name, tensor.shape, tensor.values});
   model.set_weights(weights);
 
   const auto batch = static_cast<std::size_t>(std::atoi(argv[4]));

@@ -1,5 +1,5 @@
-// Writes the models that the tests here open with real Keras, each in every form. The values are a simple formula, so
-// that Python can make the same ones for itself. With seeds it writes random models instead, named after their seeds.
+// Writes the models that the tests open with real Keras, in every file format. The values follow a simple formula,
+// which the Python tests repeat. With seeds it writes random models instead, named after their seeds.
 //   interop_write_model DIRECTORY [SEED...]
 #include "checkpoint/model_file.hpp"
 #include "support/models.hpp"
@@ -22,8 +22,8 @@ using namespace lockstep;
 
 namespace {
 
-/// Value number `index` of array number `array`: in (-0.25, 0.25), or for a variance (any non-negative array) in
-/// (0.5, 1). Multiples of 2^-10, so that Python's float32 are the same.
+/// Value number `index` of array number `array`: in (-0.25, 0.25), or in (0.5, 1) for arrays that must not be negative,
+/// such as variances. Multiples of 2^-10 are exact in Python's float32.
 float value_at(std::size_t array, std::size_t index, bool positive) {
   const auto hash = static_cast<std::uint32_t>((index * 7919 + array * 104729 + 12345) % 511);
   const float value = (static_cast<float>(hash) - 255) / 1024;
@@ -34,10 +34,10 @@ bool is_positive(const std::string& name) {
   return name.ends_with("variance") || name.ends_with("velocity") || name.ends_with("average_gradient");
 }
 
-/// `first` keeps weights and slots apart.
-void fill(std::vector<SavedTensor>& tensors, std::size_t first) {
+/// `first` is the number of the first array, so that weights and slots differ.
+void fill(std::vector<NamedTensor>& tensors, std::size_t first) {
   for (std::size_t array = 0; array < tensors.size(); ++array) {
-    SavedTensor& tensor = tensors[array];
+    NamedTensor& tensor = tensors[array];
     tensor.values.resize(static_cast<std::size_t>(tensor.shape.elements()));
     for (std::size_t i = 0; i < tensor.values.size(); ++i) {
       tensor.values[i] = value_at(first + array, i, is_positive(tensor.name));
@@ -45,31 +45,31 @@ void fill(std::vector<SavedTensor>& tensors, std::size_t first) {
   }
 }
 
-void write(const std::filesystem::path& stem, const SavedModel& model) {
+void write(const std::filesystem::path& stem, const ModelData& model) {
   for (const char* form : {".h5", ".keras", ".weights.h5"}) save_model(std::filesystem::path(stem) += form, model);
 }
 
 void write(const std::filesystem::path& stem, Sequential architecture, std::optional<Optimizer> optimizer = {},
            Loss loss = SparseCategoricalCrossentropy(), std::vector<Metric> metrics = {}) {
-  SavedModel model{std::move(architecture), {}, {}};
+  ModelData model{std::move(architecture), {}, {}};
   model.weights = weights_for(model.architecture);
   fill(model.weights, 0);
   if (optimizer) {
-    model.training = SavedTraining{*optimizer, loss, std::move(metrics), 1234, {}};
-    model.training->slots = slots_for(model.architecture, *optimizer);
-    fill(model.training->slots, 1000);
+    model.compile_state = CompileState{{*optimizer, loss, std::move(metrics)}, 1234, {}};
+    model.compile_state->slots = slots_for(model.architecture, *optimizer);
+    fill(model.compile_state->slots, 1000);
   }
   write(stem, model);
 }
 
-/// The random model of the checkpoint room's tests, with values as training leaves them: those tests only copy values,
-/// but here they are computed with, and must neither die nor explode on their way through the layers.
-SavedModel random_model(std::uint64_t seed) {
-  SavedModel model = testing::random_model(seed);
-  for (SavedTensor& weight : model.weights) {
+/// The random model of the checkpoint module's tests, with realistic values: those tests only copy values, but these
+/// are used in computations and must neither vanish nor overflow in the layers.
+ModelData random_model(std::uint64_t seed) {
+  ModelData model = testing::random_model(seed);
+  for (NamedTensor& weight : model.weights) {
     const bool variance = weight.name.ends_with("variance");
     const bool gamma = weight.name.ends_with("gamma");
-    std::int64_t fan_in = 100;  // of biases and means: a tenth of normal draws
+    std::int64_t fan_in = 100;  // biases and means become a tenth of normal draws
     if (const std::size_t rank = weight.shape.rank(); rank > 1)
       fan_in = weight.shape.elements() / weight.shape[rank - 1];
     const float scale = 1 / std::sqrt(static_cast<float>(fan_in));
@@ -77,11 +77,11 @@ SavedModel random_model(std::uint64_t seed) {
       value = variance ? 0.5F + std::abs(value) : scale * value + (gamma ? 1.0F : 0.0F);
     }
   }
-  if (model.training) model.training->iteration %= 1'000'000;  // Keras counts in 32 bits
+  if (model.compile_state) model.compile_state->iteration %= 1'000'000;  // Keras' counter has 32 bits
   return model;
 }
 
-/// Every layer, and options other than the defaults.
+/// Every layer, with non-default options.
 Sequential everything() {
   return Sequential(
       {Input({12, 11, 2}, "picture"),
@@ -117,13 +117,15 @@ int main(int argc, char** argv) {
     write(directory / "keras_mnist", testing::keras_mnist(), SGD({.learning_rate = 0.001}),
           SparseCategoricalCrossentropy({.from_logits = true}), {accuracy});
     write(directory / "custom_training_mnist", testing::custom_training_mnist(), Adam(),
-          SparseCategoricalCrossentropy({.from_logits = true}), {accuracy});
+          SparseCategoricalCrossentropy({.from_logits = true}), {accuracy, metrics::SparseTopKCategoricalAccuracy()});
     write(directory / "everything", everything(), RMSprop({.learning_rate = 0.01, .momentum = 0.5, .centered = true}),
-          CategoricalCrossentropy(), {accuracy});
+          CategoricalCrossentropy(), {accuracy, metrics::TopKCategoricalAccuracy()});
     write(directory / "uncompiled", everything());
-    write(directory / "sgd_momentum", small(), SGD({.momentum = 0.9, .nesterov = true}), MeanSquaredError());
+    write(directory / "sgd_momentum", small(), SGD({.momentum = 0.9, .nesterov = true}), MeanSquaredError(),
+          {metrics::MeanAbsoluteError(), metrics::RootMeanSquaredError()});
     write(directory / "adamw", small(), AdamW({.weight_decay = 0.01, .beta_1 = 0.8}), SparseCategoricalCrossentropy());
-    write(directory / "rmsprop", small(), RMSprop({.rho = 0.8, .epsilon = 1e-5}), MeanSquaredError());
+    write(directory / "rmsprop", small(), RMSprop({.rho = 0.8, .epsilon = 1e-5}), MeanSquaredError(),
+          {metrics::MeanSquaredError()});
   } catch (const std::exception& error) {
     std::cerr << error.what() << '\n';
     return static_cast<int>(ExitCode::internal);

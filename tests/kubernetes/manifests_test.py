@@ -1,11 +1,10 @@
-"""What the manifests mean: who is called what, who mounts what, who may do what, and what happens after each exit code."""
+"""The meaning of the manifests: names, mounts, permissions, and the reaction to each exit code."""
 
 import json
 import socket
 import tempfile
 from typing import Any
 
-import jinja2
 import support
 from support import environment, objects, pod_of, pods, trainer, workers
 
@@ -30,7 +29,7 @@ def claims(pod: support.Object) -> list[str]:
 
 
 class Names(support.TestCase):
-    def test_each_worker_is_a_job_and_a_service_under_the_name_that_tf_config_has(self) -> None:
+    def test_each_worker_is_a_job_and_a_service_named_in_tf_config(self) -> None:
         for count, name, port in ((1, "one", 5000), (2, "null", 1024), (12, "a-b-c", 65535)):
             with self.subTest(count=count):
                 documents = objects(deploy=True, worker_replicas=count, name=name, port=port)
@@ -38,9 +37,9 @@ class Names(support.TestCase):
                 expected = [f"{name}-worker-{i}:{port}" for i in range(count)]
                 for i, job in enumerate(workers(documents)):
                     self.assertEqual(job["metadata"]["name"], f"{name}-worker-{i}")
-                    said = json.loads(environment(trainer(job))["TF_CONFIG"])
+                    tf_config = json.loads(environment(trainer(job))["TF_CONFIG"])
                     task = {"type": "worker", "index": i}
-                    self.assertEqual(said, {"cluster": {"worker": expected}, "task": task})
+                    self.assertEqual(tf_config, {"cluster": {"worker": expected}, "task": task})
                     self.check_service(documents, f"{name}-worker-{i}", port)
 
     def check_service(self, documents: list[support.Object], name: str, port: int) -> None:
@@ -56,7 +55,7 @@ class Names(support.TestCase):
         job = support.named(documents, "Job", name)
         self.assertIn(port, [it["containerPort"] for it in trainer(job)["ports"]])
 
-    def test_lockstep_understands_tf_config(self) -> None:
+    def test_lockstep_parses_tf_config(self) -> None:
         documents = objects(deploy=True, worker_replicas=3, name="tf-learning", port=6000)
         digests = set()
         for i, job in enumerate(workers(documents)):
@@ -71,12 +70,12 @@ class Names(support.TestCase):
             self.assertEqual((seen["rank"], seen["chief"]), (i, i == 0))
         self.assertEqual(len(digests), 1)
 
-    def test_labels_choose_the_objects_of_a_job(self) -> None:
+    def test_labels_select_the_objects_of_a_job(self) -> None:
         for parameters in EVERYTHING:
             for it in objects(name="mine", **parameters):
                 self.assertEqual(it["metadata"]["labels"]["name"], "mine", it["metadata"]["name"])
 
-    def test_names_that_yaml_would_take_for_something_else(self) -> None:
+    def test_names_that_look_like_other_yaml_types_stay_strings(self) -> None:
         for name in ("null", "true", "on", "e1"):
             for it in objects(name=name, deploy=True, checkpoint_pvc_name="1e3"):
                 self.assertEqual(it["metadata"]["labels"]["name"], name)
@@ -90,7 +89,7 @@ class Volumes(support.TestCase):
             self.assertEqual(mounts(trainer(job)).get("checkpoints"), "/m" if i == 0 else None)
             self.assertEqual(environment(trainer(job))["MODEL_DIR"], "/m")
 
-    def test_all_workers_mount_the_data_and_none_can_change_it(self) -> None:
+    def test_all_workers_mount_the_data_read_only(self) -> None:
         documents = objects(deploy=True, data_pvc_name="digits", data_dir="/mnist", checkpoint_pvc_name="models")
         for job in workers(documents):
             self.assertIn("digits", claims(pod_of(job)))
@@ -98,7 +97,7 @@ class Volumes(support.TestCase):
             self.assertEqual(environment(trainer(job))["DATA_DIR"], "/mnist")
         self.assertNotIn("DATA_DIR", environment(trainer(workers(objects(deploy=True))[0])))
 
-    def test_shared_memory_is_as_large_as_asked_where_ranks_share_a_pod(self) -> None:
+    def test_shared_memory_has_the_requested_size_if_ranks_share_a_pod(self) -> None:
         for parameters, is_there in (
             ({}, False),
             ({"ranks_per_worker": 1}, False),
@@ -110,7 +109,7 @@ class Volumes(support.TestCase):
             self.assertEqual(volume in pod["volumes"], is_there, parameters)
             self.assertEqual(mounts(pod["containers"][0]).get("shm"), "/dev/shm" if is_there else None)
 
-    def test_who_looks_on_cannot_write_and_goes_where_the_volume_is(self) -> None:
+    def test_inspectors_mount_read_only_and_run_where_the_volume_is(self) -> None:
         for parameters, kind, name in (
             ({"create_volume_inspector": True}, "Pod", "tf-learning-volume-inspector"),
             ({"create_volume_inspector": True, "inspect_once": True}, "Job", "tf-learning-volume-inspector"),
@@ -126,18 +125,18 @@ class Volumes(support.TestCase):
                         self.assertEqual(mount.get("readOnly", False), mount["name"] == "checkpoints")
                 wants = pod["affinity"]["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
                 self.assertEqual(wants[0]["topologyKey"], "kubernetes.io/hostname")
-                # The first of these pods may start anywhere only because it fits what it asks for.
+                # A pod must match its own affinity: otherwise the first such pod could not be scheduled.
                 self.assertLessEqual(wants[0]["labelSelector"]["matchLabels"].items(), metadata["labels"].items())
                 free = objects(checkpoint_access_mode="ReadWriteMany", **parameters)
                 self.assertNotIn("affinity", pod_of(support.named(free, kind, name)))
 
-    def test_every_mount_has_its_volume_and_the_other_way_round(self) -> None:
+    def test_mounts_and_volumes_match(self) -> None:
         for parameters in EVERYTHING:
             for document in pods(objects(**parameters)):
                 pod = pod_of(document)
                 self.assertEqual(set(mounts(pod["containers"][0])), {it["name"] for it in pod["volumes"]})
 
-    def test_claims(self) -> None:
+    def test_claims_have_the_given_sizes_and_access_modes(self) -> None:
         parameters = {"create_pvc_data": True, "data_pvc_name": "data", "storage_size": "20Gi"}
         documents = objects(storage_class="fast", data_storage_size="2Gi", **parameters)
         made = {it["metadata"]["name"]: it["spec"] for it in documents}
@@ -151,7 +150,7 @@ class Volumes(support.TestCase):
 
 
 class Pods(support.TestCase):
-    def test_no_pod_has_rights_it_does_not_need(self) -> None:
+    def test_pods_run_with_least_privilege(self) -> None:
         for parameters in EVERYTHING:
             for document in pods(objects(**parameters)):
                 with self.subTest(name=document["metadata"]["name"]):
@@ -182,7 +181,7 @@ class Pods(support.TestCase):
                 self.assertEqual(metadata["labels"]["sidecar.istio.io/inject"], "false")
                 self.assertEqual(metadata["annotations"]["linkerd.io/inject"], "disabled")
 
-    def test_pods_go_where_they_are_sent(self) -> None:
+    def test_node_selectors_and_tolerations_are_rendered(self) -> None:
         tolerations = [{"key": "nvidia.com/gpu", "operator": "Exists"}]
         for parameters in EVERYTHING:
             sent = {"node_selector": {"pool": "a"}, "tolerations": tolerations, "image_pull_secrets": ["x", "y"]}
@@ -192,14 +191,14 @@ class Pods(support.TestCase):
                 self.assertEqual(pod["tolerations"], tolerations)
                 self.assertEqual(pod["imagePullSecrets"], [{"name": "x"}, {"name": "y"}])
 
-    def test_workers_ask_to_be_spread(self) -> None:
+    def test_workers_are_spread_over_nodes(self) -> None:
         for job in workers(objects(deploy=True)):
             (spread,) = pod_of(job)["topologySpreadConstraints"]
             self.assertEqual(spread["whenUnsatisfiable"], "ScheduleAnyway")
             labels = job["spec"]["template"]["metadata"]["labels"]
             self.assertLessEqual(spread["labelSelector"]["matchLabels"].items(), labels.items())
 
-    def test_gpus(self) -> None:
+    def test_workers_get_gpus_and_the_runtime_class(self) -> None:
         for job in workers(objects(deploy=True, num_gpus_per_worker=4, runtime_class="nvidia")):
             container = trainer(job)
             self.assertEqual(container["resources"]["limits"]["nvidia.com/gpu"], 4)
@@ -210,7 +209,7 @@ class Pods(support.TestCase):
 
 
 class Helpers(support.TestCase):
-    """What is not a worker."""
+    """Objects that are not workers."""
 
     def container(self, kind: str, name: str, **parameters: Any) -> support.Object:
         (container,) = pod_of(support.named(objects(**parameters), kind, f"tf-learning-{name}"))["containers"]
@@ -237,19 +236,19 @@ class Helpers(support.TestCase):
         container = self.container("Job", "fetch-data", data_mirror="http://m/x", **given)
         self.assertEqual(environment(container), {"LOCKSTEP_DATA_MIRROR": "http://m/x"})
 
-    def test_the_inspector_waits_or_judges(self) -> None:
+    def test_the_inspector_waits_or_inspects_once(self) -> None:
         waits = self.container("Pod", "volume-inspector", create_volume_inspector=True)
         self.assertEqual(waits["command"][:2], ["/bin/sh", "-c"])
         ended = support.run("bash", "-c", 'timeout --signal=TERM 1 "$0" "$@"', *waits["command"])
-        self.assertEqual(ended.code, 124, "it waits, and goes when it is told to")
+        self.assertEqual(ended.code, 124, "the inspector must wait and exit on SIGTERM")
         given = {"create_volume_inspector": True, "inspect_once": True, "model_checkpoint_dir": "/m"}
-        judges = self.container("Job", "volume-inspector", **given)
-        self.assertEqual(judges["command"], ["lockstep", "inspect", "--check", "/m"])
+        inspects = self.container("Job", "volume-inspector", **given)
+        self.assertEqual(inspects["command"], ["lockstep", "inspect", "--check", "/m"])
         job = support.named(objects(**given), "Job", "tf-learning-volume-inspector")
         self.assertEqual((job["spec"]["backoffLimit"], pod_of(job)["restartPolicy"]), (0, "Never"))
         self.assertEqual(claims(pod_of(job)), ["pvc-demo"])
 
-    def test_tensorboard_is_reached_by_its_service(self) -> None:
+    def test_tensorboard_has_a_service(self) -> None:
         documents = objects(tensorboard=True, model_checkpoint_dir="/m")
         service = support.named(documents, "Service", "tf-learning-tensorboard")["spec"]
         deployment = support.named(documents, "Deployment", "tf-learning-tensorboard")["spec"]
@@ -261,9 +260,9 @@ class Helpers(support.TestCase):
         self.assertEqual([it["targetPort"] for it in service["ports"]], [port])
         self.assertIn(f"--port={port}", container["args"])
         self.assertIn("--logdir=/m", container["args"])
-        self.assertNotIn("type", service, "it has no password, and is no one else's")
+        self.assertNotIn("type", service, "TensorBoard has no password and must not be exposed outside the cluster")
 
-    def test_resources(self) -> None:
+    def test_requests_and_limits_are_rendered(self) -> None:
         given = {"cpu_request": "1", "cpu_limit": "2", "memory_request": "1Gi", "memory_limit": "3Gi"}
         resources = trainer(workers(objects(deploy=True, **given))[1])["resources"]
         self.assertEqual(resources["requests"], {"cpu": "1", "memory": "1Gi"})
@@ -279,7 +278,7 @@ class Program(support.TestCase):
             self.assertEqual(container["command"], ["lockstep", "launch", "--"])
             self.assertEqual(container["args"], ["keras_mnist", "--seed", "{{7}} $x"])
 
-    def test_variables(self) -> None:
+    def test_parameters_become_environment_variables(self) -> None:
         odd = "'a' \"b\" \\n #: - {x} & <y> ü"
         given = {"epochs": 3, "batch_size": 64, "env": {"ODD": odd, "LOCKSTEP_SEED": "7"}, "rendezvous_timeout": 90}
         values = environment(trainer(workers(objects(deploy=True, **given))[1]))
@@ -310,22 +309,22 @@ class Program(support.TestCase):
             self.assertNotIn(token, json.dumps(job))
         self.assertNotIn("JOB_TOKEN", support.render(deploy=True))
 
-    def test_the_programs_know_all_options_that_pods_give_them(self) -> None:
+    def test_programs_accept_all_options_of_the_pods(self) -> None:
         given = {"num_gpus_per_worker": 1, "min_workers": 1, "rejoin_timeout": 9, "job_token": "x" * 16}
         container = trainer(workers(objects(deploy=True, **given))[0])
         known = support.run(support.program("lockstep"), "launch", "--help").stdout
         known += support.run(support.program("keras_mnist"), "--help").stdout
-        known += "--job-token "  # has no option: it would be seen in the list of processes
+        known += "--job-token "  # only a variable: an option would be visible in the process list
         for variable in container["env"]:
             if variable["name"].startswith("LOCKSTEP_"):
                 option = "--" + variable["name"].removeprefix("LOCKSTEP_").lower().replace("_", "-")
                 self.assertIn(option + " ", known)
 
     def test_a_rendered_worker_trains(self) -> None:
-        """As the container would: its command, its environment; only the paths are those of this machine."""
+        """Runs the command of a container in its environment, with the paths of this machine."""
         with tempfile.TemporaryDirectory() as directory:
             with socket.create_server(("127.0.0.1", 0)) as listener:
-                port = listener.getsockname()[1]  # others may use 5000 here, as nobody does in a pod
+                port = listener.getsockname()[1]  # unlike in a pod, port 5000 may be in use here
             (job,) = workers(objects(deploy=True, worker_replicas=1, epochs=1, port=port, status_port=0))
             container = trainer(job)
             values = environment(container) | {"MODEL_DIR": directory, "OMP_NUM_THREADS": "1"}
@@ -342,13 +341,13 @@ class Program(support.TestCase):
             inspector = pod_of(objects(create_volume_inspector=True, inspect_once=True)[-1])["containers"][0]
             command = [support.program(inspector["command"][0]), *inspector["command"][1:-1], directory]
             self.assertEqual(inspector["command"][-1], "/pvcmnt")
-            looked = support.run(*command)
-            self.assertEqual(looked.code, 0, looked.stderr)
-            self.assertIn("model.h5", looked.stdout)
+            inspected = support.run(*command)
+            self.assertEqual(inspected.code, 0, inspected.stderr)
+            self.assertIn("model.h5", inspected.stdout)
 
 
 class Ends(support.TestCase):
-    """What becomes of a worker that ends."""
+    """How a Job reacts when a worker exits."""
 
     def rules(self, job: support.Object) -> list[tuple[str, Any]]:
         return [
@@ -356,7 +355,7 @@ class Ends(support.TestCase):
             for rule in job["spec"]["podFailurePolicy"]["rules"]
         ]
 
-    def test_exit_codes(self) -> None:
+    def test_each_exit_code_has_its_action(self) -> None:
         for version in ("1.26", "1.29", "1.37"):
             for job in workers(objects(deploy=True, kubernetes_version=version)):
                 expected = [("FailJob", [64, 65]), ("Ignore", "disruption"), ("Ignore", [75])]
@@ -367,14 +366,14 @@ class Ends(support.TestCase):
                 replacement = "Failed" if version != "1.26" else None
                 self.assertEqual(job["spec"].get("podReplacementPolicy"), replacement)
 
-    def test_old_clusters_and_pods_that_restart_do_without(self) -> None:
+    def test_pod_failure_policy_is_omitted_for_old_clusters_and_restarting_pods(self) -> None:
         for parameters in ({"kubernetes_version": "1.25"}, {"restart": "OnFailure"}):
             for job in workers(objects(deploy=True, **parameters)):
                 self.assertFalse({"podFailurePolicy", "podReplacementPolicy"} & set(job["spec"]))
                 self.assertEqual(pod_of(job)["restartPolicy"], parameters.get("restart", "Never"))
                 self.assertEqual(job["spec"]["backoffLimit"], 6)
 
-    def test_limits(self) -> None:
+    def test_limits_are_rendered(self) -> None:
         given = {"backoff_limit": 9, "grace_period": 45, "active_deadline": 60, "ttl_after_finished": 5}
         job = workers(objects(deploy=True, **given))[0]["spec"]
         self.assertEqual((job["completions"], job["parallelism"]), (1, 1))
@@ -383,37 +382,14 @@ class Ends(support.TestCase):
         self.assertEqual(job["template"]["spec"]["terminationGracePeriodSeconds"], 45)
         self.assertNotIn("activeDeadlineSeconds", workers(objects(deploy=True))[0]["spec"])
 
-    def test_probes(self) -> None:
+    def test_the_liveness_probe_outlasts_the_rendezvous(self) -> None:
         for timeout in (1, 600, 3600):
             container = trainer(workers(objects(deploy=True, rendezvous_timeout=timeout, status_port=9000))[0])
             self.assertIn({"name": "status", "containerPort": 9000}, container["ports"])
             for probe in (container["readinessProbe"], container["livenessProbe"]):
                 self.assertEqual(probe["httpGet"], {"path": "/healthz", "port": 9000})
-            patience = container["livenessProbe"]["periodSeconds"] * container["livenessProbe"]["failureThreshold"]
-            self.assertGreater(patience, timeout + 60)
+            tolerated = container["livenessProbe"]["periodSeconds"] * container["livenessProbe"]["failureThreshold"]
+            self.assertGreater(tolerated, timeout + 60)
         container = trainer(workers(objects(deploy=True, status_port=0))[0])
         self.assertFalse({"readinessProbe", "livenessProbe"} & set(container))
         self.assertNotIn("LOCKSTEP_STATUS_PORT", environment(container))
-
-
-class PlainJinja(support.TestCase):
-    """The reference's own script renders the template, too: without options, without checks."""
-
-    def test_it_gives_the_same(self) -> None:
-        for values in ({}, {"deploy": "True", "worker_replicas": "3"}, {"create_volume_inspector": "True"}):
-            plain = jinja2.Template(support.edited(**values)).render()
-            parameters = {name: {"True": True}.get(value) or int(value) for name, value in values.items()}
-            self.assertEqual(plain, support.render(**parameters))
-
-    def test_what_matters_most_is_refused_there_too(self) -> None:
-        for values, expected in (
-            ({"deploy": "True", "create_volume_inspector": "True"}, "deploy and create_volume_inspector exclude"),
-            ({"deploy": "True", "fetch_data": "True"}, "deploy and fetch_data exclude"),
-            ({"fetch_data": "True"}, "data_pvc_name"),
-            ({"deploy": '"False"'}, "True or False"),
-            ({"worker_replicas": "0"}, "worker_replicas"),
-            ({"script": '"mine.py"'}, "script"),
-            ({"kubernetes_version": "1.30"}, "in quotes"),
-        ):
-            with self.subTest(values=values), self.assertRaisesRegex(jinja2.UndefinedError, expected):
-                jinja2.Template(support.edited(**values)).render()

@@ -1,4 +1,4 @@
-"""What could not work is refused before anything is printed, in sentences that say what to change."""
+"""Parameters that cannot work are refused before any output, with a message that says what to change."""
 
 import sys
 import tempfile
@@ -13,7 +13,7 @@ GOOD = {"deploy": True, "data_pvc_name": "data"}
 class Values(support.TestCase):
     """One parameter alone."""
 
-    def test_wrong_values(self) -> None:
+    def test_invalid_values_are_rejected(self) -> None:
         long_claim = "c" * 64
         wrong: dict[str, list[Any]] = {
             "deploy": ["False", 1, "yes"],
@@ -72,7 +72,7 @@ class Values(support.TestCase):
                     message = self.assert_refused(name, **(GOOD | {name: value}))
                     self.assertNotIn("Traceback", message)
 
-    def test_right_values_at_the_edges(self) -> None:
+    def test_boundary_values_are_accepted(self) -> None:
         right: dict[str, list[Any]] = {
             "name": ["a", "null", "true", "n" * 46],
             "worker_replicas": [1, 12],
@@ -90,13 +90,13 @@ class Values(support.TestCase):
                 with self.subTest(name=name, value=value):
                     support.objects(**(GOOD | {name: value}))
 
-    def test_all_wrong_values_are_told_at_once(self) -> None:
+    def test_all_invalid_values_are_reported_at_once(self) -> None:
         message = self.assert_refused(name="A", port=1, worker_replicas=0)
         self.assertEqual(len(message.splitlines()), 3)
 
 
 class Contradictions(support.TestCase):
-    """Each alone may be as it is; expected is what the message tells to change."""
+    """Values that are valid alone but not together. The message must say what to change."""
 
     def test_switches(self) -> None:
         self.assert_refused(
@@ -109,13 +109,13 @@ class Contradictions(support.TestCase):
         self.assert_refused("data_pvc_name is empty", fetch_data=True)
         self.assert_refused("data_pvc_name is empty", create_pvc_data=True)
         self.assert_refused("create_volume_inspector", inspect_once=True)
-        self.assert_refused("nothing to make", create_pvc_checkpoint=False)
+        self.assert_refused("creates no objects", create_pvc_checkpoint=False)
 
     def test_volumes(self) -> None:
         once = {"checkpoint_access_mode": "ReadWriteOncePod"}
-        self.assert_refused("leave one", deploy=True, tensorboard=True, **once)
+        self.assert_refused("all but one", deploy=True, tensorboard=True, **once)
         self.assert_refused("ReadWriteOnce", kubernetes_version="1.26", **once)
-        self.assert_refused("name two claims", deploy=True, data_pvc_name="pvc-demo")
+        self.assert_refused("use two claims", deploy=True, data_pvc_name="pvc-demo")
         self.assert_refused("data_dir is empty", deploy=True, data_pvc_name="data", data_dir="")
         self.assert_refused("read-only", deploy=True, data_pvc_name="data", model_checkpoint_dir="/data")
         self.assert_refused("read-only", deploy=True, data_pvc_name="data", model_checkpoint_dir="/data/models")
@@ -134,17 +134,17 @@ class Contradictions(support.TestCase):
                 self.assert_refused("/pvcmnt", deploy=True, cmdline_args=arguments)
         support.objects(deploy=True, cmdline_args=["--model-dir=/pvcmnt/first"])
         for variable, parameter in (("TF_CONFIG", "worker_replicas"), ("BATCH_SIZE", "batch_size")):
-            self.assert_refused(f"say {parameter} instead", deploy=True, env={variable: "1"})
+            self.assert_refused(f"use {parameter} instead", deploy=True, env={variable: "1"})
 
     def test_sizes(self) -> None:
         self.assert_refused("two ports", port=8080)
         self.assert_refused("to the same number", num_gpus_per_worker=2, ranks_per_worker=1)
         self.assert_refused("min_workers", min_workers=3)
         self.assert_refused("min_workers", rejoin_timeout=60)
-        self.assert_refused("at the least", batch_size=3, ranks_per_worker=2)
+        self.assert_refused("at least 4", batch_size=3, ranks_per_worker=2)
         self.assert_refused("raise the limit", cpu_request="2", cpu_limit="1500m")
         self.assert_refused("raise the limit", memory_request="1Gi", memory_limit="1G")
-        self.assert_refused("raise that", memory_limit="1Gi", ranks_per_worker=2)
+        self.assert_refused("raise memory_limit", memory_limit="1Gi", ranks_per_worker=2)
         self.assert_refused("shorten it by 1", name="n" * 47)
 
 
@@ -168,7 +168,7 @@ class CommandLine(support.TestCase):
         for line in ended.stderr.splitlines():
             self.assertTrue(line.startswith("render_template.py: "), line)
 
-    def test_wrong_use(self) -> None:
+    def test_usage_errors(self) -> None:
         template = support.TEMPLATE
         self.assert_ends(64, "--help", arguments=())
         self.assert_ends(64, "--help", arguments=(template, "--no-such-option"))
@@ -206,7 +206,7 @@ class CommandLine(support.TestCase):
         claim = support.named(documents, "PersistentVolumeClaim", "pvc-demo")
         self.assertEqual(claim["spec"]["resources"]["requests"]["storage"], "5")
 
-    def test_parameters_that_an_edited_template_lacks_misspells_or_repeats(self) -> None:
+    def test_missing_misspelled_and_repeated_parameters_of_an_edited_template(self) -> None:
         text = support.edited()
         lacking = "".join(line for line in text.splitlines(True) if "set port =" not in line)
         self.assert_ends(64, "needs port", arguments=(self.file("lacking", lacking),))
@@ -220,20 +220,20 @@ class CommandLine(support.TestCase):
         self.assert_ends(64, "cmdline_args", arguments=(self.file("tuple", comma),))
 
     def test_other_templates(self) -> None:
-        """Of one's own, or the reference's: its names, its kinds of lines."""
+        """Templates with other parameters, such as the TensorFlow ecosystem's."""
         own = "{%- set worker_replicas = 2 -%}\n{%- set deploy = False -%}\n\n{% if deploy %}\nkind: Never\n{% endif %}"
         for_each = "{% for i in range(worker_replicas) %}kind: Pod\nmetadata: {name: p-{{ i }}}\n---\n{% endfor %}"
         ended = support.render_by_script(self.file("own", own + for_each), "--set", "worker_replicas=3")
-        self.assertEqual(ended.code, 64, "there is nothing to make")
+        self.assertEqual(ended.code, 64, "a template that creates no objects must be refused")
         ended = support.render_by_script(self.file("own", own.replace("deploy", "go") + for_each))
         self.assertEqual((ended.code, ended.stderr), (0, ""))
         self.assertEqual(len(support.load(ended.stdout)), 2)
         same = for_each.replace("p-{{ i }}", "p").replace("worker_replicas", "2")
         self.assert_ends(64, "2 objects", "Pod p", arguments=(self.file("same", same),))
         self.assert_ends(64, "kind or a name", arguments=(self.file("nameless", "kind: Pod"),))
-        self.assert_ends(64, "no YAML", arguments=(self.file("no-yaml", "{{ '{' }}"),))
+        self.assert_ends(64, "not valid YAML", arguments=(self.file("no-yaml", "{{ '{' }}"),))
 
-    def test_parameters_that_are_computed_from_others(self) -> None:
+    def test_computed_parameters(self) -> None:
         path = self.file("computed", support.edited(image='"registry.example/" ~ name ~ ":v1"', deploy="1 == 1"))
         for settings, image in (
             ((), "registry.example/tf-learning:v1"),
@@ -254,7 +254,7 @@ class CommandLine(support.TestCase):
         self.assertIn("kind: X2", support.render_by_script(path).stdout)
         self.assert_ends(64, "cannot be rendered", arguments=(self.file("wrong", "{{ 1 + 'a' }}"),))
 
-    def test_a_closed_pipe_is_no_crash(self) -> None:
+    def test_a_closed_pipe_does_not_crash(self) -> None:
         command = f"{support.SCRIPT} {support.TEMPLATE} --set deploy=True --set worker_replicas=500 | head -n 1"
         ended = support.run("bash", "-c", command)
         self.assertEqual(ended.stderr, "")

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Renders the Kubernetes templates and looks at what comes out, or why nothing does.
+"""Renders the Kubernetes template, checks the manifests, and checks that invalid parameters are refused.
 
     tests/kubernetes/run.py BUILD_DIR [examples | manifests | refusals | schemas | session]... [-v] [--full] [--update]
 
-Without a name all of them run. --full: every version of Kubernetes and the whole product of the parameters. --update:
-writes jinja/examples anew. Ends with 77 where nothing could be tested: packages cannot be had.
+Without a name all groups run. --full tests every version of Kubernetes and all combinations of the parameters. --update
+rewrites jinja/examples. Exits with 77 if the packages are unavailable.
 """
 
 import argparse
@@ -25,11 +25,11 @@ def main() -> int:
     parser.add_argument("--full", action="store_true")
     parser.add_argument("--update", action="store_true")
     given = parser.parse_args()
-    groups.refuse_unknown(given.names, GROUPS)
-    if reason := groups.use_a_python_with("jinja2", "yaml"):
+    groups.reject_unknown_groups(given.names, GROUPS)
+    if reason := groups.find_python_with("jinja2", "yaml"):
         print(f"skipped: {reason}")
         return groups.SKIPPED
-    import support  # only now: it needs the packages
+    import support  # not at the top, because it needs the packages
 
     support.use(given.build, given.full)
     if given.update:

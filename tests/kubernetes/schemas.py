@@ -1,8 +1,7 @@
-"""Validates documents by the schemas of kubernetes-validate; runs in the virtual environment that has it.
+"""Validates documents against the schemas of kubernetes-validate. Runs in the virtual environment that contains it.
 
-Reads a JSON list of [version, document] and prints a JSON list of [index, what is wrong]. Two folders of schemas are
-looked through, since no release of the package has all versions. Validators are made once: a definitions file has
-megabytes.
+Reads a JSON list of [version, document] and prints a JSON list of [index, error]. It searches two folders of schemas,
+since no release of the package has all versions. Validators are cached, because a definitions file is megabytes large.
 """
 
 import json
@@ -30,8 +29,8 @@ def read(version: str, file: str) -> Any:
 def validator(version: str, kind: str, api: str) -> jsonschema.Draft202012Validator:
     definitions = DRAFT202012.create_resource(read(version, "_definitions.json"))
     schema = read(version, f"{kind.lower()}-{api.replace('/', '-')}.json")
-    schema.pop("$schema", None)  # the old ones name none that is known here
-    # Before 1.25 neither of them has a name of its own.
+    schema.pop("$schema", None)  # old schemas name a draft that this registry does not have
+    # Before 1.25 the definitions have no id.
     registry = Registry().with_resources(
         [("_definitions.json", definitions), (definitions.id() or "", definitions)]
     )

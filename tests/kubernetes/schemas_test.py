@@ -1,5 +1,5 @@
-"""What comes out is what Kubernetes knows, in its versions from 1.21 on: over the product of the switches, nothing is
-rendered that a cluster would not understand, and what contradicts itself is refused."""
+"""Manifests are valid for Kubernetes 1.21 and later, for all combinations of the switches; contradictory combinations
+are refused."""
 
 import itertools
 import json
@@ -14,7 +14,7 @@ import render_template
 import support
 
 HERE = Path(__file__).resolve().parent
-# What is rendered changes at 1.26 and 1.29; 1.21 is the oldest; 1.37 the newest whose schema can be had.
+# The output changes at 1.26 and 1.29. Of the versions with a schema, 1.21 is the oldest and 1.37 the newest.
 VERSIONS = ("1.21", "1.25", "1.26", "1.29", "1.37")
 ALL_VERSIONS = tuple(f"1.{minor}" for minor in range(21, 38))
 
@@ -27,7 +27,7 @@ SWITCHES = (
     "fetch_data",
     "tensorboard",
 )
-# The first of each is the default.
+# The first value of each is the default.
 CHOICES: dict[str, tuple[Any, ...]] = {
     "restart": ("Never", "OnFailure"),
     "num_gpus_per_worker": (0, 2),
@@ -57,7 +57,7 @@ EVERYTHING: dict[str, Any] = {
 
 
 def products(full: bool) -> Iterator[dict[str, Any]]:
-    """All switches with and without data volume and with all access modes; all choices for jobs; all of the rest."""
+    """Combinations of all switches, of all choices for jobs, and each switch with all other parameters set."""
     for switches in itertools.product((False, True), repeat=len(SWITCHES)):
         for data, mode in itertools.product(("", "data"), ("ReadWriteOnce", "ReadWriteMany", "ReadWriteOncePod")):
             yield dict(zip(SWITCHES, switches)) | {"data_pvc_name": data, "checkpoint_access_mode": mode}
@@ -69,7 +69,7 @@ def products(full: bool) -> Iterator[dict[str, Any]]:
 
 
 def contradicts(given: dict[str, Any]) -> bool:
-    """The rules once more, as docs/kubernetes.md has them."""
+    """The rules of docs/kubernetes.md."""
     is_on = {switch: given.get(switch, False) for switch in SWITCHES}
     of_the_claim = is_on["deploy"] + is_on["create_volume_inspector"] + is_on["tensorboard"]
     mode = given.get("checkpoint_access_mode", "ReadWriteOnce")
@@ -85,7 +85,7 @@ def contradicts(given: dict[str, Any]) -> bool:
 
 
 def make_environment(directory: Path) -> None:
-    """Once: its last file appears last."""
+    """Creates the virtual environment unless it is complete. The file `done` is written last."""
     done = directory / "done"
     wanted = "".join((HERE / name).read_text() for name in ("requirements.txt", "requirements-old.txt"))
     if done.exists() and done.read_text() == wanted:
@@ -106,16 +106,16 @@ def make_environment(directory: Path) -> None:
         ended = subprocess.run(command, capture_output=True, text=True, check=False)
         if ended.returncode != 0:
             last = (ended.stderr.strip().splitlines() or ["no reason given"])[-1]
-            raise unittest.SkipTest(f"the schemas of Kubernetes cannot be had here: {last}")
+            raise unittest.SkipTest(f"the schemas of Kubernetes cannot be installed: {last}")
     done.write_text(wanted)
 
 
 class Schemas(support.TestCase):
-    def test_every_rendering_is_valid_and_every_contradiction_refused(self) -> None:
+    def test_renderings_are_valid_and_contradictions_rejected(self) -> None:
         directory = support.build() / "venv-kubernetes"
         make_environment(directory)
         accepted = refused = 0
-        documents: set[tuple[str, str]] = set()  # as text: most come again and again
+        documents: set[tuple[str, str]] = set()  # as text, to validate equal documents once
         for given in products(support.full()):
             try:
                 rendered = support.render(**given)
@@ -129,7 +129,7 @@ class Schemas(support.TestCase):
                 of_pod = given.get("checkpoint_access_mode") == "ReadWriteOncePod"
                 if of_pod and float(version[2:]) < 27:
                     continue
-                if given.get("deploy"):  # else nothing depends on it, as the next test sees
+                if given.get("deploy"):  # otherwise the text does not depend on the version, as the next test checks
                     rendered = support.render(**given, kubernetes_version=version)
                 documents |= {(version, document) for document in rendered.split("\n---\n")}
         self.assertGreater(accepted, 200)
@@ -156,12 +156,12 @@ class Schemas(support.TestCase):
         )
         self.assertEqual(ended.returncode, 0, ended.stderr)
         wrong = json.loads(ended.stdout)
-        told = [
+        errors = [
             f"{pairs[i][0]} {pairs[i][1]['kind']} {pairs[i][1]['metadata']['name']}: {what}" for i, what in wrong
         ]
-        self.assertEqual(told[:10], [])
+        self.assertEqual(errors[:10], [])
 
-    def test_what_no_cluster_knows_is_found(self) -> None:
+    def test_unknown_fields_are_detected(self) -> None:
         directory = support.build() / "venv-kubernetes"
         make_environment(directory)
         job = support.workers(support.objects(deploy=True))[0]

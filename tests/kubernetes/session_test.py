@@ -1,6 +1,6 @@
-"""The reference's session, word for word: copy the template, edit it, and create the claim, the job and the inspector
-one after the other; and the session of docs/kubernetes.md, command by command. A stand-in for kubectl keeps what was
-created, and refuses what is there already, as a cluster does."""
+"""The session of the TensorFlow ecosystem's README (copy the template, edit it, create the claim, the job and the
+inspector in turn) and the session of docs/kubernetes.md, command by command. A fake kubectl records created objects and
+refuses those that already exist, as a cluster does."""
 
 import os
 import re
@@ -61,10 +61,10 @@ class Session(support.TestCase):
         command = "python3 scripts/render_template.py myjob.template.jinja | kubectl create -n training -f -"
         return [line.split()[0] for line in self.shell(command).splitlines()]
 
-    def test_of_the_reference(self) -> None:
+    def test_reference_session(self) -> None:
         self.shell("cp jinja/MultiWorkerMirroredTemplate.yaml.jinja myjob.template.jinja")
         self.shell("kubectl create namespace training")
-        # As the reference names them, the program's file and all.
+        # The reference's names, including the program's .py.
         own = {"script": '"keras_mnist.py"', "name": '"tf-learning"', "worker_replicas": "2", "port": "5000"}
         own |= {"model_checkpoint_dir": '"/pvcmnt"', "checkpoint_pvc_name": '"pvc-demo"', "image": '"lockstep:v1"'}
         self.edit(**own, deploy="False", create_pvc_checkpoint="True")
@@ -77,13 +77,13 @@ class Session(support.TestCase):
         self.edit(**own, deploy="True", create_pvc_checkpoint="False")
         self.shell("python3 scripts/render_template.py myjob.template.jinja | kubectl delete -n training -f -")
 
-    def test_of_the_documentation(self) -> None:
+    def test_documented_session(self) -> None:
         ten_steps, rest = self.documentation().split("## Parameters")
         created = self.shell("\n".join(self.commands(ten_steps)))
         for name in ("claim/pvc-demo", "job/tf-learning-worker-1", "pod/tf-learning-volume-inspector"):
             self.assertIn(f"{name} created", created)
         left = (self.directory / "bin" / "state").read_text(encoding="utf-8")
-        self.assertEqual(left, "", "the last step leaves nothing behind")
+        self.assertEqual(left, "", "the last step must delete all objects")
         created = self.shell("\n".join(self.commands(rest)))
         for name in ("claim/mnist", "job/tf-learning-fetch-data", "job/tf-learning-worker-1"):
             self.assertIn(f"{name} created", created)
@@ -94,14 +94,14 @@ class Session(support.TestCase):
     def commands(self, text: str) -> list[str]:
         return re.findall(r"<!-- session -->\n+```sh\n(.*?)```", text, re.DOTALL)
 
-    def test_the_documentation_has_all_parameters(self) -> None:
+    def test_the_documentation_lists_all_parameters(self) -> None:
         text = (support.ROOT / "docs" / "kubernetes.md").read_text(encoding="utf-8")
-        told = set(
+        documented = set(
             re.findall(r"`(\w+)`", "".join(line for line in text.splitlines(True) if line.startswith("| `")))
         )
-        self.assertEqual(set(support.defaults()) - told, set())
+        self.assertEqual(set(support.defaults()) - documented, set())
 
-    def test_kubectl_stand_in_refuses_what_is_there(self) -> None:
+    def test_fake_kubectl_rejects_existing_objects(self) -> None:
         shutil.copy(support.TEMPLATE, self.directory / "myjob.template.jinja")
         self.create()
         with self.assertRaisesRegex(AssertionError, "persistentvolumeclaim/pvc-demo"):

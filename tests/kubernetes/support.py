@@ -1,4 +1,4 @@
-"""Renders the template in this process and as its users do, and finds objects in what comes out."""
+"""Renders the template, in this process or by the script, and finds objects in the output."""
 
 import os
 import re
@@ -50,7 +50,7 @@ def defaults() -> dict[str, Any]:
 
 
 def render(**parameters: Any) -> str:
-    """As render_template.py does; raises render_template.Refusal where it refuses."""
+    """Renders as render_template.py does; raises render_template.Refusal if it refuses."""
     _template.replaced.clear()
     for name, value in parameters.items():
         _template.replace(name, value, name)
@@ -72,7 +72,7 @@ def named(documents: list[Object], kind: str, name: str) -> Object:
 
 
 def pod_of(document: Object) -> Object:
-    """The pod's specification in whatever makes pods."""
+    """The pod specification of an object that creates pods."""
     spec: Object = document["spec"]
     return spec["template"]["spec"] if "template" in spec else spec
 
@@ -97,7 +97,7 @@ def environment(container: Object) -> dict[str, str]:
 
 
 def edited(**values: str) -> str:
-    """The template as its user edits it: what stands behind `set NAME =` replaced by `values`."""
+    """The template as edited by a user: `values` replace the values of `set NAME =`."""
     text = _text
     for name, value in values.items():
         text, times = re.subn(
@@ -136,7 +136,7 @@ def render_by_script(*arguments: str | Path) -> Ended:
 
 class TestCase(unittest.TestCase):
     def assert_refused(self, *expected: str, **parameters: Any) -> str:
-        """Refused, with a message that has all of `expected`."""
+        """Asserts a refusal whose message contains all of `expected`."""
         with self.assertRaises(render_template.Refusal) as caught:
             render(**parameters)
         message = str(caught.exception)

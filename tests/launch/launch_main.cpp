@@ -1,17 +1,11 @@
-// The main function of launch_test, which is also the program that its PMIx servers run.
-#if LOCKSTEP_CATCH2_V3
-#include <catch2/catch_session.hpp>
-#else
-#define CATCH_CONFIG_RUNNER
-#include <catch2/catch.hpp>
-#endif
-
+// The main function of launch_test, which also serves as the `pmix-server` program that the tests start.
 #include <cstdlib>
 #include <string>
 
-#include "cluster/pmix_server.hpp"
+#include "cluster/pmix/pmix_server.hpp"
+#include "support/catch_session.hpp"
 
 int main(int argc, char** argv) {
   if (argc == 3 && std::string(argv[1]) == "pmix-server") lockstep::run_pmix_server(std::atoi(argv[2]));
-  return Catch::Session().run(argc, argv);
+  return lockstep::testing::run_test_cases(argc, argv);
 }

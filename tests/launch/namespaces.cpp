@@ -59,6 +59,6 @@ InNamespace::InNamespace(const std::string& name) {
 
 InNamespace::~InNamespace() {
   if (before_ < 0) return;
-  if (setns(before_, CLONE_NEWNET) != 0) std::abort();  // everything after would be somewhere else
+  if (setns(before_, CLONE_NEWNET) != 0) std::abort();  // otherwise later code would run in the wrong namespace
   close(before_);
 }

@@ -1,4 +1,4 @@
-// Hosts on one machine: network namespaces with an address each, on one bridge.
+// Hosts on one machine: network namespaces, each with its own address, on one bridge.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@ class Namespaces {
   Namespaces(const Namespaces&) = delete;
   Namespaces& operator=(const Namespaces&) = delete;
 
-  /// Why there are none; "" where there are.
+  /// Why namespaces are unavailable; "" if they are available.
   [[nodiscard]] const std::string& why_not() const { return why_not_; }
   [[nodiscard]] const std::string& name(int host) const { return names_.at(static_cast<std::size_t>(host) + 1); }
   [[nodiscard]] static std::string address(int host) { return "10.87.31." + std::to_string(host + 1); }
@@ -23,7 +23,7 @@ class Namespaces {
   std::string why_not_;
 };
 
-/// While it lives, what this thread starts is started in that namespace; "" for where it is anyway.
+/// While this object lives, processes started by this thread run in that namespace; "" for the current one.
 class InNamespace {
  public:
   explicit InNamespace(const std::string& name);

@@ -1,20 +1,21 @@
-// A rank that tells which world it got, and then misbehaves on request.
-//   world_probe hello       sums over the world and ends
-//   world_probe abort CODE  rank 1 ends the world, the others wait for it in a sum
-//   world_probe spin        sums for ever
+// A rank that prints its world and then misbehaves on request.
+//   world_probe hello       runs one all-reduce and exits
+//   world_probe abort CODE  rank 1 aborts the world while the others wait for it in an all-reduce
+//   world_probe spin        runs all-reduces forever
+#include "cluster/world/mpi_support.hpp"
+#include "cluster/world/world.hpp"
+#include "core/clock.hpp"
+
+#include <lockstep/core/error.hpp>
+
 #include <iostream>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "cluster/mpi_support.hpp"
-#include "cluster/world.hpp"
-#include "core/clock.hpp"
-#include "lockstep/core/error.hpp"
-
 namespace {
 
-/// Long enough to travel as messages of their own kind (11 MB, as keras_mnist's gradients).
+/// All-reduces 11 MB, the size of keras_mnist's gradients: large enough for MPI's rendezvous protocol.
 void sum_over(const lockstep::World& world) {
   std::vector<float> numbers(2'770'634, static_cast<float>(world.rank() + 1));
   lockstep::check_mpi(

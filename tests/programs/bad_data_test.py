@@ -1,4 +1,4 @@
-"""Data that is missing, damaged or wrong: one sentence, the right code, and an earlier model untouched."""
+"""Missing, damaged or wrong data: one sentence, the right exit code, and an unchanged earlier model."""
 
 import gzip
 from collections.abc import Callable
@@ -68,10 +68,10 @@ DAMAGES: dict[str, tuple[Damage, int, tuple[str, ...]]] = {
     "cut in header": (cut(TRAIN_IMAGES, 10), DATA, (TRAIN_IMAGES, "ends at byte 10", "fetch the file again")),
     "empty file": (cut(TRAIN_LABELS, 0), DATA, (TRAIN_LABELS, "ends at byte 0", "fetch the file again")),
     "too long": (append(TEST_LABELS, b"x"), DATA, (TEST_LABELS, "41", "fetch the file again")),
-    "garbled": (put(TRAIN_IMAGES, 0, b"GARBLED!"), DATA, (TRAIN_IMAGES, "at byte 0", "47 41 52 42", "original file")),
-    "huge extent": (put(TRAIN_IMAGES, 4, b"\xff\xff\xff\xff"), DATA, (TRAIN_IMAGES, "at byte 4", "right file")),
+    "garbled": (put(TRAIN_IMAGES, 0, b"GARBLED!"), DATA, (TRAIN_IMAGES, "begins with", "47 41 52 42", "original file")),
+    "huge dimension": (put(TRAIN_IMAGES, 4, b"\xff\xff\xff\xff"), DATA, (TRAIN_IMAGES, "at byte 4", "right file")),
     "gzip damaged": (damage_gzip, DATA, (f"{TRAIN_IMAGES}.gz",)),
-    "label 12": (put(TRAIN_LABELS, 8 + 17, b"\x0c"), DATA, (TRAIN_LABELS, "Target 17", "class 12", "0 to 9")),
+    "label 12": (put(TRAIN_LABELS, 8 + 17, b"\x0c"), DATA, (TRAIN_LABELS, "target 17", "class 12", "0 to 9")),
     "labels lost": (
         lambda data: (data / TRAIN_LABELS).write_bytes(data_files.idx((99,), bytes(99))),
         DATA, (TRAIN_LABELS, "99 labels", "fetch both")),
@@ -92,22 +92,22 @@ class BadDataTest(ProgramTest):
         with self.earlier_model_kept():
             self.assert_fails(self.run_program("--epochs", 2, workers=workers), code, *phrases)
 
-    def test_one_worker(self) -> None:
+    def test_one_worker_reports_each_kind_of_bad_data(self) -> None:
         for what in DAMAGES:
             with self.subTest(what):
                 self.setUp()
                 self.check(what, workers=1)
 
-    def test_two_workers_say_it_once(self) -> None:
+    def test_two_workers_print_one_error(self) -> None:
         for what in ON_TWO_WORKERS:
             with self.subTest(what):
                 self.setUp()
                 self.check(what, workers=2)
 
-    def test_three_workers_say_it_once(self) -> None:
+    def test_three_workers_print_one_error(self) -> None:
         self.check("garbled", workers=3)
 
-    def test_paths_that_are_no_data(self) -> None:
+    def test_invalid_data_paths_are_rejected(self) -> None:
         (self.scratch / "file").write_text("no data")
         (self.scratch / "file.npz").write_text("no data")
         for path, code, phrases in (
@@ -119,7 +119,7 @@ class BadDataTest(ProgramTest):
             with self.subTest(path), self.earlier_model_kept():
                 self.assert_fails(self.run_program("--data-dir", self.scratch / path), code, *phrases)
 
-    def test_keras_mnist_too(self) -> None:
+    def test_keras_mnist_reports_bad_data(self) -> None:
         cut(TRAIN_IMAGES, 5000)(self.data)
         with self.earlier_model_kept():
             self.assert_fails(self.run_program(workers=2, name="keras_mnist"), DATA, TRAIN_IMAGES)
@@ -129,14 +129,14 @@ class BadDataTest(ProgramTest):
             ended = self.run_program(None, "--data-dir", self.scratch / "nowhere")
         self.assert_fails(ended, IO, "nowhere does not exist", rank=1)
 
-    def test_other_data_on_one_worker(self) -> None:
+    def test_different_data_on_one_worker(self) -> None:
         other = data_files.write_idx(self.scratch / "other", seed=2)
         with self.earlier_model_kept():
             ended = self.run_program(None, "--data-dir", other)
         self.assert_fails(ended, USAGE, "disagree about the data", "worker 0 has 100 examples",
-                          "worker 1 has 100 examples", "start all of them with the same")
+                          "worker 1 has 100 examples", "use the same on all workers")
 
-    def test_equal_data_in_another_place_will_do(self) -> None:
+    def test_equal_data_at_another_path_is_accepted(self) -> None:
         self.succeed("--epochs", 1, None, "--epochs", 1, "--data-dir", data_files.write_idx(self.scratch / "copy"))
 
     def test_npz_of_good_data_trains(self) -> None:

@@ -1,4 +1,4 @@
-"""Small data sets in the formats that programs read: always the same bytes, so that runs can be compared."""
+"""Small deterministic datasets in the formats that programs read."""
 
 import io
 import random
@@ -13,12 +13,12 @@ TEST_LABELS = "t10k-labels-idx1-ubyte"
 
 
 def idx(extents: tuple[int, ...], values: bytes) -> bytes:
-    """An IDX file of bytes, whether or not the extents are true."""
+    """An IDX file of bytes. The dimensions need not match the values."""
     return bytes([0, 0, 8, len(extents)]) + b"".join(struct.pack(">I", extent) for extent in extents) + values
 
 
 def digits(count: int, seed: int, side: int = 28) -> tuple[bytes, bytes]:
-    """Images and labels. Every class is a square of its own place and brightness under noise: it can be learned."""
+    """Learnable images and labels: each class is a square with its own position and brightness, with noise."""
     chance = random.Random(seed)
     images, labels = bytearray(), bytearray()
     for _ in range(count):

@@ -1,9 +1,8 @@
-// A library that LD_PRELOAD puts between a program and the C library's calls on files, to see them and to let one of
-// them fail. It counts, from 1, the calls on files below the directory LOCKSTEP_TEST_WATCH:
-//   LOCKSTEP_TEST_TRACE=FILE      gets a line a call: "fsync .m.h5.1234.tmp"
-//   LOCKSTEP_TEST_FAULT="N HOW"   what becomes of call N: a number is the errno it fails with, "before" and "after"
-//   kill
-//                                 the process there, "half" lets a write take half of its bytes
+// A library for LD_PRELOAD that traces the C library's calls on files and injects a fault into one of them. It counts
+// the calls on files below the directory LOCKSTEP_TEST_WATCH, from 1:
+//   LOCKSTEP_TEST_TRACE=FILE      appends a line per call to FILE: "fsync .m.h5.1234.tmp"
+//   LOCKSTEP_TEST_FAULT="N HOW"   injects a fault into call N. HOW: a number makes it fail with that errno; "before" or
+//                                 "after" kills the process there; "half" writes half of the bytes
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/types.h>
@@ -36,7 +35,7 @@ std::string path_of(int descriptor) {
   return length > 0 ? std::string(path.data(), static_cast<std::size_t>(length)) : "";
 }
 
-/// What is to become of a call.
+/// The fault to inject into a call.
 struct Fate {
   int error = 0;
   bool after = false;
@@ -63,7 +62,7 @@ Fate decide(const char* call, const std::string& path) {
   return {std::atoi(how.c_str()), how == "after", how == "half"};
 }
 
-/// Makes the call unless it is to fail.
+/// Makes the call, or injects the fault.
 template <class Call>
 auto meet(const Fate& fate, Call call) -> decltype(call()) {
   if (fate.error != 0) {
@@ -112,7 +111,7 @@ int fsync(int descriptor) {
 
 int close(int descriptor) {
   const Fate fate = decide("close", path_of(descriptor));
-  if (fate.error != 0) real<int (*)(int)>("close")(descriptor);  // it is closed even so
+  if (fate.error != 0) real<int (*)(int)>("close")(descriptor);  // close() releases the descriptor even if it fails
   return meet(fate, [&] { return real<int (*)(int)>("close")(descriptor); });
 }
 

@@ -1,4 +1,4 @@
-"""Launchers that tell how their job is, and notice a training that stands still."""
+"""Launchers report the health of their job and detect stalled training."""
 
 import http.client
 import os
@@ -21,7 +21,7 @@ class HealthTest(launch_test.Launched):
         self.status: list[int] = []
 
     def end(self) -> list[Ended]:
-        return [self.started.pop(index).end(200) for index in sorted(self.started)]  # a busy machine takes its time
+        return [self.started.pop(index).end(200) for index in sorted(self.started)]  # generous, for busy machines
 
     def launch_with_status(self, workers: int, *options: object) -> None:
         ports = free_ports(2 * workers)
@@ -42,7 +42,7 @@ class HealthTest(launch_test.Launched):
             connection.close()
 
     def health(self, index: int) -> str:
-        """Nothing where nobody answers yet, or any more."""
+        """Returns the health line, or an empty string if the port does not answer."""
         try:
             code, text = self.get(index, "/healthz")
             return f"{code} {text}"
@@ -65,13 +65,13 @@ class HealthTest(launch_test.Launched):
 
     def wait_for_step(self, index: int, step: int) -> None:
         self.assertTrue(eventually(lambda: self.metrics(index).get("lockstep_step", 0) >= step, 60),
-                        f"step {step} never came: {self.metrics(index)}")
+                        f"step {step} was not reached: {self.metrics(index)}")
 
     def waits_longer_for_stopped(self) -> bool:
-        """Does rank 0 wait longer than rank 1, which is stopped for a second?"""
+        """Stops rank 1 for a second. Returns whether rank 0's waiting time grew by more than rank 1's."""
         def waited() -> list[float]:
             now = self.metrics(0)
-            return [now[f'lockstep_wait_seconds_total{{rank="{rank}",worker="worker {rank}"}}'] for rank in (0, 1)]
+            return [now[f'lockstep_rank_wait_seconds_total{{rank="{rank}",worker="worker {rank}"}}'] for rank in (0, 1)]
 
         before = waited()
         straggler = children(self.started[1].process.pid)[1]
@@ -82,8 +82,8 @@ class HealthTest(launch_test.Launched):
         first, second = (now - then for now, then in zip(waited(), before))
         return first > second + 0.5
 
-    def test_stopped_trainer(self) -> None:
-        """SIGSTOP: noticed within 5 s and named; training goes on from the backup, with the same bits."""
+    def test_a_stopped_trainer_is_detected_and_training_resumes(self) -> None:
+        """SIGSTOP is detected within 5 s and named. Training resumes from the backup with the same bits."""
         whole = self.whole_run(2, *LONG)
         for rank in (0, 1):
             with self.subTest(rank=rank):
@@ -93,7 +93,7 @@ class HealthTest(launch_test.Launched):
                 os.kill(children(self.started[rank].process.pid)[rank], signal.SIGSTOP)
                 began = time.monotonic()
                 self.assertTrue(eventually(lambda: all(
-                    "generation 1 has ended" in self.started[index].stderr for index in (0, 1)), 20))
+                    "generation 1 ended" in self.started[index].stderr for index in (0, 1)), 20))
                 noticed = time.monotonic() - began
                 self.assertTrue(eventually(lambda: "generation 2 begins" in self.started[0].stderr, 20))
                 print(f"rank {rank} stopped: noticed after {noticed:.1f} s, "
@@ -103,24 +103,24 @@ class HealthTest(launch_test.Launched):
                 self.assertLess(noticed, 5)
                 self.assert_same_model(whole)
 
-    def test_stopped_before_it_trains(self) -> None:
-        """Where no step is missed, and a trainer may be busy for minutes."""
+    def test_a_trainer_stopped_before_training_is_detected(self) -> None:
+        """Before the first step no step is overdue, and a trainer may be busy for minutes."""
         self.launch_with_status(2, *EXAMPLES)
         self.assertTrue(eventually(lambda: 1 in children(self.started[1].process.pid), 30))
         os.kill(children(self.started[1].process.pid)[1], signal.SIGSTOP)
         began = time.monotonic()
-        self.assertTrue(eventually(lambda: "generation 1 has ended" in self.started[0].stderr, 30))
+        self.assertTrue(eventually(lambda: "generation 1 ended" in self.started[0].stderr, 30))
         noticed = time.monotonic() - began
-        print(f"stopped before it trains: noticed after {noticed:.1f} s")
+        print(f"stopped before training: noticed after {noticed:.1f} s")
         for one in self.assert_ended(0):
             self.assertIn("worker 1 (rank 1): the trainer of rank 1 was stopped (SIGSTOP)", one.stderr)
         self.assertLess(noticed, 6)
 
-    def test_figures(self) -> None:
-        """While launchers wait, while they train, and of the rank that the others wait for."""
+    def test_metrics_follow_the_state_of_the_job(self) -> None:
+        """Metrics of waiting launchers, of training ones, and of the rank that the others wait for."""
         ports = free_ports(4)
         self.ports, self.status = ports[:2], ports[2:]
-        options = ("--epochs", 100000, *EXAMPLES[2:], "--division", "examples")
+        options = ("--epochs", 100000, *EXAMPLES[2:], "--parallelism", "data")
         self.launch_one(0, *options)
         self.assertTrue(eventually(lambda: self.health(0).startswith("200 ok: waiting for worker 1 ("), 20),
                         self.health(0))
@@ -131,13 +131,13 @@ class HealthTest(launch_test.Launched):
         before = self.metrics(0)
         self.assertEqual(before["lockstep_peers_missing"], 0)
         self.assertEqual(before['lockstep_state{state="training"}'], 1)
-        self.assertLess(before['lockstep_peer_last_heartbeat_seconds{peer="worker 1"}'], 3)
-        # A rank that is stopped inside of a wait counts that as well, but not so each time.
-        self.assertTrue(any(self.waits_longer_for_stopped() for _ in range(12)), "the straggler waits least")
+        self.assertLess(before['lockstep_peer_heartbeat_age_seconds{peer="worker 1"}'], 3)
+        # If rank 1 is stopped during a wait, that counts as its waiting time. This does not happen every time.
+        self.assertTrue(any(self.waits_longer_for_stopped() for _ in range(12)), "the straggler must wait least")
         after = self.metrics(0)
         self.assertGreater(after["lockstep_step"], before["lockstep_step"])
-        self.assertGreater(after["lockstep_images_per_second"], 0)
-        self.assertEqual(after["lockstep_generation"], 1, "a slow rank is no stuck one")
+        self.assertGreater(after["lockstep_examples_per_second"], 0)
+        self.assertEqual(after["lockstep_generation"], 1, "a slow rank must not count as stuck")
         self.started[1].process.terminate()
         self.assertTrue(eventually(lambda: self.health(0).startswith("200 ok: waiting for worker 1 (left: "), 20),
                         self.health(0))
@@ -145,8 +145,8 @@ class HealthTest(launch_test.Launched):
         self.started[0].process.terminate()
         self.started.pop(0).end()
 
-    def test_strangers(self) -> None:
-        """Junk, slow connections and floods on the status port: nobody else notices."""
+    def test_unauthenticated_peers_do_not_disturb_the_job(self) -> None:
+        """Junk, slow connections and floods on the status port do not disturb training or other clients."""
         self.launch_with_status(2, *LONG)
         self.wait_for_step(1, 1)
         held = []
@@ -160,18 +160,18 @@ class HealthTest(launch_test.Launched):
                 try:
                     self.assertEqual(self.get(index, "/nothing")[0], 404)
                 except OSError:
-                    pass  # the job has come to its end
+                    pass  # the job has ended
         for one in self.assert_ended(0):
             self.assertNotIn("warning: generation", one.stderr)
         for one in held:
             one.close()
         self.assert_same_model(self.whole_run(2, *LONG))
 
-    def test_port_that_is_taken(self) -> None:
+    def test_a_status_port_in_use_is_reported(self) -> None:
         with socket.create_server(("", 0)) as taken:
             self.ports, self.status = free_ports(1), [taken.getsockname()[1]]
             self.launch_one(0, *EXAMPLES)
             ended = self.started.pop(0).end()
         self.assertEqual(ended.code, 64, str(ended))
-        self.assertIn(f"cannot listen on port {self.status[0]}: another program has it; end that program, or give this "
-                      "task another port with --status-port", ended.stderr)
+        self.assertIn(f"cannot listen on port {self.status[0]}: it is already in use; stop the other program, or choose "
+                      "another port with --status-port", ended.stderr)

@@ -1,4 +1,4 @@
-"""Workers of a TF_CONFIG that find each other: in whatever order, after kills, without a peer, with a wrong option.
+"""Workers of a TF_CONFIG form a world: in any order, after kills, with missing peers, with invalid options.
 
 For many kills: tests/programs/run.py BUILD_DIR launch.LaunchTest.test_random_kills --count 100 [--seed 2]
 """
@@ -36,7 +36,7 @@ def children(pid: int) -> dict[int, int]:
             if int(status.read_text().rsplit(")", 1)[1].split()[1]) != pid:
                 continue
             environment = (status.parent / "environ").read_bytes().split(b"\0")
-        except (OSError, IndexError):  # it has just ended
+        except (OSError, IndexError):  # the process has exited
             continue
         ranks = [entry for entry in environment if entry.startswith(b"PMIX_RANK=")]
         controlled = any(entry.startswith(b"LOCKSTEP_CONTROL_FD=") for entry in environment)
@@ -75,7 +75,7 @@ class Launched(ProgramTest):
         words = [] if bare else [program("lockstep"), "launch", "--"]
         command = words + self.command(*options)
         self.started[index] = Running(command, self.cwd, {
-            "TF_CONFIG": self.tf_config(index), "TMPDIR": str(self.left), "LOCKSTEP_REPORT": "0.5",
+            "TF_CONFIG": self.tf_config(index), "TMPDIR": str(self.left), "LOCKSTEP_REPORT_INTERVAL": "0.5",
             "LOCKSTEP_JOB_TOKEN": "a secret", "OMPI_MCA_mpi_yield_when_idle": "1"} | environment)
 
     def launch_all(self, workers: int, *options: object, bare: bool = False) -> None:
@@ -90,11 +90,11 @@ class Launched(ProgramTest):
         ended = self.end()
         everything = "".join(str(one) for one in ended)
         self.assertEqual([one.code for one in ended], [code] * len(ended), everything)
-        self.assertEqual(list(self.left.iterdir()), [], "nothing is left in TMPDIR")
+        self.assertEqual(list(self.left.iterdir()), [], "TMPDIR must be empty")
         return ended
 
     def whole_run(self, workers: int, *options: object) -> Path:
-        """The model of a run under mpirun that nothing disturbs."""
+        """The model of an undisturbed run under mpirun."""
         launched, self.model = self.model, self.scratch / "whole"
         self.succeed(*(options or EXAMPLES), "--backup-save-freq", "never", workers=workers)
         whole, self.model = self.model / "model.h5", launched
@@ -110,7 +110,7 @@ class Launched(ProgramTest):
 
     def wait_for_message(self, index: int, text: str) -> None:
         running = self.started[index]
-        self.assertTrue(eventually(lambda: text in running.stderr, 30), f"'{text}' never came: {running.stderr}")
+        self.assertTrue(eventually(lambda: text in running.stderr, 30), f"'{text}' was not printed: {running.stderr}")
 
     def has_backup(self) -> bool:
         return any(self.model.glob("backup/fit-1-step-*.h5"))
@@ -120,7 +120,7 @@ class Launched(ProgramTest):
 
 
 class LaunchTest(Launched):
-    def test_any_order(self) -> None:
+    def test_workers_may_start_in_any_order(self) -> None:
         self.ports = free_ports(3)
         for index in (2, 0, 1):
             self.launch(index, EXAMPLES)
@@ -130,14 +130,14 @@ class LaunchTest(Launched):
         self.assertEqual(ended[1].stdout + ended[1].stderr, "")
         self.assert_same_model(self.whole_run(3))
 
-    def test_bare_programs(self) -> None:
+    def test_a_program_starts_its_launcher_itself(self) -> None:
         self.launch_all(2, *EXAMPLES, bare=True)
         ended = self.assert_ended(0)
         self.assertIn("2 workers", ended[0].stdout)
         self.assert_same_model(self.whole_run(2))
 
-    def test_bare_without_launcher(self) -> None:
-        """A program that was copied away from `lockstep`."""
+    def test_a_program_without_launcher_names_the_remedy(self) -> None:
+        """A program that is not beside `lockstep` cannot start a launcher."""
         alone = self.scratch / "keras_mnist"
         alone.write_bytes(Path(program("keras_mnist")).read_bytes())
         alone.chmod(0o755)
@@ -145,27 +145,27 @@ class LaunchTest(Launched):
         ended = Running([str(alone)], self.cwd, {"TF_CONFIG": self.tf_config(1), "PATH": "/nowhere"}).end()
         self.assertEqual(ended.code, USAGE, str(ended))
         self.assertIn("error: TF_CONFIG lists 2 workers", ended.stderr)
-        self.assertIn("start all with mpirun", ended.stderr)
+        self.assertIn("start all workers with mpirun", ended.stderr)
 
-    def test_without_peers(self) -> None:
+    def test_one_launcher_without_tf_config_starts_all_ranks(self) -> None:
         ended = Running([program("lockstep"), "launch", "--ranks-per-worker", "2", "--", *self.command(*EXAMPLES)],
                         self.cwd, {"TMPDIR": str(self.left)}).end()
         self.assertEqual((ended.code, ended.stderr), (0, ""), str(ended))
         self.assert_same_model(self.whole_run(2))
 
-    def test_process_1(self) -> None:
-        """Of a container: it reaps orphans, and ends with the job's code."""
+    def test_runs_as_pid_1(self) -> None:
+        """As process 1 of a container the launcher reaps orphans and exits with the program's exit code."""
         inside = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
         tried = subprocess.run([*inside, "true"], capture_output=True, text=True)
         if tried.returncode != 0:
-            self.skipTest(f"there can be no container here ({tried.stderr.strip()})")
+            self.skipTest(f"cannot create a pid namespace ({tried.stderr.strip()})")
         script = "(setsid sleep 0.1 &); sleep 0.6; cat /proc/1/comm; cat /proc/[0-9]*/stat | grep -c ' Z '; exit 64"
         ended = Running([*inside, program("lockstep"), "launch", "--", "/bin/sh", "-c", script], self.cwd,
                         {"TMPDIR": str(self.left)}).end()
         self.assertEqual((ended.code, ended.stdout), (USAGE, "lockstep\n0\n"), str(ended))
 
     def test_random_kills(self) -> None:
-        """Of trainers, and of launchers, which are started again."""
+        """Kills trainers and launchers at random and restarts the launchers."""
         chance = random.Random(seed())
         whole = self.whole_run(3)
         total = count(30)
@@ -186,12 +186,12 @@ class LaunchTest(Launched):
                     try:
                         os.kill(trainers[0], signal.SIGKILL)
                     except ProcessLookupError:
-                        pass  # it has come to its end
+                        pass  # the process has exited
                 elif launcher.poll() is None and trainers:
                     launcher.kill()
                     launcher.wait()
                     self.assertTrue(eventually(lambda: not any(is_there(pid) for pid in trainers)),
-                                    "trainers outlive their launcher")
+                                    "trainers must not outlive their launcher")
                     self.launch(index, options)
             ended = self.end()
             everything = "".join(str(one) for one in ended)
@@ -199,8 +199,8 @@ class LaunchTest(Launched):
             with self.subTest(seed=seed(), kills=done):
                 self.assertEqual([one.code for one in ended], [0, 0, 0], everything)
                 self.assert_same_model(whole)
-        print(f"{done} kills, seed {seed()}; {resumed} runs went on from a backup")
-        self.assertGreater(resumed, 0, "nobody ever went on from a backup: the test tested nothing")
+        print(f"{done} kills, seed {seed()}; {resumed} runs resumed from a backup")
+        self.assertGreater(resumed, 0, "no run resumed from a backup, so nothing was tested")
 
     def test_killed_trainer_is_named(self) -> None:
         self.launch_all(2, *EXAMPLES, "--backup-save-freq", "1")
@@ -212,8 +212,9 @@ class LaunchTest(Launched):
             self.assertIn("worker 1 (rank 1): its trainer was killed by signal 9 (Killed)", one.stderr, str(one))
             self.assertIn("generation 2 begins", one.stderr, str(one))
 
-    def test_sent_away(self) -> None:
-        """SIGTERM, as Kubernetes sends it: all save, only that worker leaves, and goes on where it was."""
+    def test_after_sigterm_all_save_and_only_that_worker_leaves(self) -> None:
+        """After SIGTERM, as from Kubernetes, all ranks save, only that worker leaves, and training resumes at that
+        step."""
         for worker, self.default_program in ((1, "keras_mnist"), (0, "keras_mnist"), (1, "custom_training_mnist")):
             with self.subTest(worker=worker, program=self.default_program):
                 whole = self.whole_run(2, *LONG)
@@ -228,16 +229,16 @@ class LaunchTest(Launched):
                 self.launch(worker, options)
                 ended = self.assert_ended(0)
                 chiefs = str(left) + str(ended[0])
-                self.assertIn(f"worker {worker} (rank {worker}) leaves: it was sent SIGTERM", chiefs)
+                self.assertIn(f"worker {worker} (rank {worker}) leaves: it received SIGTERM", chiefs)
                 self.assertNotIn("is ended", chiefs)
-                where = re.search(r"Leaving, as asked, before step (\d+) of epoch (\d+)", chiefs)
+                where = re.search(r"Leaving at the launcher's request before step (\d+) of epoch (\d+)", chiefs)
                 assert where is not None, chiefs
                 resumed = f"step {where[1]} of epoch {where[2]}/60" if where[1] != "1" else f"epoch {where[2]}/60"
-                self.assertIn(f": {resumed}\n", chiefs, "no step is lost")
+                self.assertIn(f": {resumed}\n", chiefs, "no step may be lost")
                 self.assert_same_model(whole)
 
-    def test_going_on_with_fewer(self) -> None:
-        """--min-workers: one is lost, the others go on, and take it in when it is back, without a step done twice."""
+    def test_continuing_with_fewer_workers(self) -> None:
+        """With --min-workers the others continue without a lost worker and readmit it; no step is repeated."""
         options = (*LONG, "--backup-save-freq", "5")
         limits = {"LOCKSTEP_MIN_WORKERS": "2", "LOCKSTEP_REJOIN_TIMEOUT": "1"}
         self.ports = free_ports(3)
@@ -247,15 +248,15 @@ class LaunchTest(Launched):
         lost = self.started.pop(2)
         lost.process.kill()
         lost.process.wait()
-        self.wait_for_message(0, "2 of 3 workers go on without worker 2 (")
+        self.wait_for_message(0, "2 of 3 workers continue without worker 2 (")
         self.wait_for_message(0, "generation 2 begins, 2 ranks")
         time.sleep(1)
         self.launch(2, options, **limits)
-        self.wait_for_message(0, "worker 2 is back; it is taken in at the next backup")
+        self.wait_for_message(0, "worker 2 is back and joins after the next backup")
         self.wait_for_message(1, "generation 3 begins, 3 ranks")
         ended = self.assert_ended(0)
         chief = str(ended[0])
-        left = re.search(r"Leaving, as asked, before step (\d+) of epoch (\d+)", chief)
+        left = re.search(r"Leaving at the launcher's request before step (\d+) of epoch (\d+)", chief)
         assert left is not None, chief
         self.assertIn(f": step {left[1]} of epoch {left[2]}/60" if left[1] != "1" else f": epoch {left[2]}/60", chief)
         compared = self.compare(self.whole_run(3, *LONG))
@@ -263,43 +264,43 @@ class LaunchTest(Launched):
         self.assertLess(max(differences, default=0), 1e-4, compared.stdout)
         self.assertNotIn("steps", compared.stdout)
 
-    def test_wrong_option(self) -> None:
+    def test_an_invalid_program_option_ends_all_workers(self) -> None:
         began = time.monotonic()
         self.launch_all(3, "--epochs", "0")
         for one in self.assert_ended(USAGE):
-            self.assertIn("ended with exit code 64, which no restart mends", one.errors[-1], str(one))
+            self.assertIn("ended with exit code 64, which a restart cannot fix", one.errors[-1], str(one))
         self.assertLess(time.monotonic() - began, 20)
 
-    def test_refused_options(self) -> None:
+    def test_invalid_launcher_options_are_rejected(self) -> None:
         for option, value, complaint in (("--mpi-ports", "5-4", "--mpi-ports is '5-4'"),
                                          ("--mpi-ports", "40000", "as 40000-40999"),
                                          ("--mpi-ports", "1-70000", "as 40000-40999"),
                                          ("--min-workers", "2", "TF_CONFIG lists 1 worker"),
-                                         ("--leave-timeout", "0", "--leave-timeout must be")):
+                                         ("--leave-timeout", "0", "--leave-timeout is '0' but must be")):
             with self.subTest(option=option, value=value):
                 ended = Running([program("lockstep"), "launch", option, value, "--", "/bin/true"], self.cwd, {}).end()
                 self.assertEqual(ended.code, USAGE, str(ended))
                 self.assertIn(complaint, ended.stderr, str(ended))
 
-    def test_another_job(self) -> None:
+    def test_a_worker_of_another_job_is_rejected(self) -> None:
         self.ports = free_ports(2)
         self.launch(0, EXAMPLES, LOCKSTEP_JOB_NAME="mine", LOCKSTEP_RENDEZVOUS_TIMEOUT="3")
         self.launch(1, EXAMPLES, LOCKSTEP_JOB_NAME="another")
-        stranger = self.started.pop(1).end()
-        self.assertEqual(stranger.code, USAGE, str(stranger))
-        self.assertIn("belongs to job 'another', this is job 'mine'", stranger.stderr)
+        rejected = self.started.pop(1).end()
+        self.assertEqual(rejected.code, USAGE, str(rejected))
+        self.assertIn("belongs to job 'another', this is job 'mine'", rejected.stderr)
         self.assert_ended(TEMPORARY)
 
-    def test_missing_peer(self) -> None:
+    def test_a_missing_worker_is_named(self) -> None:
         self.ports = free_ports(3)
         for index in (0, 1):
             self.launch(index, EXAMPLES, LOCKSTEP_RENDEZVOUS_TIMEOUT="3")
         for one in self.assert_ended(TEMPORARY):
-            self.assertGreaterEqual(one.stderr.count("waiting since"), 3, str(one))
+            self.assertGreaterEqual(one.stderr.count("still waiting after"), 3, str(one))
             self.assertEqual(len(one.errors), 1, str(one))
-            self.assertIn("not all workers came within 3 s (worker 2 (", one.errors[0], str(one))
+            self.assertIn("not all workers connected within 3 s (worker 2 (", one.errors[0], str(one))
 
-    def test_missing_chief(self) -> None:
+    def test_a_missing_chief_is_reported(self) -> None:
         self.ports = free_ports(2)
         self.launch(1, EXAMPLES, LOCKSTEP_RENDEZVOUS_TIMEOUT="2")
-        self.assertIn("did not come within 2 s", self.assert_ended(TEMPORARY)[0].errors[0])
+        self.assertIn("did not accept a connection within 2 s", self.assert_ended(TEMPORARY)[0].errors[0])

@@ -1,4 +1,4 @@
-"""Options that are wrong, contradict each other or differ between workers; and where a value may come from."""
+"""Invalid, contradictory and different options of workers, and the precedence of their sources."""
 
 from pathlib import Path
 
@@ -23,7 +23,7 @@ class OptionsTest(ProgramTest):
         self.assert_fails(ended, USAGE, *says, rank=rank)
         self.assertNotIn("Epoch", ended.stdout)
 
-    def test_wrong_values(self) -> None:
+    def test_invalid_values_are_rejected(self) -> None:
         for options, says in (
             (("--global-batch-size", 0), ("--global-batch-size is '0'", "at least 1", "--help")),
             (("--epochs", "many"), ("--epochs is 'many'", "--help")),
@@ -31,37 +31,37 @@ class OptionsTest(ProgramTest):
             (("--precision", "float16"), ("--precision is 'float16'", "float32 or mixed_bfloat16")),
             (("--sed", 3), ("no option '--sed'", "--help")),
             (("--seed",), ("--seed needs a value", "--help")),
-            (("more",), ("no use for 'more'", "--help")),
-            (("--replicas", 5, "--global-batch-size", 4), ("--replicas is 5", "at most the global batch size, 4")),
+            (("more",), ("unexpected argument 'more'", "--help")),
+            (("--batch-norm-replicas", 5, "--global-batch-size", 4), ("--batch-norm-replicas is 5", "at most the global batch size, 4")),
         ):
             with self.subTest(options):
                 self.refused(*options, says=says)
 
-    def test_wrong_values_on_three_workers_are_told_once(self) -> None:
+    def test_invalid_values_on_three_workers_are_reported_once(self) -> None:
         self.refused("--global-batch-size", 0, workers=3, says=("--global-batch-size is '0'",))
 
-    def test_wrong_variables_are_named(self) -> None:
+    def test_invalid_variables_are_named(self) -> None:
         self.refused(BATCH_SIZE="big", says=("BATCH_SIZE is 'big'", "at least 1"))
         self.refused(LOCKSTEP_EPOCHS="0", says=("LOCKSTEP_EPOCHS is '0'", "at least 1"))
 
-    def test_what_two_workers_cannot_do(self) -> None:
+    def test_options_not_supported_with_two_workers(self) -> None:
         for options, environment, says in (
-            (("--replicas", 1), {}, ("--replicas 1", "2 workers", "leave it out")),
-            (("--communication", "shared"), {"LOCKSTEP_TEST_HOSTS": "0,1"}, ("--communication shared", "auto or mpi")),
-            ((), {"LOCKSTEP_TEST_HOSTS": "0,1,1"}, ("LOCKSTEP_TEST_HOSTS is '0,1,1'", "unset it")),
+            (("--batch-norm-replicas", 1), {}, ("--batch-norm-replicas 1", "2 workers", "leave it out")),
+            (("--communication", "shared"), {"LOCKSTEP_SIMULATED_HOSTS": "0,1"}, ("--communication shared", "auto or mpi")),
+            ((), {"LOCKSTEP_SIMULATED_HOSTS": "0,1,1"}, ("LOCKSTEP_SIMULATED_HOSTS is '0,1,1'", "unset it")),
             ((), {"LOCKSTEP_COLLECTIVE_TIMEOUT": "soon"}, ("LOCKSTEP_COLLECTIVE_TIMEOUT is 'soon'", "seconds")),
         ):
             with self.subTest(options, **environment):
                 self.refused(*options, workers=2, says=says, **environment)
 
-    def test_devices_that_are_not_there(self) -> None:
+    def test_missing_devices_are_reported(self) -> None:
         if has_gpu():
             self.skipTest("there is a GPU")
         self.refused("--device", "cuda", says=("--device cuda", "--device cpu"))
         self.refused("--device", "cuda", workers=2, says=("--device cuda", "--device cpu"))
         self.refused("--communication", "nccl", says=("--communication nccl", "use auto"))
 
-    def test_precision_that_the_cpu_lacks(self) -> None:
+    def test_an_unsupported_precision_is_rejected(self) -> None:
         options = ("--device", "cpu", "--precision", "mixed_bfloat16")
         if has_bfloat16():
             self.succeed(*options, "--epochs", 1, "--steps-per-epoch", 2)
@@ -75,7 +75,7 @@ class OptionsTest(ProgramTest):
                 self.refused(option, first, None, option, second,
                              says=(f"disagree about {option}", f"worker 0 has {first}", f"worker 1 has {second}"))
 
-    def test_a_wrong_option_of_one_worker_is_told(self) -> None:
+    def test_an_invalid_option_of_one_worker_is_reported(self) -> None:
         self.refused(None, "--sed", 3, says=("no option '--sed'",), rank=1)
 
     def test_worker_2_of_3_is_named(self) -> None:
@@ -93,7 +93,7 @@ class OptionsTest(ProgramTest):
         config: dict[str, object] = self.history()["config"]
         return config
 
-    def test_templates_variables(self) -> None:
+    def test_template_variables_set_options(self) -> None:
         environment = {"DATA_DIR": str(self.data), "MODEL_DIR": str(self.model), "BATCH_SIZE": "16",
                        "NUM_TRAIN_EPOCH": "2", "LOCKSTEP_SEED": "7", "LOCKSTEP_STEPS_PER_EPOCH": "1"}
         ended = Running([program("keras_mnist")], self.cwd, environment).end()
@@ -102,11 +102,11 @@ class OptionsTest(ProgramTest):
         self.assertEqual((config["global_batch_size"], config["epochs"], config["seed"]), (16, 2, 7))
         self.assertEqual((config["data_dir"], config["model_dir"]), (str(self.data), str(self.model)))
 
-    def test_own_variables_win_over_templates(self) -> None:
+    def test_lockstep_variables_override_template_variables(self) -> None:
         config = self.config(BATCH_SIZE="16", LOCKSTEP_GLOBAL_BATCH_SIZE="8", NUM_TRAIN_EPOCH="3", LOCKSTEP_EPOCHS="2")
         self.assertEqual((config["global_batch_size"], config["epochs"]), (8, 2))
 
-    def test_command_line_wins_over_all(self) -> None:
+    def test_command_line_overrides_all(self) -> None:
         config = self.config("--global-batch-size", 4, "--epochs", 1, BATCH_SIZE="16", LOCKSTEP_GLOBAL_BATCH_SIZE="8",
                              NUM_TRAIN_EPOCH="3", DATA_DIR="/nowhere", MODEL_DIR="/dev/null/nowhere")
         self.assertEqual((config["global_batch_size"], config["epochs"]), (4, 1))

@@ -1,4 +1,4 @@
-"""Workers that are killed, stopped, or fail in the middle of training: everybody ends soon, with a reason."""
+"""Workers that are killed, stopped or fail during training: all workers exit soon, with a reason."""
 
 import os
 import signal
@@ -20,7 +20,7 @@ def is_running(pid: int) -> bool:
 class PeersTest(ProgramTest):
     default_program = "keras_mnist"
 
-    def train_for_ever(self, workers: int, **environment: str) -> tuple[Running, dict[int, int]]:
+    def train_endlessly(self, workers: int, **environment: str) -> tuple[Running, dict[int, int]]:
         running = self.start("--epochs", 1000000, "--steps-per-epoch", 2, "--global-batch-size", 16, "--resume", "never",
                              workers=workers, **environment)
         running.wait_for_output("Epoch 2/")
@@ -38,29 +38,29 @@ class PeersTest(ProgramTest):
     def test_a_killed_worker_ends_all(self) -> None:
         for workers, victim in ((2, 1), (3, 0)):
             with self.subTest(workers=workers, victim=victim), self.earlier_model_kept():
-                running, ranks = self.train_for_ever(workers)
+                running, ranks = self.train_endlessly(workers)
                 os.kill(ranks[victim], signal.SIGKILL)
                 self.assertNotEqual(self.assert_all_end(running, ranks, END_LIMIT_S).code, 0)
 
     def test_a_stopped_worker_is_named(self) -> None:
         for workers, victim in ((2, 0), (3, 1)):
             with self.subTest(workers=workers, victim=victim), self.earlier_model_kept():
-                running, ranks = self.train_for_ever(workers, LOCKSTEP_COLLECTIVE_TIMEOUT="3")
+                running, ranks = self.train_endlessly(workers, LOCKSTEP_COLLECTIVE_TIMEOUT="3")
                 os.kill(ranks[victim], signal.SIGSTOP)
                 ended = self.assert_all_end(running, ranks, 3 + END_LIMIT_S)
                 self.assertEqual(ended.code, TEMPORARY, str(ended))
                 self.assertGreaterEqual(len(ended.errors), 1, str(ended))
                 for line in ended.errors:
-                    self.assertIn(f"in vain for rank {victim} ", line)
+                    self.assertIn(f" s waiting for rank {victim} ", line)
                     self.assertIn("LOCKSTEP_COLLECTIVE_TIMEOUT", line)
 
-    def test_terminated_by_its_user(self) -> None:
+    def test_sigterm_ends_all_workers(self) -> None:
         with self.earlier_model_kept():
-            running, ranks = self.train_for_ever(2)
+            running, ranks = self.train_endlessly(2)
             running.process.terminate()
             self.assertNotEqual(self.assert_all_end(running, ranks, END_LIMIT_S).code, 0)
 
-    def test_loss_that_is_no_number(self) -> None:
+    def test_a_nan_loss_ends_all_workers(self) -> None:
         for workers in (1, 2, 3):
             with self.subTest(workers=workers), self.earlier_model_kept():
                 options = ("--learning-rate", "1e30", "--epochs", 2, "--steps-per-epoch", 5, "--resume", "never")

@@ -1,20 +1,20 @@
-"""What training gives: the same for any number of workers, the same bytes twice, and a record of it."""
+"""Results of training: equal for any number of workers, reproducible, and recorded in history.json."""
 
 import math
 from pathlib import Path
 
 from support import ProgramTest
 
-CONFIG = {"allow_tf32", "backup_dir", "backup_save_freq", "communication", "data_dir", "deterministic", "device", "division",
-          "epochs", "global_batch_size", "gradient_compression", "initial_weights", "input_scale", "learning_rate",
-          "model_dir", "on_checkpoint_failure", "precision", "program", "replicas", "resume", "seed", "steps_per_epoch",
-          "verbose"}
+CONFIG = {"allow_tf32", "backup_dir", "backup_save_freq", "batch_norm_replicas", "collective_timeout", "communication",
+          "data_dir", "deterministic", "device", "epochs", "global_batch_size", "gradient_compression",
+          "initial_weights", "input_scale", "learning_rate", "model_dir", "on_checkpoint_failure", "parallelism",
+          "precision", "program", "resume", "seed", "steps_per_epoch", "verbose"}
 PROFILE = {"input", "forward", "loss", "backward", "optimizer", "communication", "other", "total"}
 
 
 class ResultsTest(ProgramTest):
     def final_losses(self, *options: object, workers: int, name: str = "", **environment: str) -> list[float]:
-        """Of the last epoch, in training and validation, and of the evaluation."""
+        """The losses of the last epoch, of its validation, and of the evaluation."""
         self.succeed(*options, workers=workers, name=name, **environment)
         history = self.history()
         self.assertEqual(history["world"]["workers"], workers)
@@ -27,7 +27,7 @@ class ResultsTest(ProgramTest):
             self.assertTrue(math.isclose(one, other, abs_tol=1e-4), f"{found} is not {expected}")
 
     def test_number_of_workers_does_not_matter(self) -> None:
-        """100 examples in batches of 32: neither the batch nor the last one, of 4, divides by 3."""
+        """100 examples in batches of 32: neither 32 nor the last batch of 4 is divisible by 3 workers."""
         options = ("--epochs", 2, "--global-batch-size", 32)
         alone = self.final_losses(*options, workers=1)
         self.assertEqual(len(alone), 2)
@@ -35,15 +35,15 @@ class ResultsTest(ProgramTest):
             with self.subTest(workers=workers):
                 self.assert_close(self.final_losses(*options, workers=workers), alone)
         with self.subTest("several hosts"):
-            self.assert_close(self.final_losses(*options, workers=3, LOCKSTEP_TEST_HOSTS="0,0,1"), alone)
+            self.assert_close(self.final_losses(*options, workers=3, LOCKSTEP_SIMULATED_HOSTS="0,0,1"), alone)
 
     def test_fewer_examples_in_a_batch_than_workers(self) -> None:
         options = ("--epochs", 2, "--steps-per-epoch", 4, "--global-batch-size", 2, "--learning-rate", 0.05)
         alone = self.final_losses(*options, workers=1, name="keras_mnist")
         self.assert_close(self.final_losses(*options, workers=3, name="keras_mnist"), alone)
 
-    def test_more_steps_than_a_pass_has(self) -> None:
-        """7 steps of 32 from 100 examples: the stream goes on in the next pass, within a batch."""
+    def test_more_steps_than_one_pass(self) -> None:
+        """7 steps of 32 examples from 100: a batch spans the end of a pass."""
         options = ("--epochs", 2, "--steps-per-epoch", 7, "--global-batch-size", 32, "--learning-rate", 0.05)
         alone = self.final_losses(*options, workers=1, name="keras_mnist")
         self.assertEqual(self.history()["timing"]["steps"], 14)
@@ -53,7 +53,7 @@ class ResultsTest(ProgramTest):
         alone = self.final_losses("--epochs", 1, "--global-batch-size", 1000, workers=1)
         self.assert_close(self.final_losses("--epochs", 1, "--global-batch-size", 1000, workers=2), alone)
 
-    def test_training_learns(self) -> None:
+    def test_training_reduces_the_loss(self) -> None:
         self.succeed("--epochs", 8, "--global-batch-size", 10)
         epochs = self.history()["epochs"]
         self.assertLess(epochs[-1]["loss"], epochs[0]["loss"] / 2)
@@ -79,19 +79,19 @@ class ResultsTest(ProgramTest):
             self.assertIn("MPI" if communication == "mpi" else "shared memory", used)
         self.assert_close(through["mpi"], through["auto"])
 
-    def test_history(self) -> None:
+    def test_history_json_records_the_run(self) -> None:
         self.succeed("--epochs", 2, "--steps-per-epoch", 3, workers=2, name="keras_mnist")
         history = self.history()
         self.assertEqual(set(history), {"model", "epochs", "evaluation", "config", "world", "versions", "timing"})
         self.assertEqual(history["model"], "keras_mnist")
         self.assertEqual([epoch["epoch"] for epoch in history["epochs"]], [0, 1])
         for epoch in history["epochs"]:
-            self.assertEqual(set(epoch), {"epoch", "accuracy", "loss", "seconds", "images_per_second"})
-            self.assertGreater(epoch["images_per_second"], 0)
+            self.assertEqual(set(epoch), {"epoch", "accuracy", "loss", "seconds", "examples_per_second"})
+            self.assertGreater(epoch["examples_per_second"], 0)
         self.assertEqual(set(history["evaluation"]), {"accuracy", "loss"})
         self.assertEqual(set(history["config"]), CONFIG)
-        self.assertEqual({key: history["world"][key] for key in ("workers", "hosts", "replicas")},
-                         {"workers": 2, "hosts": 1, "replicas": 2})
+        self.assertEqual({key: history["world"][key] for key in ("workers", "hosts", "batch_norm_replicas")},
+                         {"workers": 2, "hosts": 1, "batch_norm_replicas": 2})
         self.assertTrue({"communication", "device"} <= set(history["world"]))
         self.assertIn("lockstep", history["versions"])
         timing = history["timing"]

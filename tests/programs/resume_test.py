@@ -1,6 +1,7 @@
-"""Runs that are killed and started again: they end with the bits of a run that never was; and what backups survive.
+"""Killed and restarted runs end with the same bits as an uninterrupted run, and backups are checked.
 
-For many deaths: tests/programs/run.py BUILD_DIR resume.ResumeTest.test_random_deaths --count 200 [--seed 2]
+For many kills: tests/programs/run.py BUILD_DIR resume.ResumeTest.test_random_kills_resume_bit_identically --count 200
+[--seed 2]
 """
 
 import os
@@ -13,15 +14,15 @@ from typing import Any
 
 from support import DATA, IO, USAGE, ProgramTest, count, eventually, program, seed
 
-PROGRAMS = {  # where layers are divided, slices travel to the chief when a backup is due: ranks die meanwhile, too
-    "keras_mnist": ("--epochs", 25, "--steps-per-epoch", 6, "--division", "features"),
-    "custom_training_mnist": ("--epochs", 25, "--division", "examples"),
+PROGRAMS = {  # with sharded layers, ranks also die while shards are gathered for a backup
+    "keras_mnist": ("--epochs", 25, "--steps-per-epoch", 6, "--parallelism", "tensor"),
+    "custom_training_mnist": ("--epochs", 25, "--parallelism", "data"),
 }
 
 
 def losses(history: dict[str, Any]) -> list[dict[str, Any]]:
-    """What of the epochs does not depend on the clock."""
-    return [{k: v for k, v in epoch.items() if k not in ("seconds", "images_per_second")} for epoch in history["epochs"]]
+    """The parts of the epochs that do not depend on the clock."""
+    return [{k: v for k, v in epoch.items() if k not in ("seconds", "examples_per_second")} for epoch in history["epochs"]]
 
 
 class ResumeTest(ProgramTest):
@@ -31,12 +32,12 @@ class ResumeTest(ProgramTest):
     def backups(self) -> list[Path]:
         return sorted((self.model / "backup").glob("fit-1-step-*.h5"))
 
-    def same_model(self, left: Path, right: Path) -> None:
+    def assert_same_model(self, left: Path, right: Path) -> None:
         compared = subprocess.run([program("lockstep"), "inspect", "--compare", str(left), str(right)],
                                   capture_output=True, text=True)
         self.assertEqual(compared.returncode, 0, compared.stdout + compared.stderr)
 
-    def test_random_deaths(self) -> None:
+    def test_random_kills_resume_bit_identically(self) -> None:
         chance = random.Random(seed())
         total = count(100)
         for place, name in enumerate(PROGRAMS):
@@ -53,28 +54,28 @@ class ResumeTest(ProgramTest):
                 for _ in range(in_a_row):
                     deaths += 1
                     running = self.start(*self.options(name, frequency), workers=2, name=name)
-                    if chance.random() < 0.8:  # else it may die before it has done anything
+                    if chance.random() < 0.8:  # otherwise it may die at any time, even before training
                         eventually(lambda: self.backups() != [] or running.process.poll() is not None)
                     time.sleep(chance.uniform(0.0, 1.0) * training)
                     victims = list(running.ranks().values()) or [running.process.pid]
                     try:
                         os.kill(chance.choice(victims), signal.SIGKILL)
                     except ProcessLookupError:
-                        pass  # it has come to its end
+                        pass  # the process has exited
                     running.end()
                 ended = self.succeed(*self.options(name, frequency), workers=2, name=name)
                 resumed += "Resuming from" in ended.stdout
                 with self.subTest(name=name, seed=seed(), death=deaths, frequency=frequency):
-                    self.same_model(whole, self.model / "model.h5")
+                    self.assert_same_model(whole, self.model / "model.h5")
                     self.assertEqual(losses(self.history()), whole_history)
-                    self.assertFalse((self.model / "backup").exists(), "backups outlive a run that came to its end")
-            print(f"{name}: {deaths} deaths, seed {seed()}; {resumed} runs went on from a backup")
-            self.assertGreater(resumed, 0, "nobody ever went on from a backup: the test tested nothing")
+                    self.assertFalse((self.model / "backup").exists(), "a completed run must remove its backups")
+            print(f"{name}: {deaths} kills, seed {seed()}; {resumed} runs resumed from a backup")
+            self.assertGreater(resumed, 0, "no run resumed from a backup, so nothing was tested")
 
-    def test_another_number_of_workers(self) -> None:
-        """The order of the examples stays, so losses agree to float tolerance."""
+    def test_a_backup_resumes_with_another_number_of_workers(self) -> None:
+        """The order of examples does not depend on the number of workers, so losses agree within float tolerance."""
         name = "keras_mnist"
-        examples = ("--division", "examples")
+        examples = ("--parallelism", "data")
         self.model = self.scratch / "whole"
         self.succeed(*self.options(name, "never"), *examples, workers=2, name=name)
         whole = losses(self.history())
@@ -92,36 +93,37 @@ class ResumeTest(ProgramTest):
 
     def killed_with_backups(self) -> list[Path]:
         running = self.start(*self.options("keras_mnist", "1"), "--epochs", 4000, workers=1, name="keras_mnist")
-        self.assertTrue(eventually(lambda: len(self.backups()) >= 2, 60), "no two backups came")
+        self.assertTrue(eventually(lambda: len(self.backups()) >= 2, 60), "two backups were not written within 60 s")
         running.process.kill()
         running.end()
         return self.backups()
 
-    def test_what_is_refused(self) -> None:
+    def test_invalid_backups_are_rejected(self) -> None:
         backups = self.killed_with_backups()
         self.assertGreaterEqual(len(backups), 2)
         run = lambda *more: self.run_program(*self.options("keras_mnist", "1"), *more, name="keras_mnist")  # noqa: E731
-        self.assert_fails(run("--seed", 6), USAGE, "another job", "--seed was 5 then, and is 6 now", "--resume never")
+        self.assert_fails(run("--seed", 6), USAGE, "another job", "--seed was 5 in the backup and is 6 now",
+                              "--resume never")
         for backup in backups:
             backup.write_bytes(backup.read_bytes()[:1000])
         ended = run()
         self.assertEqual(ended.code, DATA, str(ended))
-        self.assertIn("All backups in", ended.errors[-1])
+        self.assertIn("all backups in", ended.errors[-1])
         self.assertIn("--resume never", ended.errors[-1])
         self.assertEqual(run("--resume", "never").code, 0)
         self.assert_fails(run("--resume", "require"), USAGE, "there is no backup in", str(self.model / "backup"))
 
-    def test_a_full_disk(self) -> None:
-        """A backup that cannot be written ends training, or is reported once and left out."""
+    def test_a_backup_that_cannot_be_written_is_reported(self) -> None:
+        """A backup that cannot be written ends training, or is reported once and skipped."""
         with self.mounted("20m") as disk:
             self.model = disk / "model"
-            # Room for one backup; there is time for many.
+            # There is space for one backup and time for many.
             options = (*self.options("keras_mnist", "1"), "--epochs", 100)
             ended = self.run_program(*options, workers=2, name="keras_mnist")
             self.assert_fails(ended, IO, str(self.model / "backup"), "No space left", "free some space")
             left = list((self.model / "backup").glob("*.h5"))
-            self.assertGreater(len(left), 0, "the backups before are gone")
+            self.assertGreater(len(left), 0, "earlier backups must stay")
             ended = self.run_program(*options, "--on-checkpoint-failure", "continue", workers=2, name="keras_mnist")
-            warnings = [line for line in ended.stderr.splitlines() if "Training goes on without" in line]
+            warnings = [line for line in ended.stderr.splitlines() if "training continues without" in line]
             self.assertEqual(len(warnings), 1, str(ended))
             self.assertIn("No space left", warnings[0])

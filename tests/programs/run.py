@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Runs the model programs as their users do, and looks at what comes out: exit codes, messages, files.
+"""Runs the model programs as users do and checks exit codes, messages and files.
 
     tests/programs/run.py BUILD_DIR [bad_data | health | launch | options | saving | save_faults | peers | resume |
-                          results | output | train | division]... [-v] [--count N] [--seed S]
+                          results | output | train | parallelism]... [-v] [--count N] [--seed S]
 
-Without a name all of them run. Tests that draw lots do so N times, without --count a tenth of what is usual for them.
-Needs nothing but Python and the built programs.
+Without a name all groups run. --count sets the number of repetitions of random tests; the default is a tenth of the
+usual count. Needs only Python and the built programs.
 """
 
 import argparse
@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 import groups  # noqa: E402
 
 GROUPS = ("bad_data", "health", "launch", "options", "saving", "save_faults", "peers", "resume",
-          "results", "output", "train", "division")
+          "results", "output", "train", "parallelism")
 
 
 def main() -> int:
@@ -30,8 +30,8 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
     support.use_build(given.build)
-    support.use_lots(given.count, given.seed)
-    groups.refuse_unknown(given.names, GROUPS)
+    support.set_scale(given.count, given.seed)
+    groups.reject_unknown_groups(given.names, GROUPS)
     return groups.run(given.names or GROUPS, given.v)
 
 

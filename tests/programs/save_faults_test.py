@@ -1,4 +1,4 @@
-"""Saves that are killed, fail or find no room: the file is then absent or a whole version, never a lost earlier one.
+"""Saves that are killed, fail or run out of space leave the earlier version or a complete new one.
 
     run.py BUILD_DIR save_faults --count 300 --seed 7    300 kills at random moments (30 without --count)
 """
@@ -36,7 +36,7 @@ class SaveFaultsTest(ProgramTest):
         return self.probe("save", file, self.seed, version, 1, **environment)
 
     def version_of(self, file: Path) -> int:
-        """0 if there is no file. Whatever is there is whole, and is a version that was once saved."""
+        """The version in the file, which must be complete; 0 if there is no file."""
         if not os.path.lexists(file):
             return 0
         ended = self.probe("check", file, self.seed)
@@ -47,7 +47,7 @@ class SaveFaultsTest(ProgramTest):
         return sorted(path.name for path in self.folder.iterdir() if path.name.startswith("."))
 
     def assert_fails_with(self, ended: Ended, code: int, path: Path) -> None:
-        """By path and errno, in one sentence."""
+        """Asserts one sentence that names the path and the error."""
         self.assertEqual(ended.code, IO, str(ended))
         self.assertEqual(len(ended.errors), 1, str(ended))
         for phrase in (str(path), os.strerror(code)):
@@ -60,10 +60,10 @@ class SaveFaultsTest(ProgramTest):
         for form in FORMS:
             with self.subTest(form=form):
                 in_midst += self.kill_at_random(self.folder / f"m{form}", -(-count // len(FORMS)))
-        self.assertGreater(in_midst, 0 if count < 100 else count // 20, "no kill came in the midst of a save")
+        self.assertGreater(in_midst, 0 if count < 100 else count // 20, "no kill hit a save")
 
     def kill_at_random(self, file: Path, count: int) -> int:
-        """How many of the kills left a file half-written."""
+        """Returns how many kills left a partial temporary file."""
         version, in_midst, newly_named, save_takes_s = 0, 0, 0, 0.01
         earlier_leftovers: list[str] = []
         for _ in range(count):
@@ -86,7 +86,7 @@ class SaveFaultsTest(ProgramTest):
             newest = done[-1] if done else version
             found = self.version_of(file)
             self.assertIn(found, (newest, began_with[-1]), f"seed {self.seed}: {lines}")
-            # Only this process's: a save begins with removing what the one before it left.
+            # Only this process's file may remain: a save first removes those of dead processes.
             leftovers, own = self.leftovers(), [f".{file.name}.{pid}.tmp"]
             untouched = [] if done or leftovers == own else earlier_leftovers
             self.assertIn(leftovers, ([], own, untouched), f"seed {self.seed}: {lines}")
@@ -94,8 +94,8 @@ class SaveFaultsTest(ProgramTest):
             earlier_leftovers = leftovers
             newly_named += found > newest
             version = found
-        print(f"{file.name}: {count} kills, {in_midst} left a file half-written beside the model, "
-              f"{newly_named} came between its new name and the word of it; {version} versions")
+        print(f"{file.name}: {count} kills, {in_midst} left a partial temporary file, "
+              f"{newly_named} came between the rename and the report; {version} versions")
         self.assertGreater(version, count)
         self.assertEqual(self.save(file, version + 1).code, 0)
         self.assertEqual(self.leftovers(), [])
@@ -114,8 +114,8 @@ class SaveFaultsTest(ProgramTest):
         library = support.library("failing_calls")
         return {"LD_PRELOAD": library, "LOCKSTEP_TEST_WATCH": str(self.folder)}
 
-    def test_the_order_that_survives_a_power_failure(self) -> None:
-        """Content before its name, and the name before success."""
+    def test_system_call_order_survives_power_failure(self) -> None:
+        """The content is synced before the rename, and the directory before success is reported."""
         for form in FORMS:
             calls = self.calls_of_a_save(self.folder / f"m{form}")
             order = ["write tmp", "fsync tmp", "rename tmp", f"fsync {self.folder.name}"]
@@ -142,30 +142,30 @@ class SaveFaultsTest(ProgramTest):
                         left_behind += len(left)
             self.assertGreater(left_behind, 4)
 
-    def test_every_call_fails(self) -> None:
+    def test_every_failing_call_is_reported(self) -> None:
         for form in FORMS:
             file = self.folder / f"m{form}"
             calls = self.calls_of_a_save(file)
             version = 1
-            told = 0
+            reported = 0
             for number, call in enumerate(calls, 1):
                 for code in ERRORS:
                     with self.subTest(form=form, call=call, code=errno.errorcode[code]):
                         ended = self.save(file, version + 1, **self.shim(), LOCKSTEP_TEST_FAULT=f"{number} {code}")
                         found = self.version_of(file)
                         self.assertEqual(self.leftovers(), [])
-                        if ended.code == 0:  # closing what was only read, or is empty, may fail
+                        if ended.code == 0:  # close() may fail for files that were only read or are empty
                             self.assertTrue(call.startswith("close"), call)
                             self.assertEqual(found, version + 1)
                         else:
-                            told += 1
+                            reported += 1
                             self.assert_fails_with(ended, code, file)
-                            renamed = number > calls.index("rename tmp") + 1  # its directory is not synchronised
+                            renamed = number > calls.index("rename tmp") + 1  # the directory is not synced yet
                             self.assertEqual(found, version + 1 if renamed else version)
                         version = found
-            self.assertGreaterEqual(told, 8 * len(ERRORS))
+            self.assertGreaterEqual(reported, 8 * len(ERRORS))
 
-    def test_writes_that_take_half(self) -> None:
+    def test_short_writes_are_completed(self) -> None:
         for form in FORMS:
             file = self.folder / f"m{form}"
             number = self.calls_of_a_save(file).index("write tmp") + 1
@@ -173,7 +173,7 @@ class SaveFaultsTest(ProgramTest):
             self.assertEqual(ended.code, 0, str(ended))
             self.assertEqual(self.version_of(file), 2)
 
-    def test_a_disk_too_small_for_two(self) -> None:
+    def test_disk_too_small_for_two_files(self) -> None:
         for form in FORMS:
             with self.subTest(form=form):
                 self.setUp()
@@ -186,7 +186,7 @@ class SaveFaultsTest(ProgramTest):
                         self.assertEqual(self.version_of(file), 1)
                         self.assertEqual(self.leftovers(), [])
 
-    def test_a_limit_of_file_sizes(self) -> None:
+    def test_file_size_limit(self) -> None:
         file = self.folder / "m.keras"
         self.assertEqual(self.save(file, 1).code, 0)
         limit = ("bash", "-c", 'ulimit -f 64; exec "$@"', "bash")
@@ -196,7 +196,7 @@ class SaveFaultsTest(ProgramTest):
 
     def test_a_read_only_directory(self) -> None:
         if os.geteuid() == 0:
-            self.skipTest("root may write everywhere (tests/unit/checkpoint/atomic_file_test.cpp drops its rights)")
+            self.skipTest("root can write everywhere (tests/unit/checkpoint/atomic_file_test.cpp drops privileges)")
         file = self.folder / "m.h5"
         self.assertEqual(self.save(file, 1).code, 0)
         self.folder.chmod(0o555)
@@ -204,8 +204,8 @@ class SaveFaultsTest(ProgramTest):
         self.folder.chmod(0o755)
         self.assertEqual(self.version_of(file), 1)
 
-    def test_a_directory_that_vanishes(self) -> None:
-        """Either it is told, or the directory is made again; what is there is whole."""
+    def test_directory_removed_during_save(self) -> None:
+        """Either an error is reported or the directory is created again. An existing file must be complete."""
         file = self.folder / "m.h5"
         for _ in range(support.count(50)):
             running = support.Running([support.program("checkpoint_probe"), "save", str(file), str(self.seed), "1", "8"],
@@ -223,14 +223,14 @@ class SaveFaultsTest(ProgramTest):
             self.version_of(file)
             self.assertEqual(self.leftovers(), [], str(ended))
 
-    def test_symbolic_links(self) -> None:
+    def test_symbolic_links_to_the_file_are_replaced(self) -> None:
         real = self.folder / "real"
         real.mkdir()
         (self.folder / "linked").symlink_to("real")
         self.assertEqual(self.save(self.folder / "linked" / "m.h5", 1).code, 0)
         self.assertEqual(self.version_of(real / "m.h5"), 1)
 
-        # A link in the file's place is replaced; what it led to stays.
+        # A symbolic link is replaced; its target stays.
         link = self.folder / "latest.h5"
         link.symlink_to("real/m.h5")
         self.assertEqual(self.save(link, 2).code, 0)
@@ -246,18 +246,18 @@ class SaveFaultsTest(ProgramTest):
         loop.symlink_to("loop")
         self.assert_fails_with(self.save(loop / "m.h5", 4), errno.ELOOP, loop)
 
-    def test_inspect_tells_damage(self) -> None:
-        """Flipped bits, zeroed and cut files: exit code 65 and one sentence, or the model is what it was."""
+    def test_inspect_reports_damage(self) -> None:
+        """Files with flipped bits, zeroed or cut off: exit code 65 and one sentence, or an unchanged model."""
         count = support.count(300)
         print(f"seed {self.seed}: {count} damaged files")
-        told = 0
+        reported = 0
         for number in range(count):
             form = FORMS[number % len(FORMS)]
             whole, file = self.folder / f"whole{form}", self.folder / f"damaged{form}"
             if not whole.exists():
                 self.assertEqual(self.save(whole, 5).code, 0)
             content = bytearray(whole.read_bytes())
-            at = self.random.randrange(len(content) if number % 2 else 8192)  # half of it where files tell of themselves
+            at = self.random.randrange(len(content) if number % 2 else 8192)  # half of the damage goes to the metadata
             how = self.random.choice(("flip", "zero", "cut"))
             if how == "flip":
                 content[at] ^= 1 << self.random.randrange(8)
@@ -272,7 +272,7 @@ class SaveFaultsTest(ProgramTest):
                 self.assertIn(inspected.code, (0, DATA), str(inspected))
                 self.assertEqual(same.code, inspected.code, f"{same}{inspected}")
                 if inspected.code == DATA:
-                    told += 1
-                    self.assertRegex(inspected.stderr, rf"^lockstep: [^\n]*{re.escape(str(file))}[^\n]*\.\n$")
-        print(f"{told} of {count} were told, the others changed nothing")
-        self.assertGreater(told, count // 3)
+                    reported += 1
+                    self.assertRegex(inspected.stderr, rf"^lockstep: [^\n]*{re.escape(str(file))}[^\n]*[^.\n]\n$")
+        print(f"{reported} of {count} damaged files were reported, the others were unchanged models")
+        self.assertGreater(reported, count // 3)

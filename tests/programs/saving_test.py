@@ -1,4 +1,4 @@
-"""Where the model cannot be written: told before training if it can be known, and an earlier model always kept."""
+"""Models that cannot be written: reported before training where possible, and the earlier model is always kept."""
 
 import os
 from pathlib import Path
@@ -7,24 +7,24 @@ from support import IO, ProgramTest, Running
 
 
 class SavingTest(ProgramTest):
-    def test_below_a_file(self) -> None:
+    def test_path_below_a_file(self) -> None:
         (self.scratch / "file").write_text("in the way")
         for workers in (1, 2):
             with self.subTest(workers=workers):
                 model = self.scratch / "file" / "model"
                 ended = self.run_program("--model-dir", model, workers=workers)
                 self.assert_fails(ended, IO, str(model), "is a file, not a directory", "choose another")
-                self.assertEqual(ended.stdout, "")  # nobody trained in vain
+                self.assertEqual(ended.stdout, "")  # fails before training
 
-    def test_without_permission(self) -> None:
+    def test_a_missing_permission_is_reported_before_training(self) -> None:
         if os.geteuid() == 0:
-            self.skipTest("root may write everywhere")
+            self.skipTest("root can write everywhere")
         self.model.mkdir(mode=0o555)
         ended = self.run_program()
         self.assert_fails(ended, IO, str(self.model), "Permission denied", "choose another directory")
         self.assertEqual(ended.stdout, "")
 
-    def test_full_disk_is_told_before_training(self) -> None:
+    def test_full_disk_is_reported_before_training(self) -> None:
         with self.mounted("256k") as disk:
             self.model = disk / "model"
             with self.earlier_model_kept():
@@ -33,7 +33,7 @@ class SavingTest(ProgramTest):
                 self.assert_fails(ended, IO, str(self.model / "model.h5"), "No space left", "free some space")
                 self.assertEqual(ended.stdout, "")
 
-    def test_disk_that_is_too_small(self) -> None:
+    def test_disk_too_small(self) -> None:
         for workers in (1, 2):
             with self.subTest(workers=workers):
                 self.setUp()
@@ -44,7 +44,7 @@ class SavingTest(ProgramTest):
                     self.assert_fails(ended, IO, str(self.model / "model.h5"), "No space left", "bytes needed",
                                       "free some space")
 
-    def test_limit_of_file_sizes(self) -> None:
+    def test_file_size_limit(self) -> None:
         with self.earlier_model_kept():
             limited = ["bash", "-c", 'ulimit -f 256; exec "$@"', "bash", *self.command("--epochs", 1)]
             ended = Running(limited, self.cwd, {}).end()
@@ -53,7 +53,7 @@ class SavingTest(ProgramTest):
     def test_a_save_replaces_what_was_there(self) -> None:
         self.model.mkdir()
         (self.model / "model.h5").write_text("an earlier model")
-        (self.model / ".model.h5.999999999.tmp").write_text("what a killed process left")
+        (self.model / ".model.h5.999999999.tmp").write_text("left by a killed process")
         self.succeed("--epochs", 1)
         self.assertEqual(sorted(path.name for path in self.model.iterdir()), ["history.json", "model.h5"])
         self.assertTrue((self.model / "model.h5").read_bytes().startswith(b"\x89HDF\r\n\x1a\n"))
@@ -61,7 +61,7 @@ class SavingTest(ProgramTest):
 
 def fill(path: Path) -> None:
     with open(path, "wb", buffering=0) as file:
-        for size in (65536, 4096, 1):  # to the last byte
+        for size in (65536, 4096, 1):  # down to the last byte
             try:
                 while True:
                     file.write(bytes(size))

@@ -1,4 +1,4 @@
-"""Starts programs, ends them in time, and holds what every test looks at: exit code, both outputs, files left."""
+"""Runs programs with a timeout and collects exit code, output and files."""
 
 import json
 import os
@@ -30,13 +30,13 @@ def use_build(directory: Path) -> None:
     _bin = directory.resolve() / "bin"
 
 
-def use_lots(count: int | None, seed: int) -> None:
+def set_scale(count: int | None, seed: int) -> None:
     global _count, _seed
     _count, _seed = count, seed
 
 
 def count(usual: int) -> int:
-    """How often a test draws lots: as --count says, or a tenth of what is usual."""
+    """The number of repetitions of a random test: --count, or a tenth of the usual one."""
     return max(1, usual // 10) if _count is None else _count
 
 
@@ -53,7 +53,7 @@ def program(name: str) -> str:
 
 
 def clean_environment(more: dict[str, str]) -> dict[str, str]:
-    """This process's, without what the programs listen to; one thread each keeps small runs short on busy machines."""
+    """This process's environment without variables that programs read. One thread each keeps small runs fast."""
     templates = ("DATA_DIR", "MODEL_DIR", "BATCH_SIZE", "NUM_TRAIN_EPOCH", "TF_CONFIG")
     ours = ("LOCKSTEP_", "OMPI_", "PMIX_")
     kept = {k: v for k, v in os.environ.items() if not k.startswith(ours) and k not in templates}
@@ -62,7 +62,7 @@ def clean_environment(more: dict[str, str]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Ended:
-    """What is left of a run."""
+    """The outcome of a run."""
 
     command: str
     code: int
@@ -71,7 +71,7 @@ class Ended:
 
     @property
     def errors(self) -> list[str]:
-        """What Lockstep itself complained about; mpirun adds banners of its own."""
+        """Lockstep's error lines, without mpirun's messages."""
         return [line for line in self.stderr.splitlines() if "error: " in line and "mpirun" not in line]
 
     def __str__(self) -> str:
@@ -79,7 +79,7 @@ class Ended:
 
 
 class Running:
-    """A program, with or without mpirun around it, and its outputs in files, which never fill up."""
+    """A running program, with or without mpirun. Its output goes to files, so that it never blocks on a full pipe."""
 
     def __init__(self, command: Sequence[str], cwd: Path, environment: dict[str, str]) -> None:
         self.command = " ".join(command)
@@ -102,7 +102,7 @@ class Running:
         return self._text(self._stderr)
 
     def ranks(self) -> dict[int, int]:
-        """Process ids of mpirun's workers, by rank."""
+        """Process ids of mpirun's ranks."""
         found: dict[int, int] = {}
         for status in Path("/proc").glob("[0-9]*/stat"):
             try:
@@ -110,7 +110,7 @@ class Running:
                 if parent != self.process.pid:
                     continue
                 environment = (status.parent / "environ").read_bytes().split(b"\0")
-            except (OSError, IndexError):  # it has just ended
+            except (OSError, IndexError):  # the process has exited
                 continue
             for entry in environment:
                 if entry.startswith(b"OMPI_COMM_WORLD_RANK="):
@@ -125,7 +125,7 @@ class Running:
             time.sleep(0.02)
 
     def end(self, limit: float = TIME_LIMIT_S) -> Ended:
-        """Waits; whoever runs longer is ended with everything it started."""
+        """Waits for the end. After `limit` seconds kills the program with all its children and fails."""
         try:
             code = self.process.wait(limit)
         except subprocess.TimeoutExpired:
@@ -138,12 +138,12 @@ class Running:
         self._stdout.close()
         self._stderr.close()
         if code == -int(signal.SIGALRM):
-            raise AssertionError(f"it still ran after {limit} s{ended}")
+            raise AssertionError(f"timed out after {limit} s{ended}")
         return ended
 
 
 class ProgramTest(unittest.TestCase):
-    """A fresh directory for each test, in which `self.data` is a good data set and `self.model` the model directory."""
+    """Gives each test a new directory with a valid dataset, `self.data`, and a model directory, `self.model`."""
 
     default_program = "custom_training_mnist"
 
@@ -157,7 +157,7 @@ class ProgramTest(unittest.TestCase):
         self.model = self.scratch / "model"
 
     def command(self, *options: object, workers: int = 1, name: str = "") -> list[str]:
-        """One worker is started bare, several by mpirun. A None among the options begins another set of workers."""
+        """One worker is started directly, several by mpirun. A None among the options separates those of workers."""
         sets: list[list[str]] = [[]]
         for option in options:
             if option is None:
@@ -169,7 +169,7 @@ class ProgramTest(unittest.TestCase):
             return call + sets[0]
         if len(sets) == 1:
             return [str(MPIRUN), "-np", str(workers), *call, *sets[0]]
-        # One program that looks at its rank: the ':' of mpirun crashes Open MPI 5.0.7 (Debian 13) by itself.
+        # A shell script selects the options by rank, because mpirun's ':' crashes Open MPI 5.0.7 (Debian 13).
         cases = "".join(f"{rank}) exec {shlex.join([*call, *each])};; " for rank, each in enumerate(sets))
         return [str(MPIRUN), "-np", str(len(sets)), "bash", "-c", f"case $OMPI_COMM_WORLD_RANK in {cases}esac"]
 
@@ -190,7 +190,7 @@ class ProgramTest(unittest.TestCase):
         return read
 
     def assert_fails(self, ended: Ended, code: int, *phrases: str, rank: int = 0) -> None:
-        """One sentence of one rank, with these phrases; the chief does not sign its own."""
+        """Asserts one error sentence of one rank with these phrases. The chief's message has no rank."""
         self.assertEqual(ended.code, code, str(ended))
         self.assertEqual(len(ended.errors), 1, str(ended))
         start = "error: " if rank == 0 else f"[rank {rank}] error: "
@@ -200,19 +200,19 @@ class ProgramTest(unittest.TestCase):
 
     @contextmanager
     def earlier_model_kept(self) -> Iterator[None]:
-        """What a run that fails leaves: the files of an earlier one, bit by bit, and nothing else anywhere."""
+        """Asserts that a failing run leaves the files of an earlier run unchanged and no other files."""
         earlier = {"model.h5": b"an earlier model", "history.json": b"{}"}
         self.model.mkdir(exist_ok=True)
         for name, content in earlier.items():
             (self.model / name).write_bytes(content)
         yield
-        left = [path for path in self.model.iterdir() if path.name != "backup"]  # of a run that was broken off
+        left = [path for path in self.model.iterdir() if path.name != "backup"]  # of an interrupted run
         self.assertEqual({path.name: path.read_bytes() for path in left}, earlier)
         self.assertEqual(list(self.cwd.iterdir()), [])
 
     @contextmanager
     def mounted(self, size: str) -> Iterator[Path]:
-        """A file system in memory with room for `size`; skips the test where one cannot be mounted."""
+        """Mounts a tmpfs of `size`. Skips the test if that is not permitted."""
         place = self.scratch / "mounted"
         place.mkdir()
         mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(place)]

@@ -1,4 +1,4 @@
-"""`lockstep train`, `evaluate` and `predict`: models from files alone, and how each wrong one is refused."""
+"""`lockstep train`, `evaluate` and `predict` with models from files, and the errors of invalid ones."""
 
 import io
 import json
@@ -18,7 +18,7 @@ from support import DATA, IO, USAGE, Ended, ProgramTest, Running, eventually, pr
 
 
 def description(*layers: tuple[str, dict[str, Any]], shape: tuple[int, ...] = (28, 28)) -> str:
-    """What Keras' model.to_json() gives, in a few keys."""
+    """A minimal model.to_json() of Keras."""
     named = [{"class_name": kind, "config": {"name": f"layer_{i}", **config}} for i, (kind, config) in enumerate(layers)]
     given = {"class_name": "InputLayer", "config": {"batch_shape": [None, *shape], "dtype": "float32", "name": "given"}}
     return json.dumps({"class_name": "Sequential", "config": {"name": "sequential", "layers": [given, *named]}})
@@ -44,12 +44,12 @@ class TrainTest(ProgramTest):
                 ([lockstep, "train"] if word == lockstep else [word.replace(lockstep + " ", lockstep + " train ")])]
 
     def use(self, command: str, *options: object, **environment: str) -> Ended:
-        """`lockstep evaluate` or `predict`."""
+        """Runs `lockstep evaluate` or `predict`."""
         call = [program("lockstep"), command, "--data-dir", str(self.data), *map(str, options)]
         return Running(call, self.cwd, environment).end()
 
     def trained(self, name: str, *options: object, workers: int = 1) -> Path:
-        """A file that a first run has made of the plain description."""
+        """Trains the plain model in a first run and returns the saved file."""
         self.model = self.scratch / f"made_{name}"
         self.succeed("--model", self.plain, *COMPILED, *SHORT, "--save-as", name, *options, workers=workers)
         made, self.model = self.model / name, self.scratch / "model"
@@ -76,9 +76,9 @@ class TrainTest(ProgramTest):
         self.assert_fails(ended, code, *says)
         self.assertNotIn("Epoch", ended.stdout)
 
-    # --- what works -----------------------------------------------------------------------------------------------
+    # --- valid use ------------------------------------------------------------------------------------------------
 
-    def test_every_form_is_trained_on(self) -> None:
+    def test_every_file_format_can_be_trained(self) -> None:
         for name in ("first.h5", "first.keras"):
             first = self.trained(name)
             for workers in (1, 2):
@@ -91,8 +91,9 @@ class TrainTest(ProgramTest):
                     self.assertEqual((training["optimizer"], training["iteration"]), ("Adam", 20))
                     self.assertFalse((self.model / "backup").exists())
 
-    def test_a_run_in_two_files_is_one_run(self) -> None:
-        """Weights, the optimizer's state and its step come from the file. A batch of all data has no order."""
+    def test_training_continues_from_a_saved_file(self) -> None:
+        """Weights, optimizer state and step come from the file. Each batch is the whole data, so its order is
+        irrelevant."""
         whole = ("--global-batch-size", 100)
         self.succeed("--model", self.plain, *COMPILED, *whole, "--epochs", 8)
         losses = self.losses()
@@ -102,7 +103,7 @@ class TrainTest(ProgramTest):
             self.assertAlmostEqual(mine, theirs, delta=1e-5)
         self.assertEqual(self.describe(self.model / "model.keras")["training"]["iteration"], 8)
 
-    def test_a_description_begins_with_random_weights_or_given_ones(self) -> None:
+    def test_a_json_model_starts_with_random_or_given_weights(self) -> None:
         first = self.trained("first.weights.h5")
         second = self.trained("second.weights.h5", "--seed", 2)
         self.assertFalse(self.same_weights(first, second))
@@ -110,7 +111,7 @@ class TrainTest(ProgramTest):
         self.succeed("--model", self.plain, *COMPILED, *SHORT, *frozen, "--initial-weights", first)
         self.assertTrue(self.same_weights(first, self.model / "kept.weights.h5"))
 
-    def test_given_weights_replace_a_files(self) -> None:
+    def test_given_weights_replace_those_of_the_file(self) -> None:
         first, second = self.trained("first.keras"), self.trained("second.weights.h5", "--seed", 2)
         self.succeed("--model", first, *SHORT, "--learning-rate", 1e-30, "--initial-weights", second)
         self.assertTrue(self.same_weights(second, self.model / "model.keras"))
@@ -131,7 +132,7 @@ class TrainTest(ProgramTest):
                 self.assertEqual(training["iteration"], 20 if optimizer == "Adam" else 10)
                 self.assertEqual(set(self.history()["epochs"][0]) & {"loss", "accuracy"}, logs)
 
-    def test_one_hot_targets_are_the_same_mathematics(self) -> None:
+    def test_one_hot_targets_match_class_indices(self) -> None:
         found = []
         for loss in ("sparse_categorical_crossentropy", "categorical_crossentropy"):
             self.succeed("--model", self.plain, "--optimizer", "sgd", "--loss", loss, *SHORT)
@@ -140,14 +141,14 @@ class TrainTest(ProgramTest):
             self.assertAlmostEqual(sparse, dense, delta=1e-5)
 
     def test_softmax_means_probabilities(self) -> None:
-        """The same model with logits and with a softmax of its own begins with the same loss."""
+        """A model with logits and the same model with a softmax layer begin with the same loss."""
         self.succeed("--model", self.plain, *COMPILED, *SHORT)
         logits = self.losses()
         self.plain.write_text(description(*SMALL, ("Activation", {"activation": "softmax"})))
         self.succeed("--model", self.plain, *COMPILED, *SHORT)
         self.assertAlmostEqual(self.losses()[0], logits[0], delta=1e-3)
 
-    def test_workers_agree_with_one(self) -> None:
+    def test_workers_match_one_process(self) -> None:
         alone = self.trained("alone.h5", "--epochs", 5)
         whole = json.loads((alone.parent / "history.json").read_text())["epochs"]
         for workers in (2, 3):
@@ -162,13 +163,13 @@ class TrainTest(ProgramTest):
                              csv, "--tensorboard-dir", curves, "--validation-split", 0.2, "--early-stopping", 2,
                              workers=2)
         self.assertIn("val_accuracy", ended.stdout)
-        self.assertEqual(len(self.history()["epochs"]), 3)  # nothing gets better than the first
+        self.assertEqual(len(self.history()["epochs"]), 3)  # no epoch improves on the first
         self.assertEqual(csv.read_text().splitlines()[0], "epoch,accuracy,loss,val_accuracy,val_loss")
         self.assertEqual(len(csv.read_text().splitlines()), 4)
         self.assertEqual({path.name for path in curves.iterdir()}, {"train", "validation"})
         self.assertEqual(self.history()["config"]["early_stopping"], "2")
 
-    def test_input_scale(self) -> None:
+    def test_input_scale_equals_a_rescaling_layer(self) -> None:
         losses = {}
         for scale in (None, 1 / 255, 1):
             self.succeed("--model", self.plain, *COMPILED, *SHORT, *(() if scale is None else ("--input-scale", scale)))
@@ -180,7 +181,7 @@ class TrainTest(ProgramTest):
         self.succeed("--model", self.plain, *COMPILED, *SHORT)
         self.assertAlmostEqual(losses[None], self.losses()[0], delta=1e-5)
 
-    def test_images_of_several_channels(self) -> None:
+    def test_images_with_several_channels(self) -> None:
         self.data = self.scratch / "colour.npz"
         with zipfile.ZipFile(self.data, "w") as archive:
             for part, count in (("train", 60), ("test", 20)):
@@ -191,9 +192,9 @@ class TrainTest(ProgramTest):
         self.succeed("--model", self.plain, *COMPILED, *SHORT, workers=2)
         self.assertEqual(len(self.losses()), 2)
 
-    # --- runs that are killed -------------------------------------------------------------------------------------
+    # --- killed runs ----------------------------------------------------------------------------------------------
 
-    def test_a_killed_run_goes_on(self) -> None:
+    def test_a_killed_run_resumes(self) -> None:
         first = self.trained("first.keras")
         options = ("--model", first, "--global-batch-size", 20, "--epochs", 400, "--deterministic", "--backup-save-freq", 3)
         self.succeed(*options, workers=2)
@@ -208,20 +209,20 @@ class TrainTest(ProgramTest):
         self.assertTrue(self.same_weights(whole, self.model / "model.keras"))
         self.assertFalse((self.model / "backup").exists())
 
-    def test_a_backup_of_another_scale_is_refused(self) -> None:
+    def test_a_backup_with_another_input_scale_is_rejected(self) -> None:
         options = ("--model", self.plain, *COMPILED, "--epochs", 4000, "--backup-save-freq", 1)
         running = self.start(*options)
         self.assertTrue(eventually(lambda: any((self.model / "backup").glob("fit-1-step-*.h5")), 60), "no backup came")
         running.process.kill()
         running.end()
-        self.assert_fails(self.run_program(*options, "--input-scale", 0.5), USAGE, "--input-scale was none then",
-                          "0.5 now", "--resume never")
+        self.assert_fails(self.run_program(*options, "--input-scale", 0.5), USAGE,
+                          "--input-scale was none in the backup", "0.5 now", "--resume never")
 
-    # --- what is refused ------------------------------------------------------------------------------------------
+    # --- errors ---------------------------------------------------------------------------------------------------
 
     @contextmanager
     def config_changed(self, archive: Path) -> Iterator[dict[str, Any]]:
-        """The config.json of a .keras file, written back as the test leaves it."""
+        """Yields the config.json of a .keras file for changes, and writes it back."""
         with zipfile.ZipFile(archive) as old:
             members = {name: old.read(name) for name in old.namelist()}
         config = json.loads(members["config.json"])
@@ -233,7 +234,7 @@ class TrainTest(ProgramTest):
                 written.writestr(name, content)
         archive.write_bytes(new.getvalue())
 
-    def test_files_without_a_compilation(self) -> None:
+    def test_uncompiled_files_need_options(self) -> None:
         archive = self.trained("plain.keras")
         with self.config_changed(archive) as config:
             config["compile_config"] = None
@@ -247,7 +248,7 @@ class TrainTest(ProgramTest):
         self.succeed("--model", archive, *COMPILED, *SHORT)
         self.assertEqual(self.describe(self.model / "model.keras")["training"]["iteration"], 10)
 
-    def test_what_lockstep_lacks_is_named(self) -> None:
+    def test_unsupported_features_are_named(self) -> None:
         self.plain.write_text(description(("LSTM", {"units": 3}), *SMALL))
         self.refused(DATA, "--model", self.plain, *COMPILED, says=("plain.json", "LSTM"))
         self.refused(DATA, "--model", self.plain, *COMPILED, workers=2, says=("plain.json", "LSTM"))
@@ -260,7 +261,7 @@ class TrainTest(ProgramTest):
         self.plain.write_text(text)
         return self.trained("other.keras")
 
-    def test_wrong_files(self) -> None:
+    def test_invalid_files_are_rejected(self) -> None:
         absent, empty, garbled = self.scratch / "absent.keras", self.scratch / "empty.h5", self.scratch / "garbled.json"
         empty.touch()
         (self.scratch / "directory.json").mkdir()
@@ -280,14 +281,14 @@ class TrainTest(ProgramTest):
                 with self.subTest(file, workers=workers):
                     self.refused(code, "--model", file, *COMPILED, workers=workers, says=says)
 
-    def test_wrong_options(self) -> None:
+    def test_invalid_options_are_rejected(self) -> None:
         model = ("--model", self.plain)
         for options, says in (
             ((), ("--model is missing", "lockstep train --help")),
             (("--model",), ("--model needs a value",)),
             ((*model, "--optimizer", "ftrl"), ("--optimizer is 'ftrl'", "sgd, adam, adamw or rmsprop")),
             ((*model, "--loss", "hinge"), ("--loss is 'hinge'", "mean_squared_error")),
-            ((*model, "--metrics", "auc"), ("--metrics is 'auc'", "accuracy or none")),
+            ((*model, "--metrics", "auc"), ("--metrics is 'auc'", "accuracy", "or none")),
             ((*model, "--validation-split", 1), ("--validation-split is '1'", "less than 1")),
             ((*model, "--early-stopping", -1), ("--early-stopping is '-1'", "at least 0")),
             ((*model, "--input-scale", 0), ("--input-scale is '0'", "greater than 0")),
@@ -304,7 +305,7 @@ class TrainTest(ProgramTest):
         self.assert_fails(ended, USAGE, "disagree about the program's own options", "--early-stopping 1",
                           "--early-stopping 2")
 
-    def test_data_that_does_not_fit(self) -> None:
+    def test_mismatched_data_is_rejected(self) -> None:
         self.plain.write_text(description(*SMALL, shape=(8, 8)))
         self.refused(DATA, "--model", self.plain, *COMPILED, workers=2, says=("shape (8, 8)", "(28, 28)"))
         self.plain.write_text(description(("Flatten", {}), ("Dense", {"units": 3})))
@@ -317,19 +318,19 @@ class TrainTest(ProgramTest):
 
     # --- evaluate and predict -------------------------------------------------------------------------------------
 
-    def test_evaluate_tells_what_training_told(self) -> None:
+    def test_evaluate_matches_training(self) -> None:
         first = self.trained("first.keras")
-        told = json.loads((first.parent / "history.json").read_text())["evaluation"]
+        evaluation = json.loads((first.parent / "history.json").read_text())["evaluation"]
         ended = self.use("evaluate", "--model", first, "--verbose", 0)
         self.assertEqual(ended.code, 0, str(ended))
-        self.assertEqual(ended.stdout, f"loss: {told['loss']:.4f}\naccuracy: {told['accuracy']:.4f}\n")
+        self.assertEqual(ended.stdout, f"loss: {evaluation['loss']:.4f}\naccuracy: {evaluation['accuracy']:.4f}\n")
         self.assertEqual(list(self.cwd.iterdir()), [], "evaluating leaves nothing")
         self.assert_fails(self.use("evaluate", "--model", self.plain), USAGE, "give --loss,")
         with_loss = self.use("evaluate", "--model", self.plain, "--loss", "sparse_categorical_crossentropy",
                              "--initial-weights", first, "--verbose", 0)
         self.assertEqual(with_loss.stdout, ended.stdout)
 
-    def test_predictions_are_an_array_of_numpy(self) -> None:
+    def test_predictions_are_a_numpy_array(self) -> None:
         first = self.trained("first.h5")
         for name, more in (("one", ()), ("two", ("--global-batch-size", 7))):
             ended = self.use("predict", "--model", first, "--output", f"sub/{name}.npy", *more)
@@ -343,13 +344,13 @@ class TrainTest(ProgramTest):
         values = struct.unpack("<400f", content[head.end():])
         _, labels = data_files.digits(40, 1001)
         right = sum(max(range(10), key=lambda c, row=row: values[10 * row + c]) == labels[row] for row in range(40))
-        told = json.loads((first.parent / "history.json").read_text())["evaluation"]
-        self.assertAlmostEqual(right / 40, told["accuracy"])
+        evaluation = json.loads((first.parent / "history.json").read_text())["evaluation"]
+        self.assertAlmostEqual(right / 40, evaluation["accuracy"])
         again = struct.unpack("<400f", (self.cwd / "sub" / "two.npy").read_bytes()[head.end():])
         for one, two in zip(values, again):
             self.assertAlmostEqual(one, two, places=4)
 
-    def test_wrong_ways_to_use_a_model(self) -> None:
+    def test_invalid_use_of_a_model_is_rejected(self) -> None:
         first = self.trained("first.h5")
         for command, options, code, says in (
             ("evaluate", (), USAGE, ("--model is missing", "lockstep evaluate --help")),

@@ -1,4 +1,4 @@
-// Catch2 as Debian 12 (version 2) and Debian 13 (version 3) have it. Tests include this and nothing of Catch2 itself.
+// Includes Catch2 of Debian 12 (version 2) or Debian 13 (version 3). Tests include this header instead of Catch2's.
 #pragma once
 
 #if LOCKSTEP_CATCH2_V3

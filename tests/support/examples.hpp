@@ -1,11 +1,11 @@
-// Random examples for a model, as Lockstep and the reference take them, and how far their results may lie apart.
+// Random examples for a model, in the forms that Lockstep and the reference read, and error measures for their results.
 #pragma once
 
 #include "support/reference_layers.hpp"
 
 #include <lockstep/data/dataset.hpp>
-#include <lockstep/nn/losses.hpp>
-#include <lockstep/nn/sequential.hpp>
+#include <lockstep/layers/sequential.hpp>
+#include <lockstep/losses/losses.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -18,7 +18,7 @@ enum class Pixels { floats, bytes };
 
 struct Examples {
   Dataset data;
-  reference::Values inputs;  ///< what a step makes of data.inputs
+  reference::Values inputs;  ///< data.inputs as a step converts them
   reference::Values targets;
   std::size_t input_width = 0;
   std::size_t target_width = 0;
@@ -28,15 +28,15 @@ struct Examples {
   [[nodiscard]] reference::Values targets_of(std::span<const std::uint32_t> examples) const;
 };
 
-/// Floats are uniform in [-1, 1). Targets are what the loss takes: classes, distributions, or floats in [-1, 1).
+/// Floats are uniform in [-1, 1). Targets suit the loss: class indices, distributions, or floats in [-1, 1).
 [[nodiscard]] Examples make_examples(const Sequential& model, const Loss& loss, std::size_t count, std::uint64_t seed,
                                      Pixels pixels = Pixels::floats);
 
-/// sqrt of the sum of squares.
+/// The L2 norm.
 [[nodiscard]] double norm(std::span<const double> values);
 [[nodiscard]] double distance(std::span<const float> found, std::span<const double> expected);
 
-/// The distance over the norm of what is expected.
+/// The L2 distance relative to the norm of `expected`.
 [[nodiscard]] double relative_error(std::span<const float> found, std::span<const double> expected);
 
 }  // namespace lockstep::testing

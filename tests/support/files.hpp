@@ -1,4 +1,4 @@
-// Whole files at once.
+// Reads and writes whole files.
 #pragma once
 
 #include <filesystem>

@@ -1,4 +1,4 @@
-// What the errors say that actions must end with, and words that a text must hold.
+// Checks of error messages.
 #pragma once
 
 #include "support/catch.hpp"
@@ -9,7 +9,7 @@
 
 namespace lockstep::testing {
 
-/// The message of the `Expected` that `action` throws; where it throws none, a text that no test looks for.
+/// The message of the `Expected` that `action` throws, or a text that matches no test if it throws nothing.
 template <typename Expected>
 [[nodiscard]] std::string message_of(const std::function<void()>& action) {
   try {

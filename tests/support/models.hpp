@@ -1,8 +1,8 @@
-// Architectures that several tests train: those of models/*.cpp, and one of many kinds of layers.
+// Architectures that several tests train: those of models/*.cpp, and one with many kinds of layers.
 #pragma once
 
-#include <lockstep/nn/layers.hpp>
-#include <lockstep/nn/sequential.hpp>
+#include <lockstep/layers/layer.hpp>
+#include <lockstep/layers/sequential.hpp>
 
 namespace lockstep::testing {
 
@@ -26,7 +26,7 @@ namespace lockstep::testing {
                     Dense(10)};
 }
 
-/// All that depends on the place of an example in the batch, every kind of variable, and a Dense kernel of several
+/// Has layers that depend on an example's position in the batch, every kind of variable, and a Dense kernel of several
 /// buckets.
 [[nodiscard]] inline Sequential many_kinds_of_layers() {
   return Sequential{Input({8, 8, 1}),   Conv2D(16, 3, {.activation = activations::tanh}),

@@ -1,4 +1,4 @@
-// Points on two sides of a line, which small models learn soon.
+// A dataset that small models learn quickly: points on two sides of a line.
 #pragma once
 
 #include <lockstep/data/dataset.hpp>
@@ -8,7 +8,7 @@
 
 namespace lockstep::testing {
 
-/// `count` of them, from `first` on.
+/// Returns points first to first + count - 1.
 [[nodiscard]] inline Dataset make_points(int count, int first = 0) {
   Dataset data;
   data.example_shape = {2};

@@ -1,4 +1,4 @@
-// The reference's losses, optimizers and step; see the header.
+// The reference's losses, optimizers and step. See reference.hpp.
 #include "support/reference.hpp"
 
 #include "core/dropout_mask.hpp"
@@ -24,60 +24,60 @@ std::size_t largest_of(std::span<const double> row) {
   return static_cast<std::size_t>(std::max_element(row.begin(), row.end()) - row.begin());
 }
 
-/// One example's loss and its gradient by the model's output.
-struct Judged {
+/// One example's loss and its gradient with respect to the model's output.
+struct LossValue {
   double loss = 0;
   Values gradient;
 };
 
-/// Cross entropy of a distribution, by logits or by probabilities.
-Judged cross_entropy(std::span<const double> output, std::span<const double> target, bool from_logits) {
-  Judged judged{.loss = 0, .gradient = Values(output.size())};
+/// Cross entropy of a distribution, from logits or from probabilities.
+LossValue cross_entropy(std::span<const double> output, std::span<const double> target, bool from_logits) {
+  LossValue loss_value{.loss = 0, .gradient = Values(output.size())};
   if (from_logits) {
     const double largest = *std::max_element(output.begin(), output.end());
     double sum = 0;
     for (const double z : output) sum += std::exp(z - largest);
     const double mass = std::accumulate(target.begin(), target.end(), 0.0);
     for (std::size_t i = 0; i < output.size(); ++i) {
-      judged.loss += target[i] * (largest + std::log(sum) - output[i]);
-      judged.gradient[i] = mass * std::exp(output[i] - largest) / sum - target[i];
+      loss_value.loss += target[i] * (largest + std::log(sum) - output[i]);
+      loss_value.gradient[i] = mass * std::exp(output[i] - largest) / sum - target[i];
     }
   } else {
     constexpr double least = 1e-7;
     for (std::size_t i = 0; i < output.size(); ++i) {
       const double p = std::clamp(output[i], least, 1 - least);
-      judged.loss -= target[i] * std::log(p);
-      judged.gradient[i] = p == output[i] ? -target[i] / p : 0;  // nothing flows where it is clipped
+      loss_value.loss -= target[i] * std::log(p);
+      loss_value.gradient[i] = p == output[i] ? -target[i] / p : 0;  // clipped probabilities have zero gradient
     }
   }
-  return judged;
+  return loss_value;
 }
 
-struct Judge {
+struct LossVisitor {
   std::span<const double> output;
   std::span<const double> target;
 
-  Judged operator()(const SparseCategoricalCrossentropy& loss) const {
+  LossValue operator()(const SparseCategoricalCrossentropy& loss) const {
     Values distribution(output.size());
     distribution.at(static_cast<std::size_t>(target[0])) = 1;
     return cross_entropy(output, distribution, loss.from_logits);
   }
-  Judged operator()(const CategoricalCrossentropy& loss) const {
+  LossValue operator()(const CategoricalCrossentropy& loss) const {
     return cross_entropy(output, target, loss.from_logits);
   }
-  Judged operator()(const MeanSquaredError&) const {
-    Judged judged{.loss = 0, .gradient = Values(output.size())};
+  LossValue operator()(const MeanSquaredError&) const {
+    LossValue loss_value{.loss = 0, .gradient = Values(output.size())};
     const auto count = static_cast<double>(output.size());
     for (std::size_t i = 0; i < output.size(); ++i) {
       const double error = output[i] - target[i];
-      judged.loss += error * error / count;
-      judged.gradient[i] = 2 * error / count;
+      loss_value.loss += error * error / count;
+      loss_value.gradient[i] = 2 * error / count;
     }
-    return judged;
+    return loss_value;
   }
 };
 
-/// One weight's update by Keras' formulas; t counts steps from 1.
+/// One weight's update by Keras' formulas. t counts steps from 1.
 struct Update {
   double& w;
   double g;
@@ -156,7 +156,7 @@ ReferenceModel::ReferenceModel(Sequential model, Loss loss, Optimizer optimizer,
       initialize(parameter, seed, parameters_.size(), values);
       weights_.emplace_back(values.begin(), values.end());
       gradients_.emplace_back(values.size());
-      slots_.emplace_back(parameter.trainable ? slots_of(optimizer_) : 0, Values(values.size()));
+      slots_.emplace_back(parameter.trainable ? num_slots(optimizer_) : 0, Values(values.size()));
       momenta_.push_back(normalization != nullptr ? normalization->momentum : 0);
       parameters_.push_back(parameter);
     }
@@ -173,10 +173,10 @@ Values ReferenceModel::judge(std::span<const double> outputs, std::span<const do
   for (std::size_t i = 0; i < outputs.size() / classes; ++i) {
     const auto output = outputs.subspan(i * classes, classes);
     const auto target = targets.subspan(i * width, width);
-    const Judged judged = std::visit(Judge{output, target}, loss_);
-    sums.loss_sum += judged.loss;
+    const LossValue loss_value = std::visit(LossVisitor{output, target}, loss_);
+    sums.loss_sum += loss_value.loss;
     sums.correct += largest_of(output) == (sparse ? static_cast<std::size_t>(target[0]) : largest_of(target)) ? 1 : 0;
-    gradients.insert(gradients.end(), judged.gradient.begin(), judged.gradient.end());
+    gradients.insert(gradients.end(), loss_value.gradient.begin(), loss_value.gradient.end());
   }
   return gradients;
 }
@@ -223,7 +223,7 @@ Sums ReferenceModel::compute_gradients(std::span<const double> inputs, std::span
   const std::size_t target_size = at(target_width());
   if (n < 1 || std::accumulate(slices.begin(), slices.end(), std::int64_t{0}) != n ||
       inputs.size() != at(n) * input_width || targets.size() != at(n) * target_size) {
-    throw std::invalid_argument("reference: the slices, inputs and targets do not fit the number of examples");
+    throw std::invalid_argument("reference: replicas, inputs or targets do not match the number of examples");
   }
 
   zero(gradients_);
@@ -233,7 +233,7 @@ Sums ReferenceModel::compute_gradients(std::span<const double> inputs, std::span
     if (slice == 0) continue;
     const Pass pass{.examples = slice,
                     .training = true,
-                    .first_place = static_cast<std::uint32_t>(place),
+                    .batch_offset = static_cast<std::uint32_t>(place),
                     .seed = seed_,
                     .step = step_,
                     .keep = &keep_};

@@ -1,13 +1,13 @@
-// An independent reference of training: plain, slow and in double precision, it says what a step must compute. Backends
-// and the training loop are tested against it; it shares no code with them. Its own gradients are proved by central
-// differences, its steps by hand-computed values and by Keras' own (tests/unit/nn/reference_*_test.cpp).
+// An independent reference of training, simple and in double precision. Tests compare backends and the training loop
+// with it; it shares no code with them. Its gradients are checked by central differences, its steps by hand-computed
+// values and by Keras (tests/unit/layers/reference_*test.cpp).
 #pragma once
 
 #include "support/reference_layers.hpp"
 
-#include <lockstep/nn/losses.hpp>
-#include <lockstep/nn/optimizers.hpp>
-#include <lockstep/nn/sequential.hpp>
+#include <lockstep/layers/sequential.hpp>
+#include <lockstep/losses/losses.hpp>
+#include <lockstep/optimizers/optimizers.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -26,54 +26,56 @@ struct Sums {
 
 class ReferenceModel {
  public:
-  /// Weights begin as `initialize` makes them of `seed`, which is also Dropout's.
+  /// `initialize` draws the weights from `seed`, which also keys Dropout.
   ReferenceModel(Sequential model, Loss loss, Optimizer optimizer, std::uint64_t seed = 0);
 
-  /// The model's output in inference for n examples, one after the other (Keras order).
+  /// The model's outputs in inference for n examples, [n, outputs] in Keras' order.
   Values predict(std::span<const double> inputs, std::int64_t n);
 
-  /// Loss and hits in inference. Targets are n class indices for SparseCategoricalCrossentropy, else n x outputs.
+  /// Sums of losses and correct predictions in inference. Targets are n class indices for
+  /// SparseCategoricalCrossentropy, otherwise [n, outputs].
   Sums evaluate(std::span<const double> inputs, std::span<const double> targets, std::int64_t n);
 
-  /// One step on n examples, the first n places of a global batch of `global_batch`: the gradient is that of the sum
-  /// over the examples / global_batch. `replicas` are the sizes of the slices and add up to n; none: one slice.
+  /// One step on n examples, which are the first n of a global batch. The gradient is that of the sum of losses divided
+  /// by `global_batch`. `replicas` are the replicas' sizes, which add up to n; empty means one replica.
   Sums train_step(std::span<const double> inputs, std::span<const double> targets, std::int64_t n,
                   std::int64_t global_batch, const std::vector<std::int64_t>& replicas = {});
 
-  /// The first half of train_step: forward in training and backward. Changes nothing but gradients().
+  /// The first half of train_step: forward and backward. Changes only gradients().
   Sums compute_gradients(std::span<const double> inputs, std::span<const double> targets, std::int64_t n,
                          std::int64_t global_batch, const std::vector<std::int64_t>& replicas = {});
 
-  /// The second half: moving statistics, weights and slots step on.
+  /// The second half: updates moving statistics, weights and slots.
   void apply_gradients();
 
   /// All parameters of the model, in Keras' order and layout.
   [[nodiscard]] std::vector<Values>& weights() noexcept { return weights_; }
 
-  /// Beside the weights. For moving statistics: the step's statistic, averaged over the replicas that had examples.
+  /// Gradients in the order of weights(). For moving statistics, the step's statistic, averaged over the replicas that
+  /// have examples.
   [[nodiscard]] const std::vector<Values>& gradients() const noexcept { return gradients_; }
 
-  /// The same as the optimizer takes them.
+  /// Gradients after the optimizer's clipping.
   [[nodiscard]] std::vector<Values> clipped_gradients() const;
 
-  /// slots()[parameter][slot], slots as in Keras: momentum; momentum, velocity; velocity, momentum, average_gradient
-  /// (those that are used). Empty for parameters that are not trained.
+  /// slots()[parameter][slot], in Keras' order: momentum (SGD); momentum, velocity (Adam, AdamW); velocity, momentum,
+  /// average_gradient as far as used (RMSprop). Empty for non-trainable parameters.
   [[nodiscard]] std::vector<std::vector<Values>>& slots() noexcept { return slots_; }
 
-  /// Steps done; settable, for a resumed run.
+  /// Number of completed steps; settable, for a resumed run.
   [[nodiscard]] std::uint64_t step() const noexcept { return step_; }
   void set_step(std::uint64_t step) noexcept { step_ = step; }
 
   void set_learning_rate(double rate) { lockstep::set_learning_rate(optimizer_, rate); }
 
-  /// Replaces src/core/dropout_mask.hpp as the judge of what Dropout keeps.
+  /// Replaces src/core/dropout_mask.hpp as the rule for which elements Dropout keeps.
   void set_dropout(KeepElement keep) { keep_ = std::move(keep); }
 
  private:
   Values forward(const Pass& pass, std::span<const double> inputs);
   void backward(Values gradient);
 
-  /// Adds to the sums; returns each loss' gradient by the output.
+  /// Adds to the sums. Returns the gradient of the losses with respect to the outputs.
   Values judge(std::span<const double> outputs, std::span<const double> targets, Sums& sums) const;
   [[nodiscard]] std::int64_t target_width() const;
 

@@ -1,9 +1,9 @@
-// The reference's activation functions, alone or behind a Dense or Conv2D.
+// The reference's activation functions, standalone or as part of a Dense or Conv2D.
 #pragma once
 
 #include "support/reference_layers.hpp"
 
-#include <lockstep/nn/activation.hpp>
+#include <lockstep/layers/activation.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -56,19 +56,19 @@ class Activated {
   }
 
   [[nodiscard]] double apply(double z) const {
-    switch (function_) {
-      case ActivationFunction::relu: return z > 0 ? z : 0;
-      case ActivationFunction::sigmoid: return 1 / (1 + std::exp(-z));
-      case ActivationFunction::tanh: return std::tanh(z);
+    switch (function_.kind) {
+      case ActivationFunction::Kind::relu: return z > 0 ? z : 0;
+      case ActivationFunction::Kind::sigmoid: return 1 / (1 + std::exp(-z));
+      case ActivationFunction::Kind::tanh: return std::tanh(z);
       default: return z;
     }
   }
 
   [[nodiscard]] double derivative(double y) const {
-    switch (function_) {
-      case ActivationFunction::relu: return y > 0 ? 1 : 0;
-      case ActivationFunction::sigmoid: return y * (1 - y);
-      case ActivationFunction::tanh: return 1 - y * y;
+    switch (function_.kind) {
+      case ActivationFunction::Kind::relu: return y > 0 ? 1 : 0;
+      case ActivationFunction::Kind::sigmoid: return y * (1 - y);
+      case ActivationFunction::Kind::tanh: return 1 - y * y;
       default: return 1;
     }
   }

@@ -1,4 +1,4 @@
-// The reference's layers but those that slide a window (reference_windows.cpp).
+// The reference's layers, except those that slide a window (reference_windows.cpp).
 #include "support/reference_layers.hpp"
 
 #include "support/reference_activation.hpp"
@@ -15,8 +15,8 @@
 namespace lockstep::reference {
 namespace {
 
-/// Input, Reshape, Flatten: the same numbers under another shape.
-class SameNumbers : public Layer {
+/// Input, Reshape and Flatten: the same values with another shape.
+class ReshapeLayer : public Layer {
  public:
   Values forward(const Pass&, std::span<const Values>, const Values& input) override { return input; }
   Values backward(std::span<const Values>, std::span<Values>, const Values& gradient) override { return gradient; }
@@ -135,7 +135,7 @@ class DropoutLayer : public Layer {
         const bool keep = (*pass.keep)({.seed = pass.seed,
                                         .layer = ordinal_,
                                         .step = pass.step,
-                                        .place = pass.first_place + static_cast<std::uint32_t>(i / at(elements_)),
+                                        .place = pass.batch_offset + static_cast<std::uint32_t>(i / at(elements_)),
                                         .index = static_cast<std::uint32_t>(i % at(elements_)),
                                         .rate = rate_});
         factors_[i] = keep ? 1 / (1 - rate_) : 0;
@@ -159,7 +159,7 @@ class DropoutLayer : public Layer {
   Values factors_;
 };
 
-/// Statistics over all but the last axis of the slice; the biased variance for both uses.
+/// Statistics over all axes of the replica but the last. Normalization and moving variance use the biased variance.
 class BatchNormalizationLayer : public Layer {
  public:
   BatchNormalizationLayer(const BatchNormalization& normalization, const Shape& shape)
@@ -225,7 +225,7 @@ class BatchNormalizationLayer : public Layer {
 
   BatchNormalizationOptions options_;
   std::size_t channels_;
-  std::size_t gamma_ = 0, beta_ = 0, mean_ = 0, variance_ = 0;  // places among the parameters
+  std::size_t gamma_ = 0, beta_ = 0, mean_ = 0, variance_ = 0;  // indices of parameters
   Values inverse_deviation_, normalized_, batch_mean_, batch_variance_;
 };
 
@@ -236,10 +236,10 @@ std::unique_ptr<Layer> make_layer(const LayerInfo& info, std::uint32_t ordinal) 
     const LayerInfo& info;
     std::uint32_t ordinal;
     using Made = std::unique_ptr<Layer>;
-    Made operator()(const Input&) const { return std::make_unique<SameNumbers>(); }
-    Made operator()(const Reshape&) const { return std::make_unique<SameNumbers>(); }
+    Made operator()(const Input&) const { return std::make_unique<ReshapeLayer>(); }
+    Made operator()(const Reshape&) const { return std::make_unique<ReshapeLayer>(); }
     Made operator()(const Rescaling& rescaling) const { return std::make_unique<RescalingLayer>(rescaling); }
-    Made operator()(const Flatten&) const { return std::make_unique<SameNumbers>(); }
+    Made operator()(const Flatten&) const { return std::make_unique<ReshapeLayer>(); }
     Made operator()(const Conv2D& conv) const { return make_convolution(conv, info); }
     Made operator()(const Dense& dense) const { return std::make_unique<DenseLayer>(dense, info.input_shape[0]); }
     Made operator()(const MaxPooling2D& pooling) const { return make_pooling(pooling, info); }

@@ -1,4 +1,4 @@
-// What Model does, done with the reference: the same batches in the same order, cut into the same replicas.
+// Trains the reference as Model trains: on the same batches in the same order, split into the same replicas.
 #pragma once
 
 #include "data/sampler.hpp"
@@ -16,6 +16,22 @@
 
 namespace lockstep::testing {
 
+/// Sums over the examples of a step or of several.
+struct ReferenceMetrics {
+  double loss_sum = 0;
+  double num_correct = 0;
+  double num_examples = 0;
+
+  [[nodiscard]] double loss() const { return loss_sum / num_examples; }
+  [[nodiscard]] double accuracy() const { return num_correct / num_examples; }
+  ReferenceMetrics& operator+=(const ReferenceMetrics& other) {
+    loss_sum += other.loss_sum;
+    num_correct += other.num_correct;
+    num_examples += other.num_examples;
+    return *this;
+  }
+};
+
 struct ReferenceTraining {
   reference::ReferenceModel model;
   const Examples& examples;
@@ -29,7 +45,7 @@ struct ReferenceTraining {
         seed(its_seed),
         replicas(its_replicas) {}
 
-  StepMetrics train_step(std::uint64_t position, std::size_t size, bool shuffle = true) {
+  ReferenceMetrics train_step(std::uint64_t position, std::size_t size, bool shuffle = true) {
     const std::vector<std::uint32_t> drawn = draw(position, size, shuffle);
     std::vector<std::int64_t> slices;
     for (std::size_t r = 0; r < replicas; ++r) {
@@ -41,9 +57,9 @@ struct ReferenceTraining {
     return {sums.loss_sum, static_cast<double>(sums.correct), static_cast<double>(size)};
   }
 
-  /// Metrics of each epoch. `steps_per_epoch` 0: one pass an epoch.
-  std::vector<StepMetrics> fit(int epochs, std::size_t batch, std::size_t steps_per_epoch = 0) {
-    std::vector<StepMetrics> history;
+  /// Returns the metrics of each epoch. `steps_per_epoch` 0 means one pass over the data per epoch.
+  std::vector<ReferenceMetrics> fit(int epochs, std::size_t batch, std::size_t steps_per_epoch = 0) {
+    std::vector<ReferenceMetrics> history;
     const std::size_t count = examples.data.size();
     const std::size_t steps = steps_per_epoch > 0 ? steps_per_epoch : (count + batch - 1) / batch;
     for (std::size_t epoch = 0; epoch < static_cast<std::size_t>(epochs); ++epoch) {
@@ -57,7 +73,7 @@ struct ReferenceTraining {
     return history;
   }
 
-  StepMetrics evaluate() {
+  ReferenceMetrics evaluate() {
     const std::size_t count = examples.data.size();
     const reference::Sums sums = model.evaluate(examples.inputs, examples.targets, static_cast<std::int64_t>(count));
     return {sums.loss_sum, static_cast<double>(sums.correct), static_cast<double>(count)};
@@ -67,12 +83,12 @@ struct ReferenceTraining {
     return model.predict(examples.inputs, static_cast<std::int64_t>(examples.data.size()));
   }
 
-  /// The largest relative error of a variable, and its name.
-  [[nodiscard]] std::pair<double, std::string> compare(const std::vector<Variable>& weights) {
+  /// The largest relative error of any variable, and the variable's name.
+  [[nodiscard]] std::pair<double, std::string> compare(const std::vector<NamedTensor>& weights) {
     std::pair<double, std::string> worst{0, "none"};
     if (weights.size() != model.weights().size()) return {1, "their number"};
     for (std::size_t p = 0; p < weights.size(); ++p) {
-      // A bias that stays near its zero is measured against 0.1.
+      // The minimum keeps biases near zero from having large relative errors.
       const double scale = std::max(norm(model.weights()[p]), 0.1);
       worst = std::max(worst, {distance(weights[p].values, model.weights()[p]) / scale, weights[p].name});
     }
@@ -82,7 +98,7 @@ struct ReferenceTraining {
  private:
   [[nodiscard]] std::vector<std::uint32_t> draw(std::uint64_t position, std::size_t size, bool shuffle) const {
     std::vector<std::uint32_t> drawn(size);
-    ExampleStream(examples.data.size(), seed, shuffle).read(position, drawn);
+    Sampler(examples.data.size(), seed, shuffle).read(position, drawn);
     return drawn;
   }
 };

@@ -13,7 +13,7 @@
 namespace lockstep::reference {
 namespace {
 
-/// An image batch's index, row-major over (example, row, column, channel).
+/// Row-major index into an image batch [example, row, column, channel].
 struct Grid {
   std::int64_t height, width, channels;
   explicit Grid(const Shape& shape) : height(shape[0]), width(shape[1]), channels(shape[2]) {}
@@ -22,10 +22,10 @@ struct Grid {
   }
 };
 
-/// Where a window of a convolution or pooling meets its input, by Keras' rules for `valid` and `same`.
-class Sliding {
+/// The input cells under the window of a convolution or pooling, by Keras' rules for `valid` and `same`.
+class WindowGeometry {
  public:
-  Sliding(const LayerInfo& info, Extent kernel, Extent strides, Extent dilation, Padding padding)
+  WindowGeometry(const LayerInfo& info, Size2D kernel, Size2D strides, Size2D dilation, Padding padding)
       : in(info.input_shape), out(info.output_shape), kernel_(kernel), strides_(strides), dilation_(dilation) {
     if (padding == Padding::same) {
       top_ = before(in.height, out.height, kernel.height, strides.height, dilation.height);
@@ -63,7 +63,7 @@ class Sliding {
     return missing > 0 ? missing / 2 : 0;
   }
 
-  Extent kernel_, strides_, dilation_;
+  Size2D kernel_, strides_, dilation_;
   std::int64_t top_ = 0;
   std::int64_t left_ = 0;
 };
@@ -120,7 +120,7 @@ class ConvolutionLayer : public Layer {
     return at(((i * kernel_width_ + j) * sliding_.in.channels + c) * sliding_.out.channels + f);
   }
 
-  Sliding sliding_;
+  WindowGeometry sliding_;
   std::int64_t kernel_width_;
   bool bias_;
   std::int64_t examples_ = 0;
@@ -128,7 +128,7 @@ class ConvolutionLayer : public Layer {
   Activated activated_;
 };
 
-/// Of equal largest cells the first (row by row) is the one the gradient goes to.
+/// The gradient goes to the largest cell; among equal ones, to the first in row-major order.
 class MaxPoolingLayer : public Layer {
  public:
   MaxPoolingLayer(const MaxPooling2D& pooling, const LayerInfo& info)
@@ -163,7 +163,7 @@ class MaxPoolingLayer : public Layer {
   }
 
  private:
-  Sliding sliding_;
+  WindowGeometry sliding_;
   std::size_t inputs_ = 0;
   std::vector<std::size_t> winners_;
 };
@@ -202,7 +202,7 @@ class AveragePoolingLayer : public Layer {
     });
   }
 
-  Sliding sliding_;
+  WindowGeometry sliding_;
   std::int64_t examples_ = 0;
   std::size_t inputs_ = 0;
 };

@@ -1,4 +1,4 @@
-// An environment variable for as long as an object lives.
+// Sets an environment variable for the lifetime of an object.
 #pragma once
 
 #include <cstdlib>

@@ -1,5 +1,5 @@
-// A directory for one test, removed with all that is in it. It lies in memory where it can: the saves of these tests
-// are synchronised, which takes a disk most of their time.
+// A temporary directory for one test, removed with its contents. It is in memory if possible, because saves call fsync,
+// which takes most of the tests' time on a disk.
 #pragma once
 
 #include <unistd.h>

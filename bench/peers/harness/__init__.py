@@ -1,1 +1,1 @@
-"""What compare.py is made of: cases, children, environment, results, tables and the plot."""
+"""The parts of compare.py: cases, children, environment, results, tables and the plot."""

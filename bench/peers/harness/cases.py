@@ -1,4 +1,4 @@
-"""The grid of a comparison: which job, in which arrangement, by whom, and the commands that run it."""
+"""The grid of a comparison: models, arrangements and contestants, and the commands that run them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-EPOCHS = 5  # measured parts of a run; the peers' common.py cuts its steps into as many
+EPOCHS = 5  # measured epochs of a run, as in the peers' common.py
 WARMUP_EPOCHS = 1
 PEERS_FOLDER = Path(__file__).resolve().parents[1]
 
@@ -21,7 +21,7 @@ class Arrangement:
     name: str
     label: str
     workers: int
-    threads: int  # per worker, a core each
+    threads: int  # per worker, with one core per thread
 
     @property
     def cores(self) -> int:
@@ -40,7 +40,7 @@ ARRANGEMENTS = {
 
 @dataclass(frozen=True)
 class Case:
-    """One cell of the grid, whoever runs it."""
+    """One cell of the grid, for any contestant."""
 
     model: str
     batch: int
@@ -58,7 +58,7 @@ class Contestant:
     label: str
     program: str  # in bench/peers; empty for Lockstep
     extra: tuple[str, ...] = ()
-    only_once: bool = False  # known to fail: shown, not repeated
+    only_once: bool = False  # known to fail: run once, to show the error
 
     def runs(self, case: Case) -> bool:
         if not self.only_once:
@@ -87,7 +87,7 @@ def grid(models: list[str], batches: list[int], precisions: list[str], arrangeme
 
 
 def steps_for(batch: int, steps: int) -> int:
-    """Fewer steps of larger batches, so that every case takes about as long; whole epochs, ten or more each."""
+    """The measured steps of a case: fewer for larger batches, at least ten per epoch where `steps` allows it."""
     scaled = steps * 128 // batch if batch > 128 else steps
     return max(EPOCHS * min(10, max(1, steps // EPOCHS)), scaled // EPOCHS * EPOCHS)
 
@@ -100,8 +100,8 @@ def peer_commands(
     warmup = WARMUP_EPOCHS * steps // EPOCHS
     commands = []
     for worker in range(arrangement.workers):
-        mine = cores[worker * arrangement.threads :][: arrangement.threads]
-        command = ["taskset", "-c", ",".join(map(str, mine)), str(python), str(PEERS_FOLDER / contestant.program)]
+        own_cores = cores[worker * arrangement.threads :][: arrangement.threads]
+        command = ["taskset", "-c", ",".join(map(str, own_cores)), str(python), str(PEERS_FOLDER / contestant.program)]
         command += [*contestant.extra, "--model", case.model, "--batch", str(case.batch), "--precision", case.precision]
         command += ["--steps", str(steps), "--warmup", str(warmup), "--threads", str(arrangement.threads)]
         if data_dir:
@@ -113,11 +113,11 @@ def peer_commands(
 
 
 def lockstep_program(binaries: Path, case: Case, steps: int, data_dir: str, model_dir: Path) -> list[str]:
-    """What each worker runs."""
+    """The command that each worker runs."""
     command = [str(binaries / case.model), "--epochs", str(WARMUP_EPOCHS + EPOCHS)]
     command += ["--steps-per-epoch", str(steps // EPOCHS)]
     command += ["--global-batch-size", str(case.batch), "--model-dir", str(model_dir), "--verbose", "0"]
-    command += ["--backup-save-freq", "never"]  # the peers keep none either
+    command += ["--backup-save-freq", "never"]  # the peers make no backups either
     command += ["--precision", "mixed_bfloat16" if case.precision == "bfloat16" else "float32"]
     if data_dir:
         command += ["--data-dir", data_dir]

@@ -1,6 +1,6 @@
-"""Runs a case's processes side by side with a deadline and turns their output into one sample.
+"""Runs a case's processes in parallel with a deadline, and makes one sample of their output.
 
-A failure is a result too: the sample then holds the line that explains it.
+A failure is a result too: its sample holds the line of output that explains it.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ from typing import IO, Any
 
 from .cases import ARRANGEMENTS, Case, Contestant, lockstep_command, peer_commands
 
-GRACE_SECONDS = 15.0  # left to the other workers once one has failed
+GRACE_SECONDS = 15.0  # time for the other workers to exit after one has failed
 REPORT = '{"peer"'  # how a peer's last line begins
 ERROR_LINE = re.compile(r"^[\w.]*(Error|Exception|error|terminate called)\b.*")
 
 
 @dataclass
 class Sample:
-    images_per_second: float = 0.0
+    examples_per_second: float = 0.0
     ms_per_step: float = 0.0
     seconds_to_first_step: float = 0.0
-    peak_memory_mb: float = 0.0  # of the worker that takes most
+    peak_memory_mb: float = 0.0  # of the largest worker
     last_loss: float = 0.0
     version: str = ""
-    busy_before: float = 0.0  # share of the cores that others used just before the run
+    cpu_use_before: float = 0.0  # fraction of all cores that was in use just before the run
     error: str = ""
 
     def as_dict(self) -> dict[str, float | str]:
         return asdict(self)
 
 
-def busy_share(seconds: float = 0.4) -> float:
-    """Share of all cores that is in use now, by anybody."""
+def cpu_use(seconds: float = 0.4) -> float:
+    """Fraction of all cores that is in use, measured over `seconds`."""
 
     def read() -> tuple[int, int]:
         ticks = [int(t) for t in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
@@ -54,7 +54,7 @@ def busy_share(seconds: float = 0.4) -> float:
 
 
 def error_line(output: str) -> str:
-    """The last line of what a process said, after the exception's own line where that is another."""
+    """The last line of a process's output, preceded by the exception's line if that is a different one."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     if not lines:
         return "no output"
@@ -64,16 +64,16 @@ def error_line(output: str) -> str:
 
 
 def sample_of_peer(outputs: list[str]) -> Sample:
-    """Joins the workers' JSON lines: the job is as fast as its slowest worker."""
+    """Combines the workers' JSON lines. The job is as fast as its slowest worker."""
     reports = []
     for output in outputs:
         line = next((line for line in reversed(output.splitlines()) if line.startswith(REPORT)), None)
         if line is None:
             return Sample(error="no result line")
         reports.append(json.loads(line))
-    slowest = min(reports, key=lambda r: r["images_per_second"])
+    slowest = min(reports, key=lambda r: r["examples_per_second"])
     return Sample(
-        images_per_second=slowest["images_per_second"],
+        examples_per_second=slowest["examples_per_second"],
         ms_per_step=slowest["ms_per_step"],
         seconds_to_first_step=max(r["seconds_to_first_step"] for r in reports),
         peak_memory_mb=max(r["peak_memory_mb"] for r in reports),
@@ -87,12 +87,12 @@ def sample_of_history(history: dict[str, Any], batch: int) -> Sample:
     epochs = history["epochs"][1:]
     if not epochs:
         return Sample(error="history.json holds fewer than two epochs")
-    rate = statistics.median(epoch["images_per_second"] for epoch in epochs)
+    rate = statistics.median(epoch["examples_per_second"] for epoch in epochs)
     timing = history.get("timing", {})
     return Sample(
-        images_per_second=rate,
+        examples_per_second=rate,
         ms_per_step=1000 * batch / rate,
-        seconds_to_first_step=timing.get("seconds_to_first_step") or 0.0,  # null where unknown
+        seconds_to_first_step=timing.get("seconds_to_first_step") or 0.0,  # null if unknown
         peak_memory_mb=timing.get("peak_memory_mb") or 0.0,
         last_loss=epochs[-1]["loss"],
     )
@@ -110,7 +110,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def has_reported(output: IO[str]) -> bool:
-    """Reads beside the child, which writes where this file stands."""
+    """Whether the child has printed its report. Uses pread, because the child shares the file's offset."""
     lines = os.pread(output.fileno(), 1 << 20, 0).splitlines(keepends=True)
     return any(line.startswith(REPORT.encode()) and line.endswith(b"\n") for line in lines)
 
@@ -118,9 +118,9 @@ def has_reported(output: IO[str]) -> bool:
 def run_together(
     commands: list[list[str]], environment: dict[str, str], timeout: float, until_reported: bool = False
 ) -> tuple[list[str], list[str], str]:
-    """Starts all, waits for all; returns their outputs, their error outputs and what went wrong, if anything.
+    """Runs the commands in parallel. Returns their stdout, their stderr, and what went wrong or "".
 
-    With `until_reported` they are ended once all have said what they measured: TensorFlow takes seconds to leave."""
+    With `until_reported` they are killed once all have printed their reports: TensorFlow takes seconds to exit."""
     files = [(tempfile.TemporaryFile("w+"), tempfile.TemporaryFile("w+")) for _ in commands]
     children = [
         subprocess.Popen(
@@ -140,7 +140,7 @@ def run_together(
                 problem = "failed"
                 deadline = min(deadline, time.monotonic() + GRACE_SECONDS)
             if time.monotonic() > deadline:
-                problem = problem or f"no end within {timeout:.0f} s"
+                problem = problem or f"timed out after {timeout:.0f} s"
                 break
             time.sleep(0.05)
     finally:
@@ -158,7 +158,7 @@ def run_together(
         for file in pair:
             file.close()
     if problem == "failed":
-        # A worker that was killed here, or left waiting, is not the one to quote.
+        # Quote the worker that failed first, not one that was killed above.
         codes = [child.returncode for child in children]
         first = next((i for i, code in enumerate(codes) if code not in (0, -signal.SIGKILL)), 0)
         problem = f"exit {codes[first]}: {error_line(texts[first][1] or texts[first][0])}"
@@ -167,7 +167,7 @@ def run_together(
 
 @dataclass(frozen=True)
 class Runner:
-    """Everything about this machine that a run needs to know."""
+    """Runs cases on this machine."""
 
     python: Path
     binaries: Path
@@ -176,12 +176,12 @@ class Runner:
     timeout: float
 
     def run(self, contestant: Contestant, case: Case, steps: int) -> Sample:
-        busy = busy_share()
+        busy = cpu_use()
         try:
             sample = self.run_peer(contestant, case, steps) if contestant.program else self.run_lockstep(case, steps)
         except (OSError, KeyError, ValueError) as error:
             sample = Sample(error=f"{type(error).__name__}: {error}")
-        sample.busy_before = busy
+        sample.cpu_use_before = busy
         return sample
 
     def environment(self, case: Case) -> dict[str, str]:

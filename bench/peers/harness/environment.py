@@ -1,4 +1,4 @@
-"""The peers' virtual environment: made once from pinned requirements, checked by a stamp; sizes."""
+"""The peers' virtual environment, created once from pinned requirements, and installed sizes."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ STAMP = "lockstep-peers.sha256"
 
 
 def prepare(folder: Path) -> Path:
-    """The environment's Python; builds the environment first unless it is there and up to date."""
+    """Creates the environment unless it is up to date. Returns its Python."""
     python = folder / "bin" / "python"
     wanted = hashlib.sha256(REQUIREMENTS.read_bytes() + CUDA_HELPER.read_bytes()).hexdigest()
     stamp = folder / STAMP
     if python.exists() and stamp.exists() and stamp.read_text() == wanted:
         return python
-    print(f"making {folder} (about a gigabyte of packages) …", flush=True)
+    print(f"creating {folder} (downloads about a gigabyte) …", flush=True)
     venv.create(folder, with_pip=True, clear=True)
     subprocess.run([str(python), "-m", "pip", "install", "--quiet", "--no-deps", "-r", str(REQUIREMENTS)], check=True)
     subprocess.run([sys.executable, str(CUDA_HELPER), str(folder)], check=True)
@@ -38,7 +38,7 @@ def peer_sizes_mb(python: Path) -> dict[str, float]:
 
 
 def lockstep_size_mb(binaries: Path) -> float:
-    """One program and every shared library it loads, the C library's included; 0 where not built."""
+    """The size of one program and of all shared libraries that it loads, including the C library; 0 if not built."""
     program = next((binaries / model for model in MODELS if (binaries / model).is_file()), None)
     if program is None:
         return 0.0

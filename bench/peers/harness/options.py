@@ -1,4 +1,4 @@
-"""What every comparison with the peers asks of its user: where things are, and which result file."""
+"""Options shared by the comparisons with peers: paths and result files."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ NO_DATA = "random images (no MNIST in --data-dir)"
 
 
 def add_options(parser: argparse.ArgumentParser, timeout: float) -> None:
-    where = parser.add_argument_group("where things are")
+    where = parser.add_argument_group("paths")
     where.add_argument(
-        "--data-dir", default=os.environ.get("LOCKSTEP_MNIST_DIR", ""), help="MNIST as IDX files, packed or not"
+        "--data-dir", default=os.environ.get("LOCKSTEP_MNIST_DIR", ""), help="folder with MNIST as IDX files, gzipped or not"
     )
     where.add_argument("--binaries", type=Path, default=ROOT / "build" / "release" / "bin", help="Lockstep's programs")
     where.add_argument(
@@ -22,15 +22,15 @@ def add_options(parser: argparse.ArgumentParser, timeout: float) -> None:
     )
     where.add_argument("--results", type=Path, default=ROOT / "bench" / "results", help="folder of result files")
     parser.add_argument("--timeout", type=float, default=timeout, help="seconds for one run")
-    parser.add_argument("--resume", type=Path, metavar="FILE", help="go on with a result file of this machine")
-    parser.add_argument("--from", dest="shown", type=Path, metavar="FILE", help="show a result file, measure nothing")
+    parser.add_argument("--resume", type=Path, metavar="FILE", help="continue a result file of this machine")
+    parser.add_argument("--from", dest="shown", type=Path, metavar="FILE", help="show a result file without measuring")
     parser.add_argument(
         "--docs", type=Path, metavar="FILE", help="rewrite the tables between this document's markers, and its plot"
     )
-    parser.add_argument("--self-check", action="store_true", help="check this program itself and end")
+    parser.add_argument("--self-check", action="store_true", help="test this program and exit")
 
 
 def data_in(folder: str) -> tuple[str, str]:
-    """What to call the data, and where programs find it: nowhere if they are to make it up."""
+    """The data's name for reports and its folder, which is empty if programs have to use random images."""
     found = bool(folder) and any((Path(folder) / f"{IMAGES}{end}").exists() for end in ("", ".gz"))
     return ("MNIST", str(Path(folder).resolve())) if found else (NO_DATA, "")

@@ -1,4 +1,4 @@
-"""The result file: the machine, the versions and every sample; written after each, so that a run can be resumed."""
+"""The result file: machine, versions and samples. It is rewritten after each sample, so that a run can be resumed."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Any
 
 from .cases import Case
 from .children import Sample
+from .packing import unpack
 
 NOTED_FLAGS = ("avx2", "avx512f", "avx512_bf16", "amx_bf16")
 
@@ -29,7 +30,7 @@ class Machine:
 
 
 def this_machine() -> Machine:
-    """CPU name with family and model, since virtual machines often hide the rest."""
+    """The CPU with family and model, because virtual machines often hide its name."""
     info: dict[str, str] = {}
     for line in Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines():
         key, _, value = line.partition(":")
@@ -70,16 +71,16 @@ class Results:
         return list(seen)
 
     def save(self, path: Path) -> None:
-        write_whole(path, asdict(self))
+        write_atomically(path, asdict(self))
 
     @staticmethod
     def load(path: Path) -> Results:
         raw = json.loads(path.read_text())
-        return Results(**{**raw, "machine": Machine(**raw["machine"])})
+        return Results(**{**raw, "machine": Machine(**raw["machine"]), "samples": unpack(raw["samples"])})
 
 
-def write_whole(path: Path, value: dict[str, Any]) -> None:
-    """Whole or not at all."""
+def write_atomically(path: Path, value: dict[str, Any]) -> None:
+    """Replaces the file atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(".partial")
     partial.write_text(json.dumps(value, indent=1) + "\n")
@@ -87,7 +88,7 @@ def write_whole(path: Path, value: dict[str, Any]) -> None:
 
 
 def new_path(folder: Path, machine: Machine, date: str, name: str = "compare") -> Path:
-    """A name not taken yet: NAME-CPU-DATE.json, then -2, -3 …"""
+    """NAME-CPU-DATE.json, or with -2, -3, … if that exists."""
     path, number = folder / f"{name}-{machine.slug}-{date}.json", 1
     while path.exists():
         number += 1

@@ -1,4 +1,4 @@
-"""`compare.py --self-check`: parsing, medians, tables and plot on made-up samples; needs no environment."""
+"""`compare.py --self-check`: tests parsing, medians, tables and plot on synthetic samples, without the peers."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ def expect(what: str, got: object, wanted: object) -> None:
 
 
 def report_line(rate: float, memory: float) -> str:
-    return json.dumps({"peer": "jax", "version": "1", "images_per_second": rate, "ms_per_step": 128000 / rate,
+    return json.dumps({"peer": "jax", "version": "1", "examples_per_second": rate, "ms_per_step": 128000 / rate,
                        "seconds_to_first_step": 1.5, "peak_memory_mb": memory, "last_loss": 2.0})  # fmt: skip
 
 
 def check_parsing() -> None:
     joined = sample_of_peer([f"noise\n{report_line(1000, 300)}\n", report_line(900, 400)])
-    expect("slowest worker", joined.images_per_second, 900)
+    expect("slowest worker", joined.examples_per_second, 900)
     expect("largest worker", joined.peak_memory_mb, 400)
     expect("no line", sample_of_peer(["nothing"]).error, "no result line")
-    epochs = [{"epoch": i, "loss": 1.0 / (i + 1), "accuracy": 0.5, "seconds": 1.0, "images_per_second": rate}
+    epochs = [{"epoch": i, "loss": 1.0 / (i + 1), "accuracy": 0.5, "seconds": 1.0, "examples_per_second": rate}
               for i, rate in enumerate((10, 100, 400, 200))]  # fmt: skip
     history = sample_of_history({"epochs": epochs, "timing": {"seconds_to_first_step": 0.4, "peak_memory_mb": 90}}, 128)
-    expect("median after the first epoch", history.images_per_second, 200)
+    expect("median after the first epoch", history.examples_per_second, 200)
     expect("step", history.ms_per_step, 640)
     expect("short history", bool(sample_of_history({"epochs": epochs[:1]}, 128).error), True)
     trace = "Traceback\n  File x\nValueError: bad thing (\n [0., 0.]\n) with an unsupported type"
@@ -49,12 +49,12 @@ def check_children() -> None:
     _, _, problem = run_together([[python, "-c", "raise ValueError('no')"]], {}, 10)
     expect("failing child", problem, "exit 1: ValueError: no")
     _, _, problem = run_together([[python, "-c", "import time; time.sleep(60)"]], {}, 0.3)
-    expect("late child", problem, "no end within 0 s")
+    expect("late child", problem, "timed out after 0 s")
     report = """import time; print('{"peer": 1}', flush=True); time.sleep(60)"""
     said, _, problem = run_together([[python, "-c", report]] * 2, {}, 10, until_reported=True)
     expect("all have reported", (said, problem), (['{"peer": 1}\n'] * 2, ""))
     _, _, problem = run_together([[python, "-c", report], [python, "-c", ""]], {}, 0.3, until_reported=True)
-    expect("one has not", problem, "no end within 0 s")
+    expect("one has not reported", problem, "timed out after 0 s")
     expect("ports differ", len(set(free_ports(3))), 3)
 
 
@@ -63,14 +63,14 @@ def check_cases() -> None:
     expect("steps", (steps_for(128, 350), steps_for(1024, 350), steps_for(128, 5)), (350, 50, 5))
     expect("whole epochs", steps_for(1024, 4000) % EPOCHS, 0)
     commands = peer_commands(Path("py"), CONTESTANTS["jax"], CASE, 350, "d", [4, 7], ["a:1", "b:2"])
-    expect("a core each", [c[2] for c in commands], ["4", "7"])
+    expect("one core per worker", [c[2] for c in commands], ["4", "7"])
     expect("addresses", commands[1][-1], "a:1,b:2")
     own = lockstep_command(Path("bin"), CASE, 350, "", [4, 7], Path("m"))
     expect("mpirun", own[:8], ["taskset", "-c", "4,7", "mpirun", "-np", "2", "--bind-to", "core"])
     expect("epochs", own[own.index("--steps-per-epoch") + 1], "70")
 
 
-def made_up_results() -> Results:
+def synthetic_results() -> Results:
     results = Results(Machine("Some CPU family 1 model 2", ["avx2"], 2), "2026-01-02", "MNIST", 350)
     for rate in (3000, 1000, 2000):
         results.add("lockstep", CASE, Sample(rate, 128000 / rate, 0.4, 90, 2.0))
@@ -81,22 +81,22 @@ def made_up_results() -> Results:
 
 
 def check_tables() -> None:
-    results = made_up_results()
+    results = synthetic_results()
     rows = rows_of(results)
     expect("who", [r.contestant for r in rows], ["lockstep", "tensorflow-keras3", "jax"])
-    expect("median", rows[0].images_per_second, 2000)
+    expect("median", rows[0].examples_per_second, 2000)
     expect("ratio", ratio(rows, rows[2]), 4.0)
     expect("failed row", (rows[1].runs, rows[1].error), (0, "ValueError: PerReplica <x>"))
     expect("partly failed", median_row("jax", CASE, [Sample(5.0), Sample(error="e")]).error, "1 of 2 runs failed: e")
     table = terminal(results)
     expect("failure shown", "failed: ValueError: PerReplica <x>" in table, True)
-    expect("quiet", "waver" in table, False)
-    results.samples[0]["busy_before"] = 0.5
+    expect("undisturbed", "less certain" in table, False)
+    results.samples[0]["cpu_use_before"] = 0.5
     expect("disturbed", "1 of 9 samples" in terminal(results), True)
     expect("best peer", "over that: 4.00" in table, True)
     page = replace_between_markers(f"a\n{BEGIN}\nold\n{END}\nb\n", markdown(results, "p.svg"))
     expect("old text gone", "old" in page, False)
-    expect("around kept", (page[:2], page[-3:]), ("a\n", "\nb\n"))
+    expect("text around the markers", (page[:2], page[-3:]), ("a\n", "\nb\n"))
     expect("idempotent", replace_between_markers(page, markdown(results, "p.svg")), page)
     expect("columns", len({line.count("|") for line in page.splitlines() if line.startswith("|")}), 1)
     drawing = xml.fromstring(chart(rows, "a <machine>"))
@@ -105,7 +105,7 @@ def check_tables() -> None:
 
 def check_files() -> None:
     with tempfile.TemporaryDirectory() as folder:
-        results = made_up_results()
+        results = synthetic_results()
         path = new_path(Path(folder), results.machine, results.date)
         expect("name", path.name, "compare-some-cpu-family-1-model-2-2026-01-02.json")
         results.save(path)
@@ -117,4 +117,4 @@ def check_files() -> None:
 def self_check() -> None:
     for check in (check_parsing, check_children, check_cases, check_tables, check_files):
         check()
-    print("self-check: all well")
+    print("self-check: passed")

@@ -1,4 +1,4 @@
-"""From samples to rows (medians, ratios) and from rows to a terminal table or Markdown."""
+"""Makes rows of samples (medians, ratios), and terminal or Markdown tables of rows."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from .children import Sample
 from .results import Results
 
 BEGIN, END = "<!-- compare:begin -->", "<!-- compare:end -->"
-QUIET = 0.1  # share of the cores that others may use
+QUIET = 0.1  # fraction of all cores that other processes may use in an undisturbed run
 COLUMNS = (
     "who",
     "arrangement",
-    "images/s",
+    "examples/s",
     "min–max",
     "runs",
     "ms/step",
@@ -31,7 +31,7 @@ class Row:
     contestant: str
     case: Case
     runs: int
-    images_per_second: float
+    examples_per_second: float
     slowest: float
     fastest: float
     ms_per_step: float
@@ -41,11 +41,11 @@ class Row:
 
 
 def median_row(contestant: str, case: Case, samples: list[Sample]) -> Row:
-    """Medians of the samples that worked; the last error where none did."""
+    """Medians of the successful samples, or the last error if all failed."""
     good = [s for s in samples if not s.error]
     if not good:
         return Row(contestant, case, 0, 0, 0, 0, 0, 0, 0, samples[-1].error if samples else "not run")
-    rates = [s.images_per_second for s in good]
+    rates = [s.examples_per_second for s in good]
     failed = [s.error for s in samples if s.error]
     return Row(
         contestant,
@@ -79,11 +79,11 @@ def groups_of(rows: list[Row]) -> dict[tuple[str, int, str], list[Row]]:
 
 
 def ratio(rows: list[Row], row: Row) -> float:
-    """Lockstep's rate in the same arrangement over this row's; 0 where there is none."""
+    """Lockstep's rate in the same arrangement divided by this row's; 0 if unknown."""
     own = next((r for r in rows if r.contestant == LOCKSTEP.name and r.case == row.case), None)
-    if own is None or not own.images_per_second or not row.images_per_second:
+    if own is None or not own.examples_per_second or not row.examples_per_second:
         return 0.0
-    return own.images_per_second / row.images_per_second
+    return own.examples_per_second / row.examples_per_second
 
 
 def cells(row: Row, rows: list[Row], results: Results) -> list[str]:
@@ -95,7 +95,7 @@ def cells(row: Row, rows: list[Row], results: Results) -> list[str]:
     return [
         label,
         arrangement,
-        f"{row.images_per_second:,.0f}",
+        f"{row.examples_per_second:,.0f}",
         f"{row.slowest:,.0f}–{row.fastest:,.0f}",
         str(row.runs),
         f"{row.ms_per_step:.2f}",
@@ -107,16 +107,16 @@ def cells(row: Row, rows: list[Row], results: Results) -> list[str]:
 
 
 def best_peer_lines(rows: list[Row]) -> list[str]:
-    """Lockstep in each arrangement over the best peer in any, within one group."""
+    """Lockstep's speed in each arrangement relative to the best peer in any arrangement."""
     peers = [r for r in rows if r.contestant != LOCKSTEP.name and r.runs]
     if not peers:
         return []
-    best = max(peers, key=lambda r: r.images_per_second)
+    best = max(peers, key=lambda r: r.examples_per_second)
     name = f"{CONTESTANTS[best.contestant].label}, {ARRANGEMENTS[best.case.arrangement].label}"
-    lines = [f"Best peer in any arrangement: {name}: {best.images_per_second:,.0f} images/s."]
+    lines = [f"Best peer in any arrangement: {name}: {best.examples_per_second:,.0f} examples/s."]
     for row in rows:
         if row.contestant == LOCKSTEP.name and row.runs:
-            times = row.images_per_second / best.images_per_second
+            times = row.examples_per_second / best.examples_per_second
             lines.append(f"Lockstep, {ARRANGEMENTS[row.case.arrangement].label}, over that: {times:.2f}.")
     return lines
 
@@ -137,12 +137,12 @@ def problems_of(rows: list[Row]) -> list[str]:
 
 
 def disturbances(results: Results) -> list[str]:
-    """A sentence on samples that others' work disturbed."""
-    disturbed = sum(1 for s in results.samples if s["busy_before"] > QUIET)
+    """One sentence that counts the samples disturbed by other processes; empty if there are none."""
+    disturbed = sum(1 for s in results.samples if s["cpu_use_before"] > QUIET)
     if not disturbed:
         return []
-    share = f"{disturbed} of {len(results.samples)} samples"
-    return [f"{share} began while others used over {QUIET:.0%} of the cores: these figures waver."]
+    count = f"{disturbed} of {len(results.samples)} samples"
+    return [f"{count} began while other processes used over {QUIET:.0%} of the cores; their figures are less certain."]
 
 
 def terminal(results: Results) -> str:
@@ -150,7 +150,7 @@ def terminal(results: Results) -> str:
     out = [heading(results)]
     for group, members in groups_of(rows).items():
         table = [list(COLUMNS)] + [cells(row, members, results) for row in members]
-        # A failed row has its reason in place of figures, which must not widen the columns.
+        # A failed row has an error in place of figures, which must not widen the columns.
         full = [line for line in table if len(line) == len(COLUMNS)]
         widths = [max(len(line[i]) for line in (table if i < 2 else full)) for i in range(len(COLUMNS))]
         out += ["", title(group)]
@@ -164,7 +164,7 @@ def terminal(results: Results) -> str:
 
 def markdown(results: Results, plot: str) -> str:
     rows = rows_of(results)
-    out = [heading(results), "", f"![images per second]({plot})"]
+    out = [heading(results), "", f"![examples per second]({plot})"]
     for group, members in groups_of(rows).items():
         out += [
             "",

@@ -1,4 +1,4 @@
-// What can go wrong, as types: every error of Lockstep carries the exit code its program ends with.
+// The exceptions of Lockstep. Each carries the exit code with which its program ends.
 #pragma once
 
 #include <stdexcept>
@@ -6,17 +6,17 @@
 
 namespace lockstep {
 
-/// Exit codes of every Lockstep program (sysexits.h where it has a fitting one).
+/// Exit codes of every Lockstep program; the values are those of sysexits.h.
 enum class ExitCode : int {
   success = 0,
-  usage = 64,      ///< wrong usage or configuration; a restart cannot mend it
-  data = 65,       ///< bad data, or training that diverged (NaN loss); a restart cannot mend it
-  internal = 70,   ///< a fault of Lockstep itself, or of a library below it
+  usage = 64,      ///< wrong usage or configuration; a restart does not help
+  data = 65,       ///< bad data, or training diverged (NaN loss); a restart does not help
+  internal = 70,   ///< a bug in Lockstep, or a failure of a library below it
   io = 74,         ///< reading or writing failed
-  temporary = 75,  ///< peers lost, or they never came; worth trying again
+  temporary = 75,  ///< peers were lost or never came; a restart may help
 };
 
-/// Base of all errors. `what()` is one sentence for a person: what is wrong, where, and what to do.
+/// Base of all errors. `what()` is one sentence for the user: what happened, where, and what to do.
 class Error : public std::runtime_error {
  public:
   Error(ExitCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
@@ -32,7 +32,7 @@ class UsageError : public Error {
   explicit UsageError(const std::string& message) : Error(ExitCode::usage, message) {}
 };
 
-/// A file or a value that is not what it claims to be.
+/// A damaged or unsuitable file or value.
 class DataError : public Error {
  public:
   explicit DataError(const std::string& message) : Error(ExitCode::data, message) {}
@@ -44,13 +44,13 @@ class IoError : public Error {
   explicit IoError(const std::string& message) : Error(ExitCode::io, message) {}
 };
 
-/// A peer that is lost, late, or of another opinion.
+/// A peer that is lost, late, or configured differently.
 class PeerError : public Error {
  public:
   explicit PeerError(const std::string& message) : Error(ExitCode::temporary, message) {}
 };
 
-/// A broken invariant of ours, or a failed call into a library.
+/// A broken invariant of Lockstep, or a failed call into a library.
 class InternalError : public Error {
  public:
   explicit InternalError(const std::string& message) : Error(ExitCode::internal, message) {}

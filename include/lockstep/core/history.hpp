@@ -1,4 +1,4 @@
-// What `fit` returns: the metrics of every epoch, as Keras' History holds them.
+// What `fit` returns: the metrics of every epoch, like Keras' History.
 #pragma once
 
 #include <map>
@@ -7,20 +7,20 @@
 
 namespace lockstep {
 
-/// Metric name ("loss", "accuracy", "val_loss", ...) to its value; sorted as Keras sorts log keys.
+/// Metric names ("loss", "accuracy", "val_loss", ...) and values, sorted by name as Keras sorts log keys.
 using Logs = std::map<std::string, double>;
 
 struct EpochRecord {
   int epoch = 0;  ///< counts from 0
-  Logs logs;      ///< reduced over all workers: the same everywhere
+  Logs logs;      ///< reduced over all workers: every worker has the same values
   double seconds = 0;
-  double images_per_second = 0;
+  double examples_per_second = 0;
 };
 
 struct History {
   std::vector<EpochRecord> epochs;
 
-  /// The metric's value at the end of every epoch that has it.
+  /// The metric's values at the ends of the epochs that have it.
   [[nodiscard]] std::vector<double> operator[](const std::string& metric) const;
 };
 

@@ -1,4 +1,4 @@
-// The extents of a tensor without its batch dimension, e.g. {26, 26, 32}.
+// The dimensions of a tensor without its batch dimension, e.g. {26, 26, 32}.
 #pragma once
 
 #include <cstddef>
@@ -20,11 +20,12 @@ class Shape {
   [[nodiscard]] std::int64_t operator[](std::size_t axis) const { return extents_.at(axis); }
   [[nodiscard]] std::span<const std::int64_t> extents() const noexcept { return extents_; }
 
-  /// Product of the extents; 1 for a scalar.
+  /// Product of the dimensions; 1 for a scalar.
   [[nodiscard]] std::int64_t elements() const noexcept;
 
-  /// "(26, 26, 32)", as Python prints a tuple; with `batch` "(None, 26, 26, 32)", as Keras prints it.
+  /// "(26, 26, 32)", as Python prints a tuple.
   [[nodiscard]] std::string to_string() const;
+  /// "(None, 26, 26, 32)", as Keras prints a shape with its batch dimension.
   [[nodiscard]] std::string to_string_with_batch() const;
 
   friend bool operator==(const Shape&, const Shape&) = default;

@@ -1,4 +1,4 @@
-// A data set as it lies in memory: examples back to back, bytes left as bytes until a step gathers them.
+// A dataset in memory: contiguous examples. Byte inputs become floats only when a step gathers its batch.
 #pragma once
 
 #include <lockstep/core/shape.hpp>
@@ -6,26 +6,55 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
 namespace lockstep {
 
-/// `size()` examples in row-major order. Bytes are pixels (a step divides them by 255), floats are taken as they are.
+/// Identifies a dataset within the process, even if another dataset later reuses its memory. A copy gets a new id; a
+/// move keeps the id.
+class DatasetId {
+ public:
+  DatasetId() noexcept : value_(next()) {}
+  DatasetId(const DatasetId& /*other*/) noexcept : value_(next()) {}
+  DatasetId(DatasetId&& other) noexcept : value_(std::exchange(other.value_, next())) {}
+  DatasetId& operator=(const DatasetId& other) noexcept {
+    if (this != &other) value_ = next();
+    return *this;
+  }
+  DatasetId& operator=(DatasetId&& other) noexcept {
+    if (this != &other) value_ = std::exchange(other.value_, next());
+    return *this;
+  }
+  ~DatasetId() = default;
+
+  /// At least 1.
+  [[nodiscard]] std::uint64_t value() const noexcept { return value_; }
+
+ private:
+  [[nodiscard]] static std::uint64_t next() noexcept;
+
+  std::uint64_t value_;
+};
+
+/// `size()` examples in row-major order. Byte inputs are pixels, which a step divides by 255; float inputs are used as
+/// they are.
 struct Dataset {
   Shape example_shape;                                                  ///< one input, e.g. {28, 28}
   std::variant<std::vector<std::uint8_t>, std::vector<float>> inputs;   ///< size() x example_shape
   Shape target_shape;                                                   ///< one target; {} for a class index
   std::variant<std::vector<std::int32_t>, std::vector<float>> targets;  ///< class indices, or size() x target_shape
-  std::string source;                                                   ///< where it came from, for messages
+  std::string source;                                                   ///< the origin of the data, for messages
+  DatasetId id = {};  ///< a model validates each id once: to change values after that, assign a new Dataset
 
   [[nodiscard]] std::size_t size() const;
 
-  /// The examples [begin, end) as a data set of their own.
+  /// Copies the examples [begin, end). Throws UsageError if the range exceeds the data.
   [[nodiscard]] Dataset slice(std::size_t begin, std::size_t end) const;
 
-  /// Throws DataError unless inputs, targets and shapes agree, and class indices lie in [0, classes).
-  void check(std::int64_t classes) const;
+  /// Throws DataError unless inputs, targets and shapes agree and class indices are in [0, classes).
+  void validate(std::int64_t classes) const;
 };
 
 }  // namespace lockstep

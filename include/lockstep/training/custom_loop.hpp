@@ -1,11 +1,12 @@
-// What a training loop of one's own goes through, so that it is backed up and restored as fit() is:
+// Ranges for custom training loops. A loop over them is backed up and resumed as fit() is:
 //
 //   for (const int epoch : model.epochs(options.epochs)) {
 //     for (const Batch& batch : model.batches(data)) model.train_step(batch);
+//     for (const Batch& batch : model.batches(test, {.shuffle = false})) model.test_step(batch);
 //     model.end_epoch(epoch);
 //   }
 //
-// A run that goes on from a backup begins with the epoch, and in it with the batch, that come next.
+// A resumed run begins with the first batch after its backup.
 #pragma once
 
 #include <lockstep/data/dataset.hpp>
@@ -16,17 +17,20 @@
 
 namespace lockstep {
 
-/// One global batch: the examples [begin, begin + size) of a data set's stream. Every worker takes its own slice.
+/// One global batch: the examples [position, position + size) of a dataset's stream. Each worker computes its slice.
 struct Batch {
   const Dataset* data = nullptr;
-  std::uint64_t position = 0;  ///< first place in the stream of examples
-  std::size_t size = 0;        ///< examples in the whole global batch
+  std::uint64_t position = 0;  ///< index of the first example in the stream, which repeats the dataset
+  std::size_t size = 0;        ///< examples in the global batch
   bool shuffle = true;
+  /// The size of the full batches in the same range, whose kernels compute this one. 0: --global-batch-size, or `size`
+  /// if that is larger.
+  std::size_t batch_size = 0;
 };
 
-class ModelState;
+struct ModelParts;
 
-/// The epochs that are left, counted from 0. Going on to the next one takes a backup where one is due.
+/// The remaining epochs, counted from 0. Advancing to the next one takes a backup if one is due.
 class EpochRange {
  public:
   class Iterator {
@@ -40,37 +44,47 @@ class EpochRange {
     const EpochRange* range_;
   };
 
-  EpochRange(ModelState& state, int epochs) : state_(&state), epochs_(epochs) {}
+  EpochRange(ModelParts& parts, int epochs) : parts_(&parts), epochs_(epochs) {}
   [[nodiscard]] Iterator begin() const { return Iterator(*this); }
   [[nodiscard]] static std::default_sentinel_t end() { return {}; }
 
  private:
-  ModelState* state_;
+  ModelParts* parts_;
   int epochs_;
 };
 
-/// The global batches of this epoch that are left. Going on to the next one takes a backup where one is due.
+struct BatchOptions {
+  int batch_size = 0;   ///< examples over all workers; 0: --global-batch-size
+  bool shuffle = true;  ///< false: one whole pass in order, regardless of --steps-per-epoch; for evaluation
+};
+
+/// Global batches of one epoch. An epoch may iterate over several ranges, one after another; a resumed epoch skips the
+/// batches before its backup. Advancing past a batch that was trained on takes a backup if one is due.
 class BatchRange {
  public:
   class Iterator {
    public:
-    explicit Iterator(const BatchRange& range) : range_(&range) {}
+    explicit Iterator(const BatchRange& range);
     [[nodiscard]] Batch operator*() const;
     Iterator& operator++();
     [[nodiscard]] bool operator==(std::default_sentinel_t) const;
 
    private:
     const BatchRange* range_;
+    std::uint64_t iteration_;  ///< optimizer steps before the current batch
   };
 
-  BatchRange(ModelState& state, const Dataset& data, bool shuffle) : state_(&state), data_(&data), shuffle_(shuffle) {}
+  BatchRange(ModelParts& parts, const Dataset& data, const BatchOptions& options);
   [[nodiscard]] Iterator begin() const { return Iterator(*this); }
   [[nodiscard]] static std::default_sentinel_t end() { return {}; }
 
  private:
-  ModelState* state_;
+  ModelParts* parts_;
   const Dataset* data_;
+  std::size_t batch_size_;
   bool shuffle_;
+  std::int64_t begin_;  ///< [begin_, end_) within the batches of all ranges of the epoch
+  std::int64_t end_;
 };
 
 }  // namespace lockstep

@@ -1,136 +1,149 @@
-// The model as its user holds it: compile, fit, evaluate, predict, save; or step by step in a loop of one's own.
+// The model as users see it: compile, fit, evaluate, predict, save, or a custom training loop.
 #pragma once
 
 #include <lockstep/core/history.hpp>
+#include <lockstep/core/named_tensor.hpp>
 #include <lockstep/data/dataset.hpp>
-#include <lockstep/nn/losses.hpp>
-#include <lockstep/nn/optimizers.hpp>
-#include <lockstep/nn/sequential.hpp>
-#include <lockstep/training/callbacks.hpp>
+#include <lockstep/layers/sequential.hpp>
+#include <lockstep/training/callbacks/callback.hpp>
+#include <lockstep/training/compile_options.hpp>
 #include <lockstep/training/custom_loop.hpp>
-#include <lockstep/training/values.hpp>
+#include <lockstep/training/step_metrics.hpp>
 
+#include <fmt/core.h>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace lockstep {
 
-struct CompileOptions {
-  Optimizer optimizer = SGD();
-  Loss loss = SparseCategoricalCrossentropy();
-  std::vector<Metric> metrics = {};
-};
-
 struct FitOptions {
+  int batch_size = 0;  ///< examples of a step over all workers, in validation too; 0: --global-batch-size
   int epochs = 1;
-  int steps_per_epoch = 0;                   ///< 0: one pass over the data. Else batches go on across passes.
+  int steps_per_epoch = 0;                   ///< 0: one pass over the data; else epochs continue where the last ended
   const Dataset* validation_data = nullptr;  ///< evaluated after each epoch, metrics prefixed "val_"
-  double validation_split = 0;               ///< or: the last share of `data`, which is then not trained on
-  int validation_freq = 1;                   ///< validate after every so many epochs
-  int initial_epoch = 0;                     ///< go on with this one; `epochs` is the last one's number plus one
+  double validation_split = 0;               ///< without validation_data: holds out this last fraction of the data
+  int validation_freq = 1;                   ///< in epochs
+  int initial_epoch = 0;                     ///< index of the first epoch; the last one is `epochs` - 1
   std::vector<AnyCallback> callbacks = {};   ///< called in this order
   bool shuffle = true;
 };
 
-class ModelState;  // what the strategy ties together: plan, device, world
-
-/// Every call below is collective: all workers make the same calls in the same order. Not thread-safe.
-/// Workers on hosts of their own, and the links that join them.
-struct PredictionOptions {
-  int most_workers = 8;
-  double latency = 50e-6;             ///< of a message, in seconds
-  double bytes_per_second = 0.125e9;  ///< of each worker's link, one way
+/// Options of evaluate() and predict().
+struct InferenceOptions {
+  int batch_size = 0;  ///< examples computed at once over all workers; 0: --global-batch-size
 };
 
+struct ModelParts;
+
+/// One worker per host, and the links between the hosts.
+struct NetworkOptions {
+  int max_workers = 8;
+  double latency = 50e-6;             ///< of one message, in seconds
+  double bytes_per_second = 0.125e9;  ///< bandwidth of each host's link in one direction
+};
+
+/// Every call is collective: all workers make the same calls in the same order. Not thread-safe.
 class Model {
  public:
-  explicit Model(std::unique_ptr<ModelState> state);
+  explicit Model(std::unique_ptr<ModelParts> parts);
   Model(Model&&) noexcept;
   Model& operator=(Model&&) noexcept;
   ~Model();
 
-  /// Must come before anything that trains or evaluates. Options::learning_rate, where given, replaces the optimizer's.
+  /// Call it before training or evaluating. Options::learning_rate, if set, replaces the optimizer's.
   void compile(const CompileOptions& options);
 
-  /// How it was compiled, if it was.
-  [[nodiscard]] std::optional<CompileOptions> compilation() const;
+  /// The current compile options, with the learning rate in force; nullopt before compile().
+  [[nodiscard]] std::optional<CompileOptions> compile_options() const;
 
-  /// Trains; the chief shows progress. Throws DataError when the loss is NaN or infinite (names epoch and step).
+  /// Trains; the chief shows progress. Returns the epochs of this call. Throws DataError with epoch and step if the
+  /// loss becomes NaN or infinite.
   History fit(const Dataset& data, const FitOptions& options = {});
 
   /// Mean loss and metrics over `data`, without Dropout and with moving statistics.
-  Logs evaluate(const Dataset& data);
+  Logs evaluate(const Dataset& data, const InferenceOptions& options = {});
 
-  /// The outputs for all examples, row-major [size, output elements]; the same on every worker. Of a model divided by
-  /// features (--division) no worker has all weights: there predict(), weights(), save() and save_later() are for all
-  /// workers to call together.
-  std::vector<float> predict(const Dataset& data);
+  /// The outputs for all examples, row-major [size, output elements]; the same on every worker. No worker holds all
+  /// weights of a tensor-parallel model (--parallelism), so all workers must call predict(), weights(), save() and
+  /// save_async() together.
+  std::vector<float> predict(const Dataset& data, const InferenceOptions& options = {});
 
-  /// One optimizer step on one global batch: for loops of one's own.
-  StepMetrics train_step(const Batch& batch);
+  /// One optimizer step, or one evaluation step, on a global batch of any size. For custom loops. The first step with a
+  /// batch size compiles kernels; those of the last few batch sizes are kept. What `train_step` returns is valid until
+  /// the next training step.
+  const StepMetrics& train_step(const Batch& batch);
   StepMetrics test_step(const Batch& batch);
 
-  /// The epochs of a loop of one's own, backed up and restored as the options say (see custom_loop.hpp).
+  /// The epochs of a custom loop, backed up and restored as the options say (see custom_loop.hpp).
   [[nodiscard]] EpochRange epochs(int epochs);
 
-  /// The global batches of the epoch that such a loop is in. Throws UsageError outside of one.
-  [[nodiscard]] BatchRange batches(const Dataset& data, bool shuffle = true);
+  /// The global batches of the loop's epoch: one pass over `data`, whose last batch may be shorter, or
+  /// --steps-per-epoch full batches. Throws UsageError for shuffled batches outside a loop over epochs().
+  [[nodiscard]] BatchRange batches(const Dataset& data, const BatchOptions& options = {});
 
-  /// A number of the loop's own that backups keep: 0 at first. The reference stays good as long as the model.
-  [[nodiscard]] double& kept(const std::string& name);
+  /// A number that backups save and restore, initially 0. The reference is valid as long as the model.
+  [[nodiscard]] double& tracked(const std::string& name);
 
-  /// Notes an epoch of a loop of one's own in the run's history: loss and metrics of the steps since the last one, and
-  /// what `more` adds (validation, say). Returns the epoch's logs.
+  /// Adds an epoch of a custom loop to the history: loss and metrics of the steps since the last epoch, and `more`
+  /// (validation metrics, for example). Returns the epoch's logs.
   Logs end_epoch(int epoch, const Logs& more = {});
 
   /// All variables in Keras' order and layout; the same on every worker.
-  [[nodiscard]] std::vector<Variable> weights() const;
-  void set_weights(const std::vector<Variable>& weights);
+  [[nodiscard]] std::vector<NamedTensor> weights() const;
+  void set_weights(const std::vector<NamedTensor>& weights);
 
-  /// The weights of a .keras, .h5 or .weights.h5 file, which the chief reads for all. Throws IoError, or DataError
-  /// where it is damaged, of another architecture, or holds what is no number.
+  /// Loads the weights of a .keras, .h5 or .weights.h5 file, which only the chief reads. Throws IoError, or DataError
+  /// if the file is damaged, has another architecture, or holds NaN or infinite values.
   void load_weights(const std::filesystem::path& path);
 
-  /// The chief writes a .keras, .h5 or .weights.h5 file, whole or not at all; the others do nothing.
+  /// The chief writes a .keras, .h5 or .weights.h5 file, atomically. The other workers write nothing.
   void save(const std::filesystem::path& path) const;
 
-  /// As save(), but training loses only the time of a copy: the file is written beside it. Whether a file that cannot
-  /// be written ends training, --on-checkpoint-failure says; the next call that saves, or the end of fit(), throws
-  /// then.
-  void save_later(const std::filesystem::path& path) const;
+  /// As save(), but returns after copying the weights; the file is written in the background. If it cannot be written,
+  /// --on-checkpoint-failure decides whether that is a warning or an IoError, which the next save or the end of fit()
+  /// throws.
+  void save_async(const std::filesystem::path& path) const;
 
-  /// The chief prints Keras' summary table; where --division left a choice, how workers divide each layer as well.
+  /// The chief prints Keras' summary table and, if --parallelism left a choice, how each layer is sharded.
   void summary() const;
 
-  /// How 1, 2, 4 ... workers would divide this model, by examples and by features, what each layer would send, and how
-  /// long a step would take: lines for a person. Kernels are measured on this machine; nothing is trained.
-  [[nodiscard]] std::string predict_steps(const PredictionOptions& options = {}) const;
+  /// Predicts, for a person to read, how 1, 2, 4 ... workers would shard this model, what each layer would send, and
+  /// how long a step would take data parallel and tensor parallel, for the last batch size of training. Measures
+  /// kernels on this machine; trains nothing.
+  [[nodiscard]] std::string estimate_step_time(const NetworkOptions& options = {}) const;
 
   [[nodiscard]] const Sequential& architecture() const;
 
   [[nodiscard]] double learning_rate() const;
   void set_learning_rate(double learning_rate);
 
-  /// Optimizer steps begun so far; all are done, but between batches of fit() on a GPU.
+  /// Optimizer steps begun so far. On a GPU, some may still be in flight between batches of fit().
   [[nodiscard]] std::int64_t iterations() const;
 
-  /// The sums as means, under the names of the loss and metrics of this model's compilation.
-  [[nodiscard]] Logs logs_of(const StepMetrics& metrics) const;
+  /// The loss and the metrics that the model was compiled with, by name.
+  [[nodiscard]] Logs to_logs(const StepMetrics& metrics) const;
 
-  /// Ends fit() after this batch or epoch.
+  /// Makes fit() end after the current batch or epoch.
   void stop_training();
 
   [[nodiscard]] bool is_chief() const;
 
-  /// Prints on the chief only, on a line of its own.
-  void print(const std::string& line) const;
+  /// Prints a line on the chief, unless --verbose is 0: print("epoch {}: {:.4f}", epoch, loss). The format is fmt's,
+  /// checked at compile time; a text that is not a constant goes through "{}".
+  template <typename... Args>
+  void print(fmt::format_string<Args...> format, Args&&... args) const {
+    if (is_chief()) print_line(fmt::format(format, std::forward<Args>(args)...));
+  }
 
  private:
-  std::unique_ptr<ModelState> state_;
+  void print_line(const std::string& line) const;
+
+  std::unique_ptr<ModelParts> parts_;
 };
 
 }  // namespace lockstep

@@ -1,5 +1,7 @@
-// The options every model program shares, from its command line and its environment.
+// The options that all model programs share, read from the command line and the environment.
 #pragma once
+
+#include <lockstep/core/communication.hpp>
 
 #include <cstdint>
 #include <filesystem>
@@ -12,62 +14,70 @@
 namespace lockstep {
 
 enum class Device { automatic, cpu, cuda };
-enum class Communication { automatic, shared, mpi, nccl };
 enum class Precision { float32, mixed_bfloat16 };
 
-/// What each worker computes of a step: some examples through the whole model, or all examples through its channels.
-enum class Division { automatic, examples, features };
+/// How a step is distributed. data: each worker computes its slice of the batch with all weights. tensor: each worker
+/// computes the whole batch with its shard of the weights. automatic: the choice with the shorter predicted step.
+enum class Parallelism { automatic, data, tensor };
 
-/// How gradients travel between hosts: as they are, or rounded to half the bytes.
-enum class GradientCompression { none, bfloat16 };
-
-/// What becomes of the backups that a run finds: go on where there are some, go on or fail, begin anew and remove them.
+/// What a run does with backups it finds. automatic: resume if there is one. require: resume or fail. never: remove
+/// them and start over.
 enum class Resume { automatic, require, never };
 
-/// What a checkpoint or backup that cannot be written during training does.
+/// Whether training stops or proceeds when a checkpoint or backup cannot be written.
 enum class CheckpointFailure { stop, proceed };
 
-/// An option of a program's own, beside those that all share. As with these, LOCKSTEP_<NAME> means the same.
-struct ProgramOption {
-  std::string name;                                   ///< "hidden-units", for --hidden-units
-  std::string value = "TEXT";                         ///< what stands for its value in the help
-  std::string help = {};                              ///< one line
-  std::string shown_default = "none";                 ///< in the help
-  std::function<void(const std::string& value)> set;  ///< throws UsageError for a value it cannot use
+/// The text of an option's value, and its source: "--epochs" or the name of an environment variable.
+struct OptionValue {
+  std::string source;
+  std::string value;
 };
 
-/// A program gives its own defaults as designated initialisers; `parse` overlays what its user says.
+/// An option that only one program has. The environment variable LOCKSTEP_<NAME> sets it, too.
+struct ProgramOption {
+  std::string name;                                   ///< "hidden-units" for --hidden-units
+  std::string metavar = "TEXT";                       ///< placeholder for the value in --help
+  std::string help = {};                              ///< one line
+  std::string shown_default = "none";                 ///< the default in --help
+  std::function<void(const OptionValue& given)> set;  ///< throws UsageError for a value it cannot use
+};
+
+/// A program passes its defaults as designated initializers; `parse` overrides them with the user's values.
 /// Precedence: command line, then LOCKSTEP_<OPTION>, then the TensorFlow templates' DATA_DIR, MODEL_DIR, BATCH_SIZE
 /// (the global batch) and NUM_TRAIN_EPOCH, then the program's default.
 struct Options {
-  std::filesystem::path data_dir = {};        ///< directory or FILE.npz; empty: embedded digits
-  std::filesystem::path model_dir = "model";  ///< empty for a program that keeps nothing there
+  std::filesystem::path data_dir = {};        ///< directory or FILE.npz; empty: synthetic digits
+  std::filesystem::path model_dir = "model";  ///< empty for a program that writes nothing there
   int epochs = 1;
   int steps_per_epoch = 0;  ///< 0: one pass over the data
   int global_batch_size = 128;
-  std::optional<double> learning_rate = {};    ///< none: the program's own
+  std::optional<double> learning_rate = {};    ///< none: the program's default
   std::filesystem::path initial_weights = {};  ///< a file of Keras or Lockstep; empty: random, or a loaded model's
-  std::optional<double> input_scale = {};      ///< bytes are multiplied with it; none: 1/255, or 1 before a Rescaling
+  std::optional<double> input_scale = {};      ///< factor for byte inputs; none: 1/255, or 1 before a Rescaling layer
   std::uint64_t seed = 42;
   Device device = Device::automatic;
   Communication communication = Communication::automatic;
   Precision precision = Precision::float32;
-  bool allow_tf32 = false;  ///< let GPUs round the inputs of float32 products to TF32's 10 bits
-  Division division = Division::automatic;
+  bool allow_tf32 = false;  ///< let GPUs round the inputs of float32 products to TF32's 10-bit mantissa
+  Parallelism parallelism = Parallelism::automatic;
   GradientCompression gradient_compression = GradientCompression::none;
-  int replicas = 0;  ///< slices of the global batch that BatchNormalization sees; 0: one a worker
+  int batch_norm_replicas = 0;  ///< slices of the global batch that BatchNormalization sees; 0: one per worker
   bool deterministic = false;
   int verbose = 1;                        ///< 0 silent, 1 progress bar, 2 one line per epoch
-  std::filesystem::path backup_dir = {};  ///< empty: no backups; `parse` makes that MODEL_DIR/backup
+  std::filesystem::path backup_dir = {};  ///< empty: no backups; `parse` sets MODEL_DIR/backup if it is empty
   std::int64_t backup_save_freq = 0;      ///< in optimizer steps; 0: every epoch, -1: never
   Resume resume = Resume::automatic;
   CheckpointFailure on_checkpoint_failure = CheckpointFailure::stop;
-  std::string program = {};                     ///< file name of argv[0]
-  std::map<std::string, std::string> own = {};  ///< the program's own options that were given, by name
+  double collective_timeout = 600;    ///< seconds that a rank waits for another; 0: no limit
+  std::string assumed_hardware = {};  ///< for developers: "LATENCY,BYTES_PER_SECOND,FLOPS", instead of measuring
+  std::string sharding = {};  ///< for developers: a sharding's code for Parallelism::tensor, instead of searching
+  std::string program = {};   ///< file name of argv[0]
+  std::map<std::string, std::string> program_options = {};  ///< values of the ProgramOptions that were set, by name
 
-  /// Prints help or version and exits 0 where asked to. A wrong option ends the program with 64 and one sentence.
+  /// For --help and --version, prints the text and exits with 0. For an invalid option, prints an error and exits with
+  /// 64.
   [[nodiscard]] static Options parse(int argc, char** argv, Options defaults,
-                                     const std::vector<ProgramOption>& own = {});
+                                     const std::vector<ProgramOption>& program_options = {});
 };
 
 }  // namespace lockstep

@@ -1,27 +1,30 @@
-// The strategy: this process's place in a world of workers that train one model in lockstep.
+// MultiWorkerMirroredStrategy: joins the workers that train one model in lockstep, and builds or loads models.
 #pragma once
 
 #include <lockstep/training/model.hpp>
 #include <lockstep/training/options.hpp>
 
+#include <fmt/core.h>
 #include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
-#include <vector>
+#include <utility>
 
 namespace lockstep {
 
-class Runtime;  // world, communicator factory, device
+class RunContext;
 
-/// How a loaded model is to be compiled, from its layers and from how its file says, if it does.
-using ChooseCompilation =
+/// Chooses how a loaded model is compiled. `saved`: the options that its file holds, if any.
+using ChooseCompileOptions =
     std::function<CompileOptions(const Sequential& model, const std::optional<CompileOptions>& saved)>;
 
 class MultiWorkerMirroredStrategy {
  public:
-  /// Joins the world of mpirun, or stands alone. The chief prints one line: who is in the world, on what.
+  /// Joins the MPI world that mpirun or TF_CONFIG forms; without either, this process is the only worker. The chief
+  /// prints one line with workers and device. Throws UsageError if the workers' options differ, IoError if the chief
+  /// cannot write MODEL_DIR.
   explicit MultiWorkerMirroredStrategy(const Options& options);
   ~MultiWorkerMirroredStrategy();
   MultiWorkerMirroredStrategy(const MultiWorkerMirroredStrategy&) = delete;
@@ -31,25 +34,26 @@ class MultiWorkerMirroredStrategy {
   [[nodiscard]] int num_workers() const noexcept;
   [[nodiscard]] bool is_chief() const noexcept;
 
-  /// Mirrors the model on every worker: the same initial weights everywhere.
+  /// Mirrors the model on every worker, with the same initial weights.
   [[nodiscard]] Model build(Sequential architecture);
 
-  /// A model of a .keras or .h5 file, which the chief reads for all: compiled, with its optimizer's state, if the file
-  /// has that. Or of a .json file, Keras' model.to_json(), with the initial weights of build(). `choose` may compile it
-  /// otherwise; an optimizer of another kind begins without state. Options::initial_weights, where given, replace the
-  /// file's, and its optimizer's state. Throws IoError, or DataError where it is damaged or holds what Lockstep lacks
-  /// (named).
-  [[nodiscard]] Model load_model(const std::filesystem::path& path, const ChooseCompilation& choose = {});
+  /// Loads a .keras or .h5 file, which only the chief reads. If the file holds compile options and optimizer state, the
+  /// model is compiled and its optimizer restored. A .json file (Keras' model.to_json()) gets initial weights as in
+  /// build(). `choose` overrides the compile options; a different kind of optimizer starts without state.
+  /// Options::initial_weights, if set, replaces the file's weights and drops the optimizer's state. Throws IoError, or
+  /// DataError if the file is damaged or uses something that Lockstep does not support, which the message names.
+  [[nodiscard]] Model load_model(const std::filesystem::path& path, const ChooseCompileOptions& choose = {});
 
-  /// The global batches of epoch `epoch` (from 0): one pass over `data`, the last batch possibly shorter, or as many
-  /// whole batches as --steps-per-epoch says. Without `shuffle` always a whole pass, in order: for evaluation.
-  [[nodiscard]] std::vector<Batch> batches(const Dataset& data, int epoch = 0, bool shuffle = true) const;
-
-  /// Prints on the chief only.
-  void print(const std::string& line) const;
+  /// As Model::print().
+  template <typename... Args>
+  void print(fmt::format_string<Args...> format, Args&&... args) const {
+    if (is_chief()) print_line(fmt::format(format, std::forward<Args>(args)...));
+  }
 
  private:
-  std::shared_ptr<Runtime> runtime_;
+  void print_line(const std::string& line) const;
+
+  std::shared_ptr<RunContext> run_context_;
 };
 
 }  // namespace lockstep

@@ -1,20 +1,23 @@
 // See activation.hpp.
 #include "backend/cpu/activation.hpp"
 
-#include "core/vectorized.hpp"
-
-#include <cmath>
+#include "backend/cpu/tensor_descriptor.hpp"
+#include "core/target_clones.hpp"
+#include "layers/activation_functions.hpp"
 
 namespace lockstep {
 
 namespace {
 
-LOCKSTEP_VECTORIZED void mask_relu(const float* y, float* gradient, std::size_t count) {
+// The gradient of relu, the most common function, compiled for each vector width. It only selects values, so its bits
+// equal those of the table's row. The other rows are not compiled this way: fused multiply-add would change their bits.
+LOCKSTEP_TARGET_CLONES void mask_relu(const float* y, float* gradient, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) gradient[i] = y[i] > 0.0F ? gradient[i] : 0.0F;
 }
 
-/// In bfloat16 y > 0 is: sign clear and not zero. (A relu's output is never NaN unless the run is lost already.)
-LOCKSTEP_VECTORIZED void mask_relu(const BFloat16* y, BFloat16* gradient, std::size_t count) {
+/// A bfloat16 is positive if its sign bit is clear and it is not zero. This counts NaN as positive, which occurs only
+/// after training has diverged.
+LOCKSTEP_TARGET_CLONES void mask_relu(const BFloat16* y, BFloat16* gradient, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) {
     const bool positive = static_cast<std::uint16_t>(y[i].bits - 1) < 0x7FFFU;
     gradient[i].bits = static_cast<std::uint16_t>(positive ? gradient[i].bits : 0);
@@ -23,38 +26,27 @@ LOCKSTEP_VECTORIZED void mask_relu(const BFloat16* y, BFloat16* gradient, std::s
 
 template <typename T>
 void apply(ActivationFunction function, T* y, std::size_t count) {
-  switch (function) {
-    case ActivationFunction::relu:
-      for (std::size_t i = 0; i < count; ++i) y[i] = static_cast<float>(y[i]) > 0.0F ? y[i] : T(0.0F);
-      return;
-    case ActivationFunction::sigmoid:
-      for (std::size_t i = 0; i < count; ++i) y[i] = 1.0F / (1.0F + std::exp(-static_cast<float>(y[i])));
-      return;
-    case ActivationFunction::tanh:
-      for (std::size_t i = 0; i < count; ++i) y[i] = std::tanh(static_cast<float>(y[i]));
-      return;
-    case ActivationFunction::linear:
-    case ActivationFunction::softmax: return;
-  }
+  if (function == ActivationFunction::linear) return;
+  visit_activation(function.kind, [&](auto row) {
+    if constexpr (decltype(row)::derivative != Derivative::none) {
+      const float parameter = function.parameter;
+      for (std::size_t i = 0; i < count; ++i) y[i] = row.value(static_cast<float>(y[i]), parameter);
+    }
+  });
 }
 
 template <typename T>
-void derive(ActivationFunction function, const T* y, T* gradient, std::size_t count) {
-  switch (function) {
-    case ActivationFunction::relu: mask_relu(y, gradient, count); return;
-    case ActivationFunction::sigmoid:
+void derive(ActivationFunction function, const T* v, T* gradient, std::size_t count) {
+  if (function == ActivationFunction::linear) return;
+  if (function == ActivationFunction::relu) return mask_relu(v, gradient, count);
+  visit_activation(function.kind, [&](auto row) {
+    if constexpr (decltype(row)::derivative != Derivative::none) {
+      const float parameter = function.parameter;
       for (std::size_t i = 0; i < count; ++i) {
-        gradient[i] = static_cast<float>(gradient[i]) * static_cast<float>(y[i]) * (1.0F - static_cast<float>(y[i]));
+        gradient[i] = row.gradient(static_cast<float>(v[i]), static_cast<float>(gradient[i]), parameter);
       }
-      return;
-    case ActivationFunction::tanh:
-      for (std::size_t i = 0; i < count; ++i) {
-        gradient[i] = static_cast<float>(gradient[i]) * (1.0F - static_cast<float>(y[i]) * static_cast<float>(y[i]));
-      }
-      return;
-    case ActivationFunction::linear:
-    case ActivationFunction::softmax: return;
-  }
+    }
+  });
 }
 
 }  // namespace
@@ -62,11 +54,35 @@ void derive(ActivationFunction function, const T* y, T* gradient, std::size_t co
 void apply_activation(ActivationFunction function, float* y, std::size_t count) { apply(function, y, count); }
 void apply_activation(ActivationFunction function, BFloat16* y, std::size_t count) { apply(function, y, count); }
 
-void apply_derivative(ActivationFunction function, const float* y, float* gradient, std::size_t count) {
-  derive(function, y, gradient, count);
+void apply_derivative(ActivationFunction function, const float* v, float* gradient, std::size_t count) {
+  derive(function, v, gradient, count);
 }
-void apply_derivative(ActivationFunction function, const BFloat16* y, BFloat16* gradient, std::size_t count) {
-  derive(function, y, gradient, count);
+void apply_derivative(ActivationFunction function, const BFloat16* v, BFloat16* gradient, std::size_t count) {
+  derive(function, v, gradient, count);
+}
+
+UnfusedActivation::UnfusedActivation(const KernelScope& scope)
+    : function_(scope.operation.activation),
+      type_(scope.output().type),
+      values_(scope.value<void>(scope.operation.output)),
+      elements_(scope.output().elements()),
+      num_examples_(static_cast<std::int64_t>(scope.num_examples)),
+      threads_(scope.threads) {
+  const bool fused = algorithm_of(function_) != dnnl::algorithm::undef;
+  if (fused || scope.operation.partial_sum >= 0) function_ = ActivationFunction::linear;
+}
+
+void UnfusedActivation::run() const {
+  if (function_ == ActivationFunction::linear) return;
+#pragma omp parallel for num_threads(threads_) if (threads_ > 1)
+  for (std::int64_t example = 0; example < num_examples_; ++example) {
+    const auto count = static_cast<std::size_t>(elements_);
+    if (type_ == ElementType::bfloat16) {
+      apply_activation(function_, static_cast<BFloat16*>(values_) + example * elements_, count);
+    } else {
+      apply_activation(function_, static_cast<float*>(values_) + example * elements_, count);
+    }
+  }
 }
 
 }  // namespace lockstep

@@ -1,20 +1,39 @@
-// Activations and their derivatives over ranges, for kernels of ours.
+// Applies activation functions and their derivatives to arrays; the functions are in layers/activation_functions.hpp.
 #pragma once
 
+#include "backend/cpu/kernel.hpp"
 #include "core/bfloat16.hpp"
 
-#include <lockstep/nn/activation.hpp>
+#include <lockstep/layers/activation.hpp>
 
 #include <cstddef>
+#include <cstdint>
 
 namespace lockstep {
 
-/// y[i] = f(y[i])
+/// y[i] = f(y[i]). Does nothing for linear and softmax.
 void apply_activation(ActivationFunction function, float* y, std::size_t count);
 void apply_activation(ActivationFunction function, BFloat16* y, std::size_t count);
 
-/// gradient[i] *= f'(x) where y[i] = f(x). relu, sigmoid and tanh give the derivative from y; linear does nothing.
-void apply_derivative(ActivationFunction function, const float* y, float* gradient, std::size_t count);
-void apply_derivative(ActivationFunction function, const BFloat16* y, BFloat16* gradient, std::size_t count);
+/// gradient[i] *= f'(x), where v[i] is f(x), or x if the derivative is computed from the input. Does nothing for linear
+/// and softmax.
+void apply_derivative(ActivationFunction function, const float* v, float* gradient, std::size_t count);
+void apply_derivative(ActivationFunction function, const BFloat16* v, BFloat16* gradient, std::size_t count);
+
+/// Applies the activation of a oneDNN operation to its output if oneDNN cannot fuse it.
+class UnfusedActivation {
+ public:
+  explicit UnfusedActivation(const KernelScope& scope);
+  /// Does nothing if the activation is fused, or if the kernel that finishes a partial sum applies it.
+  void run() const;
+
+ private:
+  ActivationFunction function_;
+  ElementType type_;
+  void* values_;
+  std::int64_t elements_;  ///< per example
+  std::int64_t num_examples_;
+  int threads_;
+};
 
 }  // namespace lockstep

@@ -1,8 +1,8 @@
-// BatchNormalization with the statistics of each replica's slice, as plain loops: a rank may compute several replicas
-// of unequal size, and their statistics travel with the gradients.
+// BatchNormalization with separate statistics for each replica. It uses plain loops, because a rank may compute several
+// replicas of unequal size. The statistics are all-reduced together with the gradients.
 #include "backend/cpu/activation.hpp"
 #include "backend/cpu/kernel.hpp"
-#include "core/vectorized.hpp"
+#include "core/target_clones.hpp"
 
 #include <algorithm>
 #include <array>
@@ -12,20 +12,20 @@ namespace lockstep {
 
 namespace {
 
-constexpr std::int64_t tile = 16;  // channels handled at once
+constexpr std::int64_t tile = 16;  // channels
 
 using TileSums = std::array<double, tile>;
 
-/// A tile of channels of one tensor, seen as `rows` runs of `pixels` cells that lie `block` elements apart.
+/// The strides of a tile of channels in a tensor.
 struct TileView {
-  std::int64_t width;       ///< channels in this tile
-  std::int64_t pixels;      ///< of one example
-  std::int64_t block;       ///< elements from pixel to pixel
-  std::int64_t row_stride;  ///< elements from example to example
+  std::int64_t width;           ///< channels in this tile
+  std::int64_t pixels;          ///< of one example
+  std::int64_t block;           ///< elements from pixel to pixel
+  std::int64_t example_stride;  ///< elements from example to example
 };
 
-/// Sums of first(x, y) and second(x, y) over the rows [begin, end), each channel for itself: floats within an example,
-/// doubles across.
+/// Sums first(x, y) and second(x, y) over the examples [begin, end), separately for each channel: in float within an
+/// example, in double across examples.
 template <typename T, typename First, typename Second>
 inline __attribute__((always_inline)) void sum_tile(const TileView& view, const T* a, const T* b, std::size_t begin,
                                                     std::size_t end, TileSums& first_sums, TileSums& second_sums,
@@ -33,21 +33,21 @@ inline __attribute__((always_inline)) void sum_tile(const TileView& view, const 
   first_sums.fill(0);
   second_sums.fill(0);
   for (std::size_t r = begin; r < end; ++r) {
-    float first_row[tile] = {};
-    float second_row[tile] = {};
-    const T* row_a = a + static_cast<std::int64_t>(r) * view.row_stride;
-    const T* row_b = b + static_cast<std::int64_t>(r) * view.row_stride;
+    float first_sum[tile] = {};
+    float second_sum[tile] = {};
+    const T* example_a = a + static_cast<std::int64_t>(r) * view.example_stride;
+    const T* example_b = b + static_cast<std::int64_t>(r) * view.example_stride;
     for (std::int64_t p = 0; p < view.pixels; ++p) {
       for (std::int64_t c = 0; c < view.width; ++c) {
-        const float x = row_a[p * view.block + c];
-        const float y = row_b[p * view.block + c];
-        first_row[c] += first(x, y, c);
-        second_row[c] += second(x, y, c);
+        const float x = example_a[p * view.block + c];
+        const float y = example_b[p * view.block + c];
+        first_sum[c] += first(x, y, c);
+        second_sum[c] += second(x, y, c);
       }
     }
     for (std::int64_t c = 0; c < view.width; ++c) {
-      first_sums[c] += first_row[c];
-      second_sums[c] += second_row[c];
+      first_sums[c] += first_sum[c];
+      second_sums[c] += second_sum[c];
     }
   }
 }
@@ -63,13 +63,13 @@ class BatchNormalizationKernel final : public Kernel {
         tensor_(scope.input()),
         epsilon_(static_cast<float>(std::get<BatchNormalization>(scope.layer().layer).epsilon)),
         threads_(scope.threads),
-        first_row_(scope.first_row),
-        rows_(scope.rows),
+        first_example_(scope.first_example),
+        num_examples_(scope.num_examples),
         x_(scope.value<T>(scope.operation.input)),
         y_(scope.value<T>(scope.operation.output)),
         x_gradient_(scope.gradient<T>(scope.operation.input)),
         y_gradient_(scope.gradient<T>(scope.operation.output)),
-        statistics_(reinterpret_cast<float*>(scope.buffers[scope.operation.output].notes)) {
+        statistics_(reinterpret_cast<float*>(scope.buffers[scope.operation.output].saved_for_backward)) {
     const auto& layer = std::get<BatchNormalization>(scope.layer().layer);
     int parameter = scope.operation.parameter;
     if (layer.scale) bind(scope, parameter++, gamma_);
@@ -109,19 +109,21 @@ class BatchNormalizationKernel final : public Kernel {
     vector = {scope.weights(parameter), scope.weights_gradient(parameter)};
   }
 
-  /// A replica's rows, counted from this kernel's first one; none where it is another rank's.
-  [[nodiscard]] ReplicaRows rows_of(const StepContext& context, std::size_t replica) const {
+  /// The replica's examples, relative to this kernel's first one. Empty if this kernel computes none of them.
+  [[nodiscard]] Range examples_of(const StepContext& context, std::size_t replica) const {
     const auto [begin, end] = context.replicas[replica];
-    const auto here = [this](std::size_t row) { return std::clamp(row, first_row_, first_row_ + rows_) - first_row_; };
+    const auto here = [this](std::size_t example) {
+      return std::clamp(example, first_example_, first_example_ + num_examples_) - first_example_;
+    };
     return {here(begin), here(end)};
   }
 
-  /// Where a replica's mean and 1 / sqrt(variance + epsilon) are kept from forward to backward.
+  /// A replica's mean and 1 / sqrt(variance + epsilon), which forward saves for backward: 2 * channels floats.
   [[nodiscard]] float* statistics_of(std::size_t replica) const {
     return statistics_ + static_cast<std::int64_t>(replica) * 2 * tensor_.channels;
   }
 
-  void normalise(const TileView& view, std::int64_t first, std::int64_t channel, std::size_t begin, std::size_t end,
+  void normalize(const TileView& view, std::int64_t first, std::int64_t channel, std::size_t begin, std::size_t end,
                  const float* mean, const float* inverse) const {
     float scale[tile];
     float shift[tile];
@@ -130,10 +132,10 @@ class BatchNormalizationKernel final : public Kernel {
       shift[c] = beta_.value != nullptr ? beta_.value[channel + c] : 0.0F;
     }
     for (std::size_t r = begin; r < end; ++r) {
-      const std::int64_t row = static_cast<std::int64_t>(r) * view.row_stride + first;
+      const std::int64_t example = static_cast<std::int64_t>(r) * view.example_stride + first;
       for (std::int64_t p = 0; p < view.pixels; ++p) {
-        T* y = y_ + row + p * view.block;
-        const T* x = x_ + row + p * view.block;
+        T* y = y_ + example + p * view.block;
+        const T* x = x_ + example + p * view.block;
         for (std::int64_t c = 0; c < view.width; ++c) {
           y[c] = (static_cast<float>(x[c]) - mean[c]) * scale[c] + shift[c];
         }
@@ -149,9 +151,9 @@ class BatchNormalizationKernel final : public Kernel {
       moving_mean_.gradient[channel + c] = 0;
       moving_variance_.gradient[channel + c] = 0;
     }
-    const auto share = 1.0F / static_cast<float>(context.total_replicas);
+    const auto replica_weight = 1.0F / static_cast<float>(context.total_replicas);
     for (std::size_t replica = 0; replica < context.replicas.size(); ++replica) {
-      const auto [begin, end] = rows_of(context, replica);
+      const auto [begin, end] = examples_of(context, replica);
       if (begin == end) continue;
       const double count = static_cast<double>(end - begin) * static_cast<double>(view.pixels);
       TileSums sums;
@@ -169,10 +171,10 @@ class BatchNormalizationKernel final : public Kernel {
       for (std::int64_t c = 0; c < view.width; ++c) {
         const auto variance = static_cast<float>(sums[c] / count);
         inverse[c] = 1.0F / std::sqrt(variance + epsilon_);
-        moving_mean_.gradient[channel + c] += mean[c] * share;
-        moving_variance_.gradient[channel + c] += variance * share;
+        moving_mean_.gradient[channel + c] += mean[c] * replica_weight;
+        moving_variance_.gradient[channel + c] += variance * replica_weight;
       }
-      normalise(view, first, channel, begin, end, mean, inverse);
+      normalize(view, first, channel, begin, end, mean, inverse);
     }
   }
 
@@ -181,7 +183,7 @@ class BatchNormalizationKernel final : public Kernel {
     for (std::int64_t c = 0; c < view.width; ++c) {
       inverse[c] = 1.0F / std::sqrt(moving_variance_.value[channel + c] + epsilon_);
     }
-    normalise(view, first, channel, 0, rows_, moving_mean_.value + channel, inverse);
+    normalize(view, first, channel, 0, num_examples_, moving_mean_.value + channel, inverse);
   }
 
   /// dx = gamma / sigma (dy - mean(dy) - xhat mean(dy xhat)), means over the replica (Ioffe and Szegedy, 2015).
@@ -190,7 +192,7 @@ class BatchNormalizationKernel final : public Kernel {
       if (vector->gradient != nullptr) std::fill_n(vector->gradient + channel, view.width, 0.0F);
     }
     for (std::size_t replica = 0; replica < context.replicas.size(); ++replica) {
-      const auto [begin, end] = rows_of(context, replica);
+      const auto [begin, end] = examples_of(context, replica);
       if (begin == end) continue;
       const float* mean = statistics_of(replica) + channel;
       const float* inverse = mean + tensor_.channels;
@@ -223,9 +225,9 @@ class BatchNormalizationKernel final : public Kernel {
       projected_mean[c] = static_cast<float>(projected_sums[c] / count);
     }
     for (std::size_t r = begin; r < end; ++r) {
-      const std::int64_t row = static_cast<std::int64_t>(r) * view.row_stride + first;
+      const std::int64_t example = static_cast<std::int64_t>(r) * view.example_stride + first;
       for (std::int64_t p = 0; p < view.pixels; ++p) {
-        const std::int64_t at = row + p * view.block;
+        const std::int64_t at = example + p * view.block;
         for (std::int64_t c = 0; c < view.width; ++c) {
           const float projected = (static_cast<float>(x_[at + c]) - mean[c]) * inverse[c] * projected_mean[c];
           x_gradient_[at + c] = (static_cast<float>(y_gradient_[at + c]) - gradient_mean[c] - projected) * scale[c];
@@ -244,8 +246,8 @@ class BatchNormalizationKernel final : public Kernel {
   const TensorSpec& tensor_;
   float epsilon_;
   int threads_;
-  std::size_t first_row_;
-  std::size_t rows_;
+  std::size_t first_example_;
+  std::size_t num_examples_;
   const T* x_;
   T* y_;
   T* x_gradient_;

@@ -1,10 +1,10 @@
-// See bias_gradient.hpp. An example's pixels are added first, then examples: sums stay short, and so does their
-// rounding.
+// See bias_gradient.hpp. Adds the pixels of each example first and then the examples, because short sums have smaller
+// rounding errors.
 #include "backend/cpu/bias_gradient.hpp"
 
 #include "backend/cpu/simd.hpp"
 #include "core/bfloat16.hpp"
-#include "core/vectorized.hpp"
+#include "core/target_clones.hpp"
 
 #include <algorithm>
 
@@ -32,17 +32,17 @@ LOCKSTEP_INLINE void add_cells(const T* values, std::int64_t pixels, std::int64_
   }
 }
 
-LOCKSTEP_VECTORIZED void add_plane(const float* values, std::int64_t pixels, std::int64_t block, float* sums) {
+LOCKSTEP_TARGET_CLONES void add_plane(const float* values, std::int64_t pixels, std::int64_t block, float* sums) {
   add_cells(values, pixels, block, sums);
 }
-LOCKSTEP_VECTORIZED void add_plane(const BFloat16* values, std::int64_t pixels, std::int64_t block, float* sums) {
+LOCKSTEP_TARGET_CLONES void add_plane(const BFloat16* values, std::int64_t pixels, std::int64_t block, float* sums) {
   add_cells(values, pixels, block, sums);
 }
 
 }  // namespace
 
 BiasGradient::BiasGradient(const KernelScope& scope)
-    : rows_(static_cast<std::int64_t>(scope.rows)),
+    : num_examples_(static_cast<std::int64_t>(scope.num_examples)),
       blocks_(scope.output().channels / scope.output().block),
       pixels_(scope.output().height * scope.output().width),
       block_(scope.output().block),
@@ -51,7 +51,7 @@ BiasGradient::BiasGradient(const KernelScope& scope)
   if (scope.layer().parameters.size() < 2) return;
   output_gradient_ = scope.gradient<std::byte>(scope.operation.output);
   bias_gradient_ = scope.weights_gradient(scope.operation.parameter + 1);
-  of_examples_ = AlignedBuffer(static_cast<std::size_t>(rows_ * blocks_ * block_) * sizeof(float));
+  of_examples_ = AlignedBuffer(static_cast<std::size_t>(num_examples_ * blocks_ * block_) * sizeof(float));
 }
 
 void BiasGradient::run() {
@@ -64,7 +64,7 @@ void BiasGradient::run() {
   const std::int64_t channels = blocks_ * block_;
   const float* of_example = of_examples_.as<float>().data();
   std::fill_n(bias_gradient_, channels, 0.0F);
-  for (std::int64_t r = 0; r < rows_; ++r, of_example += channels) {
+  for (std::int64_t r = 0; r < num_examples_; ++r, of_example += channels) {
     for (std::int64_t c = 0; c < channels; ++c) bias_gradient_[c] += of_example[c];
   }
 }
@@ -73,8 +73,8 @@ template <typename T>
 void BiasGradient::sum_examples(const T* gradient) {
   float* const sums = of_examples_.as<float>().data();
 #pragma omp parallel for num_threads(threads_) if (threads_ > 1)
-  for (std::int64_t part = 0; part < rows_ * blocks_; ++part) {
-    add_plane(gradient + part * pixels_ * block_, pixels_, block_, sums + part * block_);
+  for (std::int64_t plane = 0; plane < num_examples_ * blocks_; ++plane) {
+    add_plane(gradient + plane * pixels_ * block_, pixels_, block_, sums + plane * block_);
   }
 }
 

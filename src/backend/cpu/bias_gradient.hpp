@@ -1,6 +1,6 @@
-// The gradient of a convolution's bias where every rank computes it for itself, though each convolves other channels:
-// the same loop on all of them, so that it is the same to the last bit. (oneDNN's, computed with the kernel's gradient,
-// may add in another order where there are fewer channels.)
+// The bias gradient of a row-parallel convolution. Every rank computes the full gradient with the same loop, so all
+// ranks get the same bits. (oneDNN computes it together with the kernel's gradient, and may add in a different order
+// when ranks have different numbers of input channels.)
 #pragma once
 
 #include "backend/cpu/kernel.hpp"
@@ -13,9 +13,9 @@ namespace lockstep {
 
 class BiasGradient {
  public:
-  /// Of no layer: does nothing.
+  /// Does nothing.
   BiasGradient() = default;
-  /// Of a convolution's backward; does nothing where the layer has no bias.
+  /// For a convolution's backward. Does nothing if the layer has no bias.
   explicit BiasGradient(const KernelScope& scope);
 
   void run();
@@ -24,15 +24,15 @@ class BiasGradient {
   template <typename T>
   void sum_examples(const T* gradient);
 
-  std::int64_t rows_ = 0;
-  std::int64_t blocks_ = 0;  ///< of channels, of which each lies for itself
+  std::int64_t num_examples_ = 0;
+  std::int64_t blocks_ = 0;  ///< blocks of channels; each is stored contiguously
   std::int64_t pixels_ = 0;
   std::int64_t block_ = 0;
   int threads_ = 1;
   ElementType type_ = ElementType::float32;
   const std::byte* output_gradient_ = nullptr;
   float* bias_gradient_ = nullptr;
-  AlignedBuffer of_examples_;  ///< by example and channel
+  AlignedBuffer of_examples_;  ///< sums by example and channel
 };
 
 }  // namespace lockstep

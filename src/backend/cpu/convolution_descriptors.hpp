@@ -1,5 +1,5 @@
-// A convolution in oneDNN's terms: geometry, the layouts of its tensors, and which implementation computes it. Layouts
-// are chosen and kernels are made from the same descriptors.
+// A convolution as oneDNN describes it: geometry, tensor layouts and implementation. Layouts are chosen and kernels are
+// created from the same descriptors.
 #pragma once
 
 #include "backend/backend.hpp"
@@ -9,45 +9,47 @@
 
 namespace lockstep {
 
-/// True for a convolution of a slice of the input channels: what it gives is a part of a sum over the ranks, to which
-/// bias and activation are added later.
-[[nodiscard]] bool gives_part(const Graph& graph, const Operation& operation);
+/// True for a row-parallel convolution: it computes a partial sum over its shard of the input channels. Bias and
+/// activation are applied after the sum over all ranks.
+[[nodiscard]] bool produces_partial_sum(const Graph& graph, const Operation& operation);
 
-/// What the convolution itself writes. Parts are summed up in float32.
-[[nodiscard]] TensorSpec result_of(const Graph& graph, const Operation& operation);
+/// The tensor that the convolution itself writes. Partial sums are float32.
+[[nodiscard]] TensorSpec convolution_output_of(const Graph& graph, const Operation& operation);
 
-/// Before blocks, one channel has no layout: whatever plain descriptor oneDNN picks describes the same memory. Asking
-/// it to pick finds kernels for such images that a named layout misses (oneDNN 3.7 falls to its reference code
-/// otherwise).
-[[nodiscard]] dnnl::memory::desc source_for_choice(const TensorSpec& tensor, const TensorSpec& output,
-                                                   std::size_t rows);
+/// The descriptor of a convolution's input with which to ask oneDNN for an implementation. Every plain layout of a
+/// one-channel image describes the same memory, so for a blocked output the layout is left open: with a named layout,
+/// oneDNN 3.7 falls back to its reference code.
+[[nodiscard]] dnnl::memory::desc source_for_layout_query(const TensorSpec& tensor, const TensorSpec& output,
+                                                         std::size_t num_examples);
 
-/// The forward convolution over `rows` examples that reads `src` and writes `dst`; either may leave its layout open.
+/// The forward convolution over `num_examples` examples that reads `src` and writes `dst`. Either may have
+/// format_tag::any.
 [[nodiscard]] dnnl::convolution_forward::primitive_desc describe_forward(const onednn::Context& context,
                                                                          const Graph& graph, const Operation& operation,
-                                                                         std::size_t rows,
+                                                                         std::size_t num_examples,
                                                                          const dnnl::memory::desc& src,
                                                                          const dnnl::memory::desc& dst);
 
-/// A convolution over `rows` examples, its tensors laid out as the graph says, its weights as oneDNN likes them.
+/// A convolution over `num_examples` examples. Tensors have the graph's layouts, weights the layout that oneDNN
+/// prefers.
 struct ConvolutionDescriptors {
   ConvolutionDescriptors(const onednn::Context& context, const Graph& graph, const Operation& operation,
-                         std::size_t rows);
+                         std::size_t num_examples);
 
   dnnl::convolution_forward::primitive_desc forward;
   dnnl::convolution_backward_weights::primitive_desc backward_weights;
-  /// How the float32 weights lie in the arenas, if `rows` is the capacity: as forward reads them (in bfloat16 as
-  /// backward writes them).
-  dnnl::memory::desc master;
+  /// The layout of the float32 weights in the arenas, if `num_examples` is the capacity: the one that forward reads, or
+  /// in bfloat16 the one that backward writes.
+  dnnl::memory::desc weight_layout;
   onednn::Geometry geometry;
 };
 
-/// The input's gradient, where it is wanted.
+/// The convolution that computes the input's gradient.
 [[nodiscard]] dnnl::convolution_backward_data::primitive_desc describe_backward_data(
-    const onednn::Context& context, const Graph& graph, const Operation& operation, std::size_t rows,
+    const onednn::Context& context, const Graph& graph, const Operation& operation, std::size_t num_examples,
     const ConvolutionDescriptors& descriptors);
 
-/// The arena's weights seen as Keras orders them: [height][width][in][out].
+/// The weights in Keras' order: [height][width][in][out].
 [[nodiscard]] dnnl::memory::desc keras_kernel_descriptor(const LayerInfo& layer);
 
 }  // namespace lockstep

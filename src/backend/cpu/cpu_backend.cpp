@@ -1,8 +1,9 @@
-// The CPU backend: layouts as oneDNN likes them, memory for the largest slice, kernels made once for each slice size.
+// The CPU backend: chooses the layouts that oneDNN prefers, allocates memory for the largest local batch, and creates
+// kernels once for each local batch size.
 #include "backend/cpu/convolution_descriptors.hpp"
 #include "backend/cpu/kernel.hpp"
 #include "backend/cpu/layouts.hpp"
-#include "backend/cpu/update.hpp"
+#include "backend/cpu/optimizer_step.hpp"
 #include "backend/make_backend.hpp"
 #include "core/aligned_buffer.hpp"
 
@@ -10,7 +11,9 @@
 
 #include <omp.h>
 
+#include <fmt/format.h>
 #include <algorithm>
+#include <array>
 #include <fstream>
 #include <map>
 #include <string>
@@ -28,42 +31,37 @@ std::string cpu_model() {
   return "CPU";
 }
 
-/// What a core keeps at hand between two operations. Twice a second-level cache of today: measured best on Zen 5 (1
-/// MiB) and in its neighbourhood flat, so it is not worth asking each machine.
+/// The bytes of a microbatch's tensors, per thread. Measured best on Zen 5, whose second-level cache has 1 MiB. Nearby
+/// values are equally fast, so the machine's cache size is not queried.
 constexpr std::size_t cache_bytes = std::size_t{2560} << 10U;
 
-/// True for an operation of a layer divided by features whose input or output no channel of this rank is in.
-bool has_nothing(const Graph& graph, const Operation& operation) {
+/// True if this rank's shard of a tensor-parallel layer leaves the operation without input or output channels.
+bool is_empty_shard(const Graph& graph, const Operation& operation) {
   const auto empty = [&](int tensor) { return tensor >= 0 && graph.tensors[tensor].elements() == 0; };
-  const bool has_bias =
-      operation.kind == OperationKind::dense_backward || operation.kind == OperationKind::convolution_backward;
+  const bool has_bias = is_backward(operation) && traits_of(operation).has_kernel;
   if (has_bias) return empty(operation.output);  // the bias needs no input
-  if (operation.exchange >= 0) return false;     // others may have something
+  if (operation.all_to_all) return false;        // other ranks may hold channels
   return empty(operation.input) || empty(operation.output);
 }
 
+constexpr std::array kernel_factories{
+#define LOCKSTEP_FACTORY(kind, kernel) &make_##kernel,
+    LOCKSTEP_OPERATION_KINDS(LOCKSTEP_FACTORY)
+#undef LOCKSTEP_FACTORY
+};
+
 std::unique_ptr<Kernel> make_kernel(const KernelScope& scope) {
-  if (has_nothing(scope.graph, scope.operation)) return make_nothing(scope);
-  switch (scope.operation.kind) {
-    case OperationKind::gather: return make_gather(scope);
-    case OperationKind::convolution: return make_convolution(scope);
-    case OperationKind::convolution_backward: return make_convolution_backward(scope);
-    case OperationKind::dense: return make_dense(scope);
-    case OperationKind::dense_backward: return make_dense_backward(scope);
-    case OperationKind::max_pooling:
-    case OperationKind::max_pooling_backward: return make_max_pooling(scope);
-    case OperationKind::average_pooling:
-    case OperationKind::average_pooling_backward: return make_average_pooling(scope);
-    case OperationKind::batch_normalization:
-    case OperationKind::batch_normalization_backward: return make_batch_normalization(scope);
-    case OperationKind::loss: return make_loss(scope);
-    case OperationKind::finish_sum:
-    case OperationKind::offer_gradient:
-    case OperationKind::take_gradient: return make_exchange(scope);
-    case OperationKind::pack:
-    case OperationKind::unpack: return make_blocks(scope);
-    default: return make_elementwise(scope);
-  }
+  if (is_empty_shard(scope.graph, scope.operation)) return make_empty_shard(scope);
+  return kernel_factories[static_cast<std::size_t>(scope.operation.kind)](scope);
+}
+
+/// A batch has at most as many replicas as examples, so memory for statistics is allocated per example.
+std::size_t saved_bytes_per_example(SavedForBackward saved, const TensorSpec& output) {
+  constexpr std::size_t statistics_per_channel = 2;  // mean and deviation
+  if (saved == SavedForBackward::nothing) return 0;
+  if (saved == SavedForBackward::statistics)
+    return statistics_per_channel * static_cast<std::size_t>(output.channels) * sizeof(float);
+  return static_cast<std::size_t>(output.elements());
 }
 
 class CpuExecutable final : public Executable {
@@ -77,40 +75,40 @@ class CpuExecutable final : public Executable {
         dnnl_(std::move(dnnl)),
         threads_(threads) {
     allocate_tensors();
-    masters_.resize(graph_.parameters.size());
+    weight_layouts_.resize(graph_.parameters.size());
     for (const Operation& operation : graph_.forward) {
-      if (operation.kind == OperationKind::convolution && !has_nothing(graph_, operation)) {
-        masters_[operation.parameter] =
-            ConvolutionDescriptors(dnnl_, graph_, operation, std::max<std::size_t>(capacity, 1)).master;
+      if (operation.kind == OperationKind::convolution && !is_empty_shard(graph_, operation)) {
+        weight_layouts_[operation.parameter] =
+            ConvolutionDescriptors(dnnl_, graph_, operation, graph_.layout_examples).weight_layout;
       }
     }
   }
 
-  void run(const Operation& operation, const StepContext& context) override {
-    if (context.examples.empty()) {
-      contribute_nothing(operation);
+  void run(std::size_t operation, const StepContext& context) override {
+    const std::size_t num_examples = context.examples.size();
+    if (num_examples == 0) {
+      zero_gradients(operations_[operation]);
       return;
     }
-    const std::size_t rows = context.examples.size();
-    if (Kernel* kernel = kernels_for(rows)[operation.id].get()) {
+    if (Kernel* kernel = kernels_for(num_examples)[operation].get()) {
       kernel->run(context);
-    } else if (operation.by_examples && graph_.rows_of(rows, graph_.rank).size() == 0) {
-      contribute_nothing(operation);
-    }  // else a slice of few examples, which has none for some of the parts
+    } else if (operations_[operation].is_batch_split && graph_.examples_of(num_examples, graph_.rank).empty()) {
+      zero_gradients(operations_[operation]);
+    }  // else this microbatch has no examples
   }
 
-  void update(const UpdateShare& share, const Optimizer& optimizer, std::uint64_t iteration) override {
-    if (share.begin == share.end) return;
-    update_share(graph_, share.own ? *arenas_.own : arenas_, share, optimizer, iteration, threads_);
+  void update(const ReducedShard& shard, const Optimizer& optimizer, std::uint64_t iteration) override {
+    if (shard.begin == shard.end) return;
+    apply_optimizer(graph_, shard.is_local ? *arenas_.local : arenas_, shard, optimizer, iteration, threads_);
   }
 
-  void add_squares(const UpdateShare& share, std::span<double> sums) const override {
-    if (share.begin < share.end) add_squares_of_share(graph_, share, sums, threads_);
+  void add_squared_gradients(const ReducedShard& shard, std::span<double> sums) override {
+    if (shard.begin < shard.end) sum_squared_gradients(graph_, shard, sums, threads_);
   }
 
-  void take_metrics(std::span<float, metric_places> sums) override {
-    const ParameterSpec& metrics = graph_.parameters[graph_.metrics_parameter()];
-    std::copy_n(arenas_.weights.data() + metrics.offset, sums.size(), sums.data());
+  void take_metrics(std::span<float> metrics) override {
+    const std::size_t offset = graph_.parameters[graph_.metrics_parameter()].offset;
+    std::copy_n(arenas_.weights.data() + offset, metrics.size(), metrics.data());
   }
 
   void read(std::span<const float> arena, std::span<float> values) const override {
@@ -149,8 +147,8 @@ class CpuExecutable final : public Executable {
     }
   }
 
-  void refresh() override {
-    for (const Arenas* arenas : {static_cast<const Arenas*>(&arenas_), arenas_.own}) {
+  void update_low_precision_copies() override {
+    for (const Arenas* arenas : {static_cast<const Arenas*>(&arenas_), arenas_.local}) {
       if (arenas == nullptr) continue;
       for (std::size_t i = 0; i < arenas->low_precision.size(); ++i) {
         arenas->low_precision[i] = BFloat16(arenas->weights[i]).bits;
@@ -158,14 +156,14 @@ class CpuExecutable final : public Executable {
     }
   }
 
-  [[nodiscard]] std::span<const float> outputs() const override {
+  [[nodiscard]] std::span<const float> outputs() override {
     const int tensor = graph_.forward.back().input;
     return {reinterpret_cast<const float*>(buffers_[tensor].value),
             capacity_ * static_cast<std::size_t>(graph_.tensors[tensor].elements())};
   }
 
-  [[nodiscard]] std::string implementation(const Operation& operation) override {
-    return kernels_for(capacity_)[operation.id]->implementation();
+  [[nodiscard]] std::string implementation(std::size_t operation) override {
+    return kernels_for(capacity_)[operation]->implementation();
   }
 
  private:
@@ -179,57 +177,56 @@ class CpuExecutable final : public Executable {
         buffers_[t] = buffers_[tensor.alias];
         continue;
       }
-      const std::size_t size = tensor.type == ElementType::bfloat16 ? sizeof(BFloat16) : sizeof(float);
-      const std::size_t rows = tensor.passing_rows > 0 ? tensor.passing_rows : capacity_;
-      const std::size_t bytes = rows * static_cast<std::size_t>(tensor.elements()) * size;
+      const std::size_t num_examples = tensor.microbatch_examples > 0 ? tensor.microbatch_examples : capacity_;
+      const std::size_t bytes = num_examples * static_cast<std::size_t>(tensor.elements()) * size_of(tensor.type);
       buffers_[t].value = add_buffer(bytes);
       if (t > 0)
-        buffers_[t].gradient = gradient_in_place(graph_, static_cast<int>(t)) ? buffers_[t].value : add_buffer(bytes);
+        buffers_[t].gradient =
+            is_gradient_in_place(graph_, static_cast<int>(t)) ? buffers_[t].value : add_buffer(bytes);
     }
     std::size_t scratch = 0;
     for (const Operation& operation : operations_) {
       if (operation.kind != OperationKind::dense_backward) continue;
-      scratch = std::max(scratch, capacity_ * static_cast<std::size_t>(operation.rows_end - operation.rows_begin));
+      scratch = std::max(scratch, capacity_ * operation.input_features.size());
     }
     scratch_ = add_buffer(scratch * sizeof(float));
     for (const Operation& operation : graph_.forward) {
       if (operation.output < 0) continue;
       const TensorSpec& output = graph_.tensors[operation.output];
-      if (operation.kind == OperationKind::max_pooling || operation.kind == OperationKind::dropout) {
-        buffers_[operation.output].notes = add_buffer(capacity_ * static_cast<std::size_t>(output.elements()));
-      }
-      if (operation.kind == OperationKind::batch_normalization) {  // mean and deviation of up to a replica an example
-        const std::size_t statistics = 2 * static_cast<std::size_t>(output.channels) * sizeof(float);
-        buffers_[operation.output].notes = add_buffer(capacity_ * statistics);
-      }
+      if (const std::size_t bytes = saved_bytes_per_example(traits_of(operation).saved, output); bytes > 0)
+        buffers_[operation.output].saved_for_backward = add_buffer(capacity_ * bytes);
     }
   }
 
   std::byte* add_buffer(std::size_t bytes) { return memory_.emplace_back(bytes).data(); }
 
-  Kernels& kernels_for(std::size_t rows) {
-    for (auto& [size, kernels] : programs_) {
-      if (size == rows) return kernels;
+  Kernels& kernels_for(std::size_t num_examples) {
+    for (auto& [size, kernels] : kernels_by_size_) {
+      if (size == num_examples) return kernels;
     }
-    if (rows > capacity_) {
-      throw InternalError("a slice of " + std::to_string(rows) + " examples exceeds the " + std::to_string(capacity_) +
-                          " that memory was made for");
+    if (num_examples > capacity_) {
+      throw InternalError(
+          fmt::format("a local batch of {} examples exceeds the capacity of {}", num_examples, capacity_));
     }
     Kernels kernels;
     for (const Operation& operation : operations_) {
-      // The larger parts come first, so that the first one, whose kernels begin the sums, has an example.
-      const Slice mine = operation.by_examples ? graph_.rows_of(rows, graph_.rank) : Slice{0, rows};
-      const Slice part =
-          slice_of(mine.size(), static_cast<std::size_t>(operation.slice), static_cast<std::size_t>(operation.slices));
-      kernels.push_back(part.size() == 0 ? nullptr
-                                         : make_kernel({graph_, operation, mine.begin + part.begin, part.size(),
-                                                        buffers_, arenas_, scratch_, masters_, dnnl_, threads_}));
+      // slice_of puts larger microbatches first, so the first one, to whose gradients the others add, is never empty.
+      const Range examples =
+          operation.is_batch_split ? graph_.examples_of(num_examples, graph_.rank) : Range{0, num_examples};
+      const Range microbatch = slice_of(examples.size(), operation.microbatch.index, operation.microbatch.count);
+      kernels.push_back(microbatch.empty() ? nullptr
+                                           : make_kernel({{graph_, operation, examples.begin + microbatch.begin,
+                                                           microbatch.size(), buffers_, arenas_},
+                                                          scratch_,
+                                                          weight_layouts_,
+                                                          dnnl_,
+                                                          threads_}));
     }
-    return programs_.emplace_back(rows, std::move(kernels)).second;
+    return kernels_by_size_.emplace_back(num_examples, std::move(kernels)).second;
   }
 
-  /// A rank without examples still takes part: its gradients and metric sums are zero.
-  void contribute_nothing(const Operation& operation) const {
+  /// A rank without examples still takes part in the all-reduce, with zero gradients and metric sums.
+  void zero_gradients(const Operation& operation) const {
     if (operation.parameter < 0) return;
     const auto zero = [&](int parameter) {
       const ParameterSpec& spec = graph_.parameters[parameter];
@@ -239,15 +236,15 @@ class CpuExecutable final : public Executable {
       zero(operation.parameter);
       return;
     }
-    if (operation.kind <= OperationKind::loss) return;
+    if (!is_backward(operation)) return;
     const std::size_t count = graph_.layers[operation.layer].parameters.size();
     std::size_t first = 0;
-    if (operation.kind == OperationKind::dense_backward) {  // its chunk of the kernel; the bias goes with the first
+    if (operation.kind == OperationKind::dense_backward) {  // this chunk of the kernel; the first includes the bias
       const ParameterSpec& kernel = graph_.parameters[operation.parameter];
-      const std::int64_t units = kernel.info.shape[1];
-      std::fill_n(arenas_.gradients.data() + kernel.offset + operation.rows_begin * units,
-                  (operation.rows_end - operation.rows_begin) * units, 0.0F);
-      first = operation.rows_begin == 0 ? 1 : count;
+      const auto units = static_cast<std::size_t>(kernel.info.shape[1]);
+      std::fill_n(arenas_.gradients.data() + kernel.offset + operation.input_features.begin * units,
+                  operation.input_features.size() * units, 0.0F);
+      first = operation.input_features.begin == 0 ? 1 : count;
     }
     for (std::size_t i = first; i < count; ++i) zero(operation.parameter + static_cast<int>(i));
   }
@@ -260,15 +257,17 @@ class CpuExecutable final : public Executable {
     return nullptr;
   }
 
-  /// (An empty descriptor converts to false in oneDNN 2 and to true in 3.)
-  [[nodiscard]] bool is_convolution_kernel(std::size_t parameter) const { return masters_[parameter].get_size() != 0; }
+  /// Compares the size, because an empty descriptor converts to false in oneDNN 2 but to true in oneDNN 3.
+  [[nodiscard]] bool is_convolution_kernel(std::size_t parameter) const {
+    return weight_layouts_[parameter].get_size() != 0;
+  }
 
-  /// Keras' rows of a Dense kernel follow the flattened input; ours follow the order in which the input lies.
+  /// Visits the rows of a Dense kernel: their index in Keras' order and in the order of the input's layout.
   template <typename Visit>
   void for_each_row(const Operation& dense, Visit visit) const {
     const TensorSpec& input = graph_.tensors[dense.input];
     for (std::int64_t row = 0; row < input.elements(); ++row) {
-      visit(static_cast<std::size_t>(row), static_cast<std::size_t>(input.place_of(row)));
+      visit(static_cast<std::size_t>(row), static_cast<std::size_t>(input.offset_of_keras_index(row)));
     }
   }
 
@@ -278,11 +277,11 @@ class CpuExecutable final : public Executable {
       const bool convolution = operation.kind == OperationKind::convolution;
       if (convolution && operation.parameter == static_cast<int>(parameter)) layer = &graph_.layers[operation.layer];
     }
-    // A stream of its own: the training thread may be using the other.
+    // A separate stream, because the training thread may be using dnnl_.stream.
     const onednn::Context context{dnnl_.engine, dnnl::stream(dnnl_.engine)};
-    const dnnl::memory ours(masters_[parameter], context.engine, stored);
+    const dnnl::memory arena(weight_layouts_[parameter], context.engine, stored);
     const dnnl::memory keras(keras_kernel_descriptor(*layer), context.engine, values);
-    onednn::reorder(context, read ? ours : keras, read ? keras : ours).run();
+    onednn::reorder(context, read ? arena : keras, read ? keras : arena).run();
   }
 
   const Graph& graph_;
@@ -294,8 +293,8 @@ class CpuExecutable final : public Executable {
   std::vector<AlignedBuffer> memory_;
   std::vector<TensorBuffers> buffers_;
   std::byte* scratch_ = nullptr;
-  std::vector<dnnl::memory::desc> masters_;  ///< of convolution kernels; empty for other parameters
-  std::vector<std::pair<std::size_t, Kernels>> programs_;
+  std::vector<dnnl::memory::desc> weight_layouts_;  ///< of convolution kernels; empty for other parameters
+  std::vector<std::pair<std::size_t, Kernels>> kernels_by_size_;
 };
 
 class CpuBackend final : public Backend {
@@ -303,8 +302,8 @@ class CpuBackend final : public Backend {
   explicit CpuBackend(int threads) : threads_(threads) { omp_set_num_threads(threads); }
 
   [[nodiscard]] std::string describe() const override {
-    return cpu_model() + ", " + std::to_string(threads_) + (threads_ == 1 ? " thread" : " threads") + ", oneDNN " +
-           onednn::version();
+    return fmt::format("{}, {} thread{}, oneDNN {}", cpu_model(), threads_, threads_ == 1 ? "" : "s",
+                       onednn::version());
   }
 
   [[nodiscard]] std::map<std::string, std::string> libraries() const override {
@@ -317,20 +316,20 @@ class CpuBackend final : public Backend {
                      ") has none; use --precision float32");
   }
 
-  void lay_out(Graph& graph, std::size_t capacity) const override {
-    const std::size_t rows = std::max<std::size_t>(capacity, 1);
+  void lay_out(Graph& graph, std::size_t examples) const override {
+    const std::size_t num_examples = std::max<std::size_t>(examples, 1);
     for (TensorSpec& tensor : graph.tensors) tensor.block = tensor.channels;
     graph.cache_bytes = cache_bytes * static_cast<std::size_t>(threads_);
-    graph.capacity = rows;
-    demand_keras_order(graph);
-    choose_layouts(dnnl_, graph, rows);
+    graph.capacity = graph.layout_examples = num_examples;
+    require_channels_last(graph);
+    choose_layouts(dnnl_, graph, num_examples);
     for (ParameterSpec& parameter : graph.parameters) {
       parameter.storage = static_cast<std::size_t>(parameter.info.shape.elements());
     }
     for (const Operation& operation : graph.forward) {
-      if (operation.kind != OperationKind::convolution || has_nothing(graph, operation)) continue;
-      const ConvolutionDescriptors descriptors(dnnl_, graph, operation, rows);
-      graph.parameters[operation.parameter].storage = descriptors.master.get_size() / sizeof(float);
+      if (operation.kind != OperationKind::convolution || is_empty_shard(graph, operation)) continue;
+      const ConvolutionDescriptors descriptors(dnnl_, graph, operation, num_examples);
+      graph.parameters[operation.parameter].storage = descriptors.weight_layout.get_size() / sizeof(float);
     }
   }
 
@@ -340,18 +339,18 @@ class CpuBackend final : public Backend {
   }
 
  private:
-  /// What only passes a layout on must get Keras' order to give it.
-  static void demand_keras_order(Graph& graph) {
+  /// An operation without a weight kernel writes the layout that it reads. If its output must be channels last,
+  /// so must its input.
+  static void require_channels_last(Graph& graph) {
     for (auto operation = graph.forward.rbegin(); operation != graph.forward.rend(); ++operation) {
       if (operation->output < 0 || operation->input < 0) continue;
       const TensorSpec& output = graph.tensors[operation->output];
-      const bool passes_on = operation->kind != OperationKind::convolution && operation->kind != OperationKind::dense &&
-                             operation->kind != OperationKind::finish_sum;
+      const bool passes_on = !traits_of(*operation).has_kernel;
       const bool has_no_layout = output.height * output.width == 1;
-      if (!output.keras_order || !passes_on || has_no_layout) continue;
+      if (!output.requires_channels_last || !passes_on || has_no_layout) continue;
       TensorSpec& input = graph.tensors[operation->input];
-      input.keras_order = true;
-      if (input.alias >= 0) graph.tensors[input.alias].keras_order = true;
+      input.requires_channels_last = true;
+      if (input.alias >= 0) graph.tensors[input.alias].requires_channels_last = true;
     }
   }
 

@@ -1,9 +1,10 @@
-// Dense on oneDNN's matmul, over row-major memory: forward whole, backward in chunks of input features.
+// Dense layers on oneDNN's matmul over row-major memory. Forward is one product, backward one kernel per chunk of input
+// features.
 #include "backend/cpu/activation.hpp"
 #include "backend/cpu/kernel.hpp"
 #include "backend/cpu/tensor_descriptor.hpp"
 #include "core/aligned_buffer.hpp"
-#include "core/vectorized.hpp"
+#include "core/target_clones.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -30,15 +31,15 @@ std::byte* at(std::byte* base, std::int64_t elements, memory::data_type type) {
 
 class DenseForward final : public Kernel {
  public:
-  explicit DenseForward(const KernelScope& scope) {
+  explicit DenseForward(const KernelScope& scope) : activation_(scope) {
     const TensorSpec& input = scope.input();
-    const auto rows = static_cast<std::int64_t>(scope.rows);
+    const auto rows = static_cast<std::int64_t>(scope.num_examples);
     const std::int64_t features = input.elements();
     const std::int64_t units = scope.output().elements();
     const int parameter = scope.operation.parameter;
     const bool low = input.type == ElementType::bfloat16;
     const memory::data_type type = data_type_of(input);
-    const bool partial = scope.operation.sum >= 0;
+    const bool partial = scope.operation.partial_sum.has_value();
     const Matrix src{rows, features, features, 1, type};
     const Matrix weights{features, units, units, 1, type};
     const Matrix dst{rows, units, units, 1, partial ? memory::data_type::f32 : data_type_of(scope.output())};
@@ -49,7 +50,8 @@ class DenseForward final : public Kernel {
                        algorithm_of(partial ? ActivationFunction::linear : scope.operation.activation));
     implementation_ = description.impl_info_str();
     const dnnl::engine& engine = scope.dnnl.engine;
-    void* result = partial ? scope.weights_gradient(scope.operation.sum) : scope.value<void>(scope.operation.output);
+    void* result =
+        partial ? scope.weights_gradient(*scope.operation.partial_sum) : scope.value<void>(scope.operation.output);
     void* weights_data = low ? static_cast<void*>(scope.low_precision(parameter)) : scope.weights(parameter);
     std::vector<onednn::BoundPrimitive::Argument> arguments{
         {DNNL_ARG_SRC, memory(src.descriptor(), engine, scope.value<void>(scope.operation.input))},
@@ -59,23 +61,28 @@ class DenseForward final : public Kernel {
     matmul_ = {scope.dnnl, dnnl::matmul(description), std::move(arguments)};
   }
 
-  void run(const StepContext& /*context*/) override { matmul_.run(); }
+  void run(const StepContext& /*context*/) override {
+    matmul_.run();
+    activation_.run();
+  }
   [[nodiscard]] std::string implementation() const override { return implementation_; }
 
  private:
   onednn::BoundPrimitive matmul_;
+  UnfusedActivation activation_;
   std::string implementation_;
 };
 
-/// One chunk of input features: the weights' gradient, and the input's while both are in the cache.
+/// Backward of one chunk of input features: computes the gradients of its weights and of its input while both are in
+/// the cache.
 class DenseBackward final : public Kernel {
  public:
   explicit DenseBackward(const KernelScope& scope)
-      : rows_(static_cast<std::int64_t>(scope.rows)),
+      : num_examples_(static_cast<std::int64_t>(scope.num_examples)),
         features_(scope.input().elements()),
         units_(scope.output().elements()),
-        begin_(scope.operation.rows_begin),
-        chunk_(scope.operation.rows_end - scope.operation.rows_begin),
+        begin_(static_cast<std::int64_t>(scope.operation.input_features.begin)),
+        chunk_(static_cast<std::int64_t>(scope.operation.input_features.size())),
         type_(data_type_of(scope.input())),
         threads_(scope.threads),
         input_activation_(scope.operation.input_activation),
@@ -84,10 +91,10 @@ class DenseBackward final : public Kernel {
     const int parameter = scope.operation.parameter;
     const dnnl::engine& engine = scope.dnnl.engine;
     output_gradient_ = scope.gradient<std::byte>(scope.operation.output);
-    // Only the model's last tensor has a float32 gradient where the input is bfloat16; it is small, so each chunk
-    // that needs it converts it anew.
+    // In mixed precision only the model's last tensor has a float32 gradient. It is small, so each chunk converts it
+    // again.
     if (low && scope.output().type == ElementType::float32) {
-      converted_ = AlignedBuffer(static_cast<std::size_t>(rows_ * units_) * sizeof(BFloat16));
+      converted_ = AlignedBuffer(static_cast<std::size_t>(num_examples_ * units_) * sizeof(BFloat16));
       convert_from_ = reinterpret_cast<const float*>(output_gradient_);
       output_gradient_ = converted_.data();
     }
@@ -95,23 +102,23 @@ class DenseBackward final : public Kernel {
       bias_gradient_ = scope.weights_gradient(parameter + 1);
     }
 
-    if (chunk_ == 0) return;  // a rank without input features still knows the bias
-    const Matrix dst{rows_, units_, units_, 1, type_};
+    if (chunk_ == 0) return;  // a rank without input features still computes the bias gradient
+    const Matrix dst{num_examples_, units_, units_, 1, type_};
     const memory dst_memory(dst.descriptor(), engine, output_gradient_);
-    const Matrix input_transposed{chunk_, rows_, 1, features_, type_};
+    const Matrix input_transposed{chunk_, num_examples_, 1, features_, type_};
     const Matrix weights_gradient{chunk_, units_, units_, 1, memory::data_type::f32};
     bind(weights_product_, scope, memory(input_transposed.descriptor(), engine, input_), dst_memory,
          memory(weights_gradient.descriptor(), engine, scope.weights_gradient(parameter) + begin_ * units_));
 
     if (!scope.operation.input_gradient) return;
-    in_place_ = gradient_in_place(scope.graph, scope.operation.input);
+    in_place_ = is_gradient_in_place(scope.graph, scope.operation.input);
     input_gradient_ = at(scope.gradient<std::byte>(scope.operation.input), begin_, type_);
     std::byte* product = in_place_ ? scope.scratch : input_gradient_;
     product_stride_ = in_place_ ? chunk_ : features_;
     std::byte* weights = low ? reinterpret_cast<std::byte*>(scope.low_precision(parameter))
                              : reinterpret_cast<std::byte*>(scope.weights(parameter));
     const Matrix weights_transposed{units_, chunk_, 1, units_, type_};
-    const Matrix input_gradient{rows_, chunk_, product_stride_, 1, type_};
+    const Matrix input_gradient{num_examples_, chunk_, product_stride_, 1, type_};
     bind(input_product_, scope, dst_memory,
          memory(weights_transposed.descriptor(), engine, at(weights, begin_ * units_, type_)),
          memory(input_gradient.descriptor(), engine, product));
@@ -121,7 +128,7 @@ class DenseBackward final : public Kernel {
   void run(const StepContext& /*context*/) override {
     if (convert_from_ != nullptr) {
       auto* converted = reinterpret_cast<BFloat16*>(converted_.data());
-      for (std::int64_t i = 0; i < rows_ * units_; ++i) converted[i] = convert_from_[i];
+      for (std::int64_t i = 0; i < num_examples_ * units_; ++i) converted[i] = convert_from_[i];
     }
     if (bias_gradient_ != nullptr) {
       if (type_ == memory::data_type::bf16) {
@@ -158,7 +165,7 @@ class DenseBackward final : public Kernel {
   void sum_bias_gradient() const {
     const auto* gradient = reinterpret_cast<const T*>(output_gradient_);
     std::fill_n(bias_gradient_, units_, 0.0F);
-    for (std::int64_t r = 0; r < rows_; ++r) {
+    for (std::int64_t r = 0; r < num_examples_; ++r) {
       for (std::int64_t u = 0; u < units_; ++u) bias_gradient_[u] += gradient[r * units_ + u];
     }
   }
@@ -166,7 +173,7 @@ class DenseBackward final : public Kernel {
   template <typename T>
   void derive() const {
 #pragma omp parallel for num_threads(threads_) if (threads_ > 1)
-    for (std::int64_t r = 0; r < rows_; ++r) {
+    for (std::int64_t r = 0; r < num_examples_; ++r) {
       T* product = reinterpret_cast<T*>(product_) + r * product_stride_;
       T* input = reinterpret_cast<T*>(input_) + r * features_;
       apply_derivative(input_activation_, input, product, static_cast<std::size_t>(chunk_));
@@ -174,7 +181,7 @@ class DenseBackward final : public Kernel {
     }
   }
 
-  std::int64_t rows_;
+  std::int64_t num_examples_;
   std::int64_t features_;
   std::int64_t units_;
   std::int64_t begin_;
@@ -185,7 +192,7 @@ class DenseBackward final : public Kernel {
   std::byte* input_;
   std::byte* output_gradient_ = nullptr;
   std::byte* input_gradient_ = nullptr;
-  std::byte* product_ = nullptr;  ///< where the input's gradient is computed, before the activation's derivative
+  std::byte* product_ = nullptr;  ///< the input's gradient before it is multiplied by the activation's derivative
   std::int64_t product_stride_ = 0;
   bool in_place_ = false;
   float* bias_gradient_ = nullptr;
@@ -198,11 +205,11 @@ class DenseBackward final : public Kernel {
 
 }  // namespace
 
-bool gradient_in_place(const Graph& graph, int tensor) {
+bool is_gradient_in_place(const Graph& graph, int tensor) {
   bool dense_reads = false;
   for (const Operation& operation : graph.forward) {
     if (operation.input == tensor) dense_reads = operation.kind == OperationKind::dense;
-    if (operation.output == tensor && operation.kind == OperationKind::softmax) return false;  // backward reads it
+    if (operation.output == tensor && traits_of(operation).backward_reads_output) return false;
   }
   return dense_reads && graph.tensors[tensor].alias < 0 && tensor > 0;
 }

@@ -1,7 +1,8 @@
-// Operations on each element, or each row, alone: activations that nothing fused, Dropout, softmax.
+// Elementwise and per-example operations: unfused activations, Dropout, softmax.
 #include "backend/cpu/activation.hpp"
 #include "backend/cpu/kernel.hpp"
 #include "core/dropout_mask.hpp"
+#include "layers/activation_functions.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -17,8 +18,8 @@ class Elementwise : public Kernel {
   explicit Elementwise(const KernelScope& scope)
       : operation_(scope.operation),
         tensor_(scope.output()),
-        first_row_(scope.first_row),
-        rows_(static_cast<std::int64_t>(scope.rows)),
+        first_example_(scope.first_example),
+        num_examples_(static_cast<std::int64_t>(scope.num_examples)),
         threads_(scope.threads),
         x_(scope.value<T>(operation_.input)),
         y_(scope.value<T>(operation_.output)),
@@ -27,12 +28,12 @@ class Elementwise : public Kernel {
 
   void run(const StepContext& context) final {
     const std::int64_t elements = tensor_.elements();
-    const bool backward = operation_.kind > OperationKind::loss;
+    const bool backward = is_backward(operation_);
 #pragma omp parallel for num_threads(threads_) if (threads_ > 1)
-    for (std::int64_t r = 0; r < rows_; ++r) {
+    for (std::int64_t r = 0; r < num_examples_; ++r) {
       const std::int64_t at = r * elements;
       if (backward) {
-        run_backward(r, y_ + at, y_gradient_ + at, x_gradient_ + at);
+        run_backward(r, x_ + at, y_ + at, y_gradient_ + at, x_gradient_ + at);
         apply_derivative(operation_.input_activation, x_ + at, x_gradient_ + at, static_cast<std::size_t>(elements));
       } else {
         run_forward(r, context, x_ + at, y_ + at);
@@ -41,17 +42,17 @@ class Elementwise : public Kernel {
   }
 
  protected:
-  virtual void run_forward(std::int64_t row, const StepContext& context, const T* x, T* y) = 0;
-  virtual void run_backward(std::int64_t row, const T* y, const T* y_gradient, T* x_gradient) = 0;
+  virtual void run_forward(std::int64_t example, const StepContext& context, const T* x, T* y) = 0;
+  virtual void run_backward(std::int64_t example, const T* x, const T* y, const T* y_gradient, T* x_gradient) = 0;
   [[nodiscard]] const TensorSpec& tensor() const { return tensor_; }
   [[nodiscard]] const Operation& operation() const { return operation_; }
-  [[nodiscard]] std::size_t first_row() const { return first_row_; }
+  [[nodiscard]] std::size_t first_example() const { return first_example_; }
 
  private:
   Operation operation_;
   const TensorSpec& tensor_;
-  std::size_t first_row_;
-  std::int64_t rows_;
+  std::size_t first_example_;
+  std::int64_t num_examples_;
   int threads_;
   const T* x_;
   T* y_;
@@ -65,14 +66,19 @@ class ActivationKernel final : public Elementwise<T> {
   using Elementwise<T>::Elementwise;
 
  protected:
-  void run_forward(std::int64_t /*row*/, const StepContext& /*context*/, const T* x, T* y) override {
+  void run_forward(std::int64_t /*example*/, const StepContext& /*context*/, const T* x, T* y) override {
     const std::int64_t elements = this->tensor().elements();
     std::copy_n(x, elements, y);
     apply_activation(this->operation().activation, y, static_cast<std::size_t>(elements));
   }
-  /// Whoever wrote y's gradient has multiplied by the derivative already.
-  void run_backward(std::int64_t /*row*/, const T* /*y*/, const T* y_gradient, T* x_gradient) override {
-    std::copy_n(y_gradient, this->tensor().elements(), x_gradient);
+  /// The kernel that wrote y's gradient has already multiplied it by a derivative that is computed from y.
+  void run_backward(std::int64_t /*example*/, const T* x, const T* /*y*/, const T* y_gradient, T* x_gradient) override {
+    const std::int64_t elements = this->tensor().elements();
+    std::copy_n(y_gradient, elements, x_gradient);
+    const ActivationFunction function = this->operation().activation;
+    if (derivative_of(function) == Derivative::from_input) {
+      apply_derivative(function, x, x_gradient, static_cast<std::size_t>(elements));
+    }
   }
 };
 
@@ -82,7 +88,7 @@ class SoftmaxKernel final : public Elementwise<T> {
   using Elementwise<T>::Elementwise;
 
  protected:
-  void run_forward(std::int64_t /*row*/, const StepContext& /*context*/, const T* x, T* y) override {
+  void run_forward(std::int64_t /*example*/, const StepContext& /*context*/, const T* x, T* y) override {
     const std::int64_t channels = this->tensor().channels;
     for (std::int64_t at = 0; at < this->tensor().elements(); at += channels) {
       float largest = x[at];
@@ -92,7 +98,7 @@ class SoftmaxKernel final : public Elementwise<T> {
       for (std::int64_t c = 0; c < channels; ++c) y[at + c] = std::exp(static_cast<float>(x[at + c]) - largest) / sum;
     }
   }
-  void run_backward(std::int64_t /*row*/, const T* y, const T* y_gradient, T* x_gradient) override {
+  void run_backward(std::int64_t /*example*/, const T* /*x*/, const T* y, const T* y_gradient, T* x_gradient) override {
     const std::int64_t channels = this->tensor().channels;
     for (std::int64_t at = 0; at < this->tensor().elements(); at += channels) {
       float dot = 0;
@@ -106,7 +112,8 @@ class SoftmaxKernel final : public Elementwise<T> {
   }
 };
 
-/// The mask is a hash of what an element is, not of who computes it; forward notes it for backward.
+/// The mask is a hash of seed, step, layer, example and element, so it does not depend on the rank. Forward saves it
+/// for backward.
 template <typename T>
 class DropoutKernel final : public Elementwise<T> {
  public:
@@ -114,40 +121,40 @@ class DropoutKernel final : public Elementwise<T> {
       : Elementwise<T>(scope),
         rate_(static_cast<float>(std::get<Dropout>(scope.layer().layer).rate)),
         layer_(static_cast<std::uint32_t>(scope.operation.layer)),
-        kept_(scope.notes(scope.operation.output)) {}
+        kept_(scope.saved_for_backward(scope.operation.output)) {}
 
  protected:
-  void run_forward(std::int64_t row, const StepContext& context, const T* x, T* y) override {
+  void run_forward(std::int64_t example, const StepContext& context, const T* x, T* y) override {
     const TensorSpec& tensor = this->tensor();
     const std::int64_t elements = tensor.elements();
     if (!context.training) {
       std::copy_n(x, elements, y);
       return;
     }
-    std::uint8_t* kept = kept_ + row * elements;
-    const auto place =
-        static_cast<std::uint32_t>(context.first_place + this->first_row() + static_cast<std::size_t>(row));
+    std::uint8_t* kept = kept_ + example * elements;
+    const auto batch_index =
+        static_cast<std::uint32_t>(context.batch_offset + this->first_example() + static_cast<std::size_t>(example));
     const DropoutMask mask(context.seed, context.step, layer_, rate_);
     if (!has_whole_quads(tensor)) {
       for (std::int64_t i = 0; i < elements; ++i) {
-        const std::int64_t at = tensor.place_of(i);
-        kept[at] = mask.keep(place, static_cast<std::uint32_t>(tensor.place_in_whole(i))) ? 1 : 0;
+        const std::int64_t at = tensor.offset_of_keras_index(i);
+        kept[at] = mask.keep(batch_index, static_cast<std::uint32_t>(tensor.global_keras_index(i))) ? 1 : 0;
         y[at] = kept[at] != 0 ? static_cast<float>(x[at]) * mask.scale() : 0.0F;
       }
       return;
     }
     for (std::int64_t group = 0; group < elements; group += 4) {
-      const auto keep = mask.keep_four(place, static_cast<std::uint32_t>(tensor.place_in_whole(group) / 4));
+      const auto keep = mask.keep_four(batch_index, static_cast<std::uint32_t>(tensor.global_keras_index(group) / 4));
       for (std::int64_t i = group; i < std::min(group + 4, elements); ++i) {
-        const std::int64_t at = tensor.place_of(i);
+        const std::int64_t at = tensor.offset_of_keras_index(i);
         kept[at] = keep[i - group] ? 1 : 0;
         y[at] = keep[i - group] ? static_cast<float>(x[at]) * mask.scale() : 0.0F;
       }
     }
   }
-  void run_backward(std::int64_t row, const T* /*y*/, const T* y_gradient, T* x_gradient) override {
+  void run_backward(std::int64_t example, const T* /*x*/, const T* /*y*/, const T* y_gradient, T* x_gradient) override {
     const std::int64_t elements = this->tensor().elements();
-    const std::uint8_t* kept = kept_ + row * elements;
+    const std::uint8_t* kept = kept_ + example * elements;
     const float scale = 1.0F / (1.0F - rate_);
     for (std::int64_t i = 0; i < elements; ++i) {
       x_gradient[i] = kept[i] != 0 ? static_cast<float>(y_gradient[i]) * scale : 0.0F;
@@ -155,7 +162,7 @@ class DropoutKernel final : public Elementwise<T> {
   }
 
  private:
-  /// Four neighbours of this tensor, from a multiple of four on, are four neighbours of the whole one as well.
+  /// Whether each aligned group of four elements in this shard is an aligned group of four in the unsharded tensor.
   [[nodiscard]] static bool has_whole_quads(const TensorSpec& tensor) {
     return tensor.whole_channels == 0 ||
            (tensor.channels % 4 == 0 && tensor.first_channel % 4 == 0 && tensor.whole_channels % 4 == 0);
@@ -175,14 +182,10 @@ std::unique_ptr<Kernel> make_of(const KernelScope& scope) {
 
 }  // namespace
 
-std::unique_ptr<Kernel> make_elementwise(const KernelScope& scope) {
-  switch (scope.operation.kind) {
-    case OperationKind::dropout:
-    case OperationKind::dropout_backward: return make_of<DropoutKernel>(scope);
-    case OperationKind::softmax:
-    case OperationKind::softmax_backward: return make_of<SoftmaxKernel>(scope);
-    default: return make_of<ActivationKernel>(scope);
-  }
-}
+std::unique_ptr<Kernel> make_activation(const KernelScope& scope) { return make_of<ActivationKernel>(scope); }
+
+std::unique_ptr<Kernel> make_dropout(const KernelScope& scope) { return make_of<DropoutKernel>(scope); }
+
+std::unique_ptr<Kernel> make_softmax(const KernelScope& scope) { return make_of<SoftmaxKernel>(scope); }
 
 }  // namespace lockstep

@@ -1,6 +1,6 @@
-// The first operation of a step: this rank's examples out of the resident data set, scaled as the model wants them.
+// The first operation of a step: copies this rank's examples from the in-memory dataset and scales them.
 #include "backend/cpu/kernel.hpp"
-#include "core/vectorized.hpp"
+#include "core/target_clones.hpp"
 
 namespace lockstep {
 
@@ -17,16 +17,16 @@ struct Scaling {
   [[nodiscard]] float operator()(float x) const { return x * scale + offset; }
 };
 
-LOCKSTEP_VECTORIZED void convert(const std::uint8_t* from, float* to, std::int64_t count, Scaling scaled) {
+LOCKSTEP_TARGET_CLONES void convert(const std::uint8_t* from, float* to, std::int64_t count, Scaling scaled) {
   for (std::int64_t i = 0; i < count; ++i) to[i] = scaled(from[i]);
 }
-LOCKSTEP_VECTORIZED void convert(const std::uint8_t* from, BFloat16* to, std::int64_t count, Scaling scaled) {
+LOCKSTEP_TARGET_CLONES void convert(const std::uint8_t* from, BFloat16* to, std::int64_t count, Scaling scaled) {
   for (std::int64_t i = 0; i < count; ++i) to[i] = scaled(from[i]);
 }
-LOCKSTEP_VECTORIZED void convert(const float* from, float* to, std::int64_t count, Scaling scaled) {
+LOCKSTEP_TARGET_CLONES void convert(const float* from, float* to, std::int64_t count, Scaling scaled) {
   for (std::int64_t i = 0; i < count; ++i) to[i] = scaled(from[i]);
 }
-LOCKSTEP_VECTORIZED void convert(const float* from, BFloat16* to, std::int64_t count, Scaling scaled) {
+LOCKSTEP_TARGET_CLONES void convert(const float* from, BFloat16* to, std::int64_t count, Scaling scaled) {
   for (std::int64_t i = 0; i < count; ++i) to[i] = scaled(from[i]);
 }
 
@@ -35,8 +35,8 @@ class Gather final : public Kernel {
  public:
   explicit Gather(const KernelScope& scope)
       : tensor_(scope.graph.tensors[scope.operation.output]),
-        first_row_(scope.first_row),
-        rows_(static_cast<std::int64_t>(scope.rows)),
+        first_example_(scope.first_example),
+        num_examples_(static_cast<std::int64_t>(scope.num_examples)),
         threads_(scope.threads),
         values_(scope.value<T>(scope.operation.output)),
         scaled_{scope.graph.input.byte_divisor(), static_cast<float>(scope.graph.input.scale),
@@ -50,22 +50,22 @@ class Gather final : public Kernel {
   template <typename From>
   void gather(const From* inputs, const StepContext& context) const {
     const std::int64_t elements = tensor_.elements();
-    const std::uint32_t* examples = context.examples.data() + first_row_;
+    const std::uint32_t* examples = context.examples.data() + first_example_;
 #pragma omp parallel for num_threads(threads_) if (threads_ > 1)
-    for (std::int64_t r = 0; r < rows_; ++r) {
+    for (std::int64_t r = 0; r < num_examples_; ++r) {
       const From* example = inputs + static_cast<std::int64_t>(examples[r]) * elements;
       T* row = values_ + r * elements;
       if (tensor_.block == tensor_.channels) {
         convert(example, row, elements, scaled_);
         continue;
       }
-      for (std::int64_t i = 0; i < elements; ++i) row[tensor_.place_of(i)] = scaled_(example[i]);
+      for (std::int64_t i = 0; i < elements; ++i) row[tensor_.offset_of_keras_index(i)] = scaled_(example[i]);
     }
   }
 
   const TensorSpec& tensor_;
-  std::size_t first_row_;
-  std::int64_t rows_;
+  std::size_t first_example_;
+  std::int64_t num_examples_;
   int threads_;
   T* values_;
   Scaling scaled_;

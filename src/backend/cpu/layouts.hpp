@@ -1,4 +1,4 @@
-// Which layout each tensor has.
+// Chooses tensor layouts.
 #pragma once
 
 #include "backend/backend.hpp"
@@ -8,9 +8,9 @@
 
 namespace lockstep {
 
-/// Chooses the layout of every tensor from the convolutions' wishes. Blocks of channels are fastest, but one
-/// convolution that cannot have them (6 filters, or an output that must lie as Keras orders it) would fall to oneDNN's
-/// reference code, a hundred times slower: then all lie in Keras' order, which every kernel knows.
-void choose_layouts(const onednn::Context& context, Graph& graph, std::size_t rows);
+/// Chooses the layout of every tensor. Blocks of channels are fastest, but a convolution that does not support them (6
+/// filters, or an output that must be channels last) would fall back to oneDNN's reference code, which is about a
+/// hundred times slower. If there is one, all tensors get Keras' order, which every kernel supports.
+void choose_layouts(const onednn::Context& context, Graph& graph, std::size_t num_examples);
 
 }  // namespace lockstep

@@ -1,138 +1,134 @@
-// Losses with their gradients and metric sums, in one pass over the model's last tensor.
+// Computes losses, their gradients and metric sums from the model's last tensor. The formulas are in losses/ and
+// metrics/.
 #include "backend/cpu/activation.hpp"
 #include "backend/cpu/kernel.hpp"
+#include "core/range.hpp"
+#include "losses/loss_registry.hpp"
+#include "metrics/metric_registry.hpp"
 
 #include <algorithm>
-#include <cmath>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <variant>
+#include <vector>
 
 namespace lockstep {
 
 namespace {
 
-constexpr float clip = 1e-7F;  // Keras' epsilon: probabilities are kept this far from 0 and 1
-
-std::int64_t place_of_largest(const float* values, std::int64_t count) {
-  return std::max_element(values, values + count) - values;  // the first of equals, as argmax
+/// The target of one of this rank's examples, for a model of `count` outputs.
+template <bool takes_classes>
+auto target_of(const StepContext& context, std::size_t local_example, std::int64_t count) {
+  const auto example = static_cast<std::int64_t>(context.examples[local_example]);
+  if constexpr (takes_classes) {
+    return ClassTarget<std::int64_t>{std::get<const std::int32_t*>(context.data.targets)[example]};
+  } else {
+    return DenseTarget<std::int64_t>{std::get<const float*>(context.data.targets) + example * count};
+  }
 }
 
-/// Loss of one example; writes the gradient of the loss, times `scale`, where `gradient` is not null.
-struct Row {
-  const float* output;
-  std::int64_t count;
+/// This rank's examples whose metrics it counts.
+Range counted_examples(const StepContext& context) {
+  const std::size_t end = std::min(context.metric_examples.end, context.examples.size());
+  return {std::min(context.metric_examples.begin, end), end};
+}
+
+/// Stores the derivatives of one example's loss, multiplied by `scale`.
+struct ScaledGradient {
+  float* gradient;  ///< null if no gradient is needed
   float scale;
-  float* gradient;
 
-  /// `target(k)` is the share of class k.
-  template <typename Target>
-  [[nodiscard]] float from_logits(const Target& target) const {
-    const float largest = *std::max_element(output, output + count);
-    float sum = 0;
-    for (std::int64_t k = 0; k < count; ++k) sum += std::exp(output[k] - largest);
-    const float log_sum = std::log(sum) + largest;
-    float loss = 0;
-    for (std::int64_t k = 0; k < count; ++k) {
-      if (target(k) != 0.0F) loss += target(k) * (log_sum - output[k]);
-    }
-    if (gradient == nullptr) return loss;
-    float total = 0;
-    for (std::int64_t k = 0; k < count; ++k) total += target(k);
-    for (std::int64_t k = 0; k < count; ++k) {
-      gradient[k] = (std::exp(output[k] - log_sum) * total - target(k)) * scale;
-    }
-    return loss;
-  }
-
-  template <typename Target>
-  [[nodiscard]] float from_probabilities(const Target& target) const {
-    float loss = 0;
-    for (std::int64_t k = 0; k < count; ++k) {
-      const float share = target(k);
-      const float clipped = std::clamp(output[k], clip, 1.0F - clip);
-      if (share != 0.0F) loss -= share * std::log(clipped);
-      if (gradient != nullptr) gradient[k] = clipped == output[k] ? -share / clipped * scale : 0.0F;
-    }
-    return loss;
-  }
-
-  [[nodiscard]] float squared_error(const float* target) const {
-    const auto n = static_cast<float>(count);
-    float loss = 0;
-    for (std::int64_t k = 0; k < count; ++k) {
-      const float difference = output[k] - target[k];
-      loss += difference * difference;
-      if (gradient != nullptr) gradient[k] = 2.0F * difference / n * scale;
-    }
-    return loss / n;
-  }
+  [[nodiscard]] bool is_wanted() const { return gradient != nullptr; }
+  void operator()(std::int64_t k, float derivative) const { gradient[k] = derivative * scale; }
 };
 
+/// Writes the sums of one metric.
+template <bool takes_classes, typename Rule>
+class MetricKernel final : public Kernel {
+ public:
+  MetricKernel(const KernelScope& scope, const Rule& rule, float* sums)
+      : rule_(rule),
+        count_(scope.input().elements()),
+        outputs_(scope.value<float>(scope.operation.input)),
+        sums_(sums) {}
+
+  void run(const StepContext& context) override {
+    std::array<double, Rule::num_sums> sums{};
+    const Range counted = counted_examples(context);
+    for (std::size_t r = counted.begin; r < counted.end; ++r) {
+      const float* output = outputs_ + static_cast<std::int64_t>(r) * count_;
+      rule_(output, count_, target_of<takes_classes>(context, r, count_), sums.data());
+    }
+    std::ranges::transform(sums, sums_, [](double sum) { return static_cast<float>(sum); });
+  }
+
+ private:
+  Rule rule_;
+  std::int64_t count_;
+  const float* outputs_;
+  float* sums_;
+};
+
+template <bool takes_classes, typename Rule>
 class LossKernel final : public Kernel {
  public:
-  explicit LossKernel(const KernelScope& scope)
-      : loss_(scope.graph.loss),
+  LossKernel(const KernelScope& scope, const Rule& rule)
+      : rule_(rule),
         count_(scope.input().elements()),
         input_activation_(scope.operation.input_activation),
         outputs_(scope.value<float>(scope.operation.input)),
         gradient_(scope.operation.input_gradient ? scope.gradient<float>(scope.operation.input) : nullptr),
-        metrics_(scope.weights_gradient(scope.operation.parameter)) {}
+        written_(scope.weights_gradient(scope.operation.parameter)) {
+    float* sums = written_ + first_metric_sum;
+    for (const Metric& metric : scope.graph.metrics) {
+      with_metric_rule(metric, [&]<typename MetricRule>(const MetricRule& metric_rule) {
+        metrics_.push_back(std::make_unique<MetricKernel<takes_classes, MetricRule>>(scope, metric_rule, sums));
+        sums += MetricRule::num_sums;
+      });
+    }
+  }
 
   void run(const StepContext& context) override {
     double loss = 0;
-    double correct = 0;
-    const auto [counted_begin, counted_end] = context.counted;
-    const auto rows = static_cast<std::int64_t>(context.examples.size());
-    for (std::int64_t r = 0; r < rows; ++r) {
-      const Row row{outputs_ + r * count_, count_, static_cast<float>(context.gradient_scale),
-                    context.training && gradient_ != nullptr ? gradient_ + r * count_ : nullptr};
-      const auto example = static_cast<std::int64_t>(context.examples[r]);
-      const auto place = static_cast<std::size_t>(r);
-      const double weight = place >= counted_begin && place < counted_end ? 1 : 0;
-      std::int64_t expected = 0;
-      if (const auto* classes = std::get_if<const std::int32_t*>(&context.data.targets)) {
-        expected = (*classes)[example];
-        loss += weight * sparse(row, expected);
-      } else {
-        const float* target = std::get<const float*>(context.data.targets) + example * count_;
-        expected = place_of_largest(target, count_);
-        loss += weight * dense(row, target);
-      }
-      correct += place_of_largest(row.output, count_) == expected ? weight : 0;
+    const Range counted = counted_examples(context);
+    const auto num_examples = static_cast<std::int64_t>(context.examples.size());
+    for (std::int64_t r = 0; r < num_examples; ++r) {
+      const float* output = outputs_ + r * count_;
+      const ScaledGradient gradient{context.training && gradient_ != nullptr ? gradient_ + r * count_ : nullptr,
+                                    static_cast<float>(context.gradient_scale)};
+      const auto local_example = static_cast<std::size_t>(r);
+      const double weight = local_example >= counted.begin && local_example < counted.end ? 1 : 0;
+      loss += weight * rule_(output, count_, target_of<takes_classes>(context, local_example, count_), gradient);
     }
+    for (const std::unique_ptr<Kernel>& metric : metrics_) metric->run(context);
     if (context.training && gradient_ != nullptr) {
-      apply_derivative(input_activation_, outputs_, gradient_, static_cast<std::size_t>(rows * count_));
+      apply_derivative(input_activation_, outputs_, gradient_, static_cast<std::size_t>(num_examples * count_));
     }
-    metrics_[metric_loss] = static_cast<float>(loss);
-    metrics_[metric_correct] = static_cast<float>(correct);
-    const std::size_t counted = std::min(counted_end, context.examples.size());
-    metrics_[metric_count] = static_cast<float>(counted - std::min(counted_begin, counted));
-    metrics_[metric_leave] = context.request == Request::leave ? 1 : 0;
-    metrics_[metric_leave_with_backup] = context.request == Request::leave_with_backup ? 1 : 0;
+    written_[metric_loss] = static_cast<float>(loss);
+    written_[metric_count] = static_cast<float>(counted.size());
+    written_[metric_stop_after_this_step] = context.request == StopRequest::after_this_step ? 1 : 0;
+    written_[metric_stop_after_next_backup] = context.request == StopRequest::after_next_backup ? 1 : 0;
   }
 
  private:
-  [[nodiscard]] float sparse(const Row& row, std::int64_t expected) const {
-    const auto target = [expected](std::int64_t k) { return k == expected ? 1.0F : 0.0F; };
-    const auto& loss = std::get<SparseCategoricalCrossentropy>(loss_);
-    return loss.from_logits ? row.from_logits(target) : row.from_probabilities(target);
-  }
-
-  [[nodiscard]] float dense(const Row& row, const float* shares) const {
-    if (std::holds_alternative<MeanSquaredError>(loss_)) return row.squared_error(shares);
-    const auto target = [shares](std::int64_t k) { return shares[k]; };
-    const auto& loss = std::get<CategoricalCrossentropy>(loss_);
-    return loss.from_logits ? row.from_logits(target) : row.from_probabilities(target);
-  }
-
-  Loss loss_;
+  Rule rule_;
   std::int64_t count_;
   ActivationFunction input_activation_;
   const float* outputs_;
   float* gradient_;
-  float* metrics_;
+  float* written_;  ///< see MetricIndex
+  std::vector<std::unique_ptr<Kernel>> metrics_;
 };
 
 }  // namespace
 
-std::unique_ptr<Kernel> make_loss(const KernelScope& scope) { return std::make_unique<LossKernel>(scope); }
+std::unique_ptr<Kernel> make_loss(const KernelScope& scope) {
+  return with_loss_rule(scope.graph.loss,
+                        [&scope]<bool takes_classes, typename Rule>(const Rule& rule) -> std::unique_ptr<Kernel> {
+                          return std::make_unique<LossKernel<takes_classes, Rule>>(scope, rule);
+                        });
+}
 
 }  // namespace lockstep

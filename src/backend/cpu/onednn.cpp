@@ -3,6 +3,7 @@
 
 #include <lockstep/core/error.hpp>
 
+#include <fmt/format.h>
 #include <utility>
 
 namespace lockstep::onednn {
@@ -11,8 +12,8 @@ namespace {
 
 constexpr auto direct = dnnl::algorithm::convolution_direct;
 
-dnnl::algorithm algorithm_of(ConvolutionWay way) {
-  return way == ConvolutionWay::winograd ? dnnl::algorithm::convolution_winograd : direct;
+dnnl::algorithm algorithm_of(ConvolutionAlgorithm algorithm) {
+  return algorithm == ConvolutionAlgorithm::winograd ? dnnl::algorithm::convolution_winograd : direct;
 }
 
 }  // namespace
@@ -32,7 +33,7 @@ dnnl::primitive_attr with_activation(dnnl::algorithm activation) {
 
 std::string version() {
   const dnnl_version_t* version = dnnl_version();
-  return std::to_string(version->major) + "." + std::to_string(version->minor) + "." + std::to_string(version->patch);
+  return fmt::format("{}.{}.{}", version->major, version->minor, version->patch);
 }
 
 bool has_winograd() { return DNNL_VERSION_MAJOR < 3; }
@@ -49,10 +50,11 @@ dnnl::convolution_forward::primitive_desc convolution_forward(const Context& con
                                                               const dnnl::memory::desc& weights,
                                                               const dnnl::memory::desc& bias,
                                                               const dnnl::memory::desc& dst, const Geometry& geometry,
-                                                              dnnl::algorithm activation, ConvolutionWay way) {
+                                                              dnnl::algorithm activation,
+                                                              ConvolutionAlgorithm algorithm) {
   return {context.engine,
           dnnl::prop_kind::forward_training,
-          algorithm_of(way),
+          algorithm_of(algorithm),
           src,
           weights,
           bias,
@@ -76,9 +78,9 @@ dnnl::convolution_backward_data::primitive_desc convolution_backward_data(
 dnnl::convolution_backward_weights::primitive_desc convolution_backward_weights(
     const Context& context, const dnnl::memory::desc& src, const dnnl::memory::desc& diff_weights,
     const dnnl::memory::desc& diff_bias, const dnnl::memory::desc& diff_dst, const Geometry& geometry,
-    const dnnl::convolution_forward::primitive_desc& forward, ConvolutionWay way) {
+    const dnnl::convolution_forward::primitive_desc& forward, ConvolutionAlgorithm algorithm) {
   return {context.engine,
-          algorithm_of(way),
+          algorithm_of(algorithm),
           src,
           diff_weights,
           diff_bias,
@@ -102,10 +104,11 @@ dnnl::convolution_forward::primitive_desc convolution_forward(const Context& con
                                                               const dnnl::memory::desc& weights,
                                                               const dnnl::memory::desc& bias,
                                                               const dnnl::memory::desc& dst, const Geometry& geometry,
-                                                              dnnl::algorithm activation, ConvolutionWay way) {
-  const dnnl::convolution_forward::desc description(dnnl::prop_kind::forward_training, algorithm_of(way), src, weights,
-                                                    bias, dst, geometry.strides, geometry.dilation, geometry.pad_before,
-                                                    geometry.pad_after);
+                                                              dnnl::algorithm activation,
+                                                              ConvolutionAlgorithm algorithm) {
+  const dnnl::convolution_forward::desc description(dnnl::prop_kind::forward_training, algorithm_of(algorithm), src,
+                                                    weights, bias, dst, geometry.strides, geometry.dilation,
+                                                    geometry.pad_before, geometry.pad_after);
   return {description, with_activation(activation), context.engine};
 }
 
@@ -121,10 +124,10 @@ dnnl::convolution_backward_data::primitive_desc convolution_backward_data(
 dnnl::convolution_backward_weights::primitive_desc convolution_backward_weights(
     const Context& context, const dnnl::memory::desc& src, const dnnl::memory::desc& diff_weights,
     const dnnl::memory::desc& diff_bias, const dnnl::memory::desc& diff_dst, const Geometry& geometry,
-    const dnnl::convolution_forward::primitive_desc& forward, ConvolutionWay way) {
-  const dnnl::convolution_backward_weights::desc description(algorithm_of(way), src, diff_weights, diff_bias, diff_dst,
-                                                             geometry.strides, geometry.dilation, geometry.pad_before,
-                                                             geometry.pad_after);
+    const dnnl::convolution_forward::primitive_desc& forward, ConvolutionAlgorithm algorithm) {
+  const dnnl::convolution_backward_weights::desc description(algorithm_of(algorithm), src, diff_weights, diff_bias,
+                                                             diff_dst, geometry.strides, geometry.dilation,
+                                                             geometry.pad_before, geometry.pad_after);
   return {description, context.engine, forward};
 }
 
@@ -146,7 +149,7 @@ void BoundPrimitive::run() const {
   const dnnl_status_t status = dnnl_primitive_execute(primitive_.get(), stream_.get(),
                                                       static_cast<int>(c_arguments_.size()), c_arguments_.data());
   if (status != dnnl_success) {
-    throw InternalError("oneDNN could not run a primitive (status " + std::to_string(status) + ")");
+    throw InternalError(fmt::format("oneDNN could not run a primitive (status {})", static_cast<int>(status)));
   }
 }
 

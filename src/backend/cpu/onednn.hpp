@@ -1,5 +1,5 @@
-// oneDNN 2 and 3 as one: version 3 has no operation descriptors and builds a primitive's description directly. The only
-// place that knows the version. Every function picks the first implementation that oneDNN offers.
+// One interface to oneDNN 2 and 3. Version 3 has no operation descriptors and builds primitive descriptors directly.
+// Every function returns the first implementation that oneDNN offers.
 #pragma once
 
 #include <dnnl.hpp>
@@ -10,7 +10,7 @@
 
 namespace lockstep::onednn {
 
-/// Where primitives run. Copies share the engine and the stream.
+/// The engine and stream on which primitives run. Copies share both.
 struct Context {
   dnnl::engine engine{dnnl::engine::kind::cpu, 0};
   dnnl::stream stream{engine};
@@ -21,26 +21,26 @@ struct Context {
 
 [[nodiscard]] bool has_bfloat16();
 
-/// Winograd's way needs fewer multiplications for 3 x 3 kernels; oneDNN 3 has dropped it for CPUs.
-enum class ConvolutionWay { direct, winograd };
+/// Winograd needs fewer multiplications for 3 x 3 kernels. oneDNN 3 no longer supports it on CPUs.
+enum class ConvolutionAlgorithm { direct, winograd };
 [[nodiscard]] bool has_winograd();
 
 struct Geometry {
   dnnl::memory::dims strides;
-  dnnl::memory::dims dilation;  ///< oneDNN counts from 0
+  dnnl::memory::dims dilation;  ///< 0 for a dense kernel: Keras' dilation_rate minus 1
   dnnl::memory::dims pad_before;
   dnnl::memory::dims pad_after;
 };
 
-/// The attributes of a primitive that applies `activation` to its result; undef: none.
+/// The attributes of a primitive that applies `activation` to its result. undef: no activation.
 [[nodiscard]] dnnl::primitive_attr with_activation(dnnl::algorithm activation);
 
-/// `bias` is a zero descriptor where there is none; `activation` is undef where there is none. Throws dnnl::error where
-/// there is no implementation (of the way asked for).
+/// `bias` is a zero descriptor for no bias; `activation` is undef for no activation. Throws dnnl::error if oneDNN does
+/// not implement the algorithm for these layouts.
 [[nodiscard]] dnnl::convolution_forward::primitive_desc convolution_forward(
     const Context& context, const dnnl::memory::desc& src, const dnnl::memory::desc& weights,
     const dnnl::memory::desc& bias, const dnnl::memory::desc& dst, const Geometry& geometry, dnnl::algorithm activation,
-    ConvolutionWay way);
+    ConvolutionAlgorithm algorithm);
 
 [[nodiscard]] dnnl::convolution_backward_data::primitive_desc convolution_backward_data(
     const Context& context, const dnnl::memory::desc& diff_src, const dnnl::memory::desc& weights,
@@ -50,13 +50,13 @@ struct Geometry {
 [[nodiscard]] dnnl::convolution_backward_weights::primitive_desc convolution_backward_weights(
     const Context& context, const dnnl::memory::desc& src, const dnnl::memory::desc& diff_weights,
     const dnnl::memory::desc& diff_bias, const dnnl::memory::desc& diff_dst, const Geometry& geometry,
-    const dnnl::convolution_forward::primitive_desc& forward, ConvolutionWay way);
+    const dnnl::convolution_forward::primitive_desc& forward, ConvolutionAlgorithm algorithm);
 
 [[nodiscard]] dnnl::matmul::primitive_desc matmul(const Context& context, const dnnl::memory::desc& src,
                                                   const dnnl::memory::desc& weights, const dnnl::memory::desc& bias,
                                                   const dnnl::memory::desc& dst, dnnl::algorithm activation);
 
-/// A primitive with its arguments: made once, run every step without an allocation of ours.
+/// A primitive with its arguments. Running it allocates nothing outside oneDNN.
 class BoundPrimitive {
  public:
   struct Argument {
@@ -73,7 +73,7 @@ class BoundPrimitive {
  private:
   dnnl::primitive primitive_;
   dnnl::stream stream_;
-  std::vector<Argument> arguments_;  // keeps the memories alive
+  std::vector<Argument> arguments_;  // owns the memory objects that c_arguments_ refers to
   std::vector<dnnl_exec_arg_t> c_arguments_;
 };
 

@@ -1,13 +1,14 @@
-// Pooling, as plain loops over blocks of channels. oneDNN's are no faster (3.7) or three to five times slower (2.6),
-// and here backward is pooling and ReLU in one pass.
+// Pooling as loops over blocks of channels. oneDNN 3.7 is no faster, and 2.6 is three to five times slower. Backward of
+// max pooling and of the relu before it is a single pass.
 #include "backend/cpu/activation.hpp"
 #include "backend/cpu/kernel.hpp"
 #include "backend/cpu/simd.hpp"
-#include "core/vectorized.hpp"
-#include "nn/window.hpp"
+#include "core/target_clones.hpp"
+#include "layers/window.hpp"
 
 #include <lockstep/core/error.hpp>
 
+#include <fmt/format.h>
 #include <algorithm>
 #include <bit>
 #include <cstdint>
@@ -17,31 +18,17 @@ namespace lockstep {
 
 namespace {
 
-constexpr std::int64_t tile = simd::lanes;    // channels handled at once
-constexpr int nobody = 255;                   // the window's largest was at or below zero, where relu is flat
-constexpr std::int64_t largest_window = 255;  // cells; their numbers and `nobody` share a byte
+constexpr std::int64_t tile = simd::lanes;    // channels
+constexpr int no_winner = 255;                // the maximum is not positive, so relu's gradient is zero
+constexpr std::int64_t largest_window = 255;  // in cells: a byte holds the index of a cell or `no_winner`
 
 struct PoolingShape {
   explicit PoolingShape(const KernelScope& scope) {
     const TensorSpec& x = scope.input();
-    images = static_cast<std::int64_t>(scope.rows);
-    if (std::holds_alternative<GlobalAveragePooling2D>(scope.layer().layer)) {
-      rows = {.input = x.height, .kernel = x.height, .stride = x.height};
-      columns = {.input = x.width, .kernel = x.width, .stride = x.width};
-    } else {
-      const auto fill = [&](const auto& pooling) {
-        rows = {.input = x.height,
-                .kernel = pooling.pool_size.height,
-                .stride = pooling.strides.height,
-                .padding = pooling.padding};
-        columns = {.input = x.width,
-                   .kernel = pooling.pool_size.width,
-                   .stride = pooling.strides.width,
-                   .padding = pooling.padding};
-      };
-      if (const auto* max = std::get_if<MaxPooling2D>(&scope.layer().layer)) fill(*max);
-      if (const auto* average = std::get_if<AveragePooling2D>(&scope.layer().layer)) fill(*average);
-    }
+    images = static_cast<std::int64_t>(scope.num_examples);
+    const PoolingWindows windows = pooling_windows(scope.layer().layer, x.height, x.width);
+    rows = windows.rows;
+    columns = windows.columns;
     block = x.block;
     blocks = x.channels / x.block;
     x_plane = x.height * x.width * block;
@@ -53,13 +40,13 @@ struct PoolingShape {
   [[nodiscard]] std::int64_t planes() const { return images * blocks; }
   [[nodiscard]] bool overlaps() const { return rows.stride < rows.kernel || columns.stride < columns.kernel; }
 
-  /// Square windows side by side, none over the edge.
+  /// Whether all windows are squares of this size, with a stride of the same size and without padding.
   [[nodiscard]] bool fixed(std::int64_t size) const {
     const auto is = [size](const Window& w) { return w.kernel == size && w.stride == size && w.pad_total() == 0; };
     return is(rows) && is(columns);
   }
 
-  /// Every cell lies in a window.
+  /// Whether every cell is in exactly one window.
   [[nodiscard]] bool covers() const {
     const auto whole = [](const Window& w) { return w.stride == w.kernel && w.output() * w.stride == w.input; };
     return whole(rows) && whole(columns);
@@ -69,24 +56,24 @@ struct PoolingShape {
   Window rows, columns;
 };
 
-/// The part of a window that lies on the image.
+/// The cells of a window that are inside the image, along one axis. `index` numbers the windows.
 struct Cells {
-  Cells(const Window& window, std::int64_t place)
-      : origin(place * window.stride - window.pad_before()),
+  Cells(const Window& window, std::int64_t index)
+      : origin(index * window.stride - window.pad_before()),
         begin(std::max<std::int64_t>(origin, 0)),
         end(std::min(origin + window.kernel, window.input)) {}
   std::int64_t origin, begin, end;
 };
 
-/// A window of a size known to the compiler that lies wholly on the image, and steps by its own size: what nearly every
-/// model has. `Cells` tells the same of any other window.
+/// A window without padding whose size is a compile-time constant and equals its stride: the common case. `Cells` has
+/// the same interface for any other window.
 template <int size>
 struct FixedCells {
-  FixedCells(const Window& /*window*/, std::int64_t place) : origin(place * size), begin(origin), end(origin + size) {}
+  FixedCells(const Window& /*window*/, std::int64_t index) : origin(index * size), begin(origin), end(origin + size) {}
   std::int64_t origin, begin, end;
 };
 
-/// Sixteen channels of one window.
+/// The maximum of one window, for 16 channels.
 template <typename T, typename CellsOf>
 LOCKSTEP_INLINE void max_of_window(const PoolingShape& s, const T* x, const CellsOf& h, const CellsOf& w, bool relu,
                                    T* y, std::uint8_t* winner) {
@@ -105,12 +92,12 @@ LOCKSTEP_INLINE void max_of_window(const PoolingShape& s, const T* x, const Cell
     }
   }
   simd::store(best, y);
-  if (relu) who = (best > 0.0F) ? who : simd::Ints{} + nobody;
+  if (relu) who = (best > 0.0F) ? who : simd::Ints{} + no_winner;
   simd::store(who, winner);
 }
 
-/// One channel of one window: what is left where channels come not in sixteens. By masks, here and in backward, since
-/// nobody can guess which cell wins: branches took four times as long.
+/// The maximum of one window, for one channel beyond the last multiple of 16. Uses masks, as backward does: branches on
+/// which cell wins are unpredictable and four times slower.
 template <typename T, typename CellsOf>
 LOCKSTEP_INLINE void max_of_channel(const PoolingShape& s, const T* x, const CellsOf& h, const CellsOf& w, bool relu,
                                     T& y, std::uint8_t& winner) {
@@ -126,7 +113,7 @@ LOCKSTEP_INLINE void max_of_channel(const PoolingShape& s, const T* x, const Cel
     }
   }
   y = best;
-  winner = relu && !(best > 0.0F) ? nobody : static_cast<std::uint8_t>(who);
+  winner = relu && !(best > 0.0F) ? no_winner : static_cast<std::uint8_t>(who);
 }
 
 template <typename CellsOf, typename T>
@@ -143,7 +130,7 @@ LOCKSTEP_INLINE void max_plane_body(const PoolingShape& s, const T* x, bool relu
   }
 }
 
-/// Sends each output's gradient to the cell that won. Windows that overlap add up; others own their cells.
+/// Adds each output's gradient to the cell that was the maximum.
 template <typename CellsOf, bool overlap, typename T>
 LOCKSTEP_INLINE void scatter_plane_body(const PoolingShape& s, const T* y_gradient, const std::uint8_t* winner,
                                         T* x_gradient) {
@@ -212,23 +199,24 @@ LOCKSTEP_INLINE void choose_scatter(const PoolingShape& s, const T* y_gradient, 
   }
 }
 
-LOCKSTEP_VECTORIZED void max_plane(const PoolingShape& s, const float* x, bool relu, float* y, std::uint8_t* winner) {
+LOCKSTEP_TARGET_CLONES void max_plane(const PoolingShape& s, const float* x, bool relu, float* y,
+                                      std::uint8_t* winner) {
   choose_max(s, x, relu, y, winner);
 }
-LOCKSTEP_VECTORIZED void max_plane(const PoolingShape& s, const BFloat16* x, bool relu, BFloat16* y,
-                                   std::uint8_t* winner) {
+LOCKSTEP_TARGET_CLONES void max_plane(const PoolingShape& s, const BFloat16* x, bool relu, BFloat16* y,
+                                      std::uint8_t* winner) {
   choose_max(s, x, relu, y, winner);
 }
-LOCKSTEP_VECTORIZED void scatter_plane(const PoolingShape& s, const float* y_gradient, const std::uint8_t* winner,
-                                       float* x_gradient) {
+LOCKSTEP_TARGET_CLONES void scatter_plane(const PoolingShape& s, const float* y_gradient, const std::uint8_t* winner,
+                                          float* x_gradient) {
   choose_scatter(s, y_gradient, winner, x_gradient);
 }
-LOCKSTEP_VECTORIZED void scatter_plane(const PoolingShape& s, const BFloat16* y_gradient, const std::uint8_t* winner,
-                                       BFloat16* x_gradient) {
+LOCKSTEP_TARGET_CLONES void scatter_plane(const PoolingShape& s, const BFloat16* y_gradient, const std::uint8_t* winner,
+                                          BFloat16* x_gradient) {
   choose_scatter(s, y_gradient, winner, x_gradient);
 }
 
-/// Backward of sigmoid or tanh in front of a pooling (and of relu in front of an average).
+/// Backward of the activation before a pooling, except for relu before max pooling.
 template <typename T>
 void derive_all(ActivationFunction activation, const PoolingShape& shape, const T* x, T* x_gradient, int threads) {
 #pragma omp parallel for num_threads(threads) if (threads > 1)
@@ -238,7 +226,7 @@ void derive_all(ActivationFunction activation, const PoolingShape& shape, const 
   }
 }
 
-/// Forward notes for each output which cell of its window was the largest; backward sends the gradient there.
+/// Forward saves the index of the largest cell of each window; backward passes the gradient to that cell.
 template <typename T>
 class MaxPooling final : public Kernel {
  public:
@@ -251,10 +239,10 @@ class MaxPooling final : public Kernel {
         y_(scope.value<T>(scope.operation.output)),
         x_gradient_(scope.gradient<T>(scope.operation.input)),
         y_gradient_(scope.gradient<T>(scope.operation.output)),
-        winners_(scope.notes(scope.operation.output)) {
+        winners_(scope.saved_for_backward(scope.operation.output)) {
     if (shape_.rows.kernel * shape_.columns.kernel > largest_window) {
-      throw UsageError("layer '" + scope.layer().name + "' pools more than " + std::to_string(largest_window) +
-                       " cells at once; use a smaller pool_size");
+      throw UsageError(fmt::format("layer '{}' has a pooling window of more than {} cells; use a smaller pool_size",
+                                   scope.layer().name, largest_window));
     }
   }
 

@@ -1,5 +1,5 @@
-// Sixteen channels as one value, in GCC's vector extension: the compiler lowers it to whatever vectors the function's
-// target has. Vectors travel by reference, since passing them by value has no stable ABI across targets.
+// Vectors of 16 channels in GCC's vector extension, which the compiler lowers to the vector registers of the function's
+// target. Vectors are passed by reference, because passing them by value has no stable ABI across targets.
 #pragma once
 
 #include "core/bfloat16.hpp"

@@ -14,8 +14,8 @@ memory::format_tag tag_of(const TensorSpec& tensor) {
   return memory::format_tag::nchw;
 }
 
-memory::dims dims_of(const TensorSpec& tensor, std::size_t rows) {
-  return {static_cast<memory::dim>(rows), tensor.channels, tensor.height, tensor.width};
+memory::dims dims_of(const TensorSpec& tensor, std::size_t num_examples) {
+  return {static_cast<memory::dim>(num_examples), tensor.channels, tensor.height, tensor.width};
 }
 
 }  // namespace
@@ -25,22 +25,18 @@ memory::data_type data_type_of(const TensorSpec& tensor) {
 }
 
 dnnl::algorithm algorithm_of(ActivationFunction activation) {
-  switch (activation) {
-    case ActivationFunction::relu: return dnnl::algorithm::eltwise_relu;
-    case ActivationFunction::sigmoid: return dnnl::algorithm::eltwise_logistic;
-    case ActivationFunction::tanh: return dnnl::algorithm::eltwise_tanh;
-    case ActivationFunction::linear:
-    case ActivationFunction::softmax: break;
-  }
+  if (activation == ActivationFunction::relu) return dnnl::algorithm::eltwise_relu;
+  if (activation == ActivationFunction::sigmoid) return dnnl::algorithm::eltwise_logistic;
+  if (activation == ActivationFunction::tanh) return dnnl::algorithm::eltwise_tanh;
   return dnnl::algorithm::undef;
 }
 
-memory::desc descriptor_of(const TensorSpec& tensor, std::size_t rows) {
-  return {dims_of(tensor, rows), data_type_of(tensor), tag_of(tensor)};
+memory::desc descriptor_of(const TensorSpec& tensor, std::size_t num_examples) {
+  return {dims_of(tensor, num_examples), data_type_of(tensor), tag_of(tensor)};
 }
 
-memory::desc descriptor_of_any_layout(const TensorSpec& tensor, std::size_t rows) {
-  return {dims_of(tensor, rows), data_type_of(tensor), memory::format_tag::any};
+memory::desc descriptor_of_any_layout(const TensorSpec& tensor, std::size_t num_examples) {
+  return {dims_of(tensor, num_examples), data_type_of(tensor), memory::format_tag::any};
 }
 
 }  // namespace lockstep

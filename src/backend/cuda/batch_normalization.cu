@@ -1,6 +1,6 @@
-// BatchNormalization with the statistics of each replica's slice, on kernels of our own: replicas may be several and
-// unequal, and their statistics travel with the gradients.
-#include "backend/cuda/channel_sums.cuh"
+// BatchNormalization with separate statistics for each replica. It uses its own kernels, because a rank may compute
+// several replicas of unequal size. The statistics are all-reduced together with the gradients.
+#include "backend/cuda/channel_reduction.cuh"
 #include "backend/cuda/kernel.hpp"
 
 #include <memory>
@@ -13,7 +13,7 @@ template <typename T>
 class BatchNormalizationKernel final : public Kernel {
  public:
   explicit BatchNormalizationKernel(const KernelScope& scope)
-      : stream_(scope.tools.stream()),
+      : stream_(scope.cuda_context.stream()),
         backward_(scope.is_backward()),
         input_gradient_(scope.operation.input_gradient),
         function_(scope.operation.activation),
@@ -22,12 +22,12 @@ class BatchNormalizationKernel final : public Kernel {
         pixels_(static_cast<std::size_t>(scope.input().height * scope.input().width)),
         epsilon_(static_cast<float>(std::get<BatchNormalization>(scope.layer().layer).epsilon)),
         arguments_(scope.arguments),
-        scratch_(scope.sum_scratch),
+        scratch_(scope.reduction_scratch),
         x_(scope.value<T>(scope.operation.input)),
         y_(scope.value<T>(scope.operation.output)),
         x_gradient_(scope.gradient<T>(scope.operation.input)),
         y_gradient_(scope.gradient<T>(scope.operation.output)),
-        statistics_(scope.notes<float>(scope.operation.output)) {
+        statistics_(scope.saved_for_backward<float>(scope.operation.output)) {
     const auto& layer = std::get<BatchNormalization>(scope.layer().layer);
     int parameter = scope.operation.parameter;
     if (layer.scale) bind(scope, parameter++, gamma_);
@@ -38,7 +38,7 @@ class BatchNormalizationKernel final : public Kernel {
 
   void enqueue(const StepContext& context) override {
     if (!backward_ && !context.training) {
-      normalise(0, context.examples.size(), moving_mean_.value, nullptr);
+      normalize(0, context.examples.size(), moving_mean_.value, nullptr);
       return;
     }
     bool first = true;
@@ -64,7 +64,7 @@ class BatchNormalizationKernel final : public Kernel {
     vector = {scope.weights(parameter), scope.weights_gradient(parameter)};
   }
 
-  /// Four arrays a replica: mean, inverse deviation, and two that backward uses for itself.
+  /// Four arrays per replica: mean, inverse deviation, and two that backward uses as scratch memory.
   [[nodiscard]] float* statistics(std::size_t replica, std::size_t array) const {
     return statistics_ + (replica * 4 + array) * channels_;
   }
@@ -72,18 +72,18 @@ class BatchNormalizationKernel final : public Kernel {
   void run_training(std::size_t replica, std::size_t begin, std::size_t end, bool first) const {
     const std::size_t count = (end - begin) * pixels_;
     const PartialSums sums =
-        sum_channels(stream_, count, channels_, MomentTerms<T>{x_ + begin * pixels_ * channels_}, scratch_);
+        reduce_channels(stream_, count, channels_, MomentTerms<T>{x_ + begin * pixels_ * channels_}, scratch_);
     const Statistics kept{statistics(replica, 0), statistics(replica, 1)};
     for_each(stream_, channels_,
              FinishMoments{sums, static_cast<double>(count), epsilon_, kept, arguments_, moving_mean_.gradient,
                            moving_variance_.gradient, first});
-    normalise(begin, end, kept.mean, kept.inverse);
+    normalize(begin, end, kept.mean, kept.inverse);
   }
 
-  void normalise(std::size_t begin, std::size_t end, const float* mean, const float* inverse) const {
+  void normalize(std::size_t begin, std::size_t end, const float* mean, const float* inverse) const {
     const std::size_t at = begin * pixels_ * channels_;
     for_each(stream_, (end - begin) * pixels_ * channels_,
-             Normalise<T>{x_ + at, y_ + at, mean, inverse, moving_variance_.value, gamma_.value, beta_.value, epsilon_,
+             Normalize<T>{x_ + at, y_ + at, mean, inverse, moving_variance_.value, gamma_.value, beta_.value, epsilon_,
                           static_cast<Index>(channels_), function_});
   }
 
@@ -94,13 +94,13 @@ class BatchNormalizationKernel final : public Kernel {
     float* gradient_mean = statistics(replica, 2);
     float* projected_mean = statistics(replica, 3);
     const PartialSums sums =
-        sum_channels(stream_, count, channels_, ProjectionTerms<T>{x_ + at, y_gradient_ + at, kept}, scratch_);
+        reduce_channels(stream_, count, channels_, ProjectionTerms<T>{x_ + at, y_gradient_ + at, kept}, scratch_);
     for_each(stream_, channels_,
              FinishProjection{sums, static_cast<double>(count), gamma_.gradient, beta_.gradient, gradient_mean,
                               projected_mean, first});
     if (!input_gradient_) return;
     for_each(stream_, count * channels_,
-             Propagate<T>{x_ + at, y_gradient_ + at, x_gradient_ + at, kept, gamma_.value, gradient_mean,
+             BatchNormalizationInputGradient<T>{x_ + at, y_gradient_ + at, x_gradient_ + at, kept, gamma_.value, gradient_mean,
                           projected_mean, static_cast<Index>(channels_), input_function_});
   }
 

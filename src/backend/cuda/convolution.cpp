@@ -1,8 +1,9 @@
-// Convolution on cuDNN, images and kernels with the channels last. cuDNN's convolution calls are used, not its graph
-// API: they are in every cuDNN since 7 and need no description of a graph for each of three products.
+// Convolution on cuDNN, in NHWC layout. Uses cuDNN's legacy convolution functions instead of its graph API: every
+// version since 7 has them, and they need no graph for each of the three products.
 #include "backend/cuda/convolution_geometry.hpp"
 #include "core/log.hpp"
 
+#include <fmt/format.h>
 #include <algorithm>
 #include <array>
 #include <memory>
@@ -13,49 +14,49 @@ namespace lockstep::cuda {
 
 namespace {
 
-using ActivationDescriptor = Owned<cudnnActivationDescriptor_t, cudnnDestroyActivationDescriptor>;
+using ActivationDescriptor = UniqueHandle<cudnnActivationDescriptor_t, cudnnDestroyActivationDescriptor>;
 
 enum class Product { forward, weights, data };
 
-constexpr int most_algorithms = 16;
+constexpr int max_algorithms = 16;
 constexpr float one = 1;
 constexpr float zero = 0;
 
-/// cuDNN has no algorithm for a convolution.
-struct NoAlgorithm {};
+/// Thrown if cuDNN has no algorithm for a convolution.
+struct NoAlgorithmFound {};
 
-/// The fastest algorithm, by cuDNN's clock or, in deterministic runs, by its rules, that the workspace suffices for and
-/// that runs: `run` tries one. cuDNN answers with pairs of algorithm and arithmetic, and measures the default
-/// arithmetic besides the one asked for; where TF32 is not allowed, all run without it, those first that were measured
-/// so.
+/// Returns the fastest algorithm that fits in the workspace and that `run` executes successfully. The order is cuDNN's:
+/// measured times, or heuristics in deterministic runs. cuDNN returns pairs of algorithm and math type, including the
+/// default math type, which may use TF32. If TF32 is not allowed, every algorithm runs with FMA math, and those that
+/// were measured with it are tried first.
 template <typename Performance, typename Find, typename Run>
-ConvolutionChoice choose(const KernelScope& scope, const ConvolutionGeometry& geometry, Find find, Run run) {
-  std::array<Performance, most_algorithms> all{};
+CudnnConvolutionAlgorithm choose(const KernelScope& scope, const ConvolutionGeometry& geometry, Find find, Run run) {
+  std::array<Performance, max_algorithms> all{};
   int found = 0;
-  if (find(most_algorithms, &found, all.data()) != CUDNN_STATUS_SUCCESS) return {};
-  const bool deterministic = scope.tools.rules().deterministic;
+  if (find(max_algorithms, &found, all.data()) != CUDNN_STATUS_SUCCESS) return {};
+  const bool deterministic = scope.cuda_context.rules().deterministic;
   const bool strict = geometry.math() == CUDNN_FMA_MATH;
   const std::span candidates = std::span(all).first(static_cast<std::size_t>(found));
   std::stable_partition(candidates.begin(), candidates.end(),
                         [&](const Performance& one) { return !strict || one.mathType == CUDNN_FMA_MATH; });
   for (const Performance& candidate : candidates) {
     const bool works = candidate.status == CUDNN_STATUS_SUCCESS;
-    const bool fits = candidate.memory <= scope.tools.workspace_size();
+    const bool fits = candidate.memory <= scope.cuda_context.workspace_size();
     if (!works || !fits || (deterministic && candidate.determinism != CUDNN_DETERMINISTIC)) continue;
-    const ConvolutionChoice choice{candidate.algo, strict ? CUDNN_FMA_MATH : candidate.mathType};
+    const CudnnConvolutionAlgorithm choice{candidate.algo, strict ? CUDNN_FMA_MATH : candidate.mathType};
     if (run(choice) == CUDNN_STATUS_SUCCESS) return choice;
   }
   return {};
 }
 
-/// The same out of memory, where the problem was met before. Throws NoAlgorithm where there is none.
+/// As `choose`, but caches the choice for each problem. Throws NoAlgorithmFound if there is none.
 template <typename Performance, typename Find, typename Run>
 void choose_once(const KernelScope& scope, const ConvolutionGeometry& geometry, Product product, Find find, Run run) {
-  Problem problem = geometry.problem();
+  ProblemKey problem = geometry.problem();
   problem.push_back(static_cast<std::int64_t>(product));
-  const ConvolutionChoice& choice =
-      scope.tools.convolutions().of(problem, [&] { return choose<Performance>(scope, geometry, find, run); });
-  if (choice.algorithm < 0 || run(choice) != CUDNN_STATUS_SUCCESS) throw NoAlgorithm{};
+  const CudnnConvolutionAlgorithm& choice = scope.cuda_context.convolution_algorithms().get_or_choose(
+      problem, [&] { return choose<Performance>(scope, geometry, find, run); });
+  if (choice.algorithm < 0 || run(choice) != CUDNN_STATUS_SUCCESS) throw NoAlgorithmFound{};
 }
 
 const void* kernel_of(const KernelScope& scope) {
@@ -67,7 +68,7 @@ const void* kernel_of(const KernelScope& scope) {
 class ConvolutionForward final : public Kernel {
  public:
   explicit ConvolutionForward(const KernelScope& scope)
-      : tools_(scope.tools),
+      : cuda_context_(scope.cuda_context),
         geometry_(scope),
         count_(scope.count(scope.output())),
         channels_(static_cast<std::size_t>(scope.output().channels)),
@@ -78,10 +79,10 @@ class ConvolutionForward final : public Kernel {
         input_(scope.value<void>(scope.operation.input)),
         output_(scope.value<void>(scope.operation.output)),
         product_(output_) {
-    unframed_ = input_;
-    if (geometry_.framed()) {
-      frame_ = geometry_.make_frame();
-      input_ = frame_.data();
+    unpadded_ = input_;
+    if (geometry_.needs_padding()) {
+      padded_input_ = geometry_.make_padded_buffer();
+      input_ = padded_input_.data();
     }
     if (output_type_ != geometry_.type()) {
       before_type_change_ = DeviceBuffer(count_ * size_of(geometry_.type()));
@@ -92,53 +93,54 @@ class ConvolutionForward final : public Kernel {
   }
 
   void enqueue(const StepContext& /*context*/) override {
-    if (geometry_.framed())
-      put_in_frame(tools_.stream(), geometry_.type(), unframed_, frame_.data(), geometry_.frame());
+    if (geometry_.needs_padding())
+      pad_images(cuda_context_.stream(), geometry_.type(), unpadded_, padded_input_.data(), geometry_.padding());
     if (fused_) {
       check(enqueue_fused(), "cudnnConvolutionBiasActivationForward");
     } else {
       check(enqueue_plain(), "cudnnConvolutionForward");
     }
-    if (finishes_) {
-      finish(tools_.stream(), geometry_.type(), product_, output_type_, output_, bias_, count_, channels_, function_);
+    if (needs_epilogue_) {
+      add_bias_activation(cuda_context_.stream(), geometry_.type(), product_, output_type_, output_, bias_, count_,
+                          channels_, function_);
     }
   }
 
   [[nodiscard]] std::string implementation() const override {
-    return "cudnn:" + std::to_string(static_cast<int>(algorithm_)) + (fused_ ? "+bias+activation" : "") +
-           (finishes_ ? ", own finish" : "");
+    return fmt::format("cudnn:{}{}{}", static_cast<int>(algorithm_), fused_ ? "+bias+activation" : "",
+                       needs_epilogue_ ? ", custom epilogue" : "");
   }
 
  private:
   void choose_algorithm(const KernelScope& scope) {
     const ConvolutionGeometry& g = geometry_;
     const auto find = [&](int most, int* found, cudnnConvolutionFwdAlgoPerf_t* all) {
-      if (tools_.rules().deterministic) {
-        return cudnnGetConvolutionForwardAlgorithm_v7(tools_.cudnn(), g.input(), g.filter(), g.convolution(),
+      if (cuda_context_.rules().deterministic) {
+        return cudnnGetConvolutionForwardAlgorithm_v7(cuda_context_.cudnn(), g.input(), g.filter(), g.convolution(),
                                                       g.output(), most, found, all);
       }
-      return cudnnFindConvolutionForwardAlgorithmEx(tools_.cudnn(), g.input(), input_, g.filter(), kernel_,
+      return cudnnFindConvolutionForwardAlgorithmEx(cuda_context_.cudnn(), g.input(), input_, g.filter(), kernel_,
                                                     g.convolution(), g.output(), product_, most, found, all,
-                                                    tools_.workspace(), tools_.workspace_size());
+                                                    cuda_context_.workspace(), cuda_context_.workspace_size());
     };
     choose_once<cudnnConvolutionFwdAlgoPerf_t>(scope, geometry_, Product::forward, find,
-                                               [&](const ConvolutionChoice& choice) {
+                                               [&](const CudnnConvolutionAlgorithm& choice) {
                                                  algorithm_ = static_cast<cudnnConvolutionFwdAlgo_t>(choice.algorithm);
                                                  geometry_.set_math(choice.math);
                                                  return enqueue_plain();
                                                });
   }
 
-  /// Whether cuDNN has bias and activation in one kernel with the algorithm is known only by trying.
+  /// Tries to fuse bias and activation. Only running the fused kernel shows whether cuDNN supports the algorithm in it.
   void prepare_fusion() {
     const bool relu = function_ == ActivationFunction::relu;
     const bool fusable = geometry_.type() == ElementType::float32 && bias_ != nullptr &&
                          (relu || function_ == ActivationFunction::linear);
     if (fusable) {
-      // Without an activation only this algorithm is allowed.
-      if (!relu && algorithm_ != CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM) return settle();
+      // cuDNN supports the identity activation only with this algorithm.
+      if (!relu && algorithm_ != CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM) return decide_epilogue();
       bias_descriptor_ = describe_images(ElementType::float32, 1, 1, 1, static_cast<std::int64_t>(channels_));
-      activation_ = make_owned<ActivationDescriptor>(
+      activation_ = make_handle<ActivationDescriptor>(
           [](auto* handle) { check(cudnnCreateActivationDescriptor(handle), "cudnnCreateActivationDescriptor"); });
       check(cudnnSetActivationDescriptor(activation_.get(), relu ? CUDNN_ACTIVATION_RELU : CUDNN_ACTIVATION_IDENTITY,
                                          CUDNN_NOT_PROPAGATE_NAN, 0.0),
@@ -150,75 +152,77 @@ class ConvolutionForward final : public Kernel {
         function_ = ActivationFunction::linear;
       }
     }
-    settle();
+    decide_epilogue();
   }
 
-  void settle() { finishes_ = bias_ != nullptr || function_ != ActivationFunction::linear || product_ != output_; }
+  void decide_epilogue() {
+    needs_epilogue_ = bias_ != nullptr || function_ != ActivationFunction::linear || product_ != output_;
+  }
 
   [[nodiscard]] cudnnStatus_t enqueue_plain() const {
-    return cudnnConvolutionForward(tools_.cudnn(), &one, geometry_.input(), input_, geometry_.filter(), kernel_,
-                                   geometry_.convolution(), algorithm_, tools_.workspace(), tools_.workspace_size(),
-                                   &zero, geometry_.output(), product_);
+    return cudnnConvolutionForward(cuda_context_.cudnn(), &one, geometry_.input(), input_, geometry_.filter(), kernel_,
+                                   geometry_.convolution(), algorithm_, cuda_context_.workspace(),
+                                   cuda_context_.workspace_size(), &zero, geometry_.output(), product_);
   }
 
   [[nodiscard]] cudnnStatus_t enqueue_fused() const {
     return cudnnConvolutionBiasActivationForward(
-        tools_.cudnn(), &one, geometry_.input(), input_, geometry_.filter(), kernel_, geometry_.convolution(),
-        algorithm_, tools_.workspace(), tools_.workspace_size(), &zero, geometry_.output(), product_,
+        cuda_context_.cudnn(), &one, geometry_.input(), input_, geometry_.filter(), kernel_, geometry_.convolution(),
+        algorithm_, cuda_context_.workspace(), cuda_context_.workspace_size(), &zero, geometry_.output(), product_,
         bias_descriptor_.get(), fused_bias_, activation_.get(), geometry_.output(), product_);
   }
 
-  const Tools& tools_;
+  const CudaContext& cuda_context_;
   ConvolutionGeometry geometry_;
   std::size_t count_;
   std::size_t channels_;
   ElementType output_type_;
-  ActivationFunction function_;  ///< what is left of it for a kernel of ours
-  const float* bias_;            ///< likewise
+  ActivationFunction function_;  ///< linear if it is fused
+  const float* bias_;            ///< null if it is fused
   const float* fused_bias_ = nullptr;
   const void* kernel_;
-  void* unframed_ = nullptr;
-  void* input_;  ///< framed where that is needed
+  void* unpadded_ = nullptr;
+  void* input_;  ///< the padded copy if cuDNN needs one
   void* output_;
-  void* product_;  ///< the output, before a change of type
-  DeviceBuffer frame_;
+  void* product_;  ///< the output before conversion to its type
+  DeviceBuffer padded_input_;
   DeviceBuffer before_type_change_;
   TensorDescriptor bias_descriptor_;
   ActivationDescriptor activation_;
   cudnnConvolutionFwdAlgo_t algorithm_{};
   bool fused_ = false;
-  bool finishes_ = false;
+  bool needs_epilogue_ = false;
 };
 
 class ConvolutionBackward final : public Kernel {
  public:
   explicit ConvolutionBackward(const KernelScope& scope)
-      : tools_(scope.tools),
+      : cuda_context_(scope.cuda_context),
         geometry_(scope),
-        pixels_(scope.rows * static_cast<std::size_t>(scope.output().height * scope.output().width)),
+        pixels_(scope.num_examples * static_cast<std::size_t>(scope.output().height * scope.output().width)),
         channels_(static_cast<std::size_t>(scope.output().channels)),
-        rows_(scope.rows),
+        num_examples_(scope.num_examples),
         features_(static_cast<std::size_t>(scope.input().elements())),
         input_function_(scope.operation.input_activation),
-        scratch_(scope.sum_scratch),
+        scratch_(scope.reduction_scratch),
         kernel_(kernel_of(scope)),
         kernel_count_(scope.graph.parameters[scope.operation.parameter].storage),
         kernel_gradient_(scope.weights_gradient(scope.operation.parameter)),
         bias_gradient_(scope.has_bias() ? scope.weights_gradient(scope.operation.parameter + 1) : nullptr),
-        unframed_(scope.value<void>(scope.operation.input)),
-        input_(unframed_),
+        unpadded_(scope.value<void>(scope.operation.input)),
+        input_(unpadded_),
         output_gradient_(scope.gradient<void>(scope.operation.output)),
         kernel_product_(kernel_gradient_) {
-    if (geometry_.framed()) {
-      frame_ = geometry_.make_frame();
-      input_ = frame_.data();
+    if (geometry_.needs_padding()) {
+      padded_input_ = geometry_.make_padded_buffer();
+      input_ = padded_input_.data();
     }
     if (scope.output().type != geometry_.type()) {
       converted_ = DeviceBuffer(pixels_ * channels_ * size_of(geometry_.type()));
       convert_from_ = output_gradient_;
       output_gradient_ = converted_.data();
     }
-    if (geometry_.type() == ElementType::bfloat16) {  // cuDNN gives the gradient in the inputs' type
+    if (geometry_.type() == ElementType::bfloat16) {  // cuDNN computes the gradient in the input's type
       low_kernel_gradient_ = DeviceBuffer(kernel_count_ * sizeof(BFloat16));
       kernel_product_ = low_kernel_gradient_.data();
     }
@@ -226,69 +230,72 @@ class ConvolutionBackward final : public Kernel {
     if (!scope.operation.input_gradient) return;
     input_gradient_ = scope.gradient<void>(scope.operation.input);
     data_product_ = input_gradient_;
-    if (geometry_.framed()) {
-      gradient_frame_ = geometry_.make_frame();
-      data_product_ = gradient_frame_.data();
+    if (geometry_.needs_padding()) {
+      padded_input_gradient_ = geometry_.make_padded_buffer();
+      data_product_ = padded_input_gradient_.data();
     }
     choose_for_data(scope);
   }
 
   void enqueue(const StepContext& /*context*/) override {
-    cudaStream_t stream = tools_.stream();
+    cudaStream_t stream = cuda_context_.stream();
     const ElementType type = geometry_.type();
     if (convert_from_ != nullptr) {
-      finish(stream, ElementType::float32, convert_from_, type, output_gradient_, nullptr, pixels_ * channels_,
-             channels_, ActivationFunction::linear);
+      add_bias_activation(stream, ElementType::float32, convert_from_, type, output_gradient_, nullptr,
+                          pixels_ * channels_, channels_, ActivationFunction::linear);
     }
-    if (geometry_.framed()) put_in_frame(stream, type, unframed_, frame_.data(), geometry_.frame());
+    if (geometry_.needs_padding()) pad_images(stream, type, unpadded_, padded_input_.data(), geometry_.padding());
     if (bias_gradient_ != nullptr) {
-      sum_bias(stream, type, output_gradient_, pixels_, channels_, scratch_, bias_gradient_);
+      reduce_bias_gradient(stream, type, output_gradient_, pixels_, channels_, scratch_, bias_gradient_);
     }
     check(enqueue_weights(), "cudnnConvolutionBackwardFilter");
     if (kernel_product_ != kernel_gradient_) {
-      finish(stream, type, kernel_product_, ElementType::float32, kernel_gradient_, nullptr, kernel_count_, 1,
-             ActivationFunction::linear);
+      add_bias_activation(stream, type, kernel_product_, ElementType::float32, kernel_gradient_, nullptr, kernel_count_,
+                          1, ActivationFunction::linear);
     }
     if (input_gradient_ == nullptr) return;
     check(enqueue_data(), "cudnnConvolutionBackwardData");
-    if (geometry_.framed()) take_out_of_frame(stream, type, data_product_, input_gradient_, geometry_.frame());
-    pass_back(stream, type, unframed_, input_gradient_, rows_, features_, 0, features_, input_function_);
+    if (geometry_.needs_padding()) crop_images(stream, type, data_product_, input_gradient_, geometry_.padding());
+    apply_activation_gradient(stream, type, unpadded_, input_gradient_, num_examples_, features_, 0, features_,
+                              input_function_);
   }
 
   [[nodiscard]] std::string implementation() const override {
-    std::string names = "cudnn:" + std::to_string(static_cast<int>(weights_algorithm_));
-    if (input_gradient_ != nullptr) names += ", cudnn:" + std::to_string(static_cast<int>(data_algorithm_));
+    std::string names = fmt::format("cudnn:{}", static_cast<int>(weights_algorithm_));
+    if (input_gradient_ != nullptr) names += fmt::format(", cudnn:{}", static_cast<int>(data_algorithm_));
     return names;
   }
 
  private:
   [[nodiscard]] cudnnStatus_t enqueue_weights() {
     geometry_.set_math(weights_math_);
-    return cudnnConvolutionBackwardFilter(
-        tools_.cudnn(), &one, geometry_.input(), input_, geometry_.output(), output_gradient_, geometry_.convolution(),
-        weights_algorithm_, tools_.workspace(), tools_.workspace_size(), &zero, geometry_.filter(), kernel_product_);
+    return cudnnConvolutionBackwardFilter(cuda_context_.cudnn(), &one, geometry_.input(), input_, geometry_.output(),
+                                          output_gradient_, geometry_.convolution(), weights_algorithm_,
+                                          cuda_context_.workspace(), cuda_context_.workspace_size(), &zero,
+                                          geometry_.filter(), kernel_product_);
   }
 
   [[nodiscard]] cudnnStatus_t enqueue_data() {
     geometry_.set_math(data_math_);
-    return cudnnConvolutionBackwardData(tools_.cudnn(), &one, geometry_.filter(), kernel_, geometry_.output(),
-                                        output_gradient_, geometry_.convolution(), data_algorithm_, tools_.workspace(),
-                                        tools_.workspace_size(), &zero, geometry_.input(), data_product_);
+    return cudnnConvolutionBackwardData(cuda_context_.cudnn(), &one, geometry_.filter(), kernel_, geometry_.output(),
+                                        output_gradient_, geometry_.convolution(), data_algorithm_,
+                                        cuda_context_.workspace(), cuda_context_.workspace_size(), &zero,
+                                        geometry_.input(), data_product_);
   }
 
   void choose_for_weights(const KernelScope& scope) {
     const ConvolutionGeometry& g = geometry_;
     const auto find = [&](int most, int* found, cudnnConvolutionBwdFilterAlgoPerf_t* all) {
-      if (tools_.rules().deterministic) {
-        return cudnnGetConvolutionBackwardFilterAlgorithm_v7(tools_.cudnn(), g.input(), g.output(), g.convolution(),
-                                                             g.filter(), most, found, all);
+      if (cuda_context_.rules().deterministic) {
+        return cudnnGetConvolutionBackwardFilterAlgorithm_v7(cuda_context_.cudnn(), g.input(), g.output(),
+                                                             g.convolution(), g.filter(), most, found, all);
       }
       return cudnnFindConvolutionBackwardFilterAlgorithmEx(
-          tools_.cudnn(), g.input(), input_, g.output(), output_gradient_, g.convolution(), g.filter(), kernel_product_,
-          most, found, all, tools_.workspace(), tools_.workspace_size());
+          cuda_context_.cudnn(), g.input(), input_, g.output(), output_gradient_, g.convolution(), g.filter(),
+          kernel_product_, most, found, all, cuda_context_.workspace(), cuda_context_.workspace_size());
     };
     choose_once<cudnnConvolutionBwdFilterAlgoPerf_t>(
-        scope, geometry_, Product::weights, find, [&](const ConvolutionChoice& choice) {
+        scope, geometry_, Product::weights, find, [&](const CudnnConvolutionAlgorithm& choice) {
           weights_algorithm_ = static_cast<cudnnConvolutionBwdFilterAlgo_t>(choice.algorithm);
           weights_math_ = choice.math;
           return enqueue_weights();
@@ -299,27 +306,27 @@ class ConvolutionBackward final : public Kernel {
     const ConvolutionGeometry& g = geometry_;
     geometry_.set_math(g.math());
     const auto find = [&](int most, int* found, cudnnConvolutionBwdDataAlgoPerf_t* all) {
-      if (tools_.rules().deterministic) {
-        return cudnnGetConvolutionBackwardDataAlgorithm_v7(tools_.cudnn(), g.filter(), g.output(), g.convolution(),
-                                                           g.input(), most, found, all);
+      if (cuda_context_.rules().deterministic) {
+        return cudnnGetConvolutionBackwardDataAlgorithm_v7(cuda_context_.cudnn(), g.filter(), g.output(),
+                                                           g.convolution(), g.input(), most, found, all);
       }
-      return cudnnFindConvolutionBackwardDataAlgorithmEx(tools_.cudnn(), g.filter(), kernel_, g.output(),
-                                                         output_gradient_, g.convolution(), g.input(), data_product_,
-                                                         most, found, all, tools_.workspace(), tools_.workspace_size());
+      return cudnnFindConvolutionBackwardDataAlgorithmEx(
+          cuda_context_.cudnn(), g.filter(), kernel_, g.output(), output_gradient_, g.convolution(), g.input(),
+          data_product_, most, found, all, cuda_context_.workspace(), cuda_context_.workspace_size());
     };
     choose_once<cudnnConvolutionBwdDataAlgoPerf_t>(
-        scope, geometry_, Product::data, find, [&](const ConvolutionChoice& choice) {
+        scope, geometry_, Product::data, find, [&](const CudnnConvolutionAlgorithm& choice) {
           data_algorithm_ = static_cast<cudnnConvolutionBwdDataAlgo_t>(choice.algorithm);
           data_math_ = choice.math;
           return enqueue_data();
         });
   }
 
-  const Tools& tools_;
+  const CudaContext& cuda_context_;
   ConvolutionGeometry geometry_;
   std::size_t pixels_;
   std::size_t channels_;
-  std::size_t rows_;
+  std::size_t num_examples_;
   std::size_t features_;
   ActivationFunction input_function_;
   std::byte* scratch_;
@@ -327,17 +334,17 @@ class ConvolutionBackward final : public Kernel {
   std::size_t kernel_count_;
   float* kernel_gradient_;
   float* bias_gradient_;
-  void* unframed_;
+  void* unpadded_;
   void* input_;
   void* output_gradient_;
-  void* kernel_product_;  ///< the kernel's gradient, before a change of type
+  void* kernel_product_;  ///< the kernel's gradient before conversion to float32
   const void* convert_from_ = nullptr;
-  DeviceBuffer frame_;
+  DeviceBuffer padded_input_;
   DeviceBuffer converted_;
   DeviceBuffer low_kernel_gradient_;
   void* input_gradient_ = nullptr;
   void* data_product_ = nullptr;
-  DeviceBuffer gradient_frame_;
+  DeviceBuffer padded_input_gradient_;
   cudnnConvolutionBwdFilterAlgo_t weights_algorithm_{};
   cudnnConvolutionBwdDataAlgo_t data_algorithm_{};
   cudnnMathType_t weights_math_{};
@@ -347,21 +354,21 @@ class ConvolutionBackward final : public Kernel {
 }  // namespace
 
 std::unique_ptr<Kernel> make_convolution(const KernelScope& scope) {
-  if (scope.tools.rules().direct_convolutions) return make_direct_convolution(scope);
+  if (scope.cuda_context.rules().direct_convolutions) return make_direct_convolution(scope);
   try {
     return std::make_unique<ConvolutionForward>(scope);
-  } catch (const NoAlgorithm&) {
-    log_warning("cuDNN has no algorithm for layer '" + scope.layer().name + "' forward: a slow one is used");
+  } catch (const NoAlgorithmFound&) {
+    log_warning("cuDNN has no algorithm for layer '" + scope.layer().name + "' forward; using a slow kernel instead");
     return make_direct_convolution(scope);
   }
 }
 
 std::unique_ptr<Kernel> make_convolution_backward(const KernelScope& scope) {
-  if (scope.tools.rules().direct_convolutions) return make_direct_convolution_backward(scope);
+  if (scope.cuda_context.rules().direct_convolutions) return make_direct_convolution_backward(scope);
   try {
     return std::make_unique<ConvolutionBackward>(scope);
-  } catch (const NoAlgorithm&) {
-    log_warning("cuDNN has no algorithm for layer '" + scope.layer().name + "' backward: a slow one is used");
+  } catch (const NoAlgorithmFound&) {
+    log_warning("cuDNN has no algorithm for layer '" + scope.layer().name + "' backward; using a slow kernel instead");
     return make_direct_convolution_backward(scope);
   }
 }

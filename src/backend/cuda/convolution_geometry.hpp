@@ -1,36 +1,36 @@
-// What cuDNN is told of a convolution: images, kernel, and how one slides over the other.
+// A convolution's cuDNN descriptors: images, kernel, strides, dilation and padding.
 #pragma once
 
-#include "backend/cuda/helpers.hpp"
 #include "backend/cuda/kernel.hpp"
+#include "backend/cuda/kernel_launchers.hpp"
 
 #include <cstddef>
 #include <cstdint>
 
 namespace lockstep::cuda {
 
-using TensorDescriptor = Owned<cudnnTensorDescriptor_t, cudnnDestroyTensorDescriptor>;
-using FilterDescriptor = Owned<cudnnFilterDescriptor_t, cudnnDestroyFilterDescriptor>;
-using ConvolutionDescriptor = Owned<cudnnConvolutionDescriptor_t, cudnnDestroyConvolutionDescriptor>;
+using TensorDescriptor = UniqueHandle<cudnnTensorDescriptor_t, cudnnDestroyTensorDescriptor>;
+using FilterDescriptor = UniqueHandle<cudnnFilterDescriptor_t, cudnnDestroyFilterDescriptor>;
+using ConvolutionDescriptor = UniqueHandle<cudnnConvolutionDescriptor_t, cudnnDestroyConvolutionDescriptor>;
 
 [[nodiscard]] TensorDescriptor describe_images(ElementType type, std::size_t images, std::int64_t height,
                                                std::int64_t width, std::int64_t channels);
 
-/// What the three products of a convolution share. cuDNN pads both sides alike; where Keras does not, images are first
-/// put into a frame of zeros, and the gradient is taken out of one.
+/// The descriptors that the three products of a convolution share. cuDNN pads both sides equally. Where Keras pads
+/// unequally, the images are first padded with zeros, and the input's gradient is cropped.
 class ConvolutionGeometry {
  public:
   explicit ConvolutionGeometry(const KernelScope& scope);
 
   [[nodiscard]] ElementType type() const noexcept { return type_; }
-  [[nodiscard]] bool framed() const noexcept { return framed_; }
-  [[nodiscard]] const FrameSizes& frame() const noexcept { return frame_; }
-  [[nodiscard]] DeviceBuffer make_frame() const;
+  [[nodiscard]] bool needs_padding() const noexcept { return needs_padding_; }
+  [[nodiscard]] const PaddingSizes& padding() const noexcept { return padding_; }
+  [[nodiscard]] DeviceBuffer make_padded_buffer() const;
 
-  /// All that decides how fast an algorithm is, but which of the three products it computes.
-  [[nodiscard]] const Problem& problem() const noexcept { return problem_; }
+  /// The cache key of an algorithm, except for which of the three products it computes.
+  [[nodiscard]] const ProblemKey& problem() const noexcept { return problem_; }
 
-  /// What the rules demand of the arithmetic.
+  /// The math type that the AlgorithmRules require.
   [[nodiscard]] cudnnMathType_t math() const noexcept { return math_; }
   void set_math(cudnnMathType_t math);
 
@@ -41,11 +41,11 @@ class ConvolutionGeometry {
 
  private:
   ElementType type_;
-  std::size_t rows_;
+  std::size_t num_examples_;
   std::int64_t channels_, height_, width_;
-  bool framed_ = false;
-  FrameSizes frame_{};
-  Problem problem_;
+  bool needs_padding_ = false;
+  PaddingSizes padding_{};
+  ProblemKey problem_;
   cudnnMathType_t math_;
   TensorDescriptor input_, output_;
   FilterDescriptor filter_;

@@ -1,11 +1,12 @@
-// The CUDA backend: finds the GPU, lays everything out in Keras' own order, and cuts plans for a device with a large
-// cache and a second stream.
+// The CUDA backend: finds the GPU, keeps tensors in Keras' layout, and sets plan options for a device with a large
+// cache and a communication stream.
 #include "backend/cuda/cuda_executable.hpp"
 #include "backend/make_backend.hpp"
 #include "core/environment.hpp"
 
 #include <lockstep/core/error.hpp>
 
+#include <fmt/format.h>
 #include <array>
 #include <map>
 #include <string>
@@ -17,20 +18,21 @@ namespace {
 
 using cuda::check;
 
-constexpr int oldest_capability = 8;  // Ampere: bfloat16, and what the default architectures begin with
+constexpr int min_capability = 8;  // Ampere: the first with bfloat16, and the oldest default architecture of the build
 
 std::string version_of(int number, int major_unit, int minor_unit) {
-  return std::to_string(number / major_unit) + "." + std::to_string(number % major_unit / minor_unit);
+  return fmt::format("{}.{}", number / major_unit, number % major_unit / minor_unit);
 }
 
 class CudaBackend final : public Backend {
  public:
-  CudaBackend(std::string name, const cuda::Rules& rules) : name_(std::move(name)), tools_(queue_, rules) {}
+  CudaBackend(std::string name, const cuda::AlgorithmRules& rules)
+      : name_(std::move(name)), cuda_context_(device_streams_, rules) {}
 
   [[nodiscard]] std::string describe() const override {
     const auto versions = libraries();
     return name_ + ", CUDA " + versions.at("cuda") + ", cuDNN " + versions.at("cudnn") +
-           (tools_.rules().allow_tf32 ? ", TF32" : "");
+           (cuda_context_.rules().allow_tf32 ? ", TF32" : "");
   }
 
   [[nodiscard]] std::map<std::string, std::string> libraries() const override {
@@ -40,20 +42,21 @@ class CudaBackend final : public Backend {
             {"cudnn", version_of(static_cast<int>(cudnnGetVersion()), 10000, 100)}};
   }
 
-  void require_bfloat16() const override {}  // all devices it takes have it
+  void require_bfloat16() const override {}  // all supported devices have it
 
-  /// Alone: few kernels, the optimizer of the large layers beside the backward pass of the small ones. With others:
-  /// pieces large enough for NCCL to be at full speed, small enough for sums to begin early.
+  /// One rank: few kernels, so that the optimizer of large layers overlaps backward of small ones. Several ranks:
+  /// buckets large enough for NCCL's full bandwidth, but small enough for the all-reduces to begin early.
   [[nodiscard]] PlanOptions plan_options(int ranks) const override {
     constexpr std::size_t uncut = std::size_t{1} << 40U;
     if (ranks == 1) return {.chunk_bytes = uncut, .bucket_bytes = std::size_t{1} << 20U, .update_lag = 0};
-    constexpr std::size_t piece = std::size_t{4} << 20U;
-    return {.chunk_bytes = piece, .bucket_bytes = piece, .update_lag = 0};
+    constexpr std::size_t bucket_bytes = std::size_t{4} << 20U;
+    return {.chunk_bytes = bucket_bytes, .bucket_bytes = bucket_bytes, .update_lag = 0};
   }
 
-  [[nodiscard]] cuda::DeviceQueue* queue() const noexcept override { return &queue_; }
+  [[nodiscard]] cuda::DeviceStreams* device_streams() const noexcept override { return &device_streams_; }
 
-  void lay_out(Graph& graph, std::size_t /*capacity*/) const override {
+  void lay_out(Graph& graph, std::size_t examples) const override {
+    graph.capacity = graph.layout_examples = examples;
     for (TensorSpec& tensor : graph.tensors) tensor.block = tensor.channels;
     for (ParameterSpec& parameter : graph.parameters) {
       parameter.storage = static_cast<std::size_t>(parameter.info.shape.elements());
@@ -62,13 +65,14 @@ class CudaBackend final : public Backend {
 
   [[nodiscard]] std::unique_ptr<Executable> compile(const Graph& graph, std::vector<Operation> operations,
                                                     const Arenas& arenas, std::size_t capacity) const override {
-    return std::make_unique<cuda::CudaExecutable>(graph, std::move(operations), arenas, capacity, queue_, tools_);
+    return std::make_unique<cuda::CudaExecutable>(graph, std::move(operations), arenas, capacity, device_streams_,
+                                                  cuda_context_);
   }
 
  private:
   std::string name_;
-  mutable cuda::DeviceQueue queue_;  // what is enqueued is no state of the backend's
-  cuda::Tools tools_;
+  mutable cuda::DeviceStreams device_streams_;  // enqueueing work does not change the backend
+  cuda::CudaContext cuda_context_;
 };
 
 }  // namespace
@@ -81,7 +85,7 @@ std::unique_ptr<Backend> make_cuda_backend(const CudaOptions& options, std::stri
   if (status == cudaErrorInsufficientDriver) {
     int runtime = 0;
     check(cudaRuntimeGetVersion(&runtime), "cudaRuntimeGetVersion");
-    why_not = "there is no NVIDIA driver, or one older than CUDA " + version_of(runtime, 1000, 10) + " needs";
+    why_not = "the NVIDIA driver is missing or too old for CUDA " + version_of(runtime, 1000, 10);
     return nullptr;
   }
   if (status != cudaSuccess || devices == 0) {
@@ -93,17 +97,17 @@ std::unique_ptr<Backend> make_cuda_backend(const CudaOptions& options, std::stri
   cudaDeviceProp properties{};
   check(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties");
   const std::string name = static_cast<const char*>(properties.name);
-  if (properties.major < oldest_capability) {
-    why_not = "the GPU (" + name + ") is of compute capability " + std::to_string(properties.major) + "." +
-              std::to_string(properties.minor) + ", and 8.0 is the least";
+  if (properties.major < min_capability) {
+    why_not = fmt::format("the GPU ({}) has compute capability {}.{}, but at least 8.0 is needed", name,
+                          properties.major, properties.minor);
     return nullptr;
   }
   check(cudaSetDevice(device), "cudaSetDevice");
   return std::make_unique<CudaBackend>(
-      name,
-      cuda::Rules{.deterministic = options.deterministic,
-                  .allow_tf32 = options.allow_tf32,
-                  .direct_convolutions = value_of(current_environment(), "LOCKSTEP_CUDA_DIRECT_CONVOLUTIONS") == "1"});
+      name, cuda::AlgorithmRules{
+                .deterministic = options.deterministic,
+                .allow_tf32 = options.allow_tf32,
+                .direct_convolutions = value_of(current_environment(), "LOCKSTEP_CUDA_DIRECT_CONVOLUTIONS") == "1"});
 }
 
 }  // namespace lockstep

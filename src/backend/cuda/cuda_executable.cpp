@@ -1,35 +1,44 @@
 // See cuda_executable.hpp.
 #include "backend/cuda/cuda_executable.hpp"
 
-#include "backend/cuda/helpers.hpp"
-#include "backend/cuda/kernel_order.hpp"
-#include "backend/cuda/update.hpp"
-#include "backend/cuda/updates.hpp"
+#include "backend/cuda/filter_layout.hpp"
+#include "backend/cuda/kernel_launchers.hpp"
+#include "backend/cuda/optimizer_functors.hpp"
+#include "backend/cuda/optimizer_step.hpp"
 #include "core/environment.hpp"
 
+#include <lockstep/core/error.hpp>
+
 #include <algorithm>
+#include <array>
 #include <exception>
 
 namespace lockstep::cuda {
 
 namespace {
 
+constexpr std::array kernel_factories{
+#define LOCKSTEP_FACTORY(kind, kernel) &make_##kernel,
+    LOCKSTEP_OPERATION_KINDS(LOCKSTEP_FACTORY)
+#undef LOCKSTEP_FACTORY
+};
+
 std::unique_ptr<Kernel> make_kernel(const KernelScope& scope) {
-  switch (scope.operation.kind) {
-    case OperationKind::gather: return make_gather(scope);
-    case OperationKind::convolution: return make_convolution(scope);
-    case OperationKind::convolution_backward: return make_convolution_backward(scope);
-    case OperationKind::dense: return make_dense(scope);
-    case OperationKind::dense_backward: return make_dense_backward(scope);
-    case OperationKind::max_pooling:
-    case OperationKind::max_pooling_backward:
-    case OperationKind::average_pooling:
-    case OperationKind::average_pooling_backward: return make_pooling(scope);
-    case OperationKind::batch_normalization:
-    case OperationKind::batch_normalization_backward: return make_batch_normalization(scope);
-    case OperationKind::loss: return make_loss(scope);
-    default: return make_elementwise(scope);
-  }
+  return kernel_factories[static_cast<std::size_t>(scope.operation.kind)](scope);
+}
+
+[[noreturn]] void refuse(const KernelScope& scope) {
+  throw InternalError("GPUs have no kernel for operation " + std::string(to_string(scope.operation.kind)));
+}
+
+/// Backward recomputes Dropout's mask, so only max pooling and BatchNormalization save data. A batch has at most as
+/// many replicas as examples, so memory for statistics is allocated per example.
+std::size_t saved_bytes_per_example(SavedForBackward saved, const TensorSpec& output) {
+  constexpr std::size_t statistics_per_channel = 4;
+  if (saved == SavedForBackward::winners) return static_cast<std::size_t>(output.elements());
+  if (saved == SavedForBackward::statistics)
+    return statistics_per_channel * static_cast<std::size_t>(output.channels) * sizeof(float);
+  return 0;
 }
 
 bool is_convolution_kernel(const Graph& graph, std::size_t parameter) {
@@ -44,84 +53,93 @@ std::size_t elements_of(const Graph& graph, int tensor) {
 
 }  // namespace
 
+// GPUs do not support tensor parallelism.
+std::unique_ptr<Kernel> make_finish_partial_sum(const KernelScope& scope) { refuse(scope); }
+std::unique_ptr<Kernel> make_partial_gradient_sum(const KernelScope& scope) { refuse(scope); }
+std::unique_ptr<Kernel> make_all_to_all(const KernelScope& scope) { refuse(scope); }
+
 CudaExecutable::CudaExecutable(const Graph& graph, std::vector<Operation> operations, const Arenas& arenas,
-                               std::size_t capacity, DeviceQueue& queue, const Tools& tools)
+                               std::size_t capacity, DeviceStreams& device_streams, const CudaContext& cuda_context)
     : graph_(graph),
       operations_(std::move(operations)),
       arenas_(arenas),
       capacity_(capacity),
-      queue_(queue),
-      tools_(tools),
-      feed_(queue, capacity, elements_of(graph, 0), elements_of(graph, graph.forward.back().input)),
-      norms_(graph),
-      recorder_(queue.compute()),
-      records_(value_of(current_environment(), "LOCKSTEP_CUDA_GRAPHS") != "0") {
+      device_streams_(device_streams),
+      cuda_context_(cuda_context),
+      staging_(device_streams, capacity, elements_of(graph, 0), elements_of(graph, graph.forward.back().input),
+               graph.parameters[graph.metrics_parameter()].storage),
+      gradient_norm_(graph),
+      graph_capture_(device_streams.compute()),
+      use_cuda_graphs_(value_of(current_environment(), "LOCKSTEP_CUDA_GRAPHS") != "0") {
   allocate_tensors();
-  for (std::size_t slot = 0; slot < StepFeed::slots; ++slot) done_.push_back(make_event());
+  for (std::size_t slot = 0; slot < StepStaging::slots; ++slot) done_.push_back(make_event());
 }
 
 CudaExecutable::~CudaExecutable() {
-  // Nothing may be freed that the device still uses. After an error it may never finish; then the process ends anyway.
+  // The device must not use memory that is freed here. After an error it may never finish, but then the process ends.
   if (std::uncaught_exceptions() > 0) return;
   try {
-    queue_.finish();
+    device_streams_.synchronize();
   } catch (const std::exception&) {
-    // whoever uses the device next is told
+    // the next call on the device reports the error
   }
 }
 
-bool CudaExecutable::begin_step(const StepContext& context, const Optimizer& optimizer, std::uint64_t iteration,
-                                bool recordable) {
-  feed_.upload(context, scalars_of(optimizer, iteration), steps_begun_ % StepFeed::slots);
+bool CudaExecutable::try_replay(const StepContext& context, const Optimizer& optimizer, std::uint64_t iteration,
+                                bool capturable) {
+  staging_.upload(context, update_rule_of(optimizer, iteration), steps_begun_ % StepStaging::slots);
   in_step_ = true;
-  if (!recorder_.begin(StepShape::of(context, recordable && records_))) return false;
+  if (!graph_capture_.try_replay(StepShape::of(context, capturable && use_cuda_graphs_))) return false;
   note_end_of_step();
   return true;
 }
 
 void CudaExecutable::end_step() {
   const ParameterSpec& metrics = graph_.parameters[graph_.metrics_parameter()];
-  publish_metrics(queue_.compute(), arenas_.weights.data() + metrics.offset, feed_.metrics(), feed_.arguments());
-  recorder_.end();
+  publish_metrics(device_streams_.compute(), arenas_.weights.subspan(metrics.offset, metrics.storage),
+                  staging_.metrics(), staging_.arguments());
+  graph_capture_.end_capture();
   note_end_of_step();
 }
 
 void CudaExecutable::note_end_of_step() {
-  check(cudaEventRecord(done_[steps_begun_ % StepFeed::slots].get(), queue_.compute()), "cudaEventRecord");
+  check(cudaEventRecord(done_[steps_begun_ % StepStaging::slots].get(), device_streams_.compute()), "cudaEventRecord");
   ++steps_begun_;
   in_step_ = false;
 }
 
-void CudaExecutable::run(const Operation& operation, const StepContext& context) {
-  if (operation.kind == OperationKind::gather && !in_step_) feed_.upload(context, {}, 0);
+void CudaExecutable::run(std::size_t operation, const StepContext& context) {
+  if (operations_[operation].kind == OperationKind::gather && !in_step_) staging_.upload(context, {}, 0);
   if (context.examples.empty()) {
-    contribute_nothing(operation);
+    zero_gradients(operations_[operation]);
     return;
   }
-  kernels_for(context.examples.size())[operation.id]->enqueue(context);
+  kernels_for(context.examples.size())[operation]->enqueue(context);
 }
 
-void CudaExecutable::update(const UpdateShare& share, const Optimizer& optimizer, std::uint64_t /*iteration*/) {
-  update_share(queue_.communication(), graph_, arenas_, share.begin, share.end, optimizer, norms_, feed_.arguments());
+void CudaExecutable::update(const ReducedShard& shard, const Optimizer& optimizer, std::uint64_t /*iteration*/) {
+  apply_optimizer(device_streams_.communication(), graph_, arenas_, shard.begin, shard.end, optimizer, gradient_norm_,
+                  staging_.arguments());
 }
 
-void CudaExecutable::add_squares(const UpdateShare& share, std::span<double> /*sums*/) const {
-  norms_.add_squares(queue_.communication(), graph_, arenas_.gradients.data(), share.begin, share.end);
+void CudaExecutable::add_squared_gradients(const ReducedShard& shard, std::span<double> /*sums*/) {
+  gradient_norm_.add_squared_gradients(device_streams_.communication(), graph_, arenas_.gradients.data(), shard.begin,
+                                       shard.end);
 }
 
-bool CudaExecutable::find_scales(const Clipping& clipping) const {
-  norms_.find_scales(queue_.communication(), clipping);
+bool CudaExecutable::make_clip_scales(const Clipping& clipping) {
+  gradient_norm_.make_clip_scales(device_streams_.communication(), clipping);
   return true;
 }
 
-void CudaExecutable::take_metrics(std::span<float, metric_places> sums) {
-  const std::size_t slot = metrics_taken_++ % StepFeed::slots;
-  queue_.wait_for(done_[slot].get());
-  std::copy_n(feed_.metrics() + slot * metric_places, sums.size(), sums.data());
+void CudaExecutable::take_metrics(std::span<float> metrics) {
+  const std::size_t slot = metrics_taken_++ % StepStaging::slots;
+  device_streams_.wait_for(done_[slot].get());
+  std::copy_n(staging_.metrics() + slot * metrics.size(), metrics.size(), metrics.data());
 }
 
 void CudaExecutable::read(std::span<const float> arena, std::span<float> values) const {
-  queue_.finish();
+  device_streams_.synchronize();
   check(cudaMemcpy(values.data(), arena.data(), values.size_bytes(), cudaMemcpyDeviceToHost), "cudaMemcpy");
 }
 
@@ -136,7 +154,7 @@ void CudaExecutable::read_parameter(std::size_t parameter, std::span<const float
 void CudaExecutable::unpack_parameter(std::size_t parameter, std::span<const float> stored,
                                       std::span<float> values) const {
   if (is_convolution_kernel(graph_, parameter)) {
-    to_keras_order(graph_.parameters[parameter].info.shape, stored, values);
+    to_keras_layout(graph_.parameters[parameter].info.shape, stored, values);
   } else {
     std::copy_n(stored.begin(), values.size(), values.begin());
   }
@@ -146,36 +164,36 @@ void CudaExecutable::write_parameter(std::size_t parameter, std::span<const floa
                                      std::span<float> arena) const {
   const ParameterSpec& spec = graph_.parameters[parameter];
   std::vector<float> stored(values.begin(), values.end());
-  if (is_convolution_kernel(graph_, parameter)) to_cudnn_order(spec.info.shape, values, stored);
-  queue_.finish();
+  if (is_convolution_kernel(graph_, parameter)) to_cudnn_layout(spec.info.shape, values, stored);
+  device_streams_.synchronize();
   check(cudaMemcpyAsync(arena.data() + spec.offset, stored.data(), stored.size() * sizeof(float),
-                        cudaMemcpyHostToDevice, queue_.compute()),
+                        cudaMemcpyHostToDevice, device_streams_.compute()),
         "cudaMemcpyAsync");
-  queue_.finish();
+  device_streams_.synchronize();
 }
 
-void CudaExecutable::refresh() {
-  if (!arenas_.low_precision.empty()) round_weights(queue_.compute(), arenas_);
-  queue_.finish();
+void CudaExecutable::update_low_precision_copies() {
+  if (!arenas_.low_precision.empty()) round_weights_to_bfloat16(device_streams_.compute(), arenas_);
+  device_streams_.synchronize();
 }
 
-std::span<const float> CudaExecutable::outputs() const {
+std::span<const float> CudaExecutable::outputs() {
   const int tensor = graph_.forward.back().input;
   outputs_.resize(capacity_ * elements_of(graph_, tensor));
   read({reinterpret_cast<const float*>(buffers_[tensor].value), outputs_.size()}, outputs_);
   return outputs_;
 }
 
-std::string CudaExecutable::implementation(const Operation& operation) {
-  return kernels_for(capacity_)[operation.id]->implementation();
+std::string CudaExecutable::implementation(std::size_t operation) {
+  return kernels_for(capacity_)[operation]->implementation();
 }
 
 void CudaExecutable::allocate_tensors() {
   buffers_.resize(graph_.tensors.size());
-  std::int64_t most_channels = 1;
+  std::int64_t max_channels = 1;
   for (std::size_t t = 0; t < graph_.tensors.size(); ++t) {
     const TensorSpec& tensor = graph_.tensors[t];
-    most_channels = std::max(most_channels, tensor.channels);
+    max_channels = std::max(max_channels, tensor.channels);
     if (tensor.alias >= 0) {
       buffers_[t] = buffers_[tensor.alias];
       continue;
@@ -186,49 +204,45 @@ void CudaExecutable::allocate_tensors() {
   }
   for (const Operation& operation : graph_.forward) {
     if (operation.output < 0) continue;
-    if (operation.kind == OperationKind::max_pooling) {
-      buffers_[operation.output].notes = add_buffer(capacity_ * elements_of(graph_, operation.output));
-    }
-    if (operation.kind == OperationKind::batch_normalization) {  // four arrays for up to a replica an example
-      const auto channels = static_cast<std::size_t>(graph_.tensors[operation.output].channels);
-      buffers_[operation.output].notes = add_buffer(capacity_ * 4 * channels * sizeof(float));
-    }
+    const std::size_t bytes = saved_bytes_per_example(traits_of(operation).saved, graph_.tensors[operation.output]);
+    if (bytes > 0) buffers_[operation.output].saved_for_backward = add_buffer(capacity_ * bytes);
   }
-  sum_scratch_ = add_buffer(sum_scratch_bytes(static_cast<std::size_t>(most_channels)));
+  reduction_scratch_ = add_buffer(channel_reduction_scratch_bytes(static_cast<std::size_t>(max_channels)));
 }
 
 std::byte* CudaExecutable::add_buffer(std::size_t bytes) { return memory_.emplace_back(bytes).data(); }
 
-CudaExecutable::Kernels& CudaExecutable::kernels_for(std::size_t rows) {
-  for (auto& [size, kernels] : programs_) {
-    if (size == rows) return kernels;
+CudaExecutable::Kernels& CudaExecutable::kernels_for(std::size_t num_examples) {
+  for (auto& [size, kernels] : kernels_by_size_) {
+    if (size == num_examples) return kernels;
   }
-  // Algorithms are measured on the device, and what they write lies in buffers that the steps under way may read.
-  queue_.finish();
+  // Measuring algorithms overwrites buffers that steps in flight may still read.
+  device_streams_.synchronize();
   Kernels kernels;
   for (const Operation& operation : operations_) {
-    kernels.push_back(
-        make_kernel({graph_, operation, rows, buffers_, arenas_, feed_.arguments(), sum_scratch_, tools_}));
+    kernels.push_back(make_kernel({{graph_, operation, 0, num_examples, buffers_, arenas_},
+                                   staging_.arguments(),
+                                   reduction_scratch_,
+                                   cuda_context_}));
   }
-  return programs_.emplace_back(rows, std::move(kernels)).second;
+  return kernels_by_size_.emplace_back(num_examples, std::move(kernels)).second;
 }
 
-/// A rank without examples still takes part: its gradients and metric sums are zero.
-void CudaExecutable::contribute_nothing(const Operation& operation) const {
+/// A rank without examples still takes part in the all-reduce, with zero gradients and metric sums.
+void CudaExecutable::zero_gradients(const Operation& operation) const {
   if (operation.parameter < 0) return;
   if (operation.kind == OperationKind::loss) {
     zero(graph_.parameters[operation.parameter].offset, graph_.parameters[operation.parameter].storage);
     return;
   }
-  if (operation.kind < OperationKind::loss) return;
+  if (!is_backward(operation)) return;
   const std::size_t count = graph_.layers[operation.layer].parameters.size();
   std::size_t first = 0;
-  if (operation.kind == OperationKind::dense_backward) {  // its chunk of the kernel; the bias goes with the first
+  if (operation.kind == OperationKind::dense_backward) {  // this chunk of the kernel; the first includes the bias
     const ParameterSpec& kernel = graph_.parameters[operation.parameter];
-    const std::int64_t units = kernel.info.shape[1];
-    zero(kernel.offset + static_cast<std::size_t>(operation.rows_begin * units),
-         static_cast<std::size_t>((operation.rows_end - operation.rows_begin) * units));
-    first = operation.rows_begin == 0 ? 1 : count;
+    const auto units = static_cast<std::size_t>(kernel.info.shape[1]);
+    zero(kernel.offset + operation.input_features.begin * units, operation.input_features.size() * units);
+    first = operation.input_features.begin == 0 ? 1 : count;
   }
   for (std::size_t i = first; i < count; ++i) {
     const ParameterSpec& parameter = graph_.parameters[static_cast<std::size_t>(operation.parameter) + i];
@@ -237,7 +251,7 @@ void CudaExecutable::contribute_nothing(const Operation& operation) const {
 }
 
 void CudaExecutable::zero(std::size_t offset, std::size_t count) const {
-  check(cudaMemsetAsync(arenas_.gradients.data() + offset, 0, count * sizeof(float), queue_.compute()),
+  check(cudaMemsetAsync(arenas_.gradients.data() + offset, 0, count * sizeof(float), device_streams_.compute()),
         "cudaMemsetAsync");
 }
 

@@ -1,13 +1,13 @@
-// A graph bound to a GPU's memory: layouts are Keras' own, kernels are made once for each slice size, training steps
-// are recorded and replayed.
+// A graph bound to a GPU's memory. Tensors have Keras' layout, kernels are created once for each local batch size, and
+// training steps are captured and replayed as CUDA graphs.
 #pragma once
 
 #include "backend/backend.hpp"
-#include "backend/cuda/gradient_norms.hpp"
+#include "backend/cuda/cuda_context.hpp"
+#include "backend/cuda/gradient_norm.hpp"
+#include "backend/cuda/graph_capture.hpp"
 #include "backend/cuda/kernel.hpp"
-#include "backend/cuda/recorder.hpp"
-#include "backend/cuda/step_feed.hpp"
-#include "backend/cuda/tools.hpp"
+#include "backend/cuda/step_staging.hpp"
 
 #include <cstddef>
 #include <memory>
@@ -20,38 +20,38 @@ namespace lockstep::cuda {
 
 class CudaExecutable final : public Executable {
  public:
-  /// `graph`, the arenas, `queue` and `tools` must outlive the executable.
+  /// `graph`, the arenas, `device_streams` and `cuda_context` must outlive the executable.
   CudaExecutable(const Graph& graph, std::vector<Operation> operations, const Arenas& arenas, std::size_t capacity,
-                 DeviceQueue& queue, const Tools& tools);
+                 DeviceStreams& device_streams, const CudaContext& cuda_context);
   ~CudaExecutable() override;
 
-  [[nodiscard]] bool begin_step(const StepContext& context, const Optimizer& optimizer, std::uint64_t iteration,
-                                bool recordable) override;
+  [[nodiscard]] bool try_replay(const StepContext& context, const Optimizer& optimizer, std::uint64_t iteration,
+                                bool capturable) override;
   void end_step() override;
-  void run(const Operation& operation, const StepContext& context) override;
-  void update(const UpdateShare& share, const Optimizer& optimizer, std::uint64_t iteration) override;
-  void add_squares(const UpdateShare& share, std::span<double> sums) const override;
-  [[nodiscard]] bool find_scales(const Clipping& clipping) const override;
+  void run(std::size_t operation, const StepContext& context) override;
+  void update(const ReducedShard& shard, const Optimizer& optimizer, std::uint64_t iteration) override;
+  void add_squared_gradients(const ReducedShard& shard, std::span<double> sums) override;
+  [[nodiscard]] bool make_clip_scales(const Clipping& clipping) override;
 
-  [[nodiscard]] std::size_t steps_ahead() const noexcept override { return StepFeed::slots / 2; }
-  void take_metrics(std::span<float, metric_places> sums) override;
+  [[nodiscard]] std::size_t max_in_flight() const noexcept override { return StepStaging::slots / 2; }
+  void take_metrics(std::span<float> metrics) override;
   void read(std::span<const float> arena, std::span<float> values) const override;
 
   void read_parameter(std::size_t parameter, std::span<const float> arena, std::span<float> values) const override;
   void write_parameter(std::size_t parameter, std::span<const float> values, std::span<float> arena) const override;
   void unpack_parameter(std::size_t parameter, std::span<const float> stored, std::span<float> values) const override;
-  void refresh() override;
+  void update_low_precision_copies() override;
 
-  [[nodiscard]] std::span<const float> outputs() const override;
-  [[nodiscard]] std::string implementation(const Operation& operation) override;
+  [[nodiscard]] std::span<const float> outputs() override;
+  [[nodiscard]] std::string implementation(std::size_t operation) override;
 
  private:
   using Kernels = std::vector<std::unique_ptr<Kernel>>;
 
   void allocate_tensors();
   std::byte* add_buffer(std::size_t bytes);
-  [[nodiscard]] Kernels& kernels_for(std::size_t rows);
-  void contribute_nothing(const Operation& operation) const;
+  [[nodiscard]] Kernels& kernels_for(std::size_t num_examples);
+  void zero_gradients(const Operation& operation) const;
   void zero(std::size_t offset, std::size_t count) const;
   void note_end_of_step();
 
@@ -59,21 +59,21 @@ class CudaExecutable final : public Executable {
   std::vector<Operation> operations_;
   Arenas arenas_;
   std::size_t capacity_;
-  DeviceQueue& queue_;
-  const Tools& tools_;
+  DeviceStreams& device_streams_;
+  const CudaContext& cuda_context_;
   std::vector<DeviceBuffer> memory_;
   std::vector<TensorBuffers> buffers_;
-  std::byte* sum_scratch_ = nullptr;
-  StepFeed feed_;
-  GradientNorms norms_;
-  Recorder recorder_;
-  std::vector<std::pair<std::size_t, Kernels>> programs_;
-  std::vector<Event> done_;  ///< of the step in each metrics slot
+  std::byte* reduction_scratch_ = nullptr;
+  StepStaging staging_;
+  GradientNorm gradient_norm_;
+  GraphCapture graph_capture_;
+  std::vector<std::pair<std::size_t, Kernels>> kernels_by_size_;
+  std::vector<Event> done_;  ///< by metrics slot: recorded after the slot's step
   std::size_t steps_begun_ = 0;
   std::size_t metrics_taken_ = 0;
   bool in_step_ = false;
-  bool records_ = true;
-  mutable std::vector<float> outputs_;
+  bool use_cuda_graphs_ = true;
+  std::vector<float> outputs_;
 };
 
 }  // namespace lockstep::cuda

@@ -1,10 +1,10 @@
-// Dense on cuBLASLt. Our matrices lie by rows, cuBLASLt's by columns: what is [rows, columns] here is its transpose
-// there, so with X[rows, features], W[features, units] and Y[rows, units] the products are
+// Dense layers on cuBLASLt. Our matrices are row-major, cuBLASLt's are column-major, so each of our matrices is its
+// transpose to cuBLASLt. With X[rows, features], W[features, units] and Y[rows, units] the products are
 //   forward     Y^T [units, rows]      = W^T X^T      bias and relu fused
 //   backward    dW^T [units, features] = dY^T X       bias gradient fused: the sum of dY^T over rows
 //               dX^T [features, rows]  = W dY^T
-#include "backend/cuda/helpers.hpp"
 #include "backend/cuda/kernel.hpp"
+#include "backend/cuda/kernel_launchers.hpp"
 #include "backend/cuda/matmul.hpp"
 
 #include <memory>
@@ -15,7 +15,7 @@ namespace lockstep::cuda {
 
 namespace {
 
-/// The kernel as products read it: bfloat16 inputs meet the low-precision copy.
+/// The kernel in the input's type: for bfloat16, the low-precision copy.
 std::byte* kernel_of(const KernelScope& scope) {
   const int parameter = scope.operation.parameter;
   if (scope.input().type == ElementType::bfloat16) return reinterpret_cast<std::byte*>(scope.low_precision(parameter));
@@ -25,7 +25,7 @@ std::byte* kernel_of(const KernelScope& scope) {
 class DenseForward final : public Kernel {
  public:
   explicit DenseForward(const KernelScope& scope)
-      : stream_(scope.tools.stream()),
+      : stream_(scope.cuda_context.stream()),
         type_(scope.output().type),
         count_(scope.count(scope.output())),
         units_(static_cast<std::size_t>(scope.output().elements())),
@@ -35,7 +35,7 @@ class DenseForward final : public Kernel {
     const std::int64_t units = scope.output().elements();
     const std::int64_t features = scope.input().elements();
     const MatmulShape shape{.m = units,
-                            .n = static_cast<std::int64_t>(scope.rows),
+                            .n = static_cast<std::int64_t>(scope.num_examples),
                             .k = features,
                             .stride_a = units,
                             .stride_b = features,
@@ -45,7 +45,7 @@ class DenseForward final : public Kernel {
     MatmulOperands operands{.a = kernel_of(scope), .b = scope.value<void>(scope.operation.input), .d = output_};
     const bool relu = function_ == ActivationFunction::relu;
     if (bias_ != nullptr) {
-      // A fused bias has the output's type, as Keras casts it in mixed precision.
+      // A fused bias has the output's type. Keras casts it to that type in mixed precision, too.
       const bool low = type_ == ElementType::bfloat16;
       const int parameter = scope.operation.parameter + 1;
       operands.bias = low ? static_cast<void*>(scope.low_precision(parameter)) : scope.weights(parameter);
@@ -53,20 +53,20 @@ class DenseForward final : public Kernel {
     } else if (relu) {
       operands.epilogue = CUBLASLT_EPILOGUE_RELU;
     }
-    product_.emplace(scope.tools, shape, operands);
+    product_.emplace(scope.cuda_context, shape, operands);
     if (product_->fused()) {
       bias_ = nullptr;
       if (relu) function_ = ActivationFunction::linear;
     }
-    finishes_ = bias_ != nullptr || function_ != ActivationFunction::linear;
+    needs_epilogue_ = bias_ != nullptr || function_ != ActivationFunction::linear;
   }
 
   void enqueue(const StepContext& /*context*/) override {
     product_->enqueue();
-    if (finishes_) finish(stream_, type_, output_, type_, output_, bias_, count_, units_, function_);
+    if (needs_epilogue_) add_bias_activation(stream_, type_, output_, type_, output_, bias_, count_, units_, function_);
   }
   [[nodiscard]] std::string implementation() const override {
-    return product_->implementation() + (finishes_ ? ", own finish" : "");
+    return product_->implementation() + (needs_epilogue_ ? ", custom epilogue" : "");
   }
 
  private:
@@ -74,36 +74,36 @@ class DenseForward final : public Kernel {
   ElementType type_;
   std::size_t count_;
   std::size_t units_;
-  ActivationFunction function_;  ///< what is left of it for a kernel of ours
-  const float* bias_;            ///< likewise
+  ActivationFunction function_;  ///< linear if it is fused
+  const float* bias_;            ///< null if it is fused
   void* output_;
-  bool finishes_ = false;
+  bool needs_epilogue_ = false;
   std::optional<Matmul> product_;
 };
 
-/// One chunk of input features.
+/// Backward of one chunk of input features.
 class DenseBackward final : public Kernel {
  public:
   explicit DenseBackward(const KernelScope& scope)
-      : stream_(scope.tools.stream()),
+      : stream_(scope.cuda_context.stream()),
         type_(scope.input().type),
-        rows_(scope.rows),
+        num_examples_(scope.num_examples),
         features_(static_cast<std::size_t>(scope.input().elements())),
         units_(static_cast<std::size_t>(scope.output().elements())),
-        begin_(static_cast<std::size_t>(scope.operation.rows_begin)),
-        chunk_(static_cast<std::size_t>(scope.operation.rows_end - scope.operation.rows_begin)),
+        begin_(scope.operation.input_features.begin),
+        chunk_(scope.operation.input_features.size()),
         input_function_(scope.operation.input_activation),
-        scratch_(scope.sum_scratch),
+        scratch_(scope.reduction_scratch),
         input_(scope.value<std::byte>(scope.operation.input)),
         output_gradient_(scope.gradient<void>(scope.operation.output)) {
     const int parameter = scope.operation.parameter;
-    const auto rows = static_cast<std::int64_t>(rows_);
+    const auto rows = static_cast<std::int64_t>(num_examples_);
     const auto units = static_cast<std::int64_t>(units_);
     const auto features = static_cast<std::int64_t>(features_);
     const auto chunk = static_cast<std::int64_t>(chunk_);
-    // Only the model's last weighted tensor has a float32 gradient where the input is bfloat16.
+    // In mixed precision only the model's last weighted layer has a float32 output gradient.
     if (scope.output().type != type_) {
-      converted_ = DeviceBuffer(rows_ * units_ * size_of(type_));
+      converted_ = DeviceBuffer(num_examples_ * units_ * size_of(type_));
       convert_from_ = output_gradient_;
       output_gradient_ = converted_.data();
     }
@@ -112,11 +112,11 @@ class DenseBackward final : public Kernel {
     MatmulOperands operands{.a = output_gradient_,
                             .b = input_ + begin_ * size_of(type_),
                             .d = scope.weights_gradient(parameter) + begin_ * units_};
-    if (bias_gradient_ != nullptr && !scope.tools.rules().deterministic) {
+    if (bias_gradient_ != nullptr && !scope.cuda_context.rules().deterministic) {
       operands.epilogue = CUBLASLT_EPILOGUE_BGRADA;
       operands.bias = bias_gradient_;
     }
-    weights_product_.emplace(scope.tools,
+    weights_product_.emplace(scope.cuda_context,
                              MatmulShape{.m = units,
                                          .n = chunk,
                                          .k = rows,
@@ -131,7 +131,7 @@ class DenseBackward final : public Kernel {
 
     if (!scope.operation.input_gradient) return;
     input_gradient_ = scope.gradient<std::byte>(scope.operation.input);
-    input_product_.emplace(scope.tools,
+    input_product_.emplace(scope.cuda_context,
                            MatmulShape{.m = chunk,
                                        .n = rows,
                                        .k = units,
@@ -148,16 +148,17 @@ class DenseBackward final : public Kernel {
 
   void enqueue(const StepContext& /*context*/) override {
     if (convert_from_ != nullptr) {
-      finish(stream_, ElementType::float32, convert_from_, type_, output_gradient_, nullptr, rows_ * units_, units_,
-             ActivationFunction::linear);
+      add_bias_activation(stream_, ElementType::float32, convert_from_, type_, output_gradient_, nullptr,
+                          num_examples_ * units_, units_, ActivationFunction::linear);
     }
     if (bias_gradient_ != nullptr) {
-      sum_bias(stream_, type_, output_gradient_, rows_, units_, scratch_, bias_gradient_);
+      reduce_bias_gradient(stream_, type_, output_gradient_, num_examples_, units_, scratch_, bias_gradient_);
     }
     weights_product_->enqueue();
     if (!input_product_) return;
     input_product_->enqueue();
-    pass_back(stream_, type_, input_, input_gradient_, rows_, features_, begin_, chunk_, input_function_);
+    apply_activation_gradient(stream_, type_, input_, input_gradient_, num_examples_, features_, begin_, chunk_,
+                              input_function_);
   }
 
   [[nodiscard]] std::string implementation() const override {
@@ -167,14 +168,14 @@ class DenseBackward final : public Kernel {
  private:
   cudaStream_t stream_;
   ElementType type_;
-  std::size_t rows_, features_, units_, begin_, chunk_;
+  std::size_t num_examples_, features_, units_, begin_, chunk_;
   ActivationFunction input_function_;
   std::byte* scratch_;
   const std::byte* input_;
   const void* convert_from_ = nullptr;
   DeviceBuffer converted_;
   void* output_gradient_;
-  float* bias_gradient_ = nullptr;  ///< where a kernel of ours sums it
+  float* bias_gradient_ = nullptr;  ///< null if its sum is fused or another chunk computes it
   std::byte* input_gradient_ = nullptr;
   std::optional<Matmul> weights_product_;
   std::optional<Matmul> input_product_;

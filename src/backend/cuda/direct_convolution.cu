@@ -1,11 +1,11 @@
-// Convolutions that cuDNN has no algorithm for: slow, but right. A kernel's gradient is a sum over all pixels, made by
-// a block an element in a fixed order.
-#include "backend/cuda/direct_convolution.hpp"
+// Slow direct convolution, for convolutions without a cuDNN algorithm. One thread block per element of the kernel sums
+// its gradient over all pixels in a fixed order.
+#include "backend/cuda/direct_convolution_functors.hpp"
 
-#include "backend/cuda/helpers.hpp"
+#include "backend/cuda/kernel_launchers.hpp"
 #include "backend/cuda/kernel.hpp"
 #include "backend/cuda/launch.cuh"
-#include "nn/window.hpp"
+#include "layers/window.hpp"
 
 #include <memory>
 
@@ -68,31 +68,31 @@ template <typename T, typename To>
 class DirectForwardKernel final : public Kernel {
  public:
   explicit DirectForwardKernel(const KernelScope& scope)
-      : stream_(scope.tools.stream()),
+      : stream_(scope.cuda_context.stream()),
         count_(scope.count(scope.output())),
-        body_{shape_of(scope),
+        functor_{shape_of(scope),
               scope.value<T>(scope.operation.input),
               kernel_of<T>(scope),
               scope.has_bias() ? scope.weights(scope.operation.parameter + 1) : nullptr,
               scope.value<To>(scope.operation.output),
               scope.operation.activation} {}
 
-  void enqueue(const StepContext& /*context*/) override { for_each(stream_, count_, body_); }
+  void enqueue(const StepContext& /*context*/) override { for_each(stream_, count_, functor_); }
   [[nodiscard]] std::string implementation() const override { return "own:direct"; }
 
  private:
   cudaStream_t stream_;
   std::size_t count_;
-  DirectForward<T, To> body_;
+  DirectForward<T, To> functor_;
 };
 
 template <typename T>
 class DirectBackwardKernel final : public Kernel {
  public:
   explicit DirectBackwardKernel(const KernelScope& scope)
-      : stream_(scope.tools.stream()),
-        scratch_(scope.sum_scratch),
-        pixels_(scope.rows * static_cast<std::size_t>(scope.output().height * scope.output().width)),
+      : stream_(scope.cuda_context.stream()),
+        scratch_(scope.reduction_scratch),
+        pixels_(scope.num_examples * static_cast<std::size_t>(scope.output().height * scope.output().width)),
         filters_(static_cast<std::size_t>(scope.output().channels)),
         x_count_(scope.count(scope.input())),
         kernel_count_(scope.graph.parameters[scope.operation.parameter].storage),
@@ -119,10 +119,10 @@ class DirectBackwardKernel final : public Kernel {
   void enqueue(const StepContext& /*context*/) override {
     constexpr ElementType type = std::is_same_v<T, float> ? ElementType::float32 : ElementType::bfloat16;
     if (convert_from_ != nullptr) {
-      finish(stream_, ElementType::float32, convert_from_, type, y_gradient_, nullptr, pixels_ * filters_, filters_,
+      add_bias_activation(stream_, ElementType::float32, convert_from_, type, y_gradient_, nullptr, pixels_ * filters_, filters_,
              ActivationFunction::linear);
     }
-    if (bias_gradient_ != nullptr) sum_bias(stream_, type, y_gradient_, pixels_, filters_, scratch_, bias_gradient_);
+    if (bias_gradient_ != nullptr) reduce_bias_gradient(stream_, type, y_gradient_, pixels_, filters_, scratch_, bias_gradient_);
     launch(stream_, static_cast<unsigned>(kernel_count_), sum_threads, sum_terms<DirectWeightsTerm<T>>, weights_,
            static_cast<Index>(pixels_), kernel_gradient_);
     if (input_gradient_) for_each(stream_, x_count_, data_);

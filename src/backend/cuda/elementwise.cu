@@ -1,5 +1,5 @@
-// Input, and the operations on each element or row alone: activations that nothing fused, Dropout, softmax.
-#include "backend/cuda/elements.hpp"
+// Gathers examples, and runs elementwise and per-row operations: unfused activations, Dropout, softmax.
+#include "backend/cuda/elementwise_functors.hpp"
 #include "backend/cuda/kernel.hpp"
 #include "backend/cuda/launch.cuh"
 
@@ -16,7 +16,7 @@ template <typename To>
 class GatherKernel final : public Kernel {
  public:
   explicit GatherKernel(const KernelScope& scope)
-      : stream_(scope.tools.stream()),
+      : stream_(scope.cuda_context.stream()),
         count_(scope.count(scope.output())),
         elements_(static_cast<Index>(scope.output().elements())),
         arguments_(scope.arguments),
@@ -48,10 +48,10 @@ template <typename T>
 class ElementwiseKernel final : public Kernel {
  public:
   explicit ElementwiseKernel(const KernelScope& scope)
-      : stream_(scope.tools.stream()),
+      : stream_(scope.cuda_context.stream()),
         kind_(scope.operation.kind),
         count_(scope.count(scope.output())),
-        rows_(scope.rows),
+        num_examples_(scope.num_examples),
         elements_(static_cast<Index>(scope.output().elements())),
         channels_(static_cast<Index>(scope.output().channels)),
         function_(scope.operation.activation),
@@ -70,26 +70,30 @@ class ElementwiseKernel final : public Kernel {
     switch (kind_) {
       case OperationKind::dropout:
         if (context.training) {
-          for_each(stream_, rows_ * quads,
-                   DropQuad<T>{arguments_, x_, y_, nullptr, elements_, quads, layer_, rate_, input_function_});
+          for_each(stream_, num_examples_ * quads,
+                   DropoutQuad<T>{arguments_, x_, y_, nullptr, elements_, quads, layer_, rate_, input_function_});
         } else {
           check(cudaMemcpyAsync(y_, x_, count_ * sizeof(T), cudaMemcpyDeviceToDevice, stream_), "cudaMemcpyAsync");
         }
         return;
       case OperationKind::dropout_backward:
         for_each(
-            stream_, rows_ * quads,
-            DropQuad<T>{arguments_, y_gradient_, x_gradient_, x_, elements_, quads, layer_, rate_, input_function_});
+            stream_, num_examples_ * quads,
+            DropoutQuad<T>{arguments_, y_gradient_, x_gradient_, x_, elements_, quads, layer_, rate_, input_function_});
         return;
       case OperationKind::softmax: for_each(stream_, count_ / channels_, SoftmaxRow<T>{x_, y_, channels_}); return;
       case OperationKind::softmax_backward:
         for_each(stream_, count_ / channels_,
                  SoftmaxRowBackward<T>{x_, y_, y_gradient_, x_gradient_, channels_, input_function_});
         return;
-      case OperationKind::activation_backward:  // whoever wrote y's gradient has passed it through y's activation
-        for_each(stream_, count_, PassBack<T>{x_, y_gradient_, x_gradient_, input_function_});
+      case OperationKind::activation_backward: {
+        const bool from_input = derivative_of(function_) == Derivative::from_input;
+        for_each(stream_, count_,
+                 ActivationGradient<T>{x_, y_gradient_, x_gradient_, input_function_,
+                                       from_input ? function_ : ActivationFunction::linear});
         return;
-      default: for_each(stream_, count_, Finish<T, T>{x_, y_, nullptr, channels_, function_}); return;
+      }
+      default: for_each(stream_, count_, AddBiasActivation<T, T>{x_, y_, nullptr, channels_, function_}); return;
     }
   }
 
@@ -97,7 +101,7 @@ class ElementwiseKernel final : public Kernel {
   cudaStream_t stream_;
   OperationKind kind_;
   std::size_t count_;
-  std::size_t rows_;
+  std::size_t num_examples_;
   Index elements_;
   Index channels_;
   ActivationFunction function_;
@@ -111,6 +115,12 @@ class ElementwiseKernel final : public Kernel {
   const T* y_gradient_;
 };
 
+std::unique_ptr<Kernel> make_elementwise(const KernelScope& scope) {
+  return with_type(scope.input(), [&](auto zero) -> std::unique_ptr<Kernel> {
+    return std::make_unique<ElementwiseKernel<decltype(zero)>>(scope);
+  });
+}
+
 }  // namespace
 
 std::unique_ptr<Kernel> make_gather(const KernelScope& scope) {
@@ -119,10 +129,10 @@ std::unique_ptr<Kernel> make_gather(const KernelScope& scope) {
   });
 }
 
-std::unique_ptr<Kernel> make_elementwise(const KernelScope& scope) {
-  return with_type(scope.input(), [&](auto zero) -> std::unique_ptr<Kernel> {
-    return std::make_unique<ElementwiseKernel<decltype(zero)>>(scope);
-  });
-}
+std::unique_ptr<Kernel> make_activation(const KernelScope& scope) { return make_elementwise(scope); }
+
+std::unique_ptr<Kernel> make_dropout(const KernelScope& scope) { return make_elementwise(scope); }
+
+std::unique_ptr<Kernel> make_softmax(const KernelScope& scope) { return make_elementwise(scope); }
 
 }  // namespace lockstep::cuda

@@ -1,9 +1,12 @@
-// Losses with their gradients and metric sums. One block walks all rows, so that the sums have a fixed order.
+// Computes losses, their gradients and metric sums. One thread block processes all examples, so that the sums have a
+// fixed order.
 #include "backend/cuda/kernel.hpp"
 #include "backend/cuda/launch.cuh"
-#include "backend/cuda/losses.hpp"
+#include "backend/cuda/loss_functors.hpp"
 
+#include <cstddef>
 #include <memory>
+#include <vector>
 
 namespace lockstep::cuda {
 
@@ -11,74 +14,113 @@ namespace {
 
 constexpr unsigned loss_threads = 256;
 
-__global__ void run_loss(const __grid_constant__ LossRow body, Index rows, float* metrics) {
-  double loss = 0;
-  double correct = 0;
-  for (Index row = threadIdx.x; row < rows; row += blockDim.x) {
-    const RowResult result = body(row);
-    loss += result.loss;
-    correct += result.correct;
-  }
-  __shared__ double losses[loss_threads];
-  __shared__ double corrects[loss_threads];
-  losses[threadIdx.x] = loss;
-  corrects[threadIdx.x] = correct;
+/// The sum of the block's values, for its first thread.
+__device__ double sum_over_block(double value) {
+  __shared__ double sums[loss_threads];
+  sums[threadIdx.x] = value;
   __syncthreads();
   for (unsigned half = loss_threads / 2; half > 0; half /= 2) {
-    if (threadIdx.x < half) {
-      losses[threadIdx.x] += losses[threadIdx.x + half];
-      corrects[threadIdx.x] += corrects[threadIdx.x + half];
-    }
+    if (threadIdx.x < half) sums[threadIdx.x] += sums[threadIdx.x + half];
     __syncthreads();
   }
-  if (threadIdx.x != 0) return;
-  metrics[metric_loss] = static_cast<float>(losses[0]);
-  metrics[metric_correct] = static_cast<float>(corrects[0]);
-  metrics[metric_count] = static_cast<float>(rows);
-  const Request request = body.arguments->request;
-  metrics[metric_leave] = request == Request::leave ? 1.0F : 0.0F;
-  metrics[metric_leave_with_backup] = request == Request::leave_with_backup ? 1.0F : 0.0F;
+  return sums[0];
 }
 
-class LossKernel final : public Kernel {
- public:
-  explicit LossKernel(const KernelScope& scope)
-      : stream_(scope.tools.stream()),
-        rows_(static_cast<Index>(scope.rows)),
-        gradient_(scope.operation.input_gradient ? scope.gradient<float>(scope.operation.input) : nullptr),
-        metrics_(scope.weights_gradient(scope.operation.parameter)),
-        body_{.arguments = scope.arguments,
-              .kind = LossKind::mean_squared_error,
-              .from_logits = false,
-              .outputs = scope.value<float>(scope.operation.input),
-              .gradients = nullptr,
-              .count = static_cast<Index>(scope.input().elements()),
-              .function = scope.operation.input_activation} {
-    if (const auto* sparse = std::get_if<SparseCategoricalCrossentropy>(&scope.graph.loss)) {
-      body_.kind = LossKind::sparse_crossentropy;
-      body_.from_logits = sparse->from_logits;
-    } else if (const auto* categorical = std::get_if<CategoricalCrossentropy>(&scope.graph.loss)) {
-      body_.kind = LossKind::categorical_crossentropy;
-      body_.from_logits = categorical->from_logits;
-    }
-  }
+template <typename ExampleLoss>
+__global__ void run_loss(const __grid_constant__ ExampleLoss example_loss, Index num_examples, float* written) {
+  double sum = 0;
+  for (Index example = threadIdx.x; example < num_examples; example += blockDim.x) sum += example_loss(example);
+  const double loss = sum_over_block(sum);
+  if (threadIdx.x != 0) return;
+  written[metric_loss] = static_cast<float>(loss);
+  written[metric_count] = static_cast<float>(num_examples);
+  const StopRequest request = example_loss.arguments->request;
+  written[metric_stop_after_this_step] = request == StopRequest::after_this_step ? 1.0F : 0.0F;
+  written[metric_stop_after_next_backup] = request == StopRequest::after_next_backup ? 1.0F : 0.0F;
+}
 
-  void enqueue(const StepContext& context) override {
-    LossRow body = body_;
-    if (context.training) body.gradients = gradient_;
-    launch(stream_, 1, loss_threads, run_loss, body, rows_, metrics_);
+template <typename ExampleMetric>
+__global__ void run_metric(const __grid_constant__ ExampleMetric example_metric, Index num_examples, float* written) {
+  double sums[ExampleMetric::num_sums] = {};
+  for (Index example = threadIdx.x; example < num_examples; example += blockDim.x) example_metric(example, sums);
+  for (std::size_t i = 0; i < ExampleMetric::num_sums; ++i) {
+    const double sum = sum_over_block(sums[i]);
+    if (threadIdx.x == 0) written[i] = static_cast<float>(sum);
+  }
+}
+
+/// Writes the sums of one metric.
+template <bool takes_classes, typename Rule>
+class MetricKernel final : public Kernel {
+ public:
+  MetricKernel(const KernelScope& scope, const Rule& rule, float* sums)
+      : stream_(scope.cuda_context.stream()),
+        num_examples_(static_cast<Index>(scope.num_examples)),
+        sums_(sums),
+        example_metric_{.arguments = scope.arguments,
+                        .rule = rule,
+                        .outputs = scope.value<float>(scope.operation.input),
+                        .count = static_cast<Index>(scope.input().elements())} {}
+
+  void enqueue(const StepContext& /*context*/) override {
+    launch(stream_, 1, loss_threads, run_metric<ExampleMetric<takes_classes, Rule>>, example_metric_, num_examples_,
+           sums_);
   }
 
  private:
   cudaStream_t stream_;
-  Index rows_;
+  Index num_examples_;
+  float* sums_;
+  ExampleMetric<takes_classes, Rule> example_metric_;
+};
+
+template <bool takes_classes, typename Rule>
+class LossKernel final : public Kernel {
+ public:
+  LossKernel(const KernelScope& scope, const Rule& rule)
+      : stream_(scope.cuda_context.stream()),
+        num_examples_(static_cast<Index>(scope.num_examples)),
+        gradient_(scope.operation.input_gradient ? scope.gradient<float>(scope.operation.input) : nullptr),
+        written_(scope.weights_gradient(scope.operation.parameter)),
+        example_loss_{.arguments = scope.arguments,
+                      .rule = rule,
+                      .outputs = scope.value<float>(scope.operation.input),
+                      .gradients = nullptr,
+                      .count = static_cast<Index>(scope.input().elements()),
+                      .function = scope.operation.input_activation} {
+    float* sums = written_ + first_metric_sum;
+    for (const Metric& metric : scope.graph.metrics) {
+      with_metric_rule(metric, [&]<typename MetricRule>(const MetricRule& metric_rule) {
+        metrics_.push_back(std::make_unique<MetricKernel<takes_classes, MetricRule>>(scope, metric_rule, sums));
+        sums += MetricRule::num_sums;
+      });
+    }
+  }
+
+  void enqueue(const StepContext& context) override {
+    ExampleLoss<takes_classes, Rule> example_loss = example_loss_;
+    if (context.training) example_loss.gradients = gradient_;
+    launch(stream_, 1, loss_threads, run_loss<ExampleLoss<takes_classes, Rule>>, example_loss, num_examples_, written_);
+    for (const std::unique_ptr<Kernel>& metric : metrics_) metric->enqueue(context);
+  }
+
+ private:
+  cudaStream_t stream_;
+  Index num_examples_;
   float* gradient_;
-  float* metrics_;
-  LossRow body_;
+  float* written_;  ///< see MetricIndex
+  ExampleLoss<takes_classes, Rule> example_loss_;
+  std::vector<std::unique_ptr<Kernel>> metrics_;
 };
 
 }  // namespace
 
-std::unique_ptr<Kernel> make_loss(const KernelScope& scope) { return std::make_unique<LossKernel>(scope); }
+std::unique_ptr<Kernel> make_loss(const KernelScope& scope) {
+  return with_loss_rule(
+      scope.graph.loss,
+      [&scope]<bool takes_classes, typename Rule>(const Rule& rule) -> std::unique_ptr<Kernel> {
+        return std::make_unique<LossKernel<takes_classes, Rule>>(scope, rule);
+      });
+}
 
 }  // namespace lockstep::cuda

@@ -1,6 +1,7 @@
 // See matmul.hpp.
 #include "backend/cuda/matmul.hpp"
 
+#include <fmt/format.h>
 #include <algorithm>
 #include <array>
 #include <limits>
@@ -10,8 +11,8 @@ namespace lockstep::cuda {
 
 namespace {
 
-using Preference = Owned<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>;
-using TimedEvent = Owned<cudaEvent_t, cudaEventDestroy>;
+using Preference = UniqueHandle<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>;
+using TimedEvent = UniqueHandle<cudaEvent_t, cudaEventDestroy>;
 
 constexpr int candidates = 8;
 constexpr int timed_runs = 5;
@@ -19,7 +20,7 @@ constexpr std::uint32_t largest_alignment = 256;
 
 cudaDataType_t data_type(ElementType type) { return type == ElementType::bfloat16 ? CUDA_R_16BF : CUDA_R_32F; }
 
-/// The largest power of two, up to 256, that divides the address: algorithms may demand that much.
+/// The largest power of two up to 256 that divides the address. Algorithms may require an alignment.
 std::uint32_t alignment_of(const void* address) {
   const auto number = reinterpret_cast<std::uintptr_t>(address) | largest_alignment;
   return static_cast<std::uint32_t>(number & (~number + 1));
@@ -45,20 +46,20 @@ cublasLtMatrixLayout_t layout(ElementType type, std::int64_t rows, std::int64_t 
 }
 
 TimedEvent timed_event() {
-  return make_owned<TimedEvent>([](cudaEvent_t* event) { check(cudaEventCreate(event), "cudaEventCreate"); });
+  return make_handle<TimedEvent>([](cudaEvent_t* event) { check(cudaEventCreate(event), "cudaEventCreate"); });
 }
 
 }  // namespace
 
-Matmul::Matmul(const Tools& tools, const MatmulShape& shape, const MatmulOperands& operands)
-    : tools_(tools),
+Matmul::Matmul(const CudaContext& cuda_context, const MatmulShape& shape, const MatmulOperands& operands)
+    : cuda_context_(cuda_context),
       operands_(operands),
       a_(layout(shape.input, shape.transpose_a ? shape.k : shape.m, shape.transpose_a ? shape.m : shape.k,
                 shape.stride_a)),
       b_(layout(shape.input, shape.transpose_b ? shape.n : shape.k, shape.transpose_b ? shape.k : shape.n,
                 shape.stride_b)),
       d_(layout(shape.output, shape.m, shape.n, shape.stride_d)) {
-  const bool tf32 = tools.rules().allow_tf32 && shape.input == ElementType::float32;
+  const bool tf32 = cuda_context.rules().allow_tf32 && shape.input == ElementType::float32;
   cublasLtMatmulDesc_t description = nullptr;
   check(cublasLtMatmulDescCreate(&description, tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUDA_R_32F),
         "cublasLtMatmulDescCreate");
@@ -67,8 +68,8 @@ Matmul::Matmul(const Tools& tools, const MatmulShape& shape, const MatmulOperand
   set(description, CUBLASLT_MATMUL_DESC_TRANSB, shape.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
   fused_ = choose(shape, operands.epilogue);
   if (!fused_ && !choose(shape, CUBLASLT_EPILOGUE_DEFAULT)) {
-    fail("cublasLtMatmulAlgoGetHeuristic", "no algorithm for a product of " + std::to_string(shape.m) + " x " +
-                                               std::to_string(shape.n) + " x " + std::to_string(shape.k));
+    fail("cublasLtMatmulAlgoGetHeuristic",
+         fmt::format("no algorithm for a product of {} x {} x {}", shape.m, shape.n, shape.k));
   }
 }
 
@@ -77,60 +78,61 @@ bool Matmul::choose(const MatmulShape& shape, cublasLtEpilogue_t epilogue) {
   void* const bias = epilogue == CUBLASLT_EPILOGUE_DEFAULT ? nullptr : operands_.bias;
   set(description_.get(), CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
 
-  const Problem problem{shape.m,
-                        shape.n,
-                        shape.k,
-                        shape.transpose_a,
-                        shape.transpose_b,
-                        shape.stride_a,
-                        shape.stride_b,
-                        shape.stride_d,
-                        static_cast<std::int64_t>(shape.input),
-                        static_cast<std::int64_t>(shape.output),
-                        alignment_of(operands_.a),
-                        alignment_of(operands_.b),
-                        alignment_of(operands_.d),
-                        alignment_of(bias),
-                        epilogue};
-  const ProductChoice& choice = tools_.products().of(problem, [&] { return measure(epilogue); });
+  const ProblemKey problem{shape.m,
+                           shape.n,
+                           shape.k,
+                           shape.transpose_a,
+                           shape.transpose_b,
+                           shape.stride_a,
+                           shape.stride_b,
+                           shape.stride_d,
+                           static_cast<std::int64_t>(shape.input),
+                           static_cast<std::int64_t>(shape.output),
+                           alignment_of(operands_.a),
+                           alignment_of(operands_.b),
+                           alignment_of(operands_.d),
+                           alignment_of(bias),
+                           epilogue};
+  const CublasLtMatmulAlgorithm& choice =
+      cuda_context_.matmul_algorithms().get_or_choose(problem, [&] { return measure(epilogue); });
   if (!choice.exists) return false;
   algorithm_ = choice.algorithm;
   int id = 0;
   std::size_t written = 0;
   check(cublasLtMatmulAlgoConfigGetAttribute(&algorithm_, CUBLASLT_ALGO_CONFIG_ID, &id, sizeof id, &written),
         "cublasLtMatmulAlgoConfigGetAttribute");
-  implementation_ = "cublaslt:" + std::to_string(id) + (epilogue == CUBLASLT_EPILOGUE_DEFAULT ? "" : "+epilogue");
+  implementation_ = fmt::format("cublaslt:{}{}", id, epilogue == CUBLASLT_EPILOGUE_DEFAULT ? "" : "+epilogue");
   return true;
 }
 
-/// The fastest that runs of those cuBLASLt proposes.
-ProductChoice Matmul::measure(cublasLtEpilogue_t epilogue) const {
-  const auto preference = make_owned<Preference>(
+/// The fastest of the algorithms that cuBLASLt proposes; in deterministic runs its first proposal.
+CublasLtMatmulAlgorithm Matmul::measure(cublasLtEpilogue_t epilogue) const {
+  const auto preference = make_handle<Preference>(
       [](auto* handle) { check(cublasLtMatmulPreferenceCreate(handle), "cublasLtMatmulPreferenceCreate"); });
-  set(preference.get(), CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, tools_.workspace_size());
+  set(preference.get(), CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, cuda_context_.workspace_size());
   set(preference.get(), CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment_of(operands_.a));
   set(preference.get(), CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment_of(operands_.b));
   set(preference.get(), CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment_of(operands_.d));
   set(preference.get(), CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment_of(operands_.d));
-  if (tools_.rules().deterministic) {  // not in place, where the parts of a sum come in any order
+  if (cuda_context_.rules().deterministic) {  // excludes in-place reduction, which adds partial sums in any order
     const std::uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE | CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE;
     set(preference.get(), CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, schemes);
   }
   std::array<cublasLtMatmulHeuristicResult_t, candidates> results{};
   int found = 0;
   const cublasStatus_t status =
-      cublasLtMatmulAlgoGetHeuristic(tools_.cublas(), description_.get(), a_.get(), b_.get(), d_.get(), d_.get(),
+      cublasLtMatmulAlgoGetHeuristic(cuda_context_.cublas(), description_.get(), a_.get(), b_.get(), d_.get(), d_.get(),
                                      preference.get(), candidates, results.data(), &found);
   const bool optional = epilogue != CUBLASLT_EPILOGUE_DEFAULT;
   if (status == CUBLAS_STATUS_NOT_SUPPORTED || (optional && status != CUBLAS_STATUS_SUCCESS)) return {};
   check(status, "cublasLtMatmulAlgoGetHeuristic");
 
-  ProductChoice choice;
+  CublasLtMatmulAlgorithm choice;
   float best = std::numeric_limits<float>::infinity();
   for (int c = 0; c < found; ++c) {
     if (results[c].state != CUBLAS_STATUS_SUCCESS) continue;
-    // cuBLASLt puts first what it estimates to be the fastest; on the clock another may be.
-    const float time = tools_.rules().deterministic ? static_cast<float>(c) : milliseconds_of(results[c].algo);
+    // cuBLASLt sorts by estimated time. Measured times may have a different order.
+    const float time = cuda_context_.rules().deterministic ? static_cast<float>(c) : milliseconds_of(results[c].algo);
     if (time >= best) continue;
     best = time;
     choice = {true, results[c].algo};
@@ -140,14 +142,14 @@ ProductChoice Matmul::measure(cublasLtEpilogue_t epilogue) const {
 
 void Matmul::enqueue() const { check(launch(algorithm_), "cublasLtMatmul"); }
 
-/// Infinite where the algorithm does not run after all.
+/// Infinite if the algorithm does not run.
 float Matmul::milliseconds_of(const cublasLtMatmulAlgo_t& algorithm) const {
   const TimedEvent begin = timed_event();
   const TimedEvent end = timed_event();
   if (launch(algorithm) != CUBLAS_STATUS_SUCCESS) return std::numeric_limits<float>::infinity();
-  check(cudaEventRecord(begin.get(), tools_.stream()), "cudaEventRecord");
+  check(cudaEventRecord(begin.get(), cuda_context_.stream()), "cudaEventRecord");
   for (int run = 0; run < timed_runs; ++run) check(launch(algorithm), "cublasLtMatmul");
-  check(cudaEventRecord(end.get(), tools_.stream()), "cudaEventRecord");
+  check(cudaEventRecord(end.get(), cuda_context_.stream()), "cudaEventRecord");
   check(cudaEventSynchronize(end.get()), "cudaEventSynchronize");
   float milliseconds = 0;
   check(cudaEventElapsedTime(&milliseconds, begin.get(), end.get()), "cudaEventElapsedTime");
@@ -157,9 +159,9 @@ float Matmul::milliseconds_of(const cublasLtMatmulAlgo_t& algorithm) const {
 cublasStatus_t Matmul::launch(const cublasLtMatmulAlgo_t& algorithm) const {
   const float one = 1;
   const float zero = 0;
-  return cublasLtMatmul(tools_.cublas(), description_.get(), &one, operands_.a, a_.get(), operands_.b, b_.get(), &zero,
-                        operands_.d, d_.get(), operands_.d, d_.get(), &algorithm, tools_.workspace(),
-                        tools_.workspace_size(), tools_.stream());
+  return cublasLtMatmul(cuda_context_.cublas(), description_.get(), &one, operands_.a, a_.get(), operands_.b, b_.get(),
+                        &zero, operands_.d, d_.get(), operands_.d, d_.get(), &algorithm, cuda_context_.workspace(),
+                        cuda_context_.workspace_size(), cuda_context_.stream());
 }
 
 }  // namespace lockstep::cuda

@@ -1,9 +1,9 @@
-// One matrix product on cuBLASLt, its algorithm chosen when it is made. cuBLASLt counts matrices by columns; whoever
-// has rows names the transposed product (dense.cpp).
+// A matrix product on cuBLASLt, whose constructor chooses the algorithm. cuBLASLt's matrices are column-major, so
+// callers with row-major matrices compute the transposed product (dense.cpp).
 #pragma once
 
 #include "backend/backend.hpp"
-#include "backend/cuda/tools.hpp"
+#include "backend/cuda/cuda_context.hpp"
 
 #include <cublasLt.h>
 
@@ -13,12 +13,12 @@
 
 namespace lockstep::cuda {
 
-/// D[m, n] = op(A)[m, k] op(B)[k, n], all stored by columns.
+/// D[m, n] = op(A)[m, k] op(B)[k, n], all column-major.
 struct MatmulShape {
   std::int64_t m, n, k;
   bool transpose_a = false;
   bool transpose_b = false;
-  std::int64_t stride_a, stride_b, stride_d;  ///< elements from column to column as stored
+  std::int64_t stride_a, stride_b, stride_d;  ///< leading dimensions: elements from column to column in memory
   ElementType input = ElementType::float32;   ///< of A and B
   ElementType output = ElementType::float32;
 };
@@ -28,31 +28,31 @@ struct MatmulOperands {
   const void* b;
   void* d;
   cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
-  void* bias = nullptr;  ///< read or, by a gradient's epilogue, written; of D's type
+  void* bias = nullptr;  ///< of D's type; a gradient's epilogue writes it, others read it
 };
 
 class Matmul {
  public:
-  /// Where cuBLASLt has no algorithm with the epilogue, the product is made without it: see `fused`.
-  Matmul(const Tools& tools, const MatmulShape& shape, const MatmulOperands& operands);
+  /// If cuBLASLt has no algorithm with the epilogue, the product is computed without it: see `fused`.
+  Matmul(const CudaContext& cuda_context, const MatmulShape& shape, const MatmulOperands& operands);
 
   void enqueue() const;
 
-  /// True if the epilogue asked for is part of the product.
+  /// True if the product includes the requested epilogue.
   [[nodiscard]] bool fused() const noexcept { return fused_; }
   [[nodiscard]] const std::string& implementation() const noexcept { return implementation_; }
 
  private:
-  using Description = Owned<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy>;
-  using Layout = Owned<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
+  using Description = UniqueHandle<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy>;
+  using Layout = UniqueHandle<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
 
-  /// False if there is no algorithm with this epilogue.
+  /// Returns false if there is no algorithm with this epilogue.
   [[nodiscard]] bool choose(const MatmulShape& shape, cublasLtEpilogue_t epilogue);
-  [[nodiscard]] ProductChoice measure(cublasLtEpilogue_t epilogue) const;
+  [[nodiscard]] CublasLtMatmulAlgorithm measure(cublasLtEpilogue_t epilogue) const;
   [[nodiscard]] float milliseconds_of(const cublasLtMatmulAlgo_t& algorithm) const;
   [[nodiscard]] cublasStatus_t launch(const cublasLtMatmulAlgo_t& algorithm) const;
 
-  const Tools& tools_;
+  const CudaContext& cuda_context_;
   MatmulOperands operands_;
   Description description_;
   Layout a_, b_, d_;

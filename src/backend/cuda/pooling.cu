@@ -1,9 +1,8 @@
-// Pooling on kernels of our own: backward is pooling and the activation before it in one pass, and sums have a fixed
-// order.
+// Pooling kernels. Backward of a pooling and of the activation before it is a single pass that sums in a fixed order.
 #include "backend/cuda/kernel.hpp"
 #include "backend/cuda/launch.cuh"
-#include "backend/cuda/windows.hpp"
-#include "nn/window.hpp"
+#include "backend/cuda/pooling_functors.hpp"
+#include "layers/window.hpp"
 
 #include <memory>
 
@@ -11,32 +10,22 @@ namespace lockstep::cuda {
 
 namespace {
 
-Axis axis_of(std::int64_t input, int kernel, int stride, Padding padding) {
-  const Window window{.input = input, .kernel = kernel, .stride = stride, .padding = padding};
-  return {static_cast<int>(input), static_cast<int>(window.output()), kernel, stride,
-          static_cast<int>(window.pad_before())};
+Axis axis_of(const Window& window) {
+  return {static_cast<int>(window.input), static_cast<int>(window.output()), static_cast<int>(window.kernel),
+          static_cast<int>(window.stride), static_cast<int>(window.pad_before())};
 }
 
 Pooling pooling_of(const KernelScope& scope) {
   const TensorSpec& x = scope.input();
-  const auto of = [&](const auto& layer) {
-    return Pooling{axis_of(x.height, layer.pool_size.height, layer.strides.height, layer.padding),
-                   axis_of(x.width, layer.pool_size.width, layer.strides.width, layer.padding),
-                   static_cast<int>(x.channels)};
-  };
-  if (const auto* max = std::get_if<MaxPooling2D>(&scope.layer().layer)) return of(*max);
-  if (const auto* average = std::get_if<AveragePooling2D>(&scope.layer().layer)) return of(*average);
-  const auto height = static_cast<int>(x.height);
-  const auto width = static_cast<int>(x.width);
-  return {axis_of(height, height, height, Padding::valid), axis_of(width, width, width, Padding::valid),
-          static_cast<int>(x.channels)};
+  const PoolingWindows windows = pooling_windows(scope.layer().layer, x.height, x.width);
+  return {axis_of(windows.rows), axis_of(windows.columns), static_cast<int>(x.channels)};
 }
 
 template <typename T>
 class PoolingKernel final : public Kernel {
  public:
   explicit PoolingKernel(const KernelScope& scope)
-      : stream_(scope.tools.stream()),
+      : stream_(scope.cuda_context.stream()),
         kind_(scope.operation.kind),
         shape_(pooling_of(scope)),
         x_count_(scope.count(scope.input())),
@@ -46,11 +35,11 @@ class PoolingKernel final : public Kernel {
         y_(scope.value<T>(scope.operation.output)),
         x_gradient_(scope.gradient<T>(scope.operation.input)),
         y_gradient_(scope.gradient<T>(scope.operation.output)),
-        winners_(scope.notes<std::uint8_t>(scope.operation.output)) {
+        winners_(scope.saved_for_backward<std::uint8_t>(scope.operation.output)) {
     const bool max = kind_ == OperationKind::max_pooling || kind_ == OperationKind::max_pooling_backward;
-    if (max && shape_.rows.kernel * shape_.columns.kernel > nobody) {
-      throw UsageError("layer '" + scope.layer().name + "' pools more than " + std::to_string(nobody) +
-                       " cells at once; use a smaller pool_size");
+    if (max && shape_.rows.kernel * shape_.columns.kernel > no_winner) {
+      throw UsageError("layer '" + scope.layer().name + "' has a pooling window of more than " +
+                       std::to_string(no_winner) + " cells; use a smaller pool_size");
     }
   }
 
@@ -86,10 +75,12 @@ class PoolingKernel final : public Kernel {
 
 }  // namespace
 
-std::unique_ptr<Kernel> make_pooling(const KernelScope& scope) {
+std::unique_ptr<Kernel> make_max_pooling(const KernelScope& scope) {
   return with_type(scope.input(), [&](auto zero) -> std::unique_ptr<Kernel> {
     return std::make_unique<PoolingKernel<decltype(zero)>>(scope);
   });
 }
+
+std::unique_ptr<Kernel> make_average_pooling(const KernelScope& scope) { return make_max_pooling(scope); }
 
 }  // namespace lockstep::cuda

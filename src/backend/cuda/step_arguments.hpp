@@ -1,37 +1,51 @@
-// What changes from step to step, in device memory: recorded steps are replayed with the same kernels and pointers, and
-// read the rest from here. The host fills one of these before each step and copies it over.
+// The values that change from step to step, in device memory. A replayed step has the same kernels and pointers as the
+// captured one and reads everything else from here. Before each step the host copies a StepArguments to the device.
 #pragma once
 
-#include <cstdint>
+#include "core/host_device.hpp"
+#include "core/stop_request.hpp"
 
-#include "core/request.hpp"
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
 
 namespace lockstep::cuda {
 
-/// An optimizer's numbers of one step; those that its formula has no use for are 0.
-struct OptimizerScalars {
-  float rate = 0;
-  float momentum = 0;
-  float decay = 0;  ///< learning rate times weight decay
-  float alpha = 0;  ///< learning rate, bias corrected
-  float one_minus_beta_1 = 0;
-  float one_minus_beta_2 = 0;
-  float rho = 0;
-  float epsilon = 0;
+/// A step's update rule (see optimizers/optimizer_registry.hpp) as bytes. Kernels know its type, which is the same in
+/// every step.
+class UpdateRuleBytes {
+ public:
+  UpdateRuleBytes() = default;
+  template <typename Rule>
+  explicit UpdateRuleBytes(const Rule& rule) {
+    static_assert(sizeof(Rule) <= max_size && alignof(Rule) <= alignment && std::is_trivially_copyable_v<Rule>);
+    std::memcpy(bytes_, &rule, sizeof rule);
+  }
+
+  template <typename Rule>
+  [[nodiscard]] LOCKSTEP_HOST_DEVICE const Rule& as() const {
+    return *reinterpret_cast<const Rule*>(bytes_);
+  }
+
+ private:
+  static constexpr std::size_t max_size = 64;
+  static constexpr std::size_t alignment = 8;
+  alignas(alignment) std::byte bytes_[max_size] = {};  // NOLINT(*-avoid-c-arrays): read on the device
 };
 
 struct StepArguments {
-  const void* inputs = nullptr;   ///< of the whole data set, on the device
-  const void* targets = nullptr;  ///< likewise
+  const void* inputs = nullptr;   ///< in device memory, indexed by `examples`
+  const void* targets = nullptr;  ///< in device memory, indexed by `examples`
   const std::uint32_t* examples = nullptr;
   std::uint64_t seed = 0;
   std::uint64_t step = 0;
-  std::uint32_t first_place = 0;   ///< place of examples[0] in the global batch
-  std::uint32_t metrics_slot = 0;  ///< where the host looks for this step's metric sums
+  std::uint32_t batch_offset = 0;  ///< index of examples[0] in the global batch
+  std::uint32_t metrics_slot = 0;  ///< the slot from which the host reads this step's metric sums
   float gradient_scale = 0;
-  float replica_share = 0;  ///< 1 / replicas with examples, over all ranks
-  Request request = Request::none;
-  OptimizerScalars optimizer = {};
+  float replica_weight = 0;  ///< 1 / replicas with examples, over all ranks
+  StopRequest request = StopRequest::none;
+  UpdateRuleBytes update_rule = {};
 };
 
 }  // namespace lockstep::cuda

@@ -3,45 +3,45 @@
 
 #include <utility>
 
-#include "collective/limits.hpp"
+#include "collective/argument_checks.hpp"
 
 namespace lockstep {
 
 using cuda::check;
 
-DeviceCommunicator::DeviceCommunicator(std::unique_ptr<Communicator> control, cuda::DeviceQueue& queue)
-    : control_(std::move(control)), queue_(queue), published_(cuda::make_event()) {}
+DeviceCommunicator::DeviceCommunicator(std::unique_ptr<Communicator> control, cuda::DeviceStreams& device_streams)
+    : control_(std::move(control)), device_streams_(device_streams), updated_(cuda::make_event()) {}
 
 ArenaMemory DeviceCommunicator::allocate(std::size_t gradient_elements, std::size_t mirrored_bytes,
-                                         std::vector<BucketRange> buckets) {
+                                         std::vector<Range> buckets) {
   check_buckets(buckets, gradient_elements);
   buckets_ = std::move(buckets);
   gradients_ = cuda::DeviceBuffer(gradient_elements * sizeof(float));
   mirrored_ = cuda::DeviceBuffer(mirrored_bytes);
   source_ = gradients_.as<float>();
-  for (std::size_t b = 0; b < buckets_.size(); ++b) contributed_.push_back(cuda::make_event());
+  for (std::size_t b = 0; b < buckets_.size(); ++b) ready_.push_back(cuda::make_event());
   return {{gradients_.as<float>(), gradient_elements}, {mirrored_.data(), mirrored_bytes}};
 }
 
-void DeviceCommunicator::contribute(std::size_t bucket) {
-  check(cudaEventRecord(contributed_.at(bucket).get(), queue_.compute()), "cudaEventRecord");
+void DeviceCommunicator::mark_ready(std::size_t bucket) {
+  check(cudaEventRecord(ready_.at(bucket).get(), device_streams_.compute()), "cudaEventRecord");
 }
 
-ReducedShare DeviceCommunicator::reduce(std::size_t bucket) {
-  const BucketRange range = buckets_.at(bucket);
-  check(cudaStreamWaitEvent(queue_.communication(), contributed_[bucket].get(), 0), "cudaStreamWaitEvent");
-  sum(bucket, {gradients_.as<float>() + range.begin, range.end - range.begin});
+ReducedShard DeviceCommunicator::wait_reduced(std::size_t bucket) {
+  const Range range = buckets_.at(bucket);
+  check(cudaStreamWaitEvent(device_streams_.communication(), ready_[bucket].get(), 0), "cudaStreamWaitEvent");
+  all_reduce(bucket, {gradients_.as<float>() + range.begin, range.end - range.begin});
   return {range.begin, range.end, {&source_, 1}};
 }
 
-void DeviceCommunicator::publish(std::size_t /*bucket*/) { awaited_ = false; }
+void DeviceCommunicator::mark_updated(std::size_t /*bucket*/) { is_update_awaited_ = false; }
 
-void DeviceCommunicator::await(std::size_t /*bucket*/) {
-  if (awaited_) return;
-  cuda::order(queue_.communication(), queue_.compute(), published_.get());
-  awaited_ = true;
+void DeviceCommunicator::wait_updated(std::size_t /*bucket*/) {
+  if (is_update_awaited_) return;
+  cuda::order_streams(device_streams_.communication(), device_streams_.compute(), updated_.get());
+  is_update_awaited_ = true;
 }
 
-void DeviceCommunicator::sum(std::size_t /*bucket*/, std::span<float> /*gradients*/) {}
+void DeviceCommunicator::all_reduce(std::size_t /*bucket*/, std::span<float> /*gradients*/) {}
 
 }  // namespace lockstep

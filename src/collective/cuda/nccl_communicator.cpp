@@ -1,6 +1,12 @@
 // See nccl_communicator.hpp.
 #include "collective/cuda/nccl_communicator.hpp"
 
+#include "core/clock.hpp"
+
+#include <lockstep/core/error.hpp>
+
+#include <fmt/format.h>
+
 #include <array>
 #include <cstddef>
 #include <exception>
@@ -10,103 +16,99 @@
 #include <thread>
 #include <utility>
 
-#include "core/clock.hpp"
-#include "core/environment.hpp"
-#include "lockstep/core/error.hpp"
-
 namespace lockstep {
 
 namespace {
 
-constexpr double patience_at_the_end = 10;  // seconds for a ring to finish what nobody waits for
+constexpr double finalize_timeout_s = 10;  // for outstanding work at the end
 
-/// NCCL first tells the kernels that spin for a lost peer to leave the device, then waits until no recorded step holds
-/// kernels of the ring, even where calls do not block. Recorded steps go with the error that follows: so this goes on
-/// beside us.
-void abort_beside(ncclComm_t ring) noexcept {
+/// Aborts on a separate thread. ncclCommAbort first makes kernels that spin for a lost peer leave the device, then
+/// blocks until no captured graph holds kernels of the communicator. The graphs are destroyed by the error that the
+/// caller throws next.
+void abort_in_background(ncclComm_t comm) noexcept {
   try {
-    std::thread([ring] { (void)ncclCommAbort(ring); }).detach();
+    std::thread([comm] { (void)ncclCommAbort(comm); }).detach();
   } catch (const std::system_error&) {
-    // no thread to be had: the end of the process takes the kernels along
+    // Without a thread, the end of the process removes the kernels.
   }
 }
 
 }  // namespace
 
-NcclCommunicator::NcclCommunicator(std::unique_ptr<Communicator> control, cuda::DeviceQueue& device)
-    : DeviceCommunicator(std::move(control), device), policy_(WaitPolicy::of(current_environment(), 1)) {
+NcclCommunicator::NcclCommunicator(std::unique_ptr<Communicator> control, cuda::DeviceStreams& device, double timeout)
+    : DeviceCommunicator(std::move(control), device), policy_{.timeout = timeout} {
   std::array<ncclUniqueId, 1> id{};
-  if (rank() == 0) settle(ncclGetUniqueId(id.data()), "ncclGetUniqueId");
+  if (rank() == 0) wait_until_complete(ncclGetUniqueId(id.data()), "ncclGetUniqueId");
   broadcast(std::as_writable_bytes(std::span(id)), 0);
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
-  ncclComm_t ring = nullptr;
-  const ncclResult_t status = ncclCommInitRankConfig(&ring, size(), id[0], rank(), &config);
-  ring_.reset(ring);
-  settle(status, "ncclCommInitRankConfig");
-  queue().set_watch([this](double seconds) { watch(seconds); });
+  ncclComm_t comm = nullptr;
+  const ncclResult_t status = ncclCommInitRankConfig(&comm, size(), id[0], rank(), &config);
+  comm_.reset(comm);
+  wait_until_complete(status, "ncclCommInitRankConfig");
+  device_streams().set_wait_callback([this](double seconds) { check_errors(seconds); });
 }
 
-NcclCommunicator::~NcclCommunicator() { queue().set_watch({}); }
+NcclCommunicator::~NcclCommunicator() { device_streams().set_wait_callback({}); }
 
 std::string NcclCommunicator::describe() const {
   int version = 0;
   if (ncclGetVersion(&version) != ncclSuccess) version = NCCL_VERSION_CODE;
-  return "NCCL " + std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." +
-         std::to_string(version % 100) + " (" + std::to_string(size()) + " GPUs)";
+  return fmt::format("NCCL {}.{}.{} ({} GPUs)", version / 10000, version / 100 % 100, version % 100, size());
 }
 
-void NcclCommunicator::sum(std::size_t /*bucket*/, std::span<float> gradients) {
-  settle(ncclAllReduce(gradients.data(), gradients.data(), gradients.size(), ncclFloat32, ncclSum, ring_.get(),
-                       queue().communication()),
-         "ncclAllReduce");
+void NcclCommunicator::all_reduce(std::size_t /*bucket*/, std::span<float> gradients) {
+  wait_until_complete(ncclAllReduce(gradients.data(), gradients.data(), gradients.size(), ncclFloat32, ncclSum,
+                                    comm_.get(), device_streams().communication()),
+                      "ncclAllReduce");
 }
 
-void NcclCommunicator::settle(ncclResult_t status, const char* call) {
-  if (status != ncclSuccess && status != ncclInProgress) give_up(status, call);
-  if (!ring_ || status == ncclSuccess) return;
-  Patience patience(policy_);
+void NcclCommunicator::wait_until_complete(ncclResult_t status, const char* call) {
+  if (status != ncclSuccess && status != ncclInProgress) abort_and_throw(status, call);
+  if (!comm_ || status == ncclSuccess) return;
+  WaitLoop wait(policy_);
   while (true) {
     ncclResult_t state = ncclSuccess;
-    const ncclResult_t asked = ncclCommGetAsyncError(ring_.get(), &state);
-    if (asked != ncclSuccess) give_up(asked, "ncclCommGetAsyncError");
+    const ncclResult_t query = ncclCommGetAsyncError(comm_.get(), &state);
+    if (query != ncclSuccess) abort_and_throw(query, "ncclCommGetAsyncError");
     if (state == ncclSuccess) return;
-    if (state != ncclInProgress) give_up(state, call);
-    if (patience.pass()) patience.speak(std::string("the other GPUs to come to ") + call);
+    if (state != ncclInProgress) abort_and_throw(state, call);
+    if (wait.pause()) wait.report(fmt::format("the other GPUs to join {}", call));
   }
 }
 
-void NcclCommunicator::watch(double seconds) {
+void NcclCommunicator::check_errors(double seconds) {
   ncclResult_t state = ncclSuccess;
-  const ncclResult_t asked = ncclCommGetAsyncError(ring_.get(), &state);
-  if (asked != ncclSuccess) give_up(asked, "ncclCommGetAsyncError");
-  if (state != ncclSuccess && state != ncclInProgress) give_up(state, "a sum over the GPUs");
+  const ncclResult_t query = ncclCommGetAsyncError(comm_.get(), &state);
+  if (query != ncclSuccess) abort_and_throw(query, "ncclCommGetAsyncError");
+  if (state != ncclSuccess && state != ncclInProgress) abort_and_throw(state, "an all-reduce over the GPUs");
   if (policy_.timeout <= 0 || seconds < policy_.timeout) return;
-  abort_beside(ring_.release());
-  throw PeerError("waited " + std::to_string(static_cast<int>(seconds)) +
-                  " s in vain for a step of the other GPUs; see what they say themselves, or allow more time with "
-                  "LOCKSTEP_COLLECTIVE_TIMEOUT=SECONDS");
+  abort_in_background(comm_.release());
+  throw PeerError(
+      fmt::format("timed out after {} s waiting for a step of the other GPUs; see their logs, or raise the "
+                  "timeout with LOCKSTEP_COLLECTIVE_TIMEOUT=SECONDS",
+                  static_cast<int>(seconds)));
 }
 
-void NcclCommunicator::give_up(ncclResult_t status, const std::string& where) {
-  const std::string reason = where + " failed: " + ncclGetErrorString(status) +
-                             "; NCCL says: " + ncclGetLastError(ring_.get()) + " (NCCL_DEBUG=INFO tells more)";
-  if (ring_) abort_beside(ring_.release());
+void NcclCommunicator::abort_and_throw(ncclResult_t status, const std::string& where) {
+  const std::string reason = fmt::format("{} failed: {}; NCCL says: {} (NCCL_DEBUG=INFO logs more)", where,
+                                         ncclGetErrorString(status), ncclGetLastError(comm_.get()));
+  if (comm_) abort_in_background(comm_.release());
   if (status == ncclRemoteError || status == ncclSystemError) throw PeerError(reason);
   throw InternalError(reason);
 }
 
-void NcclCommunicator::EndRing::operator()(ncclComm_t ring) const noexcept {
-  // While an exception leaves, the peers are elsewhere and would never join.
-  ncclResult_t state = std::uncaught_exceptions() > 0 ? ncclInternalError : ncclCommFinalize(ring);
+void NcclCommunicator::CommDeleter::operator()(ncclComm_t comm) const noexcept {
+  // While an exception propagates, the peers would not join ncclCommFinalize.
+  ncclResult_t state = std::uncaught_exceptions() > 0 ? ncclInternalError : ncclCommFinalize(comm);
   const double start = monotonic_seconds();
-  while (state == ncclInProgress && monotonic_seconds() - start < patience_at_the_end) {
-    if (ncclCommGetAsyncError(ring, &state) != ncclSuccess) state = ncclInternalError;
+  while (state == ncclInProgress && monotonic_seconds() - start < finalize_timeout_s) {
+    if (ncclCommGetAsyncError(comm, &state) != ncclSuccess) state = ncclInternalError;
   }
   if (state == ncclSuccess) {
-    (void)ncclCommDestroy(ring);
+    (void)ncclCommDestroy(comm);
   } else {
-    abort_beside(ring);
+    abort_in_background(comm);
   }
 }
 

@@ -1,42 +1,42 @@
-// Gradients summed by NCCL between GPUs, one rank each. MPI (or whatever `control` is) only carries the unique id.
+// All-reduces gradients between GPUs with NCCL, one rank per GPU. `control` only broadcasts the unique id.
 //
-// The NCCL communicator is a non-blocking one: every call may answer "in progress" and is then waited for with patience
-// and a limit, and while the host waits for the device, asynchronous errors and lost peers end the wait. On failure it
-// is aborted, so that kernels which spin for a lost peer leave the device. It must outlive all recordings of its sums:
-// NCCL ends no communicator before they are gone.
+// The NCCL communicator is non-blocking: every call may return "in progress" and is then awaited in a WaitLoop. While
+// the host waits for the device, asynchronous errors and lost peers end the wait. On failure the communicator is
+// aborted, so that kernels that spin for a lost peer leave the device. It must outlive all captured graphs of its
+// all-reduces, since NCCL does not destroy a communicator before they are gone.
 #pragma once
 
 #include <nccl.h>
 
 #include "collective/cuda/device_communicator.hpp"
-#include "collective/patience.hpp"
+#include "collective/wait_loop.hpp"
 
 namespace lockstep {
 
 class NcclCommunicator final : public DeviceCommunicator {
  public:
-  /// Collective. The current CUDA device must be this rank's own.
-  NcclCommunicator(std::unique_ptr<Communicator> control, cuda::DeviceQueue& queue);
+  /// Collective. The current CUDA device must be this rank's own. `timeout`: see CommunicatorOptions.
+  NcclCommunicator(std::unique_ptr<Communicator> control, cuda::DeviceStreams& device_streams, double timeout);
   ~NcclCommunicator() override;
 
   [[nodiscard]] std::string describe() const override;
 
  private:
-  struct EndRing {
-    void operator()(ncclComm_t ring) const noexcept;
+  struct CommDeleter {
+    void operator()(ncclComm_t comm) const noexcept;
   };
 
-  void sum(std::size_t bucket, std::span<float> gradients) override;
+  void all_reduce(std::size_t bucket, std::span<float> gradients) override;
 
-  /// Waits until the call, which answered `status`, is done on this rank.
-  void settle(ncclResult_t status, const char* call);
+  /// Waits until the call that returned `status` is complete on this rank.
+  void wait_until_complete(ncclResult_t status, const char* call);
 
-  /// Throws where the ring has failed, or a wait of so many seconds is in vain.
-  void watch(double seconds);
-  [[noreturn]] void give_up(ncclResult_t status, const std::string& where);
+  /// Throws if the NCCL communicator has failed, or if a wait of this many seconds has reached the timeout.
+  void check_errors(double seconds);
+  [[noreturn]] void abort_and_throw(ncclResult_t status, const std::string& where);
 
   WaitPolicy policy_;
-  std::unique_ptr<ncclComm, EndRing> ring_;
+  std::unique_ptr<ncclComm, CommDeleter> comm_;
 };
 
 }  // namespace lockstep

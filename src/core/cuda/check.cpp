@@ -3,6 +3,8 @@
 
 #include <lockstep/core/error.hpp>
 
+#include <fmt/format.h>
+
 #include <string_view>
 
 namespace lockstep::cuda {
@@ -10,17 +12,15 @@ namespace lockstep::cuda {
 void fail(const std::string& call, const std::string& reason, std::source_location where) {
   std::string_view file = where.file_name();
   if (const std::size_t source = file.rfind("src/"); source != std::string_view::npos) file.remove_prefix(source);
-  throw InternalError(call + " failed: " + reason + " (" + std::string(file) + ":" + std::to_string(where.line()) +
-                      ")");
+  throw InternalError(fmt::format("{} failed: {} ({}:{})", call, reason, file, where.line()));
 }
 
 void check(cudaError_t status, const char* call, std::source_location where) {
   if (status == cudaSuccess) return;
-  std::string reason = std::string(cudaGetErrorName(status)) + ", " + cudaGetErrorString(status);
-  if (status == cudaErrorMemoryAllocation) {
-    reason += "; use a smaller --global-batch-size or more workers, or free the device of other programs";
-  }
-  fail(call, reason, where);
+  const char* remedy = status == cudaErrorMemoryAllocation
+                           ? "; use a smaller --global-batch-size or more workers, or stop other programs on the device"
+                           : "";
+  fail(call, fmt::format("{}, {}{}", cudaGetErrorName(status), cudaGetErrorString(status), remedy), where);
 }
 
 }  // namespace lockstep::cuda

@@ -1,5 +1,5 @@
-// Status codes of CUDA and the libraries on it as errors: one sentence that names the call and the place of it. (The
-// rank is named by whoever prints the error.)
+// Turns status codes of CUDA and its libraries into errors that name the call and its source location. The code that
+// prints the error adds the rank.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -6,33 +6,35 @@
 namespace lockstep::cuda {
 
 Stream make_stream() {
-  return make_owned<Stream>([](cudaStream_t* stream) {
+  return make_handle<Stream>([](cudaStream_t* stream) {
     check(cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
   });
 }
 
 Event make_event() {
-  return make_owned<Event>([](cudaEvent_t* event) {
+  return make_handle<Event>([](cudaEvent_t* event) {
     check(cudaEventCreateWithFlags(event, cudaEventDisableTiming), "cudaEventCreateWithFlags");
   });
 }
 
-DeviceBuffer::DeviceBuffer(std::size_t bytes) : size_(bytes) {
-  if (bytes == 0) return;
+DeviceMemory allocate_on_device(std::size_t bytes) {
+  if (bytes == 0) return nullptr;
   void* memory = nullptr;
   check(cudaMalloc(&memory, bytes), "cudaMalloc");
-  memory_.reset(static_cast<std::byte*>(memory));
+  DeviceMemory owner(static_cast<std::byte*>(memory));
   check(cudaMemset(memory, 0, bytes), "cudaMemset");
-  // Our streams do not wait for the default stream, on which cudaMemset ran.
+  // Streams of make_stream() do not wait for the default stream, on which cudaMemset runs.
   check(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
+  return owner;
 }
 
-PinnedBuffer::PinnedBuffer(std::size_t bytes) : size_(bytes) {
-  if (bytes == 0) return;
+PinnedMemory allocate_pinned(std::size_t bytes) {
+  if (bytes == 0) return nullptr;
   void* memory = nullptr;
   check(cudaHostAlloc(&memory, bytes, cudaHostAllocDefault), "cudaHostAlloc");
-  memory_.reset(static_cast<std::byte*>(memory));
+  PinnedMemory owner(static_cast<std::byte*>(memory));
   std::memset(memory, 0, bytes);
+  return owner;
 }
 
 }  // namespace lockstep::cuda

@@ -1,5 +1,5 @@
-// Handles and memory of CUDA with owners. A status of freeing could only be told by throwing out of a destructor, so it
-// is dropped: what matters failed earlier, and said so.
+// RAII owners of CUDA handles and memory. Destructors cannot throw, so they ignore the status of the call that frees;
+// an earlier call has reported any error that matters.
 #pragma once
 
 #include "core/cuda/check.hpp"
@@ -20,31 +20,39 @@ struct Destroy {
   }
 };
 
-/// Any handle of CUDA, cuDNN, cuBLASLt or NCCL: all are pointers with a function that destroys them.
+/// Owns a handle of CUDA, cuDNN, cuBLASLt or NCCL: a pointer and the function that destroys it.
 template <typename Handle, auto destroy>
-using Owned = std::unique_ptr<std::remove_pointer_t<Handle>, Destroy<destroy>>;
+using UniqueHandle = std::unique_ptr<std::remove_pointer_t<Handle>, Destroy<destroy>>;
 
-/// Owned<...> from a function that creates the handle through a pointer to it, and checks the status.
+/// Makes a UniqueHandle. `create` gets a pointer to the handle to fill in, and checks the status.
 template <typename Owner, typename Create>
-[[nodiscard]] Owner make_owned(Create create) {
+[[nodiscard]] Owner make_handle(Create create) {
   typename Owner::pointer handle = nullptr;
   create(&handle);
   return Owner(handle);
 }
 
-using Stream = Owned<cudaStream_t, cudaStreamDestroy>;
-using Event = Owned<cudaEvent_t, cudaEventDestroy>;
-using Recording = Owned<cudaGraph_t, cudaGraphDestroy>;
-using ReplayableRecording = Owned<cudaGraphExec_t, cudaGraphExecDestroy>;
+using Stream = UniqueHandle<cudaStream_t, cudaStreamDestroy>;
+using Event = UniqueHandle<cudaEvent_t, cudaEventDestroy>;
+using CapturedGraph = UniqueHandle<cudaGraph_t, cudaGraphDestroy>;
+using GraphExec = UniqueHandle<cudaGraphExec_t, cudaGraphExecDestroy>;
 
 [[nodiscard]] Stream make_stream();  ///< does not wait for the default stream
-[[nodiscard]] Event make_event();    ///< for order only, without a time
+[[nodiscard]] Event make_event();    ///< orders streams; records no time
 
-/// Device memory, zero at first.
-class DeviceBuffer {
+using DeviceMemory = UniqueHandle<std::byte*, cudaFree>;
+using PinnedMemory = UniqueHandle<std::byte*, cudaFreeHost>;
+
+/// Zero-initialized memory; null for 0 bytes. Throws InternalError.
+[[nodiscard]] DeviceMemory allocate_on_device(std::size_t bytes);
+[[nodiscard]] PinnedMemory allocate_pinned(std::size_t bytes);
+
+/// Memory of `allocate` with its size.
+template <auto allocate>
+class Buffer {
  public:
-  DeviceBuffer() = default;
-  explicit DeviceBuffer(std::size_t bytes);
+  Buffer() = default;
+  explicit Buffer(std::size_t bytes) : memory_(allocate(bytes)), size_(bytes) {}
 
   [[nodiscard]] std::byte* data() const noexcept { return memory_.get(); }
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
@@ -54,26 +62,11 @@ class DeviceBuffer {
   }
 
  private:
-  Owned<std::byte*, cudaFree> memory_;
+  decltype(allocate(0)) memory_;
   std::size_t size_ = 0;
 };
 
-/// Host memory that the device reads and writes, zero at first.
-class PinnedBuffer {
- public:
-  PinnedBuffer() = default;
-  explicit PinnedBuffer(std::size_t bytes);
-
-  [[nodiscard]] std::byte* data() const noexcept { return memory_.get(); }
-  [[nodiscard]] std::size_t size() const noexcept { return size_; }
-  template <typename T>
-  [[nodiscard]] T* as() const noexcept {
-    return reinterpret_cast<T*>(memory_.get());
-  }
-
- private:
-  Owned<std::byte*, cudaFreeHost> memory_;
-  std::size_t size_ = 0;
-};
+using DeviceBuffer = Buffer<allocate_on_device>;
+using PinnedBuffer = Buffer<allocate_pinned>;  ///< page-locked host memory that the device reads and writes
 
 }  // namespace lockstep::cuda

@@ -1,13 +1,13 @@
-// How long MPI's all-reduce takes in the world that this process finds itself in, whoever has formed it:
+// Measures MPI's all-reduce in the world that this process belongs to, whichever launcher formed it:
 //   allreduce_probe BYTES SECONDS
-// The first rank prints how many ranks on how many hosts, and the median.
+// Rank 0 prints the number of ranks and hosts, and the median time.
 #include <algorithm>
 #include <iostream>
 #include <string>
 #include <vector>
 
-#include "cluster/mpi_support.hpp"
-#include "cluster/world.hpp"
+#include "cluster/world/mpi_support.hpp"
+#include "cluster/world/world.hpp"
 #include "core/clock.hpp"
 
 namespace {
@@ -38,5 +38,5 @@ int main(int argc, char** argv) {
   std::nth_element(times.begin(), times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2), times.end());
   if (!world.is_chief()) return 0;
   std::cout << world.size() << " ranks on " << world.hosts() << " hosts: " << 1000 * times[times.size() / 2]
-            << " ms an all-reduce (" << times.size() << " times)" << std::endl;
+            << " ms per all-reduce (" << times.size() << " times)" << std::endl;
 }

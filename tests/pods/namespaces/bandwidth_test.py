@@ -1,9 +1,8 @@
-"""The world that launchers form is as fast as the one that mpirun forms over the same links; ranks of one host share
+"""A world formed by launchers is as fast as one formed by mpirun over the same links, and ranks of one host share
 memory."""
 
 import re
 import shutil
-import statistics
 
 import scale
 from pods import STANDS
@@ -11,12 +10,12 @@ from pods_test_case import PodsTest
 from support import program
 
 GRADIENTS = 4 * 2770634  # of keras_mnist, in bytes
-FLOOR = 0.9 if scale.full else 0.7  # medians of three waver on a busy machine
-TIMED = r"(\d+) ranks on (\d+) hosts: ([0-9.e+-]+) ms an all-reduce"
+FLOOR = 0.9 if scale.full else 0.7
+TIMED = r"(\d+) ranks on (\d+) hosts: ([0-9.e+-]+) ms per all-reduce"
 LINKS = {"10gbit": 64 << 10, "1gbit": GRADIENTS, "": GRADIENTS} if scale.full else {"1gbit": GRADIENTS}
 PAIRS = 5 if scale.full else 3
 SECONDS = 2.0 if scale.full else 0.5
-# What mpirun calls instead of ssh: the host's address, then words that make a command.
+# mpirun calls this instead of ssh, with the host's address and the words of a command.
 AGENT = """#!/bin/sh
 address=$1
 shift
@@ -57,9 +56,9 @@ class BandwidthTest(PodsTest):
         job.wait()
         return self.read(job.text(), 2, 2)
 
-    def test_as_fast_as_mpirun(self) -> None:
+    def test_bandwidth_matches_mpirun(self) -> None:
         if shutil.which("mpirun") is None:
-            self.skipTest("there is no mpirun")
+            self.skipTest("mpirun is not installed")
         for link, size in LINKS.items():
             with self.subTest(link=link):
                 for host in self.network.hosts:
@@ -72,9 +71,9 @@ class BandwidthTest(PodsTest):
                 for _ in range(PAIRS):
                     ours.append(self.launched(size, SECONDS))
                     theirs.append(self.with_mpirun(size, SECONDS))
-                speed = statistics.median(theirs) / statistics.median(ours)
-                print(f"{size} bytes over {link or 'links without a limit'}: {statistics.median(ours):.2f} ms, in "
-                      f"mpirun's world {statistics.median(theirs):.2f} ms: {100 * speed:.0f} % of its speed")
+                speed = min(theirs) / min(ours)  # other programs' load only ever adds time
+                print(f"{size} bytes over {link or 'links without a limit'}: {min(ours):.2f} ms, in mpirun's world "
+                      f"{min(theirs):.2f} ms: {100 * speed:.0f} % of its speed")
                 self.assertGreater(speed, FLOOR)
 
     def test_one_host_shares_memory(self) -> None:

@@ -1,4 +1,4 @@
-"""Jobs that go on with fewer workers (--min-workers), and take in who is back: the mathematics stay the job's."""
+"""Jobs that continue with fewer workers (--min-workers) and readmit lost ones reach the same losses."""
 
 import random
 import time
@@ -7,7 +7,7 @@ from pods import Job
 from pods_test_case import PodsTest
 from support import seed
 
-TOLERANCE = 1e-5  # of the losses: fewer workers take their sums in another order
+TOLERANCE = 1e-5  # relative, of the losses: fewer workers sum in another order
 
 
 class ElasticTest(PodsTest):
@@ -17,7 +17,7 @@ class ElasticTest(PodsTest):
         for mine, other in told:
             self.assertAlmostEqual(mine["loss"], other["loss"], delta=TOLERANCE * other["loss"])
 
-    def test_shrink_and_grow(self) -> None:
+    def test_fewer_workers_continue_and_readmit_a_lost_one(self) -> None:
         command = self.training(15, 60, model="calm")
         whole = self.undisturbed(command)
         job = self.job([*command, "--backup-save-freq", "20"], options=("--min-workers", 2, "--rejoin-timeout", 1))

@@ -1,5 +1,5 @@
-"""What befalls a pod: each fault does its damage, waits until all workers have told of it, and mends what Kubernetes
-(or whoever pulled the cable) would mend."""
+"""Faults of pods. Each injects a fault, waits until all workers have reported it, and then repairs what Kubernetes or
+an operator would repair."""
 
 import os
 import random
@@ -10,31 +10,31 @@ from dataclasses import dataclass
 
 from pods import LOST, Job, Pod
 
-BUSY_S = 20  # --busy-timeout: whoever loads or saves may be silent for longer than whoever computes
-PATIENCE_S = 40.0  # for what must be noticed in 5 s
+BUSY_S = 20  # --busy-timeout: a rank that loads or saves may be silent for longer than one that computes
+DETECTION_LIMIT_S = 40.0  # generous: detection should take 5 s
 
 
 @dataclass
 class Fault:
     kind: str
     worker: int
-    trains: bool  # all did; else a world may be forming, and nobody need notice
-    began: float  # seconds since the job did
-    noticed: float | None = None  # seconds until all workers had told of it
-    busy: bool = False  # it was not computing a step
-    blamed: str = ""  # another worker
-    mended: float = 0.0  # seconds until the pod was started, woken, plugged in: what no job can shorten
+    trains: bool  # all workers trained; otherwise a world may be forming, and the fault may pass unnoticed
+    began: float  # seconds since the start of the job
+    noticed: float | None = None  # seconds until all workers had reported it
+    busy: bool = False  # the worker was not computing a step
+    blamed: str = ""  # the worker that was blamed, if it was a different one
+    mended: float = 0.0  # seconds until the test restarted, resumed or reconnected the pod
     next_step: float | None = None  # seconds from the fault to the next new backup of the next generation
 
     def wait_until_noticed(self, job: Job, witnesses: Sequence[Pod]) -> None:
         since = job.began + self.began
         if not self.trains:
             return
-        self.noticed = job.wait_for_line(LOST, witnesses, since, PATIENCE_S) - since
+        self.noticed = job.wait_for_line(LOST, witnesses, since, DETECTION_LIMIT_S) - since
         for pod in witnesses:
             line = pod.find(LOST, since)
             self.busy = self.busy or (line is not None and "--busy-timeout" in line.text)
-            # Who is cut off itself sees that of all the others.
+            # A disconnected pod reports the loss of the others.
             if line and pod.number != self.worker and not was_blamed(self.worker, line.text):
                 self.blamed = line.text
 
@@ -54,7 +54,7 @@ def kill_trainer(job: Job, fault: Fault, chance: random.Random) -> None:
 
 
 def stop_trainer(job: Job, fault: Fault, chance: random.Random) -> None:
-    """It stands still, and is not woken: its launcher has to end it."""
+    """The trainer is stopped and not continued: its launcher must end it."""
     for pid in job.pods[fault.worker].trainers():
         os.kill(pid, signal.SIGSTOP)
     fault.wait_until_noticed(job, job.pods)
@@ -69,14 +69,14 @@ def kill_launcher(job: Job, fault: Fault, chance: random.Random) -> None:
 
 
 def kill_server(job: Job, fault: Fault, chance: random.Random) -> None:
-    """The process that serves PMIx to the trainers."""
+    """Kills the trainers' PMIx server."""
     for pid in job.pods[fault.worker].servers():
         os.kill(pid, signal.SIGKILL)
     fault.wait_until_noticed(job, job.pods)
 
 
 def kill_everybody(job: Job, fault: Fault, chance: random.Random) -> None:
-    """The power is gone: nobody is left to notice."""
+    """Power loss: kills all processes of the pod at once."""
     for pod in job.pods:
         pod.kill()
     job.start_all(chance.sample(range(len(job.pods)), len(job.pods)))
@@ -84,7 +84,7 @@ def kill_everybody(job: Job, fault: Fault, chance: random.Random) -> None:
 
 
 def stop_launcher(job: Job, fault: Fault, chance: random.Random) -> None:
-    """A node that swaps, or a debugger."""
+    """Stops the launcher, as on a node that swaps or under a debugger."""
     pod = job.pods[fault.worker]
     pod.signal(signal.SIGSTOP)
     fault.wait_until_noticed(job, others(job, fault.worker))
@@ -94,7 +94,7 @@ def stop_launcher(job: Job, fault: Fault, chance: random.Random) -> None:
 
 
 def pause_launcher(job: Job, fault: Fault, chance: random.Random) -> None:
-    """Too short to be a loss."""
+    """Stops the launcher for too short a time to count as a loss."""
     pod = job.pods[fault.worker]
     pod.signal(signal.SIGSTOP)
     time.sleep(chance.uniform(0.2, 2.0))
@@ -120,7 +120,7 @@ def unplug(job: Job, fault: Fault, chance: random.Random) -> None:
 
 
 def blink(job: Job, fault: Fault, chance: random.Random) -> None:
-    """A cable that is out for less time than a loss takes."""
+    """A cable that is unplugged for less than the heartbeat timeout."""
     host = job.pods[fault.worker].host
     host.plug(False)
     time.sleep(chance.uniform(0.2, 2.0))
@@ -128,7 +128,7 @@ def blink(job: Job, fault: Fault, chance: random.Random) -> None:
 
 
 def weaken(job: Job, fault: Fault, chance: random.Random) -> None:
-    """Packets are lost and late; whether a worker is taken for lost depends on luck."""
+    """Packets are lost and delayed; whether a worker counts as lost depends on chance."""
     host = job.pods[fault.worker].host
     host.weaken(chance.choice((1, 5, 10)), chance.choice((5, 20, 50)))
     time.sleep(chance.uniform(1.0, 4.0))
@@ -136,7 +136,7 @@ def weaken(job: Job, fault: Fault, chance: random.Random) -> None:
 
 
 Inflict = Callable[[Job, Fault, random.Random], None]
-# And how often: two of ten are none that a job needs to notice.
+# With weights: two in ten are faults that the job need not detect.
 FAULTS: dict[Inflict, float] = {
     kill_trainer: 2.6, kill_launcher: 2.4, kill_server: 0.4, kill_everybody: 0.2, stop_trainer: 0.8, stop_launcher: 0.8,
     unplug: 0.8, pause_trainer: 0.4, pause_launcher: 0.4, blink: 0.4, weaken: 0.8,

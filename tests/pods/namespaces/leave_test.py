@@ -1,5 +1,5 @@
-"""Pods that are told to go (SIGTERM, as from a drained node): all save at the next step, the one that was told leaves
-with 75, the others wait for it, and no step is done twice."""
+"""Pods that receive SIGTERM (as on a drained node): all ranks save after the step, the pod exits with 75, the others
+wait for it, and no step is repeated."""
 
 import signal
 import time
@@ -8,7 +8,7 @@ from pods import STANDS, Job
 from pods_test_case import PodsTest
 from support import TEMPORARY
 
-GRACE_S = 10.0  # a third of what Kubernetes gives
+GRACE_S = 10.0  # a third of Kubernetes' default grace period
 EPOCHS, STEPS = 2, 600  # no backup is due before the end of an epoch
 
 
@@ -17,20 +17,20 @@ class LeaveTest(PodsTest):
         job.wait_for_line("^Epoch ", [job.chief], job.chief.started)
         time.sleep(0.3)
 
-    def assert_left(self, job: Job, told: list[int]) -> None:
-        """These have left in time, and there is a backup of the midst of an epoch."""
+    def assert_left(self, job: Job, terminated: list[int]) -> None:
+        """Asserts that these pods left in time and that a backup from the middle of an epoch exists."""
         since = time.monotonic()
-        for number in told:
+        for number in terminated:
             job.pods[number].signal(signal.SIGTERM)
-        for number in told:
+        for number in terminated:
             process = job.pods[number].process
             assert process is not None
             self.assertEqual(process.wait(GRACE_S), TEMPORARY, job.text())
-        print(f"told to go: {told}, left after {time.monotonic() - since:.2f} s")
+        print(f"workers {terminated} left {time.monotonic() - since:.2f} s after SIGTERM")
         saved = max(int(name.rsplit("-", 1)[1].removesuffix(".h5")) for name in job.backups())
         self.assertNotEqual(saved % STEPS, 0, job.text())
 
-    def test_one_after_the_other(self) -> None:
+    def test_workers_leave_one_by_one(self) -> None:
         command = self.training(EPOCHS, STEPS)
         whole = self.undisturbed(command)
         job = self.job([*command, "--backup-save-freq", "epoch"])
@@ -46,14 +46,14 @@ class LeaveTest(PodsTest):
         self.assert_ended(job)
         self.assert_same(job, whole)
 
-    def test_all_at_once(self) -> None:
-        self.leave_all_at_once("examples")
+    def test_all_workers_leave_at_once(self) -> None:
+        self.check_simultaneous_leave("data")
 
-    def test_all_at_once_with_a_slice_each(self) -> None:
-        self.leave_all_at_once("features")
+    def test_all_workers_leave_at_once_with_tensor_parallelism(self) -> None:
+        self.check_simultaneous_leave("tensor")
 
-    def leave_all_at_once(self, division: str) -> None:
-        command = self.training(EPOCHS, STEPS, "--division", division)
+    def check_simultaneous_leave(self, parallelism: str) -> None:
+        command = self.training(EPOCHS, STEPS, "--parallelism", parallelism)
         job = self.job([*command, "--backup-save-freq", "epoch"])
         job.start_all()
         self.wait_until_it_trains(job)

@@ -1,7 +1,7 @@
-"""Hosts on one machine: network namespaces with an address each, on a bridge in a namespace of its own. Each has its
-host name, hosts file, and shared memory, as a pod has. Nothing of it reaches the machine's own network.
+"""Hosts on one machine: network namespaces, each with its own address, on a bridge in a separate namespace. Like a pod,
+each has its own host name, hosts file and shared memory. The machine's own network is not touched.
 
-Everything is named for the process that made it, so that what a killed test leaves is known and removed by the next."""
+All names contain the process id of their creator, so that the next test can remove what a killed test left behind."""
 
 import atexit
 import os
@@ -20,7 +20,7 @@ ENTER = 'hostname "$0" && mount -t tmpfs -o size=64m tmpfs /dev/shm && exec "$@"
 
 
 class NoNetwork(Exception):
-    """Why there are no network namespaces here."""
+    """Why network namespaces are unavailable."""
 
 
 def run(*words: object) -> str:
@@ -55,30 +55,31 @@ class Host:
         self._control_congestion()
 
     def command(self, words: Sequence[str]) -> list[str]:
-        """Runs it here, as the very process that is started; it ends with its parent."""
+        """Returns a command line that runs `words` on this host, without a process in between. It dies with its
+        parent."""
         return ["setpriv", "--pdeathsig", "KILL", "ip", "netns", "exec", self.namespace, "unshare", "--uts", "--ipc",
                 "sh", "-c", ENTER, self.name, *words]
 
     def _control_congestion(self) -> None:
-        """As Linux does it unless told otherwise, whatever this machine was told; where that may not be set, as it was."""
+        """Sets Linux' default congestion control, if permitted, independently of this machine's setting."""
         run("ip", "netns", "exec", self.namespace, "sh", "-c", f"echo {CONGESTION_CONTROL} > {CONGESTION_FILE} || true")
 
     def congestion_control(self) -> str:
         return run("ip", "netns", "exec", self.namespace, "cat", CONGESTION_FILE).strip()
 
     def know(self, hosts: Sequence["Host"]) -> None:
-        """The names that can be looked up here."""
+        """Sets the names that resolve on this host."""
         lines = ["127.0.0.1 localhost", *(f"{host.address} {host.name}" for host in hosts)]
         self.hosts_file.write_text("\n".join(lines) + "\n")
 
     def plug(self, connected: bool) -> None:
-        """At the bridge: nobody is told that what is sent is lost."""
+        """Unplugs at the bridge: senders are not notified of lost packets."""
         run("ip", "-n", self._hub, "link", "set", self._port, "up" if connected else "down")
 
     def limit(self, rate: str, queue: str = "50ms") -> None:
-        """Both directions of its link. A burst is what passes at once, and looks as if the link were faster to whoever
-        sends little at a time: the bytes of 0.2 ms. Packets are somewhat smaller than that, since tbf would cut others
-        into pieces of 1500 bytes (as network cards do at no cost), whose ways would take much of a core at 1 Gbit/s."""
+        """Limits both directions of the link. The burst, which passes at full speed, is the bytes of 0.2 ms. Packets
+        are smaller than a burst, because tbf would segment larger ones into 1500 bytes each, which takes much of a core
+        at 1 Gbit/s (network cards segment for free)."""
         units = {"mbit": 1e6, "gbit": 1e9}
         burst = max(20_000, int(float(rate[:-4]) * units[rate[-4:]] / 8 * 0.2e-3))
         for place, name in ((self._hub, self._port), (self.namespace, "link0")):
@@ -87,23 +88,23 @@ class Host:
         self._send_packets_of(min(LARGEST_PACKET, burst * 4 // 5))
 
     def _send_packets_of(self, size: int) -> None:
-        """At most, before they are cut to the link's MTU."""
+        """The largest packets before segmentation to the link's MTU."""
         run("ip", "-n", self.namespace, "link", "set", "dev", "link0", "gso_max_size", size)
 
     def delay(self, milliseconds: float) -> None:
-        """What comes here comes so much later. (What leaves here may still be limited.)"""
+        """Delays incoming packets, whose rate is then no longer limited; outgoing packets stay limited."""
         run("tc", "-n", self._hub, "qdisc", "replace", "dev", self._port, "root", "netem", "delay",
             f"{milliseconds}ms", "limit", "100000")
 
     def weaken(self, loss: int, delay: int) -> str:
-        """Loses so many percent, and delays by so many milliseconds, in both directions; tells how."""
+        """Drops a percentage of packets and delays the others, in both directions; returns a description."""
         places = ((self._hub, self._port), (self.namespace, "link0"))
         try:
             for place, device in places:
                 run("tc", "-n", place, "qdisc", "replace", "dev", device, "root", "netem", "delay", f"{delay}ms",
                     f"{delay // 2}ms", "loss", f"{loss}%")
             return "netem"
-        except NoNetwork:  # a kernel without netem: a filter loses packets, and the queue of a slow link delays them
+        except NoNetwork:  # a kernel without netem: a filter drops packets, and the queue of a slow link delays them
             for chain, direction in (("INPUT", "-i"), ("OUTPUT", "-o")) if shutil.which("iptables") else ():
                 run("ip", "netns", "exec", self.namespace, "iptables", "-A", chain, direction, "link0",
                     "-m", "statistic", "--mode", "random", "--probability", loss / 100, "-j", "DROP")
@@ -151,7 +152,7 @@ class Network:
 
 
 def existing() -> set[str]:
-    """Names of namespaces and of folders of files."""
+    """Names of namespaces and of their directories."""
     return {path.name for place in (Path("/run/netns"), FILES) if place.is_dir() for path in place.glob(PREFIX + "*")}
 
 

@@ -1,5 +1,5 @@
-"""A job of pods: each runs the launcher in a host of its own, is killed, stopped and started again as Kubernetes would,
-and all that its processes print is kept with the time at which it came."""
+"""A job of pods. Each runs the launcher on its own host and is killed, stopped and restarted as by Kubernetes. All
+output is recorded with timestamps."""
 
 import json
 import os
@@ -22,21 +22,21 @@ from support import clean_environment, program  # noqa: E402
 
 PORT = 5000
 TIME_LIMIT_S = 60.0
-STANDS = r"Lockstep .* workers"  # the chief's trainer, as soon as MPI's world is there
-LOST = r"generation \d+ has ended: |lost the chief"
+STANDS = r"Lockstep .* workers"  # printed by the chief's trainer once the MPI world exists
+LOST = r"generation \d+ ended: |lost the chief"
 
 Found = TypeVar("Found")
 
 
 class Hang(AssertionError):
-    """What should have come did not."""
+    """Expected output did not appear."""
 
 
 def wait_for(condition: Callable[[], Found], what: Callable[[], str], limit: float = TIME_LIMIT_S) -> Found:
     deadline = time.monotonic() + limit
     while not (found := condition()):
         if time.monotonic() > deadline:
-            raise Hang(f"after {limit:.0f} s there was still no {what()}")
+            raise Hang(f"timed out after {limit:.0f} s waiting for {what()}")
         time.sleep(0.005)
     return found
 
@@ -45,7 +45,7 @@ def command_line(pid: int) -> bytes:
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
-        return b""  # it has just ended
+        return b""  # the process has exited
 
 
 @dataclass(frozen=True)
@@ -60,13 +60,13 @@ class Pod:
     host: Host
     scratch: Path
     process: subprocess.Popen[bytes] | None = None
-    lines: list[Line] = field(default_factory=list)  # of all its processes, one after the other
-    started: float = 0.0  # the last one
+    lines: list[Line] = field(default_factory=list)  # output of all of its launchers, in order
+    started: float = 0.0  # when the last launcher was started
     _readers: list[threading.Thread] = field(default_factory=list)
 
     def start(self, command: Sequence[str], environment: dict[str, str]) -> None:
         assert self.process is None or self.process.poll() is not None
-        temporary = tempfile.mkdtemp(prefix=f"{self.host.name}-", dir=self.scratch)  # a new container has an empty /tmp
+        temporary = tempfile.mkdtemp(prefix=f"{self.host.name}-", dir=self.scratch)  # each container starts with an empty /tmp
         self.started = time.monotonic()
         self.process = subprocess.Popen(self.host.command(command),
                                         env=clean_environment(environment | {"TMPDIR": temporary}), cwd=self.scratch,
@@ -91,7 +91,7 @@ class Pod:
         return list(children(self.process.pid).values()) if self.process is not None and self.running else []
 
     def servers(self) -> list[int]:
-        """Of PMIx."""
+        """The process ids of PMIx servers."""
         return [pid for pid in self.host.processes() if b"pmix-server" in command_line(pid)]
 
     def signal(self, number: signal.Signals) -> None:
@@ -99,7 +99,7 @@ class Pod:
         self.process.send_signal(number)
 
     def kill(self) -> None:
-        """The launcher, by SIGKILL, and its trainers with it: theirs end when it does."""
+        """Kills the launcher with SIGKILL; its trainers end with it."""
         if self.process is None or not self.running:
             return
         trainers = self.trainers()
@@ -120,7 +120,7 @@ class Pod:
 
 
 class Job:
-    """Three pods, or so many, of one TF_CONFIG, and what they run."""
+    """Pods of one TF_CONFIG (three by default) and the program that they run."""
 
     def __init__(self, network: Network, scratch: Path, command: Sequence[object], workers: int = 3,
                  options: Sequence[object] = (), **environment: str) -> None:
@@ -128,7 +128,7 @@ class Job:
         self.model = self.scratch / "model"
         self.pods = [Pod(number, host, self.scratch) for number, host in enumerate(network.hosts[:workers])]
         self._command = [program("lockstep"), "launch", *map(str, options), "--", *map(str, command)]
-        # Pods cannot know that they share cores: ranks that wait would keep them from those that work.
+        # Pods do not know that they share cores, so waiting ranks must yield.
         self._environment = {"LOCKSTEP_JOB_TOKEN": "a secret", "LOCKSTEP_MODEL_DIR": str(self.model),
                              "OMPI_MCA_mpi_yield_when_idle": "1"} | environment
         self.began = time.monotonic()
@@ -148,17 +148,17 @@ class Job:
         return self.pods[0]
 
     def backups(self) -> dict[str, float]:
-        """Times of change, by name."""
+        """Modification times by name."""
         found: dict[str, float] = {}
         for path in self.model.glob("backup/fit-1-step-*.h5"):
             try:
                 found[path.name] = path.stat().st_mtime
             except OSError:
-                pass  # a newer one has taken its place
+                pass  # replaced by a newer backup
         return found
 
     def wait_for_backup(self, since: float = 0.0, limit: float = TIME_LIMIT_S) -> float:
-        """One that was written after this moment of time.monotonic(); when it was found."""
+        """Waits for a backup written after this time.monotonic(); returns when it was found."""
         wall = time.time() - time.monotonic() + since
         wait_for(lambda: any(when > wall for when in self.backups().values()) or not self.chief.running,
                  lambda: f"backup since {since - self.began:.3f}" + self.text(), limit)
@@ -166,7 +166,7 @@ class Job:
 
     def wait_for_line(self, pattern: str, pods: Sequence[Pod], since: float = 0.0,
                       limit: float = TIME_LIMIT_S) -> float:
-        """On all of these; when the last of them said it."""
+        """Waits for the line on all of these pods; returns when the last one printed it."""
         def all_said() -> list[Line]:
             found = [line for pod in pods if (line := pod.find(pattern, since))]
             return found if len(found) == len(pods) else []
@@ -174,14 +174,14 @@ class Job:
         return max(line.when for line in wait_for(all_said, lambda: f"'{pattern}' on all workers" + self.text(), limit))
 
     def wait(self, limit: float = 5 * TIME_LIMIT_S) -> list[int | None]:
-        """Until all have ended: their exit codes. The time limit is no code of theirs."""
+        """Waits until all pods have ended. Returns their exit codes."""
         wait_for(lambda: not any(pod.running for pod in self.pods), lambda: "end of the job" + self.text(), limit)
         for pod in self.pods:
             pod.join()
         return [pod.code() for pod in self.pods]
 
     def end(self) -> None:
-        """Whatever still runs."""
+        """Kills all processes that still run."""
         for pod in self.pods:
             if pod.process is not None:
                 pod.process.kill()
@@ -197,21 +197,21 @@ class Job:
         return read
 
     def text(self) -> str:
-        """All that was said, for who looks for the cause of a failure."""
+        """All output, to find the cause of a failure."""
         everything = [(line.when, pod.host.name, line.text) for pod in self.pods for line in list(pod.lines)]
-        told = [f"{when - self.began:9.3f} {name}: {text}" for when, name, text in sorted(everything)
-                if not re.search("[━│─┃]|params:|^Epoch |^Model: |ms/step", text)]
-        return "\n" + "\n".join(told) + f"\nexit codes: {[pod.code() for pod in self.pods]}\n"
+        lines = [f"{when - self.began:9.3f} {name}: {text}" for when, name, text in sorted(everything)
+                 if not re.search("[━│─┃]|params:|^Epoch |^Model: |ms/step", text)]
+        return "\n" + "\n".join(lines) + f"\nexit codes: {[pod.code() for pod in self.pods]}\n"
 
 
 def difference(left: Path, right: Path) -> str:
-    """Between two models' files, to the last bit; empty where there is none."""
+    """The difference between two model files, bit by bit; empty if there is none."""
     compared = subprocess.run([program("lockstep"), "inspect", "--compare", str(left), str(right)], capture_output=True,
                               text=True)
     return "" if compared.returncode == 0 else compared.stdout + compared.stderr
 
 
 def learned(history: dict[str, Any]) -> list[dict[str, Any]]:
-    """What of a history does not depend on the clock."""
-    clocks = ("seconds", "images_per_second")
+    """The parts of a history that do not depend on the clock."""
+    clocks = ("seconds", "examples_per_second")
     return [{k: v for k, v in epoch.items() if k not in clocks} for epoch in history["epochs"]]

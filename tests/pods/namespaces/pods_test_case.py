@@ -1,4 +1,4 @@
-"""What all tests of pods share: hosts, a scratch directory, and the job whose weights kills must not change."""
+"""Base class of the pod tests: hosts, a scratch directory, and the job whose weights faults must not change."""
 
 import functools
 import json
@@ -12,13 +12,13 @@ from network import Network, NoNetwork
 from pods import Job, difference, learned
 from support import program
 
-NAMES = ("worker-0", "worker-1", "worker-2", "stranger")
+NAMES = ("worker-0", "worker-1", "worker-2", "junk-sender")
 
-LONG = (30, 60)  # epochs and steps: four seconds, if nothing happens
+LONG = (30, 60)  # epochs and steps: four seconds without faults
 
 
 def description(*layers: tuple[str, dict[str, Any]]) -> str:
-    """What Keras' model.to_json() gives, in a few keys."""
+    """A minimal model.to_json() of Keras."""
     given = ("InputLayer", {"batch_shape": [None, 28, 28], "dtype": "float32"})
     named = [{"class_name": kind, "config": {"name": f"layer_{i}", **config}}
              for i, (kind, config) in enumerate((given, *layers))]
@@ -26,13 +26,14 @@ def description(*layers: tuple[str, dict[str, Any]]) -> str:
 
 
 MODELS = {
-    # What has a state that a backup could forget: moments, running averages, the numbers drawn for Dropout.
+    # Has all state that a backup could miss: optimizer slots, moving statistics, Dropout's random numbers.
     "stateful": description(
         ("Reshape", {"target_shape": [28, 28, 1]}),
         ("Conv2D", {"filters": 8, "kernel_size": [3, 3], "activation": "relu"}),
         ("BatchNormalization", {}), ("MaxPooling2D", {"pool_size": [2, 2]}), ("Dropout", {"rate": 0.3}),
         ("Flatten", {}), ("Dense", {"units": 32, "activation": "relu"}), ("Dense", {"units": 10})),
-    # Where rounding stays rounding. Above, Adam makes steps of it: a bias before a normalisation has no other gradient.
+    # Keeps rounding errors small. In the model above Adam amplifies them: the gradient of a bias before a normalization
+    # consists of rounding errors.
     "calm": description(
         ("Reshape", {"target_shape": [28, 28, 1]}),
         ("Conv2D", {"filters": 8, "kernel_size": [3, 3], "use_bias": False}),
@@ -49,7 +50,7 @@ class PodsTest(unittest.TestCase):
         try:
             cls.network, cls.scratch = hosts_and_models()
         except NoNetwork as why:
-            raise unittest.SkipTest(f"there can be no network namespaces here: {why}") from why
+            raise unittest.SkipTest(f"network namespaces are unavailable: {why}") from why
 
     def setUp(self) -> None:
         for host in self.network.hosts:
@@ -57,7 +58,7 @@ class PodsTest(unittest.TestCase):
             host.know(self.network.hosts)
 
     def training(self, epochs: int, steps: int, *options: object, model: str = "stateful") -> list[object]:
-        """A command whose every step depends on all that a backup must hold."""
+        """A command in which every step depends on all state of a backup."""
         return [program("lockstep"), "train", "--model", self.scratch / f"{model}.json", "--optimizer", "adam",
                 "--loss", "sparse_categorical_crossentropy", "--epochs", epochs, "--steps-per-epoch", steps,
                 "--global-batch-size", 48, "--seed", 5, "--deterministic", *options]
@@ -69,7 +70,7 @@ class PodsTest(unittest.TestCase):
         return made
 
     def undisturbed(self, command: Sequence[object], workers: int = 3) -> Job:
-        """One run serves all tests that need it."""
+        """The result of a run without faults, cached for all tests."""
         key = f"{workers} {command}"
         if key not in _undisturbed:
             job = self.job([*command, "--backup-save-freq", "never"], workers)

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Jobs of several pods on one machine, each in a network namespace of its own, and what befalls them there.
+"""Runs jobs of several pods on one machine, each in its own network namespace, and injects faults.
 
-    tests/pods/namespaces/run.py BUILD_DIR [bandwidth | chaos | chief | elastic | leave | start | strangers]...
-                                 [-v] [--full] [--count N] [--seed S] [--results FILE]
+    tests/pods/namespaces/run.py BUILD_DIR [bandwidth | random_faults | chief | elastic | leave | start |
+                                 junk_connections]... [-v] [--full] [--count N] [--seed S] [--results FILE]
 
-Without a name all of them run. --full takes the times and numbers that the job must stand; without it they are shorter.
-Takes root, and is reported as skipped without."""
+Without a name all of them run. --full uses the required durations and counts; otherwise they are shorter. Needs root;
+without root it is skipped."""
 
 import argparse
 import signal
@@ -14,16 +14,16 @@ from pathlib import Path
 
 TESTS = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(TESTS / "programs"), str(TESTS / "support")]
-import chaos_test  # noqa: E402
+import random_faults_test  # noqa: E402
 import groups  # noqa: E402
 import scale  # noqa: E402
 import support  # noqa: E402
 
-GROUPS = ("bandwidth", "chaos", "chief", "elastic", "leave", "start", "strangers")
+GROUPS = ("bandwidth", "random_faults", "chief", "elastic", "leave", "start", "junk_connections")
 
 
 def interrupt(*_: object) -> None:
-    """As Ctrl-C does: what was made is removed."""
+    """Handles SIGTERM like Ctrl-C, so that tests clean up."""
     raise KeyboardInterrupt
 
 
@@ -39,9 +39,9 @@ def main() -> int:
     given = parser.parse_args()
     support.use_build(given.build)
     scale.full = given.full
-    support.use_lots(given.count or (100 if given.full else None), given.seed)
-    chaos_test.results_file = given.results
-    groups.refuse_unknown(given.names, GROUPS)
+    support.set_scale(given.count or (100 if given.full else None), given.seed)
+    random_faults_test.results_file = given.results
+    groups.reject_unknown_groups(given.names, GROUPS)
     signal.signal(signal.SIGTERM, interrupt)
     return groups.run(given.names or GROUPS, given.v)
 

@@ -1,3 +1,3 @@
-"""Whether tests take the times and numbers that the job must stand (--full), or shorter ones."""
+"""Whether tests run with full durations and counts (--full), or shorter ones."""
 
 full = False

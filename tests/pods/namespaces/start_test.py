@@ -1,5 +1,5 @@
-"""Pods that come late, in any order, before their names or addresses do: who waits says for whom and why, and the world
-stands soon after the last one has come."""
+"""Pods that start late, in any order, before their names or addresses exist: waiting pods log whom they wait for and
+why, and the world forms soon after the last start."""
 
 import random
 import time
@@ -11,9 +11,9 @@ from pods_test_case import PodsTest
 from support import seed
 
 STANDS_S = 2.0
-# How a pod that has not been started looks to the others, as the chief says it and as they say it of the chief.
+# How others describe a pod that is not running: first the chief about a worker, then a worker about the chief.
 ABSENT = {
-    "it refuses": ("refuses the connection: no launcher runs there yet",) * 2,
+    "it refuses": ("connection refused: no launcher runs there yet",) * 2,
     "it has no name": ("its name does not resolve",) * 2,
     "it has no address": ("its host (does not answer|is unreachable)", "it does not answer|No route to host"),
 }
@@ -38,7 +38,7 @@ class StartTest(PodsTest):
         for place, order in enumerate(orders if scale.full else orders[:3]):
             how = list(ABSENT)[place % len(ABSENT)]
             with self.subTest(order=order, last=how):
-                job = self.job(self.training(1, 3), LOCKSTEP_REPORT="10" if scale.full else "0.5")
+                job = self.job(self.training(1, 3), LOCKSTEP_REPORT_INTERVAL="10" if scale.full else "0.5")
                 last = job.pods[order[-1]]
                 self.hide(last.host, how)
                 try:
@@ -46,7 +46,7 @@ class StartTest(PodsTest):
                         job.start(number)
                         time.sleep(30 if scale.full else 0.5)
                     why = ABSENT[how][1 if last is job.chief else 0]
-                    waiting = f"waiting since .*worker {last.number} .*({why})"
+                    waiting = f"still waiting after .*worker {last.number} .*({why})"
                     told = job.wait_for_line(waiting, [job.pods[number] for number in order[:-1]], limit=30)
                     if not scale.full:
                         time.sleep(max(0.0, told + chance.uniform(0.0, 2.0) - time.monotonic()))

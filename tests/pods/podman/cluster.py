@@ -1,7 +1,7 @@
-"""What Podman does not know of Kubernetes, in a few lines each: Jobs replace their pods, Services name them, a volume
-belongs to the pod's group, probes are asked.
+"""The parts of Kubernetes that Podman lacks: Jobs replace their pods, Services name them, volumes belong to the pod's
+group, and probes run.
 
-Everything else of a manifest is Podman's: `podman kube play` gets the pod as the Job's template has it.
+`podman kube play` runs the pod of the Job's template.
 """
 
 import copy
@@ -21,12 +21,12 @@ Manifest = dict[str, Any]
 
 @dataclass
 class Pod:
-    """One that runs, or what is left of it."""
+    """A pod, running or ended."""
 
     name: str
     manifest: Manifest
     address: str
-    code: int | None = None  # of its only container, once that has ended
+    code: int | None = None  # exit code of its only container; None while it runs
     log: str = ""
     was_ready: bool = False
     next_probe: float = 0
@@ -45,7 +45,7 @@ class Pod:
 @dataclass
 class Job:
     manifest: Manifest
-    pods: list[Pod] = field(default_factory=list)  # the last one is the present one
+    pods: list[Pod] = field(default_factory=list)  # the last one is current
     failures: int = 0
     state: str = "active"  # then Complete or Failed
 
@@ -54,7 +54,7 @@ class Job:
         return str(self.manifest["metadata"]["name"])
 
     def judge(self, pod: Pod) -> None:
-        """A pod of this Job has ended: is the Job over, or does another take its place?"""
+        """Decides after a pod's end whether the Job ends or creates another pod."""
         if pod.code == 0:
             self.state = "Complete"
             return
@@ -72,14 +72,14 @@ class Job:
 
 
 def port_number(container: Manifest, port: int | str) -> int:
-    """Probes may name a port, which Podman 4.3 does not look up."""
+    """Resolves named ports of probes, which Podman 4.3 does not."""
     if isinstance(port, int):
         return port
     return int(next(each["containerPort"] for each in container["ports"] if each["name"] == port))
 
 
 class Cluster:
-    """Objects are applied as kubectl does it; `wait` lets time pass, and controllers do their work."""
+    """apply() creates objects as kubectl does. wait() lets time pass and runs the controllers."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
@@ -103,7 +103,7 @@ class Cluster:
             elif kind == "Pod":
                 self.bare_pods[name] = self._start(name, document)
             else:
-                raise Failed(f"nobody here knows what a {kind} is")
+                raise Failed(f"this fake cluster does not support the kind {kind}")
         for job in self.jobs.values():
             if not job.pods:
                 self._replace(job)
@@ -123,16 +123,16 @@ class Cluster:
         for volume in pod["spec"].get("volumes", []):
             if "persistentVolumeClaim" in volume:
                 self._give_to_group(volume["persistentVolumeClaim"]["claimName"], pod["spec"]["securityContext"])
-        played = copy.deepcopy(pod)
-        for container in played["spec"]["containers"]:
-            container.pop("ports", None)  # Podman 4.3 takes them for ports of this machine
-            for probe in ("readinessProbe", "livenessProbe"):  # `_probe` asks, as a kubelet does, from outside of the pod
+        manifest = copy.deepcopy(pod)
+        for container in manifest["spec"]["containers"]:
+            container.pop("ports", None)  # Podman 4.3 would publish them on this machine
+            for probe in ("readinessProbe", "livenessProbe"):  # _probe() runs them from outside the pod, as a kubelet does
                 container.pop(probe, None)
-            for variable in container.get("env", []):  # Podman 4.3 looks for another format of secrets than it writes
+            for variable in container.get("env", []):  # Podman 4.3 cannot read the secrets that it writes
                 if "valueFrom" in variable:
                     secret = variable.pop("valueFrom")["secretKeyRef"]
                     variable["value"] = self.secrets[secret["name"]][secret["key"]]
-        self._play(played, "--network", ":".join([NETWORK, ",".join(aliases)]).rstrip(":"))
+        self._play(manifest, "--network", ":".join([NETWORK, ",".join(aliases)]).rstrip(":"))
         infra = self.engine.podman("pod", "inspect", "--format", "{{.InfraContainerID}}", name).strip()
         networks = self.engine.read("inspect", infra)[0]["NetworkSettings"]["Networks"]
         return Pod(name, pod, networks[NETWORK]["IPAddress"])
@@ -169,7 +169,7 @@ class Cluster:
             pod.failed_probes = 0 if answers(container["livenessProbe"]) else pod.failed_probes + 1
 
     def _look(self, pod: Pod, seen: dict[str, Manifest]) -> bool:
-        """Whether it has ended; then its log and code are kept, and it is taken away."""
+        """Returns whether the pod has ended. If so, saves its log and exit code and removes it."""
         state = seen.get(pod.container_name)
         if state is not None and state["State"] in ("running", "created", "configured", "initialized", "stopping"):
             self._probe(pod)
@@ -180,7 +180,7 @@ class Cluster:
         return True
 
     def step(self) -> None:
-        """One look at all pods, and what follows from it."""
+        """Checks all pods once and reacts."""
         seen = {name: container for container in self.engine.read("ps", "--all", "--format", "json")
                 for name in container["Names"]}
         for job in self.jobs.values():
@@ -193,18 +193,18 @@ class Cluster:
         deadline = time.monotonic() + limit
         while not until():
             if time.monotonic() > deadline:
-                raise Failed(f"waited {limit} s in vain\n{self.story()}")
+                raise Failed(f"timed out after {limit} s\n{self.story()}")
             self.step()
             time.sleep(0.2)
 
     def finish(self, limit: float = 300) -> None:
-        """Until all Jobs are over; every one must have come to a good end."""
+        """Waits until all Jobs have ended. Raises Failed unless all have succeeded."""
         self.wait(lambda: all(job.state != "active" for job in self.jobs.values()), limit)
         if any(job.state != "Complete" for job in self.jobs.values()):
-            raise Failed(f"not all Jobs came to a good end\n{self.story()}")
+            raise Failed(f"not all Jobs succeeded\n{self.story()}")
 
     def stop(self, pod: Pod, *, force: bool = False) -> None:
-        """kubectl delete pod: SIGTERM and its grace period, or (as when a node is lost) none."""
+        """kubectl delete pod: sends SIGTERM with a grace period, or kills the pod at once, as when a node is lost."""
         grace = 0 if force else pod.manifest["spec"].get("terminationGracePeriodSeconds", 30)
         self.engine.run("podman", "pod", "kill" if force else "stop", *([] if force else ["--time", str(grace)]), pod.name,
                         limit=grace + 60)
@@ -219,7 +219,7 @@ class Cluster:
         return ended.stdout + ended.stderr
 
     def story(self) -> str:
-        """All that was said, for people who look for what went wrong."""
+        """All output, to find the cause of a failure."""
         lines = []
         for job in self.jobs.values():
             lines.append(f"=== Job {job.name}: {job.state}, {job.failures} failures")

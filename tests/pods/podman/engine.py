@@ -1,8 +1,8 @@
-"""Podman and buildah with settings, images, volumes and a network of their own: nothing of the machine's is touched.
+"""Podman and buildah with their own settings, images, volumes and network, separate from the machine's.
 
-Images stay in the build directory, so that the next run finds them; all else lives in a scratch directory and goes at the
-end. The settings are those that work as root without a daemon, also where the kernel withholds CAP_SYS_RESOURCE and mounts
-version 1 control groups (crun 1.8 refuses those, so runc).
+Images stay in the build directory for the next run; everything else is in a scratch directory and is removed at the
+end. The settings work as root without a daemon, also without CAP_SYS_RESOURCE and with version 1 control groups (with
+runc, since crun 1.8 rejects them).
 """
 
 import json
@@ -52,9 +52,9 @@ class Failed(AssertionError):
 
 
 def missing() -> str:
-    """What keeps Podman from being tried here; empty if nothing does."""
+    """Returns why Podman cannot be used, or an empty string."""
     if os.geteuid() != 0:
-        return "Podman is tried as root"
+        return "the tests with Podman need root"
     for program in ("podman", "buildah", "runc", "catatonit"):
         if not shutil.which(program):
             return f"{program} is not installed (scripts/install_packages.sh --full)"
@@ -69,7 +69,7 @@ class Engine:
         self.home = home.resolve()
         self.scratch = Path(tempfile.mkdtemp(prefix="lockstep-pods-"))
         (self.home / "tmp").mkdir(parents=True, exist_ok=True)
-        # Podman's own records (of version 4, and of 5) remember another scratch directory.
+        # Databases of Podman 4 and 5 refer to an earlier scratch directory.
         shutil.rmtree(self.home / "storage" / "libpod", ignore_errors=True)
         (self.home / "storage" / "db.sql").unlink(missing_ok=True)
         names = {"scratch": self.scratch, "home": self.home}
@@ -80,7 +80,7 @@ class Engine:
             "CONTAINERS_STORAGE_CONF": f"{self.scratch}/storage.conf",
             "CONTAINERS_REGISTRIES_CONF": f"{self.scratch}/registries.conf",
             "PODMAN_IGNORE_CGROUPSV1_WARNING": "1",
-            "TMPDIR": f"{self.home}/tmp",  # where layers, and caches of builds, are
+            "TMPDIR": f"{self.home}/tmp",  # for layers and build caches
         }
 
     def __enter__(self) -> "Engine":
@@ -99,7 +99,7 @@ class Engine:
         return subprocess.run(command, env=self.environment, input=stdin, text=True, capture_output=True, timeout=limit)
 
     def podman(self, *arguments: str, stdin: str | None = None) -> str:
-        """What it prints; a failure is raised with what it complains about."""
+        """Returns the output; raises an error with the error output on failure."""
         ended = self.run("podman", *arguments, stdin=stdin)
         if ended.returncode != 0:
             raise Failed(f"podman {' '.join(arguments)}: exit code {ended.returncode}\n{ended.stdout}{ended.stderr}")
@@ -109,15 +109,15 @@ class Engine:
         return json.loads(self.podman(*arguments) or "null")
 
     def make_network(self, image: str) -> None:
-        """Pods see each other and nothing else; raises Unavailable where no container runs on such a network."""
+        """Creates a network on which pods see only each other. Raises Unavailable if containers cannot run on it."""
         trial = ("--name", "trial", "--network", NETWORK, "--entrypoint", "/bin/sleep", image, "60")
         for command in (("podman", "network", "create", "--internal", NETWORK), ("podman", "run", "--detach", *trial)):
             ended = self.run(*command)
             if ended.returncode != 0:
                 reason = (ended.stderr.strip().splitlines() or ["no reason given"])[-1]
                 raise Unavailable(f"containers do not run here ({' '.join(command[:3])}: {reason})")
-        # Under a chroot runc enters a container's namespaces, but not its root.
+        # In a chroot, runc enters a container's namespaces but not its root.
         entered = self.run("podman", "exec", "trial", "cat", "/proc/1/comm").stdout.strip()
         self.podman("rm", "--force", "--time", "0", "trial")
         if entered != "sleep":
-            raise Unavailable("podman exec does not enter containers here, as under a chroot")
+            raise Unavailable("podman exec does not enter containers here, as in a chroot")

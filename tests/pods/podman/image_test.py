@@ -1,4 +1,4 @@
-"""The image: what it says of itself, how large it is, that it runs as anybody, and that a program can be added to it."""
+"""The image has its labels and size limit, runs as any user, and can be extended by a program."""
 
 import tempfile
 import unittest
@@ -8,7 +8,7 @@ from engine import Engine
 
 ROOT = Path(__file__).resolve().parents[3]
 PROGRAMS = sorted(path.stem for path in (ROOT / "models").glob("*.cpp"))
-LIMIT = 150_000_000  # bytes beyond the base, unpacked
+LIMIT = 150_000_000  # unpacked bytes beyond the base
 
 OWN_PROGRAM = """
 FROM {dev} AS mine
@@ -18,7 +18,7 @@ FROM {image}
 COPY --from=mine /opt/lockstep/bin/my_model /usr/local/bin/
 """
 
-# Somebody whom no file of the image knows, with no rights and no place to write to but /tmp.
+# A user unknown to the image, without capabilities, who can write only to /tmp.
 ANYBODY = ("--user", "54321:54321", "--read-only", "--tmpfs", "/tmp", "--cap-drop", "all", "--network", "none",
            "--security-opt", "no-new-privileges", "--env", "OMP_NUM_THREADS=1")
 
@@ -32,7 +32,7 @@ def use(engine: Engine, image: str) -> None:
 
 
 class ImageTest(unittest.TestCase):
-    def test_what_it_says_of_itself(self) -> None:
+    def test_the_image_has_labels_and_a_size_limit(self) -> None:
         config = _engine.read("image", "inspect", _image)[0]["Config"]
         self.assertEqual((config["Entrypoint"], config["User"]), (["lockstep", "launch", "--"], "1000:1000"))
         self.assertIn("HOME=/tmp", config["Env"])
@@ -44,7 +44,7 @@ class ImageTest(unittest.TestCase):
         print(f"{(whole - base) / 1e6:.0f} MB beyond {labels['base.name']}")
         self.assertLess(whole - base, LIMIT)
 
-    def test_runs_as_anybody(self) -> None:
+    def test_runs_as_any_user(self) -> None:
         found = _engine.podman("run", "--rm", *ANYBODY, "--entrypoint", "/bin/bash", _image, "-c",
                                f"test -x /bin/sh && command -v lockstep curl fetch_data.sh {' '.join(PROGRAMS)}")
         self.assertEqual(len(found.split()), 3 + len(PROGRAMS))
@@ -52,12 +52,12 @@ class ImageTest(unittest.TestCase):
                               "--model-dir", "/tmp/model")
         self.assertIn("/tmp/model/model.h5", said)
 
-    def test_exit_codes_come_out(self) -> None:
+    def test_exit_codes_are_passed_through(self) -> None:
         ended = _engine.run("podman", "run", "--rm", *ANYBODY, _image, "keras_mnist", "--no-such-option")
         self.assertEqual(ended.returncode, 64, ended.stderr)
 
-    def test_a_program_of_ones_own(self) -> None:
-        """The five lines that docker/Dockerfile tells of."""
+    def test_a_program_can_be_added(self) -> None:
+        """Builds an image with the five lines that docker/Dockerfile shows."""
         with tempfile.TemporaryDirectory() as name:
             context = Path(name)
             (context / "my_model.cpp").write_text((ROOT / "models/keras_mnist.cpp").read_text())

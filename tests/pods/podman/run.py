@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Builds the image and runs what the template renders in pods: a session from claim to inspection, and lost pods.
+"""Builds the image and runs the rendered manifests in pods: a whole session, and lost pods.
 
-    tests/pods/podman/run.py BUILD_DIR [image | session]... [--image IMAGE] [-v]    or session.SessionTest.test_two_workers
+    tests/pods/podman/run.py BUILD_DIR [image | session | session.SessionTest.test_two_workers]... [--image IMAGE] [-v]
 
-Needs root, Podman and buildah (scripts/install_packages.sh --full), and a network to fetch packages from; where one of
-these is not to be had, says so and is skipped. With --image an image built before is taken. Images and the compiler's
-cache stay in BUILD_DIR/pods for the next time.
+Needs root, Podman and buildah (scripts/install_packages.sh --full), and a network to download packages; otherwise it is
+skipped with a message. --image uses an existing image. Images and ccache's files stay in BUILD_DIR/pods for the next
+run.
 """
 
 import argparse
@@ -31,7 +31,7 @@ def skip(reason: str) -> int:
 
 
 def build(engine: Engine) -> bool:
-    """Whether there is an image now; raises Unavailable where its base cannot be had."""
+    """Returns whether the image exists now; raises Unavailable if its base image cannot be fetched."""
     log = engine.home / "build.log"
     command = [str(ROOT / "scripts/build_image.sh"), "--engine", "buildah", "--tag", IMAGE]
     with log.open("w", encoding="utf-8") as output:
@@ -64,10 +64,10 @@ def main() -> int:
     parser.add_argument("--image", default="")
     parser.add_argument("-v", action="store_true")
     given = parser.parse_intermixed_args()
-    groups.refuse_unknown(given.names, GROUPS)
-    if reason := missing() or groups.use_a_python_with("jinja2", "yaml"):
+    groups.reject_unknown_groups(given.names, GROUPS)
+    if reason := missing() or groups.find_python_with("jinja2", "yaml"):
         return skip(reason)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: containers go whatever happens
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # like Ctrl-C, so that containers are removed
     try:
         with Engine(given.build / "pods") as engine:
             return run(engine, given.names, given.image, given.v)

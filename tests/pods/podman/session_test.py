@@ -1,5 +1,5 @@
-"""The user's session, from claim to inspection, with what the template renders, in pods of the built image; then with pods
-taken away in the midst of it."""
+"""A user's session, from claim to inspection, with rendered manifests in pods of the built image; also with pods that
+are lost during training."""
 
 import json
 import subprocess
@@ -42,8 +42,8 @@ def render(**parameters: object) -> str:
 
 
 def losses(history: dict[str, Any]) -> list[dict[str, Any]]:
-    """What of the epochs does not depend on the clock."""
-    return [{k: v for k, v in epoch.items() if k not in ("seconds", "images_per_second")} for epoch in history["epochs"]]
+    """The parts of the epochs that do not depend on the clock."""
+    return [{k: v for k, v in epoch.items() if k not in ("seconds", "examples_per_second")} for epoch in history["epochs"]]
 
 
 class SessionTest(unittest.TestCase):
@@ -70,7 +70,7 @@ class SessionTest(unittest.TestCase):
         return read
 
     def assert_as_the_manifest_says(self, pod: Pod) -> None:
-        """Seen from inside: user, capabilities, file systems, process 1."""
+        """Checks user, capabilities, file systems and process 1 from inside the container."""
         seen = self.cluster.exec(pod, "/bin/sh", "-c", LOOK_AROUND)
         fields = dict(line.split(":\t", 1) for line in seen.splitlines() if ":\t" in line)
         self.assertEqual(fields["Name"], "lockstep")
@@ -80,16 +80,16 @@ class SessionTest(unittest.TestCase):
         self.assertEqual((fields["NoNewPrivs"], fields["Seccomp"]), ("1", "2"))
         self.assertEqual([line for line in seen.splitlines() if line.startswith("can write")], ["can write /tmp"])
         is_chief = pod.name.startswith(f"{NAME}-worker-0")
-        self.assertEqual(f" {MOUNTED} " in seen, is_chief, "the claim is the chief's alone")
+        self.assertEqual(f" {MOUNTED} " in seen, is_chief, "only the chief may mount the claim")
 
     def inspect(self) -> None:
-        """Both ways of the template to look into the claim."""
+        """Runs both inspectors of the template."""
         self.cluster.apply(render(create_pvc_checkpoint=False, create_volume_inspector=True))
         inspector = self.cluster.bare_pods[f"{NAME}-volume-inspector"]
         report = self.cluster.exec(inspector, "lockstep", "inspect", "--check", MOUNTED)
         self.assertIn("model.h5", report)
         self.assertIn("model.h5", self.cluster.exec(inspector, "/bin/bash", "-c", f"ls {MOUNTED}"))
-        with self.assertRaises(Failed, msg="it mounts the claim read-only"):
+        with self.assertRaises(Failed, msg="the inspector must mount the claim read-only"):
             self.cluster.exec(inspector, "touch", f"{MOUNTED}/written")
         self.cluster.stop(inspector)
         self.cluster.apply(render(create_pvc_checkpoint=False, create_volume_inspector=True, inspect_once=True))
@@ -123,14 +123,14 @@ class SessionTest(unittest.TestCase):
         self.session(4, 5)
 
     def lose_pod(self, lost: Job, *, force: bool) -> None:
-        """Deleted by its user, or with its node: another one takes its place."""
+        """Deletes a pod, as a user does or as when its node is lost. Another pod must replace it."""
         before = lost.pods[-1]
         self.cluster.stop(before, force=force)
         self.cluster.wait(lambda: lost.pods[-1] is not before or lost.state != "active", 120)
         self.assertEqual(before.code, 137 if force else 75, self.cluster.story())
 
-    def test_pods_that_go(self) -> None:
-        """Whoever is deleted, and however: the job comes to the same as one that nothing disturbed, bit by bit."""
+    def test_replaced_pods_reach_the_same_bits(self) -> None:
+        """Deletes different pods, gracefully and not. The result must have the same bits as an undisturbed job's."""
         epochs = 12
         self.cluster.apply(render(create_pvc_checkpoint=True))
         self.deploy(2, epochs)

@@ -1,13 +1,12 @@
 // The main function of the distributed tests: every rank runs the same cases. Only rank 0 reports, unless another rank
 // fails. A rank that fails aborts the world at the end of its case, because its peers may wait for it in a collective.
 #if LOCKSTEP_CATCH2_V3
-#include <catch2/catch_session.hpp>
 #include <catch2/interfaces/catch_interfaces_reporter.hpp>
 #include <catch2/reporters/catch_reporter_event_listener.hpp>
 #include <catch2/reporters/catch_reporter_registrars.hpp>
 using Listener = Catch::EventListenerBase;
 #else
-#define CATCH_CONFIG_RUNNER
+#define CATCH_CONFIG_EXTERNAL_INTERFACES
 #include <catch2/catch.hpp>
 using Listener = Catch::TestEventListenerBase;
 #endif
@@ -24,8 +23,9 @@ using Listener = Catch::TestEventListenerBase;
 #include <string>
 #include <thread>
 
-#include "cluster/mpi_support.hpp"
-#include "cluster/world.hpp"
+#include "cluster/world/mpi_support.hpp"
+#include "cluster/world/world.hpp"
+#include "support/catch_session.hpp"
 
 namespace {
 
@@ -33,18 +33,18 @@ struct CloseFile {
   void operator()(std::FILE* file) const noexcept { (void)std::fclose(file); }
 };
 
-/// Standard output of a rank other than 0, kept until it matters.
-std::unique_ptr<std::FILE, CloseFile> kept_report;  // NOLINT: Catch2 makes the listener, nothing can be handed to it
+/// Buffers the standard output of a rank other than 0. It is shown only if the rank fails.
+std::unique_ptr<std::FILE, CloseFile> buffered_report;  // NOLINT: Catch2 constructs the listener without arguments
 
-void show_kept_report() {
+void show_buffered_report() {
   std::cout.flush();
   std::fflush(stdout);
-  if (!kept_report) return;
+  if (!buffered_report) return;
   int rank = 0;
   (void)MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   std::string text = "rank " + std::to_string(rank) + " reports:\n";
-  std::rewind(kept_report.get());
-  for (int c = std::fgetc(kept_report.get()); c != EOF; c = std::fgetc(kept_report.get())) {
+  std::rewind(buffered_report.get());
+  for (int c = std::fgetc(buffered_report.get()); c != EOF; c = std::fgetc(buffered_report.get())) {
     text += static_cast<char>(c);
   }
   std::fputs(text.c_str(), stderr);
@@ -54,10 +54,10 @@ struct AbortOnFailure : Listener {
   using Listener::Listener;
   void testCaseEnded(const Catch::TestCaseStats& stats) override {
     if (stats.totals.testCases.failed == 0) return;
-    show_kept_report();
+    show_buffered_report();
     int with_mpi = 0;
     if (MPI_Initialized(&with_mpi) != MPI_SUCCESS || with_mpi == 0) return;
-    std::this_thread::sleep_for(std::chrono::seconds(1));  // ranks that fail, too, have their say
+    std::this_thread::sleep_for(std::chrono::seconds(1));  // lets other failing ranks print their reports
     (void)MPI_Abort(MPI_COMM_WORLD, EXIT_FAILURE);
   }
 };
@@ -69,12 +69,12 @@ int main(int argc, char** argv) {
   try {
     const lockstep::World world;
     if (!world.is_chief()) {
-      kept_report.reset(std::tmpfile());
-      if (!kept_report || dup2(fileno(kept_report.get()), STDOUT_FILENO) < 0) {
-        throw std::runtime_error("cannot keep the report of a rank in a temporary file");
+      buffered_report.reset(std::tmpfile());
+      if (!buffered_report || dup2(fileno(buffered_report.get()), STDOUT_FILENO) < 0) {
+        throw std::runtime_error("cannot create a temporary file for a rank's report");
       }
     }
-    return Catch::Session().run(argc, argv);
+    return lockstep::testing::run_test_cases(argc, argv);
   } catch (const std::exception& error) {
     lockstep::World::end_with_error(EXIT_FAILURE, error.what());
   }

@@ -1,9 +1,4 @@
 // The main function of the unit tests.
-#if LOCKSTEP_CATCH2_V3
-#include <catch2/catch_session.hpp>
-#else
-#define CATCH_CONFIG_RUNNER
-#include <catch2/catch.hpp>
-#endif
+#include "support/catch_session.hpp"
 
-int main(int argc, char** argv) { return Catch::Session().run(argc, argv); }
+int main(int argc, char** argv) { return lockstep::testing::run_test_cases(argc, argv); }

@@ -1,15 +1,16 @@
-// The CPU backend beyond the mathematics: layouts and their way back to Keras' order, oneDNN's choices, limits.
+// The CPU backend's layouts, oneDNN's choices of kernels, and limits.
 #include "backend/make_backend.hpp"
+#include "checked_model.hpp"
 #include "core/random.hpp"
 #include "support/catch.hpp"
 #include "support/models.hpp"
-#include "twin.hpp"
 
 #include <lockstep/core/error.hpp>
 
 #include <algorithm>
 #include <cstddef>
 #include <string>
+#include <variant>
 #include <vector>
 
 using namespace lockstep;
@@ -26,7 +27,7 @@ std::vector<float> random_values(std::size_t count, std::uint64_t subject) {
 
 }  // namespace
 
-TEST_CASE("Parameters come back from the arenas bit by bit, and leave their neighbours alone") {
+TEST_CASE("parameters round-trip through the arenas without touching their neighbours") {
   std::vector<Sequential> models{keras_mnist(), custom_training_mnist()};
   for (const int in : {1, 3, 16, 32, 33}) {
     for (const int out : {1, 5, 8, 16, 33, 64}) {
@@ -36,15 +37,15 @@ TEST_CASE("Parameters come back from the arenas bit by bit, and leave their neig
   }
   for (const Sequential& model : models) {
     INFO(describe(model));
-    Twin twin(model);
-    const auto& parameters = twin.plan().graph.parameters;
-    std::vector<float> arena(twin.arenas().elements, -1.0F);
+    CheckedModel checked_model(model);
+    const auto& parameters = checked_model.plan().graph.parameters;
+    std::vector<float> arena(checked_model.arenas().elements, -1.0F);
     for (std::size_t p = 0; p + 1 < parameters.size(); ++p) {
       INFO(parameters[p].name);
       const std::vector<float> before = arena;
       const std::vector<float> values = random_values(static_cast<std::size_t>(parameters[p].info.shape.elements()), p);
-      twin.executable().write_parameter(p, values, arena);
-      CHECK(twin.read(p, arena) == values);
+      checked_model.executable().write_parameter(p, values, arena);
+      CHECK(checked_model.read(p, arena) == values);
       std::size_t touched = 0;
       for (std::size_t i = 0; i < arena.size(); ++i) {
         const bool inside = i >= parameters[p].offset && i < parameters[p].offset + parameters[p].storage;
@@ -54,14 +55,14 @@ TEST_CASE("Parameters come back from the arenas bit by bit, and leave their neig
     }
     for (std::size_t p = 0; p + 1 < parameters.size(); ++p) {
       const std::vector<float> values = random_values(static_cast<std::size_t>(parameters[p].info.shape.elements()), p);
-      CHECK(twin.read(p, arena) == values);
+      CHECK(checked_model.read(p, arena) == values);
     }
   }
 }
 
-TEST_CASE("No operation of the MNIST models falls to oneDNN's reference code") {
+TEST_CASE("the MNIST models use no oneDNN reference kernels") {
   if (!__builtin_cpu_supports("avx2")) {
-    WARN("left out: this CPU has no AVX2");
+    WARN("skipped: this CPU has no AVX2");
     return;
   }
   std::vector<bool> precisions{false};
@@ -69,16 +70,17 @@ TEST_CASE("No operation of the MNIST models falls to oneDNN's reference code") {
     make_cpu_backend(1)->require_bfloat16();
     precisions.push_back(true);
   } catch (const UsageError&) {
-    WARN("bfloat16 left out: this CPU has none");
+    WARN("bfloat16 skipped: this CPU has none");
   }
   for (const Sequential& model : {keras_mnist(), custom_training_mnist()}) {
     for (const std::size_t batch : {128, 96, 64, 48, 33, 1}) {
       for (const bool low : precisions) {
-        Twin twin(model, {.capacity = batch, .mixed_bfloat16 = low});
-        for (const Operation& operation : twin.plan().compute) {
-          const std::string name = twin.executable().implementation(operation);
-          INFO(name_of(operation.kind) << " of layer " << operation.layer << ", batch " << batch << ", "
-                                       << (low ? "bfloat16" : "float32") << ": " << name);
+        CheckedModel checked_model(model, {.capacity = batch, .mixed_bfloat16 = low});
+        for (std::size_t i = 0; i < checked_model.plan().compute.size(); ++i) {
+          const Operation& operation = checked_model.plan().compute[i];
+          const std::string name = checked_model.executable().implementation(i);
+          INFO(to_string(operation.kind) << " of layer " << operation.layer << ", batch " << batch << ", "
+                                         << (low ? "bfloat16" : "float32") << ": " << name);
           CHECK(!name.empty());
           CHECK(name.find("ref") == std::string::npos);
         }
@@ -87,9 +89,9 @@ TEST_CASE("No operation of the MNIST models falls to oneDNN's reference code") {
   }
 }
 
-TEST_CASE("Nor does any convolution with few, odd or mixed channels, or one whose output lies in Keras' order") {
+TEST_CASE("convolutions of any channel count and output layout use no oneDNN reference kernels") {
   if (!__builtin_cpu_supports("avx2")) {
-    WARN("left out: this CPU has no AVX2");
+    WARN("skipped: this CPU has no AVX2");
     return;
   }
   std::vector<Sequential> models;
@@ -107,36 +109,38 @@ TEST_CASE("Nor does any convolution with few, odd or mixed channels, or one whos
     INFO(describe(model));
     const Loss loss =
         model.output_shape().rank() == 1 ? Loss(SparseCategoricalCrossentropy()) : Loss(MeanSquaredError());
-    Twin twin(model, {.loss = loss});
-    for (const Operation& operation : twin.plan().compute) {
-      const std::string name = twin.executable().implementation(operation);
-      INFO(name_of(operation.kind) << ": " << name);
+    CheckedModel checked_model(model, {.loss = loss});
+    for (std::size_t i = 0; i < checked_model.plan().compute.size(); ++i) {
+      const Operation& operation = checked_model.plan().compute[i];
+      const std::string name = checked_model.executable().implementation(i);
+      INFO(to_string(operation.kind) << ": " << name);
       CHECK(name.find("ref") == std::string::npos);
     }
   }
 }
 
-TEST_CASE("A slice larger than memory was made for is refused") {
-  Twin twin(Sequential{Input({4}), Dense(2)}, {.capacity = 3});
-  twin.train({3});
-  CHECK_THROWS_AS(twin.train({4}), InternalError);
+TEST_CASE("a batch larger than the planned capacity throws") {
+  CheckedModel checked_model(Sequential{Input({4}), Dense(2)}, {.capacity = 3});
+  checked_model.train({3});
+  CHECK_THROWS_AS(checked_model.train({4}), InternalError);
 }
 
-TEST_CASE("A rank without examples contributes zeros") {
+TEST_CASE("a rank without examples contributes zeros") {
   const Sequential model{Input({6, 6, 1}), Conv2D(16, 3), BatchNormalization(), Activation(relu), Flatten(),
                          Dense(70),        Dense(10)};
-  Twin twin(model, {.plan = {.chunk_bytes = 1024, .bucket_bytes = 256}});
-  twin.train({8});
-  const Plan& plan = twin.plan();
+  CheckedModel checked_model(model, {.plan = {.chunk_bytes = 1024, .bucket_bytes = 256}});
+  checked_model.train({8});
+  const Plan& plan = checked_model.plan();
   StepContext nothing;
   nothing.training = true;
-  std::fill(twin.arenas().gradients.begin(), twin.arenas().gradients.end(), 1.0F);
-  std::vector<float> complete(twin.arenas().elements, 1.0F);  // as they are when their bucket is contributed
-  for (const Operation& operation : plan.training) {
-    if (operation.id >= 0) twin.executable().run(operation, nothing);
-    if (operation.kind != OperationKind::contribute) continue;
-    const BucketRange bucket = plan.buckets[static_cast<std::size_t>(operation.bucket)];
-    std::copy_n(twin.arenas().gradients.data() + bucket.begin, bucket.end - bucket.begin,
+  std::fill(checked_model.arenas().gradients.begin(), checked_model.arenas().gradients.end(), 1.0F);
+  std::vector<float> complete(checked_model.arenas().elements, 1.0F);  // nonzero, to see that zeros are written
+  for (const PlanStep& step : plan.training) {
+    if (const auto* compute = std::get_if<Compute>(&step)) checked_model.executable().run(compute->operation, nothing);
+    const auto* ready = std::get_if<MarkReady>(&step);
+    if (ready == nullptr) continue;
+    const Range bucket = plan.buckets[ready->bucket];
+    std::copy_n(checked_model.arenas().gradients.data() + bucket.begin, bucket.end - bucket.begin,
                 complete.data() + bucket.begin);
   }
   for (const ParameterSpec& parameter : plan.graph.parameters) {
@@ -145,7 +149,7 @@ TEST_CASE("A rank without examples contributes zeros") {
   }
 }
 
-TEST_CASE("The backend says what it runs on") {
+TEST_CASE("the backend describes its device") {
   const std::string text = make_cpu_backend(2)->describe();
   CHECK(text.find(", 2 threads, oneDNN ") != std::string::npos);
   CHECK(make_cpu_backend(1)->describe().find(", 1 thread, oneDNN ") != std::string::npos);

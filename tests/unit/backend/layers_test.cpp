@@ -1,8 +1,9 @@
-// Every layer and every option on the CPU against the reference: outputs, loss, and the gradients of all weights (those
-// of an earlier layer's weights tell whether input gradients are right).
+// Every layer and option against the reference: outputs, loss, and the gradients of all weights. Weights of an earlier
+// layer check the input gradients.
 #include "backend/make_backend.hpp"
+#include "checked_model.hpp"
+#include "layers/activation_functions.hpp"
 #include "support/catch.hpp"
-#include "twin.hpp"
 
 #include <lockstep/core/error.hpp>
 
@@ -17,19 +18,18 @@ using namespace lockstep::testing;
 namespace {
 
 constexpr auto tanh_ = activations::tanh;
-constexpr std::array functions{activations::linear, activations::relu, activations::sigmoid, activations::tanh,
-                               activations::softmax};
+constexpr std::array functions = named_activations();
 
-/// Full batches, tails, and full ones again; in one slice or in several.
-void check(const Sequential& model, const TwinOptions& options = {}) {
+/// Trains and infers full batches, partial ones, and full ones again, in one or several microbatches.
+void check(const Sequential& model, const CheckedModelOptions& options = {}) {
   INFO(describe(model));
-  Twin twin(model, options);
-  twin.train({8});
-  twin.infer(5);
-  twin.train({3});
-  twin.train({8});
-  twin.infer(8);
-  twin.train({1});
+  CheckedModel checked_model(model, options);
+  checked_model.train({8});
+  checked_model.infer(5);
+  checked_model.train({3});
+  checked_model.train({8});
+  checked_model.infer(8);
+  checked_model.train({1});
 }
 
 Sequential around(std::vector<Layer> layers, Shape input = {7, 6, 2}) {
@@ -41,9 +41,9 @@ Sequential around(std::vector<Layer> layers, Shape input = {7, 6, 2}) {
 }
 
 struct ConvolutionCase {
-  Extent kernel;
-  Extent strides;
-  Extent dilation;
+  Size2D kernel;
+  Size2D strides;
+  Size2D dilation;
   Padding padding;
 };
 
@@ -58,7 +58,7 @@ const std::array convolution_cases{
 
 }  // namespace
 
-TEST_CASE("Convolutions of all widths, first in a model and behind another") {
+TEST_CASE("convolutions of all widths match the reference, first in a model and after another one") {
   std::size_t turn = 0;
   for (const int in : {1, 3, 5, 16, 32, 33}) {
     for (const int out : {1, 3, 5, 8, 16, 32, 33}) {
@@ -71,7 +71,7 @@ TEST_CASE("Convolutions of all widths, first in a model and behind another") {
                          .use_bias = turn % 3 != 0});
       ++turn;
       INFO("turn " << turn);
-      const TwinOptions options{.pixels = turn % 2 == 0 ? Pixels::bytes : Pixels::floats};
+      const CheckedModelOptions options{.pixels = turn % 2 == 0 ? Pixels::bytes : Pixels::floats};
       check(Sequential{Input({7, 6, in}), conv, Flatten(), Dense(3)}, options);
       check(Sequential{Input({7, 6, 2}), Conv2D(in, 1, {.activation = functions[turn % 4]}), conv, Flatten(), Dense(3)},
             options);
@@ -79,7 +79,7 @@ TEST_CASE("Convolutions of all widths, first in a model and behind another") {
   }
 }
 
-TEST_CASE("Every way to slide a convolution, with every activation") {
+TEST_CASE("convolutions with every stride, dilation, padding and activation match the reference") {
   for (const ConvolutionCase& c : convolution_cases) {
     for (const ActivationFunction function : functions) {
       check(around({Conv2D(16, c.kernel,
@@ -92,8 +92,8 @@ TEST_CASE("Every way to slide a convolution, with every activation") {
   }
 }
 
-TEST_CASE("Pooling of all shapes behind all activations, in all layouts") {
-  const std::array<std::pair<Extent, Pooling2DOptions>, 8> shapes{{
+TEST_CASE("pooling of all shapes matches the reference after all activations and layouts") {
+  const std::array<std::pair<Size2D, Pooling2DOptions>, 8> shapes{{
       {2, {}},
       {3, {}},
       {3, {.strides = 1}},
@@ -118,16 +118,16 @@ TEST_CASE("Pooling of all shapes behind all activations, in all layouts") {
   }
 }
 
-TEST_CASE("A pool of more cells than a byte counts is refused for maxima, and averaged") {
+TEST_CASE("max pooling rejects windows of more than 255 cells, average pooling accepts them") {
   const auto pooled = [](Layer pooling) {
     return Sequential{Input({17, 17, 1}), Conv2D(2, 2), std::move(pooling), Flatten(), Dense(2)};
   };
-  CHECK_THROWS_AS(Twin(pooled(MaxPooling2D(16))).train({2}), UsageError);
+  CHECK_THROWS_AS(CheckedModel(pooled(MaxPooling2D(16))).train({2}), UsageError);
   check(pooled(MaxPooling2D(15)));
   check(pooled(AveragePooling2D(16)));
 }
 
-TEST_CASE("Dense of all activations, widths and batch sizes") {
+TEST_CASE("Dense of all activations, widths and batch sizes matches the reference") {
   for (const ActivationFunction function : functions) {
     for (const int units : {1, 3, 16, 33}) {
       check(Sequential{Input({11}), Dense(units, {.activation = function, .use_bias = units != 16}),
@@ -138,7 +138,7 @@ TEST_CASE("Dense of all activations, widths and batch sizes") {
   check(Sequential{Input({5, 3}), Flatten(), Dense(2)}, {.pixels = Pixels::bytes});
 }
 
-TEST_CASE("A Dense kernel in many chunks") {
+TEST_CASE("a Dense kernel in many chunks matches the reference") {
   const Sequential model{Input({9, 9, 1}), Conv2D(33, 2, {.activation = relu}), Flatten(),
                          Dense(19, {.activation = tanh_}), Dense(3)};
   for (const std::size_t chunk : {std::size_t{1}, std::size_t{10000}, std::size_t{20000}}) {
@@ -146,17 +146,17 @@ TEST_CASE("A Dense kernel in many chunks") {
       check(model, {.plan = {.chunk_bytes = chunk, .bucket_bytes = 4096, .update_lag = lag}});
     }
   }
-  // As large as users have them: several chunks of the size that is taken unasked.
-  Twin large(Sequential{Input({28, 28, 1}), Conv2D(16, 3, {.strides = 2, .activation = relu}), Flatten(),
-                        Dense(128, {.activation = relu}), Dense(10)});
+  // A realistic kernel: several chunks of the default size.
+  CheckedModel large(Sequential{Input({28, 28, 1}), Conv2D(16, 3, {.strides = 2, .activation = relu}), Flatten(),
+                                Dense(128, {.activation = relu}), Dense(10)});
   CHECK(large.plan().buckets.size() >= 3);
   large.train({8});
   large.train({3});
   large.infer(8);
 }
 
-TEST_CASE("Dropout drops what the reference drops, in every layout") {
-  const TwinOptions options{.seed = 77};
+TEST_CASE("Dropout drops the reference's elements in every layout") {
+  const CheckedModelOptions options{.seed = 77};
   check(around({Dropout(0.5)}), options);
   check(around({Conv2D(32, 2, {.activation = relu}), Dropout(0.25)}), options);
   check(around({Conv2D(33, 2, {.activation = tanh_}), MaxPooling2D(), Dropout(0.1)}), options);
@@ -164,11 +164,11 @@ TEST_CASE("Dropout drops what the reference drops, in every layout") {
         options);
   check(around({Dropout(0.0)}), options);
   check(Sequential{Input({6}), Dropout(0.4), Dense(7, {.activation = sigmoid}), Dropout(0.5), Dense(3)}, options);
-  Twin replicas(around({Dropout(0.5)}), options);
+  CheckedModel replicas(around({Dropout(0.5)}), options);
   replicas.train({3, 0, 2, 2});
 }
 
-TEST_CASE("BatchNormalization of one and several replicas, whose slices differ") {
+TEST_CASE("BatchNormalization matches the reference for one and several uneven replicas") {
   const std::vector<Layer> normalizations{BatchNormalization(), BatchNormalization({.momentum = 0.5, .epsilon = 0.1}),
                                           BatchNormalization({.center = false}), BatchNormalization({.scale = false}),
                                           BatchNormalization({.momentum = 0, .center = false, .scale = false})};
@@ -177,12 +177,12 @@ TEST_CASE("BatchNormalization of one and several replicas, whose slices differ")
       const Sequential model = around({Conv2D(channels, 2, {.activation = channels == 32 ? relu : activations::linear}),
                                        normalization, Activation(channels == 16 ? relu : tanh_), Conv2D(4, 2)});
       INFO(describe(model));
-      Twin twin(model);
-      twin.train({8});
-      twin.train({4, 3});
-      twin.train({3, 3, 2});
-      twin.train({1, 0, 1, 0});
-      twin.infer(6);
+      CheckedModel checked_model(model);
+      checked_model.train({8});
+      checked_model.train({4, 3});
+      checked_model.train({3, 3, 2});
+      checked_model.train({1, 0, 1, 0});
+      checked_model.infer(6);
     }
     check(Sequential{Input({4, 4, 3}), normalization, Flatten(), Dense(3)});
     check(Sequential{Input({5}), normalization, Dense(4), normalization, Activation(relu), Dense(3)});
@@ -191,7 +191,7 @@ TEST_CASE("BatchNormalization of one and several replicas, whose slices differ")
   }
 }
 
-TEST_CASE("Activations on their own, wherever they stand") {
+TEST_CASE("standalone activations match the reference at any position") {
   for (const ActivationFunction function : functions) {
     check(around({Activation(function)}));
     check(around({Activation(function), Activation(function)}));
@@ -206,7 +206,7 @@ TEST_CASE("Activations on their own, wherever they stand") {
   }
 }
 
-TEST_CASE("Shapes change anywhere in a model") {
+TEST_CASE("Reshape and Flatten work at any position") {
   check(Sequential{Input({28}), Reshape({7, 4, 1}), Conv2D(16, 2), Flatten(), Dense(3)});
   check(Sequential{Input({4, 7}), Flatten(), Reshape({7, 4, 1}), Flatten(), Reshape({2, 2, 7}), Conv2D(3, 1), Flatten(),
                    Dense(3)});
@@ -218,9 +218,9 @@ TEST_CASE("Shapes change anywhere in a model") {
   check(around({Flatten(), Flatten(), Dropout(0.2), Flatten(), Dense(4)}));
 }
 
-TEST_CASE("Rescaling, of bytes and floats, whatever follows") {
+TEST_CASE("Rescaling of bytes and floats matches the reference before any layer") {
   for (const Pixels pixels : {Pixels::bytes, Pixels::floats}) {
-    const TwinOptions options{.pixels = pixels};
+    const CheckedModelOptions options{.pixels = pixels};
     check(Sequential{Input({7, 6, 2}), Rescaling(1.0 / 127.5, -1), Conv2D(16, 2, {.activation = relu}), Flatten(),
                      Dense(3)},
           options);
@@ -232,8 +232,8 @@ TEST_CASE("Rescaling, of bytes and floats, whatever follows") {
   }
 }
 
-TEST_CASE("Models that end in anything") {
-  const TwinOptions squares{.loss = MeanSquaredError()};
+TEST_CASE("models may end in any layer") {
+  const CheckedModelOptions squares{.loss = MeanSquaredError()};
   const Conv2D conv(16, 2, {.activation = relu});
   check(Sequential{Input({6, 5, 2}), conv, Conv2D(3, 2)}, squares);
   check(Sequential{Input({6, 5, 2}), conv, Conv2D(32, 2, {.activation = sigmoid})}, squares);
@@ -252,7 +252,7 @@ TEST_CASE("Models that end in anything") {
   check(Sequential{Input({6, 5, 2}), Flatten(), Activation(softmax)}, {.loss = CategoricalCrossentropy()});
 }
 
-TEST_CASE("All losses, behind all activations") {
+TEST_CASE("all losses match the reference after all activations") {
   for (const ActivationFunction function : functions) {
     const auto ending_in = [&](int units) {
       return Sequential{Input({9}), Dense(8, {.activation = relu}), Dense(units, {.activation = function})};
@@ -261,31 +261,31 @@ TEST_CASE("All losses, behind all activations") {
     check(ending_in(5), {.loss = CategoricalCrossentropy({.from_logits = true})});
     check(ending_in(5), {.loss = MeanSquaredError()});
     check(ending_in(1), {.loss = MeanSquaredError()});
-    if (function != softmax && function != sigmoid) continue;  // others are no probabilities
+    if (function != softmax && function != sigmoid) continue;  // others do not yield probabilities
     check(ending_in(5), {.loss = SparseCategoricalCrossentropy()});
     check(ending_in(5), {.loss = CategoricalCrossentropy()});
   }
 }
 
-TEST_CASE("Gradients are clipped in steps of many buckets, and of a kernel in chunks") {
+TEST_CASE("clipping matches the reference across many buckets and chunks") {
   const Sequential model = around({Flatten(), Dense(40, {.activation = tanh_}), BatchNormalization()});
   const PlanOptions cut{.chunk_bytes = 512, .bucket_bytes = 256, .update_lag = 1};
   for (const Optimizer& optimizer :
        {Optimizer(SGD({.learning_rate = 0.5, .clipnorm = 0.02})),
         Optimizer(SGD({.learning_rate = 0.5, .momentum = 0.5, .global_clipnorm = 0.02})),
         Optimizer(SGD({.learning_rate = 0.5, .clipvalue = 1e-3})), Optimizer(Adam({.clipnorm = 1e6}))}) {
-    INFO(name_of(clipping_of(optimizer).kind));
-    Twin twin(model, {.optimizer = optimizer, .plan = cut});
-    for (const std::int64_t count : {8, 8, 8, 3, 8}) {  // a GPU computes, records and replays the same
-      twin.train({count});
-      const bool bites = clipping_of(optimizer).bound < 1;
-      CHECK((twin.reference().clipped_gradients() != twin.reference().gradients()) == bites);
+    INFO(keras_name(clipping_of(optimizer).kind));
+    CheckedModel checked_model(model, {.optimizer = optimizer, .plan = cut});
+    for (const std::int64_t count : {8, 8, 8, 3, 8}) {  // on a GPU: eager, captured and replayed
+      checked_model.train({count});
+      const bool clips = clipping_of(optimizer).bound < 1;
+      CHECK((checked_model.reference().clipped_gradients() != checked_model.reference().gradients()) == clips);
     }
   }
 }
 
-TEST_CASE("Two threads compute what one does") {
-  const TwinOptions options{.capacity = 16, .threads = 2};
+TEST_CASE("two threads match one") {
+  const CheckedModelOptions options{.capacity = 16, .threads = 2};
   const Sequential model{Input({9, 9, 3}),
                          Conv2D(32, 3, {.activation = relu}),
                          MaxPooling2D(),
@@ -297,20 +297,20 @@ TEST_CASE("Two threads compute what one does") {
                          Flatten(),
                          Dense(24, {.activation = tanh_}),
                          Dense(3)};
-  Twin twin(model, options);
-  twin.train({16});
-  twin.train({9, 6});
-  twin.train({1});
-  twin.train({16});
-  twin.infer(16);
-  twin.infer(7);
+  CheckedModel checked_model(model, options);
+  checked_model.train({16});
+  checked_model.train({9, 6});
+  checked_model.train({1});
+  checked_model.train({16});
+  checked_model.infer(16);
+  checked_model.infer(7);
 }
 
-TEST_CASE("In bfloat16 every kind of layer stays near the reference") {
+TEST_CASE("every kind of layer stays within tolerance in bfloat16") {
   try {
     make_cpu_backend(1)->require_bfloat16();
   } catch (const UsageError& error) {
-    WARN("left out: " << error.what());
+    WARN("skipped: " << error.what());
     return;
   }
   const auto near = [](const Sequential& model,
@@ -330,8 +330,8 @@ TEST_CASE("In bfloat16 every kind of layer stays near the reference") {
     near(Sequential{Input({7, 6, 3}), conv, Conv2D(channels, 2)}, MeanSquaredError());
     near(Sequential{Input({7, 6, 3}), conv, Flatten(), BatchNormalization(), Activation(tanh_), Dense(3)});
   }
-  // Where a maximum or a sign changes sides, the gradient of a few elements goes elsewhere.
-  const TwinOptions loose{.mixed_bfloat16 = true, .tolerance = 0.15};
+  // A maximum or sign that rounds differently changes the gradients of a few elements.
+  const CheckedModelOptions loose{.mixed_bfloat16 = true, .tolerance = 0.15};
   check(Sequential{Input({7, 6, 1}), Conv2D(32, 3, {.activation = relu}), MaxPooling2D(), Flatten(), Dense(3)}, loose);
   check(Sequential{Input({7, 6, 3}), Conv2D(16, 3), BatchNormalization(), Activation(relu),
                    MaxPooling2D(3, {.strides = 1}), Flatten(), Dense(3)},

@@ -1,4 +1,4 @@
-// Whole or not at all: what is on the disk after success, failure and SIGKILL, and what the errors say.
+// Atomic files: the content of the disk after success, failure and SIGKILL, and the error messages.
 #include "checkpoint/atomic_file.hpp"
 
 #include "support/catch.hpp"
@@ -41,7 +41,7 @@ std::set<std::string> names_in(const fs::path& directory) {
   return names;
 }
 
-/// Runs in a child; true if it returned true. Killed or throwing children count as false.
+/// Runs `work` in a child process. Returns true if `work` did; false if the child was killed or threw.
 bool in_child(const std::function<bool()>& work) {
   const pid_t pid = fork();
   if (pid == 0) {
@@ -57,13 +57,13 @@ bool in_child(const std::function<bool()>& work) {
   return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
-/// A file system of a given size, if this user may mount one.
+/// Mounts a tmpfs of a given size, if this user may.
 class Tmpfs {
  public:
   Tmpfs(fs::path directory, const std::string& options) : directory_(std::move(directory)) {
     fs::create_directories(directory_);
     mounted_ = mount("none", directory_.c_str(), "tmpfs", 0, options.c_str()) == 0;
-    if (!mounted_) std::cout << "skipped: a test that mounts a tmpfs (" << std::strerror(errno) << ")\n";
+    if (!mounted_) std::cout << "skipped: cannot mount a tmpfs (" << std::strerror(errno) << ")\n";
   }
   ~Tmpfs() {
     if (mounted_) umount2(directory_.c_str(), MNT_DETACH);
@@ -81,7 +81,7 @@ class Tmpfs {
 
 }  // namespace
 
-TEST_CASE("a file is written, replaced, and nothing else is left") {
+TEST_CASE("a file is written and replaced without leftovers") {
   const ScratchDirectory scratch;
   const fs::path target = scratch / "model.h5";
   save(target, "first");
@@ -93,7 +93,7 @@ TEST_CASE("a file is written, replaced, and nothing else is left") {
   CHECK(names_in(scratch.path()) == std::set<std::string>{"model.h5"});
 }
 
-TEST_CASE("a large file comes out whole") {
+TEST_CASE("a large file is written completely") {
   const ScratchDirectory scratch;
   std::string large(5'000'000, '\0');
   for (std::size_t i = 0; i < large.size(); ++i) large[i] = static_cast<char>(i * 31 >> 3U);
@@ -101,7 +101,7 @@ TEST_CASE("a large file comes out whole") {
   CHECK(text_of(scratch / "large") == large);
 }
 
-TEST_CASE("missing directories are made, and a bare name means the current one") {
+TEST_CASE("missing directories are created and a bare name means the current directory") {
   const ScratchDirectory scratch;
   save(scratch / "a/b/c/model.h5", "deep");
   CHECK(text_of(scratch / "a/b/c/model.h5") == "deep");
@@ -112,7 +112,7 @@ TEST_CASE("missing directories are made, and a bare name means the current one")
   }));
 }
 
-TEST_CASE("the earlier file stays until commit, and for good without it") {
+TEST_CASE("the earlier file stays until commit") {
   const ScratchDirectory scratch;
   const fs::path target = scratch / "model.h5";
   save(target, "earlier");
@@ -136,7 +136,7 @@ TEST_CASE("the earlier file stays until commit, and for good without it") {
   CHECK(text_of(target) == "new");
 }
 
-TEST_CASE("a writer that replaces the temporary file itself is served too") {
+TEST_CASE("a writer may replace the temporary file itself") {
   const ScratchDirectory scratch;
   AtomicFile file(scratch / "archive");
   std::ofstream(scratch / "other") << "by rename";
@@ -145,7 +145,7 @@ TEST_CASE("a writer that replaces the temporary file itself is served too") {
   CHECK(text_of(scratch / "archive") == "by rename");
 }
 
-TEST_CASE("commit without the temporary file is an error and harms nothing") {
+TEST_CASE("commit without the temporary file throws and keeps the earlier file") {
   const ScratchDirectory scratch;
   const fs::path target = scratch / "model.h5";
   save(target, "earlier");
@@ -155,7 +155,7 @@ TEST_CASE("commit without the temporary file is an error and harms nothing") {
   CHECK(text_of(target) == "earlier");
 }
 
-TEST_CASE("SIGKILL leaves the earlier file and a dot-file that the next save removes") {
+TEST_CASE("SIGKILL leaves the earlier file and a temporary file that the next save removes") {
   const ScratchDirectory scratch;
   const fs::path target = scratch / "model.h5";
   save(target, "earlier");
@@ -172,15 +172,15 @@ TEST_CASE("SIGKILL leaves the earlier file and a dot-file that the next save rem
   CHECK(names_in(scratch.path()) == std::set<std::string>{"model.h5"});
 }
 
-TEST_CASE("only leftovers of this target whose process is gone are removed") {
+TEST_CASE("only temporary files of this target whose process is dead are removed") {
   const ScratchDirectory scratch;
   const fs::path target = scratch / "model.h5";
   const pid_t dead = fork();
   if (dead == 0) _exit(0);
   waitpid(dead, nullptr, 0);
   const std::string gone = std::to_string(dead);
-  const std::set<std::string> kept{".model.h5." + std::to_string(getppid()) + ".tmp",  // lives
-                                   ".model.h5.1.tmp",  // lives, belongs to somebody else
+  const std::set<std::string> kept{".model.h5." + std::to_string(getppid()) + ".tmp",  // its process lives
+                                   ".model.h5.1.tmp",  // its process lives and has another user
                                    ".other.h5." + gone + ".tmp",
                                    ".model.h5." + gone,
                                    ".model.h5." + gone + "x.tmp",
@@ -191,20 +191,20 @@ TEST_CASE("only leftovers of this target whose process is gone are removed") {
                                    ".model.h5.backup." + gone + ".tmp"};
   for (const std::string& name : kept) std::ofstream(scratch / name) << "x";
   std::ofstream(scratch / (".model.h5." + gone + ".tmp")) << "x";
-  std::ofstream(scratch / (".model.h5." + std::to_string(getpid()) + ".tmp")) << "of an earlier process of this number";
+  std::ofstream(scratch / (".model.h5." + std::to_string(getpid()) + ".tmp")) << "of an earlier process with this id";
   save(target, "new");
   std::set<std::string> expected = kept;
   expected.insert("model.h5");
   CHECK(names_in(scratch.path()) == expected);
 }
 
-TEST_CASE("a directory or a file in the way is told") {
+TEST_CASE("a directory or file in the way is reported") {
   const ScratchDirectory scratch;
   fs::create_directories(scratch / "folder/sub");
   require_words(message_of<IoError>([&] { save(scratch / "folder", "x"); }),
                 {(scratch / "folder").string(), "it is a directory"});
   require_words(message_of<IoError>([&] { save(scratch / "folder/", "x"); }), {"it is a directory"});
-  require_words(message_of<IoError>([&] { save("", "x"); }), {"Cannot write"});
+  require_words(message_of<IoError>([&] { save("", "x"); }), {"cannot write"});
   std::ofstream(scratch / "file") << "x";
   require_words(message_of<IoError>([&] { save(scratch / "file/model.h5", "x"); }),
                 {(scratch / "file").string(), "is a file, not a directory"});
@@ -213,7 +213,7 @@ TEST_CASE("a directory or a file in the way is told") {
   CHECK(names_in(scratch / "folder") == std::set<std::string>{"sub"});
 }
 
-TEST_CASE("an unwritable directory is told with the user's number") {
+TEST_CASE("an unwritable directory is reported with the user id") {
   const ScratchDirectory scratch;
   fs::create_directory(scratch / "closed");
   save(scratch / "closed/model.h5", "earlier");
@@ -235,7 +235,7 @@ TEST_CASE("an unwritable directory is told with the user's number") {
   CHECK(names_in(scratch / "closed") == std::set<std::string>{"model.h5"});
 }
 
-TEST_CASE("a full disk keeps the earlier file and tells how much was needed") {
+TEST_CASE("a full disk keeps the earlier file and reports the bytes needed") {
   const ScratchDirectory scratch;
   const Tmpfs disk(scratch / "disk", "size=64k");
   if (!disk.mounted()) return;
@@ -250,7 +250,7 @@ TEST_CASE("a full disk keeps the earlier file and tells how much was needed") {
   CHECK(text_of(scratch / "disk/model.h5") == "fits again");
 }
 
-TEST_CASE("a disk without room for another file is told") {
+TEST_CASE("a disk without free inodes is reported") {
   const ScratchDirectory scratch;
   const Tmpfs disk(scratch / "disk", "nr_inodes=2");
   if (!disk.mounted()) return;
@@ -260,7 +260,7 @@ TEST_CASE("a disk without room for another file is told") {
   CHECK(text_of(scratch / "disk/model.h5") == "earlier");
 }
 
-TEST_CASE("a read-only file system is told") {
+TEST_CASE("a read-only file system is reported") {
   const ScratchDirectory scratch;
   const Tmpfs disk(scratch / "disk", "size=64k");
   if (!disk.mounted()) return;

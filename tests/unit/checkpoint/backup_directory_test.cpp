@@ -1,8 +1,9 @@
-// Backups in a directory: which stay, which is taken, what is tidied up; and the state that comes back bit by bit.
-#include "checkpoint/backup_directory.hpp"
-#include "checkpoint/training_state.hpp"
+// Backup directories: which backups are kept, loaded and removed. Training states round-trip bit for bit.
+#include "checkpoint/backup/backup_directory.hpp"
+#include "checkpoint/backup/training_state.hpp"
 #include "random_model.hpp"
 #include "support/catch.hpp"
+#include "support/messages.hpp"
 #include "support/scratch_directory.hpp"
 
 #include <lockstep/core/error.hpp>
@@ -27,25 +28,27 @@ TrainingState state_of(int epoch) {
   state.step = 3;
   state.learning_rate = 0.1;
   state.loss_sum = 1.0 / 3.0;
-  state.correct = std::nextafter(2.0, 3.0);
-  state.count = 5e-324;
+  state.metric_sums = {std::nextafter(2.0, 3.0), std::numeric_limits<double>::infinity()};
+  state.num_examples = 5e-324;
   state.seconds = std::numeric_limits<double>::max();
   state.history.epochs.push_back({0, {{"loss", 0.1}, {"nan", std::nan("")}}, 1.5, 2.5});
-  state.numbers = {{"total", -std::numeric_limits<double>::infinity()}};
-  state.callbacks.push_back({{{"best", std::numeric_limits<double>::infinity()}}, {{"w", {2, 2}, {1, 2, 3, 4}}}});
+  state.tracked = {{"total", -std::numeric_limits<double>::infinity()}};
+  state.callbacks.push_back({{{"best", std::numeric_limits<double>::infinity()}},
+                             {{"columns", "epoch,loss"}},
+                             {{"w", {2, 2}, {1, 2, 3, 4}}}});
   state.callbacks.push_back({});
-  state.replicas = 2;
-  state.job = {{"--seed", "7"}, {"quotes", "\"and\" \\ and \xff"}};
-  state.made_by = {{"plan", "0123"}};
+  state.batch_norm_replicas = 2;
+  state.job_settings = {{"--seed", "7"}, {"quotes", "\"and\" \\ and \xff"}};
+  state.provenance = {{"plan", "0123"}};
   return state;
 }
 
-SavedModel backup(std::uint64_t step) {
+ModelData backup(std::uint64_t step) {
   for (std::uint64_t seed = step;; seed += 1000) {
-    SavedModel model = random_model(seed);
-    if (!model.training) continue;
-    model.training->iteration = static_cast<std::int64_t>(step);
-    model.state = to_saved_state(state_of(static_cast<int>(step)));
+    ModelData model = random_model(seed);
+    if (!model.compile_state) continue;
+    model.compile_state->iteration = static_cast<std::int64_t>(step);
+    model.training_state = serialize_training_state(state_of(static_cast<int>(step)));
     return model;
   }
 }
@@ -54,53 +57,59 @@ std::vector<BackupName> names(const BackupDirectory& directory) { return directo
 
 }  // namespace
 
-TEST_CASE("A training state comes back bit by bit, infinities and all") {
+TEST_CASE("a training state round-trips bit for bit, infinities included") {
   const TrainingState state = state_of(4);
-  const TrainingState again = training_state_from(to_saved_state(state), "test");
+  const TrainingState again = deserialize_training_state(serialize_training_state(state), "test");
   CHECK(again.epoch == 4);
   CHECK(again.step == 3);
-  CHECK(!again.stopped);
+  CHECK(!again.stop_training);
   CHECK(again.learning_rate == state.learning_rate);
   CHECK(again.loss_sum == state.loss_sum);
-  CHECK(again.correct == state.correct);
-  CHECK(again.count == state.count);
+  CHECK(again.metric_sums == state.metric_sums);
+  CHECK(again.num_examples == state.num_examples);
   CHECK(again.seconds == state.seconds);
   CHECK(again.history.epochs[0].logs.at("loss") == 0.1);
   CHECK(std::isnan(again.history.epochs[0].logs.at("nan")));
-  CHECK(again.history.epochs[0].images_per_second == 2.5);
-  CHECK(again.numbers == state.numbers);
+  CHECK(again.history.epochs[0].examples_per_second == 2.5);
+  CHECK(again.tracked == state.tracked);
   REQUIRE(again.callbacks.size() == 2);
   CHECK(again.callbacks[0].numbers == state.callbacks[0].numbers);
+  CHECK(again.callbacks[0].texts == state.callbacks[0].texts);
   CHECK(again.callbacks[0].arrays.at(0).values == state.callbacks[0].arrays[0].values);
-  CHECK(again.replicas == 2);
-  CHECK(again.job.at("--seed") == "7");
-  CHECK(again.made_by == state.made_by);
+  CHECK(again.batch_norm_replicas == 2);
+  CHECK(again.job_settings.at("--seed") == "7");
+  CHECK(again.provenance == state.provenance);
 }
 
-TEST_CASE("A training state that is none is refused by its source's name") {
-  const SavedState good = to_saved_state(state_of(1));
+TEST_CASE("an invalid training state is rejected with the name of its file") {
+  const SerializedTrainingState good = serialize_training_state(state_of(1));
   const auto with = [&good](const std::string& from, const std::string& to) {
-    SavedState changed = good;
+    SerializedTrainingState changed = good;
     const std::size_t at = changed.text.find(from);
     REQUIRE(at != std::string::npos);
     changed.text.replace(at, from.size(), to);
     return changed;
   };
-  SavedState without_arrays = good;
+  SerializedTrainingState without_arrays = good;
   without_arrays.arrays.clear();
-  for (const SavedState& bad : {SavedState{"", {}}, SavedState{"[1, 2", {}}, SavedState{"{}", {}}, without_arrays,
-                                with("\"version\":1", "\"version\":2"), with("\"epoch\":1", "\"epoch\":-1"),
-                                with("\"step\":3", "\"step\":\"3\""), with("\"inf\"", "\"in\"")}) {
+  for (const SerializedTrainingState& bad :
+       {SerializedTrainingState{"", {}}, SerializedTrainingState{"[1, 2", {}}, SerializedTrainingState{"{}", {}},
+        without_arrays, with("\"epoch\":1", "\"epoch\":-1"), with("\"step\":3", "\"step\":\"3\""),
+        with("\"inf\"", "\"in\"")}) {
     try {
-      static_cast<void>(training_state_from(bad, "FILE"));
-      FAIL("it was taken: " << bad.text);
+      static_cast<void>(deserialize_training_state(bad, "FILE"));
+      FAIL("accepted: " << bad.text);
     } catch (const DataError& error) {
       CHECK(std::string(error.what()).starts_with("FILE: its training state cannot be read ("));
     }
   }
+  CHECK(contains(message_of<UsageError>([&] {
+                   static_cast<void>(deserialize_training_state(with("\"version\":2", "\"version\":1"), "FILE"));
+                 }),
+                 "its format is 1, this one's is 2; finish the job with the version that began it"));
 }
 
-TEST_CASE("A directory keeps the newest backups of a fit and the last of each before it") {
+TEST_CASE("a directory keeps the newest backups of a fit and the last of each earlier fit") {
   const ScratchDirectory scratch;
   const BackupDirectory directory(scratch / "backup");
   const auto warn = [](const std::string& message) { FAIL(message); };
@@ -116,12 +125,12 @@ TEST_CASE("A directory keeps the newest backups of a fit and the last of each be
   const auto found = directory.newest(2, warn);
   REQUIRE(found);
   CHECK(found->path == directory.path() / "fit-2-step-0000000100.h5");
-  CHECK(found->model.training->iteration == 100);
+  CHECK(found->model.compile_state->iteration == 100);
   std::string why;
   CHECK(equal(found->model, backup(100), why));
-  CHECK(found->model.state->text == backup(100).state->text);
-  CHECK(found->model.state->arrays.at(0).values == std::vector<float>{1, 2, 3, 4});
-  CHECK(directory.newest(1, warn)->model.training->iteration == 15);
+  CHECK(found->model.training_state->text == backup(100).training_state->text);
+  CHECK(found->model.training_state->arrays.at(0).values == std::vector<float>{1, 2, 3, 4});
+  CHECK(directory.newest(1, warn)->model.compile_state->iteration == 15);
   CHECK(!directory.newest(3, warn));
 
   std::ofstream(directory.path() / "somebody's file") << "stays";
@@ -130,7 +139,7 @@ TEST_CASE("A directory keeps the newest backups of a fit and the last of each be
   CHECK(fs::exists(directory.path() / "somebody's file"));
 }
 
-TEST_CASE("Files of other names are no backups") {
+TEST_CASE("files with other names are ignored") {
   const ScratchDirectory scratch;
   const BackupDirectory directory(scratch.path());
   for (const char* name : {"fit-1-step-7.h5", "fit-1-step-0000000007.h5.damaged", "fit-x-step-0000000007.h5",
@@ -142,11 +151,11 @@ TEST_CASE("Files of other names are no backups") {
   CHECK(names(directory) == std::vector<BackupName>{{3, 7}});
 }
 
-TEST_CASE("A whole model without a training state is no backup") {
+TEST_CASE("a model file without a training state is not a backup") {
   const ScratchDirectory scratch;
   const BackupDirectory directory(scratch.path());
-  SavedModel model = backup(1);
-  model.state.reset();
+  ModelData model = backup(1);
+  model.training_state.reset();
   directory.write({1, 1}, model, 2);
   std::vector<std::string> warnings;
   CHECK_THROWS_AS(directory.newest(1, [&](const std::string& message) { warnings.push_back(message); }), DataError);

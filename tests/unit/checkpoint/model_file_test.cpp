@@ -1,13 +1,13 @@
-// Every form of file that the name chooses: what is written comes back bit for bit, damage is found or harmless, and
-// what belongs to another model is refused by name. What real Keras makes of these files is in tests/interop.
+// All file formats, selected by the extension: models round-trip bit for bit, damage is detected or harmless, and
+// weights of another model are rejected by name. tests/interop checks that real Keras reads these files.
 #include "checkpoint/model_file.hpp"
 
-#include "checkpoint/hdf5_writer.hpp"
-#include "checkpoint/keras_archive.hpp"
-#include "checkpoint/keras_config.hpp"
-#include "checkpoint/keras_weights.hpp"
-#include "checkpoint/stored_tensors.hpp"
-#include "checkpoint/zip_file.hpp"
+#include "checkpoint/file_tensors.hpp"
+#include "checkpoint/hdf5/hdf5_writer.hpp"
+#include "checkpoint/keras/keras_archive.hpp"
+#include "checkpoint/keras/keras_config.hpp"
+#include "checkpoint/keras/keras_weights.hpp"
+#include "checkpoint/keras/zip_file.hpp"
 #include "core/random.hpp"
 #include "random_model.hpp"
 #include "support/catch.hpp"
@@ -15,6 +15,7 @@
 #include "support/messages.hpp"
 #include "support/scratch_directory.hpp"
 
+#include <lockstep/checkpoint/model_from_json.hpp>
 #include <lockstep/core/error.hpp>
 
 #include <algorithm>
@@ -34,8 +35,8 @@ using namespace lockstep::testing;
 
 namespace {
 
-/// The model of the file, or nothing if it is refused as damaged. Whatever else escapes fails the test.
-std::optional<SavedModel> try_load(const fs::path& file) {
+/// Returns the file's model, or nullopt if it is rejected as damaged. Any other exception fails the test.
+std::optional<ModelData> try_load(const fs::path& file) {
   try {
     return load_model(file);
   } catch (const DataError&) {
@@ -44,25 +45,25 @@ std::optional<SavedModel> try_load(const fs::path& file) {
   return std::nullopt;
 }
 
-SavedModel model_of(Sequential architecture, std::optional<Optimizer> optimizer = {}) {
-  SavedModel model{std::move(architecture), {}, {}};
+ModelData model_of(Sequential architecture, std::optional<Optimizer> optimizer = {}) {
+  ModelData model{std::move(architecture), {}, {}};
   RandomStream random(1, RandomPurpose::test, 1);
   model.weights = weights_for(model.architecture);
   fill(model.weights, random);
   if (optimizer) {
-    model.training = SavedTraining{*optimizer, SparseCategoricalCrossentropy(), {accuracy}, 7, {}};
-    model.training->slots = slots_for(model.architecture, *optimizer);
-    fill(model.training->slots, random);
+    model.compile_state = CompileState{{*optimizer, SparseCategoricalCrossentropy(), {accuracy}}, 7, {}};
+    model.compile_state->slots = slots_for(model.architecture, *optimizer);
+    fill(model.compile_state->slots, random);
   }
   return model;
 }
 
-/// A model that was never trained, to load weights onto.
-SavedModel without_values(SavedModel model) {
+/// An untrained model to load weights into.
+ModelData without_values(ModelData model) {
   model.weights.clear();
-  if (model.training) {
-    model.training->iteration = 0;
-    model.training->slots.clear();
+  if (model.compile_state) {
+    model.compile_state->iteration = 0;
+    model.compile_state->slots.clear();
   }
   return model;
 }
@@ -77,11 +78,11 @@ void write_archive(const fs::path& file, const std::string& config, const std::v
 
 }  // namespace
 
-TEST_CASE("random models come back from .keras and .weights.h5 bit for bit") {
+TEST_CASE("random models round-trip through .keras and .weights.h5 bit for bit") {
   const ScratchDirectory scratch;
   for (std::uint64_t seed = 1000; seed < 1100; ++seed) {
     CAPTURE(seed);
-    const SavedModel model = random_model(seed);
+    const ModelData model = random_model(seed);
     std::string why;
     save_model(scratch / "m.keras", model);
     const bool archive_equal = equal(model, load_model(scratch / "m.keras"), why);
@@ -95,7 +96,7 @@ TEST_CASE("random models come back from .keras and .weights.h5 bit for bit") {
   }
 }
 
-TEST_CASE("equal models give equal bytes in every form") {
+TEST_CASE("equal models give equal bytes in every format") {
   const ScratchDirectory scratch;
   for (const std::string end : {".keras", ".h5", ".hdf5", ".weights.h5"}) {
     save_model(scratch / ("a" + end), random_model(3));
@@ -104,13 +105,13 @@ TEST_CASE("equal models give equal bytes in every form") {
   }
 }
 
-TEST_CASE("the name tells the form, and a name without one is refused") {
+TEST_CASE("the file extension selects the format and an unknown one is rejected") {
   CHECK(model_format_of("d/m.keras") == ModelFormat::keras);
   CHECK(model_format_of("m.hdf5") == ModelFormat::h5);
   CHECK(model_format_of("m.h5") == ModelFormat::h5);
   CHECK(model_format_of("m.weights.h5") == ModelFormat::weights);
-  CHECK_FALSE(is_model_name("m.json"));
-  const SavedModel model = model_of({Input({2}), Dense(1)});
+  CHECK_FALSE(is_model_file_name("m.json"));
+  const ModelData model = model_of({Input({2}), Dense(1)});
   require_words(message_of<UsageError>([&] { save_model("m.pt", model); }), {"m.pt", ".keras", ".weights.h5"});
   const ScratchDirectory scratch;
   save_model(scratch / "m.weights.h5", model);
@@ -119,14 +120,14 @@ TEST_CASE("the name tells the form, and a name without one is refused") {
   require_words(message_of<UsageError>([&] { save_keras_weights(scratch / "m.h5", model); }), {"m.h5", ".weights.h5"});
 }
 
-TEST_CASE("a changed byte is found, or changes nothing") {
+TEST_CASE("a changed byte is detected or has no effect") {
   const ScratchDirectory scratch;
   for (const std::string end : {".keras", ".h5"}) {
     int refused = 0;
     constexpr int count = 300;
     for (std::uint64_t seed = 0; seed < count; ++seed) {
       RandomStream random(seed, RandomPurpose::test, 13);
-      const SavedModel model = random_model(seed / 50);
+      const ModelData model = random_model(seed / 50);
       const fs::path file = scratch / ("m" + end);
       if (seed % 50 == 0) save_model(file, model);
       std::vector<char> bytes = bytes_of(file);
@@ -134,7 +135,7 @@ TEST_CASE("a changed byte is found, or changes nothing") {
       byte = static_cast<char>(byte ^ (1 << random.below(8)));
       write_bytes(scratch / ("damaged" + end), bytes);
       CAPTURE(seed, end);
-      const std::optional<SavedModel> back = try_load(scratch / ("damaged" + end));
+      const std::optional<ModelData> back = try_load(scratch / ("damaged" + end));
       if (!back) {
         ++refused;
         continue;
@@ -149,7 +150,7 @@ TEST_CASE("a changed byte is found, or changes nothing") {
   }
 }
 
-TEST_CASE("archives cut short or scribbled over never crash the reader") {
+TEST_CASE("truncated or corrupted archives never crash the reader") {
   const ScratchDirectory scratch;
   save_model(scratch / "m.keras", random_model(5));
   const std::vector<char> whole = bytes_of(scratch / "m.keras");
@@ -163,7 +164,7 @@ TEST_CASE("archives cut short or scribbled over never crash the reader") {
     std::vector<char> bytes = whole;
     for (std::uint32_t left = 1 + random.below(6); left > 0; --left) {
       const auto at = random.below(static_cast<std::uint32_t>(bytes.size()));
-      // Half of the damage goes to the directory at the end.
+      // Half of the damage goes to the archive's directory at the end.
       const std::size_t place = random.below(2) == 0 ? at : bytes.size() - 1 - at % 256;
       bytes[place] = static_cast<char>(random.next());
     }
@@ -173,16 +174,16 @@ TEST_CASE("archives cut short or scribbled over never crash the reader") {
   }
 }
 
-TEST_CASE("what is no archive of a model is refused with the reason") {
+TEST_CASE("archives without a model are rejected with the reason") {
   const ScratchDirectory scratch;
   const fs::path file = scratch / "m.keras";
   const auto refusal = [&] { return message_of<DataError>([&] { (void)load_model(file); }); };
-  const SavedModel model = model_of({Input({4}), Dense(3)}, Adam());
-  const std::string config = archive_to_json(model);
+  const ModelData model = model_of({Input({4}), Dense(3)}, Adam());
+  const std::string config = archive_config_to_json(model);
   const std::vector<std::byte> weights = keras_weights_image(model);
 
   require_words(message_of<IoError>([&] { (void)load_model(file); }), {"m.keras", "No such file"});
-  write_bytes(file, std::string_view("this is no zip archive"));
+  write_bytes(file, std::string_view("this is not a zip archive"));
   require_words(refusal(), {"m.keras", "not a zip archive"});
   write_archive(file, config, {});
   require_words(refusal(), {"m.keras:model.weights.h5", "not HDF5"});
@@ -206,36 +207,36 @@ TEST_CASE("what is no archive of a model is refused with the reason") {
   require_words(refusal(), {"4 variables", "Adam needs 6"});
 }
 
-TEST_CASE("weights load onto a compiled model that they know nothing of") {
+TEST_CASE("weights load into a compiled model") {
   const ScratchDirectory scratch;
   const fs::path file = scratch / "m.weights.h5";
   const Sequential architecture{Input({4}), Dense(3)};
   save_keras_weights(file, model_of(architecture));
-  const SavedModel fresh = load_keras_weights(file, model_of(architecture, Adam()));
-  REQUIRE(fresh.training);
-  CHECK(fresh.training->iteration == 0);
-  REQUIRE(fresh.training->slots.size() == 4);
-  CHECK(fresh.training->slots[0].values == std::vector<float>(12, 0.0F));
+  const ModelData fresh = load_keras_weights(file, model_of(architecture, Adam()));
+  REQUIRE(fresh.compile_state);
+  CHECK(fresh.compile_state->iteration == 0);
+  REQUIRE(fresh.compile_state->slots.size() == 4);
+  CHECK(fresh.compile_state->slots[0].values == std::vector<float>(12, 0.0F));
   CHECK(fresh.weights[0].values == model_of(architecture).weights[0].values);
 
   save_keras_weights(file, model_of(architecture, Adam({.learning_rate = 0.25})));
-  CHECK_FALSE(load_keras_weights(file, model_of(architecture)).training);
-  const SavedModel trained = load_keras_weights(file, without_values(model_of(architecture, Adam())));
-  CHECK(learning_rate_of(trained.training->optimizer) == 0.25);
-  CHECK(trained.training->iteration == 7);
+  CHECK_FALSE(load_keras_weights(file, model_of(architecture)).compile_state);
+  const ModelData trained = load_keras_weights(file, without_values(model_of(architecture, Adam())));
+  CHECK(learning_rate_of(trained.compile_state->optimizer) == 0.25);
+  CHECK(trained.compile_state->iteration == 7);
 }
 
-TEST_CASE("weights alone as Keras 2 saves them") {
+TEST_CASE("Keras 2 weights files are read") {
   const ScratchDirectory scratch;
   const Sequential model{Input({3}), Dense(2), Dropout(0.5), Dense(1, {.use_bias = false})};
-  std::vector<SavedTensor> weights = weights_for(model);
+  std::vector<NamedTensor> weights = weights_for(model);
   RandomStream random(3, RandomPurpose::test, 4);
   fill(weights, random);
   const auto write = [&](const std::vector<std::string>& names, const fs::path& file) {
     Hdf5Writer writer;
     writer.set_attribute("/", "layer_names", std::vector<std::string>{"dense", "dropout", "dense_1"});
     writer.set_attribute("/", "keras_version", "2.15.0");
-    for (const char* layer : {"dense", "dropout", "dense_1"}) writer.make_group(layer);
+    for (const char* layer : {"dense", "dropout", "dense_1"}) writer.create_group(layer);
     for (std::size_t i = 0; i < weights.size(); ++i) writer.write_floats(names[i], weights[i].shape, weights[i].values);
     writer.set_attribute("dense", "weight_names", std::vector<std::string>{"dense/kernel:0", "dense/bias:0"});
     writer.set_attribute("dropout", "weight_names", std::vector<std::string>{});
@@ -244,9 +245,9 @@ TEST_CASE("weights alone as Keras 2 saves them") {
     write_bytes(file, {reinterpret_cast<const char*>(image.data()), image.size()});
   };
   write({"dense/dense/kernel:0", "dense/dense/bias:0", "dense_1/dense_1/kernel:0"}, scratch / "old.h5");
-  const SavedModel loaded = load_keras_weights(scratch / "old.h5", {model, {}, {}});
+  const ModelData loaded = load_keras_weights(scratch / "old.h5", {model, {}, {}});
   for (std::size_t i = 0; i < weights.size(); ++i) CHECK(loaded.weights[i].values == weights[i].values);
-  CHECK(!loaded.training);
+  CHECK(!loaded.compile_state);
   const Sequential wider{Input({3}), Dense(4), Dropout(0.5), Dense(1, {.use_bias = false})};
   require_words(message_of<DataError>([&] {
                   static_cast<void>(load_keras_weights(scratch / "old.h5", {wider, {}, {}}));
@@ -259,35 +260,35 @@ TEST_CASE("weights alone as Keras 2 saves them") {
                 {"3 weights", "2"});
 }
 
-TEST_CASE("an optimizer that follows a schedule has no learning rate among its variables") {
+TEST_CASE("an optimizer with a schedule stores no learning rate variable") {
   const ScratchDirectory scratch;
   const Sequential architecture{Input({4}), Dense(3)};
   const CosineDecay cosine({.initial_learning_rate = 0.5, .decay_steps = 20});
-  const SavedModel model = model_of(architecture, SGD({.learning_rate = cosine, .momentum = 0.5}));
+  const ModelData model = model_of(architecture, SGD({.learning_rate = cosine, .momentum = 0.5}));
   for (const std::string name : {"m.keras", "m.h5", "m.weights.h5"}) {
     CAPTURE(name);
     const fs::path file = scratch / name;
     save_model(file, model);
     const bool weights_only = name == "m.weights.h5";
-    const SavedModel back = weights_only ? load_keras_weights(file, without_values(model)) : load_model(file);
+    const ModelData back = weights_only ? load_keras_weights(file, without_values(model)) : load_model(file);
     std::string why;
     const bool same = equal(model, back, why);
     CAPTURE(why);
     CHECK(same);
-    CHECK(learning_rate_of(back.training->optimizer) == cosine);
+    CHECK(learning_rate_of(back.compile_state->optimizer) == cosine);
     if (name == "m.keras") continue;
-    const std::vector<SavedTensor> stored = load_stored_tensors(file).optimizer;
+    const std::vector<NamedTensor> stored = load_file_tensors(file).optimizer;
     CHECK(stored.size() == 2);  // two slots
-    for (const SavedTensor& tensor : stored) CHECK(tensor.name.find("learning_rate") == std::string::npos);
+    for (const NamedTensor& tensor : stored) CHECK(tensor.name.find("learning_rate") == std::string::npos);
   }
-  // A file with a rate is not for an optimizer without one, nor the other way round.
-  const SavedModel constant = model_of(architecture, SGD({.momentum = 0.5}));
+  // Files with a learning rate variable and optimizers without one do not match, in either direction.
+  const ModelData constant = model_of(architecture, SGD({.momentum = 0.5}));
   CHECK_THROWS_AS(load_keras_weights(scratch / "m.weights.h5", without_values(constant)), DataError);
   save_keras_weights(scratch / "constant.weights.h5", constant);
   CHECK_THROWS_AS(load_keras_weights(scratch / "constant.weights.h5", without_values(model)), DataError);
 }
 
-TEST_CASE("config.json as Keras 3.15 writes it") {
+TEST_CASE("config.json of Keras 3.15 is read") {
   const std::string text = R"({"module": "keras", "class_name": "Sequential", "config": {"name": "mine",
     "trainable": true, "dtype": {"module": "keras", "class_name": "DTypePolicy", "config": {"name": "float32"},
     "registered_name": null, "shared_object_id": 1}, "layers": [
@@ -307,20 +308,20 @@ TEST_CASE("config.json as Keras 3.15 writes it") {
     "gradient_accumulation_steps": null, "momentum": 0.25, "nesterov": false}, "registered_name": null},
     "loss": "sparse_categorical_crossentropy", "loss_weights": null, "metrics": ["accuracy"], "weighted_metrics": null,
     "run_eagerly": false, "steps_per_execution": 1, "jit_compile": true}})";
-  const Sequential architecture = sequential_from_json(text);
+  const Sequential architecture = model_from_json(text);
   CHECK(architecture.name() == "mine");
   CHECK(architecture.output_shape() == Shape{3});
   CHECK(architecture.layers()[1].parameters[0].initializer == Initializer::he_normal);
-  const std::optional<SavedTraining> training = archive_training_from_json(text);
+  const std::optional<CompileState> training = archive_compile_config_from_json(text);
   REQUIRE(training);
-  CHECK(name_of(training->optimizer) == "SGD");
+  CHECK(keras_name(training->optimizer) == "SGD");
   CHECK(learning_rate_of(training->optimizer) == 0.5);
   CHECK(training->metrics == std::vector<Metric>{accuracy});
 
-  CHECK_FALSE(archive_training_from_json(R"({"config": {}})"));
-  CHECK_FALSE(archive_training_from_json(R"({"compile_config": null})"));
+  CHECK_FALSE(archive_compile_config_from_json(R"({"config": {}})"));
+  CHECK_FALSE(archive_compile_config_from_json(R"({"compile_config": null})"));
   require_words(message_of<DataError>([] {
-                  (void)archive_training_from_json(R"({"compile_config": {"optimizer": {"class_name": "Lion"},
+                  (void)archive_compile_config_from_json(R"({"compile_config": {"optimizer": {"class_name": "Lion"},
                                                       "loss": "mse"}})");
                 }),
                 {"compile_config", "Lion"});

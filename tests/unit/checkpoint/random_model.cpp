@@ -1,7 +1,11 @@
-// Draws layer after layer; one that cannot follow the model so far is drawn again.
+// Draws one layer after the other. Redraws a layer that cannot follow the model so far.
 #include "random_model.hpp"
 
-#include "checkpoint/keras_config.hpp"
+#include "checkpoint/keras/keras_config.hpp"
+#include "core/variant_types.hpp"
+#include "layers/activation_functions.hpp"
+#include "layers/initializers.hpp"
+#include "layers/layer_registry.hpp"
 
 #include <lockstep/core/error.hpp>
 
@@ -10,79 +14,71 @@
 #include <cstdint>
 #include <cstring>
 #include <string>
+#include <string_view>
+#include <type_traits>
 #include <utility>
+#include <variant>
 #include <vector>
 
 namespace lockstep::testing {
 namespace {
 
-ActivationFunction any_activation(RandomStream& random) { return static_cast<ActivationFunction>(random.below(5)); }
-
-Initializer any_initializer(RandomStream& random) { return static_cast<Initializer>(random.below(6)); }
-
-Padding any_padding(RandomStream& random) { return random.below(2) == 0 ? Padding::valid : Padding::same; }
-
-Extent any_extent(RandomStream& random, int most) {
-  const int height = 1 + static_cast<int>(random.below(static_cast<std::uint32_t>(most)));
-  return {height, 1 + static_cast<int>(random.below(static_cast<std::uint32_t>(most)))};
+template <typename Values>
+auto any_of(RandomStream& random, const Values& values) {
+  return values[random.below(static_cast<std::uint32_t>(values.size()))];
 }
 
-Layer any_conv(RandomStream& random, std::string name) {
-  Conv2DOptions options;
-  if (random.below(2) == 0) {
-    options.strides = any_extent(random, 2);
-  } else {
-    options.dilation_rate = any_extent(random, 2);
+/// Draws random values for a layer's fields, within their ranges.
+class AnyFields : public FieldVisitor {
+ public:
+  explicit AnyFields(RandomStream& random) : random_(random) {}
+
+  void required(std::string_view /*key*/, auto& value, const auto&... range) const { draw(value, range...); }
+  void optional(std::string_view /*key*/, auto& value, const auto&... range) const {
+    if (random_.below(3) > 0) draw(value, range...);
   }
-  options.padding = any_padding(random);
-  options.activation = any_activation(random);
-  options.use_bias = random.below(2) == 0;
-  options.kernel_initializer = any_initializer(random);
-  options.bias_initializer = any_initializer(random);
-  options.name = std::move(name);
-  return Conv2D(1 + static_cast<int>(random.below(5)), any_extent(random, 3), options);
-}
 
-Layer any_dense(RandomStream& random, std::string name) {
-  DenseOptions options;
-  options.activation = any_activation(random);
-  options.use_bias = random.below(2) == 0;
-  options.kernel_initializer = any_initializer(random);
-  options.bias_initializer = any_initializer(random);
-  options.name = std::move(name);
-  return Dense(1 + static_cast<int>(random.below(9)), options);
-}
-
-Layer any_normalization(RandomStream& random, std::string name) {
-  BatchNormalizationOptions options;
-  options.momentum = random.uniform();
-  options.epsilon = 1e-4 + random.uniform();
-  options.center = random.below(2) == 0;
-  options.scale = random.below(2) == 0;
-  options.name = std::move(name);
-  return BatchNormalization(options);
-}
-
-Layer any_layer(RandomStream& random, std::string name) {
-  switch (random.below(10)) {
-    case 0: return Reshape({-1}, name);
-    case 1: return Flatten(name);
-    case 2: return any_conv(random, name);
-    case 3: return any_dense(random, name);
-    case 4: return MaxPooling2D(any_extent(random, 2), {.padding = any_padding(random), .name = name});
-    case 5:
-      return AveragePooling2D(any_extent(random, 2),
-                              {.strides = any_extent(random, 2), .padding = any_padding(random), .name = name});
-    case 6: return GlobalAveragePooling2D(name);
-    case 7: return Dropout(random.uniform() * 0.9, name);
-    case 8: return any_normalization(random, name);
-    default: return Activation(any_activation(random), name);
+ private:
+  void draw(bool& value) const { value = random_.below(2) == 0; }
+  void draw(int& value, const Interval& /*range*/) const { value = 1 + static_cast<int>(random_.below(6)); }
+  void draw(Size2D& value, const Interval& /*range*/) const {
+    value.height = 1 + static_cast<int>(random_.below(3));
+    value.width = 1 + static_cast<int>(random_.below(3));
   }
+  void draw(double& value, const Interval& range) const {
+    do {
+      value = random_.below(2) == 0 ? random_.uniform() : random_.normal();
+    } while (!range.contains(value));
+  }
+  void draw(Padding& value) const { value = random_.below(2) == 0 ? Padding::valid : Padding::same; }
+  void draw(ActivationFunction& value) const { value = any_of(random_, named_activations()); }
+  void draw(Initializer& value) const { value = any_of(random_, initializer_rows).initializer; }
+  void draw(Shape& value) const { value = {-1}; }
+
+  RandomStream& random_;
+};
+
+/// A layer of any type except Input and Rescaling, which come first in a model.
+Layer any_layer(RandomStream& random, const std::string& name) {
+  std::vector<Layer> blank;
+  for_each_alternative<Layer>([&]<typename L>(std::type_identity<L>) {
+    if (!std::is_same_v<L, Input> && !std::is_same_v<L, Rescaling>) blank.push_back(blank_layer<L>());
+  });
+  Layer drawn = any_of(random, blank);
+  std::visit(
+      [&]<typename L>(L& layer) {
+        layer.name = name;
+        const AnyFields fields(random);
+        LayerTraits<L>::fields(fields, layer);
+      },
+      drawn);
+  return drawn;
 }
 
 Sequential any_architecture(RandomStream& random) {
   std::vector<Layer> layers{Input({6 + random.below(6), 6 + random.below(6), 1 + random.below(3)})};
-  if (random.below(4) == 0) layers.push_back(Rescaling(random.normal(), random.normal()));  // elsewhere none can train
+  if (random.below(4) == 0)
+    layers.push_back(Rescaling(random.normal(), random.normal()));  // after other layers it cannot be trained
   const std::size_t count = layers.size() + 1 + random.below(8);
   while (layers.size() < count) {
     const std::string name = random.below(4) == 0 ? "layer number " + std::to_string(layers.size()) : "";
@@ -96,7 +92,7 @@ Sequential any_architecture(RandomStream& random) {
   return Sequential(layers, random.below(4) == 0 ? "mine" : "sequential");
 }
 
-/// Half of them constant.
+/// Half of the learning rates are constant.
 LearningRate any_rate(RandomStream& random) {
   const double rate = random.uniform();
   const bool flag = random.below(2) == 0;
@@ -114,10 +110,10 @@ LearningRate any_rate(RandomStream& random) {
       return PolynomialDecay(
           {.initial_learning_rate = rate, .decay_steps = steps, .power = random.uniform(), .cycle = flag});
     case 4: {
-      CosineDecayOptions options{.initial_learning_rate = rate, .decay_steps = steps, .alpha = random.uniform()};
-      if (flag) options.warmup_target = random.uniform();
-      if (flag) options.warmup_steps = random.below(100);
-      return CosineDecay(options);
+      CosineDecay decay{.initial_learning_rate = rate, .decay_steps = steps, .alpha = random.uniform()};
+      if (flag) decay.warmup_target = random.uniform();
+      if (flag) decay.warmup_steps = random.below(100);
+      return decay;
     }
     default: return rate;
   }
@@ -139,19 +135,16 @@ Optimizer any_optimizer(RandomStream& random) {
   const auto clipped = [&](auto options) { return any_clipping(std::move(options), random); };
   switch (random.below(4)) {
     case 0:
-      return SGD(clipped(SGDOptions{.learning_rate = rate,
-                                    .momentum = random.below(2) == 0 ? 0.0 : static_cast<double>(random.uniform()),
-                                    .nesterov = random.below(2) == 0}));
-    case 1:
-      return Adam(clipped(AdamOptions{.learning_rate = rate, .beta_1 = random.uniform(), .beta_2 = random.uniform()}));
-    case 2:
-      return AdamW(clipped(AdamWOptions{.learning_rate = rate, .weight_decay = random.uniform(), .epsilon = 1e-3}));
+      return clipped(SGD{.learning_rate = rate,
+                         .momentum = random.below(2) == 0 ? 0.0 : static_cast<double>(random.uniform()),
+                         .nesterov = random.below(2) == 0});
+    case 1: return clipped(Adam{.learning_rate = rate, .beta_1 = random.uniform(), .beta_2 = random.uniform()});
+    case 2: return clipped(AdamW{.learning_rate = rate, .weight_decay = random.uniform(), .epsilon = 1e-3});
     default:
-      return RMSprop(
-          clipped(RMSpropOptions{.learning_rate = rate,
-                                 .rho = random.uniform(),
-                                 .momentum = random.below(2) == 0 ? 0.0 : static_cast<double>(random.uniform()),
-                                 .centered = random.below(2) == 0}));
+      return clipped(RMSprop{.learning_rate = rate,
+                             .rho = random.uniform(),
+                             .momentum = random.below(2) == 0 ? 0.0 : static_cast<double>(random.uniform()),
+                             .centered = random.below(2) == 0});
   }
 }
 
@@ -164,7 +157,7 @@ Loss any_loss(RandomStream& random) {
   }
 }
 
-bool equal(const std::vector<SavedTensor>& left, const std::vector<SavedTensor>& right, std::string& why) {
+bool equal(const std::vector<NamedTensor>& left, const std::vector<NamedTensor>& right, std::string& why) {
   if (left.size() != right.size()) {
     why = std::to_string(left.size()) + " and " + std::to_string(right.size()) + " tensors";
     return false;
@@ -183,30 +176,30 @@ bool equal(const std::vector<SavedTensor>& left, const std::vector<SavedTensor>&
 
 }  // namespace
 
-void fill(std::vector<SavedTensor>& tensors, RandomStream& random) {
-  for (SavedTensor& tensor : tensors) {
+void fill(std::vector<NamedTensor>& tensors, RandomStream& random) {
+  for (NamedTensor& tensor : tensors) {
     tensor.values.resize(static_cast<std::size_t>(tensor.shape.elements()));
     for (float& value : tensor.values) value = random.normal();
   }
 }
 
-SavedModel random_model(std::uint64_t seed) {
+ModelData random_model(std::uint64_t seed) {
   RandomStream random(seed, RandomPurpose::test, 0);
-  SavedModel model{any_architecture(random), {}, {}};
+  ModelData model{any_architecture(random), {}, {}};
   model.weights = weights_for(model.architecture);
   fill(model.weights, random);
   if (random.below(4) == 0) return model;
-  SavedTraining training{any_optimizer(random), any_loss(random), {}, 0, {}};
+  CompileState training{{any_optimizer(random), any_loss(random), {}}, 0, {}};
   if (random.below(2) == 0) training.metrics.push_back(accuracy);
   training.iteration = static_cast<std::int64_t>(random.next()) << random.below(20);
   training.slots = slots_for(model.architecture, training.optimizer);
   fill(training.slots, random);
-  model.training = std::move(training);
+  model.compile_state = std::move(training);
   return model;
 }
 
-bool equal(const SavedModel& left, const SavedModel& right, std::string& why) {
-  // The JSON names every option of every layer, the optimizer and the loss, so it serves to compare them.
+bool equal(const ModelData& left, const ModelData& right, std::string& why) {
+  // The JSON contains all options of the layers, the optimizer and the loss.
   const std::string left_json = sequential_to_json(left.architecture);
   const std::string right_json = sequential_to_json(right.architecture);
   if (left_json != right_json) {
@@ -214,21 +207,21 @@ bool equal(const SavedModel& left, const SavedModel& right, std::string& why) {
     return false;
   }
   if (!equal(left.weights, right.weights, why)) return false;
-  if (left.training.has_value() != right.training.has_value()) {
+  if (left.compile_state.has_value() != right.compile_state.has_value()) {
     why = "one is compiled, the other is not";
     return false;
   }
-  if (!left.training) return true;
-  if (training_to_json(*left.training) != training_to_json(*right.training)) {
-    why = training_to_json(*left.training) + "\nand\n" + training_to_json(*right.training);
+  if (!left.compile_state) return true;
+  if (training_config_to_json(*left.compile_state) != training_config_to_json(*right.compile_state)) {
+    why = training_config_to_json(*left.compile_state) + "\nand\n" + training_config_to_json(*right.compile_state);
     return false;
   }
-  if (left.training->iteration != right.training->iteration) {
-    why =
-        "iterations " + std::to_string(left.training->iteration) + " and " + std::to_string(right.training->iteration);
+  if (left.compile_state->iteration != right.compile_state->iteration) {
+    why = "iterations " + std::to_string(left.compile_state->iteration) + " and " +
+          std::to_string(right.compile_state->iteration);
     return false;
   }
-  return equal(left.training->slots, right.training->slots, why);
+  return equal(left.compile_state->slots, right.compile_state->slots, why);
 }
 
 }  // namespace lockstep::testing

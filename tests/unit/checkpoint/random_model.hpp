@@ -1,7 +1,7 @@
-// Models for the tests of this room: any chain of the layers there are, with random options, weights and training.
+// Random models for the tests of this module: chains of all layers with random options, weights and training states.
 #pragma once
 
-#include "checkpoint/saved_model.hpp"
+#include "checkpoint/model_data.hpp"
 #include "core/random.hpp"
 
 #include <cstdint>
@@ -9,12 +9,12 @@
 namespace lockstep::testing {
 
 /// The same seed gives the same model. Together, a few hundred seeds cover every layer, option, optimizer and loss.
-SavedModel random_model(std::uint64_t seed);
+ModelData random_model(std::uint64_t seed);
 
-/// Values for a model of this architecture: normal draws.
-void fill(std::vector<SavedTensor>& tensors, RandomStream& random);
+/// Fills tensors with normal draws.
+void fill(std::vector<NamedTensor>& tensors, RandomStream& random);
 
-/// Whether everything that files hold is equal, bit for bit; on a difference `why` names it.
-bool equal(const SavedModel& left, const SavedModel& right, std::string& why);
+/// Whether everything that files hold is equal, bit for bit. Otherwise `why` names the difference.
+bool equal(const ModelData& left, const ModelData& right, std::string& why);
 
 }  // namespace lockstep::testing

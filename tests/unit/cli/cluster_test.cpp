@@ -1,5 +1,5 @@
-// `lockstep cluster` without a process around it: tables, JSON, and exit codes.
-#include "cluster/socket.hpp"
+// `lockstep cluster`, called in this process: tables, JSON and exit codes.
+#include "cluster/net/socket.hpp"
 #include "core/clock.hpp"
 #include "support/catch.hpp"
 #include "support/messages.hpp"
@@ -32,15 +32,15 @@ std::string quoted(const std::string& text) { return '"' + text + '"'; }
 
 }  // namespace
 
-TEST_CASE("a cluster is shown without asking anybody") {
+TEST_CASE("a cluster is printed without probing") {
   const Result shown = run({"--no-probe", "--tf-config",
                             R"({"cluster": {"worker": ["w0:5000", "worker-1:5001"], "chief": ["c:1"], "ps": ["p:2",]},
                                 "task": {"type": "worker", "index": 1}})"});
   CHECK(shown.code == ExitCode::success);
   CHECK(shown.err.empty());
   CHECK(shown.out ==
-        "warning: TF_CONFIG has a comma before a closing bracket, which JSON does not allow: it was ignored\n"
-        "warning: TF_CONFIG lists tasks of type 'ps', which is not supported: they take no part in training\n"
+        "warning: TF_CONFIG has a comma before a closing bracket, which JSON does not allow; the comma is ignored\n"
+        "warning: TF_CONFIG lists tasks of type 'ps', which is not supported; they do not take part in training\n"
         "3 workers; this process is worker 1, the chief is chief 0\n"
         "\n"
         "rank  task      address        state\n"
@@ -49,11 +49,11 @@ TEST_CASE("a cluster is shown without asking anybody") {
         "   2  worker 1  worker-1:5001  this process\n");
 }
 
-TEST_CASE("a process by itself is well") {
+TEST_CASE("a process without TF_CONFIG is valid") {
   for (const std::string text : {"", "{}"}) {
     const Result shown = run({"--tf-config", text});
     CHECK(shown.code == ExitCode::success);
-    require_words(shown.out, {"no cluster", "by itself"});
+    require_words(shown.out, {"no cluster", "trains alone"});
     const json document = json::parse(run({"--json", "--tf-config", text}).out);
     CHECK(document.at("workers") == 1);
     CHECK(document.at("chief") == true);
@@ -61,10 +61,10 @@ TEST_CASE("a process by itself is well") {
   }
 }
 
-TEST_CASE("peers that answer, and peers that do not") {
+TEST_CASE("reachable and unreachable peers are reported") {
   const Socket listener = listen_on(0);
   const std::string there = "127.0.0.1:" + std::to_string(port_of(listener));
-  const std::string own = "own.invalid:5000";  // is not asked
+  const std::string own = "own.invalid:5000";  // the own address is not probed
   const Result well = run({"--tf-config", config(quoted(own) + "," + quoted(there), 0)});
   CHECK(well.code == ExitCode::success);
   CHECK(well.err.empty());
@@ -75,7 +75,7 @@ TEST_CASE("peers that answer, and peers that do not") {
   const std::string both = config(quoted(there) + "," + quoted(own) + "," + quoted(away), 1);
   const Result ill = run({"--timeout", "3", "--tf-config", both});
   CHECK(ill.code == ExitCode::temporary);
-  require_words(ill.out, {"answers (", "this process", "worker 2", " name", "see "});
+  require_words(ill.out, {"answers (", "this process", "worker 2", " name", "check that "});
   require_words(ill.err, {"1 of 2 peers", "(worker 2)"});
 
   const Result told = run({"--json", "--timeout", "3", "--tf-config", both});
@@ -96,7 +96,7 @@ TEST_CASE("peers that answer, and peers that do not") {
   CHECK_FALSE(document.at("tasks").at(2).at("problem").is_null());
 }
 
-TEST_CASE("a wrong TF_CONFIG is refused at once") {
+TEST_CASE("an invalid TF_CONFIG is rejected before probing") {
   const double began = monotonic_seconds();
   const Result wrong = run({"--tf-config", config(R"("a:1", "b")", 0)});
   CHECK(wrong.code == ExitCode::usage);
@@ -111,10 +111,10 @@ TEST_CASE("a wrong TF_CONFIG is refused at once") {
   require_words(run({"--help"}).out, {"lockstep cluster", "--tf-config TEXT|@FILE", "--timeout SECONDS"});
 }
 
-TEST_CASE("TF_CONFIG comes from the variable, the command line, or a file") {
+TEST_CASE("TF_CONFIG is read from the environment, the command line or a file") {
   REQUIRE(setenv("TF_CONFIG", config(R"("of-variable:1")", 0).c_str(), 1) == 0);
   require_words(run({"--no-probe"}).out, {"1 worker; this process is worker 0, the chief\n", "of-variable:1"});
-  require_words(run({}).out, {"of-variable:1"});  // there is no peer to ask
+  require_words(run({}).out, {"of-variable:1"});  // there are no peers to probe
   require_words(run({"--no-probe", "--tf-config", config(R"("of-line:1")", 0)}).out, {"of-line:1"});
   const ScratchDirectory scratch;
   std::ofstream(scratch / "tf_config.json") << config(R"("of-file:1")", 0) << '\n';

@@ -1,8 +1,9 @@
-// The program `lockstep` without a process around it: what it prints, what it refuses, and its exit codes.
+// `lockstep inspect`, called in this process: output, errors and exit codes.
 #include "checkpoint/model_file.hpp"
 #include "cli/history_summary.hpp"
 #include "cli/inspect_text.hpp"
 #include "cli/inspected_file.hpp"
+#include "core/printable.hpp"
 #include "support/catch.hpp"
 #include "support/files.hpp"
 #include "support/messages.hpp"
@@ -28,18 +29,18 @@ using nlohmann::json;
 
 namespace {
 
-/// Weights 0, 1, 2, ... in all; the optimizer's arrays are 0.5.
-SavedModel counting_model() {
-  SavedModel model{Sequential{Input({2}), Dense(3), BatchNormalization(), Dense(1)}, {}, {}};
+/// A model with weights 0, 1, 2, ... and optimizer slots of 0.5.
+ModelData counting_model() {
+  ModelData model{Sequential{Input({2}), Dense(3), BatchNormalization(), Dense(1)}, {}, {}};
   model.weights = weights_for(model.architecture);
   float next = 0;
-  for (SavedTensor& weight : model.weights) {
+  for (NamedTensor& weight : model.weights) {
     weight.values.resize(static_cast<std::size_t>(weight.shape.elements()));
     for (float& value : weight.values) value = next++;
   }
-  model.training = SavedTraining{Adam({.learning_rate = 0.25}), MeanSquaredError(), {accuracy}, 1234, {}};
-  model.training->slots = slots_for(model.architecture, model.training->optimizer);
-  for (SavedTensor& slot : model.training->slots) {
+  model.compile_state = CompileState{{Adam({.learning_rate = 0.25}), MeanSquaredError(), {accuracy}}, 1234, {}};
+  model.compile_state->slots = slots_for(model.architecture, model.compile_state->optimizer);
+  for (NamedTensor& slot : model.compile_state->slots) {
     slot.values.assign(static_cast<std::size_t>(slot.shape.elements()), 0.5F);
   }
   return model;
@@ -55,22 +56,22 @@ constexpr float infinity = std::numeric_limits<float>::infinity();
 
 }  // namespace
 
-TEST_CASE("statistics leave out what is no number, and count it") {
-  const TensorStatistics found = statistics_of({"w", {6}, {1, 2, 3, nan_value, 6, -infinity}});
+TEST_CASE("statistics skip and count NaN and infinity") {
+  const TensorStatistics found = compute_statistics({"w", {6}, {1, 2, 3, nan_value, 6, -infinity}});
   CHECK(found.mean == 3);
   CHECK(found.standard_deviation == Approx(std::sqrt(3.5)));
   CHECK(found.min == 1);
   CHECK(found.max == 6);
   CHECK(found.nans == 1);
   CHECK(found.infinities == 1);
-  const TensorStatistics large = statistics_of({"w", {2}, {16777216.0F, 16777218.0F}});
+  const TensorStatistics large = compute_statistics({"w", {2}, {16777216.0F, 16777218.0F}});
   CHECK(large.standard_deviation == 1);
-  const TensorStatistics none = statistics_of({"w", {1}, {nan_value}});
+  const TensorStatistics none = compute_statistics({"w", {1}, {nan_value}});
   CHECK(none.mean == 0);
   CHECK(none.nans == 1);
 }
 
-TEST_CASE("a model of every form is shown and checked") {
+TEST_CASE("every file format is inspected and checked") {
   const ScratchDirectory scratch;
   for (const std::string name : {"m.keras", "m.h5", "m.hdf5", "m.weights.h5"}) {
     CAPTURE(name);
@@ -79,7 +80,7 @@ TEST_CASE("a model of every form is shown and checked") {
     const Result shown = run_lockstep({"inspect", file.string(), "--check"});
     CHECK(shown.code == ExitCode::success);
     CHECK(shown.err.empty());
-    require_words(shown.out, {name, "1,234 steps made", "(2, 3)", "NaN", "Optimizer state"});
+    require_words(shown.out, {name, "1,234 steps", "(2, 3)", "NaN", "Optimizer state"});
     const bool whole = name != "m.weights.h5";
     if (whole) require_words(shown.out, {"Model: \"sequential\"", "Adam", "0.25", "mean_squared_error", "accuracy"});
     if (!whole) require_words(shown.out, {"Weights only", "layers/dense_1/vars/1"});
@@ -103,24 +104,24 @@ TEST_CASE("a model of every form is shown and checked") {
   }
 }
 
-TEST_CASE("of a schedule its name and the rate of the next step are shown") {
+TEST_CASE("a schedule is shown with its name and the next learning rate") {
   const ScratchDirectory scratch;
-  SavedModel model = counting_model();
-  model.training->optimizer =
+  ModelData model = counting_model();
+  model.compile_state->optimizer =
       Adam({.learning_rate = PiecewiseConstantDecay({.boundaries = {1233, 1234}, .values = {1, 0.125, 2}})});
   const std::string file = (scratch / "m.keras").string();
   save_model(file, model);
   require_words(run_lockstep({"inspect", file}).out,
-                {"Adam, learning rate 0.125 (PiecewiseConstantDecay), 1,234 steps made"});
+                {"Adam, learning rate 0.125 (PiecewiseConstantDecay), 1,234 steps"});
   const json document = json::parse(run_lockstep({"inspect", "--json", file}).out);
   CHECK(document.at("training").at("learning_rate") == 0.125);
   CHECK(document.at("training").at("learning_rate_schedule") == "PiecewiseConstantDecay");
   CHECK(run_lockstep({"inspect", "--compare", file, file}).code == ExitCode::success);
 }
 
-TEST_CASE("what is no number is shown, and refused by a check") {
+TEST_CASE("non-finite values are shown and fail --check") {
   const ScratchDirectory scratch;
-  SavedModel model = counting_model();
+  ModelData model = counting_model();
   model.weights[0].values[2] = nan_value;
   model.weights[1].values[0] = infinity;
   for (const std::string name : {"m.keras", "m.weights.h5"}) {
@@ -133,14 +134,14 @@ TEST_CASE("what is no number is shown, and refused by a check") {
     CHECK(json::parse(run_lockstep({"inspect", file.string(), "--json"}).out).at("problem").is_string());
   }
   model = counting_model();
-  model.training->slots[0].values[0] = nan_value;
+  model.compile_state->slots[0].values[0] = nan_value;
   save_model(scratch / "m.h5", model);
   const Result checked = run_lockstep({"inspect", (scratch / "m.h5").string(), "--check"});
   CHECK(checked.code == ExitCode::data);
   require_words(checked.err, {"optimizer"});
 }
 
-TEST_CASE("damaged, foreign and missing files cost a sentence and the right code") {
+TEST_CASE("damaged, foreign and missing files give one sentence and the right exit code") {
   const ScratchDirectory scratch;
   save_model(scratch / "m.h5", counting_model());
   const std::string whole = text_of(scratch / "m.h5");
@@ -156,7 +157,7 @@ TEST_CASE("damaged, foreign and missing files cost a sentence and the right code
     require_words(result.err, {(scratch / name).string()});
     CHECK(result.err.find('\n') == result.err.size() - 1);
   }
-  // A weight that was changed behind the digest's back: the bits of 5.0f in the first kernel.
+  // A weight is changed without updating the digest: the bits of 5.0f in the first kernel.
   std::string changed = whole;
   const std::string five("\x00\x00\xa0\x40", 4);
   const std::size_t place = changed.find(five);
@@ -165,13 +166,13 @@ TEST_CASE("damaged, foreign and missing files cost a sentence and the right code
   write_text(scratch / "changed.h5", changed);
   const Result result = run_lockstep({"inspect", (scratch / "changed.h5").string(), "--check"});
   CHECK(result.code == ExitCode::data);
-  require_words(result.err, {"changed.h5", "kernel", "not those that were saved"});
+  require_words(result.err, {"changed.h5", "kernel", "differ from those that were saved"});
 
   CHECK(run_lockstep({"inspect", (scratch / "none.h5").string()}).code == ExitCode::io);
   CHECK(run_lockstep({"inspect", (scratch / "none.keras").string()}).code == ExitCode::io);
 }
 
-TEST_CASE("a directory is listed with what is bad in it, and with the record of the run") {
+TEST_CASE("a directory is listed with its invalid files and the run history") {
   const ScratchDirectory scratch;
   fs::create_directories(scratch / "run/backup");
   fs::create_directories(scratch / "run/.hidden");
@@ -207,7 +208,7 @@ TEST_CASE("a directory is listed with what is bad in it, and with the record of 
   CHECK(run_lockstep({"inspect", (scratch / "empty").string(), "--check"}).code == ExitCode::data);
 }
 
-TEST_CASE("models are compared by the bits of their weights") {
+TEST_CASE("models are compared by weight bits") {
   const ScratchDirectory scratch;
   const auto path = [&](const std::string& name) { return (scratch / name).string(); };
   for (const std::string name : {"a.keras", "a.h5", "a.weights.h5", "copy.weights.h5"}) {
@@ -221,45 +222,45 @@ TEST_CASE("models are compared by the bits of their weights") {
   CHECK(run_lockstep({"inspect", "--compare", path("a.weights.h5"), path("copy.weights.h5")}).code ==
         ExitCode::success);
 
-  SavedModel other = counting_model();
-  other.weights[0].values[0] = -0.0F;  // equal to 0, but of other bits
+  ModelData other = counting_model();
+  other.weights[0].values[0] = -0.0F;  // equal to 0, with other bits
   other.weights[1].values[2] += 0.5F;
-  other.training->iteration = 5;
+  other.compile_state->iteration = 5;
   save_model(scratch / "b.keras", other);
   save_model(scratch / "b.weights.h5", other);
   const Result differ = run_lockstep({"inspect", "--compare", path("a.keras"), path("b.keras")});
   CHECK(differ.code == ExitCode::data);
   require_words(differ.out, {"dense/kernel: 1 of 6 values differ, by at most 0", "dense/bias: 1 of 3", "by at most 0.5",
-                             "A has made 1234 steps, B 5", "The weights differ"});
+                             "A was trained for 1234 steps, B for 5", "The weights differ"});
   CHECK(run_lockstep({"inspect", "--compare", path("a.weights.h5"), path("b.weights.h5")}).code == ExitCode::data);
   const Result as_json = run_lockstep({"inspect", "--json", "--compare", path("a.keras"), path("b.weights.h5")});
   CHECK(as_json.code == ExitCode::data);
   CHECK(json::parse(as_json.out).at("weights_equal") == false);
   CHECK(json::parse(as_json.out).at("differences").size() == 2);
 
-  // Training may differ where weights do not.
+  // Training state may differ while weights are equal.
   other = counting_model();
-  other.training.reset();
+  other.compile_state.reset();
   save_model(scratch / "c.keras", other);
   const Result uncompiled = run_lockstep({"inspect", "--compare", path("a.keras"), path("c.keras")});
   CHECK(uncompiled.code == ExitCode::success);
   require_words(uncompiled.out, {"A is compiled, B is not"});
 
-  SavedModel larger{Sequential{Input({2}), Dense(4)}, {}, {}};
+  ModelData larger{Sequential{Input({2}), Dense(4)}, {}, {}};
   larger.weights = weights_for(larger.architecture);
-  for (SavedTensor& weight : larger.weights) weight.values.assign(static_cast<std::size_t>(weight.shape.elements()), 0);
+  for (NamedTensor& weight : larger.weights) weight.values.assign(static_cast<std::size_t>(weight.shape.elements()), 0);
   save_model(scratch / "d.h5", larger);
   const Result shapes = run_lockstep({"inspect", "--compare", path("a.keras"), path("d.h5")});
   CHECK(shapes.code == ExitCode::data);
   require_words(shapes.out, {"8 weights", "has 2", "(2, 3) in A, (2, 4) in B"});
 }
 
-TEST_CASE("names in files do not reach the terminal as commands") {
+TEST_CASE("control characters in names are escaped") {
   CHECK(printable("a\x1b[2Jb\tc\nd\x7f") == "a?[2Jb?c\nd?");
   const ScratchDirectory scratch;
-  SavedModel model{Sequential{Input({2}), Dense(1, {.name = "red\x1b[31m"})}, {}, {}};
+  ModelData model{Sequential{Input({2}), Dense(1, {.name = "red\x1b[31m"})}, {}, {}};
   model.weights = weights_for(model.architecture);
-  for (SavedTensor& weight : model.weights) weight.values.assign(static_cast<std::size_t>(weight.shape.elements()), 0);
+  for (NamedTensor& weight : model.weights) weight.values.assign(static_cast<std::size_t>(weight.shape.elements()), 0);
   save_model(scratch / "m.h5", model);
   const Result shown = run_lockstep({"inspect", (scratch / "m.h5").string()});
   CHECK(shown.code == ExitCode::success);
@@ -267,13 +268,7 @@ TEST_CASE("names in files do not reach the terminal as commands") {
   require_words(shown.out, {"red?[31m"});
 }
 
-TEST_CASE("sizes are printed as Keras prints them") {
-  CHECK(print_bytes(0) == "0 B");
-  CHECK(print_bytes(1023) == "1023 B");
-  CHECK(print_bytes(11082536) == "10.57 MB");
-}
-
-TEST_CASE("a damaged record of a run is told") {
+TEST_CASE("a damaged history.json is reported") {
   const ScratchDirectory scratch;
   const fs::path file = scratch / "history.json";
   CHECK_FALSE(read_history(file));
@@ -286,7 +281,7 @@ TEST_CASE("a damaged record of a run is told") {
   CHECK(run_lockstep({"inspect", scratch.path().string(), "--check"}).code == ExitCode::success);
 }
 
-TEST_CASE("help, version and wrong usage") {
+TEST_CASE("help, version and usage errors") {
   const Result help = run_lockstep({"--help"});
   CHECK(help.code == ExitCode::success);
   require_words(help.out, {"inspect", "--version"});
@@ -311,7 +306,7 @@ TEST_CASE("help, version and wrong usage") {
   }
 }
 
-TEST_CASE("output that cannot be written is an error") {
+TEST_CASE("unwritable output is an error") {
   std::ostream nowhere(nullptr);
   std::ostringstream err;
   const std::vector<std::string> args{"--version"};

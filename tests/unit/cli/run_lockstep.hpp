@@ -1,4 +1,4 @@
-// The program `lockstep` without a process around it.
+// Calls the program `lockstep` in this process.
 #pragma once
 
 #include "cli/command_line.hpp"

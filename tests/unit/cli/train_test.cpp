@@ -1,15 +1,15 @@
-// What `lockstep train` makes of its options, of a file's compilation and of class indices. Runs of it are looked at by
-// tests/programs/train_test.py.
+// How `lockstep train` handles its options, a file's compile options and class indices. tests/programs/train_test.py
+// runs the program.
 #include "cli/train.hpp"
 
 #include "cli/command_line.hpp"
-#include "cli/jobs.hpp"
+#include "cli/commands.hpp"
 #include "cli/model_settings.hpp"
+#include "options/shared_options.hpp"
 #include "support/catch.hpp"
-#include "training/options_parser.hpp"
 
 #include <lockstep/core/error.hpp>
-#include <lockstep/nn/layers.hpp>
+#include <lockstep/layers/layer.hpp>
 
 #include <cstdint>
 #include <optional>
@@ -31,14 +31,15 @@ struct Parsed {
 Parsed parse(const std::vector<std::string>& args, const Environment& environment = {}) {
   Parsed parsed;
   parsed.options = parse_options(args, environment, {.program = "lockstep train"}, train_options(parsed.settings));
-  check_settings(parsed.settings, "lockstep train");
+  validate_settings(parsed.settings, "lockstep train");
   return parsed;
 }
 
-void require_refused(const std::vector<std::string>& args, const std::vector<std::string>& words) {
+void require_refused(const std::vector<std::string>& args, const std::vector<std::string>& words,
+                     const Environment& environment = {}) {
   std::string message = "accepted";
   try {
-    (void)parse(args);
+    (void)parse(args, environment);
   } catch (const UsageError& error) {
     message = error.what();
   }
@@ -52,9 +53,9 @@ Sequential classifier(ActivationFunction last = linear) {
   return Sequential{Input({4}), Dense(5, {.activation = relu}), Dense(3, {.activation = last})};
 }
 
-bool from_logits(const CompileOptions& compilation) {
-  if (const auto* dense = std::get_if<CategoricalCrossentropy>(&compilation.loss)) return dense->from_logits;
-  return std::get<SparseCategoricalCrossentropy>(compilation.loss).from_logits;
+bool from_logits(const CompileOptions& compile_options) {
+  if (const auto* dense = std::get_if<CategoricalCrossentropy>(&compile_options.loss)) return dense->from_logits;
+  return std::get<SparseCategoricalCrossentropy>(compile_options.loss).from_logits;
 }
 
 ModelSettings settings_of(const std::vector<std::string>& args) {
@@ -66,7 +67,7 @@ ModelSettings settings_of(const std::vector<std::string>& args) {
 template <typename E>
 std::string message_of(const ModelSettings& settings, bool trains) {
   try {
-    (void)compilation_of(settings, classifier(), {}, trains);
+    (void)resolve_compile_options(settings, classifier(), {}, trains);
   } catch (const E& error) {
     return error.what();
   }
@@ -80,28 +81,28 @@ Dataset indices(std::vector<std::int32_t> classes) {
 
 }  // namespace
 
-TEST_CASE("train's own options are read beside those that all programs have", "[train]") {
+TEST_CASE("train parses its own and the common options", "[train]") {
   const Parsed parsed =
       parse({"--model", "a/m.keras", "--optimizer", "adamw", "--metrics=none", "--validation-split", "0.25",
              "--early-stopping", "0", "--csv-log", "l.csv", "--tensorboard-dir", "tb", "--epochs", "3"},
             {{"LOCKSTEP_LOSS", "categorical_crossentropy"}, {"LOCKSTEP_OPTIMIZER", "sgd"}});
   CHECK(parsed.options.epochs == 3);
   CHECK(parsed.settings.model.model == "a/m.keras");
-  CHECK(name_of(parsed.settings.model.optimizer.value()) == "AdamW");
+  CHECK(keras_name(parsed.settings.model.optimizer.value()) == "AdamW");
   CHECK(parsed.settings.model.loss == "categorical_crossentropy");
   CHECK(parsed.settings.model.metrics.value().empty());
   CHECK(parsed.settings.validation_split == 0.25);
   CHECK(parsed.settings.early_stopping == 0);
   CHECK(parsed.settings.csv_log == "l.csv");
   CHECK(parsed.settings.tensorboard_dir == "tb");
-  CHECK(parsed.options.own.at("optimizer") == "adamw");
-  CHECK(parsed.options.own.count("save-as") == 0);
+  CHECK(parsed.options.program_options.at("optimizer") == "adamw");
+  CHECK(parsed.options.program_options.count("save-as") == 0);
 }
 
-TEST_CASE("The trained model is named after its input, or as it is told", "[train]") {
+TEST_CASE("the trained model is named after its input or --save", "[train]") {
   const auto output = [](const std::vector<std::string>& args) {
     const Parsed parsed = parse(args);
-    return output_of(parsed.settings, parsed.options).string();
+    return output_path(parsed.settings, parsed.options).string();
   };
   CHECK(output({"--model", "/x/first.keras"}) == "model/model.keras");
   CHECK(output({"--model", "first.h5", "--model-dir", "/m"}) == "/m/model.h5");
@@ -125,12 +126,14 @@ TEST_CASE("train's help fits a terminal", "[train]") {
   }
 }
 
-TEST_CASE("Options of train that cannot be meant are refused", "[train]") {
+TEST_CASE("contradictory train options are rejected", "[train]") {
   require_refused({}, {"--model is missing", "lockstep train --help"});
   require_refused({"--model", "m.onnx"}, {"m.onnx", ".keras, .h5, .hdf5 or .json"});
   require_refused({"--model", "m.h5", "--optimizer", "Adam"}, {"--optimizer is 'Adam'", "sgd, adam, adamw or rmsprop"});
+  require_refused({"--model", "m.h5"}, {"LOCKSTEP_OPTIMIZER is 'x'", "sgd, adam, adamw or rmsprop"},
+                  {{"LOCKSTEP_OPTIMIZER", "x"}});
   require_refused({"--model", "m.h5", "--loss", "mse"}, {"--loss is 'mse'", "or mean_squared_error"});
-  require_refused({"--model", "m.h5", "--metrics", "loss"}, {"--metrics is 'loss'", "accuracy or none"});
+  require_refused({"--model", "m.h5", "--metrics", "loss"}, {"--metrics is 'loss'", "accuracy", "or none"});
   for (const std::string value : {"-0.1", "1", "half", "nan", "0.5x"}) {
     require_refused({"--model", "m.h5", "--validation-split=" + value}, {"--validation-split", "less than 1"});
   }
@@ -142,20 +145,22 @@ TEST_CASE("Options of train that cannot be meant are refused", "[train]") {
   }
 }
 
-TEST_CASE("What nobody compiled needs a loss and an optimizer", "[train]") {
+TEST_CASE("an uncompiled model requires a loss and an optimizer", "[train]") {
   const std::string remedy = ", or save the model after model.compile()";
-  CHECK(message_of<UsageError>(settings_of({}), true) == "m.h5 is not compiled: give --loss and --optimizer" + remedy);
+  CHECK(message_of<UsageError>(settings_of({}), true) == "m.h5 is not compiled; give --loss and --optimizer" + remedy);
   CHECK(message_of<UsageError>(settings_of({"--optimizer", "sgd"}), true) ==
-        "m.h5 is not compiled: give --loss" + remedy);
+        "m.h5 is not compiled; give --loss" + remedy);
   CHECK(message_of<UsageError>(settings_of({"--loss", "mean_squared_error"}), true) ==
-        "m.h5 is not compiled: give --optimizer" + remedy);
-  CHECK(message_of<UsageError>(settings_of({}), false) == "m.h5 is not compiled: give --loss" + remedy);
+        "m.h5 is not compiled; give --optimizer" + remedy);
+  CHECK(message_of<UsageError>(settings_of({}), false) == "m.h5 is not compiled; give --loss" + remedy);
   CHECK(message_of<UsageError>(settings_of({"--loss", "mean_squared_error"}), false) == "accepted");
 }
 
-TEST_CASE("A loss is of probabilities where the model ends in softmax", "[train]") {
+TEST_CASE("a loss takes probabilities if the model ends in softmax", "[train]") {
   const ModelSettings settings = settings_of({"--loss", "sparse_categorical_crossentropy", "--optimizer", "sgd"});
-  const auto logits = [&](const Sequential& model) { return from_logits(compilation_of(settings, model, {}, true)); };
+  const auto logits = [&](const Sequential& model) {
+    return from_logits(resolve_compile_options(settings, model, {}, true));
+  };
   CHECK(logits(classifier()));
   CHECK_FALSE(logits(classifier(softmax)));
   CHECK_FALSE(logits(Sequential{Input({4}), Dense(3), Activation(softmax)}));
@@ -164,30 +169,31 @@ TEST_CASE("A loss is of probabilities where the model ends in softmax", "[train]
   CHECK(logits(Sequential{Input({4}), Flatten()}));
 }
 
-TEST_CASE("What options leave open is the file's", "[train]") {
+TEST_CASE("unset options default to the file's settings", "[train]") {
   const CompileOptions saved{.optimizer = Adam({.learning_rate = 0.5}),
                              .loss = CategoricalCrossentropy({.from_logits = false}),
                              .metrics = {accuracy}};
-  CompileOptions chosen = compilation_of(settings_of({}), classifier(), saved, true);
+  CompileOptions chosen = resolve_compile_options(settings_of({}), classifier(), saved, true);
   CHECK(learning_rate_of(chosen.optimizer).at(0) == 0.5);
   CHECK_FALSE(from_logits(chosen));
-  CHECK(chosen.metrics == std::vector{accuracy});
+  CHECK(chosen.metrics == std::vector<Metric>{accuracy});
 
-  chosen = compilation_of(settings_of({"--metrics", "none", "--optimizer", "rmsprop"}), classifier(), saved, true);
-  CHECK(name_of(chosen.optimizer) == "RMSprop");
-  CHECK(name_of(chosen.loss) == "categorical_crossentropy");
+  chosen =
+      resolve_compile_options(settings_of({"--metrics", "none", "--optimizer", "rmsprop"}), classifier(), saved, true);
+  CHECK(keras_name(chosen.optimizer) == "RMSprop");
+  CHECK(keras_name(chosen.loss) == "categorical_crossentropy");
   CHECK(chosen.metrics.empty());
 
-  chosen = compilation_of(settings_of({"--loss", "mean_squared_error"}), classifier(), saved, true);
+  chosen = resolve_compile_options(settings_of({"--loss", "mean_squared_error"}), classifier(), saved, true);
   CHECK(learning_rate_of(chosen.optimizer).at(0) == 0.5);
-  CHECK(name_of(chosen.loss) == "mean_squared_error");
+  CHECK(keras_name(chosen.loss) == "mean_squared_error");
 }
 
-TEST_CASE("Who says nothing of metrics sees the accuracy of a classifier", "[train]") {
+TEST_CASE("a classifier reports accuracy by default", "[train]") {
   const std::vector<std::string> sgd{"--optimizer", "sgd", "--loss"};
   const auto metrics = [&](std::vector<std::string> args) {
     args.insert(args.begin(), sgd.begin(), sgd.end());
-    return compilation_of(settings_of(args), classifier(), {}, true).metrics.size();
+    return resolve_compile_options(settings_of(args), classifier(), {}, true).metrics.size();
   };
   CHECK(metrics({"categorical_crossentropy"}) == 1);
   CHECK(metrics({"mean_squared_error"}) == 0);
@@ -195,36 +201,42 @@ TEST_CASE("Who says nothing of metrics sees the accuracy of a classifier", "[tra
   CHECK(metrics({"categorical_crossentropy", "--metrics", "none"}) == 0);
 }
 
-TEST_CASE("Class indices become what the loss wants", "[train]") {
+TEST_CASE("class indices are converted to the loss's targets", "[train]") {
   Dataset data = indices({2, 0});
-  suit_targets(data, SparseCategoricalCrossentropy(), classifier());
+  convert_targets(data, SparseCategoricalCrossentropy(), classifier());
   CHECK(std::holds_alternative<std::vector<std::int32_t>>(data.targets));
-  suit_targets(data, CategoricalCrossentropy(), classifier());
+  convert_targets(data, CategoricalCrossentropy(), classifier());
   CHECK(std::get<std::vector<float>>(data.targets) == std::vector<float>{0, 0, 1, 1, 0, 0});
   CHECK(data.target_shape == Shape{3});
   CHECK(data.size() == 2);
-  suit_targets(data, MeanSquaredError(), classifier());  // they are dense already
+  convert_targets(data, MeanSquaredError(), classifier());  // does nothing: the targets are dense already
   CHECK(data.target_shape == Shape{3});
 
   data = indices({7, -2});
-  suit_targets(data, MeanSquaredError(), Sequential{Input({4}), Dense(1)});
+  convert_targets(data, MeanSquaredError(), Sequential{Input({4}), Dense(1)});
   CHECK(std::get<std::vector<float>>(data.targets) == std::vector<float>{7, -2});
 
   data = indices({0, 3});
-  CHECK_THROWS_AS(suit_targets(data, CategoricalCrossentropy(), classifier()), DataError);
+  CHECK_THROWS_AS(convert_targets(data, CategoricalCrossentropy(), classifier()), DataError);
   data = indices({0, 1});
-  CHECK_THROWS_AS(suit_targets(data, MeanSquaredError(), Sequential{Input({4}), Reshape({2, 2})}), UsageError);
+  CHECK_THROWS_AS(convert_targets(data, MeanSquaredError(), Sequential{Input({4}), Reshape({2, 2})}), UsageError);
 }
 
-TEST_CASE("Logs are told with the loss first", "[train]") {
+TEST_CASE("logs print the loss first", "[train]") {
   CHECK(describe({{"accuracy", 0.5}, {"loss", 1.23456}}) == "loss: 1.2346, accuracy: 0.5000");
   CHECK(describe({{"accuracy", 0.5}, {"loss", 2}}, "test ", "\n") == "test loss: 2.0000\ntest accuracy: 0.5000");
 }
 
-TEST_CASE("Jobs are listed, and belong in the first place", "[train]") {
+TEST_CASE("commands are listed and accepted only as the first argument", "[train]") {
   std::ostringstream out;
   std::ostringstream err;
   CHECK(run_command_line(std::vector<std::string>{"--help"}, out, err) == ExitCode::success);
-  for (const Job& job : jobs()) CHECK(out.str().find("\n  " + job.name + " ") != std::string::npos);
+  for (const Command& command : commands()) CHECK(out.str().find("\n  " + command.name + " ") != std::string::npos);
   CHECK(run_command_line(std::vector<std::string>{"--", "train"}, out, err) == ExitCode::usage);
+  err.str({});
+  CHECK(run_command_line(std::vector<std::string>{"trian"}, out, err) == ExitCode::usage);
+  CHECK(err.str() == "lockstep: there is no command 'trian'; did you mean train?\n");
+  err.str({});
+  CHECK(run_command_line(std::vector<std::string>{"fit"}, out, err) == ExitCode::usage);
+  CHECK(err.str() == "lockstep: there is no command 'fit'; lockstep --help lists the commands\n");
 }

@@ -1,9 +1,10 @@
-// What is a request on the status port, what is none, and what may still become one.
-#include "cluster/http_request.hpp"
+// The parser of the status port: complete, invalid and incomplete requests.
+#include "cluster/status/http_request.hpp"
 
 #include "core/random.hpp"
-#include "lockstep/core/error.hpp"
 #include "support/catch.hpp"
+
+#include <lockstep/core/error.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -13,7 +14,7 @@
 
 using namespace lockstep;
 
-TEST_CASE("a request is read once all of its lines have come") {
+TEST_CASE("a request is parsed once it is complete") {
   const std::string whole = "GET /metrics?name[]=x HTTP/1.1\r\nHost: a:1\r\nAccept: */*\r\n\r\n";
   for (std::size_t size = 0; size < whole.size(); ++size) {
     CAPTURE(size);
@@ -27,7 +28,7 @@ TEST_CASE("a request is read once all of its lines have come") {
   CHECK(read_http_request("DELETE /healthz HTTP/1.1\r\n\r\nand more")->method == "DELETE");
 }
 
-TEST_CASE("what is no request is known before its end, if it can be") {
+TEST_CASE("an invalid request is rejected as early as possible") {
   for (const char* bytes :
        {"\x16\x03\x01", "get / HTTP/1.1", "LSTP\x01", " GET /", "\r\n", "ABCDEFGHIJKLMNOPQ", "GET\r\n",
         "GET / HTTP/2\r\n", "GET  HTTP/1.1\r\n", "GET /\r\n", "GET http://a/ HTTP/1.1\r\n", "GET /a b HTTP/1.1\r\n",
@@ -39,7 +40,7 @@ TEST_CASE("what is no request is known before its end, if it can be") {
   CHECK_THROWS_AS(read_http_request(std::string("GET /\0 HTTP/1.1\r\n", 17)), DataError);
 }
 
-TEST_CASE("whatever is changed in a request, it is read, refused or waited for") {
+TEST_CASE("a mutated request is parsed, rejected or incomplete") {
   const std::string whole = "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n";
   RandomStream random(20270115, RandomPurpose::test, 3);
   int read = 0;
@@ -67,7 +68,7 @@ TEST_CASE("whatever is changed in a request, it is read, refused or waited for")
   CHECK(refused > 1000);
 }
 
-TEST_CASE("replies say how long they are, and that nothing follows") {
+TEST_CASE("replies carry Content-Length and Connection: close") {
   const std::string reply = http_reply(200, "text/plain", "ok\n", false);
   CHECK(reply ==
         "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 3\r\nCache-Control: no-store\r\n"

@@ -1,10 +1,12 @@
-// One launcher's part: what it makes of what the coordinator says, and of what happens around it.
-#include "cluster/member.hpp"
+// The member, a launcher's side of the rendezvous: its reactions to the coordinator and to local events.
+#include "cluster/rendezvous/member.hpp"
 
-#include "cluster/frame.hpp"
-#include "cluster/message.hpp"
-#include "lockstep/core/error.hpp"
+#include "cluster/net/frame.hpp"
+#include "cluster/rendezvous/message.hpp"
+#include "core/printable.hpp"
 #include "support/catch.hpp"
+
+#include <lockstep/core/error.hpp>
 
 #include <cmath>
 #include <cstddef>
@@ -35,25 +37,25 @@ bool says(Member& member) {
   return found;
 }
 
-/// Two members on one host, a rank each; the first serves.
-WorldMap two_ranks(std::uint64_t generation = 1) {
+/// Two members on one host with one rank each. The first one serves PMIx.
+Placement two_ranks(std::uint64_t generation = 1) {
   return {generation, "space", {{"node", 0}}, {{0, 0, 0}, {1, 0, 1}}};
 }
 
-/// Member 0 of two, with a generation.
+/// Member 0 of two, in a running generation.
 struct Joined {
   Member member{0, "worker 0 (a:1)", {}, 0};
 
   Joined() {
     member.connected(0);
     CHECK(says<Ready>(member));
-    member.receive(Begin{two_ranks()}, 0);
+    member.receive(GenerationBegins{two_ranks()}, 0);
   }
 };
 
 }  // namespace
 
-TEST_CASE("a member that serves a host starts its server, deals out environments and carries fences") {
+TEST_CASE("a serving member starts its PMIx server, distributes environments and relays fences") {
   Joined joined;
   Member& member = joined.member;
   CHECK(only<StartServer>(member.take_actions()).size() == 1);
@@ -80,10 +82,10 @@ TEST_CASE("a member that serves a host starts its server, deals out environments
   CHECK(answers[0].blobs == std::vector<std::string>{"mine"});
 }
 
-TEST_CASE("a member that does not serve starts its trainer when the environment comes") {
+TEST_CASE("a non-serving member starts its trainer when the environment arrives") {
   Member member(1, "worker 0 (a:1)", {}, 0);
   member.connected(0);
-  member.receive(Begin{two_ranks()}, 0);
+  member.receive(GenerationBegins{two_ranks()}, 0);
   CHECK(member.take_actions().empty());
   member.receive(RankEnvironment{1, 1, {{"A", "2"}}}, 0);
   const std::vector<StartTrainer> started = only<StartTrainer>(member.take_actions());
@@ -91,7 +93,7 @@ TEST_CASE("a member that does not serve starts its trainer when the environment 
   CHECK(started[0].rank == 1);
 }
 
-TEST_CASE("the end of a generation answers open fences, ends trainers, and only then says Ready") {
+TEST_CASE("ending a generation fails open fences, stops trainers and then sends Ready") {
   Joined joined;
   Member& member = joined.member;
   (void)member.fence("mine");
@@ -109,18 +111,18 @@ TEST_CASE("the end of a generation answers open fences, ends trainers, and only 
   member.started(0);
   member.progress({});
   CHECK(member.take_messages().empty());
-  member.child_ended(0, 0, 15);
-  CHECK(says<ChildEnded>(member));
+  member.trainer_exited(0, 0, 15);
+  CHECK(says<TrainerExited>(member));
   member.receive(GenerationEnds{1, 1, "again"}, 1);
   CHECK(only<EndGeneration>(member.take_actions()).empty());
   member.all_ended();
   CHECK(says<Ready>(member));
-  member.receive(Begin{two_ranks(2)}, 2);
+  member.receive(GenerationBegins{two_ranks(2)}, 2);
   CHECK(only<StartServer>(member.take_actions()).size() == 1);
   CHECK(member.fence("numbers begin anew") == 0);
 }
 
-TEST_CASE("a member without its chief ends its generation and is ready when both are done") {
+TEST_CASE("a member that lost its chief ends its generation before it is ready") {
   Joined joined;
   Member& member = joined.member;
   member.disconnected("the connection broke", 5);
@@ -131,74 +133,74 @@ TEST_CASE("a member without its chief ends its generation and is ready when both
   CHECK(says<Ready>(member));
 }
 
-TEST_CASE("that all work is done is not lost with the chief") {
-  const bool is_ours = GENERATE(true, false);
-  CAPTURE(is_ours);
+TEST_CASE("completion survives the loss of the chief") {
+  const bool has_reported = GENERATE(true, false);
+  CAPTURE(has_reported);
   Joined joined;
   Member& member = joined.member;
-  member.child_ended(0, 0, 0, is_ours);
+  member.trainer_exited(0, 0, 0, has_reported);
   member.disconnected("the connection broke", 1);
   member.all_ended();
   static_cast<void>(member.take_messages());
   member.connected(2);
   const std::vector<Message> said = member.take_messages();
   REQUIRE_FALSE(said.empty());
-  CHECK(std::holds_alternative<Done>(said.front()) == is_ours);
-  CHECK(std::holds_alternative<Ready>(said.front()) != is_ours);
+  CHECK(std::holds_alternative<TrainingDone>(said.front()) == has_reported);
+  CHECK(std::holds_alternative<Ready>(said.front()) != has_reported);
 
-  // A generation that fails has not done it, whatever one rank thinks.
-  member.receive(Begin{two_ranks(2)}, 3);
-  member.child_ended(0, 0, 0, true);
+  // If the generation fails, the job is not complete, even if one rank exited with 0.
+  member.receive(GenerationBegins{two_ranks(2)}, 3);
+  member.trainer_exited(0, 0, 0, true);
   member.receive(GenerationEnds{2, 1, "worker 1 failed"}, 3);
   member.all_ended();
   CHECK(says<Ready>(member));
 }
 
-TEST_CASE("what no restart mends is not lost with the chief") {
+TEST_CASE("a non-retryable error survives the loss of the chief") {
   Joined joined;
   Member& member = joined.member;
   member.disconnected("the connection broke", 5);
   (void)member.take_actions();
-  member.child_ended(0, 65, 0);
+  member.trainer_exited(0, 65, 0);
   member.all_ended();
   const std::vector<Exit> exits = only<Exit>(member.take_actions());
   REQUIRE(exits.size() == 1);
   CHECK(exits[0].code == 65);
 }
 
-TEST_CASE("silence is noticed, but not one's own") {
+TEST_CASE("a silent coordinator is detected, a pause of the member is not blamed on it") {
   Joined joined;
   Member& member = joined.member;
   for (double now = 0.5; now <= 3.9; now += 0.5) member.tick(now);
-  CHECK_FALSE(member.take_hang_up());
+  CHECK_FALSE(member.take_disconnect_request());
   CHECK(says<Heartbeat>(member));
   (void)member.take_actions();
   member.tick(4.2);
-  CHECK(member.take_hang_up());
-  CHECK_FALSE(member.take_hang_up());
+  CHECK(member.take_disconnect_request());
+  CHECK_FALSE(member.take_disconnect_request());
   CHECK_FALSE(member.is_connected());
   CHECK(only<EndGeneration>(member.take_actions()).size() == 1);
 
   Joined stopped;
   stopped.member.tick(1);
-  stopped.member.tick(61);  // this process was stopped for a minute
-  CHECK_FALSE(stopped.member.take_hang_up());
+  stopped.member.tick(61);  // as if this process was stopped for a minute
+  CHECK_FALSE(stopped.member.take_disconnect_request());
 }
 
-TEST_CASE("a verdict is obeyed, and confirmed, when nothing runs any more") {
+TEST_CASE("a job result is obeyed and confirmed once nothing runs") {
   Joined joined;
   Member& member = joined.member;
   const bool is_chief_there = GENERATE(true, false);
   (void)member.take_actions();
-  member.receive(Verdict{65, "worker 1 (rank 1): NaN"}, 1);
-  CHECK_FALSE(says<Farewell>(member));
+  member.receive(JobResult{65, "worker 1 (rank 1): NaN"}, 1);
+  CHECK_FALSE(says<Goodbye>(member));
   std::vector<LauncherAction> actions = member.take_actions();
   CHECK(only<EndGeneration>(actions).size() == 1);
   CHECK(only<Exit>(actions).empty());
   if (!is_chief_there) member.disconnected("the chief has gone", 2);
   CHECK(only<Log>(member.take_actions()).empty());
   member.all_ended();
-  CHECK(says<Farewell>(member) == is_chief_there);
+  CHECK(says<Goodbye>(member) == is_chief_there);
   actions = member.take_actions();
   REQUIRE(only<Exit>(actions).size() == 1);
   CHECK(only<Exit>(actions)[0].code == 65);
@@ -209,7 +211,7 @@ TEST_CASE("a verdict is obeyed, and confirmed, when nothing runs any more") {
   CHECK(member.take_actions().empty());
 }
 
-TEST_CASE("a process that is refused ends with the reason") {
+TEST_CASE("a rejected process exits with the reason") {
   Member member(1, "worker 0 (a:1)", {}, 0);
   member.refused(64, "it has another job token");
   const std::vector<Exit> exits = only<Exit>(member.take_actions());
@@ -218,34 +220,34 @@ TEST_CASE("a process that is refused ends with the reason") {
   CHECK(exits[0].message == "the chief, worker 0 (a:1), refuses this process: it has another job token");
 }
 
-TEST_CASE("a coordinator that makes no sense is hung up on") {
+TEST_CASE("a coordinator that sends invalid messages is disconnected") {
   const std::vector<Message> nonsense{Ready{},
                                       Hello{},
                                       Fence{},
-                                      Begin{two_ranks()},
+                                      GenerationBegins{two_ranks()},
                                       FenceDone{1, 7, {"a"}},
                                       FenceDone{1, 0, {"a", "b"}},
                                       RankEnvironment{1, 1, {}},
                                       RankEnvironment{1, 99, {}}};
   for (const Message& message : nonsense) {
-    CAPTURE(name_of(message));
+    CAPTURE(message_name(message));
     Joined joined;
     (void)joined.member.fence("mine");
     joined.member.receive(message, 1);
-    CHECK(joined.member.take_hang_up());
+    CHECK(joined.member.take_disconnect_request());
     CHECK(only<EndGeneration>(joined.member.take_actions()).size() == 1);
   }
-  for (const WorldMap& map :
-       {WorldMap{}, WorldMap{1, "x", {}, {{1, 0, 0}}}, WorldMap{1, "x", {{"n", 0}}, {{0, 0, 0}}}}) {
+  for (const Placement& map :
+       {Placement{}, Placement{1, "x", {}, {{1, 0, 0}}}, Placement{1, "x", {{"n", 0}}, {{0, 0, 0}}}}) {
     Member member(1, "worker 0 (a:1)", {}, 0);
     member.connected(0);
-    member.receive(Begin{map}, 0);
-    CHECK(member.take_hang_up());
+    member.receive(GenerationBegins{map}, 0);
+    CHECK(member.take_disconnect_request());
     CHECK(only<StartServer>(member.take_actions()).empty());
   }
 }
 
-TEST_CASE("messages survive their frames, and nothing else is a message") {
+TEST_CASE("messages round-trip through frames and anything else is rejected") {
   Progress progress{3, 4, Activity::waiting, 5, 6, std::numeric_limits<double>::quiet_NaN(), -0.5};
   const std::vector<Message> messages{
       Hello{"1.2", "job", 7, true, std::string("\0\1", 2), {1, 2, "host", "name", "10.0.0.1", 3}},
@@ -255,24 +257,24 @@ TEST_CASE("messages survive their frames, and nothing else is a message") {
       Refused{64, "no"},
       Heartbeat{},
       Ready{},
-      Begin{two_ranks(9)},
+      GenerationBegins{two_ranks(9)},
       RankEnvironment{1, 2, {{"A", "b"}, {"C", ""}}},
       Fence{1, 2, std::string(300, '\0')},
       FenceDone{1, 2, {"", "x", ""}},
-      Started{1, 2},
+      TrainerStarted{1, 2},
       progress,
-      ChildEnded{1, 2, 3, 4},
+      TrainerExited{1, 2, 3, 4},
       Failed{1, "why"},
       GenerationEnds{1, 2, "why"},
       Leaving{"why"},
-      Verdict{75, "why"},
-      Farewell{},
+      JobResult{75, "why"},
+      Goodbye{},
       Notice{"text"},
-      LetIn{3},
-      Done{}};
+      Admit{3},
+      TrainingDone{}};
   CHECK(messages.size() == std::variant_size_v<Message>);
   for (const Message& message : messages) {
-    CAPTURE(name_of(message));
+    CAPTURE(message_name(message));
     const Frame frame = to_frame(message);
     const Message back = to_message(frame);
     CHECK(back.index() == message.index());
@@ -284,8 +286,8 @@ TEST_CASE("messages survive their frames, and nothing else is a message") {
   }
   const auto read = std::get<Hello>(to_message(to_frame(messages[0])));
   CHECK(read.has_token);
-  CHECK(read.who == Introduction{1, 2, "host", "name", "10.0.0.1", 3});
-  CHECK(std::get<Begin>(to_message(to_frame(messages[7]))).map == two_ranks(9));
+  CHECK(read.who == PeerInfo{1, 2, "host", "name", "10.0.0.1", 3});
+  CHECK(std::get<GenerationBegins>(to_message(to_frame(messages[7]))).placement == two_ranks(9));
   const auto loss = std::get<Progress>(to_message(to_frame(progress)));
   CHECK(std::isnan(loss.loss));
   CHECK(loss.activity == Activity::waiting);
@@ -296,6 +298,6 @@ TEST_CASE("messages survive their frames, and nothing else is a message") {
   BodyWriter twice;
   twice.number(1).number(2).number(2).text("A").text("1").text("A").text("2");
   CHECK_THROWS_AS(to_message({RankEnvironment::kind, twice.take()}), DataError);
-  CHECK(printable("a\nb\x1B\xC2\x9B" + std::string(5000, 'c')).size() == 2003);
-  CHECK(printable("a\nb\x7F") == "a b?");
+  CHECK(printable_line("a\nb\x1B\xC2\x9B" + std::string(5000, 'c')).size() == 2003);
+  CHECK(printable_line("a\nb\x7F") == "a b?");
 }

@@ -1,8 +1,8 @@
-// Names and probes: every way in which a peer may not be there, on the loopback interface.
-#include "cluster/probe.hpp"
+// Name resolution and probes: all ways in which a peer may be unreachable, on the loopback interface.
+#include "cluster/net/probe.hpp"
 
-#include "cluster/resolve.hpp"
-#include "cluster/socket.hpp"
+#include "cluster/net/resolve.hpp"
+#include "cluster/net/socket.hpp"
 #include "core/clock.hpp"
 #include "support/catch.hpp"
 
@@ -20,7 +20,7 @@ using namespace lockstep;
 
 namespace {
 
-/// A port of the loopback interface on which nobody listens as long as the socket lives.
+/// Reserves a loopback port without listening on it.
 Socket bind_without_listening() {
   Socket closed(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in self{};
@@ -30,10 +30,10 @@ Socket bind_without_listening() {
   return closed;
 }
 
-/// A listener that lets nobody in, with connections enough to fill its queue.
+/// A listener that never accepts, with enough connections to fill its queue.
 struct SilentListener {
   Socket listener = listen_on(0, 0);
-  std::vector<Connecting> queue;
+  std::vector<ConnectAttempt> queue;
 
   SilentListener() {
     const Endpoint endpoint = resolve(Address{"127.0.0.1", port_of(listener)}, Deadline::after(1)).endpoints.at(0);
@@ -43,13 +43,14 @@ struct SilentListener {
   }
 };
 
-bool is_missing_name(Reach reach) {
-  return reach == Reach::unknown_name || reach == Reach::no_name_service;  // the second where there is no network
+bool is_missing_name(Reachability reach) {
+  return reach == Reachability::unknown_name ||
+         reach == Reachability::no_name_service;  // no_name_service on machines without a network
 }
 
 }  // namespace
 
-TEST_CASE("IP addresses and names resolve, in the order of the question") {
+TEST_CASE("IP addresses and names resolve in order") {
   const std::vector<Address> addresses{{"127.0.0.1", 1}, {"localhost", 2}, {"::1", 3}, {"does-not-exist.invalid", 4}};
   const std::vector<Resolution> found = resolve(addresses, Deadline::after(20));
   REQUIRE(found.size() == 4);
@@ -63,7 +64,7 @@ TEST_CASE("IP addresses and names resolve, in the order of the question") {
   CHECK_FALSE(found[3].problem.empty());
 }
 
-TEST_CASE("a look-up ends with its deadline, and IP addresses need none") {
+TEST_CASE("a lookup ends at its deadline and IP addresses need none") {
   const double began = monotonic_seconds();
   const Resolution late = resolve(Address{"does-not-exist.invalid", 1}, Deadline::after(0));
   CHECK(late.state == NameState::no_answer);
@@ -71,12 +72,12 @@ TEST_CASE("a look-up ends with its deadline, and IP addresses need none") {
   CHECK(resolve(Address{"127.0.0.1", 1}, Deadline::after(0)).state == NameState::found);
   CHECK(resolve(std::vector<Address>(), Deadline::after(0)).empty());
   CHECK(monotonic_seconds() - began < 1);
-  // More names than threads.
+  // More names than resolver threads.
   const std::vector<Address> many(200, Address{"localhost", 7});
   for (const Resolution& found : resolve(many, Deadline::after(30))) CHECK(found.state == NameState::found);
 }
 
-TEST_CASE("every peer is told apart by what became of its probe") {
+TEST_CASE("each peer is reported with the outcome of its probe") {
   const Socket listener = listen_on(0);
   const Socket closed = bind_without_listening();
   const SilentListener silent;
@@ -89,29 +90,29 @@ TEST_CASE("every peer is told apart by what became of its probe") {
   const std::vector<Probe> found = probe(peers, 1.5);
   const double seconds = monotonic_seconds() - began;
   REQUIRE(found.size() == peers.size());
-  CHECK(found[0].reach == Reach::answers);
+  CHECK(found[0].reach == Reachability::answers);
   CHECK(found[0].endpoint == peers[0].to_string());
   CHECK(found[0].problem.empty());
-  CHECK(found[1].reach == Reach::refused);
-  CHECK(found[2].reach == Reach::silent);
+  CHECK(found[1].reach == Reachability::refused);
+  CHECK(found[2].reach == Reachability::no_answer);
   CHECK(found[2].seconds >= 1.5);
-  CHECK(found[3].reach == Reach::unreachable);
+  CHECK(found[3].reach == Reachability::unreachable);
   CHECK_FALSE(found[3].problem.empty());
   CHECK(is_missing_name(found[4].reach));
   CHECK(found[4].endpoint.empty());
-  CHECK(found[5].reach == Reach::answers);
+  CHECK(found[5].reach == Reachability::answers);
   CHECK(seconds >= 1.5);
-  CHECK(seconds < 6);  // all at once: names at most 1.5 s, connections as long
+  CHECK(seconds < 6);  // all run concurrently: at most 1.5 s for names and as long for connections
 
-  // A probe ends what it began.
+  // A probe closes its connection.
   REQUIRE(wait_for(listener, POLLIN, Deadline::after(5)));
-  const std::optional<Accepted> visitor = accept_one(listener);
-  REQUIRE(visitor.has_value());
+  const std::optional<Accepted> accepted = accept_one(listener);
+  REQUIRE(accepted.has_value());
   std::vector<std::byte> nothing(1);
-  CHECK(receive_all(visitor->socket, nothing, Deadline::after(5)).end == TransferEnd::closed);
+  CHECK(receive_all(accepted->socket, nothing, Deadline::after(5)).end == TransferEnd::closed);
 }
 
-TEST_CASE("more peers than connections at once") {
+TEST_CASE("more peers than concurrent connections are probed") {
   const Socket listener = listen_on(0);
   const Socket closed = bind_without_listening();
   std::vector<Address> peers;
@@ -120,7 +121,7 @@ TEST_CASE("more peers than connections at once") {
   REQUIRE(found.size() == peers.size());
   std::size_t wrong = 0;
   for (std::size_t i = 0; i < found.size(); ++i) {
-    wrong += found[i].reach == (i % 3 == 0 ? Reach::answers : Reach::refused) ? 0 : 1;
+    wrong += found[i].reach == (i % 3 == 0 ? Reachability::answers : Reachability::refused) ? 0 : 1;
   }
   CHECK(wrong == 0);
   CHECK(probe({}, 1).empty());

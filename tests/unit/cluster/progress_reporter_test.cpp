@@ -1,8 +1,8 @@
-// What a trainer tells when, with a clock of the test's own: what changes at once, all else five times a second.
-#include "cluster/progress_reporter.hpp"
+// When a trainer reports, by a simulated clock: changes of activity at once, steps five times per second.
+#include "cluster/world/progress_reporter.hpp"
 
-#include "cluster/socket.hpp"
-#include "cluster/trainer_watch.hpp"
+#include "cluster/launcher/progress_tracker.hpp"
+#include "cluster/net/socket.hpp"
 #include "support/catch.hpp"
 
 #include <sys/socket.h>
@@ -26,7 +26,7 @@ struct Trainer {
     return ends;
   }
 
-  std::vector<Progress> said() {
+  std::vector<Progress> reports() {
     std::vector<Progress> all;
     std::array<char, 256> bytes{};
     ssize_t count = 0;
@@ -38,9 +38,9 @@ struct Trainer {
   }
 
   void step(double seconds) {
-    reporter.step_begins();
+    reporter.report_step_begin();
     now += seconds;
-    reporter.step_done({++steps, 2, 0.5, 64, 3, 1});
+    reporter.report_step_end({++steps, 2, 0.5, 64, 3, 1});
   }
 
   std::array<int, 2> ends = two_ends();
@@ -53,135 +53,135 @@ struct Trainer {
 
 }  // namespace
 
-TEST_CASE("steps are told of five times a second, a change of activity at once") {
+TEST_CASE("steps are reported five times per second and changes of activity at once") {
   Trainer trainer;
-  trainer.reporter.busy();
-  std::vector<Progress> said = trainer.said();
+  trainer.reporter.report_busy();
+  std::vector<Progress> said = trainer.reports();
   REQUIRE(said.size() == 1);
   CHECK(said[0].activity == Activity::busy);
   for (int i = 0; i < 1000; ++i) trainer.step(0.001);
-  said = trainer.said();
+  said = trainer.reports();
   CHECK(said.size() >= 5);
   CHECK(said.size() <= 7);
   CHECK(said.front().activity == Activity::training);
   CHECK(said.back().step >= 800);
   CHECK(said.back().epoch == 2);
   CHECK(said.back().loss == 0.5);
-  CHECK(said.back().images_per_second == Approx(64000));
+  CHECK(said.back().examples_per_second == Approx(64000));
   CHECK(said.back().allreduce_seconds == 3);
   CHECK(said.back().wait_seconds == 1);
-  trainer.reporter.busy();
-  said = trainer.said();
+  trainer.reporter.report_busy();
+  said = trainer.reports();
   REQUIRE(said.size() == 1);
   CHECK(said[0].activity == Activity::busy);
   CHECK(said[0].step == 1000);
-  for (int i = 0; i < 10; ++i, trainer.now += 0.001) trainer.reporter.busy();
-  CHECK(trainer.said().empty());
+  for (int i = 0; i < 10; ++i, trainer.now += 0.001) trainer.reporter.report_busy();
+  CHECK(trainer.reports().empty());
   trainer.now += 0.3;
-  trainer.reporter.busy();
-  CHECK(trainer.said().size() == 1);
+  trainer.reporter.report_busy();
+  CHECK(trainer.reports().size() == 1);
 }
 
-TEST_CASE("how long silences are is learned from steps after the first, without waits and what is busy") {
+TEST_CASE("expected silence is learned from steps after the first, excluding waits and busy phases") {
   Trainer trainer;
-  trainer.step(20);  // makes kernels
-  CHECK(trainer.said().back().longest_silence == 0);
-  trainer.reporter.step_begins();
-  CHECK(trainer.said().empty());
+  trainer.step(20);  // the first step, which creates kernels
+  CHECK(trainer.reports().back().max_silent_seconds == 0);
+  trainer.reporter.report_step_begin();
+  CHECK(trainer.reports().empty());
   trainer.now += 2;
-  trainer.reporter.step_done({2, 0, 0, 0, 0, 0});
-  CHECK(trainer.said().back().longest_silence == Approx(2));
-  trainer.reporter.busy();
+  trainer.reporter.report_step_end({2, 0, 0, 0, 0, 0});
+  CHECK(trainer.reports().back().max_silent_seconds == Approx(2));
+  trainer.reporter.report_busy();
   trainer.now += 50;
   trainer.step(1);
   trainer.now += 3;  // a callback
   trainer.step(0);
-  CHECK(trainer.said().back().longest_silence == Approx(3));
-  trainer.reporter.step_begins();
-  for (int i = 0; i < 100; ++i, trainer.now += 0.1) trainer.reporter.waiting(true);
-  trainer.reporter.waiting(false);
-  trainer.reporter.step_done({});
-  CHECK(trainer.said().back().longest_silence == Approx(3));
-  trainer.reporter.forget_pace();
-  CHECK(trainer.said().back().longest_silence == 0);
+  CHECK(trainer.reports().back().max_silent_seconds == Approx(3));
+  trainer.reporter.report_step_begin();
+  for (int i = 0; i < 100; ++i, trainer.now += 0.1) trainer.reporter.report_waiting(true);
+  trainer.reporter.report_waiting(false);
+  trainer.reporter.report_step_end({});
+  CHECK(trainer.reports().back().max_silent_seconds == Approx(3));
+  trainer.reporter.reset_pace();
+  CHECK(trainer.reports().back().max_silent_seconds == 0);
   trainer.step(9);
-  CHECK(trainer.said().back().longest_silence == 0);
+  CHECK(trainer.reports().back().max_silent_seconds == 0);
   trainer.step(1);
-  CHECK(trainer.said().back().longest_silence == Approx(1));
+  CHECK(trainer.reports().back().max_silent_seconds == Approx(1));
 }
 
-TEST_CASE("a wait is told once it is long, again and again, and so is its end") {
+TEST_CASE("long waits are reported repeatedly, and so is their end") {
   for (const bool is_training : {true, false}) {
     Trainer trainer;
-    trainer.reporter.busy();
-    if (is_training) trainer.reporter.step_begins();
+    trainer.reporter.report_busy();
+    if (is_training) trainer.reporter.report_step_begin();
     const Activity before = is_training ? Activity::training : Activity::busy;
-    (void)trainer.said();
+    (void)trainer.reports();
     trainer.now += 1;
-    for (int i = 0; i < 100; ++i, trainer.now += 0.001) trainer.reporter.waiting(true);
-    trainer.reporter.waiting(false);
-    for (const Progress& report : trainer.said()) CHECK(report.activity == before);
-    for (int i = 0; i < 20000; ++i, trainer.now += 0.0001) trainer.reporter.waiting(true);
-    const std::vector<Progress> said = trainer.said();
+    for (int i = 0; i < 100; ++i, trainer.now += 0.001) trainer.reporter.report_waiting(true);
+    trainer.reporter.report_waiting(false);
+    for (const Progress& report : trainer.reports()) CHECK(report.activity == before);
+    for (int i = 0; i < 20000; ++i, trainer.now += 0.0001) trainer.reporter.report_waiting(true);
+    const std::vector<Progress> said = trainer.reports();
     CHECK(said.size() >= 7);
     CHECK(said.size() <= 10);
     CHECK(said.back().activity == Activity::waiting);
-    trainer.reporter.waiting(false);
-    REQUIRE(trainer.said().back().activity == before);
+    trainer.reporter.report_waiting(false);
+    REQUIRE(trainer.reports().back().activity == before);
   }
 }
 
-TEST_CASE("nobody listens, or listens too slowly: training goes on") {
+TEST_CASE("a missing or slow reader does not block training") {
   ProgressReporter nobody(-1);
-  nobody.busy();
-  nobody.step_begins();
-  nobody.step_done({});
-  nobody.waiting(true);
-  nobody.waiting(false);
+  nobody.report_busy();
+  nobody.report_step_begin();
+  nobody.report_step_end({});
+  nobody.report_waiting(true);
+  nobody.report_waiting(false);
 
   Trainer trainer;
   for (int i = 0; i < 5000; ++i) trainer.step(1);
-  CHECK(trainer.said().size() < 5000);  // no room for all
+  CHECK(trainer.reports().size() < 5000);  // the socket's buffer was full
   trainer.step(1);
-  CHECK(trainer.said().size() == 1);
+  CHECK(trainer.reports().size() == 1);
   trainer.launcher.close();
   trainer.step(1);
 }
 
-TEST_CASE("what trainers told is kept, dated and passed on in time") {
-  TrainerWatch watch(0.5);
+TEST_CASE("trainer reports are stored with a timestamp and forwarded in time") {
+  ProgressTracker watch(0.5);
   watch.begin(3);
-  CHECK(watch.take_due(10).empty());
-  CHECK(watch.ranks(10).empty());
-  watch.hear(3, {}, 10);
-  std::vector<Progress> due = watch.take_due(10);
+  CHECK(watch.take_due_reports(10).empty());
+  CHECK(watch.reports(10).empty());
+  watch.update(3, {}, 10);
+  std::vector<Progress> due = watch.take_due_reports(10);
   REQUIRE(due.size() == 1);
   CHECK(due[0].rank == 3);
   CHECK(due[0].activity == Activity::busy);
-  CHECK(due[0].silence == 0);
-  CHECK(watch.take_due(10.4).empty());
-  CHECK_FALSE(watch.furthest());
+  CHECK(due[0].silent_seconds == 0);
+  CHECK(watch.take_due_reports(10.4).empty());
+  CHECK_FALSE(watch.latest_progress());
   Progress report;
-  report.rank = 99;  // whatever a trainer takes itself for
+  report.rank = 99;  // a trainer's own rank must be ignored
   report.step = 7;
-  report.silence = 1e9;
+  report.silent_seconds = 1e9;
   report.activity = Activity::training;
-  watch.hear(3, report, 10.45);
-  watch.hear(4, report, 10.45);  // there is none
-  due = watch.take_due(10.5);
+  watch.update(3, report, 10.45);
+  watch.update(4, report, 10.45);  // there is no rank 4
+  due = watch.take_due_reports(10.5);
   REQUIRE(due.size() == 1);
   CHECK(due[0].rank == 3);
   CHECK(due[0].step == 7);
-  CHECK(due[0].silence == Approx(0.05));
-  due = watch.take_due(15);
+  CHECK(due[0].silent_seconds == Approx(0.05));
+  due = watch.take_due_reports(15);
   REQUIRE(due.size() == 1);
-  CHECK(due[0].silence == Approx(4.55));
-  CHECK(watch.ranks(16).at(0).silence == Approx(5.55));
+  CHECK(due[0].silent_seconds == Approx(4.55));
+  CHECK(watch.reports(16).at(0).silent_seconds == Approx(5.55));
   watch.end(3);
-  CHECK(watch.take_due(20).empty());
-  CHECK(watch.ranks(20).empty());
-  watch.hear(3, report, 20);
-  CHECK(watch.ranks(20).empty());
-  REQUIRE(watch.furthest());
-  CHECK(watch.furthest()->step == 7);
+  CHECK(watch.take_due_reports(20).empty());
+  CHECK(watch.reports(20).empty());
+  watch.update(3, report, 20);
+  CHECK(watch.reports(20).empty());
+  REQUIRE(watch.latest_progress());
+  CHECK(watch.latest_progress()->step == 7);
 }

@@ -1,4 +1,4 @@
-// What this process occupies.
+// The resident memory of this process.
 #pragma once
 
 #include <unistd.h>
@@ -7,7 +7,7 @@
 
 namespace lockstep::testing {
 
-/// In MB, as the system counts it.
+/// Returns the resident set size from /proc/self/statm, in MB.
 inline double resident_megabytes() {
   std::ifstream file("/proc/self/statm");
   double total = 0;

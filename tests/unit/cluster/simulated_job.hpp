@@ -1,13 +1,13 @@
-// A whole job in memory: a coordinator and members that speak over simulated connections, with launchers that pretend
-// to fork, on a clock of their own. For the tests of coordinator and member, which are told apart by what they look at.
+// Simulates a whole job in memory, by a simulated clock: a coordinator and members with simulated connections, and
+// launchers that pretend to fork trainers. One file, because the simulation is one class.
 #pragma once
 
-#include "cluster/coordinator.hpp"
-#include "cluster/frame.hpp"
-#include "cluster/member.hpp"
-#include "cluster/message.hpp"
-#include "cluster/supervision.hpp"
-#include "cluster/trainer_watch.hpp"
+#include "cluster/launcher/progress_tracker.hpp"
+#include "cluster/net/frame.hpp"
+#include "cluster/rendezvous/coordinator.hpp"
+#include "cluster/rendezvous/member.hpp"
+#include "cluster/rendezvous/message.hpp"
+#include "cluster/rendezvous/supervision_timeouts.hpp"
 #include "core/random.hpp"
 #include "support/catch.hpp"
 
@@ -25,7 +25,7 @@
 
 namespace lockstep::testing {
 
-/// A pretended trainer.
+/// A simulated trainer.
 struct SimulatedTrainer {
   bool is_stopped = false;  ///< SIGSTOP
   std::optional<int> ends_with;
@@ -36,18 +36,18 @@ struct SimulatedLauncher {
   std::uint64_t incarnation = 0;
   double next_attempt = 0;
   bool is_linked = false;
-  bool is_frozen = false;  ///< stopped, or its network is: nothing gets through, and nothing breaks
+  bool is_frozen = false;  ///< stopped, or without network: no messages pass, and connections do not break
   bool reports_waits = true;
-  bool starts_stopped = false;  ///< trainers to come
+  bool starts_stopped = false;  ///< whether future trainers start stopped
   std::map<std::uint64_t, SimulatedTrainer> trainers;
-  TrainerWatch watch{0.5};
-  std::map<std::uint64_t, int> will_end_with;  ///< trainers of coming generations, by rank
+  ProgressTracker watch{0.5};
+  std::map<std::uint64_t, int> will_end_with;  ///< exit codes of trainers in future generations, by rank
   std::size_t fences = 0;
   std::size_t lost_fences = 0;
   std::vector<std::string> last_blobs;
-  std::optional<double> ends_at;  ///< when its EndGeneration is done
+  std::optional<double> ends_at;  ///< when the current EndGeneration completes
   double ending_takes = 0.05;
-  std::size_t starts = 0;  ///< trainers it forked
+  std::size_t starts = 0;  ///< number of trainers started
   std::optional<Exit> exit;
   std::vector<std::string> log;
 };
@@ -57,9 +57,9 @@ class SimulatedJob {
   struct Options {
     std::size_t members = 3;
     std::uint64_t ranks_each = 1;
-    std::size_t hosts = 0;  ///< 0: a host each; else members are dealt out to so many
-    Supervision limits{};
-    std::uint64_t steps = 1000;  ///< of the training; 10 a second
+    std::size_t hosts = 0;  ///< number of hosts; 0: one per member
+    SupervisionTimeouts timeouts{};
+    std::uint64_t steps = 1000;  ///< length of the training, at 10 steps per second
     std::uint64_t seed = 1;
     bool through_frames = true;  ///< encode and decode all messages
   };
@@ -79,12 +79,13 @@ class SimulatedJob {
     fresh.incarnation = ++incarnations_;
     fresh.ending_takes = launchers_[number].ending_takes;
     fresh.will_end_with = launchers_[number].will_end_with;
-    fresh.member = std::make_unique<Member>(number, "worker 0 (a:1)", options_.limits, now);
+    fresh.member = std::make_unique<Member>(number, "worker 0 (a:1)", options_.timeouts, now);
     launchers_[number] = std::move(fresh);
     if (number == 0) {
       std::vector<std::string> names;
       for (std::size_t i = 0; i < options_.members; ++i) names.push_back("worker " + std::to_string(i));
-      coordinator_ = std::make_unique<Coordinator>(names, "run" + std::to_string(incarnations_), options_.limits, now);
+      coordinator_ =
+          std::make_unique<Coordinator>(names, "run" + std::to_string(incarnations_), options_.timeouts, now);
       to_member_.clear();
       to_coordinator_.clear();
       connect(0);
@@ -95,8 +96,8 @@ class SimulatedJob {
     for (std::size_t number = 0; number < launchers_.size(); ++number) start(number);
   }
 
-  /// Its processes are gone at once, as with a node that is switched off; whether the others see the connection end
-  /// is another matter.
+  /// Kills a launcher and its trainers, as when a node is switched off. `is_seen`: whether the others see the
+  /// connection break.
   void kill(std::size_t number, bool is_seen = true) {
     launchers_[number].member.reset();
     launchers_[number].trainers.clear();
@@ -108,19 +109,19 @@ class SimulatedJob {
       }
     } else if (was_linked && is_seen && coordinator_) {
       deliver_from(number);
-      coordinator_->lose(number, "the connection broke", now);
+      coordinator_->member_lost(number, "the connection broke", now);
       pump();
     }
   }
 
-  /// Ends a connection; both sides see it.
+  /// Breaks a connection. Both sides see it.
   void cut(std::size_t number) {
     SimulatedLauncher& launcher = launchers_[number];
     if (!std::exchange(launcher.is_linked, false)) return;
     launcher.next_attempt = now + 0.5;
     to_member_[number].clear();
     to_coordinator_[number].clear();
-    if (coordinator_) coordinator_->lose(number, "the connection broke", now);
+    if (coordinator_) coordinator_->member_lost(number, "the connection broke", now);
     if (launcher.member) launcher.member->disconnected("the connection broke", now);
     pump();
   }
@@ -129,7 +130,7 @@ class SimulatedJob {
     for (SimulatedLauncher& launcher : launchers_) {
       if (!launcher.member || launcher.trainers.erase(rank) == 0) continue;
       launcher.watch.end(rank);
-      launcher.member->child_ended(rank, code, signal);
+      launcher.member->trainer_exited(rank, code, signal);
     }
     pump();
   }
@@ -147,10 +148,10 @@ class SimulatedJob {
     return all;
   }
 
-  /// Trainers of all ranks of the generation, one each.
+  /// Whether the generation runs and has exactly one trainer for each rank.
   bool all_train() const {
     if (!coordinator_ || !coordinator_->is_running()) return false;
-    const std::size_t ranks = launchers_[0].member ? launchers_[0].member->map().ranks.size() : 0;
+    const std::size_t ranks = launchers_[0].member ? launchers_[0].member->placement().ranks.size() : 0;
     return ranks > 0 && trainers() == ranks;
   }
 
@@ -168,7 +169,7 @@ class SimulatedJob {
     while (now < end) step(tick);
   }
 
-  /// False where it does not come true in time.
+  /// Returns false if the condition does not become true in time.
   template <typename Condition>
   bool run_until(Condition condition, double seconds, double tick = 0.1) {
     const double end = now + seconds;
@@ -186,10 +187,10 @@ class SimulatedJob {
         log.begin(), log.end(), [&](const std::string& it) { return it.find(text) != std::string::npos; }));
   }
 
-  std::uint64_t saved_step = 0;  ///< where trainers begin; each tenth step is saved
+  std::uint64_t saved_step = 0;  ///< the step of the last backup, where trainers begin; every tenth step has one
   std::uint64_t step_now = 0;
   std::size_t messages = 0;
-  std::vector<std::string> worlds;  ///< their names, as they began
+  std::vector<std::string> worlds;  ///< names of the worlds in the order of their start
 
  private:
   void step(double tick) {
@@ -200,22 +201,22 @@ class SimulatedJob {
       if (launcher.ends_at && now >= *launcher.ends_at) {
         launcher.ends_at.reset();
         launcher.trainers.clear();
-        launcher.watch = TrainerWatch(0.5);
+        launcher.watch = ProgressTracker(0.5);
         launcher.member->all_ended();
       }
-      if (!launcher.is_linked) launcher.member->disconnected("the other side ended the connection", now);  // if it was
+      if (!launcher.is_linked) launcher.member->disconnected("the peer closed the connection", now);  // if it was
       if (!launcher.is_linked && now >= launcher.next_attempt) connect(number);
       launcher.member->tick(now);
-      if (launcher.member->take_hang_up()) {
+      if (launcher.member->take_disconnect_request()) {
         launcher.is_linked = false;
         launcher.next_attempt = now + 0.5;
-        if (coordinator_) coordinator_->lose(number, "the other side ended the connection", now);
+        if (coordinator_) coordinator_->member_lost(number, "the peer closed the connection", now);
       }
     }
     train();
     for (SimulatedLauncher& launcher : launchers_) {
       if (!launcher.member || launcher.is_frozen) continue;
-      for (const Progress& report : launcher.watch.take_due(now)) launcher.member->progress(report);
+      for (const Progress& report : launcher.watch.take_due_reports(now)) launcher.member->progress(report);
     }
     pump();
     if (coordinator_ && !launchers_[0].is_frozen) coordinator_->tick(now);
@@ -226,17 +227,17 @@ class SimulatedJob {
     SimulatedLauncher& launcher = launchers_[number];
     launcher.next_attempt = now + 0.5;
     if (!coordinator_ || launchers_[0].is_frozen) {
-      launcher.member->unreachable("it refuses the connection");
+      launcher.member->unreachable("connection refused");
       return;
     }
     const std::size_t host = options_.hosts == 0 ? number : number % options_.hosts;
-    const Introduction who{number,
-                           launcher.incarnation,
-                           "host " + std::to_string(host),
-                           "node-" + std::to_string(host),
-                           "10.0.0." + std::to_string(number),
-                           options_.ranks_each};
-    const std::string objection = coordinator_->admit(who, now);
+    const PeerInfo who{number,
+                       launcher.incarnation,
+                       "host " + std::to_string(host),
+                       "node-" + std::to_string(host),
+                       "10.0.0." + std::to_string(number),
+                       options_.ranks_each};
+    const std::string objection = coordinator_->join(who, now);
     if (!objection.empty()) {
       launcher.member->unreachable(objection);
       return;
@@ -272,14 +273,14 @@ class SimulatedJob {
         if (auto* post = std::get_if<Post>(&action)) {
           const Message message = carry(post->message);
           for (const std::size_t to : post->to) to_member_[to].push_back(message);
-        } else if (const auto* hang_up = std::get_if<HangUp>(&action)) {
-          SimulatedLauncher& launcher = launchers_[hang_up->member];
-          to_member_[hang_up->member].clear();
-          to_coordinator_[hang_up->member].clear();
+        } else if (const auto* disconnect = std::get_if<Disconnect>(&action)) {
+          SimulatedLauncher& launcher = launchers_[disconnect->member];
+          to_member_[disconnect->member].clear();
+          to_coordinator_[disconnect->member].clear();
           if (std::exchange(launcher.is_linked, false) && launcher.member) {
             launcher.next_attempt = now + 0.5;
             if (launcher.is_frozen) continue;  // it will find that out
-            launcher.member->disconnected("the other side ended the connection", now);
+            launcher.member->disconnected("the peer closed the connection", now);
           }
         }
       }
@@ -314,7 +315,7 @@ class SimulatedJob {
   void perform(std::size_t number, LauncherAction& action) {
     SimulatedLauncher& launcher = launchers_[number];
     if (const auto* serve = std::get_if<StartServer>(&action)) {
-      const WorldMap& map = launcher.member->map();
+      const Placement& map = launcher.member->placement();
       if (number == map.nodes.at(0).server) worlds.push_back(map.nspace);
       launcher.member->fence("blob of node " + std::to_string(serve->node));
       launcher.member->fence("");
@@ -330,7 +331,7 @@ class SimulatedJob {
       launcher.trainers[start->rank].is_stopped = launcher.starts_stopped;
       launcher.member->started(start->rank);
       launcher.watch.begin(start->rank);
-      launcher.watch.hear(start->rank, {}, now);
+      launcher.watch.update(start->rank, {}, now);
       if (const auto it = launcher.will_end_with.find(start->rank); it != launcher.will_end_with.end()) {
         launcher.trainers[start->rank].ends_with = it->second;
       }
@@ -341,9 +342,9 @@ class SimulatedJob {
         ++launcher.fences;
         if (fence->sequence == 0) launcher.last_blobs = fence->blobs;
       }
-    } else if (std::holds_alternative<SaveAndLeave>(action)) {
+    } else if (std::holds_alternative<StopAfterThisStep>(action)) {
       everybody_leaves_ = true;
-    } else if (std::holds_alternative<LeaveWithBackup>(action)) {
+    } else if (std::holds_alternative<StopAfterNextBackup>(action)) {
       leaves_with_backup_ = true;
     } else if (std::holds_alternative<EndGeneration>(action)) {
       launcher.ends_at = now + launcher.ending_takes;
@@ -354,7 +355,7 @@ class SimulatedJob {
     }
   }
 
-  /// All ranks step together, or none does.
+  /// Runs a step if all ranks can.
   void train() {
     if (!all_train()) {
       is_training_ = false;
@@ -380,15 +381,15 @@ class SimulatedJob {
         report.rank = rank;
         report.step = step_now;
         report.activity = is_stuck && launcher.reports_waits ? Activity::waiting : Activity::training;
-        report.longest_silence = 0.1;
-        if (!is_stuck || launcher.reports_waits) launcher.watch.hear(rank, report, now);
+        report.max_silent_seconds = 0.1;
+        if (!is_stuck || launcher.reports_waits) launcher.watch.update(rank, report, now);
         std::optional<int> end = trainer.ends_with;
         if (everybody_leaves_) end = 75;
         if (!end && step_now >= options_.steps) end = 0;
         if (!end) continue;
         launcher.trainers.erase(rank);
         launcher.watch.end(rank);
-        launcher.member->child_ended(rank, *end, 0);
+        launcher.member->trainer_exited(rank, *end, 0);
       }
     }
     everybody_leaves_ = false;
@@ -417,8 +418,8 @@ inline void check_all_exit_with(SimulatedJob& job, std::size_t members, int code
   }
 }
 
-/// Lets the coordinator say what it says to one connected member.
-inline std::vector<Message> said_to(Coordinator& coordinator, std::size_t member) {
+/// Returns the coordinator's pending messages to one connected member.
+inline std::vector<Message> messages_to(Coordinator& coordinator, std::size_t member) {
   std::vector<Message> said;
   for (const CoordinatorAction& action : coordinator.take_actions()) {
     const auto* post = std::get_if<Post>(&action);
@@ -427,7 +428,7 @@ inline std::vector<Message> said_to(Coordinator& coordinator, std::size_t member
   return said;
 }
 
-inline Introduction introduction(std::uint64_t member, std::uint64_t incarnation = 1) {
+inline PeerInfo peer_info(std::uint64_t member, std::uint64_t incarnation = 1) {
   return {member, incarnation, "host " + std::to_string(member), "node", "10.0.0.1", 1};
 }
 

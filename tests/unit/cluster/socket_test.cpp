@@ -1,10 +1,11 @@
-// Sockets on the loopback interface: what goes through, what ends, and that nothing waits for longer than it was told.
-#include "cluster/socket.hpp"
+// Sockets on the loopback interface: transfers, closed connections, and deadlines.
+#include "cluster/net/socket.hpp"
 
-#include "cluster/resolve.hpp"
+#include "cluster/net/resolve.hpp"
 #include "core/clock.hpp"
-#include "lockstep/core/error.hpp"
 #include "support/catch.hpp"
+
+#include <lockstep/core/error.hpp>
 
 #include <fcntl.h>
 #include <poll.h>
@@ -39,7 +40,7 @@ Endpoint loopback(std::uint16_t port, const std::string& host = "127.0.0.1") {
 /// Both ends of a connection.
 std::pair<Socket, Socket> connected_pair(const std::string& host = "127.0.0.1") {
   const Socket listener = listen_on(0);
-  Connecting connecting = connect_to(loopback(port_of(listener), host), Deadline::after(5));
+  ConnectAttempt connecting = connect_to(loopback(port_of(listener), host), Deadline::after(5));
   REQUIRE(connecting.error == 0);
   REQUIRE(wait_for(listener, POLLIN, Deadline::after(5)));
   std::optional<Accepted> accepted = accept_one(listener);
@@ -57,7 +58,7 @@ bool has_ipv6() {
 
 }  // namespace
 
-TEST_CASE("bytes go both ways, over IPv4 and IPv6") {
+TEST_CASE("bytes travel both ways over IPv4 and IPv6") {
   for (const std::string host : {"127.0.0.1", "::1"}) {
     if (host == "::1" && !has_ipv6()) continue;
     CAPTURE(host);
@@ -66,7 +67,7 @@ TEST_CASE("bytes go both ways, over IPv4 and IPv6") {
       CHECK((fcntl(socket->descriptor(), F_GETFD) & FD_CLOEXEC) != 0);
       CHECK((fcntl(socket->descriptor(), F_GETFL) & O_NONBLOCK) != 0);
     }
-    const Bytes sent = counting(5'000'000);  // more than the kernel keeps: both sides have to wait
+    const Bytes sent = counting(5'000'000);  // more than the kernel's buffers: both sides have to wait
     Bytes received(sent.size());
     Transfer sending;
     std::thread sender([&, &from = left]() { sending = send_all(from, sent, Deadline::after(20)); });
@@ -83,31 +84,31 @@ TEST_CASE("bytes go both ways, over IPv4 and IPv6") {
   }
 }
 
-TEST_CASE("what cannot go now does not wait, and what waits ends with its deadline") {
+TEST_CASE("non-blocking sends return and blocking ones end at their deadline") {
   auto [left, right] = connected_pair();
   Bytes buffer(100);
   Transfer transfer = receive_some(left, buffer);
-  CHECK(transfer.end == TransferEnd::waiting);
+  CHECK(transfer.end == TransferEnd::would_block);
   CHECK(transfer.bytes == 0);
 
   REQUIRE(send_some(right, counting(40)).bytes == 40);
   double began = monotonic_seconds();
   transfer = receive_all(left, buffer, Deadline::after(0.1));
-  CHECK(transfer.end == TransferEnd::late);
+  CHECK(transfer.end == TransferEnd::timed_out);
   CHECK(transfer.bytes == 40);
   CHECK(monotonic_seconds() - began >= 0.1);
   CHECK(monotonic_seconds() - began < 5);
 
   began = monotonic_seconds();
-  transfer = send_all(left, counting(50'000'000), Deadline::after(0.1));  // nobody reads
-  CHECK(transfer.end == TransferEnd::late);
+  transfer = send_all(left, counting(50'000'000), Deadline::after(0.1));  // the peer does not read
+  CHECK(transfer.end == TransferEnd::timed_out);
   CHECK(transfer.bytes < 50'000'000);
   CHECK(monotonic_seconds() - began < 5);
   CHECK_FALSE(wait_for(left, POLLOUT, Deadline::after(0)));
   CHECK(receive_all(left, {}, Deadline::after(0)).end == TransferEnd::done);
 }
 
-TEST_CASE("a peer's end is told, and raises no SIGPIPE") {
+TEST_CASE("a closed peer is reported without SIGPIPE") {
   auto [left, right] = connected_pair();
   REQUIRE(send_all(right, counting(10), Deadline::after(1)).end == TransferEnd::done);
   right.close();
@@ -117,17 +118,17 @@ TEST_CASE("a peer's end is told, and raises no SIGPIPE") {
   CHECK(transfer.end == TransferEnd::closed);
   CHECK(transfer.bytes == 10);
   CHECK(transfer.error == 0);
-  Transfer sent = send_some(left, counting(1));  // the kernel learns from the answer that nobody is there
+  Transfer sent = send_some(left, counting(1));  // the kernel learns of the closed peer from the reply
   for (int i = 0; i < 100 && sent.end == TransferEnd::done; ++i) {
     (void)wait_for(left, POLLIN, Deadline::after(0.01));
     sent = send_some(left, counting(1));
   }
   CHECK(sent.end == TransferEnd::closed);
   CHECK((sent.error == EPIPE || sent.error == ECONNRESET));
-  CHECK_THROWS_AS(send_some(right, counting(1)), InternalError);  // no peer's fault: it is closed
+  CHECK_THROWS_AS(send_some(right, counting(1)), InternalError);  // a bug of the caller: the socket is closed
 }
 
-TEST_CASE("sockets have one owner") {
+TEST_CASE("a socket has one owner") {
   Socket empty;
   CHECK_FALSE(empty);
   Socket first = listen_on(0);
@@ -141,7 +142,7 @@ TEST_CASE("sockets have one owner") {
   CHECK(fcntl(last, F_GETFD) == -1);
 }
 
-TEST_CASE("a port that is taken is refused, one just left is not") {
+TEST_CASE("a port in use is rejected, a recently closed one is not") {
   std::uint16_t port = 0;
   {
     const Socket listener = listen_on(0);
@@ -153,39 +154,39 @@ TEST_CASE("a port that is taken is refused, one just left is not") {
     } catch (const UsageError& error) {
       CHECK(std::string(error.what()).find("port " + std::to_string(port)) != std::string::npos);
     }
-    Connecting connecting = connect_to(loopback(port), Deadline::after(5));
+    ConnectAttempt connecting = connect_to(loopback(port), Deadline::after(5));
     REQUIRE(connecting.error == 0);
     REQUIRE(wait_for(listener, POLLIN, Deadline::after(5)));
-    const std::optional<Accepted> accepted = accept_one(listener);  // ends first: its port goes through TIME_WAIT
+    const std::optional<Accepted> accepted = accept_one(listener);  // closes first, which leaves its port in TIME_WAIT
     REQUIRE(accepted.has_value());
   }
   CHECK(port_of(listen_on(port)) == port);
 }
 
-TEST_CASE("connecting ends with what became of it") {
-  const Socket closed(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));  // has a port and does not listen
+TEST_CASE("a connection attempt reports its outcome") {
+  const Socket closed(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));  // bound but not listening
   const Endpoint self = loopback(0);
   REQUIRE(bind(closed.descriptor(), self.get(), self.length) == 0);
   CHECK(connect_to(loopback(port_of(closed)), Deadline::after(5)).error == ECONNREFUSED);
   CHECK(connect_to(loopback(5000, "127.255.255.255"), Deadline::after(5)).error != 0);  // a broadcast address
 
-  // A listener that lets nobody in: once its queue is full, the kernel answers no more.
+  // A listener that never accepts: once its queue is full, the kernel stops answering.
   const Socket listener = listen_on(0, 0);
-  std::vector<Connecting> queue;
+  std::vector<ConnectAttempt> queue;
   while (queue.size() < 20 && (queue.empty() || queue.back().error == 0)) {
     queue.push_back(connect_to(loopback(port_of(listener)), Deadline::after(0.3)));
   }
   CHECK(queue.back().error == ETIMEDOUT);
 }
 
-TEST_CASE("endpoints are written as they are typed") {
+TEST_CASE("endpoints are formatted as users write them") {
   CHECK(loopback(5000).to_string() == "127.0.0.1:5000");
   CHECK(loopback(80, "fd00::7").to_string() == "[fd00::7]:80");
   CHECK(loopback(80, "::ffff:10.0.0.7").to_string() == "10.0.0.7:80");
-  CHECK(Endpoint().to_string() == "an unnamed endpoint");
+  CHECK(Endpoint().to_string() == "an unknown address");
 }
 
-TEST_CASE("deadlines pass") {
+TEST_CASE("deadlines expire") {
   CHECK(Deadline::after(0).passed());
   CHECK(Deadline::after(-5).seconds_left() == 0);
   CHECK(Deadline::after(-5).poll_timeout() == 0);

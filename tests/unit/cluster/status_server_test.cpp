@@ -1,7 +1,7 @@
-// The status port among those who ask, and those who only make trouble.
-#include "cluster/status_server.hpp"
+// The status port with regular and misbehaving clients.
+#include "cluster/status/status_server.hpp"
 
-#include "cluster/endpoint.hpp"
+#include "cluster/net/endpoint.hpp"
 #include "core/clock.hpp"
 #include "core/random.hpp"
 #include "support/catch.hpp"
@@ -38,7 +38,7 @@ Endpoint here(std::uint16_t port) {
   return endpoint;
 }
 
-/// A server and its poll(), and visitors in the same thread.
+/// A server with its poll loop, and clients in the same thread.
 struct Port {
   explicit Port(double limit_s = 5, std::size_t page = 0)
       : body(page, 'x'),
@@ -53,31 +53,31 @@ struct Port {
             limit_s) {}
 
   void turn(int timeout_ms = 0) {
-    std::vector<pollfd> polled{{-1, 0, 0}};  // the launcher's own
+    std::vector<pollfd> polled{{-1, 0, 0}};  // an entry of the launcher
     server.collect(polled);
     (void)poll(polled.data(), polled.size(), timeout_ms);
     const double ready = monotonic_seconds();
     server.handle(polled);
-    longest_turn = std::max(longest_turn, monotonic_seconds() - ready);
+    max_turn = std::max(max_turn, monotonic_seconds() - ready);
   }
 
   Socket visit() const {
-    Connecting visitor = connect_to(here(port_of(listener)), Deadline::after(5));
-    REQUIRE(visitor.error == 0);
-    return std::move(visitor.socket);
+    ConnectAttempt client = connect_to(here(port_of(listener)), Deadline::after(5));
+    REQUIRE(client.error == 0);
+    return std::move(client.socket);
   }
 
-  static void say(const Socket& visitor, const std::string& bytes) {
-    (void)send_some(visitor, std::as_bytes(std::span(bytes)));
+  static void say(const Socket& client, const std::string& bytes) {
+    (void)send_some(client, std::as_bytes(std::span(bytes)));
   }
 
-  /// All that comes until the end; what came so far where there is none for too long.
-  std::string hear(const Socket& visitor, double seconds = 30) {
+  /// Reads until the connection ends or `seconds` have passed.
+  std::string hear(const Socket& client, double seconds = 30) {
     std::string all;
     std::array<std::byte, 65536> bytes{};
     for (const Deadline deadline = Deadline::after(seconds); !deadline.passed();) {
       turn(1);
-      const Transfer got = receive_some(visitor, bytes);
+      const Transfer got = receive_some(client, bytes);
       all.append(reinterpret_cast<const char*>(bytes.data()), got.bytes);
       if (got.end == TransferEnd::closed) return all;
     }
@@ -85,14 +85,14 @@ struct Port {
   }
 
   std::string ask(const std::string& bytes) {
-    const Socket visitor = visit();
-    say(visitor, bytes);
-    return hear(visitor);
+    const Socket client = visit();
+    say(client, bytes);
+    return hear(client);
   }
 
   std::string body;
   int answers = 0;
-  double longest_turn = 0;
+  double max_turn = 0;
   Socket listener = listen_on(0);
   StatusServer server;
 };
@@ -103,7 +103,7 @@ bool begins_with(const std::string& reply, const std::string& beginning) { retur
 
 }  // namespace
 
-TEST_CASE("the status port answers GET and HEAD, and says what is wrong with all else") {
+TEST_CASE("the status port answers GET and HEAD and rejects other requests") {
   Port port;
   CHECK(begins_with(port.ask(get("/healthz")), "HTTP/1.1 503 Service Unavailable\r\n"));
   CHECK(port.ask(get("/healthz?verbose")).ends_with("\r\n\r\nnot well\n"));
@@ -118,27 +118,27 @@ TEST_CASE("the status port answers GET and HEAD, and says what is wrong with all
   CHECK(port.answers == answers);
 }
 
-TEST_CASE("a request may come in pieces, and a long reply go in pieces") {
+TEST_CASE("requests and long replies may be fragmented") {
   Port port(5, 8 << 20U);
-  const Socket visitor = port.visit();
+  const Socket client = port.visit();
   for (const char c : get("/metrics")) {
-    Port::say(visitor, std::string(1, c));
+    Port::say(client, std::string(1, c));
     port.turn(1);
   }
-  const std::string reply = port.hear(visitor);
+  const std::string reply = port.hear(client);
   CHECK(reply.size() > port.body.size());
   CHECK(reply.ends_with(port.body));
-  CHECK(port.server.visitors() <= 1);
+  CHECK(port.server.num_clients() <= 1);
 }
 
-TEST_CASE("who says nothing, too little, or does not listen, is hung up on in time") {
+TEST_CASE("silent, incomplete and non-reading clients are disconnected in time") {
   Port port(0.3, 64 << 20U);
   const Socket silent = port.visit();
   const Socket slow = port.visit();
   const Socket deaf = port.visit();
   Port::say(deaf, get("/metrics"));
   const double began = monotonic_seconds();
-  for (int i = 0; port.server.visitors() > 0 || i < 3; ++i) {
+  for (int i = 0; port.server.num_clients() > 0 || i < 3; ++i) {
     Port::say(slow, i == 0 ? "GET /" : "x");
     port.turn(20);
     REQUIRE(monotonic_seconds() - began < 20);
@@ -146,7 +146,7 @@ TEST_CASE("who says nothing, too little, or does not listen, is hung up on in ti
   CHECK(monotonic_seconds() - began > 0.25);
 }
 
-TEST_CASE("whoever asks is answered among those who only hold places") {
+TEST_CASE("requests are answered while idle clients hold connections") {
   Port port;
   std::list<Socket> others;
   for (int i = 0; i < 200; ++i) {
@@ -157,21 +157,21 @@ TEST_CASE("whoever asks is answered among those who only hold places") {
   const double began = monotonic_seconds();
   CHECK(begins_with(port.ask(get("/metrics")), "HTTP/1.1 200 OK\r\n"));
   CHECK(monotonic_seconds() - began < 20);
-  CHECK(port.server.visitors() <= 32);
+  CHECK(port.server.num_clients() <= 32);
 }
 
-TEST_CASE("junk on the status port holds up nobody") {
+TEST_CASE("junk on the status port does not delay other clients") {
   Port port;
   RandomStream random(7, RandomPurpose::test, 5);
   for (int i = 0; i < 2000; ++i) {
-    const Socket visitor = port.visit();
+    const Socket client = port.visit();
     std::string junk(random.next() % 300, '\0');
     for (char& c : junk) c = static_cast<char>(random.next());
     if (i % 4 == 0) junk = get("/metrics").substr(0, random.next() % 30);
-    Port::say(visitor, junk);
+    Port::say(client, junk);
     port.turn();
     if (i % 100 == 0) REQUIRE(begins_with(port.ask(get("/metrics")), "HTTP/1.1 200 OK\r\n"));
   }
-  CHECK(port.longest_turn < 5);
+  CHECK(port.max_turn < 5);
   CHECK(begins_with(port.ask(get("/healthz")), "HTTP/1.1 503 "));
 }

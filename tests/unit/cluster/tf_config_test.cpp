@@ -1,10 +1,11 @@
-// TF_CONFIG as TensorFlow understands it, and every mistake in it with the words that tell of it.
-#include "cluster/tf_config.hpp"
+// TF_CONFIG is parsed as TensorFlow parses it, and mistakes are reported with their location.
+#include "cluster/config/tf_config.hpp"
 
-#include "cluster/json_text.hpp"
+#include "cluster/config/json_text.hpp"
 #include "core/random.hpp"
-#include "lockstep/core/error.hpp"
 #include "support/catch.hpp"
+
+#include <lockstep/core/error.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -21,14 +22,14 @@ namespace {
 
 const std::string two_workers = R"("cluster": {"worker": ["a:5000", "b:5001"]})";
 
-/// The value with this cluster and task, as JSON texts.
+/// TF_CONFIG with this cluster and task, which are JSON texts.
 std::string config(const std::string& cluster, const std::string& task) {
   return R"({"cluster": )" + cluster + R"(, "task": )" + task + "}";
 }
 
 std::string worker(const std::string& index) { return R"({"type": "worker", "index": )" + index + "}"; }
 
-/// "worker 0 a:5000, worker 1 b:5001; rank 1".
+/// A cluster in one line: "worker 0 a:5000, worker 1 b:5001; rank 1".
 std::string summary_of(const ClusterSpec& spec) {
   if (spec.tasks.empty()) return spec.rank ? "a rank without tasks" : "alone";
   std::string text;
@@ -58,9 +59,9 @@ std::string message_of(const std::string& text) {
 
 }  // namespace
 
-TEST_CASE("what TensorFlow takes is taken, and means the same") {
+TEST_CASE("TF_CONFIG values that TensorFlow accepts mean the same") {
   const std::vector<Accepted> cases{
-      // a process by itself
+      // no cluster
       {"", "alone"},
       {"{}", "alone"},
       {" { } ", "alone"},
@@ -94,7 +95,7 @@ TEST_CASE("what TensorFlow takes is taken, and means the same") {
       {config(R"({"worker": ["a:1", "b:1"]})", worker("1.9")), "worker 0 a:1, worker 1 b:1; rank 1"},
       {config(R"({"worker": ["a:1", "b:1"]})", worker("-0.5")), "worker 0 a:1, worker 1 b:1; rank 0"},
       {config(R"({"worker": ["a:1", "b:1"]})", worker("1e0")), "worker 0 a:1, worker 1 b:1; rank 1"},
-      // what else may stand there
+      // other keys
       {R"({"rpc_layer": 7, "session_master": [], "x": {"y": null}, "task": {"type": "worker", "index": 0, "z": 1}, )" +
            two_workers + "}",
        "worker 0 a:5000, worker 1 b:5001; rank 0"},
@@ -113,27 +114,27 @@ TEST_CASE("what TensorFlow takes is taken, and means the same") {
   }
 }
 
-TEST_CASE("every mistake is refused with the part that is wrong") {
+TEST_CASE("every mistake is rejected with its location") {
   const std::string list = R"({"worker": ["a:5000", "b:5001"]})";
   const auto address = [](const std::string& text) {
     return config(R"({"worker": [")" + text + R"("]})", worker("0"));
   };
   const std::vector<Refused> cases{
-      // no JSON
-      {" ", {"no JSON", "ends too early"}},
-      {"worker", {"no JSON", "line 1, column 1", "'worker'"}},
-      {R"({"cluster": {"worker": ["a:1" "b:1"]}})", {"no JSON", "line 1, column", R"("b:1")"}},
-      {"{\n  \"task\": 1\n  \"cluster\": 2}", {"no JSON", "line 3", "\"cluster\""}},
-      {"{'cluster': {}}", {"no JSON", "double quotes", "'{'"}},
-      {R"({"cluster": {"worker": ["a:1")", {"no JSON", "ends too early"}},
-      {R"({"cluster": {"worker: []}})", {"no JSON", "ends too early"}},
-      {R"({"cluster": {}} x)", {"no JSON", "column 17"}},
-      {R"({"cluster": {,}})", {"no JSON", "{,}"}},
-      {R"({"cluster": [1,,]})", {"no JSON"}},
-      {R"({"task": {"index": NaN}})", {"no JSON", "NaN"}},
+      // invalid JSON
+      {" ", {"not valid JSON", "ends too early"}},
+      {"worker", {"not valid JSON", "line 1, column 1", "'worker'"}},
+      {R"({"cluster": {"worker": ["a:1" "b:1"]}})", {"not valid JSON", "line 1, column", R"("b:1")"}},
+      {"{\n  \"task\": 1\n  \"cluster\": 2}", {"not valid JSON", "line 3", "\"cluster\""}},
+      {"{'cluster': {}}", {"not valid JSON", "double quotes", "'{'"}},
+      {R"({"cluster": {"worker": ["a:1")", {"not valid JSON", "ends too early"}},
+      {R"({"cluster": {"worker: []}})", {"not valid JSON", "ends too early"}},
+      {R"({"cluster": {}} x)", {"not valid JSON", "column 17"}},
+      {R"({"cluster": {,}})", {"not valid JSON", "{,}"}},
+      {R"({"cluster": [1,,]})", {"not valid JSON"}},
+      {R"({"task": {"index": NaN}})", {"not valid JSON", "NaN"}},
       {R"({"task": {"index": 1e999}})", {"number", "too large", "'1e999"}},
-      {"{\"a\": \"\xff\"}", {"no JSON"}},
-      {std::string("{\0}", 3), {"no JSON"}},
+      {"{\"a\": \"\xff\"}", {"not valid JSON"}},
+      {std::string("{\0}", 3), {"not valid JSON"}},
       // the wrong kind of value
       {"null", {"TF_CONFIG is null", "object"}},
       {"[]", {"TF_CONFIG is a list"}},
@@ -147,7 +148,7 @@ TEST_CASE("every mistake is refused with the part that is wrong") {
       {config(R"({"worker": {"0": {"a": 1}}})", worker("0")), {"cluster.worker['0'] is an object"}},
       {config(list, "1"), {"task is 1", "object"}},
       {config(list, "null"), {"task is null"}},
-      // keys that are no indices
+      // keys that are not indices
       {config(R"({"worker": {"one": "a:1"}})", worker("0")), {"cluster.worker's key is 'one'", "whole number"}},
       {config(R"({"worker": {"-1": "a:1"}})", worker("0")), {"'-1'", "at least 0"}},
       {config(R"({"worker": {"0.5": "a:1"}})", worker("0")), {"'0.5'"}},
@@ -212,10 +213,10 @@ TEST_CASE("every mistake is refused with the part that is wrong") {
       {address("fd00::abcd"), {"brackets"}},
       {address("[::1]"), {"'[::1]'", "no port"}},
       {address("[::1]5000"), {"port"}},
-      {address("[a]:5000"), {"no IPv6"}},
-      {address("[::1:5000"), {"no IPv6"}},
-      {address("[]:5000"), {"no IPv6"}},
-      {address("[::1%]:5000"), {"no IPv6"}},
+      {address("[a]:5000"), {"IPv6"}},
+      {address("[::1:5000"), {"IPv6"}},
+      {address("[]:5000"), {"IPv6"}},
+      {address("[::1%]:5000"), {"IPv6"}},
       {address(std::string(254, 'a') + ":5000"), {"aaa...'", "253"}},
   };
   for (const Refused& one : cases) {
@@ -232,7 +233,7 @@ TEST_CASE("every mistake is refused with the part that is wrong") {
   }
 }
 
-TEST_CASE("commas before closing brackets are forgiven, with a warning") {
+TEST_CASE("trailing commas are accepted with a warning") {
   const std::string text = R"({"cluster": {"worker": ["a:1", "b:1", ], }, "task": {"type": "worker", "index": 1,},
   })";
   const ClusterSpec spec = parse_tf_config(text);
@@ -247,12 +248,12 @@ TEST_CASE("commas before closing brackets are forgiven, with a warning") {
     CHECK((other == "[1,,]" || without_trailing_commas(other) == other));
     CHECK(without_trailing_commas(other).size() == other.size());
   }
-  // a mistake beside the commas is told of where it is
+  // a mistake beside the commas is reported at its location
   const std::string both = R"({"cluster": {"worker": ["a:1",] "chief": []}})";
   CHECK(message_of(both).find("\"chief\"") != std::string::npos);
 }
 
-TEST_CASE("tasks that take no part are warned of") {
+TEST_CASE("tasks that do not train cause a warning") {
   const ClusterSpec spec =
       parse_tf_config(config(R"({"worker": ["a:1"], "ps": ["p:1"], "evaluator": ["e:1"]})", worker("0")));
   REQUIRE(spec.warnings.size() == 2);
@@ -260,7 +261,7 @@ TEST_CASE("tasks that take no part are warned of") {
   CHECK(spec.warnings[1].find("'evaluator'") != std::string::npos);
 }
 
-TEST_CASE("size is bounded") {
+TEST_CASE("the size of TF_CONFIG is bounded") {
   const auto padded = [](std::size_t bytes) { return "{" + std::string(bytes - 2, ' ') + "}"; };
   CHECK(summary_of(parse_tf_config(padded(std::size_t{1} << 20U))) == "alone");
   CHECK(message_of(padded((std::size_t{1} << 20U) + 1)).find("1048577 bytes") != std::string::npos);
@@ -273,27 +274,28 @@ TEST_CASE("size is bounded") {
   const std::string most = config(R"({"worker":)" + many(0, 70'000) + "}", worker("69999"));
   REQUIRE(most.size() < std::size_t{1} << 20U);
   CHECK(parse_tf_config(most).rank == 69'999U);
-  // Short of a megabyte only tasks without addresses are too many.
+  // Only tasks without addresses fit more than the maximum number of tasks into a megabyte.
   std::string nothings = "\"\"";
   for (int i = 0; i < 100'000; ++i) nothings += ",\"\"";
   const std::string message = message_of(config(R"({"worker":[)" + nothings + "]}", worker("0")));
   CHECK(message.find("100001 tasks") != std::string::npos);
 
-  // Nested as deep as it can be: no stack may overflow.
+  // The deepest possible nesting must not overflow the stack.
   const std::string deep(std::size_t{1} << 19U, '[');
   CHECK(message_of(deep + std::string(deep.size(), ']')).find("is a list") != std::string::npos);
   CHECK(message_of(deep).find("ends too early") != std::string::npos);
 }
 
-TEST_CASE("the environment's TF_CONFIG, or a process by itself") {
-  CHECK(summary_of(cluster_of({})) == "alone");
-  CHECK(cluster_of({}).is_chief());
-  CHECK(summary_of(cluster_of({{"TF_CONFIG", "{" + two_workers + R"(, "task": {"type": "worker", "index": 1}})"}})) ==
+TEST_CASE("TF_CONFIG is read from the environment, else there is one process") {
+  CHECK(summary_of(read_cluster_spec({})) == "alone");
+  CHECK(read_cluster_spec({}).is_chief());
+  CHECK(summary_of(
+            read_cluster_spec({{"TF_CONFIG", "{" + two_workers + R"(, "task": {"type": "worker", "index": 1}})"}})) ==
         "worker 0 a:5000, worker 1 b:5001; rank 1");
-  CHECK_THROWS_AS(cluster_of({{"TF_CONFIG", "{"}}), UsageError);
+  CHECK_THROWS_AS(read_cluster_spec({{"TF_CONFIG", "{"}}), UsageError);
 }
 
-TEST_CASE("the digest is that of the tasks in their order, whoever computes it") {
+TEST_CASE("the digest depends only on the tasks in order") {
   const auto digest = [](const std::string& cluster, const std::string& task) {
     return parse_tf_config(config(cluster, task)).digest().to_string();
   };
@@ -309,7 +311,7 @@ TEST_CASE("the digest is that of the tasks in their order, whoever computes it")
   }
 }
 
-TEST_CASE("mutated values are read or refused, never more", "[mutation]") {
+TEST_CASE("mutated values are parsed or rejected", "[mutation]") {
   constexpr std::uint64_t seed = 20270114;
   constexpr int count = 20'000;
   const std::string valid =

@@ -1,5 +1,5 @@
-// What Open MPI is told through the environment, and the directories a generation leaves nothing in.
-#include "cluster/trainer_environment.hpp"
+// The environment of trainers, which configures Open MPI, and session directories.
+#include "cluster/pmix/trainer_environment.hpp"
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -9,7 +9,7 @@
 #include <fstream>
 #include <string>
 
-#include "cluster/session_directories.hpp"
+#include "cluster/pmix/session_directories.hpp"
 #include "support/catch.hpp"
 
 using namespace lockstep;
@@ -28,23 +28,23 @@ PmixJob two_of_three_here() {
           .tcp_ports = 0};
 }
 
-constexpr TrainerPlace roomy{8, 8, true};
+constexpr HostResources roomy{8, 8, true};
 const Environment usual{{"HOME", "/"}, {"TMPDIR", "/tmp"}, {"PATH", "/bin"}};
 
-/// The user's own directory, whoever runs the tests.
+/// The usual environment with this user's directories.
 Environment own_environment() {
   Environment own = usual;
   own["HOME"] = std::filesystem::temp_directory_path().string();
   return own;
 }
 
-bool yields(const PmixJob& job, const TrainerPlace& place) {
+bool yields(const PmixJob& job, const HostResources& place) {
   return trainer_environment(job, place, own_environment()).contains("OMPI_MCA_mpi_yield_when_idle");
 }
 
 }  // namespace
 
-TEST_CASE("trainers are told what they need, and no more") {
+TEST_CASE("trainers get the variables they need and no others") {
   const Environment added = trainer_environment(two_of_three_here(), roomy, own_environment());
   const Environment expected{{"JSM_JSRUN_PORT", "0"},
                              {"PMIX_MCA_gds", "hash"},
@@ -55,37 +55,37 @@ TEST_CASE("trainers are told what they need, and no more") {
   REQUIRE(added == expected);
 }
 
-TEST_CASE("ranks that wait give way where they may outnumber the cores") {
+TEST_CASE("waiting ranks yield if ranks may outnumber cores") {
   PmixJob job = two_of_three_here();
   REQUIRE_FALSE(yields(job, {2, 2, true}));
   REQUIRE(yields(job, {1, 8, true}));
   REQUIRE(yields(job, {1.5, 8, true}));
-  job.ranks_on_machine = 9;  // other containers' as well
+  job.ranks_on_machine = 9;  // including other containers
   REQUIRE(yields(job, {8, 8, true}));
   REQUIRE_FALSE(yields(job, {8, 9, true}));
   job = two_of_three_here();
-  job.served = {2};  // alone on its node
+  job.served = {2};  // the only rank on its node
   REQUIRE_FALSE(yields(job, {1, 1, true}));
   REQUIRE(yields(job, {0.5, 1, true}));
 }
 
-TEST_CASE("containers that share a machine share its cores") {
-  const auto threads = [](const PmixJob& job, const TrainerPlace& place) {
+TEST_CASE("containers on one machine divide its cores") {
+  const auto threads = [](const PmixJob& job, const HostResources& place) {
     return value_of(trainer_environment(job, place, own_environment()), "OMP_NUM_THREADS");
   };
   PmixJob job = two_of_three_here();
   job.ranks_on_machine = 2;
-  REQUIRE(threads(job, {8, 8, true}).empty());  // the trainers divide them among themselves
+  REQUIRE(threads(job, {8, 8, true}).empty());  // the trainers divide the cores themselves
   job.ranks_on_machine = 4;
   REQUIRE(threads(job, {16, 16, true}) == "4");
   REQUIRE(threads(job, {4, 16, true}) == "2");  // a container's limit
   REQUIRE(threads(job, {2, 2, true}) == "1");
   Environment own = own_environment();
-  own["OMP_NUM_THREADS"] = "3";  // the user knows better
+  own["OMP_NUM_THREADS"] = "3";  // the user's value takes precedence
   REQUIRE_FALSE(trainer_environment(job, roomy, own).contains("OMP_NUM_THREADS"));
 }
 
-TEST_CASE("containers, networks and ports that trainers must mind") {
+TEST_CASE("Open MPI is configured for containers, networks and ports") {
   PmixJob job = two_of_three_here();
   job.tcp_address = "127.0.0.1";
   job.first_tcp_port = 40000;
@@ -97,17 +97,17 @@ TEST_CASE("containers, networks and ports that trainers must mind") {
   REQUIRE(value_of(added, "OMPI_MCA_btl_tcp_port_min_v4") == "40000");
   REQUIRE(value_of(added, "OMPI_MCA_btl_tcp_port_range_v6") == "64");
 
-  job.tcp_address = "192.0.2.1";  // of another host
+  job.tcp_address = "192.0.2.1";  // an address of another host
   REQUIRE_FALSE(trainer_environment(job, roomy, own_environment()).contains("OMPI_MCA_btl_tcp_if_include"));
   job.node_of_rank = {0, 0, 0};
   REQUIRE(value_of(trainer_environment(job, roomy, own_environment()), "OMPI_MCA_btl_tcp_if_include") == "lo");
 
   Environment own = own_environment();
-  own["OMPI_MCA_btl_tcp_if_include"] = "eth1";  // the user knows better
+  own["OMPI_MCA_btl_tcp_if_include"] = "eth1";  // the user's value takes precedence
   REQUIRE_FALSE(trainer_environment(job, roomy, own).contains("OMPI_MCA_btl_tcp_if_include"));
 }
 
-TEST_CASE("trainers without a home or a place for temporary files get one") {
+TEST_CASE("trainers without HOME or TMPDIR get one") {
   Environment own{{"TMPDIR", "/nowhere"}};
   Environment added = trainer_environment(two_of_three_here(), roomy, own);
   REQUIRE(value_of(added, "HOME") == "/tmp/lockstep-world-x");
@@ -116,7 +116,7 @@ TEST_CASE("trainers without a home or a place for temporary files get one") {
   REQUIRE(trainer_environment(two_of_three_here(), roomy, own).contains("HOME"));
 }
 
-TEST_CASE("trainers do not hear what other launchers said to theirs") {
+TEST_CASE("variables of other launchers are removed") {
   const Environment own{{"PATH", "/bin"},
                         {"PMIX_RANK", "5"},
                         {"PMI_SIZE", "9"},
@@ -129,21 +129,21 @@ TEST_CASE("trainers do not hear what other launchers said to theirs") {
   REQUIRE(joined == expected);
 }
 
-TEST_CASE("the interface of an address") {
-  REQUIRE(interface_of("127.0.0.1") == "lo");
+TEST_CASE("an address maps to its network interface") {
+  REQUIRE(interface_with_address("127.0.0.1") == "lo");
   for (const char* address : {"192.0.2.1", "worker-0", "", "127.0.0.1:80", "2001:db8::1"}) {
-    REQUIRE(interface_of(address).empty());
+    REQUIRE(interface_with_address(address).empty());
   }
 }
 
-TEST_CASE("the place is found out") {
-  const TrainerPlace place = TrainerPlace::here();
+TEST_CASE("the container environment is detected") {
+  const HostResources place = HostResources::detect();
   REQUIRE(place.cores > 0);
   REQUIRE(place.machine_cores >= 1);
-  REQUIRE(place.single_copy == can_read_memory_of_siblings());  // and leaves no process
+  REQUIRE(place.single_copy == can_read_memory_of_siblings());  // must also leave no process behind
 }
 
-TEST_CASE("session directories are private, and go with all that is in them") {
+TEST_CASE("session directories are private and removed recursively") {
   std::string files;
   std::string memory;
   {

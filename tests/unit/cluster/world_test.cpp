@@ -1,5 +1,9 @@
-// What can be said of a world without a launcher, and how worlds end: hidden cases, run by this program under mpirun.
-#include "cluster/world.hpp"
+// Worlds without a launcher, and how worlds end. For the latter this program runs hidden cases of itself under mpirun.
+#include "cluster/world/world.hpp"
+
+#include "support/catch.hpp"
+
+#include <lockstep/core/error.hpp>
 
 #include <sys/wait.h>
 
@@ -12,12 +16,9 @@
 #include <thread>
 #include <vector>
 
-#include "lockstep/core/error.hpp"
-#include "support/catch.hpp"
-
 using namespace lockstep;
 
-TEST_CASE("a process nobody launched is a world of one without MPI") {
+TEST_CASE("a process without a launcher is a world of one without MPI") {
   const World world;
   REQUIRE(world.rank() == 0);
   REQUIRE(world.size() == 1);
@@ -27,18 +28,18 @@ TEST_CASE("a process nobody launched is a world of one without MPI") {
   REQUIRE(world.host_of_rank() == std::vector<int>{0});
 }
 
-TEST_CASE("test hosts are numbered in the order of their first ranks") {
-  REQUIRE(parse_test_hosts("0", 1) == std::vector<int>{0});
-  REQUIRE(parse_test_hosts("0,0,1", 3) == std::vector<int>{0, 0, 1});
-  REQUIRE(parse_test_hosts("0,1,0", 3) == std::vector<int>{0, 1, 0});
-  REQUIRE(parse_test_hosts("7,3,7,100", 4) == std::vector<int>{0, 1, 0, 2});
+TEST_CASE("simulated hosts are numbered in order of their first ranks") {
+  REQUIRE(parse_simulated_hosts("0", 1) == std::vector<int>{0});
+  REQUIRE(parse_simulated_hosts("0,0,1", 3) == std::vector<int>{0, 0, 1});
+  REQUIRE(parse_simulated_hosts("0,1,0", 3) == std::vector<int>{0, 1, 0});
+  REQUIRE(parse_simulated_hosts("7,3,7,100", 4) == std::vector<int>{0, 1, 0, 2});
 }
 
-TEST_CASE("test hosts that do not fit the world are refused") {
+TEST_CASE("simulated hosts that do not match the world are rejected") {
   for (const char* wrong : {"", "0", "0,1", "0,1,2,3", "0,1,", ",0,1", "0,,1", "0,a,1", "0,-1,1", "0,-0,1", "0, 1,1",
                             "0,1,1 ", "0;1;1", "0,1,99999999999"}) {
     CAPTURE(wrong);
-    REQUIRE_THROWS_AS(parse_test_hosts(wrong, 3), UsageError);
+    REQUIRE_THROWS_AS(parse_simulated_hosts(wrong, 3), UsageError);
   }
 }
 
@@ -57,7 +58,7 @@ struct Ending {
 
 /// Runs a hidden case of this program on three ranks.
 Ending ending_of(const std::string& tag) {
-  const std::filesystem::path root = std::filesystem::path(__FILE__).parent_path() / "../../..";
+  const std::filesystem::path root = LOCKSTEP_SOURCE_DIR;
   const std::string command = "exec " + (root / "scripts/mpirun.sh").string() + " -np 3 " +
                               std::filesystem::read_symlink("/proc/self/exe").string() + " '" + tag + "' 2>&1";
   Ending ending;
@@ -84,12 +85,12 @@ TEST_CASE("all ranks fail alike", "[.alike]") {
 TEST_CASE("one rank fails", "[.alone]") {
   const World world;
   if (world.rank() == 1) World::end_with_error(74, "the disk is full");
-  std::this_thread::sleep_for(std::chrono::minutes(1));  // as a rank that waits for the other
+  std::this_thread::sleep_for(std::chrono::minutes(1));  // like a rank that waits for the other one
 }
 
 TEST_CASE("all ranks fail before there is a world", "[.early]") { World::end_with_error(64, "no such option"); }
 
-TEST_CASE("ranks that fail alike say so once") {
+TEST_CASE("identical failures of all ranks are printed once") {
   const Ending ending = ending_of("[.alike]");
   CAPTURE(ending.output);
   REQUIRE(ending.code == 65);
@@ -97,7 +98,7 @@ TEST_CASE("ranks that fail alike say so once") {
   REQUIRE(ending.count("] error: the loss is NaN") == 0);
 }
 
-TEST_CASE("a rank that fails alone signs, and takes the world with it") {
+TEST_CASE("the failure of one rank names it and ends the world") {
   const Ending ending = ending_of("[.alone]");
   CAPTURE(ending.output);
   REQUIRE(ending.code == 74);
@@ -105,7 +106,7 @@ TEST_CASE("a rank that fails alone signs, and takes the world with it") {
   REQUIRE(ending.count("error: the disk is full") == 1);
 }
 
-TEST_CASE("a failure before the world is one is said once") {
+TEST_CASE("a failure before the world forms is printed once") {
   const Ending ending = ending_of("[.early]");
   CAPTURE(ending.output);
   REQUIRE(ending.code == 64);

@@ -20,10 +20,10 @@ TEST_CASE("the wall clock is the system's", "[clock]") {
   CHECK(std::abs(wall_clock_seconds() - static_cast<double>(std::time(nullptr))) <= 2);
 }
 
-TEST_CASE("a process knows its age", "[clock]") {
+TEST_CASE("a process reports its age", "[clock]") {
   const double age = seconds_since_process_start();
   CHECK(age >= 0);
-  CHECK(age < 3600);  // in other units it would be far off
+  CHECK(age < 3600);  // would fail in another unit
   const double before = monotonic_seconds();
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   const double slept = monotonic_seconds() - before;

@@ -1,4 +1,4 @@
-// The digest that files and workers are compared by: what it must tell apart, and that it stays what it is.
+// The digest that compares files and workers: it detects changes, and its values are stable across versions.
 #include "core/digest.hpp"
 
 #include "support/catch.hpp"
@@ -20,7 +20,7 @@ std::string digest_of(const std::vector<unsigned char>& bytes) {
 
 }  // namespace
 
-TEST_CASE("a digest tells lengths, places and single bits apart") {
+TEST_CASE("a digest distinguishes lengths, positions and single bits") {
   std::set<std::string> seen;
   std::size_t count = 0;
   for (std::size_t size = 0; size <= 70; ++size) {
@@ -37,7 +37,14 @@ TEST_CASE("a digest tells lengths, places and single bits apart") {
   CHECK(seen.size() == count);
 }
 
-TEST_CASE("files hold digests, so they do not change from version to version") {
+TEST_CASE("FNV-1a matches its published test vectors") {
+  CHECK(lockstep::fnv1a("") == 0xCBF29CE484222325U);
+  CHECK(lockstep::fnv1a("a") == 0xAF63DC4C8601EC8CU);
+  CHECK(lockstep::fnv1a("foobar") == 0x85944171F73967E8U);
+  CHECK(lockstep::to_hex(0xAF63U) == "000000000000af63");
+}
+
+TEST_CASE("digests are stable across versions") {
   const std::vector<unsigned char> bytes{'l', 'o', 'c', 'k', 's', 't', 'e', 'p'};
   CHECK(digest_of(bytes) == "1ff4ace5d684bfb3");
   Digest same;

@@ -1,4 +1,4 @@
-// Dropout's decisions: the definition both backends and the reference stand on.
+// Dropout's mask, the definition that both backends and the reference implement.
 #include "support/catch.hpp"
 
 #include "core/dropout_mask.hpp"
@@ -12,7 +12,7 @@ using namespace lockstep;
 
 namespace {
 
-double share_where_different(const DropoutMask& a, const DropoutMask& b) {
+double fraction_of_differences(const DropoutMask& a, const DropoutMask& b) {
   int different = 0;
   for (std::uint32_t element = 0; element < 4000; ++element) different += a.keep(3, element) != b.keep(3, element);
   return different / 4000.0;
@@ -20,7 +20,7 @@ double share_where_different(const DropoutMask& a, const DropoutMask& b) {
 
 }  // namespace
 
-TEST_CASE("A decision can be made at compile time, and four at once agree with one by one") {
+TEST_CASE("Dropout decisions are constexpr and vectorized ones agree with scalar ones") {
   constexpr DropoutMask mask(42, 7, 3, 0.25F);
   static_assert(mask.keep(0, 0) == mask.keep_four(0, 0)[0]);
   static_assert(DropoutMask(1, 2, 3, 0.0F).keep(4, 5));
@@ -35,13 +35,13 @@ TEST_CASE("A decision can be made at compile time, and four at once agree with o
   }
 }
 
-TEST_CASE("Keeping is exactly a word's unit float against the rate") {
-  // The mixed key is private, so the rule is seen through rates: all masks of one (seed, step, layer) share their
-  // words.
+TEST_CASE("an element is kept if its uniform float is at least the rate") {
+  // The mixed key is private, so the test observes the rule through rates: all masks of one (seed, step, layer) share
+  // their random words.
   for (std::uint32_t element = 0; element < 200; ++element) {
     float low = 0;
     float high = 1;
-    for (int i = 0; i < 30; ++i) {  // the largest rate at which the element is kept is its unit float
+    for (int i = 0; i < 30; ++i) {  // bisects for the element's uniform float, the largest rate that keeps it
       const float middle = (low + high) / 2;
       (DropoutMask(5, 6, 7, middle).keep(8, element) ? low : high) = middle;
     }
@@ -51,7 +51,7 @@ TEST_CASE("Keeping is exactly a word's unit float against the rate") {
   }
 }
 
-TEST_CASE("As many are dropped as the rate says, and every part of the name counts") {
+TEST_CASE("the dropped fraction matches the rate and every counter field matters") {
   for (const float rate : {0.1F, 0.5F, 0.9F}) {
     const DropoutMask mask(1, 2, 3, rate);
     int kept = 0;
@@ -61,11 +61,11 @@ TEST_CASE("As many are dropped as the rate says, and every part of the name coun
     CHECK(kept / 100000.0 == Approx(1 - rate).margin(5 * std::sqrt(rate * (1 - rate) / 100000)));
   }
   const DropoutMask mask(1, 2, 3, 0.5F);
-  CHECK(share_where_different(mask, DropoutMask(1, 2, 3, 0.5F)) == 0);
-  CHECK(share_where_different(mask, DropoutMask(2, 2, 3, 0.5F)) == Approx(0.5).margin(0.05));
-  CHECK(share_where_different(mask, DropoutMask(1, 3, 3, 0.5F)) == Approx(0.5).margin(0.05));
-  CHECK(share_where_different(mask, DropoutMask(1, 2, 4, 0.5F)) == Approx(0.5).margin(0.05));
-  CHECK(share_where_different(mask, DropoutMask(1, 2 + (std::uint64_t{1} << 32U), 3, 0.5F)) ==
+  CHECK(fraction_of_differences(mask, DropoutMask(1, 2, 3, 0.5F)) == 0);
+  CHECK(fraction_of_differences(mask, DropoutMask(2, 2, 3, 0.5F)) == Approx(0.5).margin(0.05));
+  CHECK(fraction_of_differences(mask, DropoutMask(1, 3, 3, 0.5F)) == Approx(0.5).margin(0.05));
+  CHECK(fraction_of_differences(mask, DropoutMask(1, 2, 4, 0.5F)) == Approx(0.5).margin(0.05));
+  CHECK(fraction_of_differences(mask, DropoutMask(1, 2 + (std::uint64_t{1} << 32U), 3, 0.5F)) ==
         Approx(0.5).margin(0.05));
   int different = 0;
   for (std::uint32_t element = 0; element < 4000; ++element)

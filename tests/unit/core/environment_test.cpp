@@ -7,7 +7,7 @@
 
 using namespace lockstep;
 
-TEST_CASE("the environment is read whole", "[environment]") {
+TEST_CASE("the environment is read completely", "[environment]") {
   REQUIRE(::setenv("LOCKSTEP_ENVIRONMENT_TEST", "a=b c", 1) == 0);
   const Environment environment = current_environment();
   CHECK(value_of(environment, "LOCKSTEP_ENVIRONMENT_TEST") == "a=b c");
@@ -16,16 +16,16 @@ TEST_CASE("the environment is read whole", "[environment]") {
   ::unsetenv("LOCKSTEP_ENVIRONMENT_TEST");
 }
 
-TEST_CASE("a launcher's rank is known before MPI is", "[environment]") {
+TEST_CASE("the rank of a launcher is known before MPI_Init", "[environment]") {
   CHECK(launcher_rank({}) == 0);
   CHECK(launcher_rank({{"OMPI_COMM_WORLD_RANK", "3"}}) == 3);
   CHECK(launcher_rank({{"PMIX_RANK", "2"}}) == 2);
   CHECK(launcher_rank({{"SLURM_PROCID", "12"}}) == 12);
-  SECTION("Open MPI knows better than Slurm") {
+  SECTION("Open MPI's variables take precedence over Slurm's") {
     CHECK(launcher_rank({{"OMPI_COMM_WORLD_RANK", "1"}, {"SLURM_PROCID", "0"}}) == 1);
     CHECK(launcher_rank({{"OMPI_COMM_WORLD_RANK", "0"}, {"SLURM_PROCID", "5"}}) == 0);
   }
-  SECTION("what is no number is passed over") {
+  SECTION("non-numeric variables are ignored") {
     CHECK(launcher_rank({{"OMPI_COMM_WORLD_RANK", "x"}, {"PMIX_RANK", "4"}}) == 4);
     CHECK(launcher_rank({{"OMPI_COMM_WORLD_RANK", "1x"}}) == 0);
     CHECK(launcher_rank({{"OMPI_COMM_WORLD_RANK", "-1"}}) == 0);

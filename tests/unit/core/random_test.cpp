@@ -1,4 +1,4 @@
-// Random numbers: Philox against its authors' known answers, and the distributions drawn from it.
+// Random numbers: Philox against its authors' test vectors, and the distributions drawn from it.
 #include "core/random.hpp"
 
 #include "support/catch.hpp"
@@ -10,8 +10,8 @@
 
 using namespace lockstep;
 
-TEST_CASE("Philox gives its authors' known answers", "[random]") {
-  // The vectors of Random123's kat_vectors for philox4x32, ten rounds.
+TEST_CASE("Philox matches its published test vectors", "[random]") {
+  // From Random123's kat_vectors for philox4x32 with ten rounds.
   CHECK(philox4x32({0, 0, 0, 0}, 0) == Philox4{0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8});
   CHECK(philox4x32({0xFFFFFFFF, 0xFFFFFFFF, 0xFFFFFFFF, 0xFFFFFFFF}, 0xFFFFFFFFFFFFFFFF) ==
         Philox4{0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD});
@@ -19,7 +19,7 @@ TEST_CASE("Philox gives its authors' known answers", "[random]") {
         Philox4{0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1});
 }
 
-TEST_CASE("Streams differ by seed, purpose and subject, and repeat", "[random]") {
+TEST_CASE("random streams differ by seed, purpose and subject and are reproducible", "[random]") {
   const auto first = [](std::uint64_t seed, RandomPurpose purpose, std::uint64_t subject) {
     return RandomStream(seed, purpose, subject).next();
   };
@@ -31,7 +31,7 @@ TEST_CASE("Streams differ by seed, purpose and subject, and repeat", "[random]")
   CHECK(one != first(1, RandomPurpose::test, 7 + (std::uint64_t{1} << 32U)));
 }
 
-TEST_CASE("Uniform numbers fill [0, 1), bounded ones their range evenly", "[random]") {
+TEST_CASE("uniform numbers fill [0, 1) and bounded ones their range", "[random]") {
   RandomStream random(11, RandomPurpose::test, 0);
   double sum = 0;
   for (int i = 0; i < 100000; ++i) {
@@ -49,7 +49,7 @@ TEST_CASE("Uniform numbers fill [0, 1), bounded ones their range evenly", "[rand
   for (int i = 0; i < 100; ++i) REQUIRE(random.below(1) == 0);
 }
 
-TEST_CASE("Normal numbers have the normal distribution's moments and tails", "[random]") {
+TEST_CASE("normal numbers have the moments and tails of the distribution", "[random]") {
   constexpr int count = 200000;
   RandomStream random(5, RandomPurpose::test, 1);
   double mean = 0;

@@ -1,4 +1,4 @@
-// Shapes read as Python tuples, histories as Keras' dictionary of lists.
+// Shapes print as Python tuples, and histories can be read like Keras' dictionary of lists.
 #include "support/catch.hpp"
 
 #include <lockstep/core/history.hpp>
@@ -9,7 +9,7 @@
 
 using namespace lockstep;
 
-TEST_CASE("Shapes read as Python tuples") {
+TEST_CASE("shapes print as Python tuples") {
   CHECK(Shape{}.to_string() == "()");
   CHECK(Shape{3}.to_string() == "(3,)");
   CHECK(Shape{26, 26, 32}.to_string() == "(26, 26, 32)");
@@ -22,7 +22,7 @@ TEST_CASE("Shapes read as Python tuples") {
   CHECK_THROWS_AS((Shape{2, 3}[2]), std::out_of_range);
 }
 
-TEST_CASE("A history gives a metric's value of every epoch that has it") {
+TEST_CASE("a history returns a metric of every epoch that has it") {
   const History history{
       .epochs = {{.epoch = 0, .logs = {{"loss", 2.5}}}, {.epoch = 1, .logs = {{"loss", 1.5}, {"val_loss", 1.75}}}}};
   CHECK(history["loss"] == std::vector<double>{2.5, 1.5});

@@ -1,12 +1,13 @@
-// Dataset: sizes, slices, and what check() notices.
+// Dataset: sizes, slices, and the errors of validate().
 #include "support/catch.hpp"
-#include "unit/data/written_files.hpp"
+#include "unit/data/data_files.hpp"
 
 #include <lockstep/core/error.hpp>
 #include <lockstep/data/dataset.hpp>
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -22,15 +23,15 @@ using Floats = std::vector<float>;
 Dataset four_examples() { return {Shape{2, 3}, counting(24), Shape{}, Labels{0, 1, 2, 1}, "some data"}; }
 
 void check_refused(const Dataset& data, std::int64_t classes, const std::string& words) {
-  CHECK(lacking(message_of<DataError>([&] { data.check(classes); }), {"some data", words}) == "");
+  CHECK(lacking(message_of<DataError>([&] { data.validate(classes); }), {"some data", words}) == "");
 }
 
 }  // namespace
 
-TEST_CASE("A data set counts its examples and cuts slices", "[dataset]") {
+TEST_CASE("a dataset counts its examples and returns slices", "[dataset]") {
   const Dataset data = four_examples();
   CHECK(data.size() == 4);
-  data.check(3);
+  data.validate(3);
   const Dataset middle = data.slice(1, 3);
   CHECK(middle.size() == 2);
   CHECK(middle.example_shape == data.example_shape);
@@ -41,21 +42,38 @@ TEST_CASE("A data set counts its examples and cuts slices", "[dataset]") {
   CHECK_THROWS_AS(data.slice(3, 2), UsageError);
 }
 
-TEST_CASE("Targets may be float vectors", "[dataset]") {
+TEST_CASE("a dataset keeps its id when it moves, and copies have their own", "[dataset]") {
+  Dataset data = four_examples();
+  const std::uint64_t id = data.id.value();
+  Dataset copy = data;
+  CHECK(copy.id.value() != id);
+  CHECK(data.id.value() == id);
+  const Dataset moved = std::move(data);
+  CHECK(moved.id.value() == id);
+  const std::uint64_t before = copy.id.value();
+  copy = moved;
+  CHECK(copy.id.value() != before);
+  CHECK(copy.id.value() != id);
+  copy = four_examples();
+  CHECK(copy.id.value() != four_examples().id.value());
+  CHECK(moved.slice(0, 2).id.value() != id);
+}
+
+TEST_CASE("targets may be float vectors", "[dataset]") {
   const Dataset data{Shape{1}, Floats{1, 2, 3}, Shape{2}, Floats{1, 2, 3, 4, 5, 6}, "some data"};
-  data.check(1);
+  data.validate(1);
   CHECK(std::get<Floats>(data.slice(1, 2).targets) == Floats{3, 4});
   CHECK(std::get<Floats>(data.slice(1, 2).inputs) == Floats{2});
 }
 
-TEST_CASE("Labels out of range are named", "[dataset]") {
+TEST_CASE("labels out of range are named", "[dataset]") {
   Dataset data = four_examples();
-  check_refused(data, 2, "Target 2 of some data is class 2, but the model knows classes 0 to 1");
+  check_refused(data, 2, "target 2 of some data is class 2, but the model has classes 0 to 1");
   data.targets = Labels{0, 1, 2, -1};
-  check_refused(data, 3, "Target 3 of some data is class -1");
+  check_refused(data, 3, "target 3 of some data is class -1");
 }
 
-TEST_CASE("Inconsistent data sets are refused", "[dataset]") {
+TEST_CASE("inconsistent datasets are rejected", "[dataset]") {
   Dataset data = four_examples();
   data.targets = Labels{0, 1, 2};
   check_refused(data, 3, "hold 3 values where its 4 examples need 1 each");

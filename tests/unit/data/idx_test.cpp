@@ -1,9 +1,9 @@
-// IDX: what is written is read, plain and packed; every kind of damage is refused, with its place and a remedy.
+// IDX files round-trip, plain and gzipped. Every kind of damage is rejected with its offset and a remedy.
 #include "data/idx.hpp"
 
 #include "support/catch.hpp"
 #include "support/scratch_directory.hpp"
-#include "unit/data/written_files.hpp"
+#include "unit/data/data_files.hpp"
 
 #include <lockstep/core/error.hpp>
 
@@ -33,7 +33,7 @@ Bytes cut(Bytes bytes, std::size_t size) {
 
 }  // namespace
 
-TEST_CASE("IDX arrays of every rank come back as they were written", "[idx]") {
+TEST_CASE("IDX arrays of every rank round-trip", "[idx]") {
   const std::vector<std::vector<std::uint32_t>> shapes{{1},
                                                        {10},
                                                        {0},
@@ -56,7 +56,7 @@ TEST_CASE("IDX arrays of every rank come back as they were written", "[idx]") {
   }
 }
 
-TEST_CASE("gzip is recognised by its bytes, and files read as memory does", "[idx]") {
+TEST_CASE("gzip is recognized by its magic bytes in files and memory", "[idx]") {
   const testing::ScratchDirectory directory;
   const Bytes plain = idx({3, 4, 5}, counting(60));
   for (const auto* name : {"a", "a.gz"}) {
@@ -67,7 +67,7 @@ TEST_CASE("gzip is recognised by its bytes, and files read as memory does", "[id
   }
 }
 
-TEST_CASE("A gzip file of several members is one stream", "[idx]") {
+TEST_CASE("a gzip file of several members is one stream", "[idx]") {
   const Bytes plain = idx({100}, counting(100));
   Bytes file = gzip(cut(plain, 31));
   const Bytes second = gzip(Bytes(plain.begin() + 31, plain.end()));
@@ -75,32 +75,33 @@ TEST_CASE("A gzip file of several members is one stream", "[idx]") {
   CHECK(parse_idx(as_bytes(file), "some-file").values == counting(100));
 }
 
-TEST_CASE("Damaged IDX headers are refused", "[idx]") {
+TEST_CASE("damaged IDX headers are rejected", "[idx]") {
   const Bytes good = idx({2, 3, 4}, counting(24));
   check_refused({}, "ends at byte 0");
   check_refused(cut(good, 3), "ends at byte 3");
   check_refused(cut(good, 9), "within its header of 16 bytes");
-  check_refused(with(good, 0, 1), "at byte 0 it has 01 00 08 03");
+  check_refused(with(good, 0, 1), "it begins with 01 00 08 03");
   check_refused(with(good, 1, 7), "00 00 08 03 for images");
   check_refused(with(good, 2, 0x0D), "00 00 0D 03");
-  check_refused(with(good, 3, 0), "1 to 8 extents");
-  check_refused(with(good, 3, 9), "1 to 8 extents");
+  check_refused(with(good, 3, 0), "1 to 8 dimensions");
+  check_refused(with(good, 3, 9), "1 to 8 dimensions");
   check_refused({'P', 'K', 3, 4, 0, 0}, "50 4B 03 04");
 }
 
-TEST_CASE("IDX sizes are compared with what is really there", "[idx]") {
+TEST_CASE("IDX sizes are checked against the file size", "[idx]") {
   const Bytes good = idx({2, 3, 4}, counting(24));
   check_refused(cut(good, good.size() - 1), "24 bytes from byte 16 on, but has 23");
   check_refused(cut(good, 16), "but has 0");
   check_refused(cut(good, good.size() + 1), "but has 25");
   check_refused(with(good, 7, 3), "declares an array (3, 3, 4) of 36 bytes");
   check_refused(with(good, 4, 1), "declares an array (16777218, 3, 4)");
-  check_refused(idx({4294967295, 4294967295, 4294967295}, {}), "more than the 1073741824 bytes");
-  check_refused(idx({65536, 65536, 65536, 65536}, {}), "more than the 1073741824 bytes");  // 2^64 is 0 in 64 bits
+  check_refused(idx({4294967295, 4294967295, 4294967295}, {}), "more than the limit of 1073741824 bytes");
+  check_refused(idx({65536, 65536, 65536, 65536}, {}),
+                "more than the limit of 1073741824 bytes");  // 2^64 is 0 in 64 bits
   check_refused(idx({0, 3}, {1}), "but has 1");
 }
 
-TEST_CASE("Damaged gzip streams are refused", "[idx]") {
+TEST_CASE("damaged gzip streams are rejected", "[idx]") {
   const Bytes plain = idx({50, 28, 28}, counting(50 * 28 * 28, 17));
   const Bytes good = gzip(plain);
   for (const std::size_t size :
@@ -108,7 +109,7 @@ TEST_CASE("Damaged gzip streams are refused", "[idx]") {
     check_refused(cut(good, size), "cut short");
   }
   Bytes damaged = good;
-  damaged[good.size() - 6] ^= 1U;  // the check sum
+  damaged[good.size() - 6] ^= 1U;  // in the checksum
   check_refused(damaged, "incorrect data check");
   damaged = good;
   for (std::size_t at = 10; at < 40; ++at) damaged[at] = 0xFF;
@@ -116,19 +117,19 @@ TEST_CASE("Damaged gzip streams are refused", "[idx]") {
   check_refused(with(good, 2, 99), "is damaged");
   damaged = good;
   damaged.push_back('x');
-  check_refused(damaged, "1 bytes that are not gzip behind its stream");
+  check_refused(damaged, "1 bytes that are not gzip after its stream");
   check_refused(gzip(cut(plain, plain.size() - 1)), "but has 39199");
   check_refused(gzip(cut(plain, plain.size() + 1)), "but has more");
   check_refused(gzip({}), "ends at byte 0");
   check_refused(gzip(cut(plain, 10)), "within its header");
 }
 
-TEST_CASE("A small gzip file that promises a gigabyte gets no memory for it", "[idx]") {
-  check_refused(gzip(idx({1073741824}, counting(100))), "in its gzip stream at most");
-  check_refused(gzip(idx({1073741825}, {})), "more than the 1073741824 bytes");
+TEST_CASE("a small gzip file cannot claim a gigabyte of memory", "[idx]") {
+  check_refused(gzip(idx({1073741824}, counting(100))), "room for at most");
+  check_refused(gzip(idx({1073741825}, {})), "more than the limit of 1073741824 bytes");
 }
 
-TEST_CASE("Files that cannot be read are named", "[idx]") {
+TEST_CASE("unreadable files are named", "[idx]") {
   const testing::ScratchDirectory directory;
   const auto absent = directory.path() / "absent";
   CHECK(lacking(message_of<IoError>([&] { (void)read_idx(absent); }), {absent.string(), "No such file"}) == "");

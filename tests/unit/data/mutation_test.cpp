@@ -1,10 +1,10 @@
-// Fuzzing for builds without a fuzzer: a corpus of valid files, damaged at random under fixed seeds, must never do
-// worse than a DataError. The libFuzzer targets in tests/fuzz go on from here.
+// Valid files with random mutations (fixed seeds) must be read or cause a DataError. The libFuzzer targets in
+// tests/fuzz search further.
 #include "core/random.hpp"
 #include "data/idx.hpp"
 #include "data/npz.hpp"
 #include "support/catch.hpp"
-#include "unit/data/written_files.hpp"
+#include "unit/data/data_files.hpp"
 
 #include <lockstep/core/error.hpp>
 
@@ -20,19 +20,19 @@ using namespace lockstep::test;
 
 namespace {
 
-/// One to eight changes: a byte set, a bit turned, a range doubled or taken out, the end cut off.
+/// Applies one to eight changes: sets a byte, flips a bit, duplicates or removes a range, or cuts off the end.
 Bytes mutate(Bytes bytes, RandomStream& random) {
-  static constexpr std::uint8_t telling[] = {0, 1, 8, 0x7F, 0x80, 0xFF, '(', ')', ',', '\'', '9'};
+  static constexpr std::uint8_t interesting[] = {0, 1, 8, 0x7F, 0x80, 0xFF, '(', ')', ',', '\'', '9'};
   for (std::uint32_t changes = 1 + random.below(8); changes > 0 && !bytes.empty(); --changes) {
     const auto size = static_cast<std::uint32_t>(bytes.size());
-    // Headers are where the lies matter: half of the changes go there.
+    // Half of the changes go to the header, where they matter most.
     const std::uint32_t at = random.below(2) == 0 ? random.below(std::min(size, 160U)) : random.below(size);
     const auto begin = bytes.begin() + at;
     const auto end = begin + random.below(std::min(size - at, 64U)) + 1;
     switch (random.below(6)) {
       case 0: *begin = static_cast<std::uint8_t>(random.next()); break;
       case 1: *begin ^= static_cast<std::uint8_t>(1U << random.below(8)); break;
-      case 2: *begin = telling[random.below(sizeof telling)]; break;
+      case 2: *begin = interesting[random.below(sizeof interesting)]; break;
       case 3: bytes.erase(begin, end); break;
       case 4: {
         const Bytes copy(begin, end);
@@ -50,7 +50,7 @@ void check_survives(const std::string& what, const std::vector<Bytes>& corpus, s
   constexpr std::uint64_t seed = 20261121;
   std::uint64_t refused = 0;
   for (std::uint64_t file = 0; file < corpus.size(); ++file) {
-    parse(corpus[file]);  // what is not damaged is read
+    parse(corpus[file]);  // the unmutated file must be accepted
     for (std::uint64_t i = 0; i < per_file; ++i) {
       RandomStream random(seed, RandomPurpose::test, file * per_file + i);
       try {
@@ -69,7 +69,7 @@ void check_survives(const std::string& what, const std::vector<Bytes>& corpus, s
 
 }  // namespace
 
-TEST_CASE("Mutated IDX files are read or refused, never more", "[mutation]") {
+TEST_CASE("mutated IDX files are parsed or rejected", "[mutation]") {
   const Bytes images = idx({3, 9, 7}, counting(189));
   const Bytes labels = idx({40}, counting(40, 10));
   const std::vector<Bytes> corpus{images, labels, idx({2, 2, 2, 2}, counting(16)), gzip(images), gzip(labels)};
@@ -79,7 +79,7 @@ TEST_CASE("Mutated IDX files are read or refused, never more", "[mutation]") {
   });
 }
 
-TEST_CASE("Mutated npz files are read or refused, never more", "[mutation]") {
+TEST_CASE("mutated npz files are parsed or rejected", "[mutation]") {
   const Bytes inputs = npy(npy_dictionary("|u1", "(4, 5, 6)"), counting(120));
   const Bytes labels = npy(npy_dictionary("<i8", "(4,)"), bytes_of<std::int64_t>({1, 2, 3, 4}), 2);
   const std::vector<std::pair<std::string, Bytes>> members{{"x_train.npy", inputs}, {"y_train.npy", labels}};

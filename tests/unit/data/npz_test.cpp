@@ -1,9 +1,9 @@
-// npz: NumPy's headers and archives of them, right and wrong.
+// npz: valid and damaged NumPy headers and archives.
 #include "data/npz.hpp"
 
 #include "data/npy.hpp"
 #include "support/catch.hpp"
-#include "unit/data/written_files.hpp"
+#include "unit/data/data_files.hpp"
 
 #include <lockstep/core/error.hpp>
 
@@ -43,7 +43,7 @@ void check_archive_refused(const Bytes& file, const std::string& words) {
 
 }  // namespace
 
-TEST_CASE("Arrays of every type and version come back as they were written", "[npz]") {
+TEST_CASE("NumPy arrays of every type and version round-trip", "[npz]") {
   const std::vector<std::pair<std::string, NpyType>> types{
       {"|u1", NpyType::u1}, {"<i4", NpyType::i4}, {"<i8", NpyType::i8}, {"<f4", NpyType::f4}, {"<f8", NpyType::f8}};
   for (const auto& [descr, type] : types) {
@@ -60,7 +60,7 @@ TEST_CASE("Arrays of every type and version come back as they were written", "[n
   }
 }
 
-TEST_CASE("Headers are taken in every form that Python would", "[npz]") {
+TEST_CASE("NumPy headers are accepted in every form that Python accepts", "[npz]") {
   const Bytes six = counting(6);
   CHECK(read_only_member(npy("{\"shape\":(6,),\"fortran_order\":False,\"descr\":\"|u1\"}", six)).shape == Shape{6});
   CHECK(read_only_member(npy("{ 'fortran_order' : False , 'shape' : ( 1 , 6 ) , 'descr' : '|u1' , }", six)).shape ==
@@ -69,7 +69,7 @@ TEST_CASE("Headers are taken in every form that Python would", "[npz]") {
   CHECK(read_only_member(npy(npy_dictionary("<f8", "(0, 3)"), {})).bytes.empty());
 }
 
-TEST_CASE("NumPy headers that mean something else are refused", "[npz]") {
+TEST_CASE("unsupported NumPy headers are rejected", "[npz]") {
   check_header_refused(npy_dictionary("<u2", "(3,)"), "instead of '<u2'");
   check_header_refused(npy_dictionary(">i4", "(3,)"), "instead of '>i4'");
   check_header_refused(npy_dictionary("|O", "(3,)"), "instead of '|O'");
@@ -81,24 +81,25 @@ TEST_CASE("NumPy headers that mean something else are refused", "[npz]") {
   check_header_refused("{'descr': '|u1', 'fortran_order': False, 'shape': (6,)} 1", "the end of the header");
   check_header_refused("{'descr': '|u1', 'fortran_order': False, 'shape': 6}", "'('");
   check_header_refused("{'descr': '|u1', 'fortran_order': False, 'shape': (6)}", "','");
-  check_header_refused("{'descr': '|u1', 'fortran_order': False, 'shape': (-6,)}", "an extent");
+  check_header_refused("{'descr': '|u1', 'fortran_order': False, 'shape': (-6,)}", "a dimension");
   check_header_refused("{'descr': '|u1', 'fortran_order': False, 'shape': (6", "','");
   check_header_refused("{'descr': '|u1", "a string that ends");
   check_header_refused("", "'{'");
   check_header_refused("{", "a string in quotes");
   check_header_refused(std::string(80, '\xFF'), "'{'");
   check_header_refused(npy_dictionary("|u1", "(99999999999999999999999999,)"), "at most 2^30");
-  check_header_refused(npy_dictionary("|u1", "(1,1,1,1,1,1,1,1,1)"), "at most 8 extents");
+  check_header_refused(npy_dictionary("|u1", "(1,1,1,1,1,1,1,1,1)"), "at most 8 dimensions");
 }
 
-TEST_CASE("NumPy sizes are compared with what is really there", "[npz]") {
+TEST_CASE("NumPy sizes are checked against the file size", "[npz]") {
   check_header_refused(npy_dictionary("|u1", "(7,)"), "7 bytes from byte");
   check_header_refused(npy_dictionary("|u1", "(5,)"), "5 bytes from byte");
   check_header_refused(npy_dictionary("<i8", "(6,)"), "48 bytes from byte");
-  check_header_refused(npy_dictionary("<f8", "(1073741824, 1073741824, 1073741824)"), "more than the 1073741824 bytes");
+  check_header_refused(npy_dictionary("<f8", "(1073741824, 1073741824, 1073741824)"),
+                       "more than the limit of 1073741824 bytes");
 }
 
-TEST_CASE("What is no NumPy file is refused", "[npz]") {
+TEST_CASE("files that are not NumPy files are rejected", "[npz]") {
   const Bytes good = npy(npy_dictionary("|u1", "(6,)"), counting(6));
   check_member_refused({}, "does not begin with");
   check_member_refused(Bytes(good.begin(), good.begin() + 11), "does not begin with");
@@ -108,16 +109,16 @@ TEST_CASE("What is no NumPy file is refused", "[npz]") {
   check_member_refused(damaged, "version 4.0");
   damaged = good;
   damaged[9] = 0xFF;  // a header of 65,000 bytes
-  check_member_refused(damaged, "2 to 16,000");
+  check_member_refused(damaged, "2 to 16,372");
   damaged[9] = 0x10;
   check_member_refused(damaged, "within its NumPy header");
   damaged[8] = damaged[9] = 0;
-  check_member_refused(damaged, "2 to 16,000");
+  check_member_refused(damaged, "2 to 16,372");
 }
 
-TEST_CASE("Damaged archives are refused", "[npz]") {
+TEST_CASE("damaged archives are rejected", "[npz]") {
   const Bytes content = npy(npy_dictionary("|u1", "(5000,)"), counting(5000));
-  check_archive_refused({}, "has no member x_train.npy");  // to libzip no bytes are an empty archive
+  check_archive_refused({}, "has no member x_train.npy");  // libzip reads an empty file as an empty archive
   check_archive_refused(counting(1000), "not a zip archive");
   check_archive_refused(zip_archive({{"y_train.npy", content}}, true), "has no member x_train.npy");
   check_archive_refused(zip_archive({{"x_train", content}}, true), "has no member x_train.npy");
@@ -129,11 +130,11 @@ TEST_CASE("Damaged archives are refused", "[npz]") {
   check_archive_refused(damaged, "damaged");
 
   Bytes stored = zip_archive({{"x_train.npy", content}}, false);
-  stored[2000] ^= 1U;  // a value: only the check sum tells
+  stored[2000] ^= 1U;  // a value: only the checksum detects it
   check_archive_refused(stored, "damaged");
 }
 
-TEST_CASE("An archive that promises more than deflate can pack is refused before memory is taken", "[npz]") {
+TEST_CASE("an impossible compression ratio is rejected before allocation", "[npz]") {
   const Bytes good = npy(npy_dictionary("|u1", "(1000000000,)"), counting(10));
   Bytes file = zip_archive({{"x_train.npy", good}}, false);
   // The central directory's entry: signature 50 4B 01 02, uncompressed size at its byte 24.
@@ -143,14 +144,14 @@ TEST_CASE("An archive that promises more than deflate can pack is refused before
       for (std::size_t i = 0; i < 4; ++i) file[at + 24 + i] = static_cast<std::uint8_t>(lie >> (8 * i));
     }
   }
-  check_archive_refused(file, "more than can be");
+  check_archive_refused(file, "more than they can hold");
 }
 
-TEST_CASE("Arrays that are written are arrays of NumPy", "[npz]") {
+TEST_CASE("written arrays are valid NumPy files", "[npz]") {
   const std::vector<float> values{0.5F, -1.0F, 2.0F, 1e-3F, 7.0F, 3.0F};
   for (const Shape& shape : {Shape{6}, Shape{2, 3}, Shape{1, 1, 1, 6, 1, 1, 1, 1}, Shape{0, 9}}) {
     const auto count = static_cast<std::size_t>(shape.elements());
-    const std::vector<std::byte> file = npy_of(shape, std::span(values).first(count));
+    const std::vector<std::byte> file = to_npy(shape, std::span(values).first(count));
     const auto* bytes = reinterpret_cast<const std::uint8_t*>(file.data());
     const NpyHeader header = parse_npy_header({bytes, file.size()}, "some.npy");
     CHECK(header.type == NpyType::f4);

@@ -1,9 +1,9 @@
-// What every plan must hold to, whatever the model and however it is cut: arenas, buckets, and an order of operations
-// in which nobody reads weights too early or overwrites a gradient too soon.
+// Invariants of all plans, for all models and options: arenas, buckets, and an order of operations that never reads
+// weights before their update and never overwrites a gradient in flight.
 #include "plan/plan.hpp"
 
 #include "backend/make_backend.hpp"
-#include "plan/lower.hpp"
+#include "graph/lower.hpp"
 #include "support/catch.hpp"
 
 #include <algorithm>
@@ -12,6 +12,7 @@
 #include <set>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 using namespace lockstep;
@@ -43,7 +44,7 @@ const std::vector<Sequential> models{
     Sequential{Input({4}), Activation(softmax)},
 };
 
-std::vector<PlanOptions> ways_to_cut() {
+std::vector<PlanOptions> tested_plan_options() {
   std::vector<PlanOptions> ways{{}};
   for (const std::size_t chunk : {1, 5000, 100000}) {
     for (const std::size_t bucket : {1, 3000, 1000000000}) {
@@ -62,7 +63,7 @@ Plan plan_of(const Sequential& model, const PlanOptions& options = {}, const Los
 
 void for_each_plan(const std::function<void(const Plan&, const PlanOptions&)>& check) {
   for (const Sequential& model : models) {
-    for (const PlanOptions& options : ways_to_cut()) {
+    for (const PlanOptions& options : tested_plan_options()) {
       INFO("chunks of " << options.chunk_bytes << ", buckets of " << options.bucket_bytes << " bytes, lag "
                         << options.update_lag);
       const Plan plan = plan_of(model, options);
@@ -72,49 +73,59 @@ void for_each_plan(const std::function<void(const Plan&, const PlanOptions&)>& c
   }
 }
 
-bool is_backward(const Operation& operation) { return operation.id >= 0 && operation.kind > OperationKind::loss; }
-
-/// The elements of the arenas that an operation reads weights of, or writes gradients to.
-std::vector<BucketRange> touched_by(const Operation& operation, const Plan& plan) {
+/// The elements of the arenas whose weights an operation reads, or whose gradients it writes.
+std::vector<Range> touched_by(const Operation& operation, const Plan& plan) {
   const auto whole = [&](int parameter) {
     const ParameterSpec& spec = plan.graph.parameters[static_cast<std::size_t>(parameter)];
-    return BucketRange{spec.offset, spec.offset + spec.storage};
+    return Range{spec.offset, spec.offset + spec.storage};
   };
-  if (operation.id < 0 || operation.parameter < 0) return {};
+  if (operation.parameter < 0) return {};
   if (operation.kind == OperationKind::loss) return {whole(operation.parameter)};
-  std::vector<BucketRange> ranges;
+  std::vector<Range> ranges;
   const auto count = static_cast<int>(plan.graph.layers[static_cast<std::size_t>(operation.layer)].parameters.size());
   for (int i = 0; i < count; ++i) ranges.push_back(whole(operation.parameter + i));
   if (operation.kind == OperationKind::dense_backward) {
     const ParameterSpec& kernel = plan.graph.parameters[static_cast<std::size_t>(operation.parameter)];
-    const std::int64_t units = kernel.info.shape[1];
-    ranges[0] = {kernel.offset + static_cast<std::size_t>(operation.rows_begin * units),
-                 kernel.offset + static_cast<std::size_t>(operation.rows_end * units)};
-    if (operation.rows_begin > 0) ranges.resize(1);
+    const auto units = static_cast<std::size_t>(kernel.info.shape[1]);
+    ranges[0] = {kernel.offset + operation.input_features.begin * units,
+                 kernel.offset + operation.input_features.end * units};
+    if (operation.input_features.begin > 0) ranges.resize(1);
   }
   return ranges;
 }
 
-/// The buckets an operation touches.
-std::set<int> buckets_of(const Operation& operation, const Plan& plan) {
-  std::set<int> buckets;
-  for (const BucketRange& range : touched_by(operation, plan)) {
+/// The buckets that a step's operation touches; empty for other steps.
+std::set<std::size_t> buckets_of(const PlanStep& step, const Plan& plan) {
+  std::set<std::size_t> buckets;
+  const Operation* operation = plan.operation_of(step);
+  if (operation == nullptr) return buckets;
+  for (const Range& range : touched_by(*operation, plan)) {
     for (std::size_t b = 0; b < plan.buckets.size(); ++b) {
-      if (range.begin < plan.buckets[b].end && range.end > plan.buckets[b].begin) buckets.insert(static_cast<int>(b));
+      if (range.begin < plan.buckets[b].end && range.end > plan.buckets[b].begin) buckets.insert(b);
     }
   }
   return buckets;
 }
 
-std::ptrdiff_t place_of(const Plan& plan, OperationKind kind, int bucket) {
-  const auto found = std::ranges::find_if(
-      plan.training, [&](const Operation& operation) { return operation.kind == kind && operation.bucket == bucket; });
+template <typename Alternative>
+std::ptrdiff_t place_of(const Plan& plan, std::size_t bucket) {
+  const auto found =
+      std::ranges::find_if(plan.training, [&](const PlanStep& step) { return is_step_of<Alternative>(step, bucket); });
   return found - plan.training.begin();
+}
+
+/// The operations of all Compute steps.
+std::vector<Operation> operations_of(const Plan& plan, const std::vector<PlanStep>& steps) {
+  std::vector<Operation> operations;
+  for (const PlanStep& step : steps) {
+    if (const Operation* operation = plan.operation_of(step)) operations.push_back(*operation);
+  }
+  return operations;
 }
 
 }  // namespace
 
-TEST_CASE("Parameters lie in the arenas in reverse layer order, aligned, and none on another") {
+TEST_CASE("parameters are laid out in reverse layer order, aligned, without overlap") {
   for_each_plan([](const Plan& plan, const PlanOptions&) {
     std::vector<const ParameterSpec*> parameters;
     for (const ParameterSpec& parameter : plan.graph.parameters) parameters.push_back(&parameter);
@@ -140,13 +151,13 @@ TEST_CASE("Parameters lie in the arenas in reverse layer order, aligned, and non
   });
 }
 
-TEST_CASE("Buckets cover the arenas once, in whole cache lines") {
+TEST_CASE("buckets cover the arenas once in whole cache lines") {
   for_each_plan([](const Plan& plan, const PlanOptions& options) {
-    std::vector<BucketRange> buckets = plan.buckets;
-    std::ranges::sort(buckets, {}, &BucketRange::begin);
+    std::vector<Range> buckets = plan.buckets;
+    std::ranges::sort(buckets, {}, &Range::begin);
     std::size_t end = 0;
     std::size_t small = 0;
-    for (const BucketRange& bucket : buckets) {
+    for (const Range& bucket : buckets) {
       CHECK(bucket.begin == end);
       CHECK(bucket.end > bucket.begin);
       CHECK(bucket.begin % 16 == 0);
@@ -154,83 +165,81 @@ TEST_CASE("Buckets cover the arenas once, in whole cache lines") {
       if ((bucket.end - bucket.begin) * sizeof(float) < options.bucket_bytes) ++small;
     }
     CHECK(end == plan.elements);
-    // Few are smaller than was asked for: what ends the arenas, and what a Dense kernel's chunks leave beside them.
+    // Only a few buckets are smaller than requested: the last one, and the remainders beside a Dense kernel's chunks.
     if (options.chunk_bytes >= options.bucket_bytes) CHECK(small <= 1 + plan.graph.layers.size());
-    const BucketRange metrics = plan.buckets[plan.metrics_bucket];
+    const Range metrics = plan.buckets[plan.metrics_bucket];
     CHECK(metrics.begin <= plan.graph.parameters.back().offset);
-    CHECK(metrics.end >= plan.graph.parameters.back().offset + metric_places);
+    CHECK(metrics.end >= plan.graph.parameters.back().offset + plan.graph.parameters.back().storage);
   });
 }
 
-TEST_CASE("Every bucket is contributed complete, then updated, and nobody reads it in between") {
+TEST_CASE("every bucket is complete when marked ready and is not read before its update") {
   for_each_plan([](const Plan& plan, const PlanOptions&) {
-    std::set<int> contributed;
-    std::set<int> updated;
-    for (const Operation& operation : plan.training) {
-      if (operation.kind == OperationKind::contribute) {
-        CHECK(contributed.insert(operation.bucket).second);
-      } else if (operation.kind == OperationKind::update) {
-        CHECK(contributed.contains(operation.bucket));
-        CHECK(updated.insert(operation.bucket).second);
-      } else {
-        for (const int bucket : buckets_of(operation, plan)) CHECK(!contributed.contains(bucket));
+    std::set<std::size_t> ready;
+    std::set<std::size_t> updated;
+    for (const PlanStep& step : plan.training) {
+      if (const auto* marked = std::get_if<MarkReady>(&step)) CHECK(ready.insert(marked->bucket).second);
+      if (const auto* update = std::get_if<Update>(&step)) {
+        CHECK(ready.contains(update->bucket));
+        CHECK(updated.insert(update->bucket).second);
       }
+      for (const std::size_t bucket : buckets_of(step, plan)) CHECK(!ready.contains(bucket));
     }
-    CHECK(contributed.size() == plan.buckets.size());
+    CHECK(ready.size() == plan.buckets.size());
     CHECK(updated.size() == plan.buckets.size());
   });
 }
 
-TEST_CASE("Every bucket is awaited before its weights are read and its gradients written") {
+TEST_CASE("every bucket is awaited before its weights are read or gradients written") {
   for_each_plan([](const Plan& plan, const PlanOptions&) {
-    std::set<int> awaited;
-    for (const Operation& operation : plan.training) {
-      if (operation.kind == OperationKind::await) {
-        CHECK(awaited.insert(operation.bucket).second);
-        continue;
-      }
-      for (const int bucket : buckets_of(operation, plan)) {
-        INFO(name_of(operation.kind) << " touches bucket " << bucket);
+    std::set<std::size_t> awaited;
+    for (const PlanStep& step : plan.training) {
+      if (const auto* wait = std::get_if<WaitUpdated>(&step)) CHECK(awaited.insert(wait->bucket).second);
+      for (const std::size_t bucket : buckets_of(step, plan)) {
+        INFO(to_string(plan.operation_of(step)->kind) << " touches bucket " << bucket);
         CHECK(awaited.contains(bucket));
       }
     }
-    CHECK(awaited.contains(static_cast<int>(plan.metrics_bucket)));
+    CHECK(awaited.contains(plan.metrics_bucket));
   });
 }
 
-TEST_CASE("Backward goes on for update_lag buckets before it turns back to one") {
+TEST_CASE("backward continues for update_lag buckets before an update") {
   for_each_plan([](const Plan& plan, const PlanOptions& options) {
-    const auto count = static_cast<int>(plan.buckets.size());
-    for (int bucket = 0; bucket < count; ++bucket) {
-      const auto update = place_of(plan, OperationKind::update, bucket);
-      const std::size_t last = std::min(static_cast<std::size_t>(count - 1), bucket + options.update_lag);
-      CHECK(update > place_of(plan, OperationKind::contribute, static_cast<int>(last)));
-      if (last + 1 < plan.buckets.size()) {
-        CHECK(update < place_of(plan, OperationKind::contribute, static_cast<int>(last) + 1));
-      }
-      if (bucket > 0) CHECK(update > place_of(plan, OperationKind::update, bucket - 1));
+    const std::size_t count = plan.buckets.size();
+    for (std::size_t bucket = 0; bucket < count; ++bucket) {
+      const auto update = place_of<Update>(plan, bucket);
+      const std::size_t last = std::min(count - 1, bucket + options.update_lag);
+      CHECK(update > place_of<MarkReady>(plan, last));
+      if (last + 1 < count) CHECK(update < place_of<MarkReady>(plan, last + 1));
+      if (bucket > 0) CHECK(update > place_of<Update>(plan, bucket - 1));
     }
   });
 }
 
-TEST_CASE("Reduction begins while backward is still going on") {
-  for (std::size_t m = 0; m < 2; ++m) {  // the MNIST models, as they are cut unasked
+TEST_CASE("reduction starts during backward") {
+  for (std::size_t m = 0; m < 2; ++m) {  // the MNIST models with default options
     const Plan plan = plan_of(models[m]);
     INFO(plan.to_string());
     CHECK(plan.buckets.size() >= 3);
-    const auto last_backward = std::find_if(plan.training.rbegin(), plan.training.rend(), is_backward).base() - 1;
-    CHECK(place_of(plan, OperationKind::update, 0) < last_backward - plan.training.begin());
+    const auto runs_backward = [&](const PlanStep& step) {
+      const Operation* operation = plan.operation_of(step);
+      return operation != nullptr && is_backward(*operation);
+    };
+    const auto last_backward = std::find_if(plan.training.rbegin(), plan.training.rend(), runs_backward).base() - 1;
+    CHECK(place_of<Update>(plan, 0) < last_backward - plan.training.begin());
   }
 }
 
-TEST_CASE("The chunks of a Dense kernel are its rows, each once") {
+TEST_CASE("the chunks of a Dense kernel cover its rows once") {
   for_each_plan([](const Plan& plan, const PlanOptions&) {
     for (const Operation& dense : plan.graph.forward) {
       if (dense.kind != OperationKind::dense) continue;
       std::vector<std::pair<std::int64_t, std::int64_t>> chunks;
-      for (const Operation& operation : plan.training) {
+      for (const Operation& operation : operations_of(plan, plan.training)) {
         if (operation.kind != OperationKind::dense_backward || operation.layer != dense.layer) continue;
-        chunks.emplace_back(operation.rows_begin, operation.rows_end);
+        chunks.emplace_back(static_cast<std::int64_t>(operation.input_features.begin),
+                            static_cast<std::int64_t>(operation.input_features.end));
       }
       std::ranges::sort(chunks);
       std::int64_t end = 0;
@@ -246,43 +255,43 @@ TEST_CASE("The chunks of a Dense kernel are its rows, each once") {
   });
 }
 
-TEST_CASE("Compute operations are found by their number; inference is forward alone") {
+TEST_CASE("compute operations are indexed by id and inference is forward only") {
   for_each_plan([](const Plan& plan, const PlanOptions&) {
-    for (std::size_t id = 0; id < plan.compute.size(); ++id) CHECK(plan.compute[id].id == static_cast<int>(id));
-    std::size_t computed = 0;
-    for (const Operation& operation : plan.training) {
-      if (operation.id < 0) continue;
-      ++computed;
-      CHECK(plan.compute[static_cast<std::size_t>(operation.id)].kind == operation.kind);
-      CHECK(plan.compute[static_cast<std::size_t>(operation.id)].rows_begin == operation.rows_begin);
+    std::vector<int> computed(plan.compute.size(), 0);
+    for (const PlanStep& step : plan.training) {
+      if (const auto* compute = std::get_if<Compute>(&step)) ++computed.at(compute->operation);
     }
-    CHECK(computed == plan.compute.size());
+    CHECK(std::ranges::all_of(computed, [](int times) { return times == 1; }));
     std::size_t expected = 0;
-    std::size_t operations = 0;  // each as often as it has slices
-    for (const Operation& operation : plan.inference) {
-      if (operation.slice > 0) continue;
+    std::size_t operations = 0;  // counts each operation once, not per microbatch
+    for (const Operation& operation : operations_of(plan, plan.inference)) {
+      if (operation.microbatch.index > 0) continue;
       ++operations;
-      expected += static_cast<std::size_t>(operation.slices);
+      expected += operation.microbatch.count;
     }
     CHECK(operations == plan.graph.forward.size());
     CHECK(plan.inference.size() == expected);
-    for (const Operation& operation : plan.inference) CHECK((operation.id >= 0 && !is_backward(operation)));
+    for (const PlanStep& step : plan.inference) {
+      const Operation* operation = plan.operation_of(step);
+      CHECK((operation != nullptr && !is_backward(*operation)));
+    }
   });
 }
 
-TEST_CASE("A digest stands for one plan") {
+TEST_CASE("a digest identifies one plan") {
   const std::string digest = plan_of(keras_mnist()).digest();
   CHECK(digest.size() == 16);
   CHECK(digest.find_first_not_of("0123456789abcdef") == std::string::npos);
   std::set<std::string> others{digest};
   for (int i = 0; i < 20; ++i) {
-    const std::vector<float> noise(static_cast<std::size_t>(1000 * i), 1e30F);  // memory differs, the plan must not
+    const std::vector<float> noise(static_cast<std::size_t>(1000 * i),
+                                   1e30F);  // the digest must not depend on uninitialized memory
     CHECK(plan_of(keras_mnist()).digest() == digest);
   }
   for (const int units : {127, 129}) CHECK(others.insert(plan_of(keras_mnist(units)).digest()).second);
   CHECK(others.insert(plan_of(keras_mnist(), {.chunk_bytes = 100000}).digest()).second);
   CHECK(others.insert(plan_of(models[1], {.bucket_bytes = 1}).digest()).second);
-  CHECK(plan_of(keras_mnist(), {.update_lag = 3}).digest() == digest);  // ranks may differ in what only they see
+  CHECK(plan_of(keras_mnist(), {.update_lag = 3}).digest() == digest);  // settings that affect only one rank may differ
   for (std::size_t m = 1; m < models.size(); ++m) CHECK(others.insert(plan_of(models[m]).digest()).second);
   Plan laid_out_otherwise = plan_of(keras_mnist());
   laid_out_otherwise.graph.tensors[1].block = laid_out_otherwise.graph.tensors[1].block == 8 ? 16 : 8;
@@ -292,7 +301,19 @@ TEST_CASE("A digest stands for one plan") {
   CHECK(others.insert(in_bfloat16.digest()).second);
 }
 
-TEST_CASE("A plan prints a line for all that it is made of") {
+TEST_CASE("plans for all batch sizes have the same layouts, parameters and buckets") {
+  for (const Sequential& model : models) {
+    Graph graph = lower(model, logits, false);
+    make_cpu_backend(1)->lay_out(graph, 32);
+    const Plan plan = make_plan(graph);
+    for (const std::size_t capacity : {1, 7, 33, 500}) {
+      graph.capacity = capacity;
+      CHECK(make_plan(graph).digest() == plan.digest());
+    }
+  }
+}
+
+TEST_CASE("a plan prints one line per element") {
   const Plan plan = plan_of(keras_mnist());
   const std::string text = plan.to_string();
   const auto lines = static_cast<std::size_t>(std::ranges::count(text, '\n'));
@@ -301,12 +322,12 @@ TEST_CASE("A plan prints a line for all that it is made of") {
   CHECK(text.find("gather input_layer -> t0\n") != std::string::npos);
   CHECK(text.find("convolution conv2d t0 -> t1 relu\n") != std::string::npos);
   CHECK(text.find("(input gradient through relu)") != std::string::npos);
-  CHECK(text.find("contribute bucket 0\n") != std::string::npos);
+  CHECK(text.find("mark_ready bucket 0\n") != std::string::npos);
   CHECK(text.find("update bucket 0\n") != std::string::npos);
-  CHECK(text.find("await bucket 0\n") != std::string::npos);
+  CHECK(text.find("wait_updated bucket 0\n") != std::string::npos);
 }
 
-TEST_CASE("A trunk that outgrows the cache runs slice by slice, and its gradients are reduced after the last") {
+TEST_CASE("layers that exceed the cache run in microbatches and are reduced after the last") {
   const auto sliced = [](std::size_t cache_bytes) {
     Graph graph =
         lower(Sequential{Input({12, 12, 1}), Conv2D(16, 3), MaxPooling2D(), Conv2D(16, 3), Flatten(), Dense(4)},
@@ -315,22 +336,24 @@ TEST_CASE("A trunk that outgrows the cache runs slice by slice, and its gradient
     graph.cache_bytes = cache_bytes;
     return make_plan(std::move(graph));
   };
-  CHECK(std::ranges::all_of(sliced(0).training, [](const Operation& operation) { return operation.slices == 1; }));
-  const Plan plan = sliced(1);  // an example at a time
+  CHECK(std::ranges::all_of(sliced(0).compute,
+                            [](const Operation& operation) { return operation.microbatch.count == 1; }));
+  const Plan plan = sliced(1);  // one example per microbatch
   CHECK(plan.digest() == sliced(0).digest());
   std::vector<int> forward;
   std::vector<int> backward;
   std::size_t last_backward = 0;
   std::size_t contribution = 0;
   for (std::size_t i = 0; i < plan.training.size(); ++i) {
-    const Operation& operation = plan.training[i];
-    if (operation.kind == OperationKind::convolution) forward.push_back(operation.slice);
-    if (operation.kind == OperationKind::dense) CHECK(operation.slices == 1);
+    if (std::holds_alternative<MarkReady>(plan.training[i])) contribution = i;
+    if (plan.operation_of(plan.training[i]) == nullptr) continue;
+    const Operation& operation = *plan.operation_of(plan.training[i]);
+    if (operation.kind == OperationKind::convolution) forward.push_back(static_cast<int>(operation.microbatch.index));
+    if (operation.kind == OperationKind::dense) CHECK(operation.microbatch.count == 1);
     if (operation.kind == OperationKind::convolution_backward) {
-      backward.push_back(operation.slice);
+      backward.push_back(static_cast<int>(operation.microbatch.index));
       last_backward = i;
     }
-    if (operation.kind == OperationKind::contribute) contribution = i;
   }
   CHECK(forward.size() == 80);  // 40 examples through two convolutions
   CHECK(std::ranges::is_sorted(forward));
@@ -339,7 +362,7 @@ TEST_CASE("A trunk that outgrows the cache runs slice by slice, and its gradient
   CHECK(contribution > last_backward);
 }
 
-TEST_CASE("Where a batch is too small for that, only the way to the first pooling runs slice by slice") {
+TEST_CASE("for small batches only the layers up to the first pooling run in microbatches") {
   Graph graph = lower(Sequential{Input({12, 12, 1}), Conv2D(16, 3, {.activation = relu}), MaxPooling2D(),
                                  Conv2D(16, 3, {.activation = relu}), MaxPooling2D(), Flatten(), Dense(4)},
                       SparseCategoricalCrossentropy({.from_logits = true}), false);
@@ -349,18 +372,18 @@ TEST_CASE("Where a batch is too small for that, only the way to the first poolin
     for (std::size_t t = 1; t <= tensors; ++t) bytes += static_cast<std::size_t>(graph.tensors[t].elements()) * 4;
     return bytes;
   };
-  graph.cache_bytes = 16 * bytes_of(4);  // three slices for the whole way
+  graph.cache_bytes = 16 * bytes_of(4);  // three microbatches for all layers
   const std::size_t rows = graph.cache_bytes / 5 / bytes_of(2);
   REQUIRE(rows < 8);
   const int slices = static_cast<int>((40 + rows - 1) / rows);
   const Plan plan = make_plan(std::move(graph));
-  for (const Operation& operation : plan.training) {
-    INFO(name_of(operation.kind) << " of layer " << operation.layer);
+  for (const Operation& operation : plan.compute) {
+    INFO(to_string(operation.kind) << " of layer " << operation.layer);
     const bool first = operation.kind == OperationKind::gather || operation.layer == 1 || operation.layer == 2;
-    CHECK(operation.slices == (first && operation.id >= 0 ? slices : 1));
+    CHECK(operation.microbatch.count == (first ? static_cast<std::size_t>(slices) : 1));
   }
-  // Of these all slices share the memory: nobody reads what a convolution gave once it is pooled.
-  CHECK(plan.graph.tensors[1].passing_rows ==
+  // All microbatches share this tensor's memory: a convolution's output is not read after pooling.
+  CHECK(plan.graph.tensors[1].microbatch_examples ==
         (40 + static_cast<std::size_t>(slices) - 1) / static_cast<std::size_t>(slices));
-  for (const std::size_t t : {0, 2, 3, 4}) CHECK(plan.graph.tensors[t].passing_rows == 0);
+  for (const std::size_t t : {0, 2, 3, 4}) CHECK(plan.graph.tensors[t].microbatch_examples == 0);
 }

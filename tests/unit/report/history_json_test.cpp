@@ -31,7 +31,7 @@ RunReport sample() {
 
 }  // namespace
 
-TEST_CASE("a run's record holds what the run was", "[history]") {
+TEST_CASE("history.json records the run", "[history]") {
   const std::string text = history_json(sample());
   CHECK(text.back() == '\n');
   const json read = json::parse(text);
@@ -42,7 +42,7 @@ TEST_CASE("a run's record holds what the run was", "[history]") {
                                   {"accuracy", 0.5},
                                   {"val_loss", 1.5},
                                   {"seconds", 1.25},
-                                  {"images_per_second", 7200.0}});
+                                  {"examples_per_second", 7200.0}});
   CHECK(read["config"]["epochs"] == 2);
   CHECK(read["config"]["seed"] == std::numeric_limits<std::uint64_t>::max());
   CHECK(read["config"]["deterministic"] == false);
@@ -56,20 +56,20 @@ TEST_CASE("a run's record holds what the run was", "[history]") {
   CHECK(read["evaluation"] == json{{"loss", 1.125}, {"accuracy", 0.625}});
 }
 
-// scripts/train.sh takes the file's last accuracy for that of the evaluation.
-TEST_CASE("the evaluation stands after the epochs", "[history]") {
+// scripts/train.sh reads the file's last accuracy as the evaluation's.
+TEST_CASE("the evaluation follows the epochs", "[history]") {
   const std::string text = history_json(sample());
-  CHECK(text.find("\"evaluation\"") > text.rfind("images_per_second"));
+  CHECK(text.find("\"evaluation\"") > text.rfind("examples_per_second"));
   CHECK(text.rfind("\"accuracy\": 0.625") == text.rfind("\"accuracy\""));
 }
 
-TEST_CASE("numbers survive to the last bit", "[history]") {
+TEST_CASE("numbers round-trip exactly", "[history]") {
   RunReport report = sample();
   report.history.epochs[0].logs["loss"] = 0.1 + 0.2;
   CHECK(json::parse(history_json(report))["epochs"][0]["loss"].get<double>() == 0.1 + 0.2);
 }
 
-TEST_CASE("what JSON has no number for becomes null", "[history]") {
+TEST_CASE("non-finite numbers become null", "[history]") {
   RunReport report = sample();
   report.history.epochs[0].logs["loss"] = std::numeric_limits<double>::quiet_NaN();
   report.history.epochs[1].logs["loss"] = std::numeric_limits<double>::infinity();
@@ -83,13 +83,13 @@ TEST_CASE("what JSON has no number for becomes null", "[history]") {
   CHECK(read["timing"]["peak_memory_mb"].is_null());
 }
 
-TEST_CASE("a path that is no UTF-8 does not spoil the record", "[history]") {
+TEST_CASE("a path that is not UTF-8 does not corrupt the history", "[history]") {
   RunReport report = sample();
   report.config["data_dir"] = std::string("/data/\xff\xfe");
   CHECK(json::parse(history_json(report))["config"]["data_dir"] == "/data/\xEF\xBF\xBD\xEF\xBF\xBD");
 }
 
-TEST_CASE("a run without epochs is a record, too", "[history]") {
+TEST_CASE("a run without epochs has a valid history", "[history]") {
   const json read = json::parse(history_json({}));
   CHECK(read["epochs"] == json::array());
   CHECK(read["config"] == json::object());

@@ -17,8 +17,8 @@ namespace {
 std::atomic<long> allocations{0};
 }
 
-#ifndef __SANITIZE_ADDRESS__  // which has an operator new of its own
-// Counts what the step path allocates.
+#ifndef __SANITIZE_ADDRESS__  // AddressSanitizer replaces operator new itself
+// Counts the allocations of update().
 [[gnu::noinline]] void* operator new(std::size_t size) {
   ++allocations;
   if (void* memory = std::malloc(size == 0 ? 1 : size)) return memory;
@@ -30,9 +30,9 @@ std::atomic<long> allocations{0};
 
 namespace {
 
-constexpr Terminal utf8_terminal{.redraws = true, .utf8 = true};
+constexpr Terminal utf8_terminal{.is_interactive = true, .utf8 = true};
 
-/// A bar whose time stands still until the test moves it.
+/// A bar with a clock that only the test advances.
 struct Stage {
   explicit Stage(const ProgressOptions& options) : bar(options, out, [this] { return now; }) {}
 
@@ -47,7 +47,7 @@ struct Stage {
   ProgressBar bar;
 };
 
-/// What stays to be read: the last redraw, without backspaces, escapes and padding.
+/// The line as it appears on a terminal: the last redraw without backspaces, escapes and padding.
 std::string visible(const std::string& drawn) {
   std::string text = drawn.substr(drawn.rfind('\r') + 1);
   for (std::size_t at = 0; (at = text.find('\x1b')) != std::string::npos;) text.erase(at, text.find('m', at) - at + 1);
@@ -67,7 +67,7 @@ std::string cells(int count) {
 
 }  // namespace
 
-TEST_CASE("the bar is drawn as Keras draws it", "[progress]") {
+TEST_CASE("the bar matches Keras", "[progress]") {
   Stage stage({.epochs = 10, .steps = 70, .verbose = 1, .terminal = utf8_terminal});
   stage.bar.begin_epoch(2);
   CHECK(stage.take() == "Epoch 3/10\n");
@@ -75,7 +75,7 @@ TEST_CASE("the bar is drawn as Keras draws it", "[progress]") {
   const MetricValue metrics[] = {{"loss", 2.25}, {"accuracy", 0.125}};
   stage.now += 0.2;
   stage.bar.update(1, metrics);
-  // 0.2 s a step, 69 to come: 13.8 s, shown as 13.
+  // 69 steps of 0.2 s remain: 13.8 s, shown as 13.
   CHECK(stage.take() == "\r\x1b[1m 1/70\x1b[0m \x1b[32m\x1b[0m\x1b[37m" + cells(20) +
                             "\x1b[0m \x1b[1m13s\x1b[0m 200ms/step - accuracy: 0.1250 - loss: 2.2500");
 
@@ -97,7 +97,7 @@ TEST_CASE("the bar is drawn as Keras draws it", "[progress]") {
   CHECK(end.back() == '\n');
 }
 
-TEST_CASE("a redraw goes back over the line before and covers it", "[progress]") {
+TEST_CASE("a redraw overwrites the previous line", "[progress]") {
   Stage stage({.steps = 1000, .terminal = utf8_terminal});
   stage.bar.begin_epoch(0);
   CHECK(stage.take().empty());  // a single epoch has no number
@@ -121,7 +121,7 @@ TEST_CASE("times are shown in Keras' units", "[progress]") {
     stage.now += 1;
     stage.bar.update(1, {});
     const double drawn_at = stage.now;
-    for (int step = 2; stage.now < drawn_at + 0.06; ++step) {  // until it is time for another draw
+    for (int step = 2; stage.now < drawn_at + 0.06; ++step) {  // until the next redraw is due
       stage.now += seconds_per_step;
       stage.bar.update(step, {});
     }
@@ -133,7 +133,7 @@ TEST_CASE("times are shown in Keras' units", "[progress]") {
   CHECK(line(0.0005, 1000).ends_with(" 500us/step"));
 }
 
-TEST_CASE("small, negative and impossible metrics", "[progress]") {
+TEST_CASE("small, negative and non-finite metrics are formatted", "[progress]") {
   const auto shown = [](double value) {
     Stage stage({.steps = 1});
     stage.bar.begin_epoch(0);
@@ -151,7 +151,7 @@ TEST_CASE("small, negative and impossible metrics", "[progress]") {
   CHECK(shown(std::numeric_limits<double>::max()).size() == 309 + 5 + 1);
 }
 
-TEST_CASE("steps between draws cost no allocation and show nothing", "[progress]") {
+TEST_CASE("steps between redraws allocate and print nothing", "[progress]") {
   Stage stage({.steps = 1000, .terminal = utf8_terminal});
   stage.bar.begin_epoch(0);
   const MetricValue metrics[] = {{"loss", 1.0}, {"accuracy", 0.5}};
@@ -169,10 +169,10 @@ TEST_CASE("steps between draws cost no allocation and show nothing", "[progress]
   CHECK(visible(stage.take()).starts_with("  50/1000"));
 }
 
-TEST_CASE("verbose=2 and what is no terminal get one line an epoch", "[progress]") {
-  const ProgressOptions lines =
-      GENERATE(ProgressOptions{.epochs = 2, .steps = 70, .verbose = 2, .terminal = utf8_terminal},
-               ProgressOptions{.epochs = 2, .steps = 70, .verbose = 1, .terminal = {.redraws = false, .utf8 = true}});
+TEST_CASE("verbose=2 and non-terminals get one line per epoch", "[progress]") {
+  const ProgressOptions lines = GENERATE(
+      ProgressOptions{.epochs = 2, .steps = 70, .verbose = 2, .terminal = utf8_terminal},
+      ProgressOptions{.epochs = 2, .steps = 70, .verbose = 1, .terminal = {.is_interactive = false, .utf8 = true}});
   Stage stage(lines);
   for (int epoch = 0; epoch < 2; ++epoch) {
     stage.bar.begin_epoch(epoch);
@@ -196,14 +196,14 @@ TEST_CASE("verbose=0 is silent", "[progress]") {
 }
 
 TEST_CASE("a locale without UTF-8 gets equals signs", "[progress]") {
-  Stage stage({.steps = 2, .terminal = {.redraws = true, .utf8 = false}});
+  Stage stage({.steps = 2, .terminal = {.is_interactive = true, .utf8 = false}});
   stage.bar.begin_epoch(0);
   stage.now += 1;
   stage.bar.update(1, {});
   CHECK(visible(stage.take()) == "1/2 ==================== 1s 1s/step");
 }
 
-TEST_CASE("an unknown total becomes known at the end", "[progress]") {
+TEST_CASE("an unknown step count becomes known at the end", "[progress]") {
   Stage stage({.steps = 0, .terminal = utf8_terminal});
   stage.bar.begin_epoch(0);
   stage.now += 1;
@@ -216,7 +216,7 @@ TEST_CASE("an unknown total becomes known at the end", "[progress]") {
   CHECK(visible(stage.take()) == "2/2 " + cells(20) + " 3s 2s/step");
 }
 
-TEST_CASE("an epoch that ended early does not claim its steps", "[progress]") {
+TEST_CASE("an epoch that ended early shows the steps it ran", "[progress]") {
   Stage stage({.steps = 70, .verbose = 2});
   stage.bar.begin_epoch(0);
   stage.now += 1;
@@ -225,7 +225,7 @@ TEST_CASE("an epoch that ended early does not claim its steps", "[progress]") {
   CHECK(stage.take() == "1/70 - 1s - 1s/step\n");
 }
 
-TEST_CASE("the locale is found as the C library finds it", "[terminal]") {
+TEST_CASE("the locale is determined as by the C library", "[terminal]") {
   CHECK_FALSE(is_utf8_locale({}));
   CHECK(is_utf8_locale({{"LANG", "C.UTF-8"}}));
   CHECK(is_utf8_locale({{"LANG", "de_DE.utf8"}}));

@@ -1,15 +1,15 @@
-// No step of ours allocates but the first of its batch size. Every allocation of this program passes through the
-// functions below; while a step runs they note the stack it came from.
+// Lockstep allocates memory only in the first step of each batch size. All allocations of this program pass through the
+// functions below, which record the stack of each allocation during a step.
 //
-// Not ours, and measured with oneDNN 2.6.3 on one thread: dnnl_primitive_execute allocates its argument tables and
-// OpenMP teams, 54 times in a step of keras_mnist and some 300 times in one of custom_training_mnist (whose
-// convolutions run slice by slice); libgomp allocates a team for each parallel region that one thread runs alone, 23
-// and some 55 a step. Neither number may grow from step to step.
+// Libraries do allocate in every step. With oneDNN 2.6.3 and one thread, dnnl_primitive_execute allocates argument
+// tables and OpenMP teams, 54 times per step of keras_mnist and about 300 times per step of custom_training_mnist,
+// whose convolutions run in microbatches. libgomp allocates a team for each parallel region, 23 and about 55 times per
+// step. These numbers must not grow from step to step.
 #include "support/catch.hpp"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(__GLIBC__)
 
-TEST_CASE("Steps after the first allocate nothing") { WARN("left out: sanitizers have an allocator of their own"); }
+TEST_CASE("steps after the first allocate nothing") { WARN("skipped: sanitizers replace the allocator"); }
 
 #else
 
@@ -36,28 +36,28 @@ TEST_CASE("Steps after the first allocate nothing") { WARN("left out: sanitizers
 
 namespace {
 
-constexpr int deepest = 48;  // frames
+constexpr int max_frames = 48;
 struct Stack {
-  std::array<void*, deepest> frames;
+  std::array<void*, max_frames> frames;
   int depth;
 };
 
 std::atomic<bool> counting{false};
 std::atomic<std::size_t> allocations{0};
-std::array<Stack, 4096> stacks;  // of the first of them
+std::array<Stack, 4096> stacks;  // of the first allocations
 thread_local bool noting = false;
 
 void note() noexcept {
   if (!counting.load(std::memory_order_relaxed) || noting) return;
   noting = true;
   const std::size_t number = allocations.fetch_add(1);
-  if (number < stacks.size()) stacks[number].depth = backtrace(stacks[number].frames.data(), deepest);
+  if (number < stacks.size()) stacks[number].depth = backtrace(stacks[number].frames.data(), max_frames);
   noting = false;
 }
 
 }  // namespace
 
-// glibc's own functions under these names are what ours replace, for every library of the program.
+// glibc's implementations. The functions below replace malloc and its relatives for all libraries of the program.
 extern "C" {
 void* __libc_malloc(std::size_t size);                           // NOLINT
 void* __libc_calloc(std::size_t count, std::size_t size);        // NOLINT
@@ -106,10 +106,10 @@ struct Counts {
   std::size_t in_onednn = 0;
   std::size_t in_openmp = 0;
   std::size_t elsewhere = 0;
-  std::string where;  ///< the callers of those elsewhere, as addresses of this program
+  std::string where;  ///< the callers of the allocations counted in `elsewhere`, as addresses in this program
 };
 
-/// Allocations while `action` runs: those below a function of oneDNN, those of OpenMP's library, and all others.
+/// Counts the allocations during `action`: within oneDNN's functions, within libgomp, and elsewhere.
 template <typename Action>
 Counts allocations_of(Action action) {
   allocations = 0;
@@ -148,10 +148,10 @@ void check_steps(const Sequential& architecture, const Optimizer& optimizer) {
   const auto step = [&](std::uint64_t position, std::size_t size) {
     return allocations_of([&] { model.train_step({.data = &examples.data, .position = position, .size = size}); });
   };
-  CHECK(step(0, 128).elsewhere > 0);  // the hooks see what the first step makes
+  CHECK(step(0, 128).elsewhere > 0);  // checks that the hooks see the first step's allocations
   CHECK(step(128, 96).elsewhere > 0);
   std::map<std::size_t, Counts> first;
-  for (std::uint64_t pass = 1; pass < 6; ++pass) {  // passes change, and with them the order of examples
+  for (std::uint64_t pass = 1; pass < 6; ++pass) {  // each pass has another order of examples
     for (const std::size_t size : {128, 96}) {
       const Counts counts = step(224 * pass + 128 - size, size);
       INFO(counts.where);
@@ -165,9 +165,9 @@ void check_steps(const Sequential& architecture, const Optimizer& optimizer) {
 
 }  // namespace
 
-TEST_CASE("Steps after the first allocate nothing") {
-  std::array<void*, deepest> frames;
-  REQUIRE(backtrace(frames.data(), deepest) > 0);  // loads what it needs
+TEST_CASE("steps after the first allocate nothing") {
+  std::array<void*, max_frames> frames;
+  REQUIRE(backtrace(frames.data(), max_frames) > 0);  // loads libgcc before allocations are counted
   std::vector<int> some;
   CHECK(allocations_of([&] { some.resize(1000); }).elsewhere == 1);
   CHECK(allocations_of([&] { some[999] = 1; }).elsewhere == 0);

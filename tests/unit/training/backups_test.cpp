@@ -1,6 +1,7 @@
-// A run that ends somewhere and is started again ends with the bits of one that never did; and what is refused.
-#include "checkpoint/backup_directory.hpp"
-#include "checkpoint/keras_h5.hpp"
+// A run that is killed anywhere and restarted ends with the same bits as an uninterrupted run. Backups of other jobs
+// and damaged ones are rejected.
+#include "checkpoint/backup/backup_directory.hpp"
+#include "checkpoint/keras/keras_h5.hpp"
 #include "support/catch.hpp"
 #include "support/examples.hpp"
 #include "support/messages.hpp"
@@ -27,7 +28,7 @@ namespace fs = std::filesystem;
 constexpr int no_step = std::numeric_limits<int>::max();
 const SparseCategoricalCrossentropy logits({.from_logits = true});
 
-/// Dropout and BatchNormalization have state of their own kind.
+/// Dropout and BatchNormalization have special state: counters and moving statistics.
 const Sequential network{Input({6, 6, 1}),
                          Conv2D(16, 3, {.activation = relu}),
                          BatchNormalization(),
@@ -38,7 +39,7 @@ const Sequential network{Input({6, 6, 1}),
 
 class Killed : public std::exception {};
 
-/// Ends the run as a signal would, as far as the process can tell: nothing of it is tidied up.
+/// Ends the run as a signal would: nothing is cleaned up.
 class Killer : public Callback {
  public:
   explicit Killer(std::int64_t at) : at_(at) {}
@@ -50,8 +51,8 @@ class Killer : public Callback {
   std::int64_t at_;
 };
 
-/// A backup that comes due while another is being written is left out. Whoever saves waits for that one: here each
-/// epoch's is.
+/// Waits for each epoch's backup, because a backup is skipped while another one is being written. Saving a model waits
+/// for the backup in progress.
 class AwaitBackups : public Callback {
  public:
   explicit AwaitBackups(fs::path directory) : directory_(std::move(directory)) {}
@@ -65,13 +66,14 @@ struct ScratchModelDirectory : ScratchDirectory {
   [[nodiscard]] fs::path backups() const { return path() / "backup"; }
 };
 
-/// A job with everything a program may have; `run` is one life of its process.
+/// A job with all features of a program. `run` is one run of its process.
 struct Program {
   fs::path directory;
   Optimizer optimizer = Adam({.learning_rate = 0.01});
   std::int64_t save_freq = BackupOptions::every_epoch;
   int epochs = 4;
   int batch = 8;
+  int batch_of_fit = 0;
   std::uint64_t seed = 7;
   Resume resume = Resume::automatic;
   std::size_t examples = 29;
@@ -80,7 +82,7 @@ struct Program {
   bool awaits_backups = false;
 
   struct Result {
-    std::vector<Variable> weights;
+    std::vector<NamedTensor> weights;
     std::vector<Logs> logs;
     double learning_rate = 0;
     std::string csv;
@@ -100,8 +102,9 @@ struct Program {
         ReduceLROnPlateau({.monitor = "loss", .factor = 0.5, .patience = 1, .min_delta = 0.3}),
         CSVLogger(directory / "log.csv"), Killer(killed_at)};
     if (awaits_backups) callbacks.emplace_back(AwaitBackups(directory));
-    const History history =
-        model.fit(data.data, {.epochs = epochs, .validation_data = &validation.data, .callbacks = callbacks});
+    const History history = model.fit(
+        data.data,
+        {.batch_size = batch_of_fit, .epochs = epochs, .validation_data = &validation.data, .callbacks = callbacks});
     Result result{model.weights(), {}, model.learning_rate(), {}};
     for (const EpochRecord& epoch : history.epochs) result.logs.push_back(epoch.logs);
     std::ostringstream text;
@@ -110,7 +113,7 @@ struct Program {
     return result;
   }
 
-  /// Killed at each of these steps, and then left alone.
+  /// Runs that are killed at each of these steps, followed by one that completes.
   [[nodiscard]] Result run_with_deaths(const std::vector<std::int64_t>& steps) const {
     for (const std::int64_t step : steps) CHECK_THROWS_AS(run(step), Killed);
     return run();
@@ -145,17 +148,17 @@ void damage(const fs::path& file) {
 
 }  // namespace
 
-TEST_CASE("A run that is killed and started again ends with the bits of one that never was") {
+TEST_CASE("a killed and restarted run ends with the same bits as an uninterrupted one") {
   const std::vector<Optimizer> optimizers{
       SGD({.learning_rate = 0.05}), SGD({.learning_rate = 0.05, .momentum = 0.9, .nesterov = true}),
       Adam({.learning_rate = 0.01}), RMSprop({.learning_rate = 0.003, .momentum = 0.5, .centered = true}),
       AdamW({.learning_rate = 0.01})};
   for (const Optimizer& optimizer : optimizers) {
     for (const std::int64_t save_freq : {std::int64_t{0}, std::int64_t{1}, std::int64_t{3}, std::int64_t{4}}) {
-      INFO(name_of(optimizer) << ", save_freq " << save_freq);
+      INFO(keras_name(optimizer) << ", save_freq " << save_freq);
       const ScratchModelDirectory whole_directory;
       const ScratchModelDirectory directory;
-      // 29 examples in batches of 8 are four steps an epoch
+      // 29 examples in batches of 8 are four steps per epoch.
       const Program whole{.directory = whole_directory.path(), .optimizer = optimizer, .save_freq = save_freq};
       Program broken = whole;
       broken.directory = directory.path();
@@ -164,17 +167,28 @@ TEST_CASE("A run that is killed and started again ends with the bits of one that
   }
 }
 
-TEST_CASE("Training that a callback has ended is not taken up again") {
+TEST_CASE("a fit with a batch size of its own resumes with the same bits") {
+  for (const int batch : {5, 12}) {
+    const ScratchModelDirectory whole_directory;
+    const ScratchModelDirectory directory;
+    const Program whole{.directory = whole_directory.path(), .save_freq = 1, .batch_of_fit = batch};
+    Program broken = whole;
+    broken.directory = directory.path();
+    check_same(broken.run_with_deaths({1, 4, 7}), whole.run());
+  }
+}
+
+TEST_CASE("training stopped by a callback is not resumed") {
   const ScratchModelDirectory whole_directory;
   const ScratchModelDirectory directory;
   Program program{.directory = whole_directory.path(), .epochs = 12, .min_delta = 100, .patience = 2};
   const Program::Result whole = program.run();
-  REQUIRE(whole.logs.size() == 3);  // the first epoch is the best, two more have no better one
+  REQUIRE(whole.logs.size() == 3);  // the first epoch is the best; training stops after two without improvement
   program.directory = directory.path();
   check_same(whole, program.run_with_deaths({9}));
 }
 
-TEST_CASE("Backups: the newest two stay while training, none after its end") {
+TEST_CASE("two backups are kept during training and none after it") {
   const ScratchModelDirectory directory;
   const Program program{.directory = directory.path(), .awaits_backups = true};
   CHECK_THROWS_AS(program.run(15), Killed);
@@ -182,15 +196,15 @@ TEST_CASE("Backups: the newest two stay while training, none after its end") {
   REQUIRE(files.size() == 2);
   CHECK(files[0].filename() == "fit-1-step-0000000008.h5");
   CHECK(files[1].filename() == "fit-1-step-0000000012.h5");
-  const SavedModel backup = load_keras_h5(files[1]);  // a model like any other
-  CHECK(backup.training->iteration == 12);
+  const ModelData backup = load_keras_h5(files[1]);  // a model like any other
+  CHECK(backup.compile_state->iteration == 12);
   CHECK(backup.architecture.layers().size() == network.layers().size());
   std::ofstream(directory.backups() / ".fit-1-step-0000000016.h5.4711.tmp") << "half a backup";
   static_cast<void>(program.run());
   CHECK(!fs::exists(directory.backups()));
 }
 
-TEST_CASE("A damaged backup is passed over, and kept aside") {
+TEST_CASE("a damaged backup is skipped and kept under another name") {
   const ScratchModelDirectory whole_directory;
   const ScratchModelDirectory directory;
   Program program{.directory = whole_directory.path(), .awaits_backups = true};
@@ -205,7 +219,7 @@ TEST_CASE("A damaged backup is passed over, and kept aside") {
   CHECK(files[0].filename() == "fit-1-step-0000000012.h5.damaged");
 }
 
-TEST_CASE("Where all backups are damaged nobody begins anew unasked") {
+TEST_CASE("training does not restart silently if all backups are damaged") {
   const ScratchModelDirectory directory;
   Program program{.directory = directory.path()};
   CHECK_THROWS_AS(program.run(14), Killed);
@@ -220,7 +234,7 @@ TEST_CASE("Where all backups are damaged nobody begins anew unasked") {
   check_same(program.run(), anew);
 }
 
-TEST_CASE("--resume require wants a backup, never removes them") {
+TEST_CASE("--resume require demands a backup and --resume never removes them") {
   const ScratchModelDirectory directory;
   Program program{.directory = directory.path(), .resume = Resume::require};
   CHECK(contains(message_of<UsageError>([&] { static_cast<void>(program.run()); }),
@@ -232,7 +246,7 @@ TEST_CASE("--resume require wants a backup, never removes them") {
   CHECK(files_of(directory.backups()).empty());
 }
 
-TEST_CASE("A backup of another job is refused, with both values") {
+TEST_CASE("a backup of another job is rejected with both values") {
   const ScratchModelDirectory directory;
   const Program first{.directory = directory.path()};
   CHECK_THROWS_AS(first.run(6), Killed);
@@ -241,10 +255,12 @@ TEST_CASE("A backup of another job is refused, with both values") {
   };
   Program other = first;
   other.seed = 8;
-  CHECK(contains(refusal_of(other), "another job: --seed was 7 then, and is 8 now"));
+  CHECK(contains(refusal_of(other), "another job: --seed was 7 in the backup and is 8 now"));
   other = first;
   other.batch = 10;
-  CHECK(contains(refusal_of(other), "--global-batch-size was 8 then, and is 10 now"));
+  CHECK(contains(refusal_of(other), "--global-batch-size was 8 in the backup and is 10 now"));
+  other.batch_of_fit = 5;
+  CHECK(contains(refusal_of(other), "--global-batch-size was 8 in the backup and is 5 now"));
   other = first;
   other.optimizer = SGD();
   CHECK(contains(refusal_of(other), "how the model is compiled"));
@@ -252,11 +268,11 @@ TEST_CASE("A backup of another job is refused, with both values") {
   other.examples = 30;
   CHECK(contains(refusal_of(other), "the data was 29 examples"));
   Program longer = first;
-  longer.epochs = 6;  // more epochs are no other job
+  longer.epochs = 6;  // a different number of epochs is still the same job
   CHECK(longer.run().logs.size() == 6);
 }
 
-TEST_CASE("A loop of one's own goes on where it was, with the numbers it keeps") {
+TEST_CASE("a custom training loop resumes with its tracked values") {
   struct Loop {
     fs::path directory;
     std::int64_t save_freq;
@@ -268,9 +284,10 @@ TEST_CASE("A loop of one's own goes on where it was, with the numbers it keeps")
       const Examples data = make_examples(network, logits, 29, 3);
       Model model = strategy.build(network);
       model.compile({.optimizer = Adam(), .loss = logits, .metrics = {accuracy}});
-      double& total = model.kept("total");
-      double& minus_total = model.kept("a minus total");
-      double& epochs_seen = model.kept("epochs");
+      double& total = model.tracked("total");
+      double& minus_total = model.tracked("a minus total");
+      double& epochs_seen = model.tracked("epochs");
+      double& test_total = model.tracked("test total");
       std::vector<double> seen;
       for (const int epoch : model.epochs(3)) {
         for (const Batch& batch : model.batches(data.data)) {
@@ -278,14 +295,18 @@ TEST_CASE("A loop of one's own goes on where it was, with the numbers it keeps")
           minus_total = -total;
           if (model.iterations() == killed_at) throw Killed();
         }
+        StepMetrics test;
+        for (const Batch& batch : model.batches(data.data, {.shuffle = false})) test += model.test_step(batch);
+        CHECK(test.num_examples == 29);
+        test_total += test.loss();
         model.end_epoch(epoch);
         ++epochs_seen;
       }
-      CHECK(&total == &model.kept("total"));  // whether or not a backup has brought other values
-      CHECK(&minus_total == &model.kept("a minus total"));
-      CHECK(&epochs_seen == &model.kept("epochs"));
-      seen = {total, epochs_seen, minus_total};
-      for (const Variable& variable : model.weights())
+      CHECK(&total == &model.tracked("total"));  // the reference stays valid after a backup is restored
+      CHECK(&minus_total == &model.tracked("a minus total"));
+      CHECK(&epochs_seen == &model.tracked("epochs"));
+      seen = {total, epochs_seen, minus_total, test_total};
+      for (const NamedTensor& variable : model.weights())
         seen.insert(seen.end(), variable.values.begin(), variable.values.end());
       return seen;
     }
@@ -303,7 +324,43 @@ TEST_CASE("A loop of one's own goes on where it was, with the numbers it keeps")
   }
 }
 
-TEST_CASE("Batches are asked for inside of a loop over epochs") {
+TEST_CASE("a custom training loop refuses to resume with other data or another batch size") {
+  struct Loop {
+    fs::path directory;
+    std::size_t examples = 29;
+    int batch_size = 8;
+    void run(std::int64_t killed_at = no_step) const {
+      Options options{.model_dir = directory, .verbose = 0};
+      options.backup_dir = directory / "backup";
+      options.backup_save_freq = 1;
+      MultiWorkerMirroredStrategy strategy(options);
+      const Examples data = make_examples(network, logits, examples, 3);
+      const Examples more = make_examples(network, logits, 2 * examples, 3);
+      Model model = strategy.build(network);
+      model.compile({.optimizer = SGD(), .loss = logits, .metrics = {}});
+      for (const int epoch : model.epochs(2)) {
+        for (const Examples* each : {&data, &more}) {
+          for (const Batch& batch : model.batches(each->data, {.batch_size = batch_size})) {
+            model.train_step(batch);
+            if (model.iterations() == killed_at) throw Killed();
+          }
+        }
+        model.end_epoch(epoch);
+      }
+    }
+    std::string refusal() const {
+      return message_of<UsageError>([this] { run(); });
+    }
+  };
+  const ScratchModelDirectory directory;
+  const Loop loop{directory.path()};
+  CHECK_THROWS_AS(loop.run(7), Killed);
+  CHECK(contains(Loop{directory.path(), 30}.refusal(), "another job: the data was 29 examples"));
+  CHECK(contains(Loop{directory.path(), 29, 5}.refusal(), "--global-batch-size was 8 in the backup and is 5 now"));
+  CHECK_NOTHROW(loop.run());  // each of its two datasets is compared with itself
+}
+
+TEST_CASE("batches are requested inside a loop over epochs") {
   const Examples data = make_examples(network, logits, 8, 3);
   Options options{
       .model_dir = fs::temp_directory_path() / "lockstep-backups-test", .global_batch_size = 8, .verbose = 0};
@@ -313,7 +370,7 @@ TEST_CASE("Batches are asked for inside of a loop over epochs") {
   CHECK_THROWS_AS(model.batches(data.data), UsageError);
 }
 
-TEST_CASE("Of two fits each finds its own backups") {
+TEST_CASE("each of two fits finds its own backups") {
   struct Twice {
     fs::path directory;
     std::vector<float> run(std::int64_t killed_at = no_step) const {
@@ -328,7 +385,7 @@ TEST_CASE("Of two fits each finds its own backups") {
       const History second = model.fit(data.data, {.epochs = 2, .callbacks = {backup, Killer(killed_at - 8)}});
       CHECK(second.epochs.size() == 2);
       std::vector<float> all;
-      for (const Variable& variable : model.weights())
+      for (const NamedTensor& variable : model.weights())
         all.insert(all.end(), variable.values.begin(), variable.values.end());
       return all;
     }

@@ -1,4 +1,4 @@
-// Callbacks: their decisions epoch by epoch against Keras' rules, and what they write.
+// Callbacks follow Keras' rules epoch by epoch and write the same files.
 #include "support/catch.hpp"
 #include "support/points.hpp"
 #include "support/scratch_directory.hpp"
@@ -41,7 +41,7 @@ struct Fixture {
   }
 };
 
-/// Puts a metric of the test's choosing into the logs: it comes before the callback under test.
+/// Writes given values of a metric into the logs. It runs before the callback under test.
 class Script : public Callback {
  public:
   Script(std::string name, std::vector<double> values) : name_(std::move(name)), values_(std::move(values)) {}
@@ -63,14 +63,15 @@ std::string read(const fs::path& path) {
 
 }  // namespace
 
-TEST_CASE("callbacks are called in order, and a batch can end training") {
+TEST_CASE("callbacks are called in order and may stop training at a batch") {
   Fixture f;
   struct Recorder : Callback {
     std::vector<std::string> calls;
     void on_train_begin(Model&) override { calls.emplace_back("begin"); }
     void on_epoch_begin(Model&, int epoch) override { calls.push_back("epoch " + std::to_string(epoch)); }
     void on_train_batch_end(Model& model, std::int64_t batch, const StepMetrics& metrics) override {
-      calls.push_back("batch " + std::to_string(batch) + " of " + std::to_string(static_cast<int>(metrics.count)));
+      calls.push_back("batch " + std::to_string(batch) + " of " +
+                      std::to_string(static_cast<int>(metrics.num_examples)));
       if (calls.size() == 8) model.stop_training();
     }
     void on_epoch_end(Model&, int epoch, Logs& logs) override {
@@ -88,7 +89,7 @@ TEST_CASE("callbacks are called in order, and a batch can end training") {
   CHECK(history["mine"] == std::vector<double>{7, 7});
 }
 
-TEST_CASE("initial_epoch, validation_split and validation_freq") {
+TEST_CASE("initial_epoch, validation_split and validation_freq match Keras") {
   Fixture f;
   const History history =
       f.model.fit(f.data, {.epochs = 6, .validation_split = 0.25, .validation_freq = 2, .initial_epoch = 2});
@@ -101,7 +102,7 @@ TEST_CASE("initial_epoch, validation_split and validation_freq") {
 TEST_CASE("EarlyStopping counts epochs without improvement and restores the best weights") {
   Fixture f;
   struct Keeper : Callback {
-    std::vector<std::vector<Variable>> weights;
+    std::vector<std::vector<NamedTensor>> weights;
     void on_epoch_end(Model& model, int, Logs&) override { weights.push_back(model.weights()); }
   };
   const auto keeper = std::make_shared<Keeper>();
@@ -109,9 +110,9 @@ TEST_CASE("EarlyStopping counts epochs without improvement and restores the best
       f.data, {.epochs = 9,
                .callbacks = {Script("val_loss", {3, 2, 2.5, 1.95, 2, 2, 2, 2, 2}), keeper,
                              EarlyStopping({.min_delta = 0.1, .patience = 3, .restore_best_weights = true})}});
-  // 1.95 is better than 2 by less than min_delta: epoch 1 stays the best, and epochs 2, 3, 4 are without improvement.
+  // 1.95 improves on 2 by less than min_delta: epoch 1 stays the best, and epochs 2, 3 and 4 are without improvement.
   CHECK(history.epochs.size() == 5);
-  const std::vector<Variable> restored = f.model.weights();
+  const std::vector<NamedTensor> restored = f.model.weights();
   for (std::size_t i = 0; i < restored.size(); ++i) CHECK(restored[i].values == keeper->weights[1][i].values);
 
   const History upward =
@@ -119,6 +120,11 @@ TEST_CASE("EarlyStopping counts epochs without improvement and restores the best
                            .callbacks = {Script("val_accuracy", {0.1, 0.2, 0.2, 0.2}),
                                          EarlyStopping({.monitor = "val_accuracy", .patience = 1})}});
   CHECK(upward.epochs.size() == 3);
+  const History downward =
+      f.model.fit(f.data, {.epochs = 4,
+                           .callbacks = {Script("val_mean_absolute_error", {0.2, 0.1, 0.2, 0.2}),
+                                         EarlyStopping({.monitor = "val_mean_absolute_error", .patience = 1})}});
+  CHECK(downward.epochs.size() == 3);
   CHECK_THROWS_AS(EarlyStopping({.monitor = "speed"}), UsageError);
 }
 
@@ -128,7 +134,8 @@ TEST_CASE("ReduceLROnPlateau waits, cools down and stops at min_lr") {
       f.data, {.epochs = 8,
                .callbacks = {Script("val_loss", {1, 1, 1, 1, 1, 1, 1, 1}),
                              ReduceLROnPlateau({.factor = 0.5, .patience = 2, .cooldown = 1, .min_lr = 0.04})}});
-  // Epoch 0 is the best; 1 and 2 wait: halved. The cooldown ends within epoch 3, which waits already; 4: min_lr.
+  // Epoch 0 is the best. After epochs 1 and 2 without improvement the rate is halved. Epoch 3 ends the cooldown and
+  // counts as waiting, so epoch 4 reduces the rate to min_lr.
   const std::vector<double> expected{0.1, 0.1, 0.1, 0.05, 0.05, 0.04, 0.04, 0.04};
   const std::vector<double> rates = history["learning_rate"];
   REQUIRE(rates.size() == expected.size());
@@ -136,18 +143,18 @@ TEST_CASE("ReduceLROnPlateau waits, cools down and stops at min_lr") {
   CHECK_THROWS_AS(ReduceLROnPlateau({.factor = 1.5}), UsageError);
 }
 
-TEST_CASE("LearningRateScheduler sets the rate that the step then uses") {
+TEST_CASE("LearningRateScheduler sets the rate of the epoch's steps") {
   Fixture f;
-  const std::vector<Variable> before = f.model.weights();
+  const std::vector<NamedTensor> before = f.model.weights();
   const auto zero = [](int, double) { return 0.0; };
   f.model.fit(f.data, {.epochs = 1, .callbacks = {LearningRateScheduler(zero)}});
-  const std::vector<Variable> after = f.model.weights();
+  const std::vector<NamedTensor> after = f.model.weights();
   for (std::size_t i = 0; i < before.size(); ++i) CHECK(before[i].values == after[i].values);
   const auto bad = [](int, double) { return std::nan(""); };
   CHECK_THROWS_AS(f.model.fit(f.data, {.epochs = 1, .callbacks = {LearningRateScheduler(bad)}}), UsageError);
 }
 
-TEST_CASE("ModelCheckpoint names its files after epoch and metrics, and keeps the best") {
+TEST_CASE("ModelCheckpoint names files after epoch and metrics and keeps the best model") {
   Fixture f;
   const std::string pattern = (f.directory.path() / "m-{epoch:02d}-{val_loss:.1f}.h5").string();
   f.model.fit(
@@ -160,14 +167,19 @@ TEST_CASE("ModelCheckpoint names its files after epoch and metrics, and keeps th
   const std::string often = (f.directory.path() / "b-{epoch}-{batch}.h5").string();
   f.model.fit(f.data, {.epochs = 2, .callbacks = {ModelCheckpoint(often, {.save_freq = 4})}});
   CHECK(fs::exists(f.directory.path() / "b-2-1.h5"));  // the fourth batch is the first of the second epoch
+  const std::string unknown = (f.directory.path() / "{top_k_categorical_accuracy}.h5").string();
+  CHECK_THROWS_AS(f.model.fit(f.data, {.callbacks = {ModelCheckpoint(unknown, {.save_freq = 1})}}), UsageError);
 
   CHECK(format_path("{epoch}-{loss:.3f}.h5", {{"epoch", 12}, {"loss", 0.5}}) == "12-0.500.h5");
   CHECK_THROWS_AS(format_path("{speed}.h5", {{"loss", 0.5}}), UsageError);
   CHECK_THROWS_AS(format_path("{loss:%n}.h5", {{"loss", 0.5}}), UsageError);
   CHECK_THROWS_AS(format_path("{loss", {{"loss", 0.5}}), UsageError);
+  CHECK(format_path("{epoch:03d}-{loss}-{loss:8.2e}", {{"epoch", 12}, {"loss", 0.5}}) == "012-0.5-5.00e-01");
+  CHECK_THROWS_AS(format_path("{epoch:.2f}", {{"epoch", 12}}), UsageError);
+  CHECK_THROWS_AS(format_path("{loss:1.2.3f}", {{"loss", 0.5}}), UsageError);
 }
 
-TEST_CASE("TerminateOnNaN ends training where fit alone throws") {
+TEST_CASE("TerminateOnNaN stops training where fit would throw") {
   Fixture f;
   f.model.set_learning_rate(1e30);
   CHECK_THROWS_AS(f.model.fit(f.data, {.epochs = 3}), DataError);
@@ -177,7 +189,7 @@ TEST_CASE("TerminateOnNaN ends training where fit alone throws") {
   CHECK(history.epochs.size() == 1);
 }
 
-TEST_CASE("CSVLogger writes Keras' table") {
+TEST_CASE("CSVLogger matches Keras") {
   Fixture f;
   const fs::path file = f.directory.path() / "log.csv";
   f.model.fit(f.data, {.epochs = 2, .callbacks = {Script("zeta", {1, 2.5}), CSVLogger(file)}});

@@ -1,4 +1,4 @@
-// Training goes somewhere: a small network learns to read digits, in both precisions, and its history shows it.
+// Training converges: a small network learns to classify digits in both precisions.
 #include "backend/make_backend.hpp"
 #include "support/catch.hpp"
 
@@ -15,7 +15,7 @@ using namespace lockstep;
 
 namespace {
 
-Options quiet(Precision precision) {
+Options silent_options(Precision precision) {
   return {.model_dir = std::filesystem::temp_directory_path() / "lockstep-fit-test",
           .global_batch_size = 64,
           .precision = precision,
@@ -23,8 +23,8 @@ Options quiet(Precision precision) {
 }
 
 void learns(Precision precision) {
-  const auto [train, test] = embedded_digits(2048, 512);
-  MultiWorkerMirroredStrategy strategy{quiet(precision)};
+  const auto [train, test] = synthetic_digits(2048, 512);
+  MultiWorkerMirroredStrategy strategy{silent_options(precision)};
   Model model = strategy.build(Sequential{Input({28, 28}), Reshape({28, 28, 1}), Conv2D(32, 3, {.activation = relu}),
                                           MaxPooling2D(), BatchNormalization(), Flatten(), Dropout(0.2),
                                           Dense(32, {.activation = relu}), Dense(10)});
@@ -41,18 +41,18 @@ void learns(Precision precision) {
   CHECK(second["val_accuracy"][1] > 0.9);
   CHECK(second["val_accuracy"][1] == model.evaluate(test).at("accuracy"));
   CHECK(second.epochs[1].seconds > 0);
-  CHECK(second.epochs[1].images_per_second == Approx(2048 / second.epochs[1].seconds));
+  CHECK(second.epochs[1].examples_per_second == Approx(2048 / second.epochs[1].seconds));
 }
 
 }  // namespace
 
-TEST_CASE("A small network learns to read digits") { learns(Precision::float32); }
+TEST_CASE("a small network learns to classify digits") { learns(Precision::float32); }
 
-TEST_CASE("A small network learns to read digits in bfloat16") {
+TEST_CASE("a small network learns to classify digits in bfloat16") {
   try {
     make_cpu_backend(1)->require_bfloat16();
   } catch (const UsageError& error) {
-    WARN("left out: " << error.what());
+    WARN("skipped: " << error.what());
     return;
   }
   learns(Precision::mixed_bfloat16);

@@ -1,4 +1,4 @@
-// A model as its user holds it, trained on one worker, against the reference; and all that is refused.
+// The public Model on one worker, against the reference, and its errors.
 #include "backend/make_backend.hpp"
 #include "support/catch.hpp"
 #include "support/examples.hpp"
@@ -10,9 +10,12 @@
 #include <lockstep/training/options.hpp>
 #include <lockstep/training/strategy.hpp>
 
+#include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -26,7 +29,7 @@ constexpr auto tanh_ = activations::tanh;
 const SparseCategoricalCrossentropy logits({.from_logits = true});
 const CompileOptions plain{.optimizer = SGD({.learning_rate = 0.1}), .loss = logits, .metrics = {accuracy}};
 
-/// All that depends on place: Dropout, BatchNormalization, a layout that is not Keras'.
+/// Has layers that depend on an example's position (Dropout, BatchNormalization) and a layout other than Keras'.
 const Sequential everything{Input({8, 8, 1}),   Conv2D(16, 3, {.activation = tanh_}),
                             AveragePooling2D(), BatchNormalization(),
                             Dropout(0.3),       Conv2D(32, 2, {.activation = sigmoid}),
@@ -34,42 +37,43 @@ const Sequential everything{Input({8, 8, 1}),   Conv2D(16, 3, {.activation = tan
                             Dropout(0.5),       Dense(4)};
 const Sequential small{Input({6}), Dense(5, {.activation = tanh_}), Dense(3)};
 
-Options quiet(int batch = 8, int replicas = 0) {
+Options silent_options(int batch = 8, int batch_norm_replicas = 0) {
   return {.model_dir = std::filesystem::temp_directory_path() / "lockstep-model-test",
           .global_batch_size = batch,
           .seed = 7,
-          .replicas = replicas,
+          .batch_norm_replicas = batch_norm_replicas,
           .verbose = 0};
 }
 
 struct Job {
   MultiWorkerMirroredStrategy strategy;
   Model model;
-  Job(const Sequential& architecture, const CompileOptions& compile, const Options& options = quiet())
+  Job(const Sequential& architecture, const CompileOptions& compile, const Options& options = silent_options())
       : strategy(options), model(strategy.build(architecture)) {
     model.compile(compile);
   }
 };
 
-bool same_bits(const std::vector<Variable>& a, const std::vector<Variable>& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                    [](const Variable& x, const Variable& y) { return x.name == y.name && x.values == y.values; });
+bool same_bits(const std::vector<NamedTensor>& a, const std::vector<NamedTensor>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const NamedTensor& x, const NamedTensor& y) {
+    return x.name == y.name && x.values == y.values;
+  });
 }
 
 }  // namespace
 
-TEST_CASE("fit, evaluate and predict are the reference's, tails and replicas and all") {
+TEST_CASE("fit, evaluate and predict match the reference, including partial batches and replicas") {
   const std::vector<Optimizer> optimizers{
       SGD({.learning_rate = 0.1, .momentum = 0.9, .nesterov = true}), Adam({.learning_rate = 0.01, .epsilon = 1e-4}),
       AdamW({.learning_rate = 0.01, .epsilon = 1e-4}),
       RMSprop({.learning_rate = 0.003, .momentum = 0.5, .epsilon = 1e-3, .centered = true})};
   const Examples examples = make_examples(everything, logits, 29, 3);
   for (const Optimizer& optimizer : optimizers) {
-    for (const int replicas : {1, 2, 3}) {
-      INFO(name_of(optimizer) << ", " << replicas << " replicas");
+    for (const int batch_norm_replicas : {1, 2, 3}) {
+      INFO(keras_name(optimizer) << ", " << batch_norm_replicas << " replicas");
       const CompileOptions compile{.optimizer = optimizer, .loss = logits, .metrics = {accuracy}};
-      Job job(everything, compile, quiet(8, replicas));
-      ReferenceTraining expected(everything, compile, examples, 7, static_cast<std::size_t>(replicas));
+      Job job(everything, compile, silent_options(8, batch_norm_replicas));
+      ReferenceTraining expected(everything, compile, examples, 7, static_cast<std::size_t>(batch_norm_replicas));
       const History history = job.model.fit(examples.data, {.epochs = 2});
       const auto epochs = expected.fit(2, 8);
       REQUIRE(history.epochs.size() == 2);
@@ -88,7 +92,7 @@ TEST_CASE("fit, evaluate and predict are the reference's, tails and replicas and
   }
 }
 
-TEST_CASE("Every loss, bytes and floats, through the whole of fit") {
+TEST_CASE("every loss trains through fit on bytes and floats") {
   const Sequential probabilities{Input({5, 5}), Reshape({5, 5, 1}), Conv2D(3, 2), Flatten(),
                                  Dense(4, {.activation = softmax})};
   const std::vector<std::pair<Sequential, Loss>> cases{{probabilities, SparseCategoricalCrossentropy()},
@@ -111,7 +115,42 @@ TEST_CASE("Every loss, bytes and floats, through the whole of fit") {
   }
 }
 
-TEST_CASE("steps_per_epoch goes on through the passes in whole batches") {
+TEST_CASE("fit and evaluate report every metric of compile") {
+  const Loss loss = MeanSquaredError();
+  const Examples examples = make_examples(small, loss, 21, 5);
+  Job job(small, {.loss = loss,
+                  .metrics = {metrics::RootMeanSquaredError(), accuracy, metrics::MeanAbsoluteError(),
+                              metrics::TopKCategoricalAccuracy({.k = 2}), metrics::MeanSquaredError()}});
+  const Logs logs = job.model.evaluate(examples.data);
+  const std::vector<float> outputs = job.model.predict(examples.data);
+  double absolute = 0;
+  double squared = 0;
+  double top_2 = 0;
+  for (std::size_t i = 0; i < 21; ++i) {
+    const std::span<const float> output = std::span(outputs).subspan(3 * i, 3);
+    const std::span<const double> target = std::span(examples.targets).subspan(3 * i, 3);
+    for (std::size_t k = 0; k < 3; ++k) {
+      absolute += std::abs(target[k] - output[k]);
+      squared += (target[k] - output[k]) * (target[k] - output[k]);
+    }
+    const float expected = output[static_cast<std::size_t>(std::ranges::max_element(target) - target.begin())];
+    top_2 += std::ranges::count_if(output, [&](float value) { return value > expected; }) < 2 ? 1 : 0;
+  }
+  CHECK(logs.at("mean_absolute_error") == Approx(absolute / 63));
+  CHECK(logs.at("mean_squared_error") == Approx(squared / 63));
+  CHECK(logs.at("mean_squared_error") == Approx(logs.at("loss")));
+  CHECK(logs.at("root_mean_squared_error") == Approx(std::sqrt(squared / 63)));
+  CHECK(logs.at("top_k_categorical_accuracy") == top_2 / 21);
+  CHECK(logs.contains("accuracy"));
+  CHECK(logs.size() == 6);
+  const History history = job.model.fit(examples.data, {.epochs = 2, .validation_data = &examples.data});
+  CHECK(history["val_mean_absolute_error"].size() == 2);
+  CHECK(history["mean_absolute_error"][1] < history["mean_absolute_error"][0]);
+  const Logs without = Job(small, {.loss = loss}).model.evaluate(examples.data);
+  CHECK(without == Logs{{"loss", logs.at("loss")}});
+}
+
+TEST_CASE("steps_per_epoch continues across passes in whole batches") {
   const Examples examples = make_examples(small, logits, 13, 5);
   Job job(small, plain);
   ReferenceTraining expected(small, plain, examples, 7, 1);
@@ -121,30 +160,58 @@ TEST_CASE("steps_per_epoch goes on through the passes in whole batches") {
   CHECK(expected.compare(job.model.weights()).first < 1e-5);
 }
 
-TEST_CASE("A loop of one's own trains as fit does") {
+TEST_CASE("a custom training loop matches fit") {
   const Examples examples = make_examples(everything, logits, 29, 3);
   Job fitted(everything, plain);
   fitted.model.fit(examples.data, {.epochs = 2});
   Job looped(everything, plain);
-  for (int epoch = 0; epoch < 2; ++epoch) {
+  for (const int epoch : looped.model.epochs(2)) {
     StepMetrics sums;
-    for (const Batch& batch : looped.strategy.batches(examples.data, epoch)) sums += looped.model.train_step(batch);
-    CHECK(sums.count == 29);
+    for (const Batch& batch : looped.model.batches(examples.data)) sums += looped.model.train_step(batch);
+    CHECK(sums.num_examples == 29);
     const Logs logs = looped.model.end_epoch(epoch, {{"extra", 1.5}});
     CHECK(logs.at("loss") == sums.loss());
-    CHECK(logs.at("accuracy") == sums.accuracy());
+    CHECK(logs.at("accuracy") == looped.model.to_logs(sums).at("accuracy"));
+    CHECK(logs.at("accuracy") == sums.sums.at(0) / 29);
     CHECK(logs.at("extra") == 1.5);
   }
   CHECK(same_bits(fitted.model.weights(), looped.model.weights()));
   StepMetrics test;
-  for (const Batch& batch : looped.strategy.batches(examples.data, 0, false)) test += looped.model.test_step(batch);
+  for (const Batch& batch : looped.model.batches(examples.data, {.shuffle = false}))
+    test += looped.model.test_step(batch);
   CHECK(test.loss() == fitted.model.evaluate(examples.data).at("loss"));
 }
 
-TEST_CASE("The same seed gives the same bits, another seed others") {
+TEST_CASE("an epoch can iterate over several ranges of batches") {
+  const Examples examples = make_examples(small, logits, 40, 5);
+  const Examples others = make_examples(small, logits, 13, 6);
+  Job job(small, plain);
+  CHECK_THROWS_AS(job.model.batches(examples.data), UsageError);
+  for (const int epoch : job.model.epochs(2)) {
+    std::vector<std::uint64_t> positions;
+    StepMetrics test;
+    for (const Batch& batch : job.model.batches(examples.data)) {
+      positions.push_back(batch.position);
+      job.model.train_step(batch);
+      if (positions.size() == 3) break;
+    }
+    for (const Batch& batch : job.model.batches(others.data)) {
+      positions.push_back(batch.position);
+      job.model.train_step(batch);
+    }
+    for (const Batch& batch : job.model.batches(others.data, {.shuffle = false})) test += job.model.test_step(batch);
+    const auto pass = static_cast<std::uint64_t>(epoch);
+    CHECK(positions == std::vector<std::uint64_t>{pass * 40, pass * 40 + 8, pass * 40 + 16, pass * 13, pass * 13 + 8});
+    CHECK(test.num_examples == 13);
+    CHECK(test.loss() == job.model.evaluate(others.data).at("loss"));
+  }
+  CHECK(job.model.iterations() == 10);
+}
+
+TEST_CASE("equal seeds give equal bits, different seeds different ones") {
   const auto run = [](std::uint64_t seed) {
     const Examples examples = make_examples(everything, logits, 40, 3);
-    Options options = quiet(16);
+    Options options = silent_options(16);
     options.seed = seed;
     Job job(everything, {.optimizer = Adam(), .loss = logits, .metrics = {accuracy}}, options);
     const History history = job.model.fit(examples.data, {.epochs = 2, .validation_data = &examples.data});
@@ -160,7 +227,7 @@ TEST_CASE("The same seed gives the same bits, another seed others") {
   CHECK(!same_bits(first.first, run(2).first));
 }
 
-TEST_CASE("Validation does not disturb training, and is what evaluate says") {
+TEST_CASE("validation does not affect training and matches evaluate") {
   const Examples examples = make_examples(everything, logits, 29, 3);
   const Examples others = make_examples(everything, logits, 11, 4);
   Job with(everything, plain);
@@ -174,10 +241,10 @@ TEST_CASE("Validation does not disturb training, and is what evaluate says") {
   CHECK(history.epochs[0].logs.at("val_loss") != logs.at("loss"));
 }
 
-TEST_CASE("Weights go in and out in Keras' layout, before and after compile") {
-  MultiWorkerMirroredStrategy strategy{quiet()};
+TEST_CASE("weights round-trip in Keras' layout before and after compile") {
+  MultiWorkerMirroredStrategy strategy{silent_options()};
   Model source = strategy.build(everything);
-  const std::vector<Variable> initial = source.weights();
+  const std::vector<NamedTensor> initial = source.weights();
   REQUIRE(initial.size() == 12);
   CHECK(initial[0].name == "conv2d/kernel");
   CHECK(initial[0].shape == Shape{3, 3, 1, 16});
@@ -186,10 +253,10 @@ TEST_CASE("Weights go in and out in Keras' layout, before and after compile") {
   CHECK(same_bits(source.weights(), initial));
   const Examples examples = make_examples(everything, logits, 16, 3);
   source.fit(examples.data);
-  const std::vector<Variable> trained = source.weights();
+  const std::vector<NamedTensor> trained = source.weights();
   CHECK(!same_bits(trained, initial));
 
-  source.compile({.optimizer = Adam(), .loss = MeanSquaredError()});  // a new optimizer for the same weights
+  source.compile({.optimizer = Adam(), .loss = MeanSquaredError()});  // compiling again keeps the weights
   CHECK(same_bits(source.weights(), trained));
 
   Model target = strategy.build(everything);
@@ -201,7 +268,7 @@ TEST_CASE("Weights go in and out in Keras' layout, before and after compile") {
   target.set_weights(trained);
   CHECK(target.predict(examples.data) == source.predict(examples.data));
 
-  std::vector<Variable> wrong = trained;
+  std::vector<NamedTensor> wrong = trained;
   wrong.pop_back();
   CHECK(contains(message_of<UsageError>([&] { target.set_weights(wrong); }), "12 weights, but 11"));
   wrong = trained;
@@ -210,9 +277,9 @@ TEST_CASE("Weights go in and out in Keras' layout, before and after compile") {
   CHECK(same_bits(target.weights(), trained));
 }
 
-TEST_CASE("Options replace what the program says") {
+TEST_CASE("options override the program's settings") {
   const Examples examples = make_examples(small, logits, 8, 5);
-  Options options = quiet();
+  Options options = silent_options();
   options.learning_rate = 0.5;
   Job overridden(small, plain, options);
   Job half(small, {.optimizer = SGD({.learning_rate = 0.5}), .loss = logits});
@@ -221,7 +288,7 @@ TEST_CASE("Options replace what the program says") {
   CHECK(same_bits(overridden.model.weights(), half.model.weights()));
 }
 
-TEST_CASE("A loss that is no number ends training with its place") {
+TEST_CASE("a NaN loss stops training with its position") {
   const Examples examples = make_examples(small, MeanSquaredError(), 24, 5);
   const CompileOptions wild{.optimizer = SGD({.learning_rate = 1e30}), .loss = MeanSquaredError()};
   Job job(Sequential{Input({6}), Dense(5), Dense(3)}, wild);
@@ -231,9 +298,9 @@ TEST_CASE("A loss that is no number ends training with its place") {
   CHECK(contains(message, "learning-rate"));
 }
 
-TEST_CASE("What does not fit is refused before anything is computed") {
+TEST_CASE("mismatched data is rejected before computation") {
   Job job(small, plain);
-  const std::vector<Variable> before = job.model.weights();
+  const std::vector<NamedTensor> before = job.model.weights();
   const Examples wide = make_examples(Sequential{Input({7}), Dense(3)}, logits, 8, 5);
   CHECK(contains(message_of<DataError>([&] { job.model.fit(wide.data); }), "(7,)"));
   CHECK_THROWS_AS(job.model.evaluate(wide.data), DataError);
@@ -241,7 +308,7 @@ TEST_CASE("What does not fit is refused before anything is computed") {
   const Examples dense = make_examples(small, MeanSquaredError(), 8, 5);
   CHECK(contains(message_of<UsageError>([&] { job.model.fit(dense.data); }), "dense targets"));
   const Examples many = make_examples(Sequential{Input({6}), Dense(30)}, logits, 40, 5);
-  CHECK_THROWS_AS(job.model.fit(many.data), DataError);  // classes the model does not know
+  CHECK_THROWS_AS(job.model.fit(many.data), DataError);  // classes out of the model's range
   Dataset empty = make_examples(small, logits, 8, 5).data.slice(0, 0);
   CHECK_THROWS_AS(job.model.fit(empty), DataError);
   CHECK(same_bits(job.model.weights(), before));
@@ -253,13 +320,13 @@ TEST_CASE("What does not fit is refused before anything is computed") {
   CHECK_THROWS_AS(uncompiled.predict(examples.data), UsageError);
 }
 
-TEST_CASE("Another data set in the place of one that is gone is seen as another") {
+TEST_CASE("a new dataset at the address of a freed one is recognized as new") {
   Job job(small, plain);
   std::optional<Examples> place;
   for (const std::size_t count : {40, 3, 17, 1}) {
     place.emplace(make_examples(small, logits, count, count));
     ReferenceTraining expected(small, plain, *place, 7, 1);
-    const std::vector<Variable> weights = job.model.weights();
+    const std::vector<NamedTensor> weights = job.model.weights();
     for (std::size_t p = 0; p < weights.size(); ++p) {
       expected.model.weights()[p].assign(weights[p].values.begin(), weights[p].values.end());
     }
@@ -276,15 +343,25 @@ TEST_CASE("Another data set in the place of one that is gone is seen as another"
   CHECK_THROWS_AS(job.model.evaluate(place->data), UsageError);
 }
 
-TEST_CASE("mixed_bfloat16 trains nearly as float32 does") {
+TEST_CASE("labels of a dataset of equal size at the address of a freed one are checked") {
+  Job job(small, plain);
+  std::optional<Examples> place(make_examples(small, logits, 8, 5));
+  job.model.fit(place->data);
+  place.emplace(make_examples(small, logits, 8, 5));
+  std::get<std::vector<std::int32_t>>(place->data.targets)[3] = 99;
+  CHECK_THROWS_AS(job.model.fit(place->data), DataError);
+  CHECK_THROWS_AS(job.model.evaluate(place->data), DataError);
+}
+
+TEST_CASE("mixed_bfloat16 trains almost like float32") {
   try {
     make_cpu_backend(1)->require_bfloat16();
   } catch (const UsageError& error) {
-    WARN("left out: " << error.what());
+    WARN("skipped: " << error.what());
     return;
   }
   const Examples examples = make_examples(everything, logits, 40, 3);
-  Options options = quiet();
+  Options options = silent_options();
   options.precision = Precision::mixed_bfloat16;
   Job job(everything, plain, options);
   ReferenceTraining expected(everything, plain, examples, 7, 1);

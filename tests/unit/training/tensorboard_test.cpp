@@ -1,4 +1,4 @@
-// The TensorBoard callback: which curves it writes, where, with which steps and values; read back from its files.
+// The TensorBoard callback: its files contain the right scalars, steps and values.
 #include "support/catch.hpp"
 #include "support/points.hpp"
 
@@ -28,7 +28,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// A protobuf message, as far as event files need one: its fields by number, each the bytes of its last value.
+/// A minimal protobuf message: the bytes of the last value of each field, by field number.
 class Message {
  public:
   explicit Message(std::string_view bytes) {
@@ -39,7 +39,7 @@ class Message {
         case 0: fields_[key >> 3U] = std::to_string(varint(bytes)); continue;
         case 1: break;
         case 2: size = varint(bytes); break;
-        default: throw std::runtime_error("a kind of field that does not belong here");
+        default: throw std::runtime_error("unexpected wire type");
       }
       if (size > bytes.size()) throw std::runtime_error("a field longer than its message");
       fields_[key >> 3U] = bytes.substr(0, size);
@@ -53,7 +53,7 @@ class Message {
   [[nodiscard]] std::int64_t integer(std::uint64_t field) const { return std::stoll(fields_.at(field)); }
   template <typename Number>
   [[nodiscard]] Number number(std::uint64_t field) const {
-    if (fields_.at(field).size() != sizeof(Number)) throw std::runtime_error("a number of another size");
+    if (fields_.at(field).size() != sizeof(Number)) throw std::runtime_error("unexpected size of a number");
     Number value{};
     std::memcpy(&value, fields_.at(field).data(), sizeof value);
     return value;
@@ -63,7 +63,7 @@ class Message {
   static std::uint64_t varint(std::string_view& bytes) {
     std::uint64_t value = 0;
     for (unsigned shift = 0;; shift += 7) {
-      if (bytes.empty()) throw std::runtime_error("a number without an end");
+      if (bytes.empty()) throw std::runtime_error("truncated varint");
       const auto byte = static_cast<unsigned char>(bytes.front());
       bytes.remove_prefix(1);
       value |= std::uint64_t{byte & 0x7FU} << shift;
@@ -76,7 +76,7 @@ class Message {
 
 using Points = std::vector<std::pair<std::int64_t, float>>;  // step and value
 
-/// All curves of a run's directory, which holds `files` files. Checksums are event_file_test's matter.
+/// All scalars in a run's directory, which must hold `files` files. event_file_writer_test checks the checksums.
 std::map<std::string, Points> curves(const fs::path& run, int files = 1) {
   std::map<std::string, Points> found;
   int seen = 0;
@@ -111,7 +111,7 @@ std::vector<std::string> names(const std::map<std::string, Points>& curves) {
   return all;
 }
 
-/// The points of steps first, first + 1, ...
+/// Pairs the values with steps first, first + 1, ...
 Points points(const std::vector<double>& values, std::int64_t first = 0) {
   Points made;
   for (const double value : values) made.emplace_back(first++, static_cast<float>(value));
@@ -148,7 +148,7 @@ struct Fixture {
 
 }  // namespace
 
-TEST_CASE("epochs become curves of training and of validation") {
+TEST_CASE("epochs are written as training and validation scalars") {
   Fixture f;
   Model model = f.make_model();
   const History history =
@@ -171,7 +171,7 @@ TEST_CASE("epochs become curves of training and of validation") {
         Points{{3, losses[0].second}, {6, losses[1].second}, {9, losses[2].second}});
 }
 
-TEST_CASE("validation every other epoch has points there alone, and none makes no directory") {
+TEST_CASE("validation_freq writes matching points and no validation writes no directory") {
   Fixture f;
   Model model = f.make_model();
   const History history = model.fit(f.data, {.epochs = 4,
@@ -189,7 +189,7 @@ TEST_CASE("validation every other epoch has points there alone, and none makes n
   CHECK_FALSE(fs::exists(f.logs / "none/validation"));
 }
 
-TEST_CASE("batches become curves too, every one or every so many") {
+TEST_CASE("update_freq writes batch scalars") {
   Fixture f;
   struct Recorder : Callback {
     std::vector<double> losses;
@@ -211,14 +211,14 @@ TEST_CASE("batches become curves too, every one or every so many") {
   CHECK(curves(f.logs / "4/train").at("batch_loss") == Points{all[3]});
 }
 
-TEST_CASE("a model without metrics has curves of its loss alone") {
+TEST_CASE("a model without metrics writes only its loss") {
   Fixture f;
   Model model = f.make_model({});
   model.fit(f.data, {.callbacks = {TensorBoard({.log_dir = f.logs, .update_freq = 1})}});
   CHECK(names(curves(f.logs / "train")) == std::vector<std::string>{"batch_loss", "epoch_learning_rate", "epoch_loss"});
 }
 
-TEST_CASE("the learning rate and what other callbacks report are curves as well") {
+TEST_CASE("the learning rate and other callbacks' logs are written") {
   Fixture f;
   struct Mine : Callback {
     void on_epoch_end(Model&, int epoch, Logs& logs) override { logs["mine"] = 0.5 * epoch; }
@@ -231,7 +231,7 @@ TEST_CASE("the learning rate and what other callbacks report are curves as well"
   CHECK(train.at("epoch_learning_rate") == Points{{1, 0.25F}, {2, 0.125F}});
 }
 
-TEST_CASE("a second fit adds files, and counts its batches anew") {
+TEST_CASE("a second fit adds files and restarts the batch count") {
   Fixture f;
   Model model = f.make_model();
   const auto board = std::make_shared<TensorBoard>(TensorBoardOptions{.log_dir = f.logs, .update_freq = "batch"});
@@ -245,7 +245,7 @@ TEST_CASE("a second fit adds files, and counts its batches anew") {
   CHECK(curves(f.logs / "validation", 2).at("evaluation_loss_vs_iterations").size() == 2);
 }
 
-TEST_CASE("curves can be read while training goes on, and are whole where it fails") {
+TEST_CASE("event files are readable during training and complete after a failure") {
   Fixture f;
   struct Reader : Callback {
     fs::path logs;
@@ -265,7 +265,7 @@ TEST_CASE("curves can be read while training goes on, and are whole where it fai
   CHECK(curves(f.logs / "train").at("batch_loss").size() == 6);
 }
 
-TEST_CASE("a run that goes on from a backup goes on counting batches") {
+TEST_CASE("a resumed run continues the batch count") {
   Fixture f;
   struct Killer : Callback {
     void on_train_batch_end(Model& model, std::int64_t, const StepMetrics&) override {
@@ -282,7 +282,7 @@ TEST_CASE("a run that goes on from a backup goes on counting batches") {
   CHECK_THROWS_AS(live(Killer()), std::runtime_error);
   CHECK(curves(f.logs / "train").at("batch_loss").size() == 5);
   live(Callback());
-  // The second life repeats what the first did after its backup, with the same values.
+  // The second run repeats the steps after the backup, with the same values.
   const auto train = curves(f.logs / "train", 2);
   std::map<std::int64_t, std::vector<float>> losses;
   for (const auto& [step, value] : train.at("batch_loss")) losses[step].push_back(value);
@@ -294,7 +294,7 @@ TEST_CASE("a run that goes on from a backup goes on counting batches") {
   CHECK(train.at("epoch_loss").size() == 2);
 }
 
-TEST_CASE("what TensorBoard cannot do is told before training") {
+TEST_CASE("unsupported TensorBoard options are reported before training") {
   Fixture f;
   CHECK_THROWS_AS(TensorBoard({.update_freq = "step"}), UsageError);
   CHECK_THROWS_WITH(
@@ -304,7 +304,7 @@ TEST_CASE("what TensorBoard cannot do is told before training") {
   CHECK_THROWS_AS(TensorBoard({.update_freq = 0}), UsageError);
   CHECK_THROWS_AS(TensorBoard({.update_freq = -3}), UsageError);
 
-  std::ofstream(f.logs) << "a file in the way";
+  std::ofstream(f.logs) << "a file with the directory's name";
   Model model = f.make_model();
   CHECK_THROWS_AS(model.fit(f.data, {.callbacks = {TensorBoard({.log_dir = f.logs})}}), IoError);
   CHECK(model.iterations() == 0);

@@ -1,0 +1,24 @@
+// Loads training and test data from files into memory.
+#pragma once
+
+#include <lockstep/data/dataset.hpp>
+
+#include <filesystem>
+
+namespace lockstep {
+
+struct TrainTestSplit {
+  Dataset train;
+  Dataset test;
+};
+
+/// Loads the dataset at `path`:
+///   - a path that ends in .npz, or a directory with mnist.npz, with Keras' names for the arrays: x_train, y_train,
+///     x_test, y_test. Inputs have any shape and are bytes or floats. Targets are class indices if they are one integer
+///     per example, otherwise dense;
+///   - a directory with {train,t10k}-{images-idx3,labels-idx1}-ubyte, plain or .gz (MNIST, Fashion-MNIST); file names
+///     with a dot before idx ("train-images.idx3-ubyte") are accepted too.
+/// Throws DataError for damaged or mismatched files (names file and offset), IoError for missing or unreadable ones.
+[[nodiscard]] TrainTestSplit load_dataset(const std::filesystem::path& path);
+
+}  // namespace lockstep

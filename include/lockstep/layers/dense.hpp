@@ -1,0 +1,26 @@
+// Fully connected layers.
+#pragma once
+
+#include <lockstep/layers/activation.hpp>
+#include <lockstep/layers/initializer.hpp>
+
+#include <string>
+#include <utility>
+
+namespace lockstep {
+
+struct DenseOptions {
+  ActivationFunction activation = ActivationFunction::linear;
+  bool use_bias = true;
+  Initializer kernel_initializer = Initializer::glorot_uniform;
+  Initializer bias_initializer = Initializer::zeros;
+  std::string name = {};
+};
+
+/// y = activation(x W + b) with a kernel W of shape [in, units]. Takes one vector per example (use Flatten).
+struct Dense : DenseOptions {
+  explicit Dense(int units_, DenseOptions options = {}) : DenseOptions(std::move(options)), units(units_) {}
+  int units;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,22 @@
+// The layers of a model. They are descriptions and do not compute. Defaults and semantics are those of keras.layers
+// with channels_last and float32.
+#pragma once
+
+#include <lockstep/layers/activation.hpp>
+#include <lockstep/layers/convolution.hpp>
+#include <lockstep/layers/dense.hpp>
+#include <lockstep/layers/input.hpp>
+#include <lockstep/layers/normalization.hpp>
+#include <lockstep/layers/pooling.hpp>
+#include <lockstep/layers/regularization.hpp>
+#include <lockstep/layers/reshaping.hpp>
+
+#include <variant>
+
+namespace lockstep {
+
+/// To add a layer, add its type here and its LayerTraits in src/layers.
+using Layer = std::variant<Input, Reshape, Rescaling, Flatten, Conv2D, Dense, MaxPooling2D, AveragePooling2D,
+                           GlobalAveragePooling2D, Dropout, BatchNormalization, Activation>;
+
+}  // namespace lockstep

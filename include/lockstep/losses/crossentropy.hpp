@@ -1,0 +1,18 @@
+// keras.losses.SparseCategoricalCrossentropy and CategoricalCrossentropy. In the formulas z is the model's output and y
+// the target.
+#pragma once
+
+namespace lockstep {
+
+/// Targets are class indices. From logits: logsumexp(z) - z[y]; from probabilities: -log(z[y]).
+struct SparseCategoricalCrossentropy {
+  bool from_logits = false;  ///< false: the model's output is probabilities, clipped to [1e-7, 1 - 1e-7]
+};
+
+/// Targets are distributions over the classes, for example one-hot. The loss is the sum of y[k] times the sparse loss
+/// of class k.
+struct CategoricalCrossentropy {
+  bool from_logits = false;  ///< false: the model's output is probabilities, clipped to [1e-7, 1 - 1e-7]
+};
+
+}  // namespace lockstep

@@ -1,0 +1,58 @@
+// Optimizers with Keras' names, defaults and formulas. In the formulas t counts steps from 1, g is the gradient of the
+// global batch, lr the learning rate of the step.
+//
+// Every optimizer can clip the gradient by one of three fields: `clipnorm` limits the norm of each variable's gradient,
+// `global_clipnorm` the norm of all gradients together, `clipvalue` each element to [-clipvalue, clipvalue]. 0 means no
+// clipping, as None in Keras. (Each optimizer repeats these fields and the learning rate, because designated
+// initializers such as Adam({.clipnorm = 1}) cannot set members of a base class.)
+#pragma once
+
+#include <lockstep/optimizers/adam.hpp>
+#include <lockstep/optimizers/learning_rate.hpp>
+#include <lockstep/optimizers/rmsprop.hpp>
+#include <lockstep/optimizers/sgd.hpp>
+
+#include <string_view>
+#include <variant>
+
+namespace lockstep {
+
+using Optimizer = std::variant<SGD, Adam, AdamW, RMSprop>;
+
+/// "SGD", "Adam", ...: the class name in Keras' files.
+[[nodiscard]] std::string_view keras_name(const Optimizer& optimizer) noexcept;
+
+/// The optimizer's learning rate: a number or a schedule.
+[[nodiscard]] const LearningRate& learning_rate_of(const Optimizer& optimizer) noexcept;
+
+/// Sets a constant learning rate, as callbacks do. Throws UsageError if the optimizer follows a schedule.
+void set_learning_rate(Optimizer& optimizer, double learning_rate);
+
+/// Replaces the learning rate, whether it is a constant or a schedule.
+void replace_learning_rate(Optimizer& optimizer, const LearningRate& learning_rate);
+
+/// Floats of state per trainable weight: 0 for plain SGD, 1 with momentum, 2 for Adam, 1 to 3 for RMSprop.
+[[nodiscard]] int num_slots(const Optimizer& optimizer);
+
+enum class ClippingKind { none, clipnorm, clipvalue, global_clipnorm };
+
+/// How an optimizer clips gradients: which of the three fields is set, and its value.
+struct Clipping {
+  ClippingKind kind = ClippingKind::none;
+  double bound = 0;
+
+  /// Whether weights can be updated only after a norm of gradients is known.
+  [[nodiscard]] bool needs_norms() const noexcept {
+    return kind == ClippingKind::clipnorm || kind == ClippingKind::global_clipnorm;
+  }
+};
+
+[[nodiscard]] Clipping clipping_of(const Optimizer& optimizer) noexcept;
+
+/// "clipnorm", "clipvalue", "global_clipnorm"; empty for none.
+[[nodiscard]] std::string_view keras_name(ClippingKind kind) noexcept;
+
+/// Throws UsageError naming the first field whose value is out of range.
+void check(const Optimizer& optimizer);
+
+}  // namespace lockstep

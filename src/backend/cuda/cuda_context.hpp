@@ -1,0 +1,72 @@
+// State that all kernels of a process share: streams, library handles, workspace, and the rules for choosing
+// algorithms. Kernels of one stream run one after another, so they can share the workspace.
+#pragma once
+
+#include "backend/cuda/algorithm_cache.hpp"
+#include "core/cuda/device_streams.hpp"
+
+#include <cublasLt.h>
+#include <cudnn.h>
+
+#include <cstddef>
+#include <source_location>
+#include <string>
+
+namespace lockstep::cuda {
+
+/// Throws InternalError unless the status is the library's success code.
+void check(cudnnStatus_t status, const char* call, std::source_location where = std::source_location::current());
+void check(cublasStatus_t status, const char* call, std::source_location where = std::source_location::current());
+
+using CudnnHandle = UniqueHandle<cudnnHandle_t, cudnnDestroy>;
+using CublasLtHandle = UniqueHandle<cublasLtHandle_t, cublasLtDestroy>;
+
+struct AlgorithmRules {
+  bool deterministic = false;  ///< only algorithms with a fixed summation order, chosen without timing
+  bool allow_tf32 = false;
+  bool direct_convolutions = false;  ///< use Lockstep's own convolutions, to tell its faults from cuDNN's
+};
+
+/// A cuDNN convolution algorithm and its math type.
+struct CudnnConvolutionAlgorithm {
+  int algorithm = -1;  ///< -1: there is none
+  cudnnMathType_t math = CUDNN_DEFAULT_MATH;
+};
+
+struct CublasLtMatmulAlgorithm {
+  bool exists = false;
+  cublasLtMatmulAlgo_t algorithm{};
+};
+
+class CudaContext {
+ public:
+  CudaContext(DeviceStreams& device_streams, const AlgorithmRules& rules);
+
+  [[nodiscard]] cudaStream_t stream() const noexcept { return device_streams_.compute(); }
+  [[nodiscard]] cudnnHandle_t cudnn() const noexcept { return cudnn_.get(); }
+  [[nodiscard]] cublasLtHandle_t cublas() const noexcept { return cublas_.get(); }
+  [[nodiscard]] const AlgorithmRules& rules() const noexcept { return rules_; }
+
+  /// Device memory that cuDNN's and cuBLASLt's algorithms may use.
+  [[nodiscard]] void* workspace() const noexcept { return workspace_.data(); }
+  [[nodiscard]] std::size_t workspace_size() const noexcept { return workspace_.size(); }
+
+  /// Algorithms chosen so far. Mutable, because the caches affect speed only.
+  [[nodiscard]] AlgorithmCache<CudnnConvolutionAlgorithm>& convolution_algorithms() const noexcept {
+    return convolution_algorithms_;
+  }
+  [[nodiscard]] AlgorithmCache<CublasLtMatmulAlgorithm>& matmul_algorithms() const noexcept {
+    return matmul_algorithms_;
+  }
+
+ private:
+  DeviceStreams& device_streams_;
+  AlgorithmRules rules_;
+  mutable AlgorithmCache<CudnnConvolutionAlgorithm> convolution_algorithms_;
+  mutable AlgorithmCache<CublasLtMatmulAlgorithm> matmul_algorithms_;
+  CudnnHandle cudnn_;
+  CublasLtHandle cublas_;
+  DeviceBuffer workspace_;
+};
+
+}  // namespace lockstep::cuda

@@ -1,0 +1,72 @@
+// Functors of the losses and metrics: compute an example's loss and the gradient of the outputs, or add the example to
+// a metric's sums.
+#pragma once
+
+#include "backend/cuda/elementwise_functors.hpp"
+#include "losses/loss_registry.hpp"
+#include "metrics/metric_registry.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+namespace lockstep::cuda {
+
+/// The target of one of this rank's examples, for a model of `count` outputs.
+template <bool takes_classes>
+[[nodiscard]] LOCKSTEP_HOST_DEVICE auto target_of(const StepArguments& arguments, Index local_example, Index count) {
+  const std::size_t example = arguments.examples[local_example];
+  if constexpr (takes_classes) {
+    return ClassTarget<Index>{static_cast<Index>(static_cast<const std::int32_t*>(arguments.targets)[example])};
+  } else {
+    return DenseTarget<Index>{static_cast<const float*>(arguments.targets) + example * count};
+  }
+}
+
+/// Stores the derivatives of one example's loss, multiplied by `scale` and by the activation's derivative.
+struct LossGradient {
+  float* gradient;  ///< null if no gradient is needed
+  const float* output;
+  ActivationFunction function;  ///< the activation that produced the outputs
+  float scale;
+
+  [[nodiscard]] LOCKSTEP_HOST_DEVICE bool is_wanted() const { return gradient != nullptr; }
+  LOCKSTEP_HOST_DEVICE void operator()(Index k, float derivative) const {
+    gradient[k] = activation_gradient(function, output[k], derivative * scale);
+  }
+};
+
+template <bool takes_classes, typename Rule>
+struct ExampleLoss {
+  const StepArguments* arguments;
+  Rule rule;
+  const float* outputs;
+  float* gradients;             ///< null if no gradients are needed
+  Index count;                  ///< outputs per example
+  ActivationFunction function;  ///< the activation that produced the outputs
+
+  LOCKSTEP_HOST_DEVICE float operator()(Index local_example) const {
+    const std::size_t begin = static_cast<std::size_t>(local_example) * count;
+    const float* output = outputs + begin;
+    const LossGradient gradient{gradients == nullptr ? nullptr : gradients + begin, output, function,
+                                arguments->gradient_scale};
+    return rule(output, count, target_of<takes_classes>(*arguments, local_example, count), gradient);
+  }
+};
+
+template <bool takes_classes, typename Rule>
+struct ExampleMetric {
+  static constexpr std::size_t num_sums = Rule::num_sums;
+
+  const StepArguments* arguments;
+  Rule rule;
+  const float* outputs;
+  Index count;  ///< outputs per example
+
+  LOCKSTEP_HOST_DEVICE void operator()(Index local_example, double* sums) const {
+    const float* output = outputs + static_cast<std::size_t>(local_example) * count;
+    rule(output, count, target_of<takes_classes>(*arguments, local_example, count), sums);
+  }
+};
+
+}  // namespace lockstep::cuda

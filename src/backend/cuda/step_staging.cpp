@@ -1,0 +1,100 @@
+// See step_staging.hpp.
+#include "backend/cuda/step_staging.hpp"
+
+#include <lockstep/core/error.hpp>
+
+#include <fmt/format.h>
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <type_traits>
+#include <variant>
+
+namespace lockstep::cuda {
+
+StepStaging::StepStaging(DeviceStreams& device_streams, std::size_t capacity, std::size_t input_elements,
+                         std::size_t target_elements, std::size_t metric_elements)
+    : device_streams_(device_streams),
+      capacity_(capacity),
+      input_elements_(input_elements),
+      target_elements_(target_elements),
+      slot_bytes_((sizeof(StepArguments) + capacity * sizeof(std::uint32_t) + 63) / 64 * 64),
+      pinned_(slots * slot_bytes_),
+      arguments_(slot_bytes_),
+      metrics_(slots * metric_elements * sizeof(float)),
+      event_(make_event()) {
+  for (std::size_t slot = 0; slot < slots; ++slot) copied_.push_back(make_event());
+}
+
+void StepStaging::upload(const StepContext& context, const UpdateRuleBytes& update_rule, std::size_t metrics_slot) {
+  const std::size_t count = context.examples.size();
+  if (count > capacity_) {
+    throw InternalError(fmt::format("a local batch of {} examples exceeds the capacity of {}", count, capacity_));
+  }
+  const std::size_t slot = uploads_++ % slots;
+  device_streams_.wait_for(copied_[slot].get());
+  auto* arguments = reinterpret_cast<StepArguments*>(pinned_.data() + slot * slot_bytes_);
+  auto* examples = reinterpret_cast<std::uint32_t*>(arguments + 1);
+  *arguments = {.examples = reinterpret_cast<const std::uint32_t*>(arguments_.as<StepArguments>() + 1),
+                .seed = context.seed,
+                .step = context.step,
+                .batch_offset = static_cast<std::uint32_t>(context.batch_offset),
+                .metrics_slot = static_cast<std::uint32_t>(metrics_slot),
+                .gradient_scale = static_cast<float>(context.gradient_scale),
+                .replica_weight = 1.0F / static_cast<float>(std::max<std::size_t>(context.total_replicas, 1)),
+                .request = context.request,
+                .update_rule = update_rule};
+  const auto copy_to_device = [&](const auto* data, std::size_t elements, DeviceBuffer& staged) -> const void* {
+    if (data == nullptr || count == 0) return nullptr;
+    const std::size_t bytes = elements * sizeof *data;
+    return context.data.dataset_id != 0 ? resident(data, context.data, bytes)
+                                        : stage(data, context.examples, bytes, staged);
+  };
+  std::visit([&](const auto* data) { arguments->inputs = copy_to_device(data, input_elements_, staged_inputs_); },
+             context.data.inputs);
+  std::visit(
+      [&](const auto* data) {
+        const bool classes = std::is_same_v<decltype(data), const std::int32_t*>;
+        arguments->targets = copy_to_device(data, classes ? 1 : target_elements_, staged_targets_);
+      },
+      context.data.targets);
+  if (context.data.dataset_id != 0) {
+    std::copy(context.examples.begin(), context.examples.end(), examples);
+  } else {
+    std::iota(examples, examples + count, 0U);
+  }
+  check(cudaMemcpyAsync(arguments_.data(), arguments, sizeof(StepArguments) + count * sizeof(std::uint32_t),
+                        cudaMemcpyHostToDevice, device_streams_.compute()),
+        "cudaMemcpyAsync");
+  check(cudaEventRecord(copied_[slot].get(), device_streams_.compute()), "cudaEventRecord");
+}
+
+const void* StepStaging::resident(const void* data, const DataView& dataset, std::size_t bytes) {
+  auto& [dataset_id, copy] = resident_[data];
+  if (dataset_id == dataset.dataset_id && copy.size() == dataset.examples * bytes) return copy.data();
+  device_streams_.synchronize();  // steps in flight may read the old copy
+  dataset_id = dataset.dataset_id;
+  copy = DeviceBuffer(dataset.examples * bytes);
+  copy_now(copy.data(), data, copy.size());
+  return copy.data();
+}
+
+const void* StepStaging::stage(const void* data, std::span<const std::uint32_t> examples, std::size_t bytes,
+                               DeviceBuffer& staged) {
+  gathered_.resize(examples.size() * bytes);
+  for (std::size_t i = 0; i < examples.size(); ++i) {
+    std::memcpy(gathered_.data() + i * bytes, static_cast<const std::byte*>(data) + examples[i] * bytes, bytes);
+  }
+  device_streams_.synchronize();  // steps in flight may read the staged examples of earlier steps
+  if (staged.size() < capacity_ * bytes) staged = DeviceBuffer(capacity_ * bytes);
+  copy_now(staged.data(), gathered_.data(), gathered_.size());
+  return staged.data();
+}
+
+void StepStaging::copy_now(void* to, const void* from, std::size_t bytes) {
+  check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, device_streams_.compute()), "cudaMemcpyAsync");
+  check(cudaEventRecord(event_.get(), device_streams_.compute()), "cudaEventRecord");
+  device_streams_.wait_for(event_.get());
+}
+
+}  // namespace lockstep::cuda

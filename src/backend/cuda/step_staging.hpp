@@ -1,0 +1,63 @@
+// Copies a step's arguments, example indices and data to the device, and its metric sums back to the host. Slots in
+// pinned memory let the host run several steps ahead of the device.
+#pragma once
+
+#include "backend/backend.hpp"
+#include "backend/cuda/step_arguments.hpp"
+#include "core/cuda/device_streams.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <vector>
+
+namespace lockstep::cuda {
+
+class StepStaging {
+ public:
+  static constexpr std::size_t slots = 32;
+
+  /// `input_elements` and `target_elements` are those of one example, `metric_elements` those of the metrics parameter.
+  StepStaging(DeviceStreams& device_streams, std::size_t capacity, std::size_t input_elements,
+              std::size_t target_elements, std::size_t metric_elements);
+
+  /// The arguments of the step that is running, in device memory.
+  [[nodiscard]] const StepArguments* arguments() const noexcept { return arguments_.as<StepArguments>(); }
+
+  /// Enqueues the arguments of a step on the compute stream. `metrics_slot` is in [0, slots).
+  void upload(const StepContext& context, const UpdateRuleBytes& update_rule, std::size_t metrics_slot);
+
+  /// The slots that the device writes and the host reads: a copy of the metrics parameter each.
+  [[nodiscard]] float* metrics() const noexcept { return metrics_.as<float>(); }
+
+ private:
+  struct ResidentCopy {
+    std::uint64_t dataset_id = 0;
+    DeviceBuffer copy;
+  };
+
+  /// The device's copy of the dataset's inputs or targets at `data`, with `bytes` per example.
+  [[nodiscard]] const void* resident(const void* data, const DataView& dataset, std::size_t bytes);
+  /// Copies only the step's examples to the device, in their order.
+  [[nodiscard]] const void* stage(const void* data, std::span<const std::uint32_t> examples, std::size_t bytes,
+                                  DeviceBuffer& staged);
+  void copy_now(void* to, const void* from, std::size_t bytes);
+
+  DeviceStreams& device_streams_;
+  std::size_t capacity_;
+  std::size_t input_elements_;
+  std::size_t target_elements_;
+  std::size_t slot_bytes_;
+  PinnedBuffer pinned_;        ///< `slots` slots of arguments and example indices
+  DeviceBuffer arguments_;     ///< arguments and example indices of the running step
+  std::vector<Event> copied_;  ///< by slot: recorded when the slot may be overwritten
+  std::size_t uploads_ = 0;
+  PinnedBuffer metrics_;
+  std::map<const void*, ResidentCopy> resident_;  ///< by host address; a new dataset at an address replaces the old one
+  DeviceBuffer staged_inputs_, staged_targets_;
+  std::vector<std::byte> gathered_;
+  Event event_;
+};
+
+}  // namespace lockstep::cuda

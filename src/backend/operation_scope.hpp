@@ -1,0 +1,85 @@
+// An operation and the memory that its kernel reads and writes. The kernels of all devices are constructed from it.
+#pragma once
+
+#include "backend/arenas.hpp"
+#include "core/bfloat16.hpp"
+#include "graph/graph.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace lockstep {
+
+/// A tensor's memory, sized for the largest local batch or for one microbatch. `gradient` is null if nothing needs it.
+struct TensorBuffers {
+  std::byte* value = nullptr;
+  std::byte* gradient = nullptr;
+  std::byte* saved_for_backward = nullptr;  ///< see SavedForBackward
+};
+
+/// All references must outlive the kernel.
+struct OperationScope {
+  const Graph& graph;
+  const Operation& operation;
+  std::size_t first_example;  ///< index among the rank's examples
+  std::size_t num_examples;
+  const std::vector<TensorBuffers>& buffers;
+  const Arenas& arenas;
+
+  [[nodiscard]] const TensorSpec& input() const { return graph.tensors[operation.input]; }
+  [[nodiscard]] const TensorSpec& output() const { return graph.tensors[operation.output]; }
+  [[nodiscard]] const LayerInfo& layer() const { return graph.layers[operation.layer]; }
+  [[nodiscard]] bool has_bias() const { return layer().parameters.size() > 1; }
+  [[nodiscard]] bool is_backward() const { return lockstep::is_backward(operation); }
+  [[nodiscard]] std::size_t count(const TensorSpec& tensor) const {
+    return num_examples * static_cast<std::size_t>(tensor.elements());
+  }
+
+  /// A tensor's values, from this kernel's first example on.
+  template <typename T>
+  [[nodiscard]] T* value(int tensor) const {
+    return reinterpret_cast<T*>(buffers[tensor].value + offset(tensor));
+  }
+  template <typename T>
+  [[nodiscard]] T* gradient(int tensor) const {
+    std::byte* gradient = buffers[tensor].gradient;
+    return gradient == nullptr ? nullptr : reinterpret_cast<T*>(gradient + offset(tensor));
+  }
+  /// The data that forward saved for backward: one byte per element, from this kernel's first example on. Statistics
+  /// are not per element, so only a kernel that has all examples may read them here.
+  template <typename T = std::uint8_t>
+  [[nodiscard]] T* saved_for_backward(int tensor) const {
+    std::byte* saved = buffers[tensor].saved_for_backward;
+    const std::size_t at = first_example * static_cast<std::size_t>(graph.tensors[tensor].elements());
+    return saved == nullptr ? nullptr : reinterpret_cast<T*>(saved + at);
+  }
+
+  [[nodiscard]] float* weights(int parameter) const {
+    const ParameterSpec& spec = graph.parameters[parameter];
+    return arenas.of(spec).weights.data() + spec.offset;
+  }
+  [[nodiscard]] float* weights_gradient(int parameter) const {
+    const ParameterSpec& spec = graph.parameters[parameter];
+    return arenas.of(spec).gradients.data() + spec.offset;
+  }
+  [[nodiscard]] std::uint16_t* low_precision(int parameter) const {
+    const ParameterSpec& spec = graph.parameters[parameter];
+    return arenas.of(spec).low_precision.data() + spec.offset;
+  }
+
+  [[nodiscard]] std::size_t offset(int tensor) const {
+    const TensorSpec& spec = graph.tensors[tensor];
+    if (spec.microbatch_examples > 0) return 0;
+    return first_example * static_cast<std::size_t>(spec.elements()) * size_of(spec.type);
+  }
+};
+
+/// Calls `function` with a value of the tensor's element type: with_type(spec, [&](auto zero) { using T = ...; }).
+template <typename Function>
+auto with_type(const TensorSpec& tensor, Function&& function) {
+  if (tensor.type == ElementType::bfloat16) return function(BFloat16{});
+  return function(float{});
+}
+
+}  // namespace lockstep

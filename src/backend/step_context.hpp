@@ -1,0 +1,38 @@
+// The inputs of one step: the examples, the seed, and how the batch is split.
+#pragma once
+
+#include "core/range.hpp"
+#include "core/stop_request.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <variant>
+
+namespace lockstep {
+
+/// The in-memory dataset from which steps gather their examples.
+struct DataView {
+  std::variant<const std::uint8_t*, const float*> inputs;   ///< not yet scaled; see Graph::input
+  std::variant<const std::int32_t*, const float*> targets;  ///< class indices, or dense rows
+  std::size_t examples = 0;
+  /// Dataset::id, for data that a device may cache: equal ids mean equal bytes. 0: do not cache.
+  std::uint64_t dataset_id = 0;
+};
+
+/// The inputs of one step.
+struct StepContext {
+  DataView data;
+  std::span<const std::uint32_t> examples;    ///< this rank's slice of the global batch; may be empty
+  std::size_t batch_offset = 0;               ///< index of examples[0] in the global batch
+  std::span<const Range> replicas;            ///< ranges of `examples`, one for each replica computed on this rank
+  Range metric_examples{0, ~std::size_t{0}};  ///< the range of `examples` whose metrics this rank counts
+  std::size_t total_replicas = 1;             ///< replicas of all ranks that have at least one example
+  double gradient_scale = 1;                  ///< 1 / global batch
+  std::uint64_t step = 0;
+  std::uint64_t seed = 0;
+  StopRequest request = StopRequest::none;  ///< from this rank's launcher
+  bool training = false;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,124 @@
+// See backup_directory.hpp.
+#include "checkpoint/backup/backup_directory.hpp"
+
+#include "checkpoint/keras/keras_h5.hpp"
+
+#include <lockstep/core/error.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cinttypes>
+#include <cstdio>
+#include <string>
+#include <system_error>
+#include <utility>
+
+namespace fs = std::filesystem;
+
+namespace lockstep {
+namespace {
+
+std::string text_of(const BackupName& name) { return fmt::format("fit-{}-step-{:010}.h5", name.fit, name.step); }
+
+/// Returns nullopt for names that text_of() does not produce.
+std::optional<BackupName> parse(const std::string& text) {
+  BackupName name;
+  if (std::sscanf(text.c_str(), "fit-%d-step-%" SCNu64 ".h5", &name.fit, &name.step) != 2) {  // NOLINT(cert-err34-c)
+    return std::nullopt;
+  }
+  // sscanf accepts more than text_of() produces, such as signs and spaces.
+  return text_of(name) == text ? std::optional(name) : std::nullopt;
+}
+
+/// True for the temporary file of a backup. At the start of a job no process writes backups, so these files are left
+/// over from killed processes.
+bool is_leftover(const std::string& text) { return text.starts_with(".fit-") && text.ends_with(".tmp"); }
+
+void remove_leftovers(const fs::path& directory) {
+  std::error_code stays;
+  for (fs::directory_iterator entry(directory, stays), end; !stays && entry != end; entry.increment(stays)) {
+    std::error_code ignored;
+    if (is_leftover(entry->path().filename().string())) fs::remove(entry->path(), ignored);
+  }
+}
+
+}  // namespace
+
+fs::path BackupDirectory::file_of(const BackupName& name) const { return path_ / text_of(name); }
+
+std::vector<BackupName> BackupDirectory::list() const {
+  std::vector<BackupName> names;
+  std::error_code error;
+  if (!fs::exists(path_, error) && !error) return names;
+  for (fs::directory_iterator entry(path_, error), end; !error && entry != end; entry.increment(error)) {
+    if (const auto name = parse(entry->path().filename().string())) names.push_back(*name);
+  }
+  if (error) {
+    throw IoError(fmt::format("cannot read the backup directory {}: {}; check the path and its permissions",
+                              path_.string(), error.message()));
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+std::optional<LoadedBackup> BackupDirectory::newest(int fit,
+                                                    const std::function<void(const std::string&)>& warn) const {
+  remove_leftovers(path_);
+  std::vector<BackupName> names = list();
+  std::erase_if(names, [fit](const BackupName& name) { return name.fit != fit; });
+  std::reverse(names.begin(), names.end());
+  std::vector<fs::path> damaged;
+  std::string problem;
+  for (const BackupName& name : names) {
+    const fs::path file = file_of(name);
+    try {
+      ModelData model = load_keras_h5(file);
+      if (!model.training_state || !model.compile_state)
+        throw DataError(fmt::format("{} holds a model but no training state", file.string()));
+      for (const fs::path& bad : damaged) {
+        std::error_code ignored;
+        fs::rename(bad, bad.string() + ".damaged", ignored);
+      }
+      return LoadedBackup{file, std::move(model)};
+    } catch (const DataError& error) {
+      problem = error.what();
+      warn("skipping a damaged backup: " + problem);
+      damaged.push_back(file);
+    }
+  }
+  if (damaged.empty()) return std::nullopt;
+  throw DataError(
+      fmt::format("all backups in {} are damaged ({}); restore a copy of one, or start over with --resume "
+                  "never",
+                  path_.string(), problem));
+}
+
+void BackupDirectory::write(const BackupName& name, const ModelData& model, int keep) const {
+  save_keras_h5(file_of(name), model);
+  int newer = 0;  // backups of the same fit that are newer than `other`
+  int fit = name.fit;
+  std::vector<BackupName> names = list();
+  std::reverse(names.begin(), names.end());
+  for (const BackupName& other : names) {
+    if (other.fit > name.fit) continue;
+    if (other.fit != fit) newer = 0;
+    fit = other.fit;
+    if (newer++ < (fit == name.fit ? keep : 1)) continue;
+    std::error_code stays;
+    fs::remove(file_of(other), stays);
+  }
+}
+
+void BackupDirectory::clear() const noexcept {
+  try {
+    std::error_code stays;
+    for (const BackupName& name : list()) fs::remove(file_of(name), stays);
+    remove_leftovers(path_);
+    fs::remove(path_, stays);        // fails unless the directory is empty
+  } catch (const std::exception&) {  // the directory cannot be read, so nothing in it can be removed
+    return;
+  }
+}
+
+}  // namespace lockstep

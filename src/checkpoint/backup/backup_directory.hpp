@@ -1,0 +1,57 @@
+// A directory of backups: Keras .h5 files with a training state, named by the program's call of fit and the optimizer
+// step, "fit-1-step-0000000700.h5". A program may call fit several times; a backup belongs to one call.
+#pragma once
+
+#include "checkpoint/model_data.hpp"
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+struct BackupName {
+  int fit = 1;  ///< the program's first call of fit is 1
+  std::uint64_t step = 0;
+  friend bool operator==(const BackupName&, const BackupName&) = default;
+  friend bool operator<(const BackupName& a, const BackupName& b) noexcept {
+    return a.fit != b.fit ? a.fit < b.fit : a.step < b.step;
+  }
+};
+
+struct LoadedBackup {
+  std::filesystem::path path;
+  ModelData model;  ///< with compile and training state
+};
+
+class BackupDirectory {
+ public:
+  explicit BackupDirectory(std::filesystem::path path) : path_(std::move(path)) {}
+
+  [[nodiscard]] const std::filesystem::path& path() const noexcept { return path_; }
+
+  /// All backups, sorted by fit and step; empty if the directory does not exist. Throws IoError if it cannot be read.
+  [[nodiscard]] std::vector<BackupName> list() const;
+
+  /// Loads the newest intact backup of this fit; nullopt if the fit has no backup. Reports newer, damaged backups
+  /// through `warn` and renames them to "....h5.damaged", so that later starts ignore them. Throws DataError if all
+  /// backups are damaged: only the user may decide to start over.
+  [[nodiscard]] std::optional<LoadedBackup> newest(int fit, const std::function<void(const std::string&)>& warn) const;
+
+  /// Writes a backup atomically. Then removes all but the newest `keep` backups of its fit, and all but the newest one
+  /// of each earlier fit. Throws IoError if writing fails; all earlier backups then remain.
+  void write(const BackupName& name, const ModelData& model, int keep) const;
+
+  /// Removes all backups, and the directory if it is then empty. Ignores errors.
+  void clear() const noexcept;
+
+ private:
+  [[nodiscard]] std::filesystem::path file_of(const BackupName& name) const;
+
+  std::filesystem::path path_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,170 @@
+// See config_reader.hpp.
+#include "checkpoint/keras/config_reader.hpp"
+
+#include <lockstep/core/error.hpp>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <limits>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace lockstep {
+namespace {
+
+using nlohmann::json;
+
+/// Formats a value for a message: in ASCII, at most 80 characters.
+std::string print(const json& value) {
+  constexpr std::size_t max_size = 80;
+  std::string text = value.dump(-1, ' ', true, json::error_handler_t::replace);
+  if (text.size() > max_size) text = text.substr(0, max_size - 3) + "...";
+  return text;
+}
+
+}  // namespace
+
+ConfigReader::ConfigReader(const json& object, std::string where) : object_(object), where_(std::move(where)) {
+  if (!object.is_object()) fail("is described by " + print(object) + ", but a JSON object is expected");
+}
+
+const json* ConfigReader::find(const std::string& key) {
+  seen_.insert(key);
+  const auto found = object_.find(key);
+  return found == object_.end() || found->is_null() ? nullptr : &*found;
+}
+
+const json& ConfigReader::required(const std::string& key) {
+  const json* const value = find(key);
+  if (value == nullptr) fail("lacks the key '" + key + "'");
+  return *value;
+}
+
+int ConfigReader::to_integer(const json& value, const std::string& key) const {
+  if (!value.is_number_integer()) fail_unsupported(key);
+  const bool fits = value.is_number_unsigned()
+                        ? value.get<std::uint64_t>() <= std::uint64_t{std::numeric_limits<int>::max()}
+                        : value.get<std::int64_t>() >= std::int64_t{std::numeric_limits<int>::min()};
+  if (!fits) fail_unsupported(key);
+  return value.get<int>();
+}
+
+int ConfigReader::integer(const std::string& key, std::optional<int> fallback) {
+  const json* const value = find(key);
+  if (value == nullptr && fallback) return *fallback;
+  return to_integer(required(key), key);
+}
+
+double ConfigReader::number(const std::string& key, std::optional<double> fallback) {
+  const json* const value = find(key);
+  if (value == nullptr && fallback) return *fallback;
+  if (!required(key).is_number()) fail_unsupported(key);
+  return required(key).get<double>();
+}
+
+std::vector<double> ConfigReader::numbers(const std::string& key) {
+  const json& value = required(key);
+  if (!value.is_array() || !std::all_of(value.begin(), value.end(), [](const json& one) { return one.is_number(); })) {
+    fail_unsupported(key);
+  }
+  return value.get<std::vector<double>>();
+}
+
+bool ConfigReader::boolean(const std::string& key, bool fallback) {
+  const json* const value = find(key);
+  if (value == nullptr) return fallback;
+  if (!value->is_boolean()) fail_unsupported(key);
+  return value->get<bool>();
+}
+
+std::string ConfigReader::text(const std::string& key, const std::optional<std::string>& fallback) {
+  const json* const value = find(key);
+  if (value == nullptr && fallback) return *fallback;
+  if (!required(key).is_string()) fail_unsupported(key);
+  return required(key).get<std::string>();
+}
+
+Size2D ConfigReader::int_pair(const std::string& key, std::optional<Size2D> fallback) {
+  const json* const found = find(key);
+  if (found == nullptr && fallback) return *fallback;
+  const json& value = required(key);
+  if (!value.is_array()) return to_integer(value, key);
+  if (value.size() != 2) fail_unsupported(key);
+  return {to_integer(value[0], key), to_integer(value[1], key)};
+}
+
+Shape ConfigReader::shape(const std::string& key, bool skip_batch) {
+  const json& value = required(key);
+  if (!value.is_array() || (skip_batch && (value.empty() || !value[0].is_null()))) fail_unsupported(key);
+  std::vector<std::int64_t> extents;
+  for (std::size_t axis = skip_batch ? 1 : 0; axis < value.size(); ++axis) {
+    extents.push_back(to_integer(value[axis], key));
+  }
+  return Shape(std::move(extents));
+}
+
+void ConfigReader::expect(const std::string& key, const json& only) {
+  const json* const value = find(key);
+  if (value != nullptr && *value != only) fail_unsupported(key);
+}
+
+void ConfigReader::ignore(std::initializer_list<const char*> keys) {
+  for (const char* key : keys) seen_.insert(key);
+}
+
+bool ConfigReader::is_switched_off(const json& value) {
+  return value.is_null() || value == json(false) || ((value.is_structured() || value.is_string()) && value.empty());
+}
+
+void ConfigReader::reject_unread_keys() const {
+  for (const auto& [key, value] : object_.items()) {
+    if (!seen_.contains(key) && !is_switched_off(value)) fail_unsupported(key);
+  }
+}
+
+void ConfigReader::fail_unsupported(const std::string& key) const {
+  fail(fmt::format("has {} = {}, which Lockstep does not support", key, print(object_.at(key))));
+}
+
+void ConfigReader::fail(const std::string& problem) const { throw DataError(fmt::format("{} {}", where_, problem)); }
+
+json parse_json(const std::string& text, const std::string& source) {
+  // Comparing and printing values recurses once per level, so a limit protects the stack.
+  constexpr int max_depth = 64;
+  const auto limit_depth = [&source](int depth, json::parse_event_t, const json&) {
+    if (depth > max_depth) {
+      throw DataError(fmt::format("{} nests JSON too deeply to be a model; the file is damaged", source));
+    }
+    return true;
+  };
+  try {
+    return json::parse(text, limit_depth);
+  } catch (const json::parse_error& error) {
+    throw DataError(fmt::format("{} is not JSON from byte {} on; the file is damaged", source, error.byte));
+  } catch (const json::exception&) {
+    throw DataError(fmt::format("{} holds a number that is out of range; the file is damaged", source));
+  }
+}
+
+ClassConfig::ClassConfig(const json& value, const std::string& where) {
+  static const json nothing = json::object();
+  config = &nothing;
+  if (value.is_string()) {
+    class_name = value.get<std::string>();
+    return;
+  }
+  ConfigReader reader(value, where);
+  class_name = reader.text("class_name");
+  if (const json* found = reader.find("config")) config = found;
+  const std::string module = reader.text("module", "keras");
+  if (!module.starts_with("keras") && module != "builtins") reader.fail_unsupported("module");
+}
+
+}  // namespace lockstep

@@ -1,0 +1,72 @@
+// Reads one JSON object that Keras wrote and records which keys were read. All other keys must be switched off, so that
+// no option of a model is dropped silently.
+#pragma once
+
+#include <lockstep/core/shape.hpp>
+#include <lockstep/layers/geometry.hpp>
+
+#include <nlohmann/json_fwd.hpp>
+#include <initializer_list>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+/// The object must outlive the reader. Errors are DataError and begin with `where`, e.g. "m.h5: layer 'conv2d'
+/// (Conv2D)".
+class ConfigReader {
+ public:
+  ConfigReader(const nlohmann::json& object, std::string where);
+
+  /// The value of a key; nullptr if it is absent or null.
+  const nlohmann::json* find(const std::string& key);
+
+  /// The value of a key; refuses a missing one.
+  const nlohmann::json& required(const std::string& key);
+
+  /// These refuse values of the wrong type, and without a fallback a missing key.
+  int integer(const std::string& key, std::optional<int> fallback = {});
+  double number(const std::string& key, std::optional<double> fallback = {});
+  std::vector<double> numbers(const std::string& key);
+  bool boolean(const std::string& key, bool fallback);
+  std::string text(const std::string& key, const std::optional<std::string>& fallback = {});
+  Size2D int_pair(const std::string& key, std::optional<Size2D> fallback = {});
+  Shape shape(const std::string& key, bool skip_batch);  ///< with `skip_batch` [null, 28, 28] is {28, 28}
+
+  /// Throws DataError unless the key has this value or is absent.
+  void expect(const std::string& key, const nlohmann::json& only);
+
+  /// Accepts any value of keys that Lockstep does not need.
+  void ignore(std::initializer_list<const char*> keys);
+
+  /// True for null, false and empty values: an option that is not in use.
+  [[nodiscard]] static bool is_switched_off(const nlohmann::json& value);
+
+  /// Refuses keys that were not read, unless they are switched off.
+  void reject_unread_keys() const;
+
+  /// "WHERE has KEY = VALUE, which Lockstep does not support".
+  [[noreturn]] void fail_unsupported(const std::string& key) const;
+  [[noreturn]] void fail(const std::string& problem) const;
+
+ private:
+  [[nodiscard]] int to_integer(const nlohmann::json& value, const std::string& key) const;
+
+  const nlohmann::json& object_;
+  std::string where_;
+  std::set<std::string> seen_;
+};
+
+/// Parses text. Throws DataError, whose message begins with `source`, if it is not JSON.
+[[nodiscard]] nlohmann::json parse_json(const std::string& text, const std::string& source);
+
+/// Keras' {"class_name": ..., "config": {...}}. A bare name, "relu", is a class without configuration.
+struct ClassConfig {
+  explicit ClassConfig(const nlohmann::json& value, const std::string& where);
+  std::string class_name;
+  const nlohmann::json* config;  ///< never null; an empty object for a bare name
+};
+
+}  // namespace lockstep

@@ -1,0 +1,73 @@
+// Reads the fields of layers, optimizers, schedules and losses from Keras' configurations.
+#pragma once
+
+#include "checkpoint/keras/config_reader.hpp"
+#include "core/fields.hpp"
+
+#include <lockstep/layers/activation.hpp>
+#include <lockstep/layers/initializer.hpp>
+#include <lockstep/optimizers/learning_rate.hpp>
+
+#include <nlohmann/json.hpp>
+#include <concepts>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace lockstep {
+
+/// Ends the refusal of something that a model was compiled with.
+inline constexpr const char* compile_remedy =
+    "; compile the model with one that Lockstep has, or save it with include_optimizer=False, which omits this";
+
+/// The visitor of fields (core/fields.hpp) that sets them.
+class FieldReader {
+ public:
+  /// `where` names the object that `config` reads, for messages about objects in it.
+  FieldReader(ConfigReader& config, std::string where) : config_(config), where_(std::move(where)) {}
+
+  void required(const std::string& key, auto& value, const auto&... /*range*/) {
+    (void)config_.required(key);
+    read(key, value);
+  }
+  void optional(const std::string& key, auto& value, const auto&... /*range*/) {
+    if (config_.find(key) != nullptr) read(key, value);
+  }
+  void written_if(bool /*condition*/, const std::string& key, auto& value, const Interval& /*range*/) {
+    optional(key, value);
+  }
+  void constant(const std::string& key, std::same_as<Initializer> auto only) {
+    Initializer found = only;
+    optional(key, found);
+    if (found != only) config_.fail_unsupported(key);
+  }
+  void constant(const std::string& key, const nlohmann::json& only) {
+    if (!ConfigReader::is_switched_off(only)) config_.expect(key, only);  // otherwise reject_unread_keys() decides
+  }
+  void expected(const std::string& key, const nlohmann::json& only) { config_.expect(key, only); }
+  void ignored(const std::string& key) { config_.ignore({key.c_str()}); }
+  void unused(const std::string& key) { ignored(key); }
+  void last_axis(const std::string& key) { ignored(key); }  // checked once shapes are known
+  void batch_shape(Shape& shape);
+
+ private:
+  void read(const std::string& key, int& value) { value = config_.integer(key); }
+  void read(const std::string& key, double& value) { value = config_.number(key); }
+  void read(const std::string& key, bool& value) { value = config_.boolean(key, value); }
+  void read(const std::string& key, Size2D& value) { value = config_.int_pair(key); }
+  void read(const std::string& key, Shape& value) { value = config_.shape(key, false); }
+  void read(const std::string& key, Steps& value) { value = config_.number(key); }
+  void read(const std::string& key, std::optional<double>& value) { value = config_.number(key); }
+  void read(const std::string& key, std::vector<double>& values) { values = config_.numbers(key); }
+  void read(const std::string& key, std::vector<Steps>& values);
+  void read(const std::string& key, Padding& value);
+  void read(const std::string& key, ActivationFunction& value);
+  void read(const std::string& key, Initializer& value);
+  void read(const std::string& key, LearningRate& rate);
+
+  ConfigReader& config_;
+  std::string where_;
+};
+
+}  // namespace lockstep

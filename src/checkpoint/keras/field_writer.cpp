@@ -1,0 +1,62 @@
+// See field_writer.hpp.
+#include "checkpoint/keras/field_writer.hpp"
+
+#include "layers/initializers.hpp"
+#include "optimizers/schedules.hpp"
+
+#include <cmath>
+#include <cstdint>
+#include <type_traits>
+#include <utility>
+#include <variant>
+
+namespace lockstep {
+
+void FieldWriter::batch_shape(const Shape& shape) const {
+  Json extents = to_json(shape);
+  extents.insert(extents.begin(), nullptr);
+  config_["batch_input_shape"] = std::move(extents);
+}
+
+/// Keras takes whole numbers of steps as integers.
+FieldWriter::Json FieldWriter::to_json(Steps steps) {
+  constexpr double max_exact = 1e15;  // doubles below it represent every whole number
+  if (steps.count == std::floor(steps.count) && std::abs(steps.count) < max_exact) {
+    return static_cast<std::int64_t>(steps.count);
+  }
+  return steps.count;
+}
+
+FieldWriter::Json FieldWriter::to_json(const std::vector<Steps>& values) {
+  Json list = Json::array();
+  for (const Steps& steps : values) list.push_back(to_json(steps));
+  return list;
+}
+
+FieldWriter::Json FieldWriter::to_json(Initializer initializer) {
+  const InitializerRow& row = row_of(initializer);
+  Json config = Json::object();
+  if (row.distribution != Distribution::constant) config["seed"] = nullptr;
+  return {{"class_name", row.class_name}, {"config", config}};
+}
+
+/// Includes the module: without it, Keras 3 does not find a schedule's class in either file format.
+FieldWriter::Json FieldWriter::to_json(const LearningRate& rate) {
+  return std::visit(
+      [&rate]<typename Schedule>(const Schedule& schedule) -> Json {
+        if constexpr (std::is_same_v<Schedule, double>) {
+          return schedule;
+        } else {
+          Json config = Json::object();
+          const FieldWriter write(config);
+          ScheduleTraits<Schedule>::fields(write, schedule);
+          return {{"module", "keras.optimizers.schedules"},
+                  {"class_name", keras_name(rate)},
+                  {"config", std::move(config)},
+                  {"registered_name", nullptr}};
+        }
+      },
+      rate.kind());
+}
+
+}  // namespace lockstep

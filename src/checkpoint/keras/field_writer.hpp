@@ -1,0 +1,57 @@
+// Writes the fields of layers, optimizers, schedules and losses as Keras' configurations.
+#pragma once
+
+#include "core/fields.hpp"
+
+#include <lockstep/layers/activation.hpp>
+#include <lockstep/layers/geometry.hpp>
+#include <lockstep/layers/initializer.hpp>
+#include <lockstep/optimizers/learning_rate.hpp>
+
+#include <nlohmann/json.hpp>
+#include <cstddef>
+#include <optional>
+#include <vector>
+
+namespace lockstep {
+
+/// The visitor of fields (core/fields.hpp) that adds them to a configuration.
+class FieldWriter : public FieldVisitor {
+ public:
+  using Json = nlohmann::ordered_json;
+
+  explicit FieldWriter(Json& config) : config_(config) {}
+
+  void required(const char* key, const auto& value, const auto&... /*range*/) const { config_[key] = to_json(value); }
+  void optional(const char* key, const auto& value, const auto&... /*range*/) const { config_[key] = to_json(value); }
+  void optional(const char* key, const std::optional<double>& value, const Interval& /*range*/) const {
+    if (value) config_[key] = *value;
+  }
+  void written_if(bool condition, const char* key, const auto& value, const Interval& /*range*/) const {
+    if (condition) config_[key] = to_json(value);
+  }
+  void constant(const char* key, const auto& value) const { config_[key] = to_json(value); }
+  void unused(const char* key) const { config_[key] = nullptr; }
+  void last_axis(const char* key) const { config_[key] = -1; }
+  void batch_shape(const Shape& shape) const;
+
+ private:
+  static Json to_json(int value) { return value; }
+  static Json to_json(double value) { return value; }
+  static Json to_json(bool value) { return value; }
+  static Json to_json(const char* value) { return value; }
+  static Json to_json(std::nullptr_t) { return nullptr; }
+  static Json to_json(const std::vector<double>& values) { return values; }
+  static Json to_json(Size2D extent) { return Json::array({extent.height, extent.width}); }
+  static Json to_json(Padding padding) { return padding == Padding::same ? "same" : "valid"; }
+  static Json to_json(ActivationFunction function) { return keras_name(function); }
+  static Json to_json(const Shape& shape) { return Json(shape.extents()); }
+  static Json to_json(Steps steps);
+  static Json to_json(const std::vector<Steps>& values);
+  static Json to_json(Initializer initializer);
+  static Json to_json(const LearningRate& rate);
+
+  Json& config_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,68 @@
+// See keras_archive.hpp.
+#include "checkpoint/keras/keras_archive.hpp"
+
+#include "checkpoint/atomic_file.hpp"
+#include "checkpoint/hdf5/hdf5_reader.hpp"
+#include "checkpoint/keras/keras_config.hpp"
+#include "checkpoint/keras/keras_weights.hpp"
+#include "checkpoint/keras/zip_file.hpp"
+#include "checkpoint/subprocess_read.hpp"
+
+#include <lockstep/checkpoint/model_from_json.hpp>
+#include <lockstep/core/error.hpp>
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cstddef>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace lockstep {
+namespace {
+
+/// The oldest version that can read the file. The date is fixed, so that equal models give equal bytes.
+constexpr std::string_view metadata = R"({"keras_version": "3.0.0", "date_saved": "1980-01-01@00:00:00"})";
+
+constexpr const char* config_name = "config.json";
+constexpr const char* weights_name = "model.weights.h5";
+
+/// Generous limits for configurations and weights; larger members are damaged.
+constexpr std::size_t max_config_bytes = std::size_t{256} << 20U;
+constexpr std::size_t max_weights_bytes = std::size_t{1} << 40U;
+
+ModelData read_keras_archive(const std::filesystem::path& file) {
+  const ZipReader archive(file);
+  const std::vector<std::byte> bytes = archive.read(config_name, max_config_bytes);
+  const std::string config(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  const std::string source = file.string() + ":" + config_name;
+  ModelData model{model_from_json(config, source), {}, archive_compile_config_from_json(config, source)};
+  if (!archive.has(weights_name) && archive.has("model.weights.json")) {
+    throw DataError(
+        fmt::format("{} keeps its weights in several files, which Lockstep does not read; save the model "
+                    "without max_shard_size",
+                    file.string()));
+  }
+  std::vector<std::byte> weights = archive.read(weights_name, max_weights_bytes);
+  return read_keras_weights(Hdf5Reader(weights, file.string() + ":" + weights_name), std::move(model));
+}
+
+}  // namespace
+
+void save_keras_archive(const std::filesystem::path& file, const ModelData& model) {
+  const std::string config = archive_config_to_json(model);
+  const std::vector<std::byte> weights = keras_weights_image(model);
+  const std::array members{ZipMember{"metadata.json", std::as_bytes(std::span(metadata))},
+                           ZipMember{config_name, std::as_bytes(std::span(config))}, ZipMember{weights_name, weights}};
+  write_file_atomically(file, make_zip(members));
+}
+
+ModelData load_keras_archive(const std::filesystem::path& file) {
+  return read_model_in_subprocess(file, [&file] { return read_keras_archive(file); });
+}
+
+}  // namespace lockstep

@@ -1,0 +1,65 @@
+// The config.json of `.keras` files holds the same data as the attributes of `.h5` files, except that every object also
+// names its module. This file converts between the two.
+#include "checkpoint/keras/config_reader.hpp"
+#include "checkpoint/keras/keras_config.hpp"
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <utility>
+
+namespace lockstep {
+namespace {
+
+using json = nlohmann::ordered_json;
+
+/// {"class_name", "config"} becomes {"module", "class_name", "config", "registered_name"}.
+json in_module(const char* module, const json& object) {
+  return {{"module", module},
+          {"class_name", object.at("class_name")},
+          {"config", object.at("config")},
+          {"registered_name", nullptr}};
+}
+
+json to_archive_layer(const json& layer) {
+  json result = in_module("keras.layers", layer);
+  json config = json::object();
+  for (const auto& [key, value] : result["config"].items()) {
+    const bool initializer = value.is_object() && value.contains("class_name");
+    config[key == "batch_input_shape" ? "batch_shape" : key] =
+        initializer ? in_module("keras.initializers", value) : value;
+  }
+  result["config"] = std::move(config);
+  return result;
+}
+
+}  // namespace
+
+std::string archive_config_to_json(const ModelData& model) {
+  json result = in_module("keras", json::parse(sequential_to_json(model.architecture)));
+  for (json& layer : result["config"]["layers"]) layer = to_archive_layer(layer);
+  if (model.compile_state) {
+    const json training = json::parse(training_config_to_json(*model.compile_state));
+    result["compile_config"] = {{"optimizer", in_module("keras.optimizers", training.at("optimizer_config"))},
+                                {"loss", in_module("keras.losses", training.at("loss"))},
+                                {"metrics", training.at("metrics")}};
+  }
+  return result.dump();
+}
+
+std::optional<CompileState> archive_compile_config_from_json(const std::string& text, const std::string& source) {
+  const nlohmann::json document = parse_json(text, source);
+  const std::string where = source + ": compile_config";
+  const nlohmann::json* const found = ConfigReader(document, source).find("compile_config");
+  if (found == nullptr || found->empty()) return std::nullopt;
+  if (!found->is_object()) ConfigReader(document, source).fail_unsupported("compile_config");
+  nlohmann::json training = *found;
+  training.erase("auto_scale_loss");  // affects float16 only
+  if (training.contains("optimizer")) {
+    training["optimizer_config"] = std::move(training["optimizer"]);
+    training.erase("optimizer");
+  }
+  return training_config_from_json(training.dump(), where);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,29 @@
+// Keras' JSON descriptions of a model's layers and its training configuration, as in .h5 files and model.to_json().
+#pragma once
+
+#include "checkpoint/model_data.hpp"
+
+#include <optional>
+#include <string>
+
+namespace lockstep {
+
+/// Returns {"class_name": "Sequential", "config": {...}} with only keys that tf_keras and Keras 3.0 to 3.15 understand.
+[[nodiscard]] std::string sequential_to_json(const Sequential& architecture);
+
+/// Keras' training_config.
+[[nodiscard]] std::string training_config_to_json(const CompileOptions& options);
+
+/// Parses a training_config. Throws like model_from_json(). The result has iteration 0 and no slots.
+[[nodiscard]] CompileState training_config_from_json(const std::string& text,
+                                                     const std::string& source = "training JSON");
+
+/// Returns the config.json of a `.keras` file: architecture and, if compiled, optimizer, loss and metrics.
+[[nodiscard]] std::string archive_config_to_json(const ModelData& model);
+
+/// Parses the training configuration in the config.json of a `.keras` file; nullopt if the model is not compiled.
+/// Throws like model_from_json(), which parses the architecture. The result has iteration 0 and no slots.
+[[nodiscard]] std::optional<CompileState> archive_compile_config_from_json(const std::string& text,
+                                                                           const std::string& source = "config.json");
+
+}  // namespace lockstep

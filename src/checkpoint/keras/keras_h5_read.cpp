@@ -1,0 +1,144 @@
+// See keras_h5_read.hpp. Objects are identified by their order, since names differ between versions of Keras.
+#include "checkpoint/keras/keras_h5_read.hpp"
+
+#include "checkpoint/hdf5/hdf5_reader.hpp"
+#include "checkpoint/keras/keras_config.hpp"
+#include "core/digest.hpp"
+
+#include <lockstep/checkpoint/model_from_json.hpp>
+
+#include <fmt/format.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace lockstep {
+namespace {
+
+std::string path_of(std::string group, const std::string& name) {
+  if (!group.ends_with('/')) group += '/';
+  return group.append(name);
+}
+
+/// The paths of all weights that a group lists, in order.
+std::vector<std::string> weight_paths(const Hdf5Reader& reader, const std::string& root) {
+  std::vector<std::string> paths;
+  for (const std::string& layer : reader.read_strings(root, "layer_names")) {
+    const std::string group = path_of(root, layer);
+    for (const std::string& weight : reader.read_strings(group, "weight_names"))
+      paths.push_back(path_of(group, weight));
+  }
+  return paths;
+}
+
+/// "iteration" of "SGD/iteration", and of Keras 2's "iteration:0".
+std::string base_name(const std::string& name) {
+  const std::string last = name.substr(name.rfind('/') + 1);
+  return last.substr(0, last.find(':'));
+}
+
+void read_optimizer_state(const Hdf5Reader& reader, const Sequential& architecture, CompileState& training) {
+  training.slots = slots_for(architecture, training.optimizer);
+  const std::string root = "optimizer_weights";
+  std::vector<std::string> paths;
+  if (reader.has(root)) {
+    for (const std::string& name : reader.read_strings(root, "weight_names")) {
+      const std::string path = path_of(root, name);
+      const std::string last = base_name(name);
+      if (last == "iteration" || last == "iter") {
+        training.iteration = reader.read_integer(path);
+      } else if (last != "learning_rate") {  // already read from training_config
+        paths.push_back(path);
+      }
+    }
+  }
+  if (training.iteration < 0) reader.fail(fmt::format("'{}' counts {} steps", root, training.iteration));
+  if (training.slots.empty()) return;  // tf_keras stores slots even for plain SGD, which does not use them
+  if (paths.empty()) {                 // compiled, but never trained
+    fill_initial_slots(training.optimizer, training.slots);
+    return;
+  }
+  if (paths.size() != training.slots.size()) {
+    reader.fail(fmt::format("holds {} arrays of optimizer state, but {} needs {}", paths.size(),
+                            keras_name(training.optimizer), training.slots.size()));
+  }
+  for (std::size_t i = 0; i < paths.size(); ++i) {
+    training.slots[i].values = reader.read_floats(paths[i], training.slots[i].shape);
+  }
+}
+
+std::optional<SerializedTrainingState> read_state(const Hdf5Reader& reader) {
+  const std::string root = training_state_group;
+  if (!reader.has(root)) return std::nullopt;
+  SerializedTrainingState state;
+  state.text = reader.read_string(root, "state").value_or("");
+  for (std::size_t i = 0; reader.has(path_of(root, std::to_string(i))); ++i) {
+    const std::string path = path_of(root, std::to_string(i));
+    const std::optional<Shape> shape = reader.shape_of(path);
+    if (!shape) reader.fail(fmt::format("'{}' is not a floating-point array", path));
+    state.arrays.push_back({path, *shape, reader.read_floats(path, *shape)});
+  }
+  if (reader.read_digest(root) != training_state_digest(state)) {
+    reader.fail("its training state differs from the one that was saved; the file is damaged, so use an earlier copy");
+  }
+  return state;
+}
+
+}  // namespace
+
+std::vector<NamedTensor> read_listed_weights(const Hdf5Reader& reader, const std::string& root,
+                                             const Sequential& architecture) {
+  std::vector<NamedTensor> weights = weights_for(architecture);
+  const std::vector<std::string> paths = weight_paths(reader, root);
+  if (paths.size() != weights.size()) {
+    reader.fail(fmt::format("holds {} weights, but the layers of the model have {}", paths.size(), weights.size()));
+  }
+  for (std::size_t i = 0; i < weights.size(); ++i) weights[i].values = reader.read_floats(paths[i], weights[i].shape);
+  return weights;
+}
+
+std::uint64_t training_state_digest(const SerializedTrainingState& state) {
+  Digest digest;
+  digest.add(state.text.data(), state.text.size());
+  const std::uint64_t arrays = state.arrays.size();
+  digest.add(&arrays, sizeof arrays);
+  return digest.value();
+}
+
+std::uint64_t config_digest(const std::string& model_config, const std::string& training_config) {
+  Digest digest;
+  for (const std::string* text : {&model_config, &training_config}) digest.add(text->data(), text->size());
+  return digest.value();
+}
+
+ModelData read_keras_h5(const std::filesystem::path& file) {
+  const Hdf5Reader reader(file);
+  const std::optional<std::string> model_config = reader.read_string("/", "model_config");
+  if (!model_config) {
+    reader.fail(
+        "has no model_config, so it is not a whole model (perhaps weights only); save it with "
+        "model.save(\"model.h5\")");
+  }
+  const std::optional<std::string> training_config = reader.read_string("/", "training_config");
+  const std::optional<std::uint64_t> digest = reader.read_digest("/");
+  if (digest && *digest != config_digest(*model_config, training_config.value_or(""))) {
+    reader.fail(
+        "its model_config or training_config differs from the one that was saved; the file is damaged, so use an "
+        "earlier copy");
+  }
+  ModelData model{model_from_json(*model_config, file.string()), {}, {}};
+  model.weights = read_listed_weights(reader, "model_weights", model.architecture);
+  if (training_config) {
+    model.compile_state = training_config_from_json(*training_config, file.string());
+    read_optimizer_state(reader, model.architecture, *model.compile_state);
+  }
+  model.training_state = read_state(reader);
+  return model;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,156 @@
+// Reads layers from the JSON of Keras 2 (tf_keras) and Keras 3. The traits of each layer declare its fields. An option
+// that Lockstep lacks is refused by name unless it is switched off.
+#include "checkpoint/keras/field_reader.hpp"
+#include "checkpoint/keras/keras_config.hpp"
+#include "checkpoint/keras/keras_functional.hpp"
+#include "core/join_words.hpp"
+#include "core/variant_types.hpp"
+#include "layers/layer_registry.hpp"
+
+#include <lockstep/checkpoint/model_from_json.hpp>
+#include <lockstep/core/error.hpp>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace lockstep {
+namespace {
+
+using nlohmann::json;
+
+/// Reads one layer: finds its type by the class, then visits that type's fields.
+class LayerReader {
+ public:
+  LayerReader(const ClassConfig& layer, const std::string& source, std::size_t index)
+      : class_name_(layer.class_name),
+        where_(fmt::format("{}: layer {} ({})", source, index, class_name_)),
+        config_(*layer.config, where_),
+        name_(config_.text("name", "")) {
+    config_.expect("trainable", true);
+    read_dtype();
+    config_.ignore({"batch_input_shape"});  // model_from_json() turns the first layer's into an Input
+  }
+
+  Layer read() {
+    std::optional<Layer> layer;
+    for_each_alternative<Layer>([&]<typename L>(std::type_identity<L>) {
+      if (class_name_ != LayerTraits<L>::class_name) return;
+      L made = blank_layer<L>();
+      made.name = name_;
+      FieldReader reader(config_, where_);
+      LayerTraits<L>::fields(reader, made);
+      layer = std::move(made);
+    });
+    if (!layer) config_.fail("is of a class that Lockstep does not have; it has " + join_words(layer_class_names()));
+    config_.reject_unread_keys();
+    return *std::move(layer);
+  }
+
+ private:
+  /// Accepts "float32" (Keras 2) and Keras 3's policy object around it.
+  void read_dtype() {
+    const json* const dtype = config_.find("dtype");
+    if (dtype == nullptr || *dtype == json("float32")) return;
+    if (!dtype->is_object()) config_.fail_unsupported("dtype");
+    const auto policy = dtype->find("config");
+    if (policy == dtype->end() || !policy->is_object() || policy->value("name", json()) != json("float32")) {
+      config_.fail_unsupported("dtype");
+    }
+  }
+
+  std::string class_name_;
+  std::string where_;
+  ConfigReader config_;
+  std::string name_;
+};
+
+/// Visits the fields of a layer whose input shape is known, and refuses an axis that is not the input's last.
+class AxisCheck : public FieldVisitor {
+ public:
+  AxisCheck(ConfigReader& config, std::size_t input_rank) : config_(config), input_rank_(input_rank) {}
+
+  void last_axis(const std::string& key) const {
+    const json* axis = config_.find(key);
+    if (axis == nullptr) return;
+    if (axis->is_array() && axis->size() == 1) axis = &axis->at(0);
+    if (*axis != json(-1) && *axis != json(input_rank_)) config_.fail_unsupported(key);
+  }
+
+ private:
+  ConfigReader& config_;
+  std::size_t input_rank_;
+};
+
+void check_axes(const json& entry, const LayerInfo& info, const std::string& source) {
+  const ClassConfig described(entry, source);
+  ConfigReader config(*described.config, source + ": layer '" + info.name + "' (" + info.class_name + ")");
+  const AxisCheck check(config, info.input_shape.rank());
+  std::visit([&]<typename L>(const L& layer) { LayerTraits<L>::fields(check, layer); }, info.layer);
+}
+
+}  // namespace
+
+Sequential model_from_json(const std::string& text, const std::string& source) {
+  const json document = parse_json(text, source);
+  const ClassConfig model(document, source);
+  const bool functional = model.class_name == "Functional" || model.class_name == "Model";
+  if (!functional && model.class_name != "Sequential") {
+    throw DataError(
+        source + " describes a " + model.class_name +
+        " model, but Lockstep reads Sequential ones, and Functional ones that are a chain of layers; rebuild "
+        "it as keras.Sequential and save it again");
+  }
+  ConfigReader config(*model.config, source);
+  const std::string name = config.text("name", "sequential");
+  const json* const entries = config.find("layers");
+  if (entries == nullptr || !entries->is_array() || entries->empty()) config.fail("has no list of layers");
+
+  std::vector<const json*> order;
+  if (functional) {
+    order = linearize_functional(*entries, config, source);
+  } else {
+    for (const json& entry : *entries) order.push_back(&entry);
+  }
+
+  std::vector<Layer> layers;
+  std::vector<const json*> described;  // null for an Input that the file does not list
+  layers.reserve(order.size() + 1);
+  for (const json* entry : order) {
+    const ClassConfig layer(*entry, fmt::format("{}: layer {}", source, layers.size()));
+    if (layers.empty() && layer.class_name != "InputLayer") {
+      // Keras omits the InputLayer of a model that was built without an Input.
+      ConfigReader first(*layer.config, source + ": its first layer");
+      const bool shape_of_layer = first.find("batch_input_shape") != nullptr;
+      if (!shape_of_layer && config.find("build_input_shape") == nullptr) {
+        config.fail("does not give the shape of its input; begin the model with keras.Input and save it again");
+      }
+      layers.emplace_back(
+          Input(shape_of_layer ? first.shape("batch_input_shape", true) : config.shape("build_input_shape", true)));
+      described.push_back(nullptr);
+    }
+    layers.push_back(LayerReader(layer, source, layers.size()).read());
+    described.push_back(entry);
+  }
+  config.expect("trainable", true);
+  config.ignore({"dtype", "build_input_shape"});  // each layer has its own dtype
+  config.reject_unread_keys();
+
+  try {
+    Sequential architecture(std::move(layers), name);
+    for (std::size_t i = 0; i < described.size(); ++i) {
+      if (described[i] != nullptr) check_axes(*described[i], architecture.layers()[i], source);
+    }
+    return architecture;
+  } catch (const UsageError& error) {
+    throw DataError(source + " describes an invalid model: " + error.what());
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,68 @@
+// Writes optimizer, loss and metrics as Keras' training_config, with keys that every version from tf_keras 2 to Keras
+// 3.15 accepts.
+#include "checkpoint/keras/field_writer.hpp"
+#include "checkpoint/keras/keras_config.hpp"
+#include "checkpoint/keras/ordered_json.hpp"
+#include "losses/loss_registry.hpp"
+#include "metrics/metric_registry.hpp"
+#include "optimizers/optimizer_registry.hpp"
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <variant>
+
+namespace lockstep {
+namespace {
+
+using json = nlohmann::ordered_json;
+
+json to_json(const Optimizer& optimizer) {
+  json config{{"name", keras_instance_name(optimizer)}};
+  const FieldWriter write(config);
+  std::visit([&write](const auto& options) { visit_fields(write, options); }, optimizer);
+  return {{"class_name", keras_name(optimizer)}, {"config", std::move(config)}};
+}
+
+json to_json(const Loss& loss) {
+  json config{{"name", keras_name(loss)}, {"reduction", "sum_over_batch_size"}};
+  const FieldWriter write(config);
+  return std::visit(
+      [&]<typename T>(const T& options) -> json {
+        LossTraits<T>::fields(write, options);
+        return {{"class_name", LossTraits<T>::class_name}, {"config", config}};
+      },
+      loss);
+}
+
+/// A name stands for the metric with Keras' defaults.
+json to_json(const Metric& metric) {
+  return std::visit(
+      []<typename T>(const T& options) -> json {
+        using Traits = MetricTraits<T>;
+        if (options == T()) return Traits::name;
+        json config{{"name", Traits::name}, {"dtype", "float32"}};
+        const FieldWriter write(config);
+        Traits::fields(write, options);
+        return {{"module", "keras.metrics"},
+                {"class_name", Traits::class_name},
+                {"config", std::move(config)},
+                {"registered_name", nullptr}};
+      },
+      metric);
+}
+
+}  // namespace
+
+std::string training_config_to_json(const CompileOptions& options) {
+  json metrics = json::array();
+  for (const Metric& metric : options.metrics) metrics.push_back(to_json(metric));
+  const json document{{"loss", to_json(options.loss)},
+                      {"metrics", metrics},
+                      {"weighted_metrics", nullptr},
+                      {"loss_weights", nullptr},
+                      {"optimizer_config", to_json(options.optimizer)}};
+  return dump_json(document);
+}
+
+}  // namespace lockstep

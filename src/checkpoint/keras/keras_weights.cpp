@@ -1,0 +1,168 @@
+// See keras_weights.hpp.
+#include "checkpoint/keras/keras_weights.hpp"
+
+#include "checkpoint/atomic_file.hpp"
+#include "checkpoint/hdf5/hdf5_reader.hpp"
+#include "checkpoint/hdf5/hdf5_writer.hpp"
+#include "checkpoint/keras/keras_h5_read.hpp"
+#include "checkpoint/subprocess_read.hpp"
+#include "optimizers/optimizer_registry.hpp"
+
+#include <lockstep/core/error.hpp>
+
+#include <fmt/format.h>
+
+#include <cctype>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace lockstep {
+namespace {
+
+/// Generates Keras' names of layers' groups: "conv2d", "max_pooling2d", "batch_normalization_1".
+class GroupNames {
+ public:
+  std::string next(const std::string& class_name) {
+    std::string name;
+    for (const char letter : class_name) {
+      const bool upper = std::isupper(static_cast<unsigned char>(letter)) != 0;
+      const bool after_lower = !name.empty() && std::islower(static_cast<unsigned char>(name.back())) != 0;
+      if (upper && after_lower) name += '_';
+      name += static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
+    }
+    const int count = counts_[name]++;
+    if (count > 0) name.append("_").append(std::to_string(count));
+    return name;
+  }
+
+ private:
+  std::map<std::string, int> counts_;
+};
+
+std::string variables_of(const std::string& object) { return object + "/vars"; }
+
+constexpr const char* optimizer_group = "optimizer";
+
+void read_optimizer(const Hdf5Reader& reader, const Sequential& architecture, CompileState& training) {
+  training.iteration = 0;
+  training.slots = slots_for(architecture, training.optimizer);
+  const std::string group = variables_of(optimizer_group);
+  const std::size_t found = reader.has(group) ? reader.child_names(group).size() : 0;
+  const auto variable = [&group](std::size_t index) { return fmt::format("{}/{}", group, index); };
+  const LearningRate known_rate = learning_rate_of(training.optimizer);
+  const std::size_t scalars = known_rate.is_constant() ? 2 : 1;  // iteration and, if it is constant, the learning rate
+  if (found >= scalars) {
+    training.iteration = reader.read_integer(variable(0));
+    if (training.iteration < 0) reader.fail(fmt::format("'{}' counts {} steps", group, training.iteration));
+  }
+  if (found >= scalars && known_rate.is_constant()) {
+    // The rate is a double in JSON and a float here. Keep the double unless it rounds to a different float.
+    const float rate = reader.read_floats(variable(1), Shape{}).front();
+    if (rate != static_cast<float>(known_rate.at(0))) set_learning_rate(training.optimizer, rate);
+  }
+  if (found == 0 || found == scalars) {  // compiled, but never trained
+    fill_initial_slots(training.optimizer, training.slots);
+    return;
+  }
+  if (found != scalars + training.slots.size()) {
+    reader.fail(fmt::format("holds {} variables of an optimizer, but {} needs {}", found,
+                            keras_name(training.optimizer), scalars + training.slots.size()));
+  }
+  for (std::size_t i = 0; i < training.slots.size(); ++i) {
+    training.slots[i].values = reader.read_floats(variable(scalars + i), training.slots[i].shape);
+  }
+}
+
+}  // namespace
+
+std::vector<std::byte> keras_weights_image(const ModelData& model) {
+  check_values(model);
+  Hdf5Writer writer(estimate_file_size(model));
+  writer.create_group("vars");
+  writer.set_attribute("vars", "name", model.architecture.name());
+  writer.create_group("layers");
+  GroupNames names;
+  std::size_t next = 0;
+  for (const LayerInfo& layer : std::span(model.architecture.layers()).subspan(1)) {  // Keras lists no InputLayer here
+    const std::string group = variables_of("layers/" + names.next(layer.class_name));
+    writer.create_group(group);
+    writer.set_attribute(group, "name", layer.name);
+    for (std::size_t i = 0; i < layer.parameters.size(); ++i, ++next) {
+      writer.write_floats(fmt::format("{}/{}", group, i), model.weights[next].shape, model.weights[next].values);
+    }
+  }
+  if (model.compile_state) {
+    const std::string group = variables_of(optimizer_group);
+    writer.create_group(group);
+    writer.set_attribute(group, "name", std::string(keras_instance_name(model.compile_state->optimizer)));
+    writer.write_scalar(group + "/0", model.compile_state->iteration);
+    const LearningRate& rate = learning_rate_of(model.compile_state->optimizer);
+    if (rate.is_constant()) writer.write_scalar(group + "/1", static_cast<float>(rate.at(0)));
+    const std::size_t scalars = rate.is_constant() ? 2 : 1;
+    for (std::size_t i = 0; i < model.compile_state->slots.size(); ++i) {
+      const NamedTensor& slot = model.compile_state->slots[i];
+      writer.write_floats(fmt::format("{}/{}", group, scalars + i), slot.shape, slot.values);
+    }
+  }
+  const std::span<const std::byte> image = writer.finish();
+  return {image.begin(), image.end()};
+}
+
+void save_keras_weights(const std::filesystem::path& file, const ModelData& model) {
+  if (!file.filename().string().ends_with(".weights.h5")) {
+    throw UsageError(fmt::format("cannot save weights as {}: the name must end in .weights.h5", file.string()));
+  }
+  write_file_atomically(file, keras_weights_image(model));
+}
+
+ModelData read_keras_weights(const Hdf5Reader& reader, ModelData model) {
+  if (!reader.has("layers")) {
+    if (!reader.has_strings("/", "layer_names")) {
+      reader.fail(
+          "has neither a group 'layers' nor a list 'layer_names', so it is not a weights file of Keras; save the "
+          "weights with model.save_weights(\"model.weights.h5\")");
+    }
+    model.weights = read_listed_weights(reader, "/", model.architecture);
+    model.compile_state.reset();
+    return model;
+  }
+  std::map<std::string, std::size_t> found;  // number of weights by layer
+  for (const std::string& layer : reader.child_names("layers")) {
+    const std::string group = variables_of("layers/" + layer);
+    if (reader.has(group)) found[layer] = reader.child_names(group).size();
+  }
+  model.weights = weights_for(model.architecture);
+  GroupNames names;
+  std::size_t next = 0;
+  for (const LayerInfo& layer : std::span(model.architecture.layers()).subspan(1)) {
+    const std::string name = names.next(layer.class_name);
+    const std::size_t count = std::exchange(found[name], 0);
+    if (count != layer.parameters.size()) {
+      reader.fail(fmt::format("holds {} weights of the layer '{}', but the model's (named '{}') has {}", count, name,
+                              layer.name, layer.parameters.size()));
+    }
+    for (std::size_t i = 0; i < count; ++i, ++next) {
+      NamedTensor& weight = model.weights[next];
+      weight.values = reader.read_floats(fmt::format("{}/{}", variables_of("layers/" + name), i), weight.shape);
+    }
+  }
+  for (const auto& [name, count] : found) {
+    if (count != 0) {
+      reader.fail(fmt::format("holds {} weights of a layer '{}', which the model lacks", count, name));
+    }
+  }
+  if (model.compile_state) read_optimizer(reader, model.architecture, *model.compile_state);
+  return model;
+}
+
+ModelData load_keras_weights(const std::filesystem::path& file, ModelData model) {
+  return read_model_in_subprocess(file, [&] { return read_keras_weights(Hdf5Reader(file), std::move(model)); });
+}
+
+}  // namespace lockstep

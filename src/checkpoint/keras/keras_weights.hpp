@@ -1,0 +1,33 @@
+// Keras 3's weights-only files, `model.save_weights("model.weights.h5")`. A `.keras` archive contains one. They do not
+// describe the architecture; the reader supplies it.
+//
+//   /vars                          empty
+//   /layers/<class>[_k]/vars/0,1   a dataset per weight; layers are numbered within their class, names are ignored
+//   /optimizer/vars/0,1,2...       iteration, learning rate (unless it follows a schedule), slots
+#pragma once
+
+#include "checkpoint/model_data.hpp"
+
+#include <cstddef>
+#include <filesystem>
+#include <vector>
+
+namespace lockstep {
+
+class Hdf5Reader;
+
+/// Writes the file atomically. Throws UsageError unless its name ends in .weights.h5, which Keras requires.
+void save_keras_weights(const std::filesystem::path& file, const ModelData& model);
+
+/// Replaces the values of `model`: its weights and, if it is compiled, iteration, learning rate and slots; a file
+/// without these resets them. Throws IoError if the file cannot be read; DataError if it is damaged or does not fit the
+/// architecture or optimizer.
+[[nodiscard]] ModelData load_keras_weights(const std::filesystem::path& file, ModelData model);
+
+/// Returns the bytes of the file.
+[[nodiscard]] std::vector<std::byte> keras_weights_image(const ModelData& model);
+
+/// Like load_keras_weights(), but from an open file in this process.
+[[nodiscard]] ModelData read_keras_weights(const Hdf5Reader& reader, ModelData model);
+
+}  // namespace lockstep

@@ -1,0 +1,153 @@
+// See zip_file.hpp. Checks declared sizes before it allocates memory.
+#include "checkpoint/keras/zip_file.hpp"
+
+#include <lockstep/core/error.hpp>
+
+#include <fmt/format.h>
+#include <zip.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <span>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+namespace lockstep {
+namespace {
+
+/// The largest ratio of decompressed to compressed bytes that deflate can reach.
+constexpr std::uint64_t max_deflate_ratio = 1032;
+
+struct CloseMember {
+  void operator()(zip_file_t* file) const noexcept { zip_fclose(file); }
+};
+
+struct FreeSource {
+  void operator()(zip_source_t* source) const noexcept { zip_source_free(source); }
+};
+
+[[noreturn]] void fail_to_make(const std::string& what) {
+  throw InternalError(fmt::format("libzip cannot {} in memory; please report this", what));
+}
+
+std::string text_of(int code) {
+  zip_error_t error;
+  zip_error_init_with_code(&error, code);
+  std::string text = zip_error_strerror(&error);
+  zip_error_fini(&error);
+  return text;
+}
+
+void add(zip_t* archive, const ZipMember& member) {
+  const auto fail = [&] { fail_to_make("add " + member.name + " (" + zip_strerror(archive) + ")"); };
+  zip_source_t* source = zip_source_buffer(archive, member.bytes.data(), member.bytes.size(), 0);
+  if (source == nullptr) fail();
+  const zip_int64_t index = zip_file_add(archive, member.name.c_str(), source, ZIP_FL_ENC_UTF_8);
+  if (index < 0) {
+    zip_source_free(source);  // the archive owns the source only after success
+    fail();
+  }
+  constexpr zip_uint16_t first_date = (1U << 5U) | 1U;  // 1980-01-01 in DOS format, independent of the time zone
+  const auto added = static_cast<zip_uint64_t>(index);
+  if (zip_set_file_compression(archive, added, ZIP_CM_STORE, 0) != 0) fail();
+  if (zip_file_set_dostime(archive, added, 0, first_date, 0) != 0) fail();
+}
+
+}  // namespace
+
+std::vector<std::byte> make_zip(std::span<const ZipMember> members) {
+  zip_error_t error;
+  zip_error_init(&error);
+  const std::unique_ptr<zip_source_t, FreeSource> target(zip_source_buffer_create(nullptr, 0, 0, &error));
+  if (target == nullptr) fail_to_make("begin an archive");
+  zip_t* const archive = zip_open_from_source(target.get(), ZIP_TRUNCATE, &error);
+  if (archive == nullptr) fail_to_make("begin an archive");
+  zip_source_keep(target.get());  // closing the archive releases one reference; reading the result needs another
+  try {
+    for (const ZipMember& member : members) add(archive, member);
+  } catch (...) {
+    zip_discard(archive);
+    throw;
+  }
+  if (zip_close(archive) != 0) {
+    zip_discard(archive);
+    fail_to_make("finish an archive");
+  }
+
+  zip_stat_t status;
+  zip_stat_init(&status);
+  if (zip_source_stat(target.get(), &status) != 0 || zip_source_open(target.get()) != 0) {
+    fail_to_make("return an archive");
+  }
+  std::vector<std::byte> bytes(static_cast<std::size_t>(status.size));
+  const zip_int64_t got = zip_source_read(target.get(), bytes.data(), bytes.size());
+  zip_source_close(target.get());
+  if (got != static_cast<zip_int64_t>(bytes.size())) fail_to_make("return an archive");
+  return bytes;
+}
+
+void ZipReader::Discard::operator()(zip* archive) const noexcept { zip_discard(archive); }
+
+ZipReader::ZipReader(std::filesystem::path file) : name_(std::move(file)) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(name_, ignored)) {
+    throw IoError(fmt::format("cannot read {}: it is a directory; give the path of a .keras file", name_.string()));
+  }
+  // libzip reports "No such file" for some damaged files, so this checks first.
+  errno = 0;
+  if (!std::ifstream(name_, std::ios::binary)) {
+    throw IoError(fmt::format("cannot read {}: {}; check the path and its permissions", name_.string(),
+                              std::generic_category().message(errno)));
+  }
+  int code = ZIP_ER_OK;
+  archive_.reset(zip_open(name_.c_str(), ZIP_RDONLY, &code));
+  if (archive_ != nullptr) return;
+  fail(fmt::format("is not a zip archive, damaged or cut short ({}); save the model again as .keras", text_of(code)));
+}
+
+void ZipReader::fail(const std::string& problem) const {
+  throw DataError(fmt::format("{} {}", name_.string(), problem));
+}
+
+bool ZipReader::has(const std::string& member) const { return zip_name_locate(archive_.get(), member.c_str(), 0) >= 0; }
+
+std::vector<std::byte> ZipReader::read(const std::string& member, std::size_t max_bytes) const {
+  const zip_int64_t index = zip_name_locate(archive_.get(), member.c_str(), 0);
+  if (index < 0) fail(fmt::format("has no {}, so it is not a model file of Keras 3", member));
+  const auto located = static_cast<zip_uint64_t>(index);
+  const std::string damaged = "is damaged: its " + member + " ";
+  zip_stat_t status;
+  zip_stat_init(&status);
+  constexpr zip_uint64_t sizes = ZIP_STAT_SIZE | ZIP_STAT_COMP_SIZE;
+  if (zip_stat_index(archive_.get(), located, 0, &status) != 0 || (status.valid & sizes) != sizes) {
+    fail(damaged + "has no size");
+  }
+  std::error_code error;
+  const std::uintmax_t packed = std::min<std::uintmax_t>(status.comp_size, std::filesystem::file_size(name_, error));
+  if (error || status.size > max_bytes || status.size / max_deflate_ratio > packed) {
+    fail(fmt::format("{}claims {} bytes, more than its compressed data can hold", damaged, status.size));
+  }
+  const std::unique_ptr<zip_file_t, CloseMember> opened(zip_fopen_index(archive_.get(), located, 0));
+  if (opened == nullptr) fail(damaged + "cannot be decompressed (" + zip_strerror(archive_.get()) + ")");
+  // One byte more than the size: libzip verifies the checksum only when a read reaches past the end.
+  std::vector<std::byte> bytes(static_cast<std::size_t>(status.size) + 1);
+  std::size_t done = 0;
+  while (done < bytes.size()) {
+    const zip_int64_t got = zip_fread(opened.get(), bytes.data() + done, bytes.size() - done);
+    if (got < 0) fail(damaged + "cannot be decompressed (" + zip_file_strerror(opened.get()) + ")");
+    if (got == 0) break;
+    done += static_cast<std::size_t>(got);
+  }
+  if (done != status.size) fail(damaged + "does not have the size it claims");
+  bytes.resize(done);
+  return bytes;
+}
+
+}  // namespace lockstep

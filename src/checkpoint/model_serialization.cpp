@@ -1,0 +1,113 @@
+// See model_serialization.hpp.
+#include "checkpoint/model_serialization.hpp"
+
+#include "checkpoint/keras/keras_config.hpp"
+
+#include <lockstep/checkpoint/model_from_json.hpp>
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace lockstep {
+namespace {
+
+/// The largest rank of an array. A larger one means that the child misread a damaged file.
+constexpr std::uint64_t max_rank = 32;
+
+void write_values(const ByteSink& sink, const std::vector<NamedTensor>& tensors) {
+  for (const NamedTensor& tensor : tensors) sink(std::as_bytes(std::span(tensor.values)));
+}
+
+bool read_values(const ByteSource& source, std::vector<NamedTensor>& tensors) {
+  for (NamedTensor& tensor : tensors) {
+    tensor.values.resize(static_cast<std::size_t>(tensor.shape.elements()));
+    if (!source(std::as_writable_bytes(std::span(tensor.values)))) return false;
+  }
+  return true;
+}
+
+void write_state(const ByteSink& sink, const SerializedTrainingState& state) {
+  write_text(sink, state.text);
+  write_number(sink, state.arrays.size());
+  for (const NamedTensor& array : state.arrays) {
+    write_number(sink, array.shape.rank());
+    sink(std::as_bytes(array.shape.extents()));
+  }
+  write_values(sink, state.arrays);
+}
+
+std::optional<SerializedTrainingState> read_state(const ByteSource& source) {
+  SerializedTrainingState state;
+  auto text = read_text(source);
+  const auto arrays = read_number(source);
+  if (!text || !arrays) return std::nullopt;
+  state.text = *std::move(text);
+  for (std::uint64_t i = 0; i < *arrays; ++i) {
+    const auto rank = read_number(source);
+    if (!rank || *rank > max_rank) return std::nullopt;
+    std::vector<std::int64_t> extents(*rank);
+    if (!source(std::as_writable_bytes(std::span(extents)))) return std::nullopt;
+    state.arrays.push_back({std::to_string(i), Shape(std::move(extents)), {}});
+  }
+  if (!read_values(source, state.arrays)) return std::nullopt;
+  return state;
+}
+
+}  // namespace
+
+void write_number(const ByteSink& sink, std::uint64_t number) { sink(std::as_bytes(std::span(&number, 1))); }
+
+void write_text(const ByteSink& sink, const std::string& text) {
+  write_number(sink, text.size());
+  sink(std::as_bytes(std::span(text)));
+}
+
+std::optional<std::uint64_t> read_number(const ByteSource& source) {
+  std::uint64_t number = 0;
+  return source(std::as_writable_bytes(std::span(&number, 1))) ? std::optional(number) : std::nullopt;
+}
+
+std::optional<std::string> read_text(const ByteSource& source, std::uint64_t max_bytes) {
+  const auto size = read_number(source);
+  if (!size || *size > max_bytes) return std::nullopt;
+  std::string text(*size, '\0');
+  return source(std::as_writable_bytes(std::span(text))) ? std::optional(std::move(text)) : std::nullopt;
+}
+
+void write_model(const ByteSink& sink, const ModelData& model) {
+  write_text(sink, sequential_to_json(model.architecture));
+  write_text(sink, model.compile_state ? training_config_to_json(*model.compile_state) : std::string());
+  write_number(sink, model.compile_state ? static_cast<std::uint64_t>(model.compile_state->iteration) : 0);
+  write_values(sink, model.weights);
+  if (model.compile_state) write_values(sink, model.compile_state->slots);
+  write_number(sink, model.training_state ? 1 : 0);
+  if (model.training_state) write_state(sink, *model.training_state);
+}
+
+// Shapes of weights and slots follow from the architecture, so only their values are sent.
+std::optional<ModelData> read_model(const ByteSource& source, const std::string& name) {
+  const auto architecture = read_text(source);
+  if (!architecture) return std::nullopt;
+  const auto training = read_text(source);
+  const auto iteration = read_number(source);
+  if (!training || !iteration) return std::nullopt;
+  ModelData model{model_from_json(*architecture, name), {}, {}};
+  model.weights = weights_for(model.architecture);
+  if (!read_values(source, model.weights)) return std::nullopt;
+  if (!training->empty()) {
+    model.compile_state = training_config_from_json(*training, name);
+    model.compile_state->iteration = static_cast<std::int64_t>(*iteration);
+    model.compile_state->slots = slots_for(model.architecture, model.compile_state->optimizer);
+    if (!read_values(source, model.compile_state->slots)) return std::nullopt;
+  }
+  const auto has_state = read_number(source);
+  if (!has_state) return std::nullopt;
+  if (*has_state != 0) {
+    model.training_state = read_state(source);
+    if (!model.training_state) return std::nullopt;
+  }
+  return model;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,148 @@
+// See subprocess.hpp.
+#include "checkpoint/subprocess.hpp"
+
+#include <lockstep/core/error.hpp>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/resource.h>
+#include <sys/types.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <span>
+#include <string>
+#include <system_error>
+#include <utility>
+
+namespace lockstep {
+namespace {
+
+[[noreturn]] void fail(const char* call) {
+  const int error = errno;
+  throw IoError(
+      fmt::format("cannot start a process that reads a file: {} failed: {}; free memory or raise the limit of "
+                  "processes",
+                  call, std::generic_category().message(error)));
+}
+
+/// Bytes that count towards RLIMIT_DATA: the private writable memory of this process, resident or not.
+std::uint64_t data_size() {
+  std::uint64_t pages = 0;
+  std::ifstream statistics("/proc/self/statm");
+  for (int field = 0; field < 6; ++field) statistics >> pages;
+  return statistics ? pages * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE)) : 0;
+}
+
+/// Sets the resource limits and makes a crash silent: no signal handlers of this program or MPI, no message of the C
+/// library, no core file.
+void prepare_for_crash(unsigned cpu_seconds, std::uint64_t memory) {
+  for (const int number : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGXCPU, SIGTERM, SIGINT, SIGHUP, SIGPIPE}) {
+    std::signal(number, SIG_DFL);
+  }
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+  const rlimit no_core{0, 0};
+  setrlimit(RLIMIT_CORE, &no_core);
+  const rlimit cpu{cpu_seconds, cpu_seconds + 1};
+  setrlimit(RLIMIT_CPU, &cpu);
+  if (const std::uint64_t own = data_size(); own != 0) {
+    const rlimit data{own + memory, own + memory};
+    setrlimit(RLIMIT_DATA, &data);
+  }
+  const int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
+  if (null >= 0) dup2(null, STDERR_FILENO);
+}
+
+}  // namespace
+
+void PipeWriter::send(std::span<const std::byte> bytes) const {
+  while (!bytes.empty()) {
+    const ssize_t written = write(descriptor_, bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) _exit(1);  // the parent closed its end
+    bytes = bytes.subspan(static_cast<std::size_t>(written));
+  }
+}
+
+void PipeWriter::send(std::uint64_t number) const { send(std::as_bytes(std::span(&number, 1))); }
+
+void PipeWriter::send(const std::string& text) const {
+  send(std::uint64_t{text.size()});
+  send(std::as_bytes(std::span(text)));
+}
+
+Subprocess::Subprocess(const std::function<void(PipeWriter&)>& work, unsigned cpu_seconds, std::uint64_t memory) {
+  std::array<int, 2> ends{};
+  if (pipe2(ends.data(), O_CLOEXEC) != 0) fail("pipe");
+  pid_ = fork();
+  if (pid_ < 0) {
+    close(ends[0]);
+    close(ends[1]);
+    fail("fork");
+  }
+  if (pid_ == 0) {
+    close(ends[0]);
+    prepare_for_crash(cpu_seconds, memory);
+    try {
+      PipeWriter output(ends[1]);
+      work(output);
+    } catch (...) {
+      _exit(1);
+    }
+    _exit(0);  // skips destructors and exit handlers, which belong to the parent
+  }
+  close(ends[1]);
+  descriptor_ = ends[0];
+}
+
+Subprocess::~Subprocess() {
+  close(descriptor_);
+  if (pid_ < 0) return;
+  kill(pid_, SIGKILL);
+  while (waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
+  }
+}
+
+bool Subprocess::receive(std::span<std::byte> bytes) const {
+  while (!bytes.empty()) {
+    const ssize_t got = read(descriptor_, bytes.data(), bytes.size());
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return false;
+    bytes = bytes.subspan(static_cast<std::size_t>(got));
+  }
+  return true;
+}
+
+bool Subprocess::receive(std::uint64_t& number) const { return receive(std::as_writable_bytes(std::span(&number, 1))); }
+
+bool Subprocess::receive(std::string& text, std::uint64_t max_bytes) const {
+  std::uint64_t size = 0;
+  if (!receive(size) || size > max_bytes) return false;
+  text.resize(size);
+  return receive(std::as_writable_bytes(std::span(text)));
+}
+
+std::string Subprocess::describe_exit() {
+  int status = 0;
+  pid_t ended = -1;
+  kill(pid_, SIGKILL);  // the child may still run after it sent invalid data
+  do {
+    ended = waitpid(pid_, &status, 0);
+  } while (ended < 0 && errno == EINTR);
+  pid_ = -1;
+  if (ended < 0 || !WIFSIGNALED(status)) return "ended early";
+  const int number = WTERMSIG(status);
+  if (number == SIGXCPU) return "did not finish";
+  return fmt::format("was killed by signal {} ({})", number, strsignal(number));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,53 @@
+// Runs code that may crash or loop forever in a child process, and receives its results through a pipe. HDF5 does both
+// on damaged files: of 4,000 files with a few random bytes changed, version 1.10.8 crashed on 33 and looped on 5. A
+// trainer must survive that.
+#pragma once
+
+#include <sys/types.h>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+
+namespace lockstep {
+
+/// The child's end of the pipe.
+class PipeWriter {
+ public:
+  explicit PipeWriter(int descriptor) : descriptor_(descriptor) {}
+  void send(std::span<const std::byte> bytes) const;
+  void send(std::uint64_t number) const;
+  void send(const std::string& text) const;
+
+ private:
+  int descriptor_;
+};
+
+/// A forked copy of this process. The child must not use threads or devices.
+class Subprocess {
+ public:
+  /// Runs `work` in the child, which exits when `work` returns. The child is killed after `cpu_seconds` of CPU time,
+  /// and its allocations fail beyond `memory` bytes more than the parent has. Throws IoError if the child cannot start.
+  Subprocess(const std::function<void(PipeWriter&)>& work, unsigned cpu_seconds,
+             std::uint64_t memory = std::uint64_t{4} << 30U);
+  ~Subprocess();  ///< kills the child if it still runs
+  Subprocess(const Subprocess&) = delete;
+  Subprocess& operator=(const Subprocess&) = delete;
+
+  /// Receive the child's values; the calls must match those of its PipeWriter. Return false if the child ended early or
+  /// sent a text longer than `max_bytes`.
+  [[nodiscard]] bool receive(std::span<std::byte> bytes) const;
+  [[nodiscard]] bool receive(std::uint64_t& number) const;
+  [[nodiscard]] bool receive(std::string& text, std::uint64_t max_bytes) const;
+
+  /// Ends the child and describes how it ended, e.g. "was killed by signal 11 (Segmentation fault)". Call it at most
+  /// once.
+  [[nodiscard]] std::string describe_exit();
+
+ private:
+  pid_t pid_ = -1;
+  int descriptor_ = -1;
+};
+
+}  // namespace lockstep

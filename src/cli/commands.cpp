@@ -1,0 +1,30 @@
+// See commands.hpp.
+#include "cli/commands.hpp"
+
+#include "cli/cluster.hpp"
+#include "cli/inference.hpp"
+#include "cli/inspect.hpp"
+#include "cli/launch.hpp"
+#include "cli/options.hpp"
+#include "cli/plan.hpp"
+#include "cli/train.hpp"
+
+#include <array>
+
+namespace lockstep {
+
+std::span<const Command> commands() {
+  static const std::array all{
+      Command{"train", "Train a Keras model on every worker of mpirun", train},
+      Command{"evaluate", "Print a model's loss and metrics on the test set", evaluate},
+      Command{"predict", "Write a model's outputs for the test set", predict},
+      Command{"plan", "Print how workers would shard a model, and how long a step takes", plan},
+      Command{"launch", "Run a program on all workers of TF_CONFIG; restart it when one is lost", launch},
+      Command{"inspect", "Show, check or compare model files", inspect_models},
+      Command{"cluster", "Show what TF_CONFIG says, and which tasks this host can reach", show_cluster},
+      Command{"options", "Print the options that all programs share, as a Markdown table", print_options},
+  };
+  return all;
+}
+
+}  // namespace lockstep

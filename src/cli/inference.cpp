@@ -1,0 +1,72 @@
+// See inference.hpp. Neither command writes to a model directory.
+#include "cli/inference.hpp"
+
+#include "checkpoint/atomic_file.hpp"
+#include "cli/model_settings.hpp"
+#include "data/npy.hpp"
+#include "training/parse_or_exit.hpp"
+
+#include <lockstep/lockstep.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <iostream>
+#include <utility>
+#include <vector>
+
+namespace lockstep {
+
+namespace {
+
+Options parse(std::span<const std::string> args, const std::string& program, std::span<const ProgramOption> own,
+              const ModelSettings& settings, const std::string& sentence) {
+  Options options = parse_or_exit(args, {.model_dir = {}, .program = program}, own, {sentence, false});
+  validate_model_path(settings, program);
+  return options;
+}
+
+}  // namespace
+
+void evaluate(std::span<const std::string> args) {
+  ModelSettings settings;
+  const Options options = parse(args, "lockstep evaluate",
+                                std::vector{model_option(settings), loss_option(settings), metrics_option(settings)},
+                                settings, "Evaluates a model on the test set, on every worker of the world");
+  MultiWorkerMirroredStrategy strategy{options};
+  Model model = strategy.load_model(settings.model, [&](const Sequential& architecture, const auto& saved) {
+    CompileOptions compile_options = resolve_compile_options(settings, architecture, saved, false);
+    compile_options.optimizer = SGD();  // has no state to allocate
+    return compile_options;
+  });
+  Dataset test = load_data(options).test;
+  convert_targets(test, model.compile_options().value().loss, model.architecture());
+  const Logs logs = model.evaluate(test);
+  if (model.is_chief()) std::cout << describe(logs, "", "\n") << std::endl;
+}
+
+void predict(std::span<const std::string> args) {
+  ModelSettings settings;
+  std::filesystem::path output = "predictions.npy";
+  const ProgramOption output_option{.name = "output",
+                                    .metavar = "FILE",
+                                    .help = "float32 of the shape (examples, ...), for numpy.load",
+                                    .shown_default = output.string(),
+                                    .set = [&output](const OptionValue& given) { output = given.value; }};
+  const Options options = parse(args, "lockstep predict", std::vector{model_option(settings), output_option}, settings,
+                                "Writes a model's outputs for the test set, on every worker of the world");
+  if (output.empty()) throw UsageError("--output is empty but must be the name of a file; see lockstep predict --help");
+  MultiWorkerMirroredStrategy strategy{options};
+  Model model = strategy.load_model(settings.model, [](const Sequential&, const auto&) {
+    return CompileOptions{.loss = MeanSquaredError()};  // not computed; accepts outputs of any shape
+  });
+  const Dataset test = load_data(options).test;
+  const std::vector<float> outputs = model.predict(test);
+  std::vector<std::int64_t> extents{static_cast<std::int64_t>(test.size())};
+  for (const std::int64_t extent : model.architecture().output_shape().extents()) extents.push_back(extent);
+  const Shape shape(std::move(extents));
+  if (model.is_chief()) write_file_atomically(output, to_npy(shape, outputs));
+  strategy.print("Saved {}, an array {}", output.string(), shape.to_string());
+}
+
+}  // namespace lockstep

@@ -1,0 +1,37 @@
+// See cluster_spec.hpp.
+#include "cluster/config/cluster_spec.hpp"
+
+#include <fmt/format.h>
+#include <algorithm>
+#include <string>
+
+namespace lockstep {
+
+std::string to_string(TaskType type) {
+  switch (type) {
+    case TaskType::chief: return "chief";
+    case TaskType::master: return "master";
+    case TaskType::worker: return "worker";
+  }
+  return "task";
+}
+
+std::string Task::name() const { return fmt::format("{} {}", to_string(type), index); }
+
+Digest ClusterSpec::digest() const {
+  Digest digest;
+  for (const Task& task : tasks) {
+    const std::string line = task.name() + " " + normalized_address(task.address) + "\n";
+    digest.add(line.data(), line.size());
+  }
+  return digest;
+}
+
+std::string normalized_address(const Address& address) {
+  std::string key = address.to_string();
+  std::transform(key.begin(), key.end(), key.begin(),
+                 [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
+  return key;
+}
+
+}  // namespace lockstep

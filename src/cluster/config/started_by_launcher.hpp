@@ -1,0 +1,12 @@
+// Detects whether this process is a rank of a world, from the environment variables that mpirun, srun, `lockstep
+// launch` and other launchers set.
+#pragma once
+
+#include "core/environment.hpp"
+
+namespace lockstep {
+
+/// True if a launcher (Open MPI, PMIx, PMI, or Slurm with an MPI plugin) started this process as a rank.
+[[nodiscard]] bool started_by_launcher(const Environment& environment);
+
+}  // namespace lockstep

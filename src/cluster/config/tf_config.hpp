@@ -1,0 +1,20 @@
+// Parses TF_CONFIG, the variable with which TensorFlow's launchers and Kubernetes templates describe a cluster:
+//   {"cluster": {"worker": ["a:5000", "b:5000"]}, "task": {"type": "worker", "index": 0}}
+// The rules are TensorFlow's; configurations on which TensorFlow would hang are refused.
+#pragma once
+
+#include <string>
+
+#include "cluster/config/cluster_spec.hpp"
+#include "core/environment.hpp"
+
+namespace lockstep {
+
+/// Parses a value of TF_CONFIG. An empty text, or one without a cluster, means that this process trains alone. Throws
+/// UsageError, with one sentence that quotes the mistake, for an invalid configuration.
+[[nodiscard]] ClusterSpec parse_tf_config(const std::string& text);
+
+/// Parses the environment's TF_CONFIG; without one, this process trains alone.
+[[nodiscard]] ClusterSpec read_cluster_spec(const Environment& environment);
+
+}  // namespace lockstep

@@ -1,0 +1,77 @@
+// See exec_launcher.hpp.
+#include "cluster/launcher/exec_launcher.hpp"
+
+#include "cluster/config/cluster_spec.hpp"
+#include "cluster/config/started_by_launcher.hpp"
+#include "cluster/config/tf_config.hpp"
+#include "cluster/launcher/trainer_process.hpp"
+
+#include <lockstep/core/error.hpp>
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+namespace lockstep {
+
+namespace {
+
+/// The command line of this process, without the program name.
+std::vector<std::string> own_arguments() {
+  std::ifstream file("/proc/self/cmdline", std::ios::binary);
+  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  std::vector<std::string> arguments;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find('\0', begin), text.size());
+    arguments.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  if (!arguments.empty()) arguments.erase(arguments.begin());
+  return arguments;
+}
+
+/// The program `lockstep` next to this program, or on PATH.
+std::string find_lockstep(const std::filesystem::path& self, std::size_t workers, const Environment& environment) {
+  const std::filesystem::path beside = self.parent_path() / "lockstep";
+  if (access(beside.c_str(), X_OK) == 0) return beside.string();
+  try {
+    return find_program("lockstep", environment);
+  } catch (const UsageError&) {
+    throw UsageError(
+        fmt::format("TF_CONFIG lists {} workers, but the program lockstep, which launches them, is neither in {} nor "
+                    "on PATH; install it there, start all workers with mpirun, or unset TF_CONFIG to train alone",
+                    workers, self.parent_path().string()));
+  }
+}
+
+}  // namespace
+
+void exec_launcher_if_needed(const Environment& environment) {
+  if (environment.contains("LOCKSTEP_CONTROL_FD") || started_by_launcher(environment)) return;
+  const ClusterSpec cluster = read_cluster_spec(environment);
+  if (cluster.workers() < 2) return;
+  std::error_code error;
+  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
+  if (error) throw InternalError(fmt::format("cannot read /proc/self/exe: {}", error.message()));
+  const std::string lockstep = find_lockstep(self, cluster.workers(), environment);
+  std::vector<std::string> words{"lockstep", "launch", "--", self.string()};
+  for (std::string& argument : own_arguments()) words.push_back(std::move(argument));
+  std::vector<char*> pointers;
+  pointers.reserve(words.size() + 1);
+  for (std::string& word : words) pointers.push_back(word.data());
+  pointers.push_back(nullptr);
+  (void)execv(lockstep.c_str(), pointers.data());
+  throw UsageError(fmt::format("cannot run {}: {}", lockstep, std::generic_category().message(errno)));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,323 @@
+// See launcher.hpp.
+#include "cluster/launcher/launcher.hpp"
+
+#include "cluster/net/format_seconds.hpp"
+#include "cluster/pmix/trainer_environment.hpp"
+#include "cluster/rendezvous/job_status.hpp"
+#include "cluster/status/status_format.hpp"
+#include "core/clock.hpp"
+#include "core/log.hpp"
+
+#include <lockstep/core/error.hpp>
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace lockstep {
+
+namespace {
+
+constexpr double grace_s = 3;  // between SIGTERM and SIGKILL
+constexpr const char* own_program = "/proc/self/exe";
+
+/// Turns a cluster without tasks into a cluster of one task, on any free port.
+ClusterSpec with_a_task(const ClusterSpec& cluster) {
+  if (!cluster.tasks.empty()) return cluster;
+  ClusterSpec alone;
+  alone.tasks.push_back({TaskType::worker, 0, {"127.0.0.1", 0}});
+  alone.rank = 0;
+  return alone;
+}
+
+/// True if this process inherited the signal as ignored, e.g. from nohup or as a script's background job.
+bool is_ignored(int number) {
+  struct sigaction now {};
+  return sigaction(number, nullptr, &now) == 0 && now.sa_handler == SIG_IGN;
+}
+
+Socket receive_signals() {
+  (void)std::signal(SIGPIPE, SIG_IGN);
+  (void)std::signal(SIGCHLD, SIG_DFL);  // ignoring it would discard exit statuses
+  sigset_t handled;
+  sigemptyset(&handled);
+  for (const int number : {SIGCHLD, SIGTERM, SIGINT, SIGHUP}) {
+    if (!is_ignored(number)) sigaddset(&handled, number);
+  }
+  Socket signals(sigprocmask(SIG_BLOCK, &handled, nullptr) == 0 ? signalfd(-1, &handled, SFD_NONBLOCK | SFD_CLOEXEC)
+                                                                : -1);
+  if (!signals) throw InternalError(fmt::format("signalfd failed: {}", std::generic_category().message(errno)));
+  return signals;
+}
+
+std::vector<std::string> resolve_command(std::vector<std::string> command, const Environment& environment) {
+  if (command.empty()) throw UsageError("no program to launch");
+  command.front() = find_program(command.front(), environment);
+  return command;
+}
+
+}  // namespace
+
+Launcher::Launcher(const LauncherOptions& options)
+    : timeouts_(options.rendezvous.timeouts),
+      mpi_ports_(options.mpi_ports),
+      environment_(options.environment),
+      command_(resolve_command(options.command, options.environment)),
+      signals_(receive_signals()),
+      rendezvous_(with_a_task(options.cluster), options.ranks, options.rendezvous),
+      progress_tracker_(options.rendezvous.timeouts.heartbeat_interval / 2) {
+  environment_.erase("LOCKSTEP_JOB_TOKEN");
+  if (options.status_port == 0) return;
+  status_ = std::make_unique<StatusServer>(listen_on(options.status_port, SOMAXCONN, "with --status-port"),
+                                           [this](const std::string& path) { return answer(path); });
+}
+
+int Launcher::run() {
+  while (true) {
+    // An action may produce further actions.
+    for (std::vector<LauncherAction> actions = rendezvous_.take_actions(); !actions.empty();
+         actions = rendezvous_.take_actions()) {
+      for (LauncherAction& action : actions) {
+        std::visit([this](auto& it) { this->act(it); }, action);
+      }
+      finish_ending();
+    }
+    if (exit_code_) return *exit_code_;
+    wait();
+  }
+}
+
+void Launcher::wait() {
+  std::vector<pollfd> polled;
+  polled.push_back({signals_.descriptor(), POLLIN, 0});
+  if (server_) polled.push_back({server_->descriptor(), server_->events(), 0});
+  for (const auto& [rank, trainer] : trainers_) polled.push_back({trainer->control(), POLLIN, 0});
+  rendezvous_.collect(polled);
+  if (status_) status_->collect(polled);
+  int timeout = rendezvous_.timeout_ms();
+  for (const Deadline& deadline : {kill_at_, leave_by_}) {
+    if (const int left = deadline.poll_timeout(); left >= 0) timeout = std::min(timeout, left);
+  }
+  if (poll(polled.data(), polled.size(), timeout) < 0) {
+    if (errno != EINTR) throw InternalError(fmt::format("poll failed: {}", std::generic_category().message(errno)));
+    for (pollfd& entry : polled) entry.revents = 0;
+  }
+  rendezvous_.handle(polled);
+  if (status_) status_->handle(polled);
+  take_pmix_events();
+  take_reports();
+  check_for_stopped_trainers();
+  take_signals();
+  reap_trainers();
+  finish_ending();
+}
+
+void Launcher::take_signals() {
+  signalfd_siginfo info{};
+  while (read(signals_.descriptor(), &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
+    if (info.ssi_signo == SIGCHLD) continue;  // reap_trainers() checks all of them
+    if (is_leaving_) stop_trainers();         // a second signal: stop at once
+    const char* name = sigabbrev_np(static_cast<int>(info.ssi_signo));
+    rendezvous_.member().leave(name == nullptr ? fmt::format("it received signal {}", info.ssi_signo)
+                                               : fmt::format("it received SIG{}", name));
+  }
+}
+
+void Launcher::take_pmix_events() {
+  if (!server_) return;
+  Member& member = rendezvous_.member();
+  for (PmixEvent& event : server_->handle()) {
+    if (auto* ready = std::get_if<PmixReady>(&event)) {
+      for (std::size_t i = 0; i < served_ranks_.size(); ++i) {
+        member.environment(served_ranks_[i], std::move(ready->environments.at(i)));
+      }
+    } else if (auto* fence = std::get_if<PmixFence>(&event)) {
+      fences_[member.fence(std::move(fence->blob))] = fence->sequence;
+    } else if (const auto* lost = std::get_if<PmixLost>(&event)) {
+      member.failed(lost->why);
+    }  // PmixAbort: the rank that called MPI_Abort exits by itself with that code
+  }
+}
+
+void Launcher::take_reports() {
+  const double now = monotonic_seconds();
+  for (const auto& [rank, trainer] : trainers_) {
+    const std::optional<Progress> report = trainer->take_report();
+    if (!report) continue;
+    has_stepped_ |= report->step > 0;
+    progress_tracker_.update(rank, *report, now);
+  }
+  for (const Progress& report : progress_tracker_.take_due_reports(now)) rendezvous_.member().progress(report);
+}
+
+/// Detects trainers stopped by SIGSTOP. Without this, a stopped trainer between steps goes unnoticed until
+/// --busy-timeout.
+void Launcher::check_for_stopped_trainers() {
+  if (is_ending_ || timeouts_.stall_timeout == 0 || !next_stop_check_.passed()) return;
+  next_stop_check_ = Deadline::after(timeouts_.heartbeat_interval / 2);
+  for (const auto& [rank, trainer] : trainers_) {
+    if (!trainer->is_stopped()) {
+      stopped_.erase(rank);
+    } else if (stopped_.try_emplace(rank, Deadline::after(timeouts_.stall_timeout)).first->second.passed()) {
+      rendezvous_.member().failed(
+          fmt::format("the trainer of rank {} was stopped (SIGSTOP) and did not continue within {}", rank,
+                      format_seconds(timeouts_.stall_timeout)));
+      return;
+    }
+  }
+}
+
+StatusReply Launcher::answer(const std::string& path) const {
+  if (path != "/healthz" && path != "/metrics")
+    return {404, "text/plain; charset=utf-8", "not found; see /healthz and /metrics\n"};
+  JobStatus status = rendezvous_.status();
+  status.latest_progress = progress_tracker_.latest_progress();
+  if (status.ranks.empty()) {
+    for (const Progress& rank : progress_tracker_.reports(monotonic_seconds()))
+      status.ranks.push_back({status.worker, rank});
+  }
+  if (path == "/metrics") return {200, "text/plain; version=0.0.4; charset=utf-8", format_metrics(status)};
+  return {status.problem.empty() ? 200 : 503, "text/plain; charset=utf-8", format_health(status)};
+}
+
+void Launcher::reap_trainers() {
+  for (auto entry = trainers_.begin(); entry != trainers_.end();) {
+    const std::optional<ProcessExit> end = entry->second->reap();
+    if (end) {
+      rendezvous_.member().trainer_exited(entry->first, end->code, end->signal,
+                                          progress_tracker_.has_reported(entry->first));
+      progress_tracker_.end(entry->first);
+    }
+    entry = end ? trainers_.erase(entry) : std::next(entry);
+  }
+}
+
+void Launcher::finish_ending() {
+  if (leave_by_.passed()) {
+    log_warning(fmt::format(
+        "trainers did not save and exit within {} (--leave-timeout); stopping them, so the steps since the last "
+        "backup will be repeated",
+        format_seconds(timeouts_.leave_timeout)));
+    stop_trainers();
+  }
+  if (kill_at_.passed()) {
+    for (const auto& [rank, trainer] : trainers_) trainer->signal(SIGKILL);
+    kill_at_ = Deadline::never();
+  }
+  if (!is_ending_ || !trainers_.empty()) return;
+  server_.reset();
+  directories_.reset();
+  served_ranks_.clear();
+  fences_.clear();
+  kill_at_ = Deadline::never();
+  leave_by_ = Deadline::never();
+  is_ending_ = false;
+  has_stepped_ = false;
+  stopped_.clear();
+  rendezvous_.member().all_ended();
+}
+
+void Launcher::stop_trainers() {
+  leave_by_ = Deadline::never();
+  for (const auto& [rank, trainer] : trainers_) {
+    trainer->signal(SIGTERM);
+    trainer->signal(SIGCONT);  // a stopped process handles SIGTERM only after SIGCONT
+  }
+  kill_at_ = Deadline::after(grace_s);
+}
+
+void Launcher::act(const StartServer& action) {
+  Member& member = rendezvous_.member();
+  const Placement& placement = member.placement();
+  try {
+    directories_ = std::make_unique<SessionDirectories>();
+    served_ranks_ = placement.ranks_of_node(action.node);
+    PmixJob job{};
+    job.nspace = placement.nspace;
+    for (const RankPlacement& rank : placement.ranks) job.node_of_rank.push_back(static_cast<int>(rank.node));
+    for (const std::uint64_t rank : served_ranks_) job.served.push_back(static_cast<int>(rank));
+    job.session_directory = directories_->files();
+    job.memory_directory = directories_->memory();
+    job.ranks_on_machine = placement.nodes.at(action.node).ranks_on_machine;
+    job.tcp_address = rendezvous_.own_address();
+    if (mpi_ports_.first > 0) {
+      job.first_tcp_port = mpi_ports_.first;
+      job.tcp_ports = mpi_ports_.last - mpi_ports_.first + 1;
+    }
+    server_ = std::make_unique<PmixProcess>(own_program, job);
+  } catch (const Error& error) {
+    member.failed(error.what());
+  }
+}
+
+void Launcher::act(StartTrainer& action) {
+  Member& member = rendezvous_.member();
+  try {
+    Environment environment = join_environments(environment_, action.variables);
+    const Placement& placement = member.placement();
+    if (placement.ranks.size() < placement.full_world_size)
+      environment.emplace("LOCKSTEP_BATCH_NORM_REPLICAS", std::to_string(placement.full_world_size));
+    trainers_.emplace(action.rank, std::make_unique<TrainerProcess>(command_, environment));
+    member.started(action.rank);
+    progress_tracker_.begin(action.rank);
+    next_stop_check_ = Deadline::after(timeouts_.heartbeat_interval / 2);
+  } catch (const Error& error) {
+    member.failed(error.what());
+  }
+  if (is_leaving_) stop_trainers();
+}
+
+void Launcher::act(const AnswerFence& action) {
+  const auto fence = fences_.find(action.sequence);
+  if (!server_ || fence == fences_.end()) return;
+  PmixFenceDone done{fence->second, !action.is_lost, ""};
+  for (const std::string& blob : action.blobs) done.data += blob;
+  server_->answer(done);
+  fences_.erase(fence);
+}
+
+void Launcher::send_request_to_trainers(StopRequest request) {
+  for (const auto& [rank, trainer] : trainers_) trainer->send_request(request);
+}
+
+void Launcher::act(const StopAfterThisStep& /*action*/) {
+  is_leaving_ = true;
+  if (!has_stepped_) {  // there is nothing to save
+    stop_trainers();
+    return;
+  }
+  send_request_to_trainers(StopRequest::after_this_step);
+  leave_by_ = Deadline::after(timeouts_.leave_timeout);
+}
+
+void Launcher::act(const StopAfterNextBackup& /*action*/) { send_request_to_trainers(StopRequest::after_next_backup); }
+
+void Launcher::act(const EndGeneration& /*action*/) {
+  is_ending_ = true;
+  stop_trainers();
+}
+
+void Launcher::act(const Exit& action) {
+  if (!action.message.empty()) action.code == 0 ? log_info(action.message) : log_error(action.message);
+  exit_code_ = action.code;
+}
+
+void Launcher::act(const Log& action) { action.is_warning ? log_warning(action.text) : log_info(action.text); }
+
+}  // namespace lockstep

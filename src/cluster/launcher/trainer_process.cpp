@@ -1,0 +1,185 @@
+// See trainer_process.hpp.
+#include "cluster/launcher/trainer_process.hpp"
+
+#include "core/log.hpp"
+
+#include <lockstep/core/error.hpp>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cmath>
+#include <csignal>
+#include <cstddef>
+#include <cstdint>
+#include <fstream>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace lockstep {
+
+namespace {
+
+constexpr int usage = static_cast<int>(ExitCode::usage);
+constexpr int max_reports_at_once = 64;
+constexpr int temporary = static_cast<int>(ExitCode::temporary);
+
+std::string text_of(int error) { return std::generic_category().message(error); }
+
+std::vector<char*> pointers_to(std::vector<std::string>& texts) {
+  std::vector<char*> pointers;
+  pointers.reserve(texts.size() + 1);
+  for (std::string& text : texts) pointers.push_back(text.data());
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+bool is_duration(double seconds) { return std::isfinite(seconds) && seconds >= 0; }
+
+/// Decodes a report of ProgressReporter; nullopt for an invalid one.
+std::optional<Progress> read_report(std::string_view bytes) {
+  try {
+    const auto report = std::get<Progress>(to_message({Progress::kind, std::string(bytes)}));
+    const bool is_valid = is_duration(report.allreduce_seconds) && is_duration(report.wait_seconds) &&
+                          is_duration(report.max_silent_seconds) && is_duration(report.examples_per_second);
+    return is_valid ? std::optional(report) : std::nullopt;
+  } catch (const DataError&) {
+    return {};
+  }
+}
+
+/// Resets the signals that the launcher ignores or blocks.
+void restore_signals() {
+  for (int number = 1; number < NSIG; ++number) (void)std::signal(number, SIG_DFL);
+  sigset_t none;
+  sigemptyset(&none);
+  (void)sigprocmask(SIG_SETMASK, &none, nullptr);
+}
+
+/// Runs in the forked process.
+[[noreturn]] void execute(std::vector<std::string>& command, std::vector<std::string>& variables, int control,
+                          pid_t launcher) {
+  (void)setpgid(0, 0);
+  (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != launcher) _exit(temporary);  // the launcher died before PR_SET_PDEATHSIG
+  restore_signals();
+  if (const int null = open("/dev/null", O_RDONLY); null > STDIN_FILENO) {
+    (void)dup2(null, STDIN_FILENO);
+    (void)close(null);
+  }
+  (void)fcntl(control, F_SETFD, 0);
+  (void)execve(command.front().c_str(), pointers_to(command).data(), pointers_to(variables).data());
+  log_error(fmt::format("cannot run {}: {}", command.front(), text_of(errno)));
+  _exit(usage);
+}
+
+}  // namespace
+
+TrainerProcess::TrainerProcess(const std::vector<std::string>& command, const Environment& environment) {
+  std::array<int, 2> ends{};
+  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends.data()) != 0) {
+    throw IoError(fmt::format("socketpair failed: {}", text_of(errno)));
+  }
+  control_ = Socket(ends[0]);
+  const Socket theirs(ends[1]);
+  std::vector<std::string> words = command;
+  std::vector<std::string> variables{fmt::format("LOCKSTEP_CONTROL_FD={}", theirs.descriptor())};
+  for (const auto& [name, value] : environment) {
+    if (name != "LOCKSTEP_CONTROL_FD") variables.push_back(name + "=" + value);
+  }
+  const pid_t launcher = getpid();
+  pid_ = fork();
+  if (pid_ < 0) throw IoError(fmt::format("cannot start {}: {}", command.front(), text_of(errno)));
+  if (pid_ == 0) execute(words, variables, theirs.descriptor(), launcher);
+  (void)setpgid(pid_, pid_);  // the child does the same; either may run first
+}
+
+TrainerProcess::~TrainerProcess() {
+  if (pid_ < 0) return;
+  signal(SIGKILL);
+  while (waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
+  }
+}
+
+void TrainerProcess::signal(int number) const noexcept {
+  if (pid_ < 0) return;
+  if (kill(-pid_, number) != 0) (void)kill(pid_, number);
+}
+
+void TrainerProcess::send_request(StopRequest request) const noexcept {
+  const auto byte = static_cast<std::uint8_t>(request);
+  if (control_) (void)send(control_.descriptor(), &byte, sizeof byte, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+bool TrainerProcess::is_stopped() const {
+  if (pid_ < 0) return false;
+  std::ifstream file(fmt::format("/proc/{}/stat", pid_));
+  std::string line;
+  std::getline(file, line);
+  const std::size_t name_end = line.rfind(") ");  // the program name before it may hold any bytes
+  return name_end != std::string::npos && line.compare(name_end + 2, 1, "T") == 0;
+}
+
+std::optional<ProcessExit> TrainerProcess::reap() noexcept {
+  if (pid_ < 0) return {};
+  siginfo_t info{};
+  if (waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid != pid_) return {};
+  (void)kill(-pid_, SIGKILL);  // before reaping, while the process group id cannot be reused
+  int status = 0;
+  (void)waitpid(pid_, &status, 0);
+  pid_ = -1;
+  control_.close();
+  if (WIFSIGNALED(status)) return ProcessExit{0, WTERMSIG(status)};
+  return ProcessExit{WEXITSTATUS(status), 0};
+}
+
+std::optional<Progress> TrainerProcess::take_report() {
+  std::optional<Progress> last;
+  std::array<char, 256> bytes{};  // a report takes half of it
+  for (int left = max_reports_at_once; control_ && left > 0; --left) {
+    const ssize_t count = recv(control_.descriptor(), bytes.data(), bytes.size(), 0);
+    if (count > 0) {
+      if (auto report = read_report({bytes.data(), static_cast<std::size_t>(count)})) last = *report;
+    } else if (count == 0 || (errno != EINTR && errno != EAGAIN)) {
+      control_.close();
+    } else if (errno == EAGAIN) {
+      break;
+    }
+  }
+  return last;
+}
+
+std::string find_program(const std::string& name, const Environment& environment) {
+  if (name.empty()) throw UsageError("the name of the program to launch is empty");
+  const auto can_run = [](const std::string& path) {
+    struct stat status {};
+    return stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode) && access(path.c_str(), X_OK) == 0;
+  };
+  if (name.find('/') != std::string::npos) {
+    if (can_run(name)) return name;
+    throw UsageError(
+        fmt::format("cannot run {}: there is no such program; check the path and the file's execute permission", name));
+  }
+  std::istringstream directories(value_of(environment, "PATH"));
+  for (std::string directory; std::getline(directories, directory, ':');) {
+    std::string path = (directory.empty() ? "." : directory) + "/" + name;
+    if (can_run(path)) return path;
+  }
+  throw UsageError(fmt::format("cannot run {}: there is no such program on PATH", name));
+}
+
+}  // namespace lockstep

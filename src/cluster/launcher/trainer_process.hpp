@@ -1,0 +1,60 @@
+// A trainer that its launcher owns. It runs in a process group, so that its children end with it, and has a socket pair
+// to the launcher, whose end of file shows each side that the other is gone.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cluster/net/socket.hpp"
+#include "cluster/rendezvous/message.hpp"
+#include "core/environment.hpp"
+#include "core/stop_request.hpp"
+
+namespace lockstep {
+
+/// How a process ended.
+struct ProcessExit {
+  int code = 0;    ///< exit code; 0 if a signal killed the process
+  int signal = 0;  ///< the signal that killed the process, or 0
+};
+
+class TrainerProcess {
+ public:
+  /// Runs `command`, whose first word is a path, with this environment plus LOCKSTEP_CONTROL_FD. If the program cannot
+  /// be executed, the child logs the reason and exits with 64. The caller must have no threads. Throws IoError if
+  /// fork() or socketpair() fails.
+  TrainerProcess(const std::vector<std::string>& command, const Environment& environment);
+  ~TrainerProcess();  ///< kills the process group
+  TrainerProcess(const TrainerProcess&) = delete;
+  TrainerProcess& operator=(const TrainerProcess&) = delete;
+
+  /// Sends a signal to the process group.
+  void signal(int number) const noexcept;
+
+  /// True while the process is stopped (SIGSTOP).
+  [[nodiscard]] bool is_stopped() const;
+
+  /// Returns the exit status once the process has ended, and kills the rest of its group; nullopt otherwise.
+  [[nodiscard]] std::optional<ProcessExit> reap() noexcept;
+
+  /// Sends a request to the trainer; does nothing if the trainer is gone.
+  void send_request(StopRequest request) const noexcept;
+
+  /// Becomes readable when the trainer has sent a report; -1 after end of file.
+  [[nodiscard]] int control() const noexcept { return control_.descriptor(); }
+  /// Returns the latest report since the last call; skips invalid ones.
+  [[nodiscard]] std::optional<Progress> take_report();
+
+ private:
+  pid_t pid_ = -1;
+  Socket control_;
+};
+
+/// The path that a shell would execute for `name`. Throws UsageError if there is no such program.
+[[nodiscard]] std::string find_program(const std::string& name, const Environment& environment);
+
+}  // namespace lockstep

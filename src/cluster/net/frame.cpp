@@ -1,0 +1,120 @@
+// See frame.hpp.
+#include "cluster/net/frame.hpp"
+
+#include <lockstep/core/error.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+
+namespace lockstep {
+
+namespace {
+
+constexpr std::size_t header_bytes = 12;
+
+template <typename Integer>
+void append(std::string& text, Integer value) {
+  for (std::size_t byte = 0; byte < sizeof value; ++byte) {
+    text += static_cast<char>(static_cast<unsigned char>(value >> (8 * byte)));
+  }
+}
+
+template <typename Integer>
+Integer integer_at(std::string_view text) {
+  Integer value = 0;
+  for (std::size_t byte = 0; byte < sizeof value; ++byte) {
+    value |= static_cast<Integer>(static_cast<Integer>(static_cast<unsigned char>(text[byte])) << (8 * byte));
+  }
+  return value;
+}
+
+}  // namespace
+
+std::string encode(const Frame& frame) {
+  if (frame.body.size() > std::numeric_limits<std::uint32_t>::max()) {
+    throw InternalError(fmt::format("a message of {} bytes is too long for a frame", frame.body.size()));
+  }
+  std::string bytes(frame_magic);
+  bytes.reserve(header_bytes + frame.body.size());
+  append(bytes, frame_version);
+  append(bytes, frame.kind);
+  append(bytes, static_cast<std::uint32_t>(frame.body.size()));
+  return bytes + frame.body;
+}
+
+void FrameReader::add(std::span<const std::byte> bytes) {
+  if (consumed_bytes_ > 0) {
+    buffer_.erase(0, consumed_bytes_);
+    consumed_bytes_ = 0;
+  }
+  buffer_.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  check_header();
+}
+
+void FrameReader::check_header() const {
+  const std::string_view rest = std::string_view(buffer_).substr(consumed_bytes_);
+  const std::size_t known = std::min(rest.size(), frame_magic.size());
+  if (rest.substr(0, known) != frame_magic.substr(0, known)) throw DataError("it does not speak the Lockstep protocol");
+  if (rest.size() < header_bytes) return;
+  const auto version = integer_at<std::uint16_t>(rest.substr(4));
+  if (version != frame_version) {
+    throw DataError(
+        fmt::format("it speaks version {} of the Lockstep protocol, this is version {}", version, frame_version));
+  }
+  const auto length = integer_at<std::uint32_t>(rest.substr(8));
+  if (length > max_message_bytes_) {
+    throw DataError(fmt::format("it announces a message of {} bytes; the limit is {}", length, max_message_bytes_));
+  }
+}
+
+std::optional<Frame> FrameReader::next() {
+  const std::string_view rest = std::string_view(buffer_).substr(consumed_bytes_);
+  if (rest.size() < header_bytes) return std::nullopt;
+  check_header();
+  const auto length = integer_at<std::uint32_t>(rest.substr(8));
+  if (rest.size() - header_bytes < length) return std::nullopt;
+  Frame frame{integer_at<std::uint16_t>(rest.substr(6)), std::string(rest.substr(header_bytes, length))};
+  consumed_bytes_ += header_bytes + length;
+  return frame;
+}
+
+BodyWriter& BodyWriter::number(std::uint64_t value) {
+  append(body_, value);
+  return *this;
+}
+
+BodyWriter& BodyWriter::text(const std::string& value) {
+  append(body_, std::uint64_t{value.size()});
+  body_ += value;
+  return *this;
+}
+
+std::uint64_t BodyReader::number() {
+  if (rest_.size() < sizeof(std::uint64_t)) throw DataError("a message is truncated");
+  const auto value = integer_at<std::uint64_t>(rest_);
+  rest_.remove_prefix(sizeof value);
+  return value;
+}
+
+std::string BodyReader::text() {
+  const std::uint64_t size = number();
+  if (size > rest_.size()) throw DataError("a message is truncated");
+  std::string value(rest_.substr(0, size));
+  rest_.remove_prefix(size);
+  return value;
+}
+
+std::size_t BodyReader::count(std::size_t bytes_each) {
+  const std::uint64_t value = number();
+  if (value > rest_.size() / std::max<std::size_t>(bytes_each, 1))
+    throw DataError("a message announces more elements than it holds");
+  return value;
+}
+
+void BodyReader::finish() const {
+  if (!rest_.empty()) throw DataError("a message has trailing bytes");
+}
+
+}  // namespace lockstep

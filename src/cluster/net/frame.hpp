@@ -1,0 +1,83 @@
+// The wire format between launchers, and between a launcher and its PMIx server. A listening port receives bytes from
+// unauthenticated peers, so every field is checked before it is used.
+//
+//   magic "LSTP" | version u16 | kind u16 | length of the body u32 | body        all integers little-endian
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace lockstep {
+
+/// Peers with different versions refuse each other.
+constexpr std::uint16_t frame_version = 1;
+
+/// The first bytes of every frame, in every version.
+constexpr std::string_view frame_magic = "LSTP";
+
+struct Frame {
+  std::uint16_t kind = 0;
+  std::string body;
+};
+
+/// Encodes a frame. Throws InternalError for a body of 4 GiB or more.
+[[nodiscard]] std::string encode(const Frame& frame);
+
+/// Splits a byte stream into frames. Memory grows with the bytes received, never with the length that a header
+/// announces.
+class FrameReader {
+ public:
+  /// Refuses bodies longer than `max_message_bytes`.
+  explicit FrameReader(std::size_t max_message_bytes) : max_message_bytes_(max_message_bytes) {}
+
+  void set_max_message_bytes(std::size_t max_message_bytes) noexcept { max_message_bytes_ = max_message_bytes; }
+
+  /// Throws DataError as soon as a header is invalid (wrong magic, wrong version, too long); close the connection then.
+  void add(std::span<const std::byte> bytes);
+
+  /// The next complete frame, or nullopt until one has arrived.
+  [[nodiscard]] std::optional<Frame> next();
+
+ private:
+  void check_header() const;
+
+  std::size_t max_message_bytes_;
+  std::string buffer_;
+  std::size_t consumed_bytes_ = 0;  ///< bytes of buffer_ already returned by next()
+};
+
+/// Writes the body of a frame.
+class BodyWriter {
+ public:
+  BodyWriter& number(std::uint64_t value);
+  BodyWriter& text(const std::string& value);
+  [[nodiscard]] std::string take() { return std::move(body_); }
+
+ private:
+  std::string body_;
+};
+
+/// Reads the body of a frame; the calls must match those of BodyWriter. Throws DataError if the body ends early.
+class BodyReader {
+ public:
+  explicit BodyReader(std::string_view body) : rest_(body) {}
+  [[nodiscard]] std::uint64_t number();
+  [[nodiscard]] std::string text();
+
+  /// Reads the number of elements that follow. Throws DataError if that many elements of `bytes_each` bytes or more
+  /// cannot fit in the rest of the body.
+  [[nodiscard]] std::size_t count(std::size_t bytes_each);
+
+  /// Throws DataError if bytes are left.
+  void finish() const;
+
+ private:
+  std::string_view rest_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,261 @@
+// See socket.hpp.
+#include "cluster/net/socket.hpp"
+
+#include <lockstep/core/error.hpp>
+
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <span>
+#include <string>
+#include <system_error>
+
+namespace lockstep {
+
+namespace {
+
+std::string text_of(int error) { return std::generic_category().message(error); }
+
+[[noreturn]] void fail(const char* call, int error) {
+  throw InternalError(fmt::format("{} failed: {}", call, text_of(error)));
+}
+
+/// Empty if the kernel does not support the address family.
+Socket make_socket(int family) {
+  Socket socket(::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!socket && errno != EAFNOSUPPORT) fail("socket", errno);
+  return socket;
+}
+
+void set_option(const Socket& socket, int level, int name, int value, const char* what) {
+  if (setsockopt(socket.descriptor(), level, name, &value, sizeof value) != 0) fail(what, errno);
+}
+
+/// Disables Nagle's algorithm: messages are short and the peer waits for them. Fails harmlessly on sockets other than
+/// TCP.
+void set_no_delay(const Socket& socket) {
+  const int on = 1;
+  (void)setsockopt(socket.descriptor(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+}
+
+/// The wildcard address of the family.
+Endpoint any_of(int family, std::uint16_t port) {
+  Endpoint endpoint;
+  if (family == AF_INET6) {
+    sockaddr_in6 address{};
+    address.sin6_family = AF_INET6;
+    address.sin6_addr = in6addr_any;
+    address.sin6_port = htons(port);
+    std::memcpy(&endpoint.storage, &address, sizeof address);
+    endpoint.length = sizeof address;
+  } else {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_ANY);
+    address.sin_port = htons(port);
+    std::memcpy(&endpoint.storage, &address, sizeof address);
+    endpoint.length = sizeof address;
+  }
+  return endpoint;
+}
+
+/// Returns 0, or the errno of the failed call.
+int bind_and_listen(const Socket& socket, int family, std::uint16_t port, int backlog) {
+  // Connections of a previous process may keep the port in TIME_WAIT.
+  set_option(socket, SOL_SOCKET, SO_REUSEADDR, 1, "setsockopt(SO_REUSEADDR)");
+  if (family == AF_INET6) set_option(socket, IPPROTO_IPV6, IPV6_V6ONLY, 0, "setsockopt(IPV6_V6ONLY)");
+  const Endpoint any = any_of(family, port);
+  if (bind(socket.descriptor(), any.get(), any.length) != 0) return errno;
+  return listen(socket.descriptor(), backlog) == 0 ? 0 : errno;
+}
+
+bool would_wait(int error) { return error == EAGAIN || error == EWOULDBLOCK; }
+
+/// True if the errno is about the connection, false if it means a bug in this program.
+bool is_of_connection(int error) {
+  return error != EBADF && error != ENOTSOCK && error != EFAULT && error != EINVAL && error != ENOTCONN;
+}
+
+/// Calls `transfer_some` with the remaining bytes until none are left, and waits between the calls.
+template <typename Bytes, typename TransferSome>
+Transfer transfer_all(const Socket& socket, Bytes bytes, short events, Deadline deadline, TransferSome transfer_some) {
+  Transfer all;
+  while (true) {
+    const Transfer some = transfer_some(socket, bytes.subspan(all.bytes));
+    all = {all.bytes + some.bytes, some.end, some.error};
+    if (some.end != TransferEnd::would_block) return all;
+    if (!wait_for(socket, events, deadline)) {
+      all.end = TransferEnd::timed_out;
+      return all;
+    }
+  }
+}
+
+}  // namespace
+
+Socket& Socket::operator=(Socket&& other) noexcept {
+  if (this != &other) {
+    close();
+    descriptor_ = std::exchange(other.descriptor_, -1);
+  }
+  return *this;
+}
+
+void Socket::close() noexcept {
+  // Linux releases the descriptor even if close() reports an error.
+  if (descriptor_ >= 0) (void)::close(descriptor_);
+  descriptor_ = -1;
+}
+
+Socket listen_on(std::uint16_t port, int backlog, const char* setting) {
+  int error = EAFNOSUPPORT;
+  for (const int family : {AF_INET6, AF_INET}) {  // the first serves both families, but some hosts disable IPv6
+    Socket socket = make_socket(family);
+    if (!socket) continue;
+    error = bind_and_listen(socket, family, port, backlog);
+    if (error == 0) return socket;
+    if (error != EADDRNOTAVAIL && error != EAFNOSUPPORT) break;
+  }
+  if (error == EADDRINUSE) {
+    throw UsageError(
+        fmt::format("cannot listen on port {}: it is already in use; stop the other program, or choose another port {}",
+                    port, setting));
+  }
+  if (error == EACCES) {
+    throw UsageError(
+        fmt::format("cannot listen on port {}: permission denied; choose a port above 1023 {}", port, setting));
+  }
+  throw InternalError(fmt::format("cannot listen on port {}: {}", port, text_of(error)));
+}
+
+std::string local_address_of(const Socket& socket) {
+  Endpoint own;
+  own.length = sizeof own.storage;
+  if (getsockname(socket.descriptor(), reinterpret_cast<sockaddr*>(&own.storage), &own.length) != 0) return "";
+  std::string text = own.to_string();
+  text.resize(text.rfind(':'));  // drop the port
+  return text.front() == '[' ? text.substr(1, text.size() - 2) : text;
+}
+
+std::uint16_t port_of(const Socket& socket) {
+  sockaddr_storage storage{};
+  socklen_t length = sizeof storage;
+  if (getsockname(socket.descriptor(), reinterpret_cast<sockaddr*>(&storage), &length) != 0) fail("getsockname", errno);
+  sockaddr_in6 six{};
+  sockaddr_in four{};
+  std::memcpy(&six, &storage, sizeof six);
+  std::memcpy(&four, &storage, sizeof four);
+  return ntohs(storage.ss_family == AF_INET6 ? six.sin6_port : four.sin_port);
+}
+
+std::optional<Accepted> accept_one(const Socket& listener) {
+  Endpoint peer;
+  peer.length = sizeof peer.storage;
+  Socket socket(accept4(listener.descriptor(), reinterpret_cast<sockaddr*>(&peer.storage), &peer.length,
+                        SOCK_NONBLOCK | SOCK_CLOEXEC));
+  if (!socket) {
+    const int error = errno;
+    // accept4() also reports errors of a connection that broke while it was pending.
+    if (error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM || !is_of_connection(error)) {
+      fail("accept4", error);
+    }
+    return {};
+  }
+  set_no_delay(socket);
+  return Accepted{std::move(socket), peer};
+}
+
+ConnectAttempt begin_connect(const Endpoint& endpoint) {
+  ConnectAttempt result{make_socket(endpoint.storage.ss_family), 0};
+  if (!result.socket) {
+    result.error = EAFNOSUPPORT;
+    return result;
+  }
+  set_no_delay(result.socket);
+  if (connect(result.socket.descriptor(), endpoint.get(), endpoint.length) != 0) {
+    result.error = errno == EINTR ? EINPROGRESS : errno;  // an interrupted connect() continues in the background
+  }
+  return result;
+}
+
+int finish_connect(const Socket& socket) {
+  int error = 0;
+  socklen_t length = sizeof error;
+  if (getsockopt(socket.descriptor(), SOL_SOCKET, SO_ERROR, &error, &length) != 0) fail("getsockopt", errno);
+  return error;
+}
+
+ConnectAttempt connect_to(const Endpoint& endpoint, Deadline deadline) {
+  ConnectAttempt result = begin_connect(endpoint);
+  if (result.error != EINPROGRESS) return result;
+  result.error = wait_for(result.socket, POLLOUT, deadline) ? finish_connect(result.socket) : ETIMEDOUT;
+  return result;
+}
+
+bool wait_for(const Socket& socket, short events, Deadline deadline) {
+  pollfd entry{socket.descriptor(), events, 0};
+  while (true) {
+    const int ready = poll(&entry, 1, deadline.poll_timeout());
+    if (ready > 0) return true;
+    if (ready < 0 && errno != EINTR) fail("poll", errno);
+    if (deadline.passed()) return false;
+  }
+}
+
+Transfer send_some(const Socket& socket, std::span<const std::byte> bytes) {
+  Transfer result;
+  while (result.bytes < bytes.size()) {
+    const std::span<const std::byte> rest = bytes.subspan(result.bytes);
+    const ssize_t sent = send(socket.descriptor(), rest.data(), rest.size(), MSG_NOSIGNAL);
+    if (sent >= 0) {
+      result.bytes += static_cast<std::size_t>(sent);
+    } else if (errno != EINTR) {
+      const int error = errno;
+      if (!is_of_connection(error)) fail("send", error);
+      result.end = would_wait(error) ? TransferEnd::would_block : TransferEnd::closed;
+      result.error = would_wait(error) ? 0 : error;
+      break;
+    }
+  }
+  return result;
+}
+
+Transfer receive_some(const Socket& socket, std::span<std::byte> bytes) {
+  Transfer result;
+  while (result.bytes < bytes.size()) {
+    const std::span<std::byte> rest = bytes.subspan(result.bytes);
+    const ssize_t received = recv(socket.descriptor(), rest.data(), rest.size(), 0);
+    if (received > 0) {
+      result.bytes += static_cast<std::size_t>(received);
+    } else if (received == 0) {
+      result.end = TransferEnd::closed;
+      break;
+    } else if (errno != EINTR) {
+      const int error = errno;
+      if (!is_of_connection(error)) fail("recv", error);
+      result.end = would_wait(error) ? TransferEnd::would_block : TransferEnd::closed;
+      result.error = would_wait(error) ? 0 : error;
+      break;
+    }
+  }
+  return result;
+}
+
+Transfer send_all(const Socket& socket, std::span<const std::byte> bytes, Deadline deadline) {
+  return transfer_all(socket, bytes, POLLOUT, deadline, send_some);
+}
+
+Transfer receive_all(const Socket& socket, std::span<std::byte> bytes, Deadline deadline) {
+  return transfer_all(socket, bytes, POLLIN, deadline, receive_some);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,35 @@
+// The environment variables with which the launcher configures Open MPI. Those that PMIx needs come from its server.
+#pragma once
+
+#include <string>
+
+#include "cluster/pmix/pmix_messages.hpp"
+#include "core/environment.hpp"
+
+namespace lockstep {
+
+/// The resources of the host on which the ranks of a job run.
+struct HostResources {
+  double cores = 1;          ///< available_cpus()
+  double machine_cores = 1;  ///< CPUs of the whole machine
+  bool single_copy = true;   ///< ranks may read each other's memory (process_vm_readv)
+
+  /// Inspects the host. Forks twice to test single_copy, so the process must have no threads.
+  [[nodiscard]] static HostResources detect();
+};
+
+/// The variables to add to `own`, the environment of the launcher. MCA parameters that are set in `own` take
+/// precedence.
+[[nodiscard]] Environment trainer_environment(const PmixJob& job, const HostResources& host, const Environment& own);
+
+/// Merges `own` and `added`, without the variables that another launcher (mpirun, Slurm, an earlier generation) set for
+/// its ranks.
+[[nodiscard]] Environment join_environments(const Environment& own, const Environment& added);
+
+/// The name of the network interface with this IP address; "" if there is none.
+[[nodiscard]] std::string interface_with_address(const std::string& address);
+
+/// True if the kernel lets processes that this process started read each other's memory (process_vm_readv).
+[[nodiscard]] bool can_read_memory_of_siblings();
+
+}  // namespace lockstep

@@ -1,0 +1,212 @@
+// See coordinator.hpp. This file handles the messages of members while a generation runs.
+#include "cluster/rendezvous/coordinator.hpp"
+#include "core/printable.hpp"
+
+#include <lockstep/core/error.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace lockstep {
+
+namespace {
+
+constexpr int usage = static_cast<int>(ExitCode::usage);
+constexpr int data = static_cast<int>(ExitCode::data);
+constexpr int internal = static_cast<int>(ExitCode::internal);
+constexpr int io = static_cast<int>(ExitCode::io);
+constexpr int temporary = static_cast<int>(ExitCode::temporary);
+
+std::string describe(const TrainerExited& end) {
+  if (end.signal == 0) return fmt::format("its trainer ended with exit code {}", end.code);
+  const char* name = end.signal < NSIG ? sigdescr_np(static_cast<int>(end.signal)) : nullptr;
+  return fmt::format("its trainer was killed by signal {}{}", end.signal,
+                     name == nullptr ? "" : fmt::format(" ({})", name));
+}
+
+}  // namespace
+
+void Coordinator::receive(std::size_t member, const Message& message, double now) {
+  MemberSlot& slot = slots_.at(member);
+  if (!slot.is_connected) return;  // sent before its connection was closed
+  slot.last_heard = now;
+  try {
+    std::visit([&](const auto& it) { on(member, it, now); }, message);
+  } catch (const DataError& error) {
+    actions_.emplace_back(Disconnect{member});
+    member_lost(member, fmt::format("it sent an invalid {}: {}", message_name(message), error.what()), now);
+  }
+}
+
+template <typename Other>
+void Coordinator::on(std::size_t /*member*/, const Other& /*message*/, double /*now*/) {
+  throw DataError("members do not send it");
+}
+
+void Coordinator::on(std::size_t /*member*/, const Heartbeat& /*message*/, double /*now*/) {}
+
+void Coordinator::on(std::size_t member, const Ready& /*message*/, double now) {
+  MemberSlot& slot = slots_[member];
+  if (phase_ == Phase::running && slot.is_in_world) throw DataError("its trainers are still running");
+  slot.is_in_world = false;
+  slot.is_ready = true;
+  begin_if_complete(now);
+  if (phase_ != Phase::running || slot.is_in_world || timeouts_.min_workers == 0) return;
+  post_to_all(Notice{slot.name + " is back and joins after the next backup"});
+  if (!rejoining_member_) post(placement_.ranks.front().member, Admit{placement_.generation});
+  rejoining_member_ = member;
+}
+
+bool Coordinator::is_current(std::uint64_t generation) const {
+  if (generation > placement_.generation) throw DataError(fmt::format("generation {} does not exist yet", generation));
+  return phase_ == Phase::running && generation == placement_.generation;
+}
+
+void Coordinator::check_owner(std::size_t member, std::uint64_t rank) const {
+  if (rank >= placement_.ranks.size() || placement_.ranks[rank].member != member) {
+    throw DataError(fmt::format("rank {} belongs to another member", rank));
+  }
+}
+
+void Coordinator::on(std::size_t member, const RankEnvironment& message, double /*now*/) {
+  if (!is_current(message.generation)) return;
+  if (message.rank >= placement_.ranks.size() || placement_.server_of(message.rank) != member) {
+    throw DataError(fmt::format("it does not serve rank {}", message.rank));
+  }
+  post(placement_.ranks[message.rank].member, message);
+}
+
+void Coordinator::on(std::size_t member, const Fence& message, double /*now*/) {
+  if (!is_current(message.generation)) return;
+  const std::optional<std::size_t> node = placement_.node_served_by(member);
+  if (!node) throw DataError("it runs no PMIx server");
+  if (message.sequence != next_fence_[*node]) throw DataError("its fences are out of order");
+  ++next_fence_[*node];
+  auto& blobs = fences_[message.sequence];
+  blobs.resize(placement_.nodes.size());
+  blobs[*node] = message.blob;
+  if (!std::all_of(blobs.begin(), blobs.end(), [](const auto& blob) { return blob.has_value(); })) return;
+
+  FenceDone done{message.generation, message.sequence, {}};
+  for (std::optional<std::string>& blob : blobs) done.blobs.push_back(std::move(*blob));
+  fences_.erase(message.sequence);
+  std::vector<std::size_t> servers;
+  for (const Node& each : placement_.nodes) servers.push_back(each.server);
+  actions_.emplace_back(Post{std::move(servers), std::move(done)});
+}
+
+void Coordinator::on(std::size_t member, const TrainerStarted& message, double /*now*/) {
+  if (is_current(message.generation)) check_owner(member, message.rank);
+}
+
+void Coordinator::on(std::size_t member, const Progress& message, double now) {
+  if (!is_current(message.generation)) return;
+  check_owner(member, message.rank);
+  stall_detector_.update(message, now);
+  best_step_ = std::max(best_step_, message.step);
+}
+
+void Coordinator::on(std::size_t member, const TrainerExited& message, double now) {
+  if (message.generation > placement_.generation) throw DataError("that generation does not exist yet");
+  if (message.generation != placement_.generation || phase_ == Phase::finished) return;
+  check_owner(member, message.rank);
+  const bool was_killed = message.signal != 0;
+  const int code = was_killed ? internal : static_cast<int>(std::min<std::uint64_t>(message.code, 255));
+  if (!was_killed && (code == usage || code == data)) {  // even if the generation is already ending
+    finish(code,
+           fmt::format("{}: {}, which a restart cannot fix", describe_member(member, message.rank), describe(message)),
+           now);
+    return;
+  }
+  if (phase_ != Phase::running) return;
+  RankState& rank = ranks_[message.rank];
+  if (rank.ended) throw DataError("that rank has already ended");
+  const bool is_any_leaving =
+      rejoining_member_ ||
+      std::any_of(slots_.begin(), slots_.end(), [](const MemberSlot& slot) { return !slot.leave_reason.empty(); });
+  rank.left = !was_killed && code == temporary && is_any_leaving;
+  is_done_ |= code == 0 && stall_detector_.last_report(message.rank);
+  if (code == 0 || rank.left || (is_done_ && was_killed)) {
+    rank.ended = true;
+    stall_detector_.end(message.rank);
+    if (rank.left) leave_by_ = std::min(leave_by_, now + timeouts_.leave_timeout);
+    end_if_all_ended(now);
+    return;
+  }
+  const bool is_known = code == internal || code == io || code == temporary;
+  fail({member, message.rank, describe(message), is_known ? code : internal, !slots_[member].leave_reason.empty()},
+       now);
+}
+
+void Coordinator::end_if_all_ended(double now) {
+  if (!std::all_of(ranks_.begin(), ranks_.end(), [](const RankState& rank) { return rank.ended; })) return;
+  if (std::none_of(ranks_.begin(), ranks_.end(), [](const RankState& rank) { return rank.left; })) {
+    finish(0, "", now);
+    return;
+  }
+  end_after_leave(now);
+}
+
+void Coordinator::on(std::size_t member, const Failed& message, double now) {
+  if (is_current(message.generation)) fail({member, {}, message.reason, internal, false}, now);
+}
+
+void Coordinator::on(std::size_t member, const Leaving& message, double /*now*/) {
+  MemberSlot& slot = slots_[member];
+  slot.leave_reason = message.reason.empty() ? "it was told to stop" : printable_line(message.reason);
+  if (phase_ == Phase::finished) return;
+  post_to_all(Notice{fmt::format("{} leaves: {}{}", describe_member(member, {}), slot.leave_reason,
+                                 phase_ == Phase::running ? "; all ranks save and wait for it to come back" : "")});
+}
+
+void Coordinator::on(std::size_t member, const TrainingDone& /*message*/, double now) {
+  if (phase_ == Phase::finished) return;
+  post_to_all(Notice{slots_[member].name + " reports that training was complete when the chief was lost"});
+  finish(0, "", now);
+}
+
+void Coordinator::on(std::size_t member, const Goodbye& /*message*/, double /*now*/) {
+  if (phase_ != Phase::finished) throw DataError("the job is not over");
+  slots_[member].has_acknowledged = true;
+}
+
+void Coordinator::check_stall(double now) {
+  if (now > leave_by_) {
+    leave_by_ = never;
+    end_after_leave(now);
+    if (phase_ != Phase::running) return;
+  }
+  const std::optional<Stall> stall = stall_detector_.find_stall(now);
+  if (stall) fail({placement_.ranks[stall->rank].member, stall->rank, stall->what, temporary, false}, now);
+}
+
+void Coordinator::add_to(JobStatus& status, double now) const {
+  status.generation = placement_.generation;
+  if (phase_ == Phase::gathering) {
+    status.phase = JobPhase::waiting;
+    status.waiting_for = describe_missing();
+  } else if (phase_ == Phase::finished) {
+    status.phase = JobPhase::ending;
+    if (exit_code_ != 0) status.problem = exit_reason_;
+  }
+  for (std::size_t member = 1; member < slots_.size(); ++member) {  // member 0 is this launcher
+    const MemberSlot& slot = slots_[member];
+    status.peers.push_back({slot.name, slot.is_connected, now - slot.last_heard});
+  }
+  for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
+    if (!stall_detector_.last_report(rank)) continue;
+    status.ranks.push_back({slots_[placement_.ranks[rank].member].name, *stall_detector_.last_report(rank)});
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,42 @@
+// A launcher's view of its job, as the status port reports it. The chief's launcher sees the whole job; any other
+// launcher sees its own trainers and its connection to the chief.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cluster/rendezvous/message.hpp"
+
+namespace lockstep {
+
+enum class JobPhase : std::uint8_t {
+  waiting,   ///< waits for other workers
+  training,  ///< trainers run
+  ending,    ///< a generation or the job ends, and processes still run here
+};
+
+struct PeerStatus {
+  std::string name;  ///< "worker 1"
+  bool is_connected = false;
+  double silent_seconds = 0;  ///< since its last message
+};
+
+struct RankStatus {
+  std::string worker;
+  Progress last;  ///< with silent_seconds up to now
+};
+
+struct JobStatus {
+  std::string worker;  ///< the task of this launcher
+  JobPhase phase = JobPhase::waiting;
+  std::string waiting_for;  ///< while `waiting`: which workers, and why
+  std::string problem;      ///< why the job is unhealthy; empty if it is healthy
+  std::uint64_t generation = 0;
+  std::vector<PeerStatus> peers;            ///< launchers to which this one has, or should have, a connection
+  std::vector<RankStatus> ranks;            ///< the ranks that train
+  std::optional<Progress> latest_progress;  ///< the last report of a training rank, kept between generations
+};
+
+}  // namespace lockstep

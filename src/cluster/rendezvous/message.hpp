@@ -1,0 +1,208 @@
+// The messages between launchers, as values; docs/appendix/rendezvous.md shows their order. Every launcher is a
+// "member", numbered by its index among the cluster's tasks. The "coordinator" is the part of the chief's launcher that
+// members talk to.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "cluster/net/frame.hpp"
+#include "cluster/rendezvous/placement.hpp"
+#include "core/environment.hpp"
+
+namespace lockstep {
+
+// Handshake, before a peer is a member: see handshake.hpp.
+
+/// Member to coordinator: identifies the peer and the job it wants to join.
+struct Hello {
+  static constexpr std::uint16_t kind = 1;
+  std::string version;        ///< LOCKSTEP_VERSION
+  std::string job;            ///< --job-name, or empty
+  std::uint64_t cluster = 0;  ///< ClusterSpec::digest()
+  bool has_token = false;
+  std::string nonce;
+  PeerInfo who;
+};
+
+/// Coordinator: asks the peer to prove that it knows the job token.
+struct Challenge {
+  static constexpr std::uint16_t kind = 2;
+  std::string nonce;
+};
+
+/// Member: answers the challenge.
+struct Proof {
+  static constexpr std::uint16_t kind = 3;
+  std::string proof;
+};
+
+/// Coordinator: accepts the peer, and proves that it knows the token too.
+struct Welcome {
+  static constexpr std::uint16_t kind = 4;
+  std::string proof;
+};
+
+/// Coordinator: rejects the peer. With code 75 (temporary) the peer may try again.
+struct Refused {
+  static constexpr std::uint16_t kind = 5;
+  std::uint64_t code = 0;
+  std::string reason;
+};
+
+// Between member and coordinator.
+
+/// Both directions, every heartbeat_interval; silence means that the peer is lost.
+struct Heartbeat {
+  static constexpr std::uint16_t kind = 10;
+};
+
+/// Member: no process of a generation runs here; the next generation may begin.
+struct Ready {
+  static constexpr std::uint16_t kind = 11;
+};
+
+/// Coordinator: starts a generation.
+struct GenerationBegins {
+  static constexpr std::uint16_t kind = 12;
+  Placement placement;
+};
+
+/// From the member that runs a node's PMIx server, forwarded to the member that forks the rank: the PMIx variables of
+/// the rank's environment.
+struct RankEnvironment {
+  static constexpr std::uint16_t kind = 13;
+  std::uint64_t generation = 0;
+  std::uint64_t rank = 0;
+  Environment variables;
+};
+
+/// From the member that runs a node's PMIx server: the node's contribution to a PMIx fence. Each node numbers the
+/// fences of a generation from 0.
+struct Fence {
+  static constexpr std::uint16_t kind = 14;
+  std::uint64_t generation = 0;
+  std::uint64_t sequence = 0;
+  std::string blob;
+};
+
+/// Coordinator, to the members that run PMIx servers: the contributions of all nodes.
+struct FenceDone {
+  static constexpr std::uint16_t kind = 15;
+  std::uint64_t generation = 0;
+  std::uint64_t sequence = 0;
+  std::vector<std::string> blobs;  ///< by node
+};
+
+/// Member: the trainer of this rank has started.
+struct TrainerStarted {
+  static constexpr std::uint16_t kind = 16;
+  std::uint64_t generation = 0;
+  std::uint64_t rank = 0;
+};
+
+enum class Activity : std::uint8_t {
+  busy,      ///< outside of steps: loading, compiling, evaluating, saving
+  training,  ///< computing steps
+  waiting,   ///< waiting for another rank within a step
+};
+
+/// Member, about twice per heartbeat interval: the progress of a rank's trainer, and how long the trainer has been
+/// silent.
+struct Progress {
+  static constexpr std::uint16_t kind = 17;
+  std::uint64_t generation = 0;
+  std::uint64_t rank = 0;
+  Activity activity = Activity::busy;
+  std::uint64_t step = 0;  ///< completed optimizer steps of the job, across restarts
+  std::uint64_t epoch = 0;
+  double loss = 0;
+  double examples_per_second = 0;
+  double allreduce_seconds = 0;   ///< total time in gradient all-reduce, including waits
+  double wait_seconds = 0;        ///< of these, spent waiting for other ranks and in MPI
+  double max_silent_seconds = 0;  ///< longest silence within a healthy step so far; 0: not known yet
+  double silent_seconds = 0;      ///< since the trainer's last report
+};
+
+/// Member: the trainer of this rank has ended.
+struct TrainerExited {
+  static constexpr std::uint16_t kind = 18;
+  std::uint64_t generation = 0;
+  std::uint64_t rank = 0;
+  std::uint64_t code = 0;    ///< exit code; 0 if a signal killed it
+  std::uint64_t signal = 0;  ///< the signal that killed it, or 0
+};
+
+/// Member: something other than a trainer failed, so the generation cannot continue.
+struct Failed {
+  static constexpr std::uint16_t kind = 19;
+  std::uint64_t generation = 0;
+  std::string reason;
+};
+
+/// Coordinator: the member must end its trainers and then send Ready.
+struct GenerationEnds {
+  static constexpr std::uint16_t kind = 20;
+  std::uint64_t generation = 0;
+  std::uint64_t member = 0;  ///< the member at fault
+  std::string reason;        ///< a sentence that names worker and rank
+};
+
+/// Member: this launcher was told to leave (SIGTERM) and may come back; all ranks save first.
+struct Leaving {
+  static constexpr std::uint16_t kind = 21;
+  std::string reason;
+};
+
+/// Coordinator: the job is over; members exit with this code.
+struct JobResult {
+  static constexpr std::uint16_t kind = 22;
+  std::uint64_t code = 0;
+  std::string reason;  ///< empty for success
+};
+
+/// Member: it received the job result, runs no more processes, and exits now.
+struct Goodbye {
+  static constexpr std::uint16_t kind = 23;
+};
+
+/// Coordinator: a line for the log.
+struct Notice {
+  static constexpr std::uint16_t kind = 24;
+  std::string text;
+};
+
+/// Coordinator, to the member of rank 0: a missing member is back, so all ranks end after their next backup and the
+/// next generation includes it.
+struct Admit {
+  static constexpr std::uint16_t kind = 25;
+  std::uint64_t generation = 0;
+};
+
+/// Member: training was complete when the chief was lost (a rank here had exited with 0).
+struct TrainingDone {
+  static constexpr std::uint16_t kind = 26;
+};
+
+using Message = std::variant<Hello, Challenge, Proof, Welcome, Refused, Heartbeat, Ready, GenerationBegins,
+                             RankEnvironment, Fence, FenceDone, TrainerStarted, Progress, TrainerExited, Failed,
+                             GenerationEnds, Leaving, JobResult, Goodbye, Notice, Admit, TrainingDone>;
+
+[[nodiscard]] Frame to_frame(const Message& message);
+
+/// Throws DataError for an unknown kind or a malformed body.
+[[nodiscard]] Message to_message(const Frame& frame);
+
+/// The name of the message, for errors about a peer: "GenerationEnds".
+[[nodiscard]] const char* message_name(const Message& message);
+
+// Limits for the body of a frame.
+constexpr std::size_t max_unauthenticated_message_bytes = 4096;
+constexpr std::size_t max_member_message_bytes = std::size_t{4} << 20;         // an environment, or one blob of a fence
+constexpr std::size_t max_coordinator_message_bytes = std::size_t{256} << 20;  // all blobs of a fence
+
+}  // namespace lockstep

@@ -1,0 +1,62 @@
+// Detects a rank that has stopped making progress, from the reports of all ranks. It reads no clock: callers pass the
+// time.
+//
+// The limit depends on the rank's activity. A rank in a step may be silent for --stall-timeout or three times its
+// longest healthy silence, whichever is longer, so that steps of ten seconds do not count as a stall. A rank that waits
+// for another keeps reporting, and stalls only if its reports stop, so the detector finds the culprit and not the ranks
+// that wait for it. A rank that is busy, or in its first steps, may be silent for --busy-timeout. A rank that has never
+// reported is not watched: it may not be a Lockstep program.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cluster/rendezvous/message.hpp"
+#include "cluster/rendezvous/supervision_timeouts.hpp"
+
+namespace lockstep {
+
+struct Stall {
+  std::size_t rank = 0;
+  std::string what;  ///< "no step for 4.1 s, last step 12"
+};
+
+class StallDetector {
+ public:
+  explicit StallDetector(const SupervisionTimeouts& timeouts);
+
+  /// Starts watching a generation of `ranks` ranks.
+  void begin(std::size_t ranks);
+  void update(const Progress& report, double now);  ///< requires report.rank < ranks
+  void end(std::size_t rank) { ranks_[rank].ended = true; }
+  /// Ignores the last `seconds`, during which this process itself was stopped.
+  void discount(double seconds) noexcept;
+
+  /// Returns the stalled rank, if any. Call it a few times a second.
+  [[nodiscard]] std::optional<Stall> find_stall(double now);
+
+  /// The last report of a rank; nullopt before its first.
+  [[nodiscard]] const std::optional<Progress>& last_report(std::size_t rank) const { return ranks_.at(rank).last; }
+
+ private:
+  struct Rank {
+    bool ended = false;
+    std::optional<Progress> last;
+  };
+
+  [[nodiscard]] double max_allowed_silence(const Progress& report) const;
+  [[nodiscard]] std::optional<std::size_t> find_stalled_rank() const;
+  [[nodiscard]] bool are_all_waiting(double now);
+
+  SupervisionTimeouts timeouts_;
+  std::vector<Rank> ranks_;
+  std::uint64_t max_step_ = 0;
+  std::optional<double> last_advance_;  ///< when max_step_ was reached; nullopt once a rank was busy
+  double max_step_seconds_ = 0;         ///< longest step, estimated from the reports; 0: unknown
+  std::optional<double> all_waiting_since_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,151 @@
+// See status_format.hpp. docs/cluster.md explains the metrics.
+#include "cluster/status/status_format.hpp"
+
+#include <fmt/format.h>
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <cstddef>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace lockstep {
+
+namespace {
+
+std::string escaped(std::string_view value) {
+  std::string text;
+  for (const char c : value) {
+    if (c == '\\' || c == '"') text += '\\';
+    text += c == '\n' ? ' ' : c;
+  }
+  return text;
+}
+
+std::string number(double value) {
+  if (std::isnan(value)) return "NaN";
+  if (std::isinf(value)) return value > 0 ? "+Inf" : "-Inf";
+  std::array<char, 32> text{};
+  return {text.data(), std::to_chars(text.data(), text.data() + text.size(), value).ptr};
+}
+
+using Label = std::pair<std::string_view, std::string_view>;
+
+class Page {
+ public:
+  /// Begins a metric; its samples must follow directly.
+  Page& metric(const char* name, const char* type, const char* help) {
+    name_ = name;
+    text_ += fmt::format("# HELP {0} {1}\n# TYPE {0} {2}\n", name_, help, type);
+    return *this;
+  }
+
+  Page& sample(double value, std::initializer_list<Label> labels = {}) {
+    text_ += name_;
+    char before = '{';
+    for (const auto& [name, label] : labels) {
+      text_ += before;
+      text_ += name;
+      text_ += "=\"" + escaped(label) + "\"";
+      before = ',';
+    }
+    if (labels.size() > 0) text_ += '}';
+    text_ += " " + number(value) + "\n";
+    return *this;
+  }
+
+  [[nodiscard]] std::string take() { return std::move(text_); }
+
+ private:
+  std::string name_;
+  std::string text_;
+};
+
+const char* to_string(JobPhase phase) {
+  switch (phase) {
+    case JobPhase::waiting: return "waiting";
+    case JobPhase::training: return "training";
+    case JobPhase::ending: break;
+  }
+  return "ending";
+}
+
+void add_training(Page& page, const Progress& progress) {
+  page.metric("lockstep_step", "gauge", "Optimizer steps completed.").sample(static_cast<double>(progress.step));
+  page.metric("lockstep_epoch", "gauge", "Epochs completed.").sample(static_cast<double>(progress.epoch));
+  page.metric("lockstep_loss", "gauge", "Mean training loss of the current epoch so far, over all workers.")
+      .sample(progress.loss);
+  page.metric("lockstep_examples_per_second", "gauge", "Recent training throughput of all workers together.")
+      .sample(progress.examples_per_second);
+}
+
+void add_peers(Page& page, const JobStatus& status) {
+  page.metric("lockstep_peers_missing", "gauge",
+              "Workers to which this launcher should have a connection but has none.")
+      .sample(static_cast<double>(std::count_if(status.peers.begin(), status.peers.end(),
+                                                [](const PeerStatus& peer) { return !peer.is_connected; })));
+  if (status.peers.empty()) return;
+  page.metric("lockstep_peer_up", "gauge",
+              "Whether this launcher is connected to the launcher of the peer (1 = connected).");
+  for (const PeerStatus& peer : status.peers) page.sample(peer.is_connected ? 1 : 0, {{"peer", peer.name}});
+  page.metric("lockstep_peer_heartbeat_age_seconds", "gauge",
+              "Seconds since the last message from the launcher of the peer.");
+  for (const PeerStatus& peer : status.peers) {
+    if (peer.is_connected) page.sample(peer.silent_seconds, {{"peer", peer.name}});
+  }
+}
+
+void add_ranks(Page& page, const JobStatus& status) {
+  if (status.ranks.empty()) return;
+  const auto add = [&](const char* name, const char* type, const char* help, auto value) {
+    page.metric(name, type, help);
+    for (const RankStatus& rank : status.ranks) {
+      const std::string digits = std::to_string(rank.last.rank);
+      page.sample(static_cast<double>(value(rank.last)), {{"rank", digits}, {"worker", rank.worker}});
+    }
+  };
+  add("lockstep_rank_step", "gauge", "Optimizer steps completed, as last reported by the rank.",
+      [](const Progress& it) { return it.step; });
+  add("lockstep_rank_report_age_seconds", "gauge", "Seconds since the last report of the trainer.",
+      [](const Progress& it) { return it.silent_seconds; });
+  add("lockstep_rank_allreduce_seconds_total", "counter", "Seconds spent in gradient all-reduce, including waits.",
+      [](const Progress& it) { return it.allreduce_seconds; });
+  add("lockstep_rank_wait_seconds_total", "counter",
+      "Seconds spent waiting for other ranks and for MPI; a straggler waits least.",
+      [](const Progress& it) { return it.wait_seconds; });
+}
+
+}  // namespace
+
+std::string format_health(const JobStatus& status) {
+  if (!status.problem.empty()) return status.problem + "\n";
+  if (status.phase == JobPhase::waiting) return fmt::format("ok: waiting for {}\n", status.waiting_for);
+  return fmt::format("ok: {} in generation {}{}\n", to_string(status.phase), status.generation,
+                     status.latest_progress ? fmt::format(", step {}", status.latest_progress->step) : "");
+}
+
+std::string format_metrics(const JobStatus& status) {
+  Page page;
+  page.metric("lockstep_info", "gauge", "Version and task of this launcher; the value is always 1.")
+      .sample(1, {{"version", LOCKSTEP_VERSION}, {"worker", status.worker}});
+  page.metric("lockstep_healthy", "gauge", "Whether the job is healthy, as /healthz reports it (1 = healthy).")
+      .sample(status.problem.empty() ? 1 : 0);
+  page.metric("lockstep_state", "gauge", "Current state of this launcher (1 for the current state, 0 for the others).");
+  for (const JobPhase phase : {JobPhase::waiting, JobPhase::training, JobPhase::ending}) {
+    page.sample(phase == status.phase ? 1 : 0, {{"state", to_string(phase)}});
+  }
+  page.metric("lockstep_generation", "gauge",
+              "Number of generations (MPI worlds) formed since the chief's launcher started.")
+      .sample(static_cast<double>(status.generation));
+  page.metric("lockstep_restarts_total", "counter", "Generations formed to replace another.")
+      .sample(static_cast<double>(std::max<std::uint64_t>(status.generation, 1) - 1));
+  if (status.latest_progress) add_training(page, *status.latest_progress);
+  add_peers(page, status);
+  add_ranks(page, status);
+  return page.take();
+}
+
+}  // namespace lockstep

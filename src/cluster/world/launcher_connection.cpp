@@ -1,0 +1,66 @@
+// See launcher_connection.hpp. The descriptor stays open until the process ends.
+#include "cluster/world/launcher_connection.hpp"
+
+#include "core/environment.hpp"
+#include "core/parse_number.hpp"
+
+#include <lockstep/core/error.hpp>
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <thread>
+
+namespace lockstep {
+
+namespace {
+
+/// Returns the descriptor of LOCKSTEP_CONTROL_FD, or -1 if it is unset or not a socket pair of a launcher.
+int find_descriptor() {
+  const int descriptor = parse_number<int>(value_of(current_environment(), "LOCKSTEP_CONTROL_FD")).value_or(-1);
+  if (descriptor < 0) return -1;
+  int type = 0;
+  socklen_t size = sizeof type;
+  if (getsockopt(descriptor, SOL_SOCKET, SO_TYPE, &type, &size) != 0 || type != SOCK_SEQPACKET) return -1;
+  return descriptor;
+}
+
+/// Receives requests until the launcher closes its end.
+void listen_to(int descriptor, std::atomic<StopRequest>& request) {
+  std::array<std::uint8_t, 64> bytes{};
+  while (true) {
+    pollfd entry{descriptor, POLLIN, 0};
+    if (poll(&entry, 1, -1) < 0) continue;
+    const ssize_t count = recv(descriptor, bytes.data(), bytes.size(), 0);
+    if (count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR)) return;
+    if (count != 1 || bytes[0] > static_cast<std::uint8_t>(StopRequest::after_this_step)) continue;
+    const auto received = static_cast<StopRequest>(bytes[0]);
+    if (received > request.load(std::memory_order_relaxed)) request.store(received, std::memory_order_relaxed);
+  }
+}
+
+}  // namespace
+
+LauncherConnection::LauncherConnection()
+    : descriptor_(find_descriptor()),
+      progress_(descriptor_),
+      request_(std::make_shared<std::atomic<StopRequest>>(StopRequest::none)) {
+  if (descriptor_ < 0) return;
+  (void)fcntl(descriptor_, F_SETFD, FD_CLOEXEC);
+  progress_.report_busy();
+  std::thread([descriptor = descriptor_, request = request_]() {
+    listen_to(descriptor, *request);
+    _exit(static_cast<int>(ExitCode::temporary));
+  }).detach();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,31 @@
+// The trainer's end of the socket pair to its launcher; trainer_process.hpp has the other end.
+#pragma once
+
+#include <atomic>
+#include <memory>
+
+#include "cluster/world/progress_reporter.hpp"
+#include "core/stop_request.hpp"
+
+namespace lockstep {
+
+/// Inactive in a process that `lockstep launch` did not start.
+class LauncherConnection {
+ public:
+  /// Starts a thread that receives requests and ends this process with 75 when the launcher is gone: without a launcher
+  /// nothing would restart this rank, and the other ranks would wait for it forever.
+  LauncherConnection();
+
+  /// Reports progress to the launcher; use it from the training thread.
+  [[nodiscard]] ProgressReporter& progress() noexcept { return progress_; }
+
+  /// The most urgent request received so far.
+  [[nodiscard]] StopRequest request() const noexcept { return request_->load(std::memory_order_relaxed); }
+
+ private:
+  int descriptor_;
+  ProgressReporter progress_;
+  std::shared_ptr<std::atomic<StopRequest>> request_;  ///< shared with the receiving thread
+};
+
+}  // namespace lockstep

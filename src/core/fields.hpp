@@ -1,0 +1,56 @@
+// The fields of classes that Keras' files describe, declared once. The traits of layers, optimizers, schedules and
+// losses have a function `fields(visit, object)`, which calls the visitor for each key in the order of Keras' files.
+// Reader, writer and range checks are visitors.
+//
+// The calls of `fields`:
+//   - visit.required(key, member[, range]): read and written; no default
+//   - visit.optional(key, member[, range]): read and written; if absent, the member keeps its default
+//   - visit.written_if(condition, key, member, range): the same, but written only if the condition holds
+//   - visit.constant(key, value): written; if read, it must be this value
+//   - visit.expected(key, value): not written; if read, it must be this value
+//   - visit.ignored(key): not written; any value may be read
+//   - visit.unused(key): written as null; any value may be read
+//   - visit.last_axis(key): written as -1; if read, the last axis of the input in any spelling
+//   - visit.batch_shape(shape): Input's shape with an unknown batch size
+#pragma once
+
+#include <limits>
+#include <string>
+#include <string_view>
+
+namespace lockstep {
+
+/// A range of finite numbers. For a field of several numbers, the range of each. Contains neither NaN nor infinity.
+struct Interval {
+  double min = -std::numeric_limits<double>::infinity();
+  double max = std::numeric_limits<double>::infinity();
+  bool includes_min = true;
+  bool includes_max = true;
+
+  [[nodiscard]] bool contains(double value) const noexcept;
+  /// Completes "it must be ...": "at least 0 and below 1", "a finite number".
+  [[nodiscard]] std::string to_string() const;
+};
+
+inline constexpr Interval any_number{};
+inline constexpr Interval not_negative{.min = 0};
+inline constexpr Interval positive{.min = 0, .includes_min = false};
+inline constexpr Interval at_least_one{.min = 1};
+inline constexpr Interval below_one{.min = 0, .max = 1, .includes_max = false};
+inline constexpr Interval zero_to_one{.min = 0, .max = 1};
+
+/// Base of field visitors: ignores all calls that a derived visitor does not override.
+struct FieldVisitor {
+  static void required(std::string_view /*key*/, const auto& /*value*/, const auto&... /*range*/) {}
+  static void optional(std::string_view /*key*/, const auto& /*value*/, const auto&... /*range*/) {}
+  static void written_if(bool /*condition*/, std::string_view /*key*/, const auto& /*value*/,
+                         const Interval& /*range*/) {}
+  static void constant(std::string_view /*key*/, const auto& /*value*/) {}
+  static void expected(std::string_view /*key*/, const auto& /*value*/) {}
+  static void ignored(std::string_view /*key*/) {}
+  static void unused(std::string_view /*key*/) {}
+  static void last_axis(std::string_view /*key*/) {}
+  static void batch_shape(const auto& /*shape*/) {}
+};
+
+}  // namespace lockstep

@@ -1,0 +1,18 @@
+// Counts and sizes in texts for people.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace lockstep {
+
+/// 2,770,634
+[[nodiscard]] std::string with_commas(std::int64_t number);
+
+/// "512 B", "1.44 MB": 1 KB is 1024 bytes, as in Keras' summaries.
+[[nodiscard]] std::string format_bytes(double bytes);
+
+/// "512 B", "1.4 MB": 1 kB is 1000 bytes, as links count them.
+[[nodiscard]] std::string format_traffic(double bytes);
+
+}  // namespace lockstep

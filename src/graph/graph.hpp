@@ -1,0 +1,88 @@
+// A model lowered for a device: tensors, parameters, and the operations that compute on them.
+//
+// Each tensor is one materialized layer output. Reshape and Flatten only add aliases or change a shape. Two conventions
+// keep the backward pass short:
+//   - The gradient of a tensor is the gradient before the activation that its producer fused. The operation that writes
+//     the gradient multiplies it by the activation's derivative, which is computed from the tensor itself. Activations
+//     whose derivative needs more, and softmax, are never fused; they are separate operations.
+//   - Losses are summed over a rank's examples and divided by the global batch size, so the all-reduced gradients are
+//     the step's gradient.
+#pragma once
+
+#include "core/range.hpp"
+#include "graph/operation.hpp"
+#include "graph/parameter_spec.hpp"
+#include "graph/tensor_spec.hpp"
+
+#include <lockstep/layers/sequential.hpp>
+#include <lockstep/losses/losses.hpp>
+#include <lockstep/metrics/metrics.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace lockstep {
+
+/// gather computes x * scale + offset, where x is byte * byte_scale for byte inputs and the value itself for float
+/// inputs.
+struct InputScaling {
+  double byte_scale = 1.0 / 255;  ///< 1 for a model that rescales bytes itself
+  double scale = 1;               ///< of the model's Rescaling layers
+  double offset = 0;              ///< of the model's Rescaling layers
+
+  /// Bytes are divided by this, as Keras programs do (pixels / 255). Multiplying by 1/255 would change the last bit.
+  [[nodiscard]] float byte_divisor() const noexcept { return static_cast<float>(1 / byte_scale); }
+};
+
+/// The all-to-all between data-parallel layers and the tensor-parallel layers behind them. Each pair of ranks exchanges
+/// blocks: the examples of one times the channels of the other. All vectors are indexed by rank.
+struct AllToAllSpec {
+  std::vector<std::int64_t> channels;       ///< number of channels of each rank, which are contiguous
+  std::vector<std::size_t> send_counts;     ///< floats that this rank sends to each rank
+  std::vector<std::size_t> receive_counts;  ///< floats that this rank receives from each rank
+};
+
+/// A model lowered to tensors, parameters and operations, layouts chosen: what a backend compiles.
+struct Graph {
+  std::vector<LayerInfo> layers;
+  Loss loss;
+  std::vector<Metric> metrics;
+  std::vector<TensorSpec> tensors;
+  std::vector<ParameterSpec> parameters;  ///< Keras' order; then the metric sums; then the partial sums
+  int partial_sums = 0;                   ///< parameters that are partial sums: the last ones
+  std::vector<Operation> forward;         ///< gather ... loss
+  std::vector<Operation> backward;
+  std::vector<AllToAllSpec> all_to_alls;  ///< of values, then of their gradients if these are needed
+  int rank = 0;                           ///< of a tensor-parallel model: the rank whose shard this is
+  int ranks = 1;                          ///< of a tensor-parallel model: the number of ranks
+  double work = 0;                        ///< multiply-adds of the whole model for one batch (estimate_work)
+  std::size_t batch_norm_replicas = 0;    ///< of all ranks; 0: one per rank
+  InputScaling input;
+  bool mixed_bfloat16 = false;
+  bool plain = false;               ///< all tensors have Keras' order, even where another layout is faster
+  std::size_t cache_bytes = 0;      ///< bytes of a microbatch's tensors that stay in the cache; 0: no microbatches
+  std::size_t capacity = 0;         ///< examples in the largest local batch
+  std::size_t layout_examples = 0;  ///< examples in the local batch that layouts were chosen for
+
+  /// The examples of a rank in a batch of `batch` examples, for operations that split the batch.
+  [[nodiscard]] Range examples_of(std::size_t batch, int of_rank) const {
+    return examples_of_rank(batch, of_rank, ranks,
+                            batch_norm_replicas > 0 ? batch_norm_replicas : static_cast<std::size_t>(ranks));
+  }
+
+  [[nodiscard]] int metrics_parameter() const noexcept {
+    return static_cast<int>(parameters.size()) - 1 - partial_sums;
+  }
+};
+
+/// What `loss` writes to the metrics parameter's gradient.
+enum MetricIndex : std::size_t {
+  metric_loss,
+  metric_count,
+  metric_stop_after_this_step,    ///< ranks with StopRequest::after_this_step
+  metric_stop_after_next_backup,  ///< ranks with StopRequest::after_next_backup
+  first_metric_sum                ///< the sums of Graph::metrics, one after the other
+};
+
+}  // namespace lockstep

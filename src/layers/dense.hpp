@@ -1,0 +1,45 @@
+// Dense.
+#pragma once
+
+#include "layers/layer_traits.hpp"
+#include "layers/shape_inference.hpp"
+
+#include <lockstep/layers/dense.hpp>
+
+#include <string_view>
+
+namespace lockstep {
+
+template <>
+struct LayerTraits<Dense> {
+  static constexpr std::string_view class_name = "Dense";
+  static Dense blank() { return Dense(1); }
+
+  static void fields(auto& visit, auto& dense) {
+    visit.required("units", dense.units, at_least_one);
+    visit.optional("activation", dense.activation);
+    visit.optional("use_bias", dense.use_bias);
+    visit.optional("kernel_initializer", dense.kernel_initializer);
+    visit.optional("bias_initializer", dense.bias_initializer);
+  }
+
+  static void infer(const Dense& dense, ShapeInference& shapes) {
+    if (shapes.input().rank() != 1) {
+      shapes.fail("needs one vector per example, (features,), but its input is " + shapes.input().to_string() +
+                  "; put Flatten() before it");
+    }
+    shapes.add_weight("kernel", Shape{shapes.input()[0], dense.units}, dense.kernel_initializer);
+    if (dense.use_bias) shapes.add_weight("bias", Shape{dense.units}, dense.bias_initializer);
+    shapes.set_output(Shape{dense.units});
+  }
+
+  template <typename Lowering>
+  static void lower(const Dense& dense, Lowering& to) {
+    to.append_weighted(Lowering::Kind::dense);
+    to.activate(dense.activation);
+  }
+
+  static ElementOrder element_order(const Dense& /*dense*/) { return ElementOrder::absorbed; }
+};
+
+}  // namespace lockstep

@@ -1,0 +1,49 @@
+// Input and Rescaling.
+#pragma once
+
+#include "layers/layer_traits.hpp"
+#include "layers/shape_inference.hpp"
+
+#include <lockstep/layers/input.hpp>
+
+#include <cstdint>
+#include <string_view>
+
+namespace lockstep {
+
+template <>
+struct LayerTraits<Input> {
+  static constexpr std::string_view class_name = "InputLayer";
+  static Input blank() { return Input(Shape()); }
+
+  static void fields(auto& visit, auto& input) { visit.batch_shape(input.shape); }
+
+  static void infer(const Input& input, ShapeInference& shapes) {
+    if (input.shape.rank() == 0) shapes.fail("needs a shape of at least one dimension, e.g. Input({784})");
+    for (const std::int64_t extent : input.shape.extents()) {
+      if (extent < 1)
+        shapes.fail("has the shape " + input.shape.to_string() + ", but every dimension must be at least 1");
+    }
+    shapes.set_output(input.shape);
+  }
+
+  /// Does nothing: the graph already begins with the input.
+  static void lower(const Input& /*input*/, auto& /*to*/) {}
+};
+
+template <>
+struct LayerTraits<Rescaling> {
+  static constexpr std::string_view class_name = "Rescaling";
+  static Rescaling blank() { return Rescaling(1); }
+
+  static void fields(auto& visit, auto& rescaling) {
+    visit.required("scale", rescaling.scale, any_number);
+    visit.optional("offset", rescaling.offset, any_number);
+  }
+
+  static void infer(const Rescaling& /*rescaling*/, ShapeInference& shapes) { shapes.set_output(shapes.input()); }
+
+  static void lower(const Rescaling& rescaling, auto& to) { to.rescale_input(rescaling.scale, rescaling.offset); }
+};
+
+}  // namespace lockstep

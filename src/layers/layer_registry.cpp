@@ -1,0 +1,82 @@
+// See layer_registry.hpp.
+#include "layers/layer_registry.hpp"
+
+#include "core/variant_types.hpp"
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <variant>
+#include <vector>
+
+namespace lockstep {
+namespace {
+
+/// Finds the activation function among a layer's fields.
+struct ActivationFinder : FieldVisitor {
+  std::optional<ActivationFunction> found;
+
+  void required(std::string_view /*key*/, const auto& value, const auto&... /*range*/) { keep(value); }
+  void optional(std::string_view /*key*/, const auto& value, const auto&... /*range*/) { keep(value); }
+
+ private:
+  template <typename T>
+  void keep(const T& value) {
+    if constexpr (std::is_same_v<T, ActivationFunction>) found = value;
+  }
+};
+
+bool is_upper(char c) { return c >= 'A' && c <= 'Z'; }
+bool is_lower(char c) { return c >= 'a' && c <= 'z'; }
+
+}  // namespace
+
+const std::vector<std::string_view>& layer_class_names() {
+  static const std::vector<std::string_view> names = [] {
+    std::vector<std::string_view> all;
+    for_each_alternative<Layer>([&]<typename L>(std::type_identity<L>) { all.push_back(LayerTraits<L>::class_name); });
+    return all;
+  }();
+  return names;
+}
+
+std::string_view class_name_of(const Layer& layer) { return layer_class_names().at(layer.index()); }
+
+std::string to_snake_case(std::string_view class_name) {
+  std::string name;
+  for (std::size_t i = 0; i < class_name.size(); ++i) {
+    const char c = class_name[i];
+    const bool begins_word =
+        i > 0 && is_upper(c) &&
+        (is_lower(class_name[i - 1]) || (i + 1 < class_name.size() && is_lower(class_name[i + 1])));
+    if (begins_word) name += '_';
+    name += is_upper(c) ? static_cast<char>(c - 'A' + 'a') : c;
+  }
+  return name;
+}
+
+ElementOrder element_order_of(const Layer& layer) {
+  return std::visit(
+      []<typename L>(const L& any) {
+        if constexpr (requires { LayerTraits<L>::element_order(any); }) {
+          return LayerTraits<L>::element_order(any);
+        } else {
+          return ElementOrder::significant;
+        }
+      },
+      layer);
+}
+
+std::optional<ActivationFunction> activation_of(const Layer& layer) {
+  return std::visit(
+      []<typename L>(const L& any) {
+        ActivationFinder finder;
+        LayerTraits<L>::fields(finder, any);
+        return finder.found;
+      },
+      layer);
+}
+
+}  // namespace lockstep

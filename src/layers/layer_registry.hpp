@@ -1,0 +1,47 @@
+// The list of layers: includes the traits of all, and queries them for any layer.
+#pragma once
+
+#include "layers/activation.hpp"
+#include "layers/convolution.hpp"
+#include "layers/dense.hpp"
+#include "layers/input.hpp"
+#include "layers/normalization.hpp"
+#include "layers/pooling.hpp"
+#include "layers/regularization.hpp"
+#include "layers/reshaping.hpp"
+
+#include <lockstep/layers/layer.hpp>
+
+#include <concepts>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace lockstep {
+
+/// A layer of type L before its fields are read.
+template <typename L>
+[[nodiscard]] L blank_layer() {
+  if constexpr (std::default_initializable<L>) {
+    return L();
+  } else {
+    return LayerTraits<L>::blank();
+  }
+}
+
+/// Keras' classes in the order of the variant.
+[[nodiscard]] const std::vector<std::string_view>& layer_class_names();
+
+/// Keras' class of a layer: "InputLayer", "Conv2D".
+[[nodiscard]] std::string_view class_name_of(const Layer& layer);
+
+/// Keras' automatic name: "MaxPooling2D" becomes "max_pooling2d", "LeakyReLU" "leaky_re_lu".
+[[nodiscard]] std::string to_snake_case(std::string_view class_name);
+
+[[nodiscard]] ElementOrder element_order_of(const Layer& layer);
+
+/// The activation function that a layer ends with, if it has one as a field.
+[[nodiscard]] std::optional<ActivationFunction> activation_of(const Layer& layer);
+
+}  // namespace lockstep

@@ -1,0 +1,26 @@
+// A layer type declares its properties once, in a specialization of LayerTraits:
+//   - class_name: Keras' class. The automatic name of a layer derives from it.
+//   - blank(): a layer whose optional fields have their defaults, if it is not default-constructible.
+//   - fields(visit, l): the keys of Keras' configuration except `name`, `trainable` and `dtype`; see core/fields.hpp.
+//   - complete(l): replaces defaults that depend on other fields. Optional.
+//   - infer(l, s): output shape, parameters and errors; see ShapeInference. Ranges have been checked.
+//   - lower(l, to): appends the layer's operations; see Lowering in graph/lower.cpp. It names operation kinds through
+//     the template parameter, because layers do not include the graph.
+//   - element_order(l): how the layer depends on its input's element order. Optional; default `significant`.
+#pragma once
+
+#include "core/fields.hpp"
+
+namespace lockstep {
+
+template <typename L>
+struct LayerTraits;
+
+/// How a layer depends on the order of its input's elements in memory.
+enum class ElementOrder {
+  significant,  ///< it must be Keras' order
+  passed_on,    ///< the layer is elementwise, so the output has the input's order
+  absorbed,     ///< any order is allowed, because the kernel's rows are stored in that order
+};
+
+}  // namespace lockstep

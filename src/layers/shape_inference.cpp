@@ -1,0 +1,113 @@
+// See shape_inference.hpp. Checks the ranges of all fields, then each layer's own rules.
+#include "layers/shape_inference.hpp"
+
+#include "layers/activation_functions.hpp"
+#include "layers/layer_registry.hpp"
+#include "layers/window.hpp"
+
+#include <lockstep/core/error.hpp>
+
+#include <fmt/format.h>
+#include <limits>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+
+namespace lockstep {
+namespace {
+
+constexpr std::int64_t max_elements = std::numeric_limits<std::int32_t>::max();
+
+/// Visits a layer's fields and rejects values out of range.
+class RangeCheck : public FieldVisitor {
+ public:
+  explicit RangeCheck(const ShapeInference& shapes) : shapes_(shapes) {}
+
+  void required(std::string_view key, const auto& value, const auto&... range) const { check(key, value, range...); }
+  void optional(std::string_view key, const auto& value, const auto&... range) const { check(key, value, range...); }
+
+ private:
+  void check(std::string_view /*key*/, const auto& /*value of any kind*/) const {}
+  void check(std::string_view key, ActivationFunction function) const {
+    if (!has_parameter(function)) return;
+    shapes_.fail(fmt::format("has {} {}, which takes a parameter; apply it by a layer of its own behind this one", key,
+                             keras_name(function)));
+  }
+  void check(std::string_view key, double value, const Interval& range) const {
+    if (range.contains(value)) return;
+    shapes_.fail(fmt::format("has {} {}, but it must be {}", key, value, range.to_string()));
+  }
+  void check(std::string_view key, Size2D value, const Interval& range) const {
+    if (range.contains(value.height) && range.contains(value.width)) return;
+    shapes_.fail(fmt::format("has {} {}, but both must be {}", key, to_string(value), range.to_string()));
+  }
+
+  const ShapeInference& shapes_;
+};
+
+}  // namespace
+
+std::string to_string(Size2D extent) { return Shape{extent.height, extent.width}.to_string(); }
+
+void ShapeInference::fail(const std::string& problem) const {
+  throw UsageError(fmt::format("layer '{}' ({}) {}", info_.name, info_.class_name, problem));
+}
+
+void ShapeInference::need_image() const {
+  if (input().rank() == 3) return;
+  fail("needs an input of rank 3, (height, width, channels), but its input is " + input().to_string() +
+       "; put a Reshape before it, e.g. Reshape({28, 28, 1})");
+}
+
+void ShapeInference::need_size(const Shape& shape, std::string_view what) const {
+  std::int64_t elements = 1;
+  for (const std::int64_t extent : shape.extents()) {
+    if (__builtin_mul_overflow(elements, extent, &elements) || elements > max_elements) {
+      fail(fmt::format("would have the {} {}, more than the {} elements that are supported", what, shape.to_string(),
+                       max_elements));
+    }
+  }
+}
+
+void ShapeInference::set_output(Shape shape) {
+  need_size(shape, "output");
+  info_.output_shape = std::move(shape);
+}
+
+void ShapeInference::add_weight(std::string name, Shape shape, Initializer initializer) {
+  need_size(shape, name);
+  info_.parameters.push_back({std::move(name), std::move(shape), initializer});
+}
+
+void ShapeInference::add_moving_average(std::string name, Shape shape, Initializer initializer, double momentum) {
+  need_size(shape, name);
+  info_.parameters.push_back({std::move(name), std::move(shape), initializer, false, momentum});
+}
+
+void ShapeInference::slide(std::string_view what, Size2D kernel, Size2D strides, Size2D dilation, Padding padding,
+                           std::int64_t channels) {
+  const Window rows{input()[0], kernel.height, strides.height, dilation.height, padding};
+  const Window columns{input()[1], kernel.width, strides.width, dilation.width, padding};
+  if (rows.output() < 1 || columns.output() < 1) {
+    fail(
+        fmt::format("has a {} window of {} x {} cells, but its input is {}; make it smaller or use "
+                    "padding 'same'",
+                    what, rows.effective_kernel(), columns.effective_kernel(), input().to_string()));
+  }
+  set_output(Shape{rows.output(), columns.output(), channels});
+}
+
+void infer_shapes(LayerInfo& info) {
+  ShapeInference shapes(info);
+  std::visit(
+      [&]<typename L>(L& layer) {
+        if constexpr (requires { LayerTraits<L>::complete(layer); }) LayerTraits<L>::complete(layer);
+        const RangeCheck check(shapes);
+        LayerTraits<L>::fields(check, layer);
+        LayerTraits<L>::infer(layer, shapes);
+      },
+      info.layer);
+}
+
+}  // namespace lockstep

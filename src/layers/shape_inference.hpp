@@ -1,0 +1,47 @@
+// Infers a layer's output shape and parameters from its input shape.
+#pragma once
+
+#include "layers/layer_traits.hpp"
+
+#include <lockstep/layers/sequential.hpp>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace lockstep {
+
+[[nodiscard]] std::string to_string(Size2D extent);
+
+/// The interface of LayerTraits<L>::infer: reads the input shape, and sets output shape and parameters. Throws
+/// UsageError for outputs and parameters of more than 2^31 - 1 elements, because oneDNN and cuDNN use 32-bit indices.
+class ShapeInference {
+ public:
+  explicit ShapeInference(LayerInfo& info) : info_(info) {}
+
+  [[nodiscard]] const Shape& input() const noexcept { return info_.input_shape; }
+
+  void set_output(Shape shape);
+  void add_weight(std::string name, Shape shape, Initializer initializer);
+  void add_moving_average(std::string name, Shape shape, Initializer initializer, double momentum);
+
+  /// Throws UsageError unless the input is (height, width, channels).
+  void need_image() const;
+  /// Sets the output shape of a window that slides over an image. `what` names the window in errors.
+  void slide(std::string_view what, Size2D kernel, Size2D strides, Size2D dilation, Padding padding,
+             std::int64_t channels);
+
+  /// Throws UsageError: "layer 'NAME' (CLASS) PROBLEM".
+  [[noreturn]] void fail(const std::string& problem) const;
+
+ private:
+  void need_size(const Shape& shape, std::string_view what) const;
+
+  LayerInfo& info_;
+};
+
+/// Sets output_shape and parameters of `info` from its layer, class_name, name and input_shape, and replaces defaults
+/// that depend on other fields. Throws UsageError that names the layer.
+void infer_shapes(LayerInfo& info);
+
+}  // namespace lockstep

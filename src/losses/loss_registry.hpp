@@ -1,0 +1,32 @@
+// The list of losses: includes the traits of all, and queries them for any loss.
+#pragma once
+
+#include "losses/crossentropy.hpp"
+#include "losses/loss_traits.hpp"
+#include "losses/mean_squared_error.hpp"
+
+#include <lockstep/losses/losses.hpp>
+
+#include <type_traits>
+#include <utility>
+#include <variant>
+
+namespace lockstep {
+
+/// Returns visitor.template operator()<takes_classes>(rule), called with the loss's rule.
+template <typename Visitor>
+decltype(auto) with_loss_rule(const Loss& loss, Visitor&& visitor) {
+  return std::visit(
+      [&]<typename T>(const T& options) -> decltype(auto) {
+        return visitor.template operator()<LossTraits<T>::takes_classes>(LossTraits<T>::rule(options));
+      },
+      loss);
+}
+
+/// Whether targets are class indices; otherwise they have the shape of the model's output.
+[[nodiscard]] bool takes_classes(const Loss& loss) noexcept;
+
+/// Whether the model's output must be one vector of classes for each example.
+[[nodiscard]] bool needs_class_vector(const Loss& loss) noexcept;
+
+}  // namespace lockstep

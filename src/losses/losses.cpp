@@ -1,0 +1,23 @@
+// See losses.hpp.
+#include <lockstep/losses/losses.hpp>
+
+#include "losses/loss_registry.hpp"
+
+#include <string_view>
+#include <variant>
+
+namespace lockstep {
+
+std::string_view keras_name(const Loss& loss) noexcept {
+  return std::visit([]<typename T>(const T& /*loss*/) { return LossTraits<T>::function_name; }, loss);
+}
+
+bool takes_classes(const Loss& loss) noexcept {
+  return std::visit([]<typename T>(const T& /*loss*/) { return LossTraits<T>::takes_classes; }, loss);
+}
+
+bool needs_class_vector(const Loss& loss) noexcept {
+  return std::visit([]<typename T>(const T& /*loss*/) { return LossTraits<T>::needs_class_vector; }, loss);
+}
+
+}  // namespace lockstep

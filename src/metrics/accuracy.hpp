@@ -1,0 +1,81 @@
+// Metrics that count the examples whose class the model predicts: names and rules.
+#pragma once
+
+#include "metrics/metric_traits.hpp"
+
+#include <lockstep/metrics/metrics.hpp>
+
+#include <cmath>
+#include <cstddef>
+#include <string_view>
+
+namespace lockstep {
+
+struct AccuracyRule {
+  static constexpr std::size_t num_sums = 1;
+
+  template <typename Index, typename Target>
+  LOCKSTEP_HOST_DEVICE void operator()(const float* output, Index count, const Target& target, double* sums) const {
+    sums[0] += argmax(output, count) == class_of(target, count) ? 1 : 0;
+  }
+};
+
+struct TopKRule {
+  static constexpr std::size_t num_sums = 1;
+
+  int k;
+
+  template <typename Index, typename Target>
+  LOCKSTEP_HOST_DEVICE void operator()(const float* output, Index count, const Target& target, double* sums) const {
+    const float expected = output[class_of(target, count)];
+    int larger = 0;
+    bool is_finite = true;
+    for (Index i = 0; i < count; ++i) {
+      larger += expected < output[i] ? 1 : 0;
+      is_finite = is_finite && std::isfinite(output[i]);
+    }
+    sums[0] += is_finite && larger < k ? 1 : 0;
+  }
+};
+
+template <>
+struct MetricTraits<metrics::Accuracy> : MeanOverExamples {
+  static constexpr std::string_view class_name = "Accuracy";
+  static constexpr std::string_view name = "accuracy";
+  static constexpr MetricTargets targets = MetricTargets::any;
+  static constexpr bool needs_class_vector = false;
+  static constexpr bool is_upward = true;
+
+  static void fields(auto& /*visit*/, auto& /*metric*/) {}
+
+  static AccuracyRule rule(const metrics::Accuracy& /*metric*/) { return {}; }
+};
+
+/// What the metrics among the k largest outputs have in common.
+struct TopKTraits : MeanOverExamples {
+  static constexpr bool needs_class_vector = true;
+  static constexpr bool is_upward = true;
+
+  static void fields(auto& visit, auto& metric) { visit.optional("k", metric.k); }
+
+  template <typename Metric>
+  static TopKRule rule(const Metric& metric) {
+    return {.k = metric.k};
+  }
+};
+
+template <>
+struct MetricTraits<metrics::TopKCategoricalAccuracy> : TopKTraits {
+  static constexpr std::string_view class_name = "TopKCategoricalAccuracy";
+  static constexpr std::string_view name = "top_k_categorical_accuracy";
+  static constexpr MetricTargets targets = MetricTargets::dense;
+};
+
+template <>
+struct MetricTraits<metrics::SparseTopKCategoricalAccuracy> : TopKTraits {
+  static constexpr std::string_view class_name = "SparseTopKCategoricalAccuracy";
+  static constexpr std::string_view name = "sparse_top_k_categorical_accuracy";
+  static constexpr MetricTargets targets = MetricTargets::classes;
+};
+
+}  // namespace lockstep

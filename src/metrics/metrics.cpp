@@ -1,0 +1,66 @@
+// What can be asked of a metric without running it.
+#include <lockstep/metrics/metrics.hpp>
+
+#include "core/variant_types.hpp"
+#include "losses/loss_registry.hpp"
+#include "metrics/metric_registry.hpp"
+
+#include <lockstep/core/error.hpp>
+
+#include <algorithm>
+#include <string>
+
+namespace lockstep {
+
+std::string_view keras_name(const Metric& metric) noexcept {
+  return std::visit([]<typename T>(const T& /*metric*/) { return MetricTraits<T>::name; }, metric);
+}
+
+std::size_t num_sums(const Metric& metric) noexcept {
+  return with_metric_rule(metric, []<typename Rule>(const Rule& /*rule*/) { return Rule::num_sums; });
+}
+
+std::size_t num_sums(std::span<const Metric> metrics) noexcept {
+  std::size_t sums = 0;
+  for (const Metric& metric : metrics) sums += num_sums(metric);
+  return sums;
+}
+
+std::optional<bool> is_upward_metric(std::string_view name) noexcept {
+  std::optional<bool> is_upward;
+  for_each_alternative<Metric>([&]<typename T>(std::type_identity<T>) {
+    if (name == MetricTraits<T>::name) is_upward = MetricTraits<T>::is_upward;
+  });
+  return is_upward;
+}
+
+void check(std::span<const Metric> metrics, const Loss& loss, std::size_t output_rank) {
+  const MetricTargets targets = takes_classes(loss) ? MetricTargets::classes : MetricTargets::dense;
+  for (std::size_t i = 0; i < metrics.size(); ++i) {
+    const std::string name(keras_name(metrics[i]));
+    const auto has_name = [&](const Metric& other) { return keras_name(other) == name; };
+    if (std::any_of(metrics.begin(), metrics.begin() + static_cast<std::ptrdiff_t>(i), has_name)) {
+      throw UsageError("the metric " + name + " is given twice; give it once");
+    }
+    std::visit(
+        [&]<typename T>(const T& /*metric*/) {
+          using Traits = MetricTraits<T>;
+          if (Traits::targets != MetricTargets::any && Traits::targets != targets) {
+            const bool wants_classes = Traits::targets == MetricTargets::classes;
+            throw UsageError("the metric " + name + " needs targets that are " +
+                             (wants_classes ? "class indices" : "of the output's shape") + ", but those of the loss " +
+                             std::string(keras_name(loss)) + " are " +
+                             (wants_classes ? "of the output's shape" : "class indices") +
+                             "; choose another metric or another loss");
+          }
+          if (Traits::needs_class_vector && output_rank != 1) {
+            throw UsageError("the metric " + name +
+                             " needs one vector of classes per example; end the model with Flatten() and "
+                             "Dense(classes), or choose another metric");
+          }
+        },
+        metrics[i]);
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,19 @@
+// "Did you mean": finds the known name that is closest to a misspelt one.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace lockstep {
+
+/// The name closest to `given`, at most two inserted, deleted, changed or swapped characters away (one if `given` has
+/// fewer than five characters). Otherwise, for five characters or more, the only name that ends in `given`. Empty if no
+/// name matches.
+[[nodiscard]] std::string nearest_name(std::string_view given, std::span<const std::string> names);
+
+/// "; did you mean --epochs?", or "" without a nearest name. `prefix` goes before the name.
+[[nodiscard]] std::string did_you_mean(std::string_view prefix, std::string_view given,
+                                       std::span<const std::string> names);
+
+}  // namespace lockstep

@@ -1,0 +1,119 @@
+// See parse_rows.hpp.
+#include "options/parse_rows.hpp"
+
+#include <lockstep/core/error.hpp>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstddef>
+#include <map>
+
+#include "options/nearest_name.hpp"
+
+namespace lockstep {
+namespace {
+
+struct GivenArguments {
+  std::map<std::string, OptionValue> options;  ///< by name
+  std::vector<std::string> operands;
+};
+
+[[noreturn]] void refuse_option(const std::string& argument, std::span<const OptionRow> rows) {
+  std::vector<std::string> names{"help", "version"};
+  for (const OptionRow& row : rows) names.push_back(row.name);
+  const std::string option = argument.substr(0, argument.find('='));
+  const std::string name = option.substr(std::min(option.find_first_not_of('-'), option.size()));
+  const std::string hint = did_you_mean("--", name, names);
+  throw UsageError("there is no option '" + option + "'" + (hint.empty() ? "; see --help" : hint + " See --help"));
+}
+
+GivenArguments split(std::span<const std::string> args, std::span<const OptionRow> rows, const ProgramText& program) {
+  constexpr std::size_t help_column = 32;
+  CLI::App app(program.description, program.name);
+  app.get_formatter()->column_width(help_column);
+  app.set_help_flag();  // removed here and added last, so that the help lists it last
+  std::vector<CLI::Option*> options;
+  for (const OptionRow& row : rows) {
+    const std::string shown = row.shown_default();
+    const std::string help = shown == "off" ? row.help : row.help + " [" + shown + "]";
+    CLI::Option* option = row.metavar.empty() ? app.add_flag("--" + row.name, help)
+                                              : app.add_option("--" + row.name, help)->type_name(row.metavar);
+    option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+    if (!row.group.empty()) option->group(row.group);
+    if (row.for_developers) option->group("");  // not in the help
+    options.push_back(option);
+  }
+  const std::string last_group = rows.empty() || rows.back().group.empty() ? "Options" : rows.back().group;
+  const bool is_subcommand = program.name.starts_with("lockstep ");  // these leave --version to `lockstep` itself
+  if (!is_subcommand) {
+    app.set_version_flag("--version", program.name + " (Lockstep " LOCKSTEP_VERSION ")", "print the version")
+        ->group(last_group);
+  }
+  app.set_help_flag("-h,--help", "print this")->group(last_group);
+  app.footer(program.footer);
+  app.allow_extras();
+  try {
+    app.parse(std::vector<std::string>(args.rbegin(), args.rend()));  // CLI11 takes them in reverse order
+  } catch (const CLI::CallForHelp&) {
+    throw TextRequest{app.help()};
+  } catch (const CLI::CallForVersion& version) {
+    throw TextRequest{std::string(version.what()) + "\n"};
+  } catch (const CLI::ArgumentMismatch& error) {
+    const std::string text = error.what();  // "--epochs: 1 required N missing"
+    throw UsageError(text.substr(0, text.find(':')) + " needs a value; see --help");
+  } catch (const CLI::ParseError& error) {
+    throw UsageError(std::string(error.what()) + "; see --help");
+  }
+  GivenArguments given;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    if (options[i]->count() == 0) continue;
+    OptionValue value{"--" + rows[i].name, options[i]->results().back()};
+    if (value.value.starts_with("--")) throw UsageError(value.source + " needs a value; see --help");
+    given.options[rows[i].name] = std::move(value);
+  }
+  for (const std::string& argument : app.remaining()) {
+    if (argument.size() > 1 && argument.starts_with('-')) refuse_option(argument, rows);
+    if (!program.takes_operands) throw UsageError("unexpected argument '" + argument + "'; see --help");
+    given.operands.push_back(argument);
+  }
+  return given;
+}
+
+}  // namespace
+
+std::vector<std::string> parse_rows(std::span<const std::string> args, const Environment& environment,
+                                    std::span<const OptionRow> rows, const ProgramText& program) {
+  GivenArguments given = split(args, rows, program);
+  for (const OptionRow& row : rows) {
+    if (const auto value = given.options.find(row.name); value != given.options.end()) {
+      row.value.set(value->second);
+      continue;
+    }
+    for (const std::string& variable : {variable_of_option(row.name), row.template_variable}) {
+      // Manifests often pass variables that were left empty.
+      if (const std::string value = value_of(environment, variable); !value.empty()) {
+        row.value.set({variable, value});
+        break;
+      }
+    }
+  }
+  return std::move(given.operands);
+}
+
+std::vector<std::string> find_misspelt_variables(const Environment& environment, std::span<const OptionRow> rows,
+                                                 std::span<const std::string> known) {
+  std::vector<std::string> variables;
+  for (const OptionRow& row : rows) variables.push_back(variable_of_option(row.name));
+  const std::size_t num_rows = variables.size();
+  for (const std::string& name : known) variables.push_back(variable_of_option(name));
+  std::vector<std::string> sentences;
+  for (const auto& [variable, value] : environment) {
+    if (!variable.starts_with("LOCKSTEP_")) continue;
+    if (std::find(variables.begin(), variables.end(), variable) != variables.end()) continue;
+    const std::string hint = did_you_mean("", variable, std::span(variables).first(num_rows));
+    if (!hint.empty()) sentences.push_back("no option reads the variable " + variable + hint);
+  }
+  return sentences;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,251 @@
+// See backup_manager.hpp.
+#include "session/backup_manager.hpp"
+
+#include "core/clock.hpp"
+#include "core/log.hpp"
+#include "metrics/metric_registry.hpp"
+#include "options/option_words.hpp"
+
+#include <lockstep/core/error.hpp>
+
+#include <fmt/format.h>
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <exception>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+namespace lockstep {
+
+namespace {
+
+/// "step 12 of epoch 3/10"; at an epoch's first step "epoch 3/10".
+std::string describe(const TrainingState& state, int epochs) {
+  const std::string epoch = fmt::format("epoch {}/{}", state.epoch + 1, epochs);
+  if (state.stop_training || state.epoch >= epochs) return "training was complete";
+  return state.step == 0 ? epoch : fmt::format("step {} of {}", state.step + 1, epoch);
+}
+
+void require_same_setting(const std::string& path, const std::string& what, const std::string& saved,
+                          const std::string& value) {
+  if (saved == value) return;
+  const auto [before, now] = excerpts_around_difference(saved, value);
+  throw UsageError(path + " is a backup of another job: " + what + " was " + before + " in the backup and is " + now +
+                   " now; restore the old setting, or start over with --resume never");
+}
+
+std::string describe(const std::optional<double>& number) { return number ? fmt::format("{:g}", *number) : "none"; }
+
+}  // namespace
+
+BackupManager::BackupManager(TrainingSession& session, CheckpointWriter& writer, const BackupAndRestore& settings,
+                             std::vector<Callback*> callbacks, KeyValues job)
+    : session_(session),
+      writer_(writer),
+      uncaught_exceptions_(std::uncaught_exceptions()),
+      directory_(settings.directory()),
+      options_(settings.options()),
+      fit_(session.run_context().next_fit_number()),
+      callbacks_(std::move(callbacks)),
+      job_(std::move(job)) {
+  const Options& run = session.run_context().options();
+  for (auto& text : session.model().compiled().identity()) job_.push_back(std::move(text));
+  job_.emplace_back("--seed", std::to_string(run.seed));
+  job_.emplace_back("--precision", to_string(run.precision));
+  job_.emplace_back("--input-scale", describe(run.input_scale));
+}
+
+BackupManager::~BackupManager() {
+  if (std::uncaught_exceptions() > uncaught_exceptions_) session_.run_context().keep_backups();
+}
+
+void BackupManager::restore(int epochs) {
+  if (options_.save_freq == BackupOptions::never) return;
+  RunContext& run_context = session_.run_context();
+  const Resume resume = run_context.options().resume;
+  const auto find = [&]() -> std::optional<LoadedModel> {
+    if (resume == Resume::never) {
+      if (fit_ == 1) directory_.clear();
+      return std::nullopt;
+    }
+    auto newest = directory_.newest(fit_, log_warning);
+    if (newest) return LoadedModel{newest->path.string(), std::move(newest->model)};
+    if (resume == Resume::require && fit_ == 1) {
+      throw UsageError("--resume require: there is no backup in " + directory_.path().string() +
+                       "; name the right --backup-dir, or use --resume auto");
+    }
+    return std::nullopt;
+  };
+  run_context.writer().wait();
+  const std::optional<LoadedModel> backup = read_on_chief(run_context, find);
+  run_context.remove_on_success(directory_);
+  if (!backup) return;
+  const TrainingState saved = deserialize_training_state(*backup->model.training_state, backup->path);
+  adopt(*backup, saved);
+  run_context.print("Resuming from " + backup->path + ": " + describe(saved, epochs));
+}
+
+void BackupManager::check_same_job(const std::string& path, const TrainingState& state) const {
+  for (const auto& [what, value] : job_) {
+    const auto saved = state.job_settings.find(what);
+    if (saved != state.job_settings.end()) require_same_setting(path, what, saved->second, value);
+  }
+}
+
+void BackupManager::set_job_setting(const std::string& what, const std::string& value) {
+  const auto found = std::ranges::find(job_, what, &KeyValues::value_type::first);
+  if (found == job_.end()) {
+    job_.emplace_back(what, value);
+  } else {
+    found->second = value;
+  }
+  if (const auto saved = restored_job_.extract(what)) require_same_setting(restored_path_, what, saved.mapped(), value);
+}
+
+void BackupManager::adopt(const LoadedModel& backup, const TrainingState& saved) {
+  check_same_job(backup.path, saved);
+  restored_path_ = backup.path;
+  restored_job_ = saved.job_settings;
+  check_weights(backup, session_.model().architecture());
+  const auto workers = saved.provenance.find("number of workers");
+  const auto sharding = saved.provenance.find("parallelism");
+  const bool same_workers =
+      workers != saved.provenance.end() && workers->second == std::to_string(session_.run_context().world().size());
+  session_.model().restore_parallelism(
+      saved.batch_norm_replicas, same_workers && sharding != saved.provenance.end() ? sharding->second : std::string());
+  session_.model().load(backup.model);
+  if (learning_rate_of(session_.model().optimizer()).is_constant()) {
+    set_learning_rate(session_.model().optimizer(), saved.learning_rate);
+  }
+  session_.set_position({saved.epoch, saved.step});
+  session_.set_stop_training(saved.stop_training);
+  const std::size_t expected_sums = num_sums(session_.model().compiled().options.metrics);
+  if (saved.num_examples > 0 && saved.metric_sums.size() != expected_sums) {
+    throw DataError(backup.path + ": its metrics have " + std::to_string(saved.metric_sums.size()) +
+                    " sums, but those of this model have " + std::to_string(expected_sums) + "; use an earlier backup");
+  }
+  session_.log().restore({{saved.loss_sum, saved.num_examples, saved.metric_sums}, saved.seconds}, saved.history);
+  for (const auto& [name, value] : saved.tracked) session_.tracked()[name] = value;  // in place: users hold references
+  if (saved.callbacks.size() != callbacks_.size()) {
+    throw UsageError(
+        fmt::format("{} is a backup of a fit with {} callbacks, but there are {} now; use the same callbacks, or start "
+                    "over with --resume never",
+                    backup.path, saved.callbacks.size(), callbacks_.size()));
+  }
+  for (std::size_t i = 0; i < callbacks_.size(); ++i) {
+    callbacks_[i]->restore_state(saved.callbacks[i]);
+  }
+  warn_if_provenance_differs(saved);
+}
+
+/// A resumed run gives the same bits only if its provenance is equal. Reports one difference, preferably the
+/// parallelism, because the user can do something about it.
+void BackupManager::warn_if_provenance_differs(const TrainingState& saved) const {
+  if (!session_.run_context().world().is_chief()) return;
+  const std::map<std::string, std::string> provenance = session_.model().provenance();
+  const auto differs = [&](const auto& entry) {
+    const auto before = saved.provenance.find(entry.first);
+    return before != saved.provenance.end() && before->second != entry.second;
+  };
+  auto found = provenance.find("parallelism");
+  if (found == provenance.end() || !differs(*found))
+    found = std::find_if(provenance.begin(), provenance.end(), differs);
+  if (found == provenance.end()) return;
+  const auto& [what, now] = *found;
+  const std::string& before = saved.provenance.at(what);
+  std::string difference = "was " + before + ", is " + now;
+  std::string remedy;
+  if (what == "parallelism") {
+    const auto workers = saved.provenance.find("number of workers");
+    const std::string& workers_now = provenance.at("number of workers");
+    difference =
+        "was " +
+        session_.model().describe_sharding(before, workers == saved.provenance.end() ? workers_now : workers->second) +
+        "; is " + session_.model().describe_sharding(now, workers_now);
+    remedy = "; to keep the old sharding, start as many workers as before with --parallelism auto";
+  }
+  log_warning("training resumes with a different " + what + " (" + difference +
+              "), so results will differ in their last digits from those of an uninterrupted run" + remedy);
+}
+
+TrainingState BackupManager::capture() const {
+  TrainingState saved;
+  const TrainingPosition position = session_.position();
+  saved.epoch = position.epoch;
+  saved.step = position.step;
+  saved.stop_training = session_.stop_training();
+  saved.learning_rate = learning_rate_of(session_.model().optimizer()).at(session_.iterations());
+  const EpochProgress& epoch = session_.log().epoch_so_far();
+  saved.loss_sum = epoch.metrics.loss_sum;
+  saved.num_examples = epoch.metrics.num_examples;
+  saved.metric_sums = epoch.metrics.sums;
+  saved.seconds = epoch.seconds;
+  saved.history = session_.log().history();
+  saved.tracked = session_.tracked();
+  for (const Callback* callback : callbacks_) saved.callbacks.push_back(callback->save_state());
+  saved.batch_norm_replicas = static_cast<int>(session_.model().batch_norm_replicas());
+  saved.job_settings = {job_.begin(), job_.end()};
+  saved.provenance = session_.model().provenance();
+  return saved;
+}
+
+bool BackupManager::is_due_after(std::uint64_t step) const noexcept {
+  return options_.save_freq > 0 && step % static_cast<std::uint64_t>(options_.save_freq) == 0;
+}
+
+void BackupManager::after_step() {
+  session_.run_context().writer().rethrow_error();
+  const bool is_due = is_due_after(session_.iterations());
+  if (session_.request() == StopRequest::after_this_step ||
+      (is_due && session_.request() == StopRequest::after_next_backup)) {
+    save_and_leave();
+  }
+  if (is_due) save();
+}
+
+void BackupManager::after_epoch() {
+  if (options_.save_freq != BackupOptions::every_epoch) return;
+  if (session_.request() != StopRequest::none) save_and_leave();
+  save();
+}
+
+void BackupManager::save_and_leave() {
+  RunContext& run_context = session_.run_context();
+  if (options_.save_freq == BackupOptions::never) session_.leave_if_requested();
+  run_context.writer().wait();
+  save();
+  const auto [epoch, step] = session_.position();
+  run_context.leave(fmt::format("Leaving at the launcher's request before step {} of epoch {}.", step + 1, epoch + 1));
+}
+
+void BackupManager::finish() { session_.run_context().writer().wait(); }
+
+void BackupManager::save() {
+  RunContext& run_context = session_.run_context();
+  if (!writer_.participates()) return;
+  std::array<std::byte, 1> busy{run_context.writer().busy() ? std::byte{1} : std::byte{0}};
+  if (session_.model().is_tensor_parallel())
+    run_context.control().broadcast(busy, 0);  // all ranks take part if the chief does
+  if (busy[0] != std::byte{0}) return;
+  const double begin = monotonic_seconds();
+  Snapshot& snapshot = writer_.take_snapshot();
+  std::function<void()> write;
+  if (run_context.world().is_chief()) {
+    write = [directory = directory_, keep = options_.keep, name = BackupName{fit_, session_.iterations()},
+             saved = std::make_shared<const TrainingState>(capture()), &snapshot] {
+      snapshot.visit([&](ModelData& model) {
+        model.training_state = serialize_training_state(*saved);
+        directory.write(name, model, keep);
+      });
+    };
+  }
+  writer_.write_async(std::move(write));
+  session_.log().add_backup(monotonic_seconds() - begin);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,118 @@
+// See batch_feed.hpp.
+#include "session/batch_feed.hpp"
+
+#include "core/range.hpp"
+#include "losses/loss_registry.hpp"
+#include "session/data_digest.hpp"
+
+#include <lockstep/core/error.hpp>
+
+#include <algorithm>
+#include <span>
+#include <string>
+#include <variant>
+
+namespace lockstep {
+
+BatchFeed::BatchFeed(RunContext& run_context, const Sequential& architecture, std::size_t batch_norm_replicas,
+                     bool computes_whole_batch)
+    : run_context_(run_context),
+      architecture_(architecture),
+      batch_norm_replicas_(batch_norm_replicas),
+      computes_whole_batch_(computes_whole_batch) {
+  replica_ranges_.reserve(batch_norm_replicas);
+}
+
+std::size_t BatchFeed::capacity(std::size_t batch_size) const {
+  return max_examples_per_rank(batch_size, computes_whole_batch_ ? 1 : run_context_.world().size(),
+                               batch_norm_replicas_);
+}
+
+BatchFeed::Identity BatchFeed::identity_of(const Dataset& data) {
+  return {data.id.value(), data.size(), data.targets.index(), data.example_shape.elements()};
+}
+
+void BatchFeed::check_example_shape(const Dataset& data) const {
+  if (data.example_shape.elements() == architecture_.input_shape().elements()) return;
+  throw DataError("the model takes examples of shape " + architecture_.input_shape().to_string() + ", but " +
+                  data.source + " has " + data.example_shape.to_string());
+}
+
+void BatchFeed::validate(const Dataset& data, const Loss& loss) {
+  const Identity identity = identity_of(data);
+  const auto same = [&](const Checked& checked) { return checked.identity == identity; };
+  if (std::any_of(checked_.begin(), checked_.end(), same)) return;
+  check_example_shape(data);
+  if (data.size() == 0) throw DataError(data.source + " holds no examples");
+  const std::int64_t outputs = architecture_.output_shape().elements();
+  const bool wants_classes = takes_classes(loss);
+  const bool has_classes = std::holds_alternative<std::vector<std::int32_t>>(data.targets);
+  if (wants_classes != has_classes) {
+    throw UsageError("the loss " + std::string(keras_name(loss)) + " takes " +
+                     (wants_classes ? "class indices" : "dense targets") + ", but " + data.source + " has " +
+                     (has_classes ? "class indices" : "dense targets"));
+  }
+  if (!has_classes && data.target_shape.elements() != outputs) {
+    throw DataError(data.source + " has targets of shape " + data.target_shape.to_string() +
+                    ", but the model's outputs have " + architecture_.output_shape().to_string());
+  }
+  data.validate(outputs);
+  std::string description = digest_of(data);
+  run_context_.require_equal_on_all_ranks("the data", description);
+  constexpr std::size_t max_checked = 64;
+  std::erase_if(checked_, [&](const Checked& other) { return other.identity.dataset == identity.dataset; });
+  if (checked_.size() == max_checked) checked_.erase(checked_.begin());
+  checked_.push_back({identity, std::move(description)});
+}
+
+std::string BatchFeed::data_description(const Dataset& data) const {
+  for (const Checked& checked : checked_) {
+    if (checked.identity.dataset == data.id.value()) return checked.description;
+  }
+  return {};
+}
+
+StepContext BatchFeed::prepare(const Batch& batch, std::uint64_t step, bool training) {
+  const Dataset& data = *batch.data;
+  if (sampled_dataset_ != data.id.value() || sampler_shuffles_ != batch.shuffle ||
+      sampler_->examples() != data.size()) {
+    sampler_ = std::make_unique<Sampler>(data.size(), run_context_.options().seed, batch.shuffle);
+    sampled_dataset_ = data.id.value();
+    sampler_shuffles_ = batch.shuffle;
+  }
+  const int rank = computes_whole_batch_ ? 0 : run_context_.world().rank();
+  const int ranks = computes_whole_batch_ ? 1 : run_context_.world().size();
+  const Range shard = examples_of_rank(batch.size, rank, ranks, batch_norm_replicas_);
+  examples_.resize(std::max(examples_.size(), shard.size()));
+  const std::span<std::uint32_t> examples = std::span(examples_).first(shard.size());
+  sampler_->read(batch.position + shard.begin, examples);
+
+  replica_ranges_.clear();
+  const Range replicas =
+      slice_of(batch_norm_replicas_, static_cast<std::size_t>(rank), static_cast<std::size_t>(ranks));
+  for (std::size_t replica = replicas.begin; replica < replicas.end; ++replica) {
+    const Range slice = slice_of(batch.size, replica, batch_norm_replicas_);
+    if (!slice.empty()) replica_ranges_.push_back({slice.begin - shard.begin, slice.end - shard.begin});
+  }
+  StepContext context;
+  std::visit([&](const auto& inputs) { context.data.inputs = inputs.data(); }, data.inputs);
+  std::visit([&](const auto& targets) { context.data.targets = targets.data(); }, data.targets);
+  context.data.examples = data.size();
+  context.data.dataset_id = data.id.value();
+  context.examples = examples;
+  context.batch_offset = shard.begin;
+  context.replicas = replica_ranges_;
+  if (computes_whole_batch_) {
+    const Range counted =
+        examples_of_rank(batch.size, run_context_.world().rank(), run_context_.world().size(), batch_norm_replicas_);
+    context.metric_examples = {counted.begin, counted.end};
+  }
+  context.total_replicas = std::min(batch_norm_replicas_, batch.size);
+  context.gradient_scale = 1.0 / static_cast<double>(batch.size);
+  context.step = step;
+  context.seed = run_context_.options().seed;
+  context.training = training;
+  return context;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,73 @@
+// Splits global batches: which examples this rank computes, in which order, and to which replicas they belong.
+#pragma once
+
+#include "backend/backend.hpp"
+#include "data/sampler.hpp"
+#include "session/run_context.hpp"
+
+#include <lockstep/data/dataset.hpp>
+#include <lockstep/layers/sequential.hpp>
+#include <lockstep/losses/losses.hpp>
+#include <lockstep/training/model.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+class BatchFeed {
+ public:
+  /// `run_context` and `architecture` must outlive the feed. `batch_norm_replicas` counts the replicas of all ranks.
+  /// `computes_whole_batch`: this rank computes all examples of each batch, but counts metrics of its own shard only.
+  BatchFeed(RunContext& run_context, const Sequential& architecture, std::size_t batch_norm_replicas,
+            bool computes_whole_batch = false);
+
+  [[nodiscard]] std::size_t batch_norm_replicas() const noexcept { return batch_norm_replicas_; }
+
+  /// Examples in the largest local batch of a global batch of this size.
+  [[nodiscard]] std::size_t capacity(std::size_t batch_size) const;
+
+  /// Checks that a dataset fits the model and the loss, and that all workers hold the same one. Returns at once if the
+  /// dataset has passed before. Collective. Throws UsageError or DataError.
+  void validate(const Dataset& data, const Loss& loss);
+
+  /// Throws DataError unless the dataset's examples have as many elements as the model's input.
+  void check_example_shape(const Dataset& data) const;
+
+  /// "60000 examples of (28, 28) (digest ...)", as `validate` found it; empty if the dataset was not validated.
+  [[nodiscard]] std::string data_description(const Dataset& data) const;
+
+  /// This rank's shard of a batch of a validated dataset. Valid until the next call.
+  [[nodiscard]] StepContext prepare(const Batch& batch, std::uint64_t step, bool training);
+
+ private:
+  /// Identifies a validated dataset. It holds no addresses, because all ranks must agree on whether to validate again.
+  struct Identity {
+    std::uint64_t dataset;  ///< Dataset::id
+    std::size_t size;
+    std::size_t target_type;
+    std::int64_t elements;  ///< of an example
+    friend bool operator==(const Identity&, const Identity&) = default;
+  };
+  struct Checked {
+    Identity identity;
+    std::string description;
+  };
+  [[nodiscard]] static Identity identity_of(const Dataset& data);
+
+  RunContext& run_context_;
+  const Sequential& architecture_;
+  std::size_t batch_norm_replicas_;
+  bool computes_whole_batch_;
+  std::vector<Checked> checked_;
+  std::unique_ptr<Sampler> sampler_;
+  std::uint64_t sampled_dataset_ = 0;  ///< Dataset::id
+  bool sampler_shuffles_ = false;
+  std::vector<std::uint32_t> examples_;
+  std::vector<Range> replica_ranges_;
+};
+
+}  // namespace lockstep

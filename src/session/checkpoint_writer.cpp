@@ -1,0 +1,89 @@
+// See checkpoint_writer.hpp.
+#include "session/checkpoint_writer.hpp"
+
+#include "checkpoint/model_file.hpp"
+#include "core/log.hpp"
+#include "session/save_history.hpp"
+
+#include <fmt/format.h>
+#include <cstdint>
+#include <exception>
+#include <string>
+#include <utility>
+
+namespace lockstep {
+
+namespace {
+
+/// What history.json records about the choice of parallelism.
+NamedValues record_of(const ParallelismChoice& choice) {
+  NamedValues record{{"parallelism", parallelism_name(choice.sharding)}, {"parallelism_reason", choice.reason}};
+  for (const auto& [name, seconds] : choice.predicted) record["predicted_ms_" + name] = 1000 * seconds;
+  for (const auto& [bytes, seconds] : choice.link.points()) {
+    record[fmt::format("all_reduce_ms_{}_bytes", static_cast<std::int64_t>(bytes))] = 1000 * seconds;
+  }
+  if (!choice.link.points().empty())
+    record["all_reduce_cpu_us_per_megabyte"] = 1e12 * choice.link.cpu_seconds_per_byte();
+  return record;
+}
+
+}  // namespace
+
+CheckpointWriter::~CheckpointWriter() {
+  BackgroundWriter& writer = session_.run_context().writer();
+  if (std::uncaught_exceptions() > 0) writer.cancel_gather();
+  try {
+    writer.wait();  // the job reads the snapshot
+  } catch (const std::exception& error) {
+    log_error(error.what());
+  }
+}
+
+bool CheckpointWriter::participates() const {
+  return session_.run_context().world().is_chief() || session_.model().is_tensor_parallel();
+}
+
+Snapshot& CheckpointWriter::take_snapshot() {
+  RunContext& run_context = session_.run_context();
+  CompiledModel& model = session_.model().compiled();
+  run_context.writer().finish_gather();
+  run_context.report_busy();
+  model.synchronize();
+  if (compilation_ != session_.model().compilation()) {
+    snapshot_.emplace(model.architecture, model.plan(), model.executable(), model.shards ? &*model.shards : nullptr);
+    compilation_ = session_.model().compilation();
+  }
+  snapshot_->capture(model.arenas, *model.communicator, model.options, model.iteration);
+  return *snapshot_;
+}
+
+void CheckpointWriter::write_async(std::function<void()> job) {
+  session_.run_context().writer().write(*session_.model().compiled().communicator, std::move(job));
+}
+
+std::function<void()> CheckpointWriter::make_job(const std::filesystem::path& path) {
+  RunContext& run_context = session_.run_context();
+  run_context.writer().wait();
+  Snapshot& snapshot = take_snapshot();
+  if (!run_context.world().is_chief()) return {};
+  NamedValues facts = record_of(session_.model().compiled().choice);
+  facts["batch_norm_replicas"] = static_cast<std::int64_t>(session_.model().batch_norm_replicas());
+  return [&run_context, communication = session_.model().compiled().communicator->describe(), facts = std::move(facts),
+          path, &snapshot, report = session_.report()] {
+    snapshot.visit([&](const ModelData& data) { save_model(path, data); });
+    save_history(path.parent_path() / "history.json", report, run_context, communication, facts);
+  };
+}
+
+void CheckpointWriter::save(const std::filesystem::path& path) {
+  if (!participates()) return;
+  const auto job = make_job(path);
+  session_.model().compiled().communicator->finish_gather();
+  if (job) job();
+}
+
+void CheckpointWriter::save_async(const std::filesystem::path& path) {
+  if (participates()) write_async(make_job(path));
+}
+
+}  // namespace lockstep

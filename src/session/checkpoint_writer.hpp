@@ -1,0 +1,44 @@
+// Writes a model's checkpoints: takes a snapshot between two steps, gathers shards, and writes the file while training
+// continues.
+#pragma once
+
+#include "session/snapshot.hpp"
+#include "session/training_session.hpp"
+
+#include <filesystem>
+#include <functional>
+#include <optional>
+
+namespace lockstep {
+
+class CheckpointWriter {
+ public:
+  /// The session must outlive the writer.
+  explicit CheckpointWriter(TrainingSession& session) : session_(session) {}
+  ~CheckpointWriter();  ///< waits for files; during stack unwinding, drops an incomplete gather
+  CheckpointWriter(const CheckpointWriter&) = delete;
+  CheckpointWriter& operator=(const CheckpointWriter&) = delete;
+
+  /// Whether this rank takes part in saving: the chief, and all ranks of a tensor-parallel model.
+  [[nodiscard]] bool participates() const;
+
+  /// Copies weights and optimizer state. On the chief another thread may visit the snapshot as soon as the communicator
+  /// has gathered the shards. Valid until the next call. Call it again only after the snapshot has been written.
+  [[nodiscard]] Snapshot& take_snapshot();
+
+  /// Runs the chief's `job` on the background thread when the snapshot is complete. See BackgroundWriter::write.
+  void write_async(std::function<void()> job);
+
+  /// The chief writes the model, and history.json beside it. `save_async` returns after the snapshot.
+  void save(const std::filesystem::path& path);
+  void save_async(const std::filesystem::path& path);
+
+ private:
+  [[nodiscard]] std::function<void()> make_job(const std::filesystem::path& path);
+
+  TrainingSession& session_;
+  std::optional<Snapshot> snapshot_;  ///< reused, to avoid allocating its memory again
+  int compilation_ = 0;               ///< RankModel::compilation() of the snapshot's model
+};
+
+}  // namespace lockstep

@@ -1,0 +1,339 @@
+// See compiled_model.hpp.
+#include "session/compiled_model.hpp"
+
+#include "checkpoint/keras/keras_config.hpp"
+#include "graph/lower.hpp"
+#include "metrics/metric_registry.hpp"
+#include "optimizers/optimizer_registry.hpp"
+#include "session/snapshot.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <numeric>
+#include <utility>
+#include <variant>
+
+namespace lockstep {
+
+namespace {
+
+/// Batch sizes whose steps are kept: training, validation, a test, a prediction, and one to spare.
+constexpr std::size_t max_compiled_steps = 5;
+
+/// "Input(28, 28) Dense(10,)": enough for a person to distinguish two models.
+std::string outline_of(const Sequential& architecture) {
+  std::string outline;
+  for (const LayerInfo& layer : architecture.layers()) {
+    if (!outline.empty()) outline += ' ';
+    outline += layer.class_name + layer.output_shape.to_string();
+  }
+  return outline;
+}
+
+template <typename T>
+std::span<T> take(std::span<std::byte>& memory, std::size_t count) {
+  constexpr std::size_t line = 64;
+  const std::size_t bytes = (count * sizeof(T) + line - 1) / line * line;
+  const std::span<T> taken(reinterpret_cast<T*>(memory.data()), count);
+  memory = memory.subspan(bytes);
+  return taken;
+}
+
+/// Follows --parallelism; `auto` calibrates. `graph` is lowered but not laid out. Collective.
+ParallelismChoice choose_parallelism(RunContext& run_context, const Graph& graph, const Optimizer& optimizer,
+                                     std::size_t batch_norm_replicas) {
+  const Options& run = run_context.options();
+  const CalibrationContext context{.backend = run_context.backend(),
+                                   .control = run_context.control(),
+                                   .new_communicator = [&] { return run_context.new_communicator(); },
+                                   .host_of_rank = run_context.world().host_of_rank(),
+                                   .global_batch_size = static_cast<std::size_t>(run.global_batch_size),
+                                   .batch_norm_replicas = batch_norm_replicas,
+                                   .deterministic = run.deterministic,
+                                   .assumed_hardware = run.assumed_hardware,
+                                   .sharding_code = run.sharding};
+  switch (run.parallelism) {
+    case Parallelism::automatic: return calibrate(context, graph, optimizer);
+    case Parallelism::tensor: return require_tensor_parallel(context, graph);
+    case Parallelism::data: break;
+  }
+  return {.reason = "requested by --parallelism data"};
+}
+
+}  // namespace
+
+CompiledModel::CompiledModel(RunContext& context, const Sequential& model, const CompileOptions& compile_options,
+                             std::size_t batch_norm_replicas, const std::string& restored_sharding)
+    : run_context(context), architecture(model), options(compile_options) {
+  const Options& run = run_context.options();
+  Optimizer& optimizer = options.optimizer;
+  if (run.learning_rate) replace_learning_rate(optimizer, *run.learning_rate);
+  check(optimizer);
+  description = training_config_to_json(options);
+  for (const auto& [what, value] : identity()) run_context.require_equal_on_all_ranks(what, value);
+  choose_sharding(batch_norm_replicas, restored_sharding);
+  feed = std::make_unique<BatchFeed>(run_context, architecture, batch_norm_replicas, sharding.has_value());
+  lay_out(run_context.default_batch_size());
+  plan_digest = plan().digest();
+}
+
+KeyValues CompiledModel::identity() const {
+  return {{"the model", outline_of(architecture)},
+          {"the layers' options", sequential_to_json(architecture)},
+          {"how the model is compiled", description}};
+}
+
+void CompiledModel::choose_sharding(std::size_t batch_norm_replicas, const std::string& restored_sharding) {
+  const Options& run = run_context.options();
+  graph_ =
+      lower(architecture, options.loss, run.precision == Precision::mixed_bfloat16, run.input_scale, options.metrics);
+  graph_.batch_norm_replicas = batch_norm_replicas;
+  // GPUs support only data parallelism: a tensor-parallel job resumes data parallel there.
+  const bool restores = !restored_sharding.empty() && run_context.backend().device_streams() == nullptr;
+  choice = restores ? ParallelismChoice{.sharding =
+                                            sharding_from_code(graph_, run_context.world().size(), restored_sharding),
+                                        .reason = "restored from the backup"}
+                    : choose_parallelism(run_context, graph_, options.optimizer, batch_norm_replicas);
+  sharding = choice.sharding;
+}
+
+/// Plans this rank's shard, and makes arenas and the first step.
+void CompiledModel::lay_out(std::size_t batch_size) {
+  layers = layer_shardings(graph_, sharding, run_context.world().size(), batch_size);
+  Plan plan = make_plan(batch_size);
+  run_context.require_equal_on_all_ranks("the plan", plan.digest());
+  communicator = run_context.new_communicator();
+  allocate(plan);
+  steps.push_back(make_step(batch_size, std::move(plan)));
+  if (sharding) shards.emplace(architecture, *sharding, this->plan());
+}
+
+Plan CompiledModel::make_plan(std::size_t batch_size) const {
+  const Backend& backend = run_context.backend();
+  Graph graph = graph_;
+  if (sharding) {
+    graph = shard_graph(graph_, *sharding, run_context.world().rank(), batch_size, backend);
+  } else {
+    backend.lay_out(graph, feed->capacity(run_context.default_batch_size()));
+    graph.capacity = feed->capacity(batch_size);
+  }
+  Plan plan = lockstep::make_plan(std::move(graph), backend.plan_options(run_context.world().size()));
+  if (sharding) plan.sharding = sharding->to_string(graph_);
+  return plan;
+}
+
+std::unique_ptr<CompiledStep> CompiledModel::make_step(std::size_t batch_size, Plan plan) {
+  return std::make_unique<CompiledStep>(batch_size, std::move(plan), run_context.backend(), arenas,
+                                        local.gradients.data(), *communicator);
+}
+
+std::size_t CompiledModel::batch_size_of(const Batch& batch) const {
+  return std::max(batch.size, batch.batch_size > 0 ? batch.batch_size : steps.front()->batch_size);
+}
+
+CompiledStep& CompiledModel::step_for(std::size_t batch_size) {
+  const auto first = steps.begin();
+  if (sharding || batch_size == (*first)->batch_size) return **first;
+  const auto is_of_size = [&](const auto& step) { return step->batch_size == batch_size; };
+  if (const auto found = std::find_if(first, steps.end(), is_of_size); found != steps.end()) {
+    std::rotate(found, found + 1, steps.end());
+  } else {
+    const auto is_idle = [&](const auto& step) { return step.get() != training; };
+    if (steps.size() == max_compiled_steps) steps.erase(std::find_if(first + 1, steps.end(), is_idle));
+    steps.push_back(make_step(batch_size, make_plan(batch_size)));
+  }
+  return *steps.back();
+}
+
+void CompiledModel::lay_out_again(std::size_t batch_size) {
+  synchronize();
+  const auto for_each_array = [this](const auto& visit) {
+    const auto variables = static_cast<std::size_t>(plan().graph.metrics_parameter());
+    for (std::size_t v = 0; v < variables; ++v) {
+      const int slots = plan().graph.parameters[v].info.trainable ? num_slots(options.optimizer) : 0;
+      for (std::size_t array = 0; array <= static_cast<std::size_t>(slots); ++array) visit(v, array);
+    }
+  };
+  std::vector<std::vector<float>> values;  // of this rank's shards, in Keras' layout
+  for_each_array([&](std::size_t variable, std::size_t array) {
+    const Shape& shape = plan().graph.parameters[variable].info.shape;
+    values.emplace_back(static_cast<std::size_t>(shape.elements()));
+    executable().read_parameter(variable, array_of(variable, array), values.back());
+  });
+  communicator->barrier();  // no rank may still read what is about to be freed
+  training = nullptr;
+  shards.reset();
+  steps.clear();
+  lay_out(batch_size);
+  auto next = values.begin();
+  for_each_array([&](std::size_t variable, std::size_t array) {
+    const bool writes = plan().graph.parameters[variable].is_local || communicator->is_mirror_owner();
+    if (writes) executable().write_parameter(variable, *next, array_of(variable, array));
+    ++next;
+  });
+  finish_writing_weights();
+}
+
+void CompiledModel::finish_writing_weights() {
+  communicator->barrier();
+  if (communicator->is_mirror_owner() || sharding) executable().update_low_precision_copies();
+  communicator->barrier();
+}
+
+void CompiledModel::allocate(const Plan& plan) {
+  const bool mixed_precision = plan.graph.mixed_bfloat16;
+  const auto kinds = static_cast<std::size_t>(num_slots(options.optimizer));
+  constexpr std::size_t alignment = std::size_t{3} * 64;
+  // Bytes of the weights, slots and, in mixed precision, low-precision copies of this many elements.
+  const auto bytes_of = [&](std::size_t elements) {
+    return elements * (1 + kinds) * sizeof(float) + (mixed_precision ? elements * sizeof(std::uint16_t) : 0) +
+           alignment;
+  };
+  const auto fill = [&](Arenas& filled, std::size_t elements, std::span<std::byte> memory) {
+    filled.elements = elements;
+    filled.weights = take<float>(memory, elements);
+    filled.slots = take<float>(memory, elements * kinds);
+    filled.low_precision = take<std::uint16_t>(memory, mixed_precision ? elements : 0);
+  };
+  const std::size_t elements = plan.elements;
+  communicator->exclude_from_compression(plan.non_gradient_ranges());
+  const ArenaMemory memory = communicator->allocate(elements, bytes_of(elements), plan.buckets);
+  arenas.gradients = memory.gradients;
+  fill(arenas, elements, memory.mirrored);
+  if (!sharding) return;
+  all_to_all_memory = AllToAllMemory(plan.graph);
+  arenas.all_to_alls = all_to_all_memory.buffers();
+  communicator->prepare_all_to_alls(all_to_all_memory.all_to_alls());
+  local_memory = AlignedBuffer(plan.local_elements * sizeof(float) + 64 + bytes_of(plan.local_elements));
+  auto rest = local_memory.as<std::byte>();
+  std::ranges::fill(rest, std::byte{0});
+  local.gradients = take<float>(rest, plan.local_elements);
+  fill(local, plan.local_elements, rest);
+  arenas.local = &local;
+}
+
+std::vector<std::vector<float>> CompiledModel::weights() const {
+  synchronize();
+  if (shards) return shards->gather_weights(*communicator, executable(), arenas);
+  std::vector<std::vector<float>> all;
+  for (const LayerInfo& layer : architecture.layers()) {
+    for (const ParameterInfo& parameter : layer.parameters) {
+      std::vector<float>& values = all.emplace_back(static_cast<std::size_t>(parameter.shape.elements()));
+      executable().read_parameter(all.size() - 1, arenas.weights, values);
+    }
+  }
+  return all;
+}
+
+void CompiledModel::write_weights(std::span<const NamedTensor> variables) {
+  communicator->barrier();  // wait until no rank still reads the old weights
+  for (std::size_t p = 0; p < variables.size(); ++p) write_variable(p, 0, variables[p].values);
+  finish_writing_weights();
+}
+
+std::span<float> CompiledModel::array_of(std::size_t variable, std::size_t array) const {
+  const Arenas& its = arenas.of(plan().graph.parameters[variable]);
+  return array == 0 ? its.weights : its.slots.subspan((array - 1) * its.elements, its.elements);
+}
+
+void CompiledModel::write_variable(std::size_t variable, std::size_t array, std::span<const float> values) {
+  if (!plan().graph.parameters[variable].is_local && !communicator->is_mirror_owner()) return;
+  const std::span<float> arena = array_of(variable, array);
+  if (shards) {
+    executable().write_parameter(variable, shards->shard_of(variable, communicator->rank(), values), arena);
+  } else {
+    executable().write_parameter(variable, values, arena);
+  }
+}
+
+void CompiledModel::write_initial_slots() {
+  const Slots kinds = slots_of(options.optimizer);
+  const auto is_zero = [](const Slot& slot) { return slot.initial_value == 0; };
+  if (std::ranges::all_of(kinds.slots, is_zero)) return;  // the arenas are zeroed already
+  std::vector<NamedTensor> slots = slots_for(architecture, options.optimizer);
+  fill_initial_slots(options.optimizer, slots);
+  write_slots(slots);
+}
+
+void CompiledModel::write_slots(std::span<const NamedTensor> slots) {
+  const Slots kinds = slots_of(options.optimizer);
+  const std::size_t trainable = kinds.slots.empty() ? 0 : slots.size() / kinds.slots.size();
+  communicator->barrier();
+  std::size_t weight = 0;  // index among the trainable weights
+  for (int p = 0; p < plan().graph.metrics_parameter(); ++p) {
+    if (!plan().graph.parameters[p].info.trainable) continue;
+    for (std::size_t slot = 0; slot < kinds.slots.size(); ++slot) {
+      const std::size_t index = slot_index(kinds, slot, weight, trainable);
+      write_variable(static_cast<std::size_t>(p), 1 + slot, slots[index].values);
+    }
+    ++weight;
+  }
+  communicator->barrier();
+}
+
+StepMetrics CompiledModel::evaluate(const Batch& batch) {
+  run_context.report_busy();
+  CompiledStep& compiled = step_for(batch_size_of(batch));
+  synchronize();
+  StepMetrics all;
+  StepMetrics metrics;
+  std::vector<float> written(num_metric_elements());
+  // The only step of a tensor-parallel model may be for fewer examples.
+  const std::uint64_t end = batch.position + batch.size;
+  for (Batch next = batch; next.position < end; next.position += next.size) {
+    next.size = std::min<std::size_t>(compiled.batch_size, end - next.position);
+    compiled.step.infer(feed->prepare(next, iteration, false));
+    read_local_metrics(written);
+    to_step_metrics(written, metrics);
+    all += metrics;
+  }
+  return all;
+}
+
+StepMetrics CompiledModel::all_reduce(const StepMetrics& local) const {
+  std::vector<double> sums{local.loss_sum, local.num_examples};
+  sums.insert(sums.end(), local.sums.begin(), local.sums.end());
+  communicator->all_reduce_sum(sums);
+  return {sums[0], sums[1], {sums.begin() + 2, sums.end()}};
+}
+
+void CompiledModel::read_local_metrics(std::span<float> written) const {
+  const std::size_t offset = plan().graph.parameters[plan().graph.metrics_parameter()].offset;
+  executable().read(arenas.gradients.subspan(offset, written.size()), written);
+}
+
+std::size_t CompiledModel::num_metric_elements() const {
+  return plan().graph.parameters[plan().graph.metrics_parameter()].storage;
+}
+
+void CompiledModel::to_step_metrics(std::span<const float> written, StepMetrics& metrics) const {
+  metrics.loss_sum = written[metric_loss];
+  metrics.num_examples = written[metric_count];
+  const auto sums = written.subspan(first_metric_sum, num_sums(options.metrics));
+  metrics.sums.assign(sums.begin(), sums.end());
+}
+
+std::vector<float> CompiledModel::predict(const Dataset& data, std::size_t batch_size) {
+  feed->check_example_shape(data);
+  CompiledStep& compiled = step_for(batch_size);
+  const std::size_t at_once = std::min(compiled.plan.graph.capacity, feed->capacity(batch_size));
+  synchronize();
+  const auto outputs = static_cast<std::size_t>(architecture.output_shape().elements());
+  std::vector<float> all(data.size() * outputs);
+  std::vector<std::uint32_t> order(data.size());
+  std::iota(order.begin(), order.end(), 0U);
+  StepContext context;
+  std::visit([&](const auto& inputs) { context.data.inputs = inputs.data(); }, data.inputs);
+  context.data.examples = data.size();
+  for (std::size_t begin = 0; begin < data.size(); begin += at_once) {
+    const std::size_t examples = std::min(at_once, data.size() - begin);
+    run_context.report_busy();
+    context.examples = std::span(order).subspan(begin, examples);
+    compiled.step.predict(context);
+    std::copy_n(compiled.executable->outputs().begin(), examples * outputs,
+                all.begin() + static_cast<std::ptrdiff_t>(begin * outputs));
+  }
+  return all;
+}
+
+}  // namespace lockstep

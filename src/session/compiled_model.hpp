@@ -1,0 +1,128 @@
+// A model compiled on this rank: sharding, arenas, and a compiled step for each batch size in use.
+//
+// A batch size determines microbatches, kernels and the memory of activations. Layouts and arenas are made for the
+// default batch size. All steps of a data-parallel model share them, and each step is compiled when its batch size
+// first occurs. A tensor-parallel model all-reduces activations, which lie in the arenas. It has one step, and training
+// with another batch size lays out the arenas again.
+#pragma once
+
+#include "backend/backend.hpp"
+#include "checkpoint/model_data.hpp"
+#include "collective/communicator.hpp"
+#include "core/aligned_buffer.hpp"
+#include "parallel/calibrate.hpp"
+#include "parallel/sharding.hpp"
+#include "parallel/sharding_table.hpp"
+#include "parallel/shards.hpp"
+#include "plan/all_to_all_memory.hpp"
+#include "plan/plan.hpp"
+#include "session/batch_feed.hpp"
+#include "session/compiled_step.hpp"
+#include "session/run_context.hpp"
+
+#include <lockstep/training/model.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace lockstep {
+
+/// Settings to compare, in order: a mismatch is reported for the first that differs.
+using KeyValues = std::vector<std::pair<std::string, std::string>>;
+
+struct CompiledModel {
+  /// Collective. Leaves the weights unset. `context` and `model` must outlive the object.
+  /// `restored_sharding`: the code of the sharding of the job that is resumed; empty to choose a sharding.
+  CompiledModel(RunContext& context, const Sequential& model, const CompileOptions& compile_options,
+                std::size_t batch_norm_replicas, const std::string& restored_sharding);
+  CompiledModel(const CompiledModel&) = delete;
+  CompiledModel& operator=(const CompiledModel&) = delete;
+
+  /// The model's properties that must be equal on all workers and in all runs of a job, by name.
+  [[nodiscard]] KeyValues identity() const;
+
+  /// Collective. The full weights, one array per variable, in the architecture's order and in Keras' layout.
+  [[nodiscard]] std::vector<std::vector<float>> weights() const;
+  void write_weights(std::span<const NamedTensor> variables);
+
+  /// Collective. Sets the optimizer's slots to their initial values.
+  void write_initial_slots();
+
+  /// Collective. `slots` in the order of slots_for().
+  void write_slots(std::span<const NamedTensor> slots);
+
+  /// The batch size of the step that computes this batch, which may be shorter.
+  [[nodiscard]] std::size_t batch_size_of(const Batch& batch) const;
+
+  /// The step for global batches of this size. Compiles it the first time. Valid until the next call with another size.
+  /// A tensor-parallel model has only one step, which takes batches of at most its own size.
+  [[nodiscard]] CompiledStep& step_for(std::size_t batch_size);
+
+  /// Collective. Lays out a tensor-parallel model for batches of this size. Keeps its values; replaces its step.
+  void lay_out_again(std::size_t batch_size);
+
+  /// Waits until all weights are updated. Call it before reading them outside of a training step.
+  void synchronize() const { steps.front()->step.synchronize(); }
+
+  /// They hold the layouts of parameters, which all steps share.
+  [[nodiscard]] const Plan& plan() const { return steps.front()->plan; }
+  [[nodiscard]] Executable& executable() const { return *steps.front()->executable; }
+
+  /// Runs a forward pass and returns this rank's metric sums. `all_reduce` adds those of all ranks.
+  [[nodiscard]] StepMetrics evaluate(const Batch& batch);
+  [[nodiscard]] StepMetrics all_reduce(const StepMetrics& local) const;
+
+  /// The outputs for all examples, row-major [size, output elements]. Each rank computes all of them, as many at once
+  /// as it does of a global batch of this size.
+  [[nodiscard]] std::vector<float> predict(const Dataset& data, std::size_t batch_size);
+
+  /// The metrics parameter of this rank's last forward pass.
+  void read_local_metrics(std::span<float> written) const;
+
+  /// Elements of the metrics parameter, and what they say of a step. Reuses the memory of `metrics`.
+  [[nodiscard]] std::size_t num_metric_elements() const;
+  void to_step_metrics(std::span<const float> written, StepMetrics& metrics) const;
+
+  RunContext& run_context;
+  const Sequential& architecture;
+  CompileOptions options;
+  std::string description;      ///< JSON of the options at compile time; callbacks change the learning rate later
+  std::uint64_t iteration = 0;  ///< optimizer steps begun
+  std::unique_ptr<BatchFeed> feed;
+  AllToAllMemory all_to_all_memory;  ///< outlives the communicator
+  std::unique_ptr<Communicator> communicator;
+  std::optional<Sharding> sharding;  ///< none: data parallel
+  ParallelismChoice choice;
+  std::vector<LayerSharding> layers;  ///< how each layer is sharded
+  std::string plan_digest;            ///< of the plan as compiled, whatever batch sizes come later
+  Arenas arenas;
+  AlignedBuffer local_memory;  ///< of a tensor-parallel model: parameters that only this rank holds
+  Arenas local;
+  std::optional<Shards> shards;
+  /// The first has the batch size that arenas are laid out for; the others follow, the last used last.
+  std::vector<std::unique_ptr<CompiledStep>> steps;
+  CompiledStep* training = nullptr;  ///< the step that trained last
+
+ private:
+  void choose_sharding(std::size_t batch_norm_replicas, const std::string& restored_sharding);
+  void lay_out(std::size_t batch_size);
+  [[nodiscard]] Plan make_plan(std::size_t batch_size) const;
+  [[nodiscard]] std::unique_ptr<CompiledStep> make_step(std::size_t batch_size, Plan plan);
+  void allocate(const Plan& plan);
+  /// The weights (`array` 0) or one of the slots (from 1) of the arenas that hold a variable.
+  [[nodiscard]] std::span<float> array_of(std::size_t variable, std::size_t array) const;
+  /// Collective. Once all ranks have written their weights, recomputes the low-precision copies.
+  void finish_writing_weights();
+  /// Writes this rank's shard of a variable or of one of its slots.
+  void write_variable(std::size_t variable, std::size_t array, std::span<const float> values);
+
+  Graph graph_;  ///< neither sharded nor laid out
+};
+
+}  // namespace lockstep

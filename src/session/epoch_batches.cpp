@@ -1,0 +1,26 @@
+// See epoch_batches.hpp.
+#include "session/epoch_batches.hpp"
+
+#include <algorithm>
+
+namespace lockstep {
+
+std::uint64_t EpochBatches::size() const {
+  if (steps_per_epoch_ > 0) return static_cast<std::uint64_t>(steps_per_epoch_);
+  return (data_->size() + batch_size_ - 1) / batch_size_;
+}
+
+Batch EpochBatches::at(int epoch, std::uint64_t step) const {
+  const auto pass = static_cast<std::uint64_t>(epoch);
+  Batch batch{.data = data_, .size = batch_size_, .shuffle = shuffle_, .batch_size = batch_size_};
+  if (steps_per_epoch_ > 0) {
+    batch.position = (pass * size() + step) * batch_size_;
+    return batch;
+  }
+  const std::uint64_t begin = step * batch_size_;
+  batch.position = pass * data_->size() + begin;
+  batch.size = std::min<std::size_t>(batch_size_, data_->size() - begin);
+  return batch;
+}
+
+}  // namespace lockstep

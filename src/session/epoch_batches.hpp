@@ -1,0 +1,32 @@
+// Maps each step of an epoch to its global batch: a slice of the dataset's stream of examples.
+#pragma once
+
+#include <lockstep/training/custom_loop.hpp>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace lockstep {
+
+class EpochBatches {
+ public:
+  /// `steps_per_epoch` 0: an epoch is one pass over the data, and its last batch may be shorter. Otherwise all batches
+  /// are full, and an epoch begins in the stream where the previous one ended.
+  EpochBatches(const Dataset& data, std::size_t batch_size, int steps_per_epoch, bool shuffle)
+      : data_(&data), batch_size_(batch_size), steps_per_epoch_(steps_per_epoch), shuffle_(shuffle) {}
+
+  [[nodiscard]] std::size_t batch_size() const noexcept { return batch_size_; }
+
+  /// Steps of an epoch.
+  [[nodiscard]] std::uint64_t size() const;
+
+  [[nodiscard]] Batch at(int epoch, std::uint64_t step) const;
+
+ private:
+  const Dataset* data_;
+  std::size_t batch_size_;
+  int steps_per_epoch_;
+  bool shuffle_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,160 @@
+// See read_on_chief.hpp.
+#include "session/read_on_chief.hpp"
+
+#include "checkpoint/keras/keras_h5.hpp"
+#include "checkpoint/keras/keras_weights.hpp"
+#include "checkpoint/model_file.hpp"
+#include "checkpoint/model_serialization.hpp"
+
+#include <lockstep/core/error.hpp>
+
+#include <fmt/format.h>
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <fstream>
+#include <iterator>
+#include <span>
+#include <system_error>
+#include <utility>
+
+namespace lockstep {
+
+namespace {
+
+enum Outcome : std::uint64_t { nothing, found, wrong_usage, bad_data, bad_file };
+
+[[noreturn]] void fail(Outcome outcome, const std::string& message) {
+  if (outcome == wrong_usage) throw UsageError(message);
+  if (outcome == bad_data) throw DataError(message);
+  throw IoError(message);
+}
+
+/// Broadcasts from the chief. Each call pairs with one call of the other ranks' `receiver`, of the same size.
+ByteSink sender(RunContext& run_context) {
+  return [&run_context](std::span<const std::byte> bytes) {
+    // The root's buffer is only read.
+    run_context.control().broadcast({const_cast<std::byte*>(bytes.data()), bytes.size()}, 0);  // NOLINT
+  };
+}
+
+ByteSource receiver(RunContext& run_context) {
+  return [&run_context](std::span<std::byte> bytes) {
+    run_context.control().broadcast(bytes, 0);
+    return true;
+  };
+}
+
+std::optional<LoadedModel> read_and_broadcast(RunContext& run_context,
+                                              const std::function<std::optional<LoadedModel>()>& read) {
+  const ByteSink sink = sender(run_context);
+  const auto report = [&sink](Outcome outcome, const std::exception& error) {
+    write_number(sink, outcome);
+    write_text(sink, error.what());
+  };
+  std::optional<LoadedModel> result;
+  try {
+    result = read();
+  } catch (const UsageError& error) {
+    report(wrong_usage, error);
+    throw;
+  } catch (const DataError& error) {
+    report(bad_data, error);
+    throw;
+  } catch (const IoError& error) {
+    report(bad_file, error);
+    throw;
+  }
+  write_number(sink, result ? found : nothing);
+  if (result) {
+    write_text(sink, result->path);
+    write_model(sink, result->model);
+  }
+  return result;
+}
+
+}  // namespace
+
+std::optional<LoadedModel> read_on_chief(RunContext& run_context,
+                                         const std::function<std::optional<LoadedModel>()>& read) {
+  if (run_context.world().size() == 1) return read();
+  if (run_context.world().is_chief()) return read_and_broadcast(run_context, read);
+  const ByteSource source = receiver(run_context);
+  const auto outcome = static_cast<Outcome>(read_number(source).value());
+  if (outcome == nothing) return std::nullopt;
+  std::string text = read_text(source).value();
+  if (outcome != found) fail(outcome, text);
+  auto model = read_model(source, text).value();
+  return LoadedModel{std::move(text), std::move(model)};
+}
+
+LoadedModel read_model_file(RunContext& run_context, const std::filesystem::path& file, const Sequential* known) {
+  const auto read = [&]() -> std::optional<LoadedModel> {
+    const ModelFormat format = model_format_of(file);
+    const bool bare = format == ModelFormat::weights || (format == ModelFormat::h5 && !has_architecture(file));
+    if (!bare) return LoadedModel{file.string(), load_model(file)};
+    if (known == nullptr) {
+      throw DataError(file.string() +
+                      " holds weights without the model they belong to; save the whole model as .keras or .h5");
+    }
+    return LoadedModel{file.string(), load_keras_weights(file, {*known, weights_for(*known), {}})};
+  };
+  return read_on_chief(run_context, read).value();
+}
+
+std::string read_text_file(RunContext& run_context, const std::filesystem::path& file) {
+  constexpr std::uintmax_t max_bytes = std::uintmax_t{64} << 20U;
+  std::string text;
+  std::string problem;
+  if (run_context.world().is_chief()) {
+    std::error_code error;
+    if (std::filesystem::file_size(file, error) > max_bytes && !error) {
+      problem = file.string() + " is larger than 64 MiB; is it the right file?";
+    } else if (std::filesystem::is_directory(file, error)) {
+      problem = file.string() + " is a directory; name a file";
+    } else if (std::ifstream stream(file, std::ios::binary); !stream) {
+      problem = "cannot read " + file.string() + ": " + std::generic_category().message(errno);
+    } else {
+      text.assign(std::istreambuf_iterator<char>(stream), {});
+    }
+  }
+  const ByteSink sink = sender(run_context);
+  const ByteSource source = receiver(run_context);
+  for (std::string* each : {&problem, &text}) {
+    if (run_context.world().is_chief()) {
+      write_text(sink, *each);
+    } else {
+      *each = read_text(source).value();
+    }
+  }
+  if (!problem.empty()) throw IoError(problem);
+  return text;
+}
+
+void check_weights(const LoadedModel& file, const Sequential& architecture) {
+  const std::vector<NamedTensor> expected = weights_for(architecture);
+  const std::vector<NamedTensor>& weights = file.model.weights;
+  for (std::size_t i = 0; i < std::min(weights.size(), expected.size()); ++i) {
+    if (weights[i].shape == expected[i].shape) continue;
+    throw DataError(file.path + " holds another model: its weight '" + weights[i].name + "' has shape " +
+                    weights[i].shape.to_string() + ", but this model's '" + expected[i].name + "' has " +
+                    expected[i].shape.to_string() + "; name a file of this model");
+  }
+  if (weights.size() != expected.size()) {
+    throw DataError(
+        fmt::format("{} holds another model: it has {} weights, but this model has {}; name a file of this model",
+                    file.path, weights.size(), expected.size()));
+  }
+  for (const NamedTensor& weight : weights) {
+    const auto is_number = [](float value) { return std::isfinite(value); };
+    const auto bad = std::find_if_not(weight.values.begin(), weight.values.end(), is_number);
+    if (bad == weight.values.end()) continue;
+    throw DataError(
+        fmt::format("{}: weight '{}' holds NaN or infinite values (the first at index {}); use an earlier copy",
+                    file.path, weight.name, bad - weight.values.begin()));
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,35 @@
+// Files that the chief reads and broadcasts: the other ranks may not have the volume mounted.
+#pragma once
+
+#include "checkpoint/model_data.hpp"
+#include "session/run_context.hpp"
+
+#include <functional>
+#include <optional>
+#include <string>
+
+namespace lockstep {
+
+struct LoadedModel {
+  std::string path;
+  ModelData model;
+};
+
+/// Runs `read` on the chief and returns its result on all ranks. If it throws UsageError, DataError or IoError, all
+/// ranks throw that error. Collective.
+[[nodiscard]] std::optional<LoadedModel> read_on_chief(RunContext& run_context,
+                                                       const std::function<std::optional<LoadedModel>()>& read);
+
+/// Reads a .keras, .h5 or .weights.h5 file. A file without an architecture holds weights of `known`; if that is null,
+/// throws DataError. Collective.
+[[nodiscard]] LoadedModel read_model_file(RunContext& run_context, const std::filesystem::path& file,
+                                          const Sequential* known = nullptr);
+
+/// The text of a file, at most 64 MiB. Throws IoError if it is larger or cannot be read. Collective.
+[[nodiscard]] std::string read_text_file(RunContext& run_context, const std::filesystem::path& file);
+
+/// Throws DataError, naming file and weight, unless the file's weights are finite and have the shapes of
+/// `architecture`'s.
+void check_weights(const LoadedModel& file, const Sequential& architecture);
+
+}  // namespace lockstep

@@ -1,0 +1,161 @@
+// See run_context.hpp.
+#include "session/run_context.hpp"
+
+#include "backend/make_backend.hpp"
+#include "core/available_cpus.hpp"
+#include "core/environment.hpp"
+#include "core/log.hpp"
+
+#include <lockstep/core/error.hpp>
+
+#include <fmt/format.h>
+#include <algorithm>
+#include <cstdlib>
+#include <exception>
+#include <iostream>
+#include <utility>
+
+namespace lockstep {
+
+namespace {
+
+/// OMP_NUM_THREADS if it is set, else the available CPUs divided by the ranks on this host.
+int thread_count(const World& world) {
+  const std::string asked = value_of(current_environment(), "OMP_NUM_THREADS");
+  if (const int threads = std::atoi(asked.c_str()); threads > 0) return threads;
+  const std::vector<int>& hosts = world.host_of_rank();
+  const auto local_ranks = std::max<std::ptrdiff_t>(1, std::count(hosts.begin(), hosts.end(), hosts[world.rank()]));
+  return std::max(1, static_cast<int>(available_cpu_count()) / static_cast<int>(local_ranks));
+}
+
+int local_rank_of(const World& world) {
+  const std::vector<int>& hosts = world.host_of_rank();
+  return static_cast<int>(std::count(hosts.begin(), hosts.begin() + world.rank(), hosts[world.rank()]));
+}
+
+/// Null for `--device cpu`, and for `--device auto` without a usable GPU. Throws UsageError if `--device cuda` has
+/// none.
+std::unique_ptr<Backend> make_cuda(const Options& options, const World& world) {
+  if (options.device == Device::cpu) return nullptr;
+  std::string why_not;
+  auto backend = make_cuda_backend({local_rank_of(world), options.deterministic, options.allow_tf32}, why_not);
+  if (backend) return backend;
+  if (options.device == Device::cuda) throw UsageError("--device cuda: " + why_not + "; use --device cpu or auto");
+  if (has_cuda_backend() && world.is_chief()) log_info("Computing on the CPU: " + why_not + ".");
+  return nullptr;
+}
+
+std::unique_ptr<Backend> make_backend(const Options& options, const World& world) {
+  auto backend = make_cuda(options, world);
+  if (!backend) {
+    backend = make_cpu_backend(thread_count(world));
+    if (options.allow_tf32 && world.is_chief()) {
+      log_warning("--allow-tf32 has no effect: it is for GPUs, and this run computes on the CPU");
+    }
+  }
+  if (options.precision == Precision::mixed_bfloat16) backend->require_bfloat16();
+  return backend;
+}
+
+}  // namespace
+
+std::pair<std::string, std::string> excerpts_around_difference(const std::string& a, const std::string& b) {
+  constexpr std::size_t before = 40;
+  constexpr std::size_t shown = 100;
+  const auto difference = static_cast<std::size_t>(std::ranges::mismatch(a, b).in1 - a.begin());
+  const auto cut = [difference](const std::string& text) {
+    if (text.size() <= shown) return text;
+    const std::size_t begin = difference > before ? difference - before : 0;
+    const std::size_t end = std::min(text.size(), begin + shown);
+    return (begin > 0 ? "... " : "") + text.substr(begin, end - begin) + (end < text.size() ? " ..." : "");
+  };
+  return {cut(a), cut(b)};
+}
+
+RunContext::RunContext(const Options& options)
+    : options_(options), writer_(options_.on_checkpoint_failure, [this] { report_busy(); }) {
+  const bool nccl = options_.communication == Communication::nccl;
+  CommunicatorOptions control_options = communicator_options();
+  if (nccl) control_options.communication = Communication::automatic;
+  control_ = make_communicator(world_, control_options);
+  const auto workers = static_cast<std::size_t>(world_.size());
+  if (options_.batch_norm_replicas > 0 && batch_norm_replicas() < workers) {
+    throw UsageError(
+        fmt::format("--batch-norm-replicas {} is less than the {} workers, and each needs one; leave it out, or start "
+                    "fewer workers",
+                    options_.batch_norm_replicas, workers));
+  }
+  backend_ = make_backend(options_, world_);
+  if (nccl && backend_->device_streams() == nullptr) {
+    throw UsageError("--communication nccl needs GPUs, but this run computes on the CPU; use auto, shared or mpi");
+  }
+  if (has_cuda_backend())
+    require_equal_on_all_ranks("the device", backend_->device_streams() == nullptr ? "cpu" : "cuda");
+  report_busy();
+}
+
+RunContext::~RunContext() {
+  if (std::uncaught_exceptions() > 0) return;
+  report_busy();
+  try {
+    writer_.wait();
+  } catch (const std::exception& error) {
+    log_error(error.what());
+    return;
+  }
+  backups_.remove_on_exit = world_.is_chief();
+}
+
+RunContext::FinishedBackupsRemover::~FinishedBackupsRemover() {
+  if (!remove_on_exit) return;
+  for (const BackupDirectory& directory : directories) directory.clear();
+}
+
+void RunContext::leave(const std::string& message) {
+  report_busy();
+  writer_.wait();
+  if (world_.is_chief()) log_info(message);
+  World::end_together(static_cast<int>(ExitCode::temporary));
+}
+
+void RunContext::print(const std::string& line) const {
+  if (prints()) std::cout << line << std::endl;
+}
+
+CommunicatorOptions RunContext::communicator_options() {
+  return {.communication = options_.communication,
+          .timeout = options_.collective_timeout,
+          .while_waiting = [this](bool is_waiting) { launcher_.progress().report_waiting(is_waiting); }};
+}
+
+std::unique_ptr<Communicator> RunContext::new_communicator() {
+  CommunicatorOptions options = communicator_options();
+  options.device = backend_->device_streams();
+  options.compression = options_.gradient_compression;
+  return make_communicator(world_, options);
+}
+
+std::size_t RunContext::batch_norm_replicas() const noexcept {
+  return static_cast<std::size_t>(options_.batch_norm_replicas > 0 ? options_.batch_norm_replicas : world_.size());
+}
+
+std::size_t RunContext::batch_size(int requested) const {
+  if (requested < 0) {
+    throw UsageError("batch_size is " + std::to_string(requested) +
+                     " but must be at least 1, or 0 for --global-batch-size");
+  }
+  return requested > 0 ? static_cast<std::size_t>(requested) : default_batch_size();
+}
+
+void RunContext::require_equal_on_all_ranks(const std::string& what, const std::string& value) {
+  const std::vector<std::string> values = control_->all_gather(value);
+  for (std::size_t rank = 1; rank < values.size(); ++rank) {
+    if (values[rank] == values[0]) continue;
+    const auto [mine, theirs] = excerpts_around_difference(values[0], values[rank]);
+    throw UsageError(
+        fmt::format("the workers disagree about {}: worker 0 has {}, worker {} has {}; use the same on all workers",
+                    what, mine, rank, theirs));
+  }
+}
+
+}  // namespace lockstep

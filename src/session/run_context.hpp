@@ -1,0 +1,100 @@
+// State that all models of a process share: options, world, device, launcher connection, and the thread that writes
+// files.
+#pragma once
+
+#include "backend/backend.hpp"
+#include "checkpoint/backup/backup_directory.hpp"
+#include "cluster/world/launcher_connection.hpp"
+#include "cluster/world/world.hpp"
+#include "collective/communicator.hpp"
+#include "collective/make_communicator.hpp"
+#include "session/background_writer.hpp"
+
+#include <lockstep/training/options.hpp>
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace lockstep {
+
+class RunContext {
+ public:
+  explicit RunContext(const Options& options);
+  ~RunContext();  ///< waits for files; if the program ends without an error, the chief removes the backups
+  RunContext(const RunContext&) = delete;
+  RunContext& operator=(const RunContext&) = delete;
+
+  [[nodiscard]] const Options& options() const noexcept { return options_; }
+  [[nodiscard]] const World& world() const noexcept { return world_; }
+  [[nodiscard]] const Backend& backend() const noexcept { return *backend_; }
+  [[nodiscard]] LauncherConnection& launcher() noexcept { return launcher_; }
+  [[nodiscard]] BackgroundWriter& writer() noexcept { return writer_; }
+
+  /// For collectives outside of training steps. Has no arenas.
+  [[nodiscard]] Communicator& control() noexcept { return *control_; }
+
+  /// A communicator for one model's arenas.
+  [[nodiscard]] std::unique_ptr<Communicator> new_communicator();
+
+  /// Whether this rank prints: the chief does, unless --verbose is 0.
+  [[nodiscard]] bool prints() const noexcept { return world_.is_chief() && options_.verbose > 0; }
+  /// Prints a line if `prints()`.
+  void print(const std::string& line) const;
+
+  /// Replicas of all ranks: --batch-norm-replicas, or one per worker.
+  [[nodiscard]] std::size_t batch_norm_replicas() const noexcept;
+
+  /// --global-batch-size.
+  [[nodiscard]] std::size_t default_batch_size() const noexcept {
+    return static_cast<std::size_t>(options_.global_batch_size);
+  }
+  /// The batch size for a `batch_size` field of the public API. Throws UsageError if it is negative.
+  [[nodiscard]] std::size_t batch_size(int requested) const;
+
+  /// Collective. Throws UsageError on all ranks, quoting both values, unless `value` is equal on all ranks. `what`
+  /// names it in the message.
+  void require_equal_on_all_ranks(const std::string& what, const std::string& value);
+
+  /// Reports to the launcher that a phase without training steps begins, which may be long.
+  void report_busy() noexcept { launcher_.progress().report_busy(); }
+
+  /// Numbers the fits of this process, from 1. All ranks count alike.
+  [[nodiscard]] int next_fit_number() noexcept { return ++fits_; }
+
+  /// Removes the directory's backups when the program ends without an error, unless `keep_backups` is called.
+  void remove_on_success(BackupDirectory directory) { backups_.directories.push_back(std::move(directory)); }
+  void keep_backups() noexcept { backups_.directories.clear(); }
+
+  /// Ends the program with exit code 75 because a launcher asked for it (StopRequest). Waits until all files are
+  /// written. All ranks call it after the same step. The chief logs `message`.
+  [[noreturn]] void leave(const std::string& message);
+
+ private:
+  [[nodiscard]] CommunicatorOptions communicator_options();
+
+  /// Removes backups after MPI_Finalize: until then a rank may be lost, and the restarted ranks need them.
+  struct FinishedBackupsRemover {
+    std::vector<BackupDirectory> directories;
+    bool remove_on_exit = false;
+    ~FinishedBackupsRemover();
+  };
+
+  Options options_;
+  LauncherConnection launcher_;
+  FinishedBackupsRemover backups_;
+  World world_;
+  std::unique_ptr<Communicator> control_;
+  std::unique_ptr<Backend> backend_;
+  int fits_ = 0;
+  BackgroundWriter writer_;  // last: its job uses the members above
+};
+
+/// Shortens two texts for a message: whole if short, else the text around their first difference.
+[[nodiscard]] std::pair<std::string, std::string> excerpts_around_difference(const std::string& a,
+                                                                             const std::string& b);
+
+}  // namespace lockstep

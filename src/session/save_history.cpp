@@ -1,0 +1,52 @@
+// See save_history.hpp.
+#include "session/save_history.hpp"
+
+#include "checkpoint/atomic_file.hpp"
+#include "options/shared_options.hpp"
+
+#include <lockstep/core/error.hpp>
+
+#include <sys/resource.h>
+
+#include <array>
+#include <cstddef>
+#include <span>
+#include <utility>
+#include <variant>
+
+namespace lockstep {
+
+namespace {
+
+double peak_memory_mb() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<double>(usage.ru_maxrss) / 1024.0;
+}
+
+}  // namespace
+
+void save_history(const std::filesystem::path& path, RunReport report, RunContext& run_context,
+                  const std::string& communication, const NamedValues& model) {
+  report.model = run_context.options().program;
+  report.config = describe_options(run_context.options());
+  report.world = {{"workers", std::int64_t{run_context.world().size()}},
+                  {"hosts", std::int64_t{run_context.world().hosts()}},
+                  {"communication", communication},
+                  {"device", run_context.backend().describe()}};
+  report.world.insert(model.begin(), model.end());
+  report.versions = {
+      {"lockstep", std::string(LOCKSTEP_VERSION)}, {"mpi", World::mpi_library()}, {"hdf5", hdf5_version()}};
+  for (const auto& [library, version] : run_context.backend().libraries()) report.versions[library] = version;
+  report.timing.peak_memory_mb = peak_memory_mb();
+  const std::string text = history_json(report);
+  write_file_atomically(path, std::as_bytes(std::span(text)));
+}
+
+void require_writable(const std::filesystem::path& directory) {
+  AtomicFile probe(directory / "model.h5");  // creates the directory; the file is removed, as it is never committed
+  constexpr std::array<std::byte, 4096> page{};
+  probe.write(page);  // a full disk can still hold an empty file
+}
+
+}  // namespace lockstep

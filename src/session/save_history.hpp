@@ -1,0 +1,25 @@
+// history.json, which the chief writes beside the model, and a check that the directory is writable.
+#pragma once
+
+#include "checkpoint/model_data.hpp"
+#include "report/history_json.hpp"
+#include "session/run_context.hpp"
+
+#include <lockstep/training/model.hpp>
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+/// Adds options, world and versions to the report and writes it to `path`. `model`: how the model is parallelized, the
+/// measurements behind that choice, and its BatchNormalization replicas.
+void save_history(const std::filesystem::path& path, RunReport report, RunContext& run_context,
+                  const std::string& communication, const NamedValues& model);
+
+/// Throws IoError if the directory cannot be created or written to. Call it before training, not after hours of it.
+void require_writable(const std::filesystem::path& directory);
+
+}  // namespace lockstep

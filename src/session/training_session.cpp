@@ -1,0 +1,118 @@
+// See training_session.hpp.
+#include "session/training_session.hpp"
+
+#include "core/clock.hpp"
+
+#include <lockstep/core/error.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <span>
+#include <string_view>
+#include <utility>
+
+namespace lockstep {
+
+void check_loss(const StepMetrics& metrics, const std::string& where) {
+  if (std::isfinite(metrics.loss_sum)) return;
+  throw DataError("the loss became " + std::string(std::isnan(metrics.loss_sum) ? "NaN" : "infinite") + " in " + where +
+                  "; a smaller --learning-rate may help");
+}
+
+void TrainingSession::start_step(const Batch& batch) {
+  const double begin = monotonic_seconds();
+  if (model_.prepare_to_train(batch)) is_first_step_ = true;
+  run_context().launcher().progress().report_step_begin();
+  CompiledModel& model = model_.compiled();
+  Step& step = model.training->step;
+  model.communicator->schedule_gather_slice();
+  StepContext context = model.feed->prepare(batch, model.iteration, true);
+  context.request = run_context().launcher().request();
+  if (!step.reduces_metrics(++model.iteration)) context.metric_examples = {0, context.examples.size()};
+  step.train(context, model.options.optimizer, model.iteration);
+  ++in_flight_;
+  log_.add_step_seconds(monotonic_seconds() - begin);
+}
+
+const StepMetrics& TrainingSession::finish_step() {
+  const double begin = monotonic_seconds();
+  CompiledModel& model = model_.compiled();
+  written_metrics_.resize(model.num_metric_elements());
+  const std::span<float> written = written_metrics_;
+  --in_flight_;
+  if (model.training->step.reduces_metrics(model.iteration - in_flight_)) {
+    model.training->executable->take_metrics(written);
+  } else {
+    model.read_local_metrics(written);
+    // Not yet reduced over the ranks.
+    written[metric_stop_after_this_step] = written[metric_stop_after_next_backup] = 0;
+  }
+  if (written[metric_stop_after_next_backup] > 0) request_ = std::max(request_, StopRequest::after_next_backup);
+  if (written[metric_stop_after_this_step] > 0) request_ = StopRequest::after_this_step;
+  model.to_step_metrics(written, step_metrics_);
+  log_.add(step_metrics_);
+  log_.add_step_seconds(monotonic_seconds() - begin);
+  if (std::exchange(is_first_step_, false)) {
+    log_.end_first_step();
+    model.training->step.reset_profile();
+  }
+  report_step();
+  run_context().writer().poll();
+  return step_metrics_;
+}
+
+void TrainingSession::report_step() {
+  const CompiledModel& model = model_.compiled();
+  const StepProfile& profile = model.training->step.profile();
+  run_context().launcher().progress().report_step_end({.step = model.iteration - in_flight_,
+                                                       .epoch = static_cast<std::uint64_t>(position_.epoch),
+                                                       .loss = log_.epoch_so_far().metrics.loss(),
+                                                       .examples = step_metrics_.num_examples,
+                                                       .allreduce_seconds = profile.communication,
+                                                       .wait_seconds = profile.waiting});
+}
+
+void TrainingSession::leave_if_requested() {
+  if (request_ == StopRequest::after_this_step)
+    run_context().leave(
+        "Leaving at the launcher's request; without backups, the next start trains from the beginning.");
+}
+
+Logs TrainingSession::to_logs(const StepMetrics& metrics) const {
+  Logs logs;
+  visit_values(metrics, [&](std::string_view name, double value) { logs.emplace(name, value); });
+  return logs;
+}
+
+const EpochRecord& TrainingSession::end_epoch(int epoch, const Logs& more) {
+  Logs logs = to_logs(log_.epoch_so_far().metrics);
+  logs.insert(more.begin(), more.end());
+  return log_.end_epoch(epoch, std::move(logs));
+}
+
+RunReport TrainingSession::report() const {
+  const CompiledModel& model = model_.compiled();
+  RunReport report;
+  report.history = log_.history();
+  report.evaluation = evaluation_;
+  report.timing.seconds_to_first_step = log_.seconds_to_first_step();
+  report.timing.steps = static_cast<std::int64_t>(model.iteration);
+  report.timing.backups = log_.backups();
+  report.timing.ms_per_backup = 1000 * log_.seconds_per_backup();
+  if (model.training == nullptr) return report;
+  const StepProfile& profile = model.training->step.profile();
+  if (profile.steps > 0) {
+    std::map<std::string, double>& kinds = report.timing.profile_ms_per_step;
+    kinds = profile.by_kind(model.training->plan);
+    const double attributed = std::accumulate(kinds.begin(), kinds.end(), 0.0,
+                                              [](double sum, const auto& kind) { return sum + kind.second; });
+    const double total = log_.step_seconds() * 1000.0 / static_cast<double>(profile.steps);
+    kinds["other"] = total - attributed;
+    kinds["total"] = total;
+    report.timing.operations_ms_per_step = profile.by_operation(model.training->plan);
+  }
+  return report;
+}
+
+}  // namespace lockstep

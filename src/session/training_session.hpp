@@ -1,0 +1,98 @@
+// Where the training of a model stands: position, steps in flight, metrics, stop requests, history, tracked values.
+#pragma once
+
+#include "metrics/metric_registry.hpp"
+#include "report/history_json.hpp"
+#include "session/rank_model.hpp"
+#include "session/training_log.hpp"
+
+#include <lockstep/training/model.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+/// Throws DataError if the loss is NaN or infinite. All ranks hold the same sums, so all throw. `where` is
+/// "epoch 1, step 2".
+void check_loss(const StepMetrics& metrics, const std::string& where);
+
+/// The next step of fit() or of a custom loop.
+struct TrainingPosition {
+  int epoch = 0;
+  std::int64_t step = 0;  ///< within the epoch
+};
+
+class TrainingSession {
+ public:
+  /// The model must outlive the session.
+  explicit TrainingSession(RankModel& model) : model_(model) {}
+  TrainingSession(const TrainingSession&) = delete;
+  TrainingSession& operator=(const TrainingSession&) = delete;
+
+  [[nodiscard]] RankModel& model() const noexcept { return model_; }
+  [[nodiscard]] RunContext& run_context() const noexcept { return model_.run_context(); }
+
+  /// A training step in two halves, for devices that run asynchronously: `start_step` enqueues a step, `finish_step`
+  /// waits for the oldest one and returns its metrics. At most `max_in_flight` steps may be in flight.
+  void start_step(const Batch& batch);
+  /// The result of `finish_step` is valid until the next call.
+  const StepMetrics& finish_step();
+  [[nodiscard]] std::size_t in_flight() const noexcept { return in_flight_; }
+  [[nodiscard]] std::size_t max_in_flight() const { return model_.compiled().executable().max_in_flight(); }
+
+  /// Optimizer steps begun since compile, including those before the backup that was restored.
+  [[nodiscard]] std::uint64_t iterations() const { return model_.compiled().iteration; }
+
+  [[nodiscard]] TrainingPosition position() const noexcept { return position_; }
+  void set_position(TrainingPosition position) noexcept { position_ = position; }
+
+  /// Whether a callback has asked fit() to end.
+  [[nodiscard]] bool stop_training() const noexcept { return stop_training_; }
+  void set_stop_training(bool stop_training) noexcept { stop_training_ = stop_training; }
+
+  /// What launchers had asked for by the last finished step; the same on all ranks.
+  [[nodiscard]] StopRequest request() const noexcept { return request_; }
+  /// Ends the program if a launcher asked to stop after this step. For training without backups.
+  void leave_if_requested();
+
+  /// Numbers that a custom loop tracks, by name. Backups contain them.
+  [[nodiscard]] std::map<std::string, double>& tracked() noexcept { return tracked_; }
+
+  [[nodiscard]] TrainingLog& log() noexcept { return log_; }
+  [[nodiscard]] Logs to_logs(const StepMetrics& metrics) const;
+
+  /// Calls visitor(name, value) for the loss and each metric.
+  template <typename Visitor>
+  void visit_values(const StepMetrics& metrics, const Visitor& visitor) const {
+    visitor("loss", metrics.loss());
+    visit_metric_values(model_.compiled().options.metrics, metrics.sums, metrics.num_examples, visitor);
+  }
+
+  /// Adds the epoch to the history: the metrics of its steps, and `more`.
+  const EpochRecord& end_epoch(int epoch, const Logs& more);
+  void set_evaluation(const Logs& logs) { evaluation_ = logs; }
+
+  /// History, evaluation and step times for history.json.
+  [[nodiscard]] RunReport report() const;
+
+ private:
+  void report_step();
+
+  RankModel& model_;
+  std::size_t in_flight_ = 0;
+  bool is_first_step_ = false;  ///< with its batch size: it creates the kernels, so it counts as start-up
+  bool stop_training_ = false;
+  StopRequest request_ = StopRequest::none;
+  TrainingPosition position_;
+  std::map<std::string, double> tracked_;
+  TrainingLog log_;
+  std::vector<float> written_metrics_;  ///< by the step that finished last
+  StepMetrics step_metrics_;            ///< of that step
+  Logs evaluation_;
+};
+
+}  // namespace lockstep

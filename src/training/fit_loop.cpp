@@ -1,0 +1,108 @@
+// See fit_loop.hpp.
+#include "training/fit_loop.hpp"
+
+#include <lockstep/core/error.hpp>
+
+#include <fmt/format.h>
+#include <algorithm>
+#include <iostream>
+#include <string>
+#include <string_view>
+
+namespace lockstep {
+
+FitLoop::FitLoop(Model& model, ModelParts& parts, const Dataset& data, const Dataset* validation,
+                 const FitOptions& options)
+    : model_(model),
+      session_(parts.session),
+      validation_(validation),
+      options_(options),
+      batches_(data, parts.run_context->batch_size(options.batch_size), options.steps_per_epoch, options.shuffle),
+      bar_({.epochs = options.epochs,
+            .steps = static_cast<int>(batches_.size()),
+            .verbose = parts.run_context->prints() ? parts.run_context->options().verbose : 0,
+            .terminal = detect_terminal(current_environment())},
+           std::cout) {
+  std::vector<Callback*> others;
+  const BackupAndRestore* settings = nullptr;
+  for (const AnyCallback& callback : options.callbacks) {
+    const BackupAndRestore* backup = callback.get().backups();
+    if (backup != nullptr && settings != nullptr) throw UsageError("fit() takes one BackupAndRestore, not several");
+    if (backup != nullptr) {
+      settings = backup;
+    } else {
+      others.push_back(&callback.get());
+    }
+  }
+  if (settings == nullptr) return;
+  backups_.emplace(parts.session, parts.checkpoints, *settings, std::move(others),
+                   KeyValues{{"--steps-per-epoch", std::to_string(options.steps_per_epoch)},
+                             {"the data", parts.model.compiled().feed->data_description(data)},
+                             {"--global-batch-size", std::to_string(batches_.batch_size())}});
+}
+
+void FitLoop::run() {
+  session_.run_context().report_busy();
+  for_each_callback([&](Callback& callback) { callback.on_train_begin(model_); });
+  session_.log().begin_epoch();
+  session_.set_position({options_.initial_epoch, 0});
+  if (backups_) backups_->restore(options_.epochs);
+  // If the backup was taken after stop_training() in the middle of an epoch, that epoch is still ended.
+  while (session_.position().step > 0 || (session_.position().epoch < options_.epochs && !session_.stop_training()))
+    run_epoch();
+  session_.run_context().writer().wait();
+  for_each_callback([&](Callback& callback) { callback.on_train_end(model_); });
+}
+
+void FitLoop::run_epoch() {
+  const int epoch = session_.position().epoch;
+  const std::int64_t first_step = session_.position().step;
+  // When training resumes in the middle of an epoch, the restored callback states already include this call's effect.
+  if (first_step == 0) for_each_callback([&](Callback& callback) { callback.on_epoch_begin(model_, epoch); });
+  bar_.begin_epoch(epoch, static_cast<int>(first_step));
+  run_steps();
+  session_.run_context().report_busy();  // validation and callbacks may take long
+  Logs logs = session_.to_logs(session_.log().epoch_so_far().metrics);
+  if (validation_ != nullptr && (epoch + 1) % std::max(1, options_.validation_freq) == 0) {
+    for (const auto& [name, value] : model_.evaluate(*validation_, {.batch_size = options_.batch_size}))
+      logs["val_" + name] = value;
+  }
+  for_each_callback([&](Callback& callback) { callback.on_epoch_end(model_, epoch, logs); });
+  bar_.end_epoch(session_.end_epoch(epoch, logs).logs);
+  session_.set_position({epoch + 1, 0});
+  if (backups_) backups_->after_epoch();
+}
+
+void FitLoop::run_steps() {
+  const std::size_t max_in_flight = session_.max_in_flight();
+  const int epoch = session_.position().epoch;
+  const auto first = static_cast<std::uint64_t>(session_.position().step);
+  for (std::uint64_t step = first; step < batches_.size() && !session_.stop_training(); ++step) {
+    session_.start_step(batches_.at(epoch, step));
+    // Leave steps in flight as long as the device allows, but finish all before the epoch ends or a backup is taken.
+    const bool finish_all = step + 1 == batches_.size() || (backups_ && backups_->is_due_after(session_.iterations()));
+    const auto must_finish = [&] { return finish_all || session_.request() == StopRequest::after_this_step; };
+    while (session_.in_flight() >= max_in_flight || (must_finish() && session_.in_flight() > 0)) finish_step();
+    if (backups_) {
+      backups_->after_step();
+    } else {
+      session_.leave_if_requested();
+    }
+  }
+  while (session_.in_flight() > 0) static_cast<void>(session_.finish_step());  // if a callback stopped the epoch
+}
+
+void FitLoop::finish_step() {
+  static_cast<void>(session_.finish_step());
+  const StepMetrics& so_far = session_.log().epoch_so_far().metrics;
+  const int epoch = session_.position().epoch;
+  const std::int64_t step = session_.position().step;
+  for_each_callback([&](Callback& callback) { callback.on_train_batch_end(model_, step, so_far); });
+  if (!session_.stop_training()) check_loss(so_far, fmt::format("epoch {}, step {}", epoch + 1, step + 1));
+  shown_.clear();
+  session_.visit_values(so_far, [this](std::string_view name, double value) { shown_.push_back({name, value}); });
+  bar_.update(static_cast<int>(step + 1), shown_);
+  session_.set_position({epoch, step + 1});
+}
+
+}  // namespace lockstep

@@ -1,0 +1,44 @@
+// The loop of Model::fit: epochs of steps, validation, callbacks, progress.
+#pragma once
+
+#include "report/progress_bar.hpp"
+#include "session/epoch_batches.hpp"
+#include "training/model_parts.hpp"
+
+#include <lockstep/training/model.hpp>
+
+#include <cstdint>
+#include <optional>
+
+namespace lockstep {
+
+class FitLoop {
+ public:
+  /// All arguments must outlive the loop. `validation` may be null.
+  FitLoop(Model& model, ModelParts& parts, const Dataset& data, const Dataset* validation, const FitOptions& options);
+
+  /// Throws DataError if the loss is NaN or infinite, unless a callback has stopped training (TerminateOnNaN).
+  void run();
+
+ private:
+  void run_epoch();
+  void run_steps();
+  /// Finishes the oldest step in flight, whose number is the session's position, and advances the position.
+  void finish_step();
+
+  template <typename Call>
+  void for_each_callback(const Call& call) const {
+    for (const AnyCallback& callback : options_.callbacks) call(callback.get());
+  }
+
+  Model& model_;
+  TrainingSession& session_;
+  const Dataset* validation_;
+  const FitOptions& options_;
+  EpochBatches batches_;
+  ProgressBar bar_;
+  std::vector<MetricValue> shown_;  ///< by the bar
+  std::optional<BackupManager> backups_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,30 @@
+// The parts of a Model.
+#pragma once
+
+#include "session/backup_manager.hpp"
+#include "session/checkpoint_writer.hpp"
+#include "session/rank_model.hpp"
+#include "session/run_context.hpp"
+#include "session/training_session.hpp"
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+namespace lockstep {
+
+/// Each member depends only on members declared before it.
+struct ModelParts {
+  ModelParts(std::shared_ptr<RunContext> shared_context, Sequential architecture)
+      : run_context(std::move(shared_context)), model(*run_context, std::move(architecture)) {}
+
+  std::shared_ptr<RunContext> run_context;
+  RankModel model;
+  TrainingSession session{model};
+  CheckpointWriter checkpoints{session};
+  bool is_in_epoch_loop = false;                ///< whether Model::epochs was called
+  std::int64_t batches_in_epoch = 0;            ///< in all ranges of the current epoch so far
+  std::unique_ptr<BackupManager> loop_backups;  ///< of the custom loop; null if it takes none
+};
+
+}  // namespace lockstep

@@ -1,0 +1,314 @@
+"""Lockstep trains like real Keras: the same losses, weights and predictions, step by step.
+
+    numerical_parity_test.py BIN_DIR [--quick]
+
+Both load the same file, written by Keras, and train on the same batches in the same order, Keras with train_on_batch,
+Lockstep with one worker and with two under mpirun. After step 1 and step 100 the test compares:
+
+- losses, relative to Keras';
+- weights and optimizer slots: the largest difference of any element of an array, relative to the largest change that
+  training made to the array (relative to the values, a wrong small step would not show). One rounding of the array's
+  largest value is subtracted first, because it dominates in the first small steps. The tolerance is 1e-5 after 1 step
+  and 1e-3 after 100 steps;
+- predictions, with Keras using the weights that Lockstep saved: 1e-5 of the largest.
+
+BatchNormalization's statistics are per replica, which a single call of Keras cannot compute. For two replicas the
+reference is a step in this file with Keras' layers, loss and optimizer: each replica's slice of the batch runs through
+the layers separately, moving statistics are averaged over replicas, and the loss is the mean over the whole batch.
+
+Inputs and biases are random: on constant areas pre-activations would be exactly 0, where relu's derivative depends on
+rounding.
+"""
+
+import dataclasses
+import unittest
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import support
+from random_keras import slots_of
+from support import SPARSE, Scratch, keras, layers, np, options, output_of, program, weights_in_order
+
+import jax
+
+MPIRUN = Path(__file__).resolve().parents[2] / "scripts" / "mpirun.sh"
+EXAMPLES = 60
+BATCH = 13  # 7 + 6 for two workers; batches span the end of the data
+MARKS = (0, 1, 100)  # steps after which Lockstep saves
+LOOSE = {1: 1e-5, 100: 1e-3}
+
+CATEGORICAL = keras.losses.CategoricalCrossentropy
+Arrays = list[np.ndarray]
+
+
+@dataclasses.dataclass
+class Trajectory:
+    """Losses of all steps, and weights and slots after each of MARKS."""
+
+    losses: list[float] = dataclasses.field(default_factory=list)
+    weights: dict[int, Arrays] = dataclasses.field(default_factory=dict)
+    slots: dict[int, Arrays] = dataclasses.field(default_factory=dict)
+
+    def note(self, step: int, model: keras.Model) -> None:
+        self.weights[step] = [np.array(weight) for weight in weights_in_order(model)]
+        self.slots[step] = [np.array(slot) for slot in slots_of(model.optimizer)]
+
+
+def convolutional(last: str | None = None) -> keras.Sequential:
+    return keras.Sequential([
+        layers.Input((10, 9, 2)), layers.Conv2D(6, 3, activation="relu"), layers.MaxPooling2D(),
+        layers.Conv2D(5, 2, padding="same", activation="tanh"), layers.Flatten(), layers.Dense(16, activation="relu"),
+        layers.Dropout(0.0), layers.Dense(5, activation=last)])
+
+
+def smooth() -> keras.Sequential:
+    """At kinks (relu, maximum) two values that differ by rounding may take different branches. That happens
+    occasionally in 100 steps, and momentum and division by gradient norms amplify 1e-6 to 1e-3. Optimizers are
+    therefore tested on a model without kinks, and kinks with plain SGD, which does not amplify them."""
+    return keras.Sequential([
+        layers.Input((10, 9, 2)), layers.Conv2D(6, 3, activation="tanh"), layers.AveragePooling2D(2),
+        layers.Conv2D(5, 2, padding="same", activation="sigmoid"), layers.Flatten(),
+        layers.Dense(16, activation="tanh"), layers.Dense(5)])
+
+
+def rescaled() -> keras.Sequential:
+    return keras.Sequential([layers.Input((10, 9, 2)), layers.Rescaling(1.7, offset=-0.3), *convolutional().layers])
+
+
+def other_layers() -> keras.Sequential:
+    """The layers that `convolutional` lacks, except BatchNormalization."""
+    return keras.Sequential([
+        layers.Input((11, 12, 2)), layers.Conv2D(6, (3, 2), strides=(2, 1), padding="same"), layers.Activation("relu"),
+        layers.Conv2D(5, 2, dilation_rate=(1, 2), use_bias=False, activation="sigmoid"),
+        layers.AveragePooling2D((2, 3), strides=1, padding="same"), layers.MaxPooling2D(3, strides=2, padding="same"),
+        layers.Activation("softmax"), layers.Conv2D(8, 1, activation="tanh"), layers.GlobalAveragePooling2D(),
+        layers.Reshape((2, 2, 2)), layers.AveragePooling2D((2, 1)), layers.Flatten(),
+        layers.Dense(7, use_bias=False, activation="softmax"), layers.Dense(5)])
+
+
+def normalized() -> keras.Sequential:
+    """BatchNormalization of images and of vectors. There is no bias or beta directly before it, because its gradient
+    would consist of rounding errors."""
+    return keras.Sequential([
+        layers.Input((9, 8, 2)), layers.BatchNormalization(momentum=0.8, center=False),
+        layers.Conv2D(6, 3, use_bias=False), layers.BatchNormalization(momentum=0.9, epsilon=0.01),
+        layers.Activation("tanh"), layers.AveragePooling2D(2), layers.Conv2D(5, 2, use_bias=False, activation="tanh"),
+        layers.Flatten(), layers.BatchNormalization(scale=False), layers.Dense(12, activation="tanh"), layers.Dense(5)])
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    build: Callable[[], keras.Sequential]
+    optimizer: Callable[[], Any]
+    loss: Callable[[], Any] = lambda: SPARSE(from_logits=True)
+    quick: bool = False  # one of the few that --quick runs
+
+
+schedules = keras.optimizers.schedules
+SGD, Adam, AdamW, RMSprop = (
+    keras.optimizers.SGD, keras.optimizers.Adam, keras.optimizers.AdamW, keras.optimizers.RMSprop)
+# Adam and RMSprop divide by the gradient's magnitude and amplify rounding errors where a gradient is about epsilon. One
+# case has the default epsilon, the others one above the rounding errors of the gradients.
+CASES = {
+    "SGD": Case(convolutional, lambda: SGD(0.05)),
+    "SGD, momentum": Case(smooth, lambda: SGD(0.02, momentum=0.9)),
+    "SGD, Nesterov": Case(smooth, lambda: SGD(0.02, momentum=0.9, nesterov=True), quick=True),
+    "Adam": Case(smooth, lambda: Adam(0.002)),
+    "Adam, epsilon 1e-3": Case(smooth, lambda: Adam(0.005, beta_1=0.8, beta_2=0.99, epsilon=1e-3), quick=True),
+    "Adam, schedule": Case(
+        convolutional, lambda: Adam(schedules.ExponentialDecay(0.005, 30, 0.5), beta_2=0.99, epsilon=1e-3)),
+    "SGD, schedule, Rescaling": Case(rescaled, lambda: SGD(schedules.CosineDecay(
+        0.01, 60, alpha=0.1, warmup_target=0.05, warmup_steps=20), momentum=0.9), quick=True),
+    "AdamW": Case(smooth, lambda: AdamW(0.005, weight_decay=0.1, epsilon=1e-3)),
+    "RMSprop": Case(smooth, lambda: RMSprop(0.001, epsilon=1e-5)),
+    "RMSprop, momentum": Case(smooth, lambda: RMSprop(0.0005, momentum=0.8, epsilon=1e-5)),
+    "RMSprop, centered": Case(smooth, lambda: RMSprop(0.001, rho=0.8, centered=True, epsilon=1e-5)),
+    "RMSprop, centered, momentum": Case(
+        smooth, lambda: RMSprop(0.0005, momentum=0.5, centered=True, epsilon=1e-5), quick=True),
+    "SGD, clipnorm": Case(convolutional, lambda: SGD(0.5, clipnorm=0.05)),
+    "SGD, clipvalue": Case(convolutional, lambda: SGD(0.5, clipvalue=0.002)),
+    "SGD, global_clipnorm": Case(convolutional, lambda: SGD(0.5, global_clipnorm=0.1), quick=True),
+    "Adam, clipnorm": Case(smooth, lambda: Adam(0.005, epsilon=1e-3, clipnorm=0.05), quick=True),
+    "Adam, clipvalue": Case(smooth, lambda: Adam(0.005, epsilon=1e-3, clipvalue=0.01), quick=True),
+    "Adam, global_clipnorm": Case(smooth, lambda: Adam(0.005, epsilon=1e-3, global_clipnorm=0.1)),
+    "AdamW, global_clipnorm": Case(smooth, lambda: AdamW(0.005, weight_decay=0.1, epsilon=1e-3, global_clipnorm=0.1)),
+    "RMSprop, clipnorm": Case(smooth, lambda: RMSprop(0.001, epsilon=1e-5, clipnorm=0.05)),
+    "sparse, probabilities": Case(lambda: convolutional("softmax"), lambda: SGD(0.05), SPARSE, quick=True),
+    "categorical, logits": Case(convolutional, lambda: SGD(0.05), lambda: CATEGORICAL(from_logits=True)),
+    "categorical, probabilities": Case(lambda: convolutional("softmax"), lambda: SGD(0.05), CATEGORICAL),
+    "squared error": Case(convolutional, lambda: SGD(0.05), keras.losses.MeanSquaredError),
+    "squared error, sigmoid": Case(lambda: convolutional("sigmoid"), lambda: SGD(0.5), keras.losses.MeanSquaredError),
+    "other layers": Case(other_layers, lambda: SGD(0.2)),
+    "BatchNormalization": Case(normalized, lambda: SGD(0.02, momentum=0.9), quick=True),
+    "BatchNormalization, Adam": Case(normalized, lambda: Adam(0.002, epsilon=1e-3)),
+}
+
+
+def prepare(case: Case, folder: Path) -> tuple[keras.Sequential, np.ndarray, np.ndarray]:
+    """Returns the compiled model and its data, and writes both to files."""
+    keras.utils.clear_session()
+    keras.utils.set_random_seed(1)
+    random = np.random.default_rng(2)
+    model = case.build()
+    for weight in weights_in_order(model):
+        kind = weight.path.split("/")[-1]
+        if kind == "moving_variance":
+            weight.assign(random.uniform(0.5, 1.5, weight.shape))
+        elif kind != "kernel":
+            weight.assign((kind == "gamma") + 0.2 * random.normal(size=weight.shape))
+    loss = case.loss()
+    model.compile(case.optimizer(), loss=loss, metrics=["accuracy"])
+    model.optimizer.build(model.trainable_variables)
+    inputs = random.normal(size=(EXAMPLES,) + model.input_shape[1:]).astype(np.float32)
+    if isinstance(loss, SPARSE):
+        targets = random.integers(model.output_shape[1], size=EXAMPLES).astype(np.int32)
+    else:  # class probabilities, not one-hot
+        targets = random.dirichlet(np.ones(model.output_shape[1]), size=EXAMPLES).astype(np.float32)
+    np.savez(folder / "data.npz", inputs=inputs, targets=targets)
+    model.save(folder / "start.keras")
+    return model, inputs, targets
+
+
+def batches(inputs: np.ndarray, targets: np.ndarray) -> Any:
+    for step in range(1, MARKS[-1] + 1):
+        chosen = np.arange((step - 1) * BATCH, step * BATCH) % EXAMPLES
+        yield step, inputs[chosen], targets[chosen]
+
+
+def by_keras(model: keras.Sequential, inputs: np.ndarray, targets: np.ndarray) -> Trajectory:
+    made = Trajectory()
+    made.note(0, model)
+    for step, some_inputs, some_targets in batches(inputs, targets):
+        made.losses.append(float(model.train_on_batch(some_inputs, some_targets, return_dict=True)["loss"]))
+        if step in MARKS:
+            made.note(step, model)
+    return made
+
+
+def by_replicas(model: keras.Sequential, inputs: np.ndarray, targets: np.ndarray, replicas: int) -> Trajectory:
+    """Like by_keras, but each of `replicas` slices of a batch has its own BatchNormalization statistics."""
+
+    def loss_of(trainable: Any, rest: Any, inputs: Any, targets: Any) -> Any:
+        outputs, moved = [], []
+        for part in np.array_split(np.arange(len(targets)), replicas):
+            output, new = model.stateless_call(trainable, rest, inputs[part], training=True)
+            outputs.append(output)
+            moved.append(new)
+        averages = jax.tree.map(lambda *of_replicas: sum(of_replicas) / replicas, *moved)
+        return model.loss(targets, jax.numpy.concatenate(outputs)), averages
+
+    @jax.jit
+    def step_of(trainable: Any, rest: Any, state: Any, inputs: Any, targets: Any) -> Any:
+        (loss, rest), gradients = jax.value_and_grad(loss_of, has_aux=True)(trainable, rest, inputs, targets)
+        trainable, state = model.optimizer.stateless_apply(state, gradients, trainable)
+        return loss, (trainable, rest, state)
+
+    made = Trajectory()
+    made.note(0, model)
+    variables = (model.trainable_variables, model.non_trainable_variables, model.optimizer.variables)
+    state = tuple([np.array(variable) for variable in kind] for kind in variables)
+    for step, some_inputs, some_targets in batches(inputs, targets):
+        loss, state = step_of(*state, some_inputs, some_targets)
+        made.losses.append(float(loss))
+        if step in MARKS:
+            for variable, value in zip(sum(variables, []), sum(state, [])):
+                variable.assign(np.array(value))
+            made.note(step, model)
+    return made
+
+
+def by_lockstep(folder: Path, workers: int, replicas: int) -> tuple[Trajectory, dict[int, np.ndarray]]:
+    """Returns Lockstep's trajectory and its predictions after each of MARKS."""
+    target = folder / f"{workers}-{replicas}"
+    target.mkdir()
+    command = [program("interop_train_steps"), folder / "start.keras", folder / "data.npz", target, BATCH, replicas]
+    if workers > 1:
+        command = [MPIRUN, "-np", workers, *command]
+    printed = output_of(*command, *MARKS)
+    made = Trajectory([float(line) for line in printed.split()])
+    for step in MARKS:
+        made.note(step, keras.models.load_model(target / f"{step}.keras"))
+    return made, {step: np.fromfile(target / f"{step}.f32", np.float32) for step in MARKS}
+
+
+def relative_to_values(ours: Sequence[np.ndarray], theirs: Sequence[np.ndarray]) -> float:
+    """The largest error relative to the values, which is only reported."""
+    return max(float(np.abs(our - their).max() / np.abs(their).max()) for our, their in zip(ours, theirs, strict=True))
+
+
+def deviation(ours: Sequence[np.ndarray], theirs: Sequence[np.ndarray], start: Sequence[np.ndarray]) -> float:
+    """The largest deviation of any array, as defined at the top of this file."""
+    largest = 0.0
+    for our, their, begin in zip(ours, theirs, start, strict=True):
+        rounding = float(np.spacing(np.abs(their).max()))
+        change = float(np.abs(their - begin).max())
+        beyond = max(float(np.abs(our - their).max()) - rounding, 0.0)
+        largest = max(largest, beyond / change if beyond > 0 else 0.0)
+    return largest
+
+
+class NumericalParity(Scratch):
+    def compare(self, folder: Path, model: keras.Sequential, inputs: np.ndarray, workers: int, replicas: int,
+                judge: Trajectory) -> None:
+        ours, predictions = by_lockstep(folder, workers, replicas)
+        self.assertEqual(len(ours.losses), MARKS[-1])
+        of_losses = [abs(our - their) / abs(their) for our, their in zip(ours.losses, judge.losses)]
+        found, said = [], []
+        for step, allowed in LOOSE.items():
+            loss = max(of_losses[:step])
+            weights = deviation(ours.weights[step], judge.weights[step], judge.weights[0])
+            slots = deviation(ours.slots[step], judge.slots[step], judge.slots[0])
+            found.append((step, allowed, loss, weights, slots))
+            of_values = relative_to_values(ours.weights[step], judge.weights[step])
+            said.append(f"step {step}: loss {loss:.1e}, weights {weights:.1e} of their change and {of_values:.1e} of "
+                        f"their values, slots {slots:.1e}")
+        of_predictions = 0.0
+        for step in MARKS:
+            for weight, value in zip(weights_in_order(model), ours.weights[step]):
+                weight.assign(value)
+            theirs = np.asarray(model.predict_on_batch(inputs)).ravel()
+            of_predictions = max(of_predictions, np.abs(predictions[step] - theirs).max() / np.abs(theirs).max())
+        print(f"{folder.name}; {workers} workers, {replicas} replicas; {'; '.join(said)}; predictions "
+              f"{of_predictions:.1e}", flush=True)
+        for step, allowed, *deviations in found:
+            self.assertLess(max(deviations), allowed, f"after {step} steps")
+        self.assertLess(of_predictions, 1e-5)
+        for our, their in zip(ours.weights[0], judge.weights[0], strict=True):
+            np.testing.assert_array_equal(our, their)  # weights survive loading, layout for the device, and saving
+
+    def test_step_by_step(self) -> None:
+        for name, case in CASES.items():
+            if options.quick and not case.quick:
+                continue
+            with self.subTest(name):
+                folder = self.folder / name
+                folder.mkdir()
+                model, inputs, targets = prepare(case, folder)
+                variables = model.optimizer.variables + weights_in_order(model)
+                start = [np.array(variable) for variable in variables]
+                judge = by_keras(model, inputs, targets)
+                self.assertLess(np.mean(judge.losses[-10:]), np.mean(judge.losses[:10]), "the loss did not decrease")
+                self.compare(folder, model, inputs, 1, 1, judge)
+                if any(isinstance(layer, layers.BatchNormalization) for layer in model.layers):
+                    for variable, value in zip(variables, start):
+                        variable.assign(value)
+                    judge = by_replicas(model, inputs, targets, 2)
+                    self.compare(folder, model, inputs, 1, 2, judge)
+                self.compare(folder, model, inputs, 2, 2, judge)
+
+    def test_the_replica_reference_matches_keras(self) -> None:
+        """With one replica it must equal train_on_batch."""
+        if options.quick:
+            self.skipTest("--quick")
+        model, inputs, targets = prepare(CASES["BatchNormalization"], self.folder)
+        one = by_replicas(model, inputs, targets, 1)
+        model, inputs, targets = prepare(CASES["BatchNormalization"], self.folder)
+        other = by_keras(model, inputs, targets)
+        np.testing.assert_allclose(one.losses, other.losses, rtol=1e-4)
+        for step, allowed in LOOSE.items():
+            self.assertLess(deviation(one.weights[step], other.weights[step], other.weights[0]), allowed)
+
+
+if __name__ == "__main__":
+    support.main(__doc__, quick=dict(action="store_true", help="only a few of the cases"))

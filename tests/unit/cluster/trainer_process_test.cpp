@@ -1,0 +1,197 @@
+// Trainer processes: their environment, how their exit is reported, and that no descendants survive.
+#include "cluster/launcher/trainer_process.hpp"
+
+#include "cluster/net/deadline.hpp"
+#include "support/catch.hpp"
+
+#include <lockstep/core/error.hpp>
+
+#include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <limits>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+using namespace lockstep;
+
+namespace {
+
+/// A temporary file that child processes write to.
+class Note {
+ public:
+  Note() {
+    const int file = mkstemp(path_.data());
+    if (file >= 0) (void)close(file);
+  }
+  ~Note() { std::filesystem::remove(path_); }
+  Note(const Note&) = delete;
+  Note& operator=(const Note&) = delete;
+
+  [[nodiscard]] const std::string& path() const { return path_; }
+  /// Waits until the file ends with a newline and returns its content.
+  [[nodiscard]] std::string wait_for_line() const {
+    for (const Deadline deadline = Deadline::after(20); !deadline.passed();) {
+      std::ifstream file(path_);
+      std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+      if (text.ends_with('\n')) return text;
+      std::this_thread::yield();
+    }
+    return {};
+  }
+
+ private:
+  std::string path_ = (std::filesystem::temp_directory_path() / "child_test_XXXXXX").string();
+};
+
+TrainerProcess shell(const std::string& script, const Environment& environment = {}) {
+  return TrainerProcess({"/bin/sh", "-c", script}, environment);
+}
+
+ProcessExit wait_for_end(TrainerProcess& child) {
+  for (const Deadline deadline = Deadline::after(20); !deadline.passed(); std::this_thread::yield()) {
+    if (const std::optional<ProcessExit> end = child.reap()) return *end;
+  }
+  return {-1, -1};
+}
+
+bool runs(pid_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  std::string text;
+  std::getline(file, text);
+  const std::size_t name_end = text.rfind(')');
+  return name_end != std::string::npos && text.at(name_end + 2) != 'Z';
+}
+
+bool ends(pid_t pid) {
+  for (const Deadline deadline = Deadline::after(20); !deadline.passed(); std::this_thread::yield()) {
+    if (!runs(pid)) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+TEST_CASE("a child's exit is reported once, as a code or a signal") {
+  TrainerProcess ended = shell("exit 64");
+  const ProcessExit with_code = wait_for_end(ended);
+  CHECK(with_code.code == 64);
+  CHECK(with_code.signal == 0);
+  CHECK_FALSE(ended.reap());
+
+  TrainerProcess killed = shell("kill -9 $$");
+  const ProcessExit with_signal = wait_for_end(killed);
+  CHECK(with_signal.code == 0);
+  CHECK(with_signal.signal == SIGKILL);
+
+  TrainerProcess unknown({"/nowhere/program"}, {});
+  CHECK(wait_for_end(unknown).code == 64);
+}
+
+TEST_CASE("a child inherits its environment, its socket end and default signal handlers") {
+  sigset_t blocked;
+  sigset_t before;
+  sigemptyset(&blocked);
+  sigaddset(&blocked, SIGTERM);
+  REQUIRE(pthread_sigmask(SIG_BLOCK, &blocked, &before) == 0);
+  auto* const handler = std::signal(SIGPIPE, SIG_IGN);
+  const Note note;
+  TrainerProcess child = shell(
+      "echo \"$GIVEN/$HOME/$(readlink /proc/self/fd/$LOCKSTEP_CONTROL_FD | cut -d: -f1)/$(readlink /proc/self/fd/0)/"
+      "$(grep -E '^Sig(Blk|Ign)' /proc/$$/status | tr -d '\\n')\" > " +
+          note.path() + "; exec sleep 100",
+      {{"GIVEN", "this"}, {"PATH", "/bin:/usr/bin"}, {"LOCKSTEP_CONTROL_FD", "77"}});
+  CHECK(note.wait_for_line() == "this//socket//dev/null/SigBlk:\t0000000000000000SigIgn:\t0000000000000000\n");
+  child.signal(SIGTERM);
+  CHECK(wait_for_end(child).signal == SIGTERM);
+  (void)std::signal(SIGPIPE, handler);
+  REQUIRE(pthread_sigmask(SIG_SETMASK, &before, nullptr) == 0);
+}
+
+TEST_CASE("the last valid report of a child counts") {
+  // Reports as bytes of a shell's printf.
+  const auto said = [](const Progress& report) {
+    std::string text;
+    for (const char byte : to_frame(report).body) {
+      std::array<char, 8> octal{};
+      (void)std::snprintf(octal.data(), octal.size(), "\\%03o", static_cast<unsigned char>(byte));
+      text += octal.data();
+    }
+    return "printf '" + text + "' >&$LOCKSTEP_CONTROL_FD\n";
+  };
+  Progress good;
+  good.step = 12;
+  good.activity = Activity::training;
+  good.loss = std::numeric_limits<double>::quiet_NaN();
+  Progress bad = good;
+  bad.step = 13;
+  bad.wait_seconds = -1;
+  Progress endless = good;
+  endless.step = 14;
+  endless.max_silent_seconds = std::numeric_limits<double>::infinity();
+  TrainerProcess child = shell(said({}) + said(good) + said(bad) + said(endless) +
+                               "printf 12345678 >&$LOCKSTEP_CONTROL_FD\nprintf '%01000d' 7 >&$LOCKSTEP_CONTROL_FD\n"
+                               "read line <&$LOCKSTEP_CONTROL_FD");
+  std::optional<Progress> report;
+  for (const Deadline deadline = Deadline::after(20); !deadline.passed() && (!report || report->step != 12);) {
+    if (auto next = child.take_report()) report = next;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  REQUIRE(report);
+  CHECK(report->step == 12);
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  CHECK_FALSE(child.take_report());
+}
+
+TEST_CASE("a child's descendants are killed with it") {
+  const Environment path{{"PATH", "/bin:/usr/bin"}};
+  SECTION("when it exits") {
+    const Note note;
+    TrainerProcess child = shell("sleep 100 & echo $! > " + note.path(), path);
+    const std::string started = note.wait_for_line();
+    CHECK(wait_for_end(child).code == 0);
+    CHECK(ends(std::stoi(started)));
+  }
+  SECTION("when its owner is destroyed") {
+    const Note note;
+    std::string started;
+    {
+      const TrainerProcess child = shell("sleep 100 & echo $! > " + note.path() + "; wait", path);
+      started = note.wait_for_line();
+      CHECK(runs(std::stoi(started)));
+    }
+    CHECK(ends(std::stoi(started)));
+  }
+  SECTION("a child ends when its owner is killed") {
+    const Note note;
+    const pid_t owner = fork();
+    if (owner == 0) {
+      const TrainerProcess child = shell("echo $$ > " + note.path() + "; exec sleep 100", path);
+      while (true) (void)pause();
+    }
+    const std::string started = note.wait_for_line();
+    REQUIRE(kill(owner, SIGKILL) == 0);
+    REQUIRE(waitpid(owner, nullptr, 0) == owner);
+    CHECK(ends(std::stoi(started)));
+  }
+}
+
+TEST_CASE("programs are looked up in PATH as by a shell") {
+  CHECK(find_program("sh", {{"PATH", "/nowhere:/bin"}}) == "/bin/sh");
+  CHECK(find_program("/bin/sh", {}) == "/bin/sh");
+  CHECK_THROWS_AS(find_program("sh", {{"PATH", "/nowhere"}}), UsageError);
+  CHECK_THROWS_AS(find_program("/etc/passwd", {}), UsageError);
+  CHECK_THROWS_AS(find_program("/bin", {}), UsageError);
+  CHECK_THROWS_AS(find_program("", {{"PATH", "/bin"}}), UsageError);
+}

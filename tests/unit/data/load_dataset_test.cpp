@@ -1,0 +1,235 @@
+// load_dataset: which files it finds, how it reads them, and its messages for missing or mismatched files.
+#include "support/catch.hpp"
+#include "support/scratch_directory.hpp"
+#include "unit/data/data_files.hpp"
+
+#include <lockstep/core/error.hpp>
+#include <lockstep/data/load_dataset.hpp>
+#include <lockstep/data/mnist.hpp>
+
+#include <chrono>
+#include <cstdint>
+#include <cstdlib>
+#include <filesystem>
+#include <iostream>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+using namespace lockstep;
+using namespace lockstep::test;
+
+namespace {
+
+using Pixels = std::vector<std::uint8_t>;
+using Labels = std::vector<std::int32_t>;
+
+void write_idx_set(const std::filesystem::path& directory, const std::string& separator, bool packed) {
+  const auto write = [&](const std::string& stem, const std::string& kind, const Bytes& bytes) {
+    write_file(directory / (stem + separator + kind + (packed ? ".gz" : "")), packed ? gzip(bytes) : bytes);
+  };
+  write("train-images", "idx3-ubyte", idx({6, 3, 2}, counting(36)));
+  write("train-labels", "idx1-ubyte", idx({6}, {0, 1, 2, 9, 4, 5}));
+  write("t10k-images", "idx3-ubyte", idx({2, 3, 2}, counting(12)));
+  write("t10k-labels", "idx1-ubyte", idx({2}, {7, 8}));
+}
+
+void check_small_set(const TrainTestSplit& data) {
+  CHECK(data.train.size() == 6);
+  CHECK(data.test.size() == 2);
+  CHECK(data.train.example_shape == Shape{3, 2});
+  CHECK(data.test.example_shape == Shape{3, 2});
+  CHECK(data.train.target_shape == Shape{});
+  CHECK(std::get<Pixels>(data.train.inputs) == counting(36));
+  CHECK(std::get<Pixels>(data.test.inputs) == counting(12));
+  CHECK(std::get<Labels>(data.train.targets) == Labels{0, 1, 2, 9, 4, 5});
+  CHECK(std::get<Labels>(data.test.targets) == Labels{7, 8});
+  data.train.validate(10);
+  data.test.validate(10);
+}
+
+using Members = std::vector<std::pair<std::string, Bytes>>;
+
+Members npz_members() {
+  return {{"x_train.npy", npy(npy_dictionary("|u1", "(6, 3, 2)"), counting(36))},
+          {"y_train.npy", npy(npy_dictionary("<i8", "(6,)"), bytes_of<std::int64_t>({0, 1, 2, 9, 4, 5}))},
+          {"x_test.npy", npy(npy_dictionary("|u1", "(2, 3, 2)"), counting(12))},
+          {"y_test.npy", npy(npy_dictionary("|u1", "(2,)"), {7, 8})}};
+}
+
+TrainTestSplit load_npz(const Members& members) {
+  const testing::ScratchDirectory directory;
+  write_file(directory.path() / "any.npz", zip_archive(members, true));
+  return load_dataset(directory.path() / "any.npz");
+}
+
+void check_npz_refused(std::size_t member, const Bytes& content, const std::string& words) {
+  Members members = npz_members();
+  members.at(member).second = content;
+  CHECK(lacking(message_of<DataError>([&] { (void)load_npz(members); }), {"any.npz", words}) == "");
+}
+
+template <typename E>
+void check_directory_refused(const std::filesystem::path& path, const std::vector<std::string>& words) {
+  CHECK(lacking(message_of<E>([&] { (void)load_dataset(path); }), words) == "");
+}
+
+}  // namespace
+
+TEST_CASE("IDX files are found under their usual names, plain or compressed", "[load_dataset]") {
+  for (const auto* separator : {"-", "."}) {
+    for (const bool packed : {false, true}) {
+      const testing::ScratchDirectory directory;
+      write_idx_set(directory.path(), separator, packed);
+      check_small_set(load_dataset(directory.path()));
+    }
+  }
+}
+
+TEST_CASE("a plain file is preferred to a compressed one", "[load_dataset]") {
+  const testing::ScratchDirectory directory;
+  write_idx_set(directory.path(), "-", false);
+  for (const auto* name : {"train-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz"}) {
+    write_file(directory.path() / name, {'x'});
+  }
+  check_small_set(load_dataset(directory.path()));
+}
+
+TEST_CASE("npz files are read by path and from a directory", "[load_dataset]") {
+  check_small_set(load_npz(npz_members()));
+  const testing::ScratchDirectory directory;
+  write_file(directory.path() / "mnist.npz", zip_archive(npz_members(), false));
+  check_small_set(load_dataset(directory.path()));
+}
+
+TEST_CASE("npz inputs may be floats and labels any integers", "[load_dataset]") {
+  Members members = npz_members();
+  const std::vector<float> values{0.5F, -1.0F, 2.0F, 0.0F, 1e-3F, 7.0F};
+  members[0].second = npy(npy_dictionary("<f4", "(3, 2)"), bytes_of(values));
+  members[1].second = npy(npy_dictionary("<i4", "(3,)"), bytes_of<std::int32_t>({3, 0, -1}));
+  members[2].second = npy(npy_dictionary("<f8", "(2, 2)"), bytes_of<double>({0.25, 3.0, -4.0, 1.0}));
+  const TrainTestSplit data = load_npz(members);
+  CHECK(data.train.example_shape == Shape{2});
+  CHECK(std::get<std::vector<float>>(data.train.inputs) == values);
+  CHECK(std::get<std::vector<float>>(data.test.inputs) == std::vector<float>{0.25F, 3.0F, -4.0F, 1.0F});
+  CHECK(std::get<Labels>(data.train.targets) == Labels{3, 0, -1});
+  CHECK_THROWS_AS(data.train.validate(10), DataError);
+}
+
+TEST_CASE("npz images may have channels and labels may be a column", "[load_dataset]") {
+  Members members = npz_members();
+  members[0].second = npy(npy_dictionary("|u1", "(6, 2, 1, 3)"), counting(36));
+  members[1].second = npy(npy_dictionary("<i8", "(6, 1)"), bytes_of<std::int64_t>({0, 1, 2, 9, 4, 5}));
+  members[2].second = npy(npy_dictionary("|u1", "(2, 2, 1, 3)"), counting(12));
+  members[3].second = npy(npy_dictionary("|u1", "(2, 1)"), {7, 8});
+  const TrainTestSplit data = load_npz(members);
+  CHECK(data.train.example_shape == Shape{2, 1, 3});
+  CHECK(data.train.target_shape == Shape{});
+  CHECK(std::get<Labels>(data.train.targets) == Labels{0, 1, 2, 9, 4, 5});
+  CHECK(std::get<Labels>(data.test.targets) == Labels{7, 8});
+  data.train.validate(10);
+}
+
+TEST_CASE("npz targets that are not class indices are dense", "[load_dataset]") {
+  Members members = npz_members();
+  members[1].second = npy(npy_dictionary("<f4", "(6,)"), bytes_of<float>({0.5F, 1, 2, 3, 4, -5}));
+  members[3].second = npy(npy_dictionary("<f8", "(2,)"), bytes_of<double>({0.25, -1}));
+  TrainTestSplit data = load_npz(members);
+  CHECK(data.train.target_shape == Shape{});
+  CHECK(std::get<std::vector<float>>(data.train.targets) == std::vector<float>{0.5F, 1, 2, 3, 4, -5});
+  CHECK(std::get<std::vector<float>>(data.test.targets) == std::vector<float>{0.25F, -1});
+
+  members[1].second = npy(npy_dictionary("|u1", "(6, 2)"), {1, 0, 0, 1, 1, 0, 0, 1, 1, 0, 0, 1});
+  members[3].second = npy(npy_dictionary("<i8", "(2, 2)"), bytes_of<std::int64_t>({0, 1, 1, 0}));
+  data = load_npz(members);
+  CHECK(data.train.target_shape == Shape{2});
+  CHECK(std::get<std::vector<float>>(data.test.targets) == std::vector<float>{0, 1, 1, 0});
+  data.train.validate(2);
+}
+
+TEST_CASE("mismatched npz arrays are rejected", "[load_dataset]") {
+  check_npz_refused(1, npy(npy_dictionary("|u1", "(5,)"), counting(5)), "one label for every example");
+  check_npz_refused(1, npy(npy_dictionary("|u1", "()"), counting(1)), "one label for every example");
+  check_npz_refused(1, npy(npy_dictionary("|u1", "(6, 0)"), {}), "one label for every example");
+  check_npz_refused(1, npy(npy_dictionary("<f4", "(6,)"), bytes_of(std::vector<float>(6))), "whole numbers");
+  check_npz_refused(1, npy(npy_dictionary("|u1", "(6, 2)"), counting(12)), "both must match");
+  check_npz_refused(1, npy(npy_dictionary("<i8", "(6,)"), bytes_of<std::int64_t>({0, 0, 1LL << 40, 0, 0, 0})),
+                    "label 2 of");
+  check_npz_refused(0, npy(npy_dictionary("|u1", "(6,)"), counting(6)), "one label for every example");
+  check_npz_refused(0, npy(npy_dictionary("<i4", "(6, 2)"), counting(48)), "save them as uint8");
+  check_npz_refused(2, npy(npy_dictionary("|u1", "(2, 2, 3)"), counting(12)), "both must match");
+  check_npz_refused(2, npy(npy_dictionary("<f4", "(2, 3, 2)"), counting(48)), "both must match");
+  check_npz_refused(2, npy(npy_dictionary("|u1", "(0, 3, 2)"), {}), "one label for every example");
+  Members members = npz_members();
+  members.pop_back();
+  CHECK(lacking(message_of<DataError>([&] { (void)load_npz(members); }), {"any.npz", "no member y_test.npy"}) == "");
+}
+
+TEST_CASE("mismatched IDX files are rejected", "[load_dataset]") {
+  const testing::ScratchDirectory directory;
+  const auto refused = [&](const std::string& name, const Bytes& content, const std::string& words) {
+    write_idx_set(directory.path(), "-", false);
+    write_file(directory.path() / name, content);
+    check_directory_refused<DataError>(directory.path(), {name, words});
+  };
+  refused("train-images-idx3-ubyte", idx({6, 6}, counting(36)), "three dimensions");
+  refused("train-labels-idx1-ubyte", idx({6, 1}, counting(6)), "one dimension");
+  refused("train-labels-idx1-ubyte", idx({5}, counting(5)), "every image needs its label");
+  refused("t10k-images-idx3-ubyte", idx({2, 0, 2}, {}), "every image needs its label");
+  refused("t10k-labels-idx1-ubyte", idx({2}, {1}), "but has 1");
+  write_idx_set(directory.path(), "-", false);
+  write_file(directory.path() / "t10k-images-idx3-ubyte", idx({2, 2, 3}, counting(12)));
+  check_directory_refused<DataError>(directory.path(), {"both must match", "(3, 2)", "(2, 3)"});
+}
+
+TEST_CASE("an error for missing files lists the names tried", "[load_dataset]") {
+  const testing::ScratchDirectory directory;
+  const std::string path = directory.path().string();
+  check_directory_refused<IoError>(directory.path() / "absent", {path, "does not exist", "scripts/fetch_data.sh"});
+  check_directory_refused<IoError>(directory.path() / "absent.npz", {path, "No such file"});
+  check_directory_refused<IoError>(directory.path(), {path, "train-images-idx3-ubyte", "t10k-labels-idx1-ubyte",
+                                                      "mnist.npz", "fetch_data.sh", "synthetic digits"});
+  write_idx_set(directory.path(), "-", true);
+  std::filesystem::remove(directory.path() / "t10k-images-idx3-ubyte.gz");
+  const std::string message = message_of<IoError>([&] { (void)load_dataset(directory.path()); });
+  CHECK(lacking(message, {path, "t10k-images-idx3-ubyte"}) == "");
+  CHECK(message.find("t10k-labels") == std::string::npos);  // this file exists
+  write_file(directory.path() / "file", {'x'});
+  check_directory_refused<IoError>(directory.path() / "file", {"neither a directory nor a .npz file"});
+}
+
+TEST_CASE("load_mnist takes images of MNIST's shape only", "[load_dataset]") {
+  const testing::ScratchDirectory directory;
+  const auto path = directory.path() / "any.npz";
+  Members members = npz_members();
+  write_file(path, zip_archive(members, true));
+  CHECK(lacking(message_of<DataError>([&] { (void)load_mnist(path); }), {"any.npz", "(3, 2)", "load_dataset()"}) == "");
+  members[0].second = npy(npy_dictionary("|u1", "(6, 28, 28)"), counting(6 * 784));
+  members[2].second = npy(npy_dictionary("|u1", "(2, 28, 28)"), counting(2 * 784));
+  write_file(path, zip_archive(members, true));
+  CHECK(load_mnist(path).train.example_shape == Shape{28, 28});
+}
+
+TEST_CASE("real MNIST matches its known content", "[load_dataset]") {
+  const char* directory = std::getenv("LOCKSTEP_MNIST_DIR");
+  if (directory == nullptr) {
+    std::cout << "skipped: real MNIST, because LOCKSTEP_MNIST_DIR is not set\n";
+    return;
+  }
+  const auto start = std::chrono::steady_clock::now();
+  const TrainTestSplit data = load_mnist(directory);
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  std::cout << "real MNIST loaded in " << seconds.count() << " s\n";
+  CHECK(data.train.example_shape == Shape{28, 28});
+  CHECK(data.train.size() == 60000);
+  CHECK(data.test.size() == 10000);
+  data.train.validate(10);
+  data.test.validate(10);
+  const auto& labels = std::get<Labels>(data.train.targets);
+  CHECK(Labels(labels.begin(), labels.begin() + 8) == Labels{5, 0, 4, 1, 9, 2, 1, 3});
+  std::uint64_t sum = 0;
+  for (const std::uint8_t pixel : std::get<Pixels>(data.train.inputs)) sum += pixel;
+  CHECK(static_cast<double>(sum) / (60000.0 * 784.0 * 255.0) ==
+        Approx(0.1307).margin(0.0001));  // the known mean of MNIST
+}

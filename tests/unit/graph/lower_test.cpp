@@ -1,0 +1,158 @@
+// Lowering: which operations are fused, which layers need none, and which gradients are not computed.
+#include "graph/lower.hpp"
+
+#include "support/catch.hpp"
+
+#include <lockstep/core/error.hpp>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+using namespace lockstep;
+
+namespace {
+
+const SparseCategoricalCrossentropy logits({.from_logits = true});
+
+std::string kinds(const std::vector<Operation>& operations) {
+  std::string text;
+  for (const Operation& operation : operations)
+    text += std::string(text.empty() ? "" : " ") + std::string(to_string(operation.kind));
+  return text;
+}
+
+}  // namespace
+
+TEST_CASE("the tutorial's model lowers to six forward and three backward operations") {
+  const Graph graph = lower(Sequential{Input({28, 28}), Reshape({28, 28, 1}), Conv2D(32, 3, {.activation = relu}),
+                                       Flatten(), Dense(128, {.activation = relu}), Dense(10)},
+                            logits, false);
+  CHECK(kinds(graph.forward) == "gather convolution dense dense loss");
+  CHECK(kinds(graph.backward) == "dense_backward dense_backward convolution_backward");
+  CHECK(graph.tensors.size() == 4);
+  CHECK(graph.tensors[0].height == 28);
+  CHECK(graph.tensors[0].channels == 1);
+  CHECK(graph.forward[1].activation == relu);
+  CHECK(graph.backward[0].input_gradient);
+  CHECK(graph.backward[0].input_activation == relu);
+  CHECK(!graph.backward[2].input_gradient);  // of the images
+  CHECK(graph.parameters.size() == 7);
+  CHECK(graph.parameters.back().rule == UpdateRule::assign);
+  CHECK(graph.parameters[2].name == "dense/kernel");
+}
+
+TEST_CASE("activations are fused into the operation before them where possible") {
+  const auto forward = [](std::vector<Layer> layers) {
+    layers.insert(layers.begin(), Input({6, 6, 2}));
+    return kinds(lower(Sequential(std::move(layers)), MeanSquaredError(), false).forward);
+  };
+  CHECK(forward({Conv2D(3, 1), Activation(relu)}) == "gather convolution loss");
+  CHECK(forward({Conv2D(3, 1), BatchNormalization(), Activation(relu)}) ==
+        "gather convolution batch_normalization loss");
+  CHECK(forward({Conv2D(3, 1, {.activation = relu}), Activation(sigmoid)}) == "gather convolution activation loss");
+  CHECK(forward({Conv2D(3, 1), MaxPooling2D(), Activation(relu)}) == "gather convolution max_pooling activation loss");
+  CHECK(forward({Conv2D(3, 1, {.activation = softmax})}) == "gather convolution softmax loss");
+  CHECK(forward({Conv2D(3, 1), Flatten(), Activation(relu), Dense(2)}) == "gather convolution dense loss");
+  CHECK(forward({Activation(relu)}) == "gather activation loss");
+  CHECK(forward({Activation(activations::linear)}) == "gather loss");
+}
+
+TEST_CASE("layers without effect lower to no operation") {
+  const Graph graph = lower(Sequential{Input({8}), Reshape({2, 4}), Flatten(), Dropout(0), Dense(3)}, logits, false);
+  CHECK(kinds(graph.forward) == "gather dense loss");
+  const Graph global = lower(Sequential{Input({3, 3, 2}), Conv2D(4, 1), GlobalAveragePooling2D()}, logits, false);
+  CHECK(kinds(global.forward) == "gather convolution average_pooling loss");
+}
+
+TEST_CASE("Rescaling is fused into gather and bytes stay bytes") {
+  const Graph plain = lower(Sequential{Input({4}), Dense(3)}, logits, false);
+  CHECK(plain.input.byte_scale == 1.0 / 255);
+  CHECK(plain.input.byte_divisor() == 255.0F);
+  CHECK(plain.input.scale == 1);
+  CHECK(plain.input.offset == 0);
+
+  const Sequential rescaled{Input({4}), Rescaling(0.5, 3), Reshape({2, 2}), Rescaling(10, -1), Flatten(), Dense(3)};
+  const Graph graph = lower(rescaled, logits, false);
+  CHECK(kinds(graph.forward) == "gather dense loss");
+  CHECK(graph.input.byte_scale == 1);
+  CHECK(graph.input.scale == 5);
+  CHECK(graph.input.offset == 29);
+  CHECK(lower(rescaled, logits, false, 1.0 / 255).input.byte_scale == 1.0 / 255);
+  CHECK(lower(Sequential{Input({4}), Dense(3)}, logits, false, 0.5).input.byte_divisor() == 2.0F);
+}
+
+TEST_CASE("Rescaling after computing layers is rejected by name") {
+  for (const Layer& before :
+       {Layer(Dense(4)), Layer(Activation(relu)), Layer(Dropout(0.5)), Layer(BatchNormalization())}) {
+    try {
+      static_cast<void>(lower(Sequential{Input({4}), before, Rescaling(0.5, 0, "too_late"), Dense(3)}, logits, false));
+      FAIL("should have been refused");
+    } catch (const UsageError& error) {
+      const std::string message = error.what();
+      CHECK(message.find("'too_late' (Rescaling)") != std::string::npos);
+      CHECK(message.find("behind the Input") != std::string::npos);
+    }
+  }
+}
+
+TEST_CASE("Dense accepts any input layout, other operations get Keras' order") {
+  const Graph as_it_lies = lower(
+      Sequential{Input({6, 6, 2}), Conv2D(32, 1), Flatten(), Dropout(0.5), Activation(relu), Dense(3)}, logits, false);
+  for (const TensorSpec& tensor : as_it_lies.tensors) CHECK(tensor.alias == -1);
+  CHECK(!as_it_lies.tensors[1].requires_channels_last);
+  CHECK(as_it_lies.tensors[2].channels == 32);  // Dropout keeps the image's shape
+
+  const Graph in_order =
+      lower(Sequential{Input({6, 6, 2}), Conv2D(32, 1), Flatten(), BatchNormalization(), Dense(3)}, logits, false);
+  CHECK(in_order.tensors[1].requires_channels_last);
+  CHECK(in_order.tensors[2].alias == 1);
+  CHECK(in_order.tensors[2].channels == 6 * 6 * 32);
+  CHECK(in_order.tensors.back().requires_channels_last);  // the model's output
+}
+
+TEST_CASE("unused gradients are not computed") {
+  const Graph graph = lower(
+      Sequential{Input({6, 6, 2}), MaxPooling2D(), Dropout(0.5), Conv2D(3, 1), AveragePooling2D(), Flatten(), Dense(2)},
+      logits, false);
+  CHECK(kinds(graph.backward) == "dense_backward average_pooling_backward convolution_backward");
+  CHECK(!graph.backward.back().input_gradient);
+  const Graph nothing_learns =
+      lower(Sequential{Input({4}), Activation(softmax)}, SparseCategoricalCrossentropy(), false);
+  CHECK(nothing_learns.backward.empty());
+  CHECK(!nothing_learns.forward.back().input_gradient);
+}
+
+TEST_CASE("mixed precision is bfloat16 up to the output of the last weighted layer") {
+  const Graph graph = lower(Sequential{Input({6, 6, 2}), Conv2D(3, 1), BatchNormalization(), Flatten(), Dense(4),
+                                       Dense(2), Activation(softmax)},
+                            SparseCategoricalCrossentropy(), true);
+  const std::size_t output = graph.tensors.size() - 2;  // Dense(2), in front of softmax
+  for (std::size_t t = 0; t < graph.tensors.size(); ++t) {
+    CHECK((graph.tensors[t].type == ElementType::float32) == (t >= output));
+  }
+}
+
+TEST_CASE("the metrics parameter has a sum of each metric, in whole cache lines") {
+  const Sequential model{Input({4}), Dense(3)};
+  const auto storage_of = [&](std::vector<Metric> metrics) {
+    const Graph graph = lower(model, MeanSquaredError(), false, {}, std::move(metrics));
+    return graph.parameters[static_cast<std::size_t>(graph.metrics_parameter())].storage;
+  };
+  CHECK(storage_of({}) == 16);
+  CHECK(storage_of({accuracy, metrics::MeanAbsoluteError()}) == 16);
+  CHECK_THROWS_AS(storage_of({metrics::SparseTopKCategoricalAccuracy()}), UsageError);
+}
+
+TEST_CASE("cross entropy of images is rejected with a remedy") {
+  const Sequential model{Input({6, 6, 2}), Conv2D(3, 1)};
+  CHECK_THROWS_AS(lower(model, logits, false), UsageError);
+  try {
+    static_cast<void>(lower(model, logits, false));
+  } catch (const UsageError& error) {
+    const std::string message = error.what();
+    CHECK(message.find("(None, 6, 6, 3)") != std::string::npos);
+    CHECK(message.find("Flatten()") != std::string::npos);
+  }
+  CHECK_NOTHROW(lower(model, MeanSquaredError(), false));
+}

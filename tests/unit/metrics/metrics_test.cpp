@@ -1,0 +1,127 @@
+// Metrics against hand-computed values, and which losses and outputs they accept.
+#include "metrics/metric_registry.hpp"
+#include "support/catch.hpp"
+#include "support/messages.hpp"
+
+#include <lockstep/core/error.hpp>
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <string>
+#include <vector>
+
+using namespace lockstep;
+using namespace lockstep::testing;
+
+namespace {
+
+using Outputs = std::vector<std::vector<float>>;
+
+/// The metric over all examples. Targets are class indices or vectors.
+template <typename Targets>
+double value_of(const Metric& metric, const Outputs& outputs, const Targets& targets) {
+  std::vector<double> sums(num_sums(metric));
+  with_metric_rule(metric, [&](const auto& rule) {
+    for (std::size_t i = 0; i < outputs.size(); ++i) {
+      const auto count = static_cast<std::int64_t>(outputs[i].size());
+      if constexpr (std::is_same_v<Targets, std::vector<int>>) {
+        rule(outputs[i].data(), count, ClassTarget<std::int64_t>{targets[i]}, sums.data());
+      } else {
+        rule(outputs[i].data(), count, DenseTarget<std::int64_t>{targets[i].data()}, sums.data());
+      }
+    }
+  });
+  double found = -1;
+  visit_metric_values(std::vector{metric}, sums, static_cast<double>(outputs.size()),
+                      [&](std::string_view name, double value) {
+                        CHECK(name == keras_name(metric));
+                        found = value;
+                      });
+  return found;
+}
+
+}  // namespace
+
+TEST_CASE("accuracy takes the first of equally large outputs") {
+  const Outputs outputs{{0.1F, 0.7F, 0.2F}, {3, 3, 1}, {1, 3, 3}, {-1, -2, -3}};
+  CHECK(value_of(accuracy, outputs, std::vector<int>{1, 0, 2, 0}) == 0.75);
+  CHECK(value_of(accuracy, outputs, Outputs{{0, 1, 0}, {0, 0.5F, 0.5F}, {0.2F, 0.4F, 0.4F}, {1, 0, 0}}) == 0.75);
+}
+
+TEST_CASE("top-k accuracy counts outputs above the target's, like TensorFlow's in_top_k") {
+  const Outputs outputs{{5, 4, 3, 2, 1, 0}, {0, 1, 1, 1, 2, 3}};
+  const auto sparse = [&](int k, int first, int second) {
+    return value_of(metrics::SparseTopKCategoricalAccuracy({.k = k}), outputs, std::vector<int>{first, second});
+  };
+  CHECK(sparse(5, 4, 0) == 0.5);  // 4 and 5 outputs are larger than the targets'
+  CHECK(sparse(1, 0, 5) == 1);
+  CHECK(sparse(2, 1, 3) == 0.5);
+  CHECK(sparse(3, 3, 1) == 0.5);  // equal outputs do not count as larger
+  CHECK(sparse(6, 5, 0) == 1);
+  CHECK(sparse(100, 5, 0) == 1);
+  CHECK(value_of(metrics::TopKCategoricalAccuracy({.k = 2}), outputs,
+                 Outputs{{0, 0.9F, 0.1F, 0, 0, 0}, {0, 0, 0, 1, 0, 0}}) == 0.5);
+  CHECK(metrics::TopKCategoricalAccuracy().k == 5);
+  CHECK(metrics::SparseTopKCategoricalAccuracy().k == 5);
+}
+
+TEST_CASE("an output that is not finite is in no top k") {
+  for (const float wrong : {std::nanf(""), std::numeric_limits<float>::infinity()}) {
+    for (const int expected : {0, 1}) {
+      CHECK(value_of(metrics::SparseTopKCategoricalAccuracy(), Outputs{{1, wrong, 2}}, std::vector<int>{expected}) ==
+            0);
+    }
+  }
+}
+
+TEST_CASE("mean errors are means over examples and outputs") {
+  const Outputs outputs{{1, 2}, {-1, 0.5F}, {4, 0}};
+  const Outputs targets{{0, 4}, {1, 0.5F}, {1, 1}};  // differences 1, 2, 2, 0, 3, 1
+  CHECK(value_of(metrics::MeanAbsoluteError(), outputs, targets) == 1.5);
+  CHECK(value_of(metrics::MeanSquaredError(), outputs, targets) == Approx(19.0 / 6));
+  CHECK(value_of(metrics::RootMeanSquaredError(), outputs, targets) == Approx(std::sqrt(19.0 / 6)));
+}
+
+TEST_CASE("the sums of metrics are consecutive, and without examples every metric is 0") {
+  const std::vector<Metric> several{metrics::MeanAbsoluteError(), accuracy, metrics::RootMeanSquaredError()};
+  REQUIRE(num_sums(several) == 3);
+  std::map<std::string, double> values;
+  const auto note = [&](std::string_view name, double value) { values[std::string(name)] = value; };
+  visit_metric_values(several, std::vector<double>{2, 1, 16}, 4, note);
+  CHECK(values == std::map<std::string, double>{
+                      {"mean_absolute_error", 0.5}, {"accuracy", 0.25}, {"root_mean_squared_error", 2}});
+  visit_metric_values(several, {}, 0, note);
+  for (const auto& [name, value] : values) CHECK(value == 0);
+}
+
+TEST_CASE("a metric's name is Keras', and determines whether larger is better") {
+  CHECK(keras_name(accuracy) == "accuracy");
+  CHECK(is_upward_metric("accuracy") == true);
+  CHECK(is_upward_metric("top_k_categorical_accuracy") == true);
+  CHECK(is_upward_metric("root_mean_squared_error") == false);
+  CHECK(!is_upward_metric("loss"));
+}
+
+TEST_CASE("metrics that do not fit loss or output are refused by name") {
+  const Loss classes = SparseCategoricalCrossentropy();
+  const Loss dense = MeanSquaredError();
+  const auto refusal = [](const std::vector<Metric>& given, const Loss& loss, std::size_t output_rank) {
+    return message_of<UsageError>([&] { check(given, loss, output_rank); });
+  };
+  CHECK_NOTHROW(check(std::vector<Metric>{accuracy, metrics::SparseTopKCategoricalAccuracy()}, classes, 1));
+  CHECK_NOTHROW(
+      check(std::vector<Metric>{accuracy, metrics::TopKCategoricalAccuracy(), metrics::MeanAbsoluteError()}, dense, 1));
+  CHECK_NOTHROW(check(std::vector<Metric>{accuracy, metrics::RootMeanSquaredError()}, dense, 3));
+  CHECK(refusal({metrics::MeanAbsoluteError()}, classes, 1) ==
+        "the metric mean_absolute_error needs targets that are of the output's shape, but those of the loss "
+        "sparse_categorical_crossentropy are class indices; choose another metric or another loss");
+  CHECK(refusal({metrics::SparseTopKCategoricalAccuracy()}, dense, 1) ==
+        "the metric sparse_top_k_categorical_accuracy needs targets that are class indices, but those of the loss "
+        "mean_squared_error are of the output's shape; choose another metric or another loss");
+  CHECK(refusal({metrics::TopKCategoricalAccuracy()}, dense, 3) ==
+        "the metric top_k_categorical_accuracy needs one vector of classes per example; end the model with Flatten() "
+        "and Dense(classes), or choose another metric");
+  CHECK(refusal({accuracy, accuracy}, classes, 1) == "the metric accuracy is given twice; give it once");
+}

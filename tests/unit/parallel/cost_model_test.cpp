@@ -1,0 +1,106 @@
+// The cost model: link times, the traffic of layers, timed kernels, and the simulation of a step.
+#include "parallel/cost_model.hpp"
+
+#include "parallel/measure_kernels.hpp"
+#include "parallel/sharding.hpp"
+#include "parallel/sharding_table.hpp"
+#include "sharding_models.hpp"
+
+#include "backend/make_backend.hpp"
+#include "plan/plan.hpp"
+#include "support/catch.hpp"
+
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+using namespace lockstep;
+using namespace lockstep::testing::sharding;
+
+TEST_CASE("link times interpolate and extrapolate the measured points") {
+  const LinkModel link({{100, 1.0}, {200, 2.0}, {400, 3.0}});
+  CHECK(link.all_reduce_seconds(10) == Approx(1.0));
+  CHECK(link.all_reduce_seconds(100) == Approx(1.0));
+  CHECK(link.all_reduce_seconds(150) == Approx(1.5));
+  CHECK(link.all_reduce_seconds(300) == Approx(2.5));
+  CHECK(link.all_reduce_seconds(1000) == Approx(6.0));
+  CHECK(link.occupied_seconds(100) == Approx(0.5));  // extrapolates from the last two points
+  const LinkModel described(1e-3, 1e6, 4);           // 2 (n - 1) / n of the bytes, in four rounds
+  CHECK(described.all_reduce_seconds(1e6) == Approx(4e-3 + 1.5));
+  CHECK(described.hardware_model(4).bytes_per_second == Approx(1e6));
+}
+
+TEST_CASE("the traffic of each layer matches the plan") {
+  const auto backend = make_cpu_backend(1);
+  constexpr std::size_t batch = 64;
+  for (const Sequential& model : {keras_mnist, custom_training_mnist, deep_convolutions, wide_end}) {
+    const Graph whole = graph_of(model);
+    for (const int ranks : {2, 3, 8}) {
+      const double sent = 2.0 * (ranks - 1) / ranks;
+      for (const HardwareModel& hardware : {free_link, fast_link, ordinary_link, slow_link}) {
+        const auto sharding = search_sharding(whole, ranks, batch, hardware);
+        REQUIRE(sharding);
+        double reported = 0;
+        for (const LayerSharding& row : layer_shardings(whole, sharding, ranks, batch)) reported += row.bytes_a_step;
+        double exchanged = 0;  // average over the ranks, whose shards differ in size
+        Plan plan;
+        for (int rank = ranks; rank-- > 0;) {
+          plan = make_plan(shard_graph(whole, *sharding, rank, batch, *backend));
+          for (const AllToAllSpec& exchange : plan.graph.all_to_alls) {
+            exchanged += static_cast<double>(all_to_all_bytes_sent(exchange, rank)) / ranks;
+          }
+        }
+        // Metrics and the padding of cache lines belong to no layer.
+        const double summed = sent * static_cast<double>(all_reduced_bytes(plan));
+        CHECK(reported == Approx(summed + exchanged).epsilon(3e-3).margin(sent * 4 * 64));
+      }
+      double reported = 0;
+      for (const LayerSharding& row : layer_shardings(whole, {}, ranks, batch)) reported += row.bytes_a_step;
+      Graph laid_out = whole;
+      backend->lay_out(laid_out, batch);
+      const Plan plan = make_plan(std::move(laid_out));
+      CHECK(reported == Approx(sent * static_cast<double>(all_reduced_bytes(plan))).margin(sent * 4 * 64));
+    }
+  }
+}
+
+TEST_CASE("the kernels of a plan can be timed without other ranks") {
+  const auto backend = make_cpu_backend(1);
+  const Graph trunk = graph_of(custom_training_mnist);
+  const Graph narrow =
+      graph_of(Sequential{Input({14, 14, 1}), Conv2D(2, 3), Conv2D(8, 3), GlobalAveragePooling2D(), Dense(10)});
+  for (const auto& [whole, rank] : {std::pair(trunk, 0), std::pair(trunk, 2), std::pair(narrow, 0),
+                                    std::pair(narrow, 2)}) {  // with two channels, rank 2 has none
+    const auto sharding = search_sharding(whole, 3, 32, slow_link);
+    REQUIRE(sharding);
+    const Plan plan = make_plan(shard_graph(whole, *sharding, rank, 32, *backend));
+    const std::vector<double> seconds = measure_kernels(*backend, plan, Adam(), 32, 1, 3);
+    REQUIRE(seconds.size() == plan.training.size());
+    double sum = 0;
+    for (const double each : seconds) sum += each;
+    CHECK(sum > 0);
+    CHECK(sum < 10);
+    const LinkModel nothing({{0, 0.0}, {1, 0.0}});
+    CHECK(simulate_step(plan, seconds, nothing) == Approx(sum).epsilon(0.01).margin(1e-5));
+  }
+}
+
+TEST_CASE("reductions overlap with operations, one at a time") {
+  Plan plan;
+  plan.buckets = {{0, 25}, {25, 50}, {50, 75}};  // of 100 bytes
+  plan.training = {Compute{0}, MarkReady{0}, Compute{1}, MarkReady{1}, Update{0},
+                   Compute{2}, MarkReady{2}, Update{1},  Update{2}};
+  const std::vector<double> seconds{2, 0, 2, 0, 1, 2, 0, 1, 1};
+  const auto with = [&](double latency, double per_byte) {
+    return simulate_step(plan, seconds, LinkModel({{0, latency}, {100, latency + 100 * per_byte}}));
+  };
+  CHECK(with(0, 0) == Approx(9));
+  CHECK(with(0, 0.01) == Approx(9));   // the last reduction completes during the previous update
+  CHECK(with(3, 0) == Approx(11));     // ready at 2, 4 and 7: the last reduction completes at 10
+  CHECK(with(0, 0.10) == Approx(33));  // 2 + 3 * 10, and the last update
+  // Each takes 13, but several are in flight at once: ready at 2, 4 and 6, the last completes at 19.
+  CHECK(simulate_step(plan, seconds, LinkModel({{0, 3.0}, {100, 13.0}, {200, 13.0}})) == Approx(20));
+  plan.training.insert(plan.training.begin() + 5, WaitUpdated{0});
+  const std::vector<double> waiting{2, 0, 2, 0, 1, 0, 2, 0, 1, 1};
+  CHECK(simulate_step(plan, waiting, LinkModel({{0, 0.0}, {100, 10.0}})) == Approx(33));
+}
