@@ -51,7 +51,8 @@ class RangeCheck : public FieldVisitor {
     }
   }
   void check(std::string_view key, const LearningRate& rate) const {
-    std::visit([&](const auto& kind) { this->check_rate(key, kind); }, rate.kind());
+    const RangeCheck& self = *this; // clang-tidy 14 overlooks a `this` that only generic lambdas use
+    std::visit([&self, key](const auto& kind) { self.check_rate(key, kind); }, rate.kind());
   }
 
   void check_rate(std::string_view key, double constant) const { check(key, constant, not_negative); }
