@@ -51,7 +51,7 @@ class RangeCheck : public FieldVisitor {
     }
   }
   void check(std::string_view key, const LearningRate& rate) const {
-    const RangeCheck& self = *this; // clang-tidy 14 overlooks a `this` that only generic lambdas use
+    const RangeCheck& self = *this;  // clang-tidy 14 overlooks a `this` that only generic lambdas use
     std::visit([&self, key](const auto& kind) { self.check_rate(key, kind); }, rate.kind());
   }
 
