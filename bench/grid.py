@@ -63,7 +63,7 @@ class BackgroundLoad:
 
     def cores(self) -> float:
         elapsed, busy = (now - began for now, began in zip(self.now(), self.began))
-        return round(busy / elapsed, 3)
+        return round(max(0.0, busy / elapsed), 3)  # the two clocks tick differently
 
 
 class Bench:

@@ -1,18 +1,24 @@
 // See step_profile.hpp.
 #include "plan/step_profile.hpp"
 
-#include <array>
 #include <cstddef>
 
 namespace lockstep {
 
 namespace {
 
-/// The kind of work as which the profile counts a step of the plan.
+/// The key under which by_kind counts a step of the plan.
 const char* kind_of_work(const Plan& plan, const PlanStep& step) {
-  constexpr std::array names{"input", "forward", "loss", "backward", "communication"};  // in the order of WorkKind
   const Operation* operation = plan.operation_of(step);
-  return operation != nullptr ? names[static_cast<std::size_t>(traits_of(*operation).work)] : "optimizer";
+  if (operation == nullptr) return "optimizer";
+  switch (traits_of(*operation).work) {
+    case WorkKind::input: return "input";
+    case WorkKind::forward: return "forward";
+    case WorkKind::loss: return "loss";
+    case WorkKind::backward: return "backward";
+    case WorkKind::communication: return "communication";
+  }
+  return "";
 }
 
 }  // namespace
