@@ -54,7 +54,7 @@ TEST_CASE("messages to a process do not reach its successor") {
   CHECK(coordinator.join(peer_info(1, 2), 0).empty());
   for (const CoordinatorAction& action : coordinator.take_actions()) {
     const auto* send = std::get_if<Send>(&action);
-    REQUIRE(post != nullptr);
+    REQUIRE(send != nullptr);
     CHECK(std::count(send->to.begin(), send->to.end(), 1U) == 0);
   }
 }

@@ -423,7 +423,7 @@ inline std::vector<Message> messages_to(Coordinator& coordinator, std::size_t me
   std::vector<Message> said;
   for (const CoordinatorAction& action : coordinator.take_actions()) {
     const auto* send = std::get_if<Send>(&action);
-    if (post != nullptr && std::count(send->to.begin(), send->to.end(), member) > 0) said.push_back(send->message);
+    if (send != nullptr && std::count(send->to.begin(), send->to.end(), member) > 0) said.push_back(send->message);
   }
   return said;
 }
