@@ -3,6 +3,7 @@
 
 #include "checkpoint/atomic_file.hpp"
 #include "cli/model_settings.hpp"
+#include "core/printable.hpp"
 #include "data/npy.hpp"
 #include "training/parse_or_exit.hpp"
 
@@ -42,7 +43,7 @@ void evaluate(std::span<const std::string> args) {
   Dataset test = load_data(options).test;
   convert_targets(test, model.compile_options().value().loss, model.architecture());
   const Logs logs = model.evaluate(test);
-  if (model.is_chief()) std::cout << describe(logs, "", "\n") << std::endl;
+  if (model.is_chief()) std::cout << printable(describe(logs, "", "\n")) << std::endl;
 }
 
 void predict(std::span<const std::string> args) {

@@ -5,6 +5,7 @@
 #include "core/available_cpus.hpp"
 #include "core/environment.hpp"
 #include "core/log.hpp"
+#include "core/printable.hpp"
 
 #include <lockstep/core/error.hpp>
 
@@ -119,7 +120,7 @@ void RunContext::leave(const std::string& message) {
 }
 
 void RunContext::print(const std::string& line) const {
-  if (prints()) std::cout << line << std::endl;
+  if (prints()) std::cout << printable(line) << std::endl;
 }
 
 CommunicatorOptions RunContext::communicator_options() {

@@ -1,4 +1,5 @@
 // See model.hpp.
+#include "core/printable.hpp"
 #include "session/describe_step_times.hpp"
 #include "session/epoch_batches.hpp"
 #include "session/read_on_chief.hpp"
@@ -134,7 +135,7 @@ void Model::save_async(const std::filesystem::path& path) const { parts_->checkp
 
 void Model::summary() const {
   if (!parts_->run_context->prints()) return;
-  std::cout << parts_->model.architecture().summary() << parts_->model.sharding_summary() << std::flush;
+  std::cout << printable(parts_->model.architecture().summary() + parts_->model.sharding_summary()) << std::flush;
 }
 
 std::string Model::estimate_step_time(const NetworkOptions& options) const {
