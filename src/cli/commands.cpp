@@ -5,7 +5,6 @@
 #include "cli/inference.hpp"
 #include "cli/inspect.hpp"
 #include "cli/launch.hpp"
-#include "cli/options.hpp"
 #include "cli/plan.hpp"
 #include "cli/train.hpp"
 
@@ -22,7 +21,6 @@ std::span<const Command> commands() {
       Command{"launch", "Run a program on all workers of TF_CONFIG; restart it when one is lost", launch},
       Command{"inspect", "Show, check or compare model files", inspect_models},
       Command{"cluster", "Show what TF_CONFIG says, and which tasks this host can reach", show_cluster},
-      Command{"options", "Print the options that all programs share, as a Markdown table", print_options},
   };
   return all;
 }

@@ -285,15 +285,4 @@ std::vector<std::pair<std::string, std::string>> options_to_agree_on(const Optio
   return texts;
 }
 
-std::string options_markdown() {
-  std::string table = "| option | meaning | default |\n| --- | --- | --- |\n";
-  Options defaults;
-  for (const OptionRow& row : shared_options(defaults)) {
-    if (row.for_developers) continue;
-    table += fmt::format("| `--{}{}` | {} | {} |\n", row.name, row.metavar.empty() ? "" : " " + row.metavar, row.help,
-                         row.shown_default());
-  }
-  return table;
-}
-
 }  // namespace lockstep

@@ -36,7 +36,4 @@ struct ProgramPurpose {
 /// Name ("--epochs") and text of each option whose value must be the same on all ranks.
 [[nodiscard]] std::vector<std::pair<std::string, std::string>> options_to_agree_on(const Options& options);
 
-/// README's table of the shared options.
-[[nodiscard]] std::string options_markdown();
-
 }  // namespace lockstep
