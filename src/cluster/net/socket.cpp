@@ -85,21 +85,6 @@ bool is_of_connection(int error) {
   return error != EBADF && error != ENOTSOCK && error != EFAULT && error != EINVAL && error != ENOTCONN;
 }
 
-/// Calls `transfer_some` with the remaining bytes until none are left, and waits between the calls.
-template <typename Bytes, typename TransferSome>
-Transfer transfer_all(const Socket& socket, Bytes bytes, short events, Deadline deadline, TransferSome transfer_some) {
-  Transfer all;
-  while (true) {
-    const Transfer some = transfer_some(socket, bytes.subspan(all.bytes));
-    all = {all.bytes + some.bytes, some.end, some.error};
-    if (some.end != TransferEnd::would_block) return all;
-    if (!wait_for(socket, events, deadline)) {
-      all.end = TransferEnd::timed_out;
-      return all;
-    }
-  }
-}
-
 }  // namespace
 
 Socket& Socket::operator=(Socket&& other) noexcept {
@@ -146,17 +131,6 @@ std::string local_address_of(const Socket& socket) {
   return text.front() == '[' ? text.substr(1, text.size() - 2) : text;
 }
 
-std::uint16_t port_of(const Socket& socket) {
-  sockaddr_storage storage{};
-  socklen_t length = sizeof storage;
-  if (getsockname(socket.descriptor(), reinterpret_cast<sockaddr*>(&storage), &length) != 0) fail("getsockname", errno);
-  sockaddr_in6 six{};
-  sockaddr_in four{};
-  std::memcpy(&six, &storage, sizeof six);
-  std::memcpy(&four, &storage, sizeof four);
-  return ntohs(storage.ss_family == AF_INET6 ? six.sin6_port : four.sin_port);
-}
-
 std::optional<Accepted> accept_one(const Socket& listener) {
   Endpoint peer;
   peer.length = sizeof peer.storage;
@@ -192,13 +166,6 @@ int finish_connect(const Socket& socket) {
   socklen_t length = sizeof error;
   if (getsockopt(socket.descriptor(), SOL_SOCKET, SO_ERROR, &error, &length) != 0) fail("getsockopt", errno);
   return error;
-}
-
-ConnectAttempt connect_to(const Endpoint& endpoint, Deadline deadline) {
-  ConnectAttempt result = begin_connect(endpoint);
-  if (result.error != EINPROGRESS) return result;
-  result.error = wait_for(result.socket, POLLOUT, deadline) ? finish_connect(result.socket) : ETIMEDOUT;
-  return result;
 }
 
 bool wait_for(const Socket& socket, short events, Deadline deadline) {
@@ -251,11 +218,16 @@ Transfer receive_some(const Socket& socket, std::span<std::byte> bytes) {
 }
 
 Transfer send_all(const Socket& socket, std::span<const std::byte> bytes, Deadline deadline) {
-  return transfer_all(socket, bytes, POLLOUT, deadline, send_some);
-}
-
-Transfer receive_all(const Socket& socket, std::span<std::byte> bytes, Deadline deadline) {
-  return transfer_all(socket, bytes, POLLIN, deadline, receive_some);
+  Transfer all;
+  while (true) {
+    const Transfer some = send_some(socket, bytes.subspan(all.bytes));
+    all = {all.bytes + some.bytes, some.end, some.error};
+    if (some.end != TransferEnd::would_block) return all;
+    if (!wait_for(socket, POLLOUT, deadline)) {
+      all.end = TransferEnd::timed_out;
+      return all;
+    }
+  }
 }
 
 }  // namespace lockstep

@@ -35,8 +35,6 @@ class Socket {
 /// UsageError if the port is taken or forbidden; the message names `setting` as the place to change it.
 [[nodiscard]] Socket listen_on(std::uint16_t port, int backlog = SOMAXCONN, const char* setting = "in TF_CONFIG");
 
-[[nodiscard]] std::uint16_t port_of(const Socket& socket);
-
 /// The local IP address of a connection; empty if it is unknown.
 [[nodiscard]] std::string local_address_of(const Socket& socket);
 
@@ -59,9 +57,6 @@ struct ConnectAttempt {
 [[nodiscard]] ConnectAttempt begin_connect(const Endpoint& endpoint);
 [[nodiscard]] int finish_connect(const Socket& socket);
 
-/// Connects and waits; the error is ETIMEDOUT if the deadline passes.
-[[nodiscard]] ConnectAttempt connect_to(const Endpoint& endpoint, Deadline deadline);
-
 /// Waits for `events`, or for the peer to close. Returns false if the deadline passes first.
 [[nodiscard]] bool wait_for(const Socket& socket, short events, Deadline deadline);
 
@@ -82,8 +77,7 @@ struct Transfer {
 [[nodiscard]] Transfer send_some(const Socket& socket, std::span<const std::byte> bytes);
 [[nodiscard]] Transfer receive_some(const Socket& socket, std::span<std::byte> bytes);
 
-/// Transfers everything, blocking until the deadline.
+/// Sends everything, blocking until the deadline.
 [[nodiscard]] Transfer send_all(const Socket& socket, std::span<const std::byte> bytes, Deadline deadline);
-[[nodiscard]] Transfer receive_all(const Socket& socket, std::span<std::byte> bytes, Deadline deadline);
 
 }  // namespace lockstep

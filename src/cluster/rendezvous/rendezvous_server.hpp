@@ -43,7 +43,6 @@ class RendezvousServer {
   [[nodiscard]] const std::string& own_address() const noexcept { return own_address_; }
 
   [[nodiscard]] bool is_flushed() const;
-  [[nodiscard]] std::size_t num_unauthenticated_peers() const noexcept { return unauthenticated_peers_.size(); }
 
   /// Returns log lines about refused and dropped peers. Drops share one line per ten seconds, so that a port scanner
   /// does not fill the log.

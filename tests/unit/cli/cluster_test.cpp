@@ -2,6 +2,7 @@
 #include "cluster/net/socket.hpp"
 #include "core/clock.hpp"
 #include "support/catch.hpp"
+#include "support/sockets.hpp"
 #include "support/messages.hpp"
 #include "support/scratch_directory.hpp"
 #include "unit/cli/run_lockstep.hpp"

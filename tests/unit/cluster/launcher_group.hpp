@@ -5,6 +5,7 @@
 #include "core/clock.hpp"
 #include "resident_memory.hpp"
 #include "support/catch.hpp"
+#include "support/sockets.hpp"
 
 #include <poll.h>
 #include <sys/resource.h>

@@ -5,6 +5,7 @@
 #include "cluster/net/socket.hpp"
 #include "core/clock.hpp"
 #include "support/catch.hpp"
+#include "support/sockets.hpp"
 
 #include <netinet/in.h>
 #include <poll.h>

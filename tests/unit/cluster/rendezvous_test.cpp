@@ -4,6 +4,7 @@
 #include "core/clock.hpp"
 #include "launcher_group.hpp"
 #include "support/catch.hpp"
+#include "support/sockets.hpp"
 
 #include <unistd.h>
 

@@ -7,6 +7,7 @@
 #include "core/random.hpp"
 #include "launcher_group.hpp"
 #include "support/catch.hpp"
+#include "support/sockets.hpp"
 
 #include <lockstep/core/error.hpp>
 

@@ -4,6 +4,7 @@
 #include "cluster/net/resolve.hpp"
 #include "core/clock.hpp"
 #include "support/catch.hpp"
+#include "support/sockets.hpp"
 
 #include <lockstep/core/error.hpp>
 

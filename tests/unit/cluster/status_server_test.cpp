@@ -5,6 +5,7 @@
 #include "core/clock.hpp"
 #include "core/random.hpp"
 #include "support/catch.hpp"
+#include "support/sockets.hpp"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
