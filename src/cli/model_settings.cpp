@@ -39,10 +39,10 @@ Value choose(const OptionValue& given, const Choices<Value>& choices) {
   refuse(given, join_words(names, "or"));
 }
 
-bool ends_in_softmax(const Sequential& model) {
+ActivationFunction last_activation(const Sequential& model) {
   ActivationFunction last = linear;
   for (const LayerInfo& info : model.layers()) last = activation_of(info.layer).value_or(last);
-  return last == softmax;
+  return last;
 }
 
 Loss loss_of(const std::string& name, const Sequential& model) {
@@ -50,7 +50,8 @@ Loss loss_of(const std::string& name, const Sequential& model) {
   for_each_alternative<Loss>([&]<typename T>(std::type_identity<T>) {
     if (name != LossTraits<T>::function_name) return;
     T chosen;
-    if constexpr (requires { chosen.from_logits; }) chosen.from_logits = !ends_in_softmax(model);
+    if constexpr (requires { chosen.from_logits; })
+      chosen.from_logits = last_activation(model) != LossTraits<T>::probabilities_of;
     loss = chosen;
   });
   return loss;
@@ -90,17 +91,19 @@ ProgramOption optimizer_option(ModelSettings& settings) {
 
 ProgramOption loss_option(ModelSettings& settings) {
   Choices<std::string> losses;
-  for_each_alternative<Loss>([&losses]<typename T>(std::type_identity<T>) {
-    losses.emplace_back(LossTraits<T>::function_name, LossTraits<T>::function_name);
+  std::vector<std::string_view> names;
+  for_each_alternative<Loss>([&]<typename T>(std::type_identity<T>) {
+    using Traits = LossTraits<T>;
+    names.push_back(Traits::function_name);
+    losses.emplace_back(Traits::function_name, Traits::function_name);
+    for (const std::string_view alias : Traits::aliases) losses.emplace_back(alias, Traits::function_name);
   });
-  return {.name = "loss",
-          .metavar = "NAME",
-          .help =
-              "sparse_categorical_crossentropy, categorical_crossentropy (of\n"
-              "probabilities if the model ends in softmax, else of logits) or\n"
-              "mean_squared_error",
-          .shown_default = "the file's",
-          .set = [&settings, losses](const OptionValue& given) { settings.loss = choose(given, losses); }};
+  return {
+      .name = "loss",
+      .metavar = "NAME",
+      .help = join_words(names, "or") + ";\ncrossentropy of probabilities if the model ends in softmax, else of logits",
+      .shown_default = "the file's",
+      .set = [&settings, losses](const OptionValue& given) { settings.loss = choose(given, losses); }};
 }
 
 ProgramOption metrics_option(ModelSettings& settings) {

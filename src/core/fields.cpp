@@ -1,6 +1,8 @@
 // See fields.hpp.
 #include "core/fields.hpp"
 
+#include <lockstep/core/error.hpp>
+
 #include <fmt/format.h>
 #include <cmath>
 #include <string>
@@ -23,6 +25,11 @@ std::string Interval::to_string() const {
   if (has_min && has_max) text += " and ";
   if (has_max) text += fmt::format("{} {}", includes_max ? "at most" : "below", max);
   return text;
+}
+
+void NumberRangeCheck::require_in_range(std::string_view key, double value, const Interval& range) const {
+  if (range.contains(value)) return;
+  throw UsageError(fmt::format("{}{} is {:.6g}; it must be {}", owner_, key, value, range.to_string()));
 }
 
 }  // namespace lockstep

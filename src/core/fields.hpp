@@ -17,6 +17,8 @@
 #include <limits>
 #include <string>
 #include <string_view>
+#include <type_traits>
+#include <utility>
 
 namespace lockstep {
 
@@ -51,6 +53,30 @@ struct FieldVisitor {
   static void unused(std::string_view /*key*/) {}
   static void last_axis(std::string_view /*key*/) {}
   static void batch_shape(const auto& /*shape*/) {}
+};
+
+/// Throws UsageError for the first number among an object's fields that is out of its range.
+class NumberRangeCheck : public FieldVisitor {
+ public:
+  /// `owner` is the prefix of field names in errors: "the metric top_k_categorical_accuracy's ".
+  explicit NumberRangeCheck(std::string owner) : owner_(std::move(owner)) {}
+
+  void required(std::string_view key, const auto& value, const auto&... range) const { check(key, value, range...); }
+  void optional(std::string_view key, const auto& value, const auto&... range) const { check(key, value, range...); }
+  void written_if(bool /*condition*/, std::string_view key, const auto& value, const Interval& range) const {
+    check(key, value, range);
+  }
+
+ private:
+  template <typename Value, typename... Range>
+  void check(std::string_view key, const Value& value, const Range&... range) const {
+    if constexpr (std::is_arithmetic_v<Value> && sizeof...(Range) == 1) {
+      require_in_range(key, static_cast<double>(value), range...);
+    }
+  }
+  void require_in_range(std::string_view key, double value, const Interval& range) const;
+
+  std::string owner_;
 };
 
 }  // namespace lockstep

@@ -3,6 +3,7 @@
 
 #include "losses/loss_traits.hpp"
 
+#include <lockstep/layers/activation.hpp>
 #include <lockstep/losses/crossentropy.hpp>
 
 #include <cmath>
@@ -57,6 +58,7 @@ struct CrossentropyRule {
 
 /// The traits that the crossentropies share.
 struct CrossentropyTraits {
+  static constexpr ActivationFunction probabilities_of = ActivationFunction::softmax;
   static constexpr std::array<std::string_view, 0> aliases{};
   static constexpr bool needs_class_vector = true;
 

@@ -23,6 +23,9 @@ decltype(auto) with_loss_rule(const Loss& loss, Visitor&& visitor) {
       loss);
 }
 
+/// Throws UsageError for a field out of its range.
+void check(const Loss& loss);
+
 /// Whether targets are class indices; otherwise they have the shape of the model's output.
 [[nodiscard]] bool takes_classes(const Loss& loss) noexcept;
 

@@ -18,6 +18,7 @@ namespace lockstep {
 ///   takes_classes         whether targets are class indices; otherwise they have the output's shape
 ///   needs_class_vector    whether the output must be one vector of classes for each example
 ///   rule                  the LossRule of a loss
+///   probabilities_of      for a loss with the field from_logits: the activation that turns logits into probabilities
 ///
 /// Both backends call a rule for each example: rule(output, count, target, gradient). The example has `count` outputs.
 /// target(k) is the target of output k. If gradient.is_wanted(), the rule calls gradient(k, value) with the derivative

@@ -1,8 +1,10 @@
 // See losses.hpp.
 #include <lockstep/losses/losses.hpp>
 
+#include "core/fields.hpp"
 #include "losses/loss_registry.hpp"
 
+#include <string>
 #include <string_view>
 #include <variant>
 
@@ -10,6 +12,11 @@ namespace lockstep {
 
 std::string_view keras_name(const Loss& loss) noexcept {
   return std::visit([]<typename T>(const T& /*loss*/) { return LossTraits<T>::function_name; }, loss);
+}
+
+void check(const Loss& loss) {
+  const NumberRangeCheck range_check("the loss " + std::string(keras_name(loss)) + "'s ");
+  std::visit([&]<typename T>(const T& options) { LossTraits<T>::fields(range_check, options); }, loss);
 }
 
 bool takes_classes(const Loss& loss) noexcept {

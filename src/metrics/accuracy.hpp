@@ -1,6 +1,7 @@
 // Metrics that count the examples whose class the model predicts: names and rules.
 #pragma once
 
+#include "core/fields.hpp"
 #include "metrics/metric_traits.hpp"
 
 #include <lockstep/metrics/metrics.hpp>
@@ -11,12 +12,17 @@
 
 namespace lockstep {
 
+/// As Keras chooses by the shape of the output: BinaryAccuracy with its threshold for one output, else the accuracy of
+/// the class.
 struct AccuracyRule {
   static constexpr std::size_t num_sums = 1;
+  static constexpr float threshold = 0.5F;
 
   template <typename Index, typename Target>
   LOCKSTEP_HOST_DEVICE void operator()(const float* output, Index count, const Target& target, double* sums) const {
-    sums[0] += argmax(output, count) == class_of(target, count) ? 1 : 0;
+    const bool is_right = count == 1 ? (output[0] > threshold ? 1.0F : 0.0F) == only_value(target)
+                                     : argmax(output, count) == class_of(target, count);
+    sums[0] += is_right ? 1 : 0;
   }
 };
 
@@ -56,7 +62,7 @@ struct TopKTraits : MeanOverExamples {
   static constexpr bool needs_class_vector = true;
   static constexpr bool is_upward = true;
 
-  static void fields(auto& visit, auto& metric) { visit.optional("k", metric.k); }
+  static void fields(auto& visit, auto& metric) { visit.optional("k", metric.k, at_least_one); }
 
   template <typename Metric>
   static TopKRule rule(const Metric& metric) {

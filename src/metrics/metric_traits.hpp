@@ -54,4 +54,14 @@ template <typename Index>
   return argmax(target.values, count);
 }
 
+/// What a target says of a model's only output.
+template <typename Index>
+[[nodiscard]] LOCKSTEP_HOST_DEVICE float only_value(const ClassTarget<Index>& target) {
+  return static_cast<float>(target.expected);
+}
+template <typename Index>
+[[nodiscard]] LOCKSTEP_HOST_DEVICE float only_value(const DenseTarget<Index>& target) {
+  return target.values[0];
+}
+
 }  // namespace lockstep

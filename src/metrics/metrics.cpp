@@ -1,6 +1,7 @@
 // What can be asked of a metric without running it.
 #include <lockstep/metrics/metrics.hpp>
 
+#include "core/fields.hpp"
 #include "core/variant_types.hpp"
 #include "losses/loss_registry.hpp"
 #include "metrics/metric_registry.hpp"
@@ -43,8 +44,10 @@ void check(std::span<const Metric> metrics, const Loss& loss, std::size_t output
       throw UsageError("the metric " + name + " is given twice; give it once");
     }
     std::visit(
-        [&]<typename T>(const T& /*metric*/) {
+        [&]<typename T>(const T& metric) {
           using Traits = MetricTraits<T>;
+          const NumberRangeCheck range_check("the metric " + name + "'s ");
+          Traits::fields(range_check, metric);
           if (Traits::targets != MetricTargets::any && Traits::targets != targets) {
             const bool wants_classes = Traits::targets == MetricTargets::classes;
             throw UsageError("the metric " + name + " needs targets that are " +

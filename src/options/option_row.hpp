@@ -36,7 +36,7 @@ struct OptionRow {
   OptionBinding value;
   std::string default_text = {};       ///< shown in place of a default that is empty or 0
   std::string template_variable = {};  ///< variable with the same meaning in TensorFlow's job templates
-  bool ranks_agree = false;            ///< ranks with different values cannot train together
+  bool ranks_may_differ = false;       ///< else ranks with different values are refused
   bool training_only = false;          ///< programs that do not train lack it
   bool for_developers = false;         ///< in CONTRIBUTING.md instead of --help and README
 

@@ -132,10 +132,8 @@ void BackupManager::adopt(const LoadedModel& backup, const TrainingState& saved)
   session_.log().restore({{saved.loss_sum, saved.num_examples, saved.metric_sums}, saved.seconds}, saved.history);
   for (const auto& [name, value] : saved.tracked) session_.tracked()[name] = value;  // in place: users hold references
   if (saved.callbacks.size() != callbacks_.size()) {
-    throw UsageError(
-        fmt::format("{} is a backup of a fit with {} callbacks, but there are {} now; use the same callbacks, or start "
-                    "over with --resume never",
-                    backup.path, saved.callbacks.size(), callbacks_.size()));
+    throw DataError(fmt::format("{} has the state of {} callbacks, but its job has {}; use an earlier backup",
+                                backup.path, saved.callbacks.size(), callbacks_.size()));
   }
   for (std::size_t i = 0; i < callbacks_.size(); ++i) {
     callbacks_[i]->restore_state(saved.callbacks[i]);

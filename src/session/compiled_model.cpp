@@ -3,6 +3,7 @@
 
 #include "checkpoint/keras/keras_config.hpp"
 #include "graph/lower.hpp"
+#include "losses/loss_registry.hpp"
 #include "metrics/metric_registry.hpp"
 #include "optimizers/optimizer_registry.hpp"
 #include "session/snapshot.hpp"
@@ -69,6 +70,7 @@ CompiledModel::CompiledModel(RunContext& context, const Sequential& model, const
   Optimizer& optimizer = options.optimizer;
   if (run.learning_rate) replace_learning_rate(optimizer, *run.learning_rate);
   check(optimizer);
+  check(options.loss);
   description = training_config_to_json(options);
   for (const auto& [what, value] : identity()) run_context.require_equal_on_all_ranks(what, value);
   choose_sharding(batch_norm_replicas, restored_sharding);

@@ -3,13 +3,36 @@
 
 #include <lockstep/core/error.hpp>
 
+#include <cxxabi.h>
 #include <fmt/format.h>
 #include <algorithm>
+#include <cstdlib>
 #include <iostream>
+#include <memory>
 #include <string>
 #include <string_view>
+#include <typeinfo>
+#include <vector>
 
 namespace lockstep {
+
+namespace {
+
+/// "EarlyStopping, CSVLogger"; "none" for an empty list.
+std::string class_names(const std::vector<Callback*>& callbacks) {
+  std::string names;
+  for (const Callback* callback : callbacks) {
+    int status = 0;
+    const std::unique_ptr<char, decltype(&std::free)> demangled(
+        abi::__cxa_demangle(typeid(*callback).name(), nullptr, nullptr, &status), &std::free);
+    const std::string name = demangled ? demangled.get() : typeid(*callback).name();
+    constexpr std::string_view own = "lockstep::";
+    names += (names.empty() ? "" : ", ") + (name.starts_with(own) ? name.substr(own.size()) : name);
+  }
+  return names.empty() ? "none" : names;
+}
+
+}  // namespace
 
 FitLoop::FitLoop(Model& model, ModelParts& parts, const Dataset& data, const Dataset* validation,
                  const FitOptions& options)
@@ -35,8 +58,10 @@ FitLoop::FitLoop(Model& model, ModelParts& parts, const Dataset& data, const Dat
     }
   }
   if (settings == nullptr) return;
+  const std::string names = class_names(others);
   backups_.emplace(parts.session, parts.checkpoints, *settings, std::move(others),
-                   KeyValues{{"--steps-per-epoch", std::to_string(options.steps_per_epoch)},
+                   KeyValues{{"the list of callbacks", names},
+                             {"--steps-per-epoch", std::to_string(options.steps_per_epoch)},
                              {"the data", parts.model.compiled().feed->data_description(data)},
                              {"--global-batch-size", std::to_string(batches_.batch_size())}});
 }

@@ -50,6 +50,21 @@ TEST_CASE("accuracy takes the first of equally large outputs") {
   CHECK(value_of(accuracy, outputs, Outputs{{0, 1, 0}, {0, 0.5F, 0.5F}, {0.2F, 0.4F, 0.4F}, {1, 0, 0}}) == 0.75);
 }
 
+TEST_CASE("accuracy of one output is Keras' binary accuracy") {
+  const Outputs outputs{{0.6F}, {0.4F}, {0.5F}, {31}, {std::nanf("")}};
+  CHECK(value_of(accuracy, outputs, Outputs{{1}, {1}, {0}, {1}, {1}}) == 0.6);
+  CHECK(value_of(accuracy, outputs, Outputs{{0.6F}, {2}, {0.5F}, {31}, {1}}) == 0);  // equal to 0 or 1, or wrong
+  CHECK(value_of(accuracy, outputs, std::vector<int>{1, 0, 1, 1, 1}) == 0.6);
+}
+
+TEST_CASE("a metric's numbers are checked") {
+  for (const int k : {0, -3}) {
+    const std::vector<Metric> metrics{metrics::SparseTopKCategoricalAccuracy({.k = k})};
+    require_words(message_of<UsageError>([&] { check(metrics, SparseCategoricalCrossentropy(), 1); }),
+                  {"sparse_top_k_categorical_accuracy's k is " + std::to_string(k), "at least 1"});
+  }
+}
+
 TEST_CASE("top-k accuracy counts outputs above the target's, like TensorFlow's in_top_k") {
   const Outputs outputs{{5, 4, 3, 2, 1, 0}, {0, 1, 1, 1, 2, 3}};
   const auto sparse = [&](int k, int first, int second) {

@@ -80,6 +80,7 @@ struct Program {
   double min_delta = 0;
   int patience = 50;
   bool awaits_backups = false;
+  bool swaps_callbacks = false;
 
   struct Result {
     std::vector<NamedTensor> weights;
@@ -101,6 +102,7 @@ struct Program {
         BackupAndRestore(directory / "backup", {.save_freq = save_freq}),
         ReduceLROnPlateau({.monitor = "loss", .factor = 0.5, .patience = 1, .min_delta = 0.3}),
         CSVLogger(directory / "log.csv"), Killer(killed_at)};
+    if (swaps_callbacks) std::swap(callbacks[0], callbacks[2]);
     if (awaits_backups) callbacks.emplace_back(AwaitBackups(directory));
     const History history = model.fit(
         data.data,
@@ -267,6 +269,9 @@ TEST_CASE("a backup of another job is rejected with both values") {
   other = first;
   other.examples = 30;
   CHECK(contains(refusal_of(other), "the data was 29 examples"));
+  other = first;
+  other.swaps_callbacks = true;
+  CHECK(contains(refusal_of(other), "the list of callbacks was EarlyStopping, ReduceLROnPlateau, CSVLogger"));
   Program longer = first;
   longer.epochs = 6;  // a different number of epochs is still the same job
   CHECK(longer.run().logs.size() == 6);
