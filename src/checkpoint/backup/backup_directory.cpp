@@ -46,7 +46,9 @@ std::vector<BackupName> BackupDirectory::list() const {
   std::error_code error;
   if (!fs::exists(path_, error) && !error) return names;
   for (fs::directory_iterator entry(path_, error), end; !error && entry != end; entry.increment(error)) {
-    if (const auto name = parse(entry->path().filename().string())) names.push_back(*name);
+    std::error_code unknown;
+    const auto name = parse(entry->path().filename().string());
+    if (name && entry->is_regular_file(unknown)) names.push_back(*name);
   }
   if (error) {
     throw IoError(fmt::format("cannot read the backup directory {}: {}; check the path and its permissions",

@@ -219,6 +219,18 @@ TEST_CASE("a damaged backup is skipped and kept under another name") {
   CHECK(files[0].filename() == "fit-1-step-0000000012.h5.damaged");
 }
 
+TEST_CASE("what has a backup's name and is no file does not stand before an older backup") {
+  const ScratchModelDirectory whole_directory;
+  const ScratchModelDirectory directory;
+  Program program{.directory = whole_directory.path(), .awaits_backups = true};
+  const Program::Result whole = program.run();
+  program.directory = directory.path();
+  CHECK_THROWS_AS(program.run(14), Killed);
+  fs::create_directory(directory.backups() / "fit-1-step-0000000099.h5");
+  fs::create_symlink("nowhere", directory.backups() / "fit-1-step-0000000098.h5");
+  check_same(whole, program.run());
+}
+
 TEST_CASE("training does not restart silently if all backups are damaged") {
   const ScratchModelDirectory directory;
   Program program{.directory = directory.path()};
