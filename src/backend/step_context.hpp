@@ -4,6 +4,7 @@
 #include "core/range.hpp"
 #include "core/stop_request.hpp"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -33,6 +34,12 @@ struct StepContext {
   std::uint64_t seed = 0;
   StopRequest request = StopRequest::none;  ///< from this rank's launcher
   bool training = false;
+
+  /// `metric_examples` within the size of `examples`.
+  [[nodiscard]] Range counted_examples() const noexcept {
+    const std::size_t end = std::min(metric_examples.end, examples.size());
+    return {std::min(metric_examples.begin, end), end};
+  }
 };
 
 }  // namespace lockstep

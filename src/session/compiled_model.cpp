@@ -174,6 +174,7 @@ void CompiledModel::lay_out_again(std::size_t batch_size) {
   finish_writing_weights();
 }
 
+// NOLINTNEXTLINE(readability-make-member-function-const): it changes the weights
 void CompiledModel::finish_writing_weights() {
   communicator->barrier();
   if (communicator->is_mirror_owner() || sharding) executable().update_low_precision_copies();

@@ -29,12 +29,6 @@ auto target_of(const StepContext& context, std::size_t local_example, std::int64
   }
 }
 
-/// This rank's examples whose metrics it counts.
-Range counted_examples(const StepContext& context) {
-  const std::size_t end = std::min(context.metric_examples.end, context.examples.size());
-  return {std::min(context.metric_examples.begin, end), end};
-}
-
 /// Stores the derivatives of one example's loss, multiplied by `scale`.
 struct ScaledGradient {
   float* gradient;  ///< null if no gradient is needed
@@ -56,7 +50,7 @@ class MetricKernel final : public Kernel {
 
   void run(const StepContext& context) override {
     std::array<double, Rule::num_sums> sums{};
-    const Range counted = counted_examples(context);
+    const Range counted = context.counted_examples();
     for (std::size_t r = counted.begin; r < counted.end; ++r) {
       const float* output = outputs_ + static_cast<std::int64_t>(r) * count_;
       rule_(output, count_, target_of<takes_classes>(context, r, count_), sums.data());
@@ -92,7 +86,7 @@ class LossKernel final : public Kernel {
 
   void run(const StepContext& context) override {
     double loss = 0;
-    const Range counted = counted_examples(context);
+    const Range counted = context.counted_examples();
     const auto num_examples = static_cast<std::int64_t>(context.examples.size());
     for (std::int64_t r = 0; r < num_examples; ++r) {
       const float* output = outputs_ + r * count_;
