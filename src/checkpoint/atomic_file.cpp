@@ -1,11 +1,13 @@
 // See atomic_file.hpp. Writes a temporary file, then fsync, rename, and fsync of the directory.
 #include "checkpoint/atomic_file.hpp"
 
+#include "checkpoint/directory_lock.hpp"
+#include "checkpoint/file_system.hpp"
+
 #include <lockstep/core/error.hpp>
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/file.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/types.h>
@@ -14,16 +16,13 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <exception>
 #include <filesystem>
 #include <functional>
 #include <span>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <utility>
-#include <vector>
 
 namespace lockstep {
 namespace {
@@ -32,26 +31,6 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view suffix = ".tmp";
 constexpr std::size_t digits = 8;
-
-/// The remedy that an error message gives.
-std::string remedy_for(int error) {
-  switch (error) {
-    case EACCES:
-    case EPERM: return fmt::format("; give uid {} permission to write there or choose another directory", geteuid());
-    case EROFS: return "; mount it for writing or choose another directory";
-    case ENOSPC:
-    case EDQUOT: return "; free some space or choose another directory";
-    case ENAMETOOLONG: return "; choose a shorter name (the temporary file's is 14 characters longer)";
-    case ENOTDIR:
-    case EEXIST: return "; a component of the path is a file, not a directory, so choose another";
-    case EFBIG: return "; raise the limit of file sizes (ulimit -f) or choose another file system";
-    default: return {};
-  }
-}
-
-[[noreturn]] void fail(const std::string& what, int error, const std::string& detail = {}) {
-  throw IoError(fmt::format("{}: {}{}{}", what, std::generic_category().message(error), detail, remedy_for(error)));
-}
 
 /// " (11083000 bytes needed, 4096 free)".
 std::string space_detail(int error, const fs::path& directory, std::uintmax_t needed) {
@@ -62,14 +41,10 @@ std::string space_detail(int error, const fs::path& directory, std::uintmax_t ne
                  : fmt::format(" ({} bytes needed, {} free)", needed, space.available);
 }
 
-fs::path directory_of(const fs::path& target) {
-  return target.has_parent_path() ? target.parent_path() : fs::path(".");
-}
-
 /// ".model.h5.1f09c3d2.tmp"
 std::string temporary_name(std::string_view target) {
   std::uint32_t number = 0;
-  if (getrandom(&number, sizeof number, 0) != sizeof number) fail("cannot draw a random file name", errno);
+  if (getrandom(&number, sizeof number, 0) != sizeof number) throw_io_error("cannot draw a random file name", errno);
   return fmt::format(".{}.{:0{}x}{}", target, number, digits, suffix);
 }
 
@@ -80,48 +55,6 @@ std::string_view target_of(std::string_view name) {
   const std::string_view ending = name.substr(name.size() - tail, 1 + digits);
   if (ending[0] != '.' || ending.find_first_not_of("0123456789abcdef", 1) != ending.npos) return {};
   return name.substr(1, name.size() - 1 - tail);
-}
-
-/// True if the path names the open file.
-bool names(const fs::path& path, const FileDescriptor& file) {
-  struct stat by_path {};
-  struct stat by_descriptor {};
-  return stat(path.c_str(), &by_path) == 0 && fstat(file.number(), &by_descriptor) == 0 &&
-         by_path.st_dev == by_descriptor.st_dev && by_path.st_ino == by_descriptor.st_ino;
-}
-
-/// Returns 0 if this process locked the file, EWOULDBLOCK if another process holds the lock, or the errno of a file
-/// system without locks.
-int lock(const FileDescriptor& file) {
-  int result = -1;
-  do {
-    result = flock(file.number(), LOCK_EX | LOCK_NB);
-  } while (result != 0 && errno == EINTR);
-  return result == 0 ? 0 : errno;
-}
-
-/// Makes the names in a directory durable. Returns 0 or errno. Some network file systems cannot synchronize directories
-/// and return EINVAL, which is not an error.
-int sync_directory(const fs::path& directory) {
-  const FileDescriptor descriptor(directory, O_RDONLY | O_DIRECTORY);
-  return !descriptor.valid() || (fsync(descriptor.number()) != 0 && errno != EINVAL) ? errno : 0;
-}
-
-/// Creates the missing directories of a path and makes them durable, from the top down.
-void create_directories_durably(const fs::path& directory) {
-  std::vector<fs::path> missing;
-  std::error_code error;
-  for (fs::path parent = directory; !parent.empty() && !fs::exists(parent, error); parent = parent.parent_path()) {
-    if (missing.empty() || missing.back() != parent) missing.push_back(parent);
-    if (parent == parent.parent_path()) break;
-  }
-  fs::create_directories(directory, error);
-  if (error) fail("cannot create the directory " + directory.string(), error.value());
-  for (auto created = missing.rbegin(); created != missing.rend(); ++created) {
-    const int problem = sync_directory(directory_of(*created));
-    // A directory may be writable without being readable.
-    if (problem != 0 && problem != EACCES) fail("cannot synchronize the directory above " + created->string(), problem);
-  }
 }
 
 }  // namespace
@@ -138,9 +71,9 @@ AtomicFile::AtomicFile(fs::path target) : target_(std::move(target)) {
   do {
     temporary_ = directory / temporary_name(name);
     file_ = FileDescriptor(temporary_, O_WRONLY | O_CREAT | O_EXCL);
-    if (!file_.valid() && errno != EEXIST) fail("cannot write " + target_.string(), errno);
+    if (!file_.valid() && errno != EEXIST) throw_io_error("cannot write " + target_.string(), errno);
     // Until it is locked, another process may take a new file for an abandoned one and remove it.
-  } while (!file_.valid() || lock(file_) == EWOULDBLOCK || !names(temporary_, file_));
+  } while (!file_.valid() || try_lock(file_) == EWOULDBLOCK || !is_path_of(temporary_, file_));
   struct stat earlier {};
   if (stat(target_.c_str(), &earlier) == 0 && fchmod(file_.number(), earlier.st_mode & 0777U) != 0) {
     discard_and_throw(errno);
@@ -173,12 +106,19 @@ void AtomicFile::commit() {
   FileDescriptor duplicate(fcntl(file_.number(), F_DUPFD_CLOEXEC, 0));
   if (!duplicate.valid()) discard_and_throw(errno);
   if (const int error = duplicate.close(); error != 0) discard_and_throw(error);
-  if (!names(temporary_, file_)) discard_and_throw(ENOENT);
+  if (!is_path_of(temporary_, file_)) discard_and_throw(ENOENT);
+  try {
+    require_not_locked_by_another(directory_of(target_));
+  } catch (const Error&) {
+    unlink(temporary_.c_str());
+    throw;
+  }
   if (rename(temporary_.c_str(), target_.c_str()) != 0) discard_and_throw(errno);
   committed_ = true;
   if (const int problem = sync_directory(directory_of(target_)); problem != 0) {
-    fail(fmt::format("wrote {} but cannot synchronize its directory, so a power failure may lose it", target_.string()),
-         problem);
+    throw_io_error(
+        fmt::format("wrote {} but cannot synchronize its directory, so a power failure may lose it", target_.string()),
+        problem);
   }
 }
 
@@ -186,7 +126,7 @@ void AtomicFile::commit() {
 void AtomicFile::discard_and_throw(int error, std::size_t needed) {
   const std::string detail = space_detail(error, directory_of(target_), needed);
   unlink(temporary_.c_str());
-  fail("cannot write " + target_.string(), error, detail);
+  throw_io_error("cannot write " + target_.string(), error, detail);
 }
 
 void remove_abandoned_files(const fs::path& directory,
@@ -198,7 +138,7 @@ void remove_abandoned_files(const fs::path& directory,
       if (target.empty() || !is_target(target)) continue;
       // O_NONBLOCK: a FIFO of this name must not block.
       const FileDescriptor file(entry.path(), O_RDONLY | O_NONBLOCK | O_NOFOLLOW);
-      if (file.valid() && lock(file) == 0 && names(entry.path(), file)) unlink(entry.path().c_str());
+      if (file.valid() && try_lock(file) == 0 && is_path_of(entry.path(), file)) unlink(entry.path().c_str());
     }
   } catch (const std::exception&) {  // the directory cannot be read
     return;

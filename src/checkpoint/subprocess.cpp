@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/types.h>
 #include <sys/wait.h>
@@ -46,6 +47,7 @@ std::uint64_t data_size() {
 /// Sets the resource limits and makes a crash silent: no signal handlers of this program or MPI, no message of the C
 /// library, no core file.
 void prepare_for_crash(unsigned cpu_seconds, std::uint64_t memory) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
   for (const int number : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGXCPU, SIGTERM, SIGINT, SIGHUP, SIGPIPE}) {
     std::signal(number, SIG_DFL);
   }
