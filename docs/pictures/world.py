@@ -31,9 +31,8 @@ def picture() -> Picture:
         p.box(616, y, 70, 60, "communicate", ("rendez-", "vous"))
         p.box(686, y, 84, 60, "file", ("restore", "step 420"))
         p.box(770, y, RIGHT - 770, 60, "compute", ("generation 2", "resumes at step 421"))
-    p.box(430, 314, 110, 30, "file", ("backup, step 420",), size=12)
-    p.arrow(485, 124 + 168, 485, 314, "file")
-    p.arrow(540, 329, 728, 294, "file")
+    p.box(400, 314, 160, 30, "file", ("chief's backup, step 420",), size=12)
+    p.arrow(560, 329, 728, 294, "file")
     p.arrow(LEFT, 366, RIGHT, 366)
     p.text(RIGHT, 386, "time", 12, "end", ink="muted")
     p.text(

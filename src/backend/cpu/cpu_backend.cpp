@@ -6,6 +6,7 @@
 #include "backend/cpu/optimizer_step.hpp"
 #include "backend/make_backend.hpp"
 #include "core/aligned_buffer.hpp"
+#include "graph/gradient_ranges.hpp"
 
 #include <lockstep/core/error.hpp>
 
@@ -225,28 +226,10 @@ class CpuExecutable final : public Executable {
     return kernels_by_size_.emplace_back(num_examples, std::move(kernels)).second;
   }
 
-  /// A rank without examples still takes part in the all-reduce, with zero gradients and metric sums.
   void zero_gradients(const Operation& operation) const {
-    if (operation.parameter < 0) return;
-    const auto zero = [&](int parameter) {
-      const ParameterSpec& spec = graph_.parameters[parameter];
-      std::fill_n(arenas_.gradients.data() + spec.offset, spec.storage, 0.0F);
-    };
-    if (operation.kind == OperationKind::loss) {
-      zero(operation.parameter);
-      return;
-    }
-    if (!is_backward(operation)) return;
-    const std::size_t count = graph_.layers[operation.layer].parameters.size();
-    std::size_t first = 0;
-    if (operation.kind == OperationKind::dense_backward) {  // this chunk of the kernel; the first includes the bias
-      const ParameterSpec& kernel = graph_.parameters[operation.parameter];
-      const auto units = static_cast<std::size_t>(kernel.info.shape[1]);
-      std::fill_n(arenas_.gradients.data() + kernel.offset + operation.input_features.begin * units,
-                  operation.input_features.size() * units, 0.0F);
-      first = operation.input_features.begin == 0 ? 1 : count;
-    }
-    for (std::size_t i = first; i < count; ++i) zero(operation.parameter + static_cast<int>(i));
+    for_each_gradient_range(graph_, operation, [this](const Range& range) {
+      std::fill_n(arenas_.gradients.data() + range.begin, range.size(), 0.0F);
+    });
   }
 
   [[nodiscard]] const Operation* dense_with_kernel(std::size_t parameter) const {

@@ -216,138 +216,138 @@ LOCKSTEP_TARGET_CLONES void scatter_plane(const PoolingShape& s, const BFloat16*
   choose_scatter(s, y_gradient, winner, x_gradient);
 }
 
-/// Backward of the activation before a pooling, except for relu before max pooling.
+/// Both directions of a pooling, plane by plane.
 template <typename T>
-void derive_all(ActivationFunction activation, const PoolingShape& shape, const T* x, T* x_gradient, int threads) {
-#pragma omp parallel for num_threads(threads) if (threads > 1)
-  for (std::int64_t p = 0; p < shape.planes(); ++p) {
-    apply_derivative(activation, x + p * shape.x_plane, x_gradient + p * shape.x_plane,
-                     static_cast<std::size_t>(shape.x_plane));
-  }
-}
-
-/// Forward saves the index of the largest cell of each window; backward passes the gradient to that cell.
-template <typename T>
-class MaxPooling final : public Kernel {
+class Pooling : public Kernel {
  public:
-  explicit MaxPooling(const KernelScope& scope)
+  void run(const StepContext& /*context*/) final {
+#pragma omp parallel for num_threads(threads_) if (threads_ > 1)
+    for (std::int64_t p = 0; p < shape_.planes(); ++p) {
+      if (backward_) {
+        backward(p);
+      } else {
+        forward(p);
+      }
+    }
+    if (backward_ && derived_ != ActivationFunction::linear) apply_derivatives();
+  }
+
+ protected:
+  /// `derives_relu`: backward() includes the derivative of a relu before the pooling.
+  Pooling(const KernelScope& scope, bool derives_relu)
       : shape_(scope),
-        backward_(scope.operation.kind == OperationKind::max_pooling_backward),
-        input_activation_(scope.operation.input_activation),
-        threads_(scope.threads),
+        relu_(scope.operation.input_activation == ActivationFunction::relu),
         x_(scope.value<T>(scope.operation.input)),
         y_(scope.value<T>(scope.operation.output)),
         x_gradient_(scope.gradient<T>(scope.operation.input)),
         y_gradient_(scope.gradient<T>(scope.operation.output)),
-        winners_(scope.saved_for_backward(scope.operation.output)) {
-    if (shape_.rows.kernel * shape_.columns.kernel > largest_window) {
+        backward_(is_backward(scope.operation)),
+        derived_(derives_relu && relu_ ? ActivationFunction::linear : scope.operation.input_activation),
+        threads_(scope.threads) {}
+
+  virtual void forward(std::int64_t plane) const = 0;
+  virtual void backward(std::int64_t plane) const = 0;
+
+  [[nodiscard]] const PoolingShape& shape() const noexcept { return shape_; }
+  [[nodiscard]] bool relu() const noexcept { return relu_; }
+  [[nodiscard]] const T* x(std::int64_t plane) const { return x_ + plane * shape_.x_plane; }
+  [[nodiscard]] T* y(std::int64_t plane) const { return y_ + plane * shape_.y_plane; }
+  [[nodiscard]] T* x_gradient(std::int64_t plane) const { return x_gradient_ + plane * shape_.x_plane; }
+  [[nodiscard]] const T* y_gradient(std::int64_t plane) const { return y_gradient_ + plane * shape_.y_plane; }
+
+ private:
+  void apply_derivatives() const {
+#pragma omp parallel for num_threads(threads_) if (threads_ > 1)
+    for (std::int64_t p = 0; p < shape_.planes(); ++p) {
+      apply_derivative(derived_, x(p), x_gradient(p), static_cast<std::size_t>(shape_.x_plane));
+    }
+  }
+
+  PoolingShape shape_;
+  bool relu_;  ///< before the pooling
+  const T* x_;
+  T* y_;
+  T* x_gradient_;
+  const T* y_gradient_;
+  bool backward_;
+  ActivationFunction derived_;  ///< whose derivative follows backward()
+  int threads_;
+};
+
+/// Forward saves the index of the largest cell of each window; backward passes the gradient to that cell.
+template <typename T>
+class MaxPooling final : public Pooling<T> {
+ public:
+  explicit MaxPooling(const KernelScope& scope)
+      : Pooling<T>(scope, true), winners_(scope.saved_for_backward(scope.operation.output)) {
+    if (this->shape().rows.kernel * this->shape().columns.kernel > largest_window) {
       throw UsageError(fmt::format("layer '{}' has a pooling window of more than {} cells; use a smaller pool_size",
                                    scope.layer().name, largest_window));
     }
   }
 
-  void run(const StepContext& /*context*/) override {
-    const bool relu = input_activation_ == ActivationFunction::relu;
-#pragma omp parallel for num_threads(threads_) if (threads_ > 1)
-    for (std::int64_t p = 0; p < shape_.planes(); ++p) {
-      const std::int64_t x = p * shape_.x_plane;
-      const std::int64_t y = p * shape_.y_plane;
-      if (backward_) {
-        scatter_plane(shape_, y_gradient_ + y, winners_ + y, x_gradient_ + x);
-      } else {
-        max_plane(shape_, x_ + x, relu, y_ + y, winners_ + y);
-      }
-    }
-    if (backward_ && !relu && input_activation_ != ActivationFunction::linear) {
-      derive_all(input_activation_, shape_, x_, x_gradient_, threads_);
-    }
+ private:
+  void forward(std::int64_t plane) const override {
+    max_plane(this->shape(), this->x(plane), this->relu(), this->y(plane), winners(plane));
+  }
+  void backward(std::int64_t plane) const override {
+    scatter_plane(this->shape(), this->y_gradient(plane), winners(plane), this->x_gradient(plane));
   }
 
- private:
-  PoolingShape shape_;
-  bool backward_;
-  ActivationFunction input_activation_;
-  int threads_;
-  const T* x_;
-  T* y_;
-  T* x_gradient_;
-  const T* y_gradient_;
+  [[nodiscard]] std::uint8_t* winners(std::int64_t plane) const { return winners_ + plane * this->shape().y_plane; }
+
   std::uint8_t* winners_;
 };
 
 template <typename T>
-class AveragePooling final : public Kernel {
+class AveragePooling final : public Pooling<T> {
  public:
-  explicit AveragePooling(const KernelScope& scope)
-      : shape_(scope),
-        backward_(scope.operation.kind == OperationKind::average_pooling_backward),
-        input_activation_(scope.operation.input_activation),
-        threads_(scope.threads),
-        x_(scope.value<T>(scope.operation.input)),
-        y_(scope.value<T>(scope.operation.output)),
-        x_gradient_(scope.gradient<T>(scope.operation.input)),
-        y_gradient_(scope.gradient<T>(scope.operation.output)) {}
-
-  void run(const StepContext& /*context*/) override {
-#pragma omp parallel for num_threads(threads_) if (threads_ > 1)
-    for (std::int64_t p = 0; p < shape_.planes(); ++p) {
-      if (backward_) {
-        spread(y_gradient_ + p * shape_.y_plane, x_gradient_ + p * shape_.x_plane);
-      } else {
-        average(x_ + p * shape_.x_plane, y_ + p * shape_.y_plane);
-      }
-    }
-    if (backward_ && input_activation_ != ActivationFunction::linear) {
-      derive_all(input_activation_, shape_, x_, x_gradient_, threads_);
-    }
-  }
+  explicit AveragePooling(const KernelScope& scope) : Pooling<T>(scope, false) {}
 
  private:
   template <typename Visit>
   void windows(Visit visit) const {
-    for (std::int64_t oh = 0; oh < shape_.y_height; ++oh) {
-      for (std::int64_t ow = 0; ow < shape_.y_width; ++ow) {
-        visit(Cells(shape_.rows, oh), Cells(shape_.columns, ow), (oh * shape_.y_width + ow) * shape_.block);
+    const PoolingShape& s = this->shape();
+    for (std::int64_t oh = 0; oh < s.y_height; ++oh) {
+      for (std::int64_t ow = 0; ow < s.y_width; ++ow) {
+        visit(Cells(s.rows, oh), Cells(s.columns, ow), (oh * s.y_width + ow) * s.block);
       }
     }
   }
 
-  void average(const T* x, T* y) const {
+  void forward(std::int64_t plane) const override {
+    const PoolingShape& s = this->shape();
+    const T* x = this->x(plane);
+    T* y = this->y(plane);
     windows([&](const Cells& h, const Cells& w, std::int64_t at) {
       const float scale = 1.0F / static_cast<float>((h.end - h.begin) * (w.end - w.begin));
-      for (std::int64_t c = 0; c < shape_.block; ++c) {
+      for (std::int64_t c = 0; c < s.block; ++c) {
         float sum = 0;
         for (std::int64_t i = h.begin; i < h.end; ++i) {
-          for (std::int64_t j = w.begin; j < w.end; ++j) sum += x[(i * shape_.columns.input + j) * shape_.block + c];
+          for (std::int64_t j = w.begin; j < w.end; ++j) sum += x[(i * s.columns.input + j) * s.block + c];
         }
         y[at + c] = sum * scale;
       }
     });
   }
 
-  void spread(const T* y_gradient, T* x_gradient) const {
-    std::memset(static_cast<void*>(x_gradient), 0, static_cast<std::size_t>(shape_.x_plane) * sizeof(T));
+  void backward(std::int64_t plane) const override {
+    const PoolingShape& s = this->shape();
+    const T* y_gradient = this->y_gradient(plane);
+    T* x_gradient = this->x_gradient(plane);
+    std::memset(static_cast<void*>(x_gradient), 0, static_cast<std::size_t>(s.x_plane) * sizeof(T));
     windows([&](const Cells& h, const Cells& w, std::int64_t at) {
       const float scale = 1.0F / static_cast<float>((h.end - h.begin) * (w.end - w.begin));
       for (std::int64_t i = h.begin; i < h.end; ++i) {
         for (std::int64_t j = w.begin; j < w.end; ++j) {
-          T* cell = x_gradient + (i * shape_.columns.input + j) * shape_.block;
-          for (std::int64_t c = 0; c < shape_.block; ++c) {
+          T* cell = x_gradient + (i * s.columns.input + j) * s.block;
+          for (std::int64_t c = 0; c < s.block; ++c) {
             cell[c] = static_cast<float>(cell[c]) + static_cast<float>(y_gradient[at + c]) * scale;
           }
         }
       }
     });
   }
-
-  PoolingShape shape_;
-  bool backward_;
-  ActivationFunction input_activation_;
-  int threads_;
-  const T* x_;
-  T* y_;
-  T* x_gradient_;
-  const T* y_gradient_;
 };
 
 }  // namespace

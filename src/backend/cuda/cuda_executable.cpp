@@ -6,6 +6,7 @@
 #include "backend/cuda/optimizer_functors.hpp"
 #include "backend/cuda/optimizer_step.hpp"
 #include "core/environment.hpp"
+#include "graph/gradient_ranges.hpp"
 
 #include <lockstep/core/error.hpp>
 
@@ -228,31 +229,12 @@ CudaExecutable::Kernels& CudaExecutable::kernels_for(std::size_t num_examples) {
   return kernels_by_size_.emplace_back(num_examples, std::move(kernels)).second;
 }
 
-/// A rank without examples still takes part in the all-reduce, with zero gradients and metric sums.
 void CudaExecutable::zero_gradients(const Operation& operation) const {
-  if (operation.parameter < 0) return;
-  if (operation.kind == OperationKind::loss) {
-    zero(graph_.parameters[operation.parameter].offset, graph_.parameters[operation.parameter].storage);
-    return;
-  }
-  if (!is_backward(operation)) return;
-  const std::size_t count = graph_.layers[operation.layer].parameters.size();
-  std::size_t first = 0;
-  if (operation.kind == OperationKind::dense_backward) {  // this chunk of the kernel; the first includes the bias
-    const ParameterSpec& kernel = graph_.parameters[operation.parameter];
-    const auto units = static_cast<std::size_t>(kernel.info.shape[1]);
-    zero(kernel.offset + operation.input_features.begin * units, operation.input_features.size() * units);
-    first = operation.input_features.begin == 0 ? 1 : count;
-  }
-  for (std::size_t i = first; i < count; ++i) {
-    const ParameterSpec& parameter = graph_.parameters[static_cast<std::size_t>(operation.parameter) + i];
-    zero(parameter.offset, parameter.storage);
-  }
-}
-
-void CudaExecutable::zero(std::size_t offset, std::size_t count) const {
-  check(cudaMemsetAsync(arenas_.gradients.data() + offset, 0, count * sizeof(float), device_streams_.compute()),
-        "cudaMemsetAsync");
+  for_each_gradient_range(graph_, operation, [this](const Range& range) {
+    check(cudaMemsetAsync(arenas_.gradients.data() + range.begin, 0, range.size() * sizeof(float),
+                          device_streams_.compute()),
+          "cudaMemsetAsync");
+  });
 }
 
 }  // namespace lockstep::cuda

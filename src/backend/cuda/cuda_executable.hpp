@@ -52,7 +52,6 @@ class CudaExecutable final : public Executable {
   std::byte* add_buffer(std::size_t bytes);
   [[nodiscard]] Kernels& kernels_for(std::size_t num_examples);
   void zero_gradients(const Operation& operation) const;
-  void zero(std::size_t offset, std::size_t count) const;
   void note_end_of_step();
 
   const Graph& graph_;
