@@ -25,7 +25,8 @@ endif()
 # MODULES are the modules whose headers it may include. LIBRARIES are third-party libraries, linked privately.
 #
 # Each module has its own include directory, which holds one link to src/NAME: only targets that link lockstep_core find
-# "core/log.hpp". An include that MODULES does not allow does not compile.
+# "core/log.hpp". MODULES are public, since headers include theirs: a module sees what is below it in
+# docs/pictures/modules.svg. An include of anything else does not compile.
 function(lockstep_module name)
   cmake_parse_arguments(module "" "" "MODULES;LIBRARIES" ${ARGN})
   set(headers ${PROJECT_BINARY_DIR}/module_headers/${name})

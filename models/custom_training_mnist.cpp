@@ -34,7 +34,7 @@ int main(int argc, char** argv) {
       ++num_batches;
     }
 
-    StepMetrics test;
+    MetricSums test;
     for (const Batch& batch : model.batches(mnist.test, {.shuffle = false})) test += model.test_step(batch);
     const double test_accuracy = model.to_logs(test).at("accuracy");
     const Logs logs = model.end_epoch(epoch, {{"val_loss", test.loss()}, {"val_accuracy", test_accuracy}});

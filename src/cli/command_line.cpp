@@ -78,10 +78,10 @@ ExitCode run_command_line(std::span<const std::string> args, std::ostream& out, 
     if (!out.flush()) throw IoError("cannot write to standard output; check for a full disk or a closed pipe");
     return code;
   } catch (const Error& error) {
-    err << "lockstep: " << error.what() << '\n';
+    err << "error: " << error.what() << '\n';
     return error.code();
   } catch (const std::exception& error) {
-    err << "lockstep: " << error.what() << "; please report this\n";
+    err << "error: " << error.what() << "; please report this\n";
     return ExitCode::internal;
   }
 }

@@ -64,15 +64,14 @@ std::string describe_training(const CompileState& training) {
   return text + "\n";
 }
 
-/// "a backup: next is epoch 3; epoch 2 had accuracy 0.9731, loss 0.1204"
+/// "a backup before epoch 3; epoch 2 had accuracy 0.9731, loss 0.1204"
 std::string describe_backup(const TrainingState& state) {
-  std::string text = "a backup: ";
+  std::string text = "a backup ";
   if (state.stop_training) {
-    text += "training was stopped";
+    text += "at the end of training";
   } else {
-    text += "next is ";
-    if (state.step > 0) text += fmt::format("step {} of ", with_commas(state.step + 1));
-    text += fmt::format("epoch {}", state.epoch + 1);
+    text += state.step == 0 ? "before" : fmt::format("after step {} of", with_commas(state.step));
+    text += fmt::format(" epoch {}", state.epoch + 1);
   }
   if (state.history.epochs.empty()) return text;
   const EpochRecord& last = state.history.epochs.back();

@@ -33,7 +33,7 @@ OptionBinding port_range(PortRange& ports) {
     const std::size_t dash = std::min(given.value.find('-'), given.value.size());
     const auto first = parse_number<std::uint16_t>(given.value.substr(0, dash));
     const auto last = parse_number<std::uint16_t>(given.value.substr(std::min(dash + 1, given.value.size())));
-    if (!first || !last || *first == 0 || *first > *last) refuse(given, "the first and the last port, as 40000-40999");
+    if (!first || !last || *first == 0 || *first > *last) refuse(given, "a range of ports such as 40000-40999");
     ports = {*first, *last};
   };
   const auto print = [&ports] { return ports.first == 0 ? "" : fmt::format("{}-{}", ports.first, ports.last); };

@@ -73,8 +73,8 @@ Header parse_header(Bytes start, const std::string& name) {
 }
 
 [[noreturn]] void throw_wrong_size(const std::string& name, const Header& header, const std::string& found) {
-  throw DataError(fmt::format("{} declares an array {} of {} bytes from byte {} on, but has {}; fetch the file again",
-                              name, header.shape.to_string(), header.payload, header.bytes, found));
+  throw DataError(fmt::format("{} declares an array {} of {} bytes at byte {}, but has {}; fetch the file again", name,
+                              header.shape.to_string(), header.payload, header.bytes, found));
 }
 
 IdxArray parse_gzip(Bytes file, const std::string& name) {

@@ -45,7 +45,7 @@ void with_update_rule(const Optimizer& optimizer, std::uint64_t iteration, Visit
 /// Slots in the order of the update rule's parameters, which is also their order in the arenas.
 [[nodiscard]] Slots slots_of(const Optimizer& optimizer);
 
-/// The index, among all slots in Keras' files, of slot `slot` of the `weight`-th of `weights` trainable weights.
+/// Where Keras' files list slot `slot` of trainable weight `weight`, of a model that has `weights` of them.
 [[nodiscard]] std::size_t slot_index(const Slots& slots, std::size_t slot, std::size_t weight,
                                      std::size_t weights) noexcept;
 

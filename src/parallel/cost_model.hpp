@@ -16,7 +16,7 @@ namespace lockstep {
 /// Bytes that a rank sends to the other ranks in an all-to-all.
 [[nodiscard]] std::size_t all_to_all_bytes_sent(const AllToAllSpec& all_to_all, int rank);
 
-/// Seconds of a training step. `seconds` holds the time of each step of Plan::training without communication
+/// Seconds of a training step. `seconds[i]` is the time that Plan::training[i] computes, without communication
 /// (measure_kernels). All-reduces run one after another and overlap operations, until a step needs a result that has
 /// not arrived.
 [[nodiscard]] double simulate_step(const Plan& plan, const std::vector<double>& seconds, const LinkModel& link);

@@ -22,14 +22,14 @@ struct RunTiming {
   std::int64_t backups = 0;
   double ms_per_backup = 0;                                   ///< of the training thread; a background thread writes
   std::map<std::string, double> profile_ms_per_step = {};     ///< by kind of work; "total" is their sum
-  std::map<std::string, double> operations_ms_per_step = {};  ///< by name of the forward and backward kernels
+  std::map<std::string, double> operations_ms_per_step = {};  ///< by operation and layer
 };
 
 struct RunReport {
-  std::string model;  ///< the model's name
+  std::string model;  ///< the program's name
   History history;
   Logs evaluation;       ///< of the last evaluate(); empty without one
-  NamedValues config;    ///< every option
+  NamedValues config;    ///< the program and its options, without those for developers
   NamedValues world;     ///< workers, hosts, communication, device
   NamedValues versions;  ///< lockstep, onednn, mpi, hdf5, ...
   RunTiming timing;

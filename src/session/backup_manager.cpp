@@ -24,11 +24,11 @@ namespace lockstep {
 
 namespace {
 
-/// "step 12 of epoch 3/10"; at an epoch's first step "epoch 3/10".
+/// "after step 12 of epoch 3/10"; at an epoch's beginning "epoch 3/10".
 std::string describe(const TrainingState& state, int epochs) {
   const std::string epoch = fmt::format("epoch {}/{}", state.epoch + 1, epochs);
   if (state.stop_training || state.epoch >= epochs) return "training was complete";
-  return state.step == 0 ? epoch : fmt::format("step {} of {}", state.step + 1, epoch);
+  return state.step == 0 ? epoch : fmt::format("after step {} of {}", state.step, epoch);
 }
 
 void require_same_setting(const std::string& path, const std::string& what, const std::string& saved,
@@ -221,7 +221,8 @@ void BackupManager::save_and_leave() {
   run_context.writer().wait();
   save();
   const auto [epoch, step] = session_.position();
-  run_context.leave(fmt::format("Leaving at the launcher's request before step {} of epoch {}.", step + 1, epoch + 1));
+  const std::string where = step == 0 ? "before" : fmt::format("after step {} of", step);
+  run_context.leave(fmt::format("Leaving at the launcher's request {} epoch {}.", where, epoch + 1));
 }
 
 void BackupManager::finish() { session_.run_context().writer().wait(); }

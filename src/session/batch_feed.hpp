@@ -40,7 +40,7 @@ class BatchFeed {
   /// "60000 examples of (28, 28) (digest ...)", as `validate` found it; empty if the dataset was not validated.
   [[nodiscard]] std::string data_description(const Dataset& data) const;
 
-  /// This rank's shard of a batch of a validated dataset. Valid until the next call.
+  /// This rank's slice of a batch of a validated dataset. Valid until the next call.
   [[nodiscard]] StepContext prepare(const Batch& batch, std::uint64_t step, bool training);
 
  private:

@@ -226,7 +226,7 @@ std::vector<std::vector<float>> CompiledModel::weights() const {
   return all;
 }
 
-void CompiledModel::write_weights(std::span<const NamedTensor> variables) {
+void CompiledModel::set_weights(std::span<const NamedTensor> variables) {
   communicator->barrier();  // wait until no rank still reads the old weights
   for (std::size_t p = 0; p < variables.size(); ++p) write_variable(p, 0, variables[p].values);
   finish_writing_weights();
@@ -272,12 +272,12 @@ void CompiledModel::write_slots(std::span<const NamedTensor> slots) {
   communicator->barrier();
 }
 
-StepMetrics CompiledModel::evaluate(const Batch& batch) {
+MetricSums CompiledModel::evaluate(const Batch& batch) {
   run_context.report_busy();
   CompiledStep& compiled = step_for(batch_size_of(batch));
   synchronize();
-  StepMetrics all;
-  StepMetrics metrics;
+  MetricSums all;
+  MetricSums metrics;
   std::vector<float> written(num_metric_elements());
   // The only step of a tensor-parallel model may be for fewer examples.
   const std::uint64_t end = batch.position + batch.size;
@@ -285,13 +285,13 @@ StepMetrics CompiledModel::evaluate(const Batch& batch) {
     next.size = std::min<std::size_t>(compiled.batch_size, end - next.position);
     compiled.step.infer(feed->prepare(next, iteration, false));
     read_local_metrics(written);
-    to_step_metrics(written, metrics);
+    to_metric_sums(written, metrics);
     all += metrics;
   }
   return all;
 }
 
-StepMetrics CompiledModel::all_reduce(const StepMetrics& local) const {
+MetricSums CompiledModel::all_reduce(const MetricSums& local) const {
   std::vector<double> sums{local.loss_sum, local.num_examples};
   sums.insert(sums.end(), local.sums.begin(), local.sums.end());
   communicator->all_reduce_sum(sums);
@@ -307,7 +307,7 @@ std::size_t CompiledModel::num_metric_elements() const {
   return plan().graph.parameters[plan().graph.metrics_parameter()].storage;
 }
 
-void CompiledModel::to_step_metrics(std::span<const float> written, StepMetrics& metrics) const {
+void CompiledModel::to_metric_sums(std::span<const float> written, MetricSums& metrics) const {
   metrics.loss_sum = written[metric_loss];
   metrics.num_examples = written[metric_count];
   const auto sums = written.subspan(first_metric_sum, num_sums(options.metrics));

@@ -49,7 +49,8 @@ struct CompiledModel {
 
   /// Collective. The full weights, one array per variable, in the architecture's order and in Keras' layout.
   [[nodiscard]] std::vector<std::vector<float>> weights() const;
-  void write_weights(std::span<const NamedTensor> variables);
+  /// Collective.
+  void set_weights(std::span<const NamedTensor> variables);
 
   /// Collective. Sets the optimizer's slots to their initial values.
   void write_initial_slots();
@@ -75,8 +76,8 @@ struct CompiledModel {
   [[nodiscard]] Executable& executable() const { return *steps.front()->executable; }
 
   /// Runs a forward pass and returns this rank's metric sums. `all_reduce` adds those of all ranks.
-  [[nodiscard]] StepMetrics evaluate(const Batch& batch);
-  [[nodiscard]] StepMetrics all_reduce(const StepMetrics& local) const;
+  [[nodiscard]] MetricSums evaluate(const Batch& batch);
+  [[nodiscard]] MetricSums all_reduce(const MetricSums& local) const;
 
   /// The outputs for all examples, row-major [size, output elements]. Each rank computes all of them, as many at once
   /// as it does of a global batch of this size.
@@ -87,7 +88,7 @@ struct CompiledModel {
 
   /// Elements of the metrics parameter, and what they say of a step. Reuses the memory of `metrics`.
   [[nodiscard]] std::size_t num_metric_elements() const;
-  void to_step_metrics(std::span<const float> written, StepMetrics& metrics) const;
+  void to_metric_sums(std::span<const float> written, MetricSums& metrics) const;
 
   RunContext& run_context;
   const Sequential& architecture;

@@ -122,7 +122,7 @@ void RankModel::set_weights(const std::vector<NamedTensor>& weights) {
 }
 
 void RankModel::load_arenas() {
-  compiled_->write_weights(values_);
+  compiled_->set_weights(values_);
   values_.clear();
 }
 

@@ -2,18 +2,18 @@
 #pragma once
 
 #include <lockstep/core/history.hpp>
-#include <lockstep/training/step_metrics.hpp>
+#include <lockstep/training/metric_sums.hpp>
 
 namespace lockstep {
 
 struct EpochProgress {
-  StepMetrics metrics;
+  MetricSums metrics;
   double seconds = 0;  ///< the training thread's, inside training steps
 };
 
 class TrainingLog {
  public:
-  void add(const StepMetrics& metrics) { epoch_.metrics += metrics; }
+  void add(const MetricSums& metrics) { epoch_.metrics += metrics; }
 
   /// Adds time that the training thread spent inside steps.
   void add_step_seconds(double seconds) noexcept;

@@ -14,7 +14,7 @@
 
 namespace lockstep {
 
-void check_loss(const StepMetrics& metrics, const std::string& where) {
+void check_loss(const MetricSums& metrics, const std::string& where) {
   if (std::isfinite(metrics.loss_sum)) return;
   throw DataError("the loss became " + std::string(std::isnan(metrics.loss_sum) ? "NaN" : "infinite") + " in " + where +
                   "; a smaller --learning-rate may help");
@@ -35,7 +35,7 @@ void TrainingSession::start_step(const Batch& batch) {
   log_.add_step_seconds(monotonic_seconds() - begin);
 }
 
-const StepMetrics& TrainingSession::finish_step() {
+const MetricSums& TrainingSession::finish_step() {
   const double begin = monotonic_seconds();
   CompiledModel& model = model_.compiled();
   written_metrics_.resize(model.num_metric_elements());
@@ -50,8 +50,8 @@ const StepMetrics& TrainingSession::finish_step() {
   }
   if (written[metric_stop_after_next_backup] > 0) request_ = std::max(request_, StopRequest::after_next_backup);
   if (written[metric_stop_after_this_step] > 0) request_ = StopRequest::after_this_step;
-  model.to_step_metrics(written, step_metrics_);
-  log_.add(step_metrics_);
+  model.to_metric_sums(written, last_step_);
+  log_.add(last_step_);
   log_.add_step_seconds(monotonic_seconds() - begin);
   if (std::exchange(is_first_step_, false)) {
     log_.end_first_step();
@@ -59,7 +59,7 @@ const StepMetrics& TrainingSession::finish_step() {
   }
   report_step();
   run_context().writer().poll();
-  return step_metrics_;
+  return last_step_;
 }
 
 void TrainingSession::report_step() {
@@ -68,7 +68,7 @@ void TrainingSession::report_step() {
   run_context().launcher().progress().report_step_end({.step = model.iteration - in_flight_,
                                                        .epoch = static_cast<std::uint64_t>(position_.epoch),
                                                        .loss = log_.epoch_so_far().metrics.loss(),
-                                                       .examples = step_metrics_.num_examples,
+                                                       .examples = last_step_.num_examples,
                                                        .allreduce_seconds = profile.communication,
                                                        .wait_seconds = profile.waiting});
 }
@@ -79,7 +79,7 @@ void TrainingSession::leave_if_requested() {
         "Leaving at the launcher's request; without backups, the next start trains from the beginning.");
 }
 
-Logs TrainingSession::to_logs(const StepMetrics& metrics) const {
+Logs TrainingSession::to_logs(const MetricSums& metrics) const {
   Logs logs;
   visit_values(metrics, [&](std::string_view name, double value) { logs.emplace(name, value); });
   return logs;

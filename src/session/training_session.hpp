@@ -18,7 +18,7 @@ namespace lockstep {
 
 /// Throws DataError if the loss is NaN or infinite. All ranks hold the same sums, so all throw. `where` is
 /// "epoch 1, step 2".
-void check_loss(const StepMetrics& metrics, const std::string& where);
+void check_loss(const MetricSums& metrics, const std::string& where);
 
 /// The next step of fit() or of a custom loop.
 struct TrainingPosition {
@@ -40,7 +40,7 @@ class TrainingSession {
   /// waits for the oldest one and returns its metrics. At most `max_in_flight` steps may be in flight.
   void start_step(const Batch& batch);
   /// The result of `finish_step` is valid until the next call.
-  const StepMetrics& finish_step();
+  const MetricSums& finish_step();
   [[nodiscard]] std::size_t in_flight() const noexcept { return in_flight_; }
   [[nodiscard]] std::size_t max_in_flight() const { return model_.compiled().executable().max_in_flight(); }
 
@@ -63,11 +63,11 @@ class TrainingSession {
   [[nodiscard]] std::map<std::string, double>& tracked() noexcept { return tracked_; }
 
   [[nodiscard]] TrainingLog& log() noexcept { return log_; }
-  [[nodiscard]] Logs to_logs(const StepMetrics& metrics) const;
+  [[nodiscard]] Logs to_logs(const MetricSums& metrics) const;
 
   /// Calls visitor(name, value) for the loss and each metric.
   template <typename Visitor>
-  void visit_values(const StepMetrics& metrics, const Visitor& visitor) const {
+  void visit_values(const MetricSums& metrics, const Visitor& visitor) const {
     visitor("loss", metrics.loss());
     visit_metric_values(model_.compiled().options.metrics, metrics.sums, metrics.num_examples, visitor);
   }
@@ -91,7 +91,7 @@ class TrainingSession {
   std::map<std::string, double> tracked_;
   TrainingLog log_;
   std::vector<float> written_metrics_;  ///< by the step that finished last
-  StepMetrics step_metrics_;            ///< of that step
+  MetricSums last_step_;                ///< of the step that finished last
   Logs evaluation_;
 };
 

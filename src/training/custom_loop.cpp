@@ -31,6 +31,7 @@ bool EpochRange::Iterator::operator==(std::default_sentinel_t /*end*/) const {
   ModelParts& parts = *range_->parts_;
   if (parts.session.position().epoch < range_->epochs_) return false;
   if (parts.loop_backups) parts.loop_backups->finish();
+  parts.is_in_epoch_loop = false;
   return true;
 }
 

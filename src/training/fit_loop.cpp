@@ -94,7 +94,7 @@ void FitLoop::run_steps() {
 
 void FitLoop::finish_step() {
   static_cast<void>(session_.finish_step());
-  const StepMetrics& so_far = session_.log().epoch_so_far().metrics;
+  const MetricSums& so_far = session_.log().epoch_so_far().metrics;
   const int epoch = session_.position().epoch;
   const std::int64_t step = session_.position().step;
   for_each_callback([&](Callback& callback) { callback.on_train_batch_end(model_, step, so_far); });

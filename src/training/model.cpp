@@ -54,7 +54,7 @@ History Model::fit(const Dataset& data, const FitOptions& options) {
 Logs Model::evaluate(const Dataset& data, const InferenceOptions& options) {
   parts_->model.validate(data);
   const EpochBatches batches(data, parts_->run_context->batch_size(options.batch_size), 0, false);
-  StepMetrics local;
+  MetricSums local;
   for (std::uint64_t step = 0; step < batches.size(); ++step) {
     local += parts_->model.compiled().evaluate(batches.at(0, step));
   }
@@ -67,16 +67,16 @@ std::vector<float> Model::predict(const Dataset& data, const InferenceOptions& o
   return parts_->model.compiled().predict(data, parts_->run_context->batch_size(options.batch_size));
 }
 
-const StepMetrics& Model::train_step(const Batch& batch) {
+const MetricSums& Model::train_step(const Batch& batch) {
   parts_->model.validate(*batch.data);
   parts_->session.start_step(batch);
-  const StepMetrics& metrics = parts_->session.finish_step();
+  const MetricSums& metrics = parts_->session.finish_step();
   if (!parts_->is_in_epoch_loop) parts_->session.leave_if_requested();
   check_loss(metrics, fmt::format("step {}", parts_->session.iterations()));
   return metrics;
 }
 
-StepMetrics Model::test_step(const Batch& batch) {
+MetricSums Model::test_step(const Batch& batch) {
   parts_->model.validate(*batch.data);
   CompiledModel& compiled = parts_->model.compiled();
   return compiled.all_reduce(compiled.evaluate(batch));
@@ -156,7 +156,7 @@ void Model::set_learning_rate(double learning_rate) {
 
 std::int64_t Model::iterations() const { return static_cast<std::int64_t>(parts_->session.iterations()); }
 
-Logs Model::to_logs(const StepMetrics& metrics) const { return parts_->session.to_logs(metrics); }
+Logs Model::to_logs(const MetricSums& metrics) const { return parts_->session.to_logs(metrics); }
 
 void Model::stop_training() { parts_->session.set_stop_training(true); }
 

@@ -22,7 +22,7 @@ struct ModelParts {
   RankModel model;
   TrainingSession session{model};
   CheckpointWriter checkpoints{session};
-  bool is_in_epoch_loop = false;                ///< whether Model::epochs was called
+  bool is_in_epoch_loop = false;                ///< between Model::epochs and the end of its last epoch
   std::int64_t batches_in_epoch = 0;            ///< in all ranges of the current epoch so far
   std::unique_ptr<BackupManager> loop_backups;  ///< of the custom loop; null if it takes none
 };

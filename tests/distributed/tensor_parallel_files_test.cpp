@@ -36,7 +36,7 @@ class SaveTwice : public Callback {
   static std::filesystem::path at_once(int save) { return directory / ("at_once_" + std::to_string(save) + ".h5"); }
   static std::filesystem::path beside(int save) { return directory / ("beside_" + std::to_string(save) + ".h5"); }
 
-  void on_train_batch_end(Model& model, std::int64_t /*batch*/, const StepMetrics& /*so_far*/) override {
+  void on_train_batch_end(Model& model, std::int64_t /*batch*/, const MetricSums& /*so_far*/) override {
     ++seen_;
     if (seen_ != 3 && seen_ != 4 && seen_ != 14) return;  // the second save begins while the first may be in flight
     const int save = saves_++;

@@ -115,7 +115,7 @@ TEST_CASE("a tensor-parallel model trains and is evaluated with several batch si
     outcome.evaluation = model.evaluate(examples.data, {.batch_size = 500});
     outcome.outputs = model.predict(examples.data, {.batch_size = 500});
     CHECK(relative_distance(model.predict(examples.data, {.batch_size = 3}), outcome.outputs) < 1e-5);
-    StepMetrics test;
+    MetricSums test;
     for (const Batch& batch : model.batches(examples.data, {.batch_size = 20, .shuffle = false})) {
       test += model.test_step(batch);
     }

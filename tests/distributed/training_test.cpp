@@ -189,13 +189,13 @@ TEST_CASE("a custom training loop sees the same metrics on all ranks") {
   ReferenceTraining expected(small, compile, examples, 7, job.ranks());
   for ([[maybe_unused]] const int epoch : job.model.epochs(2)) {
     for (const Batch& batch : job.model.batches(examples.data)) {
-      const StepMetrics& step = job.model.train_step(batch);
+      const MetricSums& step = job.model.train_step(batch);
       const ReferenceMetrics wanted = expected.train_step(batch.position, batch.size);
       CHECK(step.loss_sum == Approx(wanted.loss_sum).epsilon(1e-5));
       CHECK(step.sums == std::vector{wanted.num_correct});
       CHECK(step.num_examples == wanted.num_examples);
     }
-    StepMetrics test;
+    MetricSums test;
     for (const Batch& batch : job.model.batches(examples.data, {.shuffle = false})) test += job.model.test_step(batch);
     CHECK(test.loss() == Approx(expected.evaluate().loss()).epsilon(1e-5));
   }

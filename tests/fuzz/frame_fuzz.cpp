@@ -69,7 +69,7 @@ struct Job {
     }
     member.connected(0);
     for (const CoordinatorAction& action : coordinator.take_actions()) {
-      if (const auto* post = std::get_if<Post>(&action)) member.receive(post->message, 0);
+      if (const auto* send = std::get_if<Send>(&action)) member.receive(send->message, 0);
     }
     (void)member.fence("blob");
   }
@@ -78,7 +78,7 @@ struct Job {
     coordinator.receive(1, message, now);
     coordinator.tick(now);
     for (const CoordinatorAction& action : coordinator.take_actions()) {
-      if (const auto* post = std::get_if<Post>(&action)) (void)encode(to_frame(post->message));
+      if (const auto* send = std::get_if<Send>(&action)) (void)encode(to_frame(send->message));
     }
     member.receive(message, now);
     member.tick(now);

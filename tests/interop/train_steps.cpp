@@ -102,7 +102,7 @@ int main(int argc, char** argv) {
   for (int step = 0; step <= marks.back(); ++step) {
     if (step > 0) {
       const auto position = static_cast<std::uint64_t>(step - 1) * batch;
-      const StepMetrics metrics =
+      const MetricSums metrics =
           model.train_step({.data = &data, .position = position, .size = batch, .shuffle = false});
       if (strategy.is_chief()) std::cout << metrics.loss() << '\n';
     }

@@ -112,6 +112,13 @@ class Launched(ProgramTest):
         running = self.started[index]
         self.assertTrue(eventually(lambda: text in running.stderr, 30), f"'{text}' was not printed: {running.stderr}")
 
+    def assert_no_step_lost(self, text: str) -> None:
+        """The job resumes where its ranks left."""
+        left = re.search(r"Leaving at the launcher's request (before|after step \d+ of) epoch (\d+)", text)
+        assert left is not None, text
+        where = "" if left[1] == "before" else left[1] + " "
+        self.assertIn(f": {where}epoch {left[2]}/60\n", text, "no step may be lost")
+
     def has_backup(self) -> bool:
         return any(self.model.glob("backup/fit-1-step-*.h5"))
 
@@ -231,10 +238,7 @@ class LaunchTest(Launched):
                 chiefs = str(left) + str(ended[0])
                 self.assertIn(f"worker {worker} (rank {worker}) leaves: it received SIGTERM", chiefs)
                 self.assertNotIn("is ended", chiefs)
-                where = re.search(r"Leaving at the launcher's request before step (\d+) of epoch (\d+)", chiefs)
-                assert where is not None, chiefs
-                resumed = f"step {where[1]} of epoch {where[2]}/60" if where[1] != "1" else f"epoch {where[2]}/60"
-                self.assertIn(f": {resumed}\n", chiefs, "no step may be lost")
+                self.assert_no_step_lost(chiefs)
                 self.assert_same_model(whole)
 
     def test_continuing_with_fewer_workers(self) -> None:
@@ -256,9 +260,7 @@ class LaunchTest(Launched):
         self.wait_for_message(1, "generation 3 begins, 3 ranks")
         ended = self.assert_ended(0)
         chief = str(ended[0])
-        left = re.search(r"Leaving at the launcher's request before step (\d+) of epoch (\d+)", chief)
-        assert left is not None, chief
-        self.assertIn(f": step {left[1]} of epoch {left[2]}/60" if left[1] != "1" else f": epoch {left[2]}/60", chief)
+        self.assert_no_step_lost(chief)
         compared = self.compare(self.whole_run(3, *LONG))
         differences = [float(text) for text in re.findall(r"by at most (\S+)", compared.stdout)]
         self.assertLess(max(differences, default=0), 1e-4, compared.stdout)

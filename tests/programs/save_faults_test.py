@@ -273,6 +273,6 @@ class SaveFaultsTest(ProgramTest):
                 self.assertEqual(same.code, inspected.code, f"{same}{inspected}")
                 if inspected.code == DATA:
                     reported += 1
-                    self.assertRegex(inspected.stderr, rf"^lockstep: [^\n]*{re.escape(str(file))}[^\n]*[^.\n]\n$")
+                    self.assertRegex(inspected.stderr, rf"^error: [^\n]*{re.escape(str(file))}[^\n]*[^.\n]\n$")
         print(f"{reported} of {count} damaged files were reported, the others were unchanged models")
         self.assertGreater(reported, count // 3)

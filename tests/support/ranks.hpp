@@ -54,7 +54,7 @@ struct SimulatedDeath {};
 class KillAtStep : public Callback {
  public:
   explicit KillAtStep(int steps) : steps_(steps) {}
-  void on_train_batch_end(Model& /*model*/, std::int64_t /*batch*/, const StepMetrics& /*so_far*/) override {
+  void on_train_batch_end(Model& /*model*/, std::int64_t /*batch*/, const MetricSums& /*so_far*/) override {
     if (++seen_ == steps_) throw SimulatedDeath();
   }
 

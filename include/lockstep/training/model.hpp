@@ -8,7 +8,7 @@
 #include <lockstep/training/callbacks/callback.hpp>
 #include <lockstep/training/compile_options.hpp>
 #include <lockstep/training/custom_loop.hpp>
-#include <lockstep/training/step_metrics.hpp>
+#include <lockstep/training/metric_sums.hpp>
 
 #include <fmt/core.h>
 #include <cstdint>
@@ -47,7 +47,8 @@ struct NetworkOptions {
   double bytes_per_second = 0.125e9;  ///< bandwidth of each host's link in one direction
 };
 
-/// Every call is collective: all workers make the same calls in the same order. Not thread-safe.
+/// Collective, except for is_chief(), print() and the getters: all workers make the same calls in the same order. Not
+/// thread-safe.
 class Model {
  public:
   explicit Model(std::unique_ptr<ModelParts> parts);
@@ -68,16 +69,14 @@ class Model {
   /// Mean loss and metrics over `data`, without Dropout and with moving statistics.
   Logs evaluate(const Dataset& data, const InferenceOptions& options = {});
 
-  /// The outputs for all examples, row-major [size, output elements]; the same on every worker. No worker holds all
-  /// weights of a tensor-parallel model (--parallelism), so all workers must call predict(), weights(), save() and
-  /// save_async() together.
+  /// The outputs for all examples, row-major [size, output elements]; the same on every worker.
   std::vector<float> predict(const Dataset& data, const InferenceOptions& options = {});
 
   /// One optimizer step, or one evaluation step, on a global batch of any size. For custom loops. The first step with a
   /// batch size compiles kernels; those of the last few batch sizes are kept. What `train_step` returns is valid until
   /// the next training step.
-  const StepMetrics& train_step(const Batch& batch);
-  StepMetrics test_step(const Batch& batch);
+  const MetricSums& train_step(const Batch& batch);
+  MetricSums test_step(const Batch& batch);
 
   /// The epochs of a custom loop, backed up and restored as the options say (see custom_loop.hpp).
   [[nodiscard]] EpochRange epochs(int epochs);
@@ -93,7 +92,8 @@ class Model {
   /// (validation metrics, for example). Returns the epoch's logs.
   Logs end_epoch(int epoch, const Logs& more = {});
 
-  /// All variables in Keras' order and layout; the same on every worker.
+  /// All variables in Keras' order and layout; the same on every worker. Collective: no worker holds all weights of a
+  /// tensor-parallel model (--parallelism).
   [[nodiscard]] std::vector<NamedTensor> weights() const;
   void set_weights(const std::vector<NamedTensor>& weights);
 
@@ -126,7 +126,7 @@ class Model {
   [[nodiscard]] std::int64_t iterations() const;
 
   /// The loss and the metrics that the model was compiled with, by name.
-  [[nodiscard]] Logs to_logs(const StepMetrics& metrics) const;
+  [[nodiscard]] Logs to_logs(const MetricSums& metrics) const;
 
   /// Makes fit() end after the current batch or epoch.
   void stop_training();

@@ -83,7 +83,7 @@ struct FinishMoments {
   float epsilon;
   Statistics statistics;
   const StepArguments* arguments;
-  float* moving_mean;  ///< "gradients" of the moving statistics: this batch's mean and variance
+  float* moving_mean;  ///< in the gradient arena: this batch's mean and variance, from which moving ones are updated
   float* moving_variance;
   bool first_replica;
 

@@ -15,8 +15,8 @@
 namespace lockstep {
 
 struct TrainingState {
-  int epoch = 0;               ///< the epoch of the next step, from 0
-  std::int64_t step = 0;       ///< the next step within that epoch
+  int epoch = 0;               ///< the epoch that is not complete, from 0
+  std::int64_t step = 0;       ///< steps of that epoch so far; all of them if only its end is to come
   bool stop_training = false;  ///< true if a callback has ended training
   double learning_rate = 0;
 

@@ -24,7 +24,7 @@ inline constexpr const char* compile_remedy =
 /// The visitor of fields (core/fields.hpp) that sets them.
 class FieldReader {
  public:
-  /// `where` names the object that `config` reads, for messages about objects in it.
+  /// `where`: the name of the object that `config` reads, for messages.
   FieldReader(ConfigReader& config, std::string where) : config_(config), where_(std::move(where)) {}
 
   void required(const std::string& key, auto& value, const auto&... /*range*/) {

@@ -246,7 +246,7 @@ void Launcher::stop_trainers() {
   kill_at_ = Deadline::after(grace_s);
 }
 
-void Launcher::act(const StartServer& action) {
+void Launcher::act(const StartPmixServer& action) {
   Member& member = rendezvous_.member();
   const Placement& placement = member.placement();
   try {

@@ -58,7 +58,7 @@ class Launcher {
 
   [[nodiscard]] StatusReply answer(const std::string& path) const;
 
-  void act(const StartServer& action);
+  void act(const StartPmixServer& action);
   void act(StartTrainer& action);
   void act(const AnswerFence& action);
   void act(const StopAfterThisStep& action);

@@ -1,5 +1,5 @@
-// A trainer that its launcher owns. It runs in a process group, so that its children end with it, and has a socket pair
-// to the launcher, whose end of file shows each side that the other is gone.
+// A trainer that its launcher owns. It runs in a process group, so that its children end with it, and a socket pair
+// connects it to the launcher. Each side reads end-of-file when the other dies.
 #pragma once
 
 #include <sys/types.h>

@@ -71,7 +71,7 @@ std::string Coordinator::join(const PeerInfo& who, double now) {
 void Coordinator::forget_actions_for(std::size_t member) {
   std::erase_if(actions_, [&](CoordinatorAction& action) {
     if (const auto* disconnect = std::get_if<Disconnect>(&action)) return disconnect->member == member;
-    if (auto* post = std::get_if<Post>(&action)) std::erase(post->to, member);
+    if (auto* send = std::get_if<Send>(&action)) std::erase(send->to, member);
     return false;
   });
 }
@@ -302,7 +302,7 @@ std::string Coordinator::describe_member(std::size_t member, std::optional<std::
 }
 
 void Coordinator::post(std::size_t member, Message message) {
-  actions_.emplace_back(Post{{member}, std::move(message)});
+  actions_.emplace_back(Send{{member}, std::move(message)});
 }
 
 void Coordinator::post_to_all(Message message) {
@@ -310,7 +310,7 @@ void Coordinator::post_to_all(Message message) {
   for (std::size_t member = 0; member < slots_.size(); ++member) {
     if (slots_[member].is_connected) present.push_back(member);
   }
-  if (!present.empty()) actions_.emplace_back(Post{std::move(present), std::move(message)});
+  if (!present.empty()) actions_.emplace_back(Send{std::move(present), std::move(message)});
 }
 
 }  // namespace lockstep

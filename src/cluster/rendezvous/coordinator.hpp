@@ -24,7 +24,7 @@
 namespace lockstep {
 
 /// Send `message` to these members.
-struct Post {
+struct Send {
   std::vector<std::size_t> to;
   Message message;
 };
@@ -37,7 +37,7 @@ struct Disconnect {
 /// Every member has acknowledged the job result, or no longer will: the chief may exit once its messages are sent.
 struct AllAcknowledged {};
 
-using CoordinatorAction = std::variant<Post, Disconnect, AllAcknowledged>;
+using CoordinatorAction = std::variant<Send, Disconnect, AllAcknowledged>;
 
 class Coordinator {
  public:

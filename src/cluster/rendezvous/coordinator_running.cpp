@@ -102,7 +102,7 @@ void Coordinator::on(std::size_t member, const Fence& message, double /*now*/) {
   fences_.erase(message.sequence);
   std::vector<std::size_t> servers;
   for (const Node& each : placement_.nodes) servers.push_back(each.server);
-  actions_.emplace_back(Post{std::move(servers), std::move(done)});
+  actions_.emplace_back(Send{std::move(servers), std::move(done)});
 }
 
 void Coordinator::on(std::size_t member, const TrainerStarted& message, double /*now*/) {

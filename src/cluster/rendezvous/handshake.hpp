@@ -24,7 +24,7 @@
 
 namespace lockstep {
 
-/// The values that both sides must share, and the secret that proves it.
+/// What both sides must agree on, and the secret that authenticates them.
 struct Credentials {
   std::string version = LOCKSTEP_VERSION;
   std::string job;  ///< --job-name, or empty

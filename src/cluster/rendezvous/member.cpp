@@ -142,7 +142,7 @@ void Member::on(const GenerationBegins& message) {
   started_ranks_.clear();
   is_done_ = false;
   if (const std::optional<std::size_t> node = placement_.node_served_by(index_))
-    actions_.emplace_back(StartServer{*node});
+    actions_.emplace_back(StartPmixServer{*node});
 }
 
 void Member::on(const RankEnvironment& message) {

@@ -3,7 +3,7 @@
 // go in; messages to the coordinator and actions for the launcher come out.
 //
 // Actions, and the events that follow them:
-//   - StartServer: start the PMIx server of this node; environment() per rank, fence()
+//   - StartPmixServer: start the PMIx server of this node; environment() per rank, fence()
 //   - StartTrainer: fork the trainer of a local rank; started(), progress(), trainer_exited()
 //   - AnswerFence: pass the contributions to the PMIx server
 //   - StopAfterThisStep: ask local trainers to save and exit with 75
@@ -33,7 +33,7 @@
 namespace lockstep {
 
 /// Only for the member that runs the PMIx server of `node`.
-struct StartServer {
+struct StartPmixServer {
   std::size_t node = 0;
 };
 
@@ -64,7 +64,7 @@ struct Log {
   bool is_warning = false;
 };
 
-using LauncherAction = std::variant<StartServer, StartTrainer, AnswerFence, StopAfterThisStep, StopAfterNextBackup,
+using LauncherAction = std::variant<StartPmixServer, StartTrainer, AnswerFence, StopAfterThisStep, StopAfterNextBackup,
                                     EndGeneration, Exit, Log>;
 
 class Member {

@@ -110,13 +110,13 @@ void Rendezvous::pump() {
     const std::vector<CoordinatorAction> actions = coordinator_->take_actions();
     if (messages.empty() && actions.empty()) break;
     for (const CoordinatorAction& action : actions) {
-      if (const auto* post = std::get_if<Post>(&action)) {
+      if (const auto* send = std::get_if<Send>(&action)) {
         SharedBytes bytes;
-        for (const std::size_t to : post->to) {
+        for (const std::size_t to : send->to) {
           if (to == index_) {
-            member_->receive(post->message, now);
+            member_->receive(send->message, now);
           } else {
-            if (!bytes) bytes = encode_shared(to_frame(post->message));
+            if (!bytes) bytes = encode_shared(to_frame(send->message));
             server_->post(to, bytes);
           }
         }

@@ -75,7 +75,8 @@ const char* to_string(JobPhase phase) {
 
 void add_training(Page& page, const Progress& progress) {
   page.metric("lockstep_step", "gauge", "Optimizer steps completed.").sample(static_cast<double>(progress.step));
-  page.metric("lockstep_epoch", "gauge", "Epochs completed.").sample(static_cast<double>(progress.epoch));
+  page.metric("lockstep_epoch", "gauge", "The epoch of the last step, from 0.")
+      .sample(static_cast<double>(progress.epoch));
   page.metric("lockstep_loss", "gauge", "Mean training loss of the current epoch so far, over all workers.")
       .sample(progress.loss);
   page.metric("lockstep_examples_per_second", "gauge", "Recent training throughput of all workers together.")
@@ -111,7 +112,8 @@ void add_ranks(Page& page, const JobStatus& status) {
       [](const Progress& it) { return it.step; });
   add("lockstep_rank_report_age_seconds", "gauge", "Seconds since the last report of the trainer.",
       [](const Progress& it) { return it.silent_seconds; });
-  add("lockstep_rank_allreduce_seconds_total", "counter", "Seconds spent in gradient all-reduce, including waits.",
+  add("lockstep_rank_communication_seconds_total", "counter",
+      "Seconds spent in collectives between ranks, including waits.",
       [](const Progress& it) { return it.allreduce_seconds; });
   add("lockstep_rank_wait_seconds_total", "counter",
       "Seconds spent waiting for other ranks and for MPI; a straggler waits least.",

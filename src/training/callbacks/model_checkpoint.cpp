@@ -22,7 +22,7 @@ void ModelCheckpoint::on_train_begin(Model& /*model*/) {
 
 void ModelCheckpoint::on_epoch_begin(Model& /*model*/, int epoch) { epoch_ = epoch; }
 
-void ModelCheckpoint::on_train_batch_end(Model& model, std::int64_t batch, const StepMetrics& epoch_so_far) {
+void ModelCheckpoint::on_train_batch_end(Model& model, std::int64_t batch, const MetricSums& epoch_so_far) {
   if (options_.save_freq <= 0 || ++batches_ % options_.save_freq != 0) return;
   save(model, model.to_logs(epoch_so_far), batch + 1);
 }

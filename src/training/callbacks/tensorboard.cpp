@@ -50,7 +50,7 @@ void TensorBoard::on_train_begin(Model& model) {
   train_ = model.is_chief() ? std::make_unique<EventFileWriter>(log_dir_ / "train") : nullptr;
 }
 
-void TensorBoard::on_train_batch_end(Model& model, std::int64_t /*batch*/, const StepMetrics& epoch_so_far) {
+void TensorBoard::on_train_batch_end(Model& model, std::int64_t /*batch*/, const MetricSums& epoch_so_far) {
   ++batches_;
   if (!train_ || batches_per_update_ == 0 || batches_ % batches_per_update_ != 0) return;
   write(*train_, "batch_", model.to_logs(epoch_so_far), batches_);

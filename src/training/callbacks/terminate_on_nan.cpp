@@ -6,7 +6,7 @@
 
 namespace lockstep {
 
-void TerminateOnNaN::on_train_batch_end(Model& model, std::int64_t batch, const StepMetrics& epoch_so_far) {
+void TerminateOnNaN::on_train_batch_end(Model& model, std::int64_t batch, const MetricSums& epoch_so_far) {
   if (std::isfinite(epoch_so_far.loss_sum)) return;
   model.print("Batch {}: Invalid loss, terminating training", batch);
   model.stop_training();

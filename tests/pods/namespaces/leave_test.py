@@ -42,7 +42,7 @@ class LeaveTest(PodsTest):
             self.assertEqual([pod.running for pod in job.pods], [pod.number != number for pod in job.pods], job.text())
             job.start(number)
             job.wait_for_line(STANDS, [job.chief], since)
-            job.wait_for_line(r"Resuming from .*: step \d+ of epoch", [job.chief], since)
+            job.wait_for_line(r"Resuming from .*: after step \d+ of epoch", [job.chief], since)
         self.assert_ended(job)
         self.assert_same(job, whole)
 
@@ -59,6 +59,6 @@ class LeaveTest(PodsTest):
         self.wait_until_it_trains(job)
         self.assert_left(job, [0, 1, 2])
         job.start_all()
-        job.wait_for_line(r"Resuming from .*: step \d+ of epoch", [job.chief])
+        job.wait_for_line(r"Resuming from .*: after step \d+ of epoch", [job.chief])
         self.assert_ended(job)
         self.assert_same(job, self.undisturbed(command))

@@ -101,7 +101,7 @@ TEST_CASE("an invalid TF_CONFIG is rejected before probing") {
   const Result wrong = run({"--tf-config", config(R"("a:1", "b")", 0)});
   CHECK(wrong.code == ExitCode::usage);
   CHECK(wrong.out.empty());
-  require_words(wrong.err, {"lockstep: TF_CONFIG's cluster.worker[1] is 'b'", "no port"});
+  require_words(wrong.err, {"error: TF_CONFIG's cluster.worker[1] is 'b'", "no port"});
   CHECK(run({"--tf-config", "no JSON"}).code == ExitCode::usage);
   CHECK(run({"--timeout", "0"}).code == ExitCode::usage);
   CHECK(run({"--timeout", "nan"}).code == ExitCode::usage);

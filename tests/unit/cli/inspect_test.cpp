@@ -301,7 +301,7 @@ TEST_CASE("help, version and usage errors") {
     const Result result = run_lockstep(args);
     CHECK(result.code == ExitCode::usage);
     CHECK(result.out.empty());
-    CHECK(result.err.starts_with("lockstep: "));
+    CHECK(result.err.starts_with("error: "));
     CHECK(result.err.find('\n') == result.err.size() - 1);
   }
 }

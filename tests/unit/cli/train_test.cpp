@@ -235,8 +235,8 @@ TEST_CASE("commands are listed and accepted only as the first argument", "[train
   CHECK(run_command_line(std::vector<std::string>{"--", "train"}, out, err) == ExitCode::usage);
   err.str({});
   CHECK(run_command_line(std::vector<std::string>{"trian"}, out, err) == ExitCode::usage);
-  CHECK(err.str() == "lockstep: there is no command 'trian'; did you mean train?\n");
+  CHECK(err.str() == "error: there is no command 'trian'; did you mean train?\n");
   err.str({});
   CHECK(run_command_line(std::vector<std::string>{"fit"}, out, err) == ExitCode::usage);
-  CHECK(err.str() == "lockstep: there is no command 'fit'; lockstep --help lists the commands\n");
+  CHECK(err.str() == "error: there is no command 'fit'; lockstep --help lists the commands\n");
 }

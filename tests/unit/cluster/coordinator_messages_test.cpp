@@ -53,9 +53,9 @@ TEST_CASE("messages to a process do not reach its successor") {
   coordinator.receive(1, Goodbye{}, 0);  // invalid at this point
   CHECK(coordinator.join(peer_info(1, 2), 0).empty());
   for (const CoordinatorAction& action : coordinator.take_actions()) {
-    const auto* post = std::get_if<Post>(&action);
-    REQUIRE(post != nullptr);
-    CHECK(std::count(post->to.begin(), post->to.end(), 1U) == 0);
+    const auto* send = std::get_if<Send>(&action);
+    REQUIRE(send != nullptr);
+    CHECK(std::count(send->to.begin(), send->to.end(), 1U) == 0);
   }
 }
 

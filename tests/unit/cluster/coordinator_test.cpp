@@ -318,7 +318,7 @@ TEST_CASE("the coordinator handles a thousand members cheaply") {
   std::size_t bytes = 0;
   const auto count_bytes = [&]() {
     for (const CoordinatorAction& action : coordinator.take_actions()) {
-      bytes += encode(to_frame(std::get<Post>(action).message)).size() * std::get<Post>(action).to.size();
+      bytes += encode(to_frame(std::get<Send>(action).message)).size() * std::get<Send>(action).to.size();
     }
   };
   count_bytes();

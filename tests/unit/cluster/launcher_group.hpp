@@ -65,7 +65,7 @@ struct ForklessLauncher {
   void perform() {
     Member& member = rendezvous.member();
     for (LauncherAction& action : rendezvous.take_actions()) {
-      if (const auto* server = std::get_if<StartServer>(&action)) {
+      if (const auto* server = std::get_if<StartPmixServer>(&action)) {
         (void)member.fence("blob");
         for (const std::uint64_t rank : member.placement().ranks_of_node(server->node)) {
           member.environment(rank, {{"PMIX_RANK", std::to_string(rank)}});

@@ -58,7 +58,7 @@ struct Joined {
 TEST_CASE("a serving member starts its PMIx server, distributes environments and relays fences") {
   Joined joined;
   Member& member = joined.member;
-  CHECK(only<StartServer>(member.take_actions()).size() == 1);
+  CHECK(only<StartPmixServer>(member.take_actions()).size() == 1);
   member.environment(0, {{"A", "1"}});
   member.environment(1, {{"A", "2"}});
   const std::vector<StartTrainer> started = only<StartTrainer>(member.take_actions());
@@ -118,7 +118,7 @@ TEST_CASE("ending a generation fails open fences, stops trainers and then sends 
   member.all_ended();
   CHECK(says<Ready>(member));
   member.receive(GenerationBegins{two_ranks(2)}, 2);
-  CHECK(only<StartServer>(member.take_actions()).size() == 1);
+  CHECK(only<StartPmixServer>(member.take_actions()).size() == 1);
   CHECK(member.fence("numbers begin anew") == 0);
 }
 
@@ -243,7 +243,7 @@ TEST_CASE("a coordinator that sends invalid messages is disconnected") {
     member.connected(0);
     member.receive(GenerationBegins{map}, 0);
     CHECK(member.take_disconnect_request());
-    CHECK(only<StartServer>(member.take_actions()).empty());
+    CHECK(only<StartPmixServer>(member.take_actions()).empty());
   }
 }
 

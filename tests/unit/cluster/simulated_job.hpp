@@ -270,9 +270,9 @@ class SimulatedJob {
       if (!coordinator_ || launchers_[0].is_frozen) continue;
       for (CoordinatorAction& action : coordinator_->take_actions()) {
         moved = true;
-        if (auto* post = std::get_if<Post>(&action)) {
-          const Message message = carry(post->message);
-          for (const std::size_t to : post->to) to_member_[to].push_back(message);
+        if (auto* send = std::get_if<Send>(&action)) {
+          const Message message = carry(send->message);
+          for (const std::size_t to : send->to) to_member_[to].push_back(message);
         } else if (const auto* disconnect = std::get_if<Disconnect>(&action)) {
           SimulatedLauncher& launcher = launchers_[disconnect->member];
           to_member_[disconnect->member].clear();
@@ -314,7 +314,7 @@ class SimulatedJob {
 
   void perform(std::size_t number, LauncherAction& action) {
     SimulatedLauncher& launcher = launchers_[number];
-    if (const auto* serve = std::get_if<StartServer>(&action)) {
+    if (const auto* serve = std::get_if<StartPmixServer>(&action)) {
       const Placement& map = launcher.member->placement();
       if (number == map.nodes.at(0).server) worlds.push_back(map.nspace);
       launcher.member->fence("blob of node " + std::to_string(serve->node));
@@ -422,8 +422,8 @@ inline void check_all_exit_with(SimulatedJob& job, std::size_t members, int code
 inline std::vector<Message> messages_to(Coordinator& coordinator, std::size_t member) {
   std::vector<Message> said;
   for (const CoordinatorAction& action : coordinator.take_actions()) {
-    const auto* post = std::get_if<Post>(&action);
-    if (post != nullptr && std::count(post->to.begin(), post->to.end(), member) > 0) said.push_back(post->message);
+    const auto* send = std::get_if<Send>(&action);
+    if (send != nullptr && std::count(send->to.begin(), send->to.end(), member) > 0) said.push_back(send->message);
   }
   return said;
 }

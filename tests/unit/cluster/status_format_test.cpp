@@ -95,7 +95,7 @@ TEST_CASE("the metrics of a training job are complete and well-formed") {
   CHECK(values.count("lockstep_peer_heartbeat_age_seconds{peer=\"worker 2\"}") == 0);
   CHECK(values.at("lockstep_rank_step{rank=\"1\",worker=\"worker 1\"}") == 340);
   CHECK(values.at("lockstep_rank_report_age_seconds{rank=\"1\",worker=\"worker 1\"}") == 0.125);
-  CHECK(values.at("lockstep_rank_allreduce_seconds_total{rank=\"0\",worker=\"worker 0\"}") == 4);
+  CHECK(values.at("lockstep_rank_communication_seconds_total{rank=\"0\",worker=\"worker 0\"}") == 4);
   CHECK(values.at("lockstep_rank_wait_seconds_total{rank=\"0\",worker=\"worker 0\"}") == 3.5);
   CHECK(values.at("lockstep_rank_wait_seconds_total{rank=\"1\",worker=\"worker 1\"}") == 0.5);
 }

@@ -43,7 +43,7 @@ class Killed : public std::exception {};
 class Killer : public Callback {
  public:
   explicit Killer(std::int64_t at) : at_(at) {}
-  void on_train_batch_end(Model& model, std::int64_t /*batch*/, const StepMetrics& /*so_far*/) override {
+  void on_train_batch_end(Model& model, std::int64_t /*batch*/, const MetricSums& /*so_far*/) override {
     if (model.iterations() == at_) throw Killed();
   }
 
@@ -307,7 +307,7 @@ TEST_CASE("a custom training loop resumes with its tracked values") {
           minus_total = -total;
           if (model.iterations() == killed_at) throw Killed();
         }
-        StepMetrics test;
+        MetricSums test;
         for (const Batch& batch : model.batches(data.data, {.shuffle = false})) test += model.test_step(batch);
         CHECK(test.num_examples == 29);
         test_total += test.loss();

@@ -39,7 +39,7 @@ TEST_CASE("fit, evaluate, predict and batches take a batch size") {
       for (const Batch& batch : looped.model.batches(examples.data, {.batch_size = 8})) looped.model.train_step(batch);
     }
     CHECK(same_bits(looped.model.weights(), job.model.weights()));
-    StepMetrics test;
+    MetricSums test;
     std::size_t batches = 0;
     for (const Batch& batch : looped.model.batches(examples.data, {.batch_size = 10, .shuffle = false})) {
       test += looped.model.test_step(batch);
@@ -72,7 +72,7 @@ TEST_CASE("train_step takes batches of any size") {
   ReferenceTraining expected(everything, compile, examples, 7, 3);
   std::uint64_t position = 0;
   for (const std::size_t size : {8, 20, 3, 60, 1, 20, 8, 60}) {
-    const StepMetrics step = job.model.train_step({.data = &examples.data, .position = position, .size = size});
+    const MetricSums step = job.model.train_step({.data = &examples.data, .position = position, .size = size});
     const ReferenceMetrics wanted = expected.train_step(position, size);
     INFO("a batch of " << size);
     CHECK(step.loss_sum == Approx(wanted.loss_sum).epsilon(1e-4));
@@ -86,7 +86,7 @@ TEST_CASE("evaluation and prediction with other batch sizes do not affect traini
   struct Evaluator : Callback {
     const Dataset* data;
     explicit Evaluator(const Dataset& evaluated) : data(&evaluated) {}
-    void on_train_batch_end(Model& model, std::int64_t batch, const StepMetrics& /*epoch_so_far*/) override {
+    void on_train_batch_end(Model& model, std::int64_t batch, const MetricSums& /*epoch_so_far*/) override {
       for (int size = 1; size < 10; ++size) {  // more sizes than a model keeps steps of
         static_cast<void>(model.evaluate(*data, {.batch_size = size + 2 * static_cast<int>(batch)}));
       }

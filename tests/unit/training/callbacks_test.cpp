@@ -69,7 +69,7 @@ TEST_CASE("callbacks are called in order and may stop training at a batch") {
     std::vector<std::string> calls;
     void on_train_begin(Model&) override { calls.emplace_back("begin"); }
     void on_epoch_begin(Model&, int epoch) override { calls.push_back("epoch " + std::to_string(epoch)); }
-    void on_train_batch_end(Model& model, std::int64_t batch, const StepMetrics& metrics) override {
+    void on_train_batch_end(Model& model, std::int64_t batch, const MetricSums& metrics) override {
       calls.push_back("batch " + std::to_string(batch) + " of " +
                       std::to_string(static_cast<int>(metrics.num_examples)));
       if (calls.size() == 8) model.stop_training();

@@ -131,7 +131,7 @@ TEST_CASE("a custom training loop matches fit") {
   fitted.model.fit(examples.data, {.epochs = 2});
   Job looped(everything, plain);
   for (const int epoch : looped.model.epochs(2)) {
-    StepMetrics sums;
+    MetricSums sums;
     for (const Batch& batch : looped.model.batches(examples.data)) sums += looped.model.train_step(batch);
     CHECK(sums.num_examples == 29);
     const Logs logs = looped.model.end_epoch(epoch, {{"extra", 1.5}});
@@ -141,10 +141,11 @@ TEST_CASE("a custom training loop matches fit") {
     CHECK(logs.at("extra") == 1.5);
   }
   CHECK(same_bits(fitted.model.weights(), looped.model.weights()));
-  StepMetrics test;
+  MetricSums test;
   for (const Batch& batch : looped.model.batches(examples.data, {.shuffle = false}))
     test += looped.model.test_step(batch);
   CHECK(test.loss() == fitted.model.evaluate(examples.data).at("loss"));
+  CHECK_THROWS_AS(looped.model.batches(examples.data), UsageError);  // the loop is over
 }
 
 TEST_CASE("an epoch can iterate over several ranges of batches") {
@@ -154,7 +155,7 @@ TEST_CASE("an epoch can iterate over several ranges of batches") {
   CHECK_THROWS_AS(job.model.batches(examples.data), UsageError);
   for (const int epoch : job.model.epochs(2)) {
     std::vector<std::uint64_t> positions;
-    StepMetrics test;
+    MetricSums test;
     for (const Batch& batch : job.model.batches(examples.data)) {
       positions.push_back(batch.position);
       job.model.train_step(batch);

@@ -193,7 +193,7 @@ TEST_CASE("update_freq writes batch scalars") {
   Fixture f;
   struct Recorder : Callback {
     std::vector<double> losses;
-    void on_train_batch_end(Model&, std::int64_t, const StepMetrics& metrics) override {
+    void on_train_batch_end(Model&, std::int64_t, const MetricSums& metrics) override {
       losses.push_back(metrics.loss());
     }
   };
@@ -268,7 +268,7 @@ TEST_CASE("event files are readable during training and complete after a failure
 TEST_CASE("a resumed run continues the batch count") {
   Fixture f;
   struct Killer : Callback {
-    void on_train_batch_end(Model& model, std::int64_t, const StepMetrics&) override {
+    void on_train_batch_end(Model& model, std::int64_t, const MetricSums&) override {
       if (model.iterations() == 5) throw std::runtime_error("killed");
     }
   };

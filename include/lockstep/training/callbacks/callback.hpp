@@ -6,7 +6,7 @@
 
 #include <lockstep/core/callback_state.hpp>
 #include <lockstep/core/history.hpp>
-#include <lockstep/training/step_metrics.hpp>
+#include <lockstep/training/metric_sums.hpp>
 
 #include <concepts>
 #include <cstdint>
@@ -25,7 +25,7 @@ class Callback {
   virtual void on_train_begin(Model& /*model*/) {}
   virtual void on_epoch_begin(Model& /*model*/, int /*epoch*/) {}
   /// Called after every optimizer step. `epoch_so_far` is the sum over the epoch's batches.
-  virtual void on_train_batch_end(Model& /*model*/, std::int64_t /*batch*/, const StepMetrics& /*epoch_so_far*/) {}
+  virtual void on_train_batch_end(Model& /*model*/, std::int64_t /*batch*/, const MetricSums& /*epoch_so_far*/) {}
   /// May add to `logs`, which become the epoch's record in the history.
   virtual void on_epoch_end(Model& /*model*/, int /*epoch*/, Logs& /*logs*/) {}
   virtual void on_train_end(Model& /*model*/) {}

@@ -3,7 +3,7 @@
 
 #include <lockstep/core/history.hpp>
 #include <lockstep/training/callbacks/callback.hpp>
-#include <lockstep/training/step_metrics.hpp>
+#include <lockstep/training/metric_sums.hpp>
 
 #include <cstdint>
 #include <filesystem>
@@ -33,7 +33,7 @@ class TensorBoard : public Callback {
   ~TensorBoard() override;
 
   void on_train_begin(Model& model) override;
-  void on_train_batch_end(Model& model, std::int64_t batch, const StepMetrics& epoch_so_far) override;
+  void on_train_batch_end(Model& model, std::int64_t batch, const MetricSums& epoch_so_far) override;
   void on_epoch_end(Model& model, int epoch, Logs& logs) override;
   void on_train_end(Model& model) override;
   [[nodiscard]] CallbackState save_state() const override;

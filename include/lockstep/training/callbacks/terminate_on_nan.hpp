@@ -10,7 +10,7 @@ namespace lockstep {
 /// Ends training at a batch whose loss is NaN or infinite. Without it, fit() throws DataError there.
 class TerminateOnNaN : public Callback {
  public:
-  void on_train_batch_end(Model& model, std::int64_t batch, const StepMetrics& epoch_so_far) override;
+  void on_train_batch_end(Model& model, std::int64_t batch, const MetricSums& epoch_so_far) override;
 };
 
 }  // namespace lockstep
