@@ -6,6 +6,7 @@
 #include "layers/activation_functions.hpp"
 #include "layers/initializers.hpp"
 #include "layers/layer_registry.hpp"
+#include "support/optimizers.hpp"
 
 #include <lockstep/core/error.hpp>
 
@@ -131,30 +132,32 @@ Options any_clipping(Options options, RandomStream& random) {
 }
 
 Optimizer any_optimizer(RandomStream& random) {
+  const bool flag = random.below(2) == 0;
+  const double momentum = random.below(2) == 0 ? 0.0 : static_cast<double>(random.uniform());
+  const std::vector<Optimizer> all = complete(
+      {SGD{.momentum = momentum, .nesterov = flag}, Adam{.beta_1 = random.uniform(), .beta_2 = random.uniform()},
+       AdamW{.weight_decay = random.uniform(), .epsilon = 1e-3},
+       RMSprop{.rho = random.uniform(), .momentum = momentum, .centered = flag}});
+  Optimizer optimizer = any_of(random, all);
   const LearningRate rate = any_rate(random);
-  const auto clipped = [&](auto options) { return any_clipping(std::move(options), random); };
-  switch (random.below(4)) {
-    case 0:
-      return clipped(SGD{.learning_rate = rate,
-                         .momentum = random.below(2) == 0 ? 0.0 : static_cast<double>(random.uniform()),
-                         .nesterov = random.below(2) == 0});
-    case 1: return clipped(Adam{.learning_rate = rate, .beta_1 = random.uniform(), .beta_2 = random.uniform()});
-    case 2: return clipped(AdamW{.learning_rate = rate, .weight_decay = random.uniform(), .epsilon = 1e-3});
-    default:
-      return clipped(RMSprop{.learning_rate = rate,
-                             .rho = random.uniform(),
-                             .momentum = random.below(2) == 0 ? 0.0 : static_cast<double>(random.uniform()),
-                             .centered = random.below(2) == 0});
-  }
+  std::visit(
+      [&](auto& options) {
+        options.learning_rate = rate;
+        options = any_clipping(options, random);
+      },
+      optimizer);
+  return optimizer;
 }
 
 Loss any_loss(RandomStream& random) {
   const bool from_logits = random.below(2) == 0;
-  switch (random.below(3)) {
-    case 0: return SparseCategoricalCrossentropy({.from_logits = from_logits});
-    case 1: return CategoricalCrossentropy({.from_logits = from_logits});
-    default: return MeanSquaredError();
-  }
+  std::vector<Loss> all;
+  for_each_alternative<Loss>([&]<typename T>(std::type_identity<T>) {
+    T loss;
+    if constexpr (requires { loss.from_logits; }) loss.from_logits = from_logits;
+    all.emplace_back(loss);
+  });
+  return any_of(random, all);
 }
 
 bool equal(const std::vector<NamedTensor>& left, const std::vector<NamedTensor>& right, std::string& why) {
