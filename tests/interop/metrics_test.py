@@ -34,7 +34,7 @@ class Metrics(Scratch):
                 with self.subTest(f"{name}: {file}"):
                     model.save(self.folder / file)
                     lines = output_of(program("lockstep"), "evaluate", "--model", self.folder / file, "--data-dir",
-                                      self.folder / "data.npz", "--verbose", 0, "--model-dir", self.folder)
+                                      self.folder / "data.npz", "--verbose", 0)
                     found = {key: float(value) for key, value in (line.split(": ") for line in lines.splitlines())}
                     self.assertEqual(found.keys(), expected.keys())
                     for key, value in expected.items():
