@@ -1,26 +1,27 @@
 // See atomic_file.hpp. Writes a temporary file, then fsync, rename, and fsync of the directory.
 #include "checkpoint/atomic_file.hpp"
 
-#include "core/parse_number.hpp"
+#include "checkpoint/directory_lock.hpp"
+#include "checkpoint/file_system.hpp"
 
 #include <lockstep/core/error.hpp>
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/types.h>
 #include <unistd.h>
 #include <algorithm>
 #include <cerrno>
-#include <csignal>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <filesystem>
-#include <optional>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <utility>
 
 namespace lockstep {
@@ -29,26 +30,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view suffix = ".tmp";
-
-/// The remedy that an error message gives.
-std::string remedy_for(int error) {
-  switch (error) {
-    case EACCES:
-    case EPERM: return fmt::format("; give uid {} permission to write there or choose another directory", geteuid());
-    case EROFS: return "; mount it for writing or choose another directory";
-    case ENOSPC:
-    case EDQUOT: return "; free some space or choose another directory";
-    case ENAMETOOLONG: return "; choose a shorter name (the temporary file's is up to 13 characters longer)";
-    case ENOTDIR:
-    case EEXIST: return "; a component of the path is a file, not a directory, so choose another";
-    case EFBIG: return "; raise the limit of file sizes (ulimit -f) or choose another file system";
-    default: return {};
-  }
-}
-
-[[noreturn]] void fail(const std::string& what, int error, const std::string& detail = {}) {
-  throw IoError(fmt::format("{}: {}{}{}", what, std::generic_category().message(error), detail, remedy_for(error)));
-}
+constexpr std::size_t digits = 8;
 
 /// " (11083000 bytes needed, 4096 free)".
 std::string space_detail(int error, const fs::path& directory, std::uintmax_t needed) {
@@ -59,65 +41,20 @@ std::string space_detail(int error, const fs::path& directory, std::uintmax_t ne
                  : fmt::format(" ({} bytes needed, {} free)", needed, space.available);
 }
 
-class FileDescriptor {
- public:
-  FileDescriptor(const fs::path& path, int flags) : number_(open(path, flags)) {}
-  ~FileDescriptor() {
-    if (number_ >= 0) ::close(number_);
-  }
-  FileDescriptor(const FileDescriptor&) = delete;
-  FileDescriptor& operator=(const FileDescriptor&) = delete;
-
-  [[nodiscard]] bool valid() const noexcept { return number_ >= 0; }
-  [[nodiscard]] int number() const noexcept { return number_; }
-
-  /// Returns 0 or errno. Network file systems report failed writes only here.
-  [[nodiscard]] int close() noexcept { return ::close(std::exchange(number_, -1)) == 0 ? 0 : errno; }
-
- private:
-  static int open(const fs::path& path, int flags) {
-    int number = -1;
-    do {
-      number = ::open(path.c_str(), flags | O_CLOEXEC, 0666);
-    } while (number < 0 && errno == EINTR);
-    return number;
-  }
-
-  int number_;
-};
-
-fs::path directory_of(const fs::path& target) {
-  return target.has_parent_path() ? target.parent_path() : fs::path(".");
+/// ".model.h5.1f09c3d2.tmp"
+std::string temporary_name(std::string_view target) {
+  std::uint32_t number = 0;
+  if (getrandom(&number, sizeof number, 0) != sizeof number) throw_io_error("cannot draw a random file name", errno);
+  return fmt::format(".{}.{:0{}x}{}", target, number, digits, suffix);
 }
 
-/// The process that a temporary file of `target` belongs to; nullopt for the names of other files.
-std::optional<pid_t> owner_of(const std::string& name, const std::string& target) {
-  const std::string prefix = fmt::format(".{}.", target);
-  if (name.size() <= prefix.size() + suffix.size() || !name.starts_with(prefix) || !name.ends_with(suffix)) return {};
-  const std::string_view digits(name.data() + prefix.size(), name.size() - prefix.size() - suffix.size());
-  const auto pid = parse_number<pid_t>(digits);
-  return pid && *pid > 0 ? pid : std::nullopt;
-}
-
-/// Removes temporary files that killed processes left for the same target. This process' pid counts as dead: in a
-/// container, a process often has the pid of its predecessor. Failures are harmless and not reported.
-void remove_leftovers(const fs::path& directory, const std::string& target) {
-  std::error_code ignored;
-  for (fs::directory_iterator entry(directory, ignored), end; !ignored && entry != end; entry.increment(ignored)) {
-    const std::optional<pid_t> pid = owner_of(entry->path().filename().string(), target);
-    if (!pid) continue;
-    const bool is_dead = *pid == getpid() || (kill(*pid, 0) != 0 && errno == ESRCH);
-    if (is_dead) unlink(entry->path().c_str());
-  }
-}
-
-/// Makes the rename durable. Some network file systems cannot synchronize directories and return EINVAL.
-void sync_directory(const fs::path& directory, const fs::path& target) {
-  const FileDescriptor descriptor(directory, O_RDONLY | O_DIRECTORY);
-  if (!descriptor.valid() || (fsync(descriptor.number()) != 0 && errno != EINVAL)) {
-    fail(fmt::format("wrote {} but cannot synchronize its directory, so a power failure may lose it", target.string()),
-         errno);
-  }
+/// The target of a temporary file, "model.h5"; empty for the names of other files.
+std::string_view target_of(std::string_view name) {
+  constexpr std::size_t tail = 1 + digits + suffix.size();
+  if (name.size() <= 1 + tail || !name.starts_with('.') || !name.ends_with(suffix)) return {};
+  const std::string_view ending = name.substr(name.size() - tail, 1 + digits);
+  if (ending[0] != '.' || ending.find_first_not_of("0123456789abcdef", 1) != ending.npos) return {};
+  return name.substr(1, name.size() - 1 - tail);
 }
 
 }  // namespace
@@ -129,15 +66,18 @@ AtomicFile::AtomicFile(fs::path target) : target_(std::move(target)) {
     throw IoError(fmt::format("cannot write {}: it is a directory; add the name of a file", target_.string()));
   }
   const fs::path directory = directory_of(target_);
-  std::error_code error;
-  fs::create_directories(directory, error);
-  if (error) fail("cannot create the directory " + directory.string(), error.value());
-
-  remove_leftovers(directory, name);
-  const fs::path temporary = directory / fmt::format(".{}.{}{}", name, getpid(), suffix);
-  const FileDescriptor descriptor(temporary, O_WRONLY | O_CREAT | O_EXCL);
-  if (!descriptor.valid()) fail("cannot write " + target_.string(), errno);
-  temporary_ = temporary;
+  create_directories_durably(directory);
+  remove_abandoned_files(directory, [&name](std::string_view target) { return target == name; });
+  do {
+    temporary_ = directory / temporary_name(name);
+    file_ = FileDescriptor(temporary_, O_WRONLY | O_CREAT | O_EXCL);
+    if (!file_.valid() && errno != EEXIST) throw_io_error("cannot write " + target_.string(), errno);
+    // Until it is locked, another process may take a new file for an abandoned one and remove it.
+  } while (!file_.valid() || try_lock(file_) == EWOULDBLOCK || !is_path_of(temporary_, file_));
+  struct stat earlier {};
+  if (stat(target_.c_str(), &earlier) == 0 && fchmod(file_.number(), earlier.st_mode & 0777U) != 0) {
+    discard_and_throw(errno);
+  }
 }
 
 AtomicFile::~AtomicFile() {
@@ -146,39 +86,63 @@ AtomicFile::~AtomicFile() {
 
 void AtomicFile::write(std::span<const std::byte> content) {
   const std::size_t size = content.size();
-  FileDescriptor descriptor(temporary_, O_WRONLY | O_APPEND);
-  if (!descriptor.valid()) discard_and_throw(errno);
   while (!content.empty()) {
     // Linux writes at most 2 GiB per call.
-    const ssize_t written =
-        ::write(descriptor.number(), content.data(), std::min(content.size(), std::size_t{1} << 30U));
+    const ssize_t written = ::write(file_.number(), content.data(), std::min(content.size(), std::size_t{1} << 30U));
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) discard_and_throw(errno, size);
     content = content.subspan(static_cast<std::size_t>(written));
   }
-  if (const int error = descriptor.close(); error != 0) discard_and_throw(error, size);
 }
 
 void AtomicFile::commit() {
-  FileDescriptor descriptor(temporary_, O_WRONLY);
-  if (!descriptor.valid()) discard_and_throw(errno);
-  if (fsync(descriptor.number()) != 0) {
+  if (fsync(file_.number()) != 0) {
     const int error = errno;
     struct stat status {};
-    const bool known = fstat(descriptor.number(), &status) == 0;
+    const bool known = fstat(file_.number(), &status) == 0;
     discard_and_throw(error, known ? static_cast<std::size_t>(status.st_size) : 0);
   }
-  if (const int error = descriptor.close(); error != 0) discard_and_throw(error);
+  // Network file systems report some failed writes when a descriptor is closed. The duplicate keeps the lock.
+  FileDescriptor duplicate(fcntl(file_.number(), F_DUPFD_CLOEXEC, 0));
+  if (!duplicate.valid()) discard_and_throw(errno);
+  if (const int error = duplicate.close(); error != 0) discard_and_throw(error);
+  if (!is_path_of(temporary_, file_)) discard_and_throw(ENOENT);
+  try {
+    require_not_locked_by_another(directory_of(target_));
+  } catch (const Error&) {
+    unlink(temporary_.c_str());
+    throw;
+  }
   if (rename(temporary_.c_str(), target_.c_str()) != 0) discard_and_throw(errno);
   committed_ = true;
-  sync_directory(directory_of(target_), target_);
+  if (const int problem = sync_directory(directory_of(target_)); problem != 0) {
+    throw_io_error(
+        fmt::format("wrote {} but cannot synchronize its directory, so a power failure may lose it", target_.string()),
+        problem);
+  }
 }
 
 /// Removes the temporary file before it throws, because an uncaught exception runs no destructors.
 void AtomicFile::discard_and_throw(int error, std::size_t needed) {
   const std::string detail = space_detail(error, directory_of(target_), needed);
   unlink(temporary_.c_str());
-  fail("cannot write " + target_.string(), error, detail);
+  throw_io_error("cannot write " + target_.string(), error, detail);
+}
+
+void remove_abandoned_files(const fs::path& directory,
+                            const std::function<bool(std::string_view)>& is_target) noexcept {
+  try {
+    for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {
+      const std::string name = entry.path().filename().string();
+      const std::string_view target = target_of(name);
+      if (target.empty() || !is_target(target)) continue;
+      // O_NONBLOCK: a FIFO of this name must not block.
+      const FileDescriptor file(entry.path(), O_RDONLY | O_NONBLOCK | O_NOFOLLOW);
+      if (file.valid() && try_lock(file) == 0 && is_path_of(entry.path(), file)) unlink(entry.path().c_str());
+    }
+  } catch (const std::exception&) {  // the directory cannot be read
+    return;
+  }
 }
 
 void write_file_atomically(const fs::path& target, std::span<const std::byte> content) {

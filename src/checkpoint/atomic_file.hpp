@@ -3,22 +3,28 @@
 // disk.
 #pragma once
 
+#include "core/file_descriptor.hpp"
+
 #include <cstddef>
 #include <filesystem>
+#include <functional>
 #include <span>
+#include <string_view>
 
 namespace lockstep {
 
-/// A file under construction, for writers that need a path or several calls.
+/// A file under construction, for writers that write in several calls.
 ///
-///   AtomicFile file("model.h5");   // creates missing directories and ".model.h5.<pid>.tmp"
-///   ... write file.path() and close it ...
+///   AtomicFile file("model.h5");   // creates missing directories and ".model.h5.1f09c3d2.tmp"
+///   file.write(bytes);
 ///   file.commit();                 // model.h5 is now the new file
 ///
-/// At most one thread of a process may write a target at a time. SIGKILL leaves the temporary file behind; the next
-/// AtomicFile for the same target removes the files of dead processes. A target that is a symbolic link is replaced.
-/// All errors are IoError. The temporary file is removed before the error is thrown, because an uncaught exception runs
-/// no destructors.
+/// Temporary names are random and each temporary file is locked (flock) while its writer lives, so any number of
+/// processes, containers and hosts may write one target: each commit publishes the whole file of one writer. SIGKILL
+/// leaves the temporary file behind, without its lock; the next AtomicFile for the same target removes it. A new file
+/// has the permissions of the file that it replaces. A target that is a symbolic link is replaced. All errors are
+/// IoError. The temporary file is removed before the error is thrown, because an uncaught exception runs no
+/// destructors.
 class AtomicFile {
  public:
   explicit AtomicFile(std::filesystem::path target);
@@ -40,10 +46,16 @@ class AtomicFile {
 
   std::filesystem::path target_;
   std::filesystem::path temporary_;
+  FileDescriptor file_;  ///< holds the lock until the end
   bool committed_ = false;
 };
 
 /// Writes a whole file atomically.
 void write_file_atomically(const std::filesystem::path& target, std::span<const std::byte> content);
+
+/// Removes the temporary files of dead writers of the files in `directory` that `is_target` accepts by name. Failures
+/// are harmless and not reported.
+void remove_abandoned_files(const std::filesystem::path& directory,
+                            const std::function<bool(std::string_view)>& is_target) noexcept;
 
 }  // namespace lockstep

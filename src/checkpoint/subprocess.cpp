@@ -5,10 +5,13 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/types.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
@@ -44,6 +47,7 @@ std::uint64_t data_size() {
 /// Sets the resource limits and makes a crash silent: no signal handlers of this program or MPI, no message of the C
 /// library, no core file.
 void prepare_for_crash(unsigned cpu_seconds, std::uint64_t memory) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
   for (const int number : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGXCPU, SIGTERM, SIGINT, SIGHUP, SIGPIPE}) {
     std::signal(number, SIG_DFL);
   }
@@ -55,7 +59,9 @@ void prepare_for_crash(unsigned cpu_seconds, std::uint64_t memory) {
   const rlimit cpu{cpu_seconds, cpu_seconds + 1};
   setrlimit(RLIMIT_CPU, &cpu);
   if (const std::uint64_t own = data_size(); own != 0) {
-    const rlimit data{own + memory, own + memory};
+    rlimit data{};
+    getrlimit(RLIMIT_DATA, &data);
+    data.rlim_cur = std::min<rlim_t>(own + memory, data.rlim_max);
     setrlimit(RLIMIT_DATA, &data);
   }
   const int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
@@ -131,18 +137,35 @@ bool Subprocess::receive(std::string& text, std::uint64_t max_bytes) const {
   return receive(std::as_writable_bytes(std::span(text)));
 }
 
-std::string Subprocess::describe_exit() {
+Subprocess::Exit Subprocess::end() {
+  // Only its end closes the child's end of the pipe.
+  std::byte next{};
+  const bool ended_by_itself = !receive(std::span(&next, 1));
+  if (!ended_by_itself) kill(pid_, SIGKILL);
   int status = 0;
   pid_t ended = -1;
-  kill(pid_, SIGKILL);  // the child may still run after it sent invalid data
   do {
     ended = waitpid(pid_, &status, 0);
   } while (ended < 0 && errno == EINTR);
   pid_ = -1;
-  if (ended < 0 || !WIFSIGNALED(status)) return "ended early";
+  if (!ended_by_itself) return {"sent invalid data", true};
+  if (ended < 0 || !WIFSIGNALED(status)) return {"ended early", false};
   const int number = WTERMSIG(status);
-  if (number == SIGXCPU) return "did not finish";
-  return fmt::format("was killed by signal {} ({})", number, strsignal(number));
+  if (number == SIGXCPU) return {"did not finish", true};
+  constexpr std::array faults{SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL};
+  const bool crashed = std::find(faults.begin(), faults.end(), number) != faults.end();
+  return {fmt::format("was killed by signal {} ({})", number, strsignal(number)), crashed};
+}
+
+bool can_allocate(std::uint64_t memory) noexcept {
+  rlimit data{};
+  getrlimit(RLIMIT_DATA, &data);
+  data.rlim_cur = data.rlim_max;
+  setrlimit(RLIMIT_DATA, &data);
+  void* const pages = mmap(nullptr, memory, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (pages == MAP_FAILED) return false;
+  munmap(pages, memory);
+  return true;
 }
 
 }  // namespace lockstep

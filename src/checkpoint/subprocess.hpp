@@ -41,13 +41,22 @@ class Subprocess {
   [[nodiscard]] bool receive(std::uint64_t& number) const;
   [[nodiscard]] bool receive(std::string& text, std::uint64_t max_bytes) const;
 
-  /// Ends the child and describes how it ended, e.g. "was killed by signal 11 (Segmentation fault)". Call it at most
-  /// once.
-  [[nodiscard]] std::string describe_exit();
+  struct Exit {
+    std::string
+        description;       ///< completes "the process that read it ...": "was killed by signal 11 (Segmentation fault)"
+    bool crashed = false;  ///< by its own fault: a crash, endless work, or invalid output; not by a kill from outside
+  };
+
+  /// Ends the child. Call it at most once, after receive() has returned false.
+  [[nodiscard]] Exit end();
 
  private:
   pid_t pid_ = -1;
   int descriptor_ = -1;
 };
+
+/// True if this process can allocate as much memory as its child was allowed to. Call it in the child after bad_alloc:
+/// it lifts the child's limit, so false means that the machine or the user's limits are the cause.
+[[nodiscard]] bool can_allocate(std::uint64_t memory) noexcept;
 
 }  // namespace lockstep

@@ -2,11 +2,15 @@
 #include "checkpoint/subprocess_read.hpp"
 
 #include "checkpoint/model_serialization.hpp"
+#include "core/file_descriptor.hpp"
 
 #include <lockstep/core/error.hpp>
 
+#include <fcntl.h>
 #include <fmt/format.h>
-
+#include <sys/types.h>
+#include <unistd.h>
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -25,12 +29,12 @@ namespace lockstep {
 namespace {
 
 /// The first number that the child sends.
-enum Outcome : std::uint64_t { loaded = 1, bad_data = 2, bad_file = 3, no_memory = 4, fault = 5 };
+enum Outcome : std::uint64_t { loaded = 1, bad_data = 2, bad_file = 3, too_large = 4, no_memory = 5, fault = 6 };
 
 /// The last number that the child sends; without it the result is incomplete.
 constexpr std::uint64_t complete = 0x4c6f636b73746570;
 
-void read_and_send(PipeWriter& output, const std::function<SendResult()>& read) {
+void read_and_send(PipeWriter& output, const std::function<SendResult()>& read, std::uint64_t memory) {
   const auto report = [&output](Outcome outcome, const std::exception& error) {
     output.send(outcome);
     output.send(std::string(error.what()));
@@ -44,11 +48,27 @@ void read_and_send(PipeWriter& output, const std::function<SendResult()>& read) 
   } catch (const IoError& error) {
     report(Outcome::bad_file, error);
   } catch (const std::bad_alloc& error) {
-    report(Outcome::no_memory, error);
+    report(can_allocate(memory) ? Outcome::too_large : Outcome::no_memory, error);
   } catch (const std::exception& error) {
     report(Outcome::fault, error);
   }
   output.send(complete);
+}
+
+/// Throws IoError unless every byte of the file can be read. Libraries report failing disks and damaged files alike.
+void require_readable(const std::filesystem::path& file) {
+  const FileDescriptor descriptor(file, O_RDONLY);
+  std::vector<std::byte> bytes(std::size_t{1} << 20U);
+  ssize_t got = descriptor.valid() ? 1 : -1;
+  while (got > 0) {
+    do {
+      got = ::read(descriptor.number(), bytes.data(), bytes.size());
+    } while (got < 0 && errno == EINTR);
+  }
+  if (got < 0) {
+    throw IoError(fmt::format("cannot read {}: {}; check the disk and its mount", file.string(),
+                              std::generic_category().message(errno)));
+  }
 }
 
 }  // namespace
@@ -61,7 +81,7 @@ void read_in_subprocess(const std::filesystem::path& file, const std::function<S
   const unsigned cpu_seconds = 3 + (unknown_size ? 0 : static_cast<unsigned>(size >> 23U));
   // Reading takes memory for a few copies of the model. Compressed files rarely need more than 16 times their size.
   const std::uint64_t memory = (std::uint64_t{1} << 30U) + (unknown_size ? 0 : 16 * std::uint64_t{size});
-  Subprocess child([&read](PipeWriter& output) { read_and_send(output, read); }, cpu_seconds, memory);
+  Subprocess child([&](PipeWriter& output) { read_and_send(output, read, memory); }, cpu_seconds, memory);
 
   std::uint64_t outcome = 0;
   std::uint64_t last = 0;
@@ -69,14 +89,26 @@ void read_in_subprocess(const std::filesystem::path& file, const std::function<S
   bool is_complete = child.receive(outcome);
   if (is_complete) is_complete = outcome == Outcome::loaded ? receive(child) : child.receive(message, max_text_bytes);
   if (!is_complete || !child.receive(last) || last != complete) {
+    const Subprocess::Exit exit = child.end();
+    if (!exit.crashed) {
+      throw IoError(fmt::format(
+          "cannot read {}: the process that read it {}, which says nothing about the file; free memory and try again",
+          file.string(), exit.description));
+    }
+    require_readable(file);
     throw DataError(
         fmt::format("cannot read {}: the process that read it {}, so the file is probably damaged; use an "
                     "earlier copy",
-                    file.string(), child.describe_exit()));
+                    file.string(), exit.description));
   }
-  if (outcome == Outcome::bad_data) throw DataError(message);
   if (outcome == Outcome::bad_file) throw IoError(message);
   if (outcome == Outcome::no_memory) {
+    throw IoError(fmt::format(
+        "cannot read {}: too little memory; free memory or raise the limit (ulimit -v, ulimit -d)", file.string()));
+  }
+  if (outcome == Outcome::bad_data || outcome == Outcome::too_large) require_readable(file);
+  if (outcome == Outcome::bad_data) throw DataError(message);
+  if (outcome == Outcome::too_large) {
     throw DataError(
         fmt::format("cannot read {}: reading takes more memory than an intact file of its size needs, so it "
                     "is probably damaged; use an earlier copy",

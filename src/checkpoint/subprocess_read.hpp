@@ -16,7 +16,8 @@ using SendResult = std::function<void(PipeWriter&)>;
 
 /// Calls `read` in the child, then the function that `read` returned. `receive` runs in this process and returns false
 /// if the child stopped early. Rethrows errors of `read`: DataError and IoError as they are, others as InternalError.
-/// Throws DataError if the child crashes, loops or runs out of memory, which only a damaged file causes.
+/// Throws DataError if the child crashes, loops, or needs more memory than an intact file of this size, which only a
+/// damaged file causes. Throws IoError for anything else: a child that is killed, too little memory, a failing disk.
 void read_in_subprocess(const std::filesystem::path& file, const std::function<SendResult()>& read,
                         const std::function<bool(const Subprocess&)>& receive);
 

@@ -69,13 +69,14 @@ void BackupManager::restore(int epochs) {
   RunContext& run_context = session_.run_context();
   const Resume resume = run_context.options().resume;
   const auto find = [&]() -> std::optional<LoadedModel> {
-    if (resume == Resume::never) {
+    const bool is_restart = run_context.lock_directory(directory_.path());
+    if (resume == Resume::never && !is_restart) {
       if (fit_ == 1) directory_.clear();
       return std::nullopt;
     }
     auto newest = directory_.newest(fit_, log_warning);
     if (newest) return LoadedModel{newest->path.string(), std::move(newest->model)};
-    if (resume == Resume::require && fit_ == 1) {
+    if (resume == Resume::require && fit_ == 1 && !is_restart) {
       throw UsageError("--resume require: there is no backup in " + directory_.path().string() +
                        "; name the right --backup-dir, or use --resume auto");
     }

@@ -24,12 +24,18 @@ namespace lockstep {
 
 namespace {
 
-enum Outcome : std::uint64_t { nothing, found, wrong_usage, bad_data, bad_file };
+/// What the chief sends first: one of these, or the exit code of its error.
+constexpr std::uint64_t nothing = 0;
+constexpr std::uint64_t found = 1;
 
-[[noreturn]] void fail(Outcome outcome, const std::string& message) {
-  if (outcome == wrong_usage) throw UsageError(message);
-  if (outcome == bad_data) throw DataError(message);
-  throw IoError(message);
+[[noreturn]] void fail(std::uint64_t code, const std::string& message) {
+  switch (static_cast<ExitCode>(code)) {
+    case ExitCode::usage: throw UsageError(message);
+    case ExitCode::data: throw DataError(message);
+    case ExitCode::io: throw IoError(message);
+    case ExitCode::temporary: throw PeerError(message);
+    default: throw InternalError(message);
+  }
 }
 
 /// Broadcasts from the chief. Each call pairs with one call of the other ranks' `receiver`, of the same size.
@@ -50,21 +56,12 @@ ByteSource receiver(RunContext& run_context) {
 std::optional<LoadedModel> read_and_broadcast(RunContext& run_context,
                                               const std::function<std::optional<LoadedModel>()>& read) {
   const ByteSink sink = sender(run_context);
-  const auto report = [&sink](Outcome outcome, const std::exception& error) {
-    write_number(sink, outcome);
-    write_text(sink, error.what());
-  };
   std::optional<LoadedModel> result;
   try {
     result = read();
-  } catch (const UsageError& error) {
-    report(wrong_usage, error);
-    throw;
-  } catch (const DataError& error) {
-    report(bad_data, error);
-    throw;
-  } catch (const IoError& error) {
-    report(bad_file, error);
+  } catch (const Error& error) {
+    write_number(sink, static_cast<std::uint64_t>(error.code()));
+    write_text(sink, error.what());
     throw;
   }
   write_number(sink, result ? found : nothing);
@@ -82,12 +79,19 @@ std::optional<LoadedModel> read_on_chief(RunContext& run_context,
   if (run_context.world().size() == 1) return read();
   if (run_context.world().is_chief()) return read_and_broadcast(run_context, read);
   const ByteSource source = receiver(run_context);
-  const auto outcome = static_cast<Outcome>(read_number(source).value());
+  const std::uint64_t outcome = read_number(source).value();
   if (outcome == nothing) return std::nullopt;
   std::string text = read_text(source).value();
   if (outcome != found) fail(outcome, text);
   auto model = read_model(source, text).value();
   return LoadedModel{std::move(text), std::move(model)};
+}
+
+void run_on_chief(RunContext& run_context, const std::function<void()>& work) {
+  static_cast<void>(read_on_chief(run_context, [&work] {
+    work();
+    return std::optional<LoadedModel>();
+  }));
 }
 
 LoadedModel read_model_file(RunContext& run_context, const std::filesystem::path& file, const Sequential* known) {

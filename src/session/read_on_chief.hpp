@@ -15,10 +15,13 @@ struct LoadedModel {
   ModelData model;
 };
 
-/// Runs `read` on the chief and returns its result on all ranks. If it throws UsageError, DataError or IoError, all
-/// ranks throw that error. Collective.
+/// Runs `read` on the chief and returns its result on all ranks. If it throws an Error, all ranks throw it. Collective.
 [[nodiscard]] std::optional<LoadedModel> read_on_chief(RunContext& run_context,
                                                        const std::function<std::optional<LoadedModel>()>& read);
+
+/// Runs `work` on the chief. If it throws an Error, all ranks throw it: the user sees one error, not many about a lost
+/// peer. Collective.
+void run_on_chief(RunContext& run_context, const std::function<void()>& work);
 
 /// Reads a .keras, .h5 or .weights.h5 file. A file without an architecture holds weights of `known`; if that is null,
 /// throws DataError. Collective.

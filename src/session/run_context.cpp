@@ -2,18 +2,25 @@
 #include "session/run_context.hpp"
 
 #include "backend/make_backend.hpp"
+#include "cluster/net/host_id.hpp"
 #include "core/available_cpus.hpp"
+#include "core/digest.hpp"
 #include "core/environment.hpp"
 #include "core/log.hpp"
+#include "core/parse_number.hpp"
 #include "core/printable.hpp"
 
 #include <lockstep/core/error.hpp>
 
 #include <fmt/format.h>
 #include <algorithm>
+#include <cstdint>
 #include <cstdlib>
 #include <exception>
+#include <filesystem>
 #include <iostream>
+#include <optional>
+#include <system_error>
 #include <utility>
 
 namespace lockstep {
@@ -58,6 +65,14 @@ std::unique_ptr<Backend> make_backend(const Options& options, const World& world
   return backend;
 }
 
+/// The job that the launcher named. Without a launcher each process is a job of its own.
+DirectoryOwner owner_of(const Options& options, const Environment& environment) {
+  std::string job = value_of(environment, "LOCKSTEP_JOB_ID");
+  if (job.empty()) job = to_hex(fnv1a(process_identity()));
+  const auto generation = parse_number<std::uint64_t>(value_of(environment, "LOCKSTEP_GENERATION"));
+  return {std::move(job), generation.value_or(0), options.program, host_name()};
+}
+
 }  // namespace
 
 std::pair<std::string, std::string> excerpts_around_difference(const std::string& a, const std::string& b) {
@@ -74,7 +89,9 @@ std::pair<std::string, std::string> excerpts_around_difference(const std::string
 }
 
 RunContext::RunContext(const Options& options)
-    : options_(options), writer_(options_.on_checkpoint_failure, [this] { report_busy(); }) {
+    : options_(options),
+      identity_(owner_of(options, current_environment())),
+      writer_(options_.on_checkpoint_failure, [this] { report_busy(); }) {
   const bool nccl = options_.communication == Communication::nccl;
   CommunicatorOptions control_options = communicator_options();
   if (nccl) control_options.communication = Communication::automatic;
@@ -110,6 +127,15 @@ RunContext::~RunContext() {
 RunContext::FinishedBackupsRemover::~FinishedBackupsRemover() {
   if (!remove_on_exit) return;
   for (const BackupDirectory& directory : directories) directory.clear();
+  for (DirectoryLock& lock : locks) lock.remove();
+  std::error_code stays;  // a directory that holds other files
+  for (const BackupDirectory& directory : directories) std::filesystem::remove(directory.path(), stays);
+}
+
+bool RunContext::lock_directory(const std::filesystem::path& directory) {
+  const DirectoryLock& lock = backups_.locks.emplace_back(directory, identity_);
+  const std::optional<DirectoryOwner>& previous = lock.previous_owner();
+  return previous && previous->job == identity_.job && previous->generation < identity_.generation;
 }
 
 void RunContext::leave(const std::string& message) {

@@ -4,6 +4,7 @@
 
 #include "backend/backend.hpp"
 #include "checkpoint/backup/backup_directory.hpp"
+#include "checkpoint/directory_lock.hpp"
 #include "cluster/world/launcher_connection.hpp"
 #include "cluster/world/world.hpp"
 #include "collective/communicator.hpp"
@@ -13,6 +14,7 @@
 #include <lockstep/training/options.hpp>
 
 #include <cstddef>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <string>
@@ -65,6 +67,10 @@ class RunContext {
   /// Numbers the fits of this process, from 1. All ranks count alike.
   [[nodiscard]] int next_fit_number() noexcept { return ++fits_; }
 
+  /// Makes this job the owner of a directory until the program ends; see DirectoryLock. Only the chief calls it.
+  /// Returns true if an earlier generation of this job owned the directory.
+  [[nodiscard]] bool lock_directory(const std::filesystem::path& directory);
+
   /// Removes the directory's backups when the program ends without an error, unless `keep_backups` is called.
   void remove_on_success(BackupDirectory directory) { backups_.directories.push_back(std::move(directory)); }
   void keep_backups() noexcept { backups_.directories.clear(); }
@@ -76,14 +82,16 @@ class RunContext {
  private:
   [[nodiscard]] CommunicatorOptions communicator_options();
 
-  /// Removes backups after MPI_Finalize: until then a rank may be lost, and the restarted ranks need them.
+  /// Cleans up after MPI_Finalize: until then a rank may be lost, and the restarted ranks need backups and owners.
   struct FinishedBackupsRemover {
+    std::vector<DirectoryLock> locks;
     std::vector<BackupDirectory> directories;
     bool remove_on_exit = false;
     ~FinishedBackupsRemover();
   };
 
   Options options_;
+  DirectoryOwner identity_;  ///< of this process' job
   LauncherConnection launcher_;
   FinishedBackupsRemover backups_;
   World world_;

@@ -12,6 +12,7 @@
 
 #include <fmt/format.h>
 #include <cstdint>
+#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -38,19 +39,14 @@ void require_equal_options(RunContext& run_context) {
                                          program_options.empty() ? "none" : program_options.substr(1));
 }
 
-/// Throws on all ranks if the chief cannot write: the user sees one error, not many about a lost peer.
-void require_chief_can_write(RunContext& run_context) {
-  if (run_context.options().model_dir.empty()) return;
-  std::string problem;
-  if (run_context.world().is_chief()) {
-    try {
-      require_writable(run_context.options().model_dir);
-    } catch (const IoError& error) {
-      problem = error.what();
-    }
-  }
-  problem = run_context.control().all_gather(problem).front();
-  if (!problem.empty()) throw IoError(problem);
+/// Throws on all ranks if the chief cannot write the model, or if another job writes there.
+void claim_model_directory(RunContext& run_context) {
+  const std::filesystem::path& directory = run_context.options().model_dir;
+  if (directory.empty()) return;
+  run_on_chief(run_context, [&] {
+    static_cast<void>(run_context.lock_directory(directory));
+    require_writable(directory);
+  });
 }
 
 }  // namespace
@@ -58,7 +54,7 @@ void require_chief_can_write(RunContext& run_context) {
 MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(const Options& options)
     : run_context_(make_run_context(options)) {
   require_equal_options(*run_context_);
-  require_chief_can_write(*run_context_);
+  claim_model_directory(*run_context_);
   if (!run_context_->prints()) return;
   const int workers = num_workers();
   std::cout << "Lockstep " LOCKSTEP_VERSION ": "

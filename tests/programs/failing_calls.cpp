@@ -1,6 +1,6 @@
 // A library for LD_PRELOAD that traces the C library's calls on files and injects a fault into one of them. It counts
 // the calls on files below the directory LOCKSTEP_TEST_WATCH, from 1:
-//   LOCKSTEP_TEST_TRACE=FILE      appends a line per call to FILE: "fsync .m.h5.1234.tmp"
+//   LOCKSTEP_TEST_TRACE=FILE      appends a line per call to FILE: "fsync .m.h5.1f09c3d2.tmp"
 //   LOCKSTEP_TEST_FAULT="N HOW"   injects a fault into call N. HOW: a number makes it fail with that errno; "before" or
 //                                 "after" kills the process there; "half" writes half of the bytes
 #include <dlfcn.h>

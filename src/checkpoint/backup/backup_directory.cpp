@@ -1,6 +1,7 @@
 // See backup_directory.hpp.
 #include "checkpoint/backup/backup_directory.hpp"
 
+#include "checkpoint/atomic_file.hpp"
 #include "checkpoint/keras/keras_h5.hpp"
 
 #include <lockstep/core/error.hpp>
@@ -11,6 +12,7 @@
 #include <cinttypes>
 #include <cstdio>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -31,16 +33,8 @@ std::optional<BackupName> parse(const std::string& text) {
   return text_of(name) == text ? std::optional(name) : std::nullopt;
 }
 
-/// True for the temporary file of a backup. At the start of a job no process writes backups, so these files are left
-/// over from killed processes.
-bool is_leftover(const std::string& text) { return text.starts_with(".fit-") && text.ends_with(".tmp"); }
-
-void remove_leftovers(const fs::path& directory) {
-  std::error_code stays;
-  for (fs::directory_iterator entry(directory, stays), end; !stays && entry != end; entry.increment(stays)) {
-    std::error_code ignored;
-    if (is_leftover(entry->path().filename().string())) fs::remove(entry->path(), ignored);
-  }
+void remove_abandoned_backups(const fs::path& directory) {
+  remove_abandoned_files(directory, [](std::string_view name) { return parse(std::string(name)).has_value(); });
 }
 
 }  // namespace
@@ -52,7 +46,9 @@ std::vector<BackupName> BackupDirectory::list() const {
   std::error_code error;
   if (!fs::exists(path_, error) && !error) return names;
   for (fs::directory_iterator entry(path_, error), end; !error && entry != end; entry.increment(error)) {
-    if (const auto name = parse(entry->path().filename().string())) names.push_back(*name);
+    std::error_code unknown;
+    const auto name = parse(entry->path().filename().string());
+    if (name && entry->is_regular_file(unknown)) names.push_back(*name);
   }
   if (error) {
     throw IoError(fmt::format("cannot read the backup directory {}: {}; check the path and its permissions",
@@ -64,7 +60,7 @@ std::vector<BackupName> BackupDirectory::list() const {
 
 std::optional<LoadedBackup> BackupDirectory::newest(int fit,
                                                     const std::function<void(const std::string&)>& warn) const {
-  remove_leftovers(path_);
+  remove_abandoned_backups(path_);
   std::vector<BackupName> names = list();
   std::erase_if(names, [fit](const BackupName& name) { return name.fit != fit; });
   std::reverse(names.begin(), names.end());
@@ -114,7 +110,7 @@ void BackupDirectory::clear() const noexcept {
   try {
     std::error_code stays;
     for (const BackupName& name : list()) fs::remove(file_of(name), stays);
-    remove_leftovers(path_);
+    remove_abandoned_backups(path_);
     fs::remove(path_, stays);        // fails unless the directory is empty
   } catch (const std::exception&) {  // the directory cannot be read, so nothing in it can be removed
     return;

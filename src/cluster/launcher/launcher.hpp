@@ -72,6 +72,7 @@ class Launcher {
   SupervisionTimeouts timeouts_;
   PortRange mpi_ports_;
   Environment environment_;
+  std::string job_id_;  ///< LOCKSTEP_JOB_ID, or random; the chief's counts
   std::vector<std::string> command_;
   Socket signals_;
   Rendezvous rendezvous_;

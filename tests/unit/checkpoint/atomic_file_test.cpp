@@ -9,6 +9,7 @@
 #include <lockstep/core/error.hpp>
 
 #include <sys/mount.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <algorithm>
@@ -20,9 +21,11 @@
 #include <fstream>
 #include <functional>
 #include <iostream>
+#include <regex>
 #include <set>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace fs = std::filesystem;
@@ -34,6 +37,8 @@ namespace {
 void save(const fs::path& target, const std::string& content) {
   write_file_atomically(target, std::as_bytes(std::span(content)));
 }
+
+std::span<const std::byte> as_bytes(std::string_view text) { return std::as_bytes(std::span(text)); }
 
 std::set<std::string> names_in(const fs::path& directory) {
   std::set<std::string> names;
@@ -117,40 +122,43 @@ TEST_CASE("the earlier file stays until commit") {
   const fs::path target = scratch / "model.h5";
   save(target, "earlier");
   {
-    const AtomicFile file(target);
-    const std::string name = file.path().filename().string();
-    CHECK(name == ".model.h5." + std::to_string(getpid()) + ".tmp");
+    AtomicFile file(target);
+    CHECK(std::regex_match(file.path().filename().string(), std::regex(R"(\.model\.h5\.[0-9a-f]{8}\.tmp)")));
     CHECK(file.path().parent_path() == scratch.path());
     CHECK(fs::file_size(file.path()) == 0);
-    std::ofstream(file.path()) << "half of the n";
+    file.write(as_bytes("half of the n"));
     CHECK(text_of(target) == "earlier");
   }
   CHECK(text_of(target) == "earlier");
   CHECK(names_in(scratch.path()) == std::set<std::string>{"model.h5"});
   {
     AtomicFile file(target);
-    std::ofstream(file.path()) << "new";
+    file.write(as_bytes("ne"));
+    file.write(as_bytes("w"));
     file.commit();
     CHECK(text_of(target) == "new");
   }
   CHECK(text_of(target) == "new");
 }
 
-TEST_CASE("a writer may replace the temporary file itself") {
-  const ScratchDirectory scratch;
-  AtomicFile file(scratch / "archive");
-  std::ofstream(scratch / "other") << "by rename";
-  fs::rename(scratch / "other", file.path());
-  file.commit();
-  CHECK(text_of(scratch / "archive") == "by rename");
-}
-
-TEST_CASE("commit without the temporary file throws and keeps the earlier file") {
+TEST_CASE("a new file has the permissions of the file that it replaces") {
   const ScratchDirectory scratch;
   const fs::path target = scratch / "model.h5";
   save(target, "earlier");
+  fs::permissions(target, fs::perms{0640});
+  save(target, "new");
+  CHECK(fs::status(target).permissions() == fs::perms{0640});
+}
+
+TEST_CASE("commit without its own temporary file throws and keeps the earlier file") {
+  const ScratchDirectory scratch;
+  const fs::path target = scratch / "model.h5";
+  save(target, "earlier");
+  const bool replaced = GENERATE(false, true);
   AtomicFile file(target);
+  file.write(as_bytes("new"));
   fs::remove(file.path());
+  if (replaced) std::ofstream(file.path()) << "half of another writer's";
   require_words(message_of<IoError>([&] { file.commit(); }), {target.string(), "No such file"});
   CHECK(text_of(target) == "earlier");
 }
@@ -160,8 +168,8 @@ TEST_CASE("SIGKILL leaves the earlier file and a temporary file that the next sa
   const fs::path target = scratch / "model.h5";
   save(target, "earlier");
   CHECK_FALSE(in_child([&] {
-    const AtomicFile file(target);
-    std::ofstream(file.path()) << "half";
+    AtomicFile file(target);
+    file.write(as_bytes("half"));
     return raise(SIGKILL) == 0;
   }));
   CHECK(text_of(target) == "earlier");
@@ -172,30 +180,53 @@ TEST_CASE("SIGKILL leaves the earlier file and a temporary file that the next sa
   CHECK(names_in(scratch.path()) == std::set<std::string>{"model.h5"});
 }
 
-TEST_CASE("only temporary files of this target whose process is dead are removed") {
+TEST_CASE("only temporary files of this target whose writer is dead are removed") {
   const ScratchDirectory scratch;
   const fs::path target = scratch / "model.h5";
-  const pid_t dead = fork();
-  if (dead == 0) _exit(0);
-  waitpid(dead, nullptr, 0);
-  const std::string gone = std::to_string(dead);
-  const std::set<std::string> kept{".model.h5." + std::to_string(getppid()) + ".tmp",  // its process lives
-                                   ".model.h5.1.tmp",  // its process lives and has another user
-                                   ".other.h5." + gone + ".tmp",
-                                   ".model.h5." + gone,
-                                   ".model.h5." + gone + "x.tmp",
-                                   ".model.h5..tmp",
-                                   ".model.h5.-1.tmp",
-                                   ".model.h5.99999999999999999999.tmp",
-                                   "model.h5." + gone + ".tmp",
-                                   ".model.h5.backup." + gone + ".tmp"};
-  for (const std::string& name : kept) std::ofstream(scratch / name) << "x";
-  std::ofstream(scratch / (".model.h5." + gone + ".tmp")) << "x";
-  std::ofstream(scratch / (".model.h5." + std::to_string(getpid()) + ".tmp")) << "of an earlier process with this id";
+  AtomicFile writer(target);  // lives until the end
+  const std::set<std::string> kept{writer.path().filename().string(), ".other.h5.0123abcd.tmp", ".model.h5.0123abcd",
+                                   ".model.h5.0123abcx.tmp",          ".model.h5.0123ABCD.tmp", ".model.h5.123abcd.tmp",
+                                   ".model.h5.00123abcd.tmp",         ".model.h5..tmp",         "model.h5.0123abcd.tmp",
+                                   ".model.h5.backup.0123abcd.tmp"};
+  for (const std::string& name : kept) {
+    if (name != writer.path().filename()) std::ofstream(scratch / name) << "x";
+  }
+  std::ofstream(scratch / ".model.h5.0123abcd.tmp") << "of a dead writer";
   save(target, "new");
   std::set<std::string> expected = kept;
   expected.insert("model.h5");
   CHECK(names_in(scratch.path()) == expected);
+}
+
+TEST_CASE("a FIFO or link with the name of a temporary file neither blocks nor is followed") {
+  const ScratchDirectory scratch;
+  REQUIRE(mkfifo((scratch / ".model.h5.0123abcd.tmp").c_str(), 0600) == 0);
+  std::ofstream(scratch / "valuable") << "x";
+  fs::create_symlink(scratch / "valuable", scratch / ".model.h5.0123abce.tmp");
+  save(scratch / "model.h5", "new");
+  CHECK(text_of(scratch / "valuable") == "x");
+}
+
+TEST_CASE("of two writers of one file each publishes whole files only") {
+  const ScratchDirectory scratch;
+  const fs::path target = scratch / "model.h5";
+  constexpr std::size_t size = 300'000;
+  const auto save_often = [&](char content) {
+    for (int i = 0; i < 200; ++i) save(target, std::string(size, content));
+    return true;
+  };
+  const pid_t writer = fork();
+  if (writer == 0) _exit(in_child([&] { return save_often('a'); }) ? 0 : 1);
+  CHECK_NOTHROW(save_often('b'));
+  int status = 0;
+  int partial_files = 0;
+  while (waitpid(writer, &status, WNOHANG) == 0) {
+    const std::string content = text_of(target);
+    partial_files += content != std::string(size, 'a') && content != std::string(size, 'b') ? 1 : 0;
+  }
+  CHECK(status == 0);
+  CHECK(partial_files == 0);
+  CHECK(names_in(scratch.path()) == std::set<std::string>{"model.h5"});
 }
 
 TEST_CASE("a directory or file in the way is reported") {

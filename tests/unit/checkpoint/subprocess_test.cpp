@@ -1,18 +1,29 @@
 // A child process that crashes, loops or sends invalid data does not harm its parent.
 #include "checkpoint/subprocess.hpp"
+#include "checkpoint/subprocess_read.hpp"
 
 #include "support/catch.hpp"
+#include "support/messages.hpp"
+#include "support/scratch_directory.hpp"
 
+#include <lockstep/core/error.hpp>
+
+#include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include <csignal>
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <functional>
 #include <new>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 using namespace lockstep;
+using namespace lockstep::testing;
 
 TEST_CASE("a child's numbers, strings and bytes arrive in order") {
   const std::string large(300'000, 'y');  // more than a pipe holds
@@ -44,11 +55,18 @@ TEST_CASE("a child's exit status is reported") {
       10);
   CHECK(crashed.receive(number));
   CHECK_FALSE(crashed.receive(number));
-  CHECK(crashed.describe_exit().find("signal 11") != std::string::npos);
+  const Subprocess::Exit crash = crashed.end();
+  CHECK((crash.crashed && crash.description.find("signal 11") != std::string::npos));
+
+  Subprocess killed([](PipeWriter&) { raise(SIGKILL); }, 10);  // as the kernel does when memory is short
+  CHECK_FALSE(killed.receive(number));
+  const Subprocess::Exit kill = killed.end();
+  CHECK((!kill.crashed && kill.description.find("signal 9") != std::string::npos));
 
   Subprocess throwing([](PipeWriter&) { throw std::runtime_error("x"); }, 10);
   CHECK_FALSE(throwing.receive(number));
-  CHECK(throwing.describe_exit() == "ended early");
+  const Subprocess::Exit exception = throwing.end();
+  CHECK((!exception.crashed && exception.description == "ended early"));
 
   Subprocess endless(
       [](PipeWriter&) {
@@ -56,10 +74,19 @@ TEST_CASE("a child's exit status is reported") {
       },
       1);
   CHECK_FALSE(endless.receive(number));
-  CHECK(endless.describe_exit() == "did not finish");
+  const Subprocess::Exit timeout = endless.end();
+  CHECK((timeout.crashed && timeout.description == "did not finish"));
 
   Subprocess boasting([](PipeWriter& output) { output.send(~std::uint64_t{0}); }, 10);
   CHECK_FALSE(boasting.receive(text, 1000));
+
+  Subprocess talking(
+      [](PipeWriter& output) {
+        for (;;) output.send(std::uint64_t{0});
+      },
+      10);
+  const Subprocess::Exit invalid = talking.end();
+  CHECK((invalid.crashed && invalid.description == "sent invalid data"));
 }
 
 TEST_CASE("a child that exceeds its memory limit fails without harming its parent") {
@@ -96,4 +123,43 @@ TEST_CASE("a child whose pipe is closed is killed") {
         for (;;) output.send(large);
       },
       60);
+}
+
+TEST_CASE("only a child that fails by itself makes a file damaged") {
+  const ScratchDirectory scratch;
+  const std::filesystem::path file = scratch / "model.h5";
+  std::ofstream(file) << "content";
+  const auto read = [](const std::filesystem::path& path, const std::function<void()>& fail) {
+    read_in_subprocess(
+        path,
+        [&fail]() -> SendResult {
+          fail();
+          return [](PipeWriter&) {};
+        },
+        [](const Subprocess&) { return true; });
+  };
+  CHECK_NOTHROW(read(file, [] {}));
+  require_words(message_of<DataError>([&] { read(file, [] { raise(SIGSEGV); }); }), {file.string(), "signal 11"});
+  require_words(message_of<DataError>([&] { read(file, [] { throw std::bad_alloc(); }); }), {"more memory than"});
+  require_words(message_of<IoError>([&] { read(file, [] { raise(SIGKILL); }); }), {"signal 9", "try again"});
+
+#if !defined(__SANITIZE_ADDRESS__)  // AddressSanitizer needs more memory than the limit
+  SECTION("too little memory for an intact file") {
+    const pid_t child = fork();
+    if (child == 0) {
+      const rlimit small{std::uint64_t{512} << 20U, std::uint64_t{512} << 20U};
+      setrlimit(RLIMIT_DATA, &small);
+      const std::string message = message_of<IoError>([&] { read(file, [] { throw std::bad_alloc(); }); });
+      _exit(message.find("too little memory") != std::string::npos ? 0 : 1);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    CHECK(status == 0);
+  }
+#endif
+  SECTION("a file of which not every byte can be read") {
+    const auto refuse = [] { throw DataError("damaged"); };
+    CHECK(message_of<DataError>([&] { read(file, refuse); }) == "damaged");
+    require_words(message_of<IoError>([&] { read(scratch.path(), refuse); }), {"Is a directory", "check the disk"});
+  }
 }

@@ -179,7 +179,7 @@ TEST_CASE("a directory is listed with its invalid files and the run history") {
   save_model(scratch / "run/model.h5", counting_model());
   save_model(scratch / "run/backup/older.keras", counting_model());
   save_model(scratch / "run/.hidden/x.keras", counting_model());
-  write_text(scratch / "run/.model.h5.123.tmp", "under construction");
+  write_text(scratch / "run/.model.h5.0123abcd.tmp", "under construction");
   write_text(scratch / "run/history.json", history);
   write_text(scratch / "run/notes.txt", "no model");
   const std::string directory = (scratch / "run").string();

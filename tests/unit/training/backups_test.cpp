@@ -201,7 +201,7 @@ TEST_CASE("two backups are kept during training and none after it") {
   const ModelData backup = load_keras_h5(files[1]);  // a model like any other
   CHECK(backup.compile_state->iteration == 12);
   CHECK(backup.architecture.layers().size() == network.layers().size());
-  std::ofstream(directory.backups() / ".fit-1-step-0000000016.h5.4711.tmp") << "half a backup";
+  std::ofstream(directory.backups() / ".fit-1-step-0000000016.h5.0000471a.tmp") << "half a backup";
   static_cast<void>(program.run());
   CHECK(!fs::exists(directory.backups()));
 }
@@ -219,6 +219,18 @@ TEST_CASE("a damaged backup is skipped and kept under another name") {
   const std::vector<fs::path> files = files_of(directory.backups());
   REQUIRE(files.size() == 1);
   CHECK(files[0].filename() == "fit-1-step-0000000012.h5.damaged");
+}
+
+TEST_CASE("what has a backup's name and is no file does not stand before an older backup") {
+  const ScratchModelDirectory whole_directory;
+  const ScratchModelDirectory directory;
+  Program program{.directory = whole_directory.path(), .awaits_backups = true};
+  const Program::Result whole = program.run();
+  program.directory = directory.path();
+  CHECK_THROWS_AS(program.run(14), Killed);
+  fs::create_directory(directory.backups() / "fit-1-step-0000000099.h5");
+  fs::create_symlink("nowhere", directory.backups() / "fit-1-step-0000000098.h5");
+  check_same(whole, program.run());
 }
 
 TEST_CASE("training does not restart silently if all backups are damaged") {

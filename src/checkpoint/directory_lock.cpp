@@ -1,0 +1,148 @@
+// See directory_lock.hpp.
+#include "checkpoint/directory_lock.hpp"
+
+#include "checkpoint/file_system.hpp"
+#include "core/clock.hpp"
+#include "core/printable.hpp"
+
+#include <lockstep/core/error.hpp>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <sys/stat.h>
+#include <sys/types.h>
+#include <unistd.h>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstddef>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+
+namespace fs = std::filesystem;
+
+namespace lockstep {
+namespace {
+
+constexpr std::size_t max_record_bytes = 4096;
+
+fs::path lock_file_in(const fs::path& directory) { return directory / ".lockstep.lock"; }
+
+struct Record {
+  DirectoryOwner owner;
+  std::string process;
+};
+
+std::optional<Record> read_record(const FileDescriptor& file) {
+  std::array<char, max_record_bytes> bytes{};
+  const ssize_t size = pread(file.number(), bytes.data(), bytes.size(), 0);
+  if (size <= 0) return std::nullopt;
+  const auto json = nlohmann::json::parse(bytes.begin(), bytes.begin() + size, nullptr, false);
+  const auto text = [&json](const char* key) {
+    const auto value = json.find(key);
+    return value != json.end() && value->is_string() ? value->get<std::string>() : std::string();
+  };
+  if (!json.is_object()) return std::nullopt;
+  const auto generation = json.find("generation");
+  const bool has_generation = generation != json.end() && generation->is_number_unsigned();
+  return Record{{text("job"), has_generation ? generation->get<std::uint64_t>() : 0, text("program"), text("host")},
+                text("process")};
+}
+
+/// Returns 0 or errno.
+int write_record(const FileDescriptor& file, const DirectoryOwner& owner) {
+  const std::string text = nlohmann::json{{"job", owner.job},
+                                          {"generation", owner.generation},
+                                          {"program", owner.program},
+                                          {"host", owner.host},
+                                          {"process", process_identity()}}
+                               .dump(1, ' ', false, nlohmann::json::error_handler_t::replace) +
+                           "\n";
+  if (ftruncate(file.number(), 0) != 0) return errno;
+  const ssize_t written = pwrite(file.number(), text.data(), text.size(), 0);
+  if (written != static_cast<ssize_t>(text.size())) return written < 0 ? errno : ENOSPC;
+  return fsync(file.number()) == 0 ? 0 : errno;
+}
+
+std::string describe(const std::optional<Record>& record) {
+  if (!record || record->owner.job.empty()) return "another job";
+  const DirectoryOwner& owner = record->owner;
+  return fmt::format("job {} ({} on {}{})", printable(owner.job), printable(owner.program), printable(owner.host),
+                     owner.generation > 0 ? fmt::format(", generation {}", owner.generation) : "");
+}
+
+}  // namespace
+
+std::string process_identity() {
+  std::string boot;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  struct stat pid_namespace {};
+  if (stat("/proc/self/ns/pid", &pid_namespace) != 0) pid_namespace.st_ino = 0;
+  std::ifstream file("/proc/self/stat");
+  const std::string statistics{std::istreambuf_iterator<char>(file), {}};
+  // The name in parentheses may hold spaces. The start time is the 20th field after it.
+  std::size_t at = statistics.rfind(')');
+  for (int field = 0; field < 20 && at != statistics.npos; ++field) at = statistics.find(' ', at + 1);
+  const std::string start =
+      at == statistics.npos ? "" : statistics.substr(at + 1, statistics.find(' ', at + 1) - at - 1);
+  return fmt::format("{}-{}-{}-{}", boot, pid_namespace.st_ino, getpid(), start);
+}
+
+DirectoryLock::DirectoryLock(fs::path directory, const DirectoryOwner& owner, double patience_s)
+    : directory_(std::move(directory)) {
+  create_directories_durably(directory_);
+  double wait_until = monotonic_seconds() + patience_s;
+  while (!try_to_own(owner, wait_until)) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+}
+
+/// Returns false if the call must be repeated.
+bool DirectoryLock::try_to_own(const DirectoryOwner& owner, double& wait_until) {
+  const fs::path path = lock_file_in(directory_);
+  FileDescriptor file(path, O_RDWR | O_CREAT | O_NOFOLLOW);
+  if (!file.valid()) throw_io_error("cannot write " + path.string(), errno);
+  const int error = try_lock(file);
+  const std::optional<Record> record = read_record(file);
+  if (error == EWOULDBLOCK) {
+    if (record && record->process == process_identity()) return true;
+    if (record && record->owner.job == owner.job && record->owner.generation < owner.generation) {
+      // A new file is a new lock. The old owner notices before it publishes anything.
+      if (monotonic_seconds() > wait_until && is_path_of(path, file)) unlink(path.c_str());
+      return false;
+    }
+    throw PeerError(
+        fmt::format("{} belongs to {}, which is still running; wait for it to end, or choose another directory",
+                    directory_.string(), describe(record)));
+  }
+  if (error != 0) return true;
+  if (!is_path_of(path, file)) return false;
+  if (record) previous_owner_ = record->owner;
+  if (const int problem = write_record(file, owner); problem != 0) {
+    unlink(path.c_str());
+    throw_io_error("cannot write " + path.string(), problem);
+  }
+  file_ = std::move(file);
+  return true;
+}
+
+void DirectoryLock::remove() noexcept {
+  const fs::path path = lock_file_in(directory_);
+  if (file_.valid() && is_path_of(path, file_)) unlink(path.c_str());
+}
+
+void require_not_locked_by_another(const fs::path& directory) {
+  const FileDescriptor file(lock_file_in(directory), O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
+  if (!file.valid()) return;
+  const std::optional<Record> record = read_record(file);
+  if (record && record->process == process_identity()) return;
+  if (try_lock(file) != EWOULDBLOCK) return;
+  throw PeerError(fmt::format("{} belongs to {} now, so this process writes nothing more there", directory.string(),
+                              describe(record)));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,54 @@
+// A directory's owner: the one job that may write models or backups there. A second job is refused before it trains,
+// and a process that has lost the directory to a later generation of its own job publishes nothing more.
+#pragma once
+
+#include "core/file_descriptor.hpp"
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+
+namespace lockstep {
+
+/// Who writes to a directory.
+struct DirectoryOwner {
+  std::string job;               ///< unique per job; equal in all of its generations
+  std::uint64_t generation = 0;  ///< rises with each restart of the job's workers; 0 without a launcher
+  std::string program;           ///< for messages: "keras_mnist"
+  std::string host;              ///< for messages
+};
+
+/// Holds the file ".lockstep.lock" in a directory locked (flock), with a description of the owner. The lock ends with
+/// the process, so what a killed process leaves behind locks nobody out.
+class DirectoryLock {
+ public:
+  /// Creates the directory if it is missing. Throws PeerError, which names the owner, if another job holds the lock.
+  /// Waits up to `patience_s` seconds for an earlier generation of the same job to end; takes the directory over if it
+  /// does not. Does nothing if this process holds the lock already, or if the file system has no locks. Throws IoError.
+  DirectoryLock(std::filesystem::path directory, const DirectoryOwner& owner, double patience_s = 10);
+  ~DirectoryLock() = default;  ///< unlocks; the description stays, by which a later generation knows its job
+  DirectoryLock(DirectoryLock&&) = default;
+  DirectoryLock& operator=(DirectoryLock&&) = delete;
+
+  /// Removes the file: the job is done.
+  void remove() noexcept;
+
+  /// The owner that died or ended without removing the file.
+  [[nodiscard]] const std::optional<DirectoryOwner>& previous_owner() const noexcept { return previous_owner_; }
+
+ private:
+  [[nodiscard]] bool try_to_own(const DirectoryOwner& owner, double& wait_until);
+
+  std::filesystem::path directory_;
+  FileDescriptor file_;  ///< not valid if this object holds no lock
+  std::optional<DirectoryOwner> previous_owner_;
+};
+
+/// Tells this process from every other one, also from those in other containers and on other hosts.
+[[nodiscard]] std::string process_identity();
+
+/// Throws PeerError if another process holds the directory's lock: its job owns the files there.
+void require_not_locked_by_another(const std::filesystem::path& directory);
+
+}  // namespace lockstep

@@ -1,0 +1,31 @@
+// Calls on files and directories: durable directories, locks, and errors with their remedies.
+#pragma once
+
+#include "core/file_descriptor.hpp"
+
+#include <filesystem>
+#include <string>
+
+namespace lockstep {
+
+/// Throws IoError: "WHAT: No space left on device DETAIL; free some space or choose another directory".
+[[noreturn]] void throw_io_error(const std::string& what, int error, const std::string& detail = {});
+
+/// The directory of a file; "." for a bare name.
+[[nodiscard]] std::filesystem::path directory_of(const std::filesystem::path& target);
+
+/// True if the path names the open file.
+[[nodiscard]] bool is_path_of(const std::filesystem::path& path, const FileDescriptor& file);
+
+/// Locks a file until its descriptor is closed (flock). Returns 0, EWOULDBLOCK if another process holds the lock, or
+/// the errno of a file system without locks.
+[[nodiscard]] int try_lock(const FileDescriptor& file);
+
+/// Makes the names in a directory durable. Returns 0 or errno. Some network file systems cannot synchronize directories
+/// and return EINVAL, which is not an error.
+[[nodiscard]] int sync_directory(const std::filesystem::path& directory);
+
+/// Creates the missing directories of a path and makes them durable, from the top down. Throws IoError.
+void create_directories_durably(const std::filesystem::path& directory);
+
+}  // namespace lockstep

@@ -1,0 +1,150 @@
+// Ownership of directories: what a second job, a later generation and a successor meet.
+#include "checkpoint/directory_lock.hpp"
+
+#include "checkpoint/atomic_file.hpp"
+
+#include "support/catch.hpp"
+#include "support/files.hpp"
+#include "support/messages.hpp"
+#include "support/scratch_directory.hpp"
+
+#include <lockstep/core/error.hpp>
+
+#include <sys/wait.h>
+#include <unistd.h>
+#include <array>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <optional>
+#include <span>
+#include <string>
+
+namespace fs = std::filesystem;
+using namespace lockstep;
+using namespace lockstep::testing;
+
+namespace {
+
+const DirectoryOwner first{"job-1", 2, "keras_mnist", "host-1"};
+const DirectoryOwner second{"job-2", 9, "lockstep train", "host-2"};
+
+/// A process that holds the lock of a directory until it is told to go on; then it runs `work`.
+class Holder {
+ public:
+  Holder(
+      const fs::path& directory, const DirectoryOwner& owner, const std::function<int()>& work = [] { return 0; }) {
+    std::array<int, 2> ready{};
+    std::array<int, 2> go_on{};
+    REQUIRE(pipe(ready.data()) == 0);
+    REQUIRE(pipe(go_on.data()) == 0);
+    pid_ = fork();
+    if (pid_ == 0) {
+      close(go_on[1]);
+      int code = 1;
+      try {
+        const DirectoryLock lock(directory, owner);
+        char byte = 0;
+        (void)!write(ready[1], "x", 1);
+        (void)!read(go_on[0], &byte, 1);
+        code = work();
+      } catch (const Error& error) {
+        code = static_cast<int>(error.code());
+      }
+      _exit(code);
+    }
+    close(ready[1]);
+    close(go_on[0]);
+    char byte = 0;
+    REQUIRE(read(ready[0], &byte, 1) == 1);
+    close(ready[0]);
+    go_on_ = go_on[1];
+  }
+  ~Holder() {
+    if (pid_ > 0) static_cast<void>(end());
+  }
+  Holder(const Holder&) = delete;
+  Holder& operator=(const Holder&) = delete;
+
+  void kill() const { ::kill(pid_, SIGKILL); }
+
+  /// Lets it go on, and returns its exit status.
+  [[nodiscard]] int end() {
+    close(go_on_);
+    int status = 0;
+    waitpid(pid_, &status, 0);
+    pid_ = -1;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  }
+
+ private:
+  pid_t pid_ = -1;
+  int go_on_ = -1;
+};
+
+void save(const fs::path& file) { write_file_atomically(file, std::as_bytes(std::span("content", 7))); }
+
+}  // namespace
+
+TEST_CASE("a second job is refused and told whose the directory is") {
+  const ScratchDirectory scratch;
+  Holder holder(scratch / "new/model", first);
+  require_words(
+      message_of<PeerError>([&] { const DirectoryLock lock(scratch / "new/model", second); }),
+      {(scratch / "new/model").string(), "job job-1", "keras_mnist on host-1", "generation 2", "choose another"});
+  require_words(message_of<PeerError>([&] { save(scratch / "new/model/model.h5"); }), {"job job-1", "writes nothing"});
+  CHECK(std::distance(fs::directory_iterator(scratch / "new/model"), {}) == 1);  // the lock alone
+  CHECK(holder.end() == 0);
+  const DirectoryLock lock(scratch / "new/model", second);
+  CHECK(lock.previous_owner()->job == "job-1");
+  CHECK_NOTHROW(save(scratch / "new/model/model.h5"));
+}
+
+TEST_CASE("a killed owner locks nobody out") {
+  const ScratchDirectory scratch;
+  Holder holder(scratch.path(), first);
+  holder.kill();
+  CHECK(holder.end() == -1);
+  CHECK_NOTHROW(save(scratch / "model.h5"));  // as a program does that owns nothing
+  DirectoryLock lock(scratch.path(), second);
+  REQUIRE(lock.previous_owner());
+  CHECK(lock.previous_owner()->job == "job-1");
+  CHECK(lock.previous_owner()->generation == 2);
+  lock.remove();
+  CHECK(!fs::exists(scratch / ".lockstep.lock"));
+}
+
+TEST_CASE("a later generation takes the directory over, and the earlier one publishes nothing more") {
+  const ScratchDirectory scratch;
+  const fs::path file = scratch / "model.h5";
+  Holder holder(scratch.path(), first, [&] {
+    save(file);
+    return 0;
+  });
+  DirectoryOwner later = first;
+  later.generation = 3;
+  const DirectoryLock lock(scratch.path(), later, 0.1);
+  CHECK(holder.end() == static_cast<int>(ExitCode::temporary));
+  CHECK(!fs::exists(file));
+  CHECK_NOTHROW(save(file));
+}
+
+TEST_CASE("an earlier or equal generation does not take a directory over") {
+  const ScratchDirectory scratch;
+  const Holder holder(scratch.path(), first);
+  DirectoryOwner other = first;
+  other.generation = GENERATE(1, 2);
+  CHECK_THROWS_AS(DirectoryLock(scratch.path(), other, 0.1), PeerError);
+}
+
+TEST_CASE("a process may lock a directory twice, and a damaged description is no obstacle") {
+  const ScratchDirectory scratch;
+  for (const char* text : {"", "{", "[1]", R"({"job": 3, "generation": -1})"}) {
+    std::ofstream(scratch / ".lockstep.lock") << text;
+    const DirectoryLock lock(scratch.path(), first);
+    const DirectoryLock again(scratch.path(), first);
+    CHECK(!again.previous_owner());
+  }
+}
