@@ -335,9 +335,10 @@ TEST_CASE("a misspelt variable is reported", "[options]") {
   CHECK(find("LOCKSTEP_EPOCH") == "no option reads the variable LOCKSTEP_EPOCH; did you mean LOCKSTEP_EPOCHS?");
   for (const OptionRow& row : shared_options(options)) CHECK(find(variable_of_option(row.name)).empty());
   // Variables with other readers, and those that Kubernetes sets for a service named lockstep.
-  for (const char* other : {"LOCKSTEP_HIDDEN_UNITS", "LOCKSTEP_MNIST_DIR", "LOCKSTEP_JOB_TOKEN", "LOCKSTEP_JOB_NAME",
-                            "LOCKSTEP_CONTROL_FD", "LOCKSTEP_MAX_RESTARTS", "LOCKSTEP_MODEL", "LOCKSTEP_LOSS",
-                            "LOCKSTEP_SERVICE_HOST", "LOCKSTEP_SERVICE_PORT", "LOCKSTEP_PORT", "EPOCH"}) {
+  for (const char* other :
+       {"LOCKSTEP_HIDDEN_UNITS", "LOCKSTEP_MNIST_DIR", "LOCKSTEP_JOB_TOKEN", "LOCKSTEP_JOB_NAME", "LOCKSTEP_CONTROL_FD",
+        "LOCKSTEP_JOB_ID", "LOCKSTEP_GENERATION", "LOCKSTEP_MAX_RESTARTS", "LOCKSTEP_MODEL", "LOCKSTEP_LOSS",
+        "LOCKSTEP_SERVICE_HOST", "LOCKSTEP_SERVICE_PORT", "LOCKSTEP_PORT", "EPOCH"}) {
     CAPTURE(other);
     CHECK(find(other).empty());
   }
