@@ -24,6 +24,7 @@ std::string remedy_for(int error) {
   switch (error) {
     case EACCES:
     case EPERM: return fmt::format("; give uid {} permission to write there or choose another directory", geteuid());
+    case ENOENT: return "; choose another directory";
     case EROFS: return "; mount it for writing or choose another directory";
     case ENOSPC:
     case EDQUOT: return "; free some space or choose another directory";

@@ -2,6 +2,7 @@
 #include "cli/command_line.hpp"
 
 #include "cli/commands.hpp"
+#include "core/printable.hpp"
 #include "options/nearest_name.hpp"
 #include "options/parse_rows.hpp"
 
@@ -78,10 +79,10 @@ ExitCode run_command_line(std::span<const std::string> args, std::ostream& out, 
     if (!out.flush()) throw IoError("cannot write to standard output; check for a full disk or a closed pipe");
     return code;
   } catch (const Error& error) {
-    err << "error: " << error.what() << '\n';
+    err << "error: " << printable(error.what()) << '\n';
     return error.code();
   } catch (const std::exception& error) {
-    err << "error: " << error.what() << "; please report this\n";
+    err << "error: " << printable(error.what()) << "; please report this\n";
     return ExitCode::internal;
   }
 }

@@ -89,7 +89,7 @@ const std::vector<NamedTensor>& optimizer_state_of(const InspectedFile& file) {
 
 std::string describe_bad_values(const InspectedFile& file) {
   const std::string weights = count_bad_values(weights_of(file), "weights");
-  return weights.empty() ? count_bad_values(optimizer_state_of(file), "the optimizer's arrays") : weights;
+  return weights.empty() ? count_bad_values(optimizer_state_of(file), "optimizer slots") : weights;
 }
 
 std::vector<fs::path> find_files(const fs::path& directory) {

@@ -41,7 +41,7 @@ struct InspectedFile {
 /// The optimizer's arrays; empty without an optimizer.
 [[nodiscard]] const std::vector<NamedTensor>& optimizer_state_of(const InspectedFile& file);
 
-/// "weights hold 3 NaN and 0 infinite values", or the same for the optimizer's arrays; empty if all values are finite.
+/// "weights hold 3 NaN and 0 infinite values", or the same of "optimizer slots"; empty if all values are finite.
 [[nodiscard]] std::string describe_bad_values(const InspectedFile& file);
 
 /// The model and history.json files below a directory, sorted by path. Skips hidden files, which include those still

@@ -81,7 +81,7 @@ CompiledModel::CompiledModel(RunContext& context, const Sequential& model, const
 
 KeyValues CompiledModel::identity() const {
   return {{"the model", outline_of(architecture)},
-          {"the layers' options", sequential_to_json(architecture)},
+          {"the layers' options", layers_to_json(architecture)},
           {"how the model is compiled", description}};
 }
 

@@ -11,6 +11,10 @@ namespace lockstep {
 /// Returns {"class_name": "Sequential", "config": {...}} with only keys that tf_keras and Keras 3.0 to 3.15 understand.
 [[nodiscard]] std::string sequential_to_json(const Sequential& architecture);
 
+/// The layers' classes and options without names: Keras numbers automatic names within a process, so the same program
+/// may give the same layers other names.
+[[nodiscard]] std::string layers_to_json(const Sequential& architecture);
+
 /// Keras' training_config.
 [[nodiscard]] std::string training_config_to_json(const CompileOptions& options);
 

@@ -25,6 +25,15 @@ json to_json(const LayerInfo& info) {
 
 }  // namespace
 
+std::string layers_to_json(const Sequential& architecture) {
+  json layers = json::array();
+  for (const LayerInfo& layer : architecture.layers()) {
+    layers.push_back(to_json(layer));
+    layers.back()["config"].erase("name");
+  }
+  return dump_json(layers);
+}
+
 std::string sequential_to_json(const Sequential& architecture) {
   json layers = json::array();
   for (const LayerInfo& layer : architecture.layers()) layers.push_back(to_json(layer));

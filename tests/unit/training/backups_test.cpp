@@ -29,13 +29,16 @@ constexpr int no_step = std::numeric_limits<int>::max();
 const SparseCategoricalCrossentropy logits({.from_logits = true});
 
 /// Dropout and BatchNormalization have special state: counters and moving statistics.
-const Sequential network{Input({6, 6, 1}),
-                         Conv2D(16, 3, {.activation = relu}),
-                         BatchNormalization(),
-                         Flatten(),
-                         Dropout(0.4),
-                         Dense(12, {.activation = relu}),
-                         Dense(4)};
+Sequential network_with(double dropout) {
+  return Sequential{Input({6, 6, 1}),
+                    Conv2D(16, 3, {.activation = relu}),
+                    BatchNormalization(),
+                    Flatten(),
+                    Dropout(dropout),
+                    Dense(12, {.activation = relu}),
+                    Dense(4)};
+}
+const Sequential network = network_with(0.4);
 
 class Killed : public std::exception {};
 
@@ -49,6 +52,18 @@ class Killer : public Callback {
 
  private:
   std::int64_t at_;
+};
+
+/// Counts the steps that a run trains.
+class StepCounter : public Callback {
+ public:
+  explicit StepCounter(int& steps) : steps_(&steps) {}
+  void on_train_batch_end(Model& /*model*/, std::int64_t /*batch*/, const MetricSums& /*so_far*/) override {
+    ++*steps_;
+  }
+
+ private:
+  int* steps_;
 };
 
 /// Waits for each epoch's backup, because a backup is skipped while another one is being written. Saving a model waits
@@ -81,12 +96,14 @@ struct Program {
   int patience = 50;
   bool awaits_backups = false;
   bool swaps_callbacks = false;
+  double dropout = 0.4;
 
   struct Result {
     std::vector<NamedTensor> weights;
     std::vector<Logs> logs;
     double learning_rate = 0;
     std::string csv;
+    int steps = 0;  ///< trained by this run, without those before the backup
   };
 
   [[nodiscard]] Result run(std::int64_t killed_at = no_step) const {
@@ -95,19 +112,22 @@ struct Program {
     MultiWorkerMirroredStrategy strategy(options);
     const Examples data = make_examples(network, logits, static_cast<int>(examples), 3);
     const Examples validation = make_examples(network, logits, 11, 5);
-    Model model = strategy.build(network);
+    Model model = strategy.build(network_with(dropout));
     model.compile({.optimizer = optimizer, .loss = logits, .metrics = {accuracy}});
+    int steps = 0;
     std::vector<AnyCallback> callbacks{
         EarlyStopping({.min_delta = min_delta, .patience = patience, .restore_best_weights = true}),
         BackupAndRestore(directory / "backup", {.save_freq = save_freq}),
         ReduceLROnPlateau({.monitor = "loss", .factor = 0.5, .patience = 1, .min_delta = 0.3}),
-        CSVLogger(directory / "log.csv"), Killer(killed_at)};
+        CSVLogger(directory / "log.csv"),
+        StepCounter(steps),
+        Killer(killed_at)};
     if (swaps_callbacks) std::swap(callbacks[0], callbacks[2]);
     if (awaits_backups) callbacks.emplace_back(AwaitBackups(directory));
     const History history = model.fit(
         data.data,
         {.batch_size = batch_of_fit, .epochs = epochs, .validation_data = &validation.data, .callbacks = callbacks});
-    Result result{model.weights(), {}, model.learning_rate(), {}};
+    Result result{model.weights(), {}, model.learning_rate(), {}, steps};
     for (const EpochRecord& epoch : history.epochs) result.logs.push_back(epoch.logs);
     std::ostringstream text;
     text << std::ifstream(directory / "log.csv").rdbuf();
@@ -131,6 +151,12 @@ void check_same(const Program::Result& a, const Program::Result& b) {
   CHECK(a.logs == b.logs);
   CHECK(a.learning_rate == b.learning_rate);
   CHECK(a.csv == b.csv);
+}
+
+/// Also that `resumed` did not train everything again.
+void check_resumed(const Program::Result& whole, const Program::Result& resumed) {
+  check_same(whole, resumed);
+  CHECK(resumed.steps < whole.steps);
 }
 
 std::vector<fs::path> files_of(const fs::path& directory) {
@@ -164,7 +190,7 @@ TEST_CASE("a killed and restarted run ends with the same bits as an uninterrupte
       const Program whole{.directory = whole_directory.path(), .optimizer = optimizer, .save_freq = save_freq};
       Program broken = whole;
       broken.directory = directory.path();
-      check_same(whole.run(), broken.run_with_deaths({1, 3, 4, 5, 9, 14}));
+      check_resumed(whole.run(), broken.run_with_deaths({1, 3, 4, 5, 9, 14}));
     }
   }
 }
@@ -176,7 +202,7 @@ TEST_CASE("a fit with a batch size of its own resumes with the same bits") {
     const Program whole{.directory = whole_directory.path(), .save_freq = 1, .batch_of_fit = batch};
     Program broken = whole;
     broken.directory = directory.path();
-    check_same(broken.run_with_deaths({1, 4, 7}), whole.run());
+    check_resumed(whole.run(), broken.run_with_deaths({1, 4, 7}));
   }
 }
 
@@ -187,7 +213,7 @@ TEST_CASE("training stopped by a callback is not resumed") {
   const Program::Result whole = program.run();
   REQUIRE(whole.logs.size() == 3);  // the first epoch is the best; training stops after two without improvement
   program.directory = directory.path();
-  check_same(whole, program.run_with_deaths({9}));
+  check_resumed(whole, program.run_with_deaths({9}));
 }
 
 TEST_CASE("two backups are kept during training and none after it") {
@@ -215,7 +241,7 @@ TEST_CASE("a damaged backup is skipped and kept under another name") {
   CHECK_THROWS_AS(program.run(14), Killed);
   REQUIRE(!files_of(directory.backups()).empty());
   damage(files_of(directory.backups()).back());
-  check_same(whole, program.run());
+  check_resumed(whole, program.run());
   const std::vector<fs::path> files = files_of(directory.backups());
   REQUIRE(files.size() == 1);
   CHECK(files[0].filename() == "fit-1-step-0000000012.h5.damaged");
@@ -230,7 +256,7 @@ TEST_CASE("what has a backup's name and is no file does not stand before an olde
   CHECK_THROWS_AS(program.run(14), Killed);
   fs::create_directory(directory.backups() / "fit-1-step-0000000099.h5");
   fs::create_symlink("nowhere", directory.backups() / "fit-1-step-0000000098.h5");
-  check_same(whole, program.run());
+  check_resumed(whole, program.run());
 }
 
 TEST_CASE("training does not restart silently if all backups are damaged") {
@@ -281,6 +307,12 @@ TEST_CASE("a backup of another job is rejected with both values") {
   other = first;
   other.examples = 30;
   CHECK(contains(refusal_of(other), "the data was 29 examples"));
+  other = first;
+  other.dropout = 0.25;
+  const std::string dropout = refusal_of(other);
+  CHECK(contains(dropout, "the layers' options was"));
+  CHECK(contains(dropout, "\"rate\":0.4"));
+  CHECK(contains(dropout, "\"rate\":0.25"));
   other = first;
   other.swaps_callbacks = true;
   CHECK(contains(refusal_of(other), "the list of callbacks was EarlyStopping, ReduceLROnPlateau, CSVLogger"));
