@@ -125,7 +125,7 @@ LaunchOptions read_options(std::span<const std::string> args, const Environment&
   SupervisionTimeouts& timeouts = options.launcher.rendezvous.timeouts;
   timeouts.heartbeat_interval = std::min(timeouts.heartbeat_interval, timeouts.heartbeat_timeout / 4);
   for (const std::string& sentence :
-       find_misspelt_variables(environment, rows, std::vector<std::string>{"job-token"})) {
+       find_misspelt_variables(environment, rows, std::vector<std::string>{"job-token", "job-id"})) {
     log_warning(sentence);
   }
   return options;

@@ -153,8 +153,8 @@ bool RankModel::adopt_batch_norm_replicas(std::size_t wanted) {
   if (wanted < static_cast<std::size_t>(run_context_.world().size())) {
     if (run_context_.world().is_chief()) {
       log_warning(
-          fmt::format("BatchNormalization used {} replicas when the backup was written, and uses {} now, because there "
-                      "are more workers",
+          fmt::format("the replicas of BatchNormalization were {} when the backup was written and are {} now, because "
+                      "there are more workers",
                       wanted, batch_norm_replicas_));
     }
     return false;

@@ -2,9 +2,9 @@
 #include "cluster/net/socket.hpp"
 #include "core/clock.hpp"
 #include "support/catch.hpp"
-#include "support/sockets.hpp"
 #include "support/messages.hpp"
 #include "support/scratch_directory.hpp"
+#include "support/sockets.hpp"
 #include "unit/cli/run_lockstep.hpp"
 
 #include <nlohmann/json.hpp>
