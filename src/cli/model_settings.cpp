@@ -96,14 +96,14 @@ ProgramOption loss_option(ModelSettings& settings) {
     using Traits = LossTraits<T>;
     names.push_back(Traits::function_name);
     losses.emplace_back(Traits::function_name, Traits::function_name);
-    for (const std::string_view alias : Traits::aliases) losses.emplace_back(alias, Traits::function_name);
   });
-  return {
-      .name = "loss",
-      .metavar = "NAME",
-      .help = join_words(names, "or") + ";\ncrossentropy of probabilities if the model ends in softmax, else of logits",
-      .shown_default = "the file's",
-      .set = [&settings, losses](const OptionValue& given) { settings.loss = choose(given, losses); }};
+  std::string list = join_words(names, "or");
+  for (std::size_t at = 0; (at = list.find(", ", at)) != std::string::npos;) list[at + 1] = '\n';
+  return {.name = "loss",
+          .metavar = "NAME",
+          .help = list + ";\ncrossentropies: of probabilities if the model\nends in softmax, else of logits",
+          .shown_default = "the file's",
+          .set = [&settings, losses](const OptionValue& given) { settings.loss = choose(given, losses); }};
 }
 
 ProgramOption metrics_option(ModelSettings& settings) {

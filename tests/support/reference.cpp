@@ -164,7 +164,8 @@ ReferenceModel::ReferenceModel(Sequential model, Loss loss, Optimizer optimizer,
   first_parameter_.push_back(parameters_.size());
 }
 
-/// An example counts as correct when its largest output is the target's class (or largest element).
+/// An example counts as correct when its largest output is the target's class (or largest element); if there is one
+/// output, when the target is 1 and the output above 0.5, or the target 0 and the output not.
 Values ReferenceModel::judge(std::span<const double> outputs, std::span<const double> targets, Sums& sums) const {
   const std::size_t classes = at(model_.output_shape().elements());
   const std::size_t width = at(target_width());
@@ -175,7 +176,9 @@ Values ReferenceModel::judge(std::span<const double> outputs, std::span<const do
     const auto target = targets.subspan(i * width, width);
     const LossValue loss_value = std::visit(LossVisitor{output, target}, loss_);
     sums.loss_sum += loss_value.loss;
-    sums.correct += largest_of(output) == (sparse ? static_cast<std::size_t>(target[0]) : largest_of(target)) ? 1 : 0;
+    const bool is_class = largest_of(output) == (sparse ? static_cast<std::size_t>(target[0]) : largest_of(target));
+    const bool is_binary = static_cast<double>(target[0]) == (output[0] > 0.5 ? 1 : 0);
+    sums.correct += (output.size() == 1 ? is_binary : is_class) ? 1 : 0;
     gradients.insert(gradients.end(), loss_value.gradient.begin(), loss_value.gradient.end());
   }
   return gradients;

@@ -90,7 +90,7 @@ TEST_CASE("damaged IDX headers are rejected", "[idx]") {
 
 TEST_CASE("IDX sizes are checked against the file size", "[idx]") {
   const Bytes good = idx({2, 3, 4}, counting(24));
-  check_refused(cut(good, good.size() - 1), "24 bytes from byte 16 on, but has 23");
+  check_refused(cut(good, good.size() - 1), "24 bytes at byte 16, but has 23");
   check_refused(cut(good, 16), "but has 0");
   check_refused(cut(good, good.size() + 1), "but has 25");
   check_refused(with(good, 7, 3), "declares an array (3, 3, 4) of 36 bytes");

@@ -159,10 +159,13 @@ void check_resumed(const Program::Result& whole, const Program::Result& resumed)
   CHECK(resumed.steps < whole.steps);
 }
 
+/// The files whose names do not begin with a dot, as the lock's does.
 std::vector<fs::path> files_of(const fs::path& directory) {
   std::vector<fs::path> files;
   if (!fs::exists(directory)) return files;
-  for (const auto& entry : fs::directory_iterator(directory)) files.push_back(entry.path());
+  for (const auto& entry : fs::directory_iterator(directory)) {
+    if (!entry.path().filename().string().starts_with('.')) files.push_back(entry.path());
+  }
   std::sort(files.begin(), files.end());
   return files;
 }

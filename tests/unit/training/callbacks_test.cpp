@@ -200,7 +200,7 @@ TEST_CASE("CSVLogger matches Keras") {
   CHECK(read(file).ends_with(",3\r\n"));
   CHECK(read(file).size() > text.size());
   CHECK(read(file).find("epoch", 5) == std::string::npos);
-  f.model.fit(f.data, {.epochs = 1, .callbacks = {Script("zeta", {3}), CSVLogger(file, {.separator = ";"})}});
+  f.model.fit(f.data, {.epochs = 1, .callbacks = {Script("zeta", {3}), CSVLogger(file, {.separator = ';'})}});
   CHECK(read(file).starts_with("epoch;accuracy;loss;zeta\r\n0;"));
   CHECK_THROWS_AS(f.model.fit(f.data, {.callbacks = {CSVLogger("/nonexistent/log.csv")}}), IoError);
 }

@@ -268,8 +268,10 @@ TEST_CASE("event files are readable during training and complete after a failure
 TEST_CASE("a resumed run continues the batch count") {
   Fixture f;
   struct Killer : Callback {
+    std::uint64_t at;
+    explicit Killer(std::uint64_t iteration) : at(iteration) {}
     void on_train_batch_end(Model& model, std::int64_t, const MetricSums&) override {
-      if (model.iterations() == 5) throw std::runtime_error("killed");
+      if (model.iterations() == at) throw std::runtime_error("killed");
     }
   };
   const auto live = [&f](const AnyCallback& last) {
@@ -279,9 +281,9 @@ TEST_CASE("a resumed run continues the batch count") {
                        .callbacks = {BackupAndRestore(f.directory / "backup"),
                                      TensorBoard({.log_dir = f.logs, .update_freq = "batch"}), last}});
   };
-  CHECK_THROWS_AS(live(Killer()), std::runtime_error);
+  CHECK_THROWS_AS(live(Killer(5)), std::runtime_error);
   CHECK(curves(f.logs / "train").at("batch_loss").size() == 5);
-  live(Callback());
+  live(Killer(0));
   // The second run repeats the steps after the backup, with the same values.
   const auto train = curves(f.logs / "train", 2);
   std::map<std::int64_t, std::vector<float>> losses;
