@@ -103,7 +103,7 @@ void AtomicFile::commit() {
     discard_and_throw(error, known ? static_cast<std::size_t>(status.st_size) : 0);
   }
   // Network file systems report some failed writes when a descriptor is closed. The duplicate keeps the lock.
-  FileDescriptor duplicate(fcntl(file_.number(), F_DUPFD_CLOEXEC, 0));
+  FileDescriptor duplicate(fcntl(file_.number(), F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
   if (!duplicate.valid()) discard_and_throw(errno);
   if (const int error = duplicate.close(); error != 0) discard_and_throw(error);
   if (!is_path_of(temporary_, file_)) discard_and_throw(ENOENT);

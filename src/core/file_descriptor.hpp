@@ -18,6 +18,11 @@ class FileDescriptor {
     do {
       number_ = ::open(path.c_str(), flags | O_CLOEXEC, mode);
     } while (number_ < 0 && errno == EINTR);
+    // In a process without standard output, what it prints must not go to this file.
+    if (number_ >= 0 && number_ <= STDERR_FILENO) {
+      const int standard = std::exchange(number_, ::fcntl(number_, F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
+      ::close(standard);
+    }
   }
   ~FileDescriptor() { [[maybe_unused]] const int error = close(); }
   FileDescriptor(FileDescriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}

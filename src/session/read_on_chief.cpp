@@ -94,6 +94,12 @@ void run_on_chief(RunContext& run_context, const std::function<void()>& work) {
   }));
 }
 
+void own_model_directory(RunContext& run_context) {
+  const std::filesystem::path& directory = run_context.options().model_dir;
+  if (directory.empty()) return;
+  run_on_chief(run_context, [&] { static_cast<void>(run_context.lock_directory(directory)); });
+}
+
 LoadedModel read_model_file(RunContext& run_context, const std::filesystem::path& file, const Sequential* known) {
   const auto read = [&]() -> std::optional<LoadedModel> {
     const ModelFormat format = model_format_of(file);

@@ -85,6 +85,7 @@ MetricSums Model::test_step(const Batch& batch) {
 
 EpochRange Model::epochs(int epochs) {
   const Options& run = parts_->run_context->options();
+  own_model_directory(*parts_->run_context);
   parts_->session.log().begin_epoch();
   parts_->session.set_position({});
   parts_->batches_in_epoch = 0;

@@ -39,14 +39,10 @@ void require_equal_options(RunContext& run_context) {
                                          program_options.empty() ? "none" : program_options.substr(1));
 }
 
-/// Throws on all ranks if the chief cannot write the model, or if another job writes there.
-void claim_model_directory(RunContext& run_context) {
+/// Throws on all ranks if the chief cannot write the model.
+void require_chief_can_write(RunContext& run_context) {
   const std::filesystem::path& directory = run_context.options().model_dir;
-  if (directory.empty()) return;
-  run_on_chief(run_context, [&] {
-    static_cast<void>(run_context.lock_directory(directory));
-    require_writable(directory);
-  });
+  if (!directory.empty()) run_on_chief(run_context, [&directory] { require_writable(directory); });
 }
 
 }  // namespace
@@ -54,7 +50,7 @@ void claim_model_directory(RunContext& run_context) {
 MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(const Options& options)
     : run_context_(make_run_context(options)) {
   require_equal_options(*run_context_);
-  claim_model_directory(*run_context_);
+  require_chief_can_write(*run_context_);
   if (!run_context_->prints()) return;
   const int workers = num_workers();
   std::cout << "Lockstep " LOCKSTEP_VERSION ": "
