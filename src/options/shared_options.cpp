@@ -214,6 +214,7 @@ std::vector<OptionRow> shared_options(Options& options) {
        .metavar = "LATENCY,BYTES_PER_SECOND,FLOPS",
        .help = "choose the parallelism for these links and kernels, not for measured ones",
        .value = text(options.assumed_hardware),
+       .ranks_may_differ = true,  // the chief's choice counts
        .for_developers = true},
       {.name = "sharding",
        .metavar = "CODE",

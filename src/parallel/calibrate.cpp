@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <cstring>
 #include <functional>
+#include <iterator>
 #include <limits>
 #include <numeric>
 #include <utility>
@@ -164,6 +165,10 @@ ParallelismChoice calibrate(const CalibrationContext& context, const Graph& grap
   if (const std::string obstacle = tensor_parallel_obstacle(context); !obstacle.empty()) return {.reason = obstacle};
   ParallelismChoice choice;
   const bool measures = !context.deterministic && context.assumed_hardware.empty();
+  const std::vector<std::string> modes = context.control.all_gather(measures ? "measure" : "assume");
+  if (std::ranges::count(modes, modes.front()) != std::ssize(modes)) {
+    throw UsageError("some workers have --assumed-hardware and others do not; give it to all or to none");
+  }
   if (measures) choice.link = measure_link(*context.new_communicator());
   std::vector<Candidate> candidates =
       measures ? measure_candidates(context, graph, optimizer, choice.link) : estimate_candidates(context, graph);

@@ -210,5 +210,8 @@ TEST_CASE("all workers choose the same parallelism and a backup keeps it") {
   // If workers measure different networks, the chief's measurement counts.
   CHECK(equal(chosen(world.rank() == 0 ? slow_kernels : slow_link), data_parallel));
   CHECK(equal(chosen(world.rank() == 0 ? slow_link : slow_kernels), chosen(slow_link)));
+  if (world.size() > 1) {
+    CHECK(contains(message_of<UsageError>([&] { chosen(world.rank() == 0 ? slow_link : ""); }), "all or to none"));
+  }
   check_near(alone, data_parallel, 1e-3);
 }

@@ -268,8 +268,8 @@ TEST_CASE("event files are readable during training and complete after a failure
 TEST_CASE("a resumed run continues the batch count") {
   Fixture f;
   struct Killer : Callback {
-    std::uint64_t at;
-    explicit Killer(std::uint64_t iteration) : at(iteration) {}
+    std::int64_t at;
+    explicit Killer(std::int64_t iteration) : at(iteration) {}
     void on_train_batch_end(Model& model, std::int64_t, const MetricSums&) override {
       if (model.iterations() == at) throw std::runtime_error("killed");
     }
