@@ -31,6 +31,8 @@ class DirectoryLock {
   DirectoryLock(DirectoryLock&&) = default;
   DirectoryLock& operator=(DirectoryLock&&) = delete;
 
+  [[nodiscard]] const std::filesystem::path& directory() const noexcept { return directory_; }
+
   /// Removes the file: the job is done.
   void remove() noexcept;
 

@@ -19,6 +19,7 @@
 #include <exception>
 #include <filesystem>
 #include <iostream>
+#include <iterator>
 #include <optional>
 #include <system_error>
 #include <utility>
@@ -133,8 +134,12 @@ RunContext::FinishedBackupsRemover::~FinishedBackupsRemover() {
 }
 
 bool RunContext::lock_directory(const std::filesystem::path& directory) {
-  const DirectoryLock& lock = backups_.locks.emplace_back(directory, identity_);
-  const std::optional<DirectoryOwner>& previous = lock.previous_owner();
+  auto lock = std::ranges::find(backups_.locks, directory, &DirectoryLock::directory);
+  if (lock == backups_.locks.end()) {
+    backups_.locks.emplace_back(directory, identity_);
+    lock = std::prev(backups_.locks.end());
+  }
+  const std::optional<DirectoryOwner>& previous = lock->previous_owner();
   return previous && previous->job == identity_.job && previous->generation < identity_.generation;
 }
 

@@ -85,7 +85,6 @@ MetricSums Model::test_step(const Batch& batch) {
 
 EpochRange Model::epochs(int epochs) {
   const Options& run = parts_->run_context->options();
-  own_model_directory(*parts_->run_context);
   parts_->session.log().begin_epoch();
   parts_->session.set_position({});
   parts_->batches_in_epoch = 0;
@@ -108,6 +107,7 @@ BatchRange Model::batches(const Dataset& data, const BatchOptions& options) {
         "outside such a loop, call batches(data, {.shuffle = false})");
   }
   parts_->model.validate(data);
+  if (options.shuffle) own_model_directory(*parts_->run_context);
   if (options.shuffle && parts_->loop_backups) {
     const std::int64_t before = parts_->batches_in_epoch;
     const std::string where = before == 0 ? "" : fmt::format(" from step {} of an epoch", before + 1);
