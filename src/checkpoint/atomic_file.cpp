@@ -108,7 +108,7 @@ void AtomicFile::commit() {
   if (const int error = duplicate.close(); error != 0) discard_and_throw(error);
   if (!is_path_of(temporary_, file_)) discard_and_throw(ENOENT);
   try {
-    require_not_locked_by_another(directory_of(target_));
+    require_not_owned_by_another(target_);
   } catch (const Error&) {
     unlink(temporary_.c_str());
     throw;

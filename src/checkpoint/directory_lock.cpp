@@ -135,12 +135,17 @@ void DirectoryLock::remove() noexcept {
   if (file_.valid() && is_path_of(path, file_)) unlink(path.c_str());
 }
 
-void require_not_locked_by_another(const fs::path& directory) {
-  const FileDescriptor file(lock_file_in(directory), O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
-  if (!file.valid()) return;
-  const std::optional<Record> record = read_record(file);
+void require_not_owned_by_another(const fs::path& file) {
+  const fs::path directory = directory_of(file);
+  const FileDescriptor lock(lock_file_in(directory), O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
+  if (!lock.valid() && errno == ENOENT) return;
+  if (!lock.valid()) {
+    throw_io_error(fmt::format("cannot write {}: cannot read {}", file.string(), lock_file_in(directory).string()),
+                   errno);
+  }
+  const std::optional<Record> record = read_record(lock);
   if (record && record->process == process_identity()) return;
-  if (try_lock(file) != EWOULDBLOCK) return;
+  if (try_lock(lock) != EWOULDBLOCK) return;
   throw PeerError(fmt::format("{} belongs to {} now, so this process writes nothing more there", directory.string(),
                               describe(record)));
 }

@@ -50,7 +50,8 @@ class DirectoryLock {
 /// Tells this process from every other one, also from those in other containers and on other hosts.
 [[nodiscard]] std::string process_identity();
 
-/// Throws PeerError if another process holds the directory's lock: its job owns the files there.
-void require_not_locked_by_another(const std::filesystem::path& directory);
+/// Throws PeerError if another process holds the lock of the file's directory: its job owns the files there. Throws
+/// IoError if that cannot be found out.
+void require_not_owned_by_another(const std::filesystem::path& file);
 
 }  // namespace lockstep
