@@ -53,7 +53,7 @@ std::string_view target_of(std::string_view name) {
   constexpr std::size_t tail = 1 + digits + suffix.size();
   if (name.size() <= 1 + tail || !name.starts_with('.') || !name.ends_with(suffix)) return {};
   const std::string_view ending = name.substr(name.size() - tail, 1 + digits);
-  if (ending[0] != '.' || ending.find_first_not_of("0123456789abcdef", 1) != ending.npos) return {};
+  if (ending[0] != '.' || ending.find_first_not_of("0123456789abcdef", 1) != std::string_view::npos) return {};
   return name.substr(1, name.size() - 1 - tail);
 }
 

@@ -88,9 +88,9 @@ std::string process_identity() {
   const std::string statistics{std::istreambuf_iterator<char>(file), {}};
   // The name in parentheses may hold spaces. The start time is the 20th field after it.
   std::size_t at = statistics.rfind(')');
-  for (int field = 0; field < 20 && at != statistics.npos; ++field) at = statistics.find(' ', at + 1);
+  for (int field = 0; field < 20 && at != std::string::npos; ++field) at = statistics.find(' ', at + 1);
   const std::string start =
-      at == statistics.npos ? "" : statistics.substr(at + 1, statistics.find(' ', at + 1) - at - 1);
+      at == std::string::npos ? "" : statistics.substr(at + 1, statistics.find(' ', at + 1) - at - 1);
   return fmt::format("{}-{}-{}-{}", boot, pid_namespace.st_ino, getpid(), start);
 }
 

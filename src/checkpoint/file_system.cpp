@@ -10,6 +10,7 @@
 #include <unistd.h>
 #include <cerrno>
 #include <filesystem>
+#include <ranges>
 #include <string>
 #include <system_error>
 #include <vector>
@@ -75,11 +76,11 @@ void create_directories_durably(const fs::path& directory) {
   }
   fs::create_directories(directory, error);
   if (error) throw_io_error("cannot create the directory " + directory.string(), error.value());
-  for (auto created = missing.rbegin(); created != missing.rend(); ++created) {
-    const int problem = sync_directory(directory_of(*created));
+  for (const fs::path& created : std::ranges::reverse_view(missing)) {
+    const int problem = sync_directory(directory_of(created));
     // A directory may be writable without being readable.
     if (problem != 0 && problem != EACCES)
-      throw_io_error("cannot synchronize the directory above " + created->string(), problem);
+      throw_io_error("cannot synchronize the directory above " + created.string(), problem);
   }
 }
 
