@@ -8,9 +8,9 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <algorithm>
 #include <cerrno>
 #include <filesystem>
-#include <ranges>
 #include <string>
 #include <system_error>
 #include <vector>
@@ -76,7 +76,8 @@ void create_directories_durably(const fs::path& directory) {
   }
   fs::create_directories(directory, error);
   if (error) throw_io_error("cannot create the directory " + directory.string(), error.value());
-  for (const fs::path& created : std::ranges::reverse_view(missing)) {
+  std::reverse(missing.begin(), missing.end());
+  for (const fs::path& created : missing) {
     const int problem = sync_directory(directory_of(created));
     // A directory may be writable without being readable.
     if (problem != 0 && problem != EACCES)
