@@ -219,6 +219,29 @@ class LaunchTest(Launched):
             self.assertIn("worker 1 (rank 1): its trainer was killed by signal 9 (Killed)", one.stderr, str(one))
             self.assertIn("generation 2 begins", one.stderr, str(one))
 
+    def test_resume_never_starts_over_once(self) -> None:
+        """A restart by the launcher resumes from the job's own backups."""
+        whole = self.whole_run(2)
+        self.launch_all(2, *EXAMPLES, "--backup-save-freq", "1", "--resume", "never")
+        self.wait_for_backup()
+        os.kill(children(self.started[1].process.pid)[1], signal.SIGKILL)
+        ended = self.assert_ended(0)
+        self.assertIn("generation 2 begins", ended[0].stderr, str(ended[0]))
+        self.assertIn("Resuming from", ended[0].stdout, str(ended[0]))
+        self.assert_same_model(whole)
+
+    def test_a_second_job_in_the_same_directory_is_refused(self) -> None:
+        whole = self.whole_run(2, *LONG)
+        self.launch_all(2, *LONG, "--backup-save-freq", "5")
+        self.wait_for_backup()
+        second = Running(self.command(*EXAMPLES), self.cwd, {"TMPDIR": str(self.left)}).end()
+        self.assertEqual(second.code, TEMPORARY, str(second))
+        for words in (str(self.model), "belongs to job", "keras_mnist on", "generation 1", "choose another directory"):
+            self.assertIn(words, second.stderr)
+        self.assert_ended(0)
+        self.assert_same_model(whole)
+        self.assertFalse((self.model / ".lockstep.lock").exists())
+
     def test_after_sigterm_all_save_and_only_that_worker_leaves(self) -> None:
         """After SIGTERM, as from Kubernetes, all ranks save, only that worker leaves, and training resumes at that
         step."""
