@@ -23,8 +23,8 @@ struct LoadedModel {
 /// peer. Collective.
 void run_on_chief(RunContext& run_context, const std::function<void()>& work);
 
-/// Makes this job the owner of the model directory (see DirectoryLock). Throws PeerError on all ranks if another job owns
-/// it. Collective; may be called again.
+/// Makes this job the owner of the model directory (see DirectoryLock). Throws PeerError on all ranks if another job
+/// owns it. Collective; may be called again.
 void own_model_directory(RunContext& run_context);
 
 /// Reads a .keras, .h5 or .weights.h5 file. A file without an architecture holds weights of `known`; if that is null,
