@@ -138,7 +138,8 @@ class Run(unittest.TestCase):
                 text=True,
                 timeout=120,
                 stdin=subprocess.DEVNULL,
-                env=environment | {"OMP_NUM_THREADS": "1", "TERM": "xterm"},
+                # Assumed links and kernels: on a busy machine, measured ones may give another choice and explanation.
+                env=environment | {"OMP_NUM_THREADS": "1", "TERM": "xterm", "LOCKSTEP_ASSUMED_HARDWARE": "1e-6,1e9,1e11"},
             )
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         output = re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", done.stdout).replace("\x08", "")
@@ -152,12 +153,10 @@ class Run(unittest.TestCase):
         self.assertRegex(
             shown[0], r"^Lockstep [\d.]+: 2 workers, shared memory \(2 ranks\); .*, 1 thread, oneDNN [\d.]+$"
         )
-        # which parallelism is faster depends on the machine
-        kind = re.compile(r"^Parallelism: \w+,")
         for begin in ("Parallelism", "Epoch", "Test loss"):
 
             def first(lines: list[str]) -> str:
-                return kind.sub("", masked(next(line for line in lines if line.startswith(begin))))
+                return masked(next(line for line in lines if line.startswith(begin)))
 
             self.assertEqual(first(printed), first(shown))
         bar = [masked(line) for line in shown if "━ " in line and "step" in line]
