@@ -13,7 +13,7 @@
 
 namespace lockstep {
 
-/// Members stand in the order in which they depend on each other.
+/// Each member depends on those before it.
 struct CompiledStep {
   /// The arenas' memory and the communicator must outlive it.
   CompiledStep(std::size_t global_batch_size, Plan its_plan, const Backend& backend, const Arenas& arenas,

@@ -185,7 +185,7 @@ TEST_CASE("all workers choose the same parallelism and a backup keeps it") {
   const World world;
   const Examples examples = make_examples(models[0], logits, 24, 3);
   const auto data_parallel = train(models[0], Adam(), examples, options_for(Parallelism::data, 12), 2).weights;
-  {  // with measured costs, all ranks make the same choice, whatever it is
+  {  // with measured costs, all ranks make the same choice
     const auto measured = train(models[0], Adam(), examples, options_for(Parallelism::automatic, 12), 2).weights;
     CHECK(equal_on_all_ranks(measured));
     check_near(measured, data_parallel, 1e-3);

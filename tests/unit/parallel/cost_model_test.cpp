@@ -66,10 +66,10 @@ TEST_CASE("the traffic of each layer matches the plan") {
 
 TEST_CASE("the kernels of a plan can be timed without other ranks") {
   const auto backend = make_cpu_backend(1);
-  const Graph trunk = graph_of(custom_training_mnist);
+  const Graph whole_graph = graph_of(custom_training_mnist);
   const Graph narrow =
       graph_of(Sequential{Input({14, 14, 1}), Conv2D(2, 3), Conv2D(8, 3), GlobalAveragePooling2D(), Dense(10)});
-  for (const auto& [whole, rank] : {std::pair(trunk, 0), std::pair(trunk, 2), std::pair(narrow, 0),
+  for (const auto& [whole, rank] : {std::pair(whole_graph, 0), std::pair(whole_graph, 2), std::pair(narrow, 0),
                                     std::pair(narrow, 2)}) {  // with two channels, rank 2 has none
     const auto sharding = search_sharding(whole, 3, 32, slow_link);
     REQUIRE(sharding);

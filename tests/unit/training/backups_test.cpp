@@ -1,5 +1,5 @@
 // A run that is killed anywhere and restarted ends with the same bits as an uninterrupted run. Backups of other jobs
-// and damaged ones are rejected.
+// and damaged ones are rejected. This is one file because all tests run variants of one program.
 #include "checkpoint/backup/backup_directory.hpp"
 #include "checkpoint/keras/keras_h5.hpp"
 #include "support/catch.hpp"
