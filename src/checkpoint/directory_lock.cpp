@@ -97,12 +97,12 @@ std::string process_identity() {
 DirectoryLock::DirectoryLock(fs::path directory, const DirectoryOwner& owner, double patience_s)
     : directory_(std::move(directory)) {
   create_directories_durably(directory_);
-  double wait_until = monotonic_seconds() + patience_s;
+  const double wait_until = monotonic_seconds() + patience_s;
   while (!try_to_own(owner, wait_until)) std::this_thread::sleep_for(std::chrono::milliseconds(50));
 }
 
 /// Returns false if the call must be repeated.
-bool DirectoryLock::try_to_own(const DirectoryOwner& owner, double& wait_until) {
+bool DirectoryLock::try_to_own(const DirectoryOwner& owner, double wait_until) {
   const fs::path path = lock_file_in(directory_);
   FileDescriptor file(path, O_RDWR | O_CREAT | O_NOFOLLOW);
   if (!file.valid()) throw_io_error("cannot write " + path.string(), errno);

@@ -40,7 +40,7 @@ class DirectoryLock {
   [[nodiscard]] const std::optional<DirectoryOwner>& previous_owner() const noexcept { return previous_owner_; }
 
  private:
-  [[nodiscard]] bool try_to_own(const DirectoryOwner& owner, double& wait_until);
+  [[nodiscard]] bool try_to_own(const DirectoryOwner& owner, double wait_until);
 
   std::filesystem::path directory_;
   FileDescriptor file_;  ///< not valid if this object holds no lock

@@ -76,7 +76,7 @@ void BackupManager::restore(int epochs) {
     }
     auto newest = directory_.newest(fit_, log_warning);
     if (newest) return LoadedModel{newest->path.string(), std::move(newest->model)};
-    if (resume == Resume::require && fit_ == 1 && !is_restart) {
+    if (resume == Resume::require && fit_ == 1) {
       throw UsageError("--resume require: there is no backup in " + directory_.path().string() +
                        "; name the right --backup-dir, or use --resume auto");
     }
