@@ -65,6 +65,11 @@ AtomicFile::AtomicFile(fs::path target) : target_(std::move(target)) {
   if (name.empty() || name == "." || name == ".." || fs::is_directory(target_, unknown)) {
     throw IoError(fmt::format("cannot write {}: it is a directory; add the name of a file", target_.string()));
   }
+  if (const auto type = fs::status(target_, unknown).type();
+      !unknown && type != fs::file_type::regular && type != fs::file_type::not_found) {
+    throw IoError(fmt::format(
+        "cannot write {}: it is a device, a pipe or a socket, which would be replaced; name a file", target_.string()));
+  }
   const fs::path directory = directory_of(target_);
   create_directories_durably(directory);
   remove_abandoned_files(directory, [&name](std::string_view target) { return target == name; });

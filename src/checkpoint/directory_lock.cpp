@@ -50,20 +50,23 @@ std::optional<Record> read_record(const FileDescriptor& file) {
   };
   if (!json.is_object()) return std::nullopt;
   const auto generation = json.find("generation");
+  const auto has_begun = json.find("has_begun");
   const bool has_generation = generation != json.end() && generation->is_number_unsigned();
-  return Record{{text("job"), has_generation ? generation->get<std::uint64_t>() : 0, text("program"), text("host")},
+  return Record{{.job = text("job"),
+                 .generation = has_generation ? generation->get<std::uint64_t>() : 0,
+                 .program = text("program"),
+                 .host = text("host"),
+                 .has_begun = has_begun != json.end() && *has_begun == true},
                 text("process")};
 }
 
 /// Returns 0 or errno.
 int write_record(const FileDescriptor& file, const DirectoryOwner& owner) {
-  const std::string text = nlohmann::json{{"job", owner.job},
-                                          {"generation", owner.generation},
-                                          {"program", owner.program},
-                                          {"host", owner.host},
-                                          {"process", process_identity()}}
-                               .dump(1, ' ', false, nlohmann::json::error_handler_t::replace) +
-                           "\n";
+  const std::string text =
+      nlohmann::json{{"job", owner.job},   {"generation", owner.generation}, {"program", owner.program},
+                     {"host", owner.host}, {"has_begun", owner.has_begun},   {"process", process_identity()}}
+          .dump(1, ' ', false, nlohmann::json::error_handler_t::replace) +
+      "\n";
   if (ftruncate(file.number(), 0) != 0) return errno;
   const ssize_t written = pwrite(file.number(), text.data(), text.size(), 0);
   if (written != static_cast<ssize_t>(text.size())) return written < 0 ? errno : ENOSPC;
@@ -94,15 +97,19 @@ std::string process_identity() {
   return fmt::format("{}-{}-{}-{}", boot, pid_namespace.st_ino, getpid(), start);
 }
 
-DirectoryLock::DirectoryLock(fs::path directory, const DirectoryOwner& owner, double patience_s)
-    : directory_(std::move(directory)) {
+DirectoryLock::DirectoryLock(fs::path directory, DirectoryOwner owner, double patience_s)
+    : directory_(std::move(directory)), owner_(std::move(owner)) {
   create_directories_durably(directory_);
   const double wait_until = monotonic_seconds() + patience_s;
-  while (!try_to_own(owner, wait_until)) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  while (!try_to_own(wait_until)) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+}
+
+bool DirectoryLock::is_earlier_generation(const DirectoryOwner& other) const {
+  return other.job == owner_.job && other.generation < owner_.generation;
 }
 
 /// Returns false if the call must be repeated.
-bool DirectoryLock::try_to_own(const DirectoryOwner& owner, double wait_until) {
+bool DirectoryLock::try_to_own(double wait_until) {
   const fs::path path = lock_file_in(directory_);
   FileDescriptor file(path, O_RDWR | O_CREAT | O_NOFOLLOW);
   if (!file.valid()) throw_io_error("cannot write " + path.string(), errno);
@@ -110,7 +117,7 @@ bool DirectoryLock::try_to_own(const DirectoryOwner& owner, double wait_until) {
   const std::optional<Record> record = read_record(file);
   if (error == EWOULDBLOCK) {
     if (record && record->process == process_identity()) return true;
-    if (record && record->owner.job == owner.job && record->owner.generation < owner.generation) {
+    if (record && is_earlier_generation(record->owner)) {
       // A new file is a new lock. The old owner notices before it publishes anything.
       if (monotonic_seconds() > wait_until && is_path_of(path, file)) unlink(path.c_str());
       return false;
@@ -121,13 +128,21 @@ bool DirectoryLock::try_to_own(const DirectoryOwner& owner, double wait_until) {
   }
   if (error != 0) return true;
   if (!is_path_of(path, file)) return false;
-  if (record) previous_owner_ = record->owner;
-  if (const int problem = write_record(file, owner); problem != 0) {
+  owner_.has_begun = record && record->owner.has_begun && is_earlier_generation(record->owner);
+  if (const int problem = write_record(file, owner_); problem != 0) {
     unlink(path.c_str());
     throw_io_error("cannot write " + path.string(), problem);
   }
   file_ = std::move(file);
   return true;
+}
+
+void DirectoryLock::record_begin() {
+  owner_.has_begun = true;
+  if (!file_.valid()) return;
+  if (const int problem = write_record(file_, owner_); problem != 0) {
+    throw_io_error("cannot write " + lock_file_in(directory_).string(), problem);
+  }
 }
 
 void DirectoryLock::remove() noexcept {

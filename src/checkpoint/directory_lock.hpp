@@ -6,7 +6,6 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <optional>
 #include <string>
 
 namespace lockstep {
@@ -17,6 +16,7 @@ struct DirectoryOwner {
   std::uint64_t generation = 0;  ///< rises with each restart of the job's workers; 0 without a launcher
   std::string program;           ///< for messages: "keras_mnist"
   std::string host;              ///< for messages
+  bool has_begun = false;        ///< the backups in the directory are this job's own
 };
 
 /// Holds the file ".lockstep.lock" in a directory locked (flock), with a description of the owner. The lock ends with
@@ -26,25 +26,29 @@ class DirectoryLock {
   /// Creates the directory if it is missing. Throws PeerError, which names the owner, if another job holds the lock.
   /// Waits up to `patience_s` seconds for an earlier generation of the same job to end; takes the directory over if it
   /// does not. Does nothing if this process holds the lock already, or if the file system has no locks. Throws IoError.
-  DirectoryLock(std::filesystem::path directory, const DirectoryOwner& owner, double patience_s = 10);
+  DirectoryLock(std::filesystem::path directory, DirectoryOwner owner, double patience_s = 10);
   ~DirectoryLock() = default;  ///< unlocks; the description stays, by which a later generation knows its job
   DirectoryLock(DirectoryLock&&) = default;
   DirectoryLock& operator=(DirectoryLock&&) = delete;
 
   [[nodiscard]] const std::filesystem::path& directory() const noexcept { return directory_; }
 
+  /// Records that the backups in the directory are this job's own. Throws IoError.
+  void record_begin();
+
   /// Removes the file: the job is done.
   void remove() noexcept;
 
-  /// The owner that died or ended without removing the file.
-  [[nodiscard]] const std::optional<DirectoryOwner>& previous_owner() const noexcept { return previous_owner_; }
+  /// Whether this object or an earlier generation of the job called record_begin.
+  [[nodiscard]] bool has_begun() const noexcept { return owner_.has_begun; }
 
  private:
-  [[nodiscard]] bool try_to_own(const DirectoryOwner& owner, double wait_until);
+  [[nodiscard]] bool is_earlier_generation(const DirectoryOwner& other) const;
+  [[nodiscard]] bool try_to_own(double wait_until);
 
   std::filesystem::path directory_;
+  DirectoryOwner owner_;
   FileDescriptor file_;  ///< not valid if this object holds no lock
-  std::optional<DirectoryOwner> previous_owner_;
 };
 
 /// Tells this process from every other one, also from those in other containers and on other hosts.

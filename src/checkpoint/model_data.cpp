@@ -8,7 +8,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -78,6 +80,16 @@ void check_values(const ModelData& model) {
   if (!model.compile_state) return;
   check_tensors(model.compile_state->slots, slots_for(model.architecture, model.compile_state->optimizer),
                 "optimizer slots");
+}
+
+std::optional<std::string> find_nonfinite(const std::vector<NamedTensor>& tensors) {
+  for (const NamedTensor& tensor : tensors) {
+    const auto bad = std::ranges::find_if_not(tensor.values, [](float value) { return std::isfinite(value); });
+    if (bad == tensor.values.end()) continue;
+    return fmt::format("'{}' holds NaN or infinite values (the first at index {})", tensor.name,
+                       bad - tensor.values.begin());
+  }
+  return std::nullopt;
 }
 
 std::size_t estimate_file_size(const ModelData& model) {

@@ -47,6 +47,9 @@ void fill_initial_slots(const Optimizer& optimizer, std::vector<NamedTensor>& sl
 /// element.
 void check_values(const ModelData& model);
 
+/// "'dense/kernel' holds NaN or infinite values (the first at index 5)", for the first tensor that does.
+[[nodiscard]] std::optional<std::string> find_nonfinite(const std::vector<NamedTensor>& tensors);
+
 /// A generous estimate of the model's file size in bytes.
 [[nodiscard]] std::size_t estimate_file_size(const ModelData& model);
 

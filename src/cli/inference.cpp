@@ -2,6 +2,7 @@
 #include "cli/inference.hpp"
 
 #include "checkpoint/atomic_file.hpp"
+#include "cli/check_output.hpp"
 #include "cli/model_settings.hpp"
 #include "core/printable.hpp"
 #include "data/npy.hpp"
@@ -58,6 +59,10 @@ void predict(std::span<const std::string> args) {
                                 "Writes a model's outputs for the test set, on every worker of the world");
   if (output.empty()) throw UsageError("--output is empty but must be the name of a file; see lockstep predict --help");
   MultiWorkerMirroredStrategy strategy{options};
+  if (strategy.is_chief()) {
+    require_not_an_input({"--output", output}, options, {{"--model", settings.model}});
+    require_can_write(output);
+  }
   Model model = strategy.load_model(settings.model, [](const Sequential&, const auto&) {
     return CompileOptions{.loss = MeanSquaredError()};  // not computed; accepts outputs of any shape
   });

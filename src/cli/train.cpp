@@ -2,6 +2,7 @@
 #include "cli/train.hpp"
 
 #include "checkpoint/model_file.hpp"
+#include "cli/check_output.hpp"
 #include "options/read_value.hpp"
 #include "training/parse_or_exit.hpp"
 
@@ -82,12 +83,28 @@ std::filesystem::path output_path(const TrainSettings& settings, const Options& 
   return options.model_dir / (settings.model.model.extension() == ".keras" ? "model.keras" : "model.h5");
 }
 
+namespace {
+
+/// Throws UsageError or IoError now rather than after training.
+void check_outputs(const TrainSettings& settings, const Options& options, const std::filesystem::path& model) {
+  const NamedFile input{"--model", settings.model.model};
+  const char* const model_option = settings.save_as.empty() ? "--model-dir" : "--save-as";
+  require_not_an_input({model_option, model}, options, {input});
+  require_not_an_input({"--csv-log", settings.csv_log}, options,
+                       {input, {model_option, model}, {"--model-dir", options.model_dir / "history.json"}});
+  require_can_write(model);
+}
+
+}  // namespace
+
 void train(std::span<const std::string> args) {
   TrainSettings settings;
   const Options options = parse_or_exit(args, {.program = train_program}, train_options(settings),
                                         {.sentence = "Trains a Keras model on every worker of the world"});
   validate_settings(settings, train_program);
+  const std::filesystem::path output = output_path(settings, options);
   MultiWorkerMirroredStrategy strategy{options};
+  if (strategy.is_chief()) check_outputs(settings, options, output);
 
   Model model = strategy.load_model(settings.model.model, [&](const Sequential& architecture, const auto& saved) {
     return resolve_compile_options(settings.model, architecture, saved, true);
@@ -95,6 +112,7 @@ void train(std::span<const std::string> args) {
   TrainTestSplit data = load_data(options);
   for (Dataset* dataset : {&data.train, &data.test}) {
     convert_targets(*dataset, model.compile_options().value().loss, model.architecture());
+    model.validate(*dataset);
   }
   model.summary();
 
@@ -103,7 +121,6 @@ void train(std::span<const std::string> args) {
                          .validation_split = settings.validation_split,
                          .callbacks = callbacks_of(settings, options)});
   const Logs test = model.evaluate(data.test);
-  const std::filesystem::path output = output_path(settings, options);
   model.save(output);
   std::string line = describe(test, "test ") + ". Saved " + output.string();
   line.front() = 'T';

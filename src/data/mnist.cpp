@@ -15,6 +15,7 @@ TrainTestSplit load_mnist(const std::filesystem::path& path) {
         "{} has examples of shape {}, but MNIST's are (28, 28) or (28, 28, 1); load other data with load_dataset()",
         data.train.source, shape.to_string()));
   }
+  for (const Dataset* part : {&data.train, &data.test}) part->validate(10);
   return data;
 }
 

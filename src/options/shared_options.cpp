@@ -97,7 +97,8 @@ std::vector<OptionRow> shared_options(Options& options) {
        .metavar = "X",
        .help = "factor for byte inputs",
        .value = positive_number(options.input_scale),
-       .default_text = "1/255; 1 for a model that rescales"},
+       .default_text = "1/255; 1 for a model that rescales",
+       .resume_needs_equal = true},
       {.name = "initial-weights",
        .group = data_and_model,
        .metavar = "FILE",
@@ -135,12 +136,14 @@ std::vector<OptionRow> shared_options(Options& options) {
        .metavar = "N",
        .help = "of initial weights, the order of examples, and Dropout",
        .value = whole_number(options.seed, 0),
-       .training_only = true},
+       .training_only = true,
+       .resume_needs_equal = true},
       {.name = "precision",
        .group = training,
        .metavar = "NAME",
        .help = "float32 or mixed_bfloat16",
-       .value = precision(options.precision)},
+       .value = precision(options.precision),
+       .resume_needs_equal = true},
       {.name = "allow-tf32",
        .group = training,
        .help = "let GPUs round the inputs of float32 products to 10 bits",
@@ -268,13 +271,25 @@ NamedValues describe_options(const Options& options) {
   return record;
 }
 
-std::vector<std::pair<std::string, std::string>> options_to_agree_on(const Options& options) {
+namespace {
+
+template <typename Predicate>
+std::vector<std::pair<std::string, std::string>> texts_of_options(Options options, Predicate is_wanted) {
   std::vector<std::pair<std::string, std::string>> texts;
-  Options copy = options;
-  for (const OptionRow& row : shared_options(copy)) {
-    if (!row.ranks_may_differ) texts.emplace_back("--" + row.name, row.shown_default());
+  for (const OptionRow& row : shared_options(options)) {
+    if (is_wanted(row)) texts.emplace_back("--" + row.name, row.shown_default());
   }
   return texts;
+}
+
+}  // namespace
+
+std::vector<std::pair<std::string, std::string>> options_to_agree_on(const Options& options) {
+  return texts_of_options(options, [](const OptionRow& row) { return !row.ranks_may_differ; });
+}
+
+std::vector<std::pair<std::string, std::string>> options_to_resume_with(const Options& options) {
+  return texts_of_options(options, [](const OptionRow& row) { return row.resume_needs_equal; });
 }
 
 }  // namespace lockstep

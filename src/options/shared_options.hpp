@@ -36,4 +36,7 @@ struct ProgramPurpose {
 /// Name ("--epochs") and text of each option whose value must be the same on all ranks.
 [[nodiscard]] std::vector<std::pair<std::string, std::string>> options_to_agree_on(const Options& options);
 
+/// Name and text of each option whose value must be that of the backup for a run to resume.
+[[nodiscard]] std::vector<std::pair<std::string, std::string>> options_to_resume_with(const Options& options);
+
 }  // namespace lockstep

@@ -62,8 +62,27 @@ void EventFileWriter::add_scalar(std::string_view tag, double value, std::int64_
   write(scalar_record(tag, value, step, wall_time));
 }
 
-void EventFileWriter::flush() {
+std::unique_ptr<EventFileWriter> EventFileWriter::continue_file(const fs::path& path, std::uintmax_t bytes) {
+  std::error_code error;
+  if (!fs::is_regular_file(path, error) || fs::file_size(path, error) < bytes || error) return nullptr;
+  fs::resize_file(path, bytes, error);
+  if (error) fail(path, error.value());
+  std::FILE* const file = std::fopen(path.c_str(), "abe");
+  if (file == nullptr) fail(path, errno);
+  return std::unique_ptr<EventFileWriter>(new EventFileWriter(path, file));
+}
+
+std::uintmax_t EventFileWriter::flush() {
   if (std::fflush(file_.get()) != 0) fail(path_, errno);
+  const long size = std::ftell(file_.get());
+  if (size < 0) fail(path_, errno);
+  return static_cast<std::uintmax_t>(size);
+}
+
+void EventFileWriter::remove() noexcept {
+  file_.reset();
+  std::error_code stays;
+  fs::remove(path_, stays);
 }
 
 void EventFileWriter::write(const std::string& record) {

@@ -6,6 +6,8 @@
 #include <lockstep/core/error.hpp>
 
 #include <chrono>
+#include <exception>
+#include <future>
 #include <string>
 #include <utility>
 
@@ -23,31 +25,34 @@ void BackgroundWriter::wait_for_job() {
   if (job_.valid()) std::exchange(job_, {}).get();
 }
 
-void BackgroundWriter::start(std::function<void()> job) {
+void BackgroundWriter::start(Content content, std::function<void()> job) {
   wait_for_job();
-  job_ = std::async(std::launch::async, [this, job = std::move(job)] {
+  job_ = std::async(std::launch::async, [this, content, job = std::move(job)] {
     try {
       job();
       warned_of_failure_ = false;
+      if (content == Content::model) last_model_failure_.clear();
     } catch (const IoError& error) {
       if (on_failure_ == CheckpointFailure::stop) throw;
       if (!warned_of_failure_) log_warning(std::string(error.what()) + "; training continues without this checkpoint");
       warned_of_failure_ = true;
+      if (content == Content::model) last_model_failure_ = error.what();
     }
   });
 }
 
-void BackgroundWriter::write(Communicator& gathering, std::function<void()> job) {
+void BackgroundWriter::write(Communicator& gathering, Content content, std::function<void()> job) {
   finish_gather();
   pending_gather_ = &gathering;
   pending_job_ = std::move(job);
+  pending_content_ = content;
   poll();
 }
 
 void BackgroundWriter::poll() {
   if (pending_gather_ == nullptr || !pending_gather_->is_gathered()) return;
   pending_gather_ = nullptr;
-  if (auto job = std::exchange(pending_job_, {})) start(std::move(job));
+  if (auto job = std::exchange(pending_job_, {})) start(pending_content_, std::move(job));
 }
 
 void BackgroundWriter::rethrow_error() {
@@ -65,6 +70,24 @@ void BackgroundWriter::wait() {
   finish_gather();
   if (is_job_running()) report_busy_();
   wait_for_job();
+}
+
+void BackgroundWriter::join() noexcept {
+  try {
+    finish_gather();
+  } catch (...) {
+    std::promise<void> failed;
+    failed.set_exception(std::current_exception());
+    job_ = failed.get_future();
+  }
+  if (is_job_running()) report_busy_();
+  if (job_.valid()) job_.wait();
+}
+
+void BackgroundWriter::require_last_model_written() const {
+  if (last_model_failure_.empty()) return;
+  throw IoError("the last model is missing: " + last_model_failure_ +
+                "; backups are kept, so start the same job again");
 }
 
 void BackgroundWriter::cancel_gather() noexcept {

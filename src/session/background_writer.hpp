@@ -7,6 +7,7 @@
 
 #include <functional>
 #include <future>
+#include <string>
 
 namespace lockstep {
 
@@ -22,10 +23,12 @@ class BackgroundWriter {
   BackgroundWriter(const BackgroundWriter&) = delete;
   BackgroundWriter& operator=(const BackgroundWriter&) = delete;
 
+  enum class Content { model, backup };
+
   /// Runs `job` after the previous job, as soon as `gathering` has gathered the data that it writes. Ranks that write
   /// no file pass an empty job. If the job throws IoError, --on-checkpoint-failure decides: either it becomes a
   /// warning, or a later call throws it.
-  void write(Communicator& gathering, std::function<void()> job);
+  void write(Communicator& gathering, Content content, std::function<void()> job);
 
   /// Whether a job is running or waiting for its gather.
   [[nodiscard]] bool busy() const { return pending_gather_ != nullptr || is_job_running(); }
@@ -41,20 +44,30 @@ class BackgroundWriter {
   /// Finishes the gather and waits for the job; throws its error.
   void wait();
 
+  /// Like `wait`, but leaves the error to a later call.
+  void join() noexcept;
+
+  /// Throws IoError if the last model could not be written, although --on-checkpoint-failure let training continue. No
+  /// job may be running.
+  void require_last_model_written() const;
+
   /// Drops a job whose gather is incomplete. For stack unwinding, when the other ranks may not finish the gather.
   void cancel_gather() noexcept;
 
  private:
   [[nodiscard]] bool is_job_running() const;
   void wait_for_job();
-  void start(std::function<void()> job);
+  void start(Content content, std::function<void()> job);
 
   CheckpointFailure on_failure_;
   std::function<void()> report_busy_;
   Communicator* pending_gather_ = nullptr;
   std::function<void()> pending_job_;  ///< empty where another rank writes
-  bool warned_of_failure_ = false;     ///< accessed only by the running job
-  std::future<void> job_;              // last: the job uses the members above
+  Content pending_content_ = Content::model;
+  // Accessed by the running job, or while there is none:
+  bool warned_of_failure_ = false;
+  std::string last_model_failure_;  ///< empty if the last model was written
+  std::future<void> job_;           // last: the job uses the members above
 };
 
 }  // namespace lockstep

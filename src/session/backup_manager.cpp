@@ -4,7 +4,7 @@
 #include "core/clock.hpp"
 #include "core/log.hpp"
 #include "metrics/metric_registry.hpp"
-#include "options/option_words.hpp"
+#include "options/shared_options.hpp"
 
 #include <lockstep/core/error.hpp>
 
@@ -39,7 +39,7 @@ void require_same_setting(const std::string& path, const std::string& what, cons
                    " now; restore the old setting, or start over with --resume never");
 }
 
-std::string describe(const std::optional<double>& number) { return number ? fmt::format("{:g}", *number) : "none"; }
+constexpr const char* origin_setting = "the digest of the initial weights";
 
 }  // namespace
 
@@ -55,9 +55,8 @@ BackupManager::BackupManager(TrainingSession& session, CheckpointWriter& writer,
       job_(std::move(job)) {
   const Options& run = session.run_context().options();
   for (auto& text : session.model().compiled().identity()) job_.push_back(std::move(text));
-  job_.emplace_back("--seed", std::to_string(run.seed));
-  job_.emplace_back("--precision", to_string(run.precision));
-  job_.emplace_back("--input-scale", describe(run.input_scale));
+  for (auto& option : options_to_resume_with(run)) job_.push_back(std::move(option));
+  job_.emplace_back(origin_setting, session.model().origin());
 }
 
 BackupManager::~BackupManager() {
@@ -65,17 +64,23 @@ BackupManager::~BackupManager() {
 }
 
 void BackupManager::restore(int epochs) {
-  if (options_.save_freq == BackupOptions::never) return;
   RunContext& run_context = session_.run_context();
   const Resume resume = run_context.options().resume;
+  if (options_.save_freq == BackupOptions::never) {
+    if (resume != Resume::require) return;
+    throw UsageError("--resume require needs backups, but --backup-save-freq is never; change one of them");
+  }
   const auto find = [&]() -> std::optional<LoadedModel> {
-    const bool is_restart = run_context.lock_directory(directory_.path());
-    if (resume == Resume::never && !is_restart) {
-      if (fit_ == 1) directory_.clear();
-      return std::nullopt;
-    }
+    DirectoryLock& lock = run_context.lock_directory(directory_.path());
+    const bool ignores_backups = resume == Resume::never && !lock.has_begun();
+    if (ignores_backups) directory_.clear();
+    lock.record_begin();
+    if (ignores_backups) return std::nullopt;
     auto newest = directory_.newest(fit_, log_warning);
-    if (newest) return LoadedModel{newest->path.string(), std::move(newest->model)};
+    if (newest) {
+      check_same_job(newest->path.string(), *newest->model.training_state, epochs);
+      return LoadedModel{newest->path.string(), std::move(newest->model)};
+    }
     if (resume == Resume::require && fit_ == 1) {
       throw UsageError("--resume require: there is no backup in " + directory_.path().string() +
                        "; name the right --backup-dir, or use --resume auto");
@@ -91,10 +96,20 @@ void BackupManager::restore(int epochs) {
   run_context.print("Resuming from " + backup->path + ": " + describe(saved, epochs));
 }
 
-void BackupManager::check_same_job(const std::string& path, const TrainingState& state) const {
+void BackupManager::check_same_job(const std::string& path, const SerializedTrainingState& saved, int epochs) const {
+  const TrainingState state = deserialize_training_state(saved, path);
+  const bool is_restart = state.job == session_.run_context().identity().job;
   for (const auto& [what, value] : job_) {
-    const auto saved = state.job_settings.find(what);
-    if (saved != state.job_settings.end()) require_same_setting(path, what, saved->second, value);
+    // The job itself may have overwritten the file that it started from.
+    if (is_restart && what == origin_setting) continue;
+    const auto before = state.job_settings.find(what);
+    if (before != state.job_settings.end()) require_same_setting(path, what, before->second, value);
+  }
+  if (state.epoch > epochs || (state.epoch == epochs && state.step > 0)) {
+    throw UsageError(
+        fmt::format("{} is a backup of a longer job: it was taken after step {} of epoch {}, but --epochs "
+                    "is {} now; give more epochs, or start over with --resume never",
+                    path, state.step, state.epoch + 1, epochs));
   }
 }
 
@@ -109,7 +124,11 @@ void BackupManager::set_job_setting(const std::string& what, const std::string& 
 }
 
 void BackupManager::adopt(const LoadedModel& backup, const TrainingState& saved) {
-  check_same_job(backup.path, saved);
+  const int replicas = session_.run_context().options().batch_norm_replicas;
+  if (replicas > 0 && session_.model().has_moving_averages()) {
+    require_same_setting(backup.path, "--batch-norm-replicas", std::to_string(saved.batch_norm_replicas),
+                         std::to_string(replicas));
+  }
   restored_path_ = backup.path;
   restored_job_ = saved.job_settings;
   check_weights(backup, session_.model().architecture());
@@ -188,6 +207,7 @@ TrainingState BackupManager::capture() const {
   saved.tracked = session_.tracked();
   for (const Callback* callback : callbacks_) saved.callbacks.push_back(callback->save_state());
   saved.batch_norm_replicas = static_cast<int>(session_.model().batch_norm_replicas());
+  saved.job = session_.run_context().identity().job;
   saved.job_settings = {job_.begin(), job_.end()};
   saved.provenance = session_.model().provenance();
   return saved;
@@ -244,7 +264,7 @@ void BackupManager::save() {
       });
     };
   }
-  writer_.write_async(std::move(write));
+  writer_.write_async(BackgroundWriter::Content::backup, std::move(write));
   session_.log().add_backup(monotonic_seconds() - begin);
 }
 

@@ -52,7 +52,8 @@ class BackupManager {
   [[noreturn]] void save_and_leave();
   [[nodiscard]] TrainingState capture() const;
   void adopt(const LoadedModel& backup, const TrainingState& saved);
-  void check_same_job(const std::string& path, const TrainingState& state) const;
+  /// Only on the chief, which alone knows the job.
+  void check_same_job(const std::string& path, const SerializedTrainingState& saved, int epochs) const;
   void warn_if_provenance_differs(const TrainingState& saved) const;
 
   TrainingSession& session_;

@@ -2,7 +2,6 @@
 #include "session/checkpoint_writer.hpp"
 
 #include "checkpoint/model_file.hpp"
-#include "core/log.hpp"
 #include "session/save_history.hpp"
 
 #include <fmt/format.h>
@@ -32,11 +31,7 @@ NamedValues record_of(const ParallelismChoice& choice) {
 CheckpointWriter::~CheckpointWriter() {
   BackgroundWriter& writer = session_.run_context().writer();
   if (std::uncaught_exceptions() > 0) writer.cancel_gather();
-  try {
-    writer.wait();  // the job reads the snapshot
-  } catch (const std::exception& error) {
-    log_error(error.what());
-  }
+  writer.join();  // the job reads the snapshot
 }
 
 bool CheckpointWriter::participates() const {
@@ -57,8 +52,8 @@ Snapshot& CheckpointWriter::take_snapshot() {
   return *snapshot_;
 }
 
-void CheckpointWriter::write_async(std::function<void()> job) {
-  session_.run_context().writer().write(*session_.model().compiled().communicator, std::move(job));
+void CheckpointWriter::write_async(BackgroundWriter::Content content, std::function<void()> job) {
+  session_.run_context().writer().write(*session_.model().compiled().communicator, content, std::move(job));
 }
 
 std::function<void()> CheckpointWriter::make_job(const std::filesystem::path& path) {
@@ -83,7 +78,7 @@ void CheckpointWriter::save(const std::filesystem::path& path) {
 }
 
 void CheckpointWriter::save_async(const std::filesystem::path& path) {
-  if (participates()) write_async(make_job(path));
+  if (participates()) write_async(BackgroundWriter::Content::model, make_job(path));
 }
 
 }  // namespace lockstep

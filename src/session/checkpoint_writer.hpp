@@ -2,6 +2,7 @@
 // continues.
 #pragma once
 
+#include "session/background_writer.hpp"
 #include "session/snapshot.hpp"
 #include "session/training_session.hpp"
 
@@ -27,7 +28,7 @@ class CheckpointWriter {
   [[nodiscard]] Snapshot& take_snapshot();
 
   /// Runs the chief's `job` on the background thread when the snapshot is complete. See BackgroundWriter::write.
-  void write_async(std::function<void()> job);
+  void write_async(BackgroundWriter::Content content, std::function<void()> job);
 
   /// The chief writes the model, and history.json beside it. `save_async` returns after the snapshot.
   void save(const std::filesystem::path& path);

@@ -47,6 +47,10 @@ std::vector<NamedTensor> with_values_from(std::vector<NamedTensor> variables, co
   return variables;
 }
 
+void add_values(Digest& digest, const std::vector<float>& values) {
+  digest.add(values.data(), values.size() * sizeof(float));
+}
+
 }  // namespace
 
 RankModel::RankModel(RunContext& run_context, Sequential architecture)
@@ -54,10 +58,12 @@ RankModel::RankModel(RunContext& run_context, Sequential architecture)
       architecture_(std::move(architecture)),
       batch_norm_replicas_(run_context_.batch_norm_replicas()),
       values_(initial_values(architecture_, run_context_.options().seed)) {
+  for (const NamedTensor& variable : values_) add_values(origin_, variable.values);
   if (run_context_.options().initial_weights.empty()) return;
   const LoadedModel file = read_model_file(run_context_, run_context_.options().initial_weights, &architecture_);
   check_weights(file, architecture_);
   values_ = with_values_from(std::move(values_), file.model);
+  add_to_origin(file.model);
 }
 
 CompiledModel& RankModel::compiled() const {
@@ -128,6 +134,14 @@ void RankModel::load_arenas() {
 
 void RankModel::load_weights(const ModelData& saved) { set_weights(with_values_from(weights(), saved)); }
 
+void RankModel::add_to_origin(const ModelData& file) {
+  for (const NamedTensor& weight : file.weights) add_values(origin_, weight.values);
+  if (!file.compile_state) return;
+  for (const auto& slot : file.compile_state->slots) add_values(origin_, slot.values);
+  const std::int64_t iteration = file.compile_state->iteration;
+  origin_.add(&iteration, sizeof iteration);
+}
+
 void RankModel::load(const ModelData& saved) {
   load_weights(saved);
   if (!saved.compile_state || keras_name(saved.compile_state->optimizer) != keras_name(optimizer())) return;
@@ -148,8 +162,7 @@ void RankModel::restore_parallelism(int batch_norm_replicas, const std::string& 
 }
 
 bool RankModel::adopt_batch_norm_replicas(std::size_t wanted) {
-  const bool has_statistics = architecture_.count_parameters(false) > 0;  // moving averages, which are not trained
-  if (wanted == batch_norm_replicas_ || !has_statistics) return false;
+  if (wanted == batch_norm_replicas_ || !has_moving_averages()) return false;
   if (wanted < static_cast<std::size_t>(run_context_.world().size())) {
     if (run_context_.world().is_chief()) {
       log_warning(

@@ -1,6 +1,7 @@
 // One model on one rank: its architecture and weights, before and after compile.
 #pragma once
 
+#include "core/digest.hpp"
 #include "session/compiled_model.hpp"
 #include "session/run_context.hpp"
 
@@ -44,8 +45,15 @@ class RankModel {
   /// Loads a file's weights. Their shapes must match the model.
   void load_weights(const ModelData& saved);
 
+  /// The digest of what training starts from: the initial values, and the files that were loaded since.
+  [[nodiscard]] std::string origin() const { return origin_.to_string(); }
+  void add_to_origin(const ModelData& file);
+
   /// Loads a file's weights and, if it has the same kind of optimizer with the same slots, slots and iteration.
   void load(const ModelData& saved);
+
+  /// Whether the model has weights that are not trained: BatchNormalization's.
+  [[nodiscard]] bool has_moving_averages() const { return architecture_.count_parameters(false) > 0; }
 
   /// Replicas of all ranks: of --batch-norm-replicas, or of the backup that was restored.
   [[nodiscard]] std::size_t batch_norm_replicas() const noexcept { return batch_norm_replicas_; }
@@ -85,6 +93,7 @@ class RankModel {
   std::vector<NamedTensor> values_;  ///< the weights until compile has written them to the arenas
   std::unique_ptr<CompiledModel> compiled_;
   int compilation_ = 0;
+  Digest origin_;
 };
 
 }  // namespace lockstep

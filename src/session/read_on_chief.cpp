@@ -11,7 +11,6 @@
 #include <fmt/format.h>
 #include <algorithm>
 #include <cerrno>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <fstream>
@@ -97,7 +96,7 @@ void run_on_chief(RunContext& run_context, const std::function<void()>& work) {
 void own_model_directory(RunContext& run_context) {
   const std::filesystem::path& directory = run_context.options().model_dir;
   if (directory.empty()) return;
-  run_on_chief(run_context, [&] { static_cast<void>(run_context.lock_directory(directory)); });
+  run_on_chief(run_context, [&] { run_context.lock_directory(directory); });
 }
 
 LoadedModel read_model_file(RunContext& run_context, const std::filesystem::path& file, const Sequential* known) {
@@ -157,13 +156,8 @@ void check_weights(const LoadedModel& file, const Sequential& architecture) {
         fmt::format("{} holds another model: it has {} weights, but this model has {}; name a file of this model",
                     file.path, weights.size(), expected.size()));
   }
-  for (const NamedTensor& weight : weights) {
-    const auto is_number = [](float value) { return std::isfinite(value); };
-    const auto bad = std::find_if_not(weight.values.begin(), weight.values.end(), is_number);
-    if (bad == weight.values.end()) continue;
-    throw DataError(
-        fmt::format("{}: weight '{}' holds NaN or infinite values (the first at index {}); use an earlier copy",
-                    file.path, weight.name, bad - weight.values.begin()));
+  if (const auto problem = find_nonfinite(weights)) {
+    throw DataError(fmt::format("{}: weight {}; use an earlier copy", file.path, *problem));
   }
 }
 

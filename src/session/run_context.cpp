@@ -118,9 +118,11 @@ RunContext::~RunContext() {
   report_busy();
   try {
     writer_.wait();
+    writer_.require_last_model_written();
+  } catch (const Error& error) {
+    World::end_with_error(static_cast<int>(error.code()), error.what());
   } catch (const std::exception& error) {
-    log_error(error.what());
-    return;
+    World::end_with_error(static_cast<int>(ExitCode::internal), error.what());
   }
   backups_.remove_on_exit = world_.is_chief();
 }
@@ -129,18 +131,12 @@ RunContext::FinishedBackupsRemover::~FinishedBackupsRemover() {
   if (!remove_on_exit) return;
   for (const BackupDirectory& directory : directories) directory.clear();
   for (DirectoryLock& lock : locks) lock.remove();
-  std::error_code stays;  // a directory that holds other files
-  for (const BackupDirectory& directory : directories) std::filesystem::remove(directory.path(), stays);
+  for (const BackupDirectory& directory : directories) directory.remove_if_empty();
 }
 
-bool RunContext::lock_directory(const std::filesystem::path& directory) {
-  auto lock = std::ranges::find(backups_.locks, directory, &DirectoryLock::directory);
-  if (lock == backups_.locks.end()) {
-    backups_.locks.emplace_back(directory, identity_);
-    lock = std::prev(backups_.locks.end());
-  }
-  const std::optional<DirectoryOwner>& previous = lock->previous_owner();
-  return previous && previous->job == identity_.job && previous->generation < identity_.generation;
+DirectoryLock& RunContext::lock_directory(const std::filesystem::path& directory) {
+  const auto lock = std::ranges::find(backups_.locks, directory, &DirectoryLock::directory);
+  return lock != backups_.locks.end() ? *lock : backups_.locks.emplace_back(directory, identity_);
 }
 
 void RunContext::leave(const std::string& message) {

@@ -67,9 +67,14 @@ class RunContext {
   /// Numbers the fits of this process, from 1. All ranks count alike.
   [[nodiscard]] int next_fit_number() noexcept { return ++fits_; }
 
-  /// Makes this job the owner of a directory until the program ends; see DirectoryLock. Only the chief calls it.
-  /// Returns true if an earlier generation of this job owned the directory.
-  [[nodiscard]] bool lock_directory(const std::filesystem::path& directory);
+  /// Makes this job the owner of a directory until the program ends; see DirectoryLock. Only the chief calls it. The
+  /// reference is valid until the next call.
+  DirectoryLock& lock_directory(const std::filesystem::path& directory);
+  [[nodiscard]] const DirectoryOwner& identity() const noexcept { return identity_; }
+
+  /// Whether a custom loop with backups is running: its backups hold one model.
+  [[nodiscard]] bool is_in_backed_up_loop() const noexcept { return is_in_backed_up_loop_; }
+  void set_in_backed_up_loop(bool is_running) noexcept { is_in_backed_up_loop_ = is_running; }
 
   /// Removes the directory's backups when the program ends without an error, unless `keep_backups` is called.
   void remove_on_success(BackupDirectory directory) { backups_.directories.push_back(std::move(directory)); }
@@ -98,6 +103,7 @@ class RunContext {
   std::unique_ptr<Communicator> control_;
   std::unique_ptr<Backend> backend_;
   int fits_ = 0;
+  bool is_in_backed_up_loop_ = false;
   BackgroundWriter writer_;  // last: its job uses the members above
 };
 

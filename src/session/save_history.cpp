@@ -44,7 +44,7 @@ void save_history(const std::filesystem::path& path, RunReport report, RunContex
 }
 
 void require_writable(const std::filesystem::path& directory) {
-  AtomicFile probe(directory / "model.h5");  // creates the directory; the file is removed, as it is never committed
+  AtomicFile probe(directory / "history.json");  // creates the directory; the file is removed, as it is never committed
   constexpr std::array<std::byte, 4096> page{};
   probe.write(page);  // a full disk can still hold an empty file
 }

@@ -1,8 +1,12 @@
 // See snapshot.hpp.
 #include "session/snapshot.hpp"
 
+#include "checkpoint/model_data.hpp"
 #include "optimizers/optimizer_registry.hpp"
 
+#include <lockstep/core/error.hpp>
+
+#include <fmt/format.h>
 #include <algorithm>
 #include <utility>
 
@@ -73,6 +77,15 @@ void Snapshot::visit(const std::function<void(ModelData&)>& visitor) {
   } else {
     prepare_model_data();
     unpack();
+  }
+  const CompileState& state = *model_data_->compile_state;
+  auto problem = find_nonfinite(model_data_->weights);
+  if (!problem) problem = find_nonfinite(state.slots);
+  if (problem) {
+    throw DataError(
+        fmt::format("the model is not saved, because {} after optimizer step {}; a smaller "
+                    "--learning-rate may help",
+                    *problem, state.iteration));
   }
   visitor(*model_data_);
 }

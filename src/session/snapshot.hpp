@@ -30,7 +30,8 @@ class Snapshot {
   void capture(const Arenas& arenas, Communicator& communicator, const CompileOptions& options,
                std::uint64_t iteration);
 
-  /// Passes the complete snapshot to `visitor`, in Keras' layout and order.
+  /// Passes the complete snapshot to `visitor`, in Keras' layout and order. Throws DataError if a
+  /// value is NaN or infinite: nobody could use the file.
   void visit(const std::function<void(ModelData&)>& visitor);
 
  private:

@@ -32,6 +32,7 @@ bool EpochRange::Iterator::operator==(std::default_sentinel_t /*end*/) const {
   if (parts.session.position().epoch < range_->epochs_) return false;
   if (parts.loop_backups) parts.loop_backups->finish();
   parts.is_in_epoch_loop = false;
+  parts.run_context->set_in_backed_up_loop(false);
   return true;
 }
 

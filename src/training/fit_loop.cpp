@@ -18,8 +18,8 @@ namespace lockstep {
 
 namespace {
 
-/// "EarlyStopping, CSVLogger"; "none" for an empty list.
-std::string class_names(const std::vector<Callback*>& callbacks) {
+/// "TerminateOnNaN, TensorBoard(log_dir=logs, update_freq=epoch)"; "none" for an empty list.
+std::string describe(const std::vector<Callback*>& callbacks) {
   std::string names;
   for (const Callback* callback : callbacks) {
     int status = 0;
@@ -27,7 +27,9 @@ std::string class_names(const std::vector<Callback*>& callbacks) {
         abi::__cxa_demangle(typeid(*callback).name(), nullptr, nullptr, &status), &std::free);
     const std::string name = demangled ? demangled.get() : typeid(*callback).name();
     constexpr std::string_view own = "lockstep::";
+    const std::string settings = callback->settings();
     names += (names.empty() ? "" : ", ") + (name.starts_with(own) ? name.substr(own.size()) : name);
+    if (!settings.empty()) names += "(" + settings + ")";
   }
   return names.empty() ? "none" : names;
 }
@@ -58,7 +60,7 @@ FitLoop::FitLoop(Model& model, ModelParts& parts, const Dataset& data, const Dat
     }
   }
   if (settings == nullptr) return;
-  const std::string names = class_names(others);
+  const std::string names = describe(others);
   backups_.emplace(parts.session, parts.checkpoints, *settings, std::move(others),
                    KeyValues{{"the list of callbacks", names},
                              {"--steps-per-epoch", std::to_string(options.steps_per_epoch)},

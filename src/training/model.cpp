@@ -52,6 +52,8 @@ History Model::fit(const Dataset& data, const FitOptions& options) {
   return {{epochs.begin() + static_cast<std::ptrdiff_t>(first_record), epochs.end()}};
 }
 
+void Model::validate(const Dataset& data) const { parts_->model.validate(data); }
+
 Logs Model::evaluate(const Dataset& data, const InferenceOptions& options) {
   parts_->model.validate(data);
   const EpochBatches batches(data, parts_->run_context->batch_size(options.batch_size), 0, false);
@@ -69,6 +71,11 @@ std::vector<float> Model::predict(const Dataset& data, const InferenceOptions& o
 }
 
 const MetricSums& Model::train_step(const Batch& batch) {
+  if (!parts_->loop_backups && parts_->run_context->is_in_backed_up_loop()) {
+    throw UsageError(
+        "the backups of a loop hold the model whose epochs() it runs over, but the loop trains another model too; set "
+        "--backup-save-freq never, so that a restarted job starts over with both");
+  }
   parts_->model.validate(*batch.data);
   parts_->session.start_step(batch);
   const MetricSums& metrics = parts_->session.finish_step();
@@ -95,6 +102,7 @@ EpochRange Model::epochs(int epochs) {
         std::make_unique<BackupManager>(parts_->session, parts_->checkpoints, settings, std::vector<Callback*>(),
                                         KeyValues{{"--steps-per-epoch", std::to_string(run.steps_per_epoch)}});
     parts_->loop_backups->restore(epochs);
+    parts_->run_context->set_in_backed_up_loop(run.backup_save_freq != BackupOptions::never);
   }
   parts_->is_in_epoch_loop = true;
   return {*parts_, epochs};
@@ -129,6 +137,7 @@ void Model::load_weights(const std::filesystem::path& path) {
   const LoadedModel file = read_model_file(*parts_->run_context, path, &parts_->model.architecture());
   check_weights(file, parts_->model.architecture());
   parts_->model.load_weights(file.model);
+  parts_->model.add_to_origin(file.model);
 }
 
 void Model::save(const std::filesystem::path& path) const { parts_->checkpoints.save(path); }

@@ -84,7 +84,10 @@ Model MultiWorkerMirroredStrategy::load_model(const std::filesystem::path& path,
   if (choose) compile_options = choose(file.model.architecture, compile_options);
   auto parts = std::make_unique<ModelParts>(run_context_, file.model.architecture);
   if (compile_options) parts->model.compile(*compile_options);
-  if (run_context_->options().initial_weights.empty()) parts->model.load(file.model);
+  if (run_context_->options().initial_weights.empty()) {
+    parts->model.load(file.model);
+    parts->model.add_to_origin(file.model);
+  }
   return Model(std::move(parts));
 }
 

@@ -2,7 +2,7 @@
 """Runs the model programs as users do and checks exit codes, messages and files.
 
     tests/programs/run.py BUILD_DIR [bad_data | health | launch | options | saving | save_faults | peers | resume |
-                          results | output | train | parallelism]... [-v] [--count N] [--seed S]
+                          job_identity | results | output | train | parallelism]... [-v] [--count N] [--seed S]
 
 Without a name all groups run. --count sets the number of repetitions of random tests; the default is a tenth of the
 usual count. Needs only Python and the built programs.
@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 import groups  # noqa: E402
 
 GROUPS = ("bad_data", "health", "launch", "options", "saving", "save_faults", "peers", "resume",
-          "results", "output", "train", "parallelism")
+          "job_identity", "results", "output", "train", "parallelism")
 
 
 def main() -> int:

@@ -66,6 +66,10 @@ class Model {
   /// loss becomes NaN or infinite.
   History fit(const Dataset& data, const FitOptions& options = {});
 
+  /// Throws DataError or UsageError unless the compiled model can be trained on `data` and evaluated on it. fit,
+  /// evaluate and predict call it; call it before training for data that is used after it.
+  void validate(const Dataset& data) const;
+
   /// Mean loss and metrics over `data`, without Dropout and with moving statistics.
   Logs evaluate(const Dataset& data, const InferenceOptions& options = {});
 

@@ -111,10 +111,15 @@ void BackupDirectory::clear() const noexcept {
     std::error_code stays;
     for (const BackupName& name : list()) fs::remove(file_of(name), stays);
     remove_abandoned_backups(path_);
-    fs::remove(path_, stays);        // fails unless the directory is empty
+    remove_if_empty();
   } catch (const std::exception&) {  // the directory cannot be read, so nothing in it can be removed
     return;
   }
+}
+
+void BackupDirectory::remove_if_empty() const noexcept {
+  std::error_code stays;
+  if (!fs::is_symlink(path_, stays)) fs::remove(path_, stays);  // a link is the user's
 }
 
 }  // namespace lockstep

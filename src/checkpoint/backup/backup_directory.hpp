@@ -48,6 +48,9 @@ class BackupDirectory {
   /// Removes all backups, and the directory if it is then empty. Ignores errors.
   void clear() const noexcept;
 
+  /// Removes the directory if it is empty. Ignores errors.
+  void remove_if_empty() const noexcept;
+
  private:
   [[nodiscard]] std::filesystem::path file_of(const BackupName& name) const;
 

@@ -18,7 +18,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int version = 2;
+constexpr int version = 3;
 
 /// JSON has neither NaN nor infinity, so these become strings. Finite numbers are written with enough digits to
 /// round-trip.
@@ -101,6 +101,7 @@ TrainingState state_of(const Json& json, const std::vector<NamedTensor>& arrays)
     state.callbacks.push_back(callback_of(tracked, arrays, next));
   }
   state.batch_norm_replicas = json.at("batch_norm_replicas").get<int>();
+  state.job = json.at("job").get<std::string>();
   state.job_settings = json.at("job_settings").get<std::map<std::string, std::string>>();
   state.provenance = json.at("provenance").get<std::map<std::string, std::string>>();
   return state;
@@ -133,6 +134,7 @@ SerializedTrainingState serialize_training_state(const TrainingState& state) {
                      {"tracked", to_json(state.tracked)},
                      {"callbacks", callbacks},
                      {"batch_norm_replicas", state.batch_norm_replicas},
+                     {"job", state.job},
                      {"job_settings", state.job_settings},
                      {"provenance", state.provenance}};
   saved.text = json.dump(-1, ' ', false, Json::error_handler_t::replace);

@@ -29,6 +29,7 @@ struct TrainingState {
   std::vector<CallbackState> callbacks;   ///< in the order of fit's callbacks
 
   int batch_norm_replicas = 1;
+  std::string job;                                  ///< DirectoryOwner::job of the run that took the backup
   std::map<std::string, std::string> job_settings;  ///< settings that a resumed run must share: seed, ...
   std::map<std::string, std::string> provenance;    ///< plan, device, libraries: equal ones are needed for equal bits
 };

@@ -48,6 +48,10 @@ void CSVLogger::on_epoch_end(Model& /*model*/, int epoch, Logs& logs) {
   if (!file.flush()) throw IoError(filename_.string() + " cannot be written; is the disk full?");
 }
 
+std::string CSVLogger::settings() const {
+  return fmt::format("filename={}, separator='{}', append={}", filename_.string(), options_.separator, options_.append);
+}
+
 CallbackState CSVLogger::save_state() const {
   std::error_code none;
   const std::uintmax_t bytes = begun_ ? std::filesystem::file_size(filename_, none) : 0;

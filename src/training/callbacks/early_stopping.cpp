@@ -2,6 +2,7 @@
 #include <lockstep/training/callbacks/early_stopping.hpp>
 #include <lockstep/training/model.hpp>
 
+#include <fmt/format.h>
 #include <utility>
 
 namespace lockstep {
@@ -32,6 +33,15 @@ void EarlyStopping::on_epoch_end(Model& model, int epoch, Logs& logs) {
   if (!options_.restore_best_weights) return;
   model.print("Restoring model weights from the end of the best epoch: {}.", best_epoch_ + 1);
   model.set_weights(best_weights_);
+}
+
+std::string EarlyStopping::settings() const {
+  return fmt::format(
+      "monitor={}, min_delta={}, patience={}, mode={}, baseline={}, restore_best_weights={}, "
+      "start_from_epoch={}",
+      options_.monitor, options_.min_delta, options_.patience, to_string(options_.mode),
+      options_.baseline ? fmt::format("{}", *options_.baseline) : "none", options_.restore_best_weights,
+      options_.start_from_epoch);
 }
 
 CallbackState EarlyStopping::save_state() const {

@@ -32,6 +32,11 @@ void ModelCheckpoint::on_epoch_end(Model& model, int epoch, Logs& logs) {
   if (options_.save_freq <= 0) save(model, logs, 0);
 }
 
+std::string ModelCheckpoint::settings() const {
+  return fmt::format("filepath={}, monitor={}, save_best_only={}, mode={}, save_freq={}", filepath_, options_.monitor,
+                     options_.save_best_only, to_string(options_.mode), options_.save_freq);
+}
+
 CallbackState ModelCheckpoint::save_state() const {
   return {{{"epoch", epoch_}, {"batches", static_cast<double>(batches_)}, {"best", monitor_.best()}}, {}, {}};
 }

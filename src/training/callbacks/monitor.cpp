@@ -28,6 +28,15 @@ bool is_upward(const std::string& metric, MonitorMode mode) {
 
 }  // namespace
 
+std::string to_string(MonitorMode mode) {
+  switch (mode) {
+    case MonitorMode::min: return "min";
+    case MonitorMode::max: return "max";
+    case MonitorMode::automatic: break;
+  }
+  return "auto";
+}
+
 Monitor::Monitor(std::string metric, MonitorMode mode, double min_delta)
     : metric_(std::move(metric)), upward_(is_upward(metric_, mode)), min_delta_(std::abs(min_delta)) {
   reset();

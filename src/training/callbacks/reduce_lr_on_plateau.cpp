@@ -43,6 +43,12 @@ void ReduceLROnPlateau::on_epoch_end(Model& model, int epoch, Logs& logs) {
   wait_ = 0;
 }
 
+std::string ReduceLROnPlateau::settings() const {
+  return fmt::format("monitor={}, factor={}, patience={}, mode={}, min_delta={}, cooldown={}, min_lr={}",
+                     options_.monitor, options_.factor, options_.patience, to_string(options_.mode), options_.min_delta,
+                     options_.cooldown, options_.min_lr);
+}
+
 CallbackState ReduceLROnPlateau::save_state() const {
   return {{{"wait", wait_}, {"best", monitor_.best()}, {"cooldown_left", cooldown_left_}}, {}, {}};
 }

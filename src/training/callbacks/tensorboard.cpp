@@ -6,6 +6,7 @@
 #include <lockstep/training/callbacks/tensorboard.hpp>
 #include <lockstep/training/model.hpp>
 
+#include <fmt/format.h>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -83,10 +84,38 @@ void TensorBoard::on_train_end(Model& /*model*/) {
   validation_.reset();
 }
 
-CallbackState TensorBoard::save_state() const { return {{{"batches", static_cast<double>(batches_)}}, {}, {}}; }
+std::string TensorBoard::settings() const {
+  return fmt::format("log_dir={}, update_freq={}", log_dir_.string(),
+                     batches_per_update_ == 0 ? "epoch" : std::to_string(batches_per_update_));
+}
 
+CallbackState TensorBoard::save_state() const {
+  CallbackState state{{{"batches", static_cast<double>(batches_)}}, {}, {}};
+  const auto add = [&state](const std::string& name, const std::unique_ptr<EventFileWriter>& file) {
+    if (!file) return;
+    state.texts[name] = file->path().string();
+    state.numbers[name + "_bytes"] = static_cast<double>(file->flush());
+  };
+  add("train", train_);
+  add("validation", validation_);
+  return state;
+}
+
+/// Continues the files of the backup without the events that followed it: the resumed run writes them again.
 void TensorBoard::restore_state(const CallbackState& state) {
   batches_ = static_cast<std::int64_t>(state.number("batches", 0));
+  if (!train_) return;
+  const auto restore = [&state](const std::string& name, std::unique_ptr<EventFileWriter>& file) {
+    const auto path = state.texts.find(name);
+    if (path == state.texts.end()) return;
+    auto continued =
+        EventFileWriter::continue_file(path->second, static_cast<std::uintmax_t>(state.number(name + "_bytes", 0)));
+    if (!continued) return;
+    if (file) file->remove();
+    file = std::move(continued);
+  };
+  restore("train", train_);
+  restore("validation", validation_);
 }
 
 }  // namespace lockstep

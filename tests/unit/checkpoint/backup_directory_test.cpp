@@ -38,6 +38,7 @@ TrainingState state_of(int epoch) {
                              {{"w", {2, 2}, {1, 2, 3, 4}}}});
   state.callbacks.push_back({});
   state.batch_norm_replicas = 2;
+  state.job = "job-1";
   state.job_settings = {{"--seed", "7"}, {"quotes", "\"and\" \\ and \xff"}};
   state.provenance = {{"plan", "0123"}};
   return state;
@@ -77,6 +78,7 @@ TEST_CASE("a training state round-trips bit for bit, infinities included") {
   CHECK(again.callbacks[0].texts == state.callbacks[0].texts);
   CHECK(again.callbacks[0].arrays.at(0).values == state.callbacks[0].arrays[0].values);
   CHECK(again.batch_norm_replicas == 2);
+  CHECK(again.job == "job-1");
   CHECK(again.job_settings.at("--seed") == "7");
   CHECK(again.provenance == state.provenance);
 }
@@ -104,9 +106,9 @@ TEST_CASE("an invalid training state is rejected with the name of its file") {
     }
   }
   CHECK(contains(message_of<UsageError>([&] {
-                   static_cast<void>(deserialize_training_state(with("\"version\":2", "\"version\":1"), "FILE"));
+                   static_cast<void>(deserialize_training_state(with("\"version\":3", "\"version\":1"), "FILE"));
                  }),
-                 "its format is 1, this one's is 2; finish the job with the version that began it"));
+                 "its format is 1, this one's is 3; finish the job with the version that began it"));
 }
 
 TEST_CASE("a directory keeps the newest backups of a fit and the last of each earlier fit") {

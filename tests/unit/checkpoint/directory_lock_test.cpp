@@ -98,7 +98,6 @@ TEST_CASE("a second job is refused and told whose the directory is") {
   CHECK(std::distance(fs::directory_iterator(scratch / "new/model"), {}) == 1);  // the lock alone
   CHECK(holder.end() == 0);
   const DirectoryLock lock(scratch / "new/model", second);
-  CHECK(lock.previous_owner()->job == "job-1");
   CHECK_NOTHROW(save(scratch / "new/model/model.h5"));
 }
 
@@ -109,9 +108,6 @@ TEST_CASE("a killed owner locks nobody out") {
   CHECK(holder.end() == -1);
   CHECK_NOTHROW(save(scratch / "model.h5"));  // as a program does that owns nothing
   DirectoryLock lock(scratch.path(), second);
-  REQUIRE(lock.previous_owner());
-  CHECK(lock.previous_owner()->job == "job-1");
-  CHECK(lock.previous_owner()->generation == 2);
   lock.remove();
   CHECK(!fs::exists(scratch / ".lockstep.lock"));
 }
@@ -139,12 +135,30 @@ TEST_CASE("an earlier or equal generation does not take a directory over") {
   CHECK_THROWS_AS(DirectoryLock(scratch.path(), other, 0.1), PeerError);
 }
 
+TEST_CASE("that a job has begun is known to its later generations, and to no other job") {
+  const ScratchDirectory scratch;
+  DirectoryOwner owner = first;
+  const auto begun_in = [&](std::uint64_t generation) {
+    owner.generation = generation;
+    return DirectoryLock(scratch.path(), owner).has_begun();
+  };
+  CHECK(!begun_in(1));
+  CHECK(!begun_in(2));  // the first died before it began
+  DirectoryLock(scratch.path(), owner).record_begin();
+  CHECK(begun_in(3));
+  CHECK(begun_in(4));  // the third kept the record
+  owner = second;
+  CHECK(!begun_in(9));
+  owner = first;
+  CHECK(!begun_in(9));
+}
+
 TEST_CASE("a process may lock a directory twice, and a damaged description is no obstacle") {
   const ScratchDirectory scratch;
   for (const char* text : {"", "{", "[1]", R"({"job": 3, "generation": -1})"}) {
     std::ofstream(scratch / ".lockstep.lock") << text;
     const DirectoryLock lock(scratch.path(), first);
     const DirectoryLock again(scratch.path(), first);
-    CHECK(!again.previous_owner());
+    CHECK(!again.has_begun());
   }
 }

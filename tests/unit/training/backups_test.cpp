@@ -9,8 +9,12 @@
 
 #include <lockstep/lockstep.hpp>
 
+#include <sys/wait.h>
+#include <unistd.h>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <limits>
 #include <optional>
 #include <sstream>
@@ -318,7 +322,12 @@ TEST_CASE("a backup of another job is rejected with both values") {
   CHECK(contains(dropout, "\"rate\":0.25"));
   other = first;
   other.swaps_callbacks = true;
-  CHECK(contains(refusal_of(other), "the list of callbacks was EarlyStopping, ReduceLROnPlateau, CSVLogger"));
+  CHECK(contains(refusal_of(other), "the list of callbacks was EarlyStopping("));
+  other = first;
+  other.patience = 51;
+  const std::string patience = refusal_of(other);
+  CHECK(contains(patience, "patience=50"));
+  CHECK(contains(patience, "patience=51"));
   Program longer = first;
   longer.epochs = 6;  // a different number of epochs is still the same job
   CHECK(longer.run().logs.size() == 6);
@@ -410,6 +419,84 @@ TEST_CASE("a custom training loop refuses to resume with other data or another b
   CHECK(contains(Loop{directory.path(), 30}.refusal(), "another job: the data was 29 examples"));
   CHECK(contains(Loop{directory.path(), 29, 5}.refusal(), "--global-batch-size was 8 in the backup and is 5 now"));
   CHECK_NOTHROW(loop.run());  // each of its two datasets is compared with itself
+}
+
+TEST_CASE("a loop whose backups hold one model trains no other") {
+  const ScratchModelDirectory directory;
+  const Examples data = make_examples(network, logits, 8, 3);
+  Options options{.model_dir = directory.path(), .global_batch_size = 8, .verbose = 0};
+  options.backup_dir = directory / "backup";
+  const auto train_two = [&] {
+    MultiWorkerMirroredStrategy strategy(options);
+    Model first = strategy.build(network);
+    Model second = strategy.build(network);
+    for (Model* model : {&first, &second}) model->compile({.optimizer = SGD(), .loss = logits, .metrics = {}});
+    for (const int epoch : first.epochs(2)) {
+      for (const Batch& batch : first.batches(data.data)) {
+        first.train_step(batch);
+        second.train_step(batch);
+      }
+      first.end_epoch(epoch);
+    }
+    for (const Batch& batch : second.batches(data.data, {.shuffle = false})) second.train_step(batch);
+  };
+  CHECK(contains(message_of<UsageError>(train_two), "the loop trains another model too; set --backup-save-freq never"));
+  options.backup_save_freq = BackupOptions::never;
+  CHECK_NOTHROW(train_two());
+}
+
+TEST_CASE("nothing with NaN is saved, however well the loss looks") {
+  const ScratchModelDirectory directory;
+  const Options options{.model_dir = directory.path(), .verbose = 0};
+  MultiWorkerMirroredStrategy strategy(options);
+  Model model = strategy.build(network);
+  model.compile({.optimizer = SGD(), .loss = logits, .metrics = {}});
+  std::vector<NamedTensor> weights = model.weights();
+  weights[2].values[1] = std::numeric_limits<float>::quiet_NaN();
+  model.set_weights(weights);
+  const fs::path file = directory / "model.h5";
+  const std::string problem = message_of<DataError>([&] { model.save(file); });
+  CHECK(contains(problem, "holds NaN or infinite values (the first at index 1) after optimizer step 0"));
+  CHECK(!fs::exists(file));
+}
+
+/// Runs `work` in another process. Returns its exit code.
+int exit_code_of(const std::function<void()>& work) {
+  const pid_t child = fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    (void)setenv("OMP_NUM_THREADS", "1", 1);  // OpenMP's threads do not survive a fork
+    work();
+    _exit(0);
+  }
+  int status = 0;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+TEST_CASE("a program whose last model could not be written ends with an error and keeps its backups") {
+  const auto on_failure = GENERATE(CheckpointFailure::stop, CheckpointFailure::proceed);
+  const ScratchModelDirectory directory;
+  std::ofstream(directory / "file") << "not a directory";
+  const auto program = [&](const std::vector<std::string>& saves) {
+    Options options{.model_dir = directory.path(), .global_batch_size = 8, .verbose = 0};
+    options.on_checkpoint_failure = on_failure;
+    MultiWorkerMirroredStrategy strategy(options);
+    const Examples data = make_examples(network, logits, 8, 3);
+    Model model = strategy.build(network);
+    model.compile({.optimizer = SGD(), .loss = logits, .metrics = {}});
+    model.fit(data.data, {.callbacks = {BackupAndRestore(directory.backups())}});
+    for (const std::string& name : saves) model.save_async(directory / name);
+  };
+  CHECK(exit_code_of([&] { program({"file/model.h5"}); }) == static_cast<int>(ExitCode::io));
+  CHECK(files_of(directory.backups()).size() == 1);
+  if (on_failure == CheckpointFailure::proceed) {
+    CHECK(exit_code_of([&] { program({"model.h5", "file/model.h5"}); }) == static_cast<int>(ExitCode::io));
+    CHECK(exit_code_of([&] { program({"file/model.h5", "model.h5"}); }) == 0);
+  } else {
+    CHECK(exit_code_of([&] { program({"model.h5"}); }) == 0);
+  }
+  CHECK(!fs::exists(directory.backups()));
 }
 
 TEST_CASE("batches are requested inside a loop over epochs") {

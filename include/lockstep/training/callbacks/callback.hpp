@@ -11,6 +11,7 @@
 #include <concepts>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <utility>
 
 namespace lockstep {
@@ -29,6 +30,9 @@ class Callback {
   /// May add to `logs`, which become the epoch's record in the history.
   virtual void on_epoch_end(Model& /*model*/, int /*epoch*/, Logs& /*logs*/) {}
   virtual void on_train_end(Model& /*model*/) {}
+
+  /// "patience=3, min_delta=0": a run resumes only a backup of a run whose callbacks had these settings.
+  [[nodiscard]] virtual std::string settings() const { return {}; }
 
   /// A backup holds what `save_state` returns. A resumed run passes it to `restore_state`, after on_train_begin.
   [[nodiscard]] virtual CallbackState save_state() const { return {}; }

@@ -27,6 +27,7 @@ class ModelCheckpoint : public Callback {
   void on_epoch_begin(Model& model, int epoch) override;
   void on_train_batch_end(Model& model, std::int64_t batch, const MetricSums& epoch_so_far) override;
   void on_epoch_end(Model& model, int epoch, Logs& logs) override;
+  [[nodiscard]] std::string settings() const override;
   [[nodiscard]] CallbackState save_state() const override;
   void restore_state(const CallbackState& state) override;
 

@@ -12,6 +12,9 @@ namespace lockstep {
 /// contains "acc", down if it contains "loss".
 enum class MonitorMode { automatic, min, max };
 
+/// "auto", "min" or "max".
+[[nodiscard]] std::string to_string(MonitorMode mode);
+
 /// Compares a metric with its best value so far. The constructor throws UsageError if `automatic` cannot infer the
 /// direction from the metric's name.
 class Monitor {

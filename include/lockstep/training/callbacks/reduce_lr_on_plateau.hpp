@@ -24,6 +24,7 @@ class ReduceLROnPlateau : public Callback {
   explicit ReduceLROnPlateau(ReduceLROnPlateauOptions options = {});
   void on_train_begin(Model& model) override;
   void on_epoch_end(Model& model, int epoch, Logs& logs) override;
+  [[nodiscard]] std::string settings() const override;
   [[nodiscard]] CallbackState save_state() const override;
   void restore_state(const CallbackState& state) override;
 

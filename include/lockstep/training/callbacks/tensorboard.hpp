@@ -21,7 +21,8 @@ struct TensorBoardOptions {
 };
 
 /// Writes every epoch's logs and learning rate to `log_dir`/train, and validation metrics to `log_dir`/validation.
-/// `tensorboard --logdir logs` shows both, also during training. Each fit() writes new files. The tags are Keras':
+/// `tensorboard --logdir logs` shows both, also during training. Each fit() writes new files; a resumed one
+/// continues its own. The tags are Keras':
 /// epoch_loss (the step is the epoch, from 0), batch_loss (the step counts the batches of this fit(), from 1; the value
 /// is the epoch's mean so far), evaluation_loss_vs_iterations (the step counts optimizer steps). Throws UsageError for
 /// any other update_freq, IoError if it cannot write.
@@ -36,6 +37,7 @@ class TensorBoard : public Callback {
   void on_train_batch_end(Model& model, std::int64_t batch, const MetricSums& epoch_so_far) override;
   void on_epoch_end(Model& model, int epoch, Logs& logs) override;
   void on_train_end(Model& model) override;
+  [[nodiscard]] std::string settings() const override;
   [[nodiscard]] CallbackState save_state() const override;
   void restore_state(const CallbackState& state) override;
 

@@ -1,0 +1,47 @@
+// See check_output.hpp.
+#include "cli/check_output.hpp"
+
+#include "checkpoint/atomic_file.hpp"
+
+#include <lockstep/core/error.hpp>
+
+#include <fmt/format.h>
+#include <system_error>
+#include <vector>
+
+namespace fs = std::filesystem;
+
+namespace lockstep {
+
+namespace {
+
+/// Also true for two names of a file that does not exist yet.
+bool is_same_file(const fs::path& a, const fs::path& b) {
+  if (a.empty() || b.empty()) return false;
+  std::error_code unknown;
+  if (fs::equivalent(a, b, unknown) && !unknown) return true;
+  const fs::path left = fs::weakly_canonical(a, unknown);
+  return !unknown && left == fs::weakly_canonical(b, unknown) && !unknown;
+}
+
+}  // namespace
+
+void require_not_an_input(const NamedFile& output, const Options& options, std::initializer_list<NamedFile> inputs) {
+  std::vector<NamedFile> all(inputs);
+  all.push_back({"--initial-weights", options.initial_weights});
+  all.push_back({"--data-dir", options.data_dir});
+  std::error_code unreadable;
+  for (fs::directory_iterator entry(options.data_dir, unreadable), end; !unreadable && entry != end;
+       entry.increment(unreadable)) {
+    all.push_back({"--data-dir", entry->path()});
+  }
+  for (const auto& [option, file] : all) {
+    if (!is_same_file(output.file, file)) continue;
+    throw UsageError(fmt::format("{} would overwrite {}, which {} reads; choose another file", output.option,
+                                 output.file.string(), option));
+  }
+}
+
+void require_can_write(const fs::path& file) { const AtomicFile probe(file); }
+
+}  // namespace lockstep

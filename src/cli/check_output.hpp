@@ -1,0 +1,25 @@
+// Checks of the files that a command will write, made before it computes anything.
+#pragma once
+
+#include <filesystem>
+#include <initializer_list>
+#include <string>
+
+#include <lockstep/training/options.hpp>
+
+namespace lockstep {
+
+/// A file and the option that names it.
+struct NamedFile {
+  std::string option;
+  std::filesystem::path file;
+};
+
+/// Throws UsageError if the output is one of the command's inputs: the data of `options`, its initial weights, or one
+/// of `inputs`.
+void require_not_an_input(const NamedFile& output, const Options& options, std::initializer_list<NamedFile> inputs);
+
+/// Throws IoError unless the file can be created, or replaced as a whole. Leaves it as it is.
+void require_can_write(const std::filesystem::path& file);
+
+}  // namespace lockstep

@@ -1,0 +1,154 @@
+"""A run resumes only its own job's backups, and outputs are checked before the first step."""
+
+import signal
+from pathlib import Path
+
+import data_files
+from support import DATA, IO, USAGE, Ended, ProgramTest, Running, eventually, program
+from train_test import COMPILED, SMALL, description
+
+LONG = ("--epochs", 100000)
+REST = ("--global-batch-size", 20, "--backup-save-freq", 1000, "--epochs", 200, "--steps-per-epoch", 5)
+EACH_STEP = ("--global-batch-size", 20, "--backup-save-freq", 1)
+
+
+class CommandTest(ProgramTest):
+    """Accepts "lockstep train" as a program."""
+
+    def command(self, *options: object, workers: int = 1, name: str = "") -> list[str]:
+        words = super().command(*options, workers=workers, name=name)
+        return [part for word in words for part in
+                ([word.removesuffix(" train"), "train"] if word == program("lockstep train") else [word])]
+
+
+class JobIdentityTest(CommandTest):
+    default_program = "keras_mnist"
+
+    def backups(self) -> list[Path]:
+        return sorted((self.model / "backup").glob("fit-1-step-*.h5"))
+
+    def kill_after_backups(self, *options: object, **environment: str) -> None:
+        """Kills a run that has taken two backups."""
+        running = self.start(*EACH_STEP, *options, **environment)
+        came = eventually(lambda: len(self.backups()) >= 2 or running.process.poll() is not None, 60)
+        running.process.kill()
+        ended = running.end()
+        self.assertTrue(came and ended.code == -signal.SIGKILL, str(ended))
+
+    def assert_refused(self, ended: Ended, *phrases: str) -> None:
+        before = self.backups()
+        self.assert_fails(ended, USAGE, *phrases)
+        self.assertEqual(self.backups(), before)
+        self.assertGreater(len(before), 0)
+
+    def trained(self, seed: int) -> Path:
+        """A model of keras_mnist that this seed gives."""
+        at, self.model = self.model, self.scratch / f"seed_{seed}"
+        self.succeed("--epochs", 1, "--steps-per-epoch", 2, "--seed", seed)
+        made, self.model = self.model / "model.h5", at
+        return made
+
+    def test_other_initial_weights_are_another_job(self) -> None:
+        mine, other = self.trained(1), self.trained(2)
+        self.kill_after_backups(*LONG, "--steps-per-epoch", 5, "--initial-weights", mine)
+        self.assert_refused(self.run_program(*REST, "--initial-weights", other),
+                            "another job", "the digest of the initial weights was")
+        ended = self.succeed(*REST, "--initial-weights", mine)
+        self.assertIn("Resuming from", ended.stdout)
+
+    def test_a_restart_of_the_job_may_find_its_first_file_overwritten(self) -> None:
+        given = self.trained(1)
+        job = {"LOCKSTEP_JOB_ID": "one", "LOCKSTEP_GENERATION": "1"}
+        self.kill_after_backups(*LONG, "--steps-per-epoch", 5, "--initial-weights", given, **job)
+        given.write_bytes(self.trained(2).read_bytes())
+        restart = (*REST, "--initial-weights", given)
+        self.assert_refused(self.run_program(*restart), "another job")
+        ended = self.succeed(*restart, **job | {"LOCKSTEP_GENERATION": "2"})
+        self.assertIn("Resuming from", ended.stdout)
+
+    def test_fewer_epochs_than_were_trained(self) -> None:
+        self.kill_after_backups(*LONG, "--steps-per-epoch", 1)
+        self.assert_refused(self.run_program(*EACH_STEP, "--epochs", 1, "--steps-per-epoch", 1),
+                            "a backup of a longer job", "--epochs is 1 now", "--resume never")
+
+    def test_other_settings_of_callbacks_are_another_job(self) -> None:
+        model = self.scratch / "model.json"
+        model.write_text(description(*SMALL))
+        train = lambda *more: (*EACH_STEP, *LONG, "--model", model, *COMPILED, *more)  # noqa: E731
+        self.default_program = "lockstep train"
+        log = self.scratch / "log.csv"
+        log.write_text("kept\n")
+        self.kill_after_backups(*train("--csv-log", self.scratch / "first.csv", "--early-stopping", 300))
+        self.assert_refused(self.run_program(*train("--csv-log", log, "--early-stopping", 300)),
+                            "the list of callbacks was", "first.csv", "log.csv")
+        self.assertEqual(log.read_text(), "kept\n")
+        self.assert_refused(self.run_program(*train("--csv-log", self.scratch / "first.csv", "--early-stopping", 400)),
+                            "patience=300", "patience=400")
+
+    def test_resume_require_needs_backups(self) -> None:
+        self.assert_fails(self.run_program("--resume", "require", "--backup-save-freq", "never"), USAGE,
+                          "--resume require needs backups", "--backup-save-freq is never")
+
+    def test_other_batch_norm_replicas_are_another_job(self) -> None:
+        model = self.scratch / "model.json"
+        model.write_text(description(("Flatten", {}), ("Dense", {"units": 12}), ("BatchNormalization", {}),
+                                     ("Dense", {"units": 10})))
+        self.default_program = "lockstep train"
+        train = (*EACH_STEP, *LONG, "--model", model, *COMPILED)
+        self.kill_after_backups(*train, "--batch-norm-replicas", 2)
+        self.assert_refused(self.run_program(*train, "--batch-norm-replicas", 4),
+                            "--batch-norm-replicas was 2 in the backup and is 4 now")
+
+
+class OutputsTest(CommandTest):
+    default_program = "lockstep train"
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.plain = self.scratch / "plain.json"
+        self.plain.write_text(description(*SMALL))
+
+    def train(self, *options: object, model: Path | None = None) -> Ended:
+        return self.run_program("--model", model or self.plain, *COMPILED, "--epochs", 1, *options)
+
+    def assert_refused_before_training(self, ended: Ended, code: int, *phrases: str) -> None:
+        self.assert_fails(ended, code, *phrases)
+        self.assertNotIn("Epoch", ended.stdout)
+
+    def test_no_input_is_an_output(self) -> None:
+        self.assertEqual(self.train("--save-as", "a.keras").code, 0)
+        made = self.model / "a.keras"
+        before = made.read_bytes()
+        labels = self.data / data_files.TRAIN_LABELS
+        for options, phrase in ((("--csv-log", self.plain), "--csv-log would overwrite"),
+                                (("--csv-log", self.model / "model.h5"), "--csv-log would overwrite"),
+                                (("--csv-log", labels), "which --data-dir reads")):
+            with self.subTest(options=options):
+                self.assert_refused_before_training(self.train(*options), USAGE, phrase, "choose another file")
+        self.assert_refused_before_training(self.train("--save-as", "a.keras", model=made), USAGE,
+                                            "--save-as would overwrite", "which --model reads")
+        predict = [program("lockstep"), "predict", "--model", str(made), "--data-dir", str(self.data)]
+        for output, code, phrase in ((made, USAGE, "which --model reads"), (labels, USAGE, "which --data-dir reads"),
+                                     (Path("/dev/null"), IO, "it is a device"), (self.model, IO, "it is a directory")):
+            with self.subTest(output=output):
+                self.assert_fails(Running([*predict, "--output", str(output)], self.cwd, {}).end(), code, phrase)
+        self.assertEqual(made.read_bytes(), before)
+        self.assertFalse(Path("/dev/null").is_file())
+
+    def test_outputs_are_checked_before_training(self) -> None:
+        self.model.mkdir()
+        (self.model / "taken.h5").mkdir()
+        self.assert_refused_before_training(self.train("--save-as", "taken.h5"), IO, "taken.h5", "it is a directory")
+        self.assert_refused_before_training(self.train("--save-as", 250 * "x" + ".h5"), IO, "File name too long")
+        (self.model / "history.json").mkdir()
+        self.assert_refused_before_training(self.train(), IO, "history.json", "it is a directory")
+
+    def test_a_wrong_label_for_the_test_is_reported_before_training(self) -> None:
+        labels = self.data / data_files.TEST_LABELS
+        content = bytearray(labels.read_bytes())
+        content[-1] = 200
+        labels.write_bytes(content)
+        self.assert_refused_before_training(self.train(), DATA, "is class 200")
+        self.default_program = "keras_mnist"
+        ended = self.run_program("--epochs", 1)
+        self.assert_refused_before_training(ended, DATA, "is class 200")
