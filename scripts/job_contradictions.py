@@ -24,7 +24,15 @@ TEMPLATE_VARIABLES = {
     "LOCKSTEP_REJOIN_TIMEOUT": "rejoin_timeout",
     "LOCKSTEP_STATUS_PORT": "status_port",
     "LOCKSTEP_JOB_TOKEN": "job_token",
+    # Other names of the same settings.
+    "LOCKSTEP_MODEL_DIR": "model_checkpoint_dir",
+    "LOCKSTEP_BACKUP_DIR": "model_checkpoint_dir",
+    "LOCKSTEP_DATA_DIR": "data_dir",
+    "LOCKSTEP_EPOCHS": "epochs",
+    "LOCKSTEP_GLOBAL_BATCH_SIZE": "batch_size",
 }
+# Set by the template or by launchers, for one pod or one trainer: equal values for all would be wrong.
+OWN_VARIABLES = re.compile(r"LOCKSTEP_(JOB_ID|LAUNCH_ID|GENERATION|CONTROL_FD)$|(PMIX|PMI|OMPI_COMM|SLURM)_")
 RESERVED_PATH = re.compile(r"/(tmp|dev|dev/shm)$|/(proc|sys|usr|bin|sbin|lib|lib64|etc)(/|$)")
 SWITCHES = (
     "deploy",
@@ -97,6 +105,8 @@ def of_names(given: Parameters) -> Iterator[str]:
     for variable in get("env", {}):
         if TEMPLATE_VARIABLES.get(variable) in given:
             yield f"env has {variable}, which the template sets: use {TEMPLATE_VARIABLES[variable]} instead"
+        if OWN_VARIABLES.match(variable):
+            yield f"env has {variable}, which launchers set for their trainers: leave it out"
     checkpoints, data = get("model_checkpoint_dir"), get("data_dir")
     for parameter, path in (("model_checkpoint_dir", checkpoints), ("data_dir", data)):
         if path and RESERVED_PATH.match(path):

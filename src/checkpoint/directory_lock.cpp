@@ -50,21 +50,30 @@ std::optional<Record> read_record(const FileDescriptor& file) {
   };
   if (!json.is_object()) return std::nullopt;
   const auto generation = json.find("generation");
-  const auto has_begun = json.find("has_begun");
+  const auto flag = [&json](const char* key) {
+    const auto value = json.find(key);
+    return value != json.end() && *value == true;
+  };
   const bool has_generation = generation != json.end() && generation->is_number_unsigned();
   return Record{{.job = text("job"),
                  .generation = has_generation ? generation->get<std::uint64_t>() : 0,
                  .program = text("program"),
                  .host = text("host"),
-                 .has_begun = has_begun != json.end() && *has_begun == true},
+                 .has_begun = flag("has_begun"),
+                 .has_finished = flag("has_finished")},
                 text("process")};
 }
 
 /// Returns 0 or errno.
 int write_record(const FileDescriptor& file, const DirectoryOwner& owner) {
   const std::string text =
-      nlohmann::json{{"job", owner.job},   {"generation", owner.generation}, {"program", owner.program},
-                     {"host", owner.host}, {"has_begun", owner.has_begun},   {"process", process_identity()}}
+      nlohmann::json{{"job", owner.job},
+                     {"generation", owner.generation},
+                     {"program", owner.program},
+                     {"host", owner.host},
+                     {"has_begun", owner.has_begun},
+                     {"has_finished", owner.has_finished},
+                     {"process", process_identity()}}
           .dump(1, ' ', false, nlohmann::json::error_handler_t::replace) +
       "\n";
   if (ftruncate(file.number(), 0) != 0) return errno;
@@ -128,6 +137,7 @@ bool DirectoryLock::try_to_own(double wait_until) {
   }
   if (error != 0) return true;
   if (!is_path_of(path, file)) return false;
+  other_job_has_finished_ = record && record->owner.has_finished && record->owner.job != owner_.job;
   owner_.has_begun = record && record->owner.has_begun && is_earlier_generation(record->owner);
   if (const int problem = write_record(file, owner_); problem != 0) {
     unlink(path.c_str());
@@ -139,15 +149,31 @@ bool DirectoryLock::try_to_own(double wait_until) {
 
 void DirectoryLock::record_begin() {
   owner_.has_begun = true;
+  record();
+}
+
+void DirectoryLock::record_finish() {
+  owner_.has_finished = true;
+  record();
+}
+
+void DirectoryLock::record() {
   if (!file_.valid()) return;
   if (const int problem = write_record(file_, owner_); problem != 0) {
     throw_io_error("cannot write " + lock_file_in(directory_).string(), problem);
   }
 }
 
-void DirectoryLock::remove() noexcept {
+void DirectoryLock::release_finished(bool keeps_record) noexcept {
   const fs::path path = lock_file_in(directory_);
-  if (file_.valid() && is_path_of(path, file_)) unlink(path.c_str());
+  if (!file_.valid() || !is_path_of(path, file_)) return;
+  if (!keeps_record || !owner_.outlives_launchers) unlink(path.c_str());
+}
+
+bool has_finished(const fs::path& directory, const std::string& job) {
+  const FileDescriptor file(lock_file_in(directory), O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
+  const std::optional<Record> record = file.valid() ? read_record(file) : std::nullopt;
+  return record && record->owner.has_finished && record->owner.job == job;
 }
 
 void require_not_owned_by_another(const fs::path& file) {

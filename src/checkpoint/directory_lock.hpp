@@ -12,11 +12,13 @@ namespace lockstep {
 
 /// Who writes to a directory.
 struct DirectoryOwner {
-  std::string job;               ///< unique per job; equal in all of its generations
+  std::string job;                  ///< unique per job; equal in all of its generations
+  bool outlives_launchers = false;  ///< whether new launchers of the job know its name, as a Kubernetes Job's pods do
   std::uint64_t generation = 0;  ///< rises with each restart of the job's workers; 0 without a launcher
   std::string program;           ///< for messages: "keras_mnist"
   std::string host;              ///< for messages
   bool has_begun = false;        ///< the backups in the directory are this job's own
+  bool has_finished = false;     ///< the job has written all that it was to write
 };
 
 /// Holds the file ".lockstep.lock" in a directory locked (flock), with a description of the owner. The lock ends with
@@ -36,20 +38,31 @@ class DirectoryLock {
   /// Records that the backups in the directory are this job's own. Throws IoError.
   void record_begin();
 
-  /// Removes the file: the job is done.
-  void remove() noexcept;
+  /// Records that the job has written everything: backups that are left belong to nobody. Throws IoError.
+  void record_finish();
+
+  /// Removes the file of a finished job. Keeps it if `keeps_record` and new launchers may ask for it.
+  void release_finished(bool keeps_record) noexcept;
+
+  /// Whether the directory's last owner was another job, which has finished.
+  [[nodiscard]] bool other_job_has_finished() const noexcept { return other_job_has_finished_; }
 
   /// Whether this object or an earlier generation of the job called record_begin.
   [[nodiscard]] bool has_begun() const noexcept { return owner_.has_begun; }
 
  private:
   [[nodiscard]] bool is_earlier_generation(const DirectoryOwner& other) const;
+  void record();
   [[nodiscard]] bool try_to_own(double wait_until);
 
   std::filesystem::path directory_;
   DirectoryOwner owner_;
+  bool other_job_has_finished_ = false;
   FileDescriptor file_;  ///< not valid if this object holds no lock
 };
+
+/// Whether the record in a directory says that this job has finished.
+[[nodiscard]] bool has_finished(const std::filesystem::path& directory, const std::string& job);
 
 /// Tells this process from every other one, also from those in other containers and on other hosts.
 [[nodiscard]] std::string process_identity();

@@ -1,6 +1,7 @@
 // See launch.hpp.
 #include "cli/launch.hpp"
 
+#include "checkpoint/directory_lock.hpp"
 #include "cluster/config/job_token.hpp"
 #include "cluster/config/tf_config.hpp"
 #include "cluster/launcher/container_init.hpp"
@@ -8,12 +9,14 @@
 #include "cluster/rendezvous/placement.hpp"
 #include "core/environment.hpp"
 #include "core/log.hpp"
+#include "core/printable.hpp"
 #include "options/parse_rows.hpp"
 
 #include <fmt/format.h>
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <ostream>
 #include <span>
 #include <string>
@@ -25,6 +28,8 @@ namespace {
 struct LaunchOptions {
   LauncherOptions launcher;
   std::string job_token_file;
+  std::string job_id;
+  std::filesystem::path model_dir;
 };
 
 /// Binds a range of ports, written FIRST-LAST.
@@ -80,6 +85,17 @@ std::vector<OptionRow> launch_rows(LaunchOptions& options) {
        .help = "refuse launchers of jobs with another name",
        .value = text(options.launcher.rendezvous.job),
        .default_text = "none"},
+      {.name = "job-id",
+       .metavar = "ID",
+       .help = "identifies the job when all its launchers start anew, as pods do",
+       .value = text(options.job_id),
+       .default_text = "none"},
+      {.name = "model-dir",
+       .metavar = "PATH",
+       .help = "where the chief sees whether the job --job-id has finished",
+       .value = path(options.model_dir),
+       .default_text = "none",
+       .template_variable = "MODEL_DIR"},
       {.name = "job-token-file",
        .metavar = "FILE",
        .help = "first line: the job token, instead of LOCKSTEP_JOB_TOKEN",
@@ -125,7 +141,7 @@ LaunchOptions read_options(std::span<const std::string> args, const Environment&
   SupervisionTimeouts& timeouts = options.launcher.rendezvous.timeouts;
   timeouts.heartbeat_interval = std::min(timeouts.heartbeat_interval, timeouts.heartbeat_timeout / 4);
   for (const std::string& sentence :
-       find_misspelt_variables(environment, rows, std::vector<std::string>{"job-token", "job-id"})) {
+       find_misspelt_variables(environment, rows, std::vector<std::string>{"job-token"})) {
     log_warning(sentence);
   }
   return options;
@@ -143,6 +159,7 @@ ExitCode launch(std::span<const std::string> args, std::ostream& /*out*/) {
   }
   options.launcher.command.assign(end_of_options + 1, args.end());
   options.launcher.environment = environment;
+  if (!options.job_id.empty()) options.launcher.environment["LOCKSTEP_JOB_ID"] = options.job_id;
   options.launcher.cluster = read_cluster_spec(options.launcher.environment);
   options.launcher.rendezvous.token = JobToken::load(options.launcher.environment, options.job_token_file);
   const auto workers = std::max<std::size_t>(1, options.launcher.cluster.tasks.size());
@@ -152,6 +169,11 @@ ExitCode launch(std::span<const std::string> args, std::ostream& /*out*/) {
                                  workers, workers == 1 ? "worker" : "workers", workers));
   }
   for (const std::string& warning : options.launcher.cluster.warnings) log_warning(warning);
+  if (!options.job_id.empty() && has_finished(options.model_dir, options.job_id)) {
+    log_info(fmt::format("job {} has finished already, according to {}; nothing to do", printable(options.job_id),
+                         options.model_dir.string()));
+    options.launcher.rendezvous.has_finished = true;
+  }
   run_init_if_pid_1();
   return static_cast<ExitCode>(Launcher(options.launcher).run());
 }

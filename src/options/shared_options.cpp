@@ -277,7 +277,9 @@ template <typename Predicate>
 std::vector<std::pair<std::string, std::string>> texts_of_options(Options options, Predicate is_wanted) {
   std::vector<std::pair<std::string, std::string>> texts;
   for (const OptionRow& row : shared_options(options)) {
-    if (is_wanted(row)) texts.emplace_back("--" + row.name, row.shown_default());
+    if (!is_wanted(row)) continue;
+    const std::string text = row.value.print();
+    texts.emplace_back("--" + row.name, text.empty() ? "none" : text);
   }
   return texts;
 }

@@ -73,7 +73,7 @@ void BackupManager::restore(int epochs) {
   const auto find = [&]() -> std::optional<LoadedModel> {
     DirectoryLock& lock = run_context.lock_directory(directory_.path());
     const bool ignores_backups = resume == Resume::never && !lock.has_begun();
-    if (ignores_backups) directory_.clear();
+    if (ignores_backups || lock.other_job_has_finished()) directory_.clear();
     lock.record_begin();
     if (ignores_backups) return std::nullopt;
     auto newest = directory_.newest(fit_, log_warning);

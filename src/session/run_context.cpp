@@ -66,12 +66,18 @@ std::unique_ptr<Backend> make_backend(const Options& options, const World& world
   return backend;
 }
 
-/// The job that the launcher named. Without a launcher each process is a job of its own.
+/// The job is LOCKSTEP_JOB_ID, else the launcher's run. Without a launcher each process is a job of its own.
 DirectoryOwner owner_of(const Options& options, const Environment& environment) {
   std::string job = value_of(environment, "LOCKSTEP_JOB_ID");
+  const bool outlives_launchers = !job.empty();
+  if (job.empty()) job = value_of(environment, "LOCKSTEP_LAUNCH_ID");
   if (job.empty()) job = to_hex(fnv1a(process_identity()));
   const auto generation = parse_number<std::uint64_t>(value_of(environment, "LOCKSTEP_GENERATION"));
-  return {std::move(job), generation.value_or(0), options.program, host_name()};
+  return {.job = std::move(job),
+          .outlives_launchers = outlives_launchers,
+          .generation = generation.value_or(0),
+          .program = options.program,
+          .host = host_name()};
 }
 
 }  // namespace
@@ -124,13 +130,19 @@ RunContext::~RunContext() {
   } catch (const std::exception& error) {
     World::end_with_error(static_cast<int>(ExitCode::internal), error.what());
   }
+  // Recorded before MPI_Finalize: a rank that exits with 0 ends the job, even if this one is killed meanwhile.
+  try {
+    for (DirectoryLock& lock : backups_.locks) lock.record_finish();
+  } catch (const IoError& error) {
+    World::end_with_error(static_cast<int>(error.code()), error.what());
+  }
   backups_.remove_on_exit = world_.is_chief();
 }
 
 RunContext::FinishedBackupsRemover::~FinishedBackupsRemover() {
   if (!remove_on_exit) return;
   for (const BackupDirectory& directory : directories) directory.clear();
-  for (DirectoryLock& lock : locks) lock.remove();
+  for (DirectoryLock& lock : locks) lock.release_finished(lock.directory() == model_directory);
   for (const BackupDirectory& directory : directories) directory.remove_if_empty();
 }
 

@@ -89,8 +89,9 @@ class RunContext {
 
   /// Cleans up after MPI_Finalize: until then a rank may be lost, and the restarted ranks need backups and owners.
   struct FinishedBackupsRemover {
-    std::vector<DirectoryLock> locks;
-    std::vector<BackupDirectory> directories;
+    std::filesystem::path model_directory;
+    std::vector<DirectoryLock> locks = {};
+    std::vector<BackupDirectory> directories = {};
     bool remove_on_exit = false;
     ~FinishedBackupsRemover();
   };
@@ -98,7 +99,7 @@ class RunContext {
   Options options_;
   DirectoryOwner identity_;  ///< of this process' job
   LauncherConnection launcher_;
-  FinishedBackupsRemover backups_;
+  FinishedBackupsRemover backups_{options_.model_dir};
   World world_;
   std::unique_ptr<Communicator> control_;
   std::unique_ptr<Backend> backend_;

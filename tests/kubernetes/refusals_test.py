@@ -135,6 +135,8 @@ class Contradictions(support.TestCase):
         support.objects(deploy=True, cmdline_args=["--model-dir=/pvcmnt/first"])
         for variable, parameter in (("TF_CONFIG", "worker_replicas"), ("BATCH_SIZE", "batch_size")):
             self.assert_refused(f"use {parameter} instead", deploy=True, env={variable: "1"})
+        for variable in ("LOCKSTEP_JOB_ID", "LOCKSTEP_CONTROL_FD", "PMIX_RANK", "PMI_RANK", "OMPI_COMM_WORLD_SIZE"):
+            self.assert_refused("which launchers set for their trainers: leave it out", deploy=True, env={variable: "1"})
 
     def test_sizes(self) -> None:
         self.assert_refused("two ports", port=8080)

@@ -78,10 +78,10 @@ class Launched(ProgramTest):
             "TF_CONFIG": self.tf_config(index), "TMPDIR": str(self.left), "LOCKSTEP_REPORT_INTERVAL": "0.5",
             "LOCKSTEP_JOB_TOKEN": "a secret", "OMPI_MCA_mpi_yield_when_idle": "1"} | environment)
 
-    def launch_all(self, workers: int, *options: object, bare: bool = False) -> None:
+    def launch_all(self, workers: int, *options: object, bare: bool = False, **environment: str) -> None:
         self.ports = free_ports(workers)
         for index in reversed(range(workers)):
-            self.launch(index, options, bare)
+            self.launch(index, options, bare, **environment)
 
     def end(self) -> list[Ended]:
         return [self.started.pop(index).end() for index in sorted(self.started)]
@@ -241,6 +241,20 @@ class LaunchTest(Launched):
         self.assert_ended(0)
         self.assert_same_model(whole)
         self.assertFalse((self.model / ".lockstep.lock").exists())
+
+    def test_a_restarted_chief_knows_that_its_job_has_finished(self) -> None:
+        job = {"LOCKSTEP_JOB_ID": "7c1e", "MODEL_DIR": str(self.model), "LOCKSTEP_RENDEZVOUS_TIMEOUT": "20"}
+        self.launch_all(2, *EXAMPLES, **job)
+        self.assert_ended(0)
+        before = (self.model / "model.h5").stat()
+        self.launch(0, EXAMPLES, **job)  # its pod died before its exit code was known; worker 1 has completed
+        self.wait_for_message(0, "job 7c1e has finished already")
+        self.launch(1, EXAMPLES, **job)  # as did this one
+        self.assert_ended(0)
+        self.assertEqual((self.model / "model.h5").stat(), before)
+        self.launch_all(2, *EXAMPLES, **job | {"LOCKSTEP_JOB_ID": "8a22"})
+        self.assert_ended(0)
+        self.assertNotEqual((self.model / "model.h5").stat().st_ino, before.st_ino)
 
     def test_after_sigterm_all_save_and_only_that_worker_leaves(self) -> None:
         """After SIGTERM, as from Kubernetes, all ranks save, only that worker leaves, and training resumes at that

@@ -30,7 +30,7 @@ class SavingTest(ProgramTest):
             with self.earlier_model_kept():
                 fill(disk / "filler")
                 ended = self.run_program("--epochs", 1, workers=2)
-                self.assert_fails(ended, IO, str(self.model / "model.h5"), "No space left", "free some space")
+                self.assert_fails(ended, IO, str(self.model / "history.json"), "No space left", "free some space")
                 self.assertEqual(ended.stdout, "")
 
     def test_disk_too_small(self) -> None:

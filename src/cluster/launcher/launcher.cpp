@@ -80,13 +80,12 @@ Launcher::Launcher(const LauncherOptions& options)
     : timeouts_(options.rendezvous.timeouts),
       mpi_ports_(options.mpi_ports),
       environment_(options.environment),
-      job_id_(value_of(environment_, "LOCKSTEP_JOB_ID")),
+      launch_id_(to_hex(random_number())),
       command_(resolve_command(options.command, options.environment)),
       signals_(receive_signals()),
       rendezvous_(with_a_task(options.cluster), options.ranks, options.rendezvous),
       progress_tracker_(options.rendezvous.timeouts.heartbeat_interval / 2) {
   environment_.erase("LOCKSTEP_JOB_TOKEN");
-  if (job_id_.empty()) job_id_ = to_hex(random_number());
   if (options.status_port == 0) return;
   status_ = std::make_unique<StatusServer>(listen_on(options.status_port, SOMAXCONN, "with --status-port"),
                                            [this](const std::string& path) { return answer(path); });
@@ -275,7 +274,7 @@ void Launcher::act(StartTrainer& action) {
   try {
     Environment environment = join_environments(environment_, action.variables);
     const Placement& placement = member.placement();
-    environment["LOCKSTEP_JOB_ID"] = job_id_;
+    environment["LOCKSTEP_LAUNCH_ID"] = launch_id_;
     environment["LOCKSTEP_GENERATION"] = std::to_string(placement.generation);
     if (placement.ranks.size() < placement.full_world_size)
       environment.emplace("LOCKSTEP_BATCH_NORM_REPLICAS", std::to_string(placement.full_world_size));

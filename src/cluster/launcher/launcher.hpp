@@ -72,7 +72,7 @@ class Launcher {
   SupervisionTimeouts timeouts_;
   PortRange mpi_ports_;
   Environment environment_;
-  std::string job_id_;  ///< LOCKSTEP_JOB_ID, or random; the chief's counts
+  std::string launch_id_;  ///< random; the chief's identifies the job unless LOCKSTEP_JOB_ID does
   std::vector<std::string> command_;
   Socket signals_;
   Rendezvous rendezvous_;

@@ -285,12 +285,16 @@ void Coordinator::finish(int code, const std::string& reason, double now) {
   exit_code_ = code;
   exit_reason_ = reason;
   fences_.clear();
-  for (std::size_t member = 0; member < slots_.size(); ++member) {  // members outside the world are not waited for
-    if (!slots_[member].is_connected && placement_.ranks_of_member(member).empty())
+  // Members outside the world are not waited for. If another coordinator formed the world, all may have been in it.
+  const bool knows_world = !placement_.ranks.empty() || code != 0;
+  for (std::size_t member = 0; member < slots_.size(); ++member) {
+    if (knows_world && !slots_[member].is_connected && placement_.ranks_of_member(member).empty())
       slots_[member].has_acknowledged = true;
   }
   post_to_all(JobResult{static_cast<std::uint64_t>(code), reason});
 }
+
+void Coordinator::finish_at_once(double now) { finish(0, "", now); }
 
 std::string Coordinator::describe_member(std::size_t member, std::optional<std::uint64_t> rank) const {
   const std::string& name = slots_.at(member).name;

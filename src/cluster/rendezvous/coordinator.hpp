@@ -58,6 +58,9 @@ class Coordinator {
   /// is not silent.
   void tick(double now);
 
+  /// Ends a job that finished before this coordinator began: members that come back are told so.
+  void finish_at_once(double now);
+
   [[nodiscard]] std::vector<CoordinatorAction> take_actions();
 
   /// The members without a connection, while gathering.

@@ -93,7 +93,8 @@ void Member::tick(double now) {
   }
   if (exit_) return;
   if (now - disconnected_since_ > timeouts_.rendezvous_timeout) {
-    exit_ = Exit{temporary, fmt::format("the chief, {}, did not accept a connection within {} ({}); check that its pod "
+    exit_ = is_done_ ? Exit{0, fmt::format("training was complete; the chief, {}, did not come back to hear it", chief_)}
+                     : Exit{temporary, fmt::format("the chief, {}, did not accept a connection within {} ({}); check that its pod "
                                         "runs, or raise --rendezvous-timeout",
                                         chief_, format_seconds(timeouts_.rendezvous_timeout), disconnect_reason_)};
     if (state_ == State::idle) exit(exit_->code, exit_->message);
@@ -235,7 +236,7 @@ void Member::all_ended() {
   if (exit_) {
     exit(exit_->code, exit_->message);
   } else if (is_leaving_) {
-    exit(temporary, "");
+    exit(is_done_ ? 0 : temporary, "");
   } else if (is_connected_) {
     send(is_done_ ? Message(TrainingDone{}) : Message(Ready{}));
   }
@@ -246,7 +247,7 @@ void Member::leave(const std::string& reason) {
   is_leaving_ = true;
   send(Leaving{reason});
   if (state_ == State::running) actions_.emplace_back(StopAfterThisStep{});
-  if (state_ == State::idle) exit(temporary, "");
+  if (state_ == State::idle) exit(is_done_ ? 0 : temporary, "");
 }
 
 void Member::end_generation() {

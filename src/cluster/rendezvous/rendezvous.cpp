@@ -61,6 +61,7 @@ Rendezvous::Rendezvous(const ClusterSpec& spec, std::uint64_t local_ranks, const
                                                  *coordinator_);
     (void)coordinator_->join(self, now);
     member_->connected(now);
+    if (options.has_finished) coordinator_->finish_at_once(now);
     if (!options.token.is_set() && spec.tasks.size() > 1) {
       actions_.emplace_back(Log{fmt::format("no job token is set: anyone who reaches port {} can join this job; set "
                                             "LOCKSTEP_JOB_TOKEN to the same secret on all workers",

@@ -6,6 +6,7 @@ group, and probes run.
 
 import copy
 import http.client
+import re
 import secrets
 import time
 from collections.abc import Callable
@@ -45,6 +46,7 @@ class Pod:
 @dataclass
 class Job:
     manifest: Manifest
+    uid: str = field(default_factory=lambda: secrets.token_hex(8))
     pods: list[Pod] = field(default_factory=list)  # the last one is current
     failures: int = 0
     state: str = "active"  # then Complete or Failed
@@ -112,7 +114,9 @@ class Cluster:
         self.engine.podman("kube", "play", *options, "-", stdin=yaml.safe_dump(document))
 
     def _replace(self, job: Job) -> None:
-        job.pods.append(self._start(f"{job.name}-{secrets.token_hex(3)}", job.manifest["spec"]["template"]))
+        template = copy.deepcopy(job.manifest["spec"]["template"])
+        template["metadata"]["labels"]["controller-uid"] = job.uid
+        job.pods.append(self._start(f"{job.name}-{secrets.token_hex(3)}", template))
 
     def _start(self, name: str, template: Manifest) -> Pod:
         pod = copy.deepcopy(template) | {"apiVersion": "v1", "kind": "Pod"}
@@ -128,14 +132,20 @@ class Cluster:
             container.pop("ports", None)  # Podman 4.3 would publish them on this machine
             for probe in ("readinessProbe", "livenessProbe"):  # _probe() runs them from outside the pod, as a kubelet does
                 container.pop(probe, None)
-            for variable in container.get("env", []):  # Podman 4.3 cannot read the secrets that it writes
+            for variable in container.get("env", []):  # Podman 4.3 can read neither its secrets nor labels
                 if "valueFrom" in variable:
-                    secret = variable.pop("valueFrom")["secretKeyRef"]
-                    variable["value"] = self.secrets[secret["name"]][secret["key"]]
+                    variable["value"] = self._value_of(variable.pop("valueFrom"), labels)
         self._play(manifest, "--network", ":".join([NETWORK, ",".join(aliases)]).rstrip(":"))
         infra = self.engine.podman("pod", "inspect", "--format", "{{.InfraContainerID}}", name).strip()
         networks = self.engine.read("inspect", infra)[0]["NetworkSettings"]["Networks"]
         return Pod(name, pod, networks[NETWORK]["IPAddress"])
+
+    def _value_of(self, source: Manifest, labels: Manifest) -> str:
+        if "secretKeyRef" in source:
+            return self.secrets[source["secretKeyRef"]["name"]][source["secretKeyRef"]["key"]]
+        label = re.fullmatch(r"metadata\.labels\['(.+)'\]", source["fieldRef"]["fieldPath"])
+        assert label is not None
+        return str(labels[label[1]])
 
     def volume(self, claim: str) -> Path:
         return Path(self.engine.podman("volume", "inspect", "--format", "{{.Mountpoint}}", claim).strip())

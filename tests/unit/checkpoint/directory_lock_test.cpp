@@ -28,8 +28,8 @@ using namespace lockstep::testing;
 
 namespace {
 
-const DirectoryOwner first{"job-1", 2, "keras_mnist", "host-1"};
-const DirectoryOwner second{"job-2", 9, "lockstep train", "host-2"};
+const DirectoryOwner first{.job = "job-1", .generation = 2, .program = "keras_mnist", .host = "host-1"};
+const DirectoryOwner second{.job = "job-2", .generation = 9, .program = "lockstep train", .host = "host-2"};
 
 /// A process that holds the lock of a directory until it is told to go on; then it runs `work`.
 class Holder {
@@ -108,8 +108,8 @@ TEST_CASE("a killed owner locks nobody out") {
   CHECK(holder.end() == -1);
   CHECK_NOTHROW(save(scratch / "model.h5"));  // as a program does that owns nothing
   DirectoryLock lock(scratch.path(), second);
-  lock.remove();
-  CHECK(!fs::exists(scratch / ".lockstep.lock"));
+  lock.release_finished(true);
+  CHECK(!fs::exists(scratch / ".lockstep.lock"));  // no later launcher knows this job's name
 }
 
 TEST_CASE("a later generation takes the directory over, and the earlier one publishes nothing more") {
@@ -151,6 +151,25 @@ TEST_CASE("that a job has begun is known to its later generations, and to no oth
   CHECK(!begun_in(9));
   owner = first;
   CHECK(!begun_in(9));
+}
+
+TEST_CASE("a finished job's record stays for its later launchers, and another job replaces it") {
+  const ScratchDirectory scratch;
+  CHECK(!has_finished(scratch.path(), "job-1"));
+  {
+    DirectoryOwner owner = first;
+    owner.outlives_launchers = true;
+    DirectoryLock lock(scratch.path(), owner);
+    CHECK(!has_finished(scratch.path(), "job-1"));
+    lock.record_finish();
+    lock.release_finished(true);
+  }
+  CHECK(has_finished(scratch.path(), "job-1"));
+  CHECK(!has_finished(scratch.path(), "job-2"));
+  const DirectoryLock other(scratch.path(), second);
+  CHECK(other.other_job_has_finished());
+  CHECK(!has_finished(scratch.path(), "job-1"));
+  CHECK(!has_finished(scratch.path(), "job-2"));
 }
 
 TEST_CASE("a process may lock a directory twice, and a damaged description is no obstacle") {

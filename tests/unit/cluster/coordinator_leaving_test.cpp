@@ -180,4 +180,35 @@ TEST_CASE("a restarted chief learns from the members that the job is complete") 
   coordinator.receive(1, TrainingDone{}, 1);
   CHECK(coordinator.exit_code() == 0);
   CHECK(coordinator.generation() == 0);
+  // Worker 2 may know it too, and must be able to leave: it is waited for, but not for ever.
+  const auto may_exit = [&](double now) {
+    coordinator.tick(now);
+    const std::vector<CoordinatorAction> actions = coordinator.take_actions();
+    return std::any_of(actions.begin(), actions.end(),
+                       [](const auto& it) { return std::holds_alternative<AllAcknowledged>(it); });
+  };
+  for (const std::uint64_t member : {0U, 1U}) coordinator.receive(member, Goodbye{}, 2);
+  CHECK(!may_exit(3));
+  SECTION("it comes back") {
+    REQUIRE(coordinator.join(peer_info(2), 4).empty());
+    coordinator.receive(2, TrainingDone{}, 4);
+    coordinator.receive(2, Goodbye{}, 4);
+    CHECK(may_exit(5));
+  }
+  SECTION("it does not") {
+    CHECK(may_exit(2 + SupervisionTimeouts{}.goodbye_timeout));
+  }
+}
+
+TEST_CASE("a chief that knows that the job has finished tells the members that come back") {
+  Coordinator coordinator({"worker 0", "worker 1"}, "run", {}, 0);
+  REQUIRE(coordinator.join(peer_info(0), 0).empty());
+  coordinator.finish_at_once(0);
+  REQUIRE(coordinator.join(peer_info(1), 1).empty());
+  coordinator.receive(1, Ready{}, 1);
+  const std::vector<Message> said = messages_to(coordinator, 1);
+  REQUIRE(!said.empty());
+  REQUIRE(std::holds_alternative<JobResult>(said.front()));
+  CHECK(std::get<JobResult>(said.front()).code == 0);
+  CHECK(coordinator.generation() == 0);
 }

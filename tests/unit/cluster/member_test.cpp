@@ -156,6 +156,23 @@ TEST_CASE("completion survives the loss of the chief") {
   CHECK(says<Ready>(member));
 }
 
+TEST_CASE("a member that knows that training is complete ends with 0, whether or not the chief comes back") {
+  const bool is_told_to_stop = GENERATE(true, false);
+  Joined joined;
+  Member& member = joined.member;
+  member.trainer_exited(0, 0, 0, true);
+  member.disconnected("the connection broke", 1);
+  member.all_ended();
+  if (is_told_to_stop) {
+    member.leave("it received SIGTERM");
+  } else {
+    member.tick(1.5 + SupervisionTimeouts{}.rendezvous_timeout);
+  }
+  const std::vector<Exit> exits = only<Exit>(member.take_actions());
+  REQUIRE(exits.size() == 1);
+  CHECK(exits.front().code == 0);
+}
+
 TEST_CASE("a non-retryable error survives the loss of the chief") {
   Joined joined;
   Member& member = joined.member;
