@@ -25,6 +25,7 @@ Options parse(std::span<const std::string> args, const std::string& program, std
               const ModelSettings& settings, const std::string& sentence) {
   Options options = parse_or_exit(args, {.model_dir = {}, .program = program}, own, {sentence, false});
   validate_model_path(settings, program);
+  require_data_dir(options, program);
   return options;
 }
 
@@ -41,7 +42,7 @@ void evaluate(std::span<const std::string> args) {
     compile_options.optimizer = SGD();  // has no state to allocate
     return compile_options;
   });
-  Dataset test = load_data(options).test;
+  Dataset test = load_test_data(options.data_dir);
   convert_targets(test, model.compile_options().value().loss, model.architecture());
   const Logs logs = model.evaluate(test);
   if (model.is_chief()) std::cout << printable(describe(logs, "", "\n")) << std::endl;
@@ -66,7 +67,7 @@ void predict(std::span<const std::string> args) {
   Model model = strategy.load_model(settings.model, [](const Sequential&, const auto&) {
     return CompileOptions{.loss = MeanSquaredError()};  // not computed; accepts outputs of any shape
   });
-  const Dataset test = load_data(options).test;
+  const Dataset test = load_inputs(options.data_dir);
   const std::vector<float> outputs = model.predict(test);
   std::vector<std::int64_t> extents{static_cast<std::int64_t>(test.size())};
   for (const std::int64_t extent : model.architecture().output_shape().extents()) extents.push_back(extent);

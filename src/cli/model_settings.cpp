@@ -10,7 +10,7 @@
 #include "options/read_value.hpp"
 
 #include <lockstep/core/error.hpp>
-#include <lockstep/data/mnist.hpp>
+#include <lockstep/data/dataset.hpp>
 
 #include <fmt/format.h>
 #include <algorithm>
@@ -68,6 +68,25 @@ Choices<Optimizer> all_optimizers() {
   return all;
 }
 
+std::vector<Metric> metrics_of(const OptionValue& given) {
+  std::vector<Metric> metrics;
+  if (given.value == "none") return metrics;
+  for (std::size_t begin = 0; begin <= given.value.size();) {
+    const std::size_t end = std::min(given.value.find(',', begin), given.value.size());
+    const std::string_view name = std::string_view(given.value).substr(begin, end - begin);
+    std::vector<std::string_view> names;
+    const std::size_t before = metrics.size();
+    for_each_alternative<Metric>([&]<typename T>(std::type_identity<T>) {
+      names.push_back(MetricTraits<T>::name);
+      if (is_name_of<T>(name)) metrics.emplace_back(T());
+    });
+    names.emplace_back("none");
+    if (metrics.size() == before) refuse(given, "names with commas between them, each " + join_words(names, "or"));
+    begin = end + 1;
+  }
+  return metrics;
+}
+
 }  // namespace
 
 ProgramOption model_option(ModelSettings& settings) {
@@ -107,16 +126,16 @@ ProgramOption loss_option(ModelSettings& settings) {
 }
 
 ProgramOption metrics_option(ModelSettings& settings) {
-  Choices<std::vector<Metric>> choices;
-  for_each_alternative<Metric>([&choices]<typename T>(std::type_identity<T>) {
-    choices.emplace_back(MetricTraits<T>::name, std::vector<Metric>{T()});
-  });
-  choices.emplace_back("none", std::vector<Metric>());
   return {.name = "metrics",
-          .metavar = "NAME",
-          .help = "a metric's name in Keras, such as accuracy, or none",
+          .metavar = "NAME[,NAME]",
+          .help = "metrics' names in Keras, such as accuracy, or none",
           .shown_default = "the file's",
-          .set = [&settings, choices](const OptionValue& given) { settings.metrics = choose(given, choices); }};
+          .set = [&settings](const OptionValue& given) { settings.metrics = metrics_of(given); }};
+}
+
+void require_data_dir(const Options& options, const std::string& program) {
+  if (!options.data_dir.empty()) return;
+  throw UsageError("--data-dir is missing; name FILE.npz or a directory of IDX files; see " + program + " --help");
 }
 
 void validate_model_path(const ModelSettings& settings, const std::string& program) {
@@ -148,10 +167,6 @@ CompileOptions resolve_compile_options(const ModelSettings& settings, const Sequ
   return chosen;
 }
 
-TrainTestSplit load_data(const Options& options) {
-  return options.data_dir.empty() ? synthetic_digits() : load_dataset(options.data_dir);
-}
-
 void convert_targets(Dataset& data, const Loss& loss, const Sequential& model) {
   const auto* classes = std::get_if<std::vector<std::int32_t>>(&data.targets);
   if (classes == nullptr || takes_classes(loss)) return;
@@ -172,6 +187,21 @@ void convert_targets(Dataset& data, const Loss& loss, const Sequential& model) {
   }
   data.targets = std::move(one_hot);
   data.target_shape = output;
+}
+
+std::string describe(const TrainTestSplit& data, const Options& options, const Sequential& model) {
+  const Dataset& train = data.train;
+  std::string text = fmt::format("Data: {} training and {} test examples of shape {}", train.size(), data.test.size(),
+                                 train.example_shape.to_string());
+  const bool rescales = std::ranges::any_of(
+      model.layers(), [](const LayerInfo& info) { return std::holds_alternative<Rescaling>(info.layer); });
+  if (train.inputs.index() == 0) {
+    const std::string scale = options.input_scale ? fmt::format("{:g}", *options.input_scale)
+                              : rescales          ? "1"
+                                                  : "1/255";
+    text += fmt::format(", bytes multiplied by {} (--input-scale)", scale);
+  }
+  return text + ", from " + options.data_dir.string();
 }
 
 std::string describe(const Logs& logs, const std::string& prefix, const char* separator) {

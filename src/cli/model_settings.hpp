@@ -39,8 +39,12 @@ void validate_model_path(const ModelSettings& settings, const std::string& progr
 [[nodiscard]] CompileOptions resolve_compile_options(const ModelSettings& settings, const Sequential& model,
                                                      const std::optional<CompileOptions>& saved, bool trains);
 
-/// The dataset of --data-dir, or synthetic digits.
-[[nodiscard]] TrainTestSplit load_data(const Options& options);
+/// Throws UsageError if --data-dir is missing: unlike the programs for MNIST, these commands have no data of their own.
+void require_data_dir(const Options& options, const std::string& program);
+
+/// "Data: 1200 training and 300 test examples of shape (48, 48, 3), bytes multiplied by 1/255 (--input-scale), from
+/// shapes.npz".
+[[nodiscard]] std::string describe(const TrainTestSplit& data, const Options& options, const Sequential& model);
 
 /// Converts class indices for a `loss` that takes dense targets: to one-hot vectors, or for a single output to the
 /// index as a float. Throws DataError for a class that the model lacks, UsageError if the outputs are not one vector of

@@ -49,6 +49,9 @@ void plan(std::span<const std::string> args) {
       parse_or_exit(args, {.model_dir = {}, .program = "lockstep plan"}, own,
                     {"Predicts how workers would shard a model, and how long a step would take", false});
   validate_model_path(settings, "lockstep plan");
+  if (options.parallelism != Parallelism::automatic) {
+    throw UsageError("lockstep plan compares all ways to shard a model; leave --parallelism out");
+  }
   MultiWorkerMirroredStrategy strategy{options};
   const Model model = strategy.load_model(settings.model, [&](const Sequential& architecture, const auto& saved) {
     return resolve_compile_options(settings, architecture, saved, true);

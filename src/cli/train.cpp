@@ -102,6 +102,7 @@ void train(std::span<const std::string> args) {
   const Options options = parse_or_exit(args, {.program = train_program}, train_options(settings),
                                         {.sentence = "Trains a Keras model on every worker of the world"});
   validate_settings(settings, train_program);
+  require_data_dir(options, train_program);
   const std::filesystem::path output = output_path(settings, options);
   MultiWorkerMirroredStrategy strategy{options};
   if (strategy.is_chief()) check_outputs(settings, options, output);
@@ -109,7 +110,8 @@ void train(std::span<const std::string> args) {
   Model model = strategy.load_model(settings.model.model, [&](const Sequential& architecture, const auto& saved) {
     return resolve_compile_options(settings.model, architecture, saved, true);
   });
-  TrainTestSplit data = load_data(options);
+  TrainTestSplit data = load_dataset(options.data_dir);
+  strategy.print("{}", describe(data, options, model.architecture()));
   for (Dataset* dataset : {&data.train, &data.test}) {
     convert_targets(*dataset, model.compile_options().value().loss, model.architecture());
     model.validate(*dataset);

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -45,6 +46,15 @@ std::variant<std::vector<Elements>...> cut(const std::variant<std::vector<Elemen
                       vector.begin() + static_cast<std::ptrdiff_t>(end));
       },
       values);
+}
+
+void require_finite(const std::vector<float>& values, std::size_t elements, const char* what,
+                    const std::string& source) {
+  const auto bad = std::ranges::find_if_not(values, [](float value) { return std::isfinite(value); });
+  if (bad == values.end()) return;
+  const auto index = static_cast<std::size_t>(bad - values.begin());
+  throw DataError(fmt::format("{} {} of {} is {} (value {} of that example); replace it, or leave the example out",
+                              what, index / elements, source, std::isnan(*bad) ? "NaN" : "infinite", index % elements));
 }
 
 }  // namespace
@@ -99,6 +109,12 @@ void Dataset::validate(std::int64_t classes) const {
         fmt::format("the targets of {} hold {} values where its {} examples need {} each; give one target "
                     "per example",
                     source, length(targets), size(), target_elements));
+  }
+  if (const auto* floats = std::get_if<std::vector<float>>(&inputs)) {
+    require_finite(*floats, input_elements, "input", source);
+  }
+  if (const auto* floats = std::get_if<std::vector<float>>(&targets)) {
+    require_finite(*floats, target_elements, "target", source);
   }
   const auto* indices = std::get_if<std::vector<std::int32_t>>(&targets);
   if (indices == nullptr) return;

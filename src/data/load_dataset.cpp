@@ -1,5 +1,6 @@
 // Finds a dataset's files, reads them, and checks that inputs and targets match.
 #include "data/idx.hpp"
+#include "data/npy.hpp"
 #include "data/npz.hpp"
 #include "data/sequential_file.hpp"
 
@@ -8,10 +9,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
+#include <initializer_list>
 #include <limits>
 #include <optional>
 #include <span>
@@ -27,8 +30,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* remedy =
-    "fetch the files with scripts/fetch_data.sh mnist DIRECTORY, or omit the data directory to train on the synthetic "
-    "digits";
+    "name FILE.npz with the arrays x_train, y_train, x_test and y_test, or a directory of MNIST's files, which "
+    "scripts/fetch_data.sh mnist DIRECTORY fetches";
 
 bool is_there(const fs::path& path) {
   std::error_code ignored;  // a path that cannot be examined counts as missing
@@ -130,6 +133,18 @@ decltype(Dataset::inputs) to_inputs(NpyArray array, const std::string& name) {
   }
 }
 
+NpyArray read_npy(const fs::path& path) {
+  const std::vector<std::uint8_t> file = read_whole_file(path);
+  const NpyHeader header = parse_npy_header(file, path.string());
+  if (file.size() - header.bytes != header.payload) {
+    throw DataError(fmt::format(
+        "{} declares an array {} of '{}', {} bytes from byte {} on, but has {} bytes in all; "
+        "write it again with numpy.save",
+        path.string(), header.shape.to_string(), descr_of(header.type), header.payload, header.bytes, file.size()));
+  }
+  return {header.type, header.shape, {file.begin() + static_cast<std::ptrdiff_t>(header.bytes), file.end()}};
+}
+
 /// `shape` without its first dimension.
 Shape without_first(const Shape& shape) {
   const auto extents = shape.extents();
@@ -163,43 +178,69 @@ Dataset read_npz_pair(const NpzArchive& archive, const std::string& file, const 
   return data;
 }
 
-TrainTestSplit read_npz(const fs::path& path) {
+/// Calls read(archive), which may keep nothing of the archive.
+template <typename Read>
+auto with_npz(const fs::path& path, const Read& read) {
   const std::vector<std::uint8_t> bytes = read_whole_file(path);
-  const NpzArchive archive(std::as_bytes(std::span(bytes)), path.string());
-  return {read_npz_pair(archive, path.string(), "train"), read_npz_pair(archive, path.string(), "test")};
+  return read(NpzArchive(std::as_bytes(std::span(bytes)), path.string()));
 }
 
-// --- both --------------------------------------------------------------------------------------------------------
+// --- all formats ---------------------------------------------------------------------------------------------------
 
-TrainTestSplit read_directory(const fs::path& directory) {
-  std::array<fs::path, idx_names.size()> found;
+enum IdxFile { train_images, train_labels, test_images, test_labels };
+
+/// The files of these indices in `idx_names`. Throws IoError unless all are there.
+std::vector<fs::path> find_all_idx(const fs::path& directory, std::initializer_list<IdxFile> files) {
+  std::vector<fs::path> found;
   std::vector<std::string> missing;
-  for (std::size_t i = 0; i < idx_names.size(); ++i) {
-    if (auto path = find_idx(directory, idx_names[i])) {
-      found[i] = std::move(*path);
+  for (const IdxFile file : files) {
+    const IdxName& name = idx_names.at(file);
+    if (auto path = find_idx(directory, name)) {
+      found.push_back(std::move(*path));
     } else {
-      missing.push_back(std::string(idx_names[i].stem) + "-" + idx_names[i].kind);
+      missing.push_back(std::string(name.stem) + "-" + name.kind);
     }
   }
-  if (missing.size() == idx_names.size() && is_there(directory / "mnist.npz")) return read_npz(directory / "mnist.npz");
-  if (!missing.empty()) {
-    throw IoError(fmt::format("the data directory {} has no {} (plain or .gz){}; {}", directory.string(),
-                              fmt::join(missing, ", "), missing.size() == idx_names.size() ? " and no mnist.npz" : "",
-                              remedy));
+  if (missing.empty()) return found;
+  std::error_code unreadable;
+  for (fs::directory_iterator entry(directory, unreadable), end; !unreadable && entry != end;
+       entry.increment(unreadable)) {
+    if (entry->path().extension() == ".npz") {
+      throw IoError(fmt::format("the data directory {} has no {}; name the file {}", directory.string(),
+                                fmt::join(missing, ", "), entry->path().string()));
+    }
   }
-  return {read_idx_pair(found[0], found[1]), read_idx_pair(found[2], found[3])};
+  throw IoError(fmt::format("the data directory {} has no {} (plain or .gz); {}", directory.string(),
+                            fmt::join(missing, ", "), remedy));
+}
+
+/// The archive at `path`: a .npz file, or a directory's mnist.npz; none for a directory of IDX files. Throws IoError
+/// for any other path.
+std::optional<fs::path> find_archive(const fs::path& path) {
+  std::error_code ignored;
+  if (fs::is_directory(path, ignored)) {
+    const bool has_idx =
+        std::ranges::any_of(idx_names, [&](const IdxName& name) { return find_idx(path, name).has_value(); });
+    return !has_idx && is_there(path / "mnist.npz") ? std::optional(path / "mnist.npz") : std::nullopt;
+  }
+  if (path.extension() == ".npz") return path;
+  throw IoError(fmt::format("the data {} {}; {}", path.string(),
+                            is_there(path) ? "is neither a directory nor a .npz file" : "does not exist", remedy));
 }
 
 }  // namespace
 
 TrainTestSplit load_dataset(const fs::path& path) {
-  std::error_code ignored;
-  const bool is_directory = fs::is_directory(path, ignored);
-  if (!is_directory && path.extension() != ".npz") {
-    throw IoError(fmt::format("the data directory {} {}; {}", path.string(),
-                              is_there(path) ? "is neither a directory nor a .npz file" : "does not exist", remedy));
+  TrainTestSplit data;
+  if (const auto archive = find_archive(path)) {
+    data = with_npz(*archive, [&](const NpzArchive& npz) {
+      return TrainTestSplit{read_npz_pair(npz, archive->string(), "train"),
+                            read_npz_pair(npz, archive->string(), "test")};
+    });
+  } else {
+    const auto files = find_all_idx(path, {train_images, train_labels, test_images, test_labels});
+    data = {read_idx_pair(files[0], files[1]), read_idx_pair(files[2], files[3])};
   }
-  TrainTestSplit data = is_directory ? read_directory(path) : read_npz(path);
   if (data.train.example_shape != data.test.example_shape || data.train.inputs.index() != data.test.inputs.index()) {
     const auto kind = [](const Dataset& set) { return set.inputs.index() == 0 ? "bytes" : "floats"; };
     throw DataError(
@@ -215,6 +256,44 @@ TrainTestSplit load_dataset(const fs::path& path) {
                     "must match, so save them again",
                     path.string(), kind(data.train), data.train.target_shape.to_string(), kind(data.test),
                     data.test.target_shape.to_string()));
+  }
+  return data;
+}
+
+Dataset load_test_data(const fs::path& path) {
+  if (const auto archive = find_archive(path)) {
+    return with_npz(*archive, [&](const NpzArchive& npz) { return read_npz_pair(npz, archive->string(), "test"); });
+  }
+  const auto files = find_all_idx(path, {test_images, test_labels});
+  return read_idx_pair(files[0], files[1]);
+}
+
+Dataset load_inputs(const fs::path& path) {
+  Dataset data;
+  const auto take = [&data](NpyArray array, const std::string& name) {
+    if (array.shape.rank() < 2 || array.bytes.empty()) {
+      throw DataError(
+          fmt::format("{} has shape {}, but needs a first dimension for at least one example, and those of "
+                      "an example",
+                      name, array.shape.to_string()));
+    }
+    data.example_shape = without_first(array.shape);
+    data.inputs = to_inputs(std::move(array), name);
+    data.source = name;
+  };
+  if (path.extension() == ".npy") {
+    take(read_npy(path), path.string());
+  } else if (const auto archive = find_archive(path)) {
+    with_npz(*archive, [&](const NpzArchive& npz) {
+      take(npz.read("x_test"), archive->string() + ":x_test");
+      return true;
+    });
+  } else {
+    const auto files = find_all_idx(path, {test_images});
+    IdxArray images = read_idx(files[0]);
+    data.example_shape = without_first(images.shape);
+    data.inputs = std::move(images.values);
+    data.source = files[0].string();
   }
   return data;
 }

@@ -38,6 +38,19 @@ const NamedType& entry(NpyType type) {
   return *std::find_if(types.begin(), types.end(), [=](const NamedType& known) { return known.type == type; });
 }
 
+/// How to save an array of an unsupported type.
+const char* remedy_for(std::string_view descr) {
+  const char kind = descr.size() < 2 ? '\0' : descr[1];
+  switch (kind) {
+    case 'U':
+    case 'S': return "make class indices of texts with numpy.unique(y, return_inverse=True)[1]";
+    case 'O': return "make one array of numbers with numpy.stack or numpy.array(..., dtype='float32')";
+    case 'i':
+    case 'u': return "save class indices with y.astype('int64'), and inputs with x.astype('float32')";
+    default: return "save it with .astype('float32')";
+  }
+}
+
 /// A recursive-descent parser of the dictionary. Errors name the offset in the file.
 class Dictionary {
  public:
@@ -83,7 +96,11 @@ class Dictionary {
     for (const NamedType& known : types) {
       if (descr == known.descr) type_ = known.type;
     }
-    if (!type_) fail(fmt::format("a type '|u1', '<i4', '<i8', '<f4' or '<f8' instead of '{}'", descr.substr(0, 16)));
+    if (type_) return;
+    throw DataError(
+        fmt::format("{} holds values of type '{}', but the supported types are uint8, int32, int64, float32 "
+                    "and float64; {}",
+                    name_, descr.substr(0, 16), remedy_for(descr)));
   }
 
   void parse_shape() {

@@ -5,6 +5,7 @@
 
 #include <lockstep/metrics/metrics.hpp>
 
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <span>
@@ -51,6 +52,7 @@ template <>
 struct MetricTraits<metrics::MeanAbsoluteError> : MeanErrorTraits {
   static constexpr std::string_view class_name = "MeanAbsoluteError";
   static constexpr std::string_view name = "mean_absolute_error";
+  static constexpr std::array<std::string_view, 2> aliases{"mae", "MAE"};
 
   static AbsoluteErrorRule rule(const metrics::MeanAbsoluteError& /*metric*/) { return {}; }
 };
@@ -59,6 +61,7 @@ template <>
 struct MetricTraits<metrics::MeanSquaredError> : MeanErrorTraits {
   static constexpr std::string_view class_name = "MeanSquaredError";
   static constexpr std::string_view name = "mean_squared_error";
+  static constexpr std::array<std::string_view, 2> aliases{"mse", "MSE"};
 
   static SquaredErrorMetricRule rule(const metrics::MeanSquaredError& /*metric*/) { return {}; }
 };

@@ -8,6 +8,7 @@
 #include <lockstep/losses/losses.hpp>
 #include <lockstep/metrics/metrics.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <optional>
 #include <span>
@@ -43,6 +44,13 @@ void visit_metric_values(std::span<const Metric> metrics, std::span<const double
     visitor(keras_name(metric), num_examples > 0 ? std::visit(value_of, metric) : 0.0);
     begin += count;
   }
+}
+
+/// Whether the string names the metric T: in compile(), or in a file.
+template <typename T>
+[[nodiscard]] bool is_name_of(std::string_view text) {
+  const auto& aliases = MetricTraits<T>::aliases;
+  return text == MetricTraits<T>::name || std::find(aliases.begin(), aliases.end(), text) != aliases.end();
 }
 
 /// Whether a larger value of the metric of this name is a better one; none if there is no such metric.

@@ -5,8 +5,10 @@
 #include "core/host_device.hpp"
 #include "losses/loss_traits.hpp"
 
+#include <array>
 #include <cstddef>
 #include <span>
+#include <string_view>
 
 namespace lockstep {
 
@@ -16,6 +18,7 @@ enum class MetricTargets { any, classes, dense };
 /// For each metric:
 ///   class_name          Keras' class
 ///   name                Keras' name of the object, which logs and files have
+///   aliases             further names that compile() takes; logs have `name`
 ///   fields              Keras' keys except name and dtype (see core/fields.hpp)
 ///   targets             the MetricTargets that it is defined for
 ///   needs_class_vector  whether the output must be one vector of classes for each example
@@ -31,6 +34,7 @@ struct MetricTraits;
 
 /// A metric whose sum over the examples is divided by their number.
 struct MeanOverExamples {
+  static constexpr std::array<std::string_view, 0> aliases{};
   static double value(std::span<const double> sums, double num_examples) { return sums[0] / num_examples; }
 };
 

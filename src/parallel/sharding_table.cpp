@@ -51,8 +51,9 @@ std::vector<LayerSharding> layer_shardings(const Graph& whole, const std::option
     LayerSharding row{layer.name, "data parallel", 0};
     double elements = 0;
     double exchanged = 0;
+    const double values = operation.parameter < 0 ? 0 : static_cast<double>(all_values(layer));
     if (!sharding) {
-      elements = static_cast<double>(all_values(layer));
+      elements = values;
     } else {
       const Split split = sharding->splits[i];
       const double inputs = static_cast<double>(batch) * static_cast<double>(whole.tensors[operation.input].elements());
@@ -60,10 +61,10 @@ std::vector<LayerSharding> layer_shardings(const Graph& whole, const std::option
       const bool follows_all_reduce = before == Split::row || (before == Split::replicated && i > 1);
       if (split == Split::replicated) row.how = "replicated";
       if (split == Split::partial) {
-        elements = static_cast<double>(trainable(layer));
+        elements = operation.parameter < 0 ? 0 : static_cast<double>(trainable(layer));
         row.how = std::string("replicated") + (elements > 0 ? ", gradients all-reduced" : "");
       }
-      if (split == Split::batch) elements = static_cast<double>(all_values(layer));
+      if (split == Split::batch) elements = values;
       if (split == Split::column) {
         row.how = "column-parallel, " + shard_sizes(whole.tensors[operation.output].channels, ranks);
       }
@@ -81,7 +82,12 @@ std::vector<LayerSharding> layer_shardings(const Graph& whole, const std::option
       before = split;
     }
     row.bytes_a_step = sent * elements + exchanged;
-    rows.push_back(std::move(row));
+    // An activation that is not fused, such as softmax, is an operation of its layer.
+    if (i > 1 && whole.forward[i - 1].layer == operation.layer) {
+      rows.back().bytes_a_step += row.bytes_a_step;
+    } else {
+      rows.push_back(std::move(row));
+    }
   }
   return rows;
 }

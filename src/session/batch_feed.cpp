@@ -7,12 +7,34 @@
 
 #include <lockstep/core/error.hpp>
 
+#include <fmt/format.h>
 #include <algorithm>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <variant>
 
 namespace lockstep {
+
+namespace {
+
+/// Equal shapes, or one has a last axis of 1 more than the other.
+bool is_same_but_for_last_one(const Shape& a, const Shape& b) {
+  const auto is_longer = [](std::span<const std::int64_t> longer, std::span<const std::int64_t> shorter) {
+    return longer.size() == shorter.size() + 1 && longer.back() == 1 &&
+           std::ranges::equal(longer.first(shorter.size()), shorter);
+  };
+  return a == b || is_longer(a.extents(), b.extents()) || is_longer(b.extents(), a.extents());
+}
+
+bool is_channels_first(const Shape& given, const Shape& wanted) {
+  const std::span<const std::int64_t> from = given.extents();
+  const std::span<const std::int64_t> to = wanted.extents();
+  return from.size() == to.size() && from.size() >= 2 && from.front() == to.back() &&
+         std::ranges::equal(from.subspan(1), to.first(to.size() - 1));
+}
+
+}  // namespace
 
 BatchFeed::BatchFeed(RunContext& run_context, const Sequential& architecture, std::size_t batch_norm_replicas,
                      bool computes_whole_batch)
@@ -33,9 +55,13 @@ BatchFeed::Identity BatchFeed::identity_of(const Dataset& data) {
 }
 
 void BatchFeed::check_example_shape(const Dataset& data) const {
-  if (data.example_shape.elements() == architecture_.input_shape().elements()) return;
-  throw DataError("the model takes examples of shape " + architecture_.input_shape().to_string() + ", but " +
-                  data.source + " has " + data.example_shape.to_string());
+  const Shape& input = architecture_.input_shape();
+  if (is_same_but_for_last_one(data.example_shape, input)) return;
+  const std::string remedy = is_channels_first(data.example_shape, input)
+                                 ? "put the channels last: numpy.moveaxis(x, 1, -1)"
+                                 : "reshape or resize the examples, or make the model for their shape";
+  throw DataError(fmt::format("the model takes examples of shape {}, but {} has {}; {}", input.to_string(), data.source,
+                              data.example_shape.to_string(), remedy));
 }
 
 void BatchFeed::validate(const Dataset& data, const Loss& loss) {
@@ -48,13 +74,19 @@ void BatchFeed::validate(const Dataset& data, const Loss& loss) {
   const bool wants_classes = takes_classes(loss);
   const bool has_classes = std::holds_alternative<std::vector<std::int32_t>>(data.targets);
   if (wants_classes != has_classes) {
-    throw UsageError("the loss " + std::string(keras_name(loss)) + " takes " +
-                     (wants_classes ? "class indices" : "dense targets") + ", but " + data.source + " has " +
-                     (has_classes ? "class indices" : "dense targets"));
+    throw UsageError(
+        fmt::format("the loss {} takes {}, but {} has {}", keras_name(loss),
+                    wants_classes ? "class indices" : "dense targets", data.source,
+                    has_classes ? "class indices; give one vector per example"
+                                : "dense targets; make class indices of one-hot targets with numpy.argmax(y, axis=-1) "
+                                  "and of whole numbers with y.astype('int64'), or use the loss "
+                                  "categorical_crossentropy for vectors"));
   }
-  if (!has_classes && data.target_shape.elements() != outputs) {
-    throw DataError(data.source + " has targets of shape " + data.target_shape.to_string() +
-                    ", but the model's outputs have " + architecture_.output_shape().to_string());
+  if (!has_classes && !is_same_but_for_last_one(data.target_shape, architecture_.output_shape())) {
+    throw DataError(
+        fmt::format("{} has targets of shape {}, but the model's outputs have {}; give targets of the "
+                    "outputs' shape, or change the model's last layer",
+                    data.source, data.target_shape.to_string(), architecture_.output_shape().to_string()));
   }
   data.validate(outputs);
   std::string description = digest_of(data);

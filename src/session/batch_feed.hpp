@@ -34,7 +34,8 @@ class BatchFeed {
   /// dataset has passed before. Collective. Throws UsageError or DataError.
   void validate(const Dataset& data, const Loss& loss);
 
-  /// Throws DataError unless the dataset's examples have as many elements as the model's input.
+  /// Throws DataError unless the dataset's examples have the shape of the model's input. A last axis of 1 may be
+  /// missing or too many, as in Keras.
   void check_example_shape(const Dataset& data) const;
 
   /// "60000 examples of (28, 28) (digest ...)", as `validate` found it; empty if the dataset was not validated.

@@ -350,6 +350,35 @@ class TrainTest(ProgramTest):
         for one, two in zip(values, again):
             self.assertAlmostEqual(one, two, places=4)
 
+    def test_new_inputs_need_no_targets(self) -> None:
+        first = self.trained("first.h5")
+        images, _ = data_files.digits(7, 3)
+        (self.scratch / "new.npy").write_bytes(data_files.npy((7, 28, 28), images))
+        call = [program("lockstep"), "predict", "--model", str(first), "--data-dir", str(self.scratch / "new.npy")]
+        ended = Running(call, self.cwd, {}).end()
+        self.assertEqual(ended.code, 0, str(ended))
+        self.assertIn("Saved predictions.npy, an array (7, 10)", ended.stdout)
+
+    def test_data_must_be_named(self) -> None:
+        first = self.trained("first.h5")
+        for command in ("train", "evaluate", "predict"):
+            ended = Running([program("lockstep"), command, "--model", str(first)], self.cwd, {}).end()
+            self.assert_fails(ended, USAGE, "--data-dir is missing", f"lockstep {command} --help")
+        self.assertEqual(list(self.cwd.iterdir()), [])
+
+    def test_several_metrics(self) -> None:
+        first = self.trained("first.h5")
+        ended = self.use("evaluate", "--model", first, "--metrics", "sparse_top_k_categorical_accuracy,accuracy")
+        self.assertEqual(ended.code, 0, str(ended))
+        self.assertIn("\naccuracy: ", ended.stdout)
+        self.assertIn("\nsparse_top_k_categorical_accuracy: ", ended.stdout)
+        self.assert_fails(self.use("evaluate", "--model", first, "--metrics", "accuracy,auc"), USAGE, "--metrics")
+
+    def test_the_data_is_told(self) -> None:
+        ended = self.succeed("--model", self.plain, *COMPILED, *SHORT)
+        self.assertIn(f"Data: 100 training and 40 test examples of shape (28, 28), bytes multiplied by 1/255 "
+                      f"(--input-scale), from {self.data}", ended.stdout)
+
     def test_invalid_use_of_a_model_is_rejected(self) -> None:
         first = self.trained("first.h5")
         for command, options, code, says in (

@@ -53,7 +53,8 @@ struct Dataset {
   /// Copies the examples [begin, end). Throws UsageError if the range exceeds the data.
   [[nodiscard]] Dataset slice(std::size_t begin, std::size_t end) const;
 
-  /// Throws DataError unless inputs, targets and shapes agree and class indices are in [0, classes).
+  /// Throws DataError unless inputs, targets and shapes agree, all numbers are finite, and class indices are in
+  /// [0, classes).
   void validate(std::int64_t classes) const;
 };
 

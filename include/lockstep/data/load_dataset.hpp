@@ -21,4 +21,10 @@ struct TrainTestSplit {
 /// Throws DataError for damaged or mismatched files (names file and offset), IoError for missing or unreadable ones.
 [[nodiscard]] TrainTestSplit load_dataset(const std::filesystem::path& path);
 
+/// Loads x_test and y_test, or the t10k files, and needs no others.
+[[nodiscard]] Dataset load_test_data(const std::filesystem::path& path);
+
+/// Loads inputs to predict for: a .npy array, x_test of a .npz archive, or the t10k images. The targets are empty.
+[[nodiscard]] Dataset load_inputs(const std::filesystem::path& path);
+
 }  // namespace lockstep

@@ -96,7 +96,7 @@ Metric read_metric(const json& value, const std::string& source) {
   std::vector<std::string_view> known;
   for_each_alternative<Metric>([&]<typename T>(std::type_identity<T>) {
     known.push_back(MetricTraits<T>::name);
-    if (name != known.back()) return;
+    if (!is_name_of<T>(name)) return;
     T options;
     FieldReader reader(config, name);
     MetricTraits<T>::fields(reader, options);

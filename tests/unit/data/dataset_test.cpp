@@ -6,6 +6,7 @@
 #include <lockstep/data/dataset.hpp>
 
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <utility>
 #include <variant>
@@ -89,4 +90,15 @@ TEST_CASE("inconsistent datasets are rejected", "[dataset]") {
   check_refused(data, 3, "at least 1");
   data = {Shape{2}, Pixels{}, Shape{}, Labels{}, "some data"};
   check_refused(data, 3, "holds no example");
+}
+
+TEST_CASE("a number that is not finite is named", "[dataset]") {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const float infinity = std::numeric_limits<float>::infinity();
+  Dataset data{Shape{2}, std::vector<float>{1, 2, 3, nan, 5, 6}, Shape{}, std::vector<float>{1, 2, 3}, "some.npz", {}};
+  CHECK(lacking(message_of<DataError>([&] { data.validate(1); }), {"input 1 of some.npz is NaN", "value 1"}) == "");
+  data.inputs = std::vector<float>{1, 2, 3, 4, 5, 6};
+  CHECK_NOTHROW(data.validate(1));
+  data.targets = std::vector<float>{1, 2, -infinity};
+  CHECK(lacking(message_of<DataError>([&] { data.validate(1); }), {"target 2 of some.npz is infinite"}) == "");
 }

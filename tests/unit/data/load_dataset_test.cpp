@@ -188,8 +188,8 @@ TEST_CASE("an error for missing files lists the names tried", "[load_dataset]") 
   const std::string path = directory.path().string();
   check_directory_refused<IoError>(directory.path() / "absent", {path, "does not exist", "scripts/fetch_data.sh"});
   check_directory_refused<IoError>(directory.path() / "absent.npz", {path, "No such file"});
-  check_directory_refused<IoError>(directory.path(), {path, "train-images-idx3-ubyte", "t10k-labels-idx1-ubyte",
-                                                      "mnist.npz", "fetch_data.sh", "synthetic digits"});
+  check_directory_refused<IoError>(
+      directory.path(), {path, "train-images-idx3-ubyte", "t10k-labels-idx1-ubyte", "FILE.npz", "fetch_data.sh"});
   write_idx_set(directory.path(), "-", true);
   std::filesystem::remove(directory.path() / "t10k-images-idx3-ubyte.gz");
   const std::string message = message_of<IoError>([&] { (void)load_dataset(directory.path()); });
@@ -232,4 +232,33 @@ TEST_CASE("real MNIST matches its known content", "[load_dataset]") {
   for (const std::uint8_t pixel : std::get<Pixels>(data.train.inputs)) sum += pixel;
   CHECK(static_cast<double>(sum) / (60000.0 * 784.0 * 255.0) ==
         Approx(0.1307).margin(0.0001));  // the known mean of MNIST
+}
+
+TEST_CASE("test data and inputs need no training data", "[dataset]") {
+  const testing::ScratchDirectory directory;
+  const Members all = npz_members();
+  write_file(directory.path() / "test.npz", zip_archive({all[2], all[3]}, true));
+  const Dataset test = load_test_data(directory.path() / "test.npz");
+  CHECK(std::get<Labels>(test.targets) == Labels{7, 8});
+  CHECK(lacking(message_of<DataError>([&] { (void)load_dataset(directory.path() / "test.npz"); }), {"x_train"}) == "");
+  write_file(directory.path() / "inputs.npz", zip_archive({all[2]}, true));
+  write_file(directory.path() / "inputs.npy", all[2].second);
+  write_file(directory.path() / "t10k-images-idx3-ubyte", idx({2, 3, 2}, counting(12)));
+  for (const std::string name : {"test.npz", "inputs.npz", "inputs.npy", "."}) {
+    CAPTURE(name);
+    const Dataset inputs = load_inputs(directory.path() / name);
+    CHECK(inputs.size() == 2);
+    CHECK(inputs.example_shape == Shape{3, 2});
+    CHECK(std::get<Pixels>(inputs.inputs) == counting(12));
+  }
+  CHECK(lacking(message_of<DataError>([&] { (void)load_test_data(directory.path() / "inputs.npz"); }), {"y_test"}) ==
+        "");
+  CHECK(lacking(message_of<IoError>([&] { (void)load_test_data(directory.path()); }),
+                {"t10k-labels", "name the file", ".npz"}) == "");
+  Bytes cut = all[2].second;
+  cut.pop_back();
+  write_file(directory.path() / "cut.npy", cut);
+  CHECK(lacking(message_of<DataError>([&] { (void)load_inputs(directory.path() / "cut.npy"); }), {"12 bytes"}) == "");
+  write_file(directory.path() / "flat.npy", npy(npy_dictionary("|u1", "(12,)"), counting(12)));
+  CHECK(lacking(message_of<DataError>([&] { (void)load_inputs(directory.path() / "flat.npy"); }), {"(12,)"}) == "");
 }

@@ -70,9 +70,12 @@ TEST_CASE("NumPy headers are accepted in every form that Python accepts", "[npz]
 }
 
 TEST_CASE("unsupported NumPy headers are rejected", "[npz]") {
-  check_header_refused(npy_dictionary("<u2", "(3,)"), "instead of '<u2'");
-  check_header_refused(npy_dictionary(">i4", "(3,)"), "instead of '>i4'");
-  check_header_refused(npy_dictionary("|O", "(3,)"), "instead of '|O'");
+  check_header_refused(npy_dictionary("<u2", "(3,)"), "type '<u2', but the supported types");
+  check_header_refused(npy_dictionary(">i4", "(3,)"), "y.astype('int64')");
+  check_header_refused(npy_dictionary("<U8", "(3,)"), "numpy.unique(y, return_inverse=True)");
+  check_header_refused(npy_dictionary("<f2", "(3,)"), "astype('float32')");
+  check_header_refused(npy_dictionary("|b1", "(3,)"), "astype('float32')");
+  check_header_refused(npy_dictionary("|O", "(3,)"), "numpy.stack");
   check_header_refused("{'descr': [('a', '<i4')], 'fortran_order': False, 'shape': (3,)}", "a string in quotes");
   check_header_refused("{'descr': '|u1', 'fortran_order': True, 'shape': (2, 3)}", "numpy.ascontiguousarray");
   check_header_refused("{'descr': '|u1', 'shape': (6,)}", "'descr', 'fortran_order' and 'shape'");

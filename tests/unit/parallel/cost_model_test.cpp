@@ -64,6 +64,22 @@ TEST_CASE("the traffic of each layer matches the plan") {
   }
 }
 
+TEST_CASE("a layer with a softmax of its own has one row") {
+  const Sequential with{Input({6}), Dense(8, {.activation = relu}), Dense(4, {.activation = "softmax"})};
+  const Sequential without{Input({6}), Dense(8, {.activation = relu}), Dense(4)};
+  for (const bool is_sharded : {false, true}) {
+    const auto rows_of = [&](const Sequential& model) {
+      const Graph whole = graph_of(model);
+      return layer_shardings(whole, is_sharded ? search_sharding(whole, 2, 64, free_link) : std::nullopt, 2, 64);
+    };
+    const std::vector<LayerSharding> rows = rows_of(with);
+    const std::vector<LayerSharding> expected = rows_of(without);
+    REQUIRE(rows.size() == 2);
+    CHECK(rows.back().how == expected.back().how);
+    CHECK(rows.back().bytes_a_step == expected.back().bytes_a_step);
+  }
+}
+
 TEST_CASE("the kernels of a plan can be timed without other ranks") {
   const auto backend = make_cpu_backend(1);
   const Graph whole_graph = graph_of(custom_training_mnist);

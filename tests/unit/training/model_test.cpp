@@ -286,6 +286,27 @@ TEST_CASE("mismatched data is rejected before computation") {
   CHECK_THROWS_AS(uncompiled.predict(examples.data), UsageError);
 }
 
+TEST_CASE("shapes must be equal but for a last axis of 1") {
+  const auto refusal = [](const Shape& model_shape, const Shape& data_shape) {
+    Job job(Sequential{Input(model_shape), Flatten(), Dense(3)}, plain);
+    Dataset data = make_examples(Sequential{Input(model_shape), Flatten(), Dense(3)}, logits, 8, 5).data;
+    data.example_shape = data_shape;
+    return message_of<DataError>([&] { job.model.fit(data); });
+  };
+  const std::string none = "no such error was thrown";
+  CHECK(refusal({4, 4}, {4, 4, 1}) == none);
+  CHECK(refusal({4, 4, 1}, {4, 4}) == none);
+  CHECK(contains(refusal({4, 4, 3}, {3, 4, 4}), "numpy.moveaxis(x, 1, -1)"));
+  CHECK(contains(refusal({4, 4, 3}, {4, 12}), "takes examples of shape (4, 4, 3)"));
+  CHECK(contains(refusal({6}, {2, 3}), "(2, 3); reshape or resize"));
+  CHECK(contains(refusal({4, 2}, {2, 4}), "(2, 4)"));
+
+  Job regression(Sequential{Input({6}), Dense(4), Reshape({2, 2})},
+                 {.optimizer = SGD(), .loss = MeanSquaredError(), .metrics = {}});
+  Dataset data = make_examples(Sequential{Input({6}), Dense(4)}, MeanSquaredError(), 8, 5).data;
+  CHECK(contains(message_of<DataError>([&] { regression.model.fit(data); }), "has targets of shape (4,)"));
+}
+
 TEST_CASE("a new dataset at the address of a freed one is recognized as new") {
   Job job(small, plain);
   std::optional<Examples> place;
