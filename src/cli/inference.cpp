@@ -24,7 +24,7 @@ namespace {
 Options parse(std::span<const std::string> args, const std::string& program, std::span<const ProgramOption> own,
               const ModelSettings& settings, const std::string& sentence) {
   Options options = parse_or_exit(args, {.model_dir = {}, .program = program}, own, {sentence, false});
-  validate_model_path(settings, program);
+  require_model(settings, program);
   require_data_dir(options, program);
   return options;
 }

@@ -94,7 +94,13 @@ ProgramOption model_option(ModelSettings& settings) {
           .metavar = "FILE",
           .help = ".keras, .h5, or .json from to_json() (random weights)",
           .shown_default = "required",
-          .set = [&settings](const OptionValue& given) { settings.model = given.value; }};
+          .set = [&settings](const OptionValue& given) {
+            const std::filesystem::path file = given.value;
+            if (file.extension() != ".json" && !is_model_file_name(file)) {
+              refuse(given, "a file whose name ends in .keras, .h5, .hdf5 or .json");
+            }
+            settings.model = file;
+          }};
 }
 
 ProgramOption optimizer_option(ModelSettings& settings) {
@@ -138,13 +144,9 @@ void require_data_dir(const Options& options, const std::string& program) {
   throw UsageError("--data-dir is missing; name FILE.npz or a directory of IDX files; see " + program + " --help");
 }
 
-void validate_model_path(const ModelSettings& settings, const std::string& program) {
-  if (settings.model.empty()) {
-    throw UsageError("--model is missing; name a file that Keras or Lockstep saved; see " + program + " --help");
-  }
-  if (settings.model.extension() == ".json" || is_model_file_name(settings.model)) return;
-  throw UsageError("--model is '" + settings.model.string() +
-                   "', but a model's name ends in .keras, .h5, .hdf5 or .json; save it as one of these");
+void require_model(const ModelSettings& settings, const std::string& program) {
+  if (!settings.model.empty()) return;
+  throw UsageError("--model is missing; name a file that Keras or Lockstep saved; see " + program + " --help");
 }
 
 CompileOptions resolve_compile_options(const ModelSettings& settings, const Sequential& model,

@@ -31,8 +31,8 @@ struct ModelSettings {
 [[nodiscard]] ProgramOption loss_option(ModelSettings& settings);
 [[nodiscard]] ProgramOption metrics_option(ModelSettings& settings);
 
-/// Throws UsageError if --model is missing or its extension is not one of a model.
-void validate_model_path(const ModelSettings& settings, const std::string& program);
+/// Throws UsageError if --model is missing.
+void require_model(const ModelSettings& settings, const std::string& program);
 
 /// How `model` is compiled: as its file says (`saved`), unless `settings` override it. Throws UsageError that names the
 /// missing options if the file is not compiled; an optimizer is required only if `trains`.

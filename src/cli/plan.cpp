@@ -48,7 +48,7 @@ void plan(std::span<const std::string> args) {
   const Options options =
       parse_or_exit(args, {.model_dir = {}, .program = "lockstep plan"}, own,
                     {"Predicts how workers would shard a model, and how long a step would take", false});
-  validate_model_path(settings, "lockstep plan");
+  require_model(settings, "lockstep plan");
   if (options.parallelism != Parallelism::automatic) {
     throw UsageError("lockstep plan compares all ways to shard a model; leave --parallelism out");
   }

@@ -54,7 +54,14 @@ std::vector<ProgramOption> train_options(TrainSettings& settings) {
        .metavar = "NAME",
        .help = "name of the trained model in MODEL_DIR",
        .shown_default = "model.h5 or model.keras",
-       .set = [&settings](const OptionValue& given) { settings.save_as = given.value; }},
+       .set =
+           [&settings](const OptionValue& given) {
+             const std::filesystem::path file = given.value;
+             if (file.has_parent_path() || !is_model_file_name(file)) {
+               refuse(given, "a file name ending in .keras, .h5, .hdf5 or .weights.h5, in --model-dir");
+             }
+             settings.save_as = given.value;
+           }},
       {.name = "csv-log",
        .metavar = "FILE",
        .help = "one line per epoch, as Keras' CSVLogger writes it",
@@ -66,16 +73,6 @@ std::vector<ProgramOption> train_options(TrainSettings& settings) {
        .shown_default = "none",
        .set = [&settings](const OptionValue& given) { settings.tensorboard_dir = given.value; }},
   };
-}
-
-void validate_settings(const TrainSettings& settings, const std::string& program) {
-  validate_model_path(settings.model, program);
-  const std::filesystem::path file = settings.save_as;
-  if (!file.empty() && (file.has_parent_path() || !is_model_file_name(file))) {
-    throw UsageError("--save-as is '" + settings.save_as +
-                     "' but must be a file name ending in .keras, .h5, .hdf5 or .weights.h5; --model-dir sets its "
-                     "directory");
-  }
 }
 
 std::filesystem::path output_path(const TrainSettings& settings, const Options& options) {
@@ -101,7 +98,7 @@ void train(std::span<const std::string> args) {
   TrainSettings settings;
   const Options options = parse_or_exit(args, {.program = train_program}, train_options(settings),
                                         {.sentence = "Trains a Keras model on every worker of the world"});
-  validate_settings(settings, train_program);
+  require_model(settings.model, train_program);
   require_data_dir(options, train_program);
   const std::filesystem::path output = output_path(settings, options);
   MultiWorkerMirroredStrategy strategy{options};

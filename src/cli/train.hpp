@@ -25,9 +25,6 @@ struct TrainSettings {
 /// The options that only `lockstep train` has. `settings` must outlive them.
 [[nodiscard]] std::vector<ProgramOption> train_options(TrainSettings& settings);
 
-/// Throws UsageError for an invalid model path or --save-as.
-void validate_settings(const TrainSettings& settings, const std::string& program);
-
 /// Where the trained model is saved. The default is model.keras for a .keras input, otherwise model.h5.
 [[nodiscard]] std::filesystem::path output_path(const TrainSettings& settings, const Options& options);
 

@@ -61,7 +61,7 @@ def remove_all(data: Path) -> None:
 
 
 DAMAGES: dict[str, tuple[Damage, int, tuple[str, ...]]] = {
-    "no files": (remove_all, IO, (TRAIN_IMAGES, "mnist.npz", "fetch_data.sh")),
+    "no files": (remove_all, IO, (TRAIN_IMAGES, "fetch_data.sh")),
     "one missing": (lambda data: (data / TEST_LABELS).unlink(), IO, (TEST_LABELS, "fetch_data.sh")),
     "a directory": (replace_by_directory(TRAIN_LABELS), IO, (TRAIN_LABELS, "not a regular file")),
     "truncated": (cut(TRAIN_IMAGES, 5000), DATA, (TRAIN_IMAGES, "byte 16", "4984", "fetch the file again")),
@@ -77,9 +77,9 @@ DAMAGES: dict[str, tuple[Damage, int, tuple[str, ...]]] = {
         DATA, (TRAIN_LABELS, "99 labels", "fetch both")),
     "small images": (
         lambda data: data_files.write_idx(data, side=10), DATA, (TRAIN_IMAGES, "(10, 10)", "(28, 28, 1)")),
-    "npz garbage": (only_npz(b"garbage " * 100), DATA, ("mnist.npz", "not a zip archive", "numpy.savez")),
-    "npz half": (only_npz(data_files.npz()[:50000]), DATA, ("mnist.npz", "numpy.savez")),
-    "npz without y_test": (only_npz(data_files.npz(leave_out="y_test")), DATA, ("mnist.npz", "y_test.npy", "savez")),
+    "npz garbage": (only_npz(b"garbage " * 100), DATA, ("not a zip archive", "numpy.savez")),
+    "npz half": (only_npz(data_files.npz()[:50000]), DATA, ("numpy.savez")),
+    "npz without y_test": (only_npz(data_files.npz(leave_out="y_test")), DATA, ("y_test.npy", "savez")),
     "npz damaged": (only_npz(flip(data_files.npz(), 30000)), DATA, ("mnist.npz:x_train.npy", "damaged", "fetch")),
 }
 ON_TWO_WORKERS = ("one missing", "truncated", "label 12", "npz garbage")

@@ -21,8 +21,14 @@ namespace {
 
 using nlohmann::json;
 
-/// Formats a value for a message: in ASCII, at most 80 characters.
+/// Formats a value for a message: the class of an object of Keras, else in ASCII, at most 80 characters.
 std::string print(const json& value) {
+  if (const auto name = value.is_object() ? value.find("class_name") : value.end();
+      value.is_object() && name != value.end() && name->is_string()) {
+    const auto config = value.find("config");
+    const bool is_named = config != value.end() && config->is_object() && config->contains("name");
+    return print(*name) + (is_named ? " " + print(config->at("name")) : "");
+  }
   constexpr std::size_t max_size = 80;
   std::string text = value.dump(-1, ' ', true, json::error_handler_t::replace);
   if (text.size() > max_size) text = text.substr(0, max_size - 3) + "...";
@@ -32,7 +38,8 @@ std::string print(const json& value) {
 }  // namespace
 
 ConfigReader::ConfigReader(const json& object, std::string where) : object_(object), where_(std::move(where)) {
-  if (!object.is_object()) fail("is described by " + print(object) + ", but a JSON object is expected");
+  if (!object.is_object())
+    fail("is described by " + print(object) + ", but a JSON object is expected; save the model again");
 }
 
 const json* ConfigReader::find(const std::string& key) {
@@ -43,7 +50,7 @@ const json* ConfigReader::find(const std::string& key) {
 
 const json& ConfigReader::required(const std::string& key) {
   const json* const value = find(key);
-  if (value == nullptr) fail("lacks the key '" + key + "'");
+  if (value == nullptr) fail("lacks the key '" + key + "'; save the model again");
   return *value;
 }
 
@@ -130,7 +137,8 @@ void ConfigReader::reject_unread_keys() const {
 }
 
 void ConfigReader::fail_unsupported(const std::string& key) const {
-  fail(fmt::format("has {} = {}, which Lockstep does not support", key, print(object_.at(key))));
+  fail(fmt::format("has {} = {}, which Lockstep does not support; build the model without it", key,
+                   print(object_.at(key))));
 }
 
 void ConfigReader::fail(const std::string& problem) const { throw DataError(fmt::format("{} {}", where_, problem)); }

@@ -19,7 +19,7 @@ namespace lockstep {
 
 /// Ends the refusal of something that a model was compiled with.
 inline constexpr const char* compile_remedy =
-    "; compile the model with one that Lockstep has, or save it with include_optimizer=False, which omits this";
+    "; compile the model with one that Lockstep has, or save it before model.compile()";
 
 /// The visitor of fields (core/fields.hpp) that sets them.
 class FieldReader {

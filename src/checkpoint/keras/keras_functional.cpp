@@ -102,16 +102,17 @@ class LayerGraph {
     if (names.size() == 1 && is_first(*ends.front())) return names.front();
     throw DataError(
         fmt::format("{} has {} layers as {} ({}), but Lockstep's models are chains from one input to one "
-                    "output",
+                    "output; save the part between one input and one output as a model of its own",
                     where_, names.size(), key, list_of(names)));
   }
 
  private:
   [[noreturn]] void fail(const std::string& layer, const std::string& problem) const {
     const auto found = nodes_.find(layer);
-    throw DataError(fmt::format("{}: layer '{}'{} {}; Lockstep's models are chains, in which each layer feeds the next",
-                                where_, layer,
-                                found == nodes_.end() ? "" : fmt::format(" ({})", found->second.class_name), problem));
+    throw DataError(fmt::format(
+        "{}: layer '{}'{} {}; Lockstep's models are chains, in which each layer feeds the next, "
+        "so build it as keras.Sequential",
+        where_, layer, found == nodes_.end() ? "" : fmt::format(" ({})", found->second.class_name), problem));
   }
 
   void add(const json& entry) {

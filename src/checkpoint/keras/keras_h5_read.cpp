@@ -52,8 +52,10 @@ void read_optimizer_state(const Hdf5Reader& reader, const Sequential& architectu
       const std::string last = base_name(name);
       if (last == "iteration" || last == "iter") {
         training.iteration = reader.read_integer(path);
-      } else if (last != "learning_rate") {  // already read from training_config
+      } else if (last != "learning_rate") {
         paths.push_back(path);
+      } else if (const std::optional<Shape> shape = reader.shape_of(path)) {
+        static_cast<void>(reader.read_floats(path, *shape));  // checks its digest; training_config has the value
       }
     }
   }

@@ -30,9 +30,11 @@ class LayerReader {
  public:
   LayerReader(const ClassConfig& layer, const std::string& source, std::size_t index)
       : class_name_(layer.class_name),
-        where_(fmt::format("{}: layer {} ({})", source, index, class_name_)),
-        config_(*layer.config, where_),
-        name_(config_.text("name", "")) {
+        name_(layer.config->is_object() ? layer.config->value("name", json()) : json()),
+        where_(name_.is_string() ? fmt::format("{}: layer '{}' ({})", source, name_.get<std::string>(), class_name_)
+                                 : fmt::format("{}: layer {} ({})", source, index, class_name_)),
+        config_(*layer.config, where_) {
+    config_.ignore({"name"});
     config_.expect("trainable", true);
     read_dtype();
     config_.ignore({"batch_input_shape"});  // model_from_json() turns the first layer's into an Input
@@ -43,7 +45,7 @@ class LayerReader {
     for_each_alternative<Layer>([&]<typename L>(std::type_identity<L>) {
       if (class_name_ != LayerTraits<L>::class_name) return;
       L made = blank_layer<L>();
-      made.name = name_;
+      if (name_.is_string()) made.name = name_.get<std::string>();
       FieldReader reader(config_, where_);
       LayerTraits<L>::fields(reader, made);
       layer = std::move(made);
@@ -66,9 +68,9 @@ class LayerReader {
   }
 
   std::string class_name_;
+  json name_;  ///< a string, if the file gives a name
   std::string where_;
   ConfigReader config_;
-  std::string name_;
 };
 
 /// Visits the fields of a layer whose input shape is known, and refuses an axis that is not the input's last.

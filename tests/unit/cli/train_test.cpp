@@ -31,7 +31,7 @@ struct Parsed {
 Parsed parse(const std::vector<std::string>& args, const Environment& environment = {}) {
   Parsed parsed;
   parsed.options = parse_options(args, environment, {.program = "lockstep train"}, train_options(parsed.settings));
-  validate_settings(parsed.settings, "lockstep train");
+  require_model(parsed.settings.model, "lockstep train");
   return parsed;
 }
 

@@ -106,12 +106,13 @@ TEST_CASE("EarlyStopping counts epochs without improvement and restores the best
     void on_epoch_end(Model& model, int, Logs&) override { weights.push_back(model.weights()); }
   };
   const auto keeper = std::make_shared<Keeper>();
+  const auto stopping = std::make_shared<EarlyStopping>(
+      EarlyStoppingOptions{.min_delta = 0.1, .patience = 3, .restore_best_weights = true});
   const History history = f.model.fit(
-      f.data, {.epochs = 9,
-               .callbacks = {Script("val_loss", {3, 2, 2.5, 1.95, 2, 2, 2, 2, 2}), keeper,
-                             EarlyStopping({.min_delta = 0.1, .patience = 3, .restore_best_weights = true})}});
+      f.data, {.epochs = 9, .callbacks = {Script("val_loss", {3, 2, 2.5, 1.95, 2, 2, 2, 2, 2}), keeper, stopping}});
   // 1.95 improves on 2 by less than min_delta: epoch 1 stays the best, and epochs 2, 3 and 4 are without improvement.
   CHECK(history.epochs.size() == 5);
+  CHECK(stopping->save_state().number("best_epoch", -1) == 1);
   const std::vector<NamedTensor> restored = f.model.weights();
   for (std::size_t i = 0; i < restored.size(); ++i) CHECK(restored[i].values == keeper->weights[1][i].values);
 

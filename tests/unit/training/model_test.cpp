@@ -262,6 +262,15 @@ TEST_CASE("a NaN loss stops training with its position") {
   INFO(message);
   CHECK(contains(message, "in epoch 1, step 2"));
   CHECK(contains(message, "learning-rate"));
+
+  Job loop(Sequential{Input({6}), Dense(5), Dense(3)}, wild);
+  const std::string in_loop = message_of<DataError>([&] {
+    for (const int epoch : loop.model.epochs(3)) {
+      for (const Batch& batch : loop.model.batches(examples.data)) loop.model.train_step(batch);
+      loop.model.end_epoch(epoch);
+    }
+  });
+  CHECK(contains(in_loop, "in step 2"));
 }
 
 TEST_CASE("mismatched data is rejected before computation") {
