@@ -46,7 +46,7 @@ void visit_metric_values(std::span<const Metric> metrics, std::span<const double
   }
 }
 
-/// Whether the string names the metric T: in compile(), or in a file.
+/// Whether the text is the metric's name or one of its short names.
 template <typename T>
 [[nodiscard]] bool is_name_of(std::string_view text) {
   const auto& aliases = MetricTraits<T>::aliases;

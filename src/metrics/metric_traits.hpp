@@ -18,7 +18,7 @@ enum class MetricTargets { any, classes, dense };
 /// For each metric:
 ///   class_name          Keras' class
 ///   name                Keras' name of the object, which logs and files have
-///   aliases             further names that compile() takes; logs have `name`
+///   aliases             Keras' short names, which --metrics takes too
 ///   fields              Keras' keys except name and dtype (see core/fields.hpp)
 ///   targets             the MetricTargets that it is defined for
 ///   needs_class_vector  whether the output must be one vector of classes for each example

@@ -99,7 +99,8 @@ class Scratch(unittest.TestCase):
             "CosineDecayRestarts": dict(
                 optimizer=keras.optimizers.SGD(keras.optimizers.schedules.CosineDecayRestarts(0.1, 10)), loss="mse"),
             "Huber": dict(optimizer="sgd", loss=keras.losses.Huber()),
-            "mae": dict(optimizer="sgd", loss="mse", metrics=["mae"]),
+            "mean_absolute_error": dict(optimizer="sgd", loss="mse", metrics=["mae"]),
+            "mape": dict(optimizer="sgd", loss="mse", metrics=["mape"]),
         }
         for word, options in compiled.items():
             cases[word] = small()

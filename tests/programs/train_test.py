@@ -372,7 +372,8 @@ class TrainTest(ProgramTest):
         self.assertEqual(ended.code, 0, str(ended))
         self.assertIn("\naccuracy: ", ended.stdout)
         self.assertIn("\nsparse_top_k_categorical_accuracy: ", ended.stdout)
-        self.assert_fails(self.use("evaluate", "--model", first, "--metrics", "accuracy,auc"), USAGE, "--metrics")
+        for wrong in ("accuracy,auc", "accuracy,", ""):
+            self.assert_fails(self.use("evaluate", "--model", first, "--metrics", wrong), USAGE, "--metrics")
 
     def test_the_data_is_told(self) -> None:
         ended = self.succeed("--model", self.plain, *COMPILED, *SHORT)

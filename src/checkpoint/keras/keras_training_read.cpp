@@ -9,6 +9,7 @@
 
 #include <lockstep/core/error.hpp>
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <algorithm>
 #include <optional>
@@ -97,6 +98,12 @@ Metric read_metric(const json& value, const std::string& source) {
   for_each_alternative<Metric>([&]<typename T>(std::type_identity<T>) {
     known.push_back(MetricTraits<T>::name);
     if (!is_name_of<T>(name)) return;
+    if (name != known.back()) {
+      throw DataError(
+          fmt::format("{}: the metric {} has Keras' short name, under which Keras logs it and Lockstep does "
+                      "not; compile the model with metrics=['{}']",
+                      source, name, known.back()));
+    }
     T options;
     FieldReader reader(config, name);
     MetricTraits<T>::fields(reader, options);

@@ -431,6 +431,7 @@ TEST_CASE("unsupported compile settings are rejected by name") {
       {training_of(sgd, R"({"class_name": "SparseCategoricalCrossentropy", "config": {"ignore_class": 3}})"),
        {"ignore_class"}},
       {training_of(sgd, mse, R"(["f1"])"), {"f1", "accuracy", "mean_absolute_error"}},
+      {training_of(sgd, mse, R"(["mae"])"), {"mae", "metrics=['mean_absolute_error']"}},
       {training_of(sgd, mse, R"([{"class_name": "TopKCategoricalAccuracy", "config": {"name": "top3", "k": 3}}])"),
        {"top3", "top_k_categorical_accuracy"}},
       {training_of(sgd, mse, R"([{"class_name": "SparseTopKCategoricalAccuracy",

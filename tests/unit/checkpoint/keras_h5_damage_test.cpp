@@ -278,3 +278,35 @@ TEST_CASE("HDF5's error printing is suppressed and then restored") {
   H5Eget_auto2(H5E_DEFAULT, &after, &data);
   CHECK(before == after);
 }
+
+TEST_CASE("a changed value is noticed in every array of a file") {
+  const ScratchDirectory directory;
+  const fs::path file = directory / "model.h5";
+  save_keras_h5(file, dense_model(true));
+  std::vector<std::string> arrays;
+  edit(file, [&](hid_t opened) {
+    const auto collect = [](hid_t root, const char* path, const H5L_info_t*, void* found) -> herr_t {
+      const Hdf5Handle dataset(H5Dopen2(root, path, H5P_DEFAULT), H5Dclose);  // fails for groups
+      if (dataset.valid()) static_cast<std::vector<std::string>*>(found)->emplace_back(path);
+      return 0;
+    };
+    REQUIRE(H5Lvisit(opened, H5_INDEX_NAME, H5_ITER_NATIVE, collect, &arrays) >= 0);
+  });
+  CHECK(arrays.size() >= 8);
+  CHECK(std::ranges::any_of(arrays, [](const std::string& path) { return path.ends_with("learning_rate"); }));
+  for (const std::string& path : arrays) {
+    CAPTURE(path);
+    save_keras_h5(file, dense_model(true));
+    edit(file, [&](hid_t opened) {
+      const Hdf5Handle dataset(H5Dopen2(opened, path.c_str(), H5P_DEFAULT), H5Dclose);
+      const Hdf5Handle type(H5Dget_type(dataset.get()), H5Tclose);
+      const Hdf5Handle space(H5Dget_space(dataset.get()), H5Sclose);
+      std::vector<unsigned char> bytes(H5Tget_size(type.get()) *
+                                       static_cast<std::size_t>(H5Sget_simple_extent_npoints(space.get())));
+      REQUIRE(H5Dread(dataset.get(), type.get(), H5S_ALL, H5S_ALL, H5P_DEFAULT, bytes.data()) >= 0);
+      bytes.at(bytes.size() / 2) ^= 1U;
+      REQUIRE(H5Dwrite(dataset.get(), type.get(), H5S_ALL, H5S_ALL, H5P_DEFAULT, bytes.data()) >= 0);
+    });
+    CHECK(contains(refusal_of(file), "differ from those that were saved"));
+  }
+}
