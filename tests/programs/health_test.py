@@ -172,6 +172,6 @@ class HealthTest(launch_test.Launched):
             self.ports, self.status = free_ports(1), [taken.getsockname()[1]]
             self.launch_one(0, *EXAMPLES)
             ended = self.started.pop(0).end()
-        self.assertEqual(ended.code, 64, str(ended))
+        self.assertEqual(ended.code, 75, str(ended))
         self.assertIn(f"cannot listen on port {self.status[0]}: it is already in use; stop the other program, or choose "
                       "another port with --status-port", ended.stderr)

@@ -41,7 +41,8 @@ struct LauncherOptions {
 
 class Launcher {
  public:
-  /// Blocks the signals it handles. Throws UsageError if the program cannot be run or a port is taken.
+  /// Blocks the signals it handles. Throws UsageError if the program cannot be run, PeerError if a port
+  /// is taken.
   explicit Launcher(const LauncherOptions& options);
 
   /// Runs until the job is over or a signal stops this launcher; returns the exit code.

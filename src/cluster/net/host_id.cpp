@@ -17,7 +17,9 @@ std::string host_id() {
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot_id;
   struct stat shm {};
   if (boot_id.empty() || stat("/dev/shm", &shm) != 0) return "";
-  return fmt::format("{} {}", boot_id, shm.st_dev);
+  struct stat network {};
+  if (stat("/proc/self/ns/net", &network) != 0) network.st_ino = 0;
+  return fmt::format("{} {} {}", boot_id, shm.st_dev, network.st_ino);
 }
 
 std::string_view machine_id(std::string_view identity) { return identity.substr(0, identity.find(' ')); }

@@ -1,4 +1,5 @@
-// The identity of a host. Processes can share memory if they run on the same kernel with the same /dev/shm.
+// The identity of a host. Processes share memory in an MPI world if they run on the same kernel with the same /dev/shm
+// and the same network: Open MPI needs both on one host.
 #pragma once
 
 #include <string>
@@ -6,7 +7,7 @@
 
 namespace lockstep {
 
-/// Equal in two processes if and only if they can share memory; empty if this process cannot share memory at all.
+/// Equal in two processes if and only if they may be ranks of one host; empty if this process cannot share memory.
 [[nodiscard]] std::string host_id();
 
 /// The prefix of a host_id() that is the same in all containers of a machine, whether or not they share memory.

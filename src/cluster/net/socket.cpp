@@ -111,7 +111,7 @@ Socket listen_on(std::uint16_t port, int backlog, const char* setting) {
     if (error != EADDRNOTAVAIL && error != EAFNOSUPPORT) break;
   }
   if (error == EADDRINUSE) {
-    throw UsageError(
+    throw PeerError(  // a predecessor may still be leaving
         fmt::format("cannot listen on port {}: it is already in use; stop the other program, or choose another port {}",
                     port, setting));
   }

@@ -32,7 +32,8 @@ class Socket {
 };
 
 /// Listens on all interfaces, IPv4 and IPv6, as TensorFlow's servers do; with port 0 the kernel chooses a port. Throws
-/// UsageError if the port is taken or forbidden; the message names `setting` as the place to change it.
+/// PeerError if the port is taken and UsageError if it is forbidden; the message names `setting` as the place to change
+/// it.
 [[nodiscard]] Socket listen_on(std::uint16_t port, int backlog = SOMAXCONN, const char* setting = "in TF_CONFIG");
 
 /// The local IP address of a connection; empty if it is unknown.

@@ -72,7 +72,7 @@ Rendezvous::Rendezvous(const ClusterSpec& spec, std::uint64_t local_ranks, const
     client_ = std::make_unique<RendezvousClient>(chief.address, credentials_, self, timeouts_, *member_);
     try {
       placeholder_listener_ = listen_on(port);
-    } catch (const UsageError& error) {  // not fatal: only probes connect to this port
+    } catch (const Error& error) {  // not fatal: only probes connect to this port
       actions_.emplace_back(Log{error.what(), true});
     }
   }

@@ -37,15 +37,15 @@ namespace lockstep {
 struct RendezvousOptions {
   SupervisionTimeouts timeouts;
   JobToken token;
-  std::string job;   ///< --job-name; peers with another name are refused
-  std::string host;  ///< equal for launchers that can share memory; empty: host_id()
+  std::string job;            ///< --job-name; peers with another name are refused
+  std::string host;           ///< equal for launchers that can share memory; empty: host_id()
   bool has_finished = false;  ///< the chief tells the members that come back that the job was over before
   std::string version = LOCKSTEP_VERSION;
 };
 
 class Rendezvous {
  public:
-  /// `spec` must have tasks. Throws UsageError if the port of the chief's task is taken.
+  /// `spec` must have tasks. Throws PeerError if the port of the chief's task is taken.
   Rendezvous(const ClusterSpec& spec, std::uint64_t local_ranks, const RendezvousOptions& options);
   Rendezvous(const Rendezvous&) = delete;
   Rendezvous& operator=(const Rendezvous&) = delete;

@@ -194,14 +194,12 @@ void RendezvousClient::take_answers() {
       if (answer.is_welcome) {
         state_ = State::joined;
         reconnect_delay_ = first_reconnect_delay;
-        refused_since_.reset();
         member_.connected(monotonic_seconds());
       } else if (answer.refused) {
-        const double now = monotonic_seconds();
-        if (!refused_since_) refused_since_ = now;
-        // The chief may still hold the connection of a predecessor until heartbeat_timeout passes.
-        const bool is_final = answer.refused->code != static_cast<std::uint64_t>(temporary) ||
-                              now - *refused_since_ > 2 * timeouts_.heartbeat_timeout + 2;
+        // A refusal proves nothing: where the job has a token, another process may have got the chief's address. A
+        // temporary one ends when the chief has noticed that this process' predecessor is gone.
+        const bool is_final =
+            !credentials_.token.is_set() && answer.refused->code != static_cast<std::uint64_t>(temporary);
         if (is_final) member_.refused(usage, answer.refused->reason);
         connection_failed(answer.refused->reason);
         return;

@@ -66,8 +66,7 @@ class RendezvousClient {
   Socket connecting_;
   std::optional<Connection> connection_;
   std::optional<ClientHandshake> handshake_;
-  std::optional<double> refused_since_;  ///< when the first temporary refusal came
-  std::string problem_;                  ///< error of the last attempt
+  std::string problem_;  ///< error of the last attempt
   std::size_t polled_from_ = 0;
 };
 

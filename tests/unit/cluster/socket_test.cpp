@@ -152,7 +152,7 @@ TEST_CASE("a port in use is rejected, a recently closed one is not") {
     try {
       const Socket other = listen_on(port);
       FAIL("two programs listen on one port");
-    } catch (const UsageError& error) {
+    } catch (const PeerError& error) {
       CHECK(std::string(error.what()).find("port " + std::to_string(port)) != std::string::npos);
     }
     ConnectAttempt connecting = connect_to(loopback(port), Deadline::after(5));
