@@ -14,7 +14,8 @@ target_include_directories(lockstep_rules INTERFACE
   $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 target_compile_definitions(lockstep_rules INTERFACE $<BUILD_INTERFACE:LOCKSTEP_VERSION="${PROJECT_VERSION}">)
 if(LOCKSTEP_SANITIZE)
-  target_compile_options(lockstep_rules INTERFACE -fsanitize=${LOCKSTEP_SANITIZE} -fno-omit-frame-pointer)
+  target_compile_options(lockstep_rules INTERFACE -fsanitize=${LOCKSTEP_SANITIZE} -fno-sanitize-recover=all
+                         -fno-omit-frame-pointer)
   target_compile_definitions(lockstep_rules INTERFACE _GLIBCXX_ASSERTIONS)
   target_link_options(lockstep_rules INTERFACE -fsanitize=${LOCKSTEP_SANITIZE})
 endif()

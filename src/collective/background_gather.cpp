@@ -24,16 +24,19 @@ constexpr int gather_tag = 1;
 }  // namespace
 
 BackgroundGather::BackgroundGather(const MpiComm& world, std::span<const std::span<std::byte>> shards, int root,
-                                   Communicator::OnGathered on_gathered)
+                                   Communicator::OnGathered on_gathered, std::size_t max_steps)
     : world_(world.get()), on_gathered_(std::move(on_gathered)) {
   int me = 0;
   check_mpi(MPI_Comm_rank(world_, &me), "MPI_Comm_rank");
   is_root_ = me == root;
-  slice_bytes_ = std::max(min_slice_bytes, bytes_per_step / std::max<std::size_t>(1, shards.size() - 1));
+  const std::size_t small = std::max(min_slice_bytes, bytes_per_step / std::max<std::size_t>(1, shards.size() - 1));
   for (std::size_t i = 0; i < shards.size(); ++i) {
     const int rank = static_cast<int>(i);
     const bool is_involved = rank != root && (is_root_ || rank == me);
-    if (is_involved && !shards[i].empty()) transfers_.push_back({is_root_ ? rank : root, shards[i]});
+    if (!is_involved || shards[i].empty()) continue;
+    // Both ends know the size of the shard, so their slices agree.
+    const std::size_t in_time = max_steps == 0 ? 0 : (shards[i].size() + max_steps - 1) / max_steps;
+    transfers_.push_back({is_root_ ? rank : root, shards[i], std::min(max_slice_bytes, std::max(small, in_time))});
   }
 }
 
@@ -69,7 +72,8 @@ void BackgroundGather::post_due_slice() {
 
 void BackgroundGather::post_slice() {
   for (Transfer& transfer : transfers_) {
-    const std::span<std::byte> slice = transfer.remaining.first(std::min(transfer.remaining.size(), slice_bytes_));
+    const std::span<std::byte> slice =
+        transfer.remaining.first(std::min(transfer.remaining.size(), transfer.slice_bytes));
     const auto count = static_cast<int>(slice.size());
     MPI_Request& request = in_flight_.emplace_back(Message{MPI_REQUEST_NULL, transfer.rank, slice.size()}).request;
     if (is_root_) {
@@ -84,7 +88,7 @@ void BackgroundGather::post_slice() {
 
 void BackgroundGather::send_remaining() {
   post_due_slice();
-  slice_bytes_ = max_slice_bytes;
+  for (Transfer& transfer : transfers_) transfer.slice_bytes = max_slice_bytes;
   while (!transfers_.empty()) post_slice();
 }
 

@@ -1,7 +1,7 @@
 // Gathers the shards of all ranks on one root rank during training, one slice per step. The cost is processor time on
 // both ends, not bandwidth. A slice is therefore sent while its rank waits for others anyway, after the data that those
-// wait for, and received in the root's next wait. The slices of all ranks together have a fixed size. The gather
-// needs no thread and no handshake: every rank knows from the step which slice is sent.
+// wait for, and received in the root's next wait. The slices of all ranks together have a fixed size, unless the gather
+// must end sooner. It needs no thread and no handshake: every rank knows from the step which slice is sent.
 //
 // Includes mpi.h: for .cpp files only.
 #pragma once
@@ -21,9 +21,9 @@ class BackgroundGather {
  public:
   /// Collective over `world`. At most one gather at a time. `world` and the bytes of the shards must outlive it. The
   /// root passes a buffer for every rank; other ranks pass their data in shards[their rank], the rest is ignored.
-  /// `on_gathered`: see Communicator::start_gather.
+  /// `on_gathered`, `max_steps`: see Communicator::start_gather.
   BackgroundGather(const MpiComm& world, std::span<const std::span<std::byte>> shards, int root,
-                   Communicator::OnGathered on_gathered);
+                   Communicator::OnGathered on_gathered, std::size_t max_steps);
 
   /// Waits up to a second for all messages, since the next gather would receive messages that are left over. Whatever
   /// is then still in flight belongs to a broken world.
@@ -49,6 +49,7 @@ class BackgroundGather {
   struct Transfer {
     int rank;                        ///< of the other end
     std::span<std::byte> remaining;  ///< bytes that are not yet in flight
+    std::size_t slice_bytes;
   };
 
   struct Message {
@@ -63,7 +64,6 @@ class BackgroundGather {
   Communicator::OnGathered on_gathered_;
   bool is_root_ = false;
   bool is_due_ = false;
-  std::size_t slice_bytes_ = 0;
   std::vector<Transfer> transfers_;  ///< to or from this rank, as far as not wholly in flight
   std::deque<Message> in_flight_;
 };

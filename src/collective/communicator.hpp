@@ -109,9 +109,11 @@ class Communicator {
   /// Collective: starts to copy each rank's bytes to the root in slices during training. The root passes a buffer for
   /// every rank; other ranks pass their data in shards[rank()], the rest is ignored. Sizes must match. The bytes must
   /// not change until is_gathered(). The previous gather must be finished. At the root, `on_gathered` (if set) is
-  /// called during waits as bytes arrive: `bytes` more of `rank`'s shard may be read.
+  /// called during waits as bytes arrive: `bytes` more of `rank`'s shard may be read. The slices are so large that
+  /// `max_steps` steps send everything; with 0 they are as small as suits the steps.
   using OnGathered = std::function<void(int rank, std::size_t bytes)>;
-  virtual void start_gather(std::span<const std::span<std::byte>> shards, int root, OnGathered on_gathered) = 0;
+  virtual void start_gather(std::span<const std::span<std::byte>> shards, int root, OnGathered on_gathered,
+                            std::size_t max_steps) = 0;
 
   /// All ranks call this at the beginning of each step: the next slice of a gather is sent while the step waits.
   virtual void schedule_gather_slice() {}

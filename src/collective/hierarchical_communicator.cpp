@@ -253,10 +253,10 @@ void HierarchicalCommunicator::broadcast(std::span<std::byte> bytes, int root) {
 }
 
 void HierarchicalCommunicator::start_gather(std::span<const std::span<std::byte>> shards, int root,
-                                            OnGathered on_gathered) {
+                                            OnGathered on_gathered, std::size_t max_steps) {
   check_root(root, topology_.size);
   if (!is_gathered()) throw InternalError("a gather was started before the previous one was finished");
-  gather_.emplace(world_, shards, root, std::move(on_gathered));
+  gather_.emplace(world_, shards, root, std::move(on_gathered), max_steps);
 }
 
 void HierarchicalCommunicator::schedule_gather_slice() {

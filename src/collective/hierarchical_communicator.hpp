@@ -57,7 +57,8 @@ class HierarchicalCommunicator final : public Communicator {
 
   void all_reduce_sum(std::span<double> values) override;
   void broadcast(std::span<std::byte> bytes, int root) override;
-  void start_gather(std::span<const std::span<std::byte>> shards, int root, OnGathered on_gathered) override;
+  void start_gather(std::span<const std::span<std::byte>> shards, int root, OnGathered on_gathered,
+                    std::size_t max_steps) override;
   void schedule_gather_slice() override;
   [[nodiscard]] bool is_gathered() const noexcept override { return !gather_ || gather_->is_done(); }
   void finish_gather() override;

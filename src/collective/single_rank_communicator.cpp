@@ -29,7 +29,7 @@ ReducedShard SingleRankCommunicator::wait_reduced(std::size_t bucket) {
 void SingleRankCommunicator::broadcast(std::span<std::byte>, int root) { check_root(root, 1); }
 
 void SingleRankCommunicator::start_gather(std::span<const std::span<std::byte>> /*shards*/, int root,
-                                          OnGathered /*on_gathered*/) {
+                                          OnGathered /*on_gathered*/, std::size_t /*max_steps*/) {
   check_root(root, 1);
 }
 

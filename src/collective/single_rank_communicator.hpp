@@ -27,7 +27,8 @@ class SingleRankCommunicator final : public Communicator {
 
   void all_reduce_sum(std::span<double>) override {}
   void broadcast(std::span<std::byte>, int root) override;
-  void start_gather(std::span<const std::span<std::byte>> shards, int root, OnGathered on_gathered) override;
+  void start_gather(std::span<const std::span<std::byte>> shards, int root, OnGathered on_gathered,
+                    std::size_t max_steps) override;
   [[nodiscard]] std::vector<std::string> all_gather(const std::string& text) override;
   void barrier() override {}
 

@@ -40,7 +40,7 @@ class Digest {
       mix(words);
     }
     words = {size, 0, 0, 0};
-    std::memcpy(&words[1], bytes, std::min<std::size_t>(size, 24));
+    if (size > 0) std::memcpy(&words[1], bytes, std::min<std::size_t>(size, 24));  // empty data may be null
     mix(words);
     if (size > 24) {
       words = {};

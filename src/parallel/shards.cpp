@@ -69,7 +69,8 @@ void Shards::pack(int rank, const Executable& executable, const Arenas& arenas, 
 }
 
 void Shards::start_gather(Communicator& communicator, const Executable& executable, const Arenas& arenas,
-                          std::size_t slots, PackedShards& shards, Communicator::OnGathered on_gathered) const {
+                          std::size_t slots, PackedShards& shards, Communicator::OnGathered on_gathered,
+                          std::size_t max_steps) const {
   const int me = communicator.rank();
   shards.resize(static_cast<std::size_t>(sharding_.ranks));
   pack(me, executable, arenas, slots, shards[static_cast<std::size_t>(me)]);
@@ -79,7 +80,7 @@ void Shards::start_gather(Communicator& communicator, const Executable& executab
     if (me == 0) part.resize(shard_elements(rank, slots));
     bytes.push_back(std::as_writable_bytes(std::span(part)));
   }
-  communicator.start_gather(bytes, 0, std::move(on_gathered));
+  communicator.start_gather(bytes, 0, std::move(on_gathered), max_steps);
 }
 
 void Shards::unpack(int rank, std::span<const float> packed, std::size_t begin, std::size_t end,

@@ -32,7 +32,7 @@ class Shards {
   /// Collective. Packs this rank's shards, with `slots` optimizer slots for each trainable variable, and starts to
   /// gather them on the chief (Communicator::start_gather). `shards` must outlive the gather.
   void start_gather(Communicator& communicator, const Executable& executable, const Arenas& arenas, std::size_t slots,
-                    PackedShards& shards, Communicator::OnGathered on_gathered) const;
+                    PackedShards& shards, Communicator::OnGathered on_gathered, std::size_t max_steps) const;
 
   /// Copies elements [begin, end) of a rank's packed shards into the assembled variables.
   void unpack(int rank, std::span<const float> packed, std::size_t begin, std::size_t end,

@@ -29,6 +29,7 @@ Json to_json(const RunTiming& timing) {
                {"peak_memory_mb", timing.peak_memory_mb},
                {"steps", timing.steps},
                {"backups", timing.backups},
+               {"skipped_backups", timing.skipped_backups},
                {"ms_per_backup", timing.ms_per_backup},
                {"profile_ms_per_step", timing.profile_ms_per_step},
                {"operations_ms_per_step", timing.operations_ms_per_step}};

@@ -20,6 +20,7 @@ struct RunTiming {
   double peak_memory_mb = std::numeric_limits<double>::quiet_NaN();         ///< of the chief
   std::int64_t steps = 0;
   std::int64_t backups = 0;
+  std::int64_t skipped_backups = 0;                           ///< due while another one was being written
   double ms_per_backup = 0;                                   ///< of the training thread; a background thread writes
   std::map<std::string, double> profile_ms_per_step = {};     ///< by kind of work; "total" is their sum
   std::map<std::string, double> operations_ms_per_step = {};  ///< by operation and layer

@@ -30,6 +30,9 @@ class BackgroundWriter {
   /// warning, or a later call throws it.
   void write(Communicator& gathering, Content content, std::function<void()> job);
 
+  /// Whether a job is waiting for its gather.
+  [[nodiscard]] bool is_gathering() const noexcept { return pending_gather_ != nullptr; }
+
   /// Whether a job is running or waiting for its gather.
   [[nodiscard]] bool busy() const { return pending_gather_ != nullptr || is_job_running(); }
 

@@ -90,6 +90,7 @@ void BackupManager::restore(int epochs) {
   run_context.writer().wait();
   const std::optional<LoadedModel> backup = read_on_chief(run_context, find);
   run_context.remove_on_success(directory_);
+  last_due_ = session_.iterations();
   if (!backup) return;
   const TrainingState saved = deserialize_training_state(*backup->model.training_state, backup->path);
   adopt(*backup, saved);
@@ -142,6 +143,7 @@ void BackupManager::adopt(const LoadedModel& backup, const TrainingState& saved)
   if (learning_rate_of(session_.model().optimizer()).is_constant()) {
     set_learning_rate(session_.model().optimizer(), saved.learning_rate);
   }
+  last_due_ = session_.iterations();
   session_.set_position({saved.epoch, saved.step});
   session_.set_stop_training(saved.stop_training);
   const std::size_t expected_sums = num_sums(session_.model().compiled().options.metrics);
@@ -247,13 +249,29 @@ void BackupManager::finish() { session_.run_context().writer().wait(); }
 
 void BackupManager::save() {
   RunContext& run_context = session_.run_context();
+  const std::uint64_t interval = session_.iterations() - std::exchange(last_due_, session_.iterations());
   if (!writer_.participates()) return;
-  std::array<std::byte, 1> busy{run_context.writer().busy() ? std::byte{1} : std::byte{0}};
+  BackgroundWriter& background = run_context.writer();
+  constexpr std::byte idle{0};
+  constexpr std::byte gathering{1};
+  constexpr std::byte writing{2};
+  std::array<std::byte, 1> chief{background.is_gathering() ? gathering : background.busy() ? writing : idle};
   if (session_.model().is_tensor_parallel())
-    run_context.control().broadcast(busy, 0);  // all ranks take part if the chief does
-  if (busy[0] != std::byte{0}) return;
+    run_context.control().broadcast(chief, 0);  // all ranks take part if the chief does
+  if (chief[0] != idle) {
+    // A gather that has taken a whole interval ends now: a kill then costs at most two intervals.
+    if (chief[0] == gathering) background.finish_gather();
+    session_.log().add_skipped_backup();
+    if (run_context.world().is_chief() && !std::exchange(warned_of_skipping_, true)) {
+      log_warning(
+          "a backup is skipped, because the previous one is still being written; --backup-save-freq asks for more than "
+          "the disk or the network can do (history.json counts skipped backups)");
+    }
+    return;
+  }
   const double begin = monotonic_seconds();
-  Snapshot& snapshot = writer_.take_snapshot();
+  // Half of the interval is for gathering, the rest for writing.
+  Snapshot& snapshot = writer_.take_snapshot(std::max<std::uint64_t>(1, interval / 2));
   std::function<void()> write;
   if (run_context.world().is_chief()) {
     write = [directory = directory_, keep = options_.keep, name = BackupName{fit_, session_.iterations()},

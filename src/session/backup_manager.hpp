@@ -39,8 +39,9 @@ class BackupManager {
   [[nodiscard]] bool is_due_after(std::uint64_t step) const noexcept;
 
   /// Take a backup if one is due. Call them once the session's position is that of the next step. If a backup is due,
-  /// or a launcher asked to leave, no step may be in flight. A backup that is due while the previous one is being
-  /// written is skipped. If a launcher asked to leave, all ranks take a last backup and leave.
+  /// or a launcher asked to leave, no step may be in flight. A backup that is due while the previous one is still being
+  /// gathered or written is skipped, and reported. If a launcher asked to leave, all ranks take a last backup and
+  /// leave.
   void after_step();
   void after_epoch();
 
@@ -64,6 +65,8 @@ class BackupManager {
   int fit_;
   std::vector<Callback*> callbacks_;
   KeyValues job_;
+  std::uint64_t last_due_ = 0;  ///< optimizer step at which a backup was due last
+  bool warned_of_skipping_ = false;
   std::string restored_path_;
   std::map<std::string, std::string> restored_job_;  ///< the restored backup's settings
 };

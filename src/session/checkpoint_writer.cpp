@@ -38,7 +38,7 @@ bool CheckpointWriter::participates() const {
   return session_.run_context().world().is_chief() || session_.model().is_tensor_parallel();
 }
 
-Snapshot& CheckpointWriter::take_snapshot() {
+Snapshot& CheckpointWriter::take_snapshot(std::size_t max_gather_steps) {
   RunContext& run_context = session_.run_context();
   CompiledModel& model = session_.model().compiled();
   run_context.writer().finish_gather();
@@ -48,7 +48,7 @@ Snapshot& CheckpointWriter::take_snapshot() {
     snapshot_.emplace(model.architecture, model.plan(), model.executable(), model.shards ? &*model.shards : nullptr);
     compilation_ = session_.model().compilation();
   }
-  snapshot_->capture(model.arenas, *model.communicator, model.options, model.iteration);
+  snapshot_->capture(model.arenas, *model.communicator, model.options, model.iteration, max_gather_steps);
   return *snapshot_;
 }
 

@@ -25,7 +25,8 @@ class CheckpointWriter {
 
   /// Copies weights and optimizer state. On the chief another thread may visit the snapshot as soon as the communicator
   /// has gathered the shards. Valid until the next call. Call it again only after the snapshot has been written.
-  [[nodiscard]] Snapshot& take_snapshot();
+  /// `max_gather_steps`: see Communicator::start_gather.
+  [[nodiscard]] Snapshot& take_snapshot(std::size_t max_gather_steps = 0);
 
   /// Runs the chief's `job` on the background thread when the snapshot is complete. See BackgroundWriter::write.
   void write_async(BackgroundWriter::Content content, std::function<void()> job);

@@ -13,7 +13,7 @@
 namespace lockstep {
 
 void Snapshot::capture(const Arenas& arenas, Communicator& communicator, const CompileOptions& options,
-                       std::uint64_t iteration) {
+                       std::uint64_t iteration, std::size_t max_gather_steps) {
   options_ = options;
   iteration_ = iteration;
   if (shards_ != nullptr) {
@@ -21,8 +21,9 @@ void Snapshot::capture(const Arenas& arenas, Communicator& communicator, const C
     received_bytes_.assign(static_cast<std::size_t>(communicator.size()), 0);
     unpacked_.assign(received_bytes_.size(), 0);
     const auto slots = static_cast<std::size_t>(num_slots(options.optimizer));
-    shards_->start_gather(communicator, executable_, arenas, slots, packed_shards_,
-                          [this](int rank, std::size_t bytes) { receive_bytes(rank, bytes); });
+    shards_->start_gather(
+        communicator, executable_, arenas, slots, packed_shards_,
+        [this](int rank, std::size_t bytes) { receive_bytes(rank, bytes); }, max_gather_steps);
     return;
   }
   const std::size_t slots = arenas.elements * static_cast<std::size_t>(num_slots(options.optimizer));

@@ -27,8 +27,9 @@ class Snapshot {
 
   /// Copies the weights and the optimizer's slots. For a tensor-parallel model it is collective and starts a gather:
   /// until the communicator has finished it, the chief's snapshot is incomplete and the other ranks' memory is in use.
-  void capture(const Arenas& arenas, Communicator& communicator, const CompileOptions& options,
-               std::uint64_t iteration);
+  /// `max_gather_steps`: see Communicator::start_gather.
+  void capture(const Arenas& arenas, Communicator& communicator, const CompileOptions& options, std::uint64_t iteration,
+               std::size_t max_gather_steps);
 
   /// Passes the complete snapshot to `visitor`, in Keras' layout and order. Throws DataError if a
   /// value is NaN or infinite: nobody could use the file.

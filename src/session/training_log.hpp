@@ -27,6 +27,10 @@ class TrainingLog {
   /// Adds a backup and the time that the training thread spent on it.
   void add_backup(double seconds) noexcept;
   [[nodiscard]] int backups() const noexcept { return backups_; }
+
+  /// Counts a backup that was due while another one was being written.
+  void add_skipped_backup() noexcept { ++skipped_backups_; }
+  [[nodiscard]] int skipped_backups() const noexcept { return skipped_backups_; }
   [[nodiscard]] double seconds_per_backup() const noexcept;
 
   /// Adds the epoch to the history and begins the next one.
@@ -48,6 +52,7 @@ class TrainingLog {
   double step_seconds_ = 0;
   int backups_ = 0;
   double backup_seconds_ = 0;
+  int skipped_backups_ = 0;
 };
 
 }  // namespace lockstep

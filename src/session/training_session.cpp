@@ -99,6 +99,7 @@ RunReport TrainingSession::report() const {
   report.timing.seconds_to_first_step = log_.seconds_to_first_step();
   report.timing.steps = static_cast<std::int64_t>(model.iteration);
   report.timing.backups = log_.backups();
+  report.timing.skipped_backups = log_.skipped_backups();
   report.timing.ms_per_backup = 1000 * log_.seconds_per_backup();
   if (model.training == nullptr) return report;
   const StepProfile& profile = model.training->step.profile();

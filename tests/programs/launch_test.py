@@ -242,6 +242,19 @@ class LaunchTest(Launched):
         self.assert_same_model(whole)
         self.assertFalse((self.model / ".lockstep.lock").exists())
 
+    def test_ranks_of_one_host_listen_nowhere(self) -> None:
+        self.ports = free_ports(1)
+        self.launch(0, [*LONG, "--backup-save-freq", "5"], LOCKSTEP_RANKS_PER_WORKER="2")
+        self.wait_for_backup()
+        listening = {line.split()[9] for table in ("tcp", "tcp6") for line in
+                     Path(f"/proc/net/{table}").read_text().splitlines()[1:] if line.split()[3] == "0A"}
+        trainers = children(self.started[0].process.pid)
+        self.assertEqual(len(trainers), 2)
+        for pid in trainers.values():
+            sockets = [os.readlink(entry) for entry in Path(f"/proc/{pid}/fd").iterdir()]
+            self.assertEqual([name for name in sockets if name.removeprefix("socket:[").rstrip("]") in listening], [])
+        self.assert_ended(0)
+
     def test_a_restarted_chief_knows_that_its_job_has_finished(self) -> None:
         job = {"LOCKSTEP_JOB_ID": "7c1e", "MODEL_DIR": str(self.model), "LOCKSTEP_RENDEZVOUS_TIMEOUT": "20"}
         self.launch_all(2, *EXAMPLES, **job)

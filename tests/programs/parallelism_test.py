@@ -49,11 +49,19 @@ class ParallelismTest(ProgramTest):
                 for pid in running.ranks().values():
                     os.kill(pid, signal.SIGKILL)
                 running.end()
-                ended = self.succeed(*self.options, "--epochs", 60, "--parallelism", after[0], workers=after[1])
+                ended = self.succeed(*self.options, "--epochs", 100, "--parallelism", after[0], workers=after[1])
                 self.assertIn("Resuming from", ended.stdout)
                 self.assertRegex(ended.stderr, rf"was {before[1]} workers, {before[0]} parallel.*; is {after[1]} workers, "
                                                rf"{after[0]} parallel.* start as many workers as before with --parallelism auto")
                 self.assert_close(self.losses()[:3], uninterrupted)
+
+    def test_frequent_backups_are_taken_or_counted(self) -> None:
+        """A gather ends within the interval that was asked for, so at most every other backup is missed for it."""
+        ended = self.succeed(*self.options, "--epochs", 20, "--backup-save-freq", 5, "--parallelism", "tensor", workers=2)
+        timing = self.history()["timing"]
+        self.assertEqual(timing["backups"] + timing["skipped_backups"], 24)
+        self.assertEqual("a backup is skipped" in ended.stderr, timing["skipped_backups"] > 0)
+        self.assertGreaterEqual(timing["backups"], 4)
 
     def test_the_choice_is_printed_and_recorded(self) -> None:
         ended = self.succeed(*self.options, "--verbose", 2, workers=2)

@@ -85,7 +85,7 @@ class ResumeTest(ProgramTest):
         os.kill(running.ranks()[1], signal.SIGKILL)
         running.end()
         self.assertGreater(len(self.backups()), 0)
-        ended = self.succeed(*self.options(name, "1"), *examples, "--epochs", 40, workers=3, name=name)
+        ended = self.succeed(*self.options(name, "1"), *examples, "--epochs", 100, workers=3, name=name)
         self.assertIn("Resuming from", ended.stdout)
         self.assertIn("number of workers", ended.stderr)
         for mine, theirs in zip(losses(self.history()), whole):

@@ -272,6 +272,11 @@ void Launcher::act(const StartPmixServer& action) {
 void Launcher::act(StartTrainer& action) {
   Member& member = rendezvous_.member();
   try {
+    for (const auto& [name, value] : action.variables) {
+      if (may_be_sent(name)) continue;
+      throw DataError(fmt::format("the environment that was sent for rank {} sets {}, which no PMIx server sets",
+                                  action.rank, name));
+    }
     Environment environment = join_environments(environment_, action.variables);
     const Placement& placement = member.placement();
     environment["LOCKSTEP_LAUNCH_ID"] = launch_id_;

@@ -21,6 +21,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "core/available_cpus.hpp"
 
@@ -178,10 +179,13 @@ Environment trainer_environment(const PmixJob& job, const HostResources& host, c
     }
   }
 
-  // Of several networks, MPI uses the one on which peers reach this host; on a single host the loopback interface,
-  // because Open MPI 5 warns about interfaces it cannot pair. An interface name covers both IPv4 and IPv6.
+  // The ranks of a single host need no network, and its listeners accept any process: one byte there stops a
+  // rank of Open MPI 4.1 for as long as the connection lasts.
   const bool one_host = std::ranges::all_of(job.node_of_rank, [](int node) { return node == 0; });
-  const std::string interface = interface_with_address(one_host ? "127.0.0.1" : job.tcp_address);
+  if (one_host) set_parameter("OMPI_MCA_btl", "^tcp,ofi");
+
+  // Of several networks, MPI uses the one on which peers reach this host. The name covers both IPv4 and IPv6.
+  const std::string interface = one_host ? "" : interface_with_address(job.tcp_address);
   if (!interface.empty()) set_parameter("OMPI_MCA_btl_tcp_if_include", interface);
 
   // For clusters whose network policies list ports.
@@ -198,6 +202,14 @@ Environment trainer_environment(const PmixJob& job, const HostResources& host, c
   const std::string temporary = value_of(own, "TMPDIR");
   if (!can_write(temporary.empty() ? "/tmp" : temporary)) added["TMPDIR"] = job.session_directory;
   return added;
+}
+
+bool may_be_sent(const std::string& variable) {
+  for (const char* prefix : {"PMIX_", "OMPI_MCA_"}) {
+    if (variable.starts_with(prefix)) return true;
+  }
+  constexpr std::array<std::string_view, 4> others{"JSM_JSRUN_PORT", "OMP_NUM_THREADS", "HOME", "TMPDIR"};
+  return std::ranges::find(others, variable) != others.end();
 }
 
 Environment join_environments(const Environment& own, const Environment& added) {

@@ -22,6 +22,10 @@ struct HostResources {
 /// precedence.
 [[nodiscard]] Environment trainer_environment(const PmixJob& job, const HostResources& host, const Environment& own);
 
+/// Whether another launcher may set this variable for a trainer here: what MPI and PMIx read, and no variable by which
+/// a peer could make a trainer run other code (LD_PRELOAD, PATH).
+[[nodiscard]] bool may_be_sent(const std::string& variable);
+
 /// Merges `own` and `added`, without the variables that another launcher (mpirun, Slurm, an earlier generation) set for
 /// its ranks.
 [[nodiscard]] Environment join_environments(const Environment& own, const Environment& added);

@@ -38,8 +38,9 @@ class DeviceCommunicator : public Communicator {
 
   void all_reduce_sum(std::span<double> values) final { control_->all_reduce_sum(values); }
   void broadcast(std::span<std::byte> bytes, int root) final { control_->broadcast(bytes, root); }
-  void start_gather(std::span<const std::span<std::byte>> shards, int root, OnGathered on_gathered) final {
-    control_->start_gather(shards, root, std::move(on_gathered));
+  void start_gather(std::span<const std::span<std::byte>> shards, int root, OnGathered on_gathered,
+                    std::size_t max_steps) final {
+    control_->start_gather(shards, root, std::move(on_gathered), max_steps);
     control_->finish_gather();  // a device's step makes no progress on gathers
   }
   [[nodiscard]] std::vector<std::string> all_gather(const std::string& text) final {

@@ -94,13 +94,12 @@ TEST_CASE("Open MPI is configured for containers, networks and ports") {
   REQUIRE(value_of(added, "OMPI_MCA_btl_vader_single_copy_mechanism") == "none");
   REQUIRE(value_of(added, "OMPI_MCA_smsc") == "^cma");
   REQUIRE(value_of(added, "OMPI_MCA_btl_tcp_if_include") == "lo");
+  REQUIRE(!added.contains("OMPI_MCA_btl"));
   REQUIRE(value_of(added, "OMPI_MCA_btl_tcp_port_min_v4") == "40000");
   REQUIRE(value_of(added, "OMPI_MCA_btl_tcp_port_range_v6") == "64");
 
   job.tcp_address = "192.0.2.1";  // an address of another host
   REQUIRE_FALSE(trainer_environment(job, roomy, own_environment()).contains("OMPI_MCA_btl_tcp_if_include"));
-  job.node_of_rank = {0, 0, 0};
-  REQUIRE(value_of(trainer_environment(job, roomy, own_environment()), "OMPI_MCA_btl_tcp_if_include") == "lo");
 
   Environment own = own_environment();
   own["OMPI_MCA_btl_tcp_if_include"] = "eth1";  // the user's value takes precedence
@@ -167,4 +166,29 @@ TEST_CASE("session directories are private and removed recursively") {
   remove_session_directory("");
   REQUIRE(std::filesystem::exists(foreign));
   std::filesystem::remove(foreign);
+}
+
+TEST_CASE("ranks of a single host use no network") {
+  PmixJob job = two_of_three_here();
+  for (int& node : job.node_of_rank) node = 0;
+  job.tcp_address = "127.0.0.1";
+  Environment own = own_environment();
+  const Environment added = trainer_environment(job, roomy, own);
+  REQUIRE(value_of(added, "OMPI_MCA_btl") == "^tcp,ofi");
+  REQUIRE(!added.contains("OMPI_MCA_btl_tcp_if_include"));
+  own["OMPI_MCA_btl"] = "tcp,self";  // the user's value takes precedence
+  REQUIRE(!trainer_environment(job, roomy, own).contains("OMPI_MCA_btl"));
+}
+
+TEST_CASE("a peer may set only what MPI reads") {
+  for (const char* name :
+       {"PMIX_RANK", "PMIX_MCA_gds", "OMPI_MCA_btl", "JSM_JSRUN_PORT", "OMP_NUM_THREADS", "TMPDIR"}) {
+    CHECK(may_be_sent(name));
+  }
+  for (const char* name :
+       {"LD_PRELOAD", "LD_LIBRARY_PATH", "PATH", "PYTHONPATH", "LOCKSTEP_JOB_ID", "GCONV_PATH", ""}) {
+    CHECK(!may_be_sent(name));
+  }
+  const Environment added = trainer_environment(two_of_three_here(), {1, 1, false}, {});
+  for (const auto& [name, value] : added) CHECK(may_be_sent(name));
 }

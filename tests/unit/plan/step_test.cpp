@@ -65,7 +65,8 @@ class IdleCommunicator final : public Communicator {
   void wait_updated(std::size_t /*bucket*/) override { wait(); }
   void all_reduce_sum(std::span<double> /*values*/) override { wait(); }
   void broadcast(std::span<std::byte> /*bytes*/, int /*root*/) override {}
-  void start_gather(std::span<const std::span<std::byte>> /*s*/, int /*root*/, OnGathered /*o*/) override {}
+  void start_gather(std::span<const std::span<std::byte>> /*s*/, int /*root*/, OnGathered /*o*/,
+                    std::size_t /*max_steps*/) override {}
   [[nodiscard]] std::vector<std::string> all_gather(const std::string& text) override { return {text, text}; }
   void barrier() override { wait(); }
   [[nodiscard]] CommunicationTimes take_times() noexcept override { return std::exchange(times_, {}); }
