@@ -262,7 +262,8 @@ void BackupManager::save() {
     // A gather that has taken a whole interval ends now: a kill then costs at most two intervals.
     if (chief[0] == gathering) background.finish_gather();
     session_.log().add_skipped_backup();
-    if (run_context.world().is_chief() && !std::exchange(warned_of_skipping_, true)) {
+    const bool was_asked_for = options_.save_freq > 0;  // short epochs are nobody's wish
+    if (was_asked_for && run_context.world().is_chief() && !std::exchange(warned_of_skipping_, true)) {
       log_warning(
           "a backup is skipped, because the previous one is still being written; --backup-save-freq asks for more than "
           "the disk or the network can do (history.json counts skipped backups)");
