@@ -3,6 +3,7 @@
 
 #include "checkpoint/file_system.hpp"
 #include "core/clock.hpp"
+#include "core/log.hpp"
 #include "core/printable.hpp"
 
 #include <lockstep/core/error.hpp>
@@ -109,8 +110,16 @@ std::string process_identity() {
 DirectoryLock::DirectoryLock(fs::path directory, DirectoryOwner owner, double patience_s)
     : directory_(std::move(directory)), owner_(std::move(owner)) {
   create_directories_durably(directory_);
-  const double wait_until = monotonic_seconds() + patience_s;
-  while (!try_to_own(wait_until)) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  const double begin = monotonic_seconds();
+  bool is_reported = false;
+  while (!try_to_own(begin + patience_s)) {
+    if (!is_reported && monotonic_seconds() > begin + 1) {
+      is_reported = true;
+      log_info(fmt::format("waiting up to {:g} s for an earlier generation of this job to release {}", patience_s,
+                           directory_.string()));
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
 }
 
 bool DirectoryLock::is_earlier_generation(const DirectoryOwner& other) const {
