@@ -73,8 +73,9 @@ class RunContext {
   [[nodiscard]] const DirectoryOwner& identity() const noexcept { return identity_; }
 
   /// Whether a custom loop with backups is running: its backups hold one model.
-  [[nodiscard]] bool is_in_backed_up_loop() const noexcept { return is_in_backed_up_loop_; }
-  void set_in_backed_up_loop(bool is_running) noexcept { is_in_backed_up_loop_ = is_running; }
+  [[nodiscard]] bool is_in_backed_up_loop() const noexcept { return backed_up_loops_ > 0; }
+  void begin_backed_up_loop() noexcept { ++backed_up_loops_; }
+  void end_backed_up_loop() noexcept { --backed_up_loops_; }
 
   /// Removes the directory's backups when the program ends without an error, unless `keep_backups` is called.
   void remove_on_success(BackupDirectory directory) { backups_.directories.push_back(std::move(directory)); }
@@ -104,7 +105,7 @@ class RunContext {
   std::unique_ptr<Communicator> control_;
   std::unique_ptr<Backend> backend_;
   int fits_ = 0;
-  bool is_in_backed_up_loop_ = false;
+  int backed_up_loops_ = 0;
   BackgroundWriter writer_;  // last: its job uses the members above
 };
 

@@ -17,6 +17,19 @@ EpochBatches batches_of(const Options& run, const Dataset& data, std::size_t bat
 
 }  // namespace
 
+EpochRange::EpochRange(ModelParts& parts, int epochs)
+    : parts_(&parts),
+      epochs_(epochs),
+      is_backed_up_(parts.loop_backups && parts.run_context->options().backup_save_freq != BackupOptions::never) {
+  parts.is_in_epoch_loop = true;
+  if (is_backed_up_) parts.run_context->begin_backed_up_loop();
+}
+
+EpochRange::~EpochRange() {
+  parts_->is_in_epoch_loop = false;
+  if (is_backed_up_) parts_->run_context->end_backed_up_loop();
+}
+
 int EpochRange::Iterator::operator*() const { return range_->parts_->session.position().epoch; }
 
 EpochRange::Iterator& EpochRange::Iterator::operator++() {
@@ -31,8 +44,6 @@ bool EpochRange::Iterator::operator==(std::default_sentinel_t /*end*/) const {
   ModelParts& parts = *range_->parts_;
   if (parts.session.position().epoch < range_->epochs_) return false;
   if (parts.loop_backups) parts.loop_backups->finish();
-  parts.is_in_epoch_loop = false;
-  parts.run_context->set_in_backed_up_loop(false);
   return true;
 }
 

@@ -71,7 +71,7 @@ std::vector<float> Model::predict(const Dataset& data, const InferenceOptions& o
 }
 
 const MetricSums& Model::train_step(const Batch& batch) {
-  if (!parts_->loop_backups && parts_->run_context->is_in_backed_up_loop()) {
+  if (!parts_->is_in_epoch_loop && parts_->run_context->is_in_backed_up_loop()) {
     throw UsageError(
         "the backups of a loop hold the model whose epochs() it runs over, but the loop trains another model too; set "
         "--backup-save-freq never, so that a restarted job starts over with both");
@@ -102,9 +102,7 @@ EpochRange Model::epochs(int epochs) {
         std::make_unique<BackupManager>(parts_->session, parts_->checkpoints, settings, std::vector<Callback*>(),
                                         KeyValues{{"--steps-per-epoch", std::to_string(run.steps_per_epoch)}});
     parts_->loop_backups->restore(epochs);
-    parts_->run_context->set_in_backed_up_loop(run.backup_save_freq != BackupOptions::never);
   }
-  parts_->is_in_epoch_loop = true;
   return {*parts_, epochs};
 }
 

@@ -30,7 +30,8 @@ struct Batch {
 
 struct ModelParts;
 
-/// The remaining epochs, counted from 0. Advancing to the next one takes a backup if one is due.
+/// The remaining epochs, counted from 0. Advancing to the next one takes a backup if one is due. The loop ends with the
+/// object, however it is left.
 class EpochRange {
  public:
   class Iterator {
@@ -44,13 +45,17 @@ class EpochRange {
     const EpochRange* range_;
   };
 
-  EpochRange(ModelParts& parts, int epochs) : parts_(&parts), epochs_(epochs) {}
+  EpochRange(ModelParts& parts, int epochs);
+  ~EpochRange();
+  EpochRange(const EpochRange&) = delete;
+  EpochRange& operator=(const EpochRange&) = delete;
   [[nodiscard]] Iterator begin() const { return Iterator(*this); }
   [[nodiscard]] static std::default_sentinel_t end() { return {}; }
 
  private:
   ModelParts* parts_;
   int epochs_;
+  bool is_backed_up_;
 };
 
 struct BatchOptions {

@@ -445,6 +445,30 @@ TEST_CASE("a loop whose backups hold one model trains no other") {
   CHECK_NOTHROW(train_two());
 }
 
+TEST_CASE("a loop that is left ends") {
+  const ScratchModelDirectory directory;
+  const Examples data = make_examples(network, logits, 8, 3);
+  Options options{.model_dir = directory.path(), .global_batch_size = 8, .verbose = 0};
+  options.backup_dir = directory / "backup";
+  MultiWorkerMirroredStrategy strategy(options);
+  Model first = strategy.build(network);
+  Model second = strategy.build(network);
+  for (Model* model : {&first, &second}) model->compile({.optimizer = SGD(), .loss = logits, .metrics = {}});
+  const auto leave = [&](bool by_exception) {
+    for (const int epoch : first.epochs(3)) {
+      for (const Batch& batch : first.batches(data.data)) first.train_step(batch);
+      first.end_epoch(epoch);
+      if (by_exception) throw Killed();
+      break;
+    }
+  };
+  leave(false);
+  CHECK_NOTHROW(second.train_step({.data = &data.data, .size = 8}));
+  CHECK_THROWS_AS(leave(true), Killed);
+  CHECK_NOTHROW(second.train_step({.data = &data.data, .size = 8}));
+  CHECK_THROWS_AS(first.batches(data.data), UsageError);  // outside a loop again
+}
+
 TEST_CASE("nothing with NaN is saved, however well the loss looks") {
   const ScratchModelDirectory directory;
   const Options options{.model_dir = directory.path(), .verbose = 0};
