@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measures what a backup costs training: keras_mnist with Adam, whose weights and optimizer state are 33 MB.
 
-    python3 bench/save_cost.py [--data-dir MNIST] [--binaries build/release/bin] [--repeats 5]
+    python3 bench/save_cost.py --data-dir MNIST [--binaries build/release/bin] [--repeats 5]
     python3 bench/save_cost.py --parallelism tensor --link 1gbit [--against build/before/bin]
 
 Runs without backups and runs with one every --frequency steps take turns. It reports two figures: how long a backup
@@ -46,7 +46,7 @@ def train(options: argparse.Namespace, model: Path, frequency: str, folder: Path
     run([str(MPIRUN), "-np", "2", str(options.binaries / "lockstep"), "train", "--model", str(model),
          "--optimizer", "adam", "--epochs", "1", "--steps-per-epoch", str(options.steps), "--verbose", "0",
          "--backup-save-freq", frequency, "--resume", "never", "--parallelism", options.parallelism, "--model-dir", str(folder),
-         *(["--data-dir", options.data_dir] if options.data_dir else [])])
+         "--data-dir", options.data_dir])
     history = json.loads((folder / "history.json").read_text())
     timing = history["timing"]
     return {"step": timing["profile_ms_per_step"]["total"], "backup": timing["ms_per_backup"],
@@ -56,7 +56,7 @@ def train(options: argparse.Namespace, model: Path, frequency: str, folder: Path
 def train_between_hosts(options: argparse.Namespace, network: Network, binaries: Path, file: str,
                         folder: Path) -> dict[str, Any]:
     support.use_build(binaries.parent)
-    data = ["--data-dir", str(Path(options.data_dir).resolve())] if options.data_dir else []
+    data = ["--data-dir", str(Path(options.data_dir).resolve())]
     command = [support.program("save_bench"), *data, "--parallelism", options.parallelism, "--verbose", "0",
                "--epochs", str(options.rounds), "--steps-per-epoch", str(options.round_steps),
                "--on-checkpoint-failure", "continue"]
@@ -118,7 +118,7 @@ def compare_between_hosts(options: argparse.Namespace) -> int:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data-dir", default=os.environ.get("LOCKSTEP_MNIST_DIR", ""))
+    parser.add_argument("--data-dir", default=os.environ.get("LOCKSTEP_MNIST_DIR"), required=not os.environ.get("LOCKSTEP_MNIST_DIR"))
     parser.add_argument("--binaries", type=Path, default=ROOT / "build" / "release" / "bin")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--steps", type=int, default=400)

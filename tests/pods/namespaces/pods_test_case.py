@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
+import data_files
 from network import Network, NoNetwork
 from pods import Job, difference, learned
 from support import program
@@ -59,7 +60,8 @@ class PodsTest(unittest.TestCase):
 
     def training(self, epochs: int, steps: int, *options: object, model: str = "stateful") -> list[object]:
         """A command in which every step depends on all state of a backup."""
-        return [program("lockstep"), "train", "--model", self.scratch / f"{model}.json", "--optimizer", "adam",
+        return [program("lockstep"), "train", "--model", self.scratch / f"{model}.json", "--data-dir",
+                self.scratch / "digits.npz", "--optimizer", "adam",
                 "--loss", "sparse_categorical_crossentropy", "--epochs", epochs, "--steps-per-epoch", steps,
                 "--global-batch-size", 48, "--seed", 5, "--deterministic", *options]
 
@@ -97,4 +99,5 @@ def hosts_and_models() -> tuple[Network, Path]:
     scratch = Path(_scratch.name)
     for name, text in MODELS.items():
         (scratch / f"{name}.json").write_text(text)
+    (scratch / "digits.npz").write_bytes(data_files.npz(train=1000, test=200))
     return Network(NAMES), scratch
