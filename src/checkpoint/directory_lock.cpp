@@ -67,16 +67,15 @@ std::optional<Record> read_record(const FileDescriptor& file) {
 
 /// Returns 0 or errno.
 int write_record(const FileDescriptor& file, const DirectoryOwner& owner) {
-  const std::string text =
-      nlohmann::json{{"job", owner.job},
-                     {"generation", owner.generation},
-                     {"program", owner.program},
-                     {"host", owner.host},
-                     {"has_begun", owner.has_begun},
-                     {"has_finished", owner.has_finished},
-                     {"process", process_identity()}}
-          .dump(1, ' ', false, nlohmann::json::error_handler_t::replace) +
-      "\n";
+  const std::string text = nlohmann::json{{"job", owner.job},
+                                          {"generation", owner.generation},
+                                          {"program", owner.program},
+                                          {"host", owner.host},
+                                          {"has_begun", owner.has_begun},
+                                          {"has_finished", owner.has_finished},
+                                          {"process", process_identity()}}
+                               .dump(1, ' ', false, nlohmann::json::error_handler_t::replace) +
+                           "\n";
   if (ftruncate(file.number(), 0) != 0) return errno;
   const ssize_t written = pwrite(file.number(), text.data(), text.size(), 0);
   if (written != static_cast<ssize_t>(text.size())) return written < 0 ? errno : ENOSPC;

@@ -14,11 +14,11 @@ namespace lockstep {
 struct DirectoryOwner {
   std::string job;                  ///< unique per job; equal in all of its generations
   bool outlives_launchers = false;  ///< whether new launchers of the job know its name, as a Kubernetes Job's pods do
-  std::uint64_t generation = 0;  ///< rises with each restart of the job's workers; 0 without a launcher
-  std::string program;           ///< for messages: "keras_mnist"
-  std::string host;              ///< for messages
-  bool has_begun = false;        ///< the backups in the directory are this job's own
-  bool has_finished = false;     ///< the job has written all that it was to write
+  std::uint64_t generation = 0;     ///< rises with each restart of the job's workers; 0 without a launcher
+  std::string program;              ///< for messages: "keras_mnist"
+  std::string host;                 ///< for messages
+  bool has_begun = false;           ///< the backups in the directory are this job's own
+  bool has_finished = false;        ///< the job has written all that it was to write
 };
 
 /// Holds the file ".lockstep.lock" in a directory locked (flock), with a description of the owner. The lock ends with

@@ -93,10 +93,12 @@ void Member::tick(double now) {
   }
   if (exit_) return;
   if (now - disconnected_since_ > timeouts_.rendezvous_timeout) {
-    exit_ = is_done_ ? Exit{0, fmt::format("training was complete; the chief, {}, did not come back to hear it", chief_)}
-                     : Exit{temporary, fmt::format("the chief, {}, did not accept a connection within {} ({}); check that its pod "
-                                        "runs, or raise --rendezvous-timeout",
-                                        chief_, format_seconds(timeouts_.rendezvous_timeout), disconnect_reason_)};
+    exit_ = is_done_
+                ? Exit{0, fmt::format("training was complete; the chief, {}, did not come back to hear it", chief_)}
+                : Exit{temporary,
+                       fmt::format("the chief, {}, did not accept a connection within {} ({}); check that its pod "
+                                   "runs, or raise --rendezvous-timeout",
+                                   chief_, format_seconds(timeouts_.rendezvous_timeout), disconnect_reason_)};
     if (state_ == State::idle) exit(exit_->code, exit_->message);
   } else if (now >= next_report_) {
     next_report_ = now + timeouts_.report_interval;

@@ -195,9 +195,7 @@ TEST_CASE("a restarted chief learns from the members that the job is complete") 
     coordinator.receive(2, Goodbye{}, 4);
     CHECK(may_exit(5));
   }
-  SECTION("it does not") {
-    CHECK(may_exit(2 + SupervisionTimeouts{}.goodbye_timeout));
-  }
+  SECTION("it does not") { CHECK(may_exit(2 + SupervisionTimeouts{}.goodbye_timeout)); }
 }
 
 TEST_CASE("a chief that knows that the job has finished tells the members that come back") {

@@ -337,8 +337,8 @@ TEST_CASE("a misspelt variable is reported", "[options]") {
   // Variables with other readers, and those that Kubernetes sets for a service named lockstep.
   for (const char* other :
        {"LOCKSTEP_HIDDEN_UNITS", "LOCKSTEP_MNIST_DIR", "LOCKSTEP_JOB_TOKEN", "LOCKSTEP_JOB_NAME", "LOCKSTEP_CONTROL_FD",
-        "LOCKSTEP_JOB_ID", "LOCKSTEP_LAUNCH_ID", "LOCKSTEP_GENERATION", "LOCKSTEP_MAX_RESTARTS", "LOCKSTEP_MODEL", "LOCKSTEP_LOSS",
-        "LOCKSTEP_SERVICE_HOST", "LOCKSTEP_SERVICE_PORT", "LOCKSTEP_PORT", "EPOCH"}) {
+        "LOCKSTEP_JOB_ID", "LOCKSTEP_LAUNCH_ID", "LOCKSTEP_GENERATION", "LOCKSTEP_MAX_RESTARTS", "LOCKSTEP_MODEL",
+        "LOCKSTEP_LOSS", "LOCKSTEP_SERVICE_HOST", "LOCKSTEP_SERVICE_PORT", "LOCKSTEP_PORT", "EPOCH"}) {
     CAPTURE(other);
     CHECK(find(other).empty());
   }
