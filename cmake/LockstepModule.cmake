@@ -27,7 +27,7 @@ endif()
 #
 # Each module has its own include directory, which holds one link to src/NAME: only targets that link lockstep_core find
 # "core/log.hpp". MODULES are public, since headers include theirs: a module sees what is below it in
-# docs/pictures/modules.svg. An include of anything else does not compile.
+# docs/pictures/modules.svg. An include of anything else in src/ does not compile.
 function(lockstep_module name)
   cmake_parse_arguments(module "" "" "MODULES;LIBRARIES" ${ARGN})
   set(headers ${PROJECT_BINARY_DIR}/module_headers/${name})
