@@ -149,9 +149,9 @@ if [ $full = 1 ]; then
   if has_version_14 clang-format; then check format check_format; else notes+=("no clang-format 14: format not checked"); fi
   check scripts check_scripts
   check python check_python
-  check build configure_and_build -DLOCKSTEP_WERROR=ON -DLOCKSTEP_BENCHES=ON
+  check build configure_and_build -DLOCKSTEP_BENCHES=ON
 else
-  check build configure_and_build -DLOCKSTEP_WERROR=ON -DLOCKSTEP_BENCHES=OFF # BENCHES changes no flags
+  check build configure_and_build -DLOCKSTEP_BENCHES=OFF # BENCHES changes no flags
 fi
 if [[ " ${failed[*]} " != *" build "* ]]; then # the other checks need the build
   if [ $full = 1 ]; then

@@ -13,6 +13,7 @@
 #include <sys/types.h>
 #include <unistd.h>
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
@@ -148,6 +149,12 @@ void remove_abandoned_files(const fs::path& directory,
   } catch (const std::exception&) {  // the directory cannot be read
     return;
   }
+}
+
+void require_writable(const fs::path& target) {
+  AtomicFile probe(target);  // never committed
+  constexpr std::array<std::byte, 4096> page{};
+  probe.write(page);  // a full disk can still hold an empty file
 }
 
 void write_file_atomically(const fs::path& target, std::span<const std::byte> content) {

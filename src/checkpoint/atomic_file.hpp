@@ -50,6 +50,10 @@ class AtomicFile {
   bool committed_ = false;
 };
 
+/// Throws IoError unless the file can be created, or replaced as a whole. Leaves it as it is. Call it before training,
+/// not after hours of it.
+void require_writable(const std::filesystem::path& target);
+
 /// Writes a whole file atomically.
 void write_file_atomically(const std::filesystem::path& target, std::span<const std::byte> content);
 

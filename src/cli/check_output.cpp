@@ -1,8 +1,6 @@
 // See check_output.hpp.
 #include "cli/check_output.hpp"
 
-#include "checkpoint/atomic_file.hpp"
-
 #include <lockstep/core/error.hpp>
 
 #include <fmt/format.h>
@@ -41,7 +39,5 @@ void require_not_an_input(const NamedFile& output, const Options& options, std::
                                  output.file.string(), option));
   }
 }
-
-void require_can_write(const fs::path& file) { const AtomicFile probe(file); }
 
 }  // namespace lockstep

@@ -19,7 +19,4 @@ struct NamedFile {
 /// of `inputs`.
 void require_not_an_input(const NamedFile& output, const Options& options, std::initializer_list<NamedFile> inputs);
 
-/// Throws IoError unless the file can be created, or replaced as a whole. Leaves it as it is.
-void require_can_write(const std::filesystem::path& file);
-
 }  // namespace lockstep

@@ -62,7 +62,7 @@ void predict(std::span<const std::string> args) {
   MultiWorkerMirroredStrategy strategy{options};
   if (strategy.is_chief()) {
     require_not_an_input({"--output", output}, options, {{"--model", settings.model}});
-    require_can_write(output);
+    require_writable(output);
   }
   Model model = strategy.load_model(settings.model, [](const Sequential&, const auto&) {
     return CompileOptions{.loss = MeanSquaredError()};  // not computed; accepts outputs of any shape

@@ -1,6 +1,7 @@
 // See train.hpp.
 #include "cli/train.hpp"
 
+#include "checkpoint/atomic_file.hpp"
 #include "checkpoint/model_file.hpp"
 #include "cli/check_output.hpp"
 #include "options/read_value.hpp"
@@ -89,7 +90,7 @@ void check_outputs(const TrainSettings& settings, const Options& options, const 
   require_not_an_input({model_option, model}, options, {input});
   require_not_an_input({"--csv-log", settings.csv_log}, options,
                        {input, {model_option, model}, {"--model-dir", options.model_dir / "history.json"}});
-  require_can_write(model);
+  require_writable(model);
 }
 
 }  // namespace

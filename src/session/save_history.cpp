@@ -8,7 +8,6 @@
 
 #include <sys/resource.h>
 
-#include <array>
 #include <cstddef>
 #include <span>
 #include <utility>
@@ -41,12 +40,6 @@ void save_history(const std::filesystem::path& path, RunReport report, RunContex
   report.timing.peak_memory_mb = peak_memory_mb();
   const std::string text = history_json(report);
   write_file_atomically(path, std::as_bytes(std::span(text)));
-}
-
-void require_writable(const std::filesystem::path& directory) {
-  AtomicFile probe(directory / "history.json");  // creates the directory; the file is removed, as it is never committed
-  constexpr std::array<std::byte, 4096> page{};
-  probe.write(page);  // a full disk can still hold an empty file
 }
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// history.json, which the chief writes beside the model, and a check that the directory is writable.
+// history.json, which the chief writes beside the model.
 #pragma once
 
 #include "checkpoint/model_data.hpp"
@@ -18,8 +18,5 @@ namespace lockstep {
 /// measurements behind that choice, and its BatchNormalization replicas.
 void save_history(const std::filesystem::path& path, RunReport report, RunContext& run_context,
                   const std::string& communication, const NamedValues& model);
-
-/// Throws IoError if the directory cannot be created or written to. Call it before training, not after hours of it.
-void require_writable(const std::filesystem::path& directory);
 
 }  // namespace lockstep

@@ -1,4 +1,5 @@
 // See strategy.hpp.
+#include "checkpoint/atomic_file.hpp"
 #include "checkpoint/keras/keras_config.hpp"
 #include "options/shared_options.hpp"
 #include "session/read_on_chief.hpp"
@@ -42,7 +43,9 @@ void require_equal_options(RunContext& run_context) {
 /// Throws on all ranks if the chief cannot write the model.
 void require_chief_can_write(RunContext& run_context) {
   const std::filesystem::path& directory = run_context.options().model_dir;
-  if (!directory.empty()) run_on_chief(run_context, [&directory] { require_writable(directory); });
+  if (directory.empty()) return;
+  const std::filesystem::path file = directory / "history.json";
+  run_on_chief(run_context, [&file] { require_writable(file); });
 }
 
 }  // namespace
