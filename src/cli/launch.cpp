@@ -113,6 +113,10 @@ std::vector<OptionRow> launch_rows(LaunchOptions& options) {
        .metavar = "SECONDS",
        .help = "silence between steps after which training is stuck; 0: never",
        .value = seconds(timeouts.busy_timeout, 1, true)},
+      {.name = "start-timeout",
+       .metavar = "SECONDS",
+       .help = "time for trainers to form the MPI world before it is formed anew; 0: any",
+       .value = seconds(timeouts.start_timeout, 1, true)},
       {.name = "status-port",
        .metavar = "PORT",
        .help = "serve /healthz and /metrics on PORT",
@@ -139,6 +143,7 @@ LaunchOptions read_options(std::span<const std::string> args, const Environment&
        .footer = "Every option is also read from the environment: LOCKSTEP_MAX_RESTARTS for --max-restarts, "
                  "and so on."});
   SupervisionTimeouts& timeouts = options.launcher.rendezvous.timeouts;
+  if (timeouts.start_timeout > 0) timeouts.stacks_after = std::min(timeouts.stacks_after, timeouts.start_timeout / 2);
   timeouts.heartbeat_interval = std::min(timeouts.heartbeat_interval, timeouts.heartbeat_timeout / 4);
   for (const std::string& sentence :
        find_misspelt_variables(environment, rows, std::vector<std::string>{"job-token"})) {

@@ -13,6 +13,7 @@
 #include <lockstep/core/error.hpp>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <poll.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
@@ -281,6 +282,8 @@ void Launcher::act(StartTrainer& action) {
     const Placement& placement = member.placement();
     environment["LOCKSTEP_LAUNCH_ID"] = launch_id_;
     environment["LOCKSTEP_GENERATION"] = std::to_string(placement.generation);
+    environment["LOCKSTEP_MEMBER_ADDRESSES"] =
+        placement.nodes.size() > 1 ? fmt::format("{}", fmt::join(placement.addresses, ",")) : "";
     if (placement.ranks.size() < placement.full_world_size)
       environment.emplace("LOCKSTEP_BATCH_NORM_REPLICAS", std::to_string(placement.full_world_size));
     trainers_.emplace(action.rank, std::make_unique<TrainerProcess>(command_, environment));
@@ -321,6 +324,13 @@ void Launcher::act(const StopAfterNextBackup& /*action*/) { send_request_to_trai
 void Launcher::act(const EndGeneration& /*action*/) {
   is_ending_ = true;
   stop_trainers();
+}
+
+void Launcher::act(const PrintTrainerStacks& /*action*/) {
+  for (const auto& [rank, trainer] : trainers_) {
+    log_info(fmt::format("the process of rank {} is in state {}", rank, trainer->describe_state()));
+    if (progress_tracker_.has_reported(rank)) trainer->request_stack();
+  }
 }
 
 void Launcher::act(const Exit& action) {

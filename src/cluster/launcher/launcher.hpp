@@ -65,6 +65,7 @@ class Launcher {
   void act(const StopAfterThisStep& action);
   void act(const StopAfterNextBackup& action);
   void act(const EndGeneration& action);
+  void act(const PrintTrainerStacks& action);
   void act(const Exit& action);
   static void act(const Log& action);
   void send_request_to_trainers(StopRequest request);

@@ -48,6 +48,16 @@ std::vector<char*> pointers_to(std::vector<std::string>& texts) {
   return pointers;
 }
 
+/// The letter of the process's state in /proc, or 0.
+char state_of(pid_t pid) {
+  if (pid < 0) return '\0';
+  std::ifstream file(fmt::format("/proc/{}/stat", pid));
+  std::string line;
+  std::getline(file, line);
+  const std::size_t name_end = line.rfind(") ");  // the program name before it may hold any bytes
+  return name_end == std::string::npos || name_end + 2 >= line.size() ? '\0' : line[name_end + 2];
+}
+
 bool is_duration(double seconds) { return std::isfinite(seconds) && seconds >= 0; }
 
 /// Decodes a report of ProgressReporter; nullopt for an invalid one.
@@ -125,13 +135,19 @@ void TrainerProcess::send_request(StopRequest request) const noexcept {
   if (control_) (void)send(control_.descriptor(), &byte, sizeof byte, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-bool TrainerProcess::is_stopped() const {
-  if (pid_ < 0) return false;
-  std::ifstream file(fmt::format("/proc/{}/stat", pid_));
-  std::string line;
-  std::getline(file, line);
-  const std::size_t name_end = line.rfind(") ");  // the program name before it may hold any bytes
-  return name_end != std::string::npos && line.compare(name_end + 2, 1, "T") == 0;
+void TrainerProcess::request_stack() const noexcept {
+  if (pid_ > 0) (void)kill(pid_, SIGQUIT);  // not its children, which may lack the handler
+}
+
+bool TrainerProcess::is_stopped() const { return state_of(pid_) == 'T'; }
+
+std::string TrainerProcess::describe_state() const {
+  const char state = state_of(pid_);
+  if (state == '\0') return "";
+  std::ifstream file(fmt::format("/proc/{}/wchan", pid_));
+  std::string where;
+  std::getline(file, where);
+  return std::string(1, state) + (where.empty() || where == "0" ? "" : " in " + where);
 }
 
 std::optional<ProcessExit> TrainerProcess::reap() noexcept {

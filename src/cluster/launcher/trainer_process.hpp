@@ -35,6 +35,11 @@ class TrainerProcess {
   /// Sends a signal to the process group.
   void signal(int number) const noexcept;
 
+  /// Makes a trainer that reports progress print its stack (stack_report.hpp).
+  void request_stack() const noexcept;
+  /// The state of the process for a log: "D in nfs_wait_bit_killable"; empty if it is unknown.
+  [[nodiscard]] std::string describe_state() const;
+
   /// True while the process is stopped (SIGSTOP).
   [[nodiscard]] bool is_stopped() const;
 

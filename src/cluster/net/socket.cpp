@@ -78,6 +78,17 @@ int bind_and_listen(const Socket& socket, int family, std::uint16_t port, int ba
   return listen(socket.descriptor(), backlog) == 0 ? 0 : errno;
 }
 
+/// The IP address of one end of a connection, by getsockname() or getpeername(); "" if there is none.
+template <typename Name>
+std::string address_of(const Socket& socket, Name name) {
+  Endpoint end;
+  end.length = sizeof end.storage;
+  if (name(socket.descriptor(), reinterpret_cast<sockaddr*>(&end.storage), &end.length) != 0) return "";
+  std::string text = end.to_string();
+  text.resize(text.rfind(':'));  // drop the port
+  return text.front() == '[' ? text.substr(1, text.size() - 2) : text;
+}
+
 bool would_wait(int error) { return error == EAGAIN || error == EWOULDBLOCK; }
 
 /// True if the errno is about the connection, false if it means a bug in this program.
@@ -122,14 +133,9 @@ Socket listen_on(std::uint16_t port, int backlog, const char* setting) {
   throw InternalError(fmt::format("cannot listen on port {}: {}", port, text_of(error)));
 }
 
-std::string local_address_of(const Socket& socket) {
-  Endpoint own;
-  own.length = sizeof own.storage;
-  if (getsockname(socket.descriptor(), reinterpret_cast<sockaddr*>(&own.storage), &own.length) != 0) return "";
-  std::string text = own.to_string();
-  text.resize(text.rfind(':'));  // drop the port
-  return text.front() == '[' ? text.substr(1, text.size() - 2) : text;
-}
+std::string local_address_of(const Socket& socket) { return address_of(socket, &getsockname); }
+
+std::string peer_address_of(const Socket& socket) { return address_of(socket, &getpeername); }
 
 std::optional<Accepted> accept_one(const Socket& listener) {
   Endpoint peer;

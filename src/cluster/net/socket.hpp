@@ -38,6 +38,8 @@ class Socket {
 
 /// The local IP address of a connection; empty if it is unknown.
 [[nodiscard]] std::string local_address_of(const Socket& socket);
+/// The same of its other end.
+[[nodiscard]] std::string peer_address_of(const Socket& socket);
 
 struct Accepted {
   Socket socket;

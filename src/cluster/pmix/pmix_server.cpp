@@ -7,6 +7,7 @@
 #include "cluster/net/socket.hpp"
 #include "cluster/pmix/pmix_job_info.hpp"
 #include "cluster/pmix/pmix_messages.hpp"
+#include "cluster/pmix/pmix_port_guard.hpp"
 #include "cluster/pmix/session_directories.hpp"
 #include "cluster/pmix/trainer_environment.hpp"
 #include "core/environment.hpp"
@@ -88,9 +89,12 @@ class Reports {
   [[nodiscard]] static pmix_server_module_t module() {
     pmix_server_module_t module{};
     module.client_connected = [](const pmix_proc_t*, void*, pmix_op_cbfunc_t, void*) -> pmix_status_t {
+      if (--the()->missing_ranks_ == 0) close_own_ports();
       return PMIX_OPERATION_SUCCEEDED;
     };
-    module.client_finalized = module.client_connected;
+    module.client_finalized = [](const pmix_proc_t*, void*, pmix_op_cbfunc_t, void*) -> pmix_status_t {
+      return PMIX_OPERATION_SUCCEEDED;
+    };
     module.abort = &Reports::on_abort;
     module.fence_nb = &Reports::on_fence;
     return module;
@@ -105,7 +109,8 @@ class Reports {
     void* callback_data = nullptr;
   };
 
-  Reports(LauncherChannel& launcher, const PmixJob& job) : launcher_(launcher), nspace_(job.nspace) {}
+  Reports(LauncherChannel& launcher, const PmixJob& job)
+      : launcher_(launcher), nspace_(job.nspace), missing_ranks_(job.served.size()) {}
 
   static std::unique_ptr<Reports>& the() {
     static std::unique_ptr<Reports> reports;
@@ -164,6 +169,7 @@ class Reports {
 
   LauncherChannel& launcher_;
   std::string nspace_;
+  std::size_t missing_ranks_;  ///< that have not connected yet; used by PMIx's thread only
   std::mutex mutex_;
   std::uint64_t fences_ = 0;
   std::map<std::uint64_t, Fence> open_;
@@ -186,6 +192,7 @@ void apply(const Environment& for_mpi) {
 }
 
 void start_pmix(const PmixJob& job) {
+  accept_only_own_user();
   PmixInfo own;
   own.add(PMIX_SERVER_TMPDIR, job.session_directory);
   own.add(PMIX_SYSTEM_TMPDIR, job.session_directory);

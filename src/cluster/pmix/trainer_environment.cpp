@@ -1,11 +1,9 @@
 // See trainer_environment.hpp.
 #include "cluster/pmix/trainer_environment.hpp"
 
-#include <arpa/inet.h>
-#include <ifaddrs.h>
-#include <netinet/in.h>
+#include "cluster/net/interfaces.hpp"
+
 #include <sys/prctl.h>
-#include <sys/socket.h>
 #include <sys/types.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
@@ -17,9 +15,7 @@
 #include <csignal>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <functional>
-#include <memory>
 #include <string>
 #include <string_view>
 
@@ -31,22 +27,6 @@ namespace {
 
 bool can_write(const std::string& directory) {
   return !directory.empty() && access(directory.c_str(), W_OK | X_OK) == 0;
-}
-
-/// The address in binary, as inet_pton() returns it; "" for other families.
-std::string bytes_of(const sockaddr* address) {
-  if (address == nullptr) return {};
-  if (address->sa_family == AF_INET) {
-    sockaddr_in four{};
-    std::memcpy(&four, address, sizeof four);
-    return {reinterpret_cast<const char*>(&four.sin_addr), sizeof four.sin_addr};
-  }
-  if (address->sa_family == AF_INET6) {
-    sockaddr_in6 six{};
-    std::memcpy(&six, address, sizeof six);
-    return {reinterpret_cast<const char*>(&six.sin6_addr), sizeof six.sin6_addr};
-  }
-  return {};
 }
 
 pid_t fork_to(const std::function<int()>& work) {
@@ -114,25 +94,6 @@ bool can_read_memory_of_siblings() {
   if (ready_pipe[1] >= 0) (void)close(ready_pipe[1]);
   if (target > 0) (void)wait_for_end(target);
   return can_read;
-}
-
-std::string interface_with_address(const std::string& address) {
-  std::array<char, sizeof(in6_addr)> binary{};
-  std::string wanted;
-  if (inet_pton(AF_INET, address.c_str(), binary.data()) == 1) {
-    wanted.assign(binary.data(), sizeof(in_addr));
-  } else if (inet_pton(AF_INET6, address.c_str(), binary.data()) == 1) {
-    wanted.assign(binary.data(), sizeof(in6_addr));
-  } else {
-    return {};
-  }
-  ifaddrs* first = nullptr;
-  if (getifaddrs(&first) != 0) return {};
-  const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owner(first, &freeifaddrs);
-  for (const ifaddrs* entry = first; entry != nullptr; entry = entry->ifa_next) {
-    if (bytes_of(entry->ifa_addr) == wanted) return entry->ifa_name;
-  }
-  return {};
 }
 
 Environment trainer_environment(const PmixJob& job, const HostResources& host, const Environment& own) {

@@ -30,9 +30,6 @@ struct HostResources {
 /// its ranks.
 [[nodiscard]] Environment join_environments(const Environment& own, const Environment& added);
 
-/// The name of the network interface with this IP address; "" if there is none.
-[[nodiscard]] std::string interface_with_address(const std::string& address);
-
 /// True if the kernel lets processes that this process started read each other's memory (process_vm_readv).
 [[nodiscard]] bool can_read_memory_of_siblings();
 

@@ -107,6 +107,10 @@ void Coordinator::set_absence_reason(std::size_t member, const std::string& why)
   if (!slot.is_connected) slot.absence_reason = why;
 }
 
+void Coordinator::set_addresses(std::size_t member, std::vector<std::string> addresses) {
+  slots_.at(member).peer.addresses = std::move(addresses);
+}
+
 std::vector<std::size_t> Coordinator::missing_members() const {
   std::vector<std::size_t> members;
   if (phase_ != Phase::gathering) return members;
@@ -199,6 +203,8 @@ void Coordinator::begin_if_complete(double now) {
   next_fence_.assign(placement_.nodes.size(), 0);
   phase_ = Phase::running;
   phase_began_ = now;
+  next_start_report_ = timeouts_.report_interval;
+  has_printed_stacks_ = false;
   stall_detector_.begin(placement_.ranks.size());
   for (MemberSlot& slot : slots_) {
     slot.is_ready = false;

@@ -58,6 +58,9 @@ class Coordinator {
   /// is not silent.
   void tick(double now);
 
+  /// The addresses of a connected member, where they become known after join().
+  void set_addresses(std::size_t member, std::vector<std::string> addresses);
+
   /// Ends a job that finished before this coordinator began: members that come back are told so.
   void finish_at_once(double now);
 
@@ -127,6 +130,10 @@ class Coordinator {
   void check_owner(std::size_t member, std::uint64_t rank) const;
   void end_if_all_ended(double now);
   void check_stall(double now);
+  void check_start(double now);
+  void print_stacks();  ///< once per generation
+  /// The ranks for which the others wait in a start.
+  [[nodiscard]] std::vector<std::size_t> find_latecomers() const;
   void check_heartbeats(double now);
 
   struct Fault {
@@ -167,6 +174,8 @@ class Coordinator {
   std::map<std::uint64_t, std::vector<std::optional<std::string>>> fences_;  ///< by sequence number; one blob per node
   std::vector<std::uint64_t> next_fence_;                                    ///< by node
   StallDetector stall_detector_;
+  double next_start_report_ = 0;  ///< seconds since the start
+  bool has_printed_stacks_ = false;
   double leave_by_ = never;
   bool is_done_ = false;                         ///< a Lockstep rank exited with 0, so all work is done
   std::optional<std::size_t> rejoining_member_;  ///< a member that came back and waits for the next backup

@@ -1,5 +1,7 @@
 // See coordinator.hpp. This file handles the messages of members while a generation runs.
 #include "cluster/rendezvous/coordinator.hpp"
+
+#include "cluster/net/format_seconds.hpp"
 #include "core/printable.hpp"
 
 #include <lockstep/core/error.hpp>
@@ -26,6 +28,7 @@ constexpr int data = static_cast<int>(ExitCode::data);
 constexpr int internal = static_cast<int>(ExitCode::internal);
 constexpr int io = static_cast<int>(ExitCode::io);
 constexpr int temporary = static_cast<int>(ExitCode::temporary);
+constexpr std::size_t max_latecomers = 8;  // named in one line
 
 std::string describe(const TrainerExited& end) {
   if (end.signal == 0) return fmt::format("its trainer ended with exit code {}", end.code);
@@ -186,8 +189,57 @@ void Coordinator::check_stall(double now) {
     end_after_leave(now);
     if (phase_ != Phase::running) return;
   }
+  check_start(now);
+  if (phase_ != Phase::running) return;
   const std::optional<Stall> stall = stall_detector_.find_stall(now);
-  if (stall) fail({placement_.ranks[stall->rank].member, stall->rank, stall->what, temporary, false}, now);
+  if (!stall) return;
+  print_stacks();
+  fail({placement_.ranks[stall->rank].member, stall->rank, stall->what, temporary, false}, now);
+}
+
+std::vector<std::size_t> Coordinator::find_latecomers() const {
+  std::vector<std::size_t> starting = stall_detector_.starting_ranks();
+  if (starting.empty()) return starting;
+  const auto keep_if = [&starting](const auto& is_late) {
+    if (std::ranges::any_of(starting, is_late))
+      std::erase_if(starting, [&](std::size_t rank) { return !is_late(rank); });
+  };
+  keep_if([this](std::size_t rank) { return !stall_detector_.last_report(rank); });
+  // Fences are numbered alike on all hosts: those with fewer have not come to the one at which the others wait.
+  const auto fences_of = [this](std::size_t rank) { return next_fence_.at(placement_.ranks[rank].node); };
+  const std::uint64_t fewest = fences_of(*std::ranges::min_element(starting, {}, fences_of));
+  keep_if([&](std::size_t rank) { return fences_of(rank) == fewest; });
+  return starting;
+}
+
+void Coordinator::check_start(double now) {
+  const double seconds = stall_detector_.seconds_since_start(now);
+  if (!has_printed_stacks_ && seconds >= timeouts_.stacks_after &&
+      (!stall_detector_.starting_ranks().empty() || stall_detector_.is_start_awaited()))
+    print_stacks();
+  const std::vector<std::size_t> late = find_latecomers();
+  if (late.empty()) return;
+  std::string names;
+  for (std::size_t i = 0; i < std::min(late.size(), max_latecomers); ++i) {
+    const std::uint64_t member = placement_.ranks[late[i]].member;
+    names += fmt::format("{}{}{}", i == 0 ? "" : ", ", describe_member(member, late[i]),
+                         stall_detector_.last_report(late[i]) ? "" : ", whose trainer has not reported yet");
+  }
+  if (late.size() > max_latecomers) names += fmt::format(" and {} more", late.size() - max_latecomers);
+  if (timeouts_.start_timeout > 0 && seconds > timeouts_.start_timeout) {
+    const std::string what = fmt::format("MPI did not start within {} (--start-timeout); the ranks waited for {}",
+                                         format_seconds(timeouts_.start_timeout), names);
+    print_stacks();
+    fail({placement_.ranks[late.front()].member, late.front(), what, temporary, false}, now);
+  } else if (seconds >= next_start_report_) {
+    next_start_report_ = seconds + timeouts_.report_interval;
+    post_to_all(
+        Notice{fmt::format("MPI has not started after {}: still waiting for {}", format_seconds(seconds), names)});
+  }
+}
+
+void Coordinator::print_stacks() {
+  if (!std::exchange(has_printed_stacks_, true)) post_to_all(PrintStacks{placement_.generation});
 }
 
 void Coordinator::add_to(JobStatus& status, double now) const {

@@ -1,12 +1,14 @@
 // See handshake.hpp.
 #include "cluster/rendezvous/handshake.hpp"
 
+#include "cluster/net/interfaces.hpp"
 #include "core/printable.hpp"
 
 #include <lockstep/core/error.hpp>
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -78,6 +80,7 @@ ServerHandshake::Answer ServerHandshake::receive(const Frame& frame) {
 std::string ServerHandshake::objection(const Hello& hello) const {
   const std::string from = "the launcher on host " + printable_line(hello.who.host_name.substr(0, 100));
   if (hello.nonce.size() != nonce_bytes) throw DataError("its nonce has the wrong size");
+  if (!std::ranges::all_of(hello.who.addresses, is_ip_address)) throw DataError("its addresses are not IP addresses");
   if (hello.version != credentials_.version) {
     return fmt::format("{} runs Lockstep {}, the chief {}; run the same version everywhere", from,
                        quoted(hello.version), quoted(credentials_.version));

@@ -175,6 +175,11 @@ void Member::on(const Admit& message) {
     actions_.emplace_back(StopAfterNextBackup{});
 }
 
+void Member::on(const PrintStacks& message) {
+  if (state_ == State::running && message.generation == placement_.generation)
+    actions_.emplace_back(PrintTrainerStacks{});
+}
+
 void Member::on(const JobResult& message) {
   has_job_result_ = true;
   exit_ = Exit{static_cast<int>(message.code & 0xFFU), message.reason.empty() ? "" : printable_line(message.reason)};

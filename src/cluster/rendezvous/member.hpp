@@ -9,6 +9,7 @@
 //   - StopAfterThisStep: ask local trainers to save and exit with 75
 //   - StopAfterNextBackup: the same, at the next backup
 //   - EndGeneration: stop trainers (SIGTERM, then SIGKILL) and the PMIx server; all_ended()
+//   - PrintTrainerStacks: make local trainers print where they are
 //   - Exit: exit with this code after logging the message
 //   - Log: write a line to standard error
 //
@@ -54,6 +55,8 @@ struct StopAfterNextBackup {};
 
 struct EndGeneration {};
 
+struct PrintTrainerStacks {};
+
 struct Exit {
   int code = 0;
   std::string message;  ///< empty if there is nothing to log
@@ -65,7 +68,7 @@ struct Log {
 };
 
 using LauncherAction = std::variant<StartPmixServer, StartTrainer, AnswerFence, StopAfterThisStep, StopAfterNextBackup,
-                                    EndGeneration, Exit, Log>;
+                                    EndGeneration, PrintTrainerStacks, Exit, Log>;
 
 class Member {
  public:
@@ -124,6 +127,7 @@ class Member {
   void on(const JobResult& message);
   void on(const Admit& message);
   void on(const Notice& message);
+  void on(const PrintStacks& message);
   void on(const Heartbeat& message);
   template <typename Other>
   void on(const Other& message);

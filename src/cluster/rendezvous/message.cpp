@@ -27,12 +27,12 @@ template <typename Candidate, typename T>
 concept Like = std::same_as<std::remove_const_t<Candidate>, T>;
 
 auto fields(Like<PeerInfo> auto& it) {
-  return std::tie(it.member, it.incarnation, it.host, it.host_name, it.address, it.ranks);
+  return std::tie(it.member, it.incarnation, it.host, it.host_name, it.address, it.ranks, it.addresses);
 }
 auto fields(Like<Node> auto& it) { return std::tie(it.host_name, it.server, it.ranks_on_machine); }
 auto fields(Like<RankPlacement> auto& it) { return std::tie(it.member, it.node, it.local_rank); }
 auto fields(Like<Placement> auto& it) {
-  return std::tie(it.generation, it.nspace, it.nodes, it.ranks, it.full_world_size);
+  return std::tie(it.generation, it.nspace, it.nodes, it.ranks, it.full_world_size, it.addresses);
 }
 
 auto fields(Like<Hello> auto& it) { return std::tie(it.version, it.job, it.cluster, it.has_token, it.nonce, it.who); }
@@ -60,6 +60,7 @@ auto fields(Like<Goodbye> auto& /*it*/) { return std::tuple<>(); }
 auto fields(Like<Notice> auto& it) { return std::tie(it.text); }
 auto fields(Like<Admit> auto& it) { return std::tie(it.generation); }
 auto fields(Like<TrainingDone> auto& /*it*/) { return std::tuple<>(); }
+auto fields(Like<PrintStacks> auto& it) { return std::tie(it.generation); }
 
 template <typename T>
 concept Compound = requires(T& value) {
@@ -103,7 +104,7 @@ class Reader {
   void operator()(std::uint64_t& value) { value = body_.number(); }
   void operator()(bool& value) { value = below(2) == 1; }
   void operator()(double& value) { value = std::bit_cast<double>(body_.number()); }
-  void operator()(Activity& value) { value = static_cast<Activity>(below(3)); }
+  void operator()(Activity& value) { value = static_cast<Activity>(below(4)); }
   void operator()(std::string& value) { value = body_.text(); }
 
   template <typename T>

@@ -109,6 +109,7 @@ enum class Activity : std::uint8_t {
   busy,      ///< outside of steps: loading, compiling, evaluating, saving
   training,  ///< computing steps
   waiting,   ///< waiting for another rank within a step
+  starting,  ///< joining the MPI world
 };
 
 /// Member, about twice per heartbeat interval: the progress of a rank's trainer, and how long the trainer has been
@@ -183,6 +184,12 @@ struct Admit {
   std::uint64_t generation = 0;
 };
 
+/// Coordinator: the start takes long, so all trainers print where they are.
+struct PrintStacks {
+  static constexpr std::uint16_t kind = 27;
+  std::uint64_t generation = 0;
+};
+
 /// Member: training was complete when the chief was lost (a rank here had exited with 0).
 struct TrainingDone {
   static constexpr std::uint16_t kind = 26;
@@ -190,7 +197,7 @@ struct TrainingDone {
 
 using Message = std::variant<Hello, Challenge, Proof, Welcome, Refused, Heartbeat, Ready, GenerationBegins,
                              RankEnvironment, Fence, FenceDone, TrainerStarted, Progress, TrainerExited, Failed,
-                             GenerationEnds, Leaving, JobResult, Goodbye, Notice, Admit, TrainingDone>;
+                             GenerationEnds, Leaving, JobResult, Goodbye, Notice, Admit, TrainingDone, PrintStacks>;
 
 [[nodiscard]] Frame to_frame(const Message& message);
 

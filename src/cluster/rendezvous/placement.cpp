@@ -41,12 +41,13 @@ std::vector<std::uint64_t> Placement::ranks_of_node(std::uint64_t node) const {
 }
 
 Placement place_ranks(std::uint64_t generation, std::string nspace, std::span<const PeerInfo> members) {
-  Placement placement{generation, std::move(nspace), {}, {}, 0};
+  Placement placement{generation, std::move(nspace), {}, {}, 0, {}};
   std::map<std::string, std::uint64_t> numbers;
   std::map<std::string_view, std::uint64_t> ranks_on_machine;
   std::vector<std::string_view> machines;  // indexed by node
   std::vector<std::uint64_t> ranks_on;
   std::set<std::string> names;
+  std::set<std::string> addresses;
   for (const PeerInfo& who : members) {
     const auto [entry, is_new] = numbers.emplace(who.host, placement.nodes.size());
     if (is_new) {
@@ -61,11 +62,13 @@ Placement place_ranks(std::uint64_t generation, std::string nspace, std::span<co
     const std::uint64_t node = entry->second;
     for (std::uint64_t i = 0; i < who.ranks; ++i) placement.ranks.push_back({who.member, node, ranks_on[node]++});
     ranks_on_machine[machine_id(who.host)] += who.ranks;
+    addresses.insert(who.addresses.begin(), who.addresses.end());
   }
   for (std::size_t node = 0; node < placement.nodes.size(); ++node) {
     placement.nodes[node].ranks_on_machine = ranks_on_machine[machines[node]];
   }
   placement.full_world_size = placement.ranks.size();
+  placement.addresses.assign(addresses.begin(), addresses.end());
   return placement;
 }
 

@@ -13,12 +13,13 @@ namespace lockstep {
 
 /// A launcher's description of itself.
 struct PeerInfo {
-  std::uint64_t member = 0;       ///< its index among the cluster's tasks
-  std::uint64_t incarnation = 0;  ///< random, unique per process
-  std::string host;               ///< host_id(): equal for launchers that can share memory
-  std::string host_name;          ///< for messages and for MPI
-  std::string address;            ///< local IP address of its connection to the chief; empty for the chief
-  std::uint64_t ranks = 1;        ///< number of trainers it forks
+  std::uint64_t member = 0;                 ///< its index among the cluster's tasks
+  std::uint64_t incarnation = 0;            ///< random, unique per process
+  std::string host;                         ///< host_id(): equal for launchers that can share memory
+  std::string host_name;                    ///< for messages and for MPI
+  std::string address;                      ///< local IP address of its connection to the chief; empty for the chief
+  std::uint64_t ranks = 1;                  ///< number of trainers it forks
+  std::vector<std::string> addresses = {};  ///< from which its host's connections may come
 
   friend bool operator==(const PeerInfo&, const PeerInfo&) = default;
 };
@@ -47,7 +48,8 @@ struct Placement {
   std::string nspace;  ///< the PMIx namespace, unique per run and generation
   std::vector<Node> nodes;
   std::vector<RankPlacement> ranks;
-  std::uint64_t full_world_size = 0;  ///< number of ranks when all workers take part
+  std::uint64_t full_world_size = 0;        ///< number of ranks when all workers take part
+  std::vector<std::string> addresses = {};  ///< of all hosts: MPI admits connections from them only
 
   /// The node whose PMIx server this member runs; nullopt if it runs none.
   [[nodiscard]] std::optional<std::size_t> node_served_by(std::uint64_t member) const;

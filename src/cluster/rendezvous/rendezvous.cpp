@@ -2,6 +2,7 @@
 #include "cluster/rendezvous/rendezvous.hpp"
 
 #include "cluster/net/host_id.hpp"
+#include "cluster/net/interfaces.hpp"
 #include "core/clock.hpp"
 #include "core/digest.hpp"
 #include "core/printable.hpp"
@@ -105,6 +106,11 @@ void Rendezvous::pump() {
   const double now = monotonic_seconds();
   if (client_) client_->pump();
   if (!coordinator_) return;
+  // The first member that connects shows by which address it reaches this host.
+  if (std::string address = own_address(); address != known_address_) {
+    coordinator_->set_addresses(index_, addresses_of_host(address));
+    known_address_ = std::move(address);
+  }
   while (true) {
     const std::vector<Message> messages = member_->take_messages();
     for (const Message& message : messages) coordinator_->receive(index_, message, now);

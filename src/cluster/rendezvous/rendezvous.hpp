@@ -79,6 +79,7 @@ class Rendezvous {
   std::unique_ptr<Coordinator> coordinator_;
   std::unique_ptr<RendezvousServer> server_;
   bool all_acknowledged_ = false;
+  std::string known_address_;  ///< the last own_address() that the coordinator was told of
   // In the other launchers:
   std::unique_ptr<RendezvousClient> client_;
   Socket placeholder_listener_;  ///< accepts probes of this task's port, to show that its launcher runs

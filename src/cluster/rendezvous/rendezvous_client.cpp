@@ -1,6 +1,7 @@
 // See rendezvous_client.hpp.
 #include "cluster/rendezvous/rendezvous_client.hpp"
 
+#include "cluster/net/interfaces.hpp"
 #include "cluster/net/resolve.hpp"
 #include "cluster/rendezvous/message.hpp"
 #include "core/clock.hpp"
@@ -173,6 +174,7 @@ void RendezvousClient::send_hello() {
     return;
   }
   self_.address = local_address_of(connecting_);
+  self_.addresses = addresses_of_host(self_.address);
   connection_.emplace(std::exchange(connecting_, Socket()), max_coordinator_message_bytes);
   handshake_.emplace(credentials_, self_);
   connection_->send(encode_shared(handshake_->hello()));

@@ -1,6 +1,7 @@
 // See rendezvous_server.hpp.
 #include "cluster/rendezvous/rendezvous_server.hpp"
 
+#include "cluster/net/interfaces.hpp"
 #include "cluster/net/probe.hpp"
 #include "cluster/rendezvous/message.hpp"
 #include "core/clock.hpp"
@@ -203,7 +204,10 @@ bool RendezvousServer::serve(UnauthenticatedPeer& peer) {
   return false;
 }
 
-bool RendezvousServer::accept_member(UnauthenticatedPeer& peer, const PeerInfo& who) {
+bool RendezvousServer::accept_member(UnauthenticatedPeer& peer, PeerInfo who) {
+  // Where the network translates addresses, the peer does not know the address that others see.
+  if (std::string seen = peer_address_of(peer.connection.socket()); is_ip_address(seen))
+    who.addresses.push_back(std::move(seen));
   const std::string objection = coordinator_.join(who, monotonic_seconds());
   if (!objection.empty()) {
     refuse(peer, ServerHandshake::refuse(temporary, objection), objection);

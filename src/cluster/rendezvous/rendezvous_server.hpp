@@ -62,7 +62,7 @@ class RendezvousServer {
   void make_room();
   /// Returns false if the peer is to be removed: closed, refused, or now a member.
   [[nodiscard]] bool serve(UnauthenticatedPeer& peer);
-  [[nodiscard]] bool accept_member(UnauthenticatedPeer& peer, const PeerInfo& who);
+  [[nodiscard]] bool accept_member(UnauthenticatedPeer& peer, PeerInfo who);
   void refuse(UnauthenticatedPeer& peer, const Frame& answer, const std::string& why);
   void drop(const UnauthenticatedPeer& peer, const std::string& why);
   void serve(std::size_t member);

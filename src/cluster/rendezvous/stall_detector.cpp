@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <tuple>
+#include <vector>
 
 namespace lockstep {
 
@@ -26,6 +27,8 @@ StallDetector::StallDetector(const SupervisionTimeouts& timeouts) : timeouts_(ti
 
 void StallDetector::begin(std::size_t ranks) {
   ranks_.assign(ranks, {});
+  first_report_.reset();
+  has_trained_ = false;
   max_step_ = 0;
   last_advance_.reset();
   max_step_seconds_ = 0;
@@ -33,7 +36,11 @@ void StallDetector::begin(std::size_t ranks) {
 }
 
 void StallDetector::update(const Progress& report, double now) {
-  ranks_.at(report.rank).last = report;
+  Rank& rank = ranks_.at(report.rank);
+  rank.last = report;
+  rank.has_started |= report.activity == Activity::busy || report.activity == Activity::training;
+  has_trained_ |= report.activity == Activity::training;
+  if (!first_report_) first_report_ = now;
   if (report.activity == Activity::busy) last_advance_.reset();
   if (report.step <= max_step_) return;
   max_step_ = report.step;
@@ -44,6 +51,21 @@ void StallDetector::update(const Progress& report, double now) {
 void StallDetector::discount(double seconds) noexcept {
   if (last_advance_) *last_advance_ += seconds;
   if (all_waiting_since_) *all_waiting_since_ += seconds;
+  if (first_report_) *first_report_ += seconds;
+}
+
+std::vector<std::size_t> StallDetector::starting_ranks() const {
+  std::vector<std::size_t> starting;
+  for (std::size_t rank = 0; first_report_ && rank < ranks_.size(); ++rank) {
+    if (!ranks_[rank].ended && !ranks_[rank].has_started) starting.push_back(rank);
+  }
+  return starting;
+}
+
+bool StallDetector::is_start_awaited() const {
+  return !has_trained_ && std::ranges::any_of(ranks_, [](const Rank& rank) {
+    return !rank.ended && rank.last && rank.last->activity == Activity::waiting;
+  });
 }
 
 double StallDetector::max_allowed_silence(const Progress& report) const {
@@ -53,6 +75,7 @@ double StallDetector::max_allowed_silence(const Progress& report) const {
       if (report.max_silent_seconds > 0)
         return std::max(timeouts_.stall_timeout, tolerance * report.max_silent_seconds);
       break;
+    case Activity::starting: return never;  // --start-timeout limits the start of all ranks
     case Activity::busy: break;
   }
   return timeouts_.busy_timeout;
@@ -66,7 +89,7 @@ std::optional<std::size_t> StallDetector::find_stalled_rank() const {
   };
   std::optional<std::size_t> found;
   for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
-    const auto& [ended, last] = ranks_[rank];
+    const auto& [ended, has_started, last] = ranks_[rank];
     if (ended || !last || last->silent_seconds <= max_allowed_silence(*last)) continue;
     if (!found || blame_order(*last) < blame_order(*ranks_[*found].last)) found = rank;
   }

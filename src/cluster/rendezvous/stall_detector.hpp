@@ -38,12 +38,20 @@ class StallDetector {
   /// Returns the stalled rank, if any. Call it a few times a second.
   [[nodiscard]] std::optional<Stall> find_stall(double now);
 
+  /// Time since the first report of this generation; 0 before it.
+  [[nodiscard]] double seconds_since_start(double now) const { return first_report_ ? now - *first_report_ : 0; }
+  /// The ranks that have not formed the MPI world yet; none before the first report.
+  [[nodiscard]] std::vector<std::size_t> starting_ranks() const;
+  /// Whether no step has begun while a rank waits for another.
+  [[nodiscard]] bool is_start_awaited() const;
+
   /// The last report of a rank; nullopt before its first.
   [[nodiscard]] const std::optional<Progress>& last_report(std::size_t rank) const { return ranks_.at(rank).last; }
 
  private:
   struct Rank {
     bool ended = false;
+    bool has_started = false;  ///< the MPI world stands
     std::optional<Progress> last;
   };
 
@@ -53,6 +61,8 @@ class StallDetector {
 
   SupervisionTimeouts timeouts_;
   std::vector<Rank> ranks_;
+  std::optional<double> first_report_;
+  bool has_trained_ = false;  ///< a step has begun
   std::uint64_t max_step_ = 0;
   std::optional<double> last_advance_;  ///< when max_step_ was reached; nullopt once a rank was busy
   double max_step_seconds_ = 0;         ///< longest step, estimated from the reports; 0: unknown

@@ -19,6 +19,10 @@ struct SupervisionTimeouts {
   double heartbeat_timeout = 4;
   /// Time between two log lines about missing members.
   double report_interval = 10;
+  /// Time from the first rank's start until all ranks have formed the MPI world; 0: any.
+  double start_timeout = 120;
+  /// Duration of a start after which all ranks print their stacks.
+  double stacks_after = 30;
   /// Silence after which a rank outside of steps, or in its first steps, counts as stalled; 0: never.
   double busy_timeout = 600;
   /// Time without a step after which a rank counts as stalled, unless steps usually take more than a third of it;

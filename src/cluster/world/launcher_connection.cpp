@@ -1,6 +1,7 @@
 // See launcher_connection.hpp. The descriptor stays open until the process ends.
 #include "cluster/world/launcher_connection.hpp"
 
+#include "cluster/world/stack_report.hpp"
 #include "core/environment.hpp"
 #include "core/parse_number.hpp"
 
@@ -56,7 +57,8 @@ LauncherConnection::LauncherConnection()
       request_(std::make_shared<std::atomic<StopRequest>>(StopRequest::none)) {
   if (descriptor_ < 0) return;
   (void)fcntl(descriptor_, F_SETFD, FD_CLOEXEC);
-  progress_.report_busy();
+  print_stack_on_request();
+  progress_.report_starting();
   std::thread([descriptor = descriptor_, request = request_]() {
     listen_to(descriptor, *request);
     _exit(static_cast<int>(ExitCode::temporary));

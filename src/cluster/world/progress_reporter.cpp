@@ -18,6 +18,10 @@ constexpr int warmup_steps = 1;  // they compile kernels and touch memory for th
 
 ProgressReporter::ProgressReporter(int descriptor, Clock clock) : descriptor_(descriptor), clock_(std::move(clock)) {}
 
+void ProgressReporter::report_starting() noexcept {
+  if (descriptor_ >= 0) set_activity(Activity::starting, clock_());
+}
+
 void ProgressReporter::report_busy() noexcept {
   if (descriptor_ < 0) return;
   const double now = clock_();

@@ -4,6 +4,7 @@
 
 #include "cluster/config/started_by_launcher.hpp"
 #include "cluster/net/host_id.hpp"
+#include "cluster/world/member_listeners.hpp"
 #include "cluster/world/mpi_support.hpp"
 #include "core/clock.hpp"
 #include "core/digest.hpp"
@@ -119,6 +120,7 @@ World::World(const Environment& environment) {
       int provided = MPI_THREAD_SINGLE;
       check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
       owns_mpi_ = true;
+      filter_remaining_listeners();
       if (provided < MPI_THREAD_FUNNELED) {
         throw InternalError("this MPI library does not support MPI_THREAD_FUNNELED; install one that supports threads");
       }

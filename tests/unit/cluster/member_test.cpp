@@ -266,29 +266,34 @@ TEST_CASE("a coordinator that sends invalid messages is disconnected") {
 
 TEST_CASE("messages round-trip through frames and anything else is rejected") {
   Progress progress{3, 4, Activity::waiting, 5, 6, std::numeric_limits<double>::quiet_NaN(), -0.5};
-  const std::vector<Message> messages{
-      Hello{"1.2", "job", 7, true, std::string("\0\1", 2), {1, 2, "host", "name", "10.0.0.1", 3}},
-      Challenge{"n"},
-      Proof{"p"},
-      Welcome{"w"},
-      Refused{64, "no"},
-      Heartbeat{},
-      Ready{},
-      GenerationBegins{two_ranks(9)},
-      RankEnvironment{1, 2, {{"A", "b"}, {"C", ""}}},
-      Fence{1, 2, std::string(300, '\0')},
-      FenceDone{1, 2, {"", "x", ""}},
-      TrainerStarted{1, 2},
-      progress,
-      TrainerExited{1, 2, 3, 4},
-      Failed{1, "why"},
-      GenerationEnds{1, 2, "why"},
-      Leaving{"why"},
-      JobResult{75, "why"},
-      Goodbye{},
-      Notice{"text"},
-      Admit{3},
-      TrainingDone{}};
+  const std::vector<Message> messages{Hello{"1.2",
+                                            "job",
+                                            7,
+                                            true,
+                                            std::string("\0\1", 2),
+                                            {1, 2, "host", "name", "10.0.0.1", 3, {"10.0.0.1", "fd00::7"}}},
+                                      Challenge{"n"},
+                                      Proof{"p"},
+                                      Welcome{"w"},
+                                      Refused{64, "no"},
+                                      Heartbeat{},
+                                      Ready{},
+                                      GenerationBegins{two_ranks(9)},
+                                      RankEnvironment{1, 2, {{"A", "b"}, {"C", ""}}},
+                                      Fence{1, 2, std::string(300, '\0')},
+                                      FenceDone{1, 2, {"", "x", ""}},
+                                      TrainerStarted{1, 2},
+                                      progress,
+                                      TrainerExited{1, 2, 3, 4},
+                                      Failed{1, "why"},
+                                      GenerationEnds{1, 2, "why"},
+                                      Leaving{"why"},
+                                      JobResult{75, "why"},
+                                      Goodbye{},
+                                      Notice{"text"},
+                                      Admit{3},
+                                      TrainingDone{},
+                                      PrintStacks{3}};
   CHECK(messages.size() == std::variant_size_v<Message>);
   for (const Message& message : messages) {
     CAPTURE(message_name(message));
@@ -303,14 +308,14 @@ TEST_CASE("messages round-trip through frames and anything else is rejected") {
   }
   const auto read = std::get<Hello>(to_message(to_frame(messages[0])));
   CHECK(read.has_token);
-  CHECK(read.who == PeerInfo{1, 2, "host", "name", "10.0.0.1", 3});
+  CHECK(read.who == PeerInfo{1, 2, "host", "name", "10.0.0.1", 3, {"10.0.0.1", "fd00::7"}});
   CHECK(std::get<GenerationBegins>(to_message(to_frame(messages[7]))).placement == two_ranks(9));
   const auto loss = std::get<Progress>(to_message(to_frame(progress)));
   CHECK(std::isnan(loss.loss));
   CHECK(loss.activity == Activity::waiting);
   CHECK_THROWS_AS(to_message({999, ""}), DataError);
   Frame wrong = to_frame(progress);
-  wrong.body[16] = 3;  // no such activity
+  wrong.body[16] = 4;  // no such activity
   CHECK_THROWS_AS(to_message(wrong), DataError);
   BodyWriter twice;
   twice.number(1).number(2).number(2).text("A").text("1").text("A").text("2");

@@ -128,13 +128,6 @@ TEST_CASE("variables of other launchers are removed") {
   REQUIRE(joined == expected);
 }
 
-TEST_CASE("an address maps to its network interface") {
-  REQUIRE(interface_with_address("127.0.0.1") == "lo");
-  for (const char* address : {"192.0.2.1", "worker-0", "", "127.0.0.1:80", "2001:db8::1"}) {
-    REQUIRE(interface_with_address(address).empty());
-  }
-}
-
 TEST_CASE("the container environment is detected") {
   const HostResources place = HostResources::detect();
   REQUIRE(place.cores > 0);

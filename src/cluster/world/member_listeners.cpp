@@ -1,0 +1,62 @@
+// See member_listeners.hpp. This file defines listen(): a definition in the program precedes that of the C library for
+// all libraries, MPI's plugins included. So a socket has its filter before its first connection can arrive.
+#include "cluster/world/member_listeners.hpp"
+
+#include "cluster/net/source_filter.hpp"
+#include "core/environment.hpp"
+#include "core/log.hpp"
+
+#include <lockstep/core/error.hpp>
+
+#include <fmt/format.h>
+#include <linux/filter.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <sstream>
+#include <string>
+#include <system_error>
+#include <vector>
+
+namespace lockstep {
+
+namespace {
+
+/// Returns 0, or an errno. Does nothing without the variable, and for sockets that are not TCP.
+int filter_listener(int socket) {
+  int protocol = 0;
+  socklen_t size = sizeof protocol;
+  if (getsockopt(socket, SOL_SOCKET, SO_PROTOCOL, &protocol, &size) != 0 || protocol != IPPROTO_TCP) return 0;
+  std::istringstream text(value_of(current_environment(), member_addresses_variable));
+  std::vector<std::string> addresses;
+  for (std::string address; std::getline(text, address, ',');) addresses.push_back(address);
+  if (addresses.empty()) return 0;
+  std::vector<sock_filter> program = make_source_filter(addresses);
+  return attach_filter(socket, program);
+}
+
+}  // namespace
+
+void filter_remaining_listeners() {
+  for (const int listener : own_tcp_listeners()) {
+    if (has_filter(listener).value_or(false)) continue;
+    if (const int error = filter_listener(listener); error != 0) {
+      log_warning(
+          fmt::format("cannot keep strangers from MPI's ports ({}): one that connects can stop this rank; let "
+                      "only the job's hosts reach them",
+                      std::generic_category().message(error)));
+    }
+  }
+}
+
+}  // namespace lockstep
+
+extern "C" int listen(int socket, int backlog) noexcept {
+  try {
+    (void)lockstep::filter_listener(socket);  // filter_remaining_listeners() reports an error
+  } catch (...) {                             // out of memory, or an invalid list: the same
+  }
+  return static_cast<int>(syscall(SYS_listen, socket, backlog));
+}

@@ -1,0 +1,101 @@
+// The start of a generation: for whom the others wait, and when a new generation is tried.
+#include "cluster/rendezvous/coordinator.hpp"
+#include "simulated_job.hpp"
+#include "support/catch.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+using namespace lockstep;
+using namespace lockstep::testing;
+
+namespace {
+
+/// A coordinator of three members on as many hosts, in its first generation.
+struct Starting {
+  Coordinator coordinator;
+  double now = 0;
+
+  explicit Starting(const SupervisionTimeouts& timeouts)
+      : coordinator({"worker 0", "worker 1", "worker 2"}, "run", timeouts, 0) {
+    for (std::size_t member = 0; member < 3; ++member) {
+      PeerInfo who = peer_info(member);
+      who.host = "host " + std::to_string(member);
+      REQUIRE(coordinator.join(who, now).empty());
+      coordinator.receive(member, Ready{}, now);
+    }
+    REQUIRE(coordinator.is_running());
+    (void)coordinator.take_actions();
+  }
+
+  void report(std::size_t rank, Activity activity) { coordinator.receive(rank, Progress{1, rank, activity, 0}, now); }
+  void reach_fence(std::size_t rank) { coordinator.receive(rank, Fence{1, 0, "x"}, now); }
+
+  /// What the coordinator sends to member 0 meanwhile: the texts of notices and ends, "stacks" for PrintStacks.
+  std::vector<std::string> run(double seconds) {
+    std::vector<std::string> said;
+    for (const double end = now + seconds; now < end; now += 0.5) {
+      for (std::size_t member = 0; member < 3; ++member) coordinator.receive(member, Heartbeat{}, now);
+      coordinator.tick(now);
+      for (const Message& message : messages_to(coordinator, 0)) {
+        if (const auto* notice = std::get_if<Notice>(&message)) said.push_back(notice->text);
+        if (const auto* ends = std::get_if<GenerationEnds>(&message)) said.push_back(ends->reason);
+        if (std::holds_alternative<PrintStacks>(message)) said.emplace_back("stacks");
+      }
+    }
+    return said;
+  }
+};
+
+const SupervisionTimeouts timeouts{.report_interval = 10, .start_timeout = 60, .stacks_after = 30};
+
+}  // namespace
+
+TEST_CASE("a start names the trainer that has not come, and is given up after --start-timeout") {
+  Starting job(timeouts);
+  job.report(0, Activity::starting);
+  job.report(1, Activity::starting);
+  CHECK(job.run(9).empty());
+  const std::vector<std::string> said = job.run(56);
+  REQUIRE(said.size() == 8);  // every 10 s, the stacks, and the end
+  CHECK(said[0] ==
+        "MPI has not started after 10 s: still waiting for worker 2 (rank 2), whose trainer has not reported yet");
+  CHECK(std::count(said.begin(), said.end(), "stacks") == 1);
+  CHECK(said.back() ==
+        "generation 1 ended: worker 2 (rank 2): MPI did not start within 60 s (--start-timeout); the ranks waited for "
+        "worker 2 (rank 2), whose trainer has not reported yet; restart 1 of at most 10 without progress");
+}
+
+TEST_CASE("of ranks in MPI_Init, the one that has not come to the fence is waited for") {
+  Starting job(timeouts);
+  for (std::size_t rank = 0; rank < 3; ++rank) job.report(rank, Activity::starting);
+  job.reach_fence(0);
+  job.reach_fence(2);
+  const std::vector<std::string> said = job.run(11);
+  REQUIRE(said.size() == 1);
+  CHECK(said[0] == "MPI has not started after 10 s: still waiting for worker 1 (rank 1)");
+}
+
+TEST_CASE("a start that is over is not timed") {
+  Starting job(timeouts);
+  for (std::size_t rank = 0; rank < 3; ++rank) job.report(rank, Activity::starting);
+  for (std::size_t rank = 0; rank < 3; ++rank) job.report(rank, Activity::busy);
+  CHECK(job.run(100).empty());
+}
+
+TEST_CASE("a program that never reports may start as slowly as it wants") {
+  Starting job(timeouts);
+  CHECK(job.run(1000).empty());
+}
+
+TEST_CASE("ranks that wait for another before the first step print their stacks once") {
+  Starting job(timeouts);
+  for (std::size_t rank = 0; rank < 3; ++rank) job.report(rank, Activity::busy);
+  job.report(1, Activity::waiting);
+  CHECK(job.run(29).empty());
+  CHECK(job.run(30) == std::vector<std::string>{"stacks"});
+}
