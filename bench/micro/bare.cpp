@@ -24,7 +24,6 @@ namespace {
 using dnnl::memory;
 using Type = memory::data_type;
 using onednn::BoundPrimitive;
-using onednn::ConvolutionAlgorithm;
 
 /// Makes kernels and owns their memory, which comes from the backend's allocator (with huge pages).
 class Maker {
@@ -93,33 +92,13 @@ struct Shapes {
 
 // Convolution ---------------------------------------------------------------------------------------------------------
 
-dnnl::convolution_backward_data::primitive_desc describe_data(const onednn::Context& context,
-                                                              const memory::desc& source, const memory::desc& weights,
-                                                              const memory::desc& gradient,
-                                                              const onednn::Geometry& geometry,
-                                                              const dnnl::convolution_forward::primitive_desc& forward,
-                                                              ConvolutionAlgorithm algorithm) {
-#if DNNL_VERSION_MAJOR < 3
-  // The backend never uses Winograd here: it is slower than the direct algorithm.
-  if (algorithm == ConvolutionAlgorithm::winograd) {
-    const dnnl::convolution_backward_data::desc description(dnnl::algorithm::convolution_winograd, source, weights,
-                                                            gradient, geometry.strides, geometry.dilation,
-                                                            geometry.pad_before, geometry.pad_after);
-    return {description, context.engine, forward};
-  }
-#else
-  static_cast<void>(algorithm);
-#endif
-  return onednn::convolution_backward_data(context, source, weights, gradient, geometry, forward);
-}
-
 void add_convolution(std::vector<BareKernel>& kernels, const Maker& make, const Graph& graph,
-                     const Operation& operation, std::size_t rows, ConvolutionAlgorithm algorithm) {
+                     const Operation& operation, std::size_t rows, onednn::Algorithm algorithm) {
   const onednn::Context& context = make.context();
   const Shapes s(graph, operation, rows);
   const bool backward = operation.kind == OperationKind::convolution_backward;
-  const std::string name = algorithm == ConvolutionAlgorithm::winograd ? "winograd" : "direct";
-  const onednn::Geometry geometry = ConvolutionDescriptors(context, graph, operation, rows).geometry;
+  const std::string name = algorithm == onednn::Algorithm::winograd ? "winograd" : "direct";
+  const onednn::Geometry geometry = convolution_geometry(s.input, std::get<Conv2D>(s.layer.layer));
   const Shape& shape = s.layer.parameters.front().shape;  // [height, width, in, out]
   const memory::dims kernel_dims{shape[3], shape[2], shape[0], shape[1]};
   const memory::desc source = any({s.count, s.input.channels, s.input.height, s.input.width}, s.type);
@@ -149,10 +128,11 @@ void add_convolution(std::vector<BareKernel>& kernels, const Maker& make, const 
     kernels.push_back(
         make.kernel<dnnl::convolution_backward_weights>("weights", name, description, std::move(arguments)));
   } catch (const dnnl::error&) {
-    if (algorithm == ConvolutionAlgorithm::direct) throw;
+    if (algorithm == onednn::Algorithm::direct) throw;
   }
   if (!operation.input_gradient) return;
-  const auto description = describe_data(context, source, weights, output, geometry, forward, algorithm);
+  const auto description =
+      onednn::convolution_backward_data(context, source, weights, output, geometry, forward, algorithm);
   kernels.push_back(make.kernel<dnnl::convolution_backward_data>(
       "data", name, description,
       {{DNNL_ARG_DIFF_DST, make.filled(description.diff_dst_desc(), s.type)},
@@ -290,10 +270,10 @@ std::vector<BareKernel> bare_kernels(const onednn::Context& context, const Graph
   switch (operation.kind) {
     case OperationKind::convolution:
     case OperationKind::convolution_backward:
-      add_convolution(kernels, make, graph, operation, rows, ConvolutionAlgorithm::direct);
+      add_convolution(kernels, make, graph, operation, rows, onednn::Algorithm::direct);
       if (may_have_winograd(graph, operation)) {
         try {
-          add_convolution(kernels, make, graph, operation, rows, ConvolutionAlgorithm::winograd);
+          add_convolution(kernels, make, graph, operation, rows, onednn::Algorithm::winograd);
         } catch (const dnnl::error&) {  // oneDNN does not implement this combination on this CPU
         }
       }

@@ -4,12 +4,13 @@
 #include "backend/backend.hpp"
 
 #include <memory>
+#include <optional>
 #include <string>
 
 namespace lockstep {
 
-/// oneDNN on `threads` cores of this machine.
-[[nodiscard]] std::unique_ptr<Backend> make_cpu_backend(int threads);
+/// oneDNN on `threads` cores of this machine. `layout`: of images wherever possible, instead of the fastest.
+[[nodiscard]] std::unique_ptr<Backend> make_cpu_backend(int threads, std::optional<Layout> layout = {});
 
 /// True if the library was built with the CUDA backend.
 [[nodiscard]] bool has_cuda_backend() noexcept;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "core/range.hpp"
+#include "graph/convolution_choice.hpp"
 #include "graph/operation_kind.hpp"
 
 #include <lockstep/layers/sequential.hpp>
@@ -30,7 +31,8 @@ struct Operation {
   bool input_gradient = false;                                       ///< backward: whether to compute input's gradient
   Range input_features = {};  ///< dense_backward: the chunk's rows of the kernel, in the order of the input's layout
   Microbatch microbatch = {};
-  bool is_batch_split = false;  ///< computes this rank's slice of the batch (Graph::examples_of), not all of it
+  ConvolutionChoice convolution = {};  ///< convolution, convolution_backward: set by Backend::lay_out
+  bool is_batch_split = false;         ///< computes this rank's slice of the batch (Graph::examples_of), not all of it
   std::optional<std::size_t> all_to_all = {};  ///< pack and unpack: index in Graph::all_to_alls
   std::optional<int> partial_sum = {};         ///< the parameter in whose memory its partial sum is all-reduced
 };

@@ -235,7 +235,7 @@ class GraphSharder {
 bool same_layouts(const Graph& a, const Graph& b) {
   for (std::size_t t = 0; t < a.tensors.size(); ++t) {
     if (a.tensors[t].whole_channels > 0) continue;
-    if (a.tensors[t].block != b.tensors[t].block || a.tensors[t].blocked != b.tensors[t].blocked) return false;
+    if (a.tensors[t].layout != b.tensors[t].layout) return false;
   }
   return true;
 }

@@ -16,9 +16,9 @@ namespace lockstep {
 namespace {
 
 std::string extents(const TensorSpec& tensor) {
-  return fmt::format("{}x{}x{}{}{}", tensor.height, tensor.width, tensor.channels,
-                     tensor.block == tensor.channels ? "" : fmt::format(" in blocks of {}", tensor.block),
-                     tensor.type == ElementType::bfloat16 ? " bfloat16" : " float32");
+  return fmt::format("{}x{}x{} {}{}", tensor.height, tensor.width, tensor.channels,
+                     tensor.height * tensor.width == 1 ? "" : fmt::format("{} ", to_string(tensor.layout)),
+                     to_string(tensor.type));
 }
 
 std::string line_of(const Operation& operation, const Graph& graph) {

@@ -39,7 +39,7 @@ class Blocks final : public Kernel {
   void copy_block(const Block& block) const {
     T* const examples = tensor_ + block.examples.begin * static_cast<std::size_t>(spec_.elements());
     const bool is_whole = block.first_channel == 0 && block.last_channel == spec_.channels;
-    if (is_whole && spec_.block == spec_.channels) {
+    if (is_whole && spec_.block() == spec_.channels) {
       copy(examples, block.memory, static_cast<std::int64_t>(block.examples.size()) * spec_.elements());
       return;
     }
@@ -55,7 +55,7 @@ class Blocks final : public Kernel {
   /// Channels are contiguous within a block of the layout.
   float* copy_pixel(T* example, std::int64_t pixel, std::int64_t begin, std::int64_t end, float* memory) const {
     while (begin < end) {
-      const std::int64_t count = std::min(end, (begin / spec_.block + 1) * spec_.block) - begin;
+      const std::int64_t count = std::min(end, (begin / spec_.block() + 1) * spec_.block()) - begin;
       copy(example + spec_.offset_of_keras_index(pixel * spec_.channels + begin), memory, count);
       begin += count;
       memory += count;

@@ -79,16 +79,16 @@ class BatchNormalizationKernel final : public Kernel {
   }
 
   void run(const StepContext& context) override {
-    const std::int64_t tiles_a_block = (tensor_.block + tile - 1) / tile;
-    const std::int64_t tiles = tensor_.channels / tensor_.block * tiles_a_block;
+    const std::int64_t tiles_a_block = (tensor_.block() + tile - 1) / tile;
+    const std::int64_t tiles = tensor_.channels / tensor_.block() * tiles_a_block;
 #pragma omp parallel for num_threads(threads_) if (threads_ > 1)
     for (std::int64_t t = 0; t < tiles; ++t) {
       const std::int64_t block = t / tiles_a_block;
       const std::int64_t within = t % tiles_a_block * tile;
-      const TileView view{std::min(tile, tensor_.block - within), tensor_.height * tensor_.width, tensor_.block,
+      const TileView view{std::min(tile, tensor_.block() - within), tensor_.height * tensor_.width, tensor_.block(),
                           tensor_.elements()};
-      const std::int64_t first = block * view.pixels * tensor_.block + within;
-      const std::int64_t channel = block * tensor_.block + within;
+      const std::int64_t first = block * view.pixels * tensor_.block() + within;
+      const std::int64_t channel = block * tensor_.block() + within;
       if (backward_) {
         run_backward(context, view, first, channel);
       } else if (context.training) {

@@ -43,9 +43,9 @@ LOCKSTEP_TARGET_CLONES void add_plane(const BFloat16* values, std::int64_t pixel
 
 BiasGradient::BiasGradient(const KernelScope& scope)
     : num_examples_(static_cast<std::int64_t>(scope.num_examples)),
-      blocks_(scope.output().channels / scope.output().block),
+      blocks_(scope.output().channels / scope.output().block()),
       pixels_(scope.output().height * scope.output().width),
-      block_(scope.output().block),
+      block_(scope.output().block()),
       threads_(scope.threads),
       type_(scope.output().type) {
   if (scope.layer().parameters.size() < 2) return;

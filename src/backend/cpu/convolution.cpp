@@ -3,6 +3,7 @@
 #include "backend/cpu/activation.hpp"
 #include "backend/cpu/bias_gradient.hpp"
 #include "backend/cpu/convolution_descriptors.hpp"
+#include "backend/cpu/few_channels.hpp"
 #include "backend/cpu/kernel.hpp"
 #include "backend/cpu/tensor_descriptor.hpp"
 #include "core/aligned_buffer.hpp"
@@ -20,20 +21,22 @@ namespace {
 
 using dnnl::memory;
 
-/// Converts between the layout of the arena and the layout that a primitive wants, before or after the primitive runs.
-/// If both are equal, the primitive uses the arena's memory and `run` does nothing.
+/// Converts between the layout in which memory is stored and the one that a primitive wants, before or after the
+/// primitive runs. If both are equal, the primitive uses the stored memory and `run` does nothing.
 class LayoutConversion {
  public:
   LayoutConversion() = default;
-  LayoutConversion(const onednn::Context& context, const memory::desc& arena, void* arena_data,
-                   const memory::desc& wanted, bool arena_is_source)
-      : wanted_(wanted, context.engine, arena_data) {
-    if (arena == wanted) return;
+  LayoutConversion(const onednn::Context& context, const memory::desc& stored, void* data, const memory::desc& wanted,
+                   bool stored_is_source)
+      : wanted_(wanted, context.engine, data) {
+    if (stored == wanted) return;
     scratch_ = AlignedBuffer(wanted.get_size());
     wanted_ = memory(wanted, context.engine, scratch_.data());
-    const memory outside(arena, context.engine, arena_data);
-    copy_ = arena_is_source ? onednn::reorder(context, outside, wanted_) : onednn::reorder(context, wanted_, outside);
+    const memory outside(stored, context.engine, data);
+    copy_ = stored_is_source ? onednn::reorder(context, outside, wanted_) : onednn::reorder(context, wanted_, outside);
   }
+  /// Memory that another kernel has converted.
+  explicit LayoutConversion(memory converted) : wanted_(std::move(converted)) {}
   [[nodiscard]] const memory& wanted() const noexcept { return wanted_; }
   void run() const {
     if (copy_) copy_.run();
@@ -44,6 +47,29 @@ class LayoutConversion {
   memory wanted_;
   onednn::BoundPrimitive copy_;
 };
+
+/// How a tensor is stored, as a descriptor that equals `wanted` if no conversion is needed. Images of one channel or of
+/// one pixel, and blocks that hold all channels, are the same memory under several names.
+memory::desc stored_as(const TensorSpec& tensor, const TensorSpec& read, std::size_t num_examples,
+                       const memory::desc& wanted) {
+  const bool same_order = tensor.layout == read.layout || (tensor.is_channels_last() && read.is_channels_last());
+  return same_order && tensor.type == read.type ? wanted : descriptor_of(tensor, num_examples);
+}
+
+ConvolutionProblem problem_of(const KernelScope& scope) {
+  return {scope.dnnl, scope.graph, scope.operation, scope.num_examples, scope.operation.convolution};
+}
+
+/// A convolution's kernel as a pass reads it. The first microbatch converts it for all of them.
+LayoutConversion weights_as(const KernelScope& scope, const memory::desc& wanted) {
+  const auto [shared, is_first] =
+      scope.converted_weights.try_emplace({scope.operation.parameter, scope.operation.kind});
+  if (!is_first && shared->second.get_desc() == wanted) return LayoutConversion(shared->second);
+  LayoutConversion conversion(scope.dnnl, scope.weight_layout(), scope.weights(scope.operation.parameter), wanted,
+                              true);
+  if (is_first) shared->second = conversion.wanted();
+  return conversion;
+}
 
 /// Accumulates a parameter's gradient over microbatches. oneDNN overwrites its result, so the first microbatch writes
 /// to the arena, and each later one to separate memory that is then added to the arena.
@@ -72,21 +98,24 @@ class GradientAccumulator {
 
 class ConvolutionForward final : public Kernel {
  public:
-  explicit ConvolutionForward(const KernelScope& scope)
-      : descriptors_(scope.dnnl, scope.graph, scope.operation, scope.num_examples),
-        weights_(scope.dnnl, scope.weight_layout(), scope.weights(scope.operation.parameter),
-                 descriptors_.forward.weights_desc(), true),
-        activation_(scope) {
-    const auto& forward = descriptors_.forward;
+  explicit ConvolutionForward(const KernelScope& scope) : activation_(scope) {
+    const ConvolutionProblem problem = problem_of(scope);
+    const auto forward = describe_forward(problem);
     const dnnl::engine& engine = scope.dnnl.engine;
     const bool is_partial = produces_partial_sum(scope.graph, scope.operation);
+    implementation_ = forward.impl_info_str();
+    weights_ = weights_as(scope, forward.weights_desc());
+    input_ = {scope.dnnl, stored_as(scope.input(), problem.input(), scope.num_examples, forward.src_desc()),
+              scope.value<void>(scope.operation.input), forward.src_desc(), true};
+    TensorSpec output = scope.output();
+    if (is_partial) output.type = ElementType::float32;
     void* result =
         is_partial ? scope.weights_gradient(*scope.operation.partial_sum) : scope.value<void>(scope.operation.output);
+    output_ = {scope.dnnl, stored_as(output, problem.output(), scope.num_examples, forward.dst_desc()), result,
+               forward.dst_desc(), false};
     std::vector<onednn::BoundPrimitive::Argument> arguments{
-        {DNNL_ARG_SRC, memory(forward.src_desc(), engine, scope.value<void>(scope.operation.input))},
-        {DNNL_ARG_WEIGHTS, weights_.wanted()},
-        {DNNL_ARG_DST, memory(forward.dst_desc(), engine, result)}};
-    if (scope.layer().parameters.size() > 1 && !is_partial) {
+        {DNNL_ARG_SRC, input_.wanted()}, {DNNL_ARG_WEIGHTS, weights_.wanted()}, {DNNL_ARG_DST, output_.wanted()}};
+    if (scope.has_bias() && !is_partial) {
       arguments.push_back(
           {DNNL_ARG_BIAS, memory(forward.bias_desc(), engine, scope.weights(scope.operation.parameter + 1))});
     }
@@ -95,48 +124,55 @@ class ConvolutionForward final : public Kernel {
 
   void run(const StepContext& /*context*/) override {
     weights_.run();
+    input_.run();
     forward_.run();
+    output_.run();
     activation_.run();
   }
-  [[nodiscard]] std::string implementation() const override { return descriptors_.forward.impl_info_str(); }
+  [[nodiscard]] std::string implementation() const override { return implementation_; }
 
  private:
-  ConvolutionDescriptors descriptors_;
   LayoutConversion weights_;
+  LayoutConversion input_;
+  LayoutConversion output_;
   onednn::BoundPrimitive forward_;
   UnfusedActivation activation_;
+  std::string implementation_;
 };
 
 class ConvolutionBackward final : public Kernel {
  public:
   explicit ConvolutionBackward(const KernelScope& scope)
-      : descriptors_(scope.dnnl, scope.graph, scope.operation, scope.num_examples),
-        input_activation_(scope.operation.input_activation),
+      : input_activation_(scope.operation.input_activation),
         count_(scope.num_examples * static_cast<std::size_t>(scope.input().elements())),
         input_type_(scope.input().type),
         threads_(scope.threads),
         input_(scope.value<std::byte>(scope.operation.input)) {
+    const ConvolutionProblem problem = problem_of(scope);
     const dnnl::engine& engine = scope.dnnl.engine;
     const int parameter = scope.operation.parameter;
-    const auto& weights = descriptors_.backward_weights;
-    output_gradient_ = LayoutConversion(scope.dnnl, descriptor_of(scope.output(), scope.num_examples),
-                                        scope.gradient<void>(scope.operation.output), weights.diff_dst_desc(), true);
+    const auto weights = describe_backward_weights(problem);
+    implementation_ = weights.impl_info_str();
+    converted_input_ = {scope.dnnl, stored_as(scope.input(), problem.input(), scope.num_examples, weights.src_desc()),
+                        input_, weights.src_desc(), true};
+    output_gradient_ = {
+        scope.dnnl, stored_as(scope.output(), problem.output_gradient(), scope.num_examples, weights.diff_dst_desc()),
+        scope.gradient<void>(scope.operation.output), weights.diff_dst_desc(), true};
     weights_sum_ = GradientAccumulator(scope, parameter, scope.weight_layout().get_size() / sizeof(float));
     weights_gradient_ =
         LayoutConversion(scope.dnnl, scope.weight_layout(), weights_sum_.addend(), weights.diff_weights_desc(), false);
-    std::vector<onednn::BoundPrimitive::Argument> arguments{
-        {DNNL_ARG_SRC, memory(weights.src_desc(), engine, scope.value<void>(scope.operation.input))},
-        {DNNL_ARG_DIFF_DST, output_gradient_.wanted()},
-        {DNNL_ARG_DIFF_WEIGHTS, weights_gradient_.wanted()}};
+    std::vector<onednn::BoundPrimitive::Argument> arguments{{DNNL_ARG_SRC, converted_input_.wanted()},
+                                                            {DNNL_ARG_DIFF_DST, output_gradient_.wanted()},
+                                                            {DNNL_ARG_DIFF_WEIGHTS, weights_gradient_.wanted()}};
     if (produces_partial_sum(scope.graph, scope.operation)) {
       bias_gradient_ = BiasGradient(scope);
-    } else if (scope.layer().parameters.size() > 1) {
+    } else if (scope.has_bias()) {
       const memory::desc bias = weights.diff_bias_desc();
       bias_sum_ = GradientAccumulator(scope, parameter + 1, bias.get_size() / sizeof(float));
       arguments.push_back({DNNL_ARG_DIFF_BIAS, memory(bias, engine, bias_sum_.addend())});
     }
     backward_weights_ = {scope.dnnl, dnnl::convolution_backward_weights(weights), std::move(arguments)};
-    if (scope.operation.input_gradient) bind_backward_data(scope);
+    if (scope.operation.input_gradient) bind_backward_data(scope, problem);
   }
 
   void run(const StepContext& /*context*/) override {
@@ -144,8 +180,10 @@ class ConvolutionBackward final : public Kernel {
     if (backward_data_) {
       weights_.run();
       backward_data_.run();
+      converted_gradient_.run();
       if (input_activation_ != ActivationFunction::linear) derive();
     }
+    converted_input_.run();
     backward_weights_.run();
     weights_gradient_.run();
     weights_sum_.add();
@@ -153,26 +191,22 @@ class ConvolutionBackward final : public Kernel {
     bias_gradient_.run();
   }
 
-  [[nodiscard]] std::string implementation() const override {
-    std::string names = descriptors_.backward_weights.impl_info_str();
-    if (backward_data_) names += ", " + data_implementation_;
-    return names;
-  }
+  [[nodiscard]] std::string implementation() const override { return implementation_; }
 
  private:
-  void bind_backward_data(const KernelScope& scope) {
-    const dnnl::engine& engine = scope.dnnl.engine;
-    const auto data =
-        describe_backward_data(scope.dnnl, scope.graph, scope.operation, scope.num_examples, descriptors_);
-    weights_ = LayoutConversion(scope.dnnl, scope.weight_layout(), scope.weights(scope.operation.parameter),
-                                data.weights_desc(), true);
+  void bind_backward_data(const KernelScope& scope, const ConvolutionProblem& problem) {
+    const auto data = describe_backward_data(problem);
+    implementation_ += ", " + std::string(data.impl_info_str());
+    weights_ = weights_as(scope, data.weights_desc());
     gradient_ = scope.gradient<std::byte>(scope.operation.input);
+    converted_gradient_ = {scope.dnnl,
+                           stored_as(scope.input(), problem.input(), scope.num_examples, data.diff_src_desc()),
+                           gradient_, data.diff_src_desc(), false};
     backward_data_ = {scope.dnnl,
                       dnnl::convolution_backward_data(data),
                       {{DNNL_ARG_DIFF_DST, output_gradient_.wanted()},
                        {DNNL_ARG_WEIGHTS, weights_.wanted()},
-                       {DNNL_ARG_DIFF_SRC, memory(data.diff_src_desc(), engine, gradient_)}}};
-    data_implementation_ = data.impl_info_str();
+                       {DNNL_ARG_DIFF_SRC, converted_gradient_.wanted()}}};
   }
 
   void derive() const {
@@ -195,22 +229,23 @@ class ConvolutionBackward final : public Kernel {
     }
   }
 
-  ConvolutionDescriptors descriptors_;
   ActivationFunction input_activation_;
   std::size_t count_;
   ElementType input_type_;
   int threads_;
   std::byte* input_;
   std::byte* gradient_ = nullptr;
+  LayoutConversion converted_input_;
   LayoutConversion output_gradient_;
   LayoutConversion weights_gradient_;
   GradientAccumulator weights_sum_;
   GradientAccumulator bias_sum_;
   BiasGradient bias_gradient_;
   LayoutConversion weights_;
+  LayoutConversion converted_gradient_;
   onednn::BoundPrimitive backward_weights_;
   onednn::BoundPrimitive backward_data_;
-  std::string data_implementation_;
+  std::string implementation_;
 };
 
 /// Backward of a row-parallel convolution on a rank without input channels: computes only the bias gradient.
@@ -226,11 +261,15 @@ class BiasBackward final : public Kernel {
 }  // namespace
 
 std::unique_ptr<Kernel> make_convolution(const KernelScope& scope) {
+  if (scope.operation.convolution.forward == ConvolutionAlgorithm::direct_few_channels)
+    return make_few_channels_forward(scope);
   return std::make_unique<ConvolutionForward>(scope);
 }
 
 std::unique_ptr<Kernel> make_convolution_backward(const KernelScope& scope) {
   if (scope.input().elements() == 0) return std::make_unique<BiasBackward>(scope);
+  if (scope.operation.convolution.weights == ConvolutionAlgorithm::direct_few_channels)
+    return make_few_channels_weights(scope);
   return std::make_unique<ConvolutionBackward>(scope);
 }
 

@@ -16,7 +16,76 @@ Window window_of(std::int64_t input, int kernel, int stride, int dilation, Paddi
   return {.input = input, .kernel = kernel, .stride = stride, .dilation = dilation, .padding = padding};
 }
 
-onednn::Geometry geometry_of(const TensorSpec& input, const Conv2D& conv) {
+memory::dims kernel_dims(const LayerInfo& layer) {
+  const Shape& shape = layer.parameters.front().shape;  // [height, width, in, out]
+  return {shape[3], shape[2], shape[0], shape[1]};
+}
+
+memory::desc any_kernel(const LayerInfo& layer, memory::data_type type) {
+  return {kernel_dims(layer), type, memory::format_tag::any};
+}
+
+/// None for a partial sum, to which the bias is added later.
+memory::desc bias_descriptor(const ConvolutionProblem& problem) {
+  const LayerInfo& layer = problem.graph.layers[problem.operation.layer];
+  if (layer.parameters.size() < 2 || produces_partial_sum(problem.graph, problem.operation)) return {};
+  return {{layer.parameters[1].shape[0]}, memory::data_type::f32, memory::format_tag::a};
+}
+
+const LayerInfo& layer_of(const ConvolutionProblem& problem) { return problem.graph.layers[problem.operation.layer]; }
+
+const Conv2D& convolution_of(const ConvolutionProblem& problem) { return std::get<Conv2D>(layer_of(problem).layer); }
+
+onednn::Algorithm library_algorithm(ConvolutionAlgorithm algorithm) {
+  return algorithm == ConvolutionAlgorithm::onednn_winograd ? onednn::Algorithm::winograd : onednn::Algorithm::direct;
+}
+
+/// Calls `describe` with the descriptor of the input. Every layout of an image of one channel describes the same
+/// memory, so before blocks of output channels its layout is left open: with a named layout, oneDNN 3.7 falls back to
+/// its reference code.
+template <typename Describe>
+auto describe_from_input(const ConvolutionProblem& problem, const Describe& describe) {
+  const TensorSpec input = problem.input();
+  const memory::desc named = descriptor_of(input, problem.num_examples);
+  if (input.channels == 1 && problem.choice.output != Layout::nhwc) {
+    auto chosen = describe(descriptor_of_any_layout(input, problem.num_examples));
+    if (chosen.src_desc().get_size() == named.get_size()) return chosen;
+  }
+  return describe(named);
+}
+
+/// The forward pass that oneDNN wants to see beside a backward pass: it tells the layouts apart, nothing else.
+dnnl::convolution_forward::primitive_desc describe_hint(ConvolutionProblem problem) {
+  problem.choice.forward = ConvolutionAlgorithm::direct_nhwc;
+  return describe_forward(problem);
+}
+
+}  // namespace
+
+TensorSpec ConvolutionProblem::input() const {
+  TensorSpec tensor = graph.tensors[operation.input];
+  tensor.layout = choice.input;
+  return tensor;
+}
+
+TensorSpec ConvolutionProblem::output() const {
+  TensorSpec tensor = graph.tensors[operation.output];
+  tensor.layout = choice.output;
+  if (produces_partial_sum(graph, operation)) tensor.type = ElementType::float32;
+  return tensor;
+}
+
+TensorSpec ConvolutionProblem::output_gradient() const {
+  TensorSpec tensor = output();
+  tensor.type = graph.tensors[operation.input].type;
+  return tensor;
+}
+
+bool produces_partial_sum(const Graph& graph, const Operation& operation) {
+  return graph.tensors[operation.input].whole_channels > 0;
+}
+
+onednn::Geometry convolution_geometry(const TensorSpec& input, const Conv2D& conv) {
   const Window rows =
       window_of(input.height, conv.kernel_size.height, conv.strides.height, conv.dilation_rate.height, conv.padding);
   const Window columns =
@@ -27,117 +96,44 @@ onednn::Geometry geometry_of(const TensorSpec& input, const Conv2D& conv) {
           .pad_after = {rows.pad_after(), columns.pad_after()}};
 }
 
-memory::dims kernel_dims(const LayerInfo& layer) {
-  const Shape& shape = layer.parameters.front().shape;  // [height, width, in, out]
-  return {shape[3], shape[2], shape[0], shape[1]};
+dnnl::convolution_forward::primitive_desc describe_forward(const ConvolutionProblem& problem) {
+  const TensorSpec input = problem.input();
+  const bool is_partial = produces_partial_sum(problem.graph, problem.operation);
+  const ActivationFunction activation =
+      is_partial || is_backward(problem.operation) ? ActivationFunction::linear : problem.operation.activation;
+  return describe_from_input(problem, [&](const memory::desc& source) {
+    return onednn::convolution_forward(problem.context, source, any_kernel(layer_of(problem), data_type_of(input)),
+                                       bias_descriptor(problem), descriptor_of(problem.output(), problem.num_examples),
+                                       convolution_geometry(input, convolution_of(problem)), algorithm_of(activation),
+                                       library_algorithm(problem.choice.forward));
+  });
 }
 
-bool is_plain(const memory::desc& descriptor, const TensorSpec& tensor, std::size_t num_examples) {
-  const std::size_t size = tensor.type == ElementType::bfloat16 ? 2 : 4;
-  return descriptor.get_size() == num_examples * static_cast<std::size_t>(tensor.elements()) * size;
+dnnl::convolution_backward_weights::primitive_desc describe_backward_weights(const ConvolutionProblem& problem) {
+  const auto hint = describe_hint(problem);
+  return describe_from_input(problem, [&](const memory::desc& source) {
+    return onednn::convolution_backward_weights(
+        problem.context, source, any_kernel(layer_of(problem), memory::data_type::f32), bias_descriptor(problem),
+        descriptor_of(problem.output_gradient(), problem.num_examples),
+        convolution_geometry(problem.input(), convolution_of(problem)), hint,
+        library_algorithm(problem.choice.weights));
+  });
 }
 
-memory::desc bias_descriptor(const LayerInfo& layer) {
-  if (layer.parameters.size() < 2) return {};
-  return {{layer.parameters[1].shape[0]}, memory::data_type::f32, memory::format_tag::a};
+dnnl::convolution_backward_data::primitive_desc describe_backward_data(const ConvolutionProblem& problem) {
+  const TensorSpec input = problem.input();
+  return onednn::convolution_backward_data(problem.context, descriptor_of(input, problem.num_examples),
+                                           any_kernel(layer_of(problem), data_type_of(input)),
+                                           descriptor_of(problem.output_gradient(), problem.num_examples),
+                                           convolution_geometry(input, convolution_of(problem)), describe_hint(problem),
+                                           library_algorithm(problem.choice.data));
 }
 
-/// Whether to use Winograd. For 3 x 3 kernels and multiples of 16 channels it was measured 25 to 33 % faster than
-/// direct convolution, with a relative gradient error of 4e-6. A fixed rule instead of timing, so that every run
-/// chooses the same.
-bool winograd_pays(const TensorSpec& input, const TensorSpec& output, const Conv2D& conv) {
-  const bool fits = conv.kernel_size == Size2D(3) && conv.strides == Size2D(1) && conv.dilation_rate == Size2D(1);
-  const bool sixteens = input.channels % 16 == 0 && output.channels % 16 == 0;
-  return onednn::has_winograd() && fits && sixteens && input.type == ElementType::float32 && output.width >= 8;
-}
-
-/// Uses Winograd if `winograd` is true and oneDNN implements it for this CPU and these layouts, else direct
-/// convolution.
-template <typename Describe>
-auto describe_best(bool winograd, const Describe& describe) {
-  if (winograd) {
-    try {
-      return describe(onednn::ConvolutionAlgorithm::winograd);
-    } catch (const dnnl::error&) {  // not implemented
-    }
-  }
-  return describe(onednn::ConvolutionAlgorithm::direct);
-}
-
-}  // namespace
-
-bool produces_partial_sum(const Graph& graph, const Operation& operation) {
-  return graph.tensors[operation.input].whole_channels > 0;
-}
-
-TensorSpec convolution_output_of(const Graph& graph, const Operation& operation) {
-  TensorSpec result = graph.tensors[operation.output];
-  if (produces_partial_sum(graph, operation)) result.type = ElementType::float32;
-  return result;
-}
-
-memory::desc source_for_layout_query(const TensorSpec& tensor, const TensorSpec& output, std::size_t num_examples) {
-  if (tensor.channels != 1 || !output.blocked) return descriptor_of(tensor, num_examples);
-  return descriptor_of_any_layout(tensor, num_examples);
-}
-
-dnnl::convolution_forward::primitive_desc describe_forward(const onednn::Context& context, const Graph& graph,
-                                                           const Operation& operation, std::size_t num_examples,
-                                                           const memory::desc& src, const memory::desc& dst) {
-  const LayerInfo& layer = graph.layers[operation.layer];
-  const TensorSpec& input = graph.tensors[operation.input];
-  const memory::desc weights(kernel_dims(layer), data_type_of(input), memory::format_tag::any);
-  const auto& conv = std::get<Conv2D>(layer.layer);
-  const bool is_partial = produces_partial_sum(graph, operation);
-  const memory::desc bias = is_partial ? memory::desc() : bias_descriptor(layer);
-  const dnnl::algorithm activation = algorithm_of(is_partial ? ActivationFunction::linear : operation.activation);
-  const auto describe = [&](const memory::desc& source) {
-    const auto with_algorithm = [&](onednn::ConvolutionAlgorithm algorithm) {
-      return onednn::convolution_forward(context, source, weights, bias, dst, geometry_of(input, conv), activation,
-                                         algorithm);
-    };
-    return describe_best(winograd_pays(input, graph.tensors[operation.output], conv), with_algorithm);
-  };
-  auto chosen = describe(src);
-  return is_plain(chosen.src_desc(), input, num_examples) ? chosen : describe(descriptor_of(input, num_examples));
-}
-
-ConvolutionDescriptors::ConvolutionDescriptors(const onednn::Context& context, const Graph& graph,
-                                               const Operation& operation, std::size_t num_examples) {
-  const LayerInfo& layer = graph.layers[operation.layer];
-  const TensorSpec& input = graph.tensors[operation.input];
-  const TensorSpec output = convolution_output_of(graph, operation);
-  geometry = geometry_of(input, std::get<Conv2D>(layer.layer));
-  forward = describe_forward(context, graph, operation, num_examples,
-                             source_for_layout_query(input, output, num_examples), descriptor_of(output, num_examples));
-  // Before backward, the gradient of a float32 output is converted to the input's type.
-  TensorSpec output_gradient = output;
-  output_gradient.type = input.type;
-  const bool is_partial = produces_partial_sum(graph, operation);
-  const memory::desc bias = is_partial ? memory::desc() : bias_descriptor(layer);
-  const auto describe = [&](const memory::desc& source) {
-    const auto with_algorithm = [&](onednn::ConvolutionAlgorithm algorithm) {
-      return onednn::convolution_backward_weights(
-          context, source, {kernel_dims(layer), memory::data_type::f32, memory::format_tag::any}, bias,
-          descriptor_of(output_gradient, num_examples), geometry, forward, algorithm);
-    };
-    return describe_best(winograd_pays(input, output, std::get<Conv2D>(layer.layer)), with_algorithm);
-  };
-  backward_weights = describe(source_for_layout_query(input, output, num_examples));
-  if (!is_plain(backward_weights.src_desc(), input, num_examples))
-    backward_weights = describe(descriptor_of(input, num_examples));
-  weight_layout = input.type == ElementType::float32 ? forward.weights_desc() : backward_weights.diff_weights_desc();
-}
-
-dnnl::convolution_backward_data::primitive_desc describe_backward_data(const onednn::Context& context,
-                                                                       const Graph& graph, const Operation& operation,
-                                                                       std::size_t num_examples,
-                                                                       const ConvolutionDescriptors& descriptors) {
-  const TensorSpec& input = graph.tensors[operation.input];
-  const memory::desc weights(kernel_dims(graph.layers[operation.layer]), data_type_of(input), memory::format_tag::any);
-  return onednn::convolution_backward_data(context, descriptor_of(input, num_examples), weights,
-                                           descriptors.backward_weights.diff_dst_desc(), descriptors.geometry,
-                                           descriptors.forward);
+memory::desc weight_layout_of(const ConvolutionProblem& problem) {
+  constexpr auto own = ConvolutionAlgorithm::direct_few_channels;
+  if (problem.choice.forward == own || problem.choice.weights == own) return keras_kernel_descriptor(layer_of(problem));
+  const bool is_low = problem.graph.tensors[problem.operation.input].type == ElementType::bfloat16;
+  return is_low ? describe_backward_weights(problem).diff_weights_desc() : describe_forward(problem).weights_desc();
 }
 
 memory::desc keras_kernel_descriptor(const LayerInfo& layer) {

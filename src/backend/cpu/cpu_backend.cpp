@@ -1,6 +1,7 @@
 // The CPU backend: chooses the layouts that oneDNN prefers, allocates memory for the largest local batch, and creates
 // kernels once for each local batch size.
 #include "backend/cpu/convolution_descriptors.hpp"
+#include "backend/cpu/instruction_set.hpp"
 #include "backend/cpu/kernel.hpp"
 #include "backend/cpu/layouts.hpp"
 #include "backend/cpu/optimizer_step.hpp"
@@ -17,6 +18,7 @@
 #include <array>
 #include <fstream>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -80,7 +82,7 @@ class CpuExecutable final : public Executable {
     for (const Operation& operation : graph_.forward) {
       if (operation.kind == OperationKind::convolution && !is_empty_shard(graph_, operation)) {
         weight_layouts_[operation.parameter] =
-            ConvolutionDescriptors(dnnl_, graph_, operation, graph_.layout_examples).weight_layout;
+            weight_layout_of({dnnl_, graph_, operation, graph_.layout_examples, operation.convolution});
       }
     }
   }
@@ -210,6 +212,7 @@ class CpuExecutable final : public Executable {
           fmt::format("a local batch of {} examples exceeds the capacity of {}", num_examples, capacity_));
     }
     Kernels kernels;
+    ConvertedWeights converted_weights;
     for (const Operation& operation : operations_) {
       // slice_of puts larger microbatches first, so the first one, to whose gradients the others add, is never empty.
       const Range examples =
@@ -220,6 +223,7 @@ class CpuExecutable final : public Executable {
                                                            microbatch.size(), buffers_, arenas_},
                                                           scratch_,
                                                           weight_layouts_,
+                                                          converted_weights,
                                                           dnnl_,
                                                           threads_}));
     }
@@ -282,7 +286,9 @@ class CpuExecutable final : public Executable {
 
 class CpuBackend final : public Backend {
  public:
-  explicit CpuBackend(int threads) : threads_(threads) { omp_set_num_threads(threads); }
+  CpuBackend(int threads, std::optional<Layout> layout) : layout_(layout), threads_(threads) {
+    omp_set_num_threads(threads);
+  }
 
   [[nodiscard]] std::string describe() const override {
     return fmt::format("{}, {} thread{}, oneDNN {}", cpu_model(), threads_, threads_ == 1 ? "" : "s",
@@ -301,18 +307,16 @@ class CpuBackend final : public Backend {
 
   void lay_out(Graph& graph, std::size_t examples) const override {
     const std::size_t num_examples = std::max<std::size_t>(examples, 1);
-    for (TensorSpec& tensor : graph.tensors) tensor.block = tensor.channels;
     graph.cache_bytes = cache_bytes * static_cast<std::size_t>(threads_);
     graph.capacity = graph.layout_examples = num_examples;
-    require_channels_last(graph);
-    choose_layouts(dnnl_, graph, num_examples);
+    choose_layouts(dnnl_, graph, num_examples, instructions_, layout_);
     for (ParameterSpec& parameter : graph.parameters) {
       parameter.storage = static_cast<std::size_t>(parameter.info.shape.elements());
     }
     for (const Operation& operation : graph.forward) {
       if (operation.kind != OperationKind::convolution || is_empty_shard(graph, operation)) continue;
-      const ConvolutionDescriptors descriptors(dnnl_, graph, operation, num_examples);
-      graph.parameters[operation.parameter].storage = descriptors.weight_layout.get_size() / sizeof(float);
+      const ConvolutionProblem problem{dnnl_, graph, operation, num_examples, operation.convolution};
+      graph.parameters[operation.parameter].storage = weight_layout_of(problem).get_size() / sizeof(float);
     }
   }
 
@@ -322,27 +326,17 @@ class CpuBackend final : public Backend {
   }
 
  private:
-  /// An operation without a weight kernel writes the layout that it reads. If its output must be channels last,
-  /// so must its input.
-  static void require_channels_last(Graph& graph) {
-    for (auto operation = graph.forward.rbegin(); operation != graph.forward.rend(); ++operation) {
-      if (operation->output < 0 || operation->input < 0) continue;
-      const TensorSpec& output = graph.tensors[operation->output];
-      const bool passes_on = !traits_of(*operation).has_kernel;
-      const bool has_no_layout = output.height * output.width == 1;
-      if (!output.requires_channels_last || !passes_on || has_no_layout) continue;
-      TensorSpec& input = graph.tensors[operation->input];
-      input.requires_channels_last = true;
-      if (input.alias >= 0) graph.tensors[input.alias].requires_channels_last = true;
-    }
-  }
-
+  // Before the context: asks Linux for AMX before oneDNN looks what it may use.
+  InstructionSet instructions_ = instruction_set_in_use();
+  std::optional<Layout> layout_;
   onednn::Context dnnl_;
   int threads_;
 };
 
 }  // namespace
 
-std::unique_ptr<Backend> make_cpu_backend(int threads) { return std::make_unique<CpuBackend>(threads); }
+std::unique_ptr<Backend> make_cpu_backend(int threads, std::optional<Layout> layout) {
+  return std::make_unique<CpuBackend>(threads, layout);
+}
 
 }  // namespace lockstep

@@ -55,7 +55,7 @@ class Gather final : public Kernel {
     for (std::int64_t r = 0; r < num_examples_; ++r) {
       const From* example = inputs + static_cast<std::int64_t>(examples[r]) * elements;
       T* row = values_ + r * elements;
-      if (tensor_.block == tensor_.channels) {
+      if (tensor_.is_channels_last()) {
         convert(example, row, elements, scaled_);
         continue;
       }

@@ -7,8 +7,10 @@
 #include "backend/operation_scope.hpp"
 
 #include <cstddef>
+#include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace lockstep {
@@ -31,9 +33,14 @@ class Kernel {
 /// a tensor that is often the model's largest.
 [[nodiscard]] bool is_gradient_in_place(const Graph& graph, int tensor);
 
+/// Kernels of convolutions in the layout that an operation's kind reads, by the index of their parameter. Belongs to
+/// the kernel of the first microbatch.
+using ConvertedWeights = std::map<std::pair<int, OperationKind>, dnnl::memory>;
+
 struct KernelScope : OperationScope {
   std::byte* scratch;  ///< used by one kernel at a time: a chunk of an input gradient (see DenseBackward)
   const std::vector<dnnl::memory::desc>& weight_layouts;  ///< by parameter: the layout of a convolution's kernel
+  ConvertedWeights& converted_weights;                    ///< of all microbatches of a local batch size
   const onednn::Context& dnnl;
   int threads;
 

@@ -1,86 +1,364 @@
-// See layouts.hpp.
+// See layouts.hpp. A model is a chain, so the cheapest layouts are a shortest path: the nodes are the layouts of each
+// tensor, and an edge costs what the operation between two tensors costs in these layouts.
 #include "backend/cpu/layouts.hpp"
 
 #include "backend/cpu/convolution_descriptors.hpp"
-#include "backend/cpu/tensor_descriptor.hpp"
+#include "backend/cpu/convolution_table.hpp"
+#include "backend/cpu/few_channels.hpp"
+#include "graph/work.hpp"
 
-#include <cstdint>
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <variant>
+#include <vector>
 
 namespace lockstep {
 
 namespace {
 
-/// Gives the output the blocked layout that the convolution prefers. Returns false if it prefers a plain one.
-bool choose_output_blocks(const onednn::Context& context, Graph& graph, const Operation& operation,
-                          std::size_t num_examples) {
-  const TensorSpec& input = graph.tensors[operation.input];
-  TensorSpec& output = graph.tensors[operation.output];
-  output.blocked = true;
-  const auto chosen =
-      describe_forward(context, graph, operation, num_examples, source_for_layout_query(input, output, num_examples),
-                       descriptor_of_any_layout(convolution_output_of(graph, operation), num_examples));
-  for (const std::int64_t block : {16, 8}) {
-    if (output.channels % block != 0) continue;
-    output.block = block;
-    if (chosen.dst_desc() == descriptor_of(convolution_output_of(graph, operation), num_examples)) return true;
-  }
-  return false;
+constexpr double impossible = std::numeric_limits<double>::infinity();
+/// Reference code, in nanoseconds per multiply-add: chosen only if there is nothing else.
+constexpr double reference_cost = 30;
+constexpr std::array layouts{Layout::nChw16c, Layout::nChw8c, Layout::nhwc, Layout::nchw};
+
+enum class Pass { forward, data, weights };
+
+ConvolutionAlgorithm& algorithm_of(ConvolutionChoice& choice, Pass pass) {
+  if (pass == Pass::forward) return choice.forward;
+  return pass == Pass::data ? choice.data : choice.weights;
 }
 
-/// Gives a model's input of several channels the layout that the first convolution prefers.
-void choose_input_layout(const onednn::Context& context, Graph& graph, const Operation& operation,
-                         std::size_t num_examples) {
-  TensorSpec& input = graph.tensors[operation.input];
-  const TensorSpec& output = graph.tensors[operation.output];
-  const auto chosen =
-      describe_forward(context, graph, operation, num_examples, descriptor_of_any_layout(input, num_examples),
-                       descriptor_of_any_layout(output, num_examples));
-  input.block = 1;
-  if (chosen.src_desc() != descriptor_of(input, num_examples)) input.block = input.channels;
+double rate_of(const ConvolutionRow& row, Pass pass) {
+  if (pass == Pass::forward) return row.forward;
+  return pass == Pass::data ? row.data : row.weights;
 }
 
-/// Gives a tensor that an all-to-all unpacks blocks of 16 or 8 channels, if they divide its number of channels.
-void choose_blocks_of_slice(TensorSpec& slice) {
-  for (const std::int64_t block : {8, 16}) {
-    if (slice.channels % block != 0 || slice.channels == 0) continue;
-    slice.block = block;
-    slice.blocked = true;
-  }
+bool is_reference(const std::string& implementation) { return implementation.starts_with("ref"); }
+
+/// Winograd takes 3 x 3 kernels and multiples of 16 channels. With more padding than 1, the weight gradient of oneDNN
+/// 2.6 never ended.
+bool winograd_fits(const TensorSpec& input, const TensorSpec& output, const Conv2D& conv) {
+  const bool fits = conv.kernel_size == Size2D(3) && conv.strides == Size2D(1) && conv.dilation_rate == Size2D(1);
+  const bool sixteens = input.channels % 16 == 0 && output.channels % 16 == 0;
+  const onednn::Geometry geometry = convolution_geometry(input, conv);
+  const auto is_small = [](const dnnl::memory::dims& padding) {
+    return std::ranges::all_of(padding, [](std::int64_t size) { return size <= 1; });
+  };
+  return onednn::has_winograd() && fits && sixteens && output.width >= 8 && is_small(geometry.pad_before) &&
+         is_small(geometry.pad_after);
 }
 
-/// Returns false if some convolution does not support blocks.
-bool choose_blocks(const onednn::Context& context, Graph& graph, std::size_t num_examples) {
-  for (const TensorSpec& tensor : graph.tensors) {
-    const bool spatial = tensor.height * tensor.width > 1;
-    if (spatial && (tensor.requires_channels_last || tensor.alias >= 0)) return false;
-  }
-  int unpacked = -1;
-  for (const Operation& operation : graph.forward) {
-    if (operation.kind == OperationKind::unpack_all_to_all) unpacked = operation.output;
-    if (operation.kind == OperationKind::convolution) {
-      if (operation.input == unpacked) choose_blocks_of_slice(graph.tensors[unpacked]);
-      const auto is_empty = [&](int tensor) { return graph.tensors[tensor].elements() == 0; };
-      if (is_empty(operation.input) || is_empty(operation.output)) continue;  // no channels on this rank
-      if (operation.input == 0 && graph.tensors[0].channels > 1)
-        choose_input_layout(context, graph, operation, num_examples);
-      if (!choose_output_blocks(context, graph, operation, num_examples)) return false;
-    } else if (operation.output > 0 && operation.input >= 0 && operation.kind != OperationKind::dense) {
-      graph.tensors[operation.output].block = graph.tensors[operation.input].block;
-      graph.tensors[operation.output].blocked = graph.tensors[operation.input].blocked;
+double winograd_bytes(const TensorSpec& input, const TensorSpec& output, std::size_t num_examples) {
+  constexpr double tile = 4;    // outputs along an axis
+  constexpr double cells = 36;  // of a transformed tile
+  const double tiles =
+      std::ceil(static_cast<double>(output.height) / tile) * std::ceil(static_cast<double>(output.width) / tile);
+  return static_cast<double>(num_examples) * tiles * cells * sizeof(float) *
+         static_cast<double>(input.channels + output.channels);
+}
+
+/// The row of each algorithm and pair of layouts that holds for this instruction set.
+std::vector<ConvolutionRow> rows_for(InstructionSet set, ElementType type, bool has_few_channels) {
+  std::vector<ConvolutionRow> rows;
+  for (const ConvolutionRow& row : convolution_table()) {
+    if (row.from > set || row.type != type || row.has_few_channels != has_few_channels) continue;
+    const auto same = std::ranges::find_if(rows, [&](const ConvolutionRow& other) {
+      return other.algorithm == row.algorithm && other.input == row.input && other.output == row.output;
+    });
+    if (same == rows.end()) {
+      rows.push_back(row);
+    } else {
+      *same = row;
     }
   }
-  return true;
+  return rows;
 }
+
+/// The algorithms of one convolution and their costs, in nanoseconds of a training step.
+class ConvolutionCosts {
+ public:
+  ConvolutionCosts(const onednn::Context& context, const Graph& graph, const Operation& operation,
+                   std::size_t num_examples, InstructionSet set)
+      : problem_{context, graph, operation, num_examples, {}},
+        input_(graph.tensors[operation.input]),
+        output_(graph.tensors[operation.output]),
+        conv_(std::get<Conv2D>(graph.layers[operation.layer].layer)),
+        work_(static_cast<double>(num_examples) * multiply_adds_per_example(graph, operation)),
+        has_data_gradient_(needs_data_gradient(graph, operation)),
+        rows_(rows_for(set, input_.type, input_.channels <= few_channels)) {
+    for (const ConvolutionRow& row : rows_) add_kernels(row.input, row.output);
+    if (kernels_.empty()) add_reference();
+  }
+
+  /// `forced`: kernels of this layout if there are any.
+  [[nodiscard]] std::pair<double, ConvolutionChoice> best(Layout input, Layout output,
+                                                          std::optional<Layout> forced) const {
+    const bool has_forced = forced && std::ranges::any_of(kernels_, [&](const Kernels& kernels) {
+                              return kernels.choice.output == *forced;
+                            });
+    std::pair<double, ConvolutionChoice> found{impossible, {}};
+    for (const Kernels& kernels : kernels_) {
+      if (has_forced && kernels.choice.output != *forced) continue;
+      double cost = kernels.cost;
+      // Forward and the weight gradient read the input; the data gradient writes its gradient.
+      if (!is_same_memory(input_, input, kernels.choice.input))
+        cost += (has_data_gradient_ ? 3 : 2) * conversion_cost(input_);
+      if (!is_same_memory(output_, output, kernels.choice.output)) cost += 2 * conversion_cost(output_);
+      if (cost < found.first) found = {cost, kernels.choice};
+    }
+    return found;
+  }
+
+ private:
+  struct Kernels {
+    double cost = 0;
+    ConvolutionChoice choice;
+  };
+
+  static bool needs_data_gradient(const Graph& graph, const Operation& forward) {
+    return std::ranges::any_of(graph.backward, [&](const Operation& operation) {
+      return operation.kind == OperationKind::convolution_backward && operation.output == forward.output &&
+             operation.input_gradient;
+    });
+  }
+
+  static bool is_same_memory(TensorSpec tensor, Layout a, Layout b) {
+    if (a == b) return true;
+    tensor.layout = a;
+    const bool is_a_last = tensor.is_channels_last();
+    tensor.layout = b;
+    return is_a_last && tensor.is_channels_last();
+  }
+
+  [[nodiscard]] double conversion_cost(const TensorSpec& tensor) const {
+    return 2 * static_cast<double>(problem_.num_examples) * static_cast<double>(tensor.elements()) *
+           static_cast<double>(size_of(tensor.type)) / conversion_rate;
+  }
+
+  /// Adds the fastest kernels that read and write these layouts, if there are some for every pass.
+  void add_kernels(Layout input, Layout output) {
+    if (!fits(input, input_.channels) || !fits(output, output_.channels)) return;
+    const bool is_known = std::ranges::any_of(kernels_, [&](const Kernels& kernels) {
+      return kernels.choice.input == input && kernels.choice.output == output;
+    });
+    if (is_known) return;
+    Kernels kernels{.choice = {.input = input, .output = output}};
+    for (const Pass pass : {Pass::forward, Pass::data, Pass::weights}) {
+      if (pass == Pass::data && !has_data_gradient_) continue;
+      double rate = 0;
+      for (const ConvolutionRow& row : rows_) {
+        if (row.input != input || row.output != output || rate_of(row, pass) <= rate || !is_supported(row, pass))
+          continue;
+        rate = rate_of(row, pass);
+        algorithm_of(kernels.choice, pass) = row.algorithm;
+      }
+      if (rate == 0) return;
+      kernels.cost += work_ / rate;
+    }
+    const bool has_winograd = kernels.choice.forward == ConvolutionAlgorithm::onednn_winograd ||
+                              kernels.choice.weights == ConvolutionAlgorithm::onednn_winograd;
+    kernels.choice.wants_whole_batch =
+        has_winograd && winograd_bytes(input_, output_, problem_.num_examples) <= max_winograd_bytes;
+    kernels_.push_back(kernels);
+  }
+
+  void add_reference() {
+    constexpr auto direct = ConvolutionAlgorithm::direct_nhwc;
+    kernels_.push_back({work_ * reference_cost, {.forward = direct, .data = direct, .weights = direct}});
+  }
+
+  [[nodiscard]] bool is_supported(const ConvolutionRow& row, Pass pass) const {
+    if (row.algorithm == ConvolutionAlgorithm::direct_few_channels)
+      return problem_.operation.input == 0 && supports_few_channels(input_, output_);
+    if (row.algorithm == ConvolutionAlgorithm::onednn_winograd && !winograd_fits(input_, output_, conv_)) return false;
+    ConvolutionProblem problem = problem_;
+    problem.choice = {.input = row.input, .output = row.output};
+    algorithm_of(problem.choice, pass) = row.algorithm;
+    try {
+      if (pass == Pass::forward) return !is_reference(describe_forward(problem).impl_info_str());
+      if (pass == Pass::data) return !is_reference(describe_backward_data(problem).impl_info_str());
+      return !is_reference(describe_backward_weights(problem).impl_info_str());
+    } catch (const dnnl::error&) {  // not implemented
+      return false;
+    }
+  }
+
+  ConvolutionProblem problem_;
+  const TensorSpec& input_;
+  const TensorSpec& output_;
+  const Conv2D& conv_;
+  double work_;
+  bool has_data_gradient_;
+  std::vector<ConvolutionRow> rows_;
+  std::vector<Kernels> kernels_;
+};
+
+/// A tensor's cheapest way to each layout.
+struct Node {
+  double cost = impossible;
+  Layout before = Layout::nhwc;  ///< of the tensor before
+  ConvolutionChoice choice;      ///< of the convolution between the two
+};
+
+struct Stage {
+  int tensor = -1;
+  int operation = -1;  ///< the convolution that writes it; -1: another operation
+  std::map<Layout, Node> nodes = {};
+};
+
+class LayoutSearch {
+ public:
+  LayoutSearch(const onednn::Context& context, Graph& graph, std::size_t num_examples, InstructionSet set,
+               std::optional<Layout> forced)
+      : context_(context), graph_(graph), num_examples_(num_examples), set_(set), forced_(forced) {}
+
+  void run() {
+    for (std::size_t i = 0; i < graph_.forward.size(); ++i) add(static_cast<int>(i));
+    Layout layout = cheapest(stages_.back());
+    for (auto stage = stages_.rbegin(); stage != stages_.rend(); ++stage) {
+      const Node& node = stage->nodes.at(layout);
+      graph_.tensors[stage->tensor].layout = layout;
+      if (stage->operation >= 0) set_choice(graph_.forward[stage->operation], node.choice);
+      layout = node.before;
+    }
+    for (TensorSpec& tensor : graph_.tensors) {
+      if (tensor.alias >= 0) tensor.layout = Layout::nhwc;
+    }
+  }
+
+ private:
+  void add(int index) {
+    const Operation& operation = graph_.forward[index];
+    if (operation.output < 0) return;                                           // loss, pack_all_to_all
+    if (!stages_.empty() && operation.output == stages_.back().tensor) return;  // finish_partial_sum
+    Stage stage{.tensor = operation.output};
+    const TensorSpec& output = graph_.tensors[operation.output];
+    const bool convolves = operation.kind == OperationKind::convolution && output.elements() > 0 &&
+                           graph_.tensors[operation.input].elements() > 0;
+    if (convolves) {
+      stage.operation = index;
+      add_convolution(operation, stage);
+    } else if (operation.input < 0 || traits_of(operation).has_kernel) {
+      for (const Layout layout : allowed(operation.output)) {
+        const Layout before = stages_.empty() ? Layout::nhwc : cheapest(stages_.back());
+        stage.nodes[layout] = {stages_.empty() ? 0 : stages_.back().nodes.at(before).cost, before, {}};
+      }
+    } else {
+      for (const auto& [layout, node] : nodes_of(operation.input)) {
+        if (is_allowed(operation.output, layout)) stage.nodes[layout] = {node.cost, layout, {}};
+      }
+    }
+    stages_.push_back(std::move(stage));
+  }
+
+  void add_convolution(const Operation& operation, Stage& stage) const {
+    const ConvolutionCosts costs(context_, graph_, operation, num_examples_, set_);
+    for (const Layout layout : allowed(operation.output)) {
+      Node best;
+      for (const auto& [before, node] : nodes_of(operation.input)) {
+        const auto [cost, choice] = costs.best(before, layout, forced_);
+        if (node.cost + cost < best.cost) best = {node.cost + cost, before, choice};
+      }
+      stage.nodes[layout] = best;
+    }
+  }
+
+  /// The ways to the tensor that an operation reads. An alias has Keras' order, and so has the tensor behind it.
+  [[nodiscard]] std::map<Layout, Node> nodes_of(int tensor) const {
+    const Stage& last = stages_.back();
+    if (graph_.tensors[tensor].alias < 0) return last.nodes;
+    return {{Layout::nhwc, last.nodes.at(Layout::nhwc)}};
+  }
+
+  [[nodiscard]] bool is_allowed(int t, Layout layout) const {
+    const TensorSpec& tensor = graph_.tensors[t];
+    const bool is_image = tensor.height * tensor.width > 1;
+    if (layout == Layout::nhwc) return true;
+    if (graph_.plain || tensor.alias >= 0 || (is_image && tensor.requires_channels_last)) return false;
+    return fits(layout, tensor.channels);
+  }
+
+  /// The layouts that an operation may choose for the tensor it writes, the preferred ones first.
+  [[nodiscard]] std::vector<Layout> allowed(int t) const {
+    const TensorSpec& tensor = graph_.tensors[t];
+    const bool is_input = t == 0;
+    const bool is_image = tensor.height * tensor.width > 1 && tensor.elements() > 0;
+    if (!is_image || (is_input && tensor.channels == 1)) return {Layout::nhwc};
+    if (forced_ && !is_input && is_allowed(t, *forced_)) return {*forced_};
+    std::vector<Layout> found;
+    for (const Layout layout : layouts) {
+      const bool is_plain = layout == Layout::nhwc || layout == Layout::nchw;
+      const bool suits = is_input ? is_plain : layout != Layout::nchw;
+      if (suits && is_allowed(t, layout)) found.push_back(layout);
+    }
+    return found;
+  }
+
+  /// Of equally cheap layouts the first in the order of `layouts`.
+  static Layout cheapest(const Stage& stage) {
+    Layout best = Layout::nhwc;
+    double cost = impossible;
+    for (const Layout layout : layouts) {
+      const auto node = stage.nodes.find(layout);
+      if (node == stage.nodes.end() || node->second.cost >= cost) continue;
+      best = layout;
+      cost = node->second.cost;
+    }
+    return best;
+  }
+
+  void set_choice(Operation& forward, const ConvolutionChoice& choice) {
+    forward.convolution = choice;
+    for (Operation& operation : graph_.backward) {
+      const bool is_its = operation.kind == OperationKind::convolution_backward && operation.output == forward.output;
+      if (is_its) operation.convolution = choice;
+    }
+    for (Operation& operation : graph_.forward) {  // finish_partial_sum
+      if (operation.output == forward.output) operation.convolution = choice;
+    }
+  }
+
+  const onednn::Context& context_;
+  Graph& graph_;
+  std::size_t num_examples_;
+  InstructionSet set_;
+  std::optional<Layout> forced_;
+  std::vector<Stage> stages_;
+};
 
 }  // namespace
 
-void choose_layouts(const onednn::Context& context, Graph& graph, std::size_t num_examples) {
-  if (graph.plain || !choose_blocks(context, graph, num_examples)) {
-    for (TensorSpec& tensor : graph.tensors) {
-      tensor.block = tensor.channels;
-      tensor.blocked = false;
+void choose_layouts(const onednn::Context& context, Graph& graph, std::size_t num_examples, InstructionSet set,
+                    std::optional<Layout> forced) {
+  LayoutSearch(context, graph, num_examples, set, forced).run();
+}
+
+double expected_nanoseconds(const Graph& graph, std::size_t num_examples, InstructionSet set) {
+  double nanoseconds = 0;
+  for (const Operation& operation : graph.forward) {
+    if (!traits_of(operation).has_kernel || operation.input < 0) continue;
+    const TensorSpec& input = graph.tensors[operation.input];
+    const double work = static_cast<double>(num_examples) * multiply_adds_per_example(graph, operation);
+    const bool has_data_gradient = operation.input > 0;
+    if (operation.kind != OperationKind::convolution) {
+      nanoseconds += (has_data_gradient ? 3 : 2) * work / product_rate(set, input.type);
+      continue;
+    }
+    const ConvolutionChoice& choice = operation.convolution;
+    for (const ConvolutionRow& row : rows_for(set, input.type, input.channels <= few_channels)) {
+      if (row.input != choice.input || row.output != choice.output) continue;
+      if (row.algorithm == choice.forward) nanoseconds += work / row.forward;
+      if (has_data_gradient && row.algorithm == choice.data) nanoseconds += work / row.data;
+      if (row.algorithm == choice.weights) nanoseconds += work / row.weights;
     }
   }
+  return nanoseconds;
 }
 
 }  // namespace lockstep

@@ -1,16 +1,23 @@
-// Chooses tensor layouts.
+// Chooses the layout of every tensor and the algorithm of every convolution.
 #pragma once
 
 #include "backend/backend.hpp"
+#include "backend/cpu/instruction_set.hpp"
 #include "backend/cpu/onednn.hpp"
 
 #include <cstddef>
+#include <optional>
 
 namespace lockstep {
 
-/// Chooses the layout of every tensor. Blocks of channels are fastest, but a convolution that does not support them (6
-/// filters, or an output that must be channels last) would fall back to oneDNN's reference code, which is about a
-/// hundred times slower. If there is one, all tensors get Keras' order, which every kernel supports.
-void choose_layouts(const onednn::Context& context, Graph& graph, std::size_t num_examples);
+/// Chooses what costs least by the table of convolutions, conversions between unlike layouts included. Operations
+/// without a kernel write the layout that they read. `forced`: use this layout, and kernels of it, wherever it divides
+/// the channels and oneDNN has such a kernel.
+void choose_layouts(const onednn::Context& context, Graph& graph, std::size_t num_examples, InstructionSet set,
+                    std::optional<Layout> forced);
+
+/// The nanoseconds that the table expects of a training step's convolutions and products for `num_examples` examples on
+/// one core, with the algorithms chosen by choose_layouts.
+[[nodiscard]] double expected_nanoseconds(const Graph& graph, std::size_t num_examples, InstructionSet set);
 
 }  // namespace lockstep

@@ -10,10 +10,8 @@ namespace lockstep::onednn {
 
 namespace {
 
-constexpr auto direct = dnnl::algorithm::convolution_direct;
-
-dnnl::algorithm algorithm_of(ConvolutionAlgorithm algorithm) {
-  return algorithm == ConvolutionAlgorithm::winograd ? dnnl::algorithm::convolution_winograd : direct;
+dnnl::algorithm algorithm_of(Algorithm algorithm) {
+  return algorithm == Algorithm::winograd ? dnnl::algorithm::convolution_winograd : dnnl::algorithm::convolution_direct;
 }
 
 }  // namespace
@@ -50,8 +48,7 @@ dnnl::convolution_forward::primitive_desc convolution_forward(const Context& con
                                                               const dnnl::memory::desc& weights,
                                                               const dnnl::memory::desc& bias,
                                                               const dnnl::memory::desc& dst, const Geometry& geometry,
-                                                              dnnl::algorithm activation,
-                                                              ConvolutionAlgorithm algorithm) {
+                                                              dnnl::algorithm activation, Algorithm algorithm) {
   return {context.engine,
           dnnl::prop_kind::forward_training,
           algorithm_of(algorithm),
@@ -69,16 +66,15 @@ dnnl::convolution_forward::primitive_desc convolution_forward(const Context& con
 dnnl::convolution_backward_data::primitive_desc convolution_backward_data(
     const Context& context, const dnnl::memory::desc& diff_src, const dnnl::memory::desc& weights,
     const dnnl::memory::desc& diff_dst, const Geometry& geometry,
-    const dnnl::convolution_forward::primitive_desc& forward) {
-  return {context.engine,     direct,           diff_src,          weights,
-          diff_dst,           geometry.strides, geometry.dilation, geometry.pad_before,
-          geometry.pad_after, forward};
+    const dnnl::convolution_forward::primitive_desc& forward, Algorithm algorithm) {
+  return {context.engine,    algorithm_of(algorithm), diff_src,           weights, diff_dst, geometry.strides,
+          geometry.dilation, geometry.pad_before,     geometry.pad_after, forward};
 }
 
 dnnl::convolution_backward_weights::primitive_desc convolution_backward_weights(
     const Context& context, const dnnl::memory::desc& src, const dnnl::memory::desc& diff_weights,
     const dnnl::memory::desc& diff_bias, const dnnl::memory::desc& diff_dst, const Geometry& geometry,
-    const dnnl::convolution_forward::primitive_desc& forward, ConvolutionAlgorithm algorithm) {
+    const dnnl::convolution_forward::primitive_desc& forward, Algorithm algorithm) {
   return {context.engine,
           algorithm_of(algorithm),
           src,
@@ -104,8 +100,7 @@ dnnl::convolution_forward::primitive_desc convolution_forward(const Context& con
                                                               const dnnl::memory::desc& weights,
                                                               const dnnl::memory::desc& bias,
                                                               const dnnl::memory::desc& dst, const Geometry& geometry,
-                                                              dnnl::algorithm activation,
-                                                              ConvolutionAlgorithm algorithm) {
+                                                              dnnl::algorithm activation, Algorithm algorithm) {
   const dnnl::convolution_forward::desc description(dnnl::prop_kind::forward_training, algorithm_of(algorithm), src,
                                                     weights, bias, dst, geometry.strides, geometry.dilation,
                                                     geometry.pad_before, geometry.pad_after);
@@ -115,16 +110,17 @@ dnnl::convolution_forward::primitive_desc convolution_forward(const Context& con
 dnnl::convolution_backward_data::primitive_desc convolution_backward_data(
     const Context& context, const dnnl::memory::desc& diff_src, const dnnl::memory::desc& weights,
     const dnnl::memory::desc& diff_dst, const Geometry& geometry,
-    const dnnl::convolution_forward::primitive_desc& forward) {
-  const dnnl::convolution_backward_data::desc description(direct, diff_src, weights, diff_dst, geometry.strides,
-                                                          geometry.dilation, geometry.pad_before, geometry.pad_after);
+    const dnnl::convolution_forward::primitive_desc& forward, Algorithm algorithm) {
+  const dnnl::convolution_backward_data::desc description(algorithm_of(algorithm), diff_src, weights, diff_dst,
+                                                          geometry.strides, geometry.dilation, geometry.pad_before,
+                                                          geometry.pad_after);
   return {description, context.engine, forward};
 }
 
 dnnl::convolution_backward_weights::primitive_desc convolution_backward_weights(
     const Context& context, const dnnl::memory::desc& src, const dnnl::memory::desc& diff_weights,
     const dnnl::memory::desc& diff_bias, const dnnl::memory::desc& diff_dst, const Geometry& geometry,
-    const dnnl::convolution_forward::primitive_desc& forward, ConvolutionAlgorithm algorithm) {
+    const dnnl::convolution_forward::primitive_desc& forward, Algorithm algorithm) {
   const dnnl::convolution_backward_weights::desc description(algorithm_of(algorithm), src, diff_weights, diff_bias,
                                                              diff_dst, geometry.strides, geometry.dilation,
                                                              geometry.pad_before, geometry.pad_after);

@@ -22,7 +22,7 @@ struct Context {
 [[nodiscard]] bool has_bfloat16();
 
 /// Winograd needs fewer multiplications for 3 x 3 kernels. oneDNN 3 no longer supports it on CPUs.
-enum class ConvolutionAlgorithm { direct, winograd };
+enum class Algorithm { direct, winograd };
 [[nodiscard]] bool has_winograd();
 
 struct Geometry {
@@ -40,17 +40,17 @@ struct Geometry {
 [[nodiscard]] dnnl::convolution_forward::primitive_desc convolution_forward(
     const Context& context, const dnnl::memory::desc& src, const dnnl::memory::desc& weights,
     const dnnl::memory::desc& bias, const dnnl::memory::desc& dst, const Geometry& geometry, dnnl::algorithm activation,
-    ConvolutionAlgorithm algorithm);
+    Algorithm algorithm);
 
 [[nodiscard]] dnnl::convolution_backward_data::primitive_desc convolution_backward_data(
     const Context& context, const dnnl::memory::desc& diff_src, const dnnl::memory::desc& weights,
     const dnnl::memory::desc& diff_dst, const Geometry& geometry,
-    const dnnl::convolution_forward::primitive_desc& forward);
+    const dnnl::convolution_forward::primitive_desc& forward, Algorithm algorithm);
 
 [[nodiscard]] dnnl::convolution_backward_weights::primitive_desc convolution_backward_weights(
     const Context& context, const dnnl::memory::desc& src, const dnnl::memory::desc& diff_weights,
     const dnnl::memory::desc& diff_bias, const dnnl::memory::desc& diff_dst, const Geometry& geometry,
-    const dnnl::convolution_forward::primitive_desc& forward, ConvolutionAlgorithm algorithm);
+    const dnnl::convolution_forward::primitive_desc& forward, Algorithm algorithm);
 
 [[nodiscard]] dnnl::matmul::primitive_desc matmul(const Context& context, const dnnl::memory::desc& src,
                                                   const dnnl::memory::desc& weights, const dnnl::memory::desc& bias,

@@ -49,9 +49,9 @@ class FinishPartialSum final : public Kernel {
   explicit FinishPartialSum(const KernelScope& scope)
       : activation_(scope.operation.activation),
         num_examples_(static_cast<std::int64_t>(scope.num_examples)),
-        blocks_(scope.output().channels / scope.output().block),
+        blocks_(scope.output().channels / scope.output().block()),
         pixels_(scope.output().height * scope.output().width),
-        block_(scope.output().block),
+        block_(scope.output().block()),
         threads_(scope.threads),
         sum_(scope.weights(*scope.operation.partial_sum)),
         y_(scope.value<T>(scope.operation.output)) {

@@ -29,8 +29,8 @@ struct PoolingShape {
     const PoolingWindows windows = pooling_windows(scope.layer().layer, x.height, x.width);
     rows = windows.rows;
     columns = windows.columns;
-    block = x.block;
-    blocks = x.channels / x.block;
+    block = x.block();
+    blocks = x.channels / x.block();
     x_plane = x.height * x.width * block;
     y_height = rows.output();
     y_width = columns.output();

@@ -7,11 +7,14 @@ namespace {
 
 using dnnl::memory;
 
-memory::format_tag tag_of(const TensorSpec& tensor) {
-  if (tensor.block == tensor.channels && !tensor.blocked) return memory::format_tag::nhwc;
-  if (tensor.block == 16) return memory::format_tag::nChw16c;
-  if (tensor.block == 8) return memory::format_tag::nChw8c;
-  return memory::format_tag::nchw;
+memory::format_tag tag_of(Layout layout) {
+  switch (layout) {
+    case Layout::nhwc: break;
+    case Layout::nChw16c: return memory::format_tag::nChw16c;
+    case Layout::nChw8c: return memory::format_tag::nChw8c;
+    case Layout::nchw: return memory::format_tag::nchw;
+  }
+  return memory::format_tag::nhwc;
 }
 
 memory::dims dims_of(const TensorSpec& tensor, std::size_t num_examples) {
@@ -32,7 +35,7 @@ dnnl::algorithm algorithm_of(ActivationFunction activation) {
 }
 
 memory::desc descriptor_of(const TensorSpec& tensor, std::size_t num_examples) {
-  return {dims_of(tensor, num_examples), data_type_of(tensor), tag_of(tensor)};
+  return {dims_of(tensor, num_examples), data_type_of(tensor), tag_of(tensor.layout)};
 }
 
 memory::desc descriptor_of_any_layout(const TensorSpec& tensor, std::size_t num_examples) {

@@ -57,7 +57,7 @@ class CudaBackend final : public Backend {
 
   void lay_out(Graph& graph, std::size_t examples) const override {
     graph.capacity = graph.layout_examples = examples;
-    for (TensorSpec& tensor : graph.tensors) tensor.block = tensor.channels;
+    for (TensorSpec& tensor : graph.tensors) tensor.layout = Layout::nhwc;
     for (ParameterSpec& parameter : graph.parameters) {
       parameter.storage = static_cast<std::size_t>(parameter.info.shape.elements());
     }

@@ -294,7 +294,8 @@ TEST_CASE("a digest identifies one plan") {
   CHECK(plan_of(keras_mnist(), {.update_lag = 3}).digest() == digest);  // settings that affect only one rank may differ
   for (std::size_t m = 1; m < models.size(); ++m) CHECK(others.insert(plan_of(models[m]).digest()).second);
   Plan laid_out_otherwise = plan_of(keras_mnist());
-  laid_out_otherwise.graph.tensors[1].block = laid_out_otherwise.graph.tensors[1].block == 8 ? 16 : 8;
+  laid_out_otherwise.graph.tensors[1].layout =
+      laid_out_otherwise.graph.tensors[1].layout == Layout::nChw8c ? Layout::nhwc : Layout::nChw8c;
   CHECK(others.insert(laid_out_otherwise.digest()).second);
   Plan in_bfloat16 = plan_of(keras_mnist());
   in_bfloat16.graph.tensors[1].type = ElementType::bfloat16;

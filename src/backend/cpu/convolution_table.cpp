@@ -1,0 +1,67 @@
+// See convolution_table.hpp.
+//
+// Measured on an Intel Xeon with AMX (2 MiB of second-level cache, oneDNN 2.6.3), one thread: many channels on 32 -> 64
+// and 64 -> 64 channels, 3 x 3, local batches of 64; few channels on 1 -> 32, 28 x 28. Instruction sets below AMX were
+// measured there with ONEDNN_MAX_CPU_ISA. AMD's bfloat16 vectors are faster than these rows say, but in all layouts
+// alike, so the choice is the same; has_slow_bfloat16_vectors() tells them apart where it matters.
+#include "backend/cpu/convolution_table.hpp"
+
+#include "backend/cpu/onednn.hpp"
+
+#include <array>
+
+namespace lockstep {
+
+namespace {
+
+using enum ConvolutionAlgorithm;
+using enum InstructionSet;
+constexpr auto f32 = ElementType::float32;
+constexpr auto bf16 = ElementType::bfloat16;
+constexpr auto nhwc = Layout::nhwc;
+constexpr auto c16 = Layout::nChw16c;
+constexpr auto c8 = Layout::nChw8c;
+constexpr auto nchw = Layout::nchw;
+
+// Of equally fast rows the first is chosen. Without AMX that is a blocked one, since normalization is faster on blocks.
+// clang-format off
+constexpr std::array rows{
+    //              algorithm            from         type  few    input output forward data weights
+    ConvolutionRow{direct_blocked,      baseline,    f32,  false, c8,   c8,    20,   20,   20},
+    ConvolutionRow{direct_blocked,      avx2,        f32,  false, c8,   c8,    57,   57,   50},
+    ConvolutionRow{direct_nhwc,         baseline,    f32,  false, nhwc, nhwc,  20,   20,   20},
+    ConvolutionRow{direct_nhwc,         avx2,        f32,  false, nhwc, nhwc,  57,   57,   50},
+    ConvolutionRow{direct_blocked,      avx512,      f32,  false, c16,  c16,   88,   86,   86},
+    ConvolutionRow{direct_nhwc,         avx512,      f32,  false, nhwc, nhwc,  88,   84,   84},
+    ConvolutionRow{onednn_winograd,     avx512,      f32,  false, c16,  c16,   140,  0,    128},
+
+    ConvolutionRow{direct_blocked,      baseline,    f32,  true,  nchw, c8,    15,   15,   5},
+    ConvolutionRow{direct_blocked,      avx2,        f32,  true,  nchw, c8,    43,   40,   6},
+    ConvolutionRow{direct_nhwc,         baseline,    f32,  true,  nhwc, nhwc,  15,   15,   6},
+    ConvolutionRow{direct_nhwc,         avx2,        f32,  true,  nhwc, nhwc,  43,   40,   14},
+    ConvolutionRow{direct_blocked,      avx512,      f32,  true,  nchw, c16,   60,   60,   61},
+    ConvolutionRow{direct_nhwc,         avx512,      f32,  true,  nhwc, nhwc,  40,   40,   24},
+
+    ConvolutionRow{direct_blocked,      avx512_bf16, bf16, false, c16,  c16,   59,   58,   47},
+    ConvolutionRow{direct_nhwc,         avx512_bf16, bf16, false, nhwc, nhwc,  58,   58,   47},
+    ConvolutionRow{direct_nhwc,         amx_bf16,    bf16, false, nhwc, nhwc,  800,  440,  160},
+
+    ConvolutionRow{direct_blocked,      avx512_bf16, bf16, true,  nchw, c16,   27,   27,   29},
+    ConvolutionRow{direct_nhwc,         avx512_bf16, bf16, true,  nhwc, nhwc,  21,   27,   18},
+    ConvolutionRow{direct_few_channels, avx512_bf16, bf16, true,  nhwc, nhwc,  55,   0,    60},
+    ConvolutionRow{direct_few_channels, avx512_bf16, bf16, true,  nhwc, c16,   55,   0,    60},
+};
+// clang-format on
+
+}  // namespace
+
+std::span<const ConvolutionRow> convolution_table() noexcept { return rows; }
+
+double product_rate(InstructionSet set, ElementType type) noexcept {
+  if (set == InstructionSet::baseline) return 20;
+  if (set == InstructionSet::avx2) return 57;
+  if (type == ElementType::float32) return 100;
+  return set == InstructionSet::amx_bf16 ? 600 : 60;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,42 @@
+// Which algorithms can compute a convolution, and how fast they are expected to be. The table is the only place that
+// knows; it uses no clock, so every run on the same kind of CPU chooses alike.
+#pragma once
+
+#include "backend/cpu/instruction_set.hpp"
+#include "graph/convolution_choice.hpp"
+#include "graph/tensor_spec.hpp"
+
+#include <span>
+
+namespace lockstep {
+
+/// Images of at most this many channels have rows of their own.
+inline constexpr std::int64_t few_channels = 4;
+
+/// How fast an algorithm is from an instruction set on, up to the next row of the same algorithm. Rates are
+/// multiply-adds per nanosecond on one core; 0: not offered.
+struct ConvolutionRow {
+  ConvolutionAlgorithm algorithm;
+  InstructionSet from;
+  ElementType type;
+  bool has_few_channels;  ///< the input has at most `few_channels` channels
+  Layout input;
+  Layout output;
+  double forward;
+  double data;
+  double weights;
+};
+
+[[nodiscard]] std::span<const ConvolutionRow> convolution_table() noexcept;
+
+/// Bytes per nanosecond that a conversion between layouts reads and writes.
+inline constexpr double conversion_rate = 8;
+
+/// Multiply-adds per nanosecond of matrix products (Dense) on one core.
+[[nodiscard]] double product_rate(InstructionSet set, ElementType type) noexcept;
+
+/// Winograd's transformed tiles up to this many bytes are computed for the whole batch: smaller calls repeat the
+/// kernel's transformation, larger ones run out of memory.
+inline constexpr double max_winograd_bytes = 64e6;
+
+}  // namespace lockstep

@@ -1,0 +1,133 @@
+// See instruction_set.hpp. oneDNN is asked only for what it uses; what the CPU has is read from cpuid, because asking
+// oneDNN fixes its limit for the rest of the process.
+#include "backend/cpu/instruction_set.hpp"
+
+#include "core/environment.hpp"
+
+#include <dnnl.hpp>
+
+#include <fmt/format.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <iterator>
+#include <system_error>
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+namespace lockstep {
+
+namespace {
+
+struct AmxPermission {
+  bool has_amx = false;  ///< the CPU has tile registers and bfloat16 products
+  int error = 0;         ///< errno of the refused request; 0: granted
+};
+
+#if defined(__x86_64__)
+
+struct CpuidLeaf {
+  explicit CpuidLeaf(unsigned leaf, unsigned subleaf = 0) {
+    if (__get_cpuid_count(leaf, subleaf, &eax, &ebx, &ecx, &edx) == 0) eax = ebx = ecx = edx = 0;
+  }
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+};
+
+bool has_bit(unsigned word, unsigned bit) { return ((word >> bit) & 1U) != 0; }
+
+AmxPermission request_amx() {
+  const CpuidLeaf features(7);
+  AmxPermission permission{.has_amx = has_bit(features.edx, 22) && has_bit(features.edx, 24)};  // AMX-BF16, AMX-TILE
+  constexpr int request_permission = 0x1023;                                                    // ARCH_REQ_XCOMP_PERM
+  constexpr int tile_data = 18;                                                                 // XFEATURE_XTILEDATA
+  if (permission.has_amx && ::syscall(SYS_arch_prctl, request_permission, tile_data) != 0) permission.error = errno;
+  return permission;
+}
+
+InstructionSet vector_instructions() {
+  if (__builtin_cpu_supports("avx2") == 0) return InstructionSet::baseline;
+  const bool avx512 = __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512bw") != 0 &&
+                      __builtin_cpu_supports("avx512vl") != 0 && __builtin_cpu_supports("avx512dq") != 0;
+  if (!avx512) return InstructionSet::avx2;
+  return has_bit(CpuidLeaf(7, 1).eax, 5) ? InstructionSet::avx512_bf16 : InstructionSet::avx512;
+}
+
+bool is_intel() { return __builtin_cpu_is("intel") != 0; }
+
+#else
+
+AmxPermission request_amx() { return {}; }
+InstructionSet vector_instructions() { return InstructionSet::baseline; }
+bool is_intel() { return false; }
+
+#endif
+
+const AmxPermission& amx() {
+  static const AmxPermission permission = request_amx();
+  return permission;
+}
+
+/// The variable that limits oneDNN: "ONEDNN_MAX_CPU_ISA is AVX2"; empty if there is none. oneDNN 2 also reads the older
+/// name.
+std::string limiting_variable() {
+  const Environment environment = current_environment();
+  for (const char* name : {"ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"}) {
+    if (const std::string value = value_of(environment, name); !value.empty())
+      return fmt::format("{} is {}", name, value);
+  }
+  return {};
+}
+
+}  // namespace
+
+std::optional<InstructionSet> instruction_set_from(std::string_view name) noexcept {
+  const auto found = std::ranges::find(instruction_set_names, name);
+  if (found == instruction_set_names.end()) return std::nullopt;
+  return static_cast<InstructionSet>(std::distance(instruction_set_names.begin(), found));
+}
+
+InstructionSet instruction_set_of_cpu() {
+  const InstructionSet vectors = vector_instructions();
+  const bool uses_amx = vectors == InstructionSet::avx512_bf16 && amx().has_amx && amx().error == 0;
+  return uses_amx ? InstructionSet::amx_bf16 : vectors;
+}
+
+InstructionSet instruction_set_in_use() {
+  static_cast<void>(instruction_set_of_cpu());  // asks for AMX before oneDNN looks
+  const auto effective = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
+  const auto includes = [effective](dnnl::cpu_isa isa) {
+    return (effective & static_cast<unsigned>(isa)) == static_cast<unsigned>(isa);
+  };
+  if (includes(dnnl::cpu_isa::avx512_core_amx)) return InstructionSet::amx_bf16;
+  if (includes(dnnl::cpu_isa::avx512_core_bf16)) return InstructionSet::avx512_bf16;
+  if (includes(dnnl::cpu_isa::avx512_core)) return InstructionSet::avx512;
+  if (includes(dnnl::cpu_isa::avx2)) return InstructionSet::avx2;
+  return InstructionSet::baseline;
+}
+
+void limit_instruction_set(InstructionSet set) {
+  using dnnl::cpu_isa;
+  constexpr std::array limits{cpu_isa::sse41, cpu_isa::avx2, cpu_isa::avx512_core, cpu_isa::avx512_core_bf16,
+                              cpu_isa::avx512_core_amx};
+  static_cast<void>(dnnl::set_max_cpu_isa(limits[static_cast<std::size_t>(set)]));
+}
+
+std::string why_instructions_are_limited() {
+  const InstructionSet used = instruction_set_in_use();
+  if (used < instruction_set_of_cpu()) {
+    const std::string variable = limiting_variable();
+    return variable.empty() ? fmt::format("oneDNN uses {} and no more", to_string(used)) : variable;
+  }
+  if (amx().has_amx && amx().error != 0) {
+    return fmt::format("Linux does not permit AMX here (arch_prctl: {})", std::generic_category().message(amx().error));
+  }
+  return {};
+}
+
+bool has_slow_bfloat16_vectors() noexcept { return is_intel(); }
+
+}  // namespace lockstep

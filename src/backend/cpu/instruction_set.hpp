@@ -1,0 +1,43 @@
+// The vector and matrix instructions that kernels may use, and why they may not use all that the CPU has.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace lockstep {
+
+/// Each includes those before it.
+enum class InstructionSet { baseline, avx2, avx512, avx512_bf16, amx_bf16 };
+
+/// ONEDNN_MAX_CPU_ISA's names for them.
+inline constexpr std::array instruction_set_names{std::string_view("SSE41"), std::string_view("AVX2"),
+                                                  std::string_view("AVX512_CORE"), std::string_view("AVX512_CORE_BF16"),
+                                                  std::string_view("AVX512_CORE_AMX")};
+
+[[nodiscard]] constexpr std::string_view to_string(InstructionSet set) noexcept {
+  return instruction_set_names[static_cast<std::size_t>(set)];
+}
+
+[[nodiscard]] std::optional<InstructionSet> instruction_set_from(std::string_view name) noexcept;
+
+/// What this CPU and the operating system support. For AMX, asks Linux for the permission to use tile registers.
+[[nodiscard]] InstructionSet instruction_set_of_cpu();
+
+/// What oneDNN's kernels use: that of the CPU, unless ONEDNN_MAX_CPU_ISA or limit_instruction_set says less.
+[[nodiscard]] InstructionSet instruction_set_in_use();
+
+/// Limits oneDNN to `set`. Works only before oneDNN is used for the first time in this process.
+void limit_instruction_set(InstructionSet set);
+
+/// Why kernels use fewer instructions than the CPU has, as a clause; empty if they use all: "ONEDNN_MAX_CPU_ISA is
+/// AVX2", "Linux does not permit AMX in this container (arch_prctl: Operation not permitted)".
+[[nodiscard]] std::string why_instructions_are_limited();
+
+/// Whether the CPU's bfloat16 vector instructions are slower than float32's. True for Intel's, false for AMD's. AMX is
+/// fast in any case.
+[[nodiscard]] bool has_slow_bfloat16_vectors() noexcept;
+
+}  // namespace lockstep
