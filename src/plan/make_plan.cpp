@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -26,13 +27,13 @@ class Planner {
   Planner(Graph graph, const PlanOptions& options) : options_(options) { plan_.graph = std::move(graph); }
 
   Plan run() {
-    const Microbatching microbatching = plan_microbatches(plan_.graph);
-    for (std::size_t microbatch = 0; microbatch < microbatching.microbatches; ++microbatch) {
-      for (std::size_t i = 0; i < microbatching.length; ++i)
-        add_forward(plan_.graph.forward[i], {microbatch, microbatching.microbatches});
+    const std::vector<Segment> segments = plan_segments(plan_.graph);
+    for (const Segment& segment : segments) {
+      for (std::size_t microbatch = 0; microbatch < segment.microbatches; ++microbatch) {
+        for (std::size_t i = segment.begin; i < segment.end; ++i)
+          add_forward(plan_.graph.forward[i], {microbatch, segment.microbatches});
+      }
     }
-    for (std::size_t i = microbatching.length; i < plan_.graph.forward.size(); ++i)
-      add_forward(plan_.graph.forward[i], {});
     ParameterSpec& metrics = plan_.graph.parameters[plan_.graph.metrics_parameter()];
     place(metrics);
     open_ = {metrics.offset, plan_.elements};
@@ -41,25 +42,15 @@ class Planner {
       plan_.metrics_interval = static_cast<std::uint64_t>(
           std::clamp(max_deferred_work / std::max(plan_.graph.work, 1.0), 1.0, max_metrics_interval));
     }
-    // The backward operations of the microbatched layers come last. All microbatches add to the same gradients, so only
-    // the last microbatch completes them.
-    const auto is_microbatched = [&](const Operation& operation) {
-      return operation.input >= 0 && operation.input < microbatching.output;  // unpack_all_to_all has no input
-    };
-    const auto first_microbatched =
-        std::find_if(plan_.graph.backward.begin(), plan_.graph.backward.end(), is_microbatched);
-    std::for_each(plan_.graph.backward.begin(), first_microbatched,
-                  [&](const Operation& operation) { add_backward(operation); });
-    for (std::size_t microbatch = 0; microbatch + 1 < microbatching.microbatches; ++microbatch) {
-      std::for_each(first_microbatched, plan_.graph.backward.end(), [&](Operation operation) {
-        operation.microbatch = {microbatch, microbatching.microbatches};
-        plan_.training.emplace_back(add_compute(operation));
+    const std::vector<Operation>& backward = plan_.graph.backward;
+    for (auto begin = backward.begin(); begin != backward.end();) {
+      const Segment& segment = segment_of(segments, plan_.graph, *begin);
+      const auto end = std::find_if(begin, backward.end(), [&](const Operation& operation) {
+        return &segment_of(segments, plan_.graph, operation) != &segment;
       });
+      add_backward_segment({begin, end}, segment.microbatches);
+      begin = end;
     }
-    std::for_each(first_microbatched, plan_.graph.backward.end(), [&](Operation operation) {
-      operation.microbatch = {microbatching.microbatches - 1, microbatching.microbatches};
-      add_backward(operation);
-    });
     if (open_.begin < open_.end) close_bucket();
     while (!pending_.empty()) update_oldest();
     insert_waits();
@@ -67,6 +58,20 @@ class Planner {
   }
 
  private:
+  /// All microbatches add to the same gradients, so only the last one completes them.
+  void add_backward_segment(std::span<const Operation> operations, std::size_t microbatches) {
+    for (std::size_t microbatch = 0; microbatch < microbatches; ++microbatch) {
+      for (Operation operation : operations) {
+        operation.microbatch = {microbatch, microbatches};
+        if (microbatch + 1 == microbatches) {
+          add_backward(operation);
+        } else {
+          plan_.training.emplace_back(add_compute(operation));
+        }
+      }
+    }
+  }
+
   Compute add_compute(const Operation& operation) {
     plan_.compute.push_back(operation);
     return {plan_.compute.size() - 1};

@@ -27,59 +27,98 @@ std::size_t local_examples(const Graph& graph) {
   return graph.forward.front().is_batch_split ? graph.examples_of(graph.capacity, graph.rank).size() : graph.capacity;
 }
 
-/// Splits the first `length` operations into microbatches that fit in `cache_bytes`. Returns length 0 if that gives too
-/// few microbatches.
-Microbatching try_microbatching(const Graph& graph, std::size_t length, std::size_t cache_bytes) {
+/// Splits the operations [begin, end) into microbatches that fit in `cache_bytes`. One microbatch if that gives too
+/// few.
+Segment try_microbatches(const Graph& graph, std::size_t begin, std::size_t end, std::size_t cache_bytes) {
   std::size_t bytes = 0;  // per example
-  for (std::size_t i = 1; i < length; ++i) {
+  for (std::size_t i = begin; i < end; ++i) {
+    if (graph.forward[i].kind == OperationKind::gather) continue;
     bytes +=
         static_cast<std::size_t>(graph.tensors[graph.forward[i].output].elements()) * (graph.mixed_bfloat16 ? 2 : 4);
   }
-  if (bytes == 0) return {};  // this rank has no channels of these tensors
+  if (bytes == 0) return {begin, end};  // this rank has no channels of these tensors
   std::size_t examples = std::max<std::size_t>(1, cache_bytes / bytes);
   if (examples > 8) examples = examples / 8 * 8;  // kernels prefer multiples of eight
   const std::size_t microbatches = (local_examples(graph) + examples - 1) / examples;
-  if (cache_bytes == 0 || microbatches <= few_microbatches) return {};
-  return {.length = length, .microbatches = microbatches, .output = graph.forward[length - 1].output};
+  if (cache_bytes == 0 || microbatches <= few_microbatches) return {begin, end};
+  return {begin, end, microbatches};
 }
 
-/// Microbatches all operations that allow it. If that gives too few microbatches, only those up to the first pooling,
+/// Microbatches operations that all allow it. If that gives too few microbatches, only those up to the first pooling,
 /// which have the largest tensors, run in smaller microbatches.
-Microbatching choose_microbatching(const Graph& graph) {
+void add_segments(const Graph& graph, std::size_t begin, std::size_t end, std::vector<Segment>& segments) {
   const std::vector<Operation>& forward = graph.forward;
-  std::size_t length = 1;  // gather
-  bool convolves = false;
-  for (; length < forward.size() && is_microbatchable(forward[length]); ++length) {
-    convolves = convolves || forward[length].kind == OperationKind::convolution;
+  const auto at = [&](std::size_t i) { return forward.begin() + static_cast<std::ptrdiff_t>(i); };
+  const auto is = [](OperationKind kind) {
+    return [kind](const Operation& operation) { return operation.kind == kind; };
+  };
+  const auto computed = std::count_if(
+      at(begin), at(end), [](const Operation& operation) { return operation.kind != OperationKind::gather; });
+  const bool pays = computed >= 2 && std::any_of(at(begin), at(end), is(OperationKind::convolution));
+  const Segment all = pays ? try_microbatches(graph, begin, end, graph.cache_bytes) : Segment{begin, end};
+  const auto pooling = std::find_if(at(begin), at(end), is(OperationKind::max_pooling));
+  if (!pays || all.microbatches > 1 || pooling == at(end)) {
+    segments.push_back(all);
+    return;
   }
-  if (!convolves || length < 3) return {};
-  const Microbatching all = try_microbatching(graph, length, graph.cache_bytes);
-  if (all.length > 0) return all;
-  const auto pools = [](const Operation& operation) { return operation.kind == OperationKind::max_pooling; };
-  const auto end = forward.begin() + static_cast<std::ptrdiff_t>(length);
-  const auto pooling = std::find_if(forward.begin(), end, pools);
-  if (pooling == end) return {};
-  return try_microbatching(graph, static_cast<std::size_t>(pooling - forward.begin()) + 1,
-                           graph.cache_bytes / small_cache_divisor);
+  const auto after_pooling = static_cast<std::size_t>(pooling - forward.begin()) + 1;
+  segments.push_back(try_microbatches(graph, begin, after_pooling, graph.cache_bytes / small_cache_divisor));
+  if (after_pooling < end) segments.push_back({after_pooling, end});
+}
+
+/// The end of the operations from `begin` on whose kernels agree about microbatches. A convolution that wants the whole
+/// batch takes the operations up to the next convolution along.
+std::size_t end_of_agreement(const Graph& graph, std::size_t begin, std::size_t end) {
+  const auto convolves = [&](std::size_t i) { return graph.forward[i].kind == OperationKind::convolution; };
+  const auto wants_whole_batch = [&](std::size_t i) {
+    return convolves(i) && graph.forward[i].convolution.wants_whole_batch;
+  };
+  std::size_t next = begin + 1;
+  while (next < end && !(wants_whole_batch(begin) ? convolves(next) : wants_whole_batch(next))) ++next;
+  return next;
 }
 
 }  // namespace
 
-Microbatching plan_microbatches(Graph& graph) {
-  const Microbatching microbatching = choose_microbatching(graph);
-  const std::size_t microbatches = microbatching.microbatches;
+std::vector<Segment> plan_segments(Graph& graph) {
+  const std::vector<Operation>& forward = graph.forward;
+  std::vector<Segment> segments;
+  std::size_t length = 1;  // gather
+  while (length < forward.size() && is_microbatchable(forward[length])) ++length;
+  for (std::size_t begin = 0; begin < length;) {
+    const std::size_t end = end_of_agreement(graph, begin, length);
+    if (forward[begin].convolution.wants_whole_batch) {
+      segments.push_back({begin, end});
+    } else {
+      add_segments(graph, begin, end, segments);
+    }
+    begin = end;
+  }
+  if (length < forward.size()) segments.push_back({length, forward.size()});
   // Only the pooling after a convolution reads the convolution's output, because the pooling's backward gets relu's
   // derivative from the winners. So the output and its gradient need memory for one microbatch only, which stays in the
   // cache.
-  for (std::size_t i = 1; i + 1 < microbatching.length; ++i) {
-    const Operation& operation = graph.forward[i];
-    const bool flat =
-        operation.activation == ActivationFunction::relu || operation.activation == ActivationFunction::linear;
-    const bool pooled = graph.forward[i + 1].kind == OperationKind::max_pooling;
-    if (operation.kind != OperationKind::convolution || !flat || !pooled) continue;
-    graph.tensors[operation.output].microbatch_examples = (local_examples(graph) + microbatches - 1) / microbatches;
+  for (const Segment& segment : segments) {
+    for (std::size_t i = segment.begin; segment.microbatches > 1 && i + 1 < segment.end; ++i) {
+      const Operation& operation = forward[i];
+      const bool flat =
+          operation.activation == ActivationFunction::relu || operation.activation == ActivationFunction::linear;
+      const bool pooled = forward[i + 1].kind == OperationKind::max_pooling;
+      if (operation.kind != OperationKind::convolution || !flat || !pooled) continue;
+      graph.tensors[operation.output].microbatch_examples =
+          (local_examples(graph) + segment.microbatches - 1) / segment.microbatches;
+    }
   }
-  return microbatching;
+  return segments;
+}
+
+const Segment& segment_of(const std::vector<Segment>& segments, const Graph& graph, const Operation& backward) {
+  const auto forward = std::ranges::find_if(
+      graph.forward, [&](const Operation& operation) { return operation.output == backward.output; });
+  const bool needs_whole_batch = backward.partial_sum || backward.all_to_all;
+  if (needs_whole_batch || forward == graph.forward.end()) return segments.back();  // ends with the loss
+  const auto index = static_cast<std::size_t>(forward - graph.forward.begin());
+  return *std::ranges::find_if(segments, [&](const Segment& segment) { return index < segment.end; });
 }
 
 }  // namespace lockstep

@@ -1,21 +1,27 @@
-// Chooses which of a model's first operations run in microbatches, forward and backward. They must be independent for
-// each example. A microbatch is so small that its tensors stay in the cache between operations.
+// Splits a forward pass into segments. A segment runs its operations on one microbatch after the other, forward and
+// backward, so that the tensors between them stay in the cache. Its operations must be independent for each example.
 #pragma once
 
 #include "backend/backend.hpp"
 
 #include <cstddef>
+#include <vector>
 
 namespace lockstep {
 
-struct Microbatching {
-  std::size_t length = 0;  ///< number of operations of Graph::forward, gather included
+/// The operations [begin, end) of Graph::forward.
+struct Segment {
+  std::size_t begin = 0;
+  std::size_t end = 0;
   std::size_t microbatches = 1;
-  int output = -1;  ///< the last tensor they write; their inputs have smaller indices
 };
 
-/// Chooses the microbatching of a graph that has its layouts; length 0 if it would not be faster. Sets
+/// Chooses the segments of a graph that has its layouts; together they hold all operations. Sets
 /// TensorSpec::microbatch_examples of tensors that are used only within one microbatch.
-[[nodiscard]] Microbatching plan_microbatches(Graph& graph);
+[[nodiscard]] std::vector<Segment> plan_segments(Graph& graph);
+
+/// The segment of the forward operation that belongs to a backward operation.
+[[nodiscard]] const Segment& segment_of(const std::vector<Segment>& segments, const Graph& graph,
+                                        const Operation& backward);
 
 }  // namespace lockstep

@@ -138,16 +138,20 @@ LOCKSTEP_INLINE void compute_tile(const ImageShape& s, const float* x, const flo
 template <int vectors, typename T>
 LOCKSTEP_INLINE void compute_channels(const ImageShape& s, const float* x, const float* weights, const float* bias,
                                       bool relu, T* y, std::int64_t y_vector) {
-  constexpr int pixels = 6;
+  constexpr int pixels = 7;
   for (std::int64_t h = 0; h < s.y_height; ++h) {
     const float* const row = x + h * s.row_stride;
     T* const y_row = y + h * s.y_width * s.block;
-    std::int64_t w = 0;
-    for (; w + pixels <= s.y_width; w += pixels) {
-      compute_tile<pixels, vectors>(s, row + w * s.pixel_stride, weights, bias, relu, y_row + w * s.block, y_vector);
+    if (s.y_width < pixels) {
+      for (std::int64_t w = 0; w < s.y_width; ++w) {
+        compute_tile<1, vectors>(s, row + w * s.pixel_stride, weights, bias, relu, y_row + w * s.block, y_vector);
+      }
+      continue;
     }
-    for (; w < s.y_width; ++w) {
-      compute_tile<1, vectors>(s, row + w * s.pixel_stride, weights, bias, relu, y_row + w * s.block, y_vector);
+    // The last tile ends with the row and computes some pixels again: faster than a tile of fewer pixels.
+    for (std::int64_t next = 0; next < s.y_width; next += pixels) {
+      const std::int64_t w = std::min(next, s.y_width - pixels);
+      compute_tile<pixels, vectors>(s, row + w * s.pixel_stride, weights, bias, relu, y_row + w * s.block, y_vector);
     }
   }
 }
@@ -212,11 +216,13 @@ class FewChannelsForward final : public Kernel {
   AlignedBuffer rounded_;
 };
 
-/// One image's gradient of `cells` cells of the kernel from cell `first` on, for 32 or 16 output channels.
+/// One image's gradient of `cells` cells of the kernel from cell `first` on, for 32 or 16 output channels, and that of
+/// the bias unless `bias` is null.
 template <int cells, int vectors, typename T>
 LOCKSTEP_INLINE void sum_cells(const ImageShape& s, std::int64_t first, const float* x, const T* gradient,
-                               std::int64_t y_vector, float* result) {
+                               std::int64_t y_vector, float* result, float* bias) {
   simd::Floats sums[cells][vectors] = {};
+  simd::Floats bias_sums[vectors] = {};
   std::int64_t offsets[cells];
   for (int k = 0; k < cells; ++k) offsets[k] = s.cells[static_cast<std::size_t>(first + k)];
   for (std::int64_t h = 0; h < s.y_height; ++h) {
@@ -224,7 +230,10 @@ LOCKSTEP_INLINE void sum_cells(const ImageShape& s, std::int64_t first, const fl
     const T* cell = gradient + h * s.y_width * s.block;
     for (std::int64_t w = 0; w < s.y_width; ++w, pixel += s.pixel_stride, cell += s.block) {
       simd::Floats dy[vectors];
-      for (int v = 0; v < vectors; ++v) simd::load(cell + v * y_vector, dy[v]);
+      for (int v = 0; v < vectors; ++v) {
+        simd::load(cell + v * y_vector, dy[v]);
+        bias_sums[v] += dy[v];
+      }
       for (int k = 0; k < cells; ++k) {
         for (int v = 0; v < vectors; ++v) sums[k][v] += dy[v] * pixel[offsets[k]];
       }
@@ -233,25 +242,20 @@ LOCKSTEP_INLINE void sum_cells(const ImageShape& s, std::int64_t first, const fl
   for (int k = 0; k < cells; ++k) {
     for (int v = 0; v < vectors; ++v) simd::store(sums[k][v], result + (first + k) * s.out + v * lanes);
   }
+  if (bias == nullptr) return;
+  for (int v = 0; v < vectors; ++v) simd::store(bias_sums[v], bias + v * lanes);
 }
 
 template <int vectors, typename T>
 LOCKSTEP_INLINE void sum_channels(const ImageShape& s, const float* x, const T* gradient, std::int64_t y_vector,
                                   float* result, float* bias) {
   constexpr int cells = 9;
+  const auto next_bias = [&](std::int64_t first) { return first == 0 ? bias : nullptr; };
   std::int64_t k = 0;
-  for (; k + cells <= s.num_cells(); k += cells) sum_cells<cells, vectors>(s, k, x, gradient, y_vector, result);
-  for (; k + 3 <= s.num_cells(); k += 3) sum_cells<3, vectors>(s, k, x, gradient, y_vector, result);
-  for (; k < s.num_cells(); ++k) sum_cells<1, vectors>(s, k, x, gradient, y_vector, result);
-  simd::Floats sums[vectors] = {};
-  for (std::int64_t p = 0; p < s.y_height * s.y_width; ++p) {
-    for (int v = 0; v < vectors; ++v) {
-      simd::Floats dy;
-      simd::load(gradient + p * s.block + v * y_vector, dy);
-      sums[v] += dy;
-    }
-  }
-  for (int v = 0; v < vectors; ++v) simd::store(sums[v], bias + v * lanes);
+  for (; k + cells <= s.num_cells(); k += cells)
+    sum_cells<cells, vectors>(s, k, x, gradient, y_vector, result, next_bias(k));
+  for (; k + 3 <= s.num_cells(); k += 3) sum_cells<3, vectors>(s, k, x, gradient, y_vector, result, next_bias(k));
+  for (; k < s.num_cells(); ++k) sum_cells<1, vectors>(s, k, x, gradient, y_vector, result, next_bias(k));
 }
 
 template <typename T>

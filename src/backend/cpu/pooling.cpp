@@ -91,7 +91,7 @@ LOCKSTEP_INLINE void max_of_window(const PoolingShape& s, const T* x, const Cell
       who = larger ? simd::Ints{} + number : who;
     }
   }
-  simd::store(best, y);
+  simd::store_exact(best, y);
   if (relu) who = (best > 0.0F) ? who : simd::Ints{} + no_winner;
   simd::store(who, winner);
 }
@@ -157,8 +157,10 @@ LOCKSTEP_INLINE void scatter_plane_body(const PoolingShape& s, const T* y_gradie
               simd::Floats before;
               simd::load(cell, before);
               passed += before;
+              simd::store(passed, cell);
+            } else {
+              simd::store_exact(passed, cell);
             }
-            simd::store(passed, cell);
           }
         }
       }

@@ -36,6 +36,15 @@ LOCKSTEP_INLINE void store(const Floats& from, BFloat16* to) {
   std::memcpy(static_cast<void*>(to), &halves, sizeof halves);
 }
 
+// Stores values that are known to be representable, without rounding.
+LOCKSTEP_INLINE void store_exact(const Floats& from, float* to) { store(from, to); }
+LOCKSTEP_INLINE void store_exact(const Floats& from, BFloat16* to) {
+  Words words;
+  std::memcpy(&words, &from, sizeof words);
+  const Halves halves = __builtin_convertvector(words >> 16U, Halves);
+  std::memcpy(static_cast<void*>(to), &halves, sizeof halves);
+}
+
 LOCKSTEP_INLINE void load(const std::uint8_t* from, Ints& to) {
   Bytes bytes;
   std::memcpy(&bytes, from, sizeof bytes);
