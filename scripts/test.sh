@@ -17,7 +17,7 @@ full=0
 
 # Budgets of the checks of --full, in minutes of processor time with cold caches. A check that takes more than 1.5 times
 # its budget is reported. A check that is not listed takes less than a minute.
-declare -A budget=([build]=18 [lint]=26 [sanitizers]=21 [fuzzers]=7 [interop]=8 [tests]=18 [manifests]=3 [pods]=12 [random_faults]=3 [examples]=12)
+declare -A budget=([build]=18 [lint]=26 [sanitizers]=21 [fuzzers]=7 [interop]=8 [tests]=18 [manifests]=3 [pods]=12 [random_faults]=3 [examples]=12 [python_package]=12)
 
 failed=()
 notes=()
@@ -61,7 +61,7 @@ check_scripts() {
 }
 
 check_python() {
-  find scripts tests bench -name '*.py' -print0 |
+  find scripts tests bench python -name '*.py' -print0 |
     xargs -0 -r python3 -c 'import ast, sys; [ast.parse(open(name, encoding="utf-8").read(), name) for name in sys.argv[1:]]'
 }
 
@@ -107,6 +107,14 @@ check_interop() {
   if [ $full = 1 ]; then options=(--full); fi
   tests/interop/run.sh build/release "${options[@]}" | tee "$log" || return 1
   if grep -q '^skipped:' "$log"; then notes+=("checks against real Keras $(grep '^skipped:' "$log")"); fi
+}
+
+# The Python package, on all backends. Skipped with a note if there is no network.
+check_python_package() {
+  local code=0
+  tests/python/run.sh build/release --full || code=$?
+  [ $code = 77 ] || return $code
+  notes+=("the packages of tests/python cannot be installed: the Python package not tested")
 }
 
 # Validates manifests against all versions of Kubernetes' schemas; the default tests use a few of them.
@@ -160,6 +168,7 @@ if [[ " ${failed[*]} " != *" build "* ]]; then # the other checks need the build
     check fuzzers check_fuzzers
   fi
   if [ $full = 1 ]; then
+    check python_package check_python_package
     check manifests check_manifests
     check pods check_pods
     check random_faults check_random_faults
@@ -169,7 +178,8 @@ if [[ " ${failed[*]} " != *" build "* ]]; then # the other checks need the build
     check tests run_ctest -R '^unit\.|^distributed\.[a-z_]+\.2$'
   else
     check interop check_interop
-    check tests run_ctest
+    # --full has run all tests of the Python package
+    if [ $full = 1 ]; then check tests run_ctest -LE python; else check tests run_ctest; fi
   fi
 fi
 

@@ -27,6 +27,7 @@ namespace {
 
 struct LaunchOptions {
   LauncherOptions launcher;
+  std::uint64_t workers = 0;  ///< 0: not given
   std::string job_token_file;
   std::string job_id;
   std::filesystem::path model_dir;
@@ -71,6 +72,11 @@ std::vector<OptionRow> launch_rows(LaunchOptions& options) {
        .metavar = "SECONDS",
        .help = "time for trainers to save after SIGTERM",
        .value = seconds(timeouts.leave_timeout, 1)},
+      {.name = "workers",
+       .metavar = "N",
+       .help = "trainers on this host if TF_CONFIG lists no workers",
+       .value = whole_number(options.workers, 1, max_ranks_per_worker),
+       .default_text = "1"},
       {.name = "ranks-per-worker",
        .metavar = "N",
        .help = "trainers on this worker",
@@ -137,7 +143,8 @@ LaunchOptions read_options(std::span<const std::string> args, const Environment&
       args, environment, rows,
       {.name = "lockstep launch",
        .description = "lockstep launch [OPTIONS] -- PROGRAM [ARGS...]\n\n"
-                      "Runs PROGRAM on all workers of TF_CONFIG. Start this command on every worker, in any order. "
+                      "Runs PROGRAM on all workers of TF_CONFIG, or N times on this host with --workers N. Start this "
+                      "command on every worker, in any order. "
                       "When a trainer\n"
                       "or a launcher is lost, the others wait for it, and training resumes from the last backup.",
        .footer = "Every option is also read from the environment: LOCKSTEP_MAX_RESTARTS for --max-restarts, "
@@ -166,6 +173,16 @@ ExitCode launch(std::span<const std::string> args, std::ostream& /*out*/) {
   options.launcher.environment = environment;
   if (!options.job_id.empty()) options.launcher.environment["LOCKSTEP_JOB_ID"] = options.job_id;
   options.launcher.cluster = read_cluster_spec(options.launcher.environment);
+  if (options.workers > 0 && options.launcher.cluster.tasks.empty()) {
+    if (options.launcher.ranks > 1) {
+      throw UsageError("--workers and --ranks-per-worker both count the trainers of this host; give one of them");
+    }
+    options.launcher.ranks = options.workers;
+  } else if (const std::size_t tasks = options.launcher.cluster.tasks.size();
+             options.workers > 0 && options.workers != tasks) {
+    throw UsageError(fmt::format("--workers is {}, but TF_CONFIG lists {} {}, which decide; leave --workers out",
+                                 options.workers, tasks, tasks == 1 ? "worker" : "workers"));
+  }
   options.launcher.rendezvous.token = JobToken::load(options.launcher.environment, options.job_token_file);
   const auto workers = std::max<std::size_t>(1, options.launcher.cluster.tasks.size());
   if (const int min_workers = options.launcher.rendezvous.timeouts.min_workers;

@@ -13,7 +13,6 @@ fi
 full=${2:-}
 here=$(cd "$(dirname "$0")" && pwd)
 build=$(cd "$1" && pwd)
-venv=$build/venv-interop
 
 for program in lockstep interop_write_model interop_read_model interop_train_steps interop_train_for_tensorboard; do
   if [ ! -x "$build/bin/$program" ]; then
@@ -22,18 +21,9 @@ for program in lockstep interop_write_model interop_read_model interop_train_ste
   fi
 done
 
-# requirements.txt is copied last, so that an incomplete environment is rebuilt.
-if ! cmp -s "$here/requirements.txt" "$venv/requirements.txt"; then
-  rm -rf "$venv"
-  if ! python3 -m venv "$venv" >"$build/venv-interop.log" 2>&1; then
-    echo "skipped: python3 cannot create a virtual environment (see $build/venv-interop.log)"
-    exit 0
-  fi
-  if ! "$venv/bin/pip" install --quiet --requirement "$here/requirements.txt" >>"$build/venv-interop.log" 2>&1; then
-    echo "skipped: the packages of tests/interop/requirements.txt cannot be installed (see $build/venv-interop.log)"
-    exit 0
-  fi
-  cp "$here/requirements.txt" "$venv/requirements.txt"
+if ! venv=$("$here/../support/python_environment.sh" interop "$here/requirements.txt" 2>"$build/venv-interop.log"); then
+  echo "skipped: $(cat "$build/venv-interop.log")"
+  exit 0
 fi
 
 one_test() {

@@ -2,10 +2,12 @@
 #include "cluster/launcher/launcher.hpp"
 
 #include "cluster/config/job_token.hpp"
+#include "cluster/launcher/exported_variables.hpp"
 #include "cluster/net/format_seconds.hpp"
 #include "cluster/pmix/trainer_environment.hpp"
 #include "cluster/rendezvous/job_status.hpp"
 #include "cluster/status/status_format.hpp"
+#include "core/available_cpus.hpp"
 #include "core/clock.hpp"
 #include "core/digest.hpp"
 #include "core/log.hpp"
@@ -81,6 +83,7 @@ Launcher::Launcher(const LauncherOptions& options)
     : timeouts_(options.rendezvous.timeouts),
       mpi_ports_(options.mpi_ports),
       environment_(options.environment),
+      master_address_(options.cluster.tasks.empty() ? "127.0.0.1" : options.cluster.tasks.front().address.host),
       launch_id_(to_hex(random_number())),
       command_(resolve_command(options.command, options.environment)),
       signals_(receive_signals()),
@@ -280,6 +283,9 @@ void Launcher::act(StartTrainer& action) {
     }
     Environment environment = join_environments(environment_, action.variables);
     const Placement& placement = member.placement();
+    for (const auto& [name, value] : world_variables(placement, action.rank, master_address_))
+      environment[name] = value;
+    environment.merge(thread_variables(placement, action.rank, available_cpus()));
     environment["LOCKSTEP_LAUNCH_ID"] = launch_id_;
     environment["LOCKSTEP_GENERATION"] = std::to_string(placement.generation);
     environment["LOCKSTEP_MEMBER_ADDRESSES"] =

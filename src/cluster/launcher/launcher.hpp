@@ -74,7 +74,8 @@ class Launcher {
   SupervisionTimeouts timeouts_;
   PortRange mpi_ports_;
   Environment environment_;
-  std::string launch_id_;  ///< random; the chief's identifies the job unless LOCKSTEP_JOB_ID does
+  std::string master_address_;  ///< the chief's, for programs with a rendezvous of their own
+  std::string launch_id_;       ///< random; the chief's identifies the job unless LOCKSTEP_JOB_ID does
   std::vector<std::string> command_;
   Socket signals_;
   Rendezvous rendezvous_;

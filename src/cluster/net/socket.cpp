@@ -1,6 +1,8 @@
 // See socket.hpp.
 #include "cluster/net/socket.hpp"
 
+#include "core/parse_number.hpp"
+
 #include <lockstep/core/error.hpp>
 
 #include <fmt/format.h>
@@ -17,6 +19,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <system_error>
 
 namespace lockstep {
@@ -131,6 +134,15 @@ Socket listen_on(std::uint16_t port, int backlog, const char* setting) {
         fmt::format("cannot listen on port {}: permission denied; choose a port above 1023 {}", port, setting));
   }
   throw InternalError(fmt::format("cannot listen on port {}: {}", port, text_of(error)));
+}
+
+std::uint16_t free_port() {
+  const Socket listener = listen_on(0);
+  Endpoint own;
+  own.length = sizeof own.storage;
+  if (getsockname(listener.descriptor(), reinterpret_cast<sockaddr*>(&own.storage), &own.length) != 0) return 0;
+  const std::string text = own.to_string();
+  return parse_number<std::uint16_t>(std::string_view(text).substr(text.rfind(':') + 1)).value_or(0);
 }
 
 std::string local_address_of(const Socket& socket) { return address_of(socket, &getsockname); }

@@ -36,6 +36,9 @@ class Socket {
 /// it.
 [[nodiscard]] Socket listen_on(std::uint16_t port, int backlog = SOMAXCONN, const char* setting = "in TF_CONFIG");
 
+/// A port on which no process of this host listens now; 0 if the system has none.
+[[nodiscard]] std::uint16_t free_port();
+
 /// The local IP address of a connection; empty if it is unknown.
 [[nodiscard]] std::string local_address_of(const Socket& socket);
 /// The same of its other end.

@@ -3,6 +3,7 @@
 #include "cluster/rendezvous/coordinator.hpp"
 
 #include "cluster/net/format_seconds.hpp"
+#include "cluster/net/socket.hpp"
 #include "core/printable.hpp"
 
 #include <lockstep/core/error.hpp>
@@ -194,6 +195,7 @@ void Coordinator::begin_if_complete(double now) {
   }
   const std::uint64_t generation = placement_.generation + 1;
   placement_ = place_ranks(generation, fmt::format("lockstep-{}-{}", run_id_, generation), members);
+  placement_.master_port = free_port();
   for (const MemberSlot& slot : slots_) {
     if (slot.is_connected) continue;
     const bool was_seen = slot.peer.incarnation != 0;

@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <utility>
@@ -134,6 +135,7 @@ void Member::on(const GenerationBegins& message) {
   for (const RankPlacement& rank : placement.ranks) {
     if (rank.node >= placement.nodes.size()) throw DataError("a rank is placed on a node that does not exist");
   }
+  if (placement.master_port > std::numeric_limits<std::uint16_t>::max()) throw DataError("a port is above 65535");
   if (placement.ranks_of_member(index_).empty()) throw DataError("this launcher has no rank");
   if (exit_ || is_leaving_) return;  // another message informs the coordinator
   if (placement.generation > 1)

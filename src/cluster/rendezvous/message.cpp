@@ -32,7 +32,7 @@ auto fields(Like<PeerInfo> auto& it) {
 auto fields(Like<Node> auto& it) { return std::tie(it.host_name, it.server, it.ranks_on_machine); }
 auto fields(Like<RankPlacement> auto& it) { return std::tie(it.member, it.node, it.local_rank); }
 auto fields(Like<Placement> auto& it) {
-  return std::tie(it.generation, it.nspace, it.nodes, it.ranks, it.full_world_size, it.addresses);
+  return std::tie(it.generation, it.nspace, it.nodes, it.ranks, it.full_world_size, it.addresses, it.master_port);
 }
 
 auto fields(Like<Hello> auto& it) { return std::tie(it.version, it.job, it.cluster, it.has_token, it.nonce, it.who); }

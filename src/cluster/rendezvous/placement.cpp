@@ -41,7 +41,7 @@ std::vector<std::uint64_t> Placement::ranks_of_node(std::uint64_t node) const {
 }
 
 Placement place_ranks(std::uint64_t generation, std::string nspace, std::span<const PeerInfo> members) {
-  Placement placement{generation, std::move(nspace), {}, {}, 0, {}};
+  Placement placement{generation, std::move(nspace), {}, {}, 0, {}, 0};
   std::map<std::string, std::uint64_t> numbers;
   std::map<std::string_view, std::uint64_t> ranks_on_machine;
   std::vector<std::string_view> machines;  // indexed by node

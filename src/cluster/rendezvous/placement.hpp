@@ -50,6 +50,7 @@ struct Placement {
   std::vector<RankPlacement> ranks;
   std::uint64_t full_world_size = 0;        ///< number of ranks when all workers take part
   std::vector<std::string> addresses = {};  ///< of all hosts: MPI admits connections from them only
+  std::uint64_t master_port = 0;  ///< a free port on the host of rank 0, for programs with a rendezvous of their own
 
   /// The node whose PMIx server this member runs; nullopt if it runs none.
   [[nodiscard]] std::optional<std::size_t> node_served_by(std::uint64_t member) const;

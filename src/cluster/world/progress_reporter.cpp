@@ -53,7 +53,7 @@ void ProgressReporter::report_step_end(const StepStats& stats) noexcept {
   if (steps_known_ <= warmup_steps) ++steps_known_;
   if (steps_known_ <= warmup_steps) max_silent_seconds_ = 0;
   // The duration of a step is known only after a typical one has ended.
-  if (steps_known_ > warmup_steps) report_.max_silent_seconds = max_silent_seconds_;
+  if (steps_known_ > warmup_steps && !are_steps_irregular_) report_.max_silent_seconds = max_silent_seconds_;
   report_.step = stats.step;
   report_.epoch = stats.epoch;
   report_.loss = stats.loss;

@@ -39,6 +39,10 @@ class ProgressReporter {
   /// Forgets the duration of previous steps, because the next ones train another model.
   void reset_pace() noexcept;
 
+  /// The next steps have no typical duration, because a framework may compile in the middle of an epoch: a long silence
+  /// is judged as in a busy phase.
+  void expect_irregular_steps() noexcept { are_steps_irregular_ = true; }
+
   void report_step_begin() noexcept;
   void report_step_end(const StepStats& stats) noexcept;
 
@@ -60,6 +64,7 @@ class ProgressReporter {
   double window_began_ = 0;        ///< start of the throughput window
   double window_seconds_ = 0;      ///< duration of the window before a busy phase interrupted it
   double window_examples_ = 0;
+  bool are_steps_irregular_ = false;
   bool is_waiting_ = false;
   double wait_began_ = 0;
   Activity before_wait_ = Activity::busy;

@@ -1,0 +1,178 @@
+"""Backups of training in Keras: one file, written by the chief, whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+import os
+import pickle
+import zipfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+from lockstep._native import DataError, IoError
+from lockstep._world import group, is_chief
+
+FORMAT = 1
+FILE = "backup.npz"
+
+Arrays = list[NDArray[Any]]
+
+
+@dataclass
+class RankState:
+    """What differs between ranks in the middle of an epoch."""
+
+    metrics: Arrays = field(default_factory=list)  # what the epoch's metrics have accumulated
+    layers: Arrays | None = None  # state that no optimizer updates, if it differs from the chief's
+
+
+@dataclass
+class Backup:
+    """The state of a ``fit`` between two steps."""
+
+    fit: int  # its number in the program, from 1
+    epoch: int
+    step: int  # completed steps of the epoch
+    total_steps: int
+    position: dict[str, Any]  # of the data, see Feed.position
+    history: dict[str, Any]  # of earlier epochs
+    variables: Arrays  # of model and optimizer
+    ranks: list[RankState] = field(default_factory=list)
+
+    def to_bytes(self) -> bytes:
+        """Return the contents of the backup's file."""
+        arrays: dict[str, NDArray[Any]] = {}
+        types: dict[str, str] = {}
+
+        def add(group_name: str, values: Arrays) -> int:
+            for i, value in enumerate(values):
+                name = f"{group_name}.{i}"
+                if value.dtype.kind == "V":  # NumPy's format has no names for the types of ml_dtypes
+                    types[name] = value.dtype.name
+                    value = value.view(f"u{value.dtype.itemsize}")
+                arrays[name] = value
+            return len(values)
+
+        meta = {
+            "format": FORMAT,
+            "fit": self.fit,
+            "epoch": self.epoch,
+            "step": self.step,
+            "total_steps": self.total_steps,
+            "position": self.position,
+            "history": self.history,
+            "variables": add("variable", self.variables),
+            "ranks": [
+                {
+                    "metrics": add(f"rank{rank}.metric", state.metrics),
+                    "layers": None if state.layers is None else add(f"rank{rank}.layer", state.layers),
+                }
+                for rank, state in enumerate(self.ranks)
+            ],
+            "types": types,
+        }
+        arrays["meta"] = np.frombuffer(json.dumps(meta).encode(), np.uint8)
+        buffer = io.BytesIO()
+        np.savez(buffer, **arrays)  # type: ignore[arg-type]
+        return buffer.getvalue()
+
+    @staticmethod
+    def from_bytes(data: bytes) -> Backup:
+        """Read the contents of a backup's file; raise `DataError` if they are none."""
+        try:
+            with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
+                meta = json.loads(arrays["meta"].tobytes())
+                if meta["format"] != FORMAT:
+                    raise DataError(f"it has format {meta['format']}, and this version of lockstep reads {FORMAT}")
+                types: dict[str, str] = meta["types"]
+
+                def get(group_name: str, count: int) -> Arrays:
+                    names = [f"{group_name}.{i}" for i in range(count)]
+                    return [
+                        arrays[name].view(getattr(ml_dtypes, types[name])) if name in types else arrays[name]
+                        for name in names
+                    ]
+
+                ranks = [
+                    RankState(
+                        get(f"rank{rank}.metric", each["metrics"]),
+                        None if each["layers"] is None else get(f"rank{rank}.layer", each["layers"]),
+                    )
+                    for rank, each in enumerate(meta["ranks"])
+                ]
+                variables = get("variable", meta["variables"])
+        except (ValueError, KeyError, TypeError, AttributeError, EOFError, OSError, zipfile.BadZipFile) as error:
+            if isinstance(error, DataError):
+                raise
+            raise DataError(f"it is damaged: {error}") from error
+        return Backup(
+            meta["fit"],
+            meta["epoch"],
+            meta["step"],
+            meta["total_steps"],
+            meta["position"],
+            meta["history"],
+            variables,
+            ranks,
+        )
+
+
+def write(directory: Path, backup: Backup, state: RankState) -> None:
+    """Write a backup. All ranks call this; `backup` is the chief's, `state` each rank's own."""
+    layers = state.layers or []
+    digest = hashlib.blake2b(b"".join(array.tobytes() for array in layers), digest_size=16).digest()
+    is_own = group().all_gather(digest)[0] != digest
+    parts = group().all_gather(pickle.dumps(RankState(state.metrics, layers if is_own else None)))
+    if not is_chief():
+        return
+    backup.ranks = [pickle.loads(part) for part in parts]
+    path = directory / FILE
+    temporary = directory / f".{FILE}.{os.getpid()}"
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        with temporary.open("wb") as file:
+            file.write(backup.to_bytes())
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise IoError(f"cannot write the backup {path}: {error.strerror or error}") from error
+
+
+def read(directory: Path) -> Backup | None:
+    """Return the backup in a directory that only the chief sees, on all ranks; None if there is none."""
+    path = directory / FILE
+    message = b"none"
+    if is_chief():
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            for leftover in directory.glob(f".{FILE}.*"):  # of a chief that was killed while it wrote
+                leftover.unlink()
+            message = b"data" + path.read_bytes() if path.exists() else b"none"
+        except OSError as error:
+            message = b"fail" + str(error.strerror or error).encode()
+    message = group().broadcast(message, 0)
+    if message[:4] == b"none":
+        return None
+    if message[:4] == b"fail":
+        raise IoError(f"cannot read the backup {path}: {message[4:].decode()}")
+    try:
+        return Backup.from_bytes(message[4:])
+    except DataError as error:
+        raise DataError(f"cannot use the backup {path}: {error}; remove it to train from the beginning") from error
+
+
+def remove(directory: Path) -> None:
+    """Remove the backup in a directory, and the directory if nothing else is in it."""
+    (directory / FILE).unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # it holds files of others, or is not ours to remove
+        directory.rmdir()

@@ -1,0 +1,211 @@
+"""The world of this process: its start, its end, and who is in it."""
+
+from __future__ import annotations
+
+import atexit
+import importlib.util
+import json
+import os
+import shutil
+import sys
+import sysconfig
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+
+from lockstep._native import Error, InternalError, IoError, PeerError, ProcessGroup, UsageError
+
+# A program that starts again would fail again: its exit code tells the launcher so. Other exceptions may have come from
+# a peer's death or from the machine.
+_USAGE, _INTERNAL, _IO, _TEMPORARY = 64, 70, 74, 75
+_MISTAKES = (
+    ValueError, TypeError, AttributeError, NameError, ImportError, LookupError, SyntaxError, NotImplementedError,
+    AssertionError, ArithmeticError,
+)  # fmt: skip
+
+
+class _World:
+    """The process' group, once `init` has made it, and how the process ends."""
+
+    def __init__(self) -> None:
+        self.group: ProcessGroup | None = None
+        self.owner_pid = 0
+        self.exit_code: int | None = None
+        self.before_close: list[Callable[[], None]] = []
+
+
+_world = _World()
+
+
+def group() -> ProcessGroup:
+    """Return the process group, or raise if there is none."""
+    if _world.group is None:
+        raise UsageError("call lockstep.init() before any other function of lockstep")
+    return _world.group
+
+
+def before_close(action: Callable[[], None]) -> None:
+    """Register what is done once all ranks have ended their programs without an error."""
+    _world.before_close.append(action)
+
+
+def find_command() -> str:
+    """Return the path of the command ``lockstep``."""
+    beside = Path(sysconfig.get_path("scripts")) / "lockstep"
+    if os.access(beside, os.X_OK):
+        return str(beside)
+    found = shutil.which("lockstep")
+    if found is None:
+        raise UsageError(f"the command lockstep is neither in {beside.parent} nor on PATH; reinstall the package")
+    return found
+
+
+def _workers_of_tf_config() -> int:
+    try:
+        cluster = json.loads(os.environ.get("TF_CONFIG") or "{}").get("cluster", {})
+        return sum(len(cluster.get(kind, ())) for kind in ("chief", "master", "worker"))
+    except (ValueError, AttributeError, TypeError):
+        return 2  # the launcher explains what is wrong with it
+
+
+def _launch_if_needed() -> None:
+    """Start this program again under ``lockstep launch`` if TF_CONFIG has several workers and nobody launched it."""
+    if any(name in os.environ for name in ("LOCKSTEP_CONTROL_FD", "OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK")):
+        return
+    if _workers_of_tf_config() < 2:
+        return
+    if hasattr(sys, "ps1") or "ipykernel" in sys.modules:
+        raise UsageError("TF_CONFIG lists several workers, but this is an interactive session; run a script instead")
+    command = [find_command(), "launch", "--", sys.executable, *sys.orig_argv[1:]]
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execv(command[0], command)
+
+
+def init(timeout: float | None = None) -> None:
+    """Join the world that ``lockstep launch``, mpirun or a Kubernetes job made; without one, be a world of one.
+
+    With a TF_CONFIG of several workers and no launcher, the program starts itself again under ``lockstep launch``. So
+    call this first, before anything that takes long.
+
+    Parameters
+    ----------
+    timeout
+        Seconds that a rank waits for another before it raises `PeerError`; 0 means no limit. The default is the
+        variable LOCKSTEP_COLLECTIVE_TIMEOUT, or 600.
+    """
+    if _world.group is not None:
+        return
+    _launch_if_needed()
+    if timeout is None:
+        timeout = float(os.environ.get("LOCKSTEP_COLLECTIVE_TIMEOUT", "600"))
+    _world.group = ProcessGroup(timeout)
+    _world.owner_pid = os.getpid()
+    sys.excepthook = _with_exit_code(sys.excepthook)
+    atexit.register(_end)
+    if _world.group.rank == 0 and len(_world.group.host_of_rank) > 1:
+        backend = os.environ.get("KERAS_BACKEND", "Keras' default") if importlib.util.find_spec("keras") else "none"
+        print(
+            f"Lockstep: {len(_world.group.host_of_rank)} workers, {_world.group.description}, Keras backend: {backend}",
+            file=sys.stderr,
+            flush=True,
+        )
+
+
+_Hook = Callable[[type[BaseException], BaseException, TracebackType | None], object]
+
+
+def exit_code_of(error: BaseException) -> int:
+    """Return the exit code that tells a launcher whether a restart may help."""
+    if isinstance(error, PeerError):
+        return _TEMPORARY
+    if isinstance(error, InternalError):
+        return _INTERNAL
+    if isinstance(error, (IoError, OSError)) and not isinstance(error, FileNotFoundError):
+        return _IO
+    if isinstance(error, (*_MISTAKES, FileNotFoundError)):
+        return _USAGE
+    if isinstance(error, KeyboardInterrupt):
+        return 130
+    return _INTERNAL
+
+
+def _with_exit_code(previous: _Hook) -> _Hook:
+    def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        if _world.group is not None and _world.owner_pid == os.getpid():
+            _world.exit_code = exit_code_of(error)
+            if not isinstance(error, Error):
+                _world.group.fail("".join(traceback.format_exception_only(kind, error)).strip())
+        previous(kind, error, trace)
+
+    return hook
+
+
+def _end() -> None:
+    """Leave the world when the program ends. After an error the others may never come, so this does not wait."""
+    if _world.group is None or _world.owner_pid != os.getpid():
+        return
+    if _world.exit_code is None:
+        try:
+            shutdown()
+            return
+        except Error as error:
+            print(f"lockstep: error: {error}", file=sys.stderr)
+            _world.exit_code = exit_code_of(error)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(_world.exit_code)
+
+
+def shutdown() -> None:
+    """Leave the world: waits until every rank has called it. Programs that just end do so by themselves."""
+    current = group()
+    current.barrier()
+    for action in _world.before_close:
+        action()
+    _world.before_close.clear()
+    current.close()
+    _world.group = None
+
+
+def exit_together(code: int) -> None:
+    """End the program on all ranks, which all call this, with an exit code that is no error of the program."""
+    group().barrier()
+    group().close()
+    _world.group = None
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def is_initialized() -> bool:
+    """Return whether `init` was called."""
+    return _world.group is not None
+
+
+def rank() -> int:
+    """Return this worker's number in the world, from 0."""
+    return group().rank
+
+
+def size() -> int:
+    """Return the number of workers in the world."""
+    return len(group().host_of_rank)
+
+
+def local_rank() -> int:
+    """Return this worker's number on its host, from 0."""
+    hosts = group().host_of_rank
+    return hosts[: group().rank].count(hosts[group().rank])
+
+
+def local_size() -> int:
+    """Return the number of workers on this host."""
+    hosts = group().host_of_rank
+    return hosts.count(hosts[group().rank])
+
+
+def is_chief() -> bool:
+    """Return whether this is the worker that writes files: rank 0."""
+    return group().rank == 0

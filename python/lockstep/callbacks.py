@@ -1,0 +1,239 @@
+"""Callbacks for Keras' ``fit`` on many workers. Put `BackupAndRestore` or `AverageMetrics` first in the list."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+from lockstep import _backup, _world
+from lockstep._collectives import sum_arrays
+from lockstep._data import feed
+from lockstep._native import DataError, UsageError
+from lockstep._optimizer import progress
+from lockstep._state import assign, average_differing, broadcast_variables, to_array, variables_of
+from lockstep._world import group, is_chief, rank, size
+
+__all__ = ["AverageMetrics", "BackupAndRestore", "ModelCheckpoint"]
+
+_TEMPORARY = 75
+_RAN_OUT = "Your input ran out of data"
+
+
+class AverageMetrics(keras.callbacks.Callback):  # type: ignore[misc]
+    """Keeps the workers of a ``fit`` together.
+
+    - Training begins with the chief's weights.
+    - At the end of an epoch, a worker whose data ended early takes the weights of one whose did not. State that layers
+      update without gradients, such as moving statistics, is averaged.
+    - The metrics in the logs of an epoch are those of all workers' data, for callbacks after this one too: what the
+      metrics accumulated is summed over the workers. Logs of batches are this worker's.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._averages: dict[str, float] = {}
+        self._is_fitting = False
+        self._has_ended_pass = False
+
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
+        """Take the chief's weights."""
+        self._is_fitting = True
+        broadcast_variables(variables_of(self.model))
+
+    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        """Forget the metrics of the epoch before."""
+        self._averages = {}
+        self._has_ended_pass = False
+
+    def on_test_begin(self, logs: dict[str, Any] | None = None) -> None:
+        """Before validation, average what training accumulated: validation begins with a reset of the metrics."""
+        if self._is_fitting:
+            self._end_pass()
+
+    def on_test_end(self, logs: dict[str, Any] | None = None) -> None:
+        """Average the metrics of validation."""
+        if self._is_fitting:
+            self._averages |= {f"val_{name}": value for name, value in self._average_metrics().items()}
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        """Write the averages to the epoch's logs."""
+        self._end_pass()
+        if logs is not None:
+            logs.update({name: value for name, value in self._averages.items() if name in logs})
+
+    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
+        """End the training."""
+        self._is_fitting = False
+
+    def _end_pass(self) -> None:
+        if self._has_ended_pass:
+            return
+        self._has_ended_pass = True
+        model = self.model
+        _, source, is_uneven = group().join()
+        if is_uneven:
+            broadcast_variables(variables_of(model), source)
+        average_differing(model.non_trainable_variables)
+        self._averages |= self._average_metrics()
+
+    def _average_metrics(self) -> dict[str, float]:
+        """Return the metrics of all workers; leaves the metrics' own variables as they are."""
+        if size() == 1:
+            return {}
+        model = self.model
+        metrics = [metric for metric in model.metrics if metric.variables]
+        variables = [variable for metric in metrics for variable in metric.variables]
+        own = [to_array(variable) for variable in variables]
+        sums = sum_arrays(own)
+        assign(variables, [total.astype(array.dtype) for total, array in zip(sums, own, strict=True)])
+        results = keras.tree.map_structure(lambda value: float(np.asarray(value)), model.get_metrics_result())
+        assign(variables, own)
+        return dict(results)
+
+
+class BackupAndRestore(AverageMetrics):
+    """Backs training up, and goes on where the last backup ended when the program starts again.
+
+    A backup holds weights, optimizer, the position in the data, the epoch's metrics so far and the history. With
+    data from `lockstep.shard`, training goes on in the middle of an epoch; with other data, at its beginning. It
+    also does all that `AverageMetrics` does.
+
+    Parameters
+    ----------
+    backup_dir
+        The chief writes here; the other workers need no access.
+    save_freq
+        "epoch", or the number of steps between backups.
+    delete_checkpoint
+        Remove the backup when all workers have ended their programs.
+    """
+
+    _fits: dict[Path, int] = {}  # noqa: RUF012 - fits in this program by backup directory, so that each knows its number
+
+    def __init__(self, backup_dir: str | Path, save_freq: str | int = "epoch", delete_checkpoint: bool = True) -> None:
+        super().__init__()
+        if not str(backup_dir):
+            raise UsageError("backup_dir is empty; name a directory")
+        if save_freq != "epoch" and (not isinstance(save_freq, int) or isinstance(save_freq, bool) or save_freq < 1):
+            raise UsageError(f"save_freq is {save_freq!r}; use 'epoch' or a number of steps from 1")
+        self.backup_dir = Path(backup_dir)
+        self.save_freq = save_freq
+        self.delete_checkpoint = delete_checkpoint
+        self._fit = 0
+        self._epoch = 0
+        self._first_step = 0  # of the epoch that was restored
+        self._metrics: list[Any] | None = None
+        self._history: dict[str, Any] = {"epoch": [], "history": {}}
+
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
+        """Restore the last backup, if there is one."""
+        self._is_fitting = True
+        directory = self.backup_dir.absolute()
+        self._fit = BackupAndRestore._fits[directory] = BackupAndRestore._fits.get(directory, 0) + 1
+        backup = _backup.read(self.backup_dir)
+        if backup is None or backup.fit < self._fit:
+            broadcast_variables(variables_of(self.model))
+            return
+        self._restore(backup)
+
+    def _restore(self, backup: _backup.Backup) -> None:
+        model = self.model
+        own = backup.ranks[rank()] if rank() < len(backup.ranks) else _backup.RankState()
+        try:
+            assign(variables_of(model), backup.variables)
+            if own.layers is not None:
+                assign(model.non_trainable_variables, own.layers)
+        except DataError as error:
+            raise DataError(
+                f"the backup in {self.backup_dir} is of another model: {error}; remove it to start anew"
+            ) from error
+        if backup.fit > self._fit:  # an earlier fit of this program, which had ended
+            model._initial_epoch = sys.maxsize
+            return
+        model._initial_epoch = backup.epoch
+        self._first_step = backup.step
+        self._metrics = own.metrics if backup.step > 0 else None
+        self._history = backup.history
+        progress.step, progress.epoch = backup.total_steps, backup.epoch
+        feed.restore(backup.position, backup.step)
+        if is_chief():
+            where = f"epoch {backup.epoch + 1}" + (f", step {backup.step + 1}" if backup.step else "")
+            print(f"Lockstep: training goes on from the backup in {self.backup_dir}: {where}", file=sys.stderr)
+
+    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        """Restore the metrics of an epoch that continues; Keras has just reset them."""
+        super().on_epoch_begin(epoch, logs)
+        self._epoch = epoch
+        progress.epoch = epoch
+        model = self.model
+        history = getattr(model, "history", None)
+        if history is not None and self._history["epoch"] and not history.epoch:
+            history.epoch = list(self._history["epoch"])
+            history.history.update({key: list(values) for key, values in self._history["history"].items()})
+        if self._metrics is not None:
+            assign(model.metrics_variables, self._metrics)
+            self._metrics = None
+            # Keras warns that an epoch which continues has fewer batches than it counted.
+            warnings.filterwarnings("ignore", message=_RAN_OUT)
+
+    def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+        """Back up if it is time to, or if a worker was told to stop."""
+        step = self._first_step + batch + 1
+        request = group().request
+        if isinstance(self.save_freq, int) and step % self.save_freq == 0 and feed.is_active:
+            self._save(self._epoch, step)
+            if request:
+                _world.exit_together(_TEMPORARY)
+        elif request >= 2:
+            if feed.is_active:
+                self._save(self._epoch, step)
+            _world.exit_together(_TEMPORARY)
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        """Average the metrics, and back up."""
+        super().on_epoch_end(epoch, logs)
+        self._first_step = 0
+        self._history["epoch"].append(epoch)
+        for key, value in (logs or {}).items():
+            self._history["history"].setdefault(key, []).append(float(value))
+        self._save(epoch + 1, 0)
+        if group().request:
+            _world.exit_together(_TEMPORARY)
+
+    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
+        """Keep the last backup until all workers have ended: a worker may still die before it has saved the model."""
+        super().on_train_end(logs)
+        self.model._initial_epoch = None
+        history = getattr(self.model, "history", None)
+        if history is not None and not history.epoch and self._history["epoch"]:
+            history.epoch = list(self._history["epoch"])
+            history.history.update(self._history["history"])
+        if self.delete_checkpoint and is_chief() and self._fit == 1:
+            _world.before_close(lambda: _backup.remove(self.backup_dir))
+
+    def _save(self, epoch: int, step: int) -> None:
+        model = self.model
+        variables = [to_array(variable) for variable in variables_of(model)] if is_chief() else []
+        backup = _backup.Backup(self._fit, epoch, step, progress.step, feed.position(), self._history, variables)
+        metrics = [to_array(variable) for variable in model.metrics_variables] if step > 0 else []
+        layers = [to_array(variable) for variable in model.non_trainable_variables]
+        _backup.write(self.backup_dir, backup, _backup.RankState(metrics, layers))
+
+
+class ModelCheckpoint(keras.callbacks.ModelCheckpoint):  # type: ignore[misc]
+    """Keras' ModelCheckpoint, which writes on the chief alone."""
+
+    def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+        """Save on the chief, if it is time to."""
+        if is_chief():
+            super().on_train_batch_end(batch, logs)
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        """Save on the chief, if it is time to."""
+        if is_chief():
+            super().on_epoch_end(epoch, logs)

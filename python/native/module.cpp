@@ -1,0 +1,192 @@
+// The extension module lockstep._native: ProcessGroup for Python. The functions release the interpreter's lock while
+// they wait; a waiting main thread handles signals, so Ctrl-C works.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "collective/process_group.hpp"
+
+#include <lockstep/core/error.hpp>
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace lockstep {
+namespace {
+
+template <typename Number>
+using Array = nb::ndarray<Number, nb::c_contig, nb::device::cpu>;
+
+void handle_signals() {
+  const nb::gil_scoped_acquire lock;
+  if (PyErr_CheckSignals() != 0) throw nb::python_error();  // does nothing on other threads than the main one
+}
+
+template <typename Number>
+std::vector<Number*> pointers_to(const std::vector<Array<Number>>& arrays) {
+  std::vector<Number*> pointers;
+  pointers.reserve(arrays.size());
+  for (const Array<Number>& array : arrays) pointers.push_back(array.data());
+  return pointers;
+}
+
+std::string text_of(const nb::bytes& bytes) { return {bytes.c_str(), bytes.size()}; }
+nb::bytes bytes_of(const std::string& text) { return nb::bytes(text.data(), text.size()); }
+
+std::pair<double, int> reduce(ProcessGroup& group, std::size_t reducer,
+                              const std::vector<Array<const float>>& gradients,
+                              const std::vector<Array<float>>& averages, double weight) {
+  const std::vector<const float*> from = pointers_to(gradients);
+  const std::vector<float*> to = pointers_to(averages);
+  const nb::gil_scoped_release unlocked;
+  const StepAgreement agreement = group.reduce(reducer, from, to, weight);
+  return {agreement.weight, agreement.contributing};
+}
+
+std::pair<double, int> finish(ProcessGroup& group, std::size_t reducer, const std::vector<Array<float>>& averages) {
+  const std::vector<float*> to = pointers_to(averages);
+  const nb::gil_scoped_release unlocked;
+  const StepAgreement agreement = group.finish(reducer, to);
+  return {agreement.weight, agreement.contributing};
+}
+
+template <typename Gather>
+nb::list gathered(const Gather& gather, const nb::bytes& bytes) {
+  std::string own = text_of(bytes);
+  std::vector<std::string> texts;
+  {
+    const nb::gil_scoped_release unlocked;
+    texts = gather(std::move(own));
+  }
+  nb::list all;
+  for (const std::string& text : texts) all.append(bytes_of(text));
+  return all;
+}
+
+/// Python's exceptions: lockstep.Error, and for each class below it the built-in exception that fits.
+void add_exceptions(nb::module_& module) {
+  const nb::object base = nb::exception<Error>(module, "Error", PyExc_RuntimeError);
+  const auto bases = [&](PyObject* builtin) { return nb::make_tuple(base, nb::handle(builtin)); };
+  nb::exception<InternalError>(module, "InternalError", base);
+  nb::exception<PeerError>(module, "PeerError", bases(PyExc_ConnectionError));
+  nb::exception<IoError>(module, "IoError", bases(PyExc_OSError));
+  nb::exception<DataError>(module, "DataError", bases(PyExc_ValueError));
+  nb::exception<UsageError>(module, "UsageError", bases(PyExc_ValueError));
+}
+
+}  // namespace
+}  // namespace lockstep
+
+NB_MODULE(_native, module) {
+  using namespace lockstep;
+  nb::set_leak_warnings(false);  // the group lives until the process ends
+  module.attr("__version__") = LOCKSTEP_VERSION;
+  add_exceptions(module);
+
+  using Released = nb::call_guard<nb::gil_scoped_release>;
+  nb::class_<ProcessGroup>(module, "ProcessGroup")
+      .def(
+          "__init__",
+          [](ProcessGroup* self, double timeout) {
+            const nb::gil_scoped_release unlocked;
+            new (self) ProcessGroup({.timeout = timeout, .while_caller_waits = handle_signals});
+          },
+          "timeout"_a)
+      .def_prop_ro("rank", &ProcessGroup::rank)
+      .def_prop_ro("host_of_rank", &ProcessGroup::host_of_rank)
+      .def_prop_ro("description", &ProcessGroup::describe)
+      .def_prop_ro("request", [](const ProcessGroup& self) { return static_cast<int>(self.request()); })
+      .def(
+          "make_reducer",
+          [](ProcessGroup& self, const std::vector<std::size_t>& sizes, std::size_t bucket_elements, bool bfloat16,
+             std::size_t sparse) {
+            return self.make_reducer(sizes, bucket_elements,
+                                     bfloat16 ? GradientCompression::bfloat16 : GradientCompression::none, sparse);
+          },
+          "sizes"_a, "bucket_elements"_a, "bfloat16"_a, "sparse"_a, Released())
+      .def(
+          "reduce",
+          [](ProcessGroup& self, std::size_t reducer, const std::vector<Array<const float>>& gradients,
+             const std::vector<Array<float>>& averages, double weight) {
+            const auto [total, contributing] = reduce(self, reducer, gradients, averages, weight);
+            return nb::make_tuple(total, contributing);
+          },
+          "reducer"_a, "gradients"_a, "averages"_a, "weight"_a)
+      .def(
+          "contribute",
+          [](ProcessGroup& self, std::size_t reducer, std::size_t gradient, const Array<const float>& values,
+             double weight) {
+            const float* const data = values.data();
+            const nb::gil_scoped_release unlocked;
+            self.contribute(reducer, gradient, data, weight);
+          },
+          "reducer"_a, "gradient"_a, "values"_a, "weight"_a)
+      .def("has_contributed", &ProcessGroup::has_contributed, "reducer"_a, "gradient"_a)
+      .def(
+          "finish",
+          [](ProcessGroup& self, std::size_t reducer, const std::vector<Array<float>>& averages) {
+            const auto [total, contributing] = finish(self, reducer, averages);
+            return nb::make_tuple(total, contributing);
+          },
+          "reducer"_a, "averages"_a)
+      .def("join",
+           [](ProcessGroup& self) {
+             JoinResult result;
+             {
+               const nb::gil_scoped_release unlocked;
+               result = self.join();
+             }
+             return nb::make_tuple(result.steps, result.source, result.is_uneven);
+           })
+      .def(
+          "all_reduce_sum32",
+          [](ProcessGroup& self, const Array<float>& values) {
+            const std::span<float> all(values.data(), values.size());
+            const nb::gil_scoped_release unlocked;
+            self.all_reduce_sum(all);
+          },
+          "values"_a)
+      .def(
+          "all_reduce_sum64",
+          [](ProcessGroup& self, const Array<double>& values) {
+            const std::span<double> all(values.data(), values.size());
+            const nb::gil_scoped_release unlocked;
+            self.all_reduce_sum(all);
+          },
+          "values"_a)
+      .def(
+          "broadcast",
+          [](ProcessGroup& self, const nb::bytes& bytes, int root) {
+            std::string text = text_of(bytes);
+            {
+              const nb::gil_scoped_release unlocked;
+              text = self.broadcast(std::move(text), root);
+            }
+            return bytes_of(text);
+          },
+          "bytes"_a, "root"_a)
+      .def(
+          "all_gather",
+          [](ProcessGroup& self, const nb::bytes& bytes) {
+            return gathered([&](std::string own) { return self.all_gather(std::move(own)); }, bytes);
+          },
+          "bytes"_a)
+      .def(
+          "gather_sparse",
+          [](ProcessGroup& self, std::size_t reducer, const nb::bytes& bytes) {
+            return gathered([&](std::string own) { return self.gather_sparse(reducer, std::move(own)); }, bytes);
+          },
+          "reducer"_a, "bytes"_a)
+      .def("barrier", &ProcessGroup::barrier, Released())
+      .def("report", &ProcessGroup::report, "step"_a, "epoch"_a, "examples"_a, Released())
+      .def("close", &ProcessGroup::close, Released())
+      .def("fail", &ProcessGroup::fail, "message"_a, Released());
+}

@@ -1,0 +1,75 @@
+"""Killed workers come back and training ends as if nothing had happened; mistakes end the job and say what is wrong."""
+
+from __future__ import annotations
+
+import json
+import random
+import unittest
+from typing import Any
+
+from support import INTERNAL, USAGE, JobTest, run_job
+
+STEPS = 12  # of an epoch, of three
+
+
+class Faults(JobTest):
+    def history(self, backend: str, kills: list[list[int]]) -> Any:
+        name = f"{backend}-{len(kills)}"
+        folder = self.folder / name
+        folder.mkdir()
+        ended = self.assert_succeeds(run_job(backend, 2, "resumable.py", folder, json.dumps(kills)))
+        for generation in range(1, len(kills) + 1):
+            self.assertIn(f"generation {generation} ended", ended.errors)
+        if kills:
+            self.assertIn("training goes on from the backup", ended.errors)
+        self.assertFalse((folder / "backup").exists(), "the backup of an ended job was not removed")
+        self.assertTrue((folder / "checkpoint-0.keras").exists())
+        self.assertFalse((folder / "checkpoint-1.keras").exists(), "a rank that is not the chief wrote a checkpoint")
+        return self.read_json(f"{name}/history.json")
+
+    def check(self, backend: str, kills: list[list[int]]) -> None:
+        undisturbed = self.history(backend, [])
+        self.assertEqual(undisturbed["epochs"], [0, 1, 2])
+        self.assertEqual(self.history(backend, kills), undisturbed, f"kills {kills}")
+
+
+class QuickTest(Faults):
+    def test_jax_in_the_middle_of_an_epoch(self) -> None:
+        self.check("jax", [[1, 17]])
+
+
+class FullTest(Faults):
+    def test_random_kills(self) -> None:
+        """Kill a random rank at a random step of each of three generations, the chief at least once."""
+        for seed, backend in enumerate(("jax", "torch", "tensorflow")):
+            draw = random.Random(seed)
+            kills = [[draw.randrange(2), draw.randrange(4, STEPS)] for _ in range(2)]
+            with self.subTest(backend=backend, kills=kills):
+                self.check(backend, [[0, draw.randrange(4, 2 * STEPS)], *kills])
+
+
+class MistakesTest(JobTest):
+    """One exception with the remedy, and a job that ends."""
+
+    def refused(self, code: int, *what: str, mistake: str, workers: int = 2) -> None:
+        ended = run_job("jax", workers, "mistakes.py", mistake, options=("--max-restarts", "0"))
+        self.assertEqual(ended.code, code, ended.errors[-3000:])
+        for text in what:
+            self.assertIn(text, ended.errors)
+
+    def test_no_init(self) -> None:
+        self.refused(INTERNAL, "call lockstep.init() before", mistake="no_init", workers=1)
+
+    def test_a_rank_raises(self) -> None:
+        self.refused(USAGE, "a column that is not there", "exit code 64", mistake="rank_raises")
+
+    def test_ranks_disagree(self) -> None:
+        what = ("rank 0 waits in a barrier, rank 1 gathers objects", "the same order")
+        self.refused(USAGE, *what, mistake="disagree")
+
+    def test_a_rank_ends_early(self) -> None:
+        self.refused(USAGE, "rank 0 all-reduces 3 numbers of 64 bits, rank 1", mistake="ends_early")
+
+
+if __name__ == "__main__":
+    unittest.main()

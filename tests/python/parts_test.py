@@ -1,0 +1,138 @@
+"""Parts of the package in a world of one: the order of data, backups as files, what is refused."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import unittest
+import unittest.mock
+from itertools import chain
+
+os.environ["KERAS_BACKEND"] = "jax"
+
+import keras
+import lockstep
+import ml_dtypes
+import numpy as np
+from lockstep import _backup, _data, _world
+from support import JobTest
+
+lockstep.init()
+
+
+class ShardTest(unittest.TestCase):
+    def test_ranks_slice_the_same_batches(self) -> None:
+        x = np.arange(23)
+        for ranks in (1, 2, 3, 4):
+            seen = []
+            for rank in range(ranks):
+                with unittest.mock.patch.multiple(_data, rank=lambda r=rank: r, size=lambda n=ranks: n):
+                    data = lockstep.shard(x, batch_size=5, seed=1)
+                    data.on_epoch_begin()
+                    seen.append([data[i][0].tolist() for i in range(data.num_batches)])
+            batches = [list(chain.from_iterable(own[i] for own in seen if i < len(own))) for i in range(5)]
+            data = lockstep.shard(x, batch_size=5, seed=1)
+            data.on_epoch_begin()
+            self.assertEqual(batches, [data[i][0].tolist() for i in range(5)])
+            self.assertEqual(sorted(chain.from_iterable(batches)), x.tolist())
+
+    def test_order_depends_on_seed_and_pass_and_position(self) -> None:
+        data = lockstep.shard(np.arange(40), batch_size=8, seed=3)
+        passes = []
+        for _ in range(2):
+            data.on_epoch_begin()
+            passes.append([data[i][0].tolist() for i in range(5)])
+            data.on_epoch_end()
+        self.assertNotEqual(passes[0], passes[1])
+        position = _data.feed.position()
+        _data.feed.restore(position, 2)
+        data.on_epoch_begin()
+        self.assertEqual(data.num_batches, 3)  # which begins an iteration, as Keras does
+        self.assertEqual([data[i][0].tolist() for i in range(3)], passes[1][2:])
+
+    def test_refusals(self) -> None:
+        for arguments, text in (
+            (((np.zeros(3), np.zeros(4)),), "3, 4 examples"),
+            ((np.zeros(0),), "0 examples"),
+            ((iter([1]),), "takes arrays or a PyDataset, not list_iterator"),
+        ):
+            with self.assertRaisesRegex(ValueError, text):
+                lockstep.shard(*arguments)
+
+
+class BackupTest(JobTest):
+    def backup(self) -> _backup.Backup:
+        arrays = [np.arange(6, dtype=np.float32).reshape(2, 3), np.array(7, np.int64), np.ones(2, ml_dtypes.bfloat16)]
+        return _backup.Backup(1, 2, 3, 27, {"next_passes": [2], "current": 0}, {"epoch": [0], "history": {}}, arrays)
+
+    def test_round_trip(self) -> None:
+        _backup.write(self.folder, self.backup(), _backup.RankState([np.array(2.5)], [np.zeros(3)]))
+        read = _backup.read(self.folder)
+        assert read is not None
+        for got, want in zip(read.variables, self.backup().variables, strict=True):
+            self.assertEqual((got.dtype, got.shape, got.tobytes()), (want.dtype, want.shape, want.tobytes()))
+        self.assertEqual((read.epoch, read.step, read.total_steps), (2, 3, 27))
+        self.assertEqual(read.ranks[0].metrics, [2.5])
+        self.assertIsNone(read.ranks[0].layers, "what equals the chief's is kept once")
+        _backup.remove(self.folder)
+        self.assertIsNone(_backup.read(self.folder))
+
+    def test_damage_is_told(self) -> None:
+        good = self.backup().to_bytes()
+        path = self.folder / _backup.FILE
+        for at in range(0, len(good), 97):
+            path.write_bytes(good[:at])
+            with self.assertRaisesRegex(ValueError, "cannot use the backup .*remove it"):
+                _backup.read(self.folder)
+
+    def test_leftovers_of_a_killed_chief_are_removed(self) -> None:
+        (self.folder / f".{_backup.FILE}.1").write_bytes(b"half")
+        self.assertIsNone(_backup.read(self.folder))
+        self.assertEqual(list(self.folder.iterdir()), [])
+
+
+class RefusalsTest(unittest.TestCase):
+    def test_optimizer(self) -> None:
+        for options, text in (({"compression": "zip"}, "use 'bfloat16'"),):
+            with self.assertRaisesRegex(lockstep.UsageError, text):
+                lockstep.DistributedOptimizer("adam", **options)
+        optimizer = lockstep.DistributedOptimizer("adam")
+        with self.assertRaisesRegex(lockstep.UsageError, "distributed already"):
+            lockstep.DistributedOptimizer(optimizer)
+        keras.config.set_dtype_policy("mixed_float16")
+        try:
+            with self.assertRaisesRegex(lockstep.UsageError, "LossScaleOptimizer"):
+                lockstep.DistributedOptimizer("adam")
+        finally:
+            keras.config.set_dtype_policy("float32")
+
+    def test_backup_and_restore(self) -> None:
+        for options in (
+            {"backup_dir": ""},
+            {"backup_dir": "x", "save_freq": 0},
+            {"backup_dir": "x", "save_freq": True},
+        ):
+            with self.assertRaises(lockstep.UsageError):
+                lockstep.callbacks.BackupAndRestore(**options)
+
+    def test_exceptions_have_exit_codes(self) -> None:
+        for error, code in (
+            (lockstep.PeerError("x"), 75), (lockstep.InternalError("x"), 70), (lockstep.IoError("x"), 74),
+            (KeyError("x"), 64), (FileNotFoundError("x"), 64), (PermissionError("x"), 74), (RuntimeError("x"), 70),
+        ):  # fmt: skip
+            self.assertEqual(_world.exit_code_of(error), code, error)
+
+    def test_without_keras(self) -> None:
+        """The package imports without Keras, and says what needs it."""
+        code = (
+            "import sys, lockstep; assert 'keras' not in sys.modules; sys.modules['keras'] = None\n"
+            "try: lockstep.DistributedOptimizer\n"
+            "except ModuleNotFoundError as error: print(error)"
+        )
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        self.assertIn("pip install keras", done.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# Tests the Python package on the command `lockstep` of a build.
+#   run.sh BUILD_DIR            parts, and workers on the JAX backend: a minute or two
+#   run.sh BUILD_DIR --full     also PyTorch, TensorFlow, random kills, foreign programs, ruff and mypy: up to six minutes
+#   run.sh BUILD_DIR TEST...    some tests, such as equality_test.FullTest.test_torch
+# Builds the extension module in BUILD_DIR/python. Exits with 77 and prints a line "skipped: ..." if the Python packages
+# cannot be installed.
+set -euo pipefail
+
+if [ $# -lt 1 ]; then
+  echo "usage: run.sh BUILD_DIR [--full | TEST...]" >&2
+  exit 64
+fi
+here=$(cd "$(dirname "$0")" && pwd)
+root=$(cd "$here/../.." && pwd)
+build=$(cd "$1" && pwd)
+shift
+if [ ! -x "$build/bin/lockstep" ]; then
+  echo "run.sh: $build/bin/lockstep is missing: build the target lockstep first" >&2
+  exit 64
+fi
+
+log=$build/python.log
+if ! venv=$("$root/tests/support/python_environment.sh" python --complete --without-cuda \
+  "$root/bench/peers/requirements.txt" "$here/requirements.txt" 2>"$log"); then
+  echo "skipped: $(cat "$log")"
+  exit 77
+fi
+
+# The modules that the extension links are compiled as in BUILD_DIR, so ccache has them.
+if ! { cmake -S "$root" -B "$build/python" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_STANDARD=20 \
+  -DCMAKE_CXX_STANDARD_REQUIRED=ON -DCMAKE_CXX_EXTENSIONS=OFF -DLOCKSTEP_WERROR=ON -DLOCKSTEP_TESTS=OFF \
+  -DLOCKSTEP_BENCHES=OFF -DLOCKSTEP_CUDA=OFF -DLOCKSTEP_PYTHON=ON -DPython_EXECUTABLE="$venv/bin/python" &&
+  cmake --build "$build/python" --target lockstep_python &&
+  rm -rf "$build/python/site" &&
+  cmake --install "$build/python" --component python --prefix "$build/python/site"; } >"$log" 2>&1; then
+  tail -n 30 "$log"
+  exit 1
+fi
+
+export PATH=$build/bin:$PATH PYTHONPATH=$build/python/site PYTHONDONTWRITEBYTECODE=1
+tests=("$@")
+if [ "${1:-}" = --full ]; then
+  (cd "$root" && "$venv/bin/ruff" check --no-cache && "$venv/bin/ruff" format --no-cache --check &&
+    "$venv/bin/mypy" --cache-dir "$build/python/mypy")
+  tests=(parts_test equality_test faults_test foreign_test)
+elif [ $# = 0 ]; then
+  tests=(parts_test equality_test.QuickTest faults_test.QuickTest faults_test.MistakesTest)
+fi
+cd "$here"
+exec "$venv/bin/python" -W ignore -m unittest "${tests[@]}"
