@@ -21,6 +21,7 @@ from lockstep._world import group, is_chief, rank, size
 __all__ = ["AverageMetrics", "BackupAndRestore", "ModelCheckpoint"]
 
 _TEMPORARY = 75
+_AFTER_THIS_STEP = 2  # a StopRequest
 _RAN_OUT = "Your input ran out of data"
 
 
@@ -184,15 +185,15 @@ class BackupAndRestore(AverageMetrics):
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         """Back up if it is time to, or if a worker was told to stop."""
         step = self._first_step + batch + 1
+        # Only sharded data can continue in the middle of an epoch. Some ranks may have no part of its last batch.
+        if not feed.is_active or feed.current is None or step >= feed.current.global_batches:
+            return
         request = group().request
-        if isinstance(self.save_freq, int) and step % self.save_freq == 0 and feed.is_active:
+        is_due = isinstance(self.save_freq, int) and step % self.save_freq == 0
+        if is_due or request >= _AFTER_THIS_STEP:
             self._save(self._epoch, step)
             if request:
                 _world.exit_together(_TEMPORARY)
-        elif request >= 2:
-            if feed.is_active:
-                self._save(self._epoch, step)
-            _world.exit_together(_TEMPORARY)
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Average the metrics, and back up."""

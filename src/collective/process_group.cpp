@@ -69,6 +69,7 @@ struct NumberedReducer {
 
 struct ProcessGroup::Rank {
   explicit Rank(double timeout_s) : timeout(timeout_s) {
+    launcher.progress().report_busy();  // the world stands
     options.timeout = timeout;
     options.while_waiting = [this](bool waiting) { launcher.progress().report_waiting(waiting); };
     launcher.progress().expect_irregular_steps();
@@ -86,8 +87,8 @@ struct ProcessGroup::Rank {
   [[nodiscard]] std::vector<std::string> gather(std::string bytes);
 
   double timeout;
+  LauncherConnection launcher;  ///< before `world`, whose start it reports
   World world;
-  LauncherConnection launcher;
   CommunicatorOptions options;
   std::unique_ptr<Communicator> control;  ///< for everything but gradients
   std::vector<std::unique_ptr<NumberedReducer>> reducers;
