@@ -26,8 +26,6 @@
 
 namespace lockstep::testing {
 
-inline std::uint16_t free_port() { return port_of(listen_on(0)); }
-
 inline ClusterSpec cluster(std::size_t workers, std::uint16_t chief_port, const std::string& host = "127.0.0.1") {
   ClusterSpec spec;
   for (std::size_t i = 0; i < workers; ++i) {
