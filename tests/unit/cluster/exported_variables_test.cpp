@@ -12,7 +12,7 @@ namespace {
 
 /// Two hosts; the first has ranks 0 and 1.
 Placement make_placement() {
-  const std::vector<PeerInfo> members{{0, 1, "boot 1", "a", "", 2}, {1, 2, "boot 2", "b", "10.0.0.2", 1}};
+  const std::vector<PeerInfo> members{{0, 1, "machine-a shm", "a", "", 2}, {1, 2, "machine-b shm", "b", "10.0.0.2", 1}};
   Placement placement = place_ranks(1, "space", members);
   placement.master_port = 4321;
   return placement;
