@@ -10,6 +10,7 @@
 #include <lockstep/data/dataset.hpp>
 #include <lockstep/data/load_dataset.hpp>
 #include <lockstep/data/mnist.hpp>
+#include <lockstep/layers/functional.hpp>
 #include <lockstep/layers/layer.hpp>
 #include <lockstep/layers/sequential.hpp>
 #include <lockstep/losses/losses.hpp>

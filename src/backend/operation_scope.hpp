@@ -18,6 +18,22 @@ struct TensorBuffers {
   std::byte* saved_for_backward = nullptr;  ///< see SavedForBackward
 };
 
+/// Gives aliases the memory of the tensors whose values or gradients they share.
+inline void share_aliases(const Graph& graph, std::vector<TensorBuffers>& buffers) {
+  const auto owner_of = [&graph](int tensor) {
+    while (graph.tensors[tensor].gradient_alias >= 0) tensor = graph.tensors[tensor].gradient_alias;
+    return tensor;
+  };
+  for (std::size_t t = 0; t < buffers.size(); ++t) {
+    const TensorSpec& tensor = graph.tensors[t];
+    if (tensor.alias >= 0) {
+      buffers[t].value = buffers[tensor.alias].value;
+      buffers[t].saved_for_backward = buffers[tensor.alias].saved_for_backward;
+    }
+    if (tensor.gradient_alias >= 0) buffers[t].gradient = buffers[owner_of(static_cast<int>(t))].gradient;
+  }
+}
+
 /// All references must outlive the kernel.
 struct OperationScope {
   const Graph& graph;

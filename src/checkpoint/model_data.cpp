@@ -33,7 +33,7 @@ void check_tensors(const std::vector<NamedTensor>& given, const std::vector<Name
   }
 }
 
-std::vector<NamedTensor> tensors_of(const Sequential& architecture, bool trainable_only) {
+std::vector<NamedTensor> tensors_of(const Architecture& architecture, bool trainable_only) {
   std::vector<NamedTensor> tensors;
   for (const LayerInfo& layer : architecture.layers()) {
     for (const ParameterInfo& parameter : layer.parameters) {
@@ -46,9 +46,9 @@ std::vector<NamedTensor> tensors_of(const Sequential& architecture, bool trainab
 
 }  // namespace
 
-std::vector<NamedTensor> weights_for(const Sequential& architecture) { return tensors_of(architecture, false); }
+std::vector<NamedTensor> weights_for(const Architecture& architecture) { return tensors_of(architecture, false); }
 
-std::vector<NamedTensor> slots_for(const Sequential& architecture, const Optimizer& optimizer) {
+std::vector<NamedTensor> slots_for(const Architecture& architecture, const Optimizer& optimizer) {
   const std::vector<NamedTensor> weights = tensors_of(architecture, true);
   const Slots slots = slots_of(optimizer);
   std::vector<NamedTensor> tensors(weights.size() * slots.slots.size());

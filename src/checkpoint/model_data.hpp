@@ -2,7 +2,7 @@
 #pragma once
 
 #include <lockstep/core/named_tensor.hpp>
-#include <lockstep/layers/sequential.hpp>
+#include <lockstep/layers/architecture.hpp>
 #include <lockstep/training/compile_options.hpp>
 
 #include <cstddef>
@@ -26,7 +26,7 @@ struct SerializedTrainingState {
 };
 
 struct ModelData {
-  Sequential architecture;
+  Architecture architecture;
   std::vector<NamedTensor> weights;  ///< in the order of weights_for()
   std::optional<CompileState> compile_state;
   std::optional<SerializedTrainingState> training_state = {};  ///< in backups only, which are .h5 files
@@ -34,11 +34,11 @@ struct ModelData {
 
 /// All weights of a model, with empty values: layer by layer, in the order of LayerInfo::parameters. Names are Keras'
 /// paths, e.g. "sequential/conv2d/kernel".
-[[nodiscard]] std::vector<NamedTensor> weights_for(const Sequential& architecture);
+[[nodiscard]] std::vector<NamedTensor> weights_for(const Architecture& architecture);
 
 /// The optimizer's arrays in Keras' order (see slot_index), with empty values. Adam has two for each trainable weight:
 /// "adam/sequential_conv2d_kernel_momentum" and "..._velocity".
-[[nodiscard]] std::vector<NamedTensor> slots_for(const Sequential& architecture, const Optimizer& optimizer);
+[[nodiscard]] std::vector<NamedTensor> slots_for(const Architecture& architecture, const Optimizer& optimizer);
 
 /// Sets the arrays of slots_for() to their values before the first step.
 void fill_initial_slots(const Optimizer& optimizer, std::vector<NamedTensor>& slots);

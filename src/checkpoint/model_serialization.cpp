@@ -76,7 +76,7 @@ std::optional<std::string> read_text(const ByteSource& source, std::uint64_t max
 }
 
 void write_model(const ByteSink& sink, const ModelData& model) {
-  write_text(sink, sequential_to_json(model.architecture));
+  write_text(sink, architecture_to_json(model.architecture));
   write_text(sink, model.compile_state ? training_config_to_json(*model.compile_state) : std::string());
   write_number(sink, model.compile_state ? static_cast<std::uint64_t>(model.compile_state->iteration) : 0);
   write_values(sink, model.weights);

@@ -67,7 +67,7 @@ std::string options_of(const CompileOptions& training) {
 
 std::vector<std::string> compare_models(const ModelData& left, const ModelData& right) {
   std::vector<std::string> differences;
-  if (sequential_to_json(left.architecture) != sequential_to_json(right.architecture)) {
+  if (architecture_to_json(left.architecture) != architecture_to_json(right.architecture)) {
     differences.emplace_back("the models differ in their layers, their options or their names");
   }
   if (left.compile_state.has_value() != right.compile_state.has_value()) {

@@ -37,7 +37,7 @@ void evaluate(std::span<const std::string> args) {
                                 std::vector{model_option(settings), loss_option(settings), metrics_option(settings)},
                                 settings, "Evaluates a model on the test set, on every worker of the world");
   MultiWorkerMirroredStrategy strategy{options};
-  Model model = strategy.load_model(settings.model, [&](const Sequential& architecture, const auto& saved) {
+  Model model = strategy.load_model(settings.model, [&](const Architecture& architecture, const auto& saved) {
     CompileOptions compile_options = resolve_compile_options(settings, architecture, saved, false);
     compile_options.optimizer = SGD();  // has no state to allocate
     return compile_options;
@@ -64,7 +64,7 @@ void predict(std::span<const std::string> args) {
     require_not_an_input({"--output", output}, options, {{"--model", settings.model}});
     require_writable(output);
   }
-  Model model = strategy.load_model(settings.model, [](const Sequential&, const auto&) {
+  Model model = strategy.load_model(settings.model, [](const Architecture&, const auto&) {
     return CompileOptions{.loss = MeanSquaredError()};  // not computed; accepts outputs of any shape
   });
   const Dataset test = load_inputs(options.data_dir);

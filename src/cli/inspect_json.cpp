@@ -29,7 +29,7 @@ json to_json(const std::vector<NamedTensor>& tensors) {
   return list;
 }
 
-json to_json(const Sequential& architecture) {
+json to_json(const Architecture& architecture) {
   json layers = json::array();
   for (const LayerInfo& layer : architecture.layers()) {
     layers.push_back(

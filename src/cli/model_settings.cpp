@@ -39,13 +39,13 @@ Value choose(const OptionValue& given, const Choices<Value>& choices) {
   refuse(given, join_words(names, "or"));
 }
 
-ActivationFunction last_activation(const Sequential& model) {
+ActivationFunction last_activation(const Architecture& model) {
   ActivationFunction last = linear;
   for (const LayerInfo& info : model.layers()) last = activation_of(info.layer).value_or(last);
   return last;
 }
 
-Loss loss_of(const std::string& name, const Sequential& model) {
+Loss loss_of(const std::string& name, const Architecture& model) {
   Loss loss;
   for_each_alternative<Loss>([&]<typename T>(std::type_identity<T>) {
     if (name != LossTraits<T>::function_name) return;
@@ -149,7 +149,7 @@ void require_model(const ModelSettings& settings, const std::string& program) {
   throw UsageError("--model is missing; name a file that Keras or Lockstep saved; see " + program + " --help");
 }
 
-CompileOptions resolve_compile_options(const ModelSettings& settings, const Sequential& model,
+CompileOptions resolve_compile_options(const ModelSettings& settings, const Architecture& model,
                                        const std::optional<CompileOptions>& saved, bool trains) {
   if (!saved) {
     std::string missing;
@@ -169,7 +169,7 @@ CompileOptions resolve_compile_options(const ModelSettings& settings, const Sequ
   return chosen;
 }
 
-void convert_targets(Dataset& data, const Loss& loss, const Sequential& model) {
+void convert_targets(Dataset& data, const Loss& loss, const Architecture& model) {
   const auto* classes = std::get_if<std::vector<std::int32_t>>(&data.targets);
   if (classes == nullptr || takes_classes(loss)) return;
   const Shape& output = model.output_shape();
@@ -191,7 +191,7 @@ void convert_targets(Dataset& data, const Loss& loss, const Sequential& model) {
   data.target_shape = output;
 }
 
-std::string describe(const TrainTestSplit& data, const Options& options, const Sequential& model) {
+std::string describe(const TrainTestSplit& data, const Options& options, const Architecture& model) {
   const Dataset& train = data.train;
   std::string text = fmt::format("Data: {} training and {} test examples of shape {}", train.size(), data.test.size(),
                                  train.example_shape.to_string());

@@ -3,7 +3,7 @@
 #pragma once
 
 #include <lockstep/data/load_dataset.hpp>
-#include <lockstep/layers/sequential.hpp>
+#include <lockstep/layers/architecture.hpp>
 #include <lockstep/losses/losses.hpp>
 #include <lockstep/metrics/metrics.hpp>
 #include <lockstep/optimizers/optimizers.hpp>
@@ -36,7 +36,7 @@ void require_model(const ModelSettings& settings, const std::string& program);
 
 /// How `model` is compiled: as its file says (`saved`), unless `settings` override it. Throws UsageError that names the
 /// missing options if the file is not compiled; an optimizer is required only if `trains`.
-[[nodiscard]] CompileOptions resolve_compile_options(const ModelSettings& settings, const Sequential& model,
+[[nodiscard]] CompileOptions resolve_compile_options(const ModelSettings& settings, const Architecture& model,
                                                      const std::optional<CompileOptions>& saved, bool trains);
 
 /// Throws UsageError if --data-dir is missing: unlike the programs for MNIST, these commands have no data of their own.
@@ -44,12 +44,12 @@ void require_data_dir(const Options& options, const std::string& program);
 
 /// "Data: 1200 training and 300 test examples of shape (48, 48, 3), bytes multiplied by 1/255 (--input-scale), from
 /// shapes.npz".
-[[nodiscard]] std::string describe(const TrainTestSplit& data, const Options& options, const Sequential& model);
+[[nodiscard]] std::string describe(const TrainTestSplit& data, const Options& options, const Architecture& model);
 
 /// Converts class indices for a `loss` that takes dense targets: to one-hot vectors, or for a single output to the
 /// index as a float. Throws DataError for a class that the model lacks, UsageError if the outputs are not one vector of
 /// classes.
-void convert_targets(Dataset& data, const Loss& loss, const Sequential& model);
+void convert_targets(Dataset& data, const Loss& loss, const Architecture& model);
 
 /// "loss: 0.0731, accuracy: 0.9771", the loss first.
 [[nodiscard]] std::string describe(const Logs& logs, const std::string& prefix = "", const char* separator = ", ");

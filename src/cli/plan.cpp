@@ -53,7 +53,7 @@ void plan(std::span<const std::string> args) {
     throw UsageError("lockstep plan compares all ways to shard a model; leave --parallelism out");
   }
   MultiWorkerMirroredStrategy strategy{options};
-  const Model model = strategy.load_model(settings.model, [&](const Sequential& architecture, const auto& saved) {
+  const Model model = strategy.load_model(settings.model, [&](const Architecture& architecture, const auto& saved) {
     return resolve_compile_options(settings, architecture, saved, true);
   });
   strategy.print("{}", model.estimate_step_time(network));

@@ -105,7 +105,7 @@ void train(std::span<const std::string> args) {
   MultiWorkerMirroredStrategy strategy{options};
   if (strategy.is_chief()) check_outputs(settings, options, output);
 
-  Model model = strategy.load_model(settings.model.model, [&](const Sequential& architecture, const auto& saved) {
+  Model model = strategy.load_model(settings.model.model, [&](const Architecture& architecture, const auto& saved) {
     return resolve_compile_options(settings.model, architecture, saved, true);
   });
   TrainTestSplit data = load_dataset(options.data_dir);

@@ -13,7 +13,7 @@ namespace lockstep {
 /// (`example`) and its row-major index within the example, in Keras' order (height, width, channels).
 class DropoutMask {
  public:
-  /// `layer` is the layer's index in Sequential::layers(). `step` counts all steps of the job from 0.
+  /// `layer` is the layer's index in Architecture::layers(). `step` counts all steps of the job from 0.
   /// Requires 0 <= rate < 1.
   constexpr DropoutMask(std::uint64_t seed, std::uint64_t step, std::uint32_t layer, float rate) noexcept
       : key_(mix(seed, step >> 32U)),

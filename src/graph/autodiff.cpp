@@ -1,9 +1,10 @@
-// See autodiff.hpp. The graph is a chain, so backward is forward in reverse order, with each operation replaced by its
-// gradient.
+// See autodiff.hpp. Backward is forward in reverse order, with each operation replaced by its gradient. The gradients
+// of a tensor's uses are added when all of them are known, before the operation that computes the tensor.
 #include "graph/autodiff.hpp"
 
 #include <lockstep/core/error.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <optional>
 #include <string>
@@ -16,35 +17,57 @@ namespace {
 /// For each tensor, whether backward needs its gradient: whether an operation that it depends on has parameters.
 std::vector<bool> find_needed_gradients(const Graph& graph) {
   std::vector<bool> needed(graph.tensors.size(), false);
-  for (std::size_t t = 0; t < graph.tensors.size(); ++t) {
-    if (graph.tensors[t].alias >= 0) needed[t] = needed[graph.tensors[t].alias];
-    for (const Operation& operation : graph.forward) {
-      if (operation.output != static_cast<int>(t)) continue;
-      needed[t] = operation.parameter >= 0 || (operation.input >= 0 && needed[operation.input]);
-    }
+  const auto is_needed = [&](int tensor) {
+    if (tensor < 0) return false;
+    const int root = graph.tensors[tensor].alias;
+    return static_cast<bool>(needed[root >= 0 ? root : tensor]);
+  };
+  for (const Operation& operation : graph.forward) {
+    if (operation.output < 0) continue;
+    needed[operation.output] =
+        operation.parameter >= 0 || is_needed(operation.input) ||
+        std::ranges::any_of(operation.operands, [&](const Operand& operand) { return is_needed(operand.tensor); });
   }
+  for (std::size_t t = 0; t < graph.tensors.size(); ++t) needed[t] = is_needed(static_cast<int>(t));
   return needed;
+}
+
+Operation backward_of(const Graph& graph, const Operation& forward, const std::vector<bool>& needed) {
+  const std::optional<OperationKind> kind = traits_of(forward).backward;
+  if (!kind) throw InternalError("operation " + std::string(to_string(forward.kind)) + " has no gradient");
+  Operation backward = forward;
+  backward.kind = *kind;
+  backward.input_gradient = needed[forward.input];
+  for (Operand& operand : backward.operands) operand.needs_gradient = needed[operand.tensor];
+  if (forward.kind == OperationKind::dense)
+    backward.input_features = {0, static_cast<std::size_t>(graph.tensors[forward.input].elements())};
+  return backward;
+}
+
+Operation sum_of_gradients(const Fork& fork) {
+  Operation sum{.kind = OperationKind::sum_gradients,
+                .layer = fork.layer,
+                .input = fork.tensor,
+                .input_activation = fork.activation,
+                .input_gradient = true};
+  for (const int use : fork.uses) sum.operands.push_back({.tensor = use});
+  return sum;
 }
 
 }  // namespace
 
-void add_backward(Graph& graph) {
+void add_backward(Graph& graph, const std::vector<Fork>& forks) {
   const std::vector<bool> needed = find_needed_gradients(graph);
-  // NOLINTNEXTLINE(modernize-loop-convert): clang 14 cannot compile std::views::reverse of libstdc++
-  for (auto operation = graph.forward.rbegin(); operation != graph.forward.rend(); ++operation) {
-    if (operation->kind == OperationKind::loss) {
-      operation->input_gradient = needed[operation->input];
-      continue;
+  for (std::size_t i = graph.forward.size(); i-- > 0;) {
+    for (std::size_t f = forks.size(); f-- > 0;) {  // a fork of another fork's use comes first
+      if (forks[f].position == i + 1 && needed[forks[f].tensor]) graph.backward.push_back(sum_of_gradients(forks[f]));
     }
-    if (operation->kind == OperationKind::gather || !needed[operation->output]) continue;
-    const std::optional<OperationKind> kind = traits_of(*operation).backward;
-    if (!kind) throw InternalError("operation " + std::string(to_string(operation->kind)) + " has no gradient");
-    Operation backward = *operation;
-    backward.kind = *kind;
-    backward.input_gradient = needed[operation->input];
-    if (operation->kind == OperationKind::dense)
-      backward.input_features = {0, static_cast<std::size_t>(graph.tensors[operation->input].elements())};
-    graph.backward.push_back(backward);
+    Operation& operation = graph.forward[i];
+    if (operation.kind == OperationKind::loss) {
+      operation.input_gradient = needed[operation.input];
+    } else if (operation.kind != OperationKind::gather && needed[operation.output]) {
+      graph.backward.push_back(backward_of(graph, operation, needed));
+    }
   }
 }
 

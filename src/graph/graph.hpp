@@ -1,10 +1,12 @@
 // A model lowered for a device: tensors, parameters, and the operations that compute on them.
 //
-// Each tensor is one materialized layer output. Reshape and Flatten only add aliases or change a shape. Two conventions
-// keep the backward pass short:
+// Each tensor is one materialized layer output. Reshape and Flatten only add aliases or change a shape. Three
+// conventions keep the backward pass short:
 //   - The gradient of a tensor is the gradient before the activation that its producer fused. The operation that writes
 //     the gradient multiplies it by the activation's derivative, which is computed from the tensor itself. Activations
 //     whose derivative needs more, and softmax, are never fused; they are separate operations.
+//   - A tensor that several operations read has one alias for each use (TensorSpec::is_fork). Each operation writes the
+//     gradient of its own alias, and sum_gradients adds them.
 //   - Losses are summed over a rank's examples and divided by the global batch size, so the all-reduced gradients are
 //     the step's gradient.
 #pragma once
@@ -14,7 +16,7 @@
 #include "graph/parameter_spec.hpp"
 #include "graph/tensor_spec.hpp"
 
-#include <lockstep/layers/sequential.hpp>
+#include <lockstep/layers/architecture.hpp>
 #include <lockstep/losses/losses.hpp>
 #include <lockstep/metrics/metrics.hpp>
 
@@ -52,6 +54,7 @@ struct Graph {
   std::vector<ParameterSpec> parameters;  ///< Keras' order; then the metric sums; then the partial sums
   int partial_sums = 0;                   ///< parameters that are partial sums: the last ones
   std::vector<Operation> forward;         ///< gather ... loss
+  bool is_chain = true;                   ///< each operation reads the output of the one before it
   std::vector<Operation> backward;
   std::vector<AllToAllSpec> all_to_alls;  ///< of values, then of their gradients if these are needed
   int rank = 0;                           ///< of a tensor-parallel model: the rank whose shard this is

@@ -1,5 +1,5 @@
-// See lower.hpp. The model is a chain, so lowering is one pass: each layer appends an operation, modifies the last one,
-// or reinterprets the shape of the last tensor.
+// See lower.hpp. One pass over the calls of layers: each appends an operation, modifies the one that computes its
+// input, or reinterprets the shape of its input.
 #include "graph/lower.hpp"
 
 #include "graph/autodiff.hpp"
@@ -10,7 +10,9 @@
 
 #include <lockstep/core/error.hpp>
 
+#include <fmt/format.h>
 #include <algorithm>
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <utility>
@@ -31,31 +33,34 @@ void set_extents(TensorSpec& tensor, const Shape& shape) {
 
 class Lowering {
  public:
-  Lowering(const Sequential& architecture, const Loss& loss, bool mixed_bfloat16, std::optional<double> input_scale,
+  Lowering(const Architecture& architecture, const Loss& loss, bool mixed_bfloat16, std::optional<double> input_scale,
            std::vector<Metric> metrics)
-      : input_scale_(input_scale) {
+      : architecture_(architecture), input_scale_(input_scale) {
     graph_.layers = architecture.layers();
     graph_.loss = loss;
     graph_.metrics = std::move(metrics);
     graph_.mixed_bfloat16 = mixed_bfloat16;
+    graph_.is_chain = architecture.is_chain();
+    find_uses();
   }
 
   Graph run() {
-    graph_.tensors.emplace_back();
-    graph_.tensors[0].name = graph_.layers[0].name;
-    set_extents(graph_.tensors[0], graph_.layers[0].output_shape);
-    activations_.push_back(ActivationFunction::linear);
-    graph_.forward.push_back({.kind = OperationKind::gather, .layer = 0, .output = 0});
-    for (std::size_t i = 1; i < graph_.layers.size(); ++i) add_layer(static_cast<int>(i));
+    require_supported();
+    add_parameters();
+    outputs_.resize(architecture_.calls().size());
+    for (std::size_t call = 0; call < architecture_.calls().size(); ++call) add_call(static_cast<int>(call));
     if (input_scale_) graph_.input.byte_scale = *input_scale_;
+    current_ = read(architecture_.outputs().front());
     graph_.tensors[current_].requires_channels_last = true;  // what predict returns
     add_loss();
     choose_types();
-    add_backward(graph_);
+    for (const Fork& fork : forks_) share_gradient(fork);
+    add_backward(graph_, forks_);
     return std::move(graph_);
   }
 
-  // The functions that LayerTraits<L>::lower calls. They act on the layer `layer_`.
+  // The functions that LayerTraits<L>::lower calls. They act on one call of the layer `layer_`. "The last tensor" is
+  // the call's input, and then the output of what they append.
   using Kind = OperationKind;
 
   /// Appends an operation from the last tensor to a new one of the layer's output shape.
@@ -79,7 +84,21 @@ class Lowering {
     return append(kind, std::move(tensor));
   }
 
-  /// Fuses the function into the last operation if both support it; otherwise appends an operation.
+  /// Appends a merge of all inputs of the call.
+  void append_merge(MergeFunction function) {
+    std::vector<Operand> operands{{.tensor = current_, .activation = activations_[current_]}};
+    const std::vector<int>& inputs = architecture_.calls()[call_].inputs;
+    for (std::size_t i = 1; i < inputs.size(); ++i) {
+      const int tensor = read(inputs[i]);
+      operands.push_back({.tensor = tensor, .activation = activations_[tensor]});
+    }
+    Operation& operation = append_elementwise(OperationKind::merge);
+    operation.merge = function;
+    operation.operands = std::move(operands);
+  }
+
+  /// Fuses the function into the operation that computes the last tensor if both support it; otherwise appends an
+  /// operation.
   void activate(ActivationFunction function) {
     if (function == ActivationFunction::linear) return;
     if (function == ActivationFunction::softmax) {
@@ -89,18 +108,19 @@ class Lowering {
       return;
     }
     const bool from_output = derivative_of(function) == Derivative::from_output;
-    const Operation& last = graph_.forward.back();
-    const bool fuses = from_output && traits_of(last).fuses_activation && last.output == current_ &&
-                       last.activation == ActivationFunction::linear;
-    if (!fuses) append_elementwise(OperationKind::activation);
-    graph_.forward.back().activation = function;
+    const auto computes_last = [&](const Operation& operation) { return operation.output == current_; };
+    const auto last = std::ranges::find_if(graph_.forward, computes_last);  // none for an alias
+    const bool fuses = from_output && last != graph_.forward.end() && traits_of(*last).fuses_activation &&
+                       last->activation == ActivationFunction::linear;
+    Operation& operation = fuses ? *last : append_elementwise(OperationKind::activation);
+    operation.activation = function;
     if (from_output) activations_[current_] = function;  // else activation_backward has what the derivative needs
   }
 
   /// Adds an alias of the last tensor with the layer's output shape. Requires channels last.
   void view() {
     const Shape& shape = info().output_shape;
-    if (graph_.forward.size() == 1) {  // only gather has run, which can write any shape
+    if (reads_input_alone()) {  // gather can write any shape
       set_extents(graph_.tensors[0], shape);
       return;
     }
@@ -111,22 +131,28 @@ class Lowering {
     set_extents(alias, shape);
     alias.requires_channels_last = true;
     alias.alias = base.alias >= 0 ? base.alias : current_;
+    alias.gradient_alias = base.gradient_alias >= 0 ? base.gradient_alias : current_;
     graph_.tensors.push_back(alias);
     activations_.push_back(activations_[current_]);
     current_ = static_cast<int>(graph_.tensors.size()) - 1;
   }
 
-  /// Whether the next layer that depends on the order of elements accepts any order (ElementOrder::absorbed).
+  /// Whether the call's output goes, through elementwise layers alone, to a layer that accepts any order of elements
+  /// (ElementOrder::absorbed).
   [[nodiscard]] bool is_order_absorbed_later() const {
-    const auto next = std::find_if(graph_.layers.begin() + layer_ + 1, graph_.layers.end(), [](const LayerInfo& later) {
-      return element_order_of(later.layer) != ElementOrder::passed_on;
-    });
-    return next != graph_.layers.end() && element_order_of(next->layer) == ElementOrder::absorbed;
+    for (int call = call_; uses_[call] == 1 && consumers_[call] >= 0;) {
+      call = consumers_[call];
+      if (architecture_.calls()[call].inputs.size() > 1) return false;
+      const ElementOrder order = element_order_of(graph_.layers[architecture_.calls()[call].layer].layer);
+      if (order != ElementOrder::passed_on) return order == ElementOrder::absorbed;
+    }
+    return false;
   }
 
-  /// Makes gather scale the input. Throws UsageError if an earlier layer computes something.
+  /// Makes gather scale the input. Throws UsageError if an earlier layer computes something, or if another layer reads
+  /// the input.
   void rescale_input(double scale, double offset) {
-    if (graph_.forward.size() > 1) {
+    if (!reads_input_alone()) {
       throw UsageError("layer '" + info().name + "' (" + info().class_name +
                        ") stands behind layers that compute, but Lockstep rescales a model's input only; put it "
                        "directly behind the Input");
@@ -140,18 +166,109 @@ class Lowering {
  private:
   [[nodiscard]] const LayerInfo& info() const { return graph_.layers[layer_]; }
 
-  void add_layer(int layer) {
-    layer_ = layer;
-    first_parameter_ = static_cast<int>(graph_.parameters.size());
-    for (const ParameterInfo& parameter : info().parameters) {
-      ParameterSpec spec{.name = info().name + "/" + parameter.name, .info = parameter};
-      if (!parameter.trainable) {
-        spec.rule = UpdateRule::moving_average;
-        spec.momentum = static_cast<float>(parameter.momentum);
+  /// How often each call's output is read, and by which call last.
+  void find_uses() {
+    uses_.resize(architecture_.calls().size(), 0);
+    consumers_.resize(uses_.size(), -1);
+    for (std::size_t call = 0; call < uses_.size(); ++call) {
+      for (const int input : architecture_.calls()[call].inputs) {
+        ++uses_[input];
+        consumers_[input] = static_cast<int>(call);
       }
-      graph_.parameters.push_back(std::move(spec));
     }
-    std::visit([this]<typename L>(const L& any) { LayerTraits<L>::lower(any, *this); }, info().layer);
+    for (const int output : architecture_.outputs()) ++uses_[output];
+  }
+
+  void require_supported() const {
+    const std::size_t inputs = architecture_.inputs().size();
+    const std::size_t outputs = architecture_.outputs().size();
+    if (inputs != 1 || outputs != 1) {
+      throw UsageError(fmt::format(
+          "the model has {} inputs and {} outputs, but Lockstep trains models with one of each", inputs, outputs));
+    }
+    std::vector<int> calls(graph_.layers.size(), 0);
+    for (const LayerCall& call : architecture_.calls()) ++calls[call.layer];
+    for (std::size_t layer = 0; layer < calls.size(); ++layer) {
+      if (calls[layer] == 1 || graph_.layers[layer].parameters.empty()) continue;
+      throw UsageError(
+          fmt::format("layer '{}' ({}) is called {} times, but Lockstep does not share weights; use a layer of its own "
+                      "for each call",
+                      graph_.layers[layer].name, graph_.layers[layer].class_name, calls[layer]));
+    }
+  }
+
+  /// All parameters in the order of the layers, which is that of files.
+  void add_parameters() {
+    for (const LayerInfo& layer : graph_.layers) {
+      first_parameters_.push_back(static_cast<int>(graph_.parameters.size()));
+      for (const ParameterInfo& parameter : layer.parameters) {
+        ParameterSpec spec{.name = layer.name + "/" + parameter.name, .info = parameter};
+        if (!parameter.trainable) {
+          spec.rule = UpdateRule::moving_average;
+          spec.momentum = static_cast<float>(parameter.momentum);
+        }
+        graph_.parameters.push_back(std::move(spec));
+      }
+    }
+  }
+
+  void add_call(int call) {
+    call_ = call;
+    layer_ = architecture_.calls()[call].layer;
+    first_parameter_ = first_parameters_[layer_];
+    const std::vector<int>& inputs = architecture_.calls()[call].inputs;
+    if (inputs.empty()) {
+      add_input();
+    } else {
+      current_ = read(inputs.front());
+      std::visit([this]<typename L>(const L& any) { LayerTraits<L>::lower(any, *this); }, info().layer);
+    }
+    outputs_[call] = {current_, graph_.forward.size()};
+  }
+
+  void add_input() {
+    TensorSpec& tensor = graph_.tensors.emplace_back();
+    tensor.name = info().name;
+    set_extents(tensor, info().output_shape);
+    activations_.push_back(ActivationFunction::linear);
+    current_ = 0;
+    graph_.forward.push_back({.kind = OperationKind::gather, .layer = layer_, .output = 0});
+  }
+
+  /// The tensor through which the next operation reads the output of a call: an alias if there are other readers.
+  int read(int call) {
+    const auto [tensor, position] = outputs_[call];
+    if (uses_[call] == 1 || tensor == 0) return tensor;  // nothing needs the input's gradient
+    TensorSpec use = graph_.tensors[tensor];
+    use.alias = use.alias >= 0 ? use.alias : tensor;
+    use.gradient_alias = -1;
+    use.is_fork = true;
+    graph_.tensors.push_back(std::move(use));
+    activations_.push_back(ActivationFunction::linear);  // sum_gradients applies the derivative
+    auto fork = std::ranges::find(forks_, tensor, &Fork::tensor);
+    if (fork == forks_.end()) {
+      forks_.push_back({tensor, activations_[tensor], {}, architecture_.calls()[call].layer, position});
+      fork = forks_.end() - 1;
+    }
+    fork->uses.push_back(static_cast<int>(graph_.tensors.size()) - 1);
+    return fork->uses.back();
+  }
+
+  /// The gradient of the first use becomes the sum, so the forked tensor's gradient has the same memory.
+  void share_gradient(const Fork& fork) {
+    const int owner = graph_.tensors[fork.tensor].gradient_alias;
+    graph_.tensors[owner >= 0 ? owner : fork.tensor].gradient_alias = fork.uses.front();
+  }
+
+  /// Whether only this call, and views before it, read the model's input.
+  [[nodiscard]] bool reads_input_alone() const {
+    if (current_ != 0) return false;
+    int call = call_;
+    while (!architecture_.calls()[call].inputs.empty()) {
+      call = architecture_.calls()[call].inputs.front();
+      if (uses_[call] != 1) return false;
+    }
+    return true;
   }
 
   Operation& append(OperationKind kind, TensorSpec output) {
@@ -165,10 +282,11 @@ class Lowering {
   }
 
   void add_loss() {
-    const Shape& output = graph_.layers.back().output_shape;
+    const LayerInfo& last = graph_.layers[architecture_.calls()[architecture_.outputs().front()].layer];
+    const Shape& output = architecture_.output_shape();
     if (needs_class_vector(graph_.loss) && output.rank() != 1) {
       throw UsageError("the loss " + std::string(keras_name(graph_.loss)) +
-                       " needs one vector of classes per example, but '" + graph_.layers.back().name + "' gives " +
+                       " needs one vector of classes per example, but '" + last.name + "' gives " +
                        output.to_string_with_batch() + "; end the model with Flatten() and Dense(classes)");
     }
     check(graph_.metrics, graph_.loss, output.rank());
@@ -180,33 +298,58 @@ class Lowering {
                           .rule = UpdateRule::assign};
     graph_.parameters.push_back(std::move(metrics));
     graph_.forward.push_back({.kind = OperationKind::loss,
-                              .layer = static_cast<int>(graph_.layers.size()) - 1,
+                              .layer = architecture_.calls()[architecture_.outputs().front()].layer,
                               .input = current_,
                               .parameter = graph_.metrics_parameter(),
                               .input_activation = activations_[current_]});
   }
 
-  /// In mixed precision all tensors before the output of the last weighted layer are bfloat16.
+  /// In mixed precision the loss reads float32: the output of the last weighted layer, and what is computed from it.
+  /// All other tensors are bfloat16.
   void choose_types() {
     if (!graph_.mixed_bfloat16) return;
-    int last_weighted = 0;
-    for (const Operation& operation : graph_.forward) {
-      if (traits_of(operation).has_kernel) last_weighted = operation.output;
+    for (TensorSpec& tensor : graph_.tensors) tensor.type = ElementType::bfloat16;
+    for (int tensor = current_; tensor >= 0;) {
+      const int root = graph_.tensors[tensor].alias >= 0 ? graph_.tensors[tensor].alias : tensor;
+      for (std::size_t t = 0; t < graph_.tensors.size(); ++t) {
+        if (static_cast<int>(t) == root || graph_.tensors[t].alias == root)
+          graph_.tensors[t].type = ElementType::float32;
+      }
+      const auto operation = std::ranges::find(graph_.forward, root, &Operation::output);
+      if (operation->kind == OperationKind::merge) {
+        throw UsageError(
+            fmt::format("layer '{}' ({}) merges the model's outputs, but in mixed_bfloat16 a layer with "
+                        "weights must follow the last merge; use --precision float32",
+                        graph_.layers[operation->layer].name, graph_.layers[operation->layer].class_name));
+      }
+      tensor = traits_of(*operation).has_kernel ? -1 : operation->input;
     }
-    for (int tensor = 0; tensor < last_weighted; ++tensor) graph_.tensors[tensor].type = ElementType::bfloat16;
   }
 
+  /// A call's output, and the number of operations when it was lowered.
+  struct CallOutput {
+    int tensor = -1;
+    std::size_t position = 0;
+  };
+
+  const Architecture& architecture_;
+  std::vector<int> uses_;       ///< by call: how often its output is read
+  std::vector<int> consumers_;  ///< by call: the last call that reads it, or -1
+  std::vector<CallOutput> outputs_;
+  std::vector<int> first_parameters_;  ///< by layer
+  std::vector<Fork> forks_;
   std::optional<double> input_scale_;
-  int layer_ = 0;            ///< the layer being lowered
+  int call_ = 0;             ///< the call being lowered
+  int layer_ = 0;            ///< its layer
   int first_parameter_ = 0;  ///< of that layer
   Graph graph_;
   std::vector<ActivationFunction> activations_;  ///< the activation that each tensor's producer fused
-  int current_ = 0;                              ///< the tensor that holds the last layer's output
+  int current_ = 0;                              ///< the last tensor
 };
 
 }  // namespace
 
-Graph lower(const Sequential& architecture, const Loss& loss, bool mixed_bfloat16, std::optional<double> input_scale,
+Graph lower(const Architecture& architecture, const Loss& loss, bool mixed_bfloat16, std::optional<double> input_scale,
             std::vector<Metric> metrics) {
   return Lowering(architecture, loss, mixed_bfloat16, input_scale, std::move(metrics)).run();
 }

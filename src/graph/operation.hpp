@@ -5,11 +5,13 @@
 #include "core/range.hpp"
 #include "graph/convolution_choice.hpp"
 #include "graph/operation_kind.hpp"
+#include "layers/merge_functions.hpp"
 
-#include <lockstep/layers/sequential.hpp>
+#include <lockstep/layers/architecture.hpp>
 
 #include <cstddef>
 #include <optional>
+#include <vector>
 
 namespace lockstep {
 
@@ -19,16 +21,25 @@ struct Microbatch {
   std::size_t count = 1;
 };
 
+/// A tensor that a merge or a sum of gradients reads.
+struct Operand {
+  int tensor = -1;
+  ActivationFunction activation = ActivationFunction::linear;  ///< fused into the tensor
+  bool needs_gradient = false;                                 ///< backward: whether to compute the tensor's gradient
+};
+
 /// Layers, tensors and parameters are indices into the graph; -1 means no tensor or no parameter.
 struct Operation {
   OperationKind kind = OperationKind::gather;
   int layer = 0;
-  int input = -1;
+  int input = -1;      ///< of a merge: the first operand
   int output = -1;     ///< backward: the forward operation's output, whose gradient is read
   int parameter = -1;  ///< first of the layer's parameters
   ActivationFunction activation = ActivationFunction::linear;        ///< fused into the output
   ActivationFunction input_activation = ActivationFunction::linear;  ///< backward: fused into the input
   bool input_gradient = false;                                       ///< backward: whether to compute input's gradient
+  std::vector<Operand> operands = {};  ///< of a merge: its inputs; of sum_gradients: the forks of `input`
+  MergeFunction merge = MergeFunction::add;
   Range input_features = {};  ///< dense_backward: the chunk's rows of the kernel, in the order of the input's layout
   Microbatch microbatch = {};
   ConvolutionChoice convolution = {};  ///< convolution, convolution_backward: set by Backend::lay_out

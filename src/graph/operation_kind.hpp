@@ -21,6 +21,7 @@ namespace lockstep {
   X(batch_normalization, batch_normalization)          \
   X(activation, activation)                            \
   X(softmax, softmax)                                  \
+  X(merge, merge)                                      \
   X(finish_partial_sum, finish_partial_sum)            \
   X(loss, loss)                                        \
   X(convolution_backward, convolution_backward)        \
@@ -31,6 +32,8 @@ namespace lockstep {
   X(batch_normalization_backward, batch_normalization) \
   X(activation_backward, activation)                   \
   X(softmax_backward, softmax)                         \
+  X(merge_backward, merge)                             \
+  X(sum_gradients, sum_gradients)                      \
   X(start_partial_gradient_sum, partial_gradient_sum)  \
   X(finish_partial_gradient_sum, partial_gradient_sum) \
   X(pack_all_to_all, all_to_all)                       \
@@ -110,6 +113,9 @@ inline constexpr auto operation_traits = [] {
        .is_microbatchable = true},
       {.kind = Kind::softmax, .work = WorkKind::forward, .backward = Kind::softmax_backward,
        .backward_reads_output = true},
+      // Combines several tensors element by element.
+      {.kind = Kind::merge, .work = WorkKind::forward, .backward = Kind::merge_backward, .reach = Reach::element,
+       .is_per_channel = true, .fuses_activation = true},
       // Applies bias and activation to the all-reduced outputs of a row-parallel layer.
       {.kind = Kind::finish_partial_sum, .work = WorkKind::forward, .fuses_activation = true},
       // Writes the metric sums and, in training, the gradient of its input.
@@ -122,6 +128,9 @@ inline constexpr auto operation_traits = [] {
       {.kind = Kind::batch_normalization_backward, .work = WorkKind::backward, .reach = Reach::batch},
       {.kind = Kind::activation_backward, .work = WorkKind::backward, .reach = Reach::element},
       {.kind = Kind::softmax_backward, .work = WorkKind::backward},
+      {.kind = Kind::merge_backward, .work = WorkKind::backward, .reach = Reach::element},
+      // Adds the gradients of a tensor's uses to the gradient of the tensor.
+      {.kind = Kind::sum_gradients, .work = WorkKind::backward, .reach = Reach::element},
       // Copies the partial gradient of `output` to the arena, where it is all-reduced.
       {.kind = Kind::start_partial_gradient_sum, .work = WorkKind::backward},
       // Copies the all-reduced gradient back.

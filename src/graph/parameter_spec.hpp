@@ -1,7 +1,7 @@
 // A variable of a graph and its place in the arenas.
 #pragma once
 
-#include <lockstep/layers/sequential.hpp>
+#include <lockstep/layers/architecture.hpp>
 
 #include <cstddef>
 #include <string>

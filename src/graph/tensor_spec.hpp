@@ -32,7 +32,9 @@ struct TensorSpec {
   /// Not 0: the values and gradients are used only within one microbatch of at most this many examples, so all
   /// microbatches share their memory.
   std::size_t microbatch_examples = 0;
-  int alias = -1;  ///< the tensor whose memory this one shares in another shape; -1: it has its own memory
+  int alias = -1;           ///< the tensor whose values this one shares; -1: it has its own
+  int gradient_alias = -1;  ///< the tensor whose gradient this one shares; -1: it has its own
+  bool is_fork = false;     ///< one of several uses of `alias`: equal shape and layout, and a gradient of its own
   ElementType type = ElementType::float32;
 
   [[nodiscard]] std::int64_t elements() const noexcept { return height * width * channels; }

@@ -57,6 +57,10 @@ std::string to_snake_case(std::string_view class_name) {
   return name;
 }
 
+const std::string& name_of(const Layer& layer) {
+  return std::visit([](const auto& any) -> const std::string& { return any.name; }, layer);
+}
+
 ElementOrder element_order_of(const Layer& layer) {
   return std::visit(
       []<typename L>(const L& any) {

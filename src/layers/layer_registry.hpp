@@ -5,6 +5,7 @@
 #include "layers/convolution.hpp"
 #include "layers/dense.hpp"
 #include "layers/input.hpp"
+#include "layers/merging.hpp"
 #include "layers/normalization.hpp"
 #include "layers/pooling.hpp"
 #include "layers/regularization.hpp"
@@ -38,6 +39,9 @@ template <typename L>
 
 /// Keras' automatic name: "MaxPooling2D" becomes "max_pooling2d", "LeakyReLU" "leaky_re_lu".
 [[nodiscard]] std::string to_snake_case(std::string_view class_name);
+
+/// The name that the layer was given; empty: Keras' automatic one.
+[[nodiscard]] const std::string& name_of(const Layer& layer);
 
 [[nodiscard]] ElementOrder element_order_of(const Layer& layer);
 

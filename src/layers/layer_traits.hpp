@@ -11,10 +11,18 @@
 
 #include "core/fields.hpp"
 
+#include <lockstep/layers/callable.hpp>
+
+#include <type_traits>
+
 namespace lockstep {
 
 template <typename L>
 struct LayerTraits;
+
+/// Whether layers of type L take a list of tensors.
+template <typename L>
+inline constexpr bool is_merge = std::is_base_of_v<MergeLayer<L>, L>;
 
 /// How a layer depends on the order of its input's elements in memory.
 enum class ElementOrder {

@@ -54,6 +54,12 @@ void ShapeInference::fail(const std::string& problem) const {
   throw UsageError(fmt::format("layer '{}' ({}) {}", info_.name, info_.class_name, problem));
 }
 
+void ShapeInference::need_inputs(std::size_t min, std::size_t max) const {
+  if (min <= inputs_.size() && inputs_.size() <= max) return;
+  fail(fmt::format("merges {} {} tensors, but is called on {}", max == min ? "exactly" : "at least", min,
+                   inputs_.size()));
+}
+
 void ShapeInference::need_image() const {
   if (input().rank() == 3) return;
   fail("needs an input of rank 3, (height, width, channels), but its input is " + input().to_string() +
@@ -98,11 +104,16 @@ void ShapeInference::slide(std::string_view what, Size2D kernel, Size2D strides,
   set_output(Shape{rows.output(), columns.output(), channels});
 }
 
-void infer_shapes(LayerInfo& info) {
-  ShapeInference shapes(info);
+void infer_shapes(LayerInfo& info, std::span<const Shape> inputs) {
+  const auto* input = std::get_if<Input>(&info.layer);
+  info.input_shape = input != nullptr ? input->shape : inputs.front();
+  ShapeInference shapes(info, inputs);
   std::visit(
       [&]<typename L>(L& layer) {
         if constexpr (requires { LayerTraits<L>::complete(layer); }) LayerTraits<L>::complete(layer);
+        if (!is_merge<L> && inputs.size() > 1) {
+          shapes.fail(fmt::format("takes one tensor, but is called on {}", inputs.size()));
+        }
         const RangeCheck check(shapes);
         LayerTraits<L>::fields(check, layer);
         LayerTraits<L>::infer(layer, shapes);

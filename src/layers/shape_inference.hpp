@@ -3,9 +3,12 @@
 
 #include "layers/layer_traits.hpp"
 
-#include <lockstep/layers/sequential.hpp>
+#include <lockstep/layers/architecture.hpp>
 
+#include <cstddef>
 #include <cstdint>
+#include <limits>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -13,18 +16,22 @@ namespace lockstep {
 
 [[nodiscard]] std::string to_string(Size2D extent);
 
-/// The interface of LayerTraits<L>::infer: reads the input shape, and sets output shape and parameters. Throws
+/// The interface of LayerTraits<L>::infer: reads the input shapes, and sets output shape and parameters. Throws
 /// UsageError for outputs and parameters of more than 2^31 - 1 elements, because oneDNN and cuDNN use 32-bit indices.
 class ShapeInference {
  public:
-  explicit ShapeInference(LayerInfo& info) : info_(info) {}
+  ShapeInference(LayerInfo& info, std::span<const Shape> inputs) : info_(info), inputs_(inputs) {}
 
+  /// The first input; of an Input: its own shape.
   [[nodiscard]] const Shape& input() const noexcept { return info_.input_shape; }
+  [[nodiscard]] std::span<const Shape> inputs() const noexcept { return inputs_; }
 
   void set_output(Shape shape);
   void add_weight(std::string name, Shape shape, Initializer initializer);
   void add_moving_average(std::string name, Shape shape, Initializer initializer, double momentum);
 
+  /// Throws UsageError unless the layer is called on this many tensors.
+  void need_inputs(std::size_t min, std::size_t max = std::numeric_limits<std::size_t>::max()) const;
   /// Throws UsageError unless the input is (height, width, channels).
   void need_image() const;
   /// Sets the output shape of a window that slides over an image. `what` names the window in errors.
@@ -38,10 +45,11 @@ class ShapeInference {
   void need_size(const Shape& shape, std::string_view what) const;
 
   LayerInfo& info_;
+  std::span<const Shape> inputs_;
 };
 
-/// Sets output_shape and parameters of `info` from its layer, class_name, name and input_shape, and replaces defaults
-/// that depend on other fields. Throws UsageError that names the layer.
-void infer_shapes(LayerInfo& info);
+/// Sets input_shape, output_shape and parameters of `info` from its layer, class_name and name, and replaces defaults
+/// that depend on other fields. Throws UsageError that names the layer. `inputs`: the shapes that a call reads.
+void infer_shapes(LayerInfo& info, std::span<const Shape> inputs);
 
 }  // namespace lockstep

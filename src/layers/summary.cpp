@@ -2,36 +2,49 @@
 #include "core/format_number.hpp"
 
 #include <lockstep/core/error.hpp>
-#include <lockstep/layers/sequential.hpp>
+#include <lockstep/layers/architecture.hpp>
 
 #include <fmt/format.h>
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace lockstep {
 namespace {
 
-constexpr std::size_t columns = 3;
-using Widths = std::array<std::size_t, columns>;  ///< of the text, without the blank on either side
-using Row = std::array<std::string, columns>;
+using Widths = std::vector<std::size_t>;  ///< of each column's text, without the blank on either side
+using Row = std::vector<std::string>;
 
-/// Keras requests text columns that end at 45 %, 80 % and 100 % of the width. The six spaces and four lines between
-/// them are ten characters too many, of which rich removes 3, 4 and 3 from the columns.
-Widths widths_for(int width) {
+constexpr std::array chain_columns{0.45, 0.80, 1.0};        ///< where Keras ends the columns, as parts of the width
+constexpr std::array graph_columns{0.30, 0.56, 0.74, 1.0};  ///< the last one says what feeds a layer
+constexpr std::size_t column_of_counts = 2;
+
+/// rich draws two blanks and a line more for each column than Keras asks for, and takes them from the columns in turn,
+/// a rounded share from each.
+Widths widths_for(int width, std::span<const double> ends) {
   constexpr int min_width = 20;
   if (width < min_width) {
     throw UsageError(
         fmt::format("a model's summary does not fit in {} columns; give it at least {}", width, min_width));
   }
-  const int first = static_cast<int>(0.45 * width);
-  const int second = static_cast<int>(0.80 * width);
-  return {static_cast<std::size_t>(first - 3), static_cast<std::size_t>(second - first - 4),
-          static_cast<std::size_t>(width - second - 3)};
+  Widths widths;
+  int begin = 0;
+  auto excess = static_cast<double>(3 * ends.size() + 1);
+  for (std::size_t column = 0; column < ends.size(); ++column) {
+    const int end = static_cast<int>(ends[column] * width);
+    const double share = std::nearbyint(excess / static_cast<double>(ends.size() - column));
+    widths.push_back(static_cast<std::size_t>(std::max(1, end - begin - static_cast<int>(share))));
+    excess -= share;
+    begin = end;
+  }
+  return widths;
 }
 
 /// Breaks text between words into lines of at most `width` characters. A longer word gets a separate line.
@@ -70,11 +83,11 @@ constexpr Rule bottom{"└", "─", "┴", "┘"};
 
 class Table {
  public:
-  explicit Table(Widths widths) : widths_(widths) {}
+  explicit Table(Widths widths) : widths_(std::move(widths)) {}
 
   void rule(const Rule& rule) {
     text_ += rule.left;
-    for (std::size_t column = 0; column < columns; ++column) {
+    for (std::size_t column = 0; column < widths_.size(); ++column) {
       if (column > 0) text_ += rule.cross;
       for (std::size_t i = 0; i < widths_[column] + 2; ++i) text_ += rule.line;
     }
@@ -91,9 +104,9 @@ class Table {
   enum class Rows { at_top, at_bottom };
 
   void row(const Row& cells, std::string_view bar, Rows place) {
-    std::array<std::vector<std::string>, columns> lines;
+    std::vector<std::vector<std::string>> lines(widths_.size());
     std::size_t height = 0;
-    for (std::size_t column = 0; column < columns; ++column) {
+    for (std::size_t column = 0; column < widths_.size(); ++column) {
       lines[column] = wrap(cells[column], widths_[column]);
       height = std::max(height, lines[column].size());
     }
@@ -102,8 +115,8 @@ class Table {
     }
     for (std::size_t line = 0; line < height; ++line) {
       text_ += bar;
-      for (std::size_t column = 0; column < columns; ++column) {
-        const Side side = column + 1 == columns ? Side::right : Side::left;
+      for (std::size_t column = 0; column < widths_.size(); ++column) {
+        const Side side = column == column_of_counts ? Side::right : Side::left;
         text_.append(" ").append(fit(lines[column][line], widths_[column], side)).append(" ").append(bar);
       }
       text_ += '\n';
@@ -120,6 +133,22 @@ std::int64_t parameters_of(const LayerInfo& layer) {
   return count;
 }
 
+/// "conv2d[0][0], shared[1][0]": layer, call and output that each call of the layer reads; "-" for an Input.
+std::string connections_of(const Architecture& architecture, int layer) {
+  std::string connections;
+  const std::vector<LayerCall>& calls = architecture.calls();
+  for (const LayerCall& call : calls) {
+    if (call.layer != layer) continue;
+    for (const int input : call.inputs) {
+      const auto same_layer = [&](const LayerCall& any) { return any.layer == calls[input].layer; };
+      if (!connections.empty()) connections += ", ";
+      connections += fmt::format("{}[{}][0]", architecture.layers()[calls[input].layer].name,
+                                 std::count_if(calls.begin(), calls.begin() + input, same_layer));
+    }
+  }
+  return connections.empty() ? "-" : connections;
+}
+
 std::string footer_line(std::string_view what, std::int64_t count) {
   const auto bytes = static_cast<double>(count) * sizeof(float);
   const std::string size = bytes < 1024 ? fmt::format("{:.2f} B", bytes) : format_bytes(bytes);  // "8.00 B", as Keras
@@ -128,16 +157,22 @@ std::string footer_line(std::string_view what, std::int64_t count) {
 
 }  // namespace
 
-std::string Sequential::summary(int width) const {
-  Table table(widths_for(width));
+std::string Architecture::summary(int width) const {
+  const bool is_chain = this->is_chain();
+  Table table(is_chain ? widths_for(width, chain_columns) : widths_for(width, graph_columns));
   table.rule(top);
-  table.header({"Layer (type)", "Output Shape", "Param #"});
+  Row header{"Layer (type)", "Output Shape", "Param #"};
+  if (!is_chain) header.emplace_back("Connected to");
+  table.header(header);
   table.rule(below_header);
-  for (std::size_t i = 1; i < layers_.size(); ++i) {  // Keras omits the Input
+  const std::size_t first = is_sequential() ? 1 : 0;  // Keras omits the Input of a Sequential model
+  for (std::size_t i = first; i < layers_.size(); ++i) {
     const LayerInfo& layer = layers_[i];
-    if (i > 1) table.rule(between);
-    table.body({layer.name + " (" + layer.class_name + ")", layer.output_shape.to_string_with_batch(),
-                with_commas(parameters_of(layer))});
+    if (i > first) table.rule(between);
+    Row row{layer.name + " (" + layer.class_name + ")", layer.output_shape.to_string_with_batch(),
+            with_commas(parameters_of(layer))};
+    if (!is_chain) row.push_back(connections_of(*this, static_cast<int>(i)));
+    table.body(row);
   }
   table.rule(bottom);
 

@@ -41,6 +41,7 @@ class ShardingSearch {
       : graph_(graph), ranks_(ranks), batch_(static_cast<double>(batch)), hardware_(hardware) {}
 
   std::optional<Sharding> run() {
+    if (!graph_.is_chain) return std::nullopt;
     const std::size_t count = graph_.forward.size();
     transitions_.resize(count);
     transitions_[0][not_sharded] = {0, not_sharded, Split::replicated};
@@ -240,6 +241,7 @@ double estimate_data_parallel(const Graph& whole, int ranks, std::size_t batch, 
 }
 
 std::string why_not_tensor_parallel(const Graph& whole) {
+  if (!whole.is_chain) return "its layers branch";
   std::string why = "it has no layer with weights";
   for (std::size_t i = 0; i < whole.forward.size(); ++i) {
     if (!traits_of(whole.forward[i]).has_kernel) continue;

@@ -136,7 +136,7 @@ class GraphSharder {
     received_ = static_cast<int>(graph_.tensors.size());
     TensorSpec tensor = whole_.tensors[batch_split_output_];
     tensor.name += "/slice";
-    tensor.alias = -1;
+    tensor.alias = tensor.gradient_alias = -1;
     tensor.requires_channels_last = false;
     graph_.tensors.push_back(std::move(tensor));
     shard_tensor(received_);

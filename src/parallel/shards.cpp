@@ -20,7 +20,7 @@ void for_each_run(const ShardAxis& variable, const ChannelRange& mine, const Cop
 
 }  // namespace
 
-Shards::Shards(const Sequential& architecture, const Sharding& sharding, const Plan& plan)
+Shards::Shards(const Architecture& architecture, const Sharding& sharding, const Plan& plan)
     : sharding_(sharding), plan_(plan) {
   for (const LayerInfo& layer : architecture.layers()) {
     variables_.insert(variables_.end(), layer.parameters.begin(), layer.parameters.end());

@@ -6,7 +6,7 @@
 #include "parallel/sharding.hpp"
 #include "plan/plan.hpp"
 
-#include <lockstep/layers/sequential.hpp>
+#include <lockstep/layers/architecture.hpp>
 
 #include <cstddef>
 #include <span>
@@ -21,7 +21,7 @@ class Shards {
   using PackedShards = std::vector<std::vector<float>>;
 
   /// `sharding` and `plan` must outlive it. `architecture` is the unsharded model, `plan` that of this rank's shard.
-  Shards(const Sequential& architecture, const Sharding& sharding, const Plan& plan);
+  Shards(const Architecture& architecture, const Sharding& sharding, const Plan& plan);
 
   /// A rank's shard of a variable; both in Keras' layout.
   [[nodiscard]] std::vector<float> shard_of(std::size_t variable, int rank, std::span<const float> whole) const;

@@ -82,6 +82,7 @@ std::size_t end_of_agreement(const Graph& graph, std::size_t begin, std::size_t 
 
 std::vector<Segment> plan_segments(Graph& graph) {
   const std::vector<Operation>& forward = graph.forward;
+  if (!graph.is_chain) return {{0, forward.size()}};  // a fork's tensor may be read in any later segment
   std::vector<Segment> segments;
   std::size_t length = 1;  // gather
   while (length < forward.size() && is_microbatchable(forward[length])) ++length;

@@ -25,6 +25,9 @@ std::string line_of(const Operation& operation, const Graph& graph) {
   std::string line(to_string(operation.kind));
   line += " " + graph.layers[operation.layer].name;
   if (operation.input >= 0) line += fmt::format(" t{}", operation.input);
+  for (const Operand& operand : operation.operands) {
+    if (operand.tensor != operation.input) line += fmt::format(" t{}", operand.tensor);
+  }
   if (operation.output >= 0) line += fmt::format(" -> t{}", operation.output);
   if (operation.kind == OperationKind::dense_backward) {
     line += fmt::format(" input features {}..{}", operation.input_features.begin, operation.input_features.end);

@@ -36,7 +36,7 @@ bool is_channels_first(const Shape& given, const Shape& wanted) {
 
 }  // namespace
 
-BatchFeed::BatchFeed(RunContext& run_context, const Sequential& architecture, std::size_t batch_norm_replicas,
+BatchFeed::BatchFeed(RunContext& run_context, const Architecture& architecture, std::size_t batch_norm_replicas,
                      bool computes_whole_batch)
     : run_context_(run_context),
       architecture_(architecture),

@@ -6,7 +6,7 @@
 #include "session/run_context.hpp"
 
 #include <lockstep/data/dataset.hpp>
-#include <lockstep/layers/sequential.hpp>
+#include <lockstep/layers/architecture.hpp>
 #include <lockstep/losses/losses.hpp>
 #include <lockstep/training/model.hpp>
 
@@ -22,7 +22,7 @@ class BatchFeed {
  public:
   /// `run_context` and `architecture` must outlive the feed. `batch_norm_replicas` counts the replicas of all ranks.
   /// `computes_whole_batch`: this rank computes all examples of each batch, but counts metrics of its own shard only.
-  BatchFeed(RunContext& run_context, const Sequential& architecture, std::size_t batch_norm_replicas,
+  BatchFeed(RunContext& run_context, const Architecture& architecture, std::size_t batch_norm_replicas,
             bool computes_whole_batch = false);
 
   [[nodiscard]] std::size_t batch_norm_replicas() const noexcept { return batch_norm_replicas_; }
@@ -60,7 +60,7 @@ class BatchFeed {
   [[nodiscard]] static Identity identity_of(const Dataset& data);
 
   RunContext& run_context_;
-  const Sequential& architecture_;
+  const Architecture& architecture_;
   std::size_t batch_norm_replicas_;
   bool computes_whole_batch_;
   std::vector<Checked> checked_;

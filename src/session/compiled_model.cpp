@@ -22,7 +22,7 @@ namespace {
 constexpr std::size_t max_compiled_steps = 5;
 
 /// "Input(28, 28) Dense(10,)": enough for a person to distinguish two models.
-std::string outline_of(const Sequential& architecture) {
+std::string outline_of(const Architecture& architecture) {
   std::string outline;
   for (const LayerInfo& layer : architecture.layers()) {
     if (!outline.empty()) outline += ' ';
@@ -63,7 +63,7 @@ ParallelismChoice choose_parallelism(RunContext& run_context, const Graph& graph
 
 }  // namespace
 
-CompiledModel::CompiledModel(RunContext& context, const Sequential& model, const CompileOptions& compile_options,
+CompiledModel::CompiledModel(RunContext& context, const Architecture& model, const CompileOptions& compile_options,
                              std::size_t batch_norm_replicas, const std::string& restored_sharding)
     : run_context(context), architecture(model), options(compile_options) {
   const Options& run = run_context.options();

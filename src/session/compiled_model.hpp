@@ -39,7 +39,7 @@ using KeyValues = std::vector<std::pair<std::string, std::string>>;
 struct CompiledModel {
   /// Collective. Leaves the weights unset. `context` and `model` must outlive the object.
   /// `restored_sharding`: the code of the sharding of the job that is resumed; empty to choose a sharding.
-  CompiledModel(RunContext& context, const Sequential& model, const CompileOptions& compile_options,
+  CompiledModel(RunContext& context, const Architecture& model, const CompileOptions& compile_options,
                 std::size_t batch_norm_replicas, const std::string& restored_sharding);
   CompiledModel(const CompiledModel&) = delete;
   CompiledModel& operator=(const CompiledModel&) = delete;
@@ -91,7 +91,7 @@ struct CompiledModel {
   void to_metric_sums(std::span<const float> written, MetricSums& metrics) const;
 
   RunContext& run_context;
-  const Sequential& architecture;
+  const Architecture& architecture;
   CompileOptions options;
   std::string description;      ///< JSON of the options at compile time; callbacks change the learning rate later
   std::uint64_t iteration = 0;  ///< optimizer steps begun

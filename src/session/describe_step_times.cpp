@@ -22,7 +22,7 @@ std::string describe(const StepPrediction& step, std::size_t batch) {
 
 }  // namespace
 
-std::string describe_step_times(const RunContext& run_context, const Sequential& architecture,
+std::string describe_step_times(const RunContext& run_context, const Architecture& architecture,
                                 const CompileOptions& compile_options, std::size_t batch,
                                 const NetworkOptions& options) {
   const Options& run = run_context.options();

@@ -11,7 +11,7 @@
 namespace lockstep {
 
 /// See Model::estimate_step_time.
-[[nodiscard]] std::string describe_step_times(const RunContext& run_context, const Sequential& architecture,
+[[nodiscard]] std::string describe_step_times(const RunContext& run_context, const Architecture& architecture,
                                               const CompileOptions& compile_options, std::size_t batch,
                                               const NetworkOptions& options);
 

@@ -22,7 +22,7 @@ namespace {
 
 /// The model's variables in Keras' order; `take_values(parameter, index)` gives their values.
 template <typename TakeValues>
-std::vector<NamedTensor> variables_of(const Sequential& architecture, TakeValues take_values) {
+std::vector<NamedTensor> variables_of(const Architecture& architecture, TakeValues take_values) {
   std::vector<NamedTensor> variables;
   for (const LayerInfo& layer : architecture.layers()) {
     for (const ParameterInfo& parameter : layer.parameters) {
@@ -33,7 +33,7 @@ std::vector<NamedTensor> variables_of(const Sequential& architecture, TakeValues
   return variables;
 }
 
-std::vector<NamedTensor> initial_values(const Sequential& architecture, std::uint64_t seed) {
+std::vector<NamedTensor> initial_values(const Architecture& architecture, std::uint64_t seed) {
   return variables_of(architecture, [seed](const ParameterInfo& parameter, std::size_t index) {
     std::vector<float> values(static_cast<std::size_t>(parameter.shape.elements()));
     initialize(parameter, seed, index, values);
@@ -53,7 +53,7 @@ void add_values(Digest& digest, const std::vector<float>& values) {
 
 }  // namespace
 
-RankModel::RankModel(RunContext& run_context, Sequential architecture)
+RankModel::RankModel(RunContext& run_context, Architecture architecture)
     : run_context_(run_context),
       architecture_(std::move(architecture)),
       batch_norm_replicas_(run_context_.batch_norm_replicas()),

@@ -20,7 +20,7 @@ namespace lockstep {
 class RankModel {
  public:
   /// Initializes the weights, or reads them from --initial-weights.
-  RankModel(RunContext& run_context, Sequential architecture);
+  RankModel(RunContext& run_context, Architecture architecture);
 
   /// Keeps the weights and resets the optimizer.
   void compile(const CompileOptions& options);
@@ -77,7 +77,7 @@ class RankModel {
   [[nodiscard]] std::map<std::string, std::string> provenance() const;
 
   [[nodiscard]] RunContext& run_context() const noexcept { return run_context_; }
-  [[nodiscard]] const Sequential& architecture() const noexcept { return architecture_; }
+  [[nodiscard]] const Architecture& architecture() const noexcept { return architecture_; }
 
  private:
   /// "data", "replicated", or "tensor" and the code of the sharding.
@@ -87,7 +87,7 @@ class RankModel {
   void load_arenas();
 
   RunContext& run_context_;
-  Sequential architecture_;
+  Architecture architecture_;
   std::size_t batch_norm_replicas_;
   std::string restored_sharding_;    ///< code of the backup's sharding; empty: choose one
   std::vector<NamedTensor> values_;  ///< the weights until compile has written them to the arenas

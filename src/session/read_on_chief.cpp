@@ -99,7 +99,7 @@ void own_model_directory(RunContext& run_context) {
   run_on_chief(run_context, [&] { run_context.lock_directory(directory); });
 }
 
-LoadedModel read_model_file(RunContext& run_context, const std::filesystem::path& file, const Sequential* known) {
+LoadedModel read_model_file(RunContext& run_context, const std::filesystem::path& file, const Architecture* known) {
   const auto read = [&]() -> std::optional<LoadedModel> {
     const ModelFormat format = model_format_of(file);
     const bool bare = format == ModelFormat::weights || (format == ModelFormat::h5 && !has_architecture(file));
@@ -142,7 +142,7 @@ std::string read_text_file(RunContext& run_context, const std::filesystem::path&
   return text;
 }
 
-void check_weights(const LoadedModel& file, const Sequential& architecture) {
+void check_weights(const LoadedModel& file, const Architecture& architecture) {
   const std::vector<NamedTensor> expected = weights_for(architecture);
   const std::vector<NamedTensor>& weights = file.model.weights;
   for (std::size_t i = 0; i < std::min(weights.size(), expected.size()); ++i) {

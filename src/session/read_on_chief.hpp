@@ -30,13 +30,13 @@ void own_model_directory(RunContext& run_context);
 /// Reads a .keras, .h5 or .weights.h5 file. A file without an architecture holds weights of `known`; if that is null,
 /// throws DataError. Collective.
 [[nodiscard]] LoadedModel read_model_file(RunContext& run_context, const std::filesystem::path& file,
-                                          const Sequential* known = nullptr);
+                                          const Architecture* known = nullptr);
 
 /// The text of a file, at most 64 MiB. Throws IoError if it is larger or cannot be read. Collective.
 [[nodiscard]] std::string read_text_file(RunContext& run_context, const std::filesystem::path& file);
 
 /// Throws DataError, naming file and weight, unless the file's weights are finite and have the shapes of
 /// `architecture`'s.
-void check_weights(const LoadedModel& file, const Sequential& architecture);
+void check_weights(const LoadedModel& file, const Architecture& architecture);
 
 }  // namespace lockstep

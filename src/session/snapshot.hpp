@@ -22,7 +22,7 @@ namespace lockstep {
 class Snapshot {
  public:
   /// All arguments must outlive the snapshot. `shards` is null unless the model is tensor parallel.
-  Snapshot(const Sequential& architecture, const Plan& plan, const Executable& executable, const Shards* shards)
+  Snapshot(const Architecture& architecture, const Plan& plan, const Executable& executable, const Shards* shards)
       : architecture_(architecture), plan_(plan), executable_(executable), shards_(shards) {}
 
   /// Copies the weights and the optimizer's slots. For a tensor-parallel model it is collective and starts a gather:
@@ -45,7 +45,7 @@ class Snapshot {
   void receive_bytes(int rank, std::size_t bytes);
   void unpack_until(int rank, std::size_t end);
 
-  const Sequential& architecture_;
+  const Architecture& architecture_;
   const Plan& plan_;
   const Executable& executable_;
   const Shards* shards_;

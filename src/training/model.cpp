@@ -173,6 +173,6 @@ bool Model::is_chief() const { return parts_->run_context->world().is_chief(); }
 
 void Model::print_line(const std::string& line) const { parts_->run_context->print(line); }
 
-const Sequential& Model::architecture() const { return parts_->model.architecture(); }
+const Architecture& Model::architecture() const { return parts_->model.architecture(); }
 
 }  // namespace lockstep

@@ -15,7 +15,7 @@ namespace lockstep {
 
 /// Each member depends only on members declared before it.
 struct ModelParts {
-  ModelParts(std::shared_ptr<RunContext> shared_context, Sequential architecture)
+  ModelParts(std::shared_ptr<RunContext> shared_context, Architecture architecture)
       : run_context(std::move(shared_context)), model(*run_context, std::move(architecture)) {}
 
   std::shared_ptr<RunContext> run_context;

@@ -67,13 +67,13 @@ int MultiWorkerMirroredStrategy::rank() const noexcept { return run_context_->wo
 int MultiWorkerMirroredStrategy::num_workers() const noexcept { return run_context_->world().size(); }
 bool MultiWorkerMirroredStrategy::is_chief() const noexcept { return run_context_->world().is_chief(); }
 
-Model MultiWorkerMirroredStrategy::build(Sequential architecture) {
+Model MultiWorkerMirroredStrategy::build(Architecture architecture) {
   return Model(std::make_unique<ModelParts>(run_context_, std::move(architecture)));
 }
 
 Model MultiWorkerMirroredStrategy::load_model(const std::filesystem::path& path, const ChooseCompileOptions& choose) {
   if (path.extension() == ".json") {
-    Sequential architecture = model_from_json(read_text_file(*run_context_, path), path.string());
+    Architecture architecture = model_from_json(read_text_file(*run_context_, path), path.string());
     std::optional<CompileOptions> compile_options;
     if (choose) compile_options = choose(architecture, {});
     Model model = build(std::move(architecture));

@@ -9,6 +9,7 @@
 #include "support/reference_training.hpp"
 #include "support/scoped_variable.hpp"
 
+#include <lockstep/layers/sequential.hpp>
 #include <lockstep/training/model.hpp>
 #include <lockstep/training/options.hpp>
 #include <lockstep/training/strategy.hpp>

@@ -10,6 +10,7 @@
 #include "support/sharded_models.hpp"
 #include "support/shardings.hpp"
 
+#include <lockstep/layers/sequential.hpp>
 #include <lockstep/training/callbacks.hpp>
 #include <lockstep/training/model.hpp>
 #include <lockstep/training/options.hpp>

@@ -12,6 +12,7 @@
 #include "support/shardings.hpp"
 
 #include <lockstep/core/error.hpp>
+#include <lockstep/layers/sequential.hpp>
 #include <lockstep/training/model.hpp>
 #include <lockstep/training/options.hpp>
 #include <lockstep/training/strategy.hpp>

@@ -10,6 +10,7 @@
 #include "support/reference_training.hpp"
 
 #include <lockstep/core/error.hpp>
+#include <lockstep/layers/sequential.hpp>
 #include <lockstep/training/model.hpp>
 #include <lockstep/training/options.hpp>
 #include <lockstep/training/strategy.hpp>

@@ -4,6 +4,8 @@
 
 #include <lockstep/checkpoint/model_from_json.hpp>
 #include <lockstep/core/error.hpp>
+#include <lockstep/layers/functional.hpp>
+#include <lockstep/layers/sequential.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -21,12 +23,16 @@ const std::vector<std::string>& seeds() {
   static const std::vector<std::string> texts = [] {
     ModelData model{Sequential{Input({2}), Dense(3, {.activation = softmax})}, {}, {}};
     std::vector<std::string> made;
-    for (const Sequential& architecture :
-         {Sequential{Input({9, 9, 2}), Conv2D(2, {3, 2}, {.strides = {2, 1}, .padding = Padding::same}),
-                     BatchNormalization(), MaxPooling2D()},
-          Sequential{Input({6, 6, 1}), Dropout(0.5), AveragePooling2D(2), GlobalAveragePooling2D(), Reshape({-1}),
-                     Activation(relu)}}) {
-      made.push_back(sequential_to_json(architecture));
+    const Tensor image = Input({4, 4, 2});
+    const Conv2D twice(2, 1);
+    const Tensor merged = Add()({twice(image), twice(image), image});
+    for (const Architecture& architecture : std::vector<Architecture>{
+             Functional({image}, {merged, Flatten()(merged)}),
+             Sequential{Input({9, 9, 2}), Conv2D(2, {3, 2}, {.strides = {2, 1}, .padding = Padding::same}),
+                        BatchNormalization(), MaxPooling2D()},
+             Sequential{Input({6, 6, 1}), Dropout(0.5), AveragePooling2D(2), GlobalAveragePooling2D(), Reshape({-1}),
+                        Activation(relu)}}) {
+      made.push_back(architecture_to_json(architecture));
     }
     for (const Optimizer& optimizer : {Optimizer(SGD({.momentum = 0.5})), Optimizer(Adam()), Optimizer(AdamW()),
                                        Optimizer(RMSprop({.centered = true}))}) {
@@ -44,8 +50,8 @@ const std::vector<std::string>& seeds() {
 
 void try_architecture(const std::string& text) {
   try {
-    const std::string written = sequential_to_json(model_from_json(text));
-    if (sequential_to_json(model_from_json(written)) != written) std::abort();
+    const std::string written = architecture_to_json(model_from_json(text));
+    if (architecture_to_json(model_from_json(written)) != written) std::abort();
   } catch (const DataError&) {
     // expected for most inputs
   }

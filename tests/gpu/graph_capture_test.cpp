@@ -9,6 +9,8 @@
 #include "support/catch.hpp"
 #include "support/examples.hpp"
 
+#include <lockstep/layers/sequential.hpp>
+
 #include <algorithm>
 #include <array>
 #include <cstdint>

@@ -97,9 +97,51 @@ def normalized() -> keras.Sequential:
         layers.Flatten(), layers.BatchNormalization(scale=False), layers.Dense(12, activation="tanh"), layers.Dense(5)])
 
 
+def branching() -> keras.Model:
+    """Forks of convolutions, of activations and of the input; a tensor that one merge reads twice; a fork of a view."""
+    image = layers.Input((10, 9, 2))
+    stem = layers.Conv2D(6, 3, activation="tanh")(image)
+    first = layers.Conv2D(6, 3, padding="same", activation="tanh")(stem)
+    second = layers.AveragePooling2D(3, strides=1, padding="same")(stem)
+    x = layers.Activation("tanh")(layers.Add()([first, stem, second]))
+    side = layers.Conv2D(6, 3, activation="sigmoid")(image)
+    x = layers.Multiply()([x, side])
+    x = layers.Average()([x, stem, x])
+    x = layers.Conv2D(4, 3, strides=2, use_bias=False)(x)
+    flat = layers.Flatten()(x)
+    x = layers.Subtract()([layers.Dense(7, activation="tanh")(flat), layers.Dense(7)(flat)])
+    return keras.Model(image, layers.Dense(5)(x))
+
+
+def extremes() -> keras.Model:
+    """The merges that have kinks."""
+    image = layers.Input((10, 9, 2))
+    x = layers.Conv2D(6, 3, activation="relu")(image)
+    y = layers.Conv2D(6, 3)(image)
+    x = layers.Maximum()([x, y, layers.Conv2D(6, 3)(image)])
+    x = layers.MaxPooling2D()(layers.Minimum()([x, y]))
+    return keras.Model(image, layers.Dense(5)(layers.Flatten()(x)))
+
+
+def residual() -> keras.Model:
+    """Two blocks of a ResNet, the second with a projection."""
+    image = layers.Input((12, 12, 3))
+    x = layers.Conv2D(16, 3, padding="same", use_bias=False)(image)
+    x = layers.Activation("tanh")(layers.BatchNormalization(momentum=0.8)(x))
+    for filters, strides in ((16, 1), (32, 2)):
+        y = layers.Conv2D(filters, 3, strides=strides, padding="same", use_bias=False)(x)
+        y = layers.Activation("tanh")(layers.BatchNormalization(momentum=0.8)(y))
+        y = layers.Conv2D(filters, 3, padding="same", use_bias=False)(y)
+        y = layers.BatchNormalization(momentum=0.8)(y)
+        if strides > 1:
+            x = layers.Conv2D(filters, 1, strides=strides, use_bias=False)(x)
+        x = layers.Activation("tanh")(layers.Add()([y, x]))
+    return keras.Model(image, layers.Dense(5)(layers.GlobalAveragePooling2D()(x)))
+
+
 @dataclasses.dataclass(frozen=True)
 class Case:
-    build: Callable[[], keras.Sequential]
+    build: Callable[[], keras.Model]
     optimizer: Callable[[], Any]
     loss: Callable[[], Any] = lambda: SPARSE(from_logits=True)
     quick: bool = False  # one of the few that --quick runs
@@ -142,6 +184,10 @@ CASES = {
     "other layers": Case(other_layers, lambda: SGD(0.2)),
     "BatchNormalization": Case(normalized, lambda: SGD(0.02, momentum=0.9), quick=True),
     "BatchNormalization, Adam": Case(normalized, lambda: Adam(0.002, epsilon=1e-3)),
+    "branches": Case(branching, lambda: SGD(0.05), quick=True),
+    "branches, Adam": Case(branching, lambda: Adam(0.002, epsilon=1e-3)),
+    "maximum and minimum": Case(extremes, lambda: SGD(0.05)),
+    "residual blocks": Case(residual, lambda: SGD(0.02, momentum=0.9), quick=True),
 }
 
 

@@ -59,11 +59,11 @@ int main(int argc, char** argv) {
     if (std::string_view(argv[1]).ends_with(".json")) {
       std::ifstream file(argv[1]);
       const std::string text{std::istreambuf_iterator<char>(file), {}};
-      std::cout << json{{"model", json::parse(sequential_to_json(model_from_json(text)))}}.dump() << '\n';
+      std::cout << json{{"model", json::parse(architecture_to_json(model_from_json(text)))}}.dump() << '\n';
       return 0;
     }
     const ModelData model = argc == 4 ? load_keras_weights(argv[1], load_model(argv[3])) : load_model(argv[1]);
-    json result{{"model", json::parse(sequential_to_json(model.architecture))}, {"weights", describe(model.weights)}};
+    json result{{"model", json::parse(architecture_to_json(model.architecture))}, {"weights", describe(model.weights)}};
     if (model.compile_state) {
       result["training"] = json::parse(training_config_to_json(*model.compile_state));
       result["iteration"] = model.compile_state->iteration;

@@ -6,6 +6,7 @@
 #include "unit/checkpoint/random_model.hpp"
 
 #include <lockstep/core/error.hpp>
+#include <lockstep/layers/sequential.hpp>
 
 #include <cmath>
 #include <cstddef>

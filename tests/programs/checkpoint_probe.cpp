@@ -10,6 +10,7 @@
 #include "core/random.hpp"
 
 #include <lockstep/core/error.hpp>
+#include <lockstep/layers/sequential.hpp>
 
 #include <unistd.h>
 #include <csignal>
@@ -72,7 +73,7 @@ bool equal(const std::vector<NamedTensor>& left, const std::vector<NamedTensor>&
 /// Compares everything that files hold. The JSON contains all options of layers, optimizer and loss.
 bool equal(const ModelData& left, const ModelData& right) {
   return left.compile_state && right.compile_state &&
-         sequential_to_json(left.architecture) == sequential_to_json(right.architecture) &&
+         architecture_to_json(left.architecture) == architecture_to_json(right.architecture) &&
          training_config_to_json(*left.compile_state) == training_config_to_json(*right.compile_state) &&
          left.compile_state->iteration == right.compile_state->iteration && equal(left.weights, right.weights) &&
          equal(left.compile_state->slots, right.compile_state->slots);

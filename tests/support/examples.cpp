@@ -3,6 +3,8 @@
 
 #include "core/random.hpp"
 
+#include <lockstep/layers/sequential.hpp>
+
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -40,7 +42,7 @@ reference::Values Examples::targets_of(std::span<const std::uint32_t> examples) 
   return rows_of(targets, target_width, examples);
 }
 
-Examples make_examples(const Sequential& model, const Loss& loss, std::size_t count, std::uint64_t seed,
+Examples make_examples(const Architecture& model, const Loss& loss, std::size_t count, std::uint64_t seed,
                        Pixels pixels) {
   RandomStream random(seed, RandomPurpose::test, 0);
   Examples examples;

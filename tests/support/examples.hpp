@@ -4,7 +4,7 @@
 #include "support/reference_layers.hpp"
 
 #include <lockstep/data/dataset.hpp>
-#include <lockstep/layers/sequential.hpp>
+#include <lockstep/layers/architecture.hpp>
 #include <lockstep/losses/losses.hpp>
 
 #include <cstddef>
@@ -29,7 +29,7 @@ struct Examples {
 };
 
 /// Floats are uniform in [-1, 1). Targets suit the loss: class indices, distributions, or floats in [-1, 1).
-[[nodiscard]] Examples make_examples(const Sequential& model, const Loss& loss, std::size_t count, std::uint64_t seed,
+[[nodiscard]] Examples make_examples(const Architecture& model, const Loss& loss, std::size_t count, std::uint64_t seed,
                                      Pixels pixels = Pixels::floats);
 
 /// The L2 norm.

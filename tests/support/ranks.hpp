@@ -6,6 +6,7 @@
 #include "core/digest.hpp"
 #include "support/examples.hpp"
 
+#include <lockstep/layers/sequential.hpp>
 #include <lockstep/training/callbacks.hpp>
 #include <lockstep/training/model.hpp>
 #include <lockstep/training/options.hpp>

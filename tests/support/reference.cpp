@@ -140,15 +140,16 @@ void zero(std::vector<Values>& all) {
 
 }  // namespace
 
-ReferenceModel::ReferenceModel(Sequential model, Loss loss, Optimizer optimizer, std::uint64_t seed)
+ReferenceModel::ReferenceModel(Architecture model, Loss loss, Optimizer optimizer, std::uint64_t seed)
     : model_(std::move(model)), loss_(loss), optimizer_(optimizer), seed_(seed) {
   keep_ = [](const DropoutElement& element) {
     return DropoutMask(element.seed, element.step, element.layer, static_cast<float>(element.rate))
         .keep(element.place, element.index);
   };
-  std::uint32_t ordinal = 0;
+  for (const LayerCall& call : model_.calls()) {
+    calls_.push_back(make_layer(model_.layers()[at(call.layer)], static_cast<std::uint32_t>(call.layer)));
+  }
   for (const LayerInfo& info : model_.layers()) {
-    layers_.push_back(make_layer(info, ordinal++));
     first_parameter_.push_back(parameters_.size());
     const auto* const normalization = std::get_if<BatchNormalization>(&info.layer);
     for (const ParameterInfo& parameter : info.parameters) {
@@ -188,22 +189,39 @@ std::int64_t ReferenceModel::target_width() const {
   return std::holds_alternative<SparseCategoricalCrossentropy>(loss_) ? 1 : model_.output_shape().elements();
 }
 
+std::pair<std::size_t, std::size_t> ReferenceModel::parameters_of(int layer) const {
+  const std::size_t first = first_parameter_[at(layer)];
+  return {first, first_parameter_[at(layer) + 1] - first};
+}
+
 Values ReferenceModel::forward(const Pass& pass, std::span<const double> inputs) {
-  Values values(inputs.begin(), inputs.end());
-  for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
-    const std::size_t first = first_parameter_[layer];
-    const std::size_t count = first_parameter_[layer + 1] - first;
-    values = layers_[layer]->forward(pass, std::span<const Values>(weights_).subspan(first, count), values);
+  std::vector<Values> tensors(calls_.size());
+  for (std::size_t c = 0; c < calls_.size(); ++c) {
+    const LayerCall& call = model_.calls()[c];
+    const auto [first, count] = parameters_of(call.layer);
+    Values values;
+    if (call.inputs.empty()) values.assign(inputs.begin(), inputs.end());
+    for (const int input : call.inputs)
+      values.insert(values.end(), tensors[at(input)].begin(), tensors[at(input)].end());
+    tensors[c] = calls_[c]->forward(pass, std::span<const Values>(weights_).subspan(first, count), values);
   }
-  return values;
+  return tensors[at(model_.outputs().front())];
 }
 
 void ReferenceModel::backward(Values gradient) {
-  for (std::size_t layer = layers_.size(); layer-- > 0;) {
-    const std::size_t first = first_parameter_[layer];
-    const std::size_t count = first_parameter_[layer + 1] - first;
-    gradient = layers_[layer]->backward(std::span<const Values>(weights_).subspan(first, count),
-                                        std::span(gradients_).subspan(first, count), gradient);
+  std::vector<Values> tensors(calls_.size());  // the sum of the gradients that the calls of each tensor have returned
+  tensors[at(model_.outputs().front())] = std::move(gradient);
+  for (std::size_t c = calls_.size(); c-- > 0;) {
+    const LayerCall& call = model_.calls()[c];
+    const auto [first, count] = parameters_of(call.layer);
+    const Values returned = calls_[c]->backward(std::span<const Values>(weights_).subspan(first, count),
+                                                std::span(gradients_).subspan(first, count), tensors[c]);
+    const std::size_t size = call.inputs.empty() ? 0 : returned.size() / call.inputs.size();
+    for (std::size_t k = 0; k < call.inputs.size(); ++k) {
+      Values& sum = tensors[at(call.inputs[k])];
+      sum.resize(size);
+      for (std::size_t i = 0; i < size; ++i) sum[i] += returned[k * size + i];
+    }
   }
 }
 

@@ -5,7 +5,7 @@
 
 #include "support/reference_layers.hpp"
 
-#include <lockstep/layers/sequential.hpp>
+#include <lockstep/layers/architecture.hpp>
 #include <lockstep/losses/losses.hpp>
 #include <lockstep/optimizers/optimizers.hpp>
 
@@ -27,7 +27,7 @@ struct Sums {
 class ReferenceModel {
  public:
   /// `initialize` draws the weights from `seed`, which also keys Dropout.
-  ReferenceModel(Sequential model, Loss loss, Optimizer optimizer, std::uint64_t seed = 0);
+  ReferenceModel(Architecture model, Loss loss, Optimizer optimizer, std::uint64_t seed = 0);
 
   /// The model's outputs in inference for n examples, [n, outputs] in Keras' order.
   Values predict(std::span<const double> inputs, std::int64_t n);
@@ -74,19 +74,20 @@ class ReferenceModel {
  private:
   Values forward(const Pass& pass, std::span<const double> inputs);
   void backward(Values gradient);
+  [[nodiscard]] std::pair<std::size_t, std::size_t> parameters_of(int layer) const;  // the first and their number
 
   /// Adds to the sums. Returns the gradient of the losses with respect to the outputs.
   Values judge(std::span<const double> outputs, std::span<const double> targets, Sums& sums) const;
   [[nodiscard]] std::int64_t target_width() const;
 
-  Sequential model_;
+  Architecture model_;
   Loss loss_;
   Optimizer optimizer_;
   std::uint64_t seed_;
   std::uint64_t step_ = 0;
   KeepElement keep_;
-  std::vector<std::unique_ptr<Layer>> layers_;
-  std::vector<std::size_t> first_parameter_;  // of each layer, and one past the last
+  std::vector<std::unique_ptr<Layer>> calls_;  // one object for each call, which keeps what backward needs
+  std::vector<std::size_t> first_parameter_;   // of each layer, and one past the last
   std::vector<ParameterInfo> parameters_;
   std::vector<double> momenta_;  // of moving statistics
   std::vector<Values> weights_;

@@ -3,10 +3,12 @@
 
 #include "support/reference_activation.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <numeric>
 #include <span>
 #include <utility>
 #include <variant>
@@ -160,6 +162,76 @@ class DropoutLayer : public Layer {
 };
 
 /// Statistics over all axes of the replica but the last. Normalization and moving variance use the biased variance.
+/// A merge of one element's values, and its derivative with respect to value k. Of equal largest or smallest values the
+/// first has all of the gradient.
+struct MergeFormula {
+  double (*value)(const Values& x);
+  double (*derivative)(const Values& x, std::size_t k);
+};
+
+double sum_of(const Values& x) { return std::accumulate(x.begin(), x.end(), 0.0); }
+
+double product_without(const Values& x, std::size_t k) {
+  double product = 1;
+  for (std::size_t i = 0; i < x.size(); ++i) product *= i == k ? 1 : x[i];
+  return product;
+}
+
+std::size_t first_largest(const Values& x) {
+  return static_cast<std::size_t>(std::max_element(x.begin(), x.end()) - x.begin());
+}
+std::size_t first_smallest(const Values& x) {
+  return static_cast<std::size_t>(std::min_element(x.begin(), x.end()) - x.begin());
+}
+
+constexpr MergeFormula add_formula{[](const Values& x) { return sum_of(x); },
+                                   [](const Values&, std::size_t) { return 1.0; }};
+constexpr MergeFormula subtract_formula{[](const Values& x) { return x[0] - x[1]; },
+                                        [](const Values&, std::size_t k) { return k == 0 ? 1.0 : -1.0; }};
+constexpr MergeFormula multiply_formula{[](const Values& x) { return x[0] * product_without(x, 0); }, product_without};
+constexpr MergeFormula average_formula{[](const Values& x) { return sum_of(x) / static_cast<double>(x.size()); },
+                                       [](const Values& x, std::size_t) { return 1 / static_cast<double>(x.size()); }};
+constexpr MergeFormula maximum_formula{
+    [](const Values& x) { return x[first_largest(x)]; },
+    [](const Values& x, std::size_t k) { return first_largest(x) == k ? 1.0 : 0.0; }};
+constexpr MergeFormula minimum_formula{
+    [](const Values& x) { return x[first_smallest(x)]; },
+    [](const Values& x, std::size_t k) { return first_smallest(x) == k ? 1.0 : 0.0; }};
+
+class MergedLayer : public Layer {
+ public:
+  MergedLayer(const MergeFormula& formula, std::int64_t elements) : formula_(formula), elements_(elements) {}
+
+  Values forward(const Pass& pass, std::span<const Values>, const Values& input) override {
+    input_ = input;
+    size_ = at(pass.examples * elements_);
+    Values output(size_);
+    for (std::size_t i = 0; i < size_; ++i) output[i] = formula_.value(operands(i));
+    return output;
+  }
+
+  Values backward(std::span<const Values>, std::span<Values>, const Values& gradient) override {
+    Values dx(input_.size());
+    for (std::size_t i = 0; i < dx.size(); ++i) {
+      dx[i] = gradient[i % size_] * formula_.derivative(operands(i % size_), i / size_);
+    }
+    return dx;
+  }
+
+ private:
+  /// The values of element i in all inputs.
+  [[nodiscard]] Values operands(std::size_t i) const {
+    Values values;
+    for (; i < input_.size(); i += size_) values.push_back(input_[i]);
+    return values;
+  }
+
+  const MergeFormula& formula_;
+  std::int64_t elements_;  // per example
+  std::size_t size_ = 0;   // of one input
+  Values input_;
+};
+
 class BatchNormalizationLayer : public Layer {
  public:
   BatchNormalizationLayer(const BatchNormalization& normalization, const Shape& shape)
@@ -255,6 +327,15 @@ std::unique_ptr<Layer> make_layer(const LayerInfo& info, std::uint32_t ordinal) 
     }
     Made operator()(const Activation& activation) const {
       return std::make_unique<ActivationLayer>(activation, info.input_shape);
+    }
+    Made operator()(const Add&) const { return merge(add_formula); }
+    Made operator()(const Subtract&) const { return merge(subtract_formula); }
+    Made operator()(const Multiply&) const { return merge(multiply_formula); }
+    Made operator()(const Average&) const { return merge(average_formula); }
+    Made operator()(const Maximum&) const { return merge(maximum_formula); }
+    Made operator()(const Minimum&) const { return merge(minimum_formula); }
+    [[nodiscard]] Made merge(const MergeFormula& formula) const {
+      return std::make_unique<MergedLayer>(formula, info.output_shape.elements());
     }
   };
   return std::visit(Maker{info, ordinal}, info.layer);

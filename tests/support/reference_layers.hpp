@@ -2,7 +2,7 @@
 // They share no code with the backends.
 #pragma once
 
-#include <lockstep/layers/sequential.hpp>
+#include <lockstep/layers/architecture.hpp>
 
 #include <cstdint>
 #include <functional>
@@ -17,7 +17,7 @@ using Values = std::vector<double>;
 /// The key of one element that Dropout keeps or drops.
 struct DropoutElement {
   std::uint64_t seed = 0;
-  std::uint32_t layer = 0;  ///< index in Sequential::layers()
+  std::uint32_t layer = 0;  ///< index in Architecture::layers()
   std::uint64_t step = 0;   ///< from 0
   std::uint32_t place = 0;  ///< index of the example in the global batch
   std::uint32_t index = 0;  ///< of the element in the example, in Keras' order
@@ -40,6 +40,7 @@ class Layer {
  public:
   virtual ~Layer() = default;
 
+  /// A merge has its inputs one behind the other in `input`, and their gradients in what backward returns.
   virtual Values forward(const Pass& pass, std::span<const Values> parameters, const Values& input) = 0;
 
   /// Call after forward. Returns the loss's gradient with respect to the input. Adds the gradients of trainable

@@ -5,6 +5,7 @@
 #include "support/examples.hpp"
 #include "support/reference.hpp"
 
+#include <lockstep/layers/sequential.hpp>
 #include <lockstep/training/model.hpp>
 
 #include <algorithm>

@@ -6,6 +6,7 @@
 #include "support/examples.hpp"
 #include "support/ranks.hpp"
 
+#include <lockstep/layers/sequential.hpp>
 #include <lockstep/training/model.hpp>
 #include <lockstep/training/options.hpp>
 #include <lockstep/training/strategy.hpp>

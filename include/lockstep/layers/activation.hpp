@@ -1,6 +1,8 @@
 // Activation functions, under Keras' names, and the layers that apply one.
 #pragma once
 
+#include <lockstep/layers/callable.hpp>
+
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -53,7 +55,7 @@ using activations::softmax;
 [[nodiscard]] std::string_view keras_name(ActivationFunction function) noexcept;
 
 /// Applies a function to its input, of any shape. softmax runs over the last axis.
-struct Activation {
+struct Activation : CallableLayer<Activation> {
   explicit Activation(ActivationFunction function_, std::string name_ = {})
       : function(function_), name(std::move(name_)) {}
   ActivationFunction function;

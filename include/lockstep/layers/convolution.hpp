@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lockstep/layers/activation.hpp>
+#include <lockstep/layers/callable.hpp>
 #include <lockstep/layers/geometry.hpp>
 #include <lockstep/layers/initializer.hpp>
 
@@ -23,7 +24,7 @@ struct Conv2DOptions {
 
 /// Cross-correlates (height, width, in) with a [kernel_size.height, kernel_size.width, in, filters] kernel, adds a
 /// bias, and applies the activation.
-struct Conv2D : Conv2DOptions {
+struct Conv2D : Conv2DOptions, CallableLayer<Conv2D> {
   Conv2D(int filters_, Size2D kernel_size_, Conv2DOptions options = {})
       : Conv2DOptions(std::move(options)), filters(filters_), kernel_size(kernel_size_) {}
   int filters;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lockstep/layers/activation.hpp>
+#include <lockstep/layers/callable.hpp>
 #include <lockstep/layers/initializer.hpp>
 
 #include <string>
@@ -18,7 +19,7 @@ struct DenseOptions {
 };
 
 /// y = activation(x W + b) with a kernel W of shape [in, units]. Takes one vector per example (use Flatten).
-struct Dense : DenseOptions {
+struct Dense : DenseOptions, CallableLayer<Dense> {
   explicit Dense(int units_, DenseOptions options = {}) : DenseOptions(std::move(options)), units(units_) {}
   int units;
 };

@@ -1,6 +1,8 @@
 // Layers that normalize activations.
 #pragma once
 
+#include <lockstep/layers/callable.hpp>
+
 #include <string>
 #include <utility>
 
@@ -16,7 +18,7 @@ struct BatchNormalizationOptions {
 
 /// Normalizes over the last axis with the statistics of a replica's slice of the batch. The moving statistics (biased
 /// variance) are averaged over the replicas at every step, so all workers hold the same.
-struct BatchNormalization : BatchNormalizationOptions {
+struct BatchNormalization : BatchNormalizationOptions, CallableLayer<BatchNormalization> {
   explicit BatchNormalization(BatchNormalizationOptions options = {}) : BatchNormalizationOptions(std::move(options)) {}
 };
 

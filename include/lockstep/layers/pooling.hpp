@@ -1,6 +1,7 @@
 // Pooling over images in channels_last format.
 #pragma once
 
+#include <lockstep/layers/callable.hpp>
 #include <lockstep/layers/geometry.hpp>
 
 #include <string>
@@ -22,17 +23,17 @@ struct Pooling2D : Pooling2DOptions {
 };
 
 /// The largest cell of each window.
-struct MaxPooling2D : Pooling2D {
+struct MaxPooling2D : Pooling2D, CallableLayer<MaxPooling2D> {
   using Pooling2D::Pooling2D;
 };
 
 /// The mean of each window's cells, excluding `same` padding.
-struct AveragePooling2D : Pooling2D {
+struct AveragePooling2D : Pooling2D, CallableLayer<AveragePooling2D> {
   using Pooling2D::Pooling2D;
 };
 
 /// The mean of each channel over the whole image.
-struct GlobalAveragePooling2D {
+struct GlobalAveragePooling2D : CallableLayer<GlobalAveragePooling2D> {
   explicit GlobalAveragePooling2D(std::string name_ = {}) : name(std::move(name_)) {}
   std::string name;
 };

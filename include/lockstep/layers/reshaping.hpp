@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lockstep/core/shape.hpp>
+#include <lockstep/layers/callable.hpp>
 
 #include <string>
 #include <utility>
@@ -9,7 +10,7 @@
 namespace lockstep {
 
 /// Reshapes each example in row-major order. One dimension may be -1: it is computed from the number of elements.
-struct Reshape {
+struct Reshape : CallableLayer<Reshape> {
   explicit Reshape(Shape target_shape_, std::string name_ = {})
       : target_shape(std::move(target_shape_)), name(std::move(name_)) {}
   Shape target_shape;
@@ -17,7 +18,7 @@ struct Reshape {
 };
 
 /// Flattens each example to a vector.
-struct Flatten {
+struct Flatten : CallableLayer<Flatten> {
   explicit Flatten(std::string name_ = {}) : name(std::move(name_)) {}
   std::string name;
 };

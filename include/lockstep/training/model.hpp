@@ -4,7 +4,7 @@
 #include <lockstep/core/history.hpp>
 #include <lockstep/core/named_tensor.hpp>
 #include <lockstep/data/dataset.hpp>
-#include <lockstep/layers/sequential.hpp>
+#include <lockstep/layers/architecture.hpp>
 #include <lockstep/training/callbacks/callback.hpp>
 #include <lockstep/training/compile_options.hpp>
 #include <lockstep/training/custom_loop.hpp>
@@ -121,7 +121,7 @@ class Model {
   /// kernels on this machine; trains nothing.
   [[nodiscard]] std::string estimate_step_time(const NetworkOptions& options = {}) const;
 
-  [[nodiscard]] const Sequential& architecture() const;
+  [[nodiscard]] const Architecture& architecture() const;
 
   [[nodiscard]] double learning_rate() const;
   void set_learning_rate(double learning_rate);

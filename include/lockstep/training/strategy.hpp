@@ -18,7 +18,7 @@ class RunContext;
 
 /// Chooses how a loaded model is compiled. `saved`: the options that its file holds, if any.
 using ChooseCompileOptions =
-    std::function<CompileOptions(const Sequential& model, const std::optional<CompileOptions>& saved)>;
+    std::function<CompileOptions(const Architecture& model, const std::optional<CompileOptions>& saved)>;
 
 class MultiWorkerMirroredStrategy {
  public:
@@ -35,7 +35,7 @@ class MultiWorkerMirroredStrategy {
   [[nodiscard]] bool is_chief() const noexcept;
 
   /// Mirrors the model on every worker, with the same initial weights.
-  [[nodiscard]] Model build(Sequential architecture);
+  [[nodiscard]] Model build(Architecture architecture);
 
   /// Loads a .keras or .h5 file, which only the chief reads. If the file holds compile options and optimizer state, the
   /// model is compiled and its optimizer restored. A .json file (Keras' model.to_json()) gets initial weights as in

@@ -176,14 +176,10 @@ class CpuExecutable final : public Executable {
     buffers_.resize(graph_.tensors.size());
     for (std::size_t t = 0; t < graph_.tensors.size(); ++t) {
       const TensorSpec& tensor = graph_.tensors[t];
-      if (tensor.alias >= 0) {
-        buffers_[t] = buffers_[tensor.alias];
-        continue;
-      }
       const std::size_t num_examples = tensor.microbatch_examples > 0 ? tensor.microbatch_examples : capacity_;
       const std::size_t bytes = num_examples * static_cast<std::size_t>(tensor.elements()) * size_of(tensor.type);
-      buffers_[t].value = add_buffer(bytes);
-      if (t > 0)
+      if (tensor.alias < 0) buffers_[t].value = add_buffer(bytes);
+      if (tensor.gradient_alias < 0 && t > 0)
         buffers_[t].gradient =
             is_gradient_in_place(graph_, static_cast<int>(t)) ? buffers_[t].value : add_buffer(bytes);
     }
@@ -199,6 +195,7 @@ class CpuExecutable final : public Executable {
       if (const std::size_t bytes = saved_bytes_per_example(traits_of(operation).saved, output); bytes > 0)
         buffers_[operation.output].saved_for_backward = add_buffer(capacity_ * bytes);
     }
+    share_aliases(graph_, buffers_);
   }
 
   std::byte* add_buffer(std::size_t bytes) { return memory_.emplace_back(bytes).data(); }

@@ -1,10 +1,12 @@
-// See layouts.hpp. A model is a chain, so the cheapest layouts are a shortest path: the nodes are the layouts of each
-// tensor, and an edge costs what the operation between two tensors costs in these layouts.
+// See layouts.hpp. The cheapest layouts of a chain are a shortest path: the nodes are the layouts of each tensor, and
+// an edge costs what the operation between two tensors costs in these layouts. A graph with branches takes layouts by
+// groups of tensors instead.
 #include "backend/cpu/layouts.hpp"
 
 #include "backend/cpu/convolution_descriptors.hpp"
 #include "backend/cpu/convolution_table.hpp"
 #include "backend/cpu/few_channels.hpp"
+#include "backend/cpu/layout_groups.hpp"
 #include "graph/work.hpp"
 
 #include <algorithm>
@@ -219,6 +221,15 @@ class LayoutSearch {
       : context_(context), graph_(graph), num_examples_(num_examples), set_(set), forced_(forced) {}
 
   void run() {
+    if (graph_.is_chain) {
+      run_chain();
+    } else {
+      run_groups();
+    }
+  }
+
+ private:
+  void run_chain() {
     for (std::size_t i = 0; i < graph_.forward.size(); ++i) add(static_cast<int>(i));
     Layout layout = cheapest(stages_.back());
     for (auto stage = stages_.rbegin(); stage != stages_.rend(); ++stage) {
@@ -232,7 +243,49 @@ class LayoutSearch {
     }
   }
 
- private:
+  void run_groups() {
+    const std::vector<int> groups = group_tensors(graph_);
+    std::vector<std::vector<Layout>> allowed_in_groups(*std::ranges::max_element(groups) + 1);
+    for (std::size_t group = 0; group < allowed_in_groups.size(); ++group) {
+      allowed_in_groups[group] = allowed_in_group(groups, static_cast<int>(group));
+    }
+    std::vector<GroupEdge> edges;
+    std::vector<Operation*> convolutions;
+    std::vector<ConvolutionCosts> costs;
+    for (Operation& operation : graph_.forward) {
+      if (operation.kind != OperationKind::convolution) continue;
+      edges.push_back({groups[operation.input], groups[operation.output]});
+      convolutions.push_back(&operation);
+      costs.emplace_back(context_, graph_, operation, num_examples_, set_);
+    }
+    const std::vector<Layout> chosen = choose_group_layouts(
+        allowed_in_groups, edges,
+        [&](std::size_t edge, Layout from, Layout to) { return costs[edge].best(from, to, forced_).first; });
+    for (std::size_t t = 0; t < groups.size(); ++t) graph_.tensors[t].layout = chosen[groups[t]];
+    for (std::size_t i = 0; i < edges.size(); ++i) {
+      set_choice(*convolutions[i], costs[i].best(chosen[edges[i].from], chosen[edges[i].to], forced_).second);
+    }
+  }
+
+  /// The layouts that all tensors of a group may have, the preferred ones first.
+  [[nodiscard]] std::vector<Layout> allowed_in_group(const std::vector<int>& groups, int group) const {
+    std::vector<Layout> found;
+    bool has_image = false;
+    for (const Layout layout : layouts) {
+      bool suits = layout != Layout::nchw;
+      for (std::size_t t = 0; t < groups.size(); ++t) {
+        if (groups[t] != group) continue;
+        const TensorSpec& tensor = graph_.tensors[t];
+        has_image = has_image || tensor.height * tensor.width > 1;
+        suits = suits && is_allowed(static_cast<int>(t), layout) && (t > 0 || layout == Layout::nhwc);
+      }
+      if (suits) found.push_back(layout);
+    }
+    if (!has_image) return {Layout::nhwc};
+    const bool can_be_forced = forced_ && std::ranges::find(found, *forced_) != found.end();
+    return can_be_forced ? std::vector{*forced_} : found;
+  }
+
   void add(int index) {
     const Operation& operation = graph_.forward[index];
     if (operation.output < 0) return;                                           // loss, pack_all_to_all
@@ -280,7 +333,8 @@ class LayoutSearch {
     const TensorSpec& tensor = graph_.tensors[t];
     const bool is_image = tensor.height * tensor.width > 1;
     if (layout == Layout::nhwc) return true;
-    if (graph_.plain || tensor.alias >= 0 || (is_image && tensor.requires_channels_last)) return false;
+    const bool is_view = tensor.alias >= 0 && !tensor.is_fork;
+    if (graph_.plain || is_view || (is_image && tensor.requires_channels_last)) return false;
     return fits(layout, tensor.channels);
   }
 

@@ -195,19 +195,16 @@ void CudaExecutable::allocate_tensors() {
   for (std::size_t t = 0; t < graph_.tensors.size(); ++t) {
     const TensorSpec& tensor = graph_.tensors[t];
     max_channels = std::max(max_channels, tensor.channels);
-    if (tensor.alias >= 0) {
-      buffers_[t] = buffers_[tensor.alias];
-      continue;
-    }
     const std::size_t bytes = capacity_ * elements_of(graph_, static_cast<int>(t)) * size_of(tensor.type);
-    buffers_[t].value = add_buffer(bytes);
-    if (t > 0) buffers_[t].gradient = add_buffer(bytes);
+    if (tensor.alias < 0) buffers_[t].value = add_buffer(bytes);
+    if (tensor.gradient_alias < 0 && t > 0) buffers_[t].gradient = add_buffer(bytes);
   }
   for (const Operation& operation : graph_.forward) {
     if (operation.output < 0) continue;
     const std::size_t bytes = saved_bytes_per_example(traits_of(operation).saved, graph_.tensors[operation.output]);
     if (bytes > 0) buffers_[operation.output].saved_for_backward = add_buffer(capacity_ * bytes);
   }
+  share_aliases(graph_, buffers_);
   reduction_scratch_ = add_buffer(channel_reduction_scratch_bytes(static_cast<std::size_t>(max_channels)));
 }
 

@@ -30,13 +30,18 @@ json to_archive_layer(const json& layer) {
         initializer ? in_module("keras.initializers", value) : value;
   }
   result["config"] = std::move(config);
+  for (const char* const key : {"name", "inbound_nodes"}) {  // of a Functional model's layers
+    if (layer.contains(key)) result[key] = layer[key];
+  }
   return result;
 }
 
 }  // namespace
 
 std::string archive_config_to_json(const ModelData& model) {
-  json result = in_module("keras", json::parse(sequential_to_json(model.architecture)));
+  // Functional has no public name in Keras.
+  json result = in_module(model.architecture.is_sequential() ? "keras" : "keras.src.models.functional",
+                          json::parse(architecture_to_json(model.architecture)));
   for (json& layer : result["config"]["layers"]) layer = to_archive_layer(layer);
   if (model.compile_state) {
     const json training = json::parse(training_config_to_json(*model.compile_state));

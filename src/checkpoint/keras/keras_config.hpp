@@ -4,16 +4,21 @@
 #include "checkpoint/model_data.hpp"
 
 #include <optional>
+#include <span>
 #include <string>
 
 namespace lockstep {
 
-/// Returns {"class_name": "Sequential", "config": {...}} with only keys that tf_keras and Keras 3.0 to 3.15 understand.
-[[nodiscard]] std::string sequential_to_json(const Sequential& architecture);
+/// Returns {"class_name": "Sequential" or "Functional", "config": {...}} with only keys that tf_keras and Keras 3.0 to
+/// 3.15 understand.
+[[nodiscard]] std::string architecture_to_json(const Architecture& architecture);
 
 /// The layers' classes and options without names: Keras numbers automatic names within a process, so the same program
 /// may give the same layers other names.
-[[nodiscard]] std::string layers_to_json(const Sequential& architecture);
+[[nodiscard]] std::string layers_to_json(const Architecture& architecture);
+
+/// The layers whose weights Keras' files list: of a Sequential model, all but the Input.
+[[nodiscard]] std::span<const LayerInfo> layers_with_groups(const Architecture& architecture);
 
 /// Keras' training_config.
 [[nodiscard]] std::string training_config_to_json(const CompileOptions& options);

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <string>
 #include <utility>
@@ -18,15 +19,13 @@ namespace {
 
 using nlohmann::json;
 
-/// True for ["conv2d", 0, 0], the output of a layer. Keras 2 appends an object with the call's other arguments.
+/// True for ["conv2d", 0, 0], an output of a layer's call. Keras 2 appends an object with the call's other arguments.
 bool names_output(const json& value) {
   return value.is_array() && (value.size() == 3 || value.size() == 4) && value[0].is_string() &&
          value[1].is_number_integer() && value[2].is_number_integer();
 }
 
-bool is_first(const json& output) { return output[2] == json(0); }
-
-/// Collects all layer outputs named in nested lists and objects.
+/// Collects all outputs named in nested lists and objects.
 void collect(const json& value, std::vector<const json*>& outputs) {
   if (names_output(value)) {
     outputs.push_back(&value);
@@ -35,139 +34,120 @@ void collect(const json& value, std::vector<const json*>& outputs) {
   }
 }
 
-std::vector<std::string> layers_of(const std::vector<const json*>& outputs) {
-  std::vector<std::string> names;
-  names.reserve(outputs.size());
-  for (const json* output : outputs) names.push_back(output->at(0).get<std::string>());
-  return names;
-}
-
-std::string list_of(const std::vector<std::string>& names) {
-  std::string text;
-  for (std::size_t i = 0; i < names.size(); ++i) {
-    if (i > 0) text += i + 1 == names.size() ? " and " : ", ";
-    text += "'" + names[i] + "'";
-  }
-  return text;
-}
-
-/// One layer of the graph.
-struct Node {
-  const json* entry = nullptr;
-  std::string class_name;
-  std::string source;              ///< the layer that feeds this one; empty: none
-  std::vector<std::string> feeds;  ///< the layers that this one feeds
-};
-
-class LayerGraph {
+class ConnectionReader {
  public:
-  LayerGraph(const json& layers, std::string where) : where_(std::move(where)) {
-    for (const json& entry : layers) add(entry);
-    for (const auto& [name, node] : nodes_) {
-      if (node.source.empty()) continue;
-      const auto source = nodes_.find(node.source);
-      if (source == nodes_.end()) fail(name, fmt::format("is fed by '{}', which the model lacks", node.source));
-      source->second.feeds.push_back(name);
-    }
+  ConnectionReader(const json& layers, std::string where) : where_(std::move(where)) {
+    for (const json& entry : layers) add_layer(entry);
   }
 
-  [[nodiscard]] std::vector<const json*> chain(const std::string& input, const std::string& output) const {
-    for (const auto& [name, node] : nodes_) {
-      if (!node.source.empty()) continue;
-      if (node.class_name != "InputLayer") fail(name, "is fed by no layer");
-      if (name != input) fail(name, "is a second input");
-    }
-    std::vector<const json*> order;
-    for (std::string name = input; order.size() <= nodes_.size();) {
-      const auto found = nodes_.find(name);
-      if (found == nodes_.end()) fail(name, "is the model's input, but not among its layers");
-      order.push_back(found->second.entry);
-      const std::vector<std::string>& feeds = found->second.feeds;
-      if (feeds.size() > 1) fail(name, fmt::format("feeds {} layers, {}", feeds.size(), list_of(feeds)));
-      if (feeds.empty()) {
-        if (name != output) fail(name, fmt::format("feeds no other layer, but the model's output is '{}'", output));
-        break;
+  LayerGraph run(ConfigReader& config) {
+    for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
+      const NamedLayer& named = layers_[layer];
+      for (std::size_t i = 0; i < named.calls.size(); ++i) {
+        graph_.calls[named.first_call + i].inputs = inputs_of(*named.calls[i], layer);
       }
-      name = feeds.front();
     }
-    if (order.size() == nodes_.size()) return order;
-    throw DataError(fmt::format("{} has layers that its input does not feed; the file is damaged", where_));
-  }
-
-  /// The single layer that the model's input_layers or output_layers names.
-  [[nodiscard]] std::string end_of(ConfigReader& config, const std::string& key) const {
-    std::vector<const json*> ends;
-    if (const json* const value = config.find(key)) collect(*value, ends);
-    const std::vector<std::string> names = layers_of(ends);
-    if (names.size() == 1 && is_first(*ends.front())) return names.front();
-    throw DataError(
-        fmt::format("{} has {} layers as {} ({}), but Lockstep's models are chains from one input to one "
-                    "output; save the part between one input and one output as a model of its own",
-                    where_, names.size(), key, list_of(names)));
+    graph_.inputs = ends_of(config, "input_layers");
+    graph_.outputs = ends_of(config, "output_layers");
+    for (const int input : graph_.inputs) {
+      const std::size_t layer = graph_.calls[input].layer;
+      if (layers_[layer].class_name != "InputLayer") fail(layer, "is an input of the model, but no InputLayer");
+    }
+    for (std::size_t call = 0; call < graph_.calls.size(); ++call) {
+      const bool is_listed = std::ranges::find(graph_.inputs, static_cast<int>(call)) != graph_.inputs.end();
+      if (graph_.calls[call].inputs.empty() && !is_listed) {
+        fail(graph_.calls[call].layer, "is an InputLayer that input_layers does not name");
+      }
+    }
+    require_all_used();
+    return std::move(graph_);
   }
 
  private:
-  [[noreturn]] void fail(const std::string& layer, const std::string& problem) const {
-    const auto found = nodes_.find(layer);
-    throw DataError(fmt::format(
-        "{}: layer '{}'{} {}; Lockstep's models are chains, in which each layer feeds the next, "
-        "so build it as keras.Sequential",
-        where_, layer, found == nodes_.end() ? "" : fmt::format(" ({})", found->second.class_name), problem));
+  struct NamedLayer {
+    std::string name;
+    std::string class_name;
+    std::vector<const json*> calls;
+    std::size_t first_call = 0;  ///< index in LayerGraph::calls
+  };
+
+  [[noreturn]] void fail(std::size_t layer, const std::string& problem) const {
+    throw DataError(
+        fmt::format("{}: layer '{}' ({}) {}", where_, layers_[layer].name, layers_[layer].class_name, problem));
   }
 
-  void add(const json& entry) {
-    const std::string where = fmt::format("{}: layer {}", where_, nodes_.size());
+  void add_layer(const json& entry) {
+    const std::size_t index = layers_.size();
+    const std::string where = fmt::format("{}: layer {}", where_, index);
     const ClassConfig described(entry, where);
     ConfigReader reader(entry, where + " (" + described.class_name + ")");
     std::string name = reader.text("name", "");
     if (name.empty()) name = ConfigReader(*described.config, where).text("name");
-    if (!nodes_.emplace(name, Node{&entry, described.class_name, {}, {}}).second) {
+    if (!indices_.emplace(name, index).second) {
       reader.fail(fmt::format("has the name '{}', like another layer", name));
     }
+    layers_.push_back({name, described.class_name, {}, graph_.calls.size()});
     const json* const calls = reader.find("inbound_nodes");
-    if (calls == nullptr || calls->empty()) return;
-    if (!calls->is_array()) reader.fail_unsupported("inbound_nodes");
-    if (calls->size() > 1) fail(name, fmt::format("is used {} times", calls->size()));
-    nodes_[name].source = source_of(calls->front(), name);
+    if (calls != nullptr && !calls->is_array()) reader.fail_unsupported("inbound_nodes");
+    const std::size_t count = calls == nullptr ? 0 : calls->size();
+    const bool is_input = described.class_name == "InputLayer";
+    if (is_input && count > 0) fail(index, "is an input that another layer feeds");
+    if (!is_input && count == 0) fail(index, "is fed by no layer");
+    for (std::size_t i = 0; i < count; ++i) layers_.back().calls.push_back(&calls->at(i));
+    for (std::size_t i = 0; i < std::max<std::size_t>(count, 1); ++i) {
+      graph_.calls.push_back({.layer = static_cast<int>(index), .inputs = {}});
+    }
   }
 
-  /// The layer whose output is the input of a call.
-  [[nodiscard]] std::string source_of(const json& call, const std::string& name) const {
-    std::vector<const json*> inputs;
+  /// The call whose output `value` names. `reader` describes who names it.
+  template <typename Fail>
+  [[nodiscard]] int call_named(const json& value, const Fail& fail_reader) const {
+    const auto& name = value.at(0).get_ref<const std::string&>();
+    const auto found = indices_.find(name);
+    if (found == indices_.end()) fail_reader(fmt::format("'{}', which the model lacks", name));
+    const NamedLayer& layer = layers_[found->second];
+    const auto calls = static_cast<std::int64_t>(std::max<std::size_t>(layer.calls.size(), 1));
+    const auto call = value.at(1).get<std::int64_t>();
+    if (value.at(2) != json(0)) fail_reader(fmt::format("the second or a later output of '{}'", name));
+    if (call < 0 || call >= calls)
+      fail_reader(fmt::format("call {} of '{}', which is called {} times", call, name, calls));
+    return static_cast<int>(layer.first_call) + static_cast<int>(call);
+  }
+
+  [[nodiscard]] std::vector<int> inputs_of(const json& call, std::size_t layer) const {
+    std::vector<const json*> outputs;
     if (call.is_object()) {
-      read_arguments(call, name, inputs);
+      read_arguments(call, layer, outputs);
     } else {
-      collect(call, inputs);
-      for (const json* input : inputs) {
-        if (input->size() == 4) check_options(input->at(3), name, false);
+      collect(call, outputs);
+      for (const json* output : outputs) {
+        if (output->size() == 4) check_options(output->at(3), layer, false);
       }
     }
-    const std::vector<std::string> names = layers_of(inputs);
-    if (names.size() != 1) {
-      fail(name, fmt::format("takes {} inputs{}{}", names.size(), names.empty() ? "" : ", ", list_of(names)));
+    if (outputs.empty()) fail(layer, "is called on no tensor");
+    std::vector<int> inputs;
+    for (const json* output : outputs) {
+      inputs.push_back(call_named(*output, [&](const std::string& what) { fail(layer, "is fed by " + what); }));
     }
-    if (!is_first(*inputs.front())) {
-      fail(name, fmt::format("takes the second or a later output of '{}'", names.front()));
-    }
-    return names.front();
+    return inputs;
   }
 
   /// Reads Keras 3's {"args": [...], "kwargs": {...}}. Each tensor in it names its layer.
-  void read_arguments(const json& call, const std::string& name, std::vector<const json*>& inputs) const {
+  void read_arguments(const json& call, std::size_t layer, std::vector<const json*>& outputs) const {
     const auto args = call.find("args");
-    if (args != call.end()) collect_tensors(*args, name, inputs);
+    if (args != call.end()) collect_tensors(*args, layer, outputs);
     const auto kwargs = call.find("kwargs");
     if (kwargs == call.end()) return;
-    const bool by_name = inputs.empty() && kwargs->contains("inputs");
-    if (by_name) collect_tensors(kwargs->at("inputs"), name, inputs);
+    const bool by_name = outputs.empty() && kwargs->contains("inputs");
+    if (by_name) collect_tensors(kwargs->at("inputs"), layer, outputs);
     json others = *kwargs;
     if (by_name) others.erase("inputs");
-    check_options(others, name, true);
+    check_options(others, layer, true);
   }
 
-  void collect_tensors(const json& value, const std::string& name, std::vector<const json*>& inputs) const {
+  void collect_tensors(const json& value, std::size_t layer, std::vector<const json*>& outputs) const {
     if (value.is_array()) {
-      for (const json& element : value) collect_tensors(element, name, inputs);
+      for (const json& element : value) collect_tensors(element, layer, outputs);
       return;
     }
     const json* history = nullptr;
@@ -175,30 +155,93 @@ class LayerGraph {
         value.contains("config") && value.at("config").is_object() && value.at("config").contains("keras_history")) {
       history = &value.at("config").at("keras_history");
     }
-    if (history == nullptr || !names_output(*history)) fail(name, "is called with more than a layer's output");
-    inputs.push_back(history);
+    if (history == nullptr || !names_output(*history)) fail(layer, "is called with more than layers' outputs");
+    outputs.push_back(history);
   }
 
   /// Checks a call's arguments other than its inputs. Keras 3 also records arguments that the user did not pass, such
   /// as "training": false, which fit() overrides. Keras 2 records only those that the user passed.
-  void check_options(const json& options, const std::string& name, bool keras3) const {
-    if (!options.is_object()) fail(name, "is called in a way that Lockstep does not support");
+  void check_options(const json& options, std::size_t layer, bool keras3) const {
+    if (!options.is_object()) fail(layer, "is called in a way that Lockstep does not support");
     for (const auto& [option, value] : options.items()) {
       if (value.is_null() || (keras3 && option == "training" && value == json(false))) continue;
-      fail(name, fmt::format("is called with {}, which Lockstep does not support", option));
+      fail(layer, fmt::format("is called with {}, which Lockstep does not support", option));
+    }
+  }
+
+  [[nodiscard]] std::vector<int> ends_of(ConfigReader& config, const std::string& key) const {
+    std::vector<const json*> named;
+    if (const json* const value = config.find(key)) collect(*value, named);
+    if (named.empty()) throw DataError(fmt::format("{} names no layers as {}", where_, key));
+    std::vector<int> ends;
+    for (const json* end : named) {
+      ends.push_back(call_named(
+          *end, [&](const std::string& what) { throw DataError(fmt::format("{}: {} names {}", where_, key, what)); }));
+    }
+    return ends;
+  }
+
+  /// Every layer must matter to an output, or its weights would be dropped in silence.
+  void require_all_used() const {
+    std::vector<bool> used(graph_.calls.size(), false);
+    for (const int input : graph_.inputs) used[input] = true;
+    std::vector<int> open = graph_.outputs;
+    while (!open.empty()) {
+      const int call = open.back();
+      open.pop_back();
+      if (used[call]) continue;
+      used[call] = true;
+      for (const int input : graph_.calls[call].inputs) {
+        if (!used[input]) open.push_back(input);
+      }
+    }
+    for (std::size_t call = 0; call < used.size(); ++call) {
+      if (!used[call]) fail(graph_.calls[call].layer, "is called, but no output of the model depends on it");
     }
   }
 
   std::string where_;
-  std::map<std::string, Node> nodes_;
+  std::vector<NamedLayer> layers_;
+  std::map<std::string, std::size_t> indices_;  ///< by name
+  LayerGraph graph_;
 };
+
+/// The index of a call among those of its layer.
+int call_index(const Architecture& architecture, int call) {
+  const auto& calls = architecture.calls();
+  const int layer = calls[call].layer;
+  return static_cast<int>(
+      std::count_if(calls.begin(), calls.begin() + call, [&](const LayerCall& any) { return any.layer == layer; }));
+}
+
+nlohmann::ordered_json name_output(const Architecture& architecture, int call) {
+  return {architecture.layers()[architecture.calls()[call].layer].name, call_index(architecture, call), 0};
+}
 
 }  // namespace
 
-std::vector<const json*> linearize_functional(const json& layers, ConfigReader& config, const std::string& source) {
-  const LayerGraph graph(layers, source);
-  const std::string input = graph.end_of(config, "input_layers");
-  return graph.chain(input, graph.end_of(config, "output_layers"));
+LayerGraph read_connections(const json& layers, ConfigReader& config, const std::string& source) {
+  return ConnectionReader(layers, source).run(config);
+}
+
+nlohmann::ordered_json inbound_nodes_of(const Architecture& architecture, int layer) {
+  auto nodes = nlohmann::ordered_json::array();
+  for (const LayerCall& call : architecture.calls()) {
+    if (call.layer != layer || call.inputs.empty()) continue;
+    auto inputs = nlohmann::ordered_json::array();
+    for (const int input : call.inputs) {
+      inputs.push_back(name_output(architecture, input));
+      inputs.back().push_back(nlohmann::ordered_json::object());
+    }
+    nodes.push_back(inputs);
+  }
+  return nodes;
+}
+
+nlohmann::ordered_json ends_to_json(const Architecture& architecture, const std::vector<int>& calls) {
+  auto ends = nlohmann::ordered_json::array();
+  for (const int call : calls) ends.push_back(name_output(architecture, call));
+  return ends;
 }
 
 }  // namespace lockstep

@@ -42,7 +42,7 @@ std::string base_name(const std::string& name) {
   return last.substr(0, last.find(':'));
 }
 
-void read_optimizer_state(const Hdf5Reader& reader, const Sequential& architecture, CompileState& training) {
+void read_optimizer_state(const Hdf5Reader& reader, const Architecture& architecture, CompileState& training) {
   training.slots = slots_for(architecture, training.optimizer);
   const std::string root = "optimizer_weights";
   std::vector<std::string> paths;
@@ -94,7 +94,7 @@ std::optional<SerializedTrainingState> read_state(const Hdf5Reader& reader) {
 }  // namespace
 
 std::vector<NamedTensor> read_listed_weights(const Hdf5Reader& reader, const std::string& root,
-                                             const Sequential& architecture) {
+                                             const Architecture& architecture) {
   std::vector<NamedTensor> weights = weights_for(architecture);
   const std::vector<std::string> paths = weight_paths(reader, root);
   if (paths.size() != weights.size()) {

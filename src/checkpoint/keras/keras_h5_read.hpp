@@ -18,7 +18,7 @@ class Hdf5Reader;
 /// Reads the weights that the group `root` lists layer by layer: "model_weights" in whole models, "/" in Keras 2's
 /// weights-only files.
 [[nodiscard]] std::vector<NamedTensor> read_listed_weights(const Hdf5Reader& reader, const std::string& root,
-                                                           const Sequential& architecture);
+                                                           const Architecture& architecture);
 
 /// The digest that Lockstep stores with a file's root. `training_config` is empty for models that are not compiled.
 [[nodiscard]] std::uint64_t config_digest(const std::string& model_config, const std::string& training_config);

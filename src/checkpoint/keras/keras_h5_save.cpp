@@ -26,7 +26,7 @@ void write_weights(Hdf5Writer& writer, const ModelData& model) {
   writer.create_group(root);
   std::vector<std::string> layer_names;
   std::size_t next = 0;
-  for (const LayerInfo& layer : std::span(model.architecture.layers()).subspan(1)) {  // Keras lists no InputLayer here
+  for (const LayerInfo& layer : layers_with_groups(model.architecture)) {
     layer_names.push_back(layer.name);
     const std::string group = root + "/" + layer.name;
     writer.create_group(group);
@@ -42,7 +42,7 @@ void write_weights(Hdf5Writer& writer, const ModelData& model) {
   writer.set_attribute(root, "backend", backend);
 }
 
-void write_training(Hdf5Writer& writer, const Sequential& architecture, const CompileState& training) {
+void write_training(Hdf5Writer& writer, const Architecture& architecture, const CompileState& training) {
   const std::string root = "optimizer_weights";
   const std::vector<NamedTensor> expected = slots_for(architecture, training.optimizer);
   const std::string prefix = std::string(keras_instance_name(training.optimizer)) + "/";
@@ -77,7 +77,7 @@ void save_keras_h5(const std::filesystem::path& file, const ModelData& model) {
   Hdf5Writer writer(estimate_file_size(model));
   writer.set_attribute("/", "keras_version", keras_version);
   writer.set_attribute("/", "backend", backend);
-  const std::string model_config = sequential_to_json(model.architecture);
+  const std::string model_config = architecture_to_json(model.architecture);
   writer.set_attribute("/", "model_config", model_config);
   write_weights(writer, model);
   std::string training_config;

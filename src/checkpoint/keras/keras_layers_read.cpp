@@ -9,9 +9,12 @@
 
 #include <lockstep/checkpoint/model_from_json.hpp>
 #include <lockstep/core/error.hpp>
+#include <lockstep/layers/functional.hpp>
+#include <lockstep/layers/sequential.hpp>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
+#include <algorithm>
 #include <cstddef>
 #include <optional>
 #include <string>
@@ -99,35 +102,13 @@ void check_axes(const json& entry, const LayerInfo& info, const std::string& sou
 
 }  // namespace
 
-Sequential model_from_json(const std::string& text, const std::string& source) {
-  const json document = parse_json(text, source);
-  const ClassConfig model(document, source);
-  const bool functional = model.class_name == "Functional" || model.class_name == "Model";
-  if (!functional && model.class_name != "Sequential") {
-    throw DataError(
-        source + " describes a " + model.class_name +
-        " model, but Lockstep reads Sequential ones, and Functional ones that are a chain of layers; rebuild "
-        "it as keras.Sequential and save it again");
-  }
-  ConfigReader config(*model.config, source);
-  const std::string name = config.text("name", "sequential");
-  const json* const entries = config.find("layers");
-  if (entries == nullptr || !entries->is_array() || entries->empty()) config.fail("has no list of layers");
-
-  std::vector<const json*> order;
-  if (functional) {
-    order = linearize_functional(*entries, config, source);
-  } else {
-    for (const json& entry : *entries) order.push_back(&entry);
-  }
-
+/// The layers of a Sequential model, beginning with the Input, which Keras omits if the model was built without one.
+std::vector<Layer> read_chain(const json& entries, ConfigReader& config, const std::string& source,
+                              std::vector<const json*>& described) {
   std::vector<Layer> layers;
-  std::vector<const json*> described;  // null for an Input that the file does not list
-  layers.reserve(order.size() + 1);
-  for (const json* entry : order) {
-    const ClassConfig layer(*entry, fmt::format("{}: layer {}", source, layers.size()));
+  for (const json& entry : entries) {
+    const ClassConfig layer(entry, fmt::format("{}: layer {}", source, layers.size()));
     if (layers.empty() && layer.class_name != "InputLayer") {
-      // Keras omits the InputLayer of a model that was built without an Input.
       ConfigReader first(*layer.config, source + ": its first layer");
       const bool shape_of_layer = first.find("batch_input_shape") != nullptr;
       if (!shape_of_layer && config.find("build_input_shape") == nullptr) {
@@ -138,16 +119,51 @@ Sequential model_from_json(const std::string& text, const std::string& source) {
       described.push_back(nullptr);
     }
     layers.push_back(LayerReader(layer, source, layers.size()).read());
-    described.push_back(entry);
+    described.push_back(&entry);
+  }
+  return layers;
+}
+
+Architecture model_from_json(const std::string& text, const std::string& source) {
+  const json document = parse_json(text, source);
+  const ClassConfig model(document, source);
+  const bool is_functional = model.class_name == "Functional" || model.class_name == "Model";
+  if (!is_functional && model.class_name != "Sequential") {
+    throw DataError(source + " describes a " + model.class_name +
+                    " model, but Lockstep reads Sequential and Functional ones; rebuild it as one of them and save it "
+                    "again");
+  }
+  ConfigReader config(*model.config, source);
+  const std::string name = config.text("name", is_functional ? "functional" : "sequential");
+  const json* const entries = config.find("layers");
+  if (entries == nullptr || !entries->is_array() || entries->empty()) config.fail("has no list of layers");
+
+  LayerGraph graph;
+  std::vector<const json*> described;  // null for an Input that the file does not list
+  std::vector<std::string> names;      // of a Functional model, which orders its layers anew
+  if (is_functional) {
+    graph = read_connections(*entries, config, source);
+    for (const json& entry : *entries) {
+      const ClassConfig layer(entry, fmt::format("{}: layer {}", source, described.size()));
+      names.push_back(ConfigReader(*layer.config, fmt::format("{}: layer {}", source, described.size())).text("name"));
+      graph.layers.push_back(LayerReader(layer, source, described.size()).read());
+      described.push_back(&entry);
+    }
+  } else {
+    graph.layers = read_chain(*entries, config, source, described);
   }
   config.expect("trainable", true);
   config.ignore({"dtype", "build_input_shape"});  // each layer has its own dtype
   config.reject_unread_keys();
 
   try {
-    Sequential architecture(std::move(layers), name);
+    const Architecture architecture = is_functional ? Architecture(Functional(std::move(graph), name))
+                                                    : Architecture(Sequential(std::move(graph.layers), name));
     for (std::size_t i = 0; i < described.size(); ++i) {
-      if (described[i] != nullptr) check_axes(*described[i], architecture.layers()[i], source);
+      if (described[i] == nullptr) continue;
+      const auto its_name = [&](const LayerInfo& any) { return any.name == names[i]; };
+      const auto& layers = architecture.layers();
+      check_axes(*described[i], is_functional ? *std::ranges::find_if(layers, its_name) : layers[i], source);
     }
     return architecture;
   } catch (const UsageError& error) {

@@ -2,10 +2,13 @@
 // to Keras 3.15 accepts.
 #include "checkpoint/keras/field_writer.hpp"
 #include "checkpoint/keras/keras_config.hpp"
+#include "checkpoint/keras/keras_functional.hpp"
 #include "checkpoint/keras/ordered_json.hpp"
 #include "layers/layer_registry.hpp"
 
 #include <nlohmann/json.hpp>
+#include <cstddef>
+#include <span>
 #include <string>
 #include <variant>
 
@@ -25,19 +28,34 @@ json to_json(const LayerInfo& info) {
 
 }  // namespace
 
-std::string layers_to_json(const Sequential& architecture) {
+std::string layers_to_json(const Architecture& architecture) {
   json layers = json::array();
-  for (const LayerInfo& layer : architecture.layers()) {
-    layers.push_back(to_json(layer));
+  for (std::size_t i = 0; i < architecture.layers().size(); ++i) {
+    layers.push_back(to_json(architecture.layers()[i]));
     layers.back()["config"].erase("name");
   }
-  return dump_json(layers);
+  if (architecture.is_chain()) return dump_json(layers);
+  json calls = json::array();
+  for (const LayerCall& call : architecture.calls()) calls.push_back({call.layer, call.inputs});
+  return dump_json({{"layers", layers}, {"calls", calls}, {"outputs", architecture.outputs()}});
 }
 
-std::string sequential_to_json(const Sequential& architecture) {
+std::span<const LayerInfo> layers_with_groups(const Architecture& architecture) {
+  return std::span(architecture.layers()).subspan(architecture.is_sequential() ? 1 : 0);
+}
+
+std::string architecture_to_json(const Architecture& architecture) {
   json layers = json::array();
   for (const LayerInfo& layer : architecture.layers()) layers.push_back(to_json(layer));
-  return dump_json({{"class_name", "Sequential"}, {"config", {{"name", architecture.name()}, {"layers", layers}}}});
+  json config{{"name", architecture.name()}, {"layers", layers}};
+  if (architecture.is_sequential()) return dump_json({{"class_name", "Sequential"}, {"config", config}});
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    config["layers"][i]["name"] = architecture.layers()[i].name;
+    config["layers"][i]["inbound_nodes"] = inbound_nodes_of(architecture, static_cast<int>(i));
+  }
+  config["input_layers"] = ends_to_json(architecture, architecture.inputs());
+  config["output_layers"] = ends_to_json(architecture, architecture.outputs());
+  return dump_json({{"class_name", "Functional"}, {"config", config}});
 }
 
 }  // namespace lockstep

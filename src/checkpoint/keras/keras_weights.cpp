@@ -4,6 +4,7 @@
 #include "checkpoint/atomic_file.hpp"
 #include "checkpoint/hdf5/hdf5_reader.hpp"
 #include "checkpoint/hdf5/hdf5_writer.hpp"
+#include "checkpoint/keras/keras_config.hpp"
 #include "checkpoint/keras/keras_h5_read.hpp"
 #include "checkpoint/subprocess_read.hpp"
 #include "optimizers/optimizer_registry.hpp"
@@ -49,7 +50,7 @@ std::string variables_of(const std::string& object) { return object + "/vars"; }
 
 constexpr const char* optimizer_group = "optimizer";
 
-void read_optimizer(const Hdf5Reader& reader, const Sequential& architecture, CompileState& training) {
+void read_optimizer(const Hdf5Reader& reader, const Architecture& architecture, CompileState& training) {
   training.iteration = 0;
   training.slots = slots_for(architecture, training.optimizer);
   const std::string group = variables_of(optimizer_group);
@@ -89,7 +90,7 @@ std::vector<std::byte> keras_weights_image(const ModelData& model) {
   writer.create_group("layers");
   GroupNames names;
   std::size_t next = 0;
-  for (const LayerInfo& layer : std::span(model.architecture.layers()).subspan(1)) {  // Keras lists no InputLayer here
+  for (const LayerInfo& layer : layers_with_groups(model.architecture)) {
     const std::string group = variables_of("layers/" + names.next(layer.class_name));
     writer.create_group(group);
     writer.set_attribute(group, "name", layer.name);
@@ -140,7 +141,7 @@ ModelData read_keras_weights(const Hdf5Reader& reader, ModelData model) {
   model.weights = weights_for(model.architecture);
   GroupNames names;
   std::size_t next = 0;
-  for (const LayerInfo& layer : std::span(model.architecture.layers()).subspan(1)) {
+  for (const LayerInfo& layer : layers_with_groups(model.architecture)) {
     const std::string name = names.next(layer.class_name);
     const std::size_t count = std::exchange(found[name], 0);
     if (count != layer.parameters.size()) {

@@ -37,7 +37,7 @@ void perturb(reference::Values& values, RandomStream& random) {
 
 }  // namespace
 
-std::string describe(const Sequential& model) {
+std::string describe(const Architecture& model) {
   std::string text;
   for (const LayerInfo& layer : model.layers()) text += layer.class_name + layer.output_shape.to_string() + " ";
   return text;
@@ -55,7 +55,7 @@ std::shared_ptr<Backend> make_backend_under_test(int threads, bool deterministic
   return backend;
 }
 
-CheckedModel::CheckedModel(const Sequential& model, const CheckedModelOptions& options)
+CheckedModel::CheckedModel(const Architecture& model, const CheckedModelOptions& options)
     : options_(options),
       examples_(make_examples(model, options.loss, examples_in_store, options.seed, options.pixels)),
       reference_(model, options.loss, options.optimizer, options.seed),

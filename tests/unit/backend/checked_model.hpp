@@ -32,7 +32,7 @@ struct CheckedModelOptions {
 };
 
 /// A model in one line, for messages: "Input(7, 6, 2) Conv2D(5, 4, 5)".
-[[nodiscard]] std::string describe(const Sequential& model);
+[[nodiscard]] std::string describe(const Architecture& model);
 
 /// The CPU backend, or the GPU backend if LOCKSTEP_TEST_DEVICE=cuda, so that the same cases test both. Creating a GPU
 /// backend is slow, so it is shared as long as anybody holds it.
@@ -40,7 +40,7 @@ struct CheckedModelOptions {
 
 class CheckedModel {
  public:
-  explicit CheckedModel(const Sequential& model, const CheckedModelOptions& options = {});
+  explicit CheckedModel(const Architecture& model, const CheckedModelOptions& options = {});
 
   /// One step on replicas of these sizes, some of which may be 0. Checks loss, correct predictions, all gradients and
   /// the updated weights. Both then continue from the same weights.

@@ -6,6 +6,7 @@
 #include "support/models.hpp"
 
 #include <lockstep/core/error.hpp>
+#include <lockstep/layers/sequential.hpp>
 
 #include <algorithm>
 #include <cstddef>

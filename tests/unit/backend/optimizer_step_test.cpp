@@ -8,6 +8,8 @@
 #include "plan/norm_clipping.hpp"
 #include "support/catch.hpp"
 
+#include <lockstep/layers/sequential.hpp>
+
 #include <algorithm>
 #include <array>
 #include <string>

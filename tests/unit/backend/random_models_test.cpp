@@ -6,6 +6,8 @@
 #include "support/catch.hpp"
 
 #include <lockstep/core/error.hpp>
+#include <lockstep/layers/functional.hpp>
+#include <lockstep/layers/sequential.hpp>
 
 #include <array>
 #include <cstddef>
@@ -116,12 +118,107 @@ class Draw {
   std::vector<Layer> layers_;
 };
 
+/// Draws graphs of images: forks, merges, tensors that several layers or one merge read several times.
+class DrawGraph {
+ public:
+  explicit DrawGraph(std::uint64_t seed) : random_(seed, RandomPurpose::test, 8) {}
+
+  Architecture model() {
+    const int channels = std::array{2, 5, 8, 16, 32}[static_cast<std::size_t>(below(5))];
+    const Tensor input = Input({4 + below(4), 4 + below(4), 1 + below(3)});
+    std::vector<Tensor> tensors{convolution(channels)(input)};
+    if (below(2) == 0) tensors.push_back(convolution(channels)(input));
+    const int steps = 3 + static_cast<int>(below(6));
+    for (int step = 0; step < steps; ++step)
+      tensors.push_back(below(2) == 0 ? merge(tensors) : layer(tensors, channels));
+    Tensor x = Dense(4, {.activation = activations::tanh})(Flatten()(tensors.back()));
+    if (below(2) == 0) {  // a branch that joins behind the images
+      x = Subtract()({x, Dense(4)(GlobalAveragePooling2D()(any_of(tensors)))});
+    }
+    return Functional(input, Dense(3)(x));
+  }
+
+  std::int64_t below(int bound) { return random_.below(static_cast<std::uint32_t>(bound)); }
+
+ private:
+  Conv2D convolution(int channels) {
+    return {channels,
+            1 + static_cast<int>(below(3)),
+            {.padding = "same", .activation = below(2) == 0 ? activations::tanh : activations::linear}};
+  }
+
+  Tensor any_of(const std::vector<Tensor>& tensors) {
+    return tensors[static_cast<std::size_t>(below(static_cast<int>(tensors.size())))];
+  }
+
+  Tensor layer(const std::vector<Tensor>& tensors, int channels) {
+    const Tensor x = any_of(tensors);
+    switch (below(7)) {
+      case 0: return BatchNormalization({.momentum = 0.5})(x);
+      case 1: return Activation(below(2) == 0 ? sigmoid : relu)(x);
+      case 2: return Dropout(0.3)(x);
+      case 3: return MaxPooling2D(2, {.strides = 1, .padding = "same"})(x);
+      case 4: return AveragePooling2D(3, {.strides = 1, .padding = "same"})(x);
+      case 5: return Reshape(x.shape())(Flatten()(x));
+      default: return convolution(channels)(x);
+    }
+  }
+
+  Tensor merge(const std::vector<Tensor>& tensors) {
+    const std::vector<Tensor> two{any_of(tensors), any_of(tensors)};
+    const std::vector<Tensor> three{two[0], two[1], any_of(tensors)};
+    const std::vector<Tensor>& some = below(2) == 0 ? two : three;
+    switch (below(6)) {
+      case 0: return Subtract()(two);
+      case 1: return Multiply()(two);
+      case 2: return Average()(some);
+      case 3: return Maximum()(some);
+      case 4: return Minimum()(some);
+      default: return Add()(some);
+    }
+  }
+
+  RandomStream random_;
+};
+
+int number_of_models() {
+  const char* asked = std::getenv("LOCKSTEP_TEST_MODELS");  // NOLINT(concurrency-mt-unsafe)
+  return asked != nullptr ? std::atoi(asked) : 120;
+}
+
+/// The layers that only DrawGraph draws.
+const std::set<std::string> merges{"Add", "Subtract", "Multiply", "Average", "Maximum", "Minimum"};
+
 }  // namespace
 
+TEST_CASE("random graphs match the reference") {
+  const int models = number_of_models();
+  std::set<std::string> seen;
+  for (int seed = 1; seed <= models; ++seed) {
+    DrawGraph draw(static_cast<std::uint64_t>(seed));
+    const Architecture model = draw.model();
+    INFO("graph " << seed << ": " << describe(model));
+    CheckedModelOptions options{.seed = static_cast<std::uint64_t>(seed), .tolerance = 1e-4};
+    options.threads = 1 + seed % 2;
+    options.plan.bucket_bytes = static_cast<std::size_t>(1) << (8 + draw.below(10));
+    CheckedModel checked_model(model, options);
+    checked_model.train({8});
+    checked_model.infer(5);
+    checked_model.train({1 + draw.below(3), draw.below(3), 2});
+    checked_model.train({8});
+    for (const LayerInfo& layer : model.layers()) seen.insert(layer.class_name);
+  }
+  if (models < 100) return;
+  for (const std::string& layer : merges) {
+    CAPTURE(layer);
+    CHECK(seen.count(layer) == 1);
+  }
+}
+
 TEST_CASE("random models match the reference") {
-  const char* asked = std::getenv("LOCKSTEP_TEST_MODELS");  // NOLINT(concurrency-mt-unsafe)
-  const int models = asked != nullptr ? std::atoi(asked) : 120;
-  std::set<std::string> seen{"Rescaling"};  // may only come first; see layers_test
+  const int models = number_of_models();
+  std::set<std::string> seen = merges;
+  seen.insert("Rescaling");  // may only come first; see layers_test
   for (int seed = 1; seed <= models; ++seed) {
     Draw draw(static_cast<std::uint64_t>(seed));
     const Sequential model = draw.model();

@@ -12,6 +12,7 @@
 #include "support/scratch_directory.hpp"
 
 #include <lockstep/core/error.hpp>
+#include <lockstep/layers/sequential.hpp>
 
 #include <sys/resource.h>
 #include <algorithm>

@@ -5,6 +5,8 @@
 #include "core/random.hpp"
 #include "random_model.hpp"
 
+#include <lockstep/layers/sequential.hpp>
+
 namespace lockstep::testing {
 
 /// Dense(3) with random weights. With training it is compiled with Adam and has random slots.

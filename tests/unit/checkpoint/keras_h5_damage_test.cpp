@@ -14,6 +14,7 @@
 #include "support/scratch_directory.hpp"
 
 #include <lockstep/core/error.hpp>
+#include <lockstep/layers/sequential.hpp>
 
 #include <hdf5.h>
 #include <algorithm>

@@ -17,6 +17,7 @@
 
 #include <lockstep/checkpoint/model_from_json.hpp>
 #include <lockstep/core/error.hpp>
+#include <lockstep/layers/sequential.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -308,7 +309,7 @@ TEST_CASE("config.json of Keras 3.15 is read") {
     "gradient_accumulation_steps": null, "momentum": 0.25, "nesterov": false}, "registered_name": null},
     "loss": "sparse_categorical_crossentropy", "loss_weights": null, "metrics": ["accuracy"], "weighted_metrics": null,
     "run_eagerly": false, "steps_per_execution": 1, "jit_compile": true}})";
-  const Sequential architecture = model_from_json(text);
+  const Architecture architecture = model_from_json(text);
   CHECK(architecture.name() == "mine");
   CHECK(architecture.output_shape() == Shape{3});
   CHECK(architecture.layers()[1].parameters[0].initializer == Initializer::he_normal);

@@ -9,6 +9,8 @@
 #include "support/optimizers.hpp"
 
 #include <lockstep/core/error.hpp>
+#include <lockstep/layers/functional.hpp>
+#include <lockstep/layers/sequential.hpp>
 
 #include <array>
 #include <cstddef>
@@ -91,6 +93,38 @@ Sequential any_architecture(RandomStream& random) {
     }
   }
   return Sequential(layers, random.below(4) == 0 ? "mine" : "sequential");
+}
+
+/// Layers and merges of any earlier tensors, two of which are outputs; one layer in six is called twice.
+Architecture any_graph(RandomStream& random) {
+  const Tensor input = Input({6 + random.below(6), 6 + random.below(6), 1 + random.below(3)});
+  std::vector<Tensor> tensors{input};
+  const std::size_t count = 4 + random.below(8);
+  while (tensors.size() < count) {
+    const std::string name = random.below(4) == 0 ? "layer number " + std::to_string(tensors.size()) : "";
+    const Layer layer = any_layer(random, name);
+    const LayerIdentity identity;
+    const Tensor read = any_of(random, tensors);
+    const bool merges = std::visit([]<typename L>(const L&) { return is_merge<L>; }, layer);
+    try {
+      const Tensor made(layer, identity, merges ? std::vector{read, read} : std::vector{read});
+      tensors.push_back(made);
+      if (!merges && random.below(6) == 0) tensors.emplace_back(layer, identity, std::vector{any_of(random, tensors)});
+      const Functional possible(input, made);
+    } catch (const UsageError&) {  // the layer cannot read this tensor
+      continue;
+    }
+  }
+  for (std::size_t outputs = 1 + random.below(2); outputs > 0; --outputs) {
+    try {
+      return Functional(std::vector{input},
+                        std::vector<Tensor>(tensors.end() - static_cast<std::ptrdiff_t>(outputs), tensors.end()),
+                        random.below(4) == 0 ? "mine" : "functional");
+    } catch (const UsageError&) {  // a shared layer that needs weights of several shapes
+      continue;
+    }
+  }
+  return Functional(input, Flatten()(input));
 }
 
 /// Half of the learning rates are constant.
@@ -188,7 +222,7 @@ void fill(std::vector<NamedTensor>& tensors, RandomStream& random) {
 
 ModelData random_model(std::uint64_t seed) {
   RandomStream random(seed, RandomPurpose::test, 0);
-  ModelData model{any_architecture(random), {}, {}};
+  ModelData model{random.below(2) == 0 ? any_graph(random) : any_architecture(random), {}, {}};
   model.weights = weights_for(model.architecture);
   fill(model.weights, random);
   if (random.below(4) == 0) return model;
@@ -203,8 +237,8 @@ ModelData random_model(std::uint64_t seed) {
 
 bool equal(const ModelData& left, const ModelData& right, std::string& why) {
   // The JSON contains all options of the layers, the optimizer and the loss.
-  const std::string left_json = sequential_to_json(left.architecture);
-  const std::string right_json = sequential_to_json(right.architecture);
+  const std::string left_json = architecture_to_json(left.architecture);
+  const std::string right_json = architecture_to_json(right.architecture);
   if (left_json != right_json) {
     why = left_json + "\nand\n" + right_json;
     return false;

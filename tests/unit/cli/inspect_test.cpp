@@ -10,6 +10,8 @@
 #include "support/scratch_directory.hpp"
 #include "unit/cli/run_lockstep.hpp"
 
+#include <lockstep/layers/sequential.hpp>
+
 #include <nlohmann/json.hpp>
 #include <cmath>
 #include <cstddef>

@@ -10,6 +10,7 @@
 
 #include <lockstep/core/error.hpp>
 #include <lockstep/layers/layer.hpp>
+#include <lockstep/layers/sequential.hpp>
 
 #include <cstdint>
 #include <optional>

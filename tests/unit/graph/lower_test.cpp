@@ -4,6 +4,7 @@
 #include "support/catch.hpp"
 
 #include <lockstep/core/error.hpp>
+#include <lockstep/layers/sequential.hpp>
 
 #include <string>
 #include <utility>

@@ -3,6 +3,8 @@
 #include "support/catch.hpp"
 #include "support/reference.hpp"
 
+#include <lockstep/layers/sequential.hpp>
+
 #include <cmath>
 #include <cstddef>
 #include <cstdint>

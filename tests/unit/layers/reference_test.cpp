@@ -3,6 +3,8 @@
 #include "support/reference.hpp"
 #include "support/catch.hpp"
 
+#include <lockstep/layers/sequential.hpp>
+
 #include <algorithm>
 #include <cmath>
 #include <cstddef>

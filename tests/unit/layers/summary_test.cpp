@@ -2,6 +2,7 @@
 #include "support/catch.hpp"
 
 #include <lockstep/core/error.hpp>
+#include <lockstep/layers/functional.hpp>
 #include <lockstep/layers/sequential.hpp>
 
 #include <string>
@@ -125,6 +126,87 @@ constexpr std::string_view wide_at_20 = R"(Model: "wide"
  Non-trainable params: 64 (256.00 B)
 )";
 
+constexpr std::string_view branches_at_76 = R"(Model: "functional"
+┏━━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━┓
+┃ Layer (type)        ┃ Output Shape      ┃    Param # ┃ Connected to      ┃
+┡━━━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━━┩
+│ input_layer         │ (None, 12, 12, 3) │          0 │ -                 │
+│ (InputLayer)        │                   │            │                   │
+├─────────────────────┼───────────────────┼────────────┼───────────────────┤
+│ stem (Conv2D)       │ (None, 12, 12, 8) │        224 │ input_layer[0][0] │
+├─────────────────────┼───────────────────┼────────────┼───────────────────┤
+│ conv2d (Conv2D)     │ (None, 12, 12, 8) │        584 │ stem[0][0]        │
+├─────────────────────┼───────────────────┼────────────┼───────────────────┤
+│ batch_normalization │ (None, 12, 12, 8) │         32 │ conv2d[0][0]      │
+│ (BatchNormalizatio… │                   │            │                   │
+├─────────────────────┼───────────────────┼────────────┼───────────────────┤
+│ add (Add)           │ (None, 12, 12, 8) │          0 │ batch_normalizat… │
+│                     │                   │            │ stem[0][0],       │
+│                     │                   │            │ stem[0][0]        │
+├─────────────────────┼───────────────────┼────────────┼───────────────────┤
+│ activation          │ (None, 12, 12, 8) │          0 │ add[0][0]         │
+│ (Activation)        │                   │            │                   │
+├─────────────────────┼───────────────────┼────────────┼───────────────────┤
+│ global_average_poo… │ (None, 8)         │          0 │ activation[0][0]  │
+│ (GlobalAveragePool… │                   │            │                   │
+├─────────────────────┼───────────────────┼────────────┼───────────────────┤
+│ flatten (Flatten)   │ (None, 1152)      │          0 │ activation[0][0]  │
+├─────────────────────┼───────────────────┼────────────┼───────────────────┤
+│ dense (Dense)       │ (None, 4)         │         36 │ global_average_p… │
+├─────────────────────┼───────────────────┼────────────┼───────────────────┤
+│ dense_1 (Dense)     │ (None, 4)         │      4,612 │ flatten[0][0]     │
+├─────────────────────┼───────────────────┼────────────┼───────────────────┤
+│ shared (Activation) │ (None, 4)         │          0 │ dense[0][0],      │
+│                     │                   │            │ dense_1[0][0]     │
+├─────────────────────┼───────────────────┼────────────┼───────────────────┤
+│ multiply (Multiply) │ (None, 4)         │          0 │ shared[0][0],     │
+│                     │                   │            │ shared[1][0]      │
+├─────────────────────┼───────────────────┼────────────┼───────────────────┤
+│ dense_2 (Dense)     │ (None, 10)        │         50 │ multiply[0][0]    │
+└─────────────────────┴───────────────────┴────────────┴───────────────────┘
+ Total params: 5,538 (21.63 KB)
+ Trainable params: 5,522 (21.57 KB)
+ Non-trainable params: 16 (64.00 B)
+)";
+
+constexpr std::string_view branches_at_108 = R"(Model: "functional"
+┏━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━━━━━━━━━┓
+┃ Layer (type)                  ┃ Output Shape              ┃         Param # ┃ Connected to               ┃
+┡━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━━━━━━━━━━━┩
+│ input_layer (InputLayer)      │ (None, 12, 12, 3)         │               0 │ -                          │
+├───────────────────────────────┼───────────────────────────┼─────────────────┼────────────────────────────┤
+│ stem (Conv2D)                 │ (None, 12, 12, 8)         │             224 │ input_layer[0][0]          │
+├───────────────────────────────┼───────────────────────────┼─────────────────┼────────────────────────────┤
+│ conv2d (Conv2D)               │ (None, 12, 12, 8)         │             584 │ stem[0][0]                 │
+├───────────────────────────────┼───────────────────────────┼─────────────────┼────────────────────────────┤
+│ batch_normalization           │ (None, 12, 12, 8)         │              32 │ conv2d[0][0]               │
+│ (BatchNormalization)          │                           │                 │                            │
+├───────────────────────────────┼───────────────────────────┼─────────────────┼────────────────────────────┤
+│ add (Add)                     │ (None, 12, 12, 8)         │               0 │ batch_normalization[0][0], │
+│                               │                           │                 │ stem[0][0], stem[0][0]     │
+├───────────────────────────────┼───────────────────────────┼─────────────────┼────────────────────────────┤
+│ activation (Activation)       │ (None, 12, 12, 8)         │               0 │ add[0][0]                  │
+├───────────────────────────────┼───────────────────────────┼─────────────────┼────────────────────────────┤
+│ global_average_pooling2d      │ (None, 8)                 │               0 │ activation[0][0]           │
+│ (GlobalAveragePooling2D)      │                           │                 │                            │
+├───────────────────────────────┼───────────────────────────┼─────────────────┼────────────────────────────┤
+│ flatten (Flatten)             │ (None, 1152)              │               0 │ activation[0][0]           │
+├───────────────────────────────┼───────────────────────────┼─────────────────┼────────────────────────────┤
+│ dense (Dense)                 │ (None, 4)                 │              36 │ global_average_pooling2d[… │
+├───────────────────────────────┼───────────────────────────┼─────────────────┼────────────────────────────┤
+│ dense_1 (Dense)               │ (None, 4)                 │           4,612 │ flatten[0][0]              │
+├───────────────────────────────┼───────────────────────────┼─────────────────┼────────────────────────────┤
+│ shared (Activation)           │ (None, 4)                 │               0 │ dense[0][0], dense_1[0][0] │
+├───────────────────────────────┼───────────────────────────┼─────────────────┼────────────────────────────┤
+│ multiply (Multiply)           │ (None, 4)                 │               0 │ shared[0][0], shared[1][0] │
+├───────────────────────────────┼───────────────────────────┼─────────────────┼────────────────────────────┤
+│ dense_2 (Dense)               │ (None, 10)                │              50 │ multiply[0][0]             │
+└───────────────────────────────┴───────────────────────────┴─────────────────┴────────────────────────────┘
+ Total params: 5,538 (21.63 KB)
+ Trainable params: 5,522 (21.57 KB)
+ Non-trainable params: 16 (64.00 B)
+)";
+
 }  // namespace
 
 TEST_CASE("the summary of keras_mnist matches Keras") {
@@ -146,4 +228,16 @@ TEST_CASE("the summary wraps long names as Keras does and counts non-trainable p
   CHECK(model.summary(40) == wide_at_40);
   CHECK(model.summary(20) == wide_at_20);
   CHECK_THROWS_AS(model.summary(19), UsageError);
+}
+
+TEST_CASE("the summary of a model with branches says what feeds each layer") {
+  const Tensor input = Input({12, 12, 3});
+  const Tensor x = Conv2D(8, 3, {.padding = "same", .activation = relu, .name = "stem"})(input);
+  const Tensor y = BatchNormalization()(Conv2D(8, 3, {.padding = "same"})(x));
+  const Tensor z = Activation(relu)(Add()({y, x, x}));
+  const Activation shared(activations::tanh, "shared");
+  const Tensor product = Multiply()({shared(Dense(4)(GlobalAveragePooling2D()(z))), shared(Dense(4)(Flatten()(z)))});
+  const Functional model(input, Dense(10)(product));
+  CHECK(model.summary(76) == branches_at_76);
+  CHECK(model.summary(108) == branches_at_108);
 }

@@ -10,6 +10,8 @@
 #include "plan/plan.hpp"
 #include "support/catch.hpp"
 
+#include <lockstep/layers/sequential.hpp>
+
 #include <cstddef>
 #include <utility>
 #include <vector>

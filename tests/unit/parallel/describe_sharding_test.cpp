@@ -4,6 +4,8 @@
 #include "graph/lower.hpp"
 #include "support/catch.hpp"
 
+#include <lockstep/layers/sequential.hpp>
+
 #include <string>
 
 using namespace lockstep;

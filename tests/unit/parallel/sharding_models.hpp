@@ -7,6 +7,8 @@
 #include "graph/lower.hpp"
 #include "support/models.hpp"
 
+#include <lockstep/layers/sequential.hpp>
+
 #include <cstddef>
 #include <string>
 

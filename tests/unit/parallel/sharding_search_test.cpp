@@ -7,6 +7,8 @@
 #include "support/catch.hpp"
 #include "support/messages.hpp"
 
+#include <lockstep/layers/sequential.hpp>
+
 #include <string>
 
 using namespace lockstep;

@@ -8,6 +8,8 @@
 #include "support/catch.hpp"
 #include "support/messages.hpp"
 
+#include <lockstep/layers/sequential.hpp>
+
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>

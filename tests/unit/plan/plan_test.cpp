@@ -6,6 +6,8 @@
 #include "graph/lower.hpp"
 #include "support/catch.hpp"
 
+#include <lockstep/layers/sequential.hpp>
+
 #include <algorithm>
 #include <cstddef>
 #include <functional>

@@ -15,6 +15,7 @@ TEST_CASE("steps after the first allocate nothing") { WARN("skipped: sanitizers 
 
 #include "support/examples.hpp"
 
+#include <lockstep/layers/sequential.hpp>
 #include <lockstep/training/model.hpp>
 #include <lockstep/training/options.hpp>
 #include <lockstep/training/strategy.hpp>

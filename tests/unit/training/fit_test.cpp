@@ -4,6 +4,7 @@
 
 #include <lockstep/core/error.hpp>
 #include <lockstep/data/mnist.hpp>
+#include <lockstep/layers/sequential.hpp>
 #include <lockstep/training/model.hpp>
 #include <lockstep/training/options.hpp>
 #include <lockstep/training/strategy.hpp>

@@ -7,6 +7,7 @@
 #include "unit/training/training_job.hpp"
 
 #include <lockstep/core/error.hpp>
+#include <lockstep/layers/sequential.hpp>
 #include <lockstep/training/model.hpp>
 
 #include <algorithm>

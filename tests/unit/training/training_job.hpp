@@ -1,6 +1,7 @@
 // A compiled model on one worker, and the architecture that tests of Model train.
 #pragma once
 
+#include <lockstep/layers/sequential.hpp>
 #include <lockstep/training/model.hpp>
 #include <lockstep/training/options.hpp>
 #include <lockstep/training/strategy.hpp>

@@ -1,0 +1,85 @@
+// A model's architecture: its layers, and the graph of their calls. Sequential and Functional construct it.
+#pragma once
+
+#include <lockstep/core/shape.hpp>
+#include <lockstep/layers/initializer.hpp>
+#include <lockstep/layers/layer.hpp>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+/// A layer with its name, shapes and parameters.
+struct LayerInfo {
+  Layer layer;             ///< with completed defaults: a pooling's strides are never 0
+  std::string class_name;  ///< "Conv2D"; "InputLayer" for Input, as Keras calls it
+  std::string name;        ///< the user's, or Keras' automatic one: "conv2d", "conv2d_1"
+  Shape input_shape;       ///< of its first call's first input; of an Input: its own
+  Shape output_shape;      ///< of its first call
+  std::vector<ParameterInfo> parameters;
+};
+
+/// One call of a layer, which computes one tensor. A shared layer has several.
+struct LayerCall {
+  int layer = 0;            ///< index in Architecture::layers()
+  std::vector<int> inputs;  ///< the earlier calls whose tensors it reads; none for an Input
+  Shape output_shape = {};  ///< Architecture computes it
+};
+
+/// What an Architecture is constructed from: layers without shapes, and their calls.
+struct LayerGraph {
+  std::vector<Layer> layers;     ///< in Keras' order of `model.layers`
+  std::vector<LayerCall> calls;  ///< each after the calls that it reads
+  std::vector<int> inputs;       ///< calls of Inputs
+  std::vector<int> outputs;      ///< calls
+};
+
+class Architecture {
+ public:
+  [[nodiscard]] const std::string& name() const noexcept { return name_; }
+
+  /// All layers in Keras' order of `model.layers`, Inputs included. Weights have this order in files.
+  [[nodiscard]] const std::vector<LayerInfo>& layers() const noexcept { return layers_; }
+
+  /// All calls in an order in which they can be computed.
+  [[nodiscard]] const std::vector<LayerCall>& calls() const noexcept { return calls_; }
+
+  /// The indices in calls() of the model's inputs and outputs.
+  [[nodiscard]] const std::vector<int>& inputs() const noexcept { return inputs_; }
+  [[nodiscard]] const std::vector<int>& outputs() const noexcept { return outputs_; }
+
+  /// Whether it was made as a Sequential model. Keras' files of such a model list layers without their connections.
+  [[nodiscard]] bool is_sequential() const noexcept { return is_sequential_; }
+
+  /// Whether each layer is called once, on the tensor of the layer before it.
+  [[nodiscard]] bool is_chain() const noexcept;
+
+  /// The shape of one example of the first input and of the first output.
+  [[nodiscard]] const Shape& input_shape() const { return calls_[inputs_.front()].output_shape; }
+  [[nodiscard]] const Shape& output_shape() const { return calls_[outputs_.front()].output_shape; }
+
+  [[nodiscard]] std::int64_t count_parameters(bool trainable) const noexcept;
+
+  /// The table of Keras' model.summary(), `width` columns wide (Keras: terminal width - 4, at most 88; with branches
+  /// at most 108). Throws UsageError below 20 columns.
+  [[nodiscard]] std::string summary(int width = 76) const;
+
+  friend class Sequential;
+  friend class Functional;
+
+ private:
+  /// Names the layers as Keras does and infers all shapes. Throws UsageError for a layer that cannot read its inputs
+  /// and for two layers of one name; the message names the layer.
+  Architecture(std::string name, LayerGraph graph, bool is_sequential);
+
+  std::string name_;
+  std::vector<LayerInfo> layers_;
+  std::vector<LayerCall> calls_;
+  std::vector<int> inputs_;
+  std::vector<int> outputs_;
+  bool is_sequential_;
+};
+
+}  // namespace lockstep

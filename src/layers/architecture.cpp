@@ -1,0 +1,116 @@
+// See architecture.hpp. Names layers as Keras does, and infers the shapes of all calls.
+#include <lockstep/layers/architecture.hpp>
+
+#include "layers/layer_registry.hpp"
+#include "layers/shape_inference.hpp"
+
+#include <lockstep/core/error.hpp>
+
+#include <fmt/format.h>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace lockstep {
+namespace {
+
+/// Keras' automatic names, "dense", "dense_1", ...: counts the unnamed layers of each class.
+class LayerNames {
+ public:
+  std::string name_for(const Layer& layer) {
+    const std::string& given = name_of(layer);
+    const std::string class_name(class_name_of(layer));
+    std::string name = given;
+    if (given.empty()) {
+      name = to_snake_case(class_name);
+      const int count = counts_[name]++;
+      if (count > 0) name += fmt::format("_{}", count);
+    } else if (given.find('/') != std::string::npos) {
+      throw UsageError("the name '" + given + "' of a " + class_name +
+                       " layer holds a '/', which separates groups in files; use another character");
+    }
+    if (!taken_.insert(name).second) {
+      throw UsageError("two layers have the name '" + name + "', the second of them a " + class_name +
+                       "; give each layer a unique name");
+    }
+    return name;
+  }
+
+ private:
+  std::map<std::string, int> counts_;
+  std::set<std::string> taken_;
+};
+
+/// Throws UsageError if the later call of a shared layer would need other weights than the first.
+void require_equal_parameters(const LayerInfo& first, const LayerInfo& later) {
+  for (std::size_t i = 0; i < first.parameters.size(); ++i) {
+    if (first.parameters[i].shape == later.parameters[i].shape) continue;
+    throw UsageError(fmt::format(
+        "layer '{}' ({}) is called on {} and on {}, which need a {} of shape {} and of {}; shared layers must be "
+        "called on equal shapes",
+        first.name, first.class_name, first.input_shape.to_string(), later.input_shape.to_string(),
+        first.parameters[i].name, first.parameters[i].shape.to_string(), later.parameters[i].shape.to_string()));
+  }
+}
+
+}  // namespace
+
+Architecture::Architecture(std::string name, LayerGraph graph, bool is_sequential)
+    : name_(std::move(name)),
+      calls_(std::move(graph.calls)),
+      inputs_(std::move(graph.inputs)),
+      outputs_(std::move(graph.outputs)),
+      is_sequential_(is_sequential) {
+  LayerNames names;
+  layers_.reserve(graph.layers.size());
+  for (const Layer& layer : graph.layers) {
+    layers_.push_back({.layer = layer,
+                       .class_name = std::string(class_name_of(layer)),
+                       .name = names.name_for(layer),
+                       .input_shape = {},
+                       .output_shape = {},
+                       .parameters = {}});
+  }
+  std::vector<bool> called(layers_.size(), false);
+  for (LayerCall& call : calls_) {
+    std::vector<Shape> shapes;
+    for (const int input : call.inputs) shapes.push_back(calls_[input].output_shape);
+    LayerInfo& layer = layers_[call.layer];
+    LayerInfo inferred = layer;
+    inferred.parameters.clear();
+    infer_shapes(inferred, shapes);
+    call.output_shape = inferred.output_shape;
+    if (called[call.layer]) {
+      require_equal_parameters(layer, inferred);
+    } else {
+      layer = std::move(inferred);
+      called[call.layer] = true;
+    }
+  }
+}
+
+bool Architecture::is_chain() const noexcept {
+  if (calls_.size() != layers_.size() || outputs_.size() != 1 || inputs_.size() != 1) return false;
+  for (std::size_t i = 1; i < calls_.size(); ++i) {
+    const LayerCall& call = calls_[i];
+    if (call.inputs.size() != 1 || call.inputs.front() != static_cast<int>(i) - 1) return false;
+  }
+  return true;
+}
+
+std::int64_t Architecture::count_parameters(bool trainable) const noexcept {
+  std::int64_t count = 0;
+  for (const LayerInfo& layer : layers_) {
+    for (const ParameterInfo& parameter : layer.parameters) {
+      if (parameter.trainable == trainable) count += parameter.shape.elements();
+    }
+  }
+  return count;
+}
+
+}  // namespace lockstep
