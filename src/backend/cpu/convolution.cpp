@@ -171,6 +171,8 @@ class ConvolutionBackward final : public Kernel {
       bias_sum_ = GradientAccumulator(scope, parameter + 1, bias.get_size() / sizeof(float));
       arguments.push_back({DNNL_ARG_DIFF_BIAS, memory(bias, engine, bias_sum_.addend())});
     }
+    max_threads_for_weights_ = max_threads_for_weights(problem);
+    const onednn::ThreadLimit limit(max_threads_for_weights_);
     backward_weights_ = {scope.dnnl, dnnl::convolution_backward_weights(weights), std::move(arguments)};
     if (scope.operation.input_gradient) bind_backward_data(scope, problem);
   }
@@ -184,7 +186,7 @@ class ConvolutionBackward final : public Kernel {
       if (input_activation_ != ActivationFunction::linear) derive();
     }
     converted_input_.run();
-    backward_weights_.run();
+    run_backward_weights();
     weights_gradient_.run();
     weights_sum_.add();
     bias_sum_.add();
@@ -194,6 +196,11 @@ class ConvolutionBackward final : public Kernel {
   [[nodiscard]] std::string implementation() const override { return implementation_; }
 
  private:
+  void run_backward_weights() const {
+    const onednn::ThreadLimit limit(max_threads_for_weights_);
+    backward_weights_.run();
+  }
+
   void bind_backward_data(const KernelScope& scope, const ConvolutionProblem& problem) {
     const auto data = describe_backward_data(problem);
     implementation_ += ", " + std::string(data.impl_info_str());
@@ -244,6 +251,7 @@ class ConvolutionBackward final : public Kernel {
   LayoutConversion weights_;
   LayoutConversion converted_gradient_;
   onednn::BoundPrimitive backward_weights_;
+  int max_threads_for_weights_ = 1;
   onednn::BoundPrimitive backward_data_;
   std::string implementation_;
 };

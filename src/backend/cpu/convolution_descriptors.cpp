@@ -4,6 +4,7 @@
 #include "backend/cpu/tensor_descriptor.hpp"
 #include "layers/window.hpp"
 
+#include <limits>
 #include <variant>
 
 namespace lockstep {
@@ -109,7 +110,15 @@ dnnl::convolution_forward::primitive_desc describe_forward(const ConvolutionProb
   });
 }
 
+int max_threads_for_weights(const ConvolutionProblem& problem) {
+  const Conv2D& conv = convolution_of(problem);
+  const TensorSpec input = problem.input();
+  const bool is_strided = conv.kernel_size == Size2D(1) && !(conv.strides == Size2D(1));
+  return is_strided && input.layout == Layout::nhwc && input.channels < 16 ? 1 : std::numeric_limits<int>::max();
+}
+
 dnnl::convolution_backward_weights::primitive_desc describe_backward_weights(const ConvolutionProblem& problem) {
+  const onednn::ThreadLimit limit(max_threads_for_weights(problem));
   const auto hint = describe_hint(problem);
   return describe_from_input(problem, [&](const memory::desc& source) {
     return onednn::convolution_backward_weights(

@@ -1,6 +1,8 @@
 // See onednn.hpp.
 #include "backend/cpu/onednn.hpp"
 
+#include <omp.h>
+
 #include <lockstep/core/error.hpp>
 
 #include <fmt/format.h>
@@ -148,6 +150,12 @@ void BoundPrimitive::run() const {
     throw InternalError(fmt::format("oneDNN could not run a primitive (status {})", static_cast<int>(status)));
   }
 }
+
+ThreadLimit::ThreadLimit(int threads) : before_(omp_get_max_threads()) {
+  if (threads < before_) omp_set_num_threads(threads);
+}
+
+ThreadLimit::~ThreadLimit() { omp_set_num_threads(before_); }
 
 BoundPrimitive reorder(const Context& context, const dnnl::memory& from, const dnnl::memory& to) {
   return {context, dnnl::reorder(from, to), {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}}};

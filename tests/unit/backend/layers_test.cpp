@@ -6,6 +6,7 @@
 #include "support/catch.hpp"
 
 #include <lockstep/core/error.hpp>
+#include <lockstep/layers/sequential.hpp>
 
 #include <array>
 #include <cstdint>
@@ -21,7 +22,7 @@ constexpr auto tanh_ = activations::tanh;
 constexpr std::array functions = named_activations();
 
 /// Trains and infers full batches, partial ones, and full ones again, in one or several microbatches.
-void check(const Sequential& model, const CheckedModelOptions& options = {}) {
+void check(const Architecture& model, const CheckedModelOptions& options = {}) {
   INFO(describe(model));
   CheckedModel checked_model(model, options);
   checked_model.train({8});
@@ -336,4 +337,15 @@ TEST_CASE("every kind of layer stays within tolerance in bfloat16") {
   check(Sequential{Input({7, 6, 3}), Conv2D(16, 3), BatchNormalization(), Activation(relu),
                    MaxPooling2D(3, {.strides = 1}), Flatten(), Dense(3)},
         loose);
+}
+
+TEST_CASE("strided 1 x 1 convolutions of few channels match the reference") {
+  for (const int channels : {1, 3, 8, 16, 24}) {
+    for (const int threads : {1, 2}) {
+      CAPTURE(channels, threads);
+      check(Sequential{Input({12, 12, 3}), Conv2D(channels, 3, {.padding = "same"}), Conv2D(16, 1, {.strides = 2}),
+                       GlobalAveragePooling2D(), Dense(3)},
+            {.threads = threads});
+    }
+  }
 }
