@@ -34,7 +34,7 @@ class Backend {
   Backend& operator=(const Backend&) = delete;
   virtual ~Backend() = default;
 
-  /// "AMD EPYC, 1 thread, oneDNN 2.6.3".
+  /// "AMD EPYC with AVX512_CORE_BF16, 1 thread, oneDNN 2.6.3".
   [[nodiscard]] virtual std::string describe() const = 0;
 
   /// The plan options for this device in a world of `ranks` ranks.
@@ -48,6 +48,13 @@ class Backend {
 
   /// Throws UsageError if the device cannot compute in bfloat16.
   virtual void require_bfloat16() const = 0;
+
+  /// Why a graph that is laid out may train slower than it could, one sentence each: bfloat16 that this device computes
+  /// slowly.
+  [[nodiscard]] virtual std::vector<std::string> warnings(const Graph& /*graph*/) const { return {}; }
+
+  /// The instructions that kernels use, for provenance: "AVX512_CORE_AMX"; empty where there is no choice.
+  [[nodiscard]] virtual std::string instructions() const { return {}; }
 
   /// Chooses the fastest layouts for local batches of `examples` examples: sets TensorSpec::block and
   /// ParameterSpec::storage, and the graph's capacity to `examples`. The graph can then be compiled for any capacity.

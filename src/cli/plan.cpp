@@ -15,6 +15,7 @@ namespace lockstep {
 void plan(std::span<const std::string> args) {
   ModelSettings settings;
   NetworkOptions network;
+  bool lists_kernels = false;
   const std::vector<ProgramOption> own{
       model_option(settings),
       optimizer_option(settings),
@@ -25,6 +26,10 @@ void plan(std::span<const std::string> args) {
        .help = "plan for 1, 2, 4 and so on, up to N",
        .shown_default = std::to_string(network.max_workers),
        .set = [&](const OptionValue& given) { network.max_workers = read_whole(given, 1, 4096); }},
+      {.name = "kernels",
+       .metavar = "",
+       .help = "list the kernels of one worker's step, with layouts and times, instead",
+       .set = [&](const OptionValue& /*given*/) { lists_kernels = true; }},
       {.name = "bandwidth",
        .metavar = "GBIT",
        .help = "of each worker's link, in Gbit/s",
@@ -56,7 +61,9 @@ void plan(std::span<const std::string> args) {
   const Model model = strategy.load_model(settings.model, [&](const Architecture& architecture, const auto& saved) {
     return resolve_compile_options(settings, architecture, saved, true);
   });
-  strategy.print("{}", model.estimate_step_time(network));
+  std::string text = lists_kernels ? model.describe_kernels() : model.estimate_step_time(network);
+  if (text.ends_with('\n')) text.pop_back();
+  strategy.print("{}", text);
 }
 
 }  // namespace lockstep

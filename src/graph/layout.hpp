@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
 namespace lockstep {
@@ -21,6 +22,13 @@ inline constexpr std::array layout_names{std::string_view("nhwc"), std::string_v
 
 [[nodiscard]] constexpr std::string_view to_string(Layout layout) noexcept {
   return layout_names[static_cast<std::size_t>(layout)];
+}
+
+[[nodiscard]] constexpr std::optional<Layout> layout_from(std::string_view name) noexcept {
+  for (std::size_t i = 0; i < layout_names.size(); ++i) {
+    if (layout_names[i] == name) return static_cast<Layout>(i);
+  }
+  return std::nullopt;
 }
 
 /// The channels in one block of a tensor of `channels` channels.

@@ -124,6 +124,8 @@ class Trial {
     local_gradients_ = {local_.arenas.gradients.data()};
   }
 
+  [[nodiscard]] std::string implementation(std::size_t operation) { return executable_->implementation(operation); }
+
   void run(const PlanStep& step) {
     std::visit(Overloaded{[&](const Compute& compute) { executable_->run(compute.operation, data_.context); },
                           [&](const Update& update) { this->update(plan_.buckets[update.bucket]); },
@@ -172,9 +174,10 @@ class Trial {
 
 }  // namespace
 
-std::vector<double> measure_kernels(const Backend& backend, const Plan& plan, const Optimizer& optimizer,
-                                    std::size_t num_examples, int ranks_on_host, int ranks) {
-  Trial trial(backend, plan, optimizer, num_examples, ranks_on_host, ranks);
+namespace {
+
+/// The median processor time of each step of the plan, in seconds.
+std::vector<double> measure(Trial& trial, const Plan& plan) {
   for (const PlanStep& step : plan.training) trial.run(step);  // warm-up: creates the kernels
   std::vector<std::vector<double>> times(plan.training.size());
   const double begin = monotonic_seconds();
@@ -193,6 +196,36 @@ std::vector<double> measure_kernels(const Backend& backend, const Plan& plan, co
     medians.push_back(*middle);
   }
   return medians;
+}
+
+}  // namespace
+
+std::vector<double> measure_kernels(const Backend& backend, const Plan& plan, const Optimizer& optimizer,
+                                    std::size_t num_examples, int ranks_on_host, int ranks) {
+  Trial trial(backend, plan, optimizer, num_examples, ranks_on_host, ranks);
+  return measure(trial, plan);
+}
+
+std::vector<MeasuredOperation> measure_operations(const Backend& backend, const Plan& plan, const Optimizer& optimizer,
+                                                  std::size_t num_examples, int ranks) {
+  Trial trial(backend, plan, optimizer, num_examples, 1, ranks);
+  const std::vector<double> seconds = measure(trial, plan);
+  std::vector<MeasuredOperation> operations;
+  for (std::size_t place = 0; place < plan.training.size(); ++place) {
+    const auto* compute = std::get_if<Compute>(&plan.training[place]);
+    if (compute == nullptr) continue;
+    const Operation& operation = plan.compute[compute->operation];
+    const auto is_same = [&](const MeasuredOperation& known) {
+      return known.operation.kind == operation.kind && known.operation.layer == operation.layer;
+    };
+    auto found = std::ranges::find_if(operations, is_same);
+    if (found == operations.end()) {
+      found = operations.insert(found, {operation, trial.implementation(compute->operation)});
+    }
+    ++found->calls;
+    found->seconds += seconds[place];
+  }
+  return operations;
 }
 
 }  // namespace lockstep

@@ -16,4 +16,17 @@ namespace lockstep {
 [[nodiscard]] std::vector<double> measure_kernels(const Backend& backend, const Plan& plan, const Optimizer& optimizer,
                                                   std::size_t num_examples, int ranks_on_host, int ranks);
 
+/// One layer's forward or backward operation, in all its microbatches or chunks.
+struct MeasuredOperation {
+  Operation operation;         ///< the first of them
+  std::string implementation;  ///< oneDNN's name, or "loop"
+  std::size_t calls = 0;
+  double seconds = 0;  ///< of all calls in one step
+};
+
+/// Times the operations of a plan's training step on one rank of a host of its own.
+[[nodiscard]] std::vector<MeasuredOperation> measure_operations(const Backend& backend, const Plan& plan,
+                                                                const Optimizer& optimizer, std::size_t num_examples,
+                                                                int ranks);
+
 }  // namespace lockstep

@@ -62,6 +62,15 @@ std::string line_of(const PlanStep& step, const Plan& plan) {
       step);
 }
 
+/// "convolution conv2d forward direct_nhwc, weights direct_nhwc, data direct_nhwc on nhwc -> nhwc".
+std::string line_of_choice(const Operation& operation, const Graph& graph) {
+  const ConvolutionChoice& choice = operation.convolution;
+  std::string line = fmt::format("{} forward {}, weights {}", graph.layers[operation.layer].name,
+                                 to_string(choice.forward), to_string(choice.weights));
+  if (choice.data != ConvolutionAlgorithm::unspecified) line += fmt::format(", data {}", to_string(choice.data));
+  return line + fmt::format(" on {} -> {}", to_string(choice.input), to_string(choice.output));
+}
+
 /// `common`: only what is equal on all ranks of a tensor-parallel model.
 std::string layout_of(const Plan& plan, bool common = false) {
   const Graph& graph = plan.graph;
@@ -70,6 +79,12 @@ std::string layout_of(const Plan& plan, bool common = false) {
   for (std::size_t t = 0; t < graph.tensors.size(); ++t) {
     if (common && graph.tensors[t].whole_channels > 0) continue;
     text += fmt::format("tensor t{} {} {}\n", t, graph.tensors[t].name, extents(graph.tensors[t]));
+  }
+  for (const Operation& operation : graph.forward) {
+    if (operation.kind != OperationKind::convolution) continue;
+    const bool is_sharded =
+        graph.tensors[operation.input].whole_channels > 0 || graph.tensors[operation.output].whole_channels > 0;
+    if (!common || !is_sharded) text += "convolution " + line_of_choice(operation, graph) + "\n";
   }
   for (const ParameterSpec& parameter : graph.parameters) {
     if (common && parameter.is_local) continue;
@@ -93,6 +108,14 @@ std::string Plan::to_string() const {
   std::string text = layout_of(*this);
   for (const PlanStep& step : training) text += line_of(step, *this) + "\n";
   return text;
+}
+
+std::vector<std::string> Plan::kernel_choices() const {
+  std::vector<std::string> choices;
+  for (const Operation& operation : graph.forward) {
+    if (operation.kind == OperationKind::convolution) choices.push_back(line_of_choice(operation, graph));
+  }
+  return choices;
 }
 
 std::string Plan::digest() const { return to_hex(fnv1a(layout_of(*this, !sharding.empty()))); }

@@ -34,9 +34,12 @@ struct Plan {
   /// Tensors, parameters, buckets and steps, one line each.
   [[nodiscard]] std::string to_string() const;
 
-  /// 16 hexadecimal digits (FNV-1a) of what ranks must agree on: layouts, parameters and buckets, but not the number of
-  /// microbatches. Ranks compare it before the first step. For a tensor-parallel plan it omits sharded tensors and
-  /// local parameters, which differ between ranks.
+  /// The algorithms and layouts of the convolutions, one line each. Part of `digest`.
+  [[nodiscard]] std::vector<std::string> kernel_choices() const;
+
+  /// 16 hexadecimal digits (FNV-1a) of what ranks must agree on: layouts, algorithms, parameters and buckets, but not
+  /// the number of microbatches. Ranks compare it before the first step. For a tensor-parallel plan it omits sharded
+  /// tensors and local parameters, which differ between ranks.
   [[nodiscard]] std::string digest() const;
 
   /// The indices in `training` of the steps to run, with or without the all-reduce of the metrics.

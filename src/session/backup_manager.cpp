@@ -163,8 +163,22 @@ void BackupManager::adopt(const LoadedModel& backup, const TrainingState& saved)
   warn_if_provenance_differs(saved);
 }
 
+/// The entries of "a; b; c" that the other list does not have.
+std::string entries_missing_in(const std::string& entries, const std::string& other) {
+  std::string missing;
+  for (std::size_t begin = 0; begin < entries.size();) {
+    const std::size_t end = std::min(entries.find("; ", begin), entries.size());
+    const std::string entry = entries.substr(begin, end - begin);
+    if (("; " + other + "; ").find("; " + entry + "; ") == std::string::npos)
+      missing += (missing.empty() ? "" : "; ") + entry;
+    begin = end + 2;
+  }
+  return missing;
+}
+
 /// A resumed run gives the same bits only if its provenance is equal. Reports one difference, preferably the
-/// parallelism, because the user can do something about it.
+/// parallelism, because the user can do something about it, then the kernels and the instructions, because they say
+/// what another device changes.
 void BackupManager::warn_if_provenance_differs(const TrainingState& saved) const {
   if (!session_.run_context().world().is_chief()) return;
   const std::map<std::string, std::string> provenance = session_.model().provenance();
@@ -172,14 +186,20 @@ void BackupManager::warn_if_provenance_differs(const TrainingState& saved) const
     const auto before = saved.provenance.find(entry.first);
     return before != saved.provenance.end() && before->second != entry.second;
   };
-  auto found = provenance.find("parallelism");
-  if (found == provenance.end() || !differs(*found))
-    found = std::find_if(provenance.begin(), provenance.end(), differs);
+  auto found = provenance.end();
+  for (const char* first : {"parallelism", "kernels", "instructions"}) {
+    if (found == provenance.end()) found = provenance.find(first);
+    if (found != provenance.end() && !differs(*found)) found = provenance.end();
+  }
+  if (found == provenance.end()) found = std::find_if(provenance.begin(), provenance.end(), differs);
   if (found == provenance.end()) return;
   const auto& [what, now] = *found;
   const std::string& before = saved.provenance.at(what);
   std::string difference = "was " + before + ", is " + now;
   std::string remedy;
+  if (what == "kernels") {
+    difference = "were " + entries_missing_in(before, now) + "; are " + entries_missing_in(now, before);
+  }
   if (what == "parallelism") {
     const auto workers = saved.provenance.find("number of workers");
     const std::string& workers_now = provenance.at("number of workers");
@@ -189,8 +209,10 @@ void BackupManager::warn_if_provenance_differs(const TrainingState& saved) const
         "; is " + session_.model().describe_sharding(now, workers_now);
     remedy = "; to keep the old sharding, start as many workers as before with --parallelism auto";
   }
-  log_warning("training resumes with a different " + what + " (" + difference +
-              "), so results will differ in their last digits from those of an uninterrupted run" + remedy);
+  log_warning("training resumes with " +
+              std::string(what == "kernels" || what == "instructions" ? "other " : "a different ") + what + " (" +
+              difference + "), so results will differ in their last digits from those of an uninterrupted run" +
+              remedy);
 }
 
 TrainingState BackupManager::capture() const {

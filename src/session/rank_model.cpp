@@ -6,6 +6,7 @@
 #include "graph/lower.hpp"
 #include "optimizers/optimizer_registry.hpp"
 #include "options/option_words.hpp"
+#include "parallel/describe_kernels.hpp"
 #include "parallel/describe_sharding.hpp"
 #include "session/read_on_chief.hpp"
 
@@ -86,6 +87,10 @@ void RankModel::compile(const CompileOptions& options) {
   compiled_->write_initial_slots();
   load_arenas();
   run_context_.report_busy();
+  if (run_context_.world().is_chief()) {
+    for (const std::string& warning : run_context_.backend().warnings(compiled_->plan().graph)) log_warning(warning);
+  }
+  if (run_context_.prints() && run_context_.options().verbose > 1) run_context_.print_text(kernels_summary());
 }
 
 bool RankModel::prepare_to_train(const Batch& batch) {
@@ -185,6 +190,14 @@ std::string RankModel::sharding_summary() const {
   return "Parallelism: " + name + ", " + workers + " (" + choice.reason + "):\n" + to_text(compiled_->layers);
 }
 
+std::string RankModel::kernels_summary() const {
+  const CompiledModel& model = compiled();
+  return describe_kernels(model.plan(),
+                          measure_operations(run_context_.backend(), model.plan(), model.options.optimizer,
+                                             model.plan().graph.capacity, run_context_.world().size()),
+                          model.plan().graph.capacity);
+}
+
 std::string RankModel::sharding_provenance() const {
   const auto& sharding = compiled().sharding;
   return parallelism_name(sharding) + (sharding ? " " + sharding->code() : "");
@@ -205,6 +218,10 @@ std::map<std::string, std::string> RankModel::provenance() const {
   provenance["parallelism"] = sharding_provenance();
   provenance["gradient compression"] = to_string(run_context_.options().gradient_compression);
   provenance["plan"] = compiled().plan_digest;
+  provenance["instructions"] = run_context_.backend().instructions();
+  std::string& kernels = provenance["kernels"];
+  for (const std::string& choice : compiled().plan().kernel_choices())
+    kernels += (kernels.empty() ? "" : "; ") + choice;
   return provenance;
 }
 

@@ -70,6 +70,9 @@ class RankModel {
   /// How the layers are sharded, for the model's summary; empty if there was no choice.
   [[nodiscard]] std::string sharding_summary() const;
 
+  /// The kernels of a training step with their times, measured now on this rank: see describe_kernels.
+  [[nodiscard]] std::string kernels_summary() const;
+
   /// Describes, for a person, a sharding that provenance() recorded over `workers` workers.
   [[nodiscard]] std::string describe_sharding(const std::string& sharding, const std::string& workers) const;
 

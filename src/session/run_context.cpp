@@ -1,6 +1,7 @@
 // See run_context.hpp.
 #include "session/run_context.hpp"
 
+#include "backend/cpu/instruction_set.hpp"
 #include "backend/make_backend.hpp"
 #include "cluster/net/host_id.hpp"
 #include "core/available_cpus.hpp"
@@ -54,10 +55,39 @@ std::unique_ptr<Backend> make_cuda(const Options& options, const World& world) {
   return nullptr;
 }
 
-std::unique_ptr<Backend> make_backend(const Options& options, const World& world) {
+/// Kernels and layouts depend on the instruction set, so all workers use the smallest. The others would wait for the
+/// slowest worker anyway.
+void agree_on_instruction_set(Communicator& control) {
+  const InstructionSet mine = permitted_instruction_set();
+  InstructionSet smallest = mine;
+  int worker = control.rank();
+  const std::vector<std::string> all = control.all_gather(std::string(to_string(mine)));
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    const auto theirs = instruction_set_from(all[rank]);
+    if (!theirs || *theirs >= smallest) continue;
+    smallest = *theirs;
+    worker = static_cast<int>(rank);
+  }
+  if (smallest < mine) limit_instruction_set(smallest);
+  if (smallest < mine && control.rank() == 0) {
+    log_info(fmt::format("All workers compute with {}, because worker {} has no more; this one has {}.",
+                         to_string(smallest), worker, to_string(mine)));
+  }
+}
+
+std::optional<Layout> layout_of(const Options& options) {
+  if (options.layout.empty()) return std::nullopt;
+  const auto layout = layout_from(options.layout);
+  if (!layout || *layout == Layout::nchw)
+    throw UsageError(fmt::format("--layout is '{}' but must be nhwc, nChw16c or nChw8c", options.layout));
+  return layout;
+}
+
+std::unique_ptr<Backend> make_backend(const Options& options, const World& world, Communicator& control) {
   auto backend = make_cuda(options, world);
   if (!backend) {
-    backend = make_cpu_backend(thread_count(world));
+    agree_on_instruction_set(control);
+    backend = make_cpu_backend(thread_count(world), layout_of(options));
     if (options.allow_tf32 && world.is_chief()) {
       log_warning("--allow-tf32 has no effect: it is for GPUs, and this run computes on the CPU");
     }
@@ -110,7 +140,7 @@ RunContext::RunContext(const Options& options)
                     "fewer workers",
                     options_.batch_norm_replicas, workers));
   }
-  backend_ = make_backend(options_, world_);
+  backend_ = make_backend(options_, world_, *control_);
   if (nccl && backend_->device_streams() == nullptr) {
     throw UsageError("--communication nccl needs GPUs, but this run computes on the CPU; use auto, shared or mpi");
   }
@@ -160,6 +190,10 @@ void RunContext::leave(const std::string& message) {
 
 void RunContext::print(const std::string& line) const {
   if (prints()) std::cout << printable(line) << std::endl;
+}
+
+void RunContext::print_text(const std::string& lines) const {
+  if (prints()) std::cout << printable(lines) << std::flush;
 }
 
 CommunicatorOptions RunContext::communicator_options() {

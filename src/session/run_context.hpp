@@ -46,6 +46,8 @@ class RunContext {
   [[nodiscard]] bool prints() const noexcept { return world_.is_chief() && options_.verbose > 0; }
   /// Prints a line if `prints()`.
   void print(const std::string& line) const;
+  /// Prints lines that end with a line break, if `prints()`.
+  void print_text(const std::string& lines) const;
 
   /// Replicas of all ranks: --batch-norm-replicas, or one per worker.
   [[nodiscard]] std::size_t batch_norm_replicas() const noexcept;

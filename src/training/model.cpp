@@ -155,6 +155,8 @@ std::string Model::estimate_step_time(const NetworkOptions& options) const {
                              options);
 }
 
+std::string Model::describe_kernels() const { return parts_->model.kernels_summary(); }
+
 double Model::learning_rate() const {
   return learning_rate_of(parts_->model.optimizer()).at(parts_->session.iterations());
 }

@@ -23,9 +23,10 @@ namespace lockstep::testing {
 
 inline const std::filesystem::path directory = std::filesystem::temp_directory_path() / "lockstep-tensor-parallel-test";
 
-/// Variables that options_for() reads: links and kernels to shard for, and a sharding by its code.
+/// Variables that options_for() reads: links and kernels to shard for, a sharding by its code, and a layout of images.
 inline constexpr const char* link_variable = "LOCKSTEP_ASSUMED_HARDWARE";
 inline constexpr const char* splits_variable = "LOCKSTEP_SHARDING";
+inline constexpr const char* layout_variable = "LOCKSTEP_LAYOUT";
 
 [[nodiscard]] inline Options options_for(Parallelism parallelism, int batch = 10) {
   return {.model_dir = directory,
@@ -35,6 +36,7 @@ inline constexpr const char* splits_variable = "LOCKSTEP_SHARDING";
           .verbose = 0,
           .assumed_hardware = value_of(current_environment(), link_variable),
           .sharding = value_of(current_environment(), splits_variable),
+          .layout = value_of(current_environment(), layout_variable),
           .program = "tensor_parallel_test"};
 }
 

@@ -121,6 +121,9 @@ class Model {
   /// kernels on this machine; trains nothing.
   [[nodiscard]] std::string estimate_step_time(const NetworkOptions& options = {}) const;
 
+  /// The kernels that a training step runs on this worker, with layouts and times, which are measured now.
+  [[nodiscard]] std::string describe_kernels() const;
+
   [[nodiscard]] const Architecture& architecture() const;
 
   [[nodiscard]] double learning_rate() const;

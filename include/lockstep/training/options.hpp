@@ -63,7 +63,7 @@ struct Options {
   GradientCompression gradient_compression = GradientCompression::none;
   int batch_norm_replicas = 0;  ///< slices of the global batch that BatchNormalization sees; 0: one per worker
   bool deterministic = false;
-  int verbose = 1;                        ///< 0 silent, 1 progress bar, 2 one line per epoch
+  int verbose = 1;                        ///< 0 silent, 1 progress bar, 2 kernels and one line per epoch
   std::filesystem::path backup_dir = {};  ///< empty: no backups; `parse` sets MODEL_DIR/backup if it is empty
   std::int64_t backup_save_freq = 0;      ///< in optimizer steps; 0: every epoch, -1: never
   Resume resume = Resume::automatic;
@@ -71,6 +71,7 @@ struct Options {
   double collective_timeout = 600;    ///< seconds that a rank waits for another; 0: no limit
   std::string assumed_hardware = {};  ///< for developers: "LATENCY,BYTES_PER_SECOND,FLOPS", instead of measuring
   std::string sharding = {};  ///< for developers: a sharding's code for Parallelism::tensor, instead of searching
+  std::string layout = {};    ///< for developers: of images wherever possible, "nhwc"; empty: the fastest
   std::string program = {};   ///< file name of argv[0]
   std::map<std::string, std::string> program_options = {};  ///< values of the ProgramOptions that were set, by name
 

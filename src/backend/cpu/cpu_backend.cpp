@@ -8,6 +8,7 @@
 #include "backend/make_backend.hpp"
 #include "core/aligned_buffer.hpp"
 #include "graph/gradient_ranges.hpp"
+#include "graph/work.hpp"
 
 #include <lockstep/core/error.hpp>
 
@@ -288,8 +289,9 @@ class CpuBackend final : public Backend {
   }
 
   [[nodiscard]] std::string describe() const override {
-    return fmt::format("{}, {} thread{}, oneDNN {}", cpu_model(), threads_, threads_ == 1 ? "" : "s",
-                       onednn::version());
+    const std::string limit = why_instructions_are_limited();
+    return fmt::format("{} with {}{}, {} thread{}, oneDNN {}", cpu_model(), to_string(instructions_),
+                       limit.empty() ? "" : " (" + limit + ")", threads_, threads_ == 1 ? "" : "s", onednn::version());
   }
 
   [[nodiscard]] std::map<std::string, std::string> libraries() const override {
@@ -298,9 +300,38 @@ class CpuBackend final : public Backend {
 
   void require_bfloat16() const override {
     if (onednn::has_bfloat16()) return;
-    throw UsageError("mixed_bfloat16 needs a CPU with AVX-512 BF16 instructions, and this one (" + cpu_model() +
-                     ") has none; use --precision float32");
+    const std::string limit = why_instructions_are_limited();
+    throw UsageError("mixed_bfloat16 needs a CPU with AVX-512 BF16 instructions, and " +
+                     (limit.empty() ? "this one (" + cpu_model() + ") has none" : "here " + limit) +
+                     "; use --precision float32");
   }
+
+  [[nodiscard]] std::vector<std::string> warnings(const Graph& graph) const override {
+    std::vector<std::string> all;
+    if (!graph.mixed_bfloat16) return all;
+    if (instructions_ == InstructionSet::amx_bf16) {
+      for (const Operation& operation : slow_bfloat16_convolutions(graph)) {
+        all.push_back(fmt::format(
+            "layer '{}' trains in bfloat16 without this CPU's matrix instructions (AMX), because oneDNN {} has no such "
+            "kernel for its shape; `lockstep plan --kernels` lists the kernels",
+            graph.layers[operation.layer].name, onednn::version()));
+      }
+    }
+    const double slowdown = expected_slowdown(graph);
+    if (slowdown > max_slowdown) {
+      const std::string limit = why_instructions_are_limited();
+      all.push_back(fmt::format(
+          "mixed_bfloat16 is expected to train {:.2g} times slower than float32 on this CPU ({}); use --precision "
+          "float32",
+          slowdown,
+          !limit.empty()                              ? limit
+          : instructions_ == InstructionSet::amx_bf16 ? "its kernels leave AMX unused"
+                                                      : "it has no matrix instructions for bfloat16"));
+    }
+    return all;
+  }
+
+  [[nodiscard]] std::string instructions() const override { return std::string(to_string(instructions_)); }
 
   void lay_out(Graph& graph, std::size_t examples) const override {
     const std::size_t num_examples = std::max<std::size_t>(examples, 1);
@@ -323,6 +354,35 @@ class CpuBackend final : public Backend {
   }
 
  private:
+  /// bfloat16 may be slower than float32 by this factor without a warning.
+  static constexpr double max_slowdown = 1 / 0.95;
+
+  /// The expected time of a step's kernels, relative to that in float32. AMD's bfloat16 instructions are always faster.
+  [[nodiscard]] double expected_slowdown(const Graph& graph) const {
+    if (instructions_ < InstructionSet::amx_bf16 && !has_slow_bfloat16_vectors()) return 0;
+    Graph wide = graph;
+    wide.mixed_bfloat16 = false;
+    for (TensorSpec& tensor : wide.tensors) tensor.type = ElementType::float32;
+    choose_layouts(dnnl_, wide, graph.layout_examples, instructions_, layout_);
+    const double seconds = expected_nanoseconds(wide, graph.layout_examples, instructions_);
+    return seconds > 0 ? expected_nanoseconds(graph, graph.layout_examples, instructions_) / seconds : 0;
+  }
+
+  /// The convolutions of bfloat16 that do much of the model's work without AMX.
+  [[nodiscard]] static std::vector<Operation> slow_bfloat16_convolutions(const Graph& graph) {
+    constexpr double much = 0.1;
+    double work = 0;
+    for (const Operation& operation : graph.forward) work += multiply_adds_per_example(graph, operation);
+    std::vector<Operation> slow;
+    for (const Operation& operation : graph.forward) {
+      const bool is_blocked = operation.convolution.forward == ConvolutionAlgorithm::direct_blocked;
+      const bool is_low =
+          operation.kind == OperationKind::convolution && graph.tensors[operation.input].type == ElementType::bfloat16;
+      if (is_low && is_blocked && multiply_adds_per_example(graph, operation) > much * work) slow.push_back(operation);
+    }
+    return slow;
+  }
+
   // Before the context: asks Linux for AMX before oneDNN looks what it may use.
   InstructionSet instructions_ = instruction_set_in_use();
   std::optional<Layout> layout_;

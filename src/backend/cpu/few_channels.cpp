@@ -30,7 +30,7 @@ __attribute__((target("avx2,fma"), flatten, noinline)) void run_avx2(const Body&
 template <typename Body>
 void run_fused(const Body& body) {
 #if LOCKSTEP_HAS_TARGETS
-  if (__builtin_cpu_supports("avx512f") == 0 && __builtin_cpu_supports("avx2") != 0 &&
+  if (__builtin_cpu_supports("avx512bw") == 0 && __builtin_cpu_supports("avx2") != 0 &&
       __builtin_cpu_supports("fma") != 0) {
     run_avx2(body);
     return;
@@ -129,7 +129,7 @@ LOCKSTEP_INLINE void compute_tile(const ImageShape& s, const float* x, const flo
   }
   for (int p = 0; p < pixels; ++p) {
     for (int v = 0; v < vectors; ++v) {
-      if (relu) sums[p][v] = sums[p][v] > 0.0F ? sums[p][v] : simd::Floats{};
+      if (relu) sums[p][v] = sums[p][v] < 0.0F ? simd::Floats{} : sums[p][v];  // NaN stays NaN
       simd::store(sums[p][v], y + p * s.block + v * y_vector);
     }
   }

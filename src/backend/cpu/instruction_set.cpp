@@ -10,10 +10,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 #include <algorithm>
+#include <array>
+#include <cctype>
 #include <cerrno>
-#include <cstring>
-#include <iterator>
 #include <system_error>
+#include <utility>
 
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -71,23 +72,42 @@ const AmxPermission& amx() {
   return permission;
 }
 
-/// The variable that limits oneDNN: "ONEDNN_MAX_CPU_ISA is AVX2"; empty if there is none. oneDNN 2 also reads the older
-/// name.
-std::string limiting_variable() {
+/// The variable that limits oneDNN and its value; empty if there is none. oneDNN 2 also reads the older name.
+std::pair<std::string, std::string> limiting_variable() {
   const Environment environment = current_environment();
   for (const char* name : {"ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"}) {
-    if (const std::string value = value_of(environment, name); !value.empty())
-      return fmt::format("{} is {}", name, value);
+    if (std::string value = value_of(environment, name); !value.empty()) return {name, std::move(value)};
   }
   return {};
 }
 
 }  // namespace
 
-std::optional<InstructionSet> instruction_set_from(std::string_view name) noexcept {
-  const auto found = std::ranges::find(instruction_set_names, name);
-  if (found == instruction_set_names.end()) return std::nullopt;
-  return static_cast<InstructionSet>(std::distance(instruction_set_names.begin(), found));
+std::optional<InstructionSet> instruction_set_from(std::string_view name) {
+  std::string upper(name);
+  std::ranges::transform(upper, upper.begin(), [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  constexpr std::array values{
+      std::pair{"SSE41", InstructionSet::baseline},
+      std::pair{"AVX", InstructionSet::baseline},
+      std::pair{"AVX2", InstructionSet::avx2},
+      std::pair{"AVX2_VNNI", InstructionSet::avx2},
+      std::pair{"AVX2_VNNI_2", InstructionSet::avx2},
+      std::pair{"AVX512_CORE", InstructionSet::avx512},
+      std::pair{"AVX512_CORE_VNNI", InstructionSet::avx512},
+      std::pair{"AVX512_CORE_BF16", InstructionSet::avx512_bf16},
+      std::pair{"AVX512_CORE_FP16", InstructionSet::avx512_bf16},
+      std::pair{"AVX10_1_512", InstructionSet::avx512_bf16},
+      std::pair{"AVX512_CORE_AMX", InstructionSet::amx_bf16},
+  };
+  for (const auto& [value, set] : values) {
+    if (upper == value) return set;
+  }
+  return std::nullopt;
+}
+
+InstructionSet permitted_instruction_set() {
+  const InstructionSet cpu = instruction_set_of_cpu();
+  return std::min(cpu, instruction_set_from(limiting_variable().second).value_or(cpu));
 }
 
 InstructionSet instruction_set_of_cpu() {
@@ -119,8 +139,9 @@ void limit_instruction_set(InstructionSet set) {
 std::string why_instructions_are_limited() {
   const InstructionSet used = instruction_set_in_use();
   if (used < instruction_set_of_cpu()) {
-    const std::string variable = limiting_variable();
-    return variable.empty() ? fmt::format("oneDNN uses {} and no more", to_string(used)) : variable;
+    const auto [variable, value] = limiting_variable();
+    if (instruction_set_from(value) == used) return fmt::format("{} is {}", variable, value);
+    return fmt::format("another worker has no more than {}", to_string(used));
   }
   if (amx().has_amx && amx().error != 0) {
     return fmt::format("Linux does not permit AMX here (arch_prctl: {})", std::generic_category().message(amx().error));

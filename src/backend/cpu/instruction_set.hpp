@@ -21,15 +21,21 @@ inline constexpr std::array instruction_set_names{std::string_view("SSE41"), std
   return instruction_set_names[static_cast<std::size_t>(set)];
 }
 
-[[nodiscard]] std::optional<InstructionSet> instruction_set_from(std::string_view name) noexcept;
+/// Of ONEDNN_MAX_CPU_ISA's values, which name more sets than Lockstep tells apart. None for ALL, DEFAULT and unknown
+/// ones.
+[[nodiscard]] std::optional<InstructionSet> instruction_set_from(std::string_view name);
 
 /// What this CPU and the operating system support. For AMX, asks Linux for the permission to use tile registers.
 [[nodiscard]] InstructionSet instruction_set_of_cpu();
 
+/// The same, within ONEDNN_MAX_CPU_ISA. Does not ask oneDNN, so limit_instruction_set still works afterwards.
+[[nodiscard]] InstructionSet permitted_instruction_set();
+
 /// What oneDNN's kernels use: that of the CPU, unless ONEDNN_MAX_CPU_ISA or limit_instruction_set says less.
 [[nodiscard]] InstructionSet instruction_set_in_use();
 
-/// Limits oneDNN to `set`. Works only before oneDNN is used for the first time in this process.
+/// Limits oneDNN to `set`, which a worker of this job has and no more. Works only before oneDNN is used for the first
+/// time in this process; later it does nothing.
 void limit_instruction_set(InstructionSet set);
 
 /// Why kernels use fewer instructions than the CPU has, as a clause; empty if they use all: "ONEDNN_MAX_CPU_ISA is

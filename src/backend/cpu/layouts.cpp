@@ -95,7 +95,7 @@ class ConvolutionCosts {
         has_data_gradient_(needs_data_gradient(graph, operation)),
         rows_(rows_for(set, input_.type, input_.channels <= few_channels)) {
     for (const ConvolutionRow& row : rows_) add_kernels(row.input, row.output);
-    if (kernels_.empty()) add_reference();
+    if (std::ranges::all_of(kernels_, &Kernels::is_own)) add_reference();
   }
 
   /// `forced`: kernels of this layout if there are any.
@@ -107,11 +107,13 @@ class ConvolutionCosts {
     std::pair<double, ConvolutionChoice> found{impossible, {}};
     for (const Kernels& kernels : kernels_) {
       if (has_forced && kernels.choice.output != *forced) continue;
+      const bool converts_input = !is_same_memory(input_, input, kernels.choice.input);
+      const bool converts_output = !is_same_memory(output_, output, kernels.choice.output);
+      if (kernels.is_own && (converts_input || converts_output)) continue;
       double cost = kernels.cost;
       // Forward and the weight gradient read the input; the data gradient writes its gradient.
-      if (!is_same_memory(input_, input, kernels.choice.input))
-        cost += (has_data_gradient_ ? 3 : 2) * conversion_cost(input_);
-      if (!is_same_memory(output_, output, kernels.choice.output)) cost += 2 * conversion_cost(output_);
+      if (converts_input) cost += (has_data_gradient_ ? 3 : 2) * conversion_cost(input_);
+      if (converts_output) cost += 2 * conversion_cost(output_);
       if (cost < found.first) found = {cost, kernels.choice};
     }
     return found;
@@ -121,6 +123,7 @@ class ConvolutionCosts {
   struct Kernels {
     double cost = 0;
     ConvolutionChoice choice;
+    bool is_own = false;  ///< reads and writes the tensors themselves, so their layouts must be those of `choice`
   };
 
   static bool needs_data_gradient(const Graph& graph, const Operation& forward) {
@@ -150,7 +153,7 @@ class ConvolutionCosts {
       return kernels.choice.input == input && kernels.choice.output == output;
     });
     if (is_known) return;
-    Kernels kernels{.choice = {.input = input, .output = output}};
+    Kernels kernels{.choice = {.input = input, .output = output}, .is_own = false};
     for (const Pass pass : {Pass::forward, Pass::data, Pass::weights}) {
       if (pass == Pass::data && !has_data_gradient_) continue;
       double rate = 0;
@@ -163,6 +166,8 @@ class ConvolutionCosts {
       if (rate == 0) return;
       kernels.cost += work_ / rate;
     }
+    constexpr auto own = ConvolutionAlgorithm::direct_few_channels;
+    kernels.is_own = kernels.choice.forward == own || kernels.choice.weights == own;
     const bool has_winograd = kernels.choice.forward == ConvolutionAlgorithm::onednn_winograd ||
                               kernels.choice.weights == ConvolutionAlgorithm::onednn_winograd;
     kernels.choice.wants_whole_batch =
@@ -172,7 +177,7 @@ class ConvolutionCosts {
 
   void add_reference() {
     constexpr auto direct = ConvolutionAlgorithm::direct_nhwc;
-    kernels_.push_back({work_ * reference_cost, {.forward = direct, .data = direct, .weights = direct}});
+    kernels_.push_back({work_ * reference_cost, {.forward = direct, .data = direct, .weights = direct}, false});
   }
 
   [[nodiscard]] bool is_supported(const ConvolutionRow& row, Pass pass) const {
@@ -300,7 +305,8 @@ class LayoutSearch {
     } else if (operation.input < 0 || traits_of(operation).has_kernel) {
       for (const Layout layout : allowed(operation.output)) {
         const Layout before = stages_.empty() ? Layout::nhwc : cheapest(stages_.back());
-        stage.nodes[layout] = {stages_.empty() ? 0 : stages_.back().nodes.at(before).cost, before, {}};
+        const double cost = stages_.empty() ? 0 : stages_.back().nodes.at(before).cost;
+        stage.nodes[layout] = {cost + penalty(operation.output, layout), before, {}};
       }
     } else {
       for (const auto& [layout, node] : nodes_of(operation.input)) {
@@ -318,7 +324,8 @@ class LayoutSearch {
         const auto [cost, choice] = costs.best(before, layout, forced_);
         if (node.cost + cost < best.cost) best = {node.cost + cost, before, choice};
       }
-      stage.nodes[layout] = best;
+      best.cost += penalty(operation.output, layout);
+      if (best.cost < impossible) stage.nodes[layout] = best;
     }
   }
 
@@ -338,13 +345,18 @@ class LayoutSearch {
     return fits(layout, tensor.channels);
   }
 
+  /// What keeps a tensor in the forced layout wherever a way leads on from there.
+  [[nodiscard]] double penalty(int tensor, Layout layout) const {
+    constexpr double large = 1e15;
+    return forced_ && layout != *forced_ && tensor > 0 && is_allowed(tensor, *forced_) ? large : 0;
+  }
+
   /// The layouts that an operation may choose for the tensor it writes, the preferred ones first.
   [[nodiscard]] std::vector<Layout> allowed(int t) const {
     const TensorSpec& tensor = graph_.tensors[t];
     const bool is_input = t == 0;
     const bool is_image = tensor.height * tensor.width > 1 && tensor.elements() > 0;
     if (!is_image || (is_input && tensor.channels == 1)) return {Layout::nhwc};
-    if (forced_ && !is_input && is_allowed(t, *forced_)) return {*forced_};
     std::vector<Layout> found;
     for (const Layout layout : layouts) {
       const bool is_plain = layout == Layout::nhwc || layout == Layout::nchw;

@@ -201,23 +201,6 @@ LOCKSTEP_INLINE void choose_scatter(const PoolingShape& s, const T* y_gradient, 
   }
 }
 
-LOCKSTEP_TARGET_CLONES void max_plane(const PoolingShape& s, const float* x, bool relu, float* y,
-                                      std::uint8_t* winner) {
-  choose_max(s, x, relu, y, winner);
-}
-LOCKSTEP_TARGET_CLONES void max_plane(const PoolingShape& s, const BFloat16* x, bool relu, BFloat16* y,
-                                      std::uint8_t* winner) {
-  choose_max(s, x, relu, y, winner);
-}
-LOCKSTEP_TARGET_CLONES void scatter_plane(const PoolingShape& s, const float* y_gradient, const std::uint8_t* winner,
-                                          float* x_gradient) {
-  choose_scatter(s, y_gradient, winner, x_gradient);
-}
-LOCKSTEP_TARGET_CLONES void scatter_plane(const PoolingShape& s, const BFloat16* y_gradient, const std::uint8_t* winner,
-                                          BFloat16* x_gradient) {
-  choose_scatter(s, y_gradient, winner, x_gradient);
-}
-
 /// Both directions of a pooling, plane by plane.
 template <typename T>
 class Pooling : public Kernel {
@@ -290,10 +273,11 @@ class MaxPooling final : public Pooling<T> {
 
  private:
   void forward(std::int64_t plane) const override {
-    max_plane(this->shape(), this->x(plane), this->relu(), this->y(plane), winners(plane));
+    run_vectorized([&] { choose_max(this->shape(), this->x(plane), this->relu(), this->y(plane), winners(plane)); });
   }
   void backward(std::int64_t plane) const override {
-    scatter_plane(this->shape(), this->y_gradient(plane), winners(plane), this->x_gradient(plane));
+    run_vectorized(
+        [&] { choose_scatter(this->shape(), this->y_gradient(plane), winners(plane), this->x_gradient(plane)); });
   }
 
   [[nodiscard]] std::uint8_t* winners(std::int64_t plane) const { return winners_ + plane * this->shape().y_plane; }

@@ -43,8 +43,10 @@ std::string describe(const Architecture& model) {
   return text;
 }
 
-std::shared_ptr<Backend> make_backend_under_test(int threads, bool deterministic) {
-  if (value_of(current_environment(), "LOCKSTEP_TEST_DEVICE") != "cuda") return make_cpu_backend(threads);
+std::shared_ptr<Backend> make_backend_under_test(int threads, bool deterministic, std::optional<Layout> layout) {
+  const Environment environment = current_environment();
+  if (!layout) layout = layout_from(value_of(environment, "LOCKSTEP_LAYOUT"));
+  if (value_of(environment, "LOCKSTEP_TEST_DEVICE") != "cuda") return make_cpu_backend(threads, layout);
   static std::array<std::weak_ptr<Backend>, 2> made;
   std::weak_ptr<Backend>& known = made[deterministic ? 1 : 0];
   if (auto backend = known.lock()) return backend;
@@ -59,7 +61,7 @@ CheckedModel::CheckedModel(const Architecture& model, const CheckedModelOptions&
     : options_(options),
       examples_(make_examples(model, options.loss, examples_in_store, options.seed, options.pixels)),
       reference_(model, options.loss, options.optimizer, options.seed),
-      backend_(make_backend_under_test(options.threads)) {
+      backend_(make_backend_under_test(options.threads, true, options.layout)) {
   Graph graph = lower(model, options.loss, options.mixed_bfloat16, {}, {accuracy});
   backend_->lay_out(graph, options.capacity);
   if (options.cache_bytes > 0) graph.cache_bytes = options.cache_bytes;

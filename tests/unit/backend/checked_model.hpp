@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,8 +28,9 @@ struct CheckedModelOptions {
   Pixels pixels = Pixels::floats;
   PlanOptions plan = {};
   bool mixed_bfloat16 = false;
-  std::size_t cache_bytes = 0;  ///< overrides the backend's cache size; a small one leads to several microbatches
-  double tolerance = 5e-5;      ///< relative error of a tensor in the L2 norm
+  std::size_t cache_bytes = 0;        ///< overrides the backend's cache size; a small one leads to several microbatches
+  std::optional<Layout> layout = {};  ///< of images wherever possible; none: the fastest
+  double tolerance = 5e-5;            ///< relative error of a tensor in the L2 norm
 };
 
 /// A model in one line, for messages: "Input(7, 6, 2) Conv2D(5, 4, 5)".
@@ -36,7 +38,8 @@ struct CheckedModelOptions {
 
 /// The CPU backend, or the GPU backend if LOCKSTEP_TEST_DEVICE=cuda, so that the same cases test both. Creating a GPU
 /// backend is slow, so it is shared as long as anybody holds it.
-[[nodiscard]] std::shared_ptr<Backend> make_backend_under_test(int threads = 1, bool deterministic = true);
+[[nodiscard]] std::shared_ptr<Backend> make_backend_under_test(int threads = 1, bool deterministic = true,
+                                                               std::optional<Layout> layout = {});
 
 class CheckedModel {
  public:

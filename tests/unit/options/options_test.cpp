@@ -103,6 +103,7 @@ TEST_CASE("every option can be set on the command line and by its variable", "[o
                                                  {"collective-timeout", "5"},
                                                  {"assumed-hardware", "1,1,1"},
                                                  {"sharding", "aa"},
+                                                 {"layout", "nhwc"},
                                                  {"verbose", "2"}};
   std::vector<std::string> args;
   Environment environment;

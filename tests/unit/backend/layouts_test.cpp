@@ -1,0 +1,206 @@
+// Which layouts and algorithms the backend chooses, that every layout gives right results, and that our own kernels'
+// bits depend on neither microbatches nor threads.
+#include "backend/cpu/convolution_table.hpp"
+#include "backend/cpu/instruction_set.hpp"
+#include "backend/make_backend.hpp"
+#include "checked_model.hpp"
+#include "graph/lower.hpp"
+#include "support/catch.hpp"
+#include "support/models.hpp"
+
+#include <lockstep/core/error.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+using namespace lockstep;
+using namespace lockstep::testing;
+
+namespace {
+
+constexpr std::array forced_layouts{Layout::nhwc, Layout::nChw16c, Layout::nChw8c};
+constexpr std::size_t batch = 64;
+
+Graph laid_out(const Sequential& model, bool mixed_bfloat16, std::optional<Layout> layout = {}) {
+  const Loss loss = model.output_shape().rank() == 1 ? Loss(SparseCategoricalCrossentropy({.from_logits = true}))
+                                                     : Loss(MeanSquaredError());
+  Graph graph = lower(model, loss, mixed_bfloat16);
+  make_cpu_backend(1, layout)->lay_out(graph, batch);
+  return graph;
+}
+
+const ConvolutionChoice& choice_of(const Graph& graph, const std::string& layer) {
+  const auto found = std::ranges::find_if(graph.forward, [&](const Operation& operation) {
+    return operation.kind == OperationKind::convolution && graph.layers[operation.layer].name == layer;
+  });
+  REQUIRE(found != graph.forward.end());
+  return found->convolution;
+}
+
+bool has_bfloat16() { return instruction_set_in_use() >= InstructionSet::avx512_bf16; }
+
+/// Models that have every operation on images, in chains where layouts must change.
+std::vector<Sequential> models() {
+  const Conv2D first(32, 3, {.padding = Padding::same, .activation = relu});
+  return {
+      many_kinds_of_layers(),
+      Sequential{Input({9, 8, 1}), first, MaxPooling2D(), Conv2D(16, 3, {.activation = activations::tanh}),
+                 BatchNormalization(), Dropout(0.3), Flatten(), Dense(5)},
+      Sequential{Input({9, 8, 3}), first, AveragePooling2D(), Activation(activations::tanh),
+                 Conv2D(48, 3, {.padding = Padding::same, .activation = sigmoid}), GlobalAveragePooling2D(), Dense(5)},
+      Sequential{Input({12, 12, 3}), Conv2D(16, 3), Conv2D(6, 3, {.activation = activations::tanh}), MaxPooling2D(),
+                 Conv2D(16, 3), Flatten(), Dense(4)},
+      Sequential{Input({12, 12, 1}), Conv2D(16, 3, {.strides = 2, .padding = Padding::same, .activation = sigmoid}),
+                 Conv2D(32, 3, {.activation = activations::tanh}), Reshape({8, 8, 8}), Conv2D(16, 1), Flatten(),
+                 Dense(4)},
+      Sequential{Input({11, 12, 2}), Conv2D(32, Size2D(2, 3), {.dilation_rate = 2, .activation = relu}),
+                 Conv2D(32, 3, {.padding = Padding::same}), Conv2D(16, 2)},
+  };
+}
+
+void check(const Sequential& model, CheckedModelOptions options) {
+  if (model.output_shape().rank() > 1) options.loss = MeanSquaredError();
+  CheckedModel checked(model, options);
+  checked.train({8});
+  checked.infer(5);
+  checked.train({3});
+  checked.train({8});
+}
+
+}  // namespace
+
+TEST_CASE("every operation matches the reference in every layout") {
+  for (const Layout layout : forced_layouts) {
+    for (const Sequential& model : models()) {
+      for (const bool low : {false, true}) {
+        if (low && !has_bfloat16()) continue;
+        INFO(to_string(layout) << (low ? ", bfloat16: " : ", float32: ") << describe(model));
+        CheckedModelOptions options{.mixed_bfloat16 = low, .layout = layout};
+        if (low) options.tolerance = 0.25;  // max pooling and relu choose other sides after rounding
+        check(model, options);
+        options.cache_bytes = 1;  // microbatches of one example
+        check(model, options);
+        options.threads = 2;
+        check(model, options);
+      }
+    }
+  }
+}
+
+TEST_CASE("a forced layout is that of all tensors whose channels it divides") {
+  for (const Layout layout : forced_layouts) {
+    const Graph graph = laid_out(custom_training_mnist(), false, layout);
+    for (const std::size_t tensor : {1, 2, 3, 4}) CHECK(graph.tensors[tensor].layout == layout);
+    CHECK(choice_of(graph, "conv2d_1").output == layout);
+  }
+}
+
+TEST_CASE("chains keep one layout, which depends on instruction set and type") {
+  const Graph wide = laid_out(custom_training_mnist(), false);
+  for (const std::size_t tensor : {2, 3, 4}) CHECK(wide.tensors[tensor].layout == wide.tensors[1].layout);
+  if (instruction_set_in_use() >= InstructionSet::avx512) CHECK(wide.tensors[1].layout == Layout::nChw16c);
+  if (!has_bfloat16()) return;
+  const Graph low = laid_out(custom_training_mnist(), true);
+  for (const std::size_t tensor : {2, 3, 4}) CHECK(low.tensors[tensor].layout == low.tensors[1].layout);
+  const bool has_amx = instruction_set_in_use() == InstructionSet::amx_bf16;
+  CHECK(low.tensors[1].layout == (has_amx ? Layout::nhwc : Layout::nChw16c));
+  CHECK(choice_of(low, "conv2d").forward == ConvolutionAlgorithm::direct_few_channels);
+  CHECK(choice_of(low, "conv2d_1").forward ==
+        (has_amx ? ConvolutionAlgorithm::direct_nhwc : ConvolutionAlgorithm::direct_blocked));
+}
+
+TEST_CASE("with AMX, bfloat16 convolutions and products of the MNIST programs use it") {
+  if (instruction_set_in_use() != InstructionSet::amx_bf16) {
+    WARN("skipped: this CPU has no AMX, or may not use it");
+    return;
+  }
+  CheckedModel checked(custom_training_mnist(), {.capacity = batch, .mixed_bfloat16 = true, .layout = Layout::nhwc});
+  for (std::size_t i = 0; i < checked.plan().compute.size(); ++i) {
+    const Operation& operation = checked.plan().compute[i];
+    const bool convolves =
+        operation.kind == OperationKind::convolution || operation.kind == OperationKind::convolution_backward;
+    if (!convolves || operation.input == 0) continue;
+    INFO(to_string(operation.kind) << ": " << checked.executable().implementation(i));
+    CHECK(checked.executable().implementation(i).find("amx") != std::string::npos);
+  }
+  CHECK(make_cpu_backend(1)->warnings(checked.plan().graph).empty());
+}
+
+TEST_CASE("a convolution in bfloat16 that leaves AMX unused is warned of") {
+  if (instruction_set_in_use() != InstructionSet::amx_bf16) return;
+  const Graph graph = laid_out(custom_training_mnist(), true, Layout::nChw16c);
+  const auto warnings = make_cpu_backend(1, Layout::nChw16c)->warnings(graph);
+  REQUIRE(warnings.size() == 2);
+  CHECK(warnings[0].find("layer 'conv2d_1' trains in bfloat16 without this CPU's matrix instructions (AMX)") == 0);
+  CHECK(warnings[1].find("mixed_bfloat16 is expected to train ") == 0);
+}
+
+TEST_CASE("bfloat16 that is slower than float32 is warned of") {
+  if (instruction_set_in_use() != InstructionSet::avx512_bf16 || !has_slow_bfloat16_vectors()) return;
+  const auto warnings = make_cpu_backend(1)->warnings(laid_out(custom_training_mnist(), true));
+  REQUIRE(warnings.size() == 1);
+  CHECK(warnings[0].find("times slower than float32 on this CPU") != std::string::npos);
+  CHECK(make_cpu_backend(1)->warnings(laid_out(custom_training_mnist(), false)).empty());
+}
+
+TEST_CASE("Winograd's convolution takes the whole batch, unless it would fill the memory") {
+  const Graph small = laid_out(custom_training_mnist(), false);
+  const ConvolutionChoice& choice = choice_of(small, "conv2d_1");
+  if (choice.weights != ConvolutionAlgorithm::onednn_winograd) {
+    WARN("skipped: no Winograd on this CPU, or in this version of oneDNN");
+    return;
+  }
+  CHECK(choice.wants_whole_batch);
+  const Graph large = laid_out(
+      Sequential{Input({96, 96, 16}), Conv2D(64, 3), Conv2D(64, 3, {.padding = Padding::same}), Flatten(), Dense(2)},
+      false);
+  CHECK_FALSE(choice_of(large, "conv2d_1").wants_whole_batch);
+}
+
+TEST_CASE("the table has rates for every pass, and oneDNN's rows are in order of instruction sets") {
+  for (const ConvolutionRow& row : convolution_table()) {
+    INFO(to_string(row.algorithm) << " from " << to_string(row.from));
+    CHECK(row.forward > 0);
+    CHECK(row.weights > 0);
+    for (const ConvolutionRow& later : convolution_table()) {
+      const bool is_same = later.algorithm == row.algorithm && later.type == row.type && later.input == row.input &&
+                           later.output == row.output && later.has_few_channels == row.has_few_channels;
+      if (is_same && &later > &row) CHECK(later.from > row.from);
+    }
+  }
+}
+
+TEST_CASE("weight gradients of our own convolution have equal bits for any microbatches and threads") {
+  if (!has_bfloat16()) return;
+  const Sequential model{Input({13, 11, 3}),
+                         Conv2D(48, 3, {.strides = Size2D(1, 2), .padding = Padding::same, .activation = relu}),
+                         MaxPooling2D(), Flatten(), Dense(4)};
+  std::vector<std::vector<float>> gradients;
+  for (const auto& [cache_bytes, threads] :
+       {std::pair(std::size_t{0}, 1), std::pair(std::size_t{1}, 1), std::pair(std::size_t{40000}, 2)}) {
+    CheckedModel checked(model, {.threads = threads,
+                                 .mixed_bfloat16 = true,
+                                 .cache_bytes = cache_bytes,
+                                 .layout = Layout::nhwc,
+                                 .tolerance = 0.1});
+    checked.train({8});
+    REQUIRE(choice_of(checked.plan().graph, "conv2d").weights == ConvolutionAlgorithm::direct_few_channels);
+    gradients.push_back(checked.read(0, checked.arenas().gradients));
+  }
+  CHECK(gradients[1] == gradients[0]);
+  CHECK(gradients[2] == gradients[0]);
+}
+
+TEST_CASE("names of instruction sets are oneDNN's") {
+  CHECK(instruction_set_from("AVX2") == InstructionSet::avx2);
+  CHECK(instruction_set_from("avx512_core_vnni") == InstructionSet::avx512);
+  CHECK(instruction_set_from("AVX512_CORE_FP16") == InstructionSet::avx512_bf16);
+  CHECK_FALSE(instruction_set_from("ALL"));
+  for (const std::string_view name : instruction_set_names) CHECK(to_string(*instruction_set_from(name)) == name);
+  CHECK(instruction_set_in_use() == permitted_instruction_set());
+}
