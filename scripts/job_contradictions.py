@@ -24,6 +24,8 @@ TEMPLATE_VARIABLES = {
     "LOCKSTEP_REJOIN_TIMEOUT": "rejoin_timeout",
     "LOCKSTEP_STATUS_PORT": "status_port",
     "LOCKSTEP_JOB_TOKEN": "job_token",
+    "LOCKSTEP_JOB_TOKEN_FILE": "job_token",
+    "LOCKSTEP_INSECURE": "job_token",
     # Other names of the same settings.
     "LOCKSTEP_MODEL_DIR": "model_checkpoint_dir",
     "LOCKSTEP_BACKUP_DIR": "model_checkpoint_dir",

@@ -118,6 +118,7 @@ RULES: dict[str, Rule] = {
     "create_pvc_data": flag(),
     "fetch_data": flag(),
     "tensorboard": flag(),
+    "network_policy": flag(),
     "name": _name_rule,
     "image": _image_rule,
     "script": matching(_program, "the name of a program in the image"),
@@ -140,8 +141,8 @@ RULES: dict[str, Rule] = {
     "memory_limit": quantity("2Gi", may_be_empty=True),
     "shm_size": quantity("1Gi"),
     "job_token": matching(
-        re.compile(r"[!-~]{16,}"),
-        '"", or at least 16 characters without blanks, such as the output of openssl rand -hex 16',
+        re.compile(r"generated|[!-~]{16,}"),
+        '"generated", "", or at least 16 characters without blanks, such as the output of openssl rand -hex 16',
         may_be_empty=True,
     ),
     "restart": one_of("Never", "OnFailure"),

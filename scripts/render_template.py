@@ -11,6 +11,7 @@ by a YAML file (--values) and single values (--set, which wins).
 import argparse
 import difflib
 import os
+import secrets
 import sys
 from collections import Counter
 from pathlib import Path
@@ -32,6 +33,8 @@ except ImportError as error:
     sys.exit(64)
 
 USAGE, IO = 64, 74
+GENERATED = "generated"  # the job_token that stands for a new random one
+TOKEN_BYTES = 16
 # Raised by Jinja, and by Python when it evaluates a template's expressions.
 RENDERING_ERRORS = (jinja2.TemplateError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 FAST_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -109,6 +112,8 @@ class Template:
         wrong = wrong_values(parameters) or contradictions(parameters)
         if wrong:
             raise Refusal("\n".join(wrong))
+        if parameters.get("deploy") and parameters.get("job_token") == GENERATED:
+            parameters["job_token"] = secrets.token_hex(TOKEN_BYTES)
         try:
             text = self.template.render(parameters)
         except RENDERING_ERRORS as error:

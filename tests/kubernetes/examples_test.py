@@ -5,6 +5,7 @@ from pathlib import Path
 
 import jinja2
 import support
+import yaml
 
 EXAMPLES = support.ROOT / "jinja" / "examples"
 
@@ -50,9 +51,9 @@ class PlainJinja(support.TestCase):
     """Plain Jinja, as the TensorFlow ecosystem's script uses it, renders the template too, with fewer checks."""
 
     def test_plain_jinja_renders_the_same_text(self) -> None:
-        for values in ({}, {"deploy": "True", "worker_replicas": "3"}, {"create_volume_inspector": "True"}):
+        for values in ({}, {"deploy": "True", "worker_replicas": "3", "job_token": '"a-token-of-these-tests"'}, {"create_volume_inspector": "True"}):
             plain = jinja2.Template(support.edited(**values)).render()
-            parameters = {name: {"True": True}.get(value) or int(value) for name, value in values.items()}
+            parameters = {name: yaml.safe_load(value) for name, value in values.items()}
             self.assertEqual(plain, support.render(**parameters))
 
     def test_plain_jinja_rejects_the_main_contradictions(self) -> None:
@@ -62,6 +63,7 @@ class PlainJinja(support.TestCase):
             ({"fetch_data": "True"}, "data_pvc_name"),
             ({"deploy": '"False"'}, "True or False"),
             ({"worker_replicas": "0"}, "worker_replicas"),
+            ({"deploy": "True"}, "job_token"),
             ({"script": '"mine.py"'}, "script"),
             ({"kubernetes_version": "1.30"}, "in quotes"),
         ):

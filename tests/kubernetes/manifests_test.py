@@ -304,10 +304,37 @@ class Program(support.TestCase):
         secret = support.named(documents, "Secret", "tf-learning-job-token")
         self.assertEqual(secret["stringData"], {"token": token})
         for job in workers(documents):
-            reference = {"secretKeyRef": {"name": "tf-learning-job-token", "key": "token"}}
-            self.assertIn({"name": "LOCKSTEP_JOB_TOKEN", "valueFrom": reference}, trainer(job)["env"])
+            self.assertEqual(environment(trainer(job))["LOCKSTEP_JOB_TOKEN_FILE"], "/run/secrets/lockstep/token")
+            self.assertEqual(mounts(trainer(job))["job-token"], "/run/secrets/lockstep")
+            volume = {"secretName": "tf-learning-job-token", "defaultMode": 0o440}
+            self.assertIn({"name": "job-token", "secret": volume}, pod_of(job)["volumes"])
             self.assertNotIn(token, json.dumps(job))
-        self.assertNotIn("JOB_TOKEN", support.render(deploy=True))
+
+    def test_each_rendering_has_a_token_of_its_own_unless_told_not_to(self) -> None:
+        rendered = [support.render_by_script(support.TEMPLATE, "--set", "deploy=True").stdout for _ in range(2)]
+        tokens = {support.named(support.load(text), "Secret", "tf-learning-job-token")["stringData"]["token"]
+                  for text in rendered}
+        self.assertEqual(len(tokens), 2)
+        for token in tokens:
+            self.assertRegex(token, "^[0-9a-f]{32}$")
+        without = objects(deploy=True, job_token="")
+        self.assertFalse([it for it in without if it["kind"] == "Secret"])
+        for job in workers(without):
+            self.assertEqual(environment(trainer(job))["LOCKSTEP_INSECURE"], "true")
+            self.assertNotIn("job-token", mounts(trainer(job)))
+
+    def test_workers_admit_each_other_on_all_ports_and_all_on_the_status_port(self) -> None:
+        policy = support.named(objects(deploy=True), "NetworkPolicy", "tf-learning-workers")["spec"]
+        self.assertEqual(policy["policyTypes"], ["Ingress"])  # egress stays open
+        chosen = policy["podSelector"]["matchLabels"]
+        for job in workers(objects(deploy=True)):
+            self.assertLessEqual(chosen.items(), job["spec"]["template"]["metadata"]["labels"].items())
+        members, status = policy["ingress"]
+        self.assertEqual(members, {"from": [{"podSelector": {"matchLabels": chosen}}]})
+        self.assertEqual(status, {"ports": [{"port": 8080, "protocol": "TCP"}]})
+        closed = support.named(objects(deploy=True, status_port=0), "NetworkPolicy", "tf-learning-workers")
+        self.assertEqual(len(closed["spec"]["ingress"]), 1)
+        self.assertNotIn("NetworkPolicy", support.render(deploy=True, network_policy=False))
 
     def test_programs_accept_all_options_of_the_pods(self) -> None:
         given = {"num_gpus_per_worker": 1, "min_workers": 1, "rejoin_timeout": 9, "job_token": "x" * 16}
@@ -325,7 +352,7 @@ class Program(support.TestCase):
         with tempfile.TemporaryDirectory() as directory:
             with socket.create_server(("127.0.0.1", 0)) as listener:
                 port = listener.getsockname()[1]  # unlike in a pod, port 5000 may be in use here
-            (job,) = workers(objects(deploy=True, worker_replicas=1, epochs=1, port=port, status_port=0))
+            (job,) = workers(objects(deploy=True, job_token="", worker_replicas=1, epochs=1, port=port, status_port=0))
             container = trainer(job)
             values = environment(container) | {"MODEL_DIR": directory, "OMP_NUM_THREADS": "1"}
             bin_directory = support.build() / "bin"

@@ -28,7 +28,7 @@ def read(version: str, file: str) -> Any:
 @cache
 def validator(version: str, kind: str, api: str) -> jsonschema.Draft202012Validator:
     definitions = DRAFT202012.create_resource(read(version, "_definitions.json"))
-    schema = read(version, f"{kind.lower()}-{api.replace('/', '-')}.json")
+    schema = read(version, f"{kind.lower()}-{api.replace('.k8s.io', '').replace('/', '-')}.json")
     schema.pop("$schema", None)  # old schemas name a draft that this registry does not have
     # Before 1.25 the definitions have no id.
     registry = Registry().with_resources(

@@ -34,6 +34,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "ranks_per_worker": (0, 2),
     "worker_replicas": (2, 1, 3),
     "job_token": ("", "0123456789abcdef"),
+    "network_policy": (True, False),
     "min_workers": (0, 1),
     "status_port": (8080, 0),
     "run_as_user": (1000, 0),

@@ -71,7 +71,9 @@ class Session(support.TestCase):
         self.assertEqual(self.create(), ["persistentvolumeclaim/pvc-demo"])
         self.edit(**own, deploy="True", create_pvc_checkpoint="False")
         workers = [f"{kind}/tf-learning-worker-{i}" for i in range(2) for kind in ("service", "job")]
-        self.assertEqual(self.create(), workers)
+        guards = ["secret/tf-learning-job-token", "networkpolicy/tf-learning-workers"]
+        created = [name.replace("networkpolicy.networking.k8s.io", "networkpolicy") for name in self.create()]
+        self.assertEqual(created, [*guards, *workers])
         self.edit(**own, deploy="False", create_pvc_checkpoint="False", create_volume_inspector="True")
         self.assertEqual(self.create(), ["pod/tf-learning-volume-inspector"])
         self.edit(**own, deploy="True", create_pvc_checkpoint="False")

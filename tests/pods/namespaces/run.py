@@ -2,7 +2,8 @@
 """Runs jobs of several pods on one machine, each in its own network namespace, and injects faults.
 
     tests/pods/namespaces/run.py BUILD_DIR [bandwidth | random_faults | chief | elastic | leave | start |
-                                 strangers | junk_connections]... [-v] [--full] [--count N] [--seed S] [--results FILE]
+                                 strangers | junk_connections |
+                                 junk_everywhere]... [-v] [--full] [--count N] [--seed S] [--results FILE]
 
 Without a name all of them run. --full uses the required durations and counts; otherwise they are shorter. Needs root;
 without root it is skipped."""
@@ -19,7 +20,7 @@ import groups  # noqa: E402
 import scale  # noqa: E402
 import support  # noqa: E402
 
-GROUPS = ("bandwidth", "random_faults", "chief", "elastic", "leave", "start", "strangers", "junk_connections")
+GROUPS = ("bandwidth", "random_faults", "chief", "elastic", "leave", "start", "strangers", "junk_connections", "junk_everywhere")
 
 
 def interrupt(*_: object) -> None:

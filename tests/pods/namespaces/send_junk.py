@@ -22,6 +22,8 @@ def junk(chance: random.Random) -> bytes:
         b"SSH-2.0-OpenSSH_9.2\r\n",
         b"",
         chance.randbytes(chance.randrange(1, 5000)),
+        bytes(1 << 20),
+        b"x",
         b"LSTP" + struct.pack("<HHI", 1, 1, 0xFFFFFFFF),  # a Hello of 4 GiB
         b"LSTP" + struct.pack("<HHI", 1, 1, 100) + chance.randbytes(chance.randrange(200)),
         b"LSTP" + struct.pack("<HHI", 999, 1, 0),

@@ -8,6 +8,7 @@ import copy
 import http.client
 import re
 import secrets
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -87,6 +88,7 @@ class Cluster:
         self.engine = engine
         self.services: list[Manifest] = []
         self.secrets: dict[str, dict[str, str]] = {}
+        self.directories: list[tempfile.TemporaryDirectory[str]] = []
         self.jobs: dict[str, Job] = {}
         self.bare_pods: dict[str, Pod] = {}
 
@@ -104,6 +106,8 @@ class Cluster:
                 self.jobs[name] = Job(document)
             elif kind == "Pod":
                 self.bare_pods[name] = self._start(name, document)
+            elif kind == "NetworkPolicy":
+                pass  # as in clusters whose network enforces none
             else:
                 raise Failed(f"this fake cluster does not support the kind {kind}")
         for job in self.jobs.values():
@@ -128,6 +132,9 @@ class Cluster:
             if "persistentVolumeClaim" in volume:
                 self._give_to_group(volume["persistentVolumeClaim"]["claimName"], pod["spec"]["securityContext"])
         manifest = copy.deepcopy(pod)
+        for volume in manifest["spec"].get("volumes", []):
+            if "secret" in volume:
+                volume["hostPath"] = {"path": self._files_of(volume.pop("secret")), "type": "Directory"}
         for container in manifest["spec"]["containers"]:
             container.pop("ports", None)  # Podman 4.3 would publish them on this machine
             for probe in ("readinessProbe", "livenessProbe"):  # _probe() runs them from outside the pod, as a kubelet does
@@ -140,9 +147,16 @@ class Cluster:
         networks = self.engine.read("inspect", infra)[0]["NetworkSettings"]["Networks"]
         return Pod(name, pod, networks[NETWORK]["IPAddress"])
 
+    def _files_of(self, source: Manifest) -> str:
+        """A directory with the keys of a secret as files that every user can read; Podman 4.3 mounts no secrets."""
+        directory = tempfile.TemporaryDirectory(prefix="lockstep_secret_")
+        self.directories.append(directory)
+        Path(directory.name).chmod(0o755)
+        for key, value in self.secrets[source["secretName"]].items():
+            (Path(directory.name) / key).write_text(value)
+        return directory.name
+
     def _value_of(self, source: Manifest, labels: Manifest) -> str:
-        if "secretKeyRef" in source:
-            return self.secrets[source["secretKeyRef"]["name"]][source["secretKeyRef"]["key"]]
         label = re.fullmatch(r"metadata\.labels\['(.+)'\]", source["fieldRef"]["fieldPath"])
         assert label is not None
         return str(labels[label[1]])
