@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from support import DATA, IO, USAGE, ProgramTest, count, eventually, program, seed
+from support import DATA, IO, USAGE, ProgramTest, Running, count, eventually, program, seed
 
 PROGRAMS = {  # with sharded layers, ranks also die while shards are gathered for a backup
     "keras_mnist": ("--epochs", 25, "--steps-per-epoch", 6, "--parallelism", "tensor"),
@@ -90,6 +90,26 @@ class ResumeTest(ProgramTest):
         self.assertIn("number of workers", ended.stderr)
         for mine, theirs in zip(losses(self.history()), whole):
             self.assertAlmostEqual(mine["loss"], theirs["loss"], delta=1e-4 * theirs["loss"])
+
+    def test_a_backup_names_the_kernels_that_another_cpu_changes(self) -> None:
+        if " avx512f " not in Path("/proc/cpuinfo").read_text():
+            self.skipTest("this CPU has one instruction set that kernels tell apart")
+        self.killed_with_backups()
+        resumes = (*self.options("keras_mnist", "epoch"), "--epochs", 100, "--resume", "require")
+        ended = self.succeed(*resumes, name="keras_mnist", ONEDNN_MAX_CPU_ISA="AVX2")
+        self.assertIn("with AVX2 (ONEDNN_MAX_CPU_ISA is AVX2), 1 thread", ended.stdout)
+        self.assertIn("training resumes with other kernels (were conv2d forward direct_blocked", ended.stderr)
+        self.assertIn("; are conv2d forward direct_nhwc", ended.stderr)
+
+    def test_workers_use_the_smallest_instruction_set(self) -> None:
+        if " avx512f " not in Path("/proc/cpuinfo").read_text():
+            self.skipTest("this CPU has one instruction set that kernels tell apart")
+        command = self.command("--epochs", 1, "--steps-per-epoch", 2, workers=2, name="custom_training_mnist")
+        at = command.index(program("custom_training_mnist"))
+        limits = 'if [ "$OMPI_COMM_WORLD_RANK" = 1 ]; then export ONEDNN_MAX_CPU_ISA=AVX2; fi; exec "$@"'
+        ended = Running([*command[:at], "bash", "-c", limits, "bash", *command[at:]], self.cwd, {}).end()
+        self.assertEqual(ended.code, 0, str(ended))
+        self.assertIn("All workers compute with AVX2, because worker 1 has no more", ended.stdout + ended.stderr)
 
     def killed_with_backups(self) -> list[Path]:
         running = self.start(*self.options("keras_mnist", "1"), "--epochs", 4000, workers=1, name="keras_mnist")
