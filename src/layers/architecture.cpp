@@ -47,14 +47,14 @@ class LayerNames {
 };
 
 /// Throws UsageError if the later call of a shared layer would need other weights than the first.
-void require_equal_parameters(const LayerInfo& first, const LayerInfo& later) {
-  for (std::size_t i = 0; i < first.parameters.size(); ++i) {
-    if (first.parameters[i].shape == later.parameters[i].shape) continue;
+void require_equal_parameters(const LayerInfo& layer, const LayerInfo& again) {
+  for (std::size_t i = 0; i < layer.parameters.size(); ++i) {
+    if (layer.parameters[i].shape == again.parameters[i].shape) continue;
     throw UsageError(fmt::format(
         "layer '{}' ({}) is called on {} and on {}, which need a {} of shape {} and of {}; shared layers must be "
         "called on equal shapes",
-        first.name, first.class_name, first.input_shape.to_string(), later.input_shape.to_string(),
-        first.parameters[i].name, first.parameters[i].shape.to_string(), later.parameters[i].shape.to_string()));
+        layer.name, layer.class_name, layer.input_shape.to_string(), again.input_shape.to_string(),
+        layer.parameters[i].name, layer.parameters[i].shape.to_string(), again.parameters[i].shape.to_string()));
   }
 }
 

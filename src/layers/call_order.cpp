@@ -96,6 +96,7 @@ class CallOrder {
     const std::vector<int> call_places = place_in(finished_, graph_.calls.size());
     const auto moved = [&](const std::vector<int>& calls) {
       std::vector<int> places;
+      places.reserve(calls.size());
       for (const int call : calls) places.push_back(call_places[call]);
       return places;
     };

@@ -38,6 +38,7 @@ Tensor::Tensor(Layer layer, const LayerIdentity& identity, std::vector<Tensor> i
                  .output_shape = {},
                  .parameters = {}};
   std::vector<Shape> shapes;
+  shapes.reserve(inputs.size());
   for (const Tensor& input : inputs) shapes.push_back(input.shape());
   infer_shapes(info, shapes);
   node_ = std::make_shared<const Node>(Node{std::move(layer), identity, std::move(inputs), info.output_shape});
@@ -108,7 +109,7 @@ Functional::Functional(const std::vector<Tensor>& inputs, const std::vector<Tens
 Functional::Functional(const Tensor& input, const Tensor& output, std::string name)
     : Functional(std::vector{input}, std::vector{output}, std::move(name)) {}
 
-Functional::Functional(LayerGraph graph, std::string name)
+Functional::Functional(const LayerGraph& graph, std::string name)
     : Architecture(std::move(name), order_as_keras(graph), false) {}
 
 }  // namespace lockstep

@@ -17,7 +17,7 @@ class Functional : public Architecture {
   Functional(const std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs, std::string name = "functional");
 
   /// From a graph that was read from a file, with its layers in any order.
-  Functional(LayerGraph graph, std::string name);
+  Functional(const LayerGraph& graph, std::string name);
 
  private:
   class Collector;

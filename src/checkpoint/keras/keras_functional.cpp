@@ -174,6 +174,7 @@ class ConnectionReader {
     if (const json* const value = config.find(key)) collect(*value, named);
     if (named.empty()) throw DataError(fmt::format("{} names no layers as {}", where_, key));
     std::vector<int> ends;
+    ends.reserve(named.size());
     for (const json* end : named) {
       ends.push_back(call_named(
           *end, [&](const std::string& what) { throw DataError(fmt::format("{}: {} names {}", where_, key, what)); }));

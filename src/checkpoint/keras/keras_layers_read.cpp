@@ -157,8 +157,8 @@ Architecture model_from_json(const std::string& text, const std::string& source)
   config.reject_unread_keys();
 
   try {
-    const Architecture architecture = is_functional ? Architecture(Functional(std::move(graph), name))
-                                                    : Architecture(Sequential(std::move(graph.layers), name));
+    Architecture architecture =
+        is_functional ? Architecture(Functional(graph, name)) : Architecture(Sequential(std::move(graph.layers), name));
     for (std::size_t i = 0; i < described.size(); ++i) {
       if (described[i] == nullptr) continue;
       const auto its_name = [&](const LayerInfo& any) { return any.name == names[i]; };

@@ -30,8 +30,8 @@ json to_json(const LayerInfo& info) {
 
 std::string layers_to_json(const Architecture& architecture) {
   json layers = json::array();
-  for (std::size_t i = 0; i < architecture.layers().size(); ++i) {
-    layers.push_back(to_json(architecture.layers()[i]));
+  for (const LayerInfo& layer : architecture.layers()) {
+    layers.push_back(to_json(layer));
     layers.back()["config"].erase("name");
   }
   if (architecture.is_chain()) return dump_json(layers);
