@@ -9,6 +9,7 @@ import os
 import shutil
 import sys
 import sysconfig
+import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +20,7 @@ from lockstep._native import Error, InternalError, IoError, PeerError, ProcessGr
 # A program that starts again would fail again: its exit code tells the launcher so. Other exceptions may have come from
 # a peer's death or from the machine.
 _USAGE, _INTERNAL, _IO, _TEMPORARY = 64, 70, 74, 75
+_REACTION_S = 3  # a rank that stops because another failed leaves the other's exit code to decide
 _MISTAKES = (
     ValueError, TypeError, AttributeError, NameError, ImportError, LookupError, SyntaxError, NotImplementedError,
     AssertionError, ArithmeticError,
@@ -155,6 +157,8 @@ def _end() -> None:
             _world.exit_code = exit_code_of(error)
     sys.stdout.flush()
     sys.stderr.flush()
+    if _world.exit_code == _TEMPORARY:
+        time.sleep(_REACTION_S)
     os._exit(_world.exit_code)
 
 

@@ -16,6 +16,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <new>
 #include <span>
 #include <string>
 #include <utility>
@@ -77,14 +78,14 @@ struct ProcessGroup::Rank {
   }
 
   Header agree(Operation operation, std::uint64_t detail, double weight, bool contributes, const std::string& what);
-  [[noreturn]] void disagree(const Header& header, Operation operation, const std::string& what);
+  [[noreturn]] void disagree(const Header& header, Operation operation, const std::string& what) const;
 
   void begin_step(std::size_t number, double weight);
-  void start_all(GradientReducer& reducer);
+  static void start_all(GradientReducer& reducer);
   void complete(GradientReducer& reducer, double weight);
   JoinResult join();
   void sum_chunk(std::span<float> values);
-  [[nodiscard]] std::vector<std::string> gather(std::string bytes);
+  [[nodiscard]] std::vector<std::string> gather(std::string bytes) const;
 
   double timeout;
   LauncherConnection launcher;  ///< before `world`, whose start it reports
@@ -137,7 +138,7 @@ Header ProcessGroup::Rank::agree(Operation operation, std::uint64_t detail, doub
   return header;
 }
 
-void ProcessGroup::Rank::disagree(const Header& header, Operation operation, const std::string& what) {
+void ProcessGroup::Rank::disagree(const Header& header, Operation operation, const std::string& what) const {
   const std::vector<std::string> texts =
       control->all_gather((operation == Operation::failed ? "!" : "") + what.substr(0, 2000));
   if (header.in(Operation::failed) > 0) {
@@ -208,7 +209,7 @@ void ProcessGroup::Rank::sum_chunk(std::span<float> values) {
   std::ranges::copy(staging->average_of(index).first(values.size()), values.begin());
 }
 
-std::vector<std::string> ProcessGroup::Rank::gather(std::string bytes) {
+std::vector<std::string> ProcessGroup::Rank::gather(std::string bytes) const {
   std::vector<std::string> all(static_cast<std::size_t>(world.size()));
   std::vector<double> sizes(all.size());
   const auto own = static_cast<std::size_t>(world.rank());
@@ -233,7 +234,8 @@ ProcessGroup::ProcessGroup(const ProcessGroupOptions& options) : thread_(options
 
 ProcessGroup::~ProcessGroup() {
   // Freeing communicators is collective, so what close() did not free stays until the process ends.
-  if (state_) (void)new std::shared_ptr<Rank>(state_);  // NOLINT(cppcoreguidelines-owning-memory): see above
+  if (state_)
+    (void)new (std::nothrow) std::shared_ptr<Rank>(state_);  // NOLINT(cppcoreguidelines-owning-memory): see above
 }
 
 std::size_t ProcessGroup::make_reducer(const std::vector<std::size_t>& sizes, std::size_t bucket_elements,
