@@ -24,6 +24,8 @@ def variables_of(model: Any) -> list[Any]:
     """Return the variables that training changes: weights, other state of layers, and the optimizer's."""
     found = list(model.variables)
     optimizer = getattr(model, "optimizer", None)
+    if optimizer is not None and not optimizer.built and model.built:
+        optimizer.build(model.trainable_variables)  # TensorFlow's trainer does so in the first step only
     if optimizer is not None and optimizer.built:
         known = {id(variable) for variable in found}
         found += [variable for variable in optimizer.variables if id(variable) not in known]

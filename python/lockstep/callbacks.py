@@ -177,14 +177,21 @@ class BackupAndRestore(AverageMetrics):
             history.epoch = list(self._history["epoch"])
             history.history.update({key: list(values) for key, values in self._history["history"].items()})
         if self._metrics is not None:
-            assign(model.metrics_variables, self._metrics)
-            self._metrics = None
+            if len(model.metrics_variables) == len(self._metrics):
+                assign(model.metrics_variables, self._metrics)
+                self._metrics = None
             # Keras warns that an epoch which continues has fewer batches than it counted.
             warnings.filterwarnings("ignore", message=_RAN_OUT)
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         """Back up if it is time to, or if a worker was told to stop."""
         step = self._first_step + batch + 1
+        if self._metrics is not None:
+            # TensorFlow's trainer makes the metrics in the first step. They are sums.
+            variables = self.model.metrics_variables
+            values = [saved + to_array(variable) for saved, variable in zip(self._metrics, variables, strict=True)]
+            assign(variables, values)
+            self._metrics = None
         # Only sharded data can continue in the middle of an epoch. Some ranks may have no part of its last batch.
         if not feed.is_active or feed.current is None or step >= feed.current.global_batches:
             return
