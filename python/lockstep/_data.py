@@ -66,9 +66,8 @@ feed = Feed()
 class ShardedData(keras.utils.PyDataset):  # type: ignore[misc]
     """The rank's slices of the global batches of some arrays, or of another dataset. See `shard`.
 
-    Keras' ``fit`` asks for the batches of a PyDataset in a random order of its own, a different one on every rank. So
-    the index that it asks with does not count: batches come in their order. An iteration of Keras begins with reading
-    `num_batches`.
+    With ``shuffle=True``, Keras asks for the batches of a PyDataset in a random order of its own, a different one
+    on every rank. That is refused. Iterations may overlap, since TensorFlow fetches ahead.
     """
 
     def __init__(self, arrays: Any, batches: Any, batch_size: int, shuffle: bool, seed: int) -> None:
@@ -81,7 +80,7 @@ class ShardedData(keras.utils.PyDataset):  # type: ignore[misc]
         self.next_pass = 0
         self.first_step = 0  # of the next pass, if it continues one that was interrupted
         self._offset = 0
-        self._next = 0  # batch of the iteration
+        self._asked = {-1}  # indices in this pass
         self._pass = 0
         self._order: tuple[int, NDArray[np.intp]] | None = None
         feed.shards.append(weakref.ref(self))
@@ -99,7 +98,6 @@ class ShardedData(keras.utils.PyDataset):  # type: ignore[misc]
     @property
     def num_batches(self) -> int:
         """The number of this rank's batches in the pass. Its slice of a short last batch may be empty."""
-        self._next = 0
         total = self.global_batches
         if self.batches is None and not len(self._slice(total - 1)):
             total -= 1
@@ -126,8 +124,10 @@ class ShardedData(keras.utils.PyDataset):  # type: ignore[misc]
         return self._order[1]
 
     def __getitem__(self, index: int) -> Any:
-        index = self._next + self._offset
-        self._next += 1
+        if index - 1 not in self._asked:
+            raise UsageError("pass shuffle=False to fit: lockstep.shard shuffles by itself, alike on all workers")
+        self._asked.add(index)
+        index += self._offset
         if self.batches is not None:
             batch = self.batches[index]
             return keras.tree.map_structure(lambda array: array[_as_slice(slice_of(range(len(array))))], batch)
@@ -138,7 +138,7 @@ class ShardedData(keras.utils.PyDataset):  # type: ignore[misc]
         """Begin the next pass. Keras calls this."""
         self._pass = self.next_pass
         self._offset = self.first_step
-        self._next = 0
+        self._asked = {-1}
         self.next_pass += 1
         self.first_step = 0
         if self.batches is not None:
@@ -175,7 +175,7 @@ def shard(
 ) -> Any:
     """Give each rank its slice of every batch. Pass the result to Keras' ``fit`` as `x`, without `batch_size`.
 
-    The argument `shuffle` of ``fit`` has no effect on it.
+    Pass `shuffle=False` to ``fit``, too: the order is that of `shard`.
 
     The order of examples depends only on `seed` and the number of the pass, so any number of workers trains on the same
     batches, and `lockstep.callbacks.BackupAndRestore` can continue in the middle of an epoch.

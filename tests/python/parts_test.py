@@ -48,8 +48,15 @@ class ShardTest(unittest.TestCase):
         position = _data.feed.position()
         _data.feed.restore(position, 2)
         data.on_epoch_begin()
-        self.assertEqual(data.num_batches, 3)  # which begins an iteration, as Keras does
+        self.assertEqual(data.num_batches, 3)
         self.assertEqual([data[i][0].tolist() for i in range(3)], passes[1][2:])
+
+    def test_batches_in_an_order_of_keras_are_refused(self) -> None:
+        data = lockstep.shard(np.arange(40), batch_size=8)
+        data.on_epoch_begin()
+        self.assertEqual([len(data[i][0]) for i in (0, 1, 0, 2, 1)], [8] * 5)  # two iterations at once
+        with self.assertRaisesRegex(ValueError, "shuffle=False"):
+            data[4]
 
     def test_refusals(self) -> None:
         for arguments, text in (

@@ -59,6 +59,7 @@ def fit_dense(**options: Any) -> dict[str, Any]:
         validation_data=lockstep.shard(X[:33], Y[:33], batch_size=10, shuffle=False),
         epochs=EPOCHS,
         verbose=0,
+        shuffle=False,
         callbacks=[lockstep.callbacks.AverageMetrics()],
     )
     assert type(optimizer).__name__ == "Adam"
@@ -74,7 +75,10 @@ def fit_words() -> dict[str, Any]:
     model.compile(lockstep.DistributedOptimizer(keras.optimizers.SGD(0.1, momentum=0.9)), **LOSS)
     callbacks = [lockstep.callbacks.AverageMetrics()]
     return result_of(
-        model, model.fit(lockstep.shard(WORDS, Y, batch_size=10), epochs=EPOCHS, verbose=0, callbacks=callbacks)
+        model,
+        model.fit(
+            lockstep.shard(WORDS, Y, batch_size=10), epochs=EPOCHS, verbose=0, shuffle=False, callbacks=callbacks
+        ),
     )
 
 
@@ -84,7 +88,7 @@ def fit_tiny_batch() -> dict[str, Any]:
     model.compile(lockstep.DistributedOptimizer(keras.optimizers.SGD(0.1)), **LOSS)
     data = lockstep.shard(X[:21], Y[:21], batch_size=10)
     callbacks = [lockstep.callbacks.AverageMetrics()]
-    return result_of(model, model.fit(data, epochs=EPOCHS, verbose=0, callbacks=callbacks))
+    return result_of(model, model.fit(data, epochs=EPOCHS, verbose=0, shuffle=False, callbacks=callbacks))
 
 
 def custom_loop() -> dict[str, Any]:
@@ -115,7 +119,9 @@ def uneven() -> dict[str, Any]:
         def __getitem__(self, index: int) -> Any:
             return X[8 * index : 8 * index + 8], Y[8 * index : 8 * index + 8]
 
-    history = model.fit(Batches(), epochs=EPOCHS, verbose=0, callbacks=[lockstep.callbacks.AverageMetrics()])
+    history = model.fit(
+        Batches(), epochs=EPOCHS, verbose=0, shuffle=False, callbacks=[lockstep.callbacks.AverageMetrics()]
+    )
     assert int(model.optimizer.iterations) == 4 * EPOCHS
     return result_of(model, history)
 

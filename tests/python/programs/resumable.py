@@ -51,6 +51,7 @@ history = model.fit(
     validation_data=lockstep.shard(x[:20], y[:20], batch_size=10, shuffle=False),
     epochs=3,
     verbose=0,
+    shuffle=False,
     callbacks=[
         lockstep.callbacks.BackupAndRestore(folder / "backup", save_freq=3),
         lockstep.callbacks.ModelCheckpoint(folder / f"checkpoint-{lockstep.rank()}.keras"),
