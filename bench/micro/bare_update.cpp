@@ -2,7 +2,7 @@
 #include "core/aligned_buffer.hpp"
 #include "core/bfloat16.hpp"
 #include "core/random.hpp"
-#include "core/target_clones.hpp"
+#include "core/vector_width.hpp"
 #include "micro/bare.hpp"
 
 #include <algorithm>
@@ -38,33 +38,36 @@ struct UpdateBuffers {
   std::vector<AlignedBuffer> slots;
 };
 
-LOCKSTEP_TARGET_CLONES void sgd_pass(float* __restrict w, const float* __restrict g, const float* __restrict h,
-                                     std::uint16_t* __restrict low, std::size_t count) {
-  constexpr float rate = 0.001F;
-  if (h != nullptr) {
-    for (std::size_t i = 0; i < count; ++i) w[i] -= rate * (g[i] + h[i]);
-  } else {
-    for (std::size_t i = 0; i < count; ++i) w[i] -= rate * g[i];
-  }
-  if (low == nullptr) return;
-  for (std::size_t i = 0; i < count; ++i) low[i] = BFloat16(w[i]).bits;
+void sgd_pass(float* __restrict w, const float* __restrict g, const float* __restrict h, std::uint16_t* __restrict low,
+              std::size_t count) {
+  run_vectorized([=] {
+    constexpr float rate = 0.001F;
+    if (h != nullptr) {
+      for (std::size_t i = 0; i < count; ++i) w[i] -= rate * (g[i] + h[i]);
+    } else {
+      for (std::size_t i = 0; i < count; ++i) w[i] -= rate * g[i];
+    }
+    if (low == nullptr) return;
+    for (std::size_t i = 0; i < count; ++i) low[i] = BFloat16(w[i]).bits;
+  });
 }
 
-LOCKSTEP_TARGET_CLONES void adam_pass(float* __restrict w, float* __restrict m, float* __restrict v,
-                                      const float* __restrict g, const float* __restrict h,
-                                      std::uint16_t* __restrict low, std::size_t count) {
-  const auto step = [&](std::size_t i, float gradient) {
-    m[i] += (gradient - m[i]) * 0.1F;
-    v[i] += (gradient * gradient - v[i]) * 0.001F;
-    w[i] -= 0.001F * m[i] / (std::sqrt(v[i]) + 1e-7F);
-  };
-  if (h != nullptr) {
-    for (std::size_t i = 0; i < count; ++i) step(i, g[i] + h[i]);
-  } else {
-    for (std::size_t i = 0; i < count; ++i) step(i, g[i]);
-  }
-  if (low == nullptr) return;
-  for (std::size_t i = 0; i < count; ++i) low[i] = BFloat16(w[i]).bits;
+void adam_pass(float* __restrict w, float* __restrict m, float* __restrict v, const float* __restrict g,
+               const float* __restrict h, std::uint16_t* __restrict low, std::size_t count) {
+  run_vectorized([=] {
+    const auto step = [&](std::size_t i, float gradient) {
+      m[i] += (gradient - m[i]) * 0.1F;
+      v[i] += (gradient * gradient - v[i]) * 0.001F;
+      w[i] -= 0.001F * m[i] / (std::sqrt(v[i]) + 1e-7F);
+    };
+    if (h != nullptr) {
+      for (std::size_t i = 0; i < count; ++i) step(i, g[i] + h[i]);
+    } else {
+      for (std::size_t i = 0; i < count; ++i) step(i, g[i]);
+    }
+    if (low == nullptr) return;
+    for (std::size_t i = 0; i < count; ++i) low[i] = BFloat16(w[i]).bits;
+  });
 }
 
 void update_pass(const UpdateBuffers& buffers) {

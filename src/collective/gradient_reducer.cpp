@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/target_clones.hpp"
+#include "core/vector_width.hpp"
 
 namespace lockstep {
 
@@ -20,17 +20,22 @@ std::size_t rounded_up(std::size_t elements) noexcept {
   return (elements + cache_line_elements - 1) / cache_line_elements * cache_line_elements;
 }
 
-LOCKSTEP_TARGET_CLONES void copy_scaled(float* __restrict out, const float* __restrict in, float scale,
-                                        std::size_t count) noexcept {
-  for (std::size_t i = 0; i < count; ++i) out[i] = in[i] * scale;
+void copy_scaled(float* __restrict out, const float* __restrict in, float scale, std::size_t count) noexcept {
+  run_vectorized([=] {
+    for (std::size_t i = 0; i < count; ++i) out[i] = in[i] * scale;
+  });
 }
 
-LOCKSTEP_TARGET_CLONES void add_to(float* __restrict out, const float* __restrict in, std::size_t count) noexcept {
-  for (std::size_t i = 0; i < count; ++i) out[i] += in[i];
+void add_to(float* __restrict out, const float* __restrict in, std::size_t count) noexcept {
+  run_vectorized([=] {
+    for (std::size_t i = 0; i < count; ++i) out[i] += in[i];
+  });
 }
 
-LOCKSTEP_TARGET_CLONES void scale_by(float* out, float scale, std::size_t count) noexcept {
-  for (std::size_t i = 0; i < count; ++i) out[i] *= scale;
+void scale_by(float* out, float scale, std::size_t count) noexcept {
+  run_vectorized([=] {
+    for (std::size_t i = 0; i < count; ++i) out[i] *= scale;
+  });
 }
 
 /// Sums in the order of the sources, block by block so that a block of `out` stays in the cache.

@@ -2,7 +2,7 @@
 #include "backend/cpu/activation.hpp"
 
 #include "backend/cpu/tensor_descriptor.hpp"
-#include "core/target_clones.hpp"
+#include "core/vector_width.hpp"
 #include "layers/activation_functions.hpp"
 
 namespace lockstep {
@@ -11,17 +11,21 @@ namespace {
 
 // The gradient of relu, the most common function, compiled for each vector width. It only selects values, so its bits
 // equal those of the table's row. The other rows are not compiled this way: fused multiply-add would change their bits.
-LOCKSTEP_TARGET_CLONES void mask_relu(const float* y, float* gradient, std::size_t count) {
-  for (std::size_t i = 0; i < count; ++i) gradient[i] = y[i] > 0.0F ? gradient[i] : 0.0F;
+void mask_relu(const float* y, float* gradient, std::size_t count) {
+  run_vectorized([=] {
+    for (std::size_t i = 0; i < count; ++i) gradient[i] = y[i] > 0.0F ? gradient[i] : 0.0F;
+  });
 }
 
 /// A bfloat16 is positive if its sign bit is clear and it is not zero. This counts NaN as positive, which occurs only
 /// after training has diverged.
-LOCKSTEP_TARGET_CLONES void mask_relu(const BFloat16* y, BFloat16* gradient, std::size_t count) {
-  for (std::size_t i = 0; i < count; ++i) {
-    const bool positive = static_cast<std::uint16_t>(y[i].bits - 1) < 0x7FFFU;
-    gradient[i].bits = static_cast<std::uint16_t>(positive ? gradient[i].bits : 0);
-  }
+void mask_relu(const BFloat16* y, BFloat16* gradient, std::size_t count) {
+  run_vectorized([=] {
+    for (std::size_t i = 0; i < count; ++i) {
+      const bool positive = static_cast<std::uint16_t>(y[i].bits - 1) < 0x7FFFU;
+      gradient[i].bits = static_cast<std::uint16_t>(positive ? gradient[i].bits : 0);
+    }
+  });
 }
 
 template <typename T>

@@ -2,7 +2,6 @@
 // replicas of unequal size. The statistics are all-reduced together with the gradients.
 #include "backend/cpu/activation.hpp"
 #include "backend/cpu/kernel.hpp"
-#include "core/target_clones.hpp"
 
 #include <algorithm>
 #include <array>

@@ -4,7 +4,7 @@
 
 #include "backend/cpu/simd.hpp"
 #include "core/bfloat16.hpp"
-#include "core/target_clones.hpp"
+#include "core/vector_width.hpp"
 
 #include <algorithm>
 
@@ -32,11 +32,11 @@ LOCKSTEP_INLINE void add_cells(const T* values, std::int64_t pixels, std::int64_
   }
 }
 
-LOCKSTEP_TARGET_CLONES void add_plane(const float* values, std::int64_t pixels, std::int64_t block, float* sums) {
-  add_cells(values, pixels, block, sums);
+void add_plane(const float* values, std::int64_t pixels, std::int64_t block, float* sums) {
+  run_vectorized([=] { add_cells(values, pixels, block, sums); });
 }
-LOCKSTEP_TARGET_CLONES void add_plane(const BFloat16* values, std::int64_t pixels, std::int64_t block, float* sums) {
-  add_cells(values, pixels, block, sums);
+void add_plane(const BFloat16* values, std::int64_t pixels, std::int64_t block, float* sums) {
+  run_vectorized([=] { add_cells(values, pixels, block, sums); });
 }
 
 }  // namespace

@@ -4,7 +4,6 @@
 #include "backend/cpu/kernel.hpp"
 #include "backend/cpu/tensor_descriptor.hpp"
 #include "core/aligned_buffer.hpp"
-#include "core/target_clones.hpp"
 
 #include <algorithm>
 #include <utility>

@@ -5,7 +5,7 @@
 #include "backend/cpu/activation.hpp"
 #include "backend/cpu/convolution_descriptors.hpp"
 #include "backend/cpu/simd.hpp"
-#include "core/target_clones.hpp"
+#include "core/vector_width.hpp"
 
 #include <omp.h>
 
@@ -30,8 +30,7 @@ __attribute__((target("avx2,fma"), flatten, noinline)) void run_avx2(const Body&
 template <typename Body>
 void run_fused(const Body& body) {
 #if LOCKSTEP_HAS_TARGETS
-  if (__builtin_cpu_supports("avx512bw") == 0 && __builtin_cpu_supports("avx2") != 0 &&
-      __builtin_cpu_supports("fma") != 0) {
+  if (vector_width() == VectorWidth::avx2 && __builtin_cpu_supports("fma") != 0) {
     run_avx2(body);
     return;
   }

@@ -1,6 +1,6 @@
 // The first operation of a step: copies this rank's examples from the in-memory dataset and scales them.
 #include "backend/cpu/kernel.hpp"
-#include "core/target_clones.hpp"
+#include "core/vector_width.hpp"
 
 namespace lockstep {
 
@@ -17,17 +17,25 @@ struct Scaling {
   [[nodiscard]] float operator()(float x) const { return x * scale + offset; }
 };
 
-LOCKSTEP_TARGET_CLONES void convert(const std::uint8_t* from, float* to, std::int64_t count, Scaling scaled) {
-  for (std::int64_t i = 0; i < count; ++i) to[i] = scaled(from[i]);
+void convert(const std::uint8_t* from, float* to, std::int64_t count, Scaling scaled) {
+  run_vectorized([=] {
+    for (std::int64_t i = 0; i < count; ++i) to[i] = scaled(from[i]);
+  });
 }
-LOCKSTEP_TARGET_CLONES void convert(const std::uint8_t* from, BFloat16* to, std::int64_t count, Scaling scaled) {
-  for (std::int64_t i = 0; i < count; ++i) to[i] = scaled(from[i]);
+void convert(const std::uint8_t* from, BFloat16* to, std::int64_t count, Scaling scaled) {
+  run_vectorized([=] {
+    for (std::int64_t i = 0; i < count; ++i) to[i] = scaled(from[i]);
+  });
 }
-LOCKSTEP_TARGET_CLONES void convert(const float* from, float* to, std::int64_t count, Scaling scaled) {
-  for (std::int64_t i = 0; i < count; ++i) to[i] = scaled(from[i]);
+void convert(const float* from, float* to, std::int64_t count, Scaling scaled) {
+  run_vectorized([=] {
+    for (std::int64_t i = 0; i < count; ++i) to[i] = scaled(from[i]);
+  });
 }
-LOCKSTEP_TARGET_CLONES void convert(const float* from, BFloat16* to, std::int64_t count, Scaling scaled) {
-  for (std::int64_t i = 0; i < count; ++i) to[i] = scaled(from[i]);
+void convert(const float* from, BFloat16* to, std::int64_t count, Scaling scaled) {
+  run_vectorized([=] {
+    for (std::int64_t i = 0; i < count; ++i) to[i] = scaled(from[i]);
+  });
 }
 
 template <typename T>

@@ -3,7 +3,7 @@
 #include "backend/cpu/optimizer_step.hpp"
 
 #include "core/bfloat16.hpp"
-#include "core/target_clones.hpp"
+#include "core/vector_width.hpp"
 #include "optimizers/optimizer_registry.hpp"
 
 #include <algorithm>
@@ -20,15 +20,16 @@ namespace {
 constexpr std::size_t tile = 1024;
 
 /// Sums at least two sources.
-LOCKSTEP_TARGET_CLONES void sum_sources(std::span<const float* const> sources, std::size_t begin, std::size_t count,
-                                        float* sum) {
-  const float* first = sources[0] + begin;
-  const float* second = sources[1] + begin;
-  for (std::size_t i = 0; i < count; ++i) sum[i] = first[i] + second[i];
-  for (std::size_t s = 2; s < sources.size(); ++s) {
-    const float* source = sources[s] + begin;
-    for (std::size_t i = 0; i < count; ++i) sum[i] += source[i];
-  }
+void sum_sources(std::span<const float* const> sources, std::size_t begin, std::size_t count, float* sum) {
+  run_vectorized([=] {
+    const float* first = sources[0] + begin;
+    const float* second = sources[1] + begin;
+    for (std::size_t i = 0; i < count; ++i) sum[i] = first[i] + second[i];
+    for (std::size_t s = 2; s < sources.size(); ++s) {
+      const float* source = sources[s] + begin;
+      for (std::size_t i = 0; i < count; ++i) sum[i] += source[i];
+    }
+  });
 }
 
 /// The summed gradient of elements [begin, begin + count): in the source if there is only one, else in `sum`.
@@ -39,25 +40,33 @@ const float* summed(std::span<const float* const> sources, std::size_t begin, st
 }
 
 /// The sum of squares in double precision, in which the square of a float is exact and the sums do not overflow.
-LOCKSTEP_TARGET_CLONES double squares_of(const float* g, std::size_t count) {
-  constexpr std::size_t lanes = 16;
-  std::array<double, lanes> sums{};
-  std::size_t i = 0;
-  for (; i + lanes <= count; i += lanes) {
-    for (std::size_t lane = 0; lane < lanes; ++lane) {
-      sums[lane] += static_cast<double>(g[i + lane]) * static_cast<double>(g[i + lane]);
+double squares_of(const float* g, std::size_t count) {
+  double sum = 0;
+  run_vectorized([g, count, &sum] {
+    constexpr std::size_t lanes = 16;
+    std::array<double, lanes> sums{};
+    std::size_t i = 0;
+    for (; i + lanes <= count; i += lanes) {
+      for (std::size_t lane = 0; lane < lanes; ++lane) {
+        sums[lane] += static_cast<double>(g[i + lane]) * static_cast<double>(g[i + lane]);
+      }
     }
-  }
-  for (; i < count; ++i) sums[0] += static_cast<double>(g[i]) * static_cast<double>(g[i]);
-  return std::accumulate(sums.begin(), sums.end(), 0.0);
+    for (; i < count; ++i) sums[0] += static_cast<double>(g[i]) * static_cast<double>(g[i]);
+    sum = std::accumulate(sums.begin(), sums.end(), 0.0);
+  });
+  return sum;
 }
 
-LOCKSTEP_TARGET_CLONES void multiply(const float* g, std::size_t count, float scale, float* scaled) {
-  for (std::size_t i = 0; i < count; ++i) scaled[i] = scale * g[i];
+void multiply(const float* g, std::size_t count, float scale, float* scaled) {
+  run_vectorized([=] {
+    for (std::size_t i = 0; i < count; ++i) scaled[i] = scale * g[i];
+  });
 }
 
-LOCKSTEP_TARGET_CLONES void clamp(const float* g, std::size_t count, float bound, float* clamped) {
-  for (std::size_t i = 0; i < count; ++i) clamped[i] = std::clamp(g[i], -bound, bound);
+void clamp(const float* g, std::size_t count, float bound, float* clamped) {
+  run_vectorized([=] {
+    for (std::size_t i = 0; i < count; ++i) clamped[i] = std::clamp(g[i], -bound, bound);
+  });
 }
 
 /// One step of each element by an update rule. Compiled for each rule and each vector width.
@@ -69,8 +78,10 @@ void step_elements(const Rule& rule, float* w, const float* g, std::size_t count
   });
 }
 
-LOCKSTEP_TARGET_CLONES void round_to_bfloat16(const float* from, std::uint16_t* to, std::size_t count) {
-  for (std::size_t i = 0; i < count; ++i) to[i] = BFloat16(from[i]).bits;
+void round_to_bfloat16(const float* from, std::uint16_t* to, std::size_t count) {
+  run_vectorized([=] {
+    for (std::size_t i = 0; i < count; ++i) to[i] = BFloat16(from[i]).bits;
+  });
 }
 
 /// One step of elements [begin, begin + count) by their gradients.

@@ -3,7 +3,7 @@
 #include "backend/cpu/activation.hpp"
 #include "backend/cpu/kernel.hpp"
 #include "backend/cpu/simd.hpp"
-#include "core/target_clones.hpp"
+#include "core/vector_width.hpp"
 
 #include <algorithm>
 #include <cstdint>
@@ -33,13 +33,11 @@ LOCKSTEP_INLINE void add_bias(const float* sum, const float* bias, std::int64_t 
   }
 }
 
-LOCKSTEP_TARGET_CLONES void finish_plane(const float* sum, const float* bias, std::int64_t pixels, std::int64_t block,
-                                         float* y) {
-  add_bias(sum, bias, pixels, block, y);
+void finish_plane(const float* sum, const float* bias, std::int64_t pixels, std::int64_t block, float* y) {
+  run_vectorized([=] { add_bias(sum, bias, pixels, block, y); });
 }
-LOCKSTEP_TARGET_CLONES void finish_plane(const float* sum, const float* bias, std::int64_t pixels, std::int64_t block,
-                                         BFloat16* y) {
-  add_bias(sum, bias, pixels, block, y);
+void finish_plane(const float* sum, const float* bias, std::int64_t pixels, std::int64_t block, BFloat16* y) {
+  run_vectorized([=] { add_bias(sum, bias, pixels, block, y); });
 }
 
 /// Applies bias and activation to a layer's summed outputs, which have the layout of the output tensor.

@@ -3,7 +3,7 @@
 #include "backend/cpu/activation.hpp"
 #include "backend/cpu/kernel.hpp"
 #include "backend/cpu/simd.hpp"
-#include "core/target_clones.hpp"
+#include "core/vector_width.hpp"
 #include "layers/window.hpp"
 
 #include <lockstep/core/error.hpp>
