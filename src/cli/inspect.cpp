@@ -99,19 +99,30 @@ void print_list(const std::vector<Listed>& list, const fs::path& directory, std:
 
 ExitCode inspect_directory(const InspectOptions& options, std::ostream& out) {
   std::vector<Listed> list;
-  for (const fs::path& file : find_files(options.path)) list.push_back(list_file(file, options.path));
+  const FoundFiles found = find_files(options.path);
+  for (const fs::path& file : found.files) list.push_back(list_file(file, options.path));
   if (options.json) {
     json files = json::array();
     for (Listed& listed : list) files.push_back(listed.document);
-    print({{"path", options.path.string()}, {"files", files}}, out);
+    json skipped = json::array();
+    for (const auto& [path, why] : found.skipped) skipped.push_back({{"path", path.string()}, {"why", why}});
+    print({{"path", options.path.string()}, {"files", files}, {"skipped", skipped}}, out);
   } else {
     print_list(list, options.path, out);
+    for (const auto& [path, why] : found.skipped)
+      out << printable(fmt::format("  {}  skipped: {}\n", path.lexically_relative(options.path).string(), why));
   }
   if (!options.check) return ExitCode::success;
   const auto bad = std::count_if(list.begin(), list.end(), [](const Listed& listed) { return listed.bad; });
   if (bad > 0) {
     throw DataError(fmt::format("{} of {} files in {} are bad (see the list); use earlier copies of them", bad,
                                 list.size(), options.path.string()));
+  }
+  if (!found.skipped.empty()) {
+    throw DataError(fmt::format(
+        "{} of the paths in {} could not be checked ({}: {}); check them by themselves, or move "
+        "them away",
+        found.skipped.size(), options.path.string(), found.skipped.front().path.string(), found.skipped.front().why));
   }
   if (list.empty()) throw DataError("there is nothing to check in " + options.path.string() + ": it holds no model");
   return ExitCode::success;
@@ -142,7 +153,7 @@ ExitCode inspect_models(std::span<const std::string> args, std::ostream& out) {
   bool compares = false;
   const std::vector<OptionRow> rows{
       {.name = "check",
-       .help = "exit with 65 if anything is damaged or a weight is NaN or infinite",
+       .help = "exit with 65 if anything is damaged, could not be read, or a weight is NaN or infinite",
        .value = flag(options.check)},
       {.name = "compare",
        .help = "print the differences; exit with 65 unless all weights have the same bits",

@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <cstdint>
 #include <filesystem>
@@ -30,6 +31,42 @@ std::string count_bad_values(const std::vector<NamedTensor>& tensors, const std:
   }
   if (nans == 0 && infinities == 0) return {};
   return fmt::format("{} hold {} NaN and {} infinite values", whose, nans, infinities);
+}
+
+bool is_below(const fs::path& path, const fs::path& directory) {
+  return std::mismatch(directory.begin(), directory.end(), path.begin(), path.end()).first == directory.end();
+}
+
+/// "M.KERAS", which no program reads as a model.
+bool has_name_in_other_case(const fs::path& file) {
+  std::string name = file.filename().string();
+  std::ranges::transform(name, name.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return is_model_file_name(name);
+}
+
+/// `top`: the canonical path of the directory where the search began.
+void search(const fs::path& directory, const fs::path& top, FoundFiles& found, std::error_code& error) {
+  for (fs::directory_iterator entry(directory, error), end; !error && entry != end; entry.increment(error)) {
+    const fs::path& path = entry->path();
+    std::error_code problem;
+    const bool is_directory = entry->is_directory(problem);
+    if (is_directory && entry->is_symlink(problem)) {
+      const fs::path target = fs::canonical(path, problem);
+      if (!is_below(target, top)) found.skipped.push_back({path, "it is a link to a directory elsewhere"});
+    } else if (is_directory) {
+      std::error_code unreadable;
+      search(path, top, found, unreadable);
+      if (unreadable && path.filename() != "lost+found") found.skipped.push_back({path, unreadable.message()});
+    } else if (path.filename() == "history.json" || is_model_file_name(path)) {
+      if (entry->is_regular_file(problem)) {
+        found.files.push_back(path);
+      } else {
+        found.skipped.push_back({path, "it is no regular file"});
+      }
+    } else if (has_name_in_other_case(path)) {
+      found.skipped.push_back({path, "its ending is not in lower case"});
+    }
+  }
 }
 
 }  // namespace
@@ -92,24 +129,14 @@ std::string describe_bad_values(const InspectedFile& file) {
   return weights.empty() ? count_bad_values(optimizer_state_of(file), "optimizer slots") : weights;
 }
 
-std::vector<fs::path> find_files(const fs::path& directory) {
-  std::vector<fs::path> files;
+FoundFiles find_files(const fs::path& directory) {
+  FoundFiles found;
   std::error_code error;
-  const auto options = fs::directory_options::skip_permission_denied;
-  for (fs::recursive_directory_iterator entry(directory, options, error), end; !error && entry != end;
-       entry.increment(error)) {
-    const std::string name = entry->path().filename().string();
-    if (name.starts_with('.')) {
-      entry.disable_recursion_pending();
-      continue;
-    }
-    std::error_code unreadable;
-    if (!entry->is_regular_file(unreadable)) continue;
-    if (name == "history.json" || is_model_file_name(entry->path())) files.push_back(entry->path());
-  }
+  const fs::path top = fs::canonical(directory, error);
+  if (!error) search(directory, top, found, error);
   if (error) throw IoError("cannot read the directory " + directory.string() + ": " + error.message());
-  std::sort(files.begin(), files.end());
-  return files;
+  std::sort(found.files.begin(), found.files.end());
+  return found;
 }
 
 }  // namespace lockstep

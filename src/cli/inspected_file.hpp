@@ -44,8 +44,18 @@ struct InspectedFile {
 /// "weights hold 3 NaN and 0 infinite values", or the same of "optimizer slots"; empty if all values are finite.
 [[nodiscard]] std::string describe_bad_values(const InspectedFile& file);
 
-/// The model and history.json files below a directory, sorted by path. Skips hidden files, which include those still
-/// being written. Throws IoError.
-[[nodiscard]] std::vector<std::filesystem::path> find_files(const std::filesystem::path& directory);
+/// What a directory holds.
+struct FoundFiles {
+  struct Skipped {
+    std::filesystem::path path;
+    std::string why;  ///< "it is a link to a directory"
+  };
+  std::vector<std::filesystem::path> files;  ///< models and history.json, sorted by path
+  std::vector<Skipped> skipped;              ///< what may be or hold a model, but cannot be read as one
+};
+
+/// Searches a directory and those below it, hidden ones included. Does not follow links to directories elsewhere.
+/// Throws IoError if `directory` itself cannot be read.
+[[nodiscard]] FoundFiles find_files(const std::filesystem::path& directory);
 
 }  // namespace lockstep

@@ -13,6 +13,7 @@
 #include <lockstep/layers/sequential.hpp>
 
 #include <nlohmann/json.hpp>
+#include <unistd.h>
 #include <cmath>
 #include <cstddef>
 #include <filesystem>
@@ -188,8 +189,8 @@ TEST_CASE("a directory is listed with its invalid files and the run history") {
   const Result listed = run_lockstep({"inspect", directory, "--check"});
   CHECK(listed.code == ExitCode::success);
   require_words(listed.out, {"model.h5", "backup/older.keras", "1,234 steps", "keras_mnist, 2 epochs, 2 workers",
-                             "loss 0.125", "val_loss 0.5"});
-  for (const std::string word : {"notes", "hidden", "tmp"}) CHECK(listed.out.find(word) == std::string::npos);
+                             "loss 0.125", "val_loss 0.5", ".hidden/x.keras"});
+  for (const std::string word : {"notes", "tmp", "skipped"}) CHECK(listed.out.find(word) == std::string::npos);
   require_words(run_lockstep({"inspect", (scratch / "run/model.h5").string()}).out,
                 {"history.json beside it: keras_mnist"});
 
@@ -199,7 +200,7 @@ TEST_CASE("a directory is listed with its invalid files and the run history") {
   require_words(with_bad.out, {"bad.keras", "BAD: ", "not a zip archive", "model.h5"});
   const Result checked = run_lockstep({"inspect", directory, "--check", "--json"});
   CHECK(checked.code == ExitCode::data);
-  require_words(checked.err, {"1 of 4 files", directory});
+  require_words(checked.err, {"1 of 5 files", directory});
   int bad = 0;
   const json document = json::parse(checked.out);
   for (const json& file : document.at("files")) bad += file.at("problem").is_null() ? 0 : 1;
@@ -208,6 +209,37 @@ TEST_CASE("a directory is listed with its invalid files and the run history") {
   fs::create_directories(scratch / "empty");
   CHECK(run_lockstep({"inspect", (scratch / "empty").string()}).code == ExitCode::success);
   CHECK(run_lockstep({"inspect", (scratch / "empty").string(), "--check"}).code == ExitCode::data);
+}
+
+TEST_CASE("a directory passes --check only if everything in it was read") {
+  const ScratchDirectory scratch;
+  fs::create_directories(scratch / "elsewhere");
+  fs::create_directories(scratch / "run/backup");
+  save_model(scratch / "run/backup/model.h5", counting_model());
+  fs::create_directory_symlink("backup", scratch / "run/latest");  // read under its own name
+  const auto check = [&] { return run_lockstep({"inspect", (scratch / "run").string(), "--check"}); };
+  CHECK(check().code == ExitCode::success);
+  const auto require_skipped = [&](const std::string& name, const std::string& why) {
+    const Result result = check();
+    CHECK(result.code == ExitCode::data);
+    require_words(result.out, {name + "  skipped: " + why});
+    require_words(result.err, {"1 of the paths in", name, why});
+    const json document = json::parse(run_lockstep({"inspect", (scratch / "run").string(), "--json"}).out);
+    CHECK(document.at("skipped").at(0).at("why") == why);
+    fs::remove(scratch / "run" / name);
+  };
+  fs::create_directory_symlink(scratch / "elsewhere", scratch / "run/link");
+  require_skipped("link", "it is a link to a directory elsewhere");
+  write_text(scratch / "run/M.KERAS", "");
+  require_skipped("M.KERAS", "its ending is not in lower case");
+  fs::create_symlink("nothing", scratch / "run/gone.h5");
+  require_skipped("gone.h5", "it is no regular file");
+  if (geteuid() != 0) {  // root may read everything
+    fs::create_directory(scratch / "run/closed");
+    fs::permissions(scratch / "run/closed", fs::perms::none);
+    require_skipped("closed", "Permission denied");
+  }
+  CHECK(check().code == ExitCode::success);
 }
 
 TEST_CASE("models are compared by weight bits") {
