@@ -1,16 +1,25 @@
 """Launchers report the health of their job and detect stalled training."""
 
 import http.client
+import json
 import os
 import re
+import shutil
 import signal
 import socket
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import launch_test
 from launch_test import EXAMPLES, children, free_ports
 from support import Ended, eventually
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+import promql  # noqa: E402
+
+MONITORING = Path(__file__).resolve().parents[2] / "docs" / "monitoring"
 LONG = ("--epochs", 20, *EXAMPLES[2:])
 SAMPLE = re.compile(r'([a-z_]+(?:\{[a-z]+="[^"\\]*"(?:,[a-z]+="[^"\\]*")*\})?) (\S+)')
 
@@ -64,14 +73,16 @@ class HealthTest(launch_test.Launched):
         return values
 
     def wait_for_step(self, index: int, step: int) -> None:
-        self.assertTrue(eventually(lambda: self.metrics(index).get("lockstep_step", 0) >= step, 60),
+        """Waits for a step of the launcher's own rank."""
+        name = f'lockstep_rank_step{{rank="{index}",worker="worker {index}"}}'
+        self.assertTrue(eventually(lambda: self.metrics(index).get(name, 0) >= step, 60),
                         f"step {step} was not reached: {self.metrics(index)}")
 
     def waits_longer_for_stopped(self) -> bool:
         """Stops rank 1 for a second. Returns whether rank 0's waiting time grew by more than rank 1's."""
         def waited() -> list[float]:
-            now = self.metrics(0)
-            return [now[f'lockstep_rank_wait_seconds_total{{rank="{rank}",worker="worker {rank}"}}'] for rank in (0, 1)]
+            return [self.metrics(rank)[f'lockstep_rank_wait_seconds_total{{rank="{rank}",worker="worker {rank}"}}']
+                    for rank in (0, 1)]
 
         before = waited()
         straggler = children(self.started[1].process.pid)[1]
@@ -175,3 +186,40 @@ class HealthTest(launch_test.Launched):
         self.assertEqual(ended.code, 75, str(ended))
         self.assertIn(f"cannot listen on port {self.status[0]}: it is already in use; stop the other program, or choose "
                       "another port with --status-port", ended.stderr)
+
+    def test_dashboard_and_alerts_use_metrics_that_are_exported(self) -> None:
+        """docs/monitoring, against the pages of a job; and what belongs to the job or to a rank is exported once."""
+        self.launch_with_status(2, "--epochs", 100000, *EXAMPLES[2:], "--backup-save-freq", "10")
+        self.assertTrue(eventually(lambda: self.metrics(0).get("lockstep_backup_step", 0) >= 10, 60), "no backup came")
+        self.wait_for_step(1, 1)
+        pages = [self.metrics(index) for index in (0, 1)]
+        text = self.get(0, "/metrics")[1]
+        for running in self.started.values():
+            running.process.terminate()
+        self.assertGreater(pages[0]["lockstep_backup_timestamp_seconds"], time.time() - 600)
+        self.assertIn('lockstep_peer_up{peer="worker 0"}', pages[1])  # named as the chief names its peers
+        self.assertIn('lockstep_peer_up{peer="worker 1"}', pages[0])
+        twice = {name for name in pages[0] if name in pages[1]}
+        self.assertEqual({name for name in twice if not name.startswith(("process_", "lockstep_state{"))},
+                         {"lockstep_healthy", "lockstep_peers_missing"})
+        exported: dict[str, set[str]] = {}
+        for series in {**pages[0], **pages[1]}:
+            name, _, labels = series.partition("{")
+            exported.setdefault(name, set()).update(re.findall(r'([a-z]+)="', labels))
+        dashboard = json.loads((MONITORING / "grafana.json").read_text())
+        expressions = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+        rules = (MONITORING / "alerts.yaml").read_text()
+        alerts = re.findall(r"expr: (?:>-\n)?((?:.*\n)+?)(?= +(?:for|labels):)", rules)
+        self.assertEqual(len(alerts), rules.count("alert: "))
+        self.assertGreater(len(expressions), 15)
+        for expression in [*expressions, *alerts]:
+            with self.subTest(expression=expression):
+                self.assertEqual(promql.problems(expression, exported), [])
+        for wrong in ("lockstep_steps", "rate(lockstep_step", 'lockstep_step{peer="worker 1"}', "sum by (x) (lockstep_step)"):
+            self.assertNotEqual(promql.problems(wrong, exported), [], wrong)
+        for alert in re.findall(r"alert: (\w+)", rules):
+            self.assertIn(f"`{alert}`", (MONITORING.parent / "monitoring.md").read_text())
+        if promtool := shutil.which("promtool"):
+            subprocess.run([promtool, "check", "rules", str(MONITORING / "alerts.yaml")], check=True, capture_output=True)
+            checked = subprocess.run([promtool, "check", "metrics"], input=text, text=True, capture_output=True)
+            self.assertEqual(checked.returncode, 0, checked.stdout + checked.stderr)

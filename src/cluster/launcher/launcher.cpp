@@ -6,6 +6,7 @@
 #include "cluster/net/format_seconds.hpp"
 #include "cluster/pmix/trainer_environment.hpp"
 #include "cluster/rendezvous/job_status.hpp"
+#include "cluster/status/process_status.hpp"
 #include "cluster/status/status_format.hpp"
 #include "core/available_cpus.hpp"
 #include "core/clock.hpp"
@@ -195,11 +196,11 @@ StatusReply Launcher::answer(const std::string& path) const {
     return {404, "text/plain; charset=utf-8", "not found; see /healthz and /metrics\n"};
   JobStatus status = rendezvous_.status();
   status.latest_progress = progress_tracker_.latest_progress();
-  if (status.ranks.empty()) {
-    for (const Progress& rank : progress_tracker_.reports(monotonic_seconds()))
-      status.ranks.push_back({status.worker, rank});
+  for (const Progress& rank : progress_tracker_.reports(monotonic_seconds()))
+    status.ranks.push_back({status.worker, rank});
+  if (path == "/metrics") {
+    return {200, "text/plain; version=0.0.4; charset=utf-8", format_metrics(status, read_process_status())};
   }
-  if (path == "/metrics") return {200, "text/plain; version=0.0.4; charset=utf-8", format_metrics(status)};
   return {status.problem.empty() ? 200 : 503, "text/plain; charset=utf-8", format_health(status)};
 }
 

@@ -96,7 +96,7 @@ void Coordinator::member_lost(std::size_t member, const std::string& why, double
         continue;
       }
       const bool left = !slot.leave_reason.empty();
-      fail({member, {}, left ? "left: " + slot.leave_reason : "lost: " + why, 75, left}, now);
+      fail({member, {}, left ? "left: " + slot.leave_reason : "lost: " + why, 75, left, left ? "left" : "lost"}, now);
       return;
     }
     end_if_all_ended(now);
@@ -267,6 +267,7 @@ void Coordinator::fail(const Fault& fault, double now) {
   } else {
     text += fmt::format("; restart {} of at most {} without progress", restarts_, timeouts_.max_restarts);
   }
+  ++restarts_by_cause_[fault.cause];
   end_generation(fault.member, text);
   start_gathering(now, now + timeouts_.rejoin_timeout);
 }
@@ -274,10 +275,12 @@ void Coordinator::fail(const Fault& fault, double now) {
 void Coordinator::end_after_leave(double now) {
   for (std::size_t member = 0; member < slots_.size(); ++member) {
     if (slots_[member].leave_reason.empty()) continue;
-    fail({member, {}, "left: " + slots_[member].leave_reason, static_cast<int>(ExitCode::temporary), true}, now);
+    fail({member, {}, "left: " + slots_[member].leave_reason, static_cast<int>(ExitCode::temporary), true, "left"},
+         now);
     return;
   }
   if (!rejoining_member_) return;
+  ++restarts_by_cause_["rejoined"];
   end_generation(*rejoining_member_, fmt::format("generation {} ended: {} is back and joins the next generation",
                                                  placement_.generation, slots_[*rejoining_member_].name));
   start_gathering(now, now);

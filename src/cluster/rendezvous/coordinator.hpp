@@ -140,8 +140,9 @@ class Coordinator {
     std::size_t member = 0;
     std::optional<std::uint64_t> rank;
     std::string what;
-    int code = 75;          ///< exit code of the job if no restarts are left
-    bool is_leave = false;  ///< requested: does not count as a restart
+    int code = 75;                 ///< exit code of the job if no restarts are left
+    bool is_leave = false;         ///< requested: does not count as a restart
+    const char* cause = "failed";  ///< one of restart_causes
   };
   void fail(const Fault& fault, double now);
   /// Ends a generation whose ranks left on request; this does not count as a restart.
@@ -183,7 +184,8 @@ class Coordinator {
   // Progress across generations.
   std::uint64_t best_step_ = 0;
   std::uint64_t best_step_before_ = 0;  ///< best_step_ when the last generation ended
-  int restarts_ = 0;                    ///< since the last progress
+  std::map<std::string, std::uint64_t> restarts_by_cause_;
+  int restarts_ = 0;  ///< since the last progress
 };
 
 }  // namespace lockstep

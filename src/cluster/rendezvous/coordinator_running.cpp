@@ -147,7 +147,8 @@ void Coordinator::on(std::size_t member, const TrainerExited& message, double no
     return;
   }
   const bool is_known = code == internal || code == io || code == temporary;
-  fail({member, message.rank, describe(message), is_known ? code : internal, !slots_[member].leave_reason.empty()},
+  fail({member, message.rank, describe(message), is_known ? code : internal, !slots_[member].leave_reason.empty(),
+        was_killed ? "killed" : "exited"},
        now);
 }
 
@@ -194,7 +195,7 @@ void Coordinator::check_stall(double now) {
   const std::optional<Stall> stall = stall_detector_.find_stall(now);
   if (!stall) return;
   print_stacks();
-  fail({placement_.ranks[stall->rank].member, stall->rank, stall->what, temporary, false}, now);
+  fail({placement_.ranks[stall->rank].member, stall->rank, stall->what, temporary, false, "stalled"}, now);
 }
 
 std::vector<std::size_t> Coordinator::find_latecomers() const {
@@ -230,7 +231,7 @@ void Coordinator::check_start(double now) {
     const std::string what = fmt::format("MPI did not start within {} (--start-timeout); the ranks waited for {}",
                                          format_seconds(timeouts_.start_timeout), names);
     print_stacks();
-    fail({placement_.ranks[late.front()].member, late.front(), what, temporary, false}, now);
+    fail({placement_.ranks[late.front()].member, late.front(), what, temporary, false, "stalled"}, now);
   } else if (seconds >= next_start_report_) {
     next_start_report_ = seconds + timeouts_.report_interval;
     post_to_all(
@@ -244,6 +245,8 @@ void Coordinator::print_stacks() {
 
 void Coordinator::add_to(JobStatus& status, double now) const {
   status.generation = placement_.generation;
+  status.is_chief = true;
+  status.restarts = restarts_by_cause_;
   if (phase_ == Phase::gathering) {
     status.phase = JobPhase::waiting;
     status.waiting_for = describe_missing();
@@ -254,10 +257,6 @@ void Coordinator::add_to(JobStatus& status, double now) const {
   for (std::size_t member = 1; member < slots_.size(); ++member) {  // member 0 is this launcher
     const MemberSlot& slot = slots_[member];
     status.peers.push_back({slot.name, slot.is_connected, now - slot.last_heard});
-  }
-  for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
-    if (!stall_detector_.last_report(rank)) continue;
-    status.ranks.push_back({slots_[placement_.ranks[rank].member].name, *stall_detector_.last_report(rank)});
   }
 }
 

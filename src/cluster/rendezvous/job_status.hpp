@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -29,14 +30,16 @@ struct RankStatus {
 };
 
 struct JobStatus {
-  std::string worker;  ///< the task of this launcher
+  std::string worker;     ///< the task of this launcher
+  bool is_chief = false;  ///< it reports what belongs to the whole job
   JobPhase phase = JobPhase::waiting;
   std::string waiting_for;  ///< while `waiting`: which workers, and why
   std::string problem;      ///< why the job is unhealthy; empty if it is healthy
   std::uint64_t generation = 0;
-  std::vector<PeerStatus> peers;            ///< launchers to which this one has, or should have, a connection
-  std::vector<RankStatus> ranks;            ///< the ranks that train
-  std::optional<Progress> latest_progress;  ///< the last report of a training rank, kept between generations
+  std::map<std::string, std::uint64_t> restarts;  ///< generations that replaced another, by why that one ended
+  std::vector<PeerStatus> peers;                  ///< launchers to which this one has, or should have, a connection
+  std::vector<RankStatus> ranks;                  ///< this launcher's ranks that train
+  std::optional<Progress> latest_progress;        ///< the last report of a training rank, kept between generations
 };
 
 }  // namespace lockstep

@@ -47,9 +47,10 @@ auto fields(Like<RankEnvironment> auto& it) { return std::tie(it.generation, it.
 auto fields(Like<Fence> auto& it) { return std::tie(it.generation, it.sequence, it.blob); }
 auto fields(Like<FenceDone> auto& it) { return std::tie(it.generation, it.sequence, it.blobs); }
 auto fields(Like<TrainerStarted> auto& it) { return std::tie(it.generation, it.rank); }
+auto fields(Like<BackupStatus> auto& it) { return std::tie(it.step, it.time, it.skipped, it.failed); }
 auto fields(Like<Progress> auto& it) {
   return std::tie(it.generation, it.rank, it.activity, it.step, it.epoch, it.loss, it.examples_per_second,
-                  it.allreduce_seconds, it.wait_seconds, it.max_silent_seconds, it.silent_seconds);
+                  it.allreduce_seconds, it.wait_seconds, it.max_silent_seconds, it.silent_seconds, it.backups);
 }
 auto fields(Like<TrainerExited> auto& it) { return std::tie(it.generation, it.rank, it.code, it.signal); }
 auto fields(Like<Failed> auto& it) { return std::tie(it.generation, it.reason); }

@@ -112,6 +112,14 @@ enum class Activity : std::uint8_t {
   starting,  ///< joining the MPI world
 };
 
+/// What became of the backups of a rank's training.
+struct BackupStatus {
+  std::uint64_t step = 0;     ///< of the newest one; 0: none
+  std::uint64_t time = 0;     ///< when it was written, in seconds since 1970
+  std::uint64_t skipped = 0;  ///< due while another one was being written
+  std::uint64_t failed = 0;   ///< could not be written
+};
+
 /// Member, about twice per heartbeat interval: the progress of a rank's trainer, and how long the trainer has been
 /// silent.
 struct Progress {
@@ -127,6 +135,7 @@ struct Progress {
   double wait_seconds = 0;        ///< of these, spent waiting for other ranks and in MPI
   double max_silent_seconds = 0;  ///< longest silence within a healthy step so far; 0: not known yet
   double silent_seconds = 0;      ///< since the trainer's last report
+  BackupStatus backups = {};      ///< on the rank that writes them
 };
 
 /// Member: the trainer of this rank has ended.

@@ -176,6 +176,7 @@ JobStatus Rendezvous::status() const {
   JobStatus status;
   status.worker = credentials_.tasks.at(index_);
   member_->add_to(status, now);
+  status.peers.front().name = credentials_.tasks.front();  // without its address, as the chief names its peers
   if (coordinator_) {
     status.peers.clear();  // replaced by the coordinator's view
     coordinator_->add_to(status, now);

@@ -83,6 +83,52 @@ void add_training(Page& page, const Progress& progress) {
       .sample(progress.examples_per_second);
 }
 
+void add_backups(Page& page, const BackupStatus& backups) {
+  if (backups.step > 0) {
+    page.metric("lockstep_backup_step", "gauge", "Optimizer step of the newest backup.")
+        .sample(static_cast<double>(backups.step));
+    page.metric("lockstep_backup_timestamp_seconds", "gauge",
+                "When the newest backup was written, in seconds since 1970; its age is time() minus this.")
+        .sample(static_cast<double>(backups.time));
+  }
+  page.metric("lockstep_backups_skipped_total", "counter", "Backups due while another one was being written.")
+      .sample(static_cast<double>(backups.skipped));
+  page.metric("lockstep_backups_failed_total", "counter", "Backups that could not be written.")
+      .sample(static_cast<double>(backups.failed));
+}
+
+/// What belongs to the whole job.
+void add_job(Page& page, const JobStatus& status) {
+  page.metric("lockstep_generation", "gauge",
+              "Number of generations (MPI worlds) formed since the chief's launcher started.")
+      .sample(static_cast<double>(status.generation));
+  page.metric("lockstep_restarts_total", "counter",
+              "Generations that another one replaced, by why they ended: left, lost, killed, exited, stalled, failed, "
+              "rejoined.");
+  for (const char* cause : {"left", "lost", "killed", "exited", "stalled", "failed", "rejoined"}) {
+    const auto count = status.restarts.find(cause);
+    page.sample(count == status.restarts.end() ? 0 : static_cast<double>(count->second), {{"reason", cause}});
+  }
+  if (!status.latest_progress) return;
+  add_training(page, *status.latest_progress);
+  add_backups(page, status.latest_progress->backups);
+}
+
+void add_process(Page& page, const ProcessStatus& process) {
+  page.metric("process_cpu_seconds_total", "counter", "User and system CPU time of this launcher, in seconds.")
+      .sample(process.cpu_seconds);
+  page.metric("process_start_time_seconds", "gauge", "When this launcher started, in seconds since 1970.")
+      .sample(process.start_time);
+  page.metric("process_resident_memory_bytes", "gauge", "Resident memory of this launcher.")
+      .sample(static_cast<double>(process.resident_bytes));
+  page.metric("process_virtual_memory_bytes", "gauge", "Virtual memory of this launcher.")
+      .sample(static_cast<double>(process.virtual_bytes));
+  page.metric("process_open_fds", "gauge", "Open file descriptors of this launcher.")
+      .sample(static_cast<double>(process.open_descriptors));
+  page.metric("process_max_fds", "gauge", "Limit of open file descriptors of this launcher.")
+      .sample(static_cast<double>(process.max_descriptors));
+}
+
 void add_peers(Page& page, const JobStatus& status) {
   page.metric("lockstep_peers_missing", "gauge",
               "Workers to which this launcher should have a connection but has none.")
@@ -129,7 +175,7 @@ std::string format_health(const JobStatus& status) {
                      status.latest_progress ? fmt::format(", step {}", status.latest_progress->step) : "");
 }
 
-std::string format_metrics(const JobStatus& status) {
+std::string format_metrics(const JobStatus& status, const ProcessStatus& process) {
   Page page;
   page.metric("lockstep_info", "gauge", "Version and task of this launcher; the value is always 1.")
       .sample(1, {{"version", LOCKSTEP_VERSION}, {"worker", status.worker}});
@@ -139,14 +185,10 @@ std::string format_metrics(const JobStatus& status) {
   for (const JobPhase phase : {JobPhase::waiting, JobPhase::training, JobPhase::ending}) {
     page.sample(phase == status.phase ? 1 : 0, {{"state", to_string(phase)}});
   }
-  page.metric("lockstep_generation", "gauge",
-              "Number of generations (MPI worlds) formed since the chief's launcher started.")
-      .sample(static_cast<double>(status.generation));
-  page.metric("lockstep_restarts_total", "counter", "Generations formed to replace another.")
-      .sample(static_cast<double>(std::max<std::uint64_t>(status.generation, 1) - 1));
-  if (status.latest_progress) add_training(page, *status.latest_progress);
+  if (status.is_chief) add_job(page, status);
   add_peers(page, status);
   add_ranks(page, status);
+  add_process(page, process);
   return page.take();
 }
 

@@ -6,7 +6,9 @@
 // report is harmless, because the next one repeats all values.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <memory>
 
 #include "cluster/rendezvous/message.hpp"
 #include "core/clock.hpp"
@@ -46,6 +48,17 @@ class ProgressReporter {
   void report_step_begin() noexcept;
   void report_step_end(const StepStats& stats) noexcept;
 
+  /// Counts a backup that was due while another one was being written.
+  void add_skipped_backup() noexcept { ++backups_->skipped; }
+  /// For the thread that writes backups. `time`: seconds since 1970.
+  struct BackupCounters {
+    std::atomic<std::uint64_t> step{0};
+    std::atomic<std::uint64_t> time{0};
+    std::atomic<std::uint64_t> skipped{0};
+    std::atomic<std::uint64_t> failed{0};
+  };
+  [[nodiscard]] std::shared_ptr<BackupCounters> backups() const noexcept { return backups_; }
+
   /// Call it repeatedly with true while this rank waits for another, and once with false afterwards.
   void report_waiting(bool is_waiting) noexcept;
 
@@ -57,6 +70,7 @@ class ProgressReporter {
   int descriptor_;
   Clock clock_;
   Progress report_;
+  std::shared_ptr<BackupCounters> backups_ = std::make_shared<BackupCounters>();
   double next_report_ = 0;         ///< earliest time of the next report without a change
   double last_opportunity_ = 0;    ///< last opportunity to send a report
   double max_silent_seconds_ = 0;  ///< longest time between opportunities within steps

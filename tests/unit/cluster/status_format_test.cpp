@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <cstddef>
+#include <ctime>
 #include <limits>
 #include <map>
 #include <regex>
@@ -58,13 +59,16 @@ std::map<std::string, double> parse(const std::string& page) {
 JobStatus training() {
   JobStatus status;
   status.worker = "worker 0";
+  status.is_chief = true;
   status.phase = JobPhase::training;
   status.generation = 3;
+  status.restarts = {{"killed", 2}};
   status.peers = {{"worker 1", true, 0.25}, {"worker 2", false, 77}};
   Progress progress{3, 0, Activity::training, 340, 2, 0.125, 16980.5};
   progress.allreduce_seconds = 4;
   progress.wait_seconds = 3.5;
   progress.silent_seconds = 0.125;
+  progress.backups = {.step = 330, .time = 1'800'000'000, .skipped = 4, .failed = 1};
   status.latest_progress = progress;
   status.ranks.push_back({"worker 0", progress});
   progress.rank = 1;
@@ -76,14 +80,19 @@ JobStatus training() {
 }  // namespace
 
 TEST_CASE("the metrics of a training job are complete and well-formed") {
-  const std::map<std::string, double> values = parse(format_metrics(training()));
+  const std::map<std::string, double> values = parse(format_metrics(training(), {}));
   CHECK(values.at("lockstep_info{version=\"" LOCKSTEP_VERSION "\",worker=\"worker 0\"}") == 1);
   CHECK(values.at("lockstep_healthy") == 1);
   CHECK(values.at("lockstep_state{state=\"training\"}") == 1);
   CHECK(values.at("lockstep_state{state=\"waiting\"}") == 0);
   CHECK(values.at("lockstep_state{state=\"ending\"}") == 0);
   CHECK(values.at("lockstep_generation") == 3);
-  CHECK(values.at("lockstep_restarts_total") == 2);
+  CHECK(values.at("lockstep_restarts_total{reason=\"killed\"}") == 2);
+  CHECK(values.at("lockstep_restarts_total{reason=\"left\"}") == 0);
+  CHECK(values.at("lockstep_backup_step") == 330);
+  CHECK(values.at("lockstep_backup_timestamp_seconds") == 1.8e9);
+  CHECK(values.at("lockstep_backups_skipped_total") == 4);
+  CHECK(values.at("lockstep_backups_failed_total") == 1);
   CHECK(values.at("lockstep_step") == 340);
   CHECK(values.at("lockstep_epoch") == 2);
   CHECK(values.at("lockstep_loss") == 0.125);
@@ -101,16 +110,48 @@ TEST_CASE("the metrics of a training job are complete and well-formed") {
 }
 
 TEST_CASE("metrics are well-formed for any state") {
-  CHECK(parse(format_metrics({})).at("lockstep_restarts_total") == 0);
+  CHECK(parse(format_metrics({}, {})).at("lockstep_peers_missing") == 0);
   JobStatus status = training();
   status.worker = "worker \"0\"\\\n";
   status.problem = "a worker is gone";
   status.latest_progress->loss = std::numeric_limits<double>::quiet_NaN();
   status.latest_progress->examples_per_second = std::numeric_limits<double>::infinity();
-  const std::map<std::string, double> values = parse(format_metrics(status));
+  const std::map<std::string, double> values = parse(format_metrics(status, {}));
   CHECK(values.at("lockstep_healthy") == 0);
   CHECK(std::isnan(values.at("lockstep_loss")));
   CHECK(std::isinf(values.at("lockstep_examples_per_second")));
+}
+
+TEST_CASE("what belongs to the job comes from the chief only, so that sums over launchers are right") {
+  JobStatus status = training();
+  const std::map<std::string, double> of_chief = parse(format_metrics(status, {}));
+  status.is_chief = false;
+  const std::map<std::string, double> of_worker = parse(format_metrics(status, {}));
+  for (const char* name :
+       {"lockstep_generation", "lockstep_step", "lockstep_epoch", "lockstep_loss", "lockstep_examples_per_second",
+        "lockstep_backup_step", "lockstep_backups_failed_total", "lockstep_restarts_total{reason=\"killed\"}"}) {
+    CAPTURE(name);
+    CHECK(of_chief.count(name) == 1);
+    CHECK(of_worker.count(name) == 0);
+  }
+  CHECK(of_worker.count("lockstep_rank_step{rank=\"1\",worker=\"worker 1\"}") == 1);
+}
+
+TEST_CASE("a launcher exports its process under the usual names") {
+  const ProcessStatus own = read_process_status();
+  CHECK(own.cpu_seconds > 0);
+  CHECK(own.resident_bytes > 1'000'000);
+  CHECK(own.virtual_bytes >= own.resident_bytes);
+  CHECK(own.open_descriptors >= 3);
+  CHECK(own.max_descriptors > own.open_descriptors);
+  const auto now = static_cast<double>(std::time(nullptr));
+  CHECK(own.start_time <= now + 1);
+  CHECK(own.start_time > now - 3600);
+  const std::map<std::string, double> values = parse(format_metrics({}, own));
+  CHECK(values.at("process_resident_memory_bytes") == static_cast<double>(own.resident_bytes));
+  CHECK(values.at("process_cpu_seconds_total") == own.cpu_seconds);
+  CHECK(values.at("process_start_time_seconds") == own.start_time);
+  CHECK(values.at("process_open_fds") == static_cast<double>(own.open_descriptors));
 }
 
 TEST_CASE("the health line reports the state of the job") {
