@@ -43,8 +43,12 @@ class Backend {
   /// The streams of a GPU; null for a CPU.
   [[nodiscard]] virtual cuda::DeviceStreams* device_streams() const noexcept { return nullptr; }
 
-  /// Names and versions of the compute libraries, for provenance: {"onednn", "2.6.3"}.
+  /// Names and versions of the compute libraries, for provenance: {"onednn", "2.6.3"}. Ranks must agree on them.
   [[nodiscard]] virtual std::map<std::string, std::string> libraries() const = 0;
+
+  /// The instruction set that the libraries' kernels use, as ONEDNN_MAX_CPU_ISA names it: "AVX2". Results depend on it,
+  /// so ranks must agree on it. Empty for a device that has no such choice.
+  [[nodiscard]] virtual std::string instruction_set() const { return {}; }
 
   /// Throws UsageError if the device cannot compute in bfloat16.
   virtual void require_bfloat16() const = 0;

@@ -3,6 +3,7 @@
 
 #include "checkpoint/directory_lock.hpp"
 #include "checkpoint/file_system.hpp"
+#include "core/fault_point.hpp"
 
 #include <lockstep/core/error.hpp>
 
@@ -92,6 +93,7 @@ AtomicFile::~AtomicFile() {
 
 void AtomicFile::write(std::span<const std::byte> content) {
   const std::size_t size = content.size();
+  fault_point("write");
   while (!content.empty()) {
     // Linux writes at most 2 GiB per call.
     const ssize_t written = ::write(file_.number(), content.data(), std::min(content.size(), std::size_t{1} << 30U));
@@ -102,6 +104,7 @@ void AtomicFile::write(std::span<const std::byte> content) {
 }
 
 void AtomicFile::commit() {
+  fault_point("fsync");
   if (fsync(file_.number()) != 0) {
     const int error = errno;
     struct stat status {};
@@ -119,8 +122,11 @@ void AtomicFile::commit() {
     unlink(temporary_.c_str());
     throw;
   }
+  fault_point("rename");
   if (rename(temporary_.c_str(), target_.c_str()) != 0) discard_and_throw(errno);
   committed_ = true;
+  record_event({.what = "publish", .file = target_.native()});
+  fault_point("renamed");
   if (const int problem = sync_directory(directory_of(target_)); problem != 0) {
     throw_io_error(
         fmt::format("wrote {} but cannot synchronize its directory, so a power failure may lose it", target_.string()),

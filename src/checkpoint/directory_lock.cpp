@@ -50,18 +50,21 @@ std::optional<Record> read_record(const FileDescriptor& file) {
     return value != json.end() && value->is_string() ? value->get<std::string>() : std::string();
   };
   if (!json.is_object()) return std::nullopt;
-  const auto generation = json.find("generation");
+  const auto number = [&json](const char* key) {
+    const auto value = json.find(key);
+    return value != json.end() && value->is_number_unsigned() ? value->get<std::uint64_t>() : 0;
+  };
   const auto flag = [&json](const char* key) {
     const auto value = json.find(key);
     return value != json.end() && *value == true;
   };
-  const bool has_generation = generation != json.end() && generation->is_number_unsigned();
   return Record{{.job = text("job"),
-                 .generation = has_generation ? generation->get<std::uint64_t>() : 0,
+                 .generation = number("generation"),
                  .program = text("program"),
                  .host = text("host"),
                  .has_begun = flag("has_begun"),
-                 .has_finished = flag("has_finished")},
+                 .has_finished = flag("has_finished"),
+                 .nonfinite_step = number("nonfinite_step")},
                 text("process")};
 }
 
@@ -73,6 +76,7 @@ int write_record(const FileDescriptor& file, const DirectoryOwner& owner) {
                                           {"host", owner.host},
                                           {"has_begun", owner.has_begun},
                                           {"has_finished", owner.has_finished},
+                                          {"nonfinite_step", owner.nonfinite_step},
                                           {"process", process_identity()}}
                                .dump(1, ' ', false, nlohmann::json::error_handler_t::replace) +
                            "\n";
@@ -146,7 +150,10 @@ bool DirectoryLock::try_to_own(double wait_until) {
   if (error != 0) return true;
   if (!is_path_of(path, file)) return false;
   other_job_has_finished_ = record && record->owner.has_finished && record->owner.job != owner_.job;
-  owner_.has_begun = record && record->owner.has_begun && is_earlier_generation(record->owner);
+  if (record && is_earlier_generation(record->owner)) {
+    owner_.has_begun = record->owner.has_begun;
+    owner_.nonfinite_step = record->owner.nonfinite_step;
+  }
   if (const int problem = write_record(file, owner_); problem != 0) {
     unlink(path.c_str());
     throw_io_error("cannot write " + path.string(), problem);
@@ -162,6 +169,11 @@ void DirectoryLock::record_begin() {
 
 void DirectoryLock::record_finish() {
   owner_.has_finished = true;
+  record();
+}
+
+void DirectoryLock::record_nonfinite(std::uint64_t step) {
+  owner_.nonfinite_step = step;
   record();
 }
 

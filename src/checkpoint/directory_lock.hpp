@@ -12,13 +12,14 @@ namespace lockstep {
 
 /// Who writes to a directory.
 struct DirectoryOwner {
-  std::string job;                  ///< unique per job; equal in all of its generations
-  bool outlives_launchers = false;  ///< whether new launchers of the job know its name, as a Kubernetes Job's pods do
-  std::uint64_t generation = 0;     ///< rises with each restart of the job's workers; 0 without a launcher
-  std::string program;              ///< for messages: "keras_mnist"
-  std::string host;                 ///< for messages
-  bool has_begun = false;           ///< the backups in the directory are this job's own
-  bool has_finished = false;        ///< the job has written all that it was to write
+  std::string job;                   ///< unique per job; equal in all of its generations
+  bool outlives_launchers = false;   ///< whether new launchers of the job know its name, as a Kubernetes Job's pods do
+  std::uint64_t generation = 0;      ///< rises with each restart of the job's workers; 0 without a launcher
+  std::string program;               ///< for messages: "keras_mnist"
+  std::string host;                  ///< for messages
+  bool has_begun = false;            ///< the backups in the directory are this job's own
+  bool has_finished = false;         ///< the job has written all that it was to write
+  std::uint64_t nonfinite_step = 0;  ///< after which the job saw NaN or infinity and restarted; 0: none
 };
 
 /// Holds the file ".lockstep.lock" in a directory locked (flock), with a description of the owner. The lock ends with
@@ -40,6 +41,11 @@ class DirectoryLock {
 
   /// Records that the job has written everything: backups that are left belong to nobody. Throws IoError.
   void record_finish();
+
+  /// Records that the job restarts because of NaN or infinity after this optimizer step. Throws IoError.
+  void record_nonfinite(std::uint64_t step);
+  /// What this object or an earlier generation of the job recorded; 0: nothing.
+  [[nodiscard]] std::uint64_t nonfinite_step() const noexcept { return owner_.nonfinite_step; }
 
   /// Removes the file of a finished job. Keeps it if `keeps_record` and new launchers may ask for it.
   void release_finished(bool keeps_record) noexcept;

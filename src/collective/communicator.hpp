@@ -64,6 +64,9 @@ class Communicator {
   /// "shared memory (2 ranks)", "MPI (3 hosts)", "shared memory within 2 hosts, MPI between them".
   [[nodiscard]] virtual std::string describe() const = 0;
 
+  /// For each rank, a number of the `mirrored` memory that it uses: equal for ranks that share it.
+  [[nodiscard]] virtual std::vector<int> mirror_of_rank() const = 0;
+
   /// True on the one rank of each host that fills `mirrored` memory before the first step.
   [[nodiscard]] virtual bool is_mirror_owner() const noexcept = 0;
 

@@ -53,7 +53,8 @@ std::string in_mebibytes(std::uint64_t bytes) { return fmt::format("{} MiB", (by
 
 HierarchicalCommunicator::HierarchicalCommunicator(const std::vector<int>& host_of_rank,
                                                    const CommunicatorOptions& options)
-    : topology_(Topology::of(host_of_rank, rank_in_world())),
+    : host_of_rank_(host_of_rank),
+      topology_(Topology::of(host_of_rank, rank_in_world())),
       policy_(make_wait_policy(options, topology_.host_ranks.size())),
       world_(MpiComm::of_world()),
       host_comm_(world_.split(topology_.host)),

@@ -39,6 +39,7 @@ class HierarchicalCommunicator final : public Communicator {
   [[nodiscard]] int size() const noexcept override { return topology_.size; }
   [[nodiscard]] int host() const noexcept override { return topology_.host; }
   [[nodiscard]] std::string describe() const override;
+  [[nodiscard]] std::vector<int> mirror_of_rank() const override { return host_of_rank_; }
   [[nodiscard]] bool is_mirror_owner() const noexcept override { return topology_.local_rank == 0; }
 
   ArenaMemory allocate(std::size_t gradient_elements, std::size_t mirrored_bytes, std::vector<Range> buckets) override;
@@ -80,6 +81,7 @@ class HierarchicalCommunicator final : public Communicator {
   [[nodiscard]] std::string others() const;
   void wait_for_request(MPI_Request request, const char* call, const char* what, const std::string& whom);
 
+  std::vector<int> host_of_rank_;
   Topology topology_;
   WaitPolicy policy_;
   MpiComm world_;

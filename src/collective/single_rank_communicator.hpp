@@ -16,6 +16,7 @@ class SingleRankCommunicator final : public Communicator {
   [[nodiscard]] int rank() const noexcept override { return 0; }
   [[nodiscard]] int size() const noexcept override { return 1; }
   [[nodiscard]] std::string describe() const override { return "none (1 rank)"; }
+  [[nodiscard]] std::vector<int> mirror_of_rank() const override { return {0}; }
   [[nodiscard]] bool is_mirror_owner() const noexcept override { return true; }
 
   ArenaMemory allocate(std::size_t gradient_elements, std::size_t mirrored_bytes, std::vector<Range> buckets) override;

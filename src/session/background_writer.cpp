@@ -9,6 +9,7 @@
 #include <exception>
 #include <future>
 #include <string>
+#include <system_error>
 #include <utility>
 
 namespace lockstep {
@@ -27,7 +28,7 @@ void BackgroundWriter::wait_for_job() {
 
 void BackgroundWriter::start(Content content, std::function<void()> job) {
   wait_for_job();
-  job_ = std::async(std::launch::async, [this, content, job = std::move(job)] {
+  const auto write = [this, content, job = std::move(job)] {
     try {
       job();
       warned_of_failure_ = false;
@@ -38,7 +39,14 @@ void BackgroundWriter::start(Content content, std::function<void()> job) {
       warned_of_failure_ = true;
       if (content == Content::model) last_model_failure_ = error.what();
     }
-  });
+  };
+  try {
+    job_ = std::async(std::launch::async, write);
+  } catch (const std::system_error&) {  // no thread can be started: a limit, or no memory
+    report_busy_();
+    job_ = std::async(std::launch::deferred, write);
+    job_.wait();
+  }
 }
 
 void BackgroundWriter::write(Communicator& gathering, Content content, std::function<void()> job) {

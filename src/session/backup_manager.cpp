@@ -5,18 +5,23 @@
 #include "core/log.hpp"
 #include "metrics/metric_registry.hpp"
 #include "options/shared_options.hpp"
+#include "session/mirrors.hpp"
+#include "session/nonfinite_error.hpp"
 
 #include <lockstep/core/error.hpp>
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <ctime>
 #include <exception>
 #include <functional>
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -60,6 +65,7 @@ BackupManager::BackupManager(TrainingSession& session, CheckpointWriter& writer,
 }
 
 BackupManager::~BackupManager() {
+  session_.restart_once_if_nonfinite(0, {});
   if (std::uncaught_exceptions() > uncaught_exceptions_) session_.run_context().keep_backups();
 }
 
@@ -70,17 +76,21 @@ void BackupManager::restore(int epochs) {
     if (resume != Resume::require) return;
     throw UsageError("--resume require needs backups, but --backup-save-freq is never; change one of them");
   }
+  DirectoryLock* held = nullptr;
   const auto find = [&]() -> std::optional<LoadedModel> {
     DirectoryLock& lock = run_context.lock_directory(directory_.path());
+    held = &lock;
     const bool ignores_backups = resume == Resume::never && !lock.has_begun();
     if (ignores_backups || lock.other_job_has_finished()) directory_.clear();
     lock.record_begin();
     if (ignores_backups) return std::nullopt;
-    auto newest = directory_.newest(fit_, log_warning);
-    if (newest) {
-      check_same_job(newest->path.string(), *newest->model.training_state, epochs);
+    const auto check = [&](const LoadedBackup& backup) {
+      const TrainingState state = deserialize_training_state(*backup.model.training_state, backup.path.string());
+      check_same_job(backup.path.string(), state, epochs);
+      check_usable(backup.path.string(), backup.model, state);
+    };
+    if (auto newest = directory_.newest(fit_, check, log_warning))
       return LoadedModel{newest->path.string(), std::move(newest->model)};
-    }
     if (resume == Resume::require && fit_ == 1) {
       throw UsageError("--resume require: there is no backup in " + directory_.path().string() +
                        "; name the right --backup-dir, or use --resume auto");
@@ -90,15 +100,55 @@ void BackupManager::restore(int epochs) {
   run_context.writer().wait();
   const std::optional<LoadedModel> backup = read_on_chief(run_context, find);
   run_context.remove_on_success(directory_);
+  watch_nonfinite(held);
   last_due_ = session_.iterations();
   if (!backup) return;
   const TrainingState saved = deserialize_training_state(*backup->model.training_state, backup->path);
   adopt(*backup, saved);
+  const auto counters = run_context.launcher().progress().backups();
+  counters->step = session_.iterations();
+  if (struct stat status{}; stat(backup->path.c_str(), &status) == 0) {
+    counters->time = static_cast<std::uint64_t>(status.st_mtim.tv_sec);
+  }
   run_context.print("Resuming from " + backup->path + ": " + describe(saved, epochs));
 }
 
-void BackupManager::check_same_job(const std::string& path, const SerializedTrainingState& saved, int epochs) const {
-  const TrainingState state = deserialize_training_state(saved, path);
+void BackupManager::watch_nonfinite(DirectoryLock* lock) {
+  RunContext& run_context = session_.run_context();
+  std::uint64_t step_before = lock == nullptr ? 0 : lock->nonfinite_step();
+  run_context.control().broadcast(std::as_writable_bytes(std::span(&step_before, 1)), 0);
+  if (!run_context.launcher().is_active()) return;
+  session_.restart_once_if_nonfinite(step_before, [this](std::uint64_t step) {
+    RunContext& context = session_.run_context();
+    if (context.world().is_chief()) context.lock_directory(directory_.path()).record_nonfinite(step);
+  });
+}
+
+void BackupManager::save_guarded(const std::function<void()>& work) const {
+  try {
+    work();
+  } catch (const NonfiniteError& error) {
+    session_.fail_nonfinite(error);
+  }
+}
+
+void BackupManager::check_usable(const std::string& path, const ModelData& backup, const TrainingState& saved) const {
+  check_weights(path, backup.weights, session_.model().architecture());
+  if (const auto problem = find_nonfinite(backup.compile_state->slots)) {
+    throw DataError(fmt::format("{}: optimizer state {}; use an earlier backup", path, *problem));
+  }
+  const std::size_t expected_sums = num_sums(session_.model().compiled().options.metrics);
+  if (saved.num_examples > 0 && saved.metric_sums.size() != expected_sums) {
+    throw DataError(path + ": its metrics have " + std::to_string(saved.metric_sums.size()) +
+                    " sums, but those of this model have " + std::to_string(expected_sums) + "; use an earlier backup");
+  }
+  if (saved.callbacks.size() != callbacks_.size()) {
+    throw DataError(fmt::format("{} has the state of {} callbacks, but its job has {}; use an earlier backup", path,
+                                saved.callbacks.size(), callbacks_.size()));
+  }
+}
+
+void BackupManager::check_same_job(const std::string& path, const TrainingState& state, int epochs) const {
   const bool is_restart = state.job == session_.run_context().identity().job;
   for (const auto& [what, value] : job_) {
     // The job itself may have overwritten the file that it started from.
@@ -132,7 +182,6 @@ void BackupManager::adopt(const LoadedModel& backup, const TrainingState& saved)
   }
   restored_path_ = backup.path;
   restored_job_ = saved.job_settings;
-  check_weights(backup, session_.model().architecture());
   const auto workers = saved.provenance.find("number of workers");
   const auto sharding = saved.provenance.find("parallelism");
   const bool same_workers =
@@ -146,17 +195,8 @@ void BackupManager::adopt(const LoadedModel& backup, const TrainingState& saved)
   last_due_ = session_.iterations();
   session_.set_position({saved.epoch, saved.step});
   session_.set_stop_training(saved.stop_training);
-  const std::size_t expected_sums = num_sums(session_.model().compiled().options.metrics);
-  if (saved.num_examples > 0 && saved.metric_sums.size() != expected_sums) {
-    throw DataError(backup.path + ": its metrics have " + std::to_string(saved.metric_sums.size()) +
-                    " sums, but those of this model have " + std::to_string(expected_sums) + "; use an earlier backup");
-  }
   session_.log().restore({{saved.loss_sum, saved.num_examples, saved.metric_sums}, saved.seconds}, saved.history);
   for (const auto& [name, value] : saved.tracked) session_.tracked()[name] = value;  // in place: users hold references
-  if (saved.callbacks.size() != callbacks_.size()) {
-    throw DataError(fmt::format("{} has the state of {} callbacks, but its job has {}; use an earlier backup",
-                                backup.path, saved.callbacks.size(), callbacks_.size()));
-  }
   for (std::size_t i = 0; i < callbacks_.size(); ++i) {
     callbacks_[i]->restore_state(saved.callbacks[i]);
   }
@@ -242,7 +282,7 @@ bool BackupManager::is_due_after(std::uint64_t step) const noexcept {
 }
 
 void BackupManager::after_step() {
-  session_.run_context().writer().rethrow_error();
+  save_guarded([this] { session_.run_context().writer().rethrow_error(); });
   const bool is_due = is_due_after(session_.iterations());
   if (session_.request() == StopRequest::after_this_step ||
       (is_due && session_.request() == StopRequest::after_next_backup)) {
@@ -267,12 +307,24 @@ void BackupManager::save_and_leave() {
   run_context.leave(fmt::format("Leaving at the launcher's request {} epoch {}.", where, epoch + 1));
 }
 
-void BackupManager::finish() { session_.run_context().writer().wait(); }
+void BackupManager::finish() {
+  save_guarded([this] { session_.run_context().writer().wait(); });
+}
 
 void BackupManager::save() {
+  save_guarded([this] { save_unguarded(); });
+}
+
+void BackupManager::save_unguarded() {
   RunContext& run_context = session_.run_context();
   const std::uint64_t interval = session_.iterations() - std::exchange(last_due_, session_.iterations());
-  if (!writer_.participates()) return;
+  const CompiledModel& model = session_.model().compiled();
+  if (session_.model().is_tensor_parallel()) {
+    compare_mirrors(model);
+  } else if (!run_context.world().is_chief()) {
+    if (has_mirrors(model)) static_cast<void>(gather_mirror_digests(model));
+    return;
+  }
   BackgroundWriter& background = run_context.writer();
   constexpr std::byte idle{0};
   constexpr std::byte gathering{1};
@@ -280,11 +332,14 @@ void BackupManager::save() {
   std::array<std::byte, 1> chief{background.is_gathering() ? gathering : background.busy() ? writing : idle};
   if (session_.model().is_tensor_parallel())
     run_context.control().broadcast(chief, 0);  // all ranks take part if the chief does
+  const bool compares_copy = !session_.model().is_tensor_parallel() && has_mirrors(model);
   if (chief[0] != idle) {
     // A gather that has taken a whole interval ends now: a kill then costs at most two intervals.
     if (chief[0] == gathering) background.finish_gather();
     session_.log().add_skipped_backup();
-    const bool was_asked_for = options_.save_freq > 0;  // short epochs are nobody's wish
+    run_context.launcher().progress().add_skipped_backup();
+    if (compares_copy) static_cast<void>(gather_mirror_digests(model));  // the other ranks do not know
+    const bool was_asked_for = options_.save_freq > 0;                   // short epochs are nobody's wish
     if (was_asked_for && run_context.world().is_chief() && !std::exchange(warned_of_skipping_, true)) {
       log_warning(
           "a backup is skipped, because the previous one is still being written; --backup-save-freq asks for more than "
@@ -295,13 +350,30 @@ void BackupManager::save() {
   const double begin = monotonic_seconds();
   // Half of the interval is for gathering, the rest for writing.
   Snapshot& snapshot = writer_.take_snapshot(std::max<std::uint64_t>(1, interval / 2));
+  // The other hosts digest their mirrors while the chief copies its own; the copy's digest follows on the writer's
+  // thread.
+  std::vector<MirrorDigest> digests;
+  if (compares_copy) digests = gather_mirror_digests(model);
   std::function<void()> write;
   if (run_context.world().is_chief()) {
     write = [directory = directory_, keep = options_.keep, name = BackupName{fit_, session_.iterations()},
-             saved = std::make_shared<const TrainingState>(capture()), &snapshot] {
+             saved = std::make_shared<const TrainingState>(capture()), &snapshot, digests = std::move(digests),
+             mirrors = model.communicator->mirror_of_rank(),
+             counters = run_context.launcher().progress().backups()]() mutable {
+      if (!digests.empty()) {
+        digests.front().host = snapshot.mirror_digest();
+        require_equal_mirrors(digests, mirrors, name.step);
+      }
       snapshot.visit([&](ModelData& model) {
         model.training_state = serialize_training_state(*saved);
-        directory.write(name, model, keep);
+        try {
+          directory.write(name, model, keep);
+        } catch (const IoError&) {
+          ++counters->failed;
+          throw;
+        }
+        counters->step = name.step;
+        counters->time = static_cast<std::uint64_t>(std::time(nullptr));
       });
     };
   }

@@ -10,6 +10,7 @@
 #include <lockstep/training/callbacks/backup_and_restore.hpp>
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -50,11 +51,18 @@ class BackupManager {
 
  private:
   void save();
+  void save_unguarded();
   [[noreturn]] void save_and_leave();
   [[nodiscard]] TrainingState capture() const;
   void adopt(const LoadedModel& backup, const TrainingState& saved);
+  /// Throws DataError if the backup cannot be restored into this model.
+  void check_usable(const std::string& path, const ModelData& backup, const TrainingState& saved) const;
+  /// From now on the first NaN restarts the job. Collective; only the chief has a lock.
+  void watch_nonfinite(DirectoryLock* lock);
+  /// Runs `work`, which may meet the error of a backup that was being written.
+  void save_guarded(const std::function<void()>& work) const;
   /// Only on the chief, which alone knows the job.
-  void check_same_job(const std::string& path, const SerializedTrainingState& saved, int epochs) const;
+  void check_same_job(const std::string& path, const TrainingState& state, int epochs) const;
   void warn_if_provenance_differs(const TrainingState& saved) const;
 
   TrainingSession& session_;

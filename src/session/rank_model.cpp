@@ -62,7 +62,7 @@ RankModel::RankModel(RunContext& run_context, Architecture architecture)
   for (const NamedTensor& variable : values_) add_values(origin_, variable.values);
   if (run_context_.options().initial_weights.empty()) return;
   const LoadedModel file = read_model_file(run_context_, run_context_.options().initial_weights, &architecture_);
-  check_weights(file, architecture_);
+  check_weights(file.path, file.model.weights, architecture_);
   values_ = with_values_from(std::move(values_), file.model);
   add_to_origin(file.model);
 }
@@ -213,6 +213,8 @@ std::string RankModel::describe_sharding(const std::string& sharding, const std:
 
 std::map<std::string, std::string> RankModel::provenance() const {
   std::map<std::string, std::string> provenance = run_context_.backend().libraries();
+  if (const std::string set = run_context_.backend().instruction_set(); !set.empty())
+    provenance["instruction set"] = set;
   provenance["device"] = run_context_.backend().describe();
   provenance["number of workers"] = std::to_string(run_context_.world().size());
   provenance["parallelism"] = sharding_provenance();

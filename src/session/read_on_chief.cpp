@@ -142,22 +142,21 @@ std::string read_text_file(RunContext& run_context, const std::filesystem::path&
   return text;
 }
 
-void check_weights(const LoadedModel& file, const Architecture& architecture) {
+void check_weights(const std::string& path, const std::vector<NamedTensor>& weights, const Architecture& architecture) {
   const std::vector<NamedTensor> expected = weights_for(architecture);
-  const std::vector<NamedTensor>& weights = file.model.weights;
   for (std::size_t i = 0; i < std::min(weights.size(), expected.size()); ++i) {
     if (weights[i].shape == expected[i].shape) continue;
-    throw DataError(file.path + " holds another model: its weight '" + weights[i].name + "' has shape " +
+    throw DataError(path + " holds another model: its weight '" + weights[i].name + "' has shape " +
                     weights[i].shape.to_string() + ", but this model's '" + expected[i].name + "' has " +
                     expected[i].shape.to_string() + "; name a file of this model");
   }
   if (weights.size() != expected.size()) {
     throw DataError(
-        fmt::format("{} holds another model: it has {} weights, but this model has {}; name a file of this model",
-                    file.path, weights.size(), expected.size()));
+        fmt::format("{} holds another model: it has {} weights, but this model has {}; name a file of this model", path,
+                    weights.size(), expected.size()));
   }
   if (const auto problem = find_nonfinite(weights)) {
-    throw DataError(fmt::format("{}: weight {}; use an earlier copy", file.path, *problem));
+    throw DataError(fmt::format("{}: weight {}; use an earlier copy", path, *problem));
   }
 }
 

@@ -37,6 +37,6 @@ void own_model_directory(RunContext& run_context);
 
 /// Throws DataError, naming file and weight, unless the file's weights are finite and have the shapes of
 /// `architecture`'s.
-void check_weights(const LoadedModel& file, const Architecture& architecture);
+void check_weights(const std::string& path, const std::vector<NamedTensor>& weights, const Architecture& architecture);
 
 }  // namespace lockstep

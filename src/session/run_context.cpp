@@ -7,6 +7,7 @@
 #include "core/available_cpus.hpp"
 #include "core/digest.hpp"
 #include "core/environment.hpp"
+#include "core/fault_point.hpp"
 #include "core/log.hpp"
 #include "core/parse_number.hpp"
 #include "core/printable.hpp"
@@ -146,6 +147,11 @@ RunContext::RunContext(const Options& options)
   }
   if (has_cuda_backend())
     require_equal_on_all_ranks("the device", backend_->device_streams() == nullptr ? "cpu" : "cuda");
+  for (const auto& [library, version] : backend_->libraries())
+    require_equal_on_all_ranks("the version of " + library, version, "install the same version on all workers");
+  require_equal_on_all_ranks("the instruction set", backend_->instruction_set(),
+                             "set ONEDNN_MAX_CPU_ISA to the smaller one on all workers, so that all compute the same "
+                             "bits");
   report_busy();
 }
 
@@ -167,10 +173,12 @@ RunContext::~RunContext() {
     World::end_with_error(static_cast<int>(error.code()), error.what());
   }
   backups_.remove_on_exit = world_.is_chief();
+  fault_point("finished");
 }
 
 RunContext::FinishedBackupsRemover::~FinishedBackupsRemover() {
   if (!remove_on_exit) return;
+  fault_point("clean");
   for (const BackupDirectory& directory : directories) directory.clear();
   for (DirectoryLock& lock : locks) lock.release_finished(lock.directory() == model_directory);
   for (const BackupDirectory& directory : directories) directory.remove_if_empty();
@@ -184,6 +192,7 @@ DirectoryLock& RunContext::lock_directory(const std::filesystem::path& directory
 void RunContext::leave(const std::string& message) {
   report_busy();
   writer_.wait();
+  fault_point("leave");
   if (world_.is_chief()) log_info(message);
   World::end_together(static_cast<int>(ExitCode::temporary));
 }
@@ -221,14 +230,14 @@ std::size_t RunContext::batch_size(int requested) const {
   return requested > 0 ? static_cast<std::size_t>(requested) : default_batch_size();
 }
 
-void RunContext::require_equal_on_all_ranks(const std::string& what, const std::string& value) {
+void RunContext::require_equal_on_all_ranks(const std::string& what, const std::string& value,
+                                            const std::string& remedy) {
   const std::vector<std::string> values = control_->all_gather(value);
   for (std::size_t rank = 1; rank < values.size(); ++rank) {
     if (values[rank] == values[0]) continue;
     const auto [mine, theirs] = excerpts_around_difference(values[0], values[rank]);
-    throw UsageError(
-        fmt::format("the workers disagree about {}: worker 0 has {}, worker {} has {}; use the same on all workers",
-                    what, mine, rank, theirs));
+    throw UsageError(fmt::format("the workers disagree about {}: worker 0 has {}, worker {} has {}; {}", what, mine,
+                                 rank, theirs, remedy.empty() ? "use the same on all workers" : remedy));
   }
 }
 

@@ -60,8 +60,8 @@ class RunContext {
   [[nodiscard]] std::size_t batch_size(int requested) const;
 
   /// Collective. Throws UsageError on all ranks, quoting both values, unless `value` is equal on all ranks. `what`
-  /// names it in the message.
-  void require_equal_on_all_ranks(const std::string& what, const std::string& value);
+  /// names it in the message; `remedy` is how to make it equal, if that is not obvious.
+  void require_equal_on_all_ranks(const std::string& what, const std::string& value, const std::string& remedy = {});
 
   /// Reports to the launcher that a phase without training steps begins, which may be long.
   void report_busy() noexcept { launcher_.progress().report_busy(); }

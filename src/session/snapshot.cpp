@@ -3,8 +3,8 @@
 
 #include "checkpoint/model_data.hpp"
 #include "optimizers/optimizer_registry.hpp"
-
-#include <lockstep/core/error.hpp>
+#include "session/mirrors.hpp"
+#include "session/nonfinite_error.hpp"
 
 #include <fmt/format.h>
 #include <algorithm>
@@ -31,6 +31,10 @@ void Snapshot::capture(const Arenas& arenas, Communicator& communicator, const C
   const std::span<float> values(values_);
   executable_.read(arenas.weights, values.first(arenas.elements));
   if (slots > 0) executable_.read(arenas.slots.first(slots), values.subspan(arenas.elements));
+}
+
+std::uint64_t Snapshot::mirror_digest() const {
+  return digest_of_copy(plan_, static_cast<std::size_t>(num_slots(options_.optimizer)), values_);
 }
 
 void Snapshot::prepare_model_data() {
@@ -83,10 +87,9 @@ void Snapshot::visit(const std::function<void(ModelData&)>& visitor) {
   auto problem = find_nonfinite(model_data_->weights);
   if (!problem) problem = find_nonfinite(state.slots);
   if (problem) {
-    throw DataError(
-        fmt::format("the model is not saved, because {} after optimizer step {}; a smaller "
-                    "--learning-rate may help",
-                    *problem, state.iteration));
+    throw NonfiniteError(
+        fmt::format("the model is not saved, because {} after optimizer step {}", *problem, state.iteration),
+        static_cast<std::uint64_t>(state.iteration));
   }
   visitor(*model_data_);
 }

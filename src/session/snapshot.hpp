@@ -31,6 +31,9 @@ class Snapshot {
   void capture(const Arenas& arenas, Communicator& communicator, const CompileOptions& options, std::uint64_t iteration,
                std::size_t max_gather_steps);
 
+  /// See digest_of_copy() in mirrors.hpp. Only for a data-parallel model.
+  [[nodiscard]] std::uint64_t mirror_digest() const;
+
   /// Passes the complete snapshot to `visitor`, in Keras' layout and order. Throws DataError if a
   /// value is NaN or infinite: nobody could use the file.
   void visit(const std::function<void(ModelData&)>& visitor);

@@ -2,11 +2,15 @@
 #include "session/training_session.hpp"
 
 #include "core/clock.hpp"
+#include "core/fault_point.hpp"
 
 #include <lockstep/core/error.hpp>
 
+#include <fmt/format.h>
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <cstdint>
 #include <numeric>
 #include <span>
 #include <string_view>
@@ -14,10 +18,20 @@
 
 namespace lockstep {
 
-void check_loss(const MetricSums& metrics, const std::string& where) {
+void TrainingSession::check_loss(const MetricSums& metrics, const std::string& where) const {
   if (std::isfinite(metrics.loss_sum)) return;
-  throw DataError("the loss became " + std::string(std::isnan(metrics.loss_sum) ? "NaN" : "infinite") + " in " + where +
-                  "; a smaller --learning-rate may help");
+  const char* value = std::isnan(metrics.loss_sum) ? "NaN" : "infinite";
+  fail_nonfinite({fmt::format("the loss became {} in {}", value, where), iterations()});
+}
+
+void TrainingSession::fail_nonfinite(const NonfiniteError& error) const {
+  if (!record_nonfinite_) throw NonfiniteError(error);
+  if (nonfinite_step_ == error.step()) {
+    throw NonfiniteError(error.problem() + ", again at the same step after a restart, so no machine made an error",
+                         error.step());
+  }
+  record_nonfinite_(error.step());
+  throw PeerError(error.problem() + "; training restarts once from the last backup, in case a machine made an error");
 }
 
 void TrainingSession::start_step(const Batch& batch) {
@@ -25,6 +39,8 @@ void TrainingSession::start_step(const Batch& batch) {
   if (model_.prepare_to_train(batch)) is_first_step_ = true;
   run_context().launcher().progress().report_step_begin();
   CompiledModel& model = model_.compiled();
+  fault_point("step", std::as_writable_bytes(model.sharding ? model.local.weights : model.arenas.weights));
+  if (run_context().writer().is_gathering()) fault_point("gather");
   Step& step = model.training->step;
   model.communicator->schedule_gather_slice();
   StepContext context = model.feed->prepare(batch, model.iteration, true);
@@ -57,6 +73,7 @@ const MetricSums& TrainingSession::finish_step() {
     log_.end_first_step();
     model.training->step.reset_profile();
   }
+  record_event({"step", model.iteration - in_flight_, std::bit_cast<std::uint64_t>(last_step_.loss_sum)});
   report_step();
   run_context().writer().poll();
   return last_step_;

@@ -3,6 +3,7 @@
 
 #include "metrics/metric_registry.hpp"
 #include "report/history_json.hpp"
+#include "session/nonfinite_error.hpp"
 #include "session/rank_model.hpp"
 #include "session/training_log.hpp"
 
@@ -10,15 +11,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace lockstep {
-
-/// Throws DataError if the loss is NaN or infinite. All ranks hold the same sums, so all throw. `where` is
-/// "epoch 1, step 2".
-void check_loss(const MetricSums& metrics, const std::string& where);
 
 /// The next step of fit() or of a custom loop.
 struct TrainingPosition {
@@ -53,6 +52,19 @@ class TrainingSession {
   /// Whether a callback has asked fit() to end.
   [[nodiscard]] bool stop_training() const noexcept { return stop_training_; }
   void set_stop_training(bool stop_training) noexcept { stop_training_ = stop_training; }
+
+  /// Throws if the loss is NaN or infinite, as fail_nonfinite() does. All ranks hold the same sums, so all throw.
+  /// `where` is "epoch 1, step 2".
+  void check_loss(const MetricSums& metrics, const std::string& where) const;
+
+  /// The first time, a job that can restart does so from its last backup, in case a machine made an error: `record`
+  /// keeps the step for the next generation, and PeerError is thrown. Throws `error` if the job cannot restart or the
+  /// same happened at `step_before`, a step of an earlier generation.
+  [[noreturn]] void fail_nonfinite(const NonfiniteError& error) const;
+  void restart_once_if_nonfinite(std::uint64_t step_before, std::function<void(std::uint64_t step)> record) {
+    nonfinite_step_ = step_before;
+    record_nonfinite_ = std::move(record);
+  }
 
   /// What launchers had asked for by the last finished step; the same on all ranks.
   [[nodiscard]] StopRequest request() const noexcept { return request_; }
@@ -89,6 +101,8 @@ class TrainingSession {
   StopRequest request_ = StopRequest::none;
   TrainingPosition position_;
   std::map<std::string, double> tracked_;
+  std::uint64_t nonfinite_step_ = 0;
+  std::function<void(std::uint64_t step)> record_nonfinite_;  ///< empty if the job cannot restart
   TrainingLog log_;
   std::vector<float> written_metrics_;  ///< by the step that finished last
   MetricSums last_step_;                ///< of the step that finished last

@@ -1,6 +1,8 @@
 // See fit_loop.hpp.
 #include "training/fit_loop.hpp"
 
+#include "session/mirrors.hpp"
+
 #include <lockstep/core/error.hpp>
 
 #include <cxxabi.h>
@@ -78,7 +80,9 @@ void FitLoop::run() {
   // If the backup was taken after stop_training() in the middle of an epoch, that epoch is still ended.
   while (session_.position().step > 0 || (session_.position().epoch < options_.epochs && !session_.stop_training()))
     run_epoch();
+  if (backups_) backups_->finish();
   session_.run_context().writer().wait();
+  compare_mirrors(session_.model().compiled());
   for_each_callback([&](Callback& callback) { callback.on_train_end(model_); });
 }
 
@@ -126,7 +130,7 @@ void FitLoop::finish_step() {
   const int epoch = session_.position().epoch;
   const std::int64_t step = session_.position().step;
   for_each_callback([&](Callback& callback) { callback.on_train_batch_end(model_, step, so_far); });
-  if (!session_.stop_training()) check_loss(so_far, fmt::format("epoch {}, step {}", epoch + 1, step + 1));
+  if (!session_.stop_training()) session_.check_loss(so_far, fmt::format("epoch {}, step {}", epoch + 1, step + 1));
   shown_.clear();
   session_.visit_values(so_far, [this](std::string_view name, double value) { shown_.push_back({name, value}); });
   bar_.update(static_cast<int>(step + 1), shown_);

@@ -80,7 +80,7 @@ const MetricSums& Model::train_step(const Batch& batch) {
   parts_->session.start_step(batch);
   const MetricSums& metrics = parts_->session.finish_step();
   if (!parts_->is_in_epoch_loop) parts_->session.leave_if_requested();
-  check_loss(metrics, fmt::format("step {}", parts_->session.iterations()));
+  parts_->session.check_loss(metrics, fmt::format("step {}", parts_->session.iterations()));
   return metrics;
 }
 
@@ -133,7 +133,7 @@ void Model::set_weights(const std::vector<NamedTensor>& weights) { parts_->model
 void Model::load_weights(const std::filesystem::path& path) {
   parts_->run_context->writer().wait();
   const LoadedModel file = read_model_file(*parts_->run_context, path, &parts_->model.architecture());
-  check_weights(file, parts_->model.architecture());
+  check_weights(file.path, file.model.weights, parts_->model.architecture());
   parts_->model.load_weights(file.model);
   parts_->model.add_to_origin(file.model);
 }

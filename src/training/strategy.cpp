@@ -81,7 +81,7 @@ Model MultiWorkerMirroredStrategy::load_model(const std::filesystem::path& path,
     return model;
   }
   const LoadedModel file = read_model_file(*run_context_, path);
-  check_weights(file, file.model.architecture);
+  check_weights(file.path, file.model.weights, file.model.architecture);
   std::optional<CompileOptions> compile_options;
   if (file.model.compile_state) compile_options = static_cast<const CompileOptions&>(*file.model.compile_state);
   if (choose) compile_options = choose(file.model.architecture, compile_options);

@@ -3,8 +3,12 @@
 //   LOCKSTEP_TEST_TRACE=FILE      appends a line per call to FILE: "fsync .m.h5.1f09c3d2.tmp"
 //   LOCKSTEP_TEST_FAULT="N HOW"   injects a fault into call N. HOW: a number makes it fail with that errno; "before" or
 //                                 "after" kills the process there; "half" writes half of the bytes
+//   LOCKSTEP_TEST_FAULT_CALL=NAME   counts only calls of this name: "fsync"
+//   LOCKSTEP_TEST_FAULT_ONCE=FILE   injects it in one process only, the one that creates FILE
+//   LOCKSTEP_TEST_NO_THREADS=1    no thread can be started
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <sys/types.h>
 #include <unistd.h>
 #include <array>
@@ -46,7 +50,10 @@ Fate decide(const char* call, const std::string& path) {
   static const std::string watched = environment("LOCKSTEP_TEST_WATCH");
   static const std::string trace = environment("LOCKSTEP_TEST_TRACE");
   static const std::string fault = environment("LOCKSTEP_TEST_FAULT");
+  static const std::string only = environment("LOCKSTEP_TEST_FAULT_CALL");
+  static const std::string once = environment("LOCKSTEP_TEST_FAULT_ONCE");
   static int calls = 0;
+  if (!only.empty() && std::strncmp(call, only.c_str(), only.size()) != 0) return {};
   if (watched.empty() || path.compare(0, watched.size(), watched) != 0) return {};
   ++calls;
   if (!trace.empty()) {
@@ -57,6 +64,11 @@ Fate decide(const char* call, const std::string& path) {
   }
   const std::size_t space = fault.find(' ');
   if (space == std::string::npos || std::atoi(fault.c_str()) != calls) return {};
+  if (!once.empty()) {
+    const int file = real<int (*)(const char*, int, ...)>("open")(once.c_str(), O_WRONLY | O_CREAT | O_EXCL, 0666);
+    if (file < 0) return {};
+    real<int (*)(int)>("close")(file);
+  }
   const std::string how = fault.substr(space + 1);
   if (how == "before") raise(SIGKILL);
   return {std::atoi(how.c_str()), how == "after", how == "half"};
@@ -117,6 +129,12 @@ int close(int descriptor) {
 
 int rename(const char* from, const char* to) {
   return meet(decide("rename", from), [&] { return real<int (*)(const char*, const char*)>("rename")(from, to); });
+}
+
+int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*start)(void*), void* argument) {
+  if (!environment("LOCKSTEP_TEST_NO_THREADS").empty()) return EAGAIN;
+  using Create = int (*)(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*);
+  return real<Create>("pthread_create")(thread, attributes, start, argument);
 }
 
 int unlink(const char* path) {

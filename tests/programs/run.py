@@ -2,7 +2,8 @@
 """Runs the model programs as users do and checks exit codes, messages and files.
 
     tests/programs/run.py BUILD_DIR [bad_data | health | launch | options | saving | save_faults | peers | resume |
-                          job_identity | results | output | train | parallelism]... [-v] [--count N] [--seed S]
+                          job_identity | results | output | train | parallelism | faults | two_jobs]... [-v]
+                          [--count N] [--seed S] [--ledger FILE]
 
 Without a name all groups run. --count sets the number of repetitions of random tests; the default is a tenth of the
 usual count. Needs only Python and the built programs.
@@ -16,9 +17,10 @@ import support
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 import groups  # noqa: E402
+import two_jobs_test  # noqa: E402
 
 GROUPS = ("bad_data", "health", "launch", "options", "saving", "save_faults", "peers", "resume",
-          "job_identity", "results", "output", "train", "parallelism")
+          "job_identity", "results", "output", "train", "parallelism", "faults", "two_jobs")
 
 
 def main() -> int:
@@ -28,9 +30,11 @@ def main() -> int:
     parser.add_argument("-v", action="store_true")
     parser.add_argument("--count", type=int)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--ledger", type=Path, help="of two_jobs")
     given = parser.parse_args()
     support.use_build(given.build)
     support.set_scale(given.count, given.seed)
+    two_jobs_test.ledger = given.ledger
     groups.reject_unknown_groups(given.names, GROUPS)
     return groups.run(given.names or GROUPS, given.v)
 

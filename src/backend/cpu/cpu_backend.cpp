@@ -298,6 +298,8 @@ class CpuBackend final : public Backend {
     return {{"onednn", onednn::version()}};
   }
 
+  [[nodiscard]] std::string instruction_set() const override { return std::string(to_string(instructions_)); }
+
   void require_bfloat16() const override {
     if (onednn::has_bfloat16()) return;
     const std::string limit = why_instructions_are_limited();

@@ -58,7 +58,7 @@ std::vector<BackupName> BackupDirectory::list() const {
   return names;
 }
 
-std::optional<LoadedBackup> BackupDirectory::newest(int fit,
+std::optional<LoadedBackup> BackupDirectory::newest(int fit, const std::function<void(const LoadedBackup&)>& check,
                                                     const std::function<void(const std::string&)>& warn) const {
   remove_abandoned_backups(path_);
   std::vector<BackupName> names = list();
@@ -66,23 +66,29 @@ std::optional<LoadedBackup> BackupDirectory::newest(int fit,
   std::reverse(names.begin(), names.end());
   std::vector<fs::path> damaged;
   std::string problem;
+  std::optional<IoError> unreadable;
   for (const BackupName& name : names) {
     const fs::path file = file_of(name);
     try {
-      ModelData model = load_keras_h5(file);
-      if (!model.training_state || !model.compile_state)
+      LoadedBackup backup{file, load_keras_h5(file)};
+      if (!backup.model.training_state || !backup.model.compile_state)
         throw DataError(fmt::format("{} holds a model but no training state", file.string()));
+      check(backup);
       for (const fs::path& bad : damaged) {
         std::error_code ignored;
         fs::rename(bad, bad.string() + ".damaged", ignored);
       }
-      return LoadedBackup{file, std::move(model)};
+      return backup;
     } catch (const DataError& error) {
       problem = error.what();
       warn("skipping a damaged backup: " + problem);
       damaged.push_back(file);
+    } catch (const IoError& error) {  // it may be readable again later, so it keeps its name
+      warn(fmt::format("skipping a backup that cannot be read: {}", error.what()));
+      if (!unreadable) unreadable = error;
     }
   }
+  if (unreadable) throw IoError(*unreadable);
   if (damaged.empty()) return std::nullopt;
   throw DataError(
       fmt::format("all backups in {} are damaged ({}); restore a copy of one, or start over with --resume "

@@ -36,10 +36,13 @@ class BackupDirectory {
   /// All backups, sorted by fit and step; empty if the directory does not exist. Throws IoError if it cannot be read.
   [[nodiscard]] std::vector<BackupName> list() const;
 
-  /// Loads the newest intact backup of this fit; nullopt if the fit has no backup. Reports newer, damaged backups
-  /// through `warn` and renames them to "....h5.damaged", so that later starts ignore them. Throws DataError if all
-  /// backups are damaged: only the user may decide to start over.
-  [[nodiscard]] std::optional<LoadedBackup> newest(int fit, const std::function<void(const std::string&)>& warn) const;
+  /// Loads the newest usable backup of this fit; nullopt if the fit has no backup. `check` throws DataError for one
+  /// that cannot be used. Reports newer ones that are damaged, unusable or unreadable through `warn`; the damaged and
+  /// unusable ones are renamed to "....h5.damaged", so that later starts ignore them. Throws DataError if all backups
+  /// are damaged or unusable, since only the user may decide to start over, and IoError if the only others cannot be
+  /// read.
+  [[nodiscard]] std::optional<LoadedBackup> newest(int fit, const std::function<void(const LoadedBackup&)>& check,
+                                                   const std::function<void(const std::string&)>& warn) const;
 
   /// Writes a backup atomically. Then removes all but the newest `keep` backups of its fit, and all but the newest one
   /// of each earlier fit. Throws IoError if writing fails; all earlier backups then remain.

@@ -16,6 +16,9 @@ class LauncherConnection {
   /// nothing would restart this rank, and the other ranks would wait for it forever.
   LauncherConnection();
 
+  /// Whether a launcher started this process and would restart it.
+  [[nodiscard]] bool is_active() const noexcept { return descriptor_ >= 0; }
+
   /// Reports progress to the launcher; use it from the training thread.
   [[nodiscard]] ProgressReporter& progress() noexcept { return progress_; }
 

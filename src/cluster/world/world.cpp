@@ -9,6 +9,7 @@
 #include "core/clock.hpp"
 #include "core/digest.hpp"
 #include "core/environment.hpp"
+#include "core/fault_point.hpp"
 #include "core/log.hpp"
 #include "core/parse_number.hpp"
 
@@ -117,10 +118,12 @@ World::World(const Environment& environment) {
            {"OMPI_MCA_btl_tcp_eager_limit", "OMPI_MCA_btl_tcp_rndv_eager_limit", "OMPI_MCA_btl_tcp_max_send_size"}) {
         if (setenv(limit, eager_limit, 0) != 0) throw InternalError("setenv failed: out of memory");
       }
+      fault_point("start");
       int provided = MPI_THREAD_SINGLE;
       check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
       owns_mpi_ = true;
       filter_remaining_listeners();
+      fault_point("mpi_init");
       if (provided < MPI_THREAD_FUNNELED) {
         throw InternalError("this MPI library does not support MPI_THREAD_FUNNELED; install one that supports threads");
       }

@@ -1,6 +1,8 @@
 // See device_communicator.hpp.
 #include "collective/cuda/device_communicator.hpp"
 
+#include <cstddef>
+#include <numeric>
 #include <utility>
 
 #include "collective/argument_checks.hpp"
@@ -11,6 +13,12 @@ using cuda::check;
 
 DeviceCommunicator::DeviceCommunicator(std::unique_ptr<Communicator> control, cuda::DeviceStreams& device_streams)
     : control_(std::move(control)), device_streams_(device_streams), updated_(cuda::make_event()) {}
+
+std::vector<int> DeviceCommunicator::mirror_of_rank() const {
+  std::vector<int> mirrors(static_cast<std::size_t>(size()));
+  std::iota(mirrors.begin(), mirrors.end(), 0);  // every rank updates all weights in its own device's memory
+  return mirrors;
+}
 
 ArenaMemory DeviceCommunicator::allocate(std::size_t gradient_elements, std::size_t mirrored_bytes,
                                          std::vector<Range> buckets) {

@@ -24,6 +24,7 @@ class DeviceCommunicator : public Communicator {
   [[nodiscard]] int rank() const noexcept final { return control_->rank(); }
   [[nodiscard]] int size() const noexcept final { return control_->size(); }
   [[nodiscard]] std::string describe() const override { return control_->describe(); }
+  [[nodiscard]] std::vector<int> mirror_of_rank() const final;
   [[nodiscard]] bool is_mirror_owner() const noexcept final { return true; }
   [[nodiscard]] bool is_graph_capturable() const noexcept override { return true; }
 

@@ -2,11 +2,11 @@
 """Runs jobs of several pods on one machine, each in its own network namespace, and injects faults.
 
     tests/pods/namespaces/run.py BUILD_DIR [bandwidth | random_faults | chief | elastic | leave | start |
-                                 strangers | junk_connections |
-                                 junk_everywhere]... [-v] [--full] [--count N] [--seed S] [--results FILE]
+                                 strangers | junk_connections | fault_matrix]... [-v] [--full] [--count N] [--seed S]
+                                 [--results FILE]
 
-Without a name all of them run. --full uses the required durations and counts; otherwise they are shorter. Needs root;
-without root it is skipped."""
+Without a name all but fault_matrix run. --full uses the required durations and counts; otherwise they are shorter.
+Needs root; without root it is skipped."""
 
 import argparse
 import signal
@@ -15,12 +15,14 @@ from pathlib import Path
 
 TESTS = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(TESTS / "programs"), str(TESTS / "support")]
+import fault_matrix_test  # noqa: E402
 import random_faults_test  # noqa: E402
 import groups  # noqa: E402
 import scale  # noqa: E402
 import support  # noqa: E402
 
-GROUPS = ("bandwidth", "random_faults", "chief", "elastic", "leave", "start", "strangers", "junk_connections", "junk_everywhere")
+GROUPS = ("bandwidth", "random_faults", "chief", "elastic", "leave", "start", "strangers", "junk_connections",
+          "junk_everywhere", "fault_matrix")
 
 
 def interrupt(*_: object) -> None:
@@ -41,10 +43,10 @@ def main() -> int:
     support.use_build(given.build)
     scale.full = given.full
     support.set_scale(given.count or (100 if given.full else None), given.seed)
-    random_faults_test.results_file = given.results
+    random_faults_test.results_file = fault_matrix_test.ledger = given.results
     groups.reject_unknown_groups(given.names, GROUPS)
     signal.signal(signal.SIGTERM, interrupt)
-    return groups.run(given.names or GROUPS, given.v)
+    return groups.run(given.names or [name for name in GROUPS if name != "fault_matrix"], given.v)
 
 
 if __name__ == "__main__":

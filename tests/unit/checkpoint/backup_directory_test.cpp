@@ -54,6 +54,8 @@ ModelData backup(std::uint64_t step) {
   }
 }
 
+void any(const LoadedBackup& /*backup*/) {}
+
 std::vector<BackupName> names(const BackupDirectory& directory) { return directory.list(); }
 
 }  // namespace
@@ -116,7 +118,7 @@ TEST_CASE("a directory keeps the newest backups of a fit and the last of each ea
   const BackupDirectory directory(scratch / "backup");
   const auto warn = [](const std::string& message) { FAIL(message); };
   CHECK(names(directory).empty());
-  CHECK(!directory.newest(1, warn));
+  CHECK(!directory.newest(1, any, warn));
   for (const std::uint64_t step : {5, 10, 15}) directory.write({1, step}, backup(step), 2);
   CHECK(names(directory) == std::vector<BackupName>{{1, 10}, {1, 15}});
   directory.write({2, 4}, backup(4), 2);
@@ -124,7 +126,7 @@ TEST_CASE("a directory keeps the newest backups of a fit and the last of each ea
   directory.write({2, 100}, backup(100), 2);
   CHECK(names(directory) == std::vector<BackupName>{{1, 15}, {2, 12}, {2, 100}});
 
-  const auto found = directory.newest(2, warn);
+  const auto found = directory.newest(2, any, warn);
   REQUIRE(found);
   CHECK(found->path == directory.path() / "fit-2-step-0000000100.h5");
   CHECK(found->model.compile_state->iteration == 100);
@@ -132,8 +134,8 @@ TEST_CASE("a directory keeps the newest backups of a fit and the last of each ea
   CHECK(equal(found->model, backup(100), why));
   CHECK(found->model.training_state->text == backup(100).training_state->text);
   CHECK(found->model.training_state->arrays.at(0).values == std::vector<float>{1, 2, 3, 4});
-  CHECK(directory.newest(1, warn)->model.compile_state->iteration == 15);
-  CHECK(!directory.newest(3, warn));
+  CHECK(directory.newest(1, any, warn)->model.compile_state->iteration == 15);
+  CHECK(!directory.newest(3, any, warn));
 
   std::ofstream(directory.path() / "somebody's file") << "stays";
   directory.clear();
@@ -160,7 +162,32 @@ TEST_CASE("a model file without a training state is not a backup") {
   model.training_state.reset();
   directory.write({1, 1}, model, 2);
   std::vector<std::string> warnings;
-  CHECK_THROWS_AS(directory.newest(1, [&](const std::string& message) { warnings.push_back(message); }), DataError);
+  CHECK_THROWS_AS(directory.newest(1, any, [&](const std::string& message) { warnings.push_back(message); }),
+                  DataError);
   REQUIRE(warnings.size() == 1);
   CHECK(warnings[0].find("no training state") != std::string::npos);
+}
+
+TEST_CASE("a backup that turns out bad lets the one before it be tried") {
+  const ScratchDirectory scratch;
+  const BackupDirectory directory(scratch.path());
+  for (const std::uint64_t step : {5, 10, 15}) directory.write({1, step}, backup(step), 3);
+  std::vector<std::string> warnings;
+  const auto warn = [&](const std::string& message) { warnings.push_back(message); };
+  const auto file = [&](const char* step) { return scratch / (std::string("fit-1-step-00000000") + step + ".h5"); };
+  const auto found = directory.newest(
+      1,
+      [&](const LoadedBackup& loaded) {
+        if (loaded.path == file("15")) throw IoError("Input/output error");
+        if (loaded.path == file("10")) throw DataError("it holds NaN");
+      },
+      warn);
+  REQUIRE(found);
+  CHECK(found->path == file("05"));
+  CHECK(warnings == std::vector<std::string>{"skipping a backup that cannot be read: Input/output error",
+                                             "skipping a damaged backup: it holds NaN"});
+  CHECK(fs::exists(file("15")));  // it may be readable again later
+  CHECK(fs::exists(file("10").string() + ".damaged"));
+  const auto unreadable = [](const LoadedBackup& /*loaded*/) { throw IoError("Input/output error"); };
+  CHECK_THROWS_AS(directory.newest(1, unreadable, warn), IoError);
 }

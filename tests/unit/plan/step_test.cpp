@@ -54,6 +54,7 @@ class IdleCommunicator final : public Communicator {
   [[nodiscard]] int rank() const noexcept override { return 0; }
   [[nodiscard]] int size() const noexcept override { return 2; }
   [[nodiscard]] std::string describe() const override { return "idle"; }
+  [[nodiscard]] std::vector<int> mirror_of_rank() const override { return {0, 0}; }
   [[nodiscard]] bool is_mirror_owner() const noexcept override { return true; }
   ArenaMemory allocate(std::size_t /*elements*/, std::size_t /*bytes*/, std::vector<Range> /*b*/) override {
     return {};

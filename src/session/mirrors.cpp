@@ -1,0 +1,168 @@
+// See mirrors.hpp.
+#include "session/mirrors.hpp"
+
+#include "core/digest.hpp"
+#include "optimizers/optimizer_registry.hpp"
+
+#include <lockstep/core/error.hpp>
+
+#include <fmt/format.h>
+#include <algorithm>
+#include <map>
+#include <set>
+
+namespace lockstep {
+
+namespace {
+
+/// A block stays in the second-level cache between its copy and its digest.
+constexpr std::size_t block_elements = std::size_t{64} << 10U;
+
+bool is_mirrored(const ParameterSpec& parameter, bool is_local) {
+  return parameter.is_local == is_local && !parameter.is_sharded && parameter.storage > 0;
+}
+
+/// Adds up the digests of blocks first, first + stride, ... of the variables. `read(array, begin, count)` returns
+/// elements of the arena of weights (`array` 0) or of a slot's. Sums of digests do not depend on who computes which.
+template <typename Read>
+std::uint64_t add_blocks(const Plan& plan, std::size_t slots, bool is_local, std::size_t first, std::size_t stride,
+                         const Read& read) {
+  std::uint64_t sum = 0;
+  std::uint64_t number = 0;
+  const auto variables = static_cast<std::size_t>(plan.graph.metrics_parameter());
+  for (std::size_t v = 0; v < variables; ++v) {
+    const ParameterSpec& parameter = plan.graph.parameters[v];
+    if (!is_mirrored(parameter, is_local)) continue;
+    for (std::size_t array = 0; array <= (parameter.info.trainable ? slots : 0); ++array) {
+      for (std::size_t begin = 0; begin < parameter.storage; begin += block_elements, ++number) {
+        if (number % stride != first) continue;
+        const std::span<const float> block =
+            read(array, parameter.offset + begin, std::min(block_elements, parameter.storage - begin));
+        Digest digest;
+        digest.add(&number, sizeof number);
+        digest.add(block.data(), block.size_bytes());
+        sum += digest.value();
+      }
+    }
+  }
+  return sum;
+}
+
+std::size_t slots_in(const CompiledModel& model) {
+  return static_cast<std::size_t>(num_slots(model.options.optimizer));
+}
+
+std::uint64_t add_blocks_of(const CompiledModel& model, bool is_local, std::size_t first, std::size_t stride) {
+  std::vector<float> buffer(block_elements);
+  const Arenas& arenas = is_local ? model.local : model.arenas;
+  return add_blocks(
+      model.plan(), slots_in(model), is_local, first, stride,
+      [&](std::size_t array, std::size_t begin, std::size_t count) {
+        const std::span<const float> from =
+            array == 0 ? std::span<const float>(arenas.weights).subspan(begin, count)
+                       : std::span<const float>(arenas.slots).subspan((array - 1) * arenas.elements + begin, count);
+        const std::span<float> to = std::span(buffer).first(count);
+        model.executable().read(from, to);
+        return std::span<const float>(to);
+      });
+}
+
+/// This rank's digests. `with_host`: its part of its host's mirror, too.
+MirrorDigest digest_of(const CompiledModel& model, bool with_host) {
+  model.synchronize();
+  const std::vector<int> mirrors = model.communicator->mirror_of_rank();
+  const auto me = mirrors.begin() + model.communicator->rank();
+  MirrorDigest digest;
+  if (with_host) {
+    digest.host = add_blocks_of(model, false, static_cast<std::size_t>(std::count(mirrors.begin(), me, *me)),
+                                static_cast<std::size_t>(std::count(mirrors.begin(), mirrors.end(), *me)));
+  }
+  if (model.sharding) digest.rank = add_blocks_of(model, true, 0, 1);
+  return digest;
+}
+
+std::vector<MirrorDigest> gather(const CompiledModel& model, const MirrorDigest& mine) {
+  std::vector<MirrorDigest> digests;
+  for (const std::string& text : model.run_context.control().all_gather(to_hex(mine.host) + to_hex(mine.rank))) {
+    constexpr std::size_t digits = 16;
+    const auto number = [](const std::string& hex) { return std::stoull(hex, nullptr, 16); };
+    digests.push_back({number(text.substr(0, digits)), number(text.substr(digits))});
+  }
+  return digests;
+}
+
+/// The members whose value is not the most frequent one. Empty if all values are equal; all members if none is most
+/// frequent, since nobody can say then who is right.
+std::set<int> find_odd_ones(const std::map<int, std::uint64_t>& values) {
+  std::map<std::uint64_t, std::size_t> counts;
+  for (const auto& [member, value] : values) ++counts[value];
+  if (counts.size() < 2) return {};
+  const auto by_count = [](const auto& a, const auto& b) { return a.second < b.second; };
+  const auto most = std::max_element(counts.begin(), counts.end(), by_count);
+  const bool is_clear =
+      std::count_if(counts.begin(), counts.end(), [&](const auto& entry) { return entry.second == most->second; }) == 1;
+  std::set<int> odd;
+  for (const auto& [member, value] : values) {
+    if (!is_clear || value != most->first) odd.insert(member);
+  }
+  return odd;
+}
+
+std::string list_of(const std::set<int>& ranks) {
+  std::string list = ranks.size() == 1 ? "worker " : "workers ";
+  std::size_t left = ranks.size();
+  for (const int rank : ranks) list += fmt::format("{}{}", rank, --left == 0 ? "" : left == 1 ? " and " : ", ");
+  return list;
+}
+
+}  // namespace
+
+bool has_mirrors(const CompiledModel& model) {
+  const std::vector<int> mirrors = model.communicator->mirror_of_rank();
+  const auto differs = [&](int mirror) { return mirror != mirrors.front(); };
+  if (std::any_of(mirrors.begin(), mirrors.end(), differs)) return true;
+  const auto& parameters = model.plan().graph.parameters;
+  return mirrors.size() > 1 && std::any_of(parameters.begin(), parameters.end(),
+                                           [](const ParameterSpec& parameter) { return is_mirrored(parameter, true); });
+}
+
+std::vector<MirrorDigest> gather_mirror_digests(const CompiledModel& model) {
+  const std::vector<int> mirrors = model.communicator->mirror_of_rank();
+  const bool is_chiefs = mirrors[static_cast<std::size_t>(model.communicator->rank())] == mirrors.front();
+  return gather(model, digest_of(model, model.sharding || !is_chiefs));
+}
+
+std::uint64_t digest_of_copy(const Plan& plan, std::size_t slots, std::span<const float> values) {
+  return add_blocks(plan, slots, false, 0, 1, [&](std::size_t array, std::size_t begin, std::size_t count) {
+    return values.subspan(array * plan.elements + begin, count);
+  });
+}
+
+void require_equal_mirrors(std::span<const MirrorDigest> digests, std::span<const int> mirror_of_rank,
+                           std::uint64_t step) {
+  std::map<int, std::uint64_t> by_mirror;
+  std::map<int, std::uint64_t> by_rank;
+  for (std::size_t rank = 0; rank < digests.size(); ++rank) {
+    by_mirror[mirror_of_rank[rank]] += digests[rank].host;
+    by_rank[static_cast<int>(rank)] = digests[rank].rank;
+  }
+  const std::set<int> odd_mirrors = find_odd_ones(by_mirror);
+  std::set<int> odd = find_odd_ones(by_rank);
+  for (std::size_t rank = 0; rank < digests.size(); ++rank) {
+    if (odd_mirrors.contains(mirror_of_rank[rank])) odd.insert(static_cast<int>(rank));
+  }
+  if (odd.empty()) return;
+  throw PeerError(fmt::format(
+      "after optimizer step {}, {} of {} {} other weights or optimizer state than the rest, though all had the same "
+      "gradients: a processor or a memory made an error; nothing was saved, and training goes on from the last backup; "
+      "if "
+      "it happens again on the same machine, stop using that one",
+      step, list_of(odd), digests.size(), odd.size() == 1 ? "holds" : "hold"));
+}
+
+void compare_mirrors(const CompiledModel& model) {
+  if (!has_mirrors(model)) return;
+  require_equal_mirrors(gather(model, digest_of(model, true)), model.communicator->mirror_of_rank(), model.iteration);
+}
+
+}  // namespace lockstep

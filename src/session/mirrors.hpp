@@ -1,0 +1,41 @@
+// Comparison of what several ranks hold: each host has a mirror of the weights and of the optimizer's slots, and each
+// rank of a tensor-parallel model has the variables that are not sharded. A difference means that a processor or a
+// memory made an error; every later step would go on from it.
+#pragma once
+
+#include "session/compiled_model.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+/// A rank's digests of what other ranks hold too.
+struct MirrorDigest {
+  std::uint64_t host = 0;  ///< of this rank's part of its host's mirror; the parts of a host add up
+  std::uint64_t rank = 0;  ///< of the variables that each rank of a tensor-parallel model has
+  friend bool operator==(const MirrorDigest&, const MirrorDigest&) = default;
+};
+
+/// Whether anything is held twice; the same on all ranks.
+[[nodiscard]] bool has_mirrors(const CompiledModel& model);
+
+/// Collective: the digests of all ranks, between two steps. The chief of a data-parallel model leaves its host's mirror
+/// out, because it has copied it: digest_of_copy() can follow on another thread.
+[[nodiscard]] std::vector<MirrorDigest> gather_mirror_digests(const CompiledModel& model);
+
+/// MirrorDigest::host of a whole mirror, of which `values` is a copy: the arena of weights, then those of the slots.
+[[nodiscard]] std::uint64_t digest_of_copy(const Plan& plan, std::size_t slots, std::span<const float> values);
+
+/// Throws PeerError, which names the ranks that differ, unless all mirrors are equal. `mirror_of_rank`: see
+/// Communicator.
+void require_equal_mirrors(std::span<const MirrorDigest> digests, std::span<const int> mirror_of_rank,
+                           std::uint64_t step);
+
+/// Collective: compares at once, whatever it costs.
+void compare_mirrors(const CompiledModel& model);
+
+}  // namespace lockstep

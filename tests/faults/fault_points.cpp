@@ -1,0 +1,99 @@
+// The program lockstep_with_faults: `lockstep`, whose fault points act and whose history is recorded.
+//   LOCKSTEP_TEST_FAULT_POINT="NAME COUNT ACTION MARKER"   acts when the point is reached for the COUNTth time by a
+//       process, and only once: the file MARKER, made then, says that it has happened. ACTION:
+//         kill   the process kills itself (SIGKILL)
+//         stop   the process stops itself (SIGSTOP)
+//         hold   the thread waits for the file MARKER.released: the test does to it, or around it, what it likes
+//         flip   inverts one bit of the memory at hand
+//         nan    writes NaN into it
+//   LOCKSTEP_TEST_RANK=N            only in the trainer of this rank
+//   LOCKSTEP_TEST_GENERATION=N      only in this generation
+//   LOCKSTEP_TEST_HISTORY=FILE      appends a line of JSON per event
+#include "core/fault_point.hpp"
+
+#include "core/environment.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <limits>
+#include <sstream>
+#include <string>
+
+namespace lockstep {
+
+namespace {
+
+struct Order {
+  std::string point;
+  int count = 0;
+  std::string action;
+  std::string marker;
+};
+
+Order read_order() {
+  const Environment environment = current_environment();
+  const std::string rank = value_of(environment, "LOCKSTEP_TEST_RANK");
+  if (!rank.empty() && rank != std::to_string(launcher_rank(environment))) return {};
+  const std::string generation = value_of(environment, "LOCKSTEP_TEST_GENERATION");
+  if (!generation.empty() && generation != value_of(environment, "LOCKSTEP_GENERATION")) return {};
+  Order order;
+  std::istringstream(value_of(environment, "LOCKSTEP_TEST_FAULT_POINT")) >> order.point >> order.count >>
+      order.action >> order.marker;
+  return order;
+}
+
+/// Whether this process is the one that made the marker.
+bool mark(const std::string& marker) {
+  const int file = open(marker.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  if (file >= 0) (void)close(file);
+  return file >= 0;
+}
+
+void act(const Order& order, std::span<std::byte> memory) {
+  if (order.action == "kill") (void)raise(SIGKILL);
+  if (order.action == "stop") (void)raise(SIGSTOP);
+  if (order.action == "flip" && !memory.empty()) memory[memory.size() / 2 / 4 * 4 + 2] ^= std::byte{1};
+  if (order.action == "nan" && !memory.empty()) {
+    constexpr float nan = std::numeric_limits<float>::quiet_NaN();
+    std::memcpy(memory.data() + memory.size() / 2 / sizeof nan * sizeof nan, &nan, sizeof nan);
+  }
+  constexpr useconds_t interval = 2000;
+  const std::string released = order.marker + ".released";
+  while (order.action == "hold" && access(released.c_str(), F_OK) != 0) (void)usleep(interval);
+}
+
+}  // namespace
+
+void fault_point(std::string_view name, std::span<std::byte> memory) {
+  static const Order order = read_order();
+  static std::atomic<int> reached{0};
+  if (name != order.point || ++reached != order.count || !mark(order.marker)) return;
+  act(order, memory);
+}
+
+void record_event(const HistoryEvent& event) {
+  static const std::string path = value_of(current_environment(), "LOCKSTEP_TEST_HISTORY");
+  static const std::string generation = value_of(current_environment(), "LOCKSTEP_GENERATION");
+  static const int rank = launcher_rank(current_environment());
+  if (path.empty()) return;
+  timespec now{};
+  (void)clock_gettime(CLOCK_MONOTONIC, &now);
+  const std::string line = fmt::format(
+      "{{\"t\": {}.{:09}, \"pid\": {}, \"rank\": {}, \"generation\": {}, \"what\": \"{}\", \"step\": {}, \"digest\": "
+      "\"{:x}\", \"file\": \"{}\"}}\n",
+      now.tv_sec, now.tv_nsec, getpid(), rank, generation.empty() ? "0" : generation, event.what, event.step,
+      event.digest, event.file);
+  const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+  if (file < 0) return;
+  (void)!write(file, line.data(), line.size());
+  (void)close(file);
+}
+
+}  // namespace lockstep

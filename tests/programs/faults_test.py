@@ -1,0 +1,111 @@
+"""Faults at named points of a trainer (tests/faults/fault_points.cpp): mirrors that differ, NaN, kills."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import launch_test
+from launch_test import free_ports
+from support import DATA, USAGE, Ended, Running, library, program
+from train_test import COMPILED, description
+
+LAYERS = (("Reshape", {"target_shape": [28, 28, 1]}), ("Conv2D", {"filters": 4, "kernel_size": [3, 3]}),
+          ("BatchNormalization", {}), ("Flatten", {}), ("Dense", {"units": 12, "activation": "relu"}),
+          ("Dense", {"units": 10}))
+TRAINING = (*COMPILED, "--epochs", 3, "--steps-per-epoch", 20, "--global-batch-size", 24, "--seed", 5,
+            "--deterministic", "--verbose", 2)
+
+
+class FaultsTest(launch_test.Launched):
+    def setUp(self) -> None:
+        super().setUp()
+        self.description = self.scratch / "model.json"
+        self.description.write_text(description(*LAYERS))
+
+    def start_job(self, workers: int, *options: object, of: Sequence[dict[str, str]] = (), **environment: str) -> None:
+        """Starts a job that resumes from backups of every ten steps. `of`: variables of single workers."""
+        lockstep = program("lockstep_with_faults")
+        self.ports = free_ports(workers)
+        for index in range(workers):
+            command = [lockstep, "launch", "--", lockstep, "train", "--model", str(self.description), "--data-dir",
+                       str(self.data), "--model-dir", str(self.model), *map(str, (*TRAINING, *options))]
+            self.started[index] = Running(command, self.cwd, {
+                "TF_CONFIG": self.tf_config(index), "TMPDIR": str(self.left), "LOCKSTEP_JOB_TOKEN": "a secret",
+                "LOCKSTEP_BACKUP_SAVE_FREQ": "10", "OMPI_MCA_mpi_yield_when_idle": "1"} | environment |
+                (of[index] if of else {}))
+
+    def fault(self, point: str, count: int, action: str, rank: int) -> dict[str, str]:
+        return {"LOCKSTEP_TEST_FAULT_POINT": f"{point} {count} {action} {self.scratch / 'marker'}",
+                "LOCKSTEP_TEST_RANK": str(rank)}
+
+    def undisturbed(self, workers: int, *options: object, **environment: str) -> Path:
+        self.model = self.scratch / "undisturbed"
+        self.start_job(workers, *options, **environment)
+        self.assert_ended(0)
+        whole, self.model = self.model / "model.h5", self.scratch / "model"
+        return whole
+
+    def messages(self, ended: list[Ended]) -> str:
+        return "".join(one.stderr + one.stdout for one in ended)
+
+    def check_flipped_bit(self, hosts: str, rank: int, expected: str) -> None:
+        workers = len(hosts.split(","))
+        options = ("--parallelism", "data")
+        whole = self.undisturbed(workers, *options, LOCKSTEP_SIMULATED_HOSTS=hosts)
+        self.start_job(workers, *options, LOCKSTEP_SIMULATED_HOSTS=hosts, **self.fault("step", 25, "flip", rank))
+        text = self.messages(self.assert_ended(0))
+        self.assertTrue((self.scratch / "marker").exists(), "nothing was flipped")
+        self.assertIn(expected, text)
+        self.assertIn("step-0000000020.h5: after step 20 of epoch 1/3", text)
+        self.assert_same_model(whole)
+
+    def test_a_flipped_bit_is_noticed_at_the_next_backup(self) -> None:
+        """The host is named, nothing is saved, and the job goes on from the backup before."""
+        self.check_flipped_bit("0,1,2", 1, "after optimizer step 30, worker 1 of 3 holds other weights")
+
+    def test_of_two_hosts_both_are_named(self) -> None:
+        self.check_flipped_bit("0,1,0", 1, "after optimizer step 30, workers 0, 1 and 2 of 3 hold other weights")
+
+    def test_a_flipped_bit_after_the_last_backup_is_noticed_at_the_end(self) -> None:
+        whole = self.undisturbed(2, LOCKSTEP_SIMULATED_HOSTS="0,1", LOCKSTEP_BACKUP_SAVE_FREQ="25")
+        self.start_job(2, LOCKSTEP_SIMULATED_HOSTS="0,1", LOCKSTEP_BACKUP_SAVE_FREQ="25",
+                       **self.fault("step", 55, "flip", 1))
+        text = self.messages(self.assert_ended(0))
+        self.assertIn("after optimizer step 60, workers 0 and 1 of 2 hold other weights", text)
+        self.assert_same_model(whole)
+
+    def test_workers_agree_on_the_instruction_set(self) -> None:
+        """Before the first step, by name, with a remedy that works."""
+        self.start_job(2, of=({}, {"ONEDNN_MAX_CPU_ISA": "SSE41"}))
+        text = self.messages(self.assert_ended(USAGE))
+        self.assertRegex(text, r"error: the workers disagree about the instruction set: worker 0 has AVX\S+, worker 1 has "
+                               r"SSE41; set ONEDNN_MAX_CPU_ISA to the smaller one on all workers")
+        self.start_job(2, ONEDNN_MAX_CPU_ISA="SSE41")
+        self.assert_ended(0)
+
+    def test_the_first_nan_restarts_the_job_once(self) -> None:
+        """A machine's error passes: the job ends with the bits of an undisturbed one."""
+        whole = self.undisturbed(2, "--parallelism", "data")
+        self.start_job(2, "--parallelism", "data", **self.fault("step", 26, "nan", 1))
+        text = self.messages(self.assert_ended(0))
+        # ReLU hides some NaN from the loss; no backup holds one.
+        self.assertRegex(text, r"error: (the loss became NaN in epoch 2|the model is not saved, because .* after optimizer "
+                               r"step 30).*; training restarts once from the last backup, in case a machine made an error")
+        self.assertIn("step-0000000020.h5: after step 20 of epoch 1/3", text)
+        self.assert_same_model(whole)
+
+    def test_the_same_nan_again_ends_the_job(self) -> None:
+        self.start_job(2, "--learning-rate", "1e20")
+        text = self.messages(self.assert_ended(DATA))
+        self.assertRegex(text, r"error: .*, again at the same step after a restart, so no machine made an error; a "
+                               r"smaller --learning-rate may help")
+        self.assertEqual(text.count("in case a machine made an error"), 1, text)
+        self.assertNotIn("generation 3 begins", text)
+
+    def test_without_a_thread_the_training_thread_writes(self) -> None:
+        """Where no thread can be started, backups still come."""
+        self.model = self.scratch / "without"
+        command = [program("lockstep"), "train", "--model", str(self.description), "--data-dir", str(self.data),
+                   "--model-dir", str(self.model), "--backup-save-freq", "10", *map(str, TRAINING)]
+        ended = Running(command, self.cwd, {"LD_PRELOAD": library("failing_calls"), "LOCKSTEP_TEST_NO_THREADS": "1"}).end()
+        self.assertEqual(ended.code, 0, str(ended))
+        self.assertGreater(self.history()["timing"]["backups"], 0)
