@@ -1,6 +1,7 @@
 // The program `lockstep`.
 #include "cli/command_line.hpp"
 #include "cluster/pmix/pmix_server.hpp"
+#include "core/bound_spinning.hpp"
 #include "options/read_value.hpp"
 
 #include <cstddef>
@@ -25,5 +26,6 @@ int main(int argc, char** argv) {
   const std::span<char*> given(argv, static_cast<std::size_t>(argc));
   const std::vector<std::string> args(given.begin() + (given.empty() ? 0 : 1), given.end());
   serve_pmix_if_requested(args);
+  lockstep::bound_spinning();
   return static_cast<int>(lockstep::run_command_line(args, std::cout, std::cerr));
 }

@@ -12,7 +12,6 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <cstring>
 #include <filesystem>
 #include <initializer_list>
 #include <limits>
@@ -86,21 +85,8 @@ Dataset read_idx_pair(const fs::path& images_path, const fs::path& labels_path) 
 
 // --- npz ---------------------------------------------------------------------------------------------------------
 
-template <typename From, typename To>
-std::vector<To> convert(const std::vector<std::uint8_t>& bytes) {
-  std::vector<To> values(bytes.size() / sizeof(From));
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    From value;
-    std::memcpy(&value, bytes.data() + i * sizeof(From), sizeof(From));
-    values[i] = static_cast<To>(value);
-  }
-  return values;
-}
-
 std::vector<std::int32_t> to_classes(const NpyArray& array, const std::string& name) {
-  if (array.type == NpyType::u1) return {array.bytes.begin(), array.bytes.end()};
-  if (array.type == NpyType::i4) return convert<std::int32_t, std::int32_t>(array.bytes);
-  const auto wide = convert<std::int64_t, std::int64_t>(array.bytes);
+  const std::vector<std::int64_t> wide = to_integers(array);
   for (std::size_t i = 0; i < wide.size(); ++i) {
     if (wide[i] < std::numeric_limits<std::int32_t>::min() || wide[i] > std::numeric_limits<std::int32_t>::max()) {
       throw DataError(fmt::format("label {} of {} is {}, which is not a class index; correct it", i, name, wide[i]));
@@ -109,28 +95,9 @@ std::vector<std::int32_t> to_classes(const NpyArray& array, const std::string& n
   return {wide.begin(), wide.end()};
 }
 
-std::vector<float> to_floats(const NpyArray& array) {
-  switch (array.type) {
-    case NpyType::u1: return {array.bytes.begin(), array.bytes.end()};
-    case NpyType::i4: return convert<std::int32_t, float>(array.bytes);
-    case NpyType::i8: return convert<std::int64_t, float>(array.bytes);
-    case NpyType::f4: return convert<float, float>(array.bytes);
-    case NpyType::f8: break;
-  }
-  return convert<double, float>(array.bytes);
-}
-
-decltype(Dataset::inputs) to_inputs(NpyArray array, const std::string& name) {
-  switch (array.type) {
-    case NpyType::u1: return std::move(array.bytes);
-    case NpyType::f4:
-    case NpyType::f8: return to_floats(array);
-    default:
-      throw DataError(
-          fmt::format("{} holds inputs of type '{}'; save them as uint8 (pixels, which are divided by 255) "
-                      "or as float32 (used as they are)",
-                      name, descr_of(array.type)));
-  }
+decltype(Dataset::inputs) to_inputs(NpyArray array) {
+  if (array.type == NpyType::u1) return std::move(array.bytes);
+  return to_floats(array);
 }
 
 NpyArray read_npy(const fs::path& path) {
@@ -142,7 +109,7 @@ NpyArray read_npy(const fs::path& path) {
         "write it again with numpy.save",
         path.string(), header.shape.to_string(), descr_of(header.type), header.payload, header.bytes, file.size()));
   }
-  return {header.type, header.shape, {file.begin() + static_cast<std::ptrdiff_t>(header.bytes), file.end()}};
+  return to_array(header, {file.begin() + static_cast<std::ptrdiff_t>(header.bytes), file.end()});
 }
 
 /// `shape` without its first dimension.
@@ -165,11 +132,10 @@ Dataset read_npz_pair(const NpzArchive& archive, const std::string& file, const 
   }
   Dataset data;
   data.example_shape = without_first(inputs.shape);
-  data.inputs = to_inputs(std::move(inputs), inputs_name);
+  data.inputs = to_inputs(std::move(inputs));
   data.source = fmt::format("{} (labels: y_{})", inputs_name, split);
   const Shape target = without_first(targets.shape);
-  const bool is_integer = targets.type != NpyType::f4 && targets.type != NpyType::f8;
-  if (is_integer && target.elements() == 1) {  // Keras' own datasets have labels of shape (n,) or (n, 1)
+  if (is_integer(targets.type) && target.elements() == 1) {  // Keras' own datasets have labels of shape (n,) or (n, 1)
     data.targets = to_classes(targets, targets_name);
   } else {
     data.target_shape = target;
@@ -228,6 +194,24 @@ std::optional<fs::path> find_archive(const fs::path& path) {
                             is_there(path) ? "is neither a directory nor a .npz file" : "does not exist", remedy));
 }
 
+/// Throws DataError unless training and test data have inputs and targets of the same kinds and shapes.
+void require_same_kind(const Dataset& train, const Dataset& other, const fs::path& path) {
+  if (train.example_shape != other.example_shape || train.inputs.index() != other.inputs.index()) {
+    const auto kind = [](const Dataset& set) { return set.inputs.index() == 0 ? "bytes" : "floats"; };
+    throw DataError(fmt::format(
+        "the training examples of {} are {} of shape {} and the test examples {} of shape {}; "
+        "both must match, so save them again",
+        path.string(), kind(train), train.example_shape.to_string(), kind(other), other.example_shape.to_string()));
+  }
+  if (train.target_shape != other.target_shape || train.targets.index() != other.targets.index()) {
+    const auto kind = [](const Dataset& set) { return set.targets.index() == 0 ? "whole numbers" : "floats"; };
+    throw DataError(fmt::format(
+        "the training targets of {} are {} of shape {} and the test targets {} of shape {}; both "
+        "must match, so save them again",
+        path.string(), kind(train), train.target_shape.to_string(), kind(other), other.target_shape.to_string()));
+  }
+}
+
 }  // namespace
 
 TrainTestSplit load_dataset(const fs::path& path) {
@@ -241,22 +225,7 @@ TrainTestSplit load_dataset(const fs::path& path) {
     const auto files = find_all_idx(path, {train_images, train_labels, test_images, test_labels});
     data = {read_idx_pair(files[0], files[1]), read_idx_pair(files[2], files[3])};
   }
-  if (data.train.example_shape != data.test.example_shape || data.train.inputs.index() != data.test.inputs.index()) {
-    const auto kind = [](const Dataset& set) { return set.inputs.index() == 0 ? "bytes" : "floats"; };
-    throw DataError(
-        fmt::format("the training examples of {} are {} of shape {} and the test examples {} of shape {}; "
-                    "both must match, so save them again",
-                    path.string(), kind(data.train), data.train.example_shape.to_string(), kind(data.test),
-                    data.test.example_shape.to_string()));
-  }
-  if (data.train.target_shape != data.test.target_shape || data.train.targets.index() != data.test.targets.index()) {
-    const auto kind = [](const Dataset& set) { return set.targets.index() == 0 ? "whole numbers" : "floats"; };
-    throw DataError(
-        fmt::format("the training targets of {} are {} of shape {} and the test targets {} of shape {}; both "
-                    "must match, so save them again",
-                    path.string(), kind(data.train), data.train.target_shape.to_string(), kind(data.test),
-                    data.test.target_shape.to_string()));
-  }
+  require_same_kind(data.train, data.test, path);
   return data;
 }
 
@@ -278,7 +247,7 @@ Dataset load_inputs(const fs::path& path) {
                       name, array.shape.to_string()));
     }
     data.example_shape = without_first(array.shape);
-    data.inputs = to_inputs(std::move(array), name);
+    data.inputs = to_inputs(std::move(array));
     data.source = name;
   };
   if (path.extension() == ".npy") {

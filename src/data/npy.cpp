@@ -9,7 +9,11 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
 #include <cstring>
+#include <limits>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -28,11 +32,18 @@ struct NamedType {
   const char* descr;
   std::size_t size;
 };
-constexpr std::array<NamedType, 5> types{{{NpyType::u1, "|u1", 1},
-                                          {NpyType::i4, "<i4", 4},
-                                          {NpyType::i8, "<i8", 8},
-                                          {NpyType::f4, "<f4", 4},
-                                          {NpyType::f8, "<f8", 8}}};
+constexpr std::array<NamedType, 12> types{{{NpyType::b1, "|b1", 1},
+                                           {NpyType::i1, "|i1", 1},
+                                           {NpyType::u1, "|u1", 1},
+                                           {NpyType::i2, "<i2", 2},
+                                           {NpyType::u2, "<u2", 2},
+                                           {NpyType::i4, "<i4", 4},
+                                           {NpyType::u4, "<u4", 4},
+                                           {NpyType::i8, "<i8", 8},
+                                           {NpyType::u8, "<u8", 8},
+                                           {NpyType::f2, "<f2", 2},
+                                           {NpyType::f4, "<f4", 4},
+                                           {NpyType::f8, "<f8", 8}}};
 
 const NamedType& entry(NpyType type) {
   return *std::find_if(types.begin(), types.end(), [=](const NamedType& known) { return known.type == type; });
@@ -45,8 +56,6 @@ const char* remedy_for(std::string_view descr) {
     case 'U':
     case 'S': return "make class indices of texts with numpy.unique(y, return_inverse=True)[1]";
     case 'O': return "make one array of numbers with numpy.stack or numpy.array(..., dtype='float32')";
-    case 'i':
-    case 'u': return "save class indices with y.astype('int64'), and inputs with x.astype('float32')";
     default: return "save it with .astype('float32')";
   }
 }
@@ -68,8 +77,13 @@ class Dictionary {
     }
     skip_space();
     if (at_ != text_.size()) fail("the end of the header");
-    if (!type_ || !ordered_ || !shape_) fail("a header with 'descr', 'fortran_order' and 'shape'");
-    return {.type = *type_, .shape = *shape_, .bytes = 0, .payload = 0};
+    if (!type_ || !is_fortran_order_ || !shape_) fail("a header with 'descr', 'fortran_order' and 'shape'");
+    return {.type = *type_,
+            .shape = *shape_,
+            .bytes = 0,
+            .payload = 0,
+            .is_big_endian = is_big_endian_,
+            .is_fortran_order = *is_fortran_order_};
   }
 
  private:
@@ -78,12 +92,12 @@ class Dictionary {
     expect(':');
     if (key == "descr" && !type_) {
       parse_type();
-    } else if (key == "fortran_order" && !ordered_) {
+    } else if (key == "fortran_order" && !is_fortran_order_) {
       skip_space();
-      if (!text_.substr(at_).starts_with("False"))
-        fail("False (an array in C order; save numpy.ascontiguousarray of it)");
-      at_ += std::string_view("False").size();
-      ordered_ = true;
+      is_fortran_order_ = text_.substr(at_).starts_with("True");
+      const std::string_view word = *is_fortran_order_ ? "True" : "False";
+      if (!text_.substr(at_).starts_with(word)) fail("True or False");
+      at_ += word.size();
     } else if (key == "shape" && !shape_) {
       parse_shape();
     } else {
@@ -93,13 +107,15 @@ class Dictionary {
 
   void parse_type() {
     const std::string_view descr = parse_string();
+    is_big_endian_ = descr.starts_with('>');
     for (const NamedType& known : types) {
-      if (descr == known.descr) type_ = known.type;
+      const std::string_view kind = std::string_view(known.descr).substr(1);
+      if (descr == known.descr || (is_big_endian_ && descr.substr(1) == kind)) type_ = known.type;
     }
     if (type_) return;
     throw DataError(
-        fmt::format("{} holds values of type '{}', but the supported types are uint8, int32, int64, float32 "
-                    "and float64; {}",
+        fmt::format("{} holds values of type '{}', but the supported types are booleans, integers and floats of up to "
+                    "64 bits; {}",
                     name_, descr.substr(0, 16), remedy_for(descr)));
   }
 
@@ -124,7 +140,7 @@ class Dictionary {
     const std::size_t begin = at_;
     for (; at_ < text_.size() && text_[at_] >= '0' && text_[at_] <= '9'; ++at_) {
       value = value * 10 + (text_[at_] - '0');
-      if (value > static_cast<std::int64_t>(max_data_bytes)) fail("a dimension of at most 2^30");
+      if (value > static_cast<std::int64_t>(max_file_bytes)) fail("a dimension of at most 2^40");
     }
     if (at_ == begin) fail("a dimension");
     return value;
@@ -168,7 +184,8 @@ class Dictionary {
   const std::string& name_;
   std::size_t at_ = 0;
   std::optional<NpyType> type_;
-  bool ordered_ = false;
+  bool is_big_endian_ = false;
+  std::optional<bool> is_fortran_order_;
   std::optional<Shape> shape_;
 };
 
@@ -223,17 +240,106 @@ NpyHeader parse_npy_header(std::span<const std::uint8_t> start, const std::strin
   std::uint64_t payload = size_of(header.type);
   for (const std::int64_t extent : header.shape.extents()) {
     empty = empty || extent == 0;
-    payload = std::min(payload, max_data_bytes + 1) * static_cast<std::uint64_t>(std::max<std::int64_t>(extent, 1));
+    const auto factor = static_cast<std::uint64_t>(std::max<std::int64_t>(extent, 1));
+    payload = payload > max_file_bytes / factor ? max_file_bytes + 1 : payload * factor;
   }
-  if (payload > max_data_bytes && !empty) {
+  if (payload > max_file_bytes && !empty) {
     throw DataError(
         fmt::format("{} declares an array {} of '{}', more than the limit of {} bytes; check "
                     "that it is the right file",
-                    name, header.shape.to_string(), descr_of(header.type), max_data_bytes));
+                    name, header.shape.to_string(), descr_of(header.type), max_file_bytes));
   }
   header.payload = empty ? 0 : static_cast<std::size_t>(payload);
   return header;
 }
+
+namespace {
+
+/// Copies the array at `from` with its last axis outermost into row-major order.
+void to_row_major(const Shape& shape, std::size_t size, const std::vector<std::uint8_t>& from,
+                  std::vector<std::uint8_t>& to) {
+  const auto extents = shape.extents();
+  std::vector<std::size_t> strides(extents.size());  // in `from`, in elements
+  std::size_t stride = 1;
+  for (std::size_t axis = 0; axis < extents.size(); ++axis) {
+    strides[axis] = stride;
+    stride *= static_cast<std::size_t>(extents[axis]);
+  }
+  std::vector<std::int64_t> index(extents.size());
+  std::size_t source = 0;
+  for (std::size_t element = 0; element * size < to.size(); ++element) {
+    std::memcpy(to.data() + element * size, from.data() + source * size, size);
+    for (std::size_t axis = extents.size(); axis-- > 0;) {
+      source += strides[axis];
+      if (++index[axis] < extents[axis]) break;
+      source -= strides[axis] * static_cast<std::size_t>(extents[axis]);
+      index[axis] = 0;
+    }
+  }
+}
+
+/// IEEE 754's binary16.
+float half_to_float(std::uint16_t half) {
+  const int exponent = half >> 10U & 0x1FU;
+  const auto fraction = static_cast<float>(half & 0x3FFU);
+  const float sign = (half & 0x8000U) != 0 ? -1.0F : 1.0F;
+  if (exponent == 0) return sign * std::ldexp(fraction, -24);
+  if (exponent != 31) return sign * std::ldexp(1024.0F + fraction, exponent - 25);
+  return fraction == 0 ? sign * std::numeric_limits<float>::infinity() : std::numeric_limits<float>::quiet_NaN();
+}
+
+template <typename From, typename To>
+std::vector<To> convert(const std::vector<std::uint8_t>& bytes) {
+  std::vector<To> values(bytes.size() / sizeof(From));
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    From value;
+    std::memcpy(&value, bytes.data() + i * sizeof(From), sizeof(From));
+    values[i] = static_cast<To>(value);
+  }
+  return values;
+}
+
+template <typename To>
+std::vector<To> convert_integers(const NpyArray& array) {
+  switch (array.type) {
+    case NpyType::i1: return convert<std::int8_t, To>(array.bytes);
+    case NpyType::i2: return convert<std::int16_t, To>(array.bytes);
+    case NpyType::u2: return convert<std::uint16_t, To>(array.bytes);
+    case NpyType::i4: return convert<std::int32_t, To>(array.bytes);
+    case NpyType::u4: return convert<std::uint32_t, To>(array.bytes);
+    case NpyType::i8: return convert<std::int64_t, To>(array.bytes);
+    case NpyType::u8: return convert<std::uint64_t, To>(array.bytes);
+    default: return {array.bytes.begin(), array.bytes.end()};
+  }
+}
+
+}  // namespace
+
+NpyArray to_array(const NpyHeader& header, std::vector<std::uint8_t> bytes) {
+  const std::size_t size = size_of(header.type);
+  if (header.is_big_endian) {
+    for (std::size_t i = 0; i + size <= bytes.size(); i += size) {
+      std::reverse(bytes.begin() + static_cast<std::ptrdiff_t>(i),
+                   bytes.begin() + static_cast<std::ptrdiff_t>(i + size));
+    }
+  }
+  if (!header.is_fortran_order || header.shape.rank() < 2) return {header.type, header.shape, std::move(bytes)};
+  std::vector<std::uint8_t> row_major(bytes.size());
+  to_row_major(header.shape, size, bytes, row_major);
+  return {header.type, header.shape, std::move(row_major)};
+}
+
+std::vector<float> to_floats(const NpyArray& array) {
+  if (is_integer(array.type)) return convert_integers<float>(array);
+  if (array.type == NpyType::f4) return convert<float, float>(array.bytes);
+  if (array.type == NpyType::f8) return convert<double, float>(array.bytes);
+  std::vector<float> values = convert<std::uint16_t, float>(array.bytes);
+  std::ranges::transform(values, values.begin(),
+                         [](float half) { return half_to_float(static_cast<std::uint16_t>(half)); });
+  return values;
+}
+
+std::vector<std::int64_t> to_integers(const NpyArray& array) { return convert_integers<std::int64_t>(array); }
 
 std::vector<std::byte> to_npy(const Shape& shape, std::span<const float> values) {
   constexpr std::size_t alignment = 64;

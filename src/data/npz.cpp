@@ -10,6 +10,8 @@
 #include <zip.h>
 
 #include <algorithm>
+#include <set>
+#include <string_view>
 #include <utility>
 
 namespace lockstep {
@@ -29,7 +31,7 @@ std::string text_of(zip_error_t* error) {
 /// A member of the archive, read sequentially.
 class Member {
  public:
-  Member(zip_t* archive, const std::string& archive_name, const std::string& path)
+  Member(zip_t* archive, const std::string& archive_name, std::size_t archive_bytes, const std::string& path)
       : name_(fmt::format("{}:{}", archive_name, path)) {
     const zip_int64_t index = zip_name_locate(archive, path.c_str(), 0);
     if (index < 0) {
@@ -43,11 +45,11 @@ class Member {
     const bool known = zip_stat_index(archive, static_cast<zip_uint64_t>(index), 0, &status) == 0 &&
                        (status.valid & ZIP_STAT_SIZE) != 0 && (status.valid & ZIP_STAT_COMP_SIZE) != 0;
     if (!known) throw DataError(fmt::format("{} has no size in the archive's directory; fetch the file again", name_));
-    if (status.size > max_data_bytes + npy_preamble_bytes || status.size / max_deflate_ratio > status.comp_size) {
+    if (status.comp_size > archive_bytes || status.size / max_deflate_ratio > status.comp_size) {
       throw DataError(
-          fmt::format("{} declares {} bytes in {} compressed bytes, more than they can hold or more than the limit "
-                      "of {} bytes; fetch the file again",
-                      name_, status.size, status.comp_size, max_data_bytes));
+          fmt::format("{} declares {} bytes in {} compressed bytes, more than they can hold in a file of {} bytes; "
+                      "fetch the file again",
+                      name_, status.size, status.comp_size, archive_bytes));
     }
     size_ = static_cast<std::size_t>(status.size);
     file_.reset(zip_fopen_index(archive, static_cast<zip_uint64_t>(index), 0));
@@ -87,7 +89,8 @@ class Member {
 
 void NpzArchive::Discard::operator()(zip* archive) const noexcept { zip_discard(archive); }
 
-NpzArchive::NpzArchive(std::span<const std::byte> file, std::string name) : name_(std::move(name)) {
+NpzArchive::NpzArchive(std::span<const std::byte> file, std::string name)
+    : name_(std::move(name)), bytes_(file.size()) {
   zip_error_t error;
   zip_error_init(&error);
   zip_source_t* source = zip_source_buffer_create(file.data(), file.size(), 0, &error);
@@ -100,10 +103,22 @@ NpzArchive::NpzArchive(std::span<const std::byte> file, std::string name) : name
                     name_, file.size(), text_of(&error)));
   }
   zip_error_fini(&error);
+  // Python reads the last of several members of one name, libzip the first.
+  std::set<std::string_view> names;
+  for (zip_int64_t i = 0; i < zip_get_num_entries(archive_.get(), 0); ++i) {
+    const char* const member = zip_get_name(archive_.get(), static_cast<zip_uint64_t>(i), 0);
+    if (member != nullptr && !names.insert(member).second) {
+      throw DataError(fmt::format("{} has two members {}; write it again with numpy.savez", name_, member));
+    }
+  }
+}
+
+bool NpzArchive::has(const std::string& key) const {
+  return zip_name_locate(archive_.get(), (key + ".npy").c_str(), 0) >= 0;
 }
 
 NpyArray NpzArchive::read(const std::string& key) const {
-  Member member(archive_.get(), name_, key + ".npy");
+  Member member(archive_.get(), name_, bytes_, key + ".npy");
   std::vector<std::uint8_t> start(npy_preamble_bytes);
   start.resize(member.read(start));
   const std::size_t wanted = npy_header_bytes(start, member.name());
@@ -117,14 +132,14 @@ NpyArray NpzArchive::read(const std::string& key) const {
         "write it again with numpy.savez",
         member.name(), header.shape.to_string(), descr_of(header.type), header.payload, header.bytes, member.size()));
   }
-  NpyArray array{header.type, header.shape, std::vector<std::uint8_t>(header.payload)};
-  const std::size_t found = member.read(array.bytes);
+  std::vector<std::uint8_t> bytes(header.payload);
+  const std::size_t found = member.read(bytes);
   std::uint8_t one_more = 0;  // reading past the payload also verifies the member's checksum
   if (found != header.payload || member.read(std::span(&one_more, 1)) != 0) {
     throw DataError(fmt::format("{} does not decompress to the {} bytes it declares; fetch the file again",
                                 member.name(), member.size()));
   }
-  return array;
+  return to_array(header, std::move(bytes));
 }
 
 }  // namespace lockstep

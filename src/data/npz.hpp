@@ -16,12 +16,6 @@ struct zip;  // libzip's
 
 namespace lockstep {
 
-struct NpyArray {
-  NpyType type = NpyType::u1;
-  Shape shape;
-  std::vector<std::uint8_t> bytes;  ///< row-major, little-endian, as in the file
-};
-
 class NpzArchive {
  public:
   /// `file` must outlive the archive; `name` is for messages. Throws DataError unless it is a zip archive.
@@ -31,12 +25,15 @@ class NpzArchive {
   /// the offset, if it is missing, damaged, or not an array that `parse_npy_header` supports.
   [[nodiscard]] NpyArray read(const std::string& key) const;
 
+  [[nodiscard]] bool has(const std::string& key) const;
+
  private:
   struct Discard {
     void operator()(zip* archive) const noexcept;
   };
 
   std::string name_;
+  std::size_t bytes_;  ///< of the file
   std::unique_ptr<zip, Discard> archive_;
 };
 

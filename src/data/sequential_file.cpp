@@ -22,10 +22,14 @@ namespace {
 
 }  // namespace
 
-SequentialFile::SequentialFile(const std::filesystem::path& path)
-    : name_(path.string()), descriptor_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+SequentialFile::SequentialFile(const std::filesystem::path& path) : name_(path.string()) {
+  struct stat before {};  // opening a FIFO waits for its writer, and opening a device may do anything
+  if (::stat(path.c_str(), &before) == 0 && !S_ISREG(before.st_mode)) {
+    throw IoError(fmt::format("{} is not a regular file; give the path of a data file", name_));
+  }
+  descriptor_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (descriptor_ < 0) throw_io_error("cannot open " + name_, errno);
-  struct stat status {};
+  struct stat status {};  // of what was opened
   const int failed = ::fstat(descriptor_, &status);
   const int error = errno;
   if (failed != 0 || !S_ISREG(status.st_mode)) {
@@ -52,9 +56,9 @@ void SequentialFile::read(std::span<std::uint8_t> out) {
 
 std::vector<std::uint8_t> read_whole_file(const std::filesystem::path& path) {
   SequentialFile file(path);
-  if (file.size() > max_data_bytes) {
+  if (file.size() > max_file_bytes) {
     throw DataError(fmt::format("{} has {} bytes, but data files have at most {}; check that it is the right file",
-                                file.name(), file.size(), max_data_bytes));
+                                file.name(), file.size(), max_file_bytes));
   }
   std::vector<std::uint8_t> bytes(static_cast<std::size_t>(file.size()));
   file.read(bytes);

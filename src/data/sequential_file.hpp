@@ -11,8 +11,11 @@
 
 namespace lockstep {
 
-/// Bytes of the largest data file, and of the largest array in a compressed file. Larger ones are refused before memory
-/// is allocated.
+/// No file and no array of NumPy is larger: a header that declares more is damaged. What a header declares is compared
+/// with the size of its file as well, before memory is allocated.
+inline constexpr std::uint64_t max_file_bytes = std::uint64_t{1} << 40U;
+
+/// Bytes of the largest IDX array, which may be compressed by any factor.
 inline constexpr std::uint64_t max_data_bytes = std::uint64_t{1} << 30U;
 
 class SequentialFile {
@@ -35,7 +38,7 @@ class SequentialFile {
   int descriptor_ = -1;
 };
 
-/// Reads a whole file. Throws DataError if it is larger than `max_data_bytes`, IoError if it cannot be read.
+/// Reads a whole file. Throws DataError if it is larger than `max_file_bytes`, IoError if it cannot be read.
 [[nodiscard]] std::vector<std::uint8_t> read_whole_file(const std::filesystem::path& path);
 
 }  // namespace lockstep

@@ -7,7 +7,9 @@
 #include <fmt/format.h>
 #include <cstdint>
 #include <exception>
+#include <filesystem>
 #include <string>
+#include <system_error>
 #include <utility>
 
 namespace lockstep {
@@ -24,6 +26,13 @@ NamedValues record_of(const ParallelismChoice& choice) {
   if (!choice.link.points().empty())
     record["all_reduce_cpu_us_per_megabyte"] = 1e12 * choice.link.cpu_seconds_per_byte();
   return record;
+}
+
+/// Whether a file lies in the directory itself. The record of a run belongs to --model-dir and is written nowhere else.
+bool is_in(const std::filesystem::path& file, const std::filesystem::path& directory) {
+  std::error_code ignored;
+  return !directory.empty() &&
+         std::filesystem::equivalent(std::filesystem::absolute(file).parent_path(), directory, ignored);
 }
 
 }  // namespace
@@ -66,7 +75,8 @@ std::function<void()> CheckpointWriter::make_job(const std::filesystem::path& pa
   return [&run_context, communication = session_.model().compiled().communicator->describe(), facts = std::move(facts),
           path, &snapshot, report = session_.report()] {
     snapshot.visit([&](const ModelData& data) { save_model(path, data); });
-    save_history(path.parent_path() / "history.json", report, run_context, communication, facts);
+    if (is_in(path, run_context.options().model_dir))
+      save_history(run_context.options().model_dir / "history.json", report, run_context, communication, facts);
   };
 }
 

@@ -12,7 +12,7 @@
 
 #include "cluster/launcher/exec_launcher.hpp"
 #include "cluster/world/world.hpp"
-#include "core/log.hpp"
+#include "core/bound_spinning.hpp"
 #include "training/error_handler.hpp"
 
 namespace lockstep {
@@ -23,14 +23,11 @@ Options parse_or_exit(std::span<const std::string> args, Options defaults,
   const Environment environment = current_environment();
   try {
     Options options = parse_options(args, environment, std::move(defaults), program_options, purpose);
+    std::vector<std::string> program_names;
+    for (const ProgramOption& option : program_options) program_names.push_back(option.name);
+    const auto misspelt = find_misspelt_variables(environment, shared_options(options), program_names);
+    if (!misspelt.empty()) throw UsageError(misspelt.front() + " Rename or unset it");
     if (purpose.trains) exec_launcher_if_needed(environment);
-    if (launcher_rank(environment) == 0) {
-      std::vector<std::string> program_names;
-      for (const ProgramOption& option : program_options) program_names.push_back(option.name);
-      for (const std::string& warning : find_misspelt_variables(environment, shared_options(options), program_names)) {
-        log_warning(warning);
-      }
-    }
     return options;
   } catch (const TextRequest& request) {
     if (launcher_rank(environment) == 0) std::cout << request.text << std::flush;
@@ -41,6 +38,7 @@ Options parse_or_exit(std::span<const std::string> args, Options defaults,
 }
 
 Options Options::parse(int argc, char** argv, Options defaults, const std::vector<ProgramOption>& program_options) {
+  bound_spinning();
   const std::string self = argc > 0 ? std::filesystem::path(argv[0]).filename().string() : std::string();
   if (defaults.program.empty()) defaults.program = self.empty() ? "program" : self;
   return parse_or_exit(std::vector<std::string>(argv + std::min(argc, 1), argv + argc), std::move(defaults),

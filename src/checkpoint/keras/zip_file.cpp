@@ -13,8 +13,10 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -108,8 +110,22 @@ ZipReader::ZipReader(std::filesystem::path file) : name_(std::move(file)) {
   }
   int code = ZIP_ER_OK;
   archive_.reset(zip_open(name_.c_str(), ZIP_RDONLY, &code));
-  if (archive_ != nullptr) return;
+  if (archive_ != nullptr) {
+    require_unique_members();
+    return;
+  }
   fail(fmt::format("is not a zip archive, damaged or cut short ({}); save the model again as .keras", text_of(code)));
+}
+
+void ZipReader::require_unique_members() const {
+  std::set<std::string_view> names;
+  for (zip_int64_t i = 0; i < zip_get_num_entries(archive_.get(), 0); ++i) {
+    const char* const member = zip_get_name(archive_.get(), static_cast<zip_uint64_t>(i), 0);
+    if (member != nullptr && !names.insert(member).second) {
+      fail(
+          fmt::format("has two members {}, and Python reads the last of them; save the model again as .keras", member));
+    }
+  }
 }
 
 void ZipReader::fail(const std::string& problem) const {

@@ -22,7 +22,7 @@ struct ZipMember {
 
 class ZipReader {
  public:
-  /// Throws IoError if the file cannot be read, DataError if it is not a zip archive.
+  /// Throws IoError if the file cannot be read, DataError if it is not a zip archive or has two members of one name.
   explicit ZipReader(std::filesystem::path file);
 
   [[nodiscard]] bool has(const std::string& member) const;
@@ -36,6 +36,8 @@ class ZipReader {
     void operator()(zip* archive) const noexcept;
   };
 
+  /// Python reads the last of several members of one name, libzip the first.
+  void require_unique_members() const;
   [[noreturn]] void fail(const std::string& problem) const;
 
   std::filesystem::path name_;

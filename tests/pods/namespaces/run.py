@@ -2,8 +2,8 @@
 """Runs jobs of several pods on one machine, each in its own network namespace, and injects faults.
 
     tests/pods/namespaces/run.py BUILD_DIR [bandwidth | random_faults | chief | elastic | leave | start |
-                                 strangers | junk_connections | fault_matrix]... [-v] [--full] [--count N] [--seed S]
-                                 [--results FILE]
+                                 strangers | junk_connections | junk_everywhere | fault_matrix]...
+                                 [-v] [--full] [--count N] [--seed S] [--results FILE]
 
 Without a name all but fault_matrix run. --full uses the required durations and counts; otherwise they are shorter.
 Needs root; without root it is skipped."""

@@ -157,7 +157,7 @@ TEST_CASE("mismatched npz arrays are rejected", "[load_dataset]") {
   check_npz_refused(1, npy(npy_dictionary("<i8", "(6,)"), bytes_of<std::int64_t>({0, 0, 1LL << 40, 0, 0, 0})),
                     "label 2 of");
   check_npz_refused(0, npy(npy_dictionary("|u1", "(6,)"), counting(6)), "one label for every example");
-  check_npz_refused(0, npy(npy_dictionary("<i4", "(6, 2)"), counting(48)), "save them as uint8");
+  check_npz_refused(0, npy(npy_dictionary("<i4", "(6, 2)"), counting(48)), "both must match");
   check_npz_refused(2, npy(npy_dictionary("|u1", "(2, 2, 3)"), counting(12)), "both must match");
   check_npz_refused(2, npy(npy_dictionary("<f4", "(2, 3, 2)"), counting(48)), "both must match");
   check_npz_refused(2, npy(npy_dictionary("|u1", "(0, 3, 2)"), {}), "one label for every example");
