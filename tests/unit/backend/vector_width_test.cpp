@@ -7,6 +7,8 @@
 #include "support/catch.hpp"
 #include "support/optimizers.hpp"
 
+#include <lockstep/layers/sequential.hpp>
+
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -17,8 +19,8 @@ namespace {
 /// The width that vector_width() returns in this program; by default the widest.
 lockstep::VectorWidth& tested_width() {
   static lockstep::VectorWidth width = __builtin_cpu_supports("avx512bw") != 0 ? lockstep::VectorWidth::avx512
-                                       : __builtin_cpu_supports("avx2") != 0  ? lockstep::VectorWidth::avx2
-                                                                              : lockstep::VectorWidth::baseline;
+                                       : __builtin_cpu_supports("avx2") != 0   ? lockstep::VectorWidth::avx2
+                                                                               : lockstep::VectorWidth::baseline;
   return width;
 }
 
