@@ -21,6 +21,7 @@ namespace lockstep {
 namespace {
 
 constexpr int max_spins = 50;           // pauses of 40 to 140 cycles each: one or two microseconds in all
+constexpr double min_suspension_s = 2;  // pauses are a thousand times shorter, also on busy machines
 constexpr double sleep_after_s = 0.01;  // after such a wait, noticing the other rank slightly later does not matter
 constexpr auto sleep_interval = std::chrono::microseconds(50);
 
@@ -33,7 +34,10 @@ WaitPolicy make_wait_policy(const CommunicatorOptions& options, std::size_t rank
 }
 
 WaitLoop::WaitLoop(const WaitPolicy& policy) noexcept
-    : policy_(policy), start_(monotonic_seconds()), next_report_(start_ + policy.report_interval) {}
+    : policy_(policy),
+      start_(monotonic_seconds()),
+      last_pause_(start_),
+      next_report_(start_ + policy.report_interval) {}
 
 WaitLoop::~WaitLoop() {
   if (has_called_back_ && policy_.while_waiting) policy_.while_waiting(false);
@@ -46,6 +50,12 @@ bool WaitLoop::pause() noexcept {
     return false;
   }
   const double now = monotonic_seconds();
+  // A stopped process (Ctrl-Z, a suspended machine) does not wait: the awaited rank may have been stopped with it.
+  if (const double gap = now - last_pause_; gap > min_suspension_s) {
+    start_ += gap;
+    next_report_ += gap;
+  }
+  last_pause_ = now;
   if (now - start_ < sleep_after_s) {
     (void)sched_yield();  // cannot fail on Linux
   } else {

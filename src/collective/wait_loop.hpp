@@ -38,7 +38,8 @@ class WaitLoop {
 
  private:
   const WaitPolicy& policy_;
-  double start_;
+  double start_;  ///< moves on while this process does not run
+  double last_pause_;
   double next_report_;
   int polls_ = 0;
   bool has_called_back_ = false;

@@ -1,12 +1,13 @@
-// Combines the scheduler's affinity mask with the cgroup's CPU quota (version 1 or 2).
+// Combines the scheduler's affinity mask with the CPU quota of the control groups.
 #include "core/available_cpus.hpp"
+
+#include "core/cgroup.hpp"
 
 #include <sched.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <fstream>
 #include <limits>
 #include <thread>
 
@@ -16,18 +17,6 @@ namespace {
 
 constexpr double no_limit = std::numeric_limits<double>::infinity();
 
-/// The cgroup's quota in CPUs; infinity without a quota.
-double cgroup_quota() {
-  double quota = 0;
-  double period = 0;
-  if (std::ifstream("/sys/fs/cgroup/cpu.max") >> quota >> period && period > 0) return quota / period;
-  if (std::ifstream("/sys/fs/cgroup/cpu/cpu.cfs_quota_us") >> quota && quota > 0 &&
-      std::ifstream("/sys/fs/cgroup/cpu/cpu.cfs_period_us") >> period && period > 0) {
-    return quota / period;
-  }
-  return no_limit;
-}
-
 }  // namespace
 
 double available_cpus() {
@@ -35,7 +24,7 @@ double available_cpus() {
   CPU_ZERO(&cores);
   double count = no_limit;
   if (sched_getaffinity(0, sizeof cores, &cores) == 0) count = CPU_COUNT(&cores);
-  count = std::min(count, cgroup_quota());
+  count = std::min(count, cgroup_cpu_quota());
   return count == no_limit ? std::max(1U, std::thread::hardware_concurrency()) : count;
 }
 

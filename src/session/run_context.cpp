@@ -3,6 +3,7 @@
 
 #include "backend/cpu/instruction_set.hpp"
 #include "backend/make_backend.hpp"
+#include "cluster/launcher/exec_launcher.hpp"
 #include "cluster/net/host_id.hpp"
 #include "core/available_cpus.hpp"
 #include "core/digest.hpp"
@@ -24,16 +25,28 @@
 #include <iterator>
 #include <optional>
 #include <system_error>
+#include <thread>
 #include <utility>
 
 namespace lockstep {
 
 namespace {
 
+constexpr int threads_per_cpu = 64;  // beyond, thread stacks and OpenMP's tables do not fit
+
 /// OMP_NUM_THREADS if it is set, else the available CPUs divided by the ranks on this host.
 int thread_count(const World& world) {
   const std::string asked = value_of(current_environment(), "OMP_NUM_THREADS");
-  if (const int threads = std::atoi(asked.c_str()); threads > 0) return threads;
+  if (const int threads = std::atoi(asked.c_str()); threads > 0) {
+    const int most = threads_per_cpu * std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+    if (threads > most) {
+      throw UsageError(fmt::format(
+          "OMP_NUM_THREADS is {}, more than the {} that this machine of {} CPUs can use; set one thread per "
+          "CPU, or unset it",
+          asked, most, most / threads_per_cpu));
+    }
+    return threads;
+  }
   const std::vector<int>& hosts = world.host_of_rank();
   const auto local_ranks = std::max<std::ptrdiff_t>(1, std::count(hosts.begin(), hosts.end(), hosts[world.rank()]));
   return std::max(1, static_cast<int>(available_cpu_count()) / static_cast<int>(local_ranks));
@@ -130,6 +143,9 @@ RunContext::RunContext(const Options& options)
     : options_(options),
       identity_(owner_of(options, current_environment())),
       writer_(options_.on_checkpoint_failure, [this] { report_busy(); }) {
+  // A program that writes no model may run alone beside its cluster.
+  if (!launcher_.is_connected() && !options_.model_dir.empty())
+    require_world_of_tf_config(current_environment(), static_cast<std::size_t>(world_.size()));
   const bool nccl = options_.communication == Communication::nccl;
   CommunicatorOptions control_options = communicator_options();
   if (nccl) control_options.communication = Communication::automatic;

@@ -143,6 +143,22 @@ class LaunchTest(Launched):
         self.assertIn("2 workers", ended[0].stdout)
         self.assert_same_model(self.whole_run(2))
 
+    def test_variables_that_another_launcher_left_over_are_refused(self) -> None:
+        """Otherwise each worker would train alone, and all would end with 0."""
+        self.ports = [23000, 23001]
+        left_over = {"PMIX_RANK": "0", "PMI_RANK": "0", "OMPI_COMM_WORLD_SIZE": "1", "LOCKSTEP_CONTROL_FD": ""}
+        for variable, value in left_over.items():
+            with self.subTest(variable=variable):
+                command = self.command(*EXAMPLES)
+                ended = Running(command, self.cwd, {"TF_CONFIG": self.tf_config(0), variable: value}).end()
+                self.assertEqual(ended.code, USAGE, str(ended))
+                self.assertIn(f"because {variable}='{value}' says that a launcher started it", ended.stderr)
+
+    def test_more_threads_than_a_machine_can_have_are_refused(self) -> None:
+        ended = Running(self.command(*EXAMPLES), self.cwd, {"OMP_NUM_THREADS": "100000"}).end()
+        self.assertEqual(ended.code, USAGE, str(ended))
+        self.assertIn("OMP_NUM_THREADS is 100000, more than the", ended.stderr)
+
     def test_a_program_without_launcher_names_the_remedy(self) -> None:
         """A program that is not beside `lockstep` cannot start a launcher."""
         alone = self.scratch / "keras_mnist"

@@ -5,6 +5,7 @@
 #include "cluster/config/started_by_launcher.hpp"
 #include "cluster/config/tf_config.hpp"
 #include "cluster/launcher/trainer_process.hpp"
+#include "cluster/net/quote.hpp"
 
 #include <lockstep/core/error.hpp>
 
@@ -55,6 +56,21 @@ std::string find_lockstep(const std::filesystem::path& self, std::size_t workers
 }
 
 }  // namespace
+
+void require_world_of_tf_config(const Environment& environment, std::size_t world_size) {
+  const std::size_t workers = read_cluster_spec(environment).workers();
+  if (workers <= world_size) return;
+  std::string found = "a variable of another launcher";
+  for (const char* name : {"LOCKSTEP_CONTROL_FD", "OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"}) {
+    if (!environment.contains(name)) continue;
+    found = fmt::format("{}={}", name, quote(value_of(environment, name)));
+    break;
+  }
+  throw UsageError(
+      fmt::format("TF_CONFIG lists {} workers, but this process is in a world of {}, because {} says that a launcher "
+                  "started it; unset that variable, or start as many processes as TF_CONFIG lists",
+                  workers, world_size, found));
+}
 
 void exec_launcher_if_needed(const Environment& environment) {
   if (environment.contains("LOCKSTEP_CONTROL_FD") || started_by_launcher(environment)) return;

@@ -2,6 +2,8 @@
 // executes itself again under the launcher.
 #pragma once
 
+#include <cstddef>
+
 #include "core/environment.hpp"
 
 namespace lockstep {
@@ -10,5 +12,9 @@ namespace lockstep {
 /// process; does not return in that case. Throws UsageError for an invalid TF_CONFIG, and if the program `lockstep` is
 /// missing.
 void exec_launcher_if_needed(const Environment& environment);
+
+/// Throws UsageError, naming the variable that made this process believe in a launcher, if TF_CONFIG lists more workers
+/// than the world of a process that `lockstep launch` did not start: each of them would train alone.
+void require_world_of_tf_config(const Environment& environment, std::size_t world_size);
 
 }  // namespace lockstep

@@ -9,6 +9,7 @@
 #include "cluster/status/process_status.hpp"
 #include "cluster/status/status_format.hpp"
 #include "core/available_cpus.hpp"
+#include "core/cgroup.hpp"
 #include "core/clock.hpp"
 #include "core/digest.hpp"
 #include "core/log.hpp"
@@ -24,6 +25,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <csignal>
 #include <cstddef>
 #include <cstdint>
@@ -72,6 +74,10 @@ Socket receive_signals() {
   return signals;
 }
 
+std::string format_mebibytes(std::uint64_t bytes) {
+  return fmt::format("{:.0f} MiB", std::ceil(static_cast<double>(bytes) / (1U << 20U)));
+}
+
 std::vector<std::string> resolve_command(std::vector<std::string> command, const Environment& environment) {
   if (command.empty()) throw UsageError("no program to launch");
   command.front() = find_program(command.front(), environment);
@@ -91,6 +97,7 @@ Launcher::Launcher(const LauncherOptions& options)
       rendezvous_(with_a_task(options.cluster), options.ranks, options.rendezvous),
       progress_tracker_(options.rendezvous.timeouts.heartbeat_interval / 2) {
   environment_.erase("LOCKSTEP_JOB_TOKEN");
+  oom_kills_ = read_memory_group().oom_kills;
   if (options.status_port == 0) return;
   status_ = std::make_unique<StatusServer>(listen_on(options.status_port, SOMAXCONN, "with --status-port"),
                                            [this](const std::string& path) { return answer(path); });
@@ -209,10 +216,34 @@ void Launcher::reap_trainers() {
     const std::optional<ProcessExit> end = entry->second->reap();
     if (end) {
       rendezvous_.member().trainer_exited(entry->first, end->code, end->signal,
-                                          progress_tracker_.has_reported(entry->first));
+                                          progress_tracker_.has_reported(entry->first),
+                                          end->signal == SIGKILL ? take_out_of_memory() : "");
       progress_tracker_.end(entry->first);
     }
     entry = end ? trainers_.erase(entry) : std::next(entry);
+  }
+}
+
+/// What the kernel tells about a process of this container that it has killed for memory; empty if it killed none.
+std::string Launcher::take_out_of_memory() {
+  const MemoryGroup memory = read_memory_group();
+  if (memory.oom_kills <= std::exchange(oom_kills_, memory.oom_kills)) return "";
+  std::string text = "out of memory";
+  if (memory.limit_bytes)
+    text += fmt::format(": the limit of this container is {}", format_mebibytes(*memory.limit_bytes));
+  if (memory.peak_bytes) text += fmt::format(", its peak was {}", format_mebibytes(*memory.peak_bytes));
+  return text + "; raise memory_limit, or use a smaller batch";
+}
+
+/// SIGKILL does not end a process that the kernel does not wake, as on a lost network file system.
+void Launcher::report_unkillable() {
+  if (!report_unkillable_at_.passed()) return;
+  report_unkillable_at_ = Deadline::after(timeouts_.report_interval);
+  for (const auto& [rank, trainer] : trainers_) {
+    log_warning(
+        fmt::format("the trainer of rank {} was killed but has not ended: its process is in state {}; check the "
+                    "host's disks and network file systems",
+                    rank, trainer->describe_state()));
   }
 }
 
@@ -227,13 +258,16 @@ void Launcher::finish_ending() {
   if (kill_at_.passed()) {
     for (const auto& [rank, trainer] : trainers_) trainer->signal(SIGKILL);
     kill_at_ = Deadline::never();
+    report_unkillable_at_ = Deadline::after(timeouts_.report_interval);
   }
+  if (!trainers_.empty()) report_unkillable();
   if (!is_ending_ || !trainers_.empty()) return;
   server_.reset();
   directories_.reset();
   served_ranks_.clear();
   fences_.clear();
   kill_at_ = Deadline::never();
+  report_unkillable_at_ = Deadline::never();
   leave_by_ = Deadline::never();
   is_ending_ = false;
   has_stepped_ = false;

@@ -56,6 +56,8 @@ class Launcher {
   void check_for_stopped_trainers();
   void reap_trainers();
   void finish_ending();
+  void report_unkillable();
+  [[nodiscard]] std::string take_out_of_memory();
 
   [[nodiscard]] StatusReply answer(const std::string& path) const;
 
@@ -87,11 +89,13 @@ class Launcher {
   std::map<std::uint64_t, std::uint64_t> fences_;  ///< the PMIx server's sequence number of a fence by the member's
   std::map<std::uint64_t, std::unique_ptr<TrainerProcess>> trainers_;
   ProgressTracker progress_tracker_;
+  std::uint64_t oom_kills_ = 0;  ///< of this container, before the last one that was told
   bool is_ending_ = false;
   bool has_stepped_ = false;                      ///< a local trainer completed a step in this generation
   Deadline next_stop_check_ = Deadline::never();  ///< for trainers stopped by SIGSTOP
   std::map<std::uint64_t, Deadline> stopped_;     ///< stopped ranks, and when they count as lost
   Deadline kill_at_ = Deadline::never();
+  Deadline report_unkillable_at_ = Deadline::never();
 
   bool is_leaving_ = false;
   Deadline leave_by_ = Deadline::never();  ///< for trainers that have a request to save and exit

@@ -6,8 +6,14 @@
 
 #include <lockstep/core/error.hpp>
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include <cstddef>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <string>
@@ -20,6 +26,7 @@ namespace {
 
 constexpr const char* shared_memory = "/dev/shm";
 constexpr const char* prefix = "lockstep-world-";
+constexpr const char* owner_file = "owner";
 
 /// Makes a directory that only this user can access; returns "" on failure.
 std::string make_directory_in(const std::string& parent) {
@@ -27,13 +34,33 @@ std::string make_directory_in(const std::string& parent) {
   return mkdtemp(path.data()) == nullptr ? std::string() : path;
 }
 
+/// Locks a new owner file. It has its name only after that, so that nobody finds it unlocked. Empty if the file system
+/// knows no locks: then nobody sweeps the directory.
+Socket lock_owner_file(const std::string& directory) {
+  const std::string name = directory + "/" + owner_file;
+  const std::string temporary = name + ".new";
+  Socket file(open(temporary.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, S_IRUSR | S_IWUSR));
+  if (!file || flock(file.descriptor(), LOCK_EX | LOCK_NB) != 0 || rename(temporary.c_str(), name.c_str()) != 0)
+    return {};
+  return file;
+}
+
+bool is_abandoned(const std::filesystem::path& directory) {
+  struct stat status {};
+  if (lstat(directory.c_str(), &status) != 0 || !S_ISDIR(status.st_mode) || status.st_uid != geteuid()) return false;
+  const Socket file(open((directory / owner_file).c_str(), O_RDWR | O_NOFOLLOW | O_CLOEXEC));
+  return file && flock(file.descriptor(), LOCK_EX | LOCK_NB) == 0;
+}
+
 }  // namespace
 
 SessionDirectories::SessionDirectories() {
   std::string tried;
+  (void)sweep_session_directories(shared_memory);
   for (const std::string& parent :
        {value_of(current_environment(), "TMPDIR"), std::string("/tmp"), std::string(shared_memory)}) {
     if (parent.empty()) continue;
+    (void)sweep_session_directories(parent);
     files_ = make_directory_in(parent);
     if (!files_.empty()) break;
     tried += (tried.empty() ? "" : ", ") + parent;
@@ -45,6 +72,24 @@ SessionDirectories::SessionDirectories() {
                     tried));
   }
   memory_ = make_directory_in(shared_memory);
+  for (const std::string& directory : {files_, memory_}) {
+    if (!directory.empty()) locks_.push_back(lock_owner_file(directory));
+  }
+}
+
+std::size_t sweep_session_directories(const std::string& parent) noexcept {
+  std::size_t swept = 0;
+  try {
+    std::error_code error;
+    for (std::filesystem::directory_iterator entry(parent, error), end; !error && entry != end;
+         entry.increment(error)) {
+      if (!entry->path().filename().string().starts_with(prefix) || !is_abandoned(entry->path())) continue;
+      remove_session_directory(entry->path().string());
+      ++swept;
+    }
+  } catch (...) {  // out of memory: the next launch sweeps
+  }
+  return swept;
 }
 
 SessionDirectories::~SessionDirectories() {

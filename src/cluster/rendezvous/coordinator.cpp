@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -24,6 +25,7 @@ namespace lockstep {
 namespace {
 
 constexpr std::size_t max_names = 8;  // missing members named in one line
+constexpr double max_pause_s = 30;    // between two generations
 
 }  // namespace
 
@@ -181,7 +183,7 @@ std::size_t Coordinator::num_members_needed(double now) const noexcept {
 }
 
 void Coordinator::begin_if_complete(double now) {
-  if (phase_ != Phase::gathering) return;
+  if (phase_ != Phase::gathering || now < retry_at_) return;
   std::vector<PeerInfo> members;
   for (const MemberSlot& slot : slots_) {
     if (!slot.is_connected) continue;
@@ -250,12 +252,19 @@ std::string Coordinator::describe_missing() const {
 }
 
 void Coordinator::fail(const Fault& fault, double now) {
-  if (best_step_ > best_step_before_) restarts_ = 0;
+  const bool has_progressed = best_step_ > best_step_before_;
+  if (has_progressed) restarts_ = 0;
   best_step_before_ = best_step_;
+  retry_at_ = 0;
+  const std::string before = std::exchange(last_repeatable_, fault.repeatable);
+  const bool is_repeated = !has_progressed && !before.empty() && before == fault.repeatable;
   std::string text = fmt::format("generation {} ended: {}: {}", placement_.generation,
                                  describe_member(fault.member, fault.rank), printable_line(fault.what));
   if (fault.is_leave) {
     text += "; waiting for it to come back";
+  } else if (is_repeated) {
+    finish(fault.code, text + "; it is the second time in a row, so another restart would not help", now);
+    return;
   } else if (++restarts_ > timeouts_.max_restarts) {
     finish(fault.code,
            text + (timeouts_.max_restarts == 0
@@ -266,6 +275,11 @@ void Coordinator::fail(const Fault& fault, double now) {
     return;
   } else {
     text += fmt::format("; restart {} of at most {} without progress", restarts_, timeouts_.max_restarts);
+    if (fault.backs_off) {
+      const double pause = std::min(std::ldexp(1.0, restarts_ - 1), max_pause_s);
+      text += " after a pause of " + format_seconds(pause);
+      retry_at_ = now + pause;
+    }
   }
   ++restarts_by_cause_[fault.cause];
   end_generation(fault.member, text);

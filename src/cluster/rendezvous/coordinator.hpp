@@ -143,6 +143,8 @@ class Coordinator {
     int code = 75;                 ///< exit code of the job if no restarts are left
     bool is_leave = false;         ///< requested: does not count as a restart
     const char* cause = "failed";  ///< one of restart_causes
+    bool backs_off = false;  ///< the next generations begin after growing pauses: the cause may take a while to go away
+    std::string repeatable = {};  ///< not empty: the second fault in a row with this text ends the job
   };
   void fail(const Fault& fault, double now);
   /// Ends a generation whose ranks left on request; this does not count as a restart.
@@ -185,7 +187,9 @@ class Coordinator {
   std::uint64_t best_step_ = 0;
   std::uint64_t best_step_before_ = 0;  ///< best_step_ when the last generation ended
   std::map<std::string, std::uint64_t> restarts_by_cause_;
-  int restarts_ = 0;  ///< since the last progress
+  int restarts_ = 0;             ///< since the last progress
+  double retry_at_ = 0;          ///< when the next generation may begin
+  std::string last_repeatable_;  ///< Fault::repeatable of the last generation
 };
 
 }  // namespace lockstep

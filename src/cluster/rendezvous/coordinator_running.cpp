@@ -33,6 +33,7 @@ constexpr std::size_t max_latecomers = 8;  // named in one line
 std::string describe(const TrainerExited& end) {
   if (end.signal == 0) return fmt::format("its trainer ended with exit code {}", end.code);
   const char* name = end.signal < NSIG ? sigdescr_np(static_cast<int>(end.signal)) : nullptr;
+  if (!end.out_of_memory.empty()) return "its trainer was killed: " + printable_line(end.out_of_memory);
   return fmt::format("its trainer was killed by signal {}{}", end.signal,
                      name == nullptr ? "" : fmt::format(" ({})", name));
 }
@@ -147,9 +148,17 @@ void Coordinator::on(std::size_t member, const TrainerExited& message, double no
     return;
   }
   const bool is_known = code == internal || code == io || code == temporary;
-  fail({member, message.rank, describe(message), is_known ? code : internal, !slots_[member].leave_reason.empty(),
-        was_killed ? "killed" : "exited"},
-       now);
+  Fault fault{member, message.rank, describe(message), is_known ? code : internal,
+              !slots_[member].leave_reason.empty()};
+  fault.backs_off = code == io;
+  const std::optional<Progress>& last = stall_detector_.last_report(message.rank);
+  if (!message.out_of_memory.empty()) {
+    fault.repeatable = "out of memory";
+  } else if (last && last->activity == Activity::starting && message.signal != SIGKILL && code != temporary) {
+    fault.what += " while it joined the MPI world; its last lines say why";
+    fault.repeatable = fault.what;
+  }
+  fail(fault, now);
 }
 
 void Coordinator::end_if_all_ended(double now) {
@@ -162,7 +171,10 @@ void Coordinator::end_if_all_ended(double now) {
 }
 
 void Coordinator::on(std::size_t member, const Failed& message, double now) {
-  if (is_current(message.generation)) fail({member, {}, message.reason, internal, false}, now);
+  if (!is_current(message.generation)) return;
+  Fault fault{member, {}, message.reason, internal, false};
+  fault.backs_off = true;
+  fail(fault, now);
 }
 
 void Coordinator::on(std::size_t member, const Leaving& message, double /*now*/) {

@@ -52,7 +52,9 @@ auto fields(Like<Progress> auto& it) {
   return std::tie(it.generation, it.rank, it.activity, it.step, it.epoch, it.loss, it.examples_per_second,
                   it.allreduce_seconds, it.wait_seconds, it.max_silent_seconds, it.silent_seconds, it.backups);
 }
-auto fields(Like<TrainerExited> auto& it) { return std::tie(it.generation, it.rank, it.code, it.signal); }
+auto fields(Like<TrainerExited> auto& it) {
+  return std::tie(it.generation, it.rank, it.code, it.signal, it.out_of_memory);
+}
 auto fields(Like<Failed> auto& it) { return std::tie(it.generation, it.reason); }
 auto fields(Like<GenerationEnds> auto& it) { return std::tie(it.generation, it.member, it.reason); }
 auto fields(Like<Leaving> auto& it) { return std::tie(it.reason); }

@@ -8,6 +8,8 @@
 
 #include <lockstep/core/error.hpp>
 
+#include <fmt/format.h>
+
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -131,9 +133,13 @@ void RendezvousClient::resolve_chief() {
     connect_next();
     return;
   }
-  state_ = State::resolving;
-  resolve_task_ = ForkedTask([this]() { return write_resolution(resolve(chief_, Deadline::after(name_timeout))); },
-                             Deadline::after(name_timeout + 1));
+  try {
+    resolve_task_ = ForkedTask([this]() { return write_resolution(resolve(chief_, Deadline::after(name_timeout))); },
+                               Deadline::after(name_timeout + 1));
+    state_ = State::resolving;
+  } catch (const Error& error) {  // no process or pipe to be had: later there may be
+    connection_failed(fmt::format("its name cannot be looked up: {}", error.what()));
+  }
 }
 
 void RendezvousClient::take_endpoints() {

@@ -49,7 +49,7 @@ std::size_t descriptors() {
 }
 
 std::size_t compute_max_unauthenticated_peers(std::size_t members) {
-  constexpr std::size_t reserved = 64;  // log files, sockets of trainers, pipes
+  constexpr std::size_t reserved = 192;  // the status port's clients, log files, sockets of trainers, pipes
   const std::size_t max_descriptors = descriptors();
   if (max_descriptors < members + reserved + 8) {
     throw UsageError(fmt::format("the limit of {} open files is too low for {} workers; raise it (ulimit -n)",
@@ -281,7 +281,11 @@ void RendezvousServer::probe_missing() {
   if (probed_.empty()) return;
   std::vector<Address> missing;
   for (const std::size_t member : probed_) missing.push_back(addresses_[member]);
-  probe_task_ = ForkedTask([&missing]() { return probe_all(missing); }, Deadline::after(3 * probe_timeout));
+  try {
+    probe_task_ = ForkedTask([&missing]() { return probe_all(missing); }, Deadline::after(3 * probe_timeout));
+  } catch (const Error& error) {  // no process or pipe to be had: the next probe may have one
+    for (const std::size_t member : probed_) coordinator_.set_absence_reason(member, error.what());
+  }
 }
 
 }  // namespace lockstep

@@ -22,10 +22,10 @@ namespace lockstep {
 
 namespace {
 
-constexpr std::size_t max_clients = 32;
-constexpr double min_stay = 0.1;  // seconds before a client may be closed for a newer one
+constexpr std::size_t max_clients = 128;
+constexpr double min_stay = 0.01;  // seconds before a client may be closed for a newer one
 constexpr std::size_t max_ignored = 65536;
-constexpr int max_at_once = 16;  // new connections per call
+constexpr int max_at_once = 64;  // new connections per call
 
 }  // namespace
 

@@ -22,6 +22,9 @@ class LauncherConnection {
   /// Reports progress to the launcher; use it from the training thread.
   [[nodiscard]] ProgressReporter& progress() noexcept { return progress_; }
 
+  /// Whether a launcher supervises this process.
+  [[nodiscard]] bool is_connected() const noexcept { return descriptor_ >= 0; }
+
   /// The most urgent request received so far.
   [[nodiscard]] StopRequest request() const noexcept { return request_->load(std::memory_order_relaxed); }
 

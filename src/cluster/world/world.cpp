@@ -39,6 +39,7 @@ constexpr const char* eager_limit = "528384";  // bytes: 512 KiB of gradients an
 constexpr double agreement_limit_s = 1.0;
 constexpr double end_limit_s = 20.0;
 constexpr auto agreement_poll_interval = std::chrono::milliseconds(1);
+constexpr auto chief_exits_first = std::chrono::milliseconds(500);
 constexpr auto launcher_reaction = std::chrono::seconds(3);  // mpirun on a busy machine needs more than one second
 
 using HostName = std::array<char, 96>;
@@ -178,6 +179,8 @@ void World::end_with_error(int code, const std::string& message) {
   if (all_ranks_fail_alike(mine, minimum)) {
     if (rank == 0) log_error(message);
     (void)MPI_Finalize();  // the process exits with `code` in any case
+    // The launchers blame the rank that exits first. What fails on all ranks failed on the chief, e.g. its disk.
+    if (rank != 0) std::this_thread::sleep_for(chief_exits_first);
     std::exit(code);
   }
   log_error(message);

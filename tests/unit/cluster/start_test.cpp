@@ -32,8 +32,17 @@ struct Starting {
     (void)coordinator.take_actions();
   }
 
-  void report(std::size_t rank, Activity activity) { coordinator.receive(rank, Progress{1, rank, activity, 0}, now); }
+  void report(std::size_t rank, Activity activity) {
+    coordinator.receive(rank, Progress{coordinator.generation(), rank, activity, 0}, now);
+  }
   void reach_fence(std::size_t rank) { coordinator.receive(rank, Fence{1, 0, "x"}, now); }
+
+  void end(std::size_t rank, std::uint64_t code, std::uint64_t signal = 0, const std::string& out_of_memory = "") {
+    coordinator.receive(rank, TrainerExited{coordinator.generation(), rank, code, signal, out_of_memory}, now);
+  }
+  void become_ready() {
+    for (std::size_t member = 0; member < 3; ++member) coordinator.receive(member, Ready{}, now);
+  }
 
   /// What the coordinator sends to member 0 meanwhile: the texts of notices and ends, "stacks" for PrintStacks.
   std::vector<std::string> run(double seconds) {
@@ -98,4 +107,65 @@ TEST_CASE("ranks that wait for another before the first step print their stacks 
   job.report(1, Activity::waiting);
   CHECK(job.run(29).empty());
   CHECK(job.run(30) == std::vector<std::string>{"stacks"});
+}
+
+TEST_CASE("trainers that die twice in the same way while they join the world end the job") {
+  Starting job(timeouts);
+  job.report(1, Activity::starting);
+  job.end(1, 1);
+  CHECK_FALSE(job.coordinator.exit_code());
+  job.become_ready();
+  REQUIRE(job.coordinator.is_running());
+  job.report(2, Activity::starting);
+  job.end(2, 1);
+  CHECK(job.coordinator.exit_code() == 70);
+}
+
+TEST_CASE("deaths that differ, kills and deaths after the start are retried") {
+  Starting job(timeouts);
+  const auto restart = [&](Activity activity, std::uint64_t code, std::uint64_t signal) {
+    job.report(1, activity);
+    job.end(1, code, signal);
+    CHECK_FALSE(job.coordinator.exit_code());
+    job.become_ready();
+    REQUIRE(job.coordinator.is_running());
+  };
+  restart(Activity::starting, 1, 0);
+  restart(Activity::starting, 0, 11);
+  restart(Activity::starting, 0, 9);
+  restart(Activity::starting, 0, 9);
+  restart(Activity::busy, 1, 0);
+  restart(Activity::busy, 1, 0);
+}
+
+TEST_CASE("a trainer that is killed for memory twice without progress ends the job and says so") {
+  Starting job(timeouts);
+  const std::string cause =
+      "out of memory: the limit of this container is 64 MiB, its peak was 64 MiB; raise memory_limit";
+  job.report(1, Activity::busy);
+  job.end(1, 0, 9, cause);
+  const std::vector<std::string> said = job.run(0.5);
+  REQUIRE(said.size() == 1);
+  CHECK(said[0] == "generation 1 ended: worker 1 (rank 1): its trainer was killed: " + cause +
+                       "; restart 1 of at most 10 without progress");
+  job.become_ready();
+  job.coordinator.receive(1, Progress{2, 1, Activity::training, 7}, job.now);  // this one came further
+  job.end(1, 0, 9, cause);
+  CHECK_FALSE(job.coordinator.exit_code());
+  job.become_ready();
+  job.end(1, 0, 9, cause);
+  CHECK(job.coordinator.exit_code() == 70);
+}
+
+TEST_CASE("after exit code 74 the next generations begin after growing pauses") {
+  Starting job(timeouts);
+  for (const double pause : {1, 2, 4, 8, 16, 30}) {
+    job.report(1, Activity::busy);
+    job.end(1, 74);
+    job.become_ready();
+    (void)job.run(pause - 0.5);
+    CHECK_FALSE(job.coordinator.is_running());
+    (void)job.run(1.5);
+    CHECK(job.coordinator.is_running());
+  }
 }

@@ -6,7 +6,13 @@
 
 #include <lockstep/core/error.hpp>
 
+#include <sys/types.h>
+#include <sys/wait.h>
 #include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <thread>
 
 #include <cstdio>
 #include <memory>
@@ -108,4 +114,27 @@ TEST_CASE("a short wait reports nothing") {
               if (wait.pause()) wait.report("nobody");
             }
           }).empty());
+}
+
+TEST_CASE("time in which a stopped process does not run is not waiting") {
+  const pid_t child = fork();
+  if (child == 0) {
+    WaitPolicy policy;
+    policy.timeout = 3;
+    policy.report_interval = 1e9;
+    WaitLoop wait(policy);
+    const auto began = std::chrono::steady_clock::now();
+    while (!wait.pause()) {
+    }
+    const double passed = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+    _exit(passed > 5.5 ? 0 : 1);  // three seconds of waiting, and three in which it was stopped
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  REQUIRE(kill(child, SIGSTOP) == 0);
+  std::this_thread::sleep_for(std::chrono::seconds(3));
+  REQUIRE(kill(child, SIGCONT) == 0);
+  int status = 0;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  CHECK(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 0);
 }
