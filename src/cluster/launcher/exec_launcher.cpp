@@ -61,7 +61,8 @@ void require_world_of_tf_config(const Environment& environment, std::size_t worl
   const std::size_t workers = read_cluster_spec(environment).workers();
   if (workers <= world_size) return;
   std::string found = "a variable of another launcher";
-  for (const char* name : {"LOCKSTEP_CONTROL_FD", "OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"}) {
+  // MPI_Init sets PMIX_RANK, so it comes last.
+  for (const char* name : {"LOCKSTEP_CONTROL_FD", "OMPI_COMM_WORLD_SIZE", "PMI_RANK", "SLURM_PROCID", "PMIX_RANK"}) {
     if (!environment.contains(name)) continue;
     found = fmt::format("{}={}", name, quote(value_of(environment, name)));
     break;
