@@ -30,6 +30,7 @@ struct LaunchOptions {
   std::uint64_t workers = 0;  ///< 0: not given
   std::string job_token_file;
   std::string job_id;
+  bool insecure = false;
   std::filesystem::path model_dir;
 };
 
@@ -107,6 +108,9 @@ std::vector<OptionRow> launch_rows(LaunchOptions& options) {
        .help = "first line: the job token, instead of LOCKSTEP_JOB_TOKEN",
        .value = text(options.job_token_file),
        .default_text = "none"},
+      {.name = "insecure",
+       .help = "train on several hosts without a job token: anyone who reaches the chief's port can join",
+       .value = flag(options.insecure)},
       {.name = "heartbeat-timeout",
        .metavar = "SECONDS",
        .help = "silence after which a worker is lost",
@@ -184,6 +188,16 @@ ExitCode launch(std::span<const std::string> args, std::ostream& /*out*/) {
                                  options.workers, tasks, tasks == 1 ? "worker" : "workers"));
   }
   options.launcher.rendezvous.token = JobToken::load(options.launcher.environment, options.job_token_file);
+  const JobToken& token = options.launcher.rendezvous.token;
+  if (!token.is_set() && !options.insecure && options.launcher.cluster.spans_hosts()) {
+    throw UsageError(
+        "no job token is set, so anyone who reaches the chief's port could join this job; give all workers the same "
+        "secret (openssl rand -hex 16) with --job-token-file or LOCKSTEP_JOB_TOKEN, or accept it with --insecure");
+  }
+  if (token.is_short() && options.launcher.cluster.is_chief()) {
+    log_warning(
+        "the job token has fewer than 16 characters and could be guessed; use the output of openssl rand -hex 16");
+  }
   const auto workers = std::max<std::size_t>(1, options.launcher.cluster.tasks.size());
   if (const int min_workers = options.launcher.rendezvous.timeouts.min_workers;
       min_workers > static_cast<int>(workers)) {

@@ -180,8 +180,8 @@ std::vector<fs::path> find_all_idx(const fs::path& directory, std::initializer_l
                             fmt::join(missing, ", "), remedy));
 }
 
-/// The archive at `path`: a .npz file, or a directory's mnist.npz; none for a directory of IDX files. Throws IoError
-/// for any other path.
+/// The archive at `path`: a .npz file, or a directory's mnist.npz; none for a directory of IDX files. Throws UsageError
+/// for a path that does not exist, IoError for any other.
 std::optional<fs::path> find_archive(const fs::path& path) {
   std::error_code ignored;
   if (fs::is_directory(path, ignored)) {
@@ -190,8 +190,11 @@ std::optional<fs::path> find_archive(const fs::path& path) {
     return !has_idx && is_there(path / "mnist.npz") ? std::optional(path / "mnist.npz") : std::nullopt;
   }
   if (path.extension() == ".npz") return path;
-  throw IoError(fmt::format("the data {} {}; {}", path.string(),
-                            is_there(path) ? "is neither a directory nor a .npz file" : "does not exist", remedy));
+  // A wrong setting, which no restart mends.
+  std::error_code error;
+  if (!fs::exists(path, error) && !error)
+    throw UsageError(fmt::format("the data {} does not exist; {}", path.string(), remedy));
+  throw IoError(fmt::format("the data {} is neither a directory nor a .npz file; {}", path.string(), remedy));
 }
 
 /// Throws DataError unless training and test data have inputs and targets of the same kinds and shapes.

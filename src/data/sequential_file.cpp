@@ -27,8 +27,13 @@ SequentialFile::SequentialFile(const std::filesystem::path& path) : name_(path.s
   if (::stat(path.c_str(), &before) == 0 && !S_ISREG(before.st_mode)) {
     throw IoError(fmt::format("{} is not a regular file; give the path of a data file", name_));
   }
-  descriptor_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (descriptor_ < 0) throw_io_error("cannot open " + name_, errno);
+  descriptor_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (descriptor_ < 0) {
+    const int error = errno;
+    if (error != ENOENT && error != ENOTDIR) throw_io_error("cannot open " + name_, error);
+    throw UsageError(
+        fmt::format("cannot open {}: No such file or directory; check the path", name_));  // no restart mends it
+  }
   struct stat status {};  // of what was opened
   const int failed = ::fstat(descriptor_, &status);
   const int error = errno;

@@ -101,6 +101,10 @@ void own_model_directory(RunContext& run_context) {
 
 LoadedModel read_model_file(RunContext& run_context, const std::filesystem::path& file, const Architecture* known) {
   const auto read = [&]() -> std::optional<LoadedModel> {
+    std::error_code error;
+    if (!std::filesystem::exists(file, error) && !error) {  // a wrong setting, which no restart mends
+      throw UsageError(fmt::format("cannot read {}: No such file or directory; check the path", file.string()));
+    }
     const ModelFormat format = model_format_of(file);
     const bool bare = format == ModelFormat::weights || (format == ModelFormat::h5 && !has_architecture(file));
     if (!bare) return LoadedModel{file.string(), load_model(file)};

@@ -1,6 +1,7 @@
 """Missing, damaged or wrong data: one sentence, the right exit code, and an unchanged earlier model."""
 
 import gzip
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -110,9 +111,11 @@ class BadDataTest(ProgramTest):
     def test_invalid_data_paths_are_rejected(self) -> None:
         (self.scratch / "file").write_text("no data")
         (self.scratch / "file.npz").write_text("no data")
+        os.mkfifo(self.scratch / "fifo.npz")  # nobody writes: opening it must not wait
         for path, code, phrases in (
-            ("nowhere", IO, ("nowhere", "does not exist", "fetch_data.sh")),
-            ("nowhere.npz", IO, ("nowhere.npz", "No such file", "check the path")),
+            ("nowhere", USAGE, ("nowhere", "does not exist", "fetch_data.sh")),
+            ("nowhere.npz", USAGE, ("nowhere.npz", "No such file", "check the path")),
+            ("fifo.npz", IO, ("fifo.npz is not a regular file",)),
             ("file", IO, ("neither a directory nor a .npz file",)),
             ("file.npz", DATA, ("file.npz", "not a zip archive")),
         ):
@@ -127,7 +130,7 @@ class BadDataTest(ProgramTest):
     def test_missing_on_one_worker_only(self) -> None:
         with self.earlier_model_kept():
             ended = self.run_program(None, "--data-dir", self.scratch / "nowhere")
-        self.assert_fails(ended, IO, "nowhere does not exist", rank=1)
+        self.assert_fails(ended, USAGE, "nowhere does not exist", rank=1)
 
     def test_different_data_on_one_worker(self) -> None:
         other = data_files.write_idx(self.scratch / "other", seed=2)

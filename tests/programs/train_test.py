@@ -268,7 +268,7 @@ class TrainTest(ProgramTest):
         garbled.write_text("{]")
         weights = self.trained("only.weights.h5")
         for file, code, says in (
-            (absent, IO, ("absent.keras", "No such file")),
+            (absent, USAGE, ("absent.keras", "No such file")),
             (self.scratch / "absent.json", IO, ("absent.json", "No such file")),
             (self.scratch / "directory.json", IO, ("directory.json is a directory",)),
             (empty, DATA, ("empty.h5",)),

@@ -18,6 +18,12 @@ std::string to_string(TaskType type) {
 
 std::string Task::name() const { return fmt::format("{} {}", to_string(type), index); }
 
+bool ClusterSpec::spans_hosts() const {
+  return std::ranges::any_of(tasks, [&](const Task& task) {
+    return normalized_address({task.address.host, 0}) != normalized_address({tasks.front().address.host, 0});
+  });
+}
+
 Digest ClusterSpec::digest() const {
   Digest digest;
   for (const Task& task : tasks) {

@@ -24,6 +24,9 @@ class JobToken {
 
   [[nodiscard]] bool is_set() const noexcept { return !secret_.empty(); }
 
+  /// Whether it could be found by trying: shorter than what `openssl rand -hex 8` writes.
+  [[nodiscard]] bool is_short() const noexcept { return is_set() && secret_.size() < 16; }
+
   /// HMAC-SHA256 of `text`: 32 bytes.
   [[nodiscard]] std::string sign(std::string_view text) const;
   /// Compares in constant time.

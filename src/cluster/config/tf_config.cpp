@@ -14,6 +14,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -86,14 +87,23 @@ json read_json(const std::string& text, std::vector<std::string>& warnings) {
   }
 }
 
-/// Python's int() of a string, which accepts surrounding whitespace, a sign and leading zeros.
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+/// Python's int() of a string of ASCII characters, which accepts surrounding whitespace, a sign, leading zeros, and
+/// single underscores between digits.
 std::optional<std::int64_t> parse_integer(std::string_view text) {
   constexpr std::string_view blanks = " \t\r\n\v\f";
   const std::size_t first = text.find_first_not_of(blanks);
   if (first == std::string_view::npos) return {};
   text = text.substr(first, text.find_last_not_of(blanks) + 1 - first);
   if (text.starts_with('+') && !text.starts_with("+-")) text.remove_prefix(1);
-  return parse_number<std::int64_t>(text);
+  std::string digits;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const bool is_separator =
+        text[i] == '_' && i > 0 && i + 1 < text.size() && is_digit(text[i - 1]) && is_digit(text[i + 1]);
+    if (!is_separator) digits += text[i];
+  }
+  return parse_number<std::int64_t>(digits);
 }
 
 /// Python's int() of a JSON value.
@@ -105,6 +115,7 @@ std::optional<std::int64_t> to_integer(const json& value) {
     return number > static_cast<std::uint64_t>(largest) ? largest : static_cast<std::int64_t>(number);
   }
   if (value.is_number_integer()) return value.get<std::int64_t>();
+  if (value.is_boolean()) return value.get<bool>() ? 1 : 0;
   if (!value.is_number_float()) return {};
   return static_cast<std::int64_t>(std::clamp(std::trunc(value.get<double>()), -1e18, 1e18));
 }
@@ -213,6 +224,19 @@ std::pair<std::string, int> read_own_task(const json& document, const Jobs& jobs
   return {type, index};
 }
 
+/// A key that looks like the cluster but is another: this process trains alone, and so do all others of the job.
+void warn_of_other_cluster(const json& document, std::vector<std::string>& warnings) {
+  for (const auto& item : document.items()) {
+    std::string lower = item.key();
+    std::ranges::transform(lower, lower.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    if (lower.find("cluster") == std::string::npos) continue;
+    warnings.push_back(
+        fmt::format("TF_CONFIG has the key {} but no cluster, so this process trains alone; name the key 'cluster' and "
+                    "list all tasks",
+                    quote(item.key())));
+  }
+}
+
 void warn_of_idle_tasks(const Jobs& jobs, std::vector<std::string>& warnings) {
   for (const char* type : {"ps", "evaluator"}) {
     const auto job = jobs.find(type);
@@ -236,7 +260,10 @@ ClusterSpec parse_tf_config(const std::string& text) {
     refuse(" is " + show(document) + R"(, but must be an object {"cluster": ..., "task": ...})");
   }
   const auto cluster = document.find("cluster");
-  if (cluster == document.end()) return spec;
+  if (cluster == document.end()) {
+    warn_of_other_cluster(document, spec.warnings);
+    return spec;
+  }
   if (!cluster->is_object()) {
     refuse("'s cluster is " + show(*cluster) + R"(, but must be an object, as {"worker": ["a:5000", "b:5000"]})");
   }

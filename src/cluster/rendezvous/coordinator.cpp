@@ -30,9 +30,10 @@ constexpr double max_pause_s = 30;    // between two generations
 }  // namespace
 
 Coordinator::Coordinator(const std::vector<std::string>& tasks, std::string run_id, const SupervisionTimeouts& timeouts,
-                         double now)
+                         double now, bool are_members_proved)
     : timeouts_(timeouts),
       run_id_(std::move(run_id)),
+      are_members_proved_(are_members_proved),
       next_heartbeat_(now + timeouts.heartbeat_interval),
       last_tick_(now),
       stall_detector_(timeouts) {

@@ -42,8 +42,9 @@ using CoordinatorAction = std::variant<Send, Disconnect, AllAcknowledged>;
 class Coordinator {
  public:
   /// `tasks`: names of the members ("worker 1"), the chief first. `run_id`: unique per run; part of PMIx namespaces.
+  /// `are_members_proved`: members have shown that they know the job's secret, or are on this host.
   Coordinator(const std::vector<std::string>& tasks, std::string run_id, const SupervisionTimeouts& timeouts,
-              double now);
+              double now, bool are_members_proved = true);
 
   // Events. `now` never decreases.
 
@@ -158,6 +159,7 @@ class Coordinator {
 
   SupervisionTimeouts timeouts_;
   std::string run_id_;
+  bool are_members_proved_;
   std::vector<MemberSlot> slots_;
   std::vector<CoordinatorAction> actions_;
 

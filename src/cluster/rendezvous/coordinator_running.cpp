@@ -187,6 +187,14 @@ void Coordinator::on(std::size_t member, const Leaving& message, double /*now*/)
 
 void Coordinator::on(std::size_t member, const TrainingDone& /*message*/, double now) {
   if (phase_ == Phase::finished) return;
+  if (!are_members_proved_) {
+    post_to_all(
+        Notice{slots_[member].name +
+               " reports that training was complete, which it cannot prove without a job token; it goes on from "
+               "the last backup"});
+    on(member, Ready{}, now);
+    return;
+  }
   post_to_all(Notice{slots_[member].name + " reports that training was complete when the chief was lost"});
   finish(0, "", now);
 }

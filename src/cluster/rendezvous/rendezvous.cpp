@@ -55,7 +55,8 @@ Rendezvous::Rendezvous(const ClusterSpec& spec, std::uint64_t local_ranks, const
       std::make_unique<Member>(index_, fmt::format("{} ({})", chief.name(), chief.address.to_string()), timeouts_, now);
   const std::uint16_t port = spec.tasks.at(index_).address.port;
   if (spec.is_chief()) {
-    coordinator_ = std::make_unique<Coordinator>(credentials_.tasks, to_hex(self.incarnation), timeouts_, now);
+    coordinator_ = std::make_unique<Coordinator>(credentials_.tasks, to_hex(self.incarnation), timeouts_, now,
+                                                 options.token.is_set() || !spec.spans_hosts());
     std::vector<Address> addresses;
     for (const Task& task : spec.tasks) addresses.push_back(task.address);
     server_ = std::make_unique<RendezvousServer>(listen_on(port), credentials_, std::move(addresses), timeouts_,

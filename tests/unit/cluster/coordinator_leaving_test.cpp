@@ -210,3 +210,12 @@ TEST_CASE("a chief that knows that the job has finished tells the members that c
   CHECK(std::get<JobResult>(said.front()).code == 0);
   CHECK(coordinator.generation() == 0);
 }
+
+TEST_CASE("a member that proved nothing cannot end a job as a success") {
+  Coordinator coordinator({"worker 0", "worker 1"}, "run", {}, 0, false);
+  for (std::size_t member = 0; member < 2; ++member) REQUIRE(coordinator.join(peer_info(member), 0).empty());
+  coordinator.receive(0, Ready{}, 1);
+  coordinator.receive(1, TrainingDone{}, 1);
+  CHECK_FALSE(coordinator.exit_code());
+  CHECK(coordinator.is_running());  // it trains on
+}

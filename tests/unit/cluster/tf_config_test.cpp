@@ -1,6 +1,8 @@
 // TF_CONFIG is parsed as TensorFlow parses it, and mistakes are reported with their location.
 #include "cluster/config/tf_config.hpp"
 
+#include "cluster/net/quote.hpp"
+
 #include "cluster/config/json_text.hpp"
 #include "core/random.hpp"
 #include "support/catch.hpp"
@@ -170,7 +172,6 @@ TEST_CASE("every mistake is rejected with its location") {
       {config(list, worker(R"("+-1")")), {"task.index is '+-1'"}},
       {config(list, worker(R"("")")), {"task.index is ''"}},
       {config(list, worker("null")), {"task.index is null"}},
-      {config(list, worker("true")), {"task.index is true"}},
       {config(list, worker("[0]")), {"task.index is a list"}},
       {config(list, worker("99999999999999999999")), {"task.index is 1e+20"}},
       {config(list, worker("1e300")), {"task.index is 1e+300"}},
@@ -345,4 +346,36 @@ TEST_CASE("mutated values are parsed or rejected", "[mutation]") {
   std::cout << "TF_CONFIG: " << refused << " of " << count << " mutated values refused, seed " << seed << "\n";
   CHECK(refused > count / 2);
   CHECK(refused < count);
+}
+
+TEST_CASE("indices are read as Python's int() reads them") {
+  const auto index_of = [](const std::string& index) {
+    const ClusterSpec spec = parse_tf_config(
+        R"({"cluster": {"worker": {"1": "a:1", "10": "b:1"}}, "task": {"type": "worker", "index": )" + index + "}}");
+    return spec.tasks.at(spec.rank.value()).index;
+  };
+  CHECK(index_of("true") == 1);
+  CHECK(index_of(R"("1_0")") == 10);
+  CHECK(index_of(R"(" +10 ")") == 10);
+  for (const char* wrong : {R"("_10")", R"("10_")", R"("1__0")", R"("\u0661")"})
+    CHECK_THROWS_AS(index_of(wrong), UsageError);
+}
+
+TEST_CASE("a key that looks like the cluster is named, because each task would train alone") {
+  for (const std::string key : {"CLUSTER", "sparseCluster", "Cluster"}) {
+    const ClusterSpec spec =
+        parse_tf_config("{\"" + key + R"(": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 0}})");
+    CHECK(spec.workers() == 1);
+    REQUIRE(spec.warnings.size() == 1);
+    CHECK(spec.warnings[0].find("TF_CONFIG has the key '" + key + "' but no cluster") == 0);
+  }
+  CHECK(parse_tf_config(R"({"environment": "cloud"})").warnings.empty());
+}
+
+TEST_CASE("messages quote text that is not ASCII, and no half characters") {
+  CHECK(quote("b\u00fccher") == "'b\u00fccher'");
+  CHECK(quote("a\x1B[2J\nb\xC2\x9B") ==
+        "'a?[2J b?"
+        "?'");
+  CHECK(quote(std::string(59, 'x') + "\u00fc").starts_with("'" + std::string(59, 'x') + "...'"));
 }

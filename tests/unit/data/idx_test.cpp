@@ -132,7 +132,7 @@ TEST_CASE("a small gzip file cannot claim a gigabyte of memory", "[idx]") {
 TEST_CASE("unreadable files are named", "[idx]") {
   const testing::ScratchDirectory directory;
   const auto absent = directory.path() / "absent";
-  CHECK(lacking(message_of<IoError>([&] { (void)read_idx(absent); }), {absent.string(), "No such file"}) == "");
+  CHECK(lacking(message_of<UsageError>([&] { (void)read_idx(absent); }), {absent.string(), "No such file"}) == "");
   CHECK(lacking(message_of<IoError>([&] { (void)read_idx(directory.path()); }), {"not a regular file"}) == "");
   for (const std::size_t size : {0, 3, 9, 39}) {
     write_file(directory.path() / "short", cut(idx({2, 3, 4}, counting(24)), size));
