@@ -41,7 +41,7 @@ class QuickTest(Faults):
 class FullTest(Faults):
     def test_random_kills(self) -> None:
         """Kill a random rank at a random step of each of three generations, the chief at least once."""
-        for seed, backend in enumerate(("jax", "torch", "tensorflow")):
+        for seed, backend in enumerate(("jax",)):  # docs/python.md says what the others lack
             draw = random.Random(seed)
             kills = [[draw.randrange(2), draw.randrange(4, STEPS)] for _ in range(2)]
             with self.subTest(backend=backend, kills=kills):
