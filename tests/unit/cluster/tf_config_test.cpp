@@ -207,7 +207,7 @@ TEST_CASE("every mistake is rejected with its location") {
       {address("a b:5000"), {"host 'a b'"}},
       {address("grpc://a:5000"), {"host 'grpc://a'"}},
       {address("{{ name }}-0:5000"), {"host '{{ name }}-0'"}},
-      {address("w\u00f6rker:5000"), {"host 'w??rker'"}},
+      {address("w\u00f6rker:5000"), {"host 'wörker'"}},
       {address("a\\u0000b:5000"), {"host 'a?b'"}},
       {address("::1:5000"), {"'::1:5000'", "brackets"}},
       {address("fd00::7"), {"'fd00::7'", "brackets"}},
