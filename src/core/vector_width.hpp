@@ -36,9 +36,9 @@ __attribute__((target("avx2"), flatten, noinline)) void avx2(const Body& body) {
 }  // namespace target
 #endif
 
-/// Runs `body`, a loop, compiled for the CPU's vector width; with AVX-512 also for its byte and word instructions, which
-/// pack results to bfloat16 at once. Capture by value: a store of a byte could change what a
-/// reference refers to, so the compiler would read it again in each turn.
+/// Runs `body`, a loop, compiled for the CPU's vector width; with AVX-512 also for its byte and word instructions,
+/// which pack results to bfloat16 at once. Capture by value: a store of a byte could change what a reference refers to,
+/// so the compiler would read it again in each turn.
 template <typename Body>
 void run_vectorized(const Body& body) {
 #if LOCKSTEP_HAS_TARGETS
