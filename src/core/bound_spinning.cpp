@@ -38,6 +38,7 @@ void bound_spinning() {
   if (error || words.empty()) return;
   if (::setenv("GOMP_SPINCOUNT", spin_count, 1) != 0) return;  // NOLINT(concurrency-mt-unsafe): before any thread
   std::vector<char*> arguments;
+  arguments.reserve(words.size() + 1);
   for (std::string& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);
   (void)::execv(self.c_str(), arguments.data());

@@ -2,7 +2,7 @@
 
 import re
 
-from support import IO, Ended, ProgramTest, Running
+from support import USAGE, Ended, ProgramTest, Running
 
 EPOCH_LINE = re.compile(r"^\d+/\d+ - \d+s - .*accuracy: .* - loss: ", re.MULTILINE)
 
@@ -65,5 +65,5 @@ class OutputTest(ProgramTest):
 
     def test_exit_codes_do_not_need_a_standard_error(self) -> None:
         """mpirun 4.1 hangs without a standard error, so two workers get /dev/full."""
-        self.assertEqual(self.shell('"$@" >&- 2>&-', "--data-dir", "/nowhere").code, IO)
-        self.assertEqual(self.shell('"$@" >/dev/full 2>/dev/full', "--data-dir", "/nowhere", workers=2).code, IO)
+        self.assertEqual(self.shell('"$@" >&- 2>&-', "--data-dir", "/nowhere").code, USAGE)
+        self.assertEqual(self.shell('"$@" >/dev/full 2>/dev/full', "--data-dir", "/nowhere", workers=2).code, USAGE)
