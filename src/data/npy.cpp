@@ -294,7 +294,7 @@ std::vector<To> convert(const std::vector<std::uint8_t>& bytes) {
   for (std::size_t i = 0; i < values.size(); ++i) {
     From value;
     std::memcpy(&value, bytes.data() + i * sizeof(From), sizeof(From));
-    values[i] = static_cast<To>(value);
+    values[i] = static_cast<To>(value);  // NOLINT(bugprone-signed-char-misuse): int8 is a number
   }
   return values;
 }
