@@ -387,7 +387,7 @@ class TrainTest(ProgramTest):
             ("evaluate", ("--model", first, "--epochs", 3), USAGE, ("no option '--epochs'",)),
             ("predict", ("--model", first, "--output", ""), USAGE, ("--output is empty",)),
             ("predict", ("--model", first, "--output", "/dev/null/p.npy"), IO, ("/dev/null",)),
-            ("predict", ("--model", self.scratch / "absent.h5"), IO, ("absent.h5",)),
+            ("predict", ("--model", self.scratch / "absent.h5"), USAGE, ("absent.h5",)),
         ):
             with self.subTest(command, options=options):
                 self.assert_fails(self.use(command, *options), code, *says)

@@ -75,6 +75,8 @@ void close_own_ports() noexcept {
 
 }  // namespace lockstep
 
+// The system header uses reserved names.
+// NOLINTNEXTLINE(readability-inconsistent-declaration-parameter-name)
 extern "C" int accept(int listener, sockaddr* address, socklen_t* length) {
   const auto connection = static_cast<int>(syscall(SYS_accept, listener, address, length));
   if (connection < 0 || !lockstep::is_guarded()) return connection;

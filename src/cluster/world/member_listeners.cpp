@@ -53,6 +53,8 @@ void filter_remaining_listeners() {
 
 }  // namespace lockstep
 
+// The system header uses reserved names.
+// NOLINTNEXTLINE(readability-inconsistent-declaration-parameter-name)
 extern "C" int listen(int socket, int backlog) noexcept {
   try {
     (void)lockstep::filter_listener(socket);  // filter_remaining_listeners() reports an error

@@ -36,7 +36,7 @@ class Line {
   }
   Line& add(std::uint64_t number, int base) noexcept {
     std::array<char, 20> digits{};
-    const auto end = std::to_chars(digits.begin(), digits.end(), number, base).ptr;
+    const auto* const end = std::to_chars(digits.begin(), digits.end(), number, base).ptr;
     return add({digits.data(), static_cast<std::size_t>(end - digits.data())});
   }
   void write() noexcept {
