@@ -15,7 +15,7 @@ struct ConvolutionProblem {
   const onednn::Context& context;
   const Graph& graph;
   const Operation& operation;
-  std::size_t num_examples;
+  std::size_t num_examples = 0;
   ConvolutionChoice choice;
 
   /// The input in the layout that the kernels read.

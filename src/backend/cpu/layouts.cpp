@@ -237,6 +237,7 @@ class LayoutSearch {
   void run_chain() {
     for (std::size_t i = 0; i < graph_.forward.size(); ++i) add(static_cast<int>(i));
     Layout layout = cheapest(stages_.back());
+    // NOLINTNEXTLINE(modernize-loop-convert): clang 14 cannot compile std::views::reverse of libstdc++
     for (auto stage = stages_.rbegin(); stage != stages_.rend(); ++stage) {
       const Node& node = stage->nodes.at(layout);
       graph_.tensors[stage->tensor].layout = layout;

@@ -126,6 +126,7 @@ class ConnectionReader {
     }
     if (outputs.empty()) fail(layer, "is called on no tensor");
     std::vector<int> inputs;
+    inputs.reserve(outputs.size());
     for (const json* output : outputs) {
       inputs.push_back(call_named(*output, [&](const std::string& what) { fail(layer, "is fed by " + what); }));
     }
