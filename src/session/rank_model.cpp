@@ -191,6 +191,7 @@ std::string RankModel::sharding_summary() const {
 }
 
 std::string RankModel::kernels_summary() const {
+  if (run_context_.backend().device_streams() != nullptr) return "";  // trials have their arenas in the host's memory
   const CompiledModel& model = compiled();
   return describe_kernels(model.plan(),
                           measure_operations(run_context_.backend(), model.plan(), model.options.optimizer,
