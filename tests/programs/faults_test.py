@@ -73,15 +73,6 @@ class FaultsTest(launch_test.Launched):
         self.assertIn("after optimizer step 60, workers 0 and 1 of 2 hold other weights", text)
         self.assert_same_model(whole)
 
-    def test_workers_agree_on_the_instruction_set(self) -> None:
-        """Before the first step, by name, with a remedy that works."""
-        self.start_job(2, of=({}, {"ONEDNN_MAX_CPU_ISA": "SSE41"}))
-        text = self.messages(self.assert_ended(USAGE))
-        self.assertRegex(text, r"error: the workers disagree about the instruction set: worker 0 has AVX\S+, worker 1 has "
-                               r"SSE41; set ONEDNN_MAX_CPU_ISA to the smaller one on all workers")
-        self.start_job(2, ONEDNN_MAX_CPU_ISA="SSE41")
-        self.assert_ended(0)
-
     def test_the_first_nan_restarts_the_job_once(self) -> None:
         """A machine's error passes: the job ends with the bits of an undisturbed one."""
         whole = self.undisturbed(2, "--parallelism", "data")
