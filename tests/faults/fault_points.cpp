@@ -8,6 +8,7 @@
 //         nan    writes NaN into it
 //   LOCKSTEP_TEST_RANK=N            only in the trainer of this rank
 //   LOCKSTEP_TEST_GENERATION=N      only in this generation
+//   LOCKSTEP_TEST_STEP_MS=N         each step takes N milliseconds longer
 //   LOCKSTEP_TEST_HISTORY=FILE      appends a line of JSON per event
 #include "core/fault_point.hpp"
 
@@ -69,9 +70,16 @@ void act(const Order& order, std::span<std::byte> memory) {
   while (order.action == "hold" && access(released.c_str(), F_OK) != 0) (void)usleep(interval);
 }
 
+void pause_step() {
+  static const int milliseconds = std::atoi(value_of(current_environment(), "LOCKSTEP_TEST_STEP_MS").c_str());
+  constexpr int microseconds = 1000;
+  if (milliseconds > 0) (void)usleep(static_cast<useconds_t>(milliseconds * microseconds));
+}
+
 }  // namespace
 
 void fault_point(std::string_view name, std::span<std::byte> memory) {
+  if (name == "step") pause_step();
   static const Order order = read_order();
   static std::atomic<int> reached{0};
   if (name != order.point || ++reached != order.count || !mark(order.marker)) return;

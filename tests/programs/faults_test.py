@@ -13,6 +13,8 @@ LAYERS = (("Reshape", {"target_shape": [28, 28, 1]}), ("Conv2D", {"filters": 4, 
           ("Dense", {"units": 10}))
 TRAINING = (*COMPILED, "--epochs", 3, "--steps-per-epoch", 20, "--global-batch-size", 24, "--seed", 5,
             "--deterministic", "--verbose", 2)
+# Time for each backup to be written before the next one is due, which would be skipped otherwise.
+UNHURRIED = {"LOCKSTEP_TEST_STEP_MS": "50"}
 
 
 class FaultsTest(launch_test.Launched):
@@ -51,7 +53,8 @@ class FaultsTest(launch_test.Launched):
         workers = len(hosts.split(","))
         options = ("--parallelism", "data")
         whole = self.undisturbed(workers, *options, LOCKSTEP_SIMULATED_HOSTS=hosts)
-        self.start_job(workers, *options, LOCKSTEP_SIMULATED_HOSTS=hosts, **self.fault("step", 25, "flip", rank))
+        self.start_job(workers, *options, LOCKSTEP_SIMULATED_HOSTS=hosts, **UNHURRIED,
+                       **self.fault("step", 25, "flip", rank))
         text = self.messages(self.assert_ended(0))
         self.assertTrue((self.scratch / "marker").exists(), "nothing was flipped")
         self.assertIn(expected, text)
@@ -76,7 +79,7 @@ class FaultsTest(launch_test.Launched):
     def test_the_first_nan_restarts_the_job_once(self) -> None:
         """A machine's error passes: the job ends with the bits of an undisturbed one."""
         whole = self.undisturbed(2, "--parallelism", "data")
-        self.start_job(2, "--parallelism", "data", **self.fault("step", 26, "nan", 1))
+        self.start_job(2, "--parallelism", "data", **UNHURRIED, **self.fault("step", 26, "nan", 1))
         text = self.messages(self.assert_ended(0))
         # ReLU hides some NaN from the loss; no backup holds one.
         self.assertRegex(text, r"error: (the loss became NaN in epoch 2|the model is not saved, because .* after optimizer "

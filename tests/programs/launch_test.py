@@ -130,7 +130,8 @@ class LaunchTest(Launched):
     def test_workers_may_start_in_any_order(self) -> None:
         self.ports = free_ports(3)
         for index in (2, 0, 1):
-            self.launch(index, EXAMPLES)
+            # A machine that is busy takes seconds to start MPI, which launchers report.
+            self.launch(index, EXAMPLES, LOCKSTEP_REPORT_INTERVAL="60")
             time.sleep(0.3)
         ended = self.assert_ended(0)
         self.assertIn("3 workers", ended[0].stdout)
