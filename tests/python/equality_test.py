@@ -38,7 +38,7 @@ class Equality(JobTest):
         for same in {"small_buckets", "overlap"} & two[0].keys():
             self.assertEqual(two[0][same]["digest"], two[0]["dense"]["digest"], same)
         # Within a host nothing is compressed.
-        self.assertEqual(two[0]["bfloat16"]["digest"], two[0]["dense"]["digest"])
+        self.assertEqual(two[0]["bfloat16"]["digest"], two[0]["wide"]["digest"])
         self.assertGreater(len(set(one["dense"]["logs"]["loss"])), 1, "nothing was learned")
 
 
@@ -61,7 +61,7 @@ class FullTest(Equality):
         ranks = [self.read_json(f"{name}.{rank}") for rank in range(2)]
         for case in ranks[0]:
             self.assertEqual(ranks[0][case]["digest"], ranks[1][case]["digest"], case)
-        self.assertNotEqual(ranks[0]["bfloat16"]["digest"], ranks[0]["dense"]["digest"])
+        self.assertNotEqual(ranks[0]["bfloat16"]["digest"], ranks[0]["wide"]["digest"])
 
 
 if __name__ == "__main__":

@@ -40,18 +40,18 @@ def result_of(model: Any, history: Any = None) -> dict[str, Any]:
     return {"weights": weights_of(model), "logs": logs, "digest": digest_of(model)}
 
 
-def dense_model(seed: int) -> Any:
+def dense_model(seed: int, units: int = 16) -> Any:
     keras.utils.set_random_seed(seed)
-    layers = [keras.Input((12,)), keras.layers.Dense(16, activation="relu"), keras.layers.Dense(4)]
+    layers = [keras.Input((12,)), keras.layers.Dense(units, activation="relu"), keras.layers.Dense(4)]
     return keras.Sequential(layers)
 
 
 LOSS = {"loss": keras.losses.SparseCategoricalCrossentropy(from_logits=True), "metrics": ["accuracy"]}
 
 
-def fit_dense(**options: Any) -> dict[str, Any]:
+def fit_dense(units: int = 16, **options: Any) -> dict[str, Any]:
     # The ranks begin with different weights: the chief's count. 101 examples end with a batch of 2 + 1.
-    model = dense_model(1 + lockstep.rank())
+    model = dense_model(1 + lockstep.rank(), units)
     optimizer = keras.optimizers.Adam(0.01, clipnorm=0.5)
     model.compile(lockstep.DistributedOptimizer(optimizer, **options), **LOSS)
     history = model.fit(
@@ -133,7 +133,9 @@ cases = {
     "tiny_batch": fit_tiny_batch(),
     "custom_loop": custom_loop(),
     "uneven": uneven(),
-    "bfloat16": fit_dense(compression="bfloat16"),
+    # Wide enough that its gradients are worth compressing.
+    "wide": fit_dense(units=512),
+    "bfloat16": fit_dense(units=512, compression="bfloat16"),
 }
 if BACKEND == "torch":
     cases["overlap"] = fit_dense(overlap=True, bucket_bytes=64)
