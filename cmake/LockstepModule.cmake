@@ -19,6 +19,9 @@ if(LOCKSTEP_SANITIZE)
   target_compile_definitions(lockstep_rules INTERFACE _GLIBCXX_ASSERTIONS)
   target_link_options(lockstep_rules INTERFACE -fsanitize=${LOCKSTEP_SANITIZE})
 endif()
+if(LOCKSTEP_FUZZERS)
+  target_compile_options(lockstep_rules INTERFACE -O1 -fsanitize=fuzzer-no-link)
+endif()
 
 # lockstep_module(NAME [MODULES ...] [LIBRARIES ...])
 # The module is made of all .cpp files in the folder and its subfolders. Subfolders named cuda/ and .cu files belong to
