@@ -5,6 +5,8 @@
 #include "core/bfloat16.hpp"
 #include "graph/graph.hpp"
 
+#include <lockstep/core/error.hpp>
+
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -75,8 +77,14 @@ struct OperationScope {
     const ParameterSpec& spec = graph.parameters[parameter];
     return arenas.of(spec).weights.data() + spec.offset;
   }
+  /// A frozen parameter has no gradient: backward kernels look at Operation::is_frozen first.
   [[nodiscard]] float* weights_gradient(int parameter) const {
     const ParameterSpec& spec = graph.parameters[parameter];
+    if (spec.rule == UpdateRule::frozen) {
+      throw UsageError("layer '" + layer().name + "' (" + layer().class_name +
+                       ") is not trainable but stands behind layers that are, which Lockstep does not support yet for "
+                       "layers of this class; make it trainable, or the layers before it not trainable");
+    }
     return arenas.of(spec).gradients.data() + spec.offset;
   }
   [[nodiscard]] std::uint16_t* low_precision(int parameter) const {

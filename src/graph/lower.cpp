@@ -71,7 +71,11 @@ class Lowering {
   }
 
   /// The same for an operation that has the layer's parameters.
-  void append_weighted(OperationKind kind) { append(kind).parameter = first_parameter_; }
+  void append_weighted(OperationKind kind) {
+    Operation& operation = append(kind);
+    operation.parameter = first_parameter_;
+    operation.is_frozen = !is_trainable(info().layer);
+  }
 
   /// The same for an elementwise operation. Its tensor has the shape of the last one, which keeps the layout across a
   /// Flatten that was lowered to nothing.
@@ -203,7 +207,9 @@ class Lowering {
       first_parameters_.push_back(static_cast<int>(graph_.parameters.size()));
       for (const ParameterInfo& parameter : layer.parameters) {
         ParameterSpec spec{.name = layer.name + "/" + parameter.name, .info = parameter};
-        if (!parameter.trainable) {
+        if (!is_trainable(layer.layer)) {
+          spec.rule = UpdateRule::frozen;
+        } else if (!parameter.trainable) {
           spec.rule = UpdateRule::moving_average;
           spec.momentum = static_cast<float>(parameter.momentum);
         }

@@ -75,6 +75,7 @@ Layer any_layer(RandomStream& random, const std::string& name) {
         LayerTraits<L>::fields(fields, layer);
       },
       drawn);
+  set_trainable(drawn, random.below(4) > 0);
   return drawn;
 }
 
