@@ -55,7 +55,7 @@ class Executable {
   /// Waits for all enqueued work, then copies a range of an arena to the host.
   virtual void read(std::span<const float> arena, std::span<float> values) const = 0;
 
-  /// Copies a parameter between Keras' layout and an arena of `Arenas::elements` floats: weights or one slot.
+  /// Copies a parameter between Keras' layout and an arena: weights or one slot.
   virtual void read_parameter(std::size_t parameter, std::span<const float> arena, std::span<float> values) const = 0;
   virtual void write_parameter(std::size_t parameter, std::span<const float> values, std::span<float> arena) const = 0;
 

@@ -6,6 +6,8 @@
 #include "graph/graph.hpp"
 
 #include <algorithm>
+#include <lockstep/core/error.hpp>
+
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -85,8 +87,14 @@ struct OperationScope {
     const ParameterSpec& spec = graph.parameters[parameter];
     return arenas.of(spec).weights.data() + spec.offset;
   }
+  /// A frozen parameter has no gradient: backward kernels look at Operation::is_frozen first.
   [[nodiscard]] float* weights_gradient(int parameter) const {
     const ParameterSpec& spec = graph.parameters[parameter];
+    if (spec.rule == UpdateRule::frozen) {
+      throw UsageError("layer '" + layer().name + "' (" + layer().class_name +
+                       ") is not trainable but stands behind layers that are, which Lockstep does not support yet for "
+                       "layers of this class; make it trainable, or the layers before it not trainable");
+    }
     if (separate_gradients != nullptr)
       return separate_gradients + separate_offset(graph, operation.parameter, parameter);
     return arenas.of(spec).gradients.data() + spec.offset;

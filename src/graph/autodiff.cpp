@@ -14,7 +14,8 @@ namespace lockstep {
 
 namespace {
 
-/// For each tensor, whether backward needs its gradient: whether an operation that it depends on has parameters.
+/// For each tensor, whether backward needs its gradient: whether an operation that it depends on has parameters that
+/// are trained.
 std::vector<bool> find_needed_gradients(const Graph& graph) {
   std::vector<bool> needed(graph.tensors.size(), false);
   const auto is_needed = [&](int tensor) {
@@ -25,7 +26,7 @@ std::vector<bool> find_needed_gradients(const Graph& graph) {
   for (const Operation& operation : graph.forward) {
     if (operation.output < 0) continue;
     needed[operation.output] =
-        operation.parameter >= 0 || is_needed(operation.input) ||
+        (operation.parameter >= 0 && !operation.is_frozen) || is_needed(operation.input) ||
         std::ranges::any_of(operation.operands, [&](const Operand& operand) { return is_needed(operand.tensor); });
   }
   for (std::size_t t = 0; t < graph.tensors.size(); ++t) needed[t] = is_needed(static_cast<int>(t));

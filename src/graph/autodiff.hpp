@@ -18,7 +18,7 @@ struct Fork {
 };
 
 /// Fills Graph::backward from Graph::forward, and sets `input_gradient` of the loss. An operation has a backward
-/// operation only if it or an operation before it has parameters.
+/// operation only if it or an operation before it has parameters that are trained.
 void add_backward(Graph& graph, const std::vector<Fork>& forks);
 
 }  // namespace lockstep

@@ -24,7 +24,7 @@ void for_each_gradient_range(const Graph& graph, const Operation& operation, con
     visit_parameter(first_parameter);
     return;
   }
-  if (!is_backward(operation)) return;
+  if (!is_backward(operation) || operation.is_frozen) return;
   const std::size_t count = graph.layers[operation.layer].parameters.size();
   std::size_t first = 0;
   if (operation.kind == OperationKind::dense_backward) {  // this chunk of the kernel; the first includes the bias

@@ -75,6 +75,8 @@ class Lowering {
   void append_weighted(OperationKind kind) {
     Operation& operation = append(kind);
     operation.parameter = first_parameter_;
+    operation.is_frozen = !is_trainable(info().layer);
+    if (operation.is_frozen) return;  // nothing adds up over the calls
     const auto same = [&](const Operation& any) { return any.parameter == operation.parameter; };
     operation.shared = {static_cast<int>(std::ranges::count_if(graph_.forward, same)) - 1, num_calls_[layer_]};
   }
@@ -207,7 +209,9 @@ class Lowering {
       first_parameters_.push_back(static_cast<int>(graph_.parameters.size()));
       for (const ParameterInfo& parameter : layer.parameters) {
         ParameterSpec spec{.name = layer.name + "/" + parameter.name, .info = parameter};
-        if (!parameter.trainable) {
+        if (!is_trainable(layer.layer)) {
+          spec.rule = UpdateRule::frozen;
+        } else if (!parameter.trainable) {
           spec.rule = UpdateRule::moving_average;
           spec.momentum = static_cast<float>(std::pow(parameter.momentum, num_calls_[l]));  // one update by each call
         }

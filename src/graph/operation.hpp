@@ -45,6 +45,7 @@ struct Operation {
   ActivationFunction activation = ActivationFunction::linear;        ///< fused into the output
   ActivationFunction input_activation = ActivationFunction::linear;  ///< backward: fused into the input
   bool input_gradient = false;                                       ///< backward: whether to compute input's gradient
+  bool is_frozen = false;  ///< the layer is not trainable: no gradients of its parameters, and fixed statistics
   std::vector<Operand> operands = {};  ///< of a merge: its inputs; of sum_gradients: the forks of `input`
   MergeFunction merge = MergeFunction::add;
   Range input_features = {};  ///< dense_backward: the chunk's rows of the kernel, in the order of the input's layout

@@ -71,6 +71,23 @@ const std::string& name_of(const Layer& layer) {
   return std::visit([](const auto& any) -> const std::string& { return any.name; }, layer);
 }
 
+bool is_trainable(const Layer& layer) {
+  return std::visit(
+      []<typename L>(const L& any) {
+        if constexpr (std::is_base_of_v<LayerBase, L>) return any.trainable;
+        return true;
+      },
+      layer);
+}
+
+void set_trainable(Layer& layer, bool trainable) {
+  std::visit(
+      [trainable]<typename L>(L& any) {
+        if constexpr (std::is_base_of_v<LayerBase, L>) any.trainable = trainable;
+      },
+      layer);
+}
+
 ElementOrder element_order_of(const Layer& layer) {
   return std::visit(
       []<typename L>(const L& any) {

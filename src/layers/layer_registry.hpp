@@ -44,6 +44,10 @@ template <typename L>
 /// The name that the layer was given; empty: Keras' automatic one.
 [[nodiscard]] const std::string& name_of(const Layer& layer);
 
+/// Whether training changes the layer's weights; true for an Input.
+[[nodiscard]] bool is_trainable(const Layer& layer);
+void set_trainable(Layer& layer, bool trainable);
+
 [[nodiscard]] ElementOrder element_order_of(const Layer& layer);
 
 /// The activation function that a layer ends with, if it has one as a field.

@@ -128,6 +128,8 @@ void infer_shapes(LayerInfo& info, std::span<const Shape> inputs) {
         LayerTraits<L>::infer(layer, shapes);
       },
       info.layer);
+  if (is_trainable(info.layer)) return;
+  for (ParameterInfo& parameter : info.parameters) parameter.trainable = false;
 }
 
 }  // namespace lockstep

@@ -187,31 +187,32 @@ void CompiledModel::allocate(const Plan& plan) {
   const bool mixed_precision = plan.graph.mixed_bfloat16;
   const auto kinds = static_cast<std::size_t>(num_slots(options.optimizer));
   constexpr std::size_t alignment = std::size_t{3} * 64;
-  // Bytes of the weights, slots and, in mixed precision, low-precision copies of this many elements.
-  const auto bytes_of = [&](std::size_t elements) {
-    return elements * (1 + kinds) * sizeof(float) + (mixed_precision ? elements * sizeof(std::uint16_t) : 0) +
+  // Bytes of the weights, slots and, in mixed precision, low-precision copies of the weights.
+  const auto bytes_of = [&](std::size_t elements, std::size_t weights) {
+    return (weights + elements * kinds) * sizeof(float) + (mixed_precision ? weights * sizeof(std::uint16_t) : 0) +
            alignment;
   };
-  const auto fill = [&](Arenas& filled, std::size_t elements, std::span<std::byte> memory) {
+  const auto fill = [&](Arenas& filled, std::size_t elements, std::size_t weights, std::span<std::byte> memory) {
     filled.elements = elements;
-    filled.weights = take<float>(memory, elements);
+    filled.weights = take<float>(memory, weights);
     filled.slots = take<float>(memory, elements * kinds);
-    filled.low_precision = take<std::uint16_t>(memory, mixed_precision ? elements : 0);
+    filled.low_precision = take<std::uint16_t>(memory, mixed_precision ? weights : 0);
   };
-  const std::size_t elements = plan.elements;
   communicator->exclude_from_compression(plan.non_gradient_ranges());
-  const ArenaMemory memory = communicator->allocate(elements, bytes_of(elements), plan.buckets);
+  const ArenaMemory memory =
+      communicator->allocate(plan.elements, bytes_of(plan.elements, plan.weight_elements), plan.buckets);
   arenas.gradients = memory.gradients;
-  fill(arenas, elements, memory.mirrored);
+  fill(arenas, plan.elements, plan.weight_elements, memory.mirrored);
   if (!sharding) return;
   all_to_all_memory = AllToAllMemory(plan.graph);
   arenas.all_to_alls = all_to_all_memory.buffers();
   communicator->prepare_all_to_alls(all_to_all_memory.all_to_alls());
-  local_memory = AlignedBuffer(plan.local_elements * sizeof(float) + 64 + bytes_of(plan.local_elements));
+  local_memory = AlignedBuffer(plan.local_elements * sizeof(float) + 64 +
+                               bytes_of(plan.local_elements, plan.local_weight_elements));
   auto rest = local_memory.as<std::byte>();
   std::ranges::fill(rest, std::byte{0});
   local.gradients = take<float>(rest, plan.local_elements);
-  fill(local, plan.local_elements, rest);
+  fill(local, plan.local_elements, plan.local_weight_elements, rest);
   arenas.local = &local;
 }
 

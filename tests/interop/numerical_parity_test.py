@@ -139,6 +139,18 @@ def residual() -> keras.Model:
     return keras.Model(image, layers.Dense(5)(layers.GlobalAveragePooling2D()(x)))
 
 
+def fine_tuned() -> keras.Model:
+    """A frozen base, and frozen layers among trainable ones."""
+    model = keras.Sequential([
+        layers.Input((10, 9, 2)), layers.Conv2D(6, 3, activation="tanh"), layers.BatchNormalization(),
+        layers.Conv2D(6, 2, activation="tanh", name="tuned"), layers.BatchNormalization(), layers.Conv2D(5, 2),
+        layers.Activation("tanh"), layers.AveragePooling2D(2), layers.Flatten(), layers.Dense(12, activation="tanh"),
+        layers.Dense(8, activation="tanh", name="head"), layers.Dense(5)])
+    for layer in model.layers:
+        layer.trainable = layer.name in ("tuned", "head")
+    return model
+
+
 @dataclasses.dataclass(frozen=True)
 class Case:
     build: Callable[[], keras.Model]
@@ -187,6 +199,8 @@ CASES = {
     "branches": Case(branching, lambda: SGD(0.05), quick=True),
     "branches, Adam": Case(branching, lambda: Adam(0.002, epsilon=1e-3)),
     "maximum and minimum": Case(extremes, lambda: SGD(0.05)),
+    "frozen layers": Case(fine_tuned, lambda: SGD(0.02, momentum=0.9), quick=True),
+    "frozen layers, Adam": Case(fine_tuned, lambda: Adam(0.002, epsilon=1e-3, global_clipnorm=0.1)),
     "residual blocks": Case(residual, lambda: SGD(0.02, momentum=0.9), quick=True),
 }
 

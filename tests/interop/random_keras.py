@@ -93,7 +93,9 @@ def architecture(keras: ModuleType, random: Random) -> Any:
     chain = [layers.Input(shape)]
     count = int(random.integers(3, 11))
     while len(chain) < count:
-        common = {"name": f"my_{len(chain)}"} if random.random() < 0.25 else {}
+        common: dict[str, Any] = {"name": f"my_{len(chain)}"} if random.random() < 0.25 else {}
+        if random.random() < 0.2:
+            common["trainable"] = False
         layer = any_layer(layers, random, shape, **common)
         try:
             after = tuple(int(side) for side in layer.compute_output_shape((None, *shape))[1:])

@@ -2,6 +2,7 @@
 #include "support/reference.hpp"
 
 #include "core/dropout_mask.hpp"
+#include "layers/layer_registry.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -164,6 +165,7 @@ ReferenceModel::ReferenceModel(Architecture model, Loss loss, Optimizer optimize
       const auto calls =
           std::ranges::count(model_.calls(), static_cast<int>(first_parameter_.size()) - 1, &LayerCall::layer);
       momenta_.push_back(normalization != nullptr ? std::pow(normalization->momentum, calls) : 0);
+      frozen_.push_back(!is_trainable(info.layer));
       parameters_.push_back(parameter);
     }
   }
@@ -293,6 +295,7 @@ Sums ReferenceModel::compute_gradients(std::span<const double> inputs, std::span
 
   const auto busy = static_cast<double>(slices.size()) - static_cast<double>(std::ranges::count(slices, 0));
   for (std::size_t p = 0; p < parameters_.size(); ++p) {
+    if (frozen_[p]) std::ranges::fill(gradients_[p], 0.0);
     if (parameters_[p].trainable) continue;
     for (double& statistic : gradients_[p]) statistic /= busy;
   }
@@ -322,6 +325,7 @@ void ReferenceModel::apply_gradients() {
   ++step_;
   const std::vector<Values> gradients = clipped_gradients();
   for (std::size_t p = 0; p < parameters_.size(); ++p) {
+    if (frozen_[p]) continue;
     for (std::size_t i = 0; i < weights_[p].size(); ++i) {
       double& w = weights_[p][i];
       const double g = gradients[p][i];

@@ -51,8 +51,8 @@ class ReferenceModel {
   /// All parameters of the model, in Keras' order and layout.
   [[nodiscard]] std::vector<Values>& weights() noexcept { return weights_; }
 
-  /// Gradients in the order of weights(). For moving statistics, the step's statistic, averaged over the replicas that
-  /// have examples.
+  /// Gradients in the order of weights(); zeros for layers that are not trainable. For moving statistics, the step's
+  /// statistic, averaged over the replicas that have examples.
   [[nodiscard]] const std::vector<Values>& gradients() const noexcept { return gradients_; }
 
   /// Gradients after the optimizer's clipping.
@@ -91,6 +91,7 @@ class ReferenceModel {
   std::vector<std::size_t> first_parameter_;   // of each layer, and one past the last
   std::vector<ParameterInfo> parameters_;
   std::vector<double> momenta_;  // of moving statistics
+  std::vector<bool> frozen_;     // by parameter: whether its layer is not trainable
   std::vector<Values> weights_;
   std::vector<Values> gradients_;
   std::vector<std::vector<Values>> slots_;

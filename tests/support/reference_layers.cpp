@@ -236,7 +236,7 @@ class MergedLayer : public Layer {
 class BatchNormalizationLayer : public Layer {
  public:
   BatchNormalizationLayer(const BatchNormalization& normalization, const Shape& shape)
-      : options_(normalization), channels_(at(shape[shape.rank() - 1])) {
+      : options_(normalization), frozen_(!normalization.trainable), channels_(at(shape[shape.rank() - 1])) {
     std::size_t next = 0;
     if (options_.scale) gamma_ = next++;
     if (options_.center) beta_ = next++;
@@ -248,7 +248,7 @@ class BatchNormalizationLayer : public Layer {
     const auto rows = static_cast<double>(input.size() / channels_);
     Values mean = parameters[mean_];
     Values variance = parameters[variance_];
-    if (pass.training) {
+    if (pass.training && !frozen_) {
       mean.assign(channels_, 0);
       variance.assign(channels_, 0);
       for (std::size_t i = 0; i < input.size(); ++i) mean[i % channels_] += input[i] / rows;
@@ -288,7 +288,8 @@ class BatchNormalizationLayer : public Layer {
     for (std::size_t i = 0; i < gradient.size(); ++i) {
       const std::size_t c = i % channels_;
       const double gamma = options_.scale ? parameters[gamma_][c] : 1;
-      dx[i] = gamma * inverse_deviation_[c] * (gradient[i] - sum[c] / rows - normalized_[i] * dot[c] / rows);
+      const double through_statistics = frozen_ ? 0 : sum[c] / rows + normalized_[i] * dot[c] / rows;
+      dx[i] = gamma * inverse_deviation_[c] * (gradient[i] - through_statistics);
     }
     return dx;
   }
@@ -297,6 +298,7 @@ class BatchNormalizationLayer : public Layer {
   static double square(double value) { return value * value; }
 
   BatchNormalizationOptions options_;
+  bool frozen_;
   std::size_t channels_;
   std::size_t gamma_ = 0, beta_ = 0, mean_ = 0, variance_ = 0;  // indices of parameters
   Values inverse_deviation_, normalized_, batch_mean_, batch_variance_;

@@ -35,6 +35,7 @@ inline const std::vector<Sequential> models{
     Sequential{Input({6, 2}), Reshape({12}), Dense(3, {.activation = activations::tanh}), Dense(2), Dense(3)},
     Sequential{Input({4, 4, 3}), Conv2D(2, 2, {.activation = relu}), Reshape({9, 2}), Dropout(0.1), Flatten(),
                Dense(3)},
+    partly_frozen(),
 };
 
 struct ShardedModel {

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace lockstep {
@@ -77,6 +78,11 @@ class Architecture {
   [[nodiscard]] const Shape& input_shape() const { return calls_[inputs_.front()].output_shape; }
   [[nodiscard]] const Shape& output_shape() const { return calls_[outputs_.front()].output_shape; }
 
+  /// As Keras' `model.trainable = ...` and `model.get_layer(name).trainable = ...`: whether training changes the
+  /// weights of all layers, or of one. Call it before the model is made. Throws UsageError if no layer has the name.
+  void set_trainable(bool trainable);
+  void set_trainable(std::string_view layer, bool trainable);
+
   [[nodiscard]] std::int64_t count_parameters(bool trainable) const noexcept;
 
   /// The table of Keras' model.summary(), `width` columns wide (Keras: terminal width - 4, at most 88; with branches
@@ -93,6 +99,9 @@ class Architecture {
   /// Names the layers as Keras does and infers all shapes. Throws UsageError for a layer that cannot read its inputs
   /// and for two layers of one name; the message names the layer.
   Architecture(std::string name, LayerGraph graph, bool is_sequential);
+
+  /// Infers the shapes and parameters of all layers from those of the inputs.
+  void infer_calls();
 
   LayerIdentity identity_;
   std::string name_;

@@ -33,8 +33,8 @@ struct ParameterInfo {
   std::string name;  ///< "kernel"
   Shape shape;       ///< Keras' layout
   Initializer initializer;
-  bool trainable = true;
-  double momentum = 0;  ///< of the moving average, for a parameter that is not trainable
+  bool trainable = true;  ///< false in layers that are not trainable
+  double momentum = 0;    ///< of a moving average, which is never trainable
 };
 
 /// Computes the initial value of parameter number `index` (counted over the whole model), which depends only on

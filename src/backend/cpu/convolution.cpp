@@ -149,31 +149,7 @@ class ConvolutionBackward final : public Kernel {
         threads_(scope.threads),
         input_(scope.value<std::byte>(scope.operation.input)) {
     const ConvolutionProblem problem = problem_of(scope);
-    const dnnl::engine& engine = scope.dnnl.engine;
-    const int parameter = scope.operation.parameter;
-    const auto weights = describe_backward_weights(problem);
-    implementation_ = weights.impl_info_str();
-    converted_input_ = {scope.dnnl, stored_as(scope.input(), problem.input(), scope.num_examples, weights.src_desc()),
-                        input_, weights.src_desc(), true};
-    output_gradient_ = {
-        scope.dnnl, stored_as(scope.output(), problem.output_gradient(), scope.num_examples, weights.diff_dst_desc()),
-        scope.gradient<void>(scope.operation.output), weights.diff_dst_desc(), true};
-    weights_sum_ = GradientAccumulator(scope, parameter, scope.weight_layout().get_size() / sizeof(float));
-    weights_gradient_ =
-        LayoutConversion(scope.dnnl, scope.weight_layout(), weights_sum_.addend(), weights.diff_weights_desc(), false);
-    std::vector<onednn::BoundPrimitive::Argument> arguments{{DNNL_ARG_SRC, converted_input_.wanted()},
-                                                            {DNNL_ARG_DIFF_DST, output_gradient_.wanted()},
-                                                            {DNNL_ARG_DIFF_WEIGHTS, weights_gradient_.wanted()}};
-    if (produces_partial_sum(scope.graph, scope.operation)) {
-      bias_gradient_ = BiasGradient(scope);
-    } else if (scope.has_bias()) {
-      const memory::desc bias = weights.diff_bias_desc();
-      bias_sum_ = GradientAccumulator(scope, parameter + 1, bias.get_size() / sizeof(float));
-      arguments.push_back({DNNL_ARG_DIFF_BIAS, memory(bias, engine, bias_sum_.addend())});
-    }
-    max_threads_for_weights_ = max_threads_for_weights(problem);
-    const onednn::ThreadLimit limit(max_threads_for_weights_);
-    backward_weights_ = {scope.dnnl, dnnl::convolution_backward_weights(weights), std::move(arguments)};
+    if (!scope.operation.is_frozen) bind_backward_weights(scope, problem);
     if (scope.operation.input_gradient) bind_backward_data(scope, problem);
   }
 
@@ -185,6 +161,7 @@ class ConvolutionBackward final : public Kernel {
       converted_gradient_.run();
       if (input_activation_ != ActivationFunction::linear) derive();
     }
+    if (!backward_weights_) return;
     converted_input_.run();
     run_backward_weights();
     weights_gradient_.run();
@@ -201,9 +178,41 @@ class ConvolutionBackward final : public Kernel {
     backward_weights_.run();
   }
 
+  void bind_output_gradient(const KernelScope& scope, const ConvolutionProblem& problem, const memory::desc& wanted) {
+    output_gradient_ = {scope.dnnl, stored_as(scope.output(), problem.output_gradient(), scope.num_examples, wanted),
+                        scope.gradient<void>(scope.operation.output), wanted, true};
+  }
+
+  void bind_backward_weights(const KernelScope& scope, const ConvolutionProblem& problem) {
+    const dnnl::engine& engine = scope.dnnl.engine;
+    const int parameter = scope.operation.parameter;
+    const auto weights = describe_backward_weights(problem);
+    implementation_ = weights.impl_info_str();
+    converted_input_ = {scope.dnnl, stored_as(scope.input(), problem.input(), scope.num_examples, weights.src_desc()),
+                        input_, weights.src_desc(), true};
+    bind_output_gradient(scope, problem, weights.diff_dst_desc());
+    weights_sum_ = GradientAccumulator(scope, parameter, scope.weight_layout().get_size() / sizeof(float));
+    weights_gradient_ =
+        LayoutConversion(scope.dnnl, scope.weight_layout(), weights_sum_.addend(), weights.diff_weights_desc(), false);
+    std::vector<onednn::BoundPrimitive::Argument> arguments{{DNNL_ARG_SRC, converted_input_.wanted()},
+                                                            {DNNL_ARG_DIFF_DST, output_gradient_.wanted()},
+                                                            {DNNL_ARG_DIFF_WEIGHTS, weights_gradient_.wanted()}};
+    if (produces_partial_sum(scope.graph, scope.operation)) {
+      bias_gradient_ = BiasGradient(scope);
+    } else if (scope.has_bias()) {
+      const memory::desc bias = weights.diff_bias_desc();
+      bias_sum_ = GradientAccumulator(scope, parameter + 1, bias.get_size() / sizeof(float));
+      arguments.push_back({DNNL_ARG_DIFF_BIAS, memory(bias, engine, bias_sum_.addend())});
+    }
+    max_threads_for_weights_ = max_threads_for_weights(problem);
+    const onednn::ThreadLimit limit(max_threads_for_weights_);
+    backward_weights_ = {scope.dnnl, dnnl::convolution_backward_weights(weights), std::move(arguments)};
+  }
+
   void bind_backward_data(const KernelScope& scope, const ConvolutionProblem& problem) {
     const auto data = describe_backward_data(problem);
-    implementation_ += ", " + std::string(data.impl_info_str());
+    implementation_ += (implementation_.empty() ? "" : ", ") + std::string(data.impl_info_str());
+    if (!backward_weights_) bind_output_gradient(scope, problem, data.diff_dst_desc());
     weights_ = weights_as(scope, data.weights_desc());
     gradient_ = scope.gradient<std::byte>(scope.operation.input);
     converted_gradient_ = {scope.dnnl,

@@ -42,7 +42,7 @@ constexpr std::size_t cache_bytes = std::size_t{2560} << 10U;
 /// True if this rank's shard of a tensor-parallel layer leaves the operation without input or output channels.
 bool is_empty_shard(const Graph& graph, const Operation& operation) {
   const auto empty = [&](int tensor) { return tensor >= 0 && graph.tensors[tensor].elements() == 0; };
-  const bool has_bias = is_backward(operation) && traits_of(operation).has_kernel;
+  const bool has_bias = is_backward(operation) && traits_of(operation).has_kernel && !operation.is_frozen;
   if (has_bias) return empty(operation.output);  // the bias needs no input
   if (operation.all_to_all) return false;        // other ranks may hold channels
   return empty(operation.input) || empty(operation.output);

@@ -97,17 +97,20 @@ class DenseBackward final : public Kernel {
       convert_from_ = reinterpret_cast<const float*>(output_gradient_);
       output_gradient_ = converted_.data();
     }
-    if (begin_ == 0 && scope.layer().parameters.size() > 1) {
+    const bool trains = !scope.operation.is_frozen;
+    if (trains && begin_ == 0 && scope.layer().parameters.size() > 1) {
       bias_gradient_ = scope.weights_gradient(parameter + 1);
     }
 
     if (chunk_ == 0) return;  // a rank without input features still computes the bias gradient
     const Matrix dst{num_examples_, units_, units_, 1, type_};
     const memory dst_memory(dst.descriptor(), engine, output_gradient_);
-    const Matrix input_transposed{chunk_, num_examples_, 1, features_, type_};
-    const Matrix weights_gradient{chunk_, units_, units_, 1, memory::data_type::f32};
-    bind(weights_product_, scope, memory(input_transposed.descriptor(), engine, input_), dst_memory,
-         memory(weights_gradient.descriptor(), engine, scope.weights_gradient(parameter) + begin_ * units_));
+    if (trains) {
+      const Matrix input_transposed{chunk_, num_examples_, 1, features_, type_};
+      const Matrix weights_gradient{chunk_, units_, units_, 1, memory::data_type::f32};
+      bind(weights_product_, scope, memory(input_transposed.descriptor(), engine, input_), dst_memory,
+           memory(weights_gradient.descriptor(), engine, scope.weights_gradient(parameter) + begin_ * units_));
+    }
 
     if (!scope.operation.input_gradient) return;
     in_place_ = is_gradient_in_place(scope.graph, scope.operation.input);

@@ -139,6 +139,7 @@ void apply_rule(const Rule& rule, const Graph& graph, const Arenas& arenas, cons
           }
           step_tile(rule, arenas, at, count, gradient);
           break;
+        case UpdateRule::frozen: break;  // is in no shard
         case UpdateRule::assign: std::copy_n(gradient, count, w); break;
         case UpdateRule::moving_average:
           for (std::size_t i = 0; i < count; ++i) {

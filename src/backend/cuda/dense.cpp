@@ -96,7 +96,6 @@ class DenseBackward final : public Kernel {
         scratch_(scope.reduction_scratch),
         input_(scope.value<std::byte>(scope.operation.input)),
         output_gradient_(scope.gradient<void>(scope.operation.output)) {
-    const int parameter = scope.operation.parameter;
     const auto rows = static_cast<std::int64_t>(num_examples_);
     const auto units = static_cast<std::int64_t>(units_);
     const auto features = static_cast<std::int64_t>(features_);
@@ -107,27 +106,7 @@ class DenseBackward final : public Kernel {
       convert_from_ = output_gradient_;
       output_gradient_ = converted_.data();
     }
-    if (begin_ == 0 && scope.has_bias()) bias_gradient_ = scope.weights_gradient(parameter + 1);
-
-    MatmulOperands operands{.a = output_gradient_,
-                            .b = input_ + begin_ * size_of(type_),
-                            .d = scope.weights_gradient(parameter) + begin_ * units_};
-    if (bias_gradient_ != nullptr && !scope.cuda_context.rules().deterministic) {
-      operands.epilogue = CUBLASLT_EPILOGUE_BGRADA;
-      operands.bias = bias_gradient_;
-    }
-    weights_product_.emplace(scope.cuda_context,
-                             MatmulShape{.m = units,
-                                         .n = chunk,
-                                         .k = rows,
-                                         .transpose_b = true,
-                                         .stride_a = units,
-                                         .stride_b = features,
-                                         .stride_d = units,
-                                         .input = type_,
-                                         .output = ElementType::float32},
-                             operands);
-    if (operands.bias != nullptr && weights_product_->fused()) bias_gradient_ = nullptr;
+    if (!scope.operation.is_frozen) bind_weights_product(scope);
 
     if (!scope.operation.input_gradient) return;
     input_gradient_ = scope.gradient<std::byte>(scope.operation.input);
@@ -154,7 +133,7 @@ class DenseBackward final : public Kernel {
     if (bias_gradient_ != nullptr) {
       reduce_bias_gradient(stream_, type_, output_gradient_, num_examples_, units_, scratch_, bias_gradient_);
     }
-    weights_product_->enqueue();
+    if (weights_product_) weights_product_->enqueue();
     if (!input_product_) return;
     input_product_->enqueue();
     apply_activation_gradient(stream_, type_, input_, input_gradient_, num_examples_, features_, begin_, chunk_,
@@ -162,10 +141,37 @@ class DenseBackward final : public Kernel {
   }
 
   [[nodiscard]] std::string implementation() const override {
-    return weights_product_->implementation() + (input_product_ ? ", " + input_product_->implementation() : "");
+    std::string names = weights_product_ ? weights_product_->implementation() : "";
+    if (input_product_) names += (names.empty() ? "" : ", ") + input_product_->implementation();
+    return names;
   }
 
  private:
+  void bind_weights_product(const KernelScope& scope) {
+    const int parameter = scope.operation.parameter;
+    const auto units = static_cast<std::int64_t>(units_);
+    if (begin_ == 0 && scope.has_bias()) bias_gradient_ = scope.weights_gradient(parameter + 1);
+    MatmulOperands operands{.a = output_gradient_,
+                            .b = input_ + begin_ * size_of(type_),
+                            .d = scope.weights_gradient(parameter) + begin_ * units_};
+    if (bias_gradient_ != nullptr && !scope.cuda_context.rules().deterministic) {
+      operands.epilogue = CUBLASLT_EPILOGUE_BGRADA;
+      operands.bias = bias_gradient_;
+    }
+    weights_product_.emplace(scope.cuda_context,
+                             MatmulShape{.m = units,
+                                         .n = static_cast<std::int64_t>(chunk_),
+                                         .k = static_cast<std::int64_t>(num_examples_),
+                                         .transpose_b = true,
+                                         .stride_a = units,
+                                         .stride_b = static_cast<std::int64_t>(features_),
+                                         .stride_d = units,
+                                         .input = type_,
+                                         .output = ElementType::float32},
+                             operands);
+    if (operands.bias != nullptr && weights_product_->fused()) bias_gradient_ = nullptr;
+  }
+
   cudaStream_t stream_;
   ElementType type_;
   std::size_t num_examples_, features_, units_, begin_, chunk_;

@@ -96,8 +96,8 @@ class DirectBackwardKernel final : public Kernel {
         filters_(static_cast<std::size_t>(scope.output().channels)),
         x_count_(scope.count(scope.input())),
         kernel_count_(scope.graph.parameters[scope.operation.parameter].storage),
-        kernel_gradient_(scope.weights_gradient(scope.operation.parameter)),
-        bias_gradient_(scope.has_bias() ? scope.weights_gradient(scope.operation.parameter + 1) : nullptr),
+        kernel_gradient_(scope.operation.is_frozen ? nullptr : scope.weights_gradient(scope.operation.parameter)),
+        bias_gradient_(kernel_gradient_ != nullptr && scope.has_bias() ? scope.weights_gradient(scope.operation.parameter + 1) : nullptr),
         input_gradient_(scope.operation.input_gradient),
         y_gradient_(scope.gradient<T>(scope.operation.output)) {
     if (scope.output().type != scope.input().type) {
@@ -123,8 +123,10 @@ class DirectBackwardKernel final : public Kernel {
              ActivationFunction::linear);
     }
     if (bias_gradient_ != nullptr) reduce_bias_gradient(stream_, type, y_gradient_, pixels_, filters_, scratch_, bias_gradient_);
-    launch(stream_, static_cast<unsigned>(kernel_count_), sum_threads, sum_terms<DirectWeightsTerm<T>>, weights_,
-           static_cast<Index>(pixels_), kernel_gradient_);
+    if (kernel_gradient_ != nullptr) {
+      launch(stream_, static_cast<unsigned>(kernel_count_), sum_threads, sum_terms<DirectWeightsTerm<T>>, weights_,
+             static_cast<Index>(pixels_), kernel_gradient_);
+    }
     if (input_gradient_) for_each(stream_, x_count_, data_);
   }
   [[nodiscard]] std::string implementation() const override { return "own:direct"; }
@@ -133,7 +135,7 @@ class DirectBackwardKernel final : public Kernel {
   cudaStream_t stream_;
   std::byte* scratch_;
   std::size_t pixels_, filters_, x_count_, kernel_count_;
-  float* kernel_gradient_;
+  float* kernel_gradient_;  ///< null if the layer is frozen
   float* bias_gradient_;
   bool input_gradient_;
   T* y_gradient_;

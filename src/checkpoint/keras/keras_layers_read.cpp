@@ -38,7 +38,7 @@ class LayerReader {
                                  : fmt::format("{}: layer {} ({})", source, index, class_name_)),
         config_(*layer.config, where_) {
     config_.ignore({"name"});
-    config_.expect("trainable", true);
+    trainable_ = config_.boolean("trainable", true);
     read_dtype();
     config_.ignore({"batch_input_shape"});  // model_from_json() turns the first layer's into an Input
   }
@@ -57,6 +57,7 @@ class LayerReader {
       config_.fail("is of a class that Lockstep does not have; it has Functional, " + join_words(layer_class_names()));
     }
     config_.reject_unread_keys();
+    set_trainable(*layer, trainable_);
     return *std::move(layer);
   }
 
@@ -76,6 +77,7 @@ class LayerReader {
   json name_;  ///< a string, if the file gives a name
   std::string where_;
   ConfigReader config_;
+  bool trainable_ = true;
 };
 
 /// Visits the fields of a layer whose input shape is known, and refuses an axis that is not the input's last.
@@ -164,13 +166,14 @@ Architecture read_model(const ClassConfig& model, const std::string& source) {
   } else {
     graph.layers = read_chain(*entries, config, source, described);
   }
-  config.expect("trainable", true);
+  const bool trains_any = config.boolean("trainable", true);
   config.ignore({"dtype", "build_input_shape"});  // each layer has its own dtype
   config.reject_unread_keys();
 
   try {
     Architecture architecture =
         has_graph ? Architecture(Functional(graph, name)) : Architecture(Sequential(std::move(graph.layers), name));
+    if (!trains_any) architecture.set_trainable(false);
     for (std::size_t i = 0; i < described.size(); ++i) {
       if (described[i] == nullptr) continue;
       const auto its_name = [&](const LayerInfo& any) { return any.name == names[i]; };

@@ -24,7 +24,8 @@ json to_json(const LayerInfo& info) {
     return to_json(*nested->model, info.name, Ends::of_nested_model);
   }
   json config{{"name", info.name}};
-  if (!std::holds_alternative<Input>(info.layer)) config["trainable"] = true;  // Keras' InputLayer lacks this key
+  if (!std::holds_alternative<Input>(info.layer))
+    config["trainable"] = is_trainable(info.layer);  // Keras' InputLayer lacks this key
   config["dtype"] = "float32";
   const FieldWriter write(config);
   std::visit([&]<typename L>(const L& layer) { LayerTraits<L>::fields(write, layer); }, info.layer);

@@ -67,16 +67,17 @@ CheckedModel::CheckedModel(const Architecture& model, const CheckedModelOptions&
   if (options.cache_bytes > 0) graph.cache_bytes = options.cache_bytes;
   plan_ = make_plan(std::move(graph), options.plan);
   const std::size_t elements = plan_.elements;
+  const std::size_t weights = plan_.weight_elements;
   const auto slots = static_cast<std::size_t>(num_slots(options.optimizer));
   communicator_ = make_communicator(world_, {.device = backend_->device_streams()});
   const ArenaMemory memory =
-      communicator_->allocate(elements, ((1 + slots) * elements + elements / 2 + 1) * sizeof(float), plan_.buckets);
+      communicator_->allocate(elements, (weights + slots * elements + weights / 2 + 1) * sizeof(float), plan_.buckets);
   auto* mirrored = reinterpret_cast<float*>(memory.mirrored.data());
   arenas_ = {.gradients = memory.gradients,
-             .weights = {mirrored, elements},
-             .slots = {mirrored + elements, slots * elements},
-             .low_precision = {reinterpret_cast<std::uint16_t*>(mirrored + (1 + slots) * elements),
-                               options.mixed_bfloat16 ? elements : 0},
+             .weights = {mirrored, weights},
+             .slots = {mirrored + weights, slots * elements},
+             .low_precision = {reinterpret_cast<std::uint16_t*>(mirrored + weights + slots * elements),
+                               options.mixed_bfloat16 ? weights : 0},
              .elements = elements};
   executable_ = backend_->compile(plan_.graph, plan_.compute, arenas_, options.capacity);
   step_ = std::make_unique<Step>(plan_, *executable_, *communicator_);
@@ -144,6 +145,7 @@ void CheckedModel::train(const std::vector<std::int64_t>& replicas) {
   reference_.apply_gradients();
   for (std::size_t p = 0; p < before.size(); ++p) {
     const std::vector<float> weights = read(p, arenas_.weights);
+    if (plan_.graph.parameters[p].rule == UpdateRule::frozen) CHECK(weights == narrow(before[p]));
     const double moved = distance(narrow(before[p]), reference_.weights()[p]);
     INFO("weights of " << plan_.graph.parameters[p].name);
     CHECK(distance(weights, reference_.weights()[p]) <=
@@ -158,6 +160,7 @@ void CheckedModel::compare_gradients(const reference::Values& inputs, const refe
   for (const reference::Values& gradient : reference_.gradients()) largest = std::max(largest, norm(gradient));
   std::vector<double> waver;
   for (std::size_t p = 0; p < reference_.gradients().size(); ++p) {
+    if (plan_.graph.parameters[p].rule == UpdateRule::frozen) continue;  // it has no gradient
     const std::vector<float> found = read(p, arenas_.gradients);
     const reference::Values expected = reference_.gradients()[p];
     const double error = distance(found, expected);

@@ -191,7 +191,7 @@ TEST_CASE("unsupported layers and options are rejected by name") {
       {layer("Conv2D",
              R"("filters": 2, "kernel_size": 3, "kernel_initializer": {"class_name": "Orthogonal", "config": {}})"),
        {"kernel_initializer", "Orthogonal"}},
-      {layer("Conv2D", R"("filters": 2, "kernel_size": 3, "trainable": false)"), {"trainable = false"}},
+      {layer("Conv2D", R"("filters": 2, "kernel_size": 3, "trainable": 0)"), {"trainable = 0"}},
       {layer("Conv2D", R"("filters": 2, "kernel_size": 3, "dtype": "mixed_float16")"), {"dtype", "mixed_float16"}},
       {layer("Conv2D", R"("filters": 2, "kernel_size": 3,
         "dtype": {"class_name": "DTypePolicy", "config": {"name": "mixed_bfloat16"}})"),
@@ -245,6 +245,23 @@ TEST_CASE("Rescaling round-trips through JSON") {
   const Architecture bare = model_from_json(model_of(layer("Rescaling", R"("scale": 2)")));
   CHECK(std::get<Rescaling>(bare.layers()[1].layer).scale == 2);
   CHECK(std::get<Rescaling>(bare.layers()[1].layer).offset == 0);
+}
+
+TEST_CASE("layers and models that are not trainable are read and written") {
+  const auto text = [](const char* of_model, const char* of_layer) {
+    return std::string(R"({"class_name": "Sequential", "config": {"name": "m", "trainable": )") + of_model +
+           R"(, "layers": [
+      {"class_name": "InputLayer", "config": {"name": "in", "batch_input_shape": [null, 4]}},
+      {"class_name": "Dense", "config": {"name": "base", "trainable": )" +
+           of_layer + R"(, "units": 3}},
+      {"class_name": "Dense", "config": {"name": "head", "units": 2}}]}})";
+  };
+  const Architecture partly = model_from_json(text("true", "false"));
+  CHECK(partly.count_parameters(true) == 8);
+  CHECK(partly.count_parameters(false) == 15);
+  CHECK(architecture_to_json(model_from_json(architecture_to_json(partly))) == architecture_to_json(partly));
+  CHECK(layers_to_json(partly) != layers_to_json(model_from_json(text("true", "true"))));
+  CHECK(model_from_json(text("false", "true")).count_parameters(true) == 0);
 }
 
 TEST_CASE("Functional models are read in Keras' order, from Keras 2 and Keras 3") {
@@ -326,7 +343,7 @@ TEST_CASE("Functional models are read in Keras' order, from Keras 2 and Keras 3"
        {"'the_Dense'", "training"}},
       {functional(in_circle, R"(["in", 0, 0])"), {"no output of the model depends on it"}},
       {functional(in_circle, last), {"depends on its own output"}},
-      {functional(called("Flatten", "", "in"), R"(["the_Flatten", 0, 0], "trainable": false)"), {"trainable"}},
+      {functional(called("Flatten", "", "in"), R"(["the_Flatten", 0, 0], "trainable": "no")"), {"trainable"}},
       {functional(called("Flatten", "", "in"), "[]"), {"no layers as output_layers"}},
       {functional(called("LSTM", "", "in"), R"([["the_LSTM", 0, 0]])"), {"LSTM", "does not have"}},
   };

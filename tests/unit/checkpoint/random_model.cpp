@@ -83,6 +83,7 @@ Layer any_layer(RandomStream& random, const std::string& name, const Shape& inpu
         LayerTraits<L>::fields(fields, layer);
       },
       drawn);
+  set_trainable(drawn, random.below(4) > 0);
   return drawn;
 }
 

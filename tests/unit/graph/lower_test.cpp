@@ -2,6 +2,7 @@
 #include "graph/lower.hpp"
 
 #include "support/catch.hpp"
+#include "support/models.hpp"
 
 #include <lockstep/core/error.hpp>
 #include <lockstep/layers/sequential.hpp>
@@ -57,6 +58,25 @@ TEST_CASE("activations are fused into the operation before them where possible")
   CHECK(forward({Conv2D(3, 1), Flatten(), Activation(relu), Dense(2)}) == "gather convolution dense loss");
   CHECK(forward({Activation(relu)}) == "gather activation loss");
   CHECK(forward({Activation(activations::linear)}) == "gather loss");
+}
+
+TEST_CASE("backward ends at the first trainable layer") {
+  using testing::frozen;
+  const Graph graph = lower(Sequential{Input({8, 8, 1}), frozen(Conv2D(4, 3)), frozen(BatchNormalization()),
+                                       Activation(sigmoid), MaxPooling2D(), Conv2D(3, 1), frozen(BatchNormalization()),
+                                       frozen(Conv2D(2, 1)), Flatten(), frozen(Dense(4)), Activation(softmax)},
+                            logits, false);
+  CHECK(kinds(graph.backward) ==
+        "softmax_backward dense_backward convolution_backward batch_normalization_backward convolution_backward");
+  CHECK(graph.backward[1].is_frozen);
+  CHECK(graph.backward[2].is_frozen);
+  CHECK(graph.backward[3].is_frozen);
+  CHECK(!graph.backward[4].is_frozen);
+  CHECK(!graph.backward[4].input_gradient);
+
+  const Graph none = lower(Sequential{Input({8}), frozen(Dense(4))}, logits, false);
+  CHECK(none.backward.empty());
+  CHECK(!none.forward.back().input_gradient);
 }
 
 TEST_CASE("layers without effect lower to no operation") {

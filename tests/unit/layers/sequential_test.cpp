@@ -245,3 +245,18 @@ TEST_CASE("an unknown string is refused with the names that there are") {
   CHECK(message_of<UsageError>([] { (void)MaxPooling2D(2, {.padding = "full"}); }) ==
         "there is no padding 'full'; choose valid or same");
 }
+
+TEST_CASE("layers can be made trainable and not, by name or all") {
+  Dense dense(3);
+  dense.trainable = false;
+  Sequential model{Input({4}), dense, BatchNormalization(), Dense(2, {.name = "head"})};
+  CHECK(model.count_parameters(true) == 6 + 8);
+  CHECK(model.count_parameters(false) == 15 + 6);
+  model.set_trainable(false);
+  CHECK(model.count_parameters(true) == 0);
+  model.set_trainable("head", true);
+  CHECK(model.count_parameters(true) == 8);
+  model.set_trainable(true);
+  CHECK(model.count_parameters(false) == 6);
+  CHECK_THROWS_AS(model.set_trainable("tail", true), UsageError);
+}
