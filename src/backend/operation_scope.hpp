@@ -46,7 +46,7 @@ struct OperationScope {
   [[nodiscard]] const TensorSpec& input() const { return graph.tensors[operation.input]; }
   [[nodiscard]] const TensorSpec& output() const { return graph.tensors[operation.output]; }
   [[nodiscard]] const LayerInfo& layer() const { return graph.layers[operation.layer]; }
-  [[nodiscard]] bool has_bias() const { return layer().parameters.size() > 1; }
+  [[nodiscard]] bool has_bias() const { return operation.num_parameters > 1; }
   [[nodiscard]] bool is_backward() const { return lockstep::is_backward(operation); }
   [[nodiscard]] std::size_t count(const TensorSpec& tensor) const {
     return num_examples * static_cast<std::size_t>(tensor.elements());

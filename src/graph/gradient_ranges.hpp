@@ -23,7 +23,7 @@ void for_each_gradient_range(const Graph& graph, const Operation& operation, con
     return;
   }
   if (!is_backward(operation)) return;
-  const std::size_t count = graph.layers[operation.layer].parameters.size();
+  const auto count = static_cast<std::size_t>(operation.num_parameters);
   std::size_t first = 0;
   if (operation.kind == OperationKind::dense_backward) {  // this chunk of the kernel; the first includes the bias
     const ParameterSpec& kernel = graph.parameters[first_parameter];

@@ -71,7 +71,44 @@ class Lowering {
   }
 
   /// The same for an operation that has the layer's parameters.
-  void append_weighted(OperationKind kind) { append(kind).parameter = first_parameter_; }
+  void append_weighted(OperationKind kind) { use_parameters(append(kind), {0, num_parameters()}); }
+
+  /// Appends a convolution to `filters` channels that has the layer's parameters; of several, those in the range.
+  void append_convolution(const Windows& windows, std::int64_t filters, std::int64_t groups) {
+    append_convolution(windows, filters, groups, {0, num_parameters()});
+  }
+  void append_convolution(const Windows& windows, std::int64_t filters, std::int64_t groups,
+                          const BasicRange<int>& parameters) {
+    Operation& operation = append_windows(OperationKind::convolution, over_last_tensor(windows), filters);
+    operation.groups = groups;
+    use_parameters(operation, parameters);
+  }
+
+  /// The same for a transposed convolution.
+  void append_transposed_convolution(const Windows& windows, std::int64_t filters) {
+    const TensorSpec& input = graph_.tensors[current_];
+    const Windows slid = windows.transposed_over(input.height, input.width);
+    TensorSpec output;
+    output.height = slid.rows.input;
+    output.width = slid.columns.input;
+    output.channels = filters;
+    Operation& operation = append(OperationKind::convolution, std::move(output));
+    operation.windows = slid;
+    operation.is_transposed = true;
+    use_parameters(operation, {0, num_parameters()});
+  }
+
+  /// The same for a pooling with windows, and for one of whole images.
+  void append_pooling(OperationKind kind, const Windows& windows) {
+    append_windows(kind, over_last_tensor(windows), channels());
+  }
+  void append_global_pooling(OperationKind kind) {
+    const TensorSpec& input = graph_.tensors[current_];
+    append_windows(kind, Windows::whole(input.height, input.width), channels());
+  }
+
+  /// Of the last tensor.
+  [[nodiscard]] std::int64_t channels() const { return graph_.tensors[current_].channels; }
 
   /// The same for an elementwise operation. Its tensor has the shape of the last one, which keeps the layout across a
   /// Flatten that was lowered to nothing.
@@ -165,6 +202,28 @@ class Lowering {
 
  private:
   [[nodiscard]] const LayerInfo& info() const { return graph_.layers[layer_]; }
+  [[nodiscard]] int num_parameters() const { return static_cast<int>(info().parameters.size()); }
+
+  /// `parameters`: of the layer's.
+  void use_parameters(Operation& operation, const BasicRange<int>& parameters) const {
+    operation.parameter = first_parameter_ + parameters.begin;
+    operation.num_parameters = parameters.size();
+  }
+
+  [[nodiscard]] Windows over_last_tensor(const Windows& windows) const {
+    const TensorSpec& input = graph_.tensors[current_];
+    return windows.over(input.height, input.width);
+  }
+
+  Operation& append_windows(OperationKind kind, const Windows& windows, std::int64_t channels) {
+    TensorSpec output;
+    output.height = windows.rows.output();
+    output.width = windows.columns.output();
+    output.channels = channels;
+    Operation& operation = append(kind, std::move(output));
+    operation.windows = windows;
+    return operation;
+  }
 
   /// How often each call's output is read, and by which call last.
   void find_uses() {
@@ -301,6 +360,7 @@ class Lowering {
                               .layer = architecture_.calls()[architecture_.outputs().front()].layer,
                               .input = current_,
                               .parameter = graph_.metrics_parameter(),
+                              .num_parameters = 1,
                               .input_activation = activations_[current_]});
   }
 

@@ -122,10 +122,7 @@ class Planner {
   /// parameters. For the loss, the metric sums.
   [[nodiscard]] std::vector<ParameterSpec*> parameters_of(const Operation& operation) {
     std::vector<ParameterSpec*> found;
-    if (operation.parameter < 0) return found;
-    if (operation.kind == OperationKind::loss) return {&plan_.graph.parameters[operation.parameter]};
-    const std::size_t count = plan_.graph.layers[operation.layer].parameters.size();
-    for (std::size_t i = count; i-- > 0;) found.push_back(&plan_.graph.parameters[operation.parameter + i]);
+    for (int i = operation.num_parameters; i-- > 0;) found.push_back(&plan_.graph.parameters[operation.parameter + i]);
     return found;
   }
 

@@ -10,6 +10,7 @@
 #include <memory>
 #include <numeric>
 #include <span>
+#include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -100,29 +101,6 @@ class DenseLayer : public Layer {
   std::int64_t examples_ = 0;
   Values input_;
   Activated activated_;
-};
-
-class GlobalAverageLayer : public Layer {
- public:
-  explicit GlobalAverageLayer(const Shape& input) : pixels_(input[0] * input[1]), channels_(input[2]) {}
-
-  Values forward(const Pass& pass, std::span<const Values>, const Values& input) override {
-    Values output(at(pass.examples * channels_));
-    for (std::size_t i = 0; i < input.size(); ++i) output[pooled(i)] += input[i] / static_cast<double>(pixels_);
-    return output;
-  }
-
-  Values backward(std::span<const Values>, std::span<Values>, const Values& gradient) override {
-    Values dx(gradient.size() * at(pixels_));
-    for (std::size_t i = 0; i < dx.size(); ++i) dx[i] = gradient[pooled(i)] / static_cast<double>(pixels_);
-    return dx;
-  }
-
- private:
-  [[nodiscard]] std::size_t pooled(std::size_t i) const {
-    return i / at(pixels_ * channels_) * at(channels_) + i % at(channels_);
-  }
-  std::int64_t pixels_, channels_;
 };
 
 class DropoutLayer : public Layer {
@@ -301,43 +279,48 @@ class BatchNormalizationLayer : public Layer {
   Values inverse_deviation_, normalized_, batch_mean_, batch_variance_;
 };
 
+template <typename L>
+concept HasKernelSize = requires(const L& layer) { layer.kernel_size; };
+template <typename L>
+concept SlidesWindow = HasKernelSize<L> || std::is_base_of_v<Pooling2D, L> || std::is_base_of_v<Pooling1D, L> ||
+                       std::is_base_of_v<GlobalPooling, L>;
+
+struct Maker {
+  const LayerInfo& info;
+  std::uint32_t ordinal;
+  using Made = std::unique_ptr<Layer>;
+  Made operator()(const Input&) const { return std::make_unique<ReshapeLayer>(); }
+  Made operator()(const Reshape&) const { return std::make_unique<ReshapeLayer>(); }
+  Made operator()(const Rescaling& rescaling) const { return std::make_unique<RescalingLayer>(rescaling); }
+  Made operator()(const Flatten&) const { return std::make_unique<ReshapeLayer>(); }
+  Made operator()(const Dense& dense) const { return std::make_unique<DenseLayer>(dense, info.input_shape[0]); }
+  template <SlidesWindow L>
+  Made operator()(const L&) const {
+    return make_window_layer(info);
+  }
+  Made operator()(const Dropout& dropout) const {
+    return std::make_unique<DropoutLayer>(dropout, info.input_shape.elements(), ordinal);
+  }
+  Made operator()(const BatchNormalization& normalization) const {
+    return std::make_unique<BatchNormalizationLayer>(normalization, info.input_shape);
+  }
+  Made operator()(const Activation& activation) const {
+    return std::make_unique<ActivationLayer>(activation, info.input_shape);
+  }
+  Made operator()(const Add&) const { return merge(add_formula); }
+  Made operator()(const Subtract&) const { return merge(subtract_formula); }
+  Made operator()(const Multiply&) const { return merge(multiply_formula); }
+  Made operator()(const Average&) const { return merge(average_formula); }
+  Made operator()(const Maximum&) const { return merge(maximum_formula); }
+  Made operator()(const Minimum&) const { return merge(minimum_formula); }
+  [[nodiscard]] Made merge(const MergeFormula& formula) const {
+    return std::make_unique<MergedLayer>(formula, info.output_shape.elements());
+  }
+};
+
 }  // namespace
 
 std::unique_ptr<Layer> make_layer(const LayerInfo& info, std::uint32_t ordinal) {
-  struct Maker {
-    const LayerInfo& info;
-    std::uint32_t ordinal;
-    using Made = std::unique_ptr<Layer>;
-    Made operator()(const Input&) const { return std::make_unique<ReshapeLayer>(); }
-    Made operator()(const Reshape&) const { return std::make_unique<ReshapeLayer>(); }
-    Made operator()(const Rescaling& rescaling) const { return std::make_unique<RescalingLayer>(rescaling); }
-    Made operator()(const Flatten&) const { return std::make_unique<ReshapeLayer>(); }
-    Made operator()(const Conv2D& conv) const { return make_convolution(conv, info); }
-    Made operator()(const Dense& dense) const { return std::make_unique<DenseLayer>(dense, info.input_shape[0]); }
-    Made operator()(const MaxPooling2D& pooling) const { return make_pooling(pooling, info); }
-    Made operator()(const AveragePooling2D& pooling) const { return make_pooling(pooling, info); }
-    Made operator()(const GlobalAveragePooling2D&) const {
-      return std::make_unique<GlobalAverageLayer>(info.input_shape);
-    }
-    Made operator()(const Dropout& dropout) const {
-      return std::make_unique<DropoutLayer>(dropout, info.input_shape.elements(), ordinal);
-    }
-    Made operator()(const BatchNormalization& normalization) const {
-      return std::make_unique<BatchNormalizationLayer>(normalization, info.input_shape);
-    }
-    Made operator()(const Activation& activation) const {
-      return std::make_unique<ActivationLayer>(activation, info.input_shape);
-    }
-    Made operator()(const Add&) const { return merge(add_formula); }
-    Made operator()(const Subtract&) const { return merge(subtract_formula); }
-    Made operator()(const Multiply&) const { return merge(multiply_formula); }
-    Made operator()(const Average&) const { return merge(average_formula); }
-    Made operator()(const Maximum&) const { return merge(maximum_formula); }
-    Made operator()(const Minimum&) const { return merge(minimum_formula); }
-    [[nodiscard]] Made merge(const MergeFormula& formula) const {
-      return std::make_unique<MergedLayer>(formula, info.output_shape.elements());
-    }
-  };
   return std::visit(Maker{info, ordinal}, info.layer);
 }
 

@@ -28,10 +28,6 @@ std::unique_ptr<Kernel> make_kernel(const KernelScope& scope) {
   return kernel_factories[static_cast<std::size_t>(scope.operation.kind)](scope);
 }
 
-[[noreturn]] void refuse(const KernelScope& scope) {
-  throw InternalError("GPUs have no kernel for operation " + std::string(to_string(scope.operation.kind)));
-}
-
 /// Backward recomputes Dropout's mask, so only max pooling and BatchNormalization save data. A batch has at most as
 /// many replicas as examples, so memory for statistics is allocated per example.
 std::size_t saved_bytes_per_example(SavedForBackward saved, const TensorSpec& output) {
@@ -53,6 +49,12 @@ std::size_t elements_of(const Graph& graph, int tensor) {
 }
 
 }  // namespace
+
+void refuse(const KernelScope& scope) {
+  const LayerInfo& layer = scope.layer();
+  throw UsageError("layer '" + layer.name + "' (" + layer.class_name +
+                   ") is not supported on GPUs yet; use --device cpu");
+}
 
 // GPUs do not support tensor parallelism.
 std::unique_ptr<Kernel> make_finish_partial_sum(const KernelScope& scope) { refuse(scope); }

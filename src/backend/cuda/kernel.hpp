@@ -38,6 +38,9 @@ struct KernelScope : OperationScope {
 LOCKSTEP_OPERATION_KINDS(LOCKSTEP_KERNEL)
 #undef LOCKSTEP_KERNEL
 
+/// For a factory without a kernel. Throws UsageError, which names the layer.
+[[noreturn]] void refuse(const KernelScope& scope);
+
 // Convolutions without cuDNN.
 [[nodiscard]] std::unique_ptr<Kernel> make_direct_convolution(const KernelScope& scope);
 [[nodiscard]] std::unique_ptr<Kernel> make_direct_convolution_backward(const KernelScope& scope);
