@@ -105,7 +105,8 @@ class Draw {
 
   /// A number of groups that divides the channels of the model so far, most often one or all.
   int groups() {
-    const Shape shape = Sequential(layers_).output_shape();
+    const Shape shape =
+        layers_.size() > 1 ? Sequential(layers_).output_shape() : std::get<Input>(layers_.front()).shape;
     const std::int64_t last = shape[shape.rank() - 1];
     const int groups = below(3) == 0 ? static_cast<int>(last) : 1 + static_cast<int>(below(4));
     return below(2) == 0 && last % groups == 0 ? groups : 1;
