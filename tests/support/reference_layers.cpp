@@ -285,43 +285,47 @@ template <typename L>
 concept SlidesWindow = HasKernelSize<L> || std::is_base_of_v<Pooling2D, L> || std::is_base_of_v<Pooling1D, L> ||
                        std::is_base_of_v<GlobalPooling, L>;
 
-struct Maker {
+struct WindowMaker {
   const LayerInfo& info;
-  std::uint32_t ordinal;
-  using Made = std::unique_ptr<Layer>;
-  Made operator()(const Input&) const { return std::make_unique<ReshapeLayer>(); }
-  Made operator()(const Reshape&) const { return std::make_unique<ReshapeLayer>(); }
-  Made operator()(const Rescaling& rescaling) const { return std::make_unique<RescalingLayer>(rescaling); }
-  Made operator()(const Flatten&) const { return std::make_unique<ReshapeLayer>(); }
-  Made operator()(const Dense& dense) const { return std::make_unique<DenseLayer>(dense, info.input_shape[0]); }
+
   template <SlidesWindow L>
-  Made operator()(const L&) const {
+  std::unique_ptr<Layer> operator()(const L&) const {
     return make_window_layer(info);
-  }
-  Made operator()(const Dropout& dropout) const {
-    return std::make_unique<DropoutLayer>(dropout, info.input_shape.elements(), ordinal);
-  }
-  Made operator()(const BatchNormalization& normalization) const {
-    return std::make_unique<BatchNormalizationLayer>(normalization, info.input_shape);
-  }
-  Made operator()(const Activation& activation) const {
-    return std::make_unique<ActivationLayer>(activation, info.input_shape);
-  }
-  Made operator()(const Add&) const { return merge(add_formula); }
-  Made operator()(const Subtract&) const { return merge(subtract_formula); }
-  Made operator()(const Multiply&) const { return merge(multiply_formula); }
-  Made operator()(const Average&) const { return merge(average_formula); }
-  Made operator()(const Maximum&) const { return merge(maximum_formula); }
-  Made operator()(const Minimum&) const { return merge(minimum_formula); }
-  [[nodiscard]] Made merge(const MergeFormula& formula) const {
-    return std::make_unique<MergedLayer>(formula, info.output_shape.elements());
   }
 };
 
 }  // namespace
 
 std::unique_ptr<Layer> make_layer(const LayerInfo& info, std::uint32_t ordinal) {
-  return std::visit(Maker{info, ordinal}, info.layer);
+  struct Maker : WindowMaker {
+    std::uint32_t ordinal;
+    using WindowMaker::operator();
+    using Made = std::unique_ptr<Layer>;
+    Made operator()(const Input&) const { return std::make_unique<ReshapeLayer>(); }
+    Made operator()(const Reshape&) const { return std::make_unique<ReshapeLayer>(); }
+    Made operator()(const Rescaling& rescaling) const { return std::make_unique<RescalingLayer>(rescaling); }
+    Made operator()(const Flatten&) const { return std::make_unique<ReshapeLayer>(); }
+    Made operator()(const Dense& dense) const { return std::make_unique<DenseLayer>(dense, info.input_shape[0]); }
+    Made operator()(const Dropout& dropout) const {
+      return std::make_unique<DropoutLayer>(dropout, info.input_shape.elements(), ordinal);
+    }
+    Made operator()(const BatchNormalization& normalization) const {
+      return std::make_unique<BatchNormalizationLayer>(normalization, info.input_shape);
+    }
+    Made operator()(const Activation& activation) const {
+      return std::make_unique<ActivationLayer>(activation, info.input_shape);
+    }
+    Made operator()(const Add&) const { return merge(add_formula); }
+    Made operator()(const Subtract&) const { return merge(subtract_formula); }
+    Made operator()(const Multiply&) const { return merge(multiply_formula); }
+    Made operator()(const Average&) const { return merge(average_formula); }
+    Made operator()(const Maximum&) const { return merge(maximum_formula); }
+    Made operator()(const Minimum&) const { return merge(minimum_formula); }
+    [[nodiscard]] Made merge(const MergeFormula& formula) const {
+      return std::make_unique<MergedLayer>(formula, info.output_shape.elements());
+    }
+  };
+  return std::visit(Maker{{info}, ordinal}, info.layer);
 }
 
 }  // namespace lockstep::reference
