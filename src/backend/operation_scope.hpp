@@ -58,7 +58,7 @@ struct OperationScope {
   [[nodiscard]] const TensorSpec& input() const { return graph.tensors[operation.input]; }
   [[nodiscard]] const TensorSpec& output() const { return graph.tensors[operation.output]; }
   [[nodiscard]] const LayerInfo& layer() const { return graph.layers[operation.layer]; }
-  [[nodiscard]] bool has_bias() const { return layer().parameters.size() > 1; }
+  [[nodiscard]] bool has_bias() const { return operation.num_parameters > 1; }
   [[nodiscard]] bool is_backward() const { return lockstep::is_backward(operation); }
   [[nodiscard]] std::size_t count(const TensorSpec& tensor) const {
     return num_examples * static_cast<std::size_t>(tensor.elements());
@@ -117,7 +117,7 @@ struct OperationScope {
   std::size_t elements = 0;
   for (const Operation& operation : operations) {
     if (operation.shared.count == 1) continue;
-    const auto end = operation.parameter + static_cast<int>(graph.layers[operation.layer].parameters.size());
+    const int end = operation.parameter + operation.num_parameters;
     elements = std::max(elements, separate_offset(graph, operation.parameter, end));
   }
   return elements;

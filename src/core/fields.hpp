@@ -41,6 +41,10 @@ inline constexpr Interval at_least_one{.min = 1};
 inline constexpr Interval below_one{.min = 0, .max = 1, .includes_max = false};
 inline constexpr Interval zero_to_one{.min = 0, .max = 1};
 
+/// In the place of a range: the padding may also be causal.
+struct OrCausal {};
+inline constexpr OrCausal or_causal{};
+
 /// Base of field visitors: ignores all calls that a derived visitor does not override.
 struct FieldVisitor {
   static void required(std::string_view /*key*/, const auto& /*value*/, const auto&... /*range*/) {}

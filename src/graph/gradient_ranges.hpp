@@ -25,7 +25,7 @@ void for_each_gradient_range(const Graph& graph, const Operation& operation, con
     return;
   }
   if (!is_backward(operation) || operation.is_frozen) return;
-  const std::size_t count = graph.layers[operation.layer].parameters.size();
+  const auto count = static_cast<std::size_t>(operation.num_parameters);
   std::size_t first = 0;
   if (operation.kind == OperationKind::dense_backward) {  // this chunk of the kernel; the first includes the bias
     const ParameterSpec& kernel = graph.parameters[first_parameter];
@@ -50,8 +50,7 @@ struct GradientTerm {
   std::vector<GradientTerm> terms;
   const auto [index, count] = operation.shared;
   if (count == 1 || operation.parameter < 0) return terms;
-  const auto parameters = static_cast<int>(graph.layers[operation.layer].parameters.size());
-  for (int p = operation.parameter; p < operation.parameter + parameters; ++p) {
+  for (int p = operation.parameter; p < operation.parameter + operation.num_parameters; ++p) {
     const ParameterSpec& spec = graph.parameters[p];
     if (is_backward(operation)) {
       if (spec.rule == UpdateRule::optimizer) terms.push_back({p, 1});

@@ -72,14 +72,44 @@ class Lowering {
   }
 
   /// The same for an operation that has the layer's parameters.
-  void append_weighted(OperationKind kind) {
-    Operation& operation = append(kind);
-    operation.parameter = first_parameter_;
-    operation.is_frozen = !is_trainable(info().layer);
-    if (operation.is_frozen) return;  // nothing adds up over the calls
-    const auto same = [&](const Operation& any) { return any.parameter == operation.parameter; };
-    operation.shared = {static_cast<int>(std::ranges::count_if(graph_.forward, same)) - 1, num_calls_[layer_]};
+  void append_weighted(OperationKind kind) { use_parameters(append(kind), {0, num_parameters()}); }
+
+  /// Appends a convolution to `filters` channels that has the layer's parameters; of several, those in the range.
+  void append_convolution(const Windows& windows, std::int64_t filters, std::int64_t groups) {
+    append_convolution(windows, filters, groups, {0, num_parameters()});
   }
+  void append_convolution(const Windows& windows, std::int64_t filters, std::int64_t groups,
+                          const BasicRange<int>& parameters) {
+    Operation& operation = append_windows(OperationKind::convolution, over_last_tensor(windows), filters);
+    operation.groups = groups;
+    use_parameters(operation, parameters);
+  }
+
+  /// The same for a transposed convolution.
+  void append_transposed_convolution(const Windows& windows, std::int64_t filters) {
+    const TensorSpec& input = graph_.tensors[current_];
+    const Windows slid = windows.transposed_over(input.height, input.width);
+    TensorSpec output;
+    output.height = slid.rows.input;
+    output.width = slid.columns.input;
+    output.channels = filters;
+    Operation& operation = append(OperationKind::convolution, std::move(output));
+    operation.windows = slid;
+    operation.is_transposed = true;
+    use_parameters(operation, {0, num_parameters()});
+  }
+
+  /// The same for a pooling with windows, and for one of whole images.
+  void append_pooling(OperationKind kind, const Windows& windows) {
+    append_windows(kind, over_last_tensor(windows), channels());
+  }
+  void append_global_pooling(OperationKind kind) {
+    const TensorSpec& input = graph_.tensors[current_];
+    append_windows(kind, Windows::whole(input.height, input.width), channels());
+  }
+
+  /// Of the last tensor.
+  [[nodiscard]] std::int64_t channels() const { return graph_.tensors[current_].channels; }
 
   /// The same for an elementwise operation. Its tensor has the shape of the last one, which keeps the layout across a
   /// Flatten that was lowered to nothing.
@@ -177,6 +207,32 @@ class Lowering {
   [[nodiscard]] const LayerInfo& info() const { return graph_.layers[layer_]; }
   /// Of this call; the calls of a shared layer may have unlike ones.
   [[nodiscard]] const Shape& output_shape() const { return architecture_.calls()[call_].output_shape; }
+  [[nodiscard]] int num_parameters() const { return static_cast<int>(info().parameters.size()); }
+
+  /// `parameters`: of the layer's.
+  void use_parameters(Operation& operation, const BasicRange<int>& parameters) const {
+    operation.parameter = first_parameter_ + parameters.begin;
+    operation.num_parameters = parameters.size();
+    operation.is_frozen = !is_trainable(info().layer);
+    if (operation.is_frozen) return;  // nothing adds up over the calls
+    const auto same = [&](const Operation& any) { return any.parameter == operation.parameter; };
+    operation.shared = {static_cast<int>(std::ranges::count_if(graph_.forward, same)) - 1, num_calls_[layer_]};
+  }
+
+  [[nodiscard]] Windows over_last_tensor(const Windows& windows) const {
+    const TensorSpec& input = graph_.tensors[current_];
+    return windows.over(input.height, input.width);
+  }
+
+  Operation& append_windows(OperationKind kind, const Windows& windows, std::int64_t channels) {
+    TensorSpec output;
+    output.height = windows.rows.output();
+    output.width = windows.columns.output();
+    output.channels = channels;
+    Operation& operation = append(kind, std::move(output));
+    operation.windows = windows;
+    return operation;
+  }
 
   /// How often each layer is called, and each call's output read, and by which call last.
   void find_uses() {
@@ -309,6 +365,7 @@ class Lowering {
                               .layer = architecture_.calls()[architecture_.outputs().front()].layer,
                               .input = current_,
                               .parameter = graph_.metrics_parameter(),
+                              .num_parameters = 1,
                               .input_activation = activations_[current_]});
   }
 

@@ -6,10 +6,12 @@
 #include "graph/convolution_choice.hpp"
 #include "graph/operation_kind.hpp"
 #include "layers/merge_functions.hpp"
+#include "layers/window.hpp"
 
 #include <lockstep/layers/architecture.hpp>
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <vector>
 
@@ -40,7 +42,8 @@ struct Operation {
   int layer = 0;
   int input = -1;      ///< of a merge: the first operand
   int output = -1;     ///< backward: the forward operation's output, whose gradient is read
-  int parameter = -1;  ///< first of the layer's parameters
+  int parameter = -1;  ///< the first that it uses: a kernel, then the bias
+  int num_parameters = 0;
   SharedUse shared = {};
   ActivationFunction activation = ActivationFunction::linear;        ///< fused into the output
   ActivationFunction input_activation = ActivationFunction::linear;  ///< backward: fused into the input
@@ -50,6 +53,9 @@ struct Operation {
   MergeFunction merge = MergeFunction::add;
   Range input_features = {};  ///< dense_backward: the chunk's rows of the kernel, in the order of the input's layout
   Microbatch microbatch = {};
+  Windows windows = {};        ///< of poolings and convolutions
+  std::int64_t groups = 1;     ///< of a convolution's channels; as many as input channels if it is depthwise
+  bool is_transposed = false;  ///< a transposed convolution: the windows slide over its output
   ConvolutionChoice convolution = {};  ///< convolution, convolution_backward: set by Backend::lay_out
   bool is_batch_split = false;         ///< computes this rank's slice of the batch (Graph::examples_of), not all of it
   std::optional<std::size_t> all_to_all = {};  ///< pack and unpack: index in Graph::all_to_alls

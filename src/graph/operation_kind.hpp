@@ -17,6 +17,7 @@ namespace lockstep {
   X(dense, dense)                                      \
   X(max_pooling, max_pooling)                          \
   X(average_pooling, average_pooling)                  \
+  X(global_max_pooling, global_max_pooling)            \
   X(dropout, dropout)                                  \
   X(batch_normalization, batch_normalization)          \
   X(activation, activation)                            \
@@ -28,6 +29,7 @@ namespace lockstep {
   X(dense_backward, dense_backward)                    \
   X(max_pooling_backward, max_pooling)                 \
   X(average_pooling_backward, average_pooling)         \
+  X(global_max_pooling_backward, global_max_pooling)   \
   X(dropout_backward, dropout)                         \
   X(batch_normalization_backward, batch_normalization) \
   X(activation_backward, activation)                   \
@@ -102,6 +104,10 @@ inline constexpr auto operation_traits = [] {
        .saved = Saved::winners},
       {.kind = Kind::average_pooling, .work = WorkKind::forward,
        .backward = Kind::average_pooling_backward, .is_per_channel = true, .is_microbatchable = true},
+      // Equal largest values share the gradient, so backward compares all of them with the output.
+      {.kind = Kind::global_max_pooling, .work = WorkKind::forward,
+       .backward = Kind::global_max_pooling_backward, .is_per_channel = true, .is_microbatchable = true,
+       .backward_reads_output = true},
       {.kind = Kind::dropout, .work = WorkKind::forward,
        .backward = Kind::dropout_backward, .reach = Reach::element, .is_per_channel = true, .is_microbatchable = true,
        .saved = Saved::mask},
@@ -124,6 +130,7 @@ inline constexpr auto operation_traits = [] {
       {.kind = Kind::dense_backward, .work = WorkKind::backward, .has_kernel = true},
       {.kind = Kind::max_pooling_backward, .work = WorkKind::backward},
       {.kind = Kind::average_pooling_backward, .work = WorkKind::backward},
+      {.kind = Kind::global_max_pooling_backward, .work = WorkKind::backward},
       {.kind = Kind::dropout_backward, .work = WorkKind::backward, .reach = Reach::element},
       {.kind = Kind::batch_normalization_backward, .work = WorkKind::backward, .reach = Reach::batch},
       {.kind = Kind::activation_backward, .work = WorkKind::backward, .reach = Reach::element},

@@ -3,7 +3,6 @@
 
 #include "layers/activation_functions.hpp"
 #include "layers/layer_registry.hpp"
-#include "layers/window.hpp"
 
 #include <lockstep/core/error.hpp>
 
@@ -45,12 +44,21 @@ class RangeCheck : public FieldVisitor {
     shapes_.fail(fmt::format("has {} {}, but both must be {}", key, to_string(value), range.to_string()));
   }
 
+  void check(std::string_view key, Size1D value, const Interval& range) const {
+    check(key, static_cast<double>(value.length), range);
+  }
+  void check(std::string_view /*key*/, Padding /*padding*/, OrCausal /*range*/) const {}
+  void check(std::string_view key, Padding padding) const {
+    if (padding == Padding::causal) shapes_.fail(fmt::format("has {} 'causal', which only Conv1D may have", key));
+  }
+
   const ShapeInference& shapes_;
 };
 
 }  // namespace
 
 std::string to_string(Size2D extent) { return Shape{extent.height, extent.width}.to_string(); }
+std::string to_string(Size1D extent) { return std::to_string(extent.length); }
 
 void ShapeInference::fail(const std::string& problem) const {
   throw UsageError(fmt::format("layer '{}' ({}) {}", info_.name, info_.class_name, problem));
@@ -66,6 +74,12 @@ void ShapeInference::need_image() const {
   if (input().rank() == 3) return;
   fail("needs an input of rank 3, (height, width, channels), but its input is " + input().to_string() +
        "; put a Reshape before it, e.g. Reshape({28, 28, 1})");
+}
+
+void ShapeInference::need_sequence() const {
+  if (input().rank() == 2) return;
+  fail("needs an input of rank 2, (steps, channels), but its input is " + input().to_string() +
+       "; put a Reshape before it, e.g. Reshape({28, 28})");
 }
 
 void ShapeInference::need_size(const Shape& shape, std::string_view what) const {
@@ -100,17 +114,17 @@ void ShapeInference::add_moving_average(std::string name, Shape shape, Initializ
   info_.parameters.push_back({std::move(name), std::move(shape), initializer, false, momentum});
 }
 
-void ShapeInference::slide(std::string_view what, Size2D kernel, Size2D strides, Size2D dilation, Padding padding,
-                           std::int64_t channels) {
-  const Window rows{input()[0], kernel.height, strides.height, dilation.height, padding};
-  const Window columns{input()[1], kernel.width, strides.width, dilation.width, padding};
+void ShapeInference::slide(std::string_view what, const Windows& windows, std::int64_t channels) {
+  const bool is_sequence = input().rank() == 2;
+  const auto [rows, columns] = windows.over(is_sequence ? 1 : input()[0], input()[is_sequence ? 0 : 1]);
   if (rows.output() < 1 || columns.output() < 1) {
-    fail(
-        fmt::format("has a {} window of {} x {} cells, but its input is {}; make it smaller or use "
-                    "padding 'same'",
-                    what, rows.effective_kernel(), columns.effective_kernel(), input().to_string()));
+    const std::string size =
+        is_sequence ? fmt::format("{} steps", columns.effective_kernel())
+                    : fmt::format("{} x {} cells", rows.effective_kernel(), columns.effective_kernel());
+    fail(fmt::format("has a {} window of {}, but its input is {}; make it smaller or use padding 'same'", what, size,
+                     input().to_string()));
   }
-  set_output(Shape{rows.output(), columns.output(), channels});
+  set_output(is_sequence ? Shape{columns.output(), channels} : Shape{rows.output(), columns.output(), channels});
 }
 
 void infer_shapes(LayerInfo& info, std::span<const Shape> inputs) {

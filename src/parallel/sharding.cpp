@@ -79,10 +79,9 @@ class GraphSharder {
 
   void shard_parameters(const Operation& operation, Split split) {
     if (operation.parameter < 0 || operation.kind == OperationKind::loss) return;
-    LayerInfo& layer = graph_.layers[operation.layer];
-    for (std::size_t i = 0; i < layer.parameters.size(); ++i) {
-      const std::size_t p = static_cast<std::size_t>(operation.parameter) + i;
-      ParameterInfo& info = layer.parameters[i];
+    for (int i = 0; i < operation.num_parameters; ++i) {
+      const auto p = static_cast<std::size_t>(operation.parameter + i);
+      ParameterInfo& info = graph_.parameters[p].info;
       std::vector<std::int64_t> extents(info.shape.extents().begin(), info.shape.extents().end());
       if (sharding_.variables[p].axis > 0) {
         if (split == Split::row) {
@@ -94,7 +93,6 @@ class GraphSharder {
         }
       }
       info.shape = Shape(std::move(extents));
-      graph_.parameters[p].info = info;
       // Moving averages are computed in forward, where a `partial` operation is replicated. If the batch is split, the
       // ranks' statistics differ and are all-reduced.
       graph_.parameters[p].is_local = split != Split::batch && (split != Split::partial || !info.trainable);

@@ -135,10 +135,8 @@ class Planner {
   /// parameters. For the loss, the metric sums. None of a frozen layer.
   [[nodiscard]] std::vector<ParameterSpec*> parameters_of(const Operation& operation) {
     std::vector<ParameterSpec*> found;
-    if (operation.parameter < 0 || operation.is_frozen) return found;
-    if (operation.kind == OperationKind::loss) return {&plan_.graph.parameters[operation.parameter]};
-    const std::size_t count = plan_.graph.layers[operation.layer].parameters.size();
-    for (std::size_t i = count; i-- > 0;) found.push_back(&plan_.graph.parameters[operation.parameter + i]);
+    if (operation.is_frozen) return found;
+    for (int i = operation.num_parameters; i-- > 0;) found.push_back(&plan_.graph.parameters[operation.parameter + i]);
     return found;
   }
 

@@ -151,6 +151,59 @@ def fine_tuned() -> keras.Model:
     return model
 
 
+def convolutions() -> keras.Sequential:
+    """Grouped, depthwise, separable and transposed ones."""
+    return keras.Sequential([
+        layers.Input((11, 10, 3)), layers.Conv2D(8, 3, strides=2, padding="same", activation="tanh"),
+        layers.Conv2D(12, 2, groups=4, activation="sigmoid"),
+        layers.DepthwiseConv2D(3, padding="same", depth_multiplier=2, activation="tanh"),
+        layers.Conv2DTranspose(7, (3, 2), strides=2, padding="same", activation="tanh"),
+        layers.DepthwiseConv2D(3, strides=2, use_bias=False), layers.Conv2DTranspose(16, 2, strides=(3, 2)),
+        layers.SeparableConv2D(6, (2, 5), dilation_rate=(2, 1), activation="tanh"),
+        layers.DepthwiseConv2D(5, padding="same", activation="tanh"),
+        layers.GlobalAveragePooling2D(keepdims=True), layers.Flatten(), layers.Dense(5)])
+
+
+def sequences() -> keras.Sequential:
+    """Convolutions and poolings of sequences, with equal largest values that share their gradient."""
+    return keras.Sequential([
+        layers.Input((40, 3)), layers.Conv1D(8, 5, padding="causal", dilation_rate=2, activation="tanh"),
+        layers.AveragePooling1D(3, strides=2, padding="same"),
+        layers.SeparableConv1D(6, 3, depth_multiplier=2, padding="same", activation="tanh"),
+        layers.Conv1D(12, 3, strides=2, groups=3, activation="tanh"), layers.MaxPooling1D(2, strides=1),
+        layers.Conv1D(9, 2, activation="relu"), layers.GlobalMaxPooling1D(), layers.Dense(5)])
+
+
+def mobile() -> keras.Sequential:
+    """The blocks of MobileNet."""
+    model = [layers.Input((24, 24, 3)), layers.Conv2D(16, 3, strides=2, padding="same", use_bias=False),
+             layers.BatchNormalization(momentum=0.8), layers.Activation("tanh")]
+    for filters, strides in ((16, 1), (32, 2), (32, 1), (48, 2)):
+        model += [layers.DepthwiseConv2D(3, strides=strides, padding="same", use_bias=False),
+                  layers.BatchNormalization(momentum=0.8), layers.Activation("tanh"),
+                  layers.Conv2D(filters, 1, padding="same", use_bias=False), layers.BatchNormalization(momentum=0.8),
+                  layers.Activation("tanh")]
+    return keras.Sequential([*model, layers.GlobalAveragePooling2D(keepdims=True), layers.Conv2D(5, 1),
+                             layers.Reshape((5,))])
+
+
+def xception() -> keras.Model:
+    """The blocks of Xception: separable convolutions, and a projection around them."""
+    image = layers.Input((20, 20, 3))
+    x = layers.Conv2D(16, 3, strides=2, use_bias=False)(image)
+    x = layers.Activation("tanh")(layers.BatchNormalization(momentum=0.8)(x))
+    for filters in (32, 48):
+        side = layers.Conv2D(filters, 1, strides=2, padding="same", use_bias=False)(x)
+        side = layers.BatchNormalization(momentum=0.8)(side)
+        x = layers.Activation("tanh")(x)
+        x = layers.SeparableConv2D(filters, 3, padding="same", use_bias=False)(x)
+        x = layers.Activation("tanh")(layers.BatchNormalization(momentum=0.8)(x))
+        x = layers.SeparableConv2D(filters, 3, padding="same", use_bias=False)(x)
+        x = layers.BatchNormalization(momentum=0.8)(x)
+        x = layers.Add()([layers.AveragePooling2D(3, strides=2, padding="same")(x), side])
+    return keras.Model(image, layers.Dense(5)(layers.GlobalAveragePooling2D()(x)))
+
+
 @dataclasses.dataclass(frozen=True)
 class Case:
     build: Callable[[], keras.Model]
@@ -201,6 +254,10 @@ CASES = {
     "maximum and minimum": Case(extremes, lambda: SGD(0.05)),
     "frozen layers": Case(fine_tuned, lambda: SGD(0.02, momentum=0.9), quick=True),
     "frozen layers, Adam": Case(fine_tuned, lambda: Adam(0.002, epsilon=1e-3, global_clipnorm=0.1)),
+    "convolutions": Case(convolutions, lambda: SGD(0.05, momentum=0.9), quick=True),
+    "sequences": Case(sequences, lambda: SGD(0.05), quick=True),
+    "MobileNet's blocks": Case(mobile, lambda: SGD(0.02, momentum=0.9), quick=True),
+    "Xception's blocks": Case(xception, lambda: SGD(0.02, momentum=0.9)),
     "residual blocks": Case(residual, lambda: SGD(0.02, momentum=0.9), quick=True),
 }
 
@@ -215,7 +272,7 @@ def prepare(case: Case, folder: Path) -> tuple[keras.Sequential, np.ndarray, np.
         kind = weight.path.split("/")[-1]
         if kind == "moving_variance":
             weight.assign(random.uniform(0.5, 1.5, weight.shape))
-        elif kind != "kernel":
+        elif not kind.endswith("kernel"):
             weight.assign((kind == "gamma") + 0.2 * random.normal(size=weight.shape))
     loss = case.loss()
     model.compile(case.optimizer(), loss=loss, metrics=["accuracy"])

@@ -28,11 +28,35 @@ def initializers(random: Random) -> dict[str, Any]:
     return {"kernel_initializer": any_of(random, INITIALIZERS), "bias_initializer": any_of(random, INITIALIZERS)}
 
 
-def convolution(layers: ModuleType, random: Random, **common: Any) -> Any:
-    steps = any_of(random, ("strides", "dilation_rate"))
-    return layers.Conv2D(int(random.integers(1, 7)), extent(random, 3), padding=any_of(random, ("valid", "same")),
-                         activation=any_of(random, ACTIVATIONS), use_bias=bool(random.integers(2)),
-                         **{steps: extent(random, 2)}, **initializers(random), **common)
+def convolution(layers: ModuleType, random: Random, channels: int, **common: Any) -> Any:
+    """A convolution of images of any kind."""
+    steps = {any_of(random, ("strides", "dilation_rate")): extent(random, 2)}
+    common |= {"padding": any_of(random, ("valid", "same")), "activation": any_of(random, ACTIVATIONS),
+               "use_bias": bool(random.integers(2))}
+    filters, size = int(random.integers(1, 7)), extent(random, 3)
+    kind = random.integers(8)
+    depthwise = {"depthwise_initializer": any_of(random, INITIALIZERS), "depth_multiplier": int(random.integers(1, 3))}
+    if kind == 0:
+        return layers.DepthwiseConv2D(size, **depthwise, **steps, **common)
+    if kind == 1:
+        return layers.SeparableConv2D(filters, size, pointwise_initializer=any_of(random, INITIALIZERS), **depthwise,
+                                      **steps, **common)
+    if kind == 2:
+        return layers.Conv2DTranspose(filters, size, strides=extent(random, 2), **initializers(random), **common)
+    groups = any_of(random, (1, channels))
+    return layers.Conv2D(filters * groups, size, groups=groups, **steps, **initializers(random), **common)
+
+
+def convolution_1d(layers: ModuleType, random: Random, channels: int, **common: Any) -> Any:
+    """A convolution of sequences of any kind."""
+    steps = {any_of(random, ("strides", "dilation_rate")): int(random.integers(1, 3))}
+    common |= {"activation": any_of(random, ACTIVATIONS), "use_bias": bool(random.integers(2))}
+    filters, size = int(random.integers(1, 7)), int(random.integers(1, 4))
+    if random.integers(3) == 0:
+        return layers.SeparableConv1D(filters, size, padding=any_of(random, ("valid", "same")), **steps, **common)
+    groups = any_of(random, (1, channels))
+    return layers.Conv1D(filters * groups, size, padding=any_of(random, ("valid", "same", "causal")), groups=groups,
+                         **steps, **initializers(random), **common)
 
 
 def dense(layers: ModuleType, random: Random, **common: Any) -> Any:
@@ -44,6 +68,17 @@ def pooling(layers: ModuleType, random: Random, **common: Any) -> Any:
     kind = any_of(random, (layers.MaxPooling2D, layers.AveragePooling2D))
     return kind(extent(random, 3), strides=any_of(random, (None, extent(random, 3))),
                 padding=any_of(random, ("valid", "same")), **common)
+
+
+def pooling_1d(layers: ModuleType, random: Random, **common: Any) -> Any:
+    kind = any_of(random, (layers.MaxPooling1D, layers.AveragePooling1D))
+    return kind(int(random.integers(1, 4)), strides=any_of(random, (None, 1, 2)),
+                padding=any_of(random, ("valid", "same")), **common)
+
+
+def global_pooling(layers: ModuleType, random: Random, dimensions: int, **common: Any) -> Any:
+    name = any_of(random, ("GlobalMaxPooling", "GlobalAveragePooling"))
+    return getattr(layers, f"{name}{dimensions}D")(keepdims=bool(random.integers(2)), **common)
 
 
 def normalization(layers: ModuleType, random: Random, **common: Any) -> Any:
@@ -64,13 +99,19 @@ def any_layer(layers: ModuleType, random: Random, shape: tuple[int, ...], **comm
     kinds = ["activation", "dropout", "normalization", "reshape", "flatten"]
     if len(shape) == 3:
         kinds += ["convolution"] * 5 + ["pooling"] * 3 + ["global"]
+    if len(shape) == 2:
+        kinds += ["convolution_1d"] * 5 + ["pooling_1d"] * 3 + ["global"]
     if len(shape) == 1:
         kinds += ["dense"] * 5
     kind = any_of(random, tuple(kinds))
     if kind == "convolution":
-        return convolution(layers, random, **common)
+        return convolution(layers, random, shape[-1], **common)
+    if kind == "convolution_1d":
+        return convolution_1d(layers, random, shape[-1], **common)
     if kind == "pooling":
         return pooling(layers, random, **common)
+    if kind == "pooling_1d":
+        return pooling_1d(layers, random, **common)
     if kind == "dense":
         return dense(layers, random, **common)
     if kind == "normalization":
@@ -82,7 +123,7 @@ def any_layer(layers: ModuleType, random: Random, shape: tuple[int, ...], **comm
     if kind == "reshape":
         return reshape(layers, random, shape, **common)
     if kind == "global":
-        return layers.GlobalAveragePooling2D(**common)
+        return global_pooling(layers, random, len(shape) - 1, **common)
     return layers.Flatten(**common)
 
 
@@ -90,6 +131,8 @@ def architecture(keras: ModuleType, random: Random) -> Any:
     """Tracks the output shape, because Keras 2 and 3 report it differently."""
     layers = keras.layers
     shape = tuple(int(side) for side in random.integers((5, 5, 1), (13, 13, 4)))
+    if random.random() < 0.25:
+        shape = (int(random.integers(12, 40)), shape[-1])
     chain = [layers.Input(shape)]
     count = int(random.integers(3, 11))
     while len(chain) < count:
@@ -203,7 +246,7 @@ def fill(model: Any, random: Random) -> None:
         kind = weight.name.split("/")[-1].split(":")[0]
         if kind == "moving_variance":
             values = random.uniform(0.5, 1.5, shape)
-        elif kind == "kernel":
+        elif kind.endswith("kernel"):
             values = random.normal(size=shape) / np.sqrt(np.prod(shape[:-1]))
         else:
             values = (kind == "gamma") + 0.1 * random.normal(size=shape)

@@ -11,6 +11,7 @@
 #include <numeric>
 #include <span>
 #include <stdexcept>
+#include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -101,29 +102,6 @@ class DenseLayer : public Layer {
   std::int64_t examples_ = 0;
   Values input_;
   Activated activated_;
-};
-
-class GlobalAverageLayer : public Layer {
- public:
-  explicit GlobalAverageLayer(const Shape& input) : pixels_(input[0] * input[1]), channels_(input[2]) {}
-
-  Values forward(const Pass& pass, std::span<const Values>, const Values& input) override {
-    Values output(at(pass.examples * channels_));
-    for (std::size_t i = 0; i < input.size(); ++i) output[pooled(i)] += input[i] / static_cast<double>(pixels_);
-    return output;
-  }
-
-  Values backward(std::span<const Values>, std::span<Values>, const Values& gradient) override {
-    Values dx(gradient.size() * at(pixels_));
-    for (std::size_t i = 0; i < dx.size(); ++i) dx[i] = gradient[pooled(i)] / static_cast<double>(pixels_);
-    return dx;
-  }
-
- private:
-  [[nodiscard]] std::size_t pooled(std::size_t i) const {
-    return i / at(pixels_ * channels_) * at(channels_) + i % at(channels_);
-  }
-  std::int64_t pixels_, channels_;
 };
 
 class DropoutLayer : public Layer {
@@ -304,24 +282,33 @@ class BatchNormalizationLayer : public Layer {
   Values inverse_deviation_, normalized_, batch_mean_, batch_variance_;
 };
 
+template <typename L>
+concept HasKernelSize = requires(const L& layer) { layer.kernel_size; };
+template <typename L>
+concept SlidesWindow = HasKernelSize<L> || std::is_base_of_v<Pooling2D, L> || std::is_base_of_v<Pooling1D, L> ||
+                       std::is_base_of_v<GlobalPooling, L>;
+
+struct WindowMaker {
+  const LayerInfo& info;
+
+  template <SlidesWindow L>
+  std::unique_ptr<Layer> operator()(const L&) const {
+    return make_window_layer(info);
+  }
+};
+
 }  // namespace
 
 std::unique_ptr<Layer> make_layer(const LayerInfo& info, std::uint32_t ordinal) {
-  struct Maker {
-    const LayerInfo& info;
+  struct Maker : WindowMaker {
     std::uint32_t ordinal;
+    using WindowMaker::operator();
     using Made = std::unique_ptr<Layer>;
     Made operator()(const Input&) const { return std::make_unique<ReshapeLayer>(); }
     Made operator()(const Reshape&) const { return std::make_unique<ReshapeLayer>(); }
     Made operator()(const Rescaling& rescaling) const { return std::make_unique<RescalingLayer>(rescaling); }
     Made operator()(const Flatten&) const { return std::make_unique<ReshapeLayer>(); }
-    Made operator()(const Conv2D& conv) const { return make_convolution(conv, info); }
     Made operator()(const Dense& dense) const { return std::make_unique<DenseLayer>(dense, info.input_shape[0]); }
-    Made operator()(const MaxPooling2D& pooling) const { return make_pooling(pooling, info); }
-    Made operator()(const AveragePooling2D& pooling) const { return make_pooling(pooling, info); }
-    Made operator()(const GlobalAveragePooling2D&) const {
-      return std::make_unique<GlobalAverageLayer>(info.input_shape);
-    }
     Made operator()(const Dropout& dropout) const {
       return std::make_unique<DropoutLayer>(dropout, info.input_shape.elements(), ordinal);
     }
@@ -342,7 +329,7 @@ std::unique_ptr<Layer> make_layer(const LayerInfo& info, std::uint32_t ordinal) 
       return std::make_unique<MergedLayer>(formula, info.output_shape.elements());
     }
   };
-  return std::visit(Maker{info, ordinal}, info.layer);
+  return std::visit(Maker{{info}, ordinal}, info.layer);
 }
 
 }  // namespace lockstep::reference

@@ -50,9 +50,7 @@ class Layer {
 
 std::unique_ptr<Layer> make_layer(const LayerInfo& info, std::uint32_t ordinal);
 
-// Layers that slide a window, in reference_windows.cpp.
-std::unique_ptr<Layer> make_convolution(const Conv2D& conv, const LayerInfo& info);
-std::unique_ptr<Layer> make_pooling(const MaxPooling2D& pooling, const LayerInfo& info);
-std::unique_ptr<Layer> make_pooling(const AveragePooling2D& pooling, const LayerInfo& info);
+/// A layer that slides a window, in reference_windows.cpp: convolutions and poolings.
+std::unique_ptr<Layer> make_window_layer(const LayerInfo& info);
 
 }  // namespace lockstep::reference

@@ -1,7 +1,8 @@
-// Sizes and padding of windows over images.
+// Sizes and padding of windows over images and sequences.
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
 namespace lockstep {
 
@@ -14,10 +15,17 @@ struct Size2D {
   friend bool operator==(const Size2D&, const Size2D&) = default;
 };
 
-/// Padding::same, or Keras' "same".
+/// The length of a window along a sequence.
+struct Size1D {
+  Size1D(int length_) : length(length_) {}  // NOLINT(google-explicit-constructor): as Keras reads `3`
+  int length;
+  friend bool operator==(const Size1D&, const Size1D&) = default;
+};
+
+/// Padding::same, or Keras' "same". Only Conv1D has `causal`, which pads before the first step alone.
 struct Padding {
-  enum class Kind : std::uint8_t { valid, same };
-  static const Padding valid, same;
+  enum class Kind : std::uint8_t { valid, same, causal };
+  static const Padding valid, same, causal;
 
   constexpr explicit Padding(Kind kind_) noexcept : kind(kind_) {}
   Padding(const char* name);  // NOLINT(google-explicit-constructor): as Keras reads "same"
@@ -27,5 +35,9 @@ struct Padding {
 
 inline constexpr Padding Padding::valid{Kind::valid};
 inline constexpr Padding Padding::same{Kind::same};
+inline constexpr Padding Padding::causal{Kind::causal};
+
+/// The name in Keras' files: "same".
+[[nodiscard]] std::string_view keras_name(Padding padding) noexcept;
 
 }  // namespace lockstep

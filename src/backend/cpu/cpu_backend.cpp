@@ -266,15 +266,13 @@ class CpuExecutable final : public Executable {
   }
 
   void copy_convolution(std::size_t parameter, float* stored, float* values, bool read) const {
-    const LayerInfo* layer = nullptr;
-    for (const Operation& operation : graph_.forward) {
-      const bool convolution = operation.kind == OperationKind::convolution;
-      if (convolution && operation.parameter == static_cast<int>(parameter)) layer = &graph_.layers[operation.layer];
-    }
+    const auto convolution = std::ranges::find_if(graph_.forward, [parameter](const Operation& operation) {
+      return operation.kind == OperationKind::convolution && operation.parameter == static_cast<int>(parameter);
+    });
     // A separate stream, because the training thread may be using dnnl_.stream.
     const onednn::Context context{dnnl_.engine, dnnl::stream(dnnl_.engine)};
     const dnnl::memory arena(weight_layouts_[parameter], context.engine, stored);
-    const dnnl::memory keras(keras_kernel_descriptor(*layer), context.engine, values);
+    const dnnl::memory keras(keras_kernel_descriptor(graph_, *convolution), context.engine, values);
     onednn::reorder(context, read ? arena : keras, read ? keras : arena).run();
   }
 

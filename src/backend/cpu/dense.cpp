@@ -42,7 +42,7 @@ class DenseForward final : public Kernel {
     const Matrix src{rows, features, features, 1, type};
     const Matrix weights{features, units, units, 1, type};
     const Matrix dst{rows, units, units, 1, partial ? memory::data_type::f32 : data_type_of(scope.output())};
-    const bool biased = scope.layer().parameters.size() > 1 && !partial;
+    const bool biased = scope.has_bias() && !partial;
     const memory::desc bias = biased ? Matrix{1, units, units, 1, memory::data_type::f32}.descriptor() : memory::desc();
     const auto description =
         onednn::matmul(scope.dnnl, src.descriptor(), weights.descriptor(), bias, dst.descriptor(),
@@ -98,7 +98,7 @@ class DenseBackward final : public Kernel {
       output_gradient_ = converted_.data();
     }
     const bool trains = !scope.operation.is_frozen;
-    if (trains && begin_ == 0 && scope.layer().parameters.size() > 1) {
+    if (trains && begin_ == 0 && scope.has_bias()) {
       bias_gradient_ = scope.weights_gradient(parameter + 1);
     }
 

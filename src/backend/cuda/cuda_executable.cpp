@@ -29,10 +29,6 @@ std::unique_ptr<Kernel> make_kernel(const KernelScope& scope) {
   return scope.operation.shared.count == 1 ? make(scope) : make_shared_layer(scope, make);
 }
 
-[[noreturn]] void refuse(const KernelScope& scope) {
-  throw InternalError("GPUs have no kernel for operation " + std::string(to_string(scope.operation.kind)));
-}
-
 /// Backward recomputes Dropout's mask, so only max pooling and BatchNormalization save data. A batch has at most as
 /// many replicas as examples, so memory for statistics is allocated per example.
 std::size_t saved_bytes_per_example(SavedForBackward saved, const TensorSpec& output) {
@@ -54,6 +50,12 @@ std::size_t elements_of(const Graph& graph, int tensor) {
 }
 
 }  // namespace
+
+void refuse(const KernelScope& scope) {
+  const LayerInfo& layer = scope.layer();
+  throw UsageError("layer '" + layer.name + "' (" + layer.class_name +
+                   ") is not supported on GPUs yet; use --device cpu");
+}
 
 // GPUs do not support tensor parallelism.
 std::unique_ptr<Kernel> make_finish_partial_sum(const KernelScope& scope) { refuse(scope); }

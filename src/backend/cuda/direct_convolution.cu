@@ -5,7 +5,6 @@
 #include "backend/cuda/kernel_launchers.hpp"
 #include "backend/cuda/kernel.hpp"
 #include "backend/cuda/launch.cuh"
-#include "layers/window.hpp"
 
 #include <memory>
 
@@ -30,28 +29,23 @@ __global__ void sum_terms(const __grid_constant__ Term term, Index pixels, float
 }
 
 ConvolutionShape shape_of(const KernelScope& scope) {
-  const auto& conv = std::get<Conv2D>(scope.layer().layer);
+  const auto& [rows, columns] = scope.operation.windows;
   const TensorSpec& x = scope.input();
   const TensorSpec& y = scope.output();
-  const auto pad = [&](std::int64_t input, int kernel, int stride, int dilation) {
-    return static_cast<int>(
-        Window{.input = input, .kernel = kernel, .stride = stride, .dilation = dilation, .padding = conv.padding}
-            .pad_before());
-  };
   return {static_cast<int>(x.height),
           static_cast<int>(x.width),
           static_cast<int>(x.channels),
           static_cast<int>(y.height),
           static_cast<int>(y.width),
           static_cast<int>(y.channels),
-          conv.kernel_size.height,
-          conv.kernel_size.width,
-          conv.strides.height,
-          conv.strides.width,
-          conv.dilation_rate.height,
-          conv.dilation_rate.width,
-          pad(x.height, conv.kernel_size.height, conv.strides.height, conv.dilation_rate.height),
-          pad(x.width, conv.kernel_size.width, conv.strides.width, conv.dilation_rate.width)};
+          static_cast<int>(rows.kernel),
+          static_cast<int>(columns.kernel),
+          static_cast<int>(rows.stride),
+          static_cast<int>(columns.stride),
+          static_cast<int>(rows.dilation),
+          static_cast<int>(columns.dilation),
+          static_cast<int>(rows.pad_before()),
+          static_cast<int>(columns.pad_before())};
 }
 
 template <typename T>

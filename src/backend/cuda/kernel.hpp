@@ -43,6 +43,9 @@ LOCKSTEP_OPERATION_KINDS(LOCKSTEP_KERNEL)
 [[nodiscard]] std::unique_ptr<Kernel> make_shared_layer(const KernelScope& scope,
                                                         std::unique_ptr<Kernel> (*make)(const KernelScope&));
 
+/// For a factory without a kernel. Throws UsageError, which names the layer.
+[[noreturn]] void refuse(const KernelScope& scope);
+
 // Convolutions without cuDNN.
 [[nodiscard]] std::unique_ptr<Kernel> make_direct_convolution(const KernelScope& scope);
 [[nodiscard]] std::unique_ptr<Kernel> make_direct_convolution_backward(const KernelScope& scope);

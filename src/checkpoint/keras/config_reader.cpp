@@ -98,6 +98,12 @@ std::string ConfigReader::text(const std::string& key, const std::optional<std::
   return required(key).get<std::string>();
 }
 
+int ConfigReader::single_integer(const std::string& key) {
+  const json& value = required(key);
+  if (value.is_array() && value.size() != 1) fail_unsupported(key);
+  return to_integer(value.is_array() ? value[0] : value, key);
+}
+
 Size2D ConfigReader::int_pair(const std::string& key, std::optional<Size2D> fallback) {
   const json* const found = find(key);
   if (found == nullptr && fallback) return *fallback;

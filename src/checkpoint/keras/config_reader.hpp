@@ -32,6 +32,7 @@ class ConfigReader {
   std::vector<double> numbers(const std::string& key);
   bool boolean(const std::string& key, bool fallback);
   std::string text(const std::string& key, const std::optional<std::string>& fallback = {});
+  int single_integer(const std::string& key);  ///< also [3]
   Size2D int_pair(const std::string& key, std::optional<Size2D> fallback = {});
   Shape shape(const std::string& key, bool skip_batch);  ///< with `skip_batch` [null, 28, 28] is {28, 28}
 

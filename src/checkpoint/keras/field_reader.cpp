@@ -26,8 +26,12 @@ void FieldReader::read(const std::string& key, std::vector<Steps>& values) {
 
 void FieldReader::read(const std::string& key, Padding& value) {
   const std::string text = config_.text(key);
-  if (text != "same" && text != "valid") config_.fail_unsupported(key);
-  value = text == "same" ? Padding::same : Padding::valid;
+  for (const Padding padding : {Padding::valid, Padding::same, Padding::causal}) {
+    if (text != keras_name(padding)) continue;
+    value = padding;
+    return;
+  }
+  config_.fail_unsupported(key);
 }
 
 void FieldReader::read(const std::string& key, ActivationFunction& value) {

@@ -56,6 +56,7 @@ class FieldReader {
   void read(const std::string& key, double& value) { value = config_.number(key); }
   void read(const std::string& key, bool& value) { value = config_.boolean(key, value); }
   void read(const std::string& key, Size2D& value) { value = config_.int_pair(key); }
+  void read(const std::string& key, Size1D& value) { value = config_.single_integer(key); }
   void read(const std::string& key, Shape& value) { value = config_.shape(key, false); }
   void read(const std::string& key, Steps& value) { value = config_.number(key); }
   void read(const std::string& key, std::optional<double>& value) { value = config_.number(key); }

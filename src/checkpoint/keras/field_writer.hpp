@@ -43,7 +43,8 @@ class FieldWriter : public FieldVisitor {
   static Json to_json(std::nullptr_t) { return nullptr; }
   static Json to_json(const std::vector<double>& values) { return values; }
   static Json to_json(Size2D extent) { return Json::array({extent.height, extent.width}); }
-  static Json to_json(Padding padding) { return padding == Padding::same ? "same" : "valid"; }
+  static Json to_json(Size1D extent) { return Json::array({extent.length}); }
+  static Json to_json(Padding padding) { return keras_name(padding); }
   static Json to_json(ActivationFunction function) { return keras_name(function); }
   static Json to_json(const Shape& shape) { return Json(shape.extents()); }
   static Json to_json(Steps steps);

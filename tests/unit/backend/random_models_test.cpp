@@ -32,6 +32,7 @@ class Draw {
 
   Sequential model() {
     layers_ = {Input({5 + below(5), 5 + below(5), channels()})};
+    if (below(4) == 0) return sequence_model();
     if (below(6) == 0) layers_ = {Input({(5 + below(5)) * (5 + below(5)) * 4}), Reshape({-1, 2, 2})};
     const int middle = 1 + below(5);
     for (int i = 0; i < middle; ++i) add([&] { return image_layer(); });
@@ -41,7 +42,21 @@ class Draw {
       if (below(3) == 0) add([&] { return Layer(Flatten()); });
       return Sequential(layers_);
     }
-    add([&] { return below(4) == 0 ? Layer(GlobalAveragePooling2D()) : Layer(Flatten()); });
+    add([&]() -> Layer {
+      if (below(3) > 0) return Flatten();
+      if (below(2) == 0) return GlobalMaxPooling2D();
+      return GlobalAveragePooling2D();
+    });
+    return vector_model();
+  }
+
+  std::int64_t below(int bound) { return random_.below(static_cast<std::uint32_t>(bound)); }
+
+  Loss loss;
+
+ private:
+  /// Ends the model behind a vector.
+  Sequential vector_model() {
     const int vectors = below(4);
     for (int i = 0; i < vectors; ++i) add([&] { return vector_layer(); });
     const bool probabilities = below(3) == 0;
@@ -54,11 +69,18 @@ class Draw {
     return Sequential(layers_);
   }
 
-  std::int64_t below(int bound) { return random_.below(static_cast<std::uint32_t>(bound)); }
+  Sequential sequence_model() {
+    layers_ = {Input({12 + below(20), channels()})};
+    const int middle = 1 + below(4);
+    for (int i = 0; i < middle; ++i) add([&] { return sequence_layer(); });
+    add([&]() -> Layer {
+      if (below(3) == 0) return Flatten();
+      if (below(2) == 0) return GlobalMaxPooling1D();
+      return GlobalAveragePooling1D();
+    });
+    return vector_model();
+  }
 
-  Loss loss;
-
- private:
   template <typename Make>
   void add(Make make) {
     for (int attempt = 0; attempt < 50; ++attempt) {
@@ -82,6 +104,86 @@ class Draw {
     return functions[static_cast<std::size_t>(below(static_cast<int>(functions.size())))];
   }
 
+  /// A number of groups that divides the channels of the model so far, most often one or all.
+  int groups() {
+    const Shape shape =
+        layers_.size() > 1 ? Sequential(layers_).output_shape() : std::get<Input>(layers_.front()).shape;
+    const std::int64_t last = shape[shape.rank() - 1];
+    const int groups = below(3) == 0 ? static_cast<int>(last) : 1 + static_cast<int>(below(4));
+    return below(2) == 0 && last % groups == 0 ? groups : 1;
+  }
+
+  Layer sequence_layer() {
+    const bool strided = below(2) == 0;
+    const Size1D strides = strided ? 1 + static_cast<int>(below(3)) : 1;
+    const Size1D dilation = strided ? 1 : 1 + static_cast<int>(below(3));
+    const int size = 1 + static_cast<int>(below(4));
+    switch (below(6)) {
+      case 0: return MaxPooling1D(size, {.strides = strides, .padding = padding()});
+      case 1: return AveragePooling1D(size, {.strides = strides, .padding = padding()});
+      case 2: return BatchNormalization({.momentum = random_.uniform()});
+      case 3:
+        return SeparableConv1D(channels(), size,
+                               {.strides = strides,
+                                .padding = padding(),
+                                .dilation_rate = dilation,
+                                .depth_multiplier = 1 + static_cast<int>(below(2)),
+                                .activation = function(),
+                                .use_bias = below(3) != 0});
+      default: {
+        const int g = groups();
+        return Conv1D(g * (1 + static_cast<int>(below(4))), size,
+                      {.strides = strides,
+                       .padding = below(3) == 0 ? Padding::causal : padding(),
+                       .dilation_rate = dilation,
+                       .groups = g,
+                       .activation = function(),
+                       .use_bias = below(3) != 0});
+      }
+    }
+  }
+
+  Layer convolution() {
+    const bool strided = below(2) == 0;
+    const Size2D strides = strided ? extent(3) : Size2D(1);
+    const Size2D dilation = strided ? Size2D(1) : extent(3);
+    const Padding padded = padding();
+    switch (below(8)) {
+      case 0:
+        return DepthwiseConv2D(extent(6), {.strides = strides,
+                                           .padding = padded,
+                                           .depth_multiplier = below(3) == 0 ? 2 : 1,
+                                           .dilation_rate = dilation,
+                                           .activation = function(),
+                                           .use_bias = below(3) != 0});
+      case 1:
+        return SeparableConv2D(channels(), extent(4),
+                               {.strides = strides,
+                                .padding = padded,
+                                .dilation_rate = dilation,
+                                .depth_multiplier = below(3) == 0 ? 2 : 1,
+                                .activation = function(),
+                                .use_bias = below(3) != 0});
+      case 2:
+        return Conv2DTranspose(channels(), extent(4),
+                               {.strides = strides,
+                                .padding = padded,
+                                .dilation_rate = dilation,
+                                .activation = function(),
+                                .use_bias = below(3) != 0});
+      default: {
+        const int g = groups();
+        return Conv2D(g == 1 ? channels() : g * (1 + static_cast<int>(below(3))), extent(4),
+                      {.strides = strides,
+                       .padding = padded,
+                       .dilation_rate = dilation,
+                       .groups = g,
+                       .activation = function(),
+                       .use_bias = below(3) != 0});
+      }
+    }
+  }
+
   Layer image_layer() {
     switch (below(10)) {
       case 0: return MaxPooling2D(extent(3), {.strides = below(2) == 0 ? Size2D(0) : extent(3), .padding = padding()});
@@ -92,15 +194,7 @@ class Draw {
       case 3: return Activation(function());
       case 4: return Dropout(below(4) == 0 ? 0 : 0.8 * random_.uniform());
       case 5: return below(2) == 0 ? Reshape({-1, 2, channels()}) : Reshape({2, -1, channels()});
-      default: {
-        const bool strided = below(2) == 0;
-        return Conv2D(channels(), extent(4),
-                      {.strides = strided ? extent(3) : Size2D(1),
-                       .padding = padding(),
-                       .dilation_rate = strided ? Size2D(1) : extent(3),
-                       .activation = function(),
-                       .use_bias = below(3) != 0});
-      }
+      default: return convolution();
     }
   }
 

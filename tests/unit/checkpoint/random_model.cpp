@@ -48,12 +48,17 @@ class AnyFields : public FieldVisitor {
     value.height = 1 + static_cast<int>(random_.below(3));
     value.width = 1 + static_cast<int>(random_.below(3));
   }
+  void draw(Size1D& value, const Interval& /*range*/) const { value.length = 1 + static_cast<int>(random_.below(3)); }
   void draw(double& value, const Interval& range) const {
     do {
       value = random_.below(2) == 0 ? random_.uniform() : random_.normal();
     } while (!range.contains(value));
   }
   void draw(Padding& value) const { value = random_.below(2) == 0 ? Padding::valid : Padding::same; }
+  void draw(Padding& value, OrCausal /*range*/) const {
+    if (random_.below(3) > 0) return draw(value);
+    value = Padding::causal;
+  }
   void draw(ActivationFunction& value) const { value = any_of(random_, named_activations()); }
   void draw(Initializer& value) const { value = any_of(random_, initializer_rows).initializer; }
   void draw(Shape& value) const { value = {-1}; }

@@ -243,7 +243,7 @@ TEST_CASE("an unknown string is refused with the names that there are") {
   CHECK(message_of<UsageError>([] { (void)Dense(1, {.kernel_initializer = "glorot"}); }) ==
         "there is no initializer 'glorot'; choose glorot_uniform, glorot_normal, he_uniform, he_normal, zeros or ones");
   CHECK(message_of<UsageError>([] { (void)MaxPooling2D(2, {.padding = "full"}); }) ==
-        "there is no padding 'full'; choose valid or same");
+        "there is no padding 'full'; choose valid, same or causal");
 }
 
 TEST_CASE("layers can be made trainable and not, by name or all") {
