@@ -5,6 +5,7 @@
 #include "core/bfloat16.hpp"
 #include "graph/graph.hpp"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -34,6 +35,14 @@ inline void share_aliases(const Graph& graph, std::vector<TensorBuffers>& buffer
   }
 }
 
+/// Where a parameter begins in OperationScope::separate_gradients, which hold a layer's parameters from `first` on.
+[[nodiscard]] inline std::size_t separate_offset(const Graph& graph, int first, int parameter) {
+  constexpr std::size_t line = 16;  // floats of a cache line
+  std::size_t offset = 0;
+  for (int p = first; p < parameter; ++p) offset += (graph.parameters[p].storage + line - 1) / line * line;
+  return offset;
+}
+
 /// All references must outlive the kernel.
 struct OperationScope {
   const Graph& graph;
@@ -42,6 +51,7 @@ struct OperationScope {
   std::size_t num_examples;
   const std::vector<TensorBuffers>& buffers;
   const Arenas& arenas;
+  float* separate_gradients = nullptr;  ///< not null: kernels write weight gradients here instead of in the arena
 
   [[nodiscard]] const TensorSpec& input() const { return graph.tensors[operation.input]; }
   [[nodiscard]] const TensorSpec& output() const { return graph.tensors[operation.output]; }
@@ -77,8 +87,11 @@ struct OperationScope {
   }
   [[nodiscard]] float* weights_gradient(int parameter) const {
     const ParameterSpec& spec = graph.parameters[parameter];
+    if (separate_gradients != nullptr)
+      return separate_gradients + separate_offset(graph, operation.parameter, parameter);
     return arenas.of(spec).gradients.data() + spec.offset;
   }
+
   [[nodiscard]] std::uint16_t* low_precision(int parameter) const {
     const ParameterSpec& spec = graph.parameters[parameter];
     return arenas.of(spec).low_precision.data() + spec.offset;
@@ -90,6 +103,17 @@ struct OperationScope {
     return first_example * static_cast<std::size_t>(spec.elements()) * size_of(spec.type);
   }
 };
+
+/// The elements that separate_gradients needs for any of the operations of shared layers.
+[[nodiscard]] inline std::size_t separate_elements(const Graph& graph, const std::vector<Operation>& operations) {
+  std::size_t elements = 0;
+  for (const Operation& operation : operations) {
+    if (operation.shared.count == 1) continue;
+    const auto end = operation.parameter + static_cast<int>(graph.layers[operation.layer].parameters.size());
+    elements = std::max(elements, separate_offset(graph, operation.parameter, end));
+  }
+  return elements;
+}
 
 /// Calls `function` with a value of the tensor's element type: with_type(spec, [&](auto zero) { using T = ...; }).
 template <typename Function>

@@ -41,7 +41,8 @@ Value choose(const OptionValue& given, const Choices<Value>& choices) {
 
 ActivationFunction last_activation(const Architecture& model) {
   ActivationFunction last = linear;
-  for (const LayerInfo& info : model.layers()) last = activation_of(info.layer).value_or(last);
+  const Architecture flat = model.flattened();
+  for (const LayerInfo& info : flat.layers()) last = activation_of(info.layer).value_or(last);
   return last;
 }
 
@@ -195,8 +196,9 @@ std::string describe(const TrainTestSplit& data, const Options& options, const A
   const Dataset& train = data.train;
   std::string text = fmt::format("Data: {} training and {} test examples of shape {}", train.size(), data.test.size(),
                                  train.example_shape.to_string());
+  const Architecture flat = model.flattened();
   const bool rescales = std::ranges::any_of(
-      model.layers(), [](const LayerInfo& info) { return std::holds_alternative<Rescaling>(info.layer); });
+      flat.layers(), [](const LayerInfo& info) { return std::holds_alternative<Rescaling>(info.layer); });
   if (train.inputs.index() == 0) {
     const std::string scale = options.input_scale ? fmt::format("{:g}", *options.input_scale)
                               : rescales          ? "1"

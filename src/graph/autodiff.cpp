@@ -37,6 +37,7 @@ Operation backward_of(const Graph& graph, const Operation& forward, const std::v
   if (!kind) throw InternalError("operation " + std::string(to_string(forward.kind)) + " has no gradient");
   Operation backward = forward;
   backward.kind = *kind;
+  backward.shared.index = forward.shared.count - 1 - forward.shared.index;
   backward.input_gradient = needed[forward.input];
   for (Operand& operand : backward.operands) operand.needs_gradient = needed[operand.tensor];
   if (forward.kind == OperationKind::dense)

@@ -47,7 +47,7 @@ struct AllToAllSpec {
 
 /// A model lowered to tensors, parameters and operations, layouts chosen: what a backend compiles.
 struct Graph {
-  std::vector<LayerInfo> layers;
+  std::vector<LayerInfo> layers;  ///< without nested models
   Loss loss;
   std::vector<Metric> metrics;
   std::vector<TensorSpec> tensors;

@@ -12,6 +12,7 @@
 
 #include <fmt/format.h>
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <optional>
 #include <string>
@@ -35,12 +36,12 @@ class Lowering {
  public:
   Lowering(const Architecture& architecture, const Loss& loss, bool mixed_bfloat16, std::optional<double> input_scale,
            std::vector<Metric> metrics)
-      : architecture_(architecture), input_scale_(input_scale) {
-    graph_.layers = architecture.layers();
+      : architecture_(architecture.flattened()), input_scale_(input_scale) {
+    graph_.layers = architecture_.layers();
     graph_.loss = loss;
     graph_.metrics = std::move(metrics);
     graph_.mixed_bfloat16 = mixed_bfloat16;
-    graph_.is_chain = architecture.is_chain();
+    graph_.is_chain = architecture_.is_chain();
     find_uses();
   }
 
@@ -66,12 +67,17 @@ class Lowering {
   /// Appends an operation from the last tensor to a new one of the layer's output shape.
   Operation& append(OperationKind kind) {
     TensorSpec tensor;
-    set_extents(tensor, info().output_shape);
+    set_extents(tensor, output_shape());
     return append(kind, std::move(tensor));
   }
 
   /// The same for an operation that has the layer's parameters.
-  void append_weighted(OperationKind kind) { append(kind).parameter = first_parameter_; }
+  void append_weighted(OperationKind kind) {
+    Operation& operation = append(kind);
+    operation.parameter = first_parameter_;
+    const auto same = [&](const Operation& any) { return any.parameter == operation.parameter; };
+    operation.shared = {static_cast<int>(std::ranges::count_if(graph_.forward, same)) - 1, num_calls_[layer_]};
+  }
 
   /// The same for an elementwise operation. Its tensor has the shape of the last one, which keeps the layout across a
   /// Flatten that was lowered to nothing.
@@ -119,7 +125,7 @@ class Lowering {
 
   /// Adds an alias of the last tensor with the layer's output shape. Requires channels last.
   void view() {
-    const Shape& shape = info().output_shape;
+    const Shape& shape = output_shape();
     if (reads_input_alone()) {  // gather can write any shape
       set_extents(graph_.tensors[0], shape);
       return;
@@ -143,7 +149,9 @@ class Lowering {
     for (int call = call_; uses_[call] == 1 && consumers_[call] >= 0;) {
       call = consumers_[call];
       if (architecture_.calls()[call].inputs.size() > 1) return false;
-      const ElementOrder order = element_order_of(graph_.layers[architecture_.calls()[call].layer].layer);
+      const int layer = architecture_.calls()[call].layer;
+      if (num_calls_[layer] > 1) return false;  // the other calls may read another order
+      const ElementOrder order = element_order_of(graph_.layers[layer].layer);
       if (order != ElementOrder::passed_on) return order == ElementOrder::absorbed;
     }
     return false;
@@ -165,9 +173,13 @@ class Lowering {
 
  private:
   [[nodiscard]] const LayerInfo& info() const { return graph_.layers[layer_]; }
+  /// Of this call; the calls of a shared layer may have unlike ones.
+  [[nodiscard]] const Shape& output_shape() const { return architecture_.calls()[call_].output_shape; }
 
-  /// How often each call's output is read, and by which call last.
+  /// How often each layer is called, and each call's output read, and by which call last.
   void find_uses() {
+    num_calls_.resize(graph_.layers.size(), 0);
+    for (const LayerCall& call : architecture_.calls()) ++num_calls_[call.layer];
     uses_.resize(architecture_.calls().size(), 0);
     consumers_.resize(uses_.size(), -1);
     for (std::size_t call = 0; call < uses_.size(); ++call) {
@@ -186,26 +198,18 @@ class Lowering {
       throw UsageError(fmt::format(
           "the model has {} inputs and {} outputs, but Lockstep trains models with one of each", inputs, outputs));
     }
-    std::vector<int> calls(graph_.layers.size(), 0);
-    for (const LayerCall& call : architecture_.calls()) ++calls[call.layer];
-    for (std::size_t layer = 0; layer < calls.size(); ++layer) {
-      if (calls[layer] == 1 || graph_.layers[layer].parameters.empty()) continue;
-      throw UsageError(
-          fmt::format("layer '{}' ({}) is called {} times, but Lockstep does not share weights; use a layer of its own "
-                      "for each call",
-                      graph_.layers[layer].name, graph_.layers[layer].class_name, calls[layer]));
-    }
   }
 
   /// All parameters in the order of the layers, which is that of files.
   void add_parameters() {
-    for (const LayerInfo& layer : graph_.layers) {
+    for (std::size_t l = 0; l < graph_.layers.size(); ++l) {
+      const LayerInfo& layer = graph_.layers[l];
       first_parameters_.push_back(static_cast<int>(graph_.parameters.size()));
       for (const ParameterInfo& parameter : layer.parameters) {
         ParameterSpec spec{.name = layer.name + "/" + parameter.name, .info = parameter};
         if (!parameter.trainable) {
           spec.rule = UpdateRule::moving_average;
-          spec.momentum = static_cast<float>(parameter.momentum);
+          spec.momentum = static_cast<float>(std::pow(parameter.momentum, num_calls_[l]));  // one update by each call
         }
         graph_.parameters.push_back(std::move(spec));
       }
@@ -229,7 +233,7 @@ class Lowering {
   void add_input() {
     TensorSpec& tensor = graph_.tensors.emplace_back();
     tensor.name = info().name;
-    set_extents(tensor, info().output_shape);
+    set_extents(tensor, output_shape());
     activations_.push_back(ActivationFunction::linear);
     current_ = 0;
     graph_.forward.push_back({.kind = OperationKind::gather, .layer = layer_, .output = 0});
@@ -332,7 +336,8 @@ class Lowering {
     std::size_t position = 0;
   };
 
-  const Architecture& architecture_;
+  Architecture architecture_;   ///< without nested models
+  std::vector<int> num_calls_;  ///< by layer
   std::vector<int> uses_;       ///< by call: how often its output is read
   std::vector<int> consumers_;  ///< by call: the last call that reads it, or -1
   std::vector<CallOutput> outputs_;

@@ -21,6 +21,12 @@ struct Microbatch {
   std::size_t count = 1;
 };
 
+/// The place of an operation among those of its layer's calls, in the order in which they run, forward or backward.
+struct SharedUse {
+  int index = 0;
+  int count = 1;  ///< more than 1 for a layer that is called several times: it has one set of parameters
+};
+
 /// A tensor that a merge or a sum of gradients reads.
 struct Operand {
   int tensor = -1;
@@ -35,6 +41,7 @@ struct Operation {
   int input = -1;      ///< of a merge: the first operand
   int output = -1;     ///< backward: the forward operation's output, whose gradient is read
   int parameter = -1;  ///< first of the layer's parameters
+  SharedUse shared = {};
   ActivationFunction activation = ActivationFunction::linear;        ///< fused into the output
   ActivationFunction input_activation = ActivationFunction::linear;  ///< backward: fused into the input
   bool input_gradient = false;                                       ///< backward: whether to compute input's gradient

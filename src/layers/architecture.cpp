@@ -62,10 +62,12 @@ void require_equal_parameters(const LayerInfo& layer, const LayerInfo& again) {
 
 Architecture::Architecture(std::string name, LayerGraph graph, bool is_sequential)
     : name_(std::move(name)),
+      has_automatic_name_(name_.empty()),
       calls_(std::move(graph.calls)),
       inputs_(std::move(graph.inputs)),
       outputs_(std::move(graph.outputs)),
       is_sequential_(is_sequential) {
+  if (has_automatic_name_) name_ = is_sequential ? "sequential" : "functional";
   LayerNames names;
   layers_.reserve(graph.layers.size());
   for (const Layer& layer : graph.layers) {

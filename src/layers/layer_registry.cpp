@@ -42,7 +42,17 @@ const std::vector<std::string_view>& layer_class_names() {
   return names;
 }
 
-std::string_view class_name_of(const Layer& layer) { return layer_class_names().at(layer.index()); }
+std::string_view class_name_of(const Layer& layer) {
+  return std::visit(
+      []<typename L>(const L& any) {
+        if constexpr (requires { LayerTraits<L>::class_name_of(any); }) {
+          return LayerTraits<L>::class_name_of(any);
+        } else {
+          return LayerTraits<L>::class_name;
+        }
+      },
+      layer);
+}
 
 std::string to_snake_case(std::string_view class_name) {
   std::string name;

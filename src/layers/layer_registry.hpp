@@ -6,6 +6,7 @@
 #include "layers/dense.hpp"
 #include "layers/input.hpp"
 #include "layers/merging.hpp"
+#include "layers/nested_model.hpp"
 #include "layers/normalization.hpp"
 #include "layers/pooling.hpp"
 #include "layers/regularization.hpp"

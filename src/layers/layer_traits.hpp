@@ -1,5 +1,6 @@
 // A layer type declares its properties once, in a specialization of LayerTraits:
 //   - class_name: Keras' class. The automatic name of a layer derives from it.
+//   - class_name_of(l): the class of a type that stands for several. Optional.
 //   - blank(): a layer whose optional fields have their defaults, if it is not default-constructible.
 //   - fields(visit, l): the keys of Keras' configuration except `name`, `trainable` and `dtype`; see core/fields.hpp.
 //   - complete(l): replaces defaults that depend on other fields. Optional.
@@ -20,7 +21,7 @@ namespace lockstep {
 template <typename L>
 struct LayerTraits;
 
-/// Whether layers of type L take a list of tensors.
+/// Whether layers of type L merge a list of tensors.
 template <typename L>
 inline constexpr bool is_merge = std::is_base_of_v<MergeLayer<L>, L>;
 

@@ -11,8 +11,10 @@
 #include <limits>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <variant>
+#include <vector>
 
 namespace lockstep {
 namespace {
@@ -86,6 +88,13 @@ void ShapeInference::add_weight(std::string name, Shape shape, Initializer initi
   info_.parameters.push_back({std::move(name), std::move(shape), initializer});
 }
 
+void ShapeInference::add_parameters(const std::vector<ParameterInfo>& parameters, const std::string& prefix) {
+  for (const ParameterInfo& parameter : parameters) {
+    info_.parameters.push_back(parameter);
+    info_.parameters.back().name.insert(0, prefix);
+  }
+}
+
 void ShapeInference::add_moving_average(std::string name, Shape shape, Initializer initializer, double momentum) {
   need_size(shape, name);
   info_.parameters.push_back({std::move(name), std::move(shape), initializer, false, momentum});
@@ -111,7 +120,7 @@ void infer_shapes(LayerInfo& info, std::span<const Shape> inputs) {
   std::visit(
       [&]<typename L>(L& layer) {
         if constexpr (requires { LayerTraits<L>::complete(layer); }) LayerTraits<L>::complete(layer);
-        if (!is_merge<L> && inputs.size() > 1) {
+        if (!is_merge<L> && !std::is_same_v<L, NestedModel> && inputs.size() > 1) {
           shapes.fail(fmt::format("takes one tensor, but is called on {}", inputs.size()));
         }
         const RangeCheck check(shapes);

@@ -11,6 +11,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace lockstep {
 
@@ -28,6 +29,7 @@ class ShapeInference {
 
   void set_output(Shape shape);
   void add_weight(std::string name, Shape shape, Initializer initializer);
+  void add_parameters(const std::vector<ParameterInfo>& parameters, const std::string& prefix);
   void add_moving_average(std::string name, Shape shape, Initializer initializer, double momentum);
 
   /// Throws UsageError unless the layer is called on this many tensors.

@@ -129,12 +129,17 @@ class Planner {
     return found;
   }
 
+  /// The gradients of a shared layer are complete after the backward pass of its first call.
   void add_backward(const Operation& operation) {
+    if (operation.shared.index + 1 < operation.shared.count) {
+      plan_.training.emplace_back(add_compute(operation));
+      return;
+    }
     const std::vector<ParameterSpec*> parameters = parameters_of(operation);
     const std::size_t begin = plan_.elements;
     const std::size_t local_begin = plan_.local_elements;
     for (ParameterSpec* parameter : parameters) place(*parameter);
-    if (operation.kind != OperationKind::dense_backward) {
+    if (operation.kind != OperationKind::dense_backward || operation.shared.count > 1) {
       emit(operation, {begin, plan_.elements});
       update_local({local_begin, plan_.local_elements});
       if (operation.kind != OperationKind::start_partial_gradient_sum) return;

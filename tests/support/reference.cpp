@@ -141,13 +141,16 @@ void zero(std::vector<Values>& all) {
 }  // namespace
 
 ReferenceModel::ReferenceModel(Architecture model, Loss loss, Optimizer optimizer, std::uint64_t seed)
-    : model_(std::move(model)), loss_(loss), optimizer_(optimizer), seed_(seed) {
+    : model_(model.flattened()), loss_(loss), optimizer_(optimizer), seed_(seed) {
   keep_ = [](const DropoutElement& element) {
     return DropoutMask(element.seed, element.step, element.layer, static_cast<float>(element.rate))
         .keep(element.place, element.index);
   };
   for (const LayerCall& call : model_.calls()) {
-    calls_.push_back(make_layer(model_.layers()[at(call.layer)], static_cast<std::uint32_t>(call.layer)));
+    LayerInfo info = model_.layers()[at(call.layer)];  // with the shapes of this call
+    if (!call.inputs.empty()) info.input_shape = model_.calls()[at(call.inputs.front())].output_shape;
+    info.output_shape = call.output_shape;
+    calls_.push_back(make_layer(info, static_cast<std::uint32_t>(call.layer)));
   }
   for (const LayerInfo& info : model_.layers()) {
     first_parameter_.push_back(parameters_.size());
@@ -158,7 +161,9 @@ ReferenceModel::ReferenceModel(Architecture model, Loss loss, Optimizer optimize
       weights_.emplace_back(values.begin(), values.end());
       gradients_.emplace_back(values.size());
       slots_.emplace_back(parameter.trainable ? num_slots(optimizer_) : 0, Values(values.size()));
-      momenta_.push_back(normalization != nullptr ? normalization->momentum : 0);
+      const auto calls =
+          std::ranges::count(model_.calls(), static_cast<int>(first_parameter_.size()) - 1, &LayerCall::layer);
+      momenta_.push_back(normalization != nullptr ? std::pow(normalization->momentum, calls) : 0);
       parameters_.push_back(parameter);
     }
   }
@@ -208,14 +213,35 @@ Values ReferenceModel::forward(const Pass& pass, std::span<const double> inputs)
   return tensors[at(model_.outputs().front())];
 }
 
+/// Moving averages are updated once by each call: m <- momentum m + (1 - momentum) statistic. With k calls, that is one
+/// update with momentum^k and the mean of the statistics weighted by momentum^(number of later calls).
+void ReferenceModel::weigh_statistics(const std::vector<Values>& before, int layer, int later_calls) {
+  const auto [first, count] = parameters_of(layer);
+  const auto calls = std::ranges::count(model_.calls(), layer, &LayerCall::layer);
+  for (std::size_t i = 0; i < count && calls > 1; ++i) {
+    if (parameters_[first + i].trainable) continue;
+    const double momentum = parameters_[first + i].momentum;
+    double sum = 0;
+    for (int k = 0; k < calls; ++k) sum += std::pow(momentum, k);
+    Values& all = gradients_[first + i];
+    for (std::size_t j = 0; j < all.size(); ++j) {
+      all[j] = before[i][j] + (all[j] - before[i][j]) * std::pow(momentum, later_calls) / sum;
+    }
+  }
+}
+
 void ReferenceModel::backward(Values gradient) {
   std::vector<Values> tensors(calls_.size());  // the sum of the gradients that the calls of each tensor have returned
   tensors[at(model_.outputs().front())] = std::move(gradient);
+  std::vector<int> later_calls(model_.layers().size());
   for (std::size_t c = calls_.size(); c-- > 0;) {
     const LayerCall& call = model_.calls()[c];
     const auto [first, count] = parameters_of(call.layer);
+    const std::vector<Values> before(gradients_.begin() + static_cast<std::ptrdiff_t>(first),
+                                     gradients_.begin() + static_cast<std::ptrdiff_t>(first + count));
     const Values returned = calls_[c]->backward(std::span<const Values>(weights_).subspan(first, count),
                                                 std::span(gradients_).subspan(first, count), tensors[c]);
+    weigh_statistics(before, call.layer, later_calls[at(call.layer)]++);
     const std::size_t size = call.inputs.empty() ? 0 : returned.size() / call.inputs.size();
     for (std::size_t k = 0; k < call.inputs.size(); ++k) {
       Values& sum = tensors[at(call.inputs[k])];

@@ -73,6 +73,7 @@ class ReferenceModel {
 
  private:
   Values forward(const Pass& pass, std::span<const double> inputs);
+  void weigh_statistics(const std::vector<Values>& before, int layer, int later_calls);
   void backward(Values gradient);
   [[nodiscard]] std::pair<std::size_t, std::size_t> parameters_of(int layer) const;  // the first and their number
 

@@ -10,6 +10,7 @@
 #include <memory>
 #include <numeric>
 #include <span>
+#include <stdexcept>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -334,6 +335,7 @@ std::unique_ptr<Layer> make_layer(const LayerInfo& info, std::uint32_t ordinal) 
     Made operator()(const Average&) const { return merge(average_formula); }
     Made operator()(const Maximum&) const { return merge(maximum_formula); }
     Made operator()(const Minimum&) const { return merge(minimum_formula); }
+    Made operator()(const NestedModel&) const { throw std::invalid_argument("reference: the model is not flattened"); }
     [[nodiscard]] Made merge(const MergeFormula& formula) const {
       return std::make_unique<MergedLayer>(formula, info.output_shape.elements());
     }

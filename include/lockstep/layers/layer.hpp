@@ -7,6 +7,7 @@
 #include <lockstep/layers/dense.hpp>
 #include <lockstep/layers/input.hpp>
 #include <lockstep/layers/merging.hpp>
+#include <lockstep/layers/nested_model.hpp>
 #include <lockstep/layers/normalization.hpp>
 #include <lockstep/layers/pooling.hpp>
 #include <lockstep/layers/regularization.hpp>
@@ -19,6 +20,6 @@ namespace lockstep {
 /// To add a layer, add its type here and its LayerTraits in src/layers.
 using Layer = std::variant<Input, Reshape, Rescaling, Flatten, Conv2D, Dense, MaxPooling2D, AveragePooling2D,
                            GlobalAveragePooling2D, Dropout, BatchNormalization, Activation, Add, Subtract, Multiply,
-                           Average, Maximum, Minimum>;
+                           Average, Maximum, Minimum, NestedModel>;
 
 }  // namespace lockstep

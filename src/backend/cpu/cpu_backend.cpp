@@ -48,6 +48,12 @@ bool is_empty_shard(const Graph& graph, const Operation& operation) {
   return empty(operation.input) || empty(operation.output);
 }
 
+/// Whether the operation is a convolution whose kernel decides the layout of its weights: a shared layer's first call.
+bool is_layout_of_weights_from(const Graph& graph, const Operation& operation) {
+  return operation.kind == OperationKind::convolution && operation.shared.index == 0 &&
+         !is_empty_shard(graph, operation);
+}
+
 constexpr std::array kernel_factories{
 #define LOCKSTEP_FACTORY(kind, kernel) &make_##kernel,
     LOCKSTEP_OPERATION_KINDS(LOCKSTEP_FACTORY)
@@ -56,7 +62,8 @@ constexpr std::array kernel_factories{
 
 std::unique_ptr<Kernel> make_kernel(const KernelScope& scope) {
   if (is_empty_shard(scope.graph, scope.operation)) return make_empty_shard(scope);
-  return kernel_factories[static_cast<std::size_t>(scope.operation.kind)](scope);
+  const auto make = kernel_factories[static_cast<std::size_t>(scope.operation.kind)];
+  return scope.operation.shared.count == 1 ? make(scope) : make_shared_layer(scope, make);
 }
 
 /// A batch has at most as many replicas as examples, so memory for statistics is allocated per example.
@@ -81,7 +88,7 @@ class CpuExecutable final : public Executable {
     allocate_tensors();
     weight_layouts_.resize(graph_.parameters.size());
     for (const Operation& operation : graph_.forward) {
-      if (operation.kind == OperationKind::convolution && !is_empty_shard(graph_, operation)) {
+      if (is_layout_of_weights_from(graph_, operation)) {
         weight_layouts_[operation.parameter] =
             weight_layout_of({dnnl_, graph_, operation, graph_.layout_examples, operation.convolution});
       }
@@ -190,6 +197,7 @@ class CpuExecutable final : public Executable {
       scratch = std::max(scratch, capacity_ * operation.input_features.size());
     }
     scratch_ = add_buffer(scratch * sizeof(float));
+    separate_gradients_ = reinterpret_cast<float*>(add_buffer(separate_elements(graph_, operations_) * sizeof(float)));
     for (const Operation& operation : graph_.forward) {
       if (operation.output < 0) continue;
       const TensorSpec& output = graph_.tensors[operation.output];
@@ -218,7 +226,8 @@ class CpuExecutable final : public Executable {
       const Range microbatch = slice_of(examples.size(), operation.microbatch.index, operation.microbatch.count);
       kernels.push_back(microbatch.empty() ? nullptr
                                            : make_kernel({{graph_, operation, examples.begin + microbatch.begin,
-                                                           microbatch.size(), buffers_, arenas_},
+                                                           microbatch.size(), buffers_, arenas_,
+                                                           operation.shared.count > 1 ? separate_gradients_ : nullptr},
                                                           scratch_,
                                                           weight_layouts_,
                                                           converted_weights,
@@ -278,6 +287,7 @@ class CpuExecutable final : public Executable {
   std::vector<AlignedBuffer> memory_;
   std::vector<TensorBuffers> buffers_;
   std::byte* scratch_ = nullptr;
+  float* separate_gradients_ = nullptr;             ///< see make_shared_layer
   std::vector<dnnl::memory::desc> weight_layouts_;  ///< of convolution kernels; empty for other parameters
   std::vector<std::pair<std::size_t, Kernels>> kernels_by_size_;
 };
@@ -344,7 +354,7 @@ class CpuBackend final : public Backend {
       parameter.storage = static_cast<std::size_t>(parameter.info.shape.elements());
     }
     for (const Operation& operation : graph.forward) {
-      if (operation.kind != OperationKind::convolution || is_empty_shard(graph, operation)) continue;
+      if (!is_layout_of_weights_from(graph, operation)) continue;
       const ConvolutionProblem problem{dnnl_, graph, operation, num_examples, operation.convolution};
       graph.parameters[operation.parameter].storage = weight_layout_of(problem).get_size() / sizeof(float);
     }

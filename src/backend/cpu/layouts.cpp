@@ -182,7 +182,8 @@ class ConvolutionCosts {
 
   [[nodiscard]] bool is_supported(const ConvolutionRow& row, Pass pass) const {
     if (row.algorithm == ConvolutionAlgorithm::direct_few_channels)
-      return problem_.operation.input == 0 && supports_few_channels(input_, output_);
+      return problem_.operation.input == 0 && problem_.operation.shared.count == 1 &&
+             supports_few_channels(input_, output_);
     if (row.algorithm == ConvolutionAlgorithm::onednn_winograd && !winograd_fits(input_, output_, conv_)) return false;
     ConvolutionProblem problem = problem_;
     problem.choice = {.input = row.input, .output = row.output};

@@ -25,7 +25,8 @@ constexpr std::array kernel_factories{
 };
 
 std::unique_ptr<Kernel> make_kernel(const KernelScope& scope) {
-  return kernel_factories[static_cast<std::size_t>(scope.operation.kind)](scope);
+  const auto make = kernel_factories[static_cast<std::size_t>(scope.operation.kind)];
+  return scope.operation.shared.count == 1 ? make(scope) : make_shared_layer(scope, make);
 }
 
 [[noreturn]] void refuse(const KernelScope& scope) {
@@ -205,6 +206,7 @@ void CudaExecutable::allocate_tensors() {
     if (bytes > 0) buffers_[operation.output].saved_for_backward = add_buffer(capacity_ * bytes);
   }
   share_aliases(graph_, buffers_);
+  separate_gradients_ = reinterpret_cast<float*>(add_buffer(separate_elements(graph_, operations_) * sizeof(float)));
   reduction_scratch_ = add_buffer(channel_reduction_scratch_bytes(static_cast<std::size_t>(max_channels)));
 }
 
@@ -218,7 +220,8 @@ CudaExecutable::Kernels& CudaExecutable::kernels_for(std::size_t num_examples) {
   device_streams_.synchronize();
   Kernels kernels;
   for (const Operation& operation : operations_) {
-    kernels.push_back(make_kernel({{graph_, operation, 0, num_examples, buffers_, arenas_},
+    kernels.push_back(make_kernel({{graph_, operation, 0, num_examples, buffers_, arenas_,
+                                    operation.shared.count > 1 ? separate_gradients_ : nullptr},
                                    staging_.arguments(),
                                    reduction_scratch_,
                                    cuda_context_}));

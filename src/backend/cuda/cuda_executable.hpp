@@ -63,6 +63,7 @@ class CudaExecutable final : public Executable {
   std::vector<DeviceBuffer> memory_;
   std::vector<TensorBuffers> buffers_;
   std::byte* reduction_scratch_ = nullptr;
+  float* separate_gradients_ = nullptr;  ///< see make_shared_layer
   StepStaging staging_;
   GradientNorm gradient_norm_;
   GraphCapture graph_capture_;

@@ -21,15 +21,29 @@ json in_module(const char* module, const json& object) {
           {"registered_name", nullptr}};
 }
 
+json to_archive_layer(const json& layer);
+
+/// Functional has no public name in Keras.
+json to_archive_model(const json& model) {
+  json result = in_module(model.at("class_name") == "Sequential" ? "keras" : "keras.src.models.functional", model);
+  for (json& layer : result["config"]["layers"]) layer = to_archive_layer(layer);
+  return result;
+}
+
 json to_archive_layer(const json& layer) {
-  json result = in_module("keras.layers", layer);
-  json config = json::object();
-  for (const auto& [key, value] : result["config"].items()) {
-    const bool initializer = value.is_object() && value.contains("class_name");
-    config[key == "batch_input_shape" ? "batch_shape" : key] =
-        initializer ? in_module("keras.initializers", value) : value;
+  json result;
+  if (layer.at("config").contains("layers")) {
+    result = to_archive_model(layer);
+  } else {
+    result = in_module("keras.layers", layer);
+    json config = json::object();
+    for (const auto& [key, value] : result["config"].items()) {
+      const bool initializer = value.is_object() && value.contains("class_name");
+      config[key == "batch_input_shape" ? "batch_shape" : key] =
+          initializer ? in_module("keras.initializers", value) : value;
+    }
+    result["config"] = std::move(config);
   }
-  result["config"] = std::move(config);
   for (const char* const key : {"name", "inbound_nodes"}) {  // of a Functional model's layers
     if (layer.contains(key)) result[key] = layer[key];
   }
@@ -39,10 +53,7 @@ json to_archive_layer(const json& layer) {
 }  // namespace
 
 std::string archive_config_to_json(const ModelData& model) {
-  // Functional has no public name in Keras.
-  json result = in_module(model.architecture.is_sequential() ? "keras" : "keras.src.models.functional",
-                          json::parse(architecture_to_json(model.architecture)));
-  for (json& layer : result["config"]["layers"]) layer = to_archive_layer(layer);
+  json result = to_archive_model(json::parse(architecture_to_json(model.architecture)));
   if (model.compile_state) {
     const json training = json::parse(training_config_to_json(*model.compile_state));
     result["compile_config"] = {{"optimizer", in_module("keras.optimizers", training.at("optimizer_config"))},

@@ -9,9 +9,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <utility>
@@ -100,8 +102,23 @@ std::vector<NamedTensor> read_listed_weights(const Hdf5Reader& reader, const std
   if (paths.size() != weights.size()) {
     reader.fail(fmt::format("holds {} weights, but the layers of the model have {}", paths.size(), weights.size()));
   }
-  for (std::size_t i = 0; i < weights.size(); ++i) weights[i].values = reader.read_floats(paths[i], weights[i].shape);
+  std::size_t first = 0;
+  std::size_t next = 0;
+  for (const LayerInfo& layer : architecture.layers()) {
+    for (const std::size_t parameter : listed_order(layer)) {
+      NamedTensor& weight = weights[first + parameter];
+      weight.values = reader.read_floats(paths[next++], weight.shape);
+    }
+    first += layer.parameters.size();
+  }
   return weights;
+}
+
+std::vector<std::size_t> listed_order(const LayerInfo& layer) {
+  std::vector<std::size_t> order(layer.parameters.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::ranges::stable_partition(order, [&](std::size_t parameter) { return layer.parameters[parameter].trainable; });
+  return order;
 }
 
 std::uint64_t training_state_digest(const SerializedTrainingState& state) {

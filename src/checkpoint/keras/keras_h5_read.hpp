@@ -3,6 +3,7 @@
 
 #include "checkpoint/model_data.hpp"
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <string>
@@ -19,6 +20,10 @@ class Hdf5Reader;
 /// weights-only files.
 [[nodiscard]] std::vector<NamedTensor> read_listed_weights(const Hdf5Reader& reader, const std::string& root,
                                                            const Architecture& architecture);
+
+/// The order in which a whole-model file lists a layer's weights, as indices in LayerInfo::parameters: trainable ones
+/// first, which reorders those of a nested model.
+[[nodiscard]] std::vector<std::size_t> listed_order(const LayerInfo& layer);
 
 /// The digest that Lockstep stores with a file's root. `training_config` is empty for models that are not compiled.
 [[nodiscard]] std::uint64_t config_digest(const std::string& model_config, const std::string& training_config);

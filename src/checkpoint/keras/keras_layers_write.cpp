@@ -17,7 +17,10 @@ namespace {
 
 using json = nlohmann::ordered_json;
 
+json to_json(const Architecture& architecture, const std::string& name);
+
 json to_json(const LayerInfo& info) {
+  if (const auto* nested = std::get_if<NestedModel>(&info.layer)) return to_json(*nested->model, info.name);
   json config{{"name", info.name}};
   if (!std::holds_alternative<Input>(info.layer)) config["trainable"] = true;  // Keras' InputLayer lacks this key
   config["dtype"] = "float32";
@@ -26,36 +29,44 @@ json to_json(const LayerInfo& info) {
   return {{"class_name", info.class_name}, {"config", config}};
 }
 
-}  // namespace
-
-std::string layers_to_json(const Architecture& architecture) {
-  json layers = json::array();
-  for (const LayerInfo& layer : architecture.layers()) {
-    layers.push_back(to_json(layer));
-    layers.back()["config"].erase("name");
-  }
-  if (architecture.is_chain()) return dump_json(layers);
-  json calls = json::array();
-  for (const LayerCall& call : architecture.calls()) calls.push_back({call.layer, call.inputs});
-  return dump_json({{"layers", layers}, {"calls", calls}, {"outputs", architecture.outputs()}});
-}
-
-std::span<const LayerInfo> layers_with_groups(const Architecture& architecture) {
-  return std::span(architecture.layers()).subspan(architecture.is_sequential() ? 1 : 0);
-}
-
-std::string architecture_to_json(const Architecture& architecture) {
+json to_json(const Architecture& architecture, const std::string& name) {
   json layers = json::array();
   for (const LayerInfo& layer : architecture.layers()) layers.push_back(to_json(layer));
-  json config{{"name", architecture.name()}, {"layers", layers}};
-  if (architecture.is_sequential()) return dump_json({{"class_name", "Sequential"}, {"config", config}});
+  json config{{"name", name}, {"layers", layers}};
+  if (architecture.is_sequential()) return {{"class_name", "Sequential"}, {"config", config}};
   for (std::size_t i = 0; i < layers.size(); ++i) {
     config["layers"][i]["name"] = architecture.layers()[i].name;
     config["layers"][i]["inbound_nodes"] = inbound_nodes_of(architecture, static_cast<int>(i));
   }
   config["input_layers"] = ends_to_json(architecture, architecture.inputs());
   config["output_layers"] = ends_to_json(architecture, architecture.outputs());
-  return dump_json({{"class_name", "Functional"}, {"config", config}});
+  return {{"class_name", "Functional"}, {"config", config}};
+}
+
+/// The layers without names, and their calls unless each reads the layer before it.
+json without_names(const Architecture& architecture) {
+  json layers = json::array();
+  for (const LayerInfo& layer : architecture.layers()) {
+    const auto* nested = std::get_if<NestedModel>(&layer.layer);
+    layers.push_back(nested == nullptr ? to_json(layer) : json{{"config", {{"model", without_names(*nested->model)}}}});
+    layers.back()["config"].erase("name");
+  }
+  if (architecture.is_chain()) return layers;
+  json calls = json::array();
+  for (const LayerCall& call : architecture.calls()) calls.push_back({call.layer, call.inputs});
+  return {{"layers", layers}, {"calls", calls}, {"outputs", architecture.outputs()}};
+}
+
+}  // namespace
+
+std::string layers_to_json(const Architecture& architecture) { return dump_json(without_names(architecture)); }
+
+std::span<const LayerInfo> layers_with_groups(const Architecture& architecture) {
+  return std::span(architecture.layers()).subspan(architecture.is_sequential() ? 1 : 0);
+}
+
+std::string architecture_to_json(const Architecture& architecture) {
+  return dump_json(to_json(architecture, architecture.name()));
 }
 
 }  // namespace lockstep

@@ -3,6 +3,7 @@
 //
 //   /vars                          empty
 //   /layers/<class>[_k]/vars/0,1   a dataset per weight; layers are numbered within their class, names are ignored
+//   /layers/functional/layers/<class>[_k]/vars/0   weights of a nested model's layers
 //   /optimizer/vars/0,1,2...       iteration, learning rate (unless it follows a schedule), slots
 #pragma once
 

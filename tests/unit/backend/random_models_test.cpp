@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -153,15 +154,36 @@ class DrawGraph {
 
   Tensor layer(const std::vector<Tensor>& tensors, int channels) {
     const Tensor x = any_of(tensors);
-    switch (below(7)) {
+    switch (below(10)) {
       case 0: return BatchNormalization({.momentum = 0.5})(x);
       case 1: return Activation(below(2) == 0 ? sigmoid : relu)(x);
       case 2: return Dropout(0.3)(x);
       case 3: return MaxPooling2D(2, {.strides = 1, .padding = "same"})(x);
       case 4: return AveragePooling2D(3, {.strides = 1, .padding = "same"})(x);
       case 5: return Reshape(x.shape())(Flatten()(x));
+      case 6: return shared_convolution(channels)(x);
+      case 7: return shared_normalization_(x);
+      case 8: return nested(x.shape(), channels)(x);
       default: return convolution(channels)(x);
     }
+  }
+
+  const Conv2D& shared_convolution(int channels) {
+    if (!shared_convolution_) shared_convolution_ = convolution(channels);
+    return *shared_convolution_;
+  }
+
+  /// A residual block or a chain, which later calls share.
+  const Architecture& nested(const Shape& shape, int channels) {
+    if (nested_) return *nested_;
+    const Tensor input = Input(shape);
+    if (below(2) == 0) {
+      const Tensor x = BatchNormalization({.momentum = 0.75})(convolution(channels)(input));
+      nested_ = Functional(input, Add()({x, input}));
+    } else {
+      nested_ = Sequential({Input(shape), convolution(channels), Dropout(0.2), convolution(channels)});
+    }
+    return *nested_;
   }
 
   Tensor merge(const std::vector<Tensor>& tensors) {
@@ -179,6 +201,9 @@ class DrawGraph {
   }
 
   RandomStream random_;
+  std::optional<Conv2D> shared_convolution_;
+  BatchNormalization shared_normalization_{{.momentum = 0.5}};
+  std::optional<Architecture> nested_;
 };
 
 int number_of_models() {
@@ -187,7 +212,8 @@ int number_of_models() {
 }
 
 /// The layers that only DrawGraph draws.
-const std::set<std::string> merges{"Add", "Subtract", "Multiply", "Average", "Maximum", "Minimum"};
+const std::set<std::string> only_in_graphs{"Add",     "Subtract", "Multiply",   "Average",
+                                           "Maximum", "Minimum",  "Sequential", "Functional"};
 
 }  // namespace
 
@@ -209,7 +235,7 @@ TEST_CASE("random graphs match the reference") {
     for (const LayerInfo& layer : model.layers()) seen.insert(layer.class_name);
   }
   if (models < 100) return;
-  for (const std::string& layer : merges) {
+  for (const std::string& layer : only_in_graphs) {
     CAPTURE(layer);
     CHECK(seen.count(layer) == 1);
   }
@@ -217,7 +243,7 @@ TEST_CASE("random graphs match the reference") {
 
 TEST_CASE("random models match the reference") {
   const int models = number_of_models();
-  std::set<std::string> seen = merges;
+  std::set<std::string> seen = only_in_graphs;
   seen.insert("Rescaling");  // may only come first; see layers_test
   for (int seed = 1; seed <= models; ++seed) {
     Draw draw(static_cast<std::uint64_t>(seed));

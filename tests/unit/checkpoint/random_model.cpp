@@ -61,11 +61,19 @@ class AnyFields : public FieldVisitor {
   RandomStream& random_;
 };
 
-/// A layer of any type except Input and Rescaling, which come first in a model.
-Layer any_layer(RandomStream& random, const std::string& name) {
+Architecture any_nested_model(RandomStream& random, const Shape& input);
+
+/// A layer of any type except Input and Rescaling, which come first in a model. Nested models read `input`.
+Layer any_layer(RandomStream& random, const std::string& name, const Shape& input, int depth) {
+  if (depth == 0 && random.below(10) == 0) {
+    NestedModel nested = any_nested_model(random, input);
+    nested.name = name;
+    return nested;
+  }
   std::vector<Layer> blank;
   for_each_alternative<Layer>([&]<typename L>(std::type_identity<L>) {
-    if (!std::is_same_v<L, Input> && !std::is_same_v<L, Rescaling>) blank.push_back(blank_layer<L>());
+    if (!std::is_same_v<L, Input> && !std::is_same_v<L, Rescaling> && !std::is_same_v<L, NestedModel>)
+      blank.push_back(blank_layer<L>());
   });
   Layer drawn = any_of(random, blank);
   std::visit(
@@ -78,14 +86,17 @@ Layer any_layer(RandomStream& random, const std::string& name) {
   return drawn;
 }
 
-Sequential any_architecture(RandomStream& random) {
-  std::vector<Layer> layers{Input({6 + random.below(6), 6 + random.below(6), 1 + random.below(3)})};
-  if (random.below(4) == 0)
+Shape any_image(RandomStream& random) { return {6 + random.below(6), 6 + random.below(6), 1 + random.below(3)}; }
+
+Sequential any_architecture(RandomStream& random, const Shape& input, int depth = 0) {
+  std::vector<Layer> layers{Input(input)};
+  if (depth == 0 && random.below(4) == 0)
     layers.push_back(Rescaling(random.normal(), random.normal()));  // after other layers it cannot be trained
   const std::size_t count = layers.size() + 1 + random.below(8);
   while (layers.size() < count) {
     const std::string name = random.below(4) == 0 ? "layer number " + std::to_string(layers.size()) : "";
-    layers.push_back(any_layer(random, name));
+    const Shape last = layers.size() == 1 ? input : Sequential(layers).output_shape();
+    layers.push_back(any_layer(random, name, last, depth));
     try {
       const Sequential possible(layers);
     } catch (const UsageError&) {
@@ -96,15 +107,15 @@ Sequential any_architecture(RandomStream& random) {
 }
 
 /// Layers and merges of any earlier tensors, two of which are outputs; one layer in six is called twice.
-Architecture any_graph(RandomStream& random) {
-  const Tensor input = Input({6 + random.below(6), 6 + random.below(6), 1 + random.below(3)});
+Architecture any_graph(RandomStream& random, const Shape& shape, int depth = 0) {
+  const Tensor input = Input(shape);
   std::vector<Tensor> tensors{input};
   const std::size_t count = 4 + random.below(8);
   while (tensors.size() < count) {
     const std::string name = random.below(4) == 0 ? "layer number " + std::to_string(tensors.size()) : "";
-    const Layer layer = any_layer(random, name);
-    const LayerIdentity identity;
     const Tensor read = any_of(random, tensors);
+    const Layer layer = any_layer(random, name, read.shape(), depth);
+    const LayerIdentity identity;
     const bool merges = std::visit([]<typename L>(const L&) { return is_merge<L>; }, layer);
     try {
       const Tensor made(layer, identity, merges ? std::vector{read, read} : std::vector{read});
@@ -115,7 +126,7 @@ Architecture any_graph(RandomStream& random) {
       continue;
     }
   }
-  for (std::size_t outputs = 1 + random.below(2); outputs > 0; --outputs) {
+  for (std::size_t outputs = 1 + (depth == 0 ? random.below(2) : 0); outputs > 0; --outputs) {
     try {
       return Functional(std::vector{input},
                         std::vector<Tensor>(tensors.end() - static_cast<std::ptrdiff_t>(outputs), tensors.end()),
@@ -125,6 +136,11 @@ Architecture any_graph(RandomStream& random) {
     }
   }
   return Functional(input, Flatten()(input));
+}
+
+Architecture any_nested_model(RandomStream& random, const Shape& input) {
+  if (random.below(2) == 0) return any_architecture(random, input, 1);
+  return any_graph(random, input, 1);
 }
 
 /// Half of the learning rates are constant.
@@ -222,7 +238,10 @@ void fill(std::vector<NamedTensor>& tensors, RandomStream& random) {
 
 ModelData random_model(std::uint64_t seed) {
   RandomStream random(seed, RandomPurpose::test, 0);
-  ModelData model{random.below(2) == 0 ? any_graph(random) : any_architecture(random), {}, {}};
+  ModelData model{
+      random.below(2) == 0 ? any_graph(random, any_image(random)) : any_architecture(random, any_image(random)),
+      {},
+      {}};
   model.weights = weights_for(model.architecture);
   fill(model.weights, random);
   if (random.below(4) == 0) return model;
