@@ -1,4 +1,4 @@
-"""Random Sequential models of the features that Lockstep supports, built by the given module, Keras 3 or Keras 2.
+"""Random models, Sequential and Functional, of the features that Lockstep supports, built by the given module, Keras 3 or Keras 2.
 
 The same seed yields the same layers, values and compile options in both.
 """
@@ -106,6 +106,59 @@ def architecture(keras: ModuleType, random: Random) -> Any:
     return keras.Sequential(chain, name="mine" if random.random() < 0.25 else "sequential")
 
 
+def same_size(layers: ModuleType, random: Random, shape: tuple[int, ...], **common: Any) -> Any:
+    """A layer that keeps the shape of its input."""
+    kind = random.integers(4)
+    if kind == 0:
+        return normalization(layers, random, **common)
+    if kind == 1:
+        return layers.Activation(any_of(random, ACTIVATIONS[1:]), **common)
+    if len(shape) == 1:
+        return layers.Dense(shape[-1], activation=any_of(random, ACTIVATIONS), **initializers(random), **common)
+    return layers.Conv2D(shape[-1], extent(random, 3), padding="same", activation=any_of(random, ACTIVATIONS),
+                         **initializers(random), **common)
+
+
+def nested(keras: ModuleType, random: Random, shape: tuple[int, ...], depth: int) -> Any:
+    """A model that keeps the shape of its input."""
+    name = {"name": f"inner_{random.integers(10 ** 6)}"}
+    if random.random() < 0.5:
+        chain = [same_size(keras.layers, random, shape) for _ in range(random.integers(1, 4))]
+        return keras.Sequential([keras.layers.Input(shape), *chain], **name)
+    return graph(keras, random, shape, depth + 1, **name)
+
+
+def graph(keras: ModuleType, random: Random, shape: tuple[int, ...], depth: int = 0, **name: Any) -> Any:
+    """Branches, merges, layers and models that are called several times. All tensors have one shape."""
+    layers = keras.layers
+    inputs = layers.Input(shape)
+    tensors, called = [inputs], []
+    for _ in range(random.integers(2, 8)):
+        read = any_of(random, tuple(tensors))
+        kind = random.integers(6)
+        if kind <= 1:
+            merge = any_of(random, (layers.Add, layers.Multiply, layers.Average, layers.Maximum, layers.Minimum))
+            tensors.append(merge()([read, any_of(random, tuple(tensors))]))
+            continue
+        if kind == 2 and called:
+            layer = any_of(random, tuple(called))
+        elif kind == 3 and depth < 2:
+            layer = nested(keras, random, shape, depth)
+        else:
+            layer = same_size(layers, random, shape)
+        if layer not in called:
+            called.append(layer)
+        tensors.append(layer(read))
+    return keras.Model(inputs, tensors[-1] if len(tensors) == 2 else layers.Add()(tensors[-2:]), **name)
+
+
+def any_model(keras: ModuleType, random: Random) -> Any:
+    if random.random() < 0.5:
+        return architecture(keras, random)
+    shape = tuple(int(side) for side in random.integers((3, 3, 1), (7, 7, 4)))
+    return graph(keras, random, shape if random.random() < 0.7 else shape[2:])
+
+
 def any_optimizer(keras: ModuleType, random: Random) -> Any:
     optimizers = keras.optimizers
     rate = float(10 ** random.uniform(-4, 0))
@@ -158,7 +211,7 @@ def fill(model: Any, random: Random) -> None:
 def build(keras: ModuleType, seed: int) -> Any:
     """The model; in three of four cases it is compiled with an optimizer that has state."""
     random = np.random.default_rng(seed)
-    model = architecture(keras, random)
+    model = any_model(keras, random)
     fill(model, random)
     if random.random() < 0.25:
         return model

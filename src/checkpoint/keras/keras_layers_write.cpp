@@ -17,10 +17,12 @@ namespace {
 
 using json = nlohmann::ordered_json;
 
-json to_json(const Architecture& architecture, const std::string& name);
+json to_json(const Architecture& architecture, const std::string& name, Ends ends);
 
 json to_json(const LayerInfo& info) {
-  if (const auto* nested = std::get_if<NestedModel>(&info.layer)) return to_json(*nested->model, info.name);
+  if (const auto* nested = std::get_if<NestedModel>(&info.layer)) {
+    return to_json(*nested->model, info.name, Ends::of_nested_model);
+  }
   json config{{"name", info.name}};
   if (!std::holds_alternative<Input>(info.layer)) config["trainable"] = true;  // Keras' InputLayer lacks this key
   config["dtype"] = "float32";
@@ -29,7 +31,7 @@ json to_json(const LayerInfo& info) {
   return {{"class_name", info.class_name}, {"config", config}};
 }
 
-json to_json(const Architecture& architecture, const std::string& name) {
+json to_json(const Architecture& architecture, const std::string& name, Ends ends) {
   json layers = json::array();
   for (const LayerInfo& layer : architecture.layers()) layers.push_back(to_json(layer));
   json config{{"name", name}, {"layers", layers}};
@@ -38,8 +40,8 @@ json to_json(const Architecture& architecture, const std::string& name) {
     config["layers"][i]["name"] = architecture.layers()[i].name;
     config["layers"][i]["inbound_nodes"] = inbound_nodes_of(architecture, static_cast<int>(i));
   }
-  config["input_layers"] = ends_to_json(architecture, architecture.inputs());
-  config["output_layers"] = ends_to_json(architecture, architecture.outputs());
+  config["input_layers"] = ends_to_json(architecture, architecture.inputs(), ends);
+  config["output_layers"] = ends_to_json(architecture, architecture.outputs(), ends);
   return {{"class_name", "Functional"}, {"config", config}};
 }
 
@@ -66,7 +68,7 @@ std::span<const LayerInfo> layers_with_groups(const Architecture& architecture) 
 }
 
 std::string architecture_to_json(const Architecture& architecture) {
-  return dump_json(to_json(architecture, architecture.name()));
+  return dump_json(to_json(architecture, architecture.name(), Ends::of_whole_model));
 }
 
 }  // namespace lockstep
