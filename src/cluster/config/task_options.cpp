@@ -36,7 +36,7 @@ Values take(std::vector<std::string>& args) {
   for (; i < args.size() && args[i] != "--"; ++i) {
     const std::string_view word = args[i];
     const std::size_t equals = word.find('=');
-    const auto name = std::ranges::find_if(
+    const auto* const name = std::ranges::find_if(
         names, [&](std::string_view it) { return word.starts_with("--") && word.substr(0, equals).substr(2) == it; });
     if (name == names.end()) {
       others.push_back(args[i]);

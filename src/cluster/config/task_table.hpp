@@ -35,9 +35,9 @@ class TaskTable {
   /// Throws UsageError if there is no such type.
   void add_type(const std::string& type);
 
-  /// `where` names the entry in messages: "cluster.worker[1]". Throws UsageError if the type has the index already, if
-  /// another task has the address, or if there are too many tasks.
-  void add(const std::string& type, int index, std::string_view address, const std::string& where);
+  /// `text` is the address. `where` names the entry in messages: "cluster.worker[1]". Throws UsageError if the type has
+  /// the index already, if another task has the address, or if there are too many tasks.
+  void add(const std::string& type, int index, std::string_view text, const std::string& where);
 
   /// Throws UsageError if there are more tasks than a table holds.
   void require_room_for(std::size_t tasks, const std::string& where) const;
