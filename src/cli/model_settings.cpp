@@ -171,7 +171,7 @@ CompileOptions resolve_compile_options(const ModelSettings& settings, const Arch
 }
 
 void convert_targets(Dataset& data, const Loss& loss, const Architecture& model) {
-  const auto* classes = std::get_if<std::vector<std::int32_t>>(&data.targets);
+  const auto* classes = std::get_if<SharedArray<std::int32_t>>(&data.targets);
   if (classes == nullptr || takes_classes(loss)) return;
   const Shape& output = model.output_shape();
   if (output.elements() == 1) {

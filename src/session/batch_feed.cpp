@@ -70,14 +70,14 @@ void BatchFeed::validate(const Dataset& data, const Loss& loss) {
   if (std::any_of(checked_.begin(), checked_.end(), same)) return;
   check_example_shape(data);
   if (data.size() == 0) throw DataError(data.source + " holds no examples");
-  if (run_context_.options().input_scale && std::holds_alternative<std::vector<float>>(data.inputs)) {
+  if (run_context_.options().input_scale && std::holds_alternative<SharedArray<float>>(data.inputs)) {
     throw UsageError("--input-scale multiplies bytes, but " + data.source +
                      " holds other numbers, which are used as they are; leave the option out, or save the inputs as "
                      "uint8");
   }
   const std::int64_t outputs = architecture_.output_shape().elements();
   const bool wants_classes = takes_classes(loss);
-  const bool has_classes = std::holds_alternative<std::vector<std::int32_t>>(data.targets);
+  const bool has_classes = std::holds_alternative<SharedArray<std::int32_t>>(data.targets);
   if (wants_classes != has_classes) {
     throw UsageError(
         fmt::format("the loss {} takes {}, but {} has {}", keras_name(loss),

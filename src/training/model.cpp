@@ -23,6 +23,8 @@ Model::Model(Model&&) noexcept = default;
 Model& Model::operator=(Model&&) noexcept = default;
 Model::~Model() = default;
 
+ModelParts& parts_of(Model& model) { return *model.parts_; }
+
 void Model::compile(const CompileOptions& options) { parts_->model.compile(options); }
 
 std::optional<CompileOptions> Model::compile_options() const { return parts_->model.compile_options(); }

@@ -151,6 +151,8 @@ class Model {
   void print_line(const std::string& line) const;
 
   std::unique_ptr<ModelParts> parts_;
+
+  friend ModelParts& parts_of(Model& model);  // model_parts.hpp of the module
 };
 
 }  // namespace lockstep

@@ -178,7 +178,11 @@ ClassConfig::ClassConfig(const json& value, const std::string& where) {
   class_name = reader.text("class_name");
   if (const json* found = reader.find("config")) config = found;
   const std::string module = reader.text("module", "keras");
-  if (!module.starts_with("keras") && module != "builtins") reader.fail_unsupported("module");
+  if (!module.starts_with("keras") && module != "builtins") {
+    reader.fail(fmt::format(
+        "is of the class {} in the module {}, but Lockstep knows Keras' own classes only; build the model without it",
+        class_name, module));
+  }
 }
 
 }  // namespace lockstep

@@ -205,9 +205,9 @@ TEST_CASE("a classifier reports accuracy by default", "[train]") {
 TEST_CASE("class indices are converted to the loss's targets", "[train]") {
   Dataset data = indices({2, 0});
   convert_targets(data, SparseCategoricalCrossentropy(), classifier());
-  CHECK(std::holds_alternative<std::vector<std::int32_t>>(data.targets));
+  CHECK(std::holds_alternative<SharedArray<std::int32_t>>(data.targets));
   convert_targets(data, CategoricalCrossentropy(), classifier());
-  CHECK(std::get<std::vector<float>>(data.targets) == std::vector<float>{0, 0, 1, 1, 0, 0});
+  CHECK(std::get<SharedArray<float>>(data.targets) == std::vector<float>{0, 0, 1, 1, 0, 0});
   CHECK(data.target_shape == Shape{3});
   CHECK(data.size() == 2);
   convert_targets(data, MeanSquaredError(), classifier());  // does nothing: the targets are dense already
@@ -215,7 +215,7 @@ TEST_CASE("class indices are converted to the loss's targets", "[train]") {
 
   data = indices({7, -2});
   convert_targets(data, MeanSquaredError(), Sequential{Input({4}), Dense(1)});
-  CHECK(std::get<std::vector<float>>(data.targets) == std::vector<float>{7, -2});
+  CHECK(std::get<SharedArray<float>>(data.targets) == std::vector<float>{7, -2});
 
   data = indices({0, 3});
   CHECK_THROWS_AS(convert_targets(data, CategoricalCrossentropy(), classifier()), DataError);
