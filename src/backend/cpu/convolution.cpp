@@ -1,5 +1,6 @@
-// Convolutions on oneDNN with fused bias and activation: ordinary, grouped and transposed ones. A row-parallel convolution reads a shard of the input channels
-// and computes a partial sum; a separate kernel adds the bias after the all-reduce.
+// Convolutions on oneDNN with fused bias and activation: ordinary, grouped and transposed ones. A row-parallel
+// convolution reads a shard of the input channels and computes a partial sum; a separate kernel adds the bias after the
+// all-reduce.
 #include "backend/cpu/activation.hpp"
 #include "backend/cpu/bias_activation.hpp"
 #include "backend/cpu/bias_gradient.hpp"
@@ -236,8 +237,7 @@ class ConvolutionBackward final : public Kernel {
     const memory::desc gradient = is_transposed ? weights.src_desc() : weights.diff_dst_desc();
     converted_input_ = {scope.dnnl, stored_as(scope.input(), problem.input(), scope.num_examples, input), input_, input,
                         true};
-    output_gradient_ = {scope.dnnl,
-                        stored_as(scope.output(), problem.output_gradient(), scope.num_examples, gradient),
+    output_gradient_ = {scope.dnnl, stored_as(scope.output(), problem.output_gradient(), scope.num_examples, gradient),
                         scope.gradient<void>(scope.operation.output), gradient, true};
     weights_sum_ = GradientAccumulator(scope, parameter, scope.weight_layout().get_size() / sizeof(float));
     weights_gradient_ =

@@ -83,8 +83,14 @@ Layer any_layer(RandomStream& random, const std::string& name) {
   return drawn;
 }
 
+/// Of images or, in one of three models, of sequences.
+Input any_input(RandomStream& random) {
+  if (random.below(3) == 0) return Input({12 + random.below(20), 1 + random.below(3)});
+  return Input({6 + random.below(6), 6 + random.below(6), 1 + random.below(3)});
+}
+
 Sequential any_architecture(RandomStream& random) {
-  std::vector<Layer> layers{Input({6 + random.below(6), 6 + random.below(6), 1 + random.below(3)})};
+  std::vector<Layer> layers{any_input(random)};
   if (random.below(4) == 0)
     layers.push_back(Rescaling(random.normal(), random.normal()));  // after other layers it cannot be trained
   const std::size_t count = layers.size() + 1 + random.below(8);
@@ -102,7 +108,7 @@ Sequential any_architecture(RandomStream& random) {
 
 /// Layers and merges of any earlier tensors, two of which are outputs; one layer in six is called twice.
 Architecture any_graph(RandomStream& random) {
-  const Tensor input = Input({6 + random.below(6), 6 + random.below(6), 1 + random.below(3)});
+  const Tensor input = any_input(random);
   std::vector<Tensor> tensors{input};
   const std::size_t count = 4 + random.below(8);
   while (tensors.size() < count) {
