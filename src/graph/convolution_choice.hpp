@@ -20,10 +20,9 @@ enum class ConvolutionAlgorithm : std::uint8_t {
   direct_depthwise,     ///< our own loops, for depthwise weight gradients: see backend/cpu/depthwise.hpp
 };
 
-inline constexpr std::array algorithm_names{std::string_view("unspecified"), std::string_view("direct_blocked"),
-                                            std::string_view("direct_nhwc"), std::string_view("onednn_winograd"),
-                                            std::string_view("direct_few_channels"),
-                                            std::string_view("direct_depthwise")};
+inline constexpr std::array algorithm_names{
+    std::string_view("unspecified"),     std::string_view("direct_blocked"),      std::string_view("direct_nhwc"),
+    std::string_view("onednn_winograd"), std::string_view("direct_few_channels"), std::string_view("direct_depthwise")};
 
 [[nodiscard]] constexpr std::string_view to_string(ConvolutionAlgorithm algorithm) noexcept {
   return algorithm_names[static_cast<std::size_t>(algorithm)];

@@ -53,9 +53,9 @@ struct Operation {
   MergeFunction merge = MergeFunction::add;
   Range input_features = {};  ///< dense_backward: the chunk's rows of the kernel, in the order of the input's layout
   Microbatch microbatch = {};
-  Windows windows = {};        ///< of poolings and convolutions
-  std::int64_t groups = 1;     ///< of a convolution's channels; as many as input channels if it is depthwise
-  bool is_transposed = false;  ///< a transposed convolution: the windows slide over its output
+  Windows windows = {};                ///< of poolings and convolutions
+  std::int64_t groups = 1;             ///< of a convolution's channels; as many as input channels if it is depthwise
+  bool is_transposed = false;          ///< a transposed convolution: the windows slide over its output
   ConvolutionChoice convolution = {};  ///< convolution, convolution_backward: set by Backend::lay_out
   bool is_batch_split = false;         ///< computes this rank's slice of the batch (Graph::examples_of), not all of it
   std::optional<std::size_t> all_to_all = {};  ///< pack and unpack: index in Graph::all_to_alls

@@ -118,9 +118,9 @@ void ShapeInference::slide(std::string_view what, const Windows& windows, std::i
   const bool is_sequence = input().rank() == 2;
   const auto [rows, columns] = windows.over(is_sequence ? 1 : input()[0], input()[is_sequence ? 0 : 1]);
   if (rows.output() < 1 || columns.output() < 1) {
-    const std::string size =
-        is_sequence ? fmt::format("{} steps", columns.effective_kernel())
-                    : fmt::format("{} x {} cells", rows.effective_kernel(), columns.effective_kernel());
+    const std::string size = is_sequence
+                                 ? fmt::format("{} steps", columns.effective_kernel())
+                                 : fmt::format("{} x {} cells", rows.effective_kernel(), columns.effective_kernel());
     fail(fmt::format("has a {} window of {}, but its input is {}; make it smaller or use padding 'same'", what, size,
                      input().to_string()));
   }

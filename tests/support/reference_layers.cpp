@@ -283,10 +283,12 @@ class BatchNormalizationLayer : public Layer {
 };
 
 template <typename L>
-concept HasKernelSize = requires(const L& layer) { layer.kernel_size; };
+concept HasKernelSize = requires(const L& layer) {
+  layer.kernel_size;
+};
 template <typename L>
 concept SlidesWindow = HasKernelSize<L> || std::is_base_of_v<Pooling2D, L> || std::is_base_of_v<Pooling1D, L> ||
-                       std::is_base_of_v<GlobalPooling, L>;
+    std::is_base_of_v<GlobalPooling, L>;
 
 struct WindowMaker {
   const LayerInfo& info;

@@ -43,8 +43,8 @@ struct Sliding {
   Padding padding = Padding::valid;
 };
 
-/// The cells of an image under the windows of a convolution or pooling, by Keras' rules for padding. Each window gives a
-/// cell of the map.
+/// The cells of an image under the windows of a convolution or pooling, by Keras' rules for padding. Each window gives
+/// a cell of the map.
 class WindowGeometry {
  public:
   WindowGeometry(const Grid& image_, const Grid& map_, const Sliding& sliding)
@@ -247,7 +247,9 @@ class GlobalMaxLayer : public Layer {
   }
 
  private:
-  [[nodiscard]] std::size_t pooled(std::size_t i) const { return i / (pixels_ * channels_) * channels_ + i % channels_; }
+  [[nodiscard]] std::size_t pooled(std::size_t i) const {
+    return i / (pixels_ * channels_) * channels_ + i % channels_;
+  }
   std::size_t pixels_, channels_;
   Values input_, output_;
 };

@@ -18,10 +18,10 @@
 namespace lockstep {
 
 /// To add a layer, add its type here and its LayerTraits in src/layers.
-using Layer = std::variant<Input, Reshape, Rescaling, Flatten, Conv2D, Conv1D, DepthwiseConv2D, SeparableConv2D,
-                           SeparableConv1D, Conv2DTranspose, Dense, MaxPooling2D, MaxPooling1D, AveragePooling2D,
-                           AveragePooling1D, GlobalMaxPooling2D, GlobalMaxPooling1D, GlobalAveragePooling2D,
-                           GlobalAveragePooling1D, Dropout, BatchNormalization, Activation, Add, Subtract, Multiply,
-                           Average, Maximum, Minimum, NestedModel>;
+using Layer =
+    std::variant<Input, Reshape, Rescaling, Flatten, Conv2D, Conv1D, DepthwiseConv2D, SeparableConv2D, SeparableConv1D,
+                 Conv2DTranspose, Dense, MaxPooling2D, MaxPooling1D, AveragePooling2D, AveragePooling1D,
+                 GlobalMaxPooling2D, GlobalMaxPooling1D, GlobalAveragePooling2D, GlobalAveragePooling1D, Dropout,
+                 BatchNormalization, Activation, Add, Subtract, Multiply, Average, Maximum, Minimum, NestedModel>;
 
 }  // namespace lockstep

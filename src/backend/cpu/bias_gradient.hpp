@@ -1,6 +1,7 @@
 // The bias gradient of a convolution whose kernel gradient oneDNN does not compute, and of a row-parallel one: there
-// every rank computes the full gradient with the same loop, so all ranks get the same bits. (oneDNN computes it together
-// with the kernel's gradient, and may add in a different order when ranks have different numbers of input channels.)
+// every rank computes the full gradient with the same loop, so all ranks get the same bits. (oneDNN computes it
+// together with the kernel's gradient, and may add in a different order when ranks have different numbers of input
+// channels.)
 #pragma once
 
 #include "backend/cpu/kernel.hpp"

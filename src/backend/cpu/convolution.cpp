@@ -1,5 +1,6 @@
-// Convolutions on oneDNN with fused bias and activation: ordinary, grouped and transposed ones. A row-parallel convolution reads a shard of the input channels
-// and computes a partial sum; a separate kernel adds the bias after the all-reduce.
+// Convolutions on oneDNN with fused bias and activation: ordinary, grouped and transposed ones. A row-parallel
+// convolution reads a shard of the input channels and computes a partial sum; a separate kernel adds the bias after the
+// all-reduce.
 #include "backend/cpu/activation.hpp"
 #include "backend/cpu/bias_activation.hpp"
 #include "backend/cpu/bias_gradient.hpp"

@@ -56,7 +56,8 @@ struct ConvolutionProblem {
 /// that forward reads, in bfloat16 the one that backward writes, and Keras' for our own kernels.
 [[nodiscard]] dnnl::memory::desc weight_layout_of(const ConvolutionProblem& problem);
 
-/// The weights in Keras' order: [height][width][in / groups][out]; of a transposed convolution [height][width][out][in].
+/// The weights in Keras' order: [height][width][in / groups][out]; of a transposed convolution
+/// [height][width][out][in].
 [[nodiscard]] dnnl::memory::desc keras_kernel_descriptor(const Graph& graph, const Operation& operation);
 
 }  // namespace lockstep

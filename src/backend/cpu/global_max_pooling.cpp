@@ -1,4 +1,5 @@
-// Global max pooling as loops over blocks of channels. Equal largest values share the gradient, as Keras' ops.max has it.
+// Global max pooling as loops over blocks of channels. Equal largest values share the gradient, as Keras' ops.max has
+// it.
 #include "backend/cpu/activation.hpp"
 #include "backend/cpu/kernel.hpp"
 #include "backend/cpu/simd.hpp"
@@ -46,8 +47,7 @@ LOCKSTEP_INLINE void max_of_plane(const Plane& s, const T* x, T* y) {
 
 /// Shares a plane's gradients equally among the values that are the largest of their channels.
 template <typename T>
-LOCKSTEP_INLINE void share_gradients(const Plane& s, const T* x, const T* y, const T* y_gradient,
-                                     T* x_gradient) {
+LOCKSTEP_INLINE void share_gradients(const Plane& s, const T* x, const T* y, const T* y_gradient, T* x_gradient) {
   for (std::int64_t c = 0; c < s.block; ++c) {
     const auto largest = static_cast<float>(y[c]);
     float winners = 0;

@@ -1,5 +1,5 @@
-// Converts convolution kernels between Keras' layout [height, width, in, out] or [steps, in, out], as in files, and cuDNN's NHWC filter
-// layout [out, height, width, in], as on the device.
+// Converts convolution kernels between Keras' layout [height, width, in, out] or [steps, in, out], as in files, and
+// cuDNN's NHWC filter layout [out, height, width, in], as on the device.
 #pragma once
 
 #include <lockstep/core/shape.hpp>

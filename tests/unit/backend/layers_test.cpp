@@ -93,6 +93,88 @@ TEST_CASE("convolutions with every stride, dilation, padding and activation matc
   }
 }
 
+TEST_CASE("grouped, depthwise, separable and transposed convolutions match the reference") {
+  std::size_t turn = 0;
+  for (const ConvolutionCase& c : convolution_cases) {
+    const ActivationFunction function = functions[turn % functions.size()];
+    const bool use_bias = turn % 3 != 0;
+    const int multiplier = turn % 4 == 0 ? 2 : 1;
+    const int channels = std::array{16, 5, 24, 32}[turn % 4];
+    ++turn;
+    INFO("turn " << turn);
+    const std::vector<Layer> layers{
+        Conv2D(2 * channels, c.kernel,
+               {.strides = c.strides,
+                .padding = c.padding,
+                .dilation_rate = c.dilation,
+                .groups = channels % 4 == 0 ? 4 : channels,
+                .activation = function,
+                .use_bias = use_bias}),
+        DepthwiseConv2D(c.kernel, {.strides = c.strides,
+                                   .padding = c.padding,
+                                   .depth_multiplier = multiplier,
+                                   .dilation_rate = c.dilation,
+                                   .activation = function,
+                                   .use_bias = use_bias}),
+        SeparableConv2D(7, c.kernel,
+                        {.strides = c.strides,
+                         .padding = c.padding,
+                         .dilation_rate = c.dilation,
+                         .depth_multiplier = multiplier,
+                         .activation = function,
+                         .use_bias = use_bias}),
+        Conv2DTranspose(6, c.kernel,
+                        {.strides = c.strides,
+                         .padding = c.padding,
+                         .dilation_rate = c.dilation,
+                         .activation = function,
+                         .use_bias = use_bias}),
+    };
+    for (const Layer& layer : layers) {
+      check(Sequential(std::vector<Layer>{Input({7, 6, 2}), Conv2D(channels, 1, {.activation = tanh_}), layer,
+                                          Flatten(), Dense(3)}),
+            {.threads = 1 + static_cast<int>(turn % 2)});
+    }
+  }
+}
+
+TEST_CASE("strided depthwise and grouped convolutions of one pixel match the reference on two threads") {
+  for (const int channels : {3, 8, 24}) {
+    check(Sequential{Input({9, 8, channels}), DepthwiseConv2D(1, {.strides = 2}), Conv2D(6, 1, {.strides = 2}),
+                     Conv2D(9, 1, {.strides = 2, .groups = 3}), Flatten(), Dense(3)},
+          {.threads = 2});
+  }
+}
+
+TEST_CASE("layers of sequences match the reference") {
+  const std::vector<Layer> layers{
+      Conv1D(8, 3),
+      Conv1D(16, 4, {.padding = "causal", .dilation_rate = 2, .activation = tanh_}),
+      Conv1D(5, 3, {.strides = 2, .padding = "causal"}),
+      Conv1D(32, 7, {.strides = 3, .padding = "same", .groups = 16, .activation = sigmoid, .use_bias = false}),
+      SeparableConv1D(6, 5, {.padding = "same", .depth_multiplier = 2, .activation = tanh_}),
+      MaxPooling1D(3, {.strides = 2, .padding = "same"}),
+      AveragePooling1D(4),
+  };
+  const std::vector<Layer> lasts{Flatten(), GlobalMaxPooling1D(), GlobalMaxPooling1D({.keepdims = true}),
+                                 GlobalAveragePooling1D({.keepdims = true})};
+  std::size_t turn = 0;
+  for (const Layer& layer : layers) {
+    const CheckedModelOptions options{.threads = 1 + static_cast<int>(turn % 2)};
+    check(Sequential(std::vector<Layer>{Input({30, 3}), Conv1D(16, 2, {.activation = tanh_}), layer,
+                                        lasts[turn++ % lasts.size()], Flatten(), Dense(3)}),
+          options);
+  }
+}
+
+TEST_CASE("equal largest values share the gradient of global max pooling") {
+  // Neighbouring windows have the same largest cell, so pixels are equal.
+  for (const ActivationFunction function : {relu, sigmoid}) {
+    check(Sequential{Input({6, 5, 2}), Conv2D(16, 2, {.activation = function}), MaxPooling2D(4, {.strides = 1}),
+                     Conv2D(20, 1), GlobalMaxPooling2D(), Dense(3)});
+  }
+}
+
 TEST_CASE("pooling of all shapes matches the reference after all activations and layouts") {
   const std::array<std::pair<Size2D, Pooling2DOptions>, 8> shapes{{
       {2, {}},

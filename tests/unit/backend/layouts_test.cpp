@@ -61,15 +61,17 @@ std::vector<Sequential> models() {
       Sequential{Input({11, 12, 2}), Conv2D(32, Size2D(2, 3), {.dilation_rate = 2, .activation = relu}),
                  Conv2D(32, 3, {.padding = Padding::same}), Conv2D(16, 2)},
       Sequential{Input({6, 6, 3}), Conv2D(16, 1), DepthwiseConv2D(3, {.padding = "same", .activation = sigmoid}),
-                 DepthwiseConv2D(5, {.strides = 2, .padding = Padding::same}), SeparableConv2D(16, 2, {.padding = "same"}),
-                 GlobalAveragePooling2D({.keepdims = true}), Flatten(), Dense(4)},
+                 DepthwiseConv2D(5, {.strides = 2, .padding = Padding::same}),
+                 SeparableConv2D(16, 2, {.padding = "same"}), GlobalAveragePooling2D({.keepdims = true}), Flatten(),
+                 Dense(4)},
       Sequential{Input({5, 4, 16}), Conv2D(32, 2, {.groups = 2, .activation = activations::tanh}),
                  Conv2DTranspose(16, 3, {.strides = 2, .padding = Padding::same, .activation = sigmoid}),
                  DepthwiseConv2D(2, {.depth_multiplier = 2}), GlobalAveragePooling2D(), Dense(4)},
       Sequential{Input({6, 5, 1}), Conv2DTranspose(16, {3, 2}, {.strides = {3, 2}, .activation = activations::tanh}),
                  Conv2DTranspose(1, 3, {.activation = sigmoid})},
       Sequential{Input({20, 16}), Conv1D(16, 5, {.padding = "causal", .activation = activations::tanh}),
-                 SeparableConv1D(16, 3, {.padding = Padding::same}), AveragePooling1D(), GlobalMaxPooling1D(), Dense(3)},
+                 SeparableConv1D(16, 3, {.padding = Padding::same}), AveragePooling1D(), GlobalMaxPooling1D(),
+                 Dense(3)},
   };
 }
 
@@ -229,9 +231,18 @@ TEST_CASE("depthwise and grouped convolutions of well-known models take fast ker
     return Conv2D(filters, 3, {.strides = strides, .padding = Padding::same, .groups = 32});
   };
   const std::vector<std::pair<int, Layer>> layers{
-      {32, depthwise(3, 1)},     {24, depthwise(3, 2)},   {144, depthwise(3, 2)}, {1024, depthwise(3, 1)},
-      {240, depthwise(5, 1)},    {72, depthwise(5, 2)},   {96, depthwise(7, 1)},  {728, SeparableConv2D(728, 3)},
-      {128, grouped(128, 1)},    {256, grouped(256, 2)},  {512, grouped(512, 1)}, {1024, grouped(1024, 1)},
+      {32, depthwise(3, 1)},
+      {24, depthwise(3, 2)},
+      {144, depthwise(3, 2)},
+      {1024, depthwise(3, 1)},
+      {240, depthwise(5, 1)},
+      {72, depthwise(5, 2)},
+      {96, depthwise(7, 1)},
+      {728, SeparableConv2D(728, 3)},
+      {128, grouped(128, 1)},
+      {256, grouped(256, 2)},
+      {512, grouped(512, 1)},
+      {1024, grouped(1024, 1)},
       {64, Conv2DTranspose(32, 2, {.strides = 2})},
   };
   for (const bool low : {false, true}) {

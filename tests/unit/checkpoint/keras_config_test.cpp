@@ -64,7 +64,7 @@ TEST_CASE("the sample configuration is written verbatim") {
       R"({"class_name":"Reshape","config":{"name":"reshape","trainable":true,"dtype":"float32","target_shape":[28,28,1]}},)"
       R"({"class_name":"Conv2D","config":{"name":"conv2d","trainable":true,"dtype":"float32","filters":32,)"
       R"("kernel_size":[3,3],"strides":[1,1],"padding":"valid","data_format":"channels_last","dilation_rate":[1,1],)"
-      R"("activation":"relu","use_bias":true,"kernel_initializer":{"class_name":"GlorotUniform","config":{"seed":null}},)"
+      R"("groups":1,"activation":"relu","use_bias":true,"kernel_initializer":{"class_name":"GlorotUniform","config":{"seed":null}},)"
       R"("bias_initializer":{"class_name":"Zeros","config":{}}}},)"
       R"({"class_name":"Flatten","config":{"name":"flatten","trainable":true,"dtype":"float32","data_format":"channels_last"}},)"
       R"({"class_name":"Dense","config":{"name":"dense","trainable":true,"dtype":"float32","units":10,"activation":"linear",)"
@@ -180,7 +180,7 @@ TEST_CASE("metrics round-trip, by name where they have Keras' defaults") {
 TEST_CASE("unsupported layers and options are rejected by name") {
   const std::vector<std::pair<std::string, std::vector<std::string>>> cases{
       {layer("LSTM", R"("units": 3)"), {"m.h5", "layer 'it'", "LSTM", "does not have", "Dense"}},
-      {layer("Conv2D", R"("filters": 2, "kernel_size": 3, "groups": 2)"), {"Conv2D", "groups = 2"}},
+      {layer("Conv2D", R"("filters": 2, "kernel_size": 3, "groups": 2)"), {"Conv2D", "2 groups", "1 input channels"}},
       {layer("Conv2D", R"("filters": 2, "kernel_size": 3, "data_format": "channels_first")"),
        {"data_format", "channels_first"}},
       {layer("Conv2D", R"("filters": 2, "kernel_size": 3, "padding": "causal")"), {"padding", "causal"}},
@@ -209,7 +209,10 @@ TEST_CASE("unsupported layers and options are rejected by name") {
       {layer("Dropout", R"("rate": 1.5)"), {"1.5"}},
       {layer("Rescaling", R"("scale": [0.5, 1.0])"), {"Rescaling", "scale = [0.5,1.0]"}},
       {layer("Rescaling", R"("offset": 1.0)"), {"Rescaling", "'scale'"}},
-      {layer("GlobalAveragePooling2D", R"("keepdims": true)"), {"keepdims"}},
+      {layer("Conv2DTranspose", R"("filters": 2, "kernel_size": 3, "output_padding": 1)"), {"output_padding = 1"}},
+      {layer("DepthwiseConv2D", R"("kernel_size": 3, "padding": "causal")"), {"padding 'causal'", "only Conv1D"}},
+      {layer("MaxPooling1D", R"("pool_size": [2, 2])"), {"pool_size = [2,2]"}},
+      {layer("Conv1D", R"("filters": 2, "kernel_size": [3])"), {"rank 2, (steps, channels)"}},
       {layer("Dense", R"("units": 3)"), {"one vector", "Flatten"}},
       {R"({"module": "my.layers", "class_name": "Dense", "config": {"units": 3}})", {"module", "my.layers"}},
       {R"({"config": {}})", {"class_name"}},

@@ -92,7 +92,11 @@ Layer any_layer(RandomStream& random, const std::string& name, const Shape& inpu
   return drawn;
 }
 
-Shape any_image(RandomStream& random) { return {6 + random.below(6), 6 + random.below(6), 1 + random.below(3)}; }
+/// Of an image or, in one of three models, of a sequence.
+Shape any_input(RandomStream& random) {
+  if (random.below(3) == 0) return {12 + random.below(20), 1 + random.below(3)};
+  return {6 + random.below(6), 6 + random.below(6), 1 + random.below(3)};
+}
 
 Sequential any_architecture(RandomStream& random, const Shape& input, int depth = 0) {
   std::vector<Layer> layers{Input(input)};
@@ -245,7 +249,7 @@ void fill(std::vector<NamedTensor>& tensors, RandomStream& random) {
 ModelData random_model(std::uint64_t seed) {
   RandomStream random(seed, RandomPurpose::test, 0);
   ModelData model{
-      random.below(2) == 0 ? any_graph(random, any_image(random)) : any_architecture(random, any_image(random)),
+      random.below(2) == 0 ? any_graph(random, any_input(random)) : any_architecture(random, any_input(random)),
       {},
       {}};
   model.weights = weights_for(model.architecture);

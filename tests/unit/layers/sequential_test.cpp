@@ -144,6 +144,15 @@ TEST_CASE("windows have Keras' output sizes and padding") {
   CHECK(convolved({.padding = Padding::same, .dilation_rate = 3}) == Shape{10, 11, 2});
 
   CHECK(output_of({13, 13, 3}, MaxPooling2D()) == Shape{6, 6, 3});
+  CHECK(output_of({9, 8, 4}, DepthwiseConv2D(3, {.depth_multiplier = 2})) == Shape{7, 6, 8});
+  CHECK(output_of({9, 8, 4}, SeparableConv2D(5, 3, {.strides = 2, .padding = "same"})) == Shape{5, 4, 5});
+  CHECK(output_of({4, 5, 3}, Conv2DTranspose(2, 3, {.strides = 2, .padding = "same"})) == Shape{8, 10, 2});
+  CHECK(output_of({4, 5, 3}, Conv2DTranspose(2, {3, 1}, {.strides = 2})) == Shape{9, 10, 2});
+  CHECK(output_of({20, 3}, Conv1D(2, 3, {.padding = "causal", .dilation_rate = 4})) == Shape{20, 2});
+  CHECK(output_of({20, 3}, SeparableConv1D(2, 3, {.strides = 3})) == Shape{6, 2});
+  CHECK(output_of({20, 3}, MaxPooling1D(3)) == Shape{6, 3});
+  CHECK(output_of({20, 3}, GlobalMaxPooling1D({.keepdims = true})) == Shape{1, 3});
+  CHECK(output_of({4, 5, 3}, GlobalAveragePooling2D({.keepdims = true})) == Shape{1, 1, 3});
   CHECK(output_of({13, 13, 3}, MaxPooling2D(2, {.padding = Padding::same})) == Shape{7, 7, 3});
   CHECK(output_of({13, 13, 3}, AveragePooling2D({3, 2}, {.strides = {1, 5}})) == Shape{11, 3, 3});
   CHECK(output_of({13, 12, 3}, GlobalAveragePooling2D()) == Shape{3});
