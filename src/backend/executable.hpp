@@ -29,9 +29,10 @@ class Executable {
   /// Updates a shard of the weights. `iteration` counts optimizer steps from 1.
   virtual void update(const ReducedShard& shard, const Optimizer& optimizer, std::uint64_t iteration) = 0;
 
-  /// Adds the squared gradients of a shard to `sums`, one sum per parameter. A device that implements make_clip_scales
-  /// accumulates them on the device instead.
-  virtual void add_squared_gradients(const ReducedShard& shard, std::span<double> sums) = 0;
+  /// Adds the squared gradients by which a step updates a shard to `sums`, one sum per parameter. A device that
+  /// implements make_clip_scales accumulates them on the device instead.
+  virtual void add_squared_gradients(const ReducedShard& shard, const Optimizer& optimizer, std::uint64_t iteration,
+                                     std::span<double> sums) = 0;
 
   /// If the device holds the full gradients, computes the clip scales from the squares added since the last call,
   /// applies them to the updates that follow, and returns true. If it returns false, the caller computes the scales.

@@ -5,7 +5,7 @@
 // The calls of `fields`:
 //   - visit.required(key, member[, range]): read and written; no default
 //   - visit.optional(key, member[, range]): read and written; if absent, the member keeps its default
-//   - visit.written_if(condition, key, member, range): the same, but written only if the condition holds
+//   - visit.written_if(condition, key, member[, range]): the same, but written only if the condition holds
 //   - visit.constant(key, value): written; if read, it must be this value
 //   - visit.expected(key, value): not written; if read, it must be this value
 //   - visit.ignored(key): not written; any value may be read
@@ -50,7 +50,7 @@ struct FieldVisitor {
   static void required(std::string_view /*key*/, const auto& /*value*/, const auto&... /*range*/) {}
   static void optional(std::string_view /*key*/, const auto& /*value*/, const auto&... /*range*/) {}
   static void written_if(bool /*condition*/, std::string_view /*key*/, const auto& /*value*/,
-                         const Interval& /*range*/) {}
+                         const auto&... /*range*/) {}
   static void constant(std::string_view /*key*/, const auto& /*value*/) {}
   static void expected(std::string_view /*key*/, const auto& /*value*/) {}
   static void ignored(std::string_view /*key*/) {}
@@ -67,8 +67,8 @@ class NumberRangeCheck : public FieldVisitor {
 
   void required(std::string_view key, const auto& value, const auto&... range) const { check(key, value, range...); }
   void optional(std::string_view key, const auto& value, const auto&... range) const { check(key, value, range...); }
-  void written_if(bool /*condition*/, std::string_view key, const auto& value, const Interval& range) const {
-    check(key, value, range);
+  void written_if(bool /*condition*/, std::string_view key, const auto& value, const auto&... range) const {
+    check(key, value, range...);
   }
 
  private:

@@ -353,6 +353,12 @@ class Lowering {
                        " needs one vector of classes per example, but '" + last.name + "' gives " +
                        output.to_string_with_batch() + "; end the model with Flatten() and Dense(classes)");
     }
+    if (reduction_of(graph_.loss) != Reduction::sum_over_batch_size && output.rank() > 1) {
+      throw UsageError(fmt::format(
+          "the loss {} has the reduction {}, but '{}' gives {}; with outputs of several axes Lockstep trains with "
+          "sum_over_batch_size only",
+          keras_name(graph_.loss), keras_name(reduction_of(graph_.loss)), last.name, output.to_string_with_batch()));
+    }
     check(graph_.metrics, graph_.loss, output.rank());
     constexpr std::size_t line = 16;  // floats of a cache line
     const std::size_t storage = (first_metric_sum + num_sums(graph_.metrics) + line - 1) / line * line;

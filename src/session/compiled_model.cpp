@@ -253,7 +253,7 @@ void CompiledModel::write_variable(std::size_t variable, std::size_t array, std:
 void CompiledModel::write_initial_slots() {
   const Slots kinds = slots_of(options.optimizer);
   const auto is_zero = [](const Slot& slot) { return slot.initial_value == 0; };
-  if (std::ranges::all_of(kinds.slots, is_zero)) return;  // the arenas are zeroed already
+  if (std::ranges::all_of(kinds, is_zero)) return;  // the arenas are zeroed already
   std::vector<NamedTensor> slots = slots_for(architecture, options.optimizer);
   fill_initial_slots(options.optimizer, slots);
   write_slots(slots);
@@ -261,18 +261,33 @@ void CompiledModel::write_initial_slots() {
 
 void CompiledModel::write_slots(std::span<const NamedTensor> slots) {
   const Slots kinds = slots_of(options.optimizer);
-  const std::size_t trainable = kinds.slots.empty() ? 0 : slots.size() / kinds.slots.size();
+  const std::size_t trainable = kinds.empty() ? 0 : slots.size() / kinds.size();
   communicator->barrier();
   std::size_t weight = 0;  // index among the trainable weights
   for (int p = 0; p < plan().graph.metrics_parameter(); ++p) {
     if (!plan().graph.parameters[p].info.trainable) continue;
-    for (std::size_t slot = 0; slot < kinds.slots.size(); ++slot) {
+    for (std::size_t slot = 0; slot < kinds.size(); ++slot) {
       const std::size_t index = slot_index(kinds, slot, weight, trainable);
       write_variable(static_cast<std::size_t>(p), 1 + slot, slots[index].values);
     }
     ++weight;
   }
   communicator->barrier();
+}
+
+void CompiledModel::use_averages() {
+  if (!shared_update(options.optimizer, 1).averages || iteration == 0) return;
+  synchronize();
+  communicator->barrier();  // wait until no rank still reads the old weights
+  for (int p = 0; p < plan().graph.metrics_parameter(); ++p) {
+    const ParameterSpec& parameter = plan().graph.parameters[p];
+    if (!parameter.info.trainable || (!parameter.is_local && !communicator->is_mirror_owner())) continue;
+    const auto variable = static_cast<std::size_t>(p);
+    std::vector<float> values(static_cast<std::size_t>(parameter.info.shape.elements()));
+    executable().read_parameter(variable, array_of(variable, 1), values);
+    executable().write_parameter(variable, values, array_of(variable, 0));
+  }
+  finish_writing_weights();
 }
 
 MetricSums CompiledModel::evaluate(const Batch& batch) {

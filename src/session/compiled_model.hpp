@@ -58,6 +58,10 @@ struct CompiledModel {
   /// Collective. `slots` in the order of slots_for().
   void write_slots(std::span<const NamedTensor> slots);
 
+  /// Collective. If the optimizer keeps moving averages of the weights, replaces the weights by them, as Keras does at
+  /// the end of fit().
+  void use_averages();
+
   /// The batch size of the step that computes this batch, which may be shorter.
   [[nodiscard]] std::size_t batch_size_of(const Batch& batch) const;
 

@@ -114,13 +114,13 @@ std::vector<std::vector<std::vector<float>*>> Snapshot::arrays_of(ModelData& mod
   std::vector<std::vector<std::vector<float>*>> arrays;
   std::vector<NamedTensor>& slots = model.compile_state->slots;
   const Slots kinds = slots_of(options_.optimizer);
-  const std::size_t trainable = kinds.slots.empty() ? 0 : slots.size() / kinds.slots.size();
+  const std::size_t trainable = kinds.empty() ? 0 : slots.size() / kinds.size();
   std::size_t weight = 0;  // index among the trainable weights
   for (NamedTensor& variable : model.weights) {
     std::vector<std::vector<float>*>& its = arrays.emplace_back();
     its.push_back(&variable.values);
     if (!plan_.graph.parameters[arrays.size() - 1].info.trainable) continue;
-    for (std::size_t slot = 0; slot < kinds.slots.size(); ++slot) {
+    for (std::size_t slot = 0; slot < kinds.size(); ++slot) {
       its.push_back(&slots.at(slot_index(kinds, slot, weight, trainable)).values);
     }
     ++weight;

@@ -82,6 +82,7 @@ void FitLoop::run() {
     run_epoch();
   if (backups_) backups_->finish();
   session_.run_context().writer().wait();
+  session_.model().compiled().use_averages();
   compare_mirrors(session_.model().compiled());
   for_each_callback([&](Callback& callback) { callback.on_train_end(model_); });
 }

@@ -108,7 +108,8 @@ TEST_CASE("training on any number of ranks matches the reference") {
                          AdamW({.learning_rate = 0.01, .epsilon = 1e-4})});
   std::size_t turn = 0;
   for (const Communication communication : {Communication::automatic, Communication::mpi}) {
-    for (const auto& [batch, count] : std::vector<std::pair<int, std::size_t>>{{12, 36}, {10, 27}, {2, 7}, {1, 3}}) {
+    for (const auto& [batch, count] :
+         std::vector<std::pair<int, std::size_t>>{{12, 36}, {10, 27}, {2, 7}, {1, 3}, {9, 20}, {5, 13}}) {
       const CompileOptions compile{
           .optimizer = optimizers[turn++ % optimizers.size()], .loss = logits, .metrics = {accuracy}};
       check_training(compile, batch, count, communication);

@@ -99,11 +99,10 @@ class Scratch(unittest.TestCase):
             "mixed_bfloat16": keras.Sequential([inputs, layers.Dense(2, dtype="mixed_bfloat16")]),
         }
         compiled = {
-            "Nadam": dict(optimizer="nadam", loss="mse"),
+            "Muon": dict(optimizer=keras.optimizers.Muon(), loss="mse"),
             "clipnorm is -1": dict(optimizer=keras.optimizers.SGD(0.1, clipnorm=-1.0), loss="mse"),
-            "CosineDecayRestarts": dict(
-                optimizer=keras.optimizers.SGD(keras.optimizers.schedules.CosineDecayRestarts(0.1, 10)), loss="mse"),
-            "Huber": dict(optimizer="sgd", loss=keras.losses.Huber()),
+            "loss_scale_factor": dict(optimizer=keras.optimizers.SGD(0.1, loss_scale_factor=2.0), loss="mse"),
+            "Tversky": dict(optimizer="sgd", loss=keras.losses.Tversky()),
             "mean_absolute_error": dict(optimizer="sgd", loss="mse", metrics=["mae"]),
             "mape": dict(optimizer="sgd", loss="mse", metrics=["mape"]),
         }

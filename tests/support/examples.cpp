@@ -78,7 +78,9 @@ Examples make_examples(const Architecture& model, const Loss& loss, std::size_t 
   examples.target_width = outputs;
   examples.data.target_shape = model.output_shape();
   std::vector<float> targets = uniform(count * outputs, random);
-  if (std::holds_alternative<CategoricalCrossentropy>(loss)) {
+  if (std::holds_alternative<Hinge>(loss) || std::holds_alternative<SquaredHinge>(loss)) {
+    for (float& target : targets) target = target < 0 ? 0 : 1;
+  } else if (!std::holds_alternative<MeanSquaredError>(loss)) {
     for (std::size_t row = 0; row < targets.size(); row += outputs) {
       float sum = 0;
       for (std::size_t i = row; i < row + outputs; ++i) sum += targets[i] = (targets[i] + 1) / 2;

@@ -3,6 +3,8 @@
 
 #include "core/dropout_mask.hpp"
 #include "layers/layer_registry.hpp"
+#include "support/reference_losses.hpp"
+#include "support/reference_optimizers.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -24,116 +26,6 @@ std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
 std::size_t largest_of(std::span<const double> row) {
   return static_cast<std::size_t>(std::max_element(row.begin(), row.end()) - row.begin());
 }
-
-/// One example's loss and its gradient with respect to the model's output.
-struct LossValue {
-  double loss = 0;
-  Values gradient;
-};
-
-/// Cross entropy of a distribution, from logits or from probabilities.
-LossValue cross_entropy(std::span<const double> output, std::span<const double> target, bool from_logits) {
-  LossValue loss_value{.loss = 0, .gradient = Values(output.size())};
-  if (from_logits) {
-    const double largest = *std::max_element(output.begin(), output.end());
-    double sum = 0;
-    for (const double z : output) sum += std::exp(z - largest);
-    const double mass = std::accumulate(target.begin(), target.end(), 0.0);
-    for (std::size_t i = 0; i < output.size(); ++i) {
-      loss_value.loss += target[i] * (largest + std::log(sum) - output[i]);
-      loss_value.gradient[i] = mass * std::exp(output[i] - largest) / sum - target[i];
-    }
-  } else {
-    constexpr double least = 1e-7;
-    for (std::size_t i = 0; i < output.size(); ++i) {
-      const double p = std::clamp(output[i], least, 1 - least);
-      loss_value.loss -= target[i] * std::log(p);
-      loss_value.gradient[i] = p == output[i] ? -target[i] / p : 0;  // clipped probabilities have zero gradient
-    }
-  }
-  return loss_value;
-}
-
-struct LossVisitor {
-  std::span<const double> output;
-  std::span<const double> target;
-
-  LossValue operator()(const SparseCategoricalCrossentropy& loss) const {
-    Values distribution(output.size());
-    distribution.at(static_cast<std::size_t>(target[0])) = 1;
-    return cross_entropy(output, distribution, loss.from_logits);
-  }
-  LossValue operator()(const CategoricalCrossentropy& loss) const {
-    return cross_entropy(output, target, loss.from_logits);
-  }
-  LossValue operator()(const MeanSquaredError&) const {
-    LossValue loss_value{.loss = 0, .gradient = Values(output.size())};
-    const auto count = static_cast<double>(output.size());
-    for (std::size_t i = 0; i < output.size(); ++i) {
-      const double error = output[i] - target[i];
-      loss_value.loss += error * error / count;
-      loss_value.gradient[i] = 2 * error / count;
-    }
-    return loss_value;
-  }
-};
-
-/// One weight's update by Keras' formulas. t counts steps from 1.
-struct Update {
-  double& w;
-  double g;
-  std::vector<Values>& slots;
-  std::size_t i;
-  std::uint64_t t;
-
-  void operator()(const SGD& sgd) const {
-    const double rate = sgd.learning_rate.at(t - 1);
-    if (sgd.momentum == 0) {
-      w -= rate * g;
-      return;
-    }
-    double& v = slots[0][i];
-    v = sgd.momentum * v - rate * g;
-    w += sgd.nesterov ? sgd.momentum * v - rate * g : v;
-  }
-
-  void operator()(const Adam& adam) const {
-    adam_step(adam.learning_rate.at(t - 1), adam.beta_1, adam.beta_2, adam.epsilon);
-  }
-
-  void operator()(const AdamW& adam) const {
-    const double rate = adam.learning_rate.at(t - 1);
-    w -= w * adam.weight_decay * rate;
-    adam_step(rate, adam.beta_1, adam.beta_2, adam.epsilon);
-  }
-
-  void operator()(const RMSprop& rmsprop) const {
-    std::size_t next = 0;
-    double& v = slots[next++][i];
-    v = rmsprop.rho * v + (1 - rmsprop.rho) * g * g;
-    double* const p = rmsprop.momentum > 0 ? &slots[next++][i] : nullptr;
-    double d = v + rmsprop.epsilon;
-    if (rmsprop.centered) {
-      double& a = slots[next][i];
-      a = rmsprop.rho * a + (1 - rmsprop.rho) * g;
-      d -= a * a;
-    }
-    double increment = rmsprop.learning_rate.at(t - 1) * g / std::sqrt(d);
-    if (p != nullptr) increment = *p = rmsprop.momentum * *p + increment;
-    w -= increment;
-  }
-
- private:
-  void adam_step(double rate, double beta_1, double beta_2, double epsilon) const {
-    double& m = slots[0][i];
-    double& v = slots[1][i];
-    m += (g - m) * (1 - beta_1);
-    v += (g * g - v) * (1 - beta_2);
-    const auto steps = static_cast<double>(t);
-    const double alpha = rate * std::sqrt(1 - std::pow(beta_2, steps)) / (1 - std::pow(beta_1, steps));
-    w -= alpha * m / (std::sqrt(v) + epsilon);
-  }
-};
 
 void zero(std::vector<Values>& all) {
   for (Values& values : all) std::ranges::fill(values, 0.0);
@@ -161,7 +53,10 @@ ReferenceModel::ReferenceModel(Architecture model, Loss loss, Optimizer optimize
       initialize(parameter, seed, parameters_.size(), values);
       weights_.emplace_back(values.begin(), values.end());
       gradients_.emplace_back(values.size());
-      slots_.emplace_back(parameter.trainable ? num_slots(optimizer_) : 0, Values(values.size()));
+      std::vector<Values>& slots = slots_.emplace_back();
+      if (parameter.trainable) {
+        for (const double initial : initial_slots(optimizer_)) slots.emplace_back(values.size(), initial);
+      }
       const auto calls =
           std::ranges::count(model_.calls(), static_cast<int>(first_parameter_.size()) - 1, &LayerCall::layer);
       momenta_.push_back(normalization != nullptr ? std::pow(normalization->momentum, calls) : 0);
@@ -174,7 +69,8 @@ ReferenceModel::ReferenceModel(Architecture model, Loss loss, Optimizer optimize
 
 /// An example counts as correct when its largest output is the target's class (or largest element); if there is one
 /// output, when the target is 1 and the output above 0.5, or the target 0 and the output not.
-Values ReferenceModel::judge(std::span<const double> outputs, std::span<const double> targets, Sums& sums) const {
+Values ReferenceModel::judge(std::span<const double> outputs, std::span<const double> targets, std::size_t first,
+                             Sums& sums) const {
   const std::size_t classes = at(model_.output_shape().elements());
   const std::size_t width = at(target_width());
   const bool sparse = std::holds_alternative<SparseCategoricalCrossentropy>(loss_);
@@ -182,14 +78,19 @@ Values ReferenceModel::judge(std::span<const double> outputs, std::span<const do
   for (std::size_t i = 0; i < outputs.size() / classes; ++i) {
     const auto output = outputs.subspan(i * classes, classes);
     const auto target = targets.subspan(i * width, width);
-    const LossValue loss_value = std::visit(LossVisitor{output, target}, loss_);
-    sums.loss_sum += loss_value.loss;
+    const LossValue loss_value = loss_of(loss_, output, target);
+    const double weight = sample_weights_.empty() ? 1 : sample_weights_[first + i];
+    sums.loss_sum += weight * loss_value.loss;
     const bool is_class = largest_of(output) == (sparse ? static_cast<std::size_t>(target[0]) : largest_of(target));
     const bool is_binary = static_cast<double>(target[0]) == (output[0] > 0.5 ? 1 : 0);
     sums.correct += (output.size() == 1 ? is_binary : is_class) ? 1 : 0;
-    gradients.insert(gradients.end(), loss_value.gradient.begin(), loss_value.gradient.end());
+    for (const double derivative : loss_value.gradient) gradients.push_back(weight * derivative);
   }
   return gradients;
+}
+
+double ReferenceModel::total_weight() const {
+  return std::accumulate(sample_weights_.begin(), sample_weights_.end(), 0.0);
 }
 
 std::int64_t ReferenceModel::target_width() const {
@@ -261,7 +162,8 @@ Values ReferenceModel::predict(std::span<const double> inputs, std::int64_t n) {
 Sums ReferenceModel::evaluate(std::span<const double> inputs, std::span<const double> targets, std::int64_t n) {
   if (targets.size() != at(n * target_width())) throw std::invalid_argument("reference: targets");
   Sums sums;
-  judge(predict(inputs, n), targets, sums);
+  judge(predict(inputs, n), targets, 0, sums);
+  sums.loss_sum *= scale_of(loss_, static_cast<double>(n), total_weight()).loss;
   return sums;
 }
 
@@ -277,6 +179,7 @@ Sums ReferenceModel::compute_gradients(std::span<const double> inputs, std::span
 
   zero(gradients_);
   Sums sums;
+  const ReducedScale scale = scale_of(loss_, static_cast<double>(global_batch), total_weight());
   std::size_t place = 0;
   for (const std::int64_t slice : slices) {
     if (slice == 0) continue;
@@ -287,12 +190,13 @@ Sums ReferenceModel::compute_gradients(std::span<const double> inputs, std::span
                     .step = step_,
                     .keep = &keep_};
     const Values outputs = forward(pass, inputs.subspan(place * input_width, at(slice) * input_width));
-    Values gradient = judge(outputs, targets.subspan(place * target_size, at(slice) * target_size), sums);
-    for (double& d : gradient) d /= static_cast<double>(global_batch);
+    Values gradient = judge(outputs, targets.subspan(place * target_size, at(slice) * target_size), place, sums);
+    for (double& d : gradient) d *= scale.gradient;
     backward(std::move(gradient));
     place += at(slice);
   }
 
+  sums.loss_sum *= scale.loss;
   const auto busy = static_cast<double>(slices.size()) - static_cast<double>(std::ranges::count(slices, 0));
   for (std::size_t p = 0; p < parameters_.size(); ++p) {
     if (frozen_[p]) std::ranges::fill(gradients_[p], 0.0);
@@ -302,8 +206,18 @@ Sums ReferenceModel::compute_gradients(std::span<const double> inputs, std::span
   return sums;
 }
 
-std::vector<Values> ReferenceModel::clipped_gradients() const {
+std::vector<double*> ReferenceModel::slots_at(std::size_t parameter, std::size_t element) {
+  std::vector<double*> found;
+  for (Values& slot : slots_[parameter]) found.push_back(&slot[element]);
+  return found;
+}
+
+std::vector<Values> ReferenceModel::clipped_gradients() {
   std::vector<Values> clipped = gradients_;
+  for (std::size_t p = 0; p < clipped.size(); ++p) {
+    for (std::size_t i = 0; parameters_[p].trainable && i < clipped[p].size(); ++i)
+      clipped[p][i] = mean_gradient(optimizer_, clipped[p][i], slots_at(p, i));
+  }
   const Clipping clipping = clipping_of(optimizer_);
   const auto squares = [&](std::size_t p) {
     return std::inner_product(clipped[p].begin(), clipped[p].end(), clipped[p].begin(), 0.0);
@@ -323,14 +237,14 @@ std::vector<Values> ReferenceModel::clipped_gradients() const {
 
 void ReferenceModel::apply_gradients() {
   ++step_;
-  const std::vector<Values> gradients = clipped_gradients();
+  const std::vector<Values> clipped = clipped_gradients();
   for (std::size_t p = 0; p < parameters_.size(); ++p) {
     if (frozen_[p]) continue;
     for (std::size_t i = 0; i < weights_[p].size(); ++i) {
       double& w = weights_[p][i];
-      const double g = gradients[p][i];
+      const double g = gradients_[p][i];
       if (parameters_[p].trainable) {
-        std::visit(Update{w, g, slots_[p], i, step_}, optimizer_);
+        update(optimizer_, w, g, clipped[p][i], slots_at(p, i), step_);
       } else {
         w = momenta_[p] * w + (1 - momenta_[p]) * g;
       }

@@ -113,8 +113,11 @@ class CpuExecutable final : public Executable {
     apply_optimizer(graph_, shard.is_local ? *arenas_.local : arenas_, shard, optimizer, iteration, threads_);
   }
 
-  void add_squared_gradients(const ReducedShard& shard, std::span<double> sums) override {
-    if (shard.begin < shard.end) sum_squared_gradients(graph_, shard, sums, threads_);
+  void add_squared_gradients(const ReducedShard& shard, const Optimizer& optimizer, std::uint64_t iteration,
+                             std::span<double> sums) override {
+    if (shard.begin == shard.end) return;
+    sum_squared_gradients(graph_, shard.is_local ? *arenas_.local : arenas_, shard, optimizer, iteration, sums,
+                          threads_);
   }
 
   void take_metrics(std::span<float> metrics) override {

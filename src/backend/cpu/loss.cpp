@@ -2,6 +2,7 @@
 // metrics/.
 #include "backend/cpu/activation.hpp"
 #include "backend/cpu/kernel.hpp"
+#include "backend/loss_scale.hpp"
 #include "core/range.hpp"
 #include "losses/loss_registry.hpp"
 #include "metrics/metric_registry.hpp"
@@ -70,6 +71,7 @@ class LossKernel final : public Kernel {
  public:
   LossKernel(const KernelScope& scope, const Rule& rule)
       : rule_(rule),
+        reduction_(reduction_of(scope.graph.loss)),
         count_(scope.input().elements()),
         input_activation_(scope.operation.input_activation),
         outputs_(scope.value<float>(scope.operation.input)),
@@ -88,19 +90,22 @@ class LossKernel final : public Kernel {
     double loss = 0;
     const Range counted = context.counted_examples();
     const auto num_examples = static_cast<std::int64_t>(context.examples.size());
+    const LossScale scale = loss_scale(reduction_, context);
     for (std::int64_t r = 0; r < num_examples; ++r) {
       const float* output = outputs_ + r * count_;
-      const ScaledGradient gradient{context.training && gradient_ != nullptr ? gradient_ + r * count_ : nullptr,
-                                    static_cast<float>(context.gradient_scale)};
       const auto local_example = static_cast<std::size_t>(r);
-      const double weight = local_example >= counted.begin && local_example < counted.end ? 1 : 0;
-      loss += weight * rule_(output, count_, target_of<takes_classes>(context, local_example, count_), gradient);
+      const float weight = context.weight_of(local_example);
+      const ScaledGradient gradient{context.training && gradient_ != nullptr ? gradient_ + r * count_ : nullptr,
+                                    static_cast<float>(scale.gradient) * weight};
+      const bool is_counted = local_example >= counted.begin && local_example < counted.end;
+      loss += (is_counted ? static_cast<double>(weight) : 0) *
+              rule_(output, count_, target_of<takes_classes>(context, local_example, count_), gradient);
     }
     for (const std::unique_ptr<Kernel>& metric : metrics_) metric->run(context);
     if (context.training && gradient_ != nullptr) {
       apply_derivative(input_activation_, outputs_, gradient_, static_cast<std::size_t>(num_examples * count_));
     }
-    written_[metric_loss] = static_cast<float>(loss);
+    written_[metric_loss] = static_cast<float>(loss * scale.loss);
     written_[metric_count] = static_cast<float>(counted.size());
     written_[metric_stop_after_this_step] = context.request == StopRequest::after_this_step ? 1 : 0;
     written_[metric_stop_after_next_backup] = context.request == StopRequest::after_next_backup ? 1 : 0;
@@ -108,6 +113,7 @@ class LossKernel final : public Kernel {
 
  private:
   Rule rule_;
+  Reduction reduction_;
   std::int64_t count_;
   ActivationFunction input_activation_;
   const float* outputs_;

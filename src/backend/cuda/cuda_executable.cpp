@@ -7,6 +7,7 @@
 #include "backend/cuda/optimizer_step.hpp"
 #include "core/environment.hpp"
 #include "graph/gradient_ranges.hpp"
+#include "losses/loss_registry.hpp"
 
 #include <lockstep/core/error.hpp>
 
@@ -71,7 +72,7 @@ CudaExecutable::CudaExecutable(const Graph& graph, std::vector<Operation> operat
       device_streams_(device_streams),
       cuda_context_(cuda_context),
       staging_(device_streams, capacity, elements_of(graph, 0), elements_of(graph, graph.forward.back().input),
-               graph.parameters[graph.metrics_parameter()].storage),
+               graph.parameters[graph.metrics_parameter()].storage, reduction_of(graph.loss)),
       gradient_norm_(graph),
       graph_capture_(device_streams.compute()),
       use_cuda_graphs_(value_of(current_environment(), "LOCKSTEP_CUDA_GRAPHS") != "0") {
@@ -91,7 +92,8 @@ CudaExecutable::~CudaExecutable() {
 
 bool CudaExecutable::try_replay(const StepContext& context, const Optimizer& optimizer, std::uint64_t iteration,
                                 bool capturable) {
-  staging_.upload(context, update_rule_of(optimizer, iteration), steps_begun_ % StepStaging::slots);
+  staging_.upload(context, update_rule_of(optimizer, iteration), shared_update(optimizer, iteration),
+                  steps_begun_ % StepStaging::slots);
   in_step_ = true;
   if (!graph_capture_.try_replay(StepShape::of(context, capturable && use_cuda_graphs_))) return false;
   note_end_of_step();
@@ -113,7 +115,7 @@ void CudaExecutable::note_end_of_step() {
 }
 
 void CudaExecutable::run(std::size_t operation, const StepContext& context) {
-  if (operations_[operation].kind == OperationKind::gather && !in_step_) staging_.upload(context, {}, 0);
+  if (operations_[operation].kind == OperationKind::gather && !in_step_) staging_.upload(context, {}, {}, 0);
   if (context.examples.empty()) {
     zero_gradients(operations_[operation]);
     return;
@@ -126,7 +128,13 @@ void CudaExecutable::update(const ReducedShard& shard, const Optimizer& optimize
                   staging_.arguments());
 }
 
-void CudaExecutable::add_squared_gradients(const ReducedShard& shard, std::span<double> /*sums*/) {
+void CudaExecutable::add_squared_gradients(const ReducedShard& shard, const Optimizer& optimizer,
+                                           std::uint64_t iteration, std::span<double> /*sums*/) {
+  if (shared_update(optimizer, iteration).accumulates()) {
+    throw UsageError(std::string(keras_name(optimizer)) +
+                     "'s gradient_accumulation_steps together with clipnorm or global_clipnorm is not supported on "
+                     "GPUs yet; use one of them, or --device cpu");
+  }
   gradient_norm_.add_squared_gradients(device_streams_.communication(), graph_, arenas_.gradients.data(), shard.begin,
                                        shard.end);
 }

@@ -32,7 +32,7 @@ __global__ void run_loss(const __grid_constant__ ExampleLoss example_loss, Index
   for (Index example = threadIdx.x; example < num_examples; example += blockDim.x) sum += example_loss(example);
   const double loss = sum_over_block(sum);
   if (threadIdx.x != 0) return;
-  written[metric_loss] = static_cast<float>(loss);
+  written[metric_loss] = static_cast<float>(loss * example_loss.arguments->loss_scale);
   written[metric_count] = static_cast<float>(num_examples);
   const StopRequest request = example_loss.arguments->request;
   written[metric_stop_after_this_step] = request == StopRequest::after_this_step ? 1.0F : 0.0F;

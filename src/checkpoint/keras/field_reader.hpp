@@ -34,7 +34,7 @@ class FieldReader {
   void optional(const std::string& key, auto& value, const auto&... /*range*/) {
     if (config_.find(key) != nullptr) read(key, value);
   }
-  void written_if(bool /*condition*/, const std::string& key, auto& value, const Interval& /*range*/) {
+  void written_if(bool /*condition*/, const std::string& key, auto& value, const auto&... /*range*/) {
     optional(key, value);
   }
   void constant(const std::string& key, std::same_as<Initializer> auto only) {

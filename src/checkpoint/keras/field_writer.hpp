@@ -27,7 +27,7 @@ class FieldWriter : public FieldVisitor {
   void optional(const char* key, const std::optional<double>& value, const Interval& /*range*/) const {
     if (value) config_[key] = *value;
   }
-  void written_if(bool condition, const char* key, const auto& value, const Interval& /*range*/) const {
+  void written_if(bool condition, const char* key, const auto& value, const auto&... /*range*/) const {
     if (condition) config_[key] = to_json(value);
   }
   void constant(const char* key, const auto& value) const { config_[key] = to_json(value); }

@@ -4,6 +4,7 @@
 #include "checkpoint/hdf5/hdf5_reader.hpp"
 #include "checkpoint/keras/keras_config.hpp"
 #include "core/digest.hpp"
+#include "optimizers/optimizer_registry.hpp"
 
 #include <lockstep/checkpoint/model_from_json.hpp>
 
@@ -67,11 +68,12 @@ void read_optimizer_state(const Hdf5Reader& reader, const Architecture& architec
     fill_initial_slots(training.optimizer, training.slots);
     return;
   }
-  if (paths.size() != training.slots.size()) {
+  const std::size_t behind = last_variable(training.optimizer, 0) ? 1 : 0;  // follows from the iteration
+  if (paths.size() != training.slots.size() + behind) {
     reader.fail(fmt::format("holds {} arrays of optimizer state, but {} needs {}", paths.size(),
-                            keras_name(training.optimizer), training.slots.size()));
+                            keras_name(training.optimizer), training.slots.size() + behind));
   }
-  for (std::size_t i = 0; i < paths.size(); ++i) {
+  for (std::size_t i = 0; i < training.slots.size(); ++i) {
     training.slots[i].values = reader.read_floats(paths[i], training.slots[i].shape);
   }
 }

@@ -59,6 +59,10 @@ void write_training(Hdf5Writer& writer, const Architecture& architecture, const 
     writer.write_floats(root + "/" + expected[i].name, expected[i].shape, training.slots[i].values);
     names.push_back(expected[i].name);
   }
+  if (const auto last = last_variable(training.optimizer, training.iteration)) {
+    names.push_back(prefix + "u_product");
+    writer.write_scalar(root + "/" + names.back(), *last);
+  }
   writer.set_attribute(root, "weight_names", names);
 }
 

@@ -45,8 +45,8 @@ Optimizer read_optimizer(const json& value, const std::string& source) {
   const std::string where = source + ": the optimizer " + described.class_name;
   ConfigReader config(*described.config, where);
   Optimizer optimizer = read_class(described, config, where);
-  // These do not change the result: names, compilation, and constants of the moving average that use_ema enables.
-  config.ignore({"name", "jit_compile", "is_legacy_optimizer", "ema_momentum", "ema_overwrite_frequency"});
+  // These do not change the result.
+  config.ignore({"name", "jit_compile", "is_legacy_optimizer"});
   config.expect("decay", 0.0);
   config.reject_unread_keys();
   try {
@@ -55,6 +55,18 @@ Optimizer read_optimizer(const json& value, const std::string& source) {
     throw DataError(source + ": " + error.what());
   }
   return optimizer;
+}
+
+/// Keras 2 calls the default "auto", Keras 3 also "mean". Without a reduction Keras cannot train.
+Reduction read_reduction(ConfigReader& config, bool is_given) {
+  const std::string name = config.text("reduction", is_given ? "none" : "auto");
+  if (name == "auto" || name == "mean") return Reduction::sum_over_batch_size;
+  for (const Reduction known : {Reduction::sum_over_batch_size, Reduction::sum, Reduction::mean_with_sample_weight}) {
+    if (name == keras_name(known)) return known;
+  }
+  config.fail("has the reduction " + name +
+              ", but Lockstep trains with sum_over_batch_size, sum or mean_with_sample_weight; compile the model with "
+              "one of them");
 }
 
 Loss read_loss(const json& value, const std::string& source) {
@@ -66,7 +78,7 @@ Loss read_loss(const json& value, const std::string& source) {
   ConfigReader config(bare ? nothing : *described.config, source + ": the loss " + name);
   config.ignore({"name", "fn"});
   config.expect("dtype", "float32");
-  if (config.text("reduction", "auto") != "auto") config.expect("reduction", "sum_over_batch_size");
+  const Reduction reduction = read_reduction(config, !bare && described.config->contains("reduction"));
 
   std::optional<Loss> loss;
   std::vector<std::string_view> known;
@@ -78,6 +90,7 @@ Loss read_loss(const json& value, const std::string& source) {
     T options;
     FieldReader reader(config, name);
     Traits::fields(reader, options);
+    options.reduction = reduction;
     loss = options;
   });
   if (!loss) config.fail("is not one of " + join_words(known) + compile_remedy);

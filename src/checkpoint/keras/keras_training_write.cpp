@@ -25,7 +25,7 @@ json to_json(const Optimizer& optimizer) {
 }
 
 json to_json(const Loss& loss) {
-  json config{{"name", keras_name(loss)}, {"reduction", "sum_over_batch_size"}};
+  json config{{"name", keras_name(loss)}, {"reduction", keras_name(reduction_of(loss))}};
   const FieldWriter write(config);
   return std::visit(
       [&]<typename T>(const T& options) -> json {

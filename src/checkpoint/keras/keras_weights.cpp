@@ -103,9 +103,10 @@ void read_optimizer(const Hdf5Reader& reader, const Architecture& architecture, 
     fill_initial_slots(training.optimizer, training.slots);
     return;
   }
-  if (found != scalars + training.slots.size()) {
+  const std::size_t behind = last_variable(training.optimizer, 0) ? 1 : 0;  // follows from the iteration
+  if (found != scalars + training.slots.size() + behind) {
     reader.fail(fmt::format("holds {} variables of an optimizer, but {} needs {}", found,
-                            keras_name(training.optimizer), scalars + training.slots.size()));
+                            keras_name(training.optimizer), scalars + training.slots.size() + behind));
   }
   for (std::size_t i = 0; i < training.slots.size(); ++i) {
     training.slots[i].values = reader.read_floats(variable(scalars + i), training.slots[i].shape);
@@ -141,6 +142,9 @@ std::vector<std::byte> keras_weights_image(const ModelData& model) {
     for (std::size_t i = 0; i < model.compile_state->slots.size(); ++i) {
       const NamedTensor& slot = model.compile_state->slots[i];
       writer.write_floats(fmt::format("{}/{}", group, scalars + i), slot.shape, slot.values);
+    }
+    if (const auto last = last_variable(model.compile_state->optimizer, model.compile_state->iteration)) {
+      writer.write_scalar(fmt::format("{}/{}", group, scalars + model.compile_state->slots.size()), *last);
     }
   }
   const std::span<const std::byte> image = writer.finish();

@@ -11,6 +11,7 @@
 #include "core/environment.hpp"
 #include "core/random.hpp"
 #include "graph/lower.hpp"
+#include "optimizers/optimizer_registry.hpp"
 #include "support/catch.hpp"
 
 #include <lockstep/core/error.hpp>
@@ -79,6 +80,10 @@ CheckedModel::CheckedModel(const Architecture& model, const CheckedModelOptions&
              .low_precision = {reinterpret_cast<std::uint16_t*>(mirrored + weights + slots * elements),
                                options.mixed_bfloat16 ? weights : 0},
              .elements = elements};
+  const Slots kinds = slots_of(options.optimizer);
+  for (std::size_t slot = 0; slot < slots; ++slot) {
+    std::ranges::fill(arenas_.slots.subspan(slot * elements, elements), kinds[slot].initial_value);
+  }
   executable_ = backend_->compile(plan_.graph, plan_.compute, arenas_, options.capacity);
   step_ = std::make_unique<Step>(plan_, *executable_, *communicator_);
   // Equal biases or statistics would hide bugs that mix them up.
@@ -113,6 +118,13 @@ StepContext CheckedModel::draw(std::size_t count) {
   std::visit([&](const auto& targets) { context.data.targets = targets.data(); }, examples_.data.targets);
   context.examples = drawn_;
   context.seed = options_.seed;
+  context.gradient_scale = 1.0 / static_cast<double>(count);
+  if (!options_.weighted) return context;
+  weights_.resize(count);
+  for (float& weight : weights_) weight = 2 * random.uniform();
+  context.sample_weights = weights_;
+  context.total_weight = std::accumulate(weights_.begin(), weights_.end(), 0.0);
+  reference_.weigh(widen(weights_));
   return context;
 }
 

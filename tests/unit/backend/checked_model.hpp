@@ -28,6 +28,7 @@ struct CheckedModelOptions {
   Pixels pixels = Pixels::floats;
   PlanOptions plan = {};
   bool mixed_bfloat16 = false;
+  bool weighted = false;              ///< gives the examples weights
   std::size_t cache_bytes = 0;        ///< overrides the backend's cache size; a small one leads to several microbatches
   std::optional<Layout> layout = {};  ///< of images wherever possible; none: the fastest
   double tolerance = 5e-5;            ///< relative error of a tensor in the L2 norm
@@ -84,6 +85,7 @@ class CheckedModel {
   std::uint64_t steps_ = 0;
   std::uint64_t draws_ = 0;
   std::vector<std::uint32_t> drawn_;
+  std::vector<float> weights_;
   std::vector<Range> rows_;
 };
 

@@ -322,8 +322,8 @@ TEST_CASE("config.json of Keras 3.15 is read") {
   CHECK_FALSE(archive_compile_config_from_json(R"({"config": {}})"));
   CHECK_FALSE(archive_compile_config_from_json(R"({"compile_config": null})"));
   require_words(message_of<DataError>([] {
-                  (void)archive_compile_config_from_json(R"({"compile_config": {"optimizer": {"class_name": "Lion"},
+                  (void)archive_compile_config_from_json(R"({"compile_config": {"optimizer": {"class_name": "Muon"},
                                                       "loss": "mse"}})");
                 }),
-                {"compile_config", "Lion"});
+                {"compile_config", "Muon"});
 }

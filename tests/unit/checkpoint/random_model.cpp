@@ -176,6 +176,12 @@ LearningRate any_rate(RandomStream& random) {
       if (flag) decay.warmup_steps = random.below(100);
       return decay;
     }
+    case 5:
+      return CosineDecayRestarts({.initial_learning_rate = rate,
+                                  .first_decay_steps = steps,
+                                  .t_mul = 1 + random.uniform(),
+                                  .m_mul = random.uniform(),
+                                  .alpha = random.uniform()});
     default: return rate;
   }
 }
@@ -204,6 +210,12 @@ Optimizer any_optimizer(RandomStream& random) {
       [&](auto& options) {
         options.learning_rate = rate;
         options = any_clipping(options, random);
+        if (random.below(3) == 0) options.weight_decay = 0.1 + random.uniform();
+        if (random.below(3) == 0) options.gradient_accumulation_steps = 2 + static_cast<int>(random.below(5));
+        options.use_ema = random.below(3) == 0;
+        if (options.use_ema) options.ema_momentum = random.uniform();
+        if (random.below(3) == 0) options.ema_overwrite_frequency = 1 + static_cast<int>(random.below(5));
+        if constexpr (requires { options.amsgrad; }) options.amsgrad = flag;
       },
       optimizer);
   return optimizer;
@@ -215,6 +227,10 @@ Loss any_loss(RandomStream& random) {
   for_each_alternative<Loss>([&]<typename T>(std::type_identity<T>) {
     T loss;
     if constexpr (requires { loss.from_logits; }) loss.from_logits = from_logits;
+    if constexpr (requires { loss.label_smoothing; }) loss.label_smoothing = random.uniform();
+    if constexpr (requires { loss.gamma; }) loss.gamma = random.uniform();
+    if constexpr (requires { loss.delta; }) loss.delta = 0.1 + random.uniform();
+    loss.reduction = any_of(random, std::array{Reduction::sum_over_batch_size, Reduction::sum});
     all.emplace_back(loss);
   });
   return any_of(random, all);

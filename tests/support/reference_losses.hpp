@@ -1,0 +1,27 @@
+// The losses of the reference, in double precision. They share no code with src/losses.
+#pragma once
+
+#include <lockstep/losses/losses.hpp>
+
+#include <span>
+#include <vector>
+
+namespace lockstep::reference {
+
+/// One example's loss and its gradient with respect to the model's output.
+struct LossValue {
+  double loss = 0;
+  std::vector<double> gradient;
+};
+
+/// `target`: a class index for SparseCategoricalCrossentropy, else as many numbers as outputs.
+[[nodiscard]] LossValue loss_of(const Loss& loss, std::span<const double> output, std::span<const double> target);
+
+/// What a reduction makes of a batch.
+struct ReducedScale {
+  double gradient = 1;  ///< of each example's gradient
+  double loss = 1;      ///< of the reported sum of losses
+};
+[[nodiscard]] ReducedScale scale_of(const Loss& loss, double global_batch, double total_weight);
+
+}  // namespace lockstep::reference
