@@ -34,6 +34,13 @@ inline void share_aliases(const Graph& graph, std::vector<TensorBuffers>& buffer
   }
 }
 
+/// The product of a Dense layer: [rows, features] times [features, units]. An example has a row for each pixel.
+struct ProductShape {
+  std::int64_t rows = 0;
+  std::int64_t features = 0;
+  std::int64_t units = 0;
+};
+
 /// All references must outlive the kernel.
 struct OperationScope {
   const Graph& graph;
@@ -50,6 +57,12 @@ struct OperationScope {
   [[nodiscard]] bool is_backward() const { return lockstep::is_backward(operation); }
   [[nodiscard]] std::size_t count(const TensorSpec& tensor) const {
     return num_examples * static_cast<std::size_t>(tensor.elements());
+  }
+
+  /// Of a Dense layer, forward or backward.
+  [[nodiscard]] ProductShape product() const {
+    const Shape& kernel = layer().parameters.front().shape;
+    return {static_cast<std::int64_t>(num_examples) * output().height * output().width, kernel[0], kernel[1]};
   }
 
   /// A tensor's values, from this kernel's first example on.

@@ -10,6 +10,7 @@
 #include <lockstep/layers/architecture.hpp>
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <vector>
 
@@ -21,7 +22,7 @@ struct Microbatch {
   std::size_t count = 1;
 };
 
-/// A tensor that a merge or a sum of gradients reads.
+/// A tensor that a merge, a concatenation or a sum of gradients reads.
 struct Operand {
   int tensor = -1;
   ActivationFunction activation = ActivationFunction::linear;  ///< fused into the tensor
@@ -32,13 +33,15 @@ struct Operand {
 struct Operation {
   OperationKind kind = OperationKind::gather;
   int layer = 0;
-  int input = -1;      ///< of a merge: the first operand
+  int input = -1;      ///< of a merge or concatenation: the first operand
   int output = -1;     ///< backward: the forward operation's output, whose gradient is read
   int parameter = -1;  ///< first of the layer's parameters
   ActivationFunction activation = ActivationFunction::linear;        ///< fused into the output
   ActivationFunction input_activation = ActivationFunction::linear;  ///< backward: fused into the input
   bool input_gradient = false;                                       ///< backward: whether to compute input's gradient
-  std::vector<Operand> operands = {};  ///< of a merge: its inputs; of sum_gradients: the forks of `input`
+  std::vector<Operand> operands =
+      {};  ///< of a merge or concatenation: its inputs; of sum_gradients: the forks of `input`
+  std::int64_t concatenated_rows = 1;  ///< of an example's output, channels last: each has a part of every operand
   MergeFunction merge = MergeFunction::add;
   Range input_features = {};  ///< dense_backward: the chunk's rows of the kernel, in the order of the input's layout
   Microbatch microbatch = {};

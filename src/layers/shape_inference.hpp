@@ -32,6 +32,8 @@ class ShapeInference {
 
   /// Throws UsageError unless the layer is called on this many tensors.
   void need_inputs(std::size_t min, std::size_t max = std::numeric_limits<std::size_t>::max()) const;
+  /// Throws UsageError unless the input has this many axes, which `axes` names: "(steps, channels)".
+  void need_rank(std::size_t rank, std::string_view axes) const;
   /// Throws UsageError unless the input is (height, width, channels).
   void need_image() const;
   /// Sets the output shape of a window that slides over an image. `what` names the window in errors.

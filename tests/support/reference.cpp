@@ -147,7 +147,9 @@ ReferenceModel::ReferenceModel(Architecture model, Loss loss, Optimizer optimize
         .keep(element.place, element.index);
   };
   for (const LayerCall& call : model_.calls()) {
-    calls_.push_back(make_layer(model_.layers()[at(call.layer)], static_cast<std::uint32_t>(call.layer)));
+    CallShapes shapes{{}, call.output_shape};
+    for (const int input : call.inputs) shapes.inputs.push_back(model_.calls()[at(input)].output_shape);
+    calls_.push_back(make_layer(model_.layers()[at(call.layer)], static_cast<std::uint32_t>(call.layer), shapes));
   }
   for (const LayerInfo& info : model_.layers()) {
     first_parameter_.push_back(parameters_.size());
@@ -216,11 +218,16 @@ void ReferenceModel::backward(Values gradient) {
     const auto [first, count] = parameters_of(call.layer);
     const Values returned = calls_[c]->backward(std::span<const Values>(weights_).subspan(first, count),
                                                 std::span(gradients_).subspan(first, count), tensors[c]);
-    const std::size_t size = call.inputs.empty() ? 0 : returned.size() / call.inputs.size();
-    for (std::size_t k = 0; k < call.inputs.size(); ++k) {
-      Values& sum = tensors[at(call.inputs[k])];
+    const auto elements_of = [&](int input) { return at(model_.calls()[at(input)].output_shape.elements()); };
+    std::size_t elements = 0;  // of one example of all inputs
+    for (const int input : call.inputs) elements += elements_of(input);
+    std::size_t begin = 0;
+    for (const int input : call.inputs) {
+      const std::size_t size = returned.size() / elements * elements_of(input);
+      Values& sum = tensors[at(input)];
       sum.resize(size);
-      for (std::size_t i = 0; i < size; ++i) sum[i] += returned[k * size + i];
+      for (std::size_t i = 0; i < size; ++i) sum[i] += returned[begin + i];
+      begin += size;
     }
   }
 }

@@ -187,7 +187,9 @@ class CpuExecutable final : public Executable {
     std::size_t scratch = 0;
     for (const Operation& operation : operations_) {
       if (operation.kind != OperationKind::dense_backward) continue;
-      scratch = std::max(scratch, capacity_ * operation.input_features.size());
+      const TensorSpec& output = graph_.tensors[operation.output];
+      const auto rows = capacity_ * static_cast<std::size_t>(output.height * output.width);
+      scratch = std::max(scratch, rows * operation.input_features.size());
     }
     scratch_ = add_buffer(scratch * sizeof(float));
     for (const Operation& operation : graph_.forward) {
@@ -251,7 +253,8 @@ class CpuExecutable final : public Executable {
   template <typename Visit>
   void for_each_row(const Operation& dense, Visit visit) const {
     const TensorSpec& input = graph_.tensors[dense.input];
-    for (std::int64_t row = 0; row < input.elements(); ++row) {
+    const std::int64_t rows = graph_.layers[dense.layer].parameters.front().shape[0];
+    for (std::int64_t row = 0; row < rows; ++row) {  // of a Dense that reads pixels, the rows are channels
       visit(static_cast<std::size_t>(row), static_cast<std::size_t>(input.offset_of_keras_index(row)));
     }
   }

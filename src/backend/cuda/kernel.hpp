@@ -38,6 +38,9 @@ struct KernelScope : OperationScope {
 LOCKSTEP_OPERATION_KINDS(LOCKSTEP_KERNEL)
 #undef LOCKSTEP_KERNEL
 
+/// Throws UsageError: GPUs have no kernel for the operation's layer, or for how it is used (`how` begins with a blank).
+[[noreturn]] void refuse_layer(const KernelScope& scope, const std::string& how = {});
+
 // Convolutions without cuDNN.
 [[nodiscard]] std::unique_ptr<Kernel> make_direct_convolution(const KernelScope& scope);
 [[nodiscard]] std::unique_ptr<Kernel> make_direct_convolution_backward(const KernelScope& scope);
