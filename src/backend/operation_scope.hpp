@@ -6,8 +6,6 @@
 #include "graph/graph.hpp"
 
 #include <algorithm>
-#include <lockstep/core/error.hpp>
-
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -37,6 +35,12 @@ inline void share_aliases(const Graph& graph, std::vector<TensorBuffers>& buffer
   }
 }
 
+/// Whether the arena's gradients are not what the operation's kernel writes. A shared layer's are sums over its calls. A
+/// layer that is not trainable has none, and kernels that compute them along with the input's gradient lose them here.
+[[nodiscard]] inline bool has_separate_gradients(const Operation& operation) {
+  return operation.shared.count > 1 || (operation.is_frozen && !traits_of(operation).has_kernel);
+}
+
 /// Where a parameter begins in OperationScope::separate_gradients, which hold a layer's parameters from `first` on.
 [[nodiscard]] inline std::size_t separate_offset(const Graph& graph, int first, int parameter) {
   constexpr std::size_t line = 16;  // floats of a cache line
@@ -44,6 +48,13 @@ inline void share_aliases(const Graph& graph, std::vector<TensorBuffers>& buffer
   for (int p = first; p < parameter; ++p) offset += (graph.parameters[p].storage + line - 1) / line * line;
   return offset;
 }
+
+/// The product of a Dense layer: [rows, features] times [features, units]. An example has a row for each pixel.
+struct ProductShape {
+  std::int64_t rows = 0;
+  std::int64_t features = 0;
+  std::int64_t units = 0;
+};
 
 /// All references must outlive the kernel.
 struct OperationScope {
@@ -53,7 +64,7 @@ struct OperationScope {
   std::size_t num_examples;
   const std::vector<TensorBuffers>& buffers;
   const Arenas& arenas;
-  float* separate_gradients = nullptr;  ///< not null: kernels write weight gradients here instead of in the arena
+  float* separate_gradients = nullptr;  ///< of has_separate_gradients: here kernels write weight gradients
 
   [[nodiscard]] const TensorSpec& input() const { return graph.tensors[operation.input]; }
   [[nodiscard]] const TensorSpec& output() const { return graph.tensors[operation.output]; }
@@ -62,6 +73,12 @@ struct OperationScope {
   [[nodiscard]] bool is_backward() const { return lockstep::is_backward(operation); }
   [[nodiscard]] std::size_t count(const TensorSpec& tensor) const {
     return num_examples * static_cast<std::size_t>(tensor.elements());
+  }
+
+  /// Of a Dense layer, forward or backward.
+  [[nodiscard]] ProductShape product() const {
+    const Shape& kernel = layer().parameters.front().shape;
+    return {static_cast<std::int64_t>(num_examples) * output().height * output().width, kernel[0], kernel[1]};
   }
 
   /// A tensor's values, from this kernel's first example on.
@@ -87,14 +104,8 @@ struct OperationScope {
     const ParameterSpec& spec = graph.parameters[parameter];
     return arenas.of(spec).weights.data() + spec.offset;
   }
-  /// A frozen parameter has no gradient: backward kernels look at Operation::is_frozen first.
   [[nodiscard]] float* weights_gradient(int parameter) const {
     const ParameterSpec& spec = graph.parameters[parameter];
-    if (spec.rule == UpdateRule::frozen) {
-      throw UsageError("layer '" + layer().name + "' (" + layer().class_name +
-                       ") is not trainable but stands behind layers that are, which Lockstep does not support yet for "
-                       "layers of this class; make it trainable, or the layers before it not trainable");
-    }
     if (separate_gradients != nullptr)
       return separate_gradients + separate_offset(graph, operation.parameter, parameter);
     return arenas.of(spec).gradients.data() + spec.offset;
@@ -112,11 +123,11 @@ struct OperationScope {
   }
 };
 
-/// The elements that separate_gradients needs for any of the operations of shared layers.
+/// The elements that separate_gradients needs for any of the operations.
 [[nodiscard]] inline std::size_t separate_elements(const Graph& graph, const std::vector<Operation>& operations) {
   std::size_t elements = 0;
   for (const Operation& operation : operations) {
-    if (operation.shared.count == 1) continue;
+    if (!has_separate_gradients(operation)) continue;
     const int end = operation.parameter + operation.num_parameters;
     elements = std::max(elements, separate_offset(graph, operation.parameter, end));
   }

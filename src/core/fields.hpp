@@ -8,9 +8,11 @@
 //   - visit.written_if(condition, key, member[, range]): the same, but written only if the condition holds
 //   - visit.constant(key, value): written; if read, it must be this value
 //   - visit.expected(key, value): not written; if read, it must be this value
+//   - visit.legacy(key, member): the name of a member in files of Keras 2; not written
 //   - visit.ignored(key): not written; any value may be read
 //   - visit.unused(key): written as null; any value may be read
 //   - visit.last_axis(key): written as -1; if read, the last axis of the input in any spelling
+//   - visit.noise_shape(key, shape): the shape of Dropout's mask, with an unknown batch size; null if it is empty
 //   - visit.batch_shape(shape): Input's shape with an unknown batch size
 #pragma once
 
@@ -53,10 +55,12 @@ struct FieldVisitor {
                          const auto&... /*range*/) {}
   static void constant(std::string_view /*key*/, const auto& /*value*/) {}
   static void expected(std::string_view /*key*/, const auto& /*value*/) {}
+  static void legacy(std::string_view /*key*/, const auto& /*value*/) {}
   static void ignored(std::string_view /*key*/) {}
   static void unused(std::string_view /*key*/) {}
   static void last_axis(std::string_view /*key*/) {}
   static void batch_shape(const auto& /*shape*/) {}
+  static void noise_shape(std::string_view /*key*/, const auto& /*shape*/) {}
 };
 
 /// Throws UsageError for the first number among an object's fields that is out of its range.

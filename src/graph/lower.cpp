@@ -64,11 +64,23 @@ class Lowering {
   // the call's input, and then the output of what they append.
   using Kind = OperationKind;
 
-  /// Appends an operation from the last tensor to a new one of the layer's output shape.
+  /// The call's output shape.
+  [[nodiscard]] const Shape& output_shape() const { return architecture_.calls()[call_].output_shape; }
+
+  /// Appends an operation from the last tensor to a new one of the call's output shape.
   Operation& append(OperationKind kind) {
     TensorSpec tensor;
     set_extents(tensor, output_shape());
     return append(kind, std::move(tensor));
+  }
+
+  /// The same for an operation that needs channels last.
+  Operation& append_channels_last(OperationKind kind) {
+    graph_.tensors[current_].requires_channels_last = true;
+    Operation& operation = append(kind);
+    graph_.tensors[current_].requires_channels_last = true;
+    if (!info().parameters.empty()) use_parameters(operation, {0, num_parameters()});
+    return operation;
   }
 
   /// The same for an operation that has the layer's parameters.
@@ -122,26 +134,49 @@ class Lowering {
     return append(kind, std::move(tensor));
   }
 
-  /// Appends a merge of all inputs of the call.
-  void append_merge(MergeFunction function) {
-    std::vector<Operand> operands{{.tensor = current_, .activation = activations_[current_]}};
-    const std::vector<int>& inputs = architecture_.calls()[call_].inputs;
-    for (std::size_t i = 1; i < inputs.size(); ++i) {
-      const int tensor = read(inputs[i]);
-      operands.push_back({.tensor = tensor, .activation = activations_[tensor]});
-    }
-    Operation& operation = append_elementwise(OperationKind::merge);
+  /// Appends a merge of all inputs of the call. `scaled`: the index of an input that the layer's constants scale first.
+  void append_merge(MergeFunction function, std::optional<std::size_t> scaled = {}) {
+    std::vector<Operand> operands = read_operands(scaled);
+    Operation& operation = append(OperationKind::merge);
     operation.merge = function;
     operation.operands = std::move(operands);
+  }
+
+  /// Appends a concatenation of all inputs of the call along an axis.
+  void append_concatenate(std::size_t axis) {
+    std::vector<Operand> operands = read_operands();
+    Operation& operation = append(OperationKind::concatenate);
+    operation.operands = std::move(operands);
+    for (std::size_t before = 0; before < axis; ++before) operation.concatenated_rows *= output_shape()[before];
+    if (axis + 1 == output_shape().rank()) return;
+    graph_.tensors[current_].requires_channels_last = true;
+    for (const Operand& operand : operation.operands) graph_.tensors[operand.tensor].requires_channels_last = true;
+  }
+
+  /// Multiplies by the layer's constants and adds its constants.
+  void append_affine() {
+    if (reads_input()) graph_.input.byte_scale = 1;
+    append_elementwise(OperationKind::affine);
+  }
+
+  /// Gathers rows of the layer's weights. The indices are what the model's input is, so they are not scaled.
+  void append_embedding() {
+    if (!reads_input()) {
+      throw UsageError("layer '" + info().name + "' (" + info().class_name +
+                       ") reads what another layer computes, but Lockstep takes indices from a model's input only");
+    }
+    graph_.input.byte_scale = 1;
+    append_channels_last(OperationKind::embedding);
   }
 
   /// Fuses the function into the operation that computes the last tensor if both support it; otherwise appends an
   /// operation.
   void activate(ActivationFunction function) {
     if (function == ActivationFunction::linear) return;
-    if (function == ActivationFunction::softmax) {
+    if (!is_elementwise(function)) {  // softmax and log_softmax
       graph_.tensors[current_].requires_channels_last = true;
-      append(OperationKind::softmax);
+      Operation& operation = append(OperationKind::softmax);
+      if (function == activations::log_softmax) operation.activation = function;
       graph_.tensors[current_].requires_channels_last = true;
       return;
     }
@@ -189,14 +224,9 @@ class Lowering {
     return false;
   }
 
-  /// Makes gather scale the input. Throws UsageError if an earlier layer computes something, or if another layer reads
-  /// the input.
-  void rescale_input(double scale, double offset) {
-    if (!reads_input_alone()) {
-      throw UsageError("layer '" + info().name + "' (" + info().class_name +
-                       ") stands behind layers that compute, but Lockstep rescales a model's input only; put it "
-                       "directly behind the Input");
-    }
+  /// y = scale x + offset: computed by gather if only this layer reads the model's input, else by an operation.
+  void rescale(double scale, double offset) {
+    if (!reads_input_alone()) return append_affine();
     InputScaling& input = graph_.input;
     input.byte_scale = 1;
     input.scale *= scale;
@@ -335,6 +365,23 @@ class Lowering {
     return true;
   }
 
+  /// Whether the last tensor is the model's input.
+  [[nodiscard]] bool reads_input() const { return current_ == 0 || graph_.tensors[current_].alias == 0; }
+
+  /// The tensors that the call reads.
+  std::vector<Operand> read_operands(std::optional<std::size_t> scaled = {}) {
+    const int first = current_;
+    std::vector<Operand> operands{{.tensor = first, .activation = activations_[first]}};
+    const std::vector<int>& inputs = architecture_.calls()[call_].inputs;
+    for (std::size_t i = 1; i < inputs.size(); ++i) {
+      current_ = read(inputs[i]);
+      if (scaled == i) append_affine();
+      operands.push_back({.tensor = current_, .activation = activations_[current_]});
+    }
+    current_ = first;
+    return operands;
+  }
+
   Operation& append(OperationKind kind, TensorSpec output) {
     output.name = info().name;
     graph_.tensors.push_back(std::move(output));
@@ -380,6 +427,12 @@ class Lowering {
   void choose_types() {
     if (!graph_.mixed_bfloat16) return;
     for (TensorSpec& tensor : graph_.tensors) tensor.type = ElementType::bfloat16;
+    for (const Operation& operation : graph_.forward) {
+      if (operation.kind != OperationKind::embedding) continue;
+      for (TensorSpec& tensor : graph_.tensors) {  // bfloat16 does not represent every index
+        if (&tensor == &graph_.tensors[0] || tensor.alias == 0) tensor.type = ElementType::float32;
+      }
+    }
     for (int tensor = current_; tensor >= 0;) {
       const int root = graph_.tensors[tensor].alias >= 0 ? graph_.tensors[tensor].alias : tensor;
       for (std::size_t t = 0; t < graph_.tensors.size(); ++t) {
@@ -387,7 +440,7 @@ class Lowering {
           graph_.tensors[t].type = ElementType::float32;
       }
       const auto operation = std::ranges::find(graph_.forward, root, &Operation::output);
-      if (operation->kind == OperationKind::merge) {
+      if (!operation->operands.empty()) {
         throw UsageError(
             fmt::format("layer '{}' ({}) merges the model's outputs, but in mixed_bfloat16 a layer with "
                         "weights must follow the last merge; use --precision float32",

@@ -29,7 +29,7 @@ struct SharedUse {
   int count = 1;  ///< more than 1 for a layer that is called several times: it has one set of parameters
 };
 
-/// A tensor that a merge or a sum of gradients reads.
+/// A tensor that a merge, a concatenation or a sum of gradients reads.
 struct Operand {
   int tensor = -1;
   ActivationFunction activation = ActivationFunction::linear;  ///< fused into the tensor
@@ -40,7 +40,7 @@ struct Operand {
 struct Operation {
   OperationKind kind = OperationKind::gather;
   int layer = 0;
-  int input = -1;      ///< of a merge: the first operand
+  int input = -1;      ///< of a merge or concatenation: the first operand
   int output = -1;     ///< backward: the forward operation's output, whose gradient is read
   int parameter = -1;  ///< the first that it uses: a kernel, then the bias
   int num_parameters = 0;
@@ -49,7 +49,9 @@ struct Operation {
   ActivationFunction input_activation = ActivationFunction::linear;  ///< backward: fused into the input
   bool input_gradient = false;                                       ///< backward: whether to compute input's gradient
   bool is_frozen = false;  ///< the layer is not trainable: no gradients of its parameters, and fixed statistics
-  std::vector<Operand> operands = {};  ///< of a merge: its inputs; of sum_gradients: the forks of `input`
+  std::vector<Operand> operands =
+      {};  ///< of a merge or concatenation: its inputs; of sum_gradients: the forks of `input`
+  std::int64_t concatenated_rows = 1;  ///< of an example's output, channels last: each has a part of every operand
   MergeFunction merge = MergeFunction::add;
   Range input_features = {};  ///< dense_backward: the chunk's rows of the kernel, in the order of the input's layout
   Microbatch microbatch = {};

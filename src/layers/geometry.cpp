@@ -1,4 +1,4 @@
-// Padding by Keras' names.
+// Padding and interpolation by Keras' names.
 #include "layers/named_choice.hpp"
 
 #include <lockstep/layers/geometry.hpp>
@@ -19,5 +19,10 @@ std::string_view keras_name(Padding padding) noexcept {
   }
   return "valid";
 }
+
+Interpolation::Interpolation(const char* name)
+    : Interpolation(named_choice(
+          "interpolation", name, std::array<Interpolation, 2>{nearest, bilinear},
+          [](Interpolation interpolation) { return interpolation == nearest ? "nearest" : "bilinear"; })) {}
 
 }  // namespace lockstep

@@ -54,6 +54,16 @@ std::string_view class_name_of(const Layer& layer) {
       layer);
 }
 
+std::string_view module_of(std::string_view class_name) {
+  std::string_view module = "keras.layers";
+  for_each_alternative<Layer>([&]<typename L>(std::type_identity<L>) {
+    if constexpr (requires { LayerTraits<L>::module; }) {
+      if (class_name == LayerTraits<L>::class_name) module = LayerTraits<L>::module;
+    }
+  });
+  return module;
+}
+
 std::string to_snake_case(std::string_view class_name) {
   std::string name;
   for (std::size_t i = 0; i < class_name.size(); ++i) {

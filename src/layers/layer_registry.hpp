@@ -4,6 +4,7 @@
 #include "layers/activation.hpp"
 #include "layers/convolution.hpp"
 #include "layers/dense.hpp"
+#include "layers/embedding.hpp"
 #include "layers/input.hpp"
 #include "layers/merging.hpp"
 #include "layers/nested_model.hpp"
@@ -37,6 +38,10 @@ template <typename L>
 
 /// Keras' class of a layer: "InputLayer", "Conv2D".
 [[nodiscard]] std::string_view class_name_of(const Layer& layer);
+
+/// The Python module of a class: "keras.layers", or that of a model of keras.applications which has the layer to
+/// itself.
+[[nodiscard]] std::string_view module_of(std::string_view class_name);
 
 /// Keras' automatic name: "MaxPooling2D" becomes "max_pooling2d", "LeakyReLU" "leaky_re_lu".
 [[nodiscard]] std::string to_snake_case(std::string_view class_name);

@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 #include <limits>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -31,13 +32,24 @@ class RangeCheck : public FieldVisitor {
  private:
   void check(std::string_view /*key*/, const auto& /*value of any kind*/) const {}
   void check(std::string_view key, ActivationFunction function) const {
-    if (!has_parameter(function)) return;
+    if (!has_parameter(function) && function == named_activation(function.kind)) return;
     shapes_.fail(fmt::format("has {} {}, which takes a parameter; apply it by a layer of its own behind this one", key,
                              keras_name(function)));
   }
   void check(std::string_view key, double value, const Interval& range) const {
     if (range.contains(value)) return;
     shapes_.fail(fmt::format("has {} {}, but it must be {}", key, value, range.to_string()));
+  }
+  void check(std::string_view key, const std::optional<double>& value, const Interval& range) const {
+    if (value) check(key, *value, range);
+  }
+  void check(std::string_view key, Margins1D value, const Interval& range) const {
+    check(key, value.before, range);
+    check(key, value.after, range);
+  }
+  void check(std::string_view key, const Margins2D& value, const Interval& range) const {
+    check(key, Margins1D(value.top, value.bottom), range);
+    check(key, Margins1D(value.left, value.right), range);
   }
   void check(std::string_view key, Size2D value, const Interval& range) const {
     if (range.contains(value.height) && range.contains(value.width)) return;
@@ -68,6 +80,11 @@ void ShapeInference::need_inputs(std::size_t min, std::size_t max) const {
   if (min <= inputs_.size() && inputs_.size() <= max) return;
   fail(fmt::format("merges {} {} tensors, but is called on {}", max == min ? "exactly" : "at least", min,
                    inputs_.size()));
+}
+
+void ShapeInference::need_rank(std::size_t rank, std::string_view axes) const {
+  if (input().rank() == rank) return;
+  fail(fmt::format("needs an input of rank {}, {}, but its input is {}", rank, axes, input().to_string()));
 }
 
 void ShapeInference::need_image() const {

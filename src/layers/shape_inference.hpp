@@ -36,6 +36,8 @@ class ShapeInference {
 
   /// Throws UsageError unless the layer is called on this many tensors.
   void need_inputs(std::size_t min, std::size_t max = std::numeric_limits<std::size_t>::max()) const;
+  /// Throws UsageError unless the input has this many axes, which `axes` names: "(steps, channels)".
+  void need_rank(std::size_t rank, std::string_view axes) const;
   /// Throws UsageError unless the input is (height, width, channels).
   void need_image() const;
   /// Throws UsageError unless the input is (steps, channels).

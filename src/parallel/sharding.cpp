@@ -188,7 +188,8 @@ class GraphSharder {
       const bool was_sent = batch_split_output_ >= 0 && operation.input == batch_split_output_;
       if (was_sent) operation.input = received_;
       if (operation.kind == OperationKind::dense_backward) {
-        operation.input_features = {0, static_cast<std::size_t>(graph_.tensors[operation.input].elements())};
+        const Shape& kernel = graph_.layers[operation.layer].parameters.front().shape;
+        operation.input_features = {0, static_cast<std::size_t>(kernel[0])};
       }
       backward.push_back(operation);
       if (was_sent && operation.input_gradient) insert_backward_all_to_all(operation.layer, backward);

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-ACTIVATIONS = (None, "linear", "relu", "sigmoid", "tanh", "softmax")
-INITIALIZERS = ("glorot_uniform", "glorot_normal", "he_uniform", "he_normal", "zeros", "ones")
+ACTIVATIONS = (None, "linear", "relu", "sigmoid", "tanh", "softmax", "relu6", "leaky_relu", "elu", "selu", "gelu", "silu",
+               "softplus", "softsign", "hard_sigmoid", "mish", "exponential", "log_softmax")
+INITIALIZERS = ("random_uniform", "random_normal", "truncated_normal", "lecun_uniform", "lecun_normal", "glorot_uniform", "glorot_normal", "he_uniform", "he_normal", "zeros", "ones")
 Random = np.random.Generator
 
 
@@ -94,9 +95,39 @@ def reshape(layers: ModuleType, random: Random, shape: tuple[int, ...], **common
     return layers.Reshape((height, width, -1), **common)
 
 
+def shape_layer(layers: ModuleType, random: Random, shape: tuple[int, ...], **common: Any) -> Any:
+    """A layer that moves, scales or drops elements."""
+    margins = tuple(tuple(int(side) for side in random.integers(0, 3, size=2)) for _ in range(2))
+    makers = [
+        lambda: layers.LeakyReLU(float(random.random()), **common),
+        lambda: layers.ELU(float(random.random()), **common),
+        lambda: layers.ReLU(**common),
+        lambda: layers.Softmax(**common),
+        lambda: layers.PReLU(alpha_initializer="random_normal", **common),
+        lambda: layers.LayerNormalization(epsilon=0.01, center=bool(random.integers(2)), **common),
+        lambda: layers.GroupNormalization(any_of(random, (1, -1)), scale=bool(random.integers(2)), **common),
+        lambda: layers.UnitNormalization(**common),
+        lambda: layers.Rescaling(float(random.random()), float(random.random()), **common),
+        lambda: layers.GaussianNoise(0.5, **common),
+        lambda: layers.GaussianDropout(0.5, **common),
+        lambda: layers.Permute(tuple(int(axis) for axis in 1 + random.permutation(len(shape))), **common),
+        lambda: dense(layers, random, **common),
+    ]
+    if len(shape) == 3:
+        makers += [
+            lambda: layers.ZeroPadding2D(margins, **common),
+            lambda: layers.Cropping2D(margins, **common),
+            lambda: layers.UpSampling2D(2, interpolation=any_of(random, ("nearest", "bilinear")), **common),
+            lambda: layers.SpatialDropout2D(0.5, **common),
+            lambda: layers.Dropout(0.5, noise_shape=(None, 1, 1, shape[-1]), **common),
+        ]
+    return any_of(random, tuple(makers))()
+
+
 def any_layer(layers: ModuleType, random: Random, shape: tuple[int, ...], **common: Any) -> Any:
     """A layer that can follow an output of `shape`, except that windows may be too large for it."""
     kinds = ["activation", "dropout", "normalization", "reshape", "flatten"]
+    kinds += ["shape"] * 3
     if len(shape) == 3:
         kinds += ["convolution"] * 5 + ["pooling"] * 3 + ["global"]
     if len(shape) == 2:
@@ -108,6 +139,8 @@ def any_layer(layers: ModuleType, random: Random, shape: tuple[int, ...], **comm
         return convolution(layers, random, shape[-1], **common)
     if kind == "convolution_1d":
         return convolution_1d(layers, random, shape[-1], **common)
+    if kind == "shape":
+        return shape_layer(layers, random, shape, **common)
     if kind == "pooling":
         return pooling(layers, random, **common)
     if kind == "pooling_1d":

@@ -92,10 +92,10 @@ class Scratch(unittest.TestCase):
         cases = {
             "Lambda": keras.Sequential([inputs, layers.Lambda(abs)]),
             "LSTM": keras.Sequential([layers.Input((5, 2)), layers.LSTM(3)]),
-            "gelu": keras.Sequential([inputs, layers.Dense(2, activation="gelu")]),
+            "sparsemax": keras.Sequential([inputs, layers.Dense(2, activation="sparsemax")]),
             "groups = 2": keras.Sequential([layers.Input((8, 8, 2)), layers.Conv2D(2, 3, groups=2)]),
             "kernel_regularizer": keras.Sequential([inputs, layers.Dense(2, kernel_regularizer="l2")]),
-            "RandomNormal": keras.Sequential([inputs, layers.Dense(2, kernel_initializer="random_normal")]),
+            "Orthogonal": keras.Sequential([inputs, layers.Dense(2, kernel_initializer="orthogonal")]),
             "mixed_bfloat16": keras.Sequential([inputs, layers.Dense(2, dtype="mixed_bfloat16")]),
         }
         compiled = {

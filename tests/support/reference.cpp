@@ -41,9 +41,11 @@ ReferenceModel::ReferenceModel(Architecture model, Loss loss, Optimizer optimize
   };
   for (const LayerCall& call : model_.calls()) {
     LayerInfo info = model_.layers()[at(call.layer)];  // with the shapes of this call
-    if (!call.inputs.empty()) info.input_shape = model_.calls()[at(call.inputs.front())].output_shape;
+    CallShapes shapes{{}, call.output_shape};
+    for (const int input : call.inputs) shapes.inputs.push_back(model_.calls()[at(input)].output_shape);
+    if (!shapes.inputs.empty()) info.input_shape = shapes.inputs.front();
     info.output_shape = call.output_shape;
-    calls_.push_back(make_layer(info, static_cast<std::uint32_t>(call.layer)));
+    calls_.push_back(make_layer(info, static_cast<std::uint32_t>(call.layer), shapes));
   }
   for (const LayerInfo& info : model_.layers()) {
     first_parameter_.push_back(parameters_.size());
@@ -145,11 +147,16 @@ void ReferenceModel::backward(Values gradient) {
     const Values returned = calls_[c]->backward(std::span<const Values>(weights_).subspan(first, count),
                                                 std::span(gradients_).subspan(first, count), tensors[c]);
     weigh_statistics(before, call.layer, later_calls[at(call.layer)]++);
-    const std::size_t size = call.inputs.empty() ? 0 : returned.size() / call.inputs.size();
-    for (std::size_t k = 0; k < call.inputs.size(); ++k) {
-      Values& sum = tensors[at(call.inputs[k])];
+    const auto elements_of = [&](int input) { return at(model_.calls()[at(input)].output_shape.elements()); };
+    std::size_t elements = 0;  // of one example of all inputs
+    for (const int input : call.inputs) elements += elements_of(input);
+    std::size_t begin = 0;
+    for (const int input : call.inputs) {
+      const std::size_t size = returned.size() / elements * elements_of(input);
+      Values& sum = tensors[at(input)];
       sum.resize(size);
-      for (std::size_t i = 0; i < size; ++i) sum[i] += returned[k * size + i];
+      for (std::size_t i = 0; i < size; ++i) sum[i] += returned[begin + i];
+      begin += size;
     }
   }
 }

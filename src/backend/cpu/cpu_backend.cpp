@@ -197,7 +197,9 @@ class CpuExecutable final : public Executable {
     std::size_t scratch = 0;
     for (const Operation& operation : operations_) {
       if (operation.kind != OperationKind::dense_backward) continue;
-      scratch = std::max(scratch, capacity_ * operation.input_features.size());
+      const TensorSpec& output = graph_.tensors[operation.output];
+      const auto rows = capacity_ * static_cast<std::size_t>(output.height * output.width);
+      scratch = std::max(scratch, rows * operation.input_features.size());
     }
     scratch_ = add_buffer(scratch * sizeof(float));
     separate_gradients_ = reinterpret_cast<float*>(add_buffer(separate_elements(graph_, operations_) * sizeof(float)));
@@ -230,7 +232,7 @@ class CpuExecutable final : public Executable {
       kernels.push_back(microbatch.empty() ? nullptr
                                            : make_kernel({{graph_, operation, examples.begin + microbatch.begin,
                                                            microbatch.size(), buffers_, arenas_,
-                                                           operation.shared.count > 1 ? separate_gradients_ : nullptr},
+                                                           has_separate_gradients(operation) ? separate_gradients_ : nullptr},
                                                           scratch_,
                                                           weight_layouts_,
                                                           converted_weights,
@@ -263,7 +265,8 @@ class CpuExecutable final : public Executable {
   template <typename Visit>
   void for_each_row(const Operation& dense, Visit visit) const {
     const TensorSpec& input = graph_.tensors[dense.input];
-    for (std::int64_t row = 0; row < input.elements(); ++row) {
+    const std::int64_t rows = graph_.layers[dense.layer].parameters.front().shape[0];
+    for (std::int64_t row = 0; row < rows; ++row) {  // of a Dense that reads pixels, the rows are channels
       visit(static_cast<std::size_t>(row), static_cast<std::size_t>(input.offset_of_keras_index(row)));
     }
   }

@@ -364,7 +364,7 @@ class ConvolutionBackward final : public Kernel {
 }  // namespace
 
 std::unique_ptr<Kernel> make_convolution(const KernelScope& scope) {
-  if (scope.operation.groups > 1 || scope.operation.is_transposed) refuse(scope);
+  if (scope.operation.groups > 1 || scope.operation.is_transposed) refuse_layer(scope);
   if (scope.cuda_context.rules().direct_convolutions) return make_direct_convolution(scope);
   try {
     return std::make_unique<ConvolutionForward>(scope);

@@ -52,16 +52,10 @@ std::size_t elements_of(const Graph& graph, int tensor) {
 
 }  // namespace
 
-void refuse(const KernelScope& scope) {
-  const LayerInfo& layer = scope.layer();
-  throw UsageError("layer '" + layer.name + "' (" + layer.class_name +
-                   ") is not supported on GPUs yet; use --device cpu");
-}
-
 // GPUs do not support tensor parallelism.
-std::unique_ptr<Kernel> make_finish_partial_sum(const KernelScope& scope) { refuse(scope); }
-std::unique_ptr<Kernel> make_partial_gradient_sum(const KernelScope& scope) { refuse(scope); }
-std::unique_ptr<Kernel> make_all_to_all(const KernelScope& scope) { refuse(scope); }
+std::unique_ptr<Kernel> make_finish_partial_sum(const KernelScope& scope) { refuse_layer(scope); }
+std::unique_ptr<Kernel> make_partial_gradient_sum(const KernelScope& scope) { refuse_layer(scope); }
+std::unique_ptr<Kernel> make_all_to_all(const KernelScope& scope) { refuse_layer(scope); }
 
 CudaExecutable::CudaExecutable(const Graph& graph, std::vector<Operation> operations, const Arenas& arenas,
                                std::size_t capacity, DeviceStreams& device_streams, const CudaContext& cuda_context)
@@ -231,7 +225,7 @@ CudaExecutable::Kernels& CudaExecutable::kernels_for(std::size_t num_examples) {
   Kernels kernels;
   for (const Operation& operation : operations_) {
     kernels.push_back(make_kernel({{graph_, operation, 0, num_examples, buffers_, arenas_,
-                                    operation.shared.count > 1 ? separate_gradients_ : nullptr},
+                                    has_separate_gradients(operation) ? separate_gradients_ : nullptr},
                                    staging_.arguments(),
                                    reduction_scratch_,
                                    cuda_context_}));

@@ -2,6 +2,7 @@
 #include "backend/cuda/elementwise_functors.hpp"
 #include "backend/cuda/kernel.hpp"
 #include "backend/cuda/launch.cuh"
+#include "layers/regularization.hpp"
 
 #include <cstdint>
 #include <memory>
@@ -62,7 +63,12 @@ class ElementwiseKernel final : public Kernel {
         y_(scope.value<T>(scope.operation.output)),
         x_gradient_(scope.gradient<T>(scope.operation.input)),
         y_gradient_(scope.gradient<T>(scope.operation.output)) {
-    if (const auto* dropout = std::get_if<Dropout>(&scope.layer().layer)) rate_ = static_cast<float>(dropout->rate);
+    if (kind_ == OperationKind::dropout || kind_ == OperationKind::dropout_backward) {
+      const DropRule rule = drop_rule(scope.layer().layer, scope.layer().input_shape);
+      if (rule.noise_shape.rank() > 0) refuse_layer(scope, " with one decision for several elements");
+      rate_ = rule.rate;
+    }
+    if (function_ == activations::log_softmax) refuse_layer(scope, " with log_softmax");
   }
 
   void enqueue(const StepContext& context) override {

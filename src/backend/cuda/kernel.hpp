@@ -43,8 +43,8 @@ LOCKSTEP_OPERATION_KINDS(LOCKSTEP_KERNEL)
 [[nodiscard]] std::unique_ptr<Kernel> make_shared_layer(const KernelScope& scope,
                                                         std::unique_ptr<Kernel> (*make)(const KernelScope&));
 
-/// For a factory without a kernel. Throws UsageError, which names the layer.
-[[noreturn]] void refuse(const KernelScope& scope);
+/// Throws UsageError: GPUs have no kernel for the operation's layer, or for how it is used (`how` begins with a blank).
+[[noreturn]] void refuse_layer(const KernelScope& scope, const std::string& how = {});
 
 // Convolutions without cuDNN.
 [[nodiscard]] std::unique_ptr<Kernel> make_direct_convolution(const KernelScope& scope);

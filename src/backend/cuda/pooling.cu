@@ -82,6 +82,6 @@ std::unique_ptr<Kernel> make_max_pooling(const KernelScope& scope) {
 
 std::unique_ptr<Kernel> make_average_pooling(const KernelScope& scope) { return make_max_pooling(scope); }
 
-std::unique_ptr<Kernel> make_global_max_pooling(const KernelScope& scope) { refuse(scope); }
+std::unique_ptr<Kernel> make_global_max_pooling(const KernelScope& scope) { refuse_layer(scope); }
 
 }  // namespace lockstep::cuda

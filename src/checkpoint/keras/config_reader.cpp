@@ -78,10 +78,19 @@ double ConfigReader::number(const std::string& key, std::optional<double> fallba
 
 std::vector<double> ConfigReader::numbers(const std::string& key) {
   const json& value = required(key);
+  if (value.is_number()) return {value.get<double>()};
   if (!value.is_array() || !std::all_of(value.begin(), value.end(), [](const json& one) { return one.is_number(); })) {
     fail_unsupported(key);
   }
   return value.get<std::vector<double>>();
+}
+
+std::vector<int> ConfigReader::integers(const std::string& key) {
+  const json& value = required(key);
+  if (!value.is_array()) return {to_integer(value, key)};
+  std::vector<int> all;
+  for (const json& one : value) all.push_back(to_integer(one, key));
+  return all;
 }
 
 bool ConfigReader::boolean(const std::string& key, bool fallback) {

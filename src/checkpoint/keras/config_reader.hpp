@@ -29,7 +29,8 @@ class ConfigReader {
   /// These refuse values of the wrong type, and without a fallback a missing key.
   int integer(const std::string& key, std::optional<int> fallback = {});
   double number(const std::string& key, std::optional<double> fallback = {});
-  std::vector<double> numbers(const std::string& key);
+  std::vector<double> numbers(const std::string& key);  ///< a number alone is a list of one
+  std::vector<int> integers(const std::string& key);    ///< likewise
   bool boolean(const std::string& key, bool fallback);
   std::string text(const std::string& key, const std::optional<std::string>& fallback = {});
   int single_integer(const std::string& key);  ///< also [3]
@@ -52,9 +53,10 @@ class ConfigReader {
   [[noreturn]] void fail_unsupported(const std::string& key) const;
   [[noreturn]] void fail(const std::string& problem) const;
 
- private:
+  /// The value as an integer; refuses `key` if it is none.
   [[nodiscard]] int to_integer(const nlohmann::json& value, const std::string& key) const;
 
+ private:
   const nlohmann::json& object_;
   std::string where_;
   std::set<std::string> seen_;

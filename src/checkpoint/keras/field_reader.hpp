@@ -5,6 +5,7 @@
 #include "core/fields.hpp"
 
 #include <lockstep/layers/activation.hpp>
+#include <lockstep/layers/geometry.hpp>
 #include <lockstep/layers/initializer.hpp>
 #include <lockstep/optimizers/learning_rate.hpp>
 
@@ -46,10 +47,12 @@ class FieldReader {
     if (!ConfigReader::is_switched_off(only)) config_.expect(key, only);  // otherwise reject_unread_keys() decides
   }
   void expected(const std::string& key, const nlohmann::json& only) { config_.expect(key, only); }
+  void legacy(const std::string& key, auto& value) { optional(key, value); }
   void ignored(const std::string& key) { config_.ignore({key.c_str()}); }
   void unused(const std::string& key) { ignored(key); }
   void last_axis(const std::string& key) { ignored(key); }  // checked once shapes are known
   void batch_shape(Shape& shape);
+  void noise_shape(const std::string& key, Shape& shape);
 
  private:
   void read(const std::string& key, int& value) { value = config_.integer(key); }
@@ -62,6 +65,12 @@ class FieldReader {
   void read(const std::string& key, std::optional<double>& value) { value = config_.number(key); }
   void read(const std::string& key, std::vector<double>& values) { values = config_.numbers(key); }
   void read(const std::string& key, std::vector<Steps>& values);
+  void read(const std::string& key, std::vector<int>& values) { values = config_.integers(key); }
+  void read(const std::string& key, Margins1D& value);
+  void read(const std::string& key, Margins2D& value);
+  void read(const std::string& key, Interpolation& value);
+  void read(const std::string& key, FanMode& value);
+  void read(const std::string& key, Distribution& value);
   void read(const std::string& key, Padding& value);
   void read(const std::string& key, ActivationFunction& value);
   void read(const std::string& key, Initializer& value);

@@ -34,6 +34,7 @@ class FieldWriter : public FieldVisitor {
   void unused(const char* key) const { config_[key] = nullptr; }
   void last_axis(const char* key) const { config_[key] = -1; }
   void batch_shape(const Shape& shape) const;
+  void noise_shape(const char* key, const Shape& shape) const;
 
  private:
   static Json to_json(int value) { return value; }
@@ -44,6 +45,16 @@ class FieldWriter : public FieldVisitor {
   static Json to_json(const std::vector<double>& values) { return values; }
   static Json to_json(Size2D extent) { return Json::array({extent.height, extent.width}); }
   static Json to_json(Size1D extent) { return Json::array({extent.length}); }
+  static Json to_json(const std::vector<int>& values) { return values; }
+  static Json to_json(Margins1D ends) { return Json::array({ends.before, ends.after}); }
+  static Json to_json(Margins2D sides) {
+    return Json::array({Json::array({sides.top, sides.bottom}), Json::array({sides.left, sides.right})});
+  }
+  static Json to_json(Interpolation interpolation) {
+    return interpolation == Interpolation::nearest ? "nearest" : "bilinear";
+  }
+  static Json to_json(FanMode mode);
+  static Json to_json(Distribution distribution);
   static Json to_json(Padding padding) { return keras_name(padding); }
   static Json to_json(ActivationFunction function) { return keras_name(function); }
   static Json to_json(const Shape& shape) { return Json(shape.extents()); }

@@ -2,10 +2,12 @@
 // names its module. This file converts between the two.
 #include "checkpoint/keras/config_reader.hpp"
 #include "checkpoint/keras/keras_config.hpp"
+#include "layers/layer_registry.hpp"
 
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 
 namespace lockstep {
@@ -14,7 +16,7 @@ namespace {
 using json = nlohmann::ordered_json;
 
 /// {"class_name", "config"} becomes {"module", "class_name", "config", "registered_name"}.
-json in_module(const char* module, const json& object) {
+json in_module(std::string_view module, const json& object) {
   return {{"module", module},
           {"class_name", object.at("class_name")},
           {"config", object.at("config")},
@@ -35,7 +37,7 @@ json to_archive_layer(const json& layer) {
   if (layer.at("config").contains("layers")) {
     result = to_archive_model(layer);
   } else {
-    result = in_module("keras.layers", layer);
+    result = in_module(module_of(layer.at("class_name").get<std::string>()), layer);
     json config = json::object();
     for (const auto& [key, value] : result["config"].items()) {
       const bool initializer = value.is_object() && value.contains("class_name");

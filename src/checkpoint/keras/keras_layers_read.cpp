@@ -62,10 +62,12 @@ class LayerReader {
   }
 
  private:
-  /// Accepts "float32" (Keras 2) and Keras 3's policy object around it.
+  /// Accepts "float32" (Keras 2) and Keras 3's policy object around it. An input of integers holds the same numbers.
   void read_dtype() {
     const json* const dtype = config_.find("dtype");
     if (dtype == nullptr || *dtype == json("float32")) return;
+    const bool is_integer = *dtype == json("int32") || *dtype == json("int64");
+    if (is_integer && class_name_ == LayerTraits<Input>::class_name) return;
     if (!dtype->is_object()) config_.fail_unsupported("dtype");
     const auto policy = dtype->find("config");
     if (policy == dtype->end() || !policy->is_object() || policy->value("name", json()) != json("float32")) {

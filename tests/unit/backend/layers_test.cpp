@@ -20,6 +20,9 @@ namespace {
 
 constexpr auto tanh_ = activations::tanh;
 constexpr std::array functions = named_activations();
+/// One of each kind: none, a fused one of oneDNN, one that is not fused, one that is no elementwise function.
+constexpr std::array some_functions{activations::linear, activations::relu, activations::elu, activations::silu,
+                                    softmax};
 
 /// Trains and infers full batches, partial ones, and full ones again, in one or several microbatches.
 void check(const Architecture& model, const CheckedModelOptions& options = {}) {
@@ -82,7 +85,7 @@ TEST_CASE("convolutions of all widths match the reference, first in a model and 
 
 TEST_CASE("convolutions with every stride, dilation, padding and activation match the reference") {
   for (const ConvolutionCase& c : convolution_cases) {
-    for (const ActivationFunction function : functions) {
+    for (const ActivationFunction function : some_functions) {
       check(around({Conv2D(16, c.kernel,
                            {.strides = c.strides,
                             .padding = c.padding,
@@ -212,7 +215,7 @@ TEST_CASE("max pooling rejects windows of more than 255 cells, average pooling a
 
 TEST_CASE("Dense of all activations, widths and batch sizes matches the reference") {
   for (const ActivationFunction function : functions) {
-    for (const int units : {1, 3, 16, 33}) {
+    for (const int units : {1, 16, 33}) {
       check(Sequential{Input({11}), Dense(units, {.activation = function, .use_bias = units != 16}),
                        Dense(4, {.activation = function}), Dense(3)});
     }

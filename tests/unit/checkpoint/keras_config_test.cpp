@@ -187,7 +187,7 @@ TEST_CASE("unsupported layers and options are rejected by name") {
       {layer("Conv2D", R"("filters": 2, "kernel_size": [3, 3, 3])"), {"kernel_size = [3,3,3]"}},
       {layer("Conv2D", R"("filters": 2, "kernel_size": 3, "kernel_regularizer": {"class_name": "L2", "config": {}})"),
        {"kernel_regularizer", "L2"}},
-      {layer("Conv2D", R"("filters": 2, "kernel_size": 3, "activation": "gelu")"), {"activation", "gelu"}},
+      {layer("Conv2D", R"("filters": 2, "kernel_size": 3, "activation": "glu")"), {"activation", "glu"}},
       {layer("Conv2D",
              R"("filters": 2, "kernel_size": 3, "kernel_initializer": {"class_name": "Orthogonal", "config": {}})"),
        {"kernel_initializer", "Orthogonal"}},

@@ -16,6 +16,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -54,13 +55,34 @@ class AnyFields : public FieldVisitor {
       value = random_.below(2) == 0 ? random_.uniform() : random_.normal();
     } while (!range.contains(value));
   }
+  void draw(int& value) const { value = 1 + static_cast<int>(random_.below(3)); }
+  void draw(std::optional<double>& value, const Interval& range) const { draw(value.emplace(), range); }
+  void draw(std::vector<double>& value) const { value = {0.5 + random_.uniform()}; }
+  void draw(std::vector<int>& value) const {
+    value = any_of(random_, std::array{std::vector{1}, std::vector{2, 1}, std::vector{3, 1, 2}});
+  }
+  void draw(Margins1D& value, const Interval& /*range*/) const {
+    value = {static_cast<int>(random_.below(3)), static_cast<int>(random_.below(3))};
+  }
+  void draw(Margins2D& value, const Interval& /*range*/) const {
+    const auto margin = [this] { return static_cast<int>(random_.below(3)); };
+    value = {margin(), margin(), margin(), margin()};
+  }
+  void draw(Interpolation& value) const {
+    value = random_.below(2) == 0 ? Interpolation::nearest : Interpolation::bilinear;
+  }
   void draw(Padding& value) const { value = random_.below(2) == 0 ? Padding::valid : Padding::same; }
   void draw(Padding& value, OrCausal /*range*/) const {
     if (random_.below(3) > 0) return draw(value);
     value = Padding::causal;
   }
   void draw(ActivationFunction& value) const { value = any_of(random_, named_activations()); }
-  void draw(Initializer& value) const { value = any_of(random_, initializer_rows).initializer; }
+  void draw(Initializer& value) const {
+    value = any_of(random_, initializer_rows).initializer;
+    if (random_.below(2) == 0) visit_initializer_fields(*this, value);
+  }
+  void draw(FanMode& value) const { value = any_of(random_, fan_modes).first; }
+  void draw(Distribution& value) const { value = any_of(random_, distributions).first; }
   void draw(Shape& value) const { value = {-1}; }
 
   RandomStream& random_;
@@ -68,7 +90,7 @@ class AnyFields : public FieldVisitor {
 
 Architecture any_nested_model(RandomStream& random, const Shape& input);
 
-/// A layer of any type except Input and Rescaling, which come first in a model. Nested models read `input`.
+/// A layer of any type except Input and Embedding, which come first in a model. Nested models read `input`.
 Layer any_layer(RandomStream& random, const std::string& name, const Shape& input, int depth) {
   if (depth == 0 && random.below(10) == 0) {
     NestedModel nested = any_nested_model(random, input);
@@ -77,7 +99,7 @@ Layer any_layer(RandomStream& random, const std::string& name, const Shape& inpu
   }
   std::vector<Layer> blank;
   for_each_alternative<Layer>([&]<typename L>(std::type_identity<L>) {
-    if (!std::is_same_v<L, Input> && !std::is_same_v<L, Rescaling> && !std::is_same_v<L, NestedModel>)
+    if (!std::is_same_v<L, Input> && !std::is_same_v<L, Embedding> && !std::is_same_v<L, NestedModel>)
       blank.push_back(blank_layer<L>());
   });
   Layer drawn = any_of(random, blank);
@@ -86,6 +108,10 @@ Layer any_layer(RandomStream& random, const std::string& name, const Shape& inpu
         layer.name = name;
         const AnyFields fields(random);
         LayerTraits<L>::fields(fields, layer);
+        if constexpr (std::is_same_v<L, Normalization>) {  // Keras takes both or none, and none means weights
+          layer.mean = {random.normal()};
+          layer.variance = {0.5 + random.uniform()};
+        }
       },
       drawn);
   set_trainable(drawn, random.below(4) > 0);
@@ -100,8 +126,7 @@ Shape any_input(RandomStream& random) {
 
 Sequential any_architecture(RandomStream& random, const Shape& input, int depth = 0) {
   std::vector<Layer> layers{Input(input)};
-  if (depth == 0 && random.below(4) == 0)
-    layers.push_back(Rescaling(random.normal(), random.normal()));  // after other layers it cannot be trained
+  if (depth == 0 && random.below(4) == 0) layers.push_back(Rescaling(random.normal(), random.normal()));
   const std::size_t count = layers.size() + 1 + random.below(8);
   while (layers.size() < count) {
     const std::string name = random.below(4) == 0 ? "layer number " + std::to_string(layers.size()) : "";

@@ -103,18 +103,26 @@ TEST_CASE("Rescaling is fused into gather and bytes stay bytes") {
   CHECK(lower(Sequential{Input({4}), Dense(3)}, logits, false, 0.5).input.byte_divisor() == 2.0F);
 }
 
-TEST_CASE("Rescaling after computing layers is rejected by name") {
+TEST_CASE("Rescaling after other layers is an operation, and bytes are still divided by 255") {
   for (const Layer& before :
        {Layer(Dense(4)), Layer(Activation(relu)), Layer(Dropout(0.5)), Layer(BatchNormalization())}) {
-    try {
-      static_cast<void>(lower(Sequential{Input({4}), before, Rescaling(0.5, 0, "too_late"), Dense(3)}, logits, false));
-      FAIL("should have been refused");
-    } catch (const UsageError& error) {
-      const std::string message = error.what();
-      CHECK(message.find("'too_late' (Rescaling)") != std::string::npos);
-      CHECK(message.find("behind the Input") != std::string::npos);
-    }
+    const Graph graph = lower(Sequential{Input({4}), before, Rescaling(0.5, 3), Dense(3)}, logits, false);
+    CHECK(graph.forward[2].kind == OperationKind::affine);
+    CHECK(graph.input.byte_scale == 1.0 / 255);
+    CHECK(graph.input.scale == 1);
   }
+  CHECK(lower(Sequential{Input({4}), Normalization({.mean = {1}, .variance = {4}}), Dense(3)}, logits, false)
+            .input.byte_scale == 1);
+}
+
+TEST_CASE("an Embedding reads whole numbers from the model's input") {
+  const Graph graph = lower(Sequential{Input({4}), Embedding(10, 2), Flatten(), Dense(3)}, logits, true);
+  CHECK(kinds(graph.forward) == "gather embedding dense loss");
+  CHECK(graph.input.byte_scale == 1);
+  CHECK(graph.tensors[0].type == ElementType::float32);  // in mixed precision, too
+  CHECK_THROWS_AS(
+      static_cast<void>(lower(Sequential{Input({4}), Dense(4), Embedding(10, 2), Flatten(), Dense(3)}, logits, false)),
+      UsageError);
 }
 
 TEST_CASE("Dense accepts any input layout, other operations get Keras' order") {

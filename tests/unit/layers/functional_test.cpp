@@ -125,7 +125,7 @@ TEST_CASE("What cannot be a Functional model is refused by name") {
       {[&] {
          (void)Add()({input, wide});
        },
-       {"'add' (Add)", "(4,)", "(5,)", "one shape"}},
+       {"'add' (Add)", "(4,)", "(5,)", "one size, or 1"}},
       {[&] { (void)Add("sum")({input}); }, {"'sum' (Add)", "at least 2 tensors", "called on 1"}},
       {[&] { (void)Add()(std::vector<Tensor>{}); }, {"'add' (Add)", "no tensors"}},
       {[&] {
