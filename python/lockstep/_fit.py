@@ -136,6 +136,8 @@ def fit(
         both = [data] if validation is None else [data, validation]
         as_bytes = all(each.x.dtype == np.uint8 for each in both)
         count = len(data.x) if validation is not None else math.floor(len(data.x) * (1 - validation_split))
+        training = Training(model, callbacks, epochs, math.ceil(count / arguments.batch_size), verbose)
+        training.begin()  # before the model is written: callbacks may change it now
         path = _write_model(job, model)
         if backup_dir is not None:
             path, seed = _keep_start(Path(backup_dir).absolute(), resume, model, path, seed)
@@ -155,8 +157,6 @@ def fit(
         command = _worker_command(job.describe(description), arguments, seed, as_bytes)
         command += ["--epochs", str(epochs), "--backup-dir", str(Path(backup_dir or job.folder / "backup").absolute())]
         command += ["--resume", "auto" if resume else "never"]
-        training = Training(model, callbacks, epochs, math.ceil(count / arguments.batch_size), verbose)
-        training.begin()
         job.start(workers, command)
         training.run(job, lambda: load_state(model, job, state))
     if backup_dir is not None:

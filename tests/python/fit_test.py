@@ -301,6 +301,19 @@ class FullTest(FitTest):
             models.append(model)
         self.assert_same(*models)
 
+    def test_what_callbacks_change_at_the_start_reaches_the_workers(self) -> None:
+        x, y = data()
+
+        class Freeze(keras.callbacks.Callback):
+            def on_train_begin(self, logs: Any = None) -> None:
+                self.model.optimizer.learning_rate = 0.0
+
+        model = make_model(keras.optimizers.SGD(0.5))
+        before = model.get_weights()
+        lockstep.fit(model, x, y, batch_size=BATCH, verbose=0, callbacks=[Freeze()])
+        for own, start in zip(model.get_weights(), before, strict=True):
+            np.testing.assert_array_equal(own, start)
+
     def test_restored_best_weights_stay(self) -> None:
         x, y = data()
         model = make_model(keras.optimizers.SGD(5.0))
