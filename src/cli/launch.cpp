@@ -180,7 +180,9 @@ ExitCode launch(std::span<const std::string> args, std::ostream& /*out*/) {
   options.launcher.environment = environment;
   if (!options.job_id.empty()) options.launcher.environment["LOCKSTEP_JOB_ID"] = options.job_id;
   options.launcher.cluster = read_cluster_spec(options.launcher.environment);
-  if (options.launcher.cluster.rank) options.launcher.environment["TF_CONFIG"] = to_tf_config(options.launcher.cluster);
+  if (value_of(environment, "TF_CONFIG").empty() && options.launcher.cluster.rank) {
+    options.launcher.environment["TF_CONFIG"] = to_tf_config(options.launcher.cluster);
+  }
   if (options.workers > 0 && options.launcher.cluster.tasks.empty()) {
     if (options.launcher.ranks > 1) {
       throw UsageError("--workers and --ranks-per-worker both count the trainers of this host; give one of them");

@@ -188,9 +188,11 @@ class Schemas(support.TestCase):
                 continue
             self.assertFalse(contradicts(given), f"{given} is not refused")
             accepted += 1
-            for version in ALL_VERSIONS if support.full() else VERSIONS:
-                of_pod = given.get("checkpoint_access_mode") == "ReadWriteOncePod"
-                if of_pod and float(version[2:]) < 27 or given.get("kind", "jobs") != "jobs" and float(version[2:]) < 24:
+            kind, mode = given.get("kind", "jobs"), given.get("checkpoint_access_mode")
+            versions = ALL_VERSIONS if support.full() else VERSIONS if kind == "jobs" else VERSIONS[-2:]
+            oldest = 27 if mode == "ReadWriteOncePod" else 21 if kind == "jobs" else 24
+            for version in versions:
+                if int(version[2:]) < oldest:
                     continue
                 if given.get("deploy"):  # otherwise the text does not depend on the version, as the next test checks
                     rendered = support.render(**given, kubernetes_version=version)

@@ -172,6 +172,16 @@ class LaunchTest(Launched):
         self.assertIn("2 workers", ended[0].stdout)
         self.assert_same_model(self.whole_run(2))
 
+    def test_trainers_are_told_tf_config(self) -> None:
+        """What the launcher made of CLUSTER_CONFIG; a TF_CONFIG of the user's own is left as it is."""
+        own = '{"cluster": {"worker": ["localhost:1"]}, "task": {"type": "worker", "index": 0}, "rpc_layer": "grpc"}'
+        made = '{"cluster":{"worker":["w-0:1"]},"task":{"index":0,"type":"worker"}}'
+        described = {"CLUSTER_CONFIG": '{"worker": {"address": "w-{}:1", "count": 1}}', "POD_NAME": "w-0-x7k2p"}
+        for variables, expected in (({"TF_CONFIG": own}, own), (described, made)):
+            command = [program("lockstep"), "launch", "--", "sh", "-c", 'echo "$TF_CONFIG"']
+            ended = Running(command, self.cwd, variables).end()
+            self.assertEqual((ended.code, ended.stdout.strip()), (0, expected), str(ended))
+
     def test_variables_that_another_launcher_left_over_are_refused(self) -> None:
         """Otherwise each worker would train alone, and all would end with 0."""
         self.ports = [23000, 23001]

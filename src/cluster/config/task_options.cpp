@@ -26,7 +26,7 @@ namespace {
 
 constexpr std::array<std::string_view, 5> names{"job_name", "task_index", "ps_hosts", "worker_hosts", "master_hosts"};
 
-using Values = std::map<std::string_view, std::string>;
+using Values = std::map<std::string, std::string>;
 
 /// Moves these options' values from the command line, up to "--", which ends a launcher's own options.
 Values take(std::vector<std::string>& args) {

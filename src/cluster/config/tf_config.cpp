@@ -14,6 +14,8 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstddef>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -78,12 +80,22 @@ ClusterSpec parse_tf_config(const std::string& text) {
 
 std::string to_tf_config(const ClusterSpec& spec) {
   if (!spec.rank) return {};
-  nlohmann::ordered_json cluster = nlohmann::ordered_json::object();
-  for (const Task& task : spec.tasks)
-    cluster[to_string(task.type)][std::to_string(task.index)] = task.address.to_string();
+  std::map<std::string, Job> jobs;
+  for (const Task& task : spec.tasks) jobs[to_string(task.type)].emplace(task.index, task.address);
+  json cluster = json::object();
+  for (const auto& [type, job] : jobs) {
+    const bool has_gaps = static_cast<std::size_t>(job.rbegin()->first) + 1 != job.size();
+    json& addresses = cluster[type] = has_gaps ? json::object() : json::array();
+    for (const auto& [index, address] : job) {
+      if (has_gaps) {
+        addresses[std::to_string(index)] = address.to_string();
+      } else {
+        addresses.push_back(address.to_string());
+      }
+    }
+  }
   const Task& own = spec.tasks[*spec.rank];
-  return nlohmann::ordered_json{{"cluster", cluster}, {"task", {{"type", to_string(own.type)}, {"index", own.index}}}}
-      .dump();
+  return json{{"cluster", cluster}, {"task", {{"type", to_string(own.type)}, {"index", own.index}}}}.dump();
 }
 
 ClusterSpec read_cluster_spec(const Environment& environment) {

@@ -181,4 +181,6 @@ TEST_CASE("a cluster survives being written as TF_CONFIG") {
   CHECK(again == spec);
   CHECK(again.digest().to_string() == spec.digest().to_string());
   CHECK(to_tf_config({}).empty());
+  CHECK(to_tf_config(in_pod(R"({"worker": {"address": "w-{}:1", "count": 2}})", "w-1")) ==
+        R"({"cluster":{"worker":["w-0:1","w-1:1"]},"task":{"index":1,"type":"worker"}})");
 }
