@@ -2,6 +2,7 @@
 #pragma once
 
 #include "checkpoint/keras/config_reader.hpp"
+#include "core/enum_names.hpp"
 #include "core/fields.hpp"
 
 #include <lockstep/layers/activation.hpp>
@@ -9,6 +10,7 @@
 #include <lockstep/optimizers/learning_rate.hpp>
 
 #include <nlohmann/json.hpp>
+#include <algorithm>
 #include <concepts>
 #include <optional>
 #include <string>
@@ -61,6 +63,14 @@ class FieldReader {
   void read(const std::string& key, std::optional<double>& value) { value = config_.number(key); }
   void read(const std::string& key, std::vector<double>& values) { values = config_.numbers(key); }
   void read(const std::string& key, std::vector<Steps>& values);
+  template <NamedEnum Enum>
+  void read(const std::string& key, Enum& value) {
+    const std::string name = config_.text(key);
+    const auto& names = EnumNames<Enum>::names;
+    const auto found = std::find(names.begin(), names.end(), name);
+    if (found == names.end()) config_.fail_unsupported(key);
+    value = static_cast<Enum>(found - names.begin());
+  }
   void read(const std::string& key, Padding& value);
   void read(const std::string& key, ActivationFunction& value);
   void read(const std::string& key, Initializer& value);
