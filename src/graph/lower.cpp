@@ -35,11 +35,14 @@ void set_extents(TensorSpec& tensor, const Shape& shape) {
 class Lowering {
  public:
   Lowering(const Architecture& architecture, const Loss& loss, bool mixed_bfloat16, std::optional<double> input_scale,
-           std::vector<Metric> metrics)
+           std::vector<Metric> metrics, std::vector<Metric> weighted_metrics)
       : architecture_(architecture.flattened()), input_scale_(input_scale) {
     graph_.layers = architecture_.layers();
     graph_.loss = loss;
     graph_.metrics = std::move(metrics);
+    graph_.weighted_metrics = std::move(weighted_metrics);
+    for (std::vector<Metric>* list : {&graph_.metrics, &graph_.weighted_metrics})
+      complete(*list, architecture.output_shape().elements());
     graph_.mixed_bfloat16 = mixed_bfloat16;
     graph_.is_chain = architecture_.is_chain();
     find_uses();
@@ -407,8 +410,10 @@ class Lowering {
           keras_name(graph_.loss), keras_name(reduction_of(graph_.loss)), last.name, output.to_string_with_batch()));
     }
     check(graph_.metrics, graph_.loss, output.rank());
+    check(graph_.weighted_metrics, graph_.loss, output.rank());
     constexpr std::size_t line = 16;  // floats of a cache line
-    const std::size_t storage = (first_metric_sum + num_sums(graph_.metrics) + line - 1) / line * line;
+    const std::size_t storage =
+        (first_metric_sum + num_sums({graph_.metrics, graph_.weighted_metrics}) + line - 1) / line * line;
     ParameterSpec metrics{.name = "metrics",
                           .info = {"metrics", Shape{static_cast<std::int64_t>(storage)}, Initializer::zeros, false},
                           .storage = storage,
@@ -475,8 +480,9 @@ class Lowering {
 }  // namespace
 
 Graph lower(const Architecture& architecture, const Loss& loss, bool mixed_bfloat16, std::optional<double> input_scale,
-            std::vector<Metric> metrics) {
-  return Lowering(architecture, loss, mixed_bfloat16, input_scale, std::move(metrics)).run();
+            std::vector<Metric> metrics, std::vector<Metric> weighted_metrics) {
+  return Lowering(architecture, loss, mixed_bfloat16, input_scale, std::move(metrics), std::move(weighted_metrics))
+      .run();
 }
 
 }  // namespace lockstep

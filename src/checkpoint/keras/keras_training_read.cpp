@@ -155,6 +155,8 @@ CompileState training_config_from_json(const std::string& text, const std::strin
   if (loss == nullptr) config.fail("lacks the key 'loss'");
   CompileState training{{read_optimizer(*optimizer, source), read_loss(*loss, source), {}}, 0, {}};
   if (const json* const metrics = config.find("metrics")) read_metrics(*metrics, source, training.metrics);
+  if (const json* const weighted = config.find("weighted_metrics"))
+    read_metrics(*weighted, source, training.weighted_metrics);
   config.ignore({"run_eagerly", "steps_per_execution", "jit_compile"});  // these change Keras' speed, not the result
   config.reject_unread_keys();
   return training;
