@@ -83,9 +83,7 @@ Dataset Dataset::slice(std::size_t begin, std::size_t end) const {
           cut(targets, begin * target_elements, end * target_elements),
           source,
           {},
-          sample_weights.empty() ? std::vector<float>()
-                                 : std::vector<float>(sample_weights.begin() + static_cast<std::ptrdiff_t>(begin),
-                                                      sample_weights.begin() + static_cast<std::ptrdiff_t>(end))};
+          sample_weights.empty() ? sample_weights : sample_weights.slice(begin, end)};
 }
 
 void Dataset::validate(std::int64_t classes) const {

@@ -67,7 +67,7 @@ class Lowering {
   // the call's input, and then the output of what they append.
   using Kind = OperationKind;
 
-  /// The call's output shape.
+  /// Of this call; the calls of a shared layer may have unlike ones.
   [[nodiscard]] const Shape& output_shape() const { return architecture_.calls()[call_].output_shape; }
 
   /// Appends an operation from the last tensor to a new one of the call's output shape.
@@ -238,8 +238,6 @@ class Lowering {
 
  private:
   [[nodiscard]] const LayerInfo& info() const { return graph_.layers[layer_]; }
-  /// Of this call; the calls of a shared layer may have unlike ones.
-  [[nodiscard]] const Shape& output_shape() const { return architecture_.calls()[call_].output_shape; }
   [[nodiscard]] int num_parameters() const { return static_cast<int>(info().parameters.size()); }
 
   /// `parameters`: of the layer's.

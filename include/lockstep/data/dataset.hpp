@@ -49,7 +49,7 @@ struct Dataset {
   DatasetId id = {};  ///< a model validates each id once: to change values after that, assign a new Dataset
   /// Keras' sample_weight: one number for each example, by which its loss and its weighted metrics are multiplied.
   /// Empty: all are 1.
-  std::vector<float> sample_weights = {};
+  SharedArray<float> sample_weights = {};
 
   [[nodiscard]] std::size_t size() const;
 
