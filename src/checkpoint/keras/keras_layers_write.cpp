@@ -17,9 +17,15 @@ namespace {
 
 using json = nlohmann::ordered_json;
 
+/// Whether the constructor of Keras' class has this argument.
+bool takes_trainable(const Layer& layer) {
+  return !std::holds_alternative<Input>(layer) && !std::holds_alternative<SpatialDropout1D>(layer) &&
+         !std::holds_alternative<SpatialDropout2D>(layer);
+}
+
 json to_json(const LayerInfo& info) {
   json config{{"name", info.name}};
-  if (!std::holds_alternative<Input>(info.layer)) config["trainable"] = true;  // Keras' InputLayer lacks this key
+  if (takes_trainable(info.layer)) config["trainable"] = true;
   config["dtype"] = "float32";
   const FieldWriter write(config);
   std::visit([&]<typename L>(const L& layer) { LayerTraits<L>::fields(write, layer); }, info.layer);

@@ -210,7 +210,6 @@ TEST_CASE("unsupported layers and options are rejected by name") {
       {layer("Rescaling", R"("scale": [0.5, 1.0])"), {"Rescaling", "scale = [0.5,1.0]"}},
       {layer("Rescaling", R"("offset": 1.0)"), {"Rescaling", "'scale'"}},
       {layer("GlobalAveragePooling2D", R"("keepdims": true)"), {"keepdims"}},
-      {layer("Dense", R"("units": 3)"), {"one vector", "Flatten"}},
       {R"({"module": "my.layers", "class_name": "Dense", "config": {"units": 3}})", {"module", "my.layers"}},
       {R"({"config": {}})", {"class_name"}},
       {"17", {"17", "object"}},

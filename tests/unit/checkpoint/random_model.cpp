@@ -83,11 +83,13 @@ class AnyFields : public FieldVisitor {
   RandomStream& random_;
 };
 
-/// A layer of any type except Input and Embedding, which come first in a model.
+/// A layer of any type except Input and Embedding, which come first in a model, and layers of keras.applications, which
+/// Keras does not find by their names in .h5 files.
 Layer any_layer(RandomStream& random, const std::string& name) {
   std::vector<Layer> blank;
   for_each_alternative<Layer>([&]<typename L>(std::type_identity<L>) {
-    if (!std::is_same_v<L, Input> && !std::is_same_v<L, Embedding>) blank.push_back(blank_layer<L>());
+    const bool is_public = module_of(LayerTraits<L>::class_name) == "keras.layers";
+    if (!std::is_same_v<L, Input> && !std::is_same_v<L, Embedding> && is_public) blank.push_back(blank_layer<L>());
   });
   Layer drawn = any_of(random, blank);
   std::visit(
@@ -106,6 +108,7 @@ Layer any_layer(RandomStream& random, const std::string& name) {
 
 Sequential any_architecture(RandomStream& random) {
   std::vector<Layer> layers{Input({6 + random.below(6), 6 + random.below(6), 1 + random.below(3)})};
+  if (random.below(4) == 0) layers = {Input({6 + random.below(6), 1 + random.below(3)})};
   if (random.below(4) == 0) layers.push_back(Rescaling(random.normal(), random.normal()));
   const std::size_t count = layers.size() + 1 + random.below(8);
   while (layers.size() < count) {
