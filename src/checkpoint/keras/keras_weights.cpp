@@ -7,13 +7,13 @@
 #include "checkpoint/keras/keras_config.hpp"
 #include "checkpoint/keras/keras_h5_read.hpp"
 #include "checkpoint/subprocess_read.hpp"
+#include "layers/layer_registry.hpp"
 #include "optimizers/optimizer_registry.hpp"
 
 #include <lockstep/core/error.hpp>
 
 #include <fmt/format.h>
 
-#include <cctype>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -30,13 +30,7 @@ namespace {
 class GroupNames {
  public:
   std::string next(const std::string& class_name) {
-    std::string name;
-    for (const char letter : class_name) {
-      const bool upper = std::isupper(static_cast<unsigned char>(letter)) != 0;
-      const bool after_lower = !name.empty() && std::islower(static_cast<unsigned char>(name.back())) != 0;
-      if (upper && after_lower) name += '_';
-      name += static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
-    }
+    std::string name = to_snake_case(class_name);
     const int count = counts_[name]++;
     if (count > 0) name.append("_").append(std::to_string(count));
     return name;
