@@ -78,8 +78,9 @@ struct OperationScope {
 
   /// Of a Dense layer, forward or backward.
   [[nodiscard]] ProductShape product() const {
-    const Shape& kernel = layer().parameters.front().shape;
-    return {static_cast<std::int64_t>(num_examples) * output().height * output().width, kernel[0], kernel[1]};
+    const std::int64_t pixels = output().height * output().width;
+    return {static_cast<std::int64_t>(num_examples) * pixels, input().elements() / pixels,
+            output().elements() / pixels};
   }
 
   /// A tensor's values, from this kernel's first example on.

@@ -104,13 +104,23 @@ ProgramOption model_option(ModelSettings& settings) {
           }};
 }
 
+namespace {
+
+/// A list of names as lines of a help text.
+std::string one_a_line(std::string names) {
+  for (std::size_t at = 0; (at = names.find(", ", at)) != std::string::npos;) names[at + 1] = '\n';
+  return names;
+}
+
+}  // namespace
+
 ProgramOption optimizer_option(ModelSettings& settings) {
   const Choices<Optimizer> optimizers = all_optimizers();
   std::vector<std::string_view> names;
   for (const auto& [name, optimizer] : optimizers) names.push_back(name);
   return {.name = "optimizer",
           .metavar = "NAME",
-          .help = join_words(names, "or") + ", with Keras' defaults",
+          .help = one_a_line(join_words(names, "or")) + ",\nwith Keras' defaults",
           .shown_default = "the file's",
           .set = [&settings, optimizers](const OptionValue& given) { settings.optimizer = choose(given, optimizers); }};
 }
@@ -123,11 +133,10 @@ ProgramOption loss_option(ModelSettings& settings) {
     names.push_back(Traits::function_name);
     losses.emplace_back(Traits::function_name, Traits::function_name);
   });
-  std::string list = join_words(names, "or");
-  for (std::size_t at = 0; (at = list.find(", ", at)) != std::string::npos;) list[at + 1] = '\n';
   return {.name = "loss",
           .metavar = "NAME",
-          .help = list + ";\ncrossentropies: of probabilities if the model\nends in softmax, else of logits",
+          .help = one_a_line(join_words(names, "or")) +
+                  ";\ncrossentropies: of probabilities if the model\nends in softmax, else of logits",
           .shown_default = "the file's",
           .set = [&settings, losses](const OptionValue& given) { settings.loss = choose(given, losses); }};
 }

@@ -55,7 +55,7 @@ class Draw {
       return Sequential(layers_);
     }
     add([&]() -> Layer {
-      if (below(3) > 0) return Flatten();
+      if (below(2) > 0) return Flatten();
       if (has_all_kinds_ && below(2) == 0) return GlobalMaxPooling2D();
       return GlobalAveragePooling2D();
     });
@@ -244,7 +244,7 @@ class Draw {
   int margin() { return static_cast<int>(below(3)); }
 
   Layer image_layer() {
-    if (!is_gpu() && below(3) == 0) return cpu_layer();
+    if (!is_gpu() && below(2) == 0) return cpu_layer();
     switch (below(12)) {
       case 10: return ReLU({.max_value = 0.5 + random_.uniform(), .negative_slope = random_.uniform()});
       case 11:

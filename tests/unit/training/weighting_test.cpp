@@ -10,6 +10,7 @@
 #include <lockstep/training/strategy.hpp>
 
 #include <cstddef>
+#include <utility>
 #include <vector>
 
 using namespace lockstep;
@@ -50,8 +51,9 @@ TEST_CASE("class_weight weighs training examples as sample weights do") {
   const Trained plain = train(examples.data, compile, {.epochs = 2});
   const Trained by_class = train(examples.data, compile, {.epochs = 2, .class_weight = {{0, 3.0}, {2, 0.25}}});
   Dataset weighted = examples.data;
-  for (const double target : examples.targets)
-    weighted.sample_weights.push_back(target == 0 ? 3 : target == 1 ? 1 : 0.25F);
+  std::vector<float> weights;
+  for (const double target : examples.targets) weights.push_back(target == 0 ? 3 : target == 1 ? 1 : 0.25F);
+  weighted.sample_weights = std::move(weights);
   const Trained by_example = train(weighted, compile, {.epochs = 2});
   CHECK(!equal(by_class.weights, plain.weights));
   CHECK(equal(by_class.weights, by_example.weights));
@@ -62,7 +64,7 @@ TEST_CASE("class_weight weighs training examples as sample weights do") {
 TEST_CASE("weights of 1 change no bit") {
   const Examples examples = make_examples(small, logits, 30, 1);
   Dataset ones = examples.data;
-  ones.sample_weights.assign(30, 1.0F);
+  ones.sample_weights = std::vector<float>(30, 1.0F);
   const CompileOptions compile{.optimizer = Adam(), .loss = logits, .metrics = {accuracy}};
   const Trained plain = train(examples.data, compile, {.epochs = 2});
   const Trained weighted = train(ones, compile, {.epochs = 2});
@@ -73,8 +75,9 @@ TEST_CASE("weights of 1 change no bit") {
 TEST_CASE("weighted metrics weigh examples, metrics do not") {
   const Examples examples = make_examples(small, logits, 12, 1);
   Dataset data = examples.data;
-  data.sample_weights.assign(12, 0.0F);
-  data.sample_weights[4] = 2;
+  std::vector<float> weights(12, 0.0F);
+  weights[4] = 2;
+  data.sample_weights = std::move(weights);
   const Trained trained = train(
       data, {.optimizer = SGD(), .loss = logits, .metrics = {accuracy}, .weighted_metrics = {accuracy}}, {.epochs = 1});
   const double of_one = trained.logs.at("weighted_accuracy");
