@@ -42,7 +42,7 @@ Operation backward_of(const Graph& graph, const Operation& forward, const std::v
   backward.input_gradient = needed[forward.input];
   for (Operand& operand : backward.operands) operand.needs_gradient = needed[operand.tensor];
   if (forward.kind == OperationKind::dense)
-    backward.input_features = {0, static_cast<std::size_t>(graph.layers[forward.layer].parameters.front().shape[0])};
+    backward.input_features = {0, static_cast<std::size_t>(graph.parameters[forward.parameter].info.shape[0])};
   return backward;
 }
 

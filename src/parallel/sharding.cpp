@@ -188,7 +188,7 @@ class GraphSharder {
       const bool was_sent = batch_split_output_ >= 0 && operation.input == batch_split_output_;
       if (was_sent) operation.input = received_;
       if (operation.kind == OperationKind::dense_backward) {
-        const Shape& kernel = graph_.layers[operation.layer].parameters.front().shape;
+        const Shape& kernel = graph_.parameters[operation.parameter].info.shape;
         operation.input_features = {0, static_cast<std::size_t>(kernel[0])};
       }
       backward.push_back(operation);

@@ -266,7 +266,7 @@ class CpuExecutable final : public Executable {
   template <typename Visit>
   void for_each_row(const Operation& dense, Visit visit) const {
     const TensorSpec& input = graph_.tensors[dense.input];
-    const std::int64_t rows = graph_.layers[dense.layer].parameters.front().shape[0];
+    const std::int64_t rows = graph_.parameters[dense.parameter].info.shape[0];
     for (std::int64_t row = 0; row < rows; ++row) {  // of a Dense that reads pixels, the rows are channels
       visit(static_cast<std::size_t>(row), static_cast<std::size_t>(input.offset_of_keras_index(row)));
     }
