@@ -21,7 +21,7 @@ struct Microbatch {
   std::size_t count = 1;
 };
 
-/// A tensor that a merge or a sum of gradients reads.
+/// A tensor that a merge, a sum of gradients or a loss reads.
 struct Operand {
   int tensor = -1;
   ActivationFunction activation = ActivationFunction::linear;  ///< fused into the tensor
@@ -38,7 +38,9 @@ struct Operation {
   ActivationFunction activation = ActivationFunction::linear;        ///< fused into the output
   ActivationFunction input_activation = ActivationFunction::linear;  ///< backward: fused into the input
   bool input_gradient = false;                                       ///< backward: whether to compute input's gradient
-  std::vector<Operand> operands = {};  ///< of a merge: its inputs; of sum_gradients: the forks of `input`
+  /// Of a merge: its inputs. Of sum_gradients: the forks of `input`. Of a loss: the tensor that it is computed from and
+  /// whose gradient it writes; metrics are computed from `input`, the model's output.
+  std::vector<Operand> operands = {};
   MergeFunction merge = MergeFunction::add;
   Range input_features = {};  ///< dense_backward: the chunk's rows of the kernel, in the order of the input's layout
   Microbatch microbatch = {};

@@ -5,8 +5,10 @@
 #include "losses/loss_traits.hpp"
 #include "losses/mean_squared_error.hpp"
 
+#include <lockstep/layers/activation.hpp>
 #include <lockstep/losses/losses.hpp>
 
+#include <optional>
 #include <type_traits>
 #include <utility>
 #include <variant>
@@ -28,6 +30,12 @@ void check(const Loss& loss);
 
 /// Whether targets are class indices; otherwise they have the shape of the model's output.
 [[nodiscard]] bool takes_classes(const Loss& loss) noexcept;
+
+/// The activation that turns the logits of the loss into probabilities; none for a loss without `from_logits`.
+[[nodiscard]] std::optional<ActivationFunction> logits_activation_of(const Loss& loss) noexcept;
+
+/// The same loss, computed from logits. `logits_activation_of` it must not be none.
+[[nodiscard]] Loss from_logits(Loss loss);
 
 /// Whether the model's output must be one vector of classes for each example.
 [[nodiscard]] bool needs_class_vector(const Loss& loss) noexcept;

@@ -4,6 +4,7 @@
 #include "core/fields.hpp"
 #include "losses/loss_registry.hpp"
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -21,6 +22,24 @@ void check(const Loss& loss) {
 
 bool takes_classes(const Loss& loss) noexcept {
   return std::visit([]<typename T>(const T& /*loss*/) { return LossTraits<T>::takes_classes; }, loss);
+}
+
+std::optional<ActivationFunction> logits_activation_of(const Loss& loss) noexcept {
+  return std::visit(
+      []<typename T>(const T& /*loss*/) -> std::optional<ActivationFunction> {
+        if constexpr (requires { LossTraits<T>::probabilities_of; }) return LossTraits<T>::probabilities_of;
+        return std::nullopt;
+      },
+      loss);
+}
+
+Loss from_logits(Loss loss) {
+  std::visit(
+      []<typename T>(T& options) {
+        if constexpr (requires { options.from_logits; }) options.from_logits = true;
+      },
+      loss);
+  return loss;
 }
 
 bool needs_class_vector(const Loss& loss) noexcept {

@@ -2,6 +2,7 @@
 #include "support/reference.hpp"
 
 #include "core/dropout_mask.hpp"
+#include "layers/layer_registry.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -30,25 +31,50 @@ struct LossValue {
   Values gradient;
 };
 
-/// Cross entropy of a distribution, from logits or from probabilities.
-LossValue cross_entropy(std::span<const double> output, std::span<const double> target, bool from_logits) {
+/// What the outputs that crossentropy reads are.
+enum class Outputs {
+  logits,
+  softmax,           ///< probabilities that sum to 1, not rounded
+  divide_then_clip,  ///< anything else, as Keras' CategoricalCrossentropy makes it probabilities
+  clip_then_divide,  ///< the same for SparseCategoricalCrossentropy on TensorFlow
+};
+
+/// Crossentropy of a distribution.
+LossValue cross_entropy(std::span<const double> output, std::span<const double> target, Outputs outputs) {
   LossValue loss_value{.loss = 0, .gradient = Values(output.size())};
-  if (from_logits) {
+  const double mass = std::accumulate(target.begin(), target.end(), 0.0);
+  if (outputs == Outputs::logits) {
     const double largest = *std::max_element(output.begin(), output.end());
     double sum = 0;
     for (const double z : output) sum += std::exp(z - largest);
-    const double mass = std::accumulate(target.begin(), target.end(), 0.0);
     for (std::size_t i = 0; i < output.size(); ++i) {
       loss_value.loss += target[i] * (largest + std::log(sum) - output[i]);
       loss_value.gradient[i] = mass * std::exp(output[i] - largest) / sum - target[i];
     }
-  } else {
-    constexpr double least = 1e-7;
+    return loss_value;
+  }
+  const auto clip = [&](double p) { return outputs == Outputs::softmax ? p : std::clamp(p, 1e-7, 1 - 1e-7); };
+  if (outputs == Outputs::clip_then_divide) {
+    double sum = 0;
+    for (const double p : output) sum += clip(p);
     for (std::size_t i = 0; i < output.size(); ++i) {
-      const double p = std::clamp(output[i], least, 1 - least);
-      loss_value.loss -= target[i] * std::log(p);
-      loss_value.gradient[i] = p == output[i] ? -target[i] / p : 0;  // clipped probabilities have zero gradient
+      const double clipped = clip(output[i]);
+      loss_value.loss -= target[i] * std::log(clipped / sum);
+      loss_value.gradient[i] = clipped == output[i] ? mass / sum - target[i] / clipped : 0;  // none through a clip
     }
+    return loss_value;
+  }
+  const double sum = outputs == Outputs::softmax ? 1 : std::accumulate(output.begin(), output.end(), 0.0);
+  double through_sum = 0;
+  for (std::size_t i = 0; i < output.size(); ++i) {
+    const double p = output[i] / sum;
+    const double clipped = clip(p);
+    loss_value.loss -= target[i] * std::log(clipped);
+    loss_value.gradient[i] = clipped == p ? -target[i] / clipped / sum : 0;
+    through_sum += loss_value.gradient[i] * p;
+  }
+  if (outputs == Outputs::divide_then_clip) {
+    for (double& gradient : loss_value.gradient) gradient -= through_sum;
   }
   return loss_value;
 }
@@ -56,14 +82,19 @@ LossValue cross_entropy(std::span<const double> output, std::span<const double> 
 struct LossVisitor {
   std::span<const double> output;
   std::span<const double> target;
+  bool is_softmax;  ///< the output; crossentropy is then that of its logits, whatever from_logits is
+
+  [[nodiscard]] Outputs outputs(bool from_logits, Outputs otherwise) const {
+    return is_softmax ? Outputs::softmax : from_logits ? Outputs::logits : otherwise;
+  }
 
   LossValue operator()(const SparseCategoricalCrossentropy& loss) const {
     Values distribution(output.size());
     distribution.at(static_cast<std::size_t>(target[0])) = 1;
-    return cross_entropy(output, distribution, loss.from_logits);
+    return cross_entropy(output, distribution, outputs(loss.from_logits, Outputs::clip_then_divide));
   }
   LossValue operator()(const CategoricalCrossentropy& loss) const {
-    return cross_entropy(output, target, loss.from_logits);
+    return cross_entropy(output, target, outputs(loss.from_logits, Outputs::divide_then_clip));
   }
   LossValue operator()(const MeanSquaredError&) const {
     LossValue loss_value{.loss = 0, .gradient = Values(output.size())};
@@ -171,11 +202,13 @@ Values ReferenceModel::judge(std::span<const double> outputs, std::span<const do
   const std::size_t classes = at(model_.output_shape().elements());
   const std::size_t width = at(target_width());
   const bool sparse = std::holds_alternative<SparseCategoricalCrossentropy>(loss_);
+  const lockstep::Layer& last = model_.layers()[at(model_.calls()[at(model_.outputs().front())].layer)].layer;
+  const bool is_softmax = activation_of(last) == ActivationFunction::softmax;
   Values gradients;
   for (std::size_t i = 0; i < outputs.size() / classes; ++i) {
     const auto output = outputs.subspan(i * classes, classes);
     const auto target = targets.subspan(i * width, width);
-    const LossValue loss_value = std::visit(LossVisitor{output, target}, loss_);
+    const LossValue loss_value = std::visit(LossVisitor{output, target, is_softmax}, loss_);
     sums.loss_sum += loss_value.loss;
     const bool is_class = largest_of(output) == (sparse ? static_cast<std::size_t>(target[0]) : largest_of(target));
     const bool is_binary = static_cast<double>(target[0]) == (output[0] > 0.5 ? 1 : 0);

@@ -6,13 +6,13 @@ namespace lockstep {
 
 /// Targets are class indices. From logits: logsumexp(z) - z[y]; from probabilities: -log(z[y]).
 struct SparseCategoricalCrossentropy {
-  bool from_logits = false;  ///< false: the model's output is probabilities, clipped to [1e-7, 1 - 1e-7]
+  bool from_logits = false;  ///< otherwise outputs are probabilities; behind a softmax the loss reads its logits anyway
 };
 
 /// Targets are distributions over the classes, for example one-hot. The loss is the sum of y[k] times the sparse loss
 /// of class k.
 struct CategoricalCrossentropy {
-  bool from_logits = false;  ///< false: the model's output is probabilities, clipped to [1e-7, 1 - 1e-7]
+  bool from_logits = false;  ///< otherwise outputs are probabilities; behind a softmax the loss reads its logits anyway
 };
 
 }  // namespace lockstep

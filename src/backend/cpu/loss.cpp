@@ -1,5 +1,5 @@
-// Computes losses, their gradients and metric sums from the model's last tensor. The formulas are in losses/ and
-// metrics/.
+// Computes losses, their gradients and metric sums from the model's output, or losses from its logits. The formulas are
+// in losses/ and metrics/.
 #include "backend/cpu/activation.hpp"
 #include "backend/cpu/kernel.hpp"
 #include "core/range.hpp"
@@ -71,9 +71,9 @@ class LossKernel final : public Kernel {
   LossKernel(const KernelScope& scope, const Rule& rule)
       : rule_(rule),
         count_(scope.input().elements()),
-        input_activation_(scope.operation.input_activation),
-        outputs_(scope.value<float>(scope.operation.input)),
-        gradient_(scope.operation.input_gradient ? scope.gradient<float>(scope.operation.input) : nullptr),
+        differentiated_(scope.operation.operands.front()),
+        outputs_(scope.value<float>(differentiated_.tensor)),
+        gradient_(differentiated_.needs_gradient ? scope.gradient<float>(differentiated_.tensor) : nullptr),
         written_(scope.weights_gradient(scope.operation.parameter)) {
     float* sums = written_ + first_metric_sum;
     for (const Metric& metric : scope.graph.metrics) {
@@ -98,7 +98,8 @@ class LossKernel final : public Kernel {
     }
     for (const std::unique_ptr<Kernel>& metric : metrics_) metric->run(context);
     if (context.training && gradient_ != nullptr) {
-      apply_derivative(input_activation_, outputs_, gradient_, static_cast<std::size_t>(num_examples * count_));
+      apply_derivative(differentiated_.activation, outputs_, gradient_,
+                       static_cast<std::size_t>(num_examples * count_));
     }
     written_[metric_loss] = static_cast<float>(loss);
     written_[metric_count] = static_cast<float>(counted.size());
@@ -109,8 +110,8 @@ class LossKernel final : public Kernel {
  private:
   Rule rule_;
   std::int64_t count_;
-  ActivationFunction input_activation_;
-  const float* outputs_;
+  Operand differentiated_;
+  const float* outputs_;  ///< the differentiated tensor
   float* gradient_;
   float* written_;  ///< see MetricIndex
   std::vector<std::unique_ptr<Kernel>> metrics_;
