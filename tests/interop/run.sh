@@ -3,6 +3,7 @@
 #   run.sh BUILD_DIR            uses lockstep and the interop_... programs in BUILD_DIR/bin
 #   run.sh BUILD_DIR --full     all optimizers, losses and layers, more random models, TensorFlow: a few minutes more
 # 50 random models in each direction: random_models_test.py BUILD_DIR/bin --count 50
+# 5000 cases that are refused or equal: differential_test.py BUILD_DIR/bin --count 5000 --ledger FILE, which goes on there
 # Exits with 0 and prints a line "skipped: ..." if the Python packages cannot be installed.
 set -euo pipefail
 
@@ -38,6 +39,7 @@ one_test() {
   case $(basename "$1")$full in
     numerical_parity_test.py) options=(--quick) ;;
     random_models_test.py--full) options=(--count 25) ;;
+    differential_test.py--full) options=(--count 100) ;;
     tensorflow_test.py*)
       python=$venv_with_tensorflow/bin/python
       [ "$venv_with_tensorflow" ] || return 0
