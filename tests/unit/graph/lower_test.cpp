@@ -149,7 +149,32 @@ TEST_CASE("unused gradients are not computed") {
   const Graph nothing_learns =
       lower(Sequential{Input({4}), Activation(softmax)}, SparseCategoricalCrossentropy(), false);
   CHECK(nothing_learns.backward.empty());
-  CHECK(!nothing_learns.forward.back().input_gradient);
+  CHECK(!nothing_learns.forward.back().operands.front().needs_gradient);
+}
+
+TEST_CASE("crossentropy behind a softmax reads its logits") {
+  const std::vector<std::vector<Layer>> ends{{Dense(3, {.activation = softmax})}, {Dense(3), Activation(softmax)}};
+  for (const std::vector<Layer>& end : ends) {
+    std::vector<Layer> layers{Input({4}), Dense(5)};
+    layers.insert(layers.end(), end.begin(), end.end());
+    for (const bool from_logits : {false, true}) {
+      const Graph graph = lower(Sequential(layers), CategoricalCrossentropy({.from_logits = from_logits}), false);
+      CHECK(kinds(graph.forward) == "gather dense dense softmax loss");
+      CHECK(kinds(graph.backward) == "dense_backward dense_backward");
+      CHECK(graph.forward.back().input == graph.forward[3].output);
+      CHECK(graph.forward.back().operands.front().tensor == graph.forward[2].output);
+      CHECK(graph.forward.back().operands.front().needs_gradient);
+      CHECK(std::get<CategoricalCrossentropy>(graph.loss).from_logits);
+    }
+  }
+  for (const Loss& other : {Loss(MeanSquaredError()), Loss(CategoricalCrossentropy())}) {
+    const bool is_crossentropy = std::holds_alternative<CategoricalCrossentropy>(other);
+    std::vector<Layer> layers{Input({4}), Dense(3, {.activation = softmax})};
+    if (is_crossentropy) layers.emplace_back(Dropout(0.5));
+    const Graph graph = lower(Sequential(layers), other, false);
+    CHECK(graph.forward.back().operands.front().tensor == graph.forward.back().input);
+    CHECK(kinds(graph.backward).find("softmax_backward") != std::string::npos);
+  }
 }
 
 TEST_CASE("mixed precision is bfloat16 up to the output of the last weighted layer") {
