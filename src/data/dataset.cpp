@@ -71,15 +71,19 @@ Dataset Dataset::slice(std::size_t begin, std::size_t end) const {
   }
   const std::size_t input_elements = example_elements(example_shape);
   const std::size_t target_elements = example_elements(target_shape);
-  if (length(targets) != size() * target_elements) {
+  if (length(targets) != size() * target_elements || (!sample_weights.empty() && sample_weights.size() != size())) {
     throw DataError(
-        fmt::format("the targets of {} do not match its {} examples, so it cannot be sliced; give one "
-                    "target per example",
+        fmt::format("the targets or sample weights of {} do not match its {} examples, so it cannot be sliced; "
+                    "give one of each per example",
                     source, size()));
   }
-  return {example_shape, cut(inputs, begin * input_elements, end * input_elements),
-          target_shape,  cut(targets, begin * target_elements, end * target_elements),
-          source,        {}};
+  return {example_shape,
+          cut(inputs, begin * input_elements, end * input_elements),
+          target_shape,
+          cut(targets, begin * target_elements, end * target_elements),
+          source,
+          {},
+          sample_weights.empty() ? sample_weights : sample_weights.slice(begin, end)};
 }
 
 void Dataset::validate(std::int64_t classes) const {
@@ -109,6 +113,11 @@ void Dataset::validate(std::int64_t classes) const {
   if (const auto* floats = std::get_if<SharedArray<float>>(&targets)) {
     require_finite(*floats, target_elements, "target", source);
   }
+  if (!sample_weights.empty() && sample_weights.size() != size()) {
+    throw DataError(fmt::format("{} has {} sample weights for {} examples; give one for each example, or none", source,
+                                sample_weights.size(), size()));
+  }
+  require_finite(sample_weights, 1, "the sample weight", source);
   const auto* indices = std::get_if<SharedArray<std::int32_t>>(&targets);
   if (indices == nullptr) return;
   const auto wrong =

@@ -35,11 +35,14 @@ void set_extents(TensorSpec& tensor, const Shape& shape) {
 class Lowering {
  public:
   Lowering(const Architecture& architecture, const Loss& loss, bool mixed_bfloat16, std::optional<double> input_scale,
-           std::vector<Metric> metrics)
+           std::vector<Metric> metrics, std::vector<Metric> weighted_metrics)
       : architecture_(architecture.flattened()), input_scale_(input_scale) {
     graph_.layers = architecture_.layers();
     graph_.loss = loss;
     graph_.metrics = std::move(metrics);
+    graph_.weighted_metrics = std::move(weighted_metrics);
+    for (std::vector<Metric>* list : {&graph_.metrics, &graph_.weighted_metrics})
+      complete(*list, architecture.output_shape().elements());
     graph_.mixed_bfloat16 = mixed_bfloat16;
     graph_.is_chain = architecture_.is_chain();
     find_uses();
@@ -64,7 +67,7 @@ class Lowering {
   // the call's input, and then the output of what they append.
   using Kind = OperationKind;
 
-  /// The call's output shape.
+  /// Of this call; the calls of a shared layer may have unlike ones.
   [[nodiscard]] const Shape& output_shape() const { return architecture_.calls()[call_].output_shape; }
 
   /// Appends an operation from the last tensor to a new one of the call's output shape.
@@ -239,8 +242,6 @@ class Lowering {
 
  private:
   [[nodiscard]] const LayerInfo& info() const { return graph_.layers[layer_]; }
-  /// Of this call; the calls of a shared layer may have unlike ones.
-  [[nodiscard]] const Shape& output_shape() const { return architecture_.calls()[call_].output_shape; }
   [[nodiscard]] int num_parameters() const { return static_cast<int>(info().parameters.size()); }
 
   /// `parameters`: of the layer's.
@@ -411,8 +412,10 @@ class Lowering {
           keras_name(graph_.loss), keras_name(reduction_of(graph_.loss)), last.name, output.to_string_with_batch()));
     }
     check(graph_.metrics, graph_.loss, output.rank());
+    check(graph_.weighted_metrics, graph_.loss, output.rank());
     constexpr std::size_t line = 16;  // floats of a cache line
-    const std::size_t storage = (first_metric_sum + num_sums(graph_.metrics) + line - 1) / line * line;
+    const std::size_t storage =
+        (first_metric_sum + num_sums({graph_.metrics, graph_.weighted_metrics}) + line - 1) / line * line;
     ParameterSpec metrics{.name = "metrics",
                           .info = {"metrics", Shape{static_cast<std::int64_t>(storage)}, Initializer::zeros, false},
                           .storage = storage,
@@ -490,8 +493,9 @@ class Lowering {
 }  // namespace
 
 Graph lower(const Architecture& architecture, const Loss& loss, bool mixed_bfloat16, std::optional<double> input_scale,
-            std::vector<Metric> metrics) {
-  return Lowering(architecture, loss, mixed_bfloat16, input_scale, std::move(metrics)).run();
+            std::vector<Metric> metrics, std::vector<Metric> weighted_metrics) {
+  return Lowering(architecture, loss, mixed_bfloat16, input_scale, std::move(metrics), std::move(weighted_metrics))
+      .run();
 }
 
 }  // namespace lockstep

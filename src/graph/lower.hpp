@@ -13,6 +13,7 @@ namespace lockstep {
 /// multiplied by `input_scale`; without it by 1/255, or by 1 if the model has a Rescaling layer. Throws UsageError if
 /// the loss or a metric does not fit the output.
 [[nodiscard]] Graph lower(const Architecture& architecture, const Loss& loss, bool mixed_bfloat16,
-                          std::optional<double> input_scale = {}, std::vector<Metric> metrics = {});
+                          std::optional<double> input_scale = {}, std::vector<Metric> metrics = {},
+                          std::vector<Metric> weighted_metrics = {});
 
 }  // namespace lockstep

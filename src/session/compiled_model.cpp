@@ -71,6 +71,8 @@ CompiledModel::CompiledModel(RunContext& context, const Architecture& model, con
   if (run.learning_rate) replace_learning_rate(optimizer, *run.learning_rate);
   check(optimizer);
   check(options.loss);
+  for (std::vector<Metric>* list : {&options.metrics, &options.weighted_metrics})
+    complete(*list, architecture.output_shape().elements());
   description = training_config_to_json(options);
   for (const auto& [what, value] : identity()) run_context.require_equal_on_all_ranks(what, value);
   choose_sharding(batch_norm_replicas, restored_sharding);
@@ -87,8 +89,8 @@ KeyValues CompiledModel::identity() const {
 
 void CompiledModel::choose_sharding(std::size_t batch_norm_replicas, const std::string& restored_sharding) {
   const Options& run = run_context.options();
-  graph_ =
-      lower(architecture, options.loss, run.precision == Precision::mixed_bfloat16, run.input_scale, options.metrics);
+  graph_ = lower(architecture, options.loss, run.precision == Precision::mixed_bfloat16, run.input_scale,
+                 options.metrics, options.weighted_metrics);
   graph_.batch_norm_replicas = batch_norm_replicas;
   // GPUs support only data parallelism: a tensor-parallel job resumes data parallel there.
   const bool restores = !restored_sharding.empty() && run_context.backend().device_streams() == nullptr;
@@ -301,7 +303,7 @@ MetricSums CompiledModel::evaluate(const Batch& batch) {
   const std::uint64_t end = batch.position + batch.size;
   for (Batch next = batch; next.position < end; next.position += next.size) {
     next.size = std::min<std::size_t>(compiled.batch_size, end - next.position);
-    compiled.step.infer(feed->prepare(next, iteration, false));
+    compiled.step.infer(feed->prepare(next, batch, iteration, false));
     read_local_metrics(written);
     to_metric_sums(written, metrics);
     all += metrics;
@@ -328,7 +330,7 @@ std::size_t CompiledModel::num_metric_elements() const {
 void CompiledModel::to_metric_sums(std::span<const float> written, MetricSums& metrics) const {
   metrics.loss_sum = written[metric_loss];
   metrics.num_examples = written[metric_count];
-  const auto sums = written.subspan(first_metric_sum, num_sums(options.metrics));
+  const auto sums = written.subspan(first_metric_sum, num_sums(metric_lists()));
   metrics.sums.assign(sums.begin(), sums.end());
 }
 

@@ -10,6 +10,7 @@
 #include "checkpoint/model_data.hpp"
 #include "collective/communicator.hpp"
 #include "core/aligned_buffer.hpp"
+#include "metrics/metric_registry.hpp"
 #include "parallel/calibrate.hpp"
 #include "parallel/sharding.hpp"
 #include "parallel/sharding_table.hpp"
@@ -93,6 +94,8 @@ struct CompiledModel {
   /// Elements of the metrics parameter, and what they say of a step. Reuses the memory of `metrics`.
   [[nodiscard]] std::size_t num_metric_elements() const;
   void to_metric_sums(std::span<const float> written, MetricSums& metrics) const;
+
+  [[nodiscard]] MetricLists metric_lists() const noexcept { return {options.metrics, options.weighted_metrics}; }
 
   RunContext& run_context;
   const Architecture& architecture;

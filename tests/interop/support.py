@@ -93,7 +93,8 @@ class Scratch(unittest.TestCase):
             "Lambda": keras.Sequential([inputs, layers.Lambda(abs)]),
             "LSTM": keras.Sequential([layers.Input((5, 2)), layers.LSTM(3)]),
             "sparsemax": keras.Sequential([inputs, layers.Dense(2, activation="sparsemax")]),
-            "groups = 2": keras.Sequential([layers.Input((8, 8, 2)), layers.Conv2D(2, 3, groups=2)]),
+            "output_padding": keras.Sequential([
+                layers.Input((8, 8, 2)), layers.Conv2DTranspose(2, 3, strides=2, output_padding=1)]),
             "kernel_regularizer": keras.Sequential([inputs, layers.Dense(2, kernel_regularizer="l2")]),
             "Orthogonal": keras.Sequential([inputs, layers.Dense(2, kernel_initializer="orthogonal")]),
             "mixed_bfloat16": keras.Sequential([inputs, layers.Dense(2, dtype="mixed_bfloat16")]),

@@ -47,6 +47,9 @@ struct Dataset {
   std::variant<SharedArray<std::int32_t>, SharedArray<float>> targets;  ///< class indices, or size() x target_shape
   std::string source;                                                   ///< the origin of the data, for messages
   DatasetId id = {};  ///< a model validates each id once: to change values after that, assign a new Dataset
+  /// Keras' sample_weight: one number for each example, by which its loss and its weighted metrics are multiplied.
+  /// Empty: all are 1.
+  SharedArray<float> sample_weights = {};
 
   [[nodiscard]] std::size_t size() const;
 

@@ -8,7 +8,6 @@
 #include "metrics/metric_registry.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -39,28 +38,34 @@ struct ScaledGradient {
   void operator()(std::int64_t k, float derivative) const { gradient[k] = derivative * scale; }
 };
 
-/// Writes the sums of one metric.
+/// Writes the sums of one metric and, if it is weighted, the sum of the weights behind them.
 template <bool takes_classes, typename Rule>
 class MetricKernel final : public Kernel {
  public:
-  MetricKernel(const KernelScope& scope, const Rule& rule, float* sums)
+  MetricKernel(const KernelScope& scope, const Rule& rule, std::size_t num_sums, bool is_weighted, float* sums)
       : rule_(rule),
+        is_weighted_(is_weighted),
+        added_(num_sums + (is_weighted ? 1 : 0)),
         count_(scope.input().elements()),
         outputs_(scope.value<float>(scope.operation.input)),
         sums_(sums) {}
 
   void run(const StepContext& context) override {
-    std::array<double, Rule::num_sums> sums{};
+    std::ranges::fill(added_, 0.0);
     const Range counted = context.counted_examples();
     for (std::size_t r = counted.begin; r < counted.end; ++r) {
       const float* output = outputs_ + static_cast<std::int64_t>(r) * count_;
-      rule_(output, count_, target_of<takes_classes>(context, r, count_), sums.data());
+      const float weight = is_weighted_ ? context.weight_of(r) : 1.0F;
+      rule_(output, count_, target_of<takes_classes>(context, r, count_), weight, added_.data());
+      if (is_weighted_) added_.back() += weight;
     }
-    std::ranges::transform(sums, sums_, [](double sum) { return static_cast<float>(sum); });
+    std::ranges::transform(added_, sums_, [](double sum) { return static_cast<float>(sum); });
   }
 
  private:
   Rule rule_;
+  bool is_weighted_;
+  std::vector<double> added_;
   std::int64_t count_;
   const float* outputs_;
   float* sums_;
@@ -78,11 +83,15 @@ class LossKernel final : public Kernel {
         gradient_(differentiated_.needs_gradient ? scope.gradient<float>(differentiated_.tensor) : nullptr),
         written_(scope.weights_gradient(scope.operation.parameter)) {
     float* sums = written_ + first_metric_sum;
-    for (const Metric& metric : scope.graph.metrics) {
-      with_metric_rule(metric, [&]<typename MetricRule>(const MetricRule& metric_rule) {
-        metrics_.push_back(std::make_unique<MetricKernel<takes_classes, MetricRule>>(scope, metric_rule, sums));
-        sums += MetricRule::num_sums;
-      });
+    for (const bool is_weighted : {false, true}) {
+      for (const Metric& metric : is_weighted ? scope.graph.weighted_metrics : scope.graph.metrics) {
+        const std::size_t count = num_sums(metric);
+        with_metric_rule(metric, [&]<typename MetricRule>(const MetricRule& metric_rule) {
+          metrics_.push_back(
+              std::make_unique<MetricKernel<takes_classes, MetricRule>>(scope, metric_rule, count, is_weighted, sums));
+        });
+        sums += count + (is_weighted ? 1 : 0);
+      }
     }
   }
 

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <string>
 #include <vector>
 
 namespace lockstep::cuda {
@@ -40,36 +41,50 @@ __global__ void run_loss(const __grid_constant__ ExampleLoss example_loss, Index
 }
 
 template <typename ExampleMetric>
-__global__ void run_metric(const __grid_constant__ ExampleMetric example_metric, Index num_examples, float* written) {
-  double sums[ExampleMetric::num_sums] = {};
-  for (Index example = threadIdx.x; example < num_examples; example += blockDim.x) example_metric(example, sums);
-  for (std::size_t i = 0; i < ExampleMetric::num_sums; ++i) {
-    const double sum = sum_over_block(sums[i]);
+__global__ void run_metric(const __grid_constant__ ExampleMetric example_metric, Index num_examples,
+                           std::size_t num_sums, float* written) {
+  double sums[ExampleMetric::max_sums] = {};
+  double weights = 0;
+  for (Index example = threadIdx.x; example < num_examples; example += blockDim.x) {
+    example_metric(example, sums);
+    weights += example_metric.weight(example);
+  }
+  for (std::size_t i = 0; i < num_sums + (example_metric.is_weighted ? 1 : 0); ++i) {
+    const double sum = sum_over_block(i < num_sums ? sums[i] : weights);
     if (threadIdx.x == 0) written[i] = static_cast<float>(sum);
+    __syncthreads();
   }
 }
 
-/// Writes the sums of one metric.
+/// Writes the sums of one metric and, if it is weighted, the sum of the weights behind them.
 template <bool takes_classes, typename Rule>
 class MetricKernel final : public Kernel {
  public:
-  MetricKernel(const KernelScope& scope, const Rule& rule, float* sums)
+  MetricKernel(const KernelScope& scope, const Rule& rule, const Metric& metric, bool is_weighted, float* sums)
       : stream_(scope.cuda_context.stream()),
         num_examples_(static_cast<Index>(scope.num_examples)),
+        num_sums_(num_sums(metric)),
         sums_(sums),
         example_metric_{.arguments = scope.arguments,
                         .rule = rule,
                         .outputs = scope.value<float>(scope.operation.input),
-                        .count = static_cast<Index>(scope.input().elements())} {}
+                        .count = static_cast<Index>(scope.input().elements()),
+                        .is_weighted = is_weighted} {
+    if (num_sums_ <= Rule::max_sums) return;
+    throw UsageError("the metric " + std::string(keras_name(metric)) + " with " + std::to_string(num_sums_) +
+                     " sums is not supported on GPUs yet, which keep at most " + std::to_string(Rule::max_sums) +
+                     "; give it fewer thresholds or classes, or use --device cpu");
+  }
 
   void enqueue(const StepContext& /*context*/) override {
     launch(stream_, 1, loss_threads, run_metric<ExampleMetric<takes_classes, Rule>>, example_metric_, num_examples_,
-           sums_);
+           num_sums_, sums_);
   }
 
  private:
   cudaStream_t stream_;
   Index num_examples_;
+  std::size_t num_sums_;
   float* sums_;
   ExampleMetric<takes_classes, Rule> example_metric_;
 };
@@ -89,11 +104,14 @@ class LossKernel final : public Kernel {
                       .count = static_cast<Index>(scope.input().elements()),
                       .function = differentiated(scope).activation} {
     float* sums = written_ + first_metric_sum;
-    for (const Metric& metric : scope.graph.metrics) {
-      with_metric_rule(metric, [&]<typename MetricRule>(const MetricRule& metric_rule) {
-        metrics_.push_back(std::make_unique<MetricKernel<takes_classes, MetricRule>>(scope, metric_rule, sums));
-        sums += MetricRule::num_sums;
-      });
+    for (const bool is_weighted : {false, true}) {
+      for (const Metric& metric : is_weighted ? scope.graph.weighted_metrics : scope.graph.metrics) {
+        with_metric_rule(metric, [&]<typename MetricRule>(const MetricRule& metric_rule) {
+          metrics_.push_back(std::make_unique<MetricKernel<takes_classes, MetricRule>>(scope, metric_rule, metric,
+                                                                                       is_weighted, sums));
+        });
+        sums += num_sums(metric) + (is_weighted ? 1 : 0);
+      }
     }
   }
 

@@ -61,16 +61,20 @@ struct ExampleLoss {
 
 template <bool takes_classes, typename Rule>
 struct ExampleMetric {
-  static constexpr std::size_t num_sums = Rule::num_sums;
+  static constexpr std::size_t max_sums = Rule::max_sums;
 
   const StepArguments* arguments;
   Rule rule;
   const float* outputs;
   Index count;  ///< outputs per example
+  bool is_weighted;
 
+  [[nodiscard]] LOCKSTEP_HOST_DEVICE float weight(Index local_example) const {
+    return is_weighted ? weight_of(*arguments, local_example) : 1.0F;
+  }
   LOCKSTEP_HOST_DEVICE void operator()(Index local_example, double* sums) const {
     const float* output = outputs + static_cast<std::size_t>(local_example) * count;
-    rule(output, count, target_of<takes_classes>(*arguments, local_example, count), sums);
+    rule(output, count, target_of<takes_classes>(*arguments, local_example, count), weight(local_example), sums);
   }
 };
 

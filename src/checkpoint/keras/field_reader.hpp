@@ -2,6 +2,7 @@
 #pragma once
 
 #include "checkpoint/keras/config_reader.hpp"
+#include "core/enum_names.hpp"
 #include "core/fields.hpp"
 
 #include <lockstep/layers/activation.hpp>
@@ -10,6 +11,7 @@
 #include <lockstep/optimizers/learning_rate.hpp>
 
 #include <nlohmann/json.hpp>
+#include <algorithm>
 #include <concepts>
 #include <optional>
 #include <string>
@@ -71,6 +73,14 @@ class FieldReader {
   void read(const std::string& key, Interpolation& value);
   void read(const std::string& key, FanMode& value);
   void read(const std::string& key, Distribution& value);
+  template <NamedEnum Enum>
+  void read(const std::string& key, Enum& value) {
+    const std::string name = config_.text(key);
+    const auto& names = EnumNames<Enum>::names;
+    const auto found = std::find(names.begin(), names.end(), name);
+    if (found == names.end()) config_.fail_unsupported(key);
+    value = static_cast<Enum>(found - names.begin());
+  }
   void read(const std::string& key, Padding& value);
   void read(const std::string& key, ActivationFunction& value);
   void read(const std::string& key, Initializer& value);

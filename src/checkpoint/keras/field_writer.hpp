@@ -1,6 +1,7 @@
 // Writes the fields of layers, optimizers, schedules and losses as Keras' configurations.
 #pragma once
 
+#include "core/enum_names.hpp"
 #include "core/fields.hpp"
 
 #include <lockstep/layers/activation.hpp>
@@ -57,6 +58,10 @@ class FieldWriter : public FieldVisitor {
   static Json to_json(Distribution distribution);
   static Json to_json(Padding padding) { return keras_name(padding); }
   static Json to_json(ActivationFunction function) { return keras_name(function); }
+  template <NamedEnum Enum>
+  static Json to_json(Enum value) {
+    return enum_name(value);
+  }
   static Json to_json(const Shape& shape) { return Json(shape.extents()); }
   static Json to_json(Steps steps);
   static Json to_json(const std::vector<Steps>& values);

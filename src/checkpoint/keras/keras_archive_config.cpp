@@ -61,6 +61,8 @@ std::string archive_config_to_json(const ModelData& model) {
     result["compile_config"] = {{"optimizer", in_module("keras.optimizers", training.at("optimizer_config"))},
                                 {"loss", in_module("keras.losses", training.at("loss"))},
                                 {"metrics", training.at("metrics")}};
+    if (const json& weighted = training.at("weighted_metrics"); !weighted.is_null())
+      result["compile_config"]["weighted_metrics"] = weighted;
   }
   return result.dump();
 }

@@ -130,11 +130,13 @@ template <typename T>
 bool names_metric(const ClassConfig& described, const std::string& function, const std::string& log_name,
                   const Loss& loss) {
   constexpr bool is_shape_dependent = std::is_same_v<T, metrics::Accuracy>;
+  constexpr bool has_function = !requires { MetricTraits<T>::is_class_only; };
   using Traits = MetricTraits<T>;
   if (described.form == ConfigForm::name) return is_name_of<T>(described.class_name);
-  if (is_shape_dependent) return is_accuracy(function.empty() ? described.class_name : function, log_name, loss);
-  if (described.form == ConfigForm::function) return described.class_name == Traits::name;
-  return described.class_name == "MeanMetricWrapper" ? function == Traits::name
+  const bool is_accuracy_here = is_accuracy(function.empty() ? described.class_name : function, log_name, loss);
+  if (is_shape_dependent || is_accuracy_here) return is_shape_dependent && is_accuracy_here;
+  if (described.form == ConfigForm::function) return has_function && described.class_name == Traits::name;
+  return described.class_name == "MeanMetricWrapper" ? has_function && function == Traits::name
                                                      : described.class_name == Traits::class_name;
 }
 
@@ -169,17 +171,17 @@ Metric read_metric(const json& value, const std::string& source, const Loss& los
 
 /// Keras 3 writes the metrics as passed to compile(): one, a list, or a dictionary by output. Keras 2 writes one list
 /// per output with one object per metric.
-void read_metrics(const json& value, const std::string& source, CompileState& training) {
+void read_metrics(const json& value, const std::string& source, const Loss& loss, std::vector<Metric>& metrics) {
   if (value.is_null()) return;
   const bool is_list_per_output =
       value.is_array() && std::ranges::any_of(value, [](const json& entry) { return entry.is_array(); });
   const bool is_dictionary = value.is_object() && !value.contains("class_name");
   if (is_list_per_output || is_dictionary) {
-    read_metrics(of_only_output(value, "lists of metrics", source), source, training);
+    read_metrics(of_only_output(value, "lists of metrics", source), source, loss, metrics);
   } else if (value.is_array()) {
-    for (const json& entry : value) training.metrics.push_back(read_metric(entry, source, training.loss));
+    for (const json& entry : value) metrics.push_back(read_metric(entry, source, loss));
   } else {
-    training.metrics.push_back(read_metric(value, source, training.loss));
+    metrics.push_back(read_metric(value, source, loss));
   }
 }
 
@@ -193,7 +195,11 @@ CompileState training_config_from_json(const std::string& text, const std::strin
   if (optimizer == nullptr) config.fail("lacks the key 'optimizer_config'");
   if (loss == nullptr) config.fail("lacks the key 'loss'");
   CompileState training{{read_optimizer(*optimizer, source), read_loss(*loss, source), {}}, 0, {}};
-  if (const json* const metrics = config.find("metrics")) read_metrics(*metrics, source, training);
+  if (const json* const metrics = config.find("metrics"))
+    read_metrics(*metrics, source, training.loss, training.metrics);
+  if (const json* const weighted = config.find("weighted_metrics")) {
+    read_metrics(*weighted, source, training.loss, training.weighted_metrics);
+  }
   config.ignore({"run_eagerly", "steps_per_execution", "jit_compile"});  // these change Keras' speed, not the result
   config.reject_unread_keys();
   return training;

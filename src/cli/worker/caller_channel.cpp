@@ -43,7 +43,7 @@ CallerChannel::CallerChannel(int descriptor, std::filesystem::path temporary) : 
   std::thread(watch, descriptor, std::move(temporary)).detach();
 }
 
-void CallerChannel::send(const nlohmann::json& message) {
+void CallerChannel::send(const nlohmann::json& message) const {
   const std::string text = message.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   while (::send(descriptor_, text.data(), text.size(), MSG_NOSIGNAL) < 0) {
     if (errno == EINTR) continue;
@@ -52,7 +52,7 @@ void CallerChannel::send(const nlohmann::json& message) {
   }
 }
 
-std::optional<nlohmann::json> CallerChannel::poll() {
+std::optional<nlohmann::json> CallerChannel::poll() const {
   const ssize_t size = recv(descriptor_, nullptr, 0, MSG_PEEK | MSG_TRUNC | MSG_DONTWAIT);
   if (size <= 0) return std::nullopt;
   std::string text(static_cast<std::size_t>(size), '\0');
@@ -62,7 +62,7 @@ std::optional<nlohmann::json> CallerChannel::poll() {
   return message;
 }
 
-nlohmann::json CallerChannel::receive(const std::function<void()>& while_waiting) {
+nlohmann::json CallerChannel::receive(const std::function<void()>& while_waiting) const {
   while (true) {
     if (auto message = poll()) return *std::move(message);
     pollfd entry{descriptor_, POLLIN, 0};

@@ -18,13 +18,13 @@ class CallerChannel {
   /// empty, and ends this process with an exit code that no launcher restarts.
   CallerChannel(int descriptor, std::filesystem::path temporary);
 
-  void send(const nlohmann::json& message);
+  void send(const nlohmann::json& message) const;
 
   /// The next message of the caller, if there is one already.
-  [[nodiscard]] std::optional<nlohmann::json> poll();
+  [[nodiscard]] std::optional<nlohmann::json> poll() const;
 
   /// Waits for the next message. Calls `while_waiting` about once a second.
-  [[nodiscard]] nlohmann::json receive(const std::function<void()>& while_waiting);
+  [[nodiscard]] nlohmann::json receive(const std::function<void()>& while_waiting) const;
 
  private:
   int descriptor_;

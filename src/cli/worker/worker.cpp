@@ -93,7 +93,7 @@ class Worker {
     return data;
   }
 
-  void send(json event) {
+  void send(const json& event) {
     if (channel_) channel_->send(event);
   }
 
@@ -124,7 +124,7 @@ class Worker {
     const bool has_state = write_state(parts, state);
     json last = describe(model, {});
     last.update({{"event", event}, {"state", has_state}});
-    send(std::move(last));
+    send(last);
     // The caller keeps the backups of a job that it interrupted: it hangs up, which ends this process.
     if (event == std::string("interrupted") && channel_) {
       while (true) static_cast<void>(channel_->receive([&] { parts.run_context->report_busy(); }));
@@ -135,7 +135,7 @@ class Worker {
     Model model = load(false);
     json event = describe(model, model.evaluate(read("data", model)));
     event["event"] = "result";
-    send(std::move(event));
+    send(event);
   }
 
   void predict() {

@@ -20,6 +20,7 @@
 #include <array>
 #include <cmath>
 #include <numeric>
+#include <string>
 #include <utility>
 
 namespace lockstep::testing {
@@ -56,6 +57,11 @@ std::shared_ptr<Backend> make_backend_under_test(int threads, bool deterministic
   if (!backend) throw UsageError("LOCKSTEP_TEST_DEVICE=cuda, but " + why_not);
   known = backend;
   return backend;
+}
+
+bool is_refusal_of_gpus(const std::exception& error) {
+  return value_of(current_environment(), "LOCKSTEP_TEST_DEVICE") == "cuda" &&
+         std::string(error.what()).find("is not supported on GPUs yet") != std::string::npos;
 }
 
 CheckedModel::CheckedModel(const Architecture& model, const CheckedModelOptions& options)

@@ -12,6 +12,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <string>
@@ -41,6 +42,9 @@ struct CheckedModelOptions {
 /// backend is slow, so it is shared as long as anybody holds it.
 [[nodiscard]] std::shared_ptr<Backend> make_backend_under_test(int threads = 1, bool deterministic = true,
                                                                std::optional<Layout> layout = {});
+
+/// Whether the backend under test is a GPU, and the error is its refusal of a layer by name.
+[[nodiscard]] bool is_refusal_of_gpus(const std::exception& error);
 
 class CheckedModel {
  public:

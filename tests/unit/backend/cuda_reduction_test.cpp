@@ -89,7 +89,7 @@ TEST_CASE("CUDA: losses, correct predictions and gradients match double precisio
       std::vector<float> gradients(outputs.size());
       const ExampleLoss<sparse, Rule> example_loss{&arguments,       rule,  outputs.data(),
                                                    gradients.data(), count, ActivationFunction::linear};
-      const ExampleMetric<sparse, AccuracyRule> example_accuracy{&arguments, {}, outputs.data(), count};
+      const ExampleMetric<sparse, AccuracyRule> example_accuracy{&arguments, {}, outputs.data(), count, false};
       const std::vector<double> z(outputs.begin(), outputs.end());
       std::vector<double> expected(outputs.size());
       for (std::size_t r = 0; r < rows; ++r) {

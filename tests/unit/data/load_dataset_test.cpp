@@ -148,6 +148,22 @@ TEST_CASE("npz targets that are not class indices are dense", "[load_dataset]") 
   data.train.validate(2);
 }
 
+TEST_CASE("npz files may hold weights of examples", "[load_dataset]") {
+  Members members = npz_members();
+  CHECK(load_npz(members).train.sample_weights.empty());
+  members.emplace_back("sample_weight.npy", npy(npy_dictionary("<f8", "(6,)"), bytes_of<double>({1, 0, 0.5, 2, 1, 1})));
+  TrainTestSplit data = load_npz(members);
+  CHECK(data.train.sample_weights == std::vector<float>{1, 0, 0.5F, 2, 1, 1});
+  CHECK(data.train.slice(2, 4).sample_weights == std::vector<float>{0.5F, 2});
+  CHECK(data.test.sample_weights.empty());
+  data.train.validate(10);
+  data.train.sample_weights.pop_back();
+  CHECK_THROWS_AS(data.train.validate(10), DataError);
+  members.emplace_back("sample_weight_test.npy", npy(npy_dictionary("|u1", "(3,)"), {1, 2, 3}));
+  CHECK(lacking(message_of<DataError>([&] { (void)load_npz(members); }),
+                {"sample_weight_test", "(3,)", "every example of x_test"}) == "");
+}
+
 TEST_CASE("mismatched npz arrays are rejected", "[load_dataset]") {
   check_npz_refused(1, npy(npy_dictionary("|u1", "(5,)"), counting(5)), "one label for every example");
   check_npz_refused(1, npy(npy_dictionary("|u1", "()"), counting(1)), "one label for every example");
