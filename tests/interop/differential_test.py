@@ -65,9 +65,11 @@ class Case:
         self.loss = self.pick(
             "loss",
             (losses.SparseCategoricalCrossentropy(from_logits=from_logits),
-             losses.CategoricalCrossentropy(from_logits=from_logits), "mse", ["mse"], losses.MeanSquaredError()),
-            (losses.CategoricalCrossentropy(label_smoothing=0.1), "mae", losses.Huber(),
-             losses.MeanSquaredError(reduction="sum")))
+             losses.CategoricalCrossentropy(from_logits=from_logits), "mse", ["mse"], losses.MeanSquaredError(),
+             losses.CategoricalCrossentropy(from_logits=from_logits, label_smoothing=0.1), "mae", losses.Huber(),
+             losses.MeanSquaredError(reduction="sum")),
+            (losses.Dice(), losses.Tversky(), losses.SparseCategoricalCrossentropy(from_logits, ignore_class=0),
+             losses.MeanSquaredError(reduction=None)))
         chosen = self.pick(
             "metrics",
             (None, ["accuracy"], ["accuracy"], [metrics.CategoricalAccuracy(name="accuracy")],
@@ -80,8 +82,10 @@ class Case:
             "optimizer",
             (optimizers.SGD(0.05), optimizers.SGD(0.05, momentum=0.9, nesterov=True), optimizers.SGD(0.05, clipnorm=0.5),
              optimizers.SGD(0.05, weight_decay=0.0), optimizers.Adam(0.01, epsilon=0.1),
-             optimizers.AdamW(0.01, epsilon=0.1, weight_decay=0.1), optimizers.RMSprop(0.01, epsilon=0.1)),
-            (optimizers.SGD(0.05, weight_decay=0.1), optimizers.Adam(0.01, amsgrad=True), optimizers.Nadam(0.01)))
+             optimizers.AdamW(0.01, epsilon=0.1, weight_decay=0.1), optimizers.RMSprop(0.01, epsilon=0.1),
+             optimizers.SGD(0.05, weight_decay=0.1), optimizers.Adam(0.01, epsilon=0.1, amsgrad=True),
+             optimizers.Nadam(0.01, epsilon=0.1)),
+            (optimizers.Lamb(0.01), optimizers.LossScaleOptimizer(optimizers.SGD(0.05))))
         self.model.compile(optimizer, loss=self.loss, metrics=chosen)
 
     def any_targets(self) -> np.ndarray:

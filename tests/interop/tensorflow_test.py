@@ -2,12 +2,14 @@
 
     tensorflow_test.py BIN_DIR     with a Python that has TensorFlow
 
-Behind a softmax the loss is computed from the logits, so that outputs of 0 and 1 still learn. JAX and PyTorch clip them.
-Other outputs become probabilities first. Inputs are large, so that outputs come close to 0 and 1.
+Behind a softmax or sigmoid its loss is computed from the logits, so that outputs of 0 and 1 still learn. JAX and PyTorch
+clip them. Other outputs of classes become probabilities first. Large weights bring outputs close to 0 and 1. The focal
+losses read the outputs.
 """
 
 import os
 import warnings
+from collections.abc import Callable
 
 os.environ["KERAS_BACKEND"] = "tensorflow"
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -17,6 +19,7 @@ import support  # noqa: E402
 from support import SPARSE, Scratch, keras, layers, np, output_of, program, weights_in_order  # noqa: E402
 
 CATEGORICAL = keras.losses.CategoricalCrossentropy
+BINARY = keras.losses.BinaryCrossentropy
 BATCH, STEPS, CLASSES = 16, 4, 5
 ENDS = {
     "softmax": lambda: [layers.Dense(CLASSES, activation="softmax")],
@@ -31,13 +34,30 @@ LOSSES = {
     "one-hot": CATEGORICAL(),
     "classes, from logits": SPARSE(from_logits=True),
     "one-hot, from logits": CATEGORICAL(from_logits=True),
+    "one-hot, smoothed": CATEGORICAL(label_smoothing=0.2),
+}
+BINARY_ENDS = {
+    "sigmoid": lambda: [layers.Dense(CLASSES, activation="sigmoid")],
+    "sigmoid and another layer": ENDS["sigmoid and another layer"],
+    "softmax": ENDS["softmax"],
+}
+BINARY_LOSSES = {
+    "binary": BINARY(),
+    "binary, from logits": BINARY(from_logits=True),
+    "binary, smoothed": BINARY(label_smoothing=0.2),
+}
+FOCAL_LOSSES = {
+    "focal": keras.losses.CategoricalFocalCrossentropy(),
+    "focal, from logits": keras.losses.CategoricalFocalCrossentropy(from_logits=True),
+    "binary focal": keras.losses.BinaryFocalCrossentropy(),
+    "binary focal, from logits": keras.losses.BinaryFocalCrossentropy(from_logits=True),
 }
 
 
 class Crossentropy(Scratch):
-    def check(self, end: str, loss: keras.losses.Loss, scale: float) -> None:
+    def check(self, end: Callable[[], list], loss: keras.losses.Loss, scale: float) -> None:
         keras.utils.set_random_seed(4)
-        model = keras.Sequential([layers.Input((6,)), layers.Dense(8, activation="tanh"), *ENDS[end]()])
+        model = keras.Sequential([layers.Input((6,)), layers.Dense(8, activation="tanh"), *end()])
         model.compile(keras.optimizers.SGD(0.05), loss=loss)
         for weight in model.layers[-1].weights or model.layers[-2].weights:
             weight.assign(weight * scale)
@@ -64,11 +84,13 @@ class Crossentropy(Scratch):
 
     def test_losses_and_steps_match(self) -> None:
         warnings.simplefilter("ignore")  # Keras warns of from_logits behind a softmax
-        for end in ENDS:
-            for name, loss in LOSSES.items():
-                for scale in (1, 30):
-                    with self.subTest(f"{name} behind {end}, weights times {scale}"):
-                        self.check(end, loss, scale)
+        for ends, losses, scales in ((ENDS, LOSSES, (1, 30)), (BINARY_ENDS, BINARY_LOSSES, (1, 30)),
+                                     (BINARY_ENDS, FOCAL_LOSSES, (1,))):
+            for where, end in ends.items():
+                for name, loss in losses.items():
+                    for scale in scales:
+                        with self.subTest(f"{name} behind {where}, weights times {scale}"):
+                            self.check(end, loss, scale)
 
 
 if __name__ == "__main__":

@@ -353,7 +353,9 @@ TEST_CASE("all losses match the reference after all activations") {
     check(ending_in(5), {.loss = MeanSquaredError()});
     check(ending_in(1), {.loss = MeanSquaredError()});
     if (function != softmax && function != sigmoid) continue;  // others do not yield probabilities
-    for (const Loss& loss : {Loss(SparseCategoricalCrossentropy()), Loss(CategoricalCrossentropy())}) {
+    for (const Loss& loss : {Loss(SparseCategoricalCrossentropy()), Loss(CategoricalCrossentropy()),
+                             Loss(CategoricalCrossentropy({.label_smoothing = 0.2})), Loss(BinaryCrossentropy()),
+                             Loss(BinaryCrossentropy({.label_smoothing = 0.2}))}) {
       check(ending_in(5), {.loss = loss});
       check(Sequential{Input({9}), Dense(5), Activation(function)}, {.loss = loss});
       check(Sequential{Input({9}), Dense(5, {.activation = relu}), Activation(function)}, {.loss = loss});

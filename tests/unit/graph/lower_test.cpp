@@ -175,6 +175,31 @@ TEST_CASE("crossentropy behind a softmax reads its logits") {
     CHECK(graph.forward.back().operands.front().tensor == graph.forward.back().input);
     CHECK(kinds(graph.backward).find("softmax_backward") != std::string::npos);
   }
+  const Sequential binary{Input({4}), Dense(3, {.activation = sigmoid})};
+  const Graph graph = lower(binary, BinaryCrossentropy(), false);
+  CHECK(kinds(graph.forward) == "gather dense activation loss");
+  CHECK(kinds(graph.backward) == "dense_backward");
+  CHECK(graph.forward.back().operands.front().tensor == graph.forward[1].output);
+}
+
+TEST_CASE("focal crossentropies read the model's output") {
+  const auto reads_output = [](ActivationFunction last, const Loss& loss) {
+    const Graph graph = lower(Sequential{Input({4}), Dense(3, {.activation = last})}, loss, false);
+    return graph.forward.back().operands.front().tensor == graph.forward.back().input &&
+           graph.loss.index() == loss.index();
+  };
+  CHECK(reads_output(softmax, CategoricalFocalCrossentropy()));
+  CHECK(reads_output(sigmoid, BinaryFocalCrossentropy()));
+}
+
+TEST_CASE("backward behind hidden logits ends at frozen layers") {
+  Dense frozen(3, {.activation = softmax});
+  frozen.trainable = false;
+  const Graph graph = lower(Sequential{Input({4}), Dense(5), frozen}, CategoricalCrossentropy(), false);
+  CHECK(kinds(graph.backward) == "dense_backward dense_backward");
+  Dense first(5);
+  first.trainable = false;
+  CHECK(lower(Sequential{Input({4}), first, frozen}, CategoricalCrossentropy(), false).backward.empty());
 }
 
 TEST_CASE("mixed precision is bfloat16 up to the output of the last weighted layer") {
