@@ -95,7 +95,7 @@ void BatchFeed::validate(const Dataset& data, const Loss& loss) {
                     data.source, data.target_shape.to_string(), architecture_.output_shape().to_string()));
   }
   data.validate(outputs);
-  if (const auto* targets = std::get_if<std::vector<float>>(&data.targets)) check_targets(loss, *targets, data.source);
+  if (const auto* targets = std::get_if<SharedArray<float>>(&data.targets)) check_targets(loss, *targets, data.source);
   std::string description = digest_of(data);
   run_context_.require_equal_on_all_ranks("the data", description);
   constexpr std::size_t max_checked = 64;
@@ -123,11 +123,11 @@ void BatchFeed::weigh_classes(const Dataset& data, const std::map<int, double>& 
     const auto found = class_weight.find(static_cast<int>(of_class));
     return found == class_weight.end() ? 1.0F : static_cast<float>(found->second);
   };
-  if (const auto* classes = std::get_if<std::vector<std::int32_t>>(&data.targets)) {
+  if (const auto* classes = std::get_if<SharedArray<std::int32_t>>(&data.targets)) {
     for (const std::int32_t of_class : *classes) class_weights_.push_back(weight_of(of_class));
     return;
   }
-  const auto& targets = std::get<std::vector<float>>(data.targets);
+  const auto& targets = std::get<SharedArray<float>>(data.targets);
   const std::size_t width = targets.size() / data.size();
   if (data.target_shape.rank() > 1) {
     throw UsageError("class_weight needs one class for each example, but the targets of " + data.source + " are " +
@@ -141,7 +141,8 @@ void BatchFeed::weigh_classes(const Dataset& data, const std::map<int, double>& 
 
 std::span<const float> BatchFeed::weights_of(const Dataset& data, bool training) const {
   const bool by_class = training && !class_weights_.empty() && weighted_dataset_ == data.id.value();
-  return by_class ? class_weights_ : data.sample_weights;
+  if (by_class) return class_weights_;
+  return data.sample_weights;
 }
 
 void BatchFeed::add_weights(StepContext& context, const Batch& whole, std::span<const float> weights) {

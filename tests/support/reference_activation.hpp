@@ -94,8 +94,14 @@ class Activated {
       for (double& value : output_) value = activate(function_, value).value;
     }
     if (!is_log()) return output_;
-    Values logarithms = output_;
-    for (double& value : logarithms) value = std::log(value);
+    Values logarithms = input_;
+    for (std::size_t row = 0; row < logarithms.size(); row += at(width_)) {
+      const std::span<double> values = std::span(logarithms).subspan(row, at(width_));
+      const double largest = *std::max_element(values.begin(), values.end());
+      double sum = 0;
+      for (const double value : values) sum += std::exp(value - largest);
+      for (double& value : values) value -= largest + std::log(sum);
+    }
     return logarithms;
   }
 

@@ -68,7 +68,6 @@ class ElementwiseKernel final : public Kernel {
       if (rule.noise_shape.rank() > 0) refuse_layer(scope, " with one decision for several elements");
       rate_ = rule.rate;
     }
-    if (function_ == activations::log_softmax) refuse_layer(scope, " with log_softmax");
   }
 
   void enqueue(const StepContext& context) override {
@@ -87,10 +86,12 @@ class ElementwiseKernel final : public Kernel {
             stream_, num_examples_ * quads,
             DropoutQuad<T>{arguments_, y_gradient_, x_gradient_, x_, elements_, quads, layer_, rate_, input_function_});
         return;
-      case OperationKind::softmax: for_each(stream_, count_ / channels_, SoftmaxRow<T>{x_, y_, channels_}); return;
+      case OperationKind::softmax:
+        for_each(stream_, count_ / channels_, SoftmaxRow<T>{x_, y_, channels_, is_log()});
+        return;
       case OperationKind::softmax_backward:
         for_each(stream_, count_ / channels_,
-                 SoftmaxRowBackward<T>{x_, y_, y_gradient_, x_gradient_, channels_, input_function_});
+                 SoftmaxRowBackward<T>{x_, y_, y_gradient_, x_gradient_, channels_, input_function_, is_log()});
         return;
       case OperationKind::activation_backward: {
         const bool from_input = derivative_of(function_) == Derivative::from_input;
@@ -104,6 +105,8 @@ class ElementwiseKernel final : public Kernel {
   }
 
  private:
+  [[nodiscard]] bool is_log() const { return function_ == activations::log_softmax; }
+
   cudaStream_t stream_;
   OperationKind kind_;
   std::size_t count_;

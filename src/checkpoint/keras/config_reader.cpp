@@ -78,7 +78,6 @@ double ConfigReader::number(const std::string& key, std::optional<double> fallba
 
 std::vector<double> ConfigReader::numbers(const std::string& key) {
   const json& value = required(key);
-  if (value.is_number()) return {value.get<double>()};
   if (!value.is_array() || !std::all_of(value.begin(), value.end(), [](const json& one) { return one.is_number(); })) {
     fail_unsupported(key);
   }

@@ -29,8 +29,8 @@ class ConfigReader {
   /// These refuse values of the wrong type, and without a fallback a missing key.
   int integer(const std::string& key, std::optional<int> fallback = {});
   double number(const std::string& key, std::optional<double> fallback = {});
-  std::vector<double> numbers(const std::string& key);  ///< a number alone is a list of one
-  std::vector<int> integers(const std::string& key);    ///< likewise
+  std::vector<double> numbers(const std::string& key);
+  std::vector<int> integers(const std::string& key);  ///< a number alone is a list of one
   bool boolean(const std::string& key, bool fallback);
   std::string text(const std::string& key, const std::optional<std::string>& fallback = {});
   int single_integer(const std::string& key);  ///< also [3]

@@ -18,6 +18,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <variant>
 #include <vector>
 
 using namespace lockstep;
@@ -42,6 +43,11 @@ class Draw {
     if (below(6) == 0) layers_ = {Input({(5 + below(5)) * (5 + below(5)) * 4}), Reshape({-1, 2, 2})};
     const int middle = 1 + below(5);
     for (int i = 0; i < middle; ++i) add([&] { return image_layer(); });
+    if (!is_gpu() && below(3) == 0) {
+      layers_.push_back(below(2) == 0 ? Layer(Reshape({-1, 1})) : Layer(Flatten()));
+      for (int i = 0; i < 3; ++i) add([&] { return sequence_layer(); });
+      layers_.push_back(Flatten());
+    }
     if (below(5) == 0) {  // the output is an image, or what pooling left of it
       loss = MeanSquaredError();
       if (below(2) == 0) add([&] { return image_layer(); });
@@ -107,7 +113,8 @@ class Draw {
   Padding padding() { return below(2) == 0 ? Padding::valid : Padding::same; }
   ActivationFunction function() {
     constexpr std::array functions = named_activations();
-    return functions[static_cast<std::size_t>(below(static_cast<int>(functions.size())))];
+    const ActivationFunction drawn = functions[static_cast<std::size_t>(below(static_cast<int>(functions.size())))];
+    return drawn == activations::exponential ? activations::tanh : drawn;  // several in a row overflow
   }
 
   /// A number of groups that divides the channels of the model so far, most often one or all.
@@ -194,30 +201,44 @@ class Draw {
   /// Layers that GPUs refuse.
   Layer cpu_layer() {
     const double rate = 0.8 * random_.uniform();
-    switch (below(22)) {
+    switch (below(17)) {
       case 0: return ZeroPadding2D({margin(), margin(), margin(), margin()});
       case 1: return Cropping2D({margin(), margin(), margin(), margin()});
-      case 2: return ZeroPadding1D({margin(), margin()});
-      case 3: return Cropping1D({margin(), margin()});
-      case 4: return UpSampling2D(extent(2), {.interpolation = below(2) == 0 ? "nearest" : "bilinear"});
-      case 5: return UpSampling1D(2);
-      case 6: return RepeatVector(2);
-      case 7: return below(2) == 0 ? Permute({2, 3, 1}) : Permute({2, 1});
-      case 8: return LayerNormalization({.epsilon = 0.1, .center = below(2) == 0, .scale = below(2) == 0});
-      case 9: return GroupNormalization(below(2) == 0 ? 1 : -1, {.epsilon = 0.1});
-      case 10: return UnitNormalization();
-      case 11: return Normalization({.mean = {random_.normal()}, .variance = {0.5 + random_.uniform()}});
-      case 12: return SpatialDropout1D(rate);
-      case 13: return SpatialDropout2D(rate);
-      case 14: return GaussianNoise(rate);
-      case 15: return GaussianDropout(rate);
-      case 16: return PReLU({.alpha_initializer = "random_normal"});
-      case 17: return PReLU({.alpha_initializer = "random_normal", .shared_axes = {1, 2}});
-      case 18: return LayerScale(random_.normal(), channels());
-      case 19: return Rescaling(random_.normal(), random_.normal());
-      case 20: return Dense(channels(), {.activation = function()});
-      default: return Reshape({-1, 4});
+      case 2: return UpSampling2D(extent(2), {.interpolation = below(2) == 0 ? "nearest" : "bilinear"});
+      case 3: return Permute({2, 3, 1});
+      case 4: return LayerNormalization({.epsilon = 0.1, .center = below(2) == 0, .scale = below(2) == 0});
+      case 5: return GroupNormalization(below(2) == 0 ? 1 : -1, {.epsilon = 0.1});
+      case 6: return UnitNormalization();
+      case 7: return Normalization({.mean = {random_.normal()}, .variance = {0.5 + random_.uniform()}});
+      case 8: return SpatialDropout2D(rate);
+      case 9: return GaussianNoise(rate);
+      case 10: return GaussianDropout(rate);
+      case 11: return PReLU({.alpha_initializer = "random_normal"});
+      case 12: return PReLU({.alpha_initializer = "random_normal", .shared_axes = {1, 2}});
+      case 13: return LayerScale(random_.normal(), last_axis());
+      case 14: return Rescaling(random_.normal(), random_.normal());
+      case 15: return Dense(channels(), {.activation = function()});
+      default: return Dropout(rate, {.noise_shape = {1, 1, 1}});
     }
+  }
+
+  /// Layers of (steps, channels), or of a vector.
+  Layer sequence_layer() {
+    switch (below(8)) {
+      case 0: return ZeroPadding1D({margin(), margin()});
+      case 1: return Cropping1D({margin(), margin()});
+      case 2: return UpSampling1D(2);
+      case 3: return SpatialDropout1D(0.8 * random_.uniform());
+      case 4: return Permute({2, 1});
+      case 5: return Dense(3, {.activation = function()});
+      default: return RepeatVector(2);
+    }
+  }
+
+  /// The number of channels of the model so far.
+  [[nodiscard]] int last_axis() const {
+    const Shape shape = layers_.size() > 1 ? Sequential(layers_).output_shape() : std::get<Input>(layers_[0]).shape;
+    return static_cast<int>(shape[shape.rank() - 1]);
   }
 
   int margin() { return static_cast<int>(below(3)); }

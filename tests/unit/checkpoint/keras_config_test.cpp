@@ -213,7 +213,6 @@ TEST_CASE("unsupported layers and options are rejected by name") {
       {layer("DepthwiseConv2D", R"("kernel_size": 3, "padding": "causal")"), {"padding 'causal'", "only Conv1D"}},
       {layer("MaxPooling1D", R"("pool_size": [2, 2])"), {"pool_size = [2,2]"}},
       {layer("Conv1D", R"("filters": 2, "kernel_size": [3])"), {"rank 2, (steps, channels)"}},
-      {layer("Dense", R"("units": 3)"), {"one vector", "Flatten"}},
       {R"({"module": "my.layers", "class_name": "Dense", "config": {"units": 3}})", {"Dense", "module my.layers"}},
       {R"({"module": "keras_cv.layers", "class_name": "Dense", "config": {"units": 3}, "registered_name": "keras_cv>Dense"})",
        {"keras_cv>Dense", "module keras_cv.layers"}},

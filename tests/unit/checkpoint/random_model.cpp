@@ -90,7 +90,8 @@ class AnyFields : public FieldVisitor {
 
 Architecture any_nested_model(RandomStream& random, const Shape& input);
 
-/// A layer of any type except Input and Embedding, which come first in a model. Nested models read `input`.
+/// A layer of any type except Input and Embedding, which come first in a model, and layers of keras.applications, which
+/// Keras does not find by their names in .h5 files. Nested models read `input`.
 Layer any_layer(RandomStream& random, const std::string& name, const Shape& input, int depth) {
   if (depth == 0 && random.below(10) == 0) {
     NestedModel nested = any_nested_model(random, input);
@@ -99,8 +100,9 @@ Layer any_layer(RandomStream& random, const std::string& name, const Shape& inpu
   }
   std::vector<Layer> blank;
   for_each_alternative<Layer>([&]<typename L>(std::type_identity<L>) {
-    if (!std::is_same_v<L, Input> && !std::is_same_v<L, Embedding> && !std::is_same_v<L, NestedModel>)
-      blank.push_back(blank_layer<L>());
+    if constexpr (!std::is_same_v<L, Input> && !std::is_same_v<L, Embedding> && !std::is_same_v<L, NestedModel>) {
+      if (module_of(LayerTraits<L>::class_name) == "keras.layers") blank.push_back(blank_layer<L>());
+    }
   });
   Layer drawn = any_of(random, blank);
   std::visit(
