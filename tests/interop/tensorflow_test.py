@@ -25,7 +25,8 @@ ENDS = {
     "softmax": lambda: [layers.Dense(CLASSES, activation="softmax")],
     "a softmax layer": lambda: [layers.Dense(CLASSES, activation="tanh"), layers.Activation("softmax")],
     "softmax and another layer": lambda: [layers.Dense(CLASSES, activation="softmax"), layers.Reshape((CLASSES,))],
-    # Directly behind a sigmoid TensorFlow takes the sigmoid's logits for those of a softmax. Lockstep divides there too.
+    # Directly behind a sigmoid TensorFlow takes the sigmoid's logits for those of a softmax, and for BinaryCrossentropy
+    # the other way around. Lockstep reads the outputs there.
     "sigmoid and another layer": lambda: [layers.Dense(CLASSES, activation="sigmoid"), layers.Reshape((CLASSES,))],
     "positive numbers": lambda: [layers.Dense(CLASSES, activation="relu", bias_initializer="ones")],
 }
@@ -39,7 +40,7 @@ LOSSES = {
 BINARY_ENDS = {
     "sigmoid": lambda: [layers.Dense(CLASSES, activation="sigmoid")],
     "sigmoid and another layer": ENDS["sigmoid and another layer"],
-    "softmax": ENDS["softmax"],
+    "positive numbers": ENDS["positive numbers"],
 }
 BINARY_LOSSES = {
     "binary": BINARY(),
@@ -49,6 +50,8 @@ BINARY_LOSSES = {
 FOCAL_LOSSES = {
     "focal": keras.losses.CategoricalFocalCrossentropy(),
     "focal, from logits": keras.losses.CategoricalFocalCrossentropy(from_logits=True),
+}
+BINARY_FOCAL_LOSSES = {
     "binary focal": keras.losses.BinaryFocalCrossentropy(),
     "binary focal, from logits": keras.losses.BinaryFocalCrossentropy(from_logits=True),
 }
@@ -85,7 +88,7 @@ class Crossentropy(Scratch):
     def test_losses_and_steps_match(self) -> None:
         warnings.simplefilter("ignore")  # Keras warns of from_logits behind a softmax
         for ends, losses, scales in ((ENDS, LOSSES, (1, 30)), (BINARY_ENDS, BINARY_LOSSES, (1, 30)),
-                                     (BINARY_ENDS, FOCAL_LOSSES, (1,))):
+                                     (ENDS, FOCAL_LOSSES, (1,)), (BINARY_ENDS, BINARY_FOCAL_LOSSES, (1,))):
             for where, end in ends.items():
                 for name, loss in losses.items():
                     for scale in scales:
