@@ -35,8 +35,9 @@ inline void share_aliases(const Graph& graph, std::vector<TensorBuffers>& buffer
   }
 }
 
-/// Whether the arena's gradients are not what the operation's kernel writes. A shared layer's are sums over its calls. A
-/// layer that is not trainable has none, and kernels that compute them along with the input's gradient lose them here.
+/// Whether the arena's gradients are not what the operation's kernel writes. A shared layer's are sums over its calls.
+/// A layer that is not trainable has none, and kernels that compute them along with the input's gradient lose them
+/// here.
 [[nodiscard]] inline bool has_separate_gradients(const Operation& operation) {
   return operation.shared.count > 1 || (operation.is_frozen && !traits_of(operation).has_kernel);
 }

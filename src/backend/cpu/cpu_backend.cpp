@@ -229,15 +229,16 @@ class CpuExecutable final : public Executable {
       const Range examples =
           operation.is_batch_split ? graph_.examples_of(num_examples, graph_.rank) : Range{0, num_examples};
       const Range microbatch = slice_of(examples.size(), operation.microbatch.index, operation.microbatch.count);
-      kernels.push_back(microbatch.empty() ? nullptr
-                                           : make_kernel({{graph_, operation, examples.begin + microbatch.begin,
-                                                           microbatch.size(), buffers_, arenas_,
-                                                           has_separate_gradients(operation) ? separate_gradients_ : nullptr},
-                                                          scratch_,
-                                                          weight_layouts_,
-                                                          converted_weights,
-                                                          dnnl_,
-                                                          threads_}));
+      kernels.push_back(
+          microbatch.empty()
+              ? nullptr
+              : make_kernel({{graph_, operation, examples.begin + microbatch.begin, microbatch.size(), buffers_,
+                              arenas_, has_separate_gradients(operation) ? separate_gradients_ : nullptr},
+                             scratch_,
+                             weight_layouts_,
+                             converted_weights,
+                             dnnl_,
+                             threads_}));
     }
     return kernels_by_size_.emplace_back(num_examples, std::move(kernels)).second;
   }

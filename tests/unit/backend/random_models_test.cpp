@@ -45,7 +45,7 @@ class Draw {
     for (int i = 0; i < middle; ++i) add([&] { return image_layer(); });
     if (!is_gpu() && below(3) == 0) {
       layers_.push_back(below(2) == 0 ? Layer(Reshape({-1, 1})) : Layer(Flatten()));
-      for (int i = 0; i < 3; ++i) add([&] { return sequence_layer(); });
+      for (int i = 0; i < 3; ++i) add([&] { return cpu_sequence_layer(); });
       layers_.push_back(Flatten());
     }
     if (below(5) == 0) {  // the output is an image, or what pooling left of it
@@ -222,8 +222,8 @@ class Draw {
     }
   }
 
-  /// Layers of (steps, channels), or of a vector.
-  Layer sequence_layer() {
+  /// Layers of sequences or vectors that GPUs refuse.
+  Layer cpu_sequence_layer() {
     switch (below(8)) {
       case 0: return ZeroPadding1D({margin(), margin()});
       case 1: return Cropping1D({margin(), margin()});
