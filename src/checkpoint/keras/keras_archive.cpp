@@ -61,7 +61,8 @@ ModelData read_keras_archive(const std::filesystem::path& file) {
   const std::string source = file.string() + ":" + config_name;
   ModelData model{model_from_json(config, source), {}, {}};
   try {
-    model.compile_state = archive_compile_config_from_json(config, source);
+    model.compile_state =
+        archive_compile_config_from_json(config, source, model.architecture.output_shape().elements());
   } catch (const DataError& error) {
     model.compile_refusal = error.what();
   }

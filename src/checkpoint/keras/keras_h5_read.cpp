@@ -160,7 +160,8 @@ ModelData read_keras_h5(const std::filesystem::path& file) {
   if (training_config) {
     static_cast<void>(parse_json(*training_config, file.string()));  // damage is no reason to leave it out
     try {
-      model.compile_state = training_config_from_json(*training_config, file.string());
+      model.compile_state =
+          training_config_from_json(*training_config, file.string(), model.architecture.output_shape().elements());
     } catch (const DataError& error) {
       model.compile_refusal = error.what();
     }

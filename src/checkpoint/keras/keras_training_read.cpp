@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <algorithm>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -116,31 +117,39 @@ Loss read_loss(const json& value, const std::string& source) {
   return *loss;
 }
 
+/// What a metric judges.
+struct Judged {
+  const Loss& loss;
+  std::optional<std::int64_t> outputs;
+};
+
 /// Keras replaces "accuracy" by a class that suits the shapes, and Keras 2 writes that class, or the function around
 /// which it is a MeanMetricWrapper.
-bool is_accuracy(const std::string& name, const std::string& log_name, const Loss& loss) {
+bool is_accuracy(const std::string& name, const std::string& log_name, const Judged& judged) {
   if (log_name != MetricTraits<metrics::Accuracy>::name) return false;
-  if (name == "SparseCategoricalAccuracy") return takes_classes(loss);
-  if (name == "CategoricalAccuracy") return !takes_classes(loss) && needs_class_vector(loss);
-  return name == "sparse_categorical_accuracy" || name == "categorical_accuracy" || name == "binary_accuracy";
+  if (name == "binary_accuracy") return judged.outputs.value_or(1) == 1;
+  if (judged.outputs == 1) return false;
+  if (name == "SparseCategoricalAccuracy") return takes_classes(judged.loss);
+  if (name == "CategoricalAccuracy") return !takes_classes(judged.loss) && needs_class_vector(judged.loss);
+  return name == "sparse_categorical_accuracy" || name == "categorical_accuracy";
 }
 
 /// Whether the file means T. A metric's name is what logs call it and says nothing of what it computes.
 template <typename T>
 bool names_metric(const ClassConfig& described, const std::string& function, const std::string& log_name,
-                  const Loss& loss) {
+                  const Judged& judged) {
   constexpr bool is_shape_dependent = std::is_same_v<T, metrics::Accuracy>;
   constexpr bool has_function = !requires { MetricTraits<T>::is_class_only; };
   using Traits = MetricTraits<T>;
   if (described.form == ConfigForm::name) return is_name_of<T>(described.class_name);
-  const bool is_accuracy_here = is_accuracy(function.empty() ? described.class_name : function, log_name, loss);
+  const bool is_accuracy_here = is_accuracy(function.empty() ? described.class_name : function, log_name, judged);
   if (is_shape_dependent || is_accuracy_here) return is_shape_dependent && is_accuracy_here;
   if (described.form == ConfigForm::function) return has_function && described.class_name == Traits::name;
   return described.class_name == "MeanMetricWrapper" ? has_function && function == Traits::name
                                                      : described.class_name == Traits::class_name;
 }
 
-Metric read_metric(const json& value, const std::string& source, const Loss& loss) {
+Metric read_metric(const json& value, const std::string& source, const Judged& judged) {
   const ClassConfig described(value, source + ": a metric");
   ConfigReader config(*described.config, source + ": the metric " + described.class_name);
   const std::string log_name = config.text("name", described.class_name);
@@ -152,7 +161,7 @@ Metric read_metric(const json& value, const std::string& source, const Loss& los
   for_each_alternative<Metric>([&]<typename T>(std::type_identity<T>) {
     using Traits = MetricTraits<T>;
     known.push_back(Traits::name);
-    if (!names_metric<T>(described, function, log_name, loss)) return;
+    if (!names_metric<T>(described, function, log_name, judged)) return;
     if (log_name != known.back() && log_name != Traits::class_name) {
       throw DataError(
           fmt::format("{}: the metric {} has the name '{}', under which Keras logs it and Lockstep does not; compile "
@@ -171,23 +180,24 @@ Metric read_metric(const json& value, const std::string& source, const Loss& los
 
 /// Keras 3 writes the metrics as passed to compile(): one, a list, or a dictionary by output. Keras 2 writes one list
 /// per output with one object per metric.
-void read_metrics(const json& value, const std::string& source, const Loss& loss, std::vector<Metric>& metrics) {
+void read_metrics(const json& value, const std::string& source, const Judged& judged, std::vector<Metric>& metrics) {
   if (value.is_null()) return;
   const bool is_list_per_output =
       value.is_array() && std::ranges::any_of(value, [](const json& entry) { return entry.is_array(); });
   const bool is_dictionary = value.is_object() && !value.contains("class_name");
   if (is_list_per_output || is_dictionary) {
-    read_metrics(of_only_output(value, "lists of metrics", source), source, loss, metrics);
+    read_metrics(of_only_output(value, "lists of metrics", source), source, judged, metrics);
   } else if (value.is_array()) {
-    for (const json& entry : value) metrics.push_back(read_metric(entry, source, loss));
+    for (const json& entry : value) metrics.push_back(read_metric(entry, source, judged));
   } else {
-    metrics.push_back(read_metric(value, source, loss));
+    metrics.push_back(read_metric(value, source, judged));
   }
 }
 
 }  // namespace
 
-CompileState training_config_from_json(const std::string& text, const std::string& source) {
+CompileState training_config_from_json(const std::string& text, const std::string& source,
+                                       std::optional<std::int64_t> outputs) {
   const json document = parse_json(text, source);
   ConfigReader config(document, source);
   const json* const optimizer = config.find("optimizer_config");
@@ -195,10 +205,10 @@ CompileState training_config_from_json(const std::string& text, const std::strin
   if (optimizer == nullptr) config.fail("lacks the key 'optimizer_config'");
   if (loss == nullptr) config.fail("lacks the key 'loss'");
   CompileState training{{read_optimizer(*optimizer, source), read_loss(*loss, source), {}}, 0, {}};
-  if (const json* const metrics = config.find("metrics"))
-    read_metrics(*metrics, source, training.loss, training.metrics);
+  const Judged judged{training.loss, outputs};
+  if (const json* const metrics = config.find("metrics")) read_metrics(*metrics, source, judged, training.metrics);
   if (const json* const weighted = config.find("weighted_metrics")) {
-    read_metrics(*weighted, source, training.loss, training.weighted_metrics);
+    read_metrics(*weighted, source, judged, training.weighted_metrics);
   }
   config.ignore({"run_eagerly", "steps_per_execution", "jit_compile"});  // these change Keras' speed, not the result
   config.reject_unread_keys();

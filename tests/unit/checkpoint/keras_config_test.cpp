@@ -468,6 +468,19 @@ TEST_CASE("metrics are recognized by class, in every form that Keras writes") {
   }
 }
 
+TEST_CASE("the number of outputs decides what accuracy is") {
+  const auto read = [](const std::string& function, std::int64_t outputs) {
+    const std::string metric =
+        R"([{"class_name": "MeanMetricWrapper", "config": {"name": "accuracy", "fn": ")" + function;
+    (void)training_config_from_json(training_of(sgd, R"("categorical_crossentropy")", metric + "\"}}]"), "m.h5",
+                                    outputs);
+  };
+  CHECK_NOTHROW(read("binary_accuracy", 1));
+  CHECK_NOTHROW(read("categorical_accuracy", 2));
+  CHECK_THROWS_AS(read("binary_accuracy", 2), DataError);
+  CHECK_THROWS_AS(read("categorical_accuracy", 1), DataError);
+}
+
 TEST_CASE("a weight decay of zero is none") {
   CHECK(training_config_from_json(training_of(R"({"class_name": "SGD", "config": {"weight_decay": 0.0}})", mse))
             .optimizer.index() == Optimizer(SGD()).index());
