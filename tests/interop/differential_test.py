@@ -45,10 +45,10 @@ class Case:
         self.form = any_of(self.random, (".keras", ".h5"))
 
     def any_model(self) -> Any:
-        """Without Dropout, whose masks differ."""
+        """Without dropout and noise, which differ."""
         while True:
             model = architecture(keras, self.random)
-            if not any(isinstance(layer, layers.Dropout) for layer in model.layers):
+            if not any(hasattr(layer, "seed_generator") for layer in model.layers):
                 break
         if len(model.output_shape) != 2:
             model.add(layers.Flatten())
