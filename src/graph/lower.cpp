@@ -176,20 +176,24 @@ class Lowering {
   /// operation.
   void activate(ActivationFunction function) {
     if (function == ActivationFunction::linear) return;
+    const int logits = current_;
+    const bool hides_logits = logits_activation_of(graph_.loss) == function && call_ == architecture_.outputs().front();
     if (!is_elementwise(function)) {  // softmax and log_softmax
       graph_.tensors[current_].requires_channels_last = true;
       Operation& operation = append(OperationKind::softmax);
       if (function == activations::log_softmax) operation.activation = function;
       graph_.tensors[current_].requires_channels_last = true;
+      if (hides_logits) hidden_logits_ = {.logits = logits, .output = current_};
       return;
     }
     const bool from_output = derivative_of(function) == Derivative::from_output;
     const auto computes_last = [&](const Operation& operation) { return operation.output == current_; };
     const auto last = std::ranges::find_if(graph_.forward, computes_last);  // none for an alias
-    const bool fuses = from_output && last != graph_.forward.end() && traits_of(*last).fuses_activation &&
-                       last->activation == ActivationFunction::linear;
+    const bool fuses = from_output && !hides_logits && last != graph_.forward.end() &&
+                       traits_of(*last).fuses_activation && last->activation == ActivationFunction::linear;
     Operation& operation = fuses ? *last : append_elementwise(OperationKind::activation);
     operation.activation = function;
+    if (hides_logits) hidden_logits_ = {.logits = logits, .output = current_};
     if (from_output) activations_[current_] = function;  // else activation_backward has what the derivative needs
   }
 
@@ -417,12 +421,15 @@ class Lowering {
                           .storage = storage,
                           .rule = UpdateRule::assign};
     graph_.parameters.push_back(std::move(metrics));
+    const bool reads_logits = hidden_logits_.output == current_;
+    const int differentiated = reads_logits ? hidden_logits_.logits : current_;
+    if (reads_logits) graph_.loss = from_logits(graph_.loss);
     graph_.forward.push_back({.kind = OperationKind::loss,
                               .layer = architecture_.calls()[architecture_.outputs().front()].layer,
                               .input = current_,
                               .parameter = graph_.metrics_parameter(),
                               .num_parameters = 1,
-                              .input_activation = activations_[current_]});
+                              .operands = {{.tensor = differentiated, .activation = activations_[differentiated]}}});
   }
 
   /// In mixed precision the loss reads float32: the output of the last weighted layer, and what is computed from it.
@@ -459,6 +466,13 @@ class Lowering {
     std::size_t position = 0;
   };
 
+  /// An activation of the output that turns the loss' logits into probabilities. As Keras on TensorFlow does, the loss
+  /// is computed from its input, which has not been rounded to 0 or 1.
+  struct HiddenLogits {
+    int logits = -1;
+    int output = -1;
+  };
+
   Architecture architecture_;   ///< without nested models
   std::vector<int> num_calls_;  ///< by layer
   std::vector<int> uses_;       ///< by call: how often its output is read
@@ -471,6 +485,7 @@ class Lowering {
   int layer_ = 0;            ///< its layer
   int first_parameter_ = 0;  ///< of that layer
   Graph graph_;
+  HiddenLogits hidden_logits_;
   std::vector<ActivationFunction> activations_;  ///< the activation that each tensor's producer fused
   int current_ = 0;                              ///< the last tensor
 };

@@ -29,7 +29,7 @@ struct SharedUse {
   int count = 1;  ///< more than 1 for a layer that is called several times: it has one set of parameters
 };
 
-/// A tensor that a merge, a concatenation or a sum of gradients reads.
+/// A tensor that a merge, a concatenation, a sum of gradients or a loss reads.
 struct Operand {
   int tensor = -1;
   ActivationFunction activation = ActivationFunction::linear;  ///< fused into the tensor
@@ -49,8 +49,9 @@ struct Operation {
   ActivationFunction input_activation = ActivationFunction::linear;  ///< backward: fused into the input
   bool input_gradient = false;                                       ///< backward: whether to compute input's gradient
   bool is_frozen = false;  ///< the layer is not trainable: no gradients of its parameters, and fixed statistics
-  std::vector<Operand> operands =
-      {};  ///< of a merge or concatenation: its inputs; of sum_gradients: the forks of `input`
+  /// Of a merge or concatenation: its inputs. Of sum_gradients: the forks of `input`. Of a loss: the tensor that it is
+  /// computed from and whose gradient it writes; metrics are computed from `input`, the model's output.
+  std::vector<Operand> operands = {};
   std::int64_t concatenated_rows = 1;  ///< of an example's output, channels last: each has a part of every operand
   MergeFunction merge = MergeFunction::add;
   Range input_features = {};  ///< dense_backward: the chunk's rows of the kernel, in the order of the input's layout

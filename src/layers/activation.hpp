@@ -120,12 +120,13 @@ struct LayerTraits<PReLU> {
 template <>
 struct LayerTraits<Softmax> {
   static constexpr std::string_view class_name = "Softmax";
+  static constexpr ActivationFunction activation = ActivationFunction::softmax;
 
   static void fields(auto& visit, auto& /*softmax*/) { visit.last_axis("axis"); }
 
   static void infer(const Softmax& /*softmax*/, ShapeInference& shapes) { shapes.set_output(shapes.input()); }
 
-  static void lower(const Softmax& /*softmax*/, auto& to) { to.activate(activations::softmax); }
+  static void lower(const Softmax& /*softmax*/, auto& to) { to.activate(activation); }
 };
 
 }  // namespace lockstep

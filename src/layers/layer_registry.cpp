@@ -114,6 +114,7 @@ std::optional<ActivationFunction> activation_of(const Layer& layer) {
   return std::visit(
       []<typename L>(const L& any) {
         ActivationFinder finder;
+        if constexpr (requires { LayerTraits<L>::activation; }) finder.found = LayerTraits<L>::activation;
         LayerTraits<L>::fields(finder, any);
         return finder.found;
       },

@@ -55,7 +55,7 @@ void set_trainable(Layer& layer, bool trainable);
 
 [[nodiscard]] ElementOrder element_order_of(const Layer& layer);
 
-/// The activation function that a layer ends with, if it has one as a field.
+/// The activation function that a layer ends with, if it has one as a field, or is Softmax.
 [[nodiscard]] std::optional<ActivationFunction> activation_of(const Layer& layer);
 
 }  // namespace lockstep

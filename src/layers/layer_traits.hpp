@@ -7,6 +7,7 @@
 //   - infer(l, s): output shape, parameters and errors; see ShapeInference. Ranges have been checked.
 //   - lower(l, to): appends the layer's operations; see Lowering in graph/lower.cpp. It names operation kinds through
 //     the template parameter, because layers do not include the graph.
+//   - activation: the function of a layer that is nothing else and has no field for it. Optional.
 //   - element_order(l): how the layer depends on its input's element order. Optional; default `significant`.
 #pragma once
 

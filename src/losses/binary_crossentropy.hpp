@@ -81,6 +81,7 @@ struct BinaryFocalTerm {
 /// What the binary crossentropies have in common.
 struct BinaryCrossentropyTraits : DenseLossTraits {
   static constexpr ActivationFunction probabilities_of = ActivationFunction::sigmoid;
+  static constexpr bool reads_hidden_logits = true;
 
   static void fields(auto& visit, auto& loss) {
     visit.optional("from_logits", loss.from_logits);
@@ -103,6 +104,7 @@ template <>
 struct LossTraits<BinaryFocalCrossentropy> : BinaryCrossentropyTraits {
   static constexpr std::string_view class_name = "BinaryFocalCrossentropy";
   static constexpr std::string_view function_name = "binary_focal_crossentropy";
+  static constexpr bool reads_hidden_logits = false;
 
   static void fields(auto& visit, auto& loss) {
     visit.optional("apply_class_balancing", loss.apply_class_balancing);

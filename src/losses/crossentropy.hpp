@@ -11,8 +11,13 @@
 
 namespace lockstep {
 
+/// How outputs that are no logits become probabilities that sum to 1 in Keras on TensorFlow. Only outputs within 1e-7
+/// of 0 or beyond 1 - 1e-7 tell the two apart.
+enum class OutputScaling { divide_then_clip, clip_then_divide };
+
 struct CrossentropyRule {
   bool from_logits;
+  OutputScaling scaling;
   float label_smoothing = 0;
 
   template <typename Index, typename Target, typename Gradient>
@@ -27,7 +32,9 @@ struct CrossentropyRule {
   template <typename Index, typename Target, typename Gradient>
   [[nodiscard]] LOCKSTEP_HOST_DEVICE float compute(const float* output, Index count, const Target& target,
                                                    const Gradient& gradient) const {
-    return from_logits ? logits(output, count, target, gradient) : probabilities(output, count, target, gradient);
+    if (from_logits) return logits(output, count, target, gradient);
+    return scaling == OutputScaling::divide_then_clip ? divided_then_clipped(output, count, target, gradient)
+                                                      : clipped_then_divided(output, count, target, gradient);
   }
 
   template <typename Index, typename Target, typename Gradient>
@@ -50,15 +57,47 @@ struct CrossentropyRule {
     return loss;
   }
 
+  /// With q[k] = p[k] / sum(p): the sum of -y[k] log(clip(q[k])).
   template <typename Index, typename Target, typename Gradient>
-  [[nodiscard]] LOCKSTEP_HOST_DEVICE static float probabilities(const float* p, Index count, const Target& target,
-                                                                const Gradient& gradient) {
+  [[nodiscard]] LOCKSTEP_HOST_DEVICE static float divided_then_clipped(const float* p, Index count,
+                                                                       const Target& target, const Gradient& gradient) {
+    float sum = 0;
+    for (Index k = 0; k < count; ++k) sum += p[k];
     float loss = 0;
+    float unclipped = 0;  // the sum of the targets whose outputs are not clipped
     for (Index k = 0; k < count; ++k) {
       const float probability = target(k);
-      const float clipped = clip_probability(p[k]);
+      const float q = p[k] / sum;
+      const float clipped = clip_probability(q);
       if (probability != 0.0F) loss -= probability * std::log(clipped);
-      if (gradient.is_wanted()) gradient(k, clipped == p[k] ? -probability / clipped : 0.0F);
+      if (clipped == q) unclipped += probability;
+    }
+    if (!gradient.is_wanted()) return loss;
+    for (Index k = 0; k < count; ++k) {
+      const float q = p[k] / sum;
+      gradient(k, ((clip_probability(q) == q ? -target(k) / q : 0.0F) + unclipped) / sum);
+    }
+    return loss;
+  }
+
+  /// With c[k] = clip(p[k]): the sum of -y[k] log(c[k] / sum(c)).
+  template <typename Index, typename Target, typename Gradient>
+  [[nodiscard]] LOCKSTEP_HOST_DEVICE static float clipped_then_divided(const float* p, Index count,
+                                                                       const Target& target, const Gradient& gradient) {
+    float sum = 0;
+    for (Index k = 0; k < count; ++k) sum += clip_probability(p[k]);
+    const float log_sum = std::log(sum);
+    float loss = 0;
+    float total = 0;
+    for (Index k = 0; k < count; ++k) {
+      const float probability = target(k);
+      if (probability != 0.0F) loss += probability * (log_sum - std::log(clip_probability(p[k])));
+      total += probability;
+    }
+    if (!gradient.is_wanted()) return loss;
+    for (Index k = 0; k < count; ++k) {
+      const float clipped = clip_probability(p[k]);
+      gradient(k, clipped == p[k] ? total / sum - target(k) / clipped : 0.0F);
     }
     return loss;
   }
@@ -109,6 +148,7 @@ struct CategoricalFocalRule {
 /// The traits that the crossentropies share.
 struct CrossentropyTraits {
   static constexpr ActivationFunction probabilities_of = ActivationFunction::softmax;
+  static constexpr bool reads_hidden_logits = true;
   static constexpr std::array<std::string_view, 0> aliases{};
   static constexpr bool needs_class_vector = true;
 };
@@ -124,7 +164,9 @@ struct LossTraits<SparseCategoricalCrossentropy> : CrossentropyTraits {
     visit.expected("axis", -1);
   }
 
-  static CrossentropyRule rule(const SparseCategoricalCrossentropy& loss) { return {.from_logits = loss.from_logits}; }
+  static CrossentropyRule rule(const SparseCategoricalCrossentropy& loss) {
+    return {.from_logits = loss.from_logits, .scaling = OutputScaling::clip_then_divide};
+  }
 };
 
 template <>
@@ -140,7 +182,9 @@ struct LossTraits<CategoricalCrossentropy> : CrossentropyTraits {
   }
 
   static CrossentropyRule rule(const CategoricalCrossentropy& loss) {
-    return {.from_logits = loss.from_logits, .label_smoothing = static_cast<float>(loss.label_smoothing)};
+    return {.from_logits = loss.from_logits,
+            .scaling = OutputScaling::divide_then_clip,
+            .label_smoothing = static_cast<float>(loss.label_smoothing)};
   }
 };
 
@@ -148,6 +192,7 @@ template <>
 struct LossTraits<CategoricalFocalCrossentropy> : CrossentropyTraits {
   static constexpr std::string_view class_name = "CategoricalFocalCrossentropy";
   static constexpr std::string_view function_name = "categorical_focal_crossentropy";
+  static constexpr bool reads_hidden_logits = false;
   static constexpr bool takes_classes = false;
 
   static void fields(auto& visit, auto& loss) {

@@ -8,8 +8,10 @@
 #include "losses/probabilistic.hpp"
 #include "losses/regression.hpp"
 
+#include <lockstep/layers/activation.hpp>
 #include <lockstep/losses/losses.hpp>
 
+#include <optional>
 #include <span>
 #include <string_view>
 #include <type_traits>
@@ -38,6 +40,12 @@ void check(const Loss& loss);
 
 /// Throws DataError, which names `source`, unless the loss is defined for these targets.
 void check_targets(const Loss& loss, std::span<const float> targets, std::string_view source);
+
+/// The activation of a model's output behind which the loss is computed from the logits; none for most losses.
+[[nodiscard]] std::optional<ActivationFunction> logits_activation_of(const Loss& loss) noexcept;
+
+/// The same loss, computed from logits. `logits_activation_of` it must not be none.
+[[nodiscard]] Loss from_logits(Loss loss);
 
 /// Whether the model's output must be one vector of classes for each example.
 [[nodiscard]] bool needs_class_vector(const Loss& loss) noexcept;

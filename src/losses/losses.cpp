@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 #include <algorithm>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -56,6 +57,26 @@ void check_targets(const Loss& loss, std::span<const float> targets, std::string
   if (all_are(0) || all_are(-1)) return;
   throw DataError(fmt::format("the loss {} needs targets that are all 0 or 1, or all -1 or 1, but {} holds others",
                               keras_name(loss), source));
+}
+
+std::optional<ActivationFunction> logits_activation_of(const Loss& loss) noexcept {
+  return std::visit(
+      []<typename T>(const T& /*loss*/) -> std::optional<ActivationFunction> {
+        if constexpr (requires { LossTraits<T>::probabilities_of; }) {
+          if (LossTraits<T>::reads_hidden_logits) return LossTraits<T>::probabilities_of;
+        }
+        return std::nullopt;
+      },
+      loss);
+}
+
+Loss from_logits(Loss loss) {
+  std::visit(
+      []<typename T>(T& options) {
+        if constexpr (requires { options.from_logits; }) options.from_logits = true;
+      },
+      loss);
+  return loss;
 }
 
 bool needs_class_vector(const Loss& loss) noexcept {

@@ -114,7 +114,7 @@ struct MetricTraits<metrics::Accuracy> : MeanOverExamples {
   static constexpr std::string_view class_name = "Accuracy";
   static constexpr std::string_view name = "accuracy";
   static constexpr MetricTargets targets = MetricTargets::any;
-  static constexpr bool needs_class_vector = false;
+  static constexpr bool needs_class_vector = true;
   static constexpr bool is_upward = true;
 
   static void fields(auto& /*visit*/, auto& /*metric*/) {}

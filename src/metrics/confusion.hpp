@@ -85,12 +85,14 @@ template <>
 struct MetricTraits<metrics::Precision> : ShareTraits<false> {
   static constexpr std::string_view class_name = "Precision";
   static constexpr std::string_view name = "precision";
+  static constexpr bool is_class_only = true;
 };
 
 template <>
 struct MetricTraits<metrics::Recall> : ShareTraits<true> {
   static constexpr std::string_view class_name = "Recall";
   static constexpr std::string_view name = "recall";
+  static constexpr bool is_class_only = true;
 };
 
 /// Sums: a histogram of the outputs whose target is not 0, then one of the others. Bucket b has the outputs that are
@@ -118,6 +120,7 @@ template <>
 struct MetricTraits<metrics::AUC> {
   static constexpr std::string_view class_name = "AUC";
   static constexpr std::string_view name = "auc";
+  static constexpr bool is_class_only = true;
   static constexpr std::array<std::string_view, 0> aliases{};
   static constexpr MetricTargets targets = MetricTargets::dense;
   static constexpr bool needs_class_vector = false;
@@ -170,6 +173,7 @@ template <>
 struct MetricTraits<metrics::F1Score> {
   static constexpr std::string_view class_name = "F1Score";
   static constexpr std::string_view name = "f1_score";
+  static constexpr bool is_class_only = true;
   static constexpr std::array<std::string_view, 0> aliases{};
   static constexpr MetricTargets targets = MetricTargets::dense;
   static constexpr bool needs_class_vector = true;

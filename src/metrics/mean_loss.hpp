@@ -77,6 +77,7 @@ template <>
 struct MetricTraits<metrics::RootMeanSquaredError> : MeanLossMetricTraits<MeanSquaredError> {
   static constexpr std::string_view class_name = "RootMeanSquaredError";
   static constexpr std::string_view name = "root_mean_squared_error";
+  static constexpr bool is_class_only = true;
 
   static double value(const metrics::RootMeanSquaredError& /*metric*/, std::span<const double> sums, double total) {
     return std::sqrt(sums[0] / total);
@@ -101,6 +102,7 @@ template <>
 struct MetricTraits<metrics::LogCoshError> : MeanLossMetricTraits<LogCosh> {
   static constexpr std::string_view class_name = "LogCoshError";
   static constexpr std::string_view name = "logcosh";
+  static constexpr bool is_class_only = true;
   static constexpr bool is_class_in_files = true;
 };
 
@@ -108,6 +110,7 @@ template <>
 struct MetricTraits<metrics::CosineSimilarity> : MeanLossMetricTraits<CosineSimilarity> {
   static constexpr std::string_view class_name = "CosineSimilarity";
   static constexpr std::string_view name = "cosine_similarity";
+  static constexpr bool is_class_only = true;
   static constexpr bool is_upward = true;
 
   static MeanLossRule<CosineRule> rule(const metrics::CosineSimilarity& /*metric*/) { return {{.sign = 1.0F}}; }

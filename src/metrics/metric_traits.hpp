@@ -29,6 +29,7 @@ enum class MetricTargets { any, classes, dense };
 /// Optional:
 ///   complete            complete(metric, outputs) sets what depends on the model
 ///   is_class_in_files   Keras does not know the metric by its name
+///   is_class_only       Keras has no function of this name that computes the metric
 ///
 /// A rule declares `max_sums`, the most sums that a GPU keeps, and is called for one example, as rule(output, count,
 /// target, weight, sums), by both backends: `count` outputs, target(k) of output k, the example's weight (1 unless the

@@ -69,6 +69,29 @@ class Metrics(Scratch):
         known = re.search("each ([\\w, ]+) or none", str(refused.exception)).group(1).split(", ")
         self.assertEqual(set(known) - seen, set(), "metrics without a case")
 
+    def test_what_a_file_was_compiled_with_is_not_needed(self):
+        """A file with an optimizer, loss and metrics that Lockstep lacks predicts, and evaluates with --loss."""
+        chance = np.random.default_rng(2)
+        inputs = chance.normal(size=(40, 5)).astype(np.float32)
+        targets = chance.normal(size=(40, 3)).astype(np.float32)
+        np.save(self.folder / "x.npy", inputs)
+        np.savez(self.folder / "data.npz", x_train=inputs, y_train=targets, x_test=inputs, y_test=targets)
+        model = keras.Sequential([layers.Input((5,), batch_size=8), layers.Dense(3, activation="tanh")])
+        model.compile("adafactor", loss="log_cosh", metrics=[keras.metrics.AUC(name="accuracy")])
+        for name in ("m.keras", "m.h5"):
+            with self.subTest(name):
+                file, output = self.folder / name, self.folder / "out.npy"
+                model.save(file)
+                output_of(program("lockstep"), "predict", "--model", file, "--data-dir", self.folder / "x.npy",
+                          "--output", output)
+                np.testing.assert_allclose(np.load(output), model.predict(inputs, batch_size=8, verbose=0), atol=1e-6)
+                lines = output_of(program("lockstep"), "evaluate", "--model", file, "--data-dir",
+                                  self.folder / "data.npz", "--loss", "mean_squared_error", "--verbose", 0)
+                mean = float(np.mean((model.predict(inputs, batch_size=8, verbose=0) - targets) ** 2))
+                self.assertAlmostEqual(float(lines.split("loss: ")[1].split()[0]), mean, delta=1e-4)
+                with self.assertRaisesRegex(RuntimeError, "ended with 65: .*(?i:adafactor)"):
+                    output_of(program("lockstep"), "evaluate", "--model", file, "--data-dir", self.folder / "data.npz")
+
 
 if __name__ == "__main__":
     support.main(__doc__)

@@ -76,11 +76,13 @@ Values ReferenceModel::judge(std::span<const double> outputs, std::span<const do
   const std::size_t classes = at(model_.output_shape().elements());
   const std::size_t width = at(target_width());
   const bool sparse = std::holds_alternative<SparseCategoricalCrossentropy>(loss_);
+  const lockstep::Layer& last = model_.layers()[at(model_.calls()[at(model_.outputs().front())].layer)].layer;
+  const ActivationFunction activation = activation_of(last).value_or(ActivationFunction::linear);
   Values gradients;
   for (std::size_t i = 0; i < outputs.size() / classes; ++i) {
     const auto output = outputs.subspan(i * classes, classes);
     const auto target = targets.subspan(i * width, width);
-    const LossValue loss_value = loss_of(loss_, output, target);
+    const LossValue loss_value = loss_of(loss_, output, target, activation);
     const double weight = sample_weights_.empty() ? 1 : sample_weights_[first + i];
     sums.loss_sum += weight * loss_value.loss;
     const bool is_class = largest_of(output) == (sparse ? static_cast<std::size_t>(target[0]) : largest_of(target));

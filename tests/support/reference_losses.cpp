@@ -46,10 +46,9 @@ Dual mean(const Outputs& p, const Term& term) {
   return sum / static_cast<double>(p.size());
 }
 
-Dual binary(Dual p, double y) {
-  const Dual clipped = clip(p, least, 1 - least);
-  return -(y * log(clipped) + (1 - y) * log(1 - clipped));
-}
+Dual clip(Dual p) { return clip(p, least, 1 - least); }
+
+Dual binary(Dual p, double y) { return -(y * log(p) + (1 - y) * log(1 - p)); }
 
 double sign_of(double y) { return y == 0 ? -1 : y; }
 
@@ -64,18 +63,29 @@ Outputs normalized(const Outputs& z, bool from_logits) {
 struct Formula {
   const Outputs& p;
   Target y;
+  ActivationFunction activation;
 
   Dual operator()(const SparseCategoricalCrossentropy& loss) const {
-    return crossentropy(loss.from_logits, [&](std::size_t k) { return static_cast<double>(k) == y[0] ? 1.0 : 0.0; });
+    const auto is_class = [&](std::size_t k) { return static_cast<double>(k) == y[0] ? 1.0 : 0.0; };
+    if (activation == ActivationFunction::softmax) return of_probabilities(p, is_class);
+    if (loss.from_logits) return of_logits(is_class);
+    Outputs clipped = p;
+    for (Dual& one : clipped) one = clip(one);
+    return of_probabilities(normalized(clipped, false), is_class);
   }
   Dual operator()(const CategoricalCrossentropy& loss) const {
-    return crossentropy(loss.from_logits, [&](std::size_t k) { return spread(k, loss.label_smoothing); });
+    const auto smoothed = [&](std::size_t k) { return spread(k, loss.label_smoothing); };
+    if (activation == ActivationFunction::softmax) return of_probabilities(p, smoothed);
+    if (loss.from_logits) return of_logits(smoothed);
+    Outputs q = normalized(p, false);
+    for (Dual& one : q) one = clip(one);
+    return of_probabilities(q, smoothed);
   }
   Dual operator()(const CategoricalFocalCrossentropy& loss) const {
     Dual sum;
     const Outputs q = normalized(p, loss.from_logits);
     for (std::size_t k = 0; k < p.size(); ++k) {
-      const Dual clipped = clip(q[k], least, 1 - least);
+      const Dual clipped = clip(q[k]);
       sum = sum - loss.alpha * pow(1 - clipped, loss.gamma) * spread(k, loss.label_smoothing) * log(clipped);
     }
     return sum;
@@ -83,9 +93,10 @@ struct Formula {
   Dual operator()(const BinaryCrossentropy& loss) const {
     return mean(p, [&](std::size_t k) {
       const double target = y[k] * (1 - loss.label_smoothing) + loss.label_smoothing / 2;
+      if (activation == ActivationFunction::sigmoid) return binary(p[k], target);
       // -y log(s) - (1 - y) log(1 - s) of the sigmoid s.
       if (loss.from_logits) return (1 - target) * p[k] + log(1 + exp(-p[k]));
-      return binary(p[k], target);
+      return binary(clip(p[k]), target);
     });
   }
   Dual operator()(const BinaryFocalCrossentropy& loss) const {
@@ -94,7 +105,7 @@ struct Formula {
       const Dual yes = loss.from_logits ? sigmoid(p[k]) : p[k];
       const Dual right = target * yes + (1 - target) * (1 - yes);
       const double weight = loss.apply_class_balancing ? target * loss.alpha + (1 - target) * (1 - loss.alpha) : 1;
-      return weight * pow(1 - right, loss.gamma) * binary(yes, target);
+      return weight * pow(1 - right, loss.gamma) * binary(clip(yes), target);
     });
   }
   Dual operator()(const MeanSquaredError&) const {
@@ -168,14 +179,17 @@ struct Formula {
   }
 
   template <typename Distribution>
-  [[nodiscard]] Dual crossentropy(bool from_logits, const Distribution& distribution) const {
+  [[nodiscard]] static Dual of_probabilities(const Outputs& q, const Distribution& distribution) {
     Dual sum;
-    if (!from_logits) {
-      for (std::size_t k = 0; k < p.size(); ++k) sum = sum - distribution(k) * log(clip(p[k], least, 1 - least));
-      return sum;
-    }
+    for (std::size_t k = 0; k < q.size(); ++k) sum = sum - distribution(k) * log(q[k]);
+    return sum;
+  }
+
+  template <typename Distribution>
+  [[nodiscard]] Dual of_logits(const Distribution& distribution) const {
     double largest = p[0].v;
     for (const Dual& one : p) largest = std::max(largest, one.v);
+    Dual sum;
     Dual all;
     for (const Dual& one : p) all = all + exp(one - largest);
     for (std::size_t k = 0; k < p.size(); ++k) sum = sum + distribution(k) * (log(all) + largest - p[k]);
@@ -185,7 +199,8 @@ struct Formula {
 
 }  // namespace
 
-LossValue loss_of(const Loss& loss, std::span<const double> output, std::span<const double> target) {
+LossValue loss_of(const Loss& loss, std::span<const double> output, std::span<const double> target,
+                  ActivationFunction activation) {
   LossValue value{.loss = 0, .gradient = std::vector<double>(output.size())};
   Outputs outputs(output.begin(), output.end());
   if (std::holds_alternative<MeanSquaredError>(loss)) {  // of images, whose number of outputs is large
@@ -198,7 +213,7 @@ LossValue loss_of(const Loss& loss, std::span<const double> output, std::span<co
   }
   for (std::size_t i = 0; i < output.size(); ++i) {
     outputs[i].d = 1;
-    const Dual found = std::visit(Formula{outputs, target}, loss);
+    const Dual found = std::visit(Formula{outputs, target, activation}, loss);
     outputs[i].d = 0;
     value.loss = found.v;
     value.gradient[i] = found.d;

@@ -1,6 +1,7 @@
 // The losses of the reference, in double precision. They share no code with src/losses.
 #pragma once
 
+#include <lockstep/layers/activation.hpp>
 #include <lockstep/losses/losses.hpp>
 
 #include <span>
@@ -14,8 +15,11 @@ struct LossValue {
   std::vector<double> gradient;
 };
 
-/// `target`: a class index for SparseCategoricalCrossentropy, else as many numbers as outputs.
-[[nodiscard]] LossValue loss_of(const Loss& loss, std::span<const double> output, std::span<const double> target);
+/// `target`: a class index for SparseCategoricalCrossentropy, else as many numbers as outputs. `activation`: of the
+/// output. Behind softmax and sigmoid their crossentropies are those of the logits: outputs are not clipped, and
+/// `from_logits` says nothing.
+[[nodiscard]] LossValue loss_of(const Loss& loss, std::span<const double> output, std::span<const double> target,
+                                ActivationFunction activation);
 
 /// What a reduction makes of a batch.
 struct ReducedScale {

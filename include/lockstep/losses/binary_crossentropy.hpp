@@ -8,7 +8,7 @@ namespace lockstep {
 
 /// The mean over the outputs of -(y log(p) + (1 - y) log(1 - p)).
 struct BinaryCrossentropy {
-  bool from_logits = false;    ///< false: the model's output is probabilities, clipped to [1e-7, 1 - 1e-7]
+  bool from_logits = false;  ///< otherwise outputs are probabilities; behind a sigmoid the loss reads its logits anyway
   double label_smoothing = 0;  ///< moves targets this far of the way to 0.5
   Reduction reduction = Reduction::sum_over_batch_size;
 };

@@ -1,5 +1,5 @@
-// Computes losses, their gradients and metric sums from the model's last tensor. The formulas are in losses/ and
-// metrics/.
+// Computes losses, their gradients and metric sums from the model's output, or losses from its logits. The formulas are
+// in losses/ and metrics/.
 #include "backend/cpu/activation.hpp"
 #include "backend/cpu/kernel.hpp"
 #include "backend/loss_scale.hpp"
@@ -78,9 +78,9 @@ class LossKernel final : public Kernel {
       : rule_(rule),
         reduction_(reduction_of(scope.graph.loss)),
         count_(scope.input().elements()),
-        input_activation_(scope.operation.input_activation),
-        outputs_(scope.value<float>(scope.operation.input)),
-        gradient_(scope.operation.input_gradient ? scope.gradient<float>(scope.operation.input) : nullptr),
+        differentiated_(scope.operation.operands.front()),
+        outputs_(scope.value<float>(differentiated_.tensor)),
+        gradient_(differentiated_.needs_gradient ? scope.gradient<float>(differentiated_.tensor) : nullptr),
         written_(scope.weights_gradient(scope.operation.parameter)) {
     float* sums = written_ + first_metric_sum;
     for (const bool is_weighted : {false, true}) {
@@ -112,7 +112,8 @@ class LossKernel final : public Kernel {
     }
     for (const std::unique_ptr<Kernel>& metric : metrics_) metric->run(context);
     if (context.training && gradient_ != nullptr) {
-      apply_derivative(input_activation_, outputs_, gradient_, static_cast<std::size_t>(num_examples * count_));
+      apply_derivative(differentiated_.activation, outputs_, gradient_,
+                       static_cast<std::size_t>(num_examples * count_));
     }
     written_[metric_loss] = static_cast<float>(loss * scale.loss);
     written_[metric_count] = static_cast<float>(counted.size());
@@ -124,8 +125,8 @@ class LossKernel final : public Kernel {
   Rule rule_;
   Reduction reduction_;
   std::int64_t count_;
-  ActivationFunction input_activation_;
-  const float* outputs_;
+  Operand differentiated_;
+  const float* outputs_;  ///< the differentiated tensor
   float* gradient_;
   float* written_;  ///< see MetricIndex
   std::vector<std::unique_ptr<Kernel>> metrics_;

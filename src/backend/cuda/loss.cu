@@ -95,14 +95,14 @@ class LossKernel final : public Kernel {
   LossKernel(const KernelScope& scope, const Rule& rule)
       : stream_(scope.cuda_context.stream()),
         num_examples_(static_cast<Index>(scope.num_examples)),
-        gradient_(scope.operation.input_gradient ? scope.gradient<float>(scope.operation.input) : nullptr),
+        gradient_(differentiated(scope).needs_gradient ? scope.gradient<float>(differentiated(scope).tensor) : nullptr),
         written_(scope.weights_gradient(scope.operation.parameter)),
         example_loss_{.arguments = scope.arguments,
                       .rule = rule,
-                      .outputs = scope.value<float>(scope.operation.input),
+                      .outputs = scope.value<float>(differentiated(scope).tensor),
                       .gradients = nullptr,
                       .count = static_cast<Index>(scope.input().elements()),
-                      .function = scope.operation.input_activation} {
+                      .function = differentiated(scope).activation} {
     float* sums = written_ + first_metric_sum;
     for (const bool is_weighted : {false, true}) {
       for (const Metric& metric : is_weighted ? scope.graph.weighted_metrics : scope.graph.metrics) {
@@ -123,6 +123,8 @@ class LossKernel final : public Kernel {
   }
 
  private:
+  static const Operand& differentiated(const KernelScope& scope) { return scope.operation.operands.front(); }
+
   cudaStream_t stream_;
   Index num_examples_;
   float* gradient_;
@@ -134,11 +136,10 @@ class LossKernel final : public Kernel {
 }  // namespace
 
 std::unique_ptr<Kernel> make_loss(const KernelScope& scope) {
-  return with_loss_rule(
-      scope.graph.loss,
-      [&scope]<bool takes_classes, typename Rule>(const Rule& rule) -> std::unique_ptr<Kernel> {
-        return std::make_unique<LossKernel<takes_classes, Rule>>(scope, rule);
-      });
+  return with_loss_rule(scope.graph.loss,
+                        [&scope]<bool takes_classes, typename Rule>(const Rule& rule) -> std::unique_ptr<Kernel> {
+                          return std::make_unique<LossKernel<takes_classes, Rule>>(scope, rule);
+                        });
 }
 
 }  // namespace lockstep::cuda

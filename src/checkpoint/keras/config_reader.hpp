@@ -35,10 +35,13 @@ class ConfigReader {
   std::string text(const std::string& key, const std::optional<std::string>& fallback = {});
   int single_integer(const std::string& key);  ///< also [3]
   Size2D int_pair(const std::string& key, std::optional<Size2D> fallback = {});
-  Shape shape(const std::string& key, bool skip_batch);  ///< with `skip_batch` [null, 28, 28] is {28, 28}
+  Shape shape(const std::string& key,
+              bool skip_batch);  ///< with `skip_batch` [null, 28, 28] and [8, 28, 28] are {28, 28}
 
   /// Throws DataError unless the key has this value or is absent.
   void expect(const std::string& key, const nlohmann::json& only);
+
+  [[nodiscard]] bool was_read(const std::string& key) const { return seen_.contains(key); }
 
   /// Accepts any value of keys that Lockstep does not need.
   void ignore(std::initializer_list<const char*> keys);
@@ -65,11 +68,19 @@ class ConfigReader {
 /// Parses text. Throws DataError, whose message begins with `source`, if it is not JSON.
 [[nodiscard]] nlohmann::json parse_json(const std::string& text, const std::string& source);
 
-/// Keras' {"class_name": ..., "config": {...}}. A bare name, "relu", is a class without configuration.
+/// How a file describes an object.
+enum class ConfigForm {
+  name,      ///< "mse": what the user passed to Keras, or in .h5 files a function
+  function,  ///< {"class_name": "function", "config": "mean_squared_error"}
+  object,    ///< {"class_name": "MeanSquaredError", "config": {...}}
+};
+
+/// A class of Keras' own, or one of its functions. Refuses what another module defines, even under a name of Keras.
 struct ClassConfig {
   explicit ClassConfig(const nlohmann::json& value, const std::string& where);
-  std::string class_name;
-  const nlohmann::json* config;  ///< never null; an empty object for a bare name
+  ConfigForm form;
+  std::string class_name;        ///< of the class, or the name or function
+  const nlohmann::json* config;  ///< of an object; otherwise an empty object
 };
 
 }  // namespace lockstep

@@ -22,7 +22,7 @@ namespace lockstep {
 
 /// Ends the refusal of something that a model was compiled with.
 inline constexpr const char* compile_remedy =
-    "; compile the model with one that Lockstep has, or save it before model.compile()";
+    "; compile the model with one that Lockstep has, save it before model.compile(), or give --optimizer and --loss";
 
 /// The visitor of fields (core/fields.hpp) that sets them.
 class FieldReader {

@@ -67,7 +67,8 @@ std::string archive_config_to_json(const ModelData& model) {
   return result.dump();
 }
 
-std::optional<CompileState> archive_compile_config_from_json(const std::string& text, const std::string& source) {
+std::optional<CompileState> archive_compile_config_from_json(const std::string& text, const std::string& source,
+                                                             std::optional<std::int64_t> outputs) {
   const nlohmann::json document = parse_json(text, source);
   const std::string where = source + ": compile_config";
   const nlohmann::json* const found = ConfigReader(document, source).find("compile_config");
@@ -79,7 +80,7 @@ std::optional<CompileState> archive_compile_config_from_json(const std::string& 
     training["optimizer_config"] = std::move(training["optimizer"]);
     training.erase("optimizer");
   }
-  return training_config_from_json(training.dump(), where);
+  return training_config_from_json(training.dump(), where, outputs);
 }
 
 }  // namespace lockstep

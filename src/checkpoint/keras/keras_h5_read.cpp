@@ -2,13 +2,16 @@
 #include "checkpoint/keras/keras_h5_read.hpp"
 
 #include "checkpoint/hdf5/hdf5_reader.hpp"
+#include "checkpoint/keras/config_reader.hpp"
 #include "checkpoint/keras/keras_config.hpp"
 #include "core/digest.hpp"
 #include "optimizers/optimizer_registry.hpp"
 
 #include <lockstep/checkpoint/model_from_json.hpp>
+#include <lockstep/core/error.hpp>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -131,9 +134,9 @@ std::uint64_t training_state_digest(const SerializedTrainingState& state) {
   return digest.value();
 }
 
-std::uint64_t config_digest(const std::string& model_config, const std::string& training_config) {
+std::uint64_t config_digest(const std::string& config, const std::string& other) {
   Digest digest;
-  for (const std::string* text : {&model_config, &training_config}) digest.add(text->data(), text->size());
+  for (const std::string* text : {&config, &other}) digest.add(text->data(), text->size());
   return digest.value();
 }
 
@@ -155,8 +158,14 @@ ModelData read_keras_h5(const std::filesystem::path& file) {
   ModelData model{model_from_json(*model_config, file.string()), {}, {}};
   model.weights = read_listed_weights(reader, "model_weights", model.architecture);
   if (training_config) {
-    model.compile_state = training_config_from_json(*training_config, file.string());
-    read_optimizer_state(reader, model.architecture, *model.compile_state);
+    static_cast<void>(parse_json(*training_config, file.string()));  // damage is no reason to leave it out
+    try {
+      model.compile_state =
+          training_config_from_json(*training_config, file.string(), model.architecture.output_shape().elements());
+    } catch (const DataError& error) {
+      model.compile_refusal = error.what();
+    }
+    if (model.compile_state) read_optimizer_state(reader, model.architecture, *model.compile_state);
   }
   model.training_state = read_state(reader);
   return model;

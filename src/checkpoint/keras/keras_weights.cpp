@@ -115,9 +115,10 @@ void read_optimizer(const Hdf5Reader& reader, const Architecture& architecture, 
 
 }  // namespace
 
-std::vector<std::byte> keras_weights_image(const ModelData& model) {
+std::vector<std::byte> keras_weights_image(const ModelData& model, std::optional<std::uint64_t> archive_digest) {
   check_values(model);
   Hdf5Writer writer(estimate_file_size(model));
+  if (archive_digest) writer.set_digest("/", *archive_digest);
   writer.create_group("vars");
   writer.set_attribute("vars", "name", model.architecture.name());
   writer.create_group("layers");

@@ -10,7 +10,9 @@
 #include "checkpoint/model_data.hpp"
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <vector>
 
 namespace lockstep {
@@ -25,8 +27,9 @@ void save_keras_weights(const std::filesystem::path& file, const ModelData& mode
 /// architecture or optimizer.
 [[nodiscard]] ModelData load_keras_weights(const std::filesystem::path& file, ModelData model);
 
-/// Returns the bytes of the file.
-[[nodiscard]] std::vector<std::byte> keras_weights_image(const ModelData& model);
+/// Returns the bytes of the file. `archive_digest` is stored with its root: that of the archive's other members.
+[[nodiscard]] std::vector<std::byte> keras_weights_image(const ModelData& model,
+                                                         std::optional<std::uint64_t> archive_digest = {});
 
 /// Like load_keras_weights(), but from an open file in this process.
 [[nodiscard]] ModelData read_keras_weights(const Hdf5Reader& reader, ModelData model);

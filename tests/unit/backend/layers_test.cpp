@@ -355,8 +355,14 @@ TEST_CASE("all losses match the reference after all activations") {
     check(ending_in(5), {.loss = MeanSquaredError()});
     check(ending_in(1), {.loss = MeanSquaredError()});
     if (function != softmax && function != sigmoid) continue;  // others do not yield probabilities
-    check(ending_in(5), {.loss = SparseCategoricalCrossentropy()});
-    check(ending_in(5), {.loss = CategoricalCrossentropy()});
+    for (const Loss& loss : {Loss(SparseCategoricalCrossentropy()), Loss(CategoricalCrossentropy()),
+                             Loss(CategoricalCrossentropy({.label_smoothing = 0.2})), Loss(BinaryCrossentropy()),
+                             Loss(BinaryCrossentropy({.label_smoothing = 0.2}))}) {
+      check(ending_in(5), {.loss = loss});
+      check(Sequential{Input({9}), Dense(5), Activation(function)}, {.loss = loss});
+      check(Sequential{Input({9}), Dense(5, {.activation = relu}), Activation(function)}, {.loss = loss});
+      check(Sequential{Input({9}), Dense(5, {.activation = function}), Reshape({5})}, {.loss = loss});
+    }
   }
 }
 

@@ -213,7 +213,11 @@ TEST_CASE("unsupported layers and options are rejected by name") {
       {layer("DepthwiseConv2D", R"("kernel_size": 3, "padding": "causal")"), {"padding 'causal'", "only Conv1D"}},
       {layer("MaxPooling1D", R"("pool_size": [2, 2])"), {"pool_size = [2,2]"}},
       {layer("Conv1D", R"("filters": 2, "kernel_size": [3])"), {"rank 2, (steps, channels)"}},
-      {R"({"module": "my.layers", "class_name": "Dense", "config": {"units": 3}})", {"module", "my.layers"}},
+      {R"({"module": "my.layers", "class_name": "Dense", "config": {"units": 3}})", {"Dense", "module my.layers"}},
+      {R"({"module": "keras_cv.layers", "class_name": "Dense", "config": {"units": 3}, "registered_name": "keras_cv>Dense"})",
+       {"keras_cv>Dense", "module keras_cv.layers"}},
+      {R"({"module": null, "class_name": "Dense", "config": {"units": 3}, "registered_name": "my_pkg>Dense"})",
+       {"my_pkg>Dense", "your program", "Keras' own classes"}},
       {R"({"config": {}})", {"class_name"}},
       {"17", {"17", "object"}},
   };
@@ -228,12 +232,18 @@ TEST_CASE("unsupported layers and options are rejected by name") {
   require_words(refusal(std::string(1'000'000, '[')), {"too deeply"});
   require_words(refusal("[]"), {"object"});
   require_words(refusal(R"({"class_name": "Sequential", "config": {"layers": [
-     {"class_name": "InputLayer", "config": {"batch_shape": [32, 4]}}, {"class_name": "Flatten", "config": {}}]}})"),
-                {"batch_shape = [32,4]"});
+     {"class_name": "InputLayer", "config": {"batch_shape": ["x", 4]}}, {"class_name": "Flatten", "config": {}}]}})"),
+                {"batch_shape = [\"x\",4]"});
   require_words(refusal(R"({"class_name": "Sequential", "config": {"layers": [
      {"class_name": "InputLayer", "config": {"batch_shape": [null, 2000000000, 2000000000, 2000000000, 2000000000]}},
      {"class_name": "Flatten", "config": {}}]}})"),
                 {"m.h5", "more than"});
+}
+
+TEST_CASE("a fixed batch size is not part of the model") {
+  const Architecture model = model_from_json(R"({"class_name": "Sequential", "config": {"layers": [
+     {"class_name": "InputLayer", "config": {"batch_shape": [32, 4]}}, {"class_name": "Flatten", "config": {}}]}})");
+  CHECK(model.input_shape() == Shape{4});
 }
 
 TEST_CASE("Rescaling round-trips through JSON") {
@@ -413,7 +423,7 @@ TEST_CASE("learning rate schedules round-trip through JSON") {
       {training_of(R"({"class_name": "SGD", "config": {"learning_rate": {"module": "mine", "class_name": "CosineDecay",
          "config": {}}}})",
                    mse),
-       {"module", "mine"}},
+       {"CosineDecay", "module mine"}},
   };
   for (const auto& [text, words] : cases) require_words(training_refusal(text), words);
 }
@@ -433,6 +443,47 @@ TEST_CASE("clipping round-trips through JSON and unset options write no key") {
   CHECK(again(Adam({.clipvalue = 2})).find(R"("clipvalue":2.0)") != std::string::npos);
   CHECK(again(AdamW({.global_clipnorm = 0.1})).find(R"("global_clipnorm":0.1)") != std::string::npos);
   again(RMSprop({.clipvalue = 1e-3}));
+}
+
+TEST_CASE("metrics are recognized by class, in every form that Keras writes") {
+  const std::string sparse = R"("sparse_categorical_crossentropy")";
+  for (const char* metrics :
+       {R"("accuracy")", R"(["accuracy"])", R"([["accuracy"]])", R"({"dense": "accuracy"})",
+        R"({"dense": ["accuracy"]})",
+        R"([{"class_name": "SparseCategoricalAccuracy", "config": {"name": "accuracy", "dtype": "float32"}}])",
+        R"([[{"class_name": "MeanMetricWrapper",
+              "config": {"name": "accuracy", "dtype": "float32", "fn": "sparse_categorical_accuracy"}}]])"}) {
+    INFO(metrics);
+    CHECK(training_config_from_json(training_of(sgd, sparse, metrics)).metrics == std::vector<Metric>{accuracy});
+  }
+  for (
+      const char* metrics :
+      {R"("mean_absolute_error")",
+       R"([{"class_name": "MeanAbsoluteError", "config": {"name": "mean_absolute_error"}}])",
+       R"([{"class_name": "function", "config": "mean_absolute_error"}])",
+       R"([{"class_name": "MeanMetricWrapper", "config": {"name": "mean_absolute_error", "fn": "mean_absolute_error"}}])"}) {
+    INFO(metrics);
+    CHECK(training_config_from_json(training_of(sgd, mse, metrics)).metrics ==
+          std::vector<Metric>{metrics::MeanAbsoluteError()});
+  }
+}
+
+TEST_CASE("the number of outputs decides what accuracy is") {
+  const auto read = [](const std::string& function, std::int64_t outputs) {
+    const std::string metric =
+        R"([{"class_name": "MeanMetricWrapper", "config": {"name": "accuracy", "fn": ")" + function;
+    (void)training_config_from_json(training_of(sgd, R"("categorical_crossentropy")", metric + "\"}}]"), "m.h5",
+                                    outputs);
+  };
+  CHECK_NOTHROW(read("binary_accuracy", 1));
+  CHECK_NOTHROW(read("categorical_accuracy", 2));
+  CHECK_THROWS_AS(read("binary_accuracy", 2), DataError);
+  CHECK_THROWS_AS(read("categorical_accuracy", 1), DataError);
+}
+
+TEST_CASE("a weight decay of zero is none") {
+  CHECK(training_config_from_json(training_of(R"({"class_name": "SGD", "config": {"weight_decay": 0.0}})", mse))
+            .optimizer.index() == Optimizer(SGD()).index());
 }
 
 TEST_CASE("unsupported compile settings are rejected by name") {
@@ -470,15 +521,40 @@ TEST_CASE("unsupported compile settings are rejected by name") {
       {training_of(sgd, mse, R"([{"class_name": "SparseTopKCategoricalAccuracy",
          "config": {"name": "sparse_top_k_categorical_accuracy", "from_sorted_ids": true}}])"),
        {"SparseTopKCategoricalAccuracy", "from_sorted_ids"}},
-      {training_of(sgd, mse, R"([["accuracy"], ["accuracy"]])"), {"several outputs"}},
+      {training_of(sgd, mse, R"([["accuracy"], ["accuracy"]])"), {"2 lists of metrics", "one output"}},
+      {training_of(sgd, mse, R"({"a": "mae", "b": "mae"})"), {"2 lists of metrics"}},
       {training_of(sgd, mse, R"([7])"), {"a metric"}},
+      {training_of(sgd, mse, R"([{"class_name": "AUC", "config": {"name": "accuracy"}}])"),
+       {"AUC has the name 'accuracy'"}},
+      {training_of(sgd, mse, R"([{"class_name": "BinaryAccuracy", "config": {"name": "accuracy"}}])"),
+       {"BinaryAccuracy"}},
+      {training_of(sgd, mse, R"([{"class_name": "CategoricalAccuracy", "config": {"name": "accuracy"}}])"),
+       {"CategoricalAccuracy"}},
+      {training_of(sgd, mse, R"([{"class_name": "TopKCategoricalAccuracy", "config": {"name": "accuracy", "k": 5}}])"),
+       {"TopKCategoricalAccuracy has the name 'accuracy'"}},
+      {training_of(sgd, mse, R"([{"class_name": "Accuracy", "config": {"name": "accuracy"}}])"), {"Accuracy"}},
+      {training_of(sgd, mse, R"([{"module": "builtins", "class_name": "function", "config": "accuracy"}])"),
+       {"accuracy"}},
+      {training_of(sgd, mse, R"([{"module": "builtins", "class_name": "function", "config": "mse"}])"), {"mse"}},
+      {training_of(sgd, mse, R"([{"module": "builtins", "class_name": "function", "config": "f1_score"}])"),
+       {"f1_score"}},
+      {training_of(sgd, mse, R"([{"module": null, "class_name": "MeanSquaredError", "config": {},
+         "registered_name": "mine>MeanSquaredError"}])"),
+       {"mine>MeanSquaredError"}},
+      {training_of(sgd, R"({"module": "builtins", "class_name": "function", "config": "mse"})"), {"the loss mse"}},
+      {training_of(sgd, R"({"class_name": "mse", "config": {}})"), {"the loss mse"}},
+      {training_of(sgd, R"({"module": null, "class_name": "MeanSquaredError", "config": {},
+         "registered_name": "MeanSquaredError"})"),
+       {"MeanSquaredError", "your program"}},
+      {training_of(sgd, R"(["mse", "mse"])"), {"2 losses", "one output"}},
       {R"({"loss": "mse"})", {"optimizer_config"}},
       {R"({"optimizer_config": )" + sgd + "}", {"'loss'"}},
       {R"({"loss": "mse", "loss_weights": [1.0], "optimizer_config": )" + sgd + "}", {"loss_weights"}},
   };
   for (const auto& [text, words] : cases) require_words(training_refusal(text), words);
 
-  for (const char* loss : {R"("mse")", R"("mean_squared_error")", R"({"class_name": "function", "config": "mse"})"}) {
+  for (const char* loss : {R"("mse")", R"("mean_squared_error")", R"("MeanSquaredError")", R"(["mse"])",
+                           R"({"dense": "mse"})", R"({"class_name": "function", "config": "mean_squared_error"})"}) {
     CHECK(std::holds_alternative<MeanSquaredError>(training_config_from_json(training_of(sgd, loss)).loss));
   }
   const CompileState averaging = training_config_from_json(training_of(

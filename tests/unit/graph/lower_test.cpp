@@ -67,16 +67,16 @@ TEST_CASE("backward ends at the first trainable layer") {
                                        frozen(Conv2D(2, 1)), Flatten(), frozen(Dense(4)), Activation(softmax)},
                             logits, false);
   CHECK(kinds(graph.backward) ==
-        "softmax_backward dense_backward convolution_backward batch_normalization_backward convolution_backward");
+        "dense_backward convolution_backward batch_normalization_backward convolution_backward");
+  CHECK(graph.backward[0].is_frozen);
   CHECK(graph.backward[1].is_frozen);
   CHECK(graph.backward[2].is_frozen);
-  CHECK(graph.backward[3].is_frozen);
-  CHECK(!graph.backward[4].is_frozen);
-  CHECK(!graph.backward[4].input_gradient);
+  CHECK(!graph.backward[3].is_frozen);
+  CHECK(!graph.backward[3].input_gradient);
 
   const Graph none = lower(Sequential{Input({8}), frozen(Dense(4))}, logits, false);
   CHECK(none.backward.empty());
-  CHECK(!none.forward.back().input_gradient);
+  CHECK(!none.forward.back().operands.front().needs_gradient);
 }
 
 TEST_CASE("layers without effect lower to no operation") {
@@ -149,7 +149,57 @@ TEST_CASE("unused gradients are not computed") {
   const Graph nothing_learns =
       lower(Sequential{Input({4}), Activation(softmax)}, SparseCategoricalCrossentropy(), false);
   CHECK(nothing_learns.backward.empty());
-  CHECK(!nothing_learns.forward.back().input_gradient);
+  CHECK(!nothing_learns.forward.back().operands.front().needs_gradient);
+}
+
+TEST_CASE("crossentropy behind a softmax reads its logits") {
+  const std::vector<std::vector<Layer>> ends{{Dense(3, {.activation = softmax})}, {Dense(3), Activation(softmax)}};
+  for (const std::vector<Layer>& end : ends) {
+    std::vector<Layer> layers{Input({4}), Dense(5)};
+    layers.insert(layers.end(), end.begin(), end.end());
+    for (const bool from_logits : {false, true}) {
+      const Graph graph = lower(Sequential(layers), CategoricalCrossentropy({.from_logits = from_logits}), false);
+      CHECK(kinds(graph.forward) == "gather dense dense softmax loss");
+      CHECK(kinds(graph.backward) == "dense_backward dense_backward");
+      CHECK(graph.forward.back().input == graph.forward[3].output);
+      CHECK(graph.forward.back().operands.front().tensor == graph.forward[2].output);
+      CHECK(graph.forward.back().operands.front().needs_gradient);
+      CHECK(std::get<CategoricalCrossentropy>(graph.loss).from_logits);
+    }
+  }
+  for (const Loss& other : {Loss(MeanSquaredError()), Loss(CategoricalCrossentropy())}) {
+    const bool is_crossentropy = std::holds_alternative<CategoricalCrossentropy>(other);
+    std::vector<Layer> layers{Input({4}), Dense(3, {.activation = softmax})};
+    if (is_crossentropy) layers.emplace_back(Dropout(0.5));
+    const Graph graph = lower(Sequential(layers), other, false);
+    CHECK(graph.forward.back().operands.front().tensor == graph.forward.back().input);
+    CHECK(kinds(graph.backward).find("softmax_backward") != std::string::npos);
+  }
+  const Sequential binary{Input({4}), Dense(3, {.activation = sigmoid})};
+  const Graph graph = lower(binary, BinaryCrossentropy(), false);
+  CHECK(kinds(graph.forward) == "gather dense activation loss");
+  CHECK(kinds(graph.backward) == "dense_backward");
+  CHECK(graph.forward.back().operands.front().tensor == graph.forward[1].output);
+}
+
+TEST_CASE("focal crossentropies read the model's output") {
+  const auto reads_output = [](ActivationFunction last, const Loss& loss) {
+    const Graph graph = lower(Sequential{Input({4}), Dense(3, {.activation = last})}, loss, false);
+    return graph.forward.back().operands.front().tensor == graph.forward.back().input &&
+           graph.loss.index() == loss.index();
+  };
+  CHECK(reads_output(softmax, CategoricalFocalCrossentropy()));
+  CHECK(reads_output(sigmoid, BinaryFocalCrossentropy()));
+}
+
+TEST_CASE("backward behind hidden logits ends at frozen layers") {
+  Dense frozen(3, {.activation = softmax});
+  frozen.trainable = false;
+  const Graph graph = lower(Sequential{Input({4}), Dense(5), frozen}, CategoricalCrossentropy(), false);
+  CHECK(kinds(graph.backward) == "dense_backward dense_backward");
+  Dense first(5);
+  first.trainable = false;
+  CHECK(lower(Sequential{Input({4}), first, frozen}, CategoricalCrossentropy(), false).backward.empty());
 }
 
 TEST_CASE("mixed precision is bfloat16 up to the output of the last weighted layer") {

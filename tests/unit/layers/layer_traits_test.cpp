@@ -75,6 +75,7 @@ TEST_CASE("the activation that a layer ends with is found among its fields") {
   CHECK(activation_of(Dense(2, {.activation = softmax})) == softmax);
   CHECK(activation_of(Conv2D(2, 3)) == linear);
   CHECK(activation_of(Activation(relu)) == relu);
+  CHECK(activation_of(Softmax()) == softmax);
   CHECK_FALSE(activation_of(Flatten()));
 }
 

@@ -161,6 +161,8 @@ TEST_CASE("gradients of losses match central differences") {
   check_gradients(ending_in(softmax), SparseCategoricalCrossentropy());
   check_gradients(ending_in(softmax), CategoricalCrossentropy());
   check_gradients(ending_in(sigmoid), SparseCategoricalCrossentropy());
+  check_gradients(ending_in(sigmoid), CategoricalCrossentropy());
+  check_gradients(ending_in(softmax), CategoricalCrossentropy({.from_logits = true}));
   check_gradients(ending_in(activations::tanh), MeanSquaredError());
   check_gradients(ending_in(activations::linear), MeanSquaredError(), {2, 0, 3});
 }
@@ -174,7 +176,11 @@ TEST_CASE("losses match their formulas") {
   CHECK(loss_of(sparse_logits, {1000, 0, -1000}, {1}) == Approx(1000));
   CHECK(loss_of(SparseCategoricalCrossentropy(), {0.2, 0.5, 0.3}, {1}) == Approx(std::log(2)));
   CHECK(loss_of(SparseCategoricalCrossentropy(), {0, 1, 0}, {0}) == Approx(-std::log(1e-7)));
-  CHECK(loss_of(SparseCategoricalCrossentropy(), {0, 1, 0}, {1}) == Approx(1e-7));
+  CHECK(loss_of(SparseCategoricalCrossentropy(), {0, 1, 0}, {1}) == Approx(2e-7));
+  CHECK(loss_of(SparseCategoricalCrossentropy(), {0.2, 0.5, 0.1}, {1}) == Approx(std::log(1.6)));
+  CHECK(loss_of(SparseCategoricalCrossentropy(), {3, 5, 0}, {1}) == Approx(std::log(2)));
+  CHECK(loss_of(CategoricalCrossentropy(), {0.2, 0.5, 0.1}, {0, 1, 0}) == Approx(std::log(1.6)));
+  CHECK(loss_of(CategoricalCrossentropy(), {3, 5, 0}, {0, 1, 0}) == Approx(std::log(1.6)));
   CHECK(loss_of(CategoricalCrossentropy(), {0.25, 0.25, 0.5}, {0.5, 0, 0.5}) == Approx(1.5 * std::log(2)));
   CHECK(loss_of(CategoricalCrossentropy({.from_logits = true}), {0, 0, 0}, {0.5, 0, 0.5}) == Approx(std::log(3)));
   CHECK(loss_of(MeanSquaredError(), {1, 2, 3}, {1, 1, 1}) == Approx(5.0 / 3));
