@@ -15,12 +15,12 @@ enum class ConvolutionAlgorithm : std::uint8_t {
   unspecified,          ///< the backend's library chooses when it compiles
   direct_blocked,       ///< oneDNN, on blocks of 16 or 8 channels
   direct_nhwc,          ///< oneDNN, channels last
-  onednn_winograd,      ///< fewer multiplications for 3 x 3 kernels, on blocks of 16 channels
+  winograd,             ///< our own, for 3 x 3 kernels: see backend/cpu/winograd/convolution.hpp
   direct_few_channels,  ///< our own loops, for images of few channels: see backend/cpu/few_channels.hpp
 };
 
 inline constexpr std::array algorithm_names{std::string_view("unspecified"), std::string_view("direct_blocked"),
-                                            std::string_view("direct_nhwc"), std::string_view("onednn_winograd"),
+                                            std::string_view("direct_nhwc"), std::string_view("winograd"),
                                             std::string_view("direct_few_channels")};
 
 [[nodiscard]] constexpr std::string_view to_string(ConvolutionAlgorithm algorithm) noexcept {
@@ -34,8 +34,6 @@ struct ConvolutionChoice {
   /// What the kernels read and write. A tensor of another layout is converted before or after the kernel.
   Layout input = Layout::nhwc;
   Layout output = Layout::nhwc;
-  /// The kernels cost more per call than microbatches that fit in the cache save.
-  bool wants_whole_batch = false;
 
   friend bool operator==(const ConvolutionChoice&, const ConvolutionChoice&) = default;
 };

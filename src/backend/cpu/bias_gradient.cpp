@@ -42,7 +42,8 @@ void add_plane(const BFloat16* values, std::int64_t pixels, std::int64_t block, 
 }  // namespace
 
 BiasGradient::BiasGradient(const KernelScope& scope)
-    : num_examples_(static_cast<std::int64_t>(scope.num_examples)),
+    : is_first_(scope.operation.microbatch.index == 0),
+      num_examples_(static_cast<std::int64_t>(scope.num_examples)),
       blocks_(scope.output().channels / scope.output().block()),
       pixels_(scope.output().height * scope.output().width),
       block_(scope.output().block()),
@@ -63,7 +64,7 @@ void BiasGradient::run() {
   }
   const std::int64_t channels = blocks_ * block_;
   const float* of_example = of_examples_.as<float>().data();
-  std::fill_n(bias_gradient_, channels, 0.0F);
+  if (is_first_) std::fill_n(bias_gradient_, channels, 0.0F);
   for (std::int64_t r = 0; r < num_examples_; ++r, of_example += channels) {
     for (std::int64_t c = 0; c < channels; ++c) bias_gradient_[c] += of_example[c];
   }

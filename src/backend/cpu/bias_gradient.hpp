@@ -1,6 +1,7 @@
-// The bias gradient of a row-parallel convolution. Every rank computes the full gradient with the same loop, so all
-// ranks get the same bits. (oneDNN computes it together with the kernel's gradient, and may add in a different order
-// when ranks have different numbers of input channels.)
+// The bias gradient of convolutions that do not leave it to oneDNN: our own, and row-parallel ones. Every rank of a
+// row-parallel convolution computes the full gradient with the same loop, so all ranks get the same bits. (oneDNN
+// computes it together with the kernel's gradient, and may add in a different order when ranks have different numbers
+// of input channels.)
 #pragma once
 
 #include "backend/cpu/kernel.hpp"
@@ -24,6 +25,7 @@ class BiasGradient {
   template <typename T>
   void sum_examples(const T* gradient);
 
+  bool is_first_ = true;  ///< of the microbatches; the others add to its sum
   std::int64_t num_examples_ = 0;
   std::int64_t blocks_ = 0;  ///< blocks of channels; each is stored contiguously
   std::int64_t pixels_ = 0;

@@ -1,6 +1,7 @@
 // See convolution_descriptors.hpp.
 #include "backend/cpu/convolution_descriptors.hpp"
 
+#include "backend/cpu/kernel.hpp"
 #include "backend/cpu/tensor_descriptor.hpp"
 #include "layers/window.hpp"
 
@@ -37,10 +38,6 @@ const LayerInfo& layer_of(const ConvolutionProblem& problem) { return problem.gr
 
 const Conv2D& convolution_of(const ConvolutionProblem& problem) { return std::get<Conv2D>(layer_of(problem).layer); }
 
-onednn::Algorithm library_algorithm(ConvolutionAlgorithm algorithm) {
-  return algorithm == ConvolutionAlgorithm::onednn_winograd ? onednn::Algorithm::winograd : onednn::Algorithm::direct;
-}
-
 /// Calls `describe` with the descriptor of the input. Every layout of an image of one channel describes the same
 /// memory, so before blocks of output channels its layout is left open: with a named layout, oneDNN 3.7 falls back to
 /// its reference code.
@@ -53,12 +50,6 @@ auto describe_from_input(const ConvolutionProblem& problem, const Describe& desc
     if (chosen.src_desc().get_size() == named.get_size()) return chosen;
   }
   return describe(named);
-}
-
-/// The forward pass that oneDNN wants to see beside a backward pass: it tells the layouts apart, nothing else.
-dnnl::convolution_forward::primitive_desc describe_hint(ConvolutionProblem problem) {
-  problem.choice.forward = ConvolutionAlgorithm::direct_nhwc;
-  return describe_forward(problem);
 }
 
 }  // namespace
@@ -80,6 +71,10 @@ TensorSpec ConvolutionProblem::output_gradient() const {
   TensorSpec tensor = output();
   tensor.type = graph.tensors[operation.input].type;
   return tensor;
+}
+
+ConvolutionProblem problem_of(const KernelScope& scope) {
+  return {scope.dnnl, scope.graph, scope.operation, scope.num_examples, scope.operation.convolution};
 }
 
 bool produces_partial_sum(const Graph& graph, const Operation& operation) {
@@ -106,7 +101,7 @@ dnnl::convolution_forward::primitive_desc describe_forward(const ConvolutionProb
     return onednn::convolution_forward(problem.context, source, any_kernel(layer_of(problem), data_type_of(input)),
                                        bias_descriptor(problem), descriptor_of(problem.output(), problem.num_examples),
                                        convolution_geometry(input, convolution_of(problem)), algorithm_of(activation),
-                                       library_algorithm(problem.choice.forward));
+                                       onednn::Algorithm::direct);
   });
 }
 
@@ -119,28 +114,29 @@ int max_threads_for_weights(const ConvolutionProblem& problem) {
 
 dnnl::convolution_backward_weights::primitive_desc describe_backward_weights(const ConvolutionProblem& problem) {
   const onednn::ThreadLimit limit(max_threads_for_weights(problem));
-  const auto hint = describe_hint(problem);
+  const auto hint = describe_forward(problem);
   return describe_from_input(problem, [&](const memory::desc& source) {
     return onednn::convolution_backward_weights(
         problem.context, source, any_kernel(layer_of(problem), memory::data_type::f32), bias_descriptor(problem),
         descriptor_of(problem.output_gradient(), problem.num_examples),
-        convolution_geometry(problem.input(), convolution_of(problem)), hint,
-        library_algorithm(problem.choice.weights));
+        convolution_geometry(problem.input(), convolution_of(problem)), hint, onednn::Algorithm::direct);
   });
 }
 
 dnnl::convolution_backward_data::primitive_desc describe_backward_data(const ConvolutionProblem& problem) {
   const TensorSpec input = problem.input();
-  return onednn::convolution_backward_data(problem.context, descriptor_of(input, problem.num_examples),
-                                           any_kernel(layer_of(problem), data_type_of(input)),
-                                           descriptor_of(problem.output_gradient(), problem.num_examples),
-                                           convolution_geometry(input, convolution_of(problem)), describe_hint(problem),
-                                           library_algorithm(problem.choice.data));
+  return onednn::convolution_backward_data(
+      problem.context, descriptor_of(input, problem.num_examples), any_kernel(layer_of(problem), data_type_of(input)),
+      descriptor_of(problem.output_gradient(), problem.num_examples),
+      convolution_geometry(input, convolution_of(problem)), describe_forward(problem), onednn::Algorithm::direct);
 }
 
 memory::desc weight_layout_of(const ConvolutionProblem& problem) {
-  constexpr auto own = ConvolutionAlgorithm::direct_few_channels;
-  if (problem.choice.forward == own || problem.choice.weights == own) return keras_kernel_descriptor(layer_of(problem));
+  const auto is_own = [](ConvolutionAlgorithm algorithm) {
+    return algorithm == ConvolutionAlgorithm::direct_few_channels || algorithm == ConvolutionAlgorithm::winograd;
+  };
+  if (is_own(problem.choice.forward) || is_own(problem.choice.weights))
+    return keras_kernel_descriptor(layer_of(problem));
   const bool is_low = problem.graph.tensors[problem.operation.input].type == ElementType::bfloat16;
   return is_low ? describe_backward_weights(problem).diff_weights_desc() : describe_forward(problem).weights_desc();
 }

@@ -5,6 +5,7 @@
 #include "backend/cpu/kernel.hpp"
 #include "backend/cpu/layouts.hpp"
 #include "backend/cpu/optimizer_step.hpp"
+#include "backend/cpu/winograd/convolution.hpp"
 #include "backend/make_backend.hpp"
 #include "core/aligned_buffer.hpp"
 #include "graph/gradient_ranges.hpp"
@@ -189,7 +190,14 @@ class CpuExecutable final : public Executable {
       if (operation.kind != OperationKind::dense_backward) continue;
       scratch = std::max(scratch, capacity_ * operation.input_features.size());
     }
-    scratch_ = add_buffer(scratch * sizeof(float));
+    scratch *= sizeof(float);
+    for (const Operation& operation : operations_) {
+      const bool convolves =
+          operation.kind == OperationKind::convolution || operation.kind == OperationKind::convolution_backward;
+      if (!convolves || operation.convolution.forward != ConvolutionAlgorithm::winograd) continue;
+      scratch = std::max(scratch, winograd_scratch_bytes(graph_, operation, threads_));
+    }
+    scratch_ = add_buffer(scratch);
     for (const Operation& operation : graph_.forward) {
       if (operation.output < 0) continue;
       const TensorSpec& output = graph_.tensors[operation.output];
@@ -215,7 +223,9 @@ class CpuExecutable final : public Executable {
       // slice_of puts larger microbatches first, so the first one, to whose gradients the others add, is never empty.
       const Range examples =
           operation.is_batch_split ? graph_.examples_of(num_examples, graph_.rank) : Range{0, num_examples};
-      const Range microbatch = slice_of(examples.size(), operation.microbatch.index, operation.microbatch.count);
+      const auto [index, count] = operation.microbatch;
+      const Range microbatch = slice_of(examples.size(), index, count);
+      const bool is_last = index + 1 == count || slice_of(examples.size(), index + 1, count).empty();
       kernels.push_back(microbatch.empty() ? nullptr
                                            : make_kernel({{graph_, operation, examples.begin + microbatch.begin,
                                                            microbatch.size(), buffers_, arenas_},
@@ -223,7 +233,8 @@ class CpuExecutable final : public Executable {
                                                           weight_layouts_,
                                                           converted_weights,
                                                           dnnl_,
-                                                          threads_}));
+                                                          threads_,
+                                                          is_last}));
     }
     return kernels_by_size_.emplace_back(num_examples, std::move(kernels)).second;
   }
@@ -284,7 +295,8 @@ class CpuExecutable final : public Executable {
 
 class CpuBackend final : public Backend {
  public:
-  CpuBackend(int threads, std::optional<Layout> layout) : layout_(layout), threads_(threads) {
+  CpuBackend(int threads, std::optional<Layout> layout, Convolutions convolutions)
+      : kernels_{instructions_, layout, convolutions}, threads_(threads) {
     omp_set_num_threads(threads);
   }
 
@@ -339,7 +351,7 @@ class CpuBackend final : public Backend {
     const std::size_t num_examples = std::max<std::size_t>(examples, 1);
     graph.cache_bytes = cache_bytes * static_cast<std::size_t>(threads_);
     graph.capacity = graph.layout_examples = num_examples;
-    choose_layouts(dnnl_, graph, num_examples, instructions_, layout_);
+    choose_layouts(dnnl_, graph, num_examples, kernels_);
     for (ParameterSpec& parameter : graph.parameters) {
       parameter.storage = static_cast<std::size_t>(parameter.info.shape.elements());
     }
@@ -365,7 +377,7 @@ class CpuBackend final : public Backend {
     Graph wide = graph;
     wide.mixed_bfloat16 = false;
     for (TensorSpec& tensor : wide.tensors) tensor.type = ElementType::float32;
-    choose_layouts(dnnl_, wide, graph.layout_examples, instructions_, layout_);
+    choose_layouts(dnnl_, wide, graph.layout_examples, kernels_);
     const double seconds = expected_nanoseconds(wide, graph.layout_examples, instructions_);
     return seconds > 0 ? expected_nanoseconds(graph, graph.layout_examples, instructions_) / seconds : 0;
   }
@@ -387,15 +399,15 @@ class CpuBackend final : public Backend {
 
   // Before the context: asks Linux for AMX before oneDNN looks what it may use.
   InstructionSet instructions_ = instruction_set_in_use();
-  std::optional<Layout> layout_;
+  KernelOptions kernels_;
   onednn::Context dnnl_;
   int threads_;
 };
 
 }  // namespace
 
-std::unique_ptr<Backend> make_cpu_backend(int threads, std::optional<Layout> layout) {
-  return std::make_unique<CpuBackend>(threads, layout);
+std::unique_ptr<Backend> make_cpu_backend(int threads, std::optional<Layout> layout, Convolutions convolutions) {
+  return std::make_unique<CpuBackend>(threads, layout, convolutions);
 }
 
 }  // namespace lockstep

@@ -7,6 +7,7 @@
 #include "backend/cpu/convolution_table.hpp"
 #include "backend/cpu/few_channels.hpp"
 #include "backend/cpu/layout_groups.hpp"
+#include "backend/cpu/winograd/convolution.hpp"
 #include "graph/work.hpp"
 
 #include <algorithm>
@@ -29,9 +30,11 @@ constexpr double impossible = std::numeric_limits<double>::infinity();
 constexpr double reference_cost = 30;
 constexpr std::array layouts{Layout::nChw16c, Layout::nChw8c, Layout::nhwc, Layout::nchw};
 
+using Algorithm = ConvolutionAlgorithm;
+
 enum class Pass { forward, data, weights };
 
-ConvolutionAlgorithm& algorithm_of(ConvolutionChoice& choice, Pass pass) {
+Algorithm& algorithm_of(ConvolutionChoice& choice, Pass pass) {
   if (pass == Pass::forward) return choice.forward;
   return pass == Pass::data ? choice.data : choice.weights;
 }
@@ -43,33 +46,12 @@ double rate_of(const ConvolutionRow& row, Pass pass) {
 
 bool is_reference(const std::string& implementation) { return implementation.starts_with("ref"); }
 
-/// Winograd takes 3 x 3 kernels and multiples of 16 channels. With more padding than 1, the weight gradient of oneDNN
-/// 2.6 never ended.
-bool winograd_fits(const TensorSpec& input, const TensorSpec& output, const Conv2D& conv) {
-  const bool fits = conv.kernel_size == Size2D(3) && conv.strides == Size2D(1) && conv.dilation_rate == Size2D(1);
-  const bool sixteens = input.channels % 16 == 0 && output.channels % 16 == 0;
-  const onednn::Geometry geometry = convolution_geometry(input, conv);
-  const auto is_small = [](const dnnl::memory::dims& padding) {
-    return std::ranges::all_of(padding, [](std::int64_t size) { return size <= 1; });
-  };
-  return onednn::has_winograd() && fits && sixteens && output.width >= 8 && is_small(geometry.pad_before) &&
-         is_small(geometry.pad_after);
-}
-
-double winograd_bytes(const TensorSpec& input, const TensorSpec& output, std::size_t num_examples) {
-  constexpr double tile = 4;    // outputs along an axis
-  constexpr double cells = 36;  // of a transformed tile
-  const double tiles =
-      std::ceil(static_cast<double>(output.height) / tile) * std::ceil(static_cast<double>(output.width) / tile);
-  return static_cast<double>(num_examples) * tiles * cells * sizeof(float) *
-         static_cast<double>(input.channels + output.channels);
-}
-
 /// The row of each algorithm and pair of layouts that holds for this instruction set.
-std::vector<ConvolutionRow> rows_for(InstructionSet set, ElementType type, bool has_few_channels) {
+std::vector<ConvolutionRow> rows_for(const KernelOptions& options, ElementType type, bool has_few_channels) {
   std::vector<ConvolutionRow> rows;
   for (const ConvolutionRow& row : convolution_table()) {
-    if (row.from > set || row.type != type || row.has_few_channels != has_few_channels) continue;
+    if (row.algorithm == Algorithm::winograd && options.convolutions == Convolutions::direct) continue;
+    if (row.from > options.set || row.type != type || row.has_few_channels != has_few_channels) continue;
     const auto same = std::ranges::find_if(rows, [&](const ConvolutionRow& other) {
       return other.algorithm == row.algorithm && other.input == row.input && other.output == row.output;
     });
@@ -86,14 +68,13 @@ std::vector<ConvolutionRow> rows_for(InstructionSet set, ElementType type, bool 
 class ConvolutionCosts {
  public:
   ConvolutionCosts(const onednn::Context& context, const Graph& graph, const Operation& operation,
-                   std::size_t num_examples, InstructionSet set)
+                   std::size_t num_examples, const KernelOptions& options)
       : problem_{context, graph, operation, num_examples, {}},
         input_(graph.tensors[operation.input]),
         output_(graph.tensors[operation.output]),
-        conv_(std::get<Conv2D>(graph.layers[operation.layer].layer)),
         work_(static_cast<double>(num_examples) * multiply_adds_per_example(graph, operation)),
         has_data_gradient_(needs_data_gradient(graph, operation)),
-        rows_(rows_for(set, input_.type, input_.channels <= few_channels)) {
+        rows_(rows_for(options, input_.type, input_.channels <= few_channels)) {
     for (const ConvolutionRow& row : rows_) add_kernels(row.input, row.output);
     if (std::ranges::all_of(kernels_, &Kernels::is_own)) add_reference();
   }
@@ -158,35 +139,47 @@ class ConvolutionCosts {
       if (pass == Pass::data && !has_data_gradient_) continue;
       double rate = 0;
       for (const ConvolutionRow& row : rows_) {
-        if (row.input != input || row.output != output || rate_of(row, pass) <= rate || !is_supported(row, pass))
-          continue;
+        const bool is_offered = row.input == input && row.output == output && row.algorithm != Algorithm::winograd;
+        if (!is_offered || rate_of(row, pass) <= rate || !is_supported(row, pass)) continue;
         rate = rate_of(row, pass);
         algorithm_of(kernels.choice, pass) = row.algorithm;
       }
       if (rate == 0) return;
       kernels.cost += work_ / rate;
     }
-    constexpr auto own = ConvolutionAlgorithm::direct_few_channels;
+    constexpr auto own = Algorithm::direct_few_channels;
     kernels.is_own = kernels.choice.forward == own || kernels.choice.weights == own;
-    const bool has_winograd = kernels.choice.forward == ConvolutionAlgorithm::onednn_winograd ||
-                              kernels.choice.weights == ConvolutionAlgorithm::onednn_winograd;
-    kernels.choice.wants_whole_batch =
-        has_winograd && winograd_bytes(input_, output_, problem_.num_examples) <= max_winograd_bytes;
+    use_winograd_if_faster(kernels);
     kernels_.push_back(kernels);
   }
 
+  /// Our own Winograd computes all passes or none.
+  void use_winograd_if_faster(Kernels& kernels) const {
+    ConvolutionProblem problem = problem_;
+    problem.choice = {.forward = Algorithm::winograd,
+                      .data = has_data_gradient_ ? Algorithm::winograd : Algorithm::unspecified,
+                      .weights = Algorithm::winograd,
+                      .input = kernels.choice.input,
+                      .output = kernels.choice.output};
+    for (const ConvolutionRow& row : rows_) {
+      const bool is_its = row.algorithm == Algorithm::winograd && row.input == problem.choice.input;
+      if (!is_its || !supports_winograd(problem)) continue;
+      const double work = winograd_work(problem_.graph, problem_.operation, problem_.num_examples);
+      const double cost = work / row.forward + work / row.weights + (has_data_gradient_ ? work / row.data : 0);
+      if (cost < kernels.cost) kernels = {.cost = cost, .choice = problem.choice};
+    }
+  }
+
   void add_reference() {
-    constexpr auto direct = ConvolutionAlgorithm::direct_nhwc;
+    constexpr auto direct = Algorithm::direct_nhwc;
     kernels_.push_back({work_ * reference_cost, {.forward = direct, .data = direct, .weights = direct}, false});
   }
 
   [[nodiscard]] bool is_supported(const ConvolutionRow& row, Pass pass) const {
-    if (row.algorithm == ConvolutionAlgorithm::direct_few_channels)
+    if (row.algorithm == Algorithm::direct_few_channels)
       return problem_.operation.input == 0 && supports_few_channels(input_, output_);
-    if (row.algorithm == ConvolutionAlgorithm::onednn_winograd && !winograd_fits(input_, output_, conv_)) return false;
     ConvolutionProblem problem = problem_;
     problem.choice = {.input = row.input, .output = row.output};
-    algorithm_of(problem.choice, pass) = row.algorithm;
     try {
       if (pass == Pass::forward) return !is_reference(describe_forward(problem).impl_info_str());
       if (pass == Pass::data) return !is_reference(describe_backward_data(problem).impl_info_str());
@@ -199,7 +192,6 @@ class ConvolutionCosts {
   ConvolutionProblem problem_;
   const TensorSpec& input_;
   const TensorSpec& output_;
-  const Conv2D& conv_;
   double work_;
   bool has_data_gradient_;
   std::vector<ConvolutionRow> rows_;
@@ -221,9 +213,8 @@ struct Stage {
 
 class LayoutSearch {
  public:
-  LayoutSearch(const onednn::Context& context, Graph& graph, std::size_t num_examples, InstructionSet set,
-               std::optional<Layout> forced)
-      : context_(context), graph_(graph), num_examples_(num_examples), set_(set), forced_(forced) {}
+  LayoutSearch(const onednn::Context& context, Graph& graph, std::size_t num_examples, const KernelOptions& options)
+      : context_(context), graph_(graph), num_examples_(num_examples), options_(options), forced_(options.forced) {}
 
   void run() {
     if (graph_.is_chain) {
@@ -262,7 +253,7 @@ class LayoutSearch {
       if (operation.kind != OperationKind::convolution) continue;
       edges.push_back({groups[operation.input], groups[operation.output]});
       convolutions.push_back(&operation);
-      costs.emplace_back(context_, graph_, operation, num_examples_, set_);
+      costs.emplace_back(context_, graph_, operation, num_examples_, options_);
     }
     const std::vector<Layout> chosen = choose_group_layouts(
         allowed_in_groups, edges,
@@ -318,7 +309,7 @@ class LayoutSearch {
   }
 
   void add_convolution(const Operation& operation, Stage& stage) const {
-    const ConvolutionCosts costs(context_, graph_, operation, num_examples_, set_);
+    const ConvolutionCosts costs(context_, graph_, operation, num_examples_, options_);
     for (const Layout layout : allowed(operation.output)) {
       Node best;
       for (const auto& [before, node] : nodes_of(operation.input)) {
@@ -394,16 +385,16 @@ class LayoutSearch {
   const onednn::Context& context_;
   Graph& graph_;
   std::size_t num_examples_;
-  InstructionSet set_;
+  const KernelOptions& options_;
   std::optional<Layout> forced_;
   std::vector<Stage> stages_;
 };
 
 }  // namespace
 
-void choose_layouts(const onednn::Context& context, Graph& graph, std::size_t num_examples, InstructionSet set,
-                    std::optional<Layout> forced) {
-  LayoutSearch(context, graph, num_examples, set, forced).run();
+void choose_layouts(const onednn::Context& context, Graph& graph, std::size_t num_examples,
+                    const KernelOptions& options) {
+  LayoutSearch(context, graph, num_examples, options).run();
 }
 
 double expected_nanoseconds(const Graph& graph, std::size_t num_examples, InstructionSet set) {
@@ -418,11 +409,12 @@ double expected_nanoseconds(const Graph& graph, std::size_t num_examples, Instru
       continue;
     }
     const ConvolutionChoice& choice = operation.convolution;
-    for (const ConvolutionRow& row : rows_for(set, input.type, input.channels <= few_channels)) {
+    const double scaled = choice.forward == Algorithm::winograd ? winograd_work(graph, operation, num_examples) : work;
+    for (const ConvolutionRow& row : rows_for({.set = set}, input.type, input.channels <= few_channels)) {
       if (row.input != choice.input || row.output != choice.output) continue;
-      if (row.algorithm == choice.forward) nanoseconds += work / row.forward;
-      if (has_data_gradient && row.algorithm == choice.data) nanoseconds += work / row.data;
-      if (row.algorithm == choice.weights) nanoseconds += work / row.weights;
+      if (row.algorithm == choice.forward) nanoseconds += scaled / row.forward;
+      if (has_data_gradient && row.algorithm == choice.data) nanoseconds += scaled / row.data;
+      if (row.algorithm == choice.weights) nanoseconds += scaled / row.weights;
     }
   }
   return nanoseconds;
