@@ -11,6 +11,7 @@ from job_parameters import MAX_NAME_LENGTH, Parameters, amount, minor, show
 # Environment variables that the template sets for trainers, and the parameters that they come from.
 TEMPLATE_VARIABLES = {
     "TF_CONFIG": "worker_replicas",
+    "CLUSTER_CONFIG": "worker_replicas",
     "MODEL_DIR": "model_checkpoint_dir",
     "DATA_DIR": "data_dir",
     "NUM_TRAIN_EPOCH": "epochs",
@@ -34,8 +35,16 @@ TEMPLATE_VARIABLES = {
     "LOCKSTEP_GLOBAL_BATCH_SIZE": "batch_size",
 }
 # Set by the template or by launchers, for one pod or one trainer: equal values for all would be wrong.
-OWN_VARIABLES = re.compile(r"LOCKSTEP_(JOB_ID|LAUNCH_ID|GENERATION|CONTROL_FD)$|(PMIX|PMI|OMPI_COMM|SLURM)_")
-RESERVED_PATH = re.compile(r"/(tmp|dev|dev/shm)$|/(proc|sys|usr|bin|sbin|lib|lib64|etc)(/|$)")
+OWN_VARIABLES = re.compile(
+    r"(LOCKSTEP_(JOB_ID|LAUNCH_ID|GENERATION|CONTROL_FD)|POD_NAME|JOB_COMPLETION_INDEX)$|(PMIX|PMI|OMPI_COMM|SLURM)_"
+)
+RESERVED_PATH = re.compile(r"/(tmp|dev|dev/shm)$|/(proc|sys|usr|bin|sbin|lib|lib64|etc|run|scripts)(/|$)")
+# What surrounds a worker's index in its pod's name, after the parameter `name`. A Job shortens longer names before it
+# adds a random suffix, and a worker could not find its task by its pod's name.
+POD_NAMES = {"jobset": ("-worker-", "-0-"), "indexed-job": ("-worker-", "-"), "trainjob": ("-node-0-", "-")}
+MAX_POD_NAME_PREFIX = 58
+EQUAL_PODS = ("indexed-job", "trainjob")
+OLDEST_MINOR_OF_INDICES = 24
 SWITCHES = (
     "deploy",
     "create_pvc_checkpoint",
@@ -47,7 +56,41 @@ SWITCHES = (
 
 
 def contradictions(given: Parameters) -> list[str]:
-    return [*of_switches(given), *of_volumes(given), *of_names(given), *of_program(given), *of_sizes(given)]
+    rules = (of_kind, of_switches, of_volumes, of_names, of_program, of_sizes)
+    return [sentence for rule in rules for sentence in rule(given)]
+
+
+def of_kind(given: Parameters) -> Iterator[str]:
+    get = given.get
+    kind, name, workers = get("kind", "jobs"), get("name", ""), get("worker_replicas", 1)
+    if not get("deploy"):
+        return
+    if kind in ("tfjob", "mpijob") and get("restart") != "OnFailure":
+        yield (
+            f"kind is {kind}, whose operator fails the job when a pod fails: set restart to OnFailure, so that the "
+            "container is restarted"
+        )
+    if kind in ("jobset", *EQUAL_PODS) and minor(get("kubernetes_version", "1.99")) < OLDEST_MINOR_OF_INDICES:
+        yield f"kind {kind} needs Kubernetes 1.{OLDEST_MINOR_OF_INDICES} or later: set kind to jobs"
+    if kind in EQUAL_PODS and workers > 1 and get("checkpoint_access_mode") != "ReadWriteMany":
+        if get("checkpoint_access_mode") == "ReadWriteOncePod" or get("affinity") != "pack":
+            yield (
+                f"kind is {kind}, all of whose pods mount the claim {get('checkpoint_pvc_name')}, but it is "
+                f"{get('checkpoint_access_mode')}: set checkpoint_access_mode to ReadWriteMany, or kind to jobs or "
+                "jobset, or affinity to pack to run all workers on the node of a ReadWriteOnce volume"
+            )
+    if kind in POD_NAMES:
+        longest = len(name) + len(str(workers - 1).join(POD_NAMES[kind]))
+        if longest > MAX_POD_NAME_PREFIX:
+            yield (
+                f"name is {show(name)}, which leads to names of pods that are too long for kind {kind}: shorten it by "
+                f"{longest - MAX_POD_NAME_PREFIX}"
+            )
+    if get("queue") and kind == "jobs" and workers > 1:
+        yield (
+            "queue is set and kind is jobs, but Kueue would admit each worker on its own, and some could wait for the "
+            "others forever: set kind to jobset"
+        )
 
 
 def of_switches(given: Parameters) -> Iterator[str]:
@@ -95,6 +138,10 @@ def of_volumes(given: Parameters) -> Iterator[str]:
         )
 
 
+def overlap(path: str, other: str) -> bool:
+    return f"{path}/".startswith(f"{other}/") or f"{other}/".startswith(f"{path}/")
+
+
 def of_names(given: Parameters) -> Iterator[str]:
     get = given.get
     name = get("name", "")
@@ -104,26 +151,43 @@ def of_names(given: Parameters) -> Iterator[str]:
             f"name is {show(name)}, which leads to object names of {length} characters, more than {MAX_NAME_LENGTH}: "
             f"shorten it by {length - MAX_NAME_LENGTH}"
         )
-    for variable in get("env", {}):
+    for variable in get("env", {}).keys() & get("secret_env", {}).keys():
+        yield f"env and secret_env both have {variable}: keep one of them"
+    for parameter, variable in [(it, variable) for it in ("env", "secret_env") for variable in get(it, {})]:
         if TEMPLATE_VARIABLES.get(variable) in given:
-            yield f"env has {variable}, which the template sets: use {TEMPLATE_VARIABLES[variable]} instead"
+            yield f"{parameter} has {variable}, which the template sets: use {TEMPLATE_VARIABLES[variable]} instead"
         if OWN_VARIABLES.match(variable):
-            yield f"env has {variable}, which launchers set for their trainers: leave it out"
+            yield f"{parameter} has {variable}, which launchers set for their trainers: leave it out"
     checkpoints, data = get("model_checkpoint_dir"), get("data_dir")
-    for parameter, path in (("model_checkpoint_dir", checkpoints), ("data_dir", data)):
+    secrets = get("secret_volumes", {})
+    paths = [("model_checkpoint_dir", checkpoints), ("data_dir", data)]
+    paths += [("secret_volumes", path) for path in secrets.values()]
+    for parameter, path in paths:
         if path and RESERVED_PATH.match(path):
             yield f"{parameter} is {show(path)}, which containers use for other files: use another path"
+    for path in secrets.values():
+        if sum(bool(other) and overlap(path, other) for _, other in paths) > 1:  # it overlaps itself
+            yield f"secret_volumes mounts a Secret at {show(path)}, within or around another volume: use another path"
     if get("data_pvc_name") and checkpoints and data and f"{checkpoints}/".startswith(f"{data}/"):
         yield f"model_checkpoint_dir is {show(checkpoints)}, within data_dir, which is read-only: use another path"
 
 
 def of_program(given: Parameters) -> Iterator[str]:
-    script, programs, checkpoints = given.get("script"), given.get("programs"), given.get("model_checkpoint_dir")
-    arguments: list[str] = given.get("cmdline_args", [])
+    get = given.get
+    script, programs, checkpoints = get("script"), get("programs"), get("model_checkpoint_dir")
+    command: list[str] = get("command", [])
+    arguments: list[str] = [*command, *get("cmdline_args", [])]
     if script is None or programs is None:
         return
-    program = script.removesuffix(".py")
-    if program not in programs:
+    if get("script_config_map") and not get("command"):
+        yield (
+            "script_config_map is set but command is empty: set it to what runs one of the files, such as "
+            '["python", "/scripts/train.py"]'
+        )
+    if command and (command[0] == "mpirun" or command[:2] == ["lockstep", "launch"]):
+        yield f"command begins with {command[0]}, but workers run lockstep launch already: set it to what trainers run"
+    program = "" if command else script.removesuffix(".py")
+    if program and program not in programs:
         yield (
             f"script is {show(script)}, but the image has {', '.join(programs)}: use one of them, or add "
             f"{show(program)} to programs if your image has it (docs/kubernetes.md explains how to add it)"
@@ -152,8 +216,13 @@ def of_sizes(given: Parameters) -> Iterator[str]:
             f"num_gpus_per_worker is {gpus} and ranks_per_worker is {ranks}, but each rank has one GPU: set "
             "ranks_per_worker to 0, or both to the same number"
         )
+    if get("min_available", 0) > workers:
+        yield f"min_available is {get('min_available')}, more than worker_replicas, {workers}: lower it, or set it to 0"
     if get("min_workers", 0) > workers:
         yield f"min_workers is {get('min_workers')}, more than worker_replicas, {workers}: lower it, or set it to 0"
+    for toleration in get("tolerations", []):
+        if toleration.get("key") in ("node.kubernetes.io/unreachable", "node.kubernetes.io/not-ready"):
+            yield f"tolerations has {toleration['key']}, which the template sets: use unreachable_after instead"
     if get("rejoin_timeout") and not get("min_workers"):
         yield "rejoin_timeout has no effect without min_workers: set min_workers, or set rejoin_timeout to 0"
     if 0 < get("batch_size", 0) < world_size:

@@ -13,6 +13,7 @@ Parameters = Mapping[str, Any]
 MAX_NAME_LENGTH = 63  # characters of a Service's name and of a label's value
 MAX_WORKERS = 10000
 OLDEST_MINOR = 21
+KINDS = ("jobs", "jobset", "indexed-job", "tfjob", "trainjob", "mpijob")
 
 _name = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 _claim = re.compile(r"[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?")
@@ -21,6 +22,7 @@ _image = re.compile(r"[A-Za-z0-9][-A-Za-z0-9._/:@]*")
 _path = re.compile(r"(/[A-Za-z0-9._-]+)+")
 _variable = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _program = re.compile(r"[A-Za-z0-9_][-A-Za-z0-9_.]*")
+_secret_key = re.compile(r"[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?/[-._a-zA-Z0-9]{1,253}")
 _units = {
     "": 1.0,
     "m": 1e-3,
@@ -123,6 +125,9 @@ RULES: dict[str, Rule] = {
     "image": _image_rule,
     "script": matching(_program, "the name of a program in the image"),
     "programs": texts(_program, 'a list of names, such as ["keras_mnist", "mine"]'),
+    "kind": one_of(*KINDS),
+    "command": texts(_anything, 'a list of strings, such as ["python", "/scripts/train.py"]'),
+    "script_config_map": matching(_claim, 'the name of a ConfigMap, or ""', may_be_empty=True),
     "cmdline_args": texts(_anything, 'a list of strings, such as ["--learning-rate", "0.1"]'),
     "epochs": number(0),
     "batch_size": number(0),
@@ -130,6 +135,18 @@ RULES: dict[str, Rule] = {
         dict,
         'variables and their values in quotes, such as {"LOCKSTEP_SEED": "7"}',
         lambda value: is_flat(value) and all(_variable.fullmatch(key) for key in value),
+    ),
+    "secret_env": Rule(
+        dict,
+        'variables and where their values are, as SECRET/KEY, such as {"API_KEY": "credentials/api-key"}',
+        lambda value: is_flat(value)
+        and all(_variable.fullmatch(key) and _secret_key.fullmatch(source) for key, source in value.items()),
+    ),
+    "secret_volumes": Rule(
+        dict,
+        'names of Secrets and the paths where they are mounted, such as {"credentials": "/credentials"}',
+        lambda value: is_flat(value)
+        and all(_claim.fullmatch(secret) and is_path(path) for secret, path in value.items()),
     ),
     "worker_replicas": number(1, MAX_WORKERS),
     "port": port(),
@@ -139,6 +156,7 @@ RULES: dict[str, Rule] = {
     "cpu_limit": quantity("2", may_be_empty=True),
     "memory_request": quantity("512Mi"),
     "memory_limit": quantity("2Gi", may_be_empty=True),
+    "ephemeral_storage": quantity("2Gi", may_be_empty=True),
     "shm_size": quantity("1Gi"),
     "job_token": matching(
         re.compile(r"generated|[!-~]{16,}"),
@@ -151,6 +169,8 @@ RULES: dict[str, Rule] = {
     "min_workers": number(0, MAX_WORKERS),
     "rejoin_timeout": number(0, 30 * 24 * 3600),
     "grace_period": number(1, 24 * 3600),
+    "unreachable_after": number(1, 24 * 3600),
+    "min_available": number(0, MAX_WORKERS),
     "active_deadline": number(0),
     "ttl_after_finished": number(0),
     "checkpoint_pvc_name": matching(_claim, _claim_words),
@@ -184,6 +204,8 @@ RULES: dict[str, Rule] = {
             for item in value
         ),
     ),
+    "affinity": one_of("spread", "pack"),
+    "queue": matching(_claim, "the name of a LocalQueue, or \"\"", may_be_empty=True),
     "runtime_class": matching(_claim, 'the name of a runtime class, or ""', may_be_empty=True),
     "run_as_user": number(0, 2**31 - 1),
     "status_port": port(may_be_zero=True),

@@ -17,7 +17,7 @@ full=0
 
 # Budgets of the checks of --full, in minutes of processor time with cold caches. A check that takes more than 1.5 times
 # its budget is reported. A check that is not listed takes less than a minute.
-declare -A budget=([build]=18 [lint]=26 [sanitizers]=21 [fuzzers]=9 [interop]=8 [tests]=18 [manifests]=3 [pods]=12 [random_faults]=3 [examples]=12 [python_package]=12)
+declare -A budget=([build]=18 [lint]=26 [sanitizers]=21 [fuzzers]=9 [interop]=13 [tests]=18 [manifests]=3 [pods]=12 [random_faults]=3 [examples]=12 [python_package]=12)
 
 failed=()
 notes=()

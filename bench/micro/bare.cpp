@@ -98,7 +98,7 @@ void add_convolution(std::vector<BareKernel>& kernels, const Maker& make, const 
   const Shapes s(graph, operation, rows);
   const bool backward = operation.kind == OperationKind::convolution_backward;
   const std::string name = algorithm == onednn::Algorithm::winograd ? "winograd" : "direct";
-  const onednn::Geometry geometry = convolution_geometry(s.input, std::get<Conv2D>(s.layer.layer));
+  const onednn::Geometry geometry = convolution_geometry(operation.windows);
   const Shape& shape = s.layer.parameters.front().shape;  // [height, width, in, out]
   const memory::dims kernel_dims{shape[3], shape[2], shape[0], shape[1]};
   const memory::desc source = any({s.count, s.input.channels, s.input.height, s.input.width}, s.type);

@@ -129,6 +129,7 @@ StepWork::StepWork(Job job) : job_(std::move(job)), backend_(make_cpu_backend(1)
               .examples = examples_,
               .replicas = {&replica_, 1},
               .gradient_scale = 1.0 / static_cast<double>(job_.local_batch * static_cast<std::size_t>(job_.ranks)),
+              .sample_weights = {},
               .training = true};
   // One step creates the kernels and fills the tensors with realistic values before anything is timed.
   Step(plan_, *executable_, communicator_).train(context_, optimizer, ++iteration_);

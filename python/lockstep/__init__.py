@@ -1,9 +1,11 @@
 """Lockstep: synchronous training of Keras models on many workers.
 
-Programs that run once per worker, under ``lockstep launch``, call `init`, wrap their optimizer in
-`DistributedOptimizer`, and train with Keras' own ``fit``. docs/python.md shows how.
+Notebooks and scripts call `fit`, which starts workers for a compiled model. Programs that run once per worker, under
+``lockstep launch``, call `init`, wrap their optimizer in `DistributedOptimizer`, and train with Keras' own ``fit``.
+docs/python.md shows both.
 
-Keras is imported only by the names that need it: `DistributedOptimizer`, `shard`, `callbacks`.
+Keras is imported only by the names that need it: `check`, `fit`, `evaluate`, `predict`, `DistributedOptimizer`,
+`shard`, `callbacks`.
 """
 
 from __future__ import annotations
@@ -18,9 +20,11 @@ from lockstep._world import init, is_chief, is_initialized, local_rank, local_si
 if TYPE_CHECKING:
     from lockstep import callbacks
     from lockstep._data import shard
+    from lockstep._fit import Check, check, evaluate, fit, predict
     from lockstep._optimizer import DistributedOptimizer
 
 __all__ = [
+    "Check",
     "DataError",
     "DistributedOptimizer",
     "Error",
@@ -34,18 +38,27 @@ __all__ = [
     "barrier",
     "broadcast",
     "callbacks",
+    "check",
+    "evaluate",
+    "fit",
     "init",
     "is_chief",
     "is_initialized",
     "local_rank",
     "local_size",
+    "predict",
     "rank",
     "shard",
     "shutdown",
     "size",
 ]
 
-_WITH_KERAS = {"DistributedOptimizer": "lockstep._optimizer", "shard": "lockstep._data", "callbacks": ""}
+_WITH_KERAS = {
+    **dict.fromkeys(("Check", "check", "evaluate", "fit", "predict"), "lockstep._fit"),
+    "DistributedOptimizer": "lockstep._optimizer",
+    "callbacks": "",
+    "shard": "lockstep._data",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -64,6 +64,8 @@ def find_command() -> str:
 
 
 def _workers_of_tf_config() -> int:
+    if not os.environ.get("TF_CONFIG") and os.environ.get("CLUSTER_CONFIG"):
+        return 2  # or any other number: the launcher reads it
     try:
         cluster = json.loads(os.environ.get("TF_CONFIG") or "{}").get("cluster", {})
         return sum(len(cluster.get(kind, ())) for kind in ("chief", "master", "worker"))

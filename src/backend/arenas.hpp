@@ -15,8 +15,9 @@ struct AllToAllBuffers {
   std::span<float> receive;
 };
 
-/// One element per parameter element in each arena. `slots` holds the optimizer's slots one after another, `elements`
-/// floats each. `low_precision` is empty unless the precision is mixed_bfloat16.
+/// `weights` has one element per parameter element, `gradients` the first `elements` of them: the others are frozen.
+/// `slots` holds the optimizer's slots one after another, `elements` floats each. `low_precision` has copies of all
+/// weights; it is empty unless the precision is mixed_bfloat16.
 struct Arenas {
   std::span<float> gradients;
   std::span<float> weights;

@@ -29,9 +29,10 @@ class Executable {
   /// Updates a shard of the weights. `iteration` counts optimizer steps from 1.
   virtual void update(const ReducedShard& shard, const Optimizer& optimizer, std::uint64_t iteration) = 0;
 
-  /// Adds the squared gradients of a shard to `sums`, one sum per parameter. A device that implements make_clip_scales
-  /// accumulates them on the device instead.
-  virtual void add_squared_gradients(const ReducedShard& shard, std::span<double> sums) = 0;
+  /// Adds the squared gradients by which a step updates a shard to `sums`, one sum per parameter. A device that
+  /// implements make_clip_scales accumulates them on the device instead.
+  virtual void add_squared_gradients(const ReducedShard& shard, const Optimizer& optimizer, std::uint64_t iteration,
+                                     std::span<double> sums) = 0;
 
   /// If the device holds the full gradients, computes the clip scales from the squares added since the last call,
   /// applies them to the updates that follow, and returns true. If it returns false, the caller computes the scales.
@@ -55,7 +56,7 @@ class Executable {
   /// Waits for all enqueued work, then copies a range of an arena to the host.
   virtual void read(std::span<const float> arena, std::span<float> values) const = 0;
 
-  /// Copies a parameter between Keras' layout and an arena of `Arenas::elements` floats: weights or one slot.
+  /// Copies a parameter between Keras' layout and an arena: weights or one slot.
   virtual void read_parameter(std::size_t parameter, std::span<const float> arena, std::span<float> values) const = 0;
   virtual void write_parameter(std::size_t parameter, std::span<const float> values, std::span<float> arena) const = 0;
 

@@ -5,6 +5,7 @@
 #include "core/bfloat16.hpp"
 #include "graph/graph.hpp"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -34,6 +35,28 @@ inline void share_aliases(const Graph& graph, std::vector<TensorBuffers>& buffer
   }
 }
 
+/// Whether the arena's gradients are not what the operation's kernel writes. A shared layer's are sums over its calls.
+/// A layer that is not trainable has none, and kernels that compute them along with the input's gradient lose them
+/// here.
+[[nodiscard]] inline bool has_separate_gradients(const Operation& operation) {
+  return operation.shared.count > 1 || (operation.is_frozen && !traits_of(operation).has_kernel);
+}
+
+/// Where a parameter begins in OperationScope::separate_gradients, which hold a layer's parameters from `first` on.
+[[nodiscard]] inline std::size_t separate_offset(const Graph& graph, int first, int parameter) {
+  constexpr std::size_t line = 16;  // floats of a cache line
+  std::size_t offset = 0;
+  for (int p = first; p < parameter; ++p) offset += (graph.parameters[p].storage + line - 1) / line * line;
+  return offset;
+}
+
+/// The product of a Dense layer: [rows, features] times [features, units]. An example has a row for each pixel.
+struct ProductShape {
+  std::int64_t rows = 0;
+  std::int64_t features = 0;
+  std::int64_t units = 0;
+};
+
 /// All references must outlive the kernel.
 struct OperationScope {
   const Graph& graph;
@@ -42,14 +65,22 @@ struct OperationScope {
   std::size_t num_examples;
   const std::vector<TensorBuffers>& buffers;
   const Arenas& arenas;
+  float* separate_gradients = nullptr;  ///< of has_separate_gradients: here kernels write weight gradients
 
   [[nodiscard]] const TensorSpec& input() const { return graph.tensors[operation.input]; }
   [[nodiscard]] const TensorSpec& output() const { return graph.tensors[operation.output]; }
   [[nodiscard]] const LayerInfo& layer() const { return graph.layers[operation.layer]; }
-  [[nodiscard]] bool has_bias() const { return layer().parameters.size() > 1; }
+  [[nodiscard]] bool has_bias() const { return operation.num_parameters > 1; }
   [[nodiscard]] bool is_backward() const { return lockstep::is_backward(operation); }
   [[nodiscard]] std::size_t count(const TensorSpec& tensor) const {
     return num_examples * static_cast<std::size_t>(tensor.elements());
+  }
+
+  /// Of a Dense layer, forward or backward.
+  [[nodiscard]] ProductShape product() const {
+    const std::int64_t pixels = output().height * output().width;
+    return {static_cast<std::int64_t>(num_examples) * pixels, input().elements() / pixels,
+            output().elements() / pixels};
   }
 
   /// A tensor's values, from this kernel's first example on.
@@ -77,8 +108,11 @@ struct OperationScope {
   }
   [[nodiscard]] float* weights_gradient(int parameter) const {
     const ParameterSpec& spec = graph.parameters[parameter];
+    if (separate_gradients != nullptr)
+      return separate_gradients + separate_offset(graph, operation.parameter, parameter);
     return arenas.of(spec).gradients.data() + spec.offset;
   }
+
   [[nodiscard]] std::uint16_t* low_precision(int parameter) const {
     const ParameterSpec& spec = graph.parameters[parameter];
     return arenas.of(spec).low_precision.data() + spec.offset;
@@ -90,6 +124,17 @@ struct OperationScope {
     return first_example * static_cast<std::size_t>(spec.elements()) * size_of(spec.type);
   }
 };
+
+/// The elements that separate_gradients needs for any of the operations.
+[[nodiscard]] inline std::size_t separate_elements(const Graph& graph, const std::vector<Operation>& operations) {
+  std::size_t elements = 0;
+  for (const Operation& operation : operations) {
+    if (!has_separate_gradients(operation)) continue;
+    const int end = operation.parameter + operation.num_parameters;
+    elements = std::max(elements, separate_offset(graph, operation.parameter, end));
+  }
+  return elements;
+}
 
 /// Calls `function` with a value of the tensor's element type: with_type(spec, [&](auto zero) { using T = ...; }).
 template <typename Function>

@@ -30,10 +30,16 @@ struct StepContext {
   Range metric_examples{0, ~std::size_t{0}};  ///< the range of `examples` whose metrics this rank counts
   std::size_t total_replicas = 1;             ///< replicas of all ranks that have at least one example
   double gradient_scale = 1;                  ///< 1 / global batch
+  std::span<const float> sample_weights;      ///< of `examples`; empty: all are 1
+  double total_weight = 0;                    ///< the sum of the weights of the global batch, if there are any
   std::uint64_t step = 0;
   std::uint64_t seed = 0;
   StopRequest request = StopRequest::none;  ///< from this rank's launcher
   bool training = false;
+
+  [[nodiscard]] float weight_of(std::size_t example) const noexcept {
+    return sample_weights.empty() ? 1.0F : sample_weights[example];
+  }
 
   /// `metric_examples` within the size of `examples`.
   [[nodiscard]] Range counted_examples() const noexcept {

@@ -51,13 +51,13 @@ std::vector<NamedTensor> weights_for(const Architecture& architecture) { return 
 std::vector<NamedTensor> slots_for(const Architecture& architecture, const Optimizer& optimizer) {
   const std::vector<NamedTensor> weights = tensors_of(architecture, true);
   const Slots slots = slots_of(optimizer);
-  std::vector<NamedTensor> tensors(weights.size() * slots.slots.size());
+  std::vector<NamedTensor> tensors(weights.size() * slots.size());
   for (std::size_t weight = 0; weight < weights.size(); ++weight) {
     std::string path = weights[weight].name;
     std::replace(path.begin(), path.end(), '/', '_');
-    for (std::size_t slot = 0; slot < slots.slots.size(); ++slot) {
+    for (std::size_t slot = 0; slot < slots.size(); ++slot) {
       NamedTensor& tensor = tensors[slot_index(slots, slot, weight, weights.size())];
-      tensor.name = fmt::format("{}/{}_{}", keras_instance_name(optimizer), path, slots.slots[slot].name);
+      tensor.name = fmt::format("{}/{}_{}", keras_instance_name(optimizer), path, slots[slot].name);
       tensor.shape = weights[weight].shape;
     }
   }
@@ -66,11 +66,11 @@ std::vector<NamedTensor> slots_for(const Architecture& architecture, const Optim
 
 void fill_initial_slots(const Optimizer& optimizer, std::vector<NamedTensor>& slots) {
   const Slots kinds = slots_of(optimizer);
-  const std::size_t weights = kinds.slots.empty() ? 0 : slots.size() / kinds.slots.size();
+  const std::size_t weights = kinds.empty() ? 0 : slots.size() / kinds.size();
   for (std::size_t weight = 0; weight < weights; ++weight) {
-    for (std::size_t slot = 0; slot < kinds.slots.size(); ++slot) {
+    for (std::size_t slot = 0; slot < kinds.size(); ++slot) {
       NamedTensor& tensor = slots.at(slot_index(kinds, slot, weight, weights));
-      tensor.values.assign(static_cast<std::size_t>(tensor.shape.elements()), kinds.slots[slot].initial_value);
+      tensor.values.assign(static_cast<std::size_t>(tensor.shape.elements()), kinds[slot].initial_value);
     }
   }
 }

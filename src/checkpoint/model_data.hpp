@@ -30,6 +30,7 @@ struct ModelData {
   std::vector<NamedTensor> weights;  ///< in the order of weights_for()
   std::optional<CompileState> compile_state;
   std::optional<SerializedTrainingState> training_state = {};  ///< in backups only, which are .h5 files
+  std::string compile_refusal = {};  ///< why a compiled model has no compile_state: Lockstep lacks a part of it
 };
 
 /// All weights of a model, with empty values: layer by layer, in the order of LayerInfo::parameters. Names are Keras'

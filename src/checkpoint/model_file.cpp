@@ -42,14 +42,17 @@ void save_model(const std::filesystem::path& file, const ModelData& model) {
   }
 }
 
-ModelData load_model(const std::filesystem::path& file) {
-  switch (model_format_of(file)) {
-    case ModelFormat::keras: return load_keras_archive(file);
-    case ModelFormat::h5: return load_keras_h5(file);
-    case ModelFormat::weights: break;
+ModelData load_model(const std::filesystem::path& file, UnsupportedCompilation unsupported) {
+  const ModelFormat format = model_format_of(file);
+  if (format == ModelFormat::weights) {
+    throw DataError(fmt::format(
+        "{} holds weights without the model they belong to; save the whole model as .keras or .h5", file.string()));
   }
-  throw DataError(fmt::format(
-      "{} holds weights without the model they belong to; save the whole model as .keras or .h5", file.string()));
+  ModelData model = format == ModelFormat::keras ? load_keras_archive(file) : load_keras_h5(file);
+  if (unsupported == UnsupportedCompilation::refuse && !model.compile_refusal.empty()) {
+    throw DataError(model.compile_refusal);
+  }
+  return model;
 }
 
 }  // namespace lockstep

@@ -19,8 +19,12 @@ enum class ModelFormat { keras, h5, weights };
 /// Writes the file atomically. Throws IoError if it cannot be written.
 void save_model(const std::filesystem::path& file, const ModelData& model);
 
+/// What becomes of a model that was compiled with what Lockstep lacks.
+enum class UnsupportedCompilation { refuse, leave_out };
+
 /// Throws IoError if the file cannot be read; DataError if it is damaged, holds no architecture (use
 /// load_keras_weights) or uses something that Lockstep does not support.
-[[nodiscard]] ModelData load_model(const std::filesystem::path& file);
+[[nodiscard]] ModelData load_model(const std::filesystem::path& file,
+                                   UnsupportedCompilation unsupported = UnsupportedCompilation::refuse);
 
 }  // namespace lockstep

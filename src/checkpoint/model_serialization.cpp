@@ -81,6 +81,7 @@ void write_model(const ByteSink& sink, const ModelData& model) {
   write_number(sink, model.compile_state ? static_cast<std::uint64_t>(model.compile_state->iteration) : 0);
   write_values(sink, model.weights);
   if (model.compile_state) write_values(sink, model.compile_state->slots);
+  write_text(sink, model.compile_refusal);
   write_number(sink, model.training_state ? 1 : 0);
   if (model.training_state) write_state(sink, *model.training_state);
 }
@@ -101,8 +102,10 @@ std::optional<ModelData> read_model(const ByteSource& source, const std::string&
     model.compile_state->slots = slots_for(model.architecture, model.compile_state->optimizer);
     if (!read_values(source, model.compile_state->slots)) return std::nullopt;
   }
+  auto refusal = read_text(source);
   const auto has_state = read_number(source);
-  if (!has_state) return std::nullopt;
+  if (!refusal || !has_state) return std::nullopt;
+  model.compile_refusal = *std::move(refusal);
   if (*has_state != 0) {
     model.training_state = read_state(source);
     if (!model.training_state) return std::nullopt;

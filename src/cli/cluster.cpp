@@ -58,9 +58,10 @@ ClusterOptions read_options(std::span<const std::string> args) {
       {.name = "no-probe", .help = "do not connect to any task", .value = flag(options.no_probe)},
       {.name = "json", .help = "print JSON", .value = flag(options.json)},
   };
-  parse_rows(args, {}, rows,
-             {.name = "lockstep cluster",
-              .description = "Shows what TF_CONFIG says, and which of its tasks this host can reach."});
+  parse_rows(
+      args, {}, rows,
+      {.name = "lockstep cluster",
+       .description = "Shows what TF_CONFIG or CLUSTER_CONFIG says, and which of its tasks this host can reach."});
   return options;
 }
 

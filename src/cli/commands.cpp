@@ -7,6 +7,7 @@
 #include "cli/launch.hpp"
 #include "cli/plan.hpp"
 #include "cli/train.hpp"
+#include "cli/worker/worker.hpp"
 
 #include <array>
 
@@ -21,6 +22,7 @@ std::span<const Command> commands() {
       Command{"launch", "Run a program on all workers of TF_CONFIG; restart it when one is lost", launch},
       Command{"inspect", "Show, check or compare model files", inspect_models},
       Command{"cluster", "Show what TF_CONFIG says, and which tasks this host can reach", show_cluster},
+      Command{"worker", "Work for lockstep.fit of the Python package, which starts it", work_for_caller},
   };
   return all;
 }

@@ -3,6 +3,7 @@
 
 #include "checkpoint/directory_lock.hpp"
 #include "cluster/config/job_token.hpp"
+#include "cluster/config/task_options.hpp"
 #include "cluster/config/tf_config.hpp"
 #include "cluster/launcher/container_init.hpp"
 #include "cluster/launcher/launcher.hpp"
@@ -166,17 +167,22 @@ LaunchOptions read_options(std::span<const std::string> args, const Environment&
 }  // namespace
 
 ExitCode launch(std::span<const std::string> args, std::ostream& /*out*/) {
-  const Environment environment = current_environment();
-  const auto end_of_options = std::find(args.begin(), args.end(), "--");
-  const auto num_options = static_cast<std::size_t>(end_of_options - args.begin());
-  LaunchOptions options = read_options(args.first(num_options), environment);
-  if (num_options + 1 >= args.size()) {
+  Environment environment = current_environment();
+  std::vector<std::string> own(args.begin(), args.end());
+  const std::vector<std::string> task_warnings = take_task_options(own, environment);
+  const auto end_of_options = std::find(own.begin(), own.end(), "--");
+  const auto num_options = static_cast<std::size_t>(end_of_options - own.begin());
+  LaunchOptions options = read_options(std::span(own).first(num_options), environment);
+  if (num_options + 1 >= own.size()) {
     throw UsageError("no program to launch; use lockstep launch [OPTIONS] -- PROGRAM [ARGS...]");
   }
-  options.launcher.command.assign(end_of_options + 1, args.end());
+  options.launcher.command.assign(end_of_options + 1, own.end());
   options.launcher.environment = environment;
   if (!options.job_id.empty()) options.launcher.environment["LOCKSTEP_JOB_ID"] = options.job_id;
   options.launcher.cluster = read_cluster_spec(options.launcher.environment);
+  if (value_of(environment, "TF_CONFIG").empty() && options.launcher.cluster.rank) {
+    options.launcher.environment["TF_CONFIG"] = to_tf_config(options.launcher.cluster);
+  }
   if (options.workers > 0 && options.launcher.cluster.tasks.empty()) {
     if (options.launcher.ranks > 1) {
       throw UsageError("--workers and --ranks-per-worker both count the trainers of this host; give one of them");
@@ -204,6 +210,7 @@ ExitCode launch(std::span<const std::string> args, std::ostream& /*out*/) {
     throw UsageError(fmt::format("--min-workers is {}, but TF_CONFIG lists {} {}; it must be from 0 to {}", min_workers,
                                  workers, workers == 1 ? "worker" : "workers", workers));
   }
+  for (const std::string& warning : task_warnings) log_warning(warning);
   for (const std::string& warning : options.launcher.cluster.warnings) log_warning(warning);
   if (!options.job_id.empty() && has_finished(options.model_dir, options.job_id)) {
     log_info(fmt::format("job {} has finished already, according to {}; nothing to do", printable(options.job_id),

@@ -41,7 +41,8 @@ Value choose(const OptionValue& given, const Choices<Value>& choices) {
 
 ActivationFunction last_activation(const Architecture& model) {
   ActivationFunction last = linear;
-  for (const LayerInfo& info : model.layers()) last = activation_of(info.layer).value_or(last);
+  const Architecture flat = model.flattened();
+  for (const LayerInfo& info : flat.layers()) last = activation_of(info.layer).value_or(last);
   return last;
 }
 
@@ -103,13 +104,23 @@ ProgramOption model_option(ModelSettings& settings) {
           }};
 }
 
+namespace {
+
+/// A list of names as lines of a help text.
+std::string one_a_line(std::string names) {
+  for (std::size_t at = 0; (at = names.find(", ", at)) != std::string::npos;) names[at + 1] = '\n';
+  return names;
+}
+
+}  // namespace
+
 ProgramOption optimizer_option(ModelSettings& settings) {
   const Choices<Optimizer> optimizers = all_optimizers();
   std::vector<std::string_view> names;
   for (const auto& [name, optimizer] : optimizers) names.push_back(name);
   return {.name = "optimizer",
           .metavar = "NAME",
-          .help = join_words(names, "or") + ", with Keras' defaults",
+          .help = one_a_line(join_words(names, "or")) + ",\nwith Keras' defaults",
           .shown_default = "the file's",
           .set = [&settings, optimizers](const OptionValue& given) { settings.optimizer = choose(given, optimizers); }};
 }
@@ -122,11 +133,10 @@ ProgramOption loss_option(ModelSettings& settings) {
     names.push_back(Traits::function_name);
     losses.emplace_back(Traits::function_name, Traits::function_name);
   });
-  std::string list = join_words(names, "or");
-  for (std::size_t at = 0; (at = list.find(", ", at)) != std::string::npos;) list[at + 1] = '\n';
   return {.name = "loss",
           .metavar = "NAME",
-          .help = list + ";\ncrossentropies: of probabilities if the model\nends in softmax, else of logits",
+          .help = one_a_line(join_words(names, "or")) +
+                  ";\ncrossentropies: of probabilities if the model\nends in softmax, else of logits",
           .shown_default = "the file's",
           .set = [&settings, losses](const OptionValue& given) { settings.loss = choose(given, losses); }};
 }
@@ -170,7 +180,7 @@ CompileOptions resolve_compile_options(const ModelSettings& settings, const Arch
 }
 
 void convert_targets(Dataset& data, const Loss& loss, const Architecture& model) {
-  const auto* classes = std::get_if<std::vector<std::int32_t>>(&data.targets);
+  const auto* classes = std::get_if<SharedArray<std::int32_t>>(&data.targets);
   if (classes == nullptr || takes_classes(loss)) return;
   const Shape& output = model.output_shape();
   if (output.elements() == 1) {
@@ -195,8 +205,9 @@ std::string describe(const TrainTestSplit& data, const Options& options, const A
   const Dataset& train = data.train;
   std::string text = fmt::format("Data: {} training and {} test examples of shape {}", train.size(), data.test.size(),
                                  train.example_shape.to_string());
+  const Architecture flat = model.flattened();
   const bool rescales = std::ranges::any_of(
-      model.layers(), [](const LayerInfo& info) { return std::holds_alternative<Rescaling>(info.layer); });
+      flat.layers(), [](const LayerInfo& info) { return std::holds_alternative<Rescaling>(info.layer); });
   if (train.inputs.index() == 0) {
     const std::string scale = options.input_scale ? fmt::format("{:g}", *options.input_scale)
                               : rescales          ? "1"

@@ -16,7 +16,7 @@ class DropoutMask {
   /// `layer` is the layer's index in Architecture::layers(). `step` counts all steps of the job from 0.
   /// Requires 0 <= rate < 1.
   constexpr DropoutMask(std::uint64_t seed, std::uint64_t step, std::uint32_t layer, float rate) noexcept
-      : key_(mix(seed, step >> 32U)),
+      : key_(stream_key(seed, RandomPurpose::dropout, step >> 32U)),
         layer_(layer),
         step_(static_cast<std::uint32_t>(step)),
         threshold_(round_up(rate * 0x1.0p24F)),
@@ -43,16 +43,6 @@ class DropoutMask {
   [[nodiscard]] constexpr float scale() const noexcept { return scale_; }
 
  private:
-  /// Hashes seed, purpose and the step's high bits into one key with the finalizer of SplitMix (G. Steele et al.,
-  /// 2014). The other random streams use the seed itself as their key, so they never share this one.
-  [[nodiscard]] static constexpr std::uint64_t mix(std::uint64_t seed, std::uint64_t step_high) noexcept {
-    std::uint64_t key =
-        seed + 0x9E3779B97F4A7C15U * (static_cast<std::uint64_t>(RandomPurpose::dropout) << 32U | step_high);
-    key = (key ^ (key >> 30U)) * 0xBF58476D1CE4E5B9U;
-    key = (key ^ (key >> 27U)) * 0x94D049BB133111EBU;
-    return key ^ (key >> 31U);
-  }
-
   [[nodiscard]] static constexpr std::uint32_t round_up(float number) noexcept {
     const auto whole = static_cast<std::uint32_t>(number);
     return whole + (static_cast<float>(whole) < number ? 1 : 0);

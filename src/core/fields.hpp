@@ -5,12 +5,14 @@
 // The calls of `fields`:
 //   - visit.required(key, member[, range]): read and written; no default
 //   - visit.optional(key, member[, range]): read and written; if absent, the member keeps its default
-//   - visit.written_if(condition, key, member, range): the same, but written only if the condition holds
+//   - visit.written_if(condition, key, member[, range]): the same, but written only if the condition holds
 //   - visit.constant(key, value): written; if read, it must be this value
 //   - visit.expected(key, value): not written; if read, it must be this value
+//   - visit.legacy(key, member): the name of a member in files of Keras 2; not written
 //   - visit.ignored(key): not written; any value may be read
 //   - visit.unused(key): written as null; any value may be read
 //   - visit.last_axis(key): written as -1; if read, the last axis of the input in any spelling
+//   - visit.noise_shape(key, shape): the shape of Dropout's mask, with an unknown batch size; null if it is empty
 //   - visit.batch_shape(shape): Input's shape with an unknown batch size
 #pragma once
 
@@ -41,18 +43,24 @@ inline constexpr Interval at_least_one{.min = 1};
 inline constexpr Interval below_one{.min = 0, .max = 1, .includes_max = false};
 inline constexpr Interval zero_to_one{.min = 0, .max = 1};
 
+/// In the place of a range: the padding may also be causal.
+struct OrCausal {};
+inline constexpr OrCausal or_causal{};
+
 /// Base of field visitors: ignores all calls that a derived visitor does not override.
 struct FieldVisitor {
   static void required(std::string_view /*key*/, const auto& /*value*/, const auto&... /*range*/) {}
   static void optional(std::string_view /*key*/, const auto& /*value*/, const auto&... /*range*/) {}
   static void written_if(bool /*condition*/, std::string_view /*key*/, const auto& /*value*/,
-                         const Interval& /*range*/) {}
+                         const auto&... /*range*/) {}
   static void constant(std::string_view /*key*/, const auto& /*value*/) {}
   static void expected(std::string_view /*key*/, const auto& /*value*/) {}
+  static void legacy(std::string_view /*key*/, const auto& /*value*/) {}
   static void ignored(std::string_view /*key*/) {}
   static void unused(std::string_view /*key*/) {}
   static void last_axis(std::string_view /*key*/) {}
   static void batch_shape(const auto& /*shape*/) {}
+  static void noise_shape(std::string_view /*key*/, const auto& /*shape*/) {}
 };
 
 /// Throws UsageError for the first number among an object's fields that is out of its range.
@@ -63,8 +71,8 @@ class NumberRangeCheck : public FieldVisitor {
 
   void required(std::string_view key, const auto& value, const auto&... range) const { check(key, value, range...); }
   void optional(std::string_view key, const auto& value, const auto&... range) const { check(key, value, range...); }
-  void written_if(bool /*condition*/, std::string_view key, const auto& value, const Interval& range) const {
-    check(key, value, range);
+  void written_if(bool /*condition*/, std::string_view key, const auto& value, const auto&... range) const {
+    check(key, value, range...);
   }
 
  private:

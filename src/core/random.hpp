@@ -15,7 +15,8 @@ enum class RandomPurpose : std::uint32_t {
   dropout = 3,
   digits = 4,
   test = 5,
-  calibration = 6
+  calibration = 6,
+  noise = 7
 };
 
 using Philox4 = std::array<std::uint32_t, 4>;
@@ -38,6 +39,17 @@ using Philox4 = std::array<std::uint32_t, 4>;
 /// Maps the upper 24 bits of a word to a float in [0, 1).
 [[nodiscard]] constexpr float to_unit_float(std::uint32_t word) noexcept {
   return static_cast<float>(word >> 8U) * 0x1.0p-24F;
+}
+
+/// A key for draws that are identified by all four words of the counter. Hashes seed, purpose and what else does not
+/// fit in the counter with the finalizer of SplitMix (G. Steele et al., 2014). The streams below use the seed itself as
+/// their key, so they never share this one.
+[[nodiscard]] constexpr std::uint64_t stream_key(std::uint64_t seed, RandomPurpose purpose,
+                                                 std::uint64_t more) noexcept {
+  std::uint64_t key = seed + 0x9E3779B97F4A7C15U * (static_cast<std::uint64_t>(purpose) << 32U | more);
+  key = (key ^ (key >> 30U)) * 0xBF58476D1CE4E5B9U;
+  key = (key ^ (key >> 27U)) * 0x94D049BB133111EBU;
+  return key ^ (key >> 31U);
 }
 
 /// A sequence of random numbers for one purpose and one subject (the index of a parameter, a pass or an image).

@@ -11,9 +11,7 @@
 #include <cstdint>
 #include <limits>
 #include <string>
-#include <type_traits>
 #include <variant>
-#include <vector>
 
 namespace lockstep {
 
@@ -32,23 +30,18 @@ std::size_t example_elements(const Shape& shape) {
 }
 
 template <typename... Elements>
-std::size_t length(const std::variant<std::vector<Elements>...>& values) {
-  return std::visit([](const auto& vector) { return vector.size(); }, values);
+std::size_t length(const std::variant<SharedArray<Elements>...>& values) {
+  return std::visit([](const auto& array) { return array.size(); }, values);
 }
 
 template <typename... Elements>
-std::variant<std::vector<Elements>...> cut(const std::variant<std::vector<Elements>...>& values, std::size_t begin,
+std::variant<SharedArray<Elements>...> cut(const std::variant<SharedArray<Elements>...>& values, std::size_t begin,
                                            std::size_t end) {
   return std::visit(
-      [&](const auto& vector) -> std::variant<std::vector<Elements>...> {
-        using Vector = std::decay_t<decltype(vector)>;
-        return Vector(vector.begin() + static_cast<std::ptrdiff_t>(begin),
-                      vector.begin() + static_cast<std::ptrdiff_t>(end));
-      },
-      values);
+      [&](const auto& array) -> std::variant<SharedArray<Elements>...> { return array.slice(begin, end); }, values);
 }
 
-void require_finite(const std::vector<float>& values, std::size_t elements, const char* what,
+void require_finite(const SharedArray<float>& values, std::size_t elements, const char* what,
                     const std::string& source) {
   const auto bad = std::ranges::find_if_not(values, [](float value) { return std::isfinite(value); });
   if (bad == values.end()) return;
@@ -78,15 +71,19 @@ Dataset Dataset::slice(std::size_t begin, std::size_t end) const {
   }
   const std::size_t input_elements = example_elements(example_shape);
   const std::size_t target_elements = example_elements(target_shape);
-  if (length(targets) != size() * target_elements) {
+  if (length(targets) != size() * target_elements || (!sample_weights.empty() && sample_weights.size() != size())) {
     throw DataError(
-        fmt::format("the targets of {} do not match its {} examples, so it cannot be sliced; give one "
-                    "target per example",
+        fmt::format("the targets or sample weights of {} do not match its {} examples, so it cannot be sliced; "
+                    "give one of each per example",
                     source, size()));
   }
-  return {example_shape, cut(inputs, begin * input_elements, end * input_elements),
-          target_shape,  cut(targets, begin * target_elements, end * target_elements),
-          source,        {}};
+  return {example_shape,
+          cut(inputs, begin * input_elements, end * input_elements),
+          target_shape,
+          cut(targets, begin * target_elements, end * target_elements),
+          source,
+          {},
+          sample_weights.empty() ? sample_weights : sample_weights.slice(begin, end)};
 }
 
 void Dataset::validate(std::int64_t classes) const {
@@ -110,13 +107,18 @@ void Dataset::validate(std::int64_t classes) const {
                     "per example",
                     source, length(targets), size(), target_elements));
   }
-  if (const auto* floats = std::get_if<std::vector<float>>(&inputs)) {
+  if (const auto* floats = std::get_if<SharedArray<float>>(&inputs)) {
     require_finite(*floats, input_elements, "input", source);
   }
-  if (const auto* floats = std::get_if<std::vector<float>>(&targets)) {
+  if (const auto* floats = std::get_if<SharedArray<float>>(&targets)) {
     require_finite(*floats, target_elements, "target", source);
   }
-  const auto* indices = std::get_if<std::vector<std::int32_t>>(&targets);
+  if (!sample_weights.empty() && sample_weights.size() != size()) {
+    throw DataError(fmt::format("{} has {} sample weights for {} examples; give one for each example, or none", source,
+                                sample_weights.size(), size()));
+  }
+  require_finite(sample_weights, 1, "the sample weight", source);
+  const auto* indices = std::get_if<SharedArray<std::int32_t>>(&targets);
   if (indices == nullptr) return;
   const auto wrong =
       std::find_if(indices->begin(), indices->end(), [=](std::int32_t i) { return i < 0 || i >= classes; });

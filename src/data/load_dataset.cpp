@@ -141,6 +141,16 @@ Dataset read_npz_pair(const NpzArchive& archive, const std::string& file, const 
     data.target_shape = target;
     data.targets = to_floats(targets);
   }
+  if (const std::string name = split == "train" ? "sample_weight" : "sample_weight_" + split; archive.has(name)) {
+    const NpyArray weights = archive.read(name);
+    if (weights.shape != Shape{targets.shape[0]}) {
+      throw DataError(
+          fmt::format("{}:{} has shape {}, but there must be one weight for every example of x_{}; save "
+                      "them again",
+                      file, name, weights.shape.to_string(), split));
+    }
+    data.sample_weights = to_floats(weights);
+  }
   return data;
 }
 

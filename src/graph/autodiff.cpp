@@ -14,8 +14,25 @@ namespace lockstep {
 
 namespace {
 
-/// For each tensor, whether backward needs its gradient: whether an operation that it depends on has parameters.
+/// For each tensor that is no alias, whether the loss depends on it.
+std::vector<bool> find_causes_of_loss(const Graph& graph) {
+  std::vector<bool> causes(graph.tensors.size(), false);
+  const auto root_of = [&](int tensor) {
+    return graph.tensors[tensor].alias >= 0 ? graph.tensors[tensor].alias : tensor;
+  };
+  for (auto operation = graph.forward.rbegin(); operation != graph.forward.rend(); ++operation) {
+    const bool is_loss = operation->kind == OperationKind::loss;
+    if (!is_loss && !causes[root_of(operation->output)]) continue;
+    if (!is_loss && operation->input >= 0) causes[root_of(operation->input)] = true;
+    for (const Operand& operand : operation->operands) causes[root_of(operand.tensor)] = true;
+  }
+  return causes;
+}
+
+/// For each tensor, whether backward needs its gradient: whether the loss depends on it, and it on parameters that
+/// are trained.
 std::vector<bool> find_needed_gradients(const Graph& graph) {
+  const std::vector<bool> causes = find_causes_of_loss(graph);
   std::vector<bool> needed(graph.tensors.size(), false);
   const auto is_needed = [&](int tensor) {
     if (tensor < 0) return false;
@@ -25,8 +42,9 @@ std::vector<bool> find_needed_gradients(const Graph& graph) {
   for (const Operation& operation : graph.forward) {
     if (operation.output < 0) continue;
     needed[operation.output] =
-        operation.parameter >= 0 || is_needed(operation.input) ||
-        std::ranges::any_of(operation.operands, [&](const Operand& operand) { return is_needed(operand.tensor); });
+        causes[operation.output] &&
+        ((operation.parameter >= 0 && !operation.is_frozen) || is_needed(operation.input) ||
+         std::ranges::any_of(operation.operands, [&](const Operand& operand) { return is_needed(operand.tensor); }));
   }
   for (std::size_t t = 0; t < graph.tensors.size(); ++t) needed[t] = is_needed(static_cast<int>(t));
   return needed;
@@ -37,10 +55,11 @@ Operation backward_of(const Graph& graph, const Operation& forward, const std::v
   if (!kind) throw InternalError("operation " + std::string(to_string(forward.kind)) + " has no gradient");
   Operation backward = forward;
   backward.kind = *kind;
+  backward.shared.index = forward.shared.count - 1 - forward.shared.index;
   backward.input_gradient = needed[forward.input];
   for (Operand& operand : backward.operands) operand.needs_gradient = needed[operand.tensor];
   if (forward.kind == OperationKind::dense)
-    backward.input_features = {0, static_cast<std::size_t>(graph.tensors[forward.input].elements())};
+    backward.input_features = {0, static_cast<std::size_t>(graph.parameters[forward.parameter].info.shape[0])};
   return backward;
 }
 
@@ -64,7 +83,7 @@ void add_backward(Graph& graph, const std::vector<Fork>& forks) {
     }
     Operation& operation = graph.forward[i];
     if (operation.kind == OperationKind::loss) {
-      operation.input_gradient = needed[operation.input];
+      operation.operands.front().needs_gradient = needed[operation.operands.front().tensor];
     } else if (operation.kind != OperationKind::gather && needed[operation.output]) {
       graph.backward.push_back(backward_of(graph, operation, needed));
     }

@@ -17,8 +17,9 @@ struct Fork {
   std::size_t position = 0;  ///< index in Graph::forward behind the operation that computes the tensor
 };
 
-/// Fills Graph::backward from Graph::forward, and sets `input_gradient` of the loss. An operation has a backward
-/// operation only if it or an operation before it has parameters.
+/// Fills Graph::backward from Graph::forward, and sets `needs_gradient` of the loss' operand. An operation has a
+/// backward operation only if the loss depends on it, and if it or an operation before it has parameters that are
+/// trained.
 void add_backward(Graph& graph, const std::vector<Fork>& forks);
 
 }  // namespace lockstep

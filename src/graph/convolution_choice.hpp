@@ -17,14 +17,20 @@ enum class ConvolutionAlgorithm : std::uint8_t {
   direct_nhwc,          ///< oneDNN, channels last
   onednn_winograd,      ///< fewer multiplications for 3 x 3 kernels, on blocks of 16 channels
   direct_few_channels,  ///< our own loops, for images of few channels: see backend/cpu/few_channels.hpp
+  direct_depthwise,     ///< our own loops, for depthwise weight gradients: see backend/cpu/depthwise.hpp
 };
 
-inline constexpr std::array algorithm_names{std::string_view("unspecified"), std::string_view("direct_blocked"),
-                                            std::string_view("direct_nhwc"), std::string_view("onednn_winograd"),
-                                            std::string_view("direct_few_channels")};
+inline constexpr std::array algorithm_names{
+    std::string_view("unspecified"),     std::string_view("direct_blocked"),      std::string_view("direct_nhwc"),
+    std::string_view("onednn_winograd"), std::string_view("direct_few_channels"), std::string_view("direct_depthwise")};
 
 [[nodiscard]] constexpr std::string_view to_string(ConvolutionAlgorithm algorithm) noexcept {
   return algorithm_names[static_cast<std::size_t>(algorithm)];
+}
+
+/// Our own kernels read and write tensors as they are, and the kernel in Keras' order.
+[[nodiscard]] constexpr bool is_own(ConvolutionAlgorithm algorithm) noexcept {
+  return algorithm == ConvolutionAlgorithm::direct_few_channels || algorithm == ConvolutionAlgorithm::direct_depthwise;
 }
 
 struct ConvolutionChoice {

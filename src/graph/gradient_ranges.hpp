@@ -1,10 +1,12 @@
-// Which elements of the gradient arena an operation writes.
+// Which elements of the gradient arena an operation writes, and what a shared layer's calls add to them.
 #pragma once
 
 #include "core/range.hpp"
 #include "graph/graph.hpp"
 
+#include <cmath>
 #include <cstddef>
+#include <vector>
 
 namespace lockstep {
 
@@ -22,8 +24,8 @@ void for_each_gradient_range(const Graph& graph, const Operation& operation, con
     visit_parameter(first_parameter);
     return;
   }
-  if (!is_backward(operation)) return;
-  const std::size_t count = graph.layers[operation.layer].parameters.size();
+  if (!is_backward(operation) || operation.is_frozen) return;
+  const auto count = static_cast<std::size_t>(operation.num_parameters);
   std::size_t first = 0;
   if (operation.kind == OperationKind::dense_backward) {  // this chunk of the kernel; the first includes the bias
     const ParameterSpec& kernel = graph.parameters[first_parameter];
@@ -33,6 +35,33 @@ void for_each_gradient_range(const Graph& graph, const Operation& operation, con
     first = rows.begin == 0 ? 1 : count;
   }
   for (std::size_t i = first; i < count; ++i) visit_parameter(first_parameter + i);
+}
+
+/// What an operation of a shared layer adds to the gradient of a parameter: `weight` times what its kernel computes.
+struct GradientTerm {
+  int parameter;
+  float weight;
+};
+
+/// The terms of an operation whose layer is called several times. Backward adds up the gradients of trainable weights.
+/// Forward computes the statistics that moving averages use: an average over one step with several statistics equals
+/// one update with each of them, m <- momentum m + (1 - momentum) statistic, in the order of the calls.
+[[nodiscard]] inline std::vector<GradientTerm> shared_terms(const Graph& graph, const Operation& operation) {
+  std::vector<GradientTerm> terms;
+  const auto [index, count] = operation.shared;
+  if (count == 1 || operation.parameter < 0) return terms;
+  for (int p = operation.parameter; p < operation.parameter + operation.num_parameters; ++p) {
+    const ParameterSpec& spec = graph.parameters[p];
+    if (is_backward(operation)) {
+      if (spec.rule == UpdateRule::optimizer) terms.push_back({p, 1});
+    } else if (spec.rule == UpdateRule::moving_average) {
+      const double momentum = spec.info.momentum;
+      double sum = 0;
+      for (int i = 0; i < count; ++i) sum += std::pow(momentum, i);
+      terms.push_back({p, static_cast<float>(std::pow(momentum, count - 1 - index) / sum)});
+    }
+  }
+  return terms;
 }
 
 }  // namespace lockstep

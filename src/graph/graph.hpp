@@ -47,9 +47,10 @@ struct AllToAllSpec {
 
 /// A model lowered to tensors, parameters and operations, layouts chosen: what a backend compiles.
 struct Graph {
-  std::vector<LayerInfo> layers;
+  std::vector<LayerInfo> layers;  ///< without nested models
   Loss loss;
   std::vector<Metric> metrics;
+  std::vector<Metric> weighted_metrics;
   std::vector<TensorSpec> tensors;
   std::vector<ParameterSpec> parameters;  ///< Keras' order; then the metric sums; then the partial sums
   int partial_sums = 0;                   ///< parameters that are partial sums: the last ones
@@ -85,7 +86,7 @@ enum MetricIndex : std::size_t {
   metric_count,
   metric_stop_after_this_step,    ///< ranks with StopRequest::after_this_step
   metric_stop_after_next_backup,  ///< ranks with StopRequest::after_next_backup
-  first_metric_sum                ///< the sums of Graph::metrics, one after the other
+  first_metric_sum                ///< the sums of Graph::metrics and weighted_metrics, one after the other
 };
 
 }  // namespace lockstep

@@ -12,6 +12,7 @@
 
 #include <fmt/format.h>
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <optional>
 #include <string>
@@ -34,13 +35,16 @@ void set_extents(TensorSpec& tensor, const Shape& shape) {
 class Lowering {
  public:
   Lowering(const Architecture& architecture, const Loss& loss, bool mixed_bfloat16, std::optional<double> input_scale,
-           std::vector<Metric> metrics)
-      : architecture_(architecture), input_scale_(input_scale) {
-    graph_.layers = architecture.layers();
+           std::vector<Metric> metrics, std::vector<Metric> weighted_metrics)
+      : architecture_(architecture.flattened()), input_scale_(input_scale) {
+    graph_.layers = architecture_.layers();
     graph_.loss = loss;
     graph_.metrics = std::move(metrics);
+    graph_.weighted_metrics = std::move(weighted_metrics);
+    for (std::vector<Metric>* list : {&graph_.metrics, &graph_.weighted_metrics})
+      complete(*list, architecture.output_shape().elements());
     graph_.mixed_bfloat16 = mixed_bfloat16;
-    graph_.is_chain = architecture.is_chain();
+    graph_.is_chain = architecture_.is_chain();
     find_uses();
   }
 
@@ -63,15 +67,64 @@ class Lowering {
   // the call's input, and then the output of what they append.
   using Kind = OperationKind;
 
-  /// Appends an operation from the last tensor to a new one of the layer's output shape.
+  /// Of this call; the calls of a shared layer may have unlike ones.
+  [[nodiscard]] const Shape& output_shape() const { return architecture_.calls()[call_].output_shape; }
+
+  /// Appends an operation from the last tensor to a new one of the call's output shape.
   Operation& append(OperationKind kind) {
     TensorSpec tensor;
-    set_extents(tensor, info().output_shape);
+    set_extents(tensor, output_shape());
     return append(kind, std::move(tensor));
   }
 
+  /// The same for an operation that needs channels last.
+  Operation& append_channels_last(OperationKind kind) {
+    graph_.tensors[current_].requires_channels_last = true;
+    Operation& operation = append(kind);
+    graph_.tensors[current_].requires_channels_last = true;
+    if (!info().parameters.empty()) use_parameters(operation, {0, num_parameters()});
+    return operation;
+  }
+
   /// The same for an operation that has the layer's parameters.
-  void append_weighted(OperationKind kind) { append(kind).parameter = first_parameter_; }
+  void append_weighted(OperationKind kind) { use_parameters(append(kind), {0, num_parameters()}); }
+
+  /// Appends a convolution to `filters` channels that has the layer's parameters; of several, those in the range.
+  void append_convolution(const Windows& windows, std::int64_t filters, std::int64_t groups) {
+    append_convolution(windows, filters, groups, {0, num_parameters()});
+  }
+  void append_convolution(const Windows& windows, std::int64_t filters, std::int64_t groups,
+                          const BasicRange<int>& parameters) {
+    Operation& operation = append_windows(OperationKind::convolution, over_last_tensor(windows), filters);
+    operation.groups = groups;
+    use_parameters(operation, parameters);
+  }
+
+  /// The same for a transposed convolution.
+  void append_transposed_convolution(const Windows& windows, std::int64_t filters) {
+    const TensorSpec& input = graph_.tensors[current_];
+    const Windows slid = windows.transposed_over(input.height, input.width);
+    TensorSpec output;
+    output.height = slid.rows.input;
+    output.width = slid.columns.input;
+    output.channels = filters;
+    Operation& operation = append(OperationKind::convolution, std::move(output));
+    operation.windows = slid;
+    operation.is_transposed = true;
+    use_parameters(operation, {0, num_parameters()});
+  }
+
+  /// The same for a pooling with windows, and for one of whole images.
+  void append_pooling(OperationKind kind, const Windows& windows) {
+    append_windows(kind, over_last_tensor(windows), channels());
+  }
+  void append_global_pooling(OperationKind kind) {
+    const TensorSpec& input = graph_.tensors[current_];
+    append_windows(kind, Windows::whole(input.height, input.width), channels());
+  }
+
+  /// Of the last tensor.
+  [[nodiscard]] std::int64_t channels() const { return graph_.tensors[current_].channels; }
 
   /// The same for an elementwise operation. Its tensor has the shape of the last one, which keeps the layout across a
   /// Flatten that was lowered to nothing.
@@ -84,42 +137,69 @@ class Lowering {
     return append(kind, std::move(tensor));
   }
 
-  /// Appends a merge of all inputs of the call.
-  void append_merge(MergeFunction function) {
-    std::vector<Operand> operands{{.tensor = current_, .activation = activations_[current_]}};
-    const std::vector<int>& inputs = architecture_.calls()[call_].inputs;
-    for (std::size_t i = 1; i < inputs.size(); ++i) {
-      const int tensor = read(inputs[i]);
-      operands.push_back({.tensor = tensor, .activation = activations_[tensor]});
-    }
-    Operation& operation = append_elementwise(OperationKind::merge);
+  /// Appends a merge of all inputs of the call. `scaled`: the index of an input that the layer's constants scale first.
+  void append_merge(MergeFunction function, std::optional<std::size_t> scaled = {}) {
+    std::vector<Operand> operands = read_operands(scaled);
+    Operation& operation = append(OperationKind::merge);
     operation.merge = function;
     operation.operands = std::move(operands);
+  }
+
+  /// Appends a concatenation of all inputs of the call along an axis.
+  void append_concatenate(std::size_t axis) {
+    std::vector<Operand> operands = read_operands();
+    Operation& operation = append(OperationKind::concatenate);
+    operation.operands = std::move(operands);
+    for (std::size_t before = 0; before < axis; ++before) operation.concatenated_rows *= output_shape()[before];
+    if (axis + 1 == output_shape().rank()) return;
+    graph_.tensors[current_].requires_channels_last = true;
+    for (const Operand& operand : operation.operands) graph_.tensors[operand.tensor].requires_channels_last = true;
+  }
+
+  /// Multiplies by the layer's constants and adds its constants.
+  void append_affine() {
+    if (reads_input()) graph_.input.byte_scale = 1;
+    append_elementwise(OperationKind::affine);
+  }
+
+  /// Gathers rows of the layer's weights. The indices are what the model's input is, so they are not scaled.
+  void append_embedding() {
+    if (!reads_input()) {
+      throw UsageError("layer '" + info().name + "' (" + info().class_name +
+                       ") reads what another layer computes, but Lockstep takes indices from a model's input only");
+    }
+    graph_.input.byte_scale = 1;
+    append_channels_last(OperationKind::embedding);
   }
 
   /// Fuses the function into the operation that computes the last tensor if both support it; otherwise appends an
   /// operation.
   void activate(ActivationFunction function) {
     if (function == ActivationFunction::linear) return;
-    if (function == ActivationFunction::softmax) {
+    const int logits = current_;
+    const bool hides_logits = logits_activation_of(graph_.loss) == function && call_ == architecture_.outputs().front();
+    if (!is_elementwise(function)) {  // softmax and log_softmax
       graph_.tensors[current_].requires_channels_last = true;
-      append(OperationKind::softmax);
+      Operation& operation = append(OperationKind::softmax);
+      if (function == activations::log_softmax) operation.activation = function;
       graph_.tensors[current_].requires_channels_last = true;
+      if (hides_logits) hidden_logits_ = {.logits = logits, .output = current_};
       return;
     }
     const bool from_output = derivative_of(function) == Derivative::from_output;
     const auto computes_last = [&](const Operation& operation) { return operation.output == current_; };
     const auto last = std::ranges::find_if(graph_.forward, computes_last);  // none for an alias
-    const bool fuses = from_output && last != graph_.forward.end() && traits_of(*last).fuses_activation &&
-                       last->activation == ActivationFunction::linear;
+    const bool fuses = from_output && !hides_logits && last != graph_.forward.end() &&
+                       traits_of(*last).fuses_activation && last->activation == ActivationFunction::linear;
     Operation& operation = fuses ? *last : append_elementwise(OperationKind::activation);
     operation.activation = function;
+    if (hides_logits) hidden_logits_ = {.logits = logits, .output = current_};
     if (from_output) activations_[current_] = function;  // else activation_backward has what the derivative needs
   }
 
   /// Adds an alias of the last tensor with the layer's output shape. Requires channels last.
   void view() {
-    const Shape& shape = info().output_shape;
+    const Shape& shape = output_shape();
     if (reads_input_alone()) {  // gather can write any shape
       set_extents(graph_.tensors[0], shape);
       return;
@@ -143,20 +223,17 @@ class Lowering {
     for (int call = call_; uses_[call] == 1 && consumers_[call] >= 0;) {
       call = consumers_[call];
       if (architecture_.calls()[call].inputs.size() > 1) return false;
-      const ElementOrder order = element_order_of(graph_.layers[architecture_.calls()[call].layer].layer);
+      const int layer = architecture_.calls()[call].layer;
+      if (num_calls_[layer] > 1) return false;  // the other calls may read another order
+      const ElementOrder order = element_order_of(graph_.layers[layer].layer);
       if (order != ElementOrder::passed_on) return order == ElementOrder::absorbed;
     }
     return false;
   }
 
-  /// Makes gather scale the input. Throws UsageError if an earlier layer computes something, or if another layer reads
-  /// the input.
-  void rescale_input(double scale, double offset) {
-    if (!reads_input_alone()) {
-      throw UsageError("layer '" + info().name + "' (" + info().class_name +
-                       ") stands behind layers that compute, but Lockstep rescales a model's input only; put it "
-                       "directly behind the Input");
-    }
+  /// y = scale x + offset: computed by gather if only this layer reads the model's input, else by an operation.
+  void rescale(double scale, double offset) {
+    if (!reads_input_alone()) return append_affine();
     InputScaling& input = graph_.input;
     input.byte_scale = 1;
     input.scale *= scale;
@@ -165,9 +242,37 @@ class Lowering {
 
  private:
   [[nodiscard]] const LayerInfo& info() const { return graph_.layers[layer_]; }
+  [[nodiscard]] int num_parameters() const { return static_cast<int>(info().parameters.size()); }
 
-  /// How often each call's output is read, and by which call last.
+  /// `parameters`: of the layer's.
+  void use_parameters(Operation& operation, const BasicRange<int>& parameters) const {
+    operation.parameter = first_parameter_ + parameters.begin;
+    operation.num_parameters = parameters.size();
+    operation.is_frozen = !is_trainable(info().layer);
+    if (operation.is_frozen) return;  // nothing adds up over the calls
+    const auto same = [&](const Operation& any) { return any.parameter == operation.parameter; };
+    operation.shared = {static_cast<int>(std::ranges::count_if(graph_.forward, same)) - 1, num_calls_[layer_]};
+  }
+
+  [[nodiscard]] Windows over_last_tensor(const Windows& windows) const {
+    const TensorSpec& input = graph_.tensors[current_];
+    return windows.over(input.height, input.width);
+  }
+
+  Operation& append_windows(OperationKind kind, const Windows& windows, std::int64_t channels) {
+    TensorSpec output;
+    output.height = windows.rows.output();
+    output.width = windows.columns.output();
+    output.channels = channels;
+    Operation& operation = append(kind, std::move(output));
+    operation.windows = windows;
+    return operation;
+  }
+
+  /// How often each layer is called, and each call's output read, and by which call last.
   void find_uses() {
+    num_calls_.resize(graph_.layers.size(), 0);
+    for (const LayerCall& call : architecture_.calls()) ++num_calls_[call.layer];
     uses_.resize(architecture_.calls().size(), 0);
     consumers_.resize(uses_.size(), -1);
     for (std::size_t call = 0; call < uses_.size(); ++call) {
@@ -186,26 +291,20 @@ class Lowering {
       throw UsageError(fmt::format(
           "the model has {} inputs and {} outputs, but Lockstep trains models with one of each", inputs, outputs));
     }
-    std::vector<int> calls(graph_.layers.size(), 0);
-    for (const LayerCall& call : architecture_.calls()) ++calls[call.layer];
-    for (std::size_t layer = 0; layer < calls.size(); ++layer) {
-      if (calls[layer] == 1 || graph_.layers[layer].parameters.empty()) continue;
-      throw UsageError(
-          fmt::format("layer '{}' ({}) is called {} times, but Lockstep does not share weights; use a layer of its own "
-                      "for each call",
-                      graph_.layers[layer].name, graph_.layers[layer].class_name, calls[layer]));
-    }
   }
 
   /// All parameters in the order of the layers, which is that of files.
   void add_parameters() {
-    for (const LayerInfo& layer : graph_.layers) {
+    for (std::size_t l = 0; l < graph_.layers.size(); ++l) {
+      const LayerInfo& layer = graph_.layers[l];
       first_parameters_.push_back(static_cast<int>(graph_.parameters.size()));
       for (const ParameterInfo& parameter : layer.parameters) {
         ParameterSpec spec{.name = layer.name + "/" + parameter.name, .info = parameter};
-        if (!parameter.trainable) {
+        if (!is_trainable(layer.layer)) {
+          spec.rule = UpdateRule::frozen;
+        } else if (!parameter.trainable) {
           spec.rule = UpdateRule::moving_average;
-          spec.momentum = static_cast<float>(parameter.momentum);
+          spec.momentum = static_cast<float>(std::pow(parameter.momentum, num_calls_[l]));  // one update by each call
         }
         graph_.parameters.push_back(std::move(spec));
       }
@@ -229,7 +328,7 @@ class Lowering {
   void add_input() {
     TensorSpec& tensor = graph_.tensors.emplace_back();
     tensor.name = info().name;
-    set_extents(tensor, info().output_shape);
+    set_extents(tensor, output_shape());
     activations_.push_back(ActivationFunction::linear);
     current_ = 0;
     graph_.forward.push_back({.kind = OperationKind::gather, .layer = layer_, .output = 0});
@@ -271,6 +370,23 @@ class Lowering {
     return true;
   }
 
+  /// Whether the last tensor is the model's input.
+  [[nodiscard]] bool reads_input() const { return current_ == 0 || graph_.tensors[current_].alias == 0; }
+
+  /// The tensors that the call reads.
+  std::vector<Operand> read_operands(std::optional<std::size_t> scaled = {}) {
+    const int first = current_;
+    std::vector<Operand> operands{{.tensor = first, .activation = activations_[first]}};
+    const std::vector<int>& inputs = architecture_.calls()[call_].inputs;
+    for (std::size_t i = 1; i < inputs.size(); ++i) {
+      current_ = read(inputs[i]);
+      if (scaled == i) append_affine();
+      operands.push_back({.tensor = current_, .activation = activations_[current_]});
+    }
+    current_ = first;
+    return operands;
+  }
+
   Operation& append(OperationKind kind, TensorSpec output) {
     output.name = info().name;
     graph_.tensors.push_back(std::move(output));
@@ -289,19 +405,31 @@ class Lowering {
                        " needs one vector of classes per example, but '" + last.name + "' gives " +
                        output.to_string_with_batch() + "; end the model with Flatten() and Dense(classes)");
     }
+    if (reduction_of(graph_.loss) != Reduction::sum_over_batch_size && output.rank() > 1) {
+      throw UsageError(fmt::format(
+          "the loss {} has the reduction {}, but '{}' gives {}; with outputs of several axes Lockstep trains with "
+          "sum_over_batch_size only",
+          keras_name(graph_.loss), keras_name(reduction_of(graph_.loss)), last.name, output.to_string_with_batch()));
+    }
     check(graph_.metrics, graph_.loss, output.rank());
+    check(graph_.weighted_metrics, graph_.loss, output.rank());
     constexpr std::size_t line = 16;  // floats of a cache line
-    const std::size_t storage = (first_metric_sum + num_sums(graph_.metrics) + line - 1) / line * line;
+    const std::size_t storage =
+        (first_metric_sum + num_sums({graph_.metrics, graph_.weighted_metrics}) + line - 1) / line * line;
     ParameterSpec metrics{.name = "metrics",
                           .info = {"metrics", Shape{static_cast<std::int64_t>(storage)}, Initializer::zeros, false},
                           .storage = storage,
                           .rule = UpdateRule::assign};
     graph_.parameters.push_back(std::move(metrics));
+    const bool reads_logits = hidden_logits_.output == current_;
+    const int differentiated = reads_logits ? hidden_logits_.logits : current_;
+    if (reads_logits) graph_.loss = from_logits(graph_.loss);
     graph_.forward.push_back({.kind = OperationKind::loss,
                               .layer = architecture_.calls()[architecture_.outputs().front()].layer,
                               .input = current_,
                               .parameter = graph_.metrics_parameter(),
-                              .input_activation = activations_[current_]});
+                              .num_parameters = 1,
+                              .operands = {{.tensor = differentiated, .activation = activations_[differentiated]}}});
   }
 
   /// In mixed precision the loss reads float32: the output of the last weighted layer, and what is computed from it.
@@ -309,6 +437,12 @@ class Lowering {
   void choose_types() {
     if (!graph_.mixed_bfloat16) return;
     for (TensorSpec& tensor : graph_.tensors) tensor.type = ElementType::bfloat16;
+    for (const Operation& operation : graph_.forward) {
+      if (operation.kind != OperationKind::embedding) continue;
+      for (TensorSpec& tensor : graph_.tensors) {  // bfloat16 does not represent every index
+        if (&tensor == &graph_.tensors[0] || tensor.alias == 0) tensor.type = ElementType::float32;
+      }
+    }
     for (int tensor = current_; tensor >= 0;) {
       const int root = graph_.tensors[tensor].alias >= 0 ? graph_.tensors[tensor].alias : tensor;
       for (std::size_t t = 0; t < graph_.tensors.size(); ++t) {
@@ -316,7 +450,7 @@ class Lowering {
           graph_.tensors[t].type = ElementType::float32;
       }
       const auto operation = std::ranges::find(graph_.forward, root, &Operation::output);
-      if (operation->kind == OperationKind::merge) {
+      if (!operation->operands.empty()) {
         throw UsageError(
             fmt::format("layer '{}' ({}) merges the model's outputs, but in mixed_bfloat16 a layer with "
                         "weights must follow the last merge; use --precision float32",
@@ -332,7 +466,15 @@ class Lowering {
     std::size_t position = 0;
   };
 
-  const Architecture& architecture_;
+  /// An activation of the output that turns the loss' logits into probabilities. As Keras on TensorFlow does, the loss
+  /// is computed from its input, which has not been rounded to 0 or 1.
+  struct HiddenLogits {
+    int logits = -1;
+    int output = -1;
+  };
+
+  Architecture architecture_;   ///< without nested models
+  std::vector<int> num_calls_;  ///< by layer
   std::vector<int> uses_;       ///< by call: how often its output is read
   std::vector<int> consumers_;  ///< by call: the last call that reads it, or -1
   std::vector<CallOutput> outputs_;
@@ -343,6 +485,7 @@ class Lowering {
   int layer_ = 0;            ///< its layer
   int first_parameter_ = 0;  ///< of that layer
   Graph graph_;
+  HiddenLogits hidden_logits_;
   std::vector<ActivationFunction> activations_;  ///< the activation that each tensor's producer fused
   int current_ = 0;                              ///< the last tensor
 };
@@ -350,8 +493,9 @@ class Lowering {
 }  // namespace
 
 Graph lower(const Architecture& architecture, const Loss& loss, bool mixed_bfloat16, std::optional<double> input_scale,
-            std::vector<Metric> metrics) {
-  return Lowering(architecture, loss, mixed_bfloat16, input_scale, std::move(metrics)).run();
+            std::vector<Metric> metrics, std::vector<Metric> weighted_metrics) {
+  return Lowering(architecture, loss, mixed_bfloat16, input_scale, std::move(metrics), std::move(weighted_metrics))
+      .run();
 }
 
 }  // namespace lockstep

@@ -6,10 +6,12 @@
 #include "graph/convolution_choice.hpp"
 #include "graph/operation_kind.hpp"
 #include "layers/merge_functions.hpp"
+#include "layers/window.hpp"
 
 #include <lockstep/layers/architecture.hpp>
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <vector>
 
@@ -21,7 +23,13 @@ struct Microbatch {
   std::size_t count = 1;
 };
 
-/// A tensor that a merge or a sum of gradients reads.
+/// The place of an operation among those of its layer's calls, in the order in which they run, forward or backward.
+struct SharedUse {
+  int index = 0;
+  int count = 1;  ///< more than 1 for a layer that is called several times: it has one set of parameters
+};
+
+/// A tensor that a merge, a concatenation, a sum of gradients or a loss reads.
 struct Operand {
   int tensor = -1;
   ActivationFunction activation = ActivationFunction::linear;  ///< fused into the tensor
@@ -32,16 +40,25 @@ struct Operand {
 struct Operation {
   OperationKind kind = OperationKind::gather;
   int layer = 0;
-  int input = -1;      ///< of a merge: the first operand
+  int input = -1;      ///< of a merge or concatenation: the first operand
   int output = -1;     ///< backward: the forward operation's output, whose gradient is read
-  int parameter = -1;  ///< first of the layer's parameters
+  int parameter = -1;  ///< the first that it uses: a kernel, then the bias
+  int num_parameters = 0;
+  SharedUse shared = {};
   ActivationFunction activation = ActivationFunction::linear;        ///< fused into the output
   ActivationFunction input_activation = ActivationFunction::linear;  ///< backward: fused into the input
   bool input_gradient = false;                                       ///< backward: whether to compute input's gradient
-  std::vector<Operand> operands = {};  ///< of a merge: its inputs; of sum_gradients: the forks of `input`
+  bool is_frozen = false;  ///< the layer is not trainable: no gradients of its parameters, and fixed statistics
+  /// Of a merge or concatenation: its inputs. Of sum_gradients: the forks of `input`. Of a loss: the tensor that it is
+  /// computed from and whose gradient it writes; metrics are computed from `input`, the model's output.
+  std::vector<Operand> operands = {};
+  std::int64_t concatenated_rows = 1;  ///< of an example's output, channels last: each has a part of every operand
   MergeFunction merge = MergeFunction::add;
   Range input_features = {};  ///< dense_backward: the chunk's rows of the kernel, in the order of the input's layout
   Microbatch microbatch = {};
+  Windows windows = {};                ///< of poolings and convolutions
+  std::int64_t groups = 1;             ///< of a convolution's channels; as many as input channels if it is depthwise
+  bool is_transposed = false;          ///< a transposed convolution: the windows slide over its output
   ConvolutionChoice convolution = {};  ///< convolution, convolution_backward: set by Backend::lay_out
   bool is_batch_split = false;         ///< computes this rank's slice of the batch (Graph::examples_of), not all of it
   std::optional<std::size_t> all_to_all = {};  ///< pack and unpack: index in Graph::all_to_alls

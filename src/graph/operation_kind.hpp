@@ -17,22 +17,44 @@ namespace lockstep {
   X(dense, dense)                                      \
   X(max_pooling, max_pooling)                          \
   X(average_pooling, average_pooling)                  \
+  X(global_max_pooling, global_max_pooling)            \
   X(dropout, dropout)                                  \
   X(batch_normalization, batch_normalization)          \
   X(activation, activation)                            \
   X(softmax, softmax)                                  \
   X(merge, merge)                                      \
+  X(pad, pad)                                          \
+  X(upsample, upsample)                                \
+  X(transpose, transpose)                              \
+  X(concatenate, concatenate)                          \
+  X(affine, affine)                                    \
+  X(prelu, prelu)                                      \
+  X(layer_scale, layer_scale)                          \
+  X(layer_normalization, layer_normalization)          \
+  X(noise, noise)                                      \
+  X(embedding, embedding)                              \
   X(finish_partial_sum, finish_partial_sum)            \
   X(loss, loss)                                        \
   X(convolution_backward, convolution_backward)        \
   X(dense_backward, dense_backward)                    \
   X(max_pooling_backward, max_pooling)                 \
   X(average_pooling_backward, average_pooling)         \
+  X(global_max_pooling_backward, global_max_pooling)   \
   X(dropout_backward, dropout)                         \
   X(batch_normalization_backward, batch_normalization) \
   X(activation_backward, activation)                   \
   X(softmax_backward, softmax)                         \
   X(merge_backward, merge)                             \
+  X(pad_backward, pad)                                 \
+  X(upsample_backward, upsample)                       \
+  X(transpose_backward, transpose)                     \
+  X(concatenate_backward, concatenate)                 \
+  X(affine_backward, affine)                           \
+  X(prelu_backward, prelu)                             \
+  X(layer_scale_backward, layer_scale)                 \
+  X(layer_normalization_backward, layer_normalization) \
+  X(noise_backward, noise)                             \
+  X(embedding_backward, embedding)                     \
   X(sum_gradients, sum_gradients)                      \
   X(start_partial_gradient_sum, partial_gradient_sum)  \
   X(finish_partial_gradient_sum, partial_gradient_sum) \
@@ -102,6 +124,10 @@ inline constexpr auto operation_traits = [] {
        .saved = Saved::winners},
       {.kind = Kind::average_pooling, .work = WorkKind::forward,
        .backward = Kind::average_pooling_backward, .is_per_channel = true, .is_microbatchable = true},
+      // Equal largest values share the gradient, so backward compares all of them with the output.
+      {.kind = Kind::global_max_pooling, .work = WorkKind::forward,
+       .backward = Kind::global_max_pooling_backward, .is_per_channel = true, .is_microbatchable = true,
+       .backward_reads_output = true},
       {.kind = Kind::dropout, .work = WorkKind::forward,
        .backward = Kind::dropout_backward, .reach = Reach::element, .is_per_channel = true, .is_microbatchable = true,
        .saved = Saved::mask},
@@ -116,6 +142,25 @@ inline constexpr auto operation_traits = [] {
       // Combines several tensors element by element.
       {.kind = Kind::merge, .work = WorkKind::forward, .backward = Kind::merge_backward, .reach = Reach::element,
        .is_per_channel = true, .fuses_activation = true},
+      // Adds or removes pixels at the edges of an image.
+      {.kind = Kind::pad, .work = WorkKind::forward, .backward = Kind::pad_backward, .is_per_channel = true,
+       .is_microbatchable = true},
+      // Repeats rows and columns, or interpolates between them.
+      {.kind = Kind::upsample, .work = WorkKind::forward, .backward = Kind::upsample_backward, .is_per_channel = true,
+       .is_microbatchable = true},
+      {.kind = Kind::transpose, .work = WorkKind::forward, .backward = Kind::transpose_backward},
+      {.kind = Kind::concatenate, .work = WorkKind::forward, .backward = Kind::concatenate_backward},
+      // y = scale x + shift, with constants.
+      {.kind = Kind::affine, .work = WorkKind::forward, .backward = Kind::affine_backward, .reach = Reach::element,
+       .is_per_channel = true, .is_microbatchable = true},
+      {.kind = Kind::prelu, .work = WorkKind::forward, .backward = Kind::prelu_backward},
+      {.kind = Kind::layer_scale, .work = WorkKind::forward, .backward = Kind::layer_scale_backward},
+      // Normalizes within each example: LayerNormalization, GroupNormalization, UnitNormalization.
+      {.kind = Kind::layer_normalization, .work = WorkKind::forward,
+       .backward = Kind::layer_normalization_backward},
+      {.kind = Kind::noise, .work = WorkKind::forward, .backward = Kind::noise_backward, .reach = Reach::element,
+       .is_per_channel = true, .is_microbatchable = true},
+      {.kind = Kind::embedding, .work = WorkKind::forward, .backward = Kind::embedding_backward},
       // Applies bias and activation to the all-reduced outputs of a row-parallel layer.
       {.kind = Kind::finish_partial_sum, .work = WorkKind::forward, .fuses_activation = true},
       // Writes the metric sums and, in training, the gradient of its input.
@@ -124,11 +169,22 @@ inline constexpr auto operation_traits = [] {
       {.kind = Kind::dense_backward, .work = WorkKind::backward, .has_kernel = true},
       {.kind = Kind::max_pooling_backward, .work = WorkKind::backward},
       {.kind = Kind::average_pooling_backward, .work = WorkKind::backward},
+      {.kind = Kind::global_max_pooling_backward, .work = WorkKind::backward},
       {.kind = Kind::dropout_backward, .work = WorkKind::backward, .reach = Reach::element},
       {.kind = Kind::batch_normalization_backward, .work = WorkKind::backward, .reach = Reach::batch},
       {.kind = Kind::activation_backward, .work = WorkKind::backward, .reach = Reach::element},
       {.kind = Kind::softmax_backward, .work = WorkKind::backward},
       {.kind = Kind::merge_backward, .work = WorkKind::backward, .reach = Reach::element},
+      {.kind = Kind::pad_backward, .work = WorkKind::backward},
+      {.kind = Kind::upsample_backward, .work = WorkKind::backward},
+      {.kind = Kind::transpose_backward, .work = WorkKind::backward},
+      {.kind = Kind::concatenate_backward, .work = WorkKind::backward},
+      {.kind = Kind::affine_backward, .work = WorkKind::backward, .reach = Reach::element},
+      {.kind = Kind::prelu_backward, .work = WorkKind::backward},
+      {.kind = Kind::layer_scale_backward, .work = WorkKind::backward},
+      {.kind = Kind::layer_normalization_backward, .work = WorkKind::backward},
+      {.kind = Kind::noise_backward, .work = WorkKind::backward, .reach = Reach::element},
+      {.kind = Kind::embedding_backward, .work = WorkKind::backward},
       // Adds the gradients of a tensor's uses to the gradient of the tensor.
       {.kind = Kind::sum_gradients, .work = WorkKind::backward, .reach = Reach::element},
       // Copies the partial gradient of `output` to the arena, where it is all-reduced.

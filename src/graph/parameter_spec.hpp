@@ -12,10 +12,12 @@ namespace lockstep {
 enum class UpdateRule {
   optimizer,       ///< a trainable weight
   moving_average,  ///< BatchNormalization's statistics: the "gradient" is the step's statistic, averaged over replicas
+  frozen,          ///< none: a weight of a layer that is not trainable, in the arena of weights alone
   assign,          ///< the step's metric sums and partial sums: the reduced value replaces the old one
 };
 
-/// A parameter has the same offset in the arenas of weights, gradients and each optimizer slot.
+/// A parameter has the same offset in the arenas of weights, gradients and each optimizer slot. Frozen ones are behind
+/// the others, where only the arena of weights has elements.
 struct ParameterSpec {
   std::string name;  ///< "conv2d/kernel"
   ParameterInfo info;

@@ -5,9 +5,9 @@ namespace lockstep {
 
 double multiply_adds_per_example(const Graph& graph, const Operation& operation) {
   if (!traits_of(operation).has_kernel) return 0;
-  const TensorSpec& output = graph.tensors[operation.output];
-  return static_cast<double>(output.height * output.width) *
-         static_cast<double>(graph.layers[operation.layer].parameters.front().shape.elements());
+  const TensorSpec& pixels = graph.tensors[operation.is_transposed ? operation.input : operation.output];
+  return static_cast<double>(pixels.height * pixels.width) *
+         static_cast<double>(graph.parameters[operation.parameter].info.shape.elements());
 }
 
 double estimate_work(const Graph& graph) {

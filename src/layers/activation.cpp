@@ -4,6 +4,12 @@
 
 namespace lockstep {
 
+std::string_view keras_alias(ActivationFunction function) noexcept {
+  std::string_view name;
+  visit_activation(function.kind, [&](auto row) { name = decltype(row)::keras_alias; });
+  return name;
+}
+
 ActivationFunction::ActivationFunction(const char* name)
     : ActivationFunction(named_choice("activation", name, named_activations(),
                                       [](ActivationFunction function) { return keras_name(function); })) {}

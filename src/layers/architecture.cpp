@@ -7,11 +7,13 @@
 #include <lockstep/core/error.hpp>
 
 #include <fmt/format.h>
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -62,10 +64,12 @@ void require_equal_parameters(const LayerInfo& layer, const LayerInfo& again) {
 
 Architecture::Architecture(std::string name, LayerGraph graph, bool is_sequential)
     : name_(std::move(name)),
+      has_automatic_name_(name_.empty()),
       calls_(std::move(graph.calls)),
       inputs_(std::move(graph.inputs)),
       outputs_(std::move(graph.outputs)),
       is_sequential_(is_sequential) {
+  if (has_automatic_name_) name_ = is_sequential ? "sequential" : "functional";
   LayerNames names;
   layers_.reserve(graph.layers.size());
   for (const Layer& layer : graph.layers) {
@@ -76,6 +80,10 @@ Architecture::Architecture(std::string name, LayerGraph graph, bool is_sequentia
                        .output_shape = {},
                        .parameters = {}});
   }
+  infer_calls();
+}
+
+void Architecture::infer_calls() {
   std::vector<bool> called(layers_.size(), false);
   for (LayerCall& call : calls_) {
     std::vector<Shape> shapes;
@@ -92,6 +100,20 @@ Architecture::Architecture(std::string name, LayerGraph graph, bool is_sequentia
       called[call.layer] = true;
     }
   }
+}
+
+void Architecture::set_trainable(bool trainable) {
+  for (LayerInfo& layer : layers_) lockstep::set_trainable(layer.layer, trainable);
+  infer_calls();
+}
+
+void Architecture::set_trainable(std::string_view layer, bool trainable) {
+  const auto found = std::ranges::find(layers_, layer, &LayerInfo::name);
+  if (found == layers_.end()) {
+    throw UsageError(fmt::format("the model has no layer '{}'; its summary() lists their names", layer));
+  }
+  lockstep::set_trainable(found->layer, trainable);
+  infer_calls();
 }
 
 bool Architecture::is_chain() const noexcept {

@@ -6,7 +6,10 @@
 
 #include <lockstep/layers/dense.hpp>
 
+#include <cstdint>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 namespace lockstep {
 
@@ -24,18 +27,20 @@ struct LayerTraits<Dense> {
   }
 
   static void infer(const Dense& dense, ShapeInference& shapes) {
-    if (shapes.input().rank() != 1) {
-      shapes.fail("needs one vector per example, (features,), but its input is " + shapes.input().to_string() +
-                  "; put Flatten() before it");
-    }
-    shapes.add_weight("kernel", Shape{shapes.input()[0], dense.units}, dense.kernel_initializer);
+    std::vector<std::int64_t> extents(shapes.input().extents().begin(), shapes.input().extents().end());
+    shapes.add_weight("kernel", Shape{std::exchange(extents.back(), dense.units), dense.units},
+                      dense.kernel_initializer);
     if (dense.use_bias) shapes.add_weight("bias", Shape{dense.units}, dense.bias_initializer);
-    shapes.set_output(Shape{dense.units});
+    shapes.set_output(Shape(std::move(extents)));
   }
 
   template <typename Lowering>
   static void lower(const Dense& dense, Lowering& to) {
-    to.append_weighted(Lowering::Kind::dense);
+    if (to.output_shape().rank() == 1) {
+      to.append_weighted(Lowering::Kind::dense);
+    } else {
+      to.append_channels_last(Lowering::Kind::dense);
+    }
     to.activate(dense.activation);
   }
 

@@ -31,13 +31,42 @@ Fans fans_of(const Shape& shape) {
   return {receptive * static_cast<double>(shape[rank - 2]), receptive * static_cast<double>(shape[rank - 1])};
 }
 
-double variance_of(const InitializerRow& row, const Shape& shape) {
+/// What one value is drawn from.
+struct DrawRule {
+  Distribution distribution = Distribution::constant;
+  double center = 0;     ///< mean; of a constant, its value
+  double deviation = 0;  ///< of uniform: half of its range
+};
+
+/// VarianceScaling (X. Glorot and Y. Bengio, 2010; K. He et al., 2015).
+DrawRule scaled_variance(Distribution distribution, double scale, FanMode mode, const Shape& shape) {
   const Fans fans = fans_of(shape);
-  return row.scale / std::max(1.0, row.mode == FanMode::fan_in ? fans.in : (fans.in + fans.out) / 2);
+  double fan = (fans.in + fans.out) / 2;
+  if (mode == FanMode::fan_in) fan = fans.in;
+  if (mode == FanMode::fan_out) fan = fans.out;
+  const double variance = scale / std::max(1.0, fan);
+  if (distribution == Distribution::uniform) return {distribution, 0, std::sqrt(3 * variance)};
+  constexpr double truncated_deviation = 0.87962566103423978;  // of a standard normal number between -2 and 2
+  const double shrinks = distribution == Distribution::truncated_normal ? truncated_deviation : 1;
+  return {distribution, 0, std::sqrt(variance) / shrinks};
 }
 
-/// The standard deviation of a standard normal distribution truncated at +-2.
-constexpr double truncated_deviation = 0.87962566103423978;
+DrawRule draw_rule(Initializer initializer, const Shape& shape) {
+  const InitializerRow& row = row_of(initializer);
+  switch (initializer.kind) {
+    case Initializer::Kind::constant: return {row.distribution, initializer.first};
+    case Initializer::Kind::random_uniform:
+      return {row.distribution, (initializer.first + initializer.second) / 2,
+              (initializer.second - initializer.first) / 2};
+    case Initializer::Kind::random_normal:
+    case Initializer::Kind::truncated_normal: return {row.distribution, initializer.first, initializer.second};
+    case Initializer::Kind::variance_scaling:
+      return scaled_variance(initializer.distribution, initializer.first, initializer.mode, shape);
+    default: break;
+  }
+  if (row.distribution == Distribution::constant) return {row.distribution, row.scale};
+  return scaled_variance(row.distribution, row.scale, row.mode, shape);
+}
 
 }  // namespace
 
@@ -47,31 +76,33 @@ Initializer::Initializer(const char* name)
                   }).initializer) {}
 
 const InitializerRow& row_of(Initializer initializer) {
-  const auto* const row = std::ranges::find(initializer_rows, initializer, &InitializerRow::initializer);
+  const auto* const row = std::ranges::find_if(
+      initializer_rows, [&](const InitializerRow& any) { return any.initializer.kind == initializer.kind; });
   if (row == initializer_rows.end()) throw InternalError("an initializer has no row in the table; please report this");
   return *row;
 }
 
 void initialize(const ParameterInfo& parameter, std::uint64_t seed, std::uint64_t index, std::vector<float>& values) {
   values.resize(static_cast<std::size_t>(parameter.shape.elements()));
-  const InitializerRow& row = row_of(parameter.initializer);
+  const DrawRule rule = draw_rule(parameter.initializer, parameter.shape);
+  const auto center = static_cast<float>(rule.center);
+  const auto deviation = static_cast<float>(rule.deviation);
   RandomStream random(seed, RandomPurpose::initializer, index);
-  switch (row.distribution) {
-    case Distribution::constant: std::ranges::fill(values, static_cast<float>(row.scale)); return;
-    case Distribution::uniform: {
-      const auto limit = static_cast<float>(std::sqrt(3 * variance_of(row, parameter.shape)));
-      for (float& value : values) value = limit * (2 * random.uniform() - 1);
+  switch (rule.distribution) {
+    case Distribution::constant: std::ranges::fill(values, center); return;
+    case Distribution::uniform:
+      for (float& value : values) value = center + deviation * (2 * random.uniform() - 1);
       return;
-    }
-    case Distribution::truncated_normal: {
-      const auto deviation = static_cast<float>(std::sqrt(variance_of(row, parameter.shape)) / truncated_deviation);
+    case Distribution::normal:
+      for (float& value : values) value = center + deviation * random.normal();
+      return;
+    case Distribution::truncated_normal:
       for (float& value : values) {
         float draw = random.normal();
         while (std::abs(draw) > 2) draw = random.normal();
-        value = deviation * draw;
+        value = center + deviation * draw;
       }
       return;
-    }
   }
 }
 

@@ -43,7 +43,7 @@ struct LayerTraits<Rescaling> {
 
   static void infer(const Rescaling& /*rescaling*/, ShapeInference& shapes) { shapes.set_output(shapes.input()); }
 
-  static void lower(const Rescaling& rescaling, auto& to) { to.rescale_input(rescaling.scale, rescaling.offset); }
+  static void lower(const Rescaling& rescaling, auto& to) { to.rescale(rescaling.scale, rescaling.offset); }
 };
 
 }  // namespace lockstep

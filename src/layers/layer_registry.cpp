@@ -42,7 +42,27 @@ const std::vector<std::string_view>& layer_class_names() {
   return names;
 }
 
-std::string_view class_name_of(const Layer& layer) { return layer_class_names().at(layer.index()); }
+std::string_view class_name_of(const Layer& layer) {
+  return std::visit(
+      []<typename L>(const L& any) {
+        if constexpr (requires { LayerTraits<L>::class_name_of(any); }) {
+          return LayerTraits<L>::class_name_of(any);
+        } else {
+          return LayerTraits<L>::class_name;
+        }
+      },
+      layer);
+}
+
+std::string_view module_of(std::string_view class_name) {
+  std::string_view module = "keras.layers";
+  for_each_alternative<Layer>([&]<typename L>(std::type_identity<L>) {
+    if constexpr (requires { LayerTraits<L>::module; }) {
+      if (class_name == LayerTraits<L>::class_name) module = LayerTraits<L>::module;
+    }
+  });
+  return module;
+}
 
 std::string to_snake_case(std::string_view class_name) {
   std::string name;
@@ -61,6 +81,23 @@ const std::string& name_of(const Layer& layer) {
   return std::visit([](const auto& any) -> const std::string& { return any.name; }, layer);
 }
 
+bool is_trainable(const Layer& layer) {
+  return std::visit(
+      []<typename L>(const L& any) {
+        if constexpr (std::is_base_of_v<LayerBase, L>) return any.trainable;
+        return true;
+      },
+      layer);
+}
+
+void set_trainable(Layer& layer, bool trainable) {
+  std::visit(
+      [trainable]<typename L>(L& any) {
+        if constexpr (std::is_base_of_v<LayerBase, L>) any.trainable = trainable;
+      },
+      layer);
+}
+
 ElementOrder element_order_of(const Layer& layer) {
   return std::visit(
       []<typename L>(const L& any) {
@@ -77,6 +114,7 @@ std::optional<ActivationFunction> activation_of(const Layer& layer) {
   return std::visit(
       []<typename L>(const L& any) {
         ActivationFinder finder;
+        if constexpr (requires { LayerTraits<L>::activation; }) finder.found = LayerTraits<L>::activation;
         LayerTraits<L>::fields(finder, any);
         return finder.found;
       },

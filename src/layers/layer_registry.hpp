@@ -4,8 +4,10 @@
 #include "layers/activation.hpp"
 #include "layers/convolution.hpp"
 #include "layers/dense.hpp"
+#include "layers/embedding.hpp"
 #include "layers/input.hpp"
 #include "layers/merging.hpp"
+#include "layers/nested_model.hpp"
 #include "layers/normalization.hpp"
 #include "layers/pooling.hpp"
 #include "layers/regularization.hpp"
@@ -37,15 +39,23 @@ template <typename L>
 /// Keras' class of a layer: "InputLayer", "Conv2D".
 [[nodiscard]] std::string_view class_name_of(const Layer& layer);
 
+/// The Python module of a class: "keras.layers", or that of a model of keras.applications which has the layer to
+/// itself.
+[[nodiscard]] std::string_view module_of(std::string_view class_name);
+
 /// Keras' automatic name: "MaxPooling2D" becomes "max_pooling2d", "LeakyReLU" "leaky_re_lu".
 [[nodiscard]] std::string to_snake_case(std::string_view class_name);
 
 /// The name that the layer was given; empty: Keras' automatic one.
 [[nodiscard]] const std::string& name_of(const Layer& layer);
 
+/// Whether training changes the layer's weights; true for an Input.
+[[nodiscard]] bool is_trainable(const Layer& layer);
+void set_trainable(Layer& layer, bool trainable);
+
 [[nodiscard]] ElementOrder element_order_of(const Layer& layer);
 
-/// The activation function that a layer ends with, if it has one as a field.
+/// The activation function that a layer ends with, if it has one as a field, or is Softmax.
 [[nodiscard]] std::optional<ActivationFunction> activation_of(const Layer& layer);
 
 }  // namespace lockstep

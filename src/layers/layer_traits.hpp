@@ -1,11 +1,13 @@
 // A layer type declares its properties once, in a specialization of LayerTraits:
 //   - class_name: Keras' class. The automatic name of a layer derives from it.
+//   - class_name_of(l): the class of a type that stands for several. Optional.
 //   - blank(): a layer whose optional fields have their defaults, if it is not default-constructible.
 //   - fields(visit, l): the keys of Keras' configuration except `name`, `trainable` and `dtype`; see core/fields.hpp.
 //   - complete(l): replaces defaults that depend on other fields. Optional.
 //   - infer(l, s): output shape, parameters and errors; see ShapeInference. Ranges have been checked.
 //   - lower(l, to): appends the layer's operations; see Lowering in graph/lower.cpp. It names operation kinds through
 //     the template parameter, because layers do not include the graph.
+//   - activation: the function of a layer that is nothing else and has no field for it. Optional.
 //   - element_order(l): how the layer depends on its input's element order. Optional; default `significant`.
 #pragma once
 
@@ -20,7 +22,7 @@ namespace lockstep {
 template <typename L>
 struct LayerTraits;
 
-/// Whether layers of type L take a list of tensors.
+/// Whether layers of type L merge a list of tensors.
 template <typename L>
 inline constexpr bool is_merge = std::is_base_of_v<MergeLayer<L>, L>;
 

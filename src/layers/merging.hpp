@@ -1,4 +1,4 @@
-// Layers that merge several tensors: Add, Subtract, Multiply, Average, Maximum, Minimum.
+// Layers that merge several tensors: elementwise ones, and Concatenate.
 #pragma once
 
 #include "layers/layer_traits.hpp"
@@ -7,9 +7,13 @@
 
 #include <lockstep/layers/merging.hpp>
 
+#include <cstddef>
 #include <string_view>
 
 namespace lockstep {
+
+/// The shape of an elementwise merge: along each axis the inputs have one size, or 1. Throws UsageError if they do not.
+[[nodiscard]] Shape broadcast_shape(const ShapeInference& shapes);
 
 /// The traits that elementwise merges share.
 template <MergeFunction function>
@@ -19,12 +23,7 @@ struct MergeTraits {
   static void infer(const auto& /*merge*/, ShapeInference& shapes) {
     if (function == MergeFunction::subtract) shapes.need_inputs(2, 2);
     shapes.need_inputs(2);
-    for (const Shape& other : shapes.inputs()) {
-      if (other == shapes.input()) continue;
-      shapes.fail("merges " + shapes.input().to_string() + " with " + other.to_string() +
-                  "; all its inputs must have one shape");
-    }
-    shapes.set_output(shapes.input());
+    shapes.set_output(broadcast_shape(shapes));
   }
 
   static void lower(const auto& /*merge*/, auto& to) { to.append_merge(function); }
@@ -60,6 +59,40 @@ struct LayerTraits<Maximum> : MergeTraits<MergeFunction::maximum> {
 template <>
 struct LayerTraits<Minimum> : MergeTraits<MergeFunction::minimum> {
   static constexpr std::string_view class_name = "Minimum";
+};
+
+template <>
+struct LayerTraits<CustomScaleLayer> : MergeTraits<MergeFunction::add> {
+  static constexpr std::string_view class_name = "CustomScaleLayer";
+  static constexpr std::string_view module = "keras.src.applications.inception_resnet_v2";
+  static CustomScaleLayer blank() { return CustomScaleLayer(1); }
+
+  static void fields(auto& visit, auto& merge) { visit.required("scale", merge.scale, any_number); }
+
+  static void infer(const CustomScaleLayer& /*merge*/, ShapeInference& shapes) {
+    shapes.need_inputs(2, 2);
+    shapes.set_output(broadcast_shape(shapes));
+  }
+
+  static void lower(const CustomScaleLayer& /*merge*/, auto& to) { to.append_merge(MergeFunction::add, 1); }
+};
+
+template <>
+struct LayerTraits<Concatenate> {
+  static constexpr std::string_view class_name = "Concatenate";
+
+  static void fields(auto& visit, auto& merge) { visit.optional("axis", merge.axis, any_number); }
+
+  static void infer(const Concatenate& merge, ShapeInference& shapes);
+
+  static void lower(const Concatenate& merge, auto& to) {
+    to.append_concatenate(axis_of(merge, to.output_shape().rank()));
+  }
+
+  /// The index of the axis among `rank` axes of an example.
+  [[nodiscard]] static std::size_t axis_of(const Concatenate& merge, std::size_t rank) {
+    return merge.axis < 0 ? rank - static_cast<std::size_t>(-merge.axis) : static_cast<std::size_t>(merge.axis - 1);
+  }
 };
 
 }  // namespace lockstep

@@ -1,9 +1,10 @@
-// Dropout.
+// Layers that are random in training.
 #pragma once
 
 #include "layers/layer_traits.hpp"
 #include "layers/shape_inference.hpp"
 
+#include <lockstep/layers/layer.hpp>
 #include <lockstep/layers/regularization.hpp>
 
 #include <string_view>
@@ -18,17 +19,106 @@ struct LayerTraits<Dropout> {
   static void fields(auto& visit, auto& dropout) {
     visit.required("rate", dropout.rate, below_one);
     visit.unused("seed");  // masks are drawn from the job's seed
-    visit.constant("noise_shape", nullptr);
+    visit.noise_shape("noise_shape", dropout.noise_shape);
   }
 
-  static void infer(const Dropout& /*dropout*/, ShapeInference& shapes) { shapes.set_output(shapes.input()); }
+  static void infer(const Dropout& dropout, ShapeInference& shapes);
 
   template <typename Lowering>
   static void lower(const Dropout& dropout, Lowering& to) {
     if (dropout.rate > 0) to.append_elementwise(Lowering::Kind::dropout);
   }
 
-  static ElementOrder element_order(const Dropout& /*dropout*/) { return ElementOrder::passed_on; }
+  static ElementOrder element_order(const Dropout& dropout) {
+    return dropout.noise_shape.rank() == 0 ? ElementOrder::passed_on : ElementOrder::significant;
+  }
+};
+
+template <>
+struct LayerTraits<SpatialDropout2D> {
+  static constexpr std::string_view class_name = "SpatialDropout2D";
+  static SpatialDropout2D blank() { return SpatialDropout2D(0); }
+
+  static void fields(auto& visit, auto& dropout) {
+    visit.required("rate", dropout.rate, below_one);
+    visit.unused("seed");
+    visit.constant("data_format", "channels_last");
+  }
+
+  static void infer(const SpatialDropout2D& /*dropout*/, ShapeInference& shapes) {
+    shapes.need_image();
+    shapes.set_output(shapes.input());
+  }
+
+  template <typename Lowering>
+  static void lower(const SpatialDropout2D& dropout, Lowering& to) {
+    if (dropout.rate > 0) to.append(Lowering::Kind::dropout);
+  }
+};
+
+template <>
+struct LayerTraits<SpatialDropout1D> {
+  static constexpr std::string_view class_name = "SpatialDropout1D";
+  static SpatialDropout1D blank() { return SpatialDropout1D(0); }
+
+  static void fields(auto& visit, auto& dropout) {
+    visit.required("rate", dropout.rate, below_one);
+    visit.unused("seed");
+  }
+
+  static void infer(const SpatialDropout1D& /*dropout*/, ShapeInference& shapes) {
+    shapes.need_rank(2, "(steps, channels)");
+    shapes.set_output(shapes.input());
+  }
+
+  template <typename Lowering>
+  static void lower(const SpatialDropout1D& dropout, Lowering& to) {
+    if (dropout.rate > 0) to.append(Lowering::Kind::dropout);
+  }
+};
+
+/// The rate of a layer whose operation is `dropout`, and the shape of its mask for one example; empty: that of the
+/// input.
+struct DropRule {
+  float rate = 0;
+  Shape noise_shape;
+};
+[[nodiscard]] DropRule drop_rule(const Layer& layer, const Shape& input);
+
+template <>
+struct LayerTraits<GaussianNoise> {
+  static constexpr std::string_view class_name = "GaussianNoise";
+  static GaussianNoise blank() { return GaussianNoise(0); }
+
+  static void fields(auto& visit, auto& noise) {
+    visit.required("stddev", noise.stddev, not_negative);
+    visit.unused("seed");  // noise is drawn from the job's seed
+  }
+
+  static void infer(const GaussianNoise& /*noise*/, ShapeInference& shapes) { shapes.set_output(shapes.input()); }
+
+  template <typename Lowering>
+  static void lower(const GaussianNoise& noise, Lowering& to) {
+    if (noise.stddev > 0) to.append(Lowering::Kind::noise);
+  }
+};
+
+template <>
+struct LayerTraits<GaussianDropout> {
+  static constexpr std::string_view class_name = "GaussianDropout";
+  static GaussianDropout blank() { return GaussianDropout(0); }
+
+  static void fields(auto& visit, auto& noise) {
+    visit.required("rate", noise.rate, below_one);
+    visit.unused("seed");
+  }
+
+  static void infer(const GaussianDropout& /*noise*/, ShapeInference& shapes) { shapes.set_output(shapes.input()); }
+
+  template <typename Lowering>
+  static void lower(const GaussianDropout& noise, Lowering& to) {
+    if (noise.rate > 0) to.append(Lowering::Kind::noise);
+  }
 };
 
 }  // namespace lockstep

@@ -1,10 +1,15 @@
-// Checks the target shape of a Reshape and computes a dimension of -1.
+// Shapes of Reshape, Permute, and of layers that pad or crop.
 #include "layers/reshaping.hpp"
 
+#include <lockstep/core/error.hpp>
+
 #include <fmt/format.h>
+#include <cstddef>
 #include <cstdint>
 #include <string>
+#include <type_traits>
 #include <utility>
+#include <variant>
 #include <vector>
 
 namespace lockstep {
@@ -31,6 +36,57 @@ void LayerTraits<Reshape>::infer(const Reshape& reshape, ShapeInference& shapes)
                             target, elements));
   }
   if (unknown != nullptr) *unknown = elements / known;
+  shapes.set_output(Shape(std::move(extents)));
+}
+
+Margins2D added_margins(const Layer& layer) {
+  return std::visit(
+      []<typename L>(const L& any) -> Margins2D {
+        if constexpr (std::is_same_v<L, ZeroPadding2D>) {
+          return any.padding;
+        } else if constexpr (std::is_same_v<L, ZeroPadding1D>) {
+          return {0, 0, any.padding.before, any.padding.after};
+        } else if constexpr (std::is_same_v<L, Cropping2D>) {
+          const Margins2D& cut = any.cropping;
+          return {-cut.top, -cut.bottom, -cut.left, -cut.right};
+        } else if constexpr (std::is_same_v<L, Cropping1D>) {
+          return {0, 0, -any.cropping.before, -any.cropping.after};
+        } else {
+          throw InternalError("a padding was lowered from a layer without margins; please report this");
+        }
+      },
+      layer);
+}
+
+void infer_margins(const Margins2D& margins, bool is_image, ShapeInference& shapes) {
+  if (is_image) {
+    shapes.need_image();
+  } else {
+    shapes.need_rank(2, "(steps, channels)");
+  }
+  const Shape& input = shapes.input();
+  const std::int64_t height = (is_image ? input[0] : 1) + margins.top + margins.bottom;
+  const std::int64_t width = input[is_image ? 1 : 0] + margins.left + margins.right;
+  if (height < 1 || width < 1) {
+    shapes.fail("would crop all of its input " + input.to_string() + "; it must leave at least one pixel");
+  }
+  shapes.set_output(is_image ? Shape{height, width, input[2]} : Shape{width, input[1]});
+}
+
+void LayerTraits<Permute>::infer(const Permute& permute, ShapeInference& shapes) {
+  const Shape& input = shapes.input();
+  std::vector<bool> used(input.rank(), false);
+  std::vector<std::int64_t> extents;
+  for (const int axis : permute.dims) {
+    const auto index = static_cast<std::size_t>(axis - 1);
+    if (axis < 1 || index >= used.size() || used[index]) break;
+    used[index] = true;
+    extents.push_back(input[index]);
+  }
+  if (extents.size() != input.rank() || permute.dims.size() != input.rank()) {
+    shapes.fail(fmt::format("has dims [{}], but its input {} needs each axis from 1 to {} once",
+                            fmt::join(permute.dims, ", "), input.to_string(), input.rank()));
+  }
   shapes.set_output(Shape(std::move(extents)));
 }
 

@@ -1,9 +1,10 @@
-// Reshape and Flatten: views of the same memory.
+// Reshape and Flatten, which are views of the same memory, and the layers that move pixels.
 #pragma once
 
 #include "layers/layer_traits.hpp"
 #include "layers/shape_inference.hpp"
 
+#include <lockstep/layers/layer.hpp>
 #include <lockstep/layers/reshaping.hpp>
 
 #include <string_view>
@@ -38,6 +39,135 @@ struct LayerTraits<Flatten> {
   }
 
   static ElementOrder element_order(const Flatten& /*flatten*/) { return ElementOrder::passed_on; }
+};
+
+/// The zeros that a ZeroPadding layer adds to each side of an image, or what a Cropping layer removes, as negative
+/// numbers. A sequence is an image of one row.
+[[nodiscard]] Margins2D added_margins(const Layer& layer);
+
+/// Sets the output shape of an image or a sequence with these margins.
+void infer_margins(const Margins2D& margins, bool is_image, ShapeInference& shapes);
+
+/// The traits that layers which pad or crop share.
+template <bool is_image>
+struct MarginTraits {
+  static void infer(const auto& layer, ShapeInference& shapes) {
+    infer_margins(added_margins(Layer(layer)), is_image, shapes);
+  }
+
+  template <typename L, typename Lowering>
+  static void lower(const L& /*layer*/, Lowering& to) {
+    to.append(Lowering::Kind::pad);
+  }
+};
+
+template <>
+struct LayerTraits<ZeroPadding2D> : MarginTraits<true> {
+  static constexpr std::string_view class_name = "ZeroPadding2D";
+
+  static void fields(auto& visit, auto& pad) {
+    visit.optional("padding", pad.padding, not_negative);
+    visit.constant("data_format", "channels_last");
+  }
+};
+
+template <>
+struct LayerTraits<ZeroPadding1D> : MarginTraits<false> {
+  static constexpr std::string_view class_name = "ZeroPadding1D";
+
+  static void fields(auto& visit, auto& pad) {
+    visit.optional("padding", pad.padding, not_negative);
+    visit.expected("data_format", "channels_last");
+  }
+};
+
+template <>
+struct LayerTraits<Cropping2D> : MarginTraits<true> {
+  static constexpr std::string_view class_name = "Cropping2D";
+
+  static void fields(auto& visit, auto& crop) {
+    visit.optional("cropping", crop.cropping, not_negative);
+    visit.constant("data_format", "channels_last");
+  }
+};
+
+template <>
+struct LayerTraits<Cropping1D> : MarginTraits<false> {
+  static constexpr std::string_view class_name = "Cropping1D";
+
+  static void fields(auto& visit, auto& crop) { visit.optional("cropping", crop.cropping, not_negative); }
+};
+
+template <>
+struct LayerTraits<UpSampling2D> {
+  static constexpr std::string_view class_name = "UpSampling2D";
+
+  static void fields(auto& visit, auto& upsampling) {
+    visit.optional("size", upsampling.size, at_least_one);
+    visit.constant("data_format", "channels_last");
+    visit.optional("interpolation", upsampling.interpolation);
+  }
+
+  static void infer(const UpSampling2D& upsampling, ShapeInference& shapes) {
+    shapes.need_image();
+    const Shape& image = shapes.input();
+    shapes.set_output(Shape{image[0] * upsampling.size.height, image[1] * upsampling.size.width, image[2]});
+  }
+
+  template <typename Lowering>
+  static void lower(const UpSampling2D& /*upsampling*/, Lowering& to) {
+    to.append(Lowering::Kind::upsample);
+  }
+};
+
+template <>
+struct LayerTraits<UpSampling1D> {
+  static constexpr std::string_view class_name = "UpSampling1D";
+
+  static void fields(auto& visit, auto& upsampling) { visit.optional("size", upsampling.size, at_least_one); }
+
+  static void infer(const UpSampling1D& upsampling, ShapeInference& shapes) {
+    shapes.need_rank(2, "(steps, channels)");
+    shapes.set_output(Shape{shapes.input()[0] * upsampling.size, shapes.input()[1]});
+  }
+
+  template <typename Lowering>
+  static void lower(const UpSampling1D& /*upsampling*/, Lowering& to) {
+    to.append(Lowering::Kind::upsample);
+  }
+};
+
+template <>
+struct LayerTraits<RepeatVector> {
+  static constexpr std::string_view class_name = "RepeatVector";
+  static RepeatVector blank() { return RepeatVector(1); }
+
+  static void fields(auto& visit, auto& repeat) { visit.required("n", repeat.n, at_least_one); }
+
+  static void infer(const RepeatVector& repeat, ShapeInference& shapes) {
+    shapes.need_rank(1, "(features,)");
+    shapes.set_output(Shape{repeat.n, shapes.input()[0]});
+  }
+
+  template <typename Lowering>
+  static void lower(const RepeatVector& /*repeat*/, Lowering& to) {
+    to.append(Lowering::Kind::upsample);
+  }
+};
+
+template <>
+struct LayerTraits<Permute> {
+  static constexpr std::string_view class_name = "Permute";
+  static Permute blank() { return Permute({}); }
+
+  static void fields(auto& visit, auto& permute) { visit.required("dims", permute.dims); }
+
+  static void infer(const Permute& permute, ShapeInference& shapes);
+
+  template <typename Lowering>
+  static void lower(const Permute& /*permute*/, Lowering& to) {
+    to.append_channels_last(Lowering::Kind::transpose);
+  }
 };
 
 }  // namespace lockstep

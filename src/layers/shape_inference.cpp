@@ -3,16 +3,18 @@
 
 #include "layers/activation_functions.hpp"
 #include "layers/layer_registry.hpp"
-#include "layers/window.hpp"
 
 #include <lockstep/core/error.hpp>
 
 #include <fmt/format.h>
 #include <limits>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <variant>
+#include <vector>
 
 namespace lockstep {
 namespace {
@@ -30,7 +32,7 @@ class RangeCheck : public FieldVisitor {
  private:
   void check(std::string_view /*key*/, const auto& /*value of any kind*/) const {}
   void check(std::string_view key, ActivationFunction function) const {
-    if (!has_parameter(function)) return;
+    if (!has_parameter(function) && function == named_activation(function.kind)) return;
     shapes_.fail(fmt::format("has {} {}, which takes a parameter; apply it by a layer of its own behind this one", key,
                              keras_name(function)));
   }
@@ -38,9 +40,28 @@ class RangeCheck : public FieldVisitor {
     if (range.contains(value)) return;
     shapes_.fail(fmt::format("has {} {}, but it must be {}", key, value, range.to_string()));
   }
+  void check(std::string_view key, const std::optional<double>& value, const Interval& range) const {
+    if (value) check(key, *value, range);
+  }
+  void check(std::string_view key, Margins1D value, const Interval& range) const {
+    check(key, value.before, range);
+    check(key, value.after, range);
+  }
+  void check(std::string_view key, const Margins2D& value, const Interval& range) const {
+    check(key, Margins1D(value.top, value.bottom), range);
+    check(key, Margins1D(value.left, value.right), range);
+  }
   void check(std::string_view key, Size2D value, const Interval& range) const {
     if (range.contains(value.height) && range.contains(value.width)) return;
     shapes_.fail(fmt::format("has {} {}, but both must be {}", key, to_string(value), range.to_string()));
+  }
+
+  void check(std::string_view key, Size1D value, const Interval& range) const {
+    check(key, static_cast<double>(value.length), range);
+  }
+  void check(std::string_view /*key*/, Padding /*padding*/, OrCausal /*range*/) const {}
+  void check(std::string_view key, Padding padding) const {
+    if (padding == Padding::causal) shapes_.fail(fmt::format("has {} 'causal', which only Conv1D may have", key));
   }
 
   const ShapeInference& shapes_;
@@ -49,6 +70,7 @@ class RangeCheck : public FieldVisitor {
 }  // namespace
 
 std::string to_string(Size2D extent) { return Shape{extent.height, extent.width}.to_string(); }
+std::string to_string(Size1D extent) { return std::to_string(extent.length); }
 
 void ShapeInference::fail(const std::string& problem) const {
   throw UsageError(fmt::format("layer '{}' ({}) {}", info_.name, info_.class_name, problem));
@@ -60,10 +82,21 @@ void ShapeInference::need_inputs(std::size_t min, std::size_t max) const {
                    inputs_.size()));
 }
 
+void ShapeInference::need_rank(std::size_t rank, std::string_view axes) const {
+  if (input().rank() == rank) return;
+  fail(fmt::format("needs an input of rank {}, {}, but its input is {}", rank, axes, input().to_string()));
+}
+
 void ShapeInference::need_image() const {
   if (input().rank() == 3) return;
   fail("needs an input of rank 3, (height, width, channels), but its input is " + input().to_string() +
        "; put a Reshape before it, e.g. Reshape({28, 28, 1})");
+}
+
+void ShapeInference::need_sequence() const {
+  if (input().rank() == 2) return;
+  fail("needs an input of rank 2, (steps, channels), but its input is " + input().to_string() +
+       "; put a Reshape before it, e.g. Reshape({28, 28})");
 }
 
 void ShapeInference::need_size(const Shape& shape, std::string_view what) const {
@@ -86,22 +119,29 @@ void ShapeInference::add_weight(std::string name, Shape shape, Initializer initi
   info_.parameters.push_back({std::move(name), std::move(shape), initializer});
 }
 
+void ShapeInference::add_parameters(const std::vector<ParameterInfo>& parameters, const std::string& prefix) {
+  for (const ParameterInfo& parameter : parameters) {
+    info_.parameters.push_back(parameter);
+    info_.parameters.back().name.insert(0, prefix);
+  }
+}
+
 void ShapeInference::add_moving_average(std::string name, Shape shape, Initializer initializer, double momentum) {
   need_size(shape, name);
   info_.parameters.push_back({std::move(name), std::move(shape), initializer, false, momentum});
 }
 
-void ShapeInference::slide(std::string_view what, Size2D kernel, Size2D strides, Size2D dilation, Padding padding,
-                           std::int64_t channels) {
-  const Window rows{input()[0], kernel.height, strides.height, dilation.height, padding};
-  const Window columns{input()[1], kernel.width, strides.width, dilation.width, padding};
+void ShapeInference::slide(std::string_view what, const Windows& windows, std::int64_t channels) {
+  const bool is_sequence = input().rank() == 2;
+  const auto [rows, columns] = windows.over(is_sequence ? 1 : input()[0], input()[is_sequence ? 0 : 1]);
   if (rows.output() < 1 || columns.output() < 1) {
-    fail(
-        fmt::format("has a {} window of {} x {} cells, but its input is {}; make it smaller or use "
-                    "padding 'same'",
-                    what, rows.effective_kernel(), columns.effective_kernel(), input().to_string()));
+    const std::string size = is_sequence
+                                 ? fmt::format("{} steps", columns.effective_kernel())
+                                 : fmt::format("{} x {} cells", rows.effective_kernel(), columns.effective_kernel());
+    fail(fmt::format("has a {} window of {}, but its input is {}; make it smaller or use padding 'same'", what, size,
+                     input().to_string()));
   }
-  set_output(Shape{rows.output(), columns.output(), channels});
+  set_output(is_sequence ? Shape{columns.output(), channels} : Shape{rows.output(), columns.output(), channels});
 }
 
 void infer_shapes(LayerInfo& info, std::span<const Shape> inputs) {
@@ -111,7 +151,7 @@ void infer_shapes(LayerInfo& info, std::span<const Shape> inputs) {
   std::visit(
       [&]<typename L>(L& layer) {
         if constexpr (requires { LayerTraits<L>::complete(layer); }) LayerTraits<L>::complete(layer);
-        if (!is_merge<L> && inputs.size() > 1) {
+        if (!is_merge<L> && !std::is_same_v<L, NestedModel> && inputs.size() > 1) {
           shapes.fail(fmt::format("takes one tensor, but is called on {}", inputs.size()));
         }
         const RangeCheck check(shapes);
@@ -119,6 +159,8 @@ void infer_shapes(LayerInfo& info, std::span<const Shape> inputs) {
         LayerTraits<L>::infer(layer, shapes);
       },
       info.layer);
+  if (is_trainable(info.layer)) return;
+  for (ParameterInfo& parameter : info.parameters) parameter.trainable = false;
 }
 
 }  // namespace lockstep

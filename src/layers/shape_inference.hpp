@@ -2,6 +2,7 @@
 #pragma once
 
 #include "layers/layer_traits.hpp"
+#include "layers/window.hpp"
 
 #include <lockstep/layers/architecture.hpp>
 
@@ -11,10 +12,12 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace lockstep {
 
 [[nodiscard]] std::string to_string(Size2D extent);
+[[nodiscard]] std::string to_string(Size1D extent);
 
 /// The interface of LayerTraits<L>::infer: reads the input shapes, and sets output shape and parameters. Throws
 /// UsageError for outputs and parameters of more than 2^31 - 1 elements, because oneDNN and cuDNN use 32-bit indices.
@@ -28,15 +31,19 @@ class ShapeInference {
 
   void set_output(Shape shape);
   void add_weight(std::string name, Shape shape, Initializer initializer);
+  void add_parameters(const std::vector<ParameterInfo>& parameters, const std::string& prefix);
   void add_moving_average(std::string name, Shape shape, Initializer initializer, double momentum);
 
   /// Throws UsageError unless the layer is called on this many tensors.
   void need_inputs(std::size_t min, std::size_t max = std::numeric_limits<std::size_t>::max()) const;
+  /// Throws UsageError unless the input has this many axes, which `axes` names: "(steps, channels)".
+  void need_rank(std::size_t rank, std::string_view axes) const;
   /// Throws UsageError unless the input is (height, width, channels).
   void need_image() const;
-  /// Sets the output shape of a window that slides over an image. `what` names the window in errors.
-  void slide(std::string_view what, Size2D kernel, Size2D strides, Size2D dilation, Padding padding,
-             std::int64_t channels);
+  /// Throws UsageError unless the input is (steps, channels).
+  void need_sequence() const;
+  /// Sets the output shape of windows that slide over an image or a sequence. `what` names the window in errors.
+  void slide(std::string_view what, const Windows& windows, std::int64_t channels);
 
   /// Throws UsageError: "layer 'NAME' (CLASS) PROBLEM".
   [[noreturn]] void fail(const std::string& problem) const;

@@ -1,12 +1,19 @@
 // The list of losses: includes the traits of all, and queries them for any loss.
 #pragma once
 
+#include "losses/binary_crossentropy.hpp"
 #include "losses/crossentropy.hpp"
+#include "losses/hinge.hpp"
 #include "losses/loss_traits.hpp"
-#include "losses/mean_squared_error.hpp"
+#include "losses/probabilistic.hpp"
+#include "losses/regression.hpp"
 
+#include <lockstep/layers/activation.hpp>
 #include <lockstep/losses/losses.hpp>
 
+#include <optional>
+#include <span>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <variant>
@@ -28,6 +35,17 @@ void check(const Loss& loss);
 
 /// Whether targets are class indices; otherwise they have the shape of the model's output.
 [[nodiscard]] bool takes_classes(const Loss& loss) noexcept;
+
+[[nodiscard]] Reduction reduction_of(const Loss& loss) noexcept;
+
+/// Throws DataError, which names `source`, unless the loss is defined for these targets.
+void check_targets(const Loss& loss, std::span<const float> targets, std::string_view source);
+
+/// The activation of a model's output behind which the loss is computed from the logits; none for most losses.
+[[nodiscard]] std::optional<ActivationFunction> logits_activation_of(const Loss& loss) noexcept;
+
+/// The same loss, computed from logits. `logits_activation_of` it must not be none.
+[[nodiscard]] Loss from_logits(Loss loss);
 
 /// Whether the model's output must be one vector of classes for each example.
 [[nodiscard]] bool needs_class_vector(const Loss& loss) noexcept;

@@ -5,6 +5,7 @@
 #include "core/host_device.hpp"
 
 #include <array>
+#include <cmath>
 #include <cstdint>
 #include <string_view>
 
@@ -19,6 +20,8 @@ namespace lockstep {
 ///   needs_class_vector    whether the output must be one vector of classes for each example
 ///   rule                  the LossRule of a loss
 ///   probabilities_of      for a loss with the field from_logits: the activation that turns logits into probabilities
+///   reads_hidden_logits   for such a loss: whether behind that activation it is computed from the logits, whatever
+///                         from_logits is. Keras on TensorFlow does so, but for the focal losses.
 ///
 /// Both backends call a rule for each example: rule(output, count, target, gradient). The example has `count` outputs.
 /// target(k) is the target of output k. If gradient.is_wanted(), the rule calls gradient(k, value) with the derivative
@@ -40,6 +43,62 @@ struct DenseTarget {
   const float* values;
 
   [[nodiscard]] LOCKSTEP_HOST_DEVICE float operator()(Index k) const { return values[k]; }
+};
+
+/// Another target, moved by `smoothing` of the way to `center`.
+template <typename Target>
+struct SmoothedTarget {
+  Target target;
+  float smoothing;
+  float center;
+
+  template <typename Index>
+  [[nodiscard]] LOCKSTEP_HOST_DEVICE float operator()(Index k) const {
+    return target(k) * (1.0F - smoothing) + smoothing * center;
+  }
+};
+
+/// Keras' epsilon: probabilities are kept this far from 0 and 1, and divisors from 0.
+inline constexpr float loss_epsilon = 1e-7F;
+
+/// Clips a probability; NaN stays NaN.
+[[nodiscard]] LOCKSTEP_HOST_DEVICE inline float clip_probability(float p, float max = 1.0F - loss_epsilon) {
+  return p < loss_epsilon ? loss_epsilon : max < p ? max : p;
+}
+
+/// The rule of losses that are a mean over the outputs. A term has value(output, target) and its derivative by the
+/// output.
+template <typename Term>
+struct MeanOverOutputs {
+  Term term;
+
+  template <typename Index, typename Target, typename Gradient>
+  [[nodiscard]] LOCKSTEP_HOST_DEVICE float operator()(const float* output, Index count, const Target& target,
+                                                      const Gradient& gradient) const {
+    const auto n = static_cast<float>(count);
+    float loss = 0;
+    for (Index k = 0; k < count; ++k) {
+      const float y = target(k);
+      loss += term.value(output[k], y);
+      if (gradient.is_wanted()) gradient(k, term.derivative(output[k], y) / n);
+    }
+    return loss / n;
+  }
+};
+
+/// What most losses have in common.
+struct DenseLossTraits {
+  static constexpr std::array<std::string_view, 0> aliases{};
+  static constexpr bool takes_classes = false;
+  static constexpr bool needs_class_vector = false;
+
+  static void fields(auto& /*visit*/, auto& /*loss*/) {}
+};
+
+/// What losses have in common whose rule is MeanOverOutputs<Term> of a term without fields.
+template <typename Term>
+struct MeanLossTraits : DenseLossTraits {
+  static MeanOverOutputs<Term> rule(const auto& /*loss*/) { return {}; }
 };
 
 }  // namespace lockstep

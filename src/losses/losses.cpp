@@ -4,6 +4,12 @@
 #include "core/fields.hpp"
 #include "losses/loss_registry.hpp"
 
+#include <lockstep/core/error.hpp>
+
+#include <fmt/format.h>
+#include <algorithm>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -21,6 +27,56 @@ void check(const Loss& loss) {
 
 bool takes_classes(const Loss& loss) noexcept {
   return std::visit([]<typename T>(const T& /*loss*/) { return LossTraits<T>::takes_classes; }, loss);
+}
+
+Reduction reduction_of(const Loss& loss) noexcept {
+  return std::visit([](const auto& options) { return options.reduction; }, loss);
+}
+
+std::string_view keras_name(Reduction reduction) noexcept {
+  switch (reduction) {
+    case Reduction::sum: return "sum";
+    case Reduction::mean_with_sample_weight: return "mean_with_sample_weight";
+    case Reduction::sum_over_batch_size: break;
+  }
+  return "sum_over_batch_size";
+}
+
+/// Keras takes a batch of zeros and ones for signs, but a batch with other numbers as it is, so a mixture of -1, 0 and
+/// 1 would mean something else in each batch.
+void check_targets(const Loss& loss, std::span<const float> targets, std::string_view source) {
+  const bool needs_signs = std::visit(
+      []<typename T>(const T& /*loss*/) {
+        return requires { LossTraits<T>::needs_signs; };
+      },
+      loss);
+  if (!needs_signs) return;
+  const auto all_are = [&](float no) {
+    return std::ranges::all_of(targets, [no](float target) { return target == no || target == 1; });
+  };
+  if (all_are(0) || all_are(-1)) return;
+  throw DataError(fmt::format("the loss {} needs targets that are all 0 or 1, or all -1 or 1, but {} holds others",
+                              keras_name(loss), source));
+}
+
+std::optional<ActivationFunction> logits_activation_of(const Loss& loss) noexcept {
+  return std::visit(
+      []<typename T>(const T& /*loss*/) -> std::optional<ActivationFunction> {
+        if constexpr (requires { LossTraits<T>::probabilities_of; }) {
+          if (LossTraits<T>::reads_hidden_logits) return LossTraits<T>::probabilities_of;
+        }
+        return std::nullopt;
+      },
+      loss);
+}
+
+Loss from_logits(Loss loss) {
+  std::visit(
+      []<typename T>(T& options) {
+        if constexpr (requires { options.from_logits; }) options.from_logits = true;
+      },
+      loss);
+  return loss;
 }
 
 bool needs_class_vector(const Loss& loss) noexcept {

@@ -15,24 +15,26 @@ namespace lockstep {
 /// As Keras chooses by the shape of the output: BinaryAccuracy with its threshold for one output, else the accuracy of
 /// the class.
 struct AccuracyRule {
-  static constexpr std::size_t num_sums = 1;
+  static constexpr std::size_t max_sums = 1;
   static constexpr float threshold = 0.5F;
 
   template <typename Index, typename Target>
-  LOCKSTEP_HOST_DEVICE void operator()(const float* output, Index count, const Target& target, double* sums) const {
+  LOCKSTEP_HOST_DEVICE void operator()(const float* output, Index count, const Target& target, float weight,
+                                       double* sums) const {
     const bool is_right = count == 1 ? (output[0] > threshold ? 1.0F : 0.0F) == only_value(target)
                                      : argmax(output, count) == class_of(target, count);
-    sums[0] += is_right ? 1 : 0;
+    sums[0] += is_right ? weight : 0.0F;
   }
 };
 
 struct TopKRule {
-  static constexpr std::size_t num_sums = 1;
+  static constexpr std::size_t max_sums = 1;
 
   int k;
 
   template <typename Index, typename Target>
-  LOCKSTEP_HOST_DEVICE void operator()(const float* output, Index count, const Target& target, double* sums) const {
+  LOCKSTEP_HOST_DEVICE void operator()(const float* output, Index count, const Target& target, float weight,
+                                       double* sums) const {
     const float expected = output[class_of(target, count)];
     int larger = 0;
     bool is_finite = true;
@@ -40,8 +42,71 @@ struct TopKRule {
       larger += expected < output[i] ? 1 : 0;
       is_finite = is_finite && std::isfinite(output[i]);
     }
-    sums[0] += is_finite && larger < k ? 1 : 0;
+    sums[0] += is_finite && larger < k ? weight : 0.0F;
   }
+};
+
+struct BinaryAccuracyRule {
+  static constexpr std::size_t max_sums = 1;
+
+  float threshold;
+
+  template <typename Index, typename Target>
+  LOCKSTEP_HOST_DEVICE void operator()(const float* output, Index count, const Target& target, float weight,
+                                       double* sums) const {
+    float right = 0;
+    for (Index k = 0; k < count; ++k) right += (output[k] > threshold ? 1.0F : 0.0F) == target(k) ? 1.0F : 0.0F;
+    sums[0] += weight * (right / static_cast<float>(count));
+  }
+};
+
+struct ClassAccuracyRule {
+  static constexpr std::size_t max_sums = 1;
+
+  template <typename Index, typename Target>
+  LOCKSTEP_HOST_DEVICE void operator()(const float* output, Index count, const Target& target, float weight,
+                                       double* sums) const {
+    sums[0] += argmax(output, count) == class_of(target, count) ? weight : 0.0F;
+  }
+};
+
+template <>
+struct MetricTraits<metrics::BinaryAccuracy> : MeanOverExamples {
+  static constexpr std::string_view class_name = "BinaryAccuracy";
+  static constexpr std::string_view name = "binary_accuracy";
+  static constexpr MetricTargets targets = MetricTargets::dense;
+  static constexpr bool needs_class_vector = false;
+  static constexpr bool is_upward = true;
+
+  static void fields(auto& visit, auto& metric) { visit.optional("threshold", metric.threshold, any_number); }
+
+  static BinaryAccuracyRule rule(const metrics::BinaryAccuracy& metric) {
+    return {.threshold = static_cast<float>(metric.threshold)};
+  }
+};
+
+/// What the accuracies of classes have in common.
+struct ClassAccuracyTraits : MeanOverExamples {
+  static constexpr bool needs_class_vector = true;
+  static constexpr bool is_upward = true;
+
+  static void fields(auto& /*visit*/, auto& /*metric*/) {}
+
+  static ClassAccuracyRule rule(const auto& /*metric*/) { return {}; }
+};
+
+template <>
+struct MetricTraits<metrics::CategoricalAccuracy> : ClassAccuracyTraits {
+  static constexpr std::string_view class_name = "CategoricalAccuracy";
+  static constexpr std::string_view name = "categorical_accuracy";
+  static constexpr MetricTargets targets = MetricTargets::dense;
+};
+
+template <>
+struct MetricTraits<metrics::SparseCategoricalAccuracy> : ClassAccuracyTraits {
+  static constexpr std::string_view class_name = "SparseCategoricalAccuracy";
+  static constexpr std::string_view name = "sparse_categorical_accuracy";
+  static constexpr MetricTargets targets = MetricTargets::classes;
 };
 
 template <>
@@ -49,7 +114,7 @@ struct MetricTraits<metrics::Accuracy> : MeanOverExamples {
   static constexpr std::string_view class_name = "Accuracy";
   static constexpr std::string_view name = "accuracy";
   static constexpr MetricTargets targets = MetricTargets::any;
-  static constexpr bool needs_class_vector = false;
+  static constexpr bool needs_class_vector = true;
   static constexpr bool is_upward = true;
 
   static void fields(auto& /*visit*/, auto& /*metric*/) {}

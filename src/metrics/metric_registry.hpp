@@ -2,7 +2,8 @@
 #pragma once
 
 #include "metrics/accuracy.hpp"
-#include "metrics/mean_error.hpp"
+#include "metrics/confusion.hpp"
+#include "metrics/mean_loss.hpp"
 #include "metrics/metric_traits.hpp"
 
 #include <lockstep/losses/losses.hpp>
@@ -10,11 +11,14 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <type_traits>
 #include <variant>
+#include <vector>
 
 namespace lockstep {
 
@@ -25,24 +29,47 @@ decltype(auto) with_metric_rule(const Metric& metric, Visitor&& visitor) {
       [&]<typename T>(const T& options) -> decltype(auto) { return visitor(MetricTraits<T>::rule(options)); }, metric);
 }
 
+/// The metrics of a model: those that count all examples alike, and those that weigh them. Each weighted one has one
+/// sum more, of the weights.
+struct MetricLists {
+  std::span<const Metric> metrics;
+  std::span<const Metric> weighted = {};
+};
+
 [[nodiscard]] std::size_t num_sums(const Metric& metric) noexcept;
 
 /// Of all metrics together.
-[[nodiscard]] std::size_t num_sums(std::span<const Metric> metrics) noexcept;
+[[nodiscard]] std::size_t num_sums(const MetricLists& lists) noexcept;
+
+/// Sets what depends on the number of a model's outputs.
+void complete(std::vector<Metric>& metrics, std::int64_t outputs);
 
 /// Calls visitor(name, value) for each metric. `sums` are those of the metrics, one after the other. Without examples
-/// every metric is 0, and there may be no sums.
+/// every metric is 0, and there may be no sums. A weighted metric of a name that another metric has is called
+/// "weighted_...", as Keras does.
 template <typename Visitor>
-void visit_metric_values(std::span<const Metric> metrics, std::span<const double> sums, double num_examples,
+void visit_metric_values(const MetricLists& lists, std::span<const double> sums, double num_examples,
                          const Visitor& visitor) {
   std::size_t begin = 0;
-  for (const Metric& metric : metrics) {
+  const auto value_of = [&](const Metric& metric, double total) {
     const std::size_t count = num_sums(metric);
-    const auto value_of = [&]<typename T>(const T& /*options*/) {
-      return MetricTraits<T>::value(sums.subspan(begin, count), num_examples);
+    const auto value = [&]<typename T>(const T& options) {
+      return MetricTraits<T>::value(options, sums.subspan(begin, count), total);
     };
-    visitor(keras_name(metric), num_examples > 0 ? std::visit(value_of, metric) : 0.0);
-    begin += count;
+    return total > 0 ? std::visit(value, metric) : 0.0;
+  };
+  for (const Metric& metric : lists.metrics) {
+    visitor(keras_name(metric), value_of(metric, num_examples));
+    begin += num_sums(metric);
+  }
+  for (const Metric& metric : lists.weighted) {
+    const std::size_t count = num_sums(metric);
+    const double total = num_examples > 0 ? sums[begin + count] : 0;
+    const auto has_name = [&](const Metric& other) { return keras_name(other) == keras_name(metric); };
+    const bool is_taken = std::any_of(lists.metrics.begin(), lists.metrics.end(), has_name);
+    const std::string name = (is_taken ? "weighted_" : "") + std::string(keras_name(metric));
+    visitor(std::string_view(name), value_of(metric, total));
+    begin += count + 1;
   }
 }
 
@@ -56,8 +83,8 @@ template <typename T>
 /// Whether a larger value of the metric of this name is a better one; none if there is no such metric.
 [[nodiscard]] std::optional<bool> is_upward_metric(std::string_view name) noexcept;
 
-/// Throws UsageError unless all metrics have different names and are defined for the loss' targets and for outputs of
-/// this rank.
+/// Throws UsageError unless all metrics of a list have different names and are defined for the loss' targets and for
+/// outputs of this rank.
 void check(std::span<const Metric> metrics, const Loss& loss, std::size_t output_rank);
 
 }  // namespace lockstep

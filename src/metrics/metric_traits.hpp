@@ -24,18 +24,25 @@ enum class MetricTargets { any, classes, dense };
 ///   needs_class_vector  whether the output must be one vector of classes for each example
 ///   is_upward           whether a larger value is a better one
 ///   rule                the MetricRule of a metric
-///   value               the metric as value(sums, num_examples) of at least one example
+///   num_sums            the number of a metric's sums
+///   value               the metric as value(metric, sums, total), where the examples' weights add up to `total`, not 0
+/// Optional:
+///   complete            complete(metric, outputs) sets what depends on the model
+///   is_class_in_files   Keras does not know the metric by its name
+///   is_class_only       Keras has no function of this name that computes the metric
 ///
-/// A rule declares `num_sums` and is called for one example, as rule(output, count, target, sums), by both backends:
-/// `count` outputs, target(k) of output k, and the `num_sums` sums to which it adds. Because sums add up, a metric is
+/// A rule declares `max_sums`, the most sums that a GPU keeps, and is called for one example, as rule(output, count,
+/// target, weight, sums), by both backends: `count` outputs, target(k) of output k, the example's weight (1 unless the
+/// metric is weighted), and the sums to which it adds. Because sums add up, a metric is
 /// the same for any number of ranks and batches. A rule is compiled for targets of both kinds and called for `targets`.
 template <typename Metric>
 struct MetricTraits;
 
-/// A metric whose sum over the examples is divided by their number.
+/// A metric whose weighted sum over the examples is divided by their weights.
 struct MeanOverExamples {
   static constexpr std::array<std::string_view, 0> aliases{};
-  static double value(std::span<const double> sums, double num_examples) { return sums[0] / num_examples; }
+  static std::size_t num_sums(const auto& /*metric*/) { return 1; }
+  static double value(const auto& /*metric*/, std::span<const double> sums, double total) { return sums[0] / total; }
 };
 
 /// The first of equals; a NaN is never larger.

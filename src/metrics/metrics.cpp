@@ -18,13 +18,26 @@ std::string_view keras_name(const Metric& metric) noexcept {
 }
 
 std::size_t num_sums(const Metric& metric) noexcept {
-  return with_metric_rule(metric, []<typename Rule>(const Rule& /*rule*/) { return Rule::num_sums; });
+  return std::visit([]<typename T>(const T& options) { return MetricTraits<T>::num_sums(options); }, metric);
 }
 
-std::size_t num_sums(std::span<const Metric> metrics) noexcept {
-  std::size_t sums = 0;
-  for (const Metric& metric : metrics) sums += num_sums(metric);
+std::size_t num_sums(const MetricLists& lists) noexcept {
+  std::size_t sums = lists.weighted.size();
+  for (const std::span<const Metric> list : {lists.metrics, lists.weighted}) {
+    for (const Metric& metric : list) sums += num_sums(metric);
+  }
   return sums;
+}
+
+void complete(std::vector<Metric>& metrics, std::int64_t outputs) {
+  for (Metric& metric : metrics) {
+    std::visit(
+        [outputs]<typename T>(T& options) {
+          if constexpr (requires { MetricTraits<T>::complete(options, outputs); })
+            MetricTraits<T>::complete(options, outputs);
+        },
+        metric);
+  }
 }
 
 std::optional<bool> is_upward_metric(std::string_view name) noexcept {

@@ -27,8 +27,8 @@ class RangeCheck : public FieldVisitor {
 
   void required(std::string_view key, const auto& value, const auto&... range) const { check(key, value, range...); }
   void optional(std::string_view key, const auto& value, const auto&... range) const { check(key, value, range...); }
-  void written_if(bool /*condition*/, std::string_view key, const auto& value, const Interval& range) const {
-    check(key, value, range);
+  void written_if(bool /*condition*/, std::string_view key, const auto& value, const auto&... range) const {
+    check(key, value, range...);
   }
 
  private:
@@ -88,6 +88,9 @@ void check(const Optimizer& optimizer) {
         visit_fields(range_check, options);
         if ((options.clipnorm != 0) + (options.clipvalue != 0) + (options.global_clipnorm != 0) > 1) {
           throw UsageError(owner + "options have more than one of clipnorm, clipvalue and global_clipnorm; choose one");
+        }
+        if (options.gradient_accumulation_steps == 1) {
+          throw UsageError(owner + "gradient_accumulation_steps is 1; it must be at least 2, or 0 for none");
         }
       },
       optimizer);

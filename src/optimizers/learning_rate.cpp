@@ -60,6 +60,22 @@ double CosineDecay::at(std::uint64_t iteration) const noexcept {
   return from * ((1 - alpha) * (1 + std::cos(std::numbers::pi * way)) / 2 + alpha);
 }
 
+double CosineDecayRestarts::at(std::uint64_t iteration) const noexcept {
+  auto step = static_cast<double>(iteration);
+  double steps = first_decay_steps.count;
+  double factor = 1;
+  if (t_mul == 1) {
+    const double restarts = std::floor(step / steps);
+    step -= restarts * steps;
+    factor = std::pow(m_mul, restarts);
+  }
+  for (; step >= steps; steps *= t_mul) {
+    step -= steps;
+    factor *= m_mul;
+  }
+  return initial_learning_rate * ((1 - alpha) * factor * (1 + std::cos(std::numbers::pi * step / steps)) / 2 + alpha);
+}
+
 double LearningRate::at(std::uint64_t iteration) const noexcept {
   return std::visit(
       [iteration](const auto& kind) {

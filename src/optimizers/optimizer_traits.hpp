@@ -15,17 +15,15 @@ namespace lockstep {
 struct Slot {
   std::string_view name;  ///< the suffix of the variable's name in Keras' files
   float initial_value = 0;
+  /// In files: whether this slot of a weight follows the slot before it of the same weight. Otherwise all weights'
+  /// slots of one kind stand together.
+  bool is_interleaved = false;
 
   friend bool operator==(const Slot&, const Slot&) = default;
 };
 
 /// The slots of an optimizer in the order of the update rule's parameters.
-struct Slots {
-  std::vector<Slot> slots;
-  bool interleaved = false;  ///< in files: true: ordered by weight, then slot; false: by slot, then weight
-
-  friend bool operator==(const Slots&, const Slots&) = default;
-};
+using Slots = std::vector<Slot>;
 
 /// The values from which a step's update rule is made.
 struct StepTime {
@@ -36,9 +34,12 @@ struct StepTime {
 /// For each optimizer:
 ///   class_name    Keras' class
 ///   object_name   Keras' name of the object, the prefix of its variables' names
-///   fields        the fields beside learning rate and clipping, in the order of Keras' files (see core/fields.hpp)
+///   fields        the fields that not all optimizers have, in the order of Keras' files (see core/fields.hpp)
 ///   slots         its Slots
 ///   update        the step's update rule: a struct, or a std::variant of structs where fields choose between several
+/// Optional:
+///   decays_weights         the update rule takes care of weight_decay, and `fields` visits it
+///   last_variable(o, t)    a number that Keras' files hold behind the slots after t steps
 ///
 /// An update rule holds the step's scalars, computed in double precision and rounded to float. It declares `num_slots`
 /// and updates one weight: rule(w, g, slots...), with references to the weight and its slots. Both backends compile it.

@@ -52,9 +52,9 @@ struct OptimizerTraits<RMSprop> {
   }
 
   static Slots slots(const RMSprop& rmsprop) {
-    Slots all{.slots = {{"velocity"}}};
-    if (rmsprop.momentum > 0) all.slots.push_back({"momentum"});
-    if (rmsprop.centered) all.slots.push_back({"average_gradient"});
+    Slots all{{"velocity"}};
+    if (rmsprop.momentum > 0) all.push_back({"momentum"});
+    if (rmsprop.centered) all.push_back({"average_gradient"});
     return all;
   }
 

@@ -83,4 +83,17 @@ struct ScheduleTraits<CosineDecay> {
   }
 };
 
+template <>
+struct ScheduleTraits<CosineDecayRestarts> {
+  static constexpr std::string_view class_name = "CosineDecayRestarts";
+
+  static void fields(auto& visit, auto& schedule) {
+    visit.required("initial_learning_rate", schedule.initial_learning_rate, not_negative);
+    visit.required("first_decay_steps", schedule.first_decay_steps, at_least_one);
+    visit.optional("t_mul", schedule.t_mul, at_least_one);
+    visit.optional("m_mul", schedule.m_mul, not_negative);
+    visit.optional("alpha", schedule.alpha, not_negative);
+  }
+};
+
 }  // namespace lockstep

@@ -38,9 +38,7 @@ struct OptimizerTraits<SGD> {
     visit.optional("nesterov", sgd.nesterov);
   }
 
-  static Slots slots(const SGD& sgd) {
-    return {.slots = sgd.momentum != 0 ? std::vector<Slot>{{"momentum"}} : std::vector<Slot>{}};
-  }
+  static Slots slots(const SGD& sgd) { return sgd.momentum != 0 ? Slots{{"momentum"}} : Slots{}; }
 
   using Update = std::variant<SGDUpdate, MomentumUpdate<false>, MomentumUpdate<true>>;
 

@@ -34,11 +34,11 @@ constexpr std::size_t pool_batches = 8;
 /// Memory for the arenas of a plan that is only measured.
 class TrialArenas {
  public:
-  TrialArenas(std::size_t elements, std::size_t slots, bool low_precision)
+  TrialArenas(std::size_t elements, std::size_t weights, std::size_t slots, bool low_precision)
       : gradients_(elements * sizeof(float)),
-        weights_(elements * sizeof(float)),
+        weights_(weights * sizeof(float)),
         slots_(elements * slots * sizeof(float)),
-        low_precision_(low_precision ? elements * sizeof(std::uint16_t) : 0) {
+        low_precision_(low_precision ? weights * sizeof(std::uint16_t) : 0) {
     for (AlignedBuffer* buffer : {&gradients_, &weights_, &slots_, &low_precision_}) {
       std::ranges::fill(buffer->as<std::byte>(), std::byte{0});
     }
@@ -110,8 +110,10 @@ class Trial {
         optimizer_(optimizer),
         ranks_per_host_(static_cast<std::size_t>(ranks_on_host)),
         sources_(ranks > 1 ? 2 : 1),
-        common_(plan.elements, static_cast<std::size_t>(num_slots(optimizer)), plan.graph.mixed_bfloat16),
-        local_(plan.local_elements, static_cast<std::size_t>(num_slots(optimizer)), plan.graph.mixed_bfloat16),
+        common_(plan.elements, plan.weight_elements, static_cast<std::size_t>(num_slots(optimizer)),
+                plan.graph.mixed_bfloat16),
+        local_(plan.local_elements, plan.local_weight_elements, static_cast<std::size_t>(num_slots(optimizer)),
+               plan.graph.mixed_bfloat16),
         all_to_alls_(plan.graph),
         peer_gradients_(plan.elements * sizeof(float)),
         data_(plan.graph, num_examples) {

@@ -35,6 +35,12 @@ bool keeps_channels(const Graph& graph, const Operation& operation) {
   return input.alias < 0 || graph.tensors[input.alias].channels == input.channels;
 }
 
+/// Whether ranks can compute shards of the operation's channels. Groups of channels and transposed kernels are not
+/// split.
+bool splits_channels(const Operation& operation) {
+  return traits_of(operation).has_kernel && operation.groups == 1 && !operation.is_transposed;
+}
+
 class ShardingSearch {
  public:
   ShardingSearch(const Graph& graph, int ranks, std::size_t batch, const HardwareModel& hardware)
@@ -96,7 +102,7 @@ class ShardingSearch {
  private:
   void extend(std::size_t i, State from) {
     const Operation& operation = graph_.forward[i];
-    const bool weighted = traits_of(operation).has_kernel;
+    const bool weighted = splits_channels(operation);
     if (operation.kind == OperationKind::loss) {
       if (from == after_all_reduce) relax(i, from, after_all_reduce, Split::replicated, 0);
       return;
@@ -148,8 +154,8 @@ class ShardingSearch {
 
   [[nodiscard]] std::int64_t trainable_of(const Operation& operation) const {
     std::int64_t count = 0;
-    if (operation.parameter < 0) return 0;
-    for (const ParameterInfo& parameter : graph_.layers[operation.layer].parameters) {
+    for (int i = 0; i < operation.num_parameters; ++i) {
+      const ParameterInfo& parameter = graph_.parameters[operation.parameter + i].info;
       if (parameter.trainable) count += parameter.shape.elements();
     }
     return count;
@@ -160,7 +166,7 @@ class ShardingSearch {
     const double flops = (operation.input == 0 ? 4 : 6) * batch_ * multiply_adds_per_example(graph_, operation);
     double bytes = 3 * output_bytes(operation);
     if (traits_of(operation).has_kernel) {
-      const ParameterInfo& kernel = graph_.layers[operation.layer].parameters.front();
+      const ParameterInfo& kernel = graph_.parameters[operation.parameter].info;
       bytes += 3 * 4 * static_cast<double>(kernel.shape.elements());
     }
     return fraction * (flops / hardware_.flops_per_second + bytes / hardware_.memory_bytes_per_second);
@@ -197,10 +203,10 @@ class ShardingSearch {
     for (std::size_t i = 0; i < sharding.splits.size(); ++i) {
       const Operation& operation = graph_.forward[i];
       if (operation.parameter < 0 || operation.kind == OperationKind::loss) continue;
-      const std::vector<ParameterInfo>& parameters = graph_.layers[operation.layer].parameters;
-      for (std::size_t k = 0; k < parameters.size(); ++k) {
-        ShardAxis& variable = sharding.variables[static_cast<std::size_t>(operation.parameter) + k];
-        const Shape& shape = parameters[k].shape;
+      for (int k = 0; k < operation.num_parameters; ++k) {
+        const auto p = static_cast<std::size_t>(operation.parameter + k);
+        ShardAxis& variable = sharding.variables[p];
+        const Shape& shape = graph_.parameters[p].info.shape;
         const std::int64_t last = shape[shape.rank() - 1];
         if (sharding.splits[i] == Split::column) variable = {shape.elements() / last, last, 1};
         if (sharding.splits[i] == Split::row && k == 0) {  // a Dense kernel's inputs are pixels times channels
@@ -242,9 +248,9 @@ double estimate_data_parallel(const Graph& whole, int ranks, std::size_t batch, 
 
 std::string why_not_tensor_parallel(const Graph& whole) {
   if (!whole.is_chain) return "its layers branch";
-  std::string why = "it has no layer with weights";
+  std::string why = "it has no layer with weights that can be sharded";
   for (std::size_t i = 0; i < whole.forward.size(); ++i) {
-    if (!traits_of(whole.forward[i]).has_kernel) continue;
+    if (!splits_channels(whole.forward[i])) continue;
     const std::string sharded = "the channels of layer '" + whole.layers[whole.forward[i].layer].name + "'";
     for (std::size_t next = i + 1; next < whole.forward.size(); ++next) {
       const Operation& operation = whole.forward[next];

@@ -79,10 +79,9 @@ class GraphSharder {
 
   void shard_parameters(const Operation& operation, Split split) {
     if (operation.parameter < 0 || operation.kind == OperationKind::loss) return;
-    LayerInfo& layer = graph_.layers[operation.layer];
-    for (std::size_t i = 0; i < layer.parameters.size(); ++i) {
-      const std::size_t p = static_cast<std::size_t>(operation.parameter) + i;
-      ParameterInfo& info = layer.parameters[i];
+    for (int i = 0; i < operation.num_parameters; ++i) {
+      const auto p = static_cast<std::size_t>(operation.parameter + i);
+      ParameterInfo& info = graph_.parameters[p].info;
       std::vector<std::int64_t> extents(info.shape.extents().begin(), info.shape.extents().end());
       if (sharding_.variables[p].axis > 0) {
         if (split == Split::row) {
@@ -94,7 +93,6 @@ class GraphSharder {
         }
       }
       info.shape = Shape(std::move(extents));
-      graph_.parameters[p].info = info;
       // Moving averages are computed in forward, where a `partial` operation is replicated. If the batch is split, the
       // ranks' statistics differ and are all-reduced.
       graph_.parameters[p].is_local = split != Split::batch && (split != Split::partial || !info.trainable);
@@ -190,7 +188,8 @@ class GraphSharder {
       const bool was_sent = batch_split_output_ >= 0 && operation.input == batch_split_output_;
       if (was_sent) operation.input = received_;
       if (operation.kind == OperationKind::dense_backward) {
-        operation.input_features = {0, static_cast<std::size_t>(graph_.tensors[operation.input].elements())};
+        const Shape& kernel = graph_.parameters[operation.parameter].info.shape;
+        operation.input_features = {0, static_cast<std::size_t>(kernel[0])};
       }
       backward.push_back(operation);
       if (was_sent && operation.input_gradient) insert_backward_all_to_all(operation.layer, backward);

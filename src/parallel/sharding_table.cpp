@@ -22,17 +22,18 @@ std::string shard_sizes(std::int64_t channels, int ranks) {
   return text;
 }
 
-/// Values that data-parallel ranks all-reduce: gradients, and the updates of moving averages.
-std::int64_t all_values(const LayerInfo& layer) {
-  std::int64_t count = 0;
-  for (const ParameterInfo& parameter : layer.parameters) count += parameter.shape.elements();
-  return count;
-}
+struct Elements {
+  double all = 0;  ///< what data-parallel ranks all-reduce: gradients, and the updates of moving averages
+  double trainable = 0;
+};
 
-std::int64_t trainable(const LayerInfo& layer) {
-  std::int64_t count = 0;
-  for (const ParameterInfo& parameter : layer.parameters) {
-    if (parameter.trainable) count += parameter.shape.elements();
+Elements elements_of(const Graph& graph, const Operation& operation) {
+  Elements count;
+  for (int i = 0; i < operation.num_parameters; ++i) {
+    const ParameterInfo& parameter = graph.parameters[operation.parameter + i].info;
+    const auto elements = static_cast<double>(parameter.shape.elements());
+    count.all += elements;
+    if (parameter.trainable) count.trainable += elements;
   }
   return count;
 }
@@ -47,13 +48,12 @@ std::vector<LayerSharding> layer_shardings(const Graph& whole, const std::option
   for (std::size_t i = 1; i < whole.forward.size(); ++i) {
     const Operation& operation = whole.forward[i];
     if (operation.kind == OperationKind::loss) break;
-    const LayerInfo& layer = whole.layers[operation.layer];
-    LayerSharding row{layer.name, "data parallel", 0};
+    LayerSharding row{whole.layers[operation.layer].name, "data parallel", 0};
     double elements = 0;
     double exchanged = 0;
-    const double values = operation.parameter < 0 ? 0 : static_cast<double>(all_values(layer));
+    const Elements values = elements_of(whole, operation);
     if (!sharding) {
-      elements = values;
+      elements = values.all;
     } else {
       const Split split = sharding->splits[i];
       const double inputs = static_cast<double>(batch) * static_cast<double>(whole.tensors[operation.input].elements());
@@ -61,10 +61,10 @@ std::vector<LayerSharding> layer_shardings(const Graph& whole, const std::option
       const bool follows_all_reduce = before == Split::row || (before == Split::replicated && i > 1);
       if (split == Split::replicated) row.how = "replicated";
       if (split == Split::partial) {
-        elements = operation.parameter < 0 ? 0 : static_cast<double>(trainable(layer));
+        elements = values.trainable;
         row.how = std::string("replicated") + (elements > 0 ? ", gradients all-reduced" : "");
       }
-      if (split == Split::batch) elements = values;
+      if (split == Split::batch) elements = values.all;
       if (split == Split::column) {
         row.how = "column-parallel, " + shard_sizes(whole.tensors[operation.output].channels, ranks);
       }

@@ -53,6 +53,7 @@ class Planner {
     }
     if (open_.begin < open_.end) close_bucket();
     while (!pending_.empty()) update_oldest();
+    place_frozen();
     insert_waits();
     return std::move(plan_);
   }
@@ -112,6 +113,18 @@ class Planner {
     return begin != end && std::all_of(begin, end, [](const ParameterSpec& p) { return p.is_local; });
   }
 
+  /// Places frozen weights behind all others.
+  void place_frozen() {
+    plan_.weight_elements = plan_.elements;
+    plan_.local_weight_elements = plan_.local_elements;
+    for (ParameterSpec& parameter : plan_.graph.parameters) {
+      if (parameter.rule != UpdateRule::frozen) continue;
+      std::size_t& elements = parameter.is_local ? plan_.local_weight_elements : plan_.weight_elements;
+      parameter.offset = elements;
+      elements += arena_elements(parameter);
+    }
+  }
+
   void place(ParameterSpec& parameter) {
     std::size_t& elements = parameter.is_local ? plan_.local_elements : plan_.elements;
     parameter.offset = elements;
@@ -119,22 +132,25 @@ class Planner {
   }
 
   /// The operation's parameters in arena order: the kernel last, so that its chunks are adjacent to the next layer's
-  /// parameters. For the loss, the metric sums.
+  /// parameters. For the loss, the metric sums. None of a frozen layer.
   [[nodiscard]] std::vector<ParameterSpec*> parameters_of(const Operation& operation) {
     std::vector<ParameterSpec*> found;
-    if (operation.parameter < 0) return found;
-    if (operation.kind == OperationKind::loss) return {&plan_.graph.parameters[operation.parameter]};
-    const std::size_t count = plan_.graph.layers[operation.layer].parameters.size();
-    for (std::size_t i = count; i-- > 0;) found.push_back(&plan_.graph.parameters[operation.parameter + i]);
+    if (operation.is_frozen) return found;
+    for (int i = operation.num_parameters; i-- > 0;) found.push_back(&plan_.graph.parameters[operation.parameter + i]);
     return found;
   }
 
+  /// The gradients of a shared layer are complete after the backward pass of its first call.
   void add_backward(const Operation& operation) {
+    if (operation.shared.index + 1 < operation.shared.count) {
+      plan_.training.emplace_back(add_compute(operation));
+      return;
+    }
     const std::vector<ParameterSpec*> parameters = parameters_of(operation);
     const std::size_t begin = plan_.elements;
     const std::size_t local_begin = plan_.local_elements;
     for (ParameterSpec* parameter : parameters) place(*parameter);
-    if (operation.kind != OperationKind::dense_backward) {
+    if (operation.kind != OperationKind::dense_backward || operation.is_frozen || operation.shared.count > 1) {
       emit(operation, {begin, plan_.elements});
       update_local({local_begin, plan_.local_elements});
       if (operation.kind != OperationKind::start_partial_gradient_sum) return;

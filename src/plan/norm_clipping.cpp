@@ -38,9 +38,10 @@ NormClipping::NormClipping(const Plan& plan, Executable& executable, Communicato
   deferred_updates_.reserve(plan.buckets.size() + plan.local_ranges.size());
 }
 
-void NormClipping::defer(std::size_t place, const ReducedShard& shard) {
+void NormClipping::defer(std::size_t place, const ReducedShard& shard, const Optimizer& optimizer,
+                         std::uint64_t iteration) {
   deferred_updates_.push_back({place, shard});
-  executable_.add_squared_gradients(shard, squared_norms_);
+  executable_.add_squared_gradients(shard, optimizer, iteration, squared_norms_);
 }
 
 void NormClipping::all_reduce_norms(const Clipping& clipping) {

@@ -32,7 +32,7 @@ class NormClipping {
   [[nodiscard]] bool has_gradients(std::size_t bucket) const noexcept { return has_gradients_[bucket]; }
 
   /// Adds a shard's squared gradients and defers its update. Its sources must not change before the update.
-  void defer(std::size_t place, const ReducedShard& shard);
+  void defer(std::size_t place, const ReducedShard& shard, const Optimizer& optimizer, std::uint64_t iteration);
 
   /// All-reduces the squared norms and sets the clip scales of the deferred shards. Call it when all shards of the step
   /// are deferred. Collective.

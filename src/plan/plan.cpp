@@ -90,6 +90,7 @@ std::string layout_of(const Plan& plan, bool common = false) {
     if (common && parameter.is_local) continue;
     text += fmt::format("parameter {} {} at {}, {} elements{}\n", parameter.name, parameter.info.shape.to_string(),
                         parameter.offset, parameter.storage, parameter.is_local ? ", local" : "");
+    if (parameter.rule == UpdateRule::frozen) text.insert(text.size() - 1, ", frozen");
   }
   for (std::size_t b = 0; b < plan.buckets.size(); ++b) {
     text += fmt::format("bucket {} [{}, {})\n", b, plan.buckets[b].begin, plan.buckets[b].end);
@@ -139,6 +140,10 @@ std::vector<Range> Plan::non_gradient_ranges() const {
     ranges.push_back({parameter.offset, parameter.offset + arena_elements(parameter)});
   }
   return ranges;
+}
+
+std::size_t offset_in_copy(const Plan& plan, std::size_t array) {
+  return array == 0 ? 0 : plan.weight_elements + (array - 1) * plan.elements;
 }
 
 std::size_t arena_elements(const ParameterSpec& parameter) {

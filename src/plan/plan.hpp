@@ -15,8 +15,10 @@ namespace lockstep {
 
 struct Plan {
   Graph graph;
-  std::size_t elements = 0;         ///< of each arena
-  std::size_t local_elements = 0;   ///< of each of this rank's local arenas
+  std::size_t elements = 0;         ///< of the arenas of gradients and of each slot
+  std::size_t weight_elements = 0;  ///< of the arena of weights, whose last elements are frozen
+  std::size_t local_elements = 0;   ///< the same of this rank's local arenas
+  std::size_t local_weight_elements = 0;
   std::vector<Range> buckets;       ///< ranges of the arenas, in the order of backward
   std::vector<Operation> compute;   ///< the operations that a backend compiles; one per microbatch
   std::vector<PlanStep> training;   ///< one training step
@@ -53,6 +55,9 @@ inline constexpr std::size_t cache_line_elements = 16;  ///< floats; shards and 
 
 /// The elements of an arena that a parameter occupies: whole cache lines.
 [[nodiscard]] std::size_t arena_elements(const ParameterSpec& parameter);
+
+/// Where an array begins in a copy of all arenas: the weights (`array` 0), then the slots (from 1).
+[[nodiscard]] std::size_t offset_in_copy(const Plan& plan, std::size_t array);
 
 /// Lays out the arenas in reverse layer order, forms buckets, and orders compute and communication. Convolutions and
 /// poolings at a model's beginning run in microbatches that fit in the backend's cache. `graph` must have its layouts

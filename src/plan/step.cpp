@@ -66,7 +66,7 @@ class Step::TrainingRun {
     communicate([&] { shard = communicator_.wait_reduced(bucket); });
     const Timed timed(profile_.seconds[place]);
     if (needs_norms_ && norm_clipping_.has_gradients(bucket)) {
-      norm_clipping_.defer(place, shard);
+      norm_clipping_.defer(place, shard, optimizer_, iteration_);
       return;
     }
     executable_.update(shard, optimizer_, iteration_);
@@ -102,7 +102,7 @@ class Step::TrainingRun {
     const Timed timed(profile_.seconds[place]);
     const ReducedShard shard{range.begin, range.end, {&local_gradients_, 1}, true};
     if (needs_norms_) {
-      norm_clipping_.defer(place, shard);
+      norm_clipping_.defer(place, shard, optimizer_, iteration_);
     } else {
       executable_.update(shard, optimizer_, iteration_);
     }

@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -70,14 +71,14 @@ void BatchFeed::validate(const Dataset& data, const Loss& loss) {
   if (std::any_of(checked_.begin(), checked_.end(), same)) return;
   check_example_shape(data);
   if (data.size() == 0) throw DataError(data.source + " holds no examples");
-  if (run_context_.options().input_scale && std::holds_alternative<std::vector<float>>(data.inputs)) {
+  if (run_context_.options().input_scale && std::holds_alternative<SharedArray<float>>(data.inputs)) {
     throw UsageError("--input-scale multiplies bytes, but " + data.source +
                      " holds other numbers, which are used as they are; leave the option out, or save the inputs as "
                      "uint8");
   }
   const std::int64_t outputs = architecture_.output_shape().elements();
   const bool wants_classes = takes_classes(loss);
-  const bool has_classes = std::holds_alternative<std::vector<std::int32_t>>(data.targets);
+  const bool has_classes = std::holds_alternative<SharedArray<std::int32_t>>(data.targets);
   if (wants_classes != has_classes) {
     throw UsageError(
         fmt::format("the loss {} takes {}, but {} has {}", keras_name(loss),
@@ -94,6 +95,7 @@ void BatchFeed::validate(const Dataset& data, const Loss& loss) {
                     data.source, data.target_shape.to_string(), architecture_.output_shape().to_string()));
   }
   data.validate(outputs);
+  if (const auto* targets = std::get_if<SharedArray<float>>(&data.targets)) check_targets(loss, *targets, data.source);
   std::string description = digest_of(data);
   run_context_.require_equal_on_all_ranks("the data", description);
   constexpr std::size_t max_checked = 64;
@@ -109,7 +111,50 @@ std::string BatchFeed::data_description(const Dataset& data) const {
   return {};
 }
 
-StepContext BatchFeed::prepare(const Batch& batch, std::uint64_t step, bool training) {
+void BatchFeed::weigh_classes(const Dataset& data, const std::map<int, double>& class_weight) {
+  class_weights_.clear();
+  weighted_dataset_ = data.id.value();
+  if (class_weight.empty()) return;
+  if (!data.sample_weights.empty()) {
+    throw UsageError(data.source +
+                     " has sample weights, which fit() does not combine with class_weight; multiply them");
+  }
+  const auto weight_of = [&](std::int64_t of_class) {
+    const auto found = class_weight.find(static_cast<int>(of_class));
+    return found == class_weight.end() ? 1.0F : static_cast<float>(found->second);
+  };
+  if (const auto* classes = std::get_if<SharedArray<std::int32_t>>(&data.targets)) {
+    for (const std::int32_t of_class : *classes) class_weights_.push_back(weight_of(of_class));
+    return;
+  }
+  const auto& targets = std::get<SharedArray<float>>(data.targets);
+  const std::size_t width = targets.size() / data.size();
+  if (data.target_shape.rank() > 1) {
+    throw UsageError("class_weight needs one class for each example, but the targets of " + data.source + " are " +
+                     data.target_shape.to_string());
+  }
+  for (auto row = targets.begin(); row != targets.end(); row += static_cast<std::ptrdiff_t>(width)) {
+    const auto end = row + static_cast<std::ptrdiff_t>(width);
+    class_weights_.push_back(weight_of(width == 1 ? std::lrint(*row) : std::max_element(row, end) - row));
+  }
+}
+
+std::span<const float> BatchFeed::weights_of(const Dataset& data, bool training) const {
+  const bool by_class = training && !class_weights_.empty() && weighted_dataset_ == data.id.value();
+  if (by_class) return class_weights_;
+  return data.sample_weights;
+}
+
+void BatchFeed::add_weights(StepContext& context, const Batch& whole, std::span<const float> weights) {
+  sample_weights_.clear();
+  for (const std::uint32_t example : context.examples) sample_weights_.push_back(weights[example]);
+  context.sample_weights = sample_weights_;
+  whole_batch_.resize(whole.size);
+  sampler_->read(whole.position, whole_batch_);
+  for (const std::uint32_t example : whole_batch_) context.total_weight += weights[example];
+}
+
+StepContext BatchFeed::prepare(const Batch& batch, const Batch& whole, std::uint64_t step, bool training) {
   const Dataset& data = *batch.data;
   if (sampled_dataset_ != data.id.value() || sampler_shuffles_ != batch.shuffle ||
       sampler_->examples() != data.size()) {
@@ -145,7 +190,9 @@ StepContext BatchFeed::prepare(const Batch& batch, std::uint64_t step, bool trai
     context.metric_examples = {counted.begin, counted.end};
   }
   context.total_replicas = std::min(batch_norm_replicas_, batch.size);
-  context.gradient_scale = 1.0 / static_cast<double>(batch.size);
+  context.gradient_scale = 1.0 / static_cast<double>(whole.size);
+  if (const std::span<const float> weights = weights_of(data, training); !weights.empty())
+    add_weights(context, whole, weights);
   context.step = step;
   context.seed = run_context_.options().seed;
   context.training = training;

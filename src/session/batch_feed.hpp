@@ -12,7 +12,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -41,8 +43,16 @@ class BatchFeed {
   /// "60000 examples of (28, 28) (digest ...)", as `validate` found it; empty if the dataset was not validated.
   [[nodiscard]] std::string data_description(const Dataset& data) const;
 
-  /// This rank's slice of a batch of a validated dataset. Valid until the next call.
-  [[nodiscard]] StepContext prepare(const Batch& batch, std::uint64_t step, bool training);
+  /// Weighs the training examples of a validated dataset by their classes, as Keras' class_weight: a class without a
+  /// weight has 1. Without weights, examples have the dataset's own. Throws UsageError if the dataset has weights too.
+  void weigh_classes(const Dataset& data, const std::map<int, double>& class_weight);
+
+  /// This rank's slice of a batch of a validated dataset. Valid until the next call. `whole`: the batch that it is a
+  /// part of, over which losses are averaged.
+  [[nodiscard]] StepContext prepare(const Batch& batch, std::uint64_t step, bool training) {
+    return prepare(batch, batch, step, training);
+  }
+  [[nodiscard]] StepContext prepare(const Batch& batch, const Batch& whole, std::uint64_t step, bool training);
 
  private:
   /// Identifies a validated dataset. It holds no addresses, because all ranks must agree on whether to validate again.
@@ -59,6 +69,11 @@ class BatchFeed {
   };
   [[nodiscard]] static Identity identity_of(const Dataset& data);
 
+  /// The weights of a dataset's examples; empty if there are none.
+  [[nodiscard]] std::span<const float> weights_of(const Dataset& data, bool training) const;
+  /// Sets the weights of `examples`, a part of the batch `whole`.
+  void add_weights(StepContext& context, const Batch& whole, std::span<const float> weights);
+
   RunContext& run_context_;
   const Architecture& architecture_;
   std::size_t batch_norm_replicas_;
@@ -68,6 +83,10 @@ class BatchFeed {
   std::uint64_t sampled_dataset_ = 0;  ///< Dataset::id
   bool sampler_shuffles_ = false;
   std::vector<std::uint32_t> examples_;
+  std::uint64_t weighted_dataset_ = 0;  ///< Dataset::id
+  std::vector<float> class_weights_;    ///< of its examples
+  std::vector<std::uint32_t> whole_batch_;
+  std::vector<float> sample_weights_;
   std::vector<Range> replica_ranges_;
 };
 

@@ -71,6 +71,8 @@ CompiledModel::CompiledModel(RunContext& context, const Architecture& model, con
   if (run.learning_rate) replace_learning_rate(optimizer, *run.learning_rate);
   check(optimizer);
   check(options.loss);
+  for (std::vector<Metric>* list : {&options.metrics, &options.weighted_metrics})
+    complete(*list, architecture.output_shape().elements());
   description = training_config_to_json(options);
   for (const auto& [what, value] : identity()) run_context.require_equal_on_all_ranks(what, value);
   choose_sharding(batch_norm_replicas, restored_sharding);
@@ -87,8 +89,8 @@ KeyValues CompiledModel::identity() const {
 
 void CompiledModel::choose_sharding(std::size_t batch_norm_replicas, const std::string& restored_sharding) {
   const Options& run = run_context.options();
-  graph_ =
-      lower(architecture, options.loss, run.precision == Precision::mixed_bfloat16, run.input_scale, options.metrics);
+  graph_ = lower(architecture, options.loss, run.precision == Precision::mixed_bfloat16, run.input_scale,
+                 options.metrics, options.weighted_metrics);
   graph_.batch_norm_replicas = batch_norm_replicas;
   // GPUs support only data parallelism: a tensor-parallel job resumes data parallel there.
   const bool restores = !restored_sharding.empty() && run_context.backend().device_streams() == nullptr;
@@ -187,31 +189,32 @@ void CompiledModel::allocate(const Plan& plan) {
   const bool mixed_precision = plan.graph.mixed_bfloat16;
   const auto kinds = static_cast<std::size_t>(num_slots(options.optimizer));
   constexpr std::size_t alignment = std::size_t{3} * 64;
-  // Bytes of the weights, slots and, in mixed precision, low-precision copies of this many elements.
-  const auto bytes_of = [&](std::size_t elements) {
-    return elements * (1 + kinds) * sizeof(float) + (mixed_precision ? elements * sizeof(std::uint16_t) : 0) +
+  // Bytes of the weights, slots and, in mixed precision, low-precision copies of the weights.
+  const auto bytes_of = [&](std::size_t elements, std::size_t weights) {
+    return (weights + elements * kinds) * sizeof(float) + (mixed_precision ? weights * sizeof(std::uint16_t) : 0) +
            alignment;
   };
-  const auto fill = [&](Arenas& filled, std::size_t elements, std::span<std::byte> memory) {
+  const auto fill = [&](Arenas& filled, std::size_t elements, std::size_t weights, std::span<std::byte> memory) {
     filled.elements = elements;
-    filled.weights = take<float>(memory, elements);
+    filled.weights = take<float>(memory, weights);
     filled.slots = take<float>(memory, elements * kinds);
-    filled.low_precision = take<std::uint16_t>(memory, mixed_precision ? elements : 0);
+    filled.low_precision = take<std::uint16_t>(memory, mixed_precision ? weights : 0);
   };
-  const std::size_t elements = plan.elements;
   communicator->exclude_from_compression(plan.non_gradient_ranges());
-  const ArenaMemory memory = communicator->allocate(elements, bytes_of(elements), plan.buckets);
+  const ArenaMemory memory =
+      communicator->allocate(plan.elements, bytes_of(plan.elements, plan.weight_elements), plan.buckets);
   arenas.gradients = memory.gradients;
-  fill(arenas, elements, memory.mirrored);
+  fill(arenas, plan.elements, plan.weight_elements, memory.mirrored);
   if (!sharding) return;
   all_to_all_memory = AllToAllMemory(plan.graph);
   arenas.all_to_alls = all_to_all_memory.buffers();
   communicator->prepare_all_to_alls(all_to_all_memory.all_to_alls());
-  local_memory = AlignedBuffer(plan.local_elements * sizeof(float) + 64 + bytes_of(plan.local_elements));
+  local_memory = AlignedBuffer(plan.local_elements * sizeof(float) + 64 +
+                               bytes_of(plan.local_elements, plan.local_weight_elements));
   auto rest = local_memory.as<std::byte>();
   std::ranges::fill(rest, std::byte{0});
   local.gradients = take<float>(rest, plan.local_elements);
-  fill(local, plan.local_elements, rest);
+  fill(local, plan.local_elements, plan.local_weight_elements, rest);
   arenas.local = &local;
 }
 
@@ -252,7 +255,7 @@ void CompiledModel::write_variable(std::size_t variable, std::size_t array, std:
 void CompiledModel::write_initial_slots() {
   const Slots kinds = slots_of(options.optimizer);
   const auto is_zero = [](const Slot& slot) { return slot.initial_value == 0; };
-  if (std::ranges::all_of(kinds.slots, is_zero)) return;  // the arenas are zeroed already
+  if (std::ranges::all_of(kinds, is_zero)) return;  // the arenas are zeroed already
   std::vector<NamedTensor> slots = slots_for(architecture, options.optimizer);
   fill_initial_slots(options.optimizer, slots);
   write_slots(slots);
@@ -260,18 +263,33 @@ void CompiledModel::write_initial_slots() {
 
 void CompiledModel::write_slots(std::span<const NamedTensor> slots) {
   const Slots kinds = slots_of(options.optimizer);
-  const std::size_t trainable = kinds.slots.empty() ? 0 : slots.size() / kinds.slots.size();
+  const std::size_t trainable = kinds.empty() ? 0 : slots.size() / kinds.size();
   communicator->barrier();
   std::size_t weight = 0;  // index among the trainable weights
   for (int p = 0; p < plan().graph.metrics_parameter(); ++p) {
     if (!plan().graph.parameters[p].info.trainable) continue;
-    for (std::size_t slot = 0; slot < kinds.slots.size(); ++slot) {
+    for (std::size_t slot = 0; slot < kinds.size(); ++slot) {
       const std::size_t index = slot_index(kinds, slot, weight, trainable);
       write_variable(static_cast<std::size_t>(p), 1 + slot, slots[index].values);
     }
     ++weight;
   }
   communicator->barrier();
+}
+
+void CompiledModel::use_averages() {
+  if (!shared_update(options.optimizer, 1).averages || iteration == 0) return;
+  synchronize();
+  communicator->barrier();  // wait until no rank still reads the old weights
+  for (int p = 0; p < plan().graph.metrics_parameter(); ++p) {
+    const ParameterSpec& parameter = plan().graph.parameters[p];
+    if (!parameter.info.trainable || (!parameter.is_local && !communicator->is_mirror_owner())) continue;
+    const auto variable = static_cast<std::size_t>(p);
+    std::vector<float> values(static_cast<std::size_t>(parameter.info.shape.elements()));
+    executable().read_parameter(variable, array_of(variable, 1), values);
+    executable().write_parameter(variable, values, array_of(variable, 0));
+  }
+  finish_writing_weights();
 }
 
 MetricSums CompiledModel::evaluate(const Batch& batch) {
@@ -285,7 +303,7 @@ MetricSums CompiledModel::evaluate(const Batch& batch) {
   const std::uint64_t end = batch.position + batch.size;
   for (Batch next = batch; next.position < end; next.position += next.size) {
     next.size = std::min<std::size_t>(compiled.batch_size, end - next.position);
-    compiled.step.infer(feed->prepare(next, iteration, false));
+    compiled.step.infer(feed->prepare(next, batch, iteration, false));
     read_local_metrics(written);
     to_metric_sums(written, metrics);
     all += metrics;
@@ -312,7 +330,7 @@ std::size_t CompiledModel::num_metric_elements() const {
 void CompiledModel::to_metric_sums(std::span<const float> written, MetricSums& metrics) const {
   metrics.loss_sum = written[metric_loss];
   metrics.num_examples = written[metric_count];
-  const auto sums = written.subspan(first_metric_sum, num_sums(options.metrics));
+  const auto sums = written.subspan(first_metric_sum, num_sums(metric_lists()));
   metrics.sums.assign(sums.begin(), sums.end());
 }
 

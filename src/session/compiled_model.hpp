@@ -10,6 +10,7 @@
 #include "checkpoint/model_data.hpp"
 #include "collective/communicator.hpp"
 #include "core/aligned_buffer.hpp"
+#include "metrics/metric_registry.hpp"
 #include "parallel/calibrate.hpp"
 #include "parallel/sharding.hpp"
 #include "parallel/sharding_table.hpp"
@@ -58,6 +59,10 @@ struct CompiledModel {
   /// Collective. `slots` in the order of slots_for().
   void write_slots(std::span<const NamedTensor> slots);
 
+  /// Collective. If the optimizer keeps moving averages of the weights, replaces the weights by them, as Keras does at
+  /// the end of fit().
+  void use_averages();
+
   /// The batch size of the step that computes this batch, which may be shorter.
   [[nodiscard]] std::size_t batch_size_of(const Batch& batch) const;
 
@@ -89,6 +94,8 @@ struct CompiledModel {
   /// Elements of the metrics parameter, and what they say of a step. Reuses the memory of `metrics`.
   [[nodiscard]] std::size_t num_metric_elements() const;
   void to_metric_sums(std::span<const float> written, MetricSums& metrics) const;
+
+  [[nodiscard]] MetricLists metric_lists() const noexcept { return {options.metrics, options.weighted_metrics}; }
 
   RunContext& run_context;
   const Architecture& architecture;

@@ -13,6 +13,7 @@ std::string digest_of(const Dataset& data) {
   const auto add = [&](const auto& values) { digest.add(values.data(), values.size() * sizeof(values[0])); };
   std::visit(add, data.inputs);
   std::visit(add, data.targets);
+  if (!data.sample_weights.empty()) add(data.sample_weights);
   return fmt::format("{} examples of {} (digest {})", data.size(), data.example_shape.to_string(), digest.to_string());
 }
 

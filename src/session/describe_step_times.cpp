@@ -27,7 +27,7 @@ std::string describe_step_times(const RunContext& run_context, const Architectur
                                 const NetworkOptions& options) {
   const Options& run = run_context.options();
   const Graph graph = lower(architecture, compile_options.loss, run.precision == Precision::mixed_bfloat16,
-                            run.input_scale, compile_options.metrics);
+                            run.input_scale, compile_options.metrics, compile_options.weighted_metrics);
   std::string text =
       fmt::format("Global batch {}; one worker per host, links of {:g} Gbit/s, {:g} us; kernels measured on {}\n",
                   batch, 8e-9 * options.bytes_per_second, 1e6 * options.latency, run_context.backend().describe());

@@ -134,7 +134,7 @@ std::vector<MirrorDigest> gather_mirror_digests(const CompiledModel& model) {
 
 std::uint64_t digest_of_copy(const Plan& plan, std::size_t slots, std::span<const float> values) {
   return add_blocks(plan, slots, false, 0, 1, [&](std::size_t array, std::size_t begin, std::size_t count) {
-    return values.subspan(array * plan.elements + begin, count);
+    return values.subspan(offset_in_copy(plan, array) + begin, count);
   });
 }
 

@@ -4,6 +4,7 @@
 #include "core/log.hpp"
 #include "core/parse_number.hpp"
 #include "graph/lower.hpp"
+#include "layers/layer_registry.hpp"
 #include "optimizers/optimizer_registry.hpp"
 #include "options/option_words.hpp"
 #include "parallel/describe_kernels.hpp"
@@ -153,6 +154,12 @@ void RankModel::load(const ModelData& saved) {
   if (slots_of(saved.compile_state->optimizer) != slots_of(optimizer())) return;  // other options, other slots
   compiled().write_slots(saved.compile_state->slots);
   compiled().iteration = static_cast<std::uint64_t>(saved.compile_state->iteration);
+}
+
+bool RankModel::has_moving_averages() const {
+  return std::ranges::any_of(architecture_.layers(), [](const LayerInfo& layer) {
+    return is_trainable(layer.layer) && !std::ranges::all_of(layer.parameters, &ParameterInfo::trainable);
+  });
 }
 
 void RankModel::restore_parallelism(int batch_norm_replicas, const std::string& sharding) {

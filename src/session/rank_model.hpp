@@ -52,8 +52,8 @@ class RankModel {
   /// Loads a file's weights and, if it has the same kind of optimizer with the same slots, slots and iteration.
   void load(const ModelData& saved);
 
-  /// Whether the model has weights that are not trained: BatchNormalization's.
-  [[nodiscard]] bool has_moving_averages() const { return architecture_.count_parameters(false) > 0; }
+  /// Whether the model has statistics that training updates: BatchNormalization's.
+  [[nodiscard]] bool has_moving_averages() const;
 
   /// Replicas of all ranks: of --batch-norm-replicas, or of the backup that was restored.
   [[nodiscard]] std::size_t batch_norm_replicas() const noexcept { return batch_norm_replicas_; }

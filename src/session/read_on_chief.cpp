@@ -107,7 +107,7 @@ LoadedModel read_model_file(RunContext& run_context, const std::filesystem::path
     }
     const ModelFormat format = model_format_of(file);
     const bool bare = format == ModelFormat::weights || (format == ModelFormat::h5 && !has_architecture(file));
-    if (!bare) return LoadedModel{file.string(), load_model(file)};
+    if (!bare) return LoadedModel{file.string(), load_model(file, UnsupportedCompilation::leave_out)};
     if (known == nullptr) {
       throw DataError(file.string() +
                       " holds weights without the model they belong to; save the whole model as .keras or .h5");

@@ -27,10 +27,10 @@ void Snapshot::capture(const Arenas& arenas, Communicator& communicator, const C
     return;
   }
   const std::size_t slots = arenas.elements * static_cast<std::size_t>(num_slots(options.optimizer));
-  values_.resize(arenas.elements + slots);
+  values_.resize(arenas.weights.size() + slots);
   const std::span<float> values(values_);
-  executable_.read(arenas.weights, values.first(arenas.elements));
-  if (slots > 0) executable_.read(arenas.slots.first(slots), values.subspan(arenas.elements));
+  executable_.read(arenas.weights, values.first(arenas.weights.size()));
+  if (slots > 0) executable_.read(arenas.slots.first(slots), values.subspan(arenas.weights.size()));
 }
 
 std::uint64_t Snapshot::mirror_digest() const {
@@ -99,7 +99,7 @@ void Snapshot::unpack() {
     const ParameterSpec& spec = plan_.graph.parameters[p];
     for (std::size_t array = 0; array < full_arrays_[p].size(); ++array) {
       const std::span<const float> stored =
-          std::span(values_).subspan(array * plan_.elements + spec.offset, spec.storage);
+          std::span(values_).subspan(offset_in_copy(plan_, array) + spec.offset, spec.storage);
       executable_.unpack_parameter(p, stored, full_arrays_[p][array]);
     }
   }
@@ -114,13 +114,13 @@ std::vector<std::vector<std::vector<float>*>> Snapshot::arrays_of(ModelData& mod
   std::vector<std::vector<std::vector<float>*>> arrays;
   std::vector<NamedTensor>& slots = model.compile_state->slots;
   const Slots kinds = slots_of(options_.optimizer);
-  const std::size_t trainable = kinds.slots.empty() ? 0 : slots.size() / kinds.slots.size();
+  const std::size_t trainable = kinds.empty() ? 0 : slots.size() / kinds.size();
   std::size_t weight = 0;  // index among the trainable weights
   for (NamedTensor& variable : model.weights) {
     std::vector<std::vector<float>*>& its = arrays.emplace_back();
     its.push_back(&variable.values);
     if (!plan_.graph.parameters[arrays.size() - 1].info.trainable) continue;
-    for (std::size_t slot = 0; slot < kinds.slots.size(); ++slot) {
+    for (std::size_t slot = 0; slot < kinds.size(); ++slot) {
       its.push_back(&slots.at(slot_index(kinds, slot, weight, trainable)).values);
     }
     ++weight;

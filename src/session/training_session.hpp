@@ -81,7 +81,7 @@ class TrainingSession {
   template <typename Visitor>
   void visit_values(const MetricSums& metrics, const Visitor& visitor) const {
     visitor("loss", metrics.loss());
-    visit_metric_values(model_.compiled().options.metrics, metrics.sums, metrics.num_examples, visitor);
+    visit_metric_values(model_.compiled().metric_lists(), metrics.sums, metrics.num_examples, visitor);
   }
 
   /// Adds the epoch to the history: the metrics of its steps, and `more`.

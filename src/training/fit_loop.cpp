@@ -38,6 +38,13 @@ std::string describe(const std::vector<Callback*>& callbacks) {
 
 }  // namespace
 
+std::string to_string(const std::map<int, double>& class_weight) {
+  std::string text;
+  for (const auto& [of_class, weight] : class_weight)
+    text += fmt::format("{}{}: {:.17g}", text.empty() ? "" : ", ", of_class, weight);
+  return "{" + text + "}";
+}
+
 FitLoop::FitLoop(Model& model, ModelParts& parts, const Dataset& data, const Dataset* validation,
                  const FitOptions& options)
     : model_(model),
@@ -66,6 +73,7 @@ FitLoop::FitLoop(Model& model, ModelParts& parts, const Dataset& data, const Dat
   backups_.emplace(parts.session, parts.checkpoints, *settings, std::move(others),
                    KeyValues{{"the list of callbacks", names},
                              {"--steps-per-epoch", std::to_string(options.steps_per_epoch)},
+                             {"class_weight of fit()", to_string(options.class_weight)},
                              {"the data", parts.model.compiled().feed->data_description(data)},
                              {"--global-batch-size", std::to_string(batches_.batch_size())}});
 }
@@ -82,6 +90,7 @@ void FitLoop::run() {
     run_epoch();
   if (backups_) backups_->finish();
   session_.run_context().writer().wait();
+  session_.model().compiled().use_averages();
   compare_mirrors(session_.model().compiled());
   for_each_callback([&](Callback& callback) { callback.on_train_end(model_); });
 }

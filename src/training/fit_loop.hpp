@@ -12,6 +12,9 @@
 
 namespace lockstep {
 
+/// "{0: 1, 1: 2.5}".
+[[nodiscard]] std::string to_string(const std::map<int, double>& class_weight);
+
 class FitLoop {
  public:
   /// All arguments must outlive the loop. `validation` may be null.

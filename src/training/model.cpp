@@ -23,6 +23,8 @@ Model::Model(Model&&) noexcept = default;
 Model& Model::operator=(Model&&) noexcept = default;
 Model::~Model() = default;
 
+ModelParts& parts_of(Model& model) { return *model.parts_; }
+
 void Model::compile(const CompileOptions& options) { parts_->model.compile(options); }
 
 std::optional<CompileOptions> Model::compile_options() const { return parts_->model.compile_options(); }
@@ -45,6 +47,8 @@ History Model::fit(const Dataset& data, const FitOptions& options) {
   parts_->run_context->require_equal_on_all_ranks("the batch size of fit()", std::to_string(batch_size));
   parts_->model.validate(data);
   if (options.validation_data != nullptr) parts_->model.validate(*options.validation_data);
+  parts_->run_context->require_equal_on_all_ranks("class_weight of fit()", to_string(options.class_weight));
+  parts_->model.compiled().feed->weigh_classes(data, options.class_weight);
   parts_->session.set_stop_training(false);
   const std::size_t first_record = parts_->session.log().history().epochs.size();
   FitLoop(*this, *parts_, data, options.validation_data, options).run();

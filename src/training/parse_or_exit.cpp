@@ -4,25 +4,48 @@
 #include <lockstep/core/error.hpp>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdlib>
 #include <filesystem>
 #include <iostream>
 #include <utility>
 #include <vector>
 
+#include "cluster/config/task_options.hpp"
 #include "cluster/launcher/exec_launcher.hpp"
 #include "cluster/world/world.hpp"
 #include "core/bound_spinning.hpp"
+#include "core/log.hpp"
 #include "training/error_handler.hpp"
 
 namespace lockstep {
 
+namespace {
+
+/// Takes the options that describe the cluster, for this process and the launcher that it may become.
+void take_task_options_once(std::vector<std::string>& args, Environment& environment) {
+  const std::size_t given = args.size();
+  const std::vector<std::string> warnings = take_task_options(args, environment);
+  if (args.size() == given) return;
+  if (environment.contains("LOCKSTEP_CONTROL_FD")) {
+    throw UsageError(
+        "--job_name and --task_index are options of the program, but lockstep launch has started it and does not know "
+        "the cluster; give them to lockstep launch, before --");
+  }
+  for (const std::string& warning : warnings) log_warning(warning);
+  (void)setenv("TF_CONFIG", value_of(environment, "TF_CONFIG").c_str(), 1);
+}
+
+}  // namespace
+
 Options parse_or_exit(std::span<const std::string> args, Options defaults,
                       std::span<const ProgramOption> program_options, const ProgramPurpose& purpose) {
   install_error_handler();  // here, because parsing is the first thing a program does
-  const Environment environment = current_environment();
+  Environment environment = current_environment();
   try {
-    Options options = parse_options(args, environment, std::move(defaults), program_options, purpose);
+    std::vector<std::string> own(args.begin(), args.end());
+    take_task_options_once(own, environment);
+    Options options = parse_options(own, environment, std::move(defaults), program_options, purpose);
     std::vector<std::string> program_names;
     for (const ProgramOption& option : program_options) program_names.push_back(option.name);
     const auto misspelt = find_misspelt_variables(environment, shared_options(options), program_names);

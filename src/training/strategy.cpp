@@ -84,7 +84,14 @@ Model MultiWorkerMirroredStrategy::load_model(const std::filesystem::path& path,
   check_weights(file.path, file.model.weights, file.model.architecture);
   std::optional<CompileOptions> compile_options;
   if (file.model.compile_state) compile_options = static_cast<const CompileOptions&>(*file.model.compile_state);
-  if (choose) compile_options = choose(file.model.architecture, compile_options);
+  const std::string& refusal = file.model.compile_refusal;
+  if (!choose && !refusal.empty()) throw DataError(refusal);
+  try {
+    if (choose) compile_options = choose(file.model.architecture, compile_options);
+  } catch (const UsageError&) {  // the file's options are needed
+    if (!refusal.empty()) throw DataError(refusal);
+    throw;
+  }
   auto parts = std::make_unique<ModelParts>(run_context_, file.model.architecture);
   if (compile_options) parts->model.compile(*compile_options);
   if (run_context_->options().initial_weights.empty()) {

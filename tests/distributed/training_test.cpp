@@ -62,15 +62,15 @@ std::string exact_text(const Logs& logs) {
 
 /// `by_default`: --global-batch-size, if fit() is given `batch`.
 void check_training(const CompileOptions& compile, int batch, std::size_t count, Communication communication,
-                    int replicas = 0, int by_default = 0) {
+                    int replicas = 0, int by_default = 0, const Sequential& architecture = everything) {
   Options options = silent_options(by_default > 0 ? by_default : batch, communication);
   options.batch_norm_replicas = replicas;
-  const Examples examples = make_examples(everything, compile.loss, count, 3);
-  Job job(everything, compile, options);
+  const Examples examples = make_examples(architecture, compile.loss, count, 3);
+  Job job(architecture, compile, options);
   INFO(keras_name(compile.optimizer) << ", " << count << " examples in batches of " << batch << ", " << job.ranks()
                                      << " ranks");
   const std::size_t slices = replicas > 0 ? static_cast<std::size_t>(replicas) : job.ranks();
-  ReferenceTraining expected(everything, compile, examples, 7, slices);
+  ReferenceTraining expected(architecture, compile, examples, 7, slices);
 
   const History history = job.model.fit(examples.data, {.batch_size = by_default > 0 ? batch : 0, .epochs = 2});
   const auto epochs = expected.fit(2, static_cast<std::size_t>(batch));
@@ -108,7 +108,8 @@ TEST_CASE("training on any number of ranks matches the reference") {
                          AdamW({.learning_rate = 0.01, .epsilon = 1e-4})});
   std::size_t turn = 0;
   for (const Communication communication : {Communication::automatic, Communication::mpi}) {
-    for (const auto& [batch, count] : std::vector<std::pair<int, std::size_t>>{{12, 36}, {10, 27}, {2, 7}, {1, 3}}) {
+    for (const auto& [batch, count] :
+         std::vector<std::pair<int, std::size_t>>{{12, 36}, {10, 27}, {2, 7}, {1, 3}, {9, 20}, {5, 13}}) {
       const CompileOptions compile{
           .optimizer = optimizers[turn++ % optimizers.size()], .loss = logits, .metrics = {accuracy}};
       check_training(compile, batch, count, communication);
@@ -121,6 +122,15 @@ TEST_CASE("results depend on the number of replicas, not on the number of ranks"
   const CompileOptions compile{.optimizer = SGD({.learning_rate = 0.1}), .loss = logits, .metrics = {accuracy}};
   check_training(compile, 10, 27, Communication::automatic, 4);
   check_training(compile, 11, 27, Communication::automatic, 5);
+}
+
+TEST_CASE("layers that are not trainable stay as they are") {
+  for (const Optimizer& optimizer : {Optimizer(SGD({.learning_rate = 0.1, .clipnorm = 0.1})),
+                                     Optimizer(Adam({.learning_rate = 0.01, .epsilon = 1e-4}))}) {
+    const CompileOptions compile{.optimizer = optimizer, .loss = logits, .metrics = {accuracy}};
+    check_training(compile, 10, 27, Communication::automatic, 4, 0, partly_frozen());
+    check_training(compile, 2, 7, Communication::mpi, 0, 0, partly_frozen());
+  }
 }
 
 TEST_CASE("fit takes a batch size") {

@@ -106,6 +106,45 @@ class KerasFilesInOurs(Scratch):
     def test_unsupported_features_are_rejected_by_name(self):
         self.check_refusals("refused.keras")
 
+    def test_classes_and_functions_that_are_not_keras_own_are_refused(self):
+        """Whatever they are called."""
+        class Dense(layers.Dense):
+            pass
+
+        @keras.saving.register_keras_serializable(package="mine", name="Dense")
+        class Registered(layers.Dense):
+            pass
+
+        class MeanSquaredError(keras.losses.MeanSquaredError):
+            pass
+
+        def mse(target, output):
+            return keras.ops.mean(abs(target - output), axis=-1)
+
+        def model_of(last, **compilation):
+            model = keras.Sequential([layers.Input((4,)), last])
+            if compilation:
+                model.compile("sgd", **compilation)
+            return model
+
+        cases = {
+            "Dense of your program": model_of(Dense(3)),
+            "mine>Dense of your program": model_of(Registered(3)),
+            "MeanSquaredError of your program": model_of(layers.Dense(3), loss=MeanSquaredError()),
+            "the loss mse is not": model_of(layers.Dense(3), loss=mse),
+            "the metric mse is not": model_of(layers.Dense(3), loss="mse", metrics=[mse]),
+            "the metric AUC": model_of(layers.Dense(3), loss="mse", metrics=[keras.metrics.AUC(name="accuracy")]),
+            "the metric TopKCategoricalAccuracy has the name 'accuracy'": model_of(
+                layers.Dense(3), loss="mse", metrics=[keras.metrics.TopKCategoricalAccuracy(name="accuracy")]),
+        }
+        for words, model in cases.items():
+            with self.subTest(words):
+                file = self.folder / "m.keras"
+                model.save(file)
+                result = subprocess.run([program("interop_read_model"), file], capture_output=True, text=True)
+                self.assertEqual(result.returncode, 65, result.stderr)
+                self.assertIn(words, result.stderr)
+
 
 if __name__ == "__main__":
     support.main(__doc__)

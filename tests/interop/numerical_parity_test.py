@@ -21,6 +21,7 @@ rounding.
 """
 
 import dataclasses
+import re
 import unittest
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -39,6 +40,9 @@ MARKS = (0, 1, 100)  # steps after which Lockstep saves
 LOOSE = {1: 1e-5, 100: 1e-3}
 
 CATEGORICAL = keras.losses.CategoricalCrossentropy
+LOSSES = keras.losses
+OPTIMIZERS = keras.optimizers
+ONE_HOT = (LOSSES.Hinge, LOSSES.SquaredHinge, LOSSES.CategoricalHinge)
 Arrays = list[np.ndarray]
 
 
@@ -62,14 +66,14 @@ def convolutional(last: str | None = None) -> keras.Sequential:
         layers.Dropout(0.0), layers.Dense(5, activation=last)])
 
 
-def smooth() -> keras.Sequential:
+def smooth(last: str | None = None) -> keras.Sequential:
     """At kinks (relu, maximum) two values that differ by rounding may take different branches. That happens
     occasionally in 100 steps, and momentum and division by gradient norms amplify 1e-6 to 1e-3. Optimizers are
     therefore tested on a model without kinks, and kinks with plain SGD, which does not amplify them."""
     return keras.Sequential([
         layers.Input((10, 9, 2)), layers.Conv2D(6, 3, activation="tanh"), layers.AveragePooling2D(2),
         layers.Conv2D(5, 2, padding="same", activation="sigmoid"), layers.Flatten(),
-        layers.Dense(16, activation="tanh"), layers.Dense(5)])
+        layers.Dense(16, activation="tanh"), layers.Dense(5, activation=last)])
 
 
 def rescaled() -> keras.Sequential:
@@ -139,6 +143,71 @@ def residual() -> keras.Model:
     return keras.Model(image, layers.Dense(5)(layers.GlobalAveragePooling2D()(x)))
 
 
+def fine_tuned() -> keras.Model:
+    """A frozen base, and frozen layers among trainable ones."""
+    model = keras.Sequential([
+        layers.Input((10, 9, 2)), layers.Conv2D(6, 3, activation="tanh"), layers.BatchNormalization(),
+        layers.Conv2D(6, 2, activation="tanh", name="tuned"), layers.BatchNormalization(), layers.Conv2D(5, 2),
+        layers.Activation("tanh"), layers.AveragePooling2D(2), layers.Flatten(), layers.Dense(12, activation="tanh"),
+        layers.Dense(8, activation="tanh", name="head"), layers.Dense(5)])
+    for layer in model.layers:
+        layer.trainable = layer.name in ("tuned", "head")
+    return model
+
+
+def convolutions() -> keras.Sequential:
+    """Grouped, depthwise, separable and transposed ones."""
+    return keras.Sequential([
+        layers.Input((11, 10, 3)), layers.Conv2D(8, 3, strides=2, padding="same", activation="tanh"),
+        layers.Conv2D(12, 2, groups=4, activation="sigmoid"),
+        layers.DepthwiseConv2D(3, padding="same", depth_multiplier=2, activation="tanh"),
+        layers.Conv2DTranspose(7, (3, 2), strides=2, padding="same", activation="tanh"),
+        layers.DepthwiseConv2D(3, strides=2, use_bias=False), layers.Conv2DTranspose(16, 2, strides=(3, 2)),
+        layers.SeparableConv2D(6, (2, 5), dilation_rate=(2, 1), activation="tanh"),
+        layers.DepthwiseConv2D(5, padding="same", activation="tanh"),
+        layers.GlobalAveragePooling2D(keepdims=True), layers.Flatten(), layers.Dense(5)])
+
+
+def sequences() -> keras.Sequential:
+    """Convolutions and poolings of sequences, with equal largest values that share their gradient."""
+    return keras.Sequential([
+        layers.Input((40, 3)), layers.Conv1D(8, 5, padding="causal", dilation_rate=2, activation="tanh"),
+        layers.AveragePooling1D(3, strides=2, padding="same"),
+        layers.SeparableConv1D(6, 3, depth_multiplier=2, padding="same", activation="tanh"),
+        layers.Conv1D(12, 3, strides=2, groups=3, activation="tanh"), layers.MaxPooling1D(2, strides=1),
+        layers.Conv1D(9, 2, activation="relu"), layers.GlobalMaxPooling1D(), layers.Dense(5)])
+
+
+def mobile() -> keras.Sequential:
+    """The blocks of MobileNet."""
+    model = [layers.Input((24, 24, 3)), layers.Conv2D(16, 3, strides=2, padding="same", use_bias=False),
+             layers.BatchNormalization(momentum=0.8), layers.Activation("tanh")]
+    for filters, strides in ((16, 1), (32, 2), (32, 1), (48, 2)):
+        model += [layers.DepthwiseConv2D(3, strides=strides, padding="same", use_bias=False),
+                  layers.BatchNormalization(momentum=0.8), layers.Activation("tanh"),
+                  layers.Conv2D(filters, 1, padding="same", use_bias=False), layers.BatchNormalization(momentum=0.8),
+                  layers.Activation("tanh")]
+    return keras.Sequential([*model, layers.GlobalAveragePooling2D(keepdims=True), layers.Conv2D(5, 1),
+                             layers.Reshape((5,))])
+
+
+def xception() -> keras.Model:
+    """The blocks of Xception: separable convolutions, and a projection around them."""
+    image = layers.Input((20, 20, 3))
+    x = layers.Conv2D(16, 3, strides=2, use_bias=False)(image)
+    x = layers.Activation("tanh")(layers.BatchNormalization(momentum=0.8)(x))
+    for filters in (32, 48):
+        side = layers.Conv2D(filters, 1, strides=2, padding="same", use_bias=False)(x)
+        side = layers.BatchNormalization(momentum=0.8)(side)
+        x = layers.Activation("tanh")(x)
+        x = layers.SeparableConv2D(filters, 3, padding="same", use_bias=False)(x)
+        x = layers.Activation("tanh")(layers.BatchNormalization(momentum=0.8)(x))
+        x = layers.SeparableConv2D(filters, 3, padding="same", use_bias=False)(x)
+        x = layers.BatchNormalization(momentum=0.8)(x)
+        x = layers.Add()([layers.AveragePooling2D(3, strides=2, padding="same")(x), side])
+    return keras.Model(image, layers.Dense(5)(layers.GlobalAveragePooling2D()(x)))
+
+
 @dataclasses.dataclass(frozen=True)
 class Case:
     build: Callable[[], keras.Model]
@@ -176,6 +245,45 @@ CASES = {
     "Adam, global_clipnorm": Case(smooth, lambda: Adam(0.005, epsilon=1e-3, global_clipnorm=0.1)),
     "AdamW, global_clipnorm": Case(smooth, lambda: AdamW(0.005, weight_decay=0.1, epsilon=1e-3, global_clipnorm=0.1)),
     "RMSprop, clipnorm": Case(smooth, lambda: RMSprop(0.001, epsilon=1e-5, clipnorm=0.05)),
+    "Adam, amsgrad": Case(smooth, lambda: Adam(0.005, amsgrad=True, epsilon=1e-3, weight_decay=0.01)),
+    "Lion": Case(smooth, lambda: OPTIMIZERS.Lion(0.0005)),
+    "Nadam": Case(  # Keras takes beta_2 from 1 in float32, which has too few digits for 0.999
+        smooth, lambda: OPTIMIZERS.Nadam(0.005, beta_2=0.99, epsilon=1e-3), quick=True),
+    "Adamax": Case(smooth, lambda: OPTIMIZERS.Adamax(0.005, epsilon=1e-3)),
+    "Adagrad": Case(smooth, lambda: OPTIMIZERS.Adagrad(0.02)),
+    "Adadelta": Case(smooth, lambda: OPTIMIZERS.Adadelta(0.5, epsilon=1e-4)),
+    "Ftrl": Case(smooth, lambda: OPTIMIZERS.Ftrl(
+        0.02, l1_regularization_strength=1e-4, l2_regularization_strength=0.01,
+        l2_shrinkage_regularization_strength=0.001, beta=0.1), quick=True),
+    "SGD, weight decay, averages": Case(smooth, lambda: SGD(
+        0.05, weight_decay=0.01, use_ema=True, ema_momentum=0.8, ema_overwrite_frequency=7), quick=True),
+    "Adam, accumulation": Case(smooth, lambda: Adam(
+        0.005, epsilon=1e-3, gradient_accumulation_steps=3, clipnorm=0.05, use_ema=True), quick=True),
+    "RMSprop, restarts": Case(smooth, lambda: RMSprop(schedules.CosineDecayRestarts(
+        0.001, 20, t_mul=1.5, m_mul=0.8, alpha=0.1), epsilon=1e-5)),
+    "mean absolute error": Case(smooth, lambda: SGD(0.05), LOSSES.MeanAbsoluteError),
+    "percentage error": Case(lambda: smooth("sigmoid"), lambda: SGD(0.0001), LOSSES.MeanAbsolutePercentageError),
+    "logarithmic error": Case(lambda: smooth("sigmoid"), lambda: SGD(0.5), LOSSES.MeanSquaredLogarithmicError),
+    "Huber": Case(smooth, lambda: SGD(0.05), LOSSES.Huber, quick=True),  # Keras does not save another delta
+    "log cosh": Case(smooth, lambda: SGD(0.05), LOSSES.LogCosh),
+    "cosine": Case(smooth, lambda: SGD(0.05), LOSSES.CosineSimilarity, quick=True),
+    "divergence": Case(lambda: smooth("softmax"), lambda: SGD(0.05), LOSSES.KLDivergence),
+    "Poisson": Case(lambda: smooth("sigmoid"), lambda: SGD(0.05), LOSSES.Poisson),
+    "hinge": Case(smooth, lambda: SGD(0.05), LOSSES.Hinge),
+    "squared hinge": Case(smooth, lambda: SGD(0.05), LOSSES.SquaredHinge),
+    "categorical hinge": Case(smooth, lambda: SGD(0.02), LOSSES.CategoricalHinge),
+    "binary, logits": Case(smooth, lambda: SGD(0.05), lambda: LOSSES.BinaryCrossentropy(
+        from_logits=True, label_smoothing=0.1), quick=True),
+    "binary, probabilities": Case(lambda: smooth("sigmoid"), lambda: SGD(0.05), LOSSES.BinaryCrossentropy),
+    "binary focal, logits": Case(smooth, lambda: SGD(0.05), lambda: LOSSES.BinaryFocalCrossentropy(
+        from_logits=True, apply_class_balancing=True, label_smoothing=0.1)),
+    "binary focal": Case(lambda: smooth("sigmoid"), lambda: SGD(0.05), LOSSES.BinaryFocalCrossentropy),
+    "categorical focal, logits": Case(smooth, lambda: SGD(0.05), lambda: LOSSES.CategoricalFocalCrossentropy(
+        from_logits=True, label_smoothing=0.1, gamma=1.5), quick=True),
+    "categorical focal": Case(lambda: smooth("softmax"), lambda: SGD(0.05), LOSSES.CategoricalFocalCrossentropy),
+    "categorical, smoothed": Case(smooth, lambda: SGD(0.05), lambda: CATEGORICAL(
+        from_logits=True, label_smoothing=0.2)),
+    "reduction sum": Case(smooth, lambda: SGD(0.005), lambda: CATEGORICAL(from_logits=True, reduction="sum")),
     "sparse, probabilities": Case(lambda: convolutional("softmax"), lambda: SGD(0.05), SPARSE, quick=True),
     "categorical, logits": Case(convolutional, lambda: SGD(0.05), lambda: CATEGORICAL(from_logits=True)),
     "categorical, probabilities": Case(lambda: convolutional("softmax"), lambda: SGD(0.05), CATEGORICAL),
@@ -187,6 +295,12 @@ CASES = {
     "branches": Case(branching, lambda: SGD(0.05), quick=True),
     "branches, Adam": Case(branching, lambda: Adam(0.002, epsilon=1e-3)),
     "maximum and minimum": Case(extremes, lambda: SGD(0.05)),
+    "frozen layers": Case(fine_tuned, lambda: SGD(0.02, momentum=0.9), quick=True),
+    "frozen layers, Adam": Case(fine_tuned, lambda: Adam(0.002, epsilon=1e-3, global_clipnorm=0.1)),
+    "convolutions": Case(convolutions, lambda: SGD(0.05, momentum=0.9), quick=True),
+    "sequences": Case(sequences, lambda: SGD(0.05), quick=True),
+    "MobileNet's blocks": Case(mobile, lambda: SGD(0.02, momentum=0.9), quick=True),
+    "Xception's blocks": Case(xception, lambda: SGD(0.02, momentum=0.9)),
     "residual blocks": Case(residual, lambda: SGD(0.02, momentum=0.9), quick=True),
 }
 
@@ -201,7 +315,7 @@ def prepare(case: Case, folder: Path) -> tuple[keras.Sequential, np.ndarray, np.
         kind = weight.path.split("/")[-1]
         if kind == "moving_variance":
             weight.assign(random.uniform(0.5, 1.5, weight.shape))
-        elif kind != "kernel":
+        elif not kind.endswith("kernel"):
             weight.assign((kind == "gamma") + 0.2 * random.normal(size=weight.shape))
     loss = case.loss()
     model.compile(case.optimizer(), loss=loss, metrics=["accuracy"])
@@ -209,6 +323,8 @@ def prepare(case: Case, folder: Path) -> tuple[keras.Sequential, np.ndarray, np.
     inputs = random.normal(size=(EXAMPLES,) + model.input_shape[1:]).astype(np.float32)
     if isinstance(loss, SPARSE):
         targets = random.integers(model.output_shape[1], size=EXAMPLES).astype(np.int32)
+    elif isinstance(loss, ONE_HOT):
+        targets = np.eye(model.output_shape[1], dtype=np.float32)[random.integers(model.output_shape[1], size=EXAMPLES)]
     else:  # class probabilities, not one-hot
         targets = random.dirichlet(np.ones(model.output_shape[1]), size=EXAMPLES).astype(np.float32)
     np.savez(folder / "data.npz", inputs=inputs, targets=targets)
@@ -295,6 +411,15 @@ def deviation(ours: Sequence[np.ndarray], theirs: Sequence[np.ndarray], start: S
 
 
 class NumericalParity(Scratch):
+    def test_every_optimizer_and_loss_has_a_case(self) -> None:
+        losses = {re.sub("(?<!^)(?=[A-Z][a-z])", "_", type(case.loss()).__name__).lower() for case in CASES.values()}
+        tried = {"optimizer": {type(case.optimizer()).__name__.lower() for case in CASES.values()}, "loss": losses}
+        for option, names in tried.items():
+            with self.assertRaises(RuntimeError) as refused:
+                output_of(program("lockstep"), "train", f"--{option}", "unknown")
+            known = re.search("must be (.+) or ([a-z_]+)", str(refused.exception))
+            self.assertEqual({*known.group(1).split(", "), known.group(2)} - names, set())
+
     def compare(self, folder: Path, model: keras.Sequential, inputs: np.ndarray, workers: int, replicas: int,
                 judge: Trajectory) -> None:
         ours, predictions = by_lockstep(folder, workers, replicas)

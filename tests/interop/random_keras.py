@@ -1,4 +1,4 @@
-"""Random Sequential models of the features that Lockstep supports, built by the given module, Keras 3 or Keras 2.
+"""Random models, Sequential and Functional, of the features that Lockstep supports, built by the given module, Keras 3 or Keras 2.
 
 The same seed yields the same layers, values and compile options in both.
 """
@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-ACTIVATIONS = (None, "linear", "relu", "sigmoid", "tanh", "softmax")
-INITIALIZERS = ("glorot_uniform", "glorot_normal", "he_uniform", "he_normal", "zeros", "ones")
+ACTIVATIONS = (None, "linear", "relu", "sigmoid", "tanh", "softmax", "relu6", "leaky_relu", "elu", "selu", "gelu", "silu",
+               "softplus", "softsign", "hard_sigmoid", "mish", "exponential", "log_softmax")
+INITIALIZERS = ("random_uniform", "random_normal", "truncated_normal", "lecun_uniform", "lecun_normal", "glorot_uniform", "glorot_normal", "he_uniform", "he_normal", "zeros", "ones")
 Random = np.random.Generator
 
 
@@ -28,11 +29,35 @@ def initializers(random: Random) -> dict[str, Any]:
     return {"kernel_initializer": any_of(random, INITIALIZERS), "bias_initializer": any_of(random, INITIALIZERS)}
 
 
-def convolution(layers: ModuleType, random: Random, **common: Any) -> Any:
-    steps = any_of(random, ("strides", "dilation_rate"))
-    return layers.Conv2D(int(random.integers(1, 7)), extent(random, 3), padding=any_of(random, ("valid", "same")),
-                         activation=any_of(random, ACTIVATIONS), use_bias=bool(random.integers(2)),
-                         **{steps: extent(random, 2)}, **initializers(random), **common)
+def convolution(layers: ModuleType, random: Random, channels: int, **common: Any) -> Any:
+    """A convolution of images of any kind."""
+    steps = {any_of(random, ("strides", "dilation_rate")): extent(random, 2)}
+    common |= {"padding": any_of(random, ("valid", "same")), "activation": any_of(random, ACTIVATIONS),
+               "use_bias": bool(random.integers(2))}
+    filters, size = int(random.integers(1, 7)), extent(random, 3)
+    kind = random.integers(8)
+    depthwise = {"depthwise_initializer": any_of(random, INITIALIZERS), "depth_multiplier": int(random.integers(1, 3))}
+    if kind == 0:
+        return layers.DepthwiseConv2D(size, **depthwise, **steps, **common)
+    if kind == 1:
+        return layers.SeparableConv2D(filters, size, pointwise_initializer=any_of(random, INITIALIZERS), **depthwise,
+                                      **steps, **common)
+    if kind == 2:
+        return layers.Conv2DTranspose(filters, size, strides=extent(random, 2), **initializers(random), **common)
+    groups = any_of(random, (1, channels))
+    return layers.Conv2D(filters * groups, size, groups=groups, **steps, **initializers(random), **common)
+
+
+def convolution_1d(layers: ModuleType, random: Random, channels: int, **common: Any) -> Any:
+    """A convolution of sequences of any kind."""
+    steps = {any_of(random, ("strides", "dilation_rate")): int(random.integers(1, 3))}
+    common |= {"activation": any_of(random, ACTIVATIONS), "use_bias": bool(random.integers(2))}
+    filters, size = int(random.integers(1, 7)), int(random.integers(1, 4))
+    if random.integers(3) == 0:
+        return layers.SeparableConv1D(filters, size, padding=any_of(random, ("valid", "same")), **steps, **common)
+    groups = any_of(random, (1, channels))
+    return layers.Conv1D(filters * groups, size, padding=any_of(random, ("valid", "same", "causal")), groups=groups,
+                         **steps, **initializers(random), **common)
 
 
 def dense(layers: ModuleType, random: Random, **common: Any) -> Any:
@@ -44,6 +69,17 @@ def pooling(layers: ModuleType, random: Random, **common: Any) -> Any:
     kind = any_of(random, (layers.MaxPooling2D, layers.AveragePooling2D))
     return kind(extent(random, 3), strides=any_of(random, (None, extent(random, 3))),
                 padding=any_of(random, ("valid", "same")), **common)
+
+
+def pooling_1d(layers: ModuleType, random: Random, **common: Any) -> Any:
+    kind = any_of(random, (layers.MaxPooling1D, layers.AveragePooling1D))
+    return kind(int(random.integers(1, 4)), strides=any_of(random, (None, 1, 2)),
+                padding=any_of(random, ("valid", "same")), **common)
+
+
+def global_pooling(layers: ModuleType, random: Random, dimensions: int, **common: Any) -> Any:
+    name = any_of(random, ("GlobalMaxPooling", "GlobalAveragePooling"))
+    return getattr(layers, f"{name}{dimensions}D")(keepdims=bool(random.integers(2)), **common)
 
 
 def normalization(layers: ModuleType, random: Random, **common: Any) -> Any:
@@ -59,18 +95,56 @@ def reshape(layers: ModuleType, random: Random, shape: tuple[int, ...], **common
     return layers.Reshape((height, width, -1), **common)
 
 
+def shape_layer(layers: ModuleType, random: Random, shape: tuple[int, ...], **common: Any) -> Any:
+    """A layer that moves, scales or drops elements."""
+    margins = tuple(tuple(int(side) for side in random.integers(0, 3, size=2)) for _ in range(2))
+    makers = [
+        lambda: layers.LeakyReLU(float(random.random()), **common),
+        lambda: layers.ELU(float(random.random()), **common),
+        lambda: layers.ReLU(**common),
+        lambda: layers.Softmax(**common),
+        lambda: layers.PReLU(alpha_initializer="random_normal", **common),
+        lambda: layers.LayerNormalization(epsilon=0.01, center=bool(random.integers(2)), **common),
+        lambda: layers.GroupNormalization(any_of(random, (1, -1)), scale=bool(random.integers(2)), **common),
+        lambda: layers.UnitNormalization(**common),
+        lambda: layers.Rescaling(float(random.random()), float(random.random()), **common),
+        lambda: layers.GaussianNoise(0.5, **common),
+        lambda: layers.GaussianDropout(0.5, **common),
+        lambda: layers.Permute(tuple(int(axis) for axis in 1 + random.permutation(len(shape))), **common),
+        lambda: dense(layers, random, **common),
+    ]
+    if len(shape) == 3:
+        makers += [
+            lambda: layers.ZeroPadding2D(margins, **common),
+            lambda: layers.Cropping2D(margins, **common),
+            lambda: layers.UpSampling2D(2, interpolation=any_of(random, ("nearest", "bilinear")), **common),
+            lambda: layers.SpatialDropout2D(0.5, **common),
+            lambda: layers.Dropout(0.5, noise_shape=(None, 1, 1, shape[-1]), **common),
+        ]
+    return any_of(random, tuple(makers))()
+
+
 def any_layer(layers: ModuleType, random: Random, shape: tuple[int, ...], **common: Any) -> Any:
     """A layer that can follow an output of `shape`, except that windows may be too large for it."""
     kinds = ["activation", "dropout", "normalization", "reshape", "flatten"]
+    kinds += ["shape"] * 3
     if len(shape) == 3:
         kinds += ["convolution"] * 5 + ["pooling"] * 3 + ["global"]
+    if len(shape) == 2:
+        kinds += ["convolution_1d"] * 5 + ["pooling_1d"] * 3 + ["global"]
     if len(shape) == 1:
         kinds += ["dense"] * 5
     kind = any_of(random, tuple(kinds))
     if kind == "convolution":
-        return convolution(layers, random, **common)
+        return convolution(layers, random, shape[-1], **common)
+    if kind == "convolution_1d":
+        return convolution_1d(layers, random, shape[-1], **common)
+    if kind == "shape":
+        return shape_layer(layers, random, shape, **common)
     if kind == "pooling":
         return pooling(layers, random, **common)
+    if kind == "pooling_1d":
+        return pooling_1d(layers, random, **common)
     if kind == "dense":
         return dense(layers, random, **common)
     if kind == "normalization":
@@ -82,7 +156,7 @@ def any_layer(layers: ModuleType, random: Random, shape: tuple[int, ...], **comm
     if kind == "reshape":
         return reshape(layers, random, shape, **common)
     if kind == "global":
-        return layers.GlobalAveragePooling2D(**common)
+        return global_pooling(layers, random, len(shape) - 1, **common)
     return layers.Flatten(**common)
 
 
@@ -90,10 +164,14 @@ def architecture(keras: ModuleType, random: Random) -> Any:
     """Tracks the output shape, because Keras 2 and 3 report it differently."""
     layers = keras.layers
     shape = tuple(int(side) for side in random.integers((5, 5, 1), (13, 13, 4)))
+    if random.random() < 0.25:
+        shape = (int(random.integers(12, 40)), shape[-1])
     chain = [layers.Input(shape)]
     count = int(random.integers(3, 11))
     while len(chain) < count:
-        common = {"name": f"my_{len(chain)}"} if random.random() < 0.25 else {}
+        common: dict[str, Any] = {"name": f"my_{len(chain)}"} if random.random() < 0.25 else {}
+        if random.random() < 0.2:
+            common["trainable"] = False
         layer = any_layer(layers, random, shape, **common)
         try:
             after = tuple(int(side) for side in layer.compute_output_shape((None, *shape))[1:])
@@ -104,6 +182,59 @@ def architecture(keras: ModuleType, random: Random) -> Any:
         chain.append(layer)
         shape = after
     return keras.Sequential(chain, name="mine" if random.random() < 0.25 else "sequential")
+
+
+def same_size(layers: ModuleType, random: Random, shape: tuple[int, ...], **common: Any) -> Any:
+    """A layer that keeps the shape of its input."""
+    kind = random.integers(4)
+    if kind == 0:
+        return normalization(layers, random, **common)
+    if kind == 1:
+        return layers.Activation(any_of(random, ACTIVATIONS[1:]), **common)
+    if len(shape) == 1:
+        return layers.Dense(shape[-1], activation=any_of(random, ACTIVATIONS), **initializers(random), **common)
+    return layers.Conv2D(shape[-1], extent(random, 3), padding="same", activation=any_of(random, ACTIVATIONS),
+                         **initializers(random), **common)
+
+
+def nested(keras: ModuleType, random: Random, shape: tuple[int, ...], depth: int) -> Any:
+    """A model that keeps the shape of its input."""
+    name = {"name": f"inner_{random.integers(10 ** 6)}"}
+    if random.random() < 0.5:
+        chain = [same_size(keras.layers, random, shape) for _ in range(random.integers(1, 4))]
+        return keras.Sequential([keras.layers.Input(shape), *chain], **name)
+    return graph(keras, random, shape, depth + 1, **name)
+
+
+def graph(keras: ModuleType, random: Random, shape: tuple[int, ...], depth: int = 0, **name: Any) -> Any:
+    """Branches, merges, layers and models that are called several times. All tensors have one shape."""
+    layers = keras.layers
+    inputs = layers.Input(shape)
+    tensors, called = [inputs], []
+    for _ in range(random.integers(2, 8)):
+        read = any_of(random, tuple(tensors))
+        kind = random.integers(6)
+        if kind <= 1:
+            merge = any_of(random, (layers.Add, layers.Multiply, layers.Average, layers.Maximum, layers.Minimum))
+            tensors.append(merge()([read, any_of(random, tuple(tensors))]))
+            continue
+        if kind == 2 and called:
+            layer = any_of(random, tuple(called))
+        elif kind == 3 and depth < 2:
+            layer = nested(keras, random, shape, depth)
+        else:
+            layer = same_size(layers, random, shape)
+        if layer not in called:
+            called.append(layer)
+        tensors.append(layer(read))
+    return keras.Model(inputs, tensors[-1] if len(tensors) == 2 else layers.Add()(tensors[-2:]), **name)
+
+
+def any_model(keras: ModuleType, random: Random) -> Any:
+    if random.random() < 0.5:
+        return architecture(keras, random)
+    shape = tuple(int(side) for side in random.integers((3, 3, 1), (7, 7, 4)))
+    return graph(keras, random, shape if random.random() < 0.7 else shape[2:])
 
 
 def any_optimizer(keras: ModuleType, random: Random) -> Any:
@@ -148,7 +279,7 @@ def fill(model: Any, random: Random) -> None:
         kind = weight.name.split("/")[-1].split(":")[0]
         if kind == "moving_variance":
             values = random.uniform(0.5, 1.5, shape)
-        elif kind == "kernel":
+        elif kind.endswith("kernel"):
             values = random.normal(size=shape) / np.sqrt(np.prod(shape[:-1]))
         else:
             values = (kind == "gamma") + 0.1 * random.normal(size=shape)
@@ -158,7 +289,7 @@ def fill(model: Any, random: Random) -> None:
 def build(keras: ModuleType, seed: int) -> Any:
     """The model; in three of four cases it is compiled with an optimizer that has state."""
     random = np.random.default_rng(seed)
-    model = architecture(keras, random)
+    model = any_model(keras, random)
     fill(model, random)
     if random.random() < 0.25:
         return model

@@ -27,10 +27,12 @@ def arrays_of(variables: list[Any]) -> list[np.ndarray]:
     return [np.array(variable) for variable in variables]
 
 
-def layers_of(model: keras.Sequential) -> list[tuple[type, dict[str, Any]]]:
+def layers_of(model: keras.Model) -> list[tuple[type, Any]]:
     """The layers' configurations without the seeds that Keras 3 adds to initializers and Dropout."""
 
-    def of_layer(layer: keras.layers.Layer) -> dict[str, Any]:
+    def of_layer(layer: keras.layers.Layer) -> Any:
+        if isinstance(layer, keras.Model):
+            return layer.name, layers_of(layer)
         config = without(layer.get_config(), "seed", "dtype")
         for key, value in config.items():
             if isinstance(value, dict) and "class_name" in value:

@@ -92,18 +92,18 @@ class Scratch(unittest.TestCase):
         cases = {
             "Lambda": keras.Sequential([inputs, layers.Lambda(abs)]),
             "LSTM": keras.Sequential([layers.Input((5, 2)), layers.LSTM(3)]),
-            "gelu": keras.Sequential([inputs, layers.Dense(2, activation="gelu")]),
-            "groups = 2": keras.Sequential([layers.Input((8, 8, 2)), layers.Conv2D(2, 3, groups=2)]),
+            "sparsemax": keras.Sequential([inputs, layers.Dense(2, activation="sparsemax")]),
+            "output_padding": keras.Sequential([
+                layers.Input((8, 8, 2)), layers.Conv2DTranspose(2, 3, strides=2, output_padding=1)]),
             "kernel_regularizer": keras.Sequential([inputs, layers.Dense(2, kernel_regularizer="l2")]),
-            "RandomNormal": keras.Sequential([inputs, layers.Dense(2, kernel_initializer="random_normal")]),
+            "Orthogonal": keras.Sequential([inputs, layers.Dense(2, kernel_initializer="orthogonal")]),
             "mixed_bfloat16": keras.Sequential([inputs, layers.Dense(2, dtype="mixed_bfloat16")]),
         }
         compiled = {
-            "Nadam": dict(optimizer="nadam", loss="mse"),
+            "Muon": dict(optimizer=keras.optimizers.Muon(), loss="mse"),
             "clipnorm is -1": dict(optimizer=keras.optimizers.SGD(0.1, clipnorm=-1.0), loss="mse"),
-            "CosineDecayRestarts": dict(
-                optimizer=keras.optimizers.SGD(keras.optimizers.schedules.CosineDecayRestarts(0.1, 10)), loss="mse"),
-            "Huber": dict(optimizer="sgd", loss=keras.losses.Huber()),
+            "loss_scale_factor": dict(optimizer=keras.optimizers.SGD(0.1, loss_scale_factor=2.0), loss="mse"),
+            "Tversky": dict(optimizer="sgd", loss=keras.losses.Tversky()),
             "mean_absolute_error": dict(optimizer="sgd", loss="mse", metrics=["mae"]),
             "mape": dict(optimizer="sgd", loss="mse", metrics=["mape"]),
         }

@@ -67,8 +67,10 @@ CompileOptions resolve_compile_options(const ModelData& saved, bool trains) {
                              MeanSquaredError()};  // for predictions any loss works, and this one accepts any output
   if (!saved.compile_state) return options;
   options.optimizer = saved.compile_state->optimizer;
-  options.metrics = saved.compile_state->metrics;
-  if (trains) options.loss = saved.compile_state->loss;
+  if (trains) {
+    options.loss = saved.compile_state->loss;
+    options.metrics = saved.compile_state->metrics;
+  }
   return options;
 }
 

@@ -15,6 +15,11 @@ EVERYTHING: tuple[dict[str, Any], ...] = (
     {"fetch_data": True, "data_pvc_name": "data"},
     {"deploy": True, "ranks_per_worker": 2, "min_workers": 1},
     {"deploy": True, "num_gpus_per_worker": 4},
+    {"deploy": True, "kind": "jobset"},
+    {"deploy": True, "kind": "indexed-job", "checkpoint_access_mode": "ReadWriteMany"},
+    {"deploy": True, "kind": "trainjob", "checkpoint_access_mode": "ReadWriteMany"},
+    {"deploy": True, "kind": "tfjob", "restart": "OnFailure"},
+    {"deploy": True, "kind": "mpijob", "restart": "OnFailure"},
 )
 
 
@@ -69,6 +74,57 @@ class Names(support.TestCase):
             digests.add(seen["digest"])
             self.assertEqual((seen["rank"], seen["chief"]), (i, i == 0))
         self.assertEqual(len(digests), 1)
+
+    def test_pods_of_one_template_find_their_task_by_their_name(self) -> None:
+        """Starts with what the controllers make of the template: pods' names, and host names below a Service."""
+        pods_of_kind: dict[str, tuple[dict[str, Any], list[str], str]] = {
+            "jobset": ({}, ["n-chief-0-0", "n-worker-0-0", "n-worker-1-0"], "n"),
+            "mpijob": ({"restart": "OnFailure"}, ["n-launcher", "n-worker-0", "n-worker-1"], "n"),
+            "indexed-job": ({"affinity": "pack"}, ["n-worker-0", "n-worker-1", "n-worker-2"], "n-worker"),
+            "trainjob": ({"affinity": "pack"}, ["n-node-0-0", "n-node-0-1", "n-node-0-2"], "n"),
+        }
+        for kind, (given, hosts, service) in pods_of_kind.items():
+            documents = objects(deploy=True, kind=kind, name="n", worker_replicas=3, port=6000, **given)
+            described = {environment(trainer(job))["CLUSTER_CONFIG"] for job in workers(documents)}
+            self.assertEqual(len(described), 1)
+            for rank, host in enumerate(hosts):
+                with self.subTest(kind=kind, host=host):
+                    command = [support.program("lockstep"), "cluster", "--no-probe", "--json"]
+                    values = {"CLUSTER_CONFIG": described.copy().pop(), "POD_NAME": host + "-x7k2p"}
+                    ended = support.run(*command, environment=values)
+                    self.assertEqual((ended.code, ended.stderr), (0, ""))
+                    seen = json.loads(ended.stdout)
+                    self.assertEqual((seen["rank"], seen["chief"]), (rank, rank == 0))
+                    self.assertEqual([it["host"] for it in seen["tasks"]], [f"{it}.{service}" for it in hosts])
+                    self.assertEqual({it["port"] for it in seen["tasks"]}, {6000})
+
+    def test_only_the_chief_of_a_kind_with_its_own_template_mounts_the_checkpoints(self) -> None:
+        for kind, given, count in (
+            ("jobset", {}, 1), ("tfjob", {"restart": "OnFailure"}, 1), ("mpijob", {"restart": "OnFailure"}, 1),
+            ("indexed-job", {"affinity": "pack"}, 1), ("trainjob", {"affinity": "pack"}, 1),
+        ):
+            jobs = workers(objects(deploy=True, kind=kind, worker_replicas=3, **given))
+            mounted = [claims(pod_of(job)) for job in jobs]
+            self.assertEqual(mounted, [["pvc-demo"], []] if "-" not in kind and kind != "trainjob" else [["pvc-demo"]])
+            self.assertEqual(sum(it == ["pvc-demo"] for it in mounted), count)
+
+    def test_kubeflow_finds_its_container_and_port(self) -> None:
+        documents = objects(deploy=True, kind="tfjob", restart="OnFailure", worker_replicas=3, port=6000)
+        for pod in workers(documents):
+            self.assertEqual(trainer(pod)["name"], "tensorflow")
+            self.assertIn({"name": "tfjob-port", "containerPort": 6000}, trainer(pod)["ports"])
+            self.assertFalse({"TF_CONFIG", "CLUSTER_CONFIG"} & set(environment(trainer(pod))))
+        (job,) = [it for it in documents if it["kind"] == "TFJob"]
+        replicas = {type: it["replicas"] for type, it in job["spec"]["tfReplicaSpecs"].items()}
+        self.assertEqual(replicas, {"Chief": 1, "Worker": 2})
+        alone = objects(deploy=True, kind="tfjob", restart="OnFailure", worker_replicas=1)[-1]
+        self.assertEqual(set(alone["spec"]["tfReplicaSpecs"]), {"Chief"})
+
+    def test_kueue_finds_its_queue(self) -> None:
+        for kind, owner in (("jobset", "JobSet"), ("indexed-job", "Job"), ("trainjob", "TrainJob"), ("jobs", "Job")):
+            given = {"kind": kind, "worker_replicas": 1, "queue": "team"}
+            (job,) = [it for it in objects(deploy=True, **given) if it["kind"] == owner]
+            self.assertEqual(job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"], "team")
 
     def test_labels_select_the_objects_of_a_job(self) -> None:
         for parameters in EVERYTHING:
@@ -188,8 +244,44 @@ class Pods(support.TestCase):
             for document in pods(objects(**parameters, **sent)):
                 pod = pod_of(document)
                 self.assertEqual(pod["nodeSelector"], {"pool": "a"})
-                self.assertEqual(pod["tolerations"], tolerations)
+                self.assertEqual(pod["tolerations"][:-2], tolerations)
                 self.assertEqual(pod["imagePullSecrets"], [{"name": "x"}, {"name": "y"}])
+
+    def test_pods_leave_silent_nodes(self) -> None:
+        for parameters in EVERYTHING:
+            for document in pods(objects(unreachable_after=30, **parameters)):
+                given_up = {it["key"]: it["tolerationSeconds"] for it in pod_of(document)["tolerations"]}
+                expected = {f"node.kubernetes.io/{state}": 30 for state in ("not-ready", "unreachable")}
+                self.assertEqual(given_up, expected)
+
+    def test_packed_workers_want_each_others_node(self) -> None:
+        for job in workers(objects(deploy=True, affinity="pack")):
+            self.assertNotIn("topologySpreadConstraints", pod_of(job))
+            (wanted,) = pod_of(job)["affinity"]["podAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+            labels = job["spec"]["template"]["metadata"]["labels"]
+            chosen = wanted["podAffinityTerm"]["labelSelector"]["matchLabels"]
+            self.assertLessEqual(chosen.items(), labels.items())
+        self.assertIn("requiredDuringSchedulingIgnoredDuringExecution",
+                      pod_of(workers(objects(deploy=True, affinity="pack"))[0])["affinity"]["podAffinity"])
+
+    def test_a_budget_keeps_workers_running(self) -> None:
+        documents = objects(deploy=True, worker_replicas=3, min_available=2)
+        budget = support.named(documents, "PodDisruptionBudget", "tf-learning-workers")["spec"]
+        self.assertEqual(budget["minAvailable"], 2)
+        for job in workers(documents):
+            labels = job["spec"]["template"]["metadata"]["labels"]
+            self.assertLessEqual(budget["selector"]["matchLabels"].items(), labels.items())
+        self.assertNotIn("PodDisruptionBudget", support.render(deploy=True))
+
+    def test_secrets_are_variables_and_files(self) -> None:
+        given = {"secret_env": {"API_KEY": "credentials/api.key"}, "secret_volumes": {"credentials": "/credentials"}}
+        for job in workers(objects(deploy=True, **given)):
+            (key,) = [it for it in trainer(job)["env"] if it["name"] == "API_KEY"]
+            self.assertEqual(key["valueFrom"], {"secretKeyRef": {"name": "credentials", "key": "api.key"}})
+            volume = {"name": "secret-1", "secret": {"secretName": "credentials", "defaultMode": 0o440}}
+            self.assertIn(volume, pod_of(job)["volumes"])
+            mount = {"name": "secret-1", "mountPath": "/credentials", "readOnly": True}
+            self.assertIn(mount, trainer(job)["volumeMounts"])
 
     def test_workers_are_spread_over_nodes(self) -> None:
         for job in workers(objects(deploy=True)):
@@ -267,6 +359,9 @@ class Helpers(support.TestCase):
         resources = trainer(workers(objects(deploy=True, **given))[1])["resources"]
         self.assertEqual(resources["requests"], {"cpu": "1", "memory": "1Gi"})
         self.assertEqual(resources["limits"], {"cpu": "2", "memory": "3Gi"})
+        resources = trainer(workers(objects(deploy=True, ephemeral_storage="2Gi"))[1])["resources"]
+        self.assertEqual(resources["requests"]["ephemeral-storage"], "2Gi")
+        self.assertEqual(resources["limits"], {"ephemeral-storage": "2Gi"})
 
 
 class Program(support.TestCase):
@@ -277,6 +372,14 @@ class Program(support.TestCase):
             )
             self.assertEqual(container["command"], ["lockstep", "launch", "--"])
             self.assertEqual(container["args"], ["keras_mnist", "--seed", "{{7}} $x"])
+
+    def test_a_command_replaces_the_script(self) -> None:
+        given = {"command": ["python", "/scripts/train.py"], "script_config_map": "mine", "cmdline_args": ["--x"]}
+        for job in workers(objects(deploy=True, **given)):
+            self.assertEqual(trainer(job)["command"], ["lockstep", "launch", "--"])
+            self.assertEqual(trainer(job)["args"], ["python", "/scripts/train.py", "--x"])
+            self.assertIn({"name": "scripts", "configMap": {"name": "mine"}}, pod_of(job)["volumes"])
+            self.assertEqual(mounts(trainer(job))["scripts"], "/scripts")
 
     def test_parameters_become_environment_variables(self) -> None:
         odd = "'a' \"b\" \\n #: - {x} & <y> ü"

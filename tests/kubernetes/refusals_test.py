@@ -24,10 +24,15 @@ class Values(support.TestCase):
             "image": ["", "a b", "-x", 'x"y', "a\nb"],
             "script": ["", "a/b", "../x", "a b", "-x"],
             "programs": ["keras_mnist", [1], ["a/b"]],
+            "kind": ["", "job", "Jobs"],
+            "command": ["python", [1], ["a\nb"]],
+            "script_config_map": ["A", "a b"],
             "cmdline_args": ["--epochs 3", [1], ["a\nb"]],
             "epochs": [-1, "3"],
             "batch_size": [-1],
             "env": [{"A-B": "1"}, {"A": 1}, ["A=1"], {"1A": "x"}],
+            "secret_env": [{"A": "secret"}, {"A": "s/k/x"}, {"1A": "s/k"}, {"A": "S/k"}, ["A=s/k"]],
+            "secret_volumes": [{"s": "relative"}, {"S": "/a"}, {"s": 1}, {"s": "/"}, ["s"]],
             "checkpoint_pvc_name": ["", "Pvc", "a_b", "-a", long_claim],
             "data_pvc_name": ["Pvc", "a_b", "a-", long_claim],
             "model_checkpoint_dir": ["", "pvcmnt", "/", "/a/../b", "/a/", "/a b", "/a:b", "/./a", "//a"],
@@ -42,6 +47,11 @@ class Values(support.TestCase):
             "memory_request": ["", "1GB"],
             "memory_limit": ["1gb"],
             "shm_size": ["", "1g"],
+            "ephemeral_storage": ["1GB"],
+            "affinity": ["", "packed"],
+            "queue": ["A", "a_b"],
+            "unreachable_after": [0, "60"],
+            "min_available": [-1],
             "num_gpus_per_worker": [-1, "1", 65],
             "ranks_per_worker": [-1],
             "job_token": ["short", "has blanks in its midst", "line\nline line line line"],
@@ -138,7 +148,47 @@ class Contradictions(support.TestCase):
         for variable in ("LOCKSTEP_JOB_ID", "LOCKSTEP_CONTROL_FD", "PMIX_RANK", "PMI_RANK", "OMPI_COMM_WORLD_SIZE"):
             self.assert_refused("which launchers set for their trainers: leave it out", deploy=True, env={variable: "1"})
 
+    def test_kinds(self) -> None:
+        for kind in ("tfjob", "mpijob"):
+            self.assert_refused("set restart to OnFailure", deploy=True, kind=kind)
+            support.objects(deploy=True, kind=kind, restart="OnFailure")
+        for kind in ("indexed-job", "trainjob"):
+            self.assert_refused("set checkpoint_access_mode to ReadWriteMany", "affinity to pack", deploy=True, kind=kind)
+            support.objects(deploy=True, kind=kind, checkpoint_access_mode="ReadWriteMany")
+            support.objects(deploy=True, kind=kind, affinity="pack")
+            support.objects(deploy=True, kind=kind, worker_replicas=1)
+            once = {"checkpoint_access_mode": "ReadWriteOncePod", "affinity": "pack"}
+            self.assert_refused("ReadWriteOncePod", deploy=True, kind=kind, **once)
+        self.assert_refused("set kind to jobs", deploy=True, kind="jobset", kubernetes_version="1.23")
+        self.assert_refused("shorten it by 1", deploy=True, kind="jobset", name="n" * 46, worker_replicas=11)
+        support.objects(deploy=True, kind="jobset", name="n" * 45, worker_replicas=11)
+        self.assert_refused("set kind to jobset", deploy=True, queue="team")
+        support.objects(deploy=True, queue="team", kind="jobset")
+        support.objects(deploy=True, queue="team", worker_replicas=1)
+
+    def test_commands(self) -> None:
+        python = {"command": ["python", "/scripts/train.py"], "script_config_map": "scripts"}
+        support.objects(deploy=True, **python)
+        self.assert_refused("set it to what runs one of the files", deploy=True, script_config_map="scripts")
+        for command in (["lockstep", "launch", "--", "keras_mnist"], ["mpirun", "keras_mnist"]):
+            self.assert_refused("workers run lockstep launch already", deploy=True, command=command)
+        support.objects(deploy=True, command=["lockstep", "train", "--model", "/data/model.keras"])
+        self.assert_refused("/pvcmnt", deploy=True, command=["python", "x.py", "--model-dir", "/models"])
+
+    def test_secrets(self) -> None:
+        self.assert_refused("both have A", deploy=True, env={"A": "1"}, secret_env={"A": "s/k"})
+        self.assert_refused("use job_token instead", deploy=True, secret_env={"LOCKSTEP_JOB_TOKEN": "s/k"})
+        for variable in ("CLUSTER_CONFIG", "POD_NAME", "LOCKSTEP_MODEL_DIR", "PMIX_RANK"):
+            self.assert_refused(f"secret_env has {variable}", deploy=True, secret_env={variable: "s/k"})
+            self.assert_refused(f"env has {variable}", deploy=True, env={variable: "1"})
+        for path in ("/pvcmnt", "/pvcmnt/secret", "/run/secrets", "/scripts", "/data"):
+            self.assert_refused("use another path", deploy=True, secret_volumes={"s": path})
+        self.assert_refused("use another path", deploy=True, secret_volumes={"s": "/a", "t": "/a/b"})
+
     def test_sizes(self) -> None:
+        taint = "node.kubernetes.io/unreachable"
+        self.assert_refused("use unreachable_after instead", tolerations=[{"key": taint, "operator": "Exists"}])
+        self.assert_refused("min_available", min_available=3)
         self.assert_refused("two ports", port=8080)
         self.assert_refused("to the same number", num_gpus_per_worker=2, ranks_per_worker=1)
         self.assert_refused("min_workers", min_workers=3)

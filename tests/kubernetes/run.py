@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Renders the Kubernetes template, checks the manifests, and checks that invalid parameters are refused.
 
-    tests/kubernetes/run.py BUILD_DIR [examples | manifests | refusals | schemas | session]... [-v] [--full] [--update]
+    tests/kubernetes/run.py BUILD_DIR [examples | helm | manifests | openshift | refusals | schemas | session]... [-v] [--full] [--update]
 
 Without a name all groups run. --full tests every version of Kubernetes and all combinations of the parameters. --update
 rewrites jinja/examples. Exits with 77 if the packages are unavailable.
@@ -14,7 +14,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 import groups  # noqa: E402
 
-GROUPS = ("examples", "manifests", "refusals", "schemas", "session")
+GROUPS = ("examples", "helm", "manifests", "openshift", "refusals", "schemas", "session")
 
 
 def main() -> int:

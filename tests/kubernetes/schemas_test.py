@@ -1,5 +1,5 @@
 """Manifests are valid for Kubernetes 1.21 and later, for all combinations of the switches; contradictory combinations
-are refused."""
+are refused. Resources of controllers that Kubernetes does not have are valid by crds.py."""
 
 import itertools
 import json
@@ -10,8 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import crds
 import render_template
 import support
+from job_parameters import KINDS
 
 HERE = Path(__file__).resolve().parent
 # The output changes at 1.26 and 1.29. Of the versions with a schema, 1.21 is the oldest and 1.37 the newest.
@@ -39,6 +41,14 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "status_port": (8080, 0),
     "run_as_user": (1000, 0),
 }
+CHOICES_OF_KINDS: dict[str, tuple[Any, ...]] = {
+    "kind": KINDS,
+    "worker_replicas": (2, 1),
+    "restart": ("Never", "OnFailure"),
+    "checkpoint_access_mode": ("ReadWriteOnce", "ReadWriteMany"),
+    "affinity": ("spread", "pack"),
+    "queue": ("", "team"),
+}
 EVERYTHING: dict[str, Any] = {
     "cmdline_args": ["--learning-rate", "0.1", "--verbose=2"],
     "epochs": 3,
@@ -53,6 +63,13 @@ EVERYTHING: dict[str, Any] = {
     "node_selector": {"pool": "training", "zone": "1"},
     "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
     "runtime_class": "nvidia",
+    "secret_env": {"API_KEY": "credentials/api.key"},
+    "secret_volumes": {"credentials": "/credentials", "more": "/more"},
+    "script_config_map": "scripts",
+    "command": ["python", "/scripts/train.py"],
+    "ephemeral_storage": "2Gi",
+    "min_available": 1,
+    "affinity": "pack",
     "data_mirror": "http://mirror.example/mnist",
 }
 
@@ -65,6 +82,12 @@ def products(full: bool) -> Iterator[dict[str, Any]]:
     for choices in itertools.product(*CHOICES.values()):
         if full or choices[0] == "Never" or sum(a != b[0] for a, b in zip(choices, CHOICES.values())) < 4:
             yield dict(zip(CHOICES, choices)) | {"deploy": True, "data_pvc_name": "data"}
+    for choices in itertools.product(*CHOICES_OF_KINDS.values()):
+        yield dict(zip(CHOICES_OF_KINDS, choices)) | {"deploy": True}
+    for kind in KINDS:
+        if kind not in ("tfjob", "mpijob"):
+            yield EVERYTHING | {"deploy": True, "kind": kind, "checkpoint_access_mode": "ReadWriteMany"}
+        yield EVERYTHING | {"deploy": True, "kind": kind, "checkpoint_access_mode": "ReadWriteMany", "restart": "OnFailure"}
     for switch in SWITCHES:
         yield EVERYTHING | {switch: True, "create_volume_inspector": "inspect" in switch, "data_pvc_name": "data"}
 
@@ -81,7 +104,19 @@ def contradicts(given: dict[str, Any]) -> bool:
         or (is_on["inspect_once"] and not is_on["create_volume_inspector"])
         or ((is_on["fetch_data"] or is_on["create_pvc_data"]) and not given.get("data_pvc_name"))
         or not any(value for switch, value in is_on.items() if switch != "inspect_once")
+        or contradicts_kind(given)
         or (given.get("ranks_per_worker", 0) not in (0, given.get("num_gpus_per_worker", 0) or 2))
+    )
+
+
+def contradicts_kind(given: dict[str, Any]) -> bool:
+    kind, several = given.get("kind", "jobs"), given.get("worker_replicas", 2) > 1
+    has_equal_pods = kind in ("indexed-job", "trainjob") and several
+    one_node = given.get("checkpoint_access_mode", "ReadWriteOnce") == "ReadWriteOnce"
+    return (
+        (kind in ("tfjob", "mpijob") and given.get("restart", "Never") == "Never")
+        or (has_equal_pods and one_node and given.get("affinity", "spread") != "pack")
+        or (kind == "jobs" and several and bool(given.get("queue")))
     )
 
 
@@ -111,10 +146,37 @@ def make_environment(directory: Path) -> None:
     done.write_text(wanted)
 
 
+def assert_valid(test: unittest.TestCase, given: list[tuple[str, dict[str, Any]]]) -> None:
+    """Asserts that objects are valid for their version of Kubernetes; custom resources, by crds.py."""
+    directory = support.build() / "venv-kubernetes"
+    make_environment(directory)
+    pairs, errors = [], []
+    for version, document in given:
+        if not crds.is_custom(document):
+            pairs.append((version, document))
+            continue
+        check = crds.Check(document)
+        errors += check.errors
+        pairs += [(version, it) for it in check.embedded]
+    package = Path("kubernetes_validate") / "kubernetes-json-schema"
+    folders = [directory / "old" / package, *directory.glob(f"lib/python3*/site-packages/{package}")]
+    ended = subprocess.run(
+        [str(directory / "bin" / "python"), str(HERE / "schemas.py"), *map(str, folders)],
+        input=json.dumps(pairs),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    test.assertEqual(ended.returncode, 0, ended.stderr)
+    wrong = json.loads(ended.stdout)
+    errors += [
+        f"{pairs[i][0]} {pairs[i][1]['kind']} {pairs[i][1]['metadata']['name']}: {what}" for i, what in wrong
+    ]
+    test.assertEqual(errors[:10], [])
+
+
 class Schemas(support.TestCase):
     def test_renderings_are_valid_and_contradictions_rejected(self) -> None:
-        directory = support.build() / "venv-kubernetes"
-        make_environment(directory)
         accepted = refused = 0
         documents: set[tuple[str, str]] = set()  # as text, to validate equal documents once
         for given in products(support.full()):
@@ -126,9 +188,11 @@ class Schemas(support.TestCase):
                 continue
             self.assertFalse(contradicts(given), f"{given} is not refused")
             accepted += 1
-            for version in ALL_VERSIONS if support.full() else VERSIONS:
-                of_pod = given.get("checkpoint_access_mode") == "ReadWriteOncePod"
-                if of_pod and float(version[2:]) < 27:
+            kind, mode = given.get("kind", "jobs"), given.get("checkpoint_access_mode")
+            versions = ALL_VERSIONS if support.full() else VERSIONS if kind == "jobs" else VERSIONS[-2:]
+            oldest = 27 if mode == "ReadWriteOncePod" else 21 if kind == "jobs" else 24
+            for version in versions:
+                if int(version[2:]) < oldest:
                     continue
                 if given.get("deploy"):  # otherwise the text does not depend on the version, as the next test checks
                     rendered = support.render(**given, kubernetes_version=version)
@@ -136,7 +200,7 @@ class Schemas(support.TestCase):
         self.assertGreater(accepted, 200)
         self.assertGreater(refused, 200)
         objects = [(version, it) for version, document in sorted(documents) for it in support.load(document)]
-        self.assert_valid(objects, directory)
+        assert_valid(self, objects)
         print(f"{accepted} renderings accepted, {refused} refused; {len(objects)} different objects are valid")
 
     def test_only_workers_depend_on_the_version(self) -> None:
@@ -145,32 +209,25 @@ class Schemas(support.TestCase):
             texts = {support.render(**given, kubernetes_version=version) for version in ALL_VERSIONS}
             self.assertEqual(len(texts), 1, switch)
 
-    def assert_valid(self, pairs: list[tuple[str, dict[str, Any]]], directory: Path) -> None:
-        package = Path("kubernetes_validate") / "kubernetes-json-schema"
-        folders = [directory / "old" / package, *directory.glob(f"lib/python3*/site-packages/{package}")]
-        ended = subprocess.run(
-            [str(directory / "bin" / "python"), str(HERE / "schemas.py"), *map(str, folders)],
-            input=json.dumps(pairs),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        self.assertEqual(ended.returncode, 0, ended.stderr)
-        wrong = json.loads(ended.stdout)
-        errors = [
-            f"{pairs[i][0]} {pairs[i][1]['kind']} {pairs[i][1]['metadata']['name']}: {what}" for i, what in wrong
-        ]
-        self.assertEqual(errors[:10], [])
-
     def test_unknown_fields_are_detected(self) -> None:
-        directory = support.build() / "venv-kubernetes"
-        make_environment(directory)
         job = support.workers(support.objects(deploy=True))[0]
         with self.assertRaisesRegex(AssertionError, "podFailurePolicy"):
-            self.assert_valid([("1.21", job)], directory)
+            assert_valid(self, [("1.21", job)])
         job["spec"]["template"]["spec"]["containers"][0]["livenessprobe"] = {}
         with self.assertRaisesRegex(AssertionError, "livenessprobe"):
-            self.assert_valid([("1.37", job)], directory)
+            assert_valid(self, [("1.37", job)])
+
+    def test_wrong_fields_of_custom_resources_are_detected(self) -> None:
+        for change, expected in (
+            (lambda it: it["spec"].update(replicas=1), "unknown field replicas"),
+            (lambda it: it["spec"]["replicatedJobs"][0].pop("name"), "name is missing"),
+            (lambda it: it["spec"].update(ttlSecondsAfterFinished="1"), "is no integer"),
+            (lambda it: it["spec"]["replicatedJobs"][0]["template"]["spec"].update(completion=1), "completion"),
+        ):
+            (job_set,) = [it for it in support.objects(deploy=True, kind="jobset") if it["kind"] == "JobSet"]
+            change(job_set)
+            with self.assertRaisesRegex(AssertionError, expected):
+                assert_valid(self, [("1.37", job_set)])
 
 
 if __name__ == "__main__":

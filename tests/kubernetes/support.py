@@ -17,6 +17,7 @@ TEMPLATE = ROOT / "jinja" / "MultiWorkerMirroredTemplate.yaml.jinja"
 USAGE, IO = 64, 74
 
 sys.path.insert(0, str(SCRIPT.parent))
+import crds
 import render_template
 
 Object = dict[str, Any]
@@ -79,11 +80,15 @@ def pod_of(document: Object) -> Object:
 
 
 def pods(documents: list[Object]) -> list[Object]:
-    return [it for it in documents if it["kind"] in ("Pod", "Job", "Deployment")]
+    """Objects that create pods; of custom resources, the Jobs and pods within them."""
+    found = []
+    for document in documents:
+        found += crds.Check(document).embedded if crds.is_custom(document) else [document]
+    return [it for it in found if it["kind"] in ("Pod", "Job", "Deployment")]
 
 
 def workers(documents: list[Object]) -> list[Object]:
-    return [it for it in documents if it["kind"] == "Job" and it["metadata"]["labels"]["job"] == "worker"]
+    return [it for it in pods(documents) if it["metadata"]["labels"]["job"] == "worker"]
 
 
 def trainer(job: Object) -> Object:

@@ -144,6 +144,44 @@ class LaunchTest(Launched):
         self.assertIn("2 workers", ended[0].stdout)
         self.assert_same_model(self.whole_run(2))
 
+    def test_options_of_tensorflow_1_describe_the_workers(self) -> None:
+        """Given to the program itself, and to the launcher."""
+        self.ports = free_ports(2)
+        hosts = ",".join(f"localhost:{port}" for port in self.ports)
+        tasks = [["--job_name=worker", f"--task_index={index}", "--worker_hosts", hosts, "--ps_hosts="] for index in range(2)]
+        variables = {"TF_CONFIG": "", "LOCKSTEP_JOB_TOKEN": "a secret of this job"}
+        self.launch(0, [*EXAMPLES, *tasks[0]], bare=True, **variables)
+        command = [program("lockstep"), "launch", *tasks[1], "--", *self.command(*EXAMPLES)]
+        self.started[1] = Running(command, self.cwd, {"TMPDIR": str(self.left)} | variables)
+        ended = self.assert_ended(0)
+        self.assertIn("2 workers", ended[0].stdout)
+        self.assert_same_model(self.whole_run(2))
+        ps = self.run_program(*EXAMPLES, "--job_name=ps", *tasks[0][1:-1], "--ps_hosts=localhost:1")
+        self.assert_fails(ps, USAGE, "task is of type 'ps', which is not supported")
+        after = Running([program("lockstep"), "launch", "--", *self.command(*EXAMPLES, *tasks[0])], self.cwd, {}).end()
+        self.assertEqual(after.code, USAGE, str(after))
+        self.assertIn("give them to lockstep launch, before --", after.stderr)
+
+    def test_cluster_config_describes_the_workers(self) -> None:
+        self.ports = free_ports(2)
+        described = json.dumps({"worker": [f"localhost:{port}" for port in self.ports]})
+        for index in range(2):
+            variables = {"CLUSTER_CONFIG": described, "JOB_COMPLETION_INDEX": str(index), "TF_CONFIG": ""}
+            self.launch(index, EXAMPLES, **variables)
+        ended = self.assert_ended(0)
+        self.assertIn("2 workers", ended[0].stdout)
+        self.assert_same_model(self.whole_run(2))
+
+    def test_trainers_are_told_tf_config(self) -> None:
+        """What the launcher made of CLUSTER_CONFIG; a TF_CONFIG of the user's own is left as it is."""
+        own = '{"cluster": {"worker": ["localhost:1"]}, "task": {"type": "worker", "index": 0}, "rpc_layer": "grpc"}'
+        made = '{"cluster":{"worker":["w-0:1"]},"task":{"index":0,"type":"worker"}}'
+        described = {"CLUSTER_CONFIG": '{"worker": {"address": "w-{}:1", "count": 1}}', "POD_NAME": "w-0-x7k2p"}
+        for variables, expected in (({"TF_CONFIG": own}, own), (described, made)):
+            command = [program("lockstep"), "launch", "--", "sh", "-c", 'echo "$TF_CONFIG"']
+            ended = Running(command, self.cwd, variables).end()
+            self.assertEqual((ended.code, ended.stdout.strip()), (0, expected), str(ended))
+
     def test_variables_that_another_launcher_left_over_are_refused(self) -> None:
         """Otherwise each worker would train alone, and all would end with 0."""
         self.ports = [23000, 23001]

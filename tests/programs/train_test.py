@@ -222,12 +222,14 @@ class TrainTest(ProgramTest):
 
     @contextmanager
     def config_changed(self, archive: Path) -> Iterator[dict[str, Any]]:
-        """Yields the config.json of a .keras file for changes, and writes it back."""
+        """Yields the config.json of a .keras file for changes, and writes it back. The weights get the attributes of
+        another program, so that they hold no digest."""
         with zipfile.ZipFile(archive) as old:
             members = {name: old.read(name) for name in old.namelist()}
         config = json.loads(members["config.json"])
         yield config
         members["config.json"] = json.dumps(config).encode()
+        members["model.weights.h5"] = members["model.weights.h5"].replace(b"lockstep_", b"elsewhere")
         new = io.BytesIO()
         with zipfile.ZipFile(new, "w") as written:
             for name, content in members.items():

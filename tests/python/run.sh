@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Tests the Python package on the command `lockstep` of a build.
-#   run.sh BUILD_DIR            parts, and workers on the JAX backend: a minute or two
+#   run.sh BUILD_DIR            parts, lockstep.fit, and workers on the JAX backend: a minute or two
 #   run.sh BUILD_DIR --full     also PyTorch, TensorFlow, random kills, foreign programs, ruff and mypy: up to six minutes
 #   run.sh BUILD_DIR TEST...    some tests, such as equality_test.FullTest.test_torch
 # Builds the extension module in BUILD_DIR/python. Exits with 77 and prints a line "skipped: ..." if the Python packages
@@ -43,9 +43,9 @@ tests=("$@")
 if [ "${1:-}" = --full ]; then
   (cd "$root" && "$venv/bin/ruff" check --no-cache && "$venv/bin/ruff" format --no-cache --check &&
     "$venv/bin/mypy" --cache-dir "$build/python/mypy")
-  tests=(parts_test equality_test faults_test foreign_test)
+  tests=(parts_test fit_test equality_test faults_test foreign_test)
 elif [ $# = 0 ]; then
-  tests=(parts_test equality_test.QuickTest faults_test.QuickTest faults_test.MistakesTest)
+  tests=(parts_test fit_test.QuickTest equality_test.QuickTest faults_test.QuickTest faults_test.MistakesTest)
 fi
 cd "$here"
 exec "$venv/bin/python" -W ignore -m unittest "${tests[@]}"

@@ -42,6 +42,26 @@ reference::Values Examples::targets_of(std::span<const std::uint32_t> examples) 
   return rows_of(targets, target_width, examples);
 }
 
+/// Whether a layer that gives bytes a meaning reads the model's input, through views at most.
+bool reads_bytes(const Architecture& model) {
+  const auto is_view = [](const Layer& layer) {
+    return std::holds_alternative<Reshape>(layer) || std::holds_alternative<Flatten>(layer);
+  };
+  const auto takes_bytes = [](const Layer& layer) {
+    return std::holds_alternative<Rescaling>(layer) || std::holds_alternative<Normalization>(layer) ||
+           std::holds_alternative<Embedding>(layer);
+  };
+  const auto layer_of = [&](const LayerCall& call) -> const Layer& {
+    return model.layers()[static_cast<std::size_t>(call.layer)].layer;
+  };
+  return std::ranges::any_of(model.calls(), [&](const LayerCall& call) {
+    if (!takes_bytes(layer_of(call))) return false;
+    const LayerCall* before = &model.calls()[static_cast<std::size_t>(call.inputs.front())];
+    while (is_view(layer_of(*before))) before = &model.calls()[static_cast<std::size_t>(before->inputs.front())];
+    return before->inputs.empty();
+  });
+}
+
 Examples make_examples(const Architecture& model, const Loss& loss, std::size_t count, std::uint64_t seed,
                        Pixels pixels) {
   RandomStream random(seed, RandomPurpose::test, 0);
@@ -51,9 +71,7 @@ Examples make_examples(const Architecture& model, const Loss& loss, std::size_t 
   examples.input_width = static_cast<std::size_t>(model.input_shape().elements());
   const std::size_t inputs = count * examples.input_width;
   if (pixels == Pixels::bytes) {
-    const bool rescales = std::any_of(model.layers().begin(), model.layers().end(), [](const LayerInfo& layer) {
-      return std::holds_alternative<Rescaling>(layer.layer);
-    });
+    const bool rescales = reads_bytes(model);
     std::vector<std::uint8_t> bytes(inputs);
     for (std::uint8_t& byte : bytes) {
       byte = static_cast<std::uint8_t>(random.below(256));
@@ -78,7 +96,9 @@ Examples make_examples(const Architecture& model, const Loss& loss, std::size_t 
   examples.target_width = outputs;
   examples.data.target_shape = model.output_shape();
   std::vector<float> targets = uniform(count * outputs, random);
-  if (std::holds_alternative<CategoricalCrossentropy>(loss)) {
+  if (std::holds_alternative<Hinge>(loss) || std::holds_alternative<SquaredHinge>(loss)) {
+    for (float& target : targets) target = target < 0 ? 0 : 1;
+  } else if (!std::holds_alternative<MeanSquaredError>(loss)) {
     for (std::size_t row = 0; row < targets.size(); row += outputs) {
       float sum = 0;
       for (std::size_t i = row; i < row + outputs; ++i) sum += targets[i] = (targets[i] + 1) / 2;

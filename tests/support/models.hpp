@@ -6,6 +6,13 @@
 
 namespace lockstep::testing {
 
+/// The layer, not trainable.
+template <typename L>
+[[nodiscard]] L frozen(L layer) {
+  layer.trainable = false;
+  return layer;
+}
+
 [[nodiscard]] inline Sequential keras_mnist() {
   return Sequential{Input({28, 28}),
                     Reshape({28, 28, 1}),
@@ -34,6 +41,21 @@ namespace lockstep::testing {
                     Dropout(0.3),       Conv2D(32, 2, {.activation = sigmoid}),
                     Flatten(),          Dense(300, {.activation = activations::tanh}),
                     Dropout(0.5),       Dense(4)};
+}
+
+/// Layers of every kind that are not trainable, before and behind the first trainable one.
+[[nodiscard]] inline Sequential partly_frozen() {
+  return Sequential{Input({8, 8, 1}),
+                    frozen(Conv2D(16, 3, {.activation = activations::tanh})),
+                    frozen(BatchNormalization()),
+                    Conv2D(12, 2, {.activation = sigmoid}),
+                    frozen(BatchNormalization()),
+                    frozen(Conv2D(16, 2, {.padding = Padding::same})),
+                    Activation(activations::tanh),
+                    Flatten(),
+                    frozen(Dense(30, {.activation = activations::tanh})),
+                    Dense(20, {.activation = activations::tanh}),
+                    frozen(Dense(4))};
 }
 
 }  // namespace lockstep::testing

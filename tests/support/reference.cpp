@@ -2,6 +2,9 @@
 #include "support/reference.hpp"
 
 #include "core/dropout_mask.hpp"
+#include "layers/layer_registry.hpp"
+#include "support/reference_losses.hpp"
+#include "support/reference_optimizers.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -24,116 +27,6 @@ std::size_t largest_of(std::span<const double> row) {
   return static_cast<std::size_t>(std::max_element(row.begin(), row.end()) - row.begin());
 }
 
-/// One example's loss and its gradient with respect to the model's output.
-struct LossValue {
-  double loss = 0;
-  Values gradient;
-};
-
-/// Cross entropy of a distribution, from logits or from probabilities.
-LossValue cross_entropy(std::span<const double> output, std::span<const double> target, bool from_logits) {
-  LossValue loss_value{.loss = 0, .gradient = Values(output.size())};
-  if (from_logits) {
-    const double largest = *std::max_element(output.begin(), output.end());
-    double sum = 0;
-    for (const double z : output) sum += std::exp(z - largest);
-    const double mass = std::accumulate(target.begin(), target.end(), 0.0);
-    for (std::size_t i = 0; i < output.size(); ++i) {
-      loss_value.loss += target[i] * (largest + std::log(sum) - output[i]);
-      loss_value.gradient[i] = mass * std::exp(output[i] - largest) / sum - target[i];
-    }
-  } else {
-    constexpr double least = 1e-7;
-    for (std::size_t i = 0; i < output.size(); ++i) {
-      const double p = std::clamp(output[i], least, 1 - least);
-      loss_value.loss -= target[i] * std::log(p);
-      loss_value.gradient[i] = p == output[i] ? -target[i] / p : 0;  // clipped probabilities have zero gradient
-    }
-  }
-  return loss_value;
-}
-
-struct LossVisitor {
-  std::span<const double> output;
-  std::span<const double> target;
-
-  LossValue operator()(const SparseCategoricalCrossentropy& loss) const {
-    Values distribution(output.size());
-    distribution.at(static_cast<std::size_t>(target[0])) = 1;
-    return cross_entropy(output, distribution, loss.from_logits);
-  }
-  LossValue operator()(const CategoricalCrossentropy& loss) const {
-    return cross_entropy(output, target, loss.from_logits);
-  }
-  LossValue operator()(const MeanSquaredError&) const {
-    LossValue loss_value{.loss = 0, .gradient = Values(output.size())};
-    const auto count = static_cast<double>(output.size());
-    for (std::size_t i = 0; i < output.size(); ++i) {
-      const double error = output[i] - target[i];
-      loss_value.loss += error * error / count;
-      loss_value.gradient[i] = 2 * error / count;
-    }
-    return loss_value;
-  }
-};
-
-/// One weight's update by Keras' formulas. t counts steps from 1.
-struct Update {
-  double& w;
-  double g;
-  std::vector<Values>& slots;
-  std::size_t i;
-  std::uint64_t t;
-
-  void operator()(const SGD& sgd) const {
-    const double rate = sgd.learning_rate.at(t - 1);
-    if (sgd.momentum == 0) {
-      w -= rate * g;
-      return;
-    }
-    double& v = slots[0][i];
-    v = sgd.momentum * v - rate * g;
-    w += sgd.nesterov ? sgd.momentum * v - rate * g : v;
-  }
-
-  void operator()(const Adam& adam) const {
-    adam_step(adam.learning_rate.at(t - 1), adam.beta_1, adam.beta_2, adam.epsilon);
-  }
-
-  void operator()(const AdamW& adam) const {
-    const double rate = adam.learning_rate.at(t - 1);
-    w -= w * adam.weight_decay * rate;
-    adam_step(rate, adam.beta_1, adam.beta_2, adam.epsilon);
-  }
-
-  void operator()(const RMSprop& rmsprop) const {
-    std::size_t next = 0;
-    double& v = slots[next++][i];
-    v = rmsprop.rho * v + (1 - rmsprop.rho) * g * g;
-    double* const p = rmsprop.momentum > 0 ? &slots[next++][i] : nullptr;
-    double d = v + rmsprop.epsilon;
-    if (rmsprop.centered) {
-      double& a = slots[next][i];
-      a = rmsprop.rho * a + (1 - rmsprop.rho) * g;
-      d -= a * a;
-    }
-    double increment = rmsprop.learning_rate.at(t - 1) * g / std::sqrt(d);
-    if (p != nullptr) increment = *p = rmsprop.momentum * *p + increment;
-    w -= increment;
-  }
-
- private:
-  void adam_step(double rate, double beta_1, double beta_2, double epsilon) const {
-    double& m = slots[0][i];
-    double& v = slots[1][i];
-    m += (g - m) * (1 - beta_1);
-    v += (g * g - v) * (1 - beta_2);
-    const auto steps = static_cast<double>(t);
-    const double alpha = rate * std::sqrt(1 - std::pow(beta_2, steps)) / (1 - std::pow(beta_1, steps));
-    w -= alpha * m / (std::sqrt(v) + epsilon);
-  }
-};
-
 void zero(std::vector<Values>& all) {
   for (Values& values : all) std::ranges::fill(values, 0.0);
 }
@@ -141,13 +34,18 @@ void zero(std::vector<Values>& all) {
 }  // namespace
 
 ReferenceModel::ReferenceModel(Architecture model, Loss loss, Optimizer optimizer, std::uint64_t seed)
-    : model_(std::move(model)), loss_(loss), optimizer_(optimizer), seed_(seed) {
+    : model_(model.flattened()), loss_(loss), optimizer_(optimizer), seed_(seed) {
   keep_ = [](const DropoutElement& element) {
     return DropoutMask(element.seed, element.step, element.layer, static_cast<float>(element.rate))
         .keep(element.place, element.index);
   };
   for (const LayerCall& call : model_.calls()) {
-    calls_.push_back(make_layer(model_.layers()[at(call.layer)], static_cast<std::uint32_t>(call.layer)));
+    LayerInfo info = model_.layers()[at(call.layer)];  // with the shapes of this call
+    CallShapes shapes{{}, call.output_shape};
+    for (const int input : call.inputs) shapes.inputs.push_back(model_.calls()[at(input)].output_shape);
+    if (!shapes.inputs.empty()) info.input_shape = shapes.inputs.front();
+    info.output_shape = call.output_shape;
+    calls_.push_back(make_layer(info, static_cast<std::uint32_t>(call.layer), shapes));
   }
   for (const LayerInfo& info : model_.layers()) {
     first_parameter_.push_back(parameters_.size());
@@ -157,8 +55,14 @@ ReferenceModel::ReferenceModel(Architecture model, Loss loss, Optimizer optimize
       initialize(parameter, seed, parameters_.size(), values);
       weights_.emplace_back(values.begin(), values.end());
       gradients_.emplace_back(values.size());
-      slots_.emplace_back(parameter.trainable ? num_slots(optimizer_) : 0, Values(values.size()));
-      momenta_.push_back(normalization != nullptr ? normalization->momentum : 0);
+      std::vector<Values>& slots = slots_.emplace_back();
+      if (parameter.trainable) {
+        for (const double initial : initial_slots(optimizer_)) slots.emplace_back(values.size(), initial);
+      }
+      const auto calls =
+          std::ranges::count(model_.calls(), static_cast<int>(first_parameter_.size()) - 1, &LayerCall::layer);
+      momenta_.push_back(normalization != nullptr ? std::pow(normalization->momentum, calls) : 0);
+      frozen_.push_back(!is_trainable(info.layer));
       parameters_.push_back(parameter);
     }
   }
@@ -167,22 +71,30 @@ ReferenceModel::ReferenceModel(Architecture model, Loss loss, Optimizer optimize
 
 /// An example counts as correct when its largest output is the target's class (or largest element); if there is one
 /// output, when the target is 1 and the output above 0.5, or the target 0 and the output not.
-Values ReferenceModel::judge(std::span<const double> outputs, std::span<const double> targets, Sums& sums) const {
+Values ReferenceModel::judge(std::span<const double> outputs, std::span<const double> targets, std::size_t first,
+                             Sums& sums) const {
   const std::size_t classes = at(model_.output_shape().elements());
   const std::size_t width = at(target_width());
   const bool sparse = std::holds_alternative<SparseCategoricalCrossentropy>(loss_);
+  const lockstep::Layer& last = model_.layers()[at(model_.calls()[at(model_.outputs().front())].layer)].layer;
+  const ActivationFunction activation = activation_of(last).value_or(ActivationFunction::linear);
   Values gradients;
   for (std::size_t i = 0; i < outputs.size() / classes; ++i) {
     const auto output = outputs.subspan(i * classes, classes);
     const auto target = targets.subspan(i * width, width);
-    const LossValue loss_value = std::visit(LossVisitor{output, target}, loss_);
-    sums.loss_sum += loss_value.loss;
+    const LossValue loss_value = loss_of(loss_, output, target, activation);
+    const double weight = sample_weights_.empty() ? 1 : sample_weights_[first + i];
+    sums.loss_sum += weight * loss_value.loss;
     const bool is_class = largest_of(output) == (sparse ? static_cast<std::size_t>(target[0]) : largest_of(target));
     const bool is_binary = static_cast<double>(target[0]) == (output[0] > 0.5 ? 1 : 0);
     sums.correct += (output.size() == 1 ? is_binary : is_class) ? 1 : 0;
-    gradients.insert(gradients.end(), loss_value.gradient.begin(), loss_value.gradient.end());
+    for (const double derivative : loss_value.gradient) gradients.push_back(weight * derivative);
   }
   return gradients;
+}
+
+double ReferenceModel::total_weight() const {
+  return std::accumulate(sample_weights_.begin(), sample_weights_.end(), 0.0);
 }
 
 std::int64_t ReferenceModel::target_width() const {
@@ -208,19 +120,45 @@ Values ReferenceModel::forward(const Pass& pass, std::span<const double> inputs)
   return tensors[at(model_.outputs().front())];
 }
 
+/// Moving averages are updated once by each call: m <- momentum m + (1 - momentum) statistic. With k calls, that is one
+/// update with momentum^k and the mean of the statistics weighted by momentum^(number of later calls).
+void ReferenceModel::weigh_statistics(const std::vector<Values>& before, int layer, int later_calls) {
+  const auto [first, count] = parameters_of(layer);
+  const auto calls = std::ranges::count(model_.calls(), layer, &LayerCall::layer);
+  for (std::size_t i = 0; i < count && calls > 1; ++i) {
+    if (parameters_[first + i].trainable) continue;
+    const double momentum = parameters_[first + i].momentum;
+    double sum = 0;
+    for (int k = 0; k < calls; ++k) sum += std::pow(momentum, k);
+    Values& all = gradients_[first + i];
+    for (std::size_t j = 0; j < all.size(); ++j) {
+      all[j] = before[i][j] + (all[j] - before[i][j]) * std::pow(momentum, later_calls) / sum;
+    }
+  }
+}
+
 void ReferenceModel::backward(Values gradient) {
   std::vector<Values> tensors(calls_.size());  // the sum of the gradients that the calls of each tensor have returned
   tensors[at(model_.outputs().front())] = std::move(gradient);
+  std::vector<int> later_calls(model_.layers().size());
   for (std::size_t c = calls_.size(); c-- > 0;) {
     const LayerCall& call = model_.calls()[c];
     const auto [first, count] = parameters_of(call.layer);
+    const std::vector<Values> before(gradients_.begin() + static_cast<std::ptrdiff_t>(first),
+                                     gradients_.begin() + static_cast<std::ptrdiff_t>(first + count));
     const Values returned = calls_[c]->backward(std::span<const Values>(weights_).subspan(first, count),
                                                 std::span(gradients_).subspan(first, count), tensors[c]);
-    const std::size_t size = call.inputs.empty() ? 0 : returned.size() / call.inputs.size();
-    for (std::size_t k = 0; k < call.inputs.size(); ++k) {
-      Values& sum = tensors[at(call.inputs[k])];
+    weigh_statistics(before, call.layer, later_calls[at(call.layer)]++);
+    const auto elements_of = [&](int input) { return at(model_.calls()[at(input)].output_shape.elements()); };
+    std::size_t elements = 0;  // of one example of all inputs
+    for (const int input : call.inputs) elements += elements_of(input);
+    std::size_t begin = 0;
+    for (const int input : call.inputs) {
+      const std::size_t size = returned.size() / elements * elements_of(input);
+      Values& sum = tensors[at(input)];
       sum.resize(size);
-      for (std::size_t i = 0; i < size; ++i) sum[i] += returned[k * size + i];
+      for (std::size_t i = 0; i < size; ++i) sum[i] += returned[begin + i];
+      begin += size;
     }
   }
 }
@@ -233,7 +171,8 @@ Values ReferenceModel::predict(std::span<const double> inputs, std::int64_t n) {
 Sums ReferenceModel::evaluate(std::span<const double> inputs, std::span<const double> targets, std::int64_t n) {
   if (targets.size() != at(n * target_width())) throw std::invalid_argument("reference: targets");
   Sums sums;
-  judge(predict(inputs, n), targets, sums);
+  judge(predict(inputs, n), targets, 0, sums);
+  sums.loss_sum *= scale_of(loss_, static_cast<double>(n), total_weight()).loss;
   return sums;
 }
 
@@ -249,6 +188,7 @@ Sums ReferenceModel::compute_gradients(std::span<const double> inputs, std::span
 
   zero(gradients_);
   Sums sums;
+  const ReducedScale scale = scale_of(loss_, static_cast<double>(global_batch), total_weight());
   std::size_t place = 0;
   for (const std::int64_t slice : slices) {
     if (slice == 0) continue;
@@ -259,22 +199,34 @@ Sums ReferenceModel::compute_gradients(std::span<const double> inputs, std::span
                     .step = step_,
                     .keep = &keep_};
     const Values outputs = forward(pass, inputs.subspan(place * input_width, at(slice) * input_width));
-    Values gradient = judge(outputs, targets.subspan(place * target_size, at(slice) * target_size), sums);
-    for (double& d : gradient) d /= static_cast<double>(global_batch);
+    Values gradient = judge(outputs, targets.subspan(place * target_size, at(slice) * target_size), place, sums);
+    for (double& d : gradient) d *= scale.gradient;
     backward(std::move(gradient));
     place += at(slice);
   }
 
+  sums.loss_sum *= scale.loss;
   const auto busy = static_cast<double>(slices.size()) - static_cast<double>(std::ranges::count(slices, 0));
   for (std::size_t p = 0; p < parameters_.size(); ++p) {
+    if (frozen_[p]) std::ranges::fill(gradients_[p], 0.0);
     if (parameters_[p].trainable) continue;
     for (double& statistic : gradients_[p]) statistic /= busy;
   }
   return sums;
 }
 
-std::vector<Values> ReferenceModel::clipped_gradients() const {
+std::vector<double*> ReferenceModel::slots_at(std::size_t parameter, std::size_t element) {
+  std::vector<double*> found;
+  for (Values& slot : slots_[parameter]) found.push_back(&slot[element]);
+  return found;
+}
+
+std::vector<Values> ReferenceModel::clipped_gradients() {
   std::vector<Values> clipped = gradients_;
+  for (std::size_t p = 0; p < clipped.size(); ++p) {
+    for (std::size_t i = 0; parameters_[p].trainable && i < clipped[p].size(); ++i)
+      clipped[p][i] = mean_gradient(optimizer_, clipped[p][i], slots_at(p, i));
+  }
   const Clipping clipping = clipping_of(optimizer_);
   const auto squares = [&](std::size_t p) {
     return std::inner_product(clipped[p].begin(), clipped[p].end(), clipped[p].begin(), 0.0);
@@ -294,13 +246,14 @@ std::vector<Values> ReferenceModel::clipped_gradients() const {
 
 void ReferenceModel::apply_gradients() {
   ++step_;
-  const std::vector<Values> gradients = clipped_gradients();
+  const std::vector<Values> clipped = clipped_gradients();
   for (std::size_t p = 0; p < parameters_.size(); ++p) {
+    if (frozen_[p]) continue;
     for (std::size_t i = 0; i < weights_[p].size(); ++i) {
       double& w = weights_[p][i];
-      const double g = gradients[p][i];
+      const double g = gradients_[p][i];
       if (parameters_[p].trainable) {
-        std::visit(Update{w, g, slots_[p], i, step_}, optimizer_);
+        update(optimizer_, w, g, clipped[p][i], slots_at(p, i), step_);
       } else {
         w = momenta_[p] * w + (1 - momenta_[p]) * g;
       }

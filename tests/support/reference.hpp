@@ -51,15 +51,14 @@ class ReferenceModel {
   /// All parameters of the model, in Keras' order and layout.
   [[nodiscard]] std::vector<Values>& weights() noexcept { return weights_; }
 
-  /// Gradients in the order of weights(). For moving statistics, the step's statistic, averaged over the replicas that
-  /// have examples.
+  /// Gradients in the order of weights(); zeros for layers that are not trainable. For moving statistics, the step's
+  /// statistic, averaged over the replicas that have examples.
   [[nodiscard]] const std::vector<Values>& gradients() const noexcept { return gradients_; }
 
-  /// Gradients after the optimizer's clipping.
-  [[nodiscard]] std::vector<Values> clipped_gradients() const;
+  /// Gradients after the optimizer's accumulation and clipping.
+  [[nodiscard]] std::vector<Values> clipped_gradients();
 
-  /// slots()[parameter][slot], in Keras' order: momentum (SGD); momentum, velocity (Adam, AdamW); velocity, momentum,
-  /// average_gradient as far as used (RMSprop). Empty for non-trainable parameters.
+  /// slots()[parameter][slot], in Keras' order. Empty for non-trainable parameters.
   [[nodiscard]] std::vector<std::vector<Values>>& slots() noexcept { return slots_; }
 
   /// Number of completed steps; settable, for a resumed run.
@@ -68,16 +67,24 @@ class ReferenceModel {
 
   void set_learning_rate(double rate) { lockstep::set_learning_rate(optimizer_, rate); }
 
+  /// Weighs the examples of the batches that follow; empty: all alike. Without weights the reduction
+  /// mean_with_sample_weight is not defined here.
+  void weigh(Values sample_weights) { sample_weights_ = std::move(sample_weights); }
+
   /// Replaces src/core/dropout_mask.hpp as the rule for which elements Dropout keeps.
   void set_dropout(KeepElement keep) { keep_ = std::move(keep); }
 
  private:
   Values forward(const Pass& pass, std::span<const double> inputs);
+  void weigh_statistics(const std::vector<Values>& before, int layer, int later_calls);
   void backward(Values gradient);
   [[nodiscard]] std::pair<std::size_t, std::size_t> parameters_of(int layer) const;  // the first and their number
 
-  /// Adds to the sums. Returns the gradient of the losses with respect to the outputs.
-  Values judge(std::span<const double> outputs, std::span<const double> targets, Sums& sums) const;
+  /// Adds to the sums. Returns the gradient of the losses with respect to the outputs. `first`: the number of the first
+  /// example in the batch.
+  Values judge(std::span<const double> outputs, std::span<const double> targets, std::size_t first, Sums& sums) const;
+  [[nodiscard]] double total_weight() const;
+  [[nodiscard]] std::vector<double*> slots_at(std::size_t parameter, std::size_t element);
   [[nodiscard]] std::int64_t target_width() const;
 
   Architecture model_;
@@ -86,10 +93,12 @@ class ReferenceModel {
   std::uint64_t seed_;
   std::uint64_t step_ = 0;
   KeepElement keep_;
+  Values sample_weights_;
   std::vector<std::unique_ptr<Layer>> calls_;  // one object for each call, which keeps what backward needs
   std::vector<std::size_t> first_parameter_;   // of each layer, and one past the last
   std::vector<ParameterInfo> parameters_;
   std::vector<double> momenta_;  // of moving statistics
+  std::vector<bool> frozen_;     // by parameter: whether its layer is not trainable
   std::vector<Values> weights_;
   std::vector<Values> gradients_;
   std::vector<std::vector<Values>> slots_;

@@ -10,6 +10,8 @@
 #include <memory>
 #include <numeric>
 #include <span>
+#include <stdexcept>
+#include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -24,29 +26,9 @@ class ReshapeLayer : public Layer {
   Values backward(std::span<const Values>, std::span<Values>, const Values& gradient) override { return gradient; }
 };
 
-class RescalingLayer : public Layer {
- public:
-  explicit RescalingLayer(const Rescaling& rescaling) : scale_(rescaling.scale), offset_(rescaling.offset) {}
-  Values forward(const Pass&, std::span<const Values>, const Values& input) override {
-    Values output = input;
-    for (double& value : output) value = scale_ * value + offset_;
-    return output;
-  }
-  Values backward(std::span<const Values>, std::span<Values>, const Values& gradient) override {
-    Values input_gradient = gradient;
-    for (double& value : input_gradient) value *= scale_;
-    return input_gradient;
-  }
-
- private:
-  double scale_;
-  double offset_;
-};
-
 class ActivationLayer : public Layer {
  public:
-  ActivationLayer(const Activation& activation, const Shape& shape)
-      : activated_(activation.function, shape[shape.rank() - 1]) {}
+  ActivationLayer(ActivationFunction function, const Shape& shape) : activated_(function, shape[shape.rank() - 1]) {}
   Values forward(const Pass&, std::span<const Values>, const Values& input) override {
     return activated_.forward(input);
   }
@@ -65,7 +47,7 @@ class DenseLayer : public Layer {
 
   Values forward(const Pass& pass, std::span<const Values> parameters, const Values& input) override {
     input_ = input;
-    examples_ = pass.examples;
+    examples_ = pass.examples == 0 ? 0 : static_cast<std::int64_t>(input.size()) / inputs_;  // a row for each pixel
     Values z(at(examples_ * units_));
     for (std::int64_t n = 0; n < examples_; ++n) {
       for (std::int64_t j = 0; j < units_; ++j) z[at(n * units_ + j)] = bias_ ? parameters[1][at(j)] : 0;
@@ -102,33 +84,21 @@ class DenseLayer : public Layer {
   Activated activated_;
 };
 
-class GlobalAverageLayer : public Layer {
- public:
-  explicit GlobalAverageLayer(const Shape& input) : pixels_(input[0] * input[1]), channels_(input[2]) {}
-
-  Values forward(const Pass& pass, std::span<const Values>, const Values& input) override {
-    Values output(at(pass.examples * channels_));
-    for (std::size_t i = 0; i < input.size(); ++i) output[pooled(i)] += input[i] / static_cast<double>(pixels_);
-    return output;
-  }
-
-  Values backward(std::span<const Values>, std::span<Values>, const Values& gradient) override {
-    Values dx(gradient.size() * at(pixels_));
-    for (std::size_t i = 0; i < dx.size(); ++i) dx[i] = gradient[pooled(i)] / static_cast<double>(pixels_);
-    return dx;
-  }
-
- private:
-  [[nodiscard]] std::size_t pooled(std::size_t i) const {
-    return i / at(pixels_ * channels_) * at(channels_) + i % at(channels_);
-  }
-  std::int64_t pixels_, channels_;
-};
-
 class DropoutLayer : public Layer {
  public:
-  DropoutLayer(const Dropout& dropout, std::int64_t elements, std::uint32_t ordinal)
-      : rate_(dropout.rate), elements_(elements), ordinal_(ordinal) {}
+  /// `noise`: the shape of the mask; elements along its axes of size 1 have one decision.
+  DropoutLayer(double rate, const Shape& shape, const Shape& noise, std::uint32_t ordinal)
+      : rate_(rate), elements_(shape.elements()), ordinal_(ordinal) {
+    for (std::int64_t i = 0; i < elements_; ++i) {
+      std::int64_t decision = 0;
+      std::int64_t inner = elements_;
+      for (std::size_t axis = 0; axis < shape.rank(); ++axis) {
+        inner /= shape[axis];
+        decision = decision * noise[axis] + i / inner % shape[axis] % noise[axis];
+      }
+      decisions_.push_back(static_cast<std::uint32_t>(decision));
+    }
+  }
 
   Values forward(const Pass& pass, std::span<const Values>, const Values& input) override {
     factors_.assign(input.size(), 1);
@@ -138,7 +108,7 @@ class DropoutLayer : public Layer {
                                         .layer = ordinal_,
                                         .step = pass.step,
                                         .place = pass.batch_offset + static_cast<std::uint32_t>(i / at(elements_)),
-                                        .index = static_cast<std::uint32_t>(i % at(elements_)),
+                                        .index = decisions_[i % at(elements_)],
                                         .rate = rate_});
         factors_[i] = keep ? 1 / (1 - rate_) : 0;
       }
@@ -158,6 +128,7 @@ class DropoutLayer : public Layer {
   double rate_;
   std::int64_t elements_;
   std::uint32_t ordinal_;
+  std::vector<std::uint32_t> decisions_;  // by element
   Values factors_;
 };
 
@@ -200,42 +171,58 @@ constexpr MergeFormula minimum_formula{
 
 class MergedLayer : public Layer {
  public:
-  MergedLayer(const MergeFormula& formula, std::int64_t elements) : formula_(formula), elements_(elements) {}
+  MergedLayer(const MergeFormula& formula, CallShapes shapes) : formula_(formula), shapes_(std::move(shapes)) {}
 
   Values forward(const Pass& pass, std::span<const Values>, const Values& input) override {
     input_ = input;
-    size_ = at(pass.examples * elements_);
-    Values output(size_);
-    for (std::size_t i = 0; i < size_; ++i) output[i] = formula_.value(operands(i));
+    examples_ = pass.examples;
+    Values output(at(examples_ * shapes_.output.elements()));
+    for (std::size_t i = 0; i < output.size(); ++i) output[i] = formula_.value(operands(i));
     return output;
   }
 
   Values backward(std::span<const Values>, std::span<Values>, const Values& gradient) override {
     Values dx(input_.size());
-    for (std::size_t i = 0; i < dx.size(); ++i) {
-      dx[i] = gradient[i % size_] * formula_.derivative(operands(i % size_), i / size_);
+    for (std::size_t i = 0; i < gradient.size(); ++i) {
+      for (std::size_t k = 0; k < shapes_.inputs.size(); ++k) {
+        dx[place(i, k)] += gradient[i] * formula_.derivative(operands(i), k);
+      }
     }
     return dx;
   }
 
  private:
-  /// The values of element i in all inputs.
+  /// The index in the inputs of what element i of the output takes from input k, where axes of size 1 are repeated.
+  [[nodiscard]] std::size_t place(std::size_t i, std::size_t k) const {
+    std::int64_t inner = shapes_.output.elements();
+    const std::int64_t example = static_cast<std::int64_t>(i) / inner;
+    std::int64_t element = 0;
+    for (std::size_t axis = 0; axis < shapes_.output.rank(); ++axis) {
+      inner /= shapes_.output[axis];
+      const std::int64_t along = static_cast<std::int64_t>(i) / inner % shapes_.output[axis];
+      element = element * shapes_.inputs[k][axis] + along % shapes_.inputs[k][axis];
+    }
+    std::int64_t begin = example * shapes_.inputs[k].elements();
+    for (std::size_t before = 0; before < k; ++before) begin += examples_ * shapes_.inputs[before].elements();
+    return at(begin + element);
+  }
+
   [[nodiscard]] Values operands(std::size_t i) const {
     Values values;
-    for (; i < input_.size(); i += size_) values.push_back(input_[i]);
+    for (std::size_t k = 0; k < shapes_.inputs.size(); ++k) values.push_back(input_[place(i, k)]);
     return values;
   }
 
   const MergeFormula& formula_;
-  std::int64_t elements_;  // per example
-  std::size_t size_ = 0;   // of one input
+  CallShapes shapes_;
+  std::int64_t examples_ = 0;
   Values input_;
 };
 
 class BatchNormalizationLayer : public Layer {
  public:
   BatchNormalizationLayer(const BatchNormalization& normalization, const Shape& shape)
-      : options_(normalization), channels_(at(shape[shape.rank() - 1])) {
+      : options_(normalization), frozen_(!normalization.trainable), channels_(at(shape[shape.rank() - 1])) {
     std::size_t next = 0;
     if (options_.scale) gamma_ = next++;
     if (options_.center) beta_ = next++;
@@ -247,7 +234,7 @@ class BatchNormalizationLayer : public Layer {
     const auto rows = static_cast<double>(input.size() / channels_);
     Values mean = parameters[mean_];
     Values variance = parameters[variance_];
-    if (pass.training) {
+    if (pass.training && !frozen_) {
       mean.assign(channels_, 0);
       variance.assign(channels_, 0);
       for (std::size_t i = 0; i < input.size(); ++i) mean[i % channels_] += input[i] / rows;
@@ -287,7 +274,8 @@ class BatchNormalizationLayer : public Layer {
     for (std::size_t i = 0; i < gradient.size(); ++i) {
       const std::size_t c = i % channels_;
       const double gamma = options_.scale ? parameters[gamma_][c] : 1;
-      dx[i] = gamma * inverse_deviation_[c] * (gradient[i] - sum[c] / rows - normalized_[i] * dot[c] / rows);
+      const double through_statistics = frozen_ ? 0 : sum[c] / rows + normalized_[i] * dot[c] / rows;
+      dx[i] = gamma * inverse_deviation_[c] * (gradient[i] - through_statistics);
     }
     return dx;
   }
@@ -296,49 +284,104 @@ class BatchNormalizationLayer : public Layer {
   static double square(double value) { return value * value; }
 
   BatchNormalizationOptions options_;
+  bool frozen_;
   std::size_t channels_;
   std::size_t gamma_ = 0, beta_ = 0, mean_ = 0, variance_ = 0;  // indices of parameters
   Values inverse_deviation_, normalized_, batch_mean_, batch_variance_;
 };
 
+template <typename L>
+concept HasKernelSize = requires(const L& layer) {
+  layer.kernel_size;
+};
+template <typename L>
+concept SlidesWindow = HasKernelSize<L> || std::is_base_of_v<Pooling2D, L> || std::is_base_of_v<Pooling1D, L> ||
+    std::is_base_of_v<GlobalPooling, L>;
+
+struct WindowMaker {
+  const LayerInfo& info;
+
+  template <SlidesWindow L>
+  std::unique_ptr<Layer> operator()(const L&) const {
+    return make_window_layer(info);
+  }
+};
+
 }  // namespace
 
-std::unique_ptr<Layer> make_layer(const LayerInfo& info, std::uint32_t ordinal) {
-  struct Maker {
-    const LayerInfo& info;
+std::unique_ptr<Layer> make_layer(const LayerInfo& info, std::uint32_t ordinal, const CallShapes& shapes) {
+  struct Maker : WindowMaker {
     std::uint32_t ordinal;
+    const CallShapes& shapes;
+    using WindowMaker::operator();
     using Made = std::unique_ptr<Layer>;
     Made operator()(const Input&) const { return std::make_unique<ReshapeLayer>(); }
     Made operator()(const Reshape&) const { return std::make_unique<ReshapeLayer>(); }
-    Made operator()(const Rescaling& rescaling) const { return std::make_unique<RescalingLayer>(rescaling); }
+    Made operator()(const Rescaling& rescaling) const { return make_affine(rescaling); }
     Made operator()(const Flatten&) const { return std::make_unique<ReshapeLayer>(); }
-    Made operator()(const Conv2D& conv) const { return make_convolution(conv, info); }
-    Made operator()(const Dense& dense) const { return std::make_unique<DenseLayer>(dense, info.input_shape[0]); }
-    Made operator()(const MaxPooling2D& pooling) const { return make_pooling(pooling, info); }
-    Made operator()(const AveragePooling2D& pooling) const { return make_pooling(pooling, info); }
-    Made operator()(const GlobalAveragePooling2D&) const {
-      return std::make_unique<GlobalAverageLayer>(info.input_shape);
+    Made operator()(const Dense& dense) const {
+      return std::make_unique<DenseLayer>(dense, info.parameters[0].shape[0]);
     }
     Made operator()(const Dropout& dropout) const {
-      return std::make_unique<DropoutLayer>(dropout, info.input_shape.elements(), ordinal);
+      return drop(dropout.rate, dropout.noise_shape.rank() == 0 ? shapes.output : dropout.noise_shape);
+    }
+    Made operator()(const SpatialDropout1D& dropout) const { return drop(dropout.rate, {1, shapes.output[1]}); }
+    Made operator()(const SpatialDropout2D& dropout) const { return drop(dropout.rate, {1, 1, shapes.output[2]}); }
+    [[nodiscard]] Made drop(double rate, const Shape& noise) const {
+      return std::make_unique<DropoutLayer>(rate, shapes.output, noise, ordinal);
     }
     Made operator()(const BatchNormalization& normalization) const {
       return std::make_unique<BatchNormalizationLayer>(normalization, info.input_shape);
     }
-    Made operator()(const Activation& activation) const {
-      return std::make_unique<ActivationLayer>(activation, info.input_shape);
+    Made operator()(const Activation& activation) const { return activated(activation.function); }
+    Made operator()(const Softmax&) const { return activated(softmax); }
+    Made operator()(const ReLU& relu) const {
+      ActivationFunction function(ActivationFunction::Kind::clipped_relu, static_cast<float>(relu.negative_slope));
+      function.threshold = static_cast<float>(relu.threshold);
+      if (relu.max_value) function.max_value = static_cast<float>(*relu.max_value);
+      return activated(function);
     }
+    Made operator()(const LeakyReLU& relu) const {
+      return activated(
+          ActivationFunction(ActivationFunction::Kind::leaky_relu, static_cast<float>(relu.negative_slope)));
+    }
+    Made operator()(const ELU& elu) const {
+      return activated(ActivationFunction(ActivationFunction::Kind::elu, static_cast<float>(elu.alpha)));
+    }
+    [[nodiscard]] Made activated(ActivationFunction function) const {
+      return std::make_unique<ActivationLayer>(function, shapes.output);
+    }
+    Made operator()(const PReLU& layer) const { return make_weighted_layer(layer, info, shapes); }
+    Made operator()(const LayerScale& layer) const { return make_weighted_layer(layer, info, shapes); }
+    Made operator()(const ZeroPadding1D& layer) const { return make_shape_layer(layer, shapes); }
+    Made operator()(const ZeroPadding2D& layer) const { return make_shape_layer(layer, shapes); }
+    Made operator()(const Cropping1D& layer) const { return make_shape_layer(layer, shapes); }
+    Made operator()(const Cropping2D& layer) const { return make_shape_layer(layer, shapes); }
+    Made operator()(const UpSampling1D& layer) const { return make_shape_layer(layer, shapes); }
+    Made operator()(const UpSampling2D& layer) const { return make_shape_layer(layer, shapes); }
+    Made operator()(const RepeatVector& layer) const { return make_shape_layer(layer, shapes); }
+    Made operator()(const Permute& layer) const { return make_shape_layer(layer, shapes); }
+    Made operator()(const Concatenate& layer) const { return make_shape_layer(layer, shapes); }
+    Made operator()(const CustomScaleLayer& layer) const { return make_shape_layer(layer, shapes); }
+    Made operator()(const LayerNormalization& layer) const { return make_normalization(layer, shapes.output); }
+    Made operator()(const GroupNormalization& layer) const { return make_normalization(layer, shapes.output); }
+    Made operator()(const UnitNormalization& layer) const { return make_normalization(layer, shapes.output); }
+    Made operator()(const Normalization& layer) const { return make_affine(layer, shapes.output); }
+    Made operator()(const GaussianNoise& noise) const { return make_noise(noise, shapes.output.elements(), ordinal); }
+    Made operator()(const GaussianDropout& noise) const { return make_noise(noise, shapes.output.elements(), ordinal); }
+    Made operator()(const Embedding& embedding) const { return make_embedding(embedding); }
     Made operator()(const Add&) const { return merge(add_formula); }
     Made operator()(const Subtract&) const { return merge(subtract_formula); }
     Made operator()(const Multiply&) const { return merge(multiply_formula); }
     Made operator()(const Average&) const { return merge(average_formula); }
     Made operator()(const Maximum&) const { return merge(maximum_formula); }
     Made operator()(const Minimum&) const { return merge(minimum_formula); }
+    Made operator()(const NestedModel&) const { throw std::invalid_argument("reference: the model is not flattened"); }
     [[nodiscard]] Made merge(const MergeFormula& formula) const {
-      return std::make_unique<MergedLayer>(formula, info.output_shape.elements());
+      return std::make_unique<MergedLayer>(formula, shapes);
     }
   };
-  return std::visit(Maker{info, ordinal}, info.layer);
+  return std::visit(Maker{{info}, ordinal, shapes}, info.layer);
 }
 
 }  // namespace lockstep::reference

@@ -48,11 +48,37 @@ class Layer {
   virtual Values backward(std::span<const Values> parameters, std::span<Values> gradients, const Values& gradient) = 0;
 };
 
-std::unique_ptr<Layer> make_layer(const LayerInfo& info, std::uint32_t ordinal);
+/// The shapes that one call of a layer reads and writes.
+struct CallShapes {
+  std::vector<Shape> inputs;
+  Shape output;
+};
 
-// Layers that slide a window, in reference_windows.cpp.
-std::unique_ptr<Layer> make_convolution(const Conv2D& conv, const LayerInfo& info);
-std::unique_ptr<Layer> make_pooling(const MaxPooling2D& pooling, const LayerInfo& info);
-std::unique_ptr<Layer> make_pooling(const AveragePooling2D& pooling, const LayerInfo& info);
+std::unique_ptr<Layer> make_layer(const LayerInfo& info, std::uint32_t ordinal, const CallShapes& shapes);
+
+/// A layer that slides a window, in reference_windows.cpp: convolutions and poolings.
+std::unique_ptr<Layer> make_window_layer(const LayerInfo& info);
+
+// Layers that move elements or have weights by element, in reference_shapes.cpp.
+std::unique_ptr<Layer> make_shape_layer(const ZeroPadding1D& pad, const CallShapes& shapes);
+std::unique_ptr<Layer> make_shape_layer(const ZeroPadding2D& pad, const CallShapes& shapes);
+std::unique_ptr<Layer> make_shape_layer(const Cropping1D& crop, const CallShapes& shapes);
+std::unique_ptr<Layer> make_shape_layer(const Cropping2D& crop, const CallShapes& shapes);
+std::unique_ptr<Layer> make_shape_layer(const UpSampling1D& upsampling, const CallShapes& shapes);
+std::unique_ptr<Layer> make_shape_layer(const UpSampling2D& upsampling, const CallShapes& shapes);
+std::unique_ptr<Layer> make_shape_layer(const RepeatVector& repeat, const CallShapes& shapes);
+std::unique_ptr<Layer> make_shape_layer(const Permute& permute, const CallShapes& shapes);
+std::unique_ptr<Layer> make_shape_layer(const Concatenate& merge, const CallShapes& shapes);
+std::unique_ptr<Layer> make_shape_layer(const CustomScaleLayer& merge, const CallShapes& shapes);
+std::unique_ptr<Layer> make_weighted_layer(const PReLU& layer, const LayerInfo& info, const CallShapes& shapes);
+std::unique_ptr<Layer> make_weighted_layer(const LayerScale& layer, const LayerInfo& info, const CallShapes& shapes);
+std::unique_ptr<Layer> make_normalization(const LayerNormalization& layer, const Shape& shape);
+std::unique_ptr<Layer> make_normalization(const GroupNormalization& layer, const Shape& shape);
+std::unique_ptr<Layer> make_normalization(const UnitNormalization& layer, const Shape& shape);
+std::unique_ptr<Layer> make_noise(const GaussianNoise& noise, std::int64_t elements, std::uint32_t ordinal);
+std::unique_ptr<Layer> make_noise(const GaussianDropout& noise, std::int64_t elements, std::uint32_t ordinal);
+std::unique_ptr<Layer> make_embedding(const Embedding& embedding);
+std::unique_ptr<Layer> make_affine(const Rescaling& rescaling);
+std::unique_ptr<Layer> make_affine(const Normalization& normalization, const Shape& shape);
 
 }  // namespace lockstep::reference

@@ -33,8 +33,11 @@ inline const std::vector<Sequential> models{
                BatchNormalization(), Dense(31, {.use_bias = false}), Activation(sigmoid), Dropout(0.4),
                Dense(21, {.activation = softmax}), Dense(9, {.activation = activations::tanh}), Dense(4)},
     Sequential{Input({6, 2}), Reshape({12}), Dense(3, {.activation = activations::tanh}), Dense(2), Dense(3)},
+    Sequential{Input({7, 7, 2}), SeparableConv2D(12, 3, {.activation = activations::tanh}), DepthwiseConv2D(2),
+               Conv2DTranspose(5, 2, {.activation = sigmoid}), GlobalAveragePooling2D(), Dense(8), Dense(4)},
     Sequential{Input({4, 4, 3}), Conv2D(2, 2, {.activation = relu}), Reshape({9, 2}), Dropout(0.1), Flatten(),
                Dense(3)},
+    partly_frozen(),
 };
 
 struct ShardedModel {

@@ -2,13 +2,13 @@
 #pragma once
 
 #include <lockstep/core/shape.hpp>
+#include <lockstep/data/shared_array.hpp>
 
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <utility>
 #include <variant>
-#include <vector>
 
 namespace lockstep {
 
@@ -42,15 +42,18 @@ class DatasetId {
 /// they are.
 struct Dataset {
   Shape example_shape;                                                  ///< one input, e.g. {28, 28}
-  std::variant<std::vector<std::uint8_t>, std::vector<float>> inputs;   ///< size() x example_shape
+  std::variant<SharedArray<std::uint8_t>, SharedArray<float>> inputs;   ///< size() x example_shape
   Shape target_shape;                                                   ///< one target; {} for a class index
-  std::variant<std::vector<std::int32_t>, std::vector<float>> targets;  ///< class indices, or size() x target_shape
+  std::variant<SharedArray<std::int32_t>, SharedArray<float>> targets;  ///< class indices, or size() x target_shape
   std::string source;                                                   ///< the origin of the data, for messages
   DatasetId id = {};  ///< a model validates each id once: to change values after that, assign a new Dataset
+  /// Keras' sample_weight: one number for each example, by which its loss and its weighted metrics are multiplied.
+  /// Empty: all are 1.
+  SharedArray<float> sample_weights = {};
 
   [[nodiscard]] std::size_t size() const;
 
-  /// Copies the examples [begin, end). Throws UsageError if the range exceeds the data.
+  /// The examples [begin, end), in the same memory. Throws UsageError if the range exceeds the data.
   [[nodiscard]] Dataset slice(std::size_t begin, std::size_t end) const;
 
   /// Throws DataError unless inputs, targets and shapes agree, all numbers are finite, and class indices are in

@@ -6,12 +6,17 @@
 #include <lockstep/layers/layer.hpp>
 
 #include <cstdint>
+#include <initializer_list>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace lockstep {
 
-/// A layer with its name, shapes and parameters.
+class Tensor;
+
+/// A layer with its name, shapes and parameters. Those of a nested model are those of its layers, in their order, with
+/// names like "conv2d/kernel".
 struct LayerInfo {
   Layer layer;             ///< with completed defaults: a pooling's strides are never 0
   std::string class_name;  ///< "Conv2D"; "InputLayer" for Input, as Keras calls it
@@ -38,7 +43,16 @@ struct LayerGraph {
 
 class Architecture {
  public:
+  /// Calls the model like a layer. It becomes a nested model, which shares its weights with the model's other calls.
+  /// Throws UsageError if the inputs have other shapes than the model's.
+  Tensor operator()(const Tensor& input) const;
+  Tensor operator()(std::initializer_list<Tensor> inputs) const;
+  Tensor operator()(const std::vector<Tensor>& inputs) const;
+
   [[nodiscard]] const std::string& name() const noexcept { return name_; }
+
+  /// Whether the name is Keras' automatic one, "sequential" or "functional".
+  [[nodiscard]] bool has_automatic_name() const noexcept { return has_automatic_name_; }
 
   /// All layers in Keras' order of `model.layers`, Inputs included. Weights have this order in files.
   [[nodiscard]] const std::vector<LayerInfo>& layers() const noexcept { return layers_; }
@@ -53,12 +67,21 @@ class Architecture {
   /// Whether it was made as a Sequential model. Keras' files of such a model list layers without their connections.
   [[nodiscard]] bool is_sequential() const noexcept { return is_sequential_; }
 
+  /// The same model without nested models: their layers stand in their place, with names like "base/conv2d". All
+  /// parameters keep their order.
+  [[nodiscard]] Architecture flattened() const;
+
   /// Whether each layer is called once, on the tensor of the layer before it.
   [[nodiscard]] bool is_chain() const noexcept;
 
   /// The shape of one example of the first input and of the first output.
   [[nodiscard]] const Shape& input_shape() const { return calls_[inputs_.front()].output_shape; }
   [[nodiscard]] const Shape& output_shape() const { return calls_[outputs_.front()].output_shape; }
+
+  /// As Keras' `model.trainable = ...` and `model.get_layer(name).trainable = ...`: whether training changes the
+  /// weights of all layers, or of one. Call it before the model is made. Throws UsageError if no layer has the name.
+  void set_trainable(bool trainable);
+  void set_trainable(std::string_view layer, bool trainable);
 
   [[nodiscard]] std::int64_t count_parameters(bool trainable) const noexcept;
 
@@ -70,16 +93,24 @@ class Architecture {
   friend class Functional;
 
  private:
+  class Flattener;
+  Architecture() = default;
+
   /// Names the layers as Keras does and infers all shapes. Throws UsageError for a layer that cannot read its inputs
   /// and for two layers of one name; the message names the layer.
   Architecture(std::string name, LayerGraph graph, bool is_sequential);
 
+  /// Infers the shapes and parameters of all layers from those of the inputs.
+  void infer_calls();
+
+  LayerIdentity identity_;
   std::string name_;
+  bool has_automatic_name_ = false;
   std::vector<LayerInfo> layers_;
   std::vector<LayerCall> calls_;
   std::vector<int> inputs_;
   std::vector<int> outputs_;
-  bool is_sequential_;
+  bool is_sequential_ = false;
 };
 
 }  // namespace lockstep

@@ -18,9 +18,16 @@ class LayerIdentity {
   std::shared_ptr<const int> unique_ = std::make_shared<const int>(0);
 };
 
+/// What layers have in common.
+struct LayerBase {
+  /// Whether training changes the layer's weights. Set it before the layer is called or becomes part of a model, or
+  /// call Architecture::set_trainable. A BatchNormalization that is not trainable uses its moving statistics.
+  bool trainable = true;
+};
+
 /// The base of layers that are called on one tensor.
 template <typename L>
-class CallableLayer {
+class CallableLayer : public LayerBase {
  public:
   /// Throws UsageError if the layer cannot read the input.
   Tensor operator()(const Tensor& input) const;
@@ -31,7 +38,7 @@ class CallableLayer {
 
 /// The base of layers that are called on a list of tensors.
 template <typename L>
-class MergeLayer {
+class MergeLayer : public LayerBase {
  public:
   /// Throws UsageError if the layer cannot merge the inputs.
   Tensor operator()(std::initializer_list<Tensor> inputs) const;

@@ -18,7 +18,7 @@ struct DenseOptions {
   std::string name = {};
 };
 
-/// y = activation(x W + b) with a kernel W of shape [in, units]. Takes one vector per example (use Flatten).
+/// y = activation(x W + b) with a kernel W of shape [in, units], along the last axis of its input.
 struct Dense : DenseOptions, CallableLayer<Dense> {
   explicit Dense(int units_, DenseOptions options = {}) : DenseOptions(std::move(options)), units(units_) {}
   int units;

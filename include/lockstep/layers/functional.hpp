@@ -13,8 +13,8 @@ namespace lockstep {
 class Functional : public Architecture {
  public:
   /// Throws UsageError if an input is not an Input's tensor or an output depends on an Input that is not listed.
-  Functional(const Tensor& input, const Tensor& output, std::string name = "functional");
-  Functional(const std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs, std::string name = "functional");
+  Functional(const Tensor& input, const Tensor& output, std::string name = {});
+  Functional(const std::vector<Tensor>& inputs, const std::vector<Tensor>& outputs, std::string name = {});
 
   /// From a graph that was read from a file, with its layers in any order.
   Functional(const LayerGraph& graph, std::string name);

@@ -5,8 +5,10 @@
 #include <lockstep/layers/activation.hpp>
 #include <lockstep/layers/convolution.hpp>
 #include <lockstep/layers/dense.hpp>
+#include <lockstep/layers/embedding.hpp>
 #include <lockstep/layers/input.hpp>
 #include <lockstep/layers/merging.hpp>
+#include <lockstep/layers/nested_model.hpp>
 #include <lockstep/layers/normalization.hpp>
 #include <lockstep/layers/pooling.hpp>
 #include <lockstep/layers/regularization.hpp>
@@ -17,8 +19,14 @@
 namespace lockstep {
 
 /// To add a layer, add its type here and its LayerTraits in src/layers.
-using Layer = std::variant<Input, Reshape, Rescaling, Flatten, Conv2D, Dense, MaxPooling2D, AveragePooling2D,
-                           GlobalAveragePooling2D, Dropout, BatchNormalization, Activation, Add, Subtract, Multiply,
-                           Average, Maximum, Minimum>;
+using Layer =
+    std::variant<Input, Reshape, Rescaling, Flatten, Conv2D, Conv1D, DepthwiseConv2D, SeparableConv2D, SeparableConv1D,
+                 Conv2DTranspose, Dense, MaxPooling2D, MaxPooling1D, AveragePooling2D, AveragePooling1D,
+                 GlobalMaxPooling2D, GlobalMaxPooling1D, GlobalAveragePooling2D, GlobalAveragePooling1D, Dropout,
+                 BatchNormalization, Activation, Add, Subtract, Multiply, Average, Maximum, Minimum, Concatenate, ReLU,
+                 LeakyReLU, ELU, PReLU, Softmax, ZeroPadding1D, ZeroPadding2D, Cropping1D, Cropping2D, UpSampling1D,
+                 UpSampling2D, RepeatVector, Permute, LayerNormalization, GroupNormalization, UnitNormalization,
+                 Normalization, SpatialDropout1D, SpatialDropout2D, GaussianNoise, GaussianDropout, Embedding,
+                 LayerScale, CustomScaleLayer, NestedModel>;
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// Layers that merge several tensors of equal shapes into one, element by element.
+// Layers that merge several tensors into one. The elementwise ones broadcast: an axis of size 1 is repeated.
 #pragma once
 
 #include <lockstep/layers/callable.hpp>
@@ -41,6 +41,20 @@ struct Maximum : MergeLayer<Maximum> {
 /// The smallest of its inputs.
 struct Minimum : MergeLayer<Minimum> {
   explicit Minimum(std::string name_ = {}) : name(std::move(name_)) {}
+  std::string name;
+};
+
+/// Its inputs one behind the other along an axis: -1 is the last, 1 the first behind the batch.
+struct Concatenate : MergeLayer<Concatenate> {
+  explicit Concatenate(int axis_ = -1, std::string name_ = {}) : axis(axis_), name(std::move(name_)) {}
+  int axis;
+  std::string name;
+};
+
+/// inputs[0] + scale inputs[1]: the residual connection of keras.applications' InceptionResNetV2.
+struct CustomScaleLayer : MergeLayer<CustomScaleLayer> {
+  explicit CustomScaleLayer(double scale_, std::string name_ = {}) : scale(scale_), name(std::move(name_)) {}
+  double scale;
   std::string name;
 };
 

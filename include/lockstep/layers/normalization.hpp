@@ -5,6 +5,7 @@
 
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace lockstep {
 
@@ -20,6 +21,60 @@ struct BatchNormalizationOptions {
 /// variance) are averaged over the replicas at every step, so all workers hold the same.
 struct BatchNormalization : BatchNormalizationOptions, CallableLayer<BatchNormalization> {
   explicit BatchNormalization(BatchNormalizationOptions options = {}) : BatchNormalizationOptions(std::move(options)) {}
+};
+
+struct LayerNormalizationOptions {
+  double epsilon = 1e-3;
+  bool center = true;
+  bool scale = true;
+  std::string name = {};
+};
+
+/// Normalizes each pixel of each example over the last axis, with its own mean and variance.
+struct LayerNormalization : LayerNormalizationOptions, CallableLayer<LayerNormalization> {
+  explicit LayerNormalization(LayerNormalizationOptions options = {}) : LayerNormalizationOptions(std::move(options)) {}
+};
+
+struct GroupNormalizationOptions {
+  double epsilon = 1e-3;
+  bool center = true;
+  bool scale = true;
+  std::string name = {};
+};
+
+/// Normalizes each example over all pixels and a group of channels. `groups` -1: one group for each channel.
+struct GroupNormalization : GroupNormalizationOptions, CallableLayer<GroupNormalization> {
+  explicit GroupNormalization(int groups_ = 32, GroupNormalizationOptions options = {})
+      : GroupNormalizationOptions(std::move(options)), groups(groups_) {}
+  int groups;
+};
+
+/// Divides each pixel of each example by its length along the last axis.
+struct UnitNormalization : CallableLayer<UnitNormalization> {
+  explicit UnitNormalization(std::string name_ = {}) : name(std::move(name_)) {}
+  std::string name;
+};
+
+struct NormalizationOptions {
+  std::vector<double> mean = {};      ///< one for all channels, or one for each
+  std::vector<double> variance = {};  ///< as many
+  bool invert = false;                ///< computes what the layer without it is the inverse of
+  std::string name = {};
+};
+
+/// (x - mean) / sqrt(variance), by constants along the last axis. Without them, mean and variance are weights that
+/// training does not change.
+struct Normalization : NormalizationOptions, CallableLayer<Normalization> {
+  explicit Normalization(NormalizationOptions options = {}) : NormalizationOptions(std::move(options)) {}
+};
+
+/// Multiplies each channel by a trained factor: a layer of keras.applications' ConvNeXt.
+struct LayerScale : CallableLayer<LayerScale> {
+  explicit LayerScale(double init_values_, int projection_dim_, std::string name_ = {})
+      : init_values(init_values_), projection_dim(projection_dim_), name(std::move(name_)) {}
+  double init_values;
+  int projection_dim;  ///< the number of channels
+  std::string name;
 };
 
 }  // namespace lockstep

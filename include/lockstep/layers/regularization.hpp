@@ -1,6 +1,7 @@
 // Layers that are active only in training.
 #pragma once
 
+#include <lockstep/core/shape.hpp>
 #include <lockstep/layers/callable.hpp>
 
 #include <string>
@@ -8,9 +9,43 @@
 
 namespace lockstep {
 
+struct DropoutOptions {
+  /// The shape of one example's mask; an axis of size 1 shares it among all elements along the axis. Empty: one
+  /// decision for each element.
+  Shape noise_shape = {};
+  std::string name = {};
+};
+
 /// In training, drops an element with probability `rate` and scales the others by 1 / (1 - rate).
-struct Dropout : CallableLayer<Dropout> {
-  explicit Dropout(double rate_, std::string name_ = {}) : rate(rate_), name(std::move(name_)) {}
+struct Dropout : DropoutOptions, CallableLayer<Dropout> {
+  explicit Dropout(double rate_, DropoutOptions options = {}) : DropoutOptions(std::move(options)), rate(rate_) {}
+  double rate;
+};
+
+/// Dropout of whole channels of an image.
+struct SpatialDropout2D : CallableLayer<SpatialDropout2D> {
+  explicit SpatialDropout2D(double rate_, std::string name_ = {}) : rate(rate_), name(std::move(name_)) {}
+  double rate;
+  std::string name;
+};
+
+/// Dropout of whole channels of a sequence (steps, channels).
+struct SpatialDropout1D : CallableLayer<SpatialDropout1D> {
+  explicit SpatialDropout1D(double rate_, std::string name_ = {}) : rate(rate_), name(std::move(name_)) {}
+  double rate;
+  std::string name;
+};
+
+/// In training, adds normal noise of this standard deviation.
+struct GaussianNoise : CallableLayer<GaussianNoise> {
+  explicit GaussianNoise(double stddev_, std::string name_ = {}) : stddev(stddev_), name(std::move(name_)) {}
+  double stddev;
+  std::string name;
+};
+
+/// In training, multiplies by normal noise of mean 1 and variance rate / (1 - rate).
+struct GaussianDropout : CallableLayer<GaussianDropout> {
+  explicit GaussianDropout(double rate_, std::string name_ = {}) : rate(rate_), name(std::move(name_)) {}
   double rate;
   std::string name;
 };

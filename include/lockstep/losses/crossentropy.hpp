@@ -1,18 +1,31 @@
-// keras.losses.SparseCategoricalCrossentropy and CategoricalCrossentropy. In the formulas z is the model's output and y
-// the target.
+// Categorical crossentropies of keras.losses. In the formulas z is the model's output and y the target.
 #pragma once
+
+#include <lockstep/losses/reduction.hpp>
 
 namespace lockstep {
 
 /// Targets are class indices. From logits: logsumexp(z) - z[y]; from probabilities: -log(z[y]).
 struct SparseCategoricalCrossentropy {
-  bool from_logits = false;  ///< false: the model's output is probabilities, clipped to [1e-7, 1 - 1e-7]
+  bool from_logits = false;  ///< otherwise outputs are probabilities; behind a softmax the loss reads its logits anyway
+  Reduction reduction = Reduction::sum_over_batch_size;
 };
 
 /// Targets are distributions over the classes, for example one-hot. The loss is the sum of y[k] times the sparse loss
 /// of class k.
 struct CategoricalCrossentropy {
-  bool from_logits = false;  ///< false: the model's output is probabilities, clipped to [1e-7, 1 - 1e-7]
+  bool from_logits = false;  ///< otherwise outputs are probabilities; behind a softmax the loss reads its logits anyway
+  double label_smoothing = 0;  ///< the part of each target that is spread over all classes
+  Reduction reduction = Reduction::sum_over_batch_size;
+};
+
+/// The sum of -alpha (1 - p[k])^gamma y[k] log(p[k]), where p is z divided by its sum, or softmax(z) from logits.
+struct CategoricalFocalCrossentropy {
+  double alpha = 0.25;
+  double gamma = 2;
+  bool from_logits = false;
+  double label_smoothing = 0;  ///< the part of each target that is spread over all classes
+  Reduction reduction = Reduction::sum_over_batch_size;
 };
 
 }  // namespace lockstep

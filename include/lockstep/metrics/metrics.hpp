@@ -1,6 +1,8 @@
 // keras.metrics: what training reports beside the loss. y is the target of an example, p the model's output for it.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string_view>
 #include <variant>
 
@@ -27,6 +29,22 @@ struct SparseTopKCategoricalAccuracy {
   friend bool operator==(const SparseTopKCategoricalAccuracy&, const SparseTopKCategoricalAccuracy&) = default;
 };
 
+/// The share of outputs that are above the threshold where the target is 1, and not above it where it is 0.
+struct BinaryAccuracy {
+  double threshold = 0.5;
+  friend bool operator==(const BinaryAccuracy&, const BinaryAccuracy&) = default;
+};
+
+/// The share of examples whose largest output is that of the target's largest element.
+struct CategoricalAccuracy {
+  friend bool operator==(const CategoricalAccuracy&, const CategoricalAccuracy&) = default;
+};
+
+/// The share of examples whose largest output is that of the target, a class index.
+struct SparseCategoricalAccuracy {
+  friend bool operator==(const SparseCategoricalAccuracy&, const SparseCategoricalAccuracy&) = default;
+};
+
 /// The mean of |y - p|.
 struct MeanAbsoluteError {
   friend bool operator==(const MeanAbsoluteError&, const MeanAbsoluteError&) = default;
@@ -42,10 +60,120 @@ struct RootMeanSquaredError {
   friend bool operator==(const RootMeanSquaredError&, const RootMeanSquaredError&) = default;
 };
 
+/// The mean of the loss of this name.
+struct MeanAbsolutePercentageError {
+  friend bool operator==(const MeanAbsolutePercentageError&, const MeanAbsolutePercentageError&) = default;
+};
+
+/// The mean of the loss of this name.
+struct MeanSquaredLogarithmicError {
+  friend bool operator==(const MeanSquaredLogarithmicError&, const MeanSquaredLogarithmicError&) = default;
+};
+
+/// The mean of the loss LogCosh.
+struct LogCoshError {
+  friend bool operator==(const LogCoshError&, const LogCoshError&) = default;
+};
+
+/// The mean of the loss of this name.
+struct KLDivergence {
+  friend bool operator==(const KLDivergence&, const KLDivergence&) = default;
+};
+
+/// The mean of the loss of this name.
+struct Poisson {
+  friend bool operator==(const Poisson&, const Poisson&) = default;
+};
+
+/// The mean of the loss of this name.
+struct Hinge {
+  friend bool operator==(const Hinge&, const Hinge&) = default;
+};
+
+/// The mean of the loss of this name.
+struct SquaredHinge {
+  friend bool operator==(const SquaredHinge&, const SquaredHinge&) = default;
+};
+
+/// The mean of the loss of this name.
+struct CategoricalHinge {
+  friend bool operator==(const CategoricalHinge&, const CategoricalHinge&) = default;
+};
+
+/// The mean of the cosine of the angle between y and p: minus the loss of this name.
+struct CosineSimilarity {
+  friend bool operator==(const CosineSimilarity&, const CosineSimilarity&) = default;
+};
+
+/// The mean of the loss of this name.
+struct BinaryCrossentropy {
+  bool from_logits = false;
+  double label_smoothing = 0;
+  friend bool operator==(const BinaryCrossentropy&, const BinaryCrossentropy&) = default;
+};
+
+/// The mean of the loss of this name.
+struct CategoricalCrossentropy {
+  bool from_logits = false;
+  double label_smoothing = 0;
+  friend bool operator==(const CategoricalCrossentropy&, const CategoricalCrossentropy&) = default;
+};
+
+/// The mean of the loss of this name.
+struct SparseCategoricalCrossentropy {
+  bool from_logits = false;
+  friend bool operator==(const SparseCategoricalCrossentropy&, const SparseCategoricalCrossentropy&) = default;
+};
+
+/// Of the outputs above the threshold, the share whose target is not 0.
+struct Precision {
+  double thresholds = 0.5;  ///< Keras' name; one number
+  friend bool operator==(const Precision&, const Precision&) = default;
+};
+
+/// Of the outputs whose target is not 0, the share that is above the threshold.
+struct Recall {
+  double thresholds = 0.5;  ///< Keras' name; one number
+  friend bool operator==(const Recall&, const Recall&) = default;
+};
+
+/// What AUC is the area under: recall over the share of false positives, or precision over recall.
+enum class Curve : std::uint8_t { ROC, PR };
+/// How AUC adds up the curve: by its formula between two thresholds, or by the larger or the smaller of two heights.
+enum class Summation : std::uint8_t { interpolation, majoring, minoring };
+
+/// The area under a curve of all outputs together, at `num_thresholds` thresholds that divide [0, 1] evenly.
+struct AUC {
+  int num_thresholds = 200;
+  Curve curve = Curve::ROC;
+  Summation summation_method = Summation::interpolation;
+  bool from_logits = false;
+  friend bool operator==(const AUC&, const AUC&) = default;
+};
+
+/// How F1Score makes one number of its classes: counts all together, or the mean of the classes' scores, which may be
+/// weighted by their targets.
+enum class Average : std::uint8_t { micro, macro, weighted };
+
+/// The harmonic mean of precision and recall. Without a threshold the largest output counts as a yes.
+struct F1Score {
+  Average average = Average::macro;
+  std::optional<double> threshold = {};
+  int classes = 0;  ///< set when a model is compiled
+  friend bool operator==(const F1Score&, const F1Score&) = default;
+};
+
 }  // namespace metrics
 
-using Metric = std::variant<metrics::Accuracy, metrics::TopKCategoricalAccuracy, metrics::SparseTopKCategoricalAccuracy,
-                            metrics::MeanAbsoluteError, metrics::MeanSquaredError, metrics::RootMeanSquaredError>;
+using Metric =
+    std::variant<metrics::Accuracy, metrics::BinaryAccuracy, metrics::CategoricalAccuracy,
+                 metrics::SparseCategoricalAccuracy, metrics::TopKCategoricalAccuracy,
+                 metrics::SparseTopKCategoricalAccuracy, metrics::MeanAbsoluteError, metrics::MeanSquaredError,
+                 metrics::RootMeanSquaredError, metrics::MeanAbsolutePercentageError,
+                 metrics::MeanSquaredLogarithmicError, metrics::LogCoshError, metrics::CosineSimilarity,
+                 metrics::KLDivergence, metrics::Poisson, metrics::BinaryCrossentropy, metrics::CategoricalCrossentropy,
+                 metrics::SparseCategoricalCrossentropy, metrics::Hinge, metrics::SquaredHinge,
+                 metrics::CategoricalHinge, metrics::Precision, metrics::Recall, metrics::AUC, metrics::F1Score>;
 
 inline constexpr Metric accuracy = metrics::Accuracy();
 

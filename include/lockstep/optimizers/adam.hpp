@@ -12,9 +12,15 @@ struct Adam {
   double beta_1 = 0.9;
   double beta_2 = 0.999;
   double epsilon = 1e-7;
+  bool amsgrad = false;  ///< divides by the largest v so far
+  double weight_decay = 0;
   double clipnorm = 0;
   double clipvalue = 0;
   double global_clipnorm = 0;
+  bool use_ema = false;
+  double ema_momentum = 0.99;
+  int ema_overwrite_frequency = 0;
+  int gradient_accumulation_steps = 0;
 };
 
 /// w -= lr weight_decay w, then Adam's step.
@@ -24,9 +30,14 @@ struct AdamW {
   double beta_1 = 0.9;
   double beta_2 = 0.999;
   double epsilon = 1e-7;
+  bool amsgrad = false;  ///< divides by the largest v so far
   double clipnorm = 0;
   double clipvalue = 0;
   double global_clipnorm = 0;
+  bool use_ema = false;
+  double ema_momentum = 0.99;
+  int ema_overwrite_frequency = 0;
+  int gradient_accumulation_steps = 0;
 };
 
 }  // namespace lockstep

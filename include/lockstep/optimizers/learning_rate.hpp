@@ -85,6 +85,20 @@ struct CosineDecay {
   friend bool operator==(const CosineDecay&, const CosineDecay&) = default;
 };
 
+/// Cosine decays one behind the other: the first takes first_decay_steps, each t_mul times as many steps as the one
+/// before it, and begins at m_mul times its rate. Within one, with the fraction x of it done:
+/// initial_learning_rate ((1 - alpha) m (1 + cos(pi x)) / 2 + alpha).
+struct CosineDecayRestarts {
+  double initial_learning_rate = required_value;
+  Steps first_decay_steps = required_value;
+  double t_mul = 2.0;
+  double m_mul = 1.0;
+  double alpha = 0.0;  ///< the fraction that remains at the end
+
+  [[nodiscard]] double at(std::uint64_t iteration) const noexcept;
+  friend bool operator==(const CosineDecayRestarts&, const CosineDecayRestarts&) = default;
+};
+
 namespace detail {
 
 template <typename T, typename Variant>
@@ -97,8 +111,8 @@ inline constexpr bool is_alternative<T, std::variant<Alternatives...>> = (std::i
 
 class LearningRate {
  public:
-  using Kind =
-      std::variant<double, ExponentialDecay, PiecewiseConstantDecay, PolynomialDecay, InverseTimeDecay, CosineDecay>;
+  using Kind = std::variant<double, ExponentialDecay, PiecewiseConstantDecay, PolynomialDecay, InverseTimeDecay,
+                            CosineDecay, CosineDecayRestarts>;
 
   // NOLINTBEGIN(google-explicit-constructor): {.learning_rate = 0.1} and {.learning_rate = CosineDecay(...)}
   LearningRate(double constant) : kind_(constant) {}

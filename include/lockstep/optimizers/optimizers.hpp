@@ -3,12 +3,25 @@
 //
 // Every optimizer can clip the gradient by one of three fields: `clipnorm` limits the norm of each variable's gradient,
 // `global_clipnorm` the norm of all gradients together, `clipvalue` each element to [-clipvalue, clipvalue]. 0 means no
-// clipping, as None in Keras. (Each optimizer repeats these fields and the learning rate, because designated
-// initializers such as Adam({.clipnorm = 1}) cannot set members of a base class.)
+// clipping, as None in Keras.
+//
+// `weight_decay`, if not 0, first takes lr weight_decay w from each weight w. With `gradient_accumulation_steps` n (at
+// least 2; 0: none), weights change at every n-th step only, by the mean of the last n gradients, and t counts these
+// changes. `use_ema` keeps a moving average of each weight, ema_momentum average + (1 - ema_momentum) w, which replaces
+// the weights at the end of fit(), and at every `ema_overwrite_frequency`-th change (0: never).
+//
+// (Each optimizer repeats these fields and the learning rate, because designated initializers such as
+// Adam({.clipnorm = 1}) cannot set members of a base class.)
 #pragma once
 
+#include <lockstep/optimizers/adadelta.hpp>
+#include <lockstep/optimizers/adagrad.hpp>
 #include <lockstep/optimizers/adam.hpp>
+#include <lockstep/optimizers/adamax.hpp>
+#include <lockstep/optimizers/ftrl.hpp>
 #include <lockstep/optimizers/learning_rate.hpp>
+#include <lockstep/optimizers/lion.hpp>
+#include <lockstep/optimizers/nadam.hpp>
 #include <lockstep/optimizers/rmsprop.hpp>
 #include <lockstep/optimizers/sgd.hpp>
 
@@ -17,7 +30,7 @@
 
 namespace lockstep {
 
-using Optimizer = std::variant<SGD, Adam, AdamW, RMSprop>;
+using Optimizer = std::variant<SGD, Adam, AdamW, RMSprop, Lion, Nadam, Adamax, Adagrad, Adadelta, Ftrl>;
 
 /// "SGD", "Adam", ...: the class name in Keras' files.
 [[nodiscard]] std::string_view keras_name(const Optimizer& optimizer) noexcept;
@@ -31,7 +44,8 @@ void set_learning_rate(Optimizer& optimizer, double learning_rate);
 /// Replaces the learning rate, whether it is a constant or a schedule.
 void replace_learning_rate(Optimizer& optimizer, const LearningRate& learning_rate);
 
-/// Floats of state per trainable weight: 0 for plain SGD, 1 with momentum, 2 for Adam, 1 to 3 for RMSprop.
+/// Floats of state per trainable weight: 0 for plain SGD, 1 with momentum, 2 for Adam, one more for each of use_ema and
+/// gradient_accumulation_steps.
 [[nodiscard]] int num_slots(const Optimizer& optimizer);
 
 enum class ClippingKind { none, clipnorm, clipvalue, global_clipnorm };

@@ -13,9 +13,14 @@ struct RMSprop {
   double momentum = 0.0;
   double epsilon = 1e-7;
   bool centered = false;
+  double weight_decay = 0;
   double clipnorm = 0;
   double clipvalue = 0;
   double global_clipnorm = 0;
+  bool use_ema = false;
+  double ema_momentum = 0.99;
+  int ema_overwrite_frequency = 0;
+  int gradient_accumulation_steps = 0;
 };
 
 }  // namespace lockstep

@@ -13,6 +13,7 @@ struct CompileOptions {
   Optimizer optimizer = SGD();
   Loss loss = SparseCategoricalCrossentropy();
   std::vector<Metric> metrics = {};
+  std::vector<Metric> weighted_metrics = {};  ///< that weigh examples by their sample_weights
 };
 
 }  // namespace lockstep

@@ -13,6 +13,7 @@
 #include <fmt/core.h>
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -31,6 +32,8 @@ struct FitOptions {
   int initial_epoch = 0;                     ///< index of the first epoch; the last one is `epochs` - 1
   std::vector<AnyCallback> callbacks = {};   ///< called in this order
   bool shuffle = true;
+  /// By class: what the loss of its examples is multiplied by in training; 1 for a class that is not listed.
+  std::map<int, double> class_weight = {};
 };
 
 /// Options of evaluate() and predict().
@@ -151,6 +154,8 @@ class Model {
   void print_line(const std::string& line) const;
 
   std::unique_ptr<ModelParts> parts_;
+
+  friend ModelParts& parts_of(Model& model);  // model_parts.hpp of the module
 };
 
 }  // namespace lockstep

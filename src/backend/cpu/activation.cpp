@@ -5,20 +5,14 @@
 #include "core/vector_width.hpp"
 #include "layers/activation_functions.hpp"
 
+#include <type_traits>
+
 namespace lockstep {
 
 namespace {
 
-// The gradient of relu, the most common function, compiled for each vector width. It only selects values, so its bits
-// equal those of the table's row. The other rows are not compiled this way: fused multiply-add would change their bits.
-void mask_relu(const float* y, float* gradient, std::size_t count) {
-  run_vectorized([=] {
-    for (std::size_t i = 0; i < count; ++i) gradient[i] = y[i] > 0.0F ? gradient[i] : 0.0F;
-  });
-}
-
-/// A bfloat16 is positive if its sign bit is clear and it is not zero. This counts NaN as positive, which occurs only
-/// after training has diverged.
+/// The gradient of relu, the most common function. A bfloat16 is positive if its sign bit is clear and it is not zero.
+/// This counts NaN as positive, which occurs only after training has diverged.
 void mask_relu(const BFloat16* y, BFloat16* gradient, std::size_t count) {
   run_vectorized([=] {
     for (std::size_t i = 0; i < count; ++i) {
@@ -33,8 +27,9 @@ void apply(ActivationFunction function, T* y, std::size_t count) {
   if (function == ActivationFunction::linear) return;
   visit_activation(function.kind, [&](auto row) {
     if constexpr (decltype(row)::derivative != Derivative::none) {
-      const float parameter = function.parameter;
-      for (std::size_t i = 0; i < count; ++i) y[i] = row.value(static_cast<float>(y[i]), parameter);
+      run_vectorized([=] {
+        for (std::size_t i = 0; i < count; ++i) y[i] = row.value(static_cast<float>(y[i]), function);
+      });
     }
   });
 }
@@ -42,13 +37,16 @@ void apply(ActivationFunction function, T* y, std::size_t count) {
 template <typename T>
 void derive(ActivationFunction function, const T* v, T* gradient, std::size_t count) {
   if (function == ActivationFunction::linear) return;
-  if (function == ActivationFunction::relu) return mask_relu(v, gradient, count);
+  if constexpr (std::is_same_v<T, BFloat16>) {
+    if (function == ActivationFunction::relu) return mask_relu(v, gradient, count);
+  }
   visit_activation(function.kind, [&](auto row) {
     if constexpr (decltype(row)::derivative != Derivative::none) {
-      const float parameter = function.parameter;
-      for (std::size_t i = 0; i < count; ++i) {
-        gradient[i] = row.gradient(static_cast<float>(v[i]), static_cast<float>(gradient[i]), parameter);
-      }
+      run_vectorized([=] {
+        for (std::size_t i = 0; i < count; ++i) {
+          gradient[i] = row.gradient(static_cast<float>(v[i]), static_cast<float>(gradient[i]), function);
+        }
+      });
     }
   });
 }

@@ -56,6 +56,7 @@ class BatchNormalizationKernel final : public Kernel {
  public:
   explicit BatchNormalizationKernel(const KernelScope& scope)
       : backward_(scope.operation.kind == OperationKind::batch_normalization_backward),
+        frozen_(scope.operation.is_frozen),
         activation_(scope.operation.activation),
         input_activation_(scope.operation.input_activation),
         input_gradient_(scope.operation.input_gradient),
@@ -88,9 +89,11 @@ class BatchNormalizationKernel final : public Kernel {
                           tensor_.elements()};
       const std::int64_t first = block * view.pixels * tensor_.block() + within;
       const std::int64_t channel = block * tensor_.block() + within;
-      if (backward_) {
+      if (backward_ && frozen_) {
+        run_frozen_backward(view, first, channel);
+      } else if (backward_) {
         run_backward(context, view, first, channel);
-      } else if (context.training) {
+      } else if (context.training && !frozen_) {
         run_training(context, view, first, channel);
       } else {
         run_inference(view, first, channel);
@@ -105,7 +108,7 @@ class BatchNormalizationKernel final : public Kernel {
   };
 
   static void bind(const KernelScope& scope, int parameter, Vector& vector) {
-    vector = {scope.weights(parameter), scope.weights_gradient(parameter)};
+    vector = {scope.weights(parameter), scope.operation.is_frozen ? nullptr : scope.weights_gradient(parameter)};
   }
 
   /// The replica's examples, relative to this kernel's first one. Empty if this kernel computes none of them.
@@ -185,6 +188,16 @@ class BatchNormalizationKernel final : public Kernel {
     normalize(view, first, channel, 0, num_examples_, moving_mean_.value + channel, inverse);
   }
 
+  /// The moving statistics do not depend on x: dx = gamma / sigma dy.
+  void run_frozen_backward(const TileView& view, std::int64_t first, std::int64_t channel) const {
+    float inverse[tile];
+    for (std::int64_t c = 0; c < view.width; ++c) {
+      inverse[c] = 1.0F / std::sqrt(moving_variance_.value[channel + c] + epsilon_);
+    }
+    const TileSums zeros{};
+    propagate(view, first, channel, 0, num_examples_, moving_mean_.value + channel, inverse, zeros, zeros);
+  }
+
   /// dx = gamma / sigma (dy - mean(dy) - xhat mean(dy xhat)), means over the replica (Ioffe and Szegedy, 2015).
   void run_backward(const StepContext& context, const TileView& view, std::int64_t first, std::int64_t channel) {
     for (const Vector* vector : {&gamma_, &beta_}) {
@@ -239,6 +252,7 @@ class BatchNormalizationKernel final : public Kernel {
   }
 
   bool backward_;
+  bool frozen_;
   ActivationFunction activation_;
   ActivationFunction input_activation_;
   bool input_gradient_;

@@ -48,7 +48,8 @@ BiasGradient::BiasGradient(const KernelScope& scope)
       block_(scope.output().block()),
       threads_(scope.threads),
       type_(scope.output().type) {
-  if (scope.layer().parameters.size() < 2) return;
+  if (!scope.has_bias()) return;
+  is_first_ = scope.operation.microbatch.index == 0;
   output_gradient_ = scope.gradient<std::byte>(scope.operation.output);
   bias_gradient_ = scope.weights_gradient(scope.operation.parameter + 1);
   of_examples_ = AlignedBuffer(static_cast<std::size_t>(num_examples_ * blocks_ * block_) * sizeof(float));
@@ -63,7 +64,7 @@ void BiasGradient::run() {
   }
   const std::int64_t channels = blocks_ * block_;
   const float* of_example = of_examples_.as<float>().data();
-  std::fill_n(bias_gradient_, channels, 0.0F);
+  if (is_first_) std::fill_n(bias_gradient_, channels, 0.0F);
   for (std::int64_t r = 0; r < num_examples_; ++r, of_example += channels) {
     for (std::int64_t c = 0; c < channels; ++c) bias_gradient_[c] += of_example[c];
   }

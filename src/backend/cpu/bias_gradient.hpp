@@ -1,6 +1,7 @@
-// The bias gradient of a row-parallel convolution. Every rank computes the full gradient with the same loop, so all
-// ranks get the same bits. (oneDNN computes it together with the kernel's gradient, and may add in a different order
-// when ranks have different numbers of input channels.)
+// The bias gradient of a convolution whose kernel gradient oneDNN does not compute, and of a row-parallel one: there
+// every rank computes the full gradient with the same loop, so all ranks get the same bits. (oneDNN computes it
+// together with the kernel's gradient, and may add in a different order when ranks have different numbers of input
+// channels.)
 #pragma once
 
 #include "backend/cpu/kernel.hpp"
@@ -29,6 +30,7 @@ class BiasGradient {
   std::int64_t pixels_ = 0;
   std::int64_t block_ = 0;
   int threads_ = 1;
+  bool is_first_ = true;  ///< of the microbatches; the others add to it
   ElementType type_ = ElementType::float32;
   const std::byte* output_gradient_ = nullptr;
   float* bias_gradient_ = nullptr;

@@ -1,8 +1,11 @@
-// Convolution on oneDNN with fused bias and activation. A row-parallel convolution reads a shard of the input channels
-// and computes a partial sum; a separate kernel adds the bias after the all-reduce.
+// Convolutions on oneDNN with fused bias and activation: ordinary, grouped and transposed ones. A row-parallel
+// convolution reads a shard of the input channels and computes a partial sum; a separate kernel adds the bias after the
+// all-reduce.
 #include "backend/cpu/activation.hpp"
+#include "backend/cpu/bias_activation.hpp"
 #include "backend/cpu/bias_gradient.hpp"
 #include "backend/cpu/convolution_descriptors.hpp"
+#include "backend/cpu/depthwise.hpp"
 #include "backend/cpu/few_channels.hpp"
 #include "backend/cpu/kernel.hpp"
 #include "backend/cpu/tensor_descriptor.hpp"
@@ -11,6 +14,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -98,12 +102,31 @@ class GradientAccumulator {
 
 class ConvolutionForward final : public Kernel {
  public:
-  explicit ConvolutionForward(const KernelScope& scope) : activation_(scope) {
+  explicit ConvolutionForward(const KernelScope& scope) {
     const ConvolutionProblem problem = problem_of(scope);
+    if (scope.operation.is_transposed) {
+      bind_transposed(scope, problem);
+    } else {
+      bind(scope, problem);
+    }
+  }
+
+  void run(const StepContext& /*context*/) override {
+    weights_.run();
+    input_.run();
+    forward_.run();
+    output_.run();
+    if (activation_) activation_->run();
+    if (bias_activation_) bias_activation_->run();
+  }
+  [[nodiscard]] std::string implementation() const override { return implementation_; }
+
+ private:
+  void bind(const KernelScope& scope, const ConvolutionProblem& problem) {
     const auto forward = describe_forward(problem);
-    const dnnl::engine& engine = scope.dnnl.engine;
     const bool is_partial = produces_partial_sum(scope.graph, scope.operation);
     implementation_ = forward.impl_info_str();
+    activation_.emplace(scope);
     weights_ = weights_as(scope, forward.weights_desc());
     input_ = {scope.dnnl, stored_as(scope.input(), problem.input(), scope.num_examples, forward.src_desc()),
               scope.value<void>(scope.operation.input), forward.src_desc(), true};
@@ -116,27 +139,43 @@ class ConvolutionForward final : public Kernel {
     std::vector<onednn::BoundPrimitive::Argument> arguments{
         {DNNL_ARG_SRC, input_.wanted()}, {DNNL_ARG_WEIGHTS, weights_.wanted()}, {DNNL_ARG_DST, output_.wanted()}};
     if (scope.has_bias() && !is_partial) {
-      arguments.push_back(
-          {DNNL_ARG_BIAS, memory(forward.bias_desc(), engine, scope.weights(scope.operation.parameter + 1))});
+      arguments.push_back({DNNL_ARG_BIAS, memory(forward.bias_desc(), scope.dnnl.engine,
+                                                 scope.weights(scope.operation.parameter + 1))});
     }
     forward_ = {scope.dnnl, dnnl::convolution_forward(forward), std::move(arguments)};
   }
 
-  void run(const StepContext& /*context*/) override {
-    weights_.run();
-    input_.run();
-    forward_.run();
-    output_.run();
-    activation_.run();
+  /// The primitive computes float32 sums, in place if the output is float32.
+  void bind_transposed(const KernelScope& scope, const ConvolutionProblem& problem) {
+    const auto forward = describe_backward_data(problem);
+    implementation_ = forward.impl_info_str();
+    weights_ = weights_as(scope, forward.weights_desc());
+    input_ = {scope.dnnl, stored_as(scope.input(), problem.input(), scope.num_examples, forward.diff_dst_desc()),
+              scope.value<void>(scope.operation.input), forward.diff_dst_desc(), true};
+    TensorSpec output = scope.output();
+    auto* sums = scope.value<float>(scope.operation.output);
+    if (output.type != ElementType::float32) {
+      output.type = ElementType::float32;
+      sums_ = AlignedBuffer(scope.count(output) * sizeof(float));
+      sums = sums_.as<float>().data();
+    }
+    output_ = {scope.dnnl, stored_as(output, problem.output(), scope.num_examples, forward.diff_src_desc()), sums,
+               forward.diff_src_desc(), false};
+    bias_activation_.emplace(scope, sums);
+    forward_ = {scope.dnnl,
+                dnnl::convolution_backward_data(forward),
+                {{DNNL_ARG_DIFF_DST, input_.wanted()},
+                 {DNNL_ARG_WEIGHTS, weights_.wanted()},
+                 {DNNL_ARG_DIFF_SRC, output_.wanted()}}};
   }
-  [[nodiscard]] std::string implementation() const override { return implementation_; }
 
- private:
   LayoutConversion weights_;
   LayoutConversion input_;
   LayoutConversion output_;
   onednn::BoundPrimitive forward_;
-  UnfusedActivation activation_;
+  AlignedBuffer sums_;
+  std::optional<UnfusedActivation> activation_;    ///< of an ordinary convolution
+  std::optional<BiasActivation> bias_activation_;  ///< of a transposed one
   std::string implementation_;
 };
 
@@ -149,35 +188,20 @@ class ConvolutionBackward final : public Kernel {
         threads_(scope.threads),
         input_(scope.value<std::byte>(scope.operation.input)) {
     const ConvolutionProblem problem = problem_of(scope);
-    const dnnl::engine& engine = scope.dnnl.engine;
-    const int parameter = scope.operation.parameter;
-    const auto weights = describe_backward_weights(problem);
-    implementation_ = weights.impl_info_str();
-    converted_input_ = {scope.dnnl, stored_as(scope.input(), problem.input(), scope.num_examples, weights.src_desc()),
-                        input_, weights.src_desc(), true};
-    output_gradient_ = {
-        scope.dnnl, stored_as(scope.output(), problem.output_gradient(), scope.num_examples, weights.diff_dst_desc()),
-        scope.gradient<void>(scope.operation.output), weights.diff_dst_desc(), true};
-    weights_sum_ = GradientAccumulator(scope, parameter, scope.weight_layout().get_size() / sizeof(float));
-    weights_gradient_ =
-        LayoutConversion(scope.dnnl, scope.weight_layout(), weights_sum_.addend(), weights.diff_weights_desc(), false);
-    std::vector<onednn::BoundPrimitive::Argument> arguments{{DNNL_ARG_SRC, converted_input_.wanted()},
-                                                            {DNNL_ARG_DIFF_DST, output_gradient_.wanted()},
-                                                            {DNNL_ARG_DIFF_WEIGHTS, weights_gradient_.wanted()}};
-    if (produces_partial_sum(scope.graph, scope.operation)) {
-      bias_gradient_ = BiasGradient(scope);
-    } else if (scope.has_bias()) {
-      const memory::desc bias = weights.diff_bias_desc();
-      bias_sum_ = GradientAccumulator(scope, parameter + 1, bias.get_size() / sizeof(float));
-      arguments.push_back({DNNL_ARG_DIFF_BIAS, memory(bias, engine, bias_sum_.addend())});
+    if (scope.operation.is_frozen) {
+      // only the input has a gradient
+    } else if (scope.operation.convolution.weights == ConvolutionAlgorithm::direct_depthwise) {
+      own_weights_ = make_depthwise_weights(scope);
+      implementation_ = own_weights_->implementation();
+      const memory::desc gradient = descriptor_of(scope.output(), scope.num_examples);
+      output_gradient_ = {scope.dnnl, gradient, scope.gradient<void>(scope.operation.output), gradient, true};
+    } else {
+      bind_backward_weights(scope, problem);
     }
-    max_threads_for_weights_ = max_threads_for_weights(problem);
-    const onednn::ThreadLimit limit(max_threads_for_weights_);
-    backward_weights_ = {scope.dnnl, dnnl::convolution_backward_weights(weights), std::move(arguments)};
     if (scope.operation.input_gradient) bind_backward_data(scope, problem);
   }
 
-  void run(const StepContext& /*context*/) override {
+  void run(const StepContext& context) override {
     output_gradient_.run();
     if (backward_data_) {
       weights_.run();
@@ -185,6 +209,8 @@ class ConvolutionBackward final : public Kernel {
       converted_gradient_.run();
       if (input_activation_ != ActivationFunction::linear) derive();
     }
+    if (own_weights_ != nullptr) own_weights_->run(context);
+    if (!backward_weights_) return;
     converted_input_.run();
     run_backward_weights();
     weights_gradient_.run();
@@ -201,19 +227,70 @@ class ConvolutionBackward final : public Kernel {
     backward_weights_.run();
   }
 
+  void bind_output_gradient(const KernelScope& scope, const ConvolutionProblem& problem, const memory::desc& wanted) {
+    output_gradient_ = {scope.dnnl, stored_as(scope.output(), problem.output_gradient(), scope.num_examples, wanted),
+                        scope.gradient<void>(scope.operation.output), wanted, true};
+  }
+
+  void bind_backward_weights(const KernelScope& scope, const ConvolutionProblem& problem) {
+    const int parameter = scope.operation.parameter;
+    const bool is_transposed = scope.operation.is_transposed;
+    const auto weights = describe_backward_weights(problem);
+    implementation_ = weights.impl_info_str();
+    // The image and the map (see ConvolutionProblem).
+    const memory::desc input = is_transposed ? weights.diff_dst_desc() : weights.src_desc();
+    const memory::desc gradient = is_transposed ? weights.src_desc() : weights.diff_dst_desc();
+    converted_input_ = {scope.dnnl, stored_as(scope.input(), problem.input(), scope.num_examples, input), input_, input,
+                        true};
+    bind_output_gradient(scope, problem, gradient);
+    weights_sum_ = GradientAccumulator(scope, parameter, scope.weight_layout().get_size() / sizeof(float));
+    weights_gradient_ =
+        LayoutConversion(scope.dnnl, scope.weight_layout(), weights_sum_.addend(), weights.diff_weights_desc(), false);
+    std::vector<onednn::BoundPrimitive::Argument> arguments{
+        {DNNL_ARG_SRC, is_transposed ? output_gradient_.wanted() : converted_input_.wanted()},
+        {DNNL_ARG_DIFF_DST, is_transposed ? converted_input_.wanted() : output_gradient_.wanted()},
+        {DNNL_ARG_DIFF_WEIGHTS, weights_gradient_.wanted()}};
+    if (is_transposed || produces_partial_sum(scope.graph, scope.operation)) {
+      bias_gradient_ = BiasGradient(scope);
+    } else if (scope.has_bias()) {
+      const memory::desc bias = weights.diff_bias_desc();
+      bias_sum_ = GradientAccumulator(scope, parameter + 1, bias.get_size() / sizeof(float));
+      arguments.push_back({DNNL_ARG_DIFF_BIAS, memory(bias, scope.dnnl.engine, bias_sum_.addend())});
+    }
+    max_threads_for_weights_ = max_threads_for_weights(problem);
+    const onednn::ThreadLimit limit(max_threads_for_weights_);
+    backward_weights_ = {scope.dnnl, dnnl::convolution_backward_weights(weights), std::move(arguments)};
+  }
+
   void bind_backward_data(const KernelScope& scope, const ConvolutionProblem& problem) {
-    const auto data = describe_backward_data(problem);
-    implementation_ += ", " + std::string(data.impl_info_str());
-    weights_ = weights_as(scope, data.weights_desc());
     gradient_ = scope.gradient<std::byte>(scope.operation.input);
-    converted_gradient_ = {scope.dnnl,
-                           stored_as(scope.input(), problem.input(), scope.num_examples, data.diff_src_desc()),
-                           gradient_, data.diff_src_desc(), false};
-    backward_data_ = {scope.dnnl,
-                      dnnl::convolution_backward_data(data),
-                      {{DNNL_ARG_DIFF_DST, output_gradient_.wanted()},
-                       {DNNL_ARG_WEIGHTS, weights_.wanted()},
-                       {DNNL_ARG_DIFF_SRC, converted_gradient_.wanted()}}};
+    if (scope.operation.is_transposed) {
+      const auto data = describe_forward(problem);
+      if (scope.operation.is_frozen) bind_output_gradient(scope, problem, data.src_desc());
+      convert_for_data(scope, problem, data.impl_info_str(), data.weights_desc(), data.dst_desc());
+      backward_data_ = {scope.dnnl,
+                        dnnl::convolution_forward(data),
+                        {{DNNL_ARG_SRC, output_gradient_.wanted()},
+                         {DNNL_ARG_WEIGHTS, weights_.wanted()},
+                         {DNNL_ARG_DST, converted_gradient_.wanted()}}};
+    } else {
+      const auto data = describe_backward_data(problem);
+      if (scope.operation.is_frozen) bind_output_gradient(scope, problem, data.diff_dst_desc());
+      convert_for_data(scope, problem, data.impl_info_str(), data.weights_desc(), data.diff_src_desc());
+      backward_data_ = {scope.dnnl,
+                        dnnl::convolution_backward_data(data),
+                        {{DNNL_ARG_DIFF_DST, output_gradient_.wanted()},
+                         {DNNL_ARG_WEIGHTS, weights_.wanted()},
+                         {DNNL_ARG_DIFF_SRC, converted_gradient_.wanted()}}};
+    }
+  }
+
+  void convert_for_data(const KernelScope& scope, const ConvolutionProblem& problem, const std::string& implementation,
+                        const memory::desc& weights, const memory::desc& gradient) {
+    implementation_ += (implementation_.empty() ? "" : ", ") + implementation;
+    weights_ = weights_as(scope, weights);
+    converted_gradient_ = {scope.dnnl, stored_as(scope.input(), problem.input(), scope.num_examples, gradient),
+                           gradient_, gradient, false};
   }
 
   void derive() const {
@@ -248,6 +325,7 @@ class ConvolutionBackward final : public Kernel {
   GradientAccumulator weights_sum_;
   GradientAccumulator bias_sum_;
   BiasGradient bias_gradient_;
+  std::unique_ptr<Kernel> own_weights_;  ///< instead of oneDNN's; also computes the bias gradient
   LayoutConversion weights_;
   LayoutConversion converted_gradient_;
   onednn::BoundPrimitive backward_weights_;

@@ -2,10 +2,8 @@
 #include "backend/cpu/convolution_descriptors.hpp"
 
 #include "backend/cpu/tensor_descriptor.hpp"
-#include "layers/window.hpp"
 
 #include <limits>
-#include <variant>
 
 namespace lockstep {
 
@@ -13,43 +11,54 @@ namespace {
 
 using dnnl::memory;
 
-Window window_of(std::int64_t input, int kernel, int stride, int dilation, Padding padding) {
-  return {.input = input, .kernel = kernel, .stride = stride, .dilation = dilation, .padding = padding};
+/// {out, in, height, width}, of the convolution from image to map; with groups {groups, out, in, height, width}.
+memory::dims kernel_dims(const Graph& graph, const Operation& operation) {
+  const std::int64_t image = graph.tensors[operation.is_transposed ? operation.output : operation.input].channels;
+  const std::int64_t map = graph.tensors[operation.is_transposed ? operation.input : operation.output].channels;
+  const auto& [rows, columns] = operation.windows;
+  const std::int64_t groups = operation.groups;
+  if (groups == 1) return {map, image, rows.kernel, columns.kernel};
+  return {groups, map / groups, image / groups, rows.kernel, columns.kernel};
 }
 
-memory::dims kernel_dims(const LayerInfo& layer) {
-  const Shape& shape = layer.parameters.front().shape;  // [height, width, in, out]
-  return {shape[3], shape[2], shape[0], shape[1]};
+memory::desc any_kernel(const ConvolutionProblem& problem, memory::data_type type) {
+  return {kernel_dims(problem.graph, problem.operation), type, memory::format_tag::any};
 }
 
-memory::desc any_kernel(const LayerInfo& layer, memory::data_type type) {
-  return {kernel_dims(layer), type, memory::format_tag::any};
-}
-
-/// None for a partial sum, to which the bias is added later.
+/// None for a partial sum and for a transposed convolution, to which the bias is added later.
 memory::desc bias_descriptor(const ConvolutionProblem& problem) {
-  const LayerInfo& layer = problem.graph.layers[problem.operation.layer];
-  if (layer.parameters.size() < 2 || produces_partial_sum(problem.graph, problem.operation)) return {};
-  return {{layer.parameters[1].shape[0]}, memory::data_type::f32, memory::format_tag::a};
+  const Operation& operation = problem.operation;
+  const bool is_added_later = operation.is_transposed || produces_partial_sum(problem.graph, operation);
+  if (operation.num_parameters < 2 || is_added_later) return {};
+  return {{problem.graph.tensors[operation.output].channels}, memory::data_type::f32, memory::format_tag::a};
 }
-
-const LayerInfo& layer_of(const ConvolutionProblem& problem) { return problem.graph.layers[problem.operation.layer]; }
-
-const Conv2D& convolution_of(const ConvolutionProblem& problem) { return std::get<Conv2D>(layer_of(problem).layer); }
 
 onednn::Algorithm library_algorithm(ConvolutionAlgorithm algorithm) {
   return algorithm == ConvolutionAlgorithm::onednn_winograd ? onednn::Algorithm::winograd : onednn::Algorithm::direct;
 }
 
-/// Calls `describe` with the descriptor of the input. Every layout of an image of one channel describes the same
+/// What an ordinary convolution's forward pass reads.
+TensorSpec image_of(const ConvolutionProblem& problem) {
+  if (!problem.operation.is_transposed) return problem.input();
+  return is_backward(problem.operation) ? problem.output_gradient() : problem.output();
+}
+
+/// What it writes, and its backward passes read.
+TensorSpec map_of(const ConvolutionProblem& problem) {
+  return problem.operation.is_transposed ? problem.input() : problem.output();
+}
+TensorSpec map_gradient_of(const ConvolutionProblem& problem) {
+  return problem.operation.is_transposed ? problem.input() : problem.output_gradient();
+}
+
+/// Calls `describe` with the descriptor of the image. Every layout of an image of one channel describes the same
 /// memory, so before blocks of output channels its layout is left open: with a named layout, oneDNN 3.7 falls back to
 /// its reference code.
 template <typename Describe>
-auto describe_from_input(const ConvolutionProblem& problem, const Describe& describe) {
-  const TensorSpec input = problem.input();
-  const memory::desc named = descriptor_of(input, problem.num_examples);
-  if (input.channels == 1 && problem.choice.output != Layout::nhwc) {
-    auto chosen = describe(descriptor_of_any_layout(input, problem.num_examples));
+auto describe_from_image(const ConvolutionProblem& problem, const TensorSpec& image, const Describe& describe) {
+  const memory::desc named = descriptor_of(image, problem.num_examples);
+  if (image.channels == 1 && map_of(problem).layout != Layout::nhwc) {
+    auto chosen = describe(descriptor_of_any_layout(image, problem.num_examples));
     if (chosen.src_desc().get_size() == named.get_size()) return chosen;
   }
   return describe(named);
@@ -57,7 +66,7 @@ auto describe_from_input(const ConvolutionProblem& problem, const Describe& desc
 
 /// The forward pass that oneDNN wants to see beside a backward pass: it tells the layouts apart, nothing else.
 dnnl::convolution_forward::primitive_desc describe_hint(ConvolutionProblem problem) {
-  problem.choice.forward = ConvolutionAlgorithm::direct_nhwc;
+  (problem.operation.is_transposed ? problem.choice.data : problem.choice.forward) = ConvolutionAlgorithm::direct_nhwc;
   return describe_forward(problem);
 }
 
@@ -72,7 +81,7 @@ TensorSpec ConvolutionProblem::input() const {
 TensorSpec ConvolutionProblem::output() const {
   TensorSpec tensor = graph.tensors[operation.output];
   tensor.layout = choice.output;
-  if (produces_partial_sum(graph, operation)) tensor.type = ElementType::float32;
+  if (operation.is_transposed || produces_partial_sum(graph, operation)) tensor.type = ElementType::float32;
   return tensor;
 }
 
@@ -86,67 +95,88 @@ bool produces_partial_sum(const Graph& graph, const Operation& operation) {
   return graph.tensors[operation.input].whole_channels > 0;
 }
 
-onednn::Geometry convolution_geometry(const TensorSpec& input, const Conv2D& conv) {
-  const Window rows =
-      window_of(input.height, conv.kernel_size.height, conv.strides.height, conv.dilation_rate.height, conv.padding);
-  const Window columns =
-      window_of(input.width, conv.kernel_size.width, conv.strides.width, conv.dilation_rate.width, conv.padding);
-  return {.strides = {conv.strides.height, conv.strides.width},
-          .dilation = {conv.dilation_rate.height - 1, conv.dilation_rate.width - 1},
+ConvolutionKind kind_of(const Graph& graph, const Operation& operation) {
+  const std::int64_t input = graph.tensors[operation.input].channels;
+  const std::int64_t output = graph.tensors[operation.output].channels;
+  if (operation.groups > 1) {
+    const bool is_depthwise = operation.groups == input && operation.groups == output;
+    return is_depthwise ? ConvolutionKind::depthwise : ConvolutionKind::grouped;
+  }
+  const std::int64_t image = operation.is_transposed ? output : input;
+  return image <= few_channels ? ConvolutionKind::few_channels : ConvolutionKind::ordinary;
+}
+
+onednn::Geometry convolution_geometry(const Windows& windows) {
+  const auto& [rows, columns] = windows;
+  return {.strides = {rows.stride, columns.stride},
+          .dilation = {rows.dilation - 1, columns.dilation - 1},
           .pad_before = {rows.pad_before(), columns.pad_before()},
           .pad_after = {rows.pad_after(), columns.pad_after()}};
 }
 
 dnnl::convolution_forward::primitive_desc describe_forward(const ConvolutionProblem& problem) {
-  const TensorSpec input = problem.input();
-  const bool is_partial = produces_partial_sum(problem.graph, problem.operation);
-  const ActivationFunction activation =
-      is_partial || is_backward(problem.operation) ? ActivationFunction::linear : problem.operation.activation;
-  return describe_from_input(problem, [&](const memory::desc& source) {
-    return onednn::convolution_forward(problem.context, source, any_kernel(layer_of(problem), data_type_of(input)),
-                                       bias_descriptor(problem), descriptor_of(problem.output(), problem.num_examples),
-                                       convolution_geometry(input, convolution_of(problem)), algorithm_of(activation),
-                                       library_algorithm(problem.choice.forward));
+  const Operation& operation = problem.operation;
+  const bool is_plain =
+      operation.is_transposed || produces_partial_sum(problem.graph, operation) || is_backward(operation);
+  const ActivationFunction activation = is_plain ? ActivationFunction::linear : operation.activation;
+  const ConvolutionAlgorithm algorithm = operation.is_transposed ? problem.choice.data : problem.choice.forward;
+  TensorSpec image = image_of(problem);
+  image.type = problem.input().type;  // a transposed convolution reads the converted gradient of a float32 output
+  return describe_from_image(problem, image, [&](const memory::desc& source) {
+    return onednn::convolution_forward(problem.context, source, any_kernel(problem, data_type_of(image)),
+                                       bias_descriptor(problem), descriptor_of(map_of(problem), problem.num_examples),
+                                       convolution_geometry(operation.windows), algorithm_of(activation),
+                                       library_algorithm(algorithm));
   });
 }
 
 int max_threads_for_weights(const ConvolutionProblem& problem) {
-  const Conv2D& conv = convolution_of(problem);
-  const TensorSpec input = problem.input();
-  const bool is_strided = conv.kernel_size == Size2D(1) && !(conv.strides == Size2D(1));
-  return is_strided && input.layout == Layout::nhwc && input.channels < 16 ? 1 : std::numeric_limits<int>::max();
+  const auto& [rows, columns] = problem.operation.windows;
+  const bool is_strided = rows.kernel == 1 && columns.kernel == 1 && (rows.stride > 1 || columns.stride > 1);
+  const TensorSpec image = image_of(problem);
+  return is_strided && image.layout == Layout::nhwc && image.channels < 16 ? 1 : std::numeric_limits<int>::max();
 }
 
 dnnl::convolution_backward_weights::primitive_desc describe_backward_weights(const ConvolutionProblem& problem) {
   const onednn::ThreadLimit limit(max_threads_for_weights(problem));
   const auto hint = describe_hint(problem);
-  return describe_from_input(problem, [&](const memory::desc& source) {
+  TensorSpec image = image_of(problem);
+  image.type = problem.input().type;
+  return describe_from_image(problem, image, [&](const memory::desc& source) {
     return onednn::convolution_backward_weights(
-        problem.context, source, any_kernel(layer_of(problem), memory::data_type::f32), bias_descriptor(problem),
-        descriptor_of(problem.output_gradient(), problem.num_examples),
-        convolution_geometry(problem.input(), convolution_of(problem)), hint,
-        library_algorithm(problem.choice.weights));
+        problem.context, source, any_kernel(problem, memory::data_type::f32), bias_descriptor(problem),
+        descriptor_of(map_gradient_of(problem), problem.num_examples), convolution_geometry(problem.operation.windows),
+        hint, library_algorithm(problem.choice.weights));
   });
 }
 
 dnnl::convolution_backward_data::primitive_desc describe_backward_data(const ConvolutionProblem& problem) {
-  const TensorSpec input = problem.input();
-  return onednn::convolution_backward_data(problem.context, descriptor_of(input, problem.num_examples),
-                                           any_kernel(layer_of(problem), data_type_of(input)),
-                                           descriptor_of(problem.output_gradient(), problem.num_examples),
-                                           convolution_geometry(input, convolution_of(problem)), describe_hint(problem),
-                                           library_algorithm(problem.choice.data));
+  const bool is_transposed = problem.operation.is_transposed;
+  return onednn::convolution_backward_data(
+      problem.context, descriptor_of(image_of(problem), problem.num_examples),
+      any_kernel(problem, data_type_of(problem.input())), descriptor_of(map_gradient_of(problem), problem.num_examples),
+      convolution_geometry(problem.operation.windows), describe_hint(problem),
+      library_algorithm(is_transposed ? problem.choice.forward : problem.choice.data));
 }
 
 memory::desc weight_layout_of(const ConvolutionProblem& problem) {
-  constexpr auto own = ConvolutionAlgorithm::direct_few_channels;
-  if (problem.choice.forward == own || problem.choice.weights == own) return keras_kernel_descriptor(layer_of(problem));
+  if (is_own(problem.choice.forward) || is_own(problem.choice.weights))
+    return keras_kernel_descriptor(problem.graph, problem.operation);
   const bool is_low = problem.graph.tensors[problem.operation.input].type == ElementType::bfloat16;
-  return is_low ? describe_backward_weights(problem).diff_weights_desc() : describe_forward(problem).weights_desc();
+  if (is_low) return describe_backward_weights(problem).diff_weights_desc();
+  return problem.operation.is_transposed ? describe_backward_data(problem).weights_desc()
+                                         : describe_forward(problem).weights_desc();
 }
 
-memory::desc keras_kernel_descriptor(const LayerInfo& layer) {
-  return {kernel_dims(layer), memory::data_type::f32, memory::format_tag::hwio};
+memory::desc keras_kernel_descriptor(const Graph& graph, const Operation& operation) {
+  const memory::dims dims = kernel_dims(graph, operation);
+  if (operation.groups == 1) return {dims, memory::data_type::f32, memory::format_tag::hwio};
+  const std::int64_t groups = dims[0];
+  const std::int64_t out = dims[1];  // of a group
+  const std::int64_t in = dims[2];
+  const std::int64_t width = dims[4];
+  return {dims, memory::data_type::f32,
+          memory::dims{out, 1, groups * out, width * in * groups * out, in * groups * out}};
 }
 
 }  // namespace lockstep

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "backend/backend.hpp"
+#include "backend/cpu/convolution_table.hpp"
 #include "backend/cpu/onednn.hpp"
 
 #include <cstddef>
@@ -11,6 +12,9 @@ namespace lockstep {
 
 /// A convolution of a graph over a number of examples. Its kernels read and write the layouts of `choice`, whatever the
 /// layouts of the graph's tensors. All references must outlive it.
+///
+/// Its windows slide over the *image* and give the *map*. An ordinary convolution reads the image and writes the map. A
+/// transposed one computes what is the image's gradient in an ordinary one: it reads the map and writes the image.
 struct ConvolutionProblem {
   const onednn::Context& context;
   const Graph& graph;
@@ -20,20 +24,25 @@ struct ConvolutionProblem {
 
   /// The input in the layout that the kernels read.
   [[nodiscard]] TensorSpec input() const;
-  /// What the forward kernel writes: in its own layout; float32 for a partial sum.
+  /// What the forward kernel writes: in its own layout; float32 for a partial sum and for a transposed convolution.
   [[nodiscard]] TensorSpec output() const;
   /// What the backward kernels read. The gradient of a float32 output is converted to the input's type.
   [[nodiscard]] TensorSpec output_gradient() const;
 };
 
+/// What kind of kernels an operation takes.
+[[nodiscard]] ConvolutionKind kind_of(const Graph& graph, const Operation& operation);
+
 /// True for a row-parallel convolution: it computes a partial sum over its shard of the input channels. Bias and
 /// activation are applied after the sum over all ranks.
 [[nodiscard]] bool produces_partial_sum(const Graph& graph, const Operation& operation);
 
-[[nodiscard]] onednn::Geometry convolution_geometry(const TensorSpec& input, const Conv2D& conv);
+[[nodiscard]] onednn::Geometry convolution_geometry(const Windows& windows);
 
-// The passes, by the algorithms of `problem.choice`, with weights in the layout that oneDNN prefers. They throw
-// dnnl::error where oneDNN does not implement one; they may return its reference code, which is a hundred times slower.
+// The passes of an ordinary convolution from image to map, by the algorithms of `problem.choice`, with weights in the
+// layout that oneDNN prefers. They throw dnnl::error where oneDNN does not implement one; they may return its reference
+// code, which is a hundred times slower. A transposed convolution computes its output by `describe_backward_data`, and
+// the gradient of its input by `describe_forward`.
 [[nodiscard]] dnnl::convolution_forward::primitive_desc describe_forward(const ConvolutionProblem& problem);
 [[nodiscard]] dnnl::convolution_backward_data::primitive_desc describe_backward_data(const ConvolutionProblem& problem);
 [[nodiscard]] dnnl::convolution_backward_weights::primitive_desc describe_backward_weights(
@@ -47,7 +56,8 @@ struct ConvolutionProblem {
 /// that forward reads, in bfloat16 the one that backward writes, and Keras' for our own kernels.
 [[nodiscard]] dnnl::memory::desc weight_layout_of(const ConvolutionProblem& problem);
 
-/// The weights in Keras' order: [height][width][in][out].
-[[nodiscard]] dnnl::memory::desc keras_kernel_descriptor(const LayerInfo& layer);
+/// The weights in Keras' order: [height][width][in / groups][out]; of a transposed convolution
+/// [height][width][out][in].
+[[nodiscard]] dnnl::memory::desc keras_kernel_descriptor(const Graph& graph, const Operation& operation);
 
 }  // namespace lockstep

@@ -1,9 +1,10 @@
 // See convolution_table.hpp.
 //
-// Measured on an Intel Xeon with AMX (2 MiB of second-level cache, oneDNN 2.6.3), one thread: many channels on 32 -> 64
-// and 64 -> 64 channels, 3 x 3, local batches of 64; few channels on 1 -> 32, 28 x 28. Instruction sets below AMX were
-// measured there with ONEDNN_MAX_CPU_ISA. AMD's bfloat16 vectors are faster than these rows say, but in all layouts
-// alike, so the choice is the same; has_slow_bfloat16_vectors() tells them apart where it matters.
+// Ordinary convolutions and few channels were measured on an Intel Xeon with AMX (2 MiB of second-level cache,
+// oneDNN 2.6.3), one thread: ordinary ones on 32 -> 64 and 64 -> 64 channels, 3 x 3, local batches of 64; few channels
+// on 1 -> 32, 28 x 28. Instruction sets below AMX were measured there with ONEDNN_MAX_CPU_ISA. AMD's bfloat16 vectors
+// are faster than these rows say, but in all layouts alike, so the choice is the same; has_slow_bfloat16_vectors()
+// tells them apart where it matters.
 #include "backend/cpu/convolution_table.hpp"
 
 #include "backend/cpu/onednn.hpp"
@@ -22,34 +23,63 @@ constexpr auto nhwc = Layout::nhwc;
 constexpr auto c16 = Layout::nChw16c;
 constexpr auto c8 = Layout::nChw8c;
 constexpr auto nchw = Layout::nchw;
+constexpr auto plain = ConvolutionKind::ordinary;
+constexpr auto few = ConvolutionKind::few_channels;
+constexpr auto group = ConvolutionKind::grouped;
+constexpr auto depth = ConvolutionKind::depthwise;
 
 // Of equally fast rows the first is chosen. Without AMX that is a blocked one, since normalization is faster on blocks.
 // clang-format off
 constexpr std::array rows{
-    //              algorithm            from         type  few    input output forward data weights
-    ConvolutionRow{direct_blocked,      baseline,    f32,  false, c8,   c8,    20,   20,   20},
-    ConvolutionRow{direct_blocked,      avx2,        f32,  false, c8,   c8,    57,   57,   50},
-    ConvolutionRow{direct_nhwc,         baseline,    f32,  false, nhwc, nhwc,  20,   20,   20},
-    ConvolutionRow{direct_nhwc,         avx2,        f32,  false, nhwc, nhwc,  57,   57,   50},
-    ConvolutionRow{direct_blocked,      avx512,      f32,  false, c16,  c16,   88,   86,   86},
-    ConvolutionRow{direct_nhwc,         avx512,      f32,  false, nhwc, nhwc,  88,   84,   84},
-    ConvolutionRow{onednn_winograd,     avx512,      f32,  false, c16,  c16,   140,  0,    128},
+    //              algorithm            from         type  kind   input output forward data weights
+    ConvolutionRow{direct_blocked,      baseline,    f32,  plain, c8,   c8,    20,   20,   20},
+    ConvolutionRow{direct_blocked,      avx2,        f32,  plain, c8,   c8,    57,   57,   50},
+    ConvolutionRow{direct_nhwc,         baseline,    f32,  plain, nhwc, nhwc,  20,   20,   20},
+    ConvolutionRow{direct_nhwc,         avx2,        f32,  plain, nhwc, nhwc,  57,   57,   50},
+    ConvolutionRow{direct_blocked,      avx512,      f32,  plain, c16,  c16,   88,   86,   86},
+    ConvolutionRow{direct_nhwc,         avx512,      f32,  plain, nhwc, nhwc,  88,   84,   84},
+    ConvolutionRow{onednn_winograd,     avx512,      f32,  plain, c16,  c16,   140,  0,    128},
 
-    ConvolutionRow{direct_blocked,      baseline,    f32,  true,  nchw, c8,    15,   15,   5},
-    ConvolutionRow{direct_blocked,      avx2,        f32,  true,  nchw, c8,    43,   40,   6},
-    ConvolutionRow{direct_nhwc,         baseline,    f32,  true,  nhwc, nhwc,  15,   15,   6},
-    ConvolutionRow{direct_nhwc,         avx2,        f32,  true,  nhwc, nhwc,  43,   40,   14},
-    ConvolutionRow{direct_blocked,      avx512,      f32,  true,  nchw, c16,   60,   60,   61},
-    ConvolutionRow{direct_nhwc,         avx512,      f32,  true,  nhwc, nhwc,  40,   40,   24},
+    ConvolutionRow{direct_blocked,      baseline,    f32,  few,   nchw, c8,    15,   15,   5},
+    ConvolutionRow{direct_blocked,      avx2,        f32,  few,   nchw, c8,    43,   40,   6},
+    ConvolutionRow{direct_nhwc,         baseline,    f32,  few,   nhwc, nhwc,  15,   15,   6},
+    ConvolutionRow{direct_nhwc,         avx2,        f32,  few,   nhwc, nhwc,  43,   40,   14},
+    ConvolutionRow{direct_blocked,      avx512,      f32,  few,   nchw, c16,   60,   60,   61},
+    ConvolutionRow{direct_nhwc,         avx512,      f32,  few,   nhwc, nhwc,  40,   40,   24},
 
-    ConvolutionRow{direct_blocked,      avx512_bf16, bf16, false, c16,  c16,   59,   58,   47},
-    ConvolutionRow{direct_nhwc,         avx512_bf16, bf16, false, nhwc, nhwc,  58,   58,   47},
-    ConvolutionRow{direct_nhwc,         amx_bf16,    bf16, false, nhwc, nhwc,  800,  440,  160},
+    ConvolutionRow{direct_blocked,      avx512_bf16, bf16, plain, c16,  c16,   59,   58,   47},
+    ConvolutionRow{direct_nhwc,         avx512_bf16, bf16, plain, nhwc, nhwc,  58,   58,   47},
+    ConvolutionRow{direct_nhwc,         amx_bf16,    bf16, plain, nhwc, nhwc,  800,  440,  160},
 
-    ConvolutionRow{direct_blocked,      avx512_bf16, bf16, true,  nchw, c16,   27,   27,   29},
-    ConvolutionRow{direct_nhwc,         avx512_bf16, bf16, true,  nhwc, nhwc,  21,   27,   18},
-    ConvolutionRow{direct_few_channels, avx512_bf16, bf16, true,  nhwc, nhwc,  55,   0,    60},
-    ConvolutionRow{direct_few_channels, avx512_bf16, bf16, true,  nhwc, c16,   55,   0,    60},
+    ConvolutionRow{direct_blocked,      avx512_bf16, bf16, few,   nchw, c16,   27,   27,   29},
+    ConvolutionRow{direct_nhwc,         avx512_bf16, bf16, few,   nhwc, nhwc,  21,   27,   18},
+    ConvolutionRow{direct_few_channels, avx512_bf16, bf16, few,   nhwc, nhwc,  55,   0,    60},
+    ConvolutionRow{direct_few_channels, avx512_bf16, bf16, few,   nhwc, c16,   55,   0,    60},
+
+    ConvolutionRow{direct_blocked,      baseline,    f32,  group, c8,   c8,    20,   20,   20},
+    ConvolutionRow{direct_blocked,      avx2,        f32,  group, c8,   c8,    55,   55,   45},
+    ConvolutionRow{direct_nhwc,         baseline,    f32,  group, nhwc, nhwc,  10,   10,   5},
+    ConvolutionRow{direct_nhwc,         avx2,        f32,  group, nhwc, nhwc,  35,   35,   20},
+    ConvolutionRow{direct_blocked,      avx512,      f32,  group, c16,  c16,   120,  120,  115},
+
+    ConvolutionRow{direct_blocked,      avx512_bf16, bf16, group, c16,  c16,   60,   60,   50},
+    ConvolutionRow{direct_nhwc,         avx512_bf16, bf16, group, nhwc, nhwc,  60,   60,   30},
+
+    ConvolutionRow{direct_blocked,      baseline,    f32,  depth, c8,   c8,    15,   15,   15},
+    ConvolutionRow{direct_blocked,      avx2,        f32,  depth, c8,   c8,    35,   25,   25},
+    ConvolutionRow{direct_nhwc,         baseline,    f32,  depth, nhwc, nhwc,  15,   10,   3},
+    ConvolutionRow{direct_nhwc,         avx2,        f32,  depth, nhwc, nhwc,  30,   20,   20},
+    ConvolutionRow{direct_blocked,      avx512,      f32,  depth, c16,  c16,   50,   40,   40},
+    ConvolutionRow{direct_nhwc,         avx512,      f32,  depth, nhwc, nhwc,  40,   30,   40},
+    ConvolutionRow{direct_depthwise,    baseline,    f32,  depth, nhwc, nhwc,  0,    0,    4},
+    ConvolutionRow{direct_depthwise,    avx2,        f32,  depth, nhwc, nhwc,  0,    0,    15},
+    ConvolutionRow{direct_depthwise,    avx512,      f32,  depth, nhwc, nhwc,  0,    0,    25},
+    ConvolutionRow{direct_depthwise,    avx512,      f32,  depth, c16,  c16,   0,    0,    25},
+
+    ConvolutionRow{direct_blocked,      avx512_bf16, bf16, depth, c16,  c16,   65,   45,   60},
+    ConvolutionRow{direct_nhwc,         avx512_bf16, bf16, depth, nhwc, nhwc,  55,   45,   50},
+    ConvolutionRow{direct_depthwise,    avx512_bf16, bf16, depth, nhwc, nhwc,  0,    0,    20},
+    ConvolutionRow{direct_depthwise,    avx512_bf16, bf16, depth, c16,  c16,   0,    0,    20},
 };
 // clang-format on
 

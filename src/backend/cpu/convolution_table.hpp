@@ -6,11 +6,19 @@
 #include "graph/convolution_choice.hpp"
 #include "graph/tensor_spec.hpp"
 
+#include <cstdint>
 #include <span>
 
 namespace lockstep {
 
-/// Images of at most this many channels have rows of their own.
+/// Convolutions whose kernels differ. Each kind has rows of its own.
+enum class ConvolutionKind : std::uint8_t {
+  ordinary,
+  few_channels,  ///< the windows slide over an image of at most `few_channels` channels
+  grouped,       ///< groups of channels are convolved apart
+  depthwise,     ///< every channel by itself
+};
+
 inline constexpr std::int64_t few_channels = 4;
 
 /// How fast an algorithm is from an instruction set on, up to the next row of the same algorithm. Rates are
@@ -19,9 +27,9 @@ struct ConvolutionRow {
   ConvolutionAlgorithm algorithm;
   InstructionSet from;
   ElementType type;
-  bool has_few_channels;  ///< the input has at most `few_channels` channels
-  Layout input;
-  Layout output;
+  ConvolutionKind kind;
+  Layout input;   ///< of the image: a transposed convolution's output
+  Layout output;  ///< of the map
   double forward;
   double data;
   double weights;

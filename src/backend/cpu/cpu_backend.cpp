@@ -42,10 +42,16 @@ constexpr std::size_t cache_bytes = std::size_t{2560} << 10U;
 /// True if this rank's shard of a tensor-parallel layer leaves the operation without input or output channels.
 bool is_empty_shard(const Graph& graph, const Operation& operation) {
   const auto empty = [&](int tensor) { return tensor >= 0 && graph.tensors[tensor].elements() == 0; };
-  const bool has_bias = is_backward(operation) && traits_of(operation).has_kernel;
+  const bool has_bias = is_backward(operation) && traits_of(operation).has_kernel && !operation.is_frozen;
   if (has_bias) return empty(operation.output);  // the bias needs no input
   if (operation.all_to_all) return false;        // other ranks may hold channels
   return empty(operation.input) || empty(operation.output);
+}
+
+/// Whether the operation is a convolution whose kernel decides the layout of its weights: a shared layer's first call.
+bool is_layout_of_weights_from(const Graph& graph, const Operation& operation) {
+  return operation.kind == OperationKind::convolution && operation.shared.index == 0 &&
+         !is_empty_shard(graph, operation);
 }
 
 constexpr std::array kernel_factories{
@@ -56,7 +62,8 @@ constexpr std::array kernel_factories{
 
 std::unique_ptr<Kernel> make_kernel(const KernelScope& scope) {
   if (is_empty_shard(scope.graph, scope.operation)) return make_empty_shard(scope);
-  return kernel_factories[static_cast<std::size_t>(scope.operation.kind)](scope);
+  const auto make = kernel_factories[static_cast<std::size_t>(scope.operation.kind)];
+  return scope.operation.shared.count == 1 ? make(scope) : make_shared_layer(scope, make);
 }
 
 /// A batch has at most as many replicas as examples, so memory for statistics is allocated per example.
@@ -81,7 +88,7 @@ class CpuExecutable final : public Executable {
     allocate_tensors();
     weight_layouts_.resize(graph_.parameters.size());
     for (const Operation& operation : graph_.forward) {
-      if (operation.kind == OperationKind::convolution && !is_empty_shard(graph_, operation)) {
+      if (is_layout_of_weights_from(graph_, operation)) {
         weight_layouts_[operation.parameter] =
             weight_layout_of({dnnl_, graph_, operation, graph_.layout_examples, operation.convolution});
       }
@@ -106,8 +113,11 @@ class CpuExecutable final : public Executable {
     apply_optimizer(graph_, shard.is_local ? *arenas_.local : arenas_, shard, optimizer, iteration, threads_);
   }
 
-  void add_squared_gradients(const ReducedShard& shard, std::span<double> sums) override {
-    if (shard.begin < shard.end) sum_squared_gradients(graph_, shard, sums, threads_);
+  void add_squared_gradients(const ReducedShard& shard, const Optimizer& optimizer, std::uint64_t iteration,
+                             std::span<double> sums) override {
+    if (shard.begin == shard.end) return;
+    sum_squared_gradients(graph_, shard.is_local ? *arenas_.local : arenas_, shard, optimizer, iteration, sums,
+                          threads_);
   }
 
   void take_metrics(std::span<float> metrics) override {
@@ -187,9 +197,12 @@ class CpuExecutable final : public Executable {
     std::size_t scratch = 0;
     for (const Operation& operation : operations_) {
       if (operation.kind != OperationKind::dense_backward) continue;
-      scratch = std::max(scratch, capacity_ * operation.input_features.size());
+      const TensorSpec& output = graph_.tensors[operation.output];
+      const auto rows = capacity_ * static_cast<std::size_t>(output.height * output.width);
+      scratch = std::max(scratch, rows * operation.input_features.size());
     }
     scratch_ = add_buffer(scratch * sizeof(float));
+    separate_gradients_ = reinterpret_cast<float*>(add_buffer(separate_elements(graph_, operations_) * sizeof(float)));
     for (const Operation& operation : graph_.forward) {
       if (operation.output < 0) continue;
       const TensorSpec& output = graph_.tensors[operation.output];
@@ -216,14 +229,16 @@ class CpuExecutable final : public Executable {
       const Range examples =
           operation.is_batch_split ? graph_.examples_of(num_examples, graph_.rank) : Range{0, num_examples};
       const Range microbatch = slice_of(examples.size(), operation.microbatch.index, operation.microbatch.count);
-      kernels.push_back(microbatch.empty() ? nullptr
-                                           : make_kernel({{graph_, operation, examples.begin + microbatch.begin,
-                                                           microbatch.size(), buffers_, arenas_},
-                                                          scratch_,
-                                                          weight_layouts_,
-                                                          converted_weights,
-                                                          dnnl_,
-                                                          threads_}));
+      kernels.push_back(
+          microbatch.empty()
+              ? nullptr
+              : make_kernel({{graph_, operation, examples.begin + microbatch.begin, microbatch.size(), buffers_,
+                              arenas_, has_separate_gradients(operation) ? separate_gradients_ : nullptr},
+                             scratch_,
+                             weight_layouts_,
+                             converted_weights,
+                             dnnl_,
+                             threads_}));
     }
     return kernels_by_size_.emplace_back(num_examples, std::move(kernels)).second;
   }
@@ -251,21 +266,20 @@ class CpuExecutable final : public Executable {
   template <typename Visit>
   void for_each_row(const Operation& dense, Visit visit) const {
     const TensorSpec& input = graph_.tensors[dense.input];
-    for (std::int64_t row = 0; row < input.elements(); ++row) {
+    const std::int64_t rows = graph_.parameters[dense.parameter].info.shape[0];
+    for (std::int64_t row = 0; row < rows; ++row) {  // of a Dense that reads pixels, the rows are channels
       visit(static_cast<std::size_t>(row), static_cast<std::size_t>(input.offset_of_keras_index(row)));
     }
   }
 
   void copy_convolution(std::size_t parameter, float* stored, float* values, bool read) const {
-    const LayerInfo* layer = nullptr;
-    for (const Operation& operation : graph_.forward) {
-      const bool convolution = operation.kind == OperationKind::convolution;
-      if (convolution && operation.parameter == static_cast<int>(parameter)) layer = &graph_.layers[operation.layer];
-    }
+    const auto convolution = std::ranges::find_if(graph_.forward, [parameter](const Operation& operation) {
+      return operation.kind == OperationKind::convolution && operation.parameter == static_cast<int>(parameter);
+    });
     // A separate stream, because the training thread may be using dnnl_.stream.
     const onednn::Context context{dnnl_.engine, dnnl::stream(dnnl_.engine)};
     const dnnl::memory arena(weight_layouts_[parameter], context.engine, stored);
-    const dnnl::memory keras(keras_kernel_descriptor(*layer), context.engine, values);
+    const dnnl::memory keras(keras_kernel_descriptor(graph_, *convolution), context.engine, values);
     onednn::reorder(context, read ? arena : keras, read ? keras : arena).run();
   }
 
@@ -278,6 +292,7 @@ class CpuExecutable final : public Executable {
   std::vector<AlignedBuffer> memory_;
   std::vector<TensorBuffers> buffers_;
   std::byte* scratch_ = nullptr;
+  float* separate_gradients_ = nullptr;             ///< see make_shared_layer
   std::vector<dnnl::memory::desc> weight_layouts_;  ///< of convolution kernels; empty for other parameters
   std::vector<std::pair<std::size_t, Kernels>> kernels_by_size_;
 };
@@ -344,7 +359,7 @@ class CpuBackend final : public Backend {
       parameter.storage = static_cast<std::size_t>(parameter.info.shape.elements());
     }
     for (const Operation& operation : graph.forward) {
-      if (operation.kind != OperationKind::convolution || is_empty_shard(graph, operation)) continue;
+      if (!is_layout_of_weights_from(graph, operation)) continue;
       const ConvolutionProblem problem{dnnl_, graph, operation, num_examples, operation.convolution};
       graph.parameters[operation.parameter].storage = weight_layout_of(problem).get_size() / sizeof(float);
     }

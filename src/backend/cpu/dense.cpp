@@ -32,9 +32,7 @@ class DenseForward final : public Kernel {
  public:
   explicit DenseForward(const KernelScope& scope) : activation_(scope) {
     const TensorSpec& input = scope.input();
-    const auto rows = static_cast<std::int64_t>(scope.num_examples);
-    const std::int64_t features = input.elements();
-    const std::int64_t units = scope.output().elements();
+    const auto [rows, features, units] = scope.product();
     const int parameter = scope.operation.parameter;
     const bool low = input.type == ElementType::bfloat16;
     const memory::data_type type = data_type_of(input);
@@ -42,7 +40,7 @@ class DenseForward final : public Kernel {
     const Matrix src{rows, features, features, 1, type};
     const Matrix weights{features, units, units, 1, type};
     const Matrix dst{rows, units, units, 1, partial ? memory::data_type::f32 : data_type_of(scope.output())};
-    const bool biased = scope.layer().parameters.size() > 1 && !partial;
+    const bool biased = scope.has_bias() && !partial;
     const memory::desc bias = biased ? Matrix{1, units, units, 1, memory::data_type::f32}.descriptor() : memory::desc();
     const auto description =
         onednn::matmul(scope.dnnl, src.descriptor(), weights.descriptor(), bias, dst.descriptor(),
@@ -77,9 +75,9 @@ class DenseForward final : public Kernel {
 class DenseBackward final : public Kernel {
  public:
   explicit DenseBackward(const KernelScope& scope)
-      : num_examples_(static_cast<std::int64_t>(scope.num_examples)),
-        features_(scope.input().elements()),
-        units_(scope.output().elements()),
+      : rows_(scope.product().rows),
+        features_(scope.product().features),
+        units_(scope.product().units),
         begin_(static_cast<std::int64_t>(scope.operation.input_features.begin)),
         chunk_(static_cast<std::int64_t>(scope.operation.input_features.size())),
         type_(data_type_of(scope.input())),
@@ -93,21 +91,24 @@ class DenseBackward final : public Kernel {
     // In mixed precision only the model's last tensor has a float32 gradient. It is small, so each chunk converts it
     // again.
     if (low && scope.output().type == ElementType::float32) {
-      converted_ = AlignedBuffer(static_cast<std::size_t>(num_examples_ * units_) * sizeof(BFloat16));
+      converted_ = AlignedBuffer(static_cast<std::size_t>(rows_ * units_) * sizeof(BFloat16));
       convert_from_ = reinterpret_cast<const float*>(output_gradient_);
       output_gradient_ = converted_.data();
     }
-    if (begin_ == 0 && scope.layer().parameters.size() > 1) {
+    const bool trains = !scope.operation.is_frozen;
+    if (trains && begin_ == 0 && scope.has_bias()) {
       bias_gradient_ = scope.weights_gradient(parameter + 1);
     }
 
     if (chunk_ == 0) return;  // a rank without input features still computes the bias gradient
-    const Matrix dst{num_examples_, units_, units_, 1, type_};
+    const Matrix dst{rows_, units_, units_, 1, type_};
     const memory dst_memory(dst.descriptor(), engine, output_gradient_);
-    const Matrix input_transposed{chunk_, num_examples_, 1, features_, type_};
-    const Matrix weights_gradient{chunk_, units_, units_, 1, memory::data_type::f32};
-    bind(weights_product_, scope, memory(input_transposed.descriptor(), engine, input_), dst_memory,
-         memory(weights_gradient.descriptor(), engine, scope.weights_gradient(parameter) + begin_ * units_));
+    if (trains) {
+      const Matrix input_transposed{chunk_, rows_, 1, features_, type_};
+      const Matrix weights_gradient{chunk_, units_, units_, 1, memory::data_type::f32};
+      bind(weights_product_, scope, memory(input_transposed.descriptor(), engine, input_), dst_memory,
+           memory(weights_gradient.descriptor(), engine, scope.weights_gradient(parameter) + begin_ * units_));
+    }
 
     if (!scope.operation.input_gradient) return;
     in_place_ = is_gradient_in_place(scope.graph, scope.operation.input);
@@ -117,7 +118,7 @@ class DenseBackward final : public Kernel {
     std::byte* weights = low ? reinterpret_cast<std::byte*>(scope.low_precision(parameter))
                              : reinterpret_cast<std::byte*>(scope.weights(parameter));
     const Matrix weights_transposed{units_, chunk_, 1, units_, type_};
-    const Matrix input_gradient{num_examples_, chunk_, product_stride_, 1, type_};
+    const Matrix input_gradient{rows_, chunk_, product_stride_, 1, type_};
     bind(input_product_, scope, dst_memory,
          memory(weights_transposed.descriptor(), engine, at(weights, begin_ * units_, type_)),
          memory(input_gradient.descriptor(), engine, product));
@@ -127,7 +128,7 @@ class DenseBackward final : public Kernel {
   void run(const StepContext& /*context*/) override {
     if (convert_from_ != nullptr) {
       auto* converted = reinterpret_cast<BFloat16*>(converted_.data());
-      for (std::int64_t i = 0; i < num_examples_ * units_; ++i) converted[i] = convert_from_[i];
+      for (std::int64_t i = 0; i < rows_ * units_; ++i) converted[i] = convert_from_[i];
     }
     if (bias_gradient_ != nullptr) {
       if (type_ == memory::data_type::bf16) {
@@ -164,7 +165,7 @@ class DenseBackward final : public Kernel {
   void sum_bias_gradient() const {
     const auto* gradient = reinterpret_cast<const T*>(output_gradient_);
     std::fill_n(bias_gradient_, units_, 0.0F);
-    for (std::int64_t r = 0; r < num_examples_; ++r) {
+    for (std::int64_t r = 0; r < rows_; ++r) {
       for (std::int64_t u = 0; u < units_; ++u) bias_gradient_[u] += gradient[r * units_ + u];
     }
   }
@@ -172,7 +173,7 @@ class DenseBackward final : public Kernel {
   template <typename T>
   void derive() const {
 #pragma omp parallel for num_threads(threads_) if (threads_ > 1)
-    for (std::int64_t r = 0; r < num_examples_; ++r) {
+    for (std::int64_t r = 0; r < rows_; ++r) {
       T* product = reinterpret_cast<T*>(product_) + r * product_stride_;
       T* input = reinterpret_cast<T*>(input_) + r * features_;
       apply_derivative(input_activation_, input, product, static_cast<std::size_t>(chunk_));
@@ -180,7 +181,7 @@ class DenseBackward final : public Kernel {
     }
   }
 
-  std::int64_t num_examples_;
+  std::int64_t rows_;
   std::int64_t features_;
   std::int64_t units_;
   std::int64_t begin_;

@@ -1,144 +1,124 @@
 // Elementwise and per-example operations: unfused activations, Dropout, softmax.
 #include "backend/cpu/activation.hpp"
-#include "backend/cpu/kernel.hpp"
+#include "backend/cpu/example_kernel.hpp"
 #include "core/dropout_mask.hpp"
 #include "layers/activation_functions.hpp"
+#include "layers/regularization.hpp"
 
+#include <lockstep/core/error.hpp>
+
+#include <fmt/format.h>
 #include <algorithm>
 #include <cmath>
-#include <type_traits>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
 
 namespace lockstep {
 
 namespace {
 
 template <typename T>
-class Elementwise : public Kernel {
+class ActivationKernel final : public ExampleKernel<T> {
  public:
-  explicit Elementwise(const KernelScope& scope)
-      : operation_(scope.operation),
-        tensor_(scope.output()),
-        first_example_(scope.first_example),
-        num_examples_(static_cast<std::int64_t>(scope.num_examples)),
-        threads_(scope.threads),
-        x_(scope.value<T>(operation_.input)),
-        y_(scope.value<T>(operation_.output)),
-        x_gradient_(scope.gradient<T>(operation_.input)),
-        y_gradient_(scope.gradient<T>(operation_.output)) {}
-
-  void run(const StepContext& context) final {
-    const std::int64_t elements = tensor_.elements();
-    const bool backward = is_backward(operation_);
-#pragma omp parallel for num_threads(threads_) if (threads_ > 1)
-    for (std::int64_t r = 0; r < num_examples_; ++r) {
-      const std::int64_t at = r * elements;
-      if (backward) {
-        run_backward(r, x_ + at, y_ + at, y_gradient_ + at, x_gradient_ + at);
-        apply_derivative(operation_.input_activation, x_ + at, x_gradient_ + at, static_cast<std::size_t>(elements));
-      } else {
-        run_forward(r, context, x_ + at, y_ + at);
-      }
-    }
-  }
-
- protected:
-  virtual void run_forward(std::int64_t example, const StepContext& context, const T* x, T* y) = 0;
-  virtual void run_backward(std::int64_t example, const T* x, const T* y, const T* y_gradient, T* x_gradient) = 0;
-  [[nodiscard]] const TensorSpec& tensor() const { return tensor_; }
-  [[nodiscard]] const Operation& operation() const { return operation_; }
-  [[nodiscard]] std::size_t first_example() const { return first_example_; }
-
- private:
-  Operation operation_;
-  const TensorSpec& tensor_;
-  std::size_t first_example_;
-  std::int64_t num_examples_;
-  int threads_;
-  const T* x_;
-  T* y_;
-  T* x_gradient_;
-  const T* y_gradient_;
-};
-
-template <typename T>
-class ActivationKernel final : public Elementwise<T> {
- public:
-  using Elementwise<T>::Elementwise;
+  using ExampleKernel<T>::ExampleKernel;
 
  protected:
   void run_forward(std::int64_t /*example*/, const StepContext& /*context*/, const T* x, T* y) override {
-    const std::int64_t elements = this->tensor().elements();
+    const std::int64_t elements = this->output().elements();
     std::copy_n(x, elements, y);
     apply_activation(this->operation().activation, y, static_cast<std::size_t>(elements));
   }
   /// The kernel that wrote y's gradient has already multiplied it by a derivative that is computed from y.
-  void run_backward(std::int64_t /*example*/, const T* x, const T* /*y*/, const T* y_gradient, T* x_gradient) override {
-    const std::int64_t elements = this->tensor().elements();
-    std::copy_n(y_gradient, elements, x_gradient);
+  void run_backward(std::int64_t /*example*/, const StepContext& /*context*/,
+                    const typename ExampleKernel<T>::Backward& at) override {
+    const std::int64_t elements = this->output().elements();
+    std::copy_n(at.y_gradient, elements, at.x_gradient);
     const ActivationFunction function = this->operation().activation;
     if (derivative_of(function) == Derivative::from_input) {
-      apply_derivative(function, x, x_gradient, static_cast<std::size_t>(elements));
+      apply_derivative(function, at.x, at.x_gradient, static_cast<std::size_t>(elements));
     }
   }
 };
 
+/// softmax, or its logarithm.
 template <typename T>
-class SoftmaxKernel final : public Elementwise<T> {
+class SoftmaxKernel final : public ExampleKernel<T> {
  public:
-  using Elementwise<T>::Elementwise;
+  explicit SoftmaxKernel(const KernelScope& scope)
+      : ExampleKernel<T>(scope), is_log_(scope.operation.activation == activations::log_softmax) {}
 
  protected:
   void run_forward(std::int64_t /*example*/, const StepContext& /*context*/, const T* x, T* y) override {
-    const std::int64_t channels = this->tensor().channels;
-    for (std::int64_t at = 0; at < this->tensor().elements(); at += channels) {
+    const std::int64_t channels = this->output().channels;
+    for (std::int64_t at = 0; at < this->output().elements(); at += channels) {
       float largest = x[at];
       for (std::int64_t c = 1; c < channels; ++c) largest = std::max(largest, static_cast<float>(x[at + c]));
       float sum = 0;
       for (std::int64_t c = 0; c < channels; ++c) sum += std::exp(static_cast<float>(x[at + c]) - largest);
-      for (std::int64_t c = 0; c < channels; ++c) y[at + c] = std::exp(static_cast<float>(x[at + c]) - largest) / sum;
+      const float log_sum = is_log_ ? std::log(sum) : 0.0F;
+      for (std::int64_t c = 0; c < channels; ++c) {
+        const float below = static_cast<float>(x[at + c]) - largest;
+        y[at + c] = is_log_ ? below - log_sum : std::exp(below) / sum;
+      }
     }
   }
-  void run_backward(std::int64_t /*example*/, const T* /*x*/, const T* y, const T* y_gradient, T* x_gradient) override {
-    const std::int64_t channels = this->tensor().channels;
-    for (std::int64_t at = 0; at < this->tensor().elements(); at += channels) {
+  void run_backward(std::int64_t /*example*/, const StepContext& /*context*/,
+                    const typename ExampleKernel<T>::Backward& of) override {
+    const std::int64_t channels = this->output().channels;
+    for (std::int64_t at = 0; at < this->output().elements(); at += channels) {
       float dot = 0;
       for (std::int64_t c = 0; c < channels; ++c) {
-        dot += static_cast<float>(y[at + c]) * static_cast<float>(y_gradient[at + c]);
+        dot += (is_log_ ? 1.0F : static_cast<float>(of.y[at + c])) * static_cast<float>(of.y_gradient[at + c]);
       }
       for (std::int64_t c = 0; c < channels; ++c) {
-        x_gradient[at + c] = static_cast<float>(y[at + c]) * (static_cast<float>(y_gradient[at + c]) - dot);
+        const auto y = static_cast<float>(of.y[at + c]);
+        const auto gradient = static_cast<float>(of.y_gradient[at + c]);
+        of.x_gradient[at + c] = is_log_ ? gradient - std::exp(y) * dot : y * (gradient - dot);
       }
     }
   }
+
+ private:
+  bool is_log_;
 };
 
 /// The mask is a hash of seed, step, layer, example and element, so it does not depend on the rank. Forward saves it
 /// for backward.
 template <typename T>
-class DropoutKernel final : public Elementwise<T> {
+class DropoutKernel final : public ExampleKernel<T> {
  public:
   explicit DropoutKernel(const KernelScope& scope)
-      : Elementwise<T>(scope),
-        rate_(static_cast<float>(std::get<Dropout>(scope.layer().layer).rate)),
+      : ExampleKernel<T>(scope),
         layer_(static_cast<std::uint32_t>(scope.operation.layer)),
-        kept_(scope.saved_for_backward(scope.operation.output)) {}
+        kept_(scope.saved_for_backward(scope.operation.output)) {
+    const DropRule rule = drop_rule(scope.layer().layer, scope.layer().input_shape);
+    rate_ = rule.rate;
+    if (rule.noise_shape.rank() == 0) return;
+    const TensorSpec& tensor = scope.output();
+    const std::int64_t channels = tensor.whole_channels > 0 ? tensor.whole_channels : tensor.channels;
+    if (scope.layer().input_shape.elements() != tensor.height * tensor.width * channels) {
+      throw UsageError(fmt::format("layer '{}' ({}) is called on tensors of several shapes, but has one shape of noise",
+                                   scope.layer().name, scope.layer().class_name));
+    }
+    find_noise_indices(scope.layer().input_shape, rule.noise_shape);
+  }
 
  protected:
   void run_forward(std::int64_t example, const StepContext& context, const T* x, T* y) override {
-    const TensorSpec& tensor = this->tensor();
+    const TensorSpec& tensor = this->output();
     const std::int64_t elements = tensor.elements();
     if (!context.training) {
       std::copy_n(x, elements, y);
       return;
     }
     std::uint8_t* kept = kept_ + example * elements;
-    const auto batch_index =
-        static_cast<std::uint32_t>(context.batch_offset + this->first_example() + static_cast<std::size_t>(example));
+    const std::uint32_t batch_index = this->batch_index(example, context);
     const DropoutMask mask(context.seed, context.step, layer_, rate_);
-    if (!has_whole_quads(tensor)) {
+    if (!has_whole_quads(tensor) || !noise_indices_.empty()) {
       for (std::int64_t i = 0; i < elements; ++i) {
         const std::int64_t at = tensor.offset_of_keras_index(i);
-        kept[at] = mask.keep(batch_index, static_cast<std::uint32_t>(tensor.global_keras_index(i))) ? 1 : 0;
+        kept[at] = mask.keep(batch_index, noise_index(tensor.global_keras_index(i))) ? 1 : 0;
         y[at] = kept[at] != 0 ? static_cast<float>(x[at]) * mask.scale() : 0.0F;
       }
       return;
@@ -152,12 +132,13 @@ class DropoutKernel final : public Elementwise<T> {
       }
     }
   }
-  void run_backward(std::int64_t example, const T* /*x*/, const T* /*y*/, const T* y_gradient, T* x_gradient) override {
-    const std::int64_t elements = this->tensor().elements();
+  void run_backward(std::int64_t example, const StepContext& /*context*/,
+                    const typename ExampleKernel<T>::Backward& at) override {
+    const std::int64_t elements = this->output().elements();
     const std::uint8_t* kept = kept_ + example * elements;
     const float scale = 1.0F / (1.0F - rate_);
     for (std::int64_t i = 0; i < elements; ++i) {
-      x_gradient[i] = kept[i] != 0 ? static_cast<float>(y_gradient[i]) * scale : 0.0F;
+      at.x_gradient[i] = kept[i] != 0 ? static_cast<float>(at.y_gradient[i]) * scale : 0.0F;
     }
   }
 
@@ -168,24 +149,37 @@ class DropoutKernel final : public Elementwise<T> {
            (tensor.channels % 4 == 0 && tensor.first_channel % 4 == 0 && tensor.whole_channels % 4 == 0);
   }
 
-  float rate_;
+  /// Numbers the elements of the mask in row-major order, and finds that of each element of an example.
+  void find_noise_indices(const Shape& shape, const Shape& noise) {
+    noise_indices_.assign(static_cast<std::size_t>(shape.elements()), 0);
+    std::int64_t inner = shape.elements();
+    for (std::size_t axis = 0; axis < shape.rank(); ++axis) {
+      inner /= shape[axis];
+      for (std::size_t i = 0; i < noise_indices_.size(); ++i) {
+        const auto along = noise[axis] == 1 ? 0 : static_cast<std::int64_t>(i) / inner % shape[axis];
+        noise_indices_[i] = static_cast<std::uint32_t>(noise_indices_[i] * noise[axis] + along);
+      }
+    }
+  }
+
+  /// The element of the mask for an element of the unsharded example.
+  [[nodiscard]] std::uint32_t noise_index(std::int64_t element) const {
+    return noise_indices_.empty() ? static_cast<std::uint32_t>(element)
+                                  : noise_indices_[static_cast<std::size_t>(element)];
+  }
+
+  float rate_ = 0;
   std::uint32_t layer_;
   std::uint8_t* kept_;
+  std::vector<std::uint32_t> noise_indices_;  ///< empty: each element has a decision of its own
 };
-
-template <template <typename> typename KernelOf>
-std::unique_ptr<Kernel> make_of(const KernelScope& scope) {
-  return with_type(scope.input(), [&](auto zero) -> std::unique_ptr<Kernel> {
-    return std::make_unique<KernelOf<decltype(zero)>>(scope);
-  });
-}
 
 }  // namespace
 
-std::unique_ptr<Kernel> make_activation(const KernelScope& scope) { return make_of<ActivationKernel>(scope); }
+std::unique_ptr<Kernel> make_activation(const KernelScope& scope) { return make_for_type<ActivationKernel>(scope); }
 
-std::unique_ptr<Kernel> make_dropout(const KernelScope& scope) { return make_of<DropoutKernel>(scope); }
+std::unique_ptr<Kernel> make_dropout(const KernelScope& scope) { return make_for_type<DropoutKernel>(scope); }
 
-std::unique_ptr<Kernel> make_softmax(const KernelScope& scope) { return make_of<SoftmaxKernel>(scope); }
+std::unique_ptr<Kernel> make_softmax(const KernelScope& scope) { return make_for_type<SoftmaxKernel>(scope); }
 
 }  // namespace lockstep

@@ -3,14 +3,12 @@
 #include "backend/cpu/few_channels.hpp"
 
 #include "backend/cpu/activation.hpp"
-#include "backend/cpu/convolution_descriptors.hpp"
 #include "backend/cpu/simd.hpp"
 #include "core/vector_width.hpp"
 
 #include <omp.h>
 
 #include <algorithm>
-#include <variant>
 
 namespace lockstep {
 
@@ -42,26 +40,25 @@ struct ImageShape {
   explicit ImageShape(const KernelScope& scope) {
     const TensorSpec& x = scope.input();
     const TensorSpec& y = scope.output();
-    const auto& conv = std::get<Conv2D>(scope.layer().layer);
-    const onednn::Geometry geometry = convolution_geometry(x, conv);
+    const auto& [rows, columns] = scope.operation.windows;
     height = x.height;
     width = x.width;
     channels = x.channels;
-    top = geometry.pad_before[0];
-    left = geometry.pad_before[1];
-    padded_width = width + left + std::max<std::int64_t>(geometry.pad_after[1], 0);
-    padded_height = height + top + std::max<std::int64_t>(geometry.pad_after[0], 0);
+    top = rows.pad_before();
+    left = columns.pad_before();
+    padded_width = width + columns.pad_total();
+    padded_height = height + rows.pad_total();
     y_height = y.height;
     y_width = y.width;
     out = y.channels;
     block = y.block();
-    row_stride = conv.strides.height * padded_width * channels;
-    pixel_stride = conv.strides.width * channels;
-    for (std::int64_t i = 0; i < conv.kernel_size.height; ++i) {
-      for (std::int64_t j = 0; j < conv.kernel_size.width; ++j) {
+    row_stride = rows.stride * padded_width * channels;
+    pixel_stride = columns.stride * channels;
+    for (std::int64_t i = 0; i < rows.kernel; ++i) {
+      for (std::int64_t j = 0; j < columns.kernel; ++j) {
         for (std::int64_t c = 0; c < channels; ++c) {
-          const std::int64_t row = i * conv.dilation_rate.height;
-          const std::int64_t column = j * conv.dilation_rate.width;
+          const std::int64_t row = i * rows.dilation;
+          const std::int64_t column = j * columns.dilation;
           cells.push_back((row * padded_width + column) * channels + c);
         }
       }

@@ -52,6 +52,11 @@ struct KernelScope : OperationScope {
 LOCKSTEP_OPERATION_KINDS(LOCKSTEP_KERNEL)
 #undef LOCKSTEP_KERNEL
 
+/// The kernel of an operation of a layer that is called several times. What `make`'s kernel computes for weights goes
+/// to KernelScope::separate_gradients, and from there, in the order of the calls, into their sum.
+[[nodiscard]] std::unique_ptr<Kernel> make_shared_layer(const KernelScope& scope,
+                                                        std::unique_ptr<Kernel> (*make)(const KernelScope&));
+
 /// The kernel of an operation for which this rank holds no channels: writes zeros to the partial sum or the input
 /// gradient. Null if there is nothing to write.
 [[nodiscard]] std::unique_ptr<Kernel> make_empty_shard(const KernelScope& scope);

@@ -5,6 +5,7 @@
 
 #include "backend/cpu/convolution_descriptors.hpp"
 #include "backend/cpu/convolution_table.hpp"
+#include "backend/cpu/depthwise.hpp"
 #include "backend/cpu/few_channels.hpp"
 #include "backend/cpu/layout_groups.hpp"
 #include "graph/work.hpp"
@@ -17,7 +18,6 @@
 #include <string>
 #include <tuple>
 #include <utility>
-#include <variant>
 #include <vector>
 
 namespace lockstep {
@@ -36,19 +36,37 @@ ConvolutionAlgorithm& algorithm_of(ConvolutionChoice& choice, Pass pass) {
   return pass == Pass::data ? choice.data : choice.weights;
 }
 
-double rate_of(const ConvolutionRow& row, Pass pass) {
-  if (pass == Pass::forward) return row.forward;
-  return pass == Pass::data ? row.data : row.weights;
+/// The pass of an ordinary convolution that computes a pass of this one.
+Pass computed_by(const Operation& operation, Pass pass) {
+  if (!operation.is_transposed || pass == Pass::weights) return pass;
+  return pass == Pass::forward ? Pass::data : Pass::forward;
 }
 
-bool is_reference(const std::string& implementation) { return implementation.starts_with("ref"); }
+double rate_of(const ConvolutionRow& row, const Operation& operation, Pass pass) {
+  const Pass computing = computed_by(operation, pass);
+  if (computing == Pass::forward) return row.forward;
+  return computing == Pass::data ? row.data : row.weights;
+}
+
+/// A row's layouts as those of the operation's input and output.
+std::pair<Layout, Layout> layouts_of(const ConvolutionRow& row, const Operation& operation) {
+  return operation.is_transposed ? std::pair(row.output, row.input) : std::pair(row.input, row.output);
+}
+
+/// oneDNN's reference code and, for depthwise convolutions, its kernels for groups: a product for every channel.
+bool is_slow(const std::string& implementation, ConvolutionKind kind) {
+  const bool is_for_groups = kind == ConvolutionKind::depthwise && implementation.find("dw") == std::string::npos;
+  return implementation.starts_with("ref") || is_for_groups;
+}
 
 /// Winograd takes 3 x 3 kernels and multiples of 16 channels. With more padding than 1, the weight gradient of oneDNN
 /// 2.6 never ended.
-bool winograd_fits(const TensorSpec& input, const TensorSpec& output, const Conv2D& conv) {
-  const bool fits = conv.kernel_size == Size2D(3) && conv.strides == Size2D(1) && conv.dilation_rate == Size2D(1);
+bool winograd_fits(const TensorSpec& input, const TensorSpec& output, const Operation& operation) {
+  const auto is_dense_3 = [](const Window& axis) { return axis.kernel == 3 && axis.stride == 1 && axis.dilation == 1; };
+  const bool fits =
+      !operation.is_transposed && is_dense_3(operation.windows.rows) && is_dense_3(operation.windows.columns);
   const bool sixteens = input.channels % 16 == 0 && output.channels % 16 == 0;
-  const onednn::Geometry geometry = convolution_geometry(input, conv);
+  const onednn::Geometry geometry = convolution_geometry(operation.windows);
   const auto is_small = [](const dnnl::memory::dims& padding) {
     return std::ranges::all_of(padding, [](std::int64_t size) { return size <= 1; });
   };
@@ -66,10 +84,10 @@ double winograd_bytes(const TensorSpec& input, const TensorSpec& output, std::si
 }
 
 /// The row of each algorithm and pair of layouts that holds for this instruction set.
-std::vector<ConvolutionRow> rows_for(InstructionSet set, ElementType type, bool has_few_channels) {
+std::vector<ConvolutionRow> rows_for(InstructionSet set, ElementType type, ConvolutionKind kind) {
   std::vector<ConvolutionRow> rows;
   for (const ConvolutionRow& row : convolution_table()) {
-    if (row.from > set || row.type != type || row.has_few_channels != has_few_channels) continue;
+    if (row.from > set || row.type != type || row.kind != kind) continue;
     const auto same = std::ranges::find_if(rows, [&](const ConvolutionRow& other) {
       return other.algorithm == row.algorithm && other.input == row.input && other.output == row.output;
     });
@@ -90,11 +108,10 @@ class ConvolutionCosts {
       : problem_{context, graph, operation, num_examples, {}},
         input_(graph.tensors[operation.input]),
         output_(graph.tensors[operation.output]),
-        conv_(std::get<Conv2D>(graph.layers[operation.layer].layer)),
         work_(static_cast<double>(num_examples) * multiply_adds_per_example(graph, operation)),
         has_data_gradient_(needs_data_gradient(graph, operation)),
-        rows_(rows_for(set, input_.type, input_.channels <= few_channels)) {
-    for (const ConvolutionRow& row : rows_) add_kernels(row.input, row.output);
+        rows_(rows_for(set, input_.type, kind_of(graph, operation))) {
+    for (const ConvolutionRow& row : rows_) add_kernels(layouts_of(row, operation));
     if (std::ranges::all_of(kernels_, &Kernels::is_own)) add_reference();
   }
 
@@ -147,10 +164,11 @@ class ConvolutionCosts {
   }
 
   /// Adds the fastest kernels that read and write these layouts, if there are some for every pass.
-  void add_kernels(Layout input, Layout output) {
+  void add_kernels(const std::pair<Layout, Layout>& kernel_layouts) {
+    const auto [input, output] = kernel_layouts;
     if (!fits(input, input_.channels) || !fits(output, output_.channels)) return;
     const bool is_known = std::ranges::any_of(kernels_, [&](const Kernels& kernels) {
-      return kernels.choice.input == input && kernels.choice.output == output;
+      return std::pair(kernels.choice.input, kernels.choice.output) == kernel_layouts;
     });
     if (is_known) return;
     Kernels kernels{.choice = {.input = input, .output = output}, .is_own = false};
@@ -158,16 +176,16 @@ class ConvolutionCosts {
       if (pass == Pass::data && !has_data_gradient_) continue;
       double rate = 0;
       for (const ConvolutionRow& row : rows_) {
-        if (row.input != input || row.output != output || rate_of(row, pass) <= rate || !is_supported(row, pass))
+        const double its_rate = rate_of(row, problem_.operation, pass);
+        if (layouts_of(row, problem_.operation) != kernel_layouts || its_rate <= rate || !is_supported(row, pass))
           continue;
-        rate = rate_of(row, pass);
+        rate = its_rate;
         algorithm_of(kernels.choice, pass) = row.algorithm;
       }
       if (rate == 0) return;
       kernels.cost += work_ / rate;
     }
-    constexpr auto own = ConvolutionAlgorithm::direct_few_channels;
-    kernels.is_own = kernels.choice.forward == own || kernels.choice.weights == own;
+    kernels.is_own = is_own(kernels.choice.forward) || is_own(kernels.choice.weights);
     const bool has_winograd = kernels.choice.forward == ConvolutionAlgorithm::onednn_winograd ||
                               kernels.choice.weights == ConvolutionAlgorithm::onednn_winograd;
     kernels.choice.wants_whole_batch =
@@ -181,16 +199,22 @@ class ConvolutionCosts {
   }
 
   [[nodiscard]] bool is_supported(const ConvolutionRow& row, Pass pass) const {
+    const Operation& operation = problem_.operation;
     if (row.algorithm == ConvolutionAlgorithm::direct_few_channels)
-      return problem_.operation.input == 0 && supports_few_channels(input_, output_);
-    if (row.algorithm == ConvolutionAlgorithm::onednn_winograd && !winograd_fits(input_, output_, conv_)) return false;
+      return operation.input == 0 && operation.shared.count == 1 && !operation.is_transposed &&
+             supports_few_channels(input_, output_);
+    if (row.algorithm == ConvolutionAlgorithm::direct_depthwise)
+      return operation.shared.count == 1 && supports_depthwise_weights(input_, output_);
+    if (row.algorithm == ConvolutionAlgorithm::onednn_winograd && !winograd_fits(input_, output_, operation))
+      return false;
     ConvolutionProblem problem = problem_;
-    problem.choice = {.input = row.input, .output = row.output};
+    std::tie(problem.choice.input, problem.choice.output) = layouts_of(row, operation);
     algorithm_of(problem.choice, pass) = row.algorithm;
     try {
-      if (pass == Pass::forward) return !is_reference(describe_forward(problem).impl_info_str());
-      if (pass == Pass::data) return !is_reference(describe_backward_data(problem).impl_info_str());
-      return !is_reference(describe_backward_weights(problem).impl_info_str());
+      const Pass computing = computed_by(operation, pass);
+      if (computing == Pass::forward) return !is_slow(describe_forward(problem).impl_info_str(), row.kind);
+      if (computing == Pass::data) return !is_slow(describe_backward_data(problem).impl_info_str(), row.kind);
+      return !is_slow(describe_backward_weights(problem).impl_info_str(), row.kind);
     } catch (const dnnl::error&) {  // not implemented
       return false;
     }
@@ -199,7 +223,6 @@ class ConvolutionCosts {
   ConvolutionProblem problem_;
   const TensorSpec& input_;
   const TensorSpec& output_;
-  const Conv2D& conv_;
   double work_;
   bool has_data_gradient_;
   std::vector<ConvolutionRow> rows_;
@@ -418,11 +441,11 @@ double expected_nanoseconds(const Graph& graph, std::size_t num_examples, Instru
       continue;
     }
     const ConvolutionChoice& choice = operation.convolution;
-    for (const ConvolutionRow& row : rows_for(set, input.type, input.channels <= few_channels)) {
-      if (row.input != choice.input || row.output != choice.output) continue;
-      if (row.algorithm == choice.forward) nanoseconds += work / row.forward;
-      if (has_data_gradient && row.algorithm == choice.data) nanoseconds += work / row.data;
-      if (row.algorithm == choice.weights) nanoseconds += work / row.weights;
+    for (const ConvolutionRow& row : rows_for(set, input.type, kind_of(graph, operation))) {
+      if (layouts_of(row, operation) != std::pair(choice.input, choice.output)) continue;
+      if (row.algorithm == choice.forward) nanoseconds += work / rate_of(row, operation, Pass::forward);
+      if (has_data_gradient && row.algorithm == choice.data) nanoseconds += work / rate_of(row, operation, Pass::data);
+      if (row.algorithm == choice.weights) nanoseconds += work / rate_of(row, operation, Pass::weights);
     }
   }
   return nanoseconds;

@@ -1,13 +1,13 @@
-// Computes losses, their gradients and metric sums from the model's last tensor. The formulas are in losses/ and
-// metrics/.
+// Computes losses, their gradients and metric sums from the model's output, or losses from its logits. The formulas are
+// in losses/ and metrics/.
 #include "backend/cpu/activation.hpp"
 #include "backend/cpu/kernel.hpp"
+#include "backend/loss_scale.hpp"
 #include "core/range.hpp"
 #include "losses/loss_registry.hpp"
 #include "metrics/metric_registry.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -38,28 +38,34 @@ struct ScaledGradient {
   void operator()(std::int64_t k, float derivative) const { gradient[k] = derivative * scale; }
 };
 
-/// Writes the sums of one metric.
+/// Writes the sums of one metric and, if it is weighted, the sum of the weights behind them.
 template <bool takes_classes, typename Rule>
 class MetricKernel final : public Kernel {
  public:
-  MetricKernel(const KernelScope& scope, const Rule& rule, float* sums)
+  MetricKernel(const KernelScope& scope, const Rule& rule, std::size_t num_sums, bool is_weighted, float* sums)
       : rule_(rule),
+        is_weighted_(is_weighted),
+        added_(num_sums + (is_weighted ? 1 : 0)),
         count_(scope.input().elements()),
         outputs_(scope.value<float>(scope.operation.input)),
         sums_(sums) {}
 
   void run(const StepContext& context) override {
-    std::array<double, Rule::num_sums> sums{};
+    std::ranges::fill(added_, 0.0);
     const Range counted = context.counted_examples();
     for (std::size_t r = counted.begin; r < counted.end; ++r) {
       const float* output = outputs_ + static_cast<std::int64_t>(r) * count_;
-      rule_(output, count_, target_of<takes_classes>(context, r, count_), sums.data());
+      const float weight = is_weighted_ ? context.weight_of(r) : 1.0F;
+      rule_(output, count_, target_of<takes_classes>(context, r, count_), weight, added_.data());
+      if (is_weighted_) added_.back() += weight;
     }
-    std::ranges::transform(sums, sums_, [](double sum) { return static_cast<float>(sum); });
+    std::ranges::transform(added_, sums_, [](double sum) { return static_cast<float>(sum); });
   }
 
  private:
   Rule rule_;
+  bool is_weighted_;
+  std::vector<double> added_;
   std::int64_t count_;
   const float* outputs_;
   float* sums_;
@@ -70,17 +76,22 @@ class LossKernel final : public Kernel {
  public:
   LossKernel(const KernelScope& scope, const Rule& rule)
       : rule_(rule),
+        reduction_(reduction_of(scope.graph.loss)),
         count_(scope.input().elements()),
-        input_activation_(scope.operation.input_activation),
-        outputs_(scope.value<float>(scope.operation.input)),
-        gradient_(scope.operation.input_gradient ? scope.gradient<float>(scope.operation.input) : nullptr),
+        differentiated_(scope.operation.operands.front()),
+        outputs_(scope.value<float>(differentiated_.tensor)),
+        gradient_(differentiated_.needs_gradient ? scope.gradient<float>(differentiated_.tensor) : nullptr),
         written_(scope.weights_gradient(scope.operation.parameter)) {
     float* sums = written_ + first_metric_sum;
-    for (const Metric& metric : scope.graph.metrics) {
-      with_metric_rule(metric, [&]<typename MetricRule>(const MetricRule& metric_rule) {
-        metrics_.push_back(std::make_unique<MetricKernel<takes_classes, MetricRule>>(scope, metric_rule, sums));
-        sums += MetricRule::num_sums;
-      });
+    for (const bool is_weighted : {false, true}) {
+      for (const Metric& metric : is_weighted ? scope.graph.weighted_metrics : scope.graph.metrics) {
+        const std::size_t count = num_sums(metric);
+        with_metric_rule(metric, [&]<typename MetricRule>(const MetricRule& metric_rule) {
+          metrics_.push_back(
+              std::make_unique<MetricKernel<takes_classes, MetricRule>>(scope, metric_rule, count, is_weighted, sums));
+        });
+        sums += count + (is_weighted ? 1 : 0);
+      }
     }
   }
 
@@ -88,19 +99,23 @@ class LossKernel final : public Kernel {
     double loss = 0;
     const Range counted = context.counted_examples();
     const auto num_examples = static_cast<std::int64_t>(context.examples.size());
+    const LossScale scale = loss_scale(reduction_, context);
     for (std::int64_t r = 0; r < num_examples; ++r) {
       const float* output = outputs_ + r * count_;
-      const ScaledGradient gradient{context.training && gradient_ != nullptr ? gradient_ + r * count_ : nullptr,
-                                    static_cast<float>(context.gradient_scale)};
       const auto local_example = static_cast<std::size_t>(r);
-      const double weight = local_example >= counted.begin && local_example < counted.end ? 1 : 0;
-      loss += weight * rule_(output, count_, target_of<takes_classes>(context, local_example, count_), gradient);
+      const float weight = context.weight_of(local_example);
+      const ScaledGradient gradient{context.training && gradient_ != nullptr ? gradient_ + r * count_ : nullptr,
+                                    static_cast<float>(scale.gradient) * weight};
+      const bool is_counted = local_example >= counted.begin && local_example < counted.end;
+      loss += (is_counted ? static_cast<double>(weight) : 0) *
+              rule_(output, count_, target_of<takes_classes>(context, local_example, count_), gradient);
     }
     for (const std::unique_ptr<Kernel>& metric : metrics_) metric->run(context);
     if (context.training && gradient_ != nullptr) {
-      apply_derivative(input_activation_, outputs_, gradient_, static_cast<std::size_t>(num_examples * count_));
+      apply_derivative(differentiated_.activation, outputs_, gradient_,
+                       static_cast<std::size_t>(num_examples * count_));
     }
-    written_[metric_loss] = static_cast<float>(loss);
+    written_[metric_loss] = static_cast<float>(loss * scale.loss);
     written_[metric_count] = static_cast<float>(counted.size());
     written_[metric_stop_after_this_step] = context.request == StopRequest::after_this_step ? 1 : 0;
     written_[metric_stop_after_next_backup] = context.request == StopRequest::after_next_backup ? 1 : 0;
@@ -108,9 +123,10 @@ class LossKernel final : public Kernel {
 
  private:
   Rule rule_;
+  Reduction reduction_;
   std::int64_t count_;
-  ActivationFunction input_activation_;
-  const float* outputs_;
+  Operand differentiated_;
+  const float* outputs_;  ///< the differentiated tensor
   float* gradient_;
   float* written_;  ///< see MetricIndex
   std::vector<std::unique_ptr<Kernel>> metrics_;

@@ -1,7 +1,10 @@
-// Merges of several tensors, and the sum of the gradients of a tensor's uses.
+// Merges of several tensors, and the sum of the gradients of a tensor's uses. A merge broadcasts operands: along an
+// axis where an operand has one element, it is repeated.
 #include "backend/cpu/activation.hpp"
 #include "backend/cpu/kernel.hpp"
 #include "layers/merge_functions.hpp"
+
+#include <omp.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -86,6 +89,159 @@ class MergeKernel final : public Kernel {
   std::vector<T*> x_gradients_;
 };
 
+/// A merge whose operands have several shapes. All have the output's layout.
+template <typename T>
+class BroadcastKernel final : public Kernel {
+ public:
+  explicit BroadcastKernel(const KernelScope& scope)
+      : operation_(scope.operation),
+        output_(scope.output()),
+        num_examples_(static_cast<std::int64_t>(scope.num_examples)),
+        threads_(scope.threads),
+        y_(scope.value<T>(operation_.output)),
+        y_gradient_(scope.gradient<T>(operation_.output)) {
+    std::int64_t largest = 0;
+    for (const Operand& operand : operation_.operands) {
+      const TensorSpec& tensor = scope.graph.tensors[operand.tensor];
+      // Operands of one pixel lie the same way in every layout. Those of one channel have a block of their own.
+      const std::int64_t block = tensor.channels == 1 ? 1 : std::min(output_.block(), tensor.channels);
+      Source source{.x = scope.value<T>(operand.tensor),
+                    .x_gradient = operand.needs_gradient ? scope.gradient<T>(operand.tensor) : nullptr,
+                    .elements = tensor.elements(),
+                    .activation = operand.activation};
+      source.plane_stride = tensor.channels == 1 ? 0 : tensor.height * tensor.width * block;
+      source.row_stride = tensor.height == 1 ? 0 : tensor.width * block;
+      source.column_stride = tensor.width == 1 ? 0 : block;
+      source.channel_stride = tensor.channels == 1 ? 0 : 1;
+      largest = std::max(largest, source.elements);
+      sources_.push_back(source);
+    }
+    if (is_backward(operation_)) sums_.resize(static_cast<std::size_t>(largest * threads_));
+    largest_ = largest;
+  }
+
+  void run(const StepContext& /*context*/) override {
+    const bool backward = is_backward(operation_);
+#pragma omp parallel for num_threads(threads_) if (threads_ > 1)
+    for (std::int64_t example = 0; example < num_examples_; ++example) {
+      visit_merge(operation_.merge, [&]<MergeFunction function>() {
+        if (!backward) return run_forward<function>(example);
+        for (std::size_t k = 0; k < sources_.size(); ++k) {
+          if (sources_[k].x_gradient != nullptr) run_backward<function>(example, static_cast<int>(k));
+        }
+      });
+    }
+  }
+
+ private:
+  struct Source {
+    const T* x;
+    T* x_gradient;  ///< null if nothing needs it
+    std::int64_t elements;
+    ActivationFunction activation;  ///< fused into x
+    // In elements of the operand, for a step of one in the output. 0 where the operand is repeated.
+    std::int64_t plane_stride = 0;
+    std::int64_t row_stride = 0;
+    std::int64_t column_stride = 0;
+    std::int64_t channel_stride = 0;
+  };
+
+  /// A pixel of one block of channels of the output.
+  struct Pixel {
+    std::int64_t plane, row, column;
+  };
+
+  /// Calls visit(offset in the output's example, pixel) in the order of memory.
+  template <typename Visit>
+  void for_each_pixel(const Visit& visit) const {
+    std::int64_t at = 0;
+    for (std::int64_t plane = 0; plane < output_.channels / output_.block(); ++plane) {
+      for (std::int64_t row = 0; row < output_.height; ++row) {
+        for (std::int64_t column = 0; column < output_.width; ++column, at += output_.block()) {
+          visit(at, Pixel{plane, row, column});
+        }
+      }
+    }
+  }
+
+  static std::int64_t offset_of(const Source& source, const Pixel& pixel) {
+    return pixel.plane * source.plane_stride + pixel.row * source.row_stride + pixel.column * source.column_stride;
+  }
+
+  template <MergeFunction function>
+  void run_forward(std::int64_t example) const {
+    T* const y = y_ + example * output_.elements();
+    const std::int64_t block = output_.block();
+    const float scale = merge_scale(function, static_cast<int>(sources_.size()));
+    for_each_pixel([&](std::int64_t at, const Pixel& pixel) {
+      T* const cell = y + at;
+      for (std::size_t k = 0; k < sources_.size(); ++k) {
+        const Source& source = sources_[k];
+        const T* const x = source.x + example * source.elements + offset_of(source, pixel);
+        const std::int64_t stride = source.channel_stride;
+        if (k == 0) {
+          for (std::int64_t c = 0; c < block; ++c) cell[c] = x[c * stride];
+        } else if (stride == 1) {
+          for (std::int64_t c = 0; c < block; ++c) {
+            cell[c] = merged<function>(static_cast<float>(cell[c]), static_cast<float>(x[c]));
+          }
+        } else {
+          for (std::int64_t c = 0; c < block; ++c) {
+            cell[c] = merged<function>(static_cast<float>(cell[c]), static_cast<float>(x[0]));
+          }
+        }
+      }
+      if (scale != 1.0F) {
+        for (std::int64_t c = 0; c < block; ++c) cell[c] = static_cast<float>(cell[c]) * scale;
+      }
+    });
+    apply_activation(operation_.activation, y, static_cast<std::size_t>(output_.elements()));
+  }
+
+  /// Adds what each element of the output contributes to the gradient of operand k, in the order of the output.
+  template <MergeFunction function>
+  void run_backward(std::int64_t example, int k) {
+    const Source& source = sources_[static_cast<std::size_t>(k)];
+    const auto count = static_cast<int>(sources_.size());
+    float* const sums = sums_.data() + omp_get_thread_num() * largest_;
+    std::fill_n(sums, source.elements, 0.0F);
+    const T* const y_gradient = y_gradient_ + example * output_.elements();
+    const std::int64_t block = output_.block();
+    for_each_pixel([&](std::int64_t at, const Pixel& pixel) {
+      float* const sum = sums + offset_of(source, pixel);
+      for (std::int64_t c = 0; c < block; ++c) {
+        const auto value_of = [&](int operand) {
+          const Source& other = sources_[static_cast<std::size_t>(operand)];
+          return static_cast<float>(
+              other.x[example * other.elements + offset_of(other, pixel) + c * other.channel_stride]);
+        };
+        sum[c * source.channel_stride] +=
+            static_cast<float>(y_gradient[at + c]) * merge_derivative<function>(k, count, value_of);
+      }
+    });
+    T* const gradient = source.x_gradient + example * source.elements;
+    std::copy_n(sums, source.elements, gradient);
+    apply_derivative(source.activation, source.x + example * source.elements, gradient,
+                     static_cast<std::size_t>(source.elements));
+  }
+
+  Operation operation_;
+  const TensorSpec& output_;
+  std::int64_t num_examples_;
+  int threads_;
+  T* y_;
+  const T* y_gradient_;
+  std::vector<Source> sources_;
+  std::int64_t largest_ = 0;  ///< elements of an operand
+  std::vector<float> sums_;   ///< of one operand's example, by thread
+};
+
+bool broadcasts(const KernelScope& scope) {
+  return std::ranges::any_of(scope.operation.operands, [&](const Operand& operand) {
+    return scope.graph.tensors[operand.tensor].elements() != scope.output().elements();
+  });
+}
+
 template <typename T>
 class SumGradients final : public Kernel {
  public:
@@ -129,6 +285,7 @@ class SumGradients final : public Kernel {
 
 std::unique_ptr<Kernel> make_merge(const KernelScope& scope) {
   return with_type(scope.output(), [&](auto zero) -> std::unique_ptr<Kernel> {
+    if (broadcasts(scope)) return std::make_unique<BroadcastKernel<decltype(zero)>>(scope);
     return std::make_unique<MergeKernel<decltype(zero)>>(scope);
   });
 }

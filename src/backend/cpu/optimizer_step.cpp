@@ -84,16 +84,63 @@ void round_to_bfloat16(const float* from, std::uint16_t* to, std::size_t count) 
   });
 }
 
-/// One step of elements [begin, begin + count) by their gradients.
+/// One step of elements [begin, begin + count) by their gradients. `first_slot`: the rule's first.
 template <typename Rule>
-void step_tile(const Rule& rule, const Arenas& arenas, std::size_t begin, std::size_t count, const float* gradient) {
+void step_tile(const Rule& rule, const Arenas& arenas, std::size_t first_slot, std::size_t begin, std::size_t count,
+               const float* gradient) {
   float* w = arenas.weights.data() + begin;
   [&]<std::size_t... slot>(std::index_sequence<slot...>) {
-    step_elements(rule, w, gradient, count, (arenas.slots.data() + slot * arenas.elements + begin)...);
+    step_elements(rule, w, gradient, count, (arenas.slots.data() + (first_slot + slot) * arenas.elements + begin)...);
   }
   (std::make_index_sequence<Rule::num_slots>());
-  if (!arenas.low_precision.empty()) round_to_bfloat16(w, arenas.low_precision.data() + begin, count);
 }
+
+/// The parts of SharedUpdate for elements [begin, begin + count).
+class SharedStep {
+ public:
+  SharedStep(const SharedUpdate& shared, const Arenas& arenas, std::size_t begin, std::size_t count)
+      : shared_(shared), arenas_(arenas), begin_(begin), count_(count) {}
+
+  /// Returns the mean of the accumulated gradients and this step's, in `buffer`. Null in a step that only accumulates.
+  [[nodiscard]] const float* accumulate(const float* gradient, float* buffer) const {
+    float* const accumulated = slot(shared_.accumulator_slot());
+    run_vectorized([=, shared = shared_, count = count_] {
+      for (std::size_t i = 0; i < count; ++i) {
+        const float g = gradient[i];  // may lie in the buffer
+        buffer[i] = shared.mean_gradient(g, accumulated[i]);
+        accumulated[i] = shared.changes_weights ? 0.0F : accumulated[i] + g;
+      }
+    });
+    return shared_.changes_weights ? buffer : nullptr;
+  }
+
+  void decay() const {
+    if (shared_.decay == 0.0F) return;
+    float* const w = arenas_.weights.data() + begin_;
+    run_vectorized([=, decay = shared_.decay, count = count_] {
+      for (std::size_t i = 0; i < count; ++i) w[i] -= w[i] * decay;
+    });
+  }
+
+  void average() const {
+    if (!shared_.averages) return;
+    float* const w = arenas_.weights.data() + begin_;
+    float* const moving = slot(0);
+    run_vectorized([=, shared = shared_, count = count_] {
+      for (std::size_t i = 0; i < count; ++i) shared.average(w[i], moving[i]);
+    });
+  }
+
+ private:
+  [[nodiscard]] float* slot(int index) const {
+    return arenas_.slots.data() + static_cast<std::size_t>(index) * arenas_.elements + begin_;
+  }
+
+  const SharedUpdate& shared_;
+  const Arenas& arenas_;
+  std::size_t begin_;
+  std::size_t count_;
+};
 
 /// The intersection of a shard with a parameter.
 struct ParameterRange {
@@ -112,8 +159,8 @@ struct ParameterRange {
 };
 
 template <typename Rule>
-void apply_rule(const Rule& rule, const Graph& graph, const Arenas& arenas, const ReducedShard& shard,
-                const Clipping& clipping, int threads) {
+void apply_rule(const Rule& rule, const SharedUpdate& shared, const Graph& graph, const Arenas& arenas,
+                const ReducedShard& shard, const Clipping& clipping, int threads) {
   const float bound = clipping.kind == ClippingKind::clipvalue ? static_cast<float>(clipping.bound) : 0.0F;
   for (std::size_t p = 0; p < graph.parameters.size(); ++p) {
     const ParameterSpec& parameter = graph.parameters[p];
@@ -129,16 +176,25 @@ void apply_rule(const Rule& rule, const Graph& graph, const Arenas& arenas, cons
       const float* gradient = summed(shard.sources, at, count, buffer.data());
       float* w = arenas.weights.data() + at;
       switch (parameter.rule) {
-        case UpdateRule::optimizer:
-          if (scale != 1.0F) {
-            multiply(gradient, count, scale, buffer.data());
-            gradient = buffer.data();
-          } else if (bound > 0.0F) {
-            clamp(gradient, count, bound, buffer.data());
-            gradient = buffer.data();
+        case UpdateRule::optimizer: {
+          const SharedStep around(shared, arenas, at, count);
+          if (shared.accumulates()) gradient = around.accumulate(gradient, buffer.data());
+          if (gradient != nullptr) {
+            if (scale != 1.0F) {
+              multiply(gradient, count, scale, buffer.data());
+              gradient = buffer.data();
+            } else if (bound > 0.0F) {
+              clamp(gradient, count, bound, buffer.data());
+              gradient = buffer.data();
+            }
+            around.decay();
+            step_tile(rule, arenas, static_cast<std::size_t>(shared.num_slots()), at, count, gradient);
           }
-          step_tile(rule, arenas, at, count, gradient);
+          around.average();
+          if (!arenas.low_precision.empty()) round_to_bfloat16(w, arenas.low_precision.data() + at, count);
           break;
+        }
+        case UpdateRule::frozen: break;  // is in no shard
         case UpdateRule::assign: std::copy_n(gradient, count, w); break;
         case UpdateRule::moving_average:
           for (std::size_t i = 0; i < count; ++i) {
@@ -154,11 +210,16 @@ void apply_rule(const Rule& rule, const Graph& graph, const Arenas& arenas, cons
 
 void apply_optimizer(const Graph& graph, const Arenas& arenas, const ReducedShard& shard, const Optimizer& optimizer,
                      std::uint64_t iteration, int threads) {
-  with_update_rule(optimizer, iteration,
-                   [&](const auto& rule) { apply_rule(rule, graph, arenas, shard, clipping_of(optimizer), threads); });
+  const SharedUpdate shared = shared_update(optimizer, iteration);
+  with_update_rule(optimizer, iteration, [&](const auto& rule) {
+    apply_rule(rule, shared, graph, arenas, shard, clipping_of(optimizer), threads);
+  });
 }
 
-void sum_squared_gradients(const Graph& graph, const ReducedShard& shard, std::span<double> sums, int threads) {
+void sum_squared_gradients(const Graph& graph, const Arenas& arenas, const ReducedShard& shard,
+                           const Optimizer& optimizer, std::uint64_t iteration, std::span<double> sums, int threads) {
+  const SharedUpdate shared = shared_update(optimizer, iteration);
+  if (!shared.changes_weights) return;
   // Adds the sums of tiles in order, so that the number of threads does not change the bits.
   constexpr std::size_t max_tiles = 256;
   std::array<double, max_tiles> squares;  // NOLINT(*-member-init): written before it is read
@@ -171,7 +232,15 @@ void sum_squared_gradients(const Graph& graph, const ReducedShard& shard, std::s
       for (std::size_t t = 0; t < tiles; ++t) {
         alignas(64) std::array<float, tile> buffer;  // NOLINT(*-member-init): written before it is read
         const std::size_t count = range.tile_size(first + t);
-        squares[t] = squares_of(summed(shard.sources, range.tile_begin(first + t), count, buffer.data()), count);
+        const std::size_t at = range.tile_begin(first + t);
+        const float* gradient = summed(shard.sources, at, count, buffer.data());
+        if (shared.accumulates()) {
+          const float* const accumulated =
+              arenas.slots.data() + static_cast<std::size_t>(shared.accumulator_slot()) * arenas.elements + at;
+          for (std::size_t i = 0; i < count; ++i) buffer[i] = shared.mean_gradient(gradient[i], accumulated[i]);
+          gradient = buffer.data();
+        }
+        squares[t] = squares_of(gradient, count);
       }
       sums[p] = std::accumulate(squares.begin(), squares.begin() + static_cast<std::ptrdiff_t>(tiles), sums[p]);
     }

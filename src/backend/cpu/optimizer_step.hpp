@@ -14,8 +14,9 @@ namespace lockstep {
 void apply_optimizer(const Graph& graph, const Arenas& arenas, const ReducedShard& shard, const Optimizer& optimizer,
                      std::uint64_t iteration, int threads);
 
-/// Adds the squared gradients of the trainable weights in `shard` to `sums`, one sum per parameter. The bits do not
-/// depend on the number of threads.
-void sum_squared_gradients(const Graph& graph, const ReducedShard& shard, std::span<double> sums, int threads);
+/// Adds the squared gradients by which a step changes the trainable weights in `shard` to `sums`, one sum per
+/// parameter. The bits do not depend on the number of threads.
+void sum_squared_gradients(const Graph& graph, const Arenas& arenas, const ReducedShard& shard,
+                           const Optimizer& optimizer, std::uint64_t iteration, std::span<double> sums, int threads);
 
 }  // namespace lockstep

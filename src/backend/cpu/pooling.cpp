@@ -4,7 +4,6 @@
 #include "backend/cpu/kernel.hpp"
 #include "backend/cpu/simd.hpp"
 #include "core/vector_width.hpp"
-#include "layers/window.hpp"
 
 #include <lockstep/core/error.hpp>
 
@@ -26,9 +25,8 @@ struct PoolingShape {
   explicit PoolingShape(const KernelScope& scope) {
     const TensorSpec& x = scope.input();
     images = static_cast<std::int64_t>(scope.num_examples);
-    const PoolingWindows windows = pooling_windows(scope.layer().layer, x.height, x.width);
-    rows = windows.rows;
-    columns = windows.columns;
+    rows = scope.operation.windows.rows;
+    columns = scope.operation.windows.columns;
     block = x.block();
     blocks = x.channels / x.block();
     x_plane = x.height * x.width * block;

@@ -15,6 +15,7 @@ class BatchNormalizationKernel final : public Kernel {
   explicit BatchNormalizationKernel(const KernelScope& scope)
       : stream_(scope.cuda_context.stream()),
         backward_(scope.is_backward()),
+        frozen_(scope.operation.is_frozen),
         input_gradient_(scope.operation.input_gradient),
         function_(scope.operation.activation),
         input_function_(scope.operation.input_activation),
@@ -37,7 +38,13 @@ class BatchNormalizationKernel final : public Kernel {
   }
 
   void enqueue(const StepContext& context) override {
-    if (!backward_ && !context.training) {
+    if (backward_ && frozen_) {
+      for_each(stream_, context.examples.size() * pixels_ * channels_,
+               FrozenNormalizationInputGradient<T>{x_, y_gradient_, x_gradient_, moving_variance_.value, gamma_.value,
+                                                   epsilon_, static_cast<Index>(channels_), input_function_});
+      return;
+    }
+    if (!backward_ && (frozen_ || !context.training)) {
       normalize(0, context.examples.size(), moving_mean_.value, nullptr);
       return;
     }
@@ -61,7 +68,7 @@ class BatchNormalizationKernel final : public Kernel {
   };
 
   static void bind(const KernelScope& scope, int parameter, Vector& vector) {
-    vector = {scope.weights(parameter), scope.weights_gradient(parameter)};
+    vector = {scope.weights(parameter), scope.operation.is_frozen ? nullptr : scope.weights_gradient(parameter)};
   }
 
   /// Four arrays per replica: mean, inverse deviation, and two that backward uses as scratch memory.
@@ -106,6 +113,7 @@ class BatchNormalizationKernel final : public Kernel {
 
   cudaStream_t stream_;
   bool backward_;
+  bool frozen_;
   bool input_gradient_;
   ActivationFunction function_;
   ActivationFunction input_function_;

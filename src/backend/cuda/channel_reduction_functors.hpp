@@ -167,4 +167,23 @@ struct BatchNormalizationInputGradient {
   }
 };
 
+/// The gradient of x where the moving statistics normalized it.
+template <typename T>
+struct FrozenNormalizationInputGradient {
+  const T* x;
+  const T* y_gradient;
+  T* x_gradient;
+  const float* variance;  ///< the moving variance
+  const float* gamma;     ///< may be null
+  float epsilon;
+  Index channels;
+  ActivationFunction function;  ///< the activation that produced x
+
+  LOCKSTEP_HOST_DEVICE void operator()(Index i) const {
+    const Index c = i % channels;
+    const float scale = 1.0F / std::sqrt(variance[c] + epsilon) * (gamma != nullptr ? gamma[c] : 1.0F);
+    x_gradient[i] = activation_gradient(function, x[i], static_cast<float>(y_gradient[i]) * scale);
+  }
+};
+
 }  // namespace lockstep::cuda

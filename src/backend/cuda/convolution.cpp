@@ -207,8 +207,9 @@ class ConvolutionBackward final : public Kernel {
         scratch_(scope.reduction_scratch),
         kernel_(kernel_of(scope)),
         kernel_count_(scope.graph.parameters[scope.operation.parameter].storage),
-        kernel_gradient_(scope.weights_gradient(scope.operation.parameter)),
-        bias_gradient_(scope.has_bias() ? scope.weights_gradient(scope.operation.parameter + 1) : nullptr),
+        kernel_gradient_(trains(scope) ? scope.weights_gradient(scope.operation.parameter) : nullptr),
+        bias_gradient_(trains(scope) && scope.has_bias() ? scope.weights_gradient(scope.operation.parameter + 1)
+                                                         : nullptr),
         unpadded_(scope.value<void>(scope.operation.input)),
         input_(unpadded_),
         output_gradient_(scope.gradient<void>(scope.operation.output)),
@@ -222,11 +223,12 @@ class ConvolutionBackward final : public Kernel {
       convert_from_ = output_gradient_;
       output_gradient_ = converted_.data();
     }
-    if (geometry_.type() == ElementType::bfloat16) {  // cuDNN computes the gradient in the input's type
+    if (trains(scope) &&
+        geometry_.type() == ElementType::bfloat16) {  // cuDNN computes the gradient in the input's type
       low_kernel_gradient_ = DeviceBuffer(kernel_count_ * sizeof(BFloat16));
       kernel_product_ = low_kernel_gradient_.data();
     }
-    choose_for_weights(scope);
+    if (trains(scope)) choose_for_weights(scope);
     if (!scope.operation.input_gradient) return;
     input_gradient_ = scope.gradient<void>(scope.operation.input);
     data_product_ = input_gradient_;
@@ -244,15 +246,7 @@ class ConvolutionBackward final : public Kernel {
       add_bias_activation(stream, ElementType::float32, convert_from_, type, output_gradient_, nullptr,
                           pixels_ * channels_, channels_, ActivationFunction::linear);
     }
-    if (geometry_.needs_padding()) pad_images(stream, type, unpadded_, padded_input_.data(), geometry_.padding());
-    if (bias_gradient_ != nullptr) {
-      reduce_bias_gradient(stream, type, output_gradient_, pixels_, channels_, scratch_, bias_gradient_);
-    }
-    check(enqueue_weights(), "cudnnConvolutionBackwardFilter");
-    if (kernel_product_ != kernel_gradient_) {
-      add_bias_activation(stream, type, kernel_product_, ElementType::float32, kernel_gradient_, nullptr, kernel_count_,
-                          1, ActivationFunction::linear);
-    }
+    if (kernel_gradient_ != nullptr) enqueue_parameters(stream, type);
     if (input_gradient_ == nullptr) return;
     check(enqueue_data(), "cudnnConvolutionBackwardData");
     if (geometry_.needs_padding()) crop_images(stream, type, data_product_, input_gradient_, geometry_.padding());
@@ -261,12 +255,28 @@ class ConvolutionBackward final : public Kernel {
   }
 
   [[nodiscard]] std::string implementation() const override {
-    std::string names = fmt::format("cudnn:{}", static_cast<int>(weights_algorithm_));
-    if (input_gradient_ != nullptr) names += fmt::format(", cudnn:{}", static_cast<int>(data_algorithm_));
+    std::string names;
+    if (kernel_gradient_ != nullptr) names = fmt::format("cudnn:{}", static_cast<int>(weights_algorithm_));
+    if (input_gradient_ != nullptr) {
+      names += fmt::format("{}cudnn:{}", names.empty() ? "" : ", ", static_cast<int>(data_algorithm_));
+    }
     return names;
   }
 
  private:
+  [[nodiscard]] static bool trains(const KernelScope& scope) { return !scope.operation.is_frozen; }
+
+  void enqueue_parameters(cudaStream_t stream, ElementType type) {
+    if (geometry_.needs_padding()) pad_images(stream, type, unpadded_, padded_input_.data(), geometry_.padding());
+    if (bias_gradient_ != nullptr) {
+      reduce_bias_gradient(stream, type, output_gradient_, pixels_, channels_, scratch_, bias_gradient_);
+    }
+    check(enqueue_weights(), "cudnnConvolutionBackwardFilter");
+    if (kernel_product_ == kernel_gradient_) return;
+    add_bias_activation(stream, type, kernel_product_, ElementType::float32, kernel_gradient_, nullptr, kernel_count_,
+                        1, ActivationFunction::linear);
+  }
+
   [[nodiscard]] cudnnStatus_t enqueue_weights() {
     geometry_.set_math(weights_math_);
     return cudnnConvolutionBackwardFilter(cuda_context_.cudnn(), &one, geometry_.input(), input_, geometry_.output(),
@@ -332,7 +342,7 @@ class ConvolutionBackward final : public Kernel {
   std::byte* scratch_;
   const void* kernel_;
   std::size_t kernel_count_;
-  float* kernel_gradient_;
+  float* kernel_gradient_;  ///< null if the layer is frozen
   float* bias_gradient_;
   void* unpadded_;
   void* input_;
@@ -354,6 +364,7 @@ class ConvolutionBackward final : public Kernel {
 }  // namespace
 
 std::unique_ptr<Kernel> make_convolution(const KernelScope& scope) {
+  if (scope.operation.groups > 1 || scope.operation.is_transposed) refuse_layer(scope);
   if (scope.cuda_context.rules().direct_convolutions) return make_direct_convolution(scope);
   try {
     return std::make_unique<ConvolutionForward>(scope);

@@ -1,10 +1,6 @@
 // See convolution_geometry.hpp.
 #include "backend/cuda/convolution_geometry.hpp"
 
-#include "layers/window.hpp"
-
-#include <variant>
-
 namespace lockstep::cuda {
 
 namespace {
@@ -17,10 +13,6 @@ cudnnDataType_t data_type(ElementType type) {
 cudnnMathType_t math_of(const KernelScope& scope) {
   if (scope.input().type == ElementType::bfloat16) return CUDNN_TENSOR_OP_MATH;
   return scope.cuda_context.rules().allow_tf32 ? CUDNN_DEFAULT_MATH : CUDNN_FMA_MATH;
-}
-
-Window axis_of(std::int64_t input, int kernel, int stride, int dilation, Padding padding) {
-  return {.input = input, .kernel = kernel, .stride = stride, .dilation = dilation, .padding = padding};
 }
 
 }  // namespace
@@ -42,11 +34,8 @@ ConvolutionGeometry::ConvolutionGeometry(const KernelScope& scope)
       height_(scope.input().height),
       width_(scope.input().width),
       math_(math_of(scope)) {
-  const auto& conv = std::get<Conv2D>(scope.layer().layer);
-  const Window rows =
-      axis_of(height_, conv.kernel_size.height, conv.strides.height, conv.dilation_rate.height, conv.padding);
-  const Window columns =
-      axis_of(width_, conv.kernel_size.width, conv.strides.width, conv.dilation_rate.width, conv.padding);
+  const auto& [rows, columns] = scope.operation.windows;
+  const auto as_int = [](std::int64_t number) { return static_cast<int>(number); };
   needs_padding_ = rows.pad_before() != rows.pad_after() || columns.pad_before() != columns.pad_after();
   padding_ = {.images = num_examples_,
               .height = static_cast<std::size_t>(height_),
@@ -63,14 +52,14 @@ ConvolutionGeometry::ConvolutionGeometry(const KernelScope& scope)
       [](auto* handle) { check(cudnnCreateFilterDescriptor(handle), "cudnnCreateFilterDescriptor"); });
   check(cudnnSetFilter4dDescriptor(filter_.get(), data_type(type_), CUDNN_TENSOR_NHWC,
                                    static_cast<int>(scope.output().channels), static_cast<int>(channels_),
-                                   conv.kernel_size.height, conv.kernel_size.width),
+                                   as_int(rows.kernel), as_int(columns.kernel)),
         "cudnnSetFilter4dDescriptor");
   convolution_ = make_handle<ConvolutionDescriptor>(
       [](auto* handle) { check(cudnnCreateConvolutionDescriptor(handle), "cudnnCreateConvolutionDescriptor"); });
   const int pad_above = needs_padding_ ? 0 : static_cast<int>(rows.pad_before());
   const int pad_before = needs_padding_ ? 0 : static_cast<int>(columns.pad_before());
-  check(cudnnSetConvolution2dDescriptor(convolution_.get(), pad_above, pad_before, conv.strides.height,
-                                        conv.strides.width, conv.dilation_rate.height, conv.dilation_rate.width,
+  check(cudnnSetConvolution2dDescriptor(convolution_.get(), pad_above, pad_before, as_int(rows.stride),
+                                        as_int(columns.stride), as_int(rows.dilation), as_int(columns.dilation),
                                         CUDNN_CROSS_CORRELATION, CUDNN_DATA_FLOAT),
         "cudnnSetConvolution2dDescriptor");
   set_math(math_);
@@ -82,14 +71,14 @@ ConvolutionGeometry::ConvolutionGeometry(const KernelScope& scope)
               scope.output().height,
               scope.output().width,
               scope.output().channels,
-              conv.kernel_size.height,
-              conv.kernel_size.width,
+              rows.kernel,
+              columns.kernel,
               pad_above,
               pad_before,
-              conv.strides.height,
-              conv.strides.width,
-              conv.dilation_rate.height,
-              conv.dilation_rate.width};
+              rows.stride,
+              columns.stride,
+              rows.dilation,
+              columns.dilation};
 }
 
 DeviceBuffer ConvolutionGeometry::make_padded_buffer() const {

@@ -7,6 +7,7 @@
 #include "backend/cuda/optimizer_step.hpp"
 #include "core/environment.hpp"
 #include "graph/gradient_ranges.hpp"
+#include "losses/loss_registry.hpp"
 
 #include <lockstep/core/error.hpp>
 
@@ -25,11 +26,8 @@ constexpr std::array kernel_factories{
 };
 
 std::unique_ptr<Kernel> make_kernel(const KernelScope& scope) {
-  return kernel_factories[static_cast<std::size_t>(scope.operation.kind)](scope);
-}
-
-[[noreturn]] void refuse(const KernelScope& scope) {
-  throw InternalError("GPUs have no kernel for operation " + std::string(to_string(scope.operation.kind)));
+  const auto make = kernel_factories[static_cast<std::size_t>(scope.operation.kind)];
+  return scope.operation.shared.count == 1 ? make(scope) : make_shared_layer(scope, make);
 }
 
 /// Backward recomputes Dropout's mask, so only max pooling and BatchNormalization save data. A batch has at most as
@@ -55,9 +53,9 @@ std::size_t elements_of(const Graph& graph, int tensor) {
 }  // namespace
 
 // GPUs do not support tensor parallelism.
-std::unique_ptr<Kernel> make_finish_partial_sum(const KernelScope& scope) { refuse(scope); }
-std::unique_ptr<Kernel> make_partial_gradient_sum(const KernelScope& scope) { refuse(scope); }
-std::unique_ptr<Kernel> make_all_to_all(const KernelScope& scope) { refuse(scope); }
+std::unique_ptr<Kernel> make_finish_partial_sum(const KernelScope& scope) { refuse_layer(scope); }
+std::unique_ptr<Kernel> make_partial_gradient_sum(const KernelScope& scope) { refuse_layer(scope); }
+std::unique_ptr<Kernel> make_all_to_all(const KernelScope& scope) { refuse_layer(scope); }
 
 CudaExecutable::CudaExecutable(const Graph& graph, std::vector<Operation> operations, const Arenas& arenas,
                                std::size_t capacity, DeviceStreams& device_streams, const CudaContext& cuda_context)
@@ -68,7 +66,7 @@ CudaExecutable::CudaExecutable(const Graph& graph, std::vector<Operation> operat
       device_streams_(device_streams),
       cuda_context_(cuda_context),
       staging_(device_streams, capacity, elements_of(graph, 0), elements_of(graph, graph.forward.back().input),
-               graph.parameters[graph.metrics_parameter()].storage),
+               graph.parameters[graph.metrics_parameter()].storage, reduction_of(graph.loss)),
       gradient_norm_(graph),
       graph_capture_(device_streams.compute()),
       use_cuda_graphs_(value_of(current_environment(), "LOCKSTEP_CUDA_GRAPHS") != "0") {
@@ -88,7 +86,8 @@ CudaExecutable::~CudaExecutable() {
 
 bool CudaExecutable::try_replay(const StepContext& context, const Optimizer& optimizer, std::uint64_t iteration,
                                 bool capturable) {
-  staging_.upload(context, update_rule_of(optimizer, iteration), steps_begun_ % StepStaging::slots);
+  staging_.upload(context, update_rule_of(optimizer, iteration), shared_update(optimizer, iteration),
+                  steps_begun_ % StepStaging::slots);
   in_step_ = true;
   if (!graph_capture_.try_replay(StepShape::of(context, capturable && use_cuda_graphs_))) return false;
   note_end_of_step();
@@ -110,7 +109,7 @@ void CudaExecutable::note_end_of_step() {
 }
 
 void CudaExecutable::run(std::size_t operation, const StepContext& context) {
-  if (operations_[operation].kind == OperationKind::gather && !in_step_) staging_.upload(context, {}, 0);
+  if (operations_[operation].kind == OperationKind::gather && !in_step_) staging_.upload(context, {}, {}, 0);
   if (context.examples.empty()) {
     zero_gradients(operations_[operation]);
     return;
@@ -123,7 +122,13 @@ void CudaExecutable::update(const ReducedShard& shard, const Optimizer& optimize
                   staging_.arguments());
 }
 
-void CudaExecutable::add_squared_gradients(const ReducedShard& shard, std::span<double> /*sums*/) {
+void CudaExecutable::add_squared_gradients(const ReducedShard& shard, const Optimizer& optimizer,
+                                           std::uint64_t iteration, std::span<double> /*sums*/) {
+  if (shared_update(optimizer, iteration).accumulates()) {
+    throw UsageError(std::string(keras_name(optimizer)) +
+                     "'s gradient_accumulation_steps together with clipnorm or global_clipnorm is not supported on "
+                     "GPUs yet; use one of them, or --device cpu");
+  }
   gradient_norm_.add_squared_gradients(device_streams_.communication(), graph_, arenas_.gradients.data(), shard.begin,
                                        shard.end);
 }
@@ -205,6 +210,7 @@ void CudaExecutable::allocate_tensors() {
     if (bytes > 0) buffers_[operation.output].saved_for_backward = add_buffer(capacity_ * bytes);
   }
   share_aliases(graph_, buffers_);
+  separate_gradients_ = reinterpret_cast<float*>(add_buffer(separate_elements(graph_, operations_) * sizeof(float)));
   reduction_scratch_ = add_buffer(channel_reduction_scratch_bytes(static_cast<std::size_t>(max_channels)));
 }
 
@@ -218,7 +224,8 @@ CudaExecutable::Kernels& CudaExecutable::kernels_for(std::size_t num_examples) {
   device_streams_.synchronize();
   Kernels kernels;
   for (const Operation& operation : operations_) {
-    kernels.push_back(make_kernel({{graph_, operation, 0, num_examples, buffers_, arenas_},
+    kernels.push_back(make_kernel({{graph_, operation, 0, num_examples, buffers_, arenas_,
+                                    has_separate_gradients(operation) ? separate_gradients_ : nullptr},
                                    staging_.arguments(),
                                    reduction_scratch_,
                                    cuda_context_}));

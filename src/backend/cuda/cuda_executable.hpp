@@ -30,7 +30,8 @@ class CudaExecutable final : public Executable {
   void end_step() override;
   void run(std::size_t operation, const StepContext& context) override;
   void update(const ReducedShard& shard, const Optimizer& optimizer, std::uint64_t iteration) override;
-  void add_squared_gradients(const ReducedShard& shard, std::span<double> sums) override;
+  void add_squared_gradients(const ReducedShard& shard, const Optimizer& optimizer, std::uint64_t iteration,
+                             std::span<double> sums) override;
   [[nodiscard]] bool make_clip_scales(const Clipping& clipping) override;
 
   [[nodiscard]] std::size_t max_in_flight() const noexcept override { return StepStaging::slots / 2; }
@@ -63,6 +64,7 @@ class CudaExecutable final : public Executable {
   std::vector<DeviceBuffer> memory_;
   std::vector<TensorBuffers> buffers_;
   std::byte* reduction_scratch_ = nullptr;
+  float* separate_gradients_ = nullptr;  ///< see make_shared_layer
   StepStaging staging_;
   GradientNorm gradient_norm_;
   GraphCapture graph_capture_;

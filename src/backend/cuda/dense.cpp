@@ -28,14 +28,13 @@ class DenseForward final : public Kernel {
       : stream_(scope.cuda_context.stream()),
         type_(scope.output().type),
         count_(scope.count(scope.output())),
-        units_(static_cast<std::size_t>(scope.output().elements())),
+        units_(static_cast<std::size_t>(scope.product().units)),
         function_(scope.operation.activation),
         bias_(scope.has_bias() ? scope.weights(scope.operation.parameter + 1) : nullptr),
         output_(scope.value<void>(scope.operation.output)) {
-    const std::int64_t units = scope.output().elements();
-    const std::int64_t features = scope.input().elements();
+    const auto [rows, features, units] = scope.product();
     const MatmulShape shape{.m = units,
-                            .n = static_cast<std::int64_t>(scope.num_examples),
+                            .n = rows,
                             .k = features,
                             .stride_a = units,
                             .stride_b = features,
@@ -87,47 +86,26 @@ class DenseBackward final : public Kernel {
   explicit DenseBackward(const KernelScope& scope)
       : stream_(scope.cuda_context.stream()),
         type_(scope.input().type),
-        num_examples_(scope.num_examples),
-        features_(static_cast<std::size_t>(scope.input().elements())),
-        units_(static_cast<std::size_t>(scope.output().elements())),
+        rows_(static_cast<std::size_t>(scope.product().rows)),
+        features_(static_cast<std::size_t>(scope.product().features)),
+        units_(static_cast<std::size_t>(scope.product().units)),
         begin_(scope.operation.input_features.begin),
         chunk_(scope.operation.input_features.size()),
         input_function_(scope.operation.input_activation),
         scratch_(scope.reduction_scratch),
         input_(scope.value<std::byte>(scope.operation.input)),
         output_gradient_(scope.gradient<void>(scope.operation.output)) {
-    const int parameter = scope.operation.parameter;
-    const auto rows = static_cast<std::int64_t>(num_examples_);
+    const auto rows = static_cast<std::int64_t>(rows_);
     const auto units = static_cast<std::int64_t>(units_);
     const auto features = static_cast<std::int64_t>(features_);
     const auto chunk = static_cast<std::int64_t>(chunk_);
     // In mixed precision only the model's last weighted layer has a float32 output gradient.
     if (scope.output().type != type_) {
-      converted_ = DeviceBuffer(num_examples_ * units_ * size_of(type_));
+      converted_ = DeviceBuffer(rows_ * units_ * size_of(type_));
       convert_from_ = output_gradient_;
       output_gradient_ = converted_.data();
     }
-    if (begin_ == 0 && scope.has_bias()) bias_gradient_ = scope.weights_gradient(parameter + 1);
-
-    MatmulOperands operands{.a = output_gradient_,
-                            .b = input_ + begin_ * size_of(type_),
-                            .d = scope.weights_gradient(parameter) + begin_ * units_};
-    if (bias_gradient_ != nullptr && !scope.cuda_context.rules().deterministic) {
-      operands.epilogue = CUBLASLT_EPILOGUE_BGRADA;
-      operands.bias = bias_gradient_;
-    }
-    weights_product_.emplace(scope.cuda_context,
-                             MatmulShape{.m = units,
-                                         .n = chunk,
-                                         .k = rows,
-                                         .transpose_b = true,
-                                         .stride_a = units,
-                                         .stride_b = features,
-                                         .stride_d = units,
-                                         .input = type_,
-                                         .output = ElementType::float32},
-                             operands);
-    if (operands.bias != nullptr && weights_product_->fused()) bias_gradient_ = nullptr;
+    if (!scope.operation.is_frozen) bind_weights_product(scope);
 
     if (!scope.operation.input_gradient) return;
     input_gradient_ = scope.gradient<std::byte>(scope.operation.input);
@@ -149,26 +127,53 @@ class DenseBackward final : public Kernel {
   void enqueue(const StepContext& /*context*/) override {
     if (convert_from_ != nullptr) {
       add_bias_activation(stream_, ElementType::float32, convert_from_, type_, output_gradient_, nullptr,
-                          num_examples_ * units_, units_, ActivationFunction::linear);
+                          rows_ * units_, units_, ActivationFunction::linear);
     }
     if (bias_gradient_ != nullptr) {
-      reduce_bias_gradient(stream_, type_, output_gradient_, num_examples_, units_, scratch_, bias_gradient_);
+      reduce_bias_gradient(stream_, type_, output_gradient_, rows_, units_, scratch_, bias_gradient_);
     }
-    weights_product_->enqueue();
+    if (weights_product_) weights_product_->enqueue();
     if (!input_product_) return;
     input_product_->enqueue();
-    apply_activation_gradient(stream_, type_, input_, input_gradient_, num_examples_, features_, begin_, chunk_,
+    apply_activation_gradient(stream_, type_, input_, input_gradient_, rows_, features_, begin_, chunk_,
                               input_function_);
   }
 
   [[nodiscard]] std::string implementation() const override {
-    return weights_product_->implementation() + (input_product_ ? ", " + input_product_->implementation() : "");
+    std::string names = weights_product_ ? weights_product_->implementation() : "";
+    if (input_product_) names += (names.empty() ? "" : ", ") + input_product_->implementation();
+    return names;
   }
 
  private:
+  void bind_weights_product(const KernelScope& scope) {
+    const int parameter = scope.operation.parameter;
+    const auto units = static_cast<std::int64_t>(units_);
+    if (begin_ == 0 && scope.has_bias()) bias_gradient_ = scope.weights_gradient(parameter + 1);
+    MatmulOperands operands{.a = output_gradient_,
+                            .b = input_ + begin_ * size_of(type_),
+                            .d = scope.weights_gradient(parameter) + begin_ * units_};
+    if (bias_gradient_ != nullptr && !scope.cuda_context.rules().deterministic) {
+      operands.epilogue = CUBLASLT_EPILOGUE_BGRADA;
+      operands.bias = bias_gradient_;
+    }
+    weights_product_.emplace(scope.cuda_context,
+                             MatmulShape{.m = units,
+                                         .n = static_cast<std::int64_t>(chunk_),
+                                         .k = static_cast<std::int64_t>(rows_),
+                                         .transpose_b = true,
+                                         .stride_a = units,
+                                         .stride_b = static_cast<std::int64_t>(features_),
+                                         .stride_d = units,
+                                         .input = type_,
+                                         .output = ElementType::float32},
+                             operands);
+    if (operands.bias != nullptr && weights_product_->fused()) bias_gradient_ = nullptr;
+  }
+
   cudaStream_t stream_;
   ElementType type_;
-  std::size_t num_examples_, features_, units_, begin_, chunk_;
+  std::size_t rows_, features_, units_, begin_, chunk_;
   ActivationFunction input_function_;
   std::byte* scratch_;
   const std::byte* input_;

@@ -5,7 +5,6 @@
 #include "backend/cuda/kernel_launchers.hpp"
 #include "backend/cuda/kernel.hpp"
 #include "backend/cuda/launch.cuh"
-#include "layers/window.hpp"
 
 #include <memory>
 
@@ -30,28 +29,23 @@ __global__ void sum_terms(const __grid_constant__ Term term, Index pixels, float
 }
 
 ConvolutionShape shape_of(const KernelScope& scope) {
-  const auto& conv = std::get<Conv2D>(scope.layer().layer);
+  const auto& [rows, columns] = scope.operation.windows;
   const TensorSpec& x = scope.input();
   const TensorSpec& y = scope.output();
-  const auto pad = [&](std::int64_t input, int kernel, int stride, int dilation) {
-    return static_cast<int>(
-        Window{.input = input, .kernel = kernel, .stride = stride, .dilation = dilation, .padding = conv.padding}
-            .pad_before());
-  };
   return {static_cast<int>(x.height),
           static_cast<int>(x.width),
           static_cast<int>(x.channels),
           static_cast<int>(y.height),
           static_cast<int>(y.width),
           static_cast<int>(y.channels),
-          conv.kernel_size.height,
-          conv.kernel_size.width,
-          conv.strides.height,
-          conv.strides.width,
-          conv.dilation_rate.height,
-          conv.dilation_rate.width,
-          pad(x.height, conv.kernel_size.height, conv.strides.height, conv.dilation_rate.height),
-          pad(x.width, conv.kernel_size.width, conv.strides.width, conv.dilation_rate.width)};
+          static_cast<int>(rows.kernel),
+          static_cast<int>(columns.kernel),
+          static_cast<int>(rows.stride),
+          static_cast<int>(columns.stride),
+          static_cast<int>(rows.dilation),
+          static_cast<int>(columns.dilation),
+          static_cast<int>(rows.pad_before()),
+          static_cast<int>(columns.pad_before())};
 }
 
 template <typename T>
@@ -96,8 +90,8 @@ class DirectBackwardKernel final : public Kernel {
         filters_(static_cast<std::size_t>(scope.output().channels)),
         x_count_(scope.count(scope.input())),
         kernel_count_(scope.graph.parameters[scope.operation.parameter].storage),
-        kernel_gradient_(scope.weights_gradient(scope.operation.parameter)),
-        bias_gradient_(scope.has_bias() ? scope.weights_gradient(scope.operation.parameter + 1) : nullptr),
+        kernel_gradient_(scope.operation.is_frozen ? nullptr : scope.weights_gradient(scope.operation.parameter)),
+        bias_gradient_(kernel_gradient_ != nullptr && scope.has_bias() ? scope.weights_gradient(scope.operation.parameter + 1) : nullptr),
         input_gradient_(scope.operation.input_gradient),
         y_gradient_(scope.gradient<T>(scope.operation.output)) {
     if (scope.output().type != scope.input().type) {
@@ -123,8 +117,10 @@ class DirectBackwardKernel final : public Kernel {
              ActivationFunction::linear);
     }
     if (bias_gradient_ != nullptr) reduce_bias_gradient(stream_, type, y_gradient_, pixels_, filters_, scratch_, bias_gradient_);
-    launch(stream_, static_cast<unsigned>(kernel_count_), sum_threads, sum_terms<DirectWeightsTerm<T>>, weights_,
-           static_cast<Index>(pixels_), kernel_gradient_);
+    if (kernel_gradient_ != nullptr) {
+      launch(stream_, static_cast<unsigned>(kernel_count_), sum_threads, sum_terms<DirectWeightsTerm<T>>, weights_,
+             static_cast<Index>(pixels_), kernel_gradient_);
+    }
     if (input_gradient_) for_each(stream_, x_count_, data_);
   }
   [[nodiscard]] std::string implementation() const override { return "own:direct"; }
@@ -133,7 +129,7 @@ class DirectBackwardKernel final : public Kernel {
   cudaStream_t stream_;
   std::byte* scratch_;
   std::size_t pixels_, filters_, x_count_, kernel_count_;
-  float* kernel_gradient_;
+  float* kernel_gradient_;  ///< null if the layer is frozen
   float* bias_gradient_;
   bool input_gradient_;
   T* y_gradient_;

@@ -2,6 +2,7 @@
 #include "backend/cuda/elementwise_functors.hpp"
 #include "backend/cuda/kernel.hpp"
 #include "backend/cuda/launch.cuh"
+#include "layers/regularization.hpp"
 
 #include <cstdint>
 #include <memory>
@@ -62,7 +63,11 @@ class ElementwiseKernel final : public Kernel {
         y_(scope.value<T>(scope.operation.output)),
         x_gradient_(scope.gradient<T>(scope.operation.input)),
         y_gradient_(scope.gradient<T>(scope.operation.output)) {
-    if (const auto* dropout = std::get_if<Dropout>(&scope.layer().layer)) rate_ = static_cast<float>(dropout->rate);
+    if (kind_ == OperationKind::dropout || kind_ == OperationKind::dropout_backward) {
+      const DropRule rule = drop_rule(scope.layer().layer, scope.layer().input_shape);
+      if (rule.noise_shape.rank() > 0) refuse_layer(scope, " with one decision for several elements");
+      rate_ = rule.rate;
+    }
   }
 
   void enqueue(const StepContext& context) override {
@@ -81,10 +86,12 @@ class ElementwiseKernel final : public Kernel {
             stream_, num_examples_ * quads,
             DropoutQuad<T>{arguments_, y_gradient_, x_gradient_, x_, elements_, quads, layer_, rate_, input_function_});
         return;
-      case OperationKind::softmax: for_each(stream_, count_ / channels_, SoftmaxRow<T>{x_, y_, channels_}); return;
+      case OperationKind::softmax:
+        for_each(stream_, count_ / channels_, SoftmaxRow<T>{x_, y_, channels_, is_log()});
+        return;
       case OperationKind::softmax_backward:
         for_each(stream_, count_ / channels_,
-                 SoftmaxRowBackward<T>{x_, y_, y_gradient_, x_gradient_, channels_, input_function_});
+                 SoftmaxRowBackward<T>{x_, y_, y_gradient_, x_gradient_, channels_, input_function_, is_log()});
         return;
       case OperationKind::activation_backward: {
         const bool from_input = derivative_of(function_) == Derivative::from_input;
@@ -98,6 +105,8 @@ class ElementwiseKernel final : public Kernel {
   }
 
  private:
+  [[nodiscard]] bool is_log() const { return function_ == activations::log_softmax; }
+
   cudaStream_t stream_;
   OperationKind kind_;
   std::size_t count_;

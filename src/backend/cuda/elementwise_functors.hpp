@@ -104,11 +104,13 @@ struct DropoutQuad {
   }
 };
 
+/// softmax, or its logarithm.
 template <typename T>
 struct SoftmaxRow {
   const T* x;
   T* y;
   Index channels;
+  bool is_log = false;
 
   LOCKSTEP_HOST_DEVICE void operator()(Index row) const {
     const std::size_t begin = static_cast<std::size_t>(row) * channels;
@@ -117,7 +119,8 @@ struct SoftmaxRow {
     float sum = 0;
     for (Index c = 0; c < channels; ++c) sum += std::exp(static_cast<float>(x[begin + c]) - largest);
     for (Index c = 0; c < channels; ++c) {
-      y[begin + c] = std::exp(static_cast<float>(x[begin + c]) - largest) / sum;
+      const float below = static_cast<float>(x[begin + c]) - largest;
+      y[begin + c] = is_log ? below - std::log(sum) : std::exp(below) / sum;
     }
   }
 };
@@ -130,16 +133,19 @@ struct SoftmaxRowBackward {
   T* x_gradient;
   Index channels;
   ActivationFunction function;  ///< the activation that produced x
+  bool is_log = false;
 
   LOCKSTEP_HOST_DEVICE void operator()(Index row) const {
     const std::size_t begin = static_cast<std::size_t>(row) * channels;
     float dot = 0;
     for (Index c = 0; c < channels; ++c) {
-      dot += static_cast<float>(y[begin + c]) * static_cast<float>(y_gradient[begin + c]);
+      dot += (is_log ? 1.0F : static_cast<float>(y[begin + c])) * static_cast<float>(y_gradient[begin + c]);
     }
     for (Index c = 0; c < channels; ++c) {
       const std::size_t at = begin + c;
-      const float gradient = static_cast<float>(y[at]) * (static_cast<float>(y_gradient[at]) - dot);
+      const auto its = static_cast<float>(y_gradient[at]);
+      const float gradient =
+          is_log ? its - std::exp(static_cast<float>(y[at])) * dot : static_cast<float>(y[at]) * (its - dot);
       x_gradient[at] = activation_gradient(function, x[at], gradient);
     }
   }

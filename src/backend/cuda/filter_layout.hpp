@@ -1,5 +1,5 @@
-// Converts convolution kernels between Keras' layout [height, width, in, out], as in files, and cuDNN's NHWC filter
-// layout [out, height, width, in], as on the device.
+// Converts convolution kernels between Keras' layout [height, width, in, out] or [steps, in, out], as in files, and
+// cuDNN's NHWC filter layout [out, height, width, in], as on the device.
 #pragma once
 
 #include <lockstep/core/shape.hpp>
@@ -12,9 +12,9 @@ namespace lockstep::cuda {
 /// Calls visit(index in Keras' order, index in cuDNN's). `shape` is Keras'.
 template <typename Visit>
 void for_each_weight_index(const Shape& shape, Visit visit) {
-  const auto pixels = static_cast<std::size_t>(shape[0] * shape[1]);
-  const auto in = static_cast<std::size_t>(shape[2]);
-  const auto out = static_cast<std::size_t>(shape[3]);
+  const auto in = static_cast<std::size_t>(shape[shape.rank() - 2]);
+  const auto out = static_cast<std::size_t>(shape[shape.rank() - 1]);
+  const std::size_t pixels = static_cast<std::size_t>(shape.elements()) / (in * out);
   for (std::size_t pixel = 0; pixel < pixels; ++pixel) {
     for (std::size_t i = 0; i < in; ++i) {
       for (std::size_t o = 0; o < out; ++o) visit((pixel * in + i) * out + o, (o * pixels + pixel) * in + i);

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <string>
 #include <vector>
 
 namespace lockstep::cuda {
@@ -32,7 +33,7 @@ __global__ void run_loss(const __grid_constant__ ExampleLoss example_loss, Index
   for (Index example = threadIdx.x; example < num_examples; example += blockDim.x) sum += example_loss(example);
   const double loss = sum_over_block(sum);
   if (threadIdx.x != 0) return;
-  written[metric_loss] = static_cast<float>(loss);
+  written[metric_loss] = static_cast<float>(loss * example_loss.arguments->loss_scale);
   written[metric_count] = static_cast<float>(num_examples);
   const StopRequest request = example_loss.arguments->request;
   written[metric_stop_after_this_step] = request == StopRequest::after_this_step ? 1.0F : 0.0F;
@@ -40,36 +41,50 @@ __global__ void run_loss(const __grid_constant__ ExampleLoss example_loss, Index
 }
 
 template <typename ExampleMetric>
-__global__ void run_metric(const __grid_constant__ ExampleMetric example_metric, Index num_examples, float* written) {
-  double sums[ExampleMetric::num_sums] = {};
-  for (Index example = threadIdx.x; example < num_examples; example += blockDim.x) example_metric(example, sums);
-  for (std::size_t i = 0; i < ExampleMetric::num_sums; ++i) {
-    const double sum = sum_over_block(sums[i]);
+__global__ void run_metric(const __grid_constant__ ExampleMetric example_metric, Index num_examples,
+                           std::size_t num_sums, float* written) {
+  double sums[ExampleMetric::max_sums] = {};
+  double weights = 0;
+  for (Index example = threadIdx.x; example < num_examples; example += blockDim.x) {
+    example_metric(example, sums);
+    weights += example_metric.weight(example);
+  }
+  for (std::size_t i = 0; i < num_sums + (example_metric.is_weighted ? 1 : 0); ++i) {
+    const double sum = sum_over_block(i < num_sums ? sums[i] : weights);
     if (threadIdx.x == 0) written[i] = static_cast<float>(sum);
+    __syncthreads();
   }
 }
 
-/// Writes the sums of one metric.
+/// Writes the sums of one metric and, if it is weighted, the sum of the weights behind them.
 template <bool takes_classes, typename Rule>
 class MetricKernel final : public Kernel {
  public:
-  MetricKernel(const KernelScope& scope, const Rule& rule, float* sums)
+  MetricKernel(const KernelScope& scope, const Rule& rule, const Metric& metric, bool is_weighted, float* sums)
       : stream_(scope.cuda_context.stream()),
         num_examples_(static_cast<Index>(scope.num_examples)),
+        num_sums_(num_sums(metric)),
         sums_(sums),
         example_metric_{.arguments = scope.arguments,
                         .rule = rule,
                         .outputs = scope.value<float>(scope.operation.input),
-                        .count = static_cast<Index>(scope.input().elements())} {}
+                        .count = static_cast<Index>(scope.input().elements()),
+                        .is_weighted = is_weighted} {
+    if (num_sums_ <= Rule::max_sums) return;
+    throw UsageError("the metric " + std::string(keras_name(metric)) + " with " + std::to_string(num_sums_) +
+                     " sums is not supported on GPUs yet, which keep at most " + std::to_string(Rule::max_sums) +
+                     "; give it fewer thresholds or classes, or use --device cpu");
+  }
 
   void enqueue(const StepContext& /*context*/) override {
     launch(stream_, 1, loss_threads, run_metric<ExampleMetric<takes_classes, Rule>>, example_metric_, num_examples_,
-           sums_);
+           num_sums_, sums_);
   }
 
  private:
   cudaStream_t stream_;
   Index num_examples_;
+  std::size_t num_sums_;
   float* sums_;
   ExampleMetric<takes_classes, Rule> example_metric_;
 };
@@ -80,20 +95,23 @@ class LossKernel final : public Kernel {
   LossKernel(const KernelScope& scope, const Rule& rule)
       : stream_(scope.cuda_context.stream()),
         num_examples_(static_cast<Index>(scope.num_examples)),
-        gradient_(scope.operation.input_gradient ? scope.gradient<float>(scope.operation.input) : nullptr),
+        gradient_(differentiated(scope).needs_gradient ? scope.gradient<float>(differentiated(scope).tensor) : nullptr),
         written_(scope.weights_gradient(scope.operation.parameter)),
         example_loss_{.arguments = scope.arguments,
                       .rule = rule,
-                      .outputs = scope.value<float>(scope.operation.input),
+                      .outputs = scope.value<float>(differentiated(scope).tensor),
                       .gradients = nullptr,
                       .count = static_cast<Index>(scope.input().elements()),
-                      .function = scope.operation.input_activation} {
+                      .function = differentiated(scope).activation} {
     float* sums = written_ + first_metric_sum;
-    for (const Metric& metric : scope.graph.metrics) {
-      with_metric_rule(metric, [&]<typename MetricRule>(const MetricRule& metric_rule) {
-        metrics_.push_back(std::make_unique<MetricKernel<takes_classes, MetricRule>>(scope, metric_rule, sums));
-        sums += MetricRule::num_sums;
-      });
+    for (const bool is_weighted : {false, true}) {
+      for (const Metric& metric : is_weighted ? scope.graph.weighted_metrics : scope.graph.metrics) {
+        with_metric_rule(metric, [&]<typename MetricRule>(const MetricRule& metric_rule) {
+          metrics_.push_back(std::make_unique<MetricKernel<takes_classes, MetricRule>>(scope, metric_rule, metric,
+                                                                                       is_weighted, sums));
+        });
+        sums += num_sums(metric) + (is_weighted ? 1 : 0);
+      }
     }
   }
 
@@ -105,6 +123,8 @@ class LossKernel final : public Kernel {
   }
 
  private:
+  static const Operand& differentiated(const KernelScope& scope) { return scope.operation.operands.front(); }
+
   cudaStream_t stream_;
   Index num_examples_;
   float* gradient_;
@@ -116,11 +136,10 @@ class LossKernel final : public Kernel {
 }  // namespace
 
 std::unique_ptr<Kernel> make_loss(const KernelScope& scope) {
-  return with_loss_rule(
-      scope.graph.loss,
-      [&scope]<bool takes_classes, typename Rule>(const Rule& rule) -> std::unique_ptr<Kernel> {
-        return std::make_unique<LossKernel<takes_classes, Rule>>(scope, rule);
-      });
+  return with_loss_rule(scope.graph.loss,
+                        [&scope]<bool takes_classes, typename Rule>(const Rule& rule) -> std::unique_ptr<Kernel> {
+                          return std::make_unique<LossKernel<takes_classes, Rule>>(scope, rule);
+                        });
 }
 
 }  // namespace lockstep::cuda

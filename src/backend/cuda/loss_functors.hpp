@@ -23,6 +23,10 @@ template <bool takes_classes>
   }
 }
 
+[[nodiscard]] LOCKSTEP_HOST_DEVICE inline float weight_of(const StepArguments& arguments, Index local_example) {
+  return arguments.sample_weights == nullptr ? 1.0F : arguments.sample_weights[local_example];
+}
+
 /// Stores the derivatives of one example's loss, multiplied by `scale` and by the activation's derivative.
 struct LossGradient {
   float* gradient;  ///< null if no gradient is needed
@@ -48,24 +52,29 @@ struct ExampleLoss {
   LOCKSTEP_HOST_DEVICE float operator()(Index local_example) const {
     const std::size_t begin = static_cast<std::size_t>(local_example) * count;
     const float* output = outputs + begin;
+    const float weight = weight_of(*arguments, local_example);
     const LossGradient gradient{gradients == nullptr ? nullptr : gradients + begin, output, function,
-                                arguments->gradient_scale};
-    return rule(output, count, target_of<takes_classes>(*arguments, local_example, count), gradient);
+                                arguments->gradient_scale * weight};
+    return weight * rule(output, count, target_of<takes_classes>(*arguments, local_example, count), gradient);
   }
 };
 
 template <bool takes_classes, typename Rule>
 struct ExampleMetric {
-  static constexpr std::size_t num_sums = Rule::num_sums;
+  static constexpr std::size_t max_sums = Rule::max_sums;
 
   const StepArguments* arguments;
   Rule rule;
   const float* outputs;
   Index count;  ///< outputs per example
+  bool is_weighted;
 
+  [[nodiscard]] LOCKSTEP_HOST_DEVICE float weight(Index local_example) const {
+    return is_weighted ? weight_of(*arguments, local_example) : 1.0F;
+  }
   LOCKSTEP_HOST_DEVICE void operator()(Index local_example, double* sums) const {
     const float* output = outputs + static_cast<std::size_t>(local_example) * count;
-    rule(output, count, target_of<takes_classes>(*arguments, local_example, count), sums);
+    rule(output, count, target_of<takes_classes>(*arguments, local_example, count), weight(local_example), sums);
   }
 };
 

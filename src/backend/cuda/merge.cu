@@ -16,8 +16,8 @@ template <typename T>
 Pointers<const T*> pointers_of(const KernelScope& scope, const T* (*pointer_to)(const KernelScope&, int tensor)) {
   const std::vector<Operand>& operands = scope.operation.operands;
   if (operands.size() > static_cast<std::size_t>(max_operands)) {
-    throw UsageError(fmt::format("layer '{}' reads {} tensors, but at most {} are supported on GPUs", scope.layer().name,
-                                 operands.size(), max_operands));
+    throw UsageError(fmt::format("layer '{}' reads {} tensors, but at most {} are supported on GPUs",
+                                 scope.layer().name, operands.size(), max_operands));
   }
   Pointers<const T*> pointers;
   for (const Operand& operand : operands) pointers.at[pointers.count++] = pointer_to(scope, operand.tensor);
@@ -44,7 +44,12 @@ class MergeKernel final : public Kernel {
         x_(pointers_of<T>(scope, &value_of<T>)),
         y_(scope.value<T>(scope.operation.output)),
         y_gradient_(scope.gradient<T>(scope.operation.output)) {
-    for (const Operand& operand : operation_.operands) x_gradients_.push_back(scope.gradient<T>(operand.tensor));
+    for (const Operand& operand : operation_.operands) {
+      if (scope.graph.tensors[operand.tensor].elements() != scope.output().elements()) {
+        refuse_layer(scope, " of tensors of unlike shapes");
+      }
+      x_gradients_.push_back(scope.gradient<T>(operand.tensor));
+    }
   }
 
   void enqueue(const StepContext& /*context*/) override {
@@ -56,8 +61,7 @@ class MergeKernel final : public Kernel {
       for (int k = 0; k < x_.count; ++k) {
         const Operand& operand = operation_.operands[k];
         if (!operand.needs_gradient) continue;
-        for_each(stream_, count_,
-                 MergeGradient<function, T>{x_, y_gradient_, x_gradients_[k], k, operand.activation});
+        for_each(stream_, count_, MergeGradient<function, T>{x_, y_gradient_, x_gradients_[k], k, operand.activation});
       }
     });
   }

@@ -23,15 +23,27 @@ struct UpdateElement {
   const StepArguments* arguments;
   const float* gradients;
   float* weights;
-  float* slots;  ///< slot k of element i is slots[k * slot_stride + i]
+  float* slots;  ///< slot k of element i is slots[k * slot_stride + i]; first those of the SharedUpdate
   std::size_t slot_stride;
   std::uint16_t* low_precision;       ///< null without mixed precision
   const float* clip_scale = nullptr;  ///< null unless clipped by norm
   float bound = 0;                    ///< 0 unless clipped by value
 
   LOCKSTEP_HOST_DEVICE void operator()(Index i) const {
+    const SharedUpdate& shared = arguments->shared_update;
     float w = weights[i];
-    step(w, clipped(gradients[i]), i, std::make_index_sequence<Rule::num_slots>());
+    float g = gradients[i];
+    if (shared.accumulates()) {
+      float& accumulated = slots[static_cast<std::size_t>(shared.accumulator_slot()) * slot_stride + i];
+      const float mean = shared.mean_gradient(g, accumulated);
+      accumulated = shared.changes_weights ? 0.0F : accumulated + g;
+      g = mean;
+    }
+    if (shared.changes_weights) {
+      if (shared.decay != 0.0F) w -= w * shared.decay;
+      step(w, clipped(g), i, std::make_index_sequence<Rule::num_slots>());
+    }
+    if (shared.averages) shared.average(w, slots[i]);
     weights[i] = w;
     if (low_precision != nullptr) low_precision[i] = BFloat16(w).bits;
   }
@@ -39,7 +51,8 @@ struct UpdateElement {
  private:
   template <std::size_t... slot>
   LOCKSTEP_HOST_DEVICE void step(float& w, float g, Index i, std::index_sequence<slot...> /*slots*/) const {
-    arguments->update_rule.as<Rule>()(w, g, slots[slot * slot_stride + i]...);
+    [[maybe_unused]] const auto first = static_cast<std::size_t>(arguments->shared_update.num_slots());
+    arguments->update_rule.as<Rule>()(w, g, slots[(first + slot) * slot_stride + i]...);
   }
 
   /// NaN stays NaN, as in Keras.

@@ -39,7 +39,7 @@ void apply_optimizer(cudaStream_t stream, const Graph& graph, const Arenas& aren
     with_update_rule(optimizer, 1, [&]<typename Rule>(const Rule& /*first*/) {
       for_each(stream, count,
                UpdateElement<Rule>{arguments, gradients, weights,
-                                   Rule::num_slots > 0 ? arenas.slots.data() + range.begin : nullptr, arenas.elements,
+                                   arenas.slots.empty() ? nullptr : arenas.slots.data() + range.begin, arenas.elements,
                                    arenas.low_precision.empty() ? nullptr : arenas.low_precision.data() + range.begin,
                                    clipping.needs_norms() ? gradient_norm.clip_scale(range.parameter) : nullptr,
                                    bound});

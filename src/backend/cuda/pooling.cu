@@ -2,7 +2,6 @@
 #include "backend/cuda/kernel.hpp"
 #include "backend/cuda/launch.cuh"
 #include "backend/cuda/pooling_functors.hpp"
-#include "layers/window.hpp"
 
 #include <memory>
 
@@ -17,7 +16,7 @@ Axis axis_of(const Window& window) {
 
 Pooling pooling_of(const KernelScope& scope) {
   const TensorSpec& x = scope.input();
-  const PoolingWindows windows = pooling_windows(scope.layer().layer, x.height, x.width);
+  const Windows& windows = scope.operation.windows;
   return {axis_of(windows.rows), axis_of(windows.columns), static_cast<int>(x.channels)};
 }
 
@@ -82,5 +81,7 @@ std::unique_ptr<Kernel> make_max_pooling(const KernelScope& scope) {
 }
 
 std::unique_ptr<Kernel> make_average_pooling(const KernelScope& scope) { return make_max_pooling(scope); }
+
+std::unique_ptr<Kernel> make_global_max_pooling(const KernelScope& scope) { refuse_layer(scope); }
 
 }  // namespace lockstep::cuda

@@ -4,6 +4,7 @@
 
 #include "core/host_device.hpp"
 #include "core/stop_request.hpp"
+#include "optimizers/shared_update.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -40,12 +41,15 @@ struct StepArguments {
   const std::uint32_t* examples = nullptr;
   std::uint64_t seed = 0;
   std::uint64_t step = 0;
-  std::uint32_t batch_offset = 0;  ///< index of examples[0] in the global batch
-  std::uint32_t metrics_slot = 0;  ///< the slot from which the host reads this step's metric sums
+  std::uint32_t batch_offset = 0;         ///< index of examples[0] in the global batch
+  std::uint32_t metrics_slot = 0;         ///< the slot from which the host reads this step's metric sums
+  const float* sample_weights = nullptr;  ///< of the rank's examples; null: all are 1
   float gradient_scale = 0;
+  float loss_scale = 0;      ///< see LossScale
   float replica_weight = 0;  ///< 1 / replicas with examples, over all ranks
   StopRequest request = StopRequest::none;
   UpdateRuleBytes update_rule = {};
+  SharedUpdate shared_update = {};
 };
 
 }  // namespace lockstep::cuda

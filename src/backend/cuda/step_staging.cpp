@@ -1,6 +1,8 @@
 // See step_staging.hpp.
 #include "backend/cuda/step_staging.hpp"
 
+#include "backend/loss_scale.hpp"
+
 #include <lockstep/core/error.hpp>
 
 #include <fmt/format.h>
@@ -13,12 +15,13 @@
 namespace lockstep::cuda {
 
 StepStaging::StepStaging(DeviceStreams& device_streams, std::size_t capacity, std::size_t input_elements,
-                         std::size_t target_elements, std::size_t metric_elements)
+                         std::size_t target_elements, std::size_t metric_elements, Reduction reduction)
     : device_streams_(device_streams),
       capacity_(capacity),
       input_elements_(input_elements),
       target_elements_(target_elements),
-      slot_bytes_((sizeof(StepArguments) + capacity * sizeof(std::uint32_t) + 63) / 64 * 64),
+      reduction_(reduction),
+      slot_bytes_((sizeof(StepArguments) + capacity * (sizeof(std::uint32_t) + sizeof(float)) + 63) / 64 * 64),
       pinned_(slots * slot_bytes_),
       arguments_(slot_bytes_),
       metrics_(slots * metric_elements * sizeof(float)),
@@ -26,7 +29,8 @@ StepStaging::StepStaging(DeviceStreams& device_streams, std::size_t capacity, st
   for (std::size_t slot = 0; slot < slots; ++slot) copied_.push_back(make_event());
 }
 
-void StepStaging::upload(const StepContext& context, const UpdateRuleBytes& update_rule, std::size_t metrics_slot) {
+void StepStaging::upload(const StepContext& context, const UpdateRuleBytes& update_rule,
+                         const SharedUpdate& shared_update, std::size_t metrics_slot) {
   const std::size_t count = context.examples.size();
   if (count > capacity_) {
     throw InternalError(fmt::format("a local batch of {} examples exceeds the capacity of {}", count, capacity_));
@@ -35,15 +39,22 @@ void StepStaging::upload(const StepContext& context, const UpdateRuleBytes& upda
   device_streams_.wait_for(copied_[slot].get());
   auto* arguments = reinterpret_cast<StepArguments*>(pinned_.data() + slot * slot_bytes_);
   auto* examples = reinterpret_cast<std::uint32_t*>(arguments + 1);
-  *arguments = {.examples = reinterpret_cast<const std::uint32_t*>(arguments_.as<StepArguments>() + 1),
+  auto* weights = reinterpret_cast<float*>(examples + count);
+  const auto* device_examples = reinterpret_cast<const std::uint32_t*>(arguments_.as<StepArguments>() + 1);
+  const bool is_weighted = !context.sample_weights.empty();
+  const LossScale scale = loss_scale(reduction_, context);
+  *arguments = {.examples = device_examples,
                 .seed = context.seed,
                 .step = context.step,
                 .batch_offset = static_cast<std::uint32_t>(context.batch_offset),
                 .metrics_slot = static_cast<std::uint32_t>(metrics_slot),
-                .gradient_scale = static_cast<float>(context.gradient_scale),
+                .sample_weights = is_weighted ? reinterpret_cast<const float*>(device_examples + count) : nullptr,
+                .gradient_scale = static_cast<float>(scale.gradient),
+                .loss_scale = static_cast<float>(scale.loss),
                 .replica_weight = 1.0F / static_cast<float>(std::max<std::size_t>(context.total_replicas, 1)),
                 .request = context.request,
-                .update_rule = update_rule};
+                .update_rule = update_rule,
+                .shared_update = shared_update};
   const auto copy_to_device = [&](const auto* data, std::size_t elements, DeviceBuffer& staged) -> const void* {
     if (data == nullptr || count == 0) return nullptr;
     const std::size_t bytes = elements * sizeof *data;
@@ -63,7 +74,9 @@ void StepStaging::upload(const StepContext& context, const UpdateRuleBytes& upda
   } else {
     std::iota(examples, examples + count, 0U);
   }
-  check(cudaMemcpyAsync(arguments_.data(), arguments, sizeof(StepArguments) + count * sizeof(std::uint32_t),
+  std::ranges::copy(context.sample_weights, weights);
+  check(cudaMemcpyAsync(arguments_.data(), arguments,
+                        sizeof(StepArguments) + count * sizeof(std::uint32_t) + context.sample_weights.size_bytes(),
                         cudaMemcpyHostToDevice, device_streams_.compute()),
         "cudaMemcpyAsync");
   check(cudaEventRecord(copied_[slot].get(), device_streams_.compute()), "cudaEventRecord");

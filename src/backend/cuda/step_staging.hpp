@@ -18,15 +18,17 @@ class StepStaging {
  public:
   static constexpr std::size_t slots = 32;
 
-  /// `input_elements` and `target_elements` are those of one example, `metric_elements` those of the metrics parameter.
+  /// `input_elements` and `target_elements` are those of one example, `metric_elements` those of the metrics parameter,
+  /// `reduction` the loss's.
   StepStaging(DeviceStreams& device_streams, std::size_t capacity, std::size_t input_elements,
-              std::size_t target_elements, std::size_t metric_elements);
+              std::size_t target_elements, std::size_t metric_elements, Reduction reduction);
 
   /// The arguments of the step that is running, in device memory.
   [[nodiscard]] const StepArguments* arguments() const noexcept { return arguments_.as<StepArguments>(); }
 
   /// Enqueues the arguments of a step on the compute stream. `metrics_slot` is in [0, slots).
-  void upload(const StepContext& context, const UpdateRuleBytes& update_rule, std::size_t metrics_slot);
+  void upload(const StepContext& context, const UpdateRuleBytes& update_rule, const SharedUpdate& shared_update,
+              std::size_t metrics_slot);
 
   /// The slots that the device writes and the host reads: a copy of the metrics parameter each.
   [[nodiscard]] float* metrics() const noexcept { return metrics_.as<float>(); }
@@ -48,9 +50,10 @@ class StepStaging {
   std::size_t capacity_;
   std::size_t input_elements_;
   std::size_t target_elements_;
+  Reduction reduction_;
   std::size_t slot_bytes_;
-  PinnedBuffer pinned_;        ///< `slots` slots of arguments and example indices
-  DeviceBuffer arguments_;     ///< arguments and example indices of the running step
+  PinnedBuffer pinned_;        ///< `slots` slots of arguments, example indices and sample weights
+  DeviceBuffer arguments_;     ///< the same of the running step
   std::vector<Event> copied_;  ///< by slot: recorded when the slot may be overwritten
   std::size_t uploads_ = 0;
   PinnedBuffer metrics_;

@@ -84,6 +84,14 @@ std::vector<double> ConfigReader::numbers(const std::string& key) {
   return value.get<std::vector<double>>();
 }
 
+std::vector<int> ConfigReader::integers(const std::string& key) {
+  const json& value = required(key);
+  if (!value.is_array()) return {to_integer(value, key)};
+  std::vector<int> all;
+  for (const json& one : value) all.push_back(to_integer(one, key));
+  return all;
+}
+
 bool ConfigReader::boolean(const std::string& key, bool fallback) {
   const json* const value = find(key);
   if (value == nullptr) return fallback;
@@ -98,6 +106,12 @@ std::string ConfigReader::text(const std::string& key, const std::optional<std::
   return required(key).get<std::string>();
 }
 
+int ConfigReader::single_integer(const std::string& key) {
+  const json& value = required(key);
+  if (value.is_array() && value.size() != 1) fail_unsupported(key);
+  return to_integer(value.is_array() ? value[0] : value, key);
+}
+
 Size2D ConfigReader::int_pair(const std::string& key, std::optional<Size2D> fallback) {
   const json* const found = find(key);
   if (found == nullptr && fallback) return *fallback;
@@ -109,7 +123,8 @@ Size2D ConfigReader::int_pair(const std::string& key, std::optional<Size2D> fall
 
 Shape ConfigReader::shape(const std::string& key, bool skip_batch) {
   const json& value = required(key);
-  if (!value.is_array() || (skip_batch && (value.empty() || !value[0].is_null()))) fail_unsupported(key);
+  if (!value.is_array()) fail_unsupported(key);
+  if (skip_batch && (value.empty() || !(value[0].is_null() || value[0].is_number_unsigned()))) fail_unsupported(key);
   std::vector<std::int64_t> extents;
   for (std::size_t axis = skip_batch ? 1 : 0; axis < value.size(); ++axis) {
     extents.push_back(to_integer(value[axis], key));
@@ -161,18 +176,28 @@ json parse_json(const std::string& text, const std::string& source) {
   }
 }
 
-ClassConfig::ClassConfig(const json& value, const std::string& where) {
+ClassConfig::ClassConfig(const json& value, const std::string& where) : form(ConfigForm::object) {
   static const json nothing = json::object();
   config = &nothing;
   if (value.is_string()) {
+    form = ConfigForm::name;
     class_name = value.get<std::string>();
     return;
   }
   ConfigReader reader(value, where);
   class_name = reader.text("class_name");
   if (const json* found = reader.find("config")) config = found;
-  const std::string module = reader.text("module", "keras");
-  if (!module.starts_with("keras") && module != "builtins") reader.fail_unsupported("module");
+  if (class_name == "function" && config->is_string()) {
+    form = ConfigForm::function;
+    class_name = config->get<std::string>();
+    config = &nothing;
+  }
+  if (!value.contains("module")) return;  // .h5 files do not tell whose class it is
+  const std::string module = reader.text("module", "");
+  if (module == "keras" || module.starts_with("keras.") || module == "builtins") return;
+  const std::string registered = reader.text("registered_name", class_name);
+  reader.fail(fmt::format("is the class {} of {}, but Lockstep has Keras' own classes only; build the model with those",
+                          registered, module.empty() ? "your program" : "module " + module));
 }
 
 }  // namespace lockstep

@@ -30,13 +30,18 @@ class ConfigReader {
   int integer(const std::string& key, std::optional<int> fallback = {});
   double number(const std::string& key, std::optional<double> fallback = {});
   std::vector<double> numbers(const std::string& key);
+  std::vector<int> integers(const std::string& key);  ///< a number alone is a list of one
   bool boolean(const std::string& key, bool fallback);
   std::string text(const std::string& key, const std::optional<std::string>& fallback = {});
+  int single_integer(const std::string& key);  ///< also [3]
   Size2D int_pair(const std::string& key, std::optional<Size2D> fallback = {});
-  Shape shape(const std::string& key, bool skip_batch);  ///< with `skip_batch` [null, 28, 28] is {28, 28}
+  Shape shape(const std::string& key,
+              bool skip_batch);  ///< with `skip_batch` [null, 28, 28] and [8, 28, 28] are {28, 28}
 
   /// Throws DataError unless the key has this value or is absent.
   void expect(const std::string& key, const nlohmann::json& only);
+
+  [[nodiscard]] bool was_read(const std::string& key) const { return seen_.contains(key); }
 
   /// Accepts any value of keys that Lockstep does not need.
   void ignore(std::initializer_list<const char*> keys);
@@ -51,9 +56,10 @@ class ConfigReader {
   [[noreturn]] void fail_unsupported(const std::string& key) const;
   [[noreturn]] void fail(const std::string& problem) const;
 
- private:
+  /// The value as an integer; refuses `key` if it is none.
   [[nodiscard]] int to_integer(const nlohmann::json& value, const std::string& key) const;
 
+ private:
   const nlohmann::json& object_;
   std::string where_;
   std::set<std::string> seen_;
@@ -62,11 +68,19 @@ class ConfigReader {
 /// Parses text. Throws DataError, whose message begins with `source`, if it is not JSON.
 [[nodiscard]] nlohmann::json parse_json(const std::string& text, const std::string& source);
 
-/// Keras' {"class_name": ..., "config": {...}}. A bare name, "relu", is a class without configuration.
+/// How a file describes an object.
+enum class ConfigForm {
+  name,      ///< "mse": what the user passed to Keras, or in .h5 files a function
+  function,  ///< {"class_name": "function", "config": "mean_squared_error"}
+  object,    ///< {"class_name": "MeanSquaredError", "config": {...}}
+};
+
+/// A class of Keras' own, or one of its functions. Refuses what another module defines, even under a name of Keras.
 struct ClassConfig {
   explicit ClassConfig(const nlohmann::json& value, const std::string& where);
-  std::string class_name;
-  const nlohmann::json* config;  ///< never null; an empty object for a bare name
+  ConfigForm form;
+  std::string class_name;        ///< of the class, or the name or function
+  const nlohmann::json* config;  ///< of an object; otherwise an empty object
 };
 
 }  // namespace lockstep

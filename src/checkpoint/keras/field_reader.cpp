@@ -24,10 +24,65 @@ void FieldReader::read(const std::string& key, std::vector<Steps>& values) {
   values.assign(numbers.begin(), numbers.end());
 }
 
+/// [null, 1, 1, 1], or the same with a 1 for the batch.
+void FieldReader::noise_shape(const std::string& key, Shape& shape) {
+  if (config_.find(key) != nullptr) shape = config_.shape(key, true);
+}
+
+/// A number for both ends, or one for each.
+void FieldReader::read(const std::string& key, Margins1D& value) {
+  const Size2D ends = config_.int_pair(key);
+  value = {ends.height, ends.width};
+}
+
+/// A number for all sides, one for height and one for width, or [[top, bottom], [left, right]].
+void FieldReader::read(const std::string& key, Margins2D& value) {
+  const json& found = config_.required(key);
+  if (!found.is_array() || found.size() != 2 || !found[0].is_array()) {
+    const Size2D sides = config_.int_pair(key);
+    value = {sides.height, sides.height, sides.width, sides.width};
+    return;
+  }
+  const auto side = [&](std::size_t axis, std::size_t end) {
+    const json& pair = found[axis];
+    if (!pair.is_array() || pair.size() != 2) config_.fail_unsupported(key);
+    return config_.to_integer(pair[end], key);
+  };
+  value = {side(0, 0), side(0, 1), side(1, 0), side(1, 1)};
+}
+
+void FieldReader::read(const std::string& key, Interpolation& value) {
+  const std::string text = config_.text(key);
+  if (text != "nearest" && text != "bilinear") config_.fail_unsupported(key);
+  value = text == "nearest" ? Interpolation::nearest : Interpolation::bilinear;
+}
+
+void FieldReader::read(const std::string& key, FanMode& value) {
+  const std::string text = config_.text(key);
+  for (const auto& [mode, name] : fan_modes) {
+    if (name == text) return void(value = mode);
+  }
+  config_.fail_unsupported(key);
+}
+
+void FieldReader::read(const std::string& key, Distribution& value) {
+  const std::string text = config_.text(key);
+  for (const auto& [distribution, name] : distributions) {
+    if (name == text || (distribution == Distribution::truncated_normal && text == "normal")) {
+      return void(value = distribution);
+    }
+  }
+  config_.fail_unsupported(key);
+}
+
 void FieldReader::read(const std::string& key, Padding& value) {
   const std::string text = config_.text(key);
-  if (text != "same" && text != "valid") config_.fail_unsupported(key);
-  value = text == "same" ? Padding::same : Padding::valid;
+  for (const Padding padding : {Padding::valid, Padding::same, Padding::causal}) {
+    if (text != keras_name(padding)) continue;
+    value = padding;
+    return;
+  }
+  config_.fail_unsupported(key);
 }
 
 void FieldReader::read(const std::string& key, ActivationFunction& value) {
@@ -35,7 +90,7 @@ void FieldReader::read(const std::string& key, ActivationFunction& value) {
   // Keras 3 also writes a function as {"class_name": "function", "config": "relu"}.
   if (name->is_object() && name->contains("config") && name->at("config").is_string()) name = &name->at("config");
   for (const ActivationFunction function : named_activations()) {
-    if (*name != json(keras_name(function))) continue;
+    if (*name != json(keras_name(function)) && *name != json(keras_alias(function))) continue;
     value = function;
     return;
   }
@@ -48,8 +103,10 @@ void FieldReader::read(const std::string& key, Initializer& value) {
     if (described.class_name != row.class_name && described.class_name != row.short_name) continue;
     ConfigReader options(*described.config, where_ + "'s " + key);
     options.ignore({"seed", "dtype"});
-    options.reject_unread_keys();
     value = row.initializer;
+    FieldReader reader(options, where_ + "'s " + key);
+    visit_initializer_fields(reader, value);
+    options.reject_unread_keys();
     return;
   }
   config_.fail_unsupported(key);

@@ -2,13 +2,16 @@
 #pragma once
 
 #include "checkpoint/keras/config_reader.hpp"
+#include "core/enum_names.hpp"
 #include "core/fields.hpp"
 
 #include <lockstep/layers/activation.hpp>
+#include <lockstep/layers/geometry.hpp>
 #include <lockstep/layers/initializer.hpp>
 #include <lockstep/optimizers/learning_rate.hpp>
 
 #include <nlohmann/json.hpp>
+#include <algorithm>
 #include <concepts>
 #include <optional>
 #include <string>
@@ -19,7 +22,7 @@ namespace lockstep {
 
 /// Ends the refusal of something that a model was compiled with.
 inline constexpr const char* compile_remedy =
-    "; compile the model with one that Lockstep has, or save it before model.compile()";
+    "; compile the model with one that Lockstep has, save it before model.compile(), or give --optimizer and --loss";
 
 /// The visitor of fields (core/fields.hpp) that sets them.
 class FieldReader {
@@ -34,7 +37,7 @@ class FieldReader {
   void optional(const std::string& key, auto& value, const auto&... /*range*/) {
     if (config_.find(key) != nullptr) read(key, value);
   }
-  void written_if(bool /*condition*/, const std::string& key, auto& value, const Interval& /*range*/) {
+  void written_if(bool /*condition*/, const std::string& key, auto& value, const auto&... /*range*/) {
     optional(key, value);
   }
   void constant(const std::string& key, std::same_as<Initializer> auto only) {
@@ -46,21 +49,38 @@ class FieldReader {
     if (!ConfigReader::is_switched_off(only)) config_.expect(key, only);  // otherwise reject_unread_keys() decides
   }
   void expected(const std::string& key, const nlohmann::json& only) { config_.expect(key, only); }
+  void legacy(const std::string& key, auto& value) { optional(key, value); }
   void ignored(const std::string& key) { config_.ignore({key.c_str()}); }
   void unused(const std::string& key) { ignored(key); }
   void last_axis(const std::string& key) { ignored(key); }  // checked once shapes are known
   void batch_shape(Shape& shape);
+  void noise_shape(const std::string& key, Shape& shape);
 
  private:
   void read(const std::string& key, int& value) { value = config_.integer(key); }
   void read(const std::string& key, double& value) { value = config_.number(key); }
   void read(const std::string& key, bool& value) { value = config_.boolean(key, value); }
   void read(const std::string& key, Size2D& value) { value = config_.int_pair(key); }
+  void read(const std::string& key, Size1D& value) { value = config_.single_integer(key); }
   void read(const std::string& key, Shape& value) { value = config_.shape(key, false); }
   void read(const std::string& key, Steps& value) { value = config_.number(key); }
   void read(const std::string& key, std::optional<double>& value) { value = config_.number(key); }
   void read(const std::string& key, std::vector<double>& values) { values = config_.numbers(key); }
   void read(const std::string& key, std::vector<Steps>& values);
+  void read(const std::string& key, std::vector<int>& values) { values = config_.integers(key); }
+  void read(const std::string& key, Margins1D& value);
+  void read(const std::string& key, Margins2D& value);
+  void read(const std::string& key, Interpolation& value);
+  void read(const std::string& key, FanMode& value);
+  void read(const std::string& key, Distribution& value);
+  template <NamedEnum Enum>
+  void read(const std::string& key, Enum& value) {
+    const std::string name = config_.text(key);
+    const auto& names = EnumNames<Enum>::names;
+    const auto found = std::find(names.begin(), names.end(), name);
+    if (found == names.end()) config_.fail_unsupported(key);
+    value = static_cast<Enum>(found - names.begin());
+  }
   void read(const std::string& key, Padding& value);
   void read(const std::string& key, ActivationFunction& value);
   void read(const std::string& key, Initializer& value);

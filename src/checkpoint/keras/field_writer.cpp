@@ -4,6 +4,7 @@
 #include "layers/initializers.hpp"
 #include "optimizers/schedules.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <type_traits>
@@ -16,6 +17,22 @@ void FieldWriter::batch_shape(const Shape& shape) const {
   Json extents = to_json(shape);
   extents.insert(extents.begin(), nullptr);
   config_["batch_input_shape"] = std::move(extents);
+}
+
+void FieldWriter::noise_shape(const char* key, const Shape& shape) const {
+  config_[key] = nullptr;
+  if (shape.rank() == 0) return;
+  Json extents = to_json(shape);
+  extents.insert(extents.begin(), nullptr);
+  config_[key] = std::move(extents);
+}
+
+FieldWriter::Json FieldWriter::to_json(FanMode mode) {
+  return std::ranges::find(fan_modes, mode, [](const auto& named) { return named.first; })->second;
+}
+
+FieldWriter::Json FieldWriter::to_json(Distribution distribution) {
+  return std::ranges::find(distributions, distribution, [](const auto& named) { return named.first; })->second;
 }
 
 /// Keras takes whole numbers of steps as integers.
@@ -36,6 +53,8 @@ FieldWriter::Json FieldWriter::to_json(const std::vector<Steps>& values) {
 FieldWriter::Json FieldWriter::to_json(Initializer initializer) {
   const InitializerRow& row = row_of(initializer);
   Json config = Json::object();
+  const FieldWriter write(config);
+  visit_initializer_fields(write, initializer);
   if (row.distribution != Distribution::constant) config["seed"] = nullptr;
   return {{"class_name", row.class_name}, {"config", config}};
 }

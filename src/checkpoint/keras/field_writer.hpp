@@ -1,6 +1,7 @@
 // Writes the fields of layers, optimizers, schedules and losses as Keras' configurations.
 #pragma once
 
+#include "core/enum_names.hpp"
 #include "core/fields.hpp"
 
 #include <lockstep/layers/activation.hpp>
@@ -27,13 +28,14 @@ class FieldWriter : public FieldVisitor {
   void optional(const char* key, const std::optional<double>& value, const Interval& /*range*/) const {
     if (value) config_[key] = *value;
   }
-  void written_if(bool condition, const char* key, const auto& value, const Interval& /*range*/) const {
+  void written_if(bool condition, const char* key, const auto& value, const auto&... /*range*/) const {
     if (condition) config_[key] = to_json(value);
   }
   void constant(const char* key, const auto& value) const { config_[key] = to_json(value); }
   void unused(const char* key) const { config_[key] = nullptr; }
   void last_axis(const char* key) const { config_[key] = -1; }
   void batch_shape(const Shape& shape) const;
+  void noise_shape(const char* key, const Shape& shape) const;
 
  private:
   static Json to_json(int value) { return value; }
@@ -43,8 +45,23 @@ class FieldWriter : public FieldVisitor {
   static Json to_json(std::nullptr_t) { return nullptr; }
   static Json to_json(const std::vector<double>& values) { return values; }
   static Json to_json(Size2D extent) { return Json::array({extent.height, extent.width}); }
-  static Json to_json(Padding padding) { return padding == Padding::same ? "same" : "valid"; }
+  static Json to_json(Size1D extent) { return Json::array({extent.length}); }
+  static Json to_json(const std::vector<int>& values) { return values; }
+  static Json to_json(Margins1D ends) { return Json::array({ends.before, ends.after}); }
+  static Json to_json(Margins2D sides) {
+    return Json::array({Json::array({sides.top, sides.bottom}), Json::array({sides.left, sides.right})});
+  }
+  static Json to_json(Interpolation interpolation) {
+    return interpolation == Interpolation::nearest ? "nearest" : "bilinear";
+  }
+  static Json to_json(FanMode mode);
+  static Json to_json(Distribution distribution);
+  static Json to_json(Padding padding) { return keras_name(padding); }
   static Json to_json(ActivationFunction function) { return keras_name(function); }
+  template <NamedEnum Enum>
+  static Json to_json(Enum value) {
+    return enum_name(value);
+  }
   static Json to_json(const Shape& shape) { return Json(shape.extents()); }
   static Json to_json(Steps steps);
   static Json to_json(const std::vector<Steps>& values);

@@ -4,6 +4,7 @@
 #include "checkpoint/atomic_file.hpp"
 #include "checkpoint/hdf5/hdf5_reader.hpp"
 #include "checkpoint/keras/keras_config.hpp"
+#include "checkpoint/keras/keras_h5_read.hpp"
 #include "checkpoint/keras/keras_weights.hpp"
 #include "checkpoint/keras/zip_file.hpp"
 #include "checkpoint/subprocess_read.hpp"
@@ -15,7 +16,9 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -28,6 +31,7 @@ namespace {
 /// The oldest version that can read the file. The date is fixed, so that equal models give equal bytes.
 constexpr std::string_view metadata = R"({"keras_version": "3.0.0", "date_saved": "1980-01-01@00:00:00"})";
 
+constexpr const char* metadata_name = "metadata.json";
 constexpr const char* config_name = "config.json";
 constexpr const char* weights_name = "model.weights.h5";
 
@@ -35,12 +39,33 @@ constexpr const char* weights_name = "model.weights.h5";
 constexpr std::size_t max_config_bytes = std::size_t{256} << 20U;
 constexpr std::size_t max_weights_bytes = std::size_t{1} << 40U;
 
+std::string read_text(const ZipReader& archive, const char* name) {
+  const std::vector<std::byte> bytes = archive.read(name, max_config_bytes);
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+/// The weights of an archive that Lockstep wrote know the digest of the other members.
+void check_digest(const Hdf5Reader& weights, const ZipReader& archive, const std::string& config) {
+  const std::optional<std::uint64_t> digest = weights.read_digest("/");
+  if (!digest || (archive.has(metadata_name) && *digest == config_digest(config, read_text(archive, metadata_name)))) {
+    return;
+  }
+  weights.fail(
+      fmt::format("belongs to another {} or {} than the archive has; the file is damaged, so use an earlier copy",
+                  config_name, metadata_name));
+}
+
 ModelData read_keras_archive(const std::filesystem::path& file) {
   const ZipReader archive(file);
-  const std::vector<std::byte> bytes = archive.read(config_name, max_config_bytes);
-  const std::string config(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  const std::string config = read_text(archive, config_name);
   const std::string source = file.string() + ":" + config_name;
-  ModelData model{model_from_json(config, source), {}, archive_compile_config_from_json(config, source)};
+  ModelData model{model_from_json(config, source), {}, {}};
+  try {
+    model.compile_state =
+        archive_compile_config_from_json(config, source, model.architecture.output_shape().elements());
+  } catch (const DataError& error) {
+    model.compile_refusal = error.what();
+  }
   if (!archive.has(weights_name) && archive.has("model.weights.json")) {
     throw DataError(
         fmt::format("{} keeps its weights in several files, which Lockstep does not read; save the model "
@@ -48,15 +73,17 @@ ModelData read_keras_archive(const std::filesystem::path& file) {
                     file.string()));
   }
   std::vector<std::byte> weights = archive.read(weights_name, max_weights_bytes);
-  return read_keras_weights(Hdf5Reader(weights, file.string() + ":" + weights_name), std::move(model));
+  const Hdf5Reader reader(weights, file.string() + ":" + weights_name);
+  check_digest(reader, archive, config);
+  return read_keras_weights(reader, std::move(model));
 }
 
 }  // namespace
 
 void save_keras_archive(const std::filesystem::path& file, const ModelData& model) {
   const std::string config = archive_config_to_json(model);
-  const std::vector<std::byte> weights = keras_weights_image(model);
-  const std::array members{ZipMember{"metadata.json", std::as_bytes(std::span(metadata))},
+  const std::vector<std::byte> weights = keras_weights_image(model, config_digest(config, std::string(metadata)));
+  const std::array members{ZipMember{metadata_name, std::as_bytes(std::span(metadata))},
                            ZipMember{config_name, std::as_bytes(std::span(config))}, ZipMember{weights_name, weights}};
   write_file_atomically(file, make_zip(members));
 }

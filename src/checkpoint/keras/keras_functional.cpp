@@ -1,4 +1,5 @@
-// See keras_functional.hpp.
+// See keras_functional.hpp. Layers' calls are numbered from 0. Two numberings begin with 1: Keras 2's of the calls of
+// nested models, and Keras 3's of those of nested Functional models, but only in input_layers and output_layers.
 #include "checkpoint/keras/keras_functional.hpp"
 
 #include <lockstep/core/error.hpp>
@@ -12,6 +13,7 @@
 #include <map>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 namespace lockstep {
@@ -69,7 +71,11 @@ class ConnectionReader {
     std::string class_name;
     std::vector<const json*> calls;
     std::size_t first_call = 0;  ///< index in LayerGraph::calls
+    [[nodiscard]] bool is_functional() const { return class_name == "Functional" || class_name == "Model"; }
+    [[nodiscard]] bool is_nested_model() const { return is_functional() || class_name == "Sequential"; }
   };
+
+  enum class Reader { layer, end };
 
   [[noreturn]] void fail(std::size_t layer, const std::string& problem) const {
     throw DataError(
@@ -93,21 +99,25 @@ class ConnectionReader {
     const bool is_input = described.class_name == "InputLayer";
     if (is_input && count > 0) fail(index, "is an input that another layer feeds");
     if (!is_input && count == 0) fail(index, "is fed by no layer");
-    for (std::size_t i = 0; i < count; ++i) layers_.back().calls.push_back(&calls->at(i));
+    for (std::size_t i = 0; i < count; ++i) {
+      layers_.back().calls.push_back(&calls->at(i));
+      if (calls->at(i).is_array()) is_keras2_ = true;
+    }
     for (std::size_t i = 0; i < std::max<std::size_t>(count, 1); ++i) {
       graph_.calls.push_back({.layer = static_cast<int>(index), .inputs = {}});
     }
   }
 
-  /// The call whose output `value` names. `reader` describes who names it.
+  /// The call whose output `value` names.
   template <typename Fail>
-  [[nodiscard]] int call_named(const json& value, const Fail& fail_reader) const {
+  [[nodiscard]] int call_named(const json& value, Reader reader, const Fail& fail_reader) const {
     const auto& name = value.at(0).get_ref<const std::string&>();
     const auto found = indices_.find(name);
     if (found == indices_.end()) fail_reader(fmt::format("'{}', which the model lacks", name));
     const NamedLayer& layer = layers_[found->second];
     const auto calls = static_cast<std::int64_t>(std::max<std::size_t>(layer.calls.size(), 1));
-    const auto call = value.at(1).get<std::int64_t>();
+    const bool begins_with_1 = is_keras2_ ? layer.is_nested_model() : reader == Reader::end && layer.is_functional();
+    const auto call = value.at(1).get<std::int64_t>() - (begins_with_1 ? 1 : 0);
     if (value.at(2) != json(0)) fail_reader(fmt::format("the second or a later output of '{}'", name));
     if (call < 0 || call >= calls)
       fail_reader(fmt::format("call {} of '{}', which is called {} times", call, name, calls));
@@ -128,7 +138,8 @@ class ConnectionReader {
     std::vector<int> inputs;
     inputs.reserve(outputs.size());
     for (const json* output : outputs) {
-      inputs.push_back(call_named(*output, [&](const std::string& what) { fail(layer, "is fed by " + what); }));
+      inputs.push_back(
+          call_named(*output, Reader::layer, [&](const std::string& what) { fail(layer, "is fed by " + what); }));
     }
     return inputs;
   }
@@ -177,8 +188,9 @@ class ConnectionReader {
     std::vector<int> ends;
     ends.reserve(named.size());
     for (const json* end : named) {
-      ends.push_back(call_named(
-          *end, [&](const std::string& what) { throw DataError(fmt::format("{}: {} names {}", where_, key, what)); }));
+      ends.push_back(call_named(*end, Reader::end, [&](const std::string& what) {
+        throw DataError(fmt::format("{}: {} names {}", where_, key, what));
+      }));
     }
     return ends;
   }
@@ -203,10 +215,13 @@ class ConnectionReader {
   }
 
   std::string where_;
+  bool is_keras2_ = false;  ///< a call is a list, a form that Lockstep writes only for models without nested ones
   std::vector<NamedLayer> layers_;
   std::map<std::string, std::size_t> indices_;  ///< by name
   LayerGraph graph_;
 };
+
+bool is_nested_model(const LayerInfo& layer) { return std::holds_alternative<NestedModel>(layer.layer); }
 
 /// The index of a call among those of its layer.
 int call_index(const Architecture& architecture, int call) {
@@ -227,22 +242,42 @@ LayerGraph read_connections(const json& layers, ConfigReader& config, const std:
 }
 
 nlohmann::ordered_json inbound_nodes_of(const Architecture& architecture, int layer) {
-  auto nodes = nlohmann::ordered_json::array();
+  using json = nlohmann::ordered_json;
+  const bool has_nested_models = std::ranges::any_of(architecture.layers(), is_nested_model);
+  json nodes = json::array();
   for (const LayerCall& call : architecture.calls()) {
     if (call.layer != layer || call.inputs.empty()) continue;
-    auto inputs = nlohmann::ordered_json::array();
+    json inputs = json::array();
     for (const int input : call.inputs) {
-      inputs.push_back(name_output(architecture, input));
-      inputs.back().push_back(nlohmann::ordered_json::object());
+      json name = name_output(architecture, input);
+      if (has_nested_models) {
+        json shape = architecture.calls()[input].output_shape.extents();
+        shape.insert(shape.begin(), nullptr);
+        inputs.push_back({{"class_name", "__keras_tensor__"},
+                          {"config", {{"shape", shape}, {"dtype", "float32"}, {"keras_history", name}}}});
+      } else {
+        inputs.push_back(name);
+        inputs.back().push_back(json::object());
+      }
     }
-    nodes.push_back(inputs);
+    if (!has_nested_models) {
+      nodes.push_back(inputs);
+    } else {
+      nodes.push_back({{"args", json::array({inputs.size() == 1 ? inputs[0] : inputs})}, {"kwargs", json::object()}});
+    }
   }
   return nodes;
 }
 
-nlohmann::ordered_json ends_to_json(const Architecture& architecture, const std::vector<int>& calls) {
+nlohmann::ordered_json ends_to_json(const Architecture& architecture, const std::vector<int>& calls, Ends form) {
   auto ends = nlohmann::ordered_json::array();
-  for (const int call : calls) ends.push_back(name_output(architecture, call));
+  for (const int call : calls) {
+    nlohmann::ordered_json end = name_output(architecture, call);
+    const LayerInfo& layer = architecture.layers()[architecture.calls()[call].layer];
+    if (is_nested_model(layer) && layer.class_name == "Functional") end[1] = end[1].get<int>() + 1;
+    ends.push_back(std::move(end));
+  }
+  if (form == Ends::of_nested_model && ends.size() == 1) return ends[0];
   return ends;
 }
 

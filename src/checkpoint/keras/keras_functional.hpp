@@ -16,9 +16,14 @@ namespace lockstep {
 [[nodiscard]] LayerGraph read_connections(const nlohmann::json& layers, ConfigReader& config,
                                           const std::string& source);
 
+/// Keras 3 gives a list where a model has a list of one output, which no layer reads. So nested models have it bare.
+enum class Ends { of_whole_model, of_nested_model };
+
 /// Keras' "inbound_nodes" of one layer, and "input_layers" or "output_layers", in the form that tf_keras and all
-/// versions of Keras 3 read.
+/// versions of Keras 3 read. Those of a model with nested ones are for Keras 3 alone, because tf_keras numbers the
+/// calls of nested models differently.
 [[nodiscard]] nlohmann::ordered_json inbound_nodes_of(const Architecture& architecture, int layer);
-[[nodiscard]] nlohmann::ordered_json ends_to_json(const Architecture& architecture, const std::vector<int>& calls);
+[[nodiscard]] nlohmann::ordered_json ends_to_json(const Architecture& architecture, const std::vector<int>& calls,
+                                                  Ends ends);
 
 }  // namespace lockstep

@@ -2,16 +2,22 @@
 #include "checkpoint/keras/keras_h5_read.hpp"
 
 #include "checkpoint/hdf5/hdf5_reader.hpp"
+#include "checkpoint/keras/config_reader.hpp"
 #include "checkpoint/keras/keras_config.hpp"
 #include "core/digest.hpp"
+#include "optimizers/optimizer_registry.hpp"
 
 #include <lockstep/checkpoint/model_from_json.hpp>
+#include <lockstep/core/error.hpp>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <utility>
@@ -65,11 +71,12 @@ void read_optimizer_state(const Hdf5Reader& reader, const Architecture& architec
     fill_initial_slots(training.optimizer, training.slots);
     return;
   }
-  if (paths.size() != training.slots.size()) {
+  const std::size_t behind = last_variable(training.optimizer, 0) ? 1 : 0;  // follows from the iteration
+  if (paths.size() != training.slots.size() + behind) {
     reader.fail(fmt::format("holds {} arrays of optimizer state, but {} needs {}", paths.size(),
-                            keras_name(training.optimizer), training.slots.size()));
+                            keras_name(training.optimizer), training.slots.size() + behind));
   }
-  for (std::size_t i = 0; i < paths.size(); ++i) {
+  for (std::size_t i = 0; i < training.slots.size(); ++i) {
     training.slots[i].values = reader.read_floats(paths[i], training.slots[i].shape);
   }
 }
@@ -100,8 +107,23 @@ std::vector<NamedTensor> read_listed_weights(const Hdf5Reader& reader, const std
   if (paths.size() != weights.size()) {
     reader.fail(fmt::format("holds {} weights, but the layers of the model have {}", paths.size(), weights.size()));
   }
-  for (std::size_t i = 0; i < weights.size(); ++i) weights[i].values = reader.read_floats(paths[i], weights[i].shape);
+  std::size_t first = 0;
+  std::size_t next = 0;
+  for (const LayerInfo& layer : architecture.layers()) {
+    for (const std::size_t parameter : listed_order(layer)) {
+      NamedTensor& weight = weights[first + parameter];
+      weight.values = reader.read_floats(paths[next++], weight.shape);
+    }
+    first += layer.parameters.size();
+  }
   return weights;
+}
+
+std::vector<std::size_t> listed_order(const LayerInfo& layer) {
+  std::vector<std::size_t> order(layer.parameters.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::ranges::stable_partition(order, [&](std::size_t parameter) { return layer.parameters[parameter].trainable; });
+  return order;
 }
 
 std::uint64_t training_state_digest(const SerializedTrainingState& state) {
@@ -112,9 +134,9 @@ std::uint64_t training_state_digest(const SerializedTrainingState& state) {
   return digest.value();
 }
 
-std::uint64_t config_digest(const std::string& model_config, const std::string& training_config) {
+std::uint64_t config_digest(const std::string& config, const std::string& other) {
   Digest digest;
-  for (const std::string* text : {&model_config, &training_config}) digest.add(text->data(), text->size());
+  for (const std::string* text : {&config, &other}) digest.add(text->data(), text->size());
   return digest.value();
 }
 
@@ -136,8 +158,14 @@ ModelData read_keras_h5(const std::filesystem::path& file) {
   ModelData model{model_from_json(*model_config, file.string()), {}, {}};
   model.weights = read_listed_weights(reader, "model_weights", model.architecture);
   if (training_config) {
-    model.compile_state = training_config_from_json(*training_config, file.string());
-    read_optimizer_state(reader, model.architecture, *model.compile_state);
+    static_cast<void>(parse_json(*training_config, file.string()));  // damage is no reason to leave it out
+    try {
+      model.compile_state =
+          training_config_from_json(*training_config, file.string(), model.architecture.output_shape().elements());
+    } catch (const DataError& error) {
+      model.compile_refusal = error.what();
+    }
+    if (model.compile_state) read_optimizer_state(reader, model.architecture, *model.compile_state);
   }
   model.training_state = read_state(reader);
   return model;

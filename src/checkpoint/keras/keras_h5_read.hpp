@@ -3,6 +3,7 @@
 
 #include "checkpoint/model_data.hpp"
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <string>
@@ -20,8 +21,13 @@ class Hdf5Reader;
 [[nodiscard]] std::vector<NamedTensor> read_listed_weights(const Hdf5Reader& reader, const std::string& root,
                                                            const Architecture& architecture);
 
-/// The digest that Lockstep stores with a file's root. `training_config` is empty for models that are not compiled.
-[[nodiscard]] std::uint64_t config_digest(const std::string& model_config, const std::string& training_config);
+/// The order in which a whole-model file lists a layer's weights, as indices in LayerInfo::parameters: trainable ones
+/// first, which reorders those of a nested model.
+[[nodiscard]] std::vector<std::size_t> listed_order(const LayerInfo& layer);
+
+/// The digest that Lockstep stores with a file's root: of model_config and training_config, which is empty for models
+/// that are not compiled; in an archive of config.json and metadata.json.
+[[nodiscard]] std::uint64_t config_digest(const std::string& config, const std::string& other);
 
 /// The group of a backup's training state, which Keras ignores.
 constexpr const char* training_state_group = "lockstep";

@@ -31,10 +31,12 @@ void write_weights(Hdf5Writer& writer, const ModelData& model) {
     const std::string group = root + "/" + layer.name;
     writer.create_group(group);
     std::vector<std::string> weight_names;
-    for (std::size_t i = 0; i < layer.parameters.size(); ++i, ++next) {
-      weight_names.push_back(expected[next].name);
-      writer.write_floats(group + "/" + expected[next].name, expected[next].shape, model.weights[next].values);
+    for (const std::size_t parameter : listed_order(layer)) {
+      const NamedTensor& weight = expected[next + parameter];
+      weight_names.push_back(weight.name);
+      writer.write_floats(group + "/" + weight.name, weight.shape, model.weights[next + parameter].values);
     }
+    next += layer.parameters.size();
     writer.set_attribute(group, "weight_names", weight_names);
   }
   writer.set_attribute(root, "layer_names", layer_names);
@@ -56,6 +58,10 @@ void write_training(Hdf5Writer& writer, const Architecture& architecture, const 
   for (std::size_t i = 0; i < expected.size(); ++i) {
     writer.write_floats(root + "/" + expected[i].name, expected[i].shape, training.slots[i].values);
     names.push_back(expected[i].name);
+  }
+  if (const auto last = last_variable(training.optimizer, training.iteration)) {
+    names.push_back(prefix + "u_product");
+    writer.write_scalar(root + "/" + names.back(), *last);
   }
   writer.set_attribute(root, "weight_names", names);
 }

@@ -38,7 +38,7 @@ class LayerReader {
                                  : fmt::format("{}: layer {} ({})", source, index, class_name_)),
         config_(*layer.config, where_) {
     config_.ignore({"name"});
-    config_.expect("trainable", true);
+    trainable_ = config_.boolean("trainable", true);
     read_dtype();
     config_.ignore({"batch_input_shape"});  // model_from_json() turns the first layer's into an Input
   }
@@ -53,16 +53,21 @@ class LayerReader {
       LayerTraits<L>::fields(reader, made);
       layer = std::move(made);
     });
-    if (!layer) config_.fail("is of a class that Lockstep does not have; it has " + join_words(layer_class_names()));
+    if (!layer) {
+      config_.fail("is of a class that Lockstep does not have; it has Functional, " + join_words(layer_class_names()));
+    }
     config_.reject_unread_keys();
+    set_trainable(*layer, trainable_);
     return *std::move(layer);
   }
 
  private:
-  /// Accepts "float32" (Keras 2) and Keras 3's policy object around it.
+  /// Accepts "float32" (Keras 2) and Keras 3's policy object around it. An input of integers holds the same numbers.
   void read_dtype() {
     const json* const dtype = config_.find("dtype");
     if (dtype == nullptr || *dtype == json("float32")) return;
+    const bool is_integer = *dtype == json("int32") || *dtype == json("int64");
+    if (is_integer && class_name_ == LayerTraits<Input>::class_name) return;
     if (!dtype->is_object()) config_.fail_unsupported("dtype");
     const auto policy = dtype->find("config");
     if (policy == dtype->end() || !policy->is_object() || policy->value("name", json()) != json("float32")) {
@@ -74,6 +79,7 @@ class LayerReader {
   json name_;  ///< a string, if the file gives a name
   std::string where_;
   ConfigReader config_;
+  bool trainable_ = true;
 };
 
 /// Visits the fields of a layer whose input shape is known, and refuses an axis that is not the input's last.
@@ -100,7 +106,17 @@ void check_axes(const json& entry, const LayerInfo& info, const std::string& sou
   std::visit([&]<typename L>(const L& layer) { LayerTraits<L>::fields(check, layer); }, info.layer);
 }
 
-}  // namespace
+bool is_functional(const std::string& class_name) { return class_name == "Functional" || class_name == "Model"; }
+bool is_model(const std::string& class_name) { return is_functional(class_name) || class_name == "Sequential"; }
+
+Architecture read_model(const ClassConfig& model, const std::string& source);
+
+Layer read_layer(const ClassConfig& layer, const std::string& source, std::size_t index) {
+  if (!is_model(layer.class_name)) return LayerReader(layer, source, index).read();
+  const std::string where = fmt::format("{}: layer {} ({})", source, index, layer.class_name);
+  const std::string name = ConfigReader(*layer.config, where).text("name");
+  return NestedModel(read_model(layer, fmt::format("{}: layer '{}' ({})", source, name, layer.class_name)));
+}
 
 /// The layers of a Sequential model, beginning with the Input, which Keras omits if the model was built without one.
 std::vector<Layer> read_chain(const json& entries, ConfigReader& config, const std::string& source,
@@ -109,6 +125,14 @@ std::vector<Layer> read_chain(const json& entries, ConfigReader& config, const s
   for (const json& entry : entries) {
     const ClassConfig layer(entry, fmt::format("{}: layer {}", source, layers.size()));
     if (layers.empty() && layer.class_name != "InputLayer") {
+      described.push_back(nullptr);
+      if (is_model(layer.class_name)) {
+        Layer nested = read_layer(layer, source, 0);
+        layers.emplace_back(Input(std::get<NestedModel>(nested).model->input_shape()));
+        layers.push_back(std::move(nested));
+        described.push_back(&entry);
+        continue;
+      }
       ConfigReader first(*layer.config, source + ": its first layer");
       const bool shape_of_layer = first.find("batch_input_shape") != nullptr;
       if (!shape_of_layer && config.find("build_input_shape") == nullptr) {
@@ -116,59 +140,65 @@ std::vector<Layer> read_chain(const json& entries, ConfigReader& config, const s
       }
       layers.emplace_back(
           Input(shape_of_layer ? first.shape("batch_input_shape", true) : config.shape("build_input_shape", true)));
-      described.push_back(nullptr);
     }
-    layers.push_back(LayerReader(layer, source, layers.size()).read());
+    layers.push_back(read_layer(layer, source, layers.size()));
     described.push_back(&entry);
   }
   return layers;
 }
 
-Architecture model_from_json(const std::string& text, const std::string& source) {
-  const json document = parse_json(text, source);
-  const ClassConfig model(document, source);
-  const bool is_functional = model.class_name == "Functional" || model.class_name == "Model";
-  if (!is_functional && model.class_name != "Sequential") {
-    throw DataError(source + " describes a " + model.class_name +
-                    " model, but Lockstep reads Sequential and Functional ones; rebuild it as one of them and save it "
-                    "again");
-  }
+Architecture read_model(const ClassConfig& model, const std::string& source) {
+  const bool has_graph = is_functional(model.class_name);
   ConfigReader config(*model.config, source);
-  const std::string name = config.text("name", is_functional ? "functional" : "sequential");
+  const std::string name = config.text("name", has_graph ? "functional" : "sequential");
   const json* const entries = config.find("layers");
   if (entries == nullptr || !entries->is_array() || entries->empty()) config.fail("has no list of layers");
 
   LayerGraph graph;
   std::vector<const json*> described;  // null for an Input that the file does not list
   std::vector<std::string> names;      // of a Functional model, which orders its layers anew
-  if (is_functional) {
+  if (has_graph) {
     graph = read_connections(*entries, config, source);
     for (const json& entry : *entries) {
       const ClassConfig layer(entry, fmt::format("{}: layer {}", source, described.size()));
       names.push_back(ConfigReader(*layer.config, fmt::format("{}: layer {}", source, described.size())).text("name"));
-      graph.layers.push_back(LayerReader(layer, source, described.size()).read());
+      graph.layers.push_back(read_layer(layer, source, described.size()));
       described.push_back(&entry);
     }
   } else {
     graph.layers = read_chain(*entries, config, source, described);
   }
-  config.expect("trainable", true);
+  const bool trains_any = config.boolean("trainable", true);
   config.ignore({"dtype", "build_input_shape"});  // each layer has its own dtype
   config.reject_unread_keys();
 
   try {
     Architecture architecture =
-        is_functional ? Architecture(Functional(graph, name)) : Architecture(Sequential(std::move(graph.layers), name));
+        has_graph ? Architecture(Functional(graph, name)) : Architecture(Sequential(std::move(graph.layers), name));
+    if (!trains_any) architecture.set_trainable(false);
     for (std::size_t i = 0; i < described.size(); ++i) {
       if (described[i] == nullptr) continue;
       const auto its_name = [&](const LayerInfo& any) { return any.name == names[i]; };
       const auto& layers = architecture.layers();
-      check_axes(*described[i], is_functional ? *std::ranges::find_if(layers, its_name) : layers[i], source);
+      check_axes(*described[i], has_graph ? *std::ranges::find_if(layers, its_name) : layers[i], source);
     }
     return architecture;
   } catch (const UsageError& error) {
     throw DataError(source + " describes an invalid model: " + error.what());
   }
+}
+
+}  // namespace
+
+Architecture model_from_json(const std::string& text, const std::string& source) {
+  const json document = parse_json(text, source);
+  const ClassConfig model(document, source);
+  if (!is_model(model.class_name)) {
+    throw DataError(source + " describes a " + model.class_name +
+                    " model, but Lockstep reads Sequential and Functional ones; rebuild it as one of them and save it "
+                    "again");
+  }
+  return read_model(model, source);
 }
 
 }  // namespace lockstep

@@ -17,45 +17,64 @@ namespace {
 
 using json = nlohmann::ordered_json;
 
+json to_json(const Architecture& architecture, const std::string& name, Ends ends);
+
+/// Whether the constructor of Keras' class has this argument.
+bool takes_trainable(const Layer& layer) {
+  return !std::holds_alternative<Input>(layer) && !std::holds_alternative<SpatialDropout1D>(layer) &&
+         !std::holds_alternative<SpatialDropout2D>(layer);
+}
+
 json to_json(const LayerInfo& info) {
+  if (const auto* nested = std::get_if<NestedModel>(&info.layer)) {
+    return to_json(*nested->model, info.name, Ends::of_nested_model);
+  }
   json config{{"name", info.name}};
-  if (!std::holds_alternative<Input>(info.layer)) config["trainable"] = true;  // Keras' InputLayer lacks this key
+  if (takes_trainable(info.layer)) config["trainable"] = is_trainable(info.layer);
   config["dtype"] = "float32";
   const FieldWriter write(config);
   std::visit([&]<typename L>(const L& layer) { LayerTraits<L>::fields(write, layer); }, info.layer);
   return {{"class_name", info.class_name}, {"config", config}};
 }
 
-}  // namespace
+json to_json(const Architecture& architecture, const std::string& name, Ends ends) {
+  json layers = json::array();
+  for (const LayerInfo& layer : architecture.layers()) layers.push_back(to_json(layer));
+  json config{{"name", name}, {"layers", layers}};
+  if (architecture.is_sequential()) return {{"class_name", "Sequential"}, {"config", config}};
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    config["layers"][i]["name"] = architecture.layers()[i].name;
+    config["layers"][i]["inbound_nodes"] = inbound_nodes_of(architecture, static_cast<int>(i));
+  }
+  config["input_layers"] = ends_to_json(architecture, architecture.inputs(), ends);
+  config["output_layers"] = ends_to_json(architecture, architecture.outputs(), ends);
+  return {{"class_name", "Functional"}, {"config", config}};
+}
 
-std::string layers_to_json(const Architecture& architecture) {
+/// The layers without names, and their calls unless each reads the layer before it.
+json without_names(const Architecture& architecture) {
   json layers = json::array();
   for (const LayerInfo& layer : architecture.layers()) {
-    layers.push_back(to_json(layer));
+    const auto* nested = std::get_if<NestedModel>(&layer.layer);
+    layers.push_back(nested == nullptr ? to_json(layer) : json{{"config", {{"model", without_names(*nested->model)}}}});
     layers.back()["config"].erase("name");
   }
-  if (architecture.is_chain()) return dump_json(layers);
+  if (architecture.is_chain()) return layers;
   json calls = json::array();
   for (const LayerCall& call : architecture.calls()) calls.push_back({call.layer, call.inputs});
-  return dump_json({{"layers", layers}, {"calls", calls}, {"outputs", architecture.outputs()}});
+  return {{"layers", layers}, {"calls", calls}, {"outputs", architecture.outputs()}};
 }
+
+}  // namespace
+
+std::string layers_to_json(const Architecture& architecture) { return dump_json(without_names(architecture)); }
 
 std::span<const LayerInfo> layers_with_groups(const Architecture& architecture) {
   return std::span(architecture.layers()).subspan(architecture.is_sequential() ? 1 : 0);
 }
 
 std::string architecture_to_json(const Architecture& architecture) {
-  json layers = json::array();
-  for (const LayerInfo& layer : architecture.layers()) layers.push_back(to_json(layer));
-  json config{{"name", architecture.name()}, {"layers", layers}};
-  if (architecture.is_sequential()) return dump_json({{"class_name", "Sequential"}, {"config", config}});
-  for (std::size_t i = 0; i < layers.size(); ++i) {
-    config["layers"][i]["name"] = architecture.layers()[i].name;
-    config["layers"][i]["inbound_nodes"] = inbound_nodes_of(architecture, static_cast<int>(i));
-  }
-  config["input_layers"] = ends_to_json(architecture, architecture.inputs());
-  config["output_layers"] = ends_to_json(architecture, architecture.outputs());
-  return dump_json({{"class_name", "Functional"}, {"config", config}});
+  return dump_json(to_json(architecture, architecture.name(), Ends::of_whole_model));
 }
 
 }  // namespace lockstep

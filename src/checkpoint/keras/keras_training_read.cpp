@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <algorithm>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -45,9 +46,10 @@ Optimizer read_optimizer(const json& value, const std::string& source) {
   const std::string where = source + ": the optimizer " + described.class_name;
   ConfigReader config(*described.config, where);
   Optimizer optimizer = read_class(described, config, where);
-  // These do not change the result: names, compilation, and constants of the moving average that use_ema enables.
-  config.ignore({"name", "jit_compile", "is_legacy_optimizer", "ema_momentum", "ema_overwrite_frequency"});
+  // These do not change the result.
+  config.ignore({"name", "jit_compile", "is_legacy_optimizer"});
   config.expect("decay", 0.0);
+  if (!config.was_read("weight_decay")) config.expect("weight_decay", 0.0);
   config.reject_unread_keys();
   try {
     check(optimizer);
@@ -57,27 +59,57 @@ Optimizer read_optimizer(const json& value, const std::string& source) {
   return optimizer;
 }
 
+/// Keras 2 calls the default "auto", Keras 3 also "mean". Without a reduction Keras cannot train.
+Reduction read_reduction(ConfigReader& config, bool is_given) {
+  const std::string name = config.text("reduction", is_given ? "none" : "auto");
+  if (name == "auto" || name == "mean") return Reduction::sum_over_batch_size;
+  for (const Reduction known : {Reduction::sum_over_batch_size, Reduction::sum, Reduction::mean_with_sample_weight}) {
+    if (name == keras_name(known)) return known;
+  }
+  config.fail("has the reduction " + name +
+              ", but Lockstep trains with sum_over_batch_size, sum or mean_with_sample_weight; compile the model with "
+              "one of them");
+}
+
+/// The only element of a list or dictionary with one for each output; other values as they are.
+const json& of_only_output(const json& value, const std::string& what, const std::string& source) {
+  const bool is_dictionary = value.is_object() && !value.contains("class_name");
+  if (!value.is_array() && !is_dictionary) return value;
+  if (value.size() == 1) return *value.begin();
+  throw DataError(fmt::format("{}: has {} {}, but Lockstep's models have one output{}", source, value.size(), what,
+                              compile_remedy));
+}
+
+template <typename T>
+bool names_loss(const ClassConfig& described) {
+  using Traits = LossTraits<T>;
+  const std::string& name = described.class_name;
+  switch (described.form) {
+    case ConfigForm::object: return name == Traits::class_name;
+    case ConfigForm::function: return name == Traits::function_name;
+    case ConfigForm::name: break;
+  }
+  const bool is_alias = std::ranges::find(Traits::aliases, name) != Traits::aliases.end();
+  return is_alias || name == Traits::class_name || name == Traits::function_name;
+}
+
 Loss read_loss(const json& value, const std::string& source) {
-  const ClassConfig described(value, source + ": the loss");
-  std::string name = described.class_name;
-  if (name == "function" && described.config->is_string()) name = described.config->get<std::string>();
-  static const json nothing = json::object();
-  const bool bare = !described.config->is_object();
-  ConfigReader config(bare ? nothing : *described.config, source + ": the loss " + name);
+  const ClassConfig described(of_only_output(value, "losses", source), source + ": the loss");
+  ConfigReader config(*described.config, source + ": the loss " + described.class_name);
   config.ignore({"name", "fn"});
   config.expect("dtype", "float32");
-  if (config.text("reduction", "auto") != "auto") config.expect("reduction", "sum_over_batch_size");
+  const Reduction reduction = read_reduction(config, described.config->contains("reduction"));
 
   std::optional<Loss> loss;
   std::vector<std::string_view> known;
   for_each_alternative<Loss>([&]<typename T>(std::type_identity<T>) {
     using Traits = LossTraits<T>;
     known.push_back(Traits::class_name);
-    const bool is_alias = std::ranges::find(Traits::aliases, name) != Traits::aliases.end();
-    if (name != Traits::class_name && name != Traits::function_name && !is_alias) return;
+    if (!names_loss<T>(described)) return;
     T options;
-    FieldReader reader(config, name);
+    FieldReader reader(config, described.class_name);
     Traits::fields(reader, options);
+    options.reduction = reduction;
     loss = options;
   });
   if (!loss) config.fail("is not one of " + join_words(known) + compile_remedy);
@@ -85,55 +117,87 @@ Loss read_loss(const json& value, const std::string& source) {
   return *loss;
 }
 
-Metric read_metric(const json& value, const std::string& source) {
+/// What a metric judges.
+struct Judged {
+  const Loss& loss;
+  std::optional<std::int64_t> outputs;
+};
+
+/// Keras replaces "accuracy" by a class that suits the shapes, and Keras 2 writes that class, or the function around
+/// which it is a MeanMetricWrapper.
+bool is_accuracy(const std::string& name, const std::string& log_name, const Judged& judged) {
+  if (log_name != MetricTraits<metrics::Accuracy>::name) return false;
+  if (name == "binary_accuracy") return judged.outputs.value_or(1) == 1;
+  if (judged.outputs == 1) return false;
+  if (name == "SparseCategoricalAccuracy") return takes_classes(judged.loss);
+  if (name == "CategoricalAccuracy") return !takes_classes(judged.loss) && needs_class_vector(judged.loss);
+  return name == "sparse_categorical_accuracy" || name == "categorical_accuracy";
+}
+
+/// Whether the file means T. A metric's name is what logs call it and says nothing of what it computes.
+template <typename T>
+bool names_metric(const ClassConfig& described, const std::string& function, const std::string& log_name,
+                  const Judged& judged) {
+  constexpr bool is_shape_dependent = std::is_same_v<T, metrics::Accuracy>;
+  constexpr bool has_function = !requires { MetricTraits<T>::is_class_only; };
+  using Traits = MetricTraits<T>;
+  if (described.form == ConfigForm::name) return is_name_of<T>(described.class_name);
+  const bool is_accuracy_here = is_accuracy(function.empty() ? described.class_name : function, log_name, judged);
+  if (is_shape_dependent || is_accuracy_here) return is_shape_dependent && is_accuracy_here;
+  if (described.form == ConfigForm::function) return has_function && described.class_name == Traits::name;
+  return described.class_name == "MeanMetricWrapper" ? has_function && function == Traits::name
+                                                     : described.class_name == Traits::class_name;
+}
+
+Metric read_metric(const json& value, const std::string& source, const Judged& judged) {
   const ClassConfig described(value, source + ": a metric");
-  static const json nothing = json::object();
-  const bool bare = !described.config->is_object();
-  ConfigReader config(bare ? nothing : *described.config, source + ": the metric " + described.class_name);
-  const std::string name = config.text("name", described.class_name);
-  config.ignore({"dtype", "fn"});
+  ConfigReader config(*described.config, source + ": the metric " + described.class_name);
+  const std::string log_name = config.text("name", described.class_name);
+  const std::string function = config.text("fn", "");
+  config.ignore({"dtype"});
 
   std::optional<Metric> metric;
   std::vector<std::string_view> known;
   for_each_alternative<Metric>([&]<typename T>(std::type_identity<T>) {
-    known.push_back(MetricTraits<T>::name);
-    if (!is_name_of<T>(name)) return;
-    if (name != known.back()) {
+    using Traits = MetricTraits<T>;
+    known.push_back(Traits::name);
+    if (!names_metric<T>(described, function, log_name, judged)) return;
+    if (log_name != known.back() && log_name != Traits::class_name) {
       throw DataError(
-          fmt::format("{}: the metric {} has Keras' short name, under which Keras logs it and Lockstep does "
-                      "not; compile the model with metrics=['{}']",
-                      source, name, known.back()));
+          fmt::format("{}: the metric {} has the name '{}', under which Keras logs it and Lockstep does not; compile "
+                      "the model with metrics=['{}']",
+                      source, described.class_name, log_name, known.back()));
     }
     T options;
-    FieldReader reader(config, name);
-    MetricTraits<T>::fields(reader, options);
+    FieldReader reader(config, described.class_name);
+    Traits::fields(reader, options);
     metric = options;
   });
-  if (!metric)
-    throw DataError(source + ": the metric " + name + " is not one of " + join_words(known) + compile_remedy);
+  if (!metric) config.fail("is not one of " + join_words(known) + compile_remedy);
   config.reject_unread_keys();
   return *metric;
 }
 
-/// Keras 3 writes the metrics as passed to compile(). Keras 2 writes one list per output with one object per metric.
-void read_metrics(const json& value, const std::string& source, std::vector<Metric>& metrics) {
+/// Keras 3 writes the metrics as passed to compile(): one, a list, or a dictionary by output. Keras 2 writes one list
+/// per output with one object per metric.
+void read_metrics(const json& value, const std::string& source, const Judged& judged, std::vector<Metric>& metrics) {
   if (value.is_null()) return;
-  if (value.is_array()) {
-    for (const json& entry : value) {
-      const bool is_only_output = entry.is_array() && value.size() == 1;
-      if (entry.is_array() && !is_only_output) {
-        throw DataError(source + ": has metrics for several outputs, but Lockstep's models have one" + compile_remedy);
-      }
-      read_metrics(entry, source, metrics);
-    }
-    return;
+  const bool is_list_per_output =
+      value.is_array() && std::ranges::any_of(value, [](const json& entry) { return entry.is_array(); });
+  const bool is_dictionary = value.is_object() && !value.contains("class_name");
+  if (is_list_per_output || is_dictionary) {
+    read_metrics(of_only_output(value, "lists of metrics", source), source, judged, metrics);
+  } else if (value.is_array()) {
+    for (const json& entry : value) metrics.push_back(read_metric(entry, source, judged));
+  } else {
+    metrics.push_back(read_metric(value, source, judged));
   }
-  metrics.push_back(read_metric(value, source));
 }
 
 }  // namespace
 
-CompileState training_config_from_json(const std::string& text, const std::string& source) {
+CompileState training_config_from_json(const std::string& text, const std::string& source,
+                                       std::optional<std::int64_t> outputs) {
   const json document = parse_json(text, source);
   ConfigReader config(document, source);
   const json* const optimizer = config.find("optimizer_config");
@@ -141,7 +205,11 @@ CompileState training_config_from_json(const std::string& text, const std::strin
   if (optimizer == nullptr) config.fail("lacks the key 'optimizer_config'");
   if (loss == nullptr) config.fail("lacks the key 'loss'");
   CompileState training{{read_optimizer(*optimizer, source), read_loss(*loss, source), {}}, 0, {}};
-  if (const json* const metrics = config.find("metrics")) read_metrics(*metrics, source, training.metrics);
+  const Judged judged{training.loss, outputs};
+  if (const json* const metrics = config.find("metrics")) read_metrics(*metrics, source, judged, training.metrics);
+  if (const json* const weighted = config.find("weighted_metrics")) {
+    read_metrics(*weighted, source, judged, training.weighted_metrics);
+  }
   config.ignore({"run_eagerly", "steps_per_execution", "jit_compile"});  // these change Keras' speed, not the result
   config.reject_unread_keys();
   return training;

@@ -25,7 +25,7 @@ json to_json(const Optimizer& optimizer) {
 }
 
 json to_json(const Loss& loss) {
-  json config{{"name", keras_name(loss)}, {"reduction", "sum_over_batch_size"}};
+  json config{{"name", keras_name(loss)}, {"reduction", keras_name(reduction_of(loss))}};
   const FieldWriter write(config);
   return std::visit(
       [&]<typename T>(const T& options) -> json {
@@ -40,7 +40,8 @@ json to_json(const Metric& metric) {
   return std::visit(
       []<typename T>(const T& options) -> json {
         using Traits = MetricTraits<T>;
-        if (options == T()) return Traits::name;
+        constexpr bool has_keras_name = !requires { Traits::is_class_in_files; };
+        if (has_keras_name && options == T()) return Traits::name;
         json config{{"name", Traits::name}, {"dtype", "float32"}};
         const FieldWriter write(config);
         Traits::fields(write, options);
@@ -57,9 +58,11 @@ json to_json(const Metric& metric) {
 std::string training_config_to_json(const CompileOptions& options) {
   json metrics = json::array();
   for (const Metric& metric : options.metrics) metrics.push_back(to_json(metric));
+  json weighted;
+  for (const Metric& metric : options.weighted_metrics) weighted.push_back(to_json(metric));
   const json document{{"loss", to_json(options.loss)},
                       {"metrics", metrics},
-                      {"weighted_metrics", nullptr},
+                      {"weighted_metrics", weighted},
                       {"loss_weights", nullptr},
                       {"optimizer_config", to_json(options.optimizer)}};
   return dump_json(document);

@@ -7,13 +7,13 @@
 #include "checkpoint/keras/keras_config.hpp"
 #include "checkpoint/keras/keras_h5_read.hpp"
 #include "checkpoint/subprocess_read.hpp"
+#include "layers/layer_registry.hpp"
 #include "optimizers/optimizer_registry.hpp"
 
 #include <lockstep/core/error.hpp>
 
 #include <fmt/format.h>
 
-#include <cctype>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -21,6 +21,7 @@
 #include <span>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 namespace lockstep {
@@ -30,13 +31,7 @@ namespace {
 class GroupNames {
  public:
   std::string next(const std::string& class_name) {
-    std::string name;
-    for (const char letter : class_name) {
-      const bool upper = std::isupper(static_cast<unsigned char>(letter)) != 0;
-      const bool after_lower = !name.empty() && std::islower(static_cast<unsigned char>(name.back())) != 0;
-      if (upper && after_lower) name += '_';
-      name += static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
-    }
+    std::string name = to_snake_case(class_name);
     const int count = counts_[name]++;
     if (count > 0) name.append("_").append(std::to_string(count));
     return name;
@@ -49,6 +44,43 @@ class GroupNames {
 std::string variables_of(const std::string& object) { return object + "/vars"; }
 
 constexpr const char* optimizer_group = "optimizer";
+
+/// Calls visit(group, layer, index of its first weight) for each layer. The layers of a nested model, which is also
+/// visited, are in groups of its group. Returns the index behind the last weight.
+template <typename Visit>
+std::size_t for_each_group(const Architecture& architecture, const std::string& root, std::size_t next,
+                           const Visit& visit) {
+  GroupNames names;
+  for (const LayerInfo& layer : layers_with_groups(architecture)) {
+    const std::string group = fmt::format("{}layers/{}", root, names.next(layer.class_name));
+    visit(group, layer, next);
+    if (const auto* nested = std::get_if<NestedModel>(&layer.layer)) {
+      next = for_each_group(*nested->model, group + "/", next, visit);
+    } else {
+      next += layer.parameters.size();
+    }
+  }
+  return next;
+}
+
+/// The name of a group at the root, for messages; else its path.
+std::string without_layers(const std::string& group) { return group.substr(group.find('/') + 1); }
+
+/// The weights in a layer's own group.
+std::size_t count_own_weights(const LayerInfo& layer) {
+  return std::holds_alternative<NestedModel>(layer.layer) ? 0 : layer.parameters.size();
+}
+
+/// The number of weights in each group of layers, those of nested models included.
+void count_weights(const Hdf5Reader& reader, const std::string& root, std::map<std::string, std::size_t>& counts) {
+  const std::string layers = root + "layers";
+  if (!reader.has(layers)) return;
+  for (const std::string& layer : reader.child_names(layers)) {
+    const std::string group = layers + "/" + layer;
+    if (reader.has(variables_of(group))) counts[group] = reader.child_names(variables_of(group)).size();
+    count_weights(reader, group + "/", counts);
+  }
+}
 
 void read_optimizer(const Hdf5Reader& reader, const Architecture& architecture, CompileState& training) {
   training.iteration = 0;
@@ -71,9 +103,10 @@ void read_optimizer(const Hdf5Reader& reader, const Architecture& architecture, 
     fill_initial_slots(training.optimizer, training.slots);
     return;
   }
-  if (found != scalars + training.slots.size()) {
+  const std::size_t behind = last_variable(training.optimizer, 0) ? 1 : 0;  // follows from the iteration
+  if (found != scalars + training.slots.size() + behind) {
     reader.fail(fmt::format("holds {} variables of an optimizer, but {} needs {}", found,
-                            keras_name(training.optimizer), scalars + training.slots.size()));
+                            keras_name(training.optimizer), scalars + training.slots.size() + behind));
   }
   for (std::size_t i = 0; i < training.slots.size(); ++i) {
     training.slots[i].values = reader.read_floats(variable(scalars + i), training.slots[i].shape);
@@ -82,22 +115,23 @@ void read_optimizer(const Hdf5Reader& reader, const Architecture& architecture, 
 
 }  // namespace
 
-std::vector<std::byte> keras_weights_image(const ModelData& model) {
+std::vector<std::byte> keras_weights_image(const ModelData& model, std::optional<std::uint64_t> archive_digest) {
   check_values(model);
   Hdf5Writer writer(estimate_file_size(model));
+  if (archive_digest) writer.set_digest("/", *archive_digest);
   writer.create_group("vars");
   writer.set_attribute("vars", "name", model.architecture.name());
   writer.create_group("layers");
-  GroupNames names;
-  std::size_t next = 0;
-  for (const LayerInfo& layer : layers_with_groups(model.architecture)) {
-    const std::string group = variables_of("layers/" + names.next(layer.class_name));
-    writer.create_group(group);
-    writer.set_attribute(group, "name", layer.name);
-    for (std::size_t i = 0; i < layer.parameters.size(); ++i, ++next) {
-      writer.write_floats(fmt::format("{}/{}", group, i), model.weights[next].shape, model.weights[next].values);
-    }
-  }
+  for_each_group(model.architecture, "", 0,
+                 [&](const std::string& layer_group, const LayerInfo& layer, std::size_t first) {
+                   const std::string group = variables_of(layer_group);
+                   writer.create_group(group);
+                   writer.set_attribute(group, "name", layer.name);
+                   for (std::size_t i = 0; i < count_own_weights(layer); ++i) {
+                     const NamedTensor& weight = model.weights[first + i];
+                     writer.write_floats(fmt::format("{}/{}", group, i), weight.shape, weight.values);
+                   }
+                 });
   if (model.compile_state) {
     const std::string group = variables_of(optimizer_group);
     writer.create_group(group);
@@ -109,6 +143,9 @@ std::vector<std::byte> keras_weights_image(const ModelData& model) {
     for (std::size_t i = 0; i < model.compile_state->slots.size(); ++i) {
       const NamedTensor& slot = model.compile_state->slots[i];
       writer.write_floats(fmt::format("{}/{}", group, scalars + i), slot.shape, slot.values);
+    }
+    if (const auto last = last_variable(model.compile_state->optimizer, model.compile_state->iteration)) {
+      writer.write_scalar(fmt::format("{}/{}", group, scalars + model.compile_state->slots.size()), *last);
     }
   }
   const std::span<const std::byte> image = writer.finish();
@@ -133,29 +170,23 @@ ModelData read_keras_weights(const Hdf5Reader& reader, ModelData model) {
     model.compile_state.reset();
     return model;
   }
-  std::map<std::string, std::size_t> found;  // number of weights by layer
-  for (const std::string& layer : reader.child_names("layers")) {
-    const std::string group = variables_of("layers/" + layer);
-    if (reader.has(group)) found[layer] = reader.child_names(group).size();
-  }
+  std::map<std::string, std::size_t> found;
+  count_weights(reader, "", found);
   model.weights = weights_for(model.architecture);
-  GroupNames names;
-  std::size_t next = 0;
-  for (const LayerInfo& layer : layers_with_groups(model.architecture)) {
-    const std::string name = names.next(layer.class_name);
-    const std::size_t count = std::exchange(found[name], 0);
-    if (count != layer.parameters.size()) {
-      reader.fail(fmt::format("holds {} weights of the layer '{}', but the model's (named '{}') has {}", count, name,
-                              layer.name, layer.parameters.size()));
+  for_each_group(model.architecture, "", 0, [&](const std::string& group, const LayerInfo& layer, std::size_t first) {
+    const std::size_t count = std::exchange(found[group], 0);
+    if (count != count_own_weights(layer)) {
+      reader.fail(fmt::format("holds {} weights of the layer '{}', but the model's (named '{}') has {}", count,
+                              without_layers(group), layer.name, count_own_weights(layer)));
     }
-    for (std::size_t i = 0; i < count; ++i, ++next) {
-      NamedTensor& weight = model.weights[next];
-      weight.values = reader.read_floats(fmt::format("{}/{}", variables_of("layers/" + name), i), weight.shape);
+    for (std::size_t i = 0; i < count; ++i) {
+      NamedTensor& weight = model.weights[first + i];
+      weight.values = reader.read_floats(fmt::format("{}/{}", variables_of(group), i), weight.shape);
     }
-  }
-  for (const auto& [name, count] : found) {
+  });
+  for (const auto& [group, count] : found) {
     if (count != 0) {
-      reader.fail(fmt::format("holds {} weights of a layer '{}', which the model lacks", count, name));
+      reader.fail(fmt::format("holds {} weights of a layer '{}', which the model lacks", count, without_layers(group)));
     }
   }
   if (model.compile_state) read_optimizer(reader, model.architecture, *model.compile_state);

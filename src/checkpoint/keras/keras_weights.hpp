@@ -3,13 +3,16 @@
 //
 //   /vars                          empty
 //   /layers/<class>[_k]/vars/0,1   a dataset per weight; layers are numbered within their class, names are ignored
+//   /layers/functional/layers/<class>[_k]/vars/0   weights of a nested model's layers
 //   /optimizer/vars/0,1,2...       iteration, learning rate (unless it follows a schedule), slots
 #pragma once
 
 #include "checkpoint/model_data.hpp"
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <vector>
 
 namespace lockstep {
@@ -24,8 +27,9 @@ void save_keras_weights(const std::filesystem::path& file, const ModelData& mode
 /// architecture or optimizer.
 [[nodiscard]] ModelData load_keras_weights(const std::filesystem::path& file, ModelData model);
 
-/// Returns the bytes of the file.
-[[nodiscard]] std::vector<std::byte> keras_weights_image(const ModelData& model);
+/// Returns the bytes of the file. `archive_digest` is stored with its root: that of the archive's other members.
+[[nodiscard]] std::vector<std::byte> keras_weights_image(const ModelData& model,
+                                                         std::optional<std::uint64_t> archive_digest = {});
 
 /// Like load_keras_weights(), but from an open file in this process.
 [[nodiscard]] ModelData read_keras_weights(const Hdf5Reader& reader, ModelData model);

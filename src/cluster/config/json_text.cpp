@@ -1,21 +1,79 @@
 // See json_text.hpp.
 #include "cluster/config/json_text.hpp"
 
+#include "cluster/net/quote.hpp"
+
+#include <lockstep/core/error.hpp>
+
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
 #include <algorithm>
 #include <cstddef>
 #include <string>
 #include <string_view>
-
-#include "cluster/net/quote.hpp"
+#include <vector>
 
 namespace lockstep {
 
 namespace {
 
+using json = nlohmann::json;
+
 constexpr std::size_t context = 15;  // characters shown on either side of a position
+constexpr std::size_t max_bytes = std::size_t{1} << 20U;
+
+[[noreturn]] void refuse_json(const std::string& variable, const std::string& text, const json::parse_error& error) {
+  const std::size_t offset = error.byte == 0 ? 0 : error.byte - 1;
+  const bool ends = offset >= text.size();
+  const bool quoted = !ends && text[offset] == '\'';
+  throw UsageError(fmt::format("{} is not valid JSON at {}; {}", variable, describe_position(text, offset),
+                               ends     ? "it ends too early: close the open quote or bracket"
+                               : quoted ? "use double quotes"
+                                        : "check quotes, commas and brackets there"));
+}
+
+/// Throws json::parse_error.
+json parse_strictly(const std::string& variable, const std::string& text) {
+  try {
+    return json::parse(text);
+  } catch (const json::out_of_range& error) {  // a number out of range, quoted in what()
+    const std::string_view what = error.what();
+    const std::size_t number = what.find('\'');
+    throw UsageError(fmt::format("{} has a number that is too large: {}; use a smaller one", variable,
+                                 quote(number < what.size() ? what.substr(number + 1) : what)));
+  }
+}
 
 }  // namespace
+
+json parse_json(const std::string& variable, const std::string& text, std::vector<std::string>& warnings) {
+  if (text.size() > max_bytes) {
+    throw UsageError(fmt::format("{} has {} bytes, more than the limit of {}; it begins with {}", variable, text.size(),
+                                 max_bytes, quote(text)));
+  }
+  try {
+    return parse_strictly(variable, text);
+  } catch (const json::parse_error& error) {
+    const std::string repaired = without_trailing_commas(text);
+    if (repaired == text) refuse_json(variable, text, error);
+    try {
+      json document = parse_strictly(variable, repaired);
+      warnings.push_back(variable +
+                         " has a comma before a closing bracket, which JSON does not allow; the comma is ignored");
+      return document;
+    } catch (const json::parse_error& other) {
+      refuse_json(variable, text, other);
+    }
+  }
+}
+
+std::string describe_json(const json& value) {
+  if (value.is_string()) return quote(value.get_ref<const std::string&>());
+  if (value.is_array()) return "a list";
+  if (value.is_object()) return "an object";
+  return value.dump();
+}
 
 std::string describe_position(std::string_view text, std::size_t offset) {
   offset = std::min(offset, text.size());

@@ -14,7 +14,10 @@ namespace lockstep {
 /// UsageError, with one sentence that quotes the mistake, for an invalid configuration.
 [[nodiscard]] ClusterSpec parse_tf_config(const std::string& text);
 
-/// Parses the environment's TF_CONFIG; without one, this process trains alone.
+/// The TF_CONFIG of a cluster, with lists of addresses where indices have no gaps; empty if this process trains alone.
+[[nodiscard]] std::string to_tf_config(const ClusterSpec& spec);
+
+/// Parses the environment's TF_CONFIG, or else its CLUSTER_CONFIG; without one, this process trains alone.
 [[nodiscard]] ClusterSpec read_cluster_spec(const Environment& environment);
 
 }  // namespace lockstep

@@ -3,6 +3,7 @@
 
 #include "cluster/config/cluster_spec.hpp"
 #include "cluster/config/started_by_launcher.hpp"
+#include "cluster/config/task_options.hpp"
 #include "cluster/config/tf_config.hpp"
 #include "cluster/launcher/trainer_process.hpp"
 #include "cluster/net/quote.hpp"
@@ -82,7 +83,10 @@ void exec_launcher_if_needed(const Environment& environment) {
   if (error) throw InternalError(fmt::format("cannot read /proc/self/exe: {}", error.message()));
   const std::string lockstep = find_lockstep(self, cluster.workers(), environment);
   std::vector<std::string> words{"lockstep", "launch", "--", self.string()};
-  for (std::string& argument : own_arguments()) words.push_back(std::move(argument));
+  std::vector<std::string> arguments = own_arguments();
+  Environment described;  // has TF_CONFIG already
+  (void)take_task_options(arguments, described);
+  for (std::string& argument : arguments) words.push_back(std::move(argument));
   std::vector<char*> pointers;
   pointers.reserve(words.size() + 1);
   for (std::string& word : words) pointers.push_back(word.data());

@@ -12,6 +12,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <string>
@@ -28,6 +29,7 @@ struct CheckedModelOptions {
   Pixels pixels = Pixels::floats;
   PlanOptions plan = {};
   bool mixed_bfloat16 = false;
+  bool weighted = false;              ///< gives the examples weights
   std::size_t cache_bytes = 0;        ///< overrides the backend's cache size; a small one leads to several microbatches
   std::optional<Layout> layout = {};  ///< of images wherever possible; none: the fastest
   double tolerance = 5e-5;            ///< relative error of a tensor in the L2 norm
@@ -40,6 +42,9 @@ struct CheckedModelOptions {
 /// backend is slow, so it is shared as long as anybody holds it.
 [[nodiscard]] std::shared_ptr<Backend> make_backend_under_test(int threads = 1, bool deterministic = true,
                                                                std::optional<Layout> layout = {});
+
+/// Whether the backend under test is a GPU, and the error is its refusal of a layer by name.
+[[nodiscard]] bool is_refusal_of_gpus(const std::exception& error);
 
 class CheckedModel {
  public:
@@ -84,6 +89,7 @@ class CheckedModel {
   std::uint64_t steps_ = 0;
   std::uint64_t draws_ = 0;
   std::vector<std::uint32_t> drawn_;
+  std::vector<float> weights_;
   std::vector<Range> rows_;
 };
 

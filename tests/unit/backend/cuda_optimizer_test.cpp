@@ -26,6 +26,10 @@ TEST_CASE("CUDA: optimizer steps match the CPU") {
       optimizers.emplace_back(RMSprop({.learning_rate = 0.01, .momentum = momentum, .centered = centered}));
     }
   }
+  optimizers.emplace_back(Adam({.amsgrad = true}));
+  optimizers.emplace_back(
+      SGD({.learning_rate = 0.1, .weight_decay = 0.1, .use_ema = true, .ema_overwrite_frequency = 3}));
+  optimizers.emplace_back(Nadam({.clipvalue = 0.3, .use_ema = true, .gradient_accumulation_steps = 4}));
   optimizers = testing::complete(std::move(optimizers));
   Graph graph;
   graph.parameters.push_back({.name = "w", .info = {"w", Shape{elements}, Initializer::zeros}, .storage = elements});
@@ -35,8 +39,8 @@ TEST_CASE("CUDA: optimizer steps match the CPU") {
     RandomStream random = stream_of(10 + which);
     std::vector<float> weights = random_floats(random, elements);
     std::vector<float> our_weights = weights;
-    std::vector<float> slots(3 * elements);
-    std::vector<float> our_slots(3 * elements);
+    std::vector<float> slots(4 * elements, 0.1F);
+    std::vector<float> our_slots = slots;
     std::vector<std::uint16_t> low(elements);
     std::vector<std::uint16_t> our_low(elements);
     for (std::uint64_t iteration = 1; iteration <= 20; ++iteration) {
@@ -44,11 +48,12 @@ TEST_CASE("CUDA: optimizer steps match the CPU") {
       const float* source = gradients.data();
       const Arenas arenas{gradients, weights, slots, low, elements};
       apply_optimizer(graph, arenas, {0, elements, {&source, 1}}, optimizer, iteration, 1);
-      const StepArguments arguments{.update_rule = update_rule_of(optimizer, iteration)};
+      const StepArguments arguments{.update_rule = update_rule_of(optimizer, iteration),
+                                    .shared_update = shared_update(optimizer, iteration)};
+      const float bound = static_cast<float>(clipping_of(optimizer).bound);
       with_update_rule(optimizer, 1, [&]<typename Rule>(const Rule& /*first*/) {
-        CHECK(Rule::num_slots == num_slots(optimizer));
         for_each(elements, UpdateElement<Rule>{&arguments, gradients.data(), our_weights.data(), our_slots.data(),
-                                               elements, our_low.data()});
+                                               elements, our_low.data(), nullptr, bound});
       });
     }
     CHECK(error_of(our_weights, weights) < 1e-5);

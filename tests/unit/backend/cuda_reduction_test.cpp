@@ -75,13 +75,13 @@ TEST_CASE("CUDA: losses, correct predictions and gradients match double precisio
       const auto loss_of = [&](const std::vector<double>& z, std::size_t row) {
         double loss = 0;
         double sum = 0;
-        for (Index k = 0; k < count; ++k) sum += std::exp(z[row * count + k]);
+        for (Index k = 0; k < count; ++k) sum += from_logits ? std::exp(z[row * count + k]) : z[row * count + k];
         for (Index k = 0; k < count; ++k) {
           const double output = z[row * count + k];
           if (squared) {
             loss += (output - target(row, k)) * (output - target(row, k)) / count;
           } else {
-            loss -= target(row, k) * (from_logits ? output - std::log(sum) : std::log(output));
+            loss -= target(row, k) * ((from_logits ? output : std::log(output)) - std::log(sum));
           }
         }
         return loss;
@@ -89,7 +89,7 @@ TEST_CASE("CUDA: losses, correct predictions and gradients match double precisio
       std::vector<float> gradients(outputs.size());
       const ExampleLoss<sparse, Rule> example_loss{&arguments,       rule,  outputs.data(),
                                                    gradients.data(), count, ActivationFunction::linear};
-      const ExampleMetric<sparse, AccuracyRule> example_accuracy{&arguments, {}, outputs.data(), count};
+      const ExampleMetric<sparse, AccuracyRule> example_accuracy{&arguments, {}, outputs.data(), count, false};
       const std::vector<double> z(outputs.begin(), outputs.end());
       std::vector<double> expected(outputs.size());
       for (std::size_t r = 0; r < rows; ++r) {

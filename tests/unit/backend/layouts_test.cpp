@@ -60,6 +60,18 @@ std::vector<Sequential> models() {
                  Dense(4)},
       Sequential{Input({11, 12, 2}), Conv2D(32, Size2D(2, 3), {.dilation_rate = 2, .activation = relu}),
                  Conv2D(32, 3, {.padding = Padding::same}), Conv2D(16, 2)},
+      Sequential{Input({6, 6, 3}), Conv2D(16, 1), DepthwiseConv2D(3, {.padding = "same", .activation = sigmoid}),
+                 DepthwiseConv2D(5, {.strides = 2, .padding = Padding::same}),
+                 SeparableConv2D(16, 2, {.padding = "same"}), GlobalAveragePooling2D({.keepdims = true}), Flatten(),
+                 Dense(4)},
+      Sequential{Input({5, 4, 16}), Conv2D(32, 2, {.groups = 2, .activation = activations::tanh}),
+                 Conv2DTranspose(16, 3, {.strides = 2, .padding = Padding::same, .activation = sigmoid}),
+                 DepthwiseConv2D(2, {.depth_multiplier = 2}), GlobalAveragePooling2D(), Dense(4)},
+      Sequential{Input({6, 5, 1}), Conv2DTranspose(16, {3, 2}, {.strides = {3, 2}, .activation = activations::tanh}),
+                 Conv2DTranspose(1, 3, {.activation = sigmoid})},
+      Sequential{Input({20, 16}), Conv1D(16, 5, {.padding = "causal", .activation = activations::tanh}),
+                 SeparableConv1D(16, 3, {.padding = Padding::same}), AveragePooling1D(), GlobalMaxPooling1D(),
+                 Dense(3)},
   };
 }
 
@@ -165,11 +177,11 @@ TEST_CASE("Winograd's convolution takes the whole batch, unless it would fill th
 TEST_CASE("the table has rates for every pass, and oneDNN's rows are in order of instruction sets") {
   for (const ConvolutionRow& row : convolution_table()) {
     INFO(to_string(row.algorithm) << " from " << to_string(row.from));
-    CHECK(row.forward > 0);
+    if (row.algorithm != ConvolutionAlgorithm::direct_depthwise) CHECK(row.forward > 0);
     CHECK(row.weights > 0);
     for (const ConvolutionRow& later : convolution_table()) {
       const bool is_same = later.algorithm == row.algorithm && later.type == row.type && later.input == row.input &&
-                           later.output == row.output && later.has_few_channels == row.has_few_channels;
+                           later.output == row.output && later.kind == row.kind;
       if (is_same && &later > &row) CHECK(later.from > row.from);
     }
   }
@@ -194,6 +206,60 @@ TEST_CASE("weight gradients of our own convolution have equal bits for any micro
   }
   CHECK(gradients[1] == gradients[0]);
   CHECK(gradients[2] == gradients[0]);
+}
+
+TEST_CASE("depthwise weight gradients have equal bits for any microbatches and threads") {
+  const Sequential model{Input({13, 11, 16}), DepthwiseConv2D(5, {.strides = 2, .padding = Padding::same}), Flatten(),
+                         Dense(4)};
+  std::vector<std::vector<float>> gradients;
+  for (const auto& [cache_bytes, threads] :
+       {std::pair(std::size_t{0}, 1), std::pair(std::size_t{1}, 1), std::pair(std::size_t{4000}, 2)}) {
+    CheckedModel checked(model, {.threads = threads, .cache_bytes = cache_bytes});
+    checked.train({8});
+    REQUIRE(choice_of(checked.plan().graph, "depthwise_conv2d").weights == ConvolutionAlgorithm::direct_depthwise);
+    gradients.push_back(checked.read(0, checked.arenas().gradients));
+  }
+  CHECK(gradients[1] == gradients[0]);
+  CHECK(gradients[2] == gradients[0]);
+}
+
+TEST_CASE("depthwise and grouped convolutions of well-known models take fast kernels") {
+  const auto depthwise = [](Size2D kernel, Size2D strides) {
+    return DepthwiseConv2D(kernel, {.strides = strides, .padding = Padding::same});
+  };
+  const auto grouped = [](int filters, Size2D strides) {
+    return Conv2D(filters, 3, {.strides = strides, .padding = Padding::same, .groups = 32});
+  };
+  const std::vector<std::pair<int, Layer>> layers{
+      {32, depthwise(3, 1)},
+      {24, depthwise(3, 2)},
+      {144, depthwise(3, 2)},
+      {1024, depthwise(3, 1)},
+      {240, depthwise(5, 1)},
+      {72, depthwise(5, 2)},
+      {96, depthwise(7, 1)},
+      {728, SeparableConv2D(728, 3)},
+      {128, grouped(128, 1)},
+      {256, grouped(256, 2)},
+      {512, grouped(512, 1)},
+      {1024, grouped(1024, 1)},
+      {64, Conv2DTranspose(32, 2, {.strides = 2})},
+  };
+  for (const bool low : {false, true}) {
+    if (low && !has_bfloat16()) continue;
+    for (const auto& [channels, layer] : layers) {
+      const Sequential model{Input({12, 12, 3}), Conv2D(channels, 1), layer, Conv2D(8, 1), GlobalAveragePooling2D()};
+      CheckedModel checked(model, {.loss = MeanSquaredError(), .mixed_bfloat16 = low});
+      for (std::size_t i = 0; i < checked.plan().compute.size(); ++i) {
+        const Operation& operation = checked.plan().compute[i];
+        if (operation.layer != 2) continue;
+        const std::string implementation = checked.executable().implementation(i);
+        INFO(describe(model) << to_string(operation.kind) << (low ? " bfloat16: " : ": ") << implementation);
+        CHECK(implementation.find("ref") == std::string::npos);
+        if (operation.groups == channels) CHECK(implementation.find("jit:") == std::string::npos);
+      }
+    }
+  }
 }
 
 TEST_CASE("names of instruction sets are oneDNN's") {

@@ -18,6 +18,7 @@
 #include "support/scratch_directory.hpp"
 
 #include <lockstep/core/error.hpp>
+#include <lockstep/layers/functional.hpp>
 #include <lockstep/layers/sequential.hpp>
 
 #include <hdf5.h>
@@ -35,6 +36,22 @@
 namespace fs = std::filesystem;
 using namespace lockstep;
 using namespace lockstep::testing;
+
+TEST_CASE("layers that random models do not draw round-trip") {
+  const ScratchDirectory scratch;
+  const fs::path file = scratch / "model.h5";
+  const Tensor input = Input({5});
+  const Tensor x = LayerScale(0.25, 4)(Embedding(7, 4, {.embeddings_initializer = "random_normal"})(input));
+  ModelData model{.architecture = Functional(input, CustomScaleLayer(0.5)({x, x})), .weights = {}, .compile_state = {}};
+  model.weights = weights_for(model.architecture);
+  for (NamedTensor& weight : model.weights)
+    weight.values.assign(static_cast<std::size_t>(weight.shape.elements()), 0.5F);
+  save_keras_h5(file, model);
+  std::string why;
+  const bool same = equal(model, load_keras_h5(file), why);
+  CAPTURE(why);
+  CHECK(same);
+}
 
 TEST_CASE("random models round-trip bit for bit") {
   const ScratchDirectory scratch;
@@ -56,8 +73,10 @@ TEST_CASE("random models round-trip bit for bit") {
   }
   for (const std::string_view layer : layer_class_names()) {
     CAPTURE(layer);
+    if (layer == "Embedding" || module_of(layer) != "keras.layers") continue;  // the next test
     CHECK(seen.erase(std::string(layer)) == 1);
   }
+  seen.erase("Functional");
   // The models have covered every optimizer, learning rate and loss.
   CHECK(seen.size() ==
         std::variant_size_v<Optimizer> + std::variant_size_v<LearningRate::Kind> + std::variant_size_v<Loss>);

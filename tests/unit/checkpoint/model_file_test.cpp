@@ -208,6 +208,36 @@ TEST_CASE("archives without a model are rejected with the reason") {
   require_words(refusal(), {"4 variables", "Adam needs 6"});
 }
 
+TEST_CASE("the members of an archive belong together") {
+  const ScratchDirectory scratch;
+  const fs::path file = scratch / "m.keras";
+  save_model(file, model_of({Input({4}), Dense(3)}, Adam()));
+  constexpr std::size_t any_size = 1U << 20U;
+  std::vector<std::vector<std::byte>> contents;
+  const std::vector<std::string> names{"metadata.json", "config.json", "model.weights.h5"};
+  for (const std::string& name : names) contents.push_back(ZipReader(file).read(name, any_size));
+  const auto write = [&](std::size_t omitted) {
+    std::vector<ZipMember> members;
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      if (i != omitted) members.push_back({names[i], contents[i]});
+    }
+    const std::vector<std::byte> bytes = make_zip(members);
+    write_bytes(file, {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+  };
+  const auto refusal = [&] { return message_of<DataError>([&] { (void)load_model(file); }); };
+  write(names.size());
+  CHECK_NOTHROW(static_cast<void>(load_model(file)));
+  write(0);
+  require_words(refusal(), {"m.keras:model.weights.h5", "metadata.json", "damaged"});
+  for (const std::size_t member : {std::size_t{0}, std::size_t{1}}) {
+    const std::vector<std::byte> before = contents[member];
+    contents[member].push_back(std::byte{' '});  // JSON as before, and a checksum that suits it
+    write(names.size());
+    require_words(refusal(), {"m.keras:model.weights.h5", "config.json", "damaged"});
+    contents[member] = before;
+  }
+}
+
 TEST_CASE("weights load into a compiled model") {
   const ScratchDirectory scratch;
   const fs::path file = scratch / "m.weights.h5";
@@ -322,8 +352,8 @@ TEST_CASE("config.json of Keras 3.15 is read") {
   CHECK_FALSE(archive_compile_config_from_json(R"({"config": {}})"));
   CHECK_FALSE(archive_compile_config_from_json(R"({"compile_config": null})"));
   require_words(message_of<DataError>([] {
-                  (void)archive_compile_config_from_json(R"({"compile_config": {"optimizer": {"class_name": "Lion"},
+                  (void)archive_compile_config_from_json(R"({"compile_config": {"optimizer": {"class_name": "Muon"},
                                                       "loss": "mse"}})");
                 }),
-                {"compile_config", "Lion"});
+                {"compile_config", "Muon"});
 }

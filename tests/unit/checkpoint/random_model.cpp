@@ -16,6 +16,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -48,24 +49,60 @@ class AnyFields : public FieldVisitor {
     value.height = 1 + static_cast<int>(random_.below(3));
     value.width = 1 + static_cast<int>(random_.below(3));
   }
+  void draw(Size1D& value, const Interval& /*range*/) const { value.length = 1 + static_cast<int>(random_.below(3)); }
   void draw(double& value, const Interval& range) const {
     do {
       value = random_.below(2) == 0 ? random_.uniform() : random_.normal();
     } while (!range.contains(value));
   }
+  void draw(int& value) const { value = 1 + static_cast<int>(random_.below(3)); }
+  void draw(std::optional<double>& value, const Interval& range) const { draw(value.emplace(), range); }
+  void draw(std::vector<double>& value) const { value = {0.5 + random_.uniform()}; }
+  void draw(std::vector<int>& value) const {
+    value = any_of(random_, std::array{std::vector{1}, std::vector{2, 1}, std::vector{3, 1, 2}});
+  }
+  void draw(Margins1D& value, const Interval& /*range*/) const {
+    value = {static_cast<int>(random_.below(3)), static_cast<int>(random_.below(3))};
+  }
+  void draw(Margins2D& value, const Interval& /*range*/) const {
+    const auto margin = [this] { return static_cast<int>(random_.below(3)); };
+    value = {margin(), margin(), margin(), margin()};
+  }
+  void draw(Interpolation& value) const {
+    value = random_.below(2) == 0 ? Interpolation::nearest : Interpolation::bilinear;
+  }
   void draw(Padding& value) const { value = random_.below(2) == 0 ? Padding::valid : Padding::same; }
+  void draw(Padding& value, OrCausal /*range*/) const {
+    if (random_.below(3) > 0) return draw(value);
+    value = Padding::causal;
+  }
   void draw(ActivationFunction& value) const { value = any_of(random_, named_activations()); }
-  void draw(Initializer& value) const { value = any_of(random_, initializer_rows).initializer; }
+  void draw(Initializer& value) const {
+    value = any_of(random_, initializer_rows).initializer;
+    if (random_.below(2) == 0) visit_initializer_fields(*this, value);
+  }
+  void draw(FanMode& value) const { value = any_of(random_, fan_modes).first; }
+  void draw(Distribution& value) const { value = any_of(random_, distributions).first; }
   void draw(Shape& value) const { value = {-1}; }
 
   RandomStream& random_;
 };
 
-/// A layer of any type except Input and Rescaling, which come first in a model.
-Layer any_layer(RandomStream& random, const std::string& name) {
+Architecture any_nested_model(RandomStream& random, const Shape& input);
+
+/// A layer of any type except Input and Embedding, which come first in a model, and layers of keras.applications, which
+/// Keras does not find by their names in .h5 files. Nested models read `input`.
+Layer any_layer(RandomStream& random, const std::string& name, const Shape& input, int depth) {
+  if (depth == 0 && random.below(10) == 0) {
+    NestedModel nested = any_nested_model(random, input);
+    nested.name = name;
+    return nested;
+  }
   std::vector<Layer> blank;
   for_each_alternative<Layer>([&]<typename L>(std::type_identity<L>) {
-    if (!std::is_same_v<L, Input> && !std::is_same_v<L, Rescaling>) blank.push_back(blank_layer<L>());
+    if constexpr (!std::is_same_v<L, Input> && !std::is_same_v<L, Embedding> && !std::is_same_v<L, NestedModel>) {
+      if (module_of(LayerTraits<L>::class_name) == "keras.layers") blank.push_back(blank_layer<L>());
+    }
   });
   Layer drawn = any_of(random, blank);
   std::visit(
@@ -73,19 +110,30 @@ Layer any_layer(RandomStream& random, const std::string& name) {
         layer.name = name;
         const AnyFields fields(random);
         LayerTraits<L>::fields(fields, layer);
+        if constexpr (std::is_same_v<L, Normalization>) {  // Keras takes both or none, and none means weights
+          layer.mean = {random.normal()};
+          layer.variance = {0.5 + random.uniform()};
+        }
       },
       drawn);
+  set_trainable(drawn, random.below(4) > 0);
   return drawn;
 }
 
-Sequential any_architecture(RandomStream& random) {
-  std::vector<Layer> layers{Input({6 + random.below(6), 6 + random.below(6), 1 + random.below(3)})};
-  if (random.below(4) == 0)
-    layers.push_back(Rescaling(random.normal(), random.normal()));  // after other layers it cannot be trained
+/// Of an image or, in one of three models, of a sequence.
+Shape any_input(RandomStream& random) {
+  if (random.below(3) == 0) return {12 + random.below(20), 1 + random.below(3)};
+  return {6 + random.below(6), 6 + random.below(6), 1 + random.below(3)};
+}
+
+Sequential any_architecture(RandomStream& random, const Shape& input, int depth = 0) {
+  std::vector<Layer> layers{Input(input)};
+  if (depth == 0 && random.below(4) == 0) layers.push_back(Rescaling(random.normal(), random.normal()));
   const std::size_t count = layers.size() + 1 + random.below(8);
   while (layers.size() < count) {
     const std::string name = random.below(4) == 0 ? "layer number " + std::to_string(layers.size()) : "";
-    layers.push_back(any_layer(random, name));
+    const Shape last = layers.size() == 1 ? input : Sequential(layers).output_shape();
+    layers.push_back(any_layer(random, name, last, depth));
     try {
       const Sequential possible(layers);
     } catch (const UsageError&) {
@@ -96,15 +144,15 @@ Sequential any_architecture(RandomStream& random) {
 }
 
 /// Layers and merges of any earlier tensors, two of which are outputs; one layer in six is called twice.
-Architecture any_graph(RandomStream& random) {
-  const Tensor input = Input({6 + random.below(6), 6 + random.below(6), 1 + random.below(3)});
+Architecture any_graph(RandomStream& random, const Shape& shape, int depth = 0) {
+  const Tensor input = Input(shape);
   std::vector<Tensor> tensors{input};
   const std::size_t count = 4 + random.below(8);
   while (tensors.size() < count) {
     const std::string name = random.below(4) == 0 ? "layer number " + std::to_string(tensors.size()) : "";
-    const Layer layer = any_layer(random, name);
-    const LayerIdentity identity;
     const Tensor read = any_of(random, tensors);
+    const Layer layer = any_layer(random, name, read.shape(), depth);
+    const LayerIdentity identity;
     const bool merges = std::visit([]<typename L>(const L&) { return is_merge<L>; }, layer);
     try {
       const Tensor made(layer, identity, merges ? std::vector{read, read} : std::vector{read});
@@ -115,7 +163,7 @@ Architecture any_graph(RandomStream& random) {
       continue;
     }
   }
-  for (std::size_t outputs = 1 + random.below(2); outputs > 0; --outputs) {
+  for (std::size_t outputs = 1 + (depth == 0 ? random.below(2) : 0); outputs > 0; --outputs) {
     try {
       return Functional(std::vector{input},
                         std::vector<Tensor>(tensors.end() - static_cast<std::ptrdiff_t>(outputs), tensors.end()),
@@ -125,6 +173,11 @@ Architecture any_graph(RandomStream& random) {
     }
   }
   return Functional(input, Flatten()(input));
+}
+
+Architecture any_nested_model(RandomStream& random, const Shape& input) {
+  if (random.below(2) == 0) return any_architecture(random, input, 1);
+  return any_graph(random, input, 1);
 }
 
 /// Half of the learning rates are constant.
@@ -150,6 +203,12 @@ LearningRate any_rate(RandomStream& random) {
       if (flag) decay.warmup_steps = random.below(100);
       return decay;
     }
+    case 5:
+      return CosineDecayRestarts({.initial_learning_rate = rate,
+                                  .first_decay_steps = steps,
+                                  .t_mul = 1 + random.uniform(),
+                                  .m_mul = random.uniform(),
+                                  .alpha = random.uniform()});
     default: return rate;
   }
 }
@@ -178,6 +237,12 @@ Optimizer any_optimizer(RandomStream& random) {
       [&](auto& options) {
         options.learning_rate = rate;
         options = any_clipping(options, random);
+        if (random.below(3) == 0) options.weight_decay = 0.1 + random.uniform();
+        if (random.below(3) == 0) options.gradient_accumulation_steps = 2 + static_cast<int>(random.below(5));
+        options.use_ema = random.below(3) == 0;
+        if (options.use_ema) options.ema_momentum = random.uniform();
+        if (random.below(3) == 0) options.ema_overwrite_frequency = 1 + static_cast<int>(random.below(5));
+        if constexpr (requires { options.amsgrad; }) options.amsgrad = flag;
       },
       optimizer);
   return optimizer;
@@ -189,6 +254,10 @@ Loss any_loss(RandomStream& random) {
   for_each_alternative<Loss>([&]<typename T>(std::type_identity<T>) {
     T loss;
     if constexpr (requires { loss.from_logits; }) loss.from_logits = from_logits;
+    if constexpr (requires { loss.label_smoothing; }) loss.label_smoothing = random.uniform();
+    if constexpr (requires { loss.gamma; }) loss.gamma = random.uniform();
+    if constexpr (requires { loss.delta; }) loss.delta = 0.1 + random.uniform();
+    loss.reduction = any_of(random, std::array{Reduction::sum_over_batch_size, Reduction::sum});
     all.emplace_back(loss);
   });
   return any_of(random, all);
@@ -222,7 +291,10 @@ void fill(std::vector<NamedTensor>& tensors, RandomStream& random) {
 
 ModelData random_model(std::uint64_t seed) {
   RandomStream random(seed, RandomPurpose::test, 0);
-  ModelData model{random.below(2) == 0 ? any_graph(random) : any_architecture(random), {}, {}};
+  ModelData model{
+      random.below(2) == 0 ? any_graph(random, any_input(random)) : any_architecture(random, any_input(random)),
+      {},
+      {}};
   model.weights = weights_for(model.architecture);
   fill(model.weights, random);
   if (random.below(4) == 0) return model;

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <string>
 #include <utility>
 #include <variant>
@@ -36,8 +37,8 @@ TEST_CASE("a dataset counts its examples and returns slices", "[dataset]") {
   const Dataset middle = data.slice(1, 3);
   CHECK(middle.size() == 2);
   CHECK(middle.example_shape == data.example_shape);
-  CHECK(std::get<Pixels>(middle.inputs) == Pixels{6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17});
-  CHECK(std::get<Labels>(middle.targets) == Labels{1, 2});
+  CHECK(std::get<SharedArray<std::uint8_t>>(middle.inputs) == Pixels{6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17});
+  CHECK(std::get<SharedArray<std::int32_t>>(middle.targets) == Labels{1, 2});
   CHECK(data.slice(4, 4).size() == 0);
   CHECK_THROWS_AS(data.slice(3, 5), UsageError);
   CHECK_THROWS_AS(data.slice(3, 2), UsageError);
@@ -63,8 +64,8 @@ TEST_CASE("a dataset keeps its id when it moves, and copies have their own", "[d
 TEST_CASE("targets may be float vectors", "[dataset]") {
   const Dataset data{Shape{1}, Floats{1, 2, 3}, Shape{2}, Floats{1, 2, 3, 4, 5, 6}, "some data"};
   data.validate(1);
-  CHECK(std::get<Floats>(data.slice(1, 2).targets) == Floats{3, 4});
-  CHECK(std::get<Floats>(data.slice(1, 2).inputs) == Floats{2});
+  CHECK(std::get<SharedArray<float>>(data.slice(1, 2).targets) == Floats{3, 4});
+  CHECK(std::get<SharedArray<float>>(data.slice(1, 2).inputs) == Floats{2});
 }
 
 TEST_CASE("labels out of range are named", "[dataset]") {
@@ -101,4 +102,13 @@ TEST_CASE("a number that is not finite is named", "[dataset]") {
   CHECK_NOTHROW(data.validate(1));
   data.targets = std::vector<float>{1, 2, -infinity};
   CHECK(lacking(message_of<DataError>([&] { data.validate(1); }), {"target 2 of some.npz is infinite"}) == "");
+}
+
+TEST_CASE("a slice shares the memory of its dataset and keeps it alive", "[dataset]") {
+  std::optional<Dataset> data(four_examples());
+  const auto* const inputs = std::get<SharedArray<std::uint8_t>>(data->inputs).data();
+  const Dataset rest = data->slice(1, 4);
+  CHECK(std::get<SharedArray<std::uint8_t>>(rest.inputs).data() == inputs + 6);
+  data.reset();
+  CHECK(std::get<SharedArray<std::int32_t>>(rest.targets) == Labels{1, 2, 1});
 }

@@ -41,10 +41,10 @@ void check_small_set(const TrainTestSplit& data) {
   CHECK(data.train.example_shape == Shape{3, 2});
   CHECK(data.test.example_shape == Shape{3, 2});
   CHECK(data.train.target_shape == Shape{});
-  CHECK(std::get<Pixels>(data.train.inputs) == counting(36));
-  CHECK(std::get<Pixels>(data.test.inputs) == counting(12));
-  CHECK(std::get<Labels>(data.train.targets) == Labels{0, 1, 2, 9, 4, 5});
-  CHECK(std::get<Labels>(data.test.targets) == Labels{7, 8});
+  CHECK(std::get<SharedArray<std::uint8_t>>(data.train.inputs) == counting(36));
+  CHECK(std::get<SharedArray<std::uint8_t>>(data.test.inputs) == counting(12));
+  CHECK(std::get<SharedArray<std::int32_t>>(data.train.targets) == Labels{0, 1, 2, 9, 4, 5});
+  CHECK(std::get<SharedArray<std::int32_t>>(data.test.targets) == Labels{7, 8});
   data.train.validate(10);
   data.test.validate(10);
 }
@@ -111,9 +111,9 @@ TEST_CASE("npz inputs may be floats and labels any integers", "[load_dataset]") 
   members[2].second = npy(npy_dictionary("<f8", "(2, 2)"), bytes_of<double>({0.25, 3.0, -4.0, 1.0}));
   const TrainTestSplit data = load_npz(members);
   CHECK(data.train.example_shape == Shape{2});
-  CHECK(std::get<std::vector<float>>(data.train.inputs) == values);
-  CHECK(std::get<std::vector<float>>(data.test.inputs) == std::vector<float>{0.25F, 3.0F, -4.0F, 1.0F});
-  CHECK(std::get<Labels>(data.train.targets) == Labels{3, 0, -1});
+  CHECK(std::get<SharedArray<float>>(data.train.inputs) == values);
+  CHECK(std::get<SharedArray<float>>(data.test.inputs) == std::vector<float>{0.25F, 3.0F, -4.0F, 1.0F});
+  CHECK(std::get<SharedArray<std::int32_t>>(data.train.targets) == Labels{3, 0, -1});
   CHECK_THROWS_AS(data.train.validate(10), DataError);
 }
 
@@ -126,8 +126,8 @@ TEST_CASE("npz images may have channels and labels may be a column", "[load_data
   const TrainTestSplit data = load_npz(members);
   CHECK(data.train.example_shape == Shape{2, 1, 3});
   CHECK(data.train.target_shape == Shape{});
-  CHECK(std::get<Labels>(data.train.targets) == Labels{0, 1, 2, 9, 4, 5});
-  CHECK(std::get<Labels>(data.test.targets) == Labels{7, 8});
+  CHECK(std::get<SharedArray<std::int32_t>>(data.train.targets) == Labels{0, 1, 2, 9, 4, 5});
+  CHECK(std::get<SharedArray<std::int32_t>>(data.test.targets) == Labels{7, 8});
   data.train.validate(10);
 }
 
@@ -137,15 +137,31 @@ TEST_CASE("npz targets that are not class indices are dense", "[load_dataset]") 
   members[3].second = npy(npy_dictionary("<f8", "(2,)"), bytes_of<double>({0.25, -1}));
   TrainTestSplit data = load_npz(members);
   CHECK(data.train.target_shape == Shape{});
-  CHECK(std::get<std::vector<float>>(data.train.targets) == std::vector<float>{0.5F, 1, 2, 3, 4, -5});
-  CHECK(std::get<std::vector<float>>(data.test.targets) == std::vector<float>{0.25F, -1});
+  CHECK(std::get<SharedArray<float>>(data.train.targets) == std::vector<float>{0.5F, 1, 2, 3, 4, -5});
+  CHECK(std::get<SharedArray<float>>(data.test.targets) == std::vector<float>{0.25F, -1});
 
   members[1].second = npy(npy_dictionary("|u1", "(6, 2)"), {1, 0, 0, 1, 1, 0, 0, 1, 1, 0, 0, 1});
   members[3].second = npy(npy_dictionary("<i8", "(2, 2)"), bytes_of<std::int64_t>({0, 1, 1, 0}));
   data = load_npz(members);
   CHECK(data.train.target_shape == Shape{2});
-  CHECK(std::get<std::vector<float>>(data.test.targets) == std::vector<float>{0, 1, 1, 0});
+  CHECK(std::get<SharedArray<float>>(data.test.targets) == std::vector<float>{0, 1, 1, 0});
   data.train.validate(2);
+}
+
+TEST_CASE("npz files may hold weights of examples", "[load_dataset]") {
+  Members members = npz_members();
+  CHECK(load_npz(members).train.sample_weights.empty());
+  members.emplace_back("sample_weight.npy", npy(npy_dictionary("<f8", "(6,)"), bytes_of<double>({1, 0, 0.5, 2, 1, 1})));
+  TrainTestSplit data = load_npz(members);
+  CHECK(data.train.sample_weights == std::vector<float>{1, 0, 0.5F, 2, 1, 1});
+  CHECK(data.train.slice(2, 4).sample_weights == std::vector<float>{0.5F, 2});
+  CHECK(data.test.sample_weights.empty());
+  data.train.validate(10);
+  data.train.sample_weights = data.train.sample_weights.slice(0, 5);
+  CHECK_THROWS_AS(data.train.validate(10), DataError);
+  members.emplace_back("sample_weight_test.npy", npy(npy_dictionary("|u1", "(3,)"), {1, 2, 3}));
+  CHECK(lacking(message_of<DataError>([&] { (void)load_npz(members); }),
+                {"sample_weight_test", "(3,)", "every example of x_test"}) == "");
 }
 
 TEST_CASE("mismatched npz arrays are rejected", "[load_dataset]") {
@@ -226,10 +242,10 @@ TEST_CASE("real MNIST matches its known content", "[load_dataset]") {
   CHECK(data.test.size() == 10000);
   data.train.validate(10);
   data.test.validate(10);
-  const auto& labels = std::get<Labels>(data.train.targets);
+  const auto& labels = std::get<SharedArray<std::int32_t>>(data.train.targets);
   CHECK(Labels(labels.begin(), labels.begin() + 8) == Labels{5, 0, 4, 1, 9, 2, 1, 3});
   std::uint64_t sum = 0;
-  for (const std::uint8_t pixel : std::get<Pixels>(data.train.inputs)) sum += pixel;
+  for (const std::uint8_t pixel : std::get<SharedArray<std::uint8_t>>(data.train.inputs)) sum += pixel;
   CHECK(static_cast<double>(sum) / (60000.0 * 784.0 * 255.0) ==
         Approx(0.1307).margin(0.0001));  // the known mean of MNIST
 }
@@ -239,7 +255,7 @@ TEST_CASE("test data and inputs need no training data", "[dataset]") {
   const Members all = npz_members();
   write_file(directory.path() / "test.npz", zip_archive({all[2], all[3]}, true));
   const Dataset test = load_test_data(directory.path() / "test.npz");
-  CHECK(std::get<Labels>(test.targets) == Labels{7, 8});
+  CHECK(std::get<SharedArray<std::int32_t>>(test.targets) == Labels{7, 8});
   CHECK(lacking(message_of<DataError>([&] { (void)load_dataset(directory.path() / "test.npz"); }), {"x_train"}) == "");
   write_file(directory.path() / "inputs.npz", zip_archive({all[2]}, true));
   write_file(directory.path() / "inputs.npy", all[2].second);
@@ -249,7 +265,7 @@ TEST_CASE("test data and inputs need no training data", "[dataset]") {
     const Dataset inputs = load_inputs(directory.path() / name);
     CHECK(inputs.size() == 2);
     CHECK(inputs.example_shape == Shape{3, 2});
-    CHECK(std::get<Pixels>(inputs.inputs) == counting(12));
+    CHECK(std::get<SharedArray<std::uint8_t>>(inputs.inputs) == counting(12));
   }
   CHECK(lacking(message_of<DataError>([&] { (void)load_test_data(directory.path() / "inputs.npz"); }), {"y_test"}) ==
         "");

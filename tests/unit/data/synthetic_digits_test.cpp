@@ -22,8 +22,10 @@ using Pixels = std::vector<std::uint8_t>;
 using Labels = std::vector<std::int32_t>;
 
 std::uint64_t digest(const Dataset& data) {
-  Bytes bytes = std::get<Pixels>(data.inputs);
-  for (const std::int32_t label : std::get<Labels>(data.targets)) bytes.push_back(static_cast<std::uint8_t>(label));
+  const auto& pixels = std::get<SharedArray<std::uint8_t>>(data.inputs);
+  Bytes bytes(pixels.begin(), pixels.end());
+  for (const std::int32_t label : std::get<SharedArray<std::int32_t>>(data.targets))
+    bytes.push_back(static_cast<std::uint8_t>(label));
   return digest_of(bytes);
 }
 
@@ -39,10 +41,14 @@ TEST_CASE("the synthetic digits are identical on every machine", "[digits]") {
 TEST_CASE("a synthetic digit depends only on its index", "[digits]") {
   const TrainTestSplit many = synthetic_digits(300, 200);
   const TrainTestSplit few = synthetic_digits(40, 30);
-  CHECK(std::get<Pixels>(few.train.inputs) == std::get<Pixels>(many.train.slice(0, 40).inputs));
-  CHECK(std::get<Labels>(few.train.targets) == std::get<Labels>(many.train.slice(0, 40).targets));
-  CHECK(std::get<Pixels>(few.test.inputs) == std::get<Pixels>(many.test.slice(0, 30).inputs));
-  CHECK(std::get<Pixels>(few.test.inputs) != std::get<Pixels>(few.train.slice(0, 30).inputs));
+  CHECK(std::get<SharedArray<std::uint8_t>>(few.train.inputs) ==
+        std::get<SharedArray<std::uint8_t>>(many.train.slice(0, 40).inputs));
+  CHECK(std::get<SharedArray<std::int32_t>>(few.train.targets) ==
+        std::get<SharedArray<std::int32_t>>(many.train.slice(0, 40).targets));
+  CHECK(std::get<SharedArray<std::uint8_t>>(few.test.inputs) ==
+        std::get<SharedArray<std::uint8_t>>(many.test.slice(0, 30).inputs));
+  CHECK(std::get<SharedArray<std::uint8_t>>(few.test.inputs) !=
+        std::get<SharedArray<std::uint8_t>>(few.train.slice(0, 30).inputs));
   CHECK(synthetic_digits(0, 0).train.size() == 0);
 }
 
@@ -58,12 +64,13 @@ TEST_CASE("the synthetic digits resemble MNIST and are fast to generate", "[digi
   digits.test.validate(10);
 
   std::array<int, 10> counts{};
-  for (const std::int32_t label : std::get<Labels>(digits.train.targets)) ++counts.at(static_cast<std::size_t>(label));
+  for (const std::int32_t label : std::get<SharedArray<std::int32_t>>(digits.train.targets))
+    ++counts.at(static_cast<std::size_t>(label));
   for (const int count : counts) CHECK((count > 5700 && count < 6300));
 
   double sum = 0;
   std::size_t blank = 0;
-  const auto& pixels = std::get<Pixels>(digits.train.inputs);
+  const auto& pixels = std::get<SharedArray<std::uint8_t>>(digits.train.inputs);
   for (std::size_t image = 0; image < 60000; ++image) {
     std::size_t inked = 0;
     for (const std::uint8_t pixel : std::span(pixels).subspan(image * 784, 784)) {

@@ -2,6 +2,7 @@
 #include "graph/lower.hpp"
 
 #include "support/catch.hpp"
+#include "support/models.hpp"
 
 #include <lockstep/core/error.hpp>
 #include <lockstep/layers/sequential.hpp>
@@ -59,6 +60,25 @@ TEST_CASE("activations are fused into the operation before them where possible")
   CHECK(forward({Activation(activations::linear)}) == "gather loss");
 }
 
+TEST_CASE("backward ends at the first trainable layer") {
+  using testing::frozen;
+  const Graph graph = lower(Sequential{Input({8, 8, 1}), frozen(Conv2D(4, 3)), frozen(BatchNormalization()),
+                                       Activation(sigmoid), MaxPooling2D(), Conv2D(3, 1), frozen(BatchNormalization()),
+                                       frozen(Conv2D(2, 1)), Flatten(), frozen(Dense(4)), Activation(softmax)},
+                            logits, false);
+  CHECK(kinds(graph.backward) ==
+        "dense_backward convolution_backward batch_normalization_backward convolution_backward");
+  CHECK(graph.backward[0].is_frozen);
+  CHECK(graph.backward[1].is_frozen);
+  CHECK(graph.backward[2].is_frozen);
+  CHECK(!graph.backward[3].is_frozen);
+  CHECK(!graph.backward[3].input_gradient);
+
+  const Graph none = lower(Sequential{Input({8}), frozen(Dense(4))}, logits, false);
+  CHECK(none.backward.empty());
+  CHECK(!none.forward.back().operands.front().needs_gradient);
+}
+
 TEST_CASE("layers without effect lower to no operation") {
   const Graph graph = lower(Sequential{Input({8}), Reshape({2, 4}), Flatten(), Dropout(0), Dense(3)}, logits, false);
   CHECK(kinds(graph.forward) == "gather dense loss");
@@ -83,18 +103,26 @@ TEST_CASE("Rescaling is fused into gather and bytes stay bytes") {
   CHECK(lower(Sequential{Input({4}), Dense(3)}, logits, false, 0.5).input.byte_divisor() == 2.0F);
 }
 
-TEST_CASE("Rescaling after computing layers is rejected by name") {
+TEST_CASE("Rescaling after other layers is an operation, and bytes are still divided by 255") {
   for (const Layer& before :
        {Layer(Dense(4)), Layer(Activation(relu)), Layer(Dropout(0.5)), Layer(BatchNormalization())}) {
-    try {
-      static_cast<void>(lower(Sequential{Input({4}), before, Rescaling(0.5, 0, "too_late"), Dense(3)}, logits, false));
-      FAIL("should have been refused");
-    } catch (const UsageError& error) {
-      const std::string message = error.what();
-      CHECK(message.find("'too_late' (Rescaling)") != std::string::npos);
-      CHECK(message.find("behind the Input") != std::string::npos);
-    }
+    const Graph graph = lower(Sequential{Input({4}), before, Rescaling(0.5, 3), Dense(3)}, logits, false);
+    CHECK(graph.forward[2].kind == OperationKind::affine);
+    CHECK(graph.input.byte_scale == 1.0 / 255);
+    CHECK(graph.input.scale == 1);
   }
+  CHECK(lower(Sequential{Input({4}), Normalization({.mean = {1}, .variance = {4}}), Dense(3)}, logits, false)
+            .input.byte_scale == 1);
+}
+
+TEST_CASE("an Embedding reads whole numbers from the model's input") {
+  const Graph graph = lower(Sequential{Input({4}), Embedding(10, 2), Flatten(), Dense(3)}, logits, true);
+  CHECK(kinds(graph.forward) == "gather embedding dense loss");
+  CHECK(graph.input.byte_scale == 1);
+  CHECK(graph.tensors[0].type == ElementType::float32);  // in mixed precision, too
+  CHECK_THROWS_AS(
+      static_cast<void>(lower(Sequential{Input({4}), Dense(4), Embedding(10, 2), Flatten(), Dense(3)}, logits, false)),
+      UsageError);
 }
 
 TEST_CASE("Dense accepts any input layout, other operations get Keras' order") {
@@ -121,7 +149,57 @@ TEST_CASE("unused gradients are not computed") {
   const Graph nothing_learns =
       lower(Sequential{Input({4}), Activation(softmax)}, SparseCategoricalCrossentropy(), false);
   CHECK(nothing_learns.backward.empty());
-  CHECK(!nothing_learns.forward.back().input_gradient);
+  CHECK(!nothing_learns.forward.back().operands.front().needs_gradient);
+}
+
+TEST_CASE("crossentropy behind a softmax reads its logits") {
+  const std::vector<std::vector<Layer>> ends{{Dense(3, {.activation = softmax})}, {Dense(3), Activation(softmax)}};
+  for (const std::vector<Layer>& end : ends) {
+    std::vector<Layer> layers{Input({4}), Dense(5)};
+    layers.insert(layers.end(), end.begin(), end.end());
+    for (const bool from_logits : {false, true}) {
+      const Graph graph = lower(Sequential(layers), CategoricalCrossentropy({.from_logits = from_logits}), false);
+      CHECK(kinds(graph.forward) == "gather dense dense softmax loss");
+      CHECK(kinds(graph.backward) == "dense_backward dense_backward");
+      CHECK(graph.forward.back().input == graph.forward[3].output);
+      CHECK(graph.forward.back().operands.front().tensor == graph.forward[2].output);
+      CHECK(graph.forward.back().operands.front().needs_gradient);
+      CHECK(std::get<CategoricalCrossentropy>(graph.loss).from_logits);
+    }
+  }
+  for (const Loss& other : {Loss(MeanSquaredError()), Loss(CategoricalCrossentropy())}) {
+    const bool is_crossentropy = std::holds_alternative<CategoricalCrossentropy>(other);
+    std::vector<Layer> layers{Input({4}), Dense(3, {.activation = softmax})};
+    if (is_crossentropy) layers.emplace_back(Dropout(0.5));
+    const Graph graph = lower(Sequential(layers), other, false);
+    CHECK(graph.forward.back().operands.front().tensor == graph.forward.back().input);
+    CHECK(kinds(graph.backward).find("softmax_backward") != std::string::npos);
+  }
+  const Sequential binary{Input({4}), Dense(3, {.activation = sigmoid})};
+  const Graph graph = lower(binary, BinaryCrossentropy(), false);
+  CHECK(kinds(graph.forward) == "gather dense activation loss");
+  CHECK(kinds(graph.backward) == "dense_backward");
+  CHECK(graph.forward.back().operands.front().tensor == graph.forward[1].output);
+}
+
+TEST_CASE("focal crossentropies read the model's output") {
+  const auto reads_output = [](ActivationFunction last, const Loss& loss) {
+    const Graph graph = lower(Sequential{Input({4}), Dense(3, {.activation = last})}, loss, false);
+    return graph.forward.back().operands.front().tensor == graph.forward.back().input &&
+           graph.loss.index() == loss.index();
+  };
+  CHECK(reads_output(softmax, CategoricalFocalCrossentropy()));
+  CHECK(reads_output(sigmoid, BinaryFocalCrossentropy()));
+}
+
+TEST_CASE("backward behind hidden logits ends at frozen layers") {
+  Dense frozen(3, {.activation = softmax});
+  frozen.trainable = false;
+  const Graph graph = lower(Sequential{Input({4}), Dense(5), frozen}, CategoricalCrossentropy(), false);
+  CHECK(kinds(graph.backward) == "dense_backward dense_backward");
+  Dense first(5);
+  first.trainable = false;
+  CHECK(lower(Sequential{Input({4}), first, frozen}, CategoricalCrossentropy(), false).backward.empty());
 }
 
 TEST_CASE("mixed precision is bfloat16 up to the output of the last weighted layer") {

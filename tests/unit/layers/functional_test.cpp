@@ -74,6 +74,49 @@ TEST_CASE("A Functional model of one branch is a chain") {
   CHECK_FALSE(Functional(input, Add()({x, x})).is_chain());
 }
 
+TEST_CASE("A model is called like a layer, and lowering sees the layers inside") {
+  const Tensor input = Input({6, 6, 2});
+  const Sequential base({Input({6, 6, 2}), Conv2D(2, 3, {.padding = "same"}), BatchNormalization()}, "base");
+  const Tensor left = base(input);
+  const Functional model(input, Dense(3)(Flatten()(Add()({left, base(left)}))));
+  CHECK(names_of(model) == std::vector<std::string>{"input_layer", "base", "add", "flatten", "dense"});
+  CHECK(model.layers()[1].class_name == "Sequential");
+  CHECK(model.layers()[1].output_shape == Shape{6, 6, 2});
+  REQUIRE(model.layers()[1].parameters.size() == 6);
+  CHECK(model.layers()[1].parameters[0].name == "conv2d/kernel");
+  CHECK(model.layers()[1].parameters[5].name == "batch_normalization/moving_variance");
+
+  const Architecture flat = model.flattened();
+  CHECK(names_of(flat) ==
+        std::vector<std::string>{"input_layer", "base/conv2d", "base/batch_normalization", "add", "flatten", "dense"});
+  CHECK(flat.calls().size() == 8);  // the base's two layers are called twice
+  CHECK(flat.count_parameters(true) == model.count_parameters(true));
+  CHECK(flat.count_parameters(false) == model.count_parameters(false));
+  CHECK(flat.output_shape() == model.output_shape());
+}
+
+TEST_CASE("A Sequential model may begin with a model, and flattens to a chain") {
+  const Sequential base{Input({4}), Dense(3)};
+  const Sequential model{base, Sequential{Input({3}), Dense(5), Dense(2)}, Dense(2)};
+  CHECK(names_of(model) == std::vector<std::string>{"input_layer", "sequential", "sequential_1", "dense"});
+  CHECK(names_of(model.flattened()) == std::vector<std::string>{"input_layer", "sequential/dense", "sequential_1/dense",
+                                                                "sequential_1/dense_1", "dense"});
+  CHECK(model.flattened().is_chain());
+}
+
+TEST_CASE("A model with several inputs is called on as many tensors of its shapes") {
+  const Tensor a = Input({4}, "a");
+  const Tensor b = Input({2}, "b");
+  const Functional inner(std::vector{a, b}, std::vector<Tensor>{Subtract()({Dense(3)(a), Dense(3)(b)})}, "inner");
+  const Tensor x = Input({2}, "x");
+  const Functional outer(x, inner({Dense(4)(x), x}));
+  CHECK(outer.flattened().calls().size() == 5);
+  require_words(refusal([&] { inner(x); }), {"'inner' (Functional)", "2 inputs", "1 tensors"});
+  require_words(refusal([&] { inner({x, x}); }), {"'inner' (Functional)", "(2,)", "'a'", "(4,)"});
+  const Functional two(std::vector{x}, std::vector{Dense(1)(x), Dense(2)(x)}, "two");
+  require_words(refusal([&] { two(x); }), {"'two' (Functional)", "2 outputs"});
+}
+
 TEST_CASE("What cannot be a Functional model is refused by name") {
   const Tensor input = Input({4}, "in");
   const Tensor other = Input({4}, "other");
@@ -82,7 +125,7 @@ TEST_CASE("What cannot be a Functional model is refused by name") {
       {[&] {
          (void)Add()({input, wide});
        },
-       {"'add' (Add)", "(4,)", "(5,)", "one shape"}},
+       {"'add' (Add)", "(4,)", "(5,)", "one size, or 1"}},
       {[&] { (void)Add("sum")({input}); }, {"'sum' (Add)", "at least 2 tensors", "called on 1"}},
       {[&] { (void)Add()(std::vector<Tensor>{}); }, {"'add' (Add)", "no tensors"}},
       {[&] {

@@ -144,6 +144,15 @@ TEST_CASE("windows have Keras' output sizes and padding") {
   CHECK(convolved({.padding = Padding::same, .dilation_rate = 3}) == Shape{10, 11, 2});
 
   CHECK(output_of({13, 13, 3}, MaxPooling2D()) == Shape{6, 6, 3});
+  CHECK(output_of({9, 8, 4}, DepthwiseConv2D(3, {.depth_multiplier = 2})) == Shape{7, 6, 8});
+  CHECK(output_of({9, 8, 4}, SeparableConv2D(5, 3, {.strides = 2, .padding = "same"})) == Shape{5, 4, 5});
+  CHECK(output_of({4, 5, 3}, Conv2DTranspose(2, 3, {.strides = 2, .padding = "same"})) == Shape{8, 10, 2});
+  CHECK(output_of({4, 5, 3}, Conv2DTranspose(2, {3, 1}, {.strides = 2})) == Shape{9, 10, 2});
+  CHECK(output_of({20, 3}, Conv1D(2, 3, {.padding = "causal", .dilation_rate = 4})) == Shape{20, 2});
+  CHECK(output_of({20, 3}, SeparableConv1D(2, 3, {.strides = 3})) == Shape{6, 2});
+  CHECK(output_of({20, 3}, MaxPooling1D(3)) == Shape{6, 3});
+  CHECK(output_of({20, 3}, GlobalMaxPooling1D({.keepdims = true})) == Shape{1, 3});
+  CHECK(output_of({4, 5, 3}, GlobalAveragePooling2D({.keepdims = true})) == Shape{1, 1, 3});
   CHECK(output_of({13, 13, 3}, MaxPooling2D(2, {.padding = Padding::same})) == Shape{7, 7, 3});
   CHECK(output_of({13, 13, 3}, AveragePooling2D({3, 2}, {.strides = {1, 5}})) == Shape{11, 3, 3});
   CHECK(output_of({13, 12, 3}, GlobalAveragePooling2D()) == Shape{3});
@@ -183,13 +192,23 @@ TEST_CASE("invalid layer sequences are rejected with a remedy") {
   check_error({Input({8, 0}), Flatten()}, {"(8, 0)"});
   check_error({Input({3, -1}), Flatten()}, {"at least 1"});
 
-  CHECK(error_of({image, Dense(3, {.name = "head"})}) ==
-        "layer 'head' (Dense) needs one vector per example, (features,), but its input is (8, 8, 1); put Flatten() "
-        "before it");
   check_error({Input({28, 28}), Conv2D(4, 3)}, {"'conv2d'", "rank 3", "(28, 28)", "Reshape"});
   check_error({Input({28}), MaxPooling2D()}, {"'max_pooling2d'", "(28,)"});
   check_error({Input({28}), AveragePooling2D()}, {"'average_pooling2d'"});
   check_error({Input({28}), GlobalAveragePooling2D()}, {"'global_average_pooling2d'"});
+
+  check_error({image, ZeroPadding2D({1, 0, -1, 0})}, {"'zero_padding2d'", "padding -1", "not negative"});
+  check_error({Input({28}), ZeroPadding2D()}, {"'zero_padding2d'", "rank 3", "(28,)"});
+  check_error({image, ZeroPadding1D()}, {"'zero_padding1d'", "rank 2", "(steps, channels)"});
+  check_error({image, Cropping2D(4)}, {"'cropping2d'", "crop all of its input (8, 8, 1)"});
+  check_error({image, Permute({1, 2})}, {"'permute'", "dims [1, 2]", "(8, 8, 1)"});
+  check_error({image, Permute({1, 2, 2})}, {"'permute'", "each axis from 1 to 3 once"});
+  check_error({image, RepeatVector(2)}, {"'repeat_vector'", "rank 1"});
+  check_error({image, GroupNormalization(2)}, {"'group_normalization'", "2 groups", "1 channels"});
+  check_error({image, Normalization({.mean = {1, 2}, .variance = {1}})}, {"'normalization'", "2 means", "1 channels"});
+  check_error({image, PReLU({.shared_axes = {4}})}, {"'p_re_lu'", "axis 4", "1 to 3"});
+  check_error({image, Dropout(0.1, {.noise_shape = {2, 1, 1}})}, {"'dropout'", "(None, 2, 1, 1)", "(8, 8, 1)"});
+  check_error({image, LeakyReLU(-1)}, {"'leaky_re_lu'", "negative_slope -1"});
 
   check_error({image, Conv2D(4, 9)}, {"9 x 9", "(8, 8, 1)", "same"});
   check_error({image, Conv2D(4, 3, {.dilation_rate = 4})}, {"9 x 9"});
@@ -223,7 +242,8 @@ TEST_CASE("invalid layer sequences are rejected with a remedy") {
 }
 
 TEST_CASE("layer names are unique") {
-  check_error({Input({3}), Dense(2, {.name = "a"}), Dropout(0.1, "a")}, {"two layers have the name 'a'", "Dropout"});
+  check_error({Input({3}), Dense(2, {.name = "a"}), Dropout(0.1, {.name = "a"})},
+              {"two layers have the name 'a'", "Dropout"});
   check_error({Input({3}), Dense(2), Dense(2, {.name = "dense"})}, {"'dense'"});
   check_error({Input({3}), Dense(2, {.name = "a/b"})}, {"'a/b'", "'/'"});
 }
@@ -238,10 +258,26 @@ TEST_CASE("activations, initializers and padding may be Keras' strings") {
 }
 
 TEST_CASE("an unknown string is refused with the names that there are") {
-  CHECK(message_of<UsageError>([] { (void)Dense(1, {.activation = "rleu"}); }) ==
-        "there is no activation 'rleu'; choose linear, relu, sigmoid, tanh or softmax");
-  CHECK(message_of<UsageError>([] { (void)Dense(1, {.kernel_initializer = "glorot"}); }) ==
-        "there is no initializer 'glorot'; choose glorot_uniform, glorot_normal, he_uniform, he_normal, zeros or ones");
+  const auto begins = [](const std::string& text, const std::string& with) { return text.starts_with(with); };
+  CHECK(begins(message_of<UsageError>([] { (void)Dense(1, {.activation = "rleu"}); }),
+               "there is no activation 'rleu'; choose linear, relu, sigmoid, tanh, softmax, relu6, "));
+  CHECK(begins(message_of<UsageError>([] { (void)Dense(1, {.kernel_initializer = "glorot"}); }),
+               "there is no initializer 'glorot'; choose glorot_uniform, glorot_normal, he_uniform, "));
   CHECK(message_of<UsageError>([] { (void)MaxPooling2D(2, {.padding = "full"}); }) ==
-        "there is no padding 'full'; choose valid or same");
+        "there is no padding 'full'; choose valid, same or causal");
+}
+
+TEST_CASE("layers can be made trainable and not, by name or all") {
+  Dense dense(3);
+  dense.trainable = false;
+  Sequential model{Input({4}), dense, BatchNormalization(), Dense(2, {.name = "head"})};
+  CHECK(model.count_parameters(true) == 6 + 8);
+  CHECK(model.count_parameters(false) == 15 + 6);
+  model.set_trainable(false);
+  CHECK(model.count_parameters(true) == 0);
+  model.set_trainable("head", true);
+  CHECK(model.count_parameters(true) == 8);
+  model.set_trainable(true);
+  CHECK(model.count_parameters(false) == 6);
+  CHECK_THROWS_AS(model.set_trainable("tail", true), UsageError);
 }

@@ -19,26 +19,31 @@ namespace {
 
 using Outputs = std::vector<std::vector<float>>;
 
-/// The metric over all examples. Targets are class indices or vectors.
+/// The metric over all examples. Targets are class indices or vectors. With `weights` it is a weighted metric.
 template <typename Targets>
-double value_of(const Metric& metric, const Outputs& outputs, const Targets& targets) {
-  std::vector<double> sums(num_sums(metric));
-  with_metric_rule(metric, [&](const auto& rule) {
+double value_of(const Metric& metric, const Outputs& outputs, const Targets& targets,
+                const std::vector<float>& weights = {}) {
+  std::vector<Metric> metrics{metric};
+  complete(metrics, static_cast<std::int64_t>(outputs.front().size()));
+  const MetricLists lists = weights.empty() ? MetricLists{metrics} : MetricLists{{}, metrics};
+  std::vector<double> sums(num_sums(lists));
+  with_metric_rule(metrics.front(), [&](const auto& rule) {
     for (std::size_t i = 0; i < outputs.size(); ++i) {
       const auto count = static_cast<std::int64_t>(outputs[i].size());
+      const float weight = weights.empty() ? 1.0F : weights[i];
       if constexpr (std::is_same_v<Targets, std::vector<int>>) {
-        rule(outputs[i].data(), count, ClassTarget<std::int64_t>{targets[i]}, sums.data());
+        rule(outputs[i].data(), count, ClassTarget<std::int64_t>{targets[i]}, weight, sums.data());
       } else {
-        rule(outputs[i].data(), count, DenseTarget<std::int64_t>{targets[i].data()}, sums.data());
+        rule(outputs[i].data(), count, DenseTarget<std::int64_t>{targets[i].data()}, weight, sums.data());
       }
+      if (!weights.empty()) sums.back() += weight;
     }
   });
   double found = -1;
-  visit_metric_values(std::vector{metric}, sums, static_cast<double>(outputs.size()),
-                      [&](std::string_view name, double value) {
-                        CHECK(name == keras_name(metric));
-                        found = value;
-                      });
+  visit_metric_values(lists, sums, static_cast<double>(outputs.size()), [&](std::string_view name, double value) {
+    CHECK(name == keras_name(metric));
+    found = value;
+  });
   return found;
 }
 
@@ -101,14 +106,60 @@ TEST_CASE("mean errors are means over examples and outputs") {
 
 TEST_CASE("the sums of metrics are consecutive, and without examples every metric is 0") {
   const std::vector<Metric> several{metrics::MeanAbsoluteError(), accuracy, metrics::RootMeanSquaredError()};
-  REQUIRE(num_sums(several) == 3);
+  REQUIRE(num_sums(MetricLists{several}) == 3);
   std::map<std::string, double> values;
   const auto note = [&](std::string_view name, double value) { values[std::string(name)] = value; };
-  visit_metric_values(several, std::vector<double>{2, 1, 16}, 4, note);
+  visit_metric_values(MetricLists{several}, std::vector<double>{2, 1, 16}, 4, note);
   CHECK(values == std::map<std::string, double>{
                       {"mean_absolute_error", 0.5}, {"accuracy", 0.25}, {"root_mean_squared_error", 2}});
-  visit_metric_values(several, {}, 0, note);
+  visit_metric_values(MetricLists{several}, {}, 0, note);
   for (const auto& [name, value] : values) CHECK(value == 0);
+}
+
+TEST_CASE("precision, recall and F1 count right and wrong outputs") {
+  const Outputs outputs{{0.9F, 0.6F, 0.2F}, {0.7F, 0.1F, 0.8F}};
+  const Outputs targets{{1, 0, 1}, {1, 0, 1}};  // 3 right yeses, 1 wrong yes, 1 wrong no
+  CHECK(value_of(metrics::Precision(), outputs, targets) == 0.75);
+  CHECK(value_of(metrics::Recall(), outputs, targets) == 0.75);
+  CHECK(value_of(metrics::Precision(), outputs, targets, {1, 3}) == Approx(7.0 / 8));
+  CHECK(value_of(metrics::Recall(), outputs, targets, {1, 3}) == Approx(7.0 / 8));
+  CHECK(value_of(metrics::Precision({.thresholds = 1}), outputs, targets) == 0);
+  CHECK(value_of(metrics::BinaryAccuracy(), outputs, targets) == Approx(4.0 / 6));
+  using metrics::Average;
+  CHECK(value_of(metrics::F1Score({.average = Average::micro, .threshold = 0.5}), outputs, targets) ==
+        Approx(0.75).epsilon(1e-6));
+  CHECK(value_of(metrics::F1Score({.average = Average::macro, .threshold = 0.5}), outputs, targets) ==
+        Approx((1 + 0 + 2.0 / 3) / 3).epsilon(1e-6));
+  CHECK(value_of(metrics::F1Score({.average = Average::weighted, .threshold = 0.5}), outputs, targets) ==
+        Approx((1 + 2.0 / 3) / 2).epsilon(1e-6));
+  CHECK(value_of(metrics::F1Score({.average = Average::micro}), outputs, targets) ==
+        Approx(2 * 1 * 0.5 / 1.5).epsilon(1e-6));  // without a threshold, the largest outputs
+}
+
+TEST_CASE("AUC is the area under ROC or precision over recall") {
+  const Outputs outputs{{0.1F}, {0.4F}, {0.35F}, {0.8F}};
+  const Outputs targets{{0}, {0}, {1}, {1}};  // of four pairs of a yes and a no, three are ordered
+  using metrics::Summation;
+  CHECK(value_of(metrics::AUC(), outputs, targets) == Approx(0.75));
+  CHECK(value_of(metrics::AUC({.summation_method = Summation::majoring}), outputs, targets) == Approx(0.75));
+  CHECK(value_of(metrics::AUC({.num_thresholds = 3}), outputs, targets) == Approx(0.75));  // Keras' example
+  CHECK(value_of(metrics::AUC({.num_thresholds = 3}), Outputs{{0}, {0.5F}, {0.3F}, {0.9F}}, targets, {1, 0, 0, 1}) ==
+        Approx(1));
+  CHECK(value_of(metrics::AUC({.curve = metrics::Curve::PR}), Outputs{{0.2F}, {0.9F}}, Outputs{{0}, {1}}) == Approx(1));
+  CHECK(value_of(metrics::AUC({.from_logits = true}), Outputs{{-2}, {-0.4F}, {-0.6F}, {1}}, targets) == Approx(0.75));
+}
+
+TEST_CASE("weighted metrics weigh their examples, and are told from others") {
+  const Outputs outputs{{1}, {3}};
+  const Outputs targets{{0}, {1}};
+  CHECK(value_of(metrics::MeanAbsoluteError(), outputs, targets, {1, 3}) == Approx(7.0 / 4));
+  CHECK(value_of(metrics::RootMeanSquaredError(), outputs, targets, {1, 3}) == Approx(std::sqrt(13.0 / 4)));
+  CHECK(value_of(metrics::MeanAbsoluteError(), outputs, targets, {0, 0}) == 0);
+  const std::vector<Metric> both{metrics::MeanAbsoluteError()};
+  std::vector<std::string> names;
+  visit_metric_values(MetricLists{both, both}, std::vector<double>{1, 1, 1}, 1,
+                      [&](std::string_view name, double) { names.emplace_back(name); });
+  CHECK(names == std::vector<std::string>{"mean_absolute_error", "weighted_mean_absolute_error"});
 }
 
 TEST_CASE("a metric's name is Keras', and determines whether larger is better") {

@@ -37,6 +37,8 @@ TEST_CASE("classes are found by their Keras names") {
   CHECK(keras_name(Optimizer{Adam()}) == "Adam");
   CHECK(keras_name(Optimizer{AdamW()}) == "AdamW");
   CHECK(keras_name(Optimizer{RMSprop()}) == "RMSprop");
+  CHECK(keras_name(Optimizer{Lion()}) == "Lion");
+  CHECK(keras_name(Optimizer{Nadam()}) == "Nadam");
   CHECK(keras_name(Loss{SparseCategoricalCrossentropy()}) == "sparse_categorical_crossentropy");
   CHECK(keras_name(Loss{CategoricalCrossentropy()}) == "categorical_crossentropy");
   CHECK(keras_name(Loss{MeanSquaredError()}) == "mean_squared_error");
@@ -64,20 +66,36 @@ TEST_CASE("optimizers report their learning rate and slot count") {
   CHECK(num_slots(RMSprop({.momentum = 0.9})) == 2);
   CHECK(num_slots(RMSprop({.centered = true})) == 2);
   CHECK(num_slots(RMSprop({.momentum = 0.9, .centered = true})) == 3);
+  CHECK(num_slots(Adam({.amsgrad = true, .use_ema = true, .gradient_accumulation_steps = 2})) == 5);
 }
 
 TEST_CASE("an optimizer's update rule has the slots that it declares") {
-  for (const Optimizer& optimizer : testing::complete(
-           {SGD(), SGD({.momentum = 0.9}), SGD({.momentum = 0.9, .nesterov = true}), RMSprop(),
-            RMSprop({.momentum = 0.9}), RMSprop({.centered = true}), RMSprop({.momentum = 0.9, .centered = true})})) {
+  for (const Optimizer& optimizer :
+       testing::complete({SGD(), SGD({.momentum = 0.9}), SGD({.momentum = 0.9, .nesterov = true}), RMSprop(),
+                          RMSprop({.momentum = 0.9}), RMSprop({.centered = true}),
+                          RMSprop({.momentum = 0.9, .centered = true}), Adam({.amsgrad = true}),
+                          AdamW({.amsgrad = true}), Adamax({.use_ema = true, .gradient_accumulation_steps = 2})})) {
     INFO(keras_name(optimizer));
     CHECK_NOTHROW(check(optimizer));
-    with_update_rule(optimizer, 1,
-                     [&]<typename Rule>(const Rule& /*rule*/) { CHECK(Rule::num_slots == num_slots(optimizer)); });
+    with_update_rule(optimizer, 1, [&]<typename Rule>(const Rule& /*rule*/) {
+      CHECK(Rule::num_slots + shared_update(optimizer, 1).num_slots() == num_slots(optimizer));
+    });
   }
   // Both have two slots, but different ones: they must not share state.
   CHECK(slots_of(RMSprop({.momentum = 0.9})) != slots_of(RMSprop({.centered = true})));
   CHECK(slots_of(RMSprop({.momentum = 0.9})) == slots_of(RMSprop({.momentum = 0.5})));
+}
+
+TEST_CASE("slots have Keras' order in files") {
+  const Slots slots = slots_of(Adam({.amsgrad = true, .use_ema = true, .gradient_accumulation_steps = 2}));
+  std::vector<std::string> names(slots.size() * 2);
+  for (std::size_t slot = 0; slot < slots.size(); ++slot) {
+    for (std::size_t weight = 0; weight < 2; ++weight)
+      names[slot_index(slots, slot, weight, 2)] = std::string(slots[slot].name) + std::to_string(weight);
+  }
+  CHECK(names == std::vector<std::string>{"average0", "average1", "gradient_accumulator0", "gradient_accumulator1",
+                                          "momentum0", "velocity0", "momentum1", "velocity1", "velocity_hat0",
+                                          "velocity_hat1"});
 }
 
 TEST_CASE("a scheduled learning rate cannot be set, only replaced") {
@@ -116,6 +134,11 @@ TEST_CASE("out-of-range options are rejected by name") {
   check_refused(Adam({.beta_2 = -0.1}), {"beta_2 is -0.1"});
   check_refused(Adam({.epsilon = 0}), {"epsilon is 0"});
   check_refused(AdamW({.weight_decay = -0.1}), {"weight_decay is -0.1"});
+  check_refused(SGD({.weight_decay = -0.1}), {"SGD's weight_decay is -0.1"});
+  check_refused(Lion({.beta_1 = 0}), {"Lion's beta_1 is 0"});
+  check_refused(Ftrl({.learning_rate_power = 0.5}), {"Ftrl's learning_rate_power is 0.5"});
+  check_refused(Adam({.gradient_accumulation_steps = 1}), {"Adam's gradient_accumulation_steps is 1", "at least 2"});
+  check_refused(Adam({.ema_momentum = 1.5}), {"Adam's ema_momentum is 1.5"});
   check_refused(RMSprop({.rho = 1}), {"rho is 1"});
   check_refused(RMSprop({.momentum = nan}), {"momentum is"});
   check_refused(RMSprop({.epsilon = -1}), {"epsilon is -1"});

@@ -10,6 +10,7 @@
 #include <lockstep/layers/sequential.hpp>
 
 #include <string>
+#include <vector>
 
 using namespace lockstep;
 using namespace lockstep::testing::sharding;
@@ -64,6 +65,23 @@ TEST_CASE("a convolution with many weights and few outputs is row-parallel") {
   CHECK_FALSE(sharding_from_code(graph_of(Sequential{Input({5, 5, 1}), Conv2D(8, 3), Reshape({9, 8}),
                                                      Reshape({3, 6, 4}), Conv2D(4, 2), Flatten(), Dense(2)}),
                                  2, "acraa"));
+}
+
+TEST_CASE("grouped, depthwise and transposed convolutions are never sharded") {
+  const auto can_be = [](const Layer& layer, const std::string& code) {
+    const std::vector<Layer> layers{Input({6, 6, 1}), Conv2D(8, 3), layer, Flatten(), Dense(3)};
+    return sharding_from_code(graph_of(Sequential(layers)), 2, code).has_value();
+  };
+  CHECK(can_be(Conv2D(4, 2), "apcra"));
+  const std::vector<Layer> layers{DepthwiseConv2D(2), Conv2D(8, 2, {.groups = 4}), Conv2DTranspose(4, 2)};
+  for (const Layer& layer : layers) {
+    CHECK_FALSE(can_be(layer, "apcra"));
+    CHECK_FALSE(can_be(layer, "accra"));
+    CHECK_FALSE(can_be(layer, "acraa"));
+  }
+  // Of a separable convolution, only the second half.
+  CHECK(can_be(SeparableConv2D(4, 2), "appcra"));
+  CHECK_FALSE(can_be(SeparableConv2D(4, 2), "apccra"));
 }
 
 TEST_CASE("an unshardable model names the layer and the reason") {

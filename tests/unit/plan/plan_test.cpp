@@ -5,6 +5,7 @@
 #include "backend/make_backend.hpp"
 #include "graph/lower.hpp"
 #include "support/catch.hpp"
+#include "support/models.hpp"
 
 #include <lockstep/layers/sequential.hpp>
 
@@ -44,6 +45,7 @@ const std::vector<Sequential> models{
     Sequential{Input({300}), Dense(1), Dense(500, {.use_bias = false}), Dense(3, {.activation = softmax}),
                Dropout(0.5)},
     Sequential{Input({4}), Activation(softmax)},
+    testing::partly_frozen(),
 };
 
 std::vector<PlanOptions> tested_plan_options() {
@@ -140,9 +142,14 @@ TEST_CASE("parameters are laid out in reverse layer order, aligned, without over
       CHECK(parameter->storage >= static_cast<std::size_t>(parameter->info.shape.elements()));
       end = parameter->offset + parameter->storage;
     }
-    CHECK(end <= plan.elements);
-    CHECK(plan.elements < end + 16);
+    CHECK(end <= plan.weight_elements);
+    CHECK(plan.weight_elements < end + 16);
     CHECK(parameters.front()->rule == UpdateRule::assign);
+    const auto is_frozen = [](const ParameterSpec* parameter) { return parameter->rule == UpdateRule::frozen; };
+    for (const ParameterSpec* parameter : parameters) {
+      CHECK((parameter->offset >= plan.elements) == is_frozen(parameter));
+    }
+    std::erase_if(parameters, is_frozen);
     std::size_t last_layer = plan.graph.layers.size();
     for (std::size_t i = 1; i < parameters.size(); ++i) {
       std::size_t layer = 0;

@@ -37,7 +37,8 @@ class IdleExecutable final : public Executable {
   void update(const ReducedShard& /*shard*/, const Optimizer& /*optimizer*/, std::uint64_t /*iteration*/) override {
     spin(operation_seconds);
   }
-  void add_squared_gradients(const ReducedShard& /*shard*/, std::span<double> /*sums*/) override {}
+  void add_squared_gradients(const ReducedShard& /*shard*/, const Optimizer& /*optimizer*/, std::uint64_t /*iteration*/,
+                             std::span<double> /*sums*/) override {}
   void take_metrics(std::span<float> /*metrics*/) override {}
   void read(std::span<const float> /*arena*/, std::span<float> /*values*/) const override {}
   void read_parameter(std::size_t /*p*/, std::span<const float> /*arena*/, std::span<float> /*v*/) const override {}

@@ -345,7 +345,10 @@ TEST_CASE("labels of a dataset of equal size at the address of a freed one are c
   std::optional<Examples> place(make_examples(small, logits, 8, 5));
   job.model.fit(place->data);
   place.emplace(make_examples(small, logits, 8, 5));
-  std::get<std::vector<std::int32_t>>(place->data.targets)[3] = 99;
+  const auto& targets = std::get<SharedArray<std::int32_t>>(place->data.targets);
+  std::vector<std::int32_t> wrong(targets.begin(), targets.end());
+  wrong[3] = 99;
+  place->data.targets = wrong;
   CHECK_THROWS_AS(job.model.fit(place->data), DataError);
   CHECK_THROWS_AS(job.model.evaluate(place->data), DataError);
 }

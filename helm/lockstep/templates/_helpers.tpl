@@ -1,0 +1,244 @@
+{{- /* The prefix of a job's object names. */ -}}
+{{- define "lockstep.name" -}}
+{{- $name := printf "%s-%s" .root.Release.Name .job.name -}}
+{{- if gt (len $name) 46 -}}
+{{- fail (printf "the release and the job make the name %s, which has %d characters, more than 46: use shorter ones" $name (len $name)) -}}
+{{- end -}}
+{{- if contains "." $name -}}
+{{- fail (printf "the name %s has a dot, which names of Services may not have: use another name for the release" $name) -}}
+{{- end -}}
+{{- $name -}}
+{{- end -}}
+
+{{- define "lockstep.image" -}}
+{{- printf "%s:%s" .Values.image.repository .Values.image.tag -}}
+{{- end -}}
+
+{{- define "lockstep.gpus" -}}
+{{- ternary (int .Values.gpusPerNode) 0 .Values.isGpu -}}
+{{- end -}}
+
+{{- define "lockstep.ranks" -}}
+{{- $gpus := include "lockstep.gpus" . | int -}}
+{{- if and $gpus .Values.cluster.ranksPerWorker (ne $gpus (int .Values.cluster.ranksPerWorker)) -}}
+{{- fail "each rank has one GPU: set cluster.ranksPerWorker to 0 or to gpusPerNode" -}}
+{{- end -}}
+{{- int .Values.cluster.ranksPerWorker | default $gpus | default 1 -}}
+{{- end -}}
+
+{{- /* Combinations of values that the schema cannot refuse. */ -}}
+{{- define "lockstep.check" -}}
+{{- $cluster := .Values.cluster -}}
+{{- if and .Values.dataset.claim .Values.dataset.download -}}
+{{- fail "dataset.claim and dataset.download are both set: keep one of them" -}}
+{{- end -}}
+{{- if and .Values.dataset.mirror (not .Values.dataset.download) -}}
+{{- fail "dataset.mirror has no effect without dataset.download: set it to mnist or fashion_mnist" -}}
+{{- end -}}
+{{- if gt (int $cluster.minWorkers) (int $cluster.workers) -}}
+{{- fail "cluster.minWorkers is more than cluster.workers: lower it, or set it to 0" -}}
+{{- end -}}
+{{- if eq (int $cluster.port) (int $cluster.statusPort) -}}
+{{- fail "cluster.port and cluster.statusPort are equal: use two ports" -}}
+{{- end -}}
+{{- range $variable, $value := .Values.settings.env -}}
+{{- if regexMatch "^(TF_CONFIG|CLUSTER_CONFIG|POD_NAME|JOB_COMPLETION_INDEX|MODEL_DIR|DATA_DIR|NUM_TRAIN_EPOCH|BATCH_SIZE)$" $variable -}}
+{{- fail (printf "settings.env has %s, which the chart sets: leave it out" $variable) -}}
+{{- end -}}
+{{- if regexMatch "^(LOCKSTEP_(DEVICE|RANKS_PER_WORKER|RENDEZVOUS_TIMEOUT|LEAVE_TIMEOUT|JOB_.*|MIN_WORKERS|STATUS_PORT|INSECURE|MODEL_DIR|BACKUP_DIR|DATA_DIR|EPOCHS|GLOBAL_BATCH_SIZE|LAUNCH_ID|GENERATION|CONTROL_FD)|(PMIX|PMI|OMPI_COMM|SLURM)_.*)$" $variable -}}
+{{- fail (printf "settings.env has %s, which the chart or a launcher sets: leave it out" $variable) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "lockstep.leastPrivilege" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities: {drop: [ALL]}
+{{- end -}}
+
+{{- define "lockstep.tfConfig" -}}
+{{- $hosts := list -}}
+{{- range $i := until (int .root.Values.cluster.workers) -}}
+{{- $hosts = append $hosts (printf "%s-worker-%d:%d" $.name $i (int $.root.Values.cluster.port)) -}}
+{{- end -}}
+{{- dict "cluster" (dict "worker" $hosts) "task" (dict "type" "worker" "index" .index) | toJson -}}
+{{- end -}}
+
+{{- /* The pod of a worker: the same as that of jinja/MultiWorkerMirroredTemplate.yaml.jinja. */ -}}
+{{- define "lockstep.pod" -}}
+{{- $values := .root.Values -}}
+{{- $cluster := $values.cluster -}}
+{{- $gpus := include "lockstep.gpus" .root | int -}}
+{{- $ranks := include "lockstep.ranks" .root | int -}}
+{{- $hasData := or $values.dataset.claim $values.dataset.download -}}
+{{- $ownShm := or $gpus (gt $ranks 1) -}}
+{{- $isChief := eq .index 0 -}}
+restartPolicy: Never
+terminationGracePeriodSeconds: {{ int $values.settings.gracePeriod }}
+automountServiceAccountToken: false
+enableServiceLinks: false
+securityContext:
+  runAsNonRoot: true
+  {{- if $cluster.runAsUser }}
+  runAsUser: {{ int $cluster.runAsUser }}
+  runAsGroup: {{ int $cluster.runAsUser }}
+  fsGroup: {{ int $cluster.runAsUser }}
+  fsGroupChangePolicy: OnRootMismatch
+  {{- end }}
+  seccompProfile: {type: RuntimeDefault}
+{{- with $values.image.pullSecrets }}
+imagePullSecrets:
+{{- range . }}
+- name: {{ . | quote }}
+{{- end }}
+{{- end }}
+{{- with $cluster.nodeSelector }}
+nodeSelector: {{ toJson . }}
+{{- end }}
+{{- with $cluster.runtimeClass }}
+runtimeClassName: {{ . | quote }}
+{{- end }}
+tolerations:
+{{- range $cluster.tolerations }}
+- {{ toJson . }}
+{{- end }}
+# Kubernetes' own default is five minutes.
+- {key: node.kubernetes.io/not-ready, operator: Exists, effect: NoExecute, tolerationSeconds: {{ int $cluster.unreachableAfter }}}
+- {key: node.kubernetes.io/unreachable, operator: Exists, effect: NoExecute, tolerationSeconds: {{ int $cluster.unreachableAfter }}}
+{{- if eq $cluster.affinity "spread" }}
+topologySpreadConstraints:
+- maxSkew: 1
+  topologyKey: kubernetes.io/hostname
+  whenUnsatisfiable: ScheduleAnyway
+  labelSelector:
+    matchLabels: {name: {{ .name | quote }}, job: worker}
+{{- else }}
+affinity:
+  podAffinity:
+    preferredDuringSchedulingIgnoredDuringExecution:
+    - weight: 100
+      podAffinityTerm:
+        topologyKey: kubernetes.io/hostname
+        labelSelector:
+          matchLabels: {name: {{ .name | quote }}, job: worker}
+{{- end }}
+{{- if $values.dataset.download }}
+initContainers:
+- name: fetch
+  image: {{ include "lockstep.image" .root | quote }}
+  imagePullPolicy: {{ $values.image.pullPolicy }}
+  securityContext:
+    {{- include "lockstep.leastPrivilege" . | nindent 4 }}
+  # Each file is renamed into place once its SHA-256 matches.
+  command: [fetch_data.sh, {{ $values.dataset.download }}, {{ $values.dataset.path | quote }}]
+  {{- with $values.dataset.mirror }}
+  env:
+  - {name: LOCKSTEP_DATA_MIRROR, value: {{ . | quote }}}
+  {{- end }}
+  resources:
+    requests: {cpu: 100m, memory: 64Mi}
+    limits: {cpu: "1", memory: 256Mi}
+  volumeMounts:
+  - {name: data, mountPath: {{ $values.dataset.path | quote }}}
+  - {name: tmp, mountPath: /tmp}
+{{- end }}
+containers:
+- name: trainer
+  image: {{ include "lockstep.image" .root | quote }}
+  imagePullPolicy: {{ $values.image.pullPolicy }}
+  securityContext:
+    {{- include "lockstep.leastPrivilege" . | nindent 4 }}
+  command: [lockstep, launch, --]
+  args: {{ concat (list .job.program) (.job.args | default list) | toJson }}
+  env:
+  - name: TF_CONFIG
+    value: {{ include "lockstep.tfConfig" . | quote }}
+  - {name: MODEL_DIR, value: {{ $values.checkpoints.path | quote }}}
+  {{- if $hasData }}
+  - {name: DATA_DIR, value: {{ $values.dataset.path | quote }}}
+  {{- end }}
+  {{- with $values.settings.epochs }}
+  - {name: NUM_TRAIN_EPOCH, value: "{{ int . }}"}
+  {{- end }}
+  {{- with $values.settings.batchSize }}
+  - {name: BATCH_SIZE, value: "{{ int . }}"}
+  {{- end }}
+  {{- if $gpus }}
+  - {name: LOCKSTEP_DEVICE, value: cuda}
+  {{- end }}
+  - {name: LOCKSTEP_RANKS_PER_WORKER, value: "{{ $ranks }}"}
+  - {name: LOCKSTEP_RENDEZVOUS_TIMEOUT, value: "{{ int $values.settings.rendezvousTimeout }}"}
+  - {name: LOCKSTEP_LEAVE_TIMEOUT, value: "{{ max 1 (sub (int $values.settings.gracePeriod) 10) }}"}
+  - {name: LOCKSTEP_JOB_NAME, value: {{ .name | quote }}}
+  # Tells this Job's later pods from another job in the same directory.
+  - name: LOCKSTEP_JOB_ID
+    valueFrom: {fieldRef: {fieldPath: "metadata.labels['controller-uid']"}}
+  {{- with $cluster.minWorkers }}
+  - {name: LOCKSTEP_MIN_WORKERS, value: "{{ int . }}"}
+  {{- end }}
+  - {name: LOCKSTEP_STATUS_PORT, value: "{{ int $cluster.statusPort }}"}
+  - {name: LOCKSTEP_JOB_TOKEN_FILE, value: /run/secrets/lockstep/token}
+  {{- range $variable, $value := $values.settings.env }}
+  - {name: {{ $variable }}, value: {{ $value | quote }}}
+  {{- end }}
+  ports:
+  - {name: rendezvous, containerPort: {{ int $cluster.port }}}
+  - {name: status, containerPort: {{ int $cluster.statusPort }}}
+  readinessProbe:
+    httpGet: {path: /healthz, port: {{ int $cluster.statusPort }}}
+    periodSeconds: 5
+    timeoutSeconds: 5
+  # Restarts only a launcher that has been unhealthy for longer than the rendezvous timeout.
+  livenessProbe:
+    httpGet: {path: /healthz, port: {{ int $cluster.statusPort }}}
+    periodSeconds: 30
+    timeoutSeconds: 10
+    failureThreshold: {{ add (div (int $values.settings.rendezvousTimeout) 30) 4 }}
+  resources:
+    requests: {cpu: {{ $cluster.resources.cpuRequest | quote }}, memory: {{ $cluster.resources.memoryRequest | quote }}}
+    {{- if or $cluster.resources.cpuLimit $cluster.resources.memoryLimit $gpus }}
+    limits:
+      {{- with $cluster.resources.cpuLimit }}
+      cpu: {{ . | quote }}
+      {{- end }}
+      {{- with $cluster.resources.memoryLimit }}
+      memory: {{ . | quote }}
+      {{- end }}
+      {{- if $gpus }}
+      nvidia.com/gpu: {{ $gpus }}
+      {{- end }}
+    {{- end }}
+  volumeMounts:
+  - {name: tmp, mountPath: /tmp}
+  - {name: job-token, mountPath: /run/secrets/lockstep, readOnly: true}
+  {{- if $ownShm }}
+  - {name: shm, mountPath: /dev/shm}
+  {{- end }}
+  {{- if $isChief }}
+  - {name: checkpoints, mountPath: {{ $values.checkpoints.path | quote }}}
+  {{- end }}
+  {{- if $hasData }}
+  - {name: data, mountPath: {{ $values.dataset.path | quote }}, readOnly: true}
+  {{- end }}
+volumes:
+- name: tmp
+  emptyDir: {}
+- name: job-token
+  secret: {secretName: {{ .name }}-job-token, defaultMode: 0440}
+{{- if $ownShm }}
+- name: shm
+  emptyDir: {medium: Memory, sizeLimit: {{ $cluster.resources.shm | quote }}}
+{{- end }}
+{{- if $isChief }}
+- name: checkpoints
+  persistentVolumeClaim: {claimName: {{ .name }}-checkpoints}
+{{- end }}
+{{- if $values.dataset.claim }}
+- name: data
+  persistentVolumeClaim: {claimName: {{ $values.dataset.claim | quote }}}
+{{- else if $values.dataset.download }}
+- name: data
+  emptyDir: {}
+{{- end }}
+{{- end -}}

@@ -1,0 +1,25 @@
+// Layers that read indices.
+#pragma once
+
+#include <lockstep/layers/callable.hpp>
+#include <lockstep/layers/initializer.hpp>
+
+#include <string>
+#include <utility>
+
+namespace lockstep {
+
+struct EmbeddingOptions {
+  Initializer embeddings_initializer = Initializer::random_uniform;
+  std::string name = {};
+};
+
+/// A trained vector of output_dim numbers for each index in the input, which are below input_dim.
+struct Embedding : EmbeddingOptions, CallableLayer<Embedding> {
+  Embedding(int input_dim_, int output_dim_, EmbeddingOptions options = {})
+      : EmbeddingOptions(std::move(options)), input_dim(input_dim_), output_dim(output_dim_) {}
+  int input_dim;
+  int output_dim;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,22 @@
+// A model as a layer of another model.
+#pragma once
+
+#include <lockstep/layers/callable.hpp>
+
+#include <memory>
+#include <string>
+
+namespace lockstep {
+
+class Architecture;
+
+/// A Sequential or Functional model that is called like a layer, as transfer learning does with a base model:
+/// Sequential{base, Flatten(), Dense(10)}, or base(x). Where one model is called twice, it shares its weights.
+struct NestedModel {
+  NestedModel(const Architecture& model_);  // NOLINT(google-explicit-constructor): as in Keras, a model is a layer
+
+  std::shared_ptr<const Architecture> model;  ///< never null
+  std::string name;                           ///< the model's, unless it is automatic
+};
+
+}  // namespace lockstep

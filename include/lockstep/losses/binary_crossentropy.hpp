@@ -1,0 +1,27 @@
+// Binary crossentropies of keras.losses: each output is the probability of a yes. In the formulas p is the output, or
+// its sigmoid from logits, and y the target.
+#pragma once
+
+#include <lockstep/losses/reduction.hpp>
+
+namespace lockstep {
+
+/// The mean over the outputs of -(y log(p) + (1 - y) log(1 - p)).
+struct BinaryCrossentropy {
+  bool from_logits = false;  ///< otherwise outputs are probabilities; behind a sigmoid the loss reads its logits anyway
+  double label_smoothing = 0;  ///< moves targets this far of the way to 0.5
+  Reduction reduction = Reduction::sum_over_batch_size;
+};
+
+/// The mean over the outputs of the binary crossentropy times (1 - q)^gamma, where q is p if y is 1 and 1 - p if y is
+/// 0.
+struct BinaryFocalCrossentropy {
+  bool apply_class_balancing = false;  ///< multiplies by alpha where y is 1, and by 1 - alpha where y is 0
+  double alpha = 0.25;
+  double gamma = 2;
+  bool from_logits = false;
+  double label_smoothing = 0;  ///< moves targets this far of the way to 0.5
+  Reduction reduction = Reduction::sum_over_batch_size;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,241 @@
+"""The caller's side of a training: runs its Keras callbacks at the workers' events, and takes the state back."""
+
+from __future__ import annotations
+
+import math
+import sys
+import zipfile
+import zlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import keras
+
+from lockstep._job import Job, Message
+from lockstep._memory import MemoryFile
+from lockstep._native import DataError, UsageError
+
+_BATCH_METHODS = ("on_batch_begin", "on_batch_end", "on_train_batch_begin", "on_train_batch_end")
+_TEST_BATCH_METHODS = ("on_test_batch_begin", "on_test_batch_end")
+# Keras' callbacks whose methods look at the logs and the optimizer, never at the weights.
+_BLIND = (
+    keras.callbacks.CSVLogger,
+    keras.callbacks.EarlyStopping,
+    keras.callbacks.History,
+    keras.callbacks.LearningRateScheduler,
+    keras.callbacks.ProgbarLogger,
+    keras.callbacks.ReduceLROnPlateau,
+    keras.callbacks.RemoteMonitor,
+    keras.callbacks.TerminateOnNaN,
+)
+
+
+def _overrides(callback: Any, methods: Sequence[str]) -> bool:
+    return any(getattr(type(callback), name) is not getattr(keras.callbacks.Callback, name) for name in methods)
+
+
+def is_progress(callback: Any) -> bool:
+    """Return whether a callback only prints progress, so that no batch must wait for it."""
+    return type(callback) in (keras.callbacks.ProgbarLogger, keras.callbacks.History)
+
+
+def waits_for_batches(callbacks: Sequence[Any]) -> bool:
+    """Return whether a callback acts before or after each batch."""
+    if any(isinstance(each, keras.callbacks.LambdaCallback) for each in callbacks):
+        return True  # it may have set such a method on the object
+    return any(_overrides(each, _BATCH_METHODS) and not is_progress(each) for each in callbacks)
+
+
+def looks_at_weights(callbacks: Sequence[Any]) -> bool:
+    """Return whether a callback may look at the weights at the end of an epoch."""
+    return any(type(each) not in _BLIND or getattr(each, "restore_best_weights", False) for each in callbacks)
+
+
+def check_callbacks(callbacks: Sequence[Any]) -> None:
+    """Raise `UsageError` for a callback that would not do here what it does in Keras' ``fit``."""
+    for each in callbacks:
+        name = type(each).__name__
+        if not isinstance(each, keras.callbacks.Callback):
+            raise UsageError(f"callbacks holds {each!r}; give objects of classes below keras.callbacks.Callback")
+        if isinstance(each, keras.callbacks.BackupAndRestore):
+            raise UsageError(f"{name} cannot see the workers' state; give lockstep.fit backup_dir= and resume=True")
+        if isinstance(each, keras.callbacks.SwapEMAWeights):
+            raise UsageError(f"{name} changes weights, which does not reach the workers; train with Keras' own fit")
+        if getattr(each, "save_freq", "epoch") != "epoch":
+            raise UsageError(
+                f"{name} has save_freq={each.save_freq}, but the weights are here at the ends of epochs only"
+            )
+        if _overrides(each, _TEST_BATCH_METHODS):
+            raise UsageError(
+                f"{name} has a method on_test_batch_..., but validation runs without callbacks for batches"
+            )
+
+
+def _float(value: Any) -> float:
+    return float(value)  # "nan" and "inf" are texts, since JSON has no such numbers
+
+
+def _describe(callback: Any) -> str:
+    return f"{type(callback).__module__}.{type(callback).__qualname__}"
+
+
+def describe(callbacks: Sequence[Any]) -> str:
+    """Return the callbacks' names, by which a backup knows its job."""
+    return " ".join(map(_describe, callbacks)) or "none"
+
+
+class Training:
+    """One ``fit``: what has been seen of it, and what the callbacks decided."""
+
+    def __init__(self, model: Any, callbacks: Any, epochs: int, steps: int, verbose: int) -> None:
+        self._model = model
+        self._callbacks = keras.callbacks.CallbackList(
+            callbacks, add_history=True, add_progbar=verbose != 0, verbose=verbose, epochs=epochs,
+            steps=steps, model=model,
+        )  # fmt: skip
+        self._steps = steps
+        self._seen: tuple[float, float] = (-1, -1)  # (epoch, step) of the last event that callbacks have seen
+        self._answers: dict[tuple[float, float], Message] = {}  # those that changed something
+        self._state_of = -1  # iterations of the state that the model holds
+        self._logs: dict[str, float] = {}
+        self._generation: int | None = None
+
+    def begin(self) -> None:
+        """Call the callbacks' on_train_begin."""
+        self._model.stop_training = False
+        self._callbacks.on_train_begin()
+
+    def run(self, job: Job, load_state: Callable[[], None]) -> None:
+        """Handle the workers' messages until they have ended.
+
+        Ctrl-C, or an exception of a callback, ends the workers after the next step; the model then holds their state.
+
+        Parameters
+        ----------
+        job
+            Has started.
+        load_state
+            Reads the state that the workers wrote into the model.
+        """
+        is_done = False
+        try:
+            for message in job.messages():
+                event = message["event"]
+                if event == "hello":
+                    self._meet(job, message)
+                elif event == "done":
+                    is_done = True
+                    self._take_last_state(message, load_state)
+                else:
+                    self._answer(job, message, load_state)
+        except BaseException:
+            self._interrupt(job, load_state)
+            raise
+        if not is_done:
+            raise job.error()
+        self._callbacks.on_train_end(self._logs)
+
+    def _interrupt(self, job: Job, load_state: Callable[[], None]) -> None:
+        job.send({"interrupt": True})
+        for message in job.messages():
+            if message["event"] in ("interrupted", "done"):
+                self._take_last_state(message, load_state)
+                return
+            if message.get("wait") or message["event"] == "hello":
+                job.send({"interrupt": True})
+
+    def _meet(self, job: Job, message: Message) -> None:
+        lines = job.new_lines()
+        if self._generation is not None:
+            ends = [line.split(" ended: ", 1)[1] for line in lines if " ended: " in line]
+            cause = ends[-1].split("; ")[0] if ends else "a worker was lost"
+            print(f"Lockstep: {cause}; training goes on from the last backup", file=sys.stderr, flush=True)
+        self._generation = message["generation"]
+
+    def _take_last_state(self, message: Message, load_state: Callable[[], None]) -> None:
+        if message["state"] is False:
+            print("Lockstep: the weights became NaN or infinite; the model keeps those it had", file=sys.stderr)
+        elif message["iterations"] != self._state_of:  # else callbacks may have changed what the model holds
+            load_state()
+            self._state_of = message["iterations"]
+
+    def _answer(self, job: Job, message: Message, load_state: Callable[[], None]) -> None:
+        event, epoch, step = message["event"], message["epoch"], message["step"]
+        position = (epoch, {"epoch_begin": -1, "batch": step, "epoch_end": math.inf}[event])
+        if position > self._seen:
+            decided = self._call(message, load_state)
+            self._seen = position
+            if decided:
+                self._answers[position] = decided
+        if message["wait"]:
+            answer = self._answers.get(position, {})
+            job.send({"event": event, "epoch": epoch, "step": step, **answer})
+
+    def _call(self, message: Message, load_state: Callable[[], None]) -> Message:
+        """Call the callbacks, and return what they decided."""
+        model = self._model
+        optimizer = model.optimizer
+        logs = {name: _float(value) for name, value in message["logs"].items()}
+        optimizer.iterations.assign(message["iterations"])
+        is_schedule = isinstance(optimizer._learning_rate, keras.optimizers.schedules.LearningRateSchedule)
+        if not is_schedule:
+            optimizer.learning_rate = message["learning_rate"]
+        before = float(optimizer.learning_rate)
+        event, epoch, step = message["event"], message["epoch"], message["step"]
+        if self._seen[0] < epoch:
+            self._begin_epoch(epoch, step)
+        if event == "batch":
+            self._callbacks.on_train_batch_end(step, logs)
+            if step + 1 < self._steps and not model.stop_training:
+                self._callbacks.on_train_batch_begin(step + 1)
+        elif event == "epoch_end":
+            self._end_epoch(message, logs, load_state)
+        decided: Message = {}
+        after = float(optimizer.learning_rate)
+        if after != before:
+            decided["learning_rate"] = after
+        if model.stop_training:
+            decided["stop"] = True
+        return decided
+
+    def _begin_epoch(self, epoch: int, step: int) -> None:
+        self._callbacks.on_epoch_begin(epoch)
+        self._callbacks.on_train_batch_begin(step)
+
+    def _end_epoch(self, message: Message, logs: dict[str, float], load_state: Callable[[], None]) -> None:
+        validation = {name.removeprefix("val_"): value for name, value in logs.items() if name.startswith("val_")}
+        self._logs = logs
+        if message["state"]:
+            load_state()
+            self._state_of = message["iterations"]
+        digest = self._digest() if message["state"] else 0
+        if validation:
+            self._callbacks.on_test_begin()
+            self._callbacks.on_test_end(validation)
+        self._callbacks.on_epoch_end(message["epoch"], logs)
+        if message["state"] and not self._model.stop_training and self._digest() != digest:
+            raise UsageError(
+                "a callback changed the model's weights at the end of an epoch, which does not reach the workers; "
+                "train with Keras' own fit"
+            )
+
+    def _digest(self) -> int:
+        digest = 0
+        for weights in self._model.get_weights():
+            digest = zlib.crc32(weights.tobytes(), digest)
+        return digest
+
+
+def load_state(model: Any, job: Job, state: MemoryFile) -> None:
+    """Read weights and optimizer from a file of Keras' own format, .weights.h5, in memory."""
+    if not model.optimizer.built:
+        model.optimizer.build(model.trainable_variables)
+    # HDF5 opens no file without a name on a disk, but Keras reads the same bytes from an archive.
+    with MemoryFile("archive") as archive:
+        path = job.link("state.keras", archive)
+        with zipfile.ZipFile(archive.path, "w") as writer:
+            writer.write(state.path, "model.weights.h5")
+        try:
+            model.load_weights(str(path))
+        except (ValueError, OSError, KeyError) as error:
+            raise DataError(f"the workers' state does not fit the model: {error}") from error

@@ -1,0 +1,189 @@
+"""A job of `lockstep.fit` and its like: a launcher with workers, which are fresh processes, and the channel to them.
+
+The channel is a pair of sockets that the launcher and its trainers inherit. Each packet is one JSON object, so a worker
+that is killed leaves no half message. The worker of rank 0 speaks first, in every generation: {"event": "hello",
+"version": 1, "generation": 0}. When this process ends, so do the launcher and its workers, and the other way round.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from lockstep._memory import MemoryFile
+from lockstep._native import DataError, Error, InternalError, IoError, PeerError, UsageError
+from lockstep._world import find_command
+
+VERSION = 1  # of the channel's messages and of job.json
+Message = dict[str, Any]
+
+_ERRORS: dict[int, type[Error]] = {64: UsageError, 65: DataError, 70: InternalError, 74: IoError, 75: PeerError}
+_SHOWN_LINES = 10
+_MAX_PACKET = 1 << 20
+_END_S = 10  # for a launcher to end its workers
+_NOT_INHERITED = ("TF_CONFIG", "LOCKSTEP_CONTROL_FD", "LOCKSTEP_GENERATION", "LOCKSTEP_LAUNCH_ID", "LOCKSTEP_JOB_TOKEN")
+
+
+def environment() -> dict[str, str]:
+    """Return the environment of workers on this host."""
+    return {name: value for name, value in os.environ.items() if name not in _NOT_INHERITED}
+
+
+def error_of(code: int, log: str, where: str) -> Error:
+    """Return the exception for a command's exit code and what it wrote."""
+    lines = [line for line in log.splitlines() if line.strip()]
+    causes = [line.split("error: ", 1)[1] for line in lines if "error: " in line]
+    sentence = causes[-1] if causes else f"the launcher ended with code {code}"
+    shown = "".join(f"\n  {line}" for line in lines[-_SHOWN_LINES:]) if where else ""
+    rest = f"\nThe last lines of the workers' log, {where}:{shown}" if where else ""
+    return _ERRORS.get(code, InternalError)(sentence + rest)
+
+
+class Job:
+    """A folder, memory files and, once started, a launcher. Leaving the ``with`` block ends and removes all of it."""
+
+    def __init__(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="lockstep-"))
+        self._files: list[MemoryFile] = []
+        self._process: subprocess.Popen[bytes] | None = None
+        self._socket: socket.socket | None = None
+        self._read_log = 0  # bytes of the log that new_lines() has returned
+        self.keeps_log = False
+
+    def memory_file(self, name: str) -> MemoryFile:
+        """Make a memory file. Workers that start later inherit it."""
+        file = MemoryFile(name)
+        self._files.append(file)
+        return file
+
+    def link(self, name: str, file: MemoryFile) -> Path:
+        """Give a memory file a name in the folder, whose ending tells what it holds."""
+        path = self.folder / name
+        path.unlink(missing_ok=True)
+        path.symlink_to(file.path)
+        return path
+
+    @property
+    def log(self) -> Path:
+        """What launcher and workers write."""
+        return self.folder / "log"
+
+    def describe(self, job: Message) -> Path:
+        """Write what the workers do, and return the file."""
+        path = self.folder / "job.json"
+        path.write_text(json.dumps({"version": VERSION, **job}))
+        return path
+
+    def run(self, command: Sequence[str]) -> tuple[int, str]:
+        """Run a command that uses the job's files; return its exit code and what it wrote."""
+        done = subprocess.run(
+            command,
+            pass_fds=[file.descriptor for file in self._files],
+            env=environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            check=False,
+        )
+        return done.returncode, done.stdout.decode(errors="replace")
+
+    def start(self, workers: int, command: Sequence[str], variables: dict[str, str] | None = None) -> None:
+        """Start the workers; the option --channel is appended to their command."""
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        # The limits of silence are for jobs that nobody watches: here a callback of the caller may take any time.
+        launch = [find_command(), "launch", "--workers", str(workers), "--busy-timeout", "0", "--"]
+        with theirs, self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [*launch, *command, "--channel", str(theirs.fileno())],
+                pass_fds=[theirs.fileno(), *(file.descriptor for file in self._files)],
+                env=environment() | (variables or {}),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,  # so that Ctrl-C reaches this process alone
+            )
+
+    def send(self, message: Message) -> None:
+        """Send a message to the worker of rank 0. One that has died finds its successor asking again."""
+        assert self._socket is not None
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            self._socket.send(json.dumps(message).encode())
+
+    def messages(self) -> Iterator[Message]:
+        """Yield the messages of rank 0 until launcher and workers have ended."""
+        assert self._socket is not None
+        while True:
+            try:
+                packet = self._socket.recv(_MAX_PACKET)
+            except ConnectionResetError:
+                return
+            if not packet:
+                return
+            message: Message = json.loads(packet)
+            if message.get("event") == "hello" and message.get("version") != VERSION:
+                raise UsageError("the Python package and its workers have different versions; reinstall the package")
+            yield message
+
+    def new_lines(self) -> list[str]:
+        """Return what was logged since the last call."""
+        with self.log.open("rb") as file:
+            file.seek(self._read_log)
+            text = file.read()
+        self._read_log += len(text)
+        return text.decode(errors="replace").splitlines()
+
+    def wait(self) -> int:
+        """Wait until the launcher has ended, and return its exit code."""
+        assert self._process is not None
+        return self._process.wait()
+
+    def error(self) -> Error:
+        """Return the exception for a launcher that has ended, and keep its log."""
+        self.keeps_log = True
+        return error_of(self.wait(), self.log.read_text(errors="replace"), str(self.log))
+
+    def end(self) -> None:
+        """End launcher and workers, if they still run."""
+        if self._socket is not None:
+            self._socket.close()  # rank 0 ends then, and the launcher the others
+            self._socket = None
+        if self._process is None:
+            return
+        try:
+            self._process.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._process.pid, signal.SIGKILL)  # its trainers die with it
+            self._process.wait()
+        self._process = None
+
+    def __enter__(self) -> Job:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.end()
+        for file in self._files:
+            file.close()
+        if not self.keeps_log:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            return
+        for entry in self.folder.iterdir():
+            if entry == self.log:
+                continue
+            if entry.is_dir() and not entry.is_symlink():
+                shutil.rmtree(entry, ignore_errors=True)
+            else:
+                entry.unlink(missing_ok=True)

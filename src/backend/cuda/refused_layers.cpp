@@ -1,0 +1,28 @@
+// The layers that GPUs have no kernels for yet: refused by name when a model is compiled.
+#include "backend/cuda/kernel.hpp"
+
+#include <lockstep/core/error.hpp>
+
+#include <fmt/format.h>
+#include <memory>
+#include <string>
+
+namespace lockstep::cuda {
+
+void refuse_layer(const KernelScope& scope, const std::string& how) {
+  throw UsageError(fmt::format("layer '{}' ({}){} is not supported on GPUs yet; use --device cpu", scope.layer().name,
+                               scope.layer().class_name, how));
+}
+
+std::unique_ptr<Kernel> make_pad(const KernelScope& scope) { refuse_layer(scope); }
+std::unique_ptr<Kernel> make_upsample(const KernelScope& scope) { refuse_layer(scope); }
+std::unique_ptr<Kernel> make_transpose(const KernelScope& scope) { refuse_layer(scope); }
+std::unique_ptr<Kernel> make_concatenate(const KernelScope& scope) { refuse_layer(scope); }
+std::unique_ptr<Kernel> make_affine(const KernelScope& scope) { refuse_layer(scope); }
+std::unique_ptr<Kernel> make_prelu(const KernelScope& scope) { refuse_layer(scope); }
+std::unique_ptr<Kernel> make_layer_scale(const KernelScope& scope) { refuse_layer(scope); }
+std::unique_ptr<Kernel> make_layer_normalization(const KernelScope& scope) { refuse_layer(scope); }
+std::unique_ptr<Kernel> make_noise(const KernelScope& scope) { refuse_layer(scope); }
+std::unique_ptr<Kernel> make_embedding(const KernelScope& scope) { refuse_layer(scope); }
+
+}  // namespace lockstep::cuda

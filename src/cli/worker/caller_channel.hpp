@@ -1,0 +1,36 @@
+// The chief's end of the socket pair to the program that called lockstep.fit. Every packet is one JSON object, so a
+// chief that is killed leaves no half message for the chief of the next generation.
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include <filesystem>
+#include <functional>
+#include <optional>
+
+namespace lockstep {
+
+class CallerChannel {
+ public:
+  static constexpr int version = 1;  ///< of the messages; the first one tells it
+
+  /// `descriptor` is inherited. When the caller is gone, a thread removes `temporary`, the job's directory unless it is
+  /// empty, and ends this process with an exit code that no launcher restarts.
+  CallerChannel(int descriptor, std::filesystem::path temporary);
+
+  void send(const nlohmann::json& message) const;
+
+  /// The next message of the caller, if there is one already.
+  [[nodiscard]] std::optional<nlohmann::json> poll() const;
+
+  /// Waits for the next message. Calls `while_waiting` about once a second.
+  [[nodiscard]] nlohmann::json receive(const std::function<void()>& while_waiting) const;
+
+ private:
+  int descriptor_;
+};
+
+/// A number for the caller. JSON has no NaN and no infinities, so they travel as texts that Python's float() reads.
+[[nodiscard]] nlohmann::json to_json_number(double value);
+
+}  // namespace lockstep

@@ -1,0 +1,78 @@
+// See inherited_dataset.hpp.
+#include "cli/worker/inherited_dataset.hpp"
+
+#include <lockstep/core/error.hpp>
+
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+namespace lockstep {
+
+namespace {
+
+using json = nlohmann::json;
+
+std::vector<std::int64_t> extents_of(const json& array) { return array.at("shape").get<std::vector<std::int64_t>>(); }
+
+template <typename Element>
+SharedArray<Element> map(const json& array, const std::string& source) {
+  std::size_t count = 1;
+  for (const std::int64_t extent : extents_of(array)) count *= static_cast<std::size_t>(extent);
+  const std::size_t bytes = count * sizeof(Element);
+  if (bytes == 0) return {};
+  const int descriptor = array.at("descriptor").get<int>();
+  struct stat status {};
+  if (fstat(descriptor, &status) != 0 || static_cast<std::size_t>(status.st_size) < bytes) {
+    throw DataError(fmt::format("{} is not in the memory that this process inherited", source));
+  }
+  void* const memory = mmap(nullptr, bytes, PROT_READ, MAP_SHARED, descriptor, 0);
+  if (memory == MAP_FAILED) {  // NOLINT(performance-no-int-to-ptr): as POSIX defines it
+    throw IoError(fmt::format("cannot map {}: {}", source, std::generic_category().message(errno)));
+  }
+  const std::shared_ptr<const void> owner(memory, [bytes](void* mapped) { (void)munmap(mapped, bytes); });
+  return {owner, std::span(static_cast<const Element*>(memory), count)};
+}
+
+Shape shape_of_example(const json& array) {
+  std::vector<std::int64_t> extents = extents_of(array);
+  extents.erase(extents.begin());
+  return Shape(std::move(extents));
+}
+
+}  // namespace
+
+Dataset map_dataset(const json& description, const std::string& source) {
+  Dataset data;
+  data.source = source;
+  const json& x = description.at("x");
+  data.example_shape = shape_of_example(x);
+  if (x.at("type") == "uint8") {
+    data.inputs = map<std::uint8_t>(x, source);
+  } else if (x.at("type") == "float32") {
+    data.inputs = map<float>(x, source);
+  } else {
+    throw DataError(fmt::format("{} has inputs of type {}", source, x.at("type").get<std::string>()));
+  }
+  const json& y = description.at("y");
+  if (y.is_null()) return data;
+  if (y.at("type") == "int32") {
+    data.targets = map<std::int32_t>(y, source);
+  } else if (y.at("type") == "float32") {
+    data.targets = map<float>(y, source);
+    data.target_shape = shape_of_example(y);
+  } else {
+    throw DataError(fmt::format("{} has targets of type {}", source, y.at("type").get<std::string>()));
+  }
+  return data;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,17 @@
+// Datasets in memory that this process inherited as file descriptors: the arrays of a program that called lockstep.fit.
+#pragma once
+
+#include <lockstep/data/dataset.hpp>
+
+#include <nlohmann/json.hpp>
+
+#include <string>
+
+namespace lockstep {
+
+/// {"x": ARRAY, "y": ARRAY or null}, where ARRAY is {"descriptor": 7, "type": "float32", "shape": [examples, ...]}.
+/// Maps the arrays, which are bytes or float32, and for targets int32 (class indices, one per example) or float32.
+/// Throws DataError for anything else, or a file that is too short.
+[[nodiscard]] Dataset map_dataset(const nlohmann::json& description, const std::string& source);
+
+}  // namespace lockstep

@@ -1,0 +1,39 @@
+// Embedding.
+#pragma once
+
+#include "layers/layer_traits.hpp"
+#include "layers/shape_inference.hpp"
+
+#include <lockstep/layers/embedding.hpp>
+
+#include <cstdint>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace lockstep {
+
+template <>
+struct LayerTraits<Embedding> {
+  static constexpr std::string_view class_name = "Embedding";
+  static Embedding blank() { return {1, 1}; }
+
+  static void fields(auto& visit, auto& embedding) {
+    visit.required("input_dim", embedding.input_dim, at_least_one);
+    visit.required("output_dim", embedding.output_dim, at_least_one);
+    visit.optional("embeddings_initializer", embedding.embeddings_initializer);
+    visit.expected("mask_zero", false);
+    visit.ignored("input_length");  // Keras 2
+  }
+
+  static void infer(const Embedding& embedding, ShapeInference& shapes) {
+    std::vector<std::int64_t> extents(shapes.input().extents().begin(), shapes.input().extents().end());
+    extents.push_back(embedding.output_dim);
+    shapes.add_weight("embeddings", Shape{embedding.input_dim, embedding.output_dim}, embedding.embeddings_initializer);
+    shapes.set_output(Shape(std::move(extents)));
+  }
+
+  static void lower(const Embedding& /*embedding*/, auto& to) { to.append_embedding(); }
+};
+
+}  // namespace lockstep

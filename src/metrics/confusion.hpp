@@ -1,0 +1,201 @@
+// Metrics that count yes and no, right and wrong: fields and rules.
+#pragma once
+
+#include "core/enum_names.hpp"
+#include "core/fields.hpp"
+#include "losses/binary_crossentropy.hpp"
+#include "metrics/metric_traits.hpp"
+
+#include <lockstep/metrics/metrics.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+namespace lockstep {
+
+template <>
+struct EnumNames<metrics::Curve> {
+  static constexpr std::array names{std::string_view("ROC"), std::string_view("PR")};
+};
+
+template <>
+struct EnumNames<metrics::Summation> {
+  static constexpr std::array names{std::string_view("interpolation"), std::string_view("majoring"),
+                                    std::string_view("minoring")};
+};
+
+template <>
+struct EnumNames<metrics::Average> {
+  static constexpr std::array names{std::string_view("micro"), std::string_view("macro"), std::string_view("weighted")};
+};
+
+/// Keras' division: x / 0 is 0.
+[[nodiscard]] inline double divide_no_nan(double x, double y) noexcept { return y == 0 ? 0 : x / y; }
+
+/// Sums: right ones among the outputs above the threshold, and what they are a share of: all of these outputs, or all
+/// outputs whose target is not 0.
+struct ShareRule {
+  static constexpr std::size_t max_sums = 2;
+
+  float threshold;
+  bool of_targets;
+
+  template <typename Index, typename Target>
+  LOCKSTEP_HOST_DEVICE void operator()(const float* output, Index count, const Target& target, float weight,
+                                       double* sums) const {
+    for (Index k = 0; k < count; ++k) {
+      const bool says_yes = output[k] > threshold;
+      const bool is_yes = target(k) != 0.0F;
+      if (says_yes && is_yes) sums[0] += weight;
+      if (of_targets ? is_yes : says_yes) sums[1] += weight;
+    }
+  }
+};
+
+/// What Precision and Recall have in common.
+template <bool of_targets>
+struct ShareTraits {
+  static constexpr std::array<std::string_view, 0> aliases{};
+  static constexpr MetricTargets targets = MetricTargets::dense;
+  static constexpr bool needs_class_vector = false;
+  static constexpr bool is_upward = true;
+
+  static void fields(auto& visit, auto& metric) {
+    visit.optional("thresholds", metric.thresholds, zero_to_one);
+    visit.constant("top_k", nullptr);
+    visit.constant("class_id", nullptr);
+  }
+
+  static ShareRule rule(const auto& metric) {
+    return {.threshold = static_cast<float>(metric.thresholds), .of_targets = of_targets};
+  }
+  static std::size_t num_sums(const auto& /*metric*/) { return 2; }
+  static double value(const auto& /*metric*/, std::span<const double> sums, double /*total*/) {
+    return divide_no_nan(sums[0], sums[1]);
+  }
+};
+
+template <>
+struct MetricTraits<metrics::Precision> : ShareTraits<false> {
+  static constexpr std::string_view class_name = "Precision";
+  static constexpr std::string_view name = "precision";
+  static constexpr bool is_class_only = true;
+};
+
+template <>
+struct MetricTraits<metrics::Recall> : ShareTraits<true> {
+  static constexpr std::string_view class_name = "Recall";
+  static constexpr std::string_view name = "recall";
+  static constexpr bool is_class_only = true;
+};
+
+/// Sums: a histogram of the outputs whose target is not 0, then one of the others. Bucket b has the outputs that are
+/// above thresholds 0 to b.
+struct HistogramRule {
+  static constexpr std::size_t max_sums = 1000;
+
+  int thresholds;
+  bool from_logits;
+
+  template <typename Index, typename Target>
+  LOCKSTEP_HOST_DEVICE void operator()(const float* output, Index count, const Target& target, float weight,
+                                       double* sums) const {
+    for (Index k = 0; k < count; ++k) {
+      const float p = from_logits ? logistic(output[k]) : output[k];
+      const float scaled = std::ceil(p * static_cast<float>(thresholds - 1)) - 1.0F;
+      // Outputs beyond [0, 1], and NaN, go to the ends.
+      const int bucket = !(scaled > 0.0F) ? 0 : p > 1.0F ? thresholds - 2 : static_cast<int>(scaled);
+      sums[(target(k) != 0.0F ? 0 : thresholds) + bucket] += weight;
+    }
+  }
+};
+
+template <>
+struct MetricTraits<metrics::AUC> {
+  static constexpr std::string_view class_name = "AUC";
+  static constexpr std::string_view name = "auc";
+  static constexpr bool is_class_only = true;
+  static constexpr std::array<std::string_view, 0> aliases{};
+  static constexpr MetricTargets targets = MetricTargets::dense;
+  static constexpr bool needs_class_vector = false;
+  static constexpr bool is_upward = true;
+
+  static void fields(auto& visit, auto& auc) {
+    visit.optional("num_thresholds", auc.num_thresholds, Interval{.min = 2, .max = 1e6});
+    visit.optional("curve", auc.curve);
+    visit.optional("summation_method", auc.summation_method);
+    visit.constant("multi_label", false);
+    visit.constant("num_labels", nullptr);
+    visit.constant("label_weights", nullptr);
+    visit.optional("from_logits", auc.from_logits);
+  }
+
+  static HistogramRule rule(const metrics::AUC& auc) {
+    return {.thresholds = auc.num_thresholds, .from_logits = auc.from_logits};
+  }
+  static std::size_t num_sums(const metrics::AUC& auc) { return 2 * static_cast<std::size_t>(auc.num_thresholds); }
+  static double value(const metrics::AUC& auc, std::span<const double> sums, double total);
+};
+
+/// Sums for each class, or for all together: right yeses, wrong yeses, wrong noes, targets.
+struct ScoreRule {
+  static constexpr std::size_t max_sums = 1000;
+
+  bool has_threshold;
+  float threshold;
+  bool is_per_class;
+
+  template <typename Index, typename Target>
+  LOCKSTEP_HOST_DEVICE void operator()(const float* output, Index count, const Target& target, float weight,
+                                       double* sums) const {
+    constexpr float zero = 1e-9F;
+    const float largest = output[argmax(output, count)];
+    for (Index k = 0; k < count; ++k) {
+      const bool is_largest = output[k] >= largest && std::abs(output[k]) > zero;
+      const float says_yes = (has_threshold ? output[k] > threshold : is_largest) ? 1.0F : 0.0F;
+      const float y = target(k);
+      double* const its = sums + (is_per_class ? 4 * k : 0);
+      its[0] += weight * says_yes * y;
+      its[1] += weight * says_yes * (1.0F - y);
+      its[2] += weight * (1.0F - says_yes) * y;
+      its[3] += weight * y;
+    }
+  }
+};
+
+template <>
+struct MetricTraits<metrics::F1Score> {
+  static constexpr std::string_view class_name = "F1Score";
+  static constexpr std::string_view name = "f1_score";
+  static constexpr bool is_class_only = true;
+  static constexpr std::array<std::string_view, 0> aliases{};
+  static constexpr MetricTargets targets = MetricTargets::dense;
+  static constexpr bool needs_class_vector = true;
+  static constexpr bool is_upward = true;
+  static constexpr bool is_class_in_files = true;  // Keras' default gives a score for each class
+
+  static void fields(auto& visit, auto& score) {
+    visit.required("average", score.average);
+    visit.optional("threshold", score.threshold, Interval{.min = 0, .max = 1, .includes_min = false});
+  }
+
+  static void complete(metrics::F1Score& score, std::int64_t outputs) { score.classes = static_cast<int>(outputs); }
+
+  static ScoreRule rule(const metrics::F1Score& score) {
+    return {.has_threshold = score.threshold.has_value(),
+            .threshold = static_cast<float>(score.threshold.value_or(0)),
+            .is_per_class = score.average != metrics::Average::micro};
+  }
+  static std::size_t num_sums(const metrics::F1Score& score) {
+    return 4 * (score.average == metrics::Average::micro ? 1 : static_cast<std::size_t>(score.classes));
+  }
+  static double value(const metrics::F1Score& score, std::span<const double> sums, double total);
+};
+
+}  // namespace lockstep

@@ -1,0 +1,169 @@
+// Metrics that are the mean of a loss: names and rules.
+#pragma once
+
+#include "core/fields.hpp"
+#include "losses/loss_registry.hpp"
+#include "metrics/metric_traits.hpp"
+
+#include <lockstep/metrics/metrics.hpp>
+
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <span>
+#include <string_view>
+
+namespace lockstep {
+
+/// For rules of losses: only the loss is wanted.
+struct NoGradient {
+  [[nodiscard]] LOCKSTEP_HOST_DEVICE static bool is_wanted() { return false; }
+  template <typename Index>
+  LOCKSTEP_HOST_DEVICE void operator()(Index /*k*/, float /*derivative*/) const {}
+};
+
+template <typename LossRule>
+struct MeanLossRule {
+  static constexpr std::size_t max_sums = 1;
+
+  LossRule loss;
+
+  template <typename Index, typename Target>
+  LOCKSTEP_HOST_DEVICE void operator()(const float* output, Index count, const Target& target, float weight,
+                                       double* sums) const {
+    sums[0] += weight * loss(output, count, target, NoGradient());
+  }
+};
+
+/// What the means of losses have in common. `Loss` has the fields of the metric, and more.
+template <typename Loss>
+struct MeanLossMetricTraits : MeanOverExamples {
+  static constexpr MetricTargets targets =
+      LossTraits<Loss>::takes_classes ? MetricTargets::classes : MetricTargets::dense;
+  static constexpr bool needs_class_vector = LossTraits<Loss>::needs_class_vector;
+  static constexpr bool is_upward = false;
+
+  static void fields(auto& visit, auto& metric) {
+    if constexpr (requires { metric.from_logits; }) visit.optional("from_logits", metric.from_logits);
+    if constexpr (requires { metric.label_smoothing; })
+      visit.optional("label_smoothing", metric.label_smoothing, zero_to_one);
+    visit.expected("axis", -1);
+  }
+
+  template <typename Metric>
+  static auto rule(const Metric& metric) {
+    Loss loss;
+    if constexpr (requires { metric.from_logits; }) loss.from_logits = metric.from_logits;
+    if constexpr (requires { metric.label_smoothing; }) loss.label_smoothing = metric.label_smoothing;
+    return MeanLossRule<decltype(LossTraits<Loss>::rule(loss))>{LossTraits<Loss>::rule(loss)};
+  }
+};
+
+template <>
+struct MetricTraits<metrics::MeanAbsoluteError> : MeanLossMetricTraits<MeanAbsoluteError> {
+  static constexpr std::string_view class_name = "MeanAbsoluteError";
+  static constexpr std::string_view name = "mean_absolute_error";
+  static constexpr std::array<std::string_view, 2> aliases{"mae", "MAE"};
+};
+
+template <>
+struct MetricTraits<metrics::MeanSquaredError> : MeanLossMetricTraits<MeanSquaredError> {
+  static constexpr std::string_view class_name = "MeanSquaredError";
+  static constexpr std::string_view name = "mean_squared_error";
+  static constexpr std::array<std::string_view, 2> aliases{"mse", "MSE"};
+};
+
+template <>
+struct MetricTraits<metrics::RootMeanSquaredError> : MeanLossMetricTraits<MeanSquaredError> {
+  static constexpr std::string_view class_name = "RootMeanSquaredError";
+  static constexpr std::string_view name = "root_mean_squared_error";
+  static constexpr bool is_class_only = true;
+
+  static double value(const metrics::RootMeanSquaredError& /*metric*/, std::span<const double> sums, double total) {
+    return std::sqrt(sums[0] / total);
+  }
+};
+
+template <>
+struct MetricTraits<metrics::MeanAbsolutePercentageError> : MeanLossMetricTraits<MeanAbsolutePercentageError> {
+  static constexpr std::string_view class_name = "MeanAbsolutePercentageError";
+  static constexpr std::string_view name = "mean_absolute_percentage_error";
+  static constexpr std::array<std::string_view, 2> aliases{"mape", "MAPE"};
+};
+
+template <>
+struct MetricTraits<metrics::MeanSquaredLogarithmicError> : MeanLossMetricTraits<MeanSquaredLogarithmicError> {
+  static constexpr std::string_view class_name = "MeanSquaredLogarithmicError";
+  static constexpr std::string_view name = "mean_squared_logarithmic_error";
+  static constexpr std::array<std::string_view, 2> aliases{"msle", "MSLE"};
+};
+
+template <>
+struct MetricTraits<metrics::LogCoshError> : MeanLossMetricTraits<LogCosh> {
+  static constexpr std::string_view class_name = "LogCoshError";
+  static constexpr std::string_view name = "logcosh";
+  static constexpr bool is_class_only = true;
+  static constexpr bool is_class_in_files = true;
+};
+
+template <>
+struct MetricTraits<metrics::CosineSimilarity> : MeanLossMetricTraits<CosineSimilarity> {
+  static constexpr std::string_view class_name = "CosineSimilarity";
+  static constexpr std::string_view name = "cosine_similarity";
+  static constexpr bool is_class_only = true;
+  static constexpr bool is_upward = true;
+
+  static MeanLossRule<CosineRule> rule(const metrics::CosineSimilarity& /*metric*/) { return {{.sign = 1.0F}}; }
+};
+
+template <>
+struct MetricTraits<metrics::KLDivergence> : MeanLossMetricTraits<KLDivergence> {
+  static constexpr std::string_view class_name = "KLDivergence";
+  static constexpr std::string_view name = "kl_divergence";
+  static constexpr std::array<std::string_view, 2> aliases{"kld", "KLD"};
+};
+
+template <>
+struct MetricTraits<metrics::Poisson> : MeanLossMetricTraits<Poisson> {
+  static constexpr std::string_view class_name = "Poisson";
+  static constexpr std::string_view name = "poisson";
+};
+
+template <>
+struct MetricTraits<metrics::BinaryCrossentropy> : MeanLossMetricTraits<BinaryCrossentropy> {
+  static constexpr std::string_view class_name = "BinaryCrossentropy";
+  static constexpr std::string_view name = "binary_crossentropy";
+  static constexpr std::array<std::string_view, 2> aliases{"bce", "BCE"};
+};
+
+template <>
+struct MetricTraits<metrics::CategoricalCrossentropy> : MeanLossMetricTraits<CategoricalCrossentropy> {
+  static constexpr std::string_view class_name = "CategoricalCrossentropy";
+  static constexpr std::string_view name = "categorical_crossentropy";
+};
+
+template <>
+struct MetricTraits<metrics::SparseCategoricalCrossentropy> : MeanLossMetricTraits<SparseCategoricalCrossentropy> {
+  static constexpr std::string_view class_name = "SparseCategoricalCrossentropy";
+  static constexpr std::string_view name = "sparse_categorical_crossentropy";
+};
+
+template <>
+struct MetricTraits<metrics::Hinge> : MeanLossMetricTraits<Hinge> {
+  static constexpr std::string_view class_name = "Hinge";
+  static constexpr std::string_view name = "hinge";
+};
+
+template <>
+struct MetricTraits<metrics::SquaredHinge> : MeanLossMetricTraits<SquaredHinge> {
+  static constexpr std::string_view class_name = "SquaredHinge";
+  static constexpr std::string_view name = "squared_hinge";
+};
+
+template <>
+struct MetricTraits<metrics::CategoricalHinge> : MeanLossMetricTraits<CategoricalHinge> {
+  static constexpr std::string_view class_name = "CategoricalHinge";
+  static constexpr std::string_view name = "categorical_hinge";
+};
+
+}  // namespace lockstep

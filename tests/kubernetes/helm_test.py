@@ -1,0 +1,260 @@
+"""The chart in helm/lockstep, rendered by render_chart.go: its objects are valid, its pods are those of the job's template,
+and wrong values are refused by its schema or by the chart. Skipped where Go or sprig is not installed."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import unittest
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import schemas_test
+import support
+import yaml
+
+CHART = support.ROOT / "helm" / "lockstep"
+SOURCE = Path(__file__).with_name("render_chart.go")
+GOPATH = Path("/usr/share/gocode")
+VERSIONS = ("1.29", "1.37")  # Chart.yaml asks for the first
+
+
+@cache
+def renderer() -> Path:
+    for needed, package in (
+        (shutil.which("go"), "golang-go"),
+        ((GOPATH / "src/github.com/Masterminds/sprig").exists(), "golang-github-masterminds-sprig-dev"),
+        ((GOPATH / "src/gopkg.in/yaml.v3").exists(), "golang-gopkg-yaml.v3-dev"),
+    ):
+        if not needed:
+            raise unittest.SkipTest(f"the chart is not rendered, since {package} is not installed")
+    program = support.build() / "kubernetes" / "render_chart"
+    if not program.exists() or program.stat().st_mtime < SOURCE.stat().st_mtime:
+        settings = {"GO111MODULE": "off", "GOPATH": str(GOPATH), "GOCACHE": str(program.with_name("go-cache"))}
+        subprocess.run(["go", "build", "-o", program, SOURCE], env=os.environ | settings, check=True)
+    return program
+
+
+def render(values: dict[str, Any] | None = None, release: str = "rel") -> support.Ended:
+    with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+        yaml.safe_dump(values or {}, file)
+        file.flush()
+        return support.run(renderer(), CHART, release, "training", file.name)
+
+
+def defaults() -> dict[str, Any]:
+    values: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
+    return values
+
+
+def merged(values: Any, own: Any) -> Any:
+    if not isinstance(values, dict) or not isinstance(own, dict):
+        return own
+    return values | {name: merged(values.get(name), item) for name, item in own.items()}
+
+
+CHECK = """
+import json, sys, jsonschema
+schema, all_values = json.load(sys.stdin)
+check = jsonschema.Draft7Validator(schema)
+json.dump([[error.json_path + ": " + error.message for error in check.iter_errors(it)] for it in all_values], sys.stdout)
+"""
+
+# Values of the chart, and the parameters of the job's template with the same meaning.
+EQUAL: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = (
+    ({}, {}),
+    (
+        {
+            "image": {"repository": "registry.example/lockstep", "tag": "v1", "pullPolicy": "Always", "pullSecrets": ["x"]},
+            "jobs": [{"name": "train", "program": "custom_training_mnist", "args": ["--seed", "7 {{x}} \"'"]}],
+            "cluster": {
+                "workers": 12, "ranksPerWorker": 2, "minWorkers": 3, "port": 6000, "statusPort": 9000,
+                "unreachableAfter": 30, "runAsUser": 0, "runtimeClass": "fast", "nodeSelector": {"pool": "1"},
+                "tolerations": [{"key": "a", "operator": "Exists"}], "affinity": "pack",
+                "resources": {"cpuRequest": "1", "cpuLimit": "2", "memoryRequest": "1Gi", "memoryLimit": "8Gi", "shm": "2Gi"},
+            },
+            "settings": {
+                "epochs": 3, "batchSize": 12000000, "rendezvousTimeout": 90, "gracePeriod": 45, "backoffLimit": 2,
+                "ttlAfterFinished": 5000000, "env": {"LOCKSTEP_SEED": "7"},
+            },
+            "dataset": {"claim": "digits", "path": "/mnist"},
+            "checkpoints": {"path": "/m"},
+        },
+        {
+            "image": "registry.example/lockstep:v1", "image_pull_policy": "Always", "image_pull_secrets": ["x"],
+            "script": "custom_training_mnist", "cmdline_args": ["--seed", "7 {{x}} \"'"],
+            "worker_replicas": 12, "ranks_per_worker": 2, "min_workers": 3, "port": 6000, "status_port": 9000,
+            "unreachable_after": 30, "run_as_user": 0, "runtime_class": "fast", "node_selector": {"pool": "1"},
+            "tolerations": [{"key": "a", "operator": "Exists"}], "affinity": "pack",
+            "cpu_request": "1", "cpu_limit": "2", "memory_request": "1Gi", "memory_limit": "8Gi", "shm_size": "2Gi",
+            "epochs": 3, "batch_size": 12000000, "rendezvous_timeout": 90, "grace_period": 45, "backoff_limit": 2,
+            "ttl_after_finished": 5000000, "env": {"LOCKSTEP_SEED": "7"},
+            "data_pvc_name": "digits", "data_dir": "/mnist", "model_checkpoint_dir": "/m",
+        },
+    ),
+    ({"isGpu": True, "gpusPerNode": 4, "cluster": {"workers": 1}}, {"num_gpus_per_worker": 4, "worker_replicas": 1}),
+)
+
+
+class Helm(support.TestCase):
+    def objects(self, values: dict[str, Any] | None = None) -> list[support.Object]:
+        ended = render(values)
+        self.assertEqual((ended.code, ended.stderr), (0, ""))
+        return support.load(ended.stdout)
+
+    def test_objects_are_valid(self) -> None:
+        pairs = []
+        for values in (*[it for it, _ in EQUAL], {"dataset": {"download": "mnist", "mirror": "http://m/x"}}):
+            pairs += [(version, it) for version in VERSIONS for it in self.objects(values)]
+        schemas_test.assert_valid(self, pairs)
+
+    def test_objects_are_those_of_the_job_template(self) -> None:
+        for values, parameters in EQUAL:
+            chart = {(it["kind"], it["metadata"]["name"]): it for it in self.objects(values)}
+            template = {
+                (it["kind"], it["metadata"]["name"]): it
+                for it in support.objects(
+                    deploy=True, name="rel-train", create_pvc_checkpoint=True, checkpoint_access_mode="ReadWriteMany",
+                    checkpoint_pvc_name="rel-train-checkpoints", **{"image": "lockstep:cpu"} | parameters,
+                )
+            }
+            self.assertEqual(set(chart), set(template))
+            for name, it in chart.items():
+                with self.subTest(name=name):
+                    self.assertEqual(comparable(it), comparable(template[name]))
+
+    def test_jobs_have_their_own_objects(self) -> None:
+        names = ["keras", "custom"]
+        documents = self.objects({"jobs": [{"name": name, "program": "keras_mnist"} for name in names]})
+        tokens = set()
+        for name in names:
+            own = [it for it in documents if it["metadata"]["labels"]["name"] == f"rel-{name}"]
+            self.assertEqual(len(own), len(documents) / 2)
+            secret = support.named(own, "Secret", f"rel-{name}-job-token")
+            tokens.add(secret["stringData"]["token"])
+            chief = support.workers(own)[0]
+            claims = [it["persistentVolumeClaim"]["claimName"] for it in support.pod_of(chief)["volumes"] if "persistentVolumeClaim" in it]
+            self.assertEqual(claims, [f"rel-{name}-checkpoints"])
+        self.assertEqual({len(it) for it in tokens}, {32})
+        self.assertEqual(len(tokens), 2)
+
+    def test_workers_download_the_data(self) -> None:
+        documents = self.objects({"dataset": {"download": "fashion_mnist", "mirror": "http://m/x"}})
+        for job in support.workers(documents):
+            (fetch,) = support.pod_of(job)["initContainers"]
+            self.assertEqual(fetch["command"], ["fetch_data.sh", "fashion_mnist", "/data"])
+            self.assertEqual(support.environment(fetch), {"LOCKSTEP_DATA_MIRROR": "http://m/x"})
+            self.assertEqual(support.environment(support.trainer(job))["DATA_DIR"], "/data")
+            self.assertIn({"name": "data", "emptyDir": {}}, support.pod_of(job)["volumes"])
+
+    def test_the_notes_name_objects_that_exist(self) -> None:
+        text = render().stdout
+        notes = text[text.index("# Source: NOTES.txt") :]
+        self.assertIn("job/rel-train-worker-0", notes)
+        self.assertIn("claim rel-train-checkpoints", notes)
+        self.assertIn("digits of the image", notes)
+        self.assertNotIn("digits of the image", render({"dataset": {"claim": "x"}}).stdout)
+
+    def test_contradictions_are_refused(self) -> None:
+        for values, expected in (
+            ({"dataset": {"claim": "x", "download": "mnist"}}, "keep one of them"),
+            ({"dataset": {"mirror": "http://m/x"}}, "without dataset.download"),
+            ({"cluster": {"minWorkers": 3}}, "cluster.minWorkers is more"),
+            ({"cluster": {"port": 8080}}, "use two ports"),
+            ({"isGpu": True, "gpusPerNode": 4, "cluster": {"ranksPerWorker": 2}}, "each rank has one GPU"),
+            ({"settings": {"env": {"TF_CONFIG": "x"}}}, "settings.env has TF_CONFIG"),
+            ({"settings": {"env": {"LOCKSTEP_MODEL_DIR": "/x"}}}, "settings.env has LOCKSTEP_MODEL_DIR"),
+            ({"settings": {"env": {"PMIX_RANK": "0"}}}, "settings.env has PMIX_RANK"),
+            ({"jobs": [{"name": "a", "program": "x"}] * 2}, "two jobs have the name a"),
+            ({"jobs": [{"name": "a" * 43, "program": "x"}]}, "use shorter ones"),
+        ):
+            with self.subTest(values=values):
+                ended = render(values)
+                self.assertEqual(ended.code, 1)
+                self.assertIn(expected, ended.stderr)
+        self.assertIn("has a dot", render(release="a.b").stderr)
+
+    def test_every_value_is_used(self) -> None:
+        text = "".join(path.read_text(encoding="utf-8") for path in (CHART / "templates").iterdir())
+
+        def check(values: dict[str, Any]) -> None:
+            for name, item in values.items():
+                self.assertRegex(text, rf"\.{name}\b")
+                if isinstance(item, dict):
+                    check(item)
+
+        check(defaults())
+
+    def test_versions_are_those_of_the_project(self) -> None:
+        found = re.search(r"project\(lockstep VERSION ([0-9.]+)", (support.ROOT / "CMakeLists.txt").read_text())
+        assert found is not None
+        chart = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
+        self.assertEqual((chart["version"], chart["appVersion"]), (found[1], found[1]))
+
+
+class Values(support.TestCase):
+    """The schema that Helm checks values with."""
+
+    def errors(self, all_own: list[dict[str, Any]]) -> list[list[str]]:
+        directory = support.build() / "venv-kubernetes"
+        schemas_test.make_environment(directory)
+        schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
+        sent = json.dumps([schema, [merged(defaults(), own) for own in all_own]])
+        command = [str(directory / "bin" / "python"), "-c", CHECK]
+        ended = subprocess.run(command, input=sent, capture_output=True, text=True, check=False)
+        self.assertEqual(ended.returncode, 0, ended.stderr)
+        errors: list[list[str]] = json.loads(ended.stdout)
+        return errors
+
+    def test_good_values_are_accepted(self) -> None:
+        self.assertEqual(self.errors([values for values, _ in EQUAL]), [[]] * len(EQUAL))
+
+    def test_wrong_values_are_refused(self) -> None:
+        wrong: list[dict[str, Any]] = [
+            {"isGPU": True},
+            {"isGpu": "true"},
+            {"gpusPerNode": 0},
+            {"image": {"repository": "a b"}},
+            {"image": {"tag": ""}},
+            {"jobs": []},
+            {"jobs": [{"name": "A", "program": "x"}]},
+            {"jobs": [{"name": "a", "program": "x y"}]},
+            {"jobs": [{"name": "a", "program": "x", "args": "--seed 7"}]},
+            {"cluster": {"workers": 0}},
+            {"cluster": {"workers": "2"}},
+            {"cluster": {"port": 80}},
+            {"cluster": {"token": "short"}},
+            {"cluster": {"affinity": "packed"}},
+            {"cluster": {"unreachableAfter": 0}},
+            {"cluster": {"nodeSelector": {"a": 1}}},
+            {"cluster": {"tolerations": [{"key": "node.kubernetes.io/unreachable"}]}},
+            {"cluster": {"resources": {"cpuRequest": "1 cpu"}}},
+            {"settings": {"epochs": -1}},
+            {"settings": {"env": {"A": 1}}},
+            {"settings": {"env": {"A-B": "1"}}},
+            {"dataset": {"download": "cifar"}},
+            {"dataset": {"path": "data"}},
+            {"checkpoints": {"path": "/a/../b"}},
+            {"checkpoints": {"size": "10GB"}},
+        ]
+        for own, errors in zip(wrong, self.errors(wrong), strict=True):
+            self.assertNotEqual(errors, [], own)
+
+
+def comparable(document: support.Object) -> support.Object:
+    """Without what the chart and the template do for reasons of their own."""
+    it: support.Object = json.loads(json.dumps(document))
+    if it["kind"] == "Secret":
+        it.pop("stringData")
+    if it["kind"] == "PersistentVolumeClaim":
+        it["metadata"].pop("annotations", None)
+        it["spec"].pop("accessModes")
+    if it["kind"] == "Job":
+        it["spec"]["template"]["metadata"]["labels"].pop("checkpoint-claim", None)
+        for variable in support.trainer(it)["env"]:
+            if variable["name"] == "TF_CONFIG":
+                variable["value"] = json.loads(variable["value"])
+    return it

@@ -1,0 +1,384 @@
+"""`lockstep.fit` and its like beside Keras' own, and what they leave behind when something ends badly."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+os.environ["KERAS_BACKEND"] = "jax"
+
+import keras
+import lockstep
+import numpy as np
+from support import JobTest
+
+EXAMPLES, BATCH = 120, 24
+TOLERANCE = 2e-4  # of float32 sums in another order, after some steps of Adam
+
+
+def data(examples: int = EXAMPLES) -> tuple[np.ndarray, np.ndarray]:
+    draw = np.random.default_rng(5)
+    x = draw.normal(size=(examples, 6, 6, 1)).astype("float32")
+    return x, (x.sum((1, 2, 3)) > 0).astype("int64") + 2 * (x[:, 0, 0, 0] > 0)
+
+
+def make_model(optimizer: Any = None, layers: list[Any] | None = None) -> Any:
+    keras.utils.set_random_seed(1)
+    between = layers or [keras.layers.Conv2D(4, 3, activation="relu"), keras.layers.Flatten()]
+    model = keras.Sequential([keras.Input((6, 6, 1)), *between, keras.layers.Dense(4)])
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(optimizer or keras.optimizers.Adam(0.01), loss, metrics=["accuracy"])
+    return model
+
+
+def processes_of(folder: Path) -> list[tuple[int, str]]:
+    """Return the processes whose command names a file in a folder."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            if str(folder) in command and (entry / "stat").read_text().rpartition(")")[2].split()[0] != "Z":
+                found.append((int(entry.name), command))
+    return found
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 20) -> bool:
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def shared_memory() -> set[str]:
+    return {str(path) for path in Path("/dev/shm").iterdir() if not path.is_dir()}
+
+
+def is_mapped(path: str) -> bool:
+    for maps in Path("/proc").glob("[0-9]*/maps"):
+        with contextlib.suppress(OSError):
+            if path in maps.read_text():
+                return True
+    return False
+
+
+class FitTest(JobTest):
+    """All jobs' folders lie in one of the test's, which tells its processes from others."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        before = shared_memory()
+        patch = mock.patch.object(tempfile, "tempdir", str(self.folder))
+        patch.start()
+        self.addCleanup(self.check_nothing_is_left, before)
+        self.addCleanup(patch.stop)
+
+    def check_nothing_is_left(self, before: set[str]) -> None:
+        self.assertTrue(wait_until(lambda: not processes_of(self.folder)), processes_of(self.folder))
+        self.assertTrue(wait_until(lambda: all(map(is_mapped, shared_memory() - before))), shared_memory() - before)
+
+    def workers(self) -> list[int]:
+        return [pid for pid, command in processes_of(self.folder) if " launch " not in command]
+
+    def assert_same(self, model: Any, other: Any, tolerance: float = TOLERANCE) -> None:
+        variables = [each.numpy() if hasattr(each, "numpy") else np.asarray(each) for each in model.optimizer.variables]
+        others = [each.numpy() if hasattr(each, "numpy") else np.asarray(each) for each in other.optimizer.variables]
+        self.assertEqual(int(model.optimizer.iterations), int(other.optimizer.iterations))
+        for own, theirs in zip(model.get_weights() + variables, other.get_weights() + others, strict=True):
+            np.testing.assert_allclose(own, theirs, atol=tolerance, rtol=tolerance)
+
+
+class Collect(keras.callbacks.Callback):
+    """Remembers what it is told, and does something at one place."""
+
+    def __init__(self, do: Callable[[Any, int], None] = lambda model, epoch: None) -> None:
+        super().__init__()
+        self.calls: list[tuple[str, int]] = []
+        self.weights: list[np.ndarray] = []
+        self.do = do
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        self.calls.append(("train_begin", 0))
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self.calls.append(("epoch_begin", epoch))
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self.calls.append(("epoch_end", epoch))
+        self.weights.append(self.model.get_weights()[0])
+        self.do(self.model, epoch)
+
+    def on_train_end(self, logs: Any = None) -> None:
+        self.calls.append(("train_end", 0))
+
+
+class CollectBatches(Collect):
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.calls.append(("batch", batch))
+
+
+class QuickTest(FitTest):
+    def test_two_epochs_natively_then_one_in_keras_equal_three_in_keras(self) -> None:
+        x, y = data()
+        validation = data(40)
+        options = {"batch_size": BATCH, "shuffle": False, "validation_data": validation, "verbose": 0}
+        alone = make_model()
+        expected = alone.fit(x, y, epochs=3, **options).history
+        for workers in (1, 2):
+            model = make_model()
+            before = [id(variable) for variable in model.trainable_variables]
+            history = lockstep.fit(model, x, y, epochs=2, workers=workers, engine="native", **options)
+            self.assertIsInstance(history, keras.callbacks.History)
+            self.assertEqual(history.epoch, [0, 1])
+            last = model.fit(x, y, epochs=1, **options).history
+            self.assertEqual([id(variable) for variable in model.trainable_variables], before)
+            self.assert_same(model, alone)
+            self.assertEqual(set(history.history), set(expected))
+            for name, values in expected.items():
+                np.testing.assert_allclose(history.history[name] + last[name], values, atol=TOLERANCE, err_msg=name)
+
+    def test_callbacks_run_here_once_and_in_order(self) -> None:
+        x, y = data()
+        collect = CollectBatches()
+        model = make_model()
+        lockstep.fit(model, x, y, epochs=2, batch_size=40, verbose=0, callbacks=[collect])
+        epoch = [("batch", 0), ("batch", 1), ("batch", 2)]
+        calls = [("train_begin", 0)]
+        for number in range(2):
+            calls += [("epoch_begin", number), *epoch, ("epoch_end", number)]
+        self.assertEqual(collect.calls, [*calls, ("train_end", 0)])
+        self.assertTrue((collect.weights[0] != collect.weights[1]).any())
+        np.testing.assert_array_equal(collect.weights[1], model.get_weights()[0])
+
+    def test_a_killed_worker_is_replaced(self) -> None:
+        x, y = data()
+        dropout = [keras.layers.Flatten(), keras.layers.Dropout(0.3)]
+        options = {"epochs": 4, "batch_size": BATCH, "workers": 2, "seed": 3, "verbose": 0}
+        calm = make_model(layers=dropout)
+        expected = lockstep.fit(calm, x, y, callbacks=[Collect()], **options).history
+
+        def kill(model: Any, epoch: int) -> None:
+            if epoch == 1:
+                os.kill(self.workers()[-1], signal.SIGKILL)
+
+        model = make_model(layers=[keras.layers.Flatten(), keras.layers.Dropout(0.3)])
+        collect = Collect(kill)
+        with contextlib.redirect_stderr(io.StringIO()) as said:
+            history = lockstep.fit(model, x, y, callbacks=[collect], **options).history
+        self.assertEqual(history, expected)
+        self.assertEqual([epoch for kind, epoch in collect.calls if kind == "epoch_end"], [0, 1, 2, 3])
+        for own, theirs in zip(model.get_weights(), calm.get_weights(), strict=True):
+            np.testing.assert_array_equal(own, theirs)
+        self.assertRegex(
+            said.getvalue(), r"^Lockstep: .*killed by signal 9.*; training goes on from the last backup\n$"
+        )
+
+    def test_ctrl_c_stops_at_the_next_step_and_leaves_the_model_usable(self) -> None:
+        x, y = data()
+        model = make_model()
+        before = model.get_weights()[0]
+        started = threading.Event()
+
+        def interrupt() -> None:
+            started.wait(60)
+            time.sleep(0.3)
+            os.kill(os.getpid(), signal.SIGINT)
+
+        thread = threading.Thread(target=interrupt)
+        thread.start()
+        start = Collect(lambda model, epoch: started.set() if epoch == 0 else None)
+        begin = time.monotonic()
+        with self.assertRaises(KeyboardInterrupt):
+            lockstep.fit(model, x, y, epochs=100000, batch_size=BATCH, workers=2, verbose=0, callbacks=[start])
+        thread.join()
+        self.assertLess(time.monotonic() - begin, 60)
+        self.assertFalse((model.get_weights()[0] == before).all())
+        self.assertGreater(int(model.optimizer.iterations), EXAMPLES // BATCH)
+        model.fit(x, y, verbose=0)
+
+    def test_an_exception_of_a_callback_comes_out(self) -> None:
+        x, y = data()
+        model = make_model()
+
+        def fail(model: Any, epoch: int) -> None:
+            raise LookupError("mine")
+
+        with self.assertRaisesRegex(LookupError, "mine"):
+            lockstep.fit(model, x, y, epochs=3, batch_size=BATCH, verbose=0, callbacks=[Collect(fail)])
+        self.assertEqual(int(model.optimizer.iterations), EXAMPLES // BATCH)
+
+    def test_wrong_input_is_told_at_once(self) -> None:
+        x, y = data()
+        model = make_model()
+        raw = keras.Sequential([keras.Input((6, 6, 1)), keras.layers.Flatten()])
+        wrong: list[tuple[str, type[Exception], Callable[[], Any]]] = [
+            ("not compiled", ValueError, lambda: lockstep.fit(raw, x, y)),
+            ("give a keras.Model", ValueError, lambda: lockstep.fit("model", x, y)),
+            ("119 examples, y has 120", ValueError, lambda: lockstep.fit(model, x[1:], y)),
+            ("workers is 0", ValueError, lambda: lockstep.fit(model, x, y, workers=0)),
+            ("batch_size is 2.5", ValueError, lambda: lockstep.fit(model, x, y, batch_size=2.5)),
+            ("validation_split is 1", ValueError, lambda: lockstep.fit(model, x, y, validation_split=1)),
+            ("pair of arrays", ValueError, lambda: lockstep.fit(model, x, y, validation_data=x)),
+            ("collect its batches", ValueError, lambda: lockstep.fit(model, iter([(x, y)]))),
+            ("several arrays", ValueError, lambda: lockstep.fit(model, [x, x], y)),
+            ("no array of numbers", ValueError, lambda: lockstep.fit(model, x, y.astype(str))),
+            ("engine is 'c'", ValueError, lambda: lockstep.fit(model, x, y, engine="c")),
+            ("needs backup_dir", ValueError, lambda: lockstep.fit(model, x, y, resume=True)),
+            ("backup_dir=", ValueError, lambda: lockstep.fit(
+                model, x, y, callbacks=[keras.callbacks.BackupAndRestore(str(self.folder))])),
+            ("ends of epochs", ValueError, lambda: lockstep.fit(
+                model, x, y, callbacks=[keras.callbacks.ModelCheckpoint("a.keras", save_freq=3)])),
+            ("class 3.*classes 0 to 1|classes 0 to 3", ValueError, lambda: lockstep.fit(model, x, y + 9, verbose=0)),
+            ("input 3 of the data is NaN", ValueError, lambda: lockstep.fit(
+                model, np.where(np.arange(EXAMPLES)[:, None, None, None] == 3, np.nan, x), y, verbose=0)),
+        ]  # fmt: skip
+        for sentence, kind, call in wrong:
+            with self.subTest(sentence), self.assertRaisesRegex(kind, sentence) as caught:
+                call()
+            self.assertNotIn("Traceback", str(caught.exception))
+        self.assertEqual(int(model.optimizer.iterations), 0)
+
+    def test_check_names_what_the_native_engine_does_not_know(self) -> None:
+        self.assertEqual(lockstep.check(make_model()).engine, "native")
+
+        @keras.saving.register_keras_serializable("mine")
+        class Twice(keras.layers.Layer):
+            def call(self, x: Any) -> Any:
+                return 2 * x
+
+        answer = lockstep.check(make_model(layers=[keras.layers.Flatten(), Twice()]))
+        self.assertEqual(answer.engine, "keras")
+        self.assertIn("Twice", answer.reason)
+        x, y = data()
+        with self.assertRaisesRegex(ValueError, "Twice"):
+            lockstep.fit(make_model(layers=[keras.layers.Flatten(), Twice()]), x, y, engine="native")
+
+
+class FullTest(FitTest):
+    def test_evaluate_and_predict_as_keras(self) -> None:
+        x, y = data(50)
+        model = make_model()
+        np.testing.assert_allclose(lockstep.evaluate(model, x, y), model.evaluate(x, y, verbose=0), atol=1e-5)
+        self.assertEqual(set(lockstep.evaluate(model, x, y, return_dict=True)), {"loss", "accuracy"})
+        predicted = lockstep.predict(model, x, workers=2, batch_size=16)
+        np.testing.assert_allclose(predicted, model.predict(x, verbose=0), atol=1e-5)
+
+    def test_bytes_are_used_as_keras_does(self) -> None:
+        draw = np.random.default_rng(2)
+        x = draw.integers(0, 256, size=(40, 6, 6, 1)).astype("uint8")
+        model = make_model()
+        np.testing.assert_allclose(lockstep.predict(model, x), model.predict(x, verbose=0), rtol=1e-4, atol=1e-3)
+
+    def test_callbacks_change_the_learning_rate_and_stop(self) -> None:
+        x, y = data()
+
+        def schedule(epoch: int, rate: float) -> float:
+            return rate / 10 if epoch else rate
+
+        options = {"batch_size": BATCH, "shuffle": False, "verbose": 0}
+        models = []
+        for fit in (lockstep.fit, keras.Model.fit):
+            model = make_model(keras.optimizers.SGD(0.5))
+            stop = Collect(lambda model, epoch: setattr(model, "stop_training", epoch == 1))
+            callbacks = [keras.callbacks.LearningRateScheduler(schedule), stop]
+            history = fit(model, x, y, epochs=5, callbacks=callbacks, **options)
+            self.assertEqual(history.epoch, [0, 1])
+            np.testing.assert_allclose(history.history["learning_rate"], [0.5, 0.05], rtol=1e-6)
+            models.append(model)
+        self.assert_same(*models)
+
+    def test_what_callbacks_change_at_the_start_reaches_the_workers(self) -> None:
+        x, y = data()
+
+        class Freeze(keras.callbacks.Callback):
+            def on_train_begin(self, logs: Any = None) -> None:
+                self.model.optimizer.learning_rate = 0.0
+
+        model = make_model(keras.optimizers.SGD(0.5))
+        before = model.get_weights()
+        lockstep.fit(model, x, y, batch_size=BATCH, verbose=0, callbacks=[Freeze()])
+        for own, start in zip(model.get_weights(), before, strict=True):
+            np.testing.assert_array_equal(own, start)
+
+    def test_restored_best_weights_stay(self) -> None:
+        x, y = data()
+        model = make_model(keras.optimizers.SGD(5.0))
+        collect = Collect()
+        early = keras.callbacks.EarlyStopping("loss", patience=1, restore_best_weights=True)
+        history = lockstep.fit(model, x, y, epochs=9, batch_size=BATCH, verbose=0, callbacks=[collect, early])
+        best = int(np.argmin(history.history["loss"]))
+        self.assertLess(best, len(collect.weights) - 1, "the loss never rose")
+        np.testing.assert_array_equal(model.get_weights()[0], collect.weights[best])
+
+    def test_what_ends_with_its_caller(self) -> None:
+        """A caller that is killed leaves neither workers nor a folder."""
+        program = Path(__file__).parent / "programs" / "endless_fit.py"
+        environment = os.environ | {"TMPDIR": str(self.folder)}
+        with subprocess.Popen([sys.executable, "-W", "ignore", str(program)], env=environment) as caller:
+            self.assertTrue(wait_until(lambda: len(self.workers()) >= 2, 60))
+            time.sleep(0.5)
+            caller.kill()
+        self.assertTrue(wait_until(lambda: not processes_of(self.folder)), processes_of(self.folder))
+        self.assertTrue(wait_until(lambda: not list(self.folder.glob("lockstep-*"))), list(self.folder.iterdir()))
+
+    def test_more_workers_than_cores_are_warned_of(self) -> None:
+        x, _ = data(40)
+        with mock.patch.object(os, "sched_getaffinity", lambda pid: {0}), warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            lockstep.predict(make_model(), x, workers=2)
+        self.assertIn("2 workers share 1 core", " ".join(str(each.message) for each in said))
+
+    def test_a_model_made_anew_resumes_with_the_same_bits(self) -> None:
+        x, y = data()
+        options: dict[str, Any] = {"epochs": 4, "batch_size": BATCH, "verbose": 0}
+        calm = make_model()
+        expected = lockstep.fit(calm, x, y, seed=7, **options).history
+
+        def fail(model: Any, epoch: int) -> None:
+            if epoch == 2:
+                raise LookupError("the kernel died")
+
+        backups = self.folder / "backups"
+        options["backup_dir"] = backups
+        with self.assertRaises(LookupError):
+            lockstep.fit(make_model(), x, y, seed=7, callbacks=[Collect(fail)], **options)
+        self.assertTrue(backups.exists())
+        keras.utils.set_random_seed(99)
+        model = keras.models.clone_model(calm)
+        model.compile(keras.optimizers.Adam(0.01), calm.loss, metrics=["accuracy"])
+        collect = Collect(lambda model, epoch: None)
+        history = lockstep.fit(model, x, y, callbacks=[collect], resume=True, **options).history
+        self.assertEqual([epoch for kind, epoch in collect.calls if kind == "epoch_end"], [2, 3])
+        self.assertEqual(history["loss"], expected["loss"][2:])
+        for own, theirs in zip(model.get_weights(), calm.get_weights(), strict=True):
+            np.testing.assert_array_equal(own, theirs)
+        self.assertFalse(backups.exists())
+
+    def test_two_callers_at_once(self) -> None:
+        x, y = data()
+        models = [make_model(), make_model()]
+        options: dict[str, Any] = {"epochs": 2, "batch_size": BATCH, "shuffle": False, "verbose": 0}
+        threads = [threading.Thread(target=lockstep.fit, args=(model, x, y), kwargs=options) for model in models]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assert_same(*models, tolerance=0)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,89 @@
+// Every loss against the reference, with its options, reductions and weights of examples.
+#include "checked_model.hpp"
+#include "core/fields.hpp"
+#include "core/variant_types.hpp"
+#include "losses/loss_registry.hpp"
+#include "support/catch.hpp"
+
+#include <lockstep/core/error.hpp>
+#include <lockstep/layers/sequential.hpp>
+
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <variant>
+#include <vector>
+
+using namespace lockstep;
+using namespace lockstep::testing;
+
+namespace {
+
+/// Each loss with its defaults, and with other values of its options.
+std::vector<Loss> all_losses() {
+  std::vector<Loss> all;
+  for_each_alternative<Loss>([&all]<typename T>(std::type_identity<T>) {
+    all.emplace_back(T());
+    T other;
+    if constexpr (requires { other.from_logits; }) other.from_logits = true;
+    if constexpr (requires { other.label_smoothing; }) other.label_smoothing = 0.2;
+    if constexpr (requires { other.gamma; }) other.gamma = 1.5;
+    if constexpr (requires { other.apply_class_balancing; }) other.apply_class_balancing = true;
+    if constexpr (requires { other.delta; }) other.delta = 0.3;
+    all.emplace_back(other);
+  });
+  return all;
+}
+
+bool takes_logits(const Loss& loss) {
+  return std::visit(
+      [](const auto& any) {
+        if constexpr (requires { any.from_logits; }) return any.from_logits;
+        return false;
+      },
+      loss);
+}
+
+/// Ends in outputs between 0 and 1, which every loss is defined for, or in logits.
+Sequential model_for(const Loss& loss) {
+  return Sequential{Input({6}), Dense(7, {.activation = activations::tanh}),
+                    Dense(4, {.activation = takes_logits(loss) ? linear : sigmoid})};
+}
+
+void check_loss(const Loss& loss, const CheckedModelOptions& options) {
+  INFO(keras_name(loss) << (takes_logits(loss) ? " from logits" : "") << ", " << keras_name(reduction_of(loss))
+                        << (options.weighted ? ", weighted" : ""));
+  CheckedModelOptions its = options;
+  its.loss = loss;
+  CheckedModel model(model_for(loss), its);
+  model.train({8});
+  model.train({3});
+  model.infer(5);
+}
+
+}  // namespace
+
+TEST_CASE("every loss matches the reference") {
+  for (Loss loss : all_losses()) {
+    check_loss(loss, {});
+    for (const Reduction reduction :
+         {Reduction::sum_over_batch_size, Reduction::sum, Reduction::mean_with_sample_weight}) {
+      std::visit([&](auto& any) { any.reduction = reduction; }, loss);
+      check_loss(loss, {.optimizer = SGD({.learning_rate = 0.01}), .weighted = true});
+    }
+  }
+}
+
+TEST_CASE("hinge losses take targets of one kind") {
+  const std::vector<float> bits{0, 1, 1};
+  const std::vector<float> signs{-1, 1};
+  const std::vector<float> mixed{-1, 0, 1};
+  const std::vector<float> shares{0.5F, 1};
+  for (const Loss& loss : {Loss(Hinge()), Loss(SquaredHinge())}) {
+    CHECK_NOTHROW(check_targets(loss, bits, "data"));
+    CHECK_NOTHROW(check_targets(loss, signs, "data"));
+    CHECK_THROWS_AS(check_targets(loss, mixed, "data"), DataError);
+    CHECK_THROWS_AS(check_targets(loss, shares, "data"), DataError);
+  }
+  CHECK_NOTHROW(check_targets(MeanSquaredError(), mixed, "data"));
+}

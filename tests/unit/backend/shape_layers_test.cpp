@@ -1,0 +1,224 @@
+// The layers that move, repeat, drop or scale elements against the reference, in every layout: outputs, loss and the
+// gradients of all weights. CPUs only; GPUs refuse most of these layers.
+#include "backend/make_backend.hpp"
+#include "checked_model.hpp"
+#include "support/catch.hpp"
+
+#include <lockstep/core/error.hpp>
+#include <lockstep/layers/functional.hpp>
+#include <lockstep/layers/sequential.hpp>
+
+#include <optional>
+#include <utility>
+#include <vector>
+
+using namespace lockstep;
+using namespace lockstep::testing;
+
+namespace {
+
+constexpr auto tanh_ = activations::tanh;
+
+void check(const Architecture& model, const CheckedModelOptions& options = {}) {
+  INFO(describe(model));
+  CheckedModel checked_model(model, options);
+  checked_model.train({8});
+  checked_model.infer(5);
+  checked_model.train({3, 2});
+  checked_model.infer(8);
+  checked_model.train({1});
+}
+
+/// The layers between convolutions, and before a Dense, with 3 channels and with whole blocks, in each layout.
+void check_images(const std::vector<Layer>& layers, const CheckedModelOptions& options = {}) {
+  for (const int channels : {3, 16, 32}) {
+    for (const std::optional<Layout> layout :
+         {std::optional<Layout>{}, std::optional(Layout::nChw8c), std::optional(Layout::nhwc)}) {
+      if (layout && channels == 3) continue;
+      CheckedModelOptions with = options;
+      with.layout = layout;
+      with.threads = channels == 16 ? 2 : 1;
+      std::vector<Layer> all{Input({7, 6, 2}), Conv2D(channels, 2, {.activation = tanh_})};
+      all.insert(all.end(), layers.begin(), layers.end());
+      std::vector<Layer> last = all;
+      for (const Layer& layer : {Layer(Conv2D(5, 2, {.padding = "same"})), Layer(Flatten()), Layer(Dense(3))}) {
+        all.push_back(layer);
+      }
+      for (const Layer& layer : {Layer(Flatten()), Layer(Dense(3))}) last.push_back(layer);
+      check(Sequential(all), with);
+      check(Sequential(last), with);
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("padding and cropping match the reference in every layout") {
+  check_images({ZeroPadding2D()});
+  check_images(
+      {ZeroPadding2D({0, 1, 0, 1}), Conv2D(16, 3, {.strides = 2, .activation = relu}), ZeroPadding2D({2, 0, 1, 3})});
+  check_images({Cropping2D({1, 2, 0, 1})});
+  check_images({ZeroPadding2D(1), MaxPooling2D(3, {.strides = 2}), Cropping2D({0, 1, 1, 0})});
+  check(Sequential{Input({5, 4, 3}), ZeroPadding2D(1), Conv2D(16, 3), Flatten(), Dense(3)}, {.pixels = Pixels::bytes});
+  check(Sequential{Input({9, 2}), Dense(4), ZeroPadding1D({2, 1}), Activation(tanh_), Cropping1D({1, 3}), Flatten(),
+                   Dense(3)});
+}
+
+TEST_CASE("upsampling matches the reference in every layout") {
+  for (const Interpolation interpolation : {Interpolation::nearest, Interpolation::bilinear}) {
+    check_images({UpSampling2D(2, {.interpolation = interpolation})});
+    check_images({MaxPooling2D(2), UpSampling2D({3, 1}, {.interpolation = interpolation}), Activation(tanh_)});
+  }
+  check(Sequential{Input({5, 3}), Dense(2), UpSampling1D(3), Flatten(), Dense(3)});
+  check(Sequential{Input({6}), Dense(4, {.activation = tanh_}), RepeatVector(3), Dense(5), Flatten(), Dense(3)});
+}
+
+TEST_CASE("Permute and Dense of any rank match the reference") {
+  check_images({Permute({2, 1, 3})});
+  check_images({Permute({3, 1, 2}), Conv2D(16, 2, {.padding = "same"}), Permute({1, 3, 2})});
+  check_images({Dense(16, {.activation = relu}), Activation(tanh_)});
+  check_images({BatchNormalization(), Dense(5, {.activation = tanh_, .use_bias = false}), Dense(16)});
+  check(Sequential{Input({3, 4}), Permute({2, 1}), Dense(5, {.activation = sigmoid}), Dense(7), Flatten(), Dense(3)});
+  check(Sequential{Input({2, 3, 2, 4}), Dense(5, {.activation = tanh_}), Permute({4, 1, 3, 2}), Dense(3), Flatten(),
+                   Dense(3)},
+        {.plan = {.chunk_bytes = 64, .bucket_bytes = 256}});
+  check(Sequential{Input({5, 4}), Dense(6, {.activation = tanh_}), Dense(2)}, {.loss = MeanSquaredError()});
+}
+
+TEST_CASE("activation layers match the reference in every layout") {
+  check_images({ReLU({.max_value = 6.0}), Conv2D(16, 1, {.activation = activations::relu6})});
+  check_images({ReLU({.max_value = 0.5, .negative_slope = 0.25, .threshold = 0.125})});
+  check_images({ReLU({.negative_slope = 0.5}), ReLU()});
+  check_images({LeakyReLU(), ELU(0.5)});
+  check_images({BatchNormalization(), LeakyReLU(0), Softmax()});
+  check_images({PReLU({.alpha_initializer = "random_normal"})});
+  check_images({PReLU({.alpha_initializer = "ones", .shared_axes = {1, 2}}), MaxPooling2D()});
+  check_images({PReLU({.alpha_initializer = "random_uniform", .shared_axes = {3}})});
+  check(Sequential{Input({6}), Dense(7), PReLU({.alpha_initializer = "random_normal"}), Dense(3)});
+}
+
+TEST_CASE("constants by channel match the reference in every layout") {
+  check_images({Rescaling(0.5, -0.25)});
+  check_images({Normalization({.mean = {0.25}, .variance = {0.5}})});
+  check(Sequential{Input({4, 4, 3}), Normalization({.mean = {100, 120, 140}, .variance = {900, 1600, 2500}}),
+                   Conv2D(16, 2, {.activation = tanh_}), Flatten(), Dense(3)},
+        {.pixels = Pixels::bytes});
+  check(Sequential{Input({6}), Dense(3, {.activation = tanh_}),
+                   Normalization({.mean = {0.5, 1, 2}, .variance = {4, 1, 0.25}, .invert = true}), Dense(3)});
+  check_images({Conv2D(16, 1), LayerScale(0.5, 16)});
+  check(Sequential{Input({5, 2}), Dense(4), LayerScale(1e-2, 4), Flatten(), Dense(3)});
+}
+
+TEST_CASE("normalizations within an example match the reference") {
+  check_images({LayerNormalization(), Activation(tanh_)});
+  check_images({Conv2D(16, 2), GroupNormalization(4), GroupNormalization(-1, {.epsilon = 0.1, .center = false})});
+  check_images({GroupNormalization(1, {.scale = false})});
+  check_images({UnitNormalization(), LayerNormalization({.center = false, .scale = false})});
+  check(Sequential{Input({7, 4}), LayerNormalization({.epsilon = 1e-6}), Dense(8, {.activation = tanh_}),
+                   UnitNormalization(), GroupNormalization(2), Flatten(), LayerNormalization(), Dense(3)});
+}
+
+TEST_CASE("Dropout of several elements at once, and noise, match the reference") {
+  const CheckedModelOptions options{.seed = 77};
+  check_images({Dropout(0.5, {.noise_shape = {1, 1, 1}})}, options);
+  check_images({Dropout(0.4, {.noise_shape = {6, 1, 1}}), SpatialDropout2D(0.3)}, options);
+  check_images({GaussianNoise(0.5), Conv2D(16, 1), GaussianDropout(0.3)}, options);
+  check(Sequential{Input({6, 3}), Dense(8), SpatialDropout1D(0.5), GaussianDropout(0.5), Flatten(), Dense(3)}, options);
+}
+
+TEST_CASE("Embedding matches the reference, whatever indices repeat") {
+  const CheckedModelOptions options{.pixels = Pixels::bytes};
+  check(Sequential{Input({9}), Embedding(256, 5), Activation(tanh_), Flatten(), Dense(3)}, options);
+  check(Sequential{Input({3, 2}), Flatten(), Embedding(256, 16), LayerNormalization(), Flatten(), Dense(3)},
+        {.threads = 2, .pixels = Pixels::bytes});
+  CheckedModel too_large(Sequential{Input({9}), Embedding(100, 5), Flatten(), Dense(3)}, options);
+  CHECK_THROWS_AS(too_large.train({8}), DataError);
+}
+
+TEST_CASE("merges broadcast in every layout") {
+  for (const int channels : {3, 16, 32}) {
+    for (const std::optional<Layout> layout : {std::optional<Layout>{}, std::optional(Layout::nChw8c)}) {
+      if (layout && channels == 3) continue;
+      const CheckedModelOptions options{.threads = channels == 16 ? 2 : 1, .layout = layout};
+      const auto model = [&](const auto& merge, const auto& other_of) {
+        const Tensor input = Input({6, 5, 2});
+        const Tensor x = Conv2D(channels, 2, {.activation = tanh_})(input);
+        const Tensor merged = merge(x, other_of(x));
+        return Functional(input, Dense(3)(Flatten()(Conv2D(8, 2)(merged))));
+      };
+      const auto excited = [&](const Tensor& x) {  // squeeze and excitation
+        const Tensor squeezed = Reshape({1, 1, channels})(GlobalAveragePooling2D()(x));
+        return Conv2D(channels, 1, {.activation = sigmoid})(Conv2D(4, 1, {.activation = relu})(squeezed));
+      };
+      const auto vector = [&](const Tensor& x) {
+        return Reshape({1, 1, channels})(Dense(channels, {.activation = tanh_})(GlobalAveragePooling2D()(x)));
+      };
+      const auto row = [&](const Tensor& x) { return MaxPooling2D({5, 1})(x); };
+      const auto plane = [&](const Tensor& x) { return Conv2D(1, 1, {.activation = tanh_})(x); };
+      const auto multiply = [](const Tensor& a, const Tensor& b) { return Multiply()({a, b}); };
+      const auto reverse = [](const Tensor& a, const Tensor& b) { return Subtract()({b, a}); };
+      const auto add = [](const Tensor& a, const Tensor& b) { return Activation(tanh_)(Add()({a, b, b})); };
+      const auto maximum = [](const Tensor& a, const Tensor& b) { return Maximum()({b, a}); };
+      const auto average = [](const Tensor& a, const Tensor& b) { return Average()({a, b}); };
+      check(model(multiply, excited), options);
+      check(model(multiply, vector), options);
+      check(model(reverse, excited), options);
+      check(model(add, row), options);
+      check(model(multiply, plane), options);
+      check(model(maximum, vector), options);
+      check(model(average, row), options);
+    }
+  }
+}
+
+TEST_CASE("concatenation matches the reference along every axis and in every layout") {
+  for (const int channels : {3, 16, 32}) {
+    for (const int axis : {-1, 1, 2, 3}) {
+      const Tensor input = Input({6, 5, 2});
+      const Tensor x = Conv2D(channels, 2, {.activation = tanh_})(input);
+      const Tensor y = Conv2D(channels, 2, {.activation = relu})(input);
+      const Tensor merged = Concatenate(axis)({x, y, x});
+      check(Functional(input, Dense(3)(Flatten()(Conv2D(8, 2)(merged)))), {.threads = channels == 16 ? 2 : 1});
+    }
+    const Tensor input = Input({6, 5, 2});
+    const Tensor x = Conv2D(channels, 2)(input);
+    const Tensor dense =
+        Concatenate()({x, Conv2D(16, 3, {.padding = "same"})(Activation(relu)(BatchNormalization()(x)))});
+    check(Functional(input, Dense(3)(GlobalAveragePooling2D()(dense))));
+    const Tensor vectors = Concatenate()({Flatten()(x), Dense(4)(Flatten()(x))});
+    check(Functional(input, Dense(3)(vectors)));
+    const Tensor scaled = CustomScaleLayer(0.25)({x, Conv2D(channels, 1)(x)});
+    check(Functional(input, Dense(3)(Flatten()(Activation(relu)(scaled)))));
+  }
+  const Tensor input = Input({6, 3});
+  const Tensor x = Dense(4, {.activation = tanh_})(input);
+  check(Functional(input, Dense(3)(Flatten()(Concatenate(1)({x, Dense(4)(x)})))));
+}
+
+TEST_CASE("the new layers stay within tolerance in bfloat16") {
+  try {
+    make_cpu_backend(1)->require_bfloat16();
+  } catch (const UsageError& error) {
+    WARN("skipped: " << error.what());
+    return;
+  }
+  const CheckedModelOptions near{.mixed_bfloat16 = true, .tolerance = 0.05};
+  const auto around = [](std::vector<Layer> layers) {
+    layers.insert(layers.begin(), {Input({7, 6, 2}), Conv2D(16, 2, {.activation = tanh_})});
+    layers.insert(layers.end(), {Flatten(), Dense(3)});
+    return Sequential(layers);
+  };
+  check(around({ZeroPadding2D(), UpSampling2D(2, {.interpolation = "bilinear"}), Cropping2D(1)}), near);
+  // A sign that rounds differently changes the gradients of a few elements.
+  check(around({LeakyReLU(), ELU(), PReLU({.alpha_initializer = "random_normal"}), Rescaling(0.5, 0.25)}),
+        {.mixed_bfloat16 = true, .tolerance = 0.15});
+  check(around({LayerNormalization(), GroupNormalization(4), LayerScale(0.5, 16), UnitNormalization()}), near);
+  check(around({Dense(8, {.activation = activations::gelu}), Permute({2, 3, 1}), GaussianNoise(0.1)}), near);
+  check(Sequential{Input({9}), Embedding(256, 16), Flatten(), Dense(3)},
+        {.pixels = Pixels::bytes, .mixed_bfloat16 = true, .tolerance = 0.05});
+  const Tensor input = Input({6, 5, 2});
+  const Tensor x = Conv2D(16, 2, {.activation = tanh_})(input);
+  const Tensor merged =
+      Concatenate()({Multiply()({x, Conv2D(16, 1)(Reshape({1, 1, 16})(GlobalAveragePooling2D()(x)))}), x});
+  check(Functional(input, Dense(3)(Flatten()(merged))), near);
+}
