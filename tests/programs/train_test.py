@@ -196,7 +196,7 @@ class TrainTest(ProgramTest):
 
     def test_a_killed_run_resumes(self) -> None:
         first = self.trained("first.keras")
-        options = ("--model", first, "--global-batch-size", 20, "--epochs", 400, "--deterministic", "--backup-save-freq", 3)
+        options = ("--model", first, "--global-batch-size", 20, "--epochs", 1000, "--deterministic", "--backup-save-freq", 3)
         self.succeed(*options, workers=2)
         whole = self.model / "model.keras"
         self.model = self.scratch / "broken"
@@ -204,6 +204,7 @@ class TrainTest(ProgramTest):
         self.assertTrue(eventually(lambda: any((self.model / "backup").glob("fit-1-step-*.h5")), 60), "no backup came")
         os.kill(running.ranks()[1], signal.SIGKILL)
         self.assertNotEqual(running.end().code, 0)
+        self.assertFalse((self.model / "model.keras").exists(), "the run had ended before it was killed")
         ended = self.succeed(*options, workers=2)
         self.assertIn("Resuming from", ended.stdout)
         self.assertTrue(self.same_weights(whole, self.model / "model.keras"))

@@ -115,15 +115,12 @@ class ConvolutionCosts {
     if (std::ranges::all_of(kernels_, &Kernels::is_own)) add_reference();
   }
 
-  /// `forced`: kernels of this layout if there are any.
+  /// `forced`: kernels of this layout if there are any that fit.
   [[nodiscard]] std::pair<double, ConvolutionChoice> best(Layout input, Layout output,
                                                           std::optional<Layout> forced) const {
-    const bool has_forced = forced && std::ranges::any_of(kernels_, [&](const Kernels& kernels) {
-                              return kernels.choice.output == *forced;
-                            });
     std::pair<double, ConvolutionChoice> found{impossible, {}};
+    bool is_forced = false;
     for (const Kernels& kernels : kernels_) {
-      if (has_forced && kernels.choice.output != *forced) continue;
       const bool converts_input = !is_same_memory(input_, input, kernels.choice.input);
       const bool converts_output = !is_same_memory(output_, output, kernels.choice.output);
       if (kernels.is_own && (converts_input || converts_output)) continue;
@@ -131,7 +128,10 @@ class ConvolutionCosts {
       // Forward and the weight gradient read the input; the data gradient writes its gradient.
       if (converts_input) cost += (has_data_gradient_ ? 3 : 2) * conversion_cost(input_);
       if (converts_output) cost += 2 * conversion_cost(output_);
-      if (cost < found.first) found = {cost, kernels.choice};
+      const bool has_forced = forced && kernels.choice.output == *forced;
+      const bool is_better = has_forced == is_forced ? cost < found.first : has_forced;
+      if (is_better) found = {cost, kernels.choice};
+      is_forced = is_forced || has_forced;
     }
     return found;
   }

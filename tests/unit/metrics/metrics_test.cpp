@@ -179,7 +179,7 @@ TEST_CASE("metrics that do not fit loss or output are refused by name") {
   CHECK_NOTHROW(check(std::vector<Metric>{accuracy, metrics::SparseTopKCategoricalAccuracy()}, classes, 1));
   CHECK_NOTHROW(
       check(std::vector<Metric>{accuracy, metrics::TopKCategoricalAccuracy(), metrics::MeanAbsoluteError()}, dense, 1));
-  CHECK_NOTHROW(check(std::vector<Metric>{accuracy, metrics::RootMeanSquaredError()}, dense, 3));
+  CHECK_NOTHROW(check(std::vector<Metric>{metrics::RootMeanSquaredError()}, dense, 3));
   CHECK(refusal({metrics::MeanAbsoluteError()}, classes, 1) ==
         "the metric mean_absolute_error needs targets that are of the output's shape, but those of the loss "
         "sparse_categorical_crossentropy are class indices; choose another metric or another loss");
@@ -189,5 +189,8 @@ TEST_CASE("metrics that do not fit loss or output are refused by name") {
   CHECK(refusal({metrics::TopKCategoricalAccuracy()}, dense, 3) ==
         "the metric top_k_categorical_accuracy needs one vector of classes per example; end the model with Flatten() "
         "and Dense(classes), or choose another metric");
+  CHECK(refusal({accuracy}, dense, 3) ==
+        "the metric accuracy needs one vector of classes per example; end the model with Flatten() and Dense(classes), "
+        "or choose another metric");
   CHECK(refusal({accuracy, accuracy}, classes, 1) == "the metric accuracy is given twice; give it once");
 }
