@@ -61,8 +61,8 @@ struct ProductShape {
 struct OperationScope {
   const Graph& graph;
   const Operation& operation;
-  std::size_t first_example;  ///< index among the rank's examples
-  std::size_t num_examples;
+  std::size_t first_example = 0;  ///< index among the rank's examples
+  std::size_t num_examples = 0;
   const std::vector<TensorBuffers>& buffers;
   const Arenas& arenas;
   float* separate_gradients = nullptr;  ///< of has_separate_gradients: here kernels write weight gradients

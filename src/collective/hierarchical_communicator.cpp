@@ -25,6 +25,7 @@ namespace {
 
 constexpr std::size_t window_slack = std::size_t{1} << 16U;         // MPI's own data in a shared window
 constexpr std::size_t max_broadcast_bytes = std::size_t{1} << 30U;  // MPI counts with an int
+constexpr int exchange_tag = 2;                                     // 1 is the background gather's
 constexpr int first_all_to_all_tag = 16;                            // lower tags belong to other messages
 
 int rank_in_world() {
@@ -213,6 +214,49 @@ std::string HierarchicalCommunicator::others() const {
   return topology_.size == 2 ? fmt::format("rank {}", 1 - topology_.rank) : "another rank";
 }
 
+/// Sends `own` to every other rank, and receives what each sends into its part. MPI's own collectives do not tell which
+/// rank is missing.
+void HierarchicalCommunicator::exchange(std::span<const std::byte> own, std::span<const std::span<std::byte>> parts,
+                                        const char* what) {
+  const std::size_t ranks = parts.size();
+  const auto me = static_cast<std::size_t>(topology_.rank);
+  std::vector<MPI_Request> requests(2 * ranks, MPI_REQUEST_NULL);  // the messages received, then those sent, by rank
+  for (std::size_t step = 1; step < ranks; ++step) {  // begins with the successor: no rank is every other's first
+    const std::size_t to = (me + step) % ranks;
+    const std::size_t from = (me + ranks - step) % ranks;
+    check_mpi(MPI_Irecv(parts[from].data(), static_cast<int>(parts[from].size()), MPI_BYTE, static_cast<int>(from),
+                        exchange_tag, world_.get(), requests.data() + from),
+              "MPI_Irecv");
+    check_mpi(MPI_Isend(own.data(), static_cast<int>(own.size()), MPI_BYTE, static_cast<int>(to), exchange_tag,
+                        world_.get(), requests.data() + ranks + to),
+              "MPI_Isend");
+  }
+  std::ranges::copy(own, parts[me].begin());
+  WaitLoop wait(policy_);
+  std::vector<int> completed(requests.size());
+  while (true) {
+    int count = 0;
+    check_mpi(
+        MPI_Testsome(static_cast<int>(requests.size()), requests.data(), &count, completed.data(), MPI_STATUSES_IGNORE),
+        "MPI_Testsome");
+    if (std::ranges::count(requests, MPI_REQUEST_NULL) == static_cast<std::ptrdiff_t>(requests.size())) break;
+    if (!wait.pause()) continue;
+    const auto missing =
+        std::ranges::find_if(requests, [](MPI_Request request) { return request != MPI_REQUEST_NULL; });
+    const auto rank = static_cast<std::size_t>(missing - requests.begin()) % ranks;
+    wait.report(fmt::format("rank {} to join {}", rank, what));
+  }
+  mpi_wait_ += wait.seconds();
+}
+
+/// An exchange of as many bytes from every rank, which lie one after the other in `all`.
+void HierarchicalCommunicator::exchange_equal(std::span<const std::byte> own, std::span<std::byte> all,
+                                              const char* what) {
+  std::vector<std::span<std::byte>> parts(static_cast<std::size_t>(topology_.size));
+  for (std::size_t rank = 0; rank < parts.size(); ++rank) parts[rank] = all.subspan(rank * own.size(), own.size());
+  exchange(own, parts, what);
+}
+
 /// Waits for a collective of the whole world in a WaitLoop, since MPI's own waits have no timeout.
 void HierarchicalCommunicator::wait_for_request(MPI_Request request, const char* call, const char* what,
                                                 const std::string& whom) {
@@ -229,11 +273,7 @@ void HierarchicalCommunicator::wait_for_request(MPI_Request request, const char*
 void HierarchicalCommunicator::all_reduce_sum(std::span<double> values) {
   const std::size_t count = values.size();
   gathered_values_.resize(count * static_cast<std::size_t>(topology_.size));
-  MPI_Request request = MPI_REQUEST_NULL;
-  check_mpi(MPI_Iallgather(values.data(), static_cast<int>(count), MPI_DOUBLE, gathered_values_.data(),
-                           static_cast<int>(count), MPI_DOUBLE, world_.get(), &request),
-            "MPI_Iallgather");
-  wait_for_request(request, "MPI_Iallgather", "an all-reduce", others());
+  exchange_equal(std::as_bytes(values), std::as_writable_bytes(std::span(gathered_values_)), "an all-reduce");
   for (std::size_t i = 0; i < count; ++i) {
     double sum = 0;
     for (std::size_t at = i; at < gathered_values_.size(); at += count) sum += gathered_values_[at];
@@ -280,40 +320,19 @@ std::vector<std::string> HierarchicalCommunicator::all_gather(const std::string&
   const auto ranks = static_cast<std::size_t>(topology_.size);
   const std::uint64_t own_length = text.size();
   std::vector<std::uint64_t> lengths(ranks);
-  MPI_Request request = MPI_REQUEST_NULL;
-  check_mpi(MPI_Iallgather(&own_length, 1, MPI_UINT64_T, lengths.data(), 1, MPI_UINT64_T, world_.get(), &request),
-            "MPI_Iallgather");
-  wait_for_request(request, "MPI_Iallgather", "an all-gather", others());
-  std::vector<int> counts(ranks);
-  std::vector<int> offsets(ranks);
-  std::size_t total = 0;
+  exchange_equal(std::as_bytes(std::span(&own_length, 1)), std::as_writable_bytes(std::span(lengths)), "an all-gather");
+  std::vector<std::string> texts(ranks);
+  std::vector<std::span<std::byte>> parts(ranks);
   for (std::size_t rank = 0; rank < ranks; ++rank) {  // every rank knows every length, so all throw alike
     check_all_gather_size(lengths[rank], static_cast<int>(rank));
-    counts[rank] = static_cast<int>(lengths[rank]);
-    offsets[rank] = static_cast<int>(total);
-    total += lengths[rank];
-    if (total > static_cast<std::size_t>(std::numeric_limits<int>::max())) {
-      throw InternalError(fmt::format("the texts of {} ranks exceed what MPI can gather at once", ranks));
-    }
+    texts[rank].resize(lengths[rank]);
+    parts[rank] = std::as_writable_bytes(std::span(texts[rank]));
   }
-  std::string all(total, '\0');
-  check_mpi(MPI_Iallgatherv(text.data(), counts[static_cast<std::size_t>(topology_.rank)], MPI_CHAR, all.data(),
-                            counts.data(), offsets.data(), MPI_CHAR, world_.get(), &request),
-            "MPI_Iallgatherv");
-  wait_for_request(request, "MPI_Iallgatherv", "an all-gather", others());
-  std::vector<std::string> texts;
-  texts.reserve(ranks);
-  for (std::size_t rank = 0; rank < ranks; ++rank) {
-    texts.push_back(all.substr(static_cast<std::size_t>(offsets[rank]), lengths[rank]));
-  }
+  exchange(std::as_bytes(std::span(text)), parts, "an all-gather");
   return texts;
 }
 
-void HierarchicalCommunicator::barrier() {
-  MPI_Request request = MPI_REQUEST_NULL;
-  check_mpi(MPI_Ibarrier(world_.get(), &request), "MPI_Ibarrier");
-  wait_for_request(request, "MPI_Ibarrier", "a barrier", others());
-}
+void HierarchicalCommunicator::barrier() { exchange_equal({}, {}, "a barrier"); }
 
 CommunicationTimes HierarchicalCommunicator::take_times() noexcept {
   CommunicationTimes times;

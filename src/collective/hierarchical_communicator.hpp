@@ -79,6 +79,8 @@ class HierarchicalCommunicator final : public Communicator {
   void wait_for_inter_host(std::size_t bucket);
   /// Names the ranks that this one waits for in a collective, as well as it knows them.
   [[nodiscard]] std::string others() const;
+  void exchange(std::span<const std::byte> own, std::span<const std::span<std::byte>> parts, const char* what);
+  void exchange_equal(std::span<const std::byte> own, std::span<std::byte> all, const char* what);
   void wait_for_request(MPI_Request request, const char* call, const char* what, const std::string& whom);
 
   std::vector<int> host_of_rank_;

@@ -20,6 +20,7 @@ std::vector<bool> find_causes_of_loss(const Graph& graph) {
   const auto root_of = [&](int tensor) {
     return graph.tensors[tensor].alias >= 0 ? graph.tensors[tensor].alias : tensor;
   };
+  // NOLINTNEXTLINE(modernize-loop-convert): clang 14 cannot compile std::views::reverse of libstdc++
   for (auto operation = graph.forward.rbegin(); operation != graph.forward.rend(); ++operation) {
     const bool is_loss = operation->kind == OperationKind::loss;
     if (!is_loss && !causes[root_of(operation->output)]) continue;

@@ -440,7 +440,7 @@ class Lowering {
     for (const Operation& operation : graph_.forward) {
       if (operation.kind != OperationKind::embedding) continue;
       for (TensorSpec& tensor : graph_.tensors) {  // bfloat16 does not represent every index
-        if (&tensor == &graph_.tensors[0] || tensor.alias == 0) tensor.type = ElementType::float32;
+        if (&tensor == graph_.tensors.data() || tensor.alias == 0) tensor.type = ElementType::float32;
       }
     }
     for (int tensor = current_; tensor >= 0;) {

@@ -100,8 +100,8 @@ class Architecture::Flattener {
   std::vector<int> add_calls(const Architecture& model, const Places& places, const std::vector<int>* inputs) {
     std::vector<int> flat(model.calls().size());
     const auto of = [&flat](const std::vector<int>& calls) {
-      std::vector<int> found;
-      for (const int call : calls) found.push_back(flat[call]);
+      std::vector<int> found(calls.size());
+      std::ranges::transform(calls, found.begin(), [&flat](int call) { return flat[call]; });
       return found;
     };
     for (std::size_t c = 0; c < flat.size(); ++c) {

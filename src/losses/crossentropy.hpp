@@ -16,8 +16,8 @@ namespace lockstep {
 enum class OutputScaling { divide_then_clip, clip_then_divide };
 
 struct CrossentropyRule {
-  bool from_logits;
-  OutputScaling scaling;
+  bool from_logits = false;
+  OutputScaling scaling = OutputScaling::divide_then_clip;
   float label_smoothing = 0;
 
   template <typename Index, typename Target, typename Gradient>

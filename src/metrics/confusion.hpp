@@ -111,7 +111,8 @@ struct HistogramRule {
       const float scaled = std::ceil(p * static_cast<float>(thresholds - 1)) - 1.0F;
       // Outputs beyond [0, 1], and NaN, go to the ends.
       const int bucket = !(scaled > 0.0F) ? 0 : p > 1.0F ? thresholds - 2 : static_cast<int>(scaled);
-      sums[(target(k) != 0.0F ? 0 : thresholds) + bucket] += weight;
+      const int first = target(k) != 0.0F ? 0 : thresholds;
+      sums[first + bucket] += weight;
     }
   }
 };

@@ -204,7 +204,7 @@ class ShardingSearch {
       const Operation& operation = graph_.forward[i];
       if (operation.parameter < 0 || operation.kind == OperationKind::loss) continue;
       for (int k = 0; k < operation.num_parameters; ++k) {
-        const auto p = static_cast<std::size_t>(operation.parameter + k);
+        const std::size_t p = static_cast<std::size_t>(operation.parameter) + static_cast<std::size_t>(k);
         ShardAxis& variable = sharding.variables[p];
         const Shape& shape = graph_.parameters[p].info.shape;
         const std::int64_t last = shape[shape.rank() - 1];

@@ -80,7 +80,7 @@ class GraphSharder {
   void shard_parameters(const Operation& operation, Split split) {
     if (operation.parameter < 0 || operation.kind == OperationKind::loss) return;
     for (int i = 0; i < operation.num_parameters; ++i) {
-      const auto p = static_cast<std::size_t>(operation.parameter + i);
+      const std::size_t p = static_cast<std::size_t>(operation.parameter) + static_cast<std::size_t>(i);
       ParameterInfo& info = graph_.parameters[p].info;
       std::vector<std::int64_t> extents(info.shape.extents().begin(), info.shape.extents().end());
       if (sharding_.variables[p].axis > 0) {

@@ -301,9 +301,9 @@ MetricSums CompiledModel::evaluate(const Batch& batch) {
   std::vector<float> written(num_metric_elements());
   // The only step of a tensor-parallel model may be for fewer examples.
   const std::uint64_t end = batch.position + batch.size;
-  for (Batch next = batch; next.position < end; next.position += next.size) {
-    next.size = std::min<std::size_t>(compiled.batch_size, end - next.position);
-    compiled.step.infer(feed->prepare(next, batch, iteration, false));
+  for (Batch part = batch; part.position < end; part.position += part.size) {
+    part.size = std::min<std::size_t>(compiled.batch_size, end - part.position);
+    compiled.step.infer(feed->prepare(part, batch, iteration, false));
     read_local_metrics(written);
     to_metric_sums(written, metrics);
     all += metrics;

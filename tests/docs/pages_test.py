@@ -21,7 +21,7 @@ GENERATED = re.compile(
     r"<!-- (options|compare:begin|network:begin).*?<!-- (/options|compare:end|network:end) -->", re.S
 )
 MAX_ROWS = 10
-REFERENCES = {"cluster.md"}  # reference pages, which may have long tables
+REFERENCES = {"cluster.md", "coverage.md"}  # reference pages, which may have long tables
 MIN_FONT_SIZE = 12
 build, compiler = Path(), ""
 

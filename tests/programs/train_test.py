@@ -289,9 +289,9 @@ class TrainTest(ProgramTest):
         for options, says in (
             ((), ("--model is missing", "lockstep train --help")),
             (("--model",), ("--model needs a value",)),
-            ((*model, "--optimizer", "ftrl"), ("--optimizer is 'ftrl'", "sgd, adam, adamw or rmsprop")),
-            ((*model, "--loss", "hinge"), ("--loss is 'hinge'", "mean_squared_error")),
-            ((*model, "--metrics", "auc"), ("--metrics is 'auc'", "accuracy", "or none")),
+            ((*model, "--optimizer", "muon"), ("--optimizer is 'muon'", "sgd, adam, adamw")),
+            ((*model, "--loss", "dice"), ("--loss is 'dice'", "mean_squared_error")),
+            ((*model, "--metrics", "mean_iou"), ("--metrics is 'mean_iou'", "accuracy", "or none")),
             ((*model, "--validation-split", 1), ("--validation-split is '1'", "less than 1")),
             ((*model, "--early-stopping", -1), ("--early-stopping is '-1'", "at least 0")),
             ((*model, "--input-scale", 0), ("--input-scale is '0'", "greater than 0")),
@@ -375,7 +375,7 @@ class TrainTest(ProgramTest):
         self.assertEqual(ended.code, 0, str(ended))
         self.assertIn("\naccuracy: ", ended.stdout)
         self.assertIn("\nsparse_top_k_categorical_accuracy: ", ended.stdout)
-        for wrong in ("accuracy,auc", "accuracy,", ""):
+        for wrong in ("accuracy,mean_iou", "accuracy,", ""):
             self.assert_fails(self.use("evaluate", "--model", first, "--metrics", wrong), USAGE, "--metrics")
 
     def test_the_data_is_told(self) -> None:

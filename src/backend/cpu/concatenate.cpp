@@ -51,10 +51,10 @@ class ConcatenateKernel final : public Kernel {
 
  private:
   struct Part {
-    const T* x;
-    T* x_gradient;  ///< null if nothing needs it
-    std::int64_t elements;
-    ActivationFunction activation;  ///< fused into x
+    const T* x = nullptr;
+    T* x_gradient = nullptr;  ///< null if nothing needs it
+    std::int64_t elements = 0;
+    ActivationFunction activation = ActivationFunction::linear;  ///< fused into x
   };
 
   void copy_rows(const T* from, std::int64_t from_stride, T* to, std::int64_t to_stride, std::int64_t width) const {

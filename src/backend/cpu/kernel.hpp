@@ -38,11 +38,11 @@ class Kernel {
 using ConvertedWeights = std::map<std::pair<int, OperationKind>, dnnl::memory>;
 
 struct KernelScope : OperationScope {
-  std::byte* scratch;  ///< used by one kernel at a time: a chunk of an input gradient (see DenseBackward)
+  std::byte* scratch = nullptr;  ///< used by one kernel at a time: a chunk of an input gradient (see DenseBackward)
   const std::vector<dnnl::memory::desc>& weight_layouts;  ///< by parameter: the layout of a convolution's kernel
   ConvertedWeights& converted_weights;                    ///< of all microbatches of a local batch size
   const onednn::Context& dnnl;
-  int threads;
+  int threads = 1;
 
   [[nodiscard]] const dnnl::memory::desc& weight_layout() const { return weight_layouts[operation.parameter]; }
 };

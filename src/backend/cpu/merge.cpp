@@ -135,10 +135,10 @@ class BroadcastKernel final : public Kernel {
 
  private:
   struct Source {
-    const T* x;
-    T* x_gradient;  ///< null if nothing needs it
-    std::int64_t elements;
-    ActivationFunction activation;  ///< fused into x
+    const T* x = nullptr;
+    T* x_gradient = nullptr;  ///< null if nothing needs it
+    std::int64_t elements = 0;
+    ActivationFunction activation = ActivationFunction::linear;  ///< fused into x
     // In elements of the operand, for a step of one in the output. 0 where the operand is repeated.
     std::int64_t plane_stride = 0;
     std::int64_t row_stride = 0;

@@ -176,7 +176,7 @@ json parse_json(const std::string& text, const std::string& source) {
   }
 }
 
-ClassConfig::ClassConfig(const json& value, const std::string& where) : form(ConfigForm::object) {
+ClassConfig::ClassConfig(const json& value, const std::string& where) {
   static const json nothing = json::object();
   config = &nothing;
   if (value.is_string()) {

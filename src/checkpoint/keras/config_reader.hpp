@@ -78,7 +78,7 @@ enum class ConfigForm {
 /// A class of Keras' own, or one of its functions. Refuses what another module defines, even under a name of Keras.
 struct ClassConfig {
   explicit ClassConfig(const nlohmann::json& value, const std::string& where);
-  ConfigForm form;
+  ConfigForm form = ConfigForm::object;
   std::string class_name;        ///< of the class, or the name or function
   const nlohmann::json* config;  ///< of an object; otherwise an empty object
 };

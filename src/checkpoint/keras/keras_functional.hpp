@@ -24,6 +24,6 @@ enum class Ends { of_whole_model, of_nested_model };
 /// calls of nested models differently.
 [[nodiscard]] nlohmann::ordered_json inbound_nodes_of(const Architecture& architecture, int layer);
 [[nodiscard]] nlohmann::ordered_json ends_to_json(const Architecture& architecture, const std::vector<int>& calls,
-                                                  Ends ends);
+                                                  Ends form);
 
 }  // namespace lockstep

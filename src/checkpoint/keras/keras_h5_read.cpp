@@ -122,7 +122,9 @@ std::vector<NamedTensor> read_listed_weights(const Hdf5Reader& reader, const std
 std::vector<std::size_t> listed_order(const LayerInfo& layer) {
   std::vector<std::size_t> order(layer.parameters.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  std::ranges::stable_partition(order, [&](std::size_t parameter) { return layer.parameters[parameter].trainable; });
+  // clang 14 cannot compile std::ranges::stable_partition of libstdc++
+  std::stable_partition(order.begin(), order.end(),
+                        [&](std::size_t parameter) { return layer.parameters[parameter].trainable; });
   return order;
 }
 
