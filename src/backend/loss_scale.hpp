@@ -1,4 +1,4 @@
-// What a loss's reduction makes of the examples' losses.
+// How a loss's reduction scales the losses of examples and their gradients.
 #pragma once
 
 #include "backend/step_context.hpp"

@@ -19,7 +19,7 @@ enum class ModelFormat { keras, h5, weights };
 /// Writes the file atomically. Throws IoError if it cannot be written.
 void save_model(const std::filesystem::path& file, const ModelData& model);
 
-/// What becomes of a model that was compiled with what Lockstep lacks.
+/// Whether to refuse a file whose loss, optimizer or metric Lockstep lacks, or to load its model as not compiled.
 enum class UnsupportedCompilation { refuse, leave_out };
 
 /// Throws IoError if the file cannot be read; DataError if it is damaged, holds no architecture (use

@@ -1,5 +1,5 @@
-// `lockstep cluster`: prints the cluster that TF_CONFIG describes, which of its tasks this host can reach, and why it
-// cannot reach the others.
+// `lockstep cluster`: prints the cluster that TF_CONFIG or CLUSTER_CONFIG describes, which of its tasks this host can
+// reach, and why it cannot reach the others.
 #pragma once
 
 #include <lockstep/core/error.hpp>

@@ -19,10 +19,10 @@ std::span<const Command> commands() {
       Command{"evaluate", "Print a model's loss and metrics on the test set", evaluate},
       Command{"predict", "Write a model's outputs for the test set", predict},
       Command{"plan", "Print how workers would shard a model, and how long a step takes", plan},
-      Command{"launch", "Run a program on all workers of TF_CONFIG; restart it when one is lost", launch},
+      Command{"launch", "Run a program on all workers of a cluster; restart it when one is lost", launch},
       Command{"inspect", "Show, check or compare model files", inspect_models},
-      Command{"cluster", "Show what TF_CONFIG says, and which tasks this host can reach", show_cluster},
-      Command{"worker", "Work for lockstep.fit of the Python package, which starts it", work_for_caller},
+      Command{"cluster", "Show the cluster of TF_CONFIG or CLUSTER_CONFIG, and which tasks answer", show_cluster},
+      Command{"worker", "Train, evaluate or predict for the Python package, which starts it", work_for_caller},
   };
   return all;
 }

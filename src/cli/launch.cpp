@@ -126,7 +126,7 @@ std::vector<OptionRow> launch_rows(LaunchOptions& options) {
        .value = seconds(timeouts.busy_timeout, 1, true)},
       {.name = "start-timeout",
        .metavar = "SECONDS",
-       .help = "time for trainers to form the MPI world before it is formed anew; 0: any",
+       .help = "time for trainers to form the MPI world before a new one is tried; 0: no limit",
        .value = seconds(timeouts.start_timeout, 1, true)},
       {.name = "status-port",
        .metavar = "PORT",
@@ -147,11 +147,11 @@ LaunchOptions read_options(std::span<const std::string> args, const Environment&
   parse_rows(
       args, environment, rows,
       {.name = "lockstep launch",
-       .description = "lockstep launch [OPTIONS] -- PROGRAM [ARGS...]\n\n"
-                      "Runs PROGRAM on all workers of TF_CONFIG, or N times on this host with --workers N. Start this "
-                      "command on every worker, in any order. "
-                      "When a trainer\n"
-                      "or a launcher is lost, the others wait for it, and training resumes from the last backup.",
+       .description =
+           "lockstep launch [OPTIONS] -- PROGRAM [ARGS...]\n\n"
+           "Runs PROGRAM on all workers of TF_CONFIG or CLUSTER_CONFIG, or N times on this host with --workers N.\n"
+           "Start this command on every worker, in any order. When a trainer or a launcher is lost, the others\n"
+           "wait for it, and training resumes from the last backup.",
        .footer = "Every option is also read from the environment: LOCKSTEP_MAX_RESTARTS for --max-restarts, "
                  "and so on."});
   SupervisionTimeouts& timeouts = options.launcher.rendezvous.timeouts;

@@ -201,17 +201,12 @@ void convert_targets(Dataset& data, const Loss& loss, const Architecture& model)
   data.target_shape = output;
 }
 
-std::string describe(const TrainTestSplit& data, const Options& options, const Architecture& model) {
+std::string describe(const TrainTestSplit& data, const Options& options, double byte_scale) {
   const Dataset& train = data.train;
   std::string text = fmt::format("Data: {} training and {} test examples of shape {}", train.size(), data.test.size(),
                                  train.example_shape.to_string());
-  const Architecture flat = model.flattened();
-  const bool rescales = std::ranges::any_of(
-      flat.layers(), [](const LayerInfo& info) { return std::holds_alternative<Rescaling>(info.layer); });
   if (train.inputs.index() == 0) {
-    const std::string scale = options.input_scale ? fmt::format("{:g}", *options.input_scale)
-                              : rescales          ? "1"
-                                                  : "1/255";
+    const std::string scale = byte_scale == 1.0 / 255 ? "1/255" : fmt::format("{:g}", byte_scale);
     text += fmt::format(", bytes multiplied by {} (--input-scale)", scale);
   }
   return text + ", from " + options.data_dir.string();

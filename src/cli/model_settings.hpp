@@ -44,7 +44,7 @@ void require_data_dir(const Options& options, const std::string& program);
 
 /// "Data: 1200 training and 300 test examples of shape (48, 48, 3), bytes multiplied by 1/255 (--input-scale), from
 /// shapes.npz".
-[[nodiscard]] std::string describe(const TrainTestSplit& data, const Options& options, const Architecture& model);
+[[nodiscard]] std::string describe(const TrainTestSplit& data, const Options& options, double byte_scale);
 
 /// Converts class indices for a `loss` that takes dense targets: to one-hot vectors, or for a single output to the
 /// index as a float. Throws DataError for a class that the model lacks, UsageError if the outputs are not one vector of

@@ -29,6 +29,7 @@ void plan(std::span<const std::string> args) {
       {.name = "kernels",
        .metavar = "",
        .help = "list the kernels of one worker's step, with layouts and times, instead",
+       .shown_default = "off",
        .set = [&](const OptionValue& /*given*/) { lists_kernels = true; }},
       {.name = "bandwidth",
        .metavar = "GBIT",

@@ -5,6 +5,7 @@
 #include "checkpoint/model_file.hpp"
 #include "cli/check_output.hpp"
 #include "options/read_value.hpp"
+#include "training/model_parts.hpp"
 #include "training/parse_or_exit.hpp"
 
 #include <lockstep/lockstep.hpp>
@@ -109,7 +110,8 @@ void train(std::span<const std::string> args) {
     return resolve_compile_options(settings.model, architecture, saved, true);
   });
   TrainTestSplit data = load_dataset(options.data_dir);
-  strategy.print("{}", describe(data, options, model.architecture()));
+  const double byte_scale = parts_of(model).model.compiled().plan().graph.input.byte_scale;
+  strategy.print("{}", describe(data, options, byte_scale));
   for (Dataset* dataset : {&data.train, &data.test}) {
     convert_targets(*dataset, model.compile_options().value().loss, model.architecture());
     model.validate(*dataset);

@@ -24,7 +24,7 @@ struct CgroupPlaces {
 /// The lowest quota of all groups in CPUs; infinity without a quota.
 [[nodiscard]] double cgroup_cpu_quota(const CgroupPlaces& places = {});
 
-/// What the kernel tells about the memory of this process' group.
+/// What the kernel reports about the memory of this process' group.
 struct MemoryGroup {
   std::uint64_t oom_kills = 0;               ///< processes that it killed because memory was short
   std::optional<std::uint64_t> limit_bytes;  ///< the lowest of all groups

@@ -1,4 +1,4 @@
-// Keras' words for enumerators that fields of classes hold.
+// Keras' names of enumerators, for fields in files.
 #pragma once
 
 #include <array>
@@ -7,7 +7,7 @@
 
 namespace lockstep {
 
-/// A specialization for an enum has `names`: an array of the words, in the order of the enumerators.
+/// A specialization for an enum has `names`: an array of the names, in the order of the enumerators.
 template <typename Enum>
 struct EnumNames;
 

@@ -43,7 +43,7 @@ inline constexpr Interval at_least_one{.min = 1};
 inline constexpr Interval below_one{.min = 0, .max = 1, .includes_max = false};
 inline constexpr Interval zero_to_one{.min = 0, .max = 1};
 
-/// In the place of a range: the padding may also be causal.
+/// Passed instead of a range: the padding may also be causal.
 struct OrCausal {};
 inline constexpr OrCausal or_causal{};
 

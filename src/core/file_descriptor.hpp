@@ -13,7 +13,7 @@ class FileDescriptor {
  public:
   FileDescriptor() = default;
   explicit FileDescriptor(int number) noexcept : number_(number) {}
-  /// Opens a file, close-on-exec. On failure the result is not valid() and errno tells why.
+  /// Opens a file, close-on-exec. On failure the result is not valid() and errno says why.
   FileDescriptor(const std::filesystem::path& path, int flags, unsigned mode = 0666) noexcept {
     do {
       number_ = ::open(path.c_str(), flags | O_CLOEXEC, mode);

@@ -41,9 +41,9 @@ using Philox4 = std::array<std::uint32_t, 4>;
   return static_cast<float>(word >> 8U) * 0x1.0p-24F;
 }
 
-/// A key for draws that are identified by all four words of the counter. Hashes seed, purpose and what else does not
-/// fit in the counter with the finalizer of SplitMix (G. Steele et al., 2014). The streams below use the seed itself as
-/// their key, so they never share this one.
+/// A key for draws that are identified by all four words of the counter. Hashes seed, purpose and whatever else does
+/// not fit in the counter with the finalizer of SplitMix (G. Steele et al., 2014). The streams below use the seed
+/// itself as their key, so they never share this one.
 [[nodiscard]] constexpr std::uint64_t stream_key(std::uint64_t seed, RandomPurpose purpose,
                                                  std::uint64_t more) noexcept {
   std::uint64_t key = seed + 0x9E3779B97F4A7C15U * (static_cast<std::uint64_t>(purpose) << 32U | more);

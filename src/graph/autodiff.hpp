@@ -14,7 +14,7 @@ struct Fork {
   ActivationFunction activation = ActivationFunction::linear;  ///< fused into the tensor
   std::vector<int> uses;                                       ///< the aliases
   int layer = 0;                                               ///< the layer that computes the tensor
-  std::size_t position = 0;  ///< index in Graph::forward behind the operation that computes the tensor
+  std::size_t position = 0;  ///< index in Graph::forward after the operation that computes the tensor
 };
 
 /// Fills Graph::backward from Graph::forward, and sets `needs_gradient` of the loss' operand. An operation has a

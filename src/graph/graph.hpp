@@ -29,7 +29,7 @@ namespace lockstep {
 /// gather computes x * scale + offset, where x is byte * byte_scale for byte inputs and the value itself for float
 /// inputs.
 struct InputScaling {
-  double byte_scale = 1.0 / 255;  ///< 1 for a model that rescales bytes itself
+  double byte_scale = 1.0 / 255;  ///< 1 where a layer that scales, or an Embedding, reads the bytes
   double scale = 1;               ///< of the model's Rescaling layers
   double offset = 0;              ///< of the model's Rescaling layers
 
@@ -37,7 +37,7 @@ struct InputScaling {
   [[nodiscard]] float byte_divisor() const noexcept { return static_cast<float>(1 / byte_scale); }
 };
 
-/// The all-to-all between data-parallel layers and the tensor-parallel layers behind them. Each pair of ranks exchanges
+/// The all-to-all between data-parallel layers and the tensor-parallel layers after them. Each pair of ranks exchanges
 /// blocks: the examples of one times the channels of the other. All vectors are indexed by rank.
 struct AllToAllSpec {
   std::vector<std::int64_t> channels;       ///< number of channels of each rank, which are contiguous

@@ -67,7 +67,7 @@ class Lowering {
   // the call's input, and then the output of what they append.
   using Kind = OperationKind;
 
-  /// Of this call; the calls of a shared layer may have unlike ones.
+  /// Of this call; the calls of a shared layer may have different ones.
   [[nodiscard]] const Shape& output_shape() const { return architecture_.calls()[call_].output_shape; }
 
   /// Appends an operation from the last tensor to a new one of the call's output shape.
@@ -156,13 +156,13 @@ class Lowering {
     for (const Operand& operand : operation.operands) graph_.tensors[operand.tensor].requires_channels_last = true;
   }
 
-  /// Multiplies by the layer's constants and adds its constants.
+  /// Multiplies by the layer's constants, then adds others.
   void append_affine() {
     if (reads_input()) graph_.input.byte_scale = 1;
     append_elementwise(OperationKind::affine);
   }
 
-  /// Gathers rows of the layer's weights. The indices are what the model's input is, so they are not scaled.
+  /// Gathers rows of the layer's weights. The model's input is their indices, so it is not scaled.
   void append_embedding() {
     if (!reads_input()) {
       throw UsageError("layer '" + info().name + "' (" + info().class_name +
@@ -288,8 +288,9 @@ class Lowering {
     const std::size_t inputs = architecture_.inputs().size();
     const std::size_t outputs = architecture_.outputs().size();
     if (inputs != 1 || outputs != 1) {
-      throw UsageError(fmt::format(
-          "the model has {} inputs and {} outputs, but Lockstep trains models with one of each", inputs, outputs));
+      throw UsageError(
+          fmt::format("the model has {} input{} and {} output{}, but Lockstep trains models with one of each", inputs,
+                      inputs == 1 ? "" : "s", outputs, outputs == 1 ? "" : "s"));
     }
   }
 

@@ -23,7 +23,7 @@ struct Microbatch {
   std::size_t count = 1;
 };
 
-/// The place of an operation among those of its layer's calls, in the order in which they run, forward or backward.
+/// The position of an operation among those of its layer's calls, in forward or backward execution order.
 struct SharedUse {
   int index = 0;
   int count = 1;  ///< more than 1 for a layer that is called several times: it has one set of parameters

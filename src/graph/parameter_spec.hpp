@@ -16,7 +16,7 @@ enum class UpdateRule {
   assign,          ///< the step's metric sums and partial sums: the reduced value replaces the old one
 };
 
-/// A parameter has the same offset in the arenas of weights, gradients and each optimizer slot. Frozen ones are behind
+/// A parameter has the same offset in the arenas of weights, gradients and each optimizer slot. Frozen ones come after
 /// the others, where only the arena of weights has elements.
 struct ParameterSpec {
   std::string name;  ///< "conv2d/kernel"

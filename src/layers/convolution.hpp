@@ -13,7 +13,7 @@
 
 namespace lockstep {
 
-/// What the traits of all convolutions share.
+/// The traits that all convolutions share.
 struct ConvolutionTraits {
   [[nodiscard]] static Windows windows_of(const auto& conv) {
     return Windows::of(conv.kernel_size, conv.strides, conv.dilation_rate, conv.padding);
@@ -120,7 +120,7 @@ struct LayerTraits<DepthwiseConv2D> : ConvolutionTraits {
     visit.optional("use_bias", conv.use_bias);
     visit.optional("depthwise_initializer", conv.depthwise_initializer);
     visit.optional("bias_initializer", conv.bias_initializer);
-    visit.expected("groups", 1);  // Keras 2 writes the options of Conv2D, too
+    visit.expected("groups", 1);  // Keras 2 also writes the options of Conv2D
     visit.ignored("kernel_initializer");
   }
 
@@ -159,7 +159,7 @@ struct SeparableConvolutionTraits : ConvolutionTraits {
     visit.optional("depthwise_initializer", conv.depthwise_initializer);
     visit.optional("pointwise_initializer", conv.pointwise_initializer);
     visit.optional("bias_initializer", conv.bias_initializer);
-    visit.expected("groups", 1);  // Keras 2 writes the options of Conv2D, too
+    visit.expected("groups", 1);  // Keras 2 also writes the options of Conv2D
     visit.ignored("kernel_initializer");
   }
 
@@ -209,7 +209,7 @@ struct LayerTraits<Conv2DTranspose> : ConvolutionTraits {
     visit.optional("use_bias", conv.use_bias);
     visit.optional("kernel_initializer", conv.kernel_initializer);
     visit.optional("bias_initializer", conv.bias_initializer);
-    visit.expected("groups", 1);  // Keras 2 writes the options of Conv2D, too
+    visit.expected("groups", 1);  // Keras 2 also writes the options of Conv2D
   }
 
   static void infer(const Conv2DTranspose& conv, ShapeInference& shapes) {

@@ -14,6 +14,7 @@ namespace lockstep {
 template <>
 struct LayerTraits<Input> {
   static constexpr std::string_view class_name = "InputLayer";
+  static constexpr bool takes_trainable = false;
   static Input blank() { return Input(Shape()); }
 
   static void fields(auto& visit, auto& input) { visit.batch_shape(input.shape); }

@@ -98,6 +98,18 @@ void set_trainable(Layer& layer, bool trainable) {
       layer);
 }
 
+bool takes_trainable(const Layer& layer) {
+  return std::visit(
+      []<typename L>(const L& /*any*/) {
+        if constexpr (requires { LayerTraits<L>::takes_trainable; }) {
+          return LayerTraits<L>::takes_trainable;
+        } else {
+          return true;
+        }
+      },
+      layer);
+}
+
 ElementOrder element_order_of(const Layer& layer) {
   return std::visit(
       []<typename L>(const L& any) {

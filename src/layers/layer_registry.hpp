@@ -53,6 +53,9 @@ template <typename L>
 [[nodiscard]] bool is_trainable(const Layer& layer);
 void set_trainable(Layer& layer, bool trainable);
 
+/// Whether the constructor of Keras' class has the argument `trainable`.
+[[nodiscard]] bool takes_trainable(const Layer& layer);
+
 [[nodiscard]] ElementOrder element_order_of(const Layer& layer);
 
 /// The activation function that a layer ends with, if it has one as a field, or is Softmax.

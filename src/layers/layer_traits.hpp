@@ -1,5 +1,5 @@
 // A layer type declares its properties once, in a specialization of LayerTraits:
-//   - class_name: Keras' class. The automatic name of a layer derives from it.
+//   - class_name: Keras' class, from which a layer's automatic name derives. Optional: its module, else keras.layers.
 //   - class_name_of(l): the class of a type that stands for several. Optional.
 //   - blank(): a layer whose optional fields have their defaults, if it is not default-constructible.
 //   - fields(visit, l): the keys of Keras' configuration except `name`, `trainable` and `dtype`; see core/fields.hpp.
@@ -8,6 +8,7 @@
 //   - lower(l, to): appends the layer's operations; see Lowering in graph/lower.cpp. It names operation kinds through
 //     the template parameter, because layers do not include the graph.
 //   - activation: the function of a layer that is nothing else and has no field for it. Optional.
+//   - takes_trainable: false if the constructor of Keras' class has no argument `trainable`. Optional; default true.
 //   - element_order(l): how the layer depends on its input's element order. Optional; default `significant`.
 #pragma once
 

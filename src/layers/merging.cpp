@@ -38,7 +38,7 @@ void LayerTraits<Concatenate>::infer(const Concatenate& merge, ShapeInference& s
     bool fits = other.rank() == extents.size();
     for (std::size_t i = 0; fits && i < extents.size(); ++i) fits = i == axis || other[i] == extents[i];
     if (!fits) {
-      shapes.fail(fmt::format("puts {} and {} one behind the other along axis {}, but they differ along other axes",
+      shapes.fail(fmt::format("concatenates {} and {} along axis {}, but they differ along other axes",
                               shapes.input().to_string(), other.to_string(), merge.axis));
     }
     extents[axis] += other[axis];

@@ -37,6 +37,7 @@ struct LayerTraits<Dropout> {
 template <>
 struct LayerTraits<SpatialDropout2D> {
   static constexpr std::string_view class_name = "SpatialDropout2D";
+  static constexpr bool takes_trainable = false;
   static SpatialDropout2D blank() { return SpatialDropout2D(0); }
 
   static void fields(auto& visit, auto& dropout) {
@@ -59,6 +60,7 @@ struct LayerTraits<SpatialDropout2D> {
 template <>
 struct LayerTraits<SpatialDropout1D> {
   static constexpr std::string_view class_name = "SpatialDropout1D";
+  static constexpr bool takes_trainable = false;
   static SpatialDropout1D blank() { return SpatialDropout1D(0); }
 
   static void fields(auto& visit, auto& dropout) {
@@ -91,7 +93,7 @@ struct LayerTraits<GaussianNoise> {
   static GaussianNoise blank() { return GaussianNoise(0); }
 
   static void fields(auto& visit, auto& noise) {
-    visit.required("stddev", noise.stddev, zero_to_one);
+    visit.required("stddev", noise.stddev, not_negative);
     visit.unused("seed");  // noise is drawn from the job's seed
   }
 

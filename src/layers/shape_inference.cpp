@@ -33,7 +33,7 @@ class RangeCheck : public FieldVisitor {
   void check(std::string_view /*key*/, const auto& /*value of any kind*/) const {}
   void check(std::string_view key, ActivationFunction function) const {
     if (!has_parameter(function) && function == named_activation(function.kind)) return;
-    shapes_.fail(fmt::format("has {} {}, which takes a parameter; apply it by a layer of its own behind this one", key,
+    shapes_.fail(fmt::format("has {} {}, which takes a parameter; apply it with a separate layer after this one", key,
                              keras_name(function)));
   }
   void check(std::string_view key, double value, const Interval& range) const {

@@ -78,7 +78,7 @@ struct BinaryFocalTerm {
   }
 };
 
-/// What the binary crossentropies have in common.
+/// The traits that the binary crossentropies share.
 struct BinaryCrossentropyTraits : DenseLossTraits {
   static constexpr ActivationFunction probabilities_of = ActivationFunction::sigmoid;
   static constexpr bool reads_hidden_logits = true;

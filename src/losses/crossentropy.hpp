@@ -12,7 +12,7 @@
 namespace lockstep {
 
 /// How outputs that are no logits become probabilities that sum to 1 in Keras on TensorFlow. Only outputs within 1e-7
-/// of 0 or beyond 1 - 1e-7 tell the two apart.
+/// of 0 or beyond 1 - 1e-7 distinguish the two.
 enum class OutputScaling { divide_then_clip, clip_then_divide };
 
 struct CrossentropyRule {

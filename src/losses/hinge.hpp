@@ -1,4 +1,4 @@
-// Losses that ask for a margin: names and rules.
+// Maximum-margin losses: names and rules.
 #pragma once
 
 #include "core/fields.hpp"

@@ -41,10 +41,10 @@ void check(const Loss& loss);
 /// Throws DataError, which names `source`, unless the loss is defined for these targets.
 void check_targets(const Loss& loss, std::span<const float> targets, std::string_view source);
 
-/// The activation of a model's output behind which the loss is computed from the logits; none for most losses.
+/// The activation that, as a model's last, lets the loss be computed from the logits; none for most losses.
 [[nodiscard]] std::optional<ActivationFunction> logits_activation_of(const Loss& loss) noexcept;
 
-/// The same loss, computed from logits. `logits_activation_of` it must not be none.
+/// The same loss, computed from logits. `logits_activation_of` the loss must not be none.
 [[nodiscard]] Loss from_logits(Loss loss);
 
 /// Whether the model's output must be one vector of classes for each example.

@@ -20,8 +20,8 @@ namespace lockstep {
 ///   needs_class_vector    whether the output must be one vector of classes for each example
 ///   rule                  the LossRule of a loss
 ///   probabilities_of      for a loss with the field from_logits: the activation that turns logits into probabilities
-///   reads_hidden_logits   for such a loss: whether behind that activation it is computed from the logits, whatever
-///                         from_logits is. Keras on TensorFlow does so, but for the focal losses.
+///   reads_hidden_logits   for such a loss: whether after that activation it is computed from the logits, whatever
+///                         from_logits is. Keras on TensorFlow does so except for the focal losses.
 ///
 /// Both backends call a rule for each example: rule(output, count, target, gradient). The example has `count` outputs.
 /// target(k) is the target of output k. If gradient.is_wanted(), the rule calls gradient(k, value) with the derivative
@@ -45,7 +45,7 @@ struct DenseTarget {
   [[nodiscard]] LOCKSTEP_HOST_DEVICE float operator()(Index k) const { return values[k]; }
 };
 
-/// Another target, moved by `smoothing` of the way to `center`.
+/// A target moved by the fraction `smoothing` toward `center`.
 template <typename Target>
 struct SmoothedTarget {
   Target target;
@@ -86,7 +86,7 @@ struct MeanOverOutputs {
   }
 };
 
-/// What most losses have in common.
+/// The traits that most losses share.
 struct DenseLossTraits {
   static constexpr std::array<std::string_view, 0> aliases{};
   static constexpr bool takes_classes = false;
@@ -95,7 +95,7 @@ struct DenseLossTraits {
   static void fields(auto& /*visit*/, auto& /*loss*/) {}
 };
 
-/// What losses have in common whose rule is MeanOverOutputs<Term> of a term without fields.
+/// The traits of losses whose rule is MeanOverOutputs<Term> of a term without fields.
 template <typename Term>
 struct MeanLossTraits : DenseLossTraits {
   static MeanOverOutputs<Term> rule(const auto& /*loss*/) { return {}; }

@@ -42,8 +42,8 @@ std::string_view keras_name(Reduction reduction) noexcept {
   return "sum_over_batch_size";
 }
 
-/// Keras takes a batch of zeros and ones for signs, but a batch with other numbers as it is, so a mixture of -1, 0 and
-/// 1 would mean something else in each batch.
+/// Keras converts a batch of zeros and ones to signs and leaves other batches as they are, so a mixture of -1, 0 and 1
+/// would mean something different in each batch.
 void check_targets(const Loss& loss, std::span<const float> targets, std::string_view source) {
   const bool needs_signs = std::visit(
       []<typename T>(const T& /*loss*/) {

@@ -21,9 +21,9 @@ struct AccuracyRule {
   template <typename Index, typename Target>
   LOCKSTEP_HOST_DEVICE void operator()(const float* output, Index count, const Target& target, float weight,
                                        double* sums) const {
-    const bool is_right = count == 1 ? (output[0] > threshold ? 1.0F : 0.0F) == only_value(target)
-                                     : argmax(output, count) == class_of(target, count);
-    sums[0] += is_right ? weight : 0.0F;
+    const bool is_correct = count == 1 ? (output[0] > threshold ? 1.0F : 0.0F) == only_value(target)
+                                       : argmax(output, count) == class_of(target, count);
+    sums[0] += is_correct ? weight : 0.0F;
   }
 };
 
@@ -54,9 +54,9 @@ struct BinaryAccuracyRule {
   template <typename Index, typename Target>
   LOCKSTEP_HOST_DEVICE void operator()(const float* output, Index count, const Target& target, float weight,
                                        double* sums) const {
-    float right = 0;
-    for (Index k = 0; k < count; ++k) right += (output[k] > threshold ? 1.0F : 0.0F) == target(k) ? 1.0F : 0.0F;
-    sums[0] += weight * (right / static_cast<float>(count));
+    float correct = 0;
+    for (Index k = 0; k < count; ++k) correct += (output[k] > threshold ? 1.0F : 0.0F) == target(k) ? 1.0F : 0.0F;
+    sums[0] += weight * (correct / static_cast<float>(count));
   }
 };
 
@@ -85,7 +85,7 @@ struct MetricTraits<metrics::BinaryAccuracy> : MeanOverExamples {
   }
 };
 
-/// What the accuracies of classes have in common.
+/// The traits that the accuracies of classes share.
 struct ClassAccuracyTraits : MeanOverExamples {
   static constexpr bool needs_class_vector = true;
   static constexpr bool is_upward = true;

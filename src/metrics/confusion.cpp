@@ -1,4 +1,4 @@
-// See confusion.hpp. What the sums of AUC and F1Score amount to, by Keras' formulas.
+// See confusion.hpp. Computes AUC and F1Score from their sums, with Keras' formulas.
 #include "metrics/confusion.hpp"
 
 #include <algorithm>
@@ -7,35 +7,35 @@
 namespace lockstep {
 namespace {
 
-/// At each threshold: the outputs above it whose target is a yes, and those whose target is a no.
+/// True and false positives at each threshold.
 struct Positives {
-  std::vector<double> right;
-  std::vector<double> wrong;
+  std::vector<double> tp;
+  std::vector<double> fp;
 };
 
 Positives positives_of(std::span<const double> sums) {
   const std::size_t thresholds = sums.size() / 2;
   Positives found{std::vector<double>(thresholds), std::vector<double>(thresholds)};
-  double right = 0;
-  double wrong = 0;
+  double tp = 0;
+  double fp = 0;
   for (std::size_t t = thresholds; t-- > 0;) {
-    found.right[t] = right += sums[t];
-    found.wrong[t] = wrong += sums[thresholds + t];
+    found.tp[t] = tp += sums[t];
+    found.fp[t] = fp += sums[thresholds + t];
   }
   return found;
 }
 
-/// Between two thresholds, right positives grow linearly with all positives (J. Davis and M. Goadrich, 2006).
+/// Between two thresholds, true positives grow linearly with all predicted positives (J. Davis and M. Goadrich, 2006).
 double interpolated_precision(const Positives& found) {
   double area = 0;
-  for (std::size_t t = 0; t + 1 < found.right.size(); ++t) {
-    const double before = found.right[t] + found.wrong[t];
-    const double after = found.right[t + 1] + found.wrong[t + 1];
-    const double gained = found.right[t] - found.right[t + 1];
+  for (std::size_t t = 0; t + 1 < found.tp.size(); ++t) {
+    const double before = found.tp[t] + found.fp[t];
+    const double after = found.tp[t + 1] + found.fp[t + 1];
+    const double gained = found.tp[t] - found.tp[t + 1];
     const double slope = divide_no_nan(gained, std::max(before - after, 0.0));
-    const double intercept = found.right[t + 1] - slope * after;
+    const double intercept = found.tp[t + 1] - slope * after;
     const double ratio = before > 0 && after > 0 ? before / after : 1;
-    area += divide_no_nan(slope * (gained + intercept * std::log(ratio)), found.right.front());
+    area += divide_no_nan(slope * (gained + intercept * std::log(ratio)), found.tp.front());
   }
   return area;
 }
@@ -46,13 +46,13 @@ double MetricTraits<metrics::AUC>::value(const metrics::AUC& auc, std::span<cons
   const Positives found = positives_of(sums);
   const bool is_roc = auc.curve == metrics::Curve::ROC;
   if (!is_roc && auc.summation_method == metrics::Summation::interpolation) return interpolated_precision(found);
-  const auto recall = [&](std::size_t t) { return divide_no_nan(found.right[t], found.right.front()); };
-  const auto x = [&](std::size_t t) { return is_roc ? divide_no_nan(found.wrong[t], found.wrong.front()) : recall(t); };
+  const auto recall = [&](std::size_t t) { return divide_no_nan(found.tp[t], found.tp.front()); };
+  const auto x = [&](std::size_t t) { return is_roc ? divide_no_nan(found.fp[t], found.fp.front()) : recall(t); };
   const auto y = [&](std::size_t t) {
-    return is_roc ? recall(t) : divide_no_nan(found.right[t], found.right[t] + found.wrong[t]);
+    return is_roc ? recall(t) : divide_no_nan(found.tp[t], found.tp[t] + found.fp[t]);
   };
   double area = 0;
-  for (std::size_t t = 0; t + 1 < found.right.size(); ++t) {
+  for (std::size_t t = 0; t + 1 < found.tp.size(); ++t) {
     double height = (y(t) + y(t + 1)) / 2;
     if (auc.summation_method == metrics::Summation::majoring) height = std::max(y(t), y(t + 1));
     if (auc.summation_method == metrics::Summation::minoring) height = std::min(y(t), y(t + 1));

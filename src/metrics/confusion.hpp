@@ -1,4 +1,5 @@
-// Metrics that count yes and no, right and wrong: fields and rules.
+// Metrics of the confusion matrix: fields and rules. An output above the threshold predicts a positive; a target that
+// is not 0 is a positive.
 #pragma once
 
 #include "core/enum_names.hpp"
@@ -38,29 +39,28 @@ struct EnumNames<metrics::Average> {
 /// Keras' division: x / 0 is 0.
 [[nodiscard]] inline double divide_no_nan(double x, double y) noexcept { return y == 0 ? 0 : x / y; }
 
-/// Sums: right ones among the outputs above the threshold, and what they are a share of: all of these outputs, or all
-/// outputs whose target is not 0.
-struct ShareRule {
+/// Sums: true positives, then what they are divided by: predicted positives (precision) or positives (recall).
+struct RatioRule {
   static constexpr std::size_t max_sums = 2;
 
   float threshold;
-  bool of_targets;
+  bool over_positives;
 
   template <typename Index, typename Target>
   LOCKSTEP_HOST_DEVICE void operator()(const float* output, Index count, const Target& target, float weight,
                                        double* sums) const {
     for (Index k = 0; k < count; ++k) {
-      const bool says_yes = output[k] > threshold;
-      const bool is_yes = target(k) != 0.0F;
-      if (says_yes && is_yes) sums[0] += weight;
-      if (of_targets ? is_yes : says_yes) sums[1] += weight;
+      const bool is_predicted = output[k] > threshold;
+      const bool is_positive = target(k) != 0.0F;
+      if (is_predicted && is_positive) sums[0] += weight;
+      if (over_positives ? is_positive : is_predicted) sums[1] += weight;
     }
   }
 };
 
-/// What Precision and Recall have in common.
-template <bool of_targets>
-struct ShareTraits {
+/// The traits that Precision and Recall share.
+template <bool over_positives>
+struct RatioTraits {
   static constexpr std::array<std::string_view, 0> aliases{};
   static constexpr MetricTargets targets = MetricTargets::dense;
   static constexpr bool needs_class_vector = false;
@@ -72,8 +72,8 @@ struct ShareTraits {
     visit.constant("class_id", nullptr);
   }
 
-  static ShareRule rule(const auto& metric) {
-    return {.threshold = static_cast<float>(metric.thresholds), .of_targets = of_targets};
+  static RatioRule rule(const auto& metric) {
+    return {.threshold = static_cast<float>(metric.thresholds), .over_positives = over_positives};
   }
   static std::size_t num_sums(const auto& /*metric*/) { return 2; }
   static double value(const auto& /*metric*/, std::span<const double> sums, double /*total*/) {
@@ -82,21 +82,21 @@ struct ShareTraits {
 };
 
 template <>
-struct MetricTraits<metrics::Precision> : ShareTraits<false> {
+struct MetricTraits<metrics::Precision> : RatioTraits<false> {
   static constexpr std::string_view class_name = "Precision";
   static constexpr std::string_view name = "precision";
   static constexpr bool is_class_only = true;
 };
 
 template <>
-struct MetricTraits<metrics::Recall> : ShareTraits<true> {
+struct MetricTraits<metrics::Recall> : RatioTraits<true> {
   static constexpr std::string_view class_name = "Recall";
   static constexpr std::string_view name = "recall";
   static constexpr bool is_class_only = true;
 };
 
-/// Sums: a histogram of the outputs whose target is not 0, then one of the others. Bucket b has the outputs that are
-/// above thresholds 0 to b.
+/// Sums: a histogram of the positives' outputs, then one of the negatives'. Bucket b counts the outputs that are above
+/// thresholds 0 to b.
 struct HistogramRule {
   static constexpr std::size_t max_sums = 1000;
 
@@ -144,7 +144,7 @@ struct MetricTraits<metrics::AUC> {
   static double value(const metrics::AUC& auc, std::span<const double> sums, double total);
 };
 
-/// Sums for each class, or for all together: right yeses, wrong yeses, wrong noes, targets.
+/// Sums for each class, or for all classes together: true positives, false positives, false negatives, targets.
 struct ScoreRule {
   static constexpr std::size_t max_sums = 1000;
 
@@ -159,12 +159,12 @@ struct ScoreRule {
     const float largest = output[argmax(output, count)];
     for (Index k = 0; k < count; ++k) {
       const bool is_largest = output[k] >= largest && std::abs(output[k]) > zero;
-      const float says_yes = (has_threshold ? output[k] > threshold : is_largest) ? 1.0F : 0.0F;
+      const float predicted = (has_threshold ? output[k] > threshold : is_largest) ? 1.0F : 0.0F;
       const float y = target(k);
       double* const its = sums + (is_per_class ? 4 * k : 0);
-      its[0] += weight * says_yes * y;
-      its[1] += weight * says_yes * (1.0F - y);
-      its[2] += weight * (1.0F - says_yes) * y;
+      its[0] += weight * predicted * y;
+      its[1] += weight * predicted * (1.0F - y);
+      its[2] += weight * (1.0F - predicted) * y;
       its[3] += weight * y;
     }
   }

@@ -35,7 +35,7 @@ struct MeanLossRule {
   }
 };
 
-/// What the means of losses have in common. `Loss` has the fields of the metric, and more.
+/// The traits that the means of losses share. `Loss` has the fields of the metric, and more.
 template <typename Loss>
 struct MeanLossMetricTraits : MeanOverExamples {
   static constexpr MetricTargets targets =

@@ -53,7 +53,7 @@ struct OptimizerTraits<Nadam> {
             .epsilon = static_cast<float>(nadam.epsilon)};
   }
 
-  /// U(t), which Keras' files hold behind the slots.
+  /// U(t), which Keras' files hold after the slots.
   static double last_variable(const Nadam& nadam, double t) {
     constexpr double steps_until_one = 1000;  // then 0.96^i changes no double
     double product = std::pow(nadam.beta_1, t);

@@ -62,7 +62,7 @@ void with_update_rule(const Optimizer& optimizer, std::uint64_t iteration, Visit
 /// All slots, in the order of the arenas: those of SharedUpdate, then those of the update rule.
 [[nodiscard]] Slots slots_of(const Optimizer& optimizer);
 
-/// A number that Keras' files hold behind the slots after `iteration` steps; none for most optimizers.
+/// A number that Keras' files hold after the slots after `iteration` steps; none for most optimizers.
 [[nodiscard]] std::optional<float> last_variable(const Optimizer& optimizer, std::int64_t iteration) noexcept;
 
 /// Where Keras' files list slot `slot` of trainable weight `weight`, of a model that has `weights` of them.

@@ -39,7 +39,7 @@ struct StepTime {
 ///   update        the step's update rule: a struct, or a std::variant of structs where fields choose between several
 /// Optional:
 ///   decays_weights         the update rule takes care of weight_decay, and `fields` visits it
-///   last_variable(o, t)    a number that Keras' files hold behind the slots after t steps
+///   last_variable(o, t)    a number that Keras' files hold after the slots after t steps
 ///
 /// An update rule holds the step's scalars, computed in double precision and rounded to float. It declares `num_slots`
 /// and updates one weight: rule(w, g, slots...), with references to the weight and its slots. Both backends compile it.

@@ -6,8 +6,8 @@
 
 namespace lockstep {
 
-/// One step's share of it. The slots that it needs come before those of the update rule: the averages, if any, then the
-/// accumulated gradients, if any.
+/// What one step does of it. The slots that it needs come before those of the update rule: the averages, if any, then
+/// the accumulated gradients, if any.
 struct SharedUpdate {
   float decay = 0;              ///< learning rate times weight decay; 0 if the rule decays weights itself
   int accumulated_steps = 0;    ///< 0: no accumulation

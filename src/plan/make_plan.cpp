@@ -113,7 +113,7 @@ class Planner {
     return begin != end && std::all_of(begin, end, [](const ParameterSpec& p) { return p.is_local; });
   }
 
-  /// Places frozen weights behind all others.
+  /// Places frozen weights after all others.
   void place_frozen() {
     plan_.weight_elements = plan_.elements;
     plan_.local_weight_elements = plan_.local_elements;

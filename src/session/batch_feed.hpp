@@ -47,7 +47,7 @@ class BatchFeed {
   /// weight has 1. Without weights, examples have the dataset's own. Throws UsageError if the dataset has weights too.
   void weigh_classes(const Dataset& data, const std::map<int, double>& class_weight);
 
-  /// This rank's slice of a batch of a validated dataset. Valid until the next call. `whole`: the batch that it is a
+  /// This rank's slice of a batch of a validated dataset. Valid until the next call. `whole`: the batch that it is
   /// part of, over which losses are averaged.
   [[nodiscard]] StepContext prepare(const Batch& batch, std::uint64_t step, bool training) {
     return prepare(batch, batch, step, training);

@@ -27,7 +27,7 @@ struct ModelParts {
   std::unique_ptr<BackupManager> loop_backups;  ///< of the custom loop; null if it takes none
 };
 
-/// For callbacks that are part of Lockstep: what the face of a model does not offer.
+/// For Lockstep's own callbacks, which need more than a model's public interface.
 [[nodiscard]] ModelParts& parts_of(Model& model);
 
 }  // namespace lockstep

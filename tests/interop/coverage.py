@@ -1,4 +1,5 @@
-"""Counts by real runs what of Keras Lockstep reads, predicts and trains alike, and writes docs/coverage.md.
+"""Counts by real runs which of Keras' layers and functions Lockstep reads, predicts and trains alike, and writes
+docs/coverage.md.
 
     coverage.py BIN_DIR --ledger FILE [--only REGEX] [--write]
 
@@ -233,7 +234,7 @@ def mark(result: dict[str, Any], key: str) -> str:
 
 
 def write_page(results: dict[tuple[str, str], dict[str, Any]]) -> None:
-    text = ["# What of Keras runs natively", "",
+    text = ["# Keras features that run natively", "",
             "Written by `tests/interop/coverage.py`; do not edit. Each *yes* is a run beside Keras "
             f"{keras.__version__}: Lockstep reads the model that Keras saved, predicts within {PREDICTS:g} of the "
             f"largest output, and trains {STEPS} steps within {TRAINS:g} of the change that Keras makes. Layers that are "

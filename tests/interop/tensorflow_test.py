@@ -2,7 +2,7 @@
 
     tensorflow_test.py BIN_DIR     with a Python that has TensorFlow
 
-Behind a softmax or sigmoid its loss is computed from the logits, so that outputs of 0 and 1 still learn. JAX and PyTorch
+After a softmax or sigmoid its loss is computed from the logits, so that outputs of 0 and 1 still learn. JAX and PyTorch
 clip them. Other outputs of classes become probabilities first. Large weights bring outputs close to 0 and 1. The focal
 losses read the outputs.
 """
@@ -25,7 +25,7 @@ ENDS = {
     "softmax": lambda: [layers.Dense(CLASSES, activation="softmax")],
     "a softmax layer": lambda: [layers.Dense(CLASSES, activation="tanh"), layers.Activation("softmax")],
     "softmax and another layer": lambda: [layers.Dense(CLASSES, activation="softmax"), layers.Reshape((CLASSES,))],
-    # Directly behind a sigmoid TensorFlow takes the sigmoid's logits for those of a softmax, and for BinaryCrossentropy
+    # Directly after a sigmoid TensorFlow takes the sigmoid's logits for those of a softmax, and for BinaryCrossentropy
     # the other way around. Lockstep reads the outputs there.
     "sigmoid and another layer": lambda: [layers.Dense(CLASSES, activation="sigmoid"), layers.Reshape((CLASSES,))],
     "positive numbers": lambda: [layers.Dense(CLASSES, activation="relu", bias_initializer="ones")],
@@ -86,13 +86,13 @@ class Crossentropy(Scratch):
                 self.assertLess(float(np.abs(np.array(mine) - np.array(theirs)).max()) / change, 1e-3 * step)
 
     def test_losses_and_steps_match(self) -> None:
-        warnings.simplefilter("ignore")  # Keras warns of from_logits behind a softmax
+        warnings.simplefilter("ignore")  # Keras warns of from_logits after a softmax
         for ends, losses, scales in ((ENDS, LOSSES, (1, 30)), (BINARY_ENDS, BINARY_LOSSES, (1, 30)),
                                      (ENDS, FOCAL_LOSSES, (1,)), (BINARY_ENDS, BINARY_FOCAL_LOSSES, (1,))):
             for where, end in ends.items():
                 for name, loss in losses.items():
                     for scale in scales:
-                        with self.subTest(f"{name} behind {where}, weights times {scale}"):
+                        with self.subTest(f"{name} after {where}, weights times {scale}"):
                             self.check(end, loss, scale)
 
 

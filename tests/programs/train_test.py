@@ -379,9 +379,14 @@ class TrainTest(ProgramTest):
             self.assert_fails(self.use("evaluate", "--model", first, "--metrics", wrong), USAGE, "--metrics")
 
     def test_the_data_is_told(self) -> None:
-        ended = self.succeed("--model", self.plain, *COMPILED, *SHORT)
-        self.assertIn(f"Data: 100 training and 40 test examples of shape (28, 28), bytes multiplied by 1/255 "
-                      f"(--input-scale), from {self.data}", ended.stdout)
+        """With the factor for bytes: 1 if the layer that reads them scales."""
+        scales = ("Rescaling", {"scale": 1 / 255, "offset": 0.0})
+        for layers, factor in ((SMALL, "1/255"), ((*SMALL, scales), "1/255"), ((scales, *SMALL), "1")):
+            with self.subTest(layers=layers):
+                self.plain.write_text(description(*layers))
+                ended = self.succeed("--model", self.plain, *COMPILED, *SHORT)
+                self.assertIn(f"Data: 100 training and 40 test examples of shape (28, 28), bytes multiplied by {factor} "
+                              f"(--input-scale), from {self.data}", ended.stdout)
 
     def test_invalid_use_of_a_model_is_rejected(self) -> None:
         first = self.trained("first.h5")

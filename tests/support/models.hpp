@@ -43,7 +43,7 @@ template <typename L>
                     Dropout(0.5),       Dense(4)};
 }
 
-/// Layers of every kind that are not trainable, before and behind the first trainable one.
+/// Layers of every kind that are not trainable, before and after the first trainable one.
 [[nodiscard]] inline Sequential partly_frozen() {
   return Sequential{Input({8, 8, 1}),
                     frozen(Conv2D(16, 3, {.activation = activations::tanh})),

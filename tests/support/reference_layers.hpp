@@ -40,7 +40,7 @@ class Layer {
  public:
   virtual ~Layer() = default;
 
-  /// A merge has its inputs one behind the other in `input`, and their gradients in what backward returns.
+  /// A merge has its inputs one after another in `input`, and their gradients in what backward returns.
   virtual Values forward(const Pass& pass, std::span<const Values> parameters, const Values& input) = 0;
 
   /// Call after forward. Returns the loss's gradient with respect to the input. Adds the gradients of trainable

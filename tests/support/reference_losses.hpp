@@ -16,7 +16,7 @@ struct LossValue {
 };
 
 /// `target`: a class index for SparseCategoricalCrossentropy, else as many numbers as outputs. `activation`: of the
-/// output. Behind softmax and sigmoid their crossentropies are those of the logits: outputs are not clipped, and
+/// output. After softmax and sigmoid their crossentropies are those of the logits: outputs are not clipped, and
 /// `from_logits` says nothing.
 [[nodiscard]] LossValue loss_of(const Loss& loss, std::span<const double> output, std::span<const double> target,
                                 ActivationFunction activation);

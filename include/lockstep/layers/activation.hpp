@@ -57,7 +57,7 @@ struct ActivationFunction {
 
   Kind kind = Kind::linear;
   float parameter = 0;  ///< for kinds that have one, such as a slope; else 0
-  float threshold = 0;  ///< of clipped_relu: what is not above it is multiplied by the slope
+  float threshold = 0;  ///< of clipped_relu, which is slope (x - threshold) up to it
   float max_value = std::numeric_limits<float>::infinity();  ///< of clipped_relu
 
   static const ActivationFunction linear, relu, sigmoid, tanh, softmax;
@@ -83,7 +83,7 @@ inline constexpr ActivationFunction relu6{ActivationFunction::Kind::relu6};
 inline constexpr ActivationFunction leaky_relu{ActivationFunction::Kind::leaky_relu, 0.2F};  ///< with Keras' slope
 inline constexpr ActivationFunction elu{ActivationFunction::Kind::elu, 1.0F};
 inline constexpr ActivationFunction selu{ActivationFunction::Kind::selu};
-inline constexpr ActivationFunction gelu{ActivationFunction::Kind::gelu};  ///< by the error function
+inline constexpr ActivationFunction gelu{ActivationFunction::Kind::gelu};  ///< exact, not the tanh approximation
 inline constexpr ActivationFunction silu{ActivationFunction::Kind::silu};
 inline constexpr ActivationFunction softplus{ActivationFunction::Kind::softplus};
 inline constexpr ActivationFunction softsign{ActivationFunction::Kind::softsign};
@@ -159,7 +159,7 @@ struct PReLU : PReLUOptions, CallableLayer<PReLU> {
   explicit PReLU(PReLUOptions options = {}) : PReLUOptions(std::move(options)) {}
 };
 
-/// Activation(softmax) as a layer of its own.
+/// Softmax over the last axis, like Activation(softmax).
 struct Softmax : CallableLayer<Softmax> {
   explicit Softmax(std::string name_ = {}) : name(std::move(name_)) {}
   std::string name;

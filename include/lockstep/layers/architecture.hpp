@@ -57,7 +57,7 @@ class Architecture {
   /// All layers in Keras' order of `model.layers`, Inputs included. Weights have this order in files.
   [[nodiscard]] const std::vector<LayerInfo>& layers() const noexcept { return layers_; }
 
-  /// All calls in an order in which they can be computed.
+  /// All calls in topological order: each comes after those that it reads.
   [[nodiscard]] const std::vector<LayerCall>& calls() const noexcept { return calls_; }
 
   /// The indices in calls() of the model's inputs and outputs.

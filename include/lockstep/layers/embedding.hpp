@@ -14,7 +14,7 @@ struct EmbeddingOptions {
   std::string name = {};
 };
 
-/// A trained vector of output_dim numbers for each index in the input, which are below input_dim.
+/// Replaces each index in the input by a trained vector of output_dim numbers. Indices are below input_dim.
 struct Embedding : EmbeddingOptions, CallableLayer<Embedding> {
   Embedding(int input_dim_, int output_dim_, EmbeddingOptions options = {})
       : EmbeddingOptions(std::move(options)), input_dim(input_dim_), output_dim(output_dim_) {}

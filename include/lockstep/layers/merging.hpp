@@ -44,7 +44,7 @@ struct Minimum : MergeLayer<Minimum> {
   std::string name;
 };
 
-/// Its inputs one behind the other along an axis: -1 is the last, 1 the first behind the batch.
+/// Concatenates its inputs along an axis: -1 is the last, 1 the first after the batch.
 struct Concatenate : MergeLayer<Concatenate> {
   explicit Concatenate(int axis_ = -1, std::string name_ = {}) : axis(axis_), name(std::move(name_)) {}
   int axis;

@@ -11,7 +11,7 @@ namespace lockstep {
 class Architecture;
 
 /// A Sequential or Functional model that is called like a layer, as transfer learning does with a base model:
-/// Sequential{base, Flatten(), Dense(10)}, or base(x). Where one model is called twice, it shares its weights.
+/// Sequential{base, Flatten(), Dense(10)}, or base(x). A model that is called twice shares its weights.
 struct NestedModel {
   NestedModel(const Architecture& model_);  // NOLINT(google-explicit-constructor): as in Keras, a model is a layer
 

@@ -57,12 +57,12 @@ struct UnitNormalization : CallableLayer<UnitNormalization> {
 
 struct NormalizationOptions {
   std::vector<double> mean = {};      ///< one for all channels, or one for each
-  std::vector<double> variance = {};  ///< as many
-  bool invert = false;                ///< computes what the layer without it is the inverse of
+  std::vector<double> variance = {};  ///< as many as means
+  bool invert = false;                ///< computes the inverse: x sqrt(variance) + mean
   std::string name = {};
 };
 
-/// (x - mean) / sqrt(variance), by constants along the last axis. Without them, mean and variance are weights that
+/// (x - mean) / sqrt(variance), with constants for the last axis. Without constants, mean and variance are weights that
 /// training does not change.
 struct Normalization : NormalizationOptions, CallableLayer<Normalization> {
   explicit Normalization(NormalizationOptions options = {}) : NormalizationOptions(std::move(options)) {}

@@ -45,7 +45,7 @@ struct GlobalPooling : GlobalPoolingOptions {
   explicit GlobalPooling(GlobalPoolingOptions options = {}) : GlobalPoolingOptions(std::move(options)) {}
 };
 
-/// The largest cell of each window. Of equal ones the first has all of the gradient.
+/// The largest cell of each window. Among equal cells the first gets the whole gradient.
 struct MaxPooling2D : Pooling2D, CallableLayer<MaxPooling2D> {
   using Pooling2D::Pooling2D;
 };
@@ -61,7 +61,7 @@ struct AveragePooling1D : Pooling1D, CallableLayer<AveragePooling1D> {
   using Pooling1D::Pooling1D;
 };
 
-/// The largest value of each channel. Equal ones share the gradient.
+/// The largest value of each channel. Equal values share the gradient.
 struct GlobalMaxPooling2D : GlobalPooling, CallableLayer<GlobalMaxPooling2D> {
   using GlobalPooling::GlobalPooling;
 };

@@ -10,8 +10,8 @@
 namespace lockstep {
 
 struct DropoutOptions {
-  /// The shape of one example's mask; an axis of size 1 shares it among all elements along the axis. Empty: one
-  /// decision for each element.
+  /// The shape of one example's mask. Along an axis of size 1, all elements are kept or dropped together. Empty: each
+  /// element by itself.
   Shape noise_shape = {};
   std::string name = {};
 };
@@ -36,7 +36,7 @@ struct SpatialDropout1D : CallableLayer<SpatialDropout1D> {
   std::string name;
 };
 
-/// In training, adds normal noise of this standard deviation, 0 to 1 as in Keras 3.
+/// In training, adds normal noise of this standard deviation.
 struct GaussianNoise : CallableLayer<GaussianNoise> {
   explicit GaussianNoise(double stddev_, std::string name_ = {}) : stddev(stddev_), name(std::move(name_)) {}
   double stddev;

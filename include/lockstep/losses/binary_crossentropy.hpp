@@ -1,4 +1,4 @@
-// Binary crossentropies of keras.losses: each output is the probability of a yes. In the formulas p is the output, or
+// Binary crossentropies of keras.losses: each output is a probability. In the formulas p is the output, or
 // its sigmoid from logits, and y the target.
 #pragma once
 
@@ -8,8 +8,8 @@ namespace lockstep {
 
 /// The mean over the outputs of -(y log(p) + (1 - y) log(1 - p)).
 struct BinaryCrossentropy {
-  bool from_logits = false;  ///< otherwise outputs are probabilities; behind a sigmoid the loss reads its logits anyway
-  double label_smoothing = 0;  ///< moves targets this far of the way to 0.5
+  bool from_logits = false;  ///< otherwise outputs are probabilities; after a sigmoid the loss reads its logits anyway
+  double label_smoothing = 0;  ///< moves targets by this fraction toward 0.5
   Reduction reduction = Reduction::sum_over_batch_size;
 };
 
@@ -20,7 +20,7 @@ struct BinaryFocalCrossentropy {
   double alpha = 0.25;
   double gamma = 2;
   bool from_logits = false;
-  double label_smoothing = 0;  ///< moves targets this far of the way to 0.5
+  double label_smoothing = 0;  ///< moves targets by this fraction toward 0.5
   Reduction reduction = Reduction::sum_over_batch_size;
 };
 

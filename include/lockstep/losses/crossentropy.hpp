@@ -7,15 +7,15 @@ namespace lockstep {
 
 /// Targets are class indices. From logits: logsumexp(z) - z[y]; from probabilities: -log(z[y]).
 struct SparseCategoricalCrossentropy {
-  bool from_logits = false;  ///< otherwise outputs are probabilities; behind a softmax the loss reads its logits anyway
+  bool from_logits = false;  ///< otherwise outputs are probabilities; after a softmax the loss reads its logits anyway
   Reduction reduction = Reduction::sum_over_batch_size;
 };
 
 /// Targets are distributions over the classes, for example one-hot. The loss is the sum of y[k] times the sparse loss
 /// of class k.
 struct CategoricalCrossentropy {
-  bool from_logits = false;  ///< otherwise outputs are probabilities; behind a softmax the loss reads its logits anyway
-  double label_smoothing = 0;  ///< the part of each target that is spread over all classes
+  bool from_logits = false;  ///< otherwise outputs are probabilities; after a softmax the loss reads its logits anyway
+  double label_smoothing = 0;  ///< the fraction of each target that is spread over all classes
   Reduction reduction = Reduction::sum_over_batch_size;
 };
 
@@ -24,7 +24,7 @@ struct CategoricalFocalCrossentropy {
   double alpha = 0.25;
   double gamma = 2;
   bool from_logits = false;
-  double label_smoothing = 0;  ///< the part of each target that is spread over all classes
+  double label_smoothing = 0;  ///< the fraction of each target that is spread over all classes
   Reduction reduction = Reduction::sum_over_batch_size;
 };
 

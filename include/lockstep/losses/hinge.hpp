@@ -1,4 +1,4 @@
-// Losses of keras.losses that ask for a margin. In the formulas p is the model's output and y the target.
+// Maximum-margin losses of keras.losses. In the formulas p is the model's output and y the target.
 #pragma once
 
 #include <lockstep/losses/reduction.hpp>

@@ -11,13 +11,13 @@ namespace lockstep {
 /// In a namespace of their own because losses share some of their names, as in Keras.
 namespace metrics {
 
-/// The share of examples whose largest output is that of the target: of its class, or of its largest element.
+/// The fraction of examples whose largest output is that of the target: of its class, or of its largest element.
 struct Accuracy {
   friend bool operator==(const Accuracy&, const Accuracy&) = default;
 };
 
-/// The share of examples for which fewer than k outputs exceed that of the target's largest element. As in TensorFlow,
-/// an example with an output that is not finite counts as wrong.
+/// The fraction of examples for which fewer than k outputs exceed that of the target's largest element. As in
+/// TensorFlow, an example with an output that is not finite counts as wrong.
 struct TopKCategoricalAccuracy {
   int k = 5;
   friend bool operator==(const TopKCategoricalAccuracy&, const TopKCategoricalAccuracy&) = default;
@@ -29,18 +29,18 @@ struct SparseTopKCategoricalAccuracy {
   friend bool operator==(const SparseTopKCategoricalAccuracy&, const SparseTopKCategoricalAccuracy&) = default;
 };
 
-/// The share of outputs that are above the threshold where the target is 1, and not above it where it is 0.
+/// The fraction of outputs that are above the threshold where the target is 1, and not above it where it is 0.
 struct BinaryAccuracy {
   double threshold = 0.5;
   friend bool operator==(const BinaryAccuracy&, const BinaryAccuracy&) = default;
 };
 
-/// The share of examples whose largest output is that of the target's largest element.
+/// The fraction of examples whose largest output is that of the target's largest element.
 struct CategoricalAccuracy {
   friend bool operator==(const CategoricalAccuracy&, const CategoricalAccuracy&) = default;
 };
 
-/// The share of examples whose largest output is that of the target, a class index.
+/// The fraction of examples whose largest output is that of the target, a class index.
 struct SparseCategoricalAccuracy {
   friend bool operator==(const SparseCategoricalAccuracy&, const SparseCategoricalAccuracy&) = default;
 };
@@ -125,24 +125,25 @@ struct SparseCategoricalCrossentropy {
   friend bool operator==(const SparseCategoricalCrossentropy&, const SparseCategoricalCrossentropy&) = default;
 };
 
-/// Of the outputs above the threshold, the share whose target is not 0.
+/// True positives over predicted positives. An output above the threshold predicts a positive, which is a target that
+/// is not 0.
 struct Precision {
   double thresholds = 0.5;  ///< Keras' name; one number
   friend bool operator==(const Precision&, const Precision&) = default;
 };
 
-/// Of the outputs whose target is not 0, the share that is above the threshold.
+/// True positives over all positives, with the same threshold.
 struct Recall {
   double thresholds = 0.5;  ///< Keras' name; one number
   friend bool operator==(const Recall&, const Recall&) = default;
 };
 
-/// What AUC is the area under: recall over the share of false positives, or precision over recall.
+/// What AUC is the area under: true positive rate over false positive rate, or precision over recall.
 enum class Curve : std::uint8_t { ROC, PR };
-/// How AUC adds up the curve: by its formula between two thresholds, or by the larger or the smaller of two heights.
+/// How AUC integrates between two thresholds: by interpolation, or with the larger or the smaller of the two heights.
 enum class Summation : std::uint8_t { interpolation, majoring, minoring };
 
-/// The area under a curve of all outputs together, at `num_thresholds` thresholds that divide [0, 1] evenly.
+/// The area under a curve over all outputs, at `num_thresholds` evenly spaced thresholds in [0, 1].
 struct AUC {
   int num_thresholds = 200;
   Curve curve = Curve::ROC;
@@ -151,11 +152,11 @@ struct AUC {
   friend bool operator==(const AUC&, const AUC&) = default;
 };
 
-/// How F1Score makes one number of its classes: counts all together, or the mean of the classes' scores, which may be
-/// weighted by their targets.
+/// How F1Score averages over classes: `micro` counts all classes together, `macro` is the mean of their scores,
+/// `weighted` weighs the scores by the classes' targets.
 enum class Average : std::uint8_t { micro, macro, weighted };
 
-/// The harmonic mean of precision and recall. Without a threshold the largest output counts as a yes.
+/// The harmonic mean of precision and recall. Without a threshold the largest output is the predicted positive.
 struct F1Score {
   Average average = Average::macro;
   std::optional<double> threshold = {};

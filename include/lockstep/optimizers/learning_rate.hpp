@@ -85,9 +85,9 @@ struct CosineDecay {
   friend bool operator==(const CosineDecay&, const CosineDecay&) = default;
 };
 
-/// Cosine decays one behind the other: the first takes first_decay_steps, each t_mul times as many steps as the one
-/// before it, and begins at m_mul times its rate. Within one, with the fraction x of it done:
-/// initial_learning_rate ((1 - alpha) m (1 + cos(pi x)) / 2 + alpha).
+/// Successive cosine decays. The first takes first_decay_steps; each later one takes t_mul times as many steps as the
+/// one before and begins at m_mul times its rate. At the fraction x of a decay, whose m is a power of m_mul, the rate
+/// is initial_learning_rate ((1 - alpha) m (1 + cos(pi x)) / 2 + alpha).
 struct CosineDecayRestarts {
   double initial_learning_rate = required_value;
   Steps first_decay_steps = required_value;

@@ -5,10 +5,10 @@
 // `global_clipnorm` the norm of all gradients together, `clipvalue` each element to [-clipvalue, clipvalue]. 0 means no
 // clipping, as None in Keras.
 //
-// `weight_decay`, if not 0, first takes lr weight_decay w from each weight w. With `gradient_accumulation_steps` n (at
-// least 2; 0: none), weights change at every n-th step only, by the mean of the last n gradients, and t counts these
-// changes. `use_ema` keeps a moving average of each weight, ema_momentum average + (1 - ema_momentum) w, which replaces
-// the weights at the end of fit(), and at every `ema_overwrite_frequency`-th change (0: never).
+// `weight_decay`, if not 0, first subtracts lr weight_decay w from each weight w. With `gradient_accumulation_steps` n
+// (at least 2; 0: none), weights change at every n-th step only, by the mean of the last n gradients, and t counts
+// these changes. `use_ema` keeps a moving average of each weight, ema_momentum average + (1 - ema_momentum) w, which
+// replaces the weights at the end of fit(), and at every `ema_overwrite_frequency`-th change (0: never).
 //
 // (Each optimizer repeats these fields and the learning rate, because designated initializers such as
 // Adam({.clipnorm = 1}) cannot set members of a base class.)

@@ -32,7 +32,7 @@ struct FitOptions {
   int initial_epoch = 0;                     ///< index of the first epoch; the last one is `epochs` - 1
   std::vector<AnyCallback> callbacks = {};   ///< called in this order
   bool shuffle = true;
-  /// By class: what the loss of its examples is multiplied by in training; 1 for a class that is not listed.
+  /// By class, the factor of its examples' losses in training; 1 for a class that is not listed.
   std::map<int, double> class_weight = {};
 };
 

@@ -98,7 +98,7 @@ class DropoutKernel final : public ExampleKernel<T> {
     const TensorSpec& tensor = scope.output();
     const std::int64_t channels = tensor.whole_channels > 0 ? tensor.whole_channels : tensor.channels;
     if (scope.layer().input_shape.elements() != tensor.height * tensor.width * channels) {
-      throw UsageError(fmt::format("layer '{}' ({}) is called on tensors of several shapes, but has one shape of noise",
+      throw UsageError(fmt::format("layer '{}' ({}) is called on tensors of several shapes, but has one noise_shape",
                                    scope.layer().name, scope.layer().class_name));
     }
     find_noise_indices(scope.layer().input_shape, rule.noise_shape);

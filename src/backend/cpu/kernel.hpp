@@ -52,8 +52,8 @@ struct KernelScope : OperationScope {
 LOCKSTEP_OPERATION_KINDS(LOCKSTEP_KERNEL)
 #undef LOCKSTEP_KERNEL
 
-/// The kernel of an operation of a layer that is called several times. What `make`'s kernel computes for weights goes
-/// to KernelScope::separate_gradients, and from there, in the order of the calls, into their sum.
+/// The kernel of one call of a shared layer. The weight gradients of `make`'s kernel go to
+/// KernelScope::separate_gradients, and from there, in the order of the calls, into their sum.
 [[nodiscard]] std::unique_ptr<Kernel> make_shared_layer(const KernelScope& scope,
                                                         std::unique_ptr<Kernel> (*make)(const KernelScope&));
 

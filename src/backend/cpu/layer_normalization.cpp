@@ -22,7 +22,7 @@ struct Rule {
   std::int64_t groups = 1;   ///< of channels
   bool over_pixels = false;  ///< all pixels of an example have one mean and deviation
   bool is_unit = false;      ///< divides by the length, and subtracts nothing
-  double epsilon = 0;        ///< of is_unit: added to no less than; else added to the variance
+  double epsilon = 0;        ///< of is_unit: the smallest length; else added to the variance
   bool has_gamma = false;
   bool has_beta = false;
 };

@@ -38,7 +38,7 @@ struct ScaledGradient {
   void operator()(std::int64_t k, float derivative) const { gradient[k] = derivative * scale; }
 };
 
-/// Writes the sums of one metric and, if it is weighted, the sum of the weights behind them.
+/// Writes the sums of one metric and, if it is weighted, the sum of the examples' weights after them.
 template <bool takes_classes, typename Rule>
 class MetricKernel final : public Kernel {
  public:

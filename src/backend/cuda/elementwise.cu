@@ -65,7 +65,7 @@ class ElementwiseKernel final : public Kernel {
         y_gradient_(scope.gradient<T>(scope.operation.output)) {
     if (kind_ == OperationKind::dropout || kind_ == OperationKind::dropout_backward) {
       const DropRule rule = drop_rule(scope.layer().layer, scope.layer().input_shape);
-      if (rule.noise_shape.rank() > 0) refuse_layer(scope, " with one decision for several elements");
+      if (rule.noise_shape.rank() > 0) refuse_layer(scope, " that drops several elements together");
       rate_ = rule.rate;
     }
   }

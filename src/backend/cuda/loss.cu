@@ -56,7 +56,7 @@ __global__ void run_metric(const __grid_constant__ ExampleMetric example_metric,
   }
 }
 
-/// Writes the sums of one metric and, if it is weighted, the sum of the weights behind them.
+/// Writes the sums of one metric and, if it is weighted, the sum of the examples' weights after them.
 template <bool takes_classes, typename Rule>
 class MetricKernel final : public Kernel {
  public:

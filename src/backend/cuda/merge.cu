@@ -46,7 +46,7 @@ class MergeKernel final : public Kernel {
         y_gradient_(scope.gradient<T>(scope.operation.output)) {
     for (const Operand& operand : operation_.operands) {
       if (scope.graph.tensors[operand.tensor].elements() != scope.output().elements()) {
-        refuse_layer(scope, " of tensors of unlike shapes");
+        refuse_layer(scope, " of tensors of different shapes");
       }
       x_gradients_.push_back(scope.gradient<T>(operand.tensor));
     }

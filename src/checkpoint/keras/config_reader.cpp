@@ -192,7 +192,7 @@ ClassConfig::ClassConfig(const json& value, const std::string& where) {
     class_name = config->get<std::string>();
     config = &nothing;
   }
-  if (!value.contains("module")) return;  // .h5 files do not tell whose class it is
+  if (!value.contains("module")) return;  // .h5 files do not say whose class it is
   const std::string module = reader.text("module", "");
   if (module == "keras" || module.starts_with("keras.") || module == "builtins") return;
   const std::string registered = reader.text("registered_name", class_name);

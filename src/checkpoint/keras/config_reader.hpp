@@ -79,7 +79,7 @@ enum class ConfigForm {
 struct ClassConfig {
   explicit ClassConfig(const nlohmann::json& value, const std::string& where);
   ConfigForm form = ConfigForm::object;
-  std::string class_name;        ///< of the class, or the name or function
+  std::string class_name;        ///< the name of the class or function
   const nlohmann::json* config;  ///< of an object; otherwise an empty object
 };
 

@@ -44,15 +44,14 @@ std::string read_text(const ZipReader& archive, const char* name) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-/// The weights of an archive that Lockstep wrote know the digest of the other members.
+/// The weights of an archive that Lockstep wrote hold a digest of its other members.
 void check_digest(const Hdf5Reader& weights, const ZipReader& archive, const std::string& config) {
   const std::optional<std::uint64_t> digest = weights.read_digest("/");
   if (!digest || (archive.has(metadata_name) && *digest == config_digest(config, read_text(archive, metadata_name)))) {
     return;
   }
-  weights.fail(
-      fmt::format("belongs to another {} or {} than the archive has; the file is damaged, so use an earlier copy",
-                  config_name, metadata_name));
+  weights.fail(fmt::format("does not match the archive's {} or {}; the file is damaged, so use an earlier copy",
+                           config_name, metadata_name));
 }
 
 ModelData read_keras_archive(const std::filesystem::path& file) {

@@ -16,7 +16,7 @@ namespace lockstep {
 [[nodiscard]] LayerGraph read_connections(const nlohmann::json& layers, ConfigReader& config,
                                           const std::string& source);
 
-/// Keras 3 gives a list where a model has a list of one output, which no layer reads. So nested models have it bare.
+/// In Keras 3 a model with a list of one output returns a list, which no layer reads. So nested models have it bare.
 enum class Ends { of_whole_model, of_nested_model };
 
 /// Keras' "inbound_nodes" of one layer, and "input_layers" or "output_layers", in the form that tf_keras and all

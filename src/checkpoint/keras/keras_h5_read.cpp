@@ -71,10 +71,10 @@ void read_optimizer_state(const Hdf5Reader& reader, const Architecture& architec
     fill_initial_slots(training.optimizer, training.slots);
     return;
   }
-  const std::size_t behind = last_variable(training.optimizer, 0) ? 1 : 0;  // follows from the iteration
-  if (paths.size() != training.slots.size() + behind) {
+  const std::size_t trailing = last_variable(training.optimizer, 0) ? 1 : 0;  // follows from the iteration
+  if (paths.size() != training.slots.size() + trailing) {
     reader.fail(fmt::format("holds {} arrays of optimizer state, but {} needs {}", paths.size(),
-                            keras_name(training.optimizer), training.slots.size() + behind));
+                            keras_name(training.optimizer), training.slots.size() + trailing));
   }
   for (std::size_t i = 0; i < training.slots.size(); ++i) {
     training.slots[i].values = reader.read_floats(paths[i], training.slots[i].shape);

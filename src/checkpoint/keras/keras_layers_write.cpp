@@ -19,12 +19,6 @@ using json = nlohmann::ordered_json;
 
 json to_json(const Architecture& architecture, const std::string& name, Ends ends);
 
-/// Whether the constructor of Keras' class has this argument.
-bool takes_trainable(const Layer& layer) {
-  return !std::holds_alternative<Input>(layer) && !std::holds_alternative<SpatialDropout1D>(layer) &&
-         !std::holds_alternative<SpatialDropout2D>(layer);
-}
-
 json to_json(const LayerInfo& info) {
   if (const auto* nested = std::get_if<NestedModel>(&info.layer)) {
     return to_json(*nested->model, info.name, Ends::of_nested_model);

@@ -117,7 +117,7 @@ Loss read_loss(const json& value, const std::string& source) {
   return *loss;
 }
 
-/// What a metric judges.
+/// What a metric is computed for.
 struct Judged {
   const Loss& loss;
   std::optional<std::int64_t> outputs;

@@ -46,7 +46,7 @@ std::string variables_of(const std::string& object) { return object + "/vars"; }
 constexpr const char* optimizer_group = "optimizer";
 
 /// Calls visit(group, layer, index of its first weight) for each layer. The layers of a nested model, which is also
-/// visited, are in groups of its group. Returns the index behind the last weight.
+/// visited, are in groups of its group. Returns the index after the last weight.
 template <typename Visit>
 std::size_t for_each_group(const Architecture& architecture, const std::string& root, std::size_t next,
                            const Visit& visit) {
@@ -103,10 +103,10 @@ void read_optimizer(const Hdf5Reader& reader, const Architecture& architecture, 
     fill_initial_slots(training.optimizer, training.slots);
     return;
   }
-  const std::size_t behind = last_variable(training.optimizer, 0) ? 1 : 0;  // follows from the iteration
-  if (found != scalars + training.slots.size() + behind) {
+  const std::size_t trailing = last_variable(training.optimizer, 0) ? 1 : 0;  // follows from the iteration
+  if (found != scalars + training.slots.size() + trailing) {
     reader.fail(fmt::format("holds {} variables of an optimizer, but {} needs {}", found,
-                            keras_name(training.optimizer), scalars + training.slots.size() + behind));
+                            keras_name(training.optimizer), scalars + training.slots.size() + trailing));
   }
   for (std::size_t i = 0; i < training.slots.size(); ++i) {
     training.slots[i].values = reader.read_floats(variable(scalars + i), training.slots[i].shape);

@@ -42,14 +42,14 @@ class CallerCallback : public Callback {
  private:
   /// Sends an event and applies the caller's answer on all ranks. Collective.
   void ask(Model& model, nlohmann::json event);
-  /// Sends an event and asks for an interruption only. Collective.
+  /// Sends an event. Of the caller's messages, reads only an interruption. Collective.
   void report(nlohmann::json event);
   [[nodiscard]] nlohmann::json wait_for_answer(const nlohmann::json& event);
 
   ModelParts& parts_;
   CallerChannel* channel_;
   CallerCallbackOptions options_;
-  // All ranks talk after the same batches: the chief chooses the next one by its clock and broadcasts it.
+  // All ranks report after the same batches: the chief chooses the next one by its clock and broadcasts it.
   std::int64_t batches_until_report_ = 1;
   std::int64_t batches_since_report_ = 0;
   double last_report_ = 0;  ///< on the chief

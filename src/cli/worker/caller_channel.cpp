@@ -37,7 +37,7 @@ CallerChannel::CallerChannel(int descriptor, std::filesystem::path temporary) : 
   int type = 0;
   socklen_t size = sizeof type;
   if (getsockopt(descriptor, SOL_SOCKET, SO_TYPE, &type, &size) != 0 || type != SOCK_SEQPACKET) {
-    throw UsageError("--channel is no socket of a caller; lockstep.fit of the Python package starts this command");
+    throw UsageError("--channel is not a socket of a caller; the Python package starts this command");
   }
   (void)fcntl(descriptor, F_SETFD, FD_CLOEXEC);
   std::thread(watch, descriptor, std::move(temporary)).detach();
@@ -58,7 +58,9 @@ std::optional<nlohmann::json> CallerChannel::poll() const {
   std::string text(static_cast<std::size_t>(size), '\0');
   if (recv(descriptor_, text.data(), text.size(), 0) != size) return std::nullopt;
   nlohmann::json message = nlohmann::json::parse(text, nullptr, false);
-  if (!message.is_object()) throw InternalError("the program that called lockstep.fit sent no JSON object");
+  if (!message.is_object())
+    throw InternalError(
+        "the program that called lockstep.fit sent something other than a JSON object; please report this");
   return message;
 }
 

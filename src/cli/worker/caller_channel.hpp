@@ -1,5 +1,5 @@
 // The chief's end of the socket pair to the program that called lockstep.fit. Every packet is one JSON object, so a
-// chief that is killed leaves no half message for the chief of the next generation.
+// chief that is killed leaves no partial message for the chief of the next generation.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -12,10 +12,10 @@ namespace lockstep {
 
 class CallerChannel {
  public:
-  static constexpr int version = 1;  ///< of the messages; the first one tells it
+  static constexpr int version = 1;  ///< of the messages; the first one carries it
 
-  /// `descriptor` is inherited. When the caller is gone, a thread removes `temporary`, the job's directory unless it is
-  /// empty, and ends this process with an exit code that no launcher restarts.
+  /// `descriptor` is inherited. When the caller is gone, a thread removes the job's directory `temporary` (empty: none)
+  /// and ends this process with an exit code after which no launcher restarts it.
   CallerChannel(int descriptor, std::filesystem::path temporary);
 
   void send(const nlohmann::json& message) const;
@@ -30,7 +30,7 @@ class CallerChannel {
   int descriptor_;
 };
 
-/// A number for the caller. JSON has no NaN and no infinities, so they travel as texts that Python's float() reads.
+/// A number for the caller. JSON has no NaN and no infinities, so they become strings that Python's float() reads.
 [[nodiscard]] nlohmann::json to_json_number(double value);
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// Datasets in memory that this process inherited as file descriptors: the arrays of a program that called lockstep.fit.
+// Datasets in memory files that this process inherited: the arrays of a program that called lockstep.fit.
 #pragma once
 
 #include <lockstep/data/dataset.hpp>

@@ -39,8 +39,7 @@ struct WorkerOptions {
 
 json read_job(const std::filesystem::path& path) {
   std::ifstream file(path);
-  if (!file)
-    throw UsageError(fmt::format("cannot read --job {}; lockstep.fit of the Python package writes it", path.string()));
+  if (!file) throw UsageError(fmt::format("cannot read --job {}; the Python package writes it", path.string()));
   json job = json::parse(file, nullptr, false);
   if (!job.is_object()) throw UsageError(fmt::format("--job {} holds no JSON object", path.string()));
   if (job.value("version", 0) != CallerChannel::version) {
@@ -170,10 +169,10 @@ void work_for_caller(std::span<const std::string> args) {
        .shown_default = "none",
        .set = [&settings](const OptionValue& given) { settings.channel = read_whole(given, 0); }},
   };
-  const Options options = parse_or_exit(args, {.model_dir = {}, .program = worker_program}, rows,
-                                        {.sentence = "Works for lockstep.fit of the Python package, which starts it"});
-  if (settings.job.empty())
-    throw UsageError("--job is missing; lockstep.fit of the Python package starts this command");
+  const Options options =
+      parse_or_exit(args, {.model_dir = {}, .program = worker_program}, rows,
+                    {.sentence = "Trains, evaluates or predicts for the Python package, which starts it"});
+  if (settings.job.empty()) throw UsageError("--job is missing; the Python package starts this command");
   const json job = read_job(settings.job);
   Worker(job, settings, options).run();
 }

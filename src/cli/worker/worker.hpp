@@ -1,5 +1,5 @@
-// `lockstep worker`: trains, evaluates or predicts for lockstep.fit and its like in the Python package, which start it
-// on every worker.
+// `lockstep worker`: trains, evaluates or predicts for lockstep.fit, evaluate and predict of the Python package, which
+// start it on every worker.
 #pragma once
 
 #include <span>

@@ -39,7 +39,7 @@ struct ClusterSpec {
   /// At least 1.
   [[nodiscard]] std::size_t workers() const noexcept { return tasks.empty() ? 1 : tasks.size(); }
 
-  /// Whether the tasks have addresses on more than one host, as far as their names tell.
+  /// Whether the tasks have addresses on more than one host, as far as their names show.
   [[nodiscard]] bool spans_hosts() const;
 
   /// A digest of what all peers must agree on: the ordered tasks, but not `rank`.

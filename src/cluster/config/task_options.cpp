@@ -79,7 +79,7 @@ std::vector<std::string> take_task_options(std::vector<std::string>& args, Envir
         "--{} is given without --{}; this process needs --job_name and --task_index, and all need --worker_hosts",
         values.begin()->first, name));
   }
-  TaskTable table("The command line");
+  TaskTable table("the command line");
   for (const char* type : {"ps", "worker", "master"}) add_hosts(table, type, values[std::string(type) + "_hosts"]);
   const int index =
       check_task_index(parse_number<std::int64_t>(values["task_index"]), "--task_index", quote(values["task_index"]));

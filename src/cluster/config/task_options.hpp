@@ -1,4 +1,4 @@
-// The options with which programs of TensorFlow 1 were told their cluster:
+// The command-line options that describe a cluster to programs of TensorFlow 1:
 //   --job_name=worker --task_index=1 --ps_hosts=p:2222 --worker_hosts=a:2222,b:2222 --master_hosts=m:2222
 #pragma once
 

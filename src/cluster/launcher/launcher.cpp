@@ -224,7 +224,7 @@ void Launcher::reap_trainers() {
   }
 }
 
-/// What the kernel tells about a process of this container that it has killed for memory; empty if it killed none.
+/// What the kernel reports about a process of this container that it killed for memory; empty if it killed none.
 std::string Launcher::take_out_of_memory() {
   const MemoryGroup memory = read_memory_group();
   if (memory.oom_kills <= std::exchange(oom_kills_, memory.oom_kills)) return "";

@@ -50,7 +50,7 @@ std::uint32_t at_network_header(std::uint32_t offset) { return static_cast<std::
 
 sock_filter statement(unsigned code, std::uint32_t value) { return BPF_STMT(static_cast<std::uint16_t>(code), value); }
 
-/// Continues behind the next `skipped` statements unless the accumulator is `value`.
+/// Continues after the next `skipped` statements unless the accumulator is `value`.
 sock_filter skip_unless(std::uint32_t value, std::size_t skipped) {
   return BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, value, 0, static_cast<std::uint8_t>(skipped));
 }

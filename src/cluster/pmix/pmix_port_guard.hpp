@@ -1,5 +1,5 @@
-// Keeps strangers away from the loopback port of the PMIx server. PMIx reads the greeting of whoever connects with a
-// blocking recv() on its only thread, so a silent connection would stop every start for as long as it is held.
+// Keeps unauthenticated peers off the loopback port of the PMIx server. PMIx reads the greeting of whoever connects
+// with a blocking recv() on its only thread, so a silent connection would block every start for as long as it is held.
 #pragma once
 
 namespace lockstep {

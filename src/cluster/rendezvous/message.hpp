@@ -145,7 +145,7 @@ struct TrainerExited {
   std::uint64_t rank = 0;
   std::uint64_t code = 0;          ///< exit code; 0 if a signal killed it
   std::uint64_t signal = 0;        ///< the signal that killed it, or 0
-  std::string out_of_memory = {};  ///< what the kernel tells if it killed the trainer because memory was short
+  std::string out_of_memory = {};  ///< the kernel's report, if it killed the trainer for memory
 };
 
 /// Member: something other than a trainer failed, so the generation cannot continue.

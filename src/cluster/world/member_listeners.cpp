@@ -43,10 +43,10 @@ void filter_remaining_listeners() {
   for (const int listener : own_tcp_listeners()) {
     if (has_filter(listener).value_or(false)) continue;
     if (const int error = filter_listener(listener); error != 0) {
-      log_warning(
-          fmt::format("cannot keep strangers from MPI's ports ({}): one that connects can stop this rank; let "
-                      "only the job's hosts reach them",
-                      std::generic_category().message(error)));
+      log_warning(fmt::format(
+          "cannot close MPI's ports to unauthenticated peers ({}), any of which can block this rank; let only "
+          "the job's hosts reach them",
+          std::generic_category().message(error)));
     }
   }
 }

@@ -1,7 +1,7 @@
-// Keeps strangers away from the ports on which MPI listens. Open MPI listens on all addresses and reads the greeting of
-// whoever connects with a blocking recv(), so one byte would stop a rank for as long as its sender holds the
-// connection. The launcher lists the addresses of the job's hosts in LOCKSTEP_MEMBER_ADDRESSES, and the kernel drops
-// packets from all others.
+// Keeps unauthenticated peers off the ports on which MPI listens. Open MPI listens on all addresses and reads the
+// greeting of whoever connects with a blocking recv(), so one byte would block a rank for as long as its sender holds
+// the connection. The launcher lists the addresses of the job's hosts in LOCKSTEP_MEMBER_ADDRESSES, and the kernel
+// drops packets from all others.
 #pragma once
 
 #include <string>

@@ -30,7 +30,7 @@ class ProgressReporter {
   /// With descriptor -1 there is no launcher, and nothing is sent.
   explicit ProgressReporter(int descriptor, Clock clock = monotonic_seconds);
 
-  /// Tells that this rank joins the MPI world; the next report_busy() tells that the world stands.
+  /// Reports that this rank joins the MPI world; the next report_busy() reports that the world is complete.
   void report_starting() noexcept;
 
   /// Begins a possibly long phase without steps: loading, compiling, evaluating, saving. Call it again between stages

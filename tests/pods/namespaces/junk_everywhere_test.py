@@ -12,8 +12,8 @@ from pathlib import Path
 import scale
 from pods import LOST, Job, Pod
 from pods_test_case import PodsTest
-from stranger import listening_ports
 from support import TEMPORARY, seed
+from unauthenticated_peer import listening_ports
 
 STATUS_PORT = 8080
 NOBODY = "65534"

@@ -2,7 +2,8 @@
 """Runs jobs of several pods on one machine, each in its own network namespace, and injects faults.
 
     tests/pods/namespaces/run.py BUILD_DIR [bandwidth | random_faults | chief | elastic | leave | start |
-                                 strangers | junk_connections | junk_everywhere | fault_matrix]...
+                                 unauthenticated_peers | junk_connections | junk_everywhere |
+                                 fault_matrix]...
                                  [-v] [--full] [--count N] [--seed S] [--results FILE]
 
 Without a name all but fault_matrix run. --full uses the required durations and counts; otherwise they are shorter.
@@ -21,8 +22,8 @@ import groups  # noqa: E402
 import scale  # noqa: E402
 import support  # noqa: E402
 
-GROUPS = ("bandwidth", "random_faults", "chief", "elastic", "leave", "start", "strangers", "junk_connections",
-          "junk_everywhere", "fault_matrix")
+GROUPS = ("bandwidth", "random_faults", "chief", "elastic", "leave", "start", "unauthenticated_peers",
+          "junk_connections", "junk_everywhere", "fault_matrix")
 
 
 def interrupt(*_: object) -> None:

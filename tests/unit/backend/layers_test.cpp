@@ -290,7 +290,7 @@ TEST_CASE("standalone activations match the reference at any position") {
     check(around({Conv2D(32, 2), MaxPooling2D(), Activation(function)}));
     check(around({Conv2D(32, 2), AveragePooling2D(), Activation(function), Conv2D(3, 1)}));
     check(around({Conv2D(32, 2), Flatten(), Activation(function)}));
-    if (function != activations::exponential) {  // twice behind a wide layer, it overflows
+    if (function != activations::exponential) {  // twice after a wide layer, it overflows
       check(around({Conv2D(32, 2), Flatten(), Activation(function), Dense(4), Activation(function)}));
     }
     check(around({Conv2D(32, 2), Dropout(0.5), Activation(function)}), {.tolerance = 1e-4});  // x - tanh(x) cancels

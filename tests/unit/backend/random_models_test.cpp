@@ -67,7 +67,7 @@ class Draw {
   Loss loss;
 
  private:
-  /// Ends the model behind a vector.
+  /// Ends a model whose last layer gives a vector.
   Sequential vector_model() {
     const int vectors = below(4);
     for (int i = 0; i < vectors; ++i) add([&] { return vector_layer(); });
@@ -293,7 +293,7 @@ class DrawGraph {
     for (int step = 0; step < steps; ++step)
       tensors.push_back(below(2) == 0 ? merge(tensors) : layer(tensors, channels));
     Tensor x = Dense(4, {.activation = activations::tanh})(Flatten()(tensors.back()));
-    if (below(2) == 0) {  // a branch that joins behind the images
+    if (below(2) == 0) {  // a branch that joins after the images
       x = Subtract()({x, Dense(4)(GlobalAveragePooling2D()(any_of(tensors)))});
     }
     return Functional(input, Dense(3)(x));

@@ -195,7 +195,7 @@ TEST_CASE("concatenation matches the reference along every axis and in every lay
   check(Functional(input, Dense(3)(Flatten()(Concatenate(1)({x, Dense(4)(x)})))));
 }
 
-TEST_CASE("the new layers stay within tolerance in bfloat16") {
+TEST_CASE("layers that move, repeat, drop or scale elements stay within tolerance in bfloat16") {
   try {
     make_cpu_backend(1)->require_bfloat16();
   } catch (const UsageError& error) {

@@ -152,7 +152,7 @@ TEST_CASE("unused gradients are not computed") {
   CHECK(!nothing_learns.forward.back().operands.front().needs_gradient);
 }
 
-TEST_CASE("crossentropy behind a softmax reads its logits") {
+TEST_CASE("crossentropy after a softmax reads its logits") {
   const std::vector<std::vector<Layer>> ends{{Dense(3, {.activation = softmax})}, {Dense(3), Activation(softmax)}};
   for (const std::vector<Layer>& end : ends) {
     std::vector<Layer> layers{Input({4}), Dense(5)};
@@ -192,7 +192,7 @@ TEST_CASE("focal crossentropies read the model's output") {
   CHECK(reads_output(sigmoid, BinaryFocalCrossentropy()));
 }
 
-TEST_CASE("backward behind hidden logits ends at frozen layers") {
+TEST_CASE("backward from hidden logits ends at frozen layers") {
   Dense frozen(3, {.activation = softmax});
   frozen.trainable = false;
   const Graph graph = lower(Sequential{Input({4}), Dense(5), frozen}, CategoricalCrossentropy(), false);

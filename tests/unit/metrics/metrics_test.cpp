@@ -116,9 +116,9 @@ TEST_CASE("the sums of metrics are consecutive, and without examples every metri
   for (const auto& [name, value] : values) CHECK(value == 0);
 }
 
-TEST_CASE("precision, recall and F1 count right and wrong outputs") {
+TEST_CASE("precision, recall and F1 count true and false positives") {
   const Outputs outputs{{0.9F, 0.6F, 0.2F}, {0.7F, 0.1F, 0.8F}};
-  const Outputs targets{{1, 0, 1}, {1, 0, 1}};  // 3 right yeses, 1 wrong yes, 1 wrong no
+  const Outputs targets{{1, 0, 1}, {1, 0, 1}};  // 3 true positives, 1 false positive, 1 false negative
   CHECK(value_of(metrics::Precision(), outputs, targets) == 0.75);
   CHECK(value_of(metrics::Recall(), outputs, targets) == 0.75);
   CHECK(value_of(metrics::Precision(), outputs, targets, {1, 3}) == Approx(7.0 / 8));
@@ -138,7 +138,7 @@ TEST_CASE("precision, recall and F1 count right and wrong outputs") {
 
 TEST_CASE("AUC is the area under ROC or precision over recall") {
   const Outputs outputs{{0.1F}, {0.4F}, {0.35F}, {0.8F}};
-  const Outputs targets{{0}, {0}, {1}, {1}};  // of four pairs of a yes and a no, three are ordered
+  const Outputs targets{{0}, {0}, {1}, {1}};  // of four pairs of a positive and a negative, three are ordered
   using metrics::Summation;
   CHECK(value_of(metrics::AUC(), outputs, targets) == Approx(0.75));
   CHECK(value_of(metrics::AUC({.summation_method = Summation::majoring}), outputs, targets) == Approx(0.75));
@@ -149,7 +149,7 @@ TEST_CASE("AUC is the area under ROC or precision over recall") {
   CHECK(value_of(metrics::AUC({.from_logits = true}), Outputs{{-2}, {-0.4F}, {-0.6F}, {1}}, targets) == Approx(0.75));
 }
 
-TEST_CASE("weighted metrics weigh their examples, and are told from others") {
+TEST_CASE("weighted metrics weigh their examples and have names of their own") {
   const Outputs outputs{{1}, {3}};
   const Outputs targets{{0}, {1}};
   CHECK(value_of(metrics::MeanAbsoluteError(), outputs, targets, {1, 3}) == Approx(7.0 / 4));

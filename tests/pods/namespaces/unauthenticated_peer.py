@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""A stranger that holds a connection to every port on which a host listens: stranger.py PID ADDRESS BYTES SKIPPED...
+"""An unauthenticated peer that holds a connection to every port on which a host listens:
+
+    unauthenticated_peer.py PID ADDRESS BYTES SKIPPED...
 
 Looks at /proc/PID/net for listening sockets a few hundred times a second, connects to each of them at ADDRESS unless its
 port is SKIPPED, sends BYTES bytes and keeps the connection. Prints the ports that it has reached when it is told to end
