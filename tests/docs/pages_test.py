@@ -83,6 +83,57 @@ class Pages(unittest.TestCase):
                     self.assertLessEqual(table.count("\n") - 2, MAX_ROWS)
 
 
+class Supported(unittest.TestCase):
+    """The tables of docs/from-keras.md list what the registries of src/ have."""
+
+    def listed(self, *words: str) -> list[str]:
+        """The names in the rows whose first cell contains one of the words."""
+        text = (ROOT / "docs" / "from-keras.md").read_text()
+        rows = re.findall(r"^\| ([^|`]+) \| ([^|]*`[^|]+) \|$", text[text.index("## Which models") :], re.M)
+        cells = [cell for name, cell in rows if any(re.search(rf"\b{word}\b", name) for word in words)]
+        self.assertTrue(cells, f"no row of {words}")
+        return sorted(name for cell in cells for name in re.findall(r"`(\w+)`", cell))
+
+    def declared(self, files: str, before: str = "class_name = ") -> set[str]:
+        """The names in quotes that files of src/ have after some code."""
+        sources = [file.read_text() for file in sorted((ROOT / "src").glob(files))]
+        found = {name for text in sources for name in re.findall(rf'\b{before}"(\w+)"', text)}
+        self.assertTrue(found, f"no {before} in {files}")
+        return found
+
+    def test_layers(self) -> None:
+        listed = [name for name in self.listed("layers", "convolutions", "poolings") if name[0].isupper()]
+        self.assertEqual(listed, sorted(self.declared("layers/*.hpp") - {"Sequential"}))
+
+    def test_activations(self) -> None:
+        """Functions with a parameter are layers and have no name of their own."""
+        rows = (ROOT / "src" / "layers" / "activation_functions.hpp").read_text().split("\nstruct ActivationRow<")[1:]
+        named = [row for row in rows if "has_parameter = true" not in row]
+        found = [name for row in named for name in re.findall(r'\bkeras_name = "(\w+)"', row)]
+        self.assertEqual(self.listed("activations"), sorted(found))
+
+    def test_initializers(self) -> None:
+        rows = self.declared("layers/initializers.hpp", r"InitializerRow\{Initializer::\w+, ")
+        self.assertEqual(self.listed("initializers"), sorted(rows))
+
+    def test_losses(self) -> None:
+        listed = [name for name in self.listed("losses") if name[0].isupper()]
+        self.assertEqual(listed, sorted(self.declared("losses/*.hpp")))
+
+    def test_optimizers_and_schedules(self) -> None:
+        schedules = self.declared("optimizers/schedules.hpp")
+        self.assertEqual(self.listed("learning rates"), sorted(schedules))
+        listed = [name for name in self.listed("optimizers") if name[0].isupper()]
+        self.assertEqual(listed, sorted(self.declared("optimizers/*.hpp") - schedules))
+
+    def test_metrics(self) -> None:
+        """A metric is in the list, or is the mean of a loss that the list does not exclude."""
+        listed = {name for name in self.listed("metrics") if name[0].isupper()}
+        metrics = self.declared("metrics/*.hpp") - {"Accuracy"}
+        means = {name for name in self.declared("losses/*.hpp") if "Focal" not in name}
+        self.assertEqual(metrics, (listed | means) - {"Huber", "LogCosh"})
+
+
 class Pictures(unittest.TestCase):
     def test_are_up_to_date(self) -> None:
         drawn = subprocess.run(
