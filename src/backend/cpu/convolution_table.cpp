@@ -3,9 +3,9 @@
 // Rows of winograd were measured on AMD Zen 5, beside direct_blocked, on 16 to 512 channels and maps of 3 to 56. They
 // hold for the work that winograd_work() counts. Other ordinary convolutions and few channels were measured on an Intel
 // Xeon with AMX (2 MiB of second-level cache, oneDNN 2.6.3), one thread: ordinary ones on 32 -> 64 and 64 -> 64
-// channels, 3 x 3, local batches of 64; few channels on 1 -> 32, 28 x 28. Instruction sets below AMX were measured there
-// with ONEDNN_MAX_CPU_ISA. AMD's bfloat16 vectors are faster than these rows say, but in all layouts alike, so the
-// choice is the same; has_slow_bfloat16_vectors() tells them apart where it matters.
+// channels, 3 x 3, local batches of 64; few channels on 1 -> 32, 28 x 28. Instruction sets below AMX were measured
+// there with ONEDNN_MAX_CPU_ISA. AMD's bfloat16 vectors are faster than these rows say, but in all layouts alike, so
+// the choice is the same; has_slow_bfloat16_vectors() tells them apart where it matters.
 #include "backend/cpu/convolution_table.hpp"
 
 #include "backend/cpu/onednn.hpp"
