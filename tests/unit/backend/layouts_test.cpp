@@ -165,9 +165,10 @@ TEST_CASE("bfloat16 that is slower than float32 is warned of") {
 }
 
 TEST_CASE("3 x 3 convolutions take Winograd's algorithm where it is faster, unless they must be direct") {
-  const auto uses_winograd = [](const Sequential& model, const std::string& layer, Convolutions convolutions) {
+  const auto uses_winograd = [](const Sequential& model, const std::string& layer, Convolutions convolutions,
+                                std::size_t examples = batch) {
     Graph graph = lower(model, SparseCategoricalCrossentropy({.from_logits = true}), false);
-    make_cpu_backend(1, {}, convolutions)->lay_out(graph, batch);
+    make_cpu_backend(1, {}, convolutions)->lay_out(graph, examples);
     const ConvolutionChoice& choice = choice_of(graph, layer);
     const bool is_forward = choice.forward == ConvolutionAlgorithm::winograd;
     CHECK((choice.weights == ConvolutionAlgorithm::winograd) == is_forward);
@@ -186,6 +187,11 @@ TEST_CASE("3 x 3 convolutions take Winograd's algorithm where it is faster, unle
   }
   // A tile of one result needs more products than the result itself.
   CHECK_FALSE(uses_winograd(second(3, Conv2D(64, 3)), "conv2d_1", {}));
+  // The transforms of 9 MB of weights pay for many images only.
+  const Sequential wide{Input({3, 3, 3}), Conv2D(512, 1), Conv2D(512, 3, {.padding = Padding::same}),
+                        GlobalAveragePooling2D(), Dense(4)};
+  CHECK_FALSE(uses_winograd(wide, "conv2d_1", {}, 16));
+  CHECK(uses_winograd(wide, "conv2d_1", {}, 128) == has_vectors);
 }
 
 TEST_CASE("convolutions outside of Winograd's algorithm take others, even where it is forced") {
