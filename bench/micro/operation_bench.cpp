@@ -6,6 +6,9 @@
 // Rows come in pairs: keras_mnist/64/f32/dense_backward/dense/lockstep and .../bare. A bare row runs the fastest
 // primitive of each part in sequence; its label names them. If a convolution has several algorithms, each part and
 // algorithm also has its own row: .../bare_weights_winograd.
+//
+// convolution_rows.hpp adds 3 x 3 convolutions of many shapes by every algorithm: --benchmark_filter=convolution/
+#include "micro/convolution_rows.hpp"
 #include "micro/step_work.hpp"
 
 #include <lockstep/core/error.hpp>
@@ -105,6 +108,7 @@ int main(int argc, char** argv) {
       const Plan plan = plan_of(job);
       for (const Row& row : rows_of(plan)) add_row(current, job, plan, row);
     }
+    add_convolution_rows();
     benchmark::RunSpecifiedBenchmarks();
     benchmark::Shutdown();
   } catch (const std::exception& error) {

@@ -3,14 +3,18 @@
 
 #include "backend/backend.hpp"
 
+#include <lockstep/core/convolutions.hpp>
+
 #include <memory>
 #include <optional>
 #include <string>
 
 namespace lockstep {
 
-/// oneDNN on `threads` cores of this machine. `layout`: of images wherever possible, instead of the fastest.
-[[nodiscard]] std::unique_ptr<Backend> make_cpu_backend(int threads, std::optional<Layout> layout = {});
+/// oneDNN and our own kernels on `threads` cores of this machine. `layout`: of images wherever possible, instead of the
+/// fastest.
+[[nodiscard]] std::unique_ptr<Backend> make_cpu_backend(int threads, std::optional<Layout> layout = {},
+                                                        Convolutions convolutions = Convolutions::automatic);
 
 /// True if the library was built with the CUDA backend.
 [[nodiscard]] bool has_cuda_backend() noexcept;

@@ -15,22 +15,27 @@ enum class ConvolutionAlgorithm : std::uint8_t {
   unspecified,          ///< the backend's library chooses when it compiles
   direct_blocked,       ///< oneDNN, on blocks of 16 or 8 channels
   direct_nhwc,          ///< oneDNN, channels last
-  onednn_winograd,      ///< fewer multiplications for 3 x 3 kernels, on blocks of 16 channels
+  winograd,             ///< our own, for 3 x 3 kernels: see backend/cpu/winograd/convolution.hpp
   direct_few_channels,  ///< our own loops, for images of few channels: see backend/cpu/few_channels.hpp
   direct_depthwise,     ///< our own loops, for depthwise weight gradients: see backend/cpu/depthwise.hpp
 };
 
 inline constexpr std::array algorithm_names{
-    std::string_view("unspecified"),     std::string_view("direct_blocked"),      std::string_view("direct_nhwc"),
-    std::string_view("onednn_winograd"), std::string_view("direct_few_channels"), std::string_view("direct_depthwise")};
+    std::string_view("unspecified"), std::string_view("direct_blocked"),      std::string_view("direct_nhwc"),
+    std::string_view("winograd"),    std::string_view("direct_few_channels"), std::string_view("direct_depthwise")};
 
 [[nodiscard]] constexpr std::string_view to_string(ConvolutionAlgorithm algorithm) noexcept {
   return algorithm_names[static_cast<std::size_t>(algorithm)];
 }
 
-/// Our own kernels read and write tensors as they are, and the kernel in Keras' order.
+/// Our own loops read and write tensors as they are.
 [[nodiscard]] constexpr bool is_own(ConvolutionAlgorithm algorithm) noexcept {
   return algorithm == ConvolutionAlgorithm::direct_few_channels || algorithm == ConvolutionAlgorithm::direct_depthwise;
+}
+
+/// All of our own kernels read the convolution's kernel in Keras' order.
+[[nodiscard]] constexpr bool reads_keras_kernel(ConvolutionAlgorithm algorithm) noexcept {
+  return is_own(algorithm) || algorithm == ConvolutionAlgorithm::winograd;
 }
 
 struct ConvolutionChoice {
@@ -40,8 +45,6 @@ struct ConvolutionChoice {
   /// What the kernels read and write. A tensor of another layout is converted before or after the kernel.
   Layout input = Layout::nhwc;
   Layout output = Layout::nhwc;
-  /// The kernels cost more per call than microbatches that fit in the cache save.
-  bool wants_whole_batch = false;
 
   friend bool operator==(const ConvolutionChoice&, const ConvolutionChoice&) = default;
 };

@@ -33,6 +33,12 @@ struct OptionWords<Precision> {
 };
 
 template <>
+struct OptionWords<Convolutions> {
+  static constexpr std::array all{std::pair{Convolutions::automatic, "auto"},
+                                  std::pair{Convolutions::direct, "direct"}};
+};
+
+template <>
 struct OptionWords<Parallelism> {
   static constexpr std::array all{std::pair{Parallelism::automatic, "auto"}, std::pair{Parallelism::data, "data"},
                                   std::pair{Parallelism::tensor, "tensor"}};

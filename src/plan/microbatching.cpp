@@ -66,18 +66,6 @@ void add_segments(const Graph& graph, std::size_t begin, std::size_t end, std::v
   if (after_pooling < end) segments.push_back({after_pooling, end});
 }
 
-/// The end of the operations from `begin` on whose kernels agree about microbatches. A convolution that wants the whole
-/// batch takes the operations up to the next convolution along.
-std::size_t end_of_agreement(const Graph& graph, std::size_t begin, std::size_t end) {
-  const auto convolves = [&](std::size_t i) { return graph.forward[i].kind == OperationKind::convolution; };
-  const auto wants_whole_batch = [&](std::size_t i) {
-    return convolves(i) && graph.forward[i].convolution.wants_whole_batch;
-  };
-  std::size_t next = begin + 1;
-  while (next < end && !(wants_whole_batch(begin) ? convolves(next) : wants_whole_batch(next))) ++next;
-  return next;
-}
-
 }  // namespace
 
 std::vector<Segment> plan_segments(Graph& graph) {
@@ -86,15 +74,7 @@ std::vector<Segment> plan_segments(Graph& graph) {
   std::vector<Segment> segments;
   std::size_t length = 1;  // gather
   while (length < forward.size() && is_microbatchable(forward[length])) ++length;
-  for (std::size_t begin = 0; begin < length;) {
-    const std::size_t end = end_of_agreement(graph, begin, length);
-    if (forward[begin].convolution.wants_whole_batch) {
-      segments.push_back({begin, end});
-    } else {
-      add_segments(graph, begin, end, segments);
-    }
-    begin = end;
-  }
+  add_segments(graph, 0, length, segments);
   if (length < forward.size()) segments.push_back({length, forward.size()});
   // Only the pooling after a convolution reads the convolution's output, because the pooling's backward gets relu's
   // derivative from the winners. So the output and its gradient need memory for one microbatch only, which stays in the

@@ -99,9 +99,12 @@ std::optional<Layout> layout_of(const Options& options) {
 
 std::unique_ptr<Backend> make_backend(const Options& options, const World& world, Communicator& control) {
   auto backend = make_cuda(options, world);
+  if (backend && options.convolutions == Convolutions::direct && world.is_chief()) {
+    log_warning("--convolutions has no effect: it is for CPUs, and this run computes on a GPU");
+  }
   if (!backend) {
     agree_on_instruction_set(control);
-    backend = make_cpu_backend(thread_count(world), layout_of(options));
+    backend = make_cpu_backend(thread_count(world), layout_of(options), options.convolutions);
     if (options.allow_tf32 && world.is_chief()) {
       log_warning("--allow-tf32 has no effect: it is for GPUs, and this run computes on the CPU");
     }

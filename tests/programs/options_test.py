@@ -29,6 +29,7 @@ class OptionsTest(ProgramTest):
             (("--epochs", "many"), ("--epochs is 'many'", "--help")),
             (("--learning-rate", "-1"), ("--learning-rate is '-1'", "greater than 0")),
             (("--precision", "float16"), ("--precision is 'float16'", "float32 or mixed_bfloat16")),
+            (("--convolutions", "winograd"), ("--convolutions is 'winograd'", "auto or direct")),
             (("--sed", 3), ("no option '--sed'", "--help")),
             (("--seed",), ("--seed needs a value", "--help")),
             (("more",), ("unexpected argument 'more'", "--help")),
@@ -70,7 +71,7 @@ class OptionsTest(ProgramTest):
 
     def test_workers_with_different_options(self) -> None:
         for option, first, second in (("--seed", "1", "2"), ("--learning-rate", "0.1", "0.25"),
-                                      ("--communication", "auto", "mpi")):
+                                      ("--communication", "auto", "mpi"), ("--convolutions", "auto", "direct")):
             with self.subTest(option):
                 self.refused(option, first, None, option, second,
                              says=(f"disagree about {option}", f"worker 0 has {first}", f"worker 1 has {second}"))

@@ -2,7 +2,9 @@
 
 import json
 import os
+import re
 import signal
+from pathlib import Path
 from typing import Any
 
 from support import USAGE, Ended, ProgramTest, Running, eventually, program
@@ -109,6 +111,19 @@ class ParallelismTest(ProgramTest):
         self.assertIn("Tensor parallelism is not possible, because the channels of layer 'classes'", planned.stdout)
         for wrong in (("--workers", 0), ("--workers", 2.5), ("--bandwidth", "fast"), ("--latency", -1)):
             self.assert_fails(self.plan("--model", description, *compiled, *wrong), USAGE, wrong[0], "must be")
+
+    def test_the_plan_command_lists_the_kernels_of_convolutions(self) -> None:
+        if " avx2 " not in Path("/proc/cpuinfo").read_text():
+            self.skipTest("this CPU computes convolutions directly")
+        self.succeed("--epochs", 1, "--steps-per-epoch", 1, name="custom_training_mnist")
+        kernels = ("--kernels", "--model", self.model / "model.h5")
+        for options, is_winograd in (((), True), (("--convolutions", "direct"), False)):
+            planned = self.plan(*kernels, *options)
+            self.assertEqual(planned.code, 0, str(planned))
+            for operation in ("convolution", "convolution_backward"):
+                with self.subTest(operation=operation, options=options):
+                    second, = re.findall(rf"^{operation} +conv2d_1 .* (\S+)$", planned.stdout, re.MULTILINE)
+                    self.assertEqual(second == "winograd", is_winograd, planned.stdout)
 
     def test_invalid_options_are_rejected(self) -> None:
         self.assert_fails(self.run_program("--parallelism", "layers"), USAGE, "--parallelism is 'layers'",

@@ -101,6 +101,20 @@ class ResumeTest(ProgramTest):
         self.assertIn("training resumes with other kernels (were conv2d forward direct_blocked", ended.stderr)
         self.assertIn("; are conv2d forward direct_nhwc", ended.stderr)
 
+    def test_a_backup_names_the_algorithms_of_convolutions(self) -> None:
+        if " avx2 " not in Path("/proc/cpuinfo").read_text():
+            self.skipTest("this CPU computes convolutions directly")
+        name = "custom_training_mnist"
+        running = self.start(*self.options(name, "1"), "--epochs", 4000, name=name)
+        self.assertTrue(eventually(lambda: self.backups() != [], 60), "no backup came")
+        running.process.kill()
+        running.end()
+        resumes = (*self.options(name, "epoch"), "--epochs", 100, "--resume", "require")
+        self.assert_fails(self.run_program(*resumes, "--convolutions", "direct", name=name), USAGE, "another job",
+                          "--convolutions was auto in the backup and is direct now")
+        ended = self.succeed(*resumes, name=name, ONEDNN_MAX_CPU_ISA="SSE41")
+        self.assertRegex(ended.stderr, r"training resumes with other kernels \(were .*conv2d_1 forward winograd")
+
     def test_workers_use_the_smallest_instruction_set(self) -> None:
         if " avx512f " not in Path("/proc/cpuinfo").read_text():
             self.skipTest("this CPU has one instruction set that kernels tell apart")

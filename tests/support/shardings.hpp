@@ -3,6 +3,7 @@
 
 #include "core/environment.hpp"
 #include "support/catch.hpp"
+#include "support/convolutions.hpp"
 #include "support/examples.hpp"
 #include "support/ranks.hpp"
 
@@ -32,6 +33,7 @@ inline constexpr const char* layout_variable = "LOCKSTEP_LAYOUT";
   return {.model_dir = directory,
           .global_batch_size = batch,
           .seed = 7,
+          .convolutions = convolutions_under_test(),
           .parallelism = parallelism,
           .verbose = 0,
           .assumed_hardware = value_of(current_environment(), link_variable),

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lockstep/core/communication.hpp>
+#include <lockstep/core/convolutions.hpp>
 
 #include <cstdint>
 #include <filesystem>
@@ -58,6 +59,7 @@ struct Options {
   Device device = Device::automatic;
   Communication communication = Communication::automatic;
   Precision precision = Precision::float32;
+  Convolutions convolutions = Convolutions::automatic;
   bool allow_tf32 = false;  ///< let GPUs round the inputs of float32 products to TF32's 10-bit mantissa
   Parallelism parallelism = Parallelism::automatic;
   GradientCompression gradient_compression = GradientCompression::none;

@@ -63,15 +63,16 @@ void apply_derivative(ActivationFunction function, const BFloat16* v, BFloat16* 
   derive(function, v, gradient, count);
 }
 
-UnfusedActivation::UnfusedActivation(const KernelScope& scope)
+bool is_fused(ActivationFunction function) { return algorithm_of(function) != dnnl::algorithm::undef; }
+
+UnfusedActivation::UnfusedActivation(const KernelScope& scope, bool is_fused)
     : function_(scope.operation.activation),
       type_(scope.output().type),
       values_(scope.value<void>(scope.operation.output)),
       elements_(scope.output().elements()),
       num_examples_(static_cast<std::int64_t>(scope.num_examples)),
       threads_(scope.threads) {
-  const bool fused = algorithm_of(function_) != dnnl::algorithm::undef;
-  if (fused || scope.operation.partial_sum >= 0) function_ = ActivationFunction::linear;
+  if (is_fused || scope.operation.partial_sum >= 0) function_ = ActivationFunction::linear;
 }
 
 void UnfusedActivation::run() const {
@@ -84,6 +85,35 @@ void UnfusedActivation::run() const {
     } else {
       apply_activation(function_, static_cast<float*>(values_) + example * elements_, count);
     }
+  }
+}
+
+InputDerivative::InputDerivative(const KernelScope& scope)
+    : function_(scope.operation.input_activation),
+      type_(scope.input().type),
+      values_(scope.value<void>(scope.operation.input)),
+      gradient_(scope.operation.input_gradient ? scope.gradient<void>(scope.operation.input) : nullptr),
+      count_(scope.count(scope.input())),
+      threads_(scope.threads) {}
+
+void InputDerivative::run() const {
+  if (function_ == ActivationFunction::linear || gradient_ == nullptr) return;
+  if (type_ == ElementType::bfloat16) {
+    run_as<BFloat16>();
+  } else {
+    run_as<float>();
+  }
+}
+
+template <typename T>
+void InputDerivative::run_as() const {
+  constexpr std::size_t block = 4096;
+  const std::size_t blocks = (count_ + block - 1) / block;
+#pragma omp parallel for num_threads(threads_) if (threads_ > 1)
+  for (std::size_t b = 0; b < blocks; ++b) {
+    const std::size_t begin = b * block;
+    apply_derivative(function_, static_cast<const T*>(values_) + begin, static_cast<T*>(gradient_) + begin,
+                     std::min(block, count_ - begin));
   }
 }
 

@@ -20,10 +20,13 @@ void apply_activation(ActivationFunction function, BFloat16* y, std::size_t coun
 void apply_derivative(ActivationFunction function, const float* v, float* gradient, std::size_t count);
 void apply_derivative(ActivationFunction function, const BFloat16* v, BFloat16* gradient, std::size_t count);
 
-/// Applies the activation of a oneDNN operation to its output if oneDNN cannot fuse it.
+/// Whether oneDNN's kernels apply this activation to their output.
+[[nodiscard]] bool is_fused(ActivationFunction function);
+
+/// Applies the activation of an operation to its output if the kernel has not.
 class UnfusedActivation {
  public:
-  explicit UnfusedActivation(const KernelScope& scope);
+  UnfusedActivation(const KernelScope& scope, bool is_fused);
   /// Does nothing if the activation is fused, or if the kernel that finishes a partial sum applies it.
   void run() const;
 
@@ -33,6 +36,25 @@ class UnfusedActivation {
   void* values_;
   std::int64_t elements_;  ///< per example
   std::int64_t num_examples_;
+  int threads_;
+};
+
+/// Multiplies the input gradient of a backward operation by the derivative of Operation::input_activation.
+class InputDerivative {
+ public:
+  explicit InputDerivative(const KernelScope& scope);
+  /// Does nothing if that activation is linear, or if nothing needs the gradient.
+  void run() const;
+
+ private:
+  template <typename T>
+  void run_as() const;
+
+  ActivationFunction function_;
+  ElementType type_;
+  const void* values_;
+  void* gradient_;
+  std::size_t count_;
   int threads_;
 };
 

@@ -1,6 +1,7 @@
 // Convolutions on oneDNN with fused bias and activation: ordinary, grouped and transposed ones. A row-parallel
 // convolution reads a shard of the input channels and computes a partial sum; a separate kernel adds the bias after the
 // all-reduce.
+#include "backend/cpu/winograd/convolution.hpp"
 #include "backend/cpu/activation.hpp"
 #include "backend/cpu/bias_activation.hpp"
 #include "backend/cpu/bias_gradient.hpp"
@@ -8,6 +9,7 @@
 #include "backend/cpu/depthwise.hpp"
 #include "backend/cpu/few_channels.hpp"
 #include "backend/cpu/kernel.hpp"
+#include "backend/cpu/layout_conversion.hpp"
 #include "backend/cpu/tensor_descriptor.hpp"
 #include "core/aligned_buffer.hpp"
 
@@ -24,45 +26,6 @@ namespace lockstep {
 namespace {
 
 using dnnl::memory;
-
-/// Converts between the layout in which memory is stored and the one that a primitive wants, before or after the
-/// primitive runs. If both are equal, the primitive uses the stored memory and `run` does nothing.
-class LayoutConversion {
- public:
-  LayoutConversion() = default;
-  LayoutConversion(const onednn::Context& context, const memory::desc& stored, void* data, const memory::desc& wanted,
-                   bool stored_is_source)
-      : wanted_(wanted, context.engine, data) {
-    if (stored == wanted) return;
-    scratch_ = AlignedBuffer(wanted.get_size());
-    wanted_ = memory(wanted, context.engine, scratch_.data());
-    const memory outside(stored, context.engine, data);
-    copy_ = stored_is_source ? onednn::reorder(context, outside, wanted_) : onednn::reorder(context, wanted_, outside);
-  }
-  /// Memory that another kernel has converted.
-  explicit LayoutConversion(memory converted) : wanted_(std::move(converted)) {}
-  [[nodiscard]] const memory& wanted() const noexcept { return wanted_; }
-  void run() const {
-    if (copy_) copy_.run();
-  }
-
- private:
-  AlignedBuffer scratch_;
-  memory wanted_;
-  onednn::BoundPrimitive copy_;
-};
-
-/// How a tensor is stored, as a descriptor that equals `wanted` if no conversion is needed. Images of one channel or of
-/// one pixel, and blocks that hold all channels, are the same memory under several names.
-memory::desc stored_as(const TensorSpec& tensor, const TensorSpec& read, std::size_t num_examples,
-                       const memory::desc& wanted) {
-  const bool same_order = tensor.layout == read.layout || (tensor.is_channels_last() && read.is_channels_last());
-  return same_order && tensor.type == read.type ? wanted : descriptor_of(tensor, num_examples);
-}
-
-ConvolutionProblem problem_of(const KernelScope& scope) {
-  return {scope.dnnl, scope.graph, scope.operation, scope.num_examples, scope.operation.convolution};
-}
 
 /// A convolution's kernel as a pass reads it. The first microbatch converts it for all of them.
 LayoutConversion weights_as(const KernelScope& scope, const memory::desc& wanted) {
@@ -126,7 +89,7 @@ class ConvolutionForward final : public Kernel {
     const auto forward = describe_forward(problem);
     const bool is_partial = produces_partial_sum(scope.graph, scope.operation);
     implementation_ = forward.impl_info_str();
-    activation_.emplace(scope);
+    activation_.emplace(scope, is_fused(scope.operation.activation));
     weights_ = weights_as(scope, forward.weights_desc());
     input_ = {scope.dnnl, stored_as(scope.input(), problem.input(), scope.num_examples, forward.src_desc()),
               scope.value<void>(scope.operation.input), forward.src_desc(), true};
@@ -181,12 +144,7 @@ class ConvolutionForward final : public Kernel {
 
 class ConvolutionBackward final : public Kernel {
  public:
-  explicit ConvolutionBackward(const KernelScope& scope)
-      : input_activation_(scope.operation.input_activation),
-        count_(scope.num_examples * static_cast<std::size_t>(scope.input().elements())),
-        input_type_(scope.input().type),
-        threads_(scope.threads),
-        input_(scope.value<std::byte>(scope.operation.input)) {
+  explicit ConvolutionBackward(const KernelScope& scope) : input_derivative_(scope) {
     const ConvolutionProblem problem = problem_of(scope);
     if (scope.operation.is_frozen) {
       // only the input has a gradient
@@ -207,7 +165,7 @@ class ConvolutionBackward final : public Kernel {
       weights_.run();
       backward_data_.run();
       converted_gradient_.run();
-      if (input_activation_ != ActivationFunction::linear) derive();
+      input_derivative_.run();
     }
     if (own_weights_ != nullptr) own_weights_->run(context);
     if (!backward_weights_) return;
@@ -240,8 +198,8 @@ class ConvolutionBackward final : public Kernel {
     // The image and the map (see ConvolutionProblem).
     const memory::desc input = is_transposed ? weights.diff_dst_desc() : weights.src_desc();
     const memory::desc gradient = is_transposed ? weights.src_desc() : weights.diff_dst_desc();
-    converted_input_ = {scope.dnnl, stored_as(scope.input(), problem.input(), scope.num_examples, input), input_, input,
-                        true};
+    converted_input_ = {scope.dnnl, stored_as(scope.input(), problem.input(), scope.num_examples, input),
+                        scope.value<void>(scope.operation.input), input, true};
     bind_output_gradient(scope, problem, gradient);
     weights_sum_ = GradientAccumulator(scope, parameter, scope.weight_layout().get_size() / sizeof(float));
     weights_gradient_ =
@@ -263,7 +221,6 @@ class ConvolutionBackward final : public Kernel {
   }
 
   void bind_backward_data(const KernelScope& scope, const ConvolutionProblem& problem) {
-    gradient_ = scope.gradient<std::byte>(scope.operation.input);
     if (scope.operation.is_transposed) {
       const auto data = describe_forward(problem);
       if (scope.operation.is_frozen) bind_output_gradient(scope, problem, data.src_desc());
@@ -290,35 +247,10 @@ class ConvolutionBackward final : public Kernel {
     implementation_ += (implementation_.empty() ? "" : ", ") + implementation;
     weights_ = weights_as(scope, weights);
     converted_gradient_ = {scope.dnnl, stored_as(scope.input(), problem.input(), scope.num_examples, gradient),
-                           gradient_, gradient, false};
+                           scope.gradient<void>(scope.operation.input), gradient, false};
   }
 
-  void derive() const {
-    if (input_type_ == ElementType::bfloat16) {
-      derive_as<BFloat16>();
-    } else {
-      derive_as<float>();
-    }
-  }
-
-  template <typename T>
-  void derive_as() const {
-    constexpr std::size_t block = 4096;
-    const std::size_t blocks = (count_ + block - 1) / block;
-#pragma omp parallel for num_threads(threads_) if (threads_ > 1)
-    for (std::size_t p = 0; p < blocks; ++p) {
-      const std::size_t begin = p * block;
-      apply_derivative(input_activation_, reinterpret_cast<const T*>(input_) + begin,
-                       reinterpret_cast<T*>(gradient_) + begin, std::min(block, count_ - begin));
-    }
-  }
-
-  ActivationFunction input_activation_;
-  std::size_t count_;
-  ElementType input_type_;
-  int threads_;
-  std::byte* input_;
-  std::byte* gradient_ = nullptr;
+  InputDerivative input_derivative_;
   LayoutConversion converted_input_;
   LayoutConversion output_gradient_;
   LayoutConversion weights_gradient_;
@@ -349,6 +281,7 @@ class BiasBackward final : public Kernel {
 std::unique_ptr<Kernel> make_convolution(const KernelScope& scope) {
   if (scope.operation.convolution.forward == ConvolutionAlgorithm::direct_few_channels)
     return make_few_channels_forward(scope);
+  if (scope.operation.convolution.forward == ConvolutionAlgorithm::winograd) return make_winograd_forward(scope);
   return std::make_unique<ConvolutionForward>(scope);
 }
 
@@ -356,6 +289,7 @@ std::unique_ptr<Kernel> make_convolution_backward(const KernelScope& scope) {
   if (scope.input().elements() == 0) return std::make_unique<BiasBackward>(scope);
   if (scope.operation.convolution.weights == ConvolutionAlgorithm::direct_few_channels)
     return make_few_channels_weights(scope);
+  if (scope.operation.convolution.weights == ConvolutionAlgorithm::winograd) return make_winograd_backward(scope);
   return std::make_unique<ConvolutionBackward>(scope);
 }
 

@@ -1,6 +1,7 @@
 // See convolution_descriptors.hpp.
 #include "backend/cpu/convolution_descriptors.hpp"
 
+#include "backend/cpu/kernel.hpp"
 #include "backend/cpu/tensor_descriptor.hpp"
 
 #include <limits>
@@ -33,10 +34,6 @@ memory::desc bias_descriptor(const ConvolutionProblem& problem) {
   return {{problem.graph.tensors[operation.output].channels}, memory::data_type::f32, memory::format_tag::a};
 }
 
-onednn::Algorithm library_algorithm(ConvolutionAlgorithm algorithm) {
-  return algorithm == ConvolutionAlgorithm::onednn_winograd ? onednn::Algorithm::winograd : onednn::Algorithm::direct;
-}
-
 /// What an ordinary convolution's forward pass reads.
 TensorSpec image_of(const ConvolutionProblem& problem) {
   if (!problem.operation.is_transposed) return problem.input();
@@ -64,12 +61,6 @@ auto describe_from_image(const ConvolutionProblem& problem, const TensorSpec& im
   return describe(named);
 }
 
-/// The forward pass that oneDNN wants to see beside a backward pass: it tells the layouts apart, nothing else.
-dnnl::convolution_forward::primitive_desc describe_hint(ConvolutionProblem problem) {
-  (problem.operation.is_transposed ? problem.choice.data : problem.choice.forward) = ConvolutionAlgorithm::direct_nhwc;
-  return describe_forward(problem);
-}
-
 }  // namespace
 
 TensorSpec ConvolutionProblem::input() const {
@@ -89,6 +80,10 @@ TensorSpec ConvolutionProblem::output_gradient() const {
   TensorSpec tensor = output();
   tensor.type = graph.tensors[operation.input].type;
   return tensor;
+}
+
+ConvolutionProblem problem_of(const KernelScope& scope) {
+  return {scope.dnnl, scope.graph, scope.operation, scope.num_examples, scope.operation.convolution};
 }
 
 bool produces_partial_sum(const Graph& graph, const Operation& operation) {
@@ -119,14 +114,13 @@ dnnl::convolution_forward::primitive_desc describe_forward(const ConvolutionProb
   const bool is_plain =
       operation.is_transposed || produces_partial_sum(problem.graph, operation) || is_backward(operation);
   const ActivationFunction activation = is_plain ? ActivationFunction::linear : operation.activation;
-  const ConvolutionAlgorithm algorithm = operation.is_transposed ? problem.choice.data : problem.choice.forward;
   TensorSpec image = image_of(problem);
   image.type = problem.input().type;  // a transposed convolution reads the converted gradient of a float32 output
   return describe_from_image(problem, image, [&](const memory::desc& source) {
     return onednn::convolution_forward(problem.context, source, any_kernel(problem, data_type_of(image)),
                                        bias_descriptor(problem), descriptor_of(map_of(problem), problem.num_examples),
                                        convolution_geometry(operation.windows), algorithm_of(activation),
-                                       library_algorithm(algorithm));
+                                       onednn::Algorithm::direct);
   });
 }
 
@@ -139,28 +133,26 @@ int max_threads_for_weights(const ConvolutionProblem& problem) {
 
 dnnl::convolution_backward_weights::primitive_desc describe_backward_weights(const ConvolutionProblem& problem) {
   const onednn::ThreadLimit limit(max_threads_for_weights(problem));
-  const auto hint = describe_hint(problem);
+  const auto hint = describe_forward(problem);
   TensorSpec image = image_of(problem);
   image.type = problem.input().type;
   return describe_from_image(problem, image, [&](const memory::desc& source) {
     return onednn::convolution_backward_weights(
         problem.context, source, any_kernel(problem, memory::data_type::f32), bias_descriptor(problem),
         descriptor_of(map_gradient_of(problem), problem.num_examples), convolution_geometry(problem.operation.windows),
-        hint, library_algorithm(problem.choice.weights));
+        hint, onednn::Algorithm::direct);
   });
 }
 
 dnnl::convolution_backward_data::primitive_desc describe_backward_data(const ConvolutionProblem& problem) {
-  const bool is_transposed = problem.operation.is_transposed;
   return onednn::convolution_backward_data(
       problem.context, descriptor_of(image_of(problem), problem.num_examples),
       any_kernel(problem, data_type_of(problem.input())), descriptor_of(map_gradient_of(problem), problem.num_examples),
-      convolution_geometry(problem.operation.windows), describe_hint(problem),
-      library_algorithm(is_transposed ? problem.choice.forward : problem.choice.data));
+      convolution_geometry(problem.operation.windows), describe_forward(problem), onednn::Algorithm::direct);
 }
 
 memory::desc weight_layout_of(const ConvolutionProblem& problem) {
-  if (is_own(problem.choice.forward) || is_own(problem.choice.weights))
+  if (reads_keras_kernel(problem.choice.forward) || reads_keras_kernel(problem.choice.weights))
     return keras_kernel_descriptor(problem.graph, problem.operation);
   const bool is_low = problem.graph.tensors[problem.operation.input].type == ElementType::bfloat16;
   if (is_low) return describe_backward_weights(problem).diff_weights_desc();

@@ -10,6 +10,8 @@
 
 namespace lockstep {
 
+struct KernelScope;
+
 /// A convolution of a graph over a number of examples. Its kernels read and write the layouts of `choice`, whatever the
 /// layouts of the graph's tensors. All references must outlive it.
 ///
@@ -33,16 +35,19 @@ struct ConvolutionProblem {
 /// What kind of kernels an operation takes.
 [[nodiscard]] ConvolutionKind kind_of(const Graph& graph, const Operation& operation);
 
+/// The convolution that a kernel computes, forward or backward.
+[[nodiscard]] ConvolutionProblem problem_of(const KernelScope& scope);
+
 /// True for a row-parallel convolution: it computes a partial sum over its shard of the input channels. Bias and
 /// activation are applied after the sum over all ranks.
 [[nodiscard]] bool produces_partial_sum(const Graph& graph, const Operation& operation);
 
 [[nodiscard]] onednn::Geometry convolution_geometry(const Windows& windows);
 
-// The passes of an ordinary convolution from image to map, by the algorithms of `problem.choice`, with weights in the
-// layout that oneDNN prefers. They throw dnnl::error where oneDNN does not implement one; they may return its reference
-// code, which is a hundred times slower. A transposed convolution computes its output by `describe_backward_data`, and
-// the gradient of its input by `describe_forward`.
+// oneDNN's direct passes of an ordinary convolution from image to map, with weights in the layout that it prefers. They
+// throw dnnl::error where oneDNN does not implement one; they may return its reference code, which is a hundred times
+// slower. A transposed convolution computes its output by `describe_backward_data`, and the gradient of its input by
+// `describe_forward`.
 [[nodiscard]] dnnl::convolution_forward::primitive_desc describe_forward(const ConvolutionProblem& problem);
 [[nodiscard]] dnnl::convolution_backward_data::primitive_desc describe_backward_data(const ConvolutionProblem& problem);
 [[nodiscard]] dnnl::convolution_backward_weights::primitive_desc describe_backward_weights(

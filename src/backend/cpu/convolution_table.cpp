@@ -1,10 +1,11 @@
 // See convolution_table.hpp.
 //
-// Ordinary convolutions and few channels were measured on an Intel Xeon with AMX (2 MiB of second-level cache,
-// oneDNN 2.6.3), one thread: ordinary ones on 32 -> 64 and 64 -> 64 channels, 3 x 3, local batches of 64; few channels
-// on 1 -> 32, 28 x 28. Instruction sets below AMX were measured there with ONEDNN_MAX_CPU_ISA. AMD's bfloat16 vectors
-// are faster than these rows say, but in all layouts alike, so the choice is the same; has_slow_bfloat16_vectors()
-// tells them apart where it matters.
+// Rows of winograd were measured on AMD Zen 5, beside direct_blocked, on 16 to 512 channels and maps of 3 to 56. They
+// hold for the work that winograd_work() counts. Other ordinary convolutions and few channels were measured on an Intel
+// Xeon with AMX (2 MiB of second-level cache, oneDNN 2.6.3), one thread: ordinary ones on 32 -> 64 and 64 -> 64
+// channels, 3 x 3, local batches of 64; few channels on 1 -> 32, 28 x 28. Instruction sets below AMX were measured
+// there with ONEDNN_MAX_CPU_ISA. AMD's bfloat16 vectors are faster than these rows say, but in all layouts alike, so
+// the choice is the same; has_slow_bfloat16_vectors() tells them apart where it matters.
 #include "backend/cpu/convolution_table.hpp"
 
 #include "backend/cpu/onednn.hpp"
@@ -38,7 +39,9 @@ constexpr std::array rows{
     ConvolutionRow{direct_nhwc,         avx2,        f32,  plain, nhwc, nhwc,  57,   57,   50},
     ConvolutionRow{direct_blocked,      avx512,      f32,  plain, c16,  c16,   88,   86,   86},
     ConvolutionRow{direct_nhwc,         avx512,      f32,  plain, nhwc, nhwc,  88,   84,   84},
-    ConvolutionRow{onednn_winograd,     avx512,      f32,  plain, c16,  c16,   140,  0,    128},
+
+    ConvolutionRow{winograd,            avx2,        f32,  plain, c8,   c8,    150,  150,  150},
+    ConvolutionRow{winograd,            avx512,      f32,  plain, c16,  c16,   300,  300,  300},
 
     ConvolutionRow{direct_blocked,      baseline,    f32,  few,   nchw, c8,    15,   15,   5},
     ConvolutionRow{direct_blocked,      avx2,        f32,  few,   nchw, c8,    43,   40,   6},

@@ -43,8 +43,4 @@ inline constexpr double conversion_rate = 8;
 /// Multiply-adds per nanosecond of matrix products (Dense) on one core.
 [[nodiscard]] double product_rate(InstructionSet set, ElementType type) noexcept;
 
-/// Winograd's transformed tiles up to this many bytes are computed for the whole batch: smaller calls repeat the
-/// kernel's transformation, larger ones run out of memory.
-inline constexpr double max_winograd_bytes = 64e6;
-
 }  // namespace lockstep

@@ -30,7 +30,7 @@ std::byte* at(std::byte* base, std::int64_t elements, memory::data_type type) {
 
 class DenseForward final : public Kernel {
  public:
-  explicit DenseForward(const KernelScope& scope) : activation_(scope) {
+  explicit DenseForward(const KernelScope& scope) : activation_(scope, is_fused(scope.operation.activation)) {
     const TensorSpec& input = scope.input();
     const auto [rows, features, units] = scope.product();
     const int parameter = scope.operation.parameter;

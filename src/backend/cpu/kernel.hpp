@@ -33,16 +33,17 @@ class Kernel {
 /// a tensor that is often the model's largest.
 [[nodiscard]] bool is_gradient_in_place(const Graph& graph, int tensor);
 
-/// Kernels of convolutions in the layout that an operation's kind reads, by the index of their parameter. Belongs to
-/// the kernel of the first microbatch.
+/// Kernels of convolutions as an operation's kind reads them, by the index of their parameter. The first microbatch of
+/// an operation converts them for all.
 using ConvertedWeights = std::map<std::pair<int, OperationKind>, dnnl::memory>;
 
 struct KernelScope : OperationScope {
-  std::byte* scratch = nullptr;  ///< used by one kernel at a time: a chunk of an input gradient (see DenseBackward)
+  std::byte* scratch = nullptr;  ///< used by one kernel at a time: see DenseBackward and CellWeights
   const std::vector<dnnl::memory::desc>& weight_layouts;  ///< by parameter: the layout of a convolution's kernel
   ConvertedWeights& converted_weights;                    ///< of all microbatches of a local batch size
   const onednn::Context& dnnl;
   int threads = 1;
+  bool is_last_microbatch = true;  ///< the ones behind it, if any, have no examples
 
   [[nodiscard]] const dnnl::memory::desc& weight_layout() const { return weight_layouts[operation.parameter]; }
 };

@@ -3,20 +3,11 @@
 // groups of tensors instead.
 #include "backend/cpu/layouts.hpp"
 
-#include "backend/cpu/convolution_descriptors.hpp"
-#include "backend/cpu/convolution_table.hpp"
-#include "backend/cpu/depthwise.hpp"
-#include "backend/cpu/few_channels.hpp"
 #include "backend/cpu/layout_groups.hpp"
-#include "graph/work.hpp"
 
 #include <algorithm>
 #include <array>
-#include <cmath>
-#include <limits>
 #include <map>
-#include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -24,214 +15,11 @@ namespace lockstep {
 
 namespace {
 
-constexpr double impossible = std::numeric_limits<double>::infinity();
-/// Reference code, in nanoseconds per multiply-add: chosen only if there is nothing else.
-constexpr double reference_cost = 30;
 constexpr std::array layouts{Layout::nChw16c, Layout::nChw8c, Layout::nhwc, Layout::nchw};
-
-enum class Pass { forward, data, weights };
-
-ConvolutionAlgorithm& algorithm_of(ConvolutionChoice& choice, Pass pass) {
-  if (pass == Pass::forward) return choice.forward;
-  return pass == Pass::data ? choice.data : choice.weights;
-}
-
-/// The pass of an ordinary convolution that computes a pass of this one.
-Pass computed_by(const Operation& operation, Pass pass) {
-  if (!operation.is_transposed || pass == Pass::weights) return pass;
-  return pass == Pass::forward ? Pass::data : Pass::forward;
-}
-
-double rate_of(const ConvolutionRow& row, const Operation& operation, Pass pass) {
-  const Pass computing = computed_by(operation, pass);
-  if (computing == Pass::forward) return row.forward;
-  return computing == Pass::data ? row.data : row.weights;
-}
-
-/// A row's layouts as those of the operation's input and output.
-std::pair<Layout, Layout> layouts_of(const ConvolutionRow& row, const Operation& operation) {
-  return operation.is_transposed ? std::pair(row.output, row.input) : std::pair(row.input, row.output);
-}
-
-/// oneDNN's reference code and, for depthwise convolutions, its kernels for groups: a product for every channel.
-bool is_slow(const std::string& implementation, ConvolutionKind kind) {
-  const bool is_for_groups = kind == ConvolutionKind::depthwise && implementation.find("dw") == std::string::npos;
-  return implementation.starts_with("ref") || is_for_groups;
-}
-
-/// Winograd takes 3 x 3 kernels and multiples of 16 channels. With more padding than 1, the weight gradient of oneDNN
-/// 2.6 never ended.
-bool winograd_fits(const TensorSpec& input, const TensorSpec& output, const Operation& operation) {
-  const auto is_dense_3 = [](const Window& axis) { return axis.kernel == 3 && axis.stride == 1 && axis.dilation == 1; };
-  const bool fits =
-      !operation.is_transposed && is_dense_3(operation.windows.rows) && is_dense_3(operation.windows.columns);
-  const bool sixteens = input.channels % 16 == 0 && output.channels % 16 == 0;
-  const onednn::Geometry geometry = convolution_geometry(operation.windows);
-  const auto is_small = [](const dnnl::memory::dims& padding) {
-    return std::ranges::all_of(padding, [](std::int64_t size) { return size <= 1; });
-  };
-  return onednn::has_winograd() && fits && sixteens && output.width >= 8 && is_small(geometry.pad_before) &&
-         is_small(geometry.pad_after);
-}
-
-double winograd_bytes(const TensorSpec& input, const TensorSpec& output, std::size_t num_examples) {
-  constexpr double tile = 4;    // outputs along an axis
-  constexpr double cells = 36;  // of a transformed tile
-  const double tiles =
-      std::ceil(static_cast<double>(output.height) / tile) * std::ceil(static_cast<double>(output.width) / tile);
-  return static_cast<double>(num_examples) * tiles * cells * sizeof(float) *
-         static_cast<double>(input.channels + output.channels);
-}
-
-/// The row of each algorithm and pair of layouts that holds for this instruction set.
-std::vector<ConvolutionRow> rows_for(InstructionSet set, ElementType type, ConvolutionKind kind) {
-  std::vector<ConvolutionRow> rows;
-  for (const ConvolutionRow& row : convolution_table()) {
-    if (row.from > set || row.type != type || row.kind != kind) continue;
-    const auto same = std::ranges::find_if(rows, [&](const ConvolutionRow& other) {
-      return other.algorithm == row.algorithm && other.input == row.input && other.output == row.output;
-    });
-    if (same == rows.end()) {
-      rows.push_back(row);
-    } else {
-      *same = row;
-    }
-  }
-  return rows;
-}
-
-/// The algorithms of one convolution and their costs, in nanoseconds of a training step.
-class ConvolutionCosts {
- public:
-  ConvolutionCosts(const onednn::Context& context, const Graph& graph, const Operation& operation,
-                   std::size_t num_examples, InstructionSet set)
-      : problem_{context, graph, operation, num_examples, {}},
-        input_(graph.tensors[operation.input]),
-        output_(graph.tensors[operation.output]),
-        work_(static_cast<double>(num_examples) * multiply_adds_per_example(graph, operation)),
-        has_data_gradient_(needs_data_gradient(graph, operation)),
-        rows_(rows_for(set, input_.type, kind_of(graph, operation))) {
-    for (const ConvolutionRow& row : rows_) add_kernels(layouts_of(row, operation));
-    if (std::ranges::all_of(kernels_, &Kernels::is_own)) add_reference();
-  }
-
-  /// `forced`: kernels of this layout if there are any that fit.
-  [[nodiscard]] std::pair<double, ConvolutionChoice> best(Layout input, Layout output,
-                                                          std::optional<Layout> forced) const {
-    std::pair<double, ConvolutionChoice> found{impossible, {}};
-    bool is_forced = false;
-    for (const Kernels& kernels : kernels_) {
-      const bool converts_input = !is_same_memory(input_, input, kernels.choice.input);
-      const bool converts_output = !is_same_memory(output_, output, kernels.choice.output);
-      if (kernels.is_own && (converts_input || converts_output)) continue;
-      double cost = kernels.cost;
-      // Forward and the weight gradient read the input; the data gradient writes its gradient.
-      if (converts_input) cost += (has_data_gradient_ ? 3 : 2) * conversion_cost(input_);
-      if (converts_output) cost += 2 * conversion_cost(output_);
-      const bool has_forced = forced && kernels.choice.output == *forced;
-      const bool is_better = has_forced == is_forced ? cost < found.first : has_forced;
-      if (is_better) found = {cost, kernels.choice};
-      is_forced = is_forced || has_forced;
-    }
-    return found;
-  }
-
- private:
-  struct Kernels {
-    double cost = 0;
-    ConvolutionChoice choice;
-    bool is_own = false;  ///< reads and writes the tensors themselves, so their layouts must be those of `choice`
-  };
-
-  static bool needs_data_gradient(const Graph& graph, const Operation& forward) {
-    return std::ranges::any_of(graph.backward, [&](const Operation& operation) {
-      return operation.kind == OperationKind::convolution_backward && operation.output == forward.output &&
-             operation.input_gradient;
-    });
-  }
-
-  static bool is_same_memory(TensorSpec tensor, Layout a, Layout b) {
-    if (a == b) return true;
-    tensor.layout = a;
-    const bool is_a_last = tensor.is_channels_last();
-    tensor.layout = b;
-    return is_a_last && tensor.is_channels_last();
-  }
-
-  [[nodiscard]] double conversion_cost(const TensorSpec& tensor) const {
-    return 2 * static_cast<double>(problem_.num_examples) * static_cast<double>(tensor.elements()) *
-           static_cast<double>(size_of(tensor.type)) / conversion_rate;
-  }
-
-  /// Adds the fastest kernels that read and write these layouts, if there are some for every pass.
-  void add_kernels(const std::pair<Layout, Layout>& kernel_layouts) {
-    const auto [input, output] = kernel_layouts;
-    if (!fits(input, input_.channels) || !fits(output, output_.channels)) return;
-    const bool is_known = std::ranges::any_of(kernels_, [&](const Kernels& kernels) {
-      return std::pair(kernels.choice.input, kernels.choice.output) == kernel_layouts;
-    });
-    if (is_known) return;
-    Kernels kernels{.choice = {.input = input, .output = output}, .is_own = false};
-    for (const Pass pass : {Pass::forward, Pass::data, Pass::weights}) {
-      if (pass == Pass::data && !has_data_gradient_) continue;
-      double rate = 0;
-      for (const ConvolutionRow& row : rows_) {
-        const double its_rate = rate_of(row, problem_.operation, pass);
-        if (layouts_of(row, problem_.operation) != kernel_layouts || its_rate <= rate || !is_supported(row, pass))
-          continue;
-        rate = its_rate;
-        algorithm_of(kernels.choice, pass) = row.algorithm;
-      }
-      if (rate == 0) return;
-      kernels.cost += work_ / rate;
-    }
-    kernels.is_own = is_own(kernels.choice.forward) || is_own(kernels.choice.weights);
-    const bool has_winograd = kernels.choice.forward == ConvolutionAlgorithm::onednn_winograd ||
-                              kernels.choice.weights == ConvolutionAlgorithm::onednn_winograd;
-    kernels.choice.wants_whole_batch =
-        has_winograd && winograd_bytes(input_, output_, problem_.num_examples) <= max_winograd_bytes;
-    kernels_.push_back(kernels);
-  }
-
-  void add_reference() {
-    constexpr auto direct = ConvolutionAlgorithm::direct_nhwc;
-    kernels_.push_back({work_ * reference_cost, {.forward = direct, .data = direct, .weights = direct}, false});
-  }
-
-  [[nodiscard]] bool is_supported(const ConvolutionRow& row, Pass pass) const {
-    const Operation& operation = problem_.operation;
-    if (row.algorithm == ConvolutionAlgorithm::direct_few_channels)
-      return operation.input == 0 && operation.shared.count == 1 && !operation.is_transposed &&
-             supports_few_channels(input_, output_);
-    if (row.algorithm == ConvolutionAlgorithm::direct_depthwise)
-      return operation.shared.count == 1 && supports_depthwise_weights(input_, output_);
-    if (row.algorithm == ConvolutionAlgorithm::onednn_winograd && !winograd_fits(input_, output_, operation))
-      return false;
-    ConvolutionProblem problem = problem_;
-    std::tie(problem.choice.input, problem.choice.output) = layouts_of(row, operation);
-    algorithm_of(problem.choice, pass) = row.algorithm;
-    try {
-      const Pass computing = computed_by(operation, pass);
-      if (computing == Pass::forward) return !is_slow(describe_forward(problem).impl_info_str(), row.kind);
-      if (computing == Pass::data) return !is_slow(describe_backward_data(problem).impl_info_str(), row.kind);
-      return !is_slow(describe_backward_weights(problem).impl_info_str(), row.kind);
-    } catch (const dnnl::error&) {  // not implemented
-      return false;
-    }
-  }
-
-  ConvolutionProblem problem_;
-  const TensorSpec& input_;
-  const TensorSpec& output_;
-  double work_;
-  bool has_data_gradient_;
-  std::vector<ConvolutionRow> rows_;
-  std::vector<Kernels> kernels_;
-};
 
 /// A tensor's cheapest way to each layout.
 struct Node {
-  double cost = impossible;
+  double cost = impossible_cost;
   Layout before = Layout::nhwc;  ///< of the tensor before
   ConvolutionChoice choice;      ///< of the convolution between the two
 };
@@ -244,9 +32,8 @@ struct Stage {
 
 class LayoutSearch {
  public:
-  LayoutSearch(const onednn::Context& context, Graph& graph, std::size_t num_examples, InstructionSet set,
-               std::optional<Layout> forced)
-      : context_(context), graph_(graph), num_examples_(num_examples), set_(set), forced_(forced) {}
+  LayoutSearch(const onednn::Context& context, Graph& graph, std::size_t num_examples, const KernelOptions& options)
+      : context_(context), graph_(graph), num_examples_(num_examples), options_(options), forced_(options.forced) {}
 
   void run() {
     if (graph_.is_chain) {
@@ -285,14 +72,14 @@ class LayoutSearch {
       if (operation.kind != OperationKind::convolution) continue;
       edges.push_back({groups[operation.input], groups[operation.output]});
       convolutions.push_back(&operation);
-      costs.emplace_back(context_, graph_, operation, num_examples_, set_);
+      costs.emplace_back(context_, graph_, operation, num_examples_, options_);
     }
     const std::vector<Layout> chosen = choose_group_layouts(
         allowed_in_groups, edges,
-        [&](std::size_t edge, Layout from, Layout to) { return costs[edge].best(from, to, forced_).first; });
+        [&](std::size_t edge, Layout from, Layout to) { return costs[edge].best(from, to).first; });
     for (std::size_t t = 0; t < groups.size(); ++t) graph_.tensors[t].layout = chosen[groups[t]];
     for (std::size_t i = 0; i < edges.size(); ++i) {
-      set_choice(*convolutions[i], costs[i].best(chosen[edges[i].from], chosen[edges[i].to], forced_).second);
+      set_choice(*convolutions[i], costs[i].best(chosen[edges[i].from], chosen[edges[i].to]).second);
     }
   }
 
@@ -341,15 +128,15 @@ class LayoutSearch {
   }
 
   void add_convolution(const Operation& operation, Stage& stage) const {
-    const ConvolutionCosts costs(context_, graph_, operation, num_examples_, set_);
+    const ConvolutionCosts costs(context_, graph_, operation, num_examples_, options_);
     for (const Layout layout : allowed(operation.output)) {
       Node best;
       for (const auto& [before, node] : nodes_of(operation.input)) {
-        const auto [cost, choice] = costs.best(before, layout, forced_);
+        const auto [cost, choice] = costs.best(before, layout);
         if (node.cost + cost < best.cost) best = {node.cost + cost, before, choice};
       }
       best.cost += penalty(operation.output, layout);
-      if (best.cost < impossible) stage.nodes[layout] = best;
+      if (best.cost < impossible_cost) stage.nodes[layout] = best;
     }
   }
 
@@ -393,7 +180,7 @@ class LayoutSearch {
   /// Of equally cheap layouts the first in the order of `layouts`.
   static Layout cheapest(const Stage& stage) {
     Layout best = Layout::nhwc;
-    double cost = impossible;
+    double cost = impossible_cost;
     for (const Layout layout : layouts) {
       const auto node = stage.nodes.find(layout);
       if (node == stage.nodes.end() || node->second.cost >= cost) continue;
@@ -417,38 +204,16 @@ class LayoutSearch {
   const onednn::Context& context_;
   Graph& graph_;
   std::size_t num_examples_;
-  InstructionSet set_;
+  const KernelOptions& options_;
   std::optional<Layout> forced_;
   std::vector<Stage> stages_;
 };
 
 }  // namespace
 
-void choose_layouts(const onednn::Context& context, Graph& graph, std::size_t num_examples, InstructionSet set,
-                    std::optional<Layout> forced) {
-  LayoutSearch(context, graph, num_examples, set, forced).run();
-}
-
-double expected_nanoseconds(const Graph& graph, std::size_t num_examples, InstructionSet set) {
-  double nanoseconds = 0;
-  for (const Operation& operation : graph.forward) {
-    if (!traits_of(operation).has_kernel || operation.input < 0) continue;
-    const TensorSpec& input = graph.tensors[operation.input];
-    const double work = static_cast<double>(num_examples) * multiply_adds_per_example(graph, operation);
-    const bool has_data_gradient = operation.input > 0;
-    if (operation.kind != OperationKind::convolution) {
-      nanoseconds += (has_data_gradient ? 3 : 2) * work / product_rate(set, input.type);
-      continue;
-    }
-    const ConvolutionChoice& choice = operation.convolution;
-    for (const ConvolutionRow& row : rows_for(set, input.type, kind_of(graph, operation))) {
-      if (layouts_of(row, operation) != std::pair(choice.input, choice.output)) continue;
-      if (row.algorithm == choice.forward) nanoseconds += work / rate_of(row, operation, Pass::forward);
-      if (has_data_gradient && row.algorithm == choice.data) nanoseconds += work / rate_of(row, operation, Pass::data);
-      if (row.algorithm == choice.weights) nanoseconds += work / rate_of(row, operation, Pass::weights);
-    }
-  }
-  return nanoseconds;
+void choose_layouts(const onednn::Context& context, Graph& graph, std::size_t num_examples,
+                    const KernelOptions& options) {
+  LayoutSearch(context, graph, num_examples, options).run();
 }
 
 }  // namespace lockstep

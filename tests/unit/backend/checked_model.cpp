@@ -45,10 +45,11 @@ std::string describe(const Architecture& model) {
   return text;
 }
 
-std::shared_ptr<Backend> make_backend_under_test(int threads, bool deterministic, std::optional<Layout> layout) {
+std::shared_ptr<Backend> make_backend_under_test(int threads, bool deterministic, std::optional<Layout> layout,
+                                                 Convolutions convolutions) {
   const Environment environment = current_environment();
   if (!layout) layout = layout_from(value_of(environment, "LOCKSTEP_LAYOUT"));
-  if (value_of(environment, "LOCKSTEP_TEST_DEVICE") != "cuda") return make_cpu_backend(threads, layout);
+  if (value_of(environment, "LOCKSTEP_TEST_DEVICE") != "cuda") return make_cpu_backend(threads, layout, convolutions);
   static std::array<std::weak_ptr<Backend>, 2> made;
   std::weak_ptr<Backend>& known = made[deterministic ? 1 : 0];
   if (auto backend = known.lock()) return backend;
@@ -68,7 +69,7 @@ CheckedModel::CheckedModel(const Architecture& model, const CheckedModelOptions&
     : options_(options),
       examples_(make_examples(model, options.loss, examples_in_store, options.seed, options.pixels)),
       reference_(model, options.loss, options.optimizer, options.seed),
-      backend_(make_backend_under_test(options.threads, true, options.layout)) {
+      backend_(make_backend_under_test(options.threads, true, options.layout, options.convolutions)) {
   const std::vector<Metric> metrics(model.output_shape().rank() == 1 ? 1 : 0, accuracy);
   Graph graph = lower(model, options.loss, options.mixed_bfloat16, {}, metrics);
   backend_->lay_out(graph, options.capacity);

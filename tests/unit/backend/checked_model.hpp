@@ -7,6 +7,7 @@
 #include "collective/communicator.hpp"
 #include "plan/plan.hpp"
 #include "plan/step.hpp"
+#include "support/convolutions.hpp"
 #include "support/examples.hpp"
 #include "support/reference.hpp"
 
@@ -32,7 +33,8 @@ struct CheckedModelOptions {
   bool weighted = false;              ///< gives the examples weights
   std::size_t cache_bytes = 0;        ///< overrides the backend's cache size; a small one leads to several microbatches
   std::optional<Layout> layout = {};  ///< of images wherever possible; none: the fastest
-  double tolerance = 5e-5;            ///< relative error of a tensor in the L2 norm
+  Convolutions convolutions = convolutions_under_test();
+  double tolerance = 5e-5;  ///< relative error of a tensor in the L2 norm
 };
 
 /// A model in one line, for messages: "Input(7, 6, 2) Conv2D(5, 4, 5)".
@@ -41,7 +43,8 @@ struct CheckedModelOptions {
 /// The CPU backend, or the GPU backend if LOCKSTEP_TEST_DEVICE=cuda, so that the same cases test both. Creating a GPU
 /// backend is slow, so it is shared as long as anybody holds it.
 [[nodiscard]] std::shared_ptr<Backend> make_backend_under_test(int threads = 1, bool deterministic = true,
-                                                               std::optional<Layout> layout = {});
+                                                               std::optional<Layout> layout = {},
+                                                               Convolutions convolutions = convolutions_under_test());
 
 /// Whether the backend under test is a GPU, and the error is its refusal of a layer by name.
 [[nodiscard]] bool is_refusal_of_gpus(const std::exception& error);

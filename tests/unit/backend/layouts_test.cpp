@@ -9,6 +9,7 @@
 #include "support/models.hpp"
 
 #include <lockstep/core/error.hpp>
+#include <lockstep/layers/functional.hpp>
 
 #include <algorithm>
 #include <array>
@@ -72,6 +73,9 @@ std::vector<Sequential> models() {
       Sequential{Input({20, 16}), Conv1D(16, 5, {.padding = "causal", .activation = activations::tanh}),
                  SeparableConv1D(16, 3, {.padding = Padding::same}), AveragePooling1D(), GlobalMaxPooling1D(),
                  Dense(3)},
+      Sequential{Input({13, 11, 3}), first, Conv2D(48, 3, {.activation = relu}),
+                 Conv2D(16, 3, {.padding = Padding::same, .activation = activations::tanh}), Conv2D(32, 3),
+                 MaxPooling2D(), Flatten(), Dense(4)},
   };
 }
 
@@ -160,18 +164,101 @@ TEST_CASE("bfloat16 that is slower than float32 is warned of") {
   CHECK(make_cpu_backend(1)->warnings(laid_out(custom_training_mnist(), false)).empty());
 }
 
-TEST_CASE("Winograd's convolution takes the whole batch, unless it would fill the memory") {
-  const Graph small = laid_out(custom_training_mnist(), false);
-  const ConvolutionChoice& choice = choice_of(small, "conv2d_1");
-  if (choice.weights != ConvolutionAlgorithm::onednn_winograd) {
-    WARN("skipped: no Winograd on this CPU, or in this version of oneDNN");
-    return;
+TEST_CASE("3 x 3 convolutions take Winograd's algorithm where it is faster, unless they must be direct") {
+  const auto uses_winograd = [](const Sequential& model, const std::string& layer, Convolutions convolutions,
+                                std::size_t examples = batch) {
+    Graph graph = lower(model, SparseCategoricalCrossentropy({.from_logits = true}), false);
+    make_cpu_backend(1, {}, convolutions)->lay_out(graph, examples);
+    const ConvolutionChoice& choice = choice_of(graph, layer);
+    const bool is_forward = choice.forward == ConvolutionAlgorithm::winograd;
+    CHECK((choice.weights == ConvolutionAlgorithm::winograd) == is_forward);
+    return is_forward;
+  };
+  const bool has_vectors = instruction_set_in_use() >= InstructionSet::avx2;
+  CHECK(uses_winograd(custom_training_mnist(), "conv2d_1", Convolutions::automatic) == has_vectors);
+  CHECK_FALSE(uses_winograd(custom_training_mnist(), "conv2d_1", Convolutions::direct));
+  const auto second = [](std::int64_t size, const Conv2D& convolution) {
+    return Sequential{Input({size, size, 3}), Conv2D(32, 1), convolution, Flatten(), Dense(4)};
+  };
+  CHECK(uses_winograd(second(14, Conv2D(64, 3, {.padding = Padding::same})), "conv2d_1", {}) == has_vectors);
+  for (const Conv2D& other : {Conv2D(64, 5), Conv2D(64, 3, {.strides = 2}), Conv2D(64, 3, {.dilation_rate = 2}),
+                              Conv2D(64, Size2D(3, 1)), Conv2D(60, 3)}) {
+    CHECK_FALSE(uses_winograd(second(14, other), "conv2d_1", {}));
   }
-  CHECK(choice.wants_whole_batch);
-  const Graph large = laid_out(
-      Sequential{Input({96, 96, 16}), Conv2D(64, 3), Conv2D(64, 3, {.padding = Padding::same}), Flatten(), Dense(2)},
-      false);
-  CHECK_FALSE(choice_of(large, "conv2d_1").wants_whole_batch);
+  // A tile of one result needs more products than the result itself.
+  CHECK_FALSE(uses_winograd(second(3, Conv2D(64, 3)), "conv2d_1", {}));
+  // The transforms of 9 MB of weights pay for many images only.
+  const Sequential wide{Input({3, 3, 3}), Conv2D(512, 1), Conv2D(512, 3, {.padding = Padding::same}),
+                        GlobalAveragePooling2D(), Dense(4)};
+  CHECK_FALSE(uses_winograd(wide, "conv2d_1", {}, 16));
+  CHECK(uses_winograd(wide, "conv2d_1", {}, 128) == has_vectors);
+}
+
+TEST_CASE("convolutions outside of Winograd's algorithm take others, even where it is forced") {
+  const bool has_vectors = instruction_set_in_use() >= InstructionSet::avx2;
+  const auto uses_winograd = [](const Architecture& model, const std::string& layer) {
+    Graph graph = lower(model, MeanSquaredError(), false);
+    make_cpu_backend(1, {}, Convolutions::winograd)->lay_out(graph, batch);
+    return choice_of(graph, layer).forward == ConvolutionAlgorithm::winograd;
+  };
+  const auto behind_another = [](const Layer& layer) {
+    return Sequential{Input({9, 8, 3}), Conv2D(32, 1), layer, GlobalAveragePooling2D(), Dense(4)};
+  };
+  CHECK(uses_winograd(behind_another(Conv2D(16, 3)), "conv2d_1") == has_vectors);
+  CHECK(uses_winograd(behind_another(Conv2D(16, 3, {.padding = Padding::same})), "conv2d_1") == has_vectors);
+  CHECK_FALSE(uses_winograd(behind_another(Conv2D(16, 3)), "conv2d"));
+  for (const Conv2D& other :
+       {Conv2D(16, 5), Conv2D(16, Size2D(3, 2)), Conv2D(16, 3, {.strides = Size2D(1, 2)}),
+        Conv2D(16, 3, {.dilation_rate = 2}), Conv2D(32, 3, {.groups = 2}), Conv2D(17, 3), Conv2D(4, 3)})
+    CHECK_FALSE(uses_winograd(behind_another(other), "conv2d_1"));
+  CHECK_FALSE(uses_winograd(behind_another(DepthwiseConv2D(3)), "depthwise_conv2d"));
+  CHECK_FALSE(uses_winograd(behind_another(Conv2DTranspose(32, 3)), "conv2d_transpose"));
+  const Tensor input = Input({9, 8, 16});
+  const Conv2D shared(16, 3, {.padding = Padding::same});
+  CHECK_FALSE(uses_winograd(Functional(input, shared(shared(input))), "conv2d"));
+  CHECK(uses_winograd(Functional(input, shared(input)), "conv2d") == has_vectors);
+}
+
+TEST_CASE("Winograd's algorithm trains residual blocks, frozen layers and what surrounds them") {
+  const auto convolution = [](int channels, ActivationFunction activation) {
+    return Conv2D(channels, 3, {.padding = Padding::same, .activation = activation});
+  };
+  const Tensor input = Input({9, 7, 3});
+  const Tensor stem = BatchNormalization()(Conv2D(16, 1)(input));
+  const Tensor block = BatchNormalization()(convolution(16, activations::tanh)(convolution(16, relu)(stem)));
+  const Tensor merged = Activation(relu)(Add()({block, stem}));
+  const Tensor pooled = Dropout(0.3)(MaxPooling2D()(convolution(32, relu)(merged)));
+  const Functional residual(input, Dense(4)(GlobalAveragePooling2D()(convolution(16, sigmoid)(pooled))));
+  const Sequential chain{Input({9, 10, 16}),
+                         convolution(32, relu),
+                         Conv2D(16, 3, {.activation = relu}),
+                         MaxPooling2D(),
+                         convolution(32, activations::tanh),
+                         Dropout(0.2),
+                         Flatten(),
+                         Dense(4)};
+  for (const Layout layout : {Layout::nChw16c, Layout::nChw8c}) {
+    if (layout == Layout::nChw16c && instruction_set_in_use() < InstructionSet::avx512) continue;
+    if (instruction_set_in_use() < InstructionSet::avx2) continue;
+    for (const char* frozen : {"", "conv2d", "conv2d_1", "conv2d_2"}) {
+      for (const std::size_t cache_bytes : {std::size_t{0}, std::size_t{1}}) {
+        for (Architecture model : {Architecture(residual), Architecture(chain)}) {
+          if (*frozen != 0) model.set_trainable(frozen, false);
+          INFO(to_string(layout) << ", frozen: " << frozen << ", " << describe(model));
+          CheckedModel checked(model, {.threads = cache_bytes == 0 ? 2 : 1,
+                                       .cache_bytes = cache_bytes,
+                                       .layout = layout,
+                                       .convolutions = Convolutions::winograd,
+                                       .tolerance = 1e-4});
+          CHECK(choice_of(checked.plan().graph, "conv2d_1").forward == ConvolutionAlgorithm::winograd);
+          checked.train({8});
+          checked.infer(5);
+          checked.train({3, 0, 2});
+          checked.train({8});
+        }
+      }
+    }
+  }
 }
 
 TEST_CASE("the table has rates for every pass, and oneDNN's rows are in order of instruction sets") {
@@ -187,25 +274,48 @@ TEST_CASE("the table has rates for every pass, and oneDNN's rows are in order of
   }
 }
 
-TEST_CASE("weight gradients of our own convolution have equal bits for any microbatches and threads") {
-  if (!has_bfloat16()) return;
-  const Sequential model{Input({13, 11, 3}),
-                         Conv2D(48, 3, {.strides = Size2D(1, 2), .padding = Padding::same, .activation = relu}),
-                         MaxPooling2D(), Flatten(), Dense(4)};
-  std::vector<std::vector<float>> gradients;
-  for (const auto& [cache_bytes, threads] :
-       {std::pair(std::size_t{0}, 1), std::pair(std::size_t{1}, 1), std::pair(std::size_t{40000}, 2)}) {
-    CheckedModel checked(model, {.threads = threads,
-                                 .mixed_bfloat16 = true,
-                                 .cache_bytes = cache_bytes,
-                                 .layout = Layout::nhwc,
-                                 .tolerance = 0.1});
-    checked.train({8});
-    REQUIRE(choice_of(checked.plan().graph, "conv2d").weights == ConvolutionAlgorithm::direct_few_channels);
-    gradients.push_back(checked.read(0, checked.arenas().gradients));
+TEST_CASE("weight gradients of our own convolutions have equal bits for any microbatches and threads") {
+  struct Case {
+    ConvolutionAlgorithm algorithm;
+    Sequential model;
+    std::size_t parameters;  ///< of the convolution and what it follows
+    CheckedModelOptions options;
+  };
+  std::vector<Case> cases;
+  if (has_bfloat16()) {
+    cases.push_back(
+        {ConvolutionAlgorithm::direct_few_channels,
+         {Input({13, 11, 3}), Conv2D(48, 3, {.strides = Size2D(1, 2), .padding = Padding::same, .activation = relu}),
+          MaxPooling2D(), Flatten(), Dense(4)},
+         1,
+         {.mixed_bfloat16 = true, .layout = Layout::nhwc, .tolerance = 0.1}});
   }
-  CHECK(gradients[1] == gradients[0]);
-  CHECK(gradients[2] == gradients[0]);
+  if (instruction_set_in_use() >= InstructionSet::avx2) {
+    cases.push_back({ConvolutionAlgorithm::winograd,
+                     {Input({13, 11, 16}), Conv2D(48, 3, {.padding = Padding::same, .activation = relu}),
+                      Conv2D(32, 3, {.activation = relu}), MaxPooling2D(), Flatten(), Dense(4)},
+                     4,
+                     {}});
+  }
+  for (Case& its_case : cases) {
+    std::vector<std::vector<float>> gradients;
+    for (const auto& [cache_bytes, threads] :
+         {std::pair(std::size_t{0}, 1), std::pair(std::size_t{1}, 1), std::pair(std::size_t{150000}, 2)}) {
+      its_case.options.cache_bytes = cache_bytes;
+      its_case.options.threads = threads;
+      CheckedModel checked(its_case.model, its_case.options);
+      checked.train({8});
+      REQUIRE(choice_of(checked.plan().graph, "conv2d").weights == its_case.algorithm);
+      std::vector<float>& all = gradients.emplace_back();
+      for (std::size_t p = 0; p < its_case.parameters; ++p) {
+        const std::vector<float> one = checked.read(p, checked.arenas().gradients);
+        all.insert(all.end(), one.begin(), one.end());
+      }
+    }
+    INFO(to_string(its_case.algorithm));
+    CHECK(gradients[1] == gradients[0]);
+    CHECK(gradients[2] == gradients[0]);
+  }
 }
 
 TEST_CASE("depthwise weight gradients have equal bits for any microbatches and threads") {

@@ -89,6 +89,7 @@ TEST_CASE("every option can be set on the command line and by its variable", "[o
                                                  {"learning-rate", "1e-2"},
                                                  {"seed", "18446744073709551615"},
                                                  {"precision", "mixed_bfloat16"},
+                                                 {"convolutions", "direct"},
                                                  {"allow-tf32", "true"},
                                                  {"batch-norm-replicas", "4"},
                                                  {"deterministic", "1"},
@@ -126,6 +127,7 @@ TEST_CASE("every option can be set on the command line and by its variable", "[o
   CHECK(options.device == Device::cuda);
   CHECK(options.communication == Communication::nccl);
   CHECK(options.precision == Precision::mixed_bfloat16);
+  CHECK(options.convolutions == Convolutions::direct);
   CHECK(options.batch_norm_replicas == 4);
   CHECK(options.allow_tf32);
   CHECK(options.deterministic);
@@ -173,6 +175,8 @@ TEST_CASE("an invalid value is named with its source and the allowed values", "[
         "--communication is 'gloo' but must be auto, shared, mpi or nccl; see --help");
   CHECK(refusal({"--precision", "bfloat16"}) ==
         "--precision is 'bfloat16' but must be float32 or mixed_bfloat16; see --help");
+  CHECK(refusal({"--convolutions", "winograd"}) ==
+        "--convolutions is 'winograd' but must be auto or direct; see --help");
   CHECK(refusal({"--precision", "mixed_float16"}) ==
         "--precision is 'mixed_float16' but must be float32 or mixed_bfloat16 (16 bits with float32's range: the loss "
         "needs no scaling); see --help");

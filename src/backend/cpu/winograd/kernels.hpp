@@ -1,0 +1,85 @@
+// The parts of a Winograd convolution that are compiled for a vector width. Images lie in blocks of `lanes` channels:
+// nChw16c or nChw8c.
+//
+// A pass over a block of tiles transforms inputs to matrices, one for each cell: [cell][tile][channel]. It multiplies
+// each matrix by the transformed weights of its cell, [cell][block of output channels][input channel][lane], and
+// transforms the products to results. The weight gradient multiplies the matrices of the inputs and of the results'
+// gradients, over the tiles.
+#pragma once
+
+#include "backend/cpu/winograd/tiling.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace lockstep::winograd {
+
+/// The images that a pass reads and writes.
+struct Geometry {
+  std::int64_t height = 0;
+  std::int64_t width = 0;
+  std::int64_t channels = 0;
+  std::int64_t out_height = 0;
+  std::int64_t out_width = 0;
+  std::int64_t out_channels = 0;
+  std::int64_t top = 0;  ///< padding
+  std::int64_t left = 0;
+
+  [[nodiscard]] std::int64_t elements() const noexcept { return height * width * channels; }
+  [[nodiscard]] std::int64_t out_elements() const noexcept { return out_height * out_width * out_channels; }
+  /// Floats from one cell's transformed weights to the next one's, and of all cells.
+  [[nodiscard]] std::int64_t weight_stride() const noexcept { return padded_stride(channels * out_channels); }
+  [[nodiscard]] std::int64_t weight_elements() const noexcept { return cells * weight_stride(); }
+  /// The convolution that computes the data gradient.
+  [[nodiscard]] Geometry turned() const noexcept {
+    return {out_height, out_width, out_channels, height, width, channels, 2 - top, 2 - left};
+  }
+
+  /// Strides of a power of two would map all cells to the same few sets of the first-level cache.
+  [[nodiscard]] static constexpr std::int64_t padded_stride(std::int64_t elements) noexcept { return elements + 16; }
+};
+
+/// What the output transform does to results before it writes them.
+struct Epilogue {
+  const float* bias = nullptr;  ///< by channel; null: none
+  bool relu = false;
+  const float* relu_output = nullptr;  ///< in the layout of the results, which become 0 where it is 0; null: none
+};
+
+/// Matrices by cell, `stride` floats apart.
+struct CellMatrices {
+  float* data = nullptr;
+  std::int64_t stride = 0;
+};
+
+struct Kernels {
+  std::int64_t lanes;
+
+  /// Transforms weights in Keras' order, [row][column][input channel][output channel], for the `lanes` output channels
+  /// from `output` on.
+  void (*transform_weights)(const Geometry&, std::int64_t output, const float* weights, float* transformed);
+  /// The same for a convolution that computes the data gradient: `weights` are those of the forward pass, whose input
+  /// channels are this geometry's output channels. Turns them by 180 degrees.
+  void (*transform_turned_weights)(const Geometry&, std::int64_t output, const float* weights, float* transformed);
+
+  void (*transform_inputs)(const Geometry&, std::span<const Tile>, const float* x, CellMatrices inputs);
+  void (*transform_output_gradients)(const Geometry&, std::span<const Tile>, const float* y_gradient,
+                                     CellMatrices gradients);
+  void (*transform_outputs)(const Geometry&, std::span<const Tile>, CellMatrices products, const Epilogue&, float* y);
+
+  /// One cell: products[tile][output channel] = sum over channels of inputs[tile][channel] times weights.
+  void (*multiply)(const Geometry&, std::int64_t tiles, const float* inputs, const float* weights, float* products);
+  /// One cell: adds inputs[tile][channel] times gradients[tile][output channel], tile by tile, to `sums`, which has the
+  /// order of transformed weights.
+  void (*multiply_over_tiles)(const Geometry&, std::int64_t tiles, const float* inputs, const float* gradients,
+                              float* sums);
+
+  /// The gradient of weights in Keras' order from those of their cells, for `lanes` output channels.
+  void (*transform_weight_gradients)(const Geometry&, std::int64_t output, const float* sums, float* gradients);
+};
+
+[[nodiscard]] const Kernels& avx512_kernels() noexcept;
+[[nodiscard]] const Kernels& avx2_kernels() noexcept;
+
+}  // namespace lockstep::winograd
