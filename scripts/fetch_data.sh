@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Downloads a dataset's four IDX files and verifies them. A file is renamed into place only once it is verified.
-#   scripts/fetch_data.sh [mnist|fashion_mnist] [DIR]        DIR: data/mnist or data/fashion_mnist
+# Downloads a dataset's files and verifies them. A file is renamed into place only once it is verified.
+#   scripts/fetch_data.sh [mnist|fashion_mnist|cifar10|cifar100] [DIR]        DIR: data/mnist, data/cifar10, ...
 # LOCKSTEP_DATA_MIRROR=URL names a mirror that is tried first. Valid files are not downloaded again.
 set -euo pipefail
 
@@ -10,10 +10,11 @@ fail() { # exit code, sentence
 }
 
 data_set=${1:-mnist}
-[[ $# -le 2 ]] || fail 64 "takes at most a dataset (mnist or fashion_mnist) and a directory."
+[[ $# -le 2 ]] || fail 64 "takes at most a dataset (mnist, fashion_mnist, cifar10 or cifar100) and a directory."
 
 # Name, SHA-256 of the published .gz file, SHA-256 of its content. The second accepts files that were compressed again;
-# "-" where it is unknown.
+# "-" where it is unknown. An archive is unpacked into the directory `unpacked_as`.
+unpacked_as=
 case $data_set in
   mnist)
     mirrors=(https://ossci-datasets.s3.amazonaws.com/mnist https://storage.googleapis.com/cvdf-datasets/mnist
@@ -37,11 +38,21 @@ case $data_set in
       "t10k-images-idx3-ubyte.gz 346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073 -"
       "t10k-labels-idx1-ubyte.gz 67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5 -")
     ;;
+  cifar10)
+    mirrors=(https://www.cs.toronto.edu/~kriz)
+    files=("cifar-10-binary.tar.gz c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd -")
+    unpacked_as=cifar-10-batches-bin
+    ;;
+  cifar100)
+    mirrors=(https://www.cs.toronto.edu/~kriz)
+    files=("cifar-100-binary.tar.gz 58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec -")
+    unpacked_as=cifar-100-binary
+    ;;
   -h | --help)
     sed -n '2,4s/^# //p' "$0"
     exit 0
     ;;
-  *) fail 64 "knows no dataset '$data_set'; name mnist or fashion_mnist." ;;
+  *) fail 64 "knows no dataset '$data_set'; name mnist, fashion_mnist, cifar10 or cifar100." ;;
 esac
 directory=${2:-data/$data_set}
 if [[ -n ${LOCKSTEP_DATA_MIRROR:-} ]]; then mirrors=("${LOCKSTEP_DATA_MIRROR%/}" "${mirrors[@]}"); fi
@@ -86,7 +97,7 @@ fetch() { # name, SHA-256 of the .gz file, SHA-256 of its content
     fail 65 "every mirror's $1 has the wrong SHA-256; try again later, or name a mirror with LOCKSTEP_DATA_MIRROR."
   fi
   fail 74 "cannot download $1: no mirror is reachable; check the network, copy the files to $directory, name a mirror \
-with LOCKSTEP_DATA_MIRROR, or train on the synthetic digits."
+with LOCKSTEP_DATA_MIRROR, or train on the synthetic data."
 }
 
 for file in "${files[@]}"; do
@@ -97,3 +108,9 @@ for file in "${files[@]}"; do
     fetch "$name" "$packed" "$unpacked"
   fi
 done
+
+if [[ -n $unpacked_as && ! -d $directory/$unpacked_as ]]; then
+  tar -xzf "$directory/$name" -C "$partial" --no-same-owner || fail 74 "cannot unpack $directory/$name; free some space."
+  mv "$partial/$unpacked_as" "$directory/$unpacked_as"
+  echo "$directory/$unpacked_as: unpacked"
+fi

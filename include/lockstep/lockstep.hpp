@@ -7,6 +7,7 @@
 #include <lockstep/core/history.hpp>
 #include <lockstep/core/named_tensor.hpp>
 #include <lockstep/core/shape.hpp>
+#include <lockstep/data/cifar.hpp>
 #include <lockstep/data/dataset.hpp>
 #include <lockstep/data/load_dataset.hpp>
 #include <lockstep/data/mnist.hpp>

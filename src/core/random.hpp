@@ -16,7 +16,8 @@ enum class RandomPurpose : std::uint32_t {
   digits = 4,
   test = 5,
   calibration = 6,
-  noise = 7
+  noise = 7,
+  pictures = 8
 };
 
 using Philox4 = std::array<std::uint32_t, 4>;

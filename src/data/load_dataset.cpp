@@ -1,4 +1,5 @@
 // Finds a dataset's files, reads them, and checks that inputs and targets match.
+#include "data/cifar.hpp"
 #include "data/idx.hpp"
 #include "data/npy.hpp"
 #include "data/npz.hpp"
@@ -29,8 +30,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* remedy =
-    "name FILE.npz with the arrays x_train, y_train, x_test and y_test, or a directory of MNIST's files, which "
-    "scripts/fetch_data.sh mnist DIRECTORY fetches";
+    "name FILE.npz with the arrays x_train, y_train, x_test and y_test, or a directory of the files of MNIST or CIFAR, "
+    "which scripts/fetch_data.sh mnist|cifar10 DIRECTORY fetches";
 
 bool is_there(const fs::path& path) {
   std::error_code ignored;  // a path that cannot be examined counts as missing
@@ -190,14 +191,20 @@ std::vector<fs::path> find_all_idx(const fs::path& directory, std::initializer_l
                             fmt::join(missing, ", "), remedy));
 }
 
-/// The archive at `path`: a .npz file, or a directory's mnist.npz; none for a directory of IDX files. Throws UsageError
-/// for a path that does not exist, IoError for any other.
+/// Keras' own names for the archives that it caches.
+constexpr std::array archive_names{"mnist.npz", "cifar10.npz", "cifar100.npz"};
+
+/// The archive at `path`: a .npz file, or a directory's mnist.npz or cifar10.npz; none for a directory of other files.
+/// Throws UsageError for a path that does not exist, IoError for any other.
 std::optional<fs::path> find_archive(const fs::path& path) {
   std::error_code ignored;
   if (fs::is_directory(path, ignored)) {
     const bool has_idx =
         std::ranges::any_of(idx_names, [&](const IdxName& name) { return find_idx(path, name).has_value(); });
-    return !has_idx && is_there(path / "mnist.npz") ? std::optional(path / "mnist.npz") : std::nullopt;
+    for (const char* name : archive_names) {
+      if (!has_idx && is_there(path / name)) return path / name;
+    }
+    return std::nullopt;
   }
   if (path.extension() == ".npz") return path;
   // A wrong setting, which no restart mends.
@@ -234,6 +241,8 @@ TrainTestSplit load_dataset(const fs::path& path) {
       return TrainTestSplit{read_npz_pair(npz, archive->string(), "train"),
                             read_npz_pair(npz, archive->string(), "test")};
     });
+  } else if (const auto cifar = find_cifar(path)) {
+    data = {read_cifar(cifar->train, cifar->labels), read_cifar(cifar->test, cifar->labels)};
   } else {
     const auto files = find_all_idx(path, {train_images, train_labels, test_images, test_labels});
     data = {read_idx_pair(files[0], files[1]), read_idx_pair(files[2], files[3])};
@@ -246,6 +255,7 @@ Dataset load_test_data(const fs::path& path) {
   if (const auto archive = find_archive(path)) {
     return with_npz(*archive, [&](const NpzArchive& npz) { return read_npz_pair(npz, archive->string(), "test"); });
   }
+  if (const auto cifar = find_cifar(path)) return read_cifar(cifar->test, cifar->labels);
   const auto files = find_all_idx(path, {test_images, test_labels});
   return read_idx_pair(files[0], files[1]);
 }
@@ -270,6 +280,9 @@ Dataset load_inputs(const fs::path& path) {
       take(npz.read("x_test"), archive->string() + ":x_test");
       return true;
     });
+  } else if (const auto cifar = find_cifar(path)) {
+    data = read_cifar(cifar->test, cifar->labels);
+    data.targets = {};
   } else {
     const auto files = find_all_idx(path, {test_images});
     IdxArray images = read_idx(files[0]);

@@ -156,10 +156,13 @@ class Lowering {
     for (const Operand& operand : operation.operands) graph_.tensors[operand.tensor].requires_channels_last = true;
   }
 
-  /// Multiplies by the layer's constants, then adds others.
+  /// Multiplies by the layer's constants, then adds others. They derive from its weights, if it has some.
   void append_affine() {
     if (reads_input()) graph_.input.byte_scale = 1;
-    append_elementwise(OperationKind::affine);
+    Operation& operation = append_elementwise(OperationKind::affine);
+    if (info().parameters.empty()) return;
+    use_parameters(operation, {0, num_parameters()});
+    operation.is_frozen = true;
   }
 
   /// Gathers rows of the layer's weights. The model's input is their indices, so it is not scaled.
@@ -301,7 +304,7 @@ class Lowering {
       first_parameters_.push_back(static_cast<int>(graph_.parameters.size()));
       for (const ParameterInfo& parameter : layer.parameters) {
         ParameterSpec spec{.name = layer.name + "/" + parameter.name, .info = parameter};
-        if (!is_trainable(layer.layer)) {
+        if (!is_trainable(layer.layer) || parameter.is_constant) {
           spec.rule = UpdateRule::frozen;
         } else if (!parameter.trainable) {
           spec.rule = UpdateRule::moving_average;

@@ -12,23 +12,27 @@
 namespace lockstep {
 namespace {
 
-/// As Keras, which replaces a deviation of 0 by its backend's epsilon.
 Affine affine_of_normalization(const Normalization& normalization) {
-  constexpr double epsilon = 1e-7;
   Affine affine;
   const std::size_t count = std::max(normalization.mean.size(), normalization.variance.size());
   for (std::size_t i = 0; i < count; ++i) {
     const double mean = normalization.mean[std::min(i, normalization.mean.size() - 1)];
     const double variance = normalization.variance[std::min(i, normalization.variance.size() - 1)];
-    const double deviation = std::max(std::sqrt(variance), epsilon);
-    const double scale = normalization.invert ? deviation : 1 / deviation;
-    affine.scale.push_back(static_cast<float>(scale));
-    affine.shift.push_back(static_cast<float>(normalization.invert ? mean : -mean * scale));
+    const auto [scale, shift] = normalization_of(mean, variance, normalization.invert);
+    affine.scale.push_back(scale);
+    affine.shift.push_back(shift);
   }
   return affine;
 }
 
 }  // namespace
+
+ScaleAndShift normalization_of(double mean, double variance, bool invert) {
+  constexpr double epsilon = 1e-7;  // replaces a deviation of 0, as in Keras
+  const double deviation = std::max(std::sqrt(variance), epsilon);
+  const double scale = invert ? deviation : 1 / deviation;
+  return {static_cast<float>(scale), static_cast<float>(invert ? mean : -mean * scale)};
+}
 
 Affine affine_of(const Layer& layer) {
   return std::visit(

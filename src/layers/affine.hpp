@@ -16,4 +16,11 @@ struct Affine {
 /// Of Rescaling, Normalization, and the second input of CustomScaleLayer. Throws InternalError for any other layer.
 [[nodiscard]] Affine affine_of(const Layer& layer);
 
+/// What a Normalization multiplies one channel by, and adds to it.
+struct ScaleAndShift {
+  float scale;
+  float shift;
+};
+[[nodiscard]] ScaleAndShift normalization_of(double mean, double variance, bool invert);
+
 }  // namespace lockstep

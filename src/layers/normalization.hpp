@@ -129,8 +129,8 @@ struct LayerTraits<Normalization> {
 
   static void fields(auto& visit, auto& normalization) {
     visit.last_axis("axis");
-    visit.optional("mean", normalization.mean);
-    visit.optional("variance", normalization.variance);
+    visit.written_if(!normalization.mean.empty(), "mean", normalization.mean);
+    visit.written_if(!normalization.variance.empty(), "variance", normalization.variance);
     visit.optional("invert", normalization.invert);
   }
 
@@ -140,9 +140,10 @@ struct LayerTraits<Normalization> {
       return values.size() == 1 || static_cast<std::int64_t>(values.size()) == channels;
     };
     if (normalization.mean.empty() && normalization.variance.empty()) {
-      shapes.fail("has no mean and variance; Lockstep needs them as arguments: Normalization(mean=..., variance=...)");
-    }
-    if (!fits(normalization.mean) || !fits(normalization.variance)) {
+      shapes.add_constant("mean", Shape{channels}, Initializer::zeros);
+      shapes.add_constant("variance", Shape{channels}, Initializer::ones);
+      shapes.add_constant("count", Shape{}, Initializer::zeros);  // Keras saves it, and nothing reads it
+    } else if (!fits(normalization.mean) || !fits(normalization.variance)) {
       shapes.fail(fmt::format("has {} means and {} variances, but its input {} has {} channels",
                               normalization.mean.size(), normalization.variance.size(), shapes.input().to_string(),
                               channels));

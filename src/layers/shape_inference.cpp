@@ -126,6 +126,12 @@ void ShapeInference::add_parameters(const std::vector<ParameterInfo>& parameters
   }
 }
 
+void ShapeInference::add_constant(std::string name, Shape shape, Initializer initializer) {
+  add_weight(std::move(name), std::move(shape), initializer);
+  info_.parameters.back().trainable = false;
+  info_.parameters.back().is_constant = true;
+}
+
 void ShapeInference::add_moving_average(std::string name, Shape shape, Initializer initializer, double momentum) {
   need_size(shape, name);
   info_.parameters.push_back({std::move(name), std::move(shape), initializer, false, momentum});

@@ -32,6 +32,8 @@ class ShapeInference {
   void set_output(Shape shape);
   void add_weight(std::string name, Shape shape, Initializer initializer);
   void add_parameters(const std::vector<ParameterInfo>& parameters, const std::string& prefix);
+  /// A weight that training does not change.
+  void add_constant(std::string name, Shape shape, Initializer initializer);
   void add_moving_average(std::string name, Shape shape, Initializer initializer, double momentum);
 
   /// Throws UsageError unless the layer is called on this many tensors.

@@ -207,6 +207,7 @@ class ShardingSearch {
         const std::size_t p = static_cast<std::size_t>(operation.parameter) + static_cast<std::size_t>(k);
         ShardAxis& variable = sharding.variables[p];
         const Shape& shape = graph_.parameters[p].info.shape;
+        if (shape.rank() == 0) continue;
         const std::int64_t last = shape[shape.rank() - 1];
         if (sharding.splits[i] == Split::column) variable = {shape.elements() / last, last, 1};
         if (sharding.splits[i] == Split::row && k == 0) {  // a Dense kernel's inputs are pixels times channels

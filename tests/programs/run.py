@@ -2,8 +2,8 @@
 """Runs the model programs as users do and checks exit codes, messages and files.
 
     tests/programs/run.py BUILD_DIR [bad_data | health | launch | options | saving | save_faults | peers | resume |
-                          job_identity | results | output | train | parallelism | waiting | faults | two_jobs]...
-                          [-v] [--count N] [--seed S] [--ledger FILE]
+                          job_identity | results | output | train | parallelism | pictures | waiting | faults |
+                          two_jobs]... [-v] [--count N] [--seed S] [--ledger FILE]
 
 Without a name all groups run. --count sets the number of repetitions of random tests; the default is a tenth of the
 usual count. Needs only Python and the built programs.
@@ -20,7 +20,7 @@ import groups  # noqa: E402
 import two_jobs_test  # noqa: E402
 
 GROUPS = ("bad_data", "health", "launch", "options", "saving", "save_faults", "peers", "resume",
-          "job_identity", "results", "output", "train", "parallelism", "waiting", "faults", "two_jobs")
+          "job_identity", "results", "output", "train", "parallelism", "pictures", "waiting", "faults", "two_jobs")
 
 
 def main() -> int:

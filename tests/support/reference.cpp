@@ -62,7 +62,7 @@ ReferenceModel::ReferenceModel(Architecture model, Loss loss, Optimizer optimize
       const auto calls =
           std::ranges::count(model_.calls(), static_cast<int>(first_parameter_.size()) - 1, &LayerCall::layer);
       momenta_.push_back(normalization != nullptr ? std::pow(normalization->momentum, calls) : 0);
-      frozen_.push_back(!is_trainable(info.layer));
+      frozen_.push_back(!is_trainable(info.layer) || parameter.is_constant);
       parameters_.push_back(parameter);
     }
   }

@@ -98,7 +98,7 @@ class ReferenceModel {
   std::vector<std::size_t> first_parameter_;   // of each layer, and one past the last
   std::vector<ParameterInfo> parameters_;
   std::vector<double> momenta_;  // of moving statistics
-  std::vector<bool> frozen_;     // by parameter: whether its layer is not trainable
+  std::vector<bool> frozen_;     // by parameter: whether training changes nothing about it
   std::vector<Values> weights_;
   std::vector<Values> gradients_;
   std::vector<std::vector<Values>> slots_;

@@ -284,6 +284,34 @@ class AffineLayer : public Layer {
   std::size_t channels_;
 };
 
+/// A Normalization whose mean and variance, by channel, are weights.
+class WeightedNormalizationLayer : public Layer {
+ public:
+  explicit WeightedNormalizationLayer(bool invert) : invert_(invert) {}
+  Values forward(const Pass&, std::span<const Values> parameters, const Values& input) override {
+    Values output = input;
+    const std::size_t channels = parameters[0].size();
+    for (std::size_t i = 0; i < output.size(); ++i) {
+      const double mean = parameters[0][i % channels];
+      const double deviation = std::sqrt(parameters[1][i % channels]);
+      output[i] = invert_ ? mean + output[i] * deviation : (output[i] - mean) / deviation;
+    }
+    return output;
+  }
+  Values backward(std::span<const Values> parameters, std::span<Values>, const Values& gradient) override {
+    Values dx = gradient;
+    const Values& variance = parameters[1];
+    for (std::size_t i = 0; i < dx.size(); ++i) {
+      const double deviation = std::sqrt(variance[i % variance.size()]);
+      dx[i] *= invert_ ? deviation : 1 / deviation;
+    }
+    return dx;
+  }
+
+ private:
+  bool invert_;
+};
+
 std::unique_ptr<Layer> padded(const CallShapes& shapes, std::int64_t above, std::int64_t before) {
   return moved(shapes.inputs[0], shapes.output, [=](Index index) {
     if (index.size() == 3) index[0] -= above;
@@ -412,6 +440,7 @@ std::unique_ptr<Layer> make_affine(const Rescaling& rescaling) {
   return std::make_unique<AffineLayer>(Values{rescaling.scale}, Values{rescaling.offset}, 1);
 }
 std::unique_ptr<Layer> make_affine(const Normalization& normalization, const Shape& shape) {
+  if (normalization.mean.empty()) return std::make_unique<WeightedNormalizationLayer>(normalization.invert);
   Values scale;
   Values shift;
   for (std::size_t i = 0; i < std::max(normalization.mean.size(), normalization.variance.size()); ++i) {

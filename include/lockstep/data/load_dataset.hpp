@@ -13,18 +13,21 @@ struct TrainTestSplit {
 };
 
 /// Loads the dataset at `path`:
-///   - a path that ends in .npz, or a directory with mnist.npz, with Keras' names for the arrays: x_train, y_train,
-///     x_test, y_test. Inputs have any shape and are bytes or floats. Targets are class indices if they are one integer
-///     per example, otherwise dense;
+///   - a path that ends in .npz, or a directory with mnist.npz, cifar10.npz or cifar100.npz, with Keras' names for the
+///     arrays: x_train, y_train, x_test, y_test. Inputs have any shape and are bytes or floats. Targets are class
+///     indices if they are one integer per example, otherwise dense;
 ///   - a directory with {train,t10k}-{images-idx3,labels-idx1}-ubyte, plain or .gz (MNIST, Fashion-MNIST); file names
-///     with a dot before idx ("train-images.idx3-ubyte") are accepted too.
+///     with a dot before idx ("train-images.idx3-ubyte") are accepted too;
+///   - a directory with the binary version of CIFAR-10 or CIFAR-100 (data_batch_1.bin or train.bin), or with the
+///     subdirectory of its archive.
 /// Throws DataError for damaged or mismatched files (names file and offset), IoError for missing or unreadable ones.
 [[nodiscard]] TrainTestSplit load_dataset(const std::filesystem::path& path);
 
-/// Loads x_test and y_test, or the t10k files, and needs no others.
+/// Loads x_test and y_test, or the files of the test set, and needs no others; of CIFAR, all must be there.
 [[nodiscard]] Dataset load_test_data(const std::filesystem::path& path);
 
-/// Loads inputs to predict for: a .npy array, x_test of a .npz archive, or the t10k images. The targets are empty.
+/// Loads inputs to predict for: a .npy array, x_test of a .npz archive, or the pictures of the test set. The targets
+/// are empty.
 [[nodiscard]] Dataset load_inputs(const std::filesystem::path& path);
 
 }  // namespace lockstep

@@ -68,8 +68,9 @@ struct ParameterInfo {
   std::string name;  ///< "kernel"
   Shape shape;       ///< Keras' layout
   Initializer initializer;
-  bool trainable = true;  ///< false in layers that are not trainable
-  double momentum = 0;    ///< of a moving average, which is never trainable
+  bool trainable = true;     ///< false in layers that are not trainable
+  double momentum = 0;       ///< of a moving average, which is never trainable
+  bool is_constant = false;  ///< not trainable, and no moving average either
 };
 
 /// Computes the initial value of parameter number `index` (counted over the whole model), which depends only on

@@ -268,13 +268,16 @@ void Hdf5Reader::check_digest(const std::string& path, const void* values, std::
   fail(fmt::format("the values of '{}' differ from those that were saved; {}", path, damage_remedy));
 }
 
-std::optional<Shape> Hdf5Reader::shape_of(const std::string& path) const {
+std::optional<Shape> Hdf5Reader::shape_of(const std::string& path) const { return shape_of(path, false); }
+
+std::optional<Shape> Hdf5Reader::shape_of(const std::string& path, bool or_integers) const {
   const Hdf5Handle object = open(path);
   if (H5Iget_type(object.get()) != H5I_DATASET) return std::nullopt;
   const Hdf5Handle space(H5Dget_space(object.get()), H5Sclose);
   const Hdf5Handle type(H5Dget_type(object.get()), H5Tclose);
   if (!space.valid() || !type.valid()) fail_damaged(path, describe_hdf5_error());
-  if (H5Tget_class(type.get()) != H5T_FLOAT) return std::nullopt;
+  const H5T_class_t type_class = H5Tget_class(type.get());
+  if (type_class != H5T_FLOAT && !(or_integers && type_class == H5T_INTEGER)) return std::nullopt;
   const int rank = H5Sget_simple_extent_ndims(space.get());
   if (rank < 0 || rank > max_rank) fail_damaged(path, fmt::format("its rank is {}", rank));
   std::vector<hsize_t> extents(static_cast<std::size_t>(rank));
@@ -295,7 +298,8 @@ std::optional<Shape> Hdf5Reader::shape_of(const std::string& path) const {
 
 std::vector<float> Hdf5Reader::read_floats(const std::string& path, const Shape& shape) const {
   const Hdf5Handle dataset = open_dataset(path);
-  const std::optional<Shape> found = shape_of(path);
+  const bool may_be_count = shape.rank() == 0;  // Normalization's weights include a whole number
+  const std::optional<Shape> found = shape_of(path, may_be_count);
   if (!found) fail(fmt::format("'{}' does not hold floating-point numbers", path));
   if (*found != shape) {
     fail(fmt::format("'{}' has the shape {}, but the model needs {}", path, found->to_string(), shape.to_string()));

@@ -51,7 +51,7 @@ class Hdf5Reader {
   /// The digest that Hdf5Writer stored with an object; nullopt in files from other writers.
   [[nodiscard]] std::optional<std::uint64_t> read_digest(const std::string& object) const;
 
-  /// Reads a floating-point dataset of this shape as float. Checks its digest if it has one.
+  /// Reads a floating-point dataset of this shape, or one whole number, as float. Checks its digest if it has one.
   [[nodiscard]] std::vector<float> read_floats(const std::string& path, const Shape& shape) const;
 
   /// Reads a dataset of one integer. Checks its digest if it has one.
@@ -64,6 +64,7 @@ class Hdf5Reader {
   [[noreturn]] void fail_damaged(const std::string& path, const std::string& reason) const;
   [[nodiscard]] Hdf5Handle open(const std::string& path) const;
   [[nodiscard]] Hdf5Handle open_dataset(const std::string& path) const;
+  [[nodiscard]] std::optional<Shape> shape_of(const std::string& path, bool or_integers) const;
   void check_structure_digest() const;
   [[nodiscard]] std::optional<std::uint64_t> read_number(const std::string& object, const char* name) const;
   void check_digest(const std::string& path, const void* values, std::size_t bytes) const;

@@ -105,6 +105,8 @@ TEST_CASE("constants by channel match the reference in every layout") {
         {.pixels = Pixels::bytes});
   check(Sequential{Input({6}), Dense(3, {.activation = tanh_}),
                    Normalization({.mean = {0.5, 1, 2}, .variance = {4, 1, 0.25}, .invert = true}), Dense(3)});
+  check_images({Normalization()});
+  check(Sequential{Input({6}), Dense(3, {.activation = tanh_}), Normalization({.invert = true}), Dense(3)});
   check_images({Conv2D(16, 1), LayerScale(0.5, 16)});
   check(Sequential{Input({5, 2}), Dense(4), LayerScale(1e-2, 4), Flatten(), Dense(3)});
 }

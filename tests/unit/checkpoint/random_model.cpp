@@ -111,8 +111,9 @@ Layer any_layer(RandomStream& random, const std::string& name, const Shape& inpu
         const AnyFields fields(random);
         LayerTraits<L>::fields(fields, layer);
         if constexpr (std::is_same_v<L, Normalization>) {  // Keras takes both or none, and none means weights
-          layer.mean = {random.normal()};
-          layer.variance = {0.5 + random.uniform()};
+          const bool are_weights = random.below(2) == 0;
+          layer.mean = are_weights ? std::vector<double>() : std::vector<double>{random.normal()};
+          layer.variance = are_weights ? std::vector<double>() : std::vector<double>{0.5 + random.uniform()};
         }
       },
       drawn);

@@ -1,0 +1,48 @@
+// fine_tune: trains a new head on a network of keras.applications, whose weights stay as they are. The file comes from
+// Keras:
+//
+//   base = keras.applications.MobileNetV2(input_shape=(32, 32, 3), include_top=False, pooling="avg")
+//   base.save("mobilenet.keras")
+//
+//   mpirun -np 2 fine_tune --base mobilenet.keras --data-dir data/cifar10 --epochs 5
+#include <lockstep/lockstep.hpp>
+
+#include <algorithm>
+
+using namespace lockstep;
+
+int main(int argc, char** argv) {
+  std::filesystem::path base_file;
+  const auto options = Options::parse(argc, argv, {.epochs = 5, .global_batch_size = 128},
+                                      {{.name = "base",
+                                        .metavar = "FILE.keras",
+                                        .help = "a model of keras.applications without its top, pooled",
+                                        .set = [&](const OptionValue& given) { base_file = given.value; }}});
+  if (base_file.empty()) throw UsageError("fine_tune needs --base FILE.keras, a model that Keras saved");
+  MultiWorkerMirroredStrategy strategy{options};
+
+  const auto cifar = load_cifar10(options.data_dir);
+  const Model pretrained = strategy.load_model(base_file);
+  Architecture base = pretrained.architecture();
+  base.set_trainable(false);
+
+  const Tensor image = Input(base.input_shape());
+  Tensor x = Rescaling(1 / 127.5, -1)(image);  // as mobilenet_v2.preprocess_input
+  x = base(x);
+  x = Dropout(0.2)(x);
+  auto model = strategy.build(Functional(image, Dense(10, {.activation = softmax})(x)));
+
+  auto weights = model.weights();  // the base's first, then the head's
+  std::ranges::copy(pretrained.weights(), weights.begin());
+  model.set_weights(weights);
+
+  model.compile(
+      {.optimizer = Adam({.learning_rate = 1e-3}), .loss = SparseCategoricalCrossentropy(), .metrics = {accuracy}});
+  model.summary();
+  const BackupAndRestore backup(options.backup_dir, {.save_freq = options.backup_save_freq});
+  model.fit(cifar.train, {.epochs = options.epochs,
+                          .steps_per_epoch = options.steps_per_epoch,
+                          .validation_data = &cifar.test,
+                          .callbacks = {backup}});
+  model.save(options.model_dir / "model.keras");
+}

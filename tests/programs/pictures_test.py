@@ -1,0 +1,75 @@
+"""keras_resnet_cifar and fine_tune: they learn, and end with the same bits after a kill."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import data_files
+from support import DATA, USAGE, ProgramTest, eventually, program
+
+SMALL = ("--depth", 20, "--global-batch-size", 20, "--seed", 3)
+
+
+class PicturesTest(ProgramTest):
+    default_program = "keras_resnet_cifar"
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.data = data_files.write_cifar10(self.scratch / "cifar")
+
+    def test_learns_the_same_with_two_workers(self) -> None:
+        """Both see two replicas, so only rounding differs."""
+        found = {}
+        for workers in (1, 2):
+            self.model = self.scratch / f"model{workers}"
+            self.succeed(*SMALL, "--epochs", 2, "--learning-rate", 0.01, "--batch-norm-replicas", 2, workers=workers)
+            found[workers] = [epoch["loss"] for epoch in self.history()["epochs"]]
+        self.assertLess(found[1][1], found[1][0])
+        for one, other in zip(found[1], found[2], strict=True):
+            self.assertAlmostEqual(one, other, delta=0.02 * one)
+
+    def test_a_kill_changes_nothing(self) -> None:
+        options = (*SMALL, "--epochs", 4, "--backup-save-freq", 1)
+        self.succeed(*options, workers=2)
+        whole = self.model / "model.keras"
+        self.model = self.scratch / "broken"
+        running = self.start(*options, workers=2)
+        backups = self.model / "backup"
+        self.assertTrue(eventually(lambda: any(backups.glob("fit-1-step-*.h5")), 30))
+        os.kill(random.Random(1).choice(list(running.ranks().values())), signal.SIGKILL)
+        self.assertNotEqual(running.end().code, 0)
+        self.assertIn("Resuming from", self.succeed(*options, workers=2).stdout)
+        self.assert_same(whole, self.model / "model.keras")
+
+    def assert_same(self, left: Path, right: Path) -> None:
+        compared = subprocess.run([program("lockstep"), "inspect", "--compare", str(left), str(right)],
+                                  capture_output=True, text=True)
+        self.assertEqual(compared.returncode, 0, compared.stdout + compared.stderr)
+
+    def test_fine_tuning_changes_the_head_alone(self) -> None:
+        """The base is a network that another run saved."""
+        self.succeed(*SMALL, "--epochs", 1)
+        base = self.model / "model.keras"
+        self.model = self.scratch / "tuned"
+        self.succeed("--base", base, "--epochs", 1, "--global-batch-size", 20, "--seed", 3, workers=2, name="fine_tune")
+        arrays = self.weights(self.model / "model.keras")
+        before = self.weights(base)
+        self.assertEqual(arrays[: len(before)], before)
+        self.assertEqual([array["shape"] for array in arrays[len(before) :]], [[10, 10], [10]])
+
+    def weights(self, file: Path) -> list[dict[str, Any]]:
+        """What `inspect` says about each array, without its name."""
+        shown = subprocess.run([program("lockstep"), "inspect", "--json", str(file)], capture_output=True, text=True,
+                               check=True)
+        return [{key: value for key, value in array.items() if key != "name"}
+                for array in json.loads(shown.stdout)["weights"]]
+
+    def test_wrong_options_and_data(self) -> None:
+        self.assert_fails(self.run_program("--depth", 32), USAGE, "--depth is 32", "20 and 56")
+        self.assert_fails(self.run_program(name="fine_tune"), USAGE, "--base")
+        (self.data / "test_batch.bin").write_bytes(b"short")
+        self.assert_fails(self.run_program(*SMALL), DATA, "test_batch.bin", "5 bytes")
