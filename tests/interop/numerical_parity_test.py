@@ -168,6 +168,14 @@ def convolutions() -> keras.Sequential:
         layers.GlobalAveragePooling2D(keepdims=True), layers.Flatten(), layers.Dense(5)])
 
 
+def winograd() -> keras.Sequential:
+    """3 x 3 convolutions of many channels, which Lockstep computes by Winograd's algorithm."""
+    return keras.Sequential([
+        layers.Input((13, 10, 3)), layers.Conv2D(32, 1, activation="tanh"),
+        layers.Conv2D(32, 3, padding="same", activation="tanh"), layers.Conv2D(16, 3, activation="sigmoid"),
+        layers.AveragePooling2D(2), layers.Flatten(), layers.Dense(5)])
+
+
 def sequences() -> keras.Sequential:
     """Convolutions and poolings of sequences, with equal largest values that share their gradient."""
     return keras.Sequential([
@@ -298,6 +306,7 @@ CASES = {
     "frozen layers": Case(fine_tuned, lambda: SGD(0.02, momentum=0.9), quick=True),
     "frozen layers, Adam": Case(fine_tuned, lambda: Adam(0.002, epsilon=1e-3, global_clipnorm=0.1)),
     "convolutions": Case(convolutions, lambda: SGD(0.05, momentum=0.9), quick=True),
+    "3 x 3 convolutions": Case(winograd, lambda: SGD(0.05, momentum=0.9), quick=True),
     "sequences": Case(sequences, lambda: SGD(0.05), quick=True),
     "MobileNet's blocks": Case(mobile, lambda: SGD(0.02, momentum=0.9), quick=True),
     "Xception's blocks": Case(xception, lambda: SGD(0.02, momentum=0.9)),
