@@ -195,7 +195,8 @@ bool supports_winograd(const ConvolutionProblem& problem) {
   const bool is_called_once = operation.shared.count == 1;
   const bool is_blocked =
       input.layout == output.layout && (input.layout == Layout::nChw16c || input.layout == Layout::nChw8c);
-  if (!is_3(operation.windows.rows) || !is_3(operation.windows.columns) || !is_ordinary || !is_called_once) return false;
+  if (!is_3(operation.windows.rows) || !is_3(operation.windows.columns) || !is_ordinary || !is_called_once)
+    return false;
   if (!is_blocked || input.type != ElementType::float32) return false;
   const std::int64_t lanes = kernels_for(input.layout).lanes;
   return input.elements() > 0 && output.elements() > 0 && input.channels % lanes == 0 && output.channels % lanes == 0;
