@@ -3,18 +3,19 @@ docs/coverage.md.
 
     coverage.py BIN_DIR --ledger FILE [--only REGEX] [--write]
 
-A case is a layer, an activation function or a constructor of keras.applications: a model with random weights that
-Keras saves, and that Lockstep reads, predicts with (within 1e-4 of the largest output) and trains for three steps
-(within 1e-3 of what Keras changes). Results are appended to the ledger, one JSON object a line; cases that it holds are
-not run again, so the command may be interrupted. --write makes docs/coverage.md from the ledger.
+A case is a class or function that Keras exports, in a model with random weights. Keras saves the model; Lockstep reads
+it, predicts with it (within 1e-4 of the largest output) and trains it for three steps (within 1e-3 of what Keras
+changes); of a metric it computes the value. Results are appended to the ledger, one JSON object a line; cases that it
+holds are not run again, so the command may be interrupted. --write makes docs/coverage.md from the ledger.
 """
 
+import dataclasses
 import inspect
 import json
 import re
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,13 @@ import numpy as np
 import support
 from support import keras, layers, options, output_of, program
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "coverage.md"
-EXAMPLES, BATCH, STEPS = 8, 4, 3
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "coverage.md"
+EXAMPLES, BATCH, STEPS = 32, 16, 3
 PREDICTS, TRAINS = 1e-4, 1e-3
-NO_LAYERS = {"InputSpec", "Layer", "Wrapper"}
+NO_CASE = "no case"  # Keras needs another model for it than these cases
+BASES = {"InputSpec", "Layer", "Wrapper", "Loss", "Metric", "MeanMetricWrapper", "Optimizer", "OptimizerMap",
+         "Initializer"}
 """Layers that draw random numbers in training, which no two programs draw alike."""
 RANDOM = {"Dropout", "AlphaDropout", "GaussianDropout", "GaussianNoise", "SpatialDropout1D", "SpatialDropout2D"}
 
@@ -62,7 +66,8 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "Permute": dict(dims=(2, 1, 3)), "RepeatVector": dict(n=3), "Rescaling": dict(scale=0.5, offset=0.25),
     "Reshape": dict(target_shape=(4, -1)), "Resizing": dict(height=5, width=6), "ActivityRegularization": dict(l2=0.01),
     "LSTM": dict(units=3), "GRU": dict(units=3), "SimpleRNN": dict(units=3), "AdaptiveAveragePooling2D": dict(output_size=4),
-    "AdaptiveMaxPooling2D": dict(output_size=4), "PReLU": dict(alpha_initializer="random_normal"),
+    "AdaptiveMaxPooling2D": dict(output_size=4), "AveragePooling1D": dict(pool_size=2),
+    "AveragePooling2D": dict(pool_size=2), "RandomFlip": dict(seed=1), "PReLU": dict(alpha_initializer="random_normal"),
 }
 CONVOLUTIONS = {"Conv1D", "Conv2D", "Conv1DTranspose", "Conv2DTranspose", "SeparableConv1D", "SeparableConv2D"}
 
@@ -87,8 +92,8 @@ def model_of_layer(name: str) -> keras.Model:
     return around(kind(**arguments), shape)
 
 
-def model_of_activation(name: str) -> keras.Model:
-    return keras.Sequential([layers.Input(VECTOR), layers.Dense(4, activation=getattr(keras.activations, name)),
+def small(activation: Any = None, **arguments: Any) -> keras.Model:
+    return keras.Sequential([layers.Input(VECTOR), layers.Dense(4, activation=activation, **arguments),
                              layers.Dense(3)])
 
 
@@ -98,6 +103,93 @@ SIZES = {"InceptionV3": 75, "InceptionResNetV2": 75, "Xception": 71, "NASNetLarg
 def model_of_application(name: str) -> keras.Model:
     side = SIZES.get(name, 32)
     return getattr(keras.applications, name)(weights=None, input_shape=(side, side, 3), classes=10)
+
+
+@dataclasses.dataclass
+class Case:
+    model: keras.Model
+    inputs: np.ndarray
+    targets: np.ndarray
+    optimizer: Any = dataclasses.field(default_factory=lambda: keras.optimizers.SGD(0.02))
+    loss: Any = "mse"
+    metrics: list[Any] = dataclasses.field(default_factory=list)
+    workers: tuple[int, ...] = (1,)
+
+
+Random = np.random.Generator
+
+
+def regression(model: keras.Model, random: Random, **more: Any) -> Case:
+    inputs = random.normal(size=(EXAMPLES, *model.input_shape[1:])).astype(np.float32)
+    return Case(model, inputs, random.uniform(size=(EXAMPLES, *model.output_shape[1:])).astype(np.float32), **more)
+
+
+def classification(random: Random, **more: Any) -> Case:
+    """Of four classes, one-hot, with probabilities."""
+    model = keras.Sequential([layers.Input(VECTOR), layers.Dense(4, activation="softmax")])
+    return Case(model, random.normal(size=(EXAMPLES, *VECTOR)).astype(np.float32),
+                np.eye(4, dtype=np.float32)[random.integers(0, 4, EXAMPLES)], **more)
+
+
+def case_of_layer(name: str, random: Random) -> Case:
+    case = regression(model_of_layer(name), random)
+    if name == "Embedding":
+        case.inputs = random.integers(0, 20, case.inputs.shape).astype(np.float32)
+    return case
+
+
+def case_of_activation(name: str, random: Random) -> Case:
+    return regression(small(getattr(keras.activations, name)), random, optimizer=keras.optimizers.SGD(0.002))
+
+
+def case_of_initializer(name: str, random: Random) -> Case:
+    arguments = dict(value=0.1) if name == "Constant" else {}
+    return regression(small(kernel_initializer=getattr(keras.initializers, name)(**arguments)), random)
+
+
+REGRESSIONS = {"CosineSimilarity", "Huber", "LogCosh", "MeanAbsoluteError", "MeanAbsolutePercentageError",
+               "MeanSquaredError", "MeanSquaredLogarithmicError"}
+
+
+def case_of_loss(name: str, random: Random) -> Case:
+    loss = getattr(keras.losses, name)()
+    if name in REGRESSIONS:
+        return regression(small(), random, loss=loss)
+    case = classification(random, loss=loss)
+    if name.startswith("Sparse"):
+        case.targets = case.targets.argmax(axis=1).astype(np.int32)
+    return case
+
+
+METRIC_ARGUMENTS: dict[str, dict[str, Any]] = {
+    "MeanIoU": dict(num_classes=4), "IoU": dict(num_classes=4, target_class_ids=[0]), "F1Score": dict(average="macro"),
+    "BinaryIoU": dict(threshold=0.3), "OneHotIoU": dict(num_classes=4, target_class_ids=[0]),
+    "OneHotMeanIoU": dict(num_classes=4), "PrecisionAtRecall": dict(recall=0.5), "RecallAtPrecision": dict(precision=0.5),
+    "SensitivityAtSpecificity": dict(specificity=0.5), "SpecificityAtSensitivity": dict(sensitivity=0.5),
+}
+
+
+def case_of_metric(name: str, random: Random) -> Case:
+    metric = getattr(keras.metrics, name)(**METRIC_ARGUMENTS.get(name, {}))
+    case = classification(random, loss="categorical_crossentropy", metrics=[metric])
+    if name.startswith("Sparse"):
+        case.targets, case.loss = case.targets.argmax(axis=1).astype(np.int32), "sparse_categorical_crossentropy"
+    return case
+
+
+def case_of_optimizer(name: str, random: Random) -> Case:
+    return regression(small("tanh"), random, optimizer=getattr(keras.optimizers, name)(learning_rate=0.01))
+
+
+def case_of_application(name: str, random: Random) -> Case:
+    case = regression(model_of_application(name), random, optimizer=keras.optimizers.SGD(0.1), workers=(1, 2))
+    if any(isinstance(layer, (layers.Rescaling, layers.Normalization)) for layer in case.model.layers):
+        case.inputs = random.uniform(0, 255, case.inputs.shape).astype(np.float32)  # it expects pixels
+    # Two workers' BatchNormalization sees the halves of a batch, Keras' the batch: with equal inputs, but other targets,
+    # statistics and gradients are the same.
+    halves = case.inputs.reshape(-1, BATCH // 2, *case.inputs.shape[1:])
+    halves[1::2] = halves[::2]
+    return case
 
 
 def exported(module: Any, wanted: Callable[[Any], bool], without: set[str]) -> list[str]:
@@ -112,12 +204,31 @@ def exported(module: Any, wanted: Callable[[Any], bool], without: set[str]) -> l
     return sorted(named.values())
 
 
-KINDS: dict[str, tuple[str, list[str], Callable[[str], keras.Model]]] = {
-    "layer": ("Layers", exported(layers, inspect.isclass, NO_LAYERS), model_of_layer),
-    "activation": ("Activation functions",
-                   exported(keras.activations, inspect.isfunction, {"get", "serialize", "deserialize"}),
-                   model_of_activation),
-    "application": ("keras.applications", exported(keras.applications, inspect.isfunction, set()), model_of_application),
+@dataclasses.dataclass
+class Kind:
+    title: str
+    names: list[str]
+    case: Callable[[str, Random], Case]
+    claims: tuple[str, ...] = ("reads", "predicts", "trains")
+
+
+def classes(module: Any) -> list[str]:
+    return exported(module, inspect.isclass, BASES)
+
+
+def functions(module: Any) -> list[str]:
+    return exported(module, inspect.isfunction, {"get", "serialize", "deserialize"})
+
+
+KINDS = {
+    "layer": Kind("Layers", classes(layers), case_of_layer),
+    "activation": Kind("Activation functions", functions(keras.activations), case_of_activation),
+    "initializer": Kind("Initializers", classes(keras.initializers), case_of_initializer),
+    "loss": Kind("Losses", classes(keras.losses), case_of_loss),
+    "metric": Kind("Metrics", classes(keras.metrics), case_of_metric, ("reads", "evaluates")),
+    "optimizer": Kind("Optimizers", classes(keras.optimizers), case_of_optimizer),
+    "application": Kind("keras.applications", functions(keras.applications), case_of_application,
+                        ("reads", "predicts", "trains", "trains on two workers")),
 }
 
 
@@ -135,14 +246,24 @@ def still(model: keras.Model) -> bool:
     return quiet
 
 
-def randomize(model: keras.Model, random: np.random.Generator) -> None:
-    """Keras' own initial kernels; other weights are drawn, because zeros and ones hide mistakes."""
-    for weight in model.weights:
-        kind = weight.path.split("/")[-1]
-        if kind in ("moving_variance", "variance"):
-            weight.assign(random.uniform(0.5, 1.5, weight.shape))
-        elif kind in ("gamma", "beta", "bias", "moving_mean", "mean"):
-            weight.assign((kind == "gamma") + 0.1 * random.normal(size=weight.shape))
+def randomize(model: keras.Model, random: Random) -> None:
+    """Keras' own initial kernels; other weights are drawn, because zeros and ones hide mistakes.
+
+    Normalized values are shifted by about two deviations, so that most units behind them are active. With Keras' shift,
+    0, deep networks are chaotic: Keras' own gradient of ResNet50 changes by 2 % when inputs change in their last bits.
+    """
+    for layer in model._flatten_layers():
+        has_scale = any(weight.path.endswith("/gamma") for weight in layer._trainable_variables)
+        deviation = 0.5 if has_scale else 1.0
+        around = {"gamma": deviation, "beta": 2 * deviation, "bias": 0.0, "moving_mean": 0.0, "mean": 0.0}
+        for weight in layer._trainable_variables + layer._non_trainable_variables:
+            kind = weight.path.split("/")[-1]
+            if kind in ("moving_variance", "variance"):
+                weight.assign(random.uniform(0.5, 1.5, weight.shape))
+            elif kind in around:
+                weight.assign(around[kind] + 0.1 * random.normal(size=weight.shape))
+        if hasattr(layer, "finalize_state"):
+            layer.finalize_state()  # a Normalization keeps what it computed from its weights
 
 
 def relative(ours: np.ndarray, theirs: np.ndarray) -> float:
@@ -153,53 +274,73 @@ def relative(ours: np.ndarray, theirs: np.ndarray) -> float:
 
 def run(kind: str, name: str, folder: Path) -> dict[str, Any]:
     """One case. What fails is noted by its message."""
-    result: dict[str, Any] = {"kind": kind, "name": name, "reads": False, "predicts": False, "trains": False}
+    result: dict[str, Any] = {"kind": kind, "name": name} | {claim: False for claim in KINDS[kind].claims}
     keras.utils.clear_session()
     keras.utils.set_random_seed(1)
     random = np.random.default_rng(2)
     try:
-        model = KINDS[kind][2](name)
-        randomize(model, random)
+        case = KINDS[kind].case(name, random)
+        randomize(case.model, random)
+        case.model.compile(case.optimizer, loss=case.loss, metrics=case.metrics)
+        expected = np.asarray(case.model.predict(case.inputs, verbose=0)).ravel()
     except Exception as error:  # Keras cannot build it as these cases do
-        return result | {"note": f"no case: {str(error).strip().splitlines()[0][:120]}"}
-    shape = (EXAMPLES, *model.input_shape[1:])
-    inputs = random.integers(0, 20, shape).astype(np.float32) if name == "Embedding" else random.normal(
-        size=shape).astype(np.float32) * (100 if kind == "application" else 1)
-    targets = random.uniform(size=(EXAMPLES, *model.output_shape[1:])).astype(np.float32)
-    np.savez(folder / "data.npz", inputs=inputs, targets=targets)
-    expected = np.asarray(model.predict(inputs, verbose=0)).ravel()
-    model.compile(keras.optimizers.SGD(0.02), loss="mse")
+        return result | {"note": f"{NO_CASE}: {str(error).strip().splitlines()[0][:120]}"}
+    np.savez(folder / "data.npz", inputs=case.inputs, targets=case.targets)
     start = folder / "start.keras"
-    model.save(start)
+    case.model.save(start)
     try:
         output_of(program("interop_read_model"), start)
         result["reads"] = True
+        if case.metrics:
+            return result | evaluate(case, folder)
         output_of(program("interop_train_steps"), start, folder / "data.npz", folder, BATCH, 1, 0)
         result["prediction"] = relative(np.fromfile(folder / "0.f32", np.float32), expected)
         result["predicts"] = result["prediction"] < PREDICTS
-        if not still(model):
+        if not still(case.model):
             return result | {"note": "random in training"}
-        model.save(start)
-        output_of(program("interop_train_steps"), start, folder / "data.npz", folder, BATCH, 1, STEPS)
-        result |= train(model, inputs, targets, folder)
+        case.model.save(start)
+        train(case, folder, result)
     except RuntimeError as error:
-        result["note"] = str(error).splitlines()[-1].split(": ", 3)[-1][:200]
+        result["note"] = str(error).splitlines()[0].split(" ended with ", 1)[-1][:200]
     return result
 
 
-def train(model: keras.Model, inputs: np.ndarray, targets: np.ndarray, folder: Path) -> dict[str, Any]:
+def evaluate(case: Case, folder: Path) -> dict[str, Any]:
+    expected = case.model.evaluate(case.inputs, case.targets, verbose=0, return_dict=True)
+    np.savez(folder / "data.npz", x_test=case.inputs, y_test=case.targets)
+    lines = output_of(program("lockstep"), "evaluate", "--model", folder / "start.keras", "--data-dir",
+                      folder / "data.npz", "--verbose", 0).splitlines()
+    found = {key: float(value) for key, value in (line.split(": ") for line in lines)}
+    return {"evaluates": found.keys() == expected.keys() and all(
+        abs(found[key] - value) <= PREDICTS * max(1, abs(value)) for key, value in expected.items())}
+
+
+def train(case: Case, folder: Path, result: dict[str, Any]) -> None:
+    model = case.model
     before = [np.array(weight) for weight in model.weights]
     for step in range(STEPS):
         chosen = np.arange(step * BATCH, (step + 1) * BATCH) % EXAMPLES
-        model.train_on_batch(inputs[chosen], targets[chosen])
-    ours = keras.models.load_model(folder / f"{STEPS}.keras", compile=False)
-    difference = change = 0.0
-    for our, their, begin in zip(ours.weights, model.weights, before, strict=True):
-        rounding = np.spacing(np.abs(np.array(their, np.float32)))
-        difference += float((np.maximum(np.abs(np.array(our) - np.array(their)) - rounding, 0) ** 2).sum())
-        change += float(((np.array(their) - begin) ** 2).sum())
-    found = float(np.sqrt(difference / change)) if change > 0 else float(difference > 0)
-    return {"training": found, "trains": found < TRAINS}
+        model.train_on_batch(case.inputs[chosen], case.targets[chosen])
+    for workers in case.workers:
+        launcher = (ROOT / "scripts" / "mpirun.sh", "-np", workers) if workers > 1 else ()
+        output_of(*launcher, program("interop_train_steps"), folder / "start.keras", folder / "data.npz", folder, BATCH,
+                  workers, STEPS)
+        ours = keras.models.load_model(folder / f"{STEPS}.keras", compile=False)
+        found = max(difference(ours.weights, model.weights, before, trained) for trained in (True, False))
+        suffix = "" if workers == 1 else " on two workers"
+        result |= {"training" + suffix: found, "trains" + suffix: found < TRAINS}
+
+
+def difference(ours: list[Any], theirs: list[Any], before: list[np.ndarray], trained: bool) -> float:
+    """The length of what differs between our and Keras' trained weights, or moving averages, relative to the length of
+    what training changed. One rounding of each weight does not count."""
+    differs = change = 0.0
+    for our, their, begin in zip(map(np.array, ours), theirs, before, strict=True):
+        if their.trainable == trained:
+            their = np.array(their)
+            differs += float((np.maximum(np.abs(our - their) - np.spacing(np.abs(their)), 0) ** 2).sum())
+            change += float(((their - begin) ** 2).sum())
+    return float(np.sqrt(differs / change)) if change > 0 else float(differs > 0)
 
 
 def read_ledger(file: Path) -> dict[tuple[str, str], dict[str, Any]]:
@@ -213,8 +354,8 @@ def run_missing(ledger: Path, only: str) -> None:
     import tempfile
 
     known = read_ledger(ledger)
-    for kind, (_, names, _) in KINDS.items():
-        for name in names:
+    for kind, about in KINDS.items():
+        for name in about.names:
             if (kind, name) in known or not re.search(only, f"{kind} {name}"):
                 continue
             with tempfile.TemporaryDirectory() as folder:
@@ -222,36 +363,41 @@ def run_missing(ledger: Path, only: str) -> None:
                     result = run(kind, name, Path(folder))
                 except Exception as error:
                     traceback.print_exc()
-                    result = {"kind": kind, "name": name, "reads": False, "predicts": False, "trains": False,
-                              "note": f"failed: {error}"[:200]}
+                    result = {"kind": kind, "name": name, "note": f"failed: {error}"[:200]}
             with ledger.open("a") as file:
                 file.write(json.dumps(result) + "\n")
             print(json.dumps(result), flush=True)
 
 
-def mark(result: dict[str, Any], key: str) -> str:
-    return "yes" if result.get(key) else "–"
+def families(names: Iterable[str]) -> set[str]:
+    """Constructors of one module of Keras are a family."""
+    return {getattr(keras.applications, name).__module__ for name in names}
 
 
 def write_page(results: dict[tuple[str, str], dict[str, Any]]) -> None:
     text = ["# Keras features that run natively", "",
             "Written by `tests/interop/coverage.py`; do not edit. Each *yes* is a run beside Keras "
             f"{keras.__version__}: Lockstep reads the model that Keras saved, predicts within {PREDICTS:g} of the "
-            f"largest output, and trains {STEPS} steps within {TRAINS:g} of the change that Keras makes. Layers that are "
-            "random in training are compared with their randomness off.", ""]
-    for kind, (title, names, _) in KINDS.items():
-        of_kind = {name: results[kind, name] for name in names if (kind, name) in results}
-        counts = [sum(bool(result.get(key)) for result in of_kind.values()) for key in ("reads", "predicts", "trains")]
-        text += [f"## {title}", "", f"Of {len(names)}: {counts[0]} read, {counts[1]} predicted alike, {counts[2]} "
-                 f"trained alike; {len(names) - len(of_kind)} not run.", "",
-                 "| | reads | predicts | trains |", "| --- | --- | --- | --- |"]
-        for name, result in of_kind.items():
-            if result["reads"]:
-                text.append(f"| `{name}` | " + " | ".join(mark(result, key) for key in ("reads", "predicts", "trains"))
-                            + " |")
-        missing = [name for name, result in of_kind.items() if not result["reads"]]
-        if missing:
-            text += ["", "Refused: " + ", ".join(f"`{name}`" for name in missing) + "."]
+            f"largest output, and trains {STEPS} steps within {TRAINS:g} of the change that Keras makes, of trained "
+            "weights and of moving averages. Layers that are random in training are compared with their randomness off.",
+            ""]
+    for kind, about in KINDS.items():
+        of_kind = {name: results[kind, name] for name in about.names if (kind, name) in results}
+        passed = {claim: [name for name, result in of_kind.items() if result.get(claim)] for claim in about.claims}
+        counts = ", ".join(f"{len(names)} {claim}" for claim, names in passed.items())
+        text += [f"## {about.title}", "", f"Of {len(about.names)}: {counts}; {len(about.names) - len(of_kind)} not run."]
+        if kind == "application":
+            alike = set.intersection(*(set(names) for names in passed.values()))
+            text += ["", f"Of {len(families(about.names))} families, {len(families(alike))} have a constructor with "
+                     "*yes* everywhere."]
+        text += ["", "| | " + " | ".join(about.claims) + " |", "| --- " * (len(about.claims) + 1) + "|"]
+        text += [f"| `{name}` | " + " | ".join("yes" if result.get(claim) else "–" for claim in about.claims) + " |"
+                 for name, result in of_kind.items() if result.get("reads")]
+        missing = [name for name, result in of_kind.items() if not result.get("reads")]
+        untried = [name for name in missing if of_kind[name].get("note", "").startswith(NO_CASE)]
+        for word, list_of in (("Refused", [name for name in missing if name not in untried]), ("Without a case", untried)):
+            if list_of:
+                text += ["", f"{word}: " + ", ".join(f"`{name}`" for name in list_of) + "."]
         text.append("")
     PAGE.write_text("\n".join(text))
 
