@@ -39,7 +39,8 @@ IMAGE, SEQUENCE, VECTOR = (8, 8, 4), (8, 4), (6,)
 def around(layer: Any, shape: tuple[int, ...] = IMAGE) -> keras.Model:
     """The layer between layers with weights, so that its gradient matters."""
     before = layers.Input(shape)
-    x = layers.Conv2D(4, 1, activation="tanh")(before) if len(shape) == 3 else layers.Dense(4, activation="tanh")(before)
+    first = layers.Conv2D(4, 1, activation="tanh") if len(shape) == 3 else layers.Dense(4, activation="tanh")
+    x = first(before)
     return keras.Model(before, layers.Dense(3)(layers.Flatten()(layer(x))))
 
 
@@ -60,8 +61,8 @@ SEQUENCES = ("Conv1D", "Conv1DTranspose", "SeparableConv1D", "DepthwiseConv1D", 
              "SpatialDropout1D", "LSTM", "GRU", "SimpleRNN")
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "Activation": dict(activation="tanh"), "CenterCrop": dict(height=4, width=4), "Cropping2D": dict(cropping=1),
-    "Dense": dict(units=3), "Dropout": dict(rate=0.5), "AlphaDropout": dict(rate=0.5), "GaussianDropout": dict(rate=0.5),
-    "GaussianNoise": dict(stddev=0.5), "SpatialDropout1D": dict(rate=0.5), "SpatialDropout2D": dict(rate=0.5),
+    "Dense": dict(units=3), "Dropout": dict(rate=0.5), "AlphaDropout": dict(rate=0.5),
+    "GaussianDropout": dict(rate=0.5), "GaussianNoise": dict(stddev=0.5), "SpatialDropout1D": dict(rate=0.5), "SpatialDropout2D": dict(rate=0.5),
     "GroupNormalization": dict(groups=2), "Normalization": dict(mean=[0.1, 0.2, 0.3, 0.4], variance=[1.0, 2.0, 3.0, 4.0]),
     "Permute": dict(dims=(2, 1, 3)), "RepeatVector": dict(n=3), "Rescaling": dict(scale=0.5, offset=0.25),
     "Reshape": dict(target_shape=(4, -1)), "Resizing": dict(height=5, width=6), "ActivityRegularization": dict(l2=0.01),
@@ -164,7 +165,8 @@ def case_of_loss(name: str, random: Random) -> Case:
 METRIC_ARGUMENTS: dict[str, dict[str, Any]] = {
     "MeanIoU": dict(num_classes=4), "IoU": dict(num_classes=4, target_class_ids=[0]), "F1Score": dict(average="macro"),
     "BinaryIoU": dict(threshold=0.3), "OneHotIoU": dict(num_classes=4, target_class_ids=[0]),
-    "OneHotMeanIoU": dict(num_classes=4), "PrecisionAtRecall": dict(recall=0.5), "RecallAtPrecision": dict(precision=0.5),
+    "OneHotMeanIoU": dict(num_classes=4), "PrecisionAtRecall": dict(recall=0.5),
+    "RecallAtPrecision": dict(precision=0.5),
     "SensitivityAtSpecificity": dict(specificity=0.5), "SpecificityAtSensitivity": dict(sensitivity=0.5),
 }
 
@@ -185,8 +187,8 @@ def case_of_application(name: str, random: Random) -> Case:
     case = regression(model_of_application(name), random, optimizer=keras.optimizers.SGD(0.1), workers=(1, 2))
     if any(isinstance(layer, (layers.Rescaling, layers.Normalization)) for layer in case.model.layers):
         case.inputs = random.uniform(0, 255, case.inputs.shape).astype(np.float32)  # it expects pixels
-    # Two workers' BatchNormalization sees the halves of a batch, Keras' the batch: with equal inputs, but other targets,
-    # statistics and gradients are the same.
+    # Two workers' BatchNormalization sees the halves of a batch, Keras' the batch. With equal inputs, but other
+    # targets, statistics and gradients are the same.
     halves = case.inputs.reshape(-1, BATCH // 2, *case.inputs.shape[1:])
     halves[1::2] = halves[::2]
     return case
@@ -379,13 +381,14 @@ def write_page(results: dict[tuple[str, str], dict[str, Any]]) -> None:
             "Written by `tests/interop/coverage.py`; do not edit. Each *yes* is a run beside Keras "
             f"{keras.__version__}: Lockstep reads the model that Keras saved, predicts within {PREDICTS:g} of the "
             f"largest output, and trains {STEPS} steps within {TRAINS:g} of the change that Keras makes, of trained "
-            "weights and of moving averages. Layers that are random in training are compared with their randomness off.",
-            ""]
+            "weights and of moving averages. Layers that are random in training are compared with their randomness "
+            "off.", ""]
     for kind, about in KINDS.items():
         of_kind = {name: results[kind, name] for name in about.names if (kind, name) in results}
         passed = {claim: [name for name, result in of_kind.items() if result.get(claim)] for claim in about.claims}
         counts = ", ".join(f"{len(names)} {claim}" for claim, names in passed.items())
-        text += [f"## {about.title}", "", f"Of {len(about.names)}: {counts}; {len(about.names) - len(of_kind)} not run."]
+        not_run = len(about.names) - len(of_kind)
+        text += [f"## {about.title}", "", f"Of {len(about.names)}: {counts}; {not_run} not run."]
         if kind == "application":
             alike = set.intersection(*(set(names) for names in passed.values()))
             text += ["", f"Of {len(families(about.names))} families, {len(families(alike))} have a constructor with "
@@ -395,9 +398,10 @@ def write_page(results: dict[tuple[str, str], dict[str, Any]]) -> None:
                  for name, result in of_kind.items() if result.get("reads")]
         missing = [name for name, result in of_kind.items() if not result.get("reads")]
         untried = [name for name in missing if of_kind[name].get("note", "").startswith(NO_CASE)]
-        for word, list_of in (("Refused", [name for name in missing if name not in untried]), ("Without a case", untried)):
-            if list_of:
-                text += ["", f"{word}: " + ", ".join(f"`{name}`" for name in list_of) + "."]
+        refused = [name for name in missing if name not in untried]
+        for word, listed in (("Refused", refused), ("Without a case", untried)):
+            if listed:
+                text += ["", f"{word}: " + ", ".join(f"`{name}`" for name in listed) + "."]
         text.append("")
     PAGE.write_text("\n".join(text))
 
