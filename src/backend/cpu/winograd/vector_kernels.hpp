@@ -214,7 +214,7 @@ struct VectorKernels {
               [&](int i, int j, const Floats& v) {
                 if (rows == 2 && i == 1 && !has_two_rows) return;
                 if (columns == 2 && j == 1 && !has_two_columns) return;
-                const std::int64_t at = origin + i * stride + j * lanes;
+                const std::int64_t at = origin + i * stride + std::int64_t{j} * lanes;
                 Floats result = v + bias;
                 result = result < smallest ? smallest : result;  // NaN stays NaN
                 if constexpr (masks) result = load(relu_output + at) > 0.0F ? result : Floats{};
@@ -295,7 +295,7 @@ struct VectorKernels {
 
   // NOLINTNEXTLINE(readability-non-const-parameter): Product writes it
   static void multiply(const Geometry& g, std::int64_t tiles, const float* inputs, const float* weights,
-                       float* products) {
+                       float* products) {  // NOLINT(readability-non-const-parameter): templates write to it
     multiply_all<false>({.left = inputs,
                          .left_row = g.channels,
                          .left_depth = 1,
@@ -311,7 +311,7 @@ struct VectorKernels {
 
   // NOLINTNEXTLINE(readability-non-const-parameter): Product writes it
   static void multiply_over_tiles(const Geometry& g, std::int64_t tiles, const float* inputs, const float* gradients,
-                                  float* sums) {
+                                  float* sums) {  // NOLINT(readability-non-const-parameter): templates write to it
     multiply_all<true>({.left = inputs,
                         .left_row = 1,
                         .left_depth = g.channels,
