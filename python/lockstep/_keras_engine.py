@@ -71,8 +71,12 @@ def fit(
 ) -> Any:
     """Train a compiled model in place. The arguments are those of `lockstep.fit`; `data` is (x, y, weights)."""
     _refuse_other_optimizers(model)
-    arrays = _unpadded(data, "the data")
-    validation = None if validation_data is None else _unpadded(validation_data, "the validation data")
+    arrays = _as_data(data, "the data")
+    validation = None
+    if validation_data is not None:
+        if not isinstance(validation_data, (tuple, list)) or len(validation_data) not in (2, 3):
+            raise UsageError("validation_data must be a pair of arrays (x, y), or (x, y, sample_weight)")
+        validation = _as_data(validation_data, "the validation data")
     count = _length(arrays, "the data")
     if validation is not None:
         _length(validation, "the validation data")
@@ -152,7 +156,7 @@ def _refuse_other_optimizers(model: Any) -> None:
             )
 
 
-def _unpadded(data: Any, what: str) -> Any:
+def _as_data(data: Any, what: str) -> Any:
     """Return (x,), (x, y) or (x, y, weights) with arrays as leaves."""
     x, y, weights = (*data, None, None)[:3]
     if y is None and weights is not None:

@@ -34,7 +34,7 @@ def dump(model: Any) -> bytes:
     archive, problem = _by_keras(model)
     if archive is not None:
         return pickle.dumps({"archive": archive})
-    if importlib.util.find_spec("cloudpickle") is None:
+    if not _has_module("cloudpickle"):
         raise UsageError(
             f"the workers cannot make this model anew from Keras' file: {problem}; install cloudpickle, which sends "
             "classes by value (pip install cloudpickle), or move the classes to a module, with get_config"

@@ -235,7 +235,8 @@ class QuickTest(FitTest):
             ("validation_split is 1", ValueError, lambda: lockstep.fit(model, x, y, validation_split=1)),
             ("pair of arrays", ValueError, lambda: lockstep.fit(model, x, y, validation_data=x)),
             ("collect its batches", ValueError, lambda: lockstep.fit(model, iter([(x, y)]))),
-            ("several arrays", ValueError, lambda: lockstep.fit(model, [x, x], y)),
+            ("one input and one output", ValueError, lambda: lockstep.fit(model, [x, x], y, engine="native")),
+            ("pair of arrays", ValueError, lambda: lockstep.fit(model, x, y, validation_data=x, engine="keras")),
             ("no array of numbers", ValueError, lambda: lockstep.fit(model, x, y.astype(str))),
             ("engine is 'c'", ValueError, lambda: lockstep.fit(model, x, y, engine="c")),
             ("needs backup_dir", ValueError, lambda: lockstep.fit(model, x, y, resume=True)),
@@ -290,6 +291,16 @@ class QuickTest(FitTest):
             np.testing.assert_allclose(history.history[name], values, atol=TOLERANCE, err_msg=name)
         self.assert_same(model, alone)
         self.assertEqual(said.getvalue().count("training goes on from the last backup"), 1, said.getvalue())
+
+    def test_a_class_that_workers_cannot_import_needs_cloudpickle(self) -> None:
+        class Twice(keras.layers.Layer):
+            def call(self, x: Any) -> Any:
+                return 2 * x
+
+        x, y = data()
+        model = make_model(layers=[keras.layers.Flatten(), Twice()])
+        with mock.patch.dict(sys.modules, {"cloudpickle": None}), self.assertRaisesRegex(ValueError, "pip install"):
+            lockstep.fit(model, x, y, engine="keras", verbose=0)
 
 
 class FullTest(FitTest):

@@ -14,6 +14,7 @@ import numpy as np
 from keras import layers, ops
 
 TOLERANCE = 1e-3  # of float32 sums in another order, after some steps of Adam
+FLIPPED = 2.5  # examples near a boundary, whose class the order of sums decides
 draw = np.random.default_rng(0)
 X = draw.normal(size=(60, 8)).astype("float32")
 SERIES = draw.normal(size=(60, 5, 3)).astype("float32")
@@ -142,7 +143,10 @@ for case in sys.argv[1:]:
     found = lockstep.fit(model, *data, workers=int(workers), engine="keras", **options).history
     assert found.keys() == expected.keys(), (found, expected)
     for key, values in expected.items():
-        np.testing.assert_allclose(found[key], values, atol=TOLERANCE, rtol=TOLERANCE, err_msg=f"{name} {key}")
+        tolerance = TOLERANCE if key == "loss" else FLIPPED / len(CLASSES)
+        np.testing.assert_allclose(
+            found[key], values, atol=tolerance, rtol=TOLERANCE, err_msg=f"{name} {found} {expected}"
+        )
     for own, theirs in zip(model.get_weights(), expected_model.get_weights(), strict=True):
         np.testing.assert_allclose(own, theirs, atol=TOLERANCE, rtol=TOLERANCE, err_msg=name)
     assert int(model.optimizer.iterations) == int(expected_model.optimizer.iterations) == 12, name
