@@ -242,8 +242,12 @@ def DistributedOptimizer(  # noqa: N802 - named as in Horovod, for a class it st
         gradients = [grads[index] for index in present]
         variables = list(optimizer._trainable_variables if trainable_variables is None else trainable_variables)
         for index in present:
-            if hasattr(grads[index], "set_shape"):  # TensorFlow does not know the shapes of all gradients
-                grads[index].set_shape(variables[index].shape)
+            is_sparse = type(grads[index]).__name__ == "IndexedSlices"
+            if not is_sparse and (getattr(grads[index].shape, "rank", 0) is None or None in tuple(grads[index].shape)):
+                raise UsageError(
+                    f"TensorFlow does not know the shape of the gradient of {variables[index].path}, so the workers "
+                    "cannot average it; use the JAX or PyTorch backend"
+                )
         if any(type(gradient).__name__ == "IndexedSlices" for gradient in gradients):
             averages = averager.average_with_slices(gradients)
         elif averager.hooks:
