@@ -78,7 +78,7 @@ def _call_torch(function: Callable[[Arrays], Arrays], tensors: list[Any], output
 
     arrays = function([to_numpy(tensor) for tensor in tensors])
     return [
-        torch.from_numpy(np.ascontiguousarray(array)).to(device=output.device, dtype=output.dtype)
+        torch.from_numpy(np.ascontiguousarray(array)).reshape(array.shape).to(device=output.device, dtype=output.dtype)
         for array, output in zip(arrays, outputs, strict=True)
     ]
 

@@ -18,6 +18,7 @@ import keras
 import numpy as np
 from numpy.typing import NDArray
 
+from lockstep import _keras_engine
 from lockstep._caller import (
     Training,
     check_callbacks,
@@ -85,7 +86,7 @@ def fit(
     model
         Weights, optimizer state and step are the workers' when this returns, also after Ctrl-C.
     x, y
-        Arrays of equal length.
+        Arrays of equal length. The Keras engine also takes tuples and dicts of them, and `x` alone.
     epochs
         Passes over the data.
     batch_size
@@ -99,7 +100,7 @@ def fit(
     callbacks
         Keras' and your own. They run in this process, after each epoch with the weights of that time.
     class_weight, sample_weight
-        As in Keras. The native engine does not take them.
+        As in Keras. Only the Keras engine takes them.
     shuffle
         Whether every epoch has an order of its own.
     verbose
@@ -119,17 +120,31 @@ def fit(
     arguments = _Arguments(epochs, 32 if batch_size is None else batch_size, workers)
     if not 0 <= validation_split < 1:
         raise UsageError(f"validation_split is {validation_split}; it must be at least 0 and less than 1")
-    data = _as_pair(x, y, "the data")
-    validation = None if validation_data is None else _as_pair(*_unpacked(validation_data), "the validation data")
     if resume and backup_dir is None:
         raise UsageError("resume=True needs backup_dir, where the interrupted training left its backups")
     _require_compiled(model)
-    weighs = class_weight is not None or sample_weight is not None
-    chosen = _choose(model, engine, "it does not take class_weight and sample_weight" if weighs else None)
-    if chosen == "keras":
-        raise UsageError("the Keras engine of lockstep.fit is not there yet; see docs/python.md for Keras' own fit")
+    chosen = _choose(model, engine, _beyond_native(model, x, y, validation_data, class_weight, sample_weight))
     verbose = 1 if verbose == "auto" else int(verbose)
     seed = int(np.random.randint(2**31)) if seed is None else seed
+    if chosen == "keras":
+        return _keras_engine.fit(
+            model,
+            (x, y, sample_weight),
+            validation_data,
+            epochs=epochs,
+            batch_size=arguments.batch_size,
+            workers=workers,
+            validation_split=validation_split,
+            callbacks=callbacks,
+            class_weight=class_weight,
+            shuffle=shuffle,
+            verbose=verbose,
+            seed=seed,
+            backup_dir=None if backup_dir is None else Path(backup_dir),
+            resume=resume,
+        )
+    data = _as_pair(x, y, "the data")
+    validation = None if validation_data is None else _as_pair(*_unpacked(validation_data), "the validation data")
     _build(model, data)
     with Job() as job:
         state = job.memory_file("state")
@@ -352,6 +367,27 @@ def _native_problem(model: Any) -> str | None:
     if code not in _WRONG_MODEL:
         raise error
     return re.sub(re.escape(str(path)) + r"(:[\w.]+)?: ", "", str(error)).replace(str(path), "the model")
+
+
+def _beyond_native(model: Any, x: Any, y: Any, validation: Any, class_weight: Any, sample_weight: Any) -> str | None:
+    """Return what in a training, apart from the model, only the Keras engine takes."""
+    if class_weight is not None or sample_weight is not None:
+        return "it does not take class_weight and sample_weight"
+    if y is None:
+        return "it needs targets"
+    if any(_holds_arrays(value) for value in (x, y)):
+        return "it takes models of one input and one output"
+    if isinstance(validation, (tuple, list)) and (len(validation) != 2 or any(map(_holds_arrays, validation))):
+        return "it takes validation data of one input and one output"
+    if not model.built:
+        return "the model is not built before it sees data"
+    if type(model).train_step is not keras.Model.train_step:
+        return "the model has a train_step of its own"
+    return None
+
+
+def _holds_arrays(value: Any) -> bool:
+    return isinstance(value, (list, tuple, dict)) and any(hasattr(each, "shape") for each in value)
 
 
 def _choose(model: Any, engine: str, problem: str | None) -> str:

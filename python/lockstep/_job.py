@@ -28,6 +28,7 @@ VERSION = 1  # of the channel's messages and of job.json
 Message = dict[str, Any]
 
 _ERRORS: dict[int, type[Error]] = {64: UsageError, 65: DataError, 70: InternalError, 74: IoError, 75: PeerError}
+_NO_CAUSE = "which a restart cannot fix"  # ends what a launcher says of a worker, which has said why
 _SHOWN_LINES = 10
 _MAX_PACKET = 1 << 20
 _END_S = 10  # for a launcher to end its workers
@@ -43,6 +44,7 @@ def error_of(code: int, log: str, where: str) -> Error:
     """Return the exception for a command's exit code and what it wrote."""
     lines = [line for line in log.splitlines() if line.strip()]
     causes = [line.split("error: ", 1)[1] for line in lines if "error: " in line]
+    causes = [cause for cause in causes if not cause.endswith(_NO_CAUSE)] or causes
     sentence = causes[-1] if causes else f"the launcher ended with code {code}"
     shown = "".join(f"\n  {line}" for line in lines[-_SHOWN_LINES:]) if where else ""
     rest = f"\nThe last lines of the workers' log, {where}:{shown}" if where else ""

@@ -240,6 +240,14 @@ def DistributedOptimizer(  # noqa: N802 - named as in Horovod, for a class it st
         grads = list(grads)
         present = [index for index, gradient in enumerate(grads) if gradient is not None]
         gradients = [grads[index] for index in present]
+        variables = list(optimizer._trainable_variables if trainable_variables is None else trainable_variables)
+        for index in present:
+            is_sparse = type(grads[index]).__name__ == "IndexedSlices"
+            if not is_sparse and (getattr(grads[index].shape, "rank", 0) is None or None in tuple(grads[index].shape)):
+                raise UsageError(
+                    f"TensorFlow does not know the shape of the gradient of {variables[index].path}, so the workers "
+                    "cannot average it; use the JAX or PyTorch backend"
+                )
         if any(type(gradient).__name__ == "IndexedSlices" for gradient in gradients):
             averages = averager.average_with_slices(gradients)
         elif averager.hooks:
@@ -247,7 +255,7 @@ def DistributedOptimizer(  # noqa: N802 - named as in Horovod, for a class it st
         else:
             averages = averager.average(gradients)
             if overlap and size() > 1 and trainable_variables is not None:
-                parameters = [list(trainable_variables)[index].value for index in present]
+                parameters = [variables[index].value for index in present]
                 averager.add_hooks(gradients, parameters)
         for index, average in zip(present, averages, strict=True):
             grads[index] = average

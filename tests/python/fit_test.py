@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -23,7 +24,7 @@ os.environ["KERAS_BACKEND"] = "jax"
 import keras
 import lockstep
 import numpy as np
-from support import JobTest
+from support import BACKENDS, LIMIT_S, JobTest
 
 EXAMPLES, BATCH = 120, 24
 TOLERANCE = 2e-4  # of float32 sums in another order, after some steps of Adam
@@ -234,7 +235,8 @@ class QuickTest(FitTest):
             ("validation_split is 1", ValueError, lambda: lockstep.fit(model, x, y, validation_split=1)),
             ("pair of arrays", ValueError, lambda: lockstep.fit(model, x, y, validation_data=x)),
             ("collect its batches", ValueError, lambda: lockstep.fit(model, iter([(x, y)]))),
-            ("several arrays", ValueError, lambda: lockstep.fit(model, [x, x], y)),
+            ("one input and one output", ValueError, lambda: lockstep.fit(model, [x, x], y, engine="native")),
+            ("pair of arrays", ValueError, lambda: lockstep.fit(model, x, y, validation_data=x, engine="keras")),
             ("no array of numbers", ValueError, lambda: lockstep.fit(model, x, y.astype(str))),
             ("engine is 'c'", ValueError, lambda: lockstep.fit(model, x, y, engine="c")),
             ("needs backup_dir", ValueError, lambda: lockstep.fit(model, x, y, resume=True)),
@@ -267,8 +269,73 @@ class QuickTest(FitTest):
         with self.assertRaisesRegex(ValueError, "Twice"):
             lockstep.fit(make_model(layers=[keras.layers.Flatten(), Twice()]), x, y, engine="native")
 
+    def test_a_killed_worker_of_the_keras_engine_is_replaced(self) -> None:
+        x, y = data()
+        options: dict[str, Any] = {"epochs": 3, "batch_size": BATCH, "shuffle": False, "verbose": 0}
+        alone = make_model()
+        expected = alone.fit(x, y, **options).history
+        killed: list[int] = []
+
+        def kill(model: Any, epoch: int) -> None:
+            if epoch == 0:
+                killed.append(self.workers()[-1])
+                os.kill(killed[0], signal.SIGKILL)
+
+        model = make_model()
+        collect = CollectBatches(kill)
+        with contextlib.redirect_stderr(io.StringIO()) as said:
+            history = lockstep.fit(model, x, y, workers=2, engine="keras", callbacks=[collect], **options)
+        self.assertEqual(history.epoch, [0, 1, 2])
+        self.assertEqual([step for kind, step in collect.calls if kind == "batch"], 3 * list(range(5)))
+        for name, values in expected.items():
+            np.testing.assert_allclose(history.history[name], values, atol=TOLERANCE, err_msg=name)
+        self.assert_same(model, alone)
+        self.assertEqual(said.getvalue().count("training goes on from the last backup"), 1, said.getvalue())
+
+    def test_a_class_that_workers_cannot_import_needs_cloudpickle(self) -> None:
+        class Twice(keras.layers.Layer):
+            def call(self, x: Any) -> Any:
+                return 2 * x
+
+        x, y = data()
+        model = make_model(layers=[keras.layers.Flatten(), Twice()])
+        with mock.patch.dict(sys.modules, {"cloudpickle": None}), self.assertRaisesRegex(ValueError, "pip install"):
+            lockstep.fit(model, x, y, engine="keras", verbose=0)
+
 
 class FullTest(FitTest):
+    def test_any_model_on_any_backend(self) -> None:
+        program = Path(__file__).parent / "programs" / "any_model.py"
+        for backend in BACKENDS:
+            cases = ["layer:1", "vae:2", "layer:2", "lstm:2"]
+            if backend != "tensorflow":  # whose graph does not know the shapes of attention's gradients
+                cases.append("transformer:2")
+            environment = os.environ | {"KERAS_BACKEND": backend, "TMPDIR": str(self.folder)}
+            command = [sys.executable, "-W", "ignore", str(program), *cases]
+            done = subprocess.run(
+                command, env=environment, capture_output=True, text=True, timeout=LIMIT_S, check=False
+            )
+            with self.subTest(backend):
+                self.assertEqual(done.returncode, 0, done.stderr[-4000:])
+                self.assertEqual(re.findall(r"(?m)^equal: (.*)$", done.stdout), cases)
+
+    def test_callbacks_steer_the_keras_engine(self) -> None:
+        x, y = data()
+        model = make_model(keras.optimizers.SGD(0.5))
+        stop = Collect(lambda model, epoch: setattr(model, "stop_training", epoch == 1))
+        rate = keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate / 10 if epoch else rate)
+        options: dict[str, Any] = {"epochs": 5, "batch_size": BATCH, "verbose": 0, "engine": "keras"}
+        history = lockstep.fit(model, x, y, callbacks=[rate, stop], **options)
+        self.assertEqual(history.epoch, [0, 1])
+        np.testing.assert_allclose(history.history["learning_rate"], [0.5, 0.05], rtol=1e-6)
+
+        def interrupt(model: Any, epoch: int) -> None:
+            raise KeyboardInterrupt
+
+        with self.assertRaises(KeyboardInterrupt):
+            lockstep.fit(model, x, y, callbacks=[Collect(interrupt)], **options)
+        self.assertEqual(int(model.optimizer.iterations), 3 * EXAMPLES // BATCH)
+
     def test_evaluate_and_predict_as_keras(self) -> None:
         x, y = data(50)
         model = make_model()

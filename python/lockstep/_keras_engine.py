@@ -1,0 +1,210 @@
+"""`lockstep.fit` with the Keras engine: workers of this host run Keras' own ``fit`` in the caller's backend."""
+
+from __future__ import annotations
+
+import math
+import os
+import pickle
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+from lockstep import _backup, _transfer
+from lockstep._caller import Training, looks_at_weights, waits_for_batches
+from lockstep._job import Job
+from lockstep._native import DataError, IoError, UsageError
+from lockstep._state import assign, to_array, variables_of
+
+
+@dataclass(frozen=True)
+class SharedArray:
+    """An array in a memory file that workers inherit."""
+
+    descriptor: int
+    kind: str
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class FitJob:
+    """What the workers do. `data` and `validation` are tuples (x, y, sample_weight) of containers of arrays."""
+
+    model: str
+    start: str  # the file of the variables with which training begins
+    data: Any
+    validation: Any
+    epochs: int
+    batch_size: int
+    shuffle: bool
+    seed: int
+    class_weight: dict[int, float] | None
+    backup_dir: str
+    temporary: str
+    waits_for_batches: bool
+    shows_weights: bool
+    floatx: str
+    image_data_format: str
+    dtype_policy: str
+
+
+def fit(
+    model: Any,
+    data: Any,
+    validation_data: Any,
+    *,
+    epochs: int,
+    batch_size: int,
+    workers: int,
+    validation_split: float,
+    callbacks: Sequence[Any],
+    class_weight: dict[int, float] | None,
+    shuffle: bool,
+    verbose: int,
+    seed: int,
+    backup_dir: Path | None,
+    resume: bool,
+) -> Any:
+    """Train a compiled model in place. The arguments are those of `lockstep.fit`; `data` is (x, y, weights)."""
+    _refuse_other_optimizers(model)
+    arrays = _as_data(data, "the data")
+    validation = None
+    if validation_data is not None:
+        if not isinstance(validation_data, (tuple, list)) or len(validation_data) not in (2, 3):
+            raise UsageError("validation_data must be a pair of arrays (x, y), or (x, y, sample_weight)")
+        validation = _as_data(validation_data, "the validation data")
+    count = _length(arrays, "the data")
+    if validation is not None:
+        _length(validation, "the validation data")
+    elif validation_split:
+        kept = math.floor(count * (1 - validation_split))
+        validation = keras.tree.map_structure(lambda array: array[kept:], arrays)
+        arrays = keras.tree.map_structure(lambda array: array[:kept], arrays)
+        if not 0 < kept < count:
+            raise UsageError(f"validation_split {validation_split} of {count} examples leaves one part empty")
+        count = kept
+    if batch_size < workers:
+        raise UsageError(f"batch_size is {batch_size}, less than one example for {workers} workers")
+    build(model, keras.tree.map_structure(lambda array: array[:1], arrays))
+    with Job() as job:
+        training = Training(model, callbacks, epochs, math.ceil(count / batch_size), verbose)
+        training.begin()  # before the model is written: callbacks may change it now
+        backups = (backup_dir or job.folder / "backup").absolute()
+        try:
+            if not resume:
+                (backups / _backup.FILE).unlink(missing_ok=True)
+            (job.folder / "model").write_bytes(_transfer.dump(model))
+            start = _backup.Backup(0, 0, 0, 0, {}, {}, [to_array(variable) for variable in variables_of(model)])
+            (job.folder / "start").write_bytes(start.to_bytes())
+        except OSError as error:
+            raise IoError(f"cannot write for the workers: {error}") from error
+        described = FitJob(
+            model=str(job.folder / "model"),
+            start=str(job.folder / "start"),
+            data=_share(job, arrays),
+            validation=None if validation is None else _share(job, validation),
+            epochs=epochs,
+            batch_size=batch_size,
+            shuffle=shuffle,
+            seed=seed,
+            class_weight=class_weight,
+            backup_dir=str(backups),
+            temporary=str(job.folder),
+            waits_for_batches=waits_for_batches(callbacks),
+            shows_weights=looks_at_weights(callbacks),
+            floatx=keras.config.floatx(),
+            image_data_format=keras.config.image_data_format(),
+            dtype_policy=keras.config.dtype_policy().name,
+        )
+        path = job.folder / "job"
+        path.write_bytes(pickle.dumps(described))
+        variables = {
+            "KERAS_BACKEND": keras.backend.backend(),
+            "PYTHONPATH": os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path),
+        }
+        job.start(workers, [sys.executable, "-m", "lockstep._keras_worker", "--job", str(path)], variables)
+        training.run(job, lambda: _load_state(model, backups))
+        if backup_dir is not None:
+            _backup.remove(backups)
+    return model.history
+
+
+def build(model: Any, batch: Any) -> None:
+    """Make the variables of a model and its optimizer, as the first step of Keras' ``fit`` does."""
+    if not all(layer.built for layer in model._flatten_layers()):
+        try:
+            model._symbolic_build(data_batch=batch)
+        except Exception:  # a model without `call` builds its layers in train_step, if they are not built
+            if not model.trainable_variables:
+                raise
+    if not model.optimizer.built:
+        model.optimizer.build(model.trainable_variables)
+
+
+def _refuse_other_optimizers(model: Any) -> None:
+    if getattr(model, "optimizer", None) is None:
+        raise UsageError("the model is compiled without an optimizer; name one in model.compile")
+    for name, value in vars(model).items():
+        if isinstance(value, keras.optimizers.Optimizer) and value is not model.optimizer:
+            raise UsageError(
+                f"the model has another optimizer, {name}; lockstep.fit takes models of one, so train with Keras' own "
+                "fit under lockstep launch and wrap each in lockstep.DistributedOptimizer"
+            )
+
+
+def _as_data(data: Any, what: str) -> Any:
+    """Return (x,), (x, y) or (x, y, weights) with arrays as leaves."""
+    x, y, weights = (*data, None, None)[:3]
+    if y is None and weights is not None:
+        raise UsageError(f"{what} has sample weights but no targets")
+    given = (x,) if y is None else (x, y) if weights is None else (x, y, weights)
+    return tuple(
+        _as_arrays(value, f"{name} of {what}") for name, value in zip(("x", "y", "weights"), given, strict=False)
+    )
+
+
+def _as_arrays(value: Any, what: str) -> Any:
+    if isinstance(value, dict):
+        return {key: _as_arrays(each, f"{what}[{key!r}]") for key, each in value.items()}
+    if isinstance(value, (list, tuple)) and any(hasattr(each, "shape") for each in value):
+        return tuple(_as_arrays(each, f"{what}[{index}]") for index, each in enumerate(value))
+    if not hasattr(value, "__array__") and not isinstance(value, (list, tuple)):
+        raise UsageError(
+            f"{what} is of type {type(value).__name__}; lockstep.fit takes arrays, so collect its batches with "
+            "numpy.concatenate, or train with Keras' own fit under lockstep launch"
+        )
+    array = np.asarray(keras.ops.convert_to_numpy(value) if keras.ops.is_tensor(value) else value)
+    if array.ndim == 0 or array.dtype.kind not in "buif":
+        raise DataError(f"{what} is no array of numbers: its type is {array.dtype}, its shape {array.shape}")
+    return array
+
+
+def _length(arrays: Any, what: str) -> int:
+    lengths = [len(array) for array in keras.tree.flatten(arrays)]
+    if len(set(lengths)) != 1:
+        raise DataError(f"the arrays of {what} have {', '.join(map(str, lengths))} examples; give equally many")
+    if lengths[0] == 0:
+        raise DataError(f"{what} holds no examples")
+    return lengths[0]
+
+
+def _share(job: Job, arrays: Any) -> Any:
+    def share(array: Any) -> SharedArray:
+        kind = keras.config.floatx() if array.dtype.kind == "f" else array.dtype.name  # as Keras converts arrays
+        described = job.memory_file("data").write(array, kind)
+        return SharedArray(described["descriptor"], kind, array.shape)
+
+    return keras.tree.map_structure(share, arrays)
+
+
+def _load_state(model: Any, directory: Path) -> None:
+    """Read the workers' last backup into the model. Without one, no step was made."""
+    try:
+        backup = _backup.Backup.from_bytes((directory / _backup.FILE).read_bytes())
+    except FileNotFoundError:
+        return
+    assign(variables_of(model), backup.variables)

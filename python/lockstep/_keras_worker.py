@@ -1,0 +1,225 @@
+"""The worker of `lockstep.fit` with the Keras engine: Keras' own ``fit`` in the caller's backend, on each rank.
+
+``lockstep launch`` starts it as ``python -m lockstep._keras_worker --job FILE --channel DESCRIPTOR``. Rank 0 tells the
+caller what happens, and all ranks do what the caller's callbacks decide.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import mmap
+import os
+import pickle
+import select
+import shutil
+import socket
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+import lockstep
+from lockstep import _backup, _transfer
+from lockstep._data import ShardedData
+from lockstep._job import VERSION, Message
+from lockstep._keras_engine import FitJob, SharedArray, build
+from lockstep._state import assign, variables_of
+from lockstep.callbacks import BackupAndRestore
+
+_MAX_PACKET = 1 << 20
+_USAGE = 64
+
+
+class Channel:
+    """Rank 0's socket to the caller."""
+
+    def __init__(self, descriptor: int, temporary: str) -> None:
+        self._socket = socket.socket(fileno=descriptor)
+        self._temporary = temporary
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def _watch(self) -> None:
+        """End this process when the caller hangs up; the launcher ends the other ranks."""
+        poll = select.poll()
+        poll.register(self._socket, select.POLLRDHUP)
+        poll.poll()
+        shutil.rmtree(self._temporary, ignore_errors=True)
+        os._exit(_USAGE)
+
+    def send(self, message: Message) -> None:
+        """Send a message to the caller."""
+        self._socket.send(json.dumps(message).encode())
+
+    def receive(self, wait: bool) -> Message:
+        """Return the caller's next message; without `wait`, an empty one if there is none."""
+        try:
+            packet = self._socket.recv(_MAX_PACKET, 0 if wait else socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return {}
+        if not packet:
+            self.wait_for_end()
+        message: Message = json.loads(packet)
+        return message
+
+    def wait_for_end(self) -> None:
+        """Wait until the caller hangs up, which ends this process."""
+        while True:
+            time.sleep(1)
+
+
+class CallerCallback(BackupAndRestore):
+    """Backs up, and runs the caller's callbacks through the channel."""
+
+    def __init__(self, job: FitJob, data: ShardedData, channel: Channel | None) -> None:
+        super().__init__(job.backup_dir, delete_checkpoint=False)
+        self._job = job
+        self._data = data
+        self._channel = channel
+        self._pending: Message = {}  # what the caller decided after the last batch of an epoch
+
+    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        """Tell the caller, and do what its callbacks decide."""
+        super().on_epoch_begin(epoch, logs)
+        self._obey(self._tell("epoch_begin", self._first_step, {}, True), 0)
+
+    def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+        """Tell the caller. All ranks agree on what it decided, but after the last batch, of which some have no part."""
+        super().on_train_batch_end(batch, logs)
+        step = self._first_step + batch
+        decided = self._tell("batch", step, logs or {}, self._job.waits_for_batches)
+        if step + 1 < self._data.global_batches:
+            self._obey(decided, step + 1)
+        else:
+            self._pending = decided
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        """Back up, tell the caller, and do what its callbacks decide."""
+        super().on_epoch_end(epoch, logs)
+        last = self._data.global_batches
+        decided = self._pending | self._tell("epoch_end", last, logs or {}, True)
+        self._pending = {}
+        self._obey(decided, 0)
+
+    def tell_end(self, event: str) -> None:
+        """Tell the caller that the last backup holds the final state."""
+        if self._channel is not None:
+            iterations = int(self.model.optimizer.iterations)
+            self._channel.send({"event": event, "state": True, "iterations": iterations})
+
+    def _tell(self, event: str, step: int, logs: dict[str, Any], wait: bool) -> Message:
+        if self._channel is None:
+            return {}
+        optimizer = self.model.optimizer
+        self._channel.send({
+            "event": event,
+            "epoch": self._epoch,
+            "step": step,
+            "logs": {name: repr(float(value)) for name, value in logs.items()},
+            "iterations": int(optimizer.iterations),
+            "learning_rate": float(optimizer.learning_rate),
+            "state": event == "epoch_end" and self._job.shows_weights,
+            "wait": wait,
+        })  # fmt: skip
+        return self._channel.receive(wait)
+
+    def _obey(self, decided: Message, step: int) -> None:
+        """Do on all ranks what the caller decided. `step` is the next of the epoch, where no backup is."""
+        decided = lockstep.broadcast(decided)
+        if decided.get("interrupt"):
+            if step:
+                self._save(self._epoch, step)
+            self.tell_end("interrupted")
+            if self._channel is not None:
+                self._channel.wait_for_end()
+            while True:
+                time.sleep(1)  # the launcher ends this rank after rank 0
+        if "learning_rate" in decided:
+            self.model.optimizer.learning_rate = decided["learning_rate"]
+        if decided.get("stop"):
+            self.model.stop_training = True
+
+
+def _map(array: SharedArray) -> Any:
+    """Return an array that all workers share."""
+    kind = np.dtype(array.kind)
+    if not np.prod(array.shape, dtype=int):
+        return np.empty(array.shape, kind)
+    memory = mmap.mmap(array.descriptor, 0, access=mmap.ACCESS_READ)
+    return np.ndarray(array.shape, kind, buffer=memory)
+
+
+def _shard(job: FitJob, arrays: Any, shuffle: bool) -> Any:
+    mapped = keras.tree.map_structure(_map, arrays)
+    return lockstep.shard(*mapped, batch_size=job.batch_size, shuffle=shuffle, seed=job.seed)
+
+
+def _unwrap_single(model: Any) -> None:
+    """Give the model's own steps x alone, as Keras does with an array: datasets hand out (x,)."""
+
+    def without_tuple(step: Any) -> Any:
+        def unwrapped(*arguments: Any) -> Any:
+            *state, batch = arguments
+            return step(*state, batch[0] if isinstance(batch, (list, tuple)) and len(batch) == 1 else batch)
+
+        return unwrapped
+
+    for name in ("train_step", "test_step"):
+        object.__setattr__(model, name, without_tuple(getattr(model, name)))
+
+
+def _train(job: FitJob, channel_descriptor: int) -> None:
+    lockstep.init()
+    channel = Channel(channel_descriptor, job.temporary) if lockstep.is_chief() else None
+    if channel is not None:
+        generation = int(os.environ.get("LOCKSTEP_GENERATION") or 0)
+        channel.send({"event": "hello", "version": VERSION, "generation": generation})
+    else:
+        os.close(channel_descriptor)
+    keras.config.set_floatx(job.floatx)
+    keras.config.set_image_data_format(job.image_data_format)
+    keras.config.set_dtype_policy(job.dtype_policy)
+    keras.utils.set_random_seed(job.seed)
+    model = _transfer.load(Path(job.model).read_bytes())
+    data = _shard(job, job.data, job.shuffle)
+    build(model, keras.tree.map_structure(lambda array: array[:1], data.arrays))
+    assign(variables_of(model), _backup.Backup.from_bytes(Path(job.start).read_bytes()).variables)
+    if len(job.data) == 1 and isinstance(job.data[0], SharedArray):
+        _unwrap_single(model)
+    lockstep.DistributedOptimizer(model.optimizer)
+    if keras.backend.backend() == "tensorflow":
+        model.jit_compile = False  # XLA cannot leave the graph for the sums of gradients
+    caller = CallerCallback(job, data, channel)
+    model.fit(
+        data,
+        epochs=job.epochs,
+        callbacks=[caller],
+        validation_data=None if job.validation is None else _shard(job, job.validation, False),
+        class_weight=job.class_weight,
+        shuffle=False,
+        verbose=0,
+    )
+    caller.tell_end("done")
+
+
+def main() -> None:
+    """Train as a job's file says."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--job", type=Path, required=True)
+    parser.add_argument("--channel", type=int, required=True)
+    arguments = parser.parse_args()
+    try:
+        _train(pickle.loads(arguments.job.read_bytes()), arguments.channel)
+    except Exception as error:
+        first = str(error).strip().split("\n", 1)[0]
+        if not isinstance(error, lockstep.PeerError):
+            print(f"lockstep: error: {type(error).__name__}: {first}", file=sys.stderr, flush=True)
+        raise
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,176 @@
+"""How a caller's compiled Keras model reaches workers: as Keras' own file, or by value with cloudpickle.
+
+Keras' file takes models whose classes and functions a worker can import. Classes of a notebook, of ``__main__`` or
+of a function, lambdas, and models whose constructor takes other models go by value.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import json
+import pickle
+import tempfile
+import warnings
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+from lockstep._native import UsageError
+from lockstep._state import to_array
+
+# What Keras made for this process, and makes anew in another.
+_NOT_SENT = (
+    "_jax_state", "_optimizer", "_torch_params", "history", "optimizer", "predict_function", "test_function",
+    "train_function",
+)  # fmt: skip
+
+
+def dump(model: Any) -> bytes:
+    """Return a compiled model, without what training changes, for `load` in another process."""
+    archive, problem = _by_keras(model)
+    if archive is not None:
+        return pickle.dumps({"archive": archive})
+    if not _has_module("cloudpickle"):
+        raise UsageError(
+            f"the workers cannot make this model anew from Keras' file: {problem}; install cloudpickle, which sends "
+            "classes by value (pip install cloudpickle), or move the classes to a module, with get_config"
+        )
+    try:
+        return _by_value(model)
+    except Exception as error:
+        raise UsageError(
+            f"the model reaches the workers neither by Keras' file ({problem}) nor by cloudpickle "
+            f"({type(error).__name__}: {error}); move its classes to a module, with get_config"
+        ) from error
+
+
+def load(data: bytes) -> Any:
+    """Return the compiled model that `dump` got."""
+    sent = pickle.loads(data)
+    if "archive" not in sent:
+        model = sent["model"]
+        for layer in model._flatten_layers():
+            tracker = layer._tracker  # it knows objects by their ids, which are others here
+            tracker.stored_ids = {name: set(map(id, _values(held))) for name, (_, held) in tracker.config.items()}
+        model.optimizer = sent["optimizer"]
+        return model
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.keras"
+        path.write_bytes(sent["archive"])
+        return _load_file(path)
+
+
+def _values(held: Any) -> Any:
+    return held.values() if isinstance(held, dict) else held
+
+
+def _load_file(path: Path) -> Any:
+    return keras.models.load_model(path, safe_mode=False)  # it is the caller's own
+
+
+def _by_keras(model: Any) -> tuple[bytes | None, str]:
+    """Return Keras' file of a model, or why a worker could not read it."""
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        path = Path(folder) / "model.keras"
+        try:
+            model.save(path)
+            with zipfile.ZipFile(path) as archive:
+                config = json.loads(archive.read("config.json"))
+            problem = _not_importable(config)
+            if problem is None:
+                _load_file(path)
+                return path.read_bytes(), ""
+        except Exception as error:  # Keras says in many ways what it cannot save or load
+            problem = str(error).strip().split("\n", 1)[0] or type(error).__name__
+        return None, problem
+
+
+def _not_importable(config: Any) -> str | None:
+    """Return what in a Keras configuration another process cannot find."""
+    if isinstance(config, list):
+        return next(filter(None, map(_not_importable, config)), None)
+    if not isinstance(config, dict):
+        return None
+    name, module = config.get("class_name"), config.get("module")
+    if name in ("__lambda__", "Lambda"):
+        return "a lambda loses the names that it uses"
+    if isinstance(name, str) and isinstance(module, str):
+        if name == "function":
+            registered = str(config.get("registered_name"))
+            if registered != "function":
+                return f"the function {config.get('config')} is not one of Keras'"
+        elif module.split(".")[0] not in ("keras", "builtins"):
+            if module == "__main__" or not _has_module(module):
+                return f"the class {name} is in {module}, which workers cannot import"
+            if not hasattr(importlib.import_module(module), name):
+                return f"the class {name} is not at the top of {module}"
+    return next(filter(None, map(_not_importable, config.values())), None)
+
+
+def _has_module(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+def _by_value(model: Any) -> bytes:
+    import cloudpickle
+    from keras.src.saving.keras_saveable import KerasSaveable
+    from keras.src.utils import tracking
+
+    class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+        def reducer_override(self, item: Any) -> Any:
+            if isinstance(item, keras.Variable):
+                return _make_variable, (
+                    to_array(item), item.name, str(item.dtype), item.trainable, item.aggregation, item.path,
+                )  # fmt: skip
+            if isinstance(item, keras.optimizers.Optimizer):
+                return type(item).from_config, (item.get_config(),)
+            if isinstance(item, KerasSaveable):
+                state = {name: value for name, value in vars(item).items() if name not in _NOT_SENT}
+                return _make_bare, (type(item),), state, None, None, _set_state
+            if isinstance(item, (tracking.TrackedList, tracking.TrackedDict, tracking.TrackedSet)):
+                plain = next(each for each in (list, dict, set) if isinstance(item, each))
+                return _make_bare, (type(item),), (plain(item), vars(item)), None, None, _fill
+            return super().reducer_override(item)
+
+    buffer = io.BytesIO()
+    Pickler(buffer).dump({"model": model, "optimizer": model.optimizer})
+    return buffer.getvalue()
+
+
+def _make_bare(kind: Any) -> Any:
+    return kind.__new__(kind)
+
+
+def _set_state(item: Any, state: dict[str, Any]) -> None:
+    vars(item).update(state)
+    for name in ("predict_function", "test_function", "train_function"):
+        if isinstance(item, keras.Model):
+            vars(item)[name] = None
+
+
+def _fill(container: Any, state: tuple[Any, dict[str, Any]]) -> None:
+    """Fill a container of Keras that tracks what it holds, past its own methods."""
+    content, attributes = state
+    if isinstance(content, list):
+        list.extend(container, content)
+    elif isinstance(content, dict):
+        dict.update(container, content)
+    else:
+        set.update(container, content)
+    vars(container).update(attributes)
+
+
+def _make_variable(
+    value: np.ndarray[Any, Any], name: str, dtype: str, trainable: bool, aggregation: str, path: str
+) -> Any:
+    variable = keras.Variable(value, dtype=dtype, trainable=trainable, aggregation=aggregation, name=name)
+    variable._path = path
+    return variable
