@@ -291,11 +291,12 @@ TEST_CASE("weight gradients of our own convolutions have equal bits for any micr
          {.mixed_bfloat16 = true, .layout = Layout::nhwc, .tolerance = 0.1}});
   }
   if (instruction_set_in_use() >= InstructionSet::avx2) {
-    cases.push_back({ConvolutionAlgorithm::winograd,
-                     {Input({13, 11, 16}), Conv2D(48, 3, {.padding = Padding::same, .activation = relu}),
-                      Conv2D(32, 3, {.activation = relu}), MaxPooling2D(), Flatten(), Dense(4)},
-                     4,
-                     {}});
+    cases.push_back(
+        {ConvolutionAlgorithm::winograd,
+         {Input({13, 11, 16}), Conv2D(48, 3, {.padding = Padding::same, .activation = relu}),
+          Conv2D(32, 3, {.activation = relu}), MaxPooling2D(), Flatten(), Dense(4)},
+         4,
+         {.layout = instruction_set_in_use() >= InstructionSet::avx512 ? Layout::nChw16c : Layout::nChw8c}});
   }
   for (Case& its_case : cases) {
     std::vector<std::vector<float>> gradients;

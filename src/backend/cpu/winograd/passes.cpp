@@ -13,7 +13,7 @@ namespace {
 std::int64_t tiles_of_block(const Geometry& g) {
   constexpr std::int64_t cache_elements = std::int64_t{96} << 10U;
   const std::int64_t fitting = cache_elements / (cells * (g.channels + g.out_channels));
-  return std::clamp<std::int64_t>(fitting / 8 * 8, 16, 64);
+  return std::clamp<std::int64_t>(fitting / 8 * 8, 16, max_tiles_of_block);
 }
 
 /// The matrices of a block of tiles.
@@ -84,8 +84,8 @@ void add_weight_gradients(const Resources& resources, const Geometry& geometry, 
   const std::int64_t tiles = images * tiles_of_image(geometry.out_height, geometry.out_width);
   const std::int64_t weight_stride = geometry.weight_stride();
   const Workspace work(geometry, step, resources.scratch);
+  TileBlock block;
   for (std::int64_t begin = 0; begin < tiles; begin += step) {
-    TileBlock block;
     block.assign(geometry.out_height, geometry.out_width, begin, std::min(begin + step, tiles));
     const auto count = static_cast<std::int64_t>(block.tiles().size());
 #pragma omp parallel num_threads(resources.threads) if (resources.threads > 1)

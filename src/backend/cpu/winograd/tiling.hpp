@@ -9,7 +9,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <vector>
 
 namespace lockstep::winograd {
 
@@ -33,20 +32,24 @@ struct Tile {
   std::array<std::array<std::int64_t, cell_classes>, cell_classes> slots = {};
 };
 
+inline constexpr std::int64_t max_tiles_of_block = 64;
+
 /// Tiles that are transformed and multiplied together, image by image in rows.
 class TileBlock {
  public:
-  /// The tiles [begin, end) of images of height x width results, which have `tiles_of_image` tiles each.
+  /// The tiles [begin, end) of images of height x width results, which have `tiles_of_image` tiles each; at most
+  /// max_tiles_of_block.
   void assign(std::int64_t height, std::int64_t width, std::int64_t begin, std::int64_t end);
 
-  [[nodiscard]] std::span<const Tile> tiles() const noexcept { return tiles_; }
+  [[nodiscard]] std::span<const Tile> tiles() const noexcept { return std::span(tiles_).first(size_); }
   /// The tiles that have a cell.
   [[nodiscard]] std::int64_t count(int row, int column) const noexcept {
     return counts_[static_cast<std::size_t>(class_of(row))][static_cast<std::size_t>(class_of(column))];
   }
 
  private:
-  std::vector<Tile> tiles_;
+  std::array<Tile, max_tiles_of_block> tiles_ = {};  // not a vector: steps allocate nothing
+  std::size_t size_ = 0;
   std::array<std::array<std::int64_t, cell_classes>, cell_classes> counts_ = {};
 };
 
