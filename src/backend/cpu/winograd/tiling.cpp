@@ -32,12 +32,12 @@ void TileBlock::assign(std::int64_t height, std::int64_t width, std::int64_t beg
     const std::int64_t of_its_image = index % of_image;
     const Interval rows = tile_of_axis(height, of_its_image / columns);
     const Interval its_columns = tile_of_axis(width, of_its_image % columns);
-    tiles_[size_++] = {.image = index / of_image,
-                       .row = rows.begin,
-                       .column = its_columns.begin,
-                       .rows = rows.size,
-                       .columns = its_columns.size,
-                       .slots = counts_};
+    tiles_.at(size_++) = {.image = index / of_image,
+                          .row = rows.begin,
+                          .column = its_columns.begin,
+                          .rows = rows.size,
+                          .columns = its_columns.size,
+                          .slots = counts_};
     for (int i = 0; i <= rows.size - min_tile; ++i) {
       for (int j = 0; j <= its_columns.size - min_tile; ++j)
         ++counts_[static_cast<std::size_t>(i)][static_cast<std::size_t>(j)];
