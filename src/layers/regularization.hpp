@@ -93,7 +93,7 @@ struct LayerTraits<GaussianNoise> {
   static GaussianNoise blank() { return GaussianNoise(0); }
 
   static void fields(auto& visit, auto& noise) {
-    visit.required("stddev", noise.stddev, not_negative);
+    visit.required("stddev", noise.stddev, zero_to_one);
     visit.unused("seed");  // noise is drawn from the job's seed
   }
 

@@ -300,10 +300,11 @@ MetricSums CompiledModel::evaluate(const Batch& batch) {
   MetricSums metrics;
   std::vector<float> written(num_metric_elements());
   // The only step of a tensor-parallel model may be for fewer examples.
-  const std::uint64_t end = batch.position + batch.size;
-  for (Batch part = batch; part.position < end; part.position += part.size) {
+  const Batch& whole = batch;
+  const std::uint64_t end = whole.position + whole.size;
+  for (Batch part = whole; part.position < end; part.position += part.size) {
     part.size = std::min<std::size_t>(compiled.batch_size, end - part.position);
-    compiled.step.infer(feed->prepare(part, batch, iteration, false));
+    compiled.step.infer(feed->prepare(part, whole, iteration, false));
     read_local_metrics(written);
     to_metric_sums(written, metrics);
     all += metrics;

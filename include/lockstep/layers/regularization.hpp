@@ -36,7 +36,7 @@ struct SpatialDropout1D : CallableLayer<SpatialDropout1D> {
   std::string name;
 };
 
-/// In training, adds normal noise of this standard deviation.
+/// In training, adds normal noise of this standard deviation, 0 to 1 as in Keras 3.
 struct GaussianNoise : CallableLayer<GaussianNoise> {
   explicit GaussianNoise(double stddev_, std::string name_ = {}) : stddev(stddev_), name(std::move(name_)) {}
   double stddev;

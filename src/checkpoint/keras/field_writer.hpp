@@ -46,7 +46,7 @@ class FieldWriter : public FieldVisitor {
   static Json to_json(const std::vector<double>& values) { return values; }
   static Json to_json(Size2D extent) { return Json::array({extent.height, extent.width}); }
   static Json to_json(Size1D extent) { return Json::array({extent.length}); }
-  static Json to_json(const std::vector<int>& values) { return values; }
+  static Json to_json(const std::vector<int>& values) { return values.empty() ? Json() : Json(values); }  // None
   static Json to_json(Margins1D ends) { return Json::array({ends.before, ends.after}); }
   static Json to_json(Margins2D sides) {
     return Json::array({Json::array({sides.top, sides.bottom}), Json::array({sides.left, sides.right})});
