@@ -114,11 +114,13 @@ def shape_layer(layers: ModuleType, random: Random, shape: tuple[int, ...], **co
         lambda: dense(layers, random, **common),
     ]
     if len(shape) == 3:
+        # SpatialDropout2D has no argument `trainable`.
+        untrainable = {key: value for key, value in common.items() if key != "trainable"}
         makers += [
             lambda: layers.ZeroPadding2D(margins, **common),
             lambda: layers.Cropping2D(margins, **common),
             lambda: layers.UpSampling2D(2, interpolation=any_of(random, ("nearest", "bilinear")), **common),
-            lambda: layers.SpatialDropout2D(0.5, **common),
+            lambda: layers.SpatialDropout2D(0.5, **untrainable),
             lambda: layers.Dropout(0.5, noise_shape=(None, 1, 1, shape[-1]), **common),
         ]
     return any_of(random, tuple(makers))()
