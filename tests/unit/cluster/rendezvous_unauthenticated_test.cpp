@@ -313,7 +313,9 @@ void check_junk_connections(std::size_t count, std::size_t slow_ones, double sec
   CHECK(group.all_train());
   CHECK(group.at(0).rendezvous.member().placement().generation == 2);
   CHECK(group.max_round < 1);
+#if !defined(__SANITIZE_ADDRESS__)  // AddressSanitizer keeps freed memory
   CHECK(max_memory - memory < 20);
+#endif
   std::cout << count << " junk connections and " << slow_ones << " slow ones in " << seconds
             << " s: a worker came back in " << rejoined << " s, the longest round took " << group.max_round * 1000
             << " ms, " << max_memory - memory << " MB more\n";
