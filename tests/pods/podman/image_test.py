@@ -8,7 +8,7 @@ from engine import Engine
 
 ROOT = Path(__file__).resolve().parents[3]
 PROGRAMS = sorted(path.stem for path in (ROOT / "models").glob("*.cpp"))
-LIMIT = 150_000_000  # unpacked bytes beyond the base
+LIMIT = 160_000_000  # unpacked bytes beyond the base; each program of models/ has 6 million of them
 
 OWN_PROGRAM = """
 FROM {dev} AS mine
