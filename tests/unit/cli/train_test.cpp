@@ -133,7 +133,8 @@ TEST_CASE("contradictory train options are rejected", "[train]") {
   require_refused({"--model", "m.h5", "--optimizer", "Adam"}, {"--optimizer is 'Adam'", "sgd, adam, adamw, rmsprop"});
   require_refused({"--model", "m.h5"}, {"LOCKSTEP_OPTIMIZER is 'x'", "sgd, adam, adamw, rmsprop"},
                   {{"LOCKSTEP_OPTIMIZER", "x"}});
-  require_refused({"--model", "m.h5", "--loss", "mse"}, {"--loss is 'mse'", "mean_squared_error", "or categorical_hinge"});
+  require_refused({"--model", "m.h5", "--loss", "mse"},
+                  {"--loss is 'mse'", "mean_squared_error", "or categorical_hinge"});
   require_refused({"--model", "m.h5", "--metrics", "loss"}, {"--metrics is 'loss'", "accuracy", "or none"});
   for (const std::string value : {"-0.1", "1", "half", "nan", "0.5x"}) {
     require_refused({"--model", "m.h5", "--validation-split=" + value}, {"--validation-split", "less than 1"});
