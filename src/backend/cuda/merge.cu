@@ -3,8 +3,8 @@
 #include "backend/cuda/launch.cuh"
 #include "backend/cuda/merge_functors.hpp"
 
-#include <fmt/format.h>
 #include <memory>
+#include <string>
 #include <vector>
 
 namespace lockstep::cuda {
@@ -16,8 +16,9 @@ template <typename T>
 Pointers<const T*> pointers_of(const KernelScope& scope, const T* (*pointer_to)(const KernelScope&, int tensor)) {
   const std::vector<Operand>& operands = scope.operation.operands;
   if (operands.size() > static_cast<std::size_t>(max_operands)) {
-    throw UsageError(fmt::format("layer '{}' reads {} tensors, but at most {} are supported on GPUs",
-                                 scope.layer().name, operands.size(), max_operands));
+    // Not fmt::format: nvcc does not compile its check of the format.
+    throw UsageError("layer '" + scope.layer().name + "' reads " + std::to_string(operands.size()) +
+                     " tensors, but at most " + std::to_string(max_operands) + " are supported on GPUs");
   }
   Pointers<const T*> pointers;
   for (const Operand& operand : operands) pointers.at[pointers.count++] = pointer_to(scope, operand.tensor);
