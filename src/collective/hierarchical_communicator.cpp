@@ -220,7 +220,8 @@ void HierarchicalCommunicator::exchange(std::span<const std::byte> own, std::spa
                                         const char* what) {
   const std::size_t ranks = parts.size();
   const auto me = static_cast<std::size_t>(topology_.rank);
-  std::vector<MPI_Request> requests(2 * ranks, MPI_REQUEST_NULL);  // the messages received, then those sent, by rank
+  std::vector<MPI_Request>& requests = exchange_requests_;
+  requests.assign(2 * ranks, MPI_REQUEST_NULL);
   for (std::size_t step = 1; step < ranks; ++step) {  // begins with the successor: no rank is every other's first
     const std::size_t to = (me + step) % ranks;
     const std::size_t from = (me + ranks - step) % ranks;
@@ -233,12 +234,12 @@ void HierarchicalCommunicator::exchange(std::span<const std::byte> own, std::spa
   }
   std::ranges::copy(own, parts[me].begin());
   WaitLoop wait(policy_);
-  std::vector<int> completed(requests.size());
+  completed_requests_.resize(requests.size());
   while (true) {
     int count = 0;
-    check_mpi(
-        MPI_Testsome(static_cast<int>(requests.size()), requests.data(), &count, completed.data(), MPI_STATUSES_IGNORE),
-        "MPI_Testsome");
+    check_mpi(MPI_Testsome(static_cast<int>(requests.size()), requests.data(), &count, completed_requests_.data(),
+                           MPI_STATUSES_IGNORE),
+              "MPI_Testsome");
     if (std::ranges::count(requests, MPI_REQUEST_NULL) == static_cast<std::ptrdiff_t>(requests.size())) break;
     if (!wait.pause()) continue;
     const auto missing =
@@ -252,9 +253,10 @@ void HierarchicalCommunicator::exchange(std::span<const std::byte> own, std::spa
 /// An exchange of as many bytes from every rank, which lie one after the other in `all`.
 void HierarchicalCommunicator::exchange_equal(std::span<const std::byte> own, std::span<std::byte> all,
                                               const char* what) {
-  std::vector<std::span<std::byte>> parts(static_cast<std::size_t>(topology_.size));
-  for (std::size_t rank = 0; rank < parts.size(); ++rank) parts[rank] = all.subspan(rank * own.size(), own.size());
-  exchange(own, parts, what);
+  exchange_parts_.resize(static_cast<std::size_t>(topology_.size));
+  for (std::size_t rank = 0; rank < exchange_parts_.size(); ++rank)
+    exchange_parts_[rank] = all.subspan(rank * own.size(), own.size());
+  exchange(own, exchange_parts_, what);
 }
 
 /// Waits for a collective of the whole world in a WaitLoop, since MPI's own waits have no timeout.

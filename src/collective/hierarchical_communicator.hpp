@@ -100,7 +100,11 @@ class HierarchicalCommunicator final : public Communicator {
       inter_host_;  ///< set by `allocate` if this rank owns shards and there are other hosts
   std::optional<BackgroundGather> gather_;
   std::deque<MpiAllToAll> all_to_alls_;
-  std::vector<double> gathered_values_;  ///< for all_reduce_sum
+  // Kept from call to call: clipping by norms reduces in every step, and steps allocate nothing.
+  std::vector<double> gathered_values_;               ///< for all_reduce_sum
+  std::vector<std::span<std::byte>> exchange_parts_;  ///< for exchange_equal
+  std::vector<MPI_Request> exchange_requests_;        ///< the messages received, then those sent, by rank
+  std::vector<int> completed_requests_;               ///< what MPI_Testsome writes
   double mpi_wait_ = 0;
 };
 
