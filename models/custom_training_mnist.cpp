@@ -11,6 +11,7 @@ int main(int argc, char** argv) {
   MultiWorkerMirroredStrategy strategy{options};
 
   const auto mnist = load_mnist(options.data_dir);
+  strategy.print("Training on {}", mnist.train.source);
   auto model = strategy.build(Sequential{
       Input({28, 28, 1}),
       Conv2D(32, 3, {.activation = relu}),

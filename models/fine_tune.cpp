@@ -22,6 +22,7 @@ int main(int argc, char** argv) {
   MultiWorkerMirroredStrategy strategy{options};
 
   const auto cifar = load_cifar10(options.data_dir);
+  strategy.print("Training on {}", cifar.train.source);
   const Model pretrained = strategy.load_model(base_file);
   Architecture base = pretrained.architecture();
   base.set_trainable(false);
@@ -39,7 +40,7 @@ int main(int argc, char** argv) {
   model.compile(
       {.optimizer = Adam({.learning_rate = 1e-3}), .loss = SparseCategoricalCrossentropy(), .metrics = {accuracy}});
   model.summary();
-  const BackupAndRestore backup(options.backup_dir, {.save_freq = options.backup_save_freq});
+  const BackupAndRestore backup(options);
   model.fit(cifar.train, {.epochs = options.epochs,
                           .steps_per_epoch = options.steps_per_epoch,
                           .validation_data = &cifar.test,

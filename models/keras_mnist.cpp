@@ -10,6 +10,7 @@ int main(int argc, char** argv) {
   MultiWorkerMirroredStrategy strategy{options};
 
   const auto mnist = load_mnist(options.data_dir);
+  strategy.print("Training on {}", mnist.train.source);
   auto model = strategy.build(Sequential{
       Input({28, 28}),
       Reshape({28, 28, 1}),
@@ -23,7 +24,7 @@ int main(int argc, char** argv) {
                  .metrics = {accuracy}});
   model.summary();
 
-  const BackupAndRestore backup(options.backup_dir, {.save_freq = options.backup_save_freq});
+  const BackupAndRestore backup(options);
   model.fit(mnist.train, {.epochs = options.epochs, .steps_per_epoch = options.steps_per_epoch, .callbacks = {backup}});
   const Logs test = model.evaluate(mnist.test);
   model.save(options.model_dir / "model.h5");

@@ -31,7 +31,7 @@ trap 'rm -f "$started"' EXIT
 
 history=$model_dir/history.json
 if [ "$history" -nt "$started" ]; then # false after --help
-  # history.json ends with the evaluation, so its last accuracy is that of the test images.
+  # The last accuracy in history.json is that of the evaluation on the test images.
   accuracy=$(grep -o '"accuracy": *[0-9.eE+-]*' "$history" | tail -n 1 | grep -o '[0-9.eE+-]*$')
   awk -v file="$(realpath "$model_dir")/model.h5" -v accuracy="$accuracy" \
     'BEGIN { printf "Saved %s, test accuracy: %.1f %%\n", file, 100 * accuracy }'

@@ -37,7 +37,7 @@ Optimizer optimizer_of(const std::string& model) {
 
 Plan plan_of(const Job& job, const Backend& backend) {
   const Loss loss = SparseCategoricalCrossentropy({.from_logits = true});
-  Graph graph = lower(architecture_of(job.model), loss, job.bfloat16);
+  Graph graph = lower(architecture_of(job.model), loss, job.bfloat16 ? Precision::mixed_bfloat16 : Precision::float32);
   backend.lay_out(graph, job.local_batch);
   return make_plan(std::move(graph), backend.plan_options(job.ranks));
 }

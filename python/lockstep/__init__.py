@@ -20,7 +20,8 @@ from lockstep._world import init, is_chief, is_initialized, local_rank, local_si
 if TYPE_CHECKING:
     from lockstep import callbacks
     from lockstep._data import shard
-    from lockstep._fit import Check, check, evaluate, fit, predict
+    from lockstep._engine_choice import Check, check
+    from lockstep._fit import evaluate, fit, predict
     from lockstep._optimizer import DistributedOptimizer
 
 __all__ = [
@@ -54,7 +55,8 @@ __all__ = [
 ]
 
 _WITH_KERAS = {
-    **dict.fromkeys(("Check", "check", "evaluate", "fit", "predict"), "lockstep._fit"),
+    **dict.fromkeys(("Check", "check"), "lockstep._engine_choice"),
+    **dict.fromkeys(("evaluate", "fit", "predict"), "lockstep._fit"),
     "DistributedOptimizer": "lockstep._optimizer",
     "callbacks": "",
     "shard": "lockstep._data",

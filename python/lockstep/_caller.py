@@ -176,7 +176,7 @@ class Training:
         model = self._model
         optimizer = model.optimizer
         logs = {name: _float(value) for name, value in message["logs"].items()}
-        optimizer.iterations.assign(message["iterations"])
+        optimizer._iterations.assign(message["iterations"])  # `iterations` counts whole accumulations
         is_schedule = isinstance(optimizer._learning_rate, keras.optimizers.schedules.LearningRateSchedule)
         if not is_schedule:
             optimizer.learning_rate = message["learning_rate"]

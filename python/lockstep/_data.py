@@ -1,4 +1,4 @@
-"""Data whose order is a function of seed and pass, and of which each rank gets its slice of every global batch."""
+"""Each rank's slice of every global batch, in an order that depends only on seed and pass."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ class Job:
             )
 
     def send(self, message: Message) -> None:
-        """Send a message to the worker of rank 0. One that has died finds its successor asking again."""
+        """Send a message to the worker of rank 0. If it has died, its successor asks again."""
         assert self._socket is not None
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self._socket.send(json.dumps(message).encode())

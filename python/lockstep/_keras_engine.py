@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import pickle
@@ -12,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import keras
-import numpy as np
 
-from lockstep import _backup, _transfer
+from lockstep import _backup, _start, _transfer
+from lockstep._arrays import as_array
 from lockstep._caller import Training, looks_at_weights, waits_for_batches
 from lockstep._job import Job
 from lockstep._native import DataError, IoError, UsageError
@@ -65,11 +66,15 @@ def fit(
     class_weight: dict[int, float] | None,
     shuffle: bool,
     verbose: int,
-    seed: int,
+    seed: int | None,
+    drawn_seed: int,
     backup_dir: Path | None,
     resume: bool,
 ) -> Any:
-    """Train a compiled model in place. The arguments are those of `lockstep.fit`; `data` is (x, y, weights)."""
+    """Train a compiled model in place.
+
+    The arguments are those of `lockstep.fit`; `data` is (x, y, weights), and `drawn_seed` the one to begin with.
+    """
     _refuse_other_optimizers(model)
     arrays = _as_data(data, "the data")
     validation = None
@@ -90,16 +95,20 @@ def fit(
     if batch_size < workers:
         raise UsageError(f"batch_size is {batch_size}, less than one example for {workers} workers")
     build(model, keras.tree.map_structure(lambda array: array[:1], arrays))
-    with Job() as job:
+    with Job() as job, contextlib.nullcontext() if backup_dir is None else _start.owned(backup_dir):
+        begun = _start.resumed_seed(backup_dir, model, seed) if backup_dir is not None and resume else None
         training = Training(model, callbacks, epochs, math.ceil(count / batch_size), verbose)
+        facts = _start.facts(model, drawn_seed)
         training.begin()  # before the model is written: callbacks may change it now
-        backups = (backup_dir or job.folder / "backup").absolute()
+        backups = backup_dir or (job.folder / "backup").absolute()
         try:
             if not resume:
                 (backups / _backup.FILE).unlink(missing_ok=True)
             (job.folder / "model").write_bytes(_transfer.dump(model))
             start = _backup.Backup(0, 0, 0, 0, {}, {}, [to_array(variable) for variable in variables_of(model)])
             (job.folder / "start").write_bytes(start.to_bytes())
+            if backup_dir is not None and begun is None:
+                _start.keep(backup_dir, facts)
         except OSError as error:
             raise IoError(f"cannot write for the workers: {error}") from error
         described = FitJob(
@@ -110,7 +119,7 @@ def fit(
             epochs=epochs,
             batch_size=batch_size,
             shuffle=shuffle,
-            seed=seed,
+            seed=drawn_seed if begun is None else begun,
             class_weight=class_weight,
             backup_dir=str(backups),
             temporary=str(job.folder),
@@ -130,6 +139,7 @@ def fit(
         training.run(job, lambda: _load_state(model, backups))
         if backup_dir is not None:
             _backup.remove(backups)
+            _start.forget(backups)
     return model.history
 
 
@@ -172,15 +182,7 @@ def _as_arrays(value: Any, what: str) -> Any:
         return {key: _as_arrays(each, f"{what}[{key!r}]") for key, each in value.items()}
     if isinstance(value, (list, tuple)) and any(hasattr(each, "shape") for each in value):
         return tuple(_as_arrays(each, f"{what}[{index}]") for index, each in enumerate(value))
-    if not hasattr(value, "__array__") and not isinstance(value, (list, tuple)):
-        raise UsageError(
-            f"{what} is of type {type(value).__name__}; lockstep.fit takes arrays, so collect its batches with "
-            "numpy.concatenate, or train with Keras' own fit under lockstep launch"
-        )
-    array = np.asarray(keras.ops.convert_to_numpy(value) if keras.ops.is_tensor(value) else value)
-    if array.ndim == 0 or array.dtype.kind not in "buif":
-        raise DataError(f"{what} is no array of numbers: its type is {array.dtype}, its shape {array.shape}")
-    return array
+    return as_array(value, what)
 
 
 def _length(arrays: Any, what: str) -> int:

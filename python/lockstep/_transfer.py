@@ -7,6 +7,7 @@ of a function, lambdas, and models whose constructor takes other models go by va
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import io
 import json
 import pickle
@@ -64,6 +65,22 @@ def load(data: bytes) -> Any:
         return _load_file(path)
 
 
+def lost_in_file(model: Any) -> str | None:
+    """Return what of a compiled model Keras' file does not hold, although it changes the result."""
+    metrics = getattr(model, "_compile_metrics", None)
+    compiled = [getattr(metrics, name, None) for name in ("_user_metrics", "_user_weighted_metrics")]
+    for each in keras.tree.flatten([getattr(model, "loss", None), *compiled]):
+        function, options = getattr(each, "fn", getattr(each, "_fn", None)), getattr(each, "_fn_kwargs", {})
+        if not isinstance(each, (keras.losses.Loss, keras.metrics.Metric)) or not callable(function):
+            continue
+        defaults = inspect.signature(function).parameters
+        saved = each.get_config()
+        for name, value in options.items():
+            if name not in saved and (name not in defaults or defaults[name].default != value):
+                return f"Keras' file does not hold the {name} of {type(each).__name__}"
+    return None
+
+
 def _values(held: Any) -> Any:
     return held.values() if isinstance(held, dict) else held
 
@@ -77,6 +94,9 @@ def _by_keras(model: Any) -> tuple[bytes | None, str]:
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         path = Path(folder) / "model.keras"
+        lost = lost_in_file(model)
+        if lost is not None:
+            return None, lost
         try:
             model.save(path)
             with zipfile.ZipFile(path) as archive:

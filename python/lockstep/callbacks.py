@@ -43,6 +43,7 @@ class AverageMetrics(keras.callbacks.Callback):  # type: ignore[misc]
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Take the chief's weights."""
+        self._require_distributed_optimizer()
         self._is_fitting = True
         broadcast_variables(variables_of(self.model))
 
@@ -70,6 +71,18 @@ class AverageMetrics(keras.callbacks.Callback):  # type: ignore[misc]
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
         """End the training."""
         self._is_fitting = False
+
+    def _require_distributed_optimizer(self) -> None:
+        """Refuse workers that would each train a model of their own. A train_step may average gradients by itself."""
+        model = self.model
+        optimizer = getattr(model, "optimizer", None)
+        has_own_step = type(model).train_step is not keras.Model.train_step
+        if size() == 1 or has_own_step or getattr(optimizer, "lockstep_averager", None) is not None:
+            return
+        raise UsageError(
+            "the optimizer does not average gradients, so each worker would train a model of its own; compile with "
+            "lockstep.DistributedOptimizer(optimizer)"
+        )
 
     def _end_pass(self) -> None:
         if self._has_ended_pass:
@@ -133,6 +146,7 @@ class BackupAndRestore(AverageMetrics):
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Restore the last backup, if there is one."""
+        self._require_distributed_optimizer()
         self._is_fitting = True
         directory = self.backup_dir.absolute()
         self._fit = BackupAndRestore._fits[directory] = BackupAndRestore._fits.get(directory, 0) + 1

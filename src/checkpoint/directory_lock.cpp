@@ -3,6 +3,7 @@
 
 #include "checkpoint/file_system.hpp"
 #include "core/clock.hpp"
+#include "core/digest.hpp"
 #include "core/log.hpp"
 #include "core/printable.hpp"
 
@@ -14,6 +15,7 @@
 #include <sys/stat.h>
 #include <sys/types.h>
 #include <unistd.h>
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
@@ -59,6 +61,8 @@ std::optional<Record> read_record(const FileDescriptor& file) {
     return value != json.end() && *value == true;
   };
   return Record{{.job = text("job"),
+                 .command = text("command"),
+                 .launch = text("launch"),
                  .generation = number("generation"),
                  .program = text("program"),
                  .host = text("host"),
@@ -70,17 +74,24 @@ std::optional<Record> read_record(const FileDescriptor& file) {
 
 /// Returns 0 or errno.
 int write_record(const FileDescriptor& file, const DirectoryOwner& owner) {
-  const std::string text = nlohmann::json{{"job", owner.job},
-                                          {"generation", owner.generation},
-                                          {"program", owner.program},
-                                          {"host", owner.host},
-                                          {"has_begun", owner.has_begun},
-                                          {"has_finished", owner.has_finished},
-                                          {"nonfinite_step", owner.nonfinite_step},
-                                          {"process", process_identity()}}
-                               .dump(1, ' ', false, nlohmann::json::error_handler_t::replace) +
-                           "\n";
-  if (ftruncate(file.number(), 0) != 0) return errno;
+  std::string text = nlohmann::json{{"job", owner.job},
+                                    {"command", owner.command},
+                                    {"launch", owner.launch},
+                                    {"generation", owner.generation},
+                                    {"program", owner.program},
+                                    {"host", owner.host},
+                                    {"has_begun", owner.has_begun},
+                                    {"has_finished", owner.has_finished},
+                                    {"nonfinite_step", owner.nonfinite_step},
+                                    {"process", process_identity()}}
+                         .dump(1, ' ', false, nlohmann::json::error_handler_t::replace) +
+                     "\n";
+  // Overwrites the bytes of the last record, so that a full disk or a crash leaves the one or the other.
+  constexpr std::size_t usual_bytes = 1024;
+  struct stat status {};
+  if (fstat(file.number(), &status) != 0) return errno;
+  const std::size_t size = std::max({usual_bytes, text.size(), static_cast<std::size_t>(status.st_size)});
+  text.append(std::min(size, max_record_bytes) > text.size() ? std::min(size, max_record_bytes) - text.size() : 0, ' ');
   const ssize_t written = pwrite(file.number(), text.data(), text.size(), 0);
   if (written != static_cast<ssize_t>(text.size())) return written < 0 ? errno : ENOSPC;
   return fsync(file.number()) == 0 ? 0 : errno;
@@ -126,7 +137,7 @@ DirectoryLock::DirectoryLock(fs::path directory, DirectoryOwner owner, double pa
 }
 
 bool DirectoryLock::is_earlier_generation(const DirectoryOwner& other) const {
-  return other.job == owner_.job && other.generation < owner_.generation;
+  return other.job == owner_.job && other.launch == owner_.launch && other.generation < owner_.generation;
 }
 
 /// Returns false if the call must be repeated.
@@ -143,19 +154,24 @@ bool DirectoryLock::try_to_own(double wait_until) {
       if (monotonic_seconds() > wait_until && is_path_of(path, file)) unlink(path.c_str());
       return false;
     }
-    throw PeerError(
+    const std::string problem =
         fmt::format("{} belongs to {}, which is still running; wait for it to end, or choose another directory",
-                    directory_.string(), describe(record)));
+                    directory_.string(), describe(record));
+    // A launcher would try again until the other job has ended, and then replace its model.
+    if (record && record->owner.job != owner_.job && owner_.generation == 1) throw UsageError(problem);
+    throw PeerError(problem);
   }
   if (error != 0) return true;
   if (!is_path_of(path, file)) return false;
   other_job_has_finished_ = record && record->owner.has_finished && record->owner.job != owner_.job;
-  if (record && is_earlier_generation(record->owner)) {
+  // A new launcher of the job counts generations from 1 again.
+  const bool is_same_job = record && record->owner.job == owner_.job && owner_.outlives_launchers;
+  if (is_same_job || (record && is_earlier_generation(record->owner))) {
     owner_.has_begun = record->owner.has_begun;
     owner_.nonfinite_step = record->owner.nonfinite_step;
   }
   if (const int problem = write_record(file, owner_); problem != 0) {
-    unlink(path.c_str());
+    if (!record) unlink(path.c_str());
     throw_io_error("cannot write " + path.string(), problem);
   }
   file_ = std::move(file);
@@ -190,10 +206,20 @@ void DirectoryLock::release_finished(bool keeps_record) noexcept {
   if (!keeps_record || !owner_.outlives_launchers) unlink(path.c_str());
 }
 
-bool has_finished(const fs::path& directory, const std::string& job) {
+bool has_finished(const fs::path& directory, const std::string& job, const std::string& command) {
   const FileDescriptor file(lock_file_in(directory), O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
   const std::optional<Record> record = file.valid() ? read_record(file) : std::nullopt;
-  return record && record->owner.has_finished && record->owner.job == job;
+  if (!record || !record->owner.has_finished || record->owner.job != job) return false;
+  if (record->owner.command.empty() || record->owner.command == command) return true;
+  throw UsageError(fmt::format(
+      "job {} has finished in {}, but it had another command line; name this job otherwise (--job-id, LOCKSTEP_JOB_ID)",
+      printable(job), directory.string()));
+}
+
+std::string digest_of_command(std::span<const std::string> command) {
+  Digest digest;
+  for (const std::string& argument : command) digest.add(argument.c_str(), argument.size() + 1);
+  return digest.to_string();
 }
 
 void require_not_owned_by_another(const fs::path& file) {

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <span>
 #include <string>
 
 namespace lockstep {
@@ -14,6 +15,8 @@ namespace lockstep {
 struct DirectoryOwner {
   std::string job;                   ///< unique per job; equal in all of its generations
   bool outlives_launchers = false;   ///< whether new launchers of the job know its name, as a Kubernetes Job's pods do
+  std::string command = {};          ///< the digest of the command line
+  std::string launch = {};           ///< of the launcher that counts the generations
   std::uint64_t generation = 0;      ///< rises with each restart of the job's workers; 0 without a launcher
   std::string program;               ///< for messages: "keras_mnist"
   std::string host;                  ///< for messages
@@ -26,7 +29,8 @@ struct DirectoryOwner {
 /// the process, so what a killed process leaves behind locks nobody out.
 class DirectoryLock {
  public:
-  /// Creates the directory if it is missing. Throws PeerError, which names the owner, if another job holds the lock.
+  /// Creates the directory if it is missing. Throws PeerError, which names the owner, if another job holds the lock;
+  /// UsageError in the first generation of a launcher, which would try again.
   /// Waits up to `patience_s` seconds for an earlier generation of the same job to end; takes the directory over if it
   /// does not. Does nothing if this process holds the lock already, or if the file system has no locks. Throws IoError.
   DirectoryLock(std::filesystem::path directory, DirectoryOwner owner, double patience_s = 10);
@@ -67,8 +71,13 @@ class DirectoryLock {
   FileDescriptor file_;  ///< not valid if this object holds no lock
 };
 
-/// Whether the record in a directory says that this job has finished.
-[[nodiscard]] bool has_finished(const std::filesystem::path& directory, const std::string& job);
+/// Whether the record in a directory says that this job has finished. Throws UsageError if it says that of another
+/// command line: then two jobs have the same name.
+[[nodiscard]] bool has_finished(const std::filesystem::path& directory, const std::string& job,
+                                const std::string& command);
+
+/// The digest of a command line, for DirectoryOwner::command.
+[[nodiscard]] std::string digest_of_command(std::span<const std::string> command);
 
 /// Tells this process from every other one, also from those in other containers and on other hosts.
 [[nodiscard]] std::string process_identity();

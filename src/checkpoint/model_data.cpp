@@ -75,6 +75,12 @@ void fill_initial_slots(const Optimizer& optimizer, std::vector<NamedTensor>& sl
   }
 }
 
+void begin_anew(const Architecture& architecture, CompileState& training) {
+  training.iteration = 0;
+  training.slots = slots_for(architecture, training.optimizer);
+  fill_initial_slots(training.optimizer, training.slots);
+}
+
 void check_values(const ModelData& model) {
   check_tensors(model.weights, weights_for(model.architecture), "weights");
   if (!model.compile_state) return;

@@ -13,8 +13,11 @@
 
 namespace lockstep {
 
+/// Whether to refuse a file whose loss, optimizer or metric Lockstep lacks, or to note it in CompileState::refusals.
+enum class UnsupportedCompilation { refuse, note };
+
 /// How a model was compiled, with its current learning rate, and the state of its optimizer.
-struct CompileState : CompileOptions {
+struct CompileState : SavedCompileOptions {
   std::int64_t iteration = 0;           ///< optimizer steps so far
   std::vector<NamedTensor> slots = {};  ///< the optimizer's state, in the order of slots_for()
 };
@@ -30,7 +33,6 @@ struct ModelData {
   std::vector<NamedTensor> weights;  ///< in the order of weights_for()
   std::optional<CompileState> compile_state;
   std::optional<SerializedTrainingState> training_state = {};  ///< in backups only, which are .h5 files
-  std::string compile_refusal = {};  ///< why a compiled model has no compile_state: Lockstep lacks a part of it
 };
 
 /// All weights of a model, with empty values: layer by layer, in the order of LayerInfo::parameters. Names are Keras'
@@ -43,6 +45,9 @@ struct ModelData {
 
 /// Sets the arrays of slots_for() to their values before the first step.
 void fill_initial_slots(const Optimizer& optimizer, std::vector<NamedTensor>& slots);
+
+/// Gives the optimizer the state that it has before the first step.
+void begin_anew(const Architecture& architecture, CompileState& training);
 
 /// Throws InternalError unless weights and slots have the shapes of weights_for() and slots_for() and one value per
 /// element.

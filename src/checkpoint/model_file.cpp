@@ -49,8 +49,8 @@ ModelData load_model(const std::filesystem::path& file, UnsupportedCompilation u
         "{} holds weights without the model they belong to; save the whole model as .keras or .h5", file.string()));
   }
   ModelData model = format == ModelFormat::keras ? load_keras_archive(file) : load_keras_h5(file);
-  if (unsupported == UnsupportedCompilation::refuse && !model.compile_refusal.empty()) {
-    throw DataError(model.compile_refusal);
+  if (unsupported == UnsupportedCompilation::refuse && model.compile_state) {
+    if (const std::string& refusal = model.compile_state->refusals.first(); !refusal.empty()) throw DataError(refusal);
   }
   return model;
 }

@@ -19,9 +19,6 @@ enum class ModelFormat { keras, h5, weights };
 /// Writes the file atomically. Throws IoError if it cannot be written.
 void save_model(const std::filesystem::path& file, const ModelData& model);
 
-/// Whether to refuse a file whose loss, optimizer or metric Lockstep lacks, or to load its model as not compiled.
-enum class UnsupportedCompilation { refuse, leave_out };
-
 /// Throws IoError if the file cannot be read; DataError if it is damaged, holds no architecture (use
 /// load_keras_weights) or uses something that Lockstep does not support.
 [[nodiscard]] ModelData load_model(const std::filesystem::path& file,

@@ -81,7 +81,10 @@ void write_model(const ByteSink& sink, const ModelData& model) {
   write_number(sink, model.compile_state ? static_cast<std::uint64_t>(model.compile_state->iteration) : 0);
   write_values(sink, model.weights);
   if (model.compile_state) write_values(sink, model.compile_state->slots);
-  write_text(sink, model.compile_refusal);
+  const CompileRefusals refusals = model.compile_state ? model.compile_state->refusals : CompileRefusals();
+  for (const std::string* refusal : {&refusals.optimizer, &refusals.loss, &refusals.metrics}) {
+    write_text(sink, *refusal);
+  }
   write_number(sink, model.training_state ? 1 : 0);
   if (model.training_state) write_state(sink, *model.training_state);
 }
@@ -97,15 +100,20 @@ std::optional<ModelData> read_model(const ByteSource& source, const std::string&
   model.weights = weights_for(model.architecture);
   if (!read_values(source, model.weights)) return std::nullopt;
   if (!training->empty()) {
-    model.compile_state = training_config_from_json(*training, name);
+    model.compile_state = training_config_from_json(*training, name, model.architecture.output_shape().elements());
     model.compile_state->iteration = static_cast<std::int64_t>(*iteration);
     model.compile_state->slots = slots_for(model.architecture, model.compile_state->optimizer);
     if (!read_values(source, model.compile_state->slots)) return std::nullopt;
   }
-  auto refusal = read_text(source);
+  CompileRefusals refusals;
+  for (std::string* refusal : {&refusals.optimizer, &refusals.loss, &refusals.metrics}) {
+    auto text = read_text(source);
+    if (!text) return std::nullopt;
+    *refusal = *std::move(text);
+  }
+  if (model.compile_state) model.compile_state->refusals = std::move(refusals);
   const auto has_state = read_number(source);
-  if (!refusal || !has_state) return std::nullopt;
-  model.compile_refusal = *std::move(refusal);
+  if (!has_state) return std::nullopt;
   if (*has_state != 0) {
     model.training_state = read_state(source);
     if (!model.training_state) return std::nullopt;

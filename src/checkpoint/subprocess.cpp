@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/time.h>
 #include <sys/types.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -46,9 +47,9 @@ std::uint64_t data_size() {
 
 /// Sets the resource limits and makes a crash silent: no signal handlers of this program or MPI, no message of the C
 /// library, no core file.
-void prepare_for_crash(unsigned cpu_seconds, std::uint64_t memory) {
+void prepare_for_crash(double cpu_seconds, std::uint64_t memory) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  for (const int number : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGXCPU, SIGTERM, SIGINT, SIGHUP, SIGPIPE}) {
+  for (const int number : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGPROF, SIGTERM, SIGINT, SIGHUP, SIGPIPE}) {
     std::signal(number, SIG_DFL);
   }
   sigset_t none;
@@ -56,8 +57,11 @@ void prepare_for_crash(unsigned cpu_seconds, std::uint64_t memory) {
   sigprocmask(SIG_SETMASK, &none, nullptr);
   const rlimit no_core{0, 0};
   setrlimit(RLIMIT_CORE, &no_core);
-  const rlimit cpu{cpu_seconds, cpu_seconds + 1};
-  setrlimit(RLIMIT_CPU, &cpu);
+  // RLIMIT_CPU knows whole seconds only.
+  const auto microseconds = static_cast<std::int64_t>(1e6 * cpu_seconds);
+  constexpr std::int64_t million = 1'000'000;
+  const itimerval cpu{.it_interval = {}, .it_value = {microseconds / million, microseconds % million}};
+  setitimer(ITIMER_PROF, &cpu, nullptr);
   if (const std::uint64_t own = data_size(); own != 0) {
     rlimit data{};
     getrlimit(RLIMIT_DATA, &data);
@@ -86,7 +90,7 @@ void PipeWriter::send(const std::string& text) const {
   send(std::as_bytes(std::span(text)));
 }
 
-Subprocess::Subprocess(const std::function<void(PipeWriter&)>& work, unsigned cpu_seconds, std::uint64_t memory) {
+Subprocess::Subprocess(const std::function<void(PipeWriter&)>& work, double cpu_seconds, std::uint64_t memory) {
   std::array<int, 2> ends{};
   if (pipe2(ends.data(), O_CLOEXEC) != 0) fail("pipe");
   pid_ = fork();
@@ -151,7 +155,7 @@ Subprocess::Exit Subprocess::end() {
   if (!ended_by_itself) return {"sent invalid data", true};
   if (ended < 0 || !WIFSIGNALED(status)) return {"ended early", false};
   const int number = WTERMSIG(status);
-  if (number == SIGXCPU) return {"did not finish", true};
+  if (number == SIGPROF) return {"did not finish", true};
   constexpr std::array faults{SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL};
   const bool crashed = std::find(faults.begin(), faults.end(), number) != faults.end();
   return {fmt::format("was killed by signal {} ({})", number, strsignal(number)), crashed};

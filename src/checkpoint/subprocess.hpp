@@ -29,7 +29,7 @@ class Subprocess {
  public:
   /// Runs `work` in the child, which exits when `work` returns. The child is killed after `cpu_seconds` of CPU time,
   /// and its allocations fail beyond `memory` bytes more than the parent has. Throws IoError if the child cannot start.
-  Subprocess(const std::function<void(PipeWriter&)>& work, unsigned cpu_seconds,
+  Subprocess(const std::function<void(PipeWriter&)>& work, double cpu_seconds,
              std::uint64_t memory = std::uint64_t{4} << 30U);
   ~Subprocess();  ///< kills the child if it still runs
   Subprocess(const Subprocess&) = delete;

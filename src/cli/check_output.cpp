@@ -4,6 +4,7 @@
 #include <lockstep/core/error.hpp>
 
 #include <fmt/format.h>
+#include <iostream>
 #include <system_error>
 #include <vector>
 
@@ -23,6 +24,16 @@ bool is_same_file(const fs::path& a, const fs::path& b) {
 }
 
 }  // namespace
+
+void require_regular(const NamedFile& output) {
+  std::error_code unknown;
+  if (output.file.empty() || !fs::exists(output.file, unknown) || fs::is_regular_file(output.file, unknown)) return;
+  throw UsageError(fmt::format("{} {} is no regular file; choose another", output.option, output.file.string()));
+}
+
+void require_printed() {
+  if (!std::cout.flush()) throw IoError("cannot write to standard output; check for a full disk or a closed pipe");
+}
 
 void require_not_an_input(const NamedFile& output, const Options& options, std::initializer_list<NamedFile> inputs) {
   std::vector<NamedFile> all(inputs);

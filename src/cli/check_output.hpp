@@ -19,4 +19,10 @@ struct NamedFile {
 /// of `inputs`.
 void require_not_an_input(const NamedFile& output, const Options& options, std::initializer_list<NamedFile> inputs);
 
+/// Throws UsageError if there is something else than a regular file: opening a pipe would wait for its other end.
+void require_regular(const NamedFile& output);
+
+/// Throws IoError if what was printed did not reach standard output. For commands whose result is what they print.
+void require_printed();
+
 }  // namespace lockstep

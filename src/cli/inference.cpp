@@ -4,16 +4,20 @@
 #include "checkpoint/atomic_file.hpp"
 #include "cli/check_output.hpp"
 #include "cli/model_settings.hpp"
+#include "core/log.hpp"
 #include "core/printable.hpp"
 #include "data/npy.hpp"
+#include "training/model_parts.hpp"
 #include "training/parse_or_exit.hpp"
 
 #include <lockstep/lockstep.hpp>
 
+#include <fmt/format.h>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <iostream>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -27,6 +31,13 @@ Options parse(std::span<const std::string> args, const std::string& program, std
   require_model(settings, program);
   require_data_dir(options, program);
   return options;
+}
+
+/// Keras scales no bytes. On standard error, since the results are on standard output.
+void tell_scale(Model& model, const Dataset& data, const Options& options) {
+  const double scale = parts_of(model).model.compiled().plan().graph.input.byte_scale;
+  const std::string bytes = describe_bytes(data, options, scale);
+  if (!bytes.empty() && scale != 1) log_info(fmt::format("the inputs of {}: {}", data.source, bytes));
 }
 
 }  // namespace
@@ -45,7 +56,10 @@ void evaluate(std::span<const std::string> args) {
   Dataset test = load_test_data(options.data_dir);
   convert_targets(test, model.compile_options().value().loss, model.architecture());
   const Logs logs = model.evaluate(test);
-  if (model.is_chief()) std::cout << printable(describe(logs, "", "\n")) << std::endl;
+  if (!model.is_chief()) return;
+  tell_scale(model, test, options);
+  std::cout << printable(describe(logs, "", "\n")) << std::endl;
+  require_printed();
 }
 
 void predict(std::span<const std::string> args) {
@@ -64,7 +78,8 @@ void predict(std::span<const std::string> args) {
     require_not_an_input({"--output", output}, options, {{"--model", settings.model}});
     require_writable(output);
   }
-  Model model = strategy.load_model(settings.model, [](const Architecture&, const auto&) {
+  Model model = strategy.load_model(settings.model, [&](const Architecture&, const auto& saved) {
+    if (saved) strategy.print("Not used, so not checked: what {} was compiled with", settings.model.string());
     return CompileOptions{.loss = MeanSquaredError()};  // not computed; accepts outputs of any shape
   });
   const Dataset test = load_inputs(options.data_dir);
@@ -72,7 +87,10 @@ void predict(std::span<const std::string> args) {
   std::vector<std::int64_t> extents{static_cast<std::int64_t>(test.size())};
   for (const std::int64_t extent : model.architecture().output_shape().extents()) extents.push_back(extent);
   const Shape shape(std::move(extents));
-  if (model.is_chief()) write_file_atomically(output, to_npy(shape, outputs));
+  if (model.is_chief()) {
+    tell_scale(model, test, options);
+    write_file_atomically(output, to_npy(shape, outputs));
+  }
   strategy.print("Saved {}, an array {}", output.string(), shape.to_string());
 }
 

@@ -5,6 +5,7 @@
 #include "cli/inspect_json.hpp"
 #include "cli/inspect_text.hpp"
 #include "cli/inspected_file.hpp"
+#include "cli/why_unfit.hpp"
 #include "core/format_number.hpp"
 #include "core/printable.hpp"
 #include "options/parse_rows.hpp"
@@ -37,6 +38,7 @@ struct InspectOptions {
   fs::path path;
   bool check = false;
   bool json = false;
+  Purpose purpose = Purpose::none;
 };
 
 /// One file in a directory's list.
@@ -48,9 +50,16 @@ struct Listed {
   bool bad = false;
 };
 
-Listed list_file(const fs::path& file, const fs::path& directory) {
+/// What makes the file bad, or unfit for the purpose, without its path where that is left to the caller; empty if
+/// nothing does.
+std::string find_problem(const InspectedFile& file, Purpose purpose) {
+  const std::string problem = describe_bad_values(file);
+  return problem.empty() ? why_unfit(file, purpose) : "its " + problem + "; use an earlier copy of it";
+}
+
+Listed list_file(const fs::path& file, const InspectOptions& options) {
   Listed listed;
-  listed.name = file.lexically_relative(directory).string();
+  listed.name = file.lexically_relative(options.path).string();
   std::error_code unknown;
   const auto bytes = fs::file_size(file, unknown);
   listed.size = unknown ? "?" : format_bytes(static_cast<double>(bytes));
@@ -70,10 +79,10 @@ Listed list_file(const fs::path& file, const fs::path& directory) {
     const InspectedFile inspected = inspect_file(file);
     listed.text = summarize_file(inspected);
     listed.document = to_json(inspected);
-    const std::string problem = describe_bad_values(inspected);
+    const std::string problem = find_problem(inspected, options.purpose);
     if (problem.empty()) return listed;
     listed.bad = true;
-    listed.text += "; BAD: its " + problem;
+    listed.text += "; BAD: " + problem;
   } catch (const DataError& error) {
     refuse(error.what());
   } catch (const IoError& error) {
@@ -100,7 +109,7 @@ void print_list(const std::vector<Listed>& list, const fs::path& directory, std:
 ExitCode inspect_directory(const InspectOptions& options, std::ostream& out) {
   std::vector<Listed> list;
   const FoundFiles found = find_files(options.path);
-  for (const fs::path& file : found.files) list.push_back(list_file(file, options.path));
+  for (const fs::path& file : found.files) list.push_back(list_file(file, options));
   if (options.json) {
     json files = json::array();
     for (Listed& listed : list) files.push_back(listed.document);
@@ -115,8 +124,7 @@ ExitCode inspect_directory(const InspectOptions& options, std::ostream& out) {
   if (!options.check) return ExitCode::success;
   const auto bad = std::count_if(list.begin(), list.end(), [](const Listed& listed) { return listed.bad; });
   if (bad > 0) {
-    throw DataError(fmt::format("{} of {} files in {} are bad (see the list); use earlier copies of them", bad,
-                                list.size(), options.path.string()));
+    throw DataError(fmt::format("{} of {} files in {} are bad; see the list", bad, list.size(), options.path.string()));
   }
   if (!found.skipped.empty()) {
     throw DataError(fmt::format(
@@ -141,9 +149,12 @@ ExitCode inspect(const InspectOptions& options, std::ostream& out) {
     out << printable(describe_file(file));
     if (history) out << printable("\nhistory.json beside it: " + describe(*history) + "\n");
   }
-  const std::string problem = describe_bad_values(file);
-  if (!options.check || problem.empty()) return ExitCode::success;
-  throw DataError(options.path.string() + " is bad: its " + problem + "; use an earlier copy of it");
+  if (!options.check) return ExitCode::success;
+  if (const std::string problem = find_problem(file, options.purpose); !problem.empty()) {
+    const std::string path = options.path.string();
+    throw DataError(problem.find(path) == std::string::npos ? path + ": " + problem : problem);
+  }
+  return ExitCode::success;
 }
 
 }  // namespace
@@ -155,17 +166,22 @@ ExitCode inspect_models(std::span<const std::string> args, std::ostream& out) {
       {.name = "check",
        .help = "exit with 65 if anything is damaged, could not be read, or a weight is NaN or infinite",
        .value = flag(options.check)},
+      {.name = "for",
+       .metavar = "COMMAND",
+       .help = "with --check: also if lockstep train, evaluate or predict would refuse the model",
+       .value = word(options.purpose)},
       {.name = "compare",
        .help = "print the differences; exit with 65 unless all weights have the same bits",
        .value = flag(compares)},
       {.name = "json", .help = "print JSON", .value = flag(options.json)},
   };
-  const std::vector<std::string> paths =
-      parse_rows(args, {}, rows,
-                 {.name = "lockstep inspect",
-                  .description = "Shows models: .keras, .h5 and .weights.h5 files, and directories of them.\n"
-                                 "lockstep inspect [--check] [--json] PATH\nlockstep inspect [--json] --compare A B",
-                  .takes_operands = true});
+  const std::vector<std::string> paths = parse_rows(
+      args, {}, rows,
+      {.name = "lockstep inspect",
+       .description =
+           "Shows models: .keras, .h5 and .weights.h5 files, and directories of them.\n"
+           "lockstep inspect [--check [--for COMMAND]] [--json] PATH\nlockstep inspect [--json] --compare A B",
+       .takes_operands = true});
   if (compares) {
     if (paths.size() != 2 || options.check) {
       throw UsageError("--compare needs two files and goes with --json only; see lockstep inspect --help");
@@ -174,6 +190,9 @@ ExitCode inspect_models(std::span<const std::string> args, std::ostream& out) {
   }
   if (paths.size() != 1) {
     throw UsageError("lockstep inspect needs the path of one model or directory; see lockstep inspect --help");
+  }
+  if (options.purpose != Purpose::none && !options.check) {
+    throw UsageError("--for goes with --check; see lockstep inspect --help");
   }
   options.path = paths[0];
   return inspect(options, out);

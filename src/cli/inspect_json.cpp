@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 #include <vector>
 
@@ -45,12 +46,24 @@ json to_json(const CompileState& training) {
   json metrics = json::array();
   for (const Metric& metric : training.metrics) metrics.push_back(keras_name(metric));
   const LearningRate& rate = learning_rate_of(training.optimizer);
-  return {{"optimizer", keras_name(training.optimizer)},
-          {"learning_rate", rate.at(static_cast<std::uint64_t>(training.iteration))},
-          {"learning_rate_schedule", rate.is_constant() ? json() : json(keras_name(rate))},
-          {"iteration", training.iteration},
-          {"loss", keras_name(training.loss)},
-          {"metrics", metrics}};
+  const CompileRefusals& refused = training.refusals;
+  json all{{"optimizer", keras_name(training.optimizer)},
+           {"learning_rate", rate.at(static_cast<std::uint64_t>(training.iteration))},
+           {"learning_rate_schedule", rate.is_constant() ? json() : json(keras_name(rate))},
+           {"iteration", training.iteration},
+           {"loss", keras_name(training.loss)},
+           {"metrics", metrics}};
+  json not_supported = json::object();
+  const auto refuse = [&](const std::string& why, std::initializer_list<const char*> keys) {
+    if (why.empty()) return;
+    for (const char* key : keys) all[key] = nullptr;
+    not_supported[*keys.begin()] = why;
+  };
+  refuse(refused.optimizer, {"optimizer", "learning_rate"});
+  refuse(refused.loss, {"loss"});
+  refuse(refused.metrics, {"metrics"});
+  if (!not_supported.empty()) all["not_supported"] = not_supported;
+  return all;
 }
 
 json to_json(const TrainingState& state) {

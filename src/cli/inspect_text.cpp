@@ -1,7 +1,9 @@
 // See inspect_text.hpp.
 #include "cli/inspect_text.hpp"
 
+#include "core/environment.hpp"
 #include "core/format_number.hpp"
+#include "report/terminal.hpp"
 
 #include <fmt/format.h>
 #include <algorithm>
@@ -58,8 +60,14 @@ std::string print_rate(const CompileState& training) {
 }
 
 std::string describe_training(const CompileState& training) {
-  std::string text = fmt::format("Optimizer: {}, learning rate {}, {}\nLoss: {}", keras_name(training.optimizer),
-                                 print_rate(training), describe_steps(training.iteration), keras_name(training.loss));
+  const CompileRefusals& refused = training.refusals;
+  std::string text = "Optimizer: ";
+  text += refused.optimizer.empty() ? fmt::format("{}, learning rate {}, {}", keras_name(training.optimizer),
+                                                  print_rate(training), describe_steps(training.iteration))
+                                    : "not supported: " + refused.optimizer;
+  text += "\nLoss: ";
+  text += refused.loss.empty() ? std::string(keras_name(training.loss)) : "not supported: " + refused.loss;
+  if (!refused.metrics.empty()) return text + "\nMetrics: not supported: " + refused.metrics + "\n";
   for (const Metric& metric : training.metrics) text += fmt::format(", metric: {}", keras_name(metric));
   return text + "\n";
 }
@@ -88,7 +96,7 @@ std::string describe_backup(const TrainingState& state) {
 std::string describe_file(const InspectedFile& file) {
   std::string text = file.path.string() + " (" + format_bytes(static_cast<double>(file.bytes)) + ")\n";
   if (file.model) {
-    text += file.model->architecture.summary();
+    text += file.model->architecture.summary(summary_width(current_environment()));
     if (!text.ends_with('\n')) text += '\n';
     text += file.model->compile_state ? describe_training(*file.model->compile_state) : "Not compiled\n";
     if (file.backup) text += "This is " + describe_backup(*file.backup) + "\n";
@@ -111,6 +119,7 @@ std::string summarize_file(const InspectedFile& file) {
   std::string text = fmt::format("{}, {} parameters", file.model->architecture.name(), with_commas(count));
   if (!file.model->compile_state) return text + ", not compiled";
   const CompileState& training = *file.model->compile_state;
+  if (!training.refusals.optimizer.empty()) return text + ", an optimizer that Lockstep does not have";
   text += fmt::format(", {}, {}", keras_name(training.optimizer), describe_steps(training.iteration));
   return file.backup ? text + "; " + describe_backup(*file.backup) : text;
 }

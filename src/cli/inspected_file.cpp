@@ -98,6 +98,12 @@ TensorStatistics compute_statistics(const NamedTensor& tensor) {
 }
 
 InspectedFile inspect_file(const fs::path& file) {
+  if (std::error_code unknown; !fs::exists(file, unknown) && !unknown) {
+    const std::string problem =
+        fmt::format("there is no file {}; name a model or weights file, or a directory", file.string());
+    if (!is_model_file_name(file)) throw UsageError(problem);
+    throw IoError(problem);
+  }
   const ModelFormat format = model_format_of(file);
   InspectedFile result{file, 0, {}, {}};
   const bool weights_only = format == ModelFormat::weights || (format == ModelFormat::h5 && !has_architecture(file));
@@ -106,7 +112,7 @@ InspectedFile inspect_file(const fs::path& file) {
     if (result.stored.weights.empty())
       throw DataError(file.string() + " is HDF5, but holds neither a model nor weights");
   } else {
-    result.model = load_model(file);
+    result.model = load_model(file, UnsupportedCompilation::note);
     if (result.model->training_state)
       result.backup = deserialize_training_state(*result.model->training_state, file.string());
   }

@@ -153,13 +153,14 @@ LaunchOptions read_options(std::span<const std::string> args, const Environment&
            "Start this command on every worker, in any order. When a trainer or a launcher is lost, the others\n"
            "wait for it, and training resumes from the last backup.",
        .footer = "Every option is also read from the environment: LOCKSTEP_MAX_RESTARTS for --max-restarts, "
-                 "and so on."});
+                 "and so on.",
+       .operand_remedy = "the program that the workers run comes after --, as in lockstep launch -- python train.py"});
   SupervisionTimeouts& timeouts = options.launcher.rendezvous.timeouts;
   if (timeouts.start_timeout > 0) timeouts.stacks_after = std::min(timeouts.stacks_after, timeouts.start_timeout / 2);
   timeouts.heartbeat_interval = std::min(timeouts.heartbeat_interval, timeouts.heartbeat_timeout / 4);
-  for (const std::string& sentence :
-       find_misspelt_variables(environment, rows, std::vector<std::string>{"job-token"})) {
-    log_warning(sentence);
+  // The program may read the others.
+  for (const auto& [name, hint] : find_unknown_variables(environment, rows, {})) {
+    if (!hint.empty()) log_warning("no option reads the variable " + name + hint);
   }
   return options;
 }
@@ -212,7 +213,9 @@ ExitCode launch(std::span<const std::string> args, std::ostream& /*out*/) {
   }
   for (const std::string& warning : task_warnings) log_warning(warning);
   for (const std::string& warning : options.launcher.cluster.warnings) log_warning(warning);
-  if (!options.job_id.empty() && has_finished(options.model_dir, options.job_id)) {
+  const std::string command = digest_of_command(options.launcher.command);
+  options.launcher.environment["LOCKSTEP_COMMAND"] = command;
+  if (!options.job_id.empty() && has_finished(options.model_dir, options.job_id, command)) {
     log_info(fmt::format("job {} has finished already, according to {}; nothing to do", printable(options.job_id),
                          options.model_dir.string()));
     options.launcher.rendezvous.has_finished = true;

@@ -15,6 +15,7 @@
 #include <fmt/format.h>
 #include <algorithm>
 #include <cctype>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -30,13 +31,21 @@ template <typename Value>
 using Choices = std::vector<std::pair<std::string, Value>>;
 
 template <typename Value>
-Value choose(const OptionValue& given, const Choices<Value>& choices) {
+std::vector<std::string_view> names_of(const Choices<Value>& choices) {
   std::vector<std::string_view> names;
-  for (const auto& [name, value] : choices) {
-    if (given.value == name) return value;
-    names.push_back(name);
+  for (const auto& [name, value] : choices) names.push_back(name);
+  return names;
+}
+
+/// The value of a choice, or of an alias. The message lists the choices only.
+template <typename Value>
+Value choose(const OptionValue& given, const Choices<Value>& choices, const Choices<Value>& aliases = {}) {
+  for (const Choices<Value>* list : {&choices, &aliases}) {
+    for (const auto& [name, value] : *list) {
+      if (given.value == name) return value;
+    }
   }
-  refuse(given, join_words(names, "or"));
+  refuse(given, join_words(names_of(choices), "or"));
 }
 
 ActivationFunction last_activation(const Architecture& model) {
@@ -79,7 +88,10 @@ std::vector<Metric> metrics_of(const OptionValue& given) {
     const std::size_t before = metrics.size();
     for_each_alternative<Metric>([&]<typename T>(std::type_identity<T>) {
       names.push_back(MetricTraits<T>::name);
-      if (is_name_of<T>(name)) metrics.emplace_back(T());
+      if (!is_name_of<T>(name)) return;
+      T metric;
+      if (name != MetricTraits<T>::name) metric.name = name;
+      metrics.emplace_back(std::move(metric));
     });
     names.emplace_back("none");
     if (metrics.size() == before) refuse(given, "names with commas between them, each " + join_words(names, "or"));
@@ -116,29 +128,29 @@ std::string one_a_line(std::string names) {
 
 ProgramOption optimizer_option(ModelSettings& settings) {
   const Choices<Optimizer> optimizers = all_optimizers();
-  std::vector<std::string_view> names;
-  for (const auto& [name, optimizer] : optimizers) names.push_back(name);
   return {.name = "optimizer",
           .metavar = "NAME",
-          .help = one_a_line(join_words(names, "or")) + ",\nwith Keras' defaults",
+          .help = one_a_line(join_words(names_of(optimizers), "or")) + ",\nwith Keras' defaults",
           .shown_default = "the file's",
           .set = [&settings, optimizers](const OptionValue& given) { settings.optimizer = choose(given, optimizers); }};
 }
 
 ProgramOption loss_option(ModelSettings& settings) {
   Choices<std::string> losses;
-  std::vector<std::string_view> names;
+  Choices<std::string> aliases;
   for_each_alternative<Loss>([&]<typename T>(std::type_identity<T>) {
     using Traits = LossTraits<T>;
-    names.push_back(Traits::function_name);
     losses.emplace_back(Traits::function_name, Traits::function_name);
+    for (const std::string_view alias : Traits::aliases) aliases.emplace_back(alias, Traits::function_name);
   });
   return {.name = "loss",
           .metavar = "NAME",
-          .help = one_a_line(join_words(names, "or")) +
+          .help = one_a_line(join_words(names_of(losses), "or")) +
                   ";\ncrossentropies: of probabilities if the model\nends in softmax, else of logits",
           .shown_default = "the file's",
-          .set = [&settings, losses](const OptionValue& given) { settings.loss = choose(given, losses); }};
+          .set = [&settings, losses, aliases](const OptionValue& given) {
+            settings.loss = choose(given, losses, aliases);
+          }};
 }
 
 ProgramOption metrics_option(ModelSettings& settings) {
@@ -160,8 +172,15 @@ void require_model(const ModelSettings& settings, const std::string& program) {
 }
 
 CompileOptions resolve_compile_options(const ModelSettings& settings, const Architecture& model,
-                                       const std::optional<CompileOptions>& saved, bool trains) {
-  if (!saved) {
+                                       const std::optional<SavedCompileOptions>& saved, bool trains) {
+  const auto need = [](const std::string& refusal, const char* option) {
+    if (!refusal.empty()) throw DataError(fmt::format("{}, or give {}", refusal, option));
+  };
+  if (saved) {
+    if (trains && !settings.optimizer) need(saved->refusals.optimizer, "--optimizer");
+    if (!settings.loss) need(saved->refusals.loss, "--loss");
+    if (!settings.loss && !settings.metrics) need(saved->refusals.metrics, "--metrics");
+  } else {
     std::string missing;
     if (!settings.loss) missing = "--loss";
     if (trains && !settings.optimizer) missing += missing.empty() ? "--optimizer" : " and --optimizer";
@@ -170,18 +189,48 @@ CompileOptions resolve_compile_options(const ModelSettings& settings, const Arch
                        ", or save the model after model.compile()");
     }
   }
-  CompileOptions chosen = saved.value_or(CompileOptions());
+  CompileOptions chosen;
+  if (saved) chosen = static_cast<const CompileOptions&>(*saved);
+  const bool has_metrics = saved && saved->refusals.metrics.empty();
+  if (!has_metrics) chosen.metrics = chosen.weighted_metrics = {};
   if (settings.optimizer) chosen.optimizer = *settings.optimizer;
   if (settings.loss) chosen.loss = loss_of(*settings.loss, model);
   const bool classifies = needs_class_vector(chosen.loss);
-  if (!saved && classifies) chosen.metrics = {accuracy};
+  if (!has_metrics && classifies) chosen.metrics = {accuracy};
   if (settings.metrics) chosen.metrics = *settings.metrics;
   return chosen;
 }
 
+namespace {
+
+/// Whether the targets of the loss are one-hot vectors of classes.
+bool compares_classes(const Loss& loss) {
+  return std::holds_alternative<CategoricalCrossentropy>(loss) ||
+         std::holds_alternative<CategoricalFocalCrossentropy>(loss) || std::holds_alternative<CategoricalHinge>(loss);
+}
+
+/// Class indices that are floats, as Keras takes them: whole numbers.
+void convert_floats_to_classes(Dataset& data) {
+  const auto* numbers = std::get_if<SharedArray<float>>(&data.targets);
+  if (numbers == nullptr || data.target_shape.elements() != 1) return;
+  std::vector<std::int32_t> classes;
+  for (const float number : *numbers) {
+    if (!(std::abs(number) < 1e9F) || number != std::floor(number)) {
+      throw DataError(fmt::format("target {} of {} is {}, but the loss needs class indices, which are whole numbers",
+                                  classes.size(), data.source, number));
+    }
+    classes.push_back(static_cast<std::int32_t>(number));
+  }
+  data.targets = std::move(classes);
+  data.target_shape = Shape{};
+}
+
+}  // namespace
+
 void convert_targets(Dataset& data, const Loss& loss, const Architecture& model) {
+  if (takes_classes(loss)) return convert_floats_to_classes(data);
   const auto* classes = std::get_if<SharedArray<std::int32_t>>(&data.targets);
-  if (classes == nullptr || takes_classes(loss)) return;
+  if (classes == nullptr) return;
   const Shape& output = model.output_shape();
   if (output.elements() == 1) {
     data.targets = std::vector<float>(classes->begin(), classes->end());
@@ -190,6 +239,12 @@ void convert_targets(Dataset& data, const Loss& loss, const Architecture& model)
   if (output.rank() != 1) {
     throw UsageError("the targets of " + data.source + " are class indices, but the model's outputs have the shape " +
                      output.to_string() + "; give targets of that shape");
+  }
+  if (!compares_classes(loss)) {
+    throw UsageError(
+        fmt::format("the loss {} takes targets of the outputs' shape {}, but {} has class indices; give such "
+                    "targets, or use the loss sparse_categorical_crossentropy",
+                    keras_name(loss), output.to_string(), data.source));
   }
   data.validate(output[0]);
   const auto width = static_cast<std::size_t>(output[0]);
@@ -201,14 +256,19 @@ void convert_targets(Dataset& data, const Loss& loss, const Architecture& model)
   data.target_shape = output;
 }
 
+std::string describe_bytes(const Dataset& data, const Options& options, double byte_scale) {
+  if (!std::holds_alternative<SharedArray<std::uint8_t>>(data.inputs)) return "";
+  if (byte_scale == 1 && !options.input_scale) return "bytes unscaled because the model's first layer reads them so";
+  const std::string scale = byte_scale == 1.0 / 255 ? "1/255" : fmt::format("{:g}", byte_scale);
+  return fmt::format("bytes multiplied by {} (--input-scale)", scale);
+}
+
 std::string describe(const TrainTestSplit& data, const Options& options, double byte_scale) {
   const Dataset& train = data.train;
-  std::string text = fmt::format("Data: {} training and {} test examples of shape {}", train.size(), data.test.size(),
-                                 train.example_shape.to_string());
-  if (train.inputs.index() == 0) {
-    const std::string scale = byte_scale == 1.0 / 255 ? "1/255" : fmt::format("{:g}", byte_scale);
-    text += fmt::format(", bytes multiplied by {} (--input-scale)", scale);
-  }
+  const std::string validation = data.validation ? fmt::format(", {} validation", data.validation->size()) : "";
+  std::string text = fmt::format("Data: {} training{} and {} test examples of shape {}", train.size(), validation,
+                                 data.test.size(), train.example_shape.to_string());
+  if (const std::string bytes = describe_bytes(train, options, byte_scale); !bytes.empty()) text += ", " + bytes;
   return text + ", from " + options.data_dir.string();
 }
 

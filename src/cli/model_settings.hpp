@@ -34,21 +34,26 @@ struct ModelSettings {
 /// Throws UsageError if --model is missing.
 void require_model(const ModelSettings& settings, const std::string& program);
 
-/// How `model` is compiled: as its file says (`saved`), unless `settings` override it. Throws UsageError that names the
-/// missing options if the file is not compiled; an optimizer is required only if `trains`.
+/// How `model` is compiled: as its file says (`saved`), unless `settings` override it. Another loss without metrics of
+/// its own has default ones in place of those that Lockstep lacks. Throws UsageError that names the missing options if
+/// the file is not compiled, DataError if a part of the file is needed and refused; an optimizer is needed only if
+/// `trains`.
 [[nodiscard]] CompileOptions resolve_compile_options(const ModelSettings& settings, const Architecture& model,
-                                                     const std::optional<CompileOptions>& saved, bool trains);
+                                                     const std::optional<SavedCompileOptions>& saved, bool trains);
 
 /// Throws UsageError if --data-dir is missing: unlike the programs for MNIST, these commands have no data of their own.
 void require_data_dir(const Options& options, const std::string& program);
+
+/// What is done with the bytes of the inputs: "bytes multiplied by 1/255 (--input-scale)"; empty if they are floats.
+[[nodiscard]] std::string describe_bytes(const Dataset& data, const Options& options, double byte_scale);
 
 /// "Data: 1200 training and 300 test examples of shape (48, 48, 3), bytes multiplied by 1/255 (--input-scale), from
 /// shapes.npz".
 [[nodiscard]] std::string describe(const TrainTestSplit& data, const Options& options, double byte_scale);
 
 /// Converts class indices for a `loss` that takes dense targets: to one-hot vectors, or for a single output to the
-/// index as a float. Throws DataError for a class that the model lacks, UsageError if the outputs are not one vector of
-/// classes.
+/// index as a float. For one that takes class indices, converts floats that are whole numbers. Throws DataError for a
+/// class that the model lacks, UsageError if the outputs are not one vector of classes.
 void convert_targets(Dataset& data, const Loss& loss, const Architecture& model);
 
 /// "loss: 0.0731, accuracy: 0.9771", the loss first.

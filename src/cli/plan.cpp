@@ -1,6 +1,7 @@
 // See plan.hpp.
 #include "cli/plan.hpp"
 
+#include "cli/check_output.hpp"
 #include "cli/model_settings.hpp"
 #include "options/read_value.hpp"
 #include "training/parse_or_exit.hpp"
@@ -65,6 +66,7 @@ void plan(std::span<const std::string> args) {
   std::string text = lists_kernels ? model.describe_kernels() : model.estimate_step_time(network);
   if (text.ends_with('\n')) text.pop_back();
   strategy.print("{}", text);
+  require_printed();
 }
 
 }  // namespace lockstep

@@ -2,6 +2,7 @@
 #include "cli/train.hpp"
 
 #include "checkpoint/atomic_file.hpp"
+#include "checkpoint/backup/backup_directory.hpp"
 #include "checkpoint/model_file.hpp"
 #include "cli/check_output.hpp"
 #include "options/read_value.hpp"
@@ -10,6 +11,7 @@
 
 #include <lockstep/lockstep.hpp>
 
+#include <fmt/format.h>
 #include <utility>
 
 namespace lockstep {
@@ -18,15 +20,15 @@ namespace {
 
 constexpr const char* train_program = "lockstep train";
 
-std::vector<AnyCallback> callbacks_of(const TrainSettings& settings, const Options& options) {
+std::vector<AnyCallback> callbacks_of(const TrainSettings& settings, const Options& options, bool validates) {
   std::vector<AnyCallback> callbacks;
   if (settings.early_stopping) {
-    const char* monitor = settings.validation_split > 0 ? "val_loss" : "loss";
+    const char* monitor = validates ? "val_loss" : "loss";
     callbacks.emplace_back(EarlyStopping({.monitor = monitor, .patience = *settings.early_stopping}));
   }
   if (!settings.csv_log.empty()) callbacks.emplace_back(CSVLogger(settings.csv_log));
   if (!settings.tensorboard_dir.empty()) callbacks.emplace_back(TensorBoard({.log_dir = settings.tensorboard_dir}));
-  callbacks.emplace_back(BackupAndRestore(options.backup_dir, {.save_freq = options.backup_save_freq}));
+  callbacks.emplace_back(BackupAndRestore(options));
   return callbacks;
 }
 
@@ -89,8 +91,17 @@ void check_outputs(const TrainSettings& settings, const Options& options, const 
   const NamedFile input{"--model", settings.model.model};
   const char* const model_option = settings.save_as.empty() ? "--model-dir" : "--save-as";
   require_not_an_input({model_option, model}, options, {input});
+  if (is_backup_name(model)) {
+    throw UsageError(fmt::format("--save-as {} is the name of a backup, which is removed in the end; choose another",
+                                 settings.save_as));
+  }
   require_not_an_input({"--csv-log", settings.csv_log}, options,
-                       {input, {model_option, model}, {"--model-dir", options.model_dir / "history.json"}});
+                       {input,
+                        {model_option, model},
+                        {"--model-dir", options.model_dir / "history.json"},
+                        {"--model-dir", options.model_dir / ".lockstep.lock"},
+                        {"--backup-dir", options.backup_dir / ".lockstep.lock"}});
+  require_regular({"--csv-log", settings.csv_log});
   require_writable(model);
 }
 
@@ -112,16 +123,24 @@ void train(std::span<const std::string> args) {
   TrainTestSplit data = load_dataset(options.data_dir);
   const double byte_scale = parts_of(model).model.compiled().plan().graph.input.byte_scale;
   strategy.print("{}", describe(data, options, byte_scale));
-  for (Dataset* dataset : {&data.train, &data.test}) {
+  Dataset* const validation = data.validation ? &*data.validation : nullptr;
+  if (validation != nullptr && settings.validation_split > 0) {
+    throw UsageError(fmt::format("--validation-split is {}, but {} has a validation set, x_val; leave one of them out",
+                                 settings.validation_split, options.data_dir.string()));
+  }
+  for (Dataset* dataset : {&data.train, &data.test, validation}) {
+    if (dataset == nullptr) continue;
     convert_targets(*dataset, model.compile_options().value().loss, model.architecture());
     model.validate(*dataset);
   }
   model.summary();
 
+  const bool validates = validation != nullptr || settings.validation_split > 0;
   model.fit(data.train, {.epochs = options.epochs,
                          .steps_per_epoch = options.steps_per_epoch,
+                         .validation_data = validation,
                          .validation_split = settings.validation_split,
-                         .callbacks = callbacks_of(settings, options)});
+                         .callbacks = callbacks_of(settings, options, validates)});
   const Logs test = model.evaluate(data.test);
   model.save(output);
   std::string line = describe(test, "test ") + ". Saved " + output.string();

@@ -1,10 +1,10 @@
 // The communicator of worlds on CPUs: shared memory within a host, MPI between hosts. On a single host, or with one
 // rank per host, one of the two levels is empty.
 //
-// Local rank s of every host owns shard s of each bucket. Once the bucket is ready on all ranks of a host, the owner
-// sums its shard over them: on a single host in the update itself, between hosts into its own gradient arena. There the
-// owners of shard s on all hosts then all-reduce it (InterHostAllReduce), so the ranks that own shards split the
-// traffic between hosts evenly.
+// Local rank s of every host owns shard s of each bucket. A bucket has as many shards as the smallest host has ranks,
+// so the other ranks of a larger host own none. Once the bucket is ready on all ranks of a host, the owner sums its
+// shard over them: on a single host in the update itself, between hosts into its own gradient arena. The owners of
+// shard s on all hosts then all-reduce it in place (InterHostAllReduce), and so split the traffic between hosts evenly.
 //
 // Includes mpi.h: for .cpp files only.
 #pragma once

@@ -1,4 +1,4 @@
-// See process_group.hpp.
+// See process_group.hpp. One file, because all operations act on one rank's state and agree by one header.
 #include "collective/process_group.hpp"
 
 #include "cluster/world/launcher_connection.hpp"

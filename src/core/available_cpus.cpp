@@ -4,6 +4,7 @@
 #include "core/cgroup.hpp"
 
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -27,6 +28,8 @@ double available_cpus() {
   count = std::min(count, cgroup_cpu_quota());
   return count == no_limit ? std::max(1U, std::thread::hardware_concurrency()) : count;
 }
+
+long online_cpus() { return std::max(1L, sysconf(_SC_NPROCESSORS_ONLN)); }
 
 std::size_t available_cpu_count() {
   return std::max<std::size_t>(1, static_cast<std::size_t>(std::floor(available_cpus())));

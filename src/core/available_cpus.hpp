@@ -11,4 +11,7 @@ namespace lockstep {
 /// `available_cpus()` rounded down, at least one.
 [[nodiscard]] std::size_t available_cpu_count();
 
+/// CPUs of this machine, whether this process may use them or not.
+[[nodiscard]] long online_cpus();
+
 }  // namespace lockstep

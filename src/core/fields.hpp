@@ -8,15 +8,18 @@
 //   - visit.written_if(condition, key, member[, range]): the same, but written only if the condition holds
 //   - visit.constant(key, value): written; if read, it must be this value
 //   - visit.expected(key, value): not written; if read, it must be this value
-//   - visit.legacy(key, member): the name of a member in files of Keras 2; not written
+//   - visit.legacy(key, new_key, member): Keras 2's name of the key before it. Keras 3 reads it too, so .h5 files have
+//   it
 //   - visit.ignored(key): not written; any value may be read
 //   - visit.unused(key): written as null; any value may be read
 //   - visit.last_axis(key): written as -1; if read, the last axis of the input in any spelling
 //   - visit.noise_shape(key, shape): the shape of Dropout's mask, with an unknown batch size; null if it is empty
 //   - visit.batch_shape(shape): Input's shape with an unknown batch size
+//   - visit.input_type(key, type): Input's dtype; other layers' are their precision, which Architecture keeps
 #pragma once
 
 #include <limits>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -55,11 +58,12 @@ struct FieldVisitor {
                          const auto&... /*range*/) {}
   static void constant(std::string_view /*key*/, const auto& /*value*/) {}
   static void expected(std::string_view /*key*/, const auto& /*value*/) {}
-  static void legacy(std::string_view /*key*/, const auto& /*value*/) {}
+  static void legacy(std::string_view /*key*/, std::string_view /*new_key*/, const auto& /*value*/) {}
   static void ignored(std::string_view /*key*/) {}
   static void unused(std::string_view /*key*/) {}
   static void last_axis(std::string_view /*key*/) {}
   static void batch_shape(const auto& /*shape*/) {}
+  static void input_type(std::string_view /*key*/, const auto& /*type*/) {}
   static void noise_shape(std::string_view /*key*/, const auto& /*shape*/) {}
 };
 
@@ -76,11 +80,14 @@ class NumberRangeCheck : public FieldVisitor {
   }
 
  private:
-  template <typename Value, typename... Range>
-  void check(std::string_view key, const Value& value, const Range&... range) const {
-    if constexpr (std::is_arithmetic_v<Value> && sizeof...(Range) == 1) {
-      require_in_range(key, static_cast<double>(value), range...);
-    }
+  void check(std::string_view /*key*/, const auto& /*value without a range*/) const {}
+  template <typename Value>
+  void check(std::string_view key, const Value& value, const Interval& range) const {
+    static_assert(std::is_arithmetic_v<Value>);
+    require_in_range(key, static_cast<double>(value), range);
+  }
+  void check(std::string_view key, const std::optional<double>& value, const Interval& range) const {
+    if (value) require_in_range(key, *value, range);
   }
   void require_in_range(std::string_view key, double value, const Interval& range) const;
 

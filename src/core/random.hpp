@@ -1,6 +1,6 @@
-// The only source of randomness: a counter-based generator, so that a random number depends on its purpose and not on
-// which rank draws it or when. Philox4x32-10 (J. Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", SC
-// 2011).
+// The only source of random numbers that a result depends on: a counter-based generator, so that a random number
+// depends on its purpose and not on which rank draws it or when. Philox4x32-10 (J. Salmon et al., "Parallel Random
+// Numbers: As Easy as 1, 2, 3", SC 2011).
 #pragma once
 
 #include <array>

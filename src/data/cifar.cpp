@@ -91,7 +91,8 @@ TrainTestSplit load_pictures(const fs::path& path, const char* name, std::int64_
   for (const Dataset* part : {&data.train, &data.test}) {
     if (part->example_shape != Shape{side, side, channels}) {
       throw DataError(
-          fmt::format("{} has examples of shape {}, but {}'s are (32, 32, 3); load other data with load_dataset()",
+          fmt::format("{} has examples of shape {}, but {}'s are (32, 32, 3); lockstep train takes other data, and so "
+                      "does load_dataset() in C++",
                       part->source, part->example_shape.to_string(), name));
     }
     part->validate(classes);

@@ -1,5 +1,5 @@
-// Reads the binary version of CIFAR-10 and CIFAR-100 (https://www.cs.toronto.edu/~kriz/cifar.html): records of labels
-// and a picture whose channels follow one another.
+// Reads the binary version of CIFAR-10 and CIFAR-100 (https://www.cs.toronto.edu/~kriz/cifar.html): records of
+// one or two labels and an image, stored channel by channel.
 #pragma once
 
 #include <lockstep/data/dataset.hpp>

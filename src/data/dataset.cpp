@@ -86,6 +86,11 @@ Dataset Dataset::slice(std::size_t begin, std::size_t end) const {
           sample_weights.empty() ? sample_weights : sample_weights.slice(begin, end)};
 }
 
+void Dataset::validate_inputs() const {
+  const auto* floats = std::get_if<SharedArray<float>>(&inputs);
+  if (floats != nullptr) require_finite(*floats, example_elements(example_shape), "input", source);
+}
+
 void Dataset::validate(std::int64_t classes) const {
   const std::size_t input_elements = example_elements(example_shape);
   const std::size_t target_elements = example_elements(target_shape);
@@ -107,9 +112,7 @@ void Dataset::validate(std::int64_t classes) const {
                     "per example",
                     source, length(targets), size(), target_elements));
   }
-  if (const auto* floats = std::get_if<SharedArray<float>>(&inputs)) {
-    require_finite(*floats, input_elements, "input", source);
-  }
+  validate_inputs();
   if (const auto* floats = std::get_if<SharedArray<float>>(&targets)) {
     require_finite(*floats, target_elements, "target", source);
   }

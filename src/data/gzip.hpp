@@ -11,9 +11,6 @@ struct z_stream_s;  // zlib's
 
 namespace lockstep {
 
-/// The largest ratio of decompressed to compressed bytes that deflate can reach. Headers that declare more are wrong.
-inline constexpr std::uint64_t max_deflate_ratio = 1032;
-
 /// True if the bytes begin with gzip's magic number.
 [[nodiscard]] bool is_gzip(std::span<const std::uint8_t> bytes) noexcept;
 

@@ -1,6 +1,7 @@
 // See idx.hpp. Sizes in the header are checked against the file before memory is allocated.
 #include "data/idx.hpp"
 
+#include "core/deflate.hpp"
 #include "data/gzip.hpp"
 #include "data/sequential_file.hpp"
 

@@ -89,8 +89,13 @@ Dataset read_idx_pair(const fs::path& images_path, const fs::path& labels_path) 
 std::vector<std::int32_t> to_classes(const NpyArray& array, const std::string& name) {
   const std::vector<std::int64_t> wide = to_integers(array);
   for (std::size_t i = 0; i < wide.size(); ++i) {
-    if (wide[i] < std::numeric_limits<std::int32_t>::min() || wide[i] > std::numeric_limits<std::int32_t>::max()) {
-      throw DataError(fmt::format("label {} of {} is {}, which is not a class index; correct it", i, name, wide[i]));
+    const bool has_wrapped = array.type == NpyType::u8 && wide[i] < 0;
+    if (has_wrapped || wide[i] < std::numeric_limits<std::int32_t>::min() ||
+        wide[i] > std::numeric_limits<std::int32_t>::max()) {
+      throw DataError(fmt::format(
+          "label {} of {} is {}, which does not fit into 32 bits; correct it, or save the "
+          "labels as floats",
+          i, name, has_wrapped ? fmt::to_string(static_cast<std::uint64_t>(wide[i])) : fmt::to_string(wide[i])));
     }
   }
   return {wide.begin(), wide.end()};
@@ -155,11 +160,28 @@ Dataset read_npz_pair(const NpzArchive& archive, const std::string& file, const 
   return data;
 }
 
+/// Refuses an array that looks like a part of the data but has a name that nothing reads. Others, such as the classes'
+/// names, may be there.
+void require_known_arrays(const NpzArchive& archive, const std::string& file) {
+  constexpr std::array known{
+      "x_train",          "y_train", "x_test", "y_test", "x_val", "y_val", "sample_weight", "sample_weight_test",
+      "sample_weight_val"};
+  for (const std::string& key : archive.keys()) {
+    const bool is_part = key == "x" || key == "y" || key.starts_with("x_") || key.starts_with("y_") ||
+                         key.find("weight") != std::string::npos;
+    if (!is_part || std::find(known.begin(), known.end(), key) != known.end()) continue;
+    throw DataError(fmt::format("{}:{} would not be used; rename it to one of {}, or leave it out", file, key,
+                                fmt::join(known, ", ")));
+  }
+}
+
 /// Calls read(archive), which may keep nothing of the archive.
 template <typename Read>
 auto with_npz(const fs::path& path, const Read& read) {
   const std::vector<std::uint8_t> bytes = read_whole_file(path);
-  return read(NpzArchive(std::as_bytes(std::span(bytes)), path.string()));
+  const NpzArchive archive(std::as_bytes(std::span(bytes)), path.string());
+  require_known_arrays(archive, path.string());
+  return read(archive);
 }
 
 // --- all formats ---------------------------------------------------------------------------------------------------
@@ -214,21 +236,22 @@ std::optional<fs::path> find_archive(const fs::path& path) {
   throw IoError(fmt::format("the data {} is neither a directory nor a .npz file; {}", path.string(), remedy));
 }
 
-/// Throws DataError unless training and test data have inputs and targets of the same kinds and shapes.
-void require_same_kind(const Dataset& train, const Dataset& other, const fs::path& path) {
+/// Throws DataError unless training data and those called `name` have inputs and targets of the same kinds and shapes.
+void require_same_kind(const Dataset& train, const Dataset& other, const std::string& name, const fs::path& path) {
   if (train.example_shape != other.example_shape || train.inputs.index() != other.inputs.index()) {
     const auto kind = [](const Dataset& set) { return set.inputs.index() == 0 ? "bytes" : "floats"; };
-    throw DataError(fmt::format(
-        "the training examples of {} are {} of shape {} and the test examples {} of shape {}; "
-        "both must match, so save them again",
-        path.string(), kind(train), train.example_shape.to_string(), kind(other), other.example_shape.to_string()));
+    throw DataError(
+        fmt::format("the training examples of {} are {} of shape {} and the {} examples {} of shape {}; "
+                    "both must match, so save them again",
+                    path.string(), kind(train), train.example_shape.to_string(), name, kind(other),
+                    other.example_shape.to_string()));
   }
   if (train.target_shape != other.target_shape || train.targets.index() != other.targets.index()) {
     const auto kind = [](const Dataset& set) { return set.targets.index() == 0 ? "whole numbers" : "floats"; };
     throw DataError(fmt::format(
-        "the training targets of {} are {} of shape {} and the test targets {} of shape {}; both "
+        "the training targets of {} are {} of shape {} and the {} targets {} of shape {}; both "
         "must match, so save them again",
-        path.string(), kind(train), train.target_shape.to_string(), kind(other), other.target_shape.to_string()));
+        path.string(), kind(train), train.target_shape.to_string(), name, kind(other), other.target_shape.to_string()));
   }
 }
 
@@ -238,8 +261,10 @@ TrainTestSplit load_dataset(const fs::path& path) {
   TrainTestSplit data;
   if (const auto archive = find_archive(path)) {
     data = with_npz(*archive, [&](const NpzArchive& npz) {
-      return TrainTestSplit{read_npz_pair(npz, archive->string(), "train"),
-                            read_npz_pair(npz, archive->string(), "test")};
+      const std::string file = archive->string();
+      TrainTestSplit split{read_npz_pair(npz, file, "train"), read_npz_pair(npz, file, "test")};
+      if (npz.has("x_val") || npz.has("y_val")) split.validation = read_npz_pair(npz, file, "val");
+      return split;
     });
   } else if (const auto cifar = find_cifar(path)) {
     data = {read_cifar(cifar->train, cifar->labels), read_cifar(cifar->test, cifar->labels)};
@@ -247,7 +272,8 @@ TrainTestSplit load_dataset(const fs::path& path) {
     const auto files = find_all_idx(path, {train_images, train_labels, test_images, test_labels});
     data = {read_idx_pair(files[0], files[1]), read_idx_pair(files[2], files[3])};
   }
-  require_same_kind(data.train, data.test, path);
+  require_same_kind(data.train, data.test, "test", path);
+  if (data.validation) require_same_kind(data.train, *data.validation, "validation", path);
   return data;
 }
 

@@ -1,7 +1,7 @@
 // See npz.hpp. Reads with libzip; checks declared sizes before it allocates memory.
 #include "data/npz.hpp"
 
-#include "data/gzip.hpp"
+#include "core/deflate.hpp"
 #include "data/sequential_file.hpp"
 
 #include <lockstep/core/error.hpp>
@@ -115,6 +115,17 @@ NpzArchive::NpzArchive(std::span<const std::byte> file, std::string name)
 
 bool NpzArchive::has(const std::string& key) const {
   return zip_name_locate(archive_.get(), (key + ".npy").c_str(), 0) >= 0;
+}
+
+std::vector<std::string> NpzArchive::keys() const {
+  constexpr std::string_view extension = ".npy";
+  std::vector<std::string> keys;
+  for (zip_int64_t i = 0; i < zip_get_num_entries(archive_.get(), 0); ++i) {
+    const char* const member = zip_get_name(archive_.get(), static_cast<zip_uint64_t>(i), 0);
+    const std::string_view name = member == nullptr ? std::string_view() : member;
+    if (name.ends_with(extension)) keys.emplace_back(name.substr(0, name.size() - extension.size()));
+  }
+  return keys;
 }
 
 NpyArray NpzArchive::read(const std::string& key) const {

@@ -27,6 +27,9 @@ class NpzArchive {
 
   [[nodiscard]] bool has(const std::string& key) const;
 
+  /// The names of all arrays.
+  [[nodiscard]] std::vector<std::string> keys() const;
+
  private:
   struct Discard {
     void operator()(zip* archive) const noexcept;

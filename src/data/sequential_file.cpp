@@ -1,6 +1,8 @@
 // See sequential_file.hpp. Plain system calls read directly into the caller's memory, without a buffer between.
 #include "data/sequential_file.hpp"
 
+#include "core/regular_file.hpp"
+
 #include <lockstep/core/error.hpp>
 
 #include <fcntl.h>
@@ -23,10 +25,7 @@ namespace {
 }  // namespace
 
 SequentialFile::SequentialFile(const std::filesystem::path& path) : name_(path.string()) {
-  struct stat before {};  // opening a FIFO waits for its writer, and opening a device may do anything
-  if (::stat(path.c_str(), &before) == 0 && !S_ISREG(before.st_mode)) {
-    throw IoError(fmt::format("{} is not a regular file; give the path of a data file", name_));
-  }
+  require_regular_file(path, "data file");
   descriptor_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor_ < 0) {
     const int error = errno;

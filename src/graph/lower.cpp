@@ -1,8 +1,9 @@
 // See lower.hpp. One pass over the calls of layers: each appends an operation, modifies the one that computes its
-// input, or reinterprets the shape of its input.
+// input, or reinterprets the shape of its input. One file, because the functions that layers call are one class's.
 #include "graph/lower.hpp"
 
 #include "graph/autodiff.hpp"
+#include "graph/mixed_precision.hpp"
 #include "layers/activation_functions.hpp"
 #include "layers/layer_registry.hpp"
 #include "losses/loss_registry.hpp"
@@ -34,7 +35,7 @@ void set_extents(TensorSpec& tensor, const Shape& shape) {
 
 class Lowering {
  public:
-  Lowering(const Architecture& architecture, const Loss& loss, bool mixed_bfloat16, std::optional<double> input_scale,
+  Lowering(const Architecture& architecture, const Loss& loss, Precision precision, std::optional<double> input_scale,
            std::vector<Metric> metrics, std::vector<Metric> weighted_metrics)
       : architecture_(architecture.flattened()), input_scale_(input_scale) {
     graph_.layers = architecture_.layers();
@@ -43,7 +44,8 @@ class Lowering {
     graph_.weighted_metrics = std::move(weighted_metrics);
     for (std::vector<Metric>* list : {&graph_.metrics, &graph_.weighted_metrics})
       complete(*list, architecture.output_shape().elements());
-    graph_.mixed_bfloat16 = mixed_bfloat16;
+    graph_.mixed_bfloat16 =
+        precision == Precision::automatic ? layers_are_mixed(graph_.layers) : precision == Precision::mixed_bfloat16;
     graph_.is_chain = architecture_.is_chain();
     find_uses();
   }
@@ -53,11 +55,12 @@ class Lowering {
     add_parameters();
     outputs_.resize(architecture_.calls().size());
     for (std::size_t call = 0; call < architecture_.calls().size(); ++call) add_call(static_cast<int>(call));
+    if (architecture_.input_type() != InputType::float32) graph_.input.byte_scale = 1;
     if (input_scale_) graph_.input.byte_scale = *input_scale_;
     current_ = read(architecture_.outputs().front());
     graph_.tensors[current_].requires_channels_last = true;  // what predict returns
     add_loss();
-    choose_types();
+    if (graph_.mixed_bfloat16) choose_types(graph_, current_);
     for (const Fork& fork : forks_) share_gradient(fork);
     add_backward(graph_, forks_);
     return std::move(graph_);
@@ -436,34 +439,6 @@ class Lowering {
                               .operands = {{.tensor = differentiated, .activation = activations_[differentiated]}}});
   }
 
-  /// In mixed precision the loss reads float32: the output of the last weighted layer, and what is computed from it.
-  /// All other tensors are bfloat16.
-  void choose_types() {
-    if (!graph_.mixed_bfloat16) return;
-    for (TensorSpec& tensor : graph_.tensors) tensor.type = ElementType::bfloat16;
-    for (const Operation& operation : graph_.forward) {
-      if (operation.kind != OperationKind::embedding) continue;
-      for (TensorSpec& tensor : graph_.tensors) {  // bfloat16 does not represent every index
-        if (&tensor == graph_.tensors.data() || tensor.alias == 0) tensor.type = ElementType::float32;
-      }
-    }
-    for (int tensor = current_; tensor >= 0;) {
-      const int root = graph_.tensors[tensor].alias >= 0 ? graph_.tensors[tensor].alias : tensor;
-      for (std::size_t t = 0; t < graph_.tensors.size(); ++t) {
-        if (static_cast<int>(t) == root || graph_.tensors[t].alias == root)
-          graph_.tensors[t].type = ElementType::float32;
-      }
-      const auto operation = std::ranges::find(graph_.forward, root, &Operation::output);
-      if (!operation->operands.empty()) {
-        throw UsageError(
-            fmt::format("layer '{}' ({}) merges the model's outputs, but in mixed_bfloat16 a layer with "
-                        "weights must follow the last merge; use --precision float32",
-                        graph_.layers[operation->layer].name, graph_.layers[operation->layer].class_name));
-      }
-      tensor = traits_of(*operation).has_kernel ? -1 : operation->input;
-    }
-  }
-
   /// A call's output, and the number of operations when it was lowered.
   struct CallOutput {
     int tensor = -1;
@@ -496,10 +471,9 @@ class Lowering {
 
 }  // namespace
 
-Graph lower(const Architecture& architecture, const Loss& loss, bool mixed_bfloat16, std::optional<double> input_scale,
+Graph lower(const Architecture& architecture, const Loss& loss, Precision precision, std::optional<double> input_scale,
             std::vector<Metric> metrics, std::vector<Metric> weighted_metrics) {
-  return Lowering(architecture, loss, mixed_bfloat16, input_scale, std::move(metrics), std::move(weighted_metrics))
-      .run();
+  return Lowering(architecture, loss, precision, input_scale, std::move(metrics), std::move(weighted_metrics)).run();
 }
 
 }  // namespace lockstep

@@ -69,7 +69,7 @@ struct LayerTraits<LeakyReLU> : ElementwiseTraits {
 
   static void fields(auto& visit, auto& relu) {
     visit.optional("negative_slope", relu.negative_slope, not_negative);
-    visit.legacy("alpha", relu.negative_slope);  // Keras 2
+    visit.legacy("alpha", "negative_slope", relu.negative_slope);
   }
 
   static void lower(const LeakyReLU& relu, auto& to) {
@@ -95,6 +95,7 @@ struct LayerTraits<PReLU> {
 
   static void fields(auto& visit, auto& relu) {
     visit.optional("alpha_initializer", relu.alpha_initializer);
+    visit.optional("alpha_regularizer", relu.alpha_regularizer);
     visit.optional("shared_axes", relu.shared_axes);
   }
 
@@ -107,7 +108,7 @@ struct LayerTraits<PReLU> {
       }
       slopes[static_cast<std::size_t>(axis - 1)] = 1;
     }
-    shapes.add_weight("alpha", Shape(std::move(slopes)), relu.alpha_initializer);
+    shapes.add_weight("alpha", Shape(std::move(slopes)), relu.alpha_initializer, relu.alpha_regularizer);
     shapes.set_output(shapes.input());
   }
 

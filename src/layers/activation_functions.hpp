@@ -1,5 +1,5 @@
 // The table of activation functions, which both the CPU and the CUDA backend compile: Keras' name, the value and the
-// gradient. One row per kind; a kind without a row does not compile.
+// gradient. One row per kind; a kind without a row does not compile. One file, because it is one table.
 //
 // A function whose gradient is computable from the output is fused into the operation before it, whose kernel
 // overwrites the input. Any other function is a separate operation, which keeps its input for backward.
@@ -24,8 +24,8 @@ enum class Derivative { from_output, from_input, none };
 /// as `derivative` says.
 struct ElementwiseRow {
   static constexpr auto derivative = Derivative::from_output;
-  static constexpr bool has_parameter = false;   ///< not described by its name: only a layer of its own applies it
-  static constexpr float default_parameter = 0;  ///< of the function that the name describes
+  static constexpr bool has_parameter = false;         ///< so only its own layer can apply it, not activation="..."
+  static constexpr float default_parameter = 0;        ///< of the function that the name describes
   static constexpr std::string_view keras_alias = {};  ///< another name that files may have
 };
 

@@ -108,13 +108,25 @@ void Architecture::set_trainable(bool trainable) {
 }
 
 void Architecture::set_trainable(std::string_view layer, bool trainable) {
+  lockstep::set_trainable(named(layer).layer, trainable);
+  infer_calls();
+}
+
+LayerInfo& Architecture::named(std::string_view layer) {
   const auto found = std::ranges::find(layers_, layer, &LayerInfo::name);
   if (found == layers_.end()) {
     throw UsageError(fmt::format("the model has no layer '{}'; its summary() lists their names", layer));
   }
-  lockstep::set_trainable(found->layer, trainable);
-  infer_calls();
+  return *found;
 }
+
+void Architecture::set_precision(Precision precision) {
+  for (LayerInfo& layer : layers_) {
+    if (!std::holds_alternative<Input>(layer.layer)) layer.precision = precision;
+  }
+}
+
+void Architecture::set_precision(std::string_view layer, Precision precision) { named(layer).precision = precision; }
 
 bool Architecture::is_chain() const noexcept {
   if (calls_.size() != layers_.size() || outputs_.size() != 1 || inputs_.size() != 1) return false;

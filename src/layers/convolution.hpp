@@ -73,6 +73,8 @@ struct PlainConvolutionTraits : ConvolutionTraits {
     visit.optional("use_bias", conv.use_bias);
     visit.optional("kernel_initializer", conv.kernel_initializer);
     visit.optional("bias_initializer", conv.bias_initializer);
+    visit.optional("kernel_regularizer", conv.kernel_regularizer);
+    visit.optional("bias_regularizer", conv.bias_regularizer);
   }
 
   static void infer(const L& conv, ShapeInference& shapes) {
@@ -83,8 +85,8 @@ struct PlainConvolutionTraits : ConvolutionTraits {
     }
     shapes.slide("kernel", windows_of(conv), conv.filters);
     shapes.add_weight("kernel", kernel_shape(conv, windows_of(conv), in / conv.groups, conv.filters),
-                      conv.kernel_initializer);
-    if (conv.use_bias) shapes.add_weight("bias", Shape{conv.filters}, conv.bias_initializer);
+                      conv.kernel_initializer, conv.kernel_regularizer);
+    if (conv.use_bias) shapes.add_weight("bias", Shape{conv.filters}, conv.bias_initializer, conv.bias_regularizer);
   }
 
   template <typename Lowering>
@@ -120,6 +122,8 @@ struct LayerTraits<DepthwiseConv2D> : ConvolutionTraits {
     visit.optional("use_bias", conv.use_bias);
     visit.optional("depthwise_initializer", conv.depthwise_initializer);
     visit.optional("bias_initializer", conv.bias_initializer);
+    visit.optional("depthwise_regularizer", conv.depthwise_regularizer);
+    visit.optional("bias_regularizer", conv.bias_regularizer);
     visit.expected("groups", 1);  // Keras 2 also writes the options of Conv2D
     visit.ignored("kernel_initializer");
   }
@@ -129,8 +133,8 @@ struct LayerTraits<DepthwiseConv2D> : ConvolutionTraits {
     const std::int64_t out = in * conv.depth_multiplier;
     shapes.slide("kernel", windows_of(conv), out);
     shapes.add_weight("kernel", kernel_shape(conv, windows_of(conv), in, conv.depth_multiplier),
-                      conv.depthwise_initializer);
-    if (conv.use_bias) shapes.add_weight("bias", Shape{out}, conv.bias_initializer);
+                      conv.depthwise_initializer, conv.depthwise_regularizer);
+    if (conv.use_bias) shapes.add_weight("bias", Shape{out}, conv.bias_initializer, conv.bias_regularizer);
   }
 
   template <typename Lowering>
@@ -159,6 +163,9 @@ struct SeparableConvolutionTraits : ConvolutionTraits {
     visit.optional("depthwise_initializer", conv.depthwise_initializer);
     visit.optional("pointwise_initializer", conv.pointwise_initializer);
     visit.optional("bias_initializer", conv.bias_initializer);
+    visit.optional("depthwise_regularizer", conv.depthwise_regularizer);
+    visit.optional("pointwise_regularizer", conv.pointwise_regularizer);
+    visit.optional("bias_regularizer", conv.bias_regularizer);
     visit.expected("groups", 1);  // Keras 2 also writes the options of Conv2D
     visit.ignored("kernel_initializer");
   }
@@ -167,10 +174,10 @@ struct SeparableConvolutionTraits : ConvolutionTraits {
     const std::int64_t in = input_channels(conv, shapes);
     shapes.slide("kernel", windows_of(conv), conv.filters);
     shapes.add_weight("depthwise_kernel", kernel_shape(conv, windows_of(conv), in, conv.depth_multiplier),
-                      conv.depthwise_initializer);
+                      conv.depthwise_initializer, conv.depthwise_regularizer);
     shapes.add_weight("pointwise_kernel", kernel_shape(conv, Windows(), in * conv.depth_multiplier, conv.filters),
-                      conv.pointwise_initializer);
-    if (conv.use_bias) shapes.add_weight("bias", Shape{conv.filters}, conv.bias_initializer);
+                      conv.pointwise_initializer, conv.pointwise_regularizer);
+    if (conv.use_bias) shapes.add_weight("bias", Shape{conv.filters}, conv.bias_initializer, conv.bias_regularizer);
   }
 
   template <typename Lowering>
@@ -209,6 +216,8 @@ struct LayerTraits<Conv2DTranspose> : ConvolutionTraits {
     visit.optional("use_bias", conv.use_bias);
     visit.optional("kernel_initializer", conv.kernel_initializer);
     visit.optional("bias_initializer", conv.bias_initializer);
+    visit.optional("kernel_regularizer", conv.kernel_regularizer);
+    visit.optional("bias_regularizer", conv.bias_regularizer);
     visit.expected("groups", 1);  // Keras 2 also writes the options of Conv2D
   }
 
@@ -216,8 +225,9 @@ struct LayerTraits<Conv2DTranspose> : ConvolutionTraits {
     const std::int64_t in = input_channels(conv, shapes);
     const Windows windows = windows_of(conv).transposed_over(shapes.input()[0], shapes.input()[1]);
     shapes.set_output(Shape{windows.rows.input, windows.columns.input, conv.filters});
-    shapes.add_weight("kernel", kernel_shape(conv, windows, conv.filters, in), conv.kernel_initializer);
-    if (conv.use_bias) shapes.add_weight("bias", Shape{conv.filters}, conv.bias_initializer);
+    shapes.add_weight("kernel", kernel_shape(conv, windows, conv.filters, in), conv.kernel_initializer,
+                      conv.kernel_regularizer);
+    if (conv.use_bias) shapes.add_weight("bias", Shape{conv.filters}, conv.bias_initializer, conv.bias_regularizer);
   }
 
   template <typename Lowering>

@@ -24,13 +24,15 @@ struct LayerTraits<Dense> {
     visit.optional("use_bias", dense.use_bias);
     visit.optional("kernel_initializer", dense.kernel_initializer);
     visit.optional("bias_initializer", dense.bias_initializer);
+    visit.optional("kernel_regularizer", dense.kernel_regularizer);
+    visit.optional("bias_regularizer", dense.bias_regularizer);
   }
 
   static void infer(const Dense& dense, ShapeInference& shapes) {
     std::vector<std::int64_t> extents(shapes.input().extents().begin(), shapes.input().extents().end());
     shapes.add_weight("kernel", Shape{std::exchange(extents.back(), dense.units), dense.units},
-                      dense.kernel_initializer);
-    if (dense.use_bias) shapes.add_weight("bias", Shape{dense.units}, dense.bias_initializer);
+                      dense.kernel_initializer, dense.kernel_regularizer);
+    if (dense.use_bias) shapes.add_weight("bias", Shape{dense.units}, dense.bias_initializer, dense.bias_regularizer);
     shapes.set_output(Shape(std::move(extents)));
   }
 

@@ -22,6 +22,7 @@ struct LayerTraits<Embedding> {
     visit.required("input_dim", embedding.input_dim, at_least_one);
     visit.required("output_dim", embedding.output_dim, at_least_one);
     visit.optional("embeddings_initializer", embedding.embeddings_initializer);
+    visit.optional("embeddings_regularizer", embedding.embeddings_regularizer);
     visit.expected("mask_zero", false);
     visit.ignored("input_length");  // Keras 2
   }
@@ -29,7 +30,8 @@ struct LayerTraits<Embedding> {
   static void infer(const Embedding& embedding, ShapeInference& shapes) {
     std::vector<std::int64_t> extents(shapes.input().extents().begin(), shapes.input().extents().end());
     extents.push_back(embedding.output_dim);
-    shapes.add_weight("embeddings", Shape{embedding.input_dim, embedding.output_dim}, embedding.embeddings_initializer);
+    shapes.add_weight("embeddings", Shape{embedding.input_dim, embedding.output_dim}, embedding.embeddings_initializer,
+                      embedding.embeddings_regularizer);
     shapes.set_output(Shape(std::move(extents)));
   }
 

@@ -1,15 +1,22 @@
 // Input and Rescaling.
 #pragma once
 
+#include "core/enum_names.hpp"
 #include "layers/layer_traits.hpp"
 #include "layers/shape_inference.hpp"
 
 #include <lockstep/layers/input.hpp>
 
+#include <array>
 #include <cstdint>
 #include <string_view>
 
 namespace lockstep {
+
+template <>
+struct EnumNames<InputType> {
+  static constexpr std::array<std::string_view, 5> names{"float32", "int32", "int64", "uint8", "bool"};
+};
 
 template <>
 struct LayerTraits<Input> {
@@ -17,7 +24,10 @@ struct LayerTraits<Input> {
   static constexpr bool takes_trainable = false;
   static Input blank() { return Input(Shape()); }
 
-  static void fields(auto& visit, auto& input) { visit.batch_shape(input.shape); }
+  static void fields(auto& visit, auto& input) {
+    visit.batch_shape(input.shape);
+    visit.input_type("dtype", input.dtype);
+  }
 
   static void infer(const Input& input, ShapeInference& shapes) {
     if (input.shape.rank() == 0) shapes.fail("needs a shape of at least one dimension, e.g. Input({784})");

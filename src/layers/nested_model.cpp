@@ -1,8 +1,10 @@
 // See nested_model.hpp. Also replaces nested models by their layers.
 #include "layers/nested_model.hpp"
 
+#include "layers/input.hpp"
 #include "layers/layer_registry.hpp"
 
+#include <lockstep/core/error.hpp>
 #include <lockstep/layers/architecture.hpp>
 #include <lockstep/layers/sequential.hpp>
 #include <lockstep/layers/tensor.hpp>
@@ -112,6 +114,7 @@ class Architecture::Flattener {
         flat[c] = add_calls(*nested->model, places.nested[call.layer], &read).front();
       } else if (inputs != nullptr && std::holds_alternative<Input>(layer)) {
         flat[c] = inputs->at(std::ranges::find(model.inputs(), static_cast<int>(c)) - model.inputs().begin());
+        require_same_type(model, std::get<Input>(layer), flat_.layers_[flat_.calls_[flat[c]].layer].layer);
       } else {
         flat[c] = static_cast<int>(flat_.calls_.size());
         flat_.calls_.push_back(
@@ -120,6 +123,16 @@ class Architecture::Flattener {
     }
     if (inputs == nullptr) flat_.inputs_ = of(model.inputs());
     return of(model.outputs());
+  }
+
+  /// Keras cuts what a nested model is called on to its Input's type. That changes nothing if it is an Input's already.
+  static void require_same_type(const Architecture& model, const Input& input, const Layer& given) {
+    const auto* outer = std::get_if<Input>(&given);
+    if (input.dtype == InputType::float32 || (outer != nullptr && outer->dtype == input.dtype)) return;
+    throw UsageError(
+        fmt::format("the model '{}' takes {} and is called on other numbers, which Keras would cut to it; "
+                    "call it on an Input of that dtype, or make its own float32",
+                    model.name(), enum_name(input.dtype)));
   }
 
   Architecture flat_;

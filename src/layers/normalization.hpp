@@ -1,4 +1,4 @@
-// BatchNormalization, the normalizations within an example, and factors by channel.
+// BatchNormalization, LayerNormalization, GroupNormalization, UnitNormalization, and layers that scale each channel.
 #pragma once
 
 #include "layers/layer_traits.hpp"
@@ -12,6 +12,13 @@
 #include <vector>
 
 namespace lockstep {
+
+/// Adds the weights of a normalization over the last axis.
+void add_scale_and_center(const auto& normalization, ShapeInference& shapes) {
+  const Shape channels{shapes.input()[shapes.input().rank() - 1]};
+  if (normalization.scale) shapes.add_weight("gamma", channels, Initializer::ones, normalization.gamma_regularizer);
+  if (normalization.center) shapes.add_weight("beta", channels, Initializer::zeros, normalization.beta_regularizer);
+}
 
 template <>
 struct LayerTraits<BatchNormalization> {
@@ -27,13 +34,14 @@ struct LayerTraits<BatchNormalization> {
     visit.constant("gamma_initializer", Initializer::ones);
     visit.constant("moving_mean_initializer", Initializer::zeros);
     visit.constant("moving_variance_initializer", Initializer::ones);
+    visit.optional("beta_regularizer", normalization.beta_regularizer);
+    visit.optional("gamma_regularizer", normalization.gamma_regularizer);
     visit.ignored("renorm_momentum");  // has no effect without `renorm`, which is not supported
   }
 
   static void infer(const BatchNormalization& normalization, ShapeInference& shapes) {
     const Shape channels{shapes.input()[shapes.input().rank() - 1]};
-    if (normalization.scale) shapes.add_weight("gamma", channels, Initializer::ones);
-    if (normalization.center) shapes.add_weight("beta", channels, Initializer::zeros);
+    add_scale_and_center(normalization, shapes);
     shapes.add_moving_average("moving_mean", channels, Initializer::zeros, normalization.momentum);
     shapes.add_moving_average("moving_variance", channels, Initializer::ones, normalization.momentum);
     shapes.set_output(shapes.input());
@@ -44,13 +52,6 @@ struct LayerTraits<BatchNormalization> {
     to.append_weighted(Lowering::Kind::batch_normalization);
   }
 };
-
-/// Adds the weights of a normalization over the last axis.
-void add_scale_and_center(const auto& normalization, ShapeInference& shapes) {
-  const Shape channels{shapes.input()[shapes.input().rank() - 1]};
-  if (normalization.scale) shapes.add_weight("gamma", channels, Initializer::ones);
-  if (normalization.center) shapes.add_weight("beta", channels, Initializer::zeros);
-}
 
 template <>
 struct LayerTraits<LayerNormalization> {
@@ -63,6 +64,8 @@ struct LayerTraits<LayerNormalization> {
     visit.optional("scale", normalization.scale);
     visit.constant("beta_initializer", Initializer::zeros);
     visit.constant("gamma_initializer", Initializer::ones);
+    visit.optional("beta_regularizer", normalization.beta_regularizer);
+    visit.optional("gamma_regularizer", normalization.gamma_regularizer);
   }
 
   static void infer(const LayerNormalization& normalization, ShapeInference& shapes) {
@@ -88,6 +91,8 @@ struct LayerTraits<GroupNormalization> {
     visit.optional("scale", normalization.scale);
     visit.constant("beta_initializer", Initializer::zeros);
     visit.constant("gamma_initializer", Initializer::ones);
+    visit.optional("beta_regularizer", normalization.beta_regularizer);
+    visit.optional("gamma_regularizer", normalization.gamma_regularizer);
   }
 
   static void infer(const GroupNormalization& normalization, ShapeInference& shapes) {

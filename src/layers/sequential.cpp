@@ -18,7 +18,7 @@ namespace {
 /// Each layer is called on the output of the layer before it.
 LayerGraph to_chain(std::vector<Layer> layers) {
   if (const auto* first = layers.empty() ? nullptr : std::get_if<NestedModel>(&layers.front())) {
-    layers.insert(layers.begin(), Input(first->model->input_shape()));
+    layers.insert(layers.begin(), Input(first->model->input_shape(), {}, first->model->input_type()));
   }
   if (layers.empty() || !std::holds_alternative<Input>(layers.front())) {
     throw UsageError("the first layer of a model must be an Input, which gives the shape of one example" +

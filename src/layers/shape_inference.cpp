@@ -114,9 +114,16 @@ void ShapeInference::set_output(Shape shape) {
   info_.output_shape = std::move(shape);
 }
 
-void ShapeInference::add_weight(std::string name, Shape shape, Initializer initializer) {
+void ShapeInference::add_weight(std::string name, Shape shape, Initializer initializer, Regularizer regularizer) {
   need_size(shape, name);
-  info_.parameters.push_back({std::move(name), std::move(shape), initializer});
+  for (const double factor : {regularizer.l1, regularizer.l2}) {
+    if (!not_negative.contains(factor)) {
+      fail(fmt::format("has a regularizer with the factor {} for its {}; it must be {}", factor, name,
+                       not_negative.to_string()));
+    }
+  }
+  info_.parameters.push_back(
+      {.name = std::move(name), .shape = std::move(shape), .initializer = initializer, .regularizer = regularizer});
 }
 
 void ShapeInference::add_parameters(const std::vector<ParameterInfo>& parameters, const std::string& prefix) {

@@ -7,6 +7,7 @@
 #include <lockstep/layers/activation.hpp>
 #include <lockstep/losses/binary_crossentropy.hpp>
 
+#include <array>
 #include <cmath>
 
 namespace lockstep {
@@ -44,17 +45,17 @@ struct BinaryFocalTerm {
   float smoothing;
 
   [[nodiscard]] LOCKSTEP_HOST_DEVICE float value(float output, float target) const {
-    const Parts parts = parts_of(output, target);
-    return parts.weight * parts.focus * parts.crossentropy;
+    const FocalTerms terms = terms_of(output, target);
+    return terms.weight * terms.focus * terms.crossentropy;
   }
   [[nodiscard]] LOCKSTEP_HOST_DEVICE float derivative(float output, float target) const {
-    const Parts parts = parts_of(output, target);
-    const float by_p = parts.weight * (parts.focus_by_p * parts.crossentropy + parts.focus * parts.crossentropy_by_p);
-    return from_logits ? by_p * parts.p * (1.0F - parts.p) : by_p;
+    const FocalTerms terms = terms_of(output, target);
+    const float by_p = terms.weight * (terms.focus_by_p * terms.crossentropy + terms.focus * terms.crossentropy_by_p);
+    return from_logits ? by_p * terms.p * (1.0F - terms.p) : by_p;
   }
 
  private:
-  struct Parts {
+  struct FocalTerms {
     float p;
     float weight;
     float focus;
@@ -63,7 +64,7 @@ struct BinaryFocalTerm {
     float crossentropy_by_p;
   };
 
-  [[nodiscard]] LOCKSTEP_HOST_DEVICE Parts parts_of(float output, float target) const {
+  [[nodiscard]] LOCKSTEP_HOST_DEVICE FocalTerms terms_of(float output, float target) const {
     const float y = target * (1.0F - smoothing) + 0.5F * smoothing;
     const float p = from_logits ? logistic(output) : output;
     const BinaryCrossentropyTerm crossentropy{false, 0.0F};
@@ -94,6 +95,7 @@ template <>
 struct LossTraits<BinaryCrossentropy> : BinaryCrossentropyTraits {
   static constexpr std::string_view class_name = "BinaryCrossentropy";
   static constexpr std::string_view function_name = "binary_crossentropy";
+  static constexpr std::array<std::string_view, 2> aliases{"bce", "BCE"};
 
   static MeanOverOutputs<BinaryCrossentropyTerm> rule(const BinaryCrossentropy& loss) {
     return {{loss.from_logits, static_cast<float>(loss.label_smoothing)}};

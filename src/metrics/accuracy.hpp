@@ -113,6 +113,7 @@ template <>
 struct MetricTraits<metrics::Accuracy> : MeanOverExamples {
   static constexpr std::string_view class_name = "Accuracy";
   static constexpr std::string_view name = "accuracy";
+  static constexpr std::array<std::string_view, 1> aliases{"acc"};
   static constexpr MetricTargets targets = MetricTargets::any;
   static constexpr bool needs_class_vector = true;
   static constexpr bool is_upward = true;

@@ -44,42 +44,48 @@ struct MetricLists {
 /// Sets what depends on the number of a model's outputs.
 void complete(std::vector<Metric>& metrics, std::int64_t outputs);
 
+/// Calls visitor(name, metric) for each metric, the weighted ones last. A weighted metric of a name that another metric
+/// has is called "weighted_...", as Keras does.
+template <typename Visitor>
+void visit_metrics(const MetricLists& lists, const Visitor& visitor) {
+  for (const Metric& metric : lists.metrics) visitor(keras_name(metric), metric);
+  for (const Metric& metric : lists.weighted) {
+    const auto has_name = [&](const Metric& other) { return keras_name(other) == keras_name(metric); };
+    const bool is_taken = std::any_of(lists.metrics.begin(), lists.metrics.end(), has_name);
+    const std::string name = (is_taken ? "weighted_" : "") + std::string(keras_name(metric));
+    visitor(std::string_view(name), metric);
+  }
+}
+
 /// Calls visitor(name, value) for each metric. `sums` are those of the metrics, one after the other. Without examples
-/// every metric is 0, and there may be no sums. A weighted metric of a name that another metric has is called
-/// "weighted_...", as Keras does.
+/// every metric is 0, and there may be no sums.
 template <typename Visitor>
 void visit_metric_values(const MetricLists& lists, std::span<const double> sums, double num_examples,
                          const Visitor& visitor) {
   std::size_t begin = 0;
-  const auto value_of = [&](const Metric& metric, double total) {
+  std::size_t index = 0;
+  visit_metrics(lists, [&](std::string_view name, const Metric& metric) {
+    const bool is_weighted = index++ >= lists.metrics.size();
     const std::size_t count = num_sums(metric);
+    const double total = is_weighted && num_examples > 0 ? sums[begin + count] : num_examples;
     const auto value = [&]<typename T>(const T& options) {
       return MetricTraits<T>::value(options, sums.subspan(begin, count), total);
     };
-    return total > 0 ? std::visit(value, metric) : 0.0;
-  };
-  for (const Metric& metric : lists.metrics) {
-    visitor(keras_name(metric), value_of(metric, num_examples));
-    begin += num_sums(metric);
-  }
-  for (const Metric& metric : lists.weighted) {
-    const std::size_t count = num_sums(metric);
-    const double total = num_examples > 0 ? sums[begin + count] : 0;
-    const auto has_name = [&](const Metric& other) { return keras_name(other) == keras_name(metric); };
-    const bool is_taken = std::any_of(lists.metrics.begin(), lists.metrics.end(), has_name);
-    const std::string name = (is_taken ? "weighted_" : "") + std::string(keras_name(metric));
-    visitor(std::string_view(name), value_of(metric, total));
-    begin += count + 1;
-  }
+    visitor(name, total > 0 ? std::visit(value, metric) : 0.0);
+    begin += count + (is_weighted ? 1 : 0);
+  });
 }
 
-/// Whether the text is the metric's name or one of its short names.
+/// Whether the text is Keras' automatic name of the metric, one of its short names, or its class.
 template <typename T>
 [[nodiscard]] bool is_name_of(std::string_view text) {
   const auto& aliases = MetricTraits<T>::aliases;
-  return text == MetricTraits<T>::name || std::find(aliases.begin(), aliases.end(), text) != aliases.end();
+  return text == MetricTraits<T>::name || text == MetricTraits<T>::class_name ||
+         std::find(aliases.begin(), aliases.end(), text) != aliases.end();
 }
 
+/// Whether a larger value is a better one.
+[[nodiscard]] bool is_upward(const Metric& metric) noexcept;
 /// Whether a larger value of the metric of this name is a better one; none if there is no such metric.
 [[nodiscard]] std::optional<bool> is_upward_metric(std::string_view name) noexcept;
 

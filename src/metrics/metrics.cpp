@@ -13,8 +13,15 @@
 
 namespace lockstep {
 
+const Metric& default_accuracy() noexcept {
+  static const Metric metric = metrics::Accuracy();
+  return metric;
+}
+
 std::string_view keras_name(const Metric& metric) noexcept {
-  return std::visit([]<typename T>(const T& /*metric*/) { return MetricTraits<T>::name; }, metric);
+  return std::visit(
+      []<typename T>(const T& any) { return any.name.empty() ? MetricTraits<T>::name : std::string_view(any.name); },
+      metric);
 }
 
 std::size_t num_sums(const Metric& metric) noexcept {
@@ -40,10 +47,16 @@ void complete(std::vector<Metric>& metrics, std::int64_t outputs) {
   }
 }
 
+bool is_upward(const Metric& metric) noexcept {
+  return std::visit([]<typename T>(const T& /*metric*/) { return MetricTraits<T>::is_upward; }, metric);
+}
+
 std::optional<bool> is_upward_metric(std::string_view name) noexcept {
+  const std::size_t end = name.find_last_not_of("0123456789");  // Keras numbers equal names: "precision_1"
+  if (end != std::string_view::npos && end + 1 < name.size() && name[end] == '_') name = name.substr(0, end);
   std::optional<bool> is_upward;
   for_each_alternative<Metric>([&]<typename T>(std::type_identity<T>) {
-    if (name == MetricTraits<T>::name) is_upward = MetricTraits<T>::is_upward;
+    if (is_name_of<T>(name)) is_upward = MetricTraits<T>::is_upward;
   });
   return is_upward;
 }
@@ -54,8 +67,9 @@ void check(std::span<const Metric> metrics, const Loss& loss, std::size_t output
     const std::string name(keras_name(metrics[i]));
     const auto has_name = [&](const Metric& other) { return keras_name(other) == name; };
     if (std::any_of(metrics.begin(), metrics.begin() + static_cast<std::ptrdiff_t>(i), has_name)) {
-      throw UsageError("the metric " + name + " is given twice; give it once");
+      throw UsageError("the metric " + name + " is given twice; give it once, or give one another name");
     }
+    if (name == "loss") throw UsageError("a metric has the name 'loss', like the loss; give it another name");
     std::visit(
         [&]<typename T>(const T& metric) {
           using Traits = MetricTraits<T>;

@@ -28,7 +28,7 @@ struct OptionWords<Communication> {
 
 template <>
 struct OptionWords<Precision> {
-  static constexpr std::array all{std::pair{Precision::float32, "float32"},
+  static constexpr std::array all{std::pair{Precision::automatic, "auto"}, std::pair{Precision::float32, "float32"},
                                   std::pair{Precision::mixed_bfloat16, "mixed_bfloat16"}};
 };
 

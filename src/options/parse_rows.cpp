@@ -5,10 +5,13 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cstddef>
+#include <cctype>
 #include <map>
+#include <set>
+#include <string_view>
 
 #include "options/nearest_name.hpp"
+#include "options/other_variables.hpp"
 
 namespace lockstep {
 namespace {
@@ -73,7 +76,9 @@ GivenArguments split(std::span<const std::string> args, std::span<const OptionRo
   }
   for (const std::string& argument : app.remaining()) {
     if (argument.size() > 1 && argument.starts_with('-')) refuse_option(argument, rows);
-    if (!program.takes_operands) throw UsageError("unexpected argument '" + argument + "'; see --help");
+    if (!program.takes_operands) {
+      throw UsageError("unexpected argument '" + argument + "'; " + program.operand_remedy);
+    }
     given.operands.push_back(argument);
   }
   return given;
@@ -100,20 +105,23 @@ std::vector<std::string> parse_rows(std::span<const std::string> args, const Env
   return std::move(given.operands);
 }
 
-std::vector<std::string> find_misspelt_variables(const Environment& environment, std::span<const OptionRow> rows,
-                                                 std::span<const std::string> known) {
-  std::vector<std::string> variables;
-  for (const OptionRow& row : rows) variables.push_back(variable_of_option(row.name));
-  const std::size_t num_rows = variables.size();
-  for (const std::string& name : known) variables.push_back(variable_of_option(name));
-  std::vector<std::string> sentences;
+std::vector<UnknownVariable> find_unknown_variables(const Environment& environment, std::span<const OptionRow> rows,
+                                                    std::span<const std::string> known) {
+  constexpr std::string_view prefix = "LOCKSTEP_";
+  std::vector<std::string> names;
+  for (const OptionRow& row : rows) names.push_back(row.name);
+  const std::set<std::string> others(known.begin(), known.end());
+  std::vector<UnknownVariable> unknown;
   for (const auto& [variable, value] : environment) {
-    if (!variable.starts_with("LOCKSTEP_")) continue;
-    if (std::find(variables.begin(), variables.end(), variable) != variables.end()) continue;
-    const std::string hint = did_you_mean("", variable, std::span(variables).first(num_rows));
-    if (!hint.empty()) sentences.push_back("no option reads the variable " + variable + hint);
+    if (!variable.starts_with(prefix) || has_other_reader(variable, value)) continue;
+    std::string option = variable.substr(prefix.size());
+    std::transform(option.begin(), option.end(), option.begin(),
+                   [](unsigned char letter) { return letter == '_' ? '-' : static_cast<char>(std::tolower(letter)); });
+    if (others.contains(option) || std::find(names.begin(), names.end(), option) != names.end()) continue;
+    const std::string nearest = nearest_name(option, names);
+    unknown.push_back({variable, nearest.empty() ? "" : "; did you mean " + variable_of_option(nearest) + "?"});
   }
-  return sentences;
+  return unknown;
 }
 
 }  // namespace lockstep

@@ -18,10 +18,11 @@ struct TextRequest {
 
 /// A program's name and description in --help and --version.
 struct ProgramText {
-  std::string name;             ///< "lockstep launch"
-  std::string description;      ///< above the options
-  std::string footer = {};      ///< below them
-  bool takes_operands = false;  ///< otherwise arguments that are not options are refused
+  std::string name;                           ///< "lockstep launch"
+  std::string description;                    ///< above the options
+  std::string footer = {};                    ///< below them
+  bool takes_operands = false;                ///< otherwise arguments that are not options are refused
+  std::string operand_remedy = "see --help";  ///< ends the message about one
 };
 
 /// Sets each option from the first source that has it: `args`, LOCKSTEP_<OPTION>, then the row's `template_variable`.
@@ -30,10 +31,16 @@ struct ProgramText {
 std::vector<std::string> parse_rows(std::span<const std::string> args, const Environment& environment,
                                     std::span<const OptionRow> rows, const ProgramText& program);
 
-/// One sentence for each unknown LOCKSTEP_ variable whose name resembles a row's variable. `known` names further
-/// options, whose variables are known too.
-[[nodiscard]] std::vector<std::string> find_misspelt_variables(const Environment& environment,
-                                                               std::span<const OptionRow> rows,
-                                                               std::span<const std::string> known);
+/// A variable LOCKSTEP_... that nothing reads.
+struct UnknownVariable {
+  std::string name;
+  std::string hint;  ///< "; did you mean LOCKSTEP_EPOCHS?"; empty if no row's variable resembles it
+};
+
+/// `known` names further options, whose variables are known too. So are those of `lockstep launch`, those that
+/// Lockstep's own processes and tests set for each other, and those that Kubernetes sets for services.
+[[nodiscard]] std::vector<UnknownVariable> find_unknown_variables(const Environment& environment,
+                                                                  std::span<const OptionRow> rows,
+                                                                  std::span<const std::string> known);
 
 }  // namespace lockstep

@@ -64,7 +64,10 @@ class TrialData {
     const auto pixels = static_cast<std::size_t>(graph.tensors.front().elements());
     const auto outputs = static_cast<std::size_t>(graph.tensors[graph.forward.back().input].elements());
     images_.resize(pool * pixels);
-    for (std::size_t image = 0; image < pool; ++image) {
+    const bool holds_indices = std::ranges::any_of(graph.forward, [](const Operation& operation) {
+      return operation.kind == OperationKind::embedding;  // of which only 0 is certain
+    });
+    for (std::size_t image = 0; image < pool && !holds_indices; ++image) {
       const std::size_t drawn = pixels / 4;
       const auto begin = static_cast<std::size_t>(random.uniform() * static_cast<float>(pixels - drawn));
       std::uint8_t* const first = images_.data() + image * pixels + begin;

@@ -22,6 +22,13 @@ namespace {
 constexpr double max_deferred_work = 4e9;     // multiply-adds: two seconds on the slowest processors
 constexpr double max_metrics_interval = 256;  // steps
 
+/// Whether a rank knows a part of the regularizers' penalty only, so that its own metrics are not those of all.
+bool has_sharded_penalty(const Graph& graph) {
+  return std::ranges::any_of(graph.parameters, [](const ParameterSpec& parameter) {
+    return parameter.rule == UpdateRule::optimizer && parameter.is_sharded && !parameter.info.regularizer.is_none();
+  });
+}
+
 class Planner {
  public:
   Planner(Graph graph, const PlanOptions& options) : options_(options) { plan_.graph = std::move(graph); }
@@ -39,8 +46,9 @@ class Planner {
     open_ = {metrics.offset, plan_.elements};
     if (all_parameters_local()) {
       close_bucket();  // its all-reduce overlaps backward
-      plan_.metrics_interval = static_cast<std::uint64_t>(
-          std::clamp(max_deferred_work / std::max(plan_.graph.work, 1.0), 1.0, max_metrics_interval));
+      if (!has_sharded_penalty(plan_.graph))
+        plan_.metrics_interval = static_cast<std::uint64_t>(
+            std::clamp(max_deferred_work / std::max(plan_.graph.work, 1.0), 1.0, max_metrics_interval));
     }
     const std::vector<Operation>& backward = plan_.graph.backward;
     for (auto begin = backward.begin(); begin != backward.end();) {

@@ -15,6 +15,7 @@ namespace lockstep {
 /// Named values, e.g. {{"epochs", 10}, {"deterministic", false}}.
 using NamedValues = std::map<std::string, std::variant<bool, std::int64_t, std::uint64_t, double, std::string>>;
 
+/// Of the process that wrote it: a run that was restarted counts from its restart.
 struct RunTiming {
   double seconds_to_first_step = std::numeric_limits<double>::quiet_NaN();  ///< from the start of the process
   double peak_memory_mb = std::numeric_limits<double>::quiet_NaN();         ///< of the chief

@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -19,6 +20,11 @@ bool parent_writes_to_terminal() {
   const bool terminal = ::isatty(fd) == 1;
   ::close(fd);
   return terminal;
+}
+
+int columns_of_terminal() {
+  winsize size{};
+  return ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : Terminal().columns;
 }
 
 }  // namespace
@@ -38,7 +44,13 @@ Terminal detect_terminal(const Environment& environment) {
   const bool under_mpirun = environment.contains("OMPI_COMM_WORLD_RANK");
   const bool is_interactive = ::isatty(STDOUT_FILENO) == 1 && value_of(environment, "TERM") != "dumb" &&
                               (!under_mpirun || parent_writes_to_terminal());
-  return {.is_interactive = is_interactive, .utf8 = is_utf8_locale(environment)};
+  return {.is_interactive = is_interactive, .utf8 = is_utf8_locale(environment), .columns = columns_of_terminal()};
+}
+
+int summary_width(const Environment& environment) {
+  constexpr int margin = 4;
+  constexpr int narrowest = 30;
+  return std::clamp(detect_terminal(environment).columns - margin, narrowest, Terminal().columns - margin);
 }
 
 }  // namespace lockstep

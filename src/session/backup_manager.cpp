@@ -15,9 +15,9 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
-#include <ctime>
 #include <exception>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <optional>
@@ -45,6 +45,7 @@ void require_same_setting(const std::string& path, const std::string& what, cons
 }
 
 constexpr const char* origin_setting = "the digest of the initial weights";
+constexpr const char* origin_files_setting = "the files of the initial weights";
 
 }  // namespace
 
@@ -59,9 +60,12 @@ BackupManager::BackupManager(TrainingSession& session, CheckpointWriter& writer,
       callbacks_(std::move(callbacks)),
       job_(std::move(job)) {
   const Options& run = session.run_context().options();
-  for (auto& text : session.model().compiled().identity()) job_.push_back(std::move(text));
+  // First, because another loss also changes how the data is described.
+  KeyValues identity = session.model().compiled().identity();
+  job_.insert(job_.begin(), std::make_move_iterator(identity.begin()), std::make_move_iterator(identity.end()));
   for (auto& option : options_to_resume_with(run)) job_.push_back(std::move(option));
   job_.emplace_back(origin_setting, session.model().origin());
+  job_.emplace_back(origin_files_setting, session.model().origin_files());
 }
 
 BackupManager::~BackupManager() {
@@ -149,10 +153,13 @@ void BackupManager::check_usable(const std::string& path, const ModelData& backu
 }
 
 void BackupManager::check_same_job(const std::string& path, const TrainingState& state, int epochs) const {
-  const bool is_restart = state.job == session_.run_context().identity().job;
+  const auto files = state.job_settings.find(origin_files_setting);
+  // The job itself may have overwritten a file that it started from.
+  const bool may_have_overwritten =
+      state.job == session_.run_context().identity().job &&
+      (files == state.job_settings.end() || files->second == session_.model().origin_files());
   for (const auto& [what, value] : job_) {
-    // The job itself may have overwritten the file that it started from.
-    if (is_restart && what == origin_setting) continue;
+    if (what == origin_files_setting || (what == origin_setting && may_have_overwritten)) continue;
     const auto before = state.job_settings.find(what);
     if (before != state.job_settings.end()) require_same_setting(path, what, before->second, value);
   }
@@ -304,7 +311,8 @@ void BackupManager::save_and_leave() {
   save();
   const auto [epoch, step] = session_.position();
   const std::string where = step == 0 ? "before" : fmt::format("after step {} of", step);
-  run_context.leave(fmt::format("Leaving at the launcher's request {} epoch {}.", where, epoch + 1));
+  run_context.leave(
+      fmt::format("{} {} epoch {}; the next start goes on from there.", run_context.describe_stop(), where, epoch + 1));
 }
 
 void BackupManager::finish() {
@@ -373,7 +381,7 @@ void BackupManager::save_unguarded() {
           throw;
         }
         counters->step = name.step;
-        counters->time = static_cast<std::uint64_t>(std::time(nullptr));
+        counters->time = static_cast<std::uint64_t>(wall_clock_seconds());
       });
     };
   }

@@ -2,6 +2,7 @@
 #include "session/batch_feed.hpp"
 
 #include "core/range.hpp"
+#include "layers/input.hpp"
 #include "losses/loss_registry.hpp"
 #include "session/data_digest.hpp"
 
@@ -11,6 +12,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <string>
 #include <variant>
@@ -33,6 +35,33 @@ bool is_channels_first(const Shape& given, const Shape& wanted) {
   const std::span<const std::int64_t> to = wanted.extents();
   return from.size() == to.size() && from.size() >= 2 && from.front() == to.back() &&
          std::ranges::equal(from.subspan(1), to.first(to.size() - 1));
+}
+
+bool fits(double value, InputType type) {
+  if (value != std::trunc(value)) return false;
+  switch (type) {
+    case InputType::float32: return true;
+    case InputType::boolean: return value == 0 || value == 1;
+    case InputType::uint8: return value >= 0 && value <= std::numeric_limits<std::uint8_t>::max();
+    case InputType::int32: return std::abs(value) <= std::numeric_limits<std::int32_t>::max();
+    case InputType::int64: return std::abs(value) < 0x1p63;
+  }
+  return false;
+}
+
+/// Keras ignores a class that does not exist, and trains with any factor.
+void require_classes(const std::map<int, double>& class_weight, const Shape& output) {
+  const std::int64_t outputs = output.extents().back();
+  const std::int64_t classes = outputs == 1 ? 2 : outputs;
+  for (const auto& [of_class, weight] : class_weight) {
+    if (of_class < 0 || of_class >= classes) {
+      throw UsageError(fmt::format("class_weight has a weight for the class {}, but the model's classes are 0 to {}",
+                                   of_class, classes - 1));
+    }
+    if (!std::isfinite(weight)) {
+      throw UsageError(fmt::format("class_weight of the class {} is {}; it must be a finite number", of_class, weight));
+    }
+  }
 }
 
 }  // namespace
@@ -65,6 +94,34 @@ void BatchFeed::check_example_shape(const Dataset& data) const {
                               data.example_shape.to_string(), remedy));
 }
 
+/// Keras cuts the inputs to the type of the model's Input.
+void BatchFeed::check_input_type(const Dataset& data) const {
+  const InputType type = architecture_.input_type();
+  if (type == InputType::float32) return;
+  if (const auto scale = run_context_.options().input_scale; scale && *scale != 1) {
+    throw UsageError(
+        fmt::format("--input-scale multiplies bytes, but the model's input is {}; leave the option out, or "
+                    "make the Input float32",
+                    enum_name(type)));
+  }
+  const auto check = [&](const auto& values) {
+    const auto wrong = std::find_if_not(values.begin(), values.end(), [type](auto value) { return fits(value, type); });
+    if (wrong == values.end()) return;
+    throw DataError(
+        fmt::format("value {} of {} is {}, but the model's input is {}, to which Keras would cut it; convert "
+                    "the inputs, or make the Input float32",
+                    wrong - values.begin(), data.source, *wrong, enum_name(type)));
+  };
+  std::visit(check, data.inputs);
+}
+
+void BatchFeed::check_inputs(const Dataset& data) {
+  check_example_shape(data);
+  data.validate_inputs();
+  check_input_type(data);
+  run_context_.require_equal_on_all_ranks("the inputs", digest_of(data));
+}
+
 void BatchFeed::validate(const Dataset& data, const Loss& loss) {
   const Identity identity = identity_of(data);
   const auto same = [&](const Checked& checked) { return checked.identity == identity; };
@@ -95,6 +152,7 @@ void BatchFeed::validate(const Dataset& data, const Loss& loss) {
                     data.source, data.target_shape.to_string(), architecture_.output_shape().to_string()));
   }
   data.validate(outputs);
+  check_input_type(data);
   if (const auto* targets = std::get_if<SharedArray<float>>(&data.targets)) check_targets(loss, *targets, data.source);
   std::string description = digest_of(data);
   run_context_.require_equal_on_all_ranks("the data", description);
@@ -111,7 +169,7 @@ std::string BatchFeed::data_description(const Dataset& data) const {
   return {};
 }
 
-void BatchFeed::weigh_classes(const Dataset& data, const std::map<int, double>& class_weight) {
+void BatchFeed::set_class_weights(const Dataset& data, const std::map<int, double>& class_weight) {
   class_weights_.clear();
   weighted_dataset_ = data.id.value();
   if (class_weight.empty()) return;
@@ -119,6 +177,7 @@ void BatchFeed::weigh_classes(const Dataset& data, const std::map<int, double>& 
     throw UsageError(data.source +
                      " has sample weights, which fit() does not combine with class_weight; multiply them");
   }
+  require_classes(class_weight, architecture_.output_shape());
   const auto weight_of = [&](std::int64_t of_class) {
     const auto found = class_weight.find(static_cast<int>(of_class));
     return found == class_weight.end() ? 1.0F : static_cast<float>(found->second);

@@ -39,13 +39,20 @@ class BatchFeed {
   /// Throws DataError unless the dataset's examples have the shape of the model's input. A last axis of 1 may be
   /// missing or too many, as in Keras.
   void check_example_shape(const Dataset& data) const;
+  void check_input_type(const Dataset& data) const;
+
+  /// Checks inputs to predict for: their shape, that they are finite, and that all ranks have the same. Collective.
+  /// Throws UsageError or DataError.
+  void check_inputs(const Dataset& data);
 
   /// "60000 examples of (28, 28) (digest ...)", as `validate` found it; empty if the dataset was not validated.
   [[nodiscard]] std::string data_description(const Dataset& data) const;
 
   /// Weighs the training examples of a validated dataset by their classes, as Keras' class_weight: a class without a
-  /// weight has 1. Without weights, examples have the dataset's own. Throws UsageError if the dataset has weights too.
-  void weigh_classes(const Dataset& data, const std::map<int, double>& class_weight);
+  /// weight has 1. Without weights, examples have the dataset's own. Throws UsageError if a class does not exist, its
+  /// weight is not finite, or the dataset has weights too.
+  void set_class_weights(const Dataset& data, const std::map<int, double>& class_weight);
+  void clear_class_weights() noexcept { class_weights_.clear(); }
 
   /// This rank's slice of a batch of a validated dataset. Valid until the next call. `whole`: the batch that it is
   /// part of, over which losses are averaged.

@@ -1,8 +1,11 @@
 // See checkpoint_writer.hpp.
 #include "session/checkpoint_writer.hpp"
 
+#include "checkpoint/backup/backup_directory.hpp"
 #include "checkpoint/model_file.hpp"
 #include "session/save_history.hpp"
+
+#include <lockstep/core/error.hpp>
 
 #include <fmt/format.h>
 #include <cstdint>
@@ -33,6 +36,13 @@ bool is_in(const std::filesystem::path& file, const std::filesystem::path& direc
   std::error_code ignored;
   return !directory.empty() &&
          std::filesystem::equivalent(std::filesystem::absolute(file).parent_path(), directory, ignored);
+}
+
+/// Throws UsageError for a name whose file would be removed with the backups.
+void require_no_backup_name(const std::filesystem::path& path) {
+  if (!is_backup_name(path)) return;
+  throw UsageError(
+      fmt::format("{} is the name of a backup, which is removed in the end; choose another", path.string()));
 }
 
 }  // namespace
@@ -70,10 +80,12 @@ std::function<void()> CheckpointWriter::make_job(const std::filesystem::path& pa
   run_context.writer().wait();
   Snapshot& snapshot = take_snapshot();
   if (!run_context.world().is_chief()) return {};
-  NamedValues facts = record_of(session_.model().compiled().choice);
+  const CompiledModel& model = session_.model().compiled();
+  NamedValues facts = record_of(model.choice);
+  facts["precision"] = std::string(model.plan().graph.mixed_bfloat16 ? "mixed_bfloat16" : "float32");
   facts["batch_norm_replicas"] = static_cast<std::int64_t>(session_.model().batch_norm_replicas());
-  return [&run_context, communication = session_.model().compiled().communicator->describe(), facts = std::move(facts),
-          path, &snapshot, report = session_.report()] {
+  return [&run_context, communication = model.communicator->describe(), facts = std::move(facts), path, &snapshot,
+          report = session_.report()] {
     snapshot.visit([&](const ModelData& data) { save_model(path, data); });
     if (is_in(path, run_context.options().model_dir))
       save_history(run_context.options().model_dir / "history.json", report, run_context, communication, facts);
@@ -81,6 +93,7 @@ std::function<void()> CheckpointWriter::make_job(const std::filesystem::path& pa
 }
 
 void CheckpointWriter::save(const std::filesystem::path& path) {
+  require_no_backup_name(path);
   if (!participates()) return;
   const auto job = make_job(path);
   session_.model().compiled().communicator->finish_gather();
@@ -88,6 +101,7 @@ void CheckpointWriter::save(const std::filesystem::path& path) {
 }
 
 void CheckpointWriter::save_async(const std::filesystem::path& path) {
+  require_no_backup_name(path);
   if (participates()) write_async(BackgroundWriter::Content::model, make_job(path));
 }
 

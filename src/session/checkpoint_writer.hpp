@@ -31,7 +31,7 @@ class CheckpointWriter {
   /// Runs the chief's `job` on the background thread when the snapshot is complete. See BackgroundWriter::write.
   void write_async(BackgroundWriter::Content content, std::function<void()> job);
 
-  /// The chief writes the model, and history.json beside it. `save_async` returns after the snapshot.
+  /// The chief writes the model, and into --model-dir also history.json. `save_async` returns after the snapshot.
   void save(const std::filesystem::path& path);
   void save_async(const std::filesystem::path& path);
 

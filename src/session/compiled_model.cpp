@@ -63,17 +63,19 @@ ParallelismChoice choose_parallelism(RunContext& run_context, const Graph& graph
 
 }  // namespace
 
+void complete(CompileOptions& options, const Architecture& architecture) {
+  check(options.optimizer);
+  check(options.loss);
+  for (std::vector<Metric>* list : {&options.metrics, &options.weighted_metrics})
+    complete(*list, architecture.output_shape().elements());
+}
+
 CompiledModel::CompiledModel(RunContext& context, const Architecture& model, const CompileOptions& compile_options,
                              std::size_t batch_norm_replicas, const std::string& restored_sharding)
     : run_context(context), architecture(model), options(compile_options) {
   const Options& run = run_context.options();
-  Optimizer& optimizer = options.optimizer;
-  if (run.learning_rate) replace_learning_rate(optimizer, *run.learning_rate);
-  check(optimizer);
-  check(options.loss);
-  for (std::vector<Metric>* list : {&options.metrics, &options.weighted_metrics})
-    complete(*list, architecture.output_shape().elements());
-  description = training_config_to_json(options);
+  if (run.learning_rate) replace_learning_rate(options.optimizer, *run.learning_rate);
+  complete(options, architecture);
   for (const auto& [what, value] : identity()) run_context.require_equal_on_all_ranks(what, value);
   choose_sharding(batch_norm_replicas, restored_sharding);
   feed = std::make_unique<BatchFeed>(run_context, architecture, batch_norm_replicas, sharding.has_value());
@@ -84,13 +86,13 @@ CompiledModel::CompiledModel(RunContext& context, const Architecture& model, con
 KeyValues CompiledModel::identity() const {
   return {{"the model", outline_of(architecture)},
           {"the layers' options", layers_to_json(architecture)},
-          {"how the model is compiled", description}};
+          {"how the model is compiled", training_config_to_json(options)}};
 }
 
 void CompiledModel::choose_sharding(std::size_t batch_norm_replicas, const std::string& restored_sharding) {
   const Options& run = run_context.options();
-  graph_ = lower(architecture, options.loss, run.precision == Precision::mixed_bfloat16, run.input_scale,
-                 options.metrics, options.weighted_metrics);
+  graph_ = lower(architecture, options.loss, run.precision, run.input_scale, options.metrics, options.weighted_metrics);
+  if (graph_.mixed_bfloat16) run_context.backend().require_bfloat16();
   graph_.batch_norm_replicas = batch_norm_replicas;
   // GPUs support only data parallelism: a tensor-parallel job resumes data parallel there.
   const bool restores = !restored_sharding.empty() && run_context.backend().device_streams() == nullptr;
@@ -219,16 +221,27 @@ void CompiledModel::allocate(const Plan& plan) {
 }
 
 std::vector<std::vector<float>> CompiledModel::weights() const {
-  synchronize();
-  if (shards) return shards->gather_weights(*communicator, executable(), arenas);
   std::vector<std::vector<float>> all;
+  visit_weights([&all](std::span<const float> values) { all.emplace_back(values.begin(), values.end()); });
+  return all;
+}
+
+void CompiledModel::visit_weights(const std::function<void(std::span<const float>)>& visitor) const {
+  synchronize();
+  if (shards) {
+    for (const std::vector<float>& values : shards->gather_weights(*communicator, executable(), arenas))
+      visitor(values);
+    return;
+  }
+  std::size_t index = 0;
+  std::vector<float> values;
   for (const LayerInfo& layer : architecture.layers()) {
     for (const ParameterInfo& parameter : layer.parameters) {
-      std::vector<float>& values = all.emplace_back(static_cast<std::size_t>(parameter.shape.elements()));
-      executable().read_parameter(all.size() - 1, arenas.weights, values);
+      values.resize(static_cast<std::size_t>(parameter.shape.elements()));
+      executable().read_parameter(index++, arenas.weights, values);
+      visitor(values);
     }
   }
-  return all;
 }
 
 void CompiledModel::set_weights(std::span<const NamedTensor> variables) {
@@ -336,7 +349,7 @@ void CompiledModel::to_metric_sums(std::span<const float> written, MetricSums& m
 }
 
 std::vector<float> CompiledModel::predict(const Dataset& data, std::size_t batch_size) {
-  feed->check_example_shape(data);
+  feed->check_inputs(data);
   CompiledStep& compiled = step_for(batch_size);
   const std::size_t at_once = std::min(compiled.plan.graph.capacity, feed->capacity(batch_size));
   synchronize();

@@ -25,6 +25,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -36,6 +37,9 @@ namespace lockstep {
 
 /// Settings to compare, in order: a mismatch is reported for the first that differs.
 using KeyValues = std::vector<std::pair<std::string, std::string>>;
+
+/// Checks the options, and sets what depends on the number of the model's outputs. Throws UsageError.
+void complete(CompileOptions& options, const Architecture& architecture);
 
 struct CompiledModel {
   /// Collective. Leaves the weights unset. `context` and `model` must outlive the object.
@@ -50,6 +54,8 @@ struct CompiledModel {
 
   /// Collective. The full weights, one array per variable, in the architecture's order and in Keras' layout.
   [[nodiscard]] std::vector<std::vector<float>> weights() const;
+  /// Calls visitor(values) for each weight, in the order of weights() and without a copy of all. Collective.
+  void visit_weights(const std::function<void(std::span<const float>)>& visitor) const;
   /// Collective.
   void set_weights(std::span<const NamedTensor> variables);
 
@@ -100,7 +106,6 @@ struct CompiledModel {
   RunContext& run_context;
   const Architecture& architecture;
   CompileOptions options;
-  std::string description;      ///< JSON of the options at compile time; callbacks change the learning rate later
   std::uint64_t iteration = 0;  ///< optimizer steps begun
   std::unique_ptr<BatchFeed> feed;
   AllToAllMemory all_to_all_memory;  ///< outlives the communicator

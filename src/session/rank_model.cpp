@@ -16,6 +16,7 @@
 #include <fmt/format.h>
 #include <algorithm>
 #include <cstdint>
+#include <span>
 #include <utility>
 
 namespace lockstep {
@@ -49,7 +50,7 @@ std::vector<NamedTensor> with_values_from(std::vector<NamedTensor> variables, co
   return variables;
 }
 
-void add_values(Digest& digest, const std::vector<float>& values) {
+void add_values(Digest& digest, std::span<const float> values) {
   digest.add(values.data(), values.size() * sizeof(float));
 }
 
@@ -60,12 +61,11 @@ RankModel::RankModel(RunContext& run_context, Architecture architecture)
       architecture_(std::move(architecture)),
       batch_norm_replicas_(run_context_.batch_norm_replicas()),
       values_(initial_values(architecture_, run_context_.options().seed)) {
-  for (const NamedTensor& variable : values_) add_values(origin_, variable.values);
   if (run_context_.options().initial_weights.empty()) return;
   const LoadedModel file = read_model_file(run_context_, run_context_.options().initial_weights, &architecture_);
   check_weights(file.path, file.model.weights, architecture_);
   values_ = with_values_from(std::move(values_), file.model);
-  add_to_origin(file.model);
+  add_to_origin(file);
 }
 
 CompiledModel& RankModel::compiled() const {
@@ -140,12 +140,18 @@ void RankModel::load_arenas() {
 
 void RankModel::load_weights(const ModelData& saved) { set_weights(with_values_from(weights(), saved)); }
 
-void RankModel::add_to_origin(const ModelData& file) {
-  for (const NamedTensor& weight : file.weights) add_values(origin_, weight.values);
-  if (!file.compile_state) return;
-  for (const auto& slot : file.compile_state->slots) add_values(origin_, slot.values);
-  const std::int64_t iteration = file.compile_state->iteration;
-  origin_.add(&iteration, sizeof iteration);
+void RankModel::add_to_origin(const LoadedModel& file) {
+  origin_files_ += file.path + '\n';
+  if (!file.model.compile_state) return;
+  for (const auto& slot : file.model.compile_state->slots) add_values(loaded_state_, slot.values);
+}
+
+std::string RankModel::origin() const {
+  Digest digest = loaded_state_;
+  compiled().visit_weights([&digest](std::span<const float> values) { add_values(digest, values); });
+  const std::uint64_t iteration = compiled().iteration;
+  digest.add(&iteration, sizeof iteration);
+  return digest.to_string();
 }
 
 void RankModel::load(const ModelData& saved) {
@@ -214,9 +220,8 @@ std::string RankModel::sharding_provenance() const {
 std::string RankModel::describe_sharding(const std::string& sharding, const std::string& workers) const {
   const int ranks = parse_number<int>(workers).value_or(0);
   const Options& run = run_context_.options();
-  const bool mixed = run.precision == Precision::mixed_bfloat16;
-  return lockstep::describe_sharding(sharding, lower(architecture_, compiled().options.loss, mixed, run.input_scale),
-                                     ranks);
+  return lockstep::describe_sharding(
+      sharding, lower(architecture_, compiled().options.loss, run.precision, run.input_scale), ranks);
 }
 
 std::map<std::string, std::string> RankModel::provenance() const {

@@ -3,6 +3,7 @@
 
 #include "core/digest.hpp"
 #include "session/compiled_model.hpp"
+#include "session/read_on_chief.hpp"
 #include "session/run_context.hpp"
 
 #include <lockstep/training/model.hpp>
@@ -45,9 +46,13 @@ class RankModel {
   /// Loads a file's weights. Their shapes must match the model.
   void load_weights(const ModelData& saved);
 
-  /// The digest of what training starts from: the initial values, and the files that were loaded since.
-  [[nodiscard]] std::string origin() const { return origin_.to_string(); }
-  void add_to_origin(const ModelData& file);
+  /// The digest of what training would start from now: the weights, the iteration, and the optimizer state of the files
+  /// that were loaded. Collective.
+  [[nodiscard]] std::string origin() const;
+  /// For a file that was loaded as the model's beginning.
+  void add_to_origin(const LoadedModel& file);
+  /// The paths of those files.
+  [[nodiscard]] const std::string& origin_files() const noexcept { return origin_files_; }
 
   /// Loads a file's weights and, if it has the same kind of optimizer with the same slots, slots and iteration.
   void load(const ModelData& saved);
@@ -96,7 +101,8 @@ class RankModel {
   std::vector<NamedTensor> values_;  ///< the weights until compile has written them to the arenas
   std::unique_ptr<CompiledModel> compiled_;
   int compilation_ = 0;
-  Digest origin_;
+  Digest loaded_state_;  ///< of the optimizers in the files of the origin
+  std::string origin_files_;
 };
 
 }  // namespace lockstep

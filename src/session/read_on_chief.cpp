@@ -5,6 +5,7 @@
 #include "checkpoint/keras/keras_weights.hpp"
 #include "checkpoint/model_file.hpp"
 #include "checkpoint/model_serialization.hpp"
+#include "core/regular_file.hpp"
 
 #include <lockstep/core/error.hpp>
 
@@ -96,7 +97,18 @@ void run_on_chief(RunContext& run_context, const std::function<void()>& work) {
 void own_model_directory(RunContext& run_context) {
   const std::filesystem::path& directory = run_context.options().model_dir;
   if (directory.empty()) return;
-  run_on_chief(run_context, [&] { run_context.lock_directory(directory); });
+  std::string state;
+  run_on_chief(run_context, [&] {
+    const DirectoryOwner& job = run_context.identity();
+    if (job.outlives_launchers && has_finished(directory, job.job, job.command)) {
+      state = fmt::format("Job {} has finished, as {} records; nothing is left to do.", job.job, directory.string());
+    } else {
+      run_context.lock_directory(directory);
+    }
+  });
+  if (const std::string finished = run_context.control().all_gather(state).front(); !finished.empty()) {
+    run_context.end_finished_job(finished);
+  }
 }
 
 LoadedModel read_model_file(RunContext& run_context, const std::filesystem::path& file, const Architecture* known) {
@@ -107,7 +119,7 @@ LoadedModel read_model_file(RunContext& run_context, const std::filesystem::path
     }
     const ModelFormat format = model_format_of(file);
     const bool bare = format == ModelFormat::weights || (format == ModelFormat::h5 && !has_architecture(file));
-    if (!bare) return LoadedModel{file.string(), load_model(file, UnsupportedCompilation::leave_out)};
+    if (!bare) return LoadedModel{file.string(), load_model(file, UnsupportedCompilation::note)};
     if (known == nullptr) {
       throw DataError(file.string() +
                       " holds weights without the model they belong to; save the whole model as .keras or .h5");
@@ -117,20 +129,30 @@ LoadedModel read_model_file(RunContext& run_context, const std::filesystem::path
   return read_on_chief(run_context, read).value();
 }
 
-std::string read_text_file(RunContext& run_context, const std::filesystem::path& file) {
+namespace {
+
+std::string read_small_file(const std::filesystem::path& file) {
   constexpr std::uintmax_t max_bytes = std::uintmax_t{64} << 20U;
+  require_regular_file(file, "JSON file");
+  std::error_code error;
+  if (std::filesystem::file_size(file, error) > max_bytes && !error) {
+    throw IoError(file.string() + " is larger than 64 MiB; is it the right file?");
+  }
+  std::ifstream stream(file, std::ios::binary);
+  if (!stream) throw IoError("cannot read " + file.string() + ": " + std::generic_category().message(errno));
+  return {std::istreambuf_iterator<char>(stream), {}};
+}
+
+}  // namespace
+
+std::string read_text_file(RunContext& run_context, const std::filesystem::path& file) {
   std::string text;
   std::string problem;
   if (run_context.world().is_chief()) {
-    std::error_code error;
-    if (std::filesystem::file_size(file, error) > max_bytes && !error) {
-      problem = file.string() + " is larger than 64 MiB; is it the right file?";
-    } else if (std::filesystem::is_directory(file, error)) {
-      problem = file.string() + " is a directory; name a file";
-    } else if (std::ifstream stream(file, std::ios::binary); !stream) {
-      problem = "cannot read " + file.string() + ": " + std::generic_category().message(errno);
-    } else {
-      text.assign(std::istreambuf_iterator<char>(stream), {});
+    try {
+      text = read_small_file(file);
+    } catch (const IoError& error) {
+      problem = error.what();
     }
   }
   const ByteSink sink = sender(run_context);

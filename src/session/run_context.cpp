@@ -5,6 +5,7 @@
 #include "backend/make_backend.hpp"
 #include "cluster/launcher/exec_launcher.hpp"
 #include "cluster/net/host_id.hpp"
+#include "cluster/world/interrupts.hpp"
 #include "core/available_cpus.hpp"
 #include "core/digest.hpp"
 #include "core/environment.hpp"
@@ -21,9 +22,11 @@
 #include <cstdlib>
 #include <exception>
 #include <filesystem>
+#include <fstream>
 #include <iostream>
 #include <iterator>
 #include <optional>
+#include <string>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -84,7 +87,7 @@ void agree_on_instruction_set(Communicator& control) {
   }
   if (smallest < mine) limit_instruction_set(smallest);
   if (smallest < mine && control.rank() == 0) {
-    log_info(fmt::format("All workers compute with {}, because worker {} has no more; this one has {}.",
+    log_info(fmt::format("All workers compute with {}, the most that worker {} supports (this one supports {}).",
                          to_string(smallest), worker, to_string(mine)));
   }
 }
@@ -109,8 +112,14 @@ std::unique_ptr<Backend> make_backend(const Options& options, const World& world
       log_warning("--allow-tf32 has no effect: it is for GPUs, and this run computes on the CPU");
     }
   }
-  if (options.precision == Precision::mixed_bfloat16) backend->require_bfloat16();
   return backend;
+}
+
+std::vector<std::string> command_line() {
+  std::ifstream file("/proc/self/cmdline", std::ios::binary);
+  std::vector<std::string> arguments;
+  for (std::string argument; std::getline(file, argument, '\0');) arguments.push_back(argument);
+  return arguments;
 }
 
 /// The job is LOCKSTEP_JOB_ID, else the launcher's run. Without a launcher each process is a job of its own.
@@ -119,9 +128,13 @@ DirectoryOwner owner_of(const Options& options, const Environment& environment) 
   const bool outlives_launchers = !job.empty();
   if (job.empty()) job = value_of(environment, "LOCKSTEP_LAUNCH_ID");
   if (job.empty()) job = to_hex(fnv1a(process_identity()));
+  std::string command = value_of(environment, "LOCKSTEP_COMMAND");
+  if (command.empty()) command = digest_of_command(command_line());
   const auto generation = parse_number<std::uint64_t>(value_of(environment, "LOCKSTEP_GENERATION"));
   return {.job = std::move(job),
           .outlives_launchers = outlives_launchers,
+          .command = std::move(command),
+          .launch = value_of(environment, "LOCKSTEP_LAUNCH_ID"),
           .generation = generation.value_or(0),
           .program = options.program,
           .host = host_name()};
@@ -135,9 +148,13 @@ std::pair<std::string, std::string> excerpts_around_difference(const std::string
   const auto difference = static_cast<std::size_t>(std::ranges::mismatch(a, b).in1 - a.begin());
   const auto cut = [difference](const std::string& text) {
     if (text.size() <= shown) return text;
-    const std::size_t begin = difference > before ? difference - before : 0;
-    const std::size_t end = std::min(text.size(), begin + shown);
-    return (begin > 0 ? "... " : "") + text.substr(begin, end - begin) + (end < text.size() ? " ..." : "");
+    // Of JSON the whole member, if it is short: "learning_rate":0.01
+    const std::size_t bracket = difference > 0 ? text.find_last_of("{[,", difference - 1) : std::string::npos;
+    const bool is_member = bracket != std::string::npos && difference - bracket <= shown;
+    const std::size_t begin = is_member ? bracket + 1 : difference > before ? difference - before : 0;
+    const std::size_t end = std::min(is_member ? text.find_first_of("}],", difference) : text.size(), text.size());
+    if (is_member && end - begin <= shown) return text.substr(begin, end - begin);
+    return (begin > 0 ? "... " : "") + text.substr(begin, shown) + (begin + shown < text.size() ? " ..." : "");
   };
   return {cut(a), cut(b)};
 }
@@ -208,12 +225,33 @@ DirectoryLock& RunContext::lock_directory(const std::filesystem::path& directory
   return lock != backups_.locks.end() ? *lock : backups_.locks.emplace_back(directory, identity_);
 }
 
+void RunContext::begin_training_loop() {
+  if (!launcher_.is_active()) begin_interruptible(world_.is_chief());
+}
+
+void RunContext::end_training_loop() noexcept {
+  if (!launcher_.is_active()) end_interruptible();
+}
+
+StopRequest RunContext::stop_request() const noexcept {
+  return is_interrupted() ? StopRequest::after_this_step : launcher_.request();
+}
+
+std::string RunContext::describe_stop() const {
+  return launcher_.is_active() ? "Leaving at the launcher's request" : "Interrupted";
+}
+
 void RunContext::leave(const std::string& message) {
   report_busy();
   writer_.wait();
   fault_point("leave");
   if (world_.is_chief()) log_info(message);
   World::end_together(static_cast<int>(ExitCode::temporary));
+}
+
+void RunContext::end_finished_job(const std::string& message) {
+  if (world_.is_chief()) log_info(message);
+  World::end_together(static_cast<int>(ExitCode::success));
 }
 
 void RunContext::print(const std::string& line) const {

@@ -9,6 +9,7 @@
 #include "cluster/world/world.hpp"
 #include "collective/communicator.hpp"
 #include "collective/make_communicator.hpp"
+#include "core/stop_request.hpp"
 #include "session/background_writer.hpp"
 
 #include <lockstep/training/options.hpp>
@@ -74,6 +75,15 @@ class RunContext {
   DirectoryLock& lock_directory(const std::filesystem::path& directory);
   [[nodiscard]] const DirectoryOwner& identity() const noexcept { return identity_; }
 
+  /// While a loop trains, Ctrl-C stops it after a step, unless a launcher forwards such requests; see interrupts.hpp.
+  void begin_training_loop();
+  void end_training_loop() noexcept;
+
+  /// What this rank is asked to do, by its launcher or by Ctrl-C.
+  [[nodiscard]] StopRequest stop_request() const noexcept;
+  /// "Leaving at the launcher's request", or "Interrupted".
+  [[nodiscard]] std::string describe_stop() const;
+
   /// Whether a custom loop with backups is running: its backups hold one model.
   [[nodiscard]] bool is_in_backed_up_loop() const noexcept { return backed_up_loops_ > 0; }
   void begin_backed_up_loop() noexcept { ++backed_up_loops_; }
@@ -83,9 +93,12 @@ class RunContext {
   void remove_on_success(BackupDirectory directory) { backups_.directories.push_back(std::move(directory)); }
   void keep_backups() noexcept { backups_.directories.clear(); }
 
-  /// Ends the program with exit code 75 because a launcher asked for it (StopRequest). Waits until all files are
-  /// written. All ranks call it after the same step. The chief logs `message`.
+  /// Ends the program with exit code 75 because a launcher or Ctrl-C asked for it (StopRequest). Waits until all files
+  /// are written. All ranks call it after the same step. The chief logs `message`.
   [[noreturn]] void leave(const std::string& message);
+
+  /// Ends the program with exit code 0 because the job was over before it started. All ranks call it.
+  [[noreturn]] void end_finished_job(const std::string& message);
 
  private:
   [[nodiscard]] CommunicatorOptions communicator_options();
@@ -111,7 +124,8 @@ class RunContext {
   BackgroundWriter writer_;  // last: its job uses the members above
 };
 
-/// Shortens two texts for a message: whole if short, else the text around their first difference.
+/// Shortens two texts for a message: whole if short, else the member of JSON in which they first differ, or the text
+/// around it.
 [[nodiscard]] std::pair<std::string, std::string> excerpts_around_difference(const std::string& a,
                                                                              const std::string& b);
 

@@ -44,7 +44,8 @@ void TrainingSession::start_step(const Batch& batch) {
   Step& step = model.training->step;
   model.communicator->schedule_gather_slice();
   StepContext context = model.feed->prepare(batch, model.iteration, true);
-  context.request = run_context().launcher().request();
+  context.request = run_context().stop_request();
+  ++steps_;
   if (!step.reduces_metrics(++model.iteration)) context.metric_examples = {0, context.examples.size()};
   step.train(context, model.options.optimizer, model.iteration);
   ++in_flight_;
@@ -91,9 +92,9 @@ void TrainingSession::report_step() {
 }
 
 void TrainingSession::leave_if_requested() {
-  if (request_ == StopRequest::after_this_step)
-    run_context().leave(
-        "Leaving at the launcher's request; without backups, the next start trains from the beginning.");
+  if (request_ == StopRequest::after_this_step) {
+    run_context().leave(run_context().describe_stop() + "; without backups, the next start trains from the beginning.");
+  }
 }
 
 Logs TrainingSession::to_logs(const MetricSums& metrics) const {
@@ -114,7 +115,7 @@ RunReport TrainingSession::report() const {
   report.history = log_.history();
   report.evaluation = evaluation_;
   report.timing.seconds_to_first_step = log_.seconds_to_first_step();
-  report.timing.steps = static_cast<std::int64_t>(model.iteration);
+  report.timing.steps = steps_;
   report.timing.backups = log_.backups();
   report.timing.skipped_backups = log_.skipped_backups();
   report.timing.ms_per_backup = 1000 * log_.seconds_per_backup();

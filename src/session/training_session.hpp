@@ -43,7 +43,7 @@ class TrainingSession {
   [[nodiscard]] std::size_t in_flight() const noexcept { return in_flight_; }
   [[nodiscard]] std::size_t max_in_flight() const { return model_.compiled().executable().max_in_flight(); }
 
-  /// Optimizer steps begun since compile, including those before the backup that was restored.
+  /// Optimizer steps begun, including those before the backup or the model that was loaded.
   [[nodiscard]] std::uint64_t iterations() const { return model_.compiled().iteration; }
 
   [[nodiscard]] TrainingPosition position() const noexcept { return position_; }
@@ -66,9 +66,9 @@ class TrainingSession {
     record_nonfinite_ = std::move(record);
   }
 
-  /// What launchers had asked for by the last finished step; the same on all ranks.
+  /// What launchers or Ctrl-C had asked for by the last finished step; the same on all ranks.
   [[nodiscard]] StopRequest request() const noexcept { return request_; }
-  /// Ends the program if a launcher asked to stop after this step. For training without backups.
+  /// Ends the program if a launcher or Ctrl-C asked to stop after this step. For training without backups.
   void leave_if_requested();
 
   /// Numbers that a custom loop tracks, by name. Backups contain them.
@@ -96,6 +96,7 @@ class TrainingSession {
 
   RankModel& model_;
   std::size_t in_flight_ = 0;
+  std::int64_t steps_ = 0;      ///< that this process began
   bool is_first_step_ = false;  ///< with its batch size: it creates the kernels, so it counts as start-up
   bool stop_training_ = false;
   StopRequest request_ = StopRequest::none;

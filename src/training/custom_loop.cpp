@@ -22,10 +22,12 @@ EpochRange::EpochRange(ModelParts& parts, int epochs)
       epochs_(epochs),
       is_backed_up_(parts.loop_backups && parts.run_context->options().backup_save_freq != BackupOptions::never) {
   parts.is_in_epoch_loop = true;
+  parts.run_context->begin_training_loop();
   if (is_backed_up_) parts.run_context->begin_backed_up_loop();
 }
 
 EpochRange::~EpochRange() {
+  parts_->run_context->end_training_loop();
   parts_->is_in_epoch_loop = false;
   if (is_backed_up_) parts_->run_context->end_backed_up_loop();
 }

@@ -36,6 +36,18 @@ std::string describe(const std::vector<Callback*>& callbacks) {
   return names.empty() ? "none" : names;
 }
 
+/// Ctrl-C stops training after a step while this exists.
+class InterruptibleLoop {
+ public:
+  explicit InterruptibleLoop(RunContext& run_context) : run_context_(run_context) { run_context.begin_training_loop(); }
+  ~InterruptibleLoop() { run_context_.end_training_loop(); }
+  InterruptibleLoop(const InterruptibleLoop&) = delete;
+  InterruptibleLoop& operator=(const InterruptibleLoop&) = delete;
+
+ private:
+  RunContext& run_context_;
+};
+
 }  // namespace
 
 std::string to_string(const std::map<int, double>& class_weight) {
@@ -70,15 +82,22 @@ FitLoop::FitLoop(Model& model, ModelParts& parts, const Dataset& data, const Dat
   }
   if (settings == nullptr) return;
   const std::string names = describe(others);
-  backups_.emplace(parts.session, parts.checkpoints, *settings, std::move(others),
-                   KeyValues{{"the list of callbacks", names},
-                             {"--steps-per-epoch", std::to_string(options.steps_per_epoch)},
-                             {"class_weight of fit()", to_string(options.class_weight)},
-                             {"the data", parts.model.compiled().feed->data_description(data)},
-                             {"--global-batch-size", std::to_string(batches_.batch_size())}});
+  backups_.emplace(
+      parts.session, parts.checkpoints, *settings, std::move(others),
+      KeyValues{{"the list of callbacks", names},
+                {"--steps-per-epoch", std::to_string(options.steps_per_epoch)},
+                {"class_weight of fit()", to_string(options.class_weight)},
+                {"initial_epoch of fit()", std::to_string(options.initial_epoch)},
+                {"shuffle of fit()", options.shuffle ? "true" : "false"},
+                {"validation_freq of fit()", std::to_string(options.validation_freq)},
+                {"the data", parts.model.compiled().feed->data_description(data)},
+                {"the validation data",
+                 validation == nullptr ? "none" : parts.model.compiled().feed->data_description(*validation)},
+                {"--global-batch-size", std::to_string(batches_.batch_size())}});
 }
 
 void FitLoop::run() {
+  const InterruptibleLoop interruptible(session_.run_context());
   session_.run_context().report_busy();
   own_model_directory(session_.run_context());
   for_each_callback([&](Callback& callback) { callback.on_train_begin(model_); });

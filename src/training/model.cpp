@@ -1,5 +1,7 @@
 // See model.hpp.
+#include "core/environment.hpp"
 #include "core/printable.hpp"
+#include "report/terminal.hpp"
 #include "session/describe_step_times.hpp"
 #include "session/epoch_batches.hpp"
 #include "session/read_on_chief.hpp"
@@ -13,10 +15,29 @@
 #include <algorithm>
 #include <cstddef>
 #include <iostream>
+#include <map>
 #include <optional>
 #include <utility>
 
 namespace lockstep {
+
+namespace {
+
+/// Weighs the examples of a dataset by their classes, for as long as fit() runs.
+class ClassWeights {
+ public:
+  ClassWeights(const RankModel& model, const Dataset& data, const std::map<int, double>& weights) : model_(model) {
+    model.compiled().feed->set_class_weights(data, weights);
+  }
+  ~ClassWeights() { model_.compiled().feed->clear_class_weights(); }
+  ClassWeights(const ClassWeights&) = delete;
+  ClassWeights& operator=(const ClassWeights&) = delete;
+
+ private:
+  const RankModel& model_;
+};
+
+}  // namespace
 
 Model::Model(std::unique_ptr<ModelParts> parts) : parts_(std::move(parts)) {}
 Model::Model(Model&&) noexcept = default;
@@ -48,7 +69,7 @@ History Model::fit(const Dataset& data, const FitOptions& options) {
   parts_->model.validate(data);
   if (options.validation_data != nullptr) parts_->model.validate(*options.validation_data);
   parts_->run_context->require_equal_on_all_ranks("class_weight of fit()", to_string(options.class_weight));
-  parts_->model.compiled().feed->weigh_classes(data, options.class_weight);
+  const ClassWeights class_weights(parts_->model, data, options.class_weight);
   parts_->session.set_stop_training(false);
   const std::size_t first_record = parts_->session.log().history().epochs.size();
   FitLoop(*this, *parts_, data, options.validation_data, options).run();
@@ -101,7 +122,7 @@ EpochRange Model::epochs(int epochs) {
   parts_->batches_in_epoch = 0;
   parts_->loop_backups.reset();
   if (!run.backup_dir.empty()) {
-    const BackupAndRestore settings(run.backup_dir, {.save_freq = run.backup_save_freq});
+    const BackupAndRestore settings(run);
     parts_->loop_backups =
         std::make_unique<BackupManager>(parts_->session, parts_->checkpoints, settings, std::vector<Callback*>(),
                                         KeyValues{{"--steps-per-epoch", std::to_string(run.steps_per_epoch)}});
@@ -139,7 +160,7 @@ void Model::load_weights(const std::filesystem::path& path) {
   const LoadedModel file = read_model_file(*parts_->run_context, path, &parts_->model.architecture());
   check_weights(file.path, file.model.weights, parts_->model.architecture());
   parts_->model.load_weights(file.model);
-  parts_->model.add_to_origin(file.model);
+  parts_->model.add_to_origin(file);
 }
 
 void Model::save(const std::filesystem::path& path) const { parts_->checkpoints.save(path); }
@@ -147,7 +168,8 @@ void Model::save_async(const std::filesystem::path& path) const { parts_->checkp
 
 void Model::summary() const {
   if (!parts_->run_context->prints()) return;
-  std::cout << printable(parts_->model.architecture().summary() + parts_->model.sharding_summary()) << std::flush;
+  const int width = summary_width(current_environment());
+  std::cout << printable(parts_->model.architecture().summary(width) + parts_->model.sharding_summary()) << std::flush;
 }
 
 std::string Model::estimate_step_time(const NetworkOptions& options) const {

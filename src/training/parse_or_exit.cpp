@@ -48,8 +48,10 @@ Options parse_or_exit(std::span<const std::string> args, Options defaults,
     Options options = parse_options(own, environment, std::move(defaults), program_options, purpose);
     std::vector<std::string> program_names;
     for (const ProgramOption& option : program_options) program_names.push_back(option.name);
-    const auto misspelt = find_misspelt_variables(environment, shared_options(options), program_names);
-    if (!misspelt.empty()) throw UsageError(misspelt.front() + " Rename or unset it");
+    for (const auto& [name, hint] : find_unknown_variables(environment, shared_options(options), program_names)) {
+      throw UsageError("no option reads the variable " + name + hint +
+                       (hint.empty() ? "; rename or unset it" : " Rename or unset it"));
+    }
     if (purpose.trains) exec_launcher_if_needed(environment);
     return options;
   } catch (const TextRequest& request) {

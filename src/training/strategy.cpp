@@ -1,6 +1,7 @@
 // See strategy.hpp.
 #include "checkpoint/atomic_file.hpp"
 #include "checkpoint/keras/keras_config.hpp"
+#include "core/available_cpus.hpp"
 #include "options/shared_options.hpp"
 #include "session/read_on_chief.hpp"
 #include "session/save_history.hpp"
@@ -12,12 +13,15 @@
 #include <lockstep/training/strategy.hpp>
 
 #include <fmt/format.h>
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <iostream>
 #include <memory>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <utility>
 
 namespace lockstep {
@@ -40,12 +44,27 @@ void require_equal_options(RunContext& run_context) {
                                          program_options.empty() ? "none" : program_options.substr(1));
 }
 
+/// A model program chooses the name of its model itself. It may not replace what a restart begins with.
+void require_no_input_there(const Options& options) {
+  if (options.initial_weights.empty() || options.program.starts_with("lockstep ")) return;
+  std::error_code unknown;
+  const std::filesystem::path directory = std::filesystem::absolute(options.initial_weights).parent_path();
+  if (!std::filesystem::equivalent(directory, options.model_dir, unknown)) return;
+  throw UsageError(
+      fmt::format("--initial-weights {} lies in --model-dir, where this program writes its model; move it, "
+                  "or choose another --model-dir",
+                  options.initial_weights.string()));
+}
+
 /// Throws on all ranks if the chief cannot write the model.
 void require_chief_can_write(RunContext& run_context) {
   const std::filesystem::path& directory = run_context.options().model_dir;
   if (directory.empty()) return;
   const std::filesystem::path file = directory / "history.json";
-  run_on_chief(run_context, [&file] { require_writable(file); });
+  run_on_chief(run_context, [&] {
+    require_no_input_there(run_context.options());
+    require_writable(file);
+  });
 }
 
 }  // namespace
@@ -56,9 +75,13 @@ MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(const Options& options)
   require_chief_can_write(*run_context_);
   if (!run_context_->prints()) return;
   const int workers = num_workers();
+  const auto& hosts = run_context_->world().host_of_rank();
+  const std::ptrdiff_t local_workers = std::ranges::count(hosts, hosts[static_cast<std::size_t>(rank())]);
+  const std::string shared_cores =
+      local_workers > online_cpus() ? fmt::format("; {} workers share {} CPUs", local_workers, online_cpus()) : "";
   std::cout << "Lockstep " LOCKSTEP_VERSION ": "
             << (workers == 1 ? "1 worker" : fmt::format("{} workers, {}", workers, run_context_->control().describe()))
-            << "; " << run_context_->backend().describe() << std::endl;
+            << "; " << run_context_->backend().describe() << shared_cores << std::endl;
 }
 
 MultiWorkerMirroredStrategy::~MultiWorkerMirroredStrategy() = default;
@@ -82,21 +105,19 @@ Model MultiWorkerMirroredStrategy::load_model(const std::filesystem::path& path,
   }
   const LoadedModel file = read_model_file(*run_context_, path);
   check_weights(file.path, file.model.weights, file.model.architecture);
-  std::optional<CompileOptions> compile_options;
-  if (file.model.compile_state) compile_options = static_cast<const CompileOptions&>(*file.model.compile_state);
-  const std::string& refusal = file.model.compile_refusal;
-  if (!choose && !refusal.empty()) throw DataError(refusal);
-  try {
-    if (choose) compile_options = choose(file.model.architecture, compile_options);
-  } catch (const UsageError&) {  // the file's options are needed
-    if (!refusal.empty()) throw DataError(refusal);
-    throw;
+  std::optional<SavedCompileOptions> saved;
+  if (file.model.compile_state) saved = static_cast<const SavedCompileOptions&>(*file.model.compile_state);
+  std::optional<CompileOptions> compile_options = saved;
+  if (choose) {
+    compile_options = choose(file.model.architecture, saved);
+  } else if (saved && !saved->refusals.first().empty()) {
+    throw DataError(saved->refusals.first());
   }
   auto parts = std::make_unique<ModelParts>(run_context_, file.model.architecture);
   if (compile_options) parts->model.compile(*compile_options);
   if (run_context_->options().initial_weights.empty()) {
     parts->model.load(file.model);
-    parts->model.add_to_origin(file.model);
+    parts->model.add_to_origin(file);
   }
   return Model(std::move(parts));
 }

@@ -28,7 +28,7 @@ TEST_CASE("cheap links choose data parallelism first and then tensor parallelism
   const HardwareModel hardware{.latency = 1e-9, .bytes_per_second = 1e13, .flops_per_second = 1e9};
   for (const Sequential& model : models) {
     for (const int ranks : {2, 3, 4}) {
-      const auto sharding = search_sharding(lower(model, loss_of(model), false), ranks, 10, hardware);
+      const auto sharding = search_sharding(lower(model, loss_of(model), Precision::float32), ranks, 10, hardware);
       REQUIRE(sharding);
       CHECK(sharding->code().substr(0, 3) == "eee");
     }

@@ -43,7 +43,7 @@ class Run {
         backend_(make_backend_under_test(1, deterministic)),
         communicator_(make_communicator(world_, {.device = backend_->device_streams()})),
         capturable_(capturable) {
-    Graph graph = lower(model, loss_, false, {}, {accuracy});
+    Graph graph = lower(model, loss_, Precision::float32, {}, {accuracy});
     backend_->lay_out(graph, capacities.front());
     plan_ = make_plan(std::move(graph), backend_->plan_options(1));
     const std::size_t elements = plan_.elements;

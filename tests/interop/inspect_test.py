@@ -66,6 +66,26 @@ class Inspect(Scratch):
         self.assertEqual(result.returncode, 65)
         self.assertIn("1 NaN", result.stderr)
 
+    def test_what_lockstep_cannot_train_is_told(self):
+        for form in (".keras", ".h5"):
+            file = self.folder / f"m{form}"
+            model = small()
+            model.compile(keras.optimizers.Lamb(0.01), loss=keras.losses.Tversky(), metrics=["accuracy"])
+            model.save(file)
+            result = self.inspect("--check", file)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertRegex(result.stdout, "Optimizer: not supported: .*Lamb")
+            self.assertRegex(result.stdout, "Loss: not supported: .*Tversky")
+            document = json.loads(self.inspect("--json", file).stdout)["training"]
+            self.assertEqual((document["optimizer"], document["loss"]), (None, None))
+            self.assertIn("Lamb", document["not_supported"]["optimizer"])
+            self.assertEqual(self.inspect("--check", "--for", "predict", file).returncode, 0)
+            for command, names in (("train", ("Lamb", "--optimizer")), ("evaluate", ("Tversky", "--loss"))):
+                result = self.inspect("--check", "--for", command, file)
+                self.assertEqual(result.returncode, 65)
+                for name in names:
+                    self.assertIn(name, result.stderr)
+
     def test_directory(self):
         small().save(self.folder / "a.keras")
         small().save(self.folder / "b.h5")

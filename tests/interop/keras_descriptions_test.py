@@ -226,6 +226,39 @@ class Descriptions(Scratch):
             with self.subTest(what):
                 self.check(model)
 
+    def test_operations_become_layers(self) -> None:
+        ops = keras.ops
+        image = keras.Input((4, 5, 3))
+        x = layers.Conv2D(3, 2, padding="same")(image * 0.25 - 3.0)
+        x = ops.multiply(ops.relu6(2.0 - x) + 3, 1 / 6) * x + x / 4
+        x = ops.maximum(-x, image) - ops.tanh(ops.silu(x))
+        outputs = layers.Dense(3)(layers.Flatten()(x))
+        model = keras.Model(image, outputs)
+        data = some_bytes(model) / 100
+        expected = model.predict(data, verbose=0)
+        model.save(self.folder / "m.keras")  # Keras does not load such .h5 files
+        for copy in (self.folder / "copy.keras", self.folder / "copy.h5"):
+            found = read_model(self.folder / "m.keras", copy)
+            self.assert_tensors(found["weights"], weights_in_order(model))
+            again = keras.models.load_model(copy)
+            np.testing.assert_allclose(again.predict(data, verbose=0), expected, rtol=1e-5, atol=1e-5)
+
+    def test_operations_without_a_layer_are_rejected_by_name(self) -> None:
+        one = keras.Input((4,), name="one")
+        cases = {
+            "layer 1 (Mean of keras.ops) is an operation that Lockstep does not have": keras.ops.mean(one, axis=-1),
+            "layer 1 (TrueDivide of keras.ops) is an operation that Lockstep does not have": 1 / one,
+            "layer 1 (Power of keras.ops) is an operation that Lockstep does not have": one**2,
+            "layer 1 (Add of keras.ops) is called on something else than": one + np.ones(4, np.float32),
+        }
+        for message, output in cases.items():
+            (self.folder / "m.json").write_text(keras.Model(one, output).to_json())
+            with self.subTest(message):
+                result = subprocess.run([program("interop_read_model"), self.folder / "m.json"], capture_output=True,
+                                        text=True)
+                self.assertEqual(result.returncode, 65, result.stderr)
+                self.assertIn(message, result.stderr)
+
     def test_layers_are_rejected_by_name(self) -> None:
         one, other = keras.Input((4,), name="one"), keras.Input((4,), name="other")
         cases = {

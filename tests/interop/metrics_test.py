@@ -22,6 +22,8 @@ CASES = {
         M.CategoricalCrossentropy(from_logits=True, label_smoothing=0.1), M.CategoricalHinge()]),
     "errors": (SQUARED(), ["mean_absolute_error", "mean_squared_error", M.RootMeanSquaredError(), M.LogCoshError(),
                            M.MeanSquaredLogarithmicError(), M.MeanAbsolutePercentageError()]),
+    "names": (SQUARED(), ["mse", "MAE", "MeanAbsolutePercentageError", M.MeanSquaredError(name="error"),
+                          M.TopKCategoricalAccuracy(k=2, name="accuracy"), M.AUC(name="auc_3")]),
     "probabilities": (CATEGORICAL(), [
         M.BinaryAccuracy(threshold=0.1), M.Precision(thresholds=0.1), M.Recall(thresholds=0.1), M.AUC(name="auc"),
         M.KLDivergence(), M.Poisson(), M.BinaryCrossentropy(label_smoothing=0.1), M.Hinge(), M.SquaredHinge(),
@@ -44,8 +46,6 @@ class Metrics(Scratch):
         images = chance.integers(0, 256, (203, 6, 5), dtype=np.uint8)
         labels = chance.integers(0, 10, 203, dtype=np.uint8)
         weights = chance.uniform(0, 2, 203).astype(np.float32)
-        np.savez(self.folder / "data.npz", x_train=images, y_train=labels, x_test=images, y_test=labels,
-                 sample_weight_test=weights)
         seen = set()
         for name, (loss, metrics) in CASES.items():
             ends_in = "softmax" if isinstance(loss, CATEGORICAL) and not loss.from_logits else None
@@ -53,6 +53,9 @@ class Metrics(Scratch):
                                       layers.Dense(10, activation=ends_in)])
             model.compile("sgd", loss=loss, metrics=metrics, weighted_metrics=[copy_of(metrics[-1])])
             targets = labels if isinstance(loss, SPARSE) else np.eye(10)[labels]
+            given = targets if isinstance(loss, SQUARED) else labels
+            np.savez(self.folder / "data.npz", x_train=images, y_train=given, x_test=images, y_test=given,
+                     sample_weight_test=weights)
             expected = model.evaluate(images, targets, sample_weight=weights, verbose=0, return_dict=True)
             for file in ("m.keras", "m.h5"):
                 with self.subTest(f"{name}: {file}"):
@@ -77,7 +80,7 @@ class Metrics(Scratch):
         np.save(self.folder / "x.npy", inputs)
         np.savez(self.folder / "data.npz", x_train=inputs, y_train=targets, x_test=inputs, y_test=targets)
         model = keras.Sequential([layers.Input((5,), batch_size=8), layers.Dense(3, activation="tanh")])
-        model.compile("adafactor", loss="log_cosh", metrics=[keras.metrics.AUC(name="accuracy")])
+        model.compile("muon", loss="log_cosh", metrics=[keras.metrics.AUC(multi_label=True)])
         for name in ("m.keras", "m.h5"):
             with self.subTest(name):
                 file, output = self.folder / name, self.folder / "out.npy"
@@ -89,8 +92,15 @@ class Metrics(Scratch):
                                   self.folder / "data.npz", "--loss", "mean_squared_error", "--verbose", 0)
                 mean = float(np.mean((model.predict(inputs, batch_size=8, verbose=0) - targets) ** 2))
                 self.assertAlmostEqual(float(lines.split("loss: ")[1].split()[0]), mean, delta=1e-4)
-                with self.assertRaisesRegex(RuntimeError, "ended with 65: .*(?i:adafactor)"):
-                    output_of(program("lockstep"), "evaluate", "--model", file, "--data-dir", self.folder / "data.npz")
+                for missing, given in (("(?i:muon).*or give --optimizer", ()),
+                                       ("AUC.*or give --metrics", ("--optimizer", "sgd"))):
+                    with self.assertRaisesRegex(RuntimeError, f"ended with 65: .*{missing}"):
+                        output_of(program("lockstep"), "train", "--model", file, "--data-dir",
+                                  self.folder / "data.npz", *given)
+                lines = output_of(program("lockstep"), "train", "--model", file, "--data-dir", self.folder / "data.npz",
+                                  "--optimizer", "sgd", "--metrics", "mae", "--epochs", 1, "--model-dir",
+                                  self.folder / f"of_{name}")
+                self.assertIn("mae: ", lines)
 
 
 if __name__ == "__main__":

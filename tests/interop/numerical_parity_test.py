@@ -2,8 +2,9 @@
 
     numerical_parity_test.py BIN_DIR [--quick]
 
-Both load the same file, written by Keras, and train on the same batches in the same order, Keras with train_on_batch,
-Lockstep with one worker and with two under mpirun. After step 1 and step 100 the test compares:
+One file, because all cases go through one comparison. Both load the same file, written by Keras, and train on the same
+batches in the same order, Keras with train_on_batch, Lockstep with one worker and with two under mpirun. After step 1
+and step 100 the test compares:
 
 - losses, relative to Keras';
 - weights and optimizer slots: the largest difference of any element of an array, relative to the largest change that

@@ -25,8 +25,11 @@ def extent(random: Random, most: int) -> Any:
     return tuple(int(side) for side in random.integers(1, most + 1, size=2))
 
 
-def initializers(random: Random) -> dict[str, Any]:
-    return {"kernel_initializer": any_of(random, INITIALIZERS), "bias_initializer": any_of(random, INITIALIZERS)}
+def weights(random: Random) -> dict[str, Any]:
+    """How a kernel and a bias begin, and what penalty they add to the loss."""
+    regularizers = (None, None, "l1", "l2")
+    return {"kernel_initializer": any_of(random, INITIALIZERS), "bias_initializer": any_of(random, INITIALIZERS),
+            "kernel_regularizer": any_of(random, regularizers), "bias_regularizer": any_of(random, regularizers)}
 
 
 def convolution(layers: ModuleType, random: Random, channels: int, **common: Any) -> Any:
@@ -43,9 +46,9 @@ def convolution(layers: ModuleType, random: Random, channels: int, **common: Any
         return layers.SeparableConv2D(filters, size, pointwise_initializer=any_of(random, INITIALIZERS), **depthwise,
                                       **steps, **common)
     if kind == 2:
-        return layers.Conv2DTranspose(filters, size, strides=extent(random, 2), **initializers(random), **common)
+        return layers.Conv2DTranspose(filters, size, strides=extent(random, 2), **weights(random), **common)
     groups = any_of(random, (1, channels))
-    return layers.Conv2D(filters * groups, size, groups=groups, **steps, **initializers(random), **common)
+    return layers.Conv2D(filters * groups, size, groups=groups, **steps, **weights(random), **common)
 
 
 def convolution_1d(layers: ModuleType, random: Random, channels: int, **common: Any) -> Any:
@@ -57,12 +60,12 @@ def convolution_1d(layers: ModuleType, random: Random, channels: int, **common: 
         return layers.SeparableConv1D(filters, size, padding=any_of(random, ("valid", "same")), **steps, **common)
     groups = any_of(random, (1, channels))
     return layers.Conv1D(filters * groups, size, padding=any_of(random, ("valid", "same", "causal")), groups=groups,
-                         **steps, **initializers(random), **common)
+                         **steps, **weights(random), **common)
 
 
 def dense(layers: ModuleType, random: Random, **common: Any) -> Any:
     return layers.Dense(int(random.integers(1, 20)), activation=any_of(random, ACTIVATIONS),
-                        use_bias=bool(random.integers(2)), **initializers(random), **common)
+                        use_bias=bool(random.integers(2)), **weights(random), **common)
 
 
 def pooling(layers: ModuleType, random: Random, **common: Any) -> Any:
@@ -194,9 +197,9 @@ def same_size(layers: ModuleType, random: Random, shape: tuple[int, ...], **comm
     if kind == 1:
         return layers.Activation(any_of(random, ACTIVATIONS[1:]), **common)
     if len(shape) == 1:
-        return layers.Dense(shape[-1], activation=any_of(random, ACTIVATIONS), **initializers(random), **common)
+        return layers.Dense(shape[-1], activation=any_of(random, ACTIVATIONS), **weights(random), **common)
     return layers.Conv2D(shape[-1], extent(random, 3), padding="same", activation=any_of(random, ACTIVATIONS),
-                         **initializers(random), **common)
+                         **weights(random), **common)
 
 
 def nested(keras: ModuleType, random: Random, shape: tuple[int, ...], depth: int) -> Any:

@@ -1,4 +1,7 @@
-"""The meaning of the manifests: names, mounts, permissions, and the reaction to each exit code."""
+"""The meaning of the manifests: names, mounts, permissions, and the reaction to each exit code.
+
+One file, because all tests read one rendering.
+"""
 
 import json
 import socket

@@ -1,6 +1,7 @@
 """Manifests are valid for Kubernetes 1.21 and later, for all combinations of the switches; contradictory combinations
 are refused. Resources of controllers that Kubernetes does not have are valid by crds.py."""
 
+import fcntl
 import itertools
 import json
 import subprocess
@@ -121,7 +122,14 @@ def contradicts_kind(given: dict[str, Any]) -> bool:
 
 
 def make_environment(directory: Path) -> None:
-    """Creates the virtual environment unless it is complete. The file `done` is written last."""
+    """Creates the virtual environment unless it is complete. Of two tests at once, one creates it."""
+    with directory.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        make_locked_environment(directory)
+
+
+def make_locked_environment(directory: Path) -> None:
+    """The file `done` is written last."""
     done = directory / "done"
     wanted = "".join((HERE / name).read_text() for name in ("requirements.txt", "requirements-old.txt"))
     if done.exists() and done.read_text() == wanted:

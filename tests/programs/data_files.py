@@ -65,12 +65,14 @@ def npy(extents: tuple[int, ...], values: bytes) -> bytes:
     return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + values
 
 
-def npz(train: int = 100, test: int = 40, leave_out: str = "") -> bytes:
+def npz(train: int = 100, test: int = 40, leave_out: str = "", one_hot: bool = False) -> bytes:
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w") as archive:
         for part, count, seed in (("train", train, 1), ("test", test, 1001)):
             images, labels = digits(count, seed)
-            for name, array in ((f"x_{part}", npy((count, 28, 28), images)), (f"y_{part}", npy((count,), labels))):
+            vectors = b"".join(bytes(label == i for i in range(10)) for label in labels)
+            targets = npy((count, 10), vectors) if one_hot else npy((count,), labels)
+            for name, array in ((f"x_{part}", npy((count, 28, 28), images)), (f"y_{part}", targets)):
                 if name != leave_out:
                     archive.writestr(f"{name}.npy", array)
     return file.getvalue()

@@ -156,6 +156,15 @@ class HealthTest(launch_test.Launched):
         self.started[0].process.terminate()
         self.started.pop(0).end()
 
+    def test_failed_backups_are_counted(self) -> None:
+        self.launch_with_status(1, *LONG, "--backup-save-freq", "10", "--on-checkpoint-failure", "continue")
+        self.assertTrue(eventually(lambda: self.metrics(0).get("lockstep_backup_step", 0) >= 10, 60), "no backup came")
+        self.assertEqual(self.metrics(0)["lockstep_backups_failed_total"], 0)
+        backups = self.model / "backup"
+        backups.rename(self.scratch / "away")
+        backups.write_text("no directory")
+        self.assertTrue(eventually(lambda: self.metrics(0).get("lockstep_backups_failed_total", 0) >= 1, 30))
+
     def test_unauthenticated_peers_do_not_disturb_the_job(self) -> None:
         """Junk, slow connections and floods on the status port do not disturb training or other clients."""
         self.launch_with_status(2, *LONG)

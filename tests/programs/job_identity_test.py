@@ -1,6 +1,7 @@
 """A run resumes only its own job's backups, and outputs are checked before the first step."""
 
 import signal
+import zipfile
 from pathlib import Path
 
 import data_files
@@ -63,6 +64,7 @@ class JobIdentityTest(CommandTest):
         given.write_bytes(self.trained(2).read_bytes())
         restart = (*REST, "--initial-weights", given)
         self.assert_refused(self.run_program(*restart), "another job")
+        self.assert_refused(self.run_program(*REST, "--initial-weights", self.trained(2), **job), "another job")
         ended = self.succeed(*restart, **job | {"LOCKSTEP_GENERATION": "2"})
         self.assertIn("Resuming from", ended.stdout)
 
@@ -84,6 +86,42 @@ class JobIdentityTest(CommandTest):
         self.assertEqual(log.read_text(), "kept\n")
         self.assert_refused(self.run_program(*train("--csv-log", self.scratch / "first.csv", "--early-stopping", 400)),
                             "patience=300", "patience=400")
+
+    def test_other_validation_data_are_another_job(self) -> None:
+        model = self.scratch / "model.json"
+        model.write_text(description(*SMALL))
+        self.default_program = "lockstep train"
+        self.data = self.scratch / "with_validation.npz"
+
+        def write(seed: int) -> None:
+            self.data.write_bytes(data_files.npz())
+            images, labels = data_files.digits(20, seed)
+            with zipfile.ZipFile(self.data, "a") as archive:
+                archive.writestr("x_val.npy", data_files.npy((20, 28, 28), images))
+                archive.writestr("y_val.npy", data_files.npy((20,), labels))
+
+        write(1)
+        train = (*EACH_STEP, *LONG, "--model", model, *COMPILED)
+        self.kill_after_backups(*train)
+        write(2)
+        self.assert_refused(self.run_program(*train), "another job", "the validation data")
+
+    def test_a_finished_job_stays_finished(self) -> None:
+        short = ("--epochs", 1, "--steps-per-epoch", 2)
+        self.succeed(*short, LOCKSTEP_JOB_ID="one")
+        made = (self.model / "model.h5").read_bytes()
+        ended = self.succeed(*short, LOCKSTEP_JOB_ID="one")
+        self.assertIn("Job one has finished", ended.stderr)
+        self.assert_fails(self.run_program(*short, "--seed", 5, LOCKSTEP_JOB_ID="one"), USAGE,
+                          "job one has finished", "another command line")
+        self.assertEqual((self.model / "model.h5").read_bytes(), made)
+        self.succeed(*short, "--seed", 5, LOCKSTEP_JOB_ID="two")
+        self.assertNotEqual((self.model / "model.h5").read_bytes(), made)
+
+    def test_initial_weights_are_not_where_the_model_goes(self) -> None:
+        given = self.trained(1)
+        self.model = given.parent
+        self.assert_fails(self.run_program("--initial-weights", given), USAGE, "--initial-weights", "another --model-dir")
 
     def test_resume_require_needs_backups(self) -> None:
         self.assert_fails(self.run_program("--resume", "require", "--backup-save-freq", "never"), USAGE,

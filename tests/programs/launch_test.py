@@ -1,6 +1,6 @@
 """Workers of a TF_CONFIG form a world: in any order, after kills, with missing peers, with invalid options.
 
-For many kills: tests/programs/run.py BUILD_DIR launch.LaunchTest.test_random_kills --count 100 [--seed 2]
+One file, because all tests share its launchers. For many kills: tests/programs/run.py BUILD_DIR launch.LaunchTest.test_random_kills --count 100 [--seed 2]
 """
 
 import json
@@ -135,7 +135,8 @@ class LaunchTest(Launched):
             time.sleep(0.3)
         ended = self.assert_ended(0)
         self.assertIn("3 workers", ended[0].stdout)
-        self.assertEqual(ended[1].stdout + ended[1].stderr, "")
+        self.assertEqual(ended[1].stdout + ended[1].stderr,
+                         "rank 1 of 3 started; rank 0, on localhost, prints the progress\n")
         self.assert_same_model(self.whole_run(3))
 
     def test_a_program_starts_its_launcher_itself(self) -> None:
@@ -293,6 +294,10 @@ class LaunchTest(Launched):
         self.assertEqual(second.code, TEMPORARY, str(second))
         for words in (str(self.model), "belongs to job", "keras_mnist on", "generation 1", "choose another directory"):
             self.assertIn(words, second.stderr)
+        third = Running([program("lockstep"), "launch", "--workers", "2", "--", *self.command(*EXAMPLES)], self.cwd,
+                        {"TMPDIR": str(self.left)}).end()
+        self.assertEqual(third.code, USAGE, str(third))
+        self.assertIn("belongs to job", third.stderr)
         self.assert_ended(0)
         self.assert_same_model(whole)
         self.assertFalse((self.model / ".lockstep.lock").exists())
@@ -377,6 +382,13 @@ class LaunchTest(Launched):
         for one in self.assert_ended(USAGE):
             self.assertIn("ended with exit code 64, which a restart cannot fix", one.errors[-1], str(one))
         self.assertLess(time.monotonic() - began, 20)
+
+    def test_the_error_of_one_worker_is_printed_by_all(self) -> None:
+        self.ports = free_ports(2)
+        self.launch(1, (*EXAMPLES, "--data-dir", self.scratch / "absent"))
+        self.launch(0, EXAMPLES)
+        for one in self.assert_ended(USAGE):
+            self.assertRegex(one.errors[-1], r"worker 1.*ended with exit code 64 \(.*absent.*\), which a restart cannot fix")
 
     def test_invalid_launcher_options_are_rejected(self) -> None:
         for option, value, complaint in (("--mpi-ports", "5-4", "--mpi-ports is '5-4'"),

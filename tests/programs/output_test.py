@@ -1,8 +1,15 @@
 """The output of a run, and runs whose output cannot be written."""
 
+import contextlib
+import fcntl
+import os
+import pty
 import re
+import struct
+import subprocess
+import termios
 
-from support import USAGE, Ended, ProgramTest, Running
+from support import USAGE, Ended, ProgramTest, Running, clean_environment
 
 EPOCH_LINE = re.compile(r"^\d+/\d+ - \d+s - .*accuracy: .* - loss: ", re.MULTILINE)
 
@@ -41,6 +48,21 @@ class OutputTest(ProgramTest):
     def test_a_custom_loop_prints_on_the_chief(self) -> None:
         ended = self.succeed("--epochs", 2, workers=2, name="custom_training_mnist")
         self.assertEqual(len(re.findall(r"^Epoch \d, Loss: ", ended.stdout, re.MULTILINE)), 2, str(ended))
+
+    def test_the_summary_fits_a_narrow_terminal(self) -> None:
+        terminal, output = pty.openpty()
+        self.addCleanup(os.close, terminal)
+        fcntl.ioctl(output, termios.TIOCSWINSZ, struct.pack("4H", 24, 50, 0, 0))
+        command = self.command("--epochs", 1, "--steps-per-epoch", 1, "--global-batch-size", 8)
+        process = subprocess.Popen(command, cwd=self.cwd, stdout=output, env=clean_environment({}))
+        os.close(output)
+        text = b""
+        with contextlib.suppress(OSError):  # how Linux tells that the other end is closed
+            while part := os.read(terminal, 65536):
+                text += part
+        self.assertEqual(process.wait(), 0)
+        table = [line for line in text.decode().splitlines() if line.startswith(("┏", "┃", "│", "└"))]
+        self.assertEqual({len(line) for line in table}, {46})
 
     def test_a_closed_pipe_gets_the_first_line_only(self) -> None:
         for workers in (1, 2):

@@ -100,9 +100,10 @@ class ParallelismTest(ProgramTest):
         self.succeed(*self.options)
         planned = self.plan("--model", self.model / "model.h5", "--workers", 4, "--bandwidth", 1)
         self.assertEqual(planned.code, 0, str(planned))
-        self.assertIn("4 workers, tensor parallel: ", planned.stdout)
-        self.assertIn("--parallelism auto chooses tensor", planned.stdout)
-        self.assertNotIn("8 workers", planned.stdout)
+        self.assertRegex(planned.stdout, r"\n +4  tensor +[\d.]+ ")
+        self.assertIn("With 4 workers, --parallelism auto chooses tensor:", planned.stdout)
+        self.assertNotRegex(planned.stdout, r"\n +8  ")
+        self.assertLessEqual(max(map(len, planned.stdout[planned.stdout.index("workers  par"):].splitlines())), 80)
         description = self.scratch / "model.json"
         description.write_text(ONE_LAYER)
         compiled = ("--loss", "sparse_categorical_crossentropy", "--optimizer", "sgd")

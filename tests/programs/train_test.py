@@ -1,7 +1,11 @@
-"""`lockstep train`, `evaluate` and `predict` with models from files, and the errors of invalid ones."""
+"""`lockstep train`, `evaluate` and `predict` with models from files, and the errors of invalid ones.
+
+One file, because all tests train and use one small model.
+"""
 
 import io
 import json
+import math
 import os
 import re
 import signal
@@ -14,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import data_files
-from support import DATA, IO, USAGE, Ended, ProgramTest, Running, eventually, program
+from support import DATA, IO, TEMPORARY, USAGE, Ended, ProgramTest, Running, eventually, program
 
 
 def description(*layers: tuple[str, dict[str, Any]], shape: tuple[int, ...] = (28, 28)) -> str:
@@ -27,6 +31,12 @@ def description(*layers: tuple[str, dict[str, Any]], shape: tuple[int, ...] = (2
 SMALL = (("Flatten", {}), ("Dense", {"units": 12, "activation": "relu"}), ("Dense", {"units": 10}))
 COMPILED = ("--optimizer", "adam", "--loss", "sparse_categorical_crossentropy")
 SHORT = ("--global-batch-size", 20, "--epochs", 2)
+
+
+def drops_output_of_interrupted_ranks() -> bool:
+    """Open MPI 5's mpirun prints nothing more of its ranks after Ctrl-C; they save all the same."""
+    version = subprocess.run(["mpirun", "--version"], capture_output=True, text=True).stdout
+    return int(re.findall(r"\d+", version)[0]) >= 5
 
 
 class TrainTest(ProgramTest):
@@ -121,7 +131,7 @@ class TrainTest(ProgramTest):
         first = self.trained("first.h5")
         for options, optimizer, loss, logs in (
             (("--optimizer", "rmsprop"), "RMSprop", "sparse_categorical_crossentropy", {"loss", "accuracy"}),
-            (("--loss", "mean_squared_error"), "Adam", "mean_squared_error", {"loss", "accuracy"}),
+            (("--loss", "categorical_hinge"), "Adam", "categorical_hinge", {"loss", "accuracy"}),
             (("--metrics", "none"), "Adam", "sparse_categorical_crossentropy", {"loss"}),
             (("--loss", "categorical_crossentropy"), "Adam", "categorical_crossentropy", {"loss", "accuracy"}),
         ):
@@ -169,6 +179,32 @@ class TrainTest(ProgramTest):
         self.assertEqual({path.name for path in curves.iterdir()}, {"train", "validation"})
         self.assertEqual(self.history()["config"]["early_stopping"], "2")
 
+    def test_losses_and_metrics_have_short_names(self) -> None:
+        self.data = self.scratch / "one_hot.npz"
+        self.data.write_bytes(data_files.npz(one_hot=True))
+        ended = self.succeed("--model", self.plain, "--optimizer", "sgd", "--loss", "bce", "--metrics", "mae,mse", *SHORT)
+        self.assertIn("mae: ", ended.stdout)
+        self.assertEqual(self.history()["epochs"][0].keys() & {"mae", "mse"}, {"mae", "mse"})
+
+    def test_a_validation_set_of_its_own(self) -> None:
+        """Its labels are wrong, so that its loss rises while that of the training and test sets falls."""
+        self.data = self.scratch / "with_validation.npz"
+        self.data.write_bytes(data_files.npz())
+        with zipfile.ZipFile(self.data, "a") as archive:
+            images, labels = data_files.digits(40, 1001)  # the test set
+            archive.writestr("x_val.npy", data_files.npy((40, 28, 28), images))
+            archive.writestr("y_val.npy", data_files.npy((40,), bytes((label + 1) % 10 for label in labels)))
+        for workers in (1, 2):
+            with self.subTest(workers=workers):
+                self.succeed("--model", self.plain, *COMPILED, *SHORT, "--epochs", 40, "--early-stopping", 1,
+                             workers=workers)
+                epochs, test = self.history()["epochs"], self.history()["evaluation"]
+                self.assertLess(len(epochs), 40)
+                self.assertLess(epochs[-1]["loss"], epochs[0]["loss"])
+                self.assertGreater(epochs[-1]["val_loss"], test["loss"])
+        self.refused(USAGE, "--model", self.plain, *COMPILED, "--validation-split", 0.5,
+                     says=("--validation-split is 0.5", "x_val"))
+
     def test_input_scale_equals_a_rescaling_layer(self) -> None:
         losses = {}
         for scale in (None, 1 / 255, 1):
@@ -210,6 +246,51 @@ class TrainTest(ProgramTest):
         self.assertTrue(self.same_weights(whole, self.model / "model.keras"))
         self.assertFalse((self.model / "backup").exists())
 
+    def test_an_interrupted_run_goes_on(self) -> None:
+        first = self.trained("first.keras")
+        options = ("--model", first, "--global-batch-size", 20, "--epochs", 1000, "--deterministic")
+        self.succeed(*options)
+        whole = self.model / "model.keras"
+        for workers in (1, 2):
+            with self.subTest(workers=workers):
+                self.model = self.scratch / f"interrupted_{workers}"
+                running = self.start(*options, workers=workers)
+                running.wait_for_output("Epoch 3/")
+                running.process.send_signal(signal.SIGINT)
+                ended = running.end()
+                self.assertNotEqual(ended.code, 0)
+                if workers == 1 or not drops_output_of_interrupted_ranks():
+                    self.assertIn("interrupted: stopping after this step", ended.stderr)
+                if workers == 1:
+                    self.assertEqual(ended.code, TEMPORARY)
+                    self.assertRegex(ended.stderr, r"Interrupted (before|after step \d+ of) epoch \d+; the next start")
+                self.assertIn("Resuming from", self.succeed(*options, workers=workers).stdout)
+                if workers == 1:
+                    self.assertTrue(self.same_weights(whole, self.model / "model.keras"))
+
+    def test_an_interrupted_loop_of_ones_own_goes_on(self) -> None:
+        options = ("--global-batch-size", 20, "--epochs", 4000)
+        running = self.start(*options, name="custom_training_mnist")
+        running.wait_for_output("Epoch 2, ")
+        running.process.send_signal(signal.SIGINT)
+        ended = running.end()
+        self.assertEqual(ended.code, TEMPORARY, str(ended))
+        self.assertIn("interrupted: stopping after this step", ended.stderr)
+        again = self.start(*options, name="custom_training_mnist")
+        again.wait_for_output("Resuming from")
+        again.process.kill()
+        again.end()
+
+    def test_a_second_interrupt_ends_a_rank_that_waits(self) -> None:
+        running = self.start("--model", self.plain, *COMPILED, "--epochs", 4000, workers=2)
+        running.wait_for_output("Epoch 2/")
+        ranks = running.ranks()
+        os.kill(ranks[1], signal.SIGSTOP)
+        os.kill(ranks[0], signal.SIGINT)
+        self.assertTrue(eventually(lambda: "interrupted: stopping" in running.stderr, 60), "nothing was said")
+        os.kill(ranks[0], signal.SIGINT)  # it would wait for rank 1 for ten minutes
+        self.assertNotEqual(running.end().code, 0)
+
     def test_a_backup_with_another_input_scale_is_rejected(self) -> None:
         options = ("--model", self.plain, *COMPILED, "--epochs", 4000, "--backup-save-freq", 1)
         running = self.start(*options)
@@ -219,7 +300,66 @@ class TrainTest(ProgramTest):
         self.assert_fails(self.run_program(*options, "--input-scale", 0.5), USAGE,
                           "--input-scale was none in the backup", "0.5 now", "--resume never")
 
+    def test_a_job_that_is_started_again_goes_on_whatever_resume_never_says(self) -> None:
+        """Its id tells a job: the second launcher counts generations from 1 again."""
+        lockstep, launch = program("lockstep"), ("launch", "--job-id", "mine", "--model-dir", str(self.model), "--")
+        train = ("train", "--model", str(self.plain), "--data-dir", str(self.data), "--model-dir", str(self.model))
+        command = [lockstep, *launch, lockstep, *train, *COMPILED, "--epochs", "4000", "--resume", "never"]
+        running = Running(command, self.cwd, {})
+        self.assertTrue(eventually(lambda: any((self.model / "backup").glob("fit-1-step-*.h5")), 60), "no backup came")
+        os.killpg(running.process.pid, signal.SIGKILL)
+        running.end()
+        again = Running(command, self.cwd, {})
+        again.wait_for_output("Resuming from")
+        os.killpg(again.process.pid, signal.SIGKILL)
+        again.end()
+
+    def test_a_model_of_indices_lists_its_kernels(self) -> None:
+        self.data = self.scratch / "indices.npz"
+        with zipfile.ZipFile(self.data, "w") as archive:
+            for part in ("train", "test"):
+                archive.writestr(f"x_{part}.npy", data_files.npy((40, 6), bytes(range(40)) * 6))
+                archive.writestr(f"y_{part}.npy", data_files.npy((40,), bytes([0, 1] * 20)))
+        layers = (("Embedding", {"input_dim": 40, "output_dim": 4}), ("Flatten", {}), ("Dense", {"units": 2}))
+        self.plain.write_text(description(*layers, shape=(6,)))
+        for workers in (1, 2):
+            self.assertIn("embedding", self.succeed("--model", self.plain, *COMPILED, *SHORT, "--verbose", 2,
+                                                    workers=workers).stdout)
+
     # --- errors ---------------------------------------------------------------------------------------------------
+
+    def test_a_result_that_cannot_be_printed_is_an_error(self) -> None:
+        made = self.trained("made.keras")
+        for command, options in (("evaluate", ("--data-dir", self.data)), ("plan", ())):
+            call = [program("lockstep"), command, "--model", str(made), *map(str, options)]
+            ended = Running(["sh", "-c", 'exec "$@" >/dev/full', "sh", *call], self.cwd, {}).end()
+            self.assertEqual(ended.code, IO, str(ended))
+            self.assertIn("standard output", ended.stderr)
+
+    def test_predict_refuses_what_is_not_finite(self) -> None:
+        made = self.trained("made.keras")
+        values = struct.pack("<784f", *[0.5] * 783, math.nan)
+        header = "{'descr': '<f4', 'fortran_order': False, 'shape': (1, 28, 28), }".encode().ljust(118 - 1) + b"\n"
+        file = self.scratch / "nan.npy"
+        file.write_bytes(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + values)
+        self.data = file
+        ended = self.use("predict", "--model", made)
+        self.assert_fails(ended, DATA, "nan.npy", "is NaN")
+
+    def test_a_log_is_no_pipe(self) -> None:
+        pipe = self.scratch / "pipe"
+        os.mkfifo(pipe)
+        self.refused(USAGE, "--model", self.plain, *COMPILED, "--csv-log", pipe, says=("--csv-log", "no regular file"))
+
+    def test_openmp_limits_change_no_result(self) -> None:
+        made = self.trained("made.keras")
+        results = {self.use("evaluate", "--model", made, OMP_NUM_THREADS="2", **more).stdout.splitlines()[-1]
+                   for more in ({}, {"OMP_THREAD_LIMIT": "1"}, {"OMP_DYNAMIC": "true"})}
+        self.assertEqual(len(results), 1, results)
+
+    def test_a_model_is_not_saved_under_the_name_of_a_backup(self) -> None:
+        self.refused(USAGE, "--model", self.plain, *COMPILED, "--save-as", "fit-1-step-0000000500.h5",
+                     says=("--save-as", "name of a backup"))
 
     @contextmanager
     def config_changed(self, archive: Path) -> Iterator[dict[str, Any]]:
@@ -268,12 +408,17 @@ class TrainTest(ProgramTest):
         absent, empty, garbled = self.scratch / "absent.keras", self.scratch / "empty.h5", self.scratch / "garbled.json"
         empty.touch()
         (self.scratch / "directory.json").mkdir()
+        for pipe in ("pipe.keras", "pipe.h5", "pipe.json"):  # nobody writes: opening one must not wait
+            os.mkfifo(self.scratch / pipe)
         garbled.write_text("{]")
         weights = self.trained("only.weights.h5")
         for file, code, says in (
             (absent, USAGE, ("absent.keras", "No such file")),
             (self.scratch / "absent.json", IO, ("absent.json", "No such file")),
             (self.scratch / "directory.json", IO, ("directory.json is a directory",)),
+            (self.scratch / "pipe.keras", IO, ("pipe.keras is not a regular file", "path of a .keras file")),
+            (self.scratch / "pipe.h5", IO, ("pipe.h5 is not a regular file",)),
+            (self.scratch / "pipe.json", IO, ("pipe.json is not a regular file",)),
             (empty, DATA, ("empty.h5",)),
             (garbled, DATA, ("garbled.json",)),
             (weights, DATA, ("only.weights.h5", "weights without the model")),
@@ -315,6 +460,10 @@ class TrainTest(ProgramTest):
         for loss in ("sparse_categorical_crossentropy", "categorical_crossentropy"):
             self.refused(DATA, "--model", self.plain, "--optimizer", "sgd", "--loss", loss,
                          says=("classes 0 to 2", "more units"))
+        self.plain.write_text(description(*SMALL))
+        for loss in ("mse", "kld", "binary_crossentropy"):  # Keras broadcasts, or fails
+            self.refused(USAGE, "--model", self.plain, "--optimizer", "sgd", "--loss", loss,
+                         says=("takes targets of the outputs' shape (10,)", "class indices"))
         self.plain.write_text(description(("Reshape", {"target_shape": [28, 28, 1]})))
         self.refused(USAGE, "--model", self.plain, "--optimizer", "sgd", "--loss", "mean_squared_error",
                      says=("class indices", "(28, 28, 1)"))
@@ -339,6 +488,7 @@ class TrainTest(ProgramTest):
             ended = self.use("predict", "--model", first, "--output", f"sub/{name}.npy", *more)
             self.assertEqual(ended.code, 0, str(ended))
             self.assertIn(f"Saved sub/{name}.npy, an array (40, 10)", ended.stdout)
+            self.assertIn(f"Not used, so not checked: what {first} was compiled with", ended.stdout)
         content = (self.cwd / "sub" / "one.npy").read_bytes()
         head = re.match(rb"\x93NUMPY\x01\x00(..)({.*?}) *\n", content, re.S)
         assert head is not None
@@ -379,14 +529,16 @@ class TrainTest(ProgramTest):
             self.assert_fails(self.use("evaluate", "--model", first, "--metrics", wrong), USAGE, "--metrics")
 
     def test_the_data_is_told(self) -> None:
-        """With the factor for bytes: 1 if the layer that reads them scales."""
+        """With the factor for bytes, unless the layer that reads them scales."""
         scales = ("Rescaling", {"scale": 1 / 255, "offset": 0.0})
-        for layers, factor in ((SMALL, "1/255"), ((*SMALL, scales), "1/255"), ((scales, *SMALL), "1")):
+        by_option = "multiplied by 1/255 (--input-scale)"
+        unscaled = "unscaled because the model's first layer reads them so"
+        for layers, how in ((SMALL, by_option), ((*SMALL, scales), by_option), ((scales, *SMALL), unscaled)):
             with self.subTest(layers=layers):
                 self.plain.write_text(description(*layers))
                 ended = self.succeed("--model", self.plain, *COMPILED, *SHORT)
-                self.assertIn(f"Data: 100 training and 40 test examples of shape (28, 28), bytes multiplied by {factor} "
-                              f"(--input-scale), from {self.data}", ended.stdout)
+                self.assertIn(f"Data: 100 training and 40 test examples of shape (28, 28), bytes {how}, "
+                              f"from {self.data}", ended.stdout)
 
     def test_invalid_use_of_a_model_is_rejected(self) -> None:
         first = self.trained("first.h5")

@@ -60,6 +60,9 @@ class MistakesTest(JobTest):
     def test_no_init(self) -> None:
         self.refused(INTERNAL, "call lockstep.init() before", mistake="no_init", workers=1)
 
+    def test_an_optimizer_that_is_not_distributed(self) -> None:
+        self.refused(USAGE, "lockstep.DistributedOptimizer", mistake="not_distributed")
+
     def test_a_rank_raises(self) -> None:
         self.refused(USAGE, "a column that is not there", "exit code 64", mistake="rank_raises")
 

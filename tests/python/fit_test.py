@@ -1,9 +1,13 @@
-"""`lockstep.fit` and its like beside Keras' own, and what they leave behind when something ends badly."""
+"""`lockstep.fit` and its like beside Keras' own, and what they leave behind when something ends badly.
+
+One file, because Keras and its backend are imported once.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import os
 import re
 import signal
@@ -24,6 +28,7 @@ os.environ["KERAS_BACKEND"] = "jax"
 import keras
 import lockstep
 import numpy as np
+from lockstep._start import describe_compilation, owned
 from support import BACKENDS, LIMIT_S, JobTest
 
 EXAMPLES, BATCH = 120, 24
@@ -152,6 +157,60 @@ class QuickTest(FitTest):
             for name, values in expected.items():
                 np.testing.assert_allclose(history.history[name] + last[name], values, atol=TOLERANCE, err_msg=name)
 
+    def test_weights_of_classes_and_examples_as_keras(self) -> None:
+        x, y = data()
+        weights = np.random.default_rng(7).uniform(0, 2, EXAMPLES)
+        one_hot = keras.utils.to_categorical(y, 4)
+        cases: list[tuple[Any, dict[str, Any]]] = [
+            (y, {"class_weight": {0: 2.0, 3: 0.25}, "validation_split": 0.2}),
+            (y, {"sample_weight": weights, "validation_split": 0.2}),
+            (y, {"sample_weight": weights, "validation_data": (x, y, weights)}),
+            (one_hot, {"class_weight": {1: 3.0}}),
+        ]
+        for engine, (targets, given) in itertools.product(("native", "keras"), cases):
+            with self.subTest(given=list(given), engine=engine):
+                alone, model = make_model(), make_model()
+                if targets is one_hot:
+                    for each in (alone, model):
+                        loss = keras.losses.CategoricalCrossentropy(from_logits=True)
+                        each.compile("sgd", loss, metrics=["accuracy"])
+                options = {"batch_size": BATCH, "shuffle": False, "verbose": 0, "epochs": 2}
+                expected = alone.fit(x, targets, **options, **given).history
+                history = lockstep.fit(model, x, targets, workers=2, engine=engine, **options, **given).history
+                self.assertEqual(history.keys(), expected.keys())
+                for key, values in expected.items():
+                    np.testing.assert_allclose(history[key], values, rtol=1e-3, atol=1e-5)
+                self.assert_same(model, alone)
+
+    def test_steps_of_accumulated_gradients_as_keras(self) -> None:
+        x, y = data()
+        options = {"batch_size": BATCH, "shuffle": False, "verbose": 0, "epochs": 2}
+        alone, model = (make_model(keras.optimizers.Adam(0.01, gradient_accumulation_steps=2)) for _ in range(2))
+        alone.fit(x, y, **options)
+        lockstep.fit(model, x, y, engine="native", **options)
+        self.assert_same(model, alone)
+
+    def test_what_keras_file_does_not_hold_is_not_lost(self) -> None:
+        x, y = data()
+        targets = keras.utils.to_categorical(y, 4)
+        alone, model = make_model(), make_model()
+        for each in (alone, model):
+            each.compile("sgd", keras.losses.Huber(delta=0.1))
+        self.assertIn("delta of Huber", lockstep.check(model).reason)
+        by_metric = make_model()
+        by_metric.compile("sgd", "mse", metrics=[keras.metrics.CosineSimilarity(axis=0)])
+        self.assertIn("axis of CosineSimilarity", lockstep.check(by_metric).reason)
+        custom = make_model()
+        custom.compile(keras.optimizers.Adafactor(), "mse")
+        self.assertEqual(lockstep.check(custom).engine, "keras")
+        self.assertIn("Adafactor", lockstep.check(custom).reason)
+        with self.assertRaisesRegex(ValueError, "delta of Huber"):
+            lockstep.evaluate(model, x, targets)
+        options = {"batch_size": BATCH, "shuffle": False, "verbose": 0, "epochs": 2}
+        expected = alone.fit(x, targets, **options).history
+        history = lockstep.fit(model, x, targets, **options).history
+        np.testing.assert_allclose(history["loss"], expected["loss"], rtol=1e-4)
+
     def test_callbacks_run_here_once_and_in_order(self) -> None:
         x, y = data()
         collect = CollectBatches()
@@ -226,18 +285,35 @@ class QuickTest(FitTest):
         x, y = data()
         model = make_model()
         raw = keras.Sequential([keras.Input((6, 6, 1)), keras.layers.Flatten()])
+        other = make_model()
+        other.optimizer.build(other.trainable_variables)
+        foreign = make_model(other.optimizer)
+        excluding = make_model(keras.optimizers.AdamW())
+        excluding.optimizer.exclude_from_weight_decay(var_names=["bias"])
         wrong: list[tuple[str, type[Exception], Callable[[], Any]]] = [
             ("not compiled", ValueError, lambda: lockstep.fit(raw, x, y)),
             ("give a keras.Model", ValueError, lambda: lockstep.fit("model", x, y)),
+            ("a dict from class to factor", ValueError, lambda: lockstep.fit(model, x, y, class_weight=[1, 2])),
+            ("the class 0.5", ValueError, lambda: lockstep.fit(model, x, y, class_weight={0.5: 1.0})),
+            ("is nan; it must be a finite", ValueError, lambda: lockstep.fit(model, x, y, class_weight={0: np.nan})),
+            ("y is missing", ValueError, lambda: lockstep.fit(model, x)),
             ("119 examples, y has 120", ValueError, lambda: lockstep.fit(model, x[1:], y)),
             ("workers is 0", ValueError, lambda: lockstep.fit(model, x, y, workers=0)),
             ("batch_size is 2.5", ValueError, lambda: lockstep.fit(model, x, y, batch_size=2.5)),
             ("validation_split is 1", ValueError, lambda: lockstep.fit(model, x, y, validation_split=1)),
             ("pair of arrays", ValueError, lambda: lockstep.fit(model, x, y, validation_data=x)),
+            ("both given", ValueError, lambda: lockstep.fit(model, x, y, class_weight={0: 2.0}, sample_weight=x)),
+            (
+                r"shape \(3,\); give one number for each of its 120",
+                ValueError,
+                lambda: lockstep.fit(model, x, y, sample_weight=[1, 2, 3]),
+            ),
             ("collect its batches", ValueError, lambda: lockstep.fit(model, iter([(x, y)]))),
             ("one input and one output", ValueError, lambda: lockstep.fit(model, [x, x], y, engine="native")),
             ("pair of arrays", ValueError, lambda: lockstep.fit(model, x, y, validation_data=x, engine="keras")),
-            ("no array of numbers", ValueError, lambda: lockstep.fit(model, x, y.astype(str))),
+            ("no array of numbers.*unique", ValueError, lambda: lockstep.fit(model, x, y.astype(str))),
+            ("variables of another model", ValueError, lambda: lockstep.fit(foreign, x, y)),
+            ("weight decay", ValueError, lambda: lockstep.fit(excluding, x, y)),
             ("engine is 'c'", ValueError, lambda: lockstep.fit(model, x, y, engine="c")),
             ("needs backup_dir", ValueError, lambda: lockstep.fit(model, x, y, resume=True)),
             ("backup_dir=", ValueError, lambda: lockstep.fit(
@@ -299,6 +375,7 @@ class QuickTest(FitTest):
 
         x, y = data()
         model = make_model(layers=[keras.layers.Flatten(), Twice()])
+        self.assertTrue(callable(lockstep.fit))  # loaded here: the patch unloads what is loaded within it
         with mock.patch.dict(sys.modules, {"cloudpickle": None}), self.assertRaisesRegex(ValueError, "pip install"):
             lockstep.fit(model, x, y, engine="keras", verbose=0)
 
@@ -341,6 +418,11 @@ class FullTest(FitTest):
         model = make_model()
         np.testing.assert_allclose(lockstep.evaluate(model, x, y), model.evaluate(x, y, verbose=0), atol=1e-5)
         self.assertEqual(set(lockstep.evaluate(model, x, y, return_dict=True)), {"loss", "accuracy"})
+        lockstep.evaluate(model, x, y, batch_size=2**31 - 1)  # more than there is memory for
+        model.compile("sgd", "mse", metrics=[keras.metrics.MeanSquaredError(), "mae"], weighted_metrics=["mae"])
+        targets = keras.utils.to_categorical(y, 4)
+        expected = model.evaluate(x, targets, verbose=0)
+        np.testing.assert_allclose(lockstep.evaluate(model, x, targets), expected, rtol=1e-4)
         predicted = lockstep.predict(model, x, workers=2, batch_size=16)
         np.testing.assert_allclose(predicted, model.predict(x, verbose=0), atol=1e-5)
 
@@ -434,6 +516,70 @@ class FullTest(FitTest):
         for own, theirs in zip(model.get_weights(), calm.get_weights(), strict=True):
             np.testing.assert_array_equal(own, theirs)
         self.assertFalse(backups.exists())
+
+    def test_a_training_compiled_otherwise_does_not_resume(self) -> None:
+        x, y = data()
+
+        def stop(model: Any, epoch: int) -> None:
+            raise KeyError("stop")
+
+        with self.assertRaises(KeyError):
+            lockstep.fit(make_model(), x, y, epochs=3, backup_dir=self.folder / "kept", callbacks=[Collect(stop)])
+        other = make_model(keras.optimizers.SGD(0.5))
+        with self.assertRaisesRegex(ValueError, "another loss, optimizer or metrics"):
+            lockstep.fit(other, x, y, epochs=3, backup_dir=self.folder / "kept", resume=True)
+
+    def test_another_training_does_not_resume(self) -> None:
+        x, y = data()
+
+        def stop(model: Any, epoch: int) -> None:
+            raise KeyError("stop")
+
+        def made(activation: str = "relu", rate: float = 0.01, trainable: bool = True) -> keras.Model:
+            first = keras.layers.Dense(5, activation=activation, trainable=trainable)
+            layers = [keras.layers.Input(x.shape[1:]), keras.layers.Flatten(), first, keras.layers.Dense(4)]
+            model = keras.Sequential(layers)
+            loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+            model.compile(keras.optimizers.SGD(rate), loss)
+            return model
+
+        class Slower(keras.callbacks.Callback):
+            def on_train_begin(self, logs: Any = None) -> None:
+                self.model.optimizer.learning_rate = 0.005
+
+        for engine in ("native", "keras"):
+            kept = self.folder / engine
+            options: dict[str, Any] = {"epochs": 3, "verbose": 0, "engine": engine, "backup_dir": kept}
+            with self.assertRaises(KeyError):
+                lockstep.fit(made(), x, y, seed=5, callbacks=[Slower(), Collect(stop)], **options)
+            for words, model, seed in (
+                ("another model", made(activation="tanh"), None),
+                ("another model", made(trainable=False), None),
+                ("another learning rate", made(rate=0.5), None),
+                ("another seed", made(), 6),
+            ):
+                with self.subTest(words, engine=engine), self.assertRaisesRegex(ValueError, words):
+                    lockstep.fit(model, x, y, seed=seed, resume=True, **options)
+            with owned(kept), self.assertRaisesRegex(ValueError, "another process trains in"):
+                lockstep.fit(made(), x, y, **options)
+            lockstep.fit(made(), x, y, callbacks=[Slower()], resume=True, **options)
+            self.assertFalse(kept.exists())
+
+    def test_a_compilation_is_the_same_wherever_it_is_made_again(self) -> None:
+        def described(optimizer: Any, loss: Any, metric: Any) -> str:
+            model = make_model()
+            model.compile(optimizer, loss, metrics=[metric])
+            return describe_compilation(model)
+
+        # Keras numbers the names of objects: adam, adam_1; auc, auc_1.
+        first = described(keras.optimizers.Adam(0.01), "binary_crossentropy", keras.metrics.AUC())
+        self.assertEqual(first, described(keras.optimizers.Adam(0.02), "binary_crossentropy", keras.metrics.AUC()))
+        for other in (
+            described(keras.optimizers.Adam(0.01, beta_1=0.5), "binary_crossentropy", keras.metrics.AUC()),
+            described(keras.optimizers.Adam(0.01), "mse", keras.metrics.AUC()),
+            described(keras.optimizers.Adam(0.01), "binary_crossentropy", keras.metrics.AUC(curve="PR")),
+        ):
+            self.assertNotEqual(first, other)
 
     def test_two_callers_at_once(self) -> None:
         x, y = data()

@@ -97,6 +97,30 @@ double ReferenceModel::total_weight() const {
   return std::accumulate(sample_weights_.begin(), sample_weights_.end(), 0.0);
 }
 
+double ReferenceModel::penalty() const {
+  double sum = 0;
+  for (std::size_t p = 0; p < weights_.size(); ++p) {
+    if (frozen_[p]) continue;
+    const auto& [l1, l2] = std::pair(parameters_[p].regularizer.l1, parameters_[p].regularizer.l2);
+    for (const double w : weights_[p]) sum += l1 * std::abs(w) + l2 * w * w;
+  }
+  return sum;
+}
+
+std::vector<Values> ReferenceModel::penalized_gradients() const {
+  std::vector<Values> all = gradients_;
+  for (std::size_t p = 0; p < all.size(); ++p) {
+    if (frozen_[p]) continue;
+    const auto& [l1, l2] = std::pair(parameters_[p].regularizer.l1, parameters_[p].regularizer.l2);
+    for (std::size_t i = 0; i < all[p].size(); ++i) {
+      const double w = weights_[p][i];
+      all[p][i] += 2 * l2 * w;
+      if (w != 0) all[p][i] += w > 0 ? l1 : -l1;
+    }
+  }
+  return all;
+}
+
 std::int64_t ReferenceModel::target_width() const {
   return std::holds_alternative<SparseCategoricalCrossentropy>(loss_) ? 1 : model_.output_shape().elements();
 }
@@ -173,6 +197,7 @@ Sums ReferenceModel::evaluate(std::span<const double> inputs, std::span<const do
   Sums sums;
   judge(predict(inputs, n), targets, 0, sums);
   sums.loss_sum *= scale_of(loss_, static_cast<double>(n), total_weight()).loss;
+  sums.loss_sum += static_cast<double>(n) * penalty();
   return sums;
 }
 
@@ -206,6 +231,7 @@ Sums ReferenceModel::compute_gradients(std::span<const double> inputs, std::span
   }
 
   sums.loss_sum *= scale.loss;
+  sums.loss_sum += static_cast<double>(n) * penalty();
   const auto busy = static_cast<double>(slices.size()) - static_cast<double>(std::ranges::count(slices, 0));
   for (std::size_t p = 0; p < parameters_.size(); ++p) {
     if (frozen_[p]) std::ranges::fill(gradients_[p], 0.0);
@@ -222,7 +248,7 @@ std::vector<double*> ReferenceModel::slots_at(std::size_t parameter, std::size_t
 }
 
 std::vector<Values> ReferenceModel::clipped_gradients() {
-  std::vector<Values> clipped = gradients_;
+  std::vector<Values> clipped = penalized_gradients();
   for (std::size_t p = 0; p < clipped.size(); ++p) {
     for (std::size_t i = 0; parameters_[p].trainable && i < clipped[p].size(); ++i)
       clipped[p][i] = mean_gradient(optimizer_, clipped[p][i], slots_at(p, i));
@@ -246,12 +272,13 @@ std::vector<Values> ReferenceModel::clipped_gradients() {
 
 void ReferenceModel::apply_gradients() {
   ++step_;
+  const std::vector<Values> gradients = penalized_gradients();
   const std::vector<Values> clipped = clipped_gradients();
   for (std::size_t p = 0; p < parameters_.size(); ++p) {
     if (frozen_[p]) continue;
     for (std::size_t i = 0; i < weights_[p].size(); ++i) {
       double& w = weights_[p][i];
-      const double g = gradients_[p][i];
+      const double g = gradients[p][i];
       if (parameters_[p].trainable) {
         update(optimizer_, w, g, clipped[p][i], slots_at(p, i), step_);
       } else {

@@ -51,11 +51,15 @@ class ReferenceModel {
   /// All parameters of the model, in Keras' order and layout.
   [[nodiscard]] std::vector<Values>& weights() noexcept { return weights_; }
 
-  /// Gradients in the order of weights(); zeros for layers that are not trainable. For moving statistics, the step's
+  /// Gradients of the losses without penalties, in the order of weights(); zeros for layers that are not trainable. For
+  /// moving statistics, the step's
   /// statistic, averaged over the replicas that have examples.
   [[nodiscard]] const std::vector<Values>& gradients() const noexcept { return gradients_; }
 
-  /// Gradients after the optimizer's accumulation and clipping.
+  /// The same with the derivatives of the regularizers' penalties.
+  [[nodiscard]] std::vector<Values> penalized_gradients() const;
+
+  /// Those after the optimizer's accumulation and clipping.
   [[nodiscard]] std::vector<Values> clipped_gradients();
 
   /// slots()[parameter][slot], in Keras' order. Empty for non-trainable parameters.
@@ -84,6 +88,7 @@ class ReferenceModel {
   /// example in the batch.
   Values judge(std::span<const double> outputs, std::span<const double> targets, std::size_t first, Sums& sums) const;
   [[nodiscard]] double total_weight() const;
+  [[nodiscard]] double penalty() const;
   [[nodiscard]] std::vector<double*> slots_at(std::size_t parameter, std::size_t element);
   [[nodiscard]] std::int64_t target_width() const;
 

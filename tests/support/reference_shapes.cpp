@@ -1,4 +1,5 @@
-// The reference's layers that move, repeat or drop elements, and those with a weight for each element or row.
+// The reference's layers that move, repeat or drop elements, and those with a weight for each element or row. One
+// file, because they share its loops over elements.
 #include "core/gaussian_noise.hpp"
 #include "support/reference_activation.hpp"
 #include "support/reference_layers.hpp"

@@ -21,7 +21,7 @@ inline const SparseCategoricalCrossentropy logits({.from_logits = true});
 inline const std::vector<std::string> links{"1e-9,1e13,1e9", "1e-9,1e8,1e9", "5e-5,1.25e8,1e11", "1e-3,1e5,1e13"};
 
 /// All layers, with numbers of channels and units that are divisible by the ranks, not divisible, or less than the
-/// ranks.
+/// ranks. L1 acts on weights far from 0 only, where its sign does not depend on rounding.
 inline const std::vector<Sequential> models{
     many_kinds_of_layers(),
     Sequential{Input({9, 9, 2}), Conv2D(13, 3, {.use_bias = false}), BatchNormalization(), Activation(relu),
@@ -32,6 +32,10 @@ inline const std::vector<Sequential> models{
     Sequential{Input({12}), Dense(24, {.activation = relu}), Dense(17, {.activation = activations::tanh}),
                BatchNormalization(), Dense(31, {.use_bias = false}), Activation(sigmoid), Dropout(0.4),
                Dense(21, {.activation = softmax}), Dense(9, {.activation = activations::tanh}), Dense(4)},
+    Sequential{Input({8, 8, 2}), Conv2D(16, 3, {.activation = relu, .kernel_regularizer = L2(0.05)}),
+               BatchNormalization({.gamma_regularizer = L1(0.02)}), Flatten(),
+               Dense(24, {.kernel_regularizer = L2(0.02), .bias_regularizer = L2(0.1)}),
+               Dense(5, {.kernel_regularizer = L2(0.03)})},
     Sequential{Input({6, 2}), Reshape({12}), Dense(3, {.activation = activations::tanh}), Dense(2), Dense(3)},
     Sequential{Input({7, 7, 2}), SeparableConv2D(12, 3, {.activation = activations::tanh}), DepthwiseConv2D(2),
                Conv2DTranspose(5, 2, {.activation = sigmoid}), GlobalAveragePooling2D(), Dense(8), Dense(4)},

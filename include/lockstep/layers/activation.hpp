@@ -150,6 +150,7 @@ struct ELU : CallableLayer<ELU> {
 
 struct PReLUOptions {
   Initializer alpha_initializer = Initializer::zeros;
+  Regularizer alpha_regularizer = {};
   std::vector<int> shared_axes = {};  ///< axes, counted from 1, along which all elements have one slope
   std::string name = {};
 };

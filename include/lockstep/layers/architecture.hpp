@@ -1,6 +1,7 @@
 // A model's architecture: its layers, and the graph of their calls. Sequential and Functional construct it.
 #pragma once
 
+#include <lockstep/core/precision.hpp>
 #include <lockstep/core/shape.hpp>
 #include <lockstep/layers/initializer.hpp>
 #include <lockstep/layers/layer.hpp>
@@ -9,6 +10,7 @@
 #include <initializer_list>
 #include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
 
 namespace lockstep {
@@ -24,6 +26,7 @@ struct LayerInfo {
   Shape input_shape;       ///< of its first call's first input; of an Input: its own
   Shape output_shape;      ///< of its first call
   std::vector<ParameterInfo> parameters;
+  Precision precision = Precision::float32;  ///< as Keras' dtype policy says; Options::precision overrides it
 };
 
 /// One call of a layer, which computes one tensor. A shared layer has several.
@@ -78,10 +81,20 @@ class Architecture {
   [[nodiscard]] const Shape& input_shape() const { return calls_[inputs_.front()].output_shape; }
   [[nodiscard]] const Shape& output_shape() const { return calls_[outputs_.front()].output_shape; }
 
+  /// Of the first input.
+  [[nodiscard]] InputType input_type() const {
+    return std::get<Input>(layers_[calls_[inputs_.front()].layer].layer).dtype;
+  }
+
   /// As Keras' `model.trainable = ...` and `model.get_layer(name).trainable = ...`: whether training changes the
   /// weights of all layers, or of one. Call it before the model is made. Throws UsageError if no layer has the name.
   void set_trainable(bool trainable);
   void set_trainable(std::string_view layer, bool trainable);
+
+  /// As Keras' `dtype` of all layers but Inputs, or of one: float32 or mixed_bfloat16. Files keep it. Throws UsageError
+  /// if no layer has the name.
+  void set_precision(Precision precision);
+  void set_precision(std::string_view layer, Precision precision);
 
   [[nodiscard]] std::int64_t count_parameters(bool trainable) const noexcept;
 
@@ -99,6 +112,9 @@ class Architecture {
   /// Names the layers as Keras does and infers all shapes. Throws UsageError for a layer that cannot read its inputs
   /// and for two layers of one name; the message names the layer.
   Architecture(std::string name, LayerGraph graph, bool is_sequential);
+
+  /// Throws UsageError if no layer has the name.
+  [[nodiscard]] LayerInfo& named(std::string_view layer);
 
   /// Infers the shapes and parameters of all layers from those of the inputs.
   void infer_calls();

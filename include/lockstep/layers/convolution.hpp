@@ -6,6 +6,7 @@
 #include <lockstep/layers/callable.hpp>
 #include <lockstep/layers/geometry.hpp>
 #include <lockstep/layers/initializer.hpp>
+#include <lockstep/layers/regularizer.hpp>
 
 #include <string>
 #include <utility>
@@ -21,6 +22,8 @@ struct Conv2DOptions {
   bool use_bias = true;
   Initializer kernel_initializer = Initializer::glorot_uniform;
   Initializer bias_initializer = Initializer::zeros;
+  Regularizer kernel_regularizer = {};
+  Regularizer bias_regularizer = {};
   std::string name = {};
 };
 
@@ -42,6 +45,8 @@ struct Conv1DOptions {
   bool use_bias = true;
   Initializer kernel_initializer = Initializer::glorot_uniform;
   Initializer bias_initializer = Initializer::zeros;
+  Regularizer kernel_regularizer = {};
+  Regularizer bias_regularizer = {};
   std::string name = {};
 };
 
@@ -62,6 +67,8 @@ struct DepthwiseConv2DOptions {
   bool use_bias = true;
   Initializer depthwise_initializer = Initializer::glorot_uniform;
   Initializer bias_initializer = Initializer::zeros;
+  Regularizer depthwise_regularizer = {};
+  Regularizer bias_regularizer = {};
   std::string name = {};
 };
 
@@ -83,6 +90,9 @@ struct SeparableConv2DOptions {
   Initializer depthwise_initializer = Initializer::glorot_uniform;
   Initializer pointwise_initializer = Initializer::glorot_uniform;
   Initializer bias_initializer = Initializer::zeros;
+  Regularizer depthwise_regularizer = {};
+  Regularizer pointwise_regularizer = {};
+  Regularizer bias_regularizer = {};
   std::string name = {};
 };
 
@@ -104,6 +114,9 @@ struct SeparableConv1DOptions {
   Initializer depthwise_initializer = Initializer::glorot_uniform;
   Initializer pointwise_initializer = Initializer::glorot_uniform;
   Initializer bias_initializer = Initializer::zeros;
+  Regularizer depthwise_regularizer = {};
+  Regularizer pointwise_regularizer = {};
+  Regularizer bias_regularizer = {};
   std::string name = {};
 };
 
@@ -123,6 +136,8 @@ struct Conv2DTransposeOptions {
   bool use_bias = true;
   Initializer kernel_initializer = Initializer::glorot_uniform;
   Initializer bias_initializer = Initializer::zeros;
+  Regularizer kernel_regularizer = {};
+  Regularizer bias_regularizer = {};
   std::string name = {};
 };
 

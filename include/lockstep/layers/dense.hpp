@@ -4,6 +4,7 @@
 #include <lockstep/layers/activation.hpp>
 #include <lockstep/layers/callable.hpp>
 #include <lockstep/layers/initializer.hpp>
+#include <lockstep/layers/regularizer.hpp>
 
 #include <string>
 #include <utility>
@@ -15,6 +16,8 @@ struct DenseOptions {
   bool use_bias = true;
   Initializer kernel_initializer = Initializer::glorot_uniform;
   Initializer bias_initializer = Initializer::zeros;
+  Regularizer kernel_regularizer = {};
+  Regularizer bias_regularizer = {};
   std::string name = {};
 };
 

@@ -3,6 +3,7 @@
 
 #include <lockstep/layers/callable.hpp>
 #include <lockstep/layers/initializer.hpp>
+#include <lockstep/layers/regularizer.hpp>
 
 #include <string>
 #include <utility>
@@ -11,6 +12,7 @@ namespace lockstep {
 
 struct EmbeddingOptions {
   Initializer embeddings_initializer = Initializer::random_uniform;
+  Regularizer embeddings_regularizer = {};
   std::string name = {};
 };
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lockstep/core/shape.hpp>
+#include <lockstep/layers/regularizer.hpp>
 
 #include <cstdint>
 #include <string>
@@ -71,6 +72,7 @@ struct ParameterInfo {
   bool trainable = true;     ///< false in layers that are not trainable
   double momentum = 0;       ///< of a moving average, which is never trainable
   bool is_constant = false;  ///< not trainable, and no moving average either
+  Regularizer regularizer = {};
 };
 
 /// Computes the initial value of parameter number `index` (counted over the whole model), which depends only on

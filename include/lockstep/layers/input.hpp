@@ -9,12 +9,18 @@
 
 namespace lockstep {
 
+/// Keras' `dtype` of an Input. The layers compute in floating point all the same; data that Keras would cut to this
+/// type is refused. Bytes that an Input of integers reads are not scaled.
+enum class InputType { float32, int32, int64, uint8, boolean };
+
 /// The shape of one example. The first layer of a Sequential model, and a tensor in a Functional one.
 struct Input {
-  explicit Input(Shape shape_, std::string name_ = {}) : shape(std::move(shape_)), name(std::move(name_)) {}
+  explicit Input(Shape shape_, std::string name_ = {}, InputType dtype_ = InputType::float32)
+      : shape(std::move(shape_)), name(std::move(name_)), dtype(dtype_) {}
   LayerIdentity identity;
   Shape shape;
   std::string name;
+  InputType dtype;
 };
 
 /// y = scale x + offset. Must directly follow the Input, except for a Reshape between them. A model with a Rescaling

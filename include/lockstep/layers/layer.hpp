@@ -18,15 +18,63 @@
 
 namespace lockstep {
 
-/// To add a layer, add its type here and its LayerTraits in src/layers.
-using Layer =
-    std::variant<Input, Reshape, Rescaling, Flatten, Conv2D, Conv1D, DepthwiseConv2D, SeparableConv2D, SeparableConv1D,
-                 Conv2DTranspose, Dense, MaxPooling2D, MaxPooling1D, AveragePooling2D, AveragePooling1D,
-                 GlobalMaxPooling2D, GlobalMaxPooling1D, GlobalAveragePooling2D, GlobalAveragePooling1D, Dropout,
-                 BatchNormalization, Activation, Add, Subtract, Multiply, Average, Maximum, Minimum, Concatenate, ReLU,
-                 LeakyReLU, ELU, PReLU, Softmax, ZeroPadding1D, ZeroPadding2D, Cropping1D, Cropping2D, UpSampling1D,
-                 UpSampling2D, RepeatVector, Permute, LayerNormalization, GroupNormalization, UnitNormalization,
-                 Normalization, SpatialDropout1D, SpatialDropout2D, GaussianNoise, GaussianDropout, Embedding,
-                 LayerScale, CustomScaleLayer, NestedModel>;
+/// To add a layer, add its type here and its LayerTraits in src/layers. One a line: two people's additions merge.
+// clang-format off
+using Layer = std::variant<
+    Input,
+    Reshape,
+    Rescaling,
+    Flatten,
+    Conv2D,
+    Conv1D,
+    DepthwiseConv2D,
+    SeparableConv2D,
+    SeparableConv1D,
+    Conv2DTranspose,
+    Dense,
+    MaxPooling2D,
+    MaxPooling1D,
+    AveragePooling2D,
+    AveragePooling1D,
+    GlobalMaxPooling2D,
+    GlobalMaxPooling1D,
+    GlobalAveragePooling2D,
+    GlobalAveragePooling1D,
+    Dropout,
+    BatchNormalization,
+    Activation,
+    Add,
+    Subtract,
+    Multiply,
+    Average,
+    Maximum,
+    Minimum,
+    Concatenate,
+    ReLU,
+    LeakyReLU,
+    ELU,
+    PReLU,
+    Softmax,
+    ZeroPadding1D,
+    ZeroPadding2D,
+    Cropping1D,
+    Cropping2D,
+    UpSampling1D,
+    UpSampling2D,
+    RepeatVector,
+    Permute,
+    LayerNormalization,
+    GroupNormalization,
+    UnitNormalization,
+    Normalization,
+    SpatialDropout1D,
+    SpatialDropout2D,
+    GaussianNoise,
+    GaussianDropout,
+    Embedding,
+    LayerScale,
+    CustomScaleLayer,
+    NestedModel>;
+// clang-format on
 
 }  // namespace lockstep

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lockstep/layers/callable.hpp>
+#include <lockstep/layers/regularizer.hpp>
 
 #include <string>
 #include <utility>
@@ -14,6 +15,8 @@ struct BatchNormalizationOptions {
   double epsilon = 1e-3;
   bool center = true;
   bool scale = true;
+  Regularizer beta_regularizer = {};
+  Regularizer gamma_regularizer = {};
   std::string name = {};
 };
 
@@ -27,6 +30,8 @@ struct LayerNormalizationOptions {
   double epsilon = 1e-3;
   bool center = true;
   bool scale = true;
+  Regularizer beta_regularizer = {};
+  Regularizer gamma_regularizer = {};
   std::string name = {};
 };
 
@@ -39,6 +44,8 @@ struct GroupNormalizationOptions {
   double epsilon = 1e-3;
   bool center = true;
   bool scale = true;
+  Regularizer beta_regularizer = {};
+  Regularizer gamma_regularizer = {};
   std::string name = {};
 };
 

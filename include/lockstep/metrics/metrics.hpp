@@ -1,8 +1,10 @@
 // keras.metrics: what training reports beside the loss. y is the target of an example, p the model's output for it.
+// `name` is what logs call a metric; empty: Keras' automatic name, such as "mean_squared_error".
 #pragma once
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <variant>
 
@@ -13,6 +15,7 @@ namespace metrics {
 
 /// The fraction of examples whose largest output is that of the target: of its class, or of its largest element.
 struct Accuracy {
+  std::string name = {};
   friend bool operator==(const Accuracy&, const Accuracy&) = default;
 };
 
@@ -20,88 +23,105 @@ struct Accuracy {
 /// TensorFlow, an example with an output that is not finite counts as wrong.
 struct TopKCategoricalAccuracy {
   int k = 5;
+  std::string name = {};
   friend bool operator==(const TopKCategoricalAccuracy&, const TopKCategoricalAccuracy&) = default;
 };
 
 /// The same where targets are class indices.
 struct SparseTopKCategoricalAccuracy {
   int k = 5;
+  std::string name = {};
   friend bool operator==(const SparseTopKCategoricalAccuracy&, const SparseTopKCategoricalAccuracy&) = default;
 };
 
 /// The fraction of outputs that are above the threshold where the target is 1, and not above it where it is 0.
 struct BinaryAccuracy {
   double threshold = 0.5;
+  std::string name = {};
   friend bool operator==(const BinaryAccuracy&, const BinaryAccuracy&) = default;
 };
 
 /// The fraction of examples whose largest output is that of the target's largest element.
 struct CategoricalAccuracy {
+  std::string name = {};
   friend bool operator==(const CategoricalAccuracy&, const CategoricalAccuracy&) = default;
 };
 
 /// The fraction of examples whose largest output is that of the target, a class index.
 struct SparseCategoricalAccuracy {
+  std::string name = {};
   friend bool operator==(const SparseCategoricalAccuracy&, const SparseCategoricalAccuracy&) = default;
 };
 
 /// The mean of |y - p|.
 struct MeanAbsoluteError {
+  std::string name = {};
   friend bool operator==(const MeanAbsoluteError&, const MeanAbsoluteError&) = default;
 };
 
 /// The mean of (y - p)^2.
 struct MeanSquaredError {
+  std::string name = {};
   friend bool operator==(const MeanSquaredError&, const MeanSquaredError&) = default;
 };
 
 /// The square root of the mean of (y - p)^2.
 struct RootMeanSquaredError {
+  std::string name = {};
   friend bool operator==(const RootMeanSquaredError&, const RootMeanSquaredError&) = default;
 };
 
 /// The mean of the loss of this name.
 struct MeanAbsolutePercentageError {
+  std::string name = {};
   friend bool operator==(const MeanAbsolutePercentageError&, const MeanAbsolutePercentageError&) = default;
 };
 
 /// The mean of the loss of this name.
 struct MeanSquaredLogarithmicError {
+  std::string name = {};
   friend bool operator==(const MeanSquaredLogarithmicError&, const MeanSquaredLogarithmicError&) = default;
 };
 
 /// The mean of the loss LogCosh.
 struct LogCoshError {
+  std::string name = {};
   friend bool operator==(const LogCoshError&, const LogCoshError&) = default;
 };
 
 /// The mean of the loss of this name.
 struct KLDivergence {
+  std::string name = {};
   friend bool operator==(const KLDivergence&, const KLDivergence&) = default;
 };
 
 /// The mean of the loss of this name.
 struct Poisson {
+  std::string name = {};
   friend bool operator==(const Poisson&, const Poisson&) = default;
 };
 
 /// The mean of the loss of this name.
 struct Hinge {
+  std::string name = {};
   friend bool operator==(const Hinge&, const Hinge&) = default;
 };
 
 /// The mean of the loss of this name.
 struct SquaredHinge {
+  std::string name = {};
   friend bool operator==(const SquaredHinge&, const SquaredHinge&) = default;
 };
 
 /// The mean of the loss of this name.
 struct CategoricalHinge {
+  std::string name = {};
   friend bool operator==(const CategoricalHinge&, const CategoricalHinge&) = default;
 };
 
 /// The mean of the cosine of the angle between y and p: minus the loss of this name.
 struct CosineSimilarity {
+  std::string name = {};
   friend bool operator==(const CosineSimilarity&, const CosineSimilarity&) = default;
 };
 
@@ -109,6 +129,7 @@ struct CosineSimilarity {
 struct BinaryCrossentropy {
   bool from_logits = false;
   double label_smoothing = 0;
+  std::string name = {};
   friend bool operator==(const BinaryCrossentropy&, const BinaryCrossentropy&) = default;
 };
 
@@ -116,12 +137,14 @@ struct BinaryCrossentropy {
 struct CategoricalCrossentropy {
   bool from_logits = false;
   double label_smoothing = 0;
+  std::string name = {};
   friend bool operator==(const CategoricalCrossentropy&, const CategoricalCrossentropy&) = default;
 };
 
 /// The mean of the loss of this name.
 struct SparseCategoricalCrossentropy {
   bool from_logits = false;
+  std::string name = {};
   friend bool operator==(const SparseCategoricalCrossentropy&, const SparseCategoricalCrossentropy&) = default;
 };
 
@@ -129,12 +152,14 @@ struct SparseCategoricalCrossentropy {
 /// is not 0.
 struct Precision {
   double thresholds = 0.5;  ///< Keras' name; one number
+  std::string name = {};
   friend bool operator==(const Precision&, const Precision&) = default;
 };
 
 /// True positives over all positives, with the same threshold.
 struct Recall {
   double thresholds = 0.5;  ///< Keras' name; one number
+  std::string name = {};
   friend bool operator==(const Recall&, const Recall&) = default;
 };
 
@@ -149,6 +174,7 @@ struct AUC {
   Curve curve = Curve::ROC;
   Summation summation_method = Summation::interpolation;
   bool from_logits = false;
+  std::string name = {};
   friend bool operator==(const AUC&, const AUC&) = default;
 };
 
@@ -161,6 +187,7 @@ struct F1Score {
   Average average = Average::macro;
   std::optional<double> threshold = {};
   int classes = 0;  ///< set when a model is compiled
+  std::string name = {};
   friend bool operator==(const F1Score&, const F1Score&) = default;
 };
 
@@ -176,9 +203,12 @@ using Metric =
                  metrics::SparseCategoricalCrossentropy, metrics::Hinge, metrics::SquaredHinge,
                  metrics::CategoricalHinge, metrics::Precision, metrics::Recall, metrics::AUC, metrics::F1Score>;
 
-inline constexpr Metric accuracy = metrics::Accuracy();
+/// metrics::Accuracy(). A reference: nvcc 13 does not compile such an object in a header.
+[[nodiscard]] const Metric& default_accuracy() noexcept;
+inline const Metric& accuracy = default_accuracy();
 
-/// "accuracy", "mean_absolute_error", ...: the metric's name in Keras' files and logs.
+/// What files and logs call the metric: the name that it was given, or Keras' automatic one, such as "accuracy". Valid
+/// as long as the metric.
 [[nodiscard]] std::string_view keras_name(const Metric& metric) noexcept;
 
 }  // namespace lockstep

@@ -3,6 +3,7 @@
 
 #include <lockstep/core/communication.hpp>
 #include <lockstep/core/convolutions.hpp>
+#include <lockstep/core/precision.hpp>
 
 #include <cstdint>
 #include <filesystem>
@@ -15,7 +16,6 @@
 namespace lockstep {
 
 enum class Device { automatic, cpu, cuda };
-enum class Precision { float32, mixed_bfloat16 };
 
 /// How a step is distributed. data: each worker computes its slice of the batch with all weights. tensor: each worker
 /// computes the whole batch with its shard of the weights. automatic: the choice with the shorter predicted step.
@@ -58,7 +58,7 @@ struct Options {
   std::uint64_t seed = 42;
   Device device = Device::automatic;
   Communication communication = Communication::automatic;
-  Precision precision = Precision::float32;
+  Precision precision = Precision::automatic;
   Convolutions convolutions = Convolutions::automatic;
   bool allow_tf32 = false;  ///< let GPUs round the inputs of float32 products to TF32's 10-bit mantissa
   Parallelism parallelism = Parallelism::automatic;

@@ -18,7 +18,7 @@ class RunContext;
 
 /// Chooses how a loaded model is compiled. `saved`: the options that its file holds, if any.
 using ChooseCompileOptions =
-    std::function<CompileOptions(const Architecture& model, const std::optional<CompileOptions>& saved)>;
+    std::function<CompileOptions(const Architecture& model, const std::optional<SavedCompileOptions>& saved)>;
 
 class MultiWorkerMirroredStrategy {
  public:

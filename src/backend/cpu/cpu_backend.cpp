@@ -36,9 +36,12 @@ constexpr std::size_t cache_bytes = std::size_t{2560} << 10U;
 
 class CpuBackend final : public Backend {
  public:
+  /// Work is divided by the number of threads, so OpenMP must give as many: OMP_DYNAMIC would give fewer on a busy
+  /// machine, OMP_THREAD_LIMIT always.
   CpuBackend(int threads, std::optional<Layout> layout, Convolutions convolutions)
-      : kernels_{instructions_, layout, convolutions}, threads_(threads) {
-    omp_set_num_threads(threads);
+      : kernels_{instructions_, layout, convolutions}, threads_(std::min(threads, omp_get_thread_limit())) {
+    omp_set_dynamic(0);
+    omp_set_num_threads(threads_);
   }
 
   [[nodiscard]] std::string describe() const override {

@@ -171,7 +171,7 @@ class DropoutKernel final : public ExampleKernel<T> {
   float rate_ = 0;
   std::uint32_t layer_;
   std::uint8_t* kept_;
-  std::vector<std::uint32_t> noise_indices_;  ///< empty: each element has a decision of its own
+  std::vector<std::uint32_t> noise_indices_;  ///< empty: every element is drawn independently
 };
 
 }  // namespace

@@ -2,6 +2,7 @@
 // in losses/ and metrics/.
 #include "backend/cpu/activation.hpp"
 #include "backend/cpu/kernel.hpp"
+#include "backend/cpu/regularization.hpp"
 #include "backend/loss_scale.hpp"
 #include "core/range.hpp"
 #include "losses/loss_registry.hpp"
@@ -81,7 +82,8 @@ class LossKernel final : public Kernel {
         differentiated_(scope.operation.operands.front()),
         outputs_(scope.value<float>(differentiated_.tensor)),
         gradient_(differentiated_.needs_gradient ? scope.gradient<float>(differentiated_.tensor) : nullptr),
-        written_(scope.weights_gradient(scope.operation.parameter)) {
+        written_(scope.weights_gradient(scope.operation.parameter)),
+        penalties_(scope) {
     float* sums = written_ + first_metric_sum;
     for (const bool is_weighted : {false, true}) {
       for (const Metric& metric : is_weighted ? scope.graph.weighted_metrics : scope.graph.metrics) {
@@ -115,7 +117,8 @@ class LossKernel final : public Kernel {
       apply_derivative(differentiated_.activation, outputs_, gradient_,
                        static_cast<std::size_t>(num_examples * count_));
     }
-    written_[metric_loss] = static_cast<float>(loss * scale.loss);
+    const double penalty = penalties_.sum_over_examples(counted.size(), context.examples.size());
+    written_[metric_loss] = static_cast<float>(loss * scale.loss + penalty);
     written_[metric_count] = static_cast<float>(counted.size());
     written_[metric_stop_after_this_step] = context.request == StopRequest::after_this_step ? 1 : 0;
     written_[metric_stop_after_next_backup] = context.request == StopRequest::after_next_backup ? 1 : 0;
@@ -129,6 +132,7 @@ class LossKernel final : public Kernel {
   const float* outputs_;  ///< the differentiated tensor
   float* gradient_;
   float* written_;  ///< see MetricIndex
+  Penalties penalties_;
   std::vector<std::unique_ptr<Kernel>> metrics_;
 };
 

@@ -6,6 +6,7 @@
 #include <lockstep/core/error.hpp>
 
 #include <fmt/format.h>
+#include <string_view>
 #include <utility>
 
 namespace lockstep::onednn {
@@ -46,23 +47,29 @@ bool has_bfloat16() {
 
 #if DNNL_VERSION_MAJOR >= 3
 
+namespace {
+
+/// oneDNN 3.7.2's brgemm kernel computes a wrong column, from memory outside the image too, for images of one channel
+/// whose windows are more than one column apart and yield a single one.
+bool is_wrong(const dnnl::convolution_forward::primitive_desc& chosen, const Geometry& geometry) {
+  return std::string_view(chosen.impl_info_str()).substr(0, 3) == "brg" && chosen.src_desc().get_dims()[1] == 1 &&
+         chosen.dst_desc().get_dims()[3] == 1 && geometry.strides[1] > 1;
+}
+
+}  // namespace
+
 dnnl::convolution_forward::primitive_desc convolution_forward(const Context& context, const dnnl::memory::desc& src,
                                                               const dnnl::memory::desc& weights,
                                                               const dnnl::memory::desc& bias,
                                                               const dnnl::memory::desc& dst, const Geometry& geometry,
                                                               dnnl::algorithm activation, Algorithm algorithm) {
-  return {context.engine,
-          dnnl::prop_kind::forward_training,
-          algorithm_of(algorithm),
-          src,
-          weights,
-          bias,
-          dst,
-          geometry.strides,
-          geometry.dilation,
-          geometry.pad_before,
-          geometry.pad_after,
-          with_activation(activation)};
+  dnnl::convolution_forward::primitive_desc chosen(
+      context.engine, dnnl::prop_kind::forward_training, algorithm_of(algorithm), src, weights, bias, dst,
+      geometry.strides, geometry.dilation, geometry.pad_before, geometry.pad_after, with_activation(activation));
+  while (is_wrong(chosen, geometry)) {
+    if (!chosen.next_impl()) throw InternalError("oneDNN offers no convolution that computes this one right");
+  }
+  return chosen;
 }
 
 dnnl::convolution_backward_data::primitive_desc convolution_backward_data(

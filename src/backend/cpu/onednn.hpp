@@ -1,5 +1,5 @@
 // One interface to oneDNN 2 and 3. Version 3 has no operation descriptors and builds primitive descriptors directly.
-// Every function returns the first implementation that oneDNN offers.
+// Every function returns the first implementation that oneDNN offers and that computes right.
 #pragma once
 
 #include <dnnl.hpp>

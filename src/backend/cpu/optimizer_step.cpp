@@ -2,6 +2,7 @@
 // clips it, and applies the optimizer.
 #include "backend/cpu/optimizer_step.hpp"
 
+#include "backend/cpu/regularization.hpp"
 #include "core/bfloat16.hpp"
 #include "core/vector_width.hpp"
 #include "optimizers/optimizer_registry.hpp"
@@ -37,6 +38,16 @@ const float* summed(std::span<const float* const> sources, std::size_t begin, st
   if (sources.size() == 1) return sources[0] + begin;
   sum_sources(sources, begin, count, sum);
   return sum;
+}
+
+/// The gradient of the loss by elements [begin, begin + count) of a parameter, penalties included: in the source if
+/// that is all, else in `buffer`.
+const float* loss_gradient(const ParameterSpec& parameter, const Arenas& arenas, const ReducedShard& shard,
+                           std::size_t begin, std::size_t count, float* buffer) {
+  const float* gradient = summed(shard.sources, begin, count, buffer);
+  if (!is_regularized(parameter)) return gradient;
+  add_penalty_gradient(parameter.info.regularizer, arenas.weights.data() + begin, gradient, count, buffer);
+  return buffer;
 }
 
 /// The sum of squares in double precision, in which the square of a float is exact and the sums do not overflow.
@@ -173,7 +184,7 @@ void apply_rule(const Rule& rule, const SharedUpdate& shared, const Graph& graph
       alignas(64) std::array<float, tile> buffer;  // NOLINT(*-member-init): written before it is read
       const std::size_t at = range.tile_begin(t);
       const std::size_t count = range.tile_size(t);
-      const float* gradient = summed(shard.sources, at, count, buffer.data());
+      const float* gradient = loss_gradient(parameter, arenas, shard, at, count, buffer.data());
       float* w = arenas.weights.data() + at;
       switch (parameter.rule) {
         case UpdateRule::optimizer: {
@@ -233,7 +244,7 @@ void sum_squared_gradients(const Graph& graph, const Arenas& arenas, const Reduc
         alignas(64) std::array<float, tile> buffer;  // NOLINT(*-member-init): written before it is read
         const std::size_t count = range.tile_size(first + t);
         const std::size_t at = range.tile_begin(first + t);
-        const float* gradient = summed(shard.sources, at, count, buffer.data());
+        const float* gradient = loss_gradient(graph.parameters[p], arenas, shard, at, count, buffer.data());
         if (shared.accumulates()) {
           const float* const accumulated =
               arenas.slots.data() + static_cast<std::size_t>(shared.accumulator_slot()) * arenas.elements + at;

@@ -65,7 +65,8 @@ class WeightedKernel final : public ExampleKernel<T> {
   }
 
  private:
-  /// The weight of each element in the order of memory. Weights have the last axes of the input, some of size 1.
+  /// For each element, in memory order, the index of its weight. Weights have the last axes of the input, some of
+  /// size 1.
   void find_weight_indices(const Shape& shape, const Shape& weights) {
     indices_.resize(static_cast<std::size_t>(shape.elements()));
     for (std::int64_t i = 0; i < shape.elements(); ++i) {

@@ -14,6 +14,14 @@ void refuse_layer(const KernelScope& scope, const std::string& how) {
                                scope.layer().class_name, how));
 }
 
+void refuse_regularizers(const Graph& graph) {
+  for (const ParameterSpec& parameter : graph.parameters) {
+    if (parameter.rule != UpdateRule::optimizer || parameter.info.regularizer.is_none()) continue;
+    throw UsageError(
+        fmt::format("the regularizer of '{}' is not supported on GPUs yet; use --device cpu", parameter.name));
+  }
+}
+
 std::unique_ptr<Kernel> make_pad(const KernelScope& scope) { refuse_layer(scope); }
 std::unique_ptr<Kernel> make_upsample(const KernelScope& scope) { refuse_layer(scope); }
 std::unique_ptr<Kernel> make_transpose(const KernelScope& scope) { refuse_layer(scope); }

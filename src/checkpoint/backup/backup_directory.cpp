@@ -33,6 +33,12 @@ std::optional<BackupName> parse(const std::string& text) {
   return text_of(name) == text ? std::optional(name) : std::nullopt;
 }
 
+}  // namespace
+
+bool is_backup_name(const fs::path& file) { return parse(file.filename().string()).has_value(); }
+
+namespace {
+
 void remove_abandoned_backups(const fs::path& directory) {
   remove_abandoned_files(directory, [](std::string_view name) { return parse(std::string(name)).has_value(); });
 }

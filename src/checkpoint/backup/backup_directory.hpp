@@ -22,6 +22,9 @@ struct BackupName {
   }
 };
 
+/// Whether a file's name is that of a backup. Those are removed when a job has ended.
+[[nodiscard]] bool is_backup_name(const std::filesystem::path& file);
+
 struct LoadedBackup {
   std::filesystem::path path;
   ModelData model;  ///< with compile and training state

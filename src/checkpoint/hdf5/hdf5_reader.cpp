@@ -3,6 +3,7 @@
 
 #include "checkpoint/hdf5/hdf5_digest.hpp"
 #include "core/digest.hpp"
+#include "core/regular_file.hpp"
 
 #include <lockstep/core/error.hpp>
 
@@ -42,10 +43,7 @@ constexpr const char* damage_remedy =
 
 /// Returns the file's size. Throws IoError if the file cannot be read, DataError if it lacks HDF5's signature.
 std::uint64_t check_signature(const std::filesystem::path& name) {
-  std::error_code error;
-  if (std::filesystem::is_directory(name, error)) {
-    throw IoError(fmt::format("cannot read {}: it is a directory; give the path of a .h5 file", name.string()));
-  }
+  require_regular_file(name, ".h5 file");
   errno = 0;
   std::ifstream stream(name, std::ios::binary);
   if (!stream) {
@@ -110,8 +108,10 @@ void Hdf5Reader::check_structure_digest() const {
   if (*is_lockstep_file) fail(fmt::format("has lost its structure digest; {}", damage_remedy));
 }
 
-void Hdf5Reader::fail(const std::string& problem) const {
-  throw DataError(fmt::format("{}: {}", name_.string(), problem));
+void Hdf5Reader::fail(const std::string& problem) const { throw DataError(describe(problem)); }
+
+std::string Hdf5Reader::describe(const std::string& problem) const {
+  return fmt::format("{}: {}", name_.string(), problem);
 }
 
 void Hdf5Reader::fail_damaged(const std::string& path, const std::string& reason) const {

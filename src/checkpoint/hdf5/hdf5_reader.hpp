@@ -60,6 +60,9 @@ class Hdf5Reader {
   /// Throws DataError: "FILE: problem".
   [[noreturn]] void fail(const std::string& problem) const;
 
+  /// The message of fail().
+  [[nodiscard]] std::string describe(const std::string& problem) const;
+
  private:
   [[noreturn]] void fail_damaged(const std::string& path, const std::string& reason) const;
   [[nodiscard]] Hdf5Handle open(const std::string& path) const;

@@ -50,6 +50,7 @@ const json* ConfigReader::find(const std::string& key) {
 
 const json& ConfigReader::required(const std::string& key) {
   const json* const value = find(key);
+  if (value == nullptr && object_.contains(key)) fail_unsupported(key);
   if (value == nullptr) fail("lacks the key '" + key + "'; save the model again");
   return *value;
 }
@@ -137,6 +138,18 @@ void ConfigReader::expect(const std::string& key, const json& only) {
   if (value != nullptr && *value != only) fail_unsupported(key);
 }
 
+std::string ConfigReader::dtype(const std::string& key) {
+  const json* value = find(key);
+  if (value == nullptr) return "float32";
+  if (value->is_object()) {
+    const auto policy = value->find("config");
+    if (policy == value->end() || !policy->is_object() || !policy->contains("name")) fail_unsupported(key);
+    value = &policy->at("name");
+  }
+  if (!value->is_string()) fail_unsupported(key);
+  return value->get<std::string>();
+}
+
 void ConfigReader::ignore(std::initializer_list<const char*> keys) {
   for (const char* key : keys) seen_.insert(key);
 }
@@ -152,8 +165,10 @@ void ConfigReader::reject_unread_keys() const {
 }
 
 void ConfigReader::fail_unsupported(const std::string& key) const {
+  const json& value = object_.at(key);
+  const bool is_function = value.is_object() && value.value("class_name", json()) == "function";
   fail(fmt::format("has {} = {}, which Lockstep does not support; build the model without it", key,
-                   print(object_.at(key))));
+                   is_function ? "the function " + print(value.value("config", json())) : print(value)));
 }
 
 void ConfigReader::fail(const std::string& problem) const { throw DataError(fmt::format("{} {}", where_, problem)); }

@@ -33,6 +33,7 @@ class ConfigReader {
   std::vector<int> integers(const std::string& key);  ///< a number alone is a list of one
   bool boolean(const std::string& key, bool fallback);
   std::string text(const std::string& key, const std::optional<std::string>& fallback = {});
+  std::string dtype(const std::string& key);   ///< of a name or of the policy around it; "float32" if it is absent
   int single_integer(const std::string& key);  ///< also [3]
   Size2D int_pair(const std::string& key, std::optional<Size2D> fallback = {});
   Shape shape(const std::string& key,

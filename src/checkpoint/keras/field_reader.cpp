@@ -5,6 +5,7 @@
 #include "core/variant_types.hpp"
 #include "layers/activation_functions.hpp"
 #include "layers/initializers.hpp"
+#include "layers/regularizers.hpp"
 #include "optimizers/schedules.hpp"
 
 #include <string_view>
@@ -85,12 +86,13 @@ void FieldReader::read(const std::string& key, Padding& value) {
   config_.fail_unsupported(key);
 }
 
+/// A name, or a function. Keras finds functions under their first name only: a function called "swish" is the user's.
 void FieldReader::read(const std::string& key, ActivationFunction& value) {
-  const json* name = &config_.required(key);
-  // Keras 3 also writes a function as {"class_name": "function", "config": "relu"}.
-  if (name->is_object() && name->contains("config") && name->at("config").is_string()) name = &name->at("config");
+  const ClassConfig described(config_.required(key), where_ + "'s " + key);
+  if (described.form == ConfigForm::object) config_.fail_unsupported(key);
   for (const ActivationFunction function : named_activations()) {
-    if (*name != json(keras_name(function)) && *name != json(keras_alias(function))) continue;
+    const std::string_view alias = described.form == ConfigForm::name ? keras_alias(function) : "";
+    if (described.class_name != keras_name(function) && (alias.empty() || described.class_name != alias)) continue;
     value = function;
     return;
   }
@@ -99,6 +101,7 @@ void FieldReader::read(const std::string& key, ActivationFunction& value) {
 
 void FieldReader::read(const std::string& key, Initializer& value) {
   const ClassConfig described(config_.required(key), where_ + "'s " + key);
+  if (described.form == ConfigForm::function) config_.fail_unsupported(key);  // Keras' own are classes
   for (const InitializerRow& row : initializer_rows) {
     if (described.class_name != row.class_name && described.class_name != row.short_name) continue;
     ConfigReader options(*described.config, where_ + "'s " + key);
@@ -106,6 +109,22 @@ void FieldReader::read(const std::string& key, Initializer& value) {
     value = row.initializer;
     FieldReader reader(options, where_ + "'s " + key);
     visit_initializer_fields(reader, value);
+    options.reject_unread_keys();
+    return;
+  }
+  config_.fail_unsupported(key);
+}
+
+void FieldReader::read(const std::string& key, Regularizer& value) {
+  const std::string where = where_ + "'s " + key;
+  const ClassConfig described(config_.required(key), where);
+  if (described.form == ConfigForm::function) config_.fail_unsupported(key);  // Keras' own are classes
+  for (const RegularizerRow& row : regularizer_rows) {
+    if (described.class_name != row.class_name && described.class_name != row.short_name) continue;
+    ConfigReader options(*described.config, where);
+    value = row.defaults;
+    if (row.has_l1) value.l1 = options.number("l1", value.l1);
+    if (row.has_l2) value.l2 = options.number("l2", value.l2);
     options.reject_unread_keys();
     return;
   }

@@ -22,7 +22,7 @@ namespace lockstep {
 
 /// Ends the refusal of something that a model was compiled with.
 inline constexpr const char* compile_remedy =
-    "; compile the model with one that Lockstep has, save it before model.compile(), or give --optimizer and --loss";
+    "; compile the model with one that Lockstep has, or save it before model.compile()";
 
 /// The visitor of fields (core/fields.hpp) that sets them.
 class FieldReader {
@@ -49,12 +49,18 @@ class FieldReader {
     if (!ConfigReader::is_switched_off(only)) config_.expect(key, only);  // otherwise reject_unread_keys() decides
   }
   void expected(const std::string& key, const nlohmann::json& only) { config_.expect(key, only); }
-  void legacy(const std::string& key, auto& value) { optional(key, value); }
+  void legacy(const std::string& key, const char* /*new_key*/, auto& value) { optional(key, value); }
   void ignored(const std::string& key) { config_.ignore({key.c_str()}); }
   void unused(const std::string& key) { ignored(key); }
   void last_axis(const std::string& key) { ignored(key); }  // checked once shapes are known
   void batch_shape(Shape& shape);
   void noise_shape(const std::string& key, Shape& shape);
+  template <NamedEnum Type>
+  void input_type(const std::string& key, Type& type) {
+    const auto& names = EnumNames<Type>::names;
+    const auto found = std::find(names.begin(), names.end(), config_.dtype(key));
+    if (found != names.end()) type = static_cast<Type>(found - names.begin());  // read_precision() refuses others
+  }
 
  private:
   void read(const std::string& key, int& value) { value = config_.integer(key); }
@@ -84,6 +90,7 @@ class FieldReader {
   void read(const std::string& key, Padding& value);
   void read(const std::string& key, ActivationFunction& value);
   void read(const std::string& key, Initializer& value);
+  void read(const std::string& key, Regularizer& value);
   void read(const std::string& key, LearningRate& rate);
 
   ConfigReader& config_;

@@ -2,6 +2,7 @@
 #include "checkpoint/keras/field_writer.hpp"
 
 #include "layers/initializers.hpp"
+#include "layers/regularizers.hpp"
 #include "optimizers/schedules.hpp"
 
 #include <algorithm>
@@ -56,6 +57,14 @@ FieldWriter::Json FieldWriter::to_json(Initializer initializer) {
   const FieldWriter write(config);
   visit_initializer_fields(write, initializer);
   if (row.distribution != Distribution::constant) config["seed"] = nullptr;
+  return {{"class_name", row.class_name}, {"config", config}};
+}
+
+FieldWriter::Json FieldWriter::to_json(const Regularizer& regularizer) {
+  const RegularizerRow& row = row_of(regularizer);
+  Json config = Json::object();
+  if (row.has_l1) config["l1"] = regularizer.l1;
+  if (row.has_l2) config["l2"] = regularizer.l2;
   return {{"class_name", row.class_name}, {"config", config}};
 }
 

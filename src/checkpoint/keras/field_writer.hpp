@@ -7,6 +7,7 @@
 #include <lockstep/layers/activation.hpp>
 #include <lockstep/layers/geometry.hpp>
 #include <lockstep/layers/initializer.hpp>
+#include <lockstep/layers/regularizer.hpp>
 #include <lockstep/optimizers/learning_rate.hpp>
 
 #include <nlohmann/json.hpp>
@@ -28,10 +29,20 @@ class FieldWriter : public FieldVisitor {
   void optional(const char* key, const std::optional<double>& value, const Interval& /*range*/) const {
     if (value) config_[key] = *value;
   }
+  void optional(const char* key, const Regularizer& value) const {
+    if (!value.is_none()) config_[key] = to_json(value);
+  }
   void written_if(bool condition, const char* key, const auto& value, const auto&... /*range*/) const {
     if (condition) config_[key] = to_json(value);
   }
   void constant(const char* key, const auto& value) const { config_[key] = to_json(value); }
+  void input_type(const char* key, const auto& type) const {
+    if (type != std::remove_cvref_t<decltype(type)>{}) config_[key] = enum_name(type);
+  }
+  void legacy(const char* key, const char* new_key, const auto& value) const {
+    config_.erase(new_key);
+    config_[key] = to_json(value);
+  }
   void unused(const char* key) const { config_[key] = nullptr; }
   void last_axis(const char* key) const { config_[key] = -1; }
   void batch_shape(const Shape& shape) const;
@@ -66,6 +77,7 @@ class FieldWriter : public FieldVisitor {
   static Json to_json(Steps steps);
   static Json to_json(const std::vector<Steps>& values);
   static Json to_json(Initializer initializer);
+  static Json to_json(const Regularizer& regularizer);
   static Json to_json(const LearningRate& rate);
 
   Json& config_;

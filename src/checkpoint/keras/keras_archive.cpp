@@ -59,12 +59,8 @@ ModelData read_keras_archive(const std::filesystem::path& file) {
   const std::string config = read_text(archive, config_name);
   const std::string source = file.string() + ":" + config_name;
   ModelData model{model_from_json(config, source), {}, {}};
-  try {
-    model.compile_state =
-        archive_compile_config_from_json(config, source, model.architecture.output_shape().elements());
-  } catch (const DataError& error) {
-    model.compile_refusal = error.what();
-  }
+  model.compile_state = archive_compile_config_from_json(config, source, model.architecture.output_shape().elements(),
+                                                         UnsupportedCompilation::note);
   if (!archive.has(weights_name) && archive.has("model.weights.json")) {
     throw DataError(
         fmt::format("{} keeps its weights in several files, which Lockstep does not read; save the model "

@@ -2,12 +2,21 @@
 // names its module. This file converts between the two.
 #include "checkpoint/keras/config_reader.hpp"
 #include "checkpoint/keras/keras_config.hpp"
+#include "core/variant_types.hpp"
+#include "layers/initializers.hpp"
 #include "layers/layer_registry.hpp"
+#include "layers/regularizers.hpp"
 
+#include <lockstep/core/error.hpp>
+
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
+#include <algorithm>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 
 namespace lockstep {
@@ -23,6 +32,15 @@ json in_module(std::string_view module, const json& object) {
           {"registered_name", nullptr}};
 }
 
+/// The module of a class that a layer's config holds.
+std::string_view module_of_object(std::string_view class_name) {
+  if (std::ranges::find(regularizer_rows, class_name, &RegularizerRow::class_name) != regularizer_rows.end())
+    return "keras.regularizers";
+  if (std::ranges::find(initializer_rows, class_name, &InitializerRow::class_name) != initializer_rows.end())
+    return "keras.initializers";
+  throw InternalError(fmt::format("no module of Keras is known for the class {}", class_name));
+}
+
 json to_archive_layer(const json& layer);
 
 /// Functional has no public name in Keras.
@@ -32,6 +50,22 @@ json to_archive_model(const json& model) {
   return result;
 }
 
+/// Finds the names that keys of Keras 2 have in Keras 3.
+struct NewKeys : FieldVisitor {
+  std::map<std::string, std::string> found;
+  void legacy(const char* key, const char* new_key, const auto& /*value*/) { found[key] = new_key; }
+};
+
+std::map<std::string, std::string> new_keys_of(const std::string& class_name) {
+  NewKeys keys{{}, {{"batch_input_shape", "batch_shape"}}};
+  for_each_alternative<Layer>([&]<typename L>(std::type_identity<L>) {
+    if (class_name != LayerTraits<L>::class_name) return;
+    const L layer = blank_layer<L>();
+    LayerTraits<L>::fields(keys, layer);
+  });
+  return keys.found;
+}
+
 json to_archive_layer(const json& layer) {
   json result;
   if (layer.at("config").contains("layers")) {
@@ -39,10 +73,12 @@ json to_archive_layer(const json& layer) {
   } else {
     result = in_module(module_of(layer.at("class_name").get<std::string>()), layer);
     json config = json::object();
+    const std::map<std::string, std::string> new_keys = new_keys_of(layer.at("class_name").get<std::string>());
     for (const auto& [key, value] : result["config"].items()) {
-      const bool initializer = value.is_object() && value.contains("class_name");
-      config[key == "batch_input_shape" ? "batch_shape" : key] =
-          initializer ? in_module("keras.initializers", value) : value;
+      const bool is_object = value.is_object() && value.contains("class_name");
+      const auto new_key = new_keys.find(key);
+      config[new_key == new_keys.end() ? key : new_key->second] =
+          is_object ? in_module(module_of_object(value.at("class_name").get<std::string>()), value) : value;
     }
     result["config"] = std::move(config);
   }
@@ -68,7 +104,8 @@ std::string archive_config_to_json(const ModelData& model) {
 }
 
 std::optional<CompileState> archive_compile_config_from_json(const std::string& text, const std::string& source,
-                                                             std::optional<std::int64_t> outputs) {
+                                                             std::optional<std::int64_t> outputs,
+                                                             UnsupportedCompilation unsupported) {
   const nlohmann::json document = parse_json(text, source);
   const std::string where = source + ": compile_config";
   const nlohmann::json* const found = ConfigReader(document, source).find("compile_config");
@@ -80,7 +117,7 @@ std::optional<CompileState> archive_compile_config_from_json(const std::string& 
     training["optimizer_config"] = std::move(training["optimizer"]);
     training.erase("optimizer");
   }
-  return training_config_from_json(training.dump(), where, outputs);
+  return training_config_from_json(training.dump(), where, outputs, unsupported);
 }
 
 }  // namespace lockstep

@@ -26,17 +26,17 @@ namespace lockstep {
 
 /// Parses a training_config. Throws like model_from_json(). The result has iteration 0 and no slots. `outputs`: the
 /// number of the model's outputs, on which it depends what "accuracy" is.
-[[nodiscard]] CompileState training_config_from_json(const std::string& text,
-                                                     const std::string& source = "training JSON",
-                                                     std::optional<std::int64_t> outputs = {});
+[[nodiscard]] CompileState training_config_from_json(
+    const std::string& text, const std::string& source = "training JSON", std::optional<std::int64_t> outputs = {},
+    UnsupportedCompilation unsupported = UnsupportedCompilation::refuse);
 
 /// Returns the config.json of a `.keras` file: architecture and, if compiled, optimizer, loss and metrics.
 [[nodiscard]] std::string archive_config_to_json(const ModelData& model);
 
 /// Parses the training configuration in the config.json of a `.keras` file; nullopt if the model is not compiled.
 /// Otherwise like training_config_from_json().
-[[nodiscard]] std::optional<CompileState> archive_compile_config_from_json(const std::string& text,
-                                                                           const std::string& source = "config.json",
-                                                                           std::optional<std::int64_t> outputs = {});
+[[nodiscard]] std::optional<CompileState> archive_compile_config_from_json(
+    const std::string& text, const std::string& source = "config.json", std::optional<std::int64_t> outputs = {},
+    UnsupportedCompilation unsupported = UnsupportedCompilation::refuse);
 
 }  // namespace lockstep

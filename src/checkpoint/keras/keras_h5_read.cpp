@@ -14,12 +14,14 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <numeric>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -48,6 +50,16 @@ std::string base_name(const std::string& name) {
   return last.substr(0, last.find(':'));
 }
 
+/// Keras' optimizers before TensorFlow 2.11, now tf_keras.optimizers.legacy, store all arrays of one kind and then
+/// those of the next ("Adam/dense/kernel/m:0"); later ones store the arrays of one weight together
+/// ("Adam/m/dense/kernel:0").
+bool is_of_legacy_optimizer(const std::vector<std::string>& paths) {
+  constexpr std::array<std::string_view, 10> kinds{"m",  "v",          "vhat",      "rms",         "momentum",
+                                                   "mg", "accum_grad", "accum_var", "accumulator", "linear"};
+  return std::ranges::any_of(
+      paths, [&](const std::string& path) { return std::ranges::find(kinds, base_name(path)) != kinds.end(); });
+}
+
 void read_optimizer_state(const Hdf5Reader& reader, const Architecture& architecture, CompileState& training) {
   training.slots = slots_for(architecture, training.optimizer);
   const std::string root = "optimizer_weights";
@@ -71,10 +83,22 @@ void read_optimizer_state(const Hdf5Reader& reader, const Architecture& architec
     fill_initial_slots(training.optimizer, training.slots);
     return;
   }
+  if (slots_of(training.optimizer).size() > 1 && is_of_legacy_optimizer(paths)) {
+    training.refusals.optimizer =
+        reader.describe(fmt::format("holds the state of a legacy {} (of TensorFlow 2.10 or earlier), which Lockstep "
+                                    "does not read; choose an optimizer "
+                                    "with --optimizer, which begins anew, or compile the model with a new one",
+                                    keras_name(training.optimizer)));
+    return begin_anew(architecture, training);
+  }
   const std::size_t trailing = last_variable(training.optimizer, 0) ? 1 : 0;  // follows from the iteration
   if (paths.size() != training.slots.size() + trailing) {
-    reader.fail(fmt::format("holds {} arrays of optimizer state, but {} needs {}", paths.size(),
-                            keras_name(training.optimizer), training.slots.size() + trailing));
+    training.refusals.optimizer =
+        reader.describe(fmt::format("holds {} arrays of optimizer state, but {} needs {} for the weights that are "
+                                    "trained; compile the model with a "
+                                    "new optimizer",
+                                    paths.size(), keras_name(training.optimizer), training.slots.size() + trailing));
+    return begin_anew(architecture, training);
   }
   for (std::size_t i = 0; i < training.slots.size(); ++i) {
     training.slots[i].values = reader.read_floats(paths[i], training.slots[i].shape);
@@ -160,14 +184,13 @@ ModelData read_keras_h5(const std::filesystem::path& file) {
   ModelData model{model_from_json(*model_config, file.string()), {}, {}};
   model.weights = read_listed_weights(reader, "model_weights", model.architecture);
   if (training_config) {
-    static_cast<void>(parse_json(*training_config, file.string()));  // damage is no reason to leave it out
-    try {
-      model.compile_state =
-          training_config_from_json(*training_config, file.string(), model.architecture.output_shape().elements());
-    } catch (const DataError& error) {
-      model.compile_refusal = error.what();
+    model.compile_state = training_config_from_json(
+        *training_config, file.string(), model.architecture.output_shape().elements(), UnsupportedCompilation::note);
+    if (model.compile_state->refusals.optimizer.empty()) {
+      read_optimizer_state(reader, model.architecture, *model.compile_state);
+    } else {
+      begin_anew(model.architecture, *model.compile_state);
     }
-    if (model.compile_state) read_optimizer_state(reader, model.architecture, *model.compile_state);
   }
   model.training_state = read_state(reader);
   return model;

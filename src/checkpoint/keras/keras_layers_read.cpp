@@ -3,6 +3,7 @@
 #include "checkpoint/keras/field_reader.hpp"
 #include "checkpoint/keras/keras_config.hpp"
 #include "checkpoint/keras/keras_functional.hpp"
+#include "checkpoint/keras/keras_operations.hpp"
 #include "core/join_words.hpp"
 #include "core/variant_types.hpp"
 #include "layers/layer_registry.hpp"
@@ -28,6 +29,19 @@ namespace {
 
 using nlohmann::json;
 
+/// Reads a layer's `dtype`. That of an Input, which holds numbers of any type, is a field of its own.
+Precision read_precision(ConfigReader& config, const std::string& class_name) {
+  const std::string dtype = config.dtype("dtype");
+  const auto& types = EnumNames<InputType>::names;
+  const bool is_input = class_name == LayerTraits<Input>::class_name;
+  if (dtype == "float32" || (is_input && std::ranges::find(types, dtype) != types.end())) return Precision::float32;
+  if (dtype == "mixed_bfloat16") return Precision::mixed_bfloat16;
+  const std::string known =
+      is_input ? fmt::format("takes inputs of {}", fmt::join(types, ", "))
+               : "computes in float32 or mixed_bfloat16 (16 bits with float32's range: the loss needs no scaling)";
+  config.fail(fmt::format("has the dtype {}, but Lockstep {}; build the model with one of them", dtype, known));
+}
+
 /// Reads one layer: finds its type by the class, then visits that type's fields.
 class LayerReader {
  public:
@@ -39,8 +53,8 @@ class LayerReader {
         config_(*layer.config, where_) {
     config_.ignore({"name"});
     trainable_ = config_.boolean("trainable", true);
-    read_dtype();
-    config_.ignore({"batch_input_shape"});  // model_from_json() turns the first layer's into an Input
+    static_cast<void>(read_precision(config_, class_name_));  // Architecture keeps it
+    config_.ignore({"batch_input_shape"});                    // model_from_json() turns the first layer's into an Input
   }
 
   Layer read() {
@@ -54,7 +68,8 @@ class LayerReader {
       layer = std::move(made);
     });
     if (!layer) {
-      config_.fail("is of a class that Lockstep does not have; it has Functional, " + join_words(layer_class_names()));
+      config_.fail("is of a class that Lockstep does not have; it has Functional, " + join_words(layer_class_names()) +
+                   "; in Python, lockstep.fit trains other layers in Keras");
     }
     config_.reject_unread_keys();
     set_trainable(*layer, trainable_);
@@ -62,19 +77,6 @@ class LayerReader {
   }
 
  private:
-  /// Accepts "float32" (Keras 2) and Keras 3's policy object around it. An input of integers holds the same numbers.
-  void read_dtype() {
-    const json* const dtype = config_.find("dtype");
-    if (dtype == nullptr || *dtype == json("float32")) return;
-    const bool is_integer = *dtype == json("int32") || *dtype == json("int64");
-    if (is_integer && class_name_ == LayerTraits<Input>::class_name) return;
-    if (!dtype->is_object()) config_.fail_unsupported("dtype");
-    const auto policy = dtype->find("config");
-    if (policy == dtype->end() || !policy->is_object() || policy->value("name", json()) != json("float32")) {
-      config_.fail_unsupported("dtype");
-    }
-  }
-
   std::string class_name_;
   json name_;  ///< a string, if the file gives a name
   std::string where_;
@@ -99,9 +101,7 @@ class AxisCheck : public FieldVisitor {
   std::size_t input_rank_;
 };
 
-void check_axes(const json& entry, const LayerInfo& info, const std::string& source) {
-  const ClassConfig described(entry, source);
-  ConfigReader config(*described.config, source + ": layer '" + info.name + "' (" + info.class_name + ")");
+void check_axes(ConfigReader& config, const LayerInfo& info) {
   const AxisCheck check(config, info.input_shape.rank());
   std::visit([&]<typename L>(const L& layer) { LayerTraits<L>::fields(check, layer); }, info.layer);
 }
@@ -128,7 +128,8 @@ std::vector<Layer> read_chain(const json& entries, ConfigReader& config, const s
       described.push_back(nullptr);
       if (is_model(layer.class_name)) {
         Layer nested = read_layer(layer, source, 0);
-        layers.emplace_back(Input(std::get<NestedModel>(nested).model->input_shape()));
+        const Architecture& first = *std::get<NestedModel>(nested).model;
+        layers.emplace_back(Input(first.input_shape(), {}, first.input_type()));
         layers.push_back(std::move(nested));
         described.push_back(&entry);
         continue;
@@ -157,9 +158,10 @@ Architecture read_model(const ClassConfig& model, const std::string& source) {
   LayerGraph graph;
   std::vector<const json*> described;  // null for an Input that the file does not list
   std::vector<std::string> names;      // of a Functional model, which orders its layers anew
+  const json layers = has_graph ? operations_as_layers(*entries, source) : json();
   if (has_graph) {
-    graph = read_connections(*entries, config, source);
-    for (const json& entry : *entries) {
+    graph = read_connections(layers, config, source);
+    for (const json& entry : layers) {
       const ClassConfig layer(entry, fmt::format("{}: layer {}", source, described.size()));
       names.push_back(ConfigReader(*layer.config, fmt::format("{}: layer {}", source, described.size())).text("name"));
       graph.layers.push_back(read_layer(layer, source, described.size()));
@@ -179,8 +181,13 @@ Architecture read_model(const ClassConfig& model, const std::string& source) {
     for (std::size_t i = 0; i < described.size(); ++i) {
       if (described[i] == nullptr) continue;
       const auto its_name = [&](const LayerInfo& any) { return any.name == names[i]; };
-      const auto& layers = architecture.layers();
-      check_axes(*described[i], has_graph ? *std::ranges::find_if(layers, its_name) : layers[i], source);
+      const auto& made = architecture.layers();
+      const LayerInfo& info = has_graph ? *std::ranges::find_if(made, its_name) : made[i];
+      const ClassConfig layer(*described[i], source);
+      ConfigReader options(*layer.config, fmt::format("{}: layer '{}' ({})", source, info.name, info.class_name));
+      check_axes(options, info);
+      if (!std::holds_alternative<NestedModel>(info.layer))
+        architecture.set_precision(info.name, read_precision(options, info.class_name));
     }
     return architecture;
   } catch (const UsageError& error) {

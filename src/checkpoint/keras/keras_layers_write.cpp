@@ -25,7 +25,7 @@ json to_json(const LayerInfo& info) {
   }
   json config{{"name", info.name}};
   if (takes_trainable(info.layer)) config["trainable"] = is_trainable(info.layer);
-  config["dtype"] = "float32";
+  config["dtype"] = info.precision == Precision::mixed_bfloat16 ? "mixed_bfloat16" : "float32";
   const FieldWriter write(config);
   std::visit([&]<typename L>(const L& layer) { LayerTraits<L>::fields(write, layer); }, info.layer);
   return {{"class_name", info.class_name}, {"config", config}};

@@ -2,6 +2,7 @@
 #include "checkpoint/keras/field_reader.hpp"
 #include "checkpoint/keras/keras_config.hpp"
 #include "core/join_words.hpp"
+#include "core/printable.hpp"
 #include "core/variant_types.hpp"
 #include "losses/loss_registry.hpp"
 #include "metrics/metric_registry.hpp"
@@ -149,10 +150,18 @@ bool names_metric(const ClassConfig& described, const std::string& function, con
                                                      : described.class_name == Traits::class_name;
 }
 
+/// Keras logs a metric under the name of the object, or under the text that was passed to compile(). Empty: its
+/// automatic name.
+std::string log_name_of(const ClassConfig& described, ConfigReader& config) {
+  std::string name = described.form == ConfigForm::name ? described.class_name : config.text("name", "");
+  if (printable(name) != name) config.fail("has a name with characters that cannot be printed");
+  return name;
+}
+
 Metric read_metric(const json& value, const std::string& source, const Judged& judged) {
   const ClassConfig described(value, source + ": a metric");
   ConfigReader config(*described.config, source + ": the metric " + described.class_name);
-  const std::string log_name = config.text("name", described.class_name);
+  const std::string log_name = log_name_of(described, config);
   const std::string function = config.text("fn", "");
   config.ignore({"dtype"});
 
@@ -162,15 +171,10 @@ Metric read_metric(const json& value, const std::string& source, const Judged& j
     using Traits = MetricTraits<T>;
     known.push_back(Traits::name);
     if (!names_metric<T>(described, function, log_name, judged)) return;
-    if (log_name != known.back() && log_name != Traits::class_name) {
-      throw DataError(
-          fmt::format("{}: the metric {} has the name '{}', under which Keras logs it and Lockstep does not; compile "
-                      "the model with metrics=['{}']",
-                      source, described.class_name, log_name, known.back()));
-    }
     T options;
     FieldReader reader(config, described.class_name);
     Traits::fields(reader, options);
+    if (log_name != Traits::name) options.name = log_name;
     metric = options;
   });
   if (!metric) config.fail("is not one of " + join_words(known) + compile_remedy);
@@ -197,21 +201,41 @@ void read_metrics(const json& value, const std::string& source, const Judged& ju
 }  // namespace
 
 CompileState training_config_from_json(const std::string& text, const std::string& source,
-                                       std::optional<std::int64_t> outputs) {
+                                       std::optional<std::int64_t> outputs, UnsupportedCompilation unsupported) {
   const json document = parse_json(text, source);
   ConfigReader config(document, source);
-  const json* const optimizer = config.find("optimizer_config");
-  const json* const loss = config.find("loss");
-  if (optimizer == nullptr) config.fail("lacks the key 'optimizer_config'");
-  if (loss == nullptr) config.fail("lacks the key 'loss'");
-  CompileState training{{read_optimizer(*optimizer, source), read_loss(*loss, source), {}}, 0, {}};
-  const Judged judged{training.loss, outputs};
-  if (const json* const metrics = config.find("metrics")) read_metrics(*metrics, source, judged, training.metrics);
-  if (const json* const weighted = config.find("weighted_metrics")) {
-    read_metrics(*weighted, source, judged, training.weighted_metrics);
-  }
-  config.ignore({"run_eagerly", "steps_per_execution", "jit_compile"});  // these change Keras' speed, not the result
-  config.reject_unread_keys();
+  CompileState training;
+  const auto read_part = [unsupported](std::string& refusal, const auto& read) {
+    try {
+      read();
+    } catch (const DataError& error) {
+      if (unsupported == UnsupportedCompilation::refuse) throw;
+      refusal = error.what();
+    }
+  };
+  read_part(training.refusals.optimizer, [&] {
+    const json* const optimizer = config.find("optimizer_config");
+    if (optimizer == nullptr) {
+      config.fail(
+          "has no optimizer (Keras leaves it out when it saves a model a second time); choose one with --optimizer, or "
+          "compile the model again before you save it");
+    }
+    training.optimizer = read_optimizer(*optimizer, source);
+  });
+  read_part(training.refusals.loss, [&] {
+    const json* const loss = config.find("loss");
+    if (loss == nullptr) config.fail("has no loss" + std::string(compile_remedy));
+    training.loss = read_loss(*loss, source);
+  });
+  read_part(training.refusals.metrics, [&] {
+    const Judged judged{training.loss, outputs};
+    for (const auto& [key, list] :
+         {std::pair("metrics", &training.metrics), {"weighted_metrics", &training.weighted_metrics}}) {
+      if (const json* const found = config.find(key)) read_metrics(*found, source, judged, *list);
+    }
+  });
+  config.ignore({"run_eagerly", "steps_per_execution", "jit_compile"});     // these change Keras' speed, not the result
+  read_part(training.refusals.loss, [&] { config.reject_unread_keys(); });  // such as loss_weights
   return training;
 }
 

@@ -35,14 +35,16 @@ json to_json(const Loss& loss) {
       loss);
 }
 
-/// A name stands for the metric with Keras' defaults.
+/// A name stands for the metric with Keras' defaults, which Keras then logs under this name.
 json to_json(const Metric& metric) {
   return std::visit(
-      []<typename T>(const T& options) -> json {
+      [&metric]<typename T>(const T& options) -> json {
         using Traits = MetricTraits<T>;
         constexpr bool has_keras_name = !requires { Traits::is_class_in_files; };
-        if (has_keras_name && options == T()) return Traits::name;
-        json config{{"name", Traits::name}, {"dtype", "float32"}};
+        T automatic = options;
+        automatic.name.clear();
+        if (has_keras_name && automatic == T() && is_name_of<T>(keras_name(metric))) return keras_name(metric);
+        json config{{"name", keras_name(metric)}, {"dtype", "float32"}};
         const FieldWriter write(config);
         Traits::fields(write, options);
         return {{"module", "keras.metrics"},

@@ -83,8 +83,7 @@ void count_weights(const Hdf5Reader& reader, const std::string& root, std::map<s
 }
 
 void read_optimizer(const Hdf5Reader& reader, const Architecture& architecture, CompileState& training) {
-  training.iteration = 0;
-  training.slots = slots_for(architecture, training.optimizer);
+  begin_anew(architecture, training);
   const std::string group = variables_of(optimizer_group);
   const std::size_t found = reader.has(group) ? reader.child_names(group).size() : 0;
   const auto variable = [&group](std::size_t index) { return fmt::format("{}/{}", group, index); };
@@ -99,14 +98,15 @@ void read_optimizer(const Hdf5Reader& reader, const Architecture& architecture, 
     const float rate = reader.read_floats(variable(1), Shape{}).front();
     if (rate != static_cast<float>(known_rate.at(0))) set_learning_rate(training.optimizer, rate);
   }
-  if (found == 0 || found == scalars) {  // compiled, but never trained
-    fill_initial_slots(training.optimizer, training.slots);
-    return;
-  }
+  if (found == 0 || found == scalars) return;                                 // compiled, but never trained
   const std::size_t trailing = last_variable(training.optimizer, 0) ? 1 : 0;  // follows from the iteration
   if (found != scalars + training.slots.size() + trailing) {
-    reader.fail(fmt::format("holds {} variables of an optimizer, but {} needs {}", found,
-                            keras_name(training.optimizer), scalars + training.slots.size() + trailing));
+    training.refusals.optimizer =
+        reader.describe(fmt::format("holds {} variables of an optimizer, but {} needs {} for the weights that are "
+                                    "trained; compile the model with a "
+                                    "new optimizer",
+                                    found, keras_name(training.optimizer), scalars + training.slots.size() + trailing));
+    return begin_anew(architecture, training);
   }
   for (std::size_t i = 0; i < training.slots.size(); ++i) {
     training.slots[i].values = reader.read_floats(variable(scalars + i), training.slots[i].shape);
@@ -189,12 +189,22 @@ ModelData read_keras_weights(const Hdf5Reader& reader, ModelData model) {
       reader.fail(fmt::format("holds {} weights of a layer '{}', which the model lacks", count, without_layers(group)));
     }
   }
-  if (model.compile_state) read_optimizer(reader, model.architecture, *model.compile_state);
+  if (!model.compile_state) return model;
+  if (model.compile_state->refusals.optimizer.empty()) {
+    read_optimizer(reader, model.architecture, *model.compile_state);
+  } else {
+    begin_anew(model.architecture, *model.compile_state);
+  }
   return model;
 }
 
 ModelData load_keras_weights(const std::filesystem::path& file, ModelData model) {
-  return read_model_in_subprocess(file, [&] { return read_keras_weights(Hdf5Reader(file), std::move(model)); });
+  ModelData read =
+      read_model_in_subprocess(file, [&] { return read_keras_weights(Hdf5Reader(file), std::move(model)); });
+  if (read.compile_state && !read.compile_state->refusals.optimizer.empty()) {
+    throw DataError(read.compile_state->refusals.optimizer);
+  }
+  return read;
 }
 
 }  // namespace lockstep

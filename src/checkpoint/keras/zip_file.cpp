@@ -1,6 +1,9 @@
 // See zip_file.hpp. Checks declared sizes before it allocates memory.
 #include "checkpoint/keras/zip_file.hpp"
 
+#include "core/deflate.hpp"
+#include "core/regular_file.hpp"
+
 #include <lockstep/core/error.hpp>
 
 #include <fmt/format.h>
@@ -23,9 +26,6 @@
 
 namespace lockstep {
 namespace {
-
-/// The largest ratio of decompressed to compressed bytes that deflate can reach.
-constexpr std::uint64_t max_deflate_ratio = 1032;
 
 struct CloseMember {
   void operator()(zip_file_t* file) const noexcept { zip_fclose(file); }
@@ -98,10 +98,7 @@ std::vector<std::byte> make_zip(std::span<const ZipMember> members) {
 void ZipReader::Discard::operator()(zip* archive) const noexcept { zip_discard(archive); }
 
 ZipReader::ZipReader(std::filesystem::path file) : name_(std::move(file)) {
-  std::error_code ignored;
-  if (std::filesystem::is_directory(name_, ignored)) {
-    throw IoError(fmt::format("cannot read {}: it is a directory; give the path of a .keras file", name_.string()));
-  }
+  require_regular_file(name_, ".keras file");
   // libzip reports "No such file" for some damaged files, so this checks first.
   errno = 0;
   if (!std::ifstream(name_, std::ios::binary)) {

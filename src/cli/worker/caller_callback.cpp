@@ -63,7 +63,7 @@ json CallerCallback::wait_for_answer(const json& event) {
     json message = channel_->receive([this] { parts_.run_context->report_busy(); });
     if (is_interrupt(message)) return {{"interrupt", true}};
     // What answers an event of an earlier generation is not for this one.
-    if (message.value("event", "") == event["event"] && message.value("epoch", -1) == event["epoch"].get<int>() &&
+    if (message.value("event", json()) == event["event"] && message.value("epoch", -1) == event["epoch"].get<int>() &&
         message.value("step", -1) == event["step"].get<int>()) {
       return message;
     }

@@ -62,6 +62,9 @@ Dataset map_dataset(const json& description, const std::string& source) {
   } else {
     throw DataError(fmt::format("{} has inputs of type {}", source, x.at("type").get<std::string>()));
   }
+  if (const json& weights = description.at("sample_weight"); !weights.is_null()) {
+    data.sample_weights = map<float>(weights, source);
+  }
   const json& y = description.at("y");
   if (y.is_null()) return data;
   if (y.at("type") == "int32") {

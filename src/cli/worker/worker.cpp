@@ -7,6 +7,7 @@
 #include "cli/worker/inherited_dataset.hpp"
 #include "core/environment.hpp"
 #include "core/parse_number.hpp"
+#include "metrics/metric_registry.hpp"
 #include "options/read_value.hpp"
 #include "training/model_parts.hpp"
 #include "training/parse_or_exit.hpp"
@@ -18,9 +19,11 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -78,7 +81,8 @@ class Worker {
     return strategy_.load_model(job_.at("model").get<std::string>(), [&](const Architecture&, const auto& saved) {
       if (!computes_loss) return CompileOptions{.loss = MeanSquaredError()};  // accepts outputs of any shape
       if (!saved) throw UsageError("the model is not compiled; call model.compile(optimizer, loss) first");
-      CompileOptions chosen = *saved;
+      if (!saved->refusals.first().empty()) throw DataError(saved->refusals.first());
+      CompileOptions chosen = static_cast<const CompileOptions&>(*saved);
       if (!trains) chosen.optimizer = SGD();
       return chosen;
     });
@@ -109,14 +113,13 @@ class Worker {
                            .state_descriptor = job_.at("shows_weights").get<bool>() ? state : -1});
     const char* event = "done";
     try {
-      static_cast<void>(model.fit(
-          data, {.epochs = options_.epochs,
-                 .steps_per_epoch = options_.steps_per_epoch,
-                 .validation_data = validation ? &*validation : nullptr,
-                 .validation_split = job_.at("validation_split").get<double>(),
-                 .callbacks = {std::move(caller),
-                               BackupAndRestore(options_.backup_dir, {.save_freq = options_.backup_save_freq})},
-                 .shuffle = job_.at("shuffle").get<bool>()}));
+      static_cast<void>(model.fit(data, {.epochs = options_.epochs,
+                                         .steps_per_epoch = options_.steps_per_epoch,
+                                         .validation_data = validation ? &*validation : nullptr,
+                                         .validation_split = job_.at("validation_split").get<double>(),
+                                         .callbacks = {std::move(caller), BackupAndRestore(options_)},
+                                         .shuffle = job_.at("shuffle").get<bool>(),
+                                         .class_weight = job_.at("class_weight").get<std::map<int, double>>()}));
     } catch (const Interrupted&) {
       event = "interrupted";
     }
@@ -134,6 +137,11 @@ class Worker {
     Model model = load(false);
     json event = describe(model, model.evaluate(read("data", model)));
     event["event"] = "result";
+    event["names"] = json::array({"loss"});  // in the order of model.compile
+    const MetricLists lists = parts_of(model).model.compiled().metric_lists();
+    for (const std::span<const Metric> list : {lists.metrics, lists.weighted}) {
+      for (const Metric& metric : list) event["names"].push_back(keras_name(metric));
+    }
     send(event);
   }
 

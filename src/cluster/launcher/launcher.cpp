@@ -215,9 +215,12 @@ void Launcher::reap_trainers() {
   for (auto entry = trainers_.begin(); entry != trainers_.end();) {
     const std::optional<ProcessExit> end = entry->second->reap();
     if (end) {
-      rendezvous_.member().trainer_exited(entry->first, end->code, end->signal,
-                                          progress_tracker_.has_reported(entry->first),
-                                          end->signal == SIGKILL ? take_out_of_memory() : "");
+      rendezvous_.member().trainer_exited({.rank = entry->first,
+                                           .code = static_cast<std::uint64_t>(end->code),
+                                           .signal = static_cast<std::uint64_t>(end->signal),
+                                           .out_of_memory = end->signal == SIGKILL ? take_out_of_memory() : "",
+                                           .error = end->error},
+                                          progress_tracker_.has_reported(entry->first));
       progress_tracker_.end(entry->first);
     }
     entry = end ? trainers_.erase(entry) : std::next(entry);
@@ -308,6 +311,15 @@ void Launcher::act(const StartPmixServer& action) {
   }
 }
 
+/// Only rank 0 prints the progress, so without this line the launchers of other ranks would print nothing.
+void Launcher::tell_where_output_is(std::uint64_t started_rank) {
+  const Placement& placement = rendezvous_.member().placement();
+  const std::vector<std::uint64_t> ranks = placement.ranks_of_member(placement.ranks.at(started_rank).member);
+  if (ranks.front() == 0 || started_rank != ranks.back()) return;
+  log_info(fmt::format("rank{} {} of {} started; rank 0, on {}, prints the progress", ranks.size() == 1 ? "" : "s",
+                       fmt::join(ranks, ", "), placement.ranks.size(), master_address_));
+}
+
 void Launcher::act(StartTrainer& action) {
   Member& member = rendezvous_.member();
   try {
@@ -329,6 +341,7 @@ void Launcher::act(StartTrainer& action) {
       environment.emplace("LOCKSTEP_BATCH_NORM_REPLICAS", std::to_string(placement.full_world_size));
     trainers_.emplace(action.rank, std::make_unique<TrainerProcess>(command_, environment));
     member.started(action.rank);
+    tell_where_output_is(action.rank);
     progress_tracker_.begin(action.rank);
     next_stop_check_ = Deadline::after(timeouts_.heartbeat_interval / 2);
   } catch (const Error& error) {

@@ -71,6 +71,7 @@ class Launcher {
   void act(const Exit& action);
   static void act(const Log& action);
   void send_request_to_trainers(StopRequest request);
+  void tell_where_output_is(std::uint64_t started_rank);
   void stop_trainers();
 
   SupervisionTimeouts timeouts_;

@@ -14,7 +14,8 @@ void ProgressTracker::update(std::uint64_t rank, const Progress& report, double 
   tracked.last = report;
   tracked.last->rank = rank;
   tracked.last_report = now;
-  if (report.step > 0) latest_progress_ = tracked.last;
+  // One rank's: only rank 0 knows of backups, and counters of several ranks would rise and fall.
+  if (report.step > 0 && rank == ranks_.begin()->first) latest_progress_ = tracked.last;
 }
 
 bool ProgressTracker::has_reported(std::uint64_t rank) const {

@@ -30,7 +30,7 @@ class ProgressTracker {
 
   /// The last report of every rank, with silent_seconds up to now.
   [[nodiscard]] std::vector<Progress> reports(double now) const;
-  /// The last report that counted a completed step; kept after its trainer has ended.
+  /// The first rank's last report that counted a completed step; kept after its trainer has ended.
   [[nodiscard]] const std::optional<Progress>& latest_progress() const noexcept { return latest_progress_; }
 
  private:

@@ -60,16 +60,9 @@ char state_of(pid_t pid) {
 
 bool is_duration(double seconds) { return std::isfinite(seconds) && seconds >= 0; }
 
-/// Decodes a report of ProgressReporter; nullopt for an invalid one.
-std::optional<Progress> read_report(std::string_view bytes) {
-  try {
-    const auto report = std::get<Progress>(to_message({Progress::kind, std::string(bytes)}));
-    const bool is_valid = is_duration(report.allreduce_seconds) && is_duration(report.wait_seconds) &&
-                          is_duration(report.max_silent_seconds) && is_duration(report.examples_per_second);
-    return is_valid ? std::optional(report) : std::nullopt;
-  } catch (const DataError&) {
-    return {};
-  }
+bool is_valid(const Progress& report) {
+  return is_duration(report.allreduce_seconds) && is_duration(report.wait_seconds) &&
+         is_duration(report.max_silent_seconds) && is_duration(report.examples_per_second);
 }
 
 /// Resets the signals that the launcher ignores or blocks.
@@ -150,7 +143,7 @@ std::string TrainerProcess::describe_state() const {
   return std::string(1, state) + (where.empty() || where == "0" ? "" : " in " + where);
 }
 
-std::optional<ProcessExit> TrainerProcess::reap() noexcept {
+std::optional<ProcessExit> TrainerProcess::reap() {
   if (pid_ < 0) return {};
   siginfo_t info{};
   if (waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid != pid_) return {};
@@ -158,18 +151,25 @@ std::optional<ProcessExit> TrainerProcess::reap() noexcept {
   int status = 0;
   (void)waitpid(pid_, &status, 0);
   pid_ = -1;
+  (void)take_report();  // its last message
   control_.close();
-  if (WIFSIGNALED(status)) return ProcessExit{0, WTERMSIG(status)};
-  return ProcessExit{WEXITSTATUS(status), 0};
+  if (WIFSIGNALED(status)) return ProcessExit{0, WTERMSIG(status), error_};
+  return ProcessExit{WEXITSTATUS(status), 0, error_};
 }
 
 std::optional<Progress> TrainerProcess::take_report() {
   std::optional<Progress> last;
-  std::array<char, 256> bytes{};  // a report takes half of it
+  std::array<char, max_error_bytes + 64> bytes{};  // the largest message is an error
   for (int left = max_reports_at_once; control_ && left > 0; --left) {
     const ssize_t count = recv(control_.descriptor(), bytes.data(), bytes.size(), 0);
     if (count > 0) {
-      if (auto report = read_report({bytes.data(), static_cast<std::size_t>(count)})) last = *report;
+      try {
+        const Message message = from_datagram({bytes.data(), static_cast<std::size_t>(count)});
+        if (const auto* report = std::get_if<Progress>(&message); report != nullptr && is_valid(*report))
+          last = *report;
+        if (const auto* failed = std::get_if<Failed>(&message)) error_ = failed->reason.substr(0, max_error_bytes);
+      } catch (const DataError&) {  // skipped
+      }
     } else if (count == 0 || (errno != EINTR && errno != EAGAIN)) {
       control_.close();
     } else if (errno == EAGAIN) {

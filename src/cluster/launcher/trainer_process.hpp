@@ -18,8 +18,9 @@ namespace lockstep {
 
 /// How a process ended.
 struct ProcessExit {
-  int code = 0;    ///< exit code; 0 if a signal killed the process
-  int signal = 0;  ///< the signal that killed the process, or 0
+  int code = 0;            ///< exit code; 0 if a signal killed the process
+  int signal = 0;          ///< the signal that killed the process, or 0
+  std::string error = {};  ///< what the trainer reported before it ended
 };
 
 class TrainerProcess {
@@ -44,7 +45,7 @@ class TrainerProcess {
   [[nodiscard]] bool is_stopped() const;
 
   /// Returns the exit status once the process has ended, and kills the rest of its group; nullopt otherwise.
-  [[nodiscard]] std::optional<ProcessExit> reap() noexcept;
+  [[nodiscard]] std::optional<ProcessExit> reap();
 
   /// Sends a request to the trainer; does nothing if the trainer is gone.
   void send_request(StopRequest request) const noexcept;
@@ -57,6 +58,7 @@ class TrainerProcess {
  private:
   pid_t pid_ = -1;
   Socket control_;
+  std::string error_;
 };
 
 /// The path that a shell would execute for `name`. Throws UsageError if there is no such program.

@@ -99,7 +99,13 @@ void Coordinator::member_lost(std::size_t member, const std::string& why, double
         continue;
       }
       const bool left = !slot.leave_reason.empty();
-      fail({member, {}, left ? "left: " + slot.leave_reason : "lost: " + why, 75, left, left ? "left" : "lost"}, now);
+      fail({member,
+            {},
+            left ? "left: " + slot.leave_reason : "lost: " + why,
+            75,
+            left,
+            left ? RestartCause::left : RestartCause::lost},
+           now);
       return;
     }
     end_if_all_ended(now);
@@ -290,12 +296,17 @@ void Coordinator::fail(const Fault& fault, double now) {
 void Coordinator::end_after_leave(double now) {
   for (std::size_t member = 0; member < slots_.size(); ++member) {
     if (slots_[member].leave_reason.empty()) continue;
-    fail({member, {}, "left: " + slots_[member].leave_reason, static_cast<int>(ExitCode::temporary), true, "left"},
+    fail({member,
+          {},
+          "left: " + slots_[member].leave_reason,
+          static_cast<int>(ExitCode::temporary),
+          true,
+          RestartCause::left},
          now);
     return;
   }
   if (!rejoining_member_) return;
-  ++restarts_by_cause_["rejoined"];
+  ++restarts_by_cause_[RestartCause::rejoined];
   end_generation(*rejoining_member_, fmt::format("generation {} ended: {} is back and joins the next generation",
                                                  placement_.generation, slots_[*rejoining_member_].name));
   start_gathering(now, now);

@@ -141,9 +141,9 @@ class Coordinator {
     std::size_t member = 0;
     std::optional<std::uint64_t> rank;
     std::string what;
-    int code = 75;                 ///< exit code of the job if no restarts are left
-    bool is_leave = false;         ///< requested: does not count as a restart
-    const char* cause = "failed";  ///< one of restart_causes
+    int code = 75;          ///< exit code of the job if no restarts are left
+    bool is_leave = false;  ///< requested: does not count as a restart
+    RestartCause cause = RestartCause::failed;
     bool backs_off = false;  ///< the next generations begin after growing pauses: the cause may take a while to go away
     std::string repeatable = {};  ///< not empty: the second fault in a row with this text ends the job
   };
@@ -188,7 +188,7 @@ class Coordinator {
   // Progress across generations.
   std::uint64_t best_step_ = 0;
   std::uint64_t best_step_before_ = 0;  ///< best_step_ when the last generation ended
-  std::map<std::string, std::uint64_t> restarts_by_cause_;
+  std::map<RestartCause, std::uint64_t> restarts_by_cause_;
   int restarts_ = 0;             ///< since the last progress
   double retry_at_ = 0;          ///< when the next generation may begin
   std::string last_repeatable_;  ///< Fault::repeatable of the last generation

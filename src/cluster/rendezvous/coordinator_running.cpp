@@ -30,8 +30,10 @@ constexpr int io = static_cast<int>(ExitCode::io);
 constexpr int temporary = static_cast<int>(ExitCode::temporary);
 constexpr std::size_t max_latecomers = 8;  // named in one line
 
+/// With the message of a rank other than 0, because users look at the output of rank 0.
 std::string describe(const TrainerExited& end) {
-  if (end.signal == 0) return fmt::format("its trainer ended with exit code {}", end.code);
+  const std::string error = end.rank == 0 || end.error.empty() ? "" : " (" + printable_line(end.error) + ")";
+  if (end.signal == 0) return fmt::format("its trainer ended with exit code {}{}", end.code, error);
   const char* name = end.signal < NSIG ? sigdescr_np(static_cast<int>(end.signal)) : nullptr;
   if (!end.out_of_memory.empty()) return "its trainer was killed: " + printable_line(end.out_of_memory);
   return fmt::format("its trainer was killed by signal {}{}", end.signal,
@@ -148,8 +150,14 @@ void Coordinator::on(std::size_t member, const TrainerExited& message, double no
     return;
   }
   const bool is_known = code == internal || code == io || code == temporary;
-  Fault fault{member, message.rank, describe(message), is_known ? code : internal,
-              !slots_[member].leave_reason.empty()};
+  const bool is_leaving = !slots_[member].leave_reason.empty();
+  const RestartCause ended_by = was_killed ? RestartCause::killed : RestartCause::exited;
+  Fault fault{member,
+              message.rank,
+              describe(message),
+              is_known ? code : internal,
+              is_leaving,
+              is_leaving ? RestartCause::left : ended_by};
   fault.backs_off = code == io;
   const std::optional<Progress>& last = stall_detector_.last_report(message.rank);
   if (!message.out_of_memory.empty()) {
@@ -215,7 +223,7 @@ void Coordinator::check_stall(double now) {
   const std::optional<Stall> stall = stall_detector_.find_stall(now);
   if (!stall) return;
   print_stacks();
-  fail({placement_.ranks[stall->rank].member, stall->rank, stall->what, temporary, false, "stalled"}, now);
+  fail({placement_.ranks[stall->rank].member, stall->rank, stall->what, temporary, false, RestartCause::stalled}, now);
 }
 
 std::vector<std::size_t> Coordinator::find_latecomers() const {
@@ -236,8 +244,11 @@ std::vector<std::size_t> Coordinator::find_latecomers() const {
 void Coordinator::check_start(double now) {
   const double seconds = stall_detector_.seconds_since_start(now);
   if (!has_printed_stacks_ && seconds >= timeouts_.stacks_after &&
-      (!stall_detector_.starting_ranks().empty() || stall_detector_.is_start_awaited()))
+      (!stall_detector_.starting_ranks().empty() || stall_detector_.is_start_awaited())) {
+    post_to_all(Notice{fmt::format("training has not begun after {}, so the ranks print where they are in the code",
+                                   format_seconds(seconds))});
     print_stacks();
+  }
   const std::vector<std::size_t> late = find_latecomers();
   if (late.empty()) return;
   std::string names;
@@ -251,7 +262,7 @@ void Coordinator::check_start(double now) {
     const std::string what = fmt::format("MPI did not start within {} (--start-timeout); the ranks waited for {}",
                                          format_seconds(timeouts_.start_timeout), names);
     print_stacks();
-    fail({placement_.ranks[late.front()].member, late.front(), what, temporary, false, "stalled"}, now);
+    fail({placement_.ranks[late.front()].member, late.front(), what, temporary, false, RestartCause::stalled}, now);
   } else if (seconds >= next_start_report_) {
     next_start_report_ = seconds + timeouts_.report_interval;
     post_to_all(

@@ -2,6 +2,7 @@
 // launcher sees its own trainers and its connection to the chief.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "cluster/rendezvous/message.hpp"
+#include "core/enum_names.hpp"
 
 namespace lockstep {
 
@@ -24,6 +26,22 @@ struct PeerStatus {
   double silent_seconds = 0;  ///< since its last message
 };
 
+/// Why a generation ended that another one replaced.
+enum class RestartCause {
+  left,      ///< SIGTERM
+  lost,      ///< a launcher
+  killed,    ///< a trainer, by a signal
+  exited,    ///< a trainer, with an exit code
+  stalled,   ///< no step, or no start, in time
+  failed,    ///< anything else: a launcher could not start or watch its processes
+  rejoined,  ///< a worker came back
+};
+
+template <>
+struct EnumNames<RestartCause> {
+  static constexpr std::array names{"left", "lost", "killed", "exited", "stalled", "failed", "rejoined"};
+};
+
 struct RankStatus {
   std::string worker;
   Progress last;  ///< with silent_seconds up to now
@@ -36,10 +54,10 @@ struct JobStatus {
   std::string waiting_for;  ///< while `waiting`: which workers, and why
   std::string problem;      ///< why the job is unhealthy; empty if it is healthy
   std::uint64_t generation = 0;
-  std::map<std::string, std::uint64_t> restarts;  ///< generations that replaced another, by why that one ended
-  std::vector<PeerStatus> peers;                  ///< launchers to which this one has, or should have, a connection
-  std::vector<RankStatus> ranks;                  ///< this launcher's ranks that train
-  std::optional<Progress> latest_progress;        ///< the last report of a training rank, kept between generations
+  std::map<RestartCause, std::uint64_t> restarts;
+  std::vector<PeerStatus> peers;            ///< launchers to which this one has, or should have, a connection
+  std::vector<RankStatus> ranks;            ///< this launcher's ranks that train
+  std::optional<Progress> latest_progress;  ///< of its first rank that trains, kept between generations
 };
 
 }  // namespace lockstep

@@ -223,15 +223,15 @@ void Member::progress(Progress report) {
   if (state_ == State::running) send(report);
 }
 
-void Member::trainer_exited(std::uint64_t rank, int code, int signal, bool has_reported, std::string out_of_memory) {
+void Member::trainer_exited(TrainerExited end, bool has_reported) {
   if (state_ == State::exited) return;
-  if (has_reported && code == 0 && signal == 0) is_done_ = true;
+  end.generation = placement_.generation;
+  const int code = static_cast<int>(end.code);
+  if (has_reported && code == 0 && end.signal == 0) is_done_ = true;
   if (is_connected_) {
-    // Sent also while a generation ends, because the coordinator must learn of permanent errors.
-    send(TrainerExited{placement_.generation, rank, static_cast<std::uint64_t>(code),
-                       static_cast<std::uint64_t>(signal), std::move(out_of_memory)});
-  } else if (signal == 0 && is_fatal(code) && !exit_) {
-    exit_ = Exit{code, fmt::format("rank {} ended with exit code {}, which a restart cannot fix", rank, code)};
+    send(end);  // also while a generation ends, because the coordinator must learn of permanent errors
+  } else if (end.signal == 0 && is_fatal(code) && !exit_) {
+    exit_ = Exit{code, fmt::format("rank {} ended with exit code {}, which a restart cannot fix", end.rank, code)};
   }
 }
 

@@ -95,10 +95,9 @@ class Member {
   std::uint64_t fence(std::string blob);
   void started(std::uint64_t rank);
   void progress(Progress report);  ///< fills in the generation
-  /// `has_reported`: the rank has reported progress. Such a rank exits with 0 only after all ranks have
-  /// completed their work.
-  void trainer_exited(std::uint64_t rank, int code, int signal, bool has_reported = false,
-                      std::string out_of_memory = "");
+  /// Fills in the generation. `has_reported`: the rank has reported progress. Such a rank exits with 0 only after all
+  /// ranks have completed their work.
+  void trainer_exited(TrainerExited end, bool has_reported = false);
   void failed(const std::string& reason);
   void all_ended();
   /// This launcher was told to stop (SIGTERM): it exits with 75 once the generation has ended.

@@ -53,7 +53,7 @@ auto fields(Like<Progress> auto& it) {
                   it.allreduce_seconds, it.wait_seconds, it.max_silent_seconds, it.silent_seconds, it.backups);
 }
 auto fields(Like<TrainerExited> auto& it) {
-  return std::tie(it.generation, it.rank, it.code, it.signal, it.out_of_memory);
+  return std::tie(it.generation, it.rank, it.code, it.signal, it.out_of_memory, it.error);
 }
 auto fields(Like<Failed> auto& it) { return std::tie(it.generation, it.reason); }
 auto fields(Like<GenerationEnds> auto& it) { return std::tie(it.generation, it.member, it.reason); }
@@ -176,6 +176,16 @@ Frame to_frame(const Message& message) {
         return Frame{std::remove_cvref_t<decltype(it)>::kind, writer.take()};
       },
       message);
+}
+
+std::string to_datagram(const Message& message) {
+  const Frame frame = to_frame(message);
+  return static_cast<char>(frame.kind) + frame.body;
+}
+
+Message from_datagram(std::string_view bytes) {
+  if (bytes.empty()) throw DataError("a message is empty");
+  return to_message({static_cast<std::uint8_t>(bytes.front()), std::string(bytes.substr(1))});
 }
 
 Message to_message(const Frame& frame) { return read_kind(frame); }

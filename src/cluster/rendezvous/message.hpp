@@ -146,9 +146,11 @@ struct TrainerExited {
   std::uint64_t code = 0;          ///< exit code; 0 if a signal killed it
   std::uint64_t signal = 0;        ///< the signal that killed it, or 0
   std::string out_of_memory = {};  ///< the kernel's report, if it killed the trainer for memory
+  std::string error = {};          ///< the trainer's last message, if it ended with one
 };
 
-/// Member: something other than a trainer failed, so the generation cannot continue.
+/// Member: something other than a trainer's end failed, so the generation cannot continue. Trainer, to its launcher:
+/// why it ends.
 struct Failed {
   static constexpr std::uint16_t kind = 19;
   std::uint64_t generation = 0;
@@ -213,6 +215,14 @@ using Message = std::variant<Hello, Challenge, Proof, Welcome, Refused, Heartbea
 
 /// Throws DataError for an unknown kind or a malformed body.
 [[nodiscard]] Message to_message(const Frame& frame);
+
+/// A trainer's last message is cut to this.
+inline constexpr std::size_t max_error_bytes = 1000;
+
+/// What a trainer sends its launcher over their socket pair: Progress or Failed.
+[[nodiscard]] std::string to_datagram(const Message& message);
+/// Throws as to_message.
+[[nodiscard]] Message from_datagram(std::string_view bytes);
 
 /// The name of the message, for errors about a peer: "GenerationEnds".
 [[nodiscard]] const char* message_name(const Message& message);

@@ -4,8 +4,8 @@
 // The limit depends on the rank's activity. A rank in a step may be silent for --stall-timeout or three times its
 // longest healthy silence, whichever is longer, so that steps of ten seconds do not count as a stall. A rank that waits
 // for another keeps reporting, and stalls only if its reports stop, so the detector finds the culprit and not the ranks
-// that wait for it. A rank that is busy, or in its first steps, may be silent for --busy-timeout. A rank that has never
-// reported is not watched: it may not be a Lockstep program.
+// that wait for it; if all ranks wait, they stall together. A rank that is busy, or in its first steps, may be silent
+// for --busy-timeout. A rank that has never reported is not watched: it may not be a Lockstep program.
 #pragma once
 
 #include <cstddef>

@@ -1,17 +1,15 @@
 // See process_status.hpp.
 #include "cluster/status/process_status.hpp"
 
+#include "core/clock.hpp"
+
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include <algorithm>
+#include <cmath>
 #include <cstdint>
-#include <cstdlib>
-#include <ctime>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
-#include <sstream>
 #include <string>
 #include <system_error>
 
@@ -21,22 +19,6 @@ namespace {
 
 double seconds_of(const timeval& time) {
   return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
-}
-
-/// When this process started, in seconds since 1970, to a hundredth.
-double read_start_time() {
-  std::ifstream file("/proc/self/stat");
-  const std::string statistics{std::istreambuf_iterator<char>(file), {}};
-  // The name in parentheses may hold spaces. The start time, in ticks since the boot, is the 20th field after it.
-  std::istringstream fields(statistics.substr(std::min(statistics.size(), statistics.rfind(')') + 1)));
-  std::string field;
-  for (int i = 0; i < 20; ++i) fields >> field;
-  timespec now{};
-  timespec since_boot{};
-  if (field.empty() || clock_gettime(CLOCK_REALTIME, &now) != 0 || clock_gettime(CLOCK_BOOTTIME, &since_boot) != 0)
-    return 0;
-  const auto ticks = std::strtod(field.c_str(), nullptr) / static_cast<double>(sysconf(_SC_CLK_TCK));
-  return static_cast<double>(now.tv_sec - since_boot.tv_sec) + ticks;
 }
 
 }  // namespace
@@ -53,7 +35,8 @@ ProcessStatus read_process_status() {
   const auto page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
   status.virtual_bytes = pages * page;
   status.resident_bytes = resident_pages * page;
-  status.start_time = read_start_time();
+  static const double start_time = wall_clock_seconds() - seconds_since_process_start();  // equal in all readings
+  status.start_time = std::isnan(start_time) ? 0 : start_time;
   std::error_code error;
   for (std::filesystem::directory_iterator entry("/proc/self/fd", error), end; !error && entry != end;
        entry.increment(error)) {

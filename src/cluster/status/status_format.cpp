@@ -37,7 +37,7 @@ using Label = std::pair<std::string_view, std::string_view>;
 class Page {
  public:
   /// Begins a metric; its samples must follow directly.
-  Page& metric(const char* name, const char* type, const char* help) {
+  Page& metric(const char* name, const char* type, const std::string& help) {
     name_ = name;
     text_ += fmt::format("# HELP {0} {1}\n# TYPE {0} {2}\n", name_, help, type);
     return *this;
@@ -103,11 +103,12 @@ void add_job(Page& page, const JobStatus& status) {
               "Number of generations (MPI worlds) formed since the chief's launcher started.")
       .sample(static_cast<double>(status.generation));
   page.metric("lockstep_restarts_total", "counter",
-              "Generations that another one replaced, by why they ended: left, lost, killed, exited, stalled, failed, "
-              "rejoined.");
-  for (const char* cause : {"left", "lost", "killed", "exited", "stalled", "failed", "rejoined"}) {
-    const auto count = status.restarts.find(cause);
-    page.sample(count == status.restarts.end() ? 0 : static_cast<double>(count->second), {{"reason", cause}});
+              fmt::format("Generations that another one replaced, by why they ended: {}.",
+                          fmt::join(EnumNames<RestartCause>::names, ", ")));
+  for (std::size_t cause = 0; cause < EnumNames<RestartCause>::names.size(); ++cause) {
+    const auto count = status.restarts.find(static_cast<RestartCause>(cause));
+    page.sample(count == status.restarts.end() ? 0 : static_cast<double>(count->second),
+                {{"reason", EnumNames<RestartCause>::names[cause]}});
   }
   if (!status.latest_progress) return;
   add_training(page, *status.latest_progress);

@@ -1,6 +1,7 @@
 // See launcher_connection.hpp. The descriptor stays open until the process ends.
 #include "cluster/world/launcher_connection.hpp"
 
+#include "cluster/rendezvous/message.hpp"
 #include "cluster/world/stack_report.hpp"
 #include "core/environment.hpp"
 #include "core/parse_number.hpp"
@@ -63,6 +64,13 @@ LauncherConnection::LauncherConnection()
     listen_to(descriptor, *request);
     _exit(static_cast<int>(ExitCode::temporary));
   }).detach();
+}
+
+void LauncherConnection::report_error(const std::string& message) noexcept {
+  const int descriptor = find_descriptor();
+  if (descriptor < 0) return;
+  const std::string bytes = to_datagram(Failed{0, message.substr(0, max_error_bytes)});
+  (void)send(descriptor, bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);  // the launcher knows the exit code
 }
 
 }  // namespace lockstep

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <memory>
+#include <string>
 
 #include "cluster/world/progress_reporter.hpp"
 #include "core/stop_request.hpp"
@@ -24,6 +25,9 @@ class LauncherConnection {
 
   /// Whether a launcher supervises this process.
   [[nodiscard]] bool is_connected() const noexcept { return descriptor_ >= 0; }
+
+  /// Tells the launcher why this process ends, so that the other workers can print it. Does nothing without a launcher.
+  static void report_error(const std::string& message) noexcept;
 
   /// The most urgent request received so far.
   [[nodiscard]] StopRequest request() const noexcept { return request_->load(std::memory_order_relaxed); }

@@ -98,7 +98,7 @@ void ProgressReporter::send_report(double now) noexcept {
   next_report_ = now + report_interval_s;
   report_.backups = {
       .step = backups_->step, .time = backups_->time, .skipped = backups_->skipped, .failed = backups_->failed};
-  const std::string bytes = to_frame(report_).body;
+  const std::string bytes = to_datagram(report_);
   (void)send(descriptor_, bytes.data(), bytes.size(),
              MSG_DONTWAIT | MSG_NOSIGNAL);  // a lost report is repeated by the next
 }

@@ -4,6 +4,7 @@
 
 #include "cluster/config/started_by_launcher.hpp"
 #include "cluster/net/host_id.hpp"
+#include "cluster/world/launcher_connection.hpp"
 #include "cluster/world/member_listeners.hpp"
 #include "cluster/world/mpi_support.hpp"
 #include "core/clock.hpp"
@@ -165,6 +166,7 @@ std::string World::mpi_library() {
 
 void World::end_with_error(int code, const std::string& message) {
   std::fflush(nullptr);
+  LauncherConnection::report_error(message);
   if (!mpi_is_up()) {
     // Ranks cannot agree without MPI. If all fail alike (a wrong option), the chief exits and the launcher ends the
     // others while they sleep here. A rank that fails alone logs its error after the sleep.

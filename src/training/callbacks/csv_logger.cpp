@@ -1,12 +1,20 @@
 // See csv_logger.hpp.
+#include "checkpoint/file_system.hpp"
+#include "core/clock.hpp"
+#include "core/file_descriptor.hpp"
+
 #include <lockstep/core/error.hpp>
 #include <lockstep/training/callbacks/csv_logger.hpp>
 #include <lockstep/training/model.hpp>
 
+#include <fcntl.h>
 #include <fmt/core.h>
+#include <cerrno>
+#include <chrono>
 #include <cstdint>
 #include <fstream>
 #include <system_error>
+#include <thread>
 #include <utility>
 
 namespace lockstep {
@@ -14,16 +22,43 @@ namespace lockstep {
 CSVLogger::CSVLogger(std::filesystem::path filename, CSVLoggerOptions options)
     : filename_(std::move(filename)), options_(options) {}
 
+namespace {
+
+/// Training replaces or continues logs, not other files.
+void require_log_or_nothing(const std::filesystem::path& path) {
+  const std::string head = "epoch";
+  std::ifstream file(path, std::ios::binary);
+  std::string found(head.size(), ' ');
+  if (!file.read(found.data(), static_cast<std::streamsize>(found.size())) && file.gcount() == 0) return;
+  if (found == head) return;
+  throw UsageError(path.string() + " is not a CSV log of a training, so it is not replaced; name another file");
+}
+
+}  // namespace
+
 void CSVLogger::on_train_begin(Model& model) {
   keys_.clear();
   begun_ = options_.append;
   is_chief_ = model.is_chief();
   if (!is_chief_) return;
-  // Open for appending, not truncating: a run that is resumed still needs the lines of the earlier run.
-  if (!std::ofstream(filename_, std::ios::app)) {
+  // Not truncated yet: a run that is resumed still needs the lines of the earlier run.
+  require_log_or_nothing(filename_);
+  lock_ = std::make_shared<FileDescriptor>(filename_, O_WRONLY | O_CREAT);
+  if (!lock_->valid()) {
     throw IoError(filename_.string() + " cannot be written; name a file in a directory that exists and is writable");
   }
+  constexpr double patience_s = 5;  // an earlier generation of the job may be ending
+  const double begin = monotonic_seconds();
+  while (try_lock(*lock_) == EWOULDBLOCK) {
+    if (monotonic_seconds() > begin + patience_s) {
+      throw PeerError(filename_.string() +
+                      " is being written by another process; wait for it to end, or name another file");
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
 }
+
+void CSVLogger::on_train_end(Model& /*model*/) { lock_.reset(); }
 
 void CSVLogger::on_epoch_end(Model& /*model*/, int epoch, Logs& logs) {
   if (!is_chief_) return;

@@ -10,10 +10,10 @@ namespace lockstep {
 EarlyStopping::EarlyStopping(EarlyStoppingOptions options)
     : options_(std::move(options)), monitor_(options_.monitor, options_.mode, options_.min_delta) {}
 
-void EarlyStopping::on_train_begin(Model& /*model*/) {
+void EarlyStopping::on_train_begin(Model& model) {
   wait_ = 0;
   best_weights_.clear();
-  monitor_.reset();
+  monitor_.begin(model);
 }
 
 void EarlyStopping::on_epoch_end(Model& model, int epoch, Logs& logs) {

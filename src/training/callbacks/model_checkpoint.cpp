@@ -15,9 +15,9 @@ namespace lockstep {
 ModelCheckpoint::ModelCheckpoint(std::string filepath, ModelCheckpointOptions options)
     : filepath_(std::move(filepath)), options_(std::move(options)), monitor_(options_.monitor, options_.mode, 0) {}
 
-void ModelCheckpoint::on_train_begin(Model& /*model*/) {
+void ModelCheckpoint::on_train_begin(Model& model) {
   batches_ = 0;
-  monitor_.reset();
+  monitor_.begin(model);
 }
 
 void ModelCheckpoint::on_epoch_begin(Model& /*model*/, int epoch) { epoch_ = epoch; }

@@ -4,7 +4,9 @@
 
 #include <lockstep/core/error.hpp>
 #include <lockstep/training/callbacks/monitor.hpp>
+#include <lockstep/training/model.hpp>
 
+#include <fmt/format.h>
 #include <cmath>
 #include <limits>
 #include <optional>
@@ -15,15 +17,21 @@ namespace lockstep {
 
 namespace {
 
-bool is_upward(const std::string& metric, MonitorMode mode) {
-  if (mode != MonitorMode::automatic) return mode == MonitorMode::max;
-  constexpr std::string_view validation = "val_";
-  const std::string_view name = std::string_view(metric).substr(metric.starts_with(validation) ? validation.size() : 0);
+/// Of the metric that logs have under this name; none if the model is compiled without it.
+std::optional<bool> is_upward_in(const CompileOptions& compiled, std::string_view name) {
+  std::optional<bool> found;
+  visit_metrics({compiled.metrics, compiled.weighted_metrics}, [&](std::string_view other, const Metric& metric) {
+    if (other == name && !found) found = is_upward(metric);
+  });
+  return found;
+}
+
+bool is_upward_by_name(std::string_view name) {
   if (const std::optional<bool> is_upward = is_upward_metric(name)) return *is_upward;
-  if (metric.find("acc") != std::string::npos) return true;
-  if (metric.find("loss") != std::string::npos) return false;
-  throw UsageError("the name '" + metric +
-                   "' does not show whether a higher or a lower value is better; set the callback's mode");
+  if (name.find("acc") != std::string_view::npos) return true;
+  if (name.find("loss") != std::string_view::npos) return false;
+  throw UsageError(fmt::format(
+      "the name '{}' does not show whether a higher or a lower value is better; set the callback's mode", name));
 }
 
 }  // namespace
@@ -38,12 +46,19 @@ std::string to_string(MonitorMode mode) {
 }
 
 Monitor::Monitor(std::string metric, MonitorMode mode, double min_delta)
-    : metric_(std::move(metric)), upward_(is_upward(metric_, mode)), min_delta_(std::abs(min_delta)) {
-  reset();
-}
+    : metric_(std::move(metric)), mode_(mode), min_delta_(std::abs(min_delta)) {}
 
-void Monitor::reset() noexcept {
-  best_ = upward_ ? -std::numeric_limits<double>::infinity() : std::numeric_limits<double>::infinity();
+void Monitor::begin(const Model& model) {
+  upward_ = mode_ == MonitorMode::max;
+  if (mode_ == MonitorMode::automatic) {
+    constexpr std::string_view validation = "val_";
+    const std::string_view name =
+        std::string_view(metric_).substr(metric_.starts_with(validation) ? validation.size() : 0);
+    const std::optional<CompileOptions> compiled = model.compile_options();
+    const std::optional<bool> of_metric = compiled ? is_upward_in(*compiled, name) : std::nullopt;
+    upward_ = of_metric ? *of_metric : is_upward_by_name(name);
+  }
+  best_ = *upward_ ? -std::numeric_limits<double>::infinity() : std::numeric_limits<double>::infinity();
 }
 
 std::optional<double> Monitor::value(const Logs& logs) {
@@ -57,11 +72,15 @@ std::optional<double> Monitor::value(const Logs& logs) {
   return {};
 }
 
-bool Monitor::improves(double value, double reference) const noexcept {
-  return upward_ ? value > reference + min_delta_ : value < reference - min_delta_;
+bool Monitor::improves(double value, double reference) const {
+  if (!upward_) {
+    throw UsageError("a callback compares '" + metric_ +
+                     "' before Monitor::begin(model); call it in the callback's on_train_begin(model)");
+  }
+  return *upward_ ? value > reference + min_delta_ : value < reference - min_delta_;
 }
 
-bool Monitor::update(double value) noexcept {
+bool Monitor::update(double value) {
   if (!improves(value, best_)) return false;
   best_ = value;
   return true;

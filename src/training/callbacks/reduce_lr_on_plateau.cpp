@@ -16,10 +16,10 @@ ReduceLROnPlateau::ReduceLROnPlateau(ReduceLROnPlateauOptions options)
   }
 }
 
-void ReduceLROnPlateau::on_train_begin(Model& /*model*/) {
+void ReduceLROnPlateau::on_train_begin(Model& model) {
   wait_ = 0;
   cooldown_left_ = 0;
-  monitor_.reset();
+  monitor_.begin(model);
 }
 
 void ReduceLROnPlateau::on_epoch_end(Model& model, int epoch, Logs& logs) {

@@ -71,7 +71,8 @@ CheckedModel::CheckedModel(const Architecture& model, const CheckedModelOptions&
       reference_(model, options.loss, options.optimizer, options.seed),
       backend_(make_backend_under_test(options.threads, true, options.layout, options.convolutions)) {
   const std::vector<Metric> metrics(model.output_shape().rank() == 1 ? 1 : 0, accuracy);
-  Graph graph = lower(model, options.loss, options.mixed_bfloat16, {}, metrics);
+  Graph graph =
+      lower(model, options.loss, options.mixed_bfloat16 ? Precision::mixed_bfloat16 : Precision::float32, {}, metrics);
   backend_->lay_out(graph, options.capacity);
   if (options.cache_bytes > 0) graph.cache_bytes = options.cache_bytes;
   plan_ = make_plan(std::move(graph), options.plan);

@@ -30,7 +30,7 @@ constexpr std::size_t batch = 64;
 Graph laid_out(const Sequential& model, bool mixed_bfloat16, std::optional<Layout> layout = {}) {
   const Loss loss = model.output_shape().rank() == 1 ? Loss(SparseCategoricalCrossentropy({.from_logits = true}))
                                                      : Loss(MeanSquaredError());
-  Graph graph = lower(model, loss, mixed_bfloat16);
+  Graph graph = lower(model, loss, mixed_bfloat16 ? Precision::mixed_bfloat16 : Precision::float32);
   make_cpu_backend(1, layout)->lay_out(graph, batch);
   return graph;
 }
@@ -167,7 +167,7 @@ TEST_CASE("bfloat16 that is slower than float32 is warned of") {
 TEST_CASE("3 x 3 convolutions take Winograd's algorithm where it is faster, unless they must be direct") {
   const auto uses_winograd = [](const Sequential& model, const std::string& layer, Convolutions convolutions,
                                 std::size_t examples = batch) {
-    Graph graph = lower(model, SparseCategoricalCrossentropy({.from_logits = true}), false);
+    Graph graph = lower(model, SparseCategoricalCrossentropy({.from_logits = true}), Precision::float32);
     make_cpu_backend(1, {}, convolutions)->lay_out(graph, examples);
     const ConvolutionChoice& choice = choice_of(graph, layer);
     const bool is_forward = choice.forward == ConvolutionAlgorithm::winograd;
@@ -197,7 +197,7 @@ TEST_CASE("3 x 3 convolutions take Winograd's algorithm where it is faster, unle
 TEST_CASE("convolutions outside of Winograd's algorithm take others, even where it is forced") {
   const bool has_vectors = instruction_set_in_use() >= InstructionSet::avx2;
   const auto uses_winograd = [](const Architecture& model, const std::string& layer) {
-    Graph graph = lower(model, MeanSquaredError(), false);
+    Graph graph = lower(model, MeanSquaredError(), Precision::float32);
     make_cpu_backend(1, {}, Convolutions::winograd)->lay_out(graph, batch);
     return choice_of(graph, layer).forward == ConvolutionAlgorithm::winograd;
   };

@@ -1,4 +1,5 @@
-// Random models, which find combinations of layers that no other test has. LOCKSTEP_TEST_MODELS sets their number.
+// Random models, which find combinations of layers that no other test has. LOCKSTEP_TEST_MODELS sets their number. One
+// file, because chains and graphs draw the same layers.
 #include "checked_model.hpp"
 #include "core/random.hpp"
 #include "layers/activation_functions.hpp"

@@ -127,6 +127,15 @@ TEST_CASE("a later generation takes the directory over, and the earlier one publ
   CHECK_NOTHROW(save(file));
 }
 
+TEST_CASE("a generation of another launcher is no earlier one, whatever its number") {
+  const ScratchDirectory scratch;
+  const Holder holder(scratch.path(), first);
+  DirectoryOwner other = first;
+  other.launch = "another";
+  other.generation = 9;
+  CHECK_THROWS_AS(DirectoryLock(scratch.path(), other, 0.1), PeerError);
+}
+
 TEST_CASE("an earlier or equal generation does not take a directory over") {
   const ScratchDirectory scratch;
   const Holder holder(scratch.path(), first);
@@ -147,6 +156,9 @@ TEST_CASE("that a job has begun is known to its later generations, and to no oth
   DirectoryLock(scratch.path(), owner).record_begin();
   CHECK(begun_in(3));
   CHECK(begun_in(4));  // the third kept the record
+  owner.outlives_launchers = true;
+  CHECK(begun_in(1));  // of a new launcher
+  owner.outlives_launchers = false;
   owner = second;
   CHECK(!begun_in(9));
   owner = first;
@@ -155,21 +167,23 @@ TEST_CASE("that a job has begun is known to its later generations, and to no oth
 
 TEST_CASE("a finished job's record stays for its later launchers, and another job replaces it") {
   const ScratchDirectory scratch;
-  CHECK(!has_finished(scratch.path(), "job-1"));
+  CHECK(!has_finished(scratch.path(), "job-1", "train"));
   {
     DirectoryOwner owner = first;
     owner.outlives_launchers = true;
+    owner.command = "train";
     DirectoryLock lock(scratch.path(), owner);
-    CHECK(!has_finished(scratch.path(), "job-1"));
+    CHECK(!has_finished(scratch.path(), "job-1", "train"));
     lock.record_finish();
     lock.release_finished(true);
   }
-  CHECK(has_finished(scratch.path(), "job-1"));
-  CHECK(!has_finished(scratch.path(), "job-2"));
+  CHECK(has_finished(scratch.path(), "job-1", "train"));
+  CHECK(!has_finished(scratch.path(), "job-2", "train"));
+  CHECK_THROWS_AS(has_finished(scratch.path(), "job-1", "train another"), UsageError);
   const DirectoryLock other(scratch.path(), second);
   CHECK(other.other_job_has_finished());
-  CHECK(!has_finished(scratch.path(), "job-1"));
-  CHECK(!has_finished(scratch.path(), "job-2"));
+  CHECK(!has_finished(scratch.path(), "job-1", "train"));
+  CHECK(!has_finished(scratch.path(), "job-2", "train"));
 }
 
 TEST_CASE("a process may lock a directory twice, and a damaged description is no obstacle") {

@@ -97,6 +97,18 @@ TEST_CASE("random models round-trip through .keras and .weights.h5 bit for bit")
   }
 }
 
+TEST_CASE("a metric called accuracy stays what it is") {
+  const ScratchDirectory scratch;
+  ModelData model = model_of({Input({2}), Dense(1)});
+  const std::vector<Metric> metrics{metrics::CategoricalAccuracy{.name = "accuracy"}};
+  model.compile_state = CompileState{{SGD(), CategoricalCrossentropy(), metrics}, 0, {}};
+  for (const std::string end : {".keras", ".h5"}) {
+    CAPTURE(end);
+    save_model(scratch / ("m" + end), model);
+    CHECK(load_model(scratch / ("m" + end)).compile_state.value().metrics == metrics);
+  }
+}
+
 TEST_CASE("equal models give equal bytes in every format") {
   const ScratchDirectory scratch;
   for (const std::string end : {".keras", ".h5", ".hdf5", ".weights.h5"}) {

@@ -81,6 +81,10 @@ class AnyFields : public FieldVisitor {
     value = any_of(random_, initializer_rows).initializer;
     if (random_.below(2) == 0) visit_initializer_fields(*this, value);
   }
+  void draw(Regularizer& value) const {
+    const double first = random_.uniform();
+    value = any_of(random_, std::array<Regularizer, 3>{L1(first), L2(first), L1L2(first, random_.uniform())});
+  }
   void draw(FanMode& value) const { value = any_of(random_, fan_modes).first; }
   void draw(Distribution& value) const { value = any_of(random_, distributions).first; }
   void draw(Shape& value) const { value = {-1}; }

@@ -107,6 +107,42 @@ TEST_CASE("every file format is inspected and checked") {
   }
 }
 
+TEST_CASE("--for tells whether a command takes the model") {
+  const ScratchDirectory scratch;
+  ModelData model = counting_model();
+  save_model(scratch / "whole.keras", model);
+  model.compile_state.reset();
+  save_model(scratch / "bare.keras", model);
+  model.compile_state = CompileState{{SGD(), MeanSquaredError(), {metrics::SparseCategoricalAccuracy()}}, 0, {}};
+  save_model(scratch / "unfit.h5", model);
+  save_model(scratch / "only.weights.h5", model);
+  const auto run_for = [&](const std::string& command, const std::string& file) {
+    return run_lockstep({"inspect", "--check", "--for", command, (scratch / file).string()});
+  };
+  for (const std::string command : {"train", "evaluate", "predict"}) {
+    CAPTURE(command);
+    CHECK(run_for(command, "whole.keras").code == ExitCode::success);
+    const Result weights = run_for(command, "only.weights.h5");
+    CHECK(weights.code == ExitCode::data);
+    require_words(weights.err, {"only.weights.h5", "without the model"});
+  }
+  CHECK(run_for("predict", "bare.keras").code == ExitCode::success);
+  require_words(run_for("evaluate", "bare.keras").err, {"is not compiled", "--loss"});
+  require_words(run_for("train", "bare.keras").err, {"is not compiled", "--loss and --optimizer"});
+  CHECK(run_for("predict", "unfit.h5").code == ExitCode::success);
+  for (const std::string command : {"train", "evaluate"}) {
+    CAPTURE(command);
+    const Result unfit = run_for(command, "unfit.h5");
+    CHECK(unfit.code == ExitCode::data);
+    require_words(unfit.err, {"unfit.h5", "sparse_categorical_accuracy", "needs targets that are class indices"});
+  }
+  CHECK(run_lockstep({"inspect", "--for", "train", (scratch / "whole.keras").string()}).code == ExitCode::usage);
+  CHECK(run_for("traning", "whole.keras").code == ExitCode::usage);
+  const Result all = run_for("train", "");
+  CHECK(all.code == ExitCode::data);
+  require_words(all.out, {"bare.keras", "BAD", "is not compiled"});
+}
+
 TEST_CASE("a schedule is shown with its name and the next learning rate") {
   const ScratchDirectory scratch;
   ModelData model = counting_model();

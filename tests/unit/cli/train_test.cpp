@@ -13,6 +13,7 @@
 #include <lockstep/layers/sequential.hpp>
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <sstream>
 #include <string>
@@ -133,8 +134,8 @@ TEST_CASE("contradictory train options are rejected", "[train]") {
   require_refused({"--model", "m.h5", "--optimizer", "Adam"}, {"--optimizer is 'Adam'", "sgd, adam, adamw, rmsprop"});
   require_refused({"--model", "m.h5"}, {"LOCKSTEP_OPTIMIZER is 'x'", "sgd, adam, adamw, rmsprop"},
                   {{"LOCKSTEP_OPTIMIZER", "x"}});
-  require_refused({"--model", "m.h5", "--loss", "mse"},
-                  {"--loss is 'mse'", "mean_squared_error", "or categorical_hinge"});
+  require_refused({"--model", "m.h5", "--loss", "mst"},
+                  {"--loss is 'mst'", "mean_squared_error", "or categorical_hinge"});
   require_refused({"--model", "m.h5", "--metrics", "loss"}, {"--metrics is 'loss'", "accuracy", "or none"});
   for (const std::string value : {"-0.1", "1", "half", "nan", "0.5x"}) {
     require_refused({"--model", "m.h5", "--validation-split=" + value}, {"--validation-split", "less than 1"});
@@ -172,9 +173,8 @@ TEST_CASE("a loss takes probabilities if the model ends in softmax", "[train]") 
 }
 
 TEST_CASE("unset options default to the file's settings", "[train]") {
-  const CompileOptions saved{.optimizer = Adam({.learning_rate = 0.5}),
-                             .loss = CategoricalCrossentropy({.from_logits = false}),
-                             .metrics = {accuracy}};
+  const SavedCompileOptions saved{
+      {Adam({.learning_rate = 0.5}), CategoricalCrossentropy({.from_logits = false}), {accuracy}}};
   CompileOptions chosen = resolve_compile_options(settings_of({}), classifier(), saved, true);
   CHECK(learning_rate_of(chosen.optimizer).at(0) == 0.5);
   CHECK_FALSE(from_logits(chosen));
@@ -191,6 +191,31 @@ TEST_CASE("unset options default to the file's settings", "[train]") {
   CHECK(keras_name(chosen.loss) == "mean_squared_error");
 }
 
+TEST_CASE("options replace what Lockstep lacks of a file's settings", "[train]") {
+  SavedCompileOptions saved;
+  saved.refusals = {.optimizer = "no Muon", .loss = "no tversky", .metrics = "no f1"};
+  const auto resolve = [&](const std::vector<std::string>& args, bool trains) -> std::string {
+    try {
+      (void)resolve_compile_options(settings_of(args), classifier(), saved, trains);
+    } catch (const DataError& error) {
+      return error.what();
+    }
+    return "accepted";
+  };
+  CHECK(resolve({}, true) == "no Muon, or give --optimizer");
+  CHECK(resolve({}, false) == "no tversky, or give --loss");
+  const CompileOptions chosen = resolve_compile_options(settings_of({"--loss", "mse"}), classifier(), saved, false);
+  CHECK(keras_name(chosen.loss) == "mean_squared_error");
+  CHECK(chosen.metrics.empty());
+  saved.refusals.loss.clear();
+  CHECK(resolve({}, false) == "no f1, or give --metrics");
+  CHECK(resolve_compile_options(settings_of({"--metrics", "none"}), classifier(), saved, false).metrics.empty());
+  CHECK(resolve({"--metrics", "mae"}, true) == "no Muon, or give --optimizer");
+  CHECK(keras_name(
+            resolve_compile_options(settings_of({"--metrics", "mae", "--optimizer", "adam"}), classifier(), saved, true)
+                .metrics.front()) == "mae");
+}
+
 TEST_CASE("a classifier reports accuracy by default", "[train]") {
   const std::vector<std::string> sgd{"--optimizer", "sgd", "--loss"};
   const auto metrics = [&](std::vector<std::string> args) {
@@ -201,6 +226,19 @@ TEST_CASE("a classifier reports accuracy by default", "[train]") {
   CHECK(metrics({"mean_squared_error"}) == 0);
   CHECK(metrics({"mean_squared_error", "--metrics", "accuracy"}) == 1);
   CHECK(metrics({"categorical_crossentropy", "--metrics", "none"}) == 0);
+}
+
+TEST_CASE("floats that are whole numbers are class indices, for a loss that takes them", "[train]") {
+  Dataset data = indices({0, 0, 0});
+  data.targets = std::vector<float>{2, 0, 1};
+  data.target_shape = Shape{1};
+  convert_targets(data, SparseCategoricalCrossentropy(), classifier());
+  CHECK(std::get<SharedArray<std::int32_t>>(data.targets) == std::vector<std::int32_t>{2, 0, 1});
+  CHECK(data.target_shape == Shape{});
+  for (const float wrong : {0.5F, 1e10F, std::numeric_limits<float>::quiet_NaN()}) {
+    data.targets = std::vector<float>{2, 0, wrong};
+    CHECK_THROWS_AS(convert_targets(data, SparseCategoricalCrossentropy(), classifier()), DataError);
+  }
 }
 
 TEST_CASE("class indices are converted to the loss's targets", "[train]") {

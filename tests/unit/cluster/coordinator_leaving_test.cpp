@@ -69,6 +69,19 @@ TEST_CASE("no generation starts while a member leaves, and a finished member's e
   CHECK(coordinator.exit_code() == 0);
 }
 
+TEST_CASE("a trainer that is killed in a leaving worker has left") {
+  Coordinator coordinator({"worker 0", "worker 1"}, "run", {}, 0);
+  for (const std::uint64_t member : {0U, 1U}) {
+    REQUIRE(coordinator.join(peer_info(member), 0).empty());
+    coordinator.receive(member, Ready{}, 0);
+  }
+  coordinator.receive(1, Leaving{"SIGTERM"}, 1);
+  coordinator.receive(1, TrainerExited{1, 1, 0, 15}, 1);
+  JobStatus status;
+  coordinator.add_to(status, 1);
+  CHECK(status.restarts == std::map<RestartCause, std::uint64_t>{{RestartCause::left, 1}});
+}
+
 TEST_CASE("waiting for a leaving worker times out") {
   Coordinator coordinator({"worker 0", "worker 1"}, "run", {}, 0);
   for (const std::uint64_t member : {0U, 1U}) {

@@ -11,12 +11,23 @@
 #include <cstddef>
 #include <cstdint>
 #include <iostream>
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
 
 using namespace lockstep;
 using namespace lockstep::testing;
+
+namespace {
+
+std::map<RestartCause, std::uint64_t> restarts(SimulatedJob& job) {
+  JobStatus status;
+  job.coordinator().add_to(status, job.now);
+  return status.restarts;
+}
+
+}  // namespace
 
 TEST_CASE("a job forms its world in any order of arrival, trains and exits with 0") {
   SimulatedJob job({.members = 3, .steps = 50});
@@ -86,13 +97,17 @@ TEST_CASE("killed trainers, dead or silent launchers and stuck steps start the n
   const double began = job.now;
   const std::uint64_t step = job.step_now;
   std::string reason;
+  RestartCause cause = RestartCause::stalled;
   if (what == "trainer") {
+    cause = RestartCause::killed;
     job.end_trainer(1, 0, 9);
     reason = "worker 1 (rank 1): its trainer was killed by signal 9 (Killed)";
   } else if (what == "launcher") {
+    cause = RestartCause::lost;
     job.kill(1);
     reason = "worker 1 (rank 1): lost: the connection broke";
   } else if (what == "silent launcher") {
+    cause = RestartCause::lost;
     job.kill(1, false);
     reason = "worker 1 (rank 1): lost: no heartbeat for 4 s";
   } else {
@@ -103,6 +118,7 @@ TEST_CASE("killed trainers, dead or silent launchers and stuck steps start the n
   const auto all_know = [&]() { return job.logged(0, "generation 1 ended") && job.logged(2, "generation 1 ended"); };
   REQUIRE(job.run_until(all_know, 5.0));
   CHECK(job.now - began <= 5.0);
+  CHECK(restarts(job) == std::map<RestartCause, std::uint64_t>{{cause, 1}});
   for (const std::size_t number : {0U, 2U}) {
     CHECK(job.count_logged(number, "generation 1 ended: ") == 1);
     CHECK(job.logged(number, reason));
@@ -167,6 +183,7 @@ TEST_CASE("generations without progress are counted and progress resets the coun
     job.end_trainer(1, 70);
     CHECK(job.count_logged(0, "restart 1 of at most 3") == static_cast<std::size_t>(i) + 1);
   }
+  CHECK(restarts(job) == std::map<RestartCause, std::uint64_t>{{RestartCause::exited, 8}});
   job.saved_step = 0;  // the backups are lost: later generations repeat old steps, which is no progress
   for (int i = 0; i < 3; ++i) {
     REQUIRE(job.run_until([&]() { return job.all_train(); }, 5));

@@ -92,7 +92,7 @@ struct ForklessLauncher {
   void end_training() {
     const std::vector<std::uint64_t> ranks = rendezvous.member().placement().ranks_of_member(number());
     trainers = 0;
-    for (const std::uint64_t rank : ranks) rendezvous.member().trainer_exited(rank, 0, 0);
+    for (const std::uint64_t rank : ranks) rendezvous.member().trainer_exited({.rank = rank});
   }
 
   std::size_t index = 0;

@@ -111,7 +111,7 @@ TEST_CASE("ending a generation fails open fences, stops trainers and then sends 
   member.started(0);
   member.progress({});
   CHECK(member.take_messages().empty());
-  member.trainer_exited(0, 0, 15);
+  member.trainer_exited({.rank = 0, .signal = 15});
   CHECK(says<TrainerExited>(member));
   member.receive(GenerationEnds{1, 1, "again"}, 1);
   CHECK(only<EndGeneration>(member.take_actions()).empty());
@@ -138,7 +138,7 @@ TEST_CASE("completion survives the loss of the chief") {
   CAPTURE(has_reported);
   Joined joined;
   Member& member = joined.member;
-  member.trainer_exited(0, 0, 0, has_reported);
+  member.trainer_exited({.rank = 0}, has_reported);
   member.disconnected("the connection broke", 1);
   member.all_ended();
   static_cast<void>(member.take_messages());
@@ -150,7 +150,7 @@ TEST_CASE("completion survives the loss of the chief") {
 
   // If the generation fails, the job is not complete, even if one rank exited with 0.
   member.receive(GenerationBegins{two_ranks(2)}, 3);
-  member.trainer_exited(0, 0, 0, true);
+  member.trainer_exited({.rank = 0}, true);
   member.receive(GenerationEnds{2, 1, "worker 1 failed"}, 3);
   member.all_ended();
   CHECK(says<Ready>(member));
@@ -160,7 +160,7 @@ TEST_CASE("a member that knows that training is complete ends with 0, whether or
   const bool is_told_to_stop = GENERATE(true, false);
   Joined joined;
   Member& member = joined.member;
-  member.trainer_exited(0, 0, 0, true);
+  member.trainer_exited({.rank = 0}, true);
   member.disconnected("the connection broke", 1);
   member.all_ended();
   if (is_told_to_stop) {
@@ -178,7 +178,7 @@ TEST_CASE("a non-retryable error survives the loss of the chief") {
   Member& member = joined.member;
   member.disconnected("the connection broke", 5);
   (void)member.take_actions();
-  member.trainer_exited(0, 65, 0);
+  member.trainer_exited({.rank = 0, .code = 65});
   member.all_ended();
   const std::vector<Exit> exits = only<Exit>(member.take_actions());
   REQUIRE(exits.size() == 1);
@@ -284,7 +284,7 @@ TEST_CASE("messages round-trip through frames and anything else is rejected") {
                                       FenceDone{1, 2, {"", "x", ""}},
                                       TrainerStarted{1, 2},
                                       progress,
-                                      TrainerExited{1, 2, 3, 4},
+                                      TrainerExited{1, 2, 3, 4, "memory", "error"},
                                       Failed{1, "why"},
                                       GenerationEnds{1, 2, "why"},
                                       Leaving{"why"},

@@ -31,8 +31,7 @@ struct Trainer {
     std::array<char, 256> bytes{};
     ssize_t count = 0;
     while ((count = recv(launcher.descriptor(), bytes.data(), bytes.size(), 0)) > 0) {
-      all.push_back(
-          std::get<Progress>(to_message({Progress::kind, std::string(bytes.data(), static_cast<std::size_t>(count))})));
+      all.push_back(std::get<Progress>(from_datagram({bytes.data(), static_cast<std::size_t>(count)})));
     }
     return all;
   }
@@ -177,6 +176,13 @@ TEST_CASE("trainer reports are stored with a timestamp and forwarded in time") {
   REQUIRE(due.size() == 1);
   CHECK(due[0].silent_seconds == Approx(4.55));
   CHECK(watch.reports(16).at(0).silent_seconds == Approx(5.55));
+  watch.begin(5);
+  report.step = 9;
+  report.backups.skipped = 4;  // of rank 5, whose counters are others
+  watch.update(5, report, 17);
+  REQUIRE(watch.latest_progress());
+  CHECK(watch.latest_progress()->rank == 3);
+  watch.end(5);
   watch.end(3);
   CHECK(watch.take_due_reports(20).empty());
   CHECK(watch.reports(20).empty());

@@ -102,7 +102,7 @@ TEST_CASE("a fatal error ends all launchers with its code") {
   LauncherGroup group(cluster(3, free_port()), quick());
   group.start_all();
   REQUIRE(group.run_until([&]() { return group.all_train(); }, 10));
-  group.at(2).rendezvous.member().trainer_exited(2, 65, 0);
+  group.at(2).rendezvous.member().trainer_exited({.rank = 2, .code = 65});
   REQUIRE(group.run_until([&]() { return group.all_exited(); }, 3));
   for (const auto& launcher : group.launchers) {
     CHECK(launcher->exit->code == 65);

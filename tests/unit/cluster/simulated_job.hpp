@@ -130,7 +130,8 @@ class SimulatedJob {
     for (SimulatedLauncher& launcher : launchers_) {
       if (!launcher.member || launcher.trainers.erase(rank) == 0) continue;
       launcher.watch.end(rank);
-      launcher.member->trainer_exited(rank, code, signal);
+      launcher.member->trainer_exited(
+          {.rank = rank, .code = static_cast<std::uint64_t>(code), .signal = static_cast<std::uint64_t>(signal)});
     }
     pump();
   }
@@ -389,7 +390,7 @@ class SimulatedJob {
         if (!end) continue;
         launcher.trainers.erase(rank);
         launcher.watch.end(rank);
-        launcher.member->trainer_exited(rank, *end, 0);
+        launcher.member->trainer_exited({.rank = rank, .code = static_cast<std::uint64_t>(*end)});
       }
     }
     everybody_leaves_ = false;

@@ -80,6 +80,15 @@ TEST_CASE("thousands of addresses fit, as prefixes") {
   CHECK_FALSE(can_connect("127.128.0.1", port));
 }
 
+TEST_CASE("prefixes are no shorter than they must be") {
+  std::vector<std::string> addresses;  // half as many pairs fit
+  for (int host = 0; host <= 300; ++host) addresses.push_back(fmt::format("127.2.{}.{}", host / 256, host % 256));
+  const Socket listener = listener_with(addresses);
+  const std::uint16_t port = port_of(listener);
+  CHECK(can_connect("127.2.1.44", port));  // the last of them
+  CHECK_FALSE(can_connect("127.2.1.46", port));
+}
+
 TEST_CASE("an address that is none is refused") {
   CHECK_THROWS_AS(make_source_filter(std::vector<std::string>{"pod-1"}), DataError);
 }

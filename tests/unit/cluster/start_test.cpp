@@ -70,7 +70,7 @@ TEST_CASE("a start names the trainer that has not come, and is given up after --
   job.report(1, Activity::starting);
   CHECK(job.run(9).empty());
   const std::vector<std::string> said = job.run(56);
-  REQUIRE(said.size() == 8);  // every 10 s, the stacks, and the end
+  REQUIRE(said.size() == 9);  // every 10 s, the stacks with a sentence, and the end
   CHECK(said[0] ==
         "MPI has not started after 10 s: still waiting for worker 2 (rank 2), whose trainer has not reported yet");
   CHECK(std::count(said.begin(), said.end(), "stacks") == 1);
@@ -106,7 +106,9 @@ TEST_CASE("ranks that wait for another before the first step print their stacks 
   for (std::size_t rank = 0; rank < 3; ++rank) job.report(rank, Activity::busy);
   job.report(1, Activity::waiting);
   CHECK(job.run(29).empty());
-  CHECK(job.run(30) == std::vector<std::string>{"stacks"});
+  CHECK(job.run(30) ==
+        std::vector<std::string>{"training has not begun after 30 s, so the ranks print where they are in the code",
+                                 "stacks"});
 }
 
 TEST_CASE("trainers that die twice in the same way while they join the world end the job") {

@@ -62,7 +62,7 @@ JobStatus training() {
   status.is_chief = true;
   status.phase = JobPhase::training;
   status.generation = 3;
-  status.restarts = {{"killed", 2}};
+  status.restarts = {{RestartCause::killed, 2}};
   status.peers = {{"worker 1", true, 0.25}, {"worker 2", false, 77}};
   Progress progress{3, 0, Activity::training, 340, 2, 0.125, 16980.5};
   progress.allreduce_seconds = 4;

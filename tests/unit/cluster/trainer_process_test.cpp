@@ -59,6 +59,17 @@ TrainerProcess shell(const std::string& script, const Environment& environment =
   return TrainerProcess({"/bin/sh", "-c", script}, environment);
 }
 
+/// Sends a message, as bytes of a shell's printf.
+std::string said(const Message& message) {
+  std::string text;
+  for (const char byte : to_datagram(message)) {
+    std::array<char, 8> octal{};
+    (void)std::snprintf(octal.data(), octal.size(), "\\%03o", static_cast<unsigned char>(byte));
+    text += octal.data();
+  }
+  return "printf '" + text + "' >&$LOCKSTEP_CONTROL_FD\n";
+}
+
 ProcessExit wait_for_end(TrainerProcess& child) {
   for (const Deadline deadline = Deadline::after(20); !deadline.passed(); std::this_thread::yield()) {
     if (const std::optional<ProcessExit> end = child.reap()) return *end;
@@ -120,16 +131,6 @@ TEST_CASE("a child inherits its environment, its socket end and default signal h
 }
 
 TEST_CASE("the last valid report of a child counts") {
-  // Reports as bytes of a shell's printf.
-  const auto said = [](const Progress& report) {
-    std::string text;
-    for (const char byte : to_frame(report).body) {
-      std::array<char, 8> octal{};
-      (void)std::snprintf(octal.data(), octal.size(), "\\%03o", static_cast<unsigned char>(byte));
-      text += octal.data();
-    }
-    return "printf '" + text + "' >&$LOCKSTEP_CONTROL_FD\n";
-  };
   Progress good;
   good.step = 12;
   good.activity = Activity::training;
@@ -140,7 +141,7 @@ TEST_CASE("the last valid report of a child counts") {
   Progress endless = good;
   endless.step = 14;
   endless.max_silent_seconds = std::numeric_limits<double>::infinity();
-  TrainerProcess child = shell(said({}) + said(good) + said(bad) + said(endless) +
+  TrainerProcess child = shell(said(Progress{}) + said(good) + said(bad) + said(endless) +
                                "printf 12345678 >&$LOCKSTEP_CONTROL_FD\nprintf '%01000d' 7 >&$LOCKSTEP_CONTROL_FD\n"
                                "read line <&$LOCKSTEP_CONTROL_FD");
   std::optional<Progress> report;
@@ -152,6 +153,15 @@ TEST_CASE("the last valid report of a child counts") {
   CHECK(report->step == 12);
   std::this_thread::sleep_for(std::chrono::milliseconds(100));
   CHECK_FALSE(child.take_report());
+}
+
+TEST_CASE("a child's last message is part of its end") {
+  TrainerProcess child = shell(said(Progress{}) + said(Failed{0, "the disk is full"}) + "exit 74");
+  const ProcessExit end = wait_for_end(child);
+  CHECK(end.code == 74);
+  CHECK(end.error == "the disk is full");
+  TrainerProcess silent = shell("exit 74");
+  CHECK(wait_for_end(silent).error.empty());
 }
 
 TEST_CASE("a child's descendants are killed with it") {

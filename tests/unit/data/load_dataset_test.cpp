@@ -164,6 +164,33 @@ TEST_CASE("npz files may hold weights of examples", "[load_dataset]") {
                 {"sample_weight_test", "(3,)", "every example of x_test"}) == "");
 }
 
+TEST_CASE("npz files hold no data that nothing reads", "[load_dataset]") {
+  const auto load_with = [](const std::string& name) {
+    Members members = npz_members();
+    members.emplace_back(name + ".npy", npy(npy_dictionary("|u1", "(6,)"), counting(6)));
+    return message_of<DataError>([&] { (void)load_npz(members); });
+  };
+  for (const std::string name : {"x_valid", "y_validation", "sample_weights", "sample_weight_train", "class_weight"}) {
+    CHECK(lacking(load_with(name), {":" + name, "would not be used", "sample_weight_val"}) == "");
+  }
+  CHECK(load_with("class_names").empty());
+}
+
+TEST_CASE("npz files may hold a validation set", "[load_dataset]") {
+  Members members = npz_members();
+  CHECK(!load_npz(members).validation);
+  members.emplace_back("x_val.npy", npy(npy_dictionary("|u1", "(1, 2, 3)"), counting(6)));
+  CHECK(lacking(message_of<DataError>([&] { (void)load_npz(members); }), {"no member y_val.npy"}) == "");
+  members.emplace_back("y_val.npy", npy(npy_dictionary("|u1", "(1,)"), {7}));
+  CHECK(lacking(message_of<DataError>([&] { (void)load_npz(members); }), {"validation examples", "both must match"}) ==
+        "");
+  members[members.size() - 2].second = members[2].second;
+  members.back().second = members[3].second;
+  const TrainTestSplit data = load_npz(members);
+  CHECK(data.validation->size() == data.test.size());
+  CHECK(data.validation->targets == data.test.targets);
+}
+
 TEST_CASE("mismatched npz arrays are rejected", "[load_dataset]") {
   check_npz_refused(1, npy(npy_dictionary("|u1", "(5,)"), counting(5)), "one label for every example");
   check_npz_refused(1, npy(npy_dictionary("|u1", "()"), counting(1)), "one label for every example");

@@ -2,6 +2,7 @@
 #include "graph/lower.hpp"
 
 #include "support/catch.hpp"
+#include "support/messages.hpp"
 #include "support/models.hpp"
 
 #include <lockstep/core/error.hpp>
@@ -12,6 +13,8 @@
 #include <vector>
 
 using namespace lockstep;
+using lockstep::testing::message_of;
+using lockstep::testing::require_words;
 
 namespace {
 
@@ -29,7 +32,7 @@ std::string kinds(const std::vector<Operation>& operations) {
 TEST_CASE("the tutorial's model lowers to six forward and three backward operations") {
   const Graph graph = lower(Sequential{Input({28, 28}), Reshape({28, 28, 1}), Conv2D(32, 3, {.activation = relu}),
                                        Flatten(), Dense(128, {.activation = relu}), Dense(10)},
-                            logits, false);
+                            logits, Precision::float32);
   CHECK(kinds(graph.forward) == "gather convolution dense dense loss");
   CHECK(kinds(graph.backward) == "dense_backward dense_backward convolution_backward");
   CHECK(graph.tensors.size() == 4);
@@ -47,7 +50,7 @@ TEST_CASE("the tutorial's model lowers to six forward and three backward operati
 TEST_CASE("activations are fused into the operation before them where possible") {
   const auto forward = [](std::vector<Layer> layers) {
     layers.insert(layers.begin(), Input({6, 6, 2}));
-    return kinds(lower(Sequential(std::move(layers)), MeanSquaredError(), false).forward);
+    return kinds(lower(Sequential(std::move(layers)), MeanSquaredError(), Precision::float32).forward);
   };
   CHECK(forward({Conv2D(3, 1), Activation(relu)}) == "gather convolution loss");
   CHECK(forward({Conv2D(3, 1), BatchNormalization(), Activation(relu)}) ==
@@ -65,7 +68,7 @@ TEST_CASE("backward ends at the first trainable layer") {
   const Graph graph = lower(Sequential{Input({8, 8, 1}), frozen(Conv2D(4, 3)), frozen(BatchNormalization()),
                                        Activation(sigmoid), MaxPooling2D(), Conv2D(3, 1), frozen(BatchNormalization()),
                                        frozen(Conv2D(2, 1)), Flatten(), frozen(Dense(4)), Activation(softmax)},
-                            logits, false);
+                            logits, Precision::float32);
   CHECK(kinds(graph.backward) ==
         "dense_backward convolution_backward batch_normalization_backward convolution_backward");
   CHECK(graph.backward[0].is_frozen);
@@ -74,66 +77,71 @@ TEST_CASE("backward ends at the first trainable layer") {
   CHECK(!graph.backward[3].is_frozen);
   CHECK(!graph.backward[3].input_gradient);
 
-  const Graph none = lower(Sequential{Input({8}), frozen(Dense(4))}, logits, false);
+  const Graph none = lower(Sequential{Input({8}), frozen(Dense(4))}, logits, Precision::float32);
   CHECK(none.backward.empty());
   CHECK(!none.forward.back().operands.front().needs_gradient);
 }
 
 TEST_CASE("layers without effect lower to no operation") {
-  const Graph graph = lower(Sequential{Input({8}), Reshape({2, 4}), Flatten(), Dropout(0), Dense(3)}, logits, false);
+  const Graph graph =
+      lower(Sequential{Input({8}), Reshape({2, 4}), Flatten(), Dropout(0), Dense(3)}, logits, Precision::float32);
   CHECK(kinds(graph.forward) == "gather dense loss");
-  const Graph global = lower(Sequential{Input({3, 3, 2}), Conv2D(4, 1), GlobalAveragePooling2D()}, logits, false);
+  const Graph global =
+      lower(Sequential{Input({3, 3, 2}), Conv2D(4, 1), GlobalAveragePooling2D()}, logits, Precision::float32);
   CHECK(kinds(global.forward) == "gather convolution average_pooling loss");
 }
 
 TEST_CASE("Rescaling is fused into gather and bytes stay bytes") {
-  const Graph plain = lower(Sequential{Input({4}), Dense(3)}, logits, false);
+  const Graph plain = lower(Sequential{Input({4}), Dense(3)}, logits, Precision::float32);
   CHECK(plain.input.byte_scale == 1.0 / 255);
   CHECK(plain.input.byte_divisor() == 255.0F);
   CHECK(plain.input.scale == 1);
   CHECK(plain.input.offset == 0);
 
   const Sequential rescaled{Input({4}), Rescaling(0.5, 3), Reshape({2, 2}), Rescaling(10, -1), Flatten(), Dense(3)};
-  const Graph graph = lower(rescaled, logits, false);
+  const Graph graph = lower(rescaled, logits, Precision::float32);
   CHECK(kinds(graph.forward) == "gather dense loss");
   CHECK(graph.input.byte_scale == 1);
   CHECK(graph.input.scale == 5);
   CHECK(graph.input.offset == 29);
-  CHECK(lower(rescaled, logits, false, 1.0 / 255).input.byte_scale == 1.0 / 255);
-  CHECK(lower(Sequential{Input({4}), Dense(3)}, logits, false, 0.5).input.byte_divisor() == 2.0F);
+  CHECK(lower(rescaled, logits, Precision::float32, 1.0 / 255).input.byte_scale == 1.0 / 255);
+  CHECK(lower(Sequential{Input({4}), Dense(3)}, logits, Precision::float32, 0.5).input.byte_divisor() == 2.0F);
 }
 
 TEST_CASE("Rescaling after other layers is an operation, and bytes are still divided by 255") {
   for (const Layer& before :
        {Layer(Dense(4)), Layer(Activation(relu)), Layer(Dropout(0.5)), Layer(BatchNormalization())}) {
-    const Graph graph = lower(Sequential{Input({4}), before, Rescaling(0.5, 3), Dense(3)}, logits, false);
+    const Graph graph = lower(Sequential{Input({4}), before, Rescaling(0.5, 3), Dense(3)}, logits, Precision::float32);
     CHECK(graph.forward[2].kind == OperationKind::affine);
     CHECK(graph.input.byte_scale == 1.0 / 255);
     CHECK(graph.input.scale == 1);
   }
-  CHECK(lower(Sequential{Input({4}), Normalization({.mean = {1}, .variance = {4}}), Dense(3)}, logits, false)
-            .input.byte_scale == 1);
+  CHECK(
+      lower(Sequential{Input({4}), Normalization({.mean = {1}, .variance = {4}}), Dense(3)}, logits, Precision::float32)
+          .input.byte_scale == 1);
 }
 
 TEST_CASE("an Embedding reads whole numbers from the model's input") {
-  const Graph graph = lower(Sequential{Input({4}), Embedding(10, 2), Flatten(), Dense(3)}, logits, true);
+  const Graph graph =
+      lower(Sequential{Input({4}), Embedding(10, 2), Flatten(), Dense(3)}, logits, Precision::mixed_bfloat16);
   CHECK(kinds(graph.forward) == "gather embedding dense loss");
   CHECK(graph.input.byte_scale == 1);
   CHECK(graph.tensors[0].type == ElementType::float32);  // in mixed precision, too
-  CHECK_THROWS_AS(
-      static_cast<void>(lower(Sequential{Input({4}), Dense(4), Embedding(10, 2), Flatten(), Dense(3)}, logits, false)),
-      UsageError);
+  CHECK_THROWS_AS(static_cast<void>(lower(Sequential{Input({4}), Dense(4), Embedding(10, 2), Flatten(), Dense(3)},
+                                          logits, Precision::float32)),
+                  UsageError);
 }
 
 TEST_CASE("Dense accepts any input layout, other operations get Keras' order") {
-  const Graph as_it_lies = lower(
-      Sequential{Input({6, 6, 2}), Conv2D(32, 1), Flatten(), Dropout(0.5), Activation(relu), Dense(3)}, logits, false);
+  const Graph as_it_lies =
+      lower(Sequential{Input({6, 6, 2}), Conv2D(32, 1), Flatten(), Dropout(0.5), Activation(relu), Dense(3)}, logits,
+            Precision::float32);
   for (const TensorSpec& tensor : as_it_lies.tensors) CHECK(tensor.alias == -1);
   CHECK(!as_it_lies.tensors[1].requires_channels_last);
   CHECK(as_it_lies.tensors[2].channels == 32);  // Dropout keeps the image's shape
 
-  const Graph in_order =
-      lower(Sequential{Input({6, 6, 2}), Conv2D(32, 1), Flatten(), BatchNormalization(), Dense(3)}, logits, false);
+  const Graph in_order = lower(Sequential{Input({6, 6, 2}), Conv2D(32, 1), Flatten(), BatchNormalization(), Dense(3)},
+                               logits, Precision::float32);
   CHECK(in_order.tensors[1].requires_channels_last);
   CHECK(in_order.tensors[2].alias == 1);
   CHECK(in_order.tensors[2].channels == 6 * 6 * 32);
@@ -143,11 +151,11 @@ TEST_CASE("Dense accepts any input layout, other operations get Keras' order") {
 TEST_CASE("unused gradients are not computed") {
   const Graph graph = lower(
       Sequential{Input({6, 6, 2}), MaxPooling2D(), Dropout(0.5), Conv2D(3, 1), AveragePooling2D(), Flatten(), Dense(2)},
-      logits, false);
+      logits, Precision::float32);
   CHECK(kinds(graph.backward) == "dense_backward average_pooling_backward convolution_backward");
   CHECK(!graph.backward.back().input_gradient);
   const Graph nothing_learns =
-      lower(Sequential{Input({4}), Activation(softmax)}, SparseCategoricalCrossentropy(), false);
+      lower(Sequential{Input({4}), Activation(softmax)}, SparseCategoricalCrossentropy(), Precision::float32);
   CHECK(nothing_learns.backward.empty());
   CHECK(!nothing_learns.forward.back().operands.front().needs_gradient);
 }
@@ -158,7 +166,8 @@ TEST_CASE("crossentropy after a softmax reads its logits") {
     std::vector<Layer> layers{Input({4}), Dense(5)};
     layers.insert(layers.end(), end.begin(), end.end());
     for (const bool from_logits : {false, true}) {
-      const Graph graph = lower(Sequential(layers), CategoricalCrossentropy({.from_logits = from_logits}), false);
+      const Graph graph =
+          lower(Sequential(layers), CategoricalCrossentropy({.from_logits = from_logits}), Precision::float32);
       CHECK(kinds(graph.forward) == "gather dense dense softmax loss");
       CHECK(kinds(graph.backward) == "dense_backward dense_backward");
       CHECK(graph.forward.back().input == graph.forward[3].output);
@@ -171,12 +180,12 @@ TEST_CASE("crossentropy after a softmax reads its logits") {
     const bool is_crossentropy = std::holds_alternative<CategoricalCrossentropy>(other);
     std::vector<Layer> layers{Input({4}), Dense(3, {.activation = softmax})};
     if (is_crossentropy) layers.emplace_back(Dropout(0.5));
-    const Graph graph = lower(Sequential(layers), other, false);
+    const Graph graph = lower(Sequential(layers), other, Precision::float32);
     CHECK(graph.forward.back().operands.front().tensor == graph.forward.back().input);
     CHECK(kinds(graph.backward).find("softmax_backward") != std::string::npos);
   }
   const Sequential binary{Input({4}), Dense(3, {.activation = sigmoid})};
-  const Graph graph = lower(binary, BinaryCrossentropy(), false);
+  const Graph graph = lower(binary, BinaryCrossentropy(), Precision::float32);
   CHECK(kinds(graph.forward) == "gather dense activation loss");
   CHECK(kinds(graph.backward) == "dense_backward");
   CHECK(graph.forward.back().operands.front().tensor == graph.forward[1].output);
@@ -184,7 +193,7 @@ TEST_CASE("crossentropy after a softmax reads its logits") {
 
 TEST_CASE("focal crossentropies read the model's output") {
   const auto reads_output = [](ActivationFunction last, const Loss& loss) {
-    const Graph graph = lower(Sequential{Input({4}), Dense(3, {.activation = last})}, loss, false);
+    const Graph graph = lower(Sequential{Input({4}), Dense(3, {.activation = last})}, loss, Precision::float32);
     return graph.forward.back().operands.front().tensor == graph.forward.back().input &&
            graph.loss.index() == loss.index();
   };
@@ -195,17 +204,17 @@ TEST_CASE("focal crossentropies read the model's output") {
 TEST_CASE("backward from hidden logits ends at frozen layers") {
   Dense frozen(3, {.activation = softmax});
   frozen.trainable = false;
-  const Graph graph = lower(Sequential{Input({4}), Dense(5), frozen}, CategoricalCrossentropy(), false);
+  const Graph graph = lower(Sequential{Input({4}), Dense(5), frozen}, CategoricalCrossentropy(), Precision::float32);
   CHECK(kinds(graph.backward) == "dense_backward dense_backward");
   Dense first(5);
   first.trainable = false;
-  CHECK(lower(Sequential{Input({4}), first, frozen}, CategoricalCrossentropy(), false).backward.empty());
+  CHECK(lower(Sequential{Input({4}), first, frozen}, CategoricalCrossentropy(), Precision::float32).backward.empty());
 }
 
 TEST_CASE("mixed precision is bfloat16 up to the output of the last weighted layer") {
   const Graph graph = lower(Sequential{Input({6, 6, 2}), Conv2D(3, 1), BatchNormalization(), Flatten(), Dense(4),
                                        Dense(2), Activation(softmax)},
-                            SparseCategoricalCrossentropy(), true);
+                            SparseCategoricalCrossentropy(), Precision::mixed_bfloat16);
   const std::size_t output = graph.tensors.size() - 2;  // Dense(2), in front of softmax
   for (std::size_t t = 0; t < graph.tensors.size(); ++t) {
     CHECK((graph.tensors[t].type == ElementType::float32) == (t >= output));
@@ -215,7 +224,7 @@ TEST_CASE("mixed precision is bfloat16 up to the output of the last weighted lay
 TEST_CASE("the metrics parameter has a sum of each metric, in whole cache lines") {
   const Sequential model{Input({4}), Dense(3)};
   const auto storage_of = [&](std::vector<Metric> metrics) {
-    const Graph graph = lower(model, MeanSquaredError(), false, {}, std::move(metrics));
+    const Graph graph = lower(model, MeanSquaredError(), Precision::float32, {}, std::move(metrics));
     return graph.parameters[static_cast<std::size_t>(graph.metrics_parameter())].storage;
   };
   CHECK(storage_of({}) == 16);
@@ -223,15 +232,40 @@ TEST_CASE("the metrics parameter has a sum of each metric, in whole cache lines"
   CHECK_THROWS_AS(storage_of({metrics::SparseTopKCategoricalAccuracy()}), UsageError);
 }
 
+TEST_CASE("the precision is that of the layers, unless one is asked for") {
+  const Sequential model{Input({4}), Dense(8, {.name = "first"}), Dense(8, {.name = "between"}),
+                         Dense(3, {.name = "last"}), Activation(softmax)};
+  const auto is_mixed = [](const Architecture& any, Precision precision) {
+    return lower(any, MeanSquaredError(), precision).mixed_bfloat16;
+  };
+  Architecture low = model;
+  low.set_precision(Precision::mixed_bfloat16);
+  Architecture float_outputs = low;  // as Keras recommends
+  float_outputs.set_precision("last", Precision::float32);
+  CHECK_FALSE(is_mixed(model, Precision::automatic));
+  for (const Architecture& any : {low, float_outputs}) {
+    CHECK(is_mixed(any, Precision::automatic));
+    CHECK_FALSE(is_mixed(any, Precision::float32));
+  }
+  CHECK(is_mixed(model, Precision::mixed_bfloat16));
+
+  Architecture alternating = low;
+  alternating.set_precision("between", Precision::float32);
+  require_words(message_of<UsageError>([&] { (void)is_mixed(alternating, Precision::automatic); }),
+                {"'between' (Dense) is float32", "--precision mixed_bfloat16 or --precision float32"});
+  CHECK(is_mixed(alternating, Precision::mixed_bfloat16));
+  CHECK_THROWS_AS(alternating.set_precision("none", Precision::float32), UsageError);
+}
+
 TEST_CASE("cross entropy of images is rejected with a remedy") {
   const Sequential model{Input({6, 6, 2}), Conv2D(3, 1)};
-  CHECK_THROWS_AS(lower(model, logits, false), UsageError);
+  CHECK_THROWS_AS(lower(model, logits, Precision::float32), UsageError);
   try {
-    static_cast<void>(lower(model, logits, false));
+    static_cast<void>(lower(model, logits, Precision::float32));
   } catch (const UsageError& error) {
     const std::string message = error.what();
     CHECK(message.find("(None, 6, 6, 3)") != std::string::npos);
     CHECK(message.find("Flatten()") != std::string::npos);
   }
-  CHECK_NOTHROW(lower(model, MeanSquaredError(), false));
+  CHECK_NOTHROW(lower(model, MeanSquaredError(), Precision::float32));
 }

@@ -4,8 +4,11 @@
 #include "layers/layer_registry.hpp"
 #include "support/catch.hpp"
 
+#include <lockstep/layers/sequential.hpp>
+
 #include <cmath>
 #include <limits>
+#include <map>
 #include <set>
 #include <string>
 #include <string_view>
@@ -109,4 +112,42 @@ TEST_CASE("every elementwise activation's gradient matches finite differences of
       CHECK(activation_gradient(function, v, 3.0F) == Approx(3 * slope).margin(3e-3));
     }
   }
+}
+
+TEST_CASE("each regularizer is that of its variable") {
+  const auto penalties_of = [](const Layer& layer, const Shape& input) {
+    std::map<std::string, double> penalties;
+    const Sequential model{Input(input), layer};
+    for (const ParameterInfo& parameter : model.layers()[1].parameters) {
+      if (parameter.trainable) penalties[parameter.name] = parameter.regularizer.l2;
+    }
+    return penalties;
+  };
+  using Penalties = std::map<std::string, double>;
+  const Shape image{8, 8, 2};
+  const Shape sequence{8, 2};
+  const Penalties plain{{"kernel", 1}, {"bias", 2}};
+  CHECK(penalties_of(Dense(3, {.kernel_regularizer = L2(1), .bias_regularizer = L2(2)}), {4}) == plain);
+  CHECK(penalties_of(Conv2D(3, 2, {.kernel_regularizer = L2(1), .bias_regularizer = L2(2)}), image) == plain);
+  CHECK(penalties_of(Conv1D(3, 2, {.kernel_regularizer = L2(1), .bias_regularizer = L2(2)}), sequence) == plain);
+  CHECK(penalties_of(Conv2DTranspose(3, 2, {.kernel_regularizer = L2(1), .bias_regularizer = L2(2)}), image) == plain);
+  CHECK(penalties_of(DepthwiseConv2D(2, {.depthwise_regularizer = L2(1), .bias_regularizer = L2(2)}), image) == plain);
+  const Penalties separable{{"depthwise_kernel", 1}, {"pointwise_kernel", 3}, {"bias", 2}};
+  CHECK(penalties_of(
+            SeparableConv2D(
+                3, 2, {.depthwise_regularizer = L2(1), .pointwise_regularizer = L2(3), .bias_regularizer = L2(2)}),
+            image) == separable);
+  CHECK(penalties_of(
+            SeparableConv1D(
+                3, 2, {.depthwise_regularizer = L2(1), .pointwise_regularizer = L2(3), .bias_regularizer = L2(2)}),
+            sequence) == separable);
+  const Penalties normalization{{"gamma", 1}, {"beta", 2}};
+  CHECK(penalties_of(BatchNormalization({.beta_regularizer = L2(2), .gamma_regularizer = L2(1)}), image) ==
+        normalization);
+  CHECK(penalties_of(LayerNormalization({.beta_regularizer = L2(2), .gamma_regularizer = L2(1)}), image) ==
+        normalization);
+  CHECK(penalties_of(GroupNormalization(1, {.beta_regularizer = L2(2), .gamma_regularizer = L2(1)}), image) ==
+        normalization);
+  CHECK(penalties_of(PReLU({.alpha_regularizer = L2(1)}), image) == Penalties{{"alpha", 1}});
+  CHECK(penalties_of(Embedding(5, 3, {.embeddings_regularizer = L2(1)}), {4}) == Penalties{{"embeddings", 1}});
 }

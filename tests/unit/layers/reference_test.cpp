@@ -46,7 +46,8 @@ Values targets_for(const Sequential& model, const Loss& loss) {
 }
 
 /// Compares the gradients of all trainable weights with central differences of the loss.
-void check_gradients(const Sequential& model, const Loss& loss, const std::vector<std::int64_t>& replicas = {}) {
+void check_gradients(const Sequential& model, const Loss& loss, const std::vector<std::int64_t>& replicas = {},
+                     std::int64_t global_batch = 8) {
   ReferenceModel reference(model, loss, SGD(), 11);
   for (std::size_t p = 0; p < reference.weights().size(); ++p) {  // biases and betas off zero, gammas off one
     Values& values = reference.weights()[p];
@@ -55,12 +56,12 @@ void check_gradients(const Sequential& model, const Loss& loss, const std::vecto
   }
   const Values inputs = scattered(examples * model.input_shape().elements(), 0.1);
   const Values targets = targets_for(model, loss);
-  constexpr std::int64_t global_batch = 8;
   const auto loss_now = [&] {
-    return reference.compute_gradients(inputs, targets, examples, global_batch, replicas).loss_sum / global_batch;
+    return reference.compute_gradients(inputs, targets, examples, global_batch, replicas).loss_sum /
+           static_cast<double>(global_batch);
   };
   loss_now();
-  const std::vector<Values> gradients = reference.gradients();
+  const std::vector<Values> gradients = reference.penalized_gradients();
 
   std::size_t parameter = 0;
   double largest = 0;
@@ -131,6 +132,14 @@ TEST_CASE("gradients of image layers match central differences") {
                   sparse_logits);
   check_gradients(Sequential{Input({4, 3, 2}), Conv2D(3, 2, {.activation = tanh}), GlobalMaxPooling2D(), Dense(3)},
                   sparse_logits);
+}
+
+TEST_CASE("gradients of regularizers match central differences") {
+  const std::vector<Layer> layers{
+      Conv2D(3, 2, {.kernel_regularizer = L2(0.1), .bias_regularizer = L1(0.2)}),
+      BatchNormalization({.beta_regularizer = L1L2(0.1, 0.3), .gamma_regularizer = L1(0.2)}),
+  };
+  for (const Layer& layer : layers) check_gradients(around(layer), sparse_logits, {}, examples);
 }
 
 TEST_CASE("gradients of layers of sequences match central differences") {

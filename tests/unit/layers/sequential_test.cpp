@@ -248,11 +248,13 @@ TEST_CASE("layer names are unique") {
   check_error({Input({3}), Dense(2, {.name = "a/b"})}, {"'a/b'", "'/'"});
 }
 
-TEST_CASE("activations, initializers and padding may be Keras' strings") {
-  const Conv2D conv(1, 2, {.padding = "same", .activation = "tanh", .kernel_initializer = "he_normal"});
+TEST_CASE("activations, initializers, regularizers and padding may be Keras' strings") {
+  const Conv2D conv(
+      1, 2, {.padding = "same", .activation = "tanh", .kernel_initializer = "he_normal", .kernel_regularizer = "l1"});
   CHECK(conv.padding == Padding::same);
   CHECK(conv.activation == activations::tanh);
   CHECK(conv.kernel_initializer == Initializer::he_normal);
+  CHECK(conv.kernel_regularizer == L1(0.01));
   CHECK(Activation("softmax").function == softmax);
   CHECK(MaxPooling2D(2, {.padding = "valid"}).padding == Padding::valid);
 }
@@ -263,6 +265,9 @@ TEST_CASE("an unknown string is refused with the names that there are") {
                "there is no activation 'rleu'; choose linear, relu, sigmoid, tanh, softmax, relu6, "));
   CHECK(begins(message_of<UsageError>([] { (void)Dense(1, {.kernel_initializer = "glorot"}); }),
                "there is no initializer 'glorot'; choose glorot_uniform, glorot_normal, he_uniform, "));
+  CHECK(message_of<UsageError>([] { (void)Dense(1, {.kernel_regularizer = "l3"}); }) ==
+        "there is no regularizer 'l3'; choose l1, l2 or l1_l2");
+  check_error({Input({3}), Dense(2, {.kernel_regularizer = L2(-1)})}, {"'dense'", "-1", "kernel", "not negative"});
   CHECK(message_of<UsageError>([] { (void)MaxPooling2D(2, {.padding = "full"}); }) ==
         "there is no padding 'full'; choose valid, same or causal");
 }

@@ -68,6 +68,12 @@ TEST_CASE("a metric's numbers are checked") {
     require_words(message_of<UsageError>([&] { check(metrics, SparseCategoricalCrossentropy(), 1); }),
                   {"sparse_top_k_categorical_accuracy's k is " + std::to_string(k), "at least 1"});
   }
+  for (const double threshold : {0.0, 7.0, std::nan("")}) {
+    CAPTURE(threshold);
+    const std::vector<Metric> metrics{metrics::F1Score({.threshold = threshold})};
+    require_words(message_of<UsageError>([&] { check(metrics, CategoricalCrossentropy(), 1); }),
+                  {"f1_score", "threshold", "it must be above 0 and at most 1"});
+  }
 }
 
 TEST_CASE("top-k accuracy counts outputs above the target's, like TensorFlow's in_top_k") {
@@ -168,6 +174,10 @@ TEST_CASE("a metric's name is Keras', and determines whether larger is better") 
   CHECK(is_upward_metric("top_k_categorical_accuracy") == true);
   CHECK(is_upward_metric("root_mean_squared_error") == false);
   CHECK(!is_upward_metric("loss"));
+  CHECK(is_upward_metric("mae") == false);
+  CHECK(is_upward_metric("precision_1") == true);
+  CHECK(!is_upward_metric("precision_x"));
+  CHECK(keras_name(Metric(metrics::Precision{.name = "hits"})) == "hits");
 }
 
 TEST_CASE("metrics that do not fit loss or output are refused by name") {
@@ -192,5 +202,8 @@ TEST_CASE("metrics that do not fit loss or output are refused by name") {
   CHECK(refusal({accuracy}, dense, 3) ==
         "the metric accuracy needs one vector of classes per example; end the model with Flatten() and Dense(classes), "
         "or choose another metric");
-  CHECK(refusal({accuracy, accuracy}, classes, 1) == "the metric accuracy is given twice; give it once");
+  CHECK(refusal({metrics::MeanSquaredError{.name = "loss"}}, dense, 1) ==
+        "a metric has the name 'loss', like the loss; give it another name");
+  CHECK(refusal({accuracy, accuracy}, classes, 1) ==
+        "the metric accuracy is given twice; give it once, or give one another name");
 }

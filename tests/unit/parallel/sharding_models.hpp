@@ -25,7 +25,7 @@ inline const HardwareModel fast_link{.latency = 1e-6, .bytes_per_second = 1e9, .
 inline const HardwareModel ordinary_link{.latency = 1e-4, .bytes_per_second = 1.25e8, .flops_per_second = 1e11};
 inline const HardwareModel slow_link{.latency = 1e-3, .bytes_per_second = 1e4, .flops_per_second = 1e13};
 
-inline Graph graph_of(const Sequential& model) { return lower(model, logits, false); }
+inline Graph graph_of(const Sequential& model) { return lower(model, logits, Precision::float32); }
 
 inline const Sequential deep_convolutions{Input({32, 32, 3}),
                                           Conv2D(64, 3, {.activation = relu}),

@@ -60,7 +60,7 @@ std::vector<PlanOptions> tested_plan_options() {
 
 Plan plan_of(const Sequential& model, const PlanOptions& options = {}, const Loss& loss = logits,
              std::size_t capacity = 32) {
-  Graph graph = lower(model, loss, false);
+  Graph graph = lower(model, loss, Precision::float32);
   make_cpu_backend(1)->lay_out(graph, capacity);
   return make_plan(std::move(graph), options);
 }
@@ -313,7 +313,7 @@ TEST_CASE("a digest identifies one plan") {
 
 TEST_CASE("plans for all batch sizes have the same layouts, parameters and buckets") {
   for (const Sequential& model : models) {
-    Graph graph = lower(model, logits, false);
+    Graph graph = lower(model, logits, Precision::float32);
     make_cpu_backend(1)->lay_out(graph, 32);
     const Plan plan = make_plan(graph);
     for (const std::size_t capacity : {1, 7, 33, 500}) {
@@ -341,7 +341,7 @@ TEST_CASE("layers that exceed the cache run in microbatches and are reduced afte
   const auto sliced = [](std::size_t cache_bytes) {
     Graph graph =
         lower(Sequential{Input({12, 12, 1}), Conv2D(16, 3), MaxPooling2D(), Conv2D(16, 3), Flatten(), Dense(4)},
-              SparseCategoricalCrossentropy({.from_logits = true}), false);
+              SparseCategoricalCrossentropy({.from_logits = true}), Precision::float32);
     make_cpu_backend(1)->lay_out(graph, 40);
     graph.cache_bytes = cache_bytes;
     return make_plan(std::move(graph));
@@ -375,7 +375,7 @@ TEST_CASE("layers that exceed the cache run in microbatches and are reduced afte
 TEST_CASE("for small batches only the layers up to the first pooling run in microbatches") {
   Graph graph = lower(Sequential{Input({12, 12, 1}), Conv2D(16, 3, {.activation = relu}), MaxPooling2D(),
                                  Conv2D(16, 3, {.activation = relu}), MaxPooling2D(), Flatten(), Dense(4)},
-                      SparseCategoricalCrossentropy({.from_logits = true}), false);
+                      SparseCategoricalCrossentropy({.from_logits = true}), Precision::float32);
   make_cpu_backend(1)->lay_out(graph, 40);
   const auto bytes_of = [&graph](std::size_t tensors) {
     std::size_t bytes = 0;

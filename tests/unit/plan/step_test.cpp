@@ -88,7 +88,7 @@ class IdleCommunicator final : public Communicator {
 /// A plan whose inference communicates too, like that of a tensor-parallel model.
 Plan communicating_plan() {
   Graph graph = lower(Sequential{Input({64}), Dense(64, {.activation = relu}), Dense(64), Dense(10)},
-                      SparseCategoricalCrossentropy({.from_logits = true}), false);
+                      SparseCategoricalCrossentropy({.from_logits = true}), Precision::float32);
   make_cpu_backend(1)->lay_out(graph, 32);
   Plan plan = make_plan(std::move(graph));
   for (const PlanStep& step : {PlanStep(MarkReady{0}), PlanStep(Update{0}), PlanStep(WaitUpdated{0})}) {

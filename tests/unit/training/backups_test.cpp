@@ -100,6 +100,8 @@ struct Program {
   int patience = 50;
   bool awaits_backups = false;
   bool swaps_callbacks = false;
+  bool shuffle = true;
+  int validation_freq = 1;
   double dropout = 0.4;
 
   struct Result {
@@ -128,9 +130,12 @@ struct Program {
         Killer(killed_at)};
     if (swaps_callbacks) std::swap(callbacks[0], callbacks[2]);
     if (awaits_backups) callbacks.emplace_back(AwaitBackups(directory));
-    const History history = model.fit(
-        data.data,
-        {.batch_size = batch_of_fit, .epochs = epochs, .validation_data = &validation.data, .callbacks = callbacks});
+    const History history = model.fit(data.data, {.batch_size = batch_of_fit,
+                                                  .epochs = epochs,
+                                                  .validation_data = &validation.data,
+                                                  .validation_freq = validation_freq,
+                                                  .callbacks = callbacks,
+                                                  .shuffle = shuffle});
     Result result{model.weights(), {}, model.learning_rate(), {}, steps};
     for (const EpochRecord& epoch : history.epochs) result.logs.push_back(epoch.logs);
     std::ostringstream text;
@@ -328,9 +333,52 @@ TEST_CASE("a backup of another job is rejected with both values") {
   const std::string patience = refusal_of(other);
   CHECK(contains(patience, "patience=50"));
   CHECK(contains(patience, "patience=51"));
+  other = first;
+  other.shuffle = false;
+  CHECK(contains(refusal_of(other), "shuffle of fit() was true in the backup and is false now"));
+  other = first;
+  other.validation_freq = 3;
+  CHECK(contains(refusal_of(other), "validation_freq of fit() was 1 in the backup and is 3 now"));
   Program longer = first;
   longer.epochs = 6;  // a different number of epochs is still the same job
   CHECK(longer.run().logs.size() == 6);
+}
+
+TEST_CASE("a backup of a job that began otherwise is rejected") {
+  const ScratchModelDirectory directory;
+  struct Beginning {
+    float first_weight = 0;
+    int epochs_without_backups = 1;
+    double learning_rate = 0.05;
+    int initial_epoch = 0;
+  };
+  const auto run = [&](const Beginning& beginning, std::int64_t killed_at) {
+    static int jobs = 0;
+    (void)setenv("LOCKSTEP_JOB_ID", std::to_string(++jobs).c_str(), 1);  // each run is a job, as of another process
+    MultiWorkerMirroredStrategy strategy(Options{.model_dir = directory.path(), .global_batch_size = 8, .verbose = 0});
+    (void)unsetenv("LOCKSTEP_JOB_ID");
+    const Examples data = make_examples(network, logits, 29, 3);
+    Model model = strategy.build(network);
+    std::vector<NamedTensor> weights = model.weights();
+    weights[0].values[0] = beginning.first_weight;
+    model.set_weights(weights);
+    model.compile({.optimizer = SGD({.learning_rate = 0.1}), .loss = logits, .metrics = {}});
+    model.fit(data.data, {.epochs = beginning.epochs_without_backups});
+    model.set_learning_rate(beginning.learning_rate);
+    model.fit(data.data, {.epochs = 6,
+                          .initial_epoch = beginning.initial_epoch,
+                          .callbacks = {BackupAndRestore(directory.backups(), {.save_freq = 1}), Killer(killed_at)}});
+    return model.iterations();
+  };
+  CHECK_THROWS_AS(run({}, 14), Killed);
+  const auto refusal_of = [&](const Beginning& beginning) {
+    return message_of<UsageError>([&] { static_cast<void>(run(beginning, no_step)); });
+  };
+  CHECK(contains(refusal_of({.first_weight = 1}), "the digest of the initial weights"));
+  CHECK(contains(refusal_of({.epochs_without_backups = 2}), "the digest of the initial weights"));
+  CHECK(contains(refusal_of({.learning_rate = 0.01}), "\"learning_rate\":0.01"));
+  CHECK(contains(refusal_of({.initial_epoch = 2}), "initial_epoch of fit() was 0 in the backup and is 2 now"));
+  CHECK(run({}, no_step) == 28);
 }
 
 TEST_CASE("a custom training loop resumes with its tracked values") {
@@ -521,6 +569,35 @@ TEST_CASE("a program whose last model could not be written ends with an error an
     CHECK(exit_code_of([&] { program({"model.h5"}); }) == 0);
   }
   CHECK(!fs::exists(directory.backups()));
+}
+
+/// Puts a file in the place of the directory of backups.
+class Obstruct : public Callback {
+ public:
+  explicit Obstruct(fs::path backups) : backups_(std::move(backups)) {}
+  void on_epoch_begin(Model& /*model*/, int epoch) override {
+    if (epoch != 1) return;
+    fs::rename(backups_, backups_.string() + "-away");
+    std::ofstream(backups_) << "not a directory";
+  }
+
+ private:
+  fs::path backups_;
+};
+
+TEST_CASE("a backup that could not be written is no missing model") {
+  const ScratchModelDirectory directory;
+  const auto program = [&] {
+    Options options{.model_dir = directory.path(), .global_batch_size = 8, .verbose = 0};
+    options.on_checkpoint_failure = CheckpointFailure::proceed;
+    MultiWorkerMirroredStrategy strategy(options);
+    const Examples data = make_examples(network, logits, 8, 3);
+    Model model = strategy.build(network);
+    model.compile({.optimizer = SGD(), .loss = logits, .metrics = {}});
+    model.fit(data.data,
+              {.epochs = 3, .callbacks = {Obstruct(directory.backups()), BackupAndRestore(directory.backups())}});
+  };
+  CHECK(exit_code_of(program) == 0);
 }
 
 TEST_CASE("batches are requested inside a loop over epochs") {

@@ -1,10 +1,13 @@
 // Callbacks follow Keras' rules epoch by epoch and write the same files.
+#include "core/file_descriptor.hpp"
 #include "support/catch.hpp"
 #include "support/points.hpp"
 #include "support/scratch_directory.hpp"
 
 #include <lockstep/lockstep.hpp>
 
+#include <fcntl.h>
+#include <sys/file.h>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -89,6 +92,42 @@ TEST_CASE("callbacks are called in order and may stop training at a batch") {
   CHECK(history["mine"] == std::vector<double>{7, 7});
 }
 
+TEST_CASE("a CSVLogger writes no file that another process writes") {
+  Fixture f;
+  const fs::path file = f.directory / "log.csv";
+  {
+    const FileDescriptor other(file, O_WRONLY | O_CREAT);
+    REQUIRE(flock(other.number(), LOCK_EX | LOCK_NB) == 0);  // of another open file, as of another process
+    CHECK_THROWS_AS(f.model.fit(f.data, {.epochs = 1, .callbacks = {CSVLogger(file)}}), PeerError);
+  }
+  f.model.fit(f.data, {.epochs = 1, .callbacks = {CSVLogger(file)}});
+  const FileDescriptor after(file, O_WRONLY);
+  CHECK(flock(after.number(), LOCK_EX | LOCK_NB) == 0);
+}
+
+TEST_CASE("a CSVLogger replaces logs only") {
+  Fixture f;
+  const fs::path file = f.directory / "table.csv";
+  for (const char* content : {"name,label\n", "a"}) {
+    std::ofstream(file) << content;
+    CHECK_THROWS_AS(f.model.fit(f.data, {.epochs = 1, .callbacks = {CSVLogger(file)}}), UsageError);
+    CHECK(read(file) == content);
+  }
+  std::ofstream(file, std::ios::trunc).close();
+  f.model.fit(f.data, {.epochs = 1, .callbacks = {CSVLogger(file)}});
+  f.model.fit(f.data, {.epochs = 2, .callbacks = {CSVLogger(file)}});
+  CHECK(read(file).starts_with("epoch,"));
+}
+
+TEST_CASE("a monitor compares nothing before it begins") {
+  Fixture f;
+  Monitor monitor("accuracy", MonitorMode::max, 0);
+  CHECK_THROWS_AS(monitor.update(1), UsageError);
+  monitor.begin(f.model);
+  CHECK(monitor.update(1));
+  CHECK_FALSE(monitor.update(0.5));
+}
+
 TEST_CASE("initial_epoch, validation_split and validation_freq match Keras") {
   Fixture f;
   const History history =
@@ -126,7 +165,19 @@ TEST_CASE("EarlyStopping counts epochs without improvement and restores the best
                            .callbacks = {Script("val_mean_absolute_error", {0.2, 0.1, 0.2, 0.2}),
                                          EarlyStopping({.monitor = "val_mean_absolute_error", .patience = 1})}});
   CHECK(downward.epochs.size() == 3);
-  CHECK_THROWS_AS(EarlyStopping({.monitor = "speed"}), UsageError);
+  CHECK_THROWS_AS(f.model.fit(f.data, {.callbacks = {EarlyStopping({.monitor = "speed"})}}), UsageError);
+}
+
+TEST_CASE("a metric improves as its class does, whatever its name") {
+  Fixture f;
+  f.model.compile({.optimizer = SGD(),
+                   .loss = SparseCategoricalCrossentropy({.from_logits = true}),
+                   .metrics = {metrics::Accuracy{.name = "closeness_loss"}}});
+  const History history =
+      f.model.fit(f.data, {.epochs = 4,
+                           .callbacks = {Script("val_closeness_loss", {0.1, 0.2, 0.3, 0.4}),
+                                         EarlyStopping({.monitor = "val_closeness_loss", .patience = 1})}});
+  CHECK(history.epochs.size() == 4);
 }
 
 TEST_CASE("ReduceLROnPlateau waits, cools down and stops at min_lr") {

@@ -24,7 +24,7 @@ Options silent_options(Precision precision) {
 }
 
 void learns(Precision precision) {
-  const auto [train, test] = synthetic_digits(2048, 512);
+  const TrainTestSplit digits = synthetic_digits(2048, 512);
   MultiWorkerMirroredStrategy strategy{silent_options(precision)};
   Model model = strategy.build(Sequential{Input({28, 28}), Reshape({28, 28, 1}), Conv2D(32, 3, {.activation = relu}),
                                           MaxPooling2D(), BatchNormalization(), Flatten(), Dropout(0.2),
@@ -32,15 +32,15 @@ void learns(Precision precision) {
   model.compile({.optimizer = Adam({.learning_rate = 0.002}),
                  .loss = SparseCategoricalCrossentropy({.from_logits = true}),
                  .metrics = {accuracy}});
-  const double untrained = model.evaluate(test).at("accuracy");
+  const double untrained = model.evaluate(digits.test).at("accuracy");
   CHECK(untrained < 0.4);
-  const History first = model.fit(train, {.epochs = 2, .validation_data = &test});
+  const History first = model.fit(digits.train, {.epochs = 2, .validation_data = &digits.test});
   CHECK(first["loss"][1] < first["loss"][0]);
-  const History second = model.fit(train, {.epochs = 2, .validation_data = &test});
+  const History second = model.fit(digits.train, {.epochs = 2, .validation_data = &digits.test});
   REQUIRE(second.epochs.size() == 2);
   CHECK(second["loss"][1] < first["loss"][1]);
   CHECK(second["val_accuracy"][1] > 0.9);
-  CHECK(second["val_accuracy"][1] == model.evaluate(test).at("accuracy"));
+  CHECK(second["val_accuracy"][1] == model.evaluate(digits.test).at("accuracy"));
   CHECK(second.epochs[1].seconds > 0);
   CHECK(second.epochs[1].examples_per_second == Approx(2048 / second.epochs[1].seconds));
 }

@@ -7,6 +7,7 @@
 #include "unit/training/training_job.hpp"
 
 #include <lockstep/core/error.hpp>
+#include <lockstep/layers/functional.hpp>
 #include <lockstep/layers/sequential.hpp>
 #include <lockstep/training/model.hpp>
 
@@ -315,6 +316,38 @@ TEST_CASE("shapes must be equal but for a last axis of 1") {
                  {.optimizer = SGD(), .loss = MeanSquaredError(), .metrics = {}});
   Dataset data = make_examples(Sequential{Input({6}), Dense(4)}, MeanSquaredError(), 8, 5).data;
   CHECK(contains(message_of<DataError>([&] { regression.model.fit(data); }), "has targets of shape (4,)"));
+}
+
+TEST_CASE("inputs of integers take whole numbers, and bytes as they are") {
+  const auto model_of = [](InputType type) { return Sequential{Input({4}, "in", type), Dense(3)}; };
+  const auto predict = [&](InputType type, decltype(Dataset::inputs) inputs) {
+    Job job(model_of(type), plain);
+    Dataset data;
+    data.example_shape = Shape{4};
+    data.inputs = std::move(inputs);
+    return job.model.predict(data);
+  };
+  const auto refusal = [&](InputType type, const std::vector<float>& inputs) {
+    return message_of<DataError>([&] { (void)predict(type, inputs); });
+  };
+  const std::vector<float> whole{0, 1, 200, 255};
+  const std::vector<float> expected = predict(InputType::float32, whole);
+  CHECK(predict(InputType::int32, whole) == expected);
+  CHECK(predict(InputType::uint8, std::vector<std::uint8_t>{0, 1, 200, 255}) == expected);
+  CHECK(predict(InputType::float32, std::vector<std::uint8_t>{0, 1, 200, 255}) != expected);  // times 1/255
+  CHECK(contains(refusal(InputType::int32, {0, 1, 2.5F, 3}), "value 2 of"));
+  CHECK(contains(refusal(InputType::int32, {0, 1, 2.5F, 3}), "is 2.5, but the model's input is int32"));
+  CHECK(contains(refusal(InputType::uint8, {0, 1, 256, 3}), "is 256"));
+  CHECK(contains(refusal(InputType::boolean, {0, 1, 1, -1}), "is -1"));
+  CHECK(contains(refusal(InputType::int32, {0, 3e9F, 1, 1}), "value 1 of"));
+
+  const Tensor image = Input({4}, "in", InputType::uint8);
+  const Architecture nested = model_of(InputType::uint8);
+  Job job(small, plain);
+  CHECK_NOTHROW(job.strategy.build(Functional(image, nested(image))).compile(plain));
+  Model of_floats = job.strategy.build(Functional(image, nested(Dense(4)(image))));
+  CHECK(contains(message_of<UsageError>([&] { of_floats.compile(plain); }),
+                 "takes uint8 and is called on other numbers"));
 }
 
 TEST_CASE("a new dataset at the address of a freed one is recognized as new") {

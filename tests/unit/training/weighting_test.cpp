@@ -2,14 +2,18 @@
 // evaluate().
 #include "support/catch.hpp"
 #include "support/examples.hpp"
+#include "support/messages.hpp"
 #include "support/scratch_directory.hpp"
 
 #include <lockstep/core/error.hpp>
 #include <lockstep/layers/sequential.hpp>
+#include <lockstep/training/callbacks/callback.hpp>
 #include <lockstep/training/model.hpp>
 #include <lockstep/training/strategy.hpp>
 
+#include <cmath>
 #include <cstddef>
+#include <map>
 #include <utility>
 #include <vector>
 
@@ -36,6 +40,10 @@ Trained train(const Dataset& data, const CompileOptions& compile, const FitOptio
   return {model.weights(), model.evaluate(data)};
 }
 
+struct FailAtEnd : Callback {
+  void on_epoch_end(Model& /*model*/, int /*epoch*/, Logs& /*logs*/) override { throw UsageError("enough"); }
+};
+
 bool equal(const std::vector<NamedTensor>& a, const std::vector<NamedTensor>& b) {
   for (std::size_t i = 0; i < a.size(); ++i) {
     if (a[i].values != b[i].values) return false;
@@ -59,6 +67,54 @@ TEST_CASE("class_weight weighs training examples as sample weights do") {
   CHECK(equal(by_class.weights, by_example.weights));
   CHECK(by_class.logs.at("loss") != by_example.logs.at("loss"));  // evaluate() knows no classes' weights
   CHECK_THROWS_AS(train(weighted, compile, {.class_weight = {{0, 3.0}}}), UsageError);
+}
+
+TEST_CASE("class_weight ends with fit()") {
+  const Examples examples = make_examples(small, logits, 8, 1);
+  const auto after_a_loop = [&](const std::map<int, double>& class_weight, bool fails) {
+    const ScratchDirectory directory;
+    MultiWorkerMirroredStrategy strategy{
+        {.model_dir = directory.path(), .global_batch_size = 8, .seed = 3, .verbose = 0}};
+    Model model = strategy.build(small);
+    model.compile({.optimizer = SGD({.learning_rate = 0.5}), .loss = logits});
+    const std::vector<NamedTensor> initial = model.weights();
+    FailAtEnd failing;
+    FitOptions options{.class_weight = class_weight};
+    if (fails) options.callbacks = {failing};
+    try {
+      model.fit(examples.data, options);
+    } catch (const UsageError&) {
+      CHECK(fails);
+    }
+    model.set_weights(initial);
+    for ([[maybe_unused]] const int epoch : model.epochs(1)) {
+      for (const Batch& batch : model.batches(examples.data)) model.train_step(batch);
+    }
+    return model.weights();
+  };
+  const std::vector<NamedTensor> plain = after_a_loop({}, false);
+  CHECK(equal(after_a_loop({{0, 3.0}, {2, 0.25}}, false), plain));
+  CHECK(equal(after_a_loop({{0, 3.0}, {2, 0.25}}, true), plain));
+}
+
+TEST_CASE("class_weight is of classes that exist, and finite") {
+  const Examples examples = make_examples(small, logits, 8, 1);
+  const CompileOptions compile{.optimizer = SGD(), .loss = logits};
+  const auto refusal = [&](const std::map<int, double>& class_weight) {
+    return message_of<UsageError>([&] { (void)train(examples.data, compile, {.class_weight = class_weight}); });
+  };
+  require_words(refusal({{1, std::nan("")}}), {"class_weight of the class 1 is nan", "finite"});
+  require_words(refusal({{3, 2.0}}), {"the class 3", "0 to 2"});
+  require_words(refusal({{-1, 2.0}}), {"the class -1", "0 to 2"});
+  const Sequential of_rows{Input({3, 2}), Dense(2)};
+  const Examples rows = make_examples(of_rows, MeanSquaredError(), 8, 1);
+  MultiWorkerMirroredStrategy strategy(Options{.verbose = 0});
+  Model model = strategy.build(of_rows);
+  model.compile({.optimizer = SGD(), .loss = MeanSquaredError(), .metrics = {}});
+  require_words(message_of<UsageError>([&] {
+                  model.fit(rows.data, {.class_weight = {{0, 2.0}}});
+                }),
+                {"class_weight needs one class for each example", "(3, 2)"});
 }
 
 TEST_CASE("weights of 1 change no bit") {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lockstep/training/callbacks/callback.hpp>
+#include <lockstep/training/options.hpp>
 
 #include <cstdint>
 #include <filesystem>
@@ -22,6 +23,9 @@ struct BackupOptions {
 class BackupAndRestore : public Callback {
  public:
   explicit BackupAndRestore(std::filesystem::path backup_dir, BackupOptions options = {});
+  /// As a program's options say: --backup-dir and --backup-save-freq.
+  explicit BackupAndRestore(const Options& options)
+      : BackupAndRestore(options.backup_dir, {.save_freq = options.backup_save_freq}) {}
   [[nodiscard]] const std::filesystem::path& directory() const noexcept { return directory_; }
   [[nodiscard]] const BackupOptions& options() const noexcept { return options_; }
   [[nodiscard]] const BackupAndRestore* backups() const noexcept override { return this; }

@@ -4,22 +4,27 @@
 #include <lockstep/training/callbacks/callback.hpp>
 
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <vector>
 
 namespace lockstep {
+
+class FileDescriptor;
 
 struct CSVLoggerOptions {
   char separator = ',';
   bool append = false;
 };
 
-/// Writes one line an epoch: the epoch (from 0) and all logs, sorted by name.
+/// Writes one line an epoch: the epoch (from 0) and all logs, sorted by name. Holds the file locked while it trains.
+/// Throws PeerError if another process does, UsageError if the file is there and is no such log.
 class CSVLogger : public Callback {
  public:
   explicit CSVLogger(std::filesystem::path filename, CSVLoggerOptions options = {});
   void on_train_begin(Model& model) override;
   void on_epoch_end(Model& model, int epoch, Logs& logs) override;
+  void on_train_end(Model& model) override;
   [[nodiscard]] std::string settings() const override;
   [[nodiscard]] CallbackState save_state() const override;
   void restore_state(const CallbackState& state) override;
@@ -30,6 +35,7 @@ class CSVLogger : public Callback {
   bool is_chief_ = false;  ///< set by on_train_begin
   bool begun_ = false;     ///< whether the file holds lines of this training
   std::vector<std::string> keys_;
+  std::shared_ptr<FileDescriptor> lock_;  ///< of the file, on the chief
 };
 
 }  // namespace lockstep

@@ -1,0 +1,27 @@
+"""The caller's data as arrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+from numpy.typing import NDArray
+
+from lockstep._native import DataError, UsageError
+
+
+def as_array(value: Any, what: str) -> NDArray[Any]:
+    """Return an array of numbers. Raises UsageError for what holds none, DataError for an array of something else."""
+    if not hasattr(value, "__array__") and not isinstance(value, (list, tuple)):
+        raise UsageError(
+            f"{what} is of type {type(value).__name__}; lockstep.fit takes arrays, so collect its batches with "
+            "numpy.concatenate, or train with Keras' own fit under lockstep launch"
+        )
+    array = np.asarray(keras.ops.convert_to_numpy(value) if keras.ops.is_tensor(value) else value)
+    if array.ndim == 0 or array.dtype.kind not in "buif":
+        remedy = ""
+        if array.dtype.kind in "US":
+            remedy = "; numpy.unique(y, return_inverse=True)[1] turns texts into class indices"
+        raise DataError(f"{what} is no array of numbers: its type is {array.dtype}, its shape {array.shape}{remedy}")
+    return array

@@ -1,0 +1,144 @@
+"""Which of the two engines takes a training, and why."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+import numpy as np
+
+from lockstep._job import Job, error_of
+from lockstep._native import UsageError
+from lockstep._transfer import lost_in_file
+from lockstep._world import find_command
+
+_ENGINES = ("auto", "native", "keras")
+_WRONG_MODEL = (64, 65)
+
+
+@dataclass(frozen=True)
+class Check:
+    """Which engine takes a model, and why."""
+
+    engine: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.engine} engine: {self.reason}"
+
+
+def check(model: Any) -> Check:
+    """Say which engine `fit` takes for a compiled Keras model, and why.
+
+    The native engine itself is asked: the answer names what it does not know.
+    """
+    problem = _native_problem(model)
+    if problem is None:
+        return Check("native", "it knows all layers, the loss, the metrics and the optimizer")
+    return Check("keras", problem)
+
+
+def require_compiled(model: Any) -> None:
+    """Refuse what is no compiled model."""
+    if not isinstance(model, keras.Model):
+        raise UsageError(f"model is of type {type(model).__name__}; give a keras.Model")
+    if not getattr(model, "compiled", False):
+        raise UsageError("the model is not compiled; call model.compile(optimizer, loss) first")
+
+
+def require_own_optimizer(model: Any) -> None:
+    """Refuse an optimizer that Keras would refuse, or part of which no file holds."""
+    optimizer = getattr(model, "optimizer", None)
+    if optimizer is None:
+        return
+    known = getattr(optimizer, "_trainable_variables_indices", {})
+    if optimizer.built and model.built and any(id(each) not in known for each in model.trainable_variables):
+        raise UsageError("the optimizer was built for the variables of another model; compile with a new optimizer")
+    pattern = getattr(optimizer, "_exclude_from_weight_decay_pattern", None)
+    if getattr(optimizer, "_exclude_from_weight_decay", None) or pattern is not None:
+        raise UsageError(
+            "the optimizer excludes variables from weight decay, which does not reach the workers; leave "
+            "exclude_from_weight_decay out, or train with Keras' own fit"
+        )
+
+
+def write_model(job: Job, model: Any) -> str:
+    """Write a model for the workers, and return the path."""
+    path = str(job.link("model.keras", job.memory_file("model")))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what Keras cannot save, the native engine does not know
+        model.save(path)
+    return path
+
+
+def _native_problem(model: Any) -> str | None:
+    """Return what keeps the native engine from training a compiled model."""
+    require_compiled(model)
+    if not model.built:
+        raise UsageError("the model is not built, since it does not know the shape of its inputs; give it an Input")
+    lost = lost_in_file(model)
+    if lost is not None:
+        return lost
+    optimizer = model.optimizer
+    if optimizer.built and len(optimizer._trainable_variables_indices) != len(model.trainable_variables):
+        return "its optimizer was built for more variables, those that are trainable no more"
+    with Job() as job:
+        path = job.folder / "model.keras"
+        try:
+            write_model(job, model)
+        except Exception as unsaved:  # Keras says in many ways what it cannot save
+            return f"Keras cannot save it: {unsaved}"
+        command = [find_command(), "worker", "--job", str(job.describe({"kind": "check", "model": str(path)}))]
+        code, output = job.run(command)
+    if code == 0:
+        return None
+    error = error_of(code, output, "")
+    if code not in _WRONG_MODEL:
+        raise error
+    reason = re.sub(re.escape(str(path)) + r"(:[\w.]+)?: ", "", str(error)).replace(str(path), "the model")
+    return re.sub(r"; it has Functional, .*", "", reason)  # the list of all layers
+
+
+def beyond_native(model: Any, x: Any, y: Any, validation: Any, sample_weight: Any) -> str | None:
+    """Return what in a training, apart from the model, only the Keras engine takes."""
+    if sample_weight is not None and np.ndim(sample_weight) != 1:
+        return "it takes one sample_weight for each example"
+    if y is None:
+        return "it needs targets"
+    if any(holds_arrays(value) for value in (x, y)):
+        return "it takes models of one input and one output"
+    if isinstance(validation, (tuple, list)) and any(map(holds_arrays, validation)):
+        return "it takes validation data of one input and one output"
+    if not model.built:
+        return "the model is not built before it sees data"
+    if type(model).train_step is not keras.Model.train_step:
+        return "the model has a train_step of its own"
+    return None
+
+
+def needs_targets(model: Any) -> bool:
+    """Return whether training compares outputs with targets."""
+    return getattr(model, "loss", None) is not None and type(model).train_step is keras.Model.train_step
+
+
+def holds_arrays(value: Any) -> bool:
+    """Return whether a value is a container of arrays."""
+    return isinstance(value, (list, tuple, dict)) and any(hasattr(each, "shape") for each in value)
+
+
+def choose(model: Any, engine: str, problem: str | None) -> str:
+    """Return the engine, and say why if it is not the native one. `problem`: of `beyond_native`."""
+    if engine not in _ENGINES:
+        raise UsageError(f"engine is {engine!r}; it must be 'auto', 'native' or 'keras'")
+    if engine == "keras":
+        return engine
+    problem = problem or _native_problem(model)
+    if problem is None:
+        return "native"
+    if engine == "native":
+        raise UsageError(f"the native engine does not take this training: {problem}")
+    print(f"Lockstep trains this model in the Keras engine. Why not natively: {problem}", flush=True)
+    return "keras"

@@ -1,0 +1,55 @@
+// See interrupts.hpp. What a signal handler sets can only be global.
+#include "cluster/world/interrupts.hpp"
+
+#include <unistd.h>
+
+#include <array>
+#include <csignal>
+#include <cstddef>
+#include <string_view>
+
+namespace lockstep {
+namespace {
+
+constexpr std::array signals{SIGINT, SIGTERM};
+
+// NOLINTBEGIN(cppcoreguidelines-avoid-non-const-global-variables)
+volatile std::sig_atomic_t was_interrupted = 0;
+volatile std::sig_atomic_t tells_user = 0;
+int depth = 0;
+std::array<struct sigaction, signals.size()> former{};
+// NOLINTEND(cppcoreguidelines-avoid-non-const-global-variables)
+
+extern "C" void note_interrupt(int /*signal*/) {
+  constexpr std::string_view line = "\ninterrupted: stopping after this step; once more stops at once\n";
+  const bool is_first = was_interrupted == 0;
+  was_interrupted = 1;
+  if (is_first && tells_user != 0) {
+    const ssize_t ignored = write(STDERR_FILENO, line.data(), line.size());
+    (void)ignored;
+  }
+}
+
+}  // namespace
+
+void begin_interruptible(bool says_so) {
+  if (depth++ > 0) return;
+  tells_user = says_so ? 1 : 0;
+  for (std::size_t i = 0; i < signals.size(); ++i) {
+    (void)sigaction(signals[i], nullptr, &former[i]);
+    if (former[i].sa_handler == SIG_IGN) continue;
+    struct sigaction action {};
+    action.sa_handler = note_interrupt;
+    action.sa_flags = SA_RESTART | static_cast<int>(SA_RESETHAND);
+    (void)sigaction(signals[i], &action, nullptr);
+  }
+}
+
+void end_interruptible() noexcept {
+  if (--depth > 0) return;
+  for (std::size_t i = 0; i < signals.size(); ++i) (void)sigaction(signals[i], &former[i], nullptr);
+}
+
+bool is_interrupted() noexcept { return was_interrupted != 0; }
+
+}  // namespace lockstep

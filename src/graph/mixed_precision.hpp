@@ -1,0 +1,18 @@
+// Which tensors of a graph are bfloat16.
+#pragma once
+
+#include "graph/graph.hpp"
+
+#include <vector>
+
+namespace lockstep {
+
+/// Whether layers are mixed_bfloat16. The last one with weights, and those after it, may be float32, as their outputs
+/// are in any case. Throws UsageError if float32 layers stand before or between the others.
+[[nodiscard]] bool layers_are_mixed(const std::vector<LayerInfo>& layers);
+
+/// Makes all tensors bfloat16 but those that the loss reads, computed from `output`: the output of the last weighted
+/// layer, and what is computed from it. Throws UsageError if that layer merges others.
+void choose_types(Graph& graph, int output);
+
+}  // namespace lockstep
