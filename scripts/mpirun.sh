@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# mpirun for a workstation: allows root and more ranks than cores. Programs never set these variables.
-# The variables of Open MPI 4 and 5 differ; both are set.
+# mpirun for a workstation: allows root and more ranks than cores, and lets Ctrl-C end a run after the step.
+# Programs never set these variables. Those of Open MPI 4 and 5 differ; both are set.
 set -euo pipefail
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 # All ranks run on this machine. Without this, Open MPI 5 warns about network interfaces that it cannot pair.
@@ -8,4 +8,27 @@ export OMPI_MCA_btl_tcp_if_include=lo
 export OMPI_MCA_rmaps_base_oversubscribe=1 PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe
 # Threads that wait for each other sleep soon (src/core/bound_spinning.hpp). A choice of the user's wins.
 if [ -z "${GOMP_SPINCOUNT:-}${OMP_WAIT_POLICY:-}" ]; then export GOMP_SPINCOUNT=1000; fi
-exec mpirun --bind-to none "$@"
+
+# mpirun kills its ranks one second after an interrupt, which may be in the middle of a step. It passes SIGUSR1 on to
+# them, and they take it as a request to stop. The second interrupt is mpirun's own.
+is_signalled=0
+ask_to_stop() {
+  is_signalled=1
+  kill -USR1 "$mpirun" || true
+  trap stop INT TERM
+}
+stop() {
+  is_signalled=1
+  kill -TERM "$mpirun" || true
+}
+set -m # a process group of its own: Ctrl-C in a terminal reaches this script alone
+setpriv --pdeathsig TERM mpirun --bind-to none "$@" <&0 &
+mpirun=$!
+trap ask_to_stop INT TERM
+trap stop HUP
+while true; do
+  is_signalled=0
+  code=0
+  wait "$mpirun" || code=$?
+  if [ $is_signalled = 0 ]; then exit "$code"; fi
+done

@@ -9,7 +9,7 @@ import tempfile
 import time
 import unittest
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -101,21 +101,26 @@ class Running:
     def stderr(self) -> str:
         return self._text(self._stderr)
 
-    def ranks(self) -> dict[int, int]:
-        """Process ids of mpirun's ranks."""
-        found: dict[int, int] = {}
+    def _session(self) -> dict[int, tuple[int, int | None]]:
+        """Parent and MPI rank, if it has one, of each process that came of this one, by its id."""
+        found: dict[int, tuple[int, int | None]] = {}
         for status in Path("/proc").glob("[0-9]*/stat"):
             try:
-                parent = int(status.read_text().rsplit(")", 1)[1].split()[1])
-                if parent != self.process.pid:
+                state, parent, _, session = status.read_text().rsplit(")", 1)[1].split()[:4]
+                if int(session) != self.process.pid or state == "Z":
                     continue
                 environment = (status.parent / "environ").read_bytes().split(b"\0")
-            except (OSError, IndexError):  # the process has exited
+            except (OSError, ValueError):  # the process has exited
                 continue
-            for entry in environment:
-                if entry.startswith(b"OMPI_COMM_WORLD_RANK="):
-                    found[int(entry.split(b"=")[1])] = int(status.parent.name)
+            given = [entry.split(b"=")[1] for entry in environment if entry.startswith(b"OMPI_COMM_WORLD_RANK=")]
+            found[int(status.parent.name)] = int(parent), int(given[0]) if given else None
         return found
+
+    def ranks(self) -> dict[int, int]:
+        """Process ids of mpirun's ranks."""
+        session = self._session()
+        return {rank: pid for pid, (parent, rank) in session.items()
+                if rank is not None and session.get(parent, (0, None))[1] is None}
 
     def wait_for_output(self, text: str) -> None:
         deadline = time.monotonic() + TIME_LIMIT_S
@@ -130,9 +135,9 @@ class Running:
         return "ptl_base_connection_hdlr.c" in self.stderr and not self.ranks()
 
     def _kill(self) -> None:
-        for pid in self.ranks().values():
-            os.kill(pid, signal.SIGKILL)
-        os.killpg(self.process.pid, signal.SIGKILL)
+        for pid in self._session():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         self.process.wait()
 
     def end(self, limit: float = TIME_LIMIT_S) -> Ended:
@@ -148,6 +153,8 @@ class Running:
                     self._kill()
                     code = -int(signal.SIGALRM if is_late else signal.SIGKILL)
                     break
+        if code == -int(signal.SIGKILL) and not eventually(lambda: not self._session()):  # mpirun outlives its script
+            self._kill()
         ended = Ended(self.command, code, self.stdout, self._text(self._stderr))
         self._stdout.close()
         self._stderr.close()

@@ -11,7 +11,8 @@
 namespace lockstep {
 namespace {
 
-constexpr std::array signals{SIGINT, SIGTERM};
+// mpirun kills its ranks a second after SIGINT, but passes SIGUSR1 on. So does Slurm, before a job's time is over.
+constexpr std::array signals{SIGINT, SIGTERM, SIGUSR1};
 
 // NOLINTBEGIN(cppcoreguidelines-avoid-non-const-global-variables)
 volatile std::sig_atomic_t was_interrupted = 0;

@@ -1,5 +1,5 @@
-// Ctrl-C while a model trains in a process without a launcher: the first SIGINT or SIGTERM asks to stop after the step,
-// with a backup. The second one ends the process at once.
+// Ctrl-C while a model trains in a process without a launcher: the first SIGINT, SIGTERM or SIGUSR1 asks to stop after
+// the step, with a backup. The second one ends the process at once.
 #pragma once
 
 namespace lockstep {
