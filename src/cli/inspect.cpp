@@ -106,6 +106,15 @@ void print_list(const std::vector<Listed>& list, const fs::path& directory, std:
   out << printable(text);
 }
 
+/// What a check that found nothing says.
+std::string verdict(const InspectOptions& options) {
+  const std::string purpose = options.purpose == Purpose::none
+                                  ? ""
+                                  : fmt::format("; lockstep {} takes {}", to_string(options.purpose),
+                                                fs::is_directory(options.path) ? "each" : "it");
+  return fmt::format("Checked: everything was read, nothing is damaged, all weights are finite{}\n", purpose);
+}
+
 ExitCode inspect_directory(const InspectOptions& options, std::ostream& out) {
   std::vector<Listed> list;
   const FoundFiles found = find_files(options.path);
@@ -133,6 +142,7 @@ ExitCode inspect_directory(const InspectOptions& options, std::ostream& out) {
         found.skipped.size(), options.path.string(), found.skipped.front().path.string(), found.skipped.front().why));
   }
   if (list.empty()) throw DataError("there is nothing to check in " + options.path.string() + ": it holds no model");
+  if (!options.json) out << verdict(options);
   return ExitCode::success;
 }
 
@@ -154,6 +164,7 @@ ExitCode inspect(const InspectOptions& options, std::ostream& out) {
     const std::string path = options.path.string();
     throw DataError(problem.find(path) == std::string::npos ? path + ": " + problem : problem);
   }
+  if (!options.json) out << verdict(options);
   return ExitCode::success;
 }
 

@@ -125,12 +125,13 @@ void Dataset::validate(std::int64_t classes) const {
   if (indices == nullptr) return;
   const auto wrong =
       std::find_if(indices->begin(), indices->end(), [=](std::int32_t i) { return i < 0 || i >= classes; });
-  if (wrong != indices->end()) {
-    throw DataError(
-        fmt::format("target {} of {} is class {}, but the model has classes 0 to {}; correct the label, "
-                    "or give the model's last layer more units",
-                    wrong - indices->begin(), source, *wrong, classes - 1));
-  }
+  if (wrong == indices->end()) return;
+  const auto [least, most] = std::ranges::minmax(*indices);
+  const bool counts_from_one = least == 1 && most == classes;
+  throw DataError(fmt::format("target {} of {} is class {}, but the model has classes 0 to {}; {}",
+                              wrong - indices->begin(), source, *wrong, classes - 1,
+                              counts_from_one ? "subtract 1 from the labels, which count from 1"
+                                              : "correct the label, or give the model's last layer more units"));
 }
 
 }  // namespace lockstep

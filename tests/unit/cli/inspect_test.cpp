@@ -83,7 +83,7 @@ TEST_CASE("every file format is inspected and checked") {
     const Result shown = run_lockstep({"inspect", file.string(), "--check"});
     CHECK(shown.code == ExitCode::success);
     CHECK(shown.err.empty());
-    require_words(shown.out, {name, "1,234 steps", "(2, 3)", "NaN", "Optimizer state"});
+    require_words(shown.out, {name, "1,234 steps", "(2, 3)", "NaN", "Optimizer state", "Checked: everything was read"});
     const bool whole = name != "m.weights.h5";
     if (whole) require_words(shown.out, {"Model: \"sequential\"", "Adam", "0.25", "mean_squared_error", "accuracy"});
     if (!whole) require_words(shown.out, {"Weights only", "layers/dense_1/vars/1"});
@@ -121,7 +121,9 @@ TEST_CASE("--for tells whether a command takes the model") {
   };
   for (const std::string command : {"train", "evaluate", "predict"}) {
     CAPTURE(command);
-    CHECK(run_for(command, "whole.keras").code == ExitCode::success);
+    const Result whole = run_for(command, "whole.keras");
+    CHECK(whole.code == ExitCode::success);
+    require_words(whole.out, {"all weights are finite; lockstep " + command + " takes it"});
     const Result weights = run_for(command, "only.weights.h5");
     CHECK(weights.code == ExitCode::data);
     require_words(weights.err, {"only.weights.h5", "without the model"});
