@@ -3,12 +3,12 @@
 
 #include "checkpoint/keras/keras_h5.hpp"
 #include "checkpoint/model_file.hpp"
+#include "core/lower_case.hpp"
 
 #include <lockstep/core/error.hpp>
 
 #include <fmt/format.h>
 #include <algorithm>
-#include <cctype>
 #include <cmath>
 #include <cstdint>
 #include <filesystem>
@@ -38,11 +38,7 @@ bool is_below(const fs::path& path, const fs::path& directory) {
 }
 
 /// "M.KERAS", which no program reads as a model.
-bool has_name_in_other_case(const fs::path& file) {
-  std::string name = file.filename().string();
-  std::ranges::transform(name, name.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return is_model_file_name(name);
-}
+bool has_name_in_other_case(const fs::path& file) { return is_model_file_name(lower_case(file.filename().string())); }
 
 /// `top`: the canonical path of the directory where the search began.
 void search(const fs::path& directory, const fs::path& top, FoundFiles& found, std::error_code& error) {

@@ -3,6 +3,7 @@
 
 #include "checkpoint/model_file.hpp"
 #include "core/join_words.hpp"
+#include "core/lower_case.hpp"
 #include "core/variant_types.hpp"
 #include "layers/layer_registry.hpp"
 #include "losses/loss_registry.hpp"
@@ -14,7 +15,6 @@
 
 #include <fmt/format.h>
 #include <algorithm>
-#include <cctype>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -70,11 +70,8 @@ Loss loss_of(const std::string& name, const Architecture& model) {
 /// Each under its class name in lower case, with Keras' defaults.
 Choices<Optimizer> all_optimizers() {
   Choices<Optimizer> all;
-  for_each_alternative<Optimizer>([&all]<typename T>(std::type_identity<T>) {
-    std::string name(keras_name(T()));
-    std::ranges::transform(name, name.begin(), [](unsigned char letter) { return std::tolower(letter); });
-    all.emplace_back(std::move(name), T());
-  });
+  for_each_alternative<Optimizer>(
+      [&all]<typename T>(std::type_identity<T>) { all.emplace_back(lower_case(std::string(keras_name(T()))), T()); });
   return all;
 }
 
@@ -216,8 +213,10 @@ void convert_floats_to_classes(Dataset& data) {
   std::vector<std::int32_t> classes;
   for (const float number : *numbers) {
     if (!(std::abs(number) < 1e9F) || number != std::floor(number)) {
-      throw DataError(fmt::format("target {} of {} is {}, but the loss needs class indices, which are whole numbers",
-                                  classes.size(), data.source, number));
+      throw DataError(
+          fmt::format("target {} of {} is {}, but the loss needs class indices, which are whole numbers; "
+                      "correct the target, or leave its example out",
+                      classes.size(), data.source, number));
     }
     classes.push_back(static_cast<std::int32_t>(number));
   }

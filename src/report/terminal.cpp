@@ -1,13 +1,14 @@
 // See terminal.hpp.
 #include "report/terminal.hpp"
 
+#include "core/lower_case.hpp"
+
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cctype>
 #include <string>
 
 namespace lockstep {
@@ -31,10 +32,8 @@ int columns_of_terminal() {
 
 bool is_utf8_locale(const Environment& environment) {
   for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
-    std::string locale = value_of(environment, name);
+    const std::string locale = lower_case(value_of(environment, name));
     if (locale.empty()) continue;
-    std::transform(locale.begin(), locale.end(), locale.begin(),
-                   [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
     return locale.find("utf-8") != std::string::npos || locale.find("utf8") != std::string::npos;
   }
   return false;

@@ -142,6 +142,9 @@ class KerasFilesInOurs(Scratch):
         self.assert_tensors(found["weights"], weights_in_order(model))
         self.assertEqual(found["iteration"], 0)
 
+    def test_weights_need_no_initializer(self):
+        self.check_initializers("initialized.keras")
+
     def test_unsupported_features_are_rejected_by_name(self):
         self.check_refusals("refused.keras")
 

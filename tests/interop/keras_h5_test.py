@@ -147,6 +147,9 @@ class KerasFilesInOurs(Scratch):
         self.assertEqual(found["model"]["config"]["layers"][0]["config"]["batch_input_shape"], [None, 3, 2])
         self.assert_tensors(found["weights"], weights_in_order(model))
 
+    def test_weights_need_no_initializer(self):
+        self.check_initializers("initialized.h5")
+
     def test_unsupported_features_are_rejected_by_name(self):
         self.check_refusals("refused.h5")
 

@@ -8,7 +8,6 @@ losses read the outputs.
 """
 
 import os
-import subprocess
 import warnings
 from collections.abc import Callable
 
@@ -17,7 +16,6 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 
 import support  # noqa: E402
-import tf_keras  # noqa: E402
 from support import SPARSE, Scratch, keras, layers, np, output_of, program, weights_in_order  # noqa: E402
 
 CATEGORICAL = keras.losses.CategoricalCrossentropy
@@ -96,26 +94,6 @@ class Crossentropy(Scratch):
                     for scale in scales:
                         with self.subTest(f"{name} after {where}, weights times {scale}"):
                             self.check(end, loss, scale)
-
-
-class LegacyOptimizers(Scratch):
-    def test_their_state_is_not_taken_for_another(self) -> None:
-        """Keras before TensorFlow 2.11 lists all m and then all v, later ones m and v of each weight."""
-        for optimizer, purposes in ((tf_keras.optimizers.legacy.Adam(0.01, amsgrad=True), {"predict": 0, "train": 65}),
-                                    (tf_keras.optimizers.legacy.SGD(0.1, momentum=0.9), {"predict": 0, "train": 0}),
-                                    (tf_keras.optimizers.Adam(0.01), {"predict": 0, "train": 0})):
-            dense = tf_keras.layers.Dense
-            model = tf_keras.Sequential([tf_keras.Input((4,)), dense(4, use_bias=False), dense(4, use_bias=False)])
-            model.compile(optimizer, "mse")
-            model.fit(np.ones((4, 4)), np.ones((4, 4)), verbose=0)
-            file = self.folder / "m.h5"
-            model.save(file)
-            for purpose, code in purposes.items():
-                with self.subTest(type(optimizer).__module__, purpose=purpose):
-                    ended = subprocess.run([program("lockstep"), "inspect", "--check", "--for", purpose, str(file)],
-                                           capture_output=True, text=True)
-                    self.assertEqual(ended.returncode, code, ended.stderr)
-                    self.assertEqual("state of a legacy adam" in ended.stderr.lower(), code != 0, ended.stderr)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,8 @@
 #include "layers/regularizers.hpp"
 #include "optimizers/schedules.hpp"
 
+#include <lockstep/core/error.hpp>
+
 #include <string_view>
 #include <type_traits>
 
@@ -100,6 +102,16 @@ void FieldReader::read(const std::string& key, ActivationFunction& value) {
 }
 
 void FieldReader::read(const std::string& key, Initializer& value) {
+  if (initializers_ == Initializers::needed) return read_initializer(key, value);
+  const Initializer before = value;
+  try {
+    read_initializer(key, value);
+  } catch (const DataError&) {  // another's, or with options that Lockstep lacks
+    value = before;
+  }
+}
+
+void FieldReader::read_initializer(const std::string& key, Initializer& value) {
   const ClassConfig described(config_.required(key), where_ + "'s " + key);
   if (described.form == ConfigForm::function) config_.fail_unsupported(key);  // Keras' own are classes
   for (const InitializerRow& row : initializer_rows) {

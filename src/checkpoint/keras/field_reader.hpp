@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 #include <algorithm>
 #include <concepts>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <utility>
@@ -24,11 +25,15 @@ namespace lockstep {
 inline constexpr const char* compile_remedy =
     "; compile the model with one that Lockstep has, or save it before model.compile()";
 
+/// Whether an initializer that Lockstep lacks is refused, or left out because the weights are in the file.
+enum class Initializers : std::uint8_t { needed, optional };
+
 /// The visitor of fields (core/fields.hpp) that sets them.
 class FieldReader {
  public:
   /// `where`: the name of the object that `config` reads, for messages.
-  FieldReader(ConfigReader& config, std::string where) : config_(config), where_(std::move(where)) {}
+  FieldReader(ConfigReader& config, std::string where, Initializers initializers = Initializers::needed)
+      : config_(config), where_(std::move(where)), initializers_(initializers) {}
 
   void required(const std::string& key, auto& value, const auto&... /*range*/) {
     (void)config_.required(key);
@@ -43,7 +48,7 @@ class FieldReader {
   void constant(const std::string& key, std::same_as<Initializer> auto only) {
     Initializer found = only;
     optional(key, found);
-    if (found != only) config_.fail_unsupported(key);
+    if (found != only && initializers_ == Initializers::needed) config_.fail_unsupported(key);
   }
   void constant(const std::string& key, const nlohmann::json& only) {
     if (!ConfigReader::is_switched_off(only)) config_.expect(key, only);  // otherwise reject_unread_keys() decides
@@ -90,11 +95,13 @@ class FieldReader {
   void read(const std::string& key, Padding& value);
   void read(const std::string& key, ActivationFunction& value);
   void read(const std::string& key, Initializer& value);
+  void read_initializer(const std::string& key, Initializer& value);
   void read(const std::string& key, Regularizer& value);
   void read(const std::string& key, LearningRate& rate);
 
   ConfigReader& config_;
   std::string where_;
+  Initializers initializers_;
 };
 
 }  // namespace lockstep

@@ -21,14 +21,26 @@ namespace lockstep {
 /// The layers whose weights Keras' files list: of a Sequential model, all but the Input.
 [[nodiscard]] std::span<const LayerInfo> layers_with_groups(const Architecture& architecture);
 
+/// Like model_from_json(), for a file that has the weights too. Nothing needs the initializers: where Lockstep lacks
+/// one, the layer has its default.
+[[nodiscard]] Architecture model_of_weights_from_json(const std::string& text, const std::string& source);
+
 /// Keras' training_config.
 [[nodiscard]] std::string training_config_to_json(const CompileOptions& options);
+
+/// The same with a class for each metric, as Keras 2 needs it: it takes names for functions, "accuracy" for the share
+/// of outputs that equal their target. `outputs` as in training_config_from_json().
+[[nodiscard]] std::string training_config_to_json_of_classes(const CompileOptions& options, std::int64_t outputs);
 
 /// Parses a training_config. Throws like model_from_json(). The result has iteration 0 and no slots. `outputs`: the
 /// number of the model's outputs, on which it depends what "accuracy" is.
 [[nodiscard]] CompileState training_config_from_json(
     const std::string& text, const std::string& source = "training JSON", std::optional<std::int64_t> outputs = {},
     UnsupportedCompilation unsupported = UnsupportedCompilation::refuse);
+
+/// Notes in `refusals` an optimizer that computes otherwise in Keras 2: Nadam, and averages of weights, which Keras 3
+/// begins with the first step's weights. `keras_version` is the file's, such as "2.15.0"; empty if it is unknown.
+void refuse_rules_of_keras2(CompileState& training, const std::string& keras_version, const std::string& source);
 
 /// Returns the config.json of a `.keras` file: architecture and, if compiled, optimizer, loss and metrics.
 [[nodiscard]] std::string archive_config_to_json(const ModelData& model);

@@ -7,7 +7,6 @@
 #include "core/digest.hpp"
 #include "optimizers/optimizer_registry.hpp"
 
-#include <lockstep/checkpoint/model_from_json.hpp>
 #include <lockstep/core/error.hpp>
 
 #include <fmt/format.h>
@@ -181,11 +180,12 @@ ModelData read_keras_h5(const std::filesystem::path& file) {
         "its model_config or training_config differs from the one that was saved; the file is damaged, so use an "
         "earlier copy");
   }
-  ModelData model{model_from_json(*model_config, file.string()), {}, {}};
+  ModelData model{model_of_weights_from_json(*model_config, file.string()), {}, {}};
   model.weights = read_listed_weights(reader, "model_weights", model.architecture);
   if (training_config) {
     model.compile_state = training_config_from_json(
         *training_config, file.string(), model.architecture.output_shape().elements(), UnsupportedCompilation::note);
+    refuse_rules_of_keras2(*model.compile_state, reader.read_string("/", "keras_version").value_or(""), file.string());
     if (model.compile_state->refusals.optimizer.empty()) {
       read_optimizer_state(reader, model.architecture, *model.compile_state);
     } else {

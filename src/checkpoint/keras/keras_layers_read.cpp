@@ -42,14 +42,22 @@ Precision read_precision(ConfigReader& config, const std::string& class_name) {
   config.fail(fmt::format("has the dtype {}, but Lockstep {}; build the model with one of them", dtype, known));
 }
 
+/// Where a model's JSON comes from.
+struct Source {
+  std::string name;  ///< for messages
+  Initializers initializers;
+};
+
 /// Reads one layer: finds its type by the class, then visits that type's fields.
 class LayerReader {
  public:
-  LayerReader(const ClassConfig& layer, const std::string& source, std::size_t index)
+  LayerReader(const ClassConfig& layer, const Source& source, std::size_t index)
       : class_name_(layer.class_name),
         name_(layer.config->is_object() ? layer.config->value("name", json()) : json()),
-        where_(name_.is_string() ? fmt::format("{}: layer '{}' ({})", source, name_.get<std::string>(), class_name_)
-                                 : fmt::format("{}: layer {} ({})", source, index, class_name_)),
+        where_(name_.is_string()
+                   ? fmt::format("{}: layer '{}' ({})", source.name, name_.get<std::string>(), class_name_)
+                   : fmt::format("{}: layer {} ({})", source.name, index, class_name_)),
+        initializers_(source.initializers),
         config_(*layer.config, where_) {
     config_.ignore({"name"});
     trainable_ = config_.boolean("trainable", true);
@@ -63,7 +71,7 @@ class LayerReader {
       if (class_name_ != LayerTraits<L>::class_name) return;
       L made = blank_layer<L>();
       if (name_.is_string()) made.name = name_.get<std::string>();
-      FieldReader reader(config_, where_);
+      FieldReader reader(config_, where_, initializers_);
       LayerTraits<L>::fields(reader, made);
       layer = std::move(made);
     });
@@ -80,6 +88,7 @@ class LayerReader {
   std::string class_name_;
   json name_;  ///< a string, if the file gives a name
   std::string where_;
+  Initializers initializers_;
   ConfigReader config_;
   bool trainable_ = true;
 };
@@ -109,21 +118,22 @@ void check_axes(ConfigReader& config, const LayerInfo& info) {
 bool is_functional(const std::string& class_name) { return class_name == "Functional" || class_name == "Model"; }
 bool is_model(const std::string& class_name) { return is_functional(class_name) || class_name == "Sequential"; }
 
-Architecture read_model(const ClassConfig& model, const std::string& source);
+Architecture read_model(const ClassConfig& model, const Source& source);
 
-Layer read_layer(const ClassConfig& layer, const std::string& source, std::size_t index) {
+Layer read_layer(const ClassConfig& layer, const Source& source, std::size_t index) {
   if (!is_model(layer.class_name)) return LayerReader(layer, source, index).read();
-  const std::string where = fmt::format("{}: layer {} ({})", source, index, layer.class_name);
+  const std::string where = fmt::format("{}: layer {} ({})", source.name, index, layer.class_name);
   const std::string name = ConfigReader(*layer.config, where).text("name");
-  return NestedModel(read_model(layer, fmt::format("{}: layer '{}' ({})", source, name, layer.class_name)));
+  const std::string within = fmt::format("{}: layer '{}' ({})", source.name, name, layer.class_name);
+  return NestedModel(read_model(layer, {within, source.initializers}));
 }
 
 /// The layers of a Sequential model, beginning with the Input, which Keras omits if the model was built without one.
-std::vector<Layer> read_chain(const json& entries, ConfigReader& config, const std::string& source,
+std::vector<Layer> read_chain(const json& entries, ConfigReader& config, const Source& source,
                               std::vector<const json*>& described) {
   std::vector<Layer> layers;
   for (const json& entry : entries) {
-    const ClassConfig layer(entry, fmt::format("{}: layer {}", source, layers.size()));
+    const ClassConfig layer(entry, fmt::format("{}: layer {}", source.name, layers.size()));
     if (layers.empty() && layer.class_name != "InputLayer") {
       described.push_back(nullptr);
       if (is_model(layer.class_name)) {
@@ -134,7 +144,7 @@ std::vector<Layer> read_chain(const json& entries, ConfigReader& config, const s
         described.push_back(&entry);
         continue;
       }
-      ConfigReader first(*layer.config, source + ": its first layer");
+      ConfigReader first(*layer.config, source.name + ": its first layer");
       const bool shape_of_layer = first.find("batch_input_shape") != nullptr;
       if (!shape_of_layer && config.find("build_input_shape") == nullptr) {
         config.fail("does not give the shape of its input; begin the model with keras.Input and save it again");
@@ -148,9 +158,9 @@ std::vector<Layer> read_chain(const json& entries, ConfigReader& config, const s
   return layers;
 }
 
-Architecture read_model(const ClassConfig& model, const std::string& source) {
+Architecture read_model(const ClassConfig& model, const Source& source) {
   const bool has_graph = is_functional(model.class_name);
-  ConfigReader config(*model.config, source);
+  ConfigReader config(*model.config, source.name);
   const std::string name = config.text("name", has_graph ? "functional" : "sequential");
   const json* const entries = config.find("layers");
   if (entries == nullptr || !entries->is_array() || entries->empty()) config.fail("has no list of layers");
@@ -158,12 +168,13 @@ Architecture read_model(const ClassConfig& model, const std::string& source) {
   LayerGraph graph;
   std::vector<const json*> described;  // null for an Input that the file does not list
   std::vector<std::string> names;      // of a Functional model, which orders its layers anew
-  const json layers = has_graph ? operations_as_layers(*entries, source) : json();
+  const json layers = has_graph ? operations_as_layers(*entries, source.name) : json();
   if (has_graph) {
-    graph = read_connections(layers, config, source);
+    graph = read_connections(layers, config, source.name);
     for (const json& entry : layers) {
-      const ClassConfig layer(entry, fmt::format("{}: layer {}", source, described.size()));
-      names.push_back(ConfigReader(*layer.config, fmt::format("{}: layer {}", source, described.size())).text("name"));
+      const ClassConfig layer(entry, fmt::format("{}: layer {}", source.name, described.size()));
+      names.push_back(
+          ConfigReader(*layer.config, fmt::format("{}: layer {}", source.name, described.size())).text("name"));
       graph.layers.push_back(read_layer(layer, source, described.size()));
       described.push_back(&entry);
     }
@@ -183,29 +194,37 @@ Architecture read_model(const ClassConfig& model, const std::string& source) {
       const auto its_name = [&](const LayerInfo& any) { return any.name == names[i]; };
       const auto& made = architecture.layers();
       const LayerInfo& info = has_graph ? *std::ranges::find_if(made, its_name) : made[i];
-      const ClassConfig layer(*described[i], source);
-      ConfigReader options(*layer.config, fmt::format("{}: layer '{}' ({})", source, info.name, info.class_name));
+      const ClassConfig layer(*described[i], source.name);
+      ConfigReader options(*layer.config, fmt::format("{}: layer '{}' ({})", source.name, info.name, info.class_name));
       check_axes(options, info);
       if (!std::holds_alternative<NestedModel>(info.layer))
         architecture.set_precision(info.name, read_precision(options, info.class_name));
     }
     return architecture;
   } catch (const UsageError& error) {
-    throw DataError(source + " describes an invalid model: " + error.what());
+    throw DataError(source.name + " describes an invalid model: " + error.what());
   }
+}
+
+Architecture read_document(const std::string& text, const Source& source) {
+  const json document = parse_json(text, source.name);
+  const ClassConfig model(document, source.name);
+  if (!is_model(model.class_name)) {
+    throw DataError(source.name + " describes a " + model.class_name +
+                    " model, but Lockstep reads Sequential and Functional ones; rebuild it as one of them and save it "
+                    "again");
+  }
+  return read_model(model, source);
 }
 
 }  // namespace
 
 Architecture model_from_json(const std::string& text, const std::string& source) {
-  const json document = parse_json(text, source);
-  const ClassConfig model(document, source);
-  if (!is_model(model.class_name)) {
-    throw DataError(source + " describes a " + model.class_name +
-                    " model, but Lockstep reads Sequential and Functional ones; rebuild it as one of them and save it "
-                    "again");
-  }
-  return read_model(model, source);
+  return read_document(text, {source, Initializers::needed});
+}
+
+Architecture model_of_weights_from_json(const std::string& text, const std::string& source) {
+  return read_document(text, {source, Initializers::optional});
 }
 
 }  // namespace lockstep

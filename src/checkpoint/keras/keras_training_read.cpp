@@ -2,6 +2,7 @@
 #include "checkpoint/keras/field_reader.hpp"
 #include "checkpoint/keras/keras_config.hpp"
 #include "core/join_words.hpp"
+#include "core/lower_case.hpp"
 #include "core/printable.hpp"
 #include "core/variant_types.hpp"
 #include "losses/loss_registry.hpp"
@@ -18,6 +19,7 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <variant>
 #include <vector>
 
 namespace lockstep {
@@ -25,12 +27,18 @@ namespace {
 
 using nlohmann::json;
 
+/// Keras finds "sgd" and "SGD", but a class by its own name only.
+bool names(const ClassConfig& described, std::string_view class_name) {
+  if (described.form != ConfigForm::name) return described.class_name == class_name;
+  return lower_case(described.class_name) == lower_case(std::string(class_name));
+}
+
 Optimizer read_class(const ClassConfig& described, ConfigReader& config, const std::string& where) {
   std::optional<Optimizer> optimizer;
   std::vector<std::string_view> known;
   for_each_alternative<Optimizer>([&]<typename Options>(std::type_identity<Options>) {
     known.push_back(OptimizerTraits<Options>::class_name);
-    if (described.class_name != known.back()) return;
+    if (!names(described, known.back())) return;
     Options options;
     FieldReader reader(config, where);
     visit_fields(reader, options);
@@ -126,24 +134,26 @@ struct Judged {
 
 /// Keras replaces "accuracy" by a class that suits the shapes, and Keras 2 writes that class, or the function around
 /// which it is a MeanMetricWrapper.
-bool is_accuracy(const std::string& name, const std::string& log_name, const Judged& judged) {
+bool is_accuracy(const std::string& name, const std::string& log_name, ConfigReader& config, const Judged& judged) {
   if (log_name != MetricTraits<metrics::Accuracy>::name) return false;
   if (name == "binary_accuracy") return judged.outputs.value_or(1) == 1;
+  if (name == "BinaryAccuracy") return judged.outputs == 1 && config.number("threshold", 0.5) == 0.5;
   if (judged.outputs == 1) return false;
   if (name == "SparseCategoricalAccuracy") return takes_classes(judged.loss);
-  if (name == "CategoricalAccuracy") return !takes_classes(judged.loss) && needs_class_vector(judged.loss);
+  if (name == "CategoricalAccuracy") return !takes_classes(judged.loss);
   return name == "sparse_categorical_accuracy" || name == "categorical_accuracy";
 }
 
 /// Whether the file means T. A metric's name is what logs call it and says nothing of what it computes.
 template <typename T>
 bool names_metric(const ClassConfig& described, const std::string& function, const std::string& log_name,
-                  const Judged& judged) {
+                  ConfigReader& config, const Judged& judged) {
   constexpr bool is_shape_dependent = std::is_same_v<T, metrics::Accuracy>;
   constexpr bool has_function = !requires { MetricTraits<T>::is_class_only; };
   using Traits = MetricTraits<T>;
   if (described.form == ConfigForm::name) return is_name_of<T>(described.class_name);
-  const bool is_accuracy_here = is_accuracy(function.empty() ? described.class_name : function, log_name, judged);
+  const bool is_accuracy_here =
+      is_accuracy(function.empty() ? described.class_name : function, log_name, config, judged);
   if (is_shape_dependent || is_accuracy_here) return is_shape_dependent && is_accuracy_here;
   if (described.form == ConfigForm::function) return has_function && described.class_name == Traits::name;
   return described.class_name == "MeanMetricWrapper" ? has_function && function == Traits::name
@@ -170,7 +180,7 @@ Metric read_metric(const json& value, const std::string& source, const Judged& j
   for_each_alternative<Metric>([&]<typename T>(std::type_identity<T>) {
     using Traits = MetricTraits<T>;
     known.push_back(Traits::name);
-    if (!names_metric<T>(described, function, log_name, judged)) return;
+    if (!names_metric<T>(described, function, log_name, config, judged)) return;
     T options;
     FieldReader reader(config, described.class_name);
     Traits::fields(reader, options);
@@ -237,6 +247,16 @@ CompileState training_config_from_json(const std::string& text, const std::strin
   config.ignore({"run_eagerly", "steps_per_execution", "jit_compile"});     // these change Keras' speed, not the result
   read_part(training.refusals.loss, [&] { config.reject_unread_keys(); });  // such as loss_weights
   return training;
+}
+
+void refuse_rules_of_keras2(CompileState& training, const std::string& keras_version, const std::string& source) {
+  if (!keras_version.starts_with("2.") || !training.refusals.optimizer.empty()) return;
+  const bool averages = std::visit([](const auto& optimizer) { return optimizer.use_ema; }, training.optimizer);
+  if (!averages && !std::holds_alternative<Nadam>(training.optimizer)) return;
+  training.refusals.optimizer = fmt::format(
+      "{} was compiled in Keras {} with {}, which computes otherwise than that of Keras 3 and of Lockstep; "
+      "compile the model in Keras 3",
+      source, keras_version, averages ? "use_ema" : "Nadam");
 }
 
 }  // namespace lockstep

@@ -8,6 +8,7 @@
 #include "optimizers/optimizer_registry.hpp"
 
 #include <nlohmann/json.hpp>
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <variant>
@@ -35,39 +36,67 @@ json to_json(const Loss& loss) {
       loss);
 }
 
-/// A name stands for the metric with Keras' defaults, which Keras then logs under this name.
-json to_json(const Metric& metric) {
+json to_class(const Metric& metric) {
   return std::visit(
       [&metric]<typename T>(const T& options) -> json {
-        using Traits = MetricTraits<T>;
-        constexpr bool has_keras_name = !requires { Traits::is_class_in_files; };
-        T automatic = options;
-        automatic.name.clear();
-        if (has_keras_name && automatic == T() && is_name_of<T>(keras_name(metric))) return keras_name(metric);
         json config{{"name", keras_name(metric)}, {"dtype", "float32"}};
         const FieldWriter write(config);
-        Traits::fields(write, options);
+        MetricTraits<T>::fields(write, options);
         return {{"module", "keras.metrics"},
-                {"class_name", Traits::class_name},
+                {"class_name", MetricTraits<T>::class_name},
                 {"config", std::move(config)},
                 {"registered_name", nullptr}};
       },
       metric);
 }
 
-}  // namespace
+/// A name stands for the metric with Keras' defaults, which Keras then logs under this name.
+json to_json(const Metric& metric) {
+  const bool has_name = std::visit(
+      [&metric]<typename T>(const T& options) {
+        T automatic = options;
+        automatic.name.clear();
+        constexpr bool has_keras_name = !requires { MetricTraits<T>::is_class_in_files; };
+        return has_keras_name && automatic == T() && is_name_of<T>(keras_name(metric));
+      },
+      metric);
+  return has_name ? json(keras_name(metric)) : to_class(metric);
+}
 
-std::string training_config_to_json(const CompileOptions& options) {
+/// The class by which Keras replaces "accuracy".
+Metric class_of_accuracy(const Loss& loss, std::int64_t outputs) {
+  if (outputs == 1) return metrics::BinaryAccuracy();
+  if (takes_classes(loss)) return metrics::SparseCategoricalAccuracy();
+  return metrics::CategoricalAccuracy();
+}
+
+template <typename ToJson>
+std::string training_config(const CompileOptions& options, const ToJson& to_json_of_metric) {
   json metrics = json::array();
-  for (const Metric& metric : options.metrics) metrics.push_back(to_json(metric));
+  for (const Metric& metric : options.metrics) metrics.push_back(to_json_of_metric(metric));
   json weighted;
-  for (const Metric& metric : options.weighted_metrics) weighted.push_back(to_json(metric));
+  for (const Metric& metric : options.weighted_metrics) weighted.push_back(to_json_of_metric(metric));
   const json document{{"loss", to_json(options.loss)},
                       {"metrics", metrics},
                       {"weighted_metrics", weighted},
                       {"loss_weights", nullptr},
                       {"optimizer_config", to_json(options.optimizer)}};
   return dump_json(document);
+}
+
+}  // namespace
+
+std::string training_config_to_json(const CompileOptions& options) {
+  return training_config(options, [](const Metric& metric) { return to_json(metric); });
+}
+
+std::string training_config_to_json_of_classes(const CompileOptions& options, std::int64_t outputs) {
+  return training_config(options, [&](const Metric& metric) {
+    if (!std::holds_alternative<metrics::Accuracy>(metric)) return to_class(metric);
+    Metric accuracy = class_of_accuracy(options.loss, outputs);
+    std::visit([&](auto& made) { made.name = keras_name(metric); }, accuracy);
+    return to_class(accuracy);
+  });
 }
 
 }  // namespace lockstep

@@ -82,23 +82,26 @@ void count_weights(const Hdf5Reader& reader, const std::string& root, std::map<s
   }
 }
 
-void read_optimizer(const Hdf5Reader& reader, const Architecture& architecture, CompileState& training) {
+void read_optimizer(const Hdf5Reader& reader, const Architecture& architecture, CompileState& training,
+                    KerasVersion version) {
   begin_anew(architecture, training);
   const std::string group = variables_of(optimizer_group);
   const std::size_t found = reader.has(group) ? reader.child_names(group).size() : 0;
   const auto variable = [&group](std::size_t index) { return fmt::format("{}/{}", group, index); };
   const LearningRate known_rate = learning_rate_of(training.optimizer);
-  const std::size_t scalars = known_rate.is_constant() ? 2 : 1;  // iteration and, if it is constant, the learning rate
+  // The iteration and, if it is constant, the learning rate.
+  const std::size_t scalars = known_rate.is_constant() && version == KerasVersion::three ? 2 : 1;
   if (found >= scalars) {
     training.iteration = reader.read_integer(variable(0));
     if (training.iteration < 0) reader.fail(fmt::format("'{}' counts {} steps", group, training.iteration));
   }
-  if (found >= scalars && known_rate.is_constant()) {
+  if (found >= scalars && scalars == 2) {
     // The rate is a double in JSON and a float here. Keep the double unless it rounds to a different float.
     const float rate = reader.read_floats(variable(1), Shape{}).front();
     if (rate != static_cast<float>(known_rate.at(0))) set_learning_rate(training.optimizer, rate);
   }
-  if (found == 0 || found == scalars) return;                                 // compiled, but never trained
+  if (found == 0 || found == scalars) return;                          // compiled, but never trained
+  if (version == KerasVersion::two && training.slots.empty()) return;  // tf_keras stores slots even for plain SGD
   const std::size_t trailing = last_variable(training.optimizer, 0) ? 1 : 0;  // follows from the iteration
   if (found != scalars + training.slots.size() + trailing) {
     training.refusals.optimizer =
@@ -159,7 +162,7 @@ void save_keras_weights(const std::filesystem::path& file, const ModelData& mode
   write_file_atomically(file, keras_weights_image(model));
 }
 
-ModelData read_keras_weights(const Hdf5Reader& reader, ModelData model) {
+ModelData read_keras_weights(const Hdf5Reader& reader, ModelData model, KerasVersion version) {
   if (!reader.has("layers")) {
     if (!reader.has_strings("/", "layer_names")) {
       reader.fail(
@@ -191,7 +194,7 @@ ModelData read_keras_weights(const Hdf5Reader& reader, ModelData model) {
   }
   if (!model.compile_state) return model;
   if (model.compile_state->refusals.optimizer.empty()) {
-    read_optimizer(reader, model.architecture, *model.compile_state);
+    read_optimizer(reader, model.architecture, *model.compile_state, version);
   } else {
     begin_anew(model.architecture, *model.compile_state);
   }
@@ -199,8 +202,8 @@ ModelData read_keras_weights(const Hdf5Reader& reader, ModelData model) {
 }
 
 ModelData load_keras_weights(const std::filesystem::path& file, ModelData model) {
-  ModelData read =
-      read_model_in_subprocess(file, [&] { return read_keras_weights(Hdf5Reader(file), std::move(model)); });
+  ModelData read = read_model_in_subprocess(
+      file, [&] { return read_keras_weights(Hdf5Reader(file), std::move(model), KerasVersion::three); });
   if (read.compile_state && !read.compile_state->refusals.optimizer.empty()) {
     throw DataError(read.compile_state->refusals.optimizer);
   }

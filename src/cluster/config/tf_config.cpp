@@ -6,6 +6,7 @@
 #include "cluster/config/json_text.hpp"
 #include "cluster/config/task_table.hpp"
 #include "cluster/net/quote.hpp"
+#include "core/lower_case.hpp"
 
 #include <lockstep/core/error.hpp>
 
@@ -13,7 +14,6 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <cctype>
 #include <cstddef>
 #include <map>
 #include <string>
@@ -44,9 +44,7 @@ TaskName read_own_task(const json& document) {
 /// A key that looks like the cluster but is another: this process trains alone, and so do all others of the job.
 void warn_of_other_cluster(const json& document, std::vector<std::string>& warnings) {
   for (const auto& item : document.items()) {
-    std::string lower = item.key();
-    std::ranges::transform(lower, lower.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-    if (lower.find("cluster") == std::string::npos) continue;
+    if (lower_case(item.key()).find("cluster") == std::string::npos) continue;
     warnings.push_back(
         fmt::format("TF_CONFIG has the key {} but no cluster, so this process trains alone; name the key 'cluster' and "
                     "list all tasks",

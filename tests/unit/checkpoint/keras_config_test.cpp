@@ -252,6 +252,19 @@ TEST_CASE("unsupported layers and options are rejected by name") {
                 {"m.h5", "more than"});
 }
 
+TEST_CASE("a file with weights needs no initializer") {
+  const Architecture model = model_of_weights_from_json(
+      model_of(layer("Conv2D", R"("filters": 2, "kernel_size": 3, "bias_initializer": "ones",
+                                  "kernel_initializer": {"class_name": "Orthogonal", "config": {}})") +
+               "," +
+               R"({"class_name": "BatchNormalization", "config": {"name": "other", "gamma_initializer": "zeros"}})"),
+      "m.h5");
+  const auto& convolution = model.layers()[1].parameters;
+  CHECK(convolution[0].initializer == Initializer::glorot_uniform);
+  CHECK(convolution[1].initializer == Initializer::ones);
+  CHECK(model.layers()[2].parameters[0].initializer == Initializer::ones);
+}
+
 TEST_CASE("regularizers are read and written") {
   const auto regularizer_of = [](const std::string& json) {
     const Architecture model = model_from_json(
