@@ -55,6 +55,11 @@ def require_own_optimizer(model: Any) -> None:
     if optimizer is None:
         return
     known = getattr(optimizer, "_trainable_variables_indices", {})
+    if optimizer.built and model.built and len(known) > len(model.trainable_variables):
+        raise UsageError(
+            "the optimizer was built for variables that are trainable no more; compile the model again after "
+            "changing trainable"
+        )
     if optimizer.built and model.built and any(id(each) not in known for each in model.trainable_variables):
         raise UsageError("the optimizer was built for the variables of another model; compile with a new optimizer")
     pattern = getattr(optimizer, "_exclude_from_weight_decay_pattern", None)
@@ -82,9 +87,6 @@ def _native_problem(model: Any) -> str | None:
     lost = lost_in_file(model)
     if lost is not None:
         return lost
-    optimizer = model.optimizer
-    if optimizer.built and len(optimizer._trainable_variables_indices) != len(model.trainable_variables):
-        return "its optimizer was built for more variables, those that are trainable no more"
     with Job() as job:
         path = job.folder / "model.keras"
         try:

@@ -67,6 +67,13 @@ def load(data: bytes) -> Any:
 
 def lost_in_file(model: Any) -> str | None:
     """Return what of a compiled model Keras' file does not hold, although it changes the result."""
+    for layer in model._flatten_layers():
+        function = getattr(layer, "activation", None)
+        if not inspect.isfunction(function):
+            continue
+        name = keras.activations.serialize(function)
+        if isinstance(name, str) and keras.activations.get(name) is not function:
+            return f"Keras' file holds its own {name} for the activation {name} of layer {layer.name}"
     metrics = getattr(model, "_compile_metrics", None)
     compiled = [getattr(metrics, name, None) for name in ("_user_metrics", "_user_weighted_metrics")]
     for each in keras.tree.flatten([getattr(model, "loss", None), *compiled]):

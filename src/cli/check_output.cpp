@@ -35,6 +35,14 @@ void require_printed() {
   if (!std::cout.flush()) throw IoError("cannot write to standard output; check for a full disk or a closed pipe");
 }
 
+void require_other_name(const NamedFile& output, std::initializer_list<NamedFile> others) {
+  for (const auto& [option, file] : others) {
+    if (!is_same_file(output.file, file)) continue;
+    throw UsageError(fmt::format("{} is {}, which the run writes because of {}; choose another name", output.option,
+                                 output.file.string(), option));
+  }
+}
+
 void require_not_an_input(const NamedFile& output, const Options& options, std::initializer_list<NamedFile> inputs) {
   std::vector<NamedFile> all(inputs);
   all.push_back({"--initial-weights", options.initial_weights});

@@ -19,6 +19,9 @@ struct NamedFile {
 /// of `inputs`.
 void require_not_an_input(const NamedFile& output, const Options& options, std::initializer_list<NamedFile> inputs);
 
+/// Throws UsageError if the output has the name of one of the `others`, which the command writes too.
+void require_other_name(const NamedFile& output, std::initializer_list<NamedFile> others);
+
 /// Throws UsageError if there is something else than a regular file: opening a pipe would wait for its other end.
 void require_regular(const NamedFile& output);
 

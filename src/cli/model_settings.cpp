@@ -210,6 +210,11 @@ bool compares_classes(const Loss& loss) {
 void convert_floats_to_classes(Dataset& data) {
   const auto* numbers = std::get_if<SharedArray<float>>(&data.targets);
   if (numbers == nullptr || data.target_shape.elements() != 1) return;
+  if (data.target_shape.rank() > 1) {
+    throw DataError(fmt::format("the targets of {} have the shape {}, but the loss needs one class index for each "
+                                "example; give them with y.reshape(-1)",
+                                data.source, data.target_shape.to_string()));
+  }
   std::vector<std::int32_t> classes;
   for (const float number : *numbers) {
     if (!(std::abs(number) < 1e9F) || number != std::floor(number)) {
@@ -257,7 +262,7 @@ void convert_targets(Dataset& data, const Loss& loss, const Architecture& model)
 
 std::string describe_bytes(const Dataset& data, const Options& options, double byte_scale) {
   if (!std::holds_alternative<SharedArray<std::uint8_t>>(data.inputs)) return "";
-  if (byte_scale == 1 && !options.input_scale) return "bytes unscaled because the model's first layer reads them so";
+  if (byte_scale == 1 && !options.input_scale) return "bytes unscaled because the model has a layer that reads them so";
   const std::string scale = byte_scale == 1.0 / 255 ? "1/255" : fmt::format("{:g}", byte_scale);
   return fmt::format("bytes multiplied by {} (--input-scale)", scale);
 }

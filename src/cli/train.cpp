@@ -95,14 +95,22 @@ void check_outputs(const TrainSettings& settings, const Options& options, const 
     throw UsageError(fmt::format("--save-as {} is the name of a backup, which is removed in the end; choose another",
                                  settings.save_as));
   }
+  const NamedFile history{"--model-dir", options.model_dir / "history.json"};
   require_not_an_input({"--csv-log", settings.csv_log}, options,
                        {input,
                         {model_option, model},
-                        {"--model-dir", options.model_dir / "history.json"},
+                        history,
                         {"--model-dir", options.model_dir / ".lockstep.lock"},
-                        {"--backup-dir", options.backup_dir / ".lockstep.lock"}});
+                        {"--backup-dir", options.backup_dir},
+                        {"--backup-dir", options.backup_dir / ".lockstep.lock"},
+                        {"--tensorboard-dir", settings.tensorboard_dir}});
   require_regular({"--csv-log", settings.csv_log});
+  for (const NamedFile& directory :
+       {NamedFile{"--tensorboard-dir", settings.tensorboard_dir}, NamedFile{"--backup-dir", options.backup_dir}}) {
+    require_other_name(directory, {{model_option, model}, history});
+  }
   require_writable(model);
+  require_writable(history.file);
 }
 
 }  // namespace
@@ -146,6 +154,7 @@ void train(std::span<const std::string> args) {
   std::string line = describe(test, "test ") + ". Saved " + output.string();
   line.front() = 'T';
   strategy.print("{}", line);
+  require_printed();
 }
 
 }  // namespace lockstep

@@ -29,7 +29,7 @@ namespace lockstep {
 /// gather computes x * scale + offset, where x is byte * byte_scale for byte inputs and the value itself for float
 /// inputs.
 struct InputScaling {
-  double byte_scale = 1.0 / 255;  ///< 1 where a layer that scales, or an Embedding, reads the bytes
+  double byte_scale = 1.0 / 255;  ///< see byte_scale_of()
   double scale = 1;               ///< of the model's Rescaling layers
   double offset = 0;              ///< of the model's Rescaling layers
 

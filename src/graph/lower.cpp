@@ -3,6 +3,7 @@
 #include "graph/lower.hpp"
 
 #include "graph/autodiff.hpp"
+#include "graph/input_numbers.hpp"
 #include "graph/mixed_precision.hpp"
 #include "layers/activation_functions.hpp"
 #include "layers/layer_registry.hpp"
@@ -52,11 +53,11 @@ class Lowering {
 
   Graph run() {
     require_supported();
+    check_integer_input(architecture_);
     add_parameters();
     outputs_.resize(architecture_.calls().size());
     for (std::size_t call = 0; call < architecture_.calls().size(); ++call) add_call(static_cast<int>(call));
-    if (architecture_.input_type() != InputType::float32) graph_.input.byte_scale = 1;
-    if (input_scale_) graph_.input.byte_scale = *input_scale_;
+    graph_.input.byte_scale = input_scale_.value_or(byte_scale_of(architecture_));
     current_ = read(architecture_.outputs().front());
     graph_.tensors[current_].requires_channels_last = true;  // what predict returns
     add_loss();
@@ -161,20 +162,18 @@ class Lowering {
 
   /// Multiplies by the layer's constants, then adds others. They derive from its weights, if it has some.
   void append_affine() {
-    if (reads_input()) graph_.input.byte_scale = 1;
     Operation& operation = append_elementwise(OperationKind::affine);
     if (info().parameters.empty()) return;
     use_parameters(operation, {0, num_parameters()});
     operation.is_frozen = true;
   }
 
-  /// Gathers rows of the layer's weights. The model's input is their indices, so it is not scaled.
+  /// Gathers rows of the layer's weights. The model's input is their indices.
   void append_embedding() {
     if (!reads_input()) {
       throw UsageError("layer '" + info().name + "' (" + info().class_name +
                        ") reads what another layer computes, but Lockstep takes indices from a model's input only");
     }
-    graph_.input.byte_scale = 1;
     append_channels_last(OperationKind::embedding);
   }
 
@@ -241,7 +240,6 @@ class Lowering {
   void rescale(double scale, double offset) {
     if (!reads_input_alone()) return append_affine();
     InputScaling& input = graph_.input;
-    input.byte_scale = 1;
     input.scale *= scale;
     input.offset = input.offset * scale + offset;
   }

@@ -28,7 +28,13 @@ constexpr std::array<std::string_view, 13> others{"LOCKSTEP_COLLECTIVE_TIMEOUT",
                                                   "LOCKSTEP_SIMULATED_HOSTS",
                                                   "LOCKSTEP_MNIST_DIR"};
 
-constexpr std::array<std::string_view, 2> prefixes{"LOCKSTEP_TEST_", "LOCKSTEP_BENCH_"};
+/// Of tests and benchmarks.
+constexpr std::array<std::string_view, 17> test_variables{
+    "LOCKSTEP_BENCH_CORE",      "LOCKSTEP_BENCH_FILE",      "LOCKSTEP_TEST_CONVOLUTIONS", "LOCKSTEP_TEST_DEVICE",
+    "LOCKSTEP_TEST_FAULT",      "LOCKSTEP_TEST_FAULT_CALL", "LOCKSTEP_TEST_FAULT_ONCE",   "LOCKSTEP_TEST_FAULT_POINT",
+    "LOCKSTEP_TEST_GENERATION", "LOCKSTEP_TEST_HISTORY",    "LOCKSTEP_TEST_MODELS",       "LOCKSTEP_TEST_NO_THREADS",
+    "LOCKSTEP_TEST_PROGRAMS",   "LOCKSTEP_TEST_RANK",       "LOCKSTEP_TEST_STEP_MS",      "LOCKSTEP_TEST_TRACE",
+    "LOCKSTEP_TEST_WATCH"};
 
 template <typename List>
 bool contains(const List& list, std::string_view name) {
@@ -39,7 +45,8 @@ bool contains(const List& list, std::string_view name) {
 /// {SVC}_PORT_2222_TCP=tcp://... and {SVC}_PORT_2222_TCP_{PROTO,PORT,ADDR}.
 bool is_service_variable(std::string_view variable, std::string_view value) {
   const auto has = [variable](std::string_view part) { return variable.find(part) != std::string_view::npos; };
-  if (variable.ends_with("_SERVICE_HOST") || has("_SERVICE_PORT")) return true;
+  if (variable.ends_with("_SERVICE_HOST")) return true;
+  if (has("_SERVICE_PORT")) return true;
   if (!has("_PORT")) return false;
   for (const std::string_view part : {"_TCP_", "_UDP_", "_SCTP_"}) {
     if (has(part)) return true;
@@ -50,9 +57,8 @@ bool is_service_variable(std::string_view variable, std::string_view value) {
 }  // namespace
 
 bool has_other_reader(std::string_view variable, std::string_view value) {
-  const auto is_prefix = [variable](std::string_view prefix) { return variable.starts_with(prefix); };
-  return contains(launch_options, variable) || contains(others, variable) ||
-         std::any_of(prefixes.begin(), prefixes.end(), is_prefix) || is_service_variable(variable, value);
+  return contains(launch_options, variable) || contains(others, variable) || contains(test_variables, variable) ||
+         is_service_variable(variable, value);
 }
 
 }  // namespace lockstep

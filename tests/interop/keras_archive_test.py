@@ -98,6 +98,7 @@ class KerasFilesInOurs(Scratch):
 
     def test_policies(self):
         """A file's mixed_bfloat16 is what Lockstep computes in, and what it writes."""
+        keras.utils.set_random_seed(1)  # bfloat16 sums near a ReLU's 0 may differ more with other weights
         random = np.random.default_rng(1)
         x = random.normal(size=(24, 8, 8, 2)).astype(np.float32)
         y = random.integers(0, 3, 24)

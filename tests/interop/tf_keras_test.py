@@ -92,6 +92,13 @@ class Keras2(Scratch):
                     with self.subTest(name, ending=ending, purpose=purpose):
                         self.assert_check(f"m.{ending}", purpose, code, f"with {name}, which computes otherwise")
 
+    def test_its_hard_sigmoid_is_refused(self) -> None:
+        model = small(activation="hard_sigmoid")
+        for ending in FORMATS:
+            with self.subTest(ending=ending):
+                model.save(self.folder / f"m.{ending}")
+                self.assert_check(f"m.{ending}", "predict", 65, "Keras 2's hard_sigmoid")
+
     def assert_check(self, model: str, purpose: str, code: int, words: str) -> None:
         ended = subprocess.run([program("lockstep"), "inspect", "--check", "--for", purpose, self.folder / model],
                                capture_output=True, text=True)
@@ -134,6 +141,7 @@ class Keras2(Scratch):
         """Keras before TensorFlow 2.11 lists all m and then all v, later ones m and v of each weight."""
         legacy = tf_keras.optimizers.legacy
         for optimizer, purposes in ((legacy.Adam(0.01, amsgrad=True), {"predict": 0, "train": 65}),
+                                    (legacy.RMSprop(0.01), {"predict": 0, "train": 65}),
                                     (legacy.SGD(0.1, momentum=0.9), {"predict": 0, "train": 0}),
                                     (tf_keras.optimizers.Adam(0.01), {"predict": 0, "train": 0})):
             dense = tf_keras.layers.Dense
@@ -143,7 +151,7 @@ class Keras2(Scratch):
             model.save(self.folder / "m.h5")
             for purpose, code in purposes.items():
                 with self.subTest(type(optimizer).__module__, purpose=purpose):
-                    self.assert_check("m.h5", purpose, code, "state of a legacy adam")
+                    self.assert_check("m.h5", purpose, code, "legacy")
 
 
 if __name__ == "__main__":

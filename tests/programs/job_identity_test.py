@@ -79,11 +79,12 @@ class JobIdentityTest(CommandTest):
         train = lambda *more: (*EACH_STEP, *LONG, "--model", model, *COMPILED, *more)  # noqa: E731
         self.default_program = "lockstep train"
         log = self.scratch / "log.csv"
-        log.write_text("kept\n")
+        kept = "epoch,loss\r\n"
+        log.write_text(kept, newline="")
         self.kill_after_backups(*train("--csv-log", self.scratch / "first.csv", "--early-stopping", 300))
         self.assert_refused(self.run_program(*train("--csv-log", log, "--early-stopping", 300)),
                             "the list of callbacks was", "first.csv", "log.csv")
-        self.assertEqual(log.read_text(), "kept\n")
+        self.assertEqual(log.read_bytes(), kept.encode())
         self.assert_refused(self.run_program(*train("--csv-log", self.scratch / "first.csv", "--early-stopping", 400)),
                             "patience=300", "patience=400")
 
@@ -160,9 +161,12 @@ class OutputsTest(CommandTest):
         labels = self.data / data_files.TRAIN_LABELS
         for options, phrase in ((("--csv-log", self.plain), "--csv-log would overwrite"),
                                 (("--csv-log", self.model / "model.h5"), "--csv-log would overwrite"),
-                                (("--csv-log", labels), "which --data-dir reads")):
+                                (("--csv-log", labels), "which --data-dir reads"),
+                                (("--csv-log", self.model / "backup"), "which --backup-dir reads"),
+                                (("--tensorboard-dir", self.model / "model.h5"), "--tensorboard-dir is"),
+                                (("--backup-dir", self.model / "history.json"), "which the run writes")):
             with self.subTest(options=options):
-                self.assert_refused_before_training(self.train(*options), USAGE, phrase, "choose another file")
+                self.assert_refused_before_training(self.train(*options), USAGE, phrase, "choose another")
         self.assert_refused_before_training(self.train("--save-as", "a.keras", model=made), USAGE,
                                             "--save-as would overwrite", "which --model reads")
         predict = [program("lockstep"), "predict", "--model", str(made), "--data-dir", str(self.data)]

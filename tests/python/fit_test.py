@@ -50,6 +50,11 @@ def make_model(optimizer: Any = None, layers: list[Any] | None = None) -> Any:
     return model
 
 
+def relu(x: Any) -> Any:
+    """Not Keras'."""
+    return x * 3
+
+
 def processes_of(folder: Path) -> list[tuple[int, str]]:
     """Return the processes whose command names a file in a folder."""
     found = []
@@ -204,12 +209,22 @@ class QuickTest(FitTest):
         custom.compile(keras.optimizers.Adafactor(), "mse")
         self.assertEqual(lockstep.check(custom).engine, "keras")
         self.assertIn("Adafactor", lockstep.check(custom).reason)
+        own = make_model(layers=[keras.layers.Flatten(), keras.layers.Dense(4, activation=relu)])
+        self.assertIn("activation relu of layer dense", lockstep.check(own).reason)
         with self.assertRaisesRegex(ValueError, "delta of Huber"):
             lockstep.evaluate(model, x, targets)
         options = {"batch_size": BATCH, "shuffle": False, "verbose": 0, "epochs": 2}
         expected = alone.fit(x, targets, **options).history
         history = lockstep.fit(model, x, targets, **options).history
         np.testing.assert_allclose(history["loss"], expected["loss"], rtol=1e-4)
+
+    def test_layers_frozen_after_compile_need_another(self) -> None:
+        x, y = data()
+        model = make_model()
+        lockstep.fit(model, x, y, batch_size=BATCH, verbose=0)
+        model.layers[0].trainable = False
+        with self.assertRaisesRegex(ValueError, "compile the model again"):
+            lockstep.fit(model, x, y, batch_size=BATCH, verbose=0)
 
     def test_callbacks_run_here_once_and_in_order(self) -> None:
         x, y = data()

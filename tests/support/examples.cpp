@@ -42,23 +42,12 @@ reference::Values Examples::targets_of(std::span<const std::uint32_t> examples) 
   return rows_of(targets, target_width, examples);
 }
 
-/// Whether a layer that gives bytes a meaning reads the model's input, through views at most.
+/// Whether the model has a layer that gives bytes a meaning.
 bool reads_bytes(const Architecture& model) {
-  const auto is_view = [](const Layer& layer) {
-    return std::holds_alternative<Reshape>(layer) || std::holds_alternative<Flatten>(layer);
-  };
-  const auto takes_bytes = [](const Layer& layer) {
-    return std::holds_alternative<Rescaling>(layer) || std::holds_alternative<Normalization>(layer) ||
-           std::holds_alternative<Embedding>(layer);
-  };
-  const auto layer_of = [&](const LayerCall& call) -> const Layer& {
-    return model.layers()[static_cast<std::size_t>(call.layer)].layer;
-  };
-  return std::ranges::any_of(model.calls(), [&](const LayerCall& call) {
-    if (!takes_bytes(layer_of(call))) return false;
-    const LayerCall* before = &model.calls()[static_cast<std::size_t>(call.inputs.front())];
-    while (is_view(layer_of(*before))) before = &model.calls()[static_cast<std::size_t>(before->inputs.front())];
-    return before->inputs.empty();
+  const Architecture flattened = model.flattened();
+  return std::ranges::any_of(flattened.layers(), [](const LayerInfo& info) {
+    return std::holds_alternative<Rescaling>(info.layer) || std::holds_alternative<Normalization>(info.layer) ||
+           std::holds_alternative<Embedding>(info.layer);
   });
 }
 

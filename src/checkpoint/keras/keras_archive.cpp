@@ -66,10 +66,10 @@ ModelData read_keras_archive(const std::filesystem::path& file) {
   const ZipReader archive(file);
   const std::string config = read_text(archive, config_name);
   const std::string source = file.string() + ":" + config_name;
-  ModelData model{model_of_weights_from_json(config, source), {}, {}};
+  const std::string version = keras_version(archive, file);
+  ModelData model{model_of_weights_from_json(config, source, version), {}, {}};
   model.compile_state = archive_compile_config_from_json(config, source, model.architecture.output_shape().elements(),
                                                          UnsupportedCompilation::note);
-  const std::string version = keras_version(archive, file);
   if (model.compile_state) refuse_rules_of_keras2(*model.compile_state, version, file.string());
   if (!archive.has(weights_name) && archive.has("model.weights.json")) {
     throw DataError(

@@ -22,8 +22,10 @@ namespace lockstep {
 [[nodiscard]] std::span<const LayerInfo> layers_with_groups(const Architecture& architecture);
 
 /// Like model_from_json(), for a file that has the weights too. Nothing needs the initializers: where Lockstep lacks
-/// one, the layer has its default.
-[[nodiscard]] Architecture model_of_weights_from_json(const std::string& text, const std::string& source);
+/// one, the layer has its default. `keras_version` is the file's, such as "2.15.0"; empty if it is unknown. Keras 2's
+/// hard_sigmoid, which is another function, is refused.
+[[nodiscard]] Architecture model_of_weights_from_json(const std::string& text, const std::string& source,
+                                                      const std::string& keras_version);
 
 /// Keras' training_config.
 [[nodiscard]] std::string training_config_to_json(const CompileOptions& options);
@@ -39,7 +41,7 @@ namespace lockstep {
     UnsupportedCompilation unsupported = UnsupportedCompilation::refuse);
 
 /// Notes in `refusals` an optimizer that computes otherwise in Keras 2: Nadam, and averages of weights, which Keras 3
-/// begins with the first step's weights. `keras_version` is the file's, such as "2.15.0"; empty if it is unknown.
+/// begins with the first step's weights.
 void refuse_rules_of_keras2(CompileState& training, const std::string& keras_version, const std::string& source);
 
 /// Returns the config.json of a `.keras` file: architecture and, if compiled, optimizer, loss and metrics.

@@ -19,6 +19,7 @@
 #include <cstddef>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <variant>
@@ -206,6 +207,29 @@ Architecture read_model(const ClassConfig& model, const Source& source) {
   }
 }
 
+/// Visits the fields of a layer that Keras 2 wrote.
+class Keras2Check : public FieldVisitor {
+ public:
+  Keras2Check(const LayerInfo& layer, const std::string& source) : layer_(layer), source_(source) {}
+
+  void required(std::string_view /*key*/, const auto& value, const auto&... /*range*/) const { check(value); }
+  void optional(std::string_view /*key*/, const auto& value, const auto&... /*range*/) const { check(value); }
+
+ private:
+  void check(const auto& value) const {
+    if constexpr (std::is_same_v<std::remove_cvref_t<decltype(value)>, ActivationFunction>) {
+      if (value != activations::hard_sigmoid) return;
+      throw DataError(
+          fmt::format("{}: layer '{}' ({}) has Keras 2's hard_sigmoid, min(max(0.2 x + 0.5, 0), 1), but Lockstep has "
+                      "Keras 3's, which divides x by 6; build the model with another activation",
+                      source_, layer_.name, layer_.class_name));
+    }
+  }
+
+  const LayerInfo& layer_;
+  const std::string& source_;
+};
+
 Architecture read_document(const std::string& text, const Source& source) {
   const json document = parse_json(text, source.name);
   const ClassConfig model(document, source.name);
@@ -223,8 +247,16 @@ Architecture model_from_json(const std::string& text, const std::string& source)
   return read_document(text, {source, Initializers::needed});
 }
 
-Architecture model_of_weights_from_json(const std::string& text, const std::string& source) {
-  return read_document(text, {source, Initializers::optional});
+Architecture model_of_weights_from_json(const std::string& text, const std::string& source,
+                                        const std::string& keras_version) {
+  Architecture architecture = read_document(text, {source, Initializers::optional});
+  if (!keras_version.starts_with("2.")) return architecture;
+  const Architecture flattened = architecture.flattened();
+  for (const LayerInfo& info : flattened.layers()) {
+    const Keras2Check check(info, source);
+    std::visit([&]<typename L>(const L& layer) { LayerTraits<L>::fields(check, layer); }, info.layer);
+  }
+  return architecture;
 }
 
 }  // namespace lockstep

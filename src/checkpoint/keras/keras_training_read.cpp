@@ -57,6 +57,10 @@ Optimizer read_optimizer(const json& value, const std::string& source) {
   Optimizer optimizer = read_class(described, config, where);
   // These do not change the result.
   config.ignore({"name", "jit_compile", "is_legacy_optimizer"});
+  if (std::holds_alternative<RMSprop>(optimizer) && config.find("decay") != nullptr) {
+    config.fail("is a legacy one (of TensorFlow 2.10 or earlier), which adds epsilon within the root" +
+                std::string(compile_remedy));
+  }
   config.expect("decay", 0.0);
   if (!config.was_read("weight_decay")) config.expect("weight_decay", 0.0);
   config.reject_unread_keys();

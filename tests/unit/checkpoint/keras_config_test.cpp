@@ -230,6 +230,9 @@ TEST_CASE("unsupported layers and options are rejected by name") {
        {"keras_cv>Dense", "module keras_cv.layers"}},
       {R"({"module": null, "class_name": "Dense", "config": {"units": 3}, "registered_name": "my_pkg>Dense"})",
        {"my_pkg>Dense", "your program", "Keras' own classes"}},
+      {R"({"module": "keras.layers", "class_name": "Dense", "config": {"units": 3}, "registered_name": "my_pkg>Dense"})",
+       {"my_pkg>Dense"}},
+      {R"({"module": "builtins", "class_name": "Dense", "config": {"units": 3}})", {"Dense", "module builtins"}},
       {R"({"config": {}})", {"class_name"}},
       {"17", {"17", "object"}},
   };
@@ -258,11 +261,18 @@ TEST_CASE("a file with weights needs no initializer") {
                                   "kernel_initializer": {"class_name": "Orthogonal", "config": {}})") +
                "," +
                R"({"class_name": "BatchNormalization", "config": {"name": "other", "gamma_initializer": "zeros"}})"),
-      "m.h5");
+      "m.h5", "3.0.0");
   const auto& convolution = model.layers()[1].parameters;
   CHECK(convolution[0].initializer == Initializer::glorot_uniform);
   CHECK(convolution[1].initializer == Initializer::ones);
   CHECK(model.layers()[2].parameters[0].initializer == Initializer::ones);
+}
+
+TEST_CASE("Keras 2's hard_sigmoid is another function") {
+  const std::string text = model_of(layer("Conv2D", R"("filters": 2, "kernel_size": 3, "activation": "hard_sigmoid")"));
+  CHECK_NOTHROW((void)model_of_weights_from_json(text, "m.h5", "3.15.1"));
+  require_words(message_of<DataError>([&] { (void)model_of_weights_from_json(text, "m.h5", "2.15.0"); }),
+                {"m.h5: layer 'it' (Conv2D)", "hard_sigmoid", "another activation"});
 }
 
 TEST_CASE("regularizers are read and written") {

@@ -241,6 +241,13 @@ TEST_CASE("floats that are whole numbers are class indices, for a loss that take
   }
 }
 
+TEST_CASE("class indices have one axis, that of the examples", "[train]") {
+  Dataset data = indices({0, 0});
+  data.targets = std::vector<float>{2, 0};
+  data.target_shape = Shape{1, 1};
+  CHECK_THROWS_AS(convert_targets(data, SparseCategoricalCrossentropy(), classifier()), DataError);
+}
+
 TEST_CASE("class indices are converted to the loss's targets", "[train]") {
   Dataset data = indices({2, 0});
   convert_targets(data, SparseCategoricalCrossentropy(), classifier());

@@ -108,12 +108,12 @@ TEST_CASE("Rescaling is fused into gather and bytes stay bytes") {
   CHECK(lower(Sequential{Input({4}), Dense(3)}, logits, Precision::float32, 0.5).input.byte_divisor() == 2.0F);
 }
 
-TEST_CASE("Rescaling after other layers is an operation, and bytes are still divided by 255") {
+TEST_CASE("Rescaling after other layers is an operation, and bytes stay bytes") {
   for (const Layer& before :
        {Layer(Dense(4)), Layer(Activation(relu)), Layer(Dropout(0.5)), Layer(BatchNormalization())}) {
     const Graph graph = lower(Sequential{Input({4}), before, Rescaling(0.5, 3), Dense(3)}, logits, Precision::float32);
     CHECK(graph.forward[2].kind == OperationKind::affine);
-    CHECK(graph.input.byte_scale == 1.0 / 255);
+    CHECK(graph.input.byte_scale == 1);
     CHECK(graph.input.scale == 1);
   }
   CHECK(

@@ -341,6 +341,17 @@ TEST_CASE("inputs of integers take whole numbers, and bytes as they are") {
   CHECK(contains(refusal(InputType::boolean, {0, 1, 1, -1}), "is -1"));
   CHECK(contains(refusal(InputType::int32, {0, 3e9F, 1, 1}), "value 1 of"));
 
+  Job computing(Sequential{Input({2, 2, 1}), Flatten(), Dense(3)}, plain);
+  const auto refused = [&](const Layer& first) {
+    const Sequential model{Input({2, 2, 1}, "in", InputType::uint8), first, Flatten(), Dense(3)};
+    Model made = computing.strategy.build(model);
+    return message_of<UsageError>([&] { made.compile(plain); });
+  };
+  CHECK(contains(refused(Conv2D(2, 1)), "reads an Input of uint8"));
+  CHECK(contains(refused(MaxPooling2D()), "Rescaling(1) before"));
+  CHECK(contains(refused(Rescaling(1)), "no such error"));
+  CHECK(contains(refused(Reshape({4, 1, 1})), "no such error"));
+
   const Tensor image = Input({4}, "in", InputType::uint8);
   const Architecture nested = model_of(InputType::uint8);
   Job job(small, plain);
