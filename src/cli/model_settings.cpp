@@ -211,9 +211,10 @@ void convert_floats_to_classes(Dataset& data) {
   const auto* numbers = std::get_if<SharedArray<float>>(&data.targets);
   if (numbers == nullptr || data.target_shape.elements() != 1) return;
   if (data.target_shape.rank() > 1) {
-    throw DataError(fmt::format("the targets of {} have the shape {}, but the loss needs one class index for each "
-                                "example; give them with y.reshape(-1)",
-                                data.source, data.target_shape.to_string()));
+    throw DataError(
+        fmt::format("the targets of {} have the shape {}, but the loss needs one class index for each "
+                    "example; give them with y.reshape(-1)",
+                    data.source, data.target_shape.to_string()));
   }
   std::vector<std::int32_t> classes;
   for (const float number : *numbers) {
