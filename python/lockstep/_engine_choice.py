@@ -35,6 +35,7 @@ def check(model: Any) -> Check:
 
     The native engine itself is asked: the answer names what it does not know.
     """
+    require_own_optimizer(model)
     problem = _native_problem(model)
     if problem is None:
         return Check("native", "it knows all layers, the loss, the metrics and the optimizer")
@@ -55,13 +56,13 @@ def require_own_optimizer(model: Any) -> None:
     if optimizer is None:
         return
     known = getattr(optimizer, "_trainable_variables_indices", {})
+    if optimizer.built and model.built and any(id(each) not in known for each in model.trainable_variables):
+        raise UsageError("the optimizer was built for the variables of another model; compile with a new optimizer")
     if optimizer.built and model.built and len(known) > len(model.trainable_variables):
         raise UsageError(
             "the optimizer was built for variables that are trainable no more; compile the model again after "
             "changing trainable"
         )
-    if optimizer.built and model.built and any(id(each) not in known for each in model.trainable_variables):
-        raise UsageError("the optimizer was built for the variables of another model; compile with a new optimizer")
     pattern = getattr(optimizer, "_exclude_from_weight_decay_pattern", None)
     if getattr(optimizer, "_exclude_from_weight_decay", None) or pattern is not None:
         raise UsageError(

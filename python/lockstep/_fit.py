@@ -36,7 +36,7 @@ from lockstep._engine_choice import (
 )
 from lockstep._job import Job, Message
 from lockstep._native import DataError, IoError, UsageError
-from lockstep._transfer import lost_in_file
+from lockstep._transfer import lost_in_file, replaced_in_file
 from lockstep._world import find_command
 
 # In backup_dir: the model that a training began with, so that one made anew goes on with it.
@@ -210,6 +210,9 @@ def predict(model: Any, x: Any, *, batch_size: int | None = None, workers: int =
     """Return a model's outputs for an array of inputs."""
     arguments = _Arguments(1, 32 if batch_size is None else batch_size, workers)
     data = _as_pair(x, None, "the data")
+    replaced = replaced_in_file(model)
+    if replaced is not None:
+        raise UsageError(f"{replaced}, and the workers read that file; predict with Keras' own predict")
     _build(model, data)
     with Job() as job:
         outputs = job.memory_file("outputs")

@@ -65,8 +65,8 @@ def load(data: bytes) -> Any:
         return _load_file(path)
 
 
-def lost_in_file(model: Any) -> str | None:
-    """Return what of a compiled model Keras' file does not hold, although it changes the result."""
+def replaced_in_file(model: Any) -> str | None:
+    """Return which activation of a layer is a function of the caller's that Keras' file takes for Keras' own."""
     for layer in model._flatten_layers():
         function = getattr(layer, "activation", None)
         if not inspect.isfunction(function):
@@ -74,6 +74,14 @@ def lost_in_file(model: Any) -> str | None:
         name = keras.activations.serialize(function)
         if isinstance(name, str) and keras.activations.get(name) is not function:
             return f"Keras' file holds its own {name} for the activation {name} of layer {layer.name}"
+    return None
+
+
+def lost_in_file(model: Any) -> str | None:
+    """Return what of a compiled model Keras' file does not hold, although it changes the result."""
+    replaced = replaced_in_file(model)
+    if replaced is not None:
+        return replaced
     metrics = getattr(model, "_compile_metrics", None)
     compiled = [getattr(metrics, name, None) for name in ("_user_metrics", "_user_weighted_metrics")]
     for each in keras.tree.flatten([getattr(model, "loss", None), *compiled]):

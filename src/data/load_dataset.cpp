@@ -141,8 +141,8 @@ Dataset read_npz_pair(const NpzArchive& archive, const std::string& file, const 
   data.inputs = to_inputs(std::move(inputs));
   data.source = fmt::format("{} (labels: y_{})", inputs_name, split);
   const Shape target = without_first(targets.shape);
-  if (is_integer(targets.type) && target.elements() == 1 &&
-      target.rank() <= 1) {  // Keras' own datasets have labels of shape (n,) or (n, 1)
+  // Keras' own datasets have labels of shape (n,) or (n, 1).
+  if (is_integer(targets.type) && target.elements() == 1 && target.rank() <= 1) {
     data.targets = to_classes(targets, targets_name);
   } else {
     data.target_shape = target;

@@ -45,8 +45,7 @@ bool contains(const List& list, std::string_view name) {
 /// {SVC}_PORT_2222_TCP=tcp://... and {SVC}_PORT_2222_TCP_{PROTO,PORT,ADDR}.
 bool is_service_variable(std::string_view variable, std::string_view value) {
   const auto has = [variable](std::string_view part) { return variable.find(part) != std::string_view::npos; };
-  if (variable.ends_with("_SERVICE_HOST")) return true;
-  if (has("_SERVICE_PORT")) return true;
+  if (variable.ends_with("_SERVICE_HOST") || has("_SERVICE_PORT")) return true;
   if (!has("_PORT")) return false;
   for (const std::string_view part : {"_TCP_", "_UDP_", "_SCTP_"}) {
     if (has(part)) return true;

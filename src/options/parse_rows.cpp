@@ -1,17 +1,17 @@
 // See parse_rows.hpp.
 #include "options/parse_rows.hpp"
 
+#include "core/lower_case.hpp"
+#include "options/nearest_name.hpp"
+#include "options/other_variables.hpp"
+
 #include <lockstep/core/error.hpp>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cctype>
 #include <map>
 #include <set>
 #include <string_view>
-
-#include "options/nearest_name.hpp"
-#include "options/other_variables.hpp"
 
 namespace lockstep {
 namespace {
@@ -114,9 +114,8 @@ std::vector<UnknownVariable> find_unknown_variables(const Environment& environme
   std::vector<UnknownVariable> unknown;
   for (const auto& [variable, value] : environment) {
     if (!variable.starts_with(prefix) || has_other_reader(variable, value)) continue;
-    std::string option = variable.substr(prefix.size());
-    std::transform(option.begin(), option.end(), option.begin(),
-                   [](unsigned char letter) { return letter == '_' ? '-' : static_cast<char>(std::tolower(letter)); });
+    std::string option = lower_case(variable.substr(prefix.size()));
+    std::ranges::replace(option, '_', '-');
     if (others.contains(option) || std::find(names.begin(), names.end(), option) != names.end()) continue;
     const std::string nearest = nearest_name(option, names);
     unknown.push_back({variable, nearest.empty() ? "" : "; did you mean " + variable_of_option(nearest) + "?"});

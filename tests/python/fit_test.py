@@ -211,6 +211,8 @@ class QuickTest(FitTest):
         self.assertIn("Adafactor", lockstep.check(custom).reason)
         own = make_model(layers=[keras.layers.Flatten(), keras.layers.Dense(4, activation=relu)])
         self.assertIn("activation relu of layer dense", lockstep.check(own).reason)
+        with self.assertRaisesRegex(ValueError, "activation relu of layer dense"):
+            lockstep.predict(own, x)
         with self.assertRaisesRegex(ValueError, "delta of Huber"):
             lockstep.evaluate(model, x, targets)
         options = {"batch_size": BATCH, "shuffle": False, "verbose": 0, "epochs": 2}
@@ -223,8 +225,9 @@ class QuickTest(FitTest):
         model = make_model()
         lockstep.fit(model, x, y, batch_size=BATCH, verbose=0)
         model.layers[0].trainable = False
-        with self.assertRaisesRegex(ValueError, "compile the model again"):
-            lockstep.fit(model, x, y, batch_size=BATCH, verbose=0)
+        for call in (lambda: lockstep.fit(model, x, y, batch_size=BATCH, verbose=0), lambda: lockstep.check(model)):
+            with self.assertRaisesRegex(ValueError, "compile the model again"):
+                call()
 
     def test_callbacks_run_here_once_and_in_order(self) -> None:
         x, y = data()

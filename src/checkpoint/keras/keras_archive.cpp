@@ -54,23 +54,22 @@ void check_digest(const Hdf5Reader& weights, const ZipReader& archive, const std
                            config_name, metadata_name));
 }
 
-/// Empty if the archive does not tell.
-std::string keras_version(const ZipReader& archive, const std::filesystem::path& file) {
-  if (!archive.has(metadata_name)) return {};
+KerasVersion keras_version(const ZipReader& archive, const std::filesystem::path& file) {
+  if (!archive.has(metadata_name)) return KerasVersion::three;
   const std::string source = file.string() + ":" + metadata_name;
   const nlohmann::json document = parse_json(read_text(archive, metadata_name), source);
-  return ConfigReader(document, source).text("keras_version", "");
+  return to_keras_version(ConfigReader(document, source).text("keras_version", ""));
 }
 
 ModelData read_keras_archive(const std::filesystem::path& file) {
   const ZipReader archive(file);
   const std::string config = read_text(archive, config_name);
   const std::string source = file.string() + ":" + config_name;
-  const std::string version = keras_version(archive, file);
+  const KerasVersion version = keras_version(archive, file);
   ModelData model{model_of_weights_from_json(config, source, version), {}, {}};
   model.compile_state = archive_compile_config_from_json(config, source, model.architecture.output_shape().elements(),
                                                          UnsupportedCompilation::note);
-  if (model.compile_state) refuse_rules_of_keras2(*model.compile_state, version, file.string());
+  if (model.compile_state && version == KerasVersion::two) refuse_rules_of_keras2(*model.compile_state, file.string());
   if (!archive.has(weights_name) && archive.has("model.weights.json")) {
     throw DataError(
         fmt::format("{} keeps its weights in several files, which Lockstep does not read; save the model "
@@ -80,8 +79,7 @@ ModelData read_keras_archive(const std::filesystem::path& file) {
   std::vector<std::byte> weights = archive.read(weights_name, max_weights_bytes);
   const Hdf5Reader reader(weights, file.string() + ":" + weights_name);
   check_digest(reader, archive, config);
-  return read_keras_weights(reader, std::move(model),
-                            version.starts_with("2.") ? KerasVersion::two : KerasVersion::three);
+  return read_keras_weights(reader, std::move(model), version);
 }
 
 }  // namespace

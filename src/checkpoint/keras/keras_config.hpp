@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 
 namespace lockstep {
 
@@ -21,11 +22,18 @@ namespace lockstep {
 /// The layers whose weights Keras' files list: of a Sequential model, all but the Input.
 [[nodiscard]] std::span<const LayerInfo> layers_with_groups(const Architecture& architecture);
 
+/// Which Keras wrote a file: 2 (tf_keras) or 3.
+enum class KerasVersion : std::uint8_t { two, three };
+
+/// Of a file's keras_version, such as "2.15.0"; Keras 3 if the file does not tell.
+[[nodiscard]] inline KerasVersion to_keras_version(std::string_view text) {
+  return text.starts_with("2.") ? KerasVersion::two : KerasVersion::three;
+}
+
 /// Like model_from_json(), for a file that has the weights too. Nothing needs the initializers: where Lockstep lacks
-/// one, the layer has its default. `keras_version` is the file's, such as "2.15.0"; empty if it is unknown. Keras 2's
-/// hard_sigmoid, which is another function, is refused.
+/// one, the layer has its default. Keras 2's hard_sigmoid, which is another function, is refused.
 [[nodiscard]] Architecture model_of_weights_from_json(const std::string& text, const std::string& source,
-                                                      const std::string& keras_version);
+                                                      KerasVersion version);
 
 /// Keras' training_config.
 [[nodiscard]] std::string training_config_to_json(const CompileOptions& options);
@@ -40,9 +48,9 @@ namespace lockstep {
     const std::string& text, const std::string& source = "training JSON", std::optional<std::int64_t> outputs = {},
     UnsupportedCompilation unsupported = UnsupportedCompilation::refuse);
 
-/// Notes in `refusals` an optimizer that computes otherwise in Keras 2: Nadam, and averages of weights, which Keras 3
-/// begins with the first step's weights.
-void refuse_rules_of_keras2(CompileState& training, const std::string& keras_version, const std::string& source);
+/// Notes in `refusals` an optimizer of a file of Keras 2 that computes otherwise there: Nadam, and averages of weights,
+/// which Keras 3 begins with the first step's weights.
+void refuse_rules_of_keras2(CompileState& training, const std::string& source);
 
 /// Returns the config.json of a `.keras` file: architecture and, if compiled, optimizer, loss and metrics.
 [[nodiscard]] std::string archive_config_to_json(const ModelData& model);

@@ -247,10 +247,9 @@ Architecture model_from_json(const std::string& text, const std::string& source)
   return read_document(text, {source, Initializers::needed});
 }
 
-Architecture model_of_weights_from_json(const std::string& text, const std::string& source,
-                                        const std::string& keras_version) {
+Architecture model_of_weights_from_json(const std::string& text, const std::string& source, KerasVersion version) {
   Architecture architecture = read_document(text, {source, Initializers::optional});
-  if (!keras_version.starts_with("2.")) return architecture;
+  if (version == KerasVersion::three) return architecture;
   const Architecture flattened = architecture.flattened();
   for (const LayerInfo& info : flattened.layers()) {
     const Keras2Check check(info, source);

@@ -58,7 +58,7 @@ Optimizer read_optimizer(const json& value, const std::string& source) {
   // These do not change the result.
   config.ignore({"name", "jit_compile", "is_legacy_optimizer"});
   if (std::holds_alternative<RMSprop>(optimizer) && config.find("decay") != nullptr) {
-    config.fail("is a legacy one (of TensorFlow 2.10 or earlier), which adds epsilon within the root" +
+    config.fail("is a legacy one (of TensorFlow 2.10 or earlier), which computes otherwise" +
                 std::string(compile_remedy));
   }
   config.expect("decay", 0.0);
@@ -253,14 +253,14 @@ CompileState training_config_from_json(const std::string& text, const std::strin
   return training;
 }
 
-void refuse_rules_of_keras2(CompileState& training, const std::string& keras_version, const std::string& source) {
-  if (!keras_version.starts_with("2.") || !training.refusals.optimizer.empty()) return;
+void refuse_rules_of_keras2(CompileState& training, const std::string& source) {
+  if (!training.refusals.optimizer.empty()) return;
   const bool averages = std::visit([](const auto& optimizer) { return optimizer.use_ema; }, training.optimizer);
   if (!averages && !std::holds_alternative<Nadam>(training.optimizer)) return;
   training.refusals.optimizer = fmt::format(
-      "{} was compiled in Keras {} with {}, which computes otherwise than that of Keras 3 and of Lockstep; "
+      "{} was compiled in Keras 2 with {}, which computes otherwise than that of Keras 3 and of Lockstep; "
       "compile the model in Keras 3",
-      source, keras_version, averages ? "use_ema" : "Nadam");
+      source, averages ? "use_ema" : "Nadam");
 }
 
 }  // namespace lockstep

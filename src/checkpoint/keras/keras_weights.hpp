@@ -7,6 +7,7 @@
 //   /optimizer/vars/0,1,2...       iteration, learning rate (unless it follows a schedule), slots
 #pragma once
 
+#include "checkpoint/keras/keras_config.hpp"
 #include "checkpoint/model_data.hpp"
 
 #include <cstddef>
@@ -31,10 +32,8 @@ void save_keras_weights(const std::filesystem::path& file, const ModelData& mode
 [[nodiscard]] std::vector<std::byte> keras_weights_image(const ModelData& model,
                                                          std::optional<std::uint64_t> archive_digest = {});
 
-/// Whose optimizers wrote a file: Keras 2 (tf_keras) stores no learning rate among their variables.
-enum class KerasVersion : std::uint8_t { two, three };
-
-/// Like load_keras_weights(), but from an open file in this process.
+/// Like load_keras_weights(), but from an open file in this process. Keras 2 stores no learning rate among an
+/// optimizer's variables.
 [[nodiscard]] ModelData read_keras_weights(const Hdf5Reader& reader, ModelData model, KerasVersion version);
 
 }  // namespace lockstep

@@ -261,7 +261,7 @@ TEST_CASE("a file with weights needs no initializer") {
                                   "kernel_initializer": {"class_name": "Orthogonal", "config": {}})") +
                "," +
                R"({"class_name": "BatchNormalization", "config": {"name": "other", "gamma_initializer": "zeros"}})"),
-      "m.h5", "3.0.0");
+      "m.h5", KerasVersion::three);
   const auto& convolution = model.layers()[1].parameters;
   CHECK(convolution[0].initializer == Initializer::glorot_uniform);
   CHECK(convolution[1].initializer == Initializer::ones);
@@ -270,9 +270,10 @@ TEST_CASE("a file with weights needs no initializer") {
 
 TEST_CASE("Keras 2's hard_sigmoid is another function") {
   const std::string text = model_of(layer("Conv2D", R"("filters": 2, "kernel_size": 3, "activation": "hard_sigmoid")"));
-  CHECK_NOTHROW((void)model_of_weights_from_json(text, "m.h5", "3.15.1"));
-  require_words(message_of<DataError>([&] { (void)model_of_weights_from_json(text, "m.h5", "2.15.0"); }),
-                {"m.h5: layer 'it' (Conv2D)", "hard_sigmoid", "another activation"});
+  CHECK_NOTHROW((void)model_of_weights_from_json(text, "m.h5", to_keras_version("3.15.1")));
+  require_words(
+      message_of<DataError>([&] { (void)model_of_weights_from_json(text, "m.h5", to_keras_version("2.15.0")); }),
+      {"m.h5: layer 'it' (Conv2D)", "hard_sigmoid", "another activation"});
 }
 
 TEST_CASE("regularizers are read and written") {
