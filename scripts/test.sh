@@ -17,7 +17,7 @@ full=0
 
 # Budgets of the checks of --full, in minutes of processor time with cold caches. A check that takes more than 1.5 times
 # its budget is reported. A check that is not listed takes less than a minute.
-declare -A budget=([build]=18 [lint]=26 [sanitizers]=21 [fuzzers]=9 [interop]=13 [tests]=18 [manifests]=3 [pods]=12 [random_faults]=3 [examples]=12 [python_package]=12)
+declare -A budget=([build]=18 [lint]=18 [sanitized_build]=16 [sanitizers]=3 [fuzzers]=3 [interop]=13 [tests]=18 [manifests]=3 [pods]=12 [random_faults]=3 [examples]=12 [python_package]=12)
 
 failed=()
 notes=()
@@ -67,37 +67,56 @@ check_python() {
 
 check_lint() { timeout 2400 scripts/lint.py build/release; }
 
-# The modules that parse untrusted bytes or compute indices, under the address and undefined-behaviour sanitizers.
-check_sanitizers() {
-  # Not cli: it links all modules and would take three times as long to build.
-  local modules=(core data layers options checkpoint report cluster)
-  # -O1 halves the compile time of these tests.
-  cmake --preset asan -DCMAKE_CXX_FLAGS_RELWITHDEBINFO='-O1 -g1' >/dev/null &&
-    cmake --build --preset asan --target "${modules[@]/#/test_}" || return 1
-  local module
-  for module in "${modules[@]}"; do
-    # A process that reads a file must crash by a signal to count as crashed. Open MPI does not free all of its memory,
-    # which LeakSanitizer would report.
-    ASAN_OPTIONS=abort_on_error=1$([ "$module" != cluster ] || echo :detect_leaks=0) "build/asan/bin/test_$module" || return 1
-  done
+# The modules that parse untrusted bytes or compute indices, and the fuzzers, under the address and undefined-behaviour
+# sanitizers. Both come from one build by clang.
+sanitized=(core data layers options checkpoint report cluster) # not cli: it links all modules, and takes minutes to build
+
+build_sanitized() {
+  local fuzzers
+  mapfile -t fuzzers < <(fuzzer_names)
+  cmake --preset fuzz >/dev/null && cmake --build --preset fuzz --target "${sanitized[@]/#/test_}" "${fuzzers[@]}"
 }
 
-# Runs each fuzzer for 20 seconds, on the corpus of earlier runs.
+# run_sanitized MODULE [FILTER]: FILTER selects test cases, by file too. A process that reads a file must crash by a signal
+# to count as crashed. Open MPI does not free all of its memory, which LeakSanitizer would report.
+run_sanitized() {
+  local log
+  log=$(mktemp)
+  local code=0
+  ASAN_OPTIONS=abort_on_error=1$([ "$1" != cluster ] || echo :detect_leaks=0) \
+    "build/fuzz/bin/test_$1" --filenames-as-tags "${@:2}" >"$log" 2>&1 || code=1
+  printf '%s: ' "$*"
+  if [ $code = 0 ]; then tail -n 2 "$log" | head -n 1; else cat "$log"; fi
+  rm "$log"
+  return $code
+}
+
+# One module per core at a time, the longest in two parts.
+check_sanitizers() {
+  export -f run_sanitized
+  {
+    printf '%s\n' 'checkpoint [#model_file_test]' 'checkpoint ~[#model_file_test]'
+    printf '%s\n' "${sanitized[@]}" | grep -v '^checkpoint$'
+  } | xargs -L 1 -P "$(nproc)" bash -c "run_sanitized \"\$@\"" _
+}
+
+fuzzer_names() { find tests/fuzz -name '*_fuzz.cpp' -exec basename {} .cpp \; | sort; }
+
+# On the corpus of earlier runs, for 20 seconds.
+run_fuzzer() {
+  local name=$1 corpus=build/fuzz/corpus/$1
+  mkdir -p "$corpus"
+  if "build/fuzz/bin/$name" -max_total_time=20 -rss_limit_mb=3000 "$corpus" >"$corpus.log" 2>&1; then
+    echo "$name: $(find "$corpus" -type f | wc -l) inputs kept"
+  else
+    tail -n 30 "$corpus.log"
+    return 1
+  fi
+}
+
 check_fuzzers() {
-  local fuzzers name corpus
-  mapfile -t fuzzers < <(find tests/fuzz -name '*_fuzz.cpp' -exec basename {} .cpp \; | sort)
-  cmake -S . -B build/fuzz -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_CXX_COMPILER=clang++ \
-    -DCMAKE_C_COMPILER=clang -DLOCKSTEP_FUZZERS=ON -DLOCKSTEP_BENCHES=OFF >/dev/null &&
-    cmake --build build/fuzz --target "${fuzzers[@]}" || return 1
-  for name in "${fuzzers[@]}"; do
-    corpus=build/fuzz/corpus/$name
-    mkdir -p "$corpus"
-    if ! build/fuzz/bin/"$name" -max_total_time=20 -rss_limit_mb=3000 "$corpus" >"$corpus.log" 2>&1; then
-      tail -n 30 "$corpus.log"
-      return 1
-    fi
-    echo "$name: $(grep -c . < <(find "$corpus" -type f)) inputs kept"
-  done
+  export -f run_fuzzer
+  fuzzer_names | xargs -n 1 -P "$(nproc)" bash -c "run_fuzzer \"\$1\"" _
 }
 
 # Against real Keras, in a virtual environment. Skipped with a note if there is no network.
@@ -167,6 +186,7 @@ fi
 if [[ " ${failed[*]} " != *" build "* ]]; then # the other checks need the build
   if [ $full = 1 ]; then
     if has_version_14 clang-tidy; then check lint check_lint; else notes+=("no clang-tidy 14: lint not run"); fi
+    check sanitized_build build_sanitized
     check sanitizers check_sanitizers
     check fuzzers check_fuzzers
   fi

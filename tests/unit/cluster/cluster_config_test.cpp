@@ -99,7 +99,7 @@ TEST_CASE("mistakes in CLUSTER_CONFIG are named") {
     std::string pod;
     std::string words;
   };
-  for (const auto& [config, pod, words] : std::vector<Refused>{
+  for (const Refused& refused : std::vector<Refused>{
            {range, "other-0", "POD_NAME is 'other-0', but no task"},
            {range, "j-worker-12-x", "POD_NAME is 'j-worker-12-x'"},
            {range, "", "neither POD_NAME nor JOB_COMPLETION_INDEX"},
@@ -120,9 +120,9 @@ TEST_CASE("mistakes in CLUSTER_CONFIG are named") {
            {"/etc/cluster.yaml", "a", "CLUSTER_CONFIG is not valid JSON"},
            {std::string((std::size_t{1} << 20U) + 1, ' '), "a", "more than the limit"},
        }) {
-    const std::string message = message_of([&] { return in_pod(config, pod); });
+    const std::string message = message_of([&] { return in_pod(refused.config, refused.pod); });
     INFO(message);
-    CHECK(message.find(words) != std::string::npos);
+    CHECK(message.find(refused.words) != std::string::npos);
     CHECK(message.find('\n') == std::string::npos);
   }
 }
@@ -151,7 +151,7 @@ TEST_CASE("mistakes in the options of TensorFlow 1 are named") {
     std::string words;
   };
   const std::string hosts = "--worker_hosts=a:1,b:1";
-  for (const auto& [args, words] : std::vector<Refused>{
+  for (const Refused& refused : std::vector<Refused>{
            {{"--job_name=ps", "--task_index=0", "--ps_hosts=p:1", hosts}, "type 'ps', which is not supported"},
            {{"--job_name=worker", hosts}, "without --task_index"},
            {{hosts}, "--worker_hosts is given without --job_name"},
@@ -166,9 +166,9 @@ TEST_CASE("mistakes in the options of TensorFlow 1 are named") {
            {{"--job_name"}, "--job_name needs a value"},
            {{"--job_name=trainer", "--task_index=0", hosts}, "unknown type 'trainer'"},
        }) {
-    const std::string message = message_of([&] { return with_options(args); });
+    const std::string message = message_of([&] { return with_options(refused.args); });
     INFO(message);
-    CHECK(message.find(words) != std::string::npos);
+    CHECK(message.find(refused.words) != std::string::npos);
   }
   std::vector<std::string> args{"--job_name=worker"};
   Environment environment{{"TF_CONFIG", "{}"}};
