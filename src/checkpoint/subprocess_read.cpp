@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 #include <sys/types.h>
 #include <unistd.h>
+#include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
@@ -75,12 +76,12 @@ void require_readable(const std::filesystem::path& file) {
 
 void read_in_subprocess(const std::filesystem::path& file, const std::function<SendResult()>& read,
                         const std::function<bool(const Subprocess&)>& receive) {
-  // Decompression runs at 100 MB/s or more, a small file takes about 10 ms and 4,500 layers 0.5 s. A child that takes
-  // longer than 5 s and 1 s per 8 MiB loops in a damaged file.
+  // Small files take 10 ms, those of thousands of layers 0.1 s a MiB, and large weights 10 ms a MiB. A child that takes
+  // several times as long loops in a damaged file.
   std::error_code unknown_size;
   const std::uintmax_t size = std::filesystem::file_size(file, unknown_size);
-  constexpr double bytes_per_second = 8 << 20;
-  const double cpu_seconds = unknown_size ? 10 : 5 + static_cast<double>(size) / bytes_per_second;
+  const double mebibytes = static_cast<double>(size) / (1 << 20);
+  const double cpu_seconds = unknown_size ? 10 : std::min(0.5 + 4 * mebibytes, 10 + mebibytes / 8);
   // Reading takes memory for a few copies of the model. Compressed files rarely need more than 16 times their size.
   const std::uint64_t memory = (std::uint64_t{1} << 30U) + (unknown_size ? 0 : 16 * std::uint64_t{size});
   Subprocess child([&](PipeWriter& output) { read_and_send(output, read, memory); }, cpu_seconds, memory);
