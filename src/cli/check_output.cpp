@@ -2,11 +2,12 @@
 #include "cli/check_output.hpp"
 
 #include <lockstep/core/error.hpp>
+#include <lockstep/data/load_dataset.hpp>
 
 #include <fmt/format.h>
 #include <iostream>
 #include <system_error>
-#include <vector>
+#include <utility>
 
 namespace fs = std::filesystem;
 
@@ -35,27 +36,20 @@ void require_printed() {
   if (!std::cout.flush()) throw IoError("cannot write to standard output; check for a full disk or a closed pipe");
 }
 
-void require_other_name(const NamedFile& output, std::initializer_list<NamedFile> others) {
-  for (const auto& [option, file] : others) {
-    if (!is_same_file(output.file, file)) continue;
-    throw UsageError(fmt::format("{} is {}, which the run writes because of {}; choose another name", output.option,
-                                 output.file.string(), option));
-  }
-}
-
-void require_not_an_input(const NamedFile& output, const Options& options, std::initializer_list<NamedFile> inputs) {
-  std::vector<NamedFile> all(inputs);
-  all.push_back({"--initial-weights", options.initial_weights});
-  all.push_back({"--data-dir", options.data_dir});
-  std::error_code unreadable;
-  for (fs::directory_iterator entry(options.data_dir, unreadable), end; !unreadable && entry != end;
-       entry.increment(unreadable)) {
-    all.push_back({"--data-dir", entry->path()});
-  }
-  for (const auto& [option, file] : all) {
-    if (!is_same_file(output.file, file)) continue;
-    throw UsageError(fmt::format("{} would overwrite {}, which {} reads; choose another file", output.option,
-                                 output.file.string(), option));
+void require_distinct(const Options& options, std::vector<NamedFile> inputs, std::span<const NamedFile> outputs) {
+  inputs.push_back({"--initial-weights", options.initial_weights});
+  for (fs::path& file : dataset_files(options.data_dir)) inputs.push_back({"--data-dir", std::move(file)});
+  for (auto output = outputs.begin(); output != outputs.end(); ++output) {
+    for (const auto& [option, file] : inputs) {
+      if (!is_same_file(output->file, file)) continue;
+      throw UsageError(fmt::format("{} would overwrite {}, which {} reads; choose another name", output->option,
+                                   output->file.string(), option));
+    }
+    for (auto other = outputs.begin(); other != output; ++other) {
+      if (!is_same_file(output->file, other->file)) continue;
+      throw UsageError(fmt::format("{} is {}, which the run writes because of {}; choose another name", output->option,
+                                   output->file.string(), other->option));
+    }
   }
 }
 

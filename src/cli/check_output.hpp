@@ -2,8 +2,9 @@
 #pragma once
 
 #include <filesystem>
-#include <initializer_list>
+#include <span>
 #include <string>
+#include <vector>
 
 #include <lockstep/training/options.hpp>
 
@@ -15,12 +16,9 @@ struct NamedFile {
   std::filesystem::path file;
 };
 
-/// Throws UsageError if the output is one of the command's inputs: the data of `options`, its initial weights, or one
-/// of `inputs`.
-void require_not_an_input(const NamedFile& output, const Options& options, std::initializer_list<NamedFile> inputs);
-
-/// Throws UsageError if the output has the name of one of the `others`, which the command writes too.
-void require_other_name(const NamedFile& output, std::initializer_list<NamedFile> others);
+/// Throws UsageError if an output is something that the command reads (one of `inputs`, the data of `options`, or its
+/// initial weights) or another output.
+void require_distinct(const Options& options, std::vector<NamedFile> inputs, std::span<const NamedFile> outputs);
 
 /// Throws UsageError if there is something else than a regular file: opening a pipe would wait for its other end.
 void require_regular(const NamedFile& output);

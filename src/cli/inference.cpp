@@ -13,6 +13,7 @@
 #include <lockstep/lockstep.hpp>
 
 #include <fmt/format.h>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -75,7 +76,7 @@ void predict(std::span<const std::string> args) {
   if (output.empty()) throw UsageError("--output is empty but must be the name of a file; see lockstep predict --help");
   MultiWorkerMirroredStrategy strategy{options};
   if (strategy.is_chief()) {
-    require_not_an_input({"--output", output}, options, {{"--model", settings.model}});
+    require_distinct(options, {{"--model", settings.model}}, std::array{NamedFile{"--output", output}});
     require_writable(output);
   }
   Model model = strategy.load_model(settings.model, [&](const Architecture&, const auto& saved) {

@@ -12,6 +12,7 @@
 #include <lockstep/lockstep.hpp>
 
 #include <fmt/format.h>
+#include <array>
 #include <utility>
 
 namespace lockstep {
@@ -88,29 +89,22 @@ namespace {
 
 /// Throws UsageError or IoError now rather than after training.
 void check_outputs(const TrainSettings& settings, const Options& options, const std::filesystem::path& model) {
-  const NamedFile input{"--model", settings.model.model};
-  const char* const model_option = settings.save_as.empty() ? "--model-dir" : "--save-as";
-  require_not_an_input({model_option, model}, options, {input});
   if (is_backup_name(model)) {
     throw UsageError(fmt::format("--save-as {} is the name of a backup, which is removed in the end; choose another",
                                  settings.save_as));
   }
-  const NamedFile history{"--model-dir", options.model_dir / "history.json"};
-  require_not_an_input({"--csv-log", settings.csv_log}, options,
-                       {input,
-                        {model_option, model},
-                        history,
-                        {"--model-dir", options.model_dir / ".lockstep.lock"},
-                        {"--backup-dir", options.backup_dir},
-                        {"--backup-dir", options.backup_dir / ".lockstep.lock"},
-                        {"--tensorboard-dir", settings.tensorboard_dir}});
+  const std::array outputs{
+      NamedFile{settings.save_as.empty() ? "--model-dir" : "--save-as", model},
+      NamedFile{"--model-dir", options.model_dir / "history.json"}, NamedFile{"--backup-dir", options.backup_dir},
+      NamedFile{"--tensorboard-dir", settings.tensorboard_dir}, NamedFile{"--csv-log", settings.csv_log}};
+  require_distinct(options,
+                   {{"--model", settings.model.model},
+                    {"--model-dir", options.model_dir / ".lockstep.lock"},
+                    {"--backup-dir", options.backup_dir / ".lockstep.lock"}},
+                   outputs);
   require_regular({"--csv-log", settings.csv_log});
-  for (const NamedFile& directory :
-       {NamedFile{"--tensorboard-dir", settings.tensorboard_dir}, NamedFile{"--backup-dir", options.backup_dir}}) {
-    require_other_name(directory, {{model_option, model}, history});
-  }
   require_writable(model);
-  require_writable(history.file);
+  require_writable(options.model_dir / "history.json");
 }
 
 }  // namespace

@@ -13,8 +13,10 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <exception>
 #include <filesystem>
 #include <initializer_list>
+#include <iterator>
 #include <limits>
 #include <optional>
 #include <span>
@@ -218,16 +220,22 @@ std::vector<fs::path> find_all_idx(const fs::path& directory, std::initializer_l
 constexpr std::array archive_names{"mnist.npz", "cifar10.npz", "cifar100.npz"};
 
 /// The archive at `path`: a .npz file, or a directory's mnist.npz or cifar10.npz; none for a directory of other files.
-/// Throws UsageError for a path that does not exist, IoError for any other.
+/// Throws UsageError for a path that does not exist and for a directory with several, IoError for any other path.
 std::optional<fs::path> find_archive(const fs::path& path) {
   std::error_code ignored;
   if (fs::is_directory(path, ignored)) {
     const bool has_idx =
         std::ranges::any_of(idx_names, [&](const IdxName& name) { return find_idx(path, name).has_value(); });
-    for (const char* name : archive_names) {
-      if (!has_idx && is_there(path / name)) return path / name;
+    if (has_idx) return std::nullopt;
+    std::vector<std::string> archives;
+    std::ranges::copy_if(archive_names, std::back_inserter(archives),
+                         [&](const char* name) { return is_there(path / name); });
+    if (archives.empty()) return std::nullopt;
+    if (archives.size() > 1) {
+      throw UsageError(fmt::format("the data directory {} has {}; name one of them", path.string(),
+                                   fmt::join(archives, " and ")));
     }
-    return std::nullopt;
+    return path / archives.front();
   }
   if (path.extension() == ".npz") return path;
   // A wrong setting, which no restart mends.
@@ -276,6 +284,27 @@ TrainTestSplit load_dataset(const fs::path& path) {
   require_same_kind(data.train, data.test, "test", path);
   if (data.validation) require_same_kind(data.train, *data.validation, "validation", path);
   return data;
+}
+
+std::vector<fs::path> dataset_files(const fs::path& path) {
+  std::error_code ignored;
+  if (!fs::is_directory(path, ignored)) return {path};
+  std::vector<fs::path> files;
+  for (const char* name : archive_names) {
+    if (is_there(path / name)) files.push_back(path / name);
+  }
+  for (const IdxName& name : idx_names) {
+    if (auto file = find_idx(path, name)) files.push_back(std::move(*file));
+  }
+  try {
+    if (const auto cifar = find_cifar(path)) {
+      files.insert(files.end(), cifar->train.begin(), cifar->train.end());
+      files.insert(files.end(), cifar->test.begin(), cifar->test.end());
+    }
+  } catch (const std::exception&) {
+    // load_dataset() reports it
+  }
+  return files;
 }
 
 Dataset load_test_data(const fs::path& path) {

@@ -154,15 +154,21 @@ class OutputsTest(CommandTest):
         self.assert_fails(ended, code, *phrases)
         self.assertNotIn("Epoch", ended.stdout)
 
+    def test_outputs_may_be_beside_the_data(self) -> None:
+        self.model = self.data
+        for _ in range(2):  # the second time, all of them are there
+            ended = self.train("--csv-log", self.data / "log.csv", "--backup-dir", self.data / "backups")
+            self.assertEqual(ended.code, 0, ended.stderr)
+
     def test_no_input_is_an_output(self) -> None:
         self.assertEqual(self.train("--save-as", "a.keras").code, 0)
         made = self.model / "a.keras"
         before = made.read_bytes()
         labels = self.data / data_files.TRAIN_LABELS
         for options, phrase in ((("--csv-log", self.plain), "--csv-log would overwrite"),
-                                (("--csv-log", self.model / "model.h5"), "--csv-log would overwrite"),
+                                (("--csv-log", self.model / "model.h5"), "which the run writes because of --model-dir"),
                                 (("--csv-log", labels), "which --data-dir reads"),
-                                (("--csv-log", self.model / "backup"), "which --backup-dir reads"),
+                                (("--csv-log", self.model / "backup"), "which the run writes because of --backup-dir"),
                                 (("--tensorboard-dir", self.model / "model.h5"), "--tensorboard-dir is"),
                                 (("--backup-dir", self.model / "history.json"), "which the run writes")):
             with self.subTest(options=options):

@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <optional>
+#include <vector>
 
 namespace lockstep {
 
@@ -22,8 +23,12 @@ struct TrainTestSplit {
 ///     with a dot before idx ("train-images.idx3-ubyte") are accepted too;
 ///   - a directory with the binary version of CIFAR-10 or CIFAR-100 (data_batch_1.bin or train.bin), or with the
 ///     subdirectory of its archive.
-/// Throws DataError for damaged or mismatched files (names file and offset), IoError for missing or unreadable ones.
+/// Throws DataError for damaged or mismatched files (names file and offset), IoError for missing or unreadable ones,
+/// UsageError for a path that does not exist or a directory with several archives.
 [[nodiscard]] TrainTestSplit load_dataset(const std::filesystem::path& path);
+
+/// The files of the dataset at `path` that are there, whether or not they are intact.
+[[nodiscard]] std::vector<std::filesystem::path> dataset_files(const std::filesystem::path& path);
 
 /// Loads x_test and y_test, or the files of the test set, and needs no others; of CIFAR, all must be there.
 [[nodiscard]] Dataset load_test_data(const std::filesystem::path& path);

@@ -1,5 +1,6 @@
 // load_dataset: which files it finds, how it reads them, and its messages for missing or mismatched files.
 #include "support/catch.hpp"
+#include "support/messages.hpp"
 #include "support/scratch_directory.hpp"
 #include "unit/data/data_files.hpp"
 
@@ -101,6 +102,10 @@ TEST_CASE("npz files are read by path and from a directory", "[load_dataset]") {
   const testing::ScratchDirectory directory;
   write_file(directory.path() / "mnist.npz", zip_archive(npz_members(), false));
   check_small_set(load_dataset(directory.path()));
+  write_file(directory.path() / "cifar10.npz", zip_archive(npz_members(), false));
+  const std::string message =
+      testing::message_of<UsageError>([&] { static_cast<void>(load_dataset(directory.path())); });
+  CHECK(message.find("mnist.npz and cifar10.npz; name one") != std::string::npos);
 }
 
 TEST_CASE("npz inputs may be floats and labels any integers", "[load_dataset]") {
@@ -304,4 +309,16 @@ TEST_CASE("test data and inputs need no training data", "[dataset]") {
   CHECK(lacking(message_of<DataError>([&] { (void)load_inputs(directory.path() / "cut.npy"); }), {"12 bytes"}) == "");
   write_file(directory.path() / "flat.npy", npy(npy_dictionary("|u1", "(12,)"), counting(12)));
   CHECK(lacking(message_of<DataError>([&] { (void)load_inputs(directory.path() / "flat.npy"); }), {"(12,)"}) == "");
+}
+
+TEST_CASE("the files of a dataset are those that are read", "[load_dataset]") {
+  const testing::ScratchDirectory scratch;
+  CHECK(dataset_files(scratch / "x.npz") == std::vector{scratch / "x.npz"});
+  for (const char* name : {"model.h5", "train-images-idx3-ubyte.gz", "t10k-labels.idx1-ubyte", "other.npz"}) {
+    write_file(scratch / name, Bytes{1});
+  }
+  CHECK(dataset_files(scratch.path()) ==
+        std::vector{scratch / "train-images-idx3-ubyte.gz", scratch / "t10k-labels.idx1-ubyte"});
+  write_file(scratch / "cifar10.npz", Bytes{1});
+  CHECK(dataset_files(scratch.path()).front() == scratch / "cifar10.npz");
 }
