@@ -184,12 +184,16 @@ def evaluate(
     y: Any = None,
     *,
     batch_size: int | None = None,
+    sample_weight: Any = None,
     workers: int = 1,
     return_dict: bool = False,
 ) -> Any:
-    """Return a compiled model's loss and metrics on arrays, in the order of Keras' ``evaluate``."""
+    """Return a compiled model's loss and metrics on arrays, in the order of Keras' ``evaluate``.
+
+    `sample_weight`, as in Keras, is one factor for each example.
+    """
     arguments = _Arguments(1, 32 if batch_size is None else batch_size, workers)
-    data = _as_pair(x, y, "the data")
+    data = _as_pair(x, y, "the data", sample_weight)
     require_compiled(model)
     lost = lost_in_file(model)
     if lost is not None:

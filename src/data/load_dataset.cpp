@@ -232,8 +232,8 @@ std::optional<fs::path> find_archive(const fs::path& path) {
                          [&](const char* name) { return is_there(path / name); });
     if (archives.empty()) return std::nullopt;
     if (archives.size() > 1) {
-      throw UsageError(fmt::format("the data directory {} has {}; name one of them", path.string(),
-                                   fmt::join(archives, " and ")));
+      throw UsageError(
+          fmt::format("the data directory {} has {}; name one of them", path.string(), fmt::join(archives, " and ")));
     }
     return path / archives.front();
   }

@@ -441,6 +441,10 @@ class FullTest(FitTest):
         targets = keras.utils.to_categorical(y, 4)
         expected = model.evaluate(x, targets, verbose=0)
         np.testing.assert_allclose(lockstep.evaluate(model, x, targets), expected, rtol=1e-4)
+        weights = np.linspace(0, 3, len(x))
+        expected = model.evaluate(x, targets, sample_weight=weights, verbose=0)
+        found = lockstep.evaluate(model, x, targets, sample_weight=weights, workers=2)
+        np.testing.assert_allclose(found, expected, rtol=1e-4)
         predicted = lockstep.predict(model, x, workers=2, batch_size=16)
         np.testing.assert_allclose(predicted, model.predict(x, verbose=0), atol=1e-5)
 
