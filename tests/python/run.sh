@@ -43,9 +43,9 @@ tests=("$@")
 if [ "${1:-}" = --full ]; then
   (cd "$root" && "$venv/bin/ruff" check --no-cache && "$venv/bin/ruff" format --no-cache --check &&
     "$venv/bin/mypy" --cache-dir "$build/python/mypy")
-  tests=(parts_test fit_test equality_test faults_test foreign_test)
+  mapfile -t tests < <(basename -s .py "$here"/*_test.py)
 elif [ $# = 0 ]; then
-  tests=(parts_test fit_test.QuickTest equality_test.QuickTest faults_test.QuickTest faults_test.MistakesTest)
+  tests=(parts_test {fit,fit_interruption,fit_mistakes,equality,faults}_test.QuickTest faults_test.MistakesTest)
 fi
 cd "$here"
 exec "$venv/bin/python" -W ignore -m unittest "${tests[@]}"

@@ -1,0 +1,147 @@
+"""What `lockstep.fit` and its like refuse before anything starts, and the sentence that says so."""
+
+from __future__ import annotations
+
+import os
+import sys
+import unittest
+import warnings
+from collections.abc import Callable
+from typing import Any
+from unittest import mock
+
+os.environ["KERAS_BACKEND"] = "jax"
+
+import keras
+import lockstep
+import numpy as np
+from fit_support import BATCH, EXAMPLES, FitTest, data, make_model
+
+
+def relu(x: Any) -> Any:
+    """Not Keras'."""
+    return x * 3
+
+
+class QuickTest(FitTest):
+    def test_what_keras_file_does_not_hold_is_not_lost(self) -> None:
+        x, y = data()
+        targets = keras.utils.to_categorical(y, 4)
+        alone, model = make_model(), make_model()
+        for each in (alone, model):
+            each.compile("sgd", keras.losses.Huber(delta=0.1))
+        self.assertIn("delta of Huber", lockstep.check(model).reason)
+        by_metric = make_model()
+        by_metric.compile("sgd", "mse", metrics=[keras.metrics.CosineSimilarity(axis=0)])
+        self.assertIn("axis of CosineSimilarity", lockstep.check(by_metric).reason)
+        custom = make_model()
+        custom.compile(keras.optimizers.Adafactor(), "mse")
+        self.assertEqual(lockstep.check(custom).engine, "keras")
+        self.assertIn("Adafactor", lockstep.check(custom).reason)
+        own = make_model(layers=[keras.layers.Flatten(), keras.layers.Dense(4, activation=relu)])
+        self.assertIn("activation relu of layer dense", lockstep.check(own).reason)
+        with self.assertRaisesRegex(ValueError, "activation relu of layer dense"):
+            lockstep.predict(own, x)
+        with self.assertRaisesRegex(ValueError, "delta of Huber"):
+            lockstep.evaluate(model, x, targets)
+        options = {"batch_size": BATCH, "shuffle": False, "verbose": 0, "epochs": 2}
+        expected = alone.fit(x, targets, **options).history
+        history = lockstep.fit(model, x, targets, **options).history
+        np.testing.assert_allclose(history["loss"], expected["loss"], rtol=1e-4)
+
+    def test_layers_frozen_after_compile_need_another(self) -> None:
+        x, y = data()
+        model = make_model()
+        lockstep.fit(model, x, y, batch_size=BATCH, verbose=0)
+        model.layers[0].trainable = False
+        for call in (lambda: lockstep.fit(model, x, y, batch_size=BATCH, verbose=0), lambda: lockstep.check(model)):
+            with self.assertRaisesRegex(ValueError, "compile the model again"):
+                call()
+
+    def test_wrong_input_is_told_at_once(self) -> None:
+        x, y = data()
+        model = make_model()
+        raw = keras.Sequential([keras.Input((6, 6, 1)), keras.layers.Flatten()])
+        other = make_model()
+        other.optimizer.build(other.trainable_variables)
+        foreign = make_model(other.optimizer)
+        excluding = make_model(keras.optimizers.AdamW())
+        excluding.optimizer.exclude_from_weight_decay(var_names=["bias"])
+        wrong: list[tuple[str, type[Exception], Callable[[], Any]]] = [
+            ("not compiled", ValueError, lambda: lockstep.fit(raw, x, y)),
+            ("give a keras.Model", ValueError, lambda: lockstep.fit("model", x, y)),
+            ("a dict from class to factor", ValueError, lambda: lockstep.fit(model, x, y, class_weight=[1, 2])),
+            ("the class 0.5", ValueError, lambda: lockstep.fit(model, x, y, class_weight={0.5: 1.0})),
+            ("is nan; it must be a finite", ValueError, lambda: lockstep.fit(model, x, y, class_weight={0: np.nan})),
+            ("y is missing", ValueError, lambda: lockstep.fit(model, x)),
+            ("119 examples, y has 120", ValueError, lambda: lockstep.fit(model, x[1:], y)),
+            ("workers is 0", ValueError, lambda: lockstep.fit(model, x, y, workers=0)),
+            ("batch_size is 2.5", ValueError, lambda: lockstep.fit(model, x, y, batch_size=2.5)),
+            ("validation_split is 1", ValueError, lambda: lockstep.fit(model, x, y, validation_split=1)),
+            ("pair of arrays", ValueError, lambda: lockstep.fit(model, x, y, validation_data=x)),
+            ("both given", ValueError, lambda: lockstep.fit(model, x, y, class_weight={0: 2.0}, sample_weight=x)),
+            (
+                r"shape \(3,\); give one number for each of its 120",
+                ValueError,
+                lambda: lockstep.fit(model, x, y, sample_weight=[1, 2, 3]),
+            ),
+            ("collect its batches", ValueError, lambda: lockstep.fit(model, iter([(x, y)]))),
+            ("one input and one output", ValueError, lambda: lockstep.fit(model, [x, x], y, engine="native")),
+            ("pair of arrays", ValueError, lambda: lockstep.fit(model, x, y, validation_data=x, engine="keras")),
+            ("no array of numbers.*unique", ValueError, lambda: lockstep.fit(model, x, y.astype(str))),
+            ("variables of another model", ValueError, lambda: lockstep.fit(foreign, x, y)),
+            ("weight decay", ValueError, lambda: lockstep.fit(excluding, x, y)),
+            ("engine is 'c'", ValueError, lambda: lockstep.fit(model, x, y, engine="c")),
+            ("needs backup_dir", ValueError, lambda: lockstep.fit(model, x, y, resume=True)),
+            ("backup_dir=", ValueError, lambda: lockstep.fit(
+                model, x, y, callbacks=[keras.callbacks.BackupAndRestore(str(self.folder))])),
+            ("ends of epochs", ValueError, lambda: lockstep.fit(
+                model, x, y, callbacks=[keras.callbacks.ModelCheckpoint("a.keras", save_freq=3)])),
+            ("class 3.*classes 0 to 1|classes 0 to 3", ValueError, lambda: lockstep.fit(model, x, y + 9, verbose=0)),
+            ("input 3 of the data is NaN", ValueError, lambda: lockstep.fit(
+                model, np.where(np.arange(EXAMPLES)[:, None, None, None] == 3, np.nan, x), y, verbose=0)),
+        ]  # fmt: skip
+        for sentence, kind, call in wrong:
+            with self.subTest(sentence), self.assertRaisesRegex(kind, sentence) as caught:
+                call()
+            self.assertNotIn("Traceback", str(caught.exception))
+        self.assertEqual(int(model.optimizer.iterations), 0)
+
+    def test_check_names_what_the_native_engine_does_not_know(self) -> None:
+        self.assertEqual(lockstep.check(make_model()).engine, "native")
+
+        @keras.saving.register_keras_serializable("mine")
+        class Twice(keras.layers.Layer):
+            def call(self, x: Any) -> Any:
+                return 2 * x
+
+        answer = lockstep.check(make_model(layers=[keras.layers.Flatten(), Twice()]))
+        self.assertEqual(answer.engine, "keras")
+        self.assertIn("Twice", answer.reason)
+        x, y = data()
+        with self.assertRaisesRegex(ValueError, "Twice"):
+            lockstep.fit(make_model(layers=[keras.layers.Flatten(), Twice()]), x, y, engine="native")
+
+    def test_a_class_that_workers_cannot_import_needs_cloudpickle(self) -> None:
+        class Twice(keras.layers.Layer):
+            def call(self, x: Any) -> Any:
+                return 2 * x
+
+        x, y = data()
+        model = make_model(layers=[keras.layers.Flatten(), Twice()])
+        self.assertTrue(callable(lockstep.fit))  # loaded here: the patch unloads what is loaded within it
+        with mock.patch.dict(sys.modules, {"cloudpickle": None}), self.assertRaisesRegex(ValueError, "pip install"):
+            lockstep.fit(model, x, y, engine="keras", verbose=0)
+
+
+class FullTest(FitTest):
+    def test_more_workers_than_cores_are_warned_of(self) -> None:
+        x, _ = data(40)
+        with mock.patch.object(os, "sched_getaffinity", lambda pid: {0}), warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            lockstep.predict(make_model(), x, workers=2)
+        self.assertIn("2 workers share 1 core", " ".join(str(each.message) for each in said))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,111 @@
+"""`lockstep.fit` with a backup_dir: which trainings go on, with the same bits, and which are refused."""
+
+from __future__ import annotations
+
+import os
+import unittest
+from typing import Any
+
+os.environ["KERAS_BACKEND"] = "jax"
+
+import keras
+import lockstep
+import numpy as np
+from fit_support import BATCH, Collect, FitTest, data, make_model
+from lockstep._start import describe_compilation, owned
+
+
+class FullTest(FitTest):
+    def test_a_model_made_anew_resumes_with_the_same_bits(self) -> None:
+        x, y = data()
+        options: dict[str, Any] = {"epochs": 4, "batch_size": BATCH, "verbose": 0}
+        calm = make_model()
+        expected = lockstep.fit(calm, x, y, seed=7, **options).history
+
+        def fail(model: Any, epoch: int) -> None:
+            if epoch == 2:
+                raise LookupError("the kernel died")
+
+        backups = self.folder / "backups"
+        options["backup_dir"] = backups
+        with self.assertRaises(LookupError):
+            lockstep.fit(make_model(), x, y, seed=7, callbacks=[Collect(fail)], **options)
+        self.assertTrue(backups.exists())
+        keras.utils.set_random_seed(99)
+        model = keras.models.clone_model(calm)
+        model.compile(keras.optimizers.Adam(0.01), calm.loss, metrics=["accuracy"])
+        collect = Collect(lambda model, epoch: None)
+        history = lockstep.fit(model, x, y, callbacks=[collect], resume=True, **options).history
+        self.assertEqual([epoch for kind, epoch in collect.calls if kind == "epoch_end"], [2, 3])
+        self.assertEqual(history["loss"], expected["loss"][2:])
+        for own, theirs in zip(model.get_weights(), calm.get_weights(), strict=True):
+            np.testing.assert_array_equal(own, theirs)
+        self.assertFalse(backups.exists())
+
+    def test_a_training_compiled_otherwise_does_not_resume(self) -> None:
+        x, y = data()
+
+        def stop(model: Any, epoch: int) -> None:
+            raise KeyError("stop")
+
+        with self.assertRaises(KeyError):
+            lockstep.fit(make_model(), x, y, epochs=3, backup_dir=self.folder / "kept", callbacks=[Collect(stop)])
+        other = make_model(keras.optimizers.SGD(0.5))
+        with self.assertRaisesRegex(ValueError, "another loss, optimizer or metrics"):
+            lockstep.fit(other, x, y, epochs=3, backup_dir=self.folder / "kept", resume=True)
+
+    def test_another_training_does_not_resume(self) -> None:
+        x, y = data()
+
+        def stop(model: Any, epoch: int) -> None:
+            raise KeyError("stop")
+
+        def made(activation: str = "relu", rate: float = 0.01, trainable: bool = True) -> keras.Model:
+            first = keras.layers.Dense(5, activation=activation, trainable=trainable)
+            layers = [keras.layers.Input(x.shape[1:]), keras.layers.Flatten(), first, keras.layers.Dense(4)]
+            model = keras.Sequential(layers)
+            loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+            model.compile(keras.optimizers.SGD(rate), loss)
+            return model
+
+        class Slower(keras.callbacks.Callback):
+            def on_train_begin(self, logs: Any = None) -> None:
+                self.model.optimizer.learning_rate = 0.005
+
+        for engine in ("native", "keras"):
+            kept = self.folder / engine
+            options: dict[str, Any] = {"epochs": 3, "verbose": 0, "engine": engine, "backup_dir": kept}
+            with self.assertRaises(KeyError):
+                lockstep.fit(made(), x, y, seed=5, callbacks=[Slower(), Collect(stop)], **options)
+            for words, model, seed in (
+                ("another model", made(activation="tanh"), None),
+                ("another model", made(trainable=False), None),
+                ("another learning rate", made(rate=0.5), None),
+                ("another seed", made(), 6),
+            ):
+                with self.subTest(words, engine=engine), self.assertRaisesRegex(ValueError, words):
+                    lockstep.fit(model, x, y, seed=seed, resume=True, **options)
+            with owned(kept), self.assertRaisesRegex(ValueError, "another process trains in"):
+                lockstep.fit(made(), x, y, **options)
+            lockstep.fit(made(), x, y, callbacks=[Slower()], resume=True, **options)
+            self.assertFalse(kept.exists())
+
+    def test_a_compilation_is_the_same_wherever_it_is_made_again(self) -> None:
+        def described(optimizer: Any, loss: Any, metric: Any) -> str:
+            model = make_model()
+            model.compile(optimizer, loss, metrics=[metric])
+            return describe_compilation(model)
+
+        # Keras numbers the names of objects: adam, adam_1; auc, auc_1.
+        first = described(keras.optimizers.Adam(0.01), "binary_crossentropy", keras.metrics.AUC())
+        self.assertEqual(first, described(keras.optimizers.Adam(0.02), "binary_crossentropy", keras.metrics.AUC()))
+        for other in (
+            described(keras.optimizers.Adam(0.01, beta_1=0.5), "binary_crossentropy", keras.metrics.AUC()),
+            described(keras.optimizers.Adam(0.01), "mse", keras.metrics.AUC()),
+            described(keras.optimizers.Adam(0.01), "binary_crossentropy", keras.metrics.AUC(curve="PR")),
+        ):
+            self.assertNotEqual(first, other)
+
+
+if __name__ == "__main__":
+    unittest.main()
