@@ -5,8 +5,8 @@ from pathlib import Path
 
 import launch_test
 from launch_test import free_ports
+from model_file_support import COMPILED, description
 from support import DATA, USAGE, Ended, Running, library, program
-from train_test import COMPILED, description
 
 LAYERS = (("Reshape", {"target_shape": [28, 28, 1]}), ("Conv2D", {"filters": 4, "kernel_size": [3, 3]}),
           ("BatchNormalization", {}), ("Flatten", {}), ("Dense", {"units": 12, "activation": "relu"}),

@@ -5,8 +5,8 @@ import zipfile
 from pathlib import Path
 
 import data_files
+from model_file_support import COMPILED, SMALL, description
 from support import DATA, IO, USAGE, Ended, ProgramTest, Running, eventually, program
-from train_test import COMPILED, SMALL, description
 
 LONG = ("--epochs", 100000)
 REST = ("--global-batch-size", 20, "--backup-save-freq", 1000, "--epochs", 200, "--steps-per-epoch", 5)

@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
 """Runs the model programs as users do and checks exit codes, messages and files.
 
-    tests/programs/run.py BUILD_DIR [bad_data | health | launch | options | saving | save_faults | peers | resume |
-                          job_identity | results | output | train | parallelism | pictures | waiting | faults |
-                          two_jobs]... [-v] [--count N] [--seed S] [--ledger FILE]
+    tests/programs/run.py BUILD_DIR [GROUP]... [-v] [--count N] [--seed S] [--ledger FILE]
 
+GROUP is the name of a file here without _test.py, or GROUP.CLASS[.TEST].
 Without a name all groups run. --count sets the number of repetitions of random tests; the default is a tenth of the
 usual count. Needs only Python and the built programs.
 """
@@ -19,8 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 import groups  # noqa: E402
 import two_jobs_test  # noqa: E402
 
-GROUPS = ("bad_data", "health", "launch", "options", "saving", "save_faults", "peers", "resume",
-          "job_identity", "results", "output", "train", "parallelism", "pictures", "waiting", "faults", "two_jobs")
+GROUPS = tuple(sorted(path.stem.removesuffix("_test") for path in Path(__file__).parent.glob("*_test.py")))
 
 
 def main() -> int:

@@ -16,8 +16,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from model_file_support import COMPILED, SMALL, description
 from support import TEMPORARY, USAGE, ProgramTest, Running, count, program, seed
-from train_test import COMPILED, SMALL, description
 
 ledger: Path | None = None
 

@@ -1,0 +1,101 @@
+"""`lockstep evaluate` and `predict` with models from files."""
+
+import json
+import math
+import re
+import struct
+
+import data_files
+from model_file_support import COMPILED, SHORT, SMALL, ModelFileTest, description
+from support import DATA, IO, USAGE, Running, program
+
+
+class InferenceTest(ModelFileTest):
+    def test_evaluate_matches_training(self) -> None:
+        first = self.trained("first.keras")
+        evaluation = json.loads((first.parent / "history.json").read_text())["evaluation"]
+        ended = self.use("evaluate", "--model", first, "--verbose", 0)
+        self.assertEqual(ended.code, 0, str(ended))
+        self.assertEqual(ended.stdout, f"loss: {evaluation['loss']:.4f}\naccuracy: {evaluation['accuracy']:.4f}\n")
+        self.assertEqual(list(self.cwd.iterdir()), [], "evaluating leaves nothing")
+        self.assert_fails(self.use("evaluate", "--model", self.plain), USAGE, "give --loss,")
+        with_loss = self.use("evaluate", "--model", self.plain, "--loss", "sparse_categorical_crossentropy",
+                             "--initial-weights", first, "--verbose", 0)
+        self.assertEqual(with_loss.stdout, ended.stdout)
+
+    def test_predictions_are_a_numpy_array(self) -> None:
+        first = self.trained("first.h5")
+        for name, more in (("one", ()), ("two", ("--global-batch-size", 7))):
+            ended = self.use("predict", "--model", first, "--output", f"sub/{name}.npy", *more)
+            self.assertEqual(ended.code, 0, str(ended))
+            self.assertIn(f"Saved sub/{name}.npy, an array (40, 10)", ended.stdout)
+            self.assertIn(f"Not used, so not checked: what {first} was compiled with", ended.stdout)
+        content = (self.cwd / "sub" / "one.npy").read_bytes()
+        head = re.match(rb"\x93NUMPY\x01\x00(..)({.*?}) *\n", content, re.S)
+        assert head is not None
+        self.assertEqual(eval(head[2]), {"descr": "<f4", "fortran_order": False, "shape": (40, 10)})
+        self.assertEqual((struct.unpack("<H", head[1])[0] + 10, head.end() % 64), (head.end(), 0))
+        values = struct.unpack("<400f", content[head.end():])
+        _, labels = data_files.digits(40, 1001)
+        right = sum(max(range(10), key=lambda c, row=row: values[10 * row + c]) == labels[row] for row in range(40))
+        evaluation = json.loads((first.parent / "history.json").read_text())["evaluation"]
+        self.assertAlmostEqual(right / 40, evaluation["accuracy"])
+        again = struct.unpack("<400f", (self.cwd / "sub" / "two.npy").read_bytes()[head.end():])
+        for one, two in zip(values, again):
+            self.assertAlmostEqual(one, two, places=4)
+
+    def test_new_inputs_need_no_targets(self) -> None:
+        first = self.trained("first.h5")
+        images, _ = data_files.digits(7, 3)
+        (self.scratch / "new.npy").write_bytes(data_files.npy((7, 28, 28), images))
+        call = [program("lockstep"), "predict", "--model", str(first), "--data-dir", str(self.scratch / "new.npy")]
+        ended = Running(call, self.cwd, {}).end()
+        self.assertEqual(ended.code, 0, str(ended))
+        self.assertIn("Saved predictions.npy, an array (7, 10)", ended.stdout)
+
+    def test_predict_refuses_what_is_not_finite(self) -> None:
+        made = self.trained("made.keras")
+        values = struct.pack("<784f", *[0.5] * 783, math.nan)
+        header = "{'descr': '<f4', 'fortran_order': False, 'shape': (1, 28, 28), }".encode().ljust(118 - 1) + b"\n"
+        file = self.scratch / "nan.npy"
+        file.write_bytes(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + values)
+        self.data = file
+        ended = self.use("predict", "--model", made)
+        self.assert_fails(ended, DATA, "nan.npy", "is NaN")
+
+    def test_several_metrics(self) -> None:
+        first = self.trained("first.h5")
+        ended = self.use("evaluate", "--model", first, "--metrics", "sparse_top_k_categorical_accuracy,accuracy")
+        self.assertEqual(ended.code, 0, str(ended))
+        self.assertIn("\naccuracy: ", ended.stdout)
+        self.assertIn("\nsparse_top_k_categorical_accuracy: ", ended.stdout)
+        for wrong in ("accuracy,mean_iou", "accuracy,", ""):
+            self.assert_fails(self.use("evaluate", "--model", first, "--metrics", wrong), USAGE, "--metrics")
+
+    def test_the_data_is_told(self) -> None:
+        """With the factor for bytes, unless the model has a layer that scales."""
+        scales = ("Rescaling", {"scale": 1 / 255, "offset": 0.0})
+        by_option = "multiplied by 1/255 (--input-scale)"
+        unscaled = "unscaled because the model has a layer that reads them so"
+        for layers, how in ((SMALL, by_option), ((*SMALL, scales), unscaled), ((scales, *SMALL), unscaled)):
+            with self.subTest(layers=layers):
+                self.plain.write_text(description(*layers))
+                ended = self.succeed("--model", self.plain, *COMPILED, *SHORT)
+                self.assertIn(f"Data: 100 training and 40 test examples of shape (28, 28), bytes {how}, "
+                              f"from {self.data}", ended.stdout)
+
+    def test_a_result_that_cannot_be_printed_is_an_error(self) -> None:
+        made = self.trained("made.keras")
+        for command, options in (("evaluate", ("--data-dir", self.data)), ("plan", ())):
+            call = [program("lockstep"), command, "--model", str(made), *map(str, options)]
+            ended = Running(["sh", "-c", 'exec "$@" >/dev/full', "sh", *call], self.cwd, {}).end()
+            self.assertEqual(ended.code, IO, str(ended))
+            self.assertIn("standard output", ended.stderr)
+
+    def test_softmax_means_probabilities(self) -> None:
+        """A model with logits and the same model with a softmax layer begin with the same loss."""
+        self.succeed("--model", self.plain, *COMPILED, *SHORT)
+        logits = self.losses()
+        self.plain.write_text(description(*SMALL, ("Activation", {"activation": "softmax"})))
+        self.succeed("--model", self.plain, *COMPILED, *SHORT)
+        self.assertAlmostEqual(self.losses()[0], logits[0], delta=1e-3)
