@@ -38,7 +38,7 @@ Options parse(std::span<const std::string> args, const std::string& program, std
 void tell_scale(Model& model, const Dataset& data, const Options& options) {
   const double scale = parts_of(model).model.compiled().plan().graph.input.byte_scale;
   const std::string bytes = describe_bytes(data, options, scale);
-  if (!bytes.empty() && scale != 1) log_info(fmt::format("the inputs of {}: {}", data.source, bytes));
+  if (!bytes.empty()) log_info(fmt::format("the inputs of {}: {}", data.source, bytes));
 }
 
 }  // namespace

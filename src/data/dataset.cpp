@@ -127,11 +127,11 @@ void Dataset::validate(std::int64_t classes) const {
       std::find_if(indices->begin(), indices->end(), [=](std::int32_t i) { return i < 0 || i >= classes; });
   if (wrong == indices->end()) return;
   const auto [least, most] = std::ranges::minmax(*indices);
-  const bool counts_from_one = least == 1 && most == classes;
+  const char* remedy = "correct the label, or give the model's last layer more units";
+  if (least == 1 && most == classes) remedy = "subtract 1 from the labels, which count from 1";
+  if (least < 0) remedy = "correct the label";
   throw DataError(fmt::format("target {} of {} is class {}, but the model has classes 0 to {}; {}",
-                              wrong - indices->begin(), source, *wrong, classes - 1,
-                              counts_from_one ? "subtract 1 from the labels, which count from 1"
-                                              : "correct the label, or give the model's last layer more units"));
+                              wrong - indices->begin(), source, *wrong, classes - 1, remedy));
 }
 
 }  // namespace lockstep

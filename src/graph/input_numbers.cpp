@@ -23,10 +23,18 @@ bool is_any_of(const Layer& layer) {
 }  // namespace
 
 double byte_scale_of(const Architecture& flattened) {
-  const bool takes_bytes = std::ranges::any_of(flattened.layers(), [](const LayerInfo& info) {
-    return is_any_of<Rescaling, Normalization, Embedding>(info.layer);
-  });
-  return takes_bytes || flattened.input_type() != InputType::float32 ? 1 : 1.0 / 255;
+  if (flattened.input_type() != InputType::float32) return 1;
+  std::vector<bool> is_near_input(flattened.calls().size());  // no weights were applied yet
+  for (std::size_t i = 0; i < flattened.calls().size(); ++i) {
+    const LayerCall& call = flattened.calls()[i];
+    const LayerInfo& info = flattened.layers()[static_cast<std::size_t>(call.layer)];
+    const bool reads = call.inputs.empty() || std::ranges::any_of(call.inputs, [&](int of) {
+                         return is_near_input[static_cast<std::size_t>(of)];
+                       });
+    if (reads && is_any_of<Rescaling, Normalization, Embedding>(info.layer)) return 1;
+    is_near_input[i] = reads && info.parameters.empty();
+  }
+  return 1.0 / 255;
 }
 
 void check_integer_input(const Architecture& flattened) {

@@ -73,16 +73,19 @@ class InferenceTest(ModelFileTest):
             self.assert_fails(self.use("evaluate", "--model", first, "--metrics", wrong), USAGE, "--metrics")
 
     def test_the_data_is_told(self) -> None:
-        """With the factor for bytes, unless the model has a layer that scales."""
+        """With the factor for bytes, unless the model has a layer that scales before its weights."""
         scales = ("Rescaling", {"scale": 1 / 255, "offset": 0.0})
         by_option = "multiplied by 1/255 (--input-scale)"
         unscaled = "unscaled because the model has a layer that reads them so"
-        for layers, how in ((SMALL, by_option), ((*SMALL, scales), unscaled), ((scales, *SMALL), unscaled)):
+        for layers, how in ((SMALL, by_option), ((*SMALL, scales), by_option), ((scales, *SMALL), unscaled),
+                            ((SMALL[0], scales, *SMALL[1:]), unscaled)):
             with self.subTest(layers=layers):
                 self.plain.write_text(description(*layers))
                 ended = self.succeed("--model", self.plain, *COMPILED, *SHORT)
                 self.assertIn(f"Data: 100 training and 40 test examples of shape (28, 28), bytes {how}, "
                               f"from {self.data}", ended.stdout)
+                told = self.use("evaluate", "--model", self.model / "model.h5").stderr
+                self.assertIn(f"bytes {how}", told)
 
     def test_a_result_that_cannot_be_printed_is_an_error(self) -> None:
         made = self.trained("made.keras")

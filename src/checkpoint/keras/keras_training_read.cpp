@@ -231,8 +231,8 @@ CompileState training_config_from_json(const std::string& text, const std::strin
     const json* const optimizer = config.find("optimizer_config");
     if (optimizer == nullptr) {
       config.fail(
-          "has no optimizer (Keras leaves it out when it saves a model a second time); choose one with --optimizer, or "
-          "compile the model again before you save it");
+          "has no optimizer (Keras leaves it out when it saves a model a second time); compile the model again before "
+          "you save it");
     }
     training.optimizer = read_optimizer(*optimizer, source);
   });

@@ -1,5 +1,5 @@
-// How `lockstep train` handles its options, a file's compile options and class indices. tests/programs/train_test.py and
-// train_mistakes_test.py run the program.
+// How `lockstep train` handles its options, a file's compile options and class indices. train_test.py and
+// train_mistakes_test.py in tests/programs run the program.
 #include "cli/train.hpp"
 
 #include "cli/command_line.hpp"

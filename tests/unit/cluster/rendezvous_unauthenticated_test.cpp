@@ -312,7 +312,7 @@ void check_junk_connections(std::size_t count, std::size_t slow_ones, double sec
   CHECK(ended == true);
   CHECK(group.all_train());
   CHECK(group.at(0).rendezvous.member().placement().generation == 2);
-  CHECK(group.max_round < 5);  // s; nothing blocks
+  CHECK(group.max_round < 5);       // s; nothing blocks
 #if !defined(__SANITIZE_ADDRESS__)  // AddressSanitizer keeps freed memory
   CHECK(max_memory - memory < 20);
 #endif

@@ -72,7 +72,7 @@ TEST_CASE("labels out of range are named", "[dataset]") {
   Dataset data = four_examples();
   check_refused(data, 2, "target 2 of some data is class 2, but the model has classes 0 to 1");
   data.targets = Labels{0, 1, 2, -1};
-  check_refused(data, 3, "target 3 of some data is class -1");
+  check_refused(data, 3, "target 3 of some data is class -1, but the model has classes 0 to 2; correct the label");
   data.targets = Labels{3, 1, 2, 1};
   check_refused(data, 3, "subtract 1 from the labels, which count from 1");
   data.targets = Labels{3, 0, 2, 1};
