@@ -2,6 +2,7 @@
 #include "support/examples.hpp"
 
 #include "core/random.hpp"
+#include "graph/input_numbers.hpp"
 
 #include <lockstep/layers/sequential.hpp>
 
@@ -42,15 +43,6 @@ reference::Values Examples::targets_of(std::span<const std::uint32_t> examples) 
   return rows_of(targets, target_width, examples);
 }
 
-/// Whether the model has a layer that gives bytes a meaning.
-bool reads_bytes(const Architecture& model) {
-  const Architecture flattened = model.flattened();
-  return std::ranges::any_of(flattened.layers(), [](const LayerInfo& info) {
-    return std::holds_alternative<Rescaling>(info.layer) || std::holds_alternative<Normalization>(info.layer) ||
-           std::holds_alternative<Embedding>(info.layer);
-  });
-}
-
 Examples make_examples(const Architecture& model, const Loss& loss, std::size_t count, std::uint64_t seed,
                        Pixels pixels) {
   RandomStream random(seed, RandomPurpose::test, 0);
@@ -60,11 +52,11 @@ Examples make_examples(const Architecture& model, const Loss& loss, std::size_t 
   examples.input_width = static_cast<std::size_t>(model.input_shape().elements());
   const std::size_t inputs = count * examples.input_width;
   if (pixels == Pixels::bytes) {
-    const bool rescales = reads_bytes(model);
+    const double scale = byte_scale_of(model.flattened());
     std::vector<std::uint8_t> bytes(inputs);
     for (std::uint8_t& byte : bytes) {
       byte = static_cast<std::uint8_t>(random.below(256));
-      examples.inputs.push_back(static_cast<float>(byte) / (rescales ? 1.0F : 255.0F));
+      examples.inputs.push_back(static_cast<float>(byte * scale));
     }
     examples.data.inputs = std::move(bytes);
   } else {
