@@ -102,7 +102,7 @@ def _native_problem(model: Any) -> str | None:
     if code not in _WRONG_MODEL:
         raise error
     reason = re.sub(re.escape(str(path)) + r"(:[\w.]+)?: ", "", str(error)).replace(str(path), "the model")
-    return re.sub(r"; it has Functional, .*", "", reason)  # the list of all layers
+    return re.sub(r"; in Python, lockstep\.fit .*", "", reason)  # the caller is there already, and the list of all layers is long
 
 
 def beyond_native(model: Any, x: Any, y: Any, validation: Any, sample_weight: Any) -> str | None:

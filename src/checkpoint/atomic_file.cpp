@@ -71,7 +71,7 @@ fs::path follow_links(fs::path file) {
 
 }  // namespace
 
-AtomicFile::AtomicFile(fs::path target) : target_(follow_links(std::move(target))) {
+AtomicFile::AtomicFile(fs::path target, Writer writer) : target_(follow_links(std::move(target))), writer_(writer) {
   const std::string name = target_.filename().string();
   std::error_code unknown;
   if (name.empty() || name == "." || name == ".." || fs::is_directory(target_, unknown)) {
@@ -127,7 +127,7 @@ void AtomicFile::commit() {
   if (const int error = duplicate.close(); error != 0) discard_and_throw(error);
   if (!is_path_of(temporary_, file_)) discard_and_throw(ENOENT);
   try {
-    require_not_owned_by_another(target_);
+    if (writer_ == Writer::job) require_not_owned_by_another(target_);
   } catch (const Error&) {
     unlink(temporary_.c_str());
     throw;
@@ -173,8 +173,8 @@ void require_writable(const fs::path& target) {
   probe.write(page);  // a full disk can still hold an empty file
 }
 
-void write_file_atomically(const fs::path& target, std::span<const std::byte> content) {
-  AtomicFile file(target);
+void write_file_atomically(const fs::path& target, std::span<const std::byte> content, Writer writer) {
+  AtomicFile file(target, writer);
   file.write(content);
   file.commit();
 }

@@ -13,6 +13,9 @@
 
 namespace lockstep {
 
+/// Who writes: a job, which stops if another one has taken its directory over, or a command that owns no directory.
+enum class Writer { job, command };
+
 /// A file under construction, for writers that write in several calls.
 ///
 ///   AtomicFile file("model.h5");   // creates missing directories and ".model.h5.1f09c3d2.tmp"
@@ -23,11 +26,11 @@ namespace lockstep {
 /// processes, containers and hosts may write one target: each commit publishes the whole file of one writer. SIGKILL
 /// leaves the temporary file behind, without its lock; the next AtomicFile for the same target removes it. A new file
 /// has the permissions of the file that it replaces. A symbolic link stays: the file that it names is replaced. Errors
-/// are IoError, or PeerError if another job owns the target's directory meanwhile. The temporary file is removed before
+/// are IoError, or PeerError if a job writes and another one owns the target's directory meanwhile. The temporary file is removed before
 /// the error is thrown, because an uncaught exception runs no destructors.
 class AtomicFile {
  public:
-  explicit AtomicFile(std::filesystem::path target);
+  explicit AtomicFile(std::filesystem::path target, Writer writer = Writer::job);
   ~AtomicFile();  ///< removes the temporary file unless it was committed
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
@@ -46,6 +49,7 @@ class AtomicFile {
 
   std::filesystem::path target_;
   std::filesystem::path temporary_;
+  Writer writer_;
   FileDescriptor file_;  ///< holds the lock until the end
   bool committed_ = false;
 };
@@ -55,7 +59,8 @@ class AtomicFile {
 void require_writable(const std::filesystem::path& target);
 
 /// Writes a whole file atomically.
-void write_file_atomically(const std::filesystem::path& target, std::span<const std::byte> content);
+void write_file_atomically(const std::filesystem::path& target, std::span<const std::byte> content,
+                           Writer writer = Writer::job);
 
 /// Removes the temporary files of dead writers of the files in `directory` that `is_target` accepts by name. Failures
 /// are harmless and not reported.

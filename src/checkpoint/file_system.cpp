@@ -28,7 +28,7 @@ std::string remedy_for(int error) {
     case ENOENT: return "; choose another directory";
     case EROFS: return "; mount it for writing or choose another directory";
     case ENOSPC:
-    case EDQUOT: return "; free some space or choose another directory";
+    case EDQUOT: return "; free some space";
     case ENAMETOOLONG: return "; choose a shorter name (the temporary file's is 14 characters longer)";
     case ENOTDIR:
     case EEXIST: return "; a component of the path is a file, not a directory, so choose another";

@@ -8,7 +8,7 @@
 
 namespace lockstep {
 
-/// Throws IoError: "WHAT: No space left on device DETAIL; free some space or choose another directory".
+/// Throws IoError: "WHAT: No space left on device DETAIL; free some space".
 [[noreturn]] void throw_io_error(const std::string& what, int error, const std::string& detail = {});
 
 /// The directory of a file; "." for a bare name.

@@ -7,7 +7,7 @@
 #include "core/log.hpp"
 #include "core/printable.hpp"
 #include "data/npy.hpp"
-#include "training/model_parts.hpp"
+#include "options/read_value.hpp"
 #include "training/parse_or_exit.hpp"
 
 #include <lockstep/lockstep.hpp>
@@ -35,9 +35,8 @@ Options parse(std::span<const std::string> args, const std::string& program, std
 }
 
 /// Keras scales no bytes. On standard error, since the results are on standard output.
-void tell_scale(Model& model, const Dataset& data, const Options& options) {
-  const double scale = parts_of(model).model.compiled().plan().graph.input.byte_scale;
-  const std::string bytes = describe_bytes(data, options, scale);
+void tell_scale(const Architecture& model, const Dataset& data, const Options& options) {
+  const std::string bytes = describe_bytes(data, options, model);
   if (!bytes.empty()) log_info(fmt::format("the inputs of {}: {}", data.source, bytes));
 }
 
@@ -49,16 +48,18 @@ void evaluate(std::span<const std::string> args) {
                                 std::vector{model_option(settings), loss_option(settings), metrics_option(settings)},
                                 settings, "Evaluates a model on the test set, on every worker of the world");
   MultiWorkerMirroredStrategy strategy{options};
+  Dataset test;
   Model model = strategy.load_model(settings.model, [&](const Architecture& architecture, const auto& saved) {
     CompileOptions compile_options = resolve_compile_options(settings, architecture, saved, false);
     compile_options.optimizer = SGD();  // has no state to allocate
+    test = load_test_data(options.data_dir);
+    check_inputs(test, options, architecture);
+    convert_targets(test, compile_options.loss, architecture);
     return compile_options;
   });
-  Dataset test = load_test_data(options.data_dir);
-  convert_targets(test, model.compile_options().value().loss, model.architecture());
   const Logs logs = model.evaluate(test);
   if (!model.is_chief()) return;
-  tell_scale(model, test, options);
+  tell_scale(model.architecture(), test, options);
   std::cout << printable(describe(logs, "", "\n")) << std::endl;
   require_printed();
 }
@@ -70,27 +71,31 @@ void predict(std::span<const std::string> args) {
                                     .metavar = "FILE",
                                     .help = "float32 of the shape (examples, ...), for numpy.load",
                                     .shown_default = output.string(),
-                                    .set = [&output](const OptionValue& given) { output = given.value; }};
+                                    .set = [&output](const OptionValue& given) {
+                                      output = given.value;
+                                      if (output.extension() != ".npy") refuse(given, "a file name ending in .npy");
+                                    }};
   const Options options = parse(args, "lockstep predict", std::vector{model_option(settings), output_option}, settings,
                                 "Writes a model's outputs for the test set, on every worker of the world");
-  if (output.empty()) throw UsageError("--output is empty but must be the name of a file; see lockstep predict --help");
   MultiWorkerMirroredStrategy strategy{options};
   if (strategy.is_chief()) {
     require_distinct(options, {{"--model", settings.model}}, std::array{NamedFile{"--output", output}});
     require_writable(output);
   }
-  Model model = strategy.load_model(settings.model, [&](const Architecture&, const auto& saved) {
+  Dataset test;
+  Model model = strategy.load_model(settings.model, [&](const Architecture& architecture, const auto& saved) {
     if (saved) strategy.print("Not used, so not checked: what {} was compiled with", settings.model.string());
+    test = load_inputs(options.data_dir);
+    check_inputs(test, options, architecture);
     return CompileOptions{.loss = MeanSquaredError()};  // not computed; accepts outputs of any shape
   });
-  const Dataset test = load_inputs(options.data_dir);
   const std::vector<float> outputs = model.predict(test);
   std::vector<std::int64_t> extents{static_cast<std::int64_t>(test.size())};
   for (const std::int64_t extent : model.architecture().output_shape().extents()) extents.push_back(extent);
   const Shape shape(std::move(extents));
   if (model.is_chief()) {
-    tell_scale(model, test, options);
-    write_file_atomically(output, to_npy(shape, outputs));
+    tell_scale(model.architecture(), test, options);
+    write_file_atomically(output, to_npy(shape, outputs), Writer::command);
   }
   strategy.print("Saved {}, an array {}", output.string(), shape.to_string());
 }

@@ -95,10 +95,7 @@ TensorStatistics compute_statistics(const NamedTensor& tensor) {
 
 InspectedFile inspect_file(const fs::path& file) {
   if (std::error_code unknown; !fs::exists(file, unknown) && !unknown) {
-    const std::string problem =
-        fmt::format("there is no file {}; name a model or weights file, or a directory", file.string());
-    if (!is_model_file_name(file)) throw UsageError(problem);
-    throw IoError(problem);
+    throw UsageError(fmt::format("there is no file {}; name a model or weights file, or a directory", file.string()));
   }
   const ModelFormat format = model_format_of(file);
   InspectedFile result{file, 0, {}, {}};

@@ -5,10 +5,12 @@
 #include "core/join_words.hpp"
 #include "core/lower_case.hpp"
 #include "core/variant_types.hpp"
+#include "graph/input_numbers.hpp"
 #include "layers/layer_registry.hpp"
 #include "losses/loss_registry.hpp"
 #include "metrics/metric_registry.hpp"
 #include "options/read_value.hpp"
+#include "session/batch_feed.hpp"
 
 #include <lockstep/core/error.hpp>
 #include <lockstep/data/dataset.hpp>
@@ -230,6 +232,8 @@ void convert_floats_to_classes(Dataset& data) {
   data.target_shape = Shape{};
 }
 
+bool holds_bytes(const Dataset& data) { return std::holds_alternative<SharedArray<std::uint8_t>>(data.inputs); }
+
 }  // namespace
 
 void convert_targets(Dataset& data, const Loss& loss, const Architecture& model) {
@@ -261,19 +265,34 @@ void convert_targets(Dataset& data, const Loss& loss, const Architecture& model)
   data.target_shape = output;
 }
 
-std::string describe_bytes(const Dataset& data, const Options& options, double byte_scale) {
-  if (!std::holds_alternative<SharedArray<std::uint8_t>>(data.inputs)) return "";
+void check_inputs(const Dataset& data, const Options& options, const Architecture& model) {
+  check_example_shape(data, model);
+  if (!holds_bytes(data) || options.input_scale || byte_scale_of(model.flattened()) == 1) return;
+  const std::vector<std::filesystem::path> files = dataset_files(options.data_dir);
+  const bool holds_arrays = std::ranges::any_of(
+      files, [](const auto& file) { return file.extension() == ".npz" || file.extension() == ".npy"; });
+  if (!holds_arrays) return;  // pictures of MNIST or CIFAR
+  throw UsageError(fmt::format(
+      "{} holds bytes, which Keras uses as they are and most programs divide by 255 first, and no layer of the model "
+      "scales them; give --input-scale 1 or --input-scale 1/255, as the model was trained, or begin the model with a "
+      "Rescaling layer",
+      data.source));
+}
+
+std::string describe_bytes(const Dataset& data, const Options& options, const Architecture& model) {
+  if (!holds_bytes(data)) return "";
+  const double byte_scale = options.input_scale.value_or(byte_scale_of(model.flattened()));
   if (byte_scale == 1 && !options.input_scale) return "bytes unscaled because the model has a layer that reads them so";
   const std::string scale = byte_scale == 1.0 / 255 ? "1/255" : fmt::format("{:g}", byte_scale);
   return fmt::format("bytes multiplied by {} (--input-scale)", scale);
 }
 
-std::string describe(const TrainTestSplit& data, const Options& options, double byte_scale) {
+std::string describe(const TrainTestSplit& data, const Options& options, const Architecture& model) {
   const Dataset& train = data.train;
   const std::string validation = data.validation ? fmt::format(", {} validation", data.validation->size()) : "";
   std::string text = fmt::format("Data: {} training{} and {} test examples of shape {}", train.size(), validation,
                                  data.test.size(), train.example_shape.to_string());
-  if (const std::string bytes = describe_bytes(train, options, byte_scale); !bytes.empty()) text += ", " + bytes;
+  if (const std::string bytes = describe_bytes(train, options, model); !bytes.empty()) text += ", " + bytes;
   return text + ", from " + options.data_dir.string();
 }
 

@@ -5,15 +5,18 @@
 #include "checkpoint/backup/backup_directory.hpp"
 #include "checkpoint/model_file.hpp"
 #include "cli/check_output.hpp"
+#include "core/log.hpp"
 #include "options/read_value.hpp"
-#include "training/model_parts.hpp"
 #include "training/parse_or_exit.hpp"
 
 #include <lockstep/lockstep.hpp>
 
 #include <fmt/format.h>
 #include <array>
+#include <filesystem>
+#include <system_error>
 #include <utility>
+#include <vector>
 
 namespace lockstep {
 
@@ -107,6 +110,27 @@ void check_outputs(const TrainSettings& settings, const Options& options, const 
   require_writable(options.model_dir / "history.json");
 }
 
+std::vector<Dataset*> datasets_of(TrainTestSplit& data) {
+  std::vector<Dataset*> datasets{&data.train, &data.test};
+  if (data.validation) datasets.push_back(&*data.validation);
+  return datasets;
+}
+
+/// The data, its targets in the form that the loss takes. Throws UsageError or DataError if the model cannot take it.
+TrainTestSplit load_data_for(const Architecture& model, const Loss& loss, const TrainSettings& settings,
+                             const Options& options) {
+  TrainTestSplit data = load_dataset(options.data_dir);
+  if (data.validation && settings.validation_split > 0) {
+    throw UsageError(fmt::format("--validation-split is {}, but {} has a validation set, x_val; leave one of them out",
+                                 settings.validation_split, options.data_dir.string()));
+  }
+  for (Dataset* dataset : datasets_of(data)) {
+    check_inputs(*dataset, options, model);
+    convert_targets(*dataset, loss, model);
+  }
+  return data;
+}
+
 }  // namespace
 
 void train(std::span<const std::string> args) {
@@ -119,24 +143,22 @@ void train(std::span<const std::string> args) {
   MultiWorkerMirroredStrategy strategy{options};
   if (strategy.is_chief()) check_outputs(settings, options, output);
 
+  TrainTestSplit data;
   Model model = strategy.load_model(settings.model.model, [&](const Architecture& architecture, const auto& saved) {
-    return resolve_compile_options(settings.model, architecture, saved, true);
+    CompileOptions compile_options = resolve_compile_options(settings.model, architecture, saved, true);
+    data = load_data_for(architecture, compile_options.loss, settings, options);
+    return compile_options;
   });
-  TrainTestSplit data = load_dataset(options.data_dir);
-  const double byte_scale = parts_of(model).model.compiled().plan().graph.input.byte_scale;
-  strategy.print("{}", describe(data, options, byte_scale));
-  Dataset* const validation = data.validation ? &*data.validation : nullptr;
-  if (validation != nullptr && settings.validation_split > 0) {
-    throw UsageError(fmt::format("--validation-split is {}, but {} has a validation set, x_val; leave one of them out",
-                                 settings.validation_split, options.data_dir.string()));
-  }
-  for (Dataset* dataset : {&data.train, &data.test, validation}) {
-    if (dataset == nullptr) continue;
-    convert_targets(*dataset, model.compile_options().value().loss, model.architecture());
-    model.validate(*dataset);
-  }
+  strategy.print("{}", describe(data, options, model.architecture()));
+  for (const Dataset* dataset : datasets_of(data)) model.validate(*dataset);
   model.summary();
+  std::error_code unknown;
+  if (strategy.is_chief() && std::filesystem::exists(output, unknown)) {
+    log_warning(fmt::format("{} is replaced when this run ends; to keep it, give --save-as or --model-dir another name",
+                            output.string()));
+  }
 
+  const Dataset* const validation = data.validation ? &*data.validation : nullptr;
   const bool validates = validation != nullptr || settings.validation_split > 0;
   model.fit(data.train, {.epochs = options.epochs,
                          .steps_per_epoch = options.steps_per_epoch,

@@ -13,8 +13,8 @@ std::string OptionRow::shown_default() const {
   return (current.empty() || current == "0") && !default_text.empty() ? default_text : current;
 }
 
-OptionBinding positive_number(std::optional<double>& variable) {
-  return {[&variable](const OptionValue& given) { variable = read_positive(given); },
+OptionBinding positive_number(std::optional<double>& variable, double (*read)(const OptionValue& given)) {
+  return {[&variable, read](const OptionValue& given) { variable = read(given); },
           [&variable] { return variable ? fmt::format("{}", *variable) : std::string(); },
           [&variable] { return NamedValue(variable.value_or(std::numeric_limits<double>::quiet_NaN())); }};
 }

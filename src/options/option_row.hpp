@@ -54,8 +54,9 @@ template <class Number>
           [&variable] { return NamedValue(static_cast<Widest>(variable)); }};
 }
 
-/// A finite number greater than 0. A variable without a value is recorded as NaN.
-[[nodiscard]] OptionBinding positive_number(std::optional<double>& variable);
+/// A finite number greater than 0, as `read` parses it. A variable without a value is recorded as NaN.
+[[nodiscard]] OptionBinding positive_number(std::optional<double>& variable,
+                                            double (*read)(const OptionValue& given) = read_positive);
 
 /// Seconds from `minimum` to 30 days; with `zero_is_never` also 0.
 [[nodiscard]] OptionBinding seconds(double& variable, double minimum, bool zero_is_never = false);

@@ -2,6 +2,7 @@
 #include "options/read_value.hpp"
 
 #include <cmath>
+#include <string_view>
 
 namespace lockstep {
 
@@ -16,12 +17,28 @@ double read_number(const OptionValue& given, const std::function<bool(double)>& 
   return *number;
 }
 
+namespace {
+
+bool is_positive(double number) {
+  const auto narrow = static_cast<float>(number);  // steps compute in float
+  return std::isfinite(narrow) && narrow > 0;
+}
+
+}  // namespace
+
 double read_positive(const OptionValue& given) {
-  const auto is_positive = [](double number) {
-    const auto narrow = static_cast<float>(number);  // steps compute in float
-    return std::isfinite(narrow) && narrow > 0;
-  };
   return read_number(given, is_positive, "a finite number greater than 0");
+}
+
+double read_factor(const OptionValue& given) {
+  constexpr std::string_view one_over = "1/";
+  OptionValue divisor = given;
+  const bool is_quotient = given.value.starts_with(one_over);
+  if (is_quotient) divisor.value.erase(0, one_over.size());
+  const std::optional<double> number = parse_number<double>(divisor.value);
+  const double factor = !number ? 0 : is_quotient ? 1 / *number : *number;
+  if (!is_positive(factor)) refuse(given, "a finite number greater than 0, or a quotient such as 1/255");
+  return factor;
 }
 
 bool read_bool(const OptionValue& given) {

@@ -41,6 +41,9 @@ template <std::integral Number>
 /// A number that is finite and greater than 0 as a float.
 [[nodiscard]] double read_positive(const OptionValue& given);
 
+/// The same, which may be written as "1/255".
+[[nodiscard]] double read_factor(const OptionValue& given);
+
 [[nodiscard]] bool read_bool(const OptionValue& given);
 
 }  // namespace lockstep

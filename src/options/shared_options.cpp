@@ -96,7 +96,7 @@ std::vector<OptionRow> shared_options(Options& options) {
        .group = data_and_model,
        .metavar = "X",
        .help = "factor for byte inputs",
-       .value = positive_number(options.input_scale),
+       .value = positive_number(options.input_scale, read_factor),
        .default_text = "1/255; 1 for a model that rescales",
        .resume_needs_equal = true},
       {.name = "initial-weights",

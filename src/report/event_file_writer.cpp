@@ -27,7 +27,7 @@ namespace fs = std::filesystem;
   const bool full = error == ENOSPC || error == EDQUOT;
   throw IoError(fmt::format("cannot write events for TensorBoard to {}: {}; {}", path.string(),
                             std::generic_category().message(error),
-                            full ? "free some space or choose another directory" : "choose a writable directory"));
+                            full ? "free some space" : "choose a writable directory"));
 }
 
 std::string host_name() {

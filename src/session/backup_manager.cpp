@@ -41,7 +41,8 @@ void require_same_setting(const std::string& path, const std::string& what, cons
   if (saved == value) return;
   const auto [before, now] = excerpts_around_difference(saved, value);
   throw UsageError(path + " is a backup of another job: " + what + " was " + before + " in the backup and is " + now +
-                   " now; restore the old setting, or start over with --resume never");
+                   " now; restore the old setting, start over with --resume never, or begin another job with these "
+                   "weights (--initial-weights and another --model-dir)");
 }
 
 constexpr const char* origin_setting = "the digest of the initial weights";

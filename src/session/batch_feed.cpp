@@ -9,6 +9,7 @@
 #include <lockstep/core/error.hpp>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -16,6 +17,7 @@
 #include <span>
 #include <string>
 #include <variant>
+#include <vector>
 
 namespace lockstep {
 
@@ -30,11 +32,32 @@ bool is_same_but_for_last_one(const Shape& a, const Shape& b) {
   return a == b || is_longer(a.extents(), b.extents()) || is_longer(b.extents(), a.extents());
 }
 
-bool is_channels_first(const Shape& given, const Shape& wanted) {
+/// The axes for numpy.transpose, the first one being that of the examples, that give `given` the shape `wanted`. Empty if
+/// no order of its axes does. Axes of one length keep their order.
+std::vector<std::size_t> axes_that_give(const Shape& wanted, const Shape& given) {
   const std::span<const std::int64_t> from = given.extents();
   const std::span<const std::int64_t> to = wanted.extents();
-  return from.size() == to.size() && from.size() >= 2 && from.front() == to.back() &&
-         std::ranges::equal(from.subspan(1), to.first(to.size() - 1));
+  if (!std::ranges::is_permutation(from, to)) return {};
+  std::vector<std::size_t> axes{0};
+  std::vector<bool> is_taken(from.size());
+  for (const std::int64_t extent : to) {
+    std::size_t axis = 0;
+    while (is_taken[axis] || from[axis] != extent) ++axis;
+    is_taken[axis] = true;
+    axes.push_back(axis + 1);
+  }
+  return axes;
+}
+
+/// What to do with examples of another shape than the model's input.
+std::string remedy_for_shape(const Dataset& data, const Shape& input) {
+  if (const auto axes = axes_that_give(input, data.example_shape); !axes.empty()) {
+    return fmt::format("put the axes into the model's order: numpy.transpose(x, ({}))", fmt::join(axes, ", "));
+  }
+  std::vector<std::int64_t> whole{static_cast<std::int64_t>(data.size())};
+  whole.insert(whole.end(), data.example_shape.extents().begin(), data.example_shape.extents().end());
+  if (is_same_but_for_last_one(Shape(whole), input)) return "for a single example, give x[None], an array of one example";
+  return "reshape or resize the examples, or make the model for their shape";
 }
 
 bool fits(double value, InputType type) {
@@ -66,6 +89,13 @@ void require_classes(const std::map<int, double>& class_weight, const Shape& out
 
 }  // namespace
 
+void check_example_shape(const Dataset& data, const Architecture& model) {
+  const Shape& input = model.input_shape();
+  if (is_same_but_for_last_one(data.example_shape, input)) return;
+  throw DataError(fmt::format("the model takes examples of shape {}, but {} has {}; {}", input.to_string(), data.source,
+                              data.example_shape.to_string(), remedy_for_shape(data, input)));
+}
+
 BatchFeed::BatchFeed(RunContext& run_context, const Architecture& architecture, std::size_t batch_norm_replicas,
                      bool computes_whole_batch)
     : run_context_(run_context),
@@ -82,16 +112,6 @@ std::size_t BatchFeed::capacity(std::size_t batch_size) const {
 
 BatchFeed::Identity BatchFeed::identity_of(const Dataset& data) {
   return {data.id.value(), data.size(), data.targets.index(), data.example_shape.elements()};
-}
-
-void BatchFeed::check_example_shape(const Dataset& data) const {
-  const Shape& input = architecture_.input_shape();
-  if (is_same_but_for_last_one(data.example_shape, input)) return;
-  const std::string remedy = is_channels_first(data.example_shape, input)
-                                 ? "put the channels last: numpy.moveaxis(x, 1, -1)"
-                                 : "reshape or resize the examples, or make the model for their shape";
-  throw DataError(fmt::format("the model takes examples of shape {}, but {} has {}; {}", input.to_string(), data.source,
-                              data.example_shape.to_string(), remedy));
 }
 
 /// Keras cuts the inputs to the type of the model's Input.
@@ -116,7 +136,7 @@ void BatchFeed::check_input_type(const Dataset& data) const {
 }
 
 void BatchFeed::check_inputs(const Dataset& data) {
-  check_example_shape(data);
+  check_example_shape(data, architecture_);
   data.validate_inputs();
   check_input_type(data);
   run_context_.require_equal_on_all_ranks("the inputs", digest_of(data));
@@ -126,7 +146,7 @@ void BatchFeed::validate(const Dataset& data, const Loss& loss) {
   const Identity identity = identity_of(data);
   const auto same = [&](const Checked& checked) { return checked.identity == identity; };
   if (std::any_of(checked_.begin(), checked_.end(), same)) return;
-  check_example_shape(data);
+  check_example_shape(data, architecture_);
   if (data.size() == 0) throw DataError(data.source + " holds no examples");
   if (run_context_.options().input_scale && std::holds_alternative<SharedArray<float>>(data.inputs)) {
     throw UsageError("--input-scale multiplies bytes, but " + data.source +

@@ -20,6 +20,10 @@
 
 namespace lockstep {
 
+/// Throws DataError unless the dataset's examples have the shape of the model's input. A last axis of 1 may be missing or
+/// too many, as in Keras.
+void check_example_shape(const Dataset& data, const Architecture& model);
+
 class BatchFeed {
  public:
   /// `run_context` and `architecture` must outlive the feed. `batch_norm_replicas` counts the replicas of all ranks.
@@ -36,9 +40,6 @@ class BatchFeed {
   /// dataset has passed before. Collective. Throws UsageError or DataError.
   void validate(const Dataset& data, const Loss& loss);
 
-  /// Throws DataError unless the dataset's examples have the shape of the model's input. A last axis of 1 may be
-  /// missing or too many, as in Keras.
-  void check_example_shape(const Dataset& data) const;
   void check_input_type(const Dataset& data) const;
 
   /// Checks inputs to predict for: their shape, that they are finite, and that all ranks have the same. Collective.

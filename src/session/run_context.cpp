@@ -163,6 +163,7 @@ RunContext::RunContext(const Options& options)
     : options_(options),
       identity_(owner_of(options, current_environment())),
       writer_(options_.on_checkpoint_failure, [this] { report_busy(); }) {
+  if (!launcher_.is_active()) end_on_request(world_.is_chief());
   // A program that writes no model may run alone beside its cluster.
   if (!launcher_.is_connected() && !options_.model_dir.empty())
     require_world_of_tf_config(current_environment(), static_cast<std::size_t>(world_.size()));

@@ -48,10 +48,20 @@ class InferenceTest(ModelFileTest):
         first = self.trained("first.h5")
         images, _ = data_files.digits(7, 3)
         (self.scratch / "new.npy").write_bytes(data_files.npy((7, 28, 28), images))
-        call = [program("lockstep"), "predict", "--model", str(first), "--data-dir", str(self.scratch / "new.npy")]
-        ended = Running(call, self.cwd, {}).end()
+        self.data = self.scratch / "new.npy"
+        ended = self.use("predict", "--model", first, "--input-scale", "1/255")
         self.assertEqual(ended.code, 0, str(ended))
         self.assertIn("Saved predictions.npy, an array (7, 10)", ended.stdout)
+        self.assert_fails(self.use("predict", "--model", first), USAGE, "new.npy holds bytes", "--input-scale 1/255")
+
+    def test_predictions_replace_no_file_of_another_kind(self) -> None:
+        first = self.trained("first.h5")
+        other = self.trained("other.h5")
+        before = other.read_bytes()
+        for name in (other, "p.csv", ""):
+            ended = self.use("predict", "--model", first, "--output", name)
+            self.assert_fails(ended, USAGE, f"--output is '{name}'", "a file name ending in .npy")
+        self.assertEqual(other.read_bytes(), before)
 
     def test_predict_refuses_what_is_not_finite(self) -> None:
         made = self.trained("made.keras")

@@ -102,7 +102,7 @@ class JobIdentityTest(CommandTest):
                 archive.writestr("y_val.npy", data_files.npy((20,), labels))
 
         write(1)
-        train = (*EACH_STEP, *LONG, "--model", model, *COMPILED)
+        train = (*EACH_STEP, *LONG, "--model", model, *COMPILED, "--input-scale", "1/255")
         self.kill_after_backups(*train)
         write(2)
         self.assert_refused(self.run_program(*train), "another job", "the validation data")
@@ -133,7 +133,7 @@ class JobIdentityTest(CommandTest):
         model.write_text(description(("Flatten", {}), ("Dense", {"units": 12}), ("BatchNormalization", {}),
                                      ("Dense", {"units": 10})))
         self.default_program = "lockstep train"
-        train = (*EACH_STEP, *LONG, "--model", model, *COMPILED)
+        train = (*EACH_STEP, *LONG, "--model", model, *COMPILED, "--input-scale", "1/255")
         self.kill_after_backups(*train, "--batch-norm-replicas", 2)
         self.assert_refused(self.run_program(*train, "--batch-norm-replicas", 4),
                             "--batch-norm-replicas was 2 in the backup and is 4 now")
@@ -176,8 +176,12 @@ class OutputsTest(CommandTest):
         self.assert_refused_before_training(self.train("--save-as", "a.keras", model=made), USAGE,
                                             "--save-as would overwrite", "which --model reads")
         predict = [program("lockstep"), "predict", "--model", str(made), "--data-dir", str(self.data)]
-        for output, code, phrase in ((made, USAGE, "which --model reads"), (labels, USAGE, "which --data-dir reads"),
-                                     (Path("/dev/null"), IO, "it is a device"), (self.model, IO, "it is a directory")):
+        device, folder, inputs = (self.scratch / f"{name}.npy" for name in ("device", "folder", "inputs"))
+        device.symlink_to("/dev/null")
+        folder.mkdir()
+        inputs.symlink_to(labels)
+        for output, code, phrase in ((made, USAGE, "ending in .npy"), (inputs, USAGE, "which --data-dir reads"),
+                                     (device, IO, "it is a device"), (folder, IO, "it is a directory")):
             with self.subTest(output=output):
                 self.assert_fails(Running([*predict, "--output", str(output)], self.cwd, {}).end(), code, phrase)
         self.assertEqual(made.read_bytes(), before)

@@ -21,6 +21,7 @@ def description(*layers: tuple[str, dict[str, Any]], shape: tuple[int, ...] = (2
 
 SMALL = (("Flatten", {}), ("Dense", {"units": 12, "activation": "relu"}), ("Dense", {"units": 10}))
 COMPILED = ("--optimizer", "adam", "--loss", "sparse_categorical_crossentropy")
+SCALED = ("--input-scale", "1/255")  # of the bytes in an .npz file
 SHORT = ("--global-batch-size", 20, "--epochs", 2)
 
 

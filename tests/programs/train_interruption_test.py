@@ -25,6 +25,16 @@ class InterruptionTest(ModelFileTest):
         self.assertTrue(self.same_weights(whole, self.model / "model.keras"))
         self.assertFalse((self.model / "backup").exists())
 
+    def test_predictions_go_to_the_directory_of_a_running_job(self) -> None:
+        first = self.trained("first.keras")
+        running = self.start("--model", first, "--global-batch-size", 20, "--epochs", 4000)
+        running.wait_for_output("Epoch 2/")
+        ended = self.use("predict", "--model", first, "--output", self.model / "p.npy")
+        running.process.send_signal(signal.SIGINT)
+        running.end()
+        self.assertEqual(ended.code, 0, str(ended))
+        self.assertTrue((self.model / "p.npy").exists())
+
     def test_an_interrupted_run_goes_on(self) -> None:
         first = self.trained("first.keras")
         options = ("--model", first, "--global-batch-size", 20, "--epochs", 1000, "--deterministic")

@@ -4,7 +4,7 @@ import json
 import zipfile
 
 import data_files
-from model_file_support import COMPILED, SHORT, SMALL, ModelFileTest, description
+from model_file_support import COMPILED, SCALED, SHORT, SMALL, ModelFileTest, description
 from support import USAGE, Running, program
 
 
@@ -92,10 +92,16 @@ class TrainTest(ModelFileTest):
         self.assertEqual({path.name for path in curves.iterdir()}, {"train", "validation"})
         self.assertEqual(self.history()["config"]["early_stopping"], "2")
 
+    def test_a_model_that_is_replaced_is_named(self) -> None:
+        self.assertNotIn("is replaced", self.succeed("--model", self.plain, *COMPILED, *SHORT).stderr)
+        ended = self.succeed("--model", self.plain, *COMPILED, *SHORT)
+        self.assertIn(f"warning: {self.model}/model.h5 is replaced when this run ends; to keep it, give", ended.stderr)
+
     def test_losses_and_metrics_have_short_names(self) -> None:
         self.data = self.scratch / "one_hot.npz"
         self.data.write_bytes(data_files.npz(one_hot=True))
-        ended = self.succeed("--model", self.plain, "--optimizer", "sgd", "--loss", "bce", "--metrics", "mae,mse", *SHORT)
+        ended = self.succeed("--model", self.plain, "--optimizer", "sgd", "--loss", "bce", "--metrics", "mae,mse", *SHORT,
+                             *SCALED)
         self.assertIn("mae: ", ended.stdout)
         self.assertEqual(self.history()["epochs"][0].keys() & {"mae", "mse"}, {"mae", "mse"})
 
@@ -109,21 +115,21 @@ class TrainTest(ModelFileTest):
             archive.writestr("y_val.npy", data_files.npy((40,), bytes((label + 1) % 10 for label in labels)))
         for workers in (1, 2):
             with self.subTest(workers=workers):
-                self.succeed("--model", self.plain, *COMPILED, *SHORT, "--epochs", 40, "--early-stopping", 1,
+                self.succeed("--model", self.plain, *COMPILED, *SHORT, *SCALED, "--epochs", 40, "--early-stopping", 1,
                              workers=workers)
                 epochs, test = self.history()["epochs"], self.history()["evaluation"]
                 self.assertLess(len(epochs), 40)
                 self.assertLess(epochs[-1]["loss"], epochs[0]["loss"])
                 self.assertGreater(epochs[-1]["val_loss"], test["loss"])
-        self.refused(USAGE, "--model", self.plain, *COMPILED, "--validation-split", 0.5,
+        self.refused(USAGE, "--model", self.plain, *COMPILED, *SCALED, "--validation-split", 0.5,
                      says=("--validation-split is 0.5", "x_val"))
 
     def test_input_scale_equals_a_rescaling_layer(self) -> None:
         losses = {}
-        for scale in (None, 1 / 255, 1):
+        for scale in (None, "1/255", 1):
             self.succeed("--model", self.plain, *COMPILED, *SHORT, *(() if scale is None else ("--input-scale", scale)))
             losses[scale] = self.losses()[0]
-        self.assertAlmostEqual(losses[None], losses[1 / 255], delta=1e-5)
+        self.assertAlmostEqual(losses[None], losses["1/255"], delta=1e-5)
         self.assertGreater(losses[1], 2 * losses[None])
         rescaled = description(("Rescaling", {"scale": 1 / 255, "offset": 0.0}), *SMALL)
         self.plain.write_text(rescaled)
@@ -138,8 +144,12 @@ class TrainTest(ModelFileTest):
                 archive.writestr(f"x_{part}.npy", data_files.npy((count, 8, 8, 3), images))
                 archive.writestr(f"y_{part}.npy", data_files.npy((count, 1), labels))
         self.plain.write_text(description(*SMALL, shape=(8, 8, 3)))
-        self.succeed("--model", self.plain, *COMPILED, *SHORT, workers=2)
+        self.refused(USAGE, "--model", self.plain, *COMPILED, *SHORT,
+                     says=("colour.npz:x_train (labels: y_train) holds bytes", "--input-scale 1 or --input-scale 1/255", "Rescaling"))
+        self.succeed("--model", self.plain, *COMPILED, *SHORT, *SCALED, workers=2)
         self.assertEqual(len(self.losses()), 2)
+        self.plain.write_text(description(("Rescaling", {"scale": 1 / 255, "offset": 0.0}), *SMALL, shape=(8, 8, 3)))
+        self.succeed("--model", self.plain, *COMPILED, *SHORT)
 
     # --- killed runs ----------------------------------------------------------------------------------------------
 

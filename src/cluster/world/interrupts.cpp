@@ -1,6 +1,8 @@
 // See interrupts.hpp. What a signal handler sets can only be global.
 #include "cluster/world/interrupts.hpp"
 
+#include <lockstep/core/error.hpp>
+
 #include <unistd.h>
 
 #include <array>
@@ -21,17 +23,31 @@ int depth = 0;
 std::array<struct sigaction, signals.size()> former{};
 // NOLINTEND(cppcoreguidelines-avoid-non-const-global-variables)
 
+void tell(std::string_view line) {
+  if (tells_user == 0) return;
+  const ssize_t ignored = write(STDERR_FILENO, line.data(), line.size());
+  (void)ignored;
+}
+
+extern "C" void end_now(int /*signal*/) {
+  tell("\ninterrupted: no model trains now, so this ends at once\n");
+  _exit(static_cast<int>(ExitCode::temporary));
+}
+
 extern "C" void note_interrupt(int /*signal*/) {
-  constexpr std::string_view line = "\ninterrupted: stopping after this step; once more stops at once\n";
   const bool is_first = was_interrupted == 0;
   was_interrupted = 1;
-  if (is_first && tells_user != 0) {
-    const ssize_t ignored = write(STDERR_FILENO, line.data(), line.size());
-    (void)ignored;
-  }
+  if (is_first) tell("\ninterrupted: stopping after this step; once more stops at once\n");
 }
 
 }  // namespace
+
+void end_on_request(bool says_so) noexcept {
+  tells_user = says_so ? 1 : 0;
+  struct sigaction action {};
+  action.sa_handler = end_now;
+  (void)sigaction(SIGUSR1, &action, nullptr);
+}
 
 void begin_interruptible(bool says_so) {
   if (depth++ > 0) return;

@@ -291,8 +291,9 @@ TEST_CASE("options can be serialized", "[options]") {
 TEST_CASE("bytes are scaled by the option, else by the model", "[options]") {
   CHECK_FALSE(parse({}).input_scale.has_value());
   CHECK(parse({"--input-scale", "0.5"}).input_scale == 0.5);
+  CHECK(parse({"--input-scale", "1/255"}).input_scale == 1.0 / 255);
   CHECK(parse({}, {{"LOCKSTEP_INPUT_SCALE", "1"}}).input_scale == 1.0);
-  for (const char* wrong : {"0", "-1", "1/255", "inf"}) {
+  for (const char* wrong : {"0", "-1", "1/0", "1/", "inf"}) {
     CHECK(refusal({"--input-scale", wrong}).find("--input-scale is '" + std::string(wrong)) != std::string::npos);
   }
   CHECK(std::isnan(std::get<double>(describe_options(parse({})).at("input_scale"))));

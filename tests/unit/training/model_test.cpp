@@ -298,16 +298,18 @@ TEST_CASE("mismatched data is rejected before computation") {
 }
 
 TEST_CASE("shapes must be equal but for a last axis of 1") {
-  const auto refusal = [](const Shape& model_shape, const Shape& data_shape) {
+  const auto refusal = [](const Shape& model_shape, const Shape& data_shape, int examples = 8) {
     Job job(Sequential{Input(model_shape), Flatten(), Dense(3)}, plain);
-    Dataset data = make_examples(Sequential{Input(model_shape), Flatten(), Dense(3)}, logits, 8, 5).data;
+    Dataset data = make_examples(Sequential{Input(model_shape), Flatten(), Dense(3)}, logits, examples, 5).data;
     data.example_shape = data_shape;
     return message_of<DataError>([&] { job.model.fit(data); });
   };
   const std::string none = "no such error was thrown";
   CHECK(refusal({4, 4}, {4, 4, 1}) == none);
   CHECK(refusal({4, 4, 1}, {4, 4}) == none);
-  CHECK(contains(refusal({4, 4, 3}, {3, 4, 4}), "numpy.moveaxis(x, 1, -1)"));
+  CHECK(contains(refusal({4, 4, 3}, {3, 4, 4}), "numpy.transpose(x, (0, 2, 3, 1))"));
+  CHECK(contains(refusal({6, 4, 3}, {4, 6, 3}), "numpy.transpose(x, (0, 2, 1, 3))"));
+  CHECK(contains(refusal({8, 4, 3}, {4, 3}, 1), "for a single example, give x[None]"));
   CHECK(contains(refusal({4, 4, 3}, {4, 12}), "takes examples of shape (4, 4, 3)"));
   CHECK(contains(refusal({6}, {2, 3}), "(2, 3); reshape or resize"));
   CHECK(contains(refusal({4, 2}, {2, 4}), "(2, 4)"));
