@@ -26,8 +26,8 @@ enum class Writer { job, command };
 /// processes, containers and hosts may write one target: each commit publishes the whole file of one writer. SIGKILL
 /// leaves the temporary file behind, without its lock; the next AtomicFile for the same target removes it. A new file
 /// has the permissions of the file that it replaces. A symbolic link stays: the file that it names is replaced. Errors
-/// are IoError, or PeerError if a job writes and another one owns the target's directory meanwhile. The temporary file is removed before
-/// the error is thrown, because an uncaught exception runs no destructors.
+/// are IoError, or PeerError if a job writes and another one owns the target's directory meanwhile. The temporary file
+/// is removed before the error is thrown, because an uncaught exception runs no destructors.
 class AtomicFile {
  public:
   explicit AtomicFile(std::filesystem::path target, Writer writer = Writer::job);

@@ -32,8 +32,8 @@ bool is_same_but_for_last_one(const Shape& a, const Shape& b) {
   return a == b || is_longer(a.extents(), b.extents()) || is_longer(b.extents(), a.extents());
 }
 
-/// The axes for numpy.transpose, the first one being that of the examples, that give `given` the shape `wanted`. Empty if
-/// no order of its axes does. Axes of one length keep their order.
+/// The axes for numpy.transpose, the first one being that of the examples, that give `given` the shape `wanted`. Empty
+/// if no order of its axes does. Axes of one length keep their order.
 std::vector<std::size_t> axes_that_give(const Shape& wanted, const Shape& given) {
   const std::span<const std::int64_t> from = given.extents();
   const std::span<const std::int64_t> to = wanted.extents();
@@ -56,7 +56,8 @@ std::string remedy_for_shape(const Dataset& data, const Shape& input) {
   }
   std::vector<std::int64_t> whole{static_cast<std::int64_t>(data.size())};
   whole.insert(whole.end(), data.example_shape.extents().begin(), data.example_shape.extents().end());
-  if (is_same_but_for_last_one(Shape(whole), input)) return "for a single example, give x[None], an array of one example";
+  if (is_same_but_for_last_one(Shape(whole), input))
+    return "for a single example, give x[None], an array of one example";
   return "reshape or resize the examples, or make the model for their shape";
 }
 

@@ -20,8 +20,8 @@
 
 namespace lockstep {
 
-/// Throws DataError unless the dataset's examples have the shape of the model's input. A last axis of 1 may be missing or
-/// too many, as in Keras.
+/// Throws DataError unless the dataset's examples have the shape of the model's input. A last axis of 1 may be missing
+/// or too many, as in Keras.
 void check_example_shape(const Dataset& data, const Architecture& model);
 
 class BatchFeed {

@@ -77,9 +77,10 @@ class LayerReader {
       layer = std::move(made);
     });
     if (!layer) {
-      config_.fail("is of a class that Lockstep does not have; in Python, lockstep.fit trains it in Keras; Lockstep has "
-                   "Functional, " +
-                   join_words(layer_class_names()));
+      config_.fail(
+          "is of a class that Lockstep does not have; in Python, lockstep.fit trains it in Keras; Lockstep has "
+          "Functional, " +
+          join_words(layer_class_names()));
     }
     config_.reject_unread_keys();
     set_trainable(*layer, trainable_);

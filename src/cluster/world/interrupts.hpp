@@ -1,11 +1,11 @@
-// Ctrl-C in a process without a launcher. While a model trains, the first SIGINT, SIGTERM or SIGUSR1 asks to stop after the
-// step, with a backup, and the second one ends the process at once. At other times each of them ends it.
+// Ctrl-C in a process without a launcher. While a model trains, the first SIGINT, SIGTERM or SIGUSR1 asks to stop after
+// the step, with a backup, and the second one ends the process at once. At other times each of them ends it.
 #pragma once
 
 namespace lockstep {
 
-/// From now on, SIGUSR1, by which mpirun passes Ctrl-C on, ends the process with exit code 75 while no model trains. Without
-/// this it would be reported as a crash. `says_so`: as below.
+/// From now on, SIGUSR1, by which mpirun passes Ctrl-C on, ends the process with exit code 75 while no model trains.
+/// Without this it would be reported as a crash. `says_so`: as below.
 void end_on_request(bool says_so) noexcept;
 
 /// Between these calls, which may nest, signals are requests. A signal that is ignored stays ignored. `says_so`: this

@@ -209,8 +209,8 @@ TEST_CASE("damaged, foreign and missing files give one sentence and the right ex
   CHECK(result.code == ExitCode::data);
   require_words(result.err, {"changed.h5", "kernel", "differ from those that were saved"});
 
-  CHECK(run_lockstep({"inspect", (scratch / "none.h5").string()}).code == ExitCode::io);
-  CHECK(run_lockstep({"inspect", (scratch / "none.keras").string()}).code == ExitCode::io);
+  CHECK(run_lockstep({"inspect", (scratch / "none.h5").string()}).code == ExitCode::usage);
+  CHECK(run_lockstep({"inspect", (scratch / "none.keras").string()}).code == ExitCode::usage);
 }
 
 TEST_CASE("a directory is listed with its invalid files and the run history") {
