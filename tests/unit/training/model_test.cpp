@@ -11,6 +11,7 @@
 #include <lockstep/training/model.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <span>
 #include <string>
