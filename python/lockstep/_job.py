@@ -32,12 +32,19 @@ _NO_CAUSE = "which a restart cannot fix"  # ends what a launcher says of a worke
 _SHOWN_LINES = 10
 _MAX_PACKET = 1 << 20
 _END_S = 10  # for a launcher to end its workers
-_NOT_INHERITED = ("TF_CONFIG", "LOCKSTEP_CONTROL_FD", "LOCKSTEP_GENERATION", "LOCKSTEP_LAUNCH_ID", "LOCKSTEP_JOB_TOKEN")
+# Describe other jobs and give their options. A worker takes its options from its command line alone.
+_NOT_INHERITED = ("BATCH_SIZE", "CLUSTER_CONFIG", "DATA_DIR", "MODEL_DIR", "NUM_TRAIN_EPOCH", "TF_CONFIG")
+# Variables of Lockstep that are no options and change no result: for tests, and how a machine is used.
+_INHERITED = ("LOCKSTEP_CUDA_", "LOCKSTEP_DATA_MIRROR", "LOCKSTEP_FAKE_", "LOCKSTEP_SIMULATED_HOSTS", "LOCKSTEP_TEST_")
 
 
 def environment() -> dict[str, str]:
     """Return the environment of workers on this host."""
-    return {name: value for name, value in os.environ.items() if name not in _NOT_INHERITED}
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name not in _NOT_INHERITED and (not name.startswith("LOCKSTEP_") or name.startswith(_INHERITED))
+    }
 
 
 def error_of(code: int, log: str, where: str) -> Error:
