@@ -29,6 +29,14 @@ Message = dict[str, Any]
 
 _ERRORS: dict[int, type[Error]] = {64: UsageError, 65: DataError, 70: InternalError, 74: IoError, 75: PeerError}
 _NO_CAUSE = "which a restart cannot fix"  # ends what a launcher says of a worker, which has said why
+# What the command calls otherwise than the Python package.
+_PYTHON_WORDS = {
+    "start over with --resume never": "name another backup_dir, or remove it",
+    "--backup-dir": "backup_dir",
+    "--epochs": "epochs",
+    "--global-batch-size": "batch_size",
+    "--seed": "seed",
+}
 _SHOWN_LINES = 10
 _MAX_PACKET = 1 << 20
 _END_S = 10  # for a launcher to end its workers
@@ -53,7 +61,10 @@ def error_of(code: int, log: str, where: str) -> Error:
     causes = [line.split("error: ", 1)[1] for line in lines if "error: " in line]
     causes = [cause for cause in causes if not cause.endswith(_NO_CAUSE)] or causes
     sentence = causes[-1] if causes else f"the launcher ended with code {code}"
-    shown = "".join(f"\n  {line}" for line in lines[-_SHOWN_LINES:]) if where else ""
+    others = [line for line in lines if sentence not in line]
+    for option, argument in _PYTHON_WORDS.items():
+        sentence = sentence.replace(option, argument)
+    shown = "".join(f"\n  {line}" for line in others[-_SHOWN_LINES:]) if where else ""
     rest = f"\nThe last lines of the workers' log, {where}:{shown}" if where else ""
     return _ERRORS.get(code, InternalError)(sentence + rest)
 

@@ -158,6 +158,8 @@ def _not_importable(config: Any) -> str | None:
     name, module = config.get("class_name"), config.get("module")
     if name in ("__lambda__", "Lambda"):
         return "a lambda loses the names that it uses"
+    if isinstance(name, str) and module is None and isinstance(config.get("registered_name"), str):
+        return f"the class {name} is registered with Keras in this process only"
     if isinstance(name, str) and isinstance(module, str):
         if name == "function":
             registered = str(config.get("registered_name"))

@@ -93,6 +93,19 @@ class QuickTest(FitTest):
                     lockstep.predict(make(**{attribute: function}), x)
         self.assert_fits_as_keras(lambda: make(**functions))
 
+    def test_registered_classes_reach_workers(self) -> None:
+        @keras.saving.register_keras_serializable("mine")
+        class Scaled(keras.layers.Layer):
+            def call(self, x: Any) -> Any:
+                return 2 * x
+
+        def make() -> Any:
+            model = make_model(layers=[keras.layers.Flatten(), Scaled()])
+            model.compile("sgd", "mse")
+            return model
+
+        self.assert_fits_as_keras(make)
+
     def test_regularizers_and_constraints_reach_workers_by_value(self) -> None:
         class Twice(keras.layers.Layer):
             def call(self, x: Any) -> Any:
