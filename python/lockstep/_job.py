@@ -31,6 +31,7 @@ _ERRORS: dict[int, type[Error]] = {64: UsageError, 65: DataError, 70: InternalEr
 _NO_CAUSE = "which a restart cannot fix"  # ends what a launcher says of a worker, which has said why
 # What the command calls otherwise than the Python package.
 _PYTHON_WORDS = {
+    ", or begin another job with these weights (--initial-weights and another --model-dir)": "",
     "start over with --resume never": "name another backup_dir, or remove it",
     "--backup-dir": "backup_dir",
     "--epochs": "epochs",

@@ -82,6 +82,16 @@ class CallerCallback(BackupAndRestore):
         self._channel = channel
         self._pending: Message = {}  # what the caller decided after the last batch of an epoch
 
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
+        """Restore the last backup, but none of a longer training."""
+        super().on_train_begin(logs)
+        completed = self.model._initial_epoch or 0
+        if completed > self._job.epochs:
+            raise lockstep.UsageError(
+                f"the backup in {self.backup_dir} was taken after {completed} epochs, but epochs is {self._job.epochs} "
+                "now; give more epochs, name another backup_dir, or remove it"
+            )
+
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Tell the caller, and do what its callbacks decide."""
         super().on_epoch_begin(epoch, logs)
