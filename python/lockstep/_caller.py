@@ -10,10 +10,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
+import numpy as np
 
 from lockstep._job import Job, Message
 from lockstep._memory import MemoryFile
 from lockstep._native import DataError, UsageError
+from lockstep._state import to_array
 
 _BATCH_METHODS = ("on_batch_begin", "on_batch_end", "on_train_batch_begin", "on_train_batch_end")
 _TEST_BATCH_METHODS = ("on_test_batch_begin", "on_test_batch_end")
@@ -28,6 +30,10 @@ _BLIND = (
     keras.callbacks.RemoteMonitor,
     keras.callbacks.TerminateOnNaN,
 )
+
+
+# These only read what the model holds, or change it when they stop the training.
+_CHANGES_NOTHING = (*_BLIND, keras.callbacks.ModelCheckpoint, keras.callbacks.TensorBoard)
 
 
 def _overrides(callback: Any, methods: Sequence[str]) -> bool:
@@ -71,8 +77,9 @@ def check_callbacks(callbacks: Sequence[Any]) -> None:
             )
 
 
-def _float(value: Any) -> float:
-    return float(value)  # "nan" and "inf" are texts, since JSON has no such numbers
+def _number(value: Any) -> Any:
+    """Return the value of a log, as Keras' fit has it. "nan" and "inf" are texts, since JSON has no such numbers."""
+    return np.asarray(value, float) if isinstance(value, list) else float(value)
 
 
 def _describe(callback: Any) -> str:
@@ -97,7 +104,9 @@ class Training:
         self._seen: tuple[float, float] = (-1, -1)  # (epoch, step) of the last event that callbacks have seen
         self._answers: dict[tuple[float, float], Message] = {}  # those that changed something
         self._state_of = -1  # iterations of the state that the model holds
-        self._logs: dict[str, float] = {}
+        self._logs: dict[str, Any] = {}
+        may_change = [each for each in callbacks if type(each) not in _CHANGES_NOTHING]
+        self._watches_epochs, self._watches_batches = bool(may_change), waits_for_batches(may_change)
         self._generation: int | None = None
 
     def begin(self) -> None:
@@ -155,7 +164,8 @@ class Training:
     def _take_last_state(self, message: Message, load_state: Callable[[], None]) -> None:
         if message["state"] is False:
             print("Lockstep: the weights became NaN or infinite; the model keeps those it had", file=sys.stderr)
-        elif message["iterations"] != self._state_of:  # else callbacks may have changed what the model holds
+        # Otherwise callbacks may have changed what the model holds. At the end averages overwrite the weights.
+        elif message["iterations"] != self._state_of or _inner(self._model.optimizer).use_ema:
             load_state()
             self._state_of = message["iterations"]
 
@@ -175,21 +185,29 @@ class Training:
         """Call the callbacks, and return what they decided."""
         model = self._model
         optimizer = model.optimizer
-        logs = {name: _float(value) for name, value in message["logs"].items()}
+        logs = {name: _number(value) for name, value in message["logs"].items()}
         optimizer._iterations.assign(message["iterations"])  # `iterations` counts whole accumulations
         is_schedule = isinstance(optimizer._learning_rate, keras.optimizers.schedules.LearningRateSchedule)
         if not is_schedule:
             optimizer.learning_rate = message["learning_rate"]
         before = float(optimizer.learning_rate)
         event, epoch, step = message["event"], message["epoch"], message["step"]
-        if self._seen[0] < epoch:
+        if message.get("state"):
+            load_state()
+            self._state_of = message["iterations"]
+        begins_epoch = self._seen[0] < epoch
+        is_watched = self._watches_batches if event == "batch" and not begins_epoch else self._watches_epochs
+        before_calls = self._digest_variables() if is_watched else {}
+        if begins_epoch:
             self._begin_epoch(epoch, step)
         if event == "batch":
             self._callbacks.on_train_batch_end(step, logs)
             if step + 1 < self._steps and not model.stop_training:
                 self._callbacks.on_train_batch_begin(step + 1)
         elif event == "epoch_end":
-            self._end_epoch(message, logs, load_state)
+            self._end_epoch(epoch, logs)
+        if is_watched and not model.stop_training:  # a callback that stops may restore the best weights
+            self._require_unchanged(before_calls)
         decided: Message = {}
         after = float(optimizer.learning_rate)
         if after != before:
@@ -202,28 +220,37 @@ class Training:
         self._callbacks.on_epoch_begin(epoch)
         self._callbacks.on_train_batch_begin(step)
 
-    def _end_epoch(self, message: Message, logs: dict[str, float], load_state: Callable[[], None]) -> None:
+    def _end_epoch(self, epoch: int, logs: dict[str, Any]) -> None:
         validation = {name.removeprefix("val_"): value for name, value in logs.items() if name.startswith("val_")}
         self._logs = logs
-        if message["state"]:
-            load_state()
-            self._state_of = message["iterations"]
-        digest = self._digest() if message["state"] else 0
         if validation:
             self._callbacks.on_test_begin()
             self._callbacks.on_test_end(validation)
-        self._callbacks.on_epoch_end(message["epoch"], logs)
-        if message["state"] and not self._model.stop_training and self._digest() != digest:
+        self._callbacks.on_epoch_end(epoch, logs)
+
+    def _digest_variables(self) -> dict[int, tuple[str, int]]:
+        """Return path and digest of each variable but those that the workers are told: iterations and learning rate."""
+        optimizer = self._model.optimizer
+        told = {
+            id(each) for owner in (optimizer, _inner(optimizer)) for each in (owner._iterations, owner._learning_rate)
+        }
+        variables = [*self._model.weights, *optimizer.variables]
+        return {
+            id(each): (each.path, zlib.crc32(to_array(each).tobytes())) for each in variables if id(each) not in told
+        }
+
+    def _require_unchanged(self, before: dict[int, tuple[str, int]]) -> None:
+        after = self._digest_variables()
+        changed = next((path for each, (path, digest) in before.items() if after[each][1] != digest), None)
+        if changed is not None:
             raise UsageError(
-                "a callback changed the model's weights at the end of an epoch, which does not reach the workers; "
-                "train with Keras' own fit"
+                f"a callback changed the variable {changed} during training, which does not reach the workers; change "
+                "it before lockstep.fit or in on_train_begin, or train with Keras' own fit"
             )
 
-    def _digest(self) -> int:
-        digest = 0
-        for weights in self._model.get_weights():
-            digest = zlib.crc32(weights.tobytes(), digest)
-        return digest
+
+def _inner(optimizer: Any) -> Any:
+    return getattr(optimizer, "inner_optimizer", optimizer)  # of a LossScaleOptimizer
 
 
 def load_state(model: Any, job: Job, state: MemoryFile) -> None:

@@ -106,6 +106,12 @@ def fit(
         raise UsageError(f"validation_split is {validation_split}; it must be at least 0 and less than 1")
     if resume and backup_dir is None:
         raise UsageError("resume=True needs backup_dir, where the interrupted training left its backups")
+    if backup_dir is not None and not str(backup_dir):
+        raise UsageError("backup_dir is empty; name a directory, or leave it out")
+    if seed is not None and (
+        isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or not 0 <= seed < 2**31
+    ):
+        raise UsageError(f"seed is {seed!r}; it must be a whole number from 0 to {2**31 - 1}")
     _check_class_weight(class_weight)
     if class_weight is not None and sample_weight is not None:
         raise UsageError("class_weight and sample_weight are both given; multiply them, and give sample_weight")
@@ -115,7 +121,7 @@ def fit(
         raise UsageError("y is missing; the model's loss compares its outputs with targets")
     chosen = choose(model, engine, beyond_native(model, x, y, validation_data, sample_weight))
     verbose = 1 if verbose == "auto" else int(verbose)
-    drawn = int(np.random.randint(2**31)) if seed is None else seed
+    drawn = int(np.random.randint(2**31)) if seed is None else int(seed)
     directory = None if backup_dir is None else Path(backup_dir).absolute()
     if chosen == "keras":
         return _keras_engine.fit(
@@ -145,8 +151,11 @@ def fit(
         as_bytes = all(each.x.dtype == np.uint8 for each in both)
         count = len(data.x) if validation is not None else math.floor(len(data.x) * (1 - validation_split))
         training = Training(model, callbacks, epochs, math.ceil(count / arguments.batch_size), verbose)
-        begun = _start.resumed_seed(directory, model, seed) if directory is not None and resume else None
-        facts = _start.facts(model, drawn)
+        begun, facts = _start.take(
+            directory, resume, model, (seed, drawn), [data.x, data.y, data.sample_weight],
+            engine="native", batch_size=arguments.batch_size, shuffle=bool(shuffle), class_weight=class_weight,
+            validation_split=validation_split,
+        )  # fmt: skip
         training.begin()  # before the model is written: callbacks may change it now
         path = write_model(job, model)
         if directory is not None:
@@ -238,7 +247,7 @@ class _Arguments:
                 f"use workers={cores}",
                 stacklevel=3,
             )
-        if "LOCKSTEP_CONTROL_FD" in os.environ or "OMPI_COMM_WORLD_SIZE" in os.environ:
+        if os.environ.get("LOCKSTEP_CONTROL_FD") or os.environ.get("OMPI_COMM_WORLD_SIZE"):
             raise UsageError(
                 "this process is a worker itself; under lockstep launch or mpirun, use lockstep.init() and Keras' fit"
             )

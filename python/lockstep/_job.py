@@ -29,15 +29,31 @@ Message = dict[str, Any]
 
 _ERRORS: dict[int, type[Error]] = {64: UsageError, 65: DataError, 70: InternalError, 74: IoError, 75: PeerError}
 _NO_CAUSE = "which a restart cannot fix"  # ends what a launcher says of a worker, which has said why
+# What the command calls otherwise than the Python package.
+_PYTHON_WORDS = {
+    ", or begin another job with these weights (--initial-weights and another --model-dir)": "",
+    "start over with --resume never": "name another backup_dir, or remove it",
+    "--backup-dir": "backup_dir",
+    "--epochs": "epochs",
+    "--global-batch-size": "batch_size",
+    "--seed": "seed",
+}
 _SHOWN_LINES = 10
 _MAX_PACKET = 1 << 20
 _END_S = 10  # for a launcher to end its workers
-_NOT_INHERITED = ("TF_CONFIG", "LOCKSTEP_CONTROL_FD", "LOCKSTEP_GENERATION", "LOCKSTEP_LAUNCH_ID", "LOCKSTEP_JOB_TOKEN")
+# Describe other jobs and give their options. A worker takes its options from its command line alone.
+_NOT_INHERITED = ("BATCH_SIZE", "CLUSTER_CONFIG", "DATA_DIR", "MODEL_DIR", "NUM_TRAIN_EPOCH", "TF_CONFIG")
+# Variables of Lockstep that are no options and change no result: for tests, and how a machine is used.
+_INHERITED = ("LOCKSTEP_CUDA_", "LOCKSTEP_DATA_MIRROR", "LOCKSTEP_FAKE_", "LOCKSTEP_SIMULATED_HOSTS", "LOCKSTEP_TEST_")
 
 
 def environment() -> dict[str, str]:
     """Return the environment of workers on this host."""
-    return {name: value for name, value in os.environ.items() if name not in _NOT_INHERITED}
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name not in _NOT_INHERITED and (not name.startswith("LOCKSTEP_") or name.startswith(_INHERITED))
+    }
 
 
 def error_of(code: int, log: str, where: str) -> Error:
@@ -46,7 +62,10 @@ def error_of(code: int, log: str, where: str) -> Error:
     causes = [line.split("error: ", 1)[1] for line in lines if "error: " in line]
     causes = [cause for cause in causes if not cause.endswith(_NO_CAUSE)] or causes
     sentence = causes[-1] if causes else f"the launcher ended with code {code}"
-    shown = "".join(f"\n  {line}" for line in lines[-_SHOWN_LINES:]) if where else ""
+    others = [line for line in lines if sentence not in line]
+    for option, argument in _PYTHON_WORDS.items():
+        sentence = sentence.replace(option, argument)
+    shown = "".join(f"\n  {line}" for line in others[-_SHOWN_LINES:]) if where else ""
     rest = f"\nThe last lines of the workers' log, {where}:{shown}" if where else ""
     return _ERRORS.get(code, InternalError)(sentence + rest)
 

@@ -45,6 +45,7 @@ class FitJob:
     seed: int
     class_weight: dict[int, float] | None
     backup_dir: str
+    state: int  # a memory file's descriptor, in which rank 0 shows the variables
     temporary: str
     waits_for_batches: bool
     shows_weights: bool
@@ -82,7 +83,7 @@ def fit(
         if not isinstance(validation_data, (tuple, list)) or len(validation_data) not in (2, 3):
             raise UsageError("validation_data must be a pair of arrays (x, y), or (x, y, sample_weight)")
         validation = _as_data(validation_data, "the validation data")
-    count = _length(arrays, "the data")
+    given, count = arrays, _length(arrays, "the data")
     if validation is not None:
         _length(validation, "the validation data")
     elif validation_split:
@@ -94,16 +95,20 @@ def fit(
         count = kept
     if batch_size < workers:
         raise UsageError(f"batch_size is {batch_size}, less than one example for {workers} workers")
+    if workers > 1:
+        _refuse_losses_that_no_average_gives(model)
     build(model, keras.tree.map_structure(lambda array: array[:1], arrays))
     with Job() as job, contextlib.nullcontext() if backup_dir is None else _start.owned(backup_dir):
-        begun = _start.resumed_seed(backup_dir, model, seed) if backup_dir is not None and resume else None
+        begun, facts = _start.take(
+            backup_dir, resume, model, (seed, drawn_seed), given,
+            engine="keras", batch_size=batch_size, shuffle=bool(shuffle), class_weight=class_weight,
+            validation_split=validation_split,
+        )  # fmt: skip
         training = Training(model, callbacks, epochs, math.ceil(count / batch_size), verbose)
-        facts = _start.facts(model, drawn_seed)
+        state = job.memory_file("state")
         training.begin()  # before the model is written: callbacks may change it now
         backups = backup_dir or (job.folder / "backup").absolute()
         try:
-            if not resume:
-                (backups / _backup.FILE).unlink(missing_ok=True)
             (job.folder / "model").write_bytes(_transfer.dump(model))
             start = _backup.Backup(0, 0, 0, 0, {}, {}, [to_array(variable) for variable in variables_of(model)])
             (job.folder / "start").write_bytes(start.to_bytes())
@@ -122,6 +127,7 @@ def fit(
             seed=drawn_seed if begun is None else begun,
             class_weight=class_weight,
             backup_dir=str(backups),
+            state=state.descriptor,
             temporary=str(job.folder),
             waits_for_batches=waits_for_batches(callbacks),
             shows_weights=looks_at_weights(callbacks),
@@ -136,7 +142,7 @@ def fit(
             "PYTHONPATH": os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path),
         }
         job.start(workers, [sys.executable, "-m", "lockstep._keras_worker", "--job", str(path)], variables)
-        training.run(job, lambda: _load_state(model, backups))
+        training.run(job, lambda: _load_state(model, Path(state.path)))
         if backup_dir is not None:
             _backup.remove(backups)
             _start.forget(backups)
@@ -163,6 +169,20 @@ def _refuse_other_optimizers(model: Any) -> None:
             raise UsageError(
                 f"the model has another optimizer, {name}; lockstep.fit takes models of one, so train with Keras' own "
                 "fit under lockstep launch and wrap each in lockstep.DistributedOptimizer"
+            )
+
+
+def _refuse_losses_that_no_average_gives(model: Any) -> None:
+    """Refuse a loss that is no mean over examples: workers average their gradients by the examples that they have."""
+    for loss in keras.tree.flatten(getattr(model, "loss", None)):
+        reduction = getattr(loss, "reduction", "mean")
+        options = {"reduction": reduction} if reduction not in ("mean", "sum_over_batch_size") else {}
+        if getattr(loss, "ignore_class", None) is not None:
+            options["ignore_class"] = loss.ignore_class
+        for name, value in options.items():
+            raise UsageError(
+                f"the loss {type(loss).__name__} has {name}={value!r}, so it is no mean over the examples, which "
+                "several workers compute; use workers=1, or leave it out and give sample_weight"
             )
 
 
@@ -203,10 +223,5 @@ def _share(job: Job, arrays: Any) -> Any:
     return keras.tree.map_structure(share, arrays)
 
 
-def _load_state(model: Any, directory: Path) -> None:
-    """Read the workers' last backup into the model. Without one, no step was made."""
-    try:
-        backup = _backup.Backup.from_bytes((directory / _backup.FILE).read_bytes())
-    except FileNotFoundError:
-        return
-    assign(variables_of(model), backup.variables)
+def _load_state(model: Any, path: Path) -> None:
+    assign(variables_of(model), _backup.Backup.from_bytes(path.read_bytes()).variables)

@@ -28,7 +28,7 @@ from lockstep import _backup, _transfer
 from lockstep._data import ShardedData
 from lockstep._job import VERSION, Message
 from lockstep._keras_engine import FitJob, SharedArray, build
-from lockstep._state import assign, variables_of
+from lockstep._state import assign, to_array, to_json, variables_of
 from lockstep.callbacks import BackupAndRestore
 
 _MAX_PACKET = 1 << 20
@@ -82,10 +82,20 @@ class CallerCallback(BackupAndRestore):
         self._channel = channel
         self._pending: Message = {}  # what the caller decided after the last batch of an epoch
 
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
+        """Restore the last backup, but none of a longer training."""
+        super().on_train_begin(logs)
+        completed = self.model._initial_epoch or 0
+        if completed > self._job.epochs:
+            raise lockstep.UsageError(
+                f"the backup in {self.backup_dir} was taken after {completed} epochs, but epochs is {self._job.epochs} "
+                "now; give more epochs, name another backup_dir, or remove it"
+            )
+
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Tell the caller, and do what its callbacks decide."""
         super().on_epoch_begin(epoch, logs)
-        self._obey(self._tell("epoch_begin", self._first_step, {}, True), 0)
+        self._obey(self._tell("epoch_begin", self._first_step, {}, True), None)
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         """Tell the caller. All ranks agree on what it decided, but after the last batch, of which some have no part."""
@@ -93,55 +103,66 @@ class CallerCallback(BackupAndRestore):
         step = self._first_step + batch
         decided = self._tell("batch", step, logs or {}, self._job.waits_for_batches)
         if step + 1 < self._data.global_batches:
-            self._obey(decided, step + 1)
+            self._obey(decided, (self._epoch, step + 1))
         else:
             self._pending = decided
 
-    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        """Back up, tell the caller, and do what its callbacks decide."""
-        super().on_epoch_end(epoch, logs)
-        last = self._data.global_batches
-        decided = self._pending | self._tell("epoch_end", last, logs or {}, True)
+    def _decide_next_epoch(self, epoch: int, logs: dict[str, Any]) -> int:
+        """Tell the caller, and do what its callbacks decide, before the backup that holds it."""
+        decided = self._pending | self._tell("epoch_end", self._data.global_batches, logs, True)
         self._pending = {}
-        self._obey(decided, 0)
+        self._obey(decided, (epoch + 1, 0))
+        return self._job.epochs if self.model.stop_training else epoch + 1
 
     def tell_end(self, event: str) -> None:
-        """Tell the caller that the last backup holds the final state."""
+        """Tell the caller what training ended with."""
         if self._channel is not None:
+            self._show_state()
             iterations = int(self.model.optimizer.iterations)
             self._channel.send({"event": event, "state": True, "iterations": iterations})
+
+    def _show_state(self) -> None:
+        variables = [to_array(variable) for variable in variables_of(self.model)]
+        state = _backup.Backup(0, 0, 0, 0, {}, {}, variables)
+        Path(f"/proc/self/fd/{self._job.state}").write_bytes(state.to_bytes())
 
     def _tell(self, event: str, step: int, logs: dict[str, Any], wait: bool) -> Message:
         if self._channel is None:
             return {}
         optimizer = self.model.optimizer
+        shows_state = event == "epoch_end" and self._job.shows_weights
+        if shows_state:
+            self._show_state()
         self._channel.send({
             "event": event,
             "epoch": self._epoch,
             "step": step,
-            "logs": {name: repr(float(value)) for name, value in logs.items()},
+            "logs": {name: keras.tree.map_structure(repr, to_json(value)) for name, value in logs.items()},
             "iterations": int(optimizer.iterations),
             "learning_rate": float(optimizer.learning_rate),
-            "state": event == "epoch_end" and self._job.shows_weights,
+            "state": shows_state,
             "wait": wait,
         })  # fmt: skip
         return self._channel.receive(wait)
 
-    def _obey(self, decided: Message, step: int) -> None:
-        """Do on all ranks what the caller decided. `step` is the next of the epoch, where no backup is."""
+    def _obey(self, decided: Message, backup_at: tuple[int, int] | None) -> None:
+        """Do on all ranks what the caller decided.
+
+        `backup_at` is the epoch and step with which training would go on, or None if the last backup is of here.
+        """
         decided = lockstep.broadcast(decided)
+        if "learning_rate" in decided:
+            self.model.optimizer.learning_rate = decided["learning_rate"]
+        if decided.get("stop"):
+            self.model.stop_training = True
         if decided.get("interrupt"):
-            if step:
-                self._save(self._epoch, step)
+            if backup_at is not None:
+                self._save(*backup_at)
             self.tell_end("interrupted")
             if self._channel is not None:
                 self._channel.wait_for_end()
             while True:
                 time.sleep(1)  # the launcher ends this rank after rank 0
-        if "learning_rate" in decided:
-            self.model.optimizer.learning_rate = decided["learning_rate"]
-        if decided.get("stop"):
-            self.model.stop_training = True
 
 
 def _map(array: SharedArray) -> Any:
@@ -173,7 +194,7 @@ def _unwrap_single(model: Any) -> None:
 
 
 def _train(job: FitJob, channel_descriptor: int) -> None:
-    lockstep.init()
+    lockstep.init(timeout=0)  # a callback of the caller may take any time
     channel = Channel(channel_descriptor, job.temporary) if lockstep.is_chief() else None
     if channel is not None:
         generation = int(os.environ.get("LOCKSTEP_GENERATION") or 0)

@@ -4,25 +4,39 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
+import inspect
 import json
 import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
+import keras
+import numpy as np
+
+from lockstep import _backup
 from lockstep._native import IoError, UsageError
 
 _FACTS, _LOCK = "start.json", ".start.lock"
 
 # What must be as it was, and how to say so.
 _MUST_MATCH = {
+    "engine": "another engine",
     "model": "another model",
     "shapes": "another model",
     "compiled": "another loss, optimizer or metrics",
     "learning_rate": "another learning rate",
     "seed": "another seed",
+    "data": "other data",
+    "batch_size": "another batch_size",
+    "shuffle": "another shuffle",
+    "class_weight": "another class_weight",
+    "validation_split": "another validation_split",
 }
+_BACKUPS = (_backup.FILE, "fit-*-step-*.h5")  # of the Keras engine, of the native engine
 
 
 @contextlib.contextmanager
@@ -45,22 +59,53 @@ def owned(directory: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def resumed_seed(directory: Path, model: Any, seed: int | None) -> int | None:
+def take(
+    directory: Path | None, resume: bool, model: Any, seeds: tuple[int | None, int], data: Any, **arguments: Any
+) -> tuple[int | None, dict[str, Any]]:
+    """Return the seed of the interrupted training that goes on, or None if one begins, and the facts of the latter.
+
+    `seeds` are the one that is given, and the one to begin with. Call it before callbacks, which may change the
+    learning rate.
+    """
+    seed, drawn = seeds
+    if directory is None:
+        return None, {}
+    given = describe_arguments(data, **arguments)
+    if not resume:
+        refuse_backups(directory)
+        return None, facts(model, drawn, given)
+    return resumed_seed(directory, model, seed, given), facts(model, drawn, given)
+
+
+def refuse_backups(directory: Path) -> None:
+    """Raise UsageError if a directory holds backups, which a training that begins there would delete."""
+    if _has_backups(directory):
+        raise UsageError(
+            f"the backup_dir {directory} holds backups of a training that was not completed; go on with it by "
+            "resume=True, name another backup_dir, or remove it"
+        )
+
+
+def resumed_seed(directory: Path, model: Any, seed: int | None, given: dict[str, Any]) -> int | None:
     """Return the seed of the training that was interrupted in a directory; None if there is none.
 
-    Raises UsageError if it was another training. The order of the data follows from the seed, so one that is not given
-    is that of the beginning. A model that has taken steps is the interrupted one, whose callbacks may have changed its
-    learning rate.
+    Raises UsageError if it was another training; `given` is of `describe_arguments`. The order of the data follows from
+    the seed, so one that is not given is that of the beginning. A model that has taken steps is the interrupted one,
+    whose callbacks may have changed its learning rate.
     """
     try:
         start = json.loads((directory / _FACTS).read_text())
         if not isinstance(start, dict) or not isinstance(start["seed"], int):
             raise ValueError(f"{_FACTS} does not describe a training")
     except FileNotFoundError:
-        return None
+        if not _has_backups(directory):
+            return None
+        raise UsageError(
+            f"{directory} holds backups that lockstep.fit did not write; name another backup_dir, or remove it"
+        ) from None
     except (OSError, ValueError, KeyError) as error:
         raise IoError(f"cannot use the backup_dir {directory}: {error}") from error
-    now = facts(model, start["seed"] if seed is None else seed)
+    now = facts(model, start["seed"] if seed is None else seed, given)
     if now["iterations"] != start.get("iterations"):
         now["learning_rate"] = start.get("learning_rate")
     for what, words in _MUST_MATCH.items():
@@ -71,6 +116,10 @@ def resumed_seed(directory: Path, model: Any, seed: int | None) -> int | None:
             "or remove it"
         )
     return start["seed"]
+
+
+def _has_backups(directory: Path) -> bool:
+    return any(True for pattern in _BACKUPS for _ in directory.glob(pattern))
 
 
 def forget_facts(directory: Path) -> None:
@@ -97,11 +146,26 @@ def describe_compilation(model: Any) -> str:
     Left out are the numbers that Keras appends to names, which count objects, and the learning rate: like the moments,
     it is state that callbacks change and backups hold.
     """
-    return _as_text(model.get_compile_config())
+    compiled = _as_text(model.get_compile_config())
+    metrics = getattr(model, "_compile_metrics", None)
+    lists = [getattr(metrics, name, None) for name in ("_user_metrics", "_user_weighted_metrics")]
+    code = [_code_of_value(each) for each in keras.tree.flatten([model.loss, *lists])]
+    return compiled + json.dumps([each for each in code if each])
 
 
-def facts(model: Any, seed: int) -> dict[str, Any]:
-    """Return what a training begins with. Call it before callbacks, which may change the learning rate."""
+def describe_arguments(arrays: Any, **arguments: Any) -> dict[str, Any]:
+    """Return facts of the arguments of ``fit``: a digest of its data, and what else decides the steps."""
+    digest = hashlib.blake2b(digest_size=16)
+    for array in keras.tree.flatten(arrays):
+        if array is not None:
+            digest.update(f"{array.dtype} {array.shape}".encode())
+            digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    weights = {str(index): float(factor) for index, factor in (arguments.pop("class_weight") or {}).items()}
+    return {"data": digest.hexdigest(), "class_weight": weights, **arguments}
+
+
+def facts(model: Any, seed: int, given: dict[str, Any]) -> dict[str, Any]:
+    """Return what a training begins with."""
     rate: Any = getattr(model.optimizer, "_learning_rate", None)
     return {
         "model": _as_text([_describe_layer(layer) for layer in model._flatten_layers()]),
@@ -110,14 +174,32 @@ def facts(model: Any, seed: int) -> dict[str, Any]:
         "learning_rate": float(rate) if hasattr(rate, "numpy") or isinstance(rate, float) else None,
         "iterations": int(model.optimizer.iterations),
         "seed": seed,
+        **given,
     }
 
 
 def _describe_layer(layer: Any) -> list[Any]:
     try:
-        return [type(layer).__name__, layer.get_config()]
+        config = layer.get_config()
     except Exception:  # a class of the user's own need not have one
-        return [type(layer).__name__, {"trainable": layer.trainable}]
+        config = {"trainable": layer.trainable}
+    functions = [_code_of_value(value) for value in vars(layer).values() if inspect.isfunction(value)]
+    return [type(layer).__name__, config, _code_of_value(layer), functions]
+
+
+def _code_of_value(value: Any) -> Any:
+    """Return the code of a function or of an object's class, if it is the user's own: a name does not tell it."""
+    owner = value if inspect.isfunction(value) else type(value)
+    if str(owner.__module__).split(".")[0] in ("builtins", "keras"):
+        return None
+    if inspect.isfunction(owner):
+        return _code(owner.__code__)
+    return {name: _code(each.__code__) for name, each in vars(owner).items() if inspect.isfunction(each)}
+
+
+def _code(code: CodeType) -> list[Any]:
+    constants = [_code(each) if isinstance(each, CodeType) else repr(each) for each in code.co_consts]
+    return [code.co_code.hex(), code.co_names, constants]
 
 
 def _as_text(config: Any) -> str:

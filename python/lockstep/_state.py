@@ -20,6 +20,11 @@ def to_array(variable: Any) -> NDArray[Any]:
     return np.array(keras.ops.convert_to_numpy(variable.value))
 
 
+def to_json(value: Any) -> Any:
+    """Return a log's value as a number, or as lists of them: metrics such as F1Score have one for each class."""
+    return np.asarray(keras.ops.convert_to_numpy(value), float).tolist()
+
+
 def variables_of(model: Any) -> list[Any]:
     """Return the variables that training changes: weights, other state of layers, and the optimizer's."""
     found = list(model.variables)

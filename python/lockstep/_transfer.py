@@ -11,6 +11,7 @@ import inspect
 import io
 import json
 import pickle
+import re
 import tempfile
 import warnings
 import zipfile
@@ -28,6 +29,13 @@ _NOT_SENT = (
     "_jax_state", "_optimizer", "_torch_params", "history", "optimizer", "predict_function", "test_function",
     "train_function",
 )  # fmt: skip
+# Of a Keras variable, apart from its value.
+_VARIABLE_STATE = (
+    "_aggregation", "_autocast", "_constraint", "_overwrite_with_gradient", "_path", "_regularizer", "_synchronization",
+    "_trainable",
+)  # fmt: skip
+# The attributes in which Keras' layers keep functions.
+_FUNCTION_ATTRIBUTE = re.compile(r"(^|_)(activation|constraint|initializer|regularizer)$")
 
 
 def dump(model: Any) -> bytes:
@@ -66,14 +74,14 @@ def load(data: bytes) -> Any:
 
 
 def replaced_in_file(model: Any) -> str | None:
-    """Return which activation of a layer is a function of the caller's that Keras' file takes for Keras' own."""
+    """Return which function of a layer is the caller's own. Keras' file has its name only, which may be one of Keras'.
+
+    Registered functions are no exception: the workers have not registered them.
+    """
     for layer in model._flatten_layers():
-        function = getattr(layer, "activation", None)
-        if not inspect.isfunction(function):
-            continue
-        name = keras.activations.serialize(function)
-        if isinstance(name, str) and keras.activations.get(name) is not function:
-            return f"Keras' file holds its own {name} for the activation {name} of layer {layer.name}"
+        for attribute, value in vars(layer).items():
+            if _FUNCTION_ATTRIBUTE.search(attribute) and _is_own_function(value):
+                return f"Keras' file does not hold your {attribute.lstrip('_')} {value.__name__} of layer {layer.name}"
     return None
 
 
@@ -83,10 +91,17 @@ def lost_in_file(model: Any) -> str | None:
     if replaced is not None:
         return replaced
     metrics = getattr(model, "_compile_metrics", None)
-    compiled = [getattr(metrics, name, None) for name in ("_user_metrics", "_user_weighted_metrics")]
-    for each in keras.tree.flatten([getattr(model, "loss", None), *compiled]):
-        function, options = getattr(each, "fn", getattr(each, "_fn", None)), getattr(each, "_fn_kwargs", {})
-        if not isinstance(each, (keras.losses.Loss, keras.metrics.Metric)) or not callable(function):
+    compiled = [("loss", getattr(model, "loss", None))]
+    compiled += [("metric", getattr(metrics, name, None)) for name in ("_user_metrics", "_user_weighted_metrics")]
+    for kind, each in ((kind, each) for kind, tree in compiled for each in keras.tree.flatten(tree)):
+        function, options = getattr(each, "fn", getattr(each, "_fn", each)), getattr(each, "_fn_kwargs", {})
+        if _is_own_function(function) and (function is each or _is_of_keras(type(each))):
+            return f"Keras' file does not hold your {kind} {function.__name__}"
+        if (
+            not isinstance(each, (keras.losses.Loss, keras.metrics.Metric))
+            or function is each
+            or not callable(function)
+        ):
             continue
         defaults = inspect.signature(function).parameters
         saved = each.get_config()
@@ -94,6 +109,15 @@ def lost_in_file(model: Any) -> str | None:
             if name not in saved and (name not in defaults or defaults[name].default != value):
                 return f"Keras' file does not hold the {name} of {type(each).__name__}"
     return None
+
+
+def _is_own_function(value: Any) -> bool:
+    """Return whether a value is a function of the caller's, or of another library: no class, and no object of one."""
+    return callable(value) and hasattr(value, "__name__") and not inspect.isclass(value) and not _is_of_keras(value)
+
+
+def _is_of_keras(value: Any) -> bool:
+    return str(getattr(value, "__module__", "")).split(".")[0] == "keras"
 
 
 def _values(held: Any) -> Any:
@@ -134,6 +158,8 @@ def _not_importable(config: Any) -> str | None:
     name, module = config.get("class_name"), config.get("module")
     if name in ("__lambda__", "Lambda"):
         return "a lambda loses the names that it uses"
+    if isinstance(name, str) and module is None and isinstance(config.get("registered_name"), str):
+        return f"the class {name} is registered with Keras in this process only"
     if isinstance(name, str) and isinstance(module, str):
         if name == "function":
             registered = str(config.get("registered_name"))
@@ -162,9 +188,8 @@ def _by_value(model: Any) -> bytes:
     class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         def reducer_override(self, item: Any) -> Any:
             if isinstance(item, keras.Variable):
-                return _make_variable, (
-                    to_array(item), item.name, str(item.dtype), item.trainable, item.aggregation, item.path,
-                )  # fmt: skip
+                state = {name: getattr(item, name) for name in _VARIABLE_STATE}
+                return _make_variable, (to_array(item), item.name, str(item.dtype), state)
             if isinstance(item, keras.optimizers.Optimizer):
                 return type(item).from_config, (item.get_config(),)
             if isinstance(item, KerasSaveable):
@@ -203,9 +228,8 @@ def _fill(container: Any, state: tuple[Any, dict[str, Any]]) -> None:
     vars(container).update(attributes)
 
 
-def _make_variable(
-    value: np.ndarray[Any, Any], name: str, dtype: str, trainable: bool, aggregation: str, path: str
-) -> Any:
-    variable = keras.Variable(value, dtype=dtype, trainable=trainable, aggregation=aggregation, name=name)
-    variable._path = path
+def _make_variable(value: np.ndarray[Any, Any], name: str, dtype: str, state: dict[str, Any]) -> Any:
+    variable = keras.Variable(value, dtype=dtype, trainable=state["_trainable"], name=name)
+    for attribute, each in state.items():
+        setattr(variable, attribute, each)
     return variable

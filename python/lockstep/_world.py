@@ -7,6 +7,7 @@ import importlib.util
 import json
 import os
 import shutil
+import stat
 import sys
 import sysconfig
 import time
@@ -25,6 +26,9 @@ _MISTAKES = (
     ValueError, TypeError, AttributeError, NameError, ImportError, LookupError, SyntaxError, NotImplementedError,
     AssertionError, ArithmeticError,
 )  # fmt: skip
+
+_OWN_LAUNCHER = "LOCKSTEP_CONTROL_FD"
+_LAUNCHER_VARIABLES = (_OWN_LAUNCHER, "OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK")
 
 
 class _World:
@@ -63,21 +67,36 @@ def find_command() -> str:
     return found
 
 
-def _workers_of_tf_config() -> int:
-    if not os.environ.get("TF_CONFIG") and os.environ.get("CLUSTER_CONFIG"):
-        return 2  # or any other number: the launcher reads it
+def _workers_of_tf_config() -> int | None:
+    """Return the number of workers in TF_CONFIG, or None if only the launcher can tell, or explain what is wrong."""
+    if not os.environ.get("TF_CONFIG"):
+        return None if os.environ.get("CLUSTER_CONFIG") else 0
     try:
-        cluster = json.loads(os.environ.get("TF_CONFIG") or "{}").get("cluster", {})
+        cluster = json.loads(os.environ["TF_CONFIG"]).get("cluster", {})
         return sum(len(cluster.get(kind, ())) for kind in ("chief", "master", "worker"))
     except (ValueError, AttributeError, TypeError):
-        return 2  # the launcher explains what is wrong with it
+        return None
+
+
+def _has_launcher() -> bool:
+    """Return whether the socket of ``lockstep launch`` is open here. What a worker starts has the variable only."""
+    try:
+        return stat.S_ISSOCK(os.fstat(int(os.environ.get(_OWN_LAUNCHER) or "-1")).st_mode)
+    except (OSError, ValueError, OverflowError):
+        return False
+
+
+def _launcher_variable() -> str | None:
+    """Return the variable by which a launcher shows that it started this process. An empty one is unset."""
+    return next(filter(os.environ.get, _LAUNCHER_VARIABLES), None)
 
 
 def _launch_if_needed() -> None:
     """Start this program again under ``lockstep launch`` if TF_CONFIG has several workers and nobody launched it."""
-    if any(name in os.environ for name in ("LOCKSTEP_CONTROL_FD", "OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK")):
+    if _launcher_variable() is not None:
         return
-    if _workers_of_tf_config() < 2:
+    workers = _workers_of_tf_config()
+    if workers is not None and workers < 2:
         return
     if hasattr(sys, "ps1") or "ipykernel" in sys.modules:
         raise UsageError("TF_CONFIG lists several workers, but this is an interactive session; run a script instead")
@@ -85,6 +104,21 @@ def _launch_if_needed() -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     os.execv(command[0], command)
+
+
+def _require_world_of_tf_config(size: int, variable: str | None) -> None:
+    """Refuse a world smaller than TF_CONFIG's: this process would train alone beside the others."""
+    if _has_launcher():  # it read TF_CONFIG, and may go on with fewer workers
+        return
+    workers = _workers_of_tf_config()
+    if size > 1 if workers is None else size >= workers:
+        return
+    name = "TF_CONFIG" if os.environ.get("TF_CONFIG") else "CLUSTER_CONFIG"
+    raise UsageError(
+        f"{name} lists {workers or 'several'} workers, but this process is in a world of {size}, because "
+        f"{variable}={os.environ.get(variable or '')!r} says that a launcher started it; unset that variable, or "
+        f"start as many processes as {name} lists"
+    )
 
 
 def init(timeout: float | None = None) -> None:
@@ -103,8 +137,15 @@ def init(timeout: float | None = None) -> None:
         return
     _launch_if_needed()
     if timeout is None:
-        timeout = float(os.environ.get("LOCKSTEP_COLLECTIVE_TIMEOUT", "600"))
+        timeout = float(os.environ.get("LOCKSTEP_COLLECTIVE_TIMEOUT") or "600")
+    variable = _launcher_variable()  # before MPI sets PMIX_RANK
     _world.group = ProcessGroup(timeout)
+    try:
+        _require_world_of_tf_config(len(_world.group.host_of_rank), variable)
+    except UsageError:
+        _world.group.close()
+        _world.group = None
+        raise
     _world.owner_pid = os.getpid()
     sys.excepthook = _with_exit_code(sys.excepthook)
     atexit.register(_end)

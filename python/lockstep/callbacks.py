@@ -15,7 +15,7 @@ from lockstep._collectives import sum_arrays
 from lockstep._data import feed
 from lockstep._native import DataError, UsageError
 from lockstep._optimizer import progress
-from lockstep._state import assign, average_differing, broadcast_variables, to_array, variables_of
+from lockstep._state import assign, average_differing, broadcast_variables, to_array, to_json, variables_of
 from lockstep._world import group, is_chief, rank, size
 
 __all__ = ["AverageMetrics", "BackupAndRestore", "ModelCheckpoint"]
@@ -37,7 +37,7 @@ class AverageMetrics(keras.callbacks.Callback):  # type: ignore[misc]
 
     def __init__(self) -> None:
         super().__init__()
-        self._averages: dict[str, float] = {}
+        self._averages: dict[str, Any] = {}
         self._is_fitting = False
         self._has_ended_pass = False
 
@@ -95,7 +95,7 @@ class AverageMetrics(keras.callbacks.Callback):  # type: ignore[misc]
         average_differing(model.non_trainable_variables)
         self._averages |= self._average_metrics()
 
-    def _average_metrics(self) -> dict[str, float]:
+    def _average_metrics(self) -> dict[str, Any]:
         """Return the metrics of all workers; leaves the metrics' own variables as they are."""
         if size() == 1:
             return {}
@@ -105,9 +105,9 @@ class AverageMetrics(keras.callbacks.Callback):  # type: ignore[misc]
         own = [to_array(variable) for variable in variables]
         sums = sum_arrays(own)
         assign(variables, [total.astype(array.dtype) for total, array in zip(sums, own, strict=True)])
-        results = keras.tree.map_structure(lambda value: float(np.asarray(value)), model.get_metrics_result())
+        results = {name: np.asarray(to_json(value)) for name, value in model.get_metrics_result().items()}
         assign(variables, own)
-        return dict(results)
+        return {name: value if value.ndim else float(value) for name, value in results.items()}
 
 
 class BackupAndRestore(AverageMetrics):
@@ -222,10 +222,14 @@ class BackupAndRestore(AverageMetrics):
         self._first_step = 0
         self._history["epoch"].append(epoch)
         for key, value in (logs or {}).items():
-            self._history["history"].setdefault(key, []).append(float(value))
-        self._save(epoch + 1, 0)
+            self._history["history"].setdefault(key, []).append(to_json(value))
+        self._save(self._decide_next_epoch(epoch, logs or {}), 0)
         if group().request:
             _world.exit_together(_TEMPORARY)
+
+    def _decide_next_epoch(self, epoch: int, logs: dict[str, Any]) -> int:
+        """Return the epoch with which a restart goes on. What else is decided here is in the backup."""
+        return epoch + 1
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
         """Keep the last backup until all workers have ended: a worker may still die before it has saved the model."""

@@ -16,11 +16,7 @@ import keras
 import lockstep
 import numpy as np
 from fit_support import BATCH, EXAMPLES, FitTest, data, make_model
-
-
-def relu(x: Any) -> Any:
-    """Not Keras'."""
-    return x * 3
+from lockstep._job import error_of
 
 
 class QuickTest(FitTest):
@@ -38,10 +34,6 @@ class QuickTest(FitTest):
         custom.compile(keras.optimizers.Adafactor(), "mse")
         self.assertEqual(lockstep.check(custom).engine, "keras")
         self.assertIn("Adafactor", lockstep.check(custom).reason)
-        own = make_model(layers=[keras.layers.Flatten(), keras.layers.Dense(4, activation=relu)])
-        self.assertIn("activation relu of layer dense", lockstep.check(own).reason)
-        with self.assertRaisesRegex(ValueError, "activation relu of layer dense"):
-            lockstep.predict(own, x)
         with self.assertRaisesRegex(ValueError, "delta of Huber"):
             lockstep.evaluate(model, x, targets)
         options = {"batch_size": BATCH, "shuffle": False, "verbose": 0, "epochs": 2}
@@ -67,6 +59,9 @@ class QuickTest(FitTest):
         foreign = make_model(other.optimizer)
         excluding = make_model(keras.optimizers.AdamW())
         excluding.optimizer.exclude_from_weight_decay(var_names=["bias"])
+        summed, ignoring = make_model(), make_model()
+        summed.compile("sgd", keras.losses.SparseCategoricalCrossentropy(reduction="sum"))
+        ignoring.compile("sgd", keras.losses.SparseCategoricalCrossentropy(ignore_class=-1))
         wrong: list[tuple[str, type[Exception], Callable[[], Any]]] = [
             ("not compiled", ValueError, lambda: lockstep.fit(raw, x, y)),
             ("give a keras.Model", ValueError, lambda: lockstep.fit("model", x, y)),
@@ -91,6 +86,11 @@ class QuickTest(FitTest):
             ("no array of numbers.*unique", ValueError, lambda: lockstep.fit(model, x, y.astype(str))),
             ("variables of another model", ValueError, lambda: lockstep.fit(foreign, x, y)),
             ("weight decay", ValueError, lambda: lockstep.fit(excluding, x, y)),
+            ("reduction='sum'", ValueError, lambda: lockstep.fit(summed, x, y, engine="keras", workers=2)),
+            ("ignore_class=-1", ValueError, lambda: lockstep.fit(ignoring, x, y, engine="keras", workers=2)),
+            ("backup_dir is empty", ValueError, lambda: lockstep.fit(model, x, y, backup_dir="")),
+            ("seed is -1", ValueError, lambda: lockstep.fit(model, x, y, seed=-1)),
+            ("seed is 2147483648", ValueError, lambda: lockstep.fit(model, x, y, seed=2**31)),
             ("engine is 'c'", ValueError, lambda: lockstep.fit(model, x, y, engine="c")),
             ("needs backup_dir", ValueError, lambda: lockstep.fit(model, x, y, resume=True)),
             ("backup_dir=", ValueError, lambda: lockstep.fit(
@@ -106,6 +106,14 @@ class QuickTest(FitTest):
                 call()
             self.assertNotIn("Traceback", str(caught.exception))
         self.assertEqual(int(model.optimizer.iterations), 0)
+
+    def test_messages_of_workers_name_the_arguments_of_python(self) -> None:
+        log = (
+            "lockstep: error: it is longer: --epochs is 2 now; give more epochs, or start over with --resume never\nend"
+        )
+        told = "it is longer: epochs is 2 now; give more epochs, or name another backup_dir, or remove it"
+        self.assertEqual(str(error_of(64, log, "")), told)
+        self.assertEqual(str(error_of(64, log, "L")), f"{told}\nThe last lines of the workers' log, L:\n  end")
 
     def test_check_names_what_the_native_engine_does_not_know(self) -> None:
         self.assertEqual(lockstep.check(make_model()).engine, "native")

@@ -58,7 +58,8 @@ class FullTest(FitTest):
         x, y = data()
 
         def stop(model: Any, epoch: int) -> None:
-            raise KeyError("stop")
+            if epoch == 1:
+                raise KeyError("stop")
 
         def made(activation: str = "relu", rate: float = 0.01, trainable: bool = True) -> keras.Model:
             first = keras.layers.Dense(5, activation=activation, trainable=trainable)
@@ -77,18 +78,41 @@ class FullTest(FitTest):
             options: dict[str, Any] = {"epochs": 3, "verbose": 0, "engine": engine, "backup_dir": kept}
             with self.assertRaises(KeyError):
                 lockstep.fit(made(), x, y, seed=5, callbacks=[Slower(), Collect(stop)], **options)
-            for words, model, seed in (
-                ("another model", made(activation="tanh"), None),
-                ("another model", made(trainable=False), None),
-                ("another learning rate", made(rate=0.5), None),
-                ("another seed", made(), 6),
-            ):
+            cases: list[tuple[str, Any, dict[str, Any]]] = [
+                ("another model", made(activation="tanh"), {}),
+                ("another model", made(trainable=False), {}),
+                ("another learning rate", made(rate=0.5), {}),
+                ("another seed", made(), {"seed": 6}),
+                ("other data", made(), {"x": x + 1}),
+                ("other data", made(), {"sample_weight": np.ones(len(x))}),
+                ("another batch_size", made(), {"batch_size": 7}),
+                ("another shuffle", made(), {"shuffle": False}),
+                ("another class_weight", made(), {"class_weight": {0: 2.0}}),
+                ("another validation_split", made(), {"validation_split": 0.5}),
+                ("another engine", made(), {"engine": "keras" if engine == "native" else "native"}),
+                ("not completed; go on with it by resume=True, name another", made(), {"resume": False}),
+            ]
+            if engine == "keras":  # natively the epoch that was interrupted is not backed up
+                cases.append(("after 2 epochs, but epochs is 1 now", made(), {"epochs": 1}))
+            for words, model, changed in cases:
+                given = {"x": x, "y": y, "resume": True} | options | changed
                 with self.subTest(words, engine=engine), self.assertRaisesRegex(ValueError, words):
-                    lockstep.fit(model, x, y, seed=seed, resume=True, **options)
+                    lockstep.fit(model, **given)
             with owned(kept), self.assertRaisesRegex(ValueError, "another process trains in"):
                 lockstep.fit(made(), x, y, **options)
-            lockstep.fit(made(), x, y, callbacks=[Slower()], resume=True, **options)
+            lockstep.fit(made(), x, y, callbacks=[Slower(), Collect()], resume=True, **options)
             self.assertFalse(kept.exists())
+
+    def test_a_loss_is_known_by_its_code(self) -> None:
+        def described(factor: float) -> str:
+            names: dict[str, Any] = {}
+            exec(f"def own(y_true, y_pred): return {factor} * (y_true - y_pred) ** 2", names)
+            model = make_model()
+            model.compile("sgd", names["own"])
+            return describe_compilation(model)
+
+        self.assertEqual(described(2.0), described(2.0))
+        self.assertNotEqual(described(2.0), described(3.0))
 
     def test_a_compilation_is_the_same_wherever_it_is_made_again(self) -> None:
         def described(optimizer: Any, loss: Any, metric: Any) -> str:

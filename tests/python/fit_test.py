@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import re
 import subprocess
@@ -10,6 +11,7 @@ import sys
 import unittest
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 os.environ["KERAS_BACKEND"] = "jax"
 
@@ -72,6 +74,24 @@ class QuickTest(FitTest):
         alone.fit(x, y, **options)
         lockstep.fit(model, x, y, engine="native", **options)
         self.assert_same(model, alone)
+
+    def test_variables_of_other_jobs_change_nothing(self) -> None:
+        x, y = data()
+        model, same = make_model(), make_model()
+        options: dict[str, Any] = {"batch_size": BATCH, "shuffle": False, "verbose": 0}
+        lockstep.fit(model, x, y, **options)
+        task = {"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 0}}
+        given = {
+            "CLUSTER_CONFIG": json.dumps(task), "LOCKSTEP_CONTROL_FD": "", "LOCKSTEP_INITIAL_WEIGHTS": "none.h5",
+            "LOCKSTEP_LEARNING_RATE": "9", "LOCKSTEP_MODEL_DIR": str(self.folder / "models"), "LOCKSTEP_MPI_PORTS": "1",
+            "LOCKSTEP_PRECISION": "mixed_bfloat16", "LOCKSTEP_STEPS_PER_EPOCH": "1", "LOCKSTEP_WORKERS": "2",
+            "MODEL_DIR": str(self.folder / "models"), "TF_CONFIG": json.dumps(task),
+        }  # fmt: skip
+        with mock.patch.dict(os.environ, given):
+            lockstep.fit(same, x, y, **options)
+            np.testing.assert_allclose(lockstep.predict(same, x), same.predict(x, verbose=0), atol=1e-5)
+        self.assert_same(model, same, tolerance=0)
+        self.assertFalse((self.folder / "models").exists())
 
     def test_callbacks_run_here_once_and_in_order(self) -> None:
         x, y = data()

@@ -130,6 +130,27 @@ class RefusalsTest(unittest.TestCase):
         ):  # fmt: skip
             self.assertEqual(_world.exit_code_of(error), code, error)
 
+    def test_a_world_smaller_than_that_of_tf_config(self) -> None:
+        """Without this, each worker would train alone."""
+        config = '{"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 0}}'
+        code = (
+            "import lockstep, os\nos.execv = lambda path, words: (print(words[1]), os._exit(0))\n"
+            "try: lockstep.init()\nexcept lockstep.UsageError as error: print(error)\nelse: print(lockstep.size())"
+        )
+        smaller = "TF_CONFIG lists 2 workers, but this process is in a world of 1, because "
+        for variables, said in (
+            ({"PMI_RANK": "0"}, smaller + "PMI_RANK='0'"),
+            ({"OMPI_COMM_WORLD_SIZE": "1"}, smaller + "OMPI_COMM_WORLD_SIZE='1'"),
+            ({"LOCKSTEP_CONTROL_FD": "77"}, smaller + "LOCKSTEP_CONTROL_FD='77'"),
+            ({"LOCKSTEP_CONTROL_FD": "", "PMI_RANK": ""}, "launch\n"),
+            ({"PMI_RANK": "0", "TF_CONFIG": ""}, "1\n"),
+        ):
+            environment = os.environ | {"TF_CONFIG": config} | variables
+            command = [sys.executable, "-c", code]
+            done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+            with self.subTest(variables):
+                self.assertTrue(done.stdout.startswith(said), done.stdout + done.stderr)
+
     def test_without_keras(self) -> None:
         """The package imports without Keras, and says what needs it."""
         code = (
