@@ -102,7 +102,12 @@ def _native_problem(model: Any) -> str | None:
     if code not in _WRONG_MODEL:
         raise error
     reason = re.sub(re.escape(str(path)) + r"(:[\w.]+)?: ", "", str(error)).replace(str(path), "the model")
-    return re.sub(r"; in Python, lockstep\.fit .*", "", reason)  # the caller is there already, and the list of all layers is long
+    return with_remedy(reason, "")
+
+
+def with_remedy(problem: str, remedy: str) -> str:
+    """Replace what the native engine says after the name of an unknown layer: to use lockstep.fit, and all it knows."""
+    return re.sub(r"; in Python, lockstep\.fit .*", remedy, problem)
 
 
 def beyond_native(model: Any, x: Any, y: Any, validation: Any, sample_weight: Any) -> str | None:

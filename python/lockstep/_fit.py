@@ -32,6 +32,7 @@ from lockstep._engine_choice import (
     needs_targets,
     require_compiled,
     require_own_optimizer,
+    with_remedy,
     write_model,
 )
 from lockstep._job import Job, Message
@@ -356,5 +357,6 @@ def _infer(job: Job, model: Any, data: _Pair, arguments: _Arguments, what: Messa
         if message["event"] == "result":
             result = message
     if result is None:
-        raise job.error()
+        error = job.error()
+        raise type(error)(with_remedy(str(error), f"; use Keras' own {what['kind']}"))
     return result

@@ -50,6 +50,15 @@ class QuickTest(FitTest):
             with self.assertRaisesRegex(ValueError, "compile the model again"):
                 call()
 
+    def test_inference_of_unknown_layers_names_keras(self) -> None:
+        x, y = data()
+        model = keras.Sequential([keras.Input((6, 6, 1)), keras.layers.Reshape((6, 6)), keras.layers.GRU(3)])
+        model.compile("sgd", "sparse_categorical_crossentropy")
+        with self.assertRaisesRegex(ValueError, r"\(GRU\) .* does not have; use Keras' own evaluate(\n|$)"):
+            lockstep.evaluate(model, x, y)
+        with self.assertRaisesRegex(ValueError, r"\(GRU\) .* does not have; use Keras' own predict(\n|$)"):
+            lockstep.predict(model, x)
+
     def test_wrong_input_is_told_at_once(self) -> None:
         x, y = data()
         model = make_model()
