@@ -39,6 +39,15 @@ struct ElementwiseTraits {
 };
 
 template <>
+struct LayerTraits<Identity> : ElementwiseTraits {
+  static constexpr std::string_view class_name = "Identity";
+
+  static void fields(auto& /*visit*/, auto& /*identity*/) {}
+
+  static void lower(const Identity& /*identity*/, auto& /*to*/) {}  // its output is its input
+};
+
+template <>
 struct LayerTraits<ReLU> : ElementwiseTraits {
   static constexpr std::string_view class_name = "ReLU";
 

@@ -106,10 +106,10 @@ struct LayerTraits<Conv1D> : PlainConvolutionTraits<Conv1D> {
   static constexpr std::string_view class_name = "Conv1D";
 };
 
-template <>
-struct LayerTraits<DepthwiseConv2D> : ConvolutionTraits {
-  static constexpr std::string_view class_name = "DepthwiseConv2D";
-  static DepthwiseConv2D blank() { return DepthwiseConv2D(1); }
+/// DepthwiseConv2D and DepthwiseConv1D.
+template <typename L>
+struct DepthwiseConvolutionTraits : ConvolutionTraits {
+  static L blank() { return L(1); }
 
   static void fields(auto& visit, auto& conv) {
     visit.optional("depth_multiplier", conv.depth_multiplier, at_least_one);
@@ -128,7 +128,7 @@ struct LayerTraits<DepthwiseConv2D> : ConvolutionTraits {
     visit.ignored("kernel_initializer");
   }
 
-  static void infer(const DepthwiseConv2D& conv, ShapeInference& shapes) {
+  static void infer(const L& conv, ShapeInference& shapes) {
     const std::int64_t in = input_channels(conv, shapes);
     const std::int64_t out = in * conv.depth_multiplier;
     shapes.slide("kernel", windows_of(conv), out);
@@ -138,11 +138,21 @@ struct LayerTraits<DepthwiseConv2D> : ConvolutionTraits {
   }
 
   template <typename Lowering>
-  static void lower(const DepthwiseConv2D& conv, Lowering& to) {
+  static void lower(const L& conv, Lowering& to) {
     const std::int64_t in = to.channels();
     to.append_convolution(windows_of(conv), in * conv.depth_multiplier, in);
     to.activate(conv.activation);
   }
+};
+
+template <>
+struct LayerTraits<DepthwiseConv2D> : DepthwiseConvolutionTraits<DepthwiseConv2D> {
+  static constexpr std::string_view class_name = "DepthwiseConv2D";
+};
+
+template <>
+struct LayerTraits<DepthwiseConv1D> : DepthwiseConvolutionTraits<DepthwiseConv1D> {
+  static constexpr std::string_view class_name = "DepthwiseConv1D";
 };
 
 /// SeparableConv2D and SeparableConv1D.
@@ -199,10 +209,10 @@ struct LayerTraits<SeparableConv1D> : SeparableConvolutionTraits<SeparableConv1D
   static constexpr std::string_view class_name = "SeparableConv1D";
 };
 
-template <>
-struct LayerTraits<Conv2DTranspose> : ConvolutionTraits {
-  static constexpr std::string_view class_name = "Conv2DTranspose";
-  static Conv2DTranspose blank() { return {1, 1}; }
+/// Conv2DTranspose and Conv1DTranspose.
+template <typename L>
+struct TransposedConvolutionTraits : ConvolutionTraits {
+  static L blank() { return {1, 1}; }
 
   static void fields(auto& visit, auto& conv) {
     visit.required("filters", conv.filters, at_least_one);
@@ -221,20 +231,32 @@ struct LayerTraits<Conv2DTranspose> : ConvolutionTraits {
     visit.expected("groups", 1);  // Keras 2 also writes the options of Conv2D
   }
 
-  static void infer(const Conv2DTranspose& conv, ShapeInference& shapes) {
+  static void infer(const L& conv, ShapeInference& shapes) {
     const std::int64_t in = input_channels(conv, shapes);
-    const Windows windows = windows_of(conv).transposed_over(shapes.input()[0], shapes.input()[1]);
-    shapes.set_output(Shape{windows.rows.input, windows.columns.input, conv.filters});
+    const Shape& input = shapes.input();
+    const Windows windows = windows_of(conv).transposed_over(is_1d<L> ? 1 : input[0], input[is_1d<L> ? 0 : 1]);
+    const std::int64_t steps = windows.columns.input;
+    shapes.set_output(is_1d<L> ? Shape{steps, conv.filters} : Shape{windows.rows.input, steps, conv.filters});
     shapes.add_weight("kernel", kernel_shape(conv, windows, conv.filters, in), conv.kernel_initializer,
                       conv.kernel_regularizer);
     if (conv.use_bias) shapes.add_weight("bias", Shape{conv.filters}, conv.bias_initializer, conv.bias_regularizer);
   }
 
   template <typename Lowering>
-  static void lower(const Conv2DTranspose& conv, Lowering& to) {
+  static void lower(const L& conv, Lowering& to) {
     to.append_transposed_convolution(windows_of(conv), conv.filters);
     to.activate(conv.activation);
   }
+};
+
+template <>
+struct LayerTraits<Conv2DTranspose> : TransposedConvolutionTraits<Conv2DTranspose> {
+  static constexpr std::string_view class_name = "Conv2DTranspose";
+};
+
+template <>
+struct LayerTraits<Conv1DTranspose> : TransposedConvolutionTraits<Conv1DTranspose> {
+  static constexpr std::string_view class_name = "Conv1DTranspose";
 };
 
 }  // namespace lockstep

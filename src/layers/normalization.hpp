@@ -1,4 +1,4 @@
-// BatchNormalization, LayerNormalization, GroupNormalization, UnitNormalization, and layers that scale each channel.
+// BatchNormalization, the normalizations within an example, and layers that scale each channel.
 #pragma once
 
 #include "layers/layer_traits.hpp"
@@ -75,6 +75,26 @@ struct LayerTraits<LayerNormalization> {
 
   template <typename Lowering>
   static void lower(const LayerNormalization& /*normalization*/, Lowering& to) {
+    to.append_channels_last(Lowering::Kind::layer_normalization);
+  }
+};
+
+template <>
+struct LayerTraits<RMSNormalization> {
+  static constexpr std::string_view class_name = "RMSNormalization";
+
+  static void fields(auto& visit, auto& normalization) {
+    visit.last_axis("axis");
+    visit.optional("epsilon", normalization.epsilon, positive);
+  }
+
+  static void infer(const RMSNormalization& /*normalization*/, ShapeInference& shapes) {
+    shapes.add_weight("scale", Shape{shapes.input()[shapes.input().rank() - 1]}, Initializer::ones);
+    shapes.set_output(shapes.input());
+  }
+
+  template <typename Lowering>
+  static void lower(const RMSNormalization& /*normalization*/, Lowering& to) {
     to.append_channels_last(Lowering::Kind::layer_normalization);
   }
 };

@@ -121,6 +121,12 @@ struct Activation : CallableLayer<Activation> {
   std::string name;
 };
 
+/// Its input, of any shape.
+struct Identity : CallableLayer<Identity> {
+  explicit Identity(std::string name_ = {}) : name(std::move(name_)) {}
+  std::string name;
+};
+
 struct ReLUOptions {
   std::optional<double> max_value = {};
   double negative_slope = 0;

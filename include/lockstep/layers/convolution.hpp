@@ -80,6 +80,27 @@ struct DepthwiseConv2D : DepthwiseConv2DOptions, CallableLayer<DepthwiseConv2D> 
   Size2D kernel_size;
 };
 
+struct DepthwiseConv1DOptions {
+  Size1D strides = 1;
+  Padding padding = Padding::valid;
+  int depth_multiplier = 1;
+  Size1D dilation_rate = 1;
+  ActivationFunction activation = ActivationFunction::linear;
+  bool use_bias = true;
+  Initializer depthwise_initializer = Initializer::glorot_uniform;
+  Initializer bias_initializer = Initializer::zeros;
+  Regularizer depthwise_regularizer = {};
+  Regularizer bias_regularizer = {};
+  std::string name = {};
+};
+
+/// The same over sequences, with a [kernel_size, in, depth_multiplier] kernel.
+struct DepthwiseConv1D : DepthwiseConv1DOptions, CallableLayer<DepthwiseConv1D> {
+  explicit DepthwiseConv1D(Size1D kernel_size_, DepthwiseConv1DOptions options = {})
+      : DepthwiseConv1DOptions(std::move(options)), kernel_size(kernel_size_) {}
+  Size1D kernel_size;
+};
+
 struct SeparableConv2DOptions {
   Size2D strides = 1;
   Padding padding = Padding::valid;
@@ -148,6 +169,27 @@ struct Conv2DTranspose : Conv2DTransposeOptions, CallableLayer<Conv2DTranspose> 
       : Conv2DTransposeOptions(std::move(options)), filters(filters_), kernel_size(kernel_size_) {}
   int filters;
   Size2D kernel_size;
+};
+
+struct Conv1DTransposeOptions {
+  Size1D strides = 1;
+  Padding padding = Padding::valid;
+  Size1D dilation_rate = 1;
+  ActivationFunction activation = ActivationFunction::linear;
+  bool use_bias = true;
+  Initializer kernel_initializer = Initializer::glorot_uniform;
+  Initializer bias_initializer = Initializer::zeros;
+  Regularizer kernel_regularizer = {};
+  Regularizer bias_regularizer = {};
+  std::string name = {};
+};
+
+/// The same over sequences, with a [kernel_size, filters, in] kernel.
+struct Conv1DTranspose : Conv1DTransposeOptions, CallableLayer<Conv1DTranspose> {
+  Conv1DTranspose(int filters_, Size1D kernel_size_, Conv1DTransposeOptions options = {})
+      : Conv1DTransposeOptions(std::move(options)), filters(filters_), kernel_size(kernel_size_) {}
+  int filters;
+  Size1D kernel_size;
 };
 
 }  // namespace lockstep

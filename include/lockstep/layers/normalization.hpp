@@ -40,6 +40,16 @@ struct LayerNormalization : LayerNormalizationOptions, CallableLayer<LayerNormal
   explicit LayerNormalization(LayerNormalizationOptions options = {}) : LayerNormalizationOptions(std::move(options)) {}
 };
 
+struct RMSNormalizationOptions {
+  double epsilon = 1e-6;
+  std::string name = {};
+};
+
+/// Divides each pixel of each example by its root mean square over the last axis, and multiplies by a trained scale.
+struct RMSNormalization : RMSNormalizationOptions, CallableLayer<RMSNormalization> {
+  explicit RMSNormalization(RMSNormalizationOptions options = {}) : RMSNormalizationOptions(std::move(options)) {}
+};
+
 struct GroupNormalizationOptions {
   double epsilon = 1e-3;
   bool center = true;

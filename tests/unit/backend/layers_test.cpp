@@ -171,6 +171,11 @@ TEST_CASE("layers of sequences match the reference") {
       Conv1D(5, 3, {.strides = 2, .padding = "causal"}),
       Conv1D(32, 7, {.strides = 3, .padding = "same", .groups = 16, .activation = sigmoid, .use_bias = false}),
       SeparableConv1D(6, 5, {.padding = "same", .depth_multiplier = 2, .activation = tanh_}),
+      DepthwiseConv1D(3, {.padding = "same", .depth_multiplier = 2, .dilation_rate = 2, .activation = tanh_}),
+      DepthwiseConv1D(4, {.strides = 3, .use_bias = false}),
+      Conv1DTranspose(6, 3, {.strides = 2, .padding = "same", .activation = sigmoid}),
+      Conv1DTranspose(16, 2, {.strides = 3}),
+      Conv1DTranspose(5, 4, {.dilation_rate = 3, .use_bias = false}),
       MaxPooling1D(3, {.strides = 2, .padding = "same"}),
       AveragePooling1D(4),
   };
@@ -265,6 +270,8 @@ TEST_CASE("Dropout drops the reference's elements in every layout") {
         options);
   check(around({Dropout(0.0)}), options);
   check(Sequential{Input({6}), Dropout(0.4), Dense(7, {.activation = sigmoid}), Dropout(0.5), Dense(3)}, options);
+  check(around({Conv2D(32, 2, {.activation = activations::selu}), AlphaDropout(0.25), Conv2D(3, 1)}), options);
+  check(around({AlphaDropout(0.0), Flatten(), AlphaDropout(0.6)}), options);
   CheckedModel replicas(around({Dropout(0.5)}), options);
   replicas.train({3, 0, 2, 2});
 }

@@ -211,6 +211,11 @@ TEST_CASE("unsupported layers and options are rejected by name") {
       {layer("Rescaling", R"("scale": [0.5, 1.0])"), {"Rescaling", "scale = [0.5,1.0]"}},
       {layer("Rescaling", R"("offset": 1.0)"), {"Rescaling", "'scale'"}},
       {layer("Conv2DTranspose", R"("filters": 2, "kernel_size": 3, "output_padding": 1)"), {"output_padding = 1"}},
+      {layer("Conv1DTranspose", R"("filters": 2, "kernel_size": 3, "output_padding": 1)"), {"output_padding = 1"}},
+      {layer("Resizing", R"("height": 2, "width": 3, "interpolation": "bicubic")"), {"interpolation", "bicubic"}},
+      {layer("Resizing", R"("height": 2, "width": 3, "antialias": true)"), {"antialias = true"}},
+      {layer("Resizing", R"("height": 2, "width": 3, "crop_to_aspect_ratio": true)"), {"crop_to_aspect_ratio"}},
+      {layer("RMSNormalization", R"("axis": [1])"), {"axis = [1]"}},
       {layer("DepthwiseConv2D", R"("kernel_size": 3, "padding": "causal")"), {"padding 'causal'", "only Conv1D"}},
       {layer("MaxPooling1D", R"("pool_size": [2, 2])"), {"pool_size = [2,2]"}},
       {layer("Conv1D", R"("filters": 2, "kernel_size": [3])"), {"rank 2, (steps, channels)"}},
@@ -398,6 +403,11 @@ TEST_CASE("Functional models are read in Keras' order, from Keras 2 and Keras 3"
   with_number.insert(with_number.find(R"("args": [)") + 9, "0.5, ");
   std::string second_output = dense;
   second_output.replace(second_output.find(R"("the_Dropout", 0, 0)"), 19, R"("the_Dropout", 0, 1)");
+  const std::string image = called("Reshape", R"(, "target_shape": [2, 4, 1])", "in");
+  const std::string cropped =
+      called("CenterCrop", R"(, "height": 1, "width": 1)", "the_Reshape", R"("training": true)");
+  CHECK(model_from_json(functional(image + ", " + cropped, R"(["the_CenterCrop", 0, 0])")).output_shape() ==
+        Shape{1, 1, 1});
   const Architecture two_outputs = model_from_json(functional(dropped + ", " + dense, both));
   CHECK(two_outputs.outputs() == std::vector<int>{2, 1});
   const std::string in_circle =

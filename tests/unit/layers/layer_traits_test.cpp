@@ -131,6 +131,10 @@ TEST_CASE("each regularizer is that of its variable") {
   CHECK(penalties_of(Conv2D(3, 2, {.kernel_regularizer = L2(1), .bias_regularizer = L2(2)}), image) == plain);
   CHECK(penalties_of(Conv1D(3, 2, {.kernel_regularizer = L2(1), .bias_regularizer = L2(2)}), sequence) == plain);
   CHECK(penalties_of(Conv2DTranspose(3, 2, {.kernel_regularizer = L2(1), .bias_regularizer = L2(2)}), image) == plain);
+  CHECK(penalties_of(Conv1DTranspose(3, 2, {.kernel_regularizer = L2(1), .bias_regularizer = L2(2)}), sequence) ==
+        plain);
+  CHECK(penalties_of(DepthwiseConv1D(2, {.depthwise_regularizer = L2(1), .bias_regularizer = L2(2)}), sequence) ==
+        plain);
   CHECK(penalties_of(DepthwiseConv2D(2, {.depthwise_regularizer = L2(1), .bias_regularizer = L2(2)}), image) == plain);
   const Penalties separable{{"depthwise_kernel", 1}, {"pointwise_kernel", 3}, {"bias", 2}};
   CHECK(penalties_of(
