@@ -34,6 +34,11 @@ struct ConvolutionTraits {
     }
   }
 
+  static void add_bias(const auto& conv, std::int64_t filters, ShapeInference& shapes) {
+    if (!conv.use_bias) return;
+    shapes.add_weight("bias", Shape{filters}, conv.bias_initializer, conv.bias_regularizer, conv.bias_constraint);
+  }
+
   /// Checks the input, which gives the number of its channels.
   template <typename L>
   static std::int64_t input_channels(const L& conv, const ShapeInference& shapes) {
@@ -75,6 +80,8 @@ struct PlainConvolutionTraits : ConvolutionTraits {
     visit.optional("bias_initializer", conv.bias_initializer);
     visit.optional("kernel_regularizer", conv.kernel_regularizer);
     visit.optional("bias_regularizer", conv.bias_regularizer);
+    visit.optional("kernel_constraint", conv.kernel_constraint);
+    visit.optional("bias_constraint", conv.bias_constraint);
   }
 
   static void infer(const L& conv, ShapeInference& shapes) {
@@ -85,8 +92,8 @@ struct PlainConvolutionTraits : ConvolutionTraits {
     }
     shapes.slide("kernel", windows_of(conv), conv.filters);
     shapes.add_weight("kernel", kernel_shape(conv, windows_of(conv), in / conv.groups, conv.filters),
-                      conv.kernel_initializer, conv.kernel_regularizer);
-    if (conv.use_bias) shapes.add_weight("bias", Shape{conv.filters}, conv.bias_initializer, conv.bias_regularizer);
+                      conv.kernel_initializer, conv.kernel_regularizer, conv.kernel_constraint);
+    add_bias(conv, conv.filters, shapes);
   }
 
   template <typename Lowering>
@@ -124,6 +131,8 @@ struct DepthwiseConvolutionTraits : ConvolutionTraits {
     visit.optional("bias_initializer", conv.bias_initializer);
     visit.optional("depthwise_regularizer", conv.depthwise_regularizer);
     visit.optional("bias_regularizer", conv.bias_regularizer);
+    visit.optional("depthwise_constraint", conv.depthwise_constraint);
+    visit.optional("bias_constraint", conv.bias_constraint);
     visit.expected("groups", 1);  // Keras 2 also writes the options of Conv2D
     visit.ignored("kernel_initializer");
   }
@@ -133,8 +142,8 @@ struct DepthwiseConvolutionTraits : ConvolutionTraits {
     const std::int64_t out = in * conv.depth_multiplier;
     shapes.slide("kernel", windows_of(conv), out);
     shapes.add_weight("kernel", kernel_shape(conv, windows_of(conv), in, conv.depth_multiplier),
-                      conv.depthwise_initializer, conv.depthwise_regularizer);
-    if (conv.use_bias) shapes.add_weight("bias", Shape{out}, conv.bias_initializer, conv.bias_regularizer);
+                      conv.depthwise_initializer, conv.depthwise_regularizer, conv.depthwise_constraint);
+    add_bias(conv, out, shapes);
   }
 
   template <typename Lowering>
@@ -176,6 +185,9 @@ struct SeparableConvolutionTraits : ConvolutionTraits {
     visit.optional("depthwise_regularizer", conv.depthwise_regularizer);
     visit.optional("pointwise_regularizer", conv.pointwise_regularizer);
     visit.optional("bias_regularizer", conv.bias_regularizer);
+    visit.optional("depthwise_constraint", conv.depthwise_constraint);
+    visit.optional("pointwise_constraint", conv.pointwise_constraint);
+    visit.optional("bias_constraint", conv.bias_constraint);
     visit.expected("groups", 1);  // Keras 2 also writes the options of Conv2D
     visit.ignored("kernel_initializer");
   }
@@ -184,10 +196,10 @@ struct SeparableConvolutionTraits : ConvolutionTraits {
     const std::int64_t in = input_channels(conv, shapes);
     shapes.slide("kernel", windows_of(conv), conv.filters);
     shapes.add_weight("depthwise_kernel", kernel_shape(conv, windows_of(conv), in, conv.depth_multiplier),
-                      conv.depthwise_initializer, conv.depthwise_regularizer);
+                      conv.depthwise_initializer, conv.depthwise_regularizer, conv.depthwise_constraint);
     shapes.add_weight("pointwise_kernel", kernel_shape(conv, Windows(), in * conv.depth_multiplier, conv.filters),
-                      conv.pointwise_initializer, conv.pointwise_regularizer);
-    if (conv.use_bias) shapes.add_weight("bias", Shape{conv.filters}, conv.bias_initializer, conv.bias_regularizer);
+                      conv.pointwise_initializer, conv.pointwise_regularizer, conv.pointwise_constraint);
+    add_bias(conv, conv.filters, shapes);
   }
 
   template <typename Lowering>
@@ -228,6 +240,8 @@ struct TransposedConvolutionTraits : ConvolutionTraits {
     visit.optional("bias_initializer", conv.bias_initializer);
     visit.optional("kernel_regularizer", conv.kernel_regularizer);
     visit.optional("bias_regularizer", conv.bias_regularizer);
+    visit.optional("kernel_constraint", conv.kernel_constraint);
+    visit.optional("bias_constraint", conv.bias_constraint);
     visit.expected("groups", 1);  // Keras 2 also writes the options of Conv2D
   }
 
@@ -238,8 +252,8 @@ struct TransposedConvolutionTraits : ConvolutionTraits {
     const std::int64_t steps = windows.columns.input;
     shapes.set_output(is_1d<L> ? Shape{steps, conv.filters} : Shape{windows.rows.input, steps, conv.filters});
     shapes.add_weight("kernel", kernel_shape(conv, windows, conv.filters, in), conv.kernel_initializer,
-                      conv.kernel_regularizer);
-    if (conv.use_bias) shapes.add_weight("bias", Shape{conv.filters}, conv.bias_initializer, conv.bias_regularizer);
+                      conv.kernel_regularizer, conv.kernel_constraint);
+    add_bias(conv, conv.filters, shapes);
   }
 
   template <typename Lowering>

@@ -28,7 +28,9 @@ def extent(random: Random, most: int) -> Any:
 def weights(random: Random) -> dict[str, Any]:
     """How a kernel and a bias begin, and what penalty they add to the loss."""
     regularizers = (None, None, "l1", "l2")
-    return {"kernel_initializer": any_of(random, INITIALIZERS), "bias_initializer": any_of(random, INITIALIZERS),
+    constraints = (None, None, None, "max_norm", "non_neg", "unit_norm")
+    return {"kernel_constraint": any_of(random, constraints), "bias_constraint": any_of(random, constraints),
+            "kernel_initializer": any_of(random, INITIALIZERS), "bias_initializer": any_of(random, INITIALIZERS),
             "kernel_regularizer": any_of(random, regularizers), "bias_regularizer": any_of(random, regularizers)}
 
 

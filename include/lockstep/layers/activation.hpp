@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lockstep/layers/callable.hpp>
+#include <lockstep/layers/constraint.hpp>
 #include <lockstep/layers/initializer.hpp>
 
 #include <cstddef>
@@ -157,6 +158,7 @@ struct ELU : CallableLayer<ELU> {
 struct PReLUOptions {
   Initializer alpha_initializer = Initializer::zeros;
   Regularizer alpha_regularizer = {};
+  Constraint alpha_constraint = {};
   std::vector<int> shared_axes = {};  ///< axes, counted from 1, along which all elements have one slope
   std::string name = {};
 };

@@ -4,6 +4,7 @@
 
 #include <lockstep/layers/activation.hpp>
 #include <lockstep/layers/callable.hpp>
+#include <lockstep/layers/constraint.hpp>
 #include <lockstep/layers/geometry.hpp>
 #include <lockstep/layers/initializer.hpp>
 #include <lockstep/layers/regularizer.hpp>
@@ -24,6 +25,8 @@ struct Conv2DOptions {
   Initializer bias_initializer = Initializer::zeros;
   Regularizer kernel_regularizer = {};
   Regularizer bias_regularizer = {};
+  Constraint kernel_constraint = {};
+  Constraint bias_constraint = {};
   std::string name = {};
 };
 
@@ -47,6 +50,8 @@ struct Conv1DOptions {
   Initializer bias_initializer = Initializer::zeros;
   Regularizer kernel_regularizer = {};
   Regularizer bias_regularizer = {};
+  Constraint kernel_constraint = {};
+  Constraint bias_constraint = {};
   std::string name = {};
 };
 
@@ -69,6 +74,8 @@ struct DepthwiseConv2DOptions {
   Initializer bias_initializer = Initializer::zeros;
   Regularizer depthwise_regularizer = {};
   Regularizer bias_regularizer = {};
+  Constraint depthwise_constraint = {};
+  Constraint bias_constraint = {};
   std::string name = {};
 };
 
@@ -91,6 +98,8 @@ struct DepthwiseConv1DOptions {
   Initializer bias_initializer = Initializer::zeros;
   Regularizer depthwise_regularizer = {};
   Regularizer bias_regularizer = {};
+  Constraint depthwise_constraint = {};
+  Constraint bias_constraint = {};
   std::string name = {};
 };
 
@@ -114,6 +123,9 @@ struct SeparableConv2DOptions {
   Regularizer depthwise_regularizer = {};
   Regularizer pointwise_regularizer = {};
   Regularizer bias_regularizer = {};
+  Constraint depthwise_constraint = {};
+  Constraint pointwise_constraint = {};
+  Constraint bias_constraint = {};
   std::string name = {};
 };
 
@@ -138,6 +150,9 @@ struct SeparableConv1DOptions {
   Regularizer depthwise_regularizer = {};
   Regularizer pointwise_regularizer = {};
   Regularizer bias_regularizer = {};
+  Constraint depthwise_constraint = {};
+  Constraint pointwise_constraint = {};
+  Constraint bias_constraint = {};
   std::string name = {};
 };
 
@@ -159,6 +174,8 @@ struct Conv2DTransposeOptions {
   Initializer bias_initializer = Initializer::zeros;
   Regularizer kernel_regularizer = {};
   Regularizer bias_regularizer = {};
+  Constraint kernel_constraint = {};
+  Constraint bias_constraint = {};
   std::string name = {};
 };
 
@@ -181,6 +198,8 @@ struct Conv1DTransposeOptions {
   Initializer bias_initializer = Initializer::zeros;
   Regularizer kernel_regularizer = {};
   Regularizer bias_regularizer = {};
+  Constraint kernel_constraint = {};
+  Constraint bias_constraint = {};
   std::string name = {};
 };
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lockstep/layers/callable.hpp>
+#include <lockstep/layers/constraint.hpp>
 #include <lockstep/layers/regularizer.hpp>
 
 #include <string>
@@ -17,6 +18,8 @@ struct BatchNormalizationOptions {
   bool scale = true;
   Regularizer beta_regularizer = {};
   Regularizer gamma_regularizer = {};
+  Constraint beta_constraint = {};
+  Constraint gamma_constraint = {};
   std::string name = {};
 };
 
@@ -32,6 +35,8 @@ struct LayerNormalizationOptions {
   bool scale = true;
   Regularizer beta_regularizer = {};
   Regularizer gamma_regularizer = {};
+  Constraint beta_constraint = {};
+  Constraint gamma_constraint = {};
   std::string name = {};
 };
 
@@ -56,6 +61,8 @@ struct GroupNormalizationOptions {
   bool scale = true;
   Regularizer beta_regularizer = {};
   Regularizer gamma_regularizer = {};
+  Constraint beta_constraint = {};
+  Constraint gamma_constraint = {};
   std::string name = {};
 };
 

@@ -281,22 +281,6 @@ TEST_CASE("Keras 2's hard_sigmoid is another function") {
       {"m.h5: layer 'it' (Conv2D)", "hard_sigmoid", "another activation"});
 }
 
-TEST_CASE("regularizers are read and written") {
-  const auto regularizer_of = [](const std::string& json) {
-    const Architecture model = model_from_json(
-        model_of(layer("Conv2D", R"("filters": 2, "kernel_size": 3, "kernel_regularizer": )" + json)), "m.h5");
-    CHECK(model_from_json(architecture_to_json(model), "again").layers()[1].parameters[0].regularizer ==
-          model.layers()[1].parameters[0].regularizer);
-    return model.layers()[1].parameters[0].regularizer;
-  };
-  CHECK(regularizer_of("null") == Regularizer());
-  CHECK(regularizer_of(R"({"class_name": "L2", "config": {"l2": 0.0002}})") == L2(0.0002));
-  CHECK(regularizer_of(R"({"class_name": "L1", "config": {"l1": 0.5}})") == L1(0.5));
-  CHECK(regularizer_of(R"({"class_name": "L1L2", "config": {"l1": 0.5, "l2": 0.25}})") == L1L2(0.5, 0.25));
-  CHECK(regularizer_of(R"({"module": "keras.regularizers", "class_name": "L2", "config": {"l2": 0.5},
-                           "registered_name": null})") == L2(0.5));
-}
-
 TEST_CASE("a fixed batch size is not part of the model") {
   const Architecture model = model_from_json(R"({"class_name": "Sequential", "config": {"layers": [
      {"class_name": "InputLayer", "config": {"batch_shape": [32, 4]}}, {"class_name": "Flatten", "config": {}}]}})");

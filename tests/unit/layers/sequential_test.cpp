@@ -217,6 +217,12 @@ TEST_CASE("invalid layer sequences are rejected with a remedy") {
   check_error({image, PReLU({.shared_axes = {4}})}, {"'p_re_lu'", "axis 4", "1 to 3"});
   check_error({image, AlphaDropout(0.1, {.noise_shape = {2, 1, 1}})}, {"'alpha_dropout'", "(None, 2, 1, 1)"});
   check_error({image, Dropout(0.1, {.noise_shape = {2, 1, 1}})}, {"'dropout'", "(None, 2, 1, 1)", "(8, 8, 1)"});
+  check_error({image, Conv2D(4, 3, {.kernel_constraint = MaxNorm(1, {4})})},
+              {"'conv2d'", "kernel", "axis 4", "(3, 3, 1, 4)"});
+  check_error({image, Conv2D(4, 3, {.bias_constraint = UnitNorm({0, -1})})}, {"bias", "axis -1 twice"});
+  check_error({image, Conv2D(4, 3, {.kernel_constraint = MaxNorm(-1)})}, {"kernel", "bound -1", "not negative"});
+  check_error({image, Conv2D(4, 3, {.kernel_constraint = MinMaxNorm(2, 1)})}, {"min_value 2 above max_value 1"});
+  CHECK_THROWS_AS(Constraint("no_norm"), UsageError);
   check_error({image, LeakyReLU(-1)}, {"'leaky_re_lu'", "negative_slope -1"});
 
   check_error({image, Conv2D(4, 9)}, {"9 x 9", "(8, 8, 1)", "same"});
