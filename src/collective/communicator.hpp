@@ -83,6 +83,9 @@ class Communicator {
   /// such as counts of examples, and are never compressed.
   virtual void exclude_from_compression(const std::vector<Range>& /*ranges*/) {}
 
+  /// The same for ranges of the arenas whose buckets are not cut into shards: one rank of each host updates them.
+  virtual void keep_whole(const std::vector<Range>& /*ranges*/) {}
+
   virtual void mark_ready(std::size_t bucket) = 0;
   [[nodiscard]] virtual ReducedShard wait_reduced(std::size_t bucket) = 0;
   virtual void mark_updated(std::size_t bucket) = 0;

@@ -86,16 +86,18 @@ ArenaMemory HierarchicalCommunicator::allocate(std::size_t gradient_elements, st
   }
   std::function<void()> on_wait;
   if (topology_.hosts > 1) on_wait = [this] { make_progress_while_waiting(); };
-  group_.emplace(topology_, layout, memory, buckets, policy_, std::move(on_wait));
-  if (topology_.hosts > 1) make_inter_host_all_reduce(buckets);
+  for (const Range& bucket : buckets) shards_.push_back(topology_.own_shard(bucket, is_whole(bucket)));
+  group_.emplace(topology_, layout, memory, shards_, policy_, std::move(on_wait));
+  if (topology_.hosts > 1 && topology_.has_shard()) {
+    inter_host_.emplace(inter_host_comm_, group_->arenas().gradients, shards_, compression_, uncompressed_);
+  }
   barrier();  // no rank may mark a bucket ready before all have cleared their counters
   return group_->arenas();
 }
 
-void HierarchicalCommunicator::make_inter_host_all_reduce(std::span<const Range> buckets) {
-  if (!topology_.has_shard()) return;
-  for (const Range& bucket : buckets) shards_.push_back(shard_of(bucket, topology_.local_rank, topology_.shards));
-  inter_host_.emplace(inter_host_comm_, group_->arenas().gradients, shards_, compression_, uncompressed_);
+bool HierarchicalCommunicator::is_whole(const Range& bucket) const {
+  return std::ranges::any_of(whole_,
+                             [&](const Range& range) { return range.begin < bucket.end && bucket.begin < range.end; });
 }
 
 /// Ranks that disagree would misread each other's memory, so every rank throws.

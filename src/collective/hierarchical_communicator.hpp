@@ -45,6 +45,7 @@ class HierarchicalCommunicator final : public Communicator {
   ArenaMemory allocate(std::size_t gradient_elements, std::size_t mirrored_bytes, std::vector<Range> buckets) override;
 
   void exclude_from_compression(const std::vector<Range>& ranges) override { uncompressed_ = ranges; }
+  void keep_whole(const std::vector<Range>& ranges) override { whole_ = ranges; }
   void mark_ready(std::size_t bucket) override;
   [[nodiscard]] ReducedShard wait_reduced(std::size_t bucket) override;
   void mark_updated(std::size_t bucket) override;
@@ -73,7 +74,7 @@ class HierarchicalCommunicator final : public Communicator {
   [[nodiscard]] bool has_shared_memory() const noexcept { return topology_.host_ranks.size() > 1; }
   void check_equal_sizes(std::size_t gradient_elements, std::size_t mirrored_bytes, std::span<const Range> buckets);
   void check_shared_memory(std::size_t needed);
-  void make_inter_host_all_reduce(std::span<const Range> buckets);
+  [[nodiscard]] bool is_whole(const Range& bucket) const;
   void progress_inter_host_all_reduce();
   void make_progress_while_waiting();
   void wait_for_inter_host(std::size_t bucket);
@@ -94,7 +95,8 @@ class HierarchicalCommunicator final : public Communicator {
   std::optional<SharedMemoryGroup> group_;  ///< set by `allocate`
   GradientCompression compression_;
   std::vector<Range> uncompressed_;
-  std::vector<Range> shards_;              ///< of this rank, by bucket, if there are other hosts
+  std::vector<Range> whole_;
+  std::vector<Range> shards_;              ///< of this rank, by bucket
   std::deque<std::size_t> ready_buckets_;  ///< ready on this rank, perhaps not yet on its whole host
   std::optional<InterHostAllReduce>
       inter_host_;  ///< set by `allocate` if this rank owns shards and there are other hosts

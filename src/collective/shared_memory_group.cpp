@@ -72,13 +72,12 @@ std::span<std::byte> SharedMemoryLayout::mirrored(std::byte* base) const noexcep
 }
 
 SharedMemoryGroup::SharedMemoryGroup(const Topology& topology, const SharedMemoryLayout& layout, std::byte* memory,
-                                     std::vector<Range> buckets, const WaitPolicy& policy,
-                                     std::function<void()> on_wait)
+                                     std::vector<Range> shards, const WaitPolicy& policy, std::function<void()> on_wait)
     : topology_(topology),
       policy_(policy),
       on_wait_(std::move(on_wait)),
-      buckets_(std::move(buckets)),
-      steps_(buckets_.size(), 0),
+      shards_(std::move(shards)),
+      steps_(shards_.size(), 0),
       arenas_{layout.gradients(memory, topology.local_rank), layout.mirrored(memory)} {
   if (reinterpret_cast<std::uintptr_t>(memory) % cache_line != 0) {
     throw InternalError("the shared memory of this host does not begin on a cache line");
@@ -130,8 +129,7 @@ void SharedMemoryGroup::mark_ready(std::size_t bucket) {
 
 ReducedShard SharedMemoryGroup::wait_reduced(std::size_t bucket) {
   wait_for_ranks(topology_.host_ranks.size(), bucket, Stage::ready);
-  if (!topology_.has_shard()) return {buckets_.at(bucket).end, buckets_.at(bucket).end, {}};
-  const Range mine = shard_of(buckets_.at(bucket), topology_.local_rank, topology_.shards);
+  const Range mine = shards_.at(bucket);
   return {mine.begin, mine.end, gradients_};
 }
 

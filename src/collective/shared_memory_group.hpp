@@ -46,10 +46,10 @@ class SharedMemoryLayout {
 class SharedMemoryGroup {
  public:
   /// Clears this rank's part of the memory; the first rank also clears the mirrored part. All ranks must have
-  /// constructed their group before any calls mark_ready. `on_wait` is called repeatedly during waits, to make progress
-  /// on what other ranks wait for.
+  /// constructed their group before any calls mark_ready. `shards`: this rank's shard of each bucket. `on_wait` is
+  /// called repeatedly during waits, to make progress on what other ranks wait for.
   SharedMemoryGroup(const Topology& topology, const SharedMemoryLayout& layout, std::byte* memory,
-                    std::vector<Range> buckets, const WaitPolicy& policy, std::function<void()> on_wait = {});
+                    std::vector<Range> shards, const WaitPolicy& policy, std::function<void()> on_wait = {});
 
   [[nodiscard]] ArenaMemory arenas() const noexcept { return arenas_; }
 
@@ -76,7 +76,7 @@ class SharedMemoryGroup {
   Topology topology_;
   WaitPolicy policy_;
   std::function<void()> on_wait_;
-  std::vector<Range> buckets_;
+  std::vector<Range> shards_;         ///< by bucket
   std::vector<std::uint64_t> steps_;  ///< by bucket: this rank's current step, from 1
   ArenaMemory arenas_;
   std::vector<std::byte*> counters_;     ///< by local rank

@@ -39,6 +39,11 @@ Topology Topology::of(const std::vector<int>& host_of_rank, int rank) {
   return topology;
 }
 
+Range Topology::own_shard(Range bucket, bool whole) const noexcept {
+  const std::size_t owners = whole ? 1 : shards;
+  return local_rank < owners ? shard_of(bucket, local_rank, owners) : Range{bucket.end, bucket.end};
+}
+
 Range shard_of(Range bucket, std::size_t shard, std::size_t shards) noexcept {
   return {border(bucket, shard, shards), border(bucket, shard + 1, shards)};
 }

@@ -22,6 +22,9 @@ struct Topology {
   [[nodiscard]] static Topology of(const std::vector<int>& host_of_rank, int rank);
 
   [[nodiscard]] bool has_shard() const noexcept { return local_rank < shards; }
+
+  /// This rank's shard of a bucket, empty at its end if it has none. The first rank has all of a `whole` bucket.
+  [[nodiscard]] Range own_shard(Range bucket, bool whole = false) const noexcept;
 };
 
 /// Cuts a bucket into `shards` nearly equal shards and returns shard `shard`. Inner borders are multiples of 16

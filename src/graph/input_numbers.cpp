@@ -46,8 +46,8 @@ void check_integer_input(const Architecture& flattened) {
     const LayerInfo& info = flattened.layers()[static_cast<std::size_t>(call.layer)];
     const bool reads =
         std::ranges::any_of(call.inputs, [&](int of) { return has_integers[static_cast<std::size_t>(of)]; });
-    has_integers[i] = call.inputs.empty() || (reads && is_any_of<Flatten, Reshape>(info.layer));
-    if (!reads || is_any_of<Flatten, Reshape, Embedding, Rescaling, Dense>(info.layer)) continue;
+    has_integers[i] = call.inputs.empty() || (reads && is_any_of<Flatten, Reshape, Identity>(info.layer));
+    if (!reads || is_any_of<Flatten, Reshape, Identity, Embedding, Rescaling, Dense>(info.layer)) continue;
     throw UsageError(fmt::format(
         "layer '{}' ({}) reads an Input of {}, and Keras computes there in integers or fails; make the Input "
         "float32, or put a Rescaling(1) before the layer",

@@ -145,7 +145,7 @@ inline constexpr auto operation_traits = [] {
       // Adds or removes pixels at the edges of an image.
       {.kind = Kind::pad, .work = WorkKind::forward, .backward = Kind::pad_backward, .is_per_channel = true,
        .is_microbatchable = true},
-      // Repeats rows and columns, or interpolates between them.
+      // Repeats or skips rows and columns, or interpolates between them.
       {.kind = Kind::upsample, .work = WorkKind::forward, .backward = Kind::upsample_backward, .is_per_channel = true,
        .is_microbatchable = true},
       {.kind = Kind::transpose, .work = WorkKind::forward, .backward = Kind::transpose_backward},
@@ -155,7 +155,8 @@ inline constexpr auto operation_traits = [] {
        .is_per_channel = true, .is_microbatchable = true},
       {.kind = Kind::prelu, .work = WorkKind::forward, .backward = Kind::prelu_backward},
       {.kind = Kind::layer_scale, .work = WorkKind::forward, .backward = Kind::layer_scale_backward},
-      // Normalizes within each example: LayerNormalization, GroupNormalization, UnitNormalization.
+      // Normalizes within each example: LayerNormalization, GroupNormalization, RMSNormalization,
+      // UnitNormalization.
       {.kind = Kind::layer_normalization, .work = WorkKind::forward,
        .backward = Kind::layer_normalization_backward},
       {.kind = Kind::noise, .work = WorkKind::forward, .backward = Kind::noise_backward, .reach = Reach::element,

@@ -27,6 +27,10 @@ struct ParameterSpec {
   float momentum = 0;       ///< of a moving average
   bool is_local = false;    ///< in this rank's local arenas: a shard of a variable, or a replicated variable
   bool is_sharded = false;  ///< local, and other ranks hold the other shards
+
+  /// Whether a constraint changes the variable after each update. Then one rank of a host updates all of it, because a
+  /// norm depends on elements that shards would separate.
+  [[nodiscard]] bool is_constrained() const { return rule == UpdateRule::optimizer && !info.constraint.is_none(); }
 };
 
 }  // namespace lockstep

@@ -39,6 +39,15 @@ struct ElementwiseTraits {
 };
 
 template <>
+struct LayerTraits<Identity> : ElementwiseTraits {
+  static constexpr std::string_view class_name = "Identity";
+
+  static void fields(auto& /*visit*/, auto& /*identity*/) {}
+
+  static void lower(const Identity& /*identity*/, auto& /*to*/) {}  // its output is its input
+};
+
+template <>
 struct LayerTraits<ReLU> : ElementwiseTraits {
   static constexpr std::string_view class_name = "ReLU";
 
@@ -96,6 +105,7 @@ struct LayerTraits<PReLU> {
   static void fields(auto& visit, auto& relu) {
     visit.optional("alpha_initializer", relu.alpha_initializer);
     visit.optional("alpha_regularizer", relu.alpha_regularizer);
+    visit.optional("alpha_constraint", relu.alpha_constraint);
     visit.optional("shared_axes", relu.shared_axes);
   }
 
@@ -108,7 +118,8 @@ struct LayerTraits<PReLU> {
       }
       slopes[static_cast<std::size_t>(axis - 1)] = 1;
     }
-    shapes.add_weight("alpha", Shape(std::move(slopes)), relu.alpha_initializer, relu.alpha_regularizer);
+    shapes.add_weight("alpha", Shape(std::move(slopes)), relu.alpha_initializer, relu.alpha_regularizer,
+                      relu.alpha_constraint);
     shapes.set_output(shapes.input());
   }
 

@@ -34,6 +34,11 @@ struct ConvolutionTraits {
     }
   }
 
+  static void add_bias(const auto& conv, std::int64_t filters, ShapeInference& shapes) {
+    if (!conv.use_bias) return;
+    shapes.add_weight("bias", Shape{filters}, conv.bias_initializer, conv.bias_regularizer, conv.bias_constraint);
+  }
+
   /// Checks the input, which gives the number of its channels.
   template <typename L>
   static std::int64_t input_channels(const L& conv, const ShapeInference& shapes) {
@@ -75,6 +80,8 @@ struct PlainConvolutionTraits : ConvolutionTraits {
     visit.optional("bias_initializer", conv.bias_initializer);
     visit.optional("kernel_regularizer", conv.kernel_regularizer);
     visit.optional("bias_regularizer", conv.bias_regularizer);
+    visit.optional("kernel_constraint", conv.kernel_constraint);
+    visit.optional("bias_constraint", conv.bias_constraint);
   }
 
   static void infer(const L& conv, ShapeInference& shapes) {
@@ -85,8 +92,8 @@ struct PlainConvolutionTraits : ConvolutionTraits {
     }
     shapes.slide("kernel", windows_of(conv), conv.filters);
     shapes.add_weight("kernel", kernel_shape(conv, windows_of(conv), in / conv.groups, conv.filters),
-                      conv.kernel_initializer, conv.kernel_regularizer);
-    if (conv.use_bias) shapes.add_weight("bias", Shape{conv.filters}, conv.bias_initializer, conv.bias_regularizer);
+                      conv.kernel_initializer, conv.kernel_regularizer, conv.kernel_constraint);
+    add_bias(conv, conv.filters, shapes);
   }
 
   template <typename Lowering>
@@ -106,10 +113,10 @@ struct LayerTraits<Conv1D> : PlainConvolutionTraits<Conv1D> {
   static constexpr std::string_view class_name = "Conv1D";
 };
 
-template <>
-struct LayerTraits<DepthwiseConv2D> : ConvolutionTraits {
-  static constexpr std::string_view class_name = "DepthwiseConv2D";
-  static DepthwiseConv2D blank() { return DepthwiseConv2D(1); }
+/// DepthwiseConv2D and DepthwiseConv1D.
+template <typename L>
+struct DepthwiseConvolutionTraits : ConvolutionTraits {
+  static L blank() { return L(1); }
 
   static void fields(auto& visit, auto& conv) {
     visit.optional("depth_multiplier", conv.depth_multiplier, at_least_one);
@@ -124,25 +131,37 @@ struct LayerTraits<DepthwiseConv2D> : ConvolutionTraits {
     visit.optional("bias_initializer", conv.bias_initializer);
     visit.optional("depthwise_regularizer", conv.depthwise_regularizer);
     visit.optional("bias_regularizer", conv.bias_regularizer);
+    visit.optional("depthwise_constraint", conv.depthwise_constraint);
+    visit.optional("bias_constraint", conv.bias_constraint);
     visit.expected("groups", 1);  // Keras 2 also writes the options of Conv2D
     visit.ignored("kernel_initializer");
   }
 
-  static void infer(const DepthwiseConv2D& conv, ShapeInference& shapes) {
+  static void infer(const L& conv, ShapeInference& shapes) {
     const std::int64_t in = input_channels(conv, shapes);
     const std::int64_t out = in * conv.depth_multiplier;
     shapes.slide("kernel", windows_of(conv), out);
     shapes.add_weight("kernel", kernel_shape(conv, windows_of(conv), in, conv.depth_multiplier),
-                      conv.depthwise_initializer, conv.depthwise_regularizer);
-    if (conv.use_bias) shapes.add_weight("bias", Shape{out}, conv.bias_initializer, conv.bias_regularizer);
+                      conv.depthwise_initializer, conv.depthwise_regularizer, conv.depthwise_constraint);
+    add_bias(conv, out, shapes);
   }
 
   template <typename Lowering>
-  static void lower(const DepthwiseConv2D& conv, Lowering& to) {
+  static void lower(const L& conv, Lowering& to) {
     const std::int64_t in = to.channels();
     to.append_convolution(windows_of(conv), in * conv.depth_multiplier, in);
     to.activate(conv.activation);
   }
+};
+
+template <>
+struct LayerTraits<DepthwiseConv2D> : DepthwiseConvolutionTraits<DepthwiseConv2D> {
+  static constexpr std::string_view class_name = "DepthwiseConv2D";
+};
+
+template <>
+struct LayerTraits<DepthwiseConv1D> : DepthwiseConvolutionTraits<DepthwiseConv1D> {
+  static constexpr std::string_view class_name = "DepthwiseConv1D";
 };
 
 /// SeparableConv2D and SeparableConv1D.
@@ -166,6 +185,9 @@ struct SeparableConvolutionTraits : ConvolutionTraits {
     visit.optional("depthwise_regularizer", conv.depthwise_regularizer);
     visit.optional("pointwise_regularizer", conv.pointwise_regularizer);
     visit.optional("bias_regularizer", conv.bias_regularizer);
+    visit.optional("depthwise_constraint", conv.depthwise_constraint);
+    visit.optional("pointwise_constraint", conv.pointwise_constraint);
+    visit.optional("bias_constraint", conv.bias_constraint);
     visit.expected("groups", 1);  // Keras 2 also writes the options of Conv2D
     visit.ignored("kernel_initializer");
   }
@@ -174,10 +196,10 @@ struct SeparableConvolutionTraits : ConvolutionTraits {
     const std::int64_t in = input_channels(conv, shapes);
     shapes.slide("kernel", windows_of(conv), conv.filters);
     shapes.add_weight("depthwise_kernel", kernel_shape(conv, windows_of(conv), in, conv.depth_multiplier),
-                      conv.depthwise_initializer, conv.depthwise_regularizer);
+                      conv.depthwise_initializer, conv.depthwise_regularizer, conv.depthwise_constraint);
     shapes.add_weight("pointwise_kernel", kernel_shape(conv, Windows(), in * conv.depth_multiplier, conv.filters),
-                      conv.pointwise_initializer, conv.pointwise_regularizer);
-    if (conv.use_bias) shapes.add_weight("bias", Shape{conv.filters}, conv.bias_initializer, conv.bias_regularizer);
+                      conv.pointwise_initializer, conv.pointwise_regularizer, conv.pointwise_constraint);
+    add_bias(conv, conv.filters, shapes);
   }
 
   template <typename Lowering>
@@ -199,10 +221,10 @@ struct LayerTraits<SeparableConv1D> : SeparableConvolutionTraits<SeparableConv1D
   static constexpr std::string_view class_name = "SeparableConv1D";
 };
 
-template <>
-struct LayerTraits<Conv2DTranspose> : ConvolutionTraits {
-  static constexpr std::string_view class_name = "Conv2DTranspose";
-  static Conv2DTranspose blank() { return {1, 1}; }
+/// Conv2DTranspose and Conv1DTranspose.
+template <typename L>
+struct TransposedConvolutionTraits : ConvolutionTraits {
+  static L blank() { return {1, 1}; }
 
   static void fields(auto& visit, auto& conv) {
     visit.required("filters", conv.filters, at_least_one);
@@ -218,23 +240,37 @@ struct LayerTraits<Conv2DTranspose> : ConvolutionTraits {
     visit.optional("bias_initializer", conv.bias_initializer);
     visit.optional("kernel_regularizer", conv.kernel_regularizer);
     visit.optional("bias_regularizer", conv.bias_regularizer);
+    visit.optional("kernel_constraint", conv.kernel_constraint);
+    visit.optional("bias_constraint", conv.bias_constraint);
     visit.expected("groups", 1);  // Keras 2 also writes the options of Conv2D
   }
 
-  static void infer(const Conv2DTranspose& conv, ShapeInference& shapes) {
+  static void infer(const L& conv, ShapeInference& shapes) {
     const std::int64_t in = input_channels(conv, shapes);
-    const Windows windows = windows_of(conv).transposed_over(shapes.input()[0], shapes.input()[1]);
-    shapes.set_output(Shape{windows.rows.input, windows.columns.input, conv.filters});
+    const Shape& input = shapes.input();
+    const Windows windows = windows_of(conv).transposed_over(is_1d<L> ? 1 : input[0], input[is_1d<L> ? 0 : 1]);
+    const std::int64_t steps = windows.columns.input;
+    shapes.set_output(is_1d<L> ? Shape{steps, conv.filters} : Shape{windows.rows.input, steps, conv.filters});
     shapes.add_weight("kernel", kernel_shape(conv, windows, conv.filters, in), conv.kernel_initializer,
-                      conv.kernel_regularizer);
-    if (conv.use_bias) shapes.add_weight("bias", Shape{conv.filters}, conv.bias_initializer, conv.bias_regularizer);
+                      conv.kernel_regularizer, conv.kernel_constraint);
+    add_bias(conv, conv.filters, shapes);
   }
 
   template <typename Lowering>
-  static void lower(const Conv2DTranspose& conv, Lowering& to) {
+  static void lower(const L& conv, Lowering& to) {
     to.append_transposed_convolution(windows_of(conv), conv.filters);
     to.activate(conv.activation);
   }
+};
+
+template <>
+struct LayerTraits<Conv2DTranspose> : TransposedConvolutionTraits<Conv2DTranspose> {
+  static constexpr std::string_view class_name = "Conv2DTranspose";
+};
+
+template <>
+struct LayerTraits<Conv1DTranspose> : TransposedConvolutionTraits<Conv1DTranspose> {
+  static constexpr std::string_view class_name = "Conv1DTranspose";
 };
 
 }  // namespace lockstep

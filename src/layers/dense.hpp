@@ -26,13 +26,17 @@ struct LayerTraits<Dense> {
     visit.optional("bias_initializer", dense.bias_initializer);
     visit.optional("kernel_regularizer", dense.kernel_regularizer);
     visit.optional("bias_regularizer", dense.bias_regularizer);
+    visit.optional("kernel_constraint", dense.kernel_constraint);
+    visit.optional("bias_constraint", dense.bias_constraint);
   }
 
   static void infer(const Dense& dense, ShapeInference& shapes) {
     std::vector<std::int64_t> extents(shapes.input().extents().begin(), shapes.input().extents().end());
     shapes.add_weight("kernel", Shape{std::exchange(extents.back(), dense.units), dense.units},
-                      dense.kernel_initializer, dense.kernel_regularizer);
-    if (dense.use_bias) shapes.add_weight("bias", Shape{dense.units}, dense.bias_initializer, dense.bias_regularizer);
+                      dense.kernel_initializer, dense.kernel_regularizer, dense.kernel_constraint);
+    if (dense.use_bias)
+      shapes.add_weight("bias", Shape{dense.units}, dense.bias_initializer, dense.bias_regularizer,
+                        dense.bias_constraint);
     shapes.set_output(Shape(std::move(extents)));
   }
 

@@ -23,6 +23,7 @@ struct LayerTraits<Embedding> {
     visit.required("output_dim", embedding.output_dim, at_least_one);
     visit.optional("embeddings_initializer", embedding.embeddings_initializer);
     visit.optional("embeddings_regularizer", embedding.embeddings_regularizer);
+    visit.optional("embeddings_constraint", embedding.embeddings_constraint);
     visit.expected("mask_zero", false);
     visit.ignored("input_length");  // Keras 2
   }
@@ -31,7 +32,7 @@ struct LayerTraits<Embedding> {
     std::vector<std::int64_t> extents(shapes.input().extents().begin(), shapes.input().extents().end());
     extents.push_back(embedding.output_dim);
     shapes.add_weight("embeddings", Shape{embedding.input_dim, embedding.output_dim}, embedding.embeddings_initializer,
-                      embedding.embeddings_regularizer);
+                      embedding.embeddings_regularizer, embedding.embeddings_constraint);
     shapes.set_output(Shape(std::move(extents)));
   }
 

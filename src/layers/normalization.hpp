@@ -1,4 +1,4 @@
-// BatchNormalization, LayerNormalization, GroupNormalization, UnitNormalization, and layers that scale each channel.
+// BatchNormalization, the normalizations within an example, and layers that scale each channel.
 #pragma once
 
 #include "layers/layer_traits.hpp"
@@ -16,8 +16,12 @@ namespace lockstep {
 /// Adds the weights of a normalization over the last axis.
 void add_scale_and_center(const auto& normalization, ShapeInference& shapes) {
   const Shape channels{shapes.input()[shapes.input().rank() - 1]};
-  if (normalization.scale) shapes.add_weight("gamma", channels, Initializer::ones, normalization.gamma_regularizer);
-  if (normalization.center) shapes.add_weight("beta", channels, Initializer::zeros, normalization.beta_regularizer);
+  if (normalization.scale)
+    shapes.add_weight("gamma", channels, Initializer::ones, normalization.gamma_regularizer,
+                      normalization.gamma_constraint);
+  if (normalization.center)
+    shapes.add_weight("beta", channels, Initializer::zeros, normalization.beta_regularizer,
+                      normalization.beta_constraint);
 }
 
 template <>
@@ -36,6 +40,8 @@ struct LayerTraits<BatchNormalization> {
     visit.constant("moving_variance_initializer", Initializer::ones);
     visit.optional("beta_regularizer", normalization.beta_regularizer);
     visit.optional("gamma_regularizer", normalization.gamma_regularizer);
+    visit.optional("beta_constraint", normalization.beta_constraint);
+    visit.optional("gamma_constraint", normalization.gamma_constraint);
     visit.ignored("renorm_momentum");  // has no effect without `renorm`, which is not supported
   }
 
@@ -66,6 +72,8 @@ struct LayerTraits<LayerNormalization> {
     visit.constant("gamma_initializer", Initializer::ones);
     visit.optional("beta_regularizer", normalization.beta_regularizer);
     visit.optional("gamma_regularizer", normalization.gamma_regularizer);
+    visit.optional("beta_constraint", normalization.beta_constraint);
+    visit.optional("gamma_constraint", normalization.gamma_constraint);
   }
 
   static void infer(const LayerNormalization& normalization, ShapeInference& shapes) {
@@ -75,6 +83,26 @@ struct LayerTraits<LayerNormalization> {
 
   template <typename Lowering>
   static void lower(const LayerNormalization& /*normalization*/, Lowering& to) {
+    to.append_channels_last(Lowering::Kind::layer_normalization);
+  }
+};
+
+template <>
+struct LayerTraits<RMSNormalization> {
+  static constexpr std::string_view class_name = "RMSNormalization";
+
+  static void fields(auto& visit, auto& normalization) {
+    visit.last_axis("axis");
+    visit.optional("epsilon", normalization.epsilon, positive);
+  }
+
+  static void infer(const RMSNormalization& /*normalization*/, ShapeInference& shapes) {
+    shapes.add_weight("scale", Shape{shapes.input()[shapes.input().rank() - 1]}, Initializer::ones);
+    shapes.set_output(shapes.input());
+  }
+
+  template <typename Lowering>
+  static void lower(const RMSNormalization& /*normalization*/, Lowering& to) {
     to.append_channels_last(Lowering::Kind::layer_normalization);
   }
 };
@@ -93,6 +121,8 @@ struct LayerTraits<GroupNormalization> {
     visit.constant("gamma_initializer", Initializer::ones);
     visit.optional("beta_regularizer", normalization.beta_regularizer);
     visit.optional("gamma_regularizer", normalization.gamma_regularizer);
+    visit.optional("beta_constraint", normalization.beta_constraint);
+    visit.optional("gamma_constraint", normalization.gamma_constraint);
   }
 
   static void infer(const GroupNormalization& normalization, ShapeInference& shapes) {

@@ -11,10 +11,13 @@
 
 namespace lockstep {
 
-template <>
-struct LayerTraits<Dropout> {
-  static constexpr std::string_view class_name = "Dropout";
-  static Dropout blank() { return Dropout(0); }
+/// Throws UsageError unless each axis of a mask is 1 or that of the input. An empty mask is that of each element.
+void check_noise_shape(const Shape& noise, const ShapeInference& shapes);
+
+/// Dropout and AlphaDropout.
+template <typename L>
+struct DropoutTraits {
+  static L blank() { return L(0); }
 
   static void fields(auto& visit, auto& dropout) {
     visit.required("rate", dropout.rate, below_one);
@@ -22,16 +25,29 @@ struct LayerTraits<Dropout> {
     visit.noise_shape("noise_shape", dropout.noise_shape);
   }
 
-  static void infer(const Dropout& dropout, ShapeInference& shapes);
+  static void infer(const L& dropout, ShapeInference& shapes) {
+    check_noise_shape(dropout.noise_shape, shapes);
+    shapes.set_output(shapes.input());
+  }
 
   template <typename Lowering>
-  static void lower(const Dropout& dropout, Lowering& to) {
+  static void lower(const L& dropout, Lowering& to) {
     if (dropout.rate > 0) to.append_elementwise(Lowering::Kind::dropout);
   }
 
-  static ElementOrder element_order(const Dropout& dropout) {
+  static ElementOrder element_order(const L& dropout) {
     return dropout.noise_shape.rank() == 0 ? ElementOrder::passed_on : ElementOrder::significant;
   }
+};
+
+template <>
+struct LayerTraits<Dropout> : DropoutTraits<Dropout> {
+  static constexpr std::string_view class_name = "Dropout";
+};
+
+template <>
+struct LayerTraits<AlphaDropout> : DropoutTraits<AlphaDropout> {
+  static constexpr std::string_view class_name = "AlphaDropout";
 };
 
 template <>
@@ -79,11 +95,13 @@ struct LayerTraits<SpatialDropout1D> {
   }
 };
 
-/// The rate of a layer whose operation is `dropout`, and the shape of its mask for one example; empty: that of the
-/// input.
+/// What a layer does whose operation is `dropout`. A kept element becomes scale x + shift, others become `dropped`.
 struct DropRule {
   float rate = 0;
-  Shape noise_shape;
+  Shape noise_shape;  ///< of the mask for one example; empty: that of the input
+  float scale = 1.0F / (1.0F - rate);
+  float shift = 0;
+  float dropped = 0;
 };
 [[nodiscard]] DropRule drop_rule(const Layer& layer, const Shape& input);
 

@@ -39,9 +39,9 @@ void LayerTraits<Reshape>::infer(const Reshape& reshape, ShapeInference& shapes)
   shapes.set_output(Shape(std::move(extents)));
 }
 
-Margins2D added_margins(const Layer& layer) {
+Margins2D added_margins(const Layer& layer, std::int64_t height, std::int64_t width) {
   return std::visit(
-      []<typename L>(const L& any) -> Margins2D {
+      [height, width]<typename L>(const L& any) -> Margins2D {
         if constexpr (std::is_same_v<L, ZeroPadding2D>) {
           return any.padding;
         } else if constexpr (std::is_same_v<L, ZeroPadding1D>) {
@@ -51,6 +51,10 @@ Margins2D added_margins(const Layer& layer) {
           return {-cut.top, -cut.bottom, -cut.left, -cut.right};
         } else if constexpr (std::is_same_v<L, Cropping1D>) {
           return {0, 0, -any.cropping.before, -any.cropping.after};
+        } else if constexpr (std::is_same_v<L, CenterCrop>) {
+          const auto rows = static_cast<int>(height) - any.height;  // of an odd number, the last half is larger
+          const auto columns = static_cast<int>(width) - any.width;
+          return {-(rows / 2), rows / 2 - rows, -(columns / 2), columns / 2 - columns};
         } else {
           throw InternalError("a padding was lowered from a layer without margins; please report this");
         }
@@ -58,19 +62,33 @@ Margins2D added_margins(const Layer& layer) {
       layer);
 }
 
-void infer_margins(const Margins2D& margins, bool is_image, ShapeInference& shapes) {
+void infer_margins(const Layer& layer, bool is_image, ShapeInference& shapes) {
   if (is_image) {
     shapes.need_image();
   } else {
     shapes.need_rank(2, "(steps, channels)");
   }
   const Shape& input = shapes.input();
-  const std::int64_t height = (is_image ? input[0] : 1) + margins.top + margins.bottom;
-  const std::int64_t width = input[is_image ? 1 : 0] + margins.left + margins.right;
+  const std::int64_t rows = is_image ? input[0] : 1;
+  const std::int64_t columns = input[is_image ? 1 : 0];
+  const Margins2D margins = added_margins(layer, rows, columns);
+  const std::int64_t height = rows + margins.top + margins.bottom;
+  const std::int64_t width = columns + margins.left + margins.right;
   if (height < 1 || width < 1) {
     shapes.fail("would crop all of its input " + input.to_string() + "; it must leave at least one pixel");
   }
   shapes.set_output(is_image ? Shape{height, width, input[2]} : Shape{width, input[1]});
+}
+
+void LayerTraits<CenterCrop>::infer(const CenterCrop& crop, ShapeInference& shapes) {
+  shapes.need_image();
+  const Shape& input = shapes.input();
+  if (crop.height > input[0] || crop.width > input[1]) {
+    shapes.fail(fmt::format(
+        "has height {} and width {}, but its input {} is smaller; crop less, or use a Resizing, as Keras would do here",
+        crop.height, crop.width, input.to_string()));
+  }
+  shapes.set_output(Shape{crop.height, crop.width, input[2]});
 }
 
 void LayerTraits<Permute>::infer(const Permute& permute, ShapeInference& shapes) {

@@ -7,6 +7,7 @@
 #include <lockstep/layers/layer.hpp>
 #include <lockstep/layers/reshaping.hpp>
 
+#include <cstdint>
 #include <string_view>
 
 namespace lockstep {
@@ -41,19 +42,17 @@ struct LayerTraits<Flatten> {
   static ElementOrder element_order(const Flatten& /*flatten*/) { return ElementOrder::passed_on; }
 };
 
-/// The zeros that a ZeroPadding layer adds to each side of an image, or what a Cropping layer removes, as negative
-/// numbers. A sequence is an image of one row.
-[[nodiscard]] Margins2D added_margins(const Layer& layer);
+/// The zeros that a ZeroPadding layer adds to each side of an image of this size, or what a Cropping layer or a
+/// CenterCrop removes, as negative numbers. A sequence is an image of one row.
+[[nodiscard]] Margins2D added_margins(const Layer& layer, std::int64_t height, std::int64_t width);
 
-/// Sets the output shape of an image or a sequence with these margins.
-void infer_margins(const Margins2D& margins, bool is_image, ShapeInference& shapes);
+/// Sets the output shape of an image or a sequence with the layer's margins.
+void infer_margins(const Layer& layer, bool is_image, ShapeInference& shapes);
 
 /// The traits that layers which pad or crop share.
 template <bool is_image>
 struct MarginTraits {
-  static void infer(const auto& layer, ShapeInference& shapes) {
-    infer_margins(added_margins(Layer(layer)), is_image, shapes);
-  }
+  static void infer(const auto& layer, ShapeInference& shapes) { infer_margins(Layer(layer), is_image, shapes); }
 
   template <typename L, typename Lowering>
   static void lower(const L& /*layer*/, Lowering& to) {
@@ -96,6 +95,53 @@ struct LayerTraits<Cropping1D> : MarginTraits<false> {
   static constexpr std::string_view class_name = "Cropping1D";
 
   static void fields(auto& visit, auto& crop) { visit.optional("cropping", crop.cropping, not_negative); }
+};
+
+template <>
+struct LayerTraits<CenterCrop> {
+  static constexpr std::string_view class_name = "CenterCrop";
+  static CenterCrop blank() { return {1, 1}; }
+
+  static void fields(auto& visit, auto& crop) {
+    visit.required("height", crop.height, at_least_one);
+    visit.required("width", crop.width, at_least_one);
+    visit.constant("data_format", "channels_last");
+  }
+
+  static void infer(const CenterCrop& crop, ShapeInference& shapes);
+
+  template <typename Lowering>
+  static void lower(const CenterCrop& /*crop*/, Lowering& to) {
+    to.append(Lowering::Kind::pad);
+  }
+};
+
+template <>
+struct LayerTraits<Resizing> {
+  static constexpr std::string_view class_name = "Resizing";
+  static Resizing blank() { return {1, 1}; }
+
+  static void fields(auto& visit, auto& resizing) {
+    visit.required("height", resizing.height, at_least_one);
+    visit.required("width", resizing.width, at_least_one);
+    visit.optional("interpolation", resizing.interpolation);
+    visit.constant("crop_to_aspect_ratio", false);
+    visit.constant("pad_to_aspect_ratio", false);
+    visit.ignored("fill_mode");  // has no effect without `pad_to_aspect_ratio`, which is not supported
+    visit.ignored("fill_value");
+    visit.constant("antialias", false);
+    visit.constant("data_format", "channels_last");
+  }
+
+  static void infer(const Resizing& resizing, ShapeInference& shapes) {
+    shapes.need_image();
+    shapes.set_output(Shape{resizing.height, resizing.width, shapes.input()[2]});
+  }
+
+  template <typename Lowering>
+  static void lower(const Resizing& /*resizing*/, Lowering& to) {
+    to.append(Lowering::Kind::upsample);
+  }
 };
 
 template <>

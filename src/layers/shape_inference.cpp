@@ -2,6 +2,7 @@
 #include "layers/shape_inference.hpp"
 
 #include "layers/activation_functions.hpp"
+#include "layers/constraints.hpp"
 #include "layers/layer_registry.hpp"
 
 #include <lockstep/core/error.hpp>
@@ -114,7 +115,8 @@ void ShapeInference::set_output(Shape shape) {
   info_.output_shape = std::move(shape);
 }
 
-void ShapeInference::add_weight(std::string name, Shape shape, Initializer initializer, Regularizer regularizer) {
+void ShapeInference::add_weight(std::string name, Shape shape, Initializer initializer, Regularizer regularizer,
+                                const Constraint& constraint) {
   need_size(shape, name);
   for (const double factor : {regularizer.l1, regularizer.l2}) {
     if (!not_negative.contains(factor)) {
@@ -122,8 +124,14 @@ void ShapeInference::add_weight(std::string name, Shape shape, Initializer initi
                        not_negative.to_string()));
     }
   }
-  info_.parameters.push_back(
-      {.name = std::move(name), .shape = std::move(shape), .initializer = initializer, .regularizer = regularizer});
+  if (const auto problem = problem_of(constraint, shape)) {
+    fail(fmt::format("has a constraint for its {} with {}", name, *problem));
+  }
+  info_.parameters.push_back({.name = std::move(name),
+                              .shape = std::move(shape),
+                              .initializer = initializer,
+                              .regularizer = regularizer,
+                              .constraint = constraint});
 }
 
 void ShapeInference::add_parameters(const std::vector<ParameterInfo>& parameters, const std::string& prefix) {

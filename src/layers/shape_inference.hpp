@@ -30,7 +30,8 @@ class ShapeInference {
   [[nodiscard]] std::span<const Shape> inputs() const noexcept { return inputs_; }
 
   void set_output(Shape shape);
-  void add_weight(std::string name, Shape shape, Initializer initializer, Regularizer regularizer = {});
+  void add_weight(std::string name, Shape shape, Initializer initializer, Regularizer regularizer = {},
+                  const Constraint& constraint = {});
   void add_parameters(const std::vector<ParameterInfo>& parameters, const std::string& prefix);
   /// A weight that training does not change.
   void add_constant(std::string name, Shape shape, Initializer initializer);

@@ -35,10 +35,23 @@ bool keeps_channels(const Graph& graph, const Operation& operation) {
   return input.alias < 0 || graph.tensors[input.alias].channels == input.channels;
 }
 
+/// Whether a constraint changes one of the operation's weights, which ranks then cannot hold in shards.
+bool is_constrained(const Graph& graph, const Operation& operation) {
+  const auto first = graph.parameters.begin() + std::max(operation.parameter, 0);
+  return std::any_of(first, first + operation.num_parameters,
+                     [](const ParameterSpec& parameter) { return parameter.is_constrained(); });
+}
+
 /// Whether ranks can compute shards of the operation's channels. Groups of channels and transposed kernels are not
 /// split.
-bool splits_channels(const Operation& operation) {
-  return traits_of(operation).has_kernel && operation.groups == 1 && !operation.is_transposed;
+bool splits_channels(const Graph& graph, const Operation& operation) {
+  return traits_of(operation).has_kernel && operation.groups == 1 && !operation.is_transposed &&
+         !is_constrained(graph, operation);
+}
+
+/// Whether an operation on a shard of the channels needs no others.
+bool is_per_channel(const Graph& graph, const Operation& operation) {
+  return traits_of(operation).is_per_channel && !is_constrained(graph, operation);
 }
 
 class ShardingSearch {
@@ -102,7 +115,7 @@ class ShardingSearch {
  private:
   void extend(std::size_t i, State from) {
     const Operation& operation = graph_.forward[i];
-    const bool weighted = splits_channels(operation);
+    const bool weighted = splits_channels(graph_, operation);
     if (operation.kind == OperationKind::loss) {
       if (from == after_all_reduce) relax(i, from, after_all_reduce, Split::replicated, 0);
       return;
@@ -128,7 +141,7 @@ class ShardingSearch {
       }
     }
     if (from == channel_shard && keeps_channels(graph_, operation)) {
-      if (traits_of(operation).is_per_channel) {
+      if (is_per_channel(graph_, operation)) {
         relax(i, from, channel_shard, Split::column, work_seconds(operation, shard_fraction(operation.output)));
       } else if (weighted) {
         relax(i, from, after_all_reduce, Split::row,
@@ -251,7 +264,7 @@ std::string why_not_tensor_parallel(const Graph& whole) {
   if (!whole.is_chain) return "its layers branch";
   std::string why = "it has no layer with weights that can be sharded";
   for (std::size_t i = 0; i < whole.forward.size(); ++i) {
-    if (!splits_channels(whole.forward[i])) continue;
+    if (!splits_channels(whole, whole.forward[i])) continue;
     const std::string sharded = "the channels of layer '" + whole.layers[whole.forward[i].layer].name + "'";
     for (std::size_t next = i + 1; next < whole.forward.size(); ++next) {
       const Operation& operation = whole.forward[next];
@@ -265,7 +278,7 @@ std::string why_not_tensor_parallel(const Graph& whole) {
         why = "layer '" + name + "' changes the shape of " + sharded;
         break;
       }
-      if (traits_of(operation).is_per_channel) continue;
+      if (is_per_channel(whole, operation)) continue;
       why = "layer '" + name + "' needs all of " + sharded;
       break;
     }

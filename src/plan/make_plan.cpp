@@ -158,7 +158,9 @@ class Planner {
     const std::size_t begin = plan_.elements;
     const std::size_t local_begin = plan_.local_elements;
     for (ParameterSpec* parameter : parameters) place(*parameter);
-    if (operation.kind != OperationKind::dense_backward || operation.is_frozen || operation.shared.count > 1) {
+    const bool is_constrained = std::ranges::any_of(parameters, [](const auto* p) { return p->is_constrained(); });
+    if (operation.kind != OperationKind::dense_backward || operation.is_frozen || operation.shared.count > 1 ||
+        is_constrained) {
       emit(operation, {begin, plan_.elements});
       update_local({local_begin, plan_.local_elements});
       if (operation.kind != OperationKind::start_partial_gradient_sum) return;

@@ -142,6 +142,15 @@ std::vector<Range> Plan::non_gradient_ranges() const {
   return ranges;
 }
 
+std::vector<Range> Plan::constrained_ranges() const {
+  std::vector<Range> ranges;
+  for (const ParameterSpec& parameter : graph.parameters) {
+    if (!parameter.is_constrained() || parameter.is_local) continue;
+    ranges.push_back({parameter.offset, parameter.offset + parameter.storage});
+  }
+  return ranges;
+}
+
 std::size_t offset_in_copy(const Plan& plan, std::size_t array) {
   return array == 0 ? 0 : plan.weight_elements + (array - 1) * plan.elements;
 }

@@ -49,6 +49,9 @@ struct Plan {
 
   /// The ranges that ranks all-reduce besides gradients of weights: metrics, moving averages, partial sums.
   [[nodiscard]] std::vector<Range> non_gradient_ranges() const;
+
+  /// The ranges of weights that have a constraint: one rank of a host updates the bucket of each.
+  [[nodiscard]] std::vector<Range> constrained_ranges() const;
 };
 
 inline constexpr std::size_t cache_line_elements = 16;  ///< floats; shards and parameters begin on a cache line

@@ -203,6 +203,7 @@ void CompiledModel::allocate(const Plan& plan) {
     filled.low_precision = take<std::uint16_t>(memory, mixed_precision ? weights : 0);
   };
   communicator->exclude_from_compression(plan.non_gradient_ranges());
+  communicator->keep_whole(plan.constrained_ranges());
   const ArenaMemory memory =
       communicator->allocate(plan.elements, bytes_of(plan.elements, plan.weight_elements), plan.buckets);
   arenas.gradients = memory.gradients;

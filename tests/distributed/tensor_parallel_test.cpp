@@ -67,6 +67,20 @@ TEST_CASE("data-parallel leading layers run in microbatches") {
   }
 }
 
+TEST_CASE("layers with constraints are whole in a tensor-parallel model") {
+  const Sequential model{Input({12}), Dense(24, {.activation = activations::tanh, .kernel_constraint = MaxNorm(0.5)}),
+                         Dense(16, {.activation = relu}), Dense(8),
+                         Dense(4, {.kernel_constraint = UnitNorm(), .bias_constraint = NonNeg()})};
+  const Examples examples = make_examples(model, logits, 24, 3);
+  for (const std::string& link : links) {
+    const ScopedVariable scoped(link_variable, link);
+    INFO("link " << link);
+    const SGD optimizer({.learning_rate = 0.1});
+    const Outcome data_parallel = train(model, optimizer, examples, options_for(Parallelism::data, 12), 10);
+    check_near(train(model, optimizer, examples, options_for(Parallelism::tensor, 12), 10), data_parallel, 1e-4);
+  }
+}
+
 TEST_CASE("every optimizer updates sharded and whole parameters alike") {
   for (const Optimizer& optimizer : optimizers) {
     INFO(keras_name(optimizer));

@@ -133,6 +133,22 @@ TEST_CASE("layers that are not trainable stay as they are") {
   }
 }
 
+TEST_CASE("constraints hold on any number of ranks and hosts") {
+  const Sequential model{
+      Input({6, 6, 2}),
+      Conv2D(16, 3, {.activation = activations::tanh, .use_bias = false, .kernel_constraint = MaxNorm(0.5, {0, 1, 2})}),
+      BatchNormalization({.gamma_constraint = NonNeg()}),
+      Flatten(),
+      Dense(40, {.activation = activations::tanh, .kernel_constraint = UnitNorm(), .bias_constraint = "non_neg"}),
+      Dense(3, {.kernel_constraint = MinMaxNorm(0.2, 0.8, 0.5)})};
+  for (const Optimizer& optimizer : {Optimizer(SGD({.learning_rate = 0.1, .clipnorm = 0.1})),
+                                     Optimizer(Adam({.learning_rate = 0.01, .epsilon = 1e-4}))}) {
+    const CompileOptions compile{.optimizer = optimizer, .loss = logits, .metrics = {accuracy}};
+    check_training(compile, 10, 27, Communication::automatic, 4, 0, model);
+    check_training(compile, 2, 7, Communication::mpi, 0, 0, model);
+  }
+}
+
 TEST_CASE("fit takes a batch size") {
   const CompileOptions compile{
       .optimizer = Adam({.learning_rate = 0.01, .epsilon = 1e-4}), .loss = logits, .metrics = {accuracy}};

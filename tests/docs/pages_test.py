@@ -116,6 +116,10 @@ class Supported(unittest.TestCase):
         rows = self.declared("layers/initializers.hpp", r"InitializerRow\{Initializer::\w+, ")
         self.assertEqual(self.listed("initializers"), sorted(rows))
 
+    def test_constraints(self) -> None:
+        rows = self.declared("layers/constraints.hpp", r"ConstraintRow\{Constraint::Kind::\w+, ")
+        self.assertEqual(self.listed("constraints"), sorted(rows))
+
     def test_losses(self) -> None:
         listed = [name for name in self.listed("losses") if name[0].isupper()]
         self.assertEqual(listed, sorted(self.declared("losses/*.hpp")))

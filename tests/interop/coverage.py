@@ -29,7 +29,7 @@ EXAMPLES, BATCH, STEPS = 32, 16, 3
 PREDICTS, TRAINS = 1e-4, 1e-3
 NO_CASE = "no case"  # Keras needs another model for it than these cases
 BASES = {"InputSpec", "Layer", "Wrapper", "Loss", "Metric", "MeanMetricWrapper", "Optimizer", "OptimizerMap",
-         "Initializer"}
+         "Initializer", "Constraint"}
 """Layers that draw random numbers in training, which no two programs draw alike."""
 RANDOM = {"Dropout", "AlphaDropout", "GaussianDropout", "GaussianNoise", "SpatialDropout1D", "SpatialDropout2D"}
 
@@ -148,6 +148,12 @@ def case_of_initializer(name: str, random: Random) -> Case:
     return regression(small(kernel_initializer=getattr(keras.initializers, name)(**arguments)), random)
 
 
+def case_of_constraint(name: str, random: Random) -> Case:
+    constraint = getattr(keras.constraints, name)
+    axis = {} if name == "NonNeg" else {"axis": -1}
+    return regression(small("tanh", kernel_constraint=constraint(), bias_constraint=constraint(**axis)), random)
+
+
 REGRESSIONS = {"CosineSimilarity", "Huber", "LogCosh", "MeanAbsoluteError", "MeanAbsolutePercentageError",
                "MeanSquaredError", "MeanSquaredLogarithmicError"}
 
@@ -226,6 +232,7 @@ KINDS = {
     "layer": Kind("Layers", classes(layers), case_of_layer),
     "activation": Kind("Activation functions", functions(keras.activations), case_of_activation),
     "initializer": Kind("Initializers", classes(keras.initializers), case_of_initializer),
+    "constraint": Kind("Constraints", classes(keras.constraints), case_of_constraint),
     "loss": Kind("Losses", classes(keras.losses), case_of_loss),
     "metric": Kind("Metrics", classes(keras.metrics), case_of_metric, ("reads", "evaluates")),
     "optimizer": Kind("Optimizers", classes(keras.optimizers), case_of_optimizer),

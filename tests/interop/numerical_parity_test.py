@@ -184,6 +184,8 @@ def sequences() -> keras.Sequential:
         layers.AveragePooling1D(3, strides=2, padding="same"),
         layers.SeparableConv1D(6, 3, depth_multiplier=2, padding="same", activation="tanh"),
         layers.Conv1D(12, 3, strides=2, groups=3, activation="tanh"), layers.MaxPooling1D(2, strides=1),
+        layers.DepthwiseConv1D(3, depth_multiplier=2, padding="same", activation="tanh"),
+        layers.Conv1DTranspose(10, 3, strides=2, padding="same", activation="tanh"),
         layers.Conv1D(9, 2, activation="relu"), layers.GlobalMaxPooling1D(), layers.Dense(5)])
 
 

@@ -28,7 +28,9 @@ def extent(random: Random, most: int) -> Any:
 def weights(random: Random) -> dict[str, Any]:
     """How a kernel and a bias begin, and what penalty they add to the loss."""
     regularizers = (None, None, "l1", "l2")
-    return {"kernel_initializer": any_of(random, INITIALIZERS), "bias_initializer": any_of(random, INITIALIZERS),
+    constraints = (None, None, None, "max_norm", "non_neg", "unit_norm")
+    return {"kernel_constraint": any_of(random, constraints), "bias_constraint": any_of(random, constraints),
+            "kernel_initializer": any_of(random, INITIALIZERS), "bias_initializer": any_of(random, INITIALIZERS),
             "kernel_regularizer": any_of(random, regularizers), "bias_regularizer": any_of(random, regularizers)}
 
 
@@ -56,7 +58,13 @@ def convolution_1d(layers: ModuleType, random: Random, channels: int, **common: 
     steps = {any_of(random, ("strides", "dilation_rate")): int(random.integers(1, 3))}
     common |= {"activation": any_of(random, ACTIVATIONS), "use_bias": bool(random.integers(2))}
     filters, size = int(random.integers(1, 7)), int(random.integers(1, 4))
-    if random.integers(3) == 0:
+    kind = random.integers(6)
+    if kind == 2:
+        return layers.DepthwiseConv1D(size, padding=any_of(random, ("valid", "same")), **steps, **common)
+    if kind == 3:
+        return layers.Conv1DTranspose(filters, size, strides=int(random.integers(1, 3)),
+                                      padding=any_of(random, ("valid", "same")), **weights(random), **common)
+    if kind <= 1:
         return layers.SeparableConv1D(filters, size, padding=any_of(random, ("valid", "same")), **steps, **common)
     groups = any_of(random, (1, channels))
     return layers.Conv1D(filters * groups, size, padding=any_of(random, ("valid", "same", "causal")), groups=groups,
@@ -110,18 +118,25 @@ def shape_layer(layers: ModuleType, random: Random, shape: tuple[int, ...], **co
         lambda: layers.LayerNormalization(epsilon=0.01, center=bool(random.integers(2)), **common),
         lambda: layers.GroupNormalization(any_of(random, (1, -1)), scale=bool(random.integers(2)), **common),
         lambda: layers.UnitNormalization(**common),
+        lambda: layers.AlphaDropout(0.5, **common),
+        lambda: layers.Identity(**common),
         lambda: layers.Rescaling(float(random.random()), float(random.random()), **common),
         lambda: layers.GaussianNoise(0.5, **common),
         lambda: layers.GaussianDropout(0.5, **common),
         lambda: layers.Permute(tuple(int(axis) for axis in 1 + random.permutation(len(shape))), **common),
         lambda: dense(layers, random, **common),
     ]
+    if hasattr(layers, "RMSNormalization"):  # Keras 2 has none
+        makers.append(lambda: layers.RMSNormalization(epsilon=0.01, **common))
     if len(shape) == 3:
         # SpatialDropout2D has no argument `trainable`.
         untrainable = {key: value for key, value in common.items() if key != "trainable"}
         makers += [
             lambda: layers.ZeroPadding2D(margins, **common),
             lambda: layers.Cropping2D(margins, **common),
+            lambda: layers.CenterCrop(*(int(random.integers(1, side + 1)) for side in shape[:2]), **common),
+            lambda: layers.Resizing(*(int(side) for side in random.integers(1, 9, size=2)),
+                                    interpolation=any_of(random, ("nearest", "bilinear")), **common),
             lambda: layers.UpSampling2D(2, interpolation=any_of(random, ("nearest", "bilinear")), **common),
             lambda: layers.SpatialDropout2D(0.5, **untrainable),
             lambda: layers.Dropout(0.5, noise_shape=(None, 1, 1, shape[-1]), **common),

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <numeric>
 #include <span>
 #include <stdexcept>
@@ -270,6 +271,39 @@ std::vector<Values> ReferenceModel::clipped_gradients() {
   return clipped;
 }
 
+void ReferenceModel::constrain(std::size_t parameter) {
+  const Constraint& constraint = parameters_[parameter].constraint;
+  const Shape& shape = parameters_[parameter].shape;
+  if (constraint.is_none()) return;
+  Values& weights = weights_[parameter];
+  std::map<std::vector<std::int64_t>, std::vector<double*>> sets;  // by the index along the other axes
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    std::vector<std::int64_t> index(shape.rank());
+    auto rest = static_cast<std::int64_t>(i);
+    for (std::size_t axis = shape.rank(); axis-- > 0; rest /= shape[axis]) index[axis] = rest % shape[axis];
+    if (constraint.axis.empty()) std::ranges::fill(index, 0);
+    for (const int axis : constraint.axis) index[at(axis < 0 ? axis + static_cast<int>(shape.rank()) : axis)] = 0;
+    sets[index].push_back(&weights[i]);
+  }
+  for (const auto& [index, set] : sets) {
+    double norm = 0;
+    for (const double* w : set) norm = std::hypot(norm, *w);
+    for (double* w : set) {
+      switch (constraint.kind) {
+        case Constraint::Kind::none: break;
+        case Constraint::Kind::non_neg: *w = std::max(*w, 0.0); break;
+        case Constraint::Kind::unit_norm: *w /= 1e-7 + norm; break;
+        case Constraint::Kind::max_norm: *w *= std::min(norm, constraint.max_value) / (1e-7 + norm); break;
+        case Constraint::Kind::min_max_norm: {
+          const double bounded = std::clamp(norm, constraint.min_value, constraint.max_value);
+          *w *= (constraint.rate * bounded + (1 - constraint.rate) * norm) / (1e-7 + norm);
+          break;
+        }
+      }
+    }
+  }
+}
+
 void ReferenceModel::apply_gradients() {
   ++step_;
   const std::vector<Values> gradients = penalized_gradients();
@@ -285,6 +319,7 @@ void ReferenceModel::apply_gradients() {
         w = momenta_[p] * w + (1 - momenta_[p]) * g;
       }
     }
+    if (parameters_[p].trainable) constrain(p);
   }
 }
 

@@ -79,6 +79,9 @@ class ReferenceModel {
   void set_dropout(KeepElement keep) { keep_ = std::move(keep); }
 
  private:
+  /// Applies the constraint of a parameter, if it has one.
+  void constrain(std::size_t parameter);
+
   Values forward(const Pass& pass, std::span<const double> inputs);
   void weigh_statistics(const std::vector<Values>& before, int layer, int later_calls);
   void backward(Values gradient);

@@ -319,11 +319,16 @@ std::unique_ptr<Layer> make_layer(const LayerInfo& info, std::uint32_t ordinal, 
     Made operator()(const Reshape&) const { return std::make_unique<ReshapeLayer>(); }
     Made operator()(const Rescaling& rescaling) const { return make_affine(rescaling); }
     Made operator()(const Flatten&) const { return std::make_unique<ReshapeLayer>(); }
+    Made operator()(const Identity&) const { return std::make_unique<ReshapeLayer>(); }
     Made operator()(const Dense& dense) const {
       return std::make_unique<DenseLayer>(dense, info.parameters[0].shape[0]);
     }
     Made operator()(const Dropout& dropout) const {
       return drop(dropout.rate, dropout.noise_shape.rank() == 0 ? shapes.output : dropout.noise_shape);
+    }
+    Made operator()(const AlphaDropout& layer) const {
+      return make_alpha_dropout(drop(layer.rate, layer.noise_shape.rank() == 0 ? shapes.output : layer.noise_shape),
+                                layer.rate);
     }
     Made operator()(const SpatialDropout1D& dropout) const { return drop(dropout.rate, {1, shapes.output[1]}); }
     Made operator()(const SpatialDropout2D& dropout) const { return drop(dropout.rate, {1, 1, shapes.output[2]}); }
@@ -357,6 +362,8 @@ std::unique_ptr<Layer> make_layer(const LayerInfo& info, std::uint32_t ordinal, 
     Made operator()(const ZeroPadding2D& layer) const { return make_shape_layer(layer, shapes); }
     Made operator()(const Cropping1D& layer) const { return make_shape_layer(layer, shapes); }
     Made operator()(const Cropping2D& layer) const { return make_shape_layer(layer, shapes); }
+    Made operator()(const CenterCrop& layer) const { return make_shape_layer(layer, shapes); }
+    Made operator()(const Resizing& layer) const { return make_shape_layer(layer, shapes); }
     Made operator()(const UpSampling1D& layer) const { return make_shape_layer(layer, shapes); }
     Made operator()(const UpSampling2D& layer) const { return make_shape_layer(layer, shapes); }
     Made operator()(const RepeatVector& layer) const { return make_shape_layer(layer, shapes); }
@@ -364,6 +371,7 @@ std::unique_ptr<Layer> make_layer(const LayerInfo& info, std::uint32_t ordinal, 
     Made operator()(const Concatenate& layer) const { return make_shape_layer(layer, shapes); }
     Made operator()(const CustomScaleLayer& layer) const { return make_shape_layer(layer, shapes); }
     Made operator()(const LayerNormalization& layer) const { return make_normalization(layer, shapes.output); }
+    Made operator()(const RMSNormalization& layer) const { return make_normalization(layer, shapes.output); }
     Made operator()(const GroupNormalization& layer) const { return make_normalization(layer, shapes.output); }
     Made operator()(const UnitNormalization& layer) const { return make_normalization(layer, shapes.output); }
     Made operator()(const Normalization& layer) const { return make_affine(layer, shapes.output); }

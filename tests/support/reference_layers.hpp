@@ -64,6 +64,8 @@ std::unique_ptr<Layer> make_shape_layer(const ZeroPadding1D& pad, const CallShap
 std::unique_ptr<Layer> make_shape_layer(const ZeroPadding2D& pad, const CallShapes& shapes);
 std::unique_ptr<Layer> make_shape_layer(const Cropping1D& crop, const CallShapes& shapes);
 std::unique_ptr<Layer> make_shape_layer(const Cropping2D& crop, const CallShapes& shapes);
+std::unique_ptr<Layer> make_shape_layer(const CenterCrop& crop, const CallShapes& shapes);
+std::unique_ptr<Layer> make_shape_layer(const Resizing& resizing, const CallShapes& shapes);
 std::unique_ptr<Layer> make_shape_layer(const UpSampling1D& upsampling, const CallShapes& shapes);
 std::unique_ptr<Layer> make_shape_layer(const UpSampling2D& upsampling, const CallShapes& shapes);
 std::unique_ptr<Layer> make_shape_layer(const RepeatVector& repeat, const CallShapes& shapes);
@@ -73,10 +75,13 @@ std::unique_ptr<Layer> make_shape_layer(const CustomScaleLayer& merge, const Cal
 std::unique_ptr<Layer> make_weighted_layer(const PReLU& layer, const LayerInfo& info, const CallShapes& shapes);
 std::unique_ptr<Layer> make_weighted_layer(const LayerScale& layer, const LayerInfo& info, const CallShapes& shapes);
 std::unique_ptr<Layer> make_normalization(const LayerNormalization& layer, const Shape& shape);
+std::unique_ptr<Layer> make_normalization(const RMSNormalization& layer, const Shape& shape);
 std::unique_ptr<Layer> make_normalization(const GroupNormalization& layer, const Shape& shape);
 std::unique_ptr<Layer> make_normalization(const UnitNormalization& layer, const Shape& shape);
 std::unique_ptr<Layer> make_noise(const GaussianNoise& noise, std::int64_t elements, std::uint32_t ordinal);
 std::unique_ptr<Layer> make_noise(const GaussianDropout& noise, std::int64_t elements, std::uint32_t ordinal);
+/// An AlphaDropout whose elements a Dropout of this rate keeps.
+std::unique_ptr<Layer> make_alpha_dropout(std::unique_ptr<Layer> dropout, double rate);
 std::unique_ptr<Layer> make_embedding(const Embedding& embedding);
 std::unique_ptr<Layer> make_affine(const Rescaling& rescaling);
 std::unique_ptr<Layer> make_affine(const Normalization& normalization, const Shape& shape);

@@ -131,13 +131,16 @@ class WeightedLayer : public Layer {
 /// Normalizes sets of elements of each example. The derivative is that of each formula, written out.
 class SetNormalization : public Layer {
  public:
-  /// `set_of(index)`: which elements belong together. `is_unit`: by the length, without a mean.
-  SetNormalization(const Shape& shape, const std::function<std::int64_t(const Index&)>& set_of, double epsilon,
-                   bool is_unit, bool scale, bool center)
+  enum class By { deviation, root_mean_square, length };
+
+  /// `set_of(index)`: which elements belong together.
+  SetNormalization(const Shape& shape, const std::function<std::int64_t(const Index&)>& set_of, double epsilon, By by,
+                   bool scale, bool center)
       : channels_(at(shape[shape.rank() - 1])),
         size_(at(shape.elements())),
         epsilon_(epsilon),
-        is_unit_(is_unit),
+        is_unit_(by == By::length),
+        is_centered_(by == By::deviation),
         scale_(scale),
         center_(center) {
     for (std::int64_t i = 0; i < shape.elements(); ++i) {
@@ -153,7 +156,7 @@ class SetNormalization : public Layer {
     for_each_set([&](const std::vector<std::size_t>& set, std::size_t begin) {
       double mean = 0;
       double squares = 0;
-      for (const std::size_t i : set) mean += is_unit_ ? 0 : input[begin + i] / static_cast<double>(set.size());
+      for (const std::size_t i : set) mean += is_centered_ ? input[begin + i] / static_cast<double>(set.size()) : 0;
       for (const std::size_t i : set) squares += (input[begin + i] - mean) * (input[begin + i] - mean);
       const double spread = is_unit_ ? std::max(std::sqrt(squares), epsilon_)
                                      : std::sqrt(squares / static_cast<double>(set.size()) + epsilon_);
@@ -185,7 +188,7 @@ class SetNormalization : public Layer {
       const double count = is_unit_ ? 1 : static_cast<double>(set.size());
       const double inverse = inverses_[next++];
       for (const std::size_t i : set) {
-        const double centered = scaled[begin + i] - (is_unit_ ? 0 : sum / count);
+        const double centered = scaled[begin + i] - (is_centered_ ? sum / count : 0);
         dx[begin + i] = inverse * (centered - normalized_[begin + i] * dot / count);
       }
     });
@@ -201,7 +204,7 @@ class SetNormalization : public Layer {
   }
   std::size_t channels_, size_;
   double epsilon_;
-  bool is_unit_, scale_, center_;
+  bool is_unit_, is_centered_, scale_, center_;
   std::vector<std::vector<std::size_t>> sets_;
   std::size_t examples_ = 0;
   Values normalized_, inverses_;
@@ -237,6 +240,31 @@ class NoiseLayer : public Layer {
   double deviation_;
   bool multiplies_;
   Values factors_;
+};
+
+/// An affine map around Dropout: a dropped element becomes the smallest value of selu, and mean 0 and variance 1 stay.
+class AlphaDropoutLayer : public Layer {
+ public:
+  AlphaDropoutLayer(std::unique_ptr<Layer> dropout, double rate)
+      : dropout_(std::move(dropout)), rate_(rate), a_(std::pow((1 - rate) * (1 + rate * limit * limit), -0.5)) {}
+  Values forward(const Pass& pass, std::span<const Values> parameters, const Values& input) override {
+    if (!pass.training) return input;
+    Values shifted = input;
+    for (double& value : shifted) value -= limit;
+    Values output = dropout_->forward(pass, parameters, shifted);
+    for (double& value : output) value = a_ * (value * (1 - rate_) + limit) - a_ * limit * rate_;
+    return output;
+  }
+  Values backward(std::span<const Values> parameters, std::span<Values> gradients, const Values& gradient) override {
+    Values dx = dropout_->backward(parameters, gradients, gradient);
+    for (double& value : dx) value *= a_ * (1 - rate_);
+    return dx;
+  }
+
+ private:
+  static constexpr double limit = -1.6732632423543772 * 1.0507009873554805;
+  std::unique_ptr<Layer> dropout_;
+  double rate_, a_;
 };
 
 class EmbeddingLayer : public Layer {
@@ -322,10 +350,11 @@ std::unique_ptr<Layer> padded(const CallShapes& shapes, std::int64_t above, std:
 }
 
 /// Two source cells of an output cell along one axis, with their weights.
-std::vector<std::pair<std::int64_t, double>> cells_of(std::int64_t to, std::int64_t factor, std::int64_t size,
+std::vector<std::pair<std::int64_t, double>> cells_of(std::int64_t to, std::int64_t output, std::int64_t size,
                                                       bool interpolates) {
-  if (!interpolates) return {{to / factor, 1.0}};
-  const double center = (static_cast<double>(to) + 0.5) / static_cast<double>(factor) - 0.5;
+  const double place = (static_cast<double>(to) + 0.5) * static_cast<double>(size) / static_cast<double>(output);
+  if (!interpolates) return {{static_cast<std::int64_t>(place), 1.0}};
+  const double center = place - 0.5;
   const double low = std::floor(center);
   const auto clamped = [size](double cell) {
     return std::clamp<std::int64_t>(static_cast<std::int64_t>(cell), 0, size - 1);
@@ -348,19 +377,27 @@ std::unique_ptr<Layer> make_shape_layer(const Cropping1D& crop, const CallShapes
   return padded(shapes, 0, -crop.cropping.before);
 }
 
-std::unique_ptr<Layer> make_shape_layer(const UpSampling2D& upsampling, const CallShapes& shapes) {
+std::unique_ptr<Layer> make_shape_layer(const CenterCrop& crop, const CallShapes& shapes) {
   const Shape& input = shapes.inputs[0];
-  const bool interpolates = upsampling.interpolation == Interpolation::bilinear;
+  return padded(shapes, -((input[0] - crop.height) / 2), -((input[1] - crop.width) / 2));
+}
+
+std::unique_ptr<Layer> make_shape_layer(const Resizing& resizing, const CallShapes& shapes) {
+  const Shape& input = shapes.inputs[0];
+  const bool interpolates = resizing.interpolation == Interpolation::bilinear;
   auto layer = std::make_unique<LinearLayer>(shapes.inputs, shapes.output);
   for (std::int64_t i = 0; i < shapes.output.elements(); ++i) {
     const Index index = index_of(i, shapes.output);
-    for (const auto& [row, row_weight] : cells_of(index[0], upsampling.size.height, input[0], interpolates)) {
-      for (const auto& [column, weight] : cells_of(index[1], upsampling.size.width, input[1], interpolates)) {
+    for (const auto& [row, row_weight] : cells_of(index[0], shapes.output[0], input[0], interpolates)) {
+      for (const auto& [column, weight] : cells_of(index[1], shapes.output[1], input[1], interpolates)) {
         layer->add(i, 0, element_at({row, column, index[2]}, input), row_weight * weight);
       }
     }
   }
   return layer;
+}
+std::unique_ptr<Layer> make_shape_layer(const UpSampling2D& upsampling, const CallShapes& shapes) {
+  return make_shape_layer(Resizing(1, 1, {.interpolation = upsampling.interpolation}), shapes);
 }
 std::unique_ptr<Layer> make_shape_layer(const UpSampling1D& upsampling, const CallShapes& shapes) {
   return moved(shapes.inputs[0], shapes.output, [=](Index index) {
@@ -411,19 +448,27 @@ std::unique_ptr<Layer> make_weighted_layer(const LayerScale&, const LayerInfo& i
 std::unique_ptr<Layer> make_normalization(const LayerNormalization& layer, const Shape& shape) {
   const std::int64_t channels = shape[shape.rank() - 1];
   return std::make_unique<SetNormalization>(
-      shape, [=](const Index& index) { return element_at(index, shape) / channels; }, layer.epsilon, false, layer.scale,
-      layer.center);
+      shape, [=](const Index& index) { return element_at(index, shape) / channels; }, layer.epsilon,
+      SetNormalization::By::deviation, layer.scale, layer.center);
 }
 std::unique_ptr<Layer> make_normalization(const GroupNormalization& layer, const Shape& shape) {
   const std::int64_t channels = shape[shape.rank() - 1];
   const std::int64_t width = layer.groups == -1 ? 1 : channels / layer.groups;
   return std::make_unique<SetNormalization>(
-      shape, [=](const Index& index) { return index.back() / width; }, layer.epsilon, false, layer.scale, layer.center);
+      shape, [=](const Index& index) { return index.back() / width; }, layer.epsilon, SetNormalization::By::deviation,
+      layer.scale, layer.center);
 }
 std::unique_ptr<Layer> make_normalization(const UnitNormalization&, const Shape& shape) {
   const std::int64_t channels = shape[shape.rank() - 1];
   return std::make_unique<SetNormalization>(
-      shape, [=](const Index& index) { return element_at(index, shape) / channels; }, 1e-12, true, false, false);
+      shape, [=](const Index& index) { return element_at(index, shape) / channels; }, 1e-12,
+      SetNormalization::By::length, false, false);
+}
+std::unique_ptr<Layer> make_normalization(const RMSNormalization& layer, const Shape& shape) {
+  const std::int64_t channels = shape[shape.rank() - 1];
+  return std::make_unique<SetNormalization>(
+      shape, [=](const Index& index) { return element_at(index, shape) / channels; }, layer.epsilon,
+      SetNormalization::By::root_mean_square, true, false);
 }
 
 std::unique_ptr<Layer> make_noise(const GaussianNoise& noise, std::int64_t elements, std::uint32_t ordinal) {
@@ -431,6 +476,10 @@ std::unique_ptr<Layer> make_noise(const GaussianNoise& noise, std::int64_t eleme
 }
 std::unique_ptr<Layer> make_noise(const GaussianDropout& noise, std::int64_t elements, std::uint32_t ordinal) {
   return std::make_unique<NoiseLayer>(elements, ordinal, std::sqrt(noise.rate / (1 - noise.rate)), true);
+}
+
+std::unique_ptr<Layer> make_alpha_dropout(std::unique_ptr<Layer> dropout, double rate) {
+  return std::make_unique<AlphaDropoutLayer>(std::move(dropout), rate);
 }
 
 std::unique_ptr<Layer> make_embedding(const Embedding& embedding) {

@@ -297,12 +297,12 @@ std::vector<Correlation> correlations_of(const L& conv, const Grid& in, const Gr
   const Sliding sliding{image_size(conv.kernel_size), image_size(conv.strides), image_size(conv.dilation_rate),
                         conv.padding};
   constexpr bool is_separable = requires { conv.pointwise_initializer; };
-  if constexpr (std::is_same_v<L, Conv2DTranspose>) {
+  if constexpr (std::is_same_v<L, Conv2DTranspose> || std::is_same_v<L, Conv1DTranspose>) {
     return {{out, in, sliding, 1, true}};
   } else if constexpr (is_separable) {
     const Grid between(out.height, out.width, in.channels * conv.depth_multiplier);
     return {{in, between, sliding, in.channels, false}, {between, out, {}, 1, false}};
-  } else if constexpr (std::is_same_v<L, DepthwiseConv2D>) {
+  } else if constexpr (std::is_same_v<L, DepthwiseConv2D> || std::is_same_v<L, DepthwiseConv1D>) {
     return {{in, out, sliding, in.channels, false}};
   } else {
     return {{in, out, sliding, conv.groups, false}};

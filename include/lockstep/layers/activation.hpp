@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lockstep/layers/callable.hpp>
+#include <lockstep/layers/constraint.hpp>
 #include <lockstep/layers/initializer.hpp>
 
 #include <cstddef>
@@ -121,6 +122,12 @@ struct Activation : CallableLayer<Activation> {
   std::string name;
 };
 
+/// Its input, of any shape.
+struct Identity : CallableLayer<Identity> {
+  explicit Identity(std::string name_ = {}) : name(std::move(name_)) {}
+  std::string name;
+};
+
 struct ReLUOptions {
   std::optional<double> max_value = {};
   double negative_slope = 0;
@@ -151,6 +158,7 @@ struct ELU : CallableLayer<ELU> {
 struct PReLUOptions {
   Initializer alpha_initializer = Initializer::zeros;
   Regularizer alpha_regularizer = {};
+  Constraint alpha_constraint = {};
   std::vector<int> shared_axes = {};  ///< axes, counted from 1, along which all elements have one slope
   std::string name = {};
 };

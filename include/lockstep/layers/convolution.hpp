@@ -4,6 +4,7 @@
 
 #include <lockstep/layers/activation.hpp>
 #include <lockstep/layers/callable.hpp>
+#include <lockstep/layers/constraint.hpp>
 #include <lockstep/layers/geometry.hpp>
 #include <lockstep/layers/initializer.hpp>
 #include <lockstep/layers/regularizer.hpp>
@@ -24,6 +25,8 @@ struct Conv2DOptions {
   Initializer bias_initializer = Initializer::zeros;
   Regularizer kernel_regularizer = {};
   Regularizer bias_regularizer = {};
+  Constraint kernel_constraint = {};
+  Constraint bias_constraint = {};
   std::string name = {};
 };
 
@@ -47,6 +50,8 @@ struct Conv1DOptions {
   Initializer bias_initializer = Initializer::zeros;
   Regularizer kernel_regularizer = {};
   Regularizer bias_regularizer = {};
+  Constraint kernel_constraint = {};
+  Constraint bias_constraint = {};
   std::string name = {};
 };
 
@@ -69,6 +74,8 @@ struct DepthwiseConv2DOptions {
   Initializer bias_initializer = Initializer::zeros;
   Regularizer depthwise_regularizer = {};
   Regularizer bias_regularizer = {};
+  Constraint depthwise_constraint = {};
+  Constraint bias_constraint = {};
   std::string name = {};
 };
 
@@ -78,6 +85,29 @@ struct DepthwiseConv2D : DepthwiseConv2DOptions, CallableLayer<DepthwiseConv2D> 
   explicit DepthwiseConv2D(Size2D kernel_size_, DepthwiseConv2DOptions options = {})
       : DepthwiseConv2DOptions(std::move(options)), kernel_size(kernel_size_) {}
   Size2D kernel_size;
+};
+
+struct DepthwiseConv1DOptions {
+  Size1D strides = 1;
+  Padding padding = Padding::valid;
+  int depth_multiplier = 1;
+  Size1D dilation_rate = 1;
+  ActivationFunction activation = ActivationFunction::linear;
+  bool use_bias = true;
+  Initializer depthwise_initializer = Initializer::glorot_uniform;
+  Initializer bias_initializer = Initializer::zeros;
+  Regularizer depthwise_regularizer = {};
+  Regularizer bias_regularizer = {};
+  Constraint depthwise_constraint = {};
+  Constraint bias_constraint = {};
+  std::string name = {};
+};
+
+/// The same over sequences, with a [kernel_size, in, depth_multiplier] kernel.
+struct DepthwiseConv1D : DepthwiseConv1DOptions, CallableLayer<DepthwiseConv1D> {
+  explicit DepthwiseConv1D(Size1D kernel_size_, DepthwiseConv1DOptions options = {})
+      : DepthwiseConv1DOptions(std::move(options)), kernel_size(kernel_size_) {}
+  Size1D kernel_size;
 };
 
 struct SeparableConv2DOptions {
@@ -93,6 +123,9 @@ struct SeparableConv2DOptions {
   Regularizer depthwise_regularizer = {};
   Regularizer pointwise_regularizer = {};
   Regularizer bias_regularizer = {};
+  Constraint depthwise_constraint = {};
+  Constraint pointwise_constraint = {};
+  Constraint bias_constraint = {};
   std::string name = {};
 };
 
@@ -117,6 +150,9 @@ struct SeparableConv1DOptions {
   Regularizer depthwise_regularizer = {};
   Regularizer pointwise_regularizer = {};
   Regularizer bias_regularizer = {};
+  Constraint depthwise_constraint = {};
+  Constraint pointwise_constraint = {};
+  Constraint bias_constraint = {};
   std::string name = {};
 };
 
@@ -138,6 +174,8 @@ struct Conv2DTransposeOptions {
   Initializer bias_initializer = Initializer::zeros;
   Regularizer kernel_regularizer = {};
   Regularizer bias_regularizer = {};
+  Constraint kernel_constraint = {};
+  Constraint bias_constraint = {};
   std::string name = {};
 };
 
@@ -148,6 +186,29 @@ struct Conv2DTranspose : Conv2DTransposeOptions, CallableLayer<Conv2DTranspose> 
       : Conv2DTransposeOptions(std::move(options)), filters(filters_), kernel_size(kernel_size_) {}
   int filters;
   Size2D kernel_size;
+};
+
+struct Conv1DTransposeOptions {
+  Size1D strides = 1;
+  Padding padding = Padding::valid;
+  Size1D dilation_rate = 1;
+  ActivationFunction activation = ActivationFunction::linear;
+  bool use_bias = true;
+  Initializer kernel_initializer = Initializer::glorot_uniform;
+  Initializer bias_initializer = Initializer::zeros;
+  Regularizer kernel_regularizer = {};
+  Regularizer bias_regularizer = {};
+  Constraint kernel_constraint = {};
+  Constraint bias_constraint = {};
+  std::string name = {};
+};
+
+/// The same over sequences, with a [kernel_size, filters, in] kernel.
+struct Conv1DTranspose : Conv1DTransposeOptions, CallableLayer<Conv1DTranspose> {
+  Conv1DTranspose(int filters_, Size1D kernel_size_, Conv1DTransposeOptions options = {})
+      : Conv1DTransposeOptions(std::move(options)), filters(filters_), kernel_size(kernel_size_) {}
+  int filters;
+  Size1D kernel_size;
 };
 
 }  // namespace lockstep

@@ -3,6 +3,7 @@
 
 #include <lockstep/layers/activation.hpp>
 #include <lockstep/layers/callable.hpp>
+#include <lockstep/layers/constraint.hpp>
 #include <lockstep/layers/initializer.hpp>
 #include <lockstep/layers/regularizer.hpp>
 
@@ -18,6 +19,8 @@ struct DenseOptions {
   Initializer bias_initializer = Initializer::zeros;
   Regularizer kernel_regularizer = {};
   Regularizer bias_regularizer = {};
+  Constraint kernel_constraint = {};
+  Constraint bias_constraint = {};
   std::string name = {};
 };
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lockstep/layers/callable.hpp>
+#include <lockstep/layers/constraint.hpp>
 #include <lockstep/layers/initializer.hpp>
 #include <lockstep/layers/regularizer.hpp>
 
@@ -13,6 +14,7 @@ namespace lockstep {
 struct EmbeddingOptions {
   Initializer embeddings_initializer = Initializer::random_uniform;
   Regularizer embeddings_regularizer = {};
+  Constraint embeddings_constraint = {};
   std::string name = {};
 };
 

@@ -42,7 +42,7 @@ struct Margins1D {
   friend bool operator==(const Margins1D&, const Margins1D&) = default;
 };
 
-/// How UpSampling2D computes new cells; from Keras' "nearest" or "bilinear".
+/// How UpSampling2D and Resizing compute new cells; from Keras' "nearest" or "bilinear".
 struct Interpolation {
   enum class Kind : std::uint8_t { nearest, bilinear };
   static const Interpolation nearest, bilinear;

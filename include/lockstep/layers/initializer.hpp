@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lockstep/core/shape.hpp>
+#include <lockstep/layers/constraint.hpp>
 #include <lockstep/layers/regularizer.hpp>
 
 #include <cstdint>
@@ -73,6 +74,7 @@ struct ParameterInfo {
   double momentum = 0;       ///< of a moving average, which is never trainable
   bool is_constant = false;  ///< not trainable, and no moving average either
   Regularizer regularizer = {};
+  Constraint constraint = {};
 };
 
 /// Computes the initial value of parameter number `index` (counted over the whole model), which depends only on

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <lockstep/layers/callable.hpp>
+#include <lockstep/layers/constraint.hpp>
 #include <lockstep/layers/regularizer.hpp>
 
 #include <string>
@@ -17,6 +18,8 @@ struct BatchNormalizationOptions {
   bool scale = true;
   Regularizer beta_regularizer = {};
   Regularizer gamma_regularizer = {};
+  Constraint beta_constraint = {};
+  Constraint gamma_constraint = {};
   std::string name = {};
 };
 
@@ -32,6 +35,8 @@ struct LayerNormalizationOptions {
   bool scale = true;
   Regularizer beta_regularizer = {};
   Regularizer gamma_regularizer = {};
+  Constraint beta_constraint = {};
+  Constraint gamma_constraint = {};
   std::string name = {};
 };
 
@@ -40,12 +45,24 @@ struct LayerNormalization : LayerNormalizationOptions, CallableLayer<LayerNormal
   explicit LayerNormalization(LayerNormalizationOptions options = {}) : LayerNormalizationOptions(std::move(options)) {}
 };
 
+struct RMSNormalizationOptions {
+  double epsilon = 1e-6;
+  std::string name = {};
+};
+
+/// Divides each pixel of each example by its root mean square over the last axis, and multiplies by a trained scale.
+struct RMSNormalization : RMSNormalizationOptions, CallableLayer<RMSNormalization> {
+  explicit RMSNormalization(RMSNormalizationOptions options = {}) : RMSNormalizationOptions(std::move(options)) {}
+};
+
 struct GroupNormalizationOptions {
   double epsilon = 1e-3;
   bool center = true;
   bool scale = true;
   Regularizer beta_regularizer = {};
   Regularizer gamma_regularizer = {};
+  Constraint beta_constraint = {};
+  Constraint gamma_constraint = {};
   std::string name = {};
 };
 

@@ -36,6 +36,19 @@ struct SpatialDropout1D : CallableLayer<SpatialDropout1D> {
   std::string name;
 };
 
+struct AlphaDropoutOptions {
+  Shape noise_shape = {};  ///< as Dropout's
+  std::string name = {};
+};
+
+/// Dropout for layers with the activation `selu`. In training, sets an element to selu's smallest value with
+/// probability `rate`, then scales and shifts all of them, so that mean 0 and variance 1 stay.
+struct AlphaDropout : AlphaDropoutOptions, CallableLayer<AlphaDropout> {
+  explicit AlphaDropout(double rate_, AlphaDropoutOptions options = {})
+      : AlphaDropoutOptions(std::move(options)), rate(rate_) {}
+  double rate;
+};
+
 /// In training, adds normal noise of this standard deviation, 0 to 1 as in Keras 3.
 struct GaussianNoise : CallableLayer<GaussianNoise> {
   explicit GaussianNoise(double stddev_, std::string name_ = {}) : stddev(stddev_), name(std::move(name_)) {}

@@ -53,6 +53,29 @@ struct Cropping1D : CallableLayer<Cropping1D> {
   std::string name;
 };
 
+/// Keeps the middle of an image, of this height and width.
+struct CenterCrop : CallableLayer<CenterCrop> {
+  CenterCrop(int height_, int width_, std::string name_ = {})
+      : height(height_), width(width_), name(std::move(name_)) {}
+  int height;
+  int width;
+  std::string name;
+};
+
+struct ResizingOptions {
+  Interpolation interpolation = Interpolation::bilinear;
+  std::string name = {};
+};
+
+/// Enlarges or reduces an image to this height and width. A pixel depends on one or four of the input's, also where
+/// the image becomes smaller.
+struct Resizing : ResizingOptions, CallableLayer<Resizing> {
+  Resizing(int height_, int width_, ResizingOptions options = {})
+      : ResizingOptions(std::move(options)), height(height_), width(width_) {}
+  int height;
+  int width;
+};
+
 struct UpSampling2DOptions {
   Interpolation interpolation = Interpolation::nearest;
   std::string name = {};

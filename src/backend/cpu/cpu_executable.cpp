@@ -1,6 +1,7 @@
 // See cpu_executable.hpp.
 #include "backend/cpu/cpu_executable.hpp"
 
+#include "backend/cpu/constraint.hpp"
 #include "backend/cpu/convolution_descriptors.hpp"
 #include "backend/cpu/kernel.hpp"
 #include "backend/cpu/optimizer_step.hpp"
@@ -86,6 +87,7 @@ class CpuExecutable final : public Executable {
   void update(const ReducedShard& shard, const Optimizer& optimizer, std::uint64_t iteration) override {
     if (shard.begin == shard.end) return;
     apply_optimizer(graph_, shard.is_local ? *arenas_.local : arenas_, shard, optimizer, iteration, threads_);
+    constrain(shard);
   }
 
   void add_squared_gradients(const ReducedShard& shard, const Optimizer& optimizer, std::uint64_t iteration,
@@ -228,6 +230,27 @@ class CpuExecutable final : public Executable {
     return kernels_by_size_.emplace_back(num_examples, std::move(kernels)).second;
   }
 
+  /// Applies the constraints of the variables in a shard, which holds all of each, in Keras' layout.
+  void constrain(const ReducedShard& shard) {
+    const Arenas& arenas = shard.is_local ? *arenas_.local : arenas_;
+    for (std::size_t p = 0; p < graph_.parameters.size(); ++p) {
+      const ParameterSpec& parameter = graph_.parameters[p];
+      if (!parameter.is_constrained() || parameter.is_local != shard.is_local) continue;
+      const Range stored{parameter.offset, parameter.offset + parameter.storage};
+      if (stored.end <= shard.begin || shard.end <= stored.begin) continue;
+      if (stored.begin < shard.begin || shard.end < stored.end) {
+        throw InternalError("the constraint of '" + parameter.name + "' has a part of it; please report this");
+      }
+      constrained_.resize(static_cast<std::size_t>(parameter.info.shape.elements()));
+      read_parameter(p, arenas.weights, constrained_);
+      apply_constraint(parameter.info.constraint, parameter.info.shape, constrained_);
+      write_parameter(p, constrained_, arenas.weights);
+      for (std::size_t i = stored.begin; i < stored.end && !arenas.low_precision.empty(); ++i) {
+        arenas.low_precision[i] = BFloat16(arenas.weights[i]).bits;
+      }
+    }
+  }
+
   void zero_gradients(const Operation& operation) const {
     for_each_gradient_range(graph_, operation, [this](const Range& range) {
       std::fill_n(arenas_.gradients.data() + range.begin, range.size(), 0.0F);
@@ -280,6 +303,7 @@ class CpuExecutable final : public Executable {
   float* separate_gradients_ = nullptr;             ///< see make_shared_layer
   std::vector<dnnl::memory::desc> weight_layouts_;  ///< of convolution kernels; empty for other parameters
   std::vector<std::pair<std::size_t, Kernels>> kernels_by_size_;
+  std::vector<float> constrained_;  ///< a variable while its constraint is applied
 };
 
 }  // namespace

@@ -91,17 +91,16 @@ class DropoutKernel final : public ExampleKernel<T> {
   explicit DropoutKernel(const KernelScope& scope)
       : ExampleKernel<T>(scope),
         layer_(static_cast<std::uint32_t>(scope.operation.layer)),
-        kept_(scope.saved_for_backward(scope.operation.output)) {
-    const DropRule rule = drop_rule(scope.layer().layer, scope.layer().input_shape);
-    rate_ = rule.rate;
-    if (rule.noise_shape.rank() == 0) return;
+        kept_(scope.saved_for_backward(scope.operation.output)),
+        rule_(drop_rule(scope.layer().layer, scope.layer().input_shape)) {
+    if (rule_.noise_shape.rank() == 0) return;
     const TensorSpec& tensor = scope.output();
     const std::int64_t channels = tensor.whole_channels > 0 ? tensor.whole_channels : tensor.channels;
     if (scope.layer().input_shape.elements() != tensor.height * tensor.width * channels) {
       throw UsageError(fmt::format("layer '{}' ({}) is called on tensors of several shapes, but has one noise_shape",
                                    scope.layer().name, scope.layer().class_name));
     }
-    find_noise_indices(scope.layer().input_shape, rule.noise_shape);
+    find_noise_indices(scope.layer().input_shape, rule_.noise_shape);
   }
 
  protected:
@@ -114,12 +113,12 @@ class DropoutKernel final : public ExampleKernel<T> {
     }
     std::uint8_t* kept = kept_ + example * elements;
     const std::uint32_t batch_index = this->batch_index(example, context);
-    const DropoutMask mask(context.seed, context.step, layer_, rate_);
+    const DropoutMask mask(context.seed, context.step, layer_, rule_.rate);
     if (!has_whole_quads(tensor) || !noise_indices_.empty()) {
       for (std::int64_t i = 0; i < elements; ++i) {
         const std::int64_t at = tensor.offset_of_keras_index(i);
         kept[at] = mask.keep(batch_index, noise_index(tensor.global_keras_index(i))) ? 1 : 0;
-        y[at] = kept[at] != 0 ? static_cast<float>(x[at]) * mask.scale() : 0.0F;
+        y[at] = dropped(kept[at] != 0, x[at]);
       }
       return;
     }
@@ -128,7 +127,7 @@ class DropoutKernel final : public ExampleKernel<T> {
       for (std::int64_t i = group; i < std::min(group + 4, elements); ++i) {
         const std::int64_t at = tensor.offset_of_keras_index(i);
         kept[at] = keep[i - group] ? 1 : 0;
-        y[at] = keep[i - group] ? static_cast<float>(x[at]) * mask.scale() : 0.0F;
+        y[at] = dropped(keep[i - group], x[at]);
       }
     }
   }
@@ -136,9 +135,8 @@ class DropoutKernel final : public ExampleKernel<T> {
                     const typename ExampleKernel<T>::Backward& at) override {
     const std::int64_t elements = this->output().elements();
     const std::uint8_t* kept = kept_ + example * elements;
-    const float scale = 1.0F / (1.0F - rate_);
     for (std::int64_t i = 0; i < elements; ++i) {
-      at.x_gradient[i] = kept[i] != 0 ? static_cast<float>(at.y_gradient[i]) * scale : 0.0F;
+      at.x_gradient[i] = kept[i] != 0 ? static_cast<float>(at.y_gradient[i]) * rule_.scale : 0.0F;
     }
   }
 
@@ -168,9 +166,13 @@ class DropoutKernel final : public ExampleKernel<T> {
                                   : noise_indices_[static_cast<std::size_t>(element)];
   }
 
-  float rate_ = 0;
+  [[nodiscard]] float dropped(bool is_kept, T x) const {
+    return is_kept ? static_cast<float>(x) * rule_.scale + rule_.shift : rule_.dropped;
+  }
+
   std::uint32_t layer_;
   std::uint8_t* kept_;
+  DropRule rule_;
   std::vector<std::uint32_t> noise_indices_;  ///< empty: every element is drawn independently
 };
 

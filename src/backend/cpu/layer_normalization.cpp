@@ -1,6 +1,7 @@
 // Normalizations within each example, channels last: over the channels of each pixel (LayerNormalization), over all
-// pixels of a group of channels (GroupNormalization), or to length 1 (UnitNormalization). Statistics are computed in
-// double precision, and again in backward, which is cheaper than keeping them.
+// pixels of a group of channels (GroupNormalization), by the root mean square (RMSNormalization), or to length 1
+// (UnitNormalization). Statistics are computed in double precision, and again in backward, which is cheaper than
+// keeping them.
 #include "backend/cpu/example_kernel.hpp"
 
 #include <lockstep/core/error.hpp>
@@ -21,7 +22,8 @@ namespace {
 struct Rule {
   std::int64_t groups = 1;   ///< of channels
   bool over_pixels = false;  ///< all pixels of an example have one mean and deviation
-  bool is_unit = false;      ///< divides by the length, and subtracts nothing
+  bool is_centered = true;   ///< subtracts the mean
+  bool is_unit = false;      ///< divides by the length
   double epsilon = 0;        ///< of is_unit: the smallest length; else added to the variance
   bool has_gamma = false;
   bool has_beta = false;
@@ -39,7 +41,9 @@ Rule rule_of(const Layer& layer, std::int64_t channels) {
                   .has_gamma = any.scale,
                   .has_beta = any.center};
         } else if constexpr (std::is_same_v<L, UnitNormalization>) {
-          return {.is_unit = true, .epsilon = 1e-12};
+          return {.is_centered = false, .is_unit = true, .epsilon = 1e-12};
+        } else if constexpr (std::is_same_v<L, RMSNormalization>) {
+          return {.is_centered = false, .epsilon = any.epsilon, .has_gamma = true};
         } else {
           throw InternalError("a normalization was lowered from another layer; please report this");
         }
@@ -101,7 +105,7 @@ class LayerNormalizationKernel final : public ExampleKernel<T> {
       });
       if (at.x_gradient == nullptr) return;
       const double count = rule_.is_unit ? 1 : static_cast<double>(set.pixels * set.channels);
-      const auto mean_sum = static_cast<float>(rule_.is_unit ? 0 : sum / count);
+      const auto mean_sum = static_cast<float>(rule_.is_centered ? sum / count : 0);
       const auto mean_dot = static_cast<float>(of.is_constant ? 0 : dot / count);
       for_each_element(set, [&](std::int64_t i, std::int64_t c) {
         const float normalized = (static_cast<float>(at.x[i]) - of.mean) * of.inverse;
@@ -151,7 +155,9 @@ class LayerNormalizationKernel final : public ExampleKernel<T> {
       const bool is_small = std::sqrt(squares) < rule_.epsilon;
       return {0, static_cast<float>(1 / (is_small ? rule_.epsilon : std::sqrt(squares))), is_small};
     }
-    for_each_element(set, [&](std::int64_t i, std::int64_t /*c*/) { sum += static_cast<float>(x[i]); });
+    if (rule_.is_centered) {
+      for_each_element(set, [&](std::int64_t i, std::int64_t /*c*/) { sum += static_cast<float>(x[i]); });
+    }
     const double mean = sum / count;
     for_each_element(set,
                      [&](std::int64_t i, std::int64_t /*c*/) { squares += square(static_cast<float>(x[i]) - mean); });

@@ -13,7 +13,8 @@ template <typename T>
 class PadKernel final : public ExampleKernel<T> {
  public:
   explicit PadKernel(const KernelScope& scope)
-      : ExampleKernel<T>(scope), margins_(added_margins(scope.layer().layer)) {}
+      : ExampleKernel<T>(scope),
+        margins_(added_margins(scope.layer().layer, this->input().height, this->input().width)) {}
 
  protected:
   void run_forward(std::int64_t /*example*/, const StepContext& /*context*/, const T* x, T* y) override {

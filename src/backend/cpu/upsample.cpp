@@ -1,5 +1,5 @@
-// Enlarges images by whole factors: repeats pixels, or interpolates between them. Each row and column of the output
-// mixes two of the input, which are equal where pixels are only repeated.
+// Enlarges or reduces images: repeats or skips pixels, or interpolates between them. Each row and column of the output
+// mixes two of the input, which are equal where pixels are only copied.
 #include "backend/cpu/example_kernel.hpp"
 
 #include <omp.h>
@@ -26,18 +26,19 @@ struct Mix {
 /// As Keras: centers of pixels coincide, and beyond the outer centers the edge continues.
 std::vector<Mix> mixes_of(std::int64_t input, std::int64_t output, bool interpolates) {
   std::vector<Mix> mixes;
-  const std::int64_t factor = output / input;
   for (std::int64_t i = 0; i < output; ++i) {
     if (!interpolates) {
-      mixes.push_back({i / factor, i / factor, 0});
+      const std::int64_t nearest = (2 * i + 1) * input / (2 * output);
+      mixes.push_back({nearest, nearest, 0});
       continue;
     }
-    const float center = (static_cast<float>(i) + 0.5F) / static_cast<float>(factor) - 0.5F;
-    const float low = std::floor(center);
-    const auto inside = [&](float row) {
+    const double center =
+        (static_cast<double>(i) + 0.5) * static_cast<double>(input) / static_cast<double>(output) - 0.5;
+    const double low = std::floor(center);
+    const auto inside = [&](double row) {
       return std::clamp<std::int64_t>(static_cast<std::int64_t>(row), 0, input - 1);
     };
-    mixes.push_back({inside(low), inside(low + 1), center - low});
+    mixes.push_back({inside(low), inside(low + 1), static_cast<float>(center - low)});
   }
   return mixes;
 }
@@ -46,8 +47,12 @@ template <typename T>
 class UpsampleKernel final : public ExampleKernel<T> {
  public:
   explicit UpsampleKernel(const KernelScope& scope) : ExampleKernel<T>(scope) {
-    const auto* layer = std::get_if<UpSampling2D>(&scope.layer().layer);
-    const bool interpolates = layer != nullptr && layer->interpolation == Interpolation::bilinear;
+    const bool interpolates = std::visit(
+        []<typename L>(const L& layer) {
+          if constexpr (requires { layer.interpolation; }) return layer.interpolation == Interpolation::bilinear;
+          return false;
+        },
+        scope.layer().layer);
     rows_ = mixes_of(this->input().height, this->output().height, interpolates);
     columns_ = mixes_of(this->input().width, this->output().width, interpolates);
     if (scope.is_backward()) {

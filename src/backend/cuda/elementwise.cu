@@ -65,6 +65,7 @@ class ElementwiseKernel final : public Kernel {
         y_gradient_(scope.gradient<T>(scope.operation.output)) {
     if (kind_ == OperationKind::dropout || kind_ == OperationKind::dropout_backward) {
       const DropRule rule = drop_rule(scope.layer().layer, scope.layer().input_shape);
+      if (rule.dropped != 0) refuse_layer(scope);
       if (rule.noise_shape.rank() > 0) refuse_layer(scope, " that drops several elements together");
       rate_ = rule.rate;
     }

@@ -46,8 +46,8 @@ LOCKSTEP_OPERATION_KINDS(LOCKSTEP_KERNEL)
 /// Throws UsageError: GPUs have no kernel for the operation's layer, or for how it is used (`how` begins with a space).
 [[noreturn]] void refuse_layer(const KernelScope& scope, const std::string& how = {});
 
-/// Throws UsageError that names the first weight with a regularizer, if there is one.
-void refuse_regularizers(const Graph& graph);
+/// Throws UsageError that names the first weight with a regularizer or a constraint, if there is one.
+void refuse_regularizers_and_constraints(const Graph& graph);
 
 // Convolutions without cuDNN.
 [[nodiscard]] std::unique_ptr<Kernel> make_direct_convolution(const KernelScope& scope);

@@ -14,11 +14,12 @@ void refuse_layer(const KernelScope& scope, const std::string& how) {
                                scope.layer().class_name, how));
 }
 
-void refuse_regularizers(const Graph& graph) {
+void refuse_regularizers_and_constraints(const Graph& graph) {
   for (const ParameterSpec& parameter : graph.parameters) {
-    if (parameter.rule != UpdateRule::optimizer || parameter.info.regularizer.is_none()) continue;
-    throw UsageError(
-        fmt::format("the regularizer of '{}' is not supported on GPUs yet; use --device cpu", parameter.name));
+    if (parameter.rule != UpdateRule::optimizer) continue;
+    if (parameter.info.regularizer.is_none() && parameter.info.constraint.is_none()) continue;
+    throw UsageError(fmt::format("the {} of '{}' is not supported on GPUs yet; use --device cpu",
+                                 parameter.info.constraint.is_none() ? "regularizer" : "constraint", parameter.name));
   }
 }
 

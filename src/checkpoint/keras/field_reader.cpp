@@ -4,6 +4,7 @@
 #include "core/join_words.hpp"
 #include "core/variant_types.hpp"
 #include "layers/activation_functions.hpp"
+#include "layers/constraints.hpp"
 #include "layers/initializers.hpp"
 #include "layers/regularizers.hpp"
 #include "optimizers/schedules.hpp"
@@ -137,6 +138,26 @@ void FieldReader::read(const std::string& key, Regularizer& value) {
     value = row.defaults;
     if (row.has_l1) value.l1 = options.number("l1", value.l1);
     if (row.has_l2) value.l2 = options.number("l2", value.l2);
+    options.reject_unread_keys();
+    return;
+  }
+  config_.fail_unsupported(key);
+}
+
+void FieldReader::read(const std::string& key, Constraint& value) {
+  const std::string where = where_ + "'s " + key;
+  const ClassConfig described(config_.required(key), where);
+  if (described.form == ConfigForm::function) config_.fail_unsupported(key);  // Keras' own are classes
+  for (const ConstraintRow& row : constraint_rows) {
+    if (described.class_name != row.class_name && described.class_name != row.short_name) continue;
+    ConfigReader options(*described.config, where);
+    value = row.make();
+    if (row.has_min) value.min_value = options.number("min_value", value.min_value);
+    if (row.has_max) value.max_value = options.number("max_value", value.max_value);
+    if (row.has_min) value.rate = options.number("rate", value.rate);
+    if (row.has_axis && described.config->contains("axis")) {
+      value.axis = options.find("axis") == nullptr ? std::vector<int>() : options.integers("axis");
+    }
     options.reject_unread_keys();
     return;
   }

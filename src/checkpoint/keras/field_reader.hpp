@@ -97,6 +97,7 @@ class FieldReader {
   void read(const std::string& key, Initializer& value);
   void read_initializer(const std::string& key, Initializer& value);
   void read(const std::string& key, Regularizer& value);
+  void read(const std::string& key, Constraint& value);
   void read(const std::string& key, LearningRate& rate);
 
   ConfigReader& config_;

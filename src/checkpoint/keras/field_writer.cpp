@@ -1,6 +1,7 @@
 // See field_writer.hpp.
 #include "checkpoint/keras/field_writer.hpp"
 
+#include "layers/constraints.hpp"
 #include "layers/initializers.hpp"
 #include "layers/regularizers.hpp"
 #include "optimizers/schedules.hpp"
@@ -65,6 +66,17 @@ FieldWriter::Json FieldWriter::to_json(const Regularizer& regularizer) {
   Json config = Json::object();
   if (row.has_l1) config["l1"] = regularizer.l1;
   if (row.has_l2) config["l2"] = regularizer.l2;
+  return {{"class_name", row.class_name}, {"config", config}};
+}
+
+/// Keras' own form of the axes: a number, a list, or None for all.
+FieldWriter::Json FieldWriter::to_json(const Constraint& constraint) {
+  const ConstraintRow& row = row_of(constraint);
+  Json config = Json::object();
+  if (row.has_min) config["min_value"] = constraint.min_value;
+  if (row.has_max) config["max_value"] = constraint.max_value;
+  if (row.has_min) config["rate"] = constraint.rate;
+  if (row.has_axis) config["axis"] = constraint.axis.size() == 1 ? Json(constraint.axis[0]) : to_json(constraint.axis);
   return {{"class_name", row.class_name}, {"config", config}};
 }
 

@@ -5,6 +5,7 @@
 #include "core/fields.hpp"
 
 #include <lockstep/layers/activation.hpp>
+#include <lockstep/layers/constraint.hpp>
 #include <lockstep/layers/geometry.hpp>
 #include <lockstep/layers/initializer.hpp>
 #include <lockstep/layers/regularizer.hpp>
@@ -30,6 +31,9 @@ class FieldWriter : public FieldVisitor {
     if (value) config_[key] = *value;
   }
   void optional(const char* key, const Regularizer& value) const {
+    if (!value.is_none()) config_[key] = to_json(value);
+  }
+  void optional(const char* key, const Constraint& value) const {
     if (!value.is_none()) config_[key] = to_json(value);
   }
   void written_if(bool condition, const char* key, const auto& value, const auto&... /*range*/) const {
@@ -78,6 +82,7 @@ class FieldWriter : public FieldVisitor {
   static Json to_json(const std::vector<Steps>& values);
   static Json to_json(Initializer initializer);
   static Json to_json(const Regularizer& regularizer);
+  static Json to_json(const Constraint& constraint);
   static Json to_json(const LearningRate& rate);
 
   Json& config_;

@@ -3,6 +3,7 @@
 #include "checkpoint/keras/config_reader.hpp"
 #include "checkpoint/keras/keras_config.hpp"
 #include "core/variant_types.hpp"
+#include "layers/constraints.hpp"
 #include "layers/initializers.hpp"
 #include "layers/layer_registry.hpp"
 #include "layers/regularizers.hpp"
@@ -36,6 +37,8 @@ json in_module(std::string_view module, const json& object) {
 std::string_view module_of_object(std::string_view class_name) {
   if (std::ranges::find(regularizer_rows, class_name, &RegularizerRow::class_name) != regularizer_rows.end())
     return "keras.regularizers";
+  if (std::ranges::find(constraint_rows, class_name, &ConstraintRow::class_name) != constraint_rows.end())
+    return "keras.constraints";
   if (std::ranges::find(initializer_rows, class_name, &InitializerRow::class_name) != initializer_rows.end())
     return "keras.initializers";
   throw InternalError(fmt::format("no module of Keras is known for the class {}", class_name));

@@ -8,10 +8,12 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -35,6 +37,9 @@ void collect(const json& value, std::vector<const json*>& outputs) {
     for (const json& element : value) collect(element, outputs);
   }
 }
+
+/// Layers of images, whose calls Keras 3 records with their default `training=True`. They do the same without it.
+constexpr std::array same_in_training{std::string_view("CenterCrop"), std::string_view("Resizing")};
 
 class ConnectionReader {
  public:
@@ -175,8 +180,10 @@ class ConnectionReader {
   /// as "training": false, which fit() overrides. Keras 2 records only those that the user passed.
   void check_options(const json& options, std::size_t layer, bool keras3) const {
     if (!options.is_object()) fail(layer, "is called in a way that Lockstep does not support");
+    const bool takes_training = std::ranges::count(same_in_training, layers_[layer].class_name) > 0;
     for (const auto& [option, value] : options.items()) {
-      if (value.is_null() || (keras3 && option == "training" && value == json(false))) continue;
+      const bool is_training = keras3 && option == "training" && value.is_boolean();
+      if (value.is_null() || (is_training && (takes_training || value == json(false)))) continue;
       fail(layer, fmt::format("is called with {}, which Lockstep does not support", option));
     }
   }

@@ -171,6 +171,11 @@ TEST_CASE("layers of sequences match the reference") {
       Conv1D(5, 3, {.strides = 2, .padding = "causal"}),
       Conv1D(32, 7, {.strides = 3, .padding = "same", .groups = 16, .activation = sigmoid, .use_bias = false}),
       SeparableConv1D(6, 5, {.padding = "same", .depth_multiplier = 2, .activation = tanh_}),
+      DepthwiseConv1D(3, {.padding = "same", .depth_multiplier = 2, .dilation_rate = 2, .activation = tanh_}),
+      DepthwiseConv1D(4, {.strides = 3, .use_bias = false}),
+      Conv1DTranspose(6, 3, {.strides = 2, .padding = "same", .activation = sigmoid}),
+      Conv1DTranspose(16, 2, {.strides = 3}),
+      Conv1DTranspose(5, 4, {.dilation_rate = 3, .use_bias = false}),
       MaxPooling1D(3, {.strides = 2, .padding = "same"}),
       AveragePooling1D(4),
   };
@@ -265,6 +270,8 @@ TEST_CASE("Dropout drops the reference's elements in every layout") {
         options);
   check(around({Dropout(0.0)}), options);
   check(Sequential{Input({6}), Dropout(0.4), Dense(7, {.activation = sigmoid}), Dropout(0.5), Dense(3)}, options);
+  check(around({Conv2D(32, 2, {.activation = activations::selu}), AlphaDropout(0.25), Conv2D(3, 1)}), options);
+  check(around({AlphaDropout(0.0), Flatten(), AlphaDropout(0.6)}), options);
   CheckedModel replicas(around({Dropout(0.5)}), options);
   replicas.train({3, 0, 2, 2});
 }
@@ -426,6 +433,43 @@ TEST_CASE("regularizers of layers that are not trainable do nothing") {
   Conv2D frozen(5, 2, {.kernel_regularizer = L2(0.5)});
   frozen.trainable = false;
   check(Sequential{Input({7, 6, 2}), frozen, Flatten(), Dense(3)});
+}
+
+TEST_CASE("constraints hold after every update, in every layout and plan") {
+  const std::vector<int> filters{0, 1, 2};
+  const Sequential model{
+      Input({7, 6, 2}),
+      Conv2D(32, 2, {.activation = tanh_, .kernel_constraint = MaxNorm(0.5, filters), .bias_constraint = NonNeg()}),
+      Conv2D(16, 3, {.activation = tanh_, .kernel_constraint = UnitNorm()}),
+      BatchNormalization({.beta_constraint = "non_neg", .gamma_constraint = MinMaxNorm(0.2, 0.8, 0.5)}),
+      Flatten(),
+      Dense(33, {.activation = tanh_, .kernel_constraint = "max_norm"}),
+      Dense(3, {.kernel_constraint = MinMaxNorm(0.5, 1, 0.75, {-1}), .bias_constraint = MaxNorm(0.01, {})})};
+  const PlanOptions cut{.chunk_bytes = 512, .bucket_bytes = 256, .update_lag = 1};
+  for (const Optimizer& optimizer :
+       {Optimizer(SGD({.learning_rate = 0.5})), Optimizer(SGD({.learning_rate = 0.5, .clipnorm = 0.1})),
+        Optimizer(Adam({.learning_rate = 0.05})),
+        Optimizer(SGD({.learning_rate = 0.5, .gradient_accumulation_steps = 2}))}) {
+    check(model, {.optimizer = optimizer});
+    check(model, {.optimizer = optimizer, .plan = cut});
+  }
+  check(Sequential{Input({6, 6, 3}),
+                   DepthwiseConv2D(2, {.depthwise_constraint = MaxNorm(0.1, {0, 1}), .bias_constraint = NonNeg()}),
+                   SeparableConv2D(16, 2, {.depthwise_constraint = NonNeg(), .pointwise_constraint = UnitNorm({-2})}),
+                   Conv2DTranspose(3, 2, {.kernel_constraint = UnitNorm({0, 1, 3})}),
+                   PReLU({.alpha_constraint = MaxNorm(0.1)}),
+                   LayerNormalization({.beta_constraint = NonNeg(), .gamma_constraint = MaxNorm(1)}),
+                   GroupNormalization(1, {.gamma_constraint = UnitNorm()}), Flatten(), Dense(3)},
+        {.optimizer = SGD({.learning_rate = 0.5})});
+  check(Sequential{Input({9}), Embedding(256, 4, {.embeddings_constraint = UnitNorm({1})}),
+                   DepthwiseConv1D(2, {.depthwise_constraint = MaxNorm(0.1)}),
+                   Conv1D(3, 2, {.kernel_constraint = NonNeg()}),
+                   SeparableConv1D(3, 2, {.pointwise_constraint = MaxNorm(0.5, {0, 1})}),
+                   Conv1DTranspose(3, 2, {.kernel_constraint = MaxNorm(0.5, {0, 2})}), Flatten(), Dense(3)},
+        {.optimizer = SGD({.learning_rate = 0.5}), .pixels = Pixels::bytes});
+  Dense frozen(5, {.kernel_constraint = UnitNorm()});
+  frozen.trainable = false;
+  check(Sequential{Input({6}), frozen, Dense(3)});
 }
 
 TEST_CASE("two threads match one") {

@@ -132,7 +132,7 @@ class Draw {
     const Size1D strides = strided ? 1 + static_cast<int>(below(3)) : 1;
     const Size1D dilation = strided ? 1 : 1 + static_cast<int>(below(3));
     const int size = 1 + static_cast<int>(below(4));
-    switch (below(6)) {
+    switch (below(8)) {
       case 0: return MaxPooling1D(size, {.strides = strides, .padding = padding()});
       case 1: return AveragePooling1D(size, {.strides = strides, .padding = padding()});
       case 2: return BatchNormalization({.momentum = random_.uniform()});
@@ -143,6 +143,22 @@ class Draw {
                                 .padding = padding(),
                                 .dilation_rate = dilation,
                                 .depth_multiplier = 1 + static_cast<int>(below(2)),
+                                .activation = function(),
+                                .use_bias = below(3) != 0});
+      case 4:
+        if (!has_all_kinds_) return Activation(function());
+        return DepthwiseConv1D(size, {.strides = strides,
+                                      .padding = padding(),
+                                      .depth_multiplier = 1 + static_cast<int>(below(2)),
+                                      .dilation_rate = dilation,
+                                      .activation = function(),
+                                      .use_bias = below(3) != 0});
+      case 5:
+        if (!has_all_kinds_) return Activation(function());
+        return Conv1DTranspose(channels(), size,
+                               {.strides = strides,
+                                .padding = padding(),
+                                .dilation_rate = dilation,
                                 .activation = function(),
                                 .use_bias = below(3) != 0});
       default: {
@@ -163,7 +179,7 @@ class Draw {
     const Size2D strides = strided ? extent(3) : Size2D(1);
     const Size2D dilation = strided ? Size2D(1) : extent(3);
     const Padding padded = padding();
-    switch (has_all_kinds_ ? below(8) : 7) {
+    switch (has_all_kinds_ ? below(6) : 5) {
       case 0:
         return DepthwiseConv2D(extent(6), {.strides = strides,
                                            .padding = padded,
@@ -202,7 +218,7 @@ class Draw {
   /// Layers that GPUs refuse.
   Layer cpu_layer() {
     const double rate = 0.8 * random_.uniform();
-    switch (below(17)) {
+    switch (below(21)) {
       case 0: return ZeroPadding2D({margin(), margin(), margin(), margin()});
       case 1: return Cropping2D({margin(), margin(), margin(), margin()});
       case 2: return UpSampling2D(extent(2), {.interpolation = below(2) == 0 ? "nearest" : "bilinear"});
@@ -219,6 +235,11 @@ class Draw {
       case 13: return LayerScale(random_.normal(), last_axis());
       case 14: return Rescaling(random_.normal(), random_.normal());
       case 15: return Dense(channels(), {.activation = function()});
+      case 16: return CenterCrop(2 + 2 * margin(), 2 + 2 * margin());
+      case 17:
+        return Resizing(4 + 2 * margin(), 4 + 2 * margin(), {.interpolation = below(2) == 0 ? "nearest" : "bilinear"});
+      case 18: return RMSNormalization({.epsilon = 0.1});
+      case 19: return AlphaDropout(rate);
       default: return Dropout(rate, {.noise_shape = {1, 1, 1}});
     }
   }
@@ -257,7 +278,7 @@ class Draw {
         return AveragePooling2D(extent(3), {.strides = below(2) == 0 ? Size2D(0) : extent(3), .padding = padding()});
       case 2:
         return BatchNormalization({.momentum = random_.uniform(), .center = below(2) == 0, .scale = below(2) == 0});
-      case 3: return Activation(function());
+      case 3: return below(4) == 0 ? Layer(Identity()) : Layer(Activation(function()));
       case 4: return Dropout(below(4) == 0 ? 0 : 0.8 * random_.uniform());
       case 5: return below(2) == 0 ? Reshape({-1, 2, channels()}) : Reshape({2, -1, channels()});
       default: return convolution();
@@ -315,7 +336,8 @@ class DrawGraph {
 
   Tensor layer(const std::vector<Tensor>& tensors, int channels) {
     const Tensor x = any_of(tensors);
-    switch (below(10)) {
+    switch (below(11)) {
+      case 9: return Identity()(x);
       case 0: return BatchNormalization({.momentum = 0.5})(x);
       case 1: return Activation(below(2) == 0 ? sigmoid : relu)(x);
       case 2: return Dropout(0.3)(x);

@@ -59,15 +59,19 @@ TEST_CASE("padding and cropping match the reference in every layout") {
       {ZeroPadding2D({0, 1, 0, 1}), Conv2D(16, 3, {.strides = 2, .activation = relu}), ZeroPadding2D({2, 0, 1, 3})});
   check_images({Cropping2D({1, 2, 0, 1})});
   check_images({ZeroPadding2D(1), MaxPooling2D(3, {.strides = 2}), Cropping2D({0, 1, 1, 0})});
+  check_images({CenterCrop(3, 2)});
+  check_images({CenterCrop(6, 4), Conv2D(16, 2, {.padding = "same"}), CenterCrop(5, 1)});
   check(Sequential{Input({5, 4, 3}), ZeroPadding2D(1), Conv2D(16, 3), Flatten(), Dense(3)}, {.pixels = Pixels::bytes});
   check(Sequential{Input({9, 2}), Dense(4), ZeroPadding1D({2, 1}), Activation(tanh_), Cropping1D({1, 3}), Flatten(),
                    Dense(3)});
 }
 
-TEST_CASE("upsampling matches the reference in every layout") {
+TEST_CASE("upsampling and resizing match the reference in every layout") {
   for (const Interpolation interpolation : {Interpolation::nearest, Interpolation::bilinear}) {
     check_images({UpSampling2D(2, {.interpolation = interpolation})});
     check_images({MaxPooling2D(2), UpSampling2D({3, 1}, {.interpolation = interpolation}), Activation(tanh_)});
+    check_images({Resizing(9, 3, {.interpolation = interpolation}), Activation(tanh_)});
+    check_images({Resizing(2, 11, {.interpolation = interpolation}), Resizing(6, 5)});
   }
   check(Sequential{Input({5, 3}), Dense(2), UpSampling1D(3), Flatten(), Dense(3)});
   check(Sequential{Input({6}), Dense(4, {.activation = tanh_}), RepeatVector(3), Dense(5), Flatten(), Dense(3)});
@@ -97,6 +101,20 @@ TEST_CASE("activation layers match the reference in every layout") {
   check(Sequential{Input({6}), Dense(7), PReLU({.alpha_initializer = "random_normal"}), Dense(3)});
 }
 
+TEST_CASE("Identity is its input wherever it is called") {
+  check_images({Identity(), BatchNormalization(), Identity(), Identity()});
+  check(Sequential{Input({4, 4, 3}), Identity(), Rescaling(0.5), Conv2D(16, 2, {.activation = tanh_}), Flatten(),
+                   Identity(), Dense(3), Identity()},
+        {.pixels = Pixels::bytes});
+  check(Sequential{Input({6}), Dense(3, {.activation = softmax}), Identity()},
+        {.loss = SparseCategoricalCrossentropy()});
+  const Tensor input = Input({6, 5, 2});
+  const Tensor x = Conv2D(16, 2, {.activation = tanh_})(input);
+  const Tensor same = Identity()(x);
+  const Tensor merged = Add()({same, Conv2D(16, 1)(Identity()(x)), x, Identity()(same)});
+  check(Functional(input, Dense(3)(Flatten()(Identity()(merged)))));
+}
+
 TEST_CASE("constants by channel match the reference in every layout") {
   check_images({Rescaling(0.5, -0.25)});
   check_images({Normalization({.mean = {0.25}, .variance = {0.5}})});
@@ -116,6 +134,8 @@ TEST_CASE("normalizations within an example match the reference") {
   check_images({Conv2D(16, 2), GroupNormalization(4), GroupNormalization(-1, {.epsilon = 0.1, .center = false})});
   check_images({GroupNormalization(1, {.scale = false})});
   check_images({UnitNormalization(), LayerNormalization({.center = false, .scale = false})});
+  check_images({RMSNormalization(), Conv2D(16, 1), RMSNormalization({.epsilon = 0.5})});
+  check(Sequential{Input({7, 4}), RMSNormalization(), Dense(8), Flatten(), RMSNormalization(), Dense(3)});
   check(Sequential{Input({7, 4}), LayerNormalization({.epsilon = 1e-6}), Dense(8, {.activation = tanh_}),
                    UnitNormalization(), GroupNormalization(2), Flatten(), LayerNormalization(), Dense(3)});
 }
@@ -124,6 +144,7 @@ TEST_CASE("Dropout of several elements at once, and noise, match the reference")
   const CheckedModelOptions options{.seed = 77};
   check_images({Dropout(0.5, {.noise_shape = {1, 1, 1}})}, options);
   check_images({Dropout(0.4, {.noise_shape = {6, 1, 1}}), SpatialDropout2D(0.3)}, options);
+  check_images({AlphaDropout(0.4, {.noise_shape = {1, 1, 1}}), Conv2D(16, 1), AlphaDropout(0.2)}, options);
   check_images({GaussianNoise(0.5), Conv2D(16, 1), GaussianDropout(0.3)}, options);
   check(Sequential{Input({6, 3}), Dense(8), SpatialDropout1D(0.5), GaussianDropout(0.5), Flatten(), Dense(3)}, options);
 }
@@ -211,6 +232,7 @@ TEST_CASE("layers that move, repeat, drop or scale elements stay within toleranc
     return Sequential(layers);
   };
   check(around({ZeroPadding2D(), UpSampling2D(2, {.interpolation = "bilinear"}), Cropping2D(1)}), near);
+  check(around({Resizing(9, 4), CenterCrop(7, 3), AlphaDropout(0.1), RMSNormalization()}), near);
   // A sign that rounds differently changes the gradients of a few elements.
   check(around({LeakyReLU(), ELU(), PReLU({.alpha_initializer = "random_normal"}), Rescaling(0.5, 0.25)}),
         {.mixed_bfloat16 = true, .tolerance = 0.15});

@@ -212,6 +212,11 @@ TEST_CASE("unsupported layers and options are rejected by name") {
       {layer("Rescaling", R"("scale": [0.5, 1.0])"), {"Rescaling", "scale = [0.5,1.0]"}},
       {layer("Rescaling", R"("offset": 1.0)"), {"Rescaling", "'scale'"}},
       {layer("Conv2DTranspose", R"("filters": 2, "kernel_size": 3, "output_padding": 1)"), {"output_padding = 1"}},
+      {layer("Conv1DTranspose", R"("filters": 2, "kernel_size": 3, "output_padding": 1)"), {"output_padding = 1"}},
+      {layer("Resizing", R"("height": 2, "width": 3, "interpolation": "bicubic")"), {"interpolation", "bicubic"}},
+      {layer("Resizing", R"("height": 2, "width": 3, "antialias": true)"), {"antialias = true"}},
+      {layer("Resizing", R"("height": 2, "width": 3, "crop_to_aspect_ratio": true)"), {"crop_to_aspect_ratio"}},
+      {layer("RMSNormalization", R"("axis": [1])"), {"axis = [1]"}},
       {layer("DepthwiseConv2D", R"("kernel_size": 3, "padding": "causal")"), {"padding 'causal'", "only Conv1D"}},
       {layer("MaxPooling1D", R"("pool_size": [2, 2])"), {"pool_size = [2,2]"}},
       {layer("Conv1D", R"("filters": 2, "kernel_size": [3])"), {"rank 2, (steps, channels)"}},
@@ -275,22 +280,6 @@ TEST_CASE("Keras 2's hard_sigmoid is another function") {
   require_words(
       message_of<DataError>([&] { (void)model_of_weights_from_json(text, "m.h5", to_keras_version("2.15.0")); }),
       {"m.h5: layer 'it' (Conv2D)", "hard_sigmoid", "another activation"});
-}
-
-TEST_CASE("regularizers are read and written") {
-  const auto regularizer_of = [](const std::string& json) {
-    const Architecture model = model_from_json(
-        model_of(layer("Conv2D", R"("filters": 2, "kernel_size": 3, "kernel_regularizer": )" + json)), "m.h5");
-    CHECK(model_from_json(architecture_to_json(model), "again").layers()[1].parameters[0].regularizer ==
-          model.layers()[1].parameters[0].regularizer);
-    return model.layers()[1].parameters[0].regularizer;
-  };
-  CHECK(regularizer_of("null") == Regularizer());
-  CHECK(regularizer_of(R"({"class_name": "L2", "config": {"l2": 0.0002}})") == L2(0.0002));
-  CHECK(regularizer_of(R"({"class_name": "L1", "config": {"l1": 0.5}})") == L1(0.5));
-  CHECK(regularizer_of(R"({"class_name": "L1L2", "config": {"l1": 0.5, "l2": 0.25}})") == L1L2(0.5, 0.25));
-  CHECK(regularizer_of(R"({"module": "keras.regularizers", "class_name": "L2", "config": {"l2": 0.5},
-                           "registered_name": null})") == L2(0.5));
 }
 
 TEST_CASE("a fixed batch size is not part of the model") {
@@ -399,6 +388,11 @@ TEST_CASE("Functional models are read in Keras' order, from Keras 2 and Keras 3"
   with_number.insert(with_number.find(R"("args": [)") + 9, "0.5, ");
   std::string second_output = dense;
   second_output.replace(second_output.find(R"("the_Dropout", 0, 0)"), 19, R"("the_Dropout", 0, 1)");
+  const std::string image = called("Reshape", R"(, "target_shape": [2, 4, 1])", "in");
+  const std::string cropped =
+      called("CenterCrop", R"(, "height": 1, "width": 1)", "the_Reshape", R"("training": true)");
+  CHECK(model_from_json(functional(image + ", " + cropped, R"(["the_CenterCrop", 0, 0])")).output_shape() ==
+        Shape{1, 1, 1});
   const Architecture two_outputs = model_from_json(functional(dropped + ", " + dense, both));
   CHECK(two_outputs.outputs() == std::vector<int>{2, 1});
   const std::string in_circle =

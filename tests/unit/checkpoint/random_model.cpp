@@ -85,6 +85,12 @@ class AnyFields : public FieldVisitor {
     const double first = random_.uniform();
     value = any_of(random_, std::array<Regularizer, 3>{L1(first), L2(first), L1L2(first, random_.uniform())});
   }
+  void draw(Constraint& value) const {
+    const auto axes = any_of(random_, std::array{std::vector<int>{0}, std::vector<int>{-1}, std::vector<int>{}});
+    const double bound = random_.uniform();
+    value = any_of(random_, std::array<Constraint, 4>{MaxNorm(bound, axes), NonNeg(), UnitNorm(axes),
+                                                      MinMaxNorm(bound / 2, bound, random_.uniform(), axes)});
+  }
   void draw(FanMode& value) const { value = any_of(random_, fan_modes).first; }
   void draw(Distribution& value) const { value = any_of(random_, distributions).first; }
   void draw(Shape& value) const { value = {-1}; }

@@ -47,6 +47,12 @@ float gradient(std::size_t local, int step, std::size_t element) {
   return static_cast<float>((local + 1) * (element % 7 + 1) + static_cast<std::size_t>(step));
 }
 
+std::vector<Range> shards_of(const Topology& topology, const std::vector<Range>& buckets) {
+  std::vector<Range> shards;
+  for (const Range& bucket : buckets) shards.push_back(topology.own_shard(bucket));
+  return shards;
+}
+
 }  // namespace
 
 TEST_CASE("synchronized threads see complete steps of each other") {
@@ -59,7 +65,8 @@ TEST_CASE("synchronized threads see complete steps of each other") {
   std::atomic<int> wrong{0};
 
   const auto run = [&](std::size_t local) {
-    SharedMemoryGroup group(topology_of(ranks, local), layout, memory.data(), buckets, WaitPolicy{});
+    const Topology topology = topology_of(ranks, local);
+    SharedMemoryGroup group(topology, layout, memory.data(), shards_of(topology, buckets), WaitPolicy{});
     const ArenaMemory arenas = group.arenas();
     float* const weights = reinterpret_cast<float*>(arenas.mirrored.data());
     float* const updates = weights + elements;
@@ -105,8 +112,8 @@ TEST_CASE("a timeout names the missing rank, the bucket and the step") {
   policy.timeout = 0.05;
   Topology topology = topology_of(2, 0);
   topology.host_ranks = {4, 9};  // this host's ranks in the world
-  SharedMemoryGroup present(topology, layout, memory.data(), buckets, policy);
-  SharedMemoryGroup other(topology_of(2, 1), layout, memory.data(), buckets, policy);
+  SharedMemoryGroup present(topology, layout, memory.data(), shards_of(topology, buckets), policy);
+  SharedMemoryGroup other(topology_of(2, 1), layout, memory.data(), shards_of(topology_of(2, 1), buckets), policy);
 
   const auto failure_of = [](auto&& action) -> std::string {
     try {

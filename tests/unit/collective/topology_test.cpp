@@ -58,3 +58,15 @@ TEST_CASE("the smallest host sets the number of shards") {
   REQUIRE(other.shards == 2);
   REQUIRE(other.has_shard());
 }
+
+TEST_CASE("a whole bucket belongs to the first rank of each host") {
+  const std::vector<int> hosts{0, 1, 0, 1, 0};
+  for (int rank = 0; rank < 5; ++rank) {
+    const Topology topology = Topology::of(hosts, rank);
+    const Range all = topology.own_shard({64, 256}, true);
+    REQUIRE(all.end == 256);
+    REQUIRE(all.begin == (topology.local_rank == 0 ? 64 : 256));
+    const Range cut = topology.own_shard({64, 256});
+    REQUIRE(cut.end - cut.begin == (topology.has_shard() ? 96 : 0));
+  }
+}

@@ -114,6 +114,44 @@ TEST_CASE("every elementwise activation's gradient matches finite differences of
   }
 }
 
+TEST_CASE("each constraint is that of its variable") {
+  const auto bounds_of = [](const Layer& layer, const Shape& input) {
+    std::map<std::string, double> bounds;
+    const Sequential model{Input(input), layer};
+    for (const ParameterInfo& parameter : model.layers()[1].parameters) {
+      if (parameter.trainable) bounds[parameter.name] = parameter.constraint.max_value;
+    }
+    return bounds;
+  };
+  using Bounds = std::map<std::string, double>;
+  const Shape image{8, 8, 2};
+  const Shape sequence{8, 2};
+  const MaxNorm one(1.5);
+  const MaxNorm two(2.5);
+  const MaxNorm three(3.5);
+  const Bounds plain{{"kernel", 1.5}, {"bias", 2.5}};
+  CHECK(bounds_of(Dense(3, {.kernel_constraint = one, .bias_constraint = two}), {4}) == plain);
+  CHECK(bounds_of(Conv2D(3, 2, {.kernel_constraint = one, .bias_constraint = two}), image) == plain);
+  CHECK(bounds_of(Conv1D(3, 2, {.kernel_constraint = one, .bias_constraint = two}), sequence) == plain);
+  CHECK(bounds_of(Conv2DTranspose(3, 2, {.kernel_constraint = one, .bias_constraint = two}), image) == plain);
+  CHECK(bounds_of(Conv1DTranspose(3, 2, {.kernel_constraint = one, .bias_constraint = two}), sequence) == plain);
+  CHECK(bounds_of(DepthwiseConv2D(2, {.depthwise_constraint = one, .bias_constraint = two}), image) == plain);
+  CHECK(bounds_of(DepthwiseConv1D(2, {.depthwise_constraint = one, .bias_constraint = two}), sequence) == plain);
+  const Bounds separable{{"depthwise_kernel", 1.5}, {"pointwise_kernel", 3.5}, {"bias", 2.5}};
+  CHECK(bounds_of(
+            SeparableConv2D(3, 2, {.depthwise_constraint = one, .pointwise_constraint = three, .bias_constraint = two}),
+            image) == separable);
+  CHECK(bounds_of(
+            SeparableConv1D(3, 2, {.depthwise_constraint = one, .pointwise_constraint = three, .bias_constraint = two}),
+            sequence) == separable);
+  const Bounds normalization{{"gamma", 1.5}, {"beta", 2.5}};
+  CHECK(bounds_of(BatchNormalization({.beta_constraint = two, .gamma_constraint = one}), image) == normalization);
+  CHECK(bounds_of(LayerNormalization({.beta_constraint = two, .gamma_constraint = one}), image) == normalization);
+  CHECK(bounds_of(GroupNormalization(1, {.beta_constraint = two, .gamma_constraint = one}), image) == normalization);
+  CHECK(bounds_of(PReLU({.alpha_constraint = one}), image) == Bounds{{"alpha", 1.5}});
+  CHECK(bounds_of(Embedding(5, 3, {.embeddings_constraint = one}), {4}) == Bounds{{"embeddings", 1.5}});
+}
+
 TEST_CASE("each regularizer is that of its variable") {
   const auto penalties_of = [](const Layer& layer, const Shape& input) {
     std::map<std::string, double> penalties;
@@ -131,6 +169,10 @@ TEST_CASE("each regularizer is that of its variable") {
   CHECK(penalties_of(Conv2D(3, 2, {.kernel_regularizer = L2(1), .bias_regularizer = L2(2)}), image) == plain);
   CHECK(penalties_of(Conv1D(3, 2, {.kernel_regularizer = L2(1), .bias_regularizer = L2(2)}), sequence) == plain);
   CHECK(penalties_of(Conv2DTranspose(3, 2, {.kernel_regularizer = L2(1), .bias_regularizer = L2(2)}), image) == plain);
+  CHECK(penalties_of(Conv1DTranspose(3, 2, {.kernel_regularizer = L2(1), .bias_regularizer = L2(2)}), sequence) ==
+        plain);
+  CHECK(penalties_of(DepthwiseConv1D(2, {.depthwise_regularizer = L2(1), .bias_regularizer = L2(2)}), sequence) ==
+        plain);
   CHECK(penalties_of(DepthwiseConv2D(2, {.depthwise_regularizer = L2(1), .bias_regularizer = L2(2)}), image) == plain);
   const Penalties separable{{"depthwise_kernel", 1}, {"pointwise_kernel", 3}, {"bias", 2}};
   CHECK(penalties_of(

@@ -148,6 +148,11 @@ TEST_CASE("windows have Keras' output sizes and padding") {
   CHECK(output_of({9, 8, 4}, SeparableConv2D(5, 3, {.strides = 2, .padding = "same"})) == Shape{5, 4, 5});
   CHECK(output_of({4, 5, 3}, Conv2DTranspose(2, 3, {.strides = 2, .padding = "same"})) == Shape{8, 10, 2});
   CHECK(output_of({4, 5, 3}, Conv2DTranspose(2, {3, 1}, {.strides = 2})) == Shape{9, 10, 2});
+  CHECK(output_of({20, 3}, DepthwiseConv1D(3, {.strides = 2, .depth_multiplier = 2})) == Shape{9, 6});
+  CHECK(output_of({20, 3}, Conv1DTranspose(2, 3, {.strides = 2, .padding = "same"})) == Shape{40, 2});
+  CHECK(output_of({20, 3}, Conv1DTranspose(2, 3, {.strides = 2})) == Shape{41, 2});
+  CHECK(output_of({9, 8, 3}, CenterCrop(4, 8)) == Shape{4, 8, 3});
+  CHECK(output_of({9, 8, 3}, Resizing(4, 12)) == Shape{4, 12, 3});
   CHECK(output_of({20, 3}, Conv1D(2, 3, {.padding = "causal", .dilation_rate = 4})) == Shape{20, 2});
   CHECK(output_of({20, 3}, SeparableConv1D(2, 3, {.strides = 3})) == Shape{6, 2});
   CHECK(output_of({20, 3}, MaxPooling1D(3)) == Shape{6, 3});
@@ -201,13 +206,23 @@ TEST_CASE("invalid layer sequences are rejected with a remedy") {
   check_error({Input({28}), ZeroPadding2D()}, {"'zero_padding2d'", "rank 3", "(28,)"});
   check_error({image, ZeroPadding1D()}, {"'zero_padding1d'", "rank 2", "(steps, channels)"});
   check_error({image, Cropping2D(4)}, {"'cropping2d'", "crop all of its input (8, 8, 1)"});
+  check_error({image, CenterCrop(9, 8)}, {"'center_crop'", "height 9 and width 8", "(8, 8, 1) is smaller", "Resizing"});
+  check_error({image, Resizing(0, 8)}, {"'resizing'", "height 0", "at least 1"});
+  check_error({image, Conv1DTranspose(2, 3)}, {"'conv1d_transpose'", "rank 2", "(steps, channels)"});
   check_error({image, Permute({1, 2})}, {"'permute'", "dims [1, 2]", "(8, 8, 1)"});
   check_error({image, Permute({1, 2, 2})}, {"'permute'", "each axis from 1 to 3 once"});
   check_error({image, RepeatVector(2)}, {"'repeat_vector'", "rank 1"});
   check_error({image, GroupNormalization(2)}, {"'group_normalization'", "2 groups", "1 channels"});
   check_error({image, Normalization({.mean = {1, 2}, .variance = {1}})}, {"'normalization'", "2 means", "1 channels"});
   check_error({image, PReLU({.shared_axes = {4}})}, {"'p_re_lu'", "axis 4", "1 to 3"});
+  check_error({image, AlphaDropout(0.1, {.noise_shape = {2, 1, 1}})}, {"'alpha_dropout'", "(None, 2, 1, 1)"});
   check_error({image, Dropout(0.1, {.noise_shape = {2, 1, 1}})}, {"'dropout'", "(None, 2, 1, 1)", "(8, 8, 1)"});
+  check_error({image, Conv2D(4, 3, {.kernel_constraint = MaxNorm(1, {4})})},
+              {"'conv2d'", "kernel", "axis 4", "(3, 3, 1, 4)"});
+  check_error({image, Conv2D(4, 3, {.bias_constraint = UnitNorm({0, -1})})}, {"bias", "axis -1 twice"});
+  check_error({image, Conv2D(4, 3, {.kernel_constraint = MaxNorm(-1)})}, {"kernel", "bound -1", "not negative"});
+  check_error({image, Conv2D(4, 3, {.kernel_constraint = MinMaxNorm(2, 1)})}, {"min_value 2 above max_value 1"});
+  CHECK_THROWS_AS(Constraint("no_norm"), UsageError);
   check_error({image, LeakyReLU(-1)}, {"'leaky_re_lu'", "negative_slope -1"});
 
   check_error({image, Conv2D(4, 9)}, {"9 x 9", "(8, 8, 1)", "same"});

@@ -84,6 +84,19 @@ TEST_CASE("grouped, depthwise and transposed convolutions are never sharded") {
   CHECK_FALSE(can_be(SeparableConv2D(4, 2), "apccra"));
 }
 
+TEST_CASE("layers with constraints are never sharded") {
+  const auto can_be = [](const Layer& layer, const std::string& code) {
+    const std::vector<Layer> layers{Input({6, 6, 1}), Conv2D(8, 3), layer, Conv2D(8, 1), Flatten(), Dense(3)};
+    return sharding_from_code(graph_of(Sequential(layers)), 2, code).has_value();
+  };
+  CHECK(can_be(Conv2D(4, 2), "acraaa"));
+  CHECK_FALSE(can_be(Conv2D(4, 2, {.kernel_constraint = MaxNorm()}), "acraaa"));
+  CHECK_FALSE(can_be(Conv2D(4, 2, {.bias_constraint = NonNeg()}), "apcraa"));
+  CHECK(can_be(BatchNormalization(), "accraa"));
+  CHECK_FALSE(can_be(BatchNormalization({.gamma_constraint = NonNeg()}), "accraa"));
+  CHECK(can_be(Conv2D(4, 2, {.kernel_constraint = MaxNorm()}), "aaacra") == can_be(Conv2D(4, 2), "aaacra"));
+}
+
 TEST_CASE("an unshardable model names the layer and the reason") {
   CHECK(contains(why_not(Sequential{Input({5}), Dense(10)}), "the channels of layer 'dense' are the model's outputs"));
   CHECK(contains(why_not(Sequential{Input({5}), Activation(softmax)}), "no layer with weights"));
