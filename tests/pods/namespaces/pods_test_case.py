@@ -61,7 +61,7 @@ class PodsTest(unittest.TestCase):
     def training(self, epochs: int, steps: int, *options: object, model: str = "stateful") -> list[object]:
         """A command in which every step depends on all state of a backup."""
         return [program("lockstep"), "train", "--model", self.scratch / f"{model}.json", "--data-dir",
-                self.scratch / "digits.npz", "--optimizer", "adam",
+                self.scratch / "digits.npz", "--input-scale", "1/255", "--optimizer", "adam",
                 "--loss", "sparse_categorical_crossentropy", "--epochs", epochs, "--steps-per-epoch", steps,
                 "--global-batch-size", 48, "--seed", 5, "--deterministic", *options]
 
