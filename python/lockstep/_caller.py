@@ -32,7 +32,7 @@ _BLIND = (
 )
 
 
-# These only read what the model holds, or change it when they stop the training.
+# These change nothing but the learning rate, unless they stop the training.
 _CHANGES_NOTHING = (*_BLIND, keras.callbacks.ModelCheckpoint, keras.callbacks.TensorBoard)
 
 
@@ -105,8 +105,8 @@ class Training:
         self._answers: dict[tuple[float, float], Message] = {}  # those that changed something
         self._state_of = -1  # iterations of the state that the model holds
         self._logs: dict[str, Any] = {}
-        may_change = [each for each in callbacks if type(each) not in _CHANGES_NOTHING]
-        self._watches_epochs, self._watches_batches = bool(may_change), waits_for_batches(may_change)
+        self._may_change = any(type(each) not in _CHANGES_NOTHING for each in callbacks)
+        self._held: dict[int, tuple[str, int]] = {}  # what the model held when its state was last read
         self._generation: int | None = None
 
     def begin(self) -> None:
@@ -127,6 +127,8 @@ class Training:
             Reads the state that the workers wrote into the model.
         """
         is_done = False
+        if self._may_change:
+            self._held = self._digest_variables()
         try:
             for message in job.messages():
                 event = message["event"]
@@ -164,7 +166,7 @@ class Training:
     def _take_last_state(self, message: Message, load_state: Callable[[], None]) -> None:
         if message["state"] is False:
             print("Lockstep: the weights became NaN or infinite; the model keeps those it had", file=sys.stderr)
-        # Otherwise callbacks may have changed what the model holds. At the end averages overwrite the weights.
+        # With use_ema, Keras replaces the weights after the last step, so the same iteration has other weights.
         elif message["iterations"] != self._state_of or _inner(self._model.optimizer).use_ema:
             load_state()
             self._state_of = message["iterations"]
@@ -192,13 +194,14 @@ class Training:
             optimizer.learning_rate = message["learning_rate"]
         before = float(optimizer.learning_rate)
         event, epoch, step = message["event"], message["epoch"], message["step"]
+        if event == "epoch_end":
+            self._require_unchanged()  # since the last epoch's end
         if message.get("state"):
             load_state()
             self._state_of = message["iterations"]
-        begins_epoch = self._seen[0] < epoch
-        is_watched = self._watches_batches if event == "batch" and not begins_epoch else self._watches_epochs
-        before_calls = self._digest_variables() if is_watched else {}
-        if begins_epoch:
+            if self._may_change:
+                self._held = self._digest_variables()
+        if self._seen[0] < epoch:
             self._begin_epoch(epoch, step)
         if event == "batch":
             self._callbacks.on_train_batch_end(step, logs)
@@ -206,8 +209,7 @@ class Training:
                 self._callbacks.on_train_batch_begin(step + 1)
         elif event == "epoch_end":
             self._end_epoch(epoch, logs)
-        if is_watched and not model.stop_training:  # a callback that stops may restore the best weights
-            self._require_unchanged(before_calls)
+            self._require_unchanged()
         decided: Message = {}
         after = float(optimizer.learning_rate)
         if after != before:
@@ -239,9 +241,11 @@ class Training:
             id(each): (each.path, zlib.crc32(to_array(each).tobytes())) for each in variables if id(each) not in told
         }
 
-    def _require_unchanged(self, before: dict[int, tuple[str, int]]) -> None:
+    def _require_unchanged(self) -> None:
+        if not self._may_change or self._model.stop_training:  # a callback that stops may restore the best weights
+            return
         after = self._digest_variables()
-        changed = next((path for each, (path, digest) in before.items() if after[each][1] != digest), None)
+        changed = next((path for each, (path, digest) in self._held.items() if after[each][1] != digest), None)
         if changed is not None:
             raise UsageError(
                 f"a callback changed the variable {changed} during training, which does not reach the workers; change "

@@ -224,7 +224,7 @@ def predict(model: Any, x: Any, *, batch_size: int | None = None, workers: int =
     """Return a model's outputs for an array of inputs."""
     arguments = _Arguments(1, 32 if batch_size is None else batch_size, workers)
     data = _as_pair(x, None, "the data")
-    replaced = replaced_in_file(model)
+    replaced = replaced_in_file(model, trains=False)
     if replaced is not None:
         raise UsageError(f"{replaced}, and the workers read that file; predict with Keras' own predict")
     _build(model, data)

@@ -42,13 +42,19 @@ _SHOWN_LINES = 10
 _MAX_PACKET = 1 << 20
 _END_S = 10  # for a launcher to end its workers
 # Describe other jobs and give their options. A worker takes its options from its command line alone.
-_NOT_INHERITED = ("BATCH_SIZE", "CLUSTER_CONFIG", "DATA_DIR", "MODEL_DIR", "NUM_TRAIN_EPOCH", "TF_CONFIG")
+_OF_TEMPLATES = ("BATCH_SIZE", "DATA_DIR", "MODEL_DIR", "NUM_TRAIN_EPOCH")
+_NOT_INHERITED = (*_OF_TEMPLATES, "CLUSTER_CONFIG", "TF_CONFIG")
 # Variables of Lockstep that are no options and change no result: for tests, and how a machine is used.
 _INHERITED = ("LOCKSTEP_CUDA_", "LOCKSTEP_DATA_MIRROR", "LOCKSTEP_FAKE_", "LOCKSTEP_SIMULATED_HOSTS", "LOCKSTEP_TEST_")
 
 
+def variables_of_templates() -> dict[str, str]:
+    """Return the caller's variables that Lockstep's programs take for options, and the caller's own code may read."""
+    return {name: os.environ[name] for name in _OF_TEMPLATES if name in os.environ}
+
+
 def environment() -> dict[str, str]:
-    """Return the environment of workers on this host."""
+    """Return the environment of a launcher and of native workers on this host."""
     return {
         name: value
         for name, value in os.environ.items()

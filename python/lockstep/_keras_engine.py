@@ -17,7 +17,7 @@ import keras
 from lockstep import _backup, _start, _transfer
 from lockstep._arrays import as_array
 from lockstep._caller import Training, looks_at_weights, waits_for_batches
-from lockstep._job import Job
+from lockstep._job import Job, variables_of_templates
 from lockstep._native import DataError, IoError, UsageError
 from lockstep._state import assign, to_array, variables_of
 
@@ -100,7 +100,7 @@ def fit(
     build(model, keras.tree.map_structure(lambda array: array[:1], arrays))
     with Job() as job, contextlib.nullcontext() if backup_dir is None else _start.owned(backup_dir):
         begun, facts = _start.take(
-            backup_dir, resume, model, (seed, drawn_seed), given,
+            backup_dir, resume, model, (seed, drawn_seed), (given, validation),
             engine="keras", batch_size=batch_size, shuffle=bool(shuffle), class_weight=class_weight,
             validation_split=validation_split,
         )  # fmt: skip
@@ -141,7 +141,8 @@ def fit(
             "KERAS_BACKEND": keras.backend.backend(),
             "PYTHONPATH": os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path),
         }
-        job.start(workers, [sys.executable, "-m", "lockstep._keras_worker", "--job", str(path)], variables)
+        own = [f"{name}={value}" for name, value in variables_of_templates().items()]  # not for the launcher
+        job.start(workers, ["env", *own, sys.executable, "-m", "lockstep._keras_worker", "--job", str(path)], variables)
         training.run(job, lambda: _load_state(model, Path(state.path)))
         if backup_dir is not None:
             _backup.remove(backups)
@@ -181,8 +182,8 @@ def _refuse_losses_that_no_average_gives(model: Any) -> None:
             options["ignore_class"] = loss.ignore_class
         for name, value in options.items():
             raise UsageError(
-                f"the loss {type(loss).__name__} has {name}={value!r}, so it is no mean over the examples, which "
-                "several workers compute; use workers=1, or leave it out and give sample_weight"
+                f"the loss {type(loss).__name__} has {name}={value!r}, but several workers average gradients over "
+                f"examples, so they need a mean over all of them; use workers=1, or leave {name} out"
             )
 
 

@@ -11,7 +11,7 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from types import CodeType
+from types import CellType, CodeType, FunctionType
 from typing import Any
 
 import keras
@@ -93,13 +93,13 @@ def resumed_seed(directory: Path, model: Any, seed: int | None, given: dict[str,
     the seed, so one that is not given is that of the beginning. A model that has taken steps is the interrupted one,
     whose callbacks may have changed its learning rate.
     """
+    if not _has_backups(directory):
+        return None  # nothing is there to go on with
     try:
         start = json.loads((directory / _FACTS).read_text())
         if not isinstance(start, dict) or not isinstance(start["seed"], int):
             raise ValueError(f"{_FACTS} does not describe a training")
     except FileNotFoundError:
-        if not _has_backups(directory):
-            return None
         raise UsageError(
             f"{directory} holds backups that lockstep.fit did not write; name another backup_dir, or remove it"
         ) from None
@@ -184,7 +184,8 @@ def _describe_layer(layer: Any) -> list[Any]:
     except Exception:  # a class of the user's own need not have one
         config = {"trainable": layer.trainable}
     functions = [_code_of_value(value) for value in vars(layer).values() if inspect.isfunction(value)]
-    return [type(layer).__name__, config, _code_of_value(layer), functions]
+    own = [each for each in functions if each]  # Keras adds functions of its own when a model is first used
+    return [type(layer).__name__, config, _code_of_value(layer), own]
 
 
 def _code_of_value(value: Any) -> Any:
@@ -193,13 +194,30 @@ def _code_of_value(value: Any) -> Any:
     if str(owner.__module__).split(".")[0] in ("builtins", "keras"):
         return None
     if inspect.isfunction(owner):
-        return _code(owner.__code__)
-    return {name: _code(each.__code__) for name, each in vars(owner).items() if inspect.isfunction(each)}
+        return _describe_function(owner)
+    return {name: _describe_function(each) for name, each in vars(owner).items() if inspect.isfunction(each)}
+
+
+def _describe_function(function: FunctionType) -> list[Any]:
+    """Return what a function computes with: its code, and the numbers and texts of its defaults and its closure."""
+    values = [cell.cell_contents for cell in function.__closure__ or () if cell != CellType()]
+    values += [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
+    return [_code(function.__code__), [each for each in values if isinstance(each, (bool, int, float, str))]]
 
 
 def _code(code: CodeType) -> list[Any]:
-    constants = [_code(each) if isinstance(each, CodeType) else repr(each) for each in code.co_consts]
+    constants = [_code(each) if isinstance(each, CodeType) else _as_constant(each) for each in code.co_consts]
+    if code.co_consts and isinstance(code.co_consts[0], str):
+        constants[0] = ""  # where a docstring is
     return [code.co_code.hex(), code.co_names, constants]
+
+
+def _as_constant(value: Any) -> str:
+    """Return a constant as text. The order of a set differs between processes."""
+    if isinstance(value, (frozenset, tuple)):
+        parts = [_as_constant(each) for each in value]
+        return f"{type(value).__name__}({sorted(parts) if isinstance(value, frozenset) else parts})"
+    return repr(value)
 
 
 def _as_text(config: Any) -> str:

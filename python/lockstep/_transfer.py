@@ -35,7 +35,8 @@ _VARIABLE_STATE = (
     "_trainable",
 )  # fmt: skip
 # The attributes in which Keras' layers keep functions.
-_FUNCTION_ATTRIBUTE = re.compile(r"(^|_)(activation|constraint|initializer|regularizer)$")
+_FUNCTION_ATTRIBUTE = re.compile(r"(^|_)(activation|constraint|regularizer)$")  # the file has the initial weights
+_ACTIVATION_ATTRIBUTE = re.compile(r"(^|_)activation$")
 
 
 def dump(model: Any) -> bytes:
@@ -73,14 +74,16 @@ def load(data: bytes) -> Any:
         return _load_file(path)
 
 
-def replaced_in_file(model: Any) -> str | None:
+def replaced_in_file(model: Any, trains: bool = True) -> str | None:
     """Return which function of a layer is the caller's own. Keras' file has its name only, which may be one of Keras'.
 
-    Registered functions are no exception: the workers have not registered them.
+    Registered functions are no exception: the workers have not registered them. Without `trains`, only functions that
+    change a prediction count.
     """
+    pattern = _FUNCTION_ATTRIBUTE if trains else _ACTIVATION_ATTRIBUTE
     for layer in model._flatten_layers():
         for attribute, value in vars(layer).items():
-            if _FUNCTION_ATTRIBUTE.search(attribute) and _is_own_function(value):
+            if pattern.search(attribute) and _is_own_function(value):
                 return f"Keras' file does not hold your {attribute.lstrip('_')} {value.__name__} of layer {layer.name}"
     return None
 
@@ -188,7 +191,7 @@ def _by_value(model: Any) -> bytes:
     class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         def reducer_override(self, item: Any) -> Any:
             if isinstance(item, keras.Variable):
-                state = {name: getattr(item, name) for name in _VARIABLE_STATE}
+                state = {name: getattr(item, name) for name in _VARIABLE_STATE if hasattr(item, name)}
                 return _make_variable, (to_array(item), item.name, str(item.dtype), state)
             if isinstance(item, keras.optimizers.Optimizer):
                 return type(item).from_config, (item.get_config(),)

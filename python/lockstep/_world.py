@@ -114,8 +114,12 @@ def _require_world_of_tf_config(size: int, variable: str | None) -> None:
     if size > 1 if workers is None else size >= workers:
         return
     name = "TF_CONFIG" if os.environ.get("TF_CONFIG") else "CLUSTER_CONFIG"
+    if workers is None:
+        says = "cannot be read" if name == "TF_CONFIG" else "lists several workers"
+    else:
+        says = f"lists {workers} workers"
     raise UsageError(
-        f"{name} lists {workers or 'several'} workers, but this process is in a world of {size}, because "
+        f"{name} {says}, but this process is in a world of {size}, because "
         f"{variable}={os.environ.get(variable or '')!r} says that a launcher started it; unset that variable, or "
         f"start as many processes as {name} lists"
     )
@@ -140,15 +144,10 @@ def init(timeout: float | None = None) -> None:
         timeout = float(os.environ.get("LOCKSTEP_COLLECTIVE_TIMEOUT") or "600")
     variable = _launcher_variable()  # before MPI sets PMIX_RANK
     _world.group = ProcessGroup(timeout)
-    try:
-        _require_world_of_tf_config(len(_world.group.host_of_rank), variable)
-    except UsageError:
-        _world.group.close()
-        _world.group = None
-        raise
     _world.owner_pid = os.getpid()
     sys.excepthook = _with_exit_code(sys.excepthook)
     atexit.register(_end)
+    _require_world_of_tf_config(len(_world.group.host_of_rank), variable)
     if _world.group.rank == 0 and len(_world.group.host_of_rank) > 1:
         backend = os.environ.get("KERAS_BACKEND", "Keras' default") if importlib.util.find_spec("keras") else "none"
         print(

@@ -273,9 +273,8 @@ void check_inputs(const Dataset& data, const Options& options, const Architectur
       files, [](const auto& file) { return file.extension() == ".npz" || file.extension() == ".npy"; });
   if (!holds_arrays) return;  // pictures of MNIST or CIFAR
   throw UsageError(fmt::format(
-      "{} holds bytes, which Keras uses as they are and most programs divide by 255 first, and no layer of the model "
-      "scales them; give --input-scale 1 or --input-scale 1/255, as the model was trained, or begin the model with a "
-      "Rescaling layer",
+      "{} holds bytes, and nothing says how to scale them; give --input-scale 1 (as Keras' fit(x) reads them) or "
+      "--input-scale 1/255 (fit(x / 255)), or begin the model with a Rescaling layer",
       data.source));
 }
 

@@ -45,10 +45,9 @@ void require_model(const ModelSettings& settings, const std::string& program);
 void require_data_dir(const Options& options, const std::string& program);
 
 /// Checks what can be checked before a model is compiled, which measures its kernels for seconds. Throws DataError if
-/// the examples have another shape than the model's input; UsageError if they are bytes of an .npz or .npy file and
-/// neither
-/// --input-scale nor a layer of the model says how to scale them: Keras uses bytes as they are, and most programs
-/// divide them by 255 first.
+/// the examples have another shape than the model's input. Throws UsageError if they are bytes of an .npz or .npy file,
+/// and neither --input-scale nor a layer of the model says how to scale them: Keras uses bytes as they are, and most
+/// programs divide them by 255 first.
 void check_inputs(const Dataset& data, const Options& options, const Architecture& model);
 
 /// What is done with the bytes of the inputs: "bytes multiplied by 1/255 (--input-scale)"; empty if they are floats.

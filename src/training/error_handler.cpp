@@ -1,7 +1,6 @@
 // See error_handler.hpp.
 #include "training/error_handler.hpp"
 
-#include "cluster/world/interrupts.hpp"
 #include "cluster/world/world.hpp"
 
 #include <lockstep/core/error.hpp>
@@ -37,7 +36,6 @@ void install_error_handler() noexcept {
   std::set_terminate(end_with_current_exception);
   // A write beyond the file size limit (ulimit -f) then fails with EFBIG instead of killing the process.
   (void)std::signal(SIGXFSZ, SIG_IGN);  // cannot fail for this signal
-  end_on_request(false);
 }
 
 }  // namespace lockstep

@@ -145,7 +145,7 @@ class TrainTest(ModelFileTest):
                 archive.writestr(f"y_{part}.npy", data_files.npy((count, 1), labels))
         self.plain.write_text(description(*SMALL, shape=(8, 8, 3)))
         self.refused(USAGE, "--model", self.plain, *COMPILED, *SHORT,
-                     says=("colour.npz:x_train (labels: y_train) holds bytes", "--input-scale 1 or --input-scale 1/255", "Rescaling"))
+                     says=("colour.npz:x_train (labels: y_train) holds bytes", "--input-scale 1/255 (fit(x / 255))", "Rescaling"))
         self.succeed("--model", self.plain, *COMPILED, *SHORT, *SCALED, workers=2)
         self.assertEqual(len(self.losses()), 2)
         self.plain.write_text(description(("Rescaling", {"scale": 1 / 255, "offset": 0.0}), *SMALL, shape=(8, 8, 3)))

@@ -352,8 +352,11 @@ std::unique_ptr<Layer> padded(const CallShapes& shapes, std::int64_t above, std:
 /// Two source cells of an output cell along one axis, with their weights.
 std::vector<std::pair<std::int64_t, double>> cells_of(std::int64_t to, std::int64_t output, std::int64_t size,
                                                       bool interpolates) {
+  if (!interpolates) {  // TensorFlow's rounding of ties, in float
+    const float place = (static_cast<float>(to) + 0.5F) * (static_cast<float>(size) / static_cast<float>(output));
+    return {{std::min(static_cast<std::int64_t>(place), size - 1), 1.0}};
+  }
   const double place = (static_cast<double>(to) + 0.5) * static_cast<double>(size) / static_cast<double>(output);
-  if (!interpolates) return {{static_cast<std::int64_t>(place), 1.0}};
   const double center = place - 0.5;
   const double low = std::floor(center);
   const auto clamped = [size](double cell) {

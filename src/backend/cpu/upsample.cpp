@@ -28,7 +28,10 @@ std::vector<Mix> mixes_of(std::int64_t input, std::int64_t output, bool interpol
   std::vector<Mix> mixes;
   for (std::int64_t i = 0; i < output; ++i) {
     if (!interpolates) {
-      const std::int64_t nearest = (2 * i + 1) * input / (2 * output);
+      // In float, as TensorFlow: which pixel is the nearest at a tie follows from its rounding.
+      const float scale = static_cast<float>(input) / static_cast<float>(output);
+      const float center = (static_cast<float>(i) + 0.5F) * scale;
+      const std::int64_t nearest = std::min(static_cast<std::int64_t>(std::floor(center)), input - 1);
       mixes.push_back({nearest, nearest, 0});
       continue;
     }

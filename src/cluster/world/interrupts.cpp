@@ -30,7 +30,7 @@ void tell(std::string_view line) {
 }
 
 extern "C" void end_now(int /*signal*/) {
-  tell("\ninterrupted: no model trains now, so this ends at once\n");
+  tell("\ninterrupted outside of training: stopping at once\n");
   _exit(static_cast<int>(ExitCode::temporary));
 }
 
@@ -43,8 +43,10 @@ extern "C" void note_interrupt(int /*signal*/) {
 }  // namespace
 
 void end_on_request(bool says_so) noexcept {
-  tells_user = says_so ? 1 : 0;
   struct sigaction action {};
+  (void)sigaction(SIGUSR1, nullptr, &action);
+  if (action.sa_handler == SIG_IGN) return;
+  tells_user = says_so ? 1 : 0;
   action.sa_handler = end_now;
   (void)sigaction(SIGUSR1, &action, nullptr);
 }

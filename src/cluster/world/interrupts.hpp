@@ -4,8 +4,8 @@
 
 namespace lockstep {
 
-/// From now on, SIGUSR1, by which mpirun passes Ctrl-C on, ends the process with exit code 75 while no model trains.
-/// Without this it would be reported as a crash. `says_so`: as below.
+/// From now on, SIGUSR1, by which mpirun passes Ctrl-C on, ends the process with exit code 75 outside of training.
+/// Without this it would be reported as a crash. A signal that is ignored stays ignored. `says_so`: as below.
 void end_on_request(bool says_so) noexcept;
 
 /// Between these calls, which may nest, signals are requests. A signal that is ignored stays ignored. `says_so`: this

@@ -73,6 +73,9 @@ TEST_CASE("upsampling and resizing match the reference in every layout") {
     check_images({Resizing(9, 3, {.interpolation = interpolation}), Activation(tanh_)});
     check_images({Resizing(2, 11, {.interpolation = interpolation}), Resizing(6, 5)});
   }
+  // Sizes whose nearest pixel is a tie that TensorFlow rounds down.
+  check(Sequential{Input({224, 1, 2}), Resizing(48, 1, {.interpolation = "nearest"}), Flatten(), Dense(3)});
+  check(Sequential{Input({32, 1, 2}), Resizing(227, 1, {.interpolation = "nearest"}), Flatten(), Dense(3)});
   check(Sequential{Input({5, 3}), Dense(2), UpSampling1D(3), Flatten(), Dense(3)});
   check(Sequential{Input({6}), Dense(4, {.activation = tanh_}), RepeatVector(3), Dense(5), Flatten(), Dense(3)});
 }

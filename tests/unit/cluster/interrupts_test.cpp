@@ -12,6 +12,20 @@
 
 using namespace lockstep;
 
+TEST_CASE("a request to stop that is ignored stays ignored", "[interrupts]") {
+  const pid_t child = fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    (void)std::signal(SIGUSR1, SIG_IGN);
+    end_on_request(false);
+    (void)raise(SIGUSR1);
+    _exit(0);
+  }
+  int status = 0;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  CHECK((WIFEXITED(status) && WEXITSTATUS(status) == 0));
+}
+
 TEST_CASE("a request to stop ends a process that does not train, also before and after a loop", "[interrupts]") {
   for (const bool has_trained : {false, true}) {
     const pid_t child = fork();

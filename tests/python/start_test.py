@@ -1,0 +1,96 @@
+"""What a `backup_dir` says of the training that began there: which later one is taken for it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+os.environ["KERAS_BACKEND"] = "jax"
+
+import keras
+import numpy as np
+from lockstep import _start
+
+_X, _Y = np.ones((4, 2), "float32"), np.zeros((4, 1), "float32")
+
+_A_LOSS_WITH_A_SET = """
+import os, sys
+os.environ["KERAS_BACKEND"] = "jax"
+from lockstep import _start
+def loss(y, p):
+    return p if "a" in {"a", "b", "c"} else ("x", y)
+print(_start._code_of_value(loss))
+"""
+
+
+def compiled(loss: Any = "mse") -> keras.Model:
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1, name="only")])
+    model.compile("sgd", loss)
+    return model
+
+
+def scaled(factor: float) -> Callable[[Any, Any], Any]:
+    def loss(y: Any, p: Any) -> Any:
+        return factor * (y - p) ** 2
+
+    return loss
+
+
+class StartTest(unittest.TestCase):
+    def setUp(self) -> None:
+        self.directory = Path(self.enterContext(tempfile.TemporaryDirectory()))
+
+    def take(self, model: keras.Model, resume: bool = True, data: Any = _X) -> int | None:
+        arguments = {"engine": "keras", "batch_size": 2, "shuffle": True, "class_weight": None, "validation_split": 0.0}
+        begun, facts = _start.take(self.directory, resume, model, (5, 5), data, **arguments)
+        if begun is None:
+            _start.keep(self.directory, facts)
+        return begun
+
+    def back_up(self) -> None:
+        (self.directory / "fit-1-step-0000000001.h5").touch()
+
+    def test_a_model_that_was_used_meanwhile_is_the_same(self) -> None:
+        model = compiled()
+        self.take(model, resume=False)
+        self.back_up()
+        self.assertEqual(self.take(model), 5)
+        model.evaluate(_X, _Y, verbose=0)
+        model.predict(_X, verbose=0)
+        self.assertEqual(self.take(model), 5)
+
+    def test_what_decides_a_loss_is_compared(self) -> None:
+        self.take(compiled(scaled(1.0)), resume=False)
+        self.back_up()
+        self.assertEqual(self.take(compiled(scaled(1.0))), 5)
+        with self.assertRaisesRegex(ValueError, "another model|another loss"):
+            self.take(compiled(scaled(9.0)))
+        with self.assertRaisesRegex(ValueError, "other data"):
+            self.take(compiled(scaled(1.0)), data=2 * _X)
+
+    def test_a_training_without_a_backup_is_not_resumed(self) -> None:
+        self.take(compiled(), resume=False)
+        self.assertIsNone(self.take(compiled(), data=2 * _X))
+
+    def test_processes_describe_a_function_alike(self) -> None:
+        told = {
+            subprocess.run(
+                [sys.executable, "-c", _A_LOSS_WITH_A_SET],
+                env={**os.environ, "PYTHONHASHSEED": seed},
+                stdout=subprocess.PIPE,
+                text=True,
+                check=True,
+            ).stdout
+            for seed in ("0", "1", "2")
+        }
+        self.assertEqual(len(told), 1)
+
+
+if __name__ == "__main__":
+    unittest.main()
