@@ -170,7 +170,7 @@ class ConvolutionBackward final : public Kernel {
     if (own_weights_ != nullptr) own_weights_->run(context);
     if (!backward_weights_) return;
     converted_input_.run();
-    run_backward_weights();
+    backward_weights_.run();
     weights_gradient_.run();
     weights_sum_.add();
     bias_sum_.add();
@@ -180,11 +180,6 @@ class ConvolutionBackward final : public Kernel {
   [[nodiscard]] std::string implementation() const override { return implementation_; }
 
  private:
-  void run_backward_weights() const {
-    const onednn::ThreadLimit limit(max_threads_for_weights_);
-    backward_weights_.run();
-  }
-
   void bind_output_gradient(const KernelScope& scope, const ConvolutionProblem& problem, const memory::desc& wanted) {
     output_gradient_ = {scope.dnnl, stored_as(scope.output(), problem.output_gradient(), scope.num_examples, wanted),
                         scope.gradient<void>(scope.operation.output), wanted, true};
@@ -215,8 +210,6 @@ class ConvolutionBackward final : public Kernel {
       bias_sum_ = GradientAccumulator(scope, parameter + 1, bias.get_size() / sizeof(float));
       arguments.push_back({DNNL_ARG_DIFF_BIAS, memory(bias, scope.dnnl.engine, bias_sum_.addend())});
     }
-    max_threads_for_weights_ = max_threads_for_weights(problem);
-    const onednn::ThreadLimit limit(max_threads_for_weights_);
     backward_weights_ = {scope.dnnl, dnnl::convolution_backward_weights(weights), std::move(arguments)};
   }
 
@@ -261,7 +254,6 @@ class ConvolutionBackward final : public Kernel {
   LayoutConversion weights_;
   LayoutConversion converted_gradient_;
   onednn::BoundPrimitive backward_weights_;
-  int max_threads_for_weights_ = 1;
   onednn::BoundPrimitive backward_data_;
   std::string implementation_;
 };

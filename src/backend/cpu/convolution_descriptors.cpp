@@ -4,8 +4,6 @@
 #include "backend/cpu/kernel.hpp"
 #include "backend/cpu/tensor_descriptor.hpp"
 
-#include <limits>
-
 namespace lockstep {
 
 namespace {
@@ -124,15 +122,7 @@ dnnl::convolution_forward::primitive_desc describe_forward(const ConvolutionProb
   });
 }
 
-int max_threads_for_weights(const ConvolutionProblem& problem) {
-  const auto& [rows, columns] = problem.operation.windows;
-  const bool is_strided = rows.kernel == 1 && columns.kernel == 1 && (rows.stride > 1 || columns.stride > 1);
-  const TensorSpec image = image_of(problem);
-  return is_strided && image.layout == Layout::nhwc && image.channels < 16 ? 1 : std::numeric_limits<int>::max();
-}
-
 dnnl::convolution_backward_weights::primitive_desc describe_backward_weights(const ConvolutionProblem& problem) {
-  const onednn::ThreadLimit limit(max_threads_for_weights(problem));
   const auto hint = describe_forward(problem);
   TensorSpec image = image_of(problem);
   image.type = problem.input().type;

@@ -53,10 +53,6 @@ struct ConvolutionProblem {
 [[nodiscard]] dnnl::convolution_backward_weights::primitive_desc describe_backward_weights(
     const ConvolutionProblem& problem);
 
-/// The threads that may compute the weight gradient. oneDNN 2.6 reserves too little scratch memory for several threads
-/// if a 1 x 1 convolution with strides has fewer than 16 channels, channels last: it overwrites the heap.
-[[nodiscard]] int max_threads_for_weights(const ConvolutionProblem& problem);
-
 /// The layout of the float32 weights in the arenas, if `problem` is for the examples of Graph::layout_examples: the one
 /// that forward reads, in bfloat16 the one that backward writes, and Keras' for our own kernels.
 [[nodiscard]] dnnl::memory::desc weight_layout_of(const ConvolutionProblem& problem);

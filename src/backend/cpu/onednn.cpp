@@ -1,8 +1,6 @@
 // See onednn.hpp.
 #include "backend/cpu/onednn.hpp"
 
-#include <omp.h>
-
 #include <lockstep/core/error.hpp>
 
 #include <fmt/format.h>
@@ -45,6 +43,28 @@ bool has_bfloat16() {
   return (isa & needed) == needed;
 }
 
+namespace {
+
+/// oneDNN 2.6's kernels for 1 x 1 windows reserve too little scratch memory if there are strides and fewer than 16
+/// channels, channels last: they overwrite the heap, with AVX-512 on several threads, with AVX2 on one.
+bool overflows(std::string_view implementation, const dnnl::memory::dims& kernel, std::int64_t channels,
+               const Geometry& geometry) {
+  const bool is_pointwise = kernel[kernel.size() - 2] == 1 && kernel.back() == 1;
+  const bool is_strided = geometry.strides[0] > 1 || geometry.strides[1] > 1;
+  return is_pointwise && is_strided && channels < 16 && implementation.find("1x1") != std::string_view::npos;
+}
+
+/// Takes the next implementation until none of oneDNN's defects concerns it.
+template <typename Descriptor, typename Concerns>
+Descriptor without_defects(Descriptor chosen, const Concerns& concerns) {
+  while (concerns(chosen)) {
+    if (!chosen.next_impl()) throw InternalError("oneDNN offers no convolution that computes this one right");
+  }
+  return chosen;
+}
+
+}  // namespace
+
 #if DNNL_VERSION_MAJOR >= 3
 
 namespace {
@@ -63,38 +83,36 @@ dnnl::convolution_forward::primitive_desc convolution_forward(const Context& con
                                                               const dnnl::memory::desc& bias,
                                                               const dnnl::memory::desc& dst, const Geometry& geometry,
                                                               dnnl::algorithm activation, Algorithm algorithm) {
-  dnnl::convolution_forward::primitive_desc chosen(
+  const dnnl::convolution_forward::primitive_desc chosen(
       context.engine, dnnl::prop_kind::forward_training, algorithm_of(algorithm), src, weights, bias, dst,
       geometry.strides, geometry.dilation, geometry.pad_before, geometry.pad_after, with_activation(activation));
-  while (is_wrong(chosen, geometry)) {
-    if (!chosen.next_impl()) throw InternalError("oneDNN offers no convolution that computes this one right");
-  }
-  return chosen;
+  return without_defects(chosen, [&](const auto& each) {
+    return is_wrong(each, geometry) || overflows(each.impl_info_str(), weights.get_dims(), src.get_dims()[1], geometry);
+  });
 }
 
 dnnl::convolution_backward_data::primitive_desc convolution_backward_data(
     const Context& context, const dnnl::memory::desc& diff_src, const dnnl::memory::desc& weights,
     const dnnl::memory::desc& diff_dst, const Geometry& geometry,
     const dnnl::convolution_forward::primitive_desc& forward, Algorithm algorithm) {
-  return {context.engine,    algorithm_of(algorithm), diff_src,           weights, diff_dst, geometry.strides,
-          geometry.dilation, geometry.pad_before,     geometry.pad_after, forward};
+  const dnnl::convolution_backward_data::primitive_desc chosen(context.engine, algorithm_of(algorithm), diff_src,
+                                                               weights, diff_dst, geometry.strides, geometry.dilation,
+                                                               geometry.pad_before, geometry.pad_after, forward);
+  return without_defects(chosen, [&](const auto& each) {
+    return overflows(each.impl_info_str(), weights.get_dims(), diff_src.get_dims()[1], geometry);
+  });
 }
 
 dnnl::convolution_backward_weights::primitive_desc convolution_backward_weights(
     const Context& context, const dnnl::memory::desc& src, const dnnl::memory::desc& diff_weights,
     const dnnl::memory::desc& diff_bias, const dnnl::memory::desc& diff_dst, const Geometry& geometry,
     const dnnl::convolution_forward::primitive_desc& forward, Algorithm algorithm) {
-  return {context.engine,
-          algorithm_of(algorithm),
-          src,
-          diff_weights,
-          diff_bias,
-          diff_dst,
-          geometry.strides,
-          geometry.dilation,
-          geometry.pad_before,
-          geometry.pad_after,
-          forward};
+  const dnnl::convolution_backward_weights::primitive_desc chosen(
+      context.engine, algorithm_of(algorithm), src, diff_weights, diff_bias, diff_dst, geometry.strides,
+      geometry.dilation, geometry.pad_before, geometry.pad_after, forward);
+  return without_defects(chosen, [&](const auto& each) {
+    return overflows(each.impl_info_str(), diff_weights.get_dims(), src.get_dims()[1], geometry);
+  });
 }
 
 dnnl::matmul::primitive_desc matmul(const Context& context, const dnnl::memory::desc& src,
@@ -113,7 +131,10 @@ dnnl::convolution_forward::primitive_desc convolution_forward(const Context& con
   const dnnl::convolution_forward::desc description(dnnl::prop_kind::forward_training, algorithm_of(algorithm), src,
                                                     weights, bias, dst, geometry.strides, geometry.dilation,
                                                     geometry.pad_before, geometry.pad_after);
-  return {description, with_activation(activation), context.engine};
+  const dnnl::convolution_forward::primitive_desc chosen(description, with_activation(activation), context.engine);
+  return without_defects(chosen, [&](const auto& each) {
+    return overflows(each.impl_info_str(), weights.dims(), src.dims()[1], geometry);
+  });
 }
 
 dnnl::convolution_backward_data::primitive_desc convolution_backward_data(
@@ -123,7 +144,10 @@ dnnl::convolution_backward_data::primitive_desc convolution_backward_data(
   const dnnl::convolution_backward_data::desc description(algorithm_of(algorithm), diff_src, weights, diff_dst,
                                                           geometry.strides, geometry.dilation, geometry.pad_before,
                                                           geometry.pad_after);
-  return {description, context.engine, forward};
+  const dnnl::convolution_backward_data::primitive_desc chosen(description, context.engine, forward);
+  return without_defects(chosen, [&](const auto& each) {
+    return overflows(each.impl_info_str(), weights.dims(), diff_src.dims()[1], geometry);
+  });
 }
 
 dnnl::convolution_backward_weights::primitive_desc convolution_backward_weights(
@@ -133,7 +157,10 @@ dnnl::convolution_backward_weights::primitive_desc convolution_backward_weights(
   const dnnl::convolution_backward_weights::desc description(algorithm_of(algorithm), src, diff_weights, diff_bias,
                                                              diff_dst, geometry.strides, geometry.dilation,
                                                              geometry.pad_before, geometry.pad_after);
-  return {description, context.engine, forward};
+  const dnnl::convolution_backward_weights::primitive_desc chosen(description, context.engine, forward);
+  return without_defects(chosen, [&](const auto& each) {
+    return overflows(each.impl_info_str(), diff_weights.dims(), src.dims()[1], geometry);
+  });
 }
 
 dnnl::matmul::primitive_desc matmul(const Context& context, const dnnl::memory::desc& src,
@@ -157,12 +184,6 @@ void BoundPrimitive::run() const {
     throw InternalError(fmt::format("oneDNN could not run a primitive (status {})", static_cast<int>(status)));
   }
 }
-
-ThreadLimit::ThreadLimit(int threads) : before_(omp_get_max_threads()) {
-  if (threads < before_) omp_set_num_threads(threads);
-}
-
-ThreadLimit::~ThreadLimit() { omp_set_num_threads(before_); }
 
 BoundPrimitive reorder(const Context& context, const dnnl::memory& from, const dnnl::memory& to) {
   return {context, dnnl::reorder(from, to), {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}}};

@@ -77,18 +77,6 @@ class BoundPrimitive {
   std::vector<dnnl_exec_arg_t> c_arguments_;
 };
 
-/// Limits the threads of oneDNN in this scope. A primitive must be described and run under the same limit.
-class ThreadLimit {
- public:
-  explicit ThreadLimit(int threads);
-  ~ThreadLimit();
-  ThreadLimit(const ThreadLimit&) = delete;
-  ThreadLimit& operator=(const ThreadLimit&) = delete;
-
- private:
-  int before_;
-};
-
 /// Copies between layouts.
 [[nodiscard]] BoundPrimitive reorder(const Context& context, const dnnl::memory& from, const dnnl::memory& to);
 
