@@ -30,11 +30,11 @@ _MUST_MATCH = {
     "compiled": "another loss, optimizer or metrics",
     "learning_rate": "another learning rate",
     "seed": "another seed",
+    "validation_split": "another validation_split",  # before the data, of which it decides a part
     "data": "other data",
     "batch_size": "another batch_size",
     "shuffle": "another shuffle",
     "class_weight": "another class_weight",
-    "validation_split": "another validation_split",
 }
 _BACKUPS = (_backup.FILE, "fit-*-step-*.h5")  # of the Keras engine, of the native engine
 

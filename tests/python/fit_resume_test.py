@@ -46,7 +46,8 @@ class FullTest(FitTest):
         x, y = data()
 
         def stop(model: Any, epoch: int) -> None:
-            raise KeyError("stop")
+            if epoch == 1:  # natively the epoch that is interrupted is not backed up
+                raise KeyError("stop")
 
         with self.assertRaises(KeyError):
             lockstep.fit(make_model(), x, y, epochs=3, backup_dir=self.folder / "kept", callbacks=[Collect(stop)])

@@ -83,15 +83,17 @@ class QuickTest(FitTest):
             "activation": relu,
             "kernel_regularizer": l2,
             "bias_constraint": max_norm,
-            "kernel_initializer": zeros,
         }
         for attribute, function in functions.items():
             what = f"your {attribute} {function.__name__} of layer own"
             with self.subTest(what):
                 self.assertIn(what, lockstep.check(make(**{attribute: function})).reason)
-                with self.assertRaisesRegex(ValueError, what):
+                with self.assertRaisesRegex(
+                    ValueError, f"{attribute}.* {function.__name__}|{attribute} = the function"
+                ):
                     lockstep.predict(make(**{attribute: function}), x)
-        self.assert_fits_as_keras(lambda: make(**functions))
+        self.assertEqual(lockstep.check(make(kernel_initializer=zeros)).engine, "native")  # the file has the weights
+        self.assert_fits_as_keras(lambda: make(kernel_initializer=zeros, **functions))
 
     def test_registered_classes_reach_workers(self) -> None:
         @keras.saving.register_keras_serializable("mine")
