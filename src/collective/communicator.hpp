@@ -83,7 +83,8 @@ class Communicator {
   /// such as counts of examples, and are never compressed.
   virtual void exclude_from_compression(const std::vector<Range>& /*ranges*/) {}
 
-  /// The same for ranges of the arenas whose buckets are not cut into shards: one rank of each host updates them.
+  /// Call before `allocate`, with equal arguments on all ranks: a bucket that meets one of these ranges of the arenas
+  /// is not cut into shards, so that one rank of each host updates all of it.
   virtual void keep_whole(const std::vector<Range>& /*ranges*/) {}
 
   virtual void mark_ready(std::size_t bucket) = 0;
