@@ -10,6 +10,10 @@ target_compile_options(lockstep_rules INTERFACE
 # g++ 12 warns of overlapping copies in `"text" + std::string` (GCC bug 105329).
 target_compile_options(lockstep_rules INTERFACE
   "$<BUILD_INTERFACE:$<$<AND:$<COMPILE_LANG_AND_ID:CXX,GNU>,$<VERSION_LESS:$<CXX_COMPILER_VERSION>,13>>:-Wno-restrict>>")
+if(CMAKE_UNITY_BUILD) # g++ takes the sources that CMake joins for headers, whose anonymous namespaces would be a fault
+  target_compile_options(lockstep_rules INTERFACE
+    "$<BUILD_INTERFACE:$<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-subobject-linkage>>")
+endif()
 target_include_directories(lockstep_rules INTERFACE
   $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 target_compile_definitions(lockstep_rules INTERFACE $<BUILD_INTERFACE:LOCKSTEP_VERSION="${PROJECT_VERSION}">)

@@ -33,6 +33,12 @@ bool is_lower(char c) { return c >= 'a' && c <= 'z'; }
 
 }  // namespace
 
+Layer::Layer(const Layer&) = default;
+Layer::Layer(Layer&&) noexcept = default;
+Layer& Layer::operator=(const Layer&) = default;
+Layer& Layer::operator=(Layer&&) noexcept = default;
+Layer::~Layer() = default;
+
 const std::vector<std::string_view>& layer_class_names() {
   static const std::vector<std::string_view> names = [] {
     std::vector<std::string_view> all;

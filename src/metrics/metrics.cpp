@@ -13,6 +13,12 @@
 
 namespace lockstep {
 
+Metric::Metric(const Metric&) = default;
+Metric::Metric(Metric&&) noexcept = default;
+Metric& Metric::operator=(const Metric&) = default;
+Metric& Metric::operator=(Metric&&) noexcept = default;
+Metric::~Metric() = default;
+
 const Metric& default_accuracy() noexcept {
   static const Metric metric = metrics::Accuracy();
   return metric;

@@ -22,6 +22,12 @@ double periods(std::uint64_t iteration, Steps decay_steps, bool staircase) noexc
 
 }  // namespace
 
+LearningRate::LearningRate(const LearningRate&) = default;
+LearningRate::LearningRate(LearningRate&&) noexcept = default;
+LearningRate& LearningRate::operator=(const LearningRate&) = default;
+LearningRate& LearningRate::operator=(LearningRate&&) noexcept = default;
+LearningRate::~LearningRate() = default;
+
 double ExponentialDecay::at(std::uint64_t iteration) const noexcept {
   return initial_learning_rate * std::pow(decay_rate, periods(iteration, decay_steps, staircase));
 }

@@ -20,6 +20,12 @@ using TraitsOf = OptimizerTraits<std::decay_t<Options>>;
 
 }  // namespace
 
+Optimizer::Optimizer(const Optimizer&) = default;
+Optimizer::Optimizer(Optimizer&&) noexcept = default;
+Optimizer& Optimizer::operator=(const Optimizer&) = default;
+Optimizer& Optimizer::operator=(Optimizer&&) noexcept = default;
+Optimizer::~Optimizer() = default;
+
 std::string_view keras_name(const Optimizer& optimizer) noexcept {
   return std::visit([](const auto& options) { return TraitsOf<decltype(options)>::class_name; }, optimizer);
 }

@@ -20,7 +20,7 @@ namespace lockstep {
 
 /// To add a layer, add its type here and its LayerTraits in src/layers. One a line: two people's additions merge.
 // clang-format off
-using Layer = std::variant<
+using LayerVariant = std::variant<
     Input,
     Reshape,
     Rescaling,
@@ -83,5 +83,17 @@ using Layer = std::variant<
     CustomScaleLayer,
     NestedModel>;
 // clang-format on
+
+/// One of the layers: a std::variant for std::visit and std::get. Its special members are not inline, because every
+/// file that copies or destroys a variant of so many types would take seconds more to compile.
+struct Layer : LayerVariant {
+  using LayerVariant::variant;
+  using LayerVariant::operator=;
+  Layer(const Layer&);
+  Layer(Layer&&) noexcept;
+  Layer& operator=(const Layer&);
+  Layer& operator=(Layer&&) noexcept;
+  ~Layer();
+};
 
 }  // namespace lockstep

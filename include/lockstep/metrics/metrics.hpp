@@ -193,7 +193,7 @@ struct F1Score {
 
 }  // namespace metrics
 
-using Metric =
+using MetricVariant =
     std::variant<metrics::Accuracy, metrics::BinaryAccuracy, metrics::CategoricalAccuracy,
                  metrics::SparseCategoricalAccuracy, metrics::TopKCategoricalAccuracy,
                  metrics::SparseTopKCategoricalAccuracy, metrics::MeanAbsoluteError, metrics::MeanSquaredError,
@@ -202,6 +202,17 @@ using Metric =
                  metrics::KLDivergence, metrics::Poisson, metrics::BinaryCrossentropy, metrics::CategoricalCrossentropy,
                  metrics::SparseCategoricalCrossentropy, metrics::Hinge, metrics::SquaredHinge,
                  metrics::CategoricalHinge, metrics::Precision, metrics::Recall, metrics::AUC, metrics::F1Score>;
+
+/// One of the metrics: a std::variant for std::visit and std::get. Its special members are not inline, as Layer's.
+struct Metric : MetricVariant {
+  using MetricVariant::variant;
+  using MetricVariant::operator=;
+  Metric(const Metric&);
+  Metric(Metric&&) noexcept;
+  Metric& operator=(const Metric&);
+  Metric& operator=(Metric&&) noexcept;
+  ~Metric();
+};
 
 /// metrics::Accuracy(). A reference: nvcc 13 does not compile such an object in a header.
 [[nodiscard]] const Metric& default_accuracy() noexcept;

@@ -121,6 +121,12 @@ class LearningRate {
       : kind_(std::in_place_type<Schedule>, std::move(schedule)) {}
   // NOLINTEND(google-explicit-constructor)
 
+  LearningRate(const LearningRate&);
+  LearningRate(LearningRate&&) noexcept;
+  LearningRate& operator=(const LearningRate&);
+  LearningRate& operator=(LearningRate&&) noexcept;
+  ~LearningRate();
+
   /// The learning rate of the step after `iteration` steps. A schedule must have passed check().
   [[nodiscard]] double at(std::uint64_t iteration) const noexcept;
 

@@ -30,7 +30,18 @@
 
 namespace lockstep {
 
-using Optimizer = std::variant<SGD, Adam, AdamW, RMSprop, Lion, Nadam, Adamax, Adagrad, Adadelta, Ftrl>;
+using OptimizerVariant = std::variant<SGD, Adam, AdamW, RMSprop, Lion, Nadam, Adamax, Adagrad, Adadelta, Ftrl>;
+
+/// One of the optimizers: a std::variant for std::visit and std::get. Its special members are not inline, as Layer's.
+struct Optimizer : OptimizerVariant {
+  using OptimizerVariant::variant;
+  using OptimizerVariant::operator=;
+  Optimizer(const Optimizer&);
+  Optimizer(Optimizer&&) noexcept;
+  Optimizer& operator=(const Optimizer&);
+  Optimizer& operator=(Optimizer&&) noexcept;
+  ~Optimizer();
+};
 
 /// "SGD", "Adam", ...: the class name in Keras' files.
 [[nodiscard]] std::string_view keras_name(const Optimizer& optimizer) noexcept;

@@ -69,7 +69,7 @@ bool can_read_memory_of_siblings() {
     (void)close(done_pipe[1]);  // end of file ends this process
     (void)prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
     char byte = 0;
-    (void)!write(ready_pipe[1], &byte, 1);
+    (void)!::write(ready_pipe[1], &byte, 1);
     (void)!read(done_pipe[0], &byte, 1);
     return 0;
   });
