@@ -97,7 +97,7 @@ def build_and_test() -> bool:
     for example in EXAMPLES:
         for test, cases in example.tests.items():
             chosen.setdefault(test, set()).add(cases)
-    configure = ["cmake", "--preset", "release", "-DLOCKSTEP_BENCHES=OFF", "-DCMAKE_UNITY_BUILD=ON"]
+    configure = ["cmake", "--preset", "release", "-DLOCKSTEP_BENCHES=OFF"]
     subprocess.run(configure, cwd=COPY, env=environment, check=True, stdout=subprocess.DEVNULL)
     if "bin/test_gpu_fake" not in (COPY / "build/release/build.ninja").read_text(encoding="utf-8"):
         del chosen["gpu_fake"]  # a build for real GPUs

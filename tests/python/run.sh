@@ -29,7 +29,7 @@ fi
 
 # The modules that the extension links are compiled as in BUILD_DIR, so ccache has them.
 if ! { cmake -S "$root" -B "$build/python" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_STANDARD=20 \
-  -DCMAKE_CXX_STANDARD_REQUIRED=ON -DCMAKE_CXX_EXTENSIONS=OFF -DLOCKSTEP_WERROR=ON -DLOCKSTEP_TESTS=OFF \
+  -DCMAKE_CXX_STANDARD_REQUIRED=ON -DCMAKE_CXX_EXTENSIONS=OFF -DCMAKE_UNITY_BUILD=ON -DLOCKSTEP_WERROR=ON -DLOCKSTEP_TESTS=OFF \
   -DLOCKSTEP_BENCHES=OFF -DLOCKSTEP_CUDA=OFF -DLOCKSTEP_PYTHON=ON -DPython_EXECUTABLE="$venv/bin/python" &&
   cmake --build "$build/python" --target lockstep_python &&
   rm -rf "$build/python/site" &&
