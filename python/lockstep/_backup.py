@@ -17,11 +17,15 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from lockstep._native import DataError, IoError
+from lockstep._lock import hold
+from lockstep._native import DataError, IoError, UsageError
 from lockstep._world import group, is_chief
 
 FORMAT = 1
 FILE = "backup.npz"
+_LOCK = ".backup.lock"
+_LOCK_WAIT_S = 10  # a chief that was replaced may take as long to end
+_held: dict[Path, int] = {}  # the locks of directories in which this process trains, until it ends
 
 Arrays = list[NDArray[Any]]
 
@@ -149,20 +153,28 @@ def write(directory: Path, backup: Backup, state: RankState) -> None:
 
 
 def read(directory: Path) -> Backup | None:
-    """Return the backup in a directory that only the chief sees, on all ranks; None if there is none."""
+    """Return the backup in a directory that only the chief sees, on all ranks; None if there is none.
+
+    The directory is this program's until it ends. Raises `UsageError` if another one trains there.
+    """
     path = directory / FILE
     message = b"none"
     if is_chief():
         try:
-            directory.mkdir(parents=True, exist_ok=True)
+            if directory.absolute() not in _held:
+                _held[directory.absolute()] = hold(directory / _LOCK, _LOCK_WAIT_S)
             for leftover in directory.glob(f".{FILE}.*"):  # of a chief that was killed while it wrote
                 leftover.unlink()
             message = b"data" + path.read_bytes() if path.exists() else b"none"
+        except UsageError as error:
+            message = b"used" + str(error).encode()
         except OSError as error:
             message = b"fail" + str(error.strerror or error).encode()
     message = group().broadcast(message, 0)
     if message[:4] == b"none":
         return None
+    if message[:4] == b"used":
+        raise UsageError(message[4:].decode())
     if message[:4] == b"fail":
         raise IoError(f"cannot read the backup {path}: {message[4:].decode()}")
     try:
@@ -173,6 +185,7 @@ def read(directory: Path) -> Backup | None:
 
 def remove(directory: Path) -> None:
     """Remove the backup in a directory, and the directory if nothing else is in it."""
-    (directory / FILE).unlink(missing_ok=True)
+    for name in (FILE, _LOCK):
+        (directory / name).unlink(missing_ok=True)
     with contextlib.suppress(OSError):  # it holds files of others, or is not ours to remove
         directory.rmdir()

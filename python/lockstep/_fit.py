@@ -58,6 +58,8 @@ def fit(
     class_weight: dict[int, float] | None = None,
     sample_weight: Any = None,
     shuffle: bool = True,
+    initial_epoch: int = 0,
+    validation_freq: int = 1,
     verbose: int | str = "auto",
     seed: int | None = None,
     engine: str = "auto",
@@ -88,6 +90,10 @@ def fit(
         As in Keras: the factor of a class, by its index, or one for each example. Not both.
     shuffle
         Whether every epoch has an order of its own.
+    initial_epoch
+        Index of the first epoch, as in Keras: ``epochs`` is the index after the last.
+    validation_freq
+        Validate after every so many epochs. Keras' list of epochs is not taken.
     verbose
         As in Keras.
     seed
@@ -113,6 +119,8 @@ def fit(
         isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or not 0 <= seed < 2**31
     ):
         raise UsageError(f"seed is {seed!r}; it must be a whole number from 0 to {2**31 - 1}")
+    _require_whole("initial_epoch", initial_epoch, 0)
+    _require_whole("validation_freq", validation_freq, 1)
     _check_class_weight(class_weight)
     if class_weight is not None and sample_weight is not None:
         raise UsageError("class_weight and sample_weight are both given; multiply them, and give sample_weight")
@@ -136,6 +144,8 @@ def fit(
             callbacks=callbacks,
             class_weight=class_weight,
             shuffle=shuffle,
+            initial_epoch=int(initial_epoch),
+            validation_freq=int(validation_freq),
             verbose=verbose,
             seed=seed,
             drawn_seed=drawn,
@@ -155,7 +165,7 @@ def fit(
         begun, facts = _start.take(
             directory, resume, model, (seed, drawn), [data.x, data.y, data.sample_weight],
             engine="native", batch_size=arguments.batch_size, shuffle=bool(shuffle), class_weight=class_weight,
-            validation_split=validation_split,
+            validation_split=validation_split, initial_epoch=int(initial_epoch), validation_freq=int(validation_freq),
         )  # fmt: skip
         training.begin()  # before the model is written: callbacks may change it now
         path = write_model(job, model)
@@ -172,6 +182,8 @@ def fit(
             "waits_for_batches": waits_for_batches(callbacks),
             "shows_weights": looks_at_weights(callbacks),
             "shuffle": shuffle,
+            "initial_epoch": int(initial_epoch),
+            "validation_freq": int(validation_freq),
             "class_weight": sorted((int(index), float(factor)) for index, factor in (class_weight or {}).items()),
             "temporary": str(job.folder),
         }
@@ -234,13 +246,18 @@ def predict(model: Any, x: Any, *, batch_size: int | None = None, workers: int =
         return outputs.read(tuple(result["shape"]), "float32")
 
 
+def _require_whole(name: str, value: Any, least: int) -> None:
+    """Raise `UsageError` unless an argument is a whole number, and at least `least`."""
+    if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < least:
+        raise UsageError(f"{name} is {value!r}; it must be a whole number from {least}")
+
+
 class _Arguments:
     """What all jobs check before anything is started."""
 
     def __init__(self, epochs: int, batch_size: int, workers: int) -> None:
         for name, value in (("epochs", epochs), ("batch_size", batch_size), ("workers", workers)):
-            if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < 1:
-                raise UsageError(f"{name} is {value!r}; it must be a whole number from 1")
+            _require_whole(name, value, 1)
         cores = len(os.sched_getaffinity(0))
         if workers > cores:
             warnings.warn(

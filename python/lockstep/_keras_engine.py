@@ -39,7 +39,9 @@ class FitJob:
     start: str  # the file of the variables with which training begins
     data: Any
     validation: Any
+    validation_freq: int
     epochs: int
+    initial_epoch: int
     batch_size: int
     shuffle: bool
     seed: int
@@ -66,6 +68,8 @@ def fit(
     callbacks: Sequence[Any],
     class_weight: dict[int, float] | None,
     shuffle: bool,
+    initial_epoch: int,
+    validation_freq: int,
     verbose: int,
     seed: int | None,
     drawn_seed: int,
@@ -102,7 +106,7 @@ def fit(
         begun, facts = _start.take(
             backup_dir, resume, model, (seed, drawn_seed), (given, validation),
             engine="keras", batch_size=batch_size, shuffle=bool(shuffle), class_weight=class_weight,
-            validation_split=validation_split,
+            validation_split=validation_split, initial_epoch=initial_epoch, validation_freq=validation_freq,
         )  # fmt: skip
         training = Training(model, callbacks, epochs, math.ceil(count / batch_size), verbose)
         state = job.memory_file("state")
@@ -121,7 +125,9 @@ def fit(
             start=str(job.folder / "start"),
             data=_share(job, arrays),
             validation=None if validation is None else _share(job, validation),
+            validation_freq=validation_freq,
             epochs=epochs,
+            initial_epoch=initial_epoch,
             batch_size=batch_size,
             shuffle=shuffle,
             seed=drawn_seed if begun is None else begun,

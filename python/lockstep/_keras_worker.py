@@ -218,8 +218,10 @@ def _train(job: FitJob, channel_descriptor: int) -> None:
     model.fit(
         data,
         epochs=job.epochs,
+        initial_epoch=job.initial_epoch,
         callbacks=[caller],
         validation_data=None if job.validation is None else _shard(job, job.validation, False),
+        validation_freq=job.validation_freq,
         class_weight=job.class_weight,
         shuffle=False,
         verbose=0,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import inspect
 import json
@@ -18,6 +17,7 @@ import keras
 import numpy as np
 
 from lockstep import _backup
+from lockstep._lock import hold
 from lockstep._native import IoError, UsageError
 
 _FACTS, _LOCK = "start.json", ".start.lock"
@@ -30,6 +30,8 @@ _MUST_MATCH = {
     "compiled": "another loss, optimizer or metrics",
     "learning_rate": "another learning rate",
     "seed": "another seed",
+    "initial_epoch": "another initial_epoch",
+    "validation_freq": "another validation_freq",
     "validation_split": "another validation_split",  # before the data, of which it decides a part
     "data": "other data",
     "batch_size": "another batch_size",
@@ -42,18 +44,8 @@ _BACKUPS = (_backup.FILE, "fit-*-step-*.h5")  # of the Keras engine, of the nati
 @contextlib.contextmanager
 def owned(directory: Path) -> Iterator[None]:
     """Hold a directory for this training. Raises UsageError if another process trains there."""
+    descriptor = hold(directory / _LOCK)
     try:
-        directory.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
-    except OSError as error:
-        raise IoError(f"cannot use the backup_dir {directory}: {error}") from error
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise UsageError(
-                f"another process trains in {directory}; wait for it to end, or name another backup_dir"
-            ) from error
         yield
     finally:
         os.close(descriptor)

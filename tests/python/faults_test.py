@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import unittest
 from typing import Any
 
+from lockstep._lock import hold
 from support import INTERNAL, USAGE, JobTest, run_job
 
 STEPS = 12  # of an epoch, of three
@@ -69,6 +71,14 @@ class MistakesTest(JobTest):
     def test_ranks_disagree(self) -> None:
         what = ("rank 0 waits in a barrier, rank 1 gathers objects", "the same order")
         self.refused(USAGE, *what, mistake="disagree")
+
+    def test_another_program_trains_in_the_directory(self) -> None:
+        descriptor = hold(self.folder / "backup" / ".backup.lock")
+        self.addCleanup(os.close, descriptor)
+        ended = run_job("jax", 2, "resumable.py", self.folder, "[]", options=("--max-restarts", "0"))
+        self.assertEqual(ended.code, USAGE, ended.errors[-3000:])
+        self.assertIn(f"another process trains in {self.folder / 'backup'}", ended.errors)
+        self.assertFalse((self.folder / "history.json").exists())
 
     def test_a_rank_ends_early(self) -> None:
         self.refused(USAGE, "rank 0 all-reduces 3 numbers of 64 bits, rank 1", mistake="ends_early")

@@ -81,6 +81,8 @@ class QuickTest(FitTest):
             ("119 examples, y has 120", ValueError, lambda: lockstep.fit(model, x[1:], y)),
             ("workers is 0", ValueError, lambda: lockstep.fit(model, x, y, workers=0)),
             ("batch_size is 2.5", ValueError, lambda: lockstep.fit(model, x, y, batch_size=2.5)),
+            ("initial_epoch is -1", ValueError, lambda: lockstep.fit(model, x, y, initial_epoch=-1)),
+            ("validation_freq is \\[2\\]", ValueError, lambda: lockstep.fit(model, x, y, validation_freq=[2])),
             ("validation_split is 1", ValueError, lambda: lockstep.fit(model, x, y, validation_split=1)),
             ("pair of arrays", ValueError, lambda: lockstep.fit(model, x, y, validation_data=x)),
             ("both given", ValueError, lambda: lockstep.fit(model, x, y, class_weight={0: 2.0}, sample_weight=x)),

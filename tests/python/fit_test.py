@@ -140,6 +140,27 @@ class FullTest(FitTest):
             lockstep.fit(model, x, y, callbacks=[Collect(interrupt)], **options)
         self.assertEqual(int(model.optimizer.iterations), 3 * EXAMPLES // BATCH)
 
+    def test_epochs_begin_and_validate_as_in_keras(self) -> None:
+        x, y = data()
+        given = {"batch_size": BATCH, "shuffle": False, "verbose": 0, "epochs": 5, "initial_epoch": 2}
+        given |= {"validation_split": 0.2, "validation_freq": 2}
+        alone = make_model()
+        expected = alone.fit(x, y, **given)
+        self.assertEqual(len(expected.history["val_loss"]), 1)
+        for engine in ("native", "keras"):
+            with self.subTest(engine):
+                model, seen = make_model(), Collect(lambda model, epoch: None)
+                history = lockstep.fit(model, x, y, workers=2, engine=engine, callbacks=[seen], **given)
+                self.assertEqual(history.epoch, expected.epoch)
+                self.assertEqual([epoch for kind, epoch in seen.calls if kind == "epoch_begin"], [2, 3, 4])
+                self.assertEqual(history.history.keys(), expected.history.keys())
+                for name, values in expected.history.items():
+                    np.testing.assert_allclose(history.history[name], values, atol=TOLERANCE, err_msg=name)
+                self.assert_same(model, alone)
+                nothing = lockstep.fit(model, x, y, engine=engine, **{**given, "epochs": 2})
+                self.assertEqual(nothing.epoch, [])
+        self.assert_same(model, alone)
+
     def test_evaluate_and_predict_as_keras(self) -> None:
         x, y = data(50)
         model = make_model()

@@ -117,6 +117,8 @@ class Worker {
                                          .steps_per_epoch = options_.steps_per_epoch,
                                          .validation_data = validation ? &*validation : nullptr,
                                          .validation_split = job_.at("validation_split").get<double>(),
+                                         .validation_freq = job_.at("validation_freq").get<int>(),
+                                         .initial_epoch = job_.at("initial_epoch").get<int>(),
                                          .callbacks = {std::move(caller), BackupAndRestore(options_)},
                                          .shuffle = job_.at("shuffle").get<bool>(),
                                          .class_weight = job_.at("class_weight").get<std::map<int, double>>()}));

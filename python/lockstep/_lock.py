@@ -1,0 +1,49 @@
+"""Locks on directories, so that two trainings do not write in one."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import time
+from pathlib import Path
+
+from lockstep._native import IoError, UsageError
+
+_POLL_S = 0.1
+
+
+def hold(path: Path, wait_s: float = 0) -> int:
+    """Lock a file in a directory, and make both if need be. Return the descriptor that holds the lock.
+
+    The lock ends when the descriptor is closed, and when the process ends. Raises `UsageError` if another process keeps
+    it for `wait_s` seconds, and `IoError` if the file cannot be made.
+    """
+    directory = path.parent
+    end = time.monotonic() + wait_s
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        while True:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            with contextlib.suppress(BlockingIOError):
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if _is(path, descriptor):
+                    return descriptor
+                end = max(end, time.monotonic() + _POLL_S)  # the training that held it has ended, and removed the file
+            os.close(descriptor)
+            if time.monotonic() > end:
+                raise UsageError(
+                    f"another process trains in {directory}; wait for it to end, or name another backup_dir"
+                )
+            time.sleep(_POLL_S)
+    except OSError as error:
+        if isinstance(error, IoError):
+            raise
+        raise IoError(f"cannot use the backup_dir {directory}: {error}") from error
+
+
+def _is(path: Path, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(path.stat(), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
