@@ -210,13 +210,14 @@ bool compares_classes(const Loss& loss) {
 
 /// Class indices that are floats, as Keras takes them: whole numbers.
 void convert_floats_to_classes(Dataset& data) {
-  const auto* numbers = std::get_if<SharedArray<float>>(&data.targets);
-  if (numbers == nullptr || data.target_shape.elements() != 1) return;
-  if (data.target_shape.rank() > 1) {
+  TargetArray& target = data.target();
+  const auto* numbers = std::get_if<SharedArray<float>>(&target.values);
+  if (numbers == nullptr || target.shape.elements() != 1) return;
+  if (target.shape.rank() > 1) {
     throw DataError(
         fmt::format("the targets of {} have the shape {}, but the loss needs one class index for each "
                     "example; give them with y.reshape(-1)",
-                    data.source, data.target_shape.to_string()));
+                    data.source, target.shape.to_string()));
   }
   std::vector<std::int32_t> classes;
   for (const float number : *numbers) {
@@ -228,21 +229,22 @@ void convert_floats_to_classes(Dataset& data) {
     }
     classes.push_back(static_cast<std::int32_t>(number));
   }
-  data.targets = std::move(classes);
-  data.target_shape = Shape{};
+  target.values = std::move(classes);
+  target.shape = Shape{};
 }
 
-bool holds_bytes(const Dataset& data) { return std::holds_alternative<SharedArray<std::uint8_t>>(data.inputs); }
+bool holds_bytes(const Dataset& data) { return std::holds_alternative<SharedArray<std::uint8_t>>(data.input().values); }
 
 }  // namespace
 
 void convert_targets(Dataset& data, const Loss& loss, const Architecture& model) {
   if (takes_classes(loss)) return convert_floats_to_classes(data);
-  const auto* classes = std::get_if<SharedArray<std::int32_t>>(&data.targets);
+  TargetArray& target = data.target();
+  const auto* classes = std::get_if<SharedArray<std::int32_t>>(&target.values);
   if (classes == nullptr) return;
   const Shape& output = model.output_shape();
   if (output.elements() == 1) {
-    data.targets = std::vector<float>(classes->begin(), classes->end());
+    target.values = std::vector<float>(classes->begin(), classes->end());
     return;
   }
   if (output.rank() != 1) {
@@ -261,8 +263,8 @@ void convert_targets(Dataset& data, const Loss& loss, const Architecture& model)
   for (std::size_t i = 0; i < classes->size(); ++i) {
     one_hot[i * width + static_cast<std::size_t>((*classes)[i])] = 1;
   }
-  data.targets = std::move(one_hot);
-  data.target_shape = output;
+  target.values = std::move(one_hot);
+  target.shape = output;
 }
 
 void check_inputs(const Dataset& data, const Options& options, const Architecture& model) {
@@ -290,7 +292,7 @@ std::string describe(const TrainTestSplit& data, const Options& options, const A
   const Dataset& train = data.train;
   const std::string validation = data.validation ? fmt::format(", {} validation", data.validation->size()) : "";
   std::string text = fmt::format("Data: {} training{} and {} test examples of shape {}", train.size(), validation,
-                                 data.test.size(), train.example_shape.to_string());
+                                 data.test.size(), train.input().shape.to_string());
   if (const std::string bytes = describe_bytes(train, options, model); !bytes.empty()) text += ", " + bytes;
   return text + ", from " + options.data_dir.string();
 }

@@ -89,11 +89,11 @@ void refuse_python(const fs::path& directory, const Version& version) {
 TrainTestSplit load_pictures(const fs::path& path, const char* name, std::int64_t classes) {
   TrainTestSplit data = load_dataset(path);
   for (const Dataset* part : {&data.train, &data.test}) {
-    if (part->example_shape != Shape{side, side, channels}) {
+    if (part->input().shape != Shape{side, side, channels}) {
       throw DataError(
           fmt::format("{} has examples of shape {}, but {}'s are (32, 32, 3); lockstep train takes other data, and so "
                       "does load_dataset() in C++",
-                      part->source, part->example_shape.to_string(), name));
+                      part->source, part->input().shape.to_string(), name));
     }
     part->validate(classes);
   }

@@ -11,28 +11,12 @@
 #include <cstdint>
 #include <limits>
 #include <string>
+#include <utility>
 #include <variant>
 
 namespace lockstep {
 
 namespace {
-
-/// Elements of one example; 0 if a dimension is not positive or the product overflows.
-std::size_t example_elements(const Shape& shape) {
-  std::size_t elements = 1;
-  for (const std::int64_t extent : shape.extents()) {
-    if (extent <= 0) return 0;
-    const auto factor = static_cast<std::size_t>(extent);
-    if (elements > std::numeric_limits<std::size_t>::max() / factor) return 0;
-    elements *= factor;
-  }
-  return elements;
-}
-
-template <typename... Elements>
-std::size_t length(const std::variant<SharedArray<Elements>...>& values) {
-  return std::visit([](const auto& array) { return array.size(); }, values);
-}
 
 template <typename... Elements>
 std::variant<SharedArray<Elements>...> cut(const std::variant<SharedArray<Elements>...>& values, std::size_t begin,
@@ -50,6 +34,22 @@ void require_finite(const SharedArray<float>& values, std::size_t elements, cons
                               what, index / elements, source, std::isnan(*bad) ? "NaN" : "infinite", index % elements));
 }
 
+void require_classes(const SharedArray<std::int32_t>& indices, std::int64_t classes, const std::string& source) {
+  const auto wrong =
+      std::find_if(indices.begin(), indices.end(), [=](std::int32_t i) { return i < 0 || i >= classes; });
+  if (wrong == indices.end()) return;
+  const auto [least, most] = std::ranges::minmax(indices);
+  const char* remedy = "correct the label, or give the model's last layer more units";
+  if (least == 1 && most == classes) remedy = "subtract 1 from the labels, which count from 1";
+  if (least < 0) remedy = "correct the label";
+  throw DataError(fmt::format("target {} of {} is class {}, but the model has classes 0 to {}; {}",
+                              wrong - indices.begin(), source, *wrong, classes - 1, remedy));
+}
+
+std::string label(const std::string& name, const std::string& source) {
+  return name.empty() ? source : fmt::format("'{}' of {}", name, source);
+}
+
 }  // namespace
 
 std::uint64_t DatasetId::next() noexcept {
@@ -57,81 +57,118 @@ std::uint64_t DatasetId::next() noexcept {
   return ++last;
 }
 
+std::size_t elements_of_example(const Shape& shape) {
+  std::size_t elements = 1;
+  for (const std::int64_t extent : shape.extents()) {
+    if (extent <= 0) return 0;
+    const auto factor = static_cast<std::size_t>(extent);
+    if (elements > std::numeric_limits<std::size_t>::max() / factor) return 0;
+    elements *= factor;
+  }
+  return elements;
+}
+
+Dataset::Dataset(Shape example_shape, InputValues input_values, Shape target_shape, TargetValues target_values,
+                 std::string origin)
+    : source(std::move(origin)) {
+  inputs.push_back({std::move(example_shape), std::move(input_values)});
+  targets.push_back({std::move(target_shape), std::move(target_values)});
+}
+
+std::string Dataset::label_of(const InputArray& array) const { return label(array.name, source); }
+std::string Dataset::label_of(const TargetArray& array) const { return label(array.name, source); }
+
 std::size_t Dataset::size() const {
-  const std::size_t elements = example_elements(example_shape);
-  return elements == 0 ? 0 : length(inputs) / elements;
+  if (inputs.empty()) return 0;
+  const std::size_t elements = elements_of_example(input().shape);
+  return elements == 0 ? 0 : num_elements(input().values) / elements;
 }
 
 Dataset Dataset::slice(std::size_t begin, std::size_t end) const {
-  if (begin > end || end > size()) {
+  const std::size_t examples = size();
+  if (begin > end || end > examples) {
     throw UsageError(
         fmt::format("the slice [{}, {}) of {} is out of range: the dataset has {} examples; choose a slice "
                     "within them",
-                    begin, end, source, size()));
+                    begin, end, source, examples));
   }
-  const std::size_t input_elements = example_elements(example_shape);
-  const std::size_t target_elements = example_elements(target_shape);
-  if (length(targets) != size() * target_elements || (!sample_weights.empty() && sample_weights.size() != size())) {
+  const auto holds_all = [examples](const auto& array) {
+    return num_elements(array.values) == examples * elements_of_example(array.shape);
+  };
+  if (!std::ranges::all_of(inputs, holds_all)) {
+    throw DataError(fmt::format(
+        "the inputs of {} have different numbers of examples, so it cannot be sliced; give them equally many", source));
+  }
+  if (!std::ranges::all_of(targets, holds_all) || (!sample_weights.empty() && sample_weights.size() != examples)) {
     throw DataError(
         fmt::format("the targets or sample weights of {} do not match its {} examples, so it cannot be sliced; "
                     "give one of each per example",
-                    source, size()));
+                    source, examples));
   }
-  return {example_shape,
-          cut(inputs, begin * input_elements, end * input_elements),
-          target_shape,
-          cut(targets, begin * target_elements, end * target_elements),
-          source,
-          {},
-          sample_weights.empty() ? sample_weights : sample_weights.slice(begin, end)};
+  Dataset part = *this;
+  const auto cut_array = [&](auto& array) {
+    const std::size_t elements = elements_of_example(array.shape);
+    array.values = cut(array.values, begin * elements, end * elements);
+  };
+  std::ranges::for_each(part.inputs, cut_array);
+  std::ranges::for_each(part.targets, cut_array);
+  if (!sample_weights.empty()) part.sample_weights = sample_weights.slice(begin, end);
+  return part;
 }
 
 void Dataset::validate_inputs() const {
-  const auto* floats = std::get_if<SharedArray<float>>(&inputs);
-  if (floats != nullptr) require_finite(*floats, example_elements(example_shape), "input", source);
+  for (const InputArray& array : inputs) {
+    const std::size_t elements = elements_of_example(array.shape);
+    if (elements == 0) {
+      throw DataError(
+          fmt::format("the examples of {} have the shape {}, which needs dimensions of at least 1; correct it",
+                      label_of(array), array.shape.to_string()));
+    }
+    const std::size_t values = num_elements(array.values);
+    if (values % elements != 0) {
+      throw DataError(
+          fmt::format("the inputs of {} hold {} values, which is not a multiple of the {} values of one "
+                      "example {}; correct the shape or the inputs",
+                      label_of(array), values, elements, array.shape.to_string()));
+    }
+    if (values / elements != size()) {
+      throw DataError(fmt::format("{} has {} examples, but {} has {}; give all inputs equally many", label_of(input()),
+                                  size(), label_of(array), values / elements));
+    }
+    const auto* floats = std::get_if<SharedArray<float>>(&array.values);
+    if (floats != nullptr) require_finite(*floats, elements, "input", label_of(array));
+  }
 }
 
 void Dataset::validate(std::int64_t classes) const {
-  const std::size_t input_elements = example_elements(example_shape);
-  const std::size_t target_elements = example_elements(target_shape);
-  if (input_elements == 0 || target_elements == 0) {
-    throw DataError(
-        fmt::format("the shapes of {} (examples {}, targets {}) need dimensions of at least 1; correct them", source,
-                    example_shape.to_string(), target_shape.to_string()));
-  }
-  if (length(inputs) % input_elements != 0) {
-    throw DataError(
-        fmt::format("the inputs of {} hold {} values, which is not a multiple of the {} values of one "
-                    "example {}; correct the shape or the inputs",
-                    source, length(inputs), input_elements, example_shape.to_string()));
-  }
-  if (size() == 0) throw DataError(fmt::format("the dataset {} holds no example; give it at least one", source));
-  if (length(targets) / target_elements != size() || length(targets) % target_elements != 0) {
-    throw DataError(
-        fmt::format("the targets of {} hold {} values where its {} examples need {} each; give one target "
-                    "per example",
-                    source, length(targets), size(), target_elements));
-  }
   validate_inputs();
-  if (const auto* floats = std::get_if<SharedArray<float>>(&targets)) {
-    require_finite(*floats, target_elements, "target", source);
+  if (size() == 0) throw DataError(fmt::format("the dataset {} holds no example; give it at least one", source));
+  for (const TargetArray& array : targets) {
+    const std::size_t elements = elements_of_example(array.shape);
+    const std::size_t values = num_elements(array.values);
+    if (elements == 0) {
+      throw DataError(
+          fmt::format("the targets of {} have the shape {}, which needs dimensions of at least 1; correct it",
+                      label_of(array), array.shape.to_string()));
+    }
+    if (values / elements != size() || values % elements != 0) {
+      throw DataError(
+          fmt::format("the targets of {} hold {} values where its {} examples need {} each; give one target "
+                      "per example",
+                      label_of(array), values, size(), elements));
+    }
+    if (const auto* floats = std::get_if<SharedArray<float>>(&array.values)) {
+      require_finite(*floats, elements, "target", label_of(array));
+    }
+    if (const auto* indices = std::get_if<SharedArray<std::int32_t>>(&array.values)) {
+      require_classes(*indices, classes, label_of(array));
+    }
   }
   if (!sample_weights.empty() && sample_weights.size() != size()) {
     throw DataError(fmt::format("{} has {} sample weights for {} examples; give one for each example, or none", source,
                                 sample_weights.size(), size()));
   }
   require_finite(sample_weights, 1, "the sample weight", source);
-  const auto* indices = std::get_if<SharedArray<std::int32_t>>(&targets);
-  if (indices == nullptr) return;
-  const auto wrong =
-      std::find_if(indices->begin(), indices->end(), [=](std::int32_t i) { return i < 0 || i >= classes; });
-  if (wrong == indices->end()) return;
-  const auto [least, most] = std::ranges::minmax(*indices);
-  const char* remedy = "correct the label, or give the model's last layer more units";
-  if (least == 1 && most == classes) remedy = "subtract 1 from the labels, which count from 1";
-  if (least < 0) remedy = "correct the label";
-  throw DataError(fmt::format("target {} of {} is class {}, but the model has classes 0 to {}; {}",
-                              wrong - indices->begin(), source, *wrong, classes - 1, remedy));
 }
 
 }  // namespace lockstep

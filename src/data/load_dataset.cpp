@@ -103,7 +103,7 @@ std::vector<std::int32_t> to_classes(const NpyArray& array, const std::string& n
   return {wide.begin(), wide.end()};
 }
 
-decltype(Dataset::inputs) to_inputs(NpyArray array) {
+InputValues to_inputs(NpyArray array) {
   if (array.type == NpyType::u1) return std::move(array.bytes);
   return to_floats(array);
 }
@@ -139,16 +139,18 @@ Dataset read_npz_pair(const NpzArchive& archive, const std::string& file, const 
                     inputs_name, inputs.shape.to_string(), split, targets.shape.to_string()));
   }
   Dataset data;
-  data.example_shape = without_first(inputs.shape);
-  data.inputs = to_inputs(std::move(inputs));
+  InputArray& input = data.inputs.emplace_back();
+  input.shape = without_first(inputs.shape);
+  input.values = to_inputs(std::move(inputs));
   data.source = fmt::format("{} (labels: y_{})", inputs_name, split);
-  const Shape target = without_first(targets.shape);
+  TargetArray& target = data.targets.emplace_back();
+  const Shape shape = without_first(targets.shape);
   // Keras' own datasets have labels of shape (n,) or (n, 1).
-  if (is_integer(targets.type) && target.elements() == 1 && target.rank() <= 1) {
-    data.targets = to_classes(targets, targets_name);
+  if (is_integer(targets.type) && shape.elements() == 1 && shape.rank() <= 1) {
+    target.values = to_classes(targets, targets_name);
   } else {
-    data.target_shape = target;
-    data.targets = to_floats(targets);
+    target.shape = shape;
+    target.values = to_floats(targets);
   }
   if (const std::string name = split == "train" ? "sample_weight" : "sample_weight_" + split; archive.has(name)) {
     const NpyArray weights = archive.read(name);
@@ -247,20 +249,25 @@ std::optional<fs::path> find_archive(const fs::path& path) {
 
 /// Throws DataError unless training data and those called `name` have inputs and targets of the same kinds and shapes.
 void require_same_kind(const Dataset& train, const Dataset& other, const std::string& name, const fs::path& path) {
-  if (train.example_shape != other.example_shape || train.inputs.index() != other.inputs.index()) {
-    const auto kind = [](const Dataset& set) { return set.inputs.index() == 0 ? "bytes" : "floats"; };
+  const InputArray& inputs = train.input();
+  const InputArray& other_inputs = other.input();
+  if (inputs.shape != other_inputs.shape || inputs.values.index() != other_inputs.values.index()) {
+    const auto kind = [](const InputArray& array) { return array.values.index() == 0 ? "bytes" : "floats"; };
     throw DataError(
         fmt::format("the training examples of {} are {} of shape {} and the {} examples {} of shape {}; "
                     "both must match, so save them again",
-                    path.string(), kind(train), train.example_shape.to_string(), name, kind(other),
-                    other.example_shape.to_string()));
+                    path.string(), kind(inputs), inputs.shape.to_string(), name, kind(other_inputs),
+                    other_inputs.shape.to_string()));
   }
-  if (train.target_shape != other.target_shape || train.targets.index() != other.targets.index()) {
-    const auto kind = [](const Dataset& set) { return set.targets.index() == 0 ? "whole numbers" : "floats"; };
-    throw DataError(fmt::format(
-        "the training targets of {} are {} of shape {} and the {} targets {} of shape {}; both "
-        "must match, so save them again",
-        path.string(), kind(train), train.target_shape.to_string(), name, kind(other), other.target_shape.to_string()));
+  const TargetArray& targets = train.target();
+  const TargetArray& other_targets = other.target();
+  if (targets.shape != other_targets.shape || targets.values.index() != other_targets.values.index()) {
+    const auto kind = [](const TargetArray& array) { return array.values.index() == 0 ? "whole numbers" : "floats"; };
+    throw DataError(
+        fmt::format("the training targets of {} are {} of shape {} and the {} targets {} of shape {}; both "
+                    "must match, so save them again",
+                    path.string(), kind(targets), targets.shape.to_string(), name, kind(other_targets),
+                    other_targets.shape.to_string()));
   }
 }
 
@@ -325,8 +332,8 @@ Dataset load_inputs(const fs::path& path) {
                       "an example",
                       name, array.shape.to_string()));
     }
-    data.example_shape = without_first(array.shape);
-    data.inputs = to_inputs(std::move(array));
+    Shape shape = without_first(array.shape);
+    data.inputs.push_back({std::move(shape), to_inputs(std::move(array))});
     data.source = name;
   };
   if (path.extension() == ".npy") {
@@ -338,12 +345,11 @@ Dataset load_inputs(const fs::path& path) {
     });
   } else if (const auto cifar = find_cifar(path)) {
     data = read_cifar(cifar->test, cifar->labels);
-    data.targets = {};
+    data.targets.clear();
   } else {
     const auto files = find_all_idx(path, {test_images});
     IdxArray images = read_idx(files[0]);
-    data.example_shape = without_first(images.shape);
-    data.inputs = std::move(images.values);
+    data.inputs.push_back({without_first(images.shape), std::move(images.values)});
     data.source = files[0].string();
   }
   return data;

@@ -9,7 +9,7 @@ namespace lockstep {
 TrainTestSplit load_mnist(const std::filesystem::path& path) {
   if (path.empty()) return synthetic_digits();
   TrainTestSplit data = load_dataset(path);
-  const Shape& shape = data.train.example_shape;
+  const Shape& shape = data.train.input().shape;
   if (shape != Shape{28, 28} && shape != Shape{28, 28, 1}) {
     throw DataError(
         fmt::format("{} has examples of shape {}, but MNIST's are (28, 28) or (28, 28, 1); lockstep train takes other "

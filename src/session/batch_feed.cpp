@@ -32,6 +32,12 @@ bool is_same_but_for_last_one(const Shape& a, const Shape& b) {
   return a == b || is_longer(a.extents(), b.extents()) || is_longer(b.extents(), a.extents());
 }
 
+void require_one_array(const Dataset& data, const char* of, std::size_t arrays) {
+  if (arrays == 1) return;
+  throw UsageError(fmt::format("the model has one {}, but {} has {} arrays for it; give one", of,
+                               data.source.empty() ? "the data" : data.source, arrays));
+}
+
 /// The axes for numpy.transpose, the first one being that of the examples, that give `given` the shape `wanted`. Empty
 /// if no order of its axes does. Axes of one length keep their order.
 std::vector<std::size_t> axes_that_give(const Shape& wanted, const Shape& given) {
@@ -51,11 +57,12 @@ std::vector<std::size_t> axes_that_give(const Shape& wanted, const Shape& given)
 
 /// What to do with examples of another shape than the model's input.
 std::string remedy_for_shape(const Dataset& data, const Shape& input) {
-  if (const auto axes = axes_that_give(input, data.example_shape); !axes.empty()) {
+  if (const auto axes = axes_that_give(input, data.input().shape); !axes.empty()) {
     return fmt::format("put the axes into the model's order: numpy.transpose(x, ({}))", fmt::join(axes, ", "));
   }
   std::vector<std::int64_t> whole{static_cast<std::int64_t>(data.size())};
-  whole.insert(whole.end(), data.example_shape.extents().begin(), data.example_shape.extents().end());
+  const std::span<const std::int64_t> one = data.input().shape.extents();
+  whole.insert(whole.end(), one.begin(), one.end());
   if (is_same_but_for_last_one(Shape(whole), input))
     return "for a single example, give x[None], an array of one example";
   return "reshape or resize the examples, or make the model for their shape";
@@ -92,9 +99,11 @@ void require_classes(const std::map<int, double>& class_weight, const Shape& out
 
 void check_example_shape(const Dataset& data, const Architecture& model) {
   const Shape& input = model.input_shape();
-  if (is_same_but_for_last_one(data.example_shape, input)) return;
+  require_one_array(data, "input", data.inputs.size());
+  const Shape& shape = data.input().shape;
+  if (is_same_but_for_last_one(shape, input)) return;
   throw DataError(fmt::format("the model takes examples of shape {}, but {} has {}; {}", input.to_string(), data.source,
-                              data.example_shape.to_string(), remedy_for_shape(data, input)));
+                              shape.to_string(), remedy_for_shape(data, input)));
 }
 
 BatchFeed::BatchFeed(RunContext& run_context, const Architecture& architecture, std::size_t batch_norm_replicas,
@@ -112,7 +121,7 @@ std::size_t BatchFeed::capacity(std::size_t batch_size) const {
 }
 
 BatchFeed::Identity BatchFeed::identity_of(const Dataset& data) {
-  return {data.id.value(), data.size(), data.targets.index(), data.example_shape.elements()};
+  return {data.id.value(), data.size(), data.target().values.index(), data.input().shape.elements()};
 }
 
 /// Keras cuts the inputs to the type of the model's Input.
@@ -133,7 +142,7 @@ void BatchFeed::check_input_type(const Dataset& data) const {
                     "the inputs, or make the Input float32",
                     wrong - values.begin(), data.source, *wrong, enum_name(type)));
   };
-  std::visit(check, data.inputs);
+  std::visit(check, data.input().values);
 }
 
 void BatchFeed::check_inputs(const Dataset& data) {
@@ -144,19 +153,21 @@ void BatchFeed::check_inputs(const Dataset& data) {
 }
 
 void BatchFeed::validate(const Dataset& data, const Loss& loss) {
+  require_one_array(data, "input", data.inputs.size());
+  require_one_array(data, "output", data.targets.size());
   const Identity identity = identity_of(data);
   const auto same = [&](const Checked& checked) { return checked.identity == identity; };
   if (std::any_of(checked_.begin(), checked_.end(), same)) return;
   check_example_shape(data, architecture_);
   if (data.size() == 0) throw DataError(data.source + " holds no examples");
-  if (run_context_.options().input_scale && std::holds_alternative<SharedArray<float>>(data.inputs)) {
+  if (run_context_.options().input_scale && std::holds_alternative<SharedArray<float>>(data.input().values)) {
     throw UsageError("--input-scale multiplies bytes, but " + data.source +
                      " holds other numbers, which are used as they are; leave the option out, or save the inputs as "
                      "uint8");
   }
   const std::int64_t outputs = architecture_.output_shape().elements();
   const bool wants_classes = takes_classes(loss);
-  const bool has_classes = std::holds_alternative<SharedArray<std::int32_t>>(data.targets);
+  const bool has_classes = std::holds_alternative<SharedArray<std::int32_t>>(data.target().values);
   if (wants_classes != has_classes) {
     throw UsageError(
         fmt::format("the loss {} takes {}, but {} has {}", keras_name(loss),
@@ -166,15 +177,16 @@ void BatchFeed::validate(const Dataset& data, const Loss& loss) {
                                   "and of whole numbers with y.astype('int64'), or use the loss "
                                   "categorical_crossentropy for vectors"));
   }
-  if (!has_classes && !is_same_but_for_last_one(data.target_shape, architecture_.output_shape())) {
+  if (!has_classes && !is_same_but_for_last_one(data.target().shape, architecture_.output_shape())) {
     throw DataError(
         fmt::format("{} has targets of shape {}, but the model's outputs have {}; give targets of the "
                     "outputs' shape, or change the model's last layer",
-                    data.source, data.target_shape.to_string(), architecture_.output_shape().to_string()));
+                    data.source, data.target().shape.to_string(), architecture_.output_shape().to_string()));
   }
   data.validate(outputs);
   check_input_type(data);
-  if (const auto* targets = std::get_if<SharedArray<float>>(&data.targets)) check_targets(loss, *targets, data.source);
+  if (const auto* targets = std::get_if<SharedArray<float>>(&data.target().values))
+    check_targets(loss, *targets, data.source);
   std::string description = digest_of(data);
   run_context_.require_equal_on_all_ranks("the data", description);
   constexpr std::size_t max_checked = 64;
@@ -203,15 +215,15 @@ void BatchFeed::set_class_weights(const Dataset& data, const std::map<int, doubl
     const auto found = class_weight.find(static_cast<int>(of_class));
     return found == class_weight.end() ? 1.0F : static_cast<float>(found->second);
   };
-  if (const auto* classes = std::get_if<SharedArray<std::int32_t>>(&data.targets)) {
+  if (const auto* classes = std::get_if<SharedArray<std::int32_t>>(&data.target().values)) {
     for (const std::int32_t of_class : *classes) class_weights_.push_back(weight_of(of_class));
     return;
   }
-  const auto& targets = std::get<SharedArray<float>>(data.targets);
+  const auto& targets = std::get<SharedArray<float>>(data.target().values);
   const std::size_t width = targets.size() / data.size();
-  if (data.target_shape.rank() > 1) {
+  if (data.target().shape.rank() > 1) {
     throw UsageError("class_weight needs one class for each example, but the targets of " + data.source + " are " +
-                     data.target_shape.to_string());
+                     data.target().shape.to_string());
   }
   for (auto row = targets.begin(); row != targets.end(); row += static_cast<std::ptrdiff_t>(width)) {
     const auto end = row + static_cast<std::ptrdiff_t>(width);
@@ -257,8 +269,8 @@ StepContext BatchFeed::prepare(const Batch& batch, const Batch& whole, std::uint
     if (!slice.empty()) replica_ranges_.push_back({slice.begin - shard.begin, slice.end - shard.begin});
   }
   StepContext context;
-  std::visit([&](const auto& inputs) { context.data.inputs = inputs.data(); }, data.inputs);
-  std::visit([&](const auto& targets) { context.data.targets = targets.data(); }, data.targets);
+  std::visit([&](const auto& inputs) { context.data.inputs = inputs.data(); }, data.input().values);
+  std::visit([&](const auto& targets) { context.data.targets = targets.data(); }, data.target().values);
   context.data.examples = data.size();
   context.data.dataset_id = data.id.value();
   context.examples = examples;

@@ -11,10 +11,18 @@ namespace lockstep {
 std::string digest_of(const Dataset& data) {
   Digest digest;
   const auto add = [&](const auto& values) { digest.add(values.data(), values.size() * sizeof(values[0])); };
-  std::visit(add, data.inputs);
-  std::visit(add, data.targets);
+  std::string shapes;
+  for (const InputArray& array : data.inputs) {
+    std::visit(add, array.values);
+    if (!array.name.empty()) digest.add(array.name.data(), array.name.size());
+    shapes += (shapes.empty() ? "" : " and ") + array.shape.to_string();
+  }
+  for (const TargetArray& array : data.targets) {
+    std::visit(add, array.values);
+    if (!array.name.empty()) digest.add(array.name.data(), array.name.size());
+  }
   if (!data.sample_weights.empty()) add(data.sample_weights);
-  return fmt::format("{} examples of {} (digest {})", data.size(), data.example_shape.to_string(), digest.to_string());
+  return fmt::format("{} examples of {} (digest {})", data.size(), shapes, digest.to_string());
 }
 
 }  // namespace lockstep

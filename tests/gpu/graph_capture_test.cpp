@@ -72,8 +72,8 @@ class Run {
     std::iota(drawn.begin(), drawn.end(), static_cast<std::uint32_t>(steps_ % 8));
     const std::vector<Range> rows{{0, count / 2}, {count / 2, count}};
     StepContext context;
-    std::visit([&](const auto& inputs) { context.data.inputs = inputs.data(); }, examples_.data.inputs);
-    std::visit([&](const auto& targets) { context.data.targets = targets.data(); }, examples_.data.targets);
+    std::visit([&](const auto& inputs) { context.data.inputs = inputs.data(); }, examples_.data.input().values);
+    std::visit([&](const auto& targets) { context.data.targets = targets.data(); }, examples_.data.target().values);
     context.data.examples = examples_in_set;
     context.data.dataset_id = 1;
     context.examples = drawn;

@@ -47,15 +47,15 @@ Dataset read_data(const std::filesystem::path& path, bool with_targets) {
   if (inputs.type != NpyType::f4) throw DataError(path.string() + ": inputs must be float32");
   Dataset data;
   data.source = path.string();
-  data.example_shape = one_of(inputs.shape);
-  data.inputs = values_of<float>(inputs);
+  data.inputs.push_back({one_of(inputs.shape), values_of<float>(inputs)});
   if (!with_targets) return data;
   const NpyArray targets = archive.read("targets");
-  data.target_shape = one_of(targets.shape);
+  TargetArray& target = data.targets.emplace_back();
+  target.shape = one_of(targets.shape);
   if (targets.type == NpyType::i4) {
-    data.targets = values_of<std::int32_t>(targets);
+    target.values = values_of<std::int32_t>(targets);
   } else if (targets.type == NpyType::f4) {
-    data.targets = values_of<float>(targets);
+    target.values = values_of<float>(targets);
   } else {
     throw DataError(path.string() + ": targets must be int32 or float32");
   }

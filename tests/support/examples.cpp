@@ -48,7 +48,8 @@ Examples make_examples(const Architecture& model, const Loss& loss, std::size_t 
   RandomStream random(seed, RandomPurpose::test, 0);
   Examples examples;
   examples.data.source = "random numbers";
-  examples.data.example_shape = model.input_shape();
+  InputArray& input = examples.data.inputs.emplace_back();
+  input.shape = model.input_shape();
   examples.input_width = static_cast<std::size_t>(model.input_shape().elements());
   const std::size_t inputs = count * examples.input_width;
   if (pixels == Pixels::bytes) {
@@ -58,27 +59,28 @@ Examples make_examples(const Architecture& model, const Loss& loss, std::size_t 
       byte = static_cast<std::uint8_t>(random.below(256));
       examples.inputs.push_back(static_cast<float>(byte * scale));
     }
-    examples.data.inputs = std::move(bytes);
+    input.values = std::move(bytes);
   } else {
     std::vector<float> floats = uniform(inputs, random);
     examples.inputs.assign(floats.begin(), floats.end());
-    examples.data.inputs = std::move(floats);
+    input.values = std::move(floats);
   }
 
+  TargetArray& target = examples.data.targets.emplace_back();
   const auto outputs = static_cast<std::uint32_t>(model.output_shape().elements());
   if (std::holds_alternative<SparseCategoricalCrossentropy>(loss)) {
     examples.target_width = 1;
     std::vector<std::int32_t> classes(count);
     for (std::int32_t& one : classes) one = static_cast<std::int32_t>(random.below(outputs));
     examples.targets.assign(classes.begin(), classes.end());
-    examples.data.targets = std::move(classes);
+    target.values = std::move(classes);
     return examples;
   }
   examples.target_width = outputs;
-  examples.data.target_shape = model.output_shape();
+  target.shape = model.output_shape();
   std::vector<float> targets = uniform(count * outputs, random);
   if (std::holds_alternative<Hinge>(loss) || std::holds_alternative<SquaredHinge>(loss)) {
-    for (float& target : targets) target = target < 0 ? 0 : 1;
+    for (float& one : targets) one = one < 0 ? 0 : 1;
   } else if (!std::holds_alternative<MeanSquaredError>(loss)) {
     for (std::size_t row = 0; row < targets.size(); row += outputs) {
       float sum = 0;
@@ -87,7 +89,7 @@ Examples make_examples(const Architecture& model, const Loss& loss, std::size_t 
     }
   }
   examples.targets.assign(targets.begin(), targets.end());
-  examples.data.targets = std::move(targets);
+  target.values = std::move(targets);
   return examples;
 }
 

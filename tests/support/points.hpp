@@ -10,8 +10,6 @@ namespace lockstep::testing {
 
 /// Returns points first to first + count - 1.
 [[nodiscard]] inline Dataset make_points(int count, int first = 0) {
-  Dataset data;
-  data.example_shape = {2};
   std::vector<float> inputs;
   std::vector<std::int32_t> classes;
   for (int i = first; i < first + count; ++i) {
@@ -20,10 +18,7 @@ namespace lockstep::testing {
     inputs.insert(inputs.end(), {x, y});
     classes.push_back(x > y ? 1 : 0);
   }
-  data.inputs = inputs;
-  data.targets = classes;
-  data.source = "points";
-  return data;
+  return {{2}, inputs, {}, classes, "points"};
 }
 
 }  // namespace lockstep::testing

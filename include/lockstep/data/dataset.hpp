@@ -2,13 +2,14 @@
 #pragma once
 
 #include <lockstep/core/shape.hpp>
+#include <lockstep/data/example_arrays.hpp>
 #include <lockstep/data/shared_array.hpp>
 
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <utility>
-#include <variant>
+#include <vector>
 
 namespace lockstep {
 
@@ -38,18 +39,30 @@ class DatasetId {
   std::uint64_t value_;
 };
 
-/// `size()` examples in row-major order. Byte inputs are pixels, which a step divides by 255; float inputs are used as
-/// they are.
+/// `size()` examples: an array for each input of the model, and one for each output.
 struct Dataset {
-  Shape example_shape;                                                  ///< one input, e.g. {28, 28}
-  std::variant<SharedArray<std::uint8_t>, SharedArray<float>> inputs;   ///< size() x example_shape
-  Shape target_shape;                                                   ///< one target; {} for a class index
-  std::variant<SharedArray<std::int32_t>, SharedArray<float>> targets;  ///< class indices, or size() x target_shape
-  std::string source;                                                   ///< the origin of the data, for messages
-  DatasetId id = {};  ///< a model validates each id once: to change values after that, assign a new Dataset
+  Dataset() = default;
+  /// Data of a model that has one input and one output.
+  Dataset(Shape example_shape, InputValues input_values, Shape target_shape, TargetValues target_values,
+          std::string origin = {});
+
+  std::vector<InputArray> inputs;
+  std::vector<TargetArray> targets;  ///< empty: the data is to predict for
+  std::string source;                ///< the origin of the data, for messages
+  DatasetId id;  ///< a model validates each id once: to change values after that, assign a new Dataset
   /// Keras' sample_weight: one number for each example, by which its loss and its weighted metrics are multiplied.
   /// Empty: all are 1.
-  SharedArray<float> sample_weights = {};
+  SharedArray<float> sample_weights;
+
+  /// The first input and the first target: of a model that has one of each, the only ones.
+  [[nodiscard]] InputArray& input() { return inputs.front(); }
+  [[nodiscard]] const InputArray& input() const { return inputs.front(); }
+  [[nodiscard]] TargetArray& target() { return targets.front(); }
+  [[nodiscard]] const TargetArray& target() const { return targets.front(); }
+
+  /// What messages call an array: "digits.npz", or "'image' of digits.npz" if it has a name.
+  [[nodiscard]] std::string label_of(const InputArray& array) const;
+  [[nodiscard]] std::string label_of(const TargetArray& array) const;
 
   [[nodiscard]] std::size_t size() const;
 

@@ -54,11 +54,12 @@ Dataset map_dataset(const json& description, const std::string& source) {
   Dataset data;
   data.source = source;
   const json& x = description.at("x");
-  data.example_shape = shape_of_example(x);
+  InputArray& input = data.inputs.emplace_back();
+  input.shape = shape_of_example(x);
   if (x.at("type") == "uint8") {
-    data.inputs = map<std::uint8_t>(x, source);
+    input.values = map<std::uint8_t>(x, source);
   } else if (x.at("type") == "float32") {
-    data.inputs = map<float>(x, source);
+    input.values = map<float>(x, source);
   } else {
     throw DataError(fmt::format("{} has inputs of type {}", source, x.at("type").get<std::string>()));
   }
@@ -67,11 +68,12 @@ Dataset map_dataset(const json& description, const std::string& source) {
   }
   const json& y = description.at("y");
   if (y.is_null()) return data;
+  TargetArray& target = data.targets.emplace_back();
   if (y.at("type") == "int32") {
-    data.targets = map<std::int32_t>(y, source);
+    target.values = map<std::int32_t>(y, source);
   } else if (y.at("type") == "float32") {
-    data.targets = map<float>(y, source);
-    data.target_shape = shape_of_example(y);
+    target.values = map<float>(y, source);
+    target.shape = shape_of_example(y);
   } else {
     throw DataError(fmt::format("{} has targets of type {}", source, y.at("type").get<std::string>()));
   }

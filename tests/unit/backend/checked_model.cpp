@@ -123,8 +123,8 @@ StepContext CheckedModel::draw(std::size_t count) {
   drawn_.resize(count);
   for (std::uint32_t& example : drawn_) example = random.below(examples_in_store);
   StepContext context;
-  std::visit([&](const auto& inputs) { context.data.inputs = inputs.data(); }, examples_.data.inputs);
-  std::visit([&](const auto& targets) { context.data.targets = targets.data(); }, examples_.data.targets);
+  std::visit([&](const auto& inputs) { context.data.inputs = inputs.data(); }, examples_.data.input().values);
+  std::visit([&](const auto& targets) { context.data.targets = targets.data(); }, examples_.data.target().values);
   context.examples = drawn_;
   context.seed = options_.seed;
   context.gradient_scale = 1.0 / static_cast<double>(count);

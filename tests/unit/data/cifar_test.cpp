@@ -51,7 +51,7 @@ void write_cifar100(const fs::path& directory) {
 using Labels = std::vector<std::int32_t>;
 
 const SharedArray<std::int32_t>& labels_of(const Dataset& data) {
-  return std::get<SharedArray<std::int32_t>>(data.targets);
+  return std::get<SharedArray<std::int32_t>>(data.target().values);
 }
 
 }  // namespace
@@ -62,16 +62,16 @@ TEST_CASE("CIFAR-10's binary files are read as pictures with channels last", "[c
     const fs::path directory = scratch.path() / ("in" + place.string());
     write_cifar10(directory / place);
     const TrainTestSplit data = load_cifar10(directory);
-    CHECK(data.train.example_shape == Shape{32, 32, 3});
+    CHECK(data.train.input().shape == Shape{32, 32, 3});
     CHECK(labels_of(data.train) == Labels{1, 9, 2, 9, 3, 9, 4, 9, 5, 9});
     CHECK(labels_of(data.test) == Labels{7, 0, 3});
-    const auto& values = std::get<SharedArray<std::uint8_t>>(data.test.inputs);
+    const auto& values = std::get<SharedArray<std::uint8_t>>(data.test.input().values);
     REQUIRE(values.size() == 3 * 3 * pixels);
     for (const std::size_t pixel : {std::size_t{0}, std::size_t{65}, 2 * pixels + 1023}) {
       for (std::size_t c = 0; c < 3; ++c) CHECK(values[3 * pixel + c] == 70 * c + pixel % pixels % 64);
     }
     CHECK(labels_of(load_test_data(directory)) == Labels{7, 0, 3});
-    CHECK(load_inputs(directory).example_shape == Shape{32, 32, 3});
+    CHECK(load_inputs(directory).input().shape == Shape{32, 32, 3});
   }
 }
 

@@ -39,13 +39,13 @@ void write_idx_set(const std::filesystem::path& directory, const std::string& se
 void check_small_set(const TrainTestSplit& data) {
   CHECK(data.train.size() == 6);
   CHECK(data.test.size() == 2);
-  CHECK(data.train.example_shape == Shape{3, 2});
-  CHECK(data.test.example_shape == Shape{3, 2});
-  CHECK(data.train.target_shape == Shape{});
-  CHECK(std::get<SharedArray<std::uint8_t>>(data.train.inputs) == counting(36));
-  CHECK(std::get<SharedArray<std::uint8_t>>(data.test.inputs) == counting(12));
-  CHECK(std::get<SharedArray<std::int32_t>>(data.train.targets) == Labels{0, 1, 2, 9, 4, 5});
-  CHECK(std::get<SharedArray<std::int32_t>>(data.test.targets) == Labels{7, 8});
+  CHECK(data.train.input().shape == Shape{3, 2});
+  CHECK(data.test.input().shape == Shape{3, 2});
+  CHECK(data.train.target().shape == Shape{});
+  CHECK(std::get<SharedArray<std::uint8_t>>(data.train.input().values) == counting(36));
+  CHECK(std::get<SharedArray<std::uint8_t>>(data.test.input().values) == counting(12));
+  CHECK(std::get<SharedArray<std::int32_t>>(data.train.target().values) == Labels{0, 1, 2, 9, 4, 5});
+  CHECK(std::get<SharedArray<std::int32_t>>(data.test.target().values) == Labels{7, 8});
   data.train.validate(10);
   data.test.validate(10);
 }
@@ -115,10 +115,10 @@ TEST_CASE("npz inputs may be floats and labels any integers", "[load_dataset]") 
   members[1].second = npy(npy_dictionary("<i4", "(3,)"), bytes_of<std::int32_t>({3, 0, -1}));
   members[2].second = npy(npy_dictionary("<f8", "(2, 2)"), bytes_of<double>({0.25, 3.0, -4.0, 1.0}));
   const TrainTestSplit data = load_npz(members);
-  CHECK(data.train.example_shape == Shape{2});
-  CHECK(std::get<SharedArray<float>>(data.train.inputs) == values);
-  CHECK(std::get<SharedArray<float>>(data.test.inputs) == std::vector<float>{0.25F, 3.0F, -4.0F, 1.0F});
-  CHECK(std::get<SharedArray<std::int32_t>>(data.train.targets) == Labels{3, 0, -1});
+  CHECK(data.train.input().shape == Shape{2});
+  CHECK(std::get<SharedArray<float>>(data.train.input().values) == values);
+  CHECK(std::get<SharedArray<float>>(data.test.input().values) == std::vector<float>{0.25F, 3.0F, -4.0F, 1.0F});
+  CHECK(std::get<SharedArray<std::int32_t>>(data.train.target().values) == Labels{3, 0, -1});
   CHECK_THROWS_AS(data.train.validate(10), DataError);
 }
 
@@ -129,10 +129,10 @@ TEST_CASE("npz images may have channels and labels may be a column", "[load_data
   members[2].second = npy(npy_dictionary("|u1", "(2, 2, 1, 3)"), counting(12));
   members[3].second = npy(npy_dictionary("|u1", "(2, 1)"), {7, 8});
   const TrainTestSplit data = load_npz(members);
-  CHECK(data.train.example_shape == Shape{2, 1, 3});
-  CHECK(data.train.target_shape == Shape{});
-  CHECK(std::get<SharedArray<std::int32_t>>(data.train.targets) == Labels{0, 1, 2, 9, 4, 5});
-  CHECK(std::get<SharedArray<std::int32_t>>(data.test.targets) == Labels{7, 8});
+  CHECK(data.train.input().shape == Shape{2, 1, 3});
+  CHECK(data.train.target().shape == Shape{});
+  CHECK(std::get<SharedArray<std::int32_t>>(data.train.target().values) == Labels{0, 1, 2, 9, 4, 5});
+  CHECK(std::get<SharedArray<std::int32_t>>(data.test.target().values) == Labels{7, 8});
   data.train.validate(10);
 }
 
@@ -141,15 +141,15 @@ TEST_CASE("npz targets that are not class indices are dense", "[load_dataset]") 
   members[1].second = npy(npy_dictionary("<f4", "(6,)"), bytes_of<float>({0.5F, 1, 2, 3, 4, -5}));
   members[3].second = npy(npy_dictionary("<f8", "(2,)"), bytes_of<double>({0.25, -1}));
   TrainTestSplit data = load_npz(members);
-  CHECK(data.train.target_shape == Shape{});
-  CHECK(std::get<SharedArray<float>>(data.train.targets) == std::vector<float>{0.5F, 1, 2, 3, 4, -5});
-  CHECK(std::get<SharedArray<float>>(data.test.targets) == std::vector<float>{0.25F, -1});
+  CHECK(data.train.target().shape == Shape{});
+  CHECK(std::get<SharedArray<float>>(data.train.target().values) == std::vector<float>{0.5F, 1, 2, 3, 4, -5});
+  CHECK(std::get<SharedArray<float>>(data.test.target().values) == std::vector<float>{0.25F, -1});
 
   members[1].second = npy(npy_dictionary("|u1", "(6, 2)"), {1, 0, 0, 1, 1, 0, 0, 1, 1, 0, 0, 1});
   members[3].second = npy(npy_dictionary("<i8", "(2, 2)"), bytes_of<std::int64_t>({0, 1, 1, 0}));
   data = load_npz(members);
-  CHECK(data.train.target_shape == Shape{2});
-  CHECK(std::get<SharedArray<float>>(data.test.targets) == std::vector<float>{0, 1, 1, 0});
+  CHECK(data.train.target().shape == Shape{2});
+  CHECK(std::get<SharedArray<float>>(data.test.target().values) == std::vector<float>{0, 1, 1, 0});
   data.train.validate(2);
 }
 
@@ -193,7 +193,7 @@ TEST_CASE("npz files may hold a validation set", "[load_dataset]") {
   members.back().second = members[3].second;
   const TrainTestSplit data = load_npz(members);
   CHECK(data.validation->size() == data.test.size());
-  CHECK(data.validation->targets == data.test.targets);
+  CHECK(data.validation->target().values == data.test.target().values);
 }
 
 TEST_CASE("mismatched npz arrays are rejected", "[load_dataset]") {
@@ -256,7 +256,7 @@ TEST_CASE("load_mnist takes images of MNIST's shape only", "[load_dataset]") {
   members[0].second = npy(npy_dictionary("|u1", "(6, 28, 28)"), counting(6 * 784));
   members[2].second = npy(npy_dictionary("|u1", "(2, 28, 28)"), counting(2 * 784));
   write_file(path, zip_archive(members, true));
-  CHECK(load_mnist(path).train.example_shape == Shape{28, 28});
+  CHECK(load_mnist(path).train.input().shape == Shape{28, 28});
 }
 
 TEST_CASE("real MNIST matches its known content", "[load_dataset]") {
@@ -269,15 +269,15 @@ TEST_CASE("real MNIST matches its known content", "[load_dataset]") {
   const TrainTestSplit data = load_mnist(directory);
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
   std::cout << "real MNIST loaded in " << seconds.count() << " s\n";
-  CHECK(data.train.example_shape == Shape{28, 28});
+  CHECK(data.train.input().shape == Shape{28, 28});
   CHECK(data.train.size() == 60000);
   CHECK(data.test.size() == 10000);
   data.train.validate(10);
   data.test.validate(10);
-  const auto& labels = std::get<SharedArray<std::int32_t>>(data.train.targets);
+  const auto& labels = std::get<SharedArray<std::int32_t>>(data.train.target().values);
   CHECK(Labels(labels.begin(), labels.begin() + 8) == Labels{5, 0, 4, 1, 9, 2, 1, 3});
   std::uint64_t sum = 0;
-  for (const std::uint8_t pixel : std::get<SharedArray<std::uint8_t>>(data.train.inputs)) sum += pixel;
+  for (const std::uint8_t pixel : std::get<SharedArray<std::uint8_t>>(data.train.input().values)) sum += pixel;
   CHECK(static_cast<double>(sum) / (60000.0 * 784.0 * 255.0) ==
         Approx(0.1307).margin(0.0001));  // the known mean of MNIST
 }
@@ -287,7 +287,7 @@ TEST_CASE("test data and inputs need no training data", "[dataset]") {
   const Members all = npz_members();
   write_file(directory.path() / "test.npz", zip_archive({all[2], all[3]}, true));
   const Dataset test = load_test_data(directory.path() / "test.npz");
-  CHECK(std::get<SharedArray<std::int32_t>>(test.targets) == Labels{7, 8});
+  CHECK(std::get<SharedArray<std::int32_t>>(test.target().values) == Labels{7, 8});
   CHECK(lacking(message_of<DataError>([&] { (void)load_dataset(directory.path() / "test.npz"); }), {"x_train"}) == "");
   write_file(directory.path() / "inputs.npz", zip_archive({all[2]}, true));
   write_file(directory.path() / "inputs.npy", all[2].second);
@@ -296,8 +296,8 @@ TEST_CASE("test data and inputs need no training data", "[dataset]") {
     CAPTURE(name);
     const Dataset inputs = load_inputs(directory.path() / name);
     CHECK(inputs.size() == 2);
-    CHECK(inputs.example_shape == Shape{3, 2});
-    CHECK(std::get<SharedArray<std::uint8_t>>(inputs.inputs) == counting(12));
+    CHECK(inputs.input().shape == Shape{3, 2});
+    CHECK(std::get<SharedArray<std::uint8_t>>(inputs.input().values) == counting(12));
   }
   CHECK(lacking(message_of<DataError>([&] { (void)load_test_data(directory.path() / "inputs.npz"); }), {"y_test"}) ==
         "");

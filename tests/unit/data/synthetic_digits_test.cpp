@@ -22,9 +22,9 @@ using Pixels = std::vector<std::uint8_t>;
 using Labels = std::vector<std::int32_t>;
 
 std::uint64_t digest(const Dataset& data) {
-  const auto& pixels = std::get<SharedArray<std::uint8_t>>(data.inputs);
+  const auto& pixels = std::get<SharedArray<std::uint8_t>>(data.input().values);
   Bytes bytes(pixels.begin(), pixels.end());
-  for (const std::int32_t label : std::get<SharedArray<std::int32_t>>(data.targets))
+  for (const std::int32_t label : std::get<SharedArray<std::int32_t>>(data.target().values))
     bytes.push_back(static_cast<std::uint8_t>(label));
   return digest_of(bytes);
 }
@@ -41,14 +41,14 @@ TEST_CASE("the synthetic digits are identical on every machine", "[digits]") {
 TEST_CASE("a synthetic digit depends only on its index", "[digits]") {
   const TrainTestSplit many = synthetic_digits(300, 200);
   const TrainTestSplit few = synthetic_digits(40, 30);
-  CHECK(std::get<SharedArray<std::uint8_t>>(few.train.inputs) ==
-        std::get<SharedArray<std::uint8_t>>(many.train.slice(0, 40).inputs));
-  CHECK(std::get<SharedArray<std::int32_t>>(few.train.targets) ==
-        std::get<SharedArray<std::int32_t>>(many.train.slice(0, 40).targets));
-  CHECK(std::get<SharedArray<std::uint8_t>>(few.test.inputs) ==
-        std::get<SharedArray<std::uint8_t>>(many.test.slice(0, 30).inputs));
-  CHECK(std::get<SharedArray<std::uint8_t>>(few.test.inputs) !=
-        std::get<SharedArray<std::uint8_t>>(few.train.slice(0, 30).inputs));
+  CHECK(std::get<SharedArray<std::uint8_t>>(few.train.input().values) ==
+        std::get<SharedArray<std::uint8_t>>(many.train.slice(0, 40).input().values));
+  CHECK(std::get<SharedArray<std::int32_t>>(few.train.target().values) ==
+        std::get<SharedArray<std::int32_t>>(many.train.slice(0, 40).target().values));
+  CHECK(std::get<SharedArray<std::uint8_t>>(few.test.input().values) ==
+        std::get<SharedArray<std::uint8_t>>(many.test.slice(0, 30).input().values));
+  CHECK(std::get<SharedArray<std::uint8_t>>(few.test.input().values) !=
+        std::get<SharedArray<std::uint8_t>>(few.train.slice(0, 30).input().values));
   CHECK(synthetic_digits(0, 0).train.size() == 0);
 }
 
@@ -59,18 +59,18 @@ TEST_CASE("the synthetic digits resemble MNIST and are fast to generate", "[digi
   std::cout << "synthetic digits drawn in " << seconds.count() << " s\n";
   CHECK(digits.train.size() == 60000);
   CHECK(digits.test.size() == 10000);
-  CHECK(digits.train.example_shape == Shape{28, 28});
+  CHECK(digits.train.input().shape == Shape{28, 28});
   digits.train.validate(10);
   digits.test.validate(10);
 
   std::array<int, 10> counts{};
-  for (const std::int32_t label : std::get<SharedArray<std::int32_t>>(digits.train.targets))
+  for (const std::int32_t label : std::get<SharedArray<std::int32_t>>(digits.train.target().values))
     ++counts.at(static_cast<std::size_t>(label));
   for (const int count : counts) CHECK((count > 5700 && count < 6300));
 
   double sum = 0;
   std::size_t blank = 0;
-  const auto& pixels = std::get<SharedArray<std::uint8_t>>(digits.train.inputs);
+  const auto& pixels = std::get<SharedArray<std::uint8_t>>(digits.train.input().values);
   for (std::size_t image = 0; image < 60000; ++image) {
     std::size_t inked = 0;
     for (const std::uint8_t pixel : std::span(pixels).subspan(image * 784, 784)) {

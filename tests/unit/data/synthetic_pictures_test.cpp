@@ -22,10 +22,10 @@ constexpr std::size_t pixels = std::size_t{32} * 32 * 3;
 constexpr std::size_t classes = 10;
 
 const SharedArray<std::uint8_t>& images_of(const Dataset& data) {
-  return std::get<SharedArray<std::uint8_t>>(data.inputs);
+  return std::get<SharedArray<std::uint8_t>>(data.input().values);
 }
 const SharedArray<std::int32_t>& labels_of(const Dataset& data) {
-  return std::get<SharedArray<std::int32_t>>(data.targets);
+  return std::get<SharedArray<std::int32_t>>(data.target().values);
 }
 
 std::uint64_t digest(const Dataset& data) {
@@ -117,7 +117,7 @@ TEST_CASE("a synthetic picture depends only on its index", "[pictures]") {
 
 TEST_CASE("the synthetic pictures have ten classes, which colours and places hardly tell apart", "[pictures]") {
   const TrainTestSplit pictures = synthetic_pictures(5000, 1000);
-  CHECK(pictures.train.example_shape == Shape{32, 32, 3});
+  CHECK(pictures.train.input().shape == Shape{32, 32, 3});
   pictures.train.validate(classes);
   pictures.test.validate(classes);
   std::array<int, classes> counts{};

@@ -51,7 +51,7 @@ TEST_CASE("shapes must be equal but for a last axis of 1") {
   const auto refusal = [](const Shape& model_shape, const Shape& data_shape, int examples = 8) {
     Job job(Sequential{Input(model_shape), Flatten(), Dense(3)}, plain);
     Dataset data = make_examples(Sequential{Input(model_shape), Flatten(), Dense(3)}, logits, examples, 5).data;
-    data.example_shape = data_shape;
+    data.input().shape = data_shape;
     return message_of<DataError>([&] { job.model.fit(data); });
   };
   const std::string none = "no such error was thrown";
@@ -72,11 +72,10 @@ TEST_CASE("shapes must be equal but for a last axis of 1") {
 
 TEST_CASE("inputs of integers take whole numbers, and bytes as they are") {
   const auto model_of = [](InputType type) { return Sequential{Input({4}, "in", type), Dense(3)}; };
-  const auto predict = [&](InputType type, decltype(Dataset::inputs) inputs) {
+  const auto predict = [&](InputType type, InputValues inputs) {
     Job job(model_of(type), plain);
     Dataset data;
-    data.example_shape = Shape{4};
-    data.inputs = std::move(inputs);
+    data.inputs.push_back({Shape{4}, std::move(inputs)});
     return job.model.predict(data);
   };
   const auto refusal = [&](InputType type, const std::vector<float>& inputs) {
@@ -141,10 +140,10 @@ TEST_CASE("labels of a dataset of equal size at the address of a freed one are c
   std::optional<Examples> place(make_examples(small, logits, 8, 5));
   job.model.fit(place->data);
   place.emplace(make_examples(small, logits, 8, 5));
-  const auto& targets = std::get<SharedArray<std::int32_t>>(place->data.targets);
+  const auto& targets = std::get<SharedArray<std::int32_t>>(place->data.target().values);
   std::vector<std::int32_t> wrong(targets.begin(), targets.end());
   wrong[3] = 99;
-  place->data.targets = wrong;
+  place->data.target().values = wrong;
   CHECK_THROWS_AS(job.model.fit(place->data), DataError);
   CHECK_THROWS_AS(job.model.evaluate(place->data), DataError);
 }

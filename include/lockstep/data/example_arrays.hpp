@@ -1,0 +1,43 @@
+// The arrays of a dataset: for each input of a model, and for each output, one array with a row for every example.
+#pragma once
+
+#include <lockstep/core/shape.hpp>
+#include <lockstep/data/shared_array.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <variant>
+
+namespace lockstep {
+
+/// Bytes are pixels, which a step divides by 255; floats are used as they are.
+using InputValues = std::variant<SharedArray<std::uint8_t>, SharedArray<float>>;
+
+/// Class indices, or dense targets.
+using TargetValues = std::variant<SharedArray<std::int32_t>, SharedArray<float>>;
+
+/// What one input of the model reads, row-major.
+struct InputArray {
+  Shape shape;            ///< of one example, e.g. {28, 28}
+  InputValues values;     ///< examples x shape
+  std::string name = {};  ///< the Input layer's; empty: arrays have the order of the model's inputs
+};
+
+/// What one output of the model is compared with, row-major.
+struct TargetArray {
+  Shape shape;            ///< of one target; {} for a class index
+  TargetValues values;    ///< class indices, or examples x shape
+  std::string name = {};  ///< the output layer's; empty: arrays have the order of the model's outputs
+};
+
+/// Elements of one example of this shape; 0 if a dimension is not positive or the product overflows.
+[[nodiscard]] std::size_t elements_of_example(const Shape& shape);
+
+/// Elements of all examples.
+template <typename... Elements>
+[[nodiscard]] std::size_t num_elements(const std::variant<SharedArray<Elements>...>& values) {
+  return std::visit([](const auto& array) { return array.size(); }, values);
+}
+
+}  // namespace lockstep
