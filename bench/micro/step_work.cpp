@@ -125,7 +125,8 @@ StepWork::StepWork(Job job) : job_(std::move(job)), backend_(make_cpu_backend(1)
   examples_.resize(job_.local_batch);
   for (std::uint32_t& example : examples_) example = random.below(examples_in_store);
   replica_ = {.begin = 0, .end = job_.local_batch};
-  context_ = {.data = {.inputs = pixels_.data(), .targets = classes_.data(), .examples = examples_in_store},
+  pixels_pointer_ = pixels_.data();
+  context_ = {.data = {.inputs = {&pixels_pointer_, 1}, .targets = classes_.data(), .examples = examples_in_store},
               .examples = examples_,
               .replicas = {&replica_, 1},
               .gradient_scale = 1.0 / static_cast<double>(job_.local_batch * static_cast<std::size_t>(job_.ranks)),

@@ -68,6 +68,7 @@ class StepWork {
   onednn::Context dnnl_;
   AlignedBuffer other_gradients_;  ///< stand in for another rank's gradients
   std::vector<std::uint8_t> pixels_;
+  InputPointer pixels_pointer_;
   std::vector<std::int32_t> classes_;
   std::vector<std::uint32_t> examples_;
   Range replica_;

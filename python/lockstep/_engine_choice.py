@@ -110,16 +110,16 @@ def with_remedy(problem: str, remedy: str) -> str:
     return re.sub(r"; in Python, lockstep\.fit .*", remedy, problem)
 
 
-def beyond_native(model: Any, x: Any, y: Any, validation: Any, sample_weight: Any) -> str | None:
+def beyond_native(model: Any, y: Any, validation: Any, sample_weight: Any) -> str | None:
     """Return what in a training, apart from the model, only the Keras engine takes."""
     if sample_weight is not None and np.ndim(sample_weight) != 1:
         return "it takes one sample_weight for each example"
     if y is None:
         return "it needs targets"
-    if any(holds_arrays(value) for value in (x, y)):
-        return "it takes models of one input and one output"
-    if isinstance(validation, (tuple, list)) and any(map(holds_arrays, validation)):
-        return "it takes validation data of one input and one output"
+    if holds_arrays(y):
+        return "it takes models of one output"
+    if isinstance(validation, (tuple, list)) and any(map(holds_arrays, validation[1:])):
+        return "it takes validation data of one output"
     if not model.built:
         return "the model is not built before it sees data"
     if type(model).train_step is not keras.Model.train_step:
@@ -134,7 +134,8 @@ def needs_targets(model: Any) -> bool:
 
 def holds_arrays(value: Any) -> bool:
     """Return whether a value is a container of arrays."""
-    return isinstance(value, (list, tuple, dict)) and any(hasattr(each, "shape") for each in value)
+    values = value.values() if isinstance(value, dict) else value
+    return isinstance(value, (list, tuple, dict)) and any(hasattr(each, "shape") for each in values)
 
 
 def choose(model: Any, engine: str, problem: str | None) -> str:

@@ -73,7 +73,8 @@ def fit(
     model
         Weights, optimizer state and step are the workers' when this returns, also after Ctrl-C.
     x, y
-        Arrays of equal length. The Keras engine also takes tuples and dicts of them, and `x` alone.
+        Arrays of equal length; `x` of a model with several inputs: a list or tuple in their order, or a dict by their
+        names. The Keras engine also takes several arrays in `y`, and `x` alone.
     epochs
         Passes over the data.
     batch_size
@@ -128,7 +129,7 @@ def fit(
     require_own_optimizer(model)
     if y is None and needs_targets(model) and (hasattr(x, "shape") or holds_arrays(x)):
         raise UsageError("y is missing; the model's loss compares its outputs with targets")
-    chosen = choose(model, engine, beyond_native(model, x, y, validation_data, sample_weight))
+    chosen = choose(model, engine, beyond_native(model, y, validation_data, sample_weight))
     verbose = 1 if verbose == "auto" else int(verbose)
     drawn = int(np.random.randint(2**31)) if seed is None else int(seed)
     directory = None if backup_dir is None else Path(backup_dir).absolute()
@@ -159,11 +160,11 @@ def fit(
     with Job() as job, contextlib.nullcontext() if directory is None else _start.owned(directory):
         state = job.memory_file("state")
         both = [data] if validation is None else [data, validation]
-        as_bytes = all(each.x.dtype == np.uint8 for each in both)
-        count = len(data.x) if validation is not None else math.floor(len(data.x) * (1 - validation_split))
+        as_bytes = _find_bytes(both)
+        count = len(data) if validation is not None else math.floor(len(data) * (1 - validation_split))
         training = Training(model, callbacks, epochs, math.ceil(count / arguments.batch_size), verbose)
         begun, facts = _start.take(
-            directory, resume, model, (seed, drawn), [data.x, data.y, data.sample_weight],
+            directory, resume, model, (seed, drawn), [data.arrays(), data.y, data.sample_weight],
             engine="native", batch_size=arguments.batch_size, shuffle=bool(shuffle), class_weight=class_weight,
             validation_split=validation_split, initial_epoch=int(initial_epoch), validation_freq=int(validation_freq),
         )  # fmt: skip
@@ -187,9 +188,9 @@ def fit(
             "class_weight": sorted((int(index), float(factor)) for index, factor in (class_weight or {}).items()),
             "temporary": str(job.folder),
         }
-        examples = max(len(each.x) for each in both)
+        examples = max(len(each) for each in both)
         chosen_seed = drawn if begun is None else begun
-        command = _worker_command(job.describe(description), arguments, chosen_seed, as_bytes, examples)
+        command = _worker_command(job.describe(description), arguments, chosen_seed, bool(as_bytes), examples)
         command += ["--epochs", str(epochs), "--backup-dir", str(directory or job.folder / "backup")]
         command += ["--resume", "auto" if resume else "never"]
         command += ["--deterministic"]  # else the parallelism would follow the clock, and the bits with it
@@ -233,7 +234,7 @@ def evaluate(
 
 
 def predict(model: Any, x: Any, *, batch_size: int | None = None, workers: int = 1) -> NDArray[np.float32]:
-    """Return a model's outputs for an array of inputs."""
+    """Return a model's outputs for an array of inputs; of several inputs, a list, tuple or dict of arrays."""
     arguments = _Arguments(1, 32 if batch_size is None else batch_size, workers)
     data = _as_pair(x, None, "the data")
     replaced = replaced_in_file(model, trains=False)
@@ -275,15 +276,34 @@ class _Arguments:
 
 @dataclass(frozen=True)
 class _Pair:
-    x: NDArray[Any]
+    x: list[tuple[str, NDArray[Any]]]  # by input, with its name if the caller gave a dict
     y: NDArray[Any] | None
     sample_weight: NDArray[Any] | None = None
+
+    def __len__(self) -> int:
+        return len(self.x[0][1])
+
+    def arrays(self) -> Any:
+        """Return what decides the data: the array of a single input, as it was given, or all of them by name."""
+        named = any(name for name, _ in self.x)
+        return dict(self.x) if named else [array for _, array in self.x] if len(self.x) > 1 else self.x[0][1]
 
 
 def _as_array(value: Any, what: str) -> NDArray[Any]:
     if isinstance(value, (list, tuple, dict)) and any(hasattr(each, "shape") for each in value):
-        raise UsageError(f"{what} holds several arrays; lockstep.fit takes models of one input and one output")
+        raise UsageError(f"{what} holds several arrays; lockstep.fit takes models of one output natively")
     return as_array(value, what)
+
+
+def _as_inputs(x: Any, what: str) -> list[tuple[str, NDArray[Any]]]:
+    if not holds_arrays(x):
+        return [("", _as_array(x, what))]
+    given = x.items() if isinstance(x, dict) else [("", value) for value in x]
+    inputs = [(str(name), as_array(value, f"{name or 'an array'} of {what}")) for name, value in given]
+    lengths = [len(array) for _, array in inputs]
+    if len(set(lengths)) > 1:
+        raise DataError(f"the arrays of {what} have {lengths} examples; give all inputs equally many")
+    return inputs
 
 
 def _as_validation(data: Any) -> _Pair:
@@ -293,16 +313,17 @@ def _as_validation(data: Any) -> _Pair:
 
 
 def _as_pair(x: Any, y: Any, what: str, sample_weight: Any = None) -> _Pair:
-    inputs = _as_array(x, f"x of {what}")
+    inputs = _as_inputs(x, f"x of {what}")
+    examples = len(inputs[0][1])
     targets = None if y is None else _as_array(y, f"y of {what}")
-    if targets is not None and len(inputs) != len(targets):
-        raise DataError(f"x of {what} has {len(inputs)} examples, y has {len(targets)}; give one target per example")
-    if len(inputs) == 0:
+    if targets is not None and examples != len(targets):
+        raise DataError(f"x of {what} has {examples} examples, y has {len(targets)}; give one target per example")
+    if examples == 0:
         raise DataError(f"{what} holds no examples")
     weights = None if sample_weight is None else _as_array(sample_weight, f"sample_weight of {what}")
-    if weights is not None and weights.shape != (len(inputs),):
+    if weights is not None and weights.shape != (examples,):
         raise DataError(
-            f"sample_weight of {what} has the shape {weights.shape}; give one number for each of its {len(inputs)} "
+            f"sample_weight of {what} has the shape {weights.shape}; give one number for each of its {examples} "
             "examples"
         )
     return _Pair(inputs, targets, weights)
@@ -322,7 +343,7 @@ def _check_class_weight(class_weight: Any) -> None:
 
 def _build(model: Any, data: _Pair) -> None:
     if not model.built:
-        model.build((None, *data.x.shape[1:]))
+        model.build((None, *data.x[0][1].shape[1:]))
 
 
 def _build_optimizer(model: Any) -> None:
@@ -343,8 +364,20 @@ def _keep_start(directory: Path, path: str, facts: dict[str, Any] | None) -> str
     return str(kept)
 
 
-def _write(job: Job, data: _Pair, as_bytes: bool) -> Message:
-    described = {"x": job.memory_file("x").write(data.x, "uint8" if as_bytes else "float32"), "y": None}
+def _find_bytes(both: list[_Pair]) -> set[str | int]:
+    """Return the inputs, by name or place, whose arrays are bytes in all data."""
+    are_bytes: dict[str | int, list[bool]] = {}
+    for data in both:
+        for place, (name, array) in enumerate(data.x):
+            are_bytes.setdefault(name or place, []).append(array.dtype == np.uint8)
+    return {which for which, each in are_bytes.items() if all(each)}
+
+
+def _write(job: Job, data: _Pair, as_bytes: set[str | int]) -> Message:
+    described: Message = {"x": [], "y": None}
+    for place, (name, array) in enumerate(data.x):
+        written = job.memory_file("x").write(array, "uint8" if (name or place) in as_bytes else "float32")
+        described["x"].append({**written, "name": name})
     weights = data.sample_weight
     described["sample_weight"] = None if weights is None else job.memory_file("weights").write(weights, "float32")
     if data.y is None:
@@ -365,9 +398,9 @@ def _worker_command(job: Path, arguments: _Arguments, seed: int, as_bytes: bool,
 
 
 def _infer(job: Job, model: Any, data: _Pair, arguments: _Arguments, what: Message) -> Message:
-    as_bytes = data.x.dtype == np.uint8
+    as_bytes = _find_bytes([data])
     described = {"model": write_model(job, model), "data": _write(job, data, as_bytes), "temporary": str(job.folder)}
-    command = _worker_command(job.describe(what | described), arguments, 0, as_bytes, len(data.x))
+    command = _worker_command(job.describe(what | described), arguments, 0, bool(as_bytes), len(data))
     job.start(arguments.workers, command)
     result: Message | None = None
     for message in job.messages():

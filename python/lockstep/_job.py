@@ -2,7 +2,7 @@
 
 The channel is a pair of sockets that the launcher and its trainers inherit. Each packet is one JSON object, so a worker
 that is killed leaves no half message. The worker of rank 0 speaks first, in every generation: {"event": "hello",
-"version": 1, "generation": 0}. When this process ends, so do the launcher and its workers, and the other way round.
+"version": 2, "generation": 0}. When this process ends, so do the launcher and its workers, and the other way round.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from lockstep._memory import MemoryFile
 from lockstep._native import DataError, Error, InternalError, IoError, PeerError, UsageError
 from lockstep._world import find_command
 
-VERSION = 1  # of the channel's messages and of job.json
+VERSION = 2  # of the channel's messages and of job.json
 Message = dict[str, Any]
 
 _ERRORS: dict[int, type[Error]] = {64: UsageError, 65: DataError, 70: InternalError, 74: IoError, 75: PeerError}

@@ -12,13 +12,21 @@
 
 namespace lockstep {
 
+/// The examples of one input.
+using InputPointer = std::variant<const std::uint8_t*, const float*>;
+
 /// The in-memory dataset from which steps gather their examples.
 struct DataView {
-  std::variant<const std::uint8_t*, const float*> inputs;   ///< not yet scaled; see Graph::input
+  std::span<const InputPointer> inputs;                     ///< by Graph::inputs, which say how they are scaled
   std::variant<const std::int32_t*, const float*> targets;  ///< class indices, or dense rows
   std::size_t examples = 0;
   /// Dataset::id, for data that a device may cache: equal ids mean equal bytes. 0: do not cache.
   std::uint64_t dataset_id = 0;
+
+  /// Null if there is no input: on a rank without examples.
+  [[nodiscard]] InputPointer input(std::size_t index) const noexcept {
+    return index < inputs.size() ? inputs[index] : InputPointer();
+  }
 };
 
 /// The inputs of one step.

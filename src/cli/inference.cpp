@@ -52,7 +52,7 @@ void evaluate(std::span<const std::string> args) {
   Model model = strategy.load_model(settings.model, [&](const Architecture& architecture, const auto& saved) {
     CompileOptions compile_options = resolve_compile_options(settings, architecture, saved, false);
     compile_options.optimizer = SGD();  // has no state to allocate
-    test = load_test_data(options.data_dir);
+    test = load_test_data(options.data_dir, array_names(architecture));
     check_inputs(test, options, architecture);
     convert_targets(test, compile_options.loss, architecture);
     return compile_options;
@@ -85,7 +85,7 @@ void predict(std::span<const std::string> args) {
   Dataset test;
   Model model = strategy.load_model(settings.model, [&](const Architecture& architecture, const auto& saved) {
     if (saved) strategy.print("Not used, so not checked: what {} was compiled with", settings.model.string());
-    test = load_inputs(options.data_dir);
+    test = load_inputs(options.data_dir, array_names(architecture));
     check_inputs(test, options, architecture);
     return CompileOptions{.loss = MeanSquaredError()};  // not computed; accepts outputs of any shape
   });

@@ -10,7 +10,7 @@
 #include "losses/loss_registry.hpp"
 #include "metrics/metric_registry.hpp"
 #include "options/read_value.hpp"
-#include "session/batch_feed.hpp"
+#include "session/check_inputs.hpp"
 
 #include <lockstep/core/error.hpp>
 #include <lockstep/data/dataset.hpp>
@@ -233,9 +233,23 @@ void convert_floats_to_classes(Dataset& data) {
   target.shape = Shape{};
 }
 
-bool holds_bytes(const Dataset& data) { return std::holds_alternative<SharedArray<std::uint8_t>>(data.input().values); }
+/// By what the bytes of the inputs are multiplied without --input-scale, for those that are bytes.
+std::vector<double> byte_scales_of(const Dataset& data, const Architecture& model) {
+  const Architecture flattened = model.flattened();
+  std::vector<double> scales;
+  for (std::size_t i = 0; i < model.inputs().size(); ++i) {
+    if (holds_bytes(array_of_input(data, model, i))) scales.push_back(byte_scale_of(flattened, i));
+  }
+  return scales;
+}
 
 }  // namespace
+
+ArrayNames array_names(const Architecture& model) {
+  ArrayNames names;
+  for (std::size_t i = 0; i < model.inputs().size(); ++i) names.inputs.push_back(model.input_layer(i).name);
+  return names;
+}
 
 void convert_targets(Dataset& data, const Loss& loss, const Architecture& model) {
   if (takes_classes(loss)) return convert_floats_to_classes(data);
@@ -268,8 +282,9 @@ void convert_targets(Dataset& data, const Loss& loss, const Architecture& model)
 }
 
 void check_inputs(const Dataset& data, const Options& options, const Architecture& model) {
-  check_example_shape(data, model);
-  if (!holds_bytes(data) || options.input_scale || byte_scale_of(model.flattened()) == 1) return;
+  check_example_shapes(data, model);
+  const auto is_one = [](double scale) { return scale == 1; };
+  if (options.input_scale || std::ranges::all_of(byte_scales_of(data, model), is_one)) return;
   const std::vector<std::filesystem::path> files = dataset_files(options.data_dir);
   const bool holds_arrays = std::ranges::any_of(
       files, [](const auto& file) { return file.extension() == ".npz" || file.extension() == ".npy"; });
@@ -281,8 +296,9 @@ void check_inputs(const Dataset& data, const Options& options, const Architectur
 }
 
 std::string describe_bytes(const Dataset& data, const Options& options, const Architecture& model) {
-  if (!holds_bytes(data)) return "";
-  const double byte_scale = options.input_scale.value_or(byte_scale_of(model.flattened()));
+  const std::vector<double> scales = byte_scales_of(data, model);
+  if (scales.empty()) return "";
+  const double byte_scale = options.input_scale.value_or(*std::ranges::min_element(scales));
   if (byte_scale == 1 && !options.input_scale) return "bytes unscaled because the model has a layer that reads them so";
   const std::string scale = byte_scale == 1.0 / 255 ? "1/255" : fmt::format("{:g}", byte_scale);
   return fmt::format("bytes multiplied by {} (--input-scale)", scale);
@@ -291,8 +307,13 @@ std::string describe_bytes(const Dataset& data, const Options& options, const Ar
 std::string describe(const TrainTestSplit& data, const Options& options, const Architecture& model) {
   const Dataset& train = data.train;
   const std::string validation = data.validation ? fmt::format(", {} validation", data.validation->size()) : "";
+  std::string shapes;
+  for (const InputArray& array : train.inputs) {
+    if (!shapes.empty()) shapes += " and ";
+    shapes += array.shape.to_string() + (array.name.empty() ? "" : " for '" + array.name + "'");
+  }
   std::string text = fmt::format("Data: {} training{} and {} test examples of shape {}", train.size(), validation,
-                                 data.test.size(), train.input().shape.to_string());
+                                 data.test.size(), shapes);
   if (const std::string bytes = describe_bytes(train, options, model); !bytes.empty()) text += ", " + bytes;
   return text + ", from " + options.data_dir.string();
 }

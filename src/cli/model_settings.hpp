@@ -44,8 +44,11 @@ void require_model(const ModelSettings& settings, const std::string& program);
 /// Throws UsageError if --data-dir is missing: unlike the programs for MNIST, these commands have no data of their own.
 void require_data_dir(const Options& options, const std::string& program);
 
+/// What the arrays of the model's data are called.
+[[nodiscard]] ArrayNames array_names(const Architecture& model);
+
 /// Checks what can be checked before a model is compiled, which measures its kernels for seconds. Throws DataError if
-/// the examples have another shape than the model's input. Throws UsageError if they are bytes of an .npz or .npy file,
+/// the examples have other shapes than the model's inputs. Throws UsageError if they are bytes of an .npz or .npy file,
 /// and neither --input-scale nor a layer of the model says how to scale them: Keras uses bytes as they are, and most
 /// programs divide them by 255 first.
 void check_inputs(const Dataset& data, const Options& options, const Architecture& model);

@@ -119,7 +119,7 @@ std::vector<Dataset*> datasets_of(TrainTestSplit& data) {
 /// The data, its targets in the form that the loss takes. Throws UsageError or DataError if the model cannot take it.
 TrainTestSplit load_data_for(const Architecture& model, const Loss& loss, const TrainSettings& settings,
                              const Options& options) {
-  TrainTestSplit data = load_dataset(options.data_dir);
+  TrainTestSplit data = load_dataset(options.data_dir, array_names(model));
   if (data.validation && settings.validation_split > 0) {
     throw UsageError(fmt::format("--validation-split is {}, but {} has a validation set, x_val; leave one of them out",
                                  settings.validation_split, options.data_dir.string()));

@@ -1,8 +1,9 @@
 // Finds a dataset's files, reads them, and checks that inputs and targets match.
+#include "core/join_words.hpp"
 #include "data/cifar.hpp"
 #include "data/idx.hpp"
 #include "data/npy.hpp"
-#include "data/npz.hpp"
+#include "data/npz_dataset.hpp"
 #include "data/sequential_file.hpp"
 
 #include <lockstep/core/error.hpp>
@@ -17,10 +18,9 @@
 #include <filesystem>
 #include <initializer_list>
 #include <iterator>
-#include <limits>
 #include <optional>
-#include <span>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -86,27 +86,7 @@ Dataset read_idx_pair(const fs::path& images_path, const fs::path& labels_path) 
           fmt::format("{} (labels: {})", images_path.string(), labels_path.filename().string())};
 }
 
-// --- npz ---------------------------------------------------------------------------------------------------------
-
-std::vector<std::int32_t> to_classes(const NpyArray& array, const std::string& name) {
-  const std::vector<std::int64_t> wide = to_integers(array);
-  for (std::size_t i = 0; i < wide.size(); ++i) {
-    const bool has_wrapped = array.type == NpyType::u8 && wide[i] < 0;
-    if (has_wrapped || wide[i] < std::numeric_limits<std::int32_t>::min() ||
-        wide[i] > std::numeric_limits<std::int32_t>::max()) {
-      throw DataError(fmt::format(
-          "label {} of {} is {}, which does not fit into 32 bits; correct it, or save the "
-          "labels as floats",
-          i, name, has_wrapped ? fmt::to_string(static_cast<std::uint64_t>(wide[i])) : fmt::to_string(wide[i])));
-    }
-  }
-  return {wide.begin(), wide.end()};
-}
-
-InputValues to_inputs(NpyArray array) {
-  if (array.type == NpyType::u1) return std::move(array.bytes);
-  return to_floats(array);
-}
+// --- npy ---------------------------------------------------------------------------------------------------------
 
 NpyArray read_npy(const fs::path& path) {
   const std::vector<std::uint8_t> file = read_whole_file(path);
@@ -118,75 +98,6 @@ NpyArray read_npy(const fs::path& path) {
         path.string(), header.shape.to_string(), descr_of(header.type), header.payload, header.bytes, file.size()));
   }
   return to_array(header, {file.begin() + static_cast<std::ptrdiff_t>(header.bytes), file.end()});
-}
-
-/// `shape` without its first dimension.
-Shape without_first(const Shape& shape) {
-  const auto extents = shape.extents();
-  return Shape(std::vector<std::int64_t>(extents.begin() + 1, extents.end()));
-}
-
-Dataset read_npz_pair(const NpzArchive& archive, const std::string& file, const std::string& split) {
-  const std::string inputs_name = file + ":x_" + split;
-  const std::string targets_name = file + ":y_" + split;
-  NpyArray inputs = archive.read("x_" + split);
-  const NpyArray targets = archive.read("y_" + split);
-  if (inputs.shape.rank() < 2 || targets.shape.rank() < 1 || inputs.shape[0] != targets.shape[0] ||
-      inputs.bytes.empty() || targets.bytes.empty()) {
-    throw DataError(
-        fmt::format("{} has shape {} and y_{} has shape {}, but there must be one label for every example, "
-                    "and at least one example; save them again",
-                    inputs_name, inputs.shape.to_string(), split, targets.shape.to_string()));
-  }
-  Dataset data;
-  InputArray& input = data.inputs.emplace_back();
-  input.shape = without_first(inputs.shape);
-  input.values = to_inputs(std::move(inputs));
-  data.source = fmt::format("{} (labels: y_{})", inputs_name, split);
-  TargetArray& target = data.targets.emplace_back();
-  const Shape shape = without_first(targets.shape);
-  // Keras' own datasets have labels of shape (n,) or (n, 1).
-  if (is_integer(targets.type) && shape.elements() == 1 && shape.rank() <= 1) {
-    target.values = to_classes(targets, targets_name);
-  } else {
-    target.shape = shape;
-    target.values = to_floats(targets);
-  }
-  if (const std::string name = split == "train" ? "sample_weight" : "sample_weight_" + split; archive.has(name)) {
-    const NpyArray weights = archive.read(name);
-    if (weights.shape != Shape{targets.shape[0]}) {
-      throw DataError(
-          fmt::format("{}:{} has shape {}, but there must be one weight for every example of x_{}; save "
-                      "them again",
-                      file, name, weights.shape.to_string(), split));
-    }
-    data.sample_weights = to_floats(weights);
-  }
-  return data;
-}
-
-/// Refuses an array that looks like a part of the data but has a name that nothing reads. Others, such as the classes'
-/// names, may be there.
-void require_known_arrays(const NpzArchive& archive, const std::string& file) {
-  constexpr std::array known{
-      "x_train",          "y_train", "x_test", "y_test", "x_val", "y_val", "sample_weight", "sample_weight_test",
-      "sample_weight_val"};
-  for (const std::string& key : archive.keys()) {
-    const bool is_part = key == "x" || key == "y" || key.starts_with("x_") || key.starts_with("y_") ||
-                         key.find("weight") != std::string::npos;
-    if (!is_part || std::find(known.begin(), known.end(), key) != known.end()) continue;
-    throw DataError(fmt::format("{}:{} would not be used; rename it to one of {}, or leave it out", file, key,
-                                fmt::join(known, ", ")));
-  }
-}
-
-/// Calls read(archive), which may keep nothing of the archive.
-template <typename Read>
-auto with_npz(const fs::path& path, const Read& read) {
-  const std::vector<std::uint8_t> bytes = read_whole_file(path);
-  const NpzArchive archive(std::as_bytes(std::span(bytes)), path.string());
-  require_known_arrays(archive, path.string());
-  return read(archive);
 }
 
 // --- all formats ---------------------------------------------------------------------------------------------------
@@ -247,45 +158,62 @@ std::optional<fs::path> find_archive(const fs::path& path) {
   throw IoError(fmt::format("the data {} is neither a directory nor a .npz file; {}", path.string(), remedy));
 }
 
+std::string label_of(const std::string& name, const fs::path& path) {
+  return name.empty() ? path.string() : "'" + name + "' in " + path.string();
+}
+
 /// Throws DataError unless training data and those called `name` have inputs and targets of the same kinds and shapes.
 void require_same_kind(const Dataset& train, const Dataset& other, const std::string& name, const fs::path& path) {
-  const InputArray& inputs = train.input();
-  const InputArray& other_inputs = other.input();
-  if (inputs.shape != other_inputs.shape || inputs.values.index() != other_inputs.values.index()) {
-    const auto kind = [](const InputArray& array) { return array.values.index() == 0 ? "bytes" : "floats"; };
+  for (std::size_t i = 0; i < train.inputs.size(); ++i) {
+    const InputArray& inputs = train.inputs[i];
+    const InputArray& others = other.inputs[i];
+    if (inputs.shape == others.shape && inputs.values.index() == others.values.index()) continue;
+    const auto kind = [](const InputArray& array) { return holds_bytes(array) ? "bytes" : "floats"; };
     throw DataError(
         fmt::format("the training examples of {} are {} of shape {} and the {} examples {} of shape {}; "
                     "both must match, so save them again",
-                    path.string(), kind(inputs), inputs.shape.to_string(), name, kind(other_inputs),
-                    other_inputs.shape.to_string()));
+                    label_of(inputs.name, path), kind(inputs), inputs.shape.to_string(), name, kind(others),
+                    others.shape.to_string()));
   }
-  const TargetArray& targets = train.target();
-  const TargetArray& other_targets = other.target();
-  if (targets.shape != other_targets.shape || targets.values.index() != other_targets.values.index()) {
+  for (std::size_t i = 0; i < train.targets.size(); ++i) {
+    const TargetArray& targets = train.targets[i];
+    const TargetArray& others = other.targets[i];
+    if (targets.shape == others.shape && targets.values.index() == others.values.index()) continue;
     const auto kind = [](const TargetArray& array) { return array.values.index() == 0 ? "whole numbers" : "floats"; };
     throw DataError(
         fmt::format("the training targets of {} are {} of shape {} and the {} targets {} of shape {}; both "
                     "must match, so save them again",
-                    path.string(), kind(targets), targets.shape.to_string(), name, kind(other_targets),
-                    other_targets.shape.to_string()));
+                    label_of(targets.name, path), kind(targets), targets.shape.to_string(), name, kind(others),
+                    others.shape.to_string()));
   }
+}
+
+/// Refuses files of pictures for a model that reads several arrays.
+void require_one_array(const ArrayNames& names, const fs::path& path, const std::string& split) {
+  if (names.inputs.size() < 2 && names.targets.size() < 2) return;
+  std::vector<std::string> arrays;
+  for (const std::string& name : names.inputs.size() < 2 ? std::vector<std::string>{} : names.inputs)
+    arrays.push_back("x_" + split + "_" + name);
+  for (const std::string& name : names.targets.size() < 2 ? std::vector<std::string>{} : names.targets)
+    arrays.push_back("y_" + split + "_" + name);
+  throw UsageError(
+      fmt::format("the model has several inputs or outputs, but {} holds one array; name FILE.npz with the "
+                  "arrays {}",
+                  path.string(), join_words(std::vector<std::string_view>(arrays.begin(), arrays.end()))));
 }
 
 }  // namespace
 
-TrainTestSplit load_dataset(const fs::path& path) {
+TrainTestSplit load_dataset(const fs::path& path, const ArrayNames& names) {
   TrainTestSplit data;
   if (const auto archive = find_archive(path)) {
-    data = with_npz(*archive, [&](const NpzArchive& npz) {
-      const std::string file = archive->string();
-      TrainTestSplit split{read_npz_pair(npz, file, "train"), read_npz_pair(npz, file, "test")};
-      if (npz.has("x_val") || npz.has("y_val")) split.validation = read_npz_pair(npz, file, "val");
-      return split;
-    });
+    data = read_npz(*archive, names);
   } else if (const auto cifar = find_cifar(path)) {
+    require_one_array(names, path, "train");
     data = {read_cifar(cifar->train, cifar->labels), read_cifar(cifar->test, cifar->labels)};
   } else {
     const auto files = find_all_idx(path, {train_images, train_labels, test_images, test_labels});
+    require_one_array(names, path, "train");
     data = {read_idx_pair(files[0], files[1]), read_idx_pair(files[2], files[3])};
   }
   require_same_kind(data.train, data.test, "test", path);
@@ -314,40 +242,30 @@ std::vector<fs::path> dataset_files(const fs::path& path) {
   return files;
 }
 
-Dataset load_test_data(const fs::path& path) {
-  if (const auto archive = find_archive(path)) {
-    return with_npz(*archive, [&](const NpzArchive& npz) { return read_npz_pair(npz, archive->string(), "test"); });
-  }
+Dataset load_test_data(const fs::path& path, const ArrayNames& names) {
+  if (const auto archive = find_archive(path)) return read_npz_test_data(*archive, names);
+  require_one_array(names, path, "test");
   if (const auto cifar = find_cifar(path)) return read_cifar(cifar->test, cifar->labels);
   const auto files = find_all_idx(path, {test_images, test_labels});
   return read_idx_pair(files[0], files[1]);
 }
 
-Dataset load_inputs(const fs::path& path) {
+Dataset load_inputs(const fs::path& path, const ArrayNames& names) {
+  const ArrayNames inputs{.inputs = names.inputs};
   Dataset data;
-  const auto take = [&data](NpyArray array, const std::string& name) {
-    if (array.shape.rank() < 2 || array.bytes.empty()) {
-      throw DataError(
-          fmt::format("{} has shape {}, but needs a first dimension for at least one example, and those of "
-                      "an example",
-                      name, array.shape.to_string()));
-    }
-    Shape shape = without_first(array.shape);
-    data.inputs.push_back({std::move(shape), to_inputs(std::move(array))});
-    data.source = name;
-  };
   if (path.extension() == ".npy") {
-    take(read_npy(path), path.string());
+    require_one_array(inputs, path, "test");
+    data.source = path.string();
+    data.inputs.push_back(to_input_array(read_npy(path), data.source));
   } else if (const auto archive = find_archive(path)) {
-    with_npz(*archive, [&](const NpzArchive& npz) {
-      take(npz.read("x_test"), archive->string() + ":x_test");
-      return true;
-    });
+    data = read_npz_test_inputs(*archive, names);
   } else if (const auto cifar = find_cifar(path)) {
+    require_one_array(inputs, path, "test");
     data = read_cifar(cifar->test, cifar->labels);
     data.targets.clear();
   } else {
     const auto files = find_all_idx(path, {test_images});
+    require_one_array(inputs, path, "test");
     IdxArray images = read_idx(files[0]);
     data.inputs.push_back({without_first(images.shape), std::move(images.values)});
     data.source = files[0].string();

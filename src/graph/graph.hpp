@@ -20,15 +20,17 @@
 #include <lockstep/losses/losses.hpp>
 #include <lockstep/metrics/metrics.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
 
 namespace lockstep {
 
-/// gather computes x * scale + offset, where x is byte * byte_scale for byte inputs and the value itself for float
-/// inputs.
-struct InputScaling {
+/// One of the model's inputs, which a gather copies. It computes x * scale + offset, where x is byte * byte_scale for
+/// bytes and the value itself for floats.
+struct GraphInput {
+  int tensor = -1;                ///< that gather writes
   double byte_scale = 1.0 / 255;  ///< see byte_scale_of()
   double scale = 1;               ///< of the model's Rescaling layers
   double offset = 0;              ///< of the model's Rescaling layers
@@ -55,14 +57,14 @@ struct Graph {
   std::vector<ParameterSpec> parameters;  ///< Keras' order; then the metric sums; then the partial sums
   int partial_sums = 0;                   ///< parameters that are partial sums: the last ones
   std::vector<Operation> forward;         ///< gather ... loss
-  bool is_chain = true;                   ///< each operation reads the output of the one before it
+  bool is_chain = true;                   ///< one input, and each operation reads the output of the one before it
   std::vector<Operation> backward;
   std::vector<AllToAllSpec> all_to_alls;  ///< of values, then of their gradients if these are needed
   int rank = 0;                           ///< of a tensor-parallel model: the rank whose shard this is
   int ranks = 1;                          ///< of a tensor-parallel model: the number of ranks
   double work = 0;                        ///< multiply-adds of the whole model for one batch (estimate_work)
   std::size_t batch_norm_replicas = 0;    ///< of all ranks; 0: one per rank
-  InputScaling input;
+  std::vector<GraphInput> inputs;         ///< in the model's order
   bool mixed_bfloat16 = false;
   bool plain = false;               ///< all tensors have Keras' order, even where another layout is faster
   std::size_t cache_bytes = 0;      ///< bytes of a microbatch's tensors that stay in the cache; 0: no microbatches
@@ -73,6 +75,11 @@ struct Graph {
   [[nodiscard]] Range examples_of(std::size_t batch, int of_rank) const {
     return examples_of_rank(batch, of_rank, ranks,
                             batch_norm_replicas > 0 ? batch_norm_replicas : static_cast<std::size_t>(ranks));
+  }
+
+  /// Whether the tensor is one of the model's inputs.
+  [[nodiscard]] bool is_input(int tensor) const {
+    return std::ranges::find(inputs, tensor, &GraphInput::tensor) != inputs.end();
   }
 
   [[nodiscard]] int metrics_parameter() const noexcept {

@@ -20,38 +20,46 @@ bool is_any_of(const Layer& layer) {
   return (std::holds_alternative<Kinds>(layer) || ...);
 }
 
+/// Calls visit(layer) for each call that the numbers of an input reach, in order. They are handed on by those for
+/// which it returns true.
+template <typename Visit>
+void spread(const Architecture& flattened, std::size_t input, const Visit& visit) {
+  const std::vector<LayerCall>& calls = flattened.calls();
+  std::vector<bool> carries(calls.size());
+  carries[static_cast<std::size_t>(flattened.inputs()[input])] = true;
+  for (std::size_t i = 0; i < calls.size(); ++i) {
+    const bool is_reached =
+        std::ranges::any_of(calls[i].inputs, [&](int of) { return carries[static_cast<std::size_t>(of)]; });
+    if (is_reached) carries[i] = visit(flattened.layers()[static_cast<std::size_t>(calls[i].layer)]);
+  }
+}
+
 }  // namespace
 
-double byte_scale_of(const Architecture& flattened) {
-  if (flattened.input_type() != InputType::float32) return 1;
-  std::vector<bool> is_near_input(flattened.calls().size());  // no weights were applied yet
-  for (std::size_t i = 0; i < flattened.calls().size(); ++i) {
-    const LayerCall& call = flattened.calls()[i];
-    const LayerInfo& info = flattened.layers()[static_cast<std::size_t>(call.layer)];
-    const bool reads = call.inputs.empty() || std::ranges::any_of(call.inputs, [&](int of) {
-                         return is_near_input[static_cast<std::size_t>(of)];
-                       });
-    if (reads && is_any_of<Rescaling, Normalization, Embedding>(info.layer)) return 1;
-    is_near_input[i] = reads && info.parameters.empty();
-  }
-  return 1.0 / 255;
+double byte_scale_of(const Architecture& flattened, std::size_t input) {
+  if (flattened.input_type(input) != InputType::float32) return 1;
+  bool is_scaled = false;
+  spread(flattened, input, [&is_scaled](const LayerInfo& info) {
+    if (is_any_of<Rescaling, Normalization, Embedding>(info.layer)) is_scaled = true;
+    return info.parameters.empty();  // no weights were applied yet
+  });
+  return is_scaled ? 1 : 1.0 / 255;
 }
 
 void check_integer_input(const Architecture& flattened) {
-  const InputType type = flattened.input_type();
-  if (type == InputType::float32) return;
-  std::vector<bool> has_integers(flattened.calls().size());
-  for (std::size_t i = 0; i < flattened.calls().size(); ++i) {
-    const LayerCall& call = flattened.calls()[i];
-    const LayerInfo& info = flattened.layers()[static_cast<std::size_t>(call.layer)];
-    const bool reads =
-        std::ranges::any_of(call.inputs, [&](int of) { return has_integers[static_cast<std::size_t>(of)]; });
-    has_integers[i] = call.inputs.empty() || (reads && is_any_of<Flatten, Reshape, Identity>(info.layer));
-    if (!reads || is_any_of<Flatten, Reshape, Identity, Embedding, Rescaling, Dense>(info.layer)) continue;
-    throw UsageError(fmt::format(
-        "layer '{}' ({}) reads an Input of {}, and Keras computes there in integers or fails; make the Input "
-        "float32, or put a Rescaling(1) before the layer",
-        info.name, info.class_name, enum_name(type)));
+  for (std::size_t input = 0; input < flattened.inputs().size(); ++input) {
+    const InputType type = flattened.input_type(input);
+    if (type == InputType::float32) continue;
+    spread(flattened, input, [type](const LayerInfo& info) {
+      const bool keeps_integers = is_any_of<Flatten, Reshape, Identity>(info.layer);
+      if (!keeps_integers && !is_any_of<Embedding, Rescaling, Dense>(info.layer)) {
+        throw UsageError(fmt::format(
+            "layer '{}' ({}) reads an Input of {}, and Keras computes there in integers or fails; make the Input "
+            "float32, or put a Rescaling(1) before the layer",
+            info.name, info.class_name, enum_name(type)));
+      }
+      return keeps_integers;
+    });
   }
 }
 

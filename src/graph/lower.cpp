@@ -48,6 +48,7 @@ class Lowering {
     graph_.mixed_bfloat16 =
         precision == Precision::automatic ? layers_are_mixed(graph_.layers) : precision == Precision::mixed_bfloat16;
     graph_.is_chain = architecture_.is_chain();
+    graph_.inputs.resize(architecture_.inputs().size());
     find_uses();
   }
 
@@ -57,7 +58,11 @@ class Lowering {
     add_parameters();
     outputs_.resize(architecture_.calls().size());
     for (std::size_t call = 0; call < architecture_.calls().size(); ++call) add_call(static_cast<int>(call));
-    graph_.input.byte_scale = input_scale_.value_or(byte_scale_of(architecture_));
+    for (std::size_t i = 0; i < graph_.inputs.size(); ++i) {
+      const double scale = byte_scale_of(architecture_, i);
+      const bool is_scalable = architecture_.input_type(i) == InputType::float32;
+      graph_.inputs[i].byte_scale = is_scalable ? input_scale_.value_or(scale) : scale;
+    }
     current_ = read(architecture_.outputs().front());
     graph_.tensors[current_].requires_channels_last = true;  // what predict returns
     add_loss();
@@ -168,7 +173,7 @@ class Lowering {
     operation.is_frozen = true;
   }
 
-  /// Gathers rows of the layer's weights. The model's input is their indices.
+  /// Gathers rows of the layer's weights. An input of the model is their indices.
   void append_embedding() {
     if (!reads_input()) {
       throw UsageError("layer '" + info().name + "' (" + info().class_name +
@@ -206,7 +211,7 @@ class Lowering {
   void view() {
     const Shape& shape = output_shape();
     if (reads_input_alone()) {  // gather can write any shape
-      set_extents(graph_.tensors[0], shape);
+      set_extents(graph_.tensors[current_], shape);
       return;
     }
     TensorSpec& base = graph_.tensors[current_];
@@ -236,10 +241,10 @@ class Lowering {
     return false;
   }
 
-  /// y = scale x + offset: computed by gather if only this layer reads the model's input, else by an operation.
+  /// y = scale x + offset: computed by gather if only this layer reads an input of the model, else by an operation.
   void rescale(double scale, double offset) {
     if (!reads_input_alone()) return append_affine();
-    InputScaling& input = graph_.input;
+    GraphInput& input = *std::ranges::find(graph_.inputs, current_, &GraphInput::tensor);
     input.scale *= scale;
     input.offset = input.offset * scale + offset;
   }
@@ -289,13 +294,12 @@ class Lowering {
   }
 
   void require_supported() const {
-    const std::size_t inputs = architecture_.inputs().size();
     const std::size_t outputs = architecture_.outputs().size();
-    if (inputs != 1 || outputs != 1) {
-      throw UsageError(
-          fmt::format("the model has {} input{} and {} output{}, but Lockstep trains models with one of each", inputs,
-                      inputs == 1 ? "" : "s", outputs, outputs == 1 ? "" : "s"));
-    }
+    if (outputs == 1) return;
+    throw UsageError(fmt::format(
+        "the model has {} outputs, but Lockstep trains models with one; join them with a Concatenate or Add layer, or "
+        "train a model of one of them",
+        outputs));
   }
 
   /// All parameters in the order of the layers, which is that of files.
@@ -322,7 +326,7 @@ class Lowering {
     first_parameter_ = first_parameters_[layer_];
     const std::vector<int>& inputs = architecture_.calls()[call].inputs;
     if (inputs.empty()) {
-      add_input();
+      add_input(call);
     } else {
       current_ = read(inputs.front());
       std::visit([this]<typename L>(const L& any) { LayerTraits<L>::lower(any, *this); }, info().layer);
@@ -330,19 +334,23 @@ class Lowering {
     outputs_[call] = {current_, graph_.forward.size()};
   }
 
-  void add_input() {
+  void add_input(int call) {
+    current_ = static_cast<int>(graph_.tensors.size());
     TensorSpec& tensor = graph_.tensors.emplace_back();
     tensor.name = info().name;
     set_extents(tensor, output_shape());
     activations_.push_back(ActivationFunction::linear);
-    current_ = 0;
-    graph_.forward.push_back({.kind = OperationKind::gather, .layer = layer_, .output = 0});
+    const auto input =
+        static_cast<std::size_t>(std::ranges::find(architecture_.inputs(), call) - architecture_.inputs().begin());
+    graph_.inputs[input].tensor = current_;
+    graph_.forward.push_back(
+        {.kind = OperationKind::gather, .layer = layer_, .output = current_, .model_input = input});
   }
 
   /// The tensor through which the next operation reads the output of a call: an alias if there are other readers.
   int read(int call) {
     const auto [tensor, position] = outputs_[call];
-    if (uses_[call] == 1 || tensor == 0) return tensor;  // nothing needs the input's gradient
+    if (uses_[call] == 1 || graph_.is_input(tensor)) return tensor;  // nothing needs an input's gradient
     TensorSpec use = graph_.tensors[tensor];
     use.alias = use.alias >= 0 ? use.alias : tensor;
     use.gradient_alias = -1;
@@ -364,9 +372,9 @@ class Lowering {
     graph_.tensors[owner >= 0 ? owner : fork.tensor].gradient_alias = fork.uses.front();
   }
 
-  /// Whether only this call, and views before it, read the model's input.
+  /// Whether only this call, and views before it, read an input of the model.
   [[nodiscard]] bool reads_input_alone() const {
-    if (current_ != 0) return false;
+    if (!graph_.is_input(current_)) return false;
     int call = call_;
     while (!architecture_.calls()[call].inputs.empty()) {
       call = architecture_.calls()[call].inputs.front();
@@ -375,8 +383,11 @@ class Lowering {
     return true;
   }
 
-  /// Whether the last tensor is the model's input.
-  [[nodiscard]] bool reads_input() const { return current_ == 0 || graph_.tensors[current_].alias == 0; }
+  /// Whether the last tensor is an input of the model.
+  [[nodiscard]] bool reads_input() const {
+    return graph_.is_input(current_) ||
+           (graph_.tensors[current_].alias >= 0 && graph_.is_input(graph_.tensors[current_].alias));
+  }
 
   /// The tensors that the call reads.
   std::vector<Operand> read_operands(std::optional<std::size_t> scaled = {}) {

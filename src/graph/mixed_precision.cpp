@@ -32,8 +32,11 @@ void choose_types(Graph& graph, int output) {
   for (TensorSpec& tensor : graph.tensors) tensor.type = ElementType::bfloat16;
   for (const Operation& operation : graph.forward) {
     if (operation.kind != OperationKind::embedding) continue;
-    for (TensorSpec& tensor : graph.tensors) {  // bfloat16 does not represent every index
-      if (&tensor == graph.tensors.data() || tensor.alias == 0) tensor.type = ElementType::float32;
+    const int alias = graph.tensors[operation.input].alias;
+    const int indices = alias >= 0 ? alias : operation.input;
+    graph.tensors[indices].type = ElementType::float32;  // bfloat16 does not represent every index
+    for (TensorSpec& tensor : graph.tensors) {
+      if (tensor.alias == indices) tensor.type = ElementType::float32;
     }
   }
   for (int tensor = output; tensor >= 0;) {

@@ -52,6 +52,7 @@ struct Operation {
   /// Of a merge or concatenation: its inputs. Of sum_gradients: the forks of `input`. Of a loss: the tensor that it is
   /// computed from and whose gradient it writes; metrics are computed from `input`, the model's output.
   std::vector<Operand> operands = {};
+  std::size_t model_input = 0;         ///< gather: index in Graph::inputs
   std::int64_t concatenated_rows = 1;  ///< of an example's output, channels last: each has a part of every operand
   MergeFunction merge = MergeFunction::add;
   Range input_features = {};  ///< dense_backward: the chunk's rows of the kernel, in the order of the input's layout

@@ -61,19 +61,22 @@ class TrialData {
   TrialData(const Graph& graph, std::size_t num_examples) {
     RandomStream random(0, RandomPurpose::calibration, 0);
     const std::size_t pool = pool_batches * std::max<std::size_t>(num_examples, 1);
-    const auto pixels = static_cast<std::size_t>(graph.tensors.front().elements());
     const auto outputs = static_cast<std::size_t>(graph.tensors[graph.forward.back().input].elements());
-    images_.resize(pool * pixels);
     const bool holds_indices = std::ranges::any_of(graph.forward, [](const Operation& operation) {
       return operation.kind == OperationKind::embedding;  // of which only 0 is certain
     });
-    for (std::size_t image = 0; image < pool && !holds_indices; ++image) {
-      const std::size_t drawn = pixels / 4;
-      const auto begin = static_cast<std::size_t>(random.uniform() * static_cast<float>(pixels - drawn));
-      std::uint8_t* const first = images_.data() + image * pixels + begin;
-      std::generate_n(first, drawn, [&] { return static_cast<std::uint8_t>(random.next()); });
+    for (const GraphInput& input : graph.inputs) {
+      const auto pixels = static_cast<std::size_t>(graph.tensors[input.tensor].elements());
+      std::vector<std::uint8_t>& images = images_.emplace_back(pool * pixels);
+      for (std::size_t image = 0; image < pool && !holds_indices; ++image) {
+        const std::size_t drawn = pixels / 4;
+        const auto begin = static_cast<std::size_t>(random.uniform() * static_cast<float>(pixels - drawn));
+        std::uint8_t* const first = images.data() + image * pixels + begin;
+        std::generate_n(first, drawn, [&] { return static_cast<std::uint8_t>(random.next()); });
+      }
+      inputs_.emplace_back(images.data());
     }
-    context.data.inputs = images_.data();
+    context.data.inputs = inputs_;
     context.data.examples = pool;
     if (takes_classes(graph.loss)) {
       classes_.resize(pool);
@@ -97,7 +100,8 @@ class TrialData {
   StepContext context;
 
  private:
-  std::vector<std::uint8_t> images_;
+  std::vector<std::vector<std::uint8_t>> images_;  ///< by input of the model
+  std::vector<InputPointer> inputs_;
   std::vector<std::int32_t> classes_;
   std::vector<float> targets_;
   std::vector<std::uint32_t> order_;

@@ -176,7 +176,8 @@ class ShardingSearch {
 
   /// Seconds of a fraction of an operation: forward, backward and update.
   [[nodiscard]] double work_seconds(const Operation& operation, double fraction) const {
-    const double flops = (operation.input == 0 ? 4 : 6) * batch_ * multiply_adds_per_example(graph_, operation);
+    const double flops =
+        (graph_.is_input(operation.input) ? 4 : 6) * batch_ * multiply_adds_per_example(graph_, operation);
     double bytes = 3 * output_bytes(operation);
     if (traits_of(operation).has_kernel) {
       const ParameterInfo& kernel = graph_.parameters[operation.parameter].info;

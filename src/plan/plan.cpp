@@ -74,8 +74,11 @@ std::string line_of_choice(const Operation& operation, const Graph& graph) {
 /// `common`: only what is equal on all ranks of a tensor-parallel model.
 std::string layout_of(const Plan& plan, bool common = false) {
   const Graph& graph = plan.graph;
-  std::string text = fmt::format("input bytes * {:.17g}, * {:.17g} + {:.17g}\n{}", graph.input.byte_scale,
-                                 graph.input.scale, graph.input.offset, plan.sharding);
+  std::string text;
+  for (const GraphInput& input : graph.inputs) {
+    text += fmt::format("input bytes * {:.17g}, * {:.17g} + {:.17g}\n", input.byte_scale, input.scale, input.offset);
+  }
+  text += plan.sharding;
   for (std::size_t t = 0; t < graph.tensors.size(); ++t) {
     if (common && graph.tensors[t].whole_channels > 0) continue;
     text += fmt::format("tensor t{} {} {}\n", t, graph.tensors[t].name, extents(graph.tensors[t]));

@@ -2,18 +2,16 @@
 #include "session/batch_feed.hpp"
 
 #include "core/range.hpp"
-#include "layers/input.hpp"
 #include "losses/loss_registry.hpp"
+#include "session/check_inputs.hpp"
 #include "session/data_digest.hpp"
 
 #include <lockstep/core/error.hpp>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <limits>
 #include <span>
 #include <string>
 #include <variant>
@@ -23,61 +21,10 @@ namespace lockstep {
 
 namespace {
 
-/// Equal shapes, or one has a last axis of 1 more than the other.
-bool is_same_but_for_last_one(const Shape& a, const Shape& b) {
-  const auto is_longer = [](std::span<const std::int64_t> longer, std::span<const std::int64_t> shorter) {
-    return longer.size() == shorter.size() + 1 && longer.back() == 1 &&
-           std::ranges::equal(longer.first(shorter.size()), shorter);
-  };
-  return a == b || is_longer(a.extents(), b.extents()) || is_longer(b.extents(), a.extents());
-}
-
-void require_one_array(const Dataset& data, const char* of, std::size_t arrays) {
-  if (arrays == 1) return;
-  throw UsageError(fmt::format("the model has one {}, but {} has {} arrays for it; give one", of,
-                               data.source.empty() ? "the data" : data.source, arrays));
-}
-
-/// The axes for numpy.transpose, the first one being that of the examples, that give `given` the shape `wanted`. Empty
-/// if no order of its axes does. Axes of one length keep their order.
-std::vector<std::size_t> axes_that_give(const Shape& wanted, const Shape& given) {
-  const std::span<const std::int64_t> from = given.extents();
-  const std::span<const std::int64_t> to = wanted.extents();
-  if (!std::ranges::is_permutation(from, to)) return {};
-  std::vector<std::size_t> axes{0};
-  std::vector<bool> is_taken(from.size());
-  for (const std::int64_t extent : to) {
-    std::size_t axis = 0;
-    while (is_taken[axis] || from[axis] != extent) ++axis;
-    is_taken[axis] = true;
-    axes.push_back(axis + 1);
-  }
-  return axes;
-}
-
-/// What to do with examples of another shape than the model's input.
-std::string remedy_for_shape(const Dataset& data, const Shape& input) {
-  if (const auto axes = axes_that_give(input, data.input().shape); !axes.empty()) {
-    return fmt::format("put the axes into the model's order: numpy.transpose(x, ({}))", fmt::join(axes, ", "));
-  }
-  std::vector<std::int64_t> whole{static_cast<std::int64_t>(data.size())};
-  const std::span<const std::int64_t> one = data.input().shape.extents();
-  whole.insert(whole.end(), one.begin(), one.end());
-  if (is_same_but_for_last_one(Shape(whole), input))
-    return "for a single example, give x[None], an array of one example";
-  return "reshape or resize the examples, or make the model for their shape";
-}
-
-bool fits(double value, InputType type) {
-  if (value != std::trunc(value)) return false;
-  switch (type) {
-    case InputType::float32: return true;
-    case InputType::boolean: return value == 0 || value == 1;
-    case InputType::uint8: return value >= 0 && value <= std::numeric_limits<std::uint8_t>::max();
-    case InputType::int32: return std::abs(value) <= std::numeric_limits<std::int32_t>::max();
-    case InputType::int64: return std::abs(value) < 0x1p63;
-  }
-  return false;
+void require_one_target(const Dataset& data) {
+  if (data.targets.size() == 1) return;
+  throw UsageError(fmt::format("the model has one output, but {} has {} arrays of targets; give one",
+                               data.source.empty() ? "the data" : data.source, data.targets.size()));
 }
 
 /// Keras ignores a class that does not exist, and trains with any factor.
@@ -97,15 +44,6 @@ void require_classes(const std::map<int, double>& class_weight, const Shape& out
 
 }  // namespace
 
-void check_example_shape(const Dataset& data, const Architecture& model) {
-  const Shape& input = model.input_shape();
-  require_one_array(data, "input", data.inputs.size());
-  const Shape& shape = data.input().shape;
-  if (is_same_but_for_last_one(shape, input)) return;
-  throw DataError(fmt::format("the model takes examples of shape {}, but {} has {}; {}", input.to_string(), data.source,
-                              shape.to_string(), remedy_for_shape(data, input)));
-}
-
 BatchFeed::BatchFeed(RunContext& run_context, const Architecture& architecture, std::size_t batch_norm_replicas,
                      bool computes_whole_batch)
     : run_context_(run_context),
@@ -121,50 +59,26 @@ std::size_t BatchFeed::capacity(std::size_t batch_size) const {
 }
 
 BatchFeed::Identity BatchFeed::identity_of(const Dataset& data) {
-  return {data.id.value(), data.size(), data.target().values.index(), data.input().shape.elements()};
-}
-
-/// Keras cuts the inputs to the type of the model's Input.
-void BatchFeed::check_input_type(const Dataset& data) const {
-  const InputType type = architecture_.input_type();
-  if (type == InputType::float32) return;
-  if (const auto scale = run_context_.options().input_scale; scale && *scale != 1) {
-    throw UsageError(
-        fmt::format("--input-scale multiplies bytes, but the model's input is {}; leave the option out, or "
-                    "make the Input float32",
-                    enum_name(type)));
-  }
-  const auto check = [&](const auto& values) {
-    const auto wrong = std::find_if_not(values.begin(), values.end(), [type](auto value) { return fits(value, type); });
-    if (wrong == values.end()) return;
-    throw DataError(
-        fmt::format("value {} of {} is {}, but the model's input is {}, to which Keras would cut it; convert "
-                    "the inputs, or make the Input float32",
-                    wrong - values.begin(), data.source, *wrong, enum_name(type)));
-  };
-  std::visit(check, data.input().values);
+  std::int64_t elements = 0;
+  for (const InputArray& array : data.inputs) elements += array.shape.elements();
+  return {data.id.value(), data.size(), data.target().values.index(), elements};
 }
 
 void BatchFeed::check_inputs(const Dataset& data) {
-  check_example_shape(data, architecture_);
+  check_example_shapes(data, architecture_);
   data.validate_inputs();
-  check_input_type(data);
+  check_input_types(data, architecture_, run_context_.options().input_scale);
   run_context_.require_equal_on_all_ranks("the inputs", digest_of(data));
 }
 
 void BatchFeed::validate(const Dataset& data, const Loss& loss) {
-  require_one_array(data, "input", data.inputs.size());
-  require_one_array(data, "output", data.targets.size());
+  if (data.inputs.empty()) check_example_shapes(data, architecture_);
+  require_one_target(data);
   const Identity identity = identity_of(data);
   const auto same = [&](const Checked& checked) { return checked.identity == identity; };
   if (std::any_of(checked_.begin(), checked_.end(), same)) return;
-  check_example_shape(data, architecture_);
+  check_example_shapes(data, architecture_);
   if (data.size() == 0) throw DataError(data.source + " holds no examples");
-  if (run_context_.options().input_scale && std::holds_alternative<SharedArray<float>>(data.input().values)) {
-    throw UsageError("--input-scale multiplies bytes, but " + data.source +
-                     " holds other numbers, which are used as they are; leave the option out, or save the inputs as "
-                     "uint8");
-  }
   const std::int64_t outputs = architecture_.output_shape().elements();
   const bool wants_classes = takes_classes(loss);
   const bool has_classes = std::holds_alternative<SharedArray<std::int32_t>>(data.target().values);
@@ -184,7 +98,7 @@ void BatchFeed::validate(const Dataset& data, const Loss& loss) {
                     data.source, data.target().shape.to_string(), architecture_.output_shape().to_string()));
   }
   data.validate(outputs);
-  check_input_type(data);
+  check_input_types(data, architecture_, run_context_.options().input_scale);
   if (const auto* targets = std::get_if<SharedArray<float>>(&data.target().values))
     check_targets(loss, *targets, data.source);
   std::string description = digest_of(data);
@@ -246,6 +160,15 @@ void BatchFeed::add_weights(StepContext& context, const Batch& whole, std::span<
   for (const std::uint32_t example : whole_batch_) context.total_weight += weights[example];
 }
 
+std::span<const InputPointer> BatchFeed::point_at_inputs(const Dataset& data) {
+  inputs_.clear();
+  for (std::size_t i = 0; i < architecture_.inputs().size(); ++i) {
+    std::visit([this](const auto& values) { inputs_.emplace_back(values.data()); },
+               array_of_input(data, architecture_, i).values);
+  }
+  return inputs_;
+}
+
 StepContext BatchFeed::prepare(const Batch& batch, const Batch& whole, std::uint64_t step, bool training) {
   const Dataset& data = *batch.data;
   if (sampled_dataset_ != data.id.value() || sampler_shuffles_ != batch.shuffle ||
@@ -269,7 +192,7 @@ StepContext BatchFeed::prepare(const Batch& batch, const Batch& whole, std::uint
     if (!slice.empty()) replica_ranges_.push_back({slice.begin - shard.begin, slice.end - shard.begin});
   }
   StepContext context;
-  std::visit([&](const auto& inputs) { context.data.inputs = inputs.data(); }, data.input().values);
+  context.data.inputs = point_at_inputs(data);
   std::visit([&](const auto& targets) { context.data.targets = targets.data(); }, data.target().values);
   context.data.examples = data.size();
   context.data.dataset_id = data.id.value();

@@ -20,10 +20,6 @@
 
 namespace lockstep {
 
-/// Throws DataError unless the dataset's examples have the shape of the model's input. A last axis of 1 may be missing
-/// or too many, as in Keras.
-void check_example_shape(const Dataset& data, const Architecture& model);
-
 class BatchFeed {
  public:
   /// `run_context` and `architecture` must outlive the feed. `batch_norm_replicas` counts the replicas of all ranks.
@@ -40,9 +36,7 @@ class BatchFeed {
   /// dataset has passed before. Collective. Throws UsageError or DataError.
   void validate(const Dataset& data, const Loss& loss);
 
-  void check_input_type(const Dataset& data) const;
-
-  /// Checks inputs to predict for: their shape, that they are finite, and that all ranks have the same. Collective.
+  /// Checks inputs to predict for: their shapes, that they are finite, and that all ranks have the same. Collective.
   /// Throws UsageError or DataError.
   void check_inputs(const Dataset& data);
 
@@ -62,13 +56,16 @@ class BatchFeed {
   }
   [[nodiscard]] StepContext prepare(const Batch& batch, const Batch& whole, std::uint64_t step, bool training);
 
+  /// The examples of checked data, for DataView. Valid until the next call.
+  [[nodiscard]] std::span<const InputPointer> point_at_inputs(const Dataset& data);
+
  private:
   /// Identifies a validated dataset. It holds no addresses, because all ranks must agree on whether to validate again.
   struct Identity {
     std::uint64_t dataset;  ///< Dataset::id
     std::size_t size;
     std::size_t target_type;
-    std::int64_t elements;  ///< of an example
+    std::int64_t elements;  ///< of an example's inputs
     friend bool operator==(const Identity&, const Identity&) = default;
   };
   struct Checked {
@@ -90,6 +87,7 @@ class BatchFeed {
   std::unique_ptr<Sampler> sampler_;
   std::uint64_t sampled_dataset_ = 0;  ///< Dataset::id
   bool sampler_shuffles_ = false;
+  std::vector<InputPointer> inputs_;  ///< of the dataset of the last batch
   std::vector<std::uint32_t> examples_;
   std::uint64_t weighted_dataset_ = 0;  ///< Dataset::id
   std::vector<float> class_weights_;    ///< of its examples

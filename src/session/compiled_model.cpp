@@ -359,7 +359,7 @@ std::vector<float> CompiledModel::predict(const Dataset& data, std::size_t batch
   std::vector<std::uint32_t> order(data.size());
   std::iota(order.begin(), order.end(), 0U);
   StepContext context;
-  std::visit([&](const auto& inputs) { context.data.inputs = inputs.data(); }, data.input().values);
+  context.data.inputs = feed->point_at_inputs(data);
   context.data.examples = data.size();
   for (std::size_t begin = 0; begin < data.size(); begin += at_once) {
     const std::size_t examples = std::min(at_once, data.size() - begin);

@@ -15,7 +15,8 @@ std::string digest_of(const Dataset& data) {
   for (const InputArray& array : data.inputs) {
     std::visit(add, array.values);
     if (!array.name.empty()) digest.add(array.name.data(), array.name.size());
-    shapes += (shapes.empty() ? "" : " and ") + array.shape.to_string();
+    if (!shapes.empty()) shapes += " and ";
+    shapes += array.name.empty() ? array.shape.to_string() : array.name + " " + array.shape.to_string();
   }
   for (const TargetArray& array : data.targets) {
     std::visit(add, array.values);

@@ -10,6 +10,7 @@
 #include "support/reference_training.hpp"
 
 #include <lockstep/core/error.hpp>
+#include <lockstep/layers/functional.hpp>
 #include <lockstep/layers/sequential.hpp>
 #include <lockstep/training/model.hpp>
 #include <lockstep/training/options.hpp>
@@ -47,7 +48,7 @@ Options silent_options(int batch, Communication communication = Communication::a
 struct Job {
   MultiWorkerMirroredStrategy strategy;
   Model model;
-  Job(const Sequential& architecture, const CompileOptions& compile, const Options& options)
+  Job(const Architecture& architecture, const CompileOptions& compile, const Options& options)
       : strategy(options), model(strategy.build(architecture)) {
     model.compile(compile);
   }
@@ -62,7 +63,7 @@ std::string exact_text(const Logs& logs) {
 
 /// `by_default`: --global-batch-size, if fit() is given `batch`.
 void check_training(const CompileOptions& compile, int batch, std::size_t count, Communication communication,
-                    int replicas = 0, int by_default = 0, const Sequential& architecture = everything) {
+                    int replicas = 0, int by_default = 0, const Architecture& architecture = everything) {
   Options options = silent_options(by_default > 0 ? by_default : batch, communication);
   options.batch_norm_replicas = replicas;
   const Examples examples = make_examples(architecture, compile.loss, count, 3);
@@ -100,6 +101,21 @@ void check_training(const CompileOptions& compile, int batch, std::size_t count,
 }
 
 }  // namespace
+
+TEST_CASE("a model of two inputs trains on any number of ranks like the reference") {
+  const Tensor image = Input({6, 6, 1}, "image");
+  const Tensor numbers = Input({3}, "numbers");
+  const Dense shared(4, {.activation = activations::tanh});
+  const Tensor seen = shared(GlobalAveragePooling2D()(Conv2D(3, 3)(image)));
+  const Tensor all = Concatenate()({Dropout(0.25)(seen), shared(numbers), BatchNormalization()(numbers)});
+  const Functional model(std::vector{numbers, image}, std::vector{Dense(3)(all)});
+  const CompileOptions compile{
+      .optimizer = Adam({.learning_rate = 0.01, .epsilon = 1e-4}), .loss = logits, .metrics = {accuracy}};
+  for (const auto& [batch, count] : std::vector<std::pair<int, std::size_t>>{{12, 36}, {5, 13}, {1, 3}}) {
+    for (const Communication communication : {Communication::automatic, Communication::mpi})
+      check_training(compile, batch, count, communication, 0, 0, model);
+  }
+}
 
 TEST_CASE("training on any number of ranks matches the reference") {
   const std::vector<Optimizer> optimizers =

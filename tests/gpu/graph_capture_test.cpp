@@ -72,7 +72,9 @@ class Run {
     std::iota(drawn.begin(), drawn.end(), static_cast<std::uint32_t>(steps_ % 8));
     const std::vector<Range> rows{{0, count / 2}, {count / 2, count}};
     StepContext context;
-    std::visit([&](const auto& inputs) { context.data.inputs = inputs.data(); }, examples_.data.input().values);
+    const InputPointer inputs =
+        std::visit([](const auto& values) -> InputPointer { return values.data(); }, examples_.data.input().values);
+    context.data.inputs = {&inputs, 1};
     std::visit([&](const auto& targets) { context.data.targets = targets.data(); }, examples_.data.target().values);
     context.data.examples = examples_in_set;
     context.data.dataset_id = 1;

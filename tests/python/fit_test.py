@@ -75,6 +75,49 @@ class QuickTest(FitTest):
         lockstep.fit(model, x, y, engine="native", **options)
         self.assert_same(model, alone)
 
+    def test_several_inputs_as_keras(self) -> None:
+        x, y = data()
+        numbers = np.random.default_rng(3).normal(size=(EXAMPLES, 5)).astype("float32")
+        levels = np.random.default_rng(4).integers(0, 256, (EXAMPLES, 2)).astype("uint8")
+
+        def made() -> Any:
+            keras.utils.set_random_seed(1)
+            image, number, level = (keras.Input(shape, name=name) for name, shape in
+                                    (("image", (6, 6, 1)), ("number", (5,)), ("level", (2,))))  # fmt: skip
+            seen = keras.layers.Flatten()(keras.layers.Conv2D(3, 3, activation="relu")(image))
+            scaled = keras.layers.Rescaling(1 / 255)(level)
+            together = keras.layers.Concatenate()([seen, keras.layers.Dense(4, activation="tanh")(number), scaled])
+            model = keras.Model([image, number, level], keras.layers.Dense(4)(together))
+            loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+            model.compile(keras.optimizers.Adam(0.01), loss, metrics=["accuracy"])
+            return model
+
+        self.assertEqual(lockstep.check(made()).engine, "native")
+        options = {"batch_size": BATCH, "shuffle": False, "verbose": 0, "epochs": 2}
+        lists = [x, numbers, levels]
+        by_name = {"level": levels, "image": x, "number": numbers}
+        alone = made()
+        expected = alone.fit(lists, y, validation_data=(lists, y), **options).history
+        for given, other in ((lists, tuple(lists)), (tuple(lists), by_name), (by_name, by_name)):
+            model = made()
+            history = lockstep.fit(model, given, y, validation_data=(other, y), workers=2, engine="native", **options)
+            self.assert_same(model, alone)
+            for name, values in expected.items():
+                np.testing.assert_allclose(history.history[name], values, atol=TOLERANCE, err_msg=name)
+            np.testing.assert_allclose(
+                lockstep.predict(model, given), alone.predict(lists, verbose=0), rtol=1e-3, atol=1e-4
+            )
+            np.testing.assert_allclose(
+                lockstep.evaluate(model, other, y), alone.evaluate(lists, y, verbose=0), rtol=1e-3, atol=1e-4
+            )
+        wrong = {name: array for name, array in by_name.items() if name != "level"}
+        with self.assertRaisesRegex(ValueError, "no array for the model's input 'level'.*'image' and 'number'"):
+            lockstep.fit(made(), wrong, y, verbose=0)
+        with self.assertRaisesRegex(ValueError, "an array 'colour', but the model's inputs are 'image', "):
+            lockstep.fit(made(), {**by_name, "colour": x}, y, verbose=0)
+        with self.assertRaisesRegex(ValueError, r"have \[120, 119, 120\] examples"):
+            lockstep.fit(made(), [x, numbers[1:], levels], y, verbose=0)
+
     def test_variables_of_other_jobs_change_nothing(self) -> None:
         x, y = data()
         model, same = make_model(), make_model()

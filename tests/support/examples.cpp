@@ -48,23 +48,36 @@ Examples make_examples(const Architecture& model, const Loss& loss, std::size_t 
   RandomStream random(seed, RandomPurpose::test, 0);
   Examples examples;
   examples.data.source = "random numbers";
-  InputArray& input = examples.data.inputs.emplace_back();
-  input.shape = model.input_shape();
-  examples.input_width = static_cast<std::size_t>(model.input_shape().elements());
-  const std::size_t inputs = count * examples.input_width;
-  if (pixels == Pixels::bytes) {
-    const double scale = byte_scale_of(model.flattened());
-    std::vector<std::uint8_t> bytes(inputs);
-    for (std::uint8_t& byte : bytes) {
-      byte = static_cast<std::uint8_t>(random.below(256));
-      examples.inputs.push_back(static_cast<float>(byte * scale));
+  std::vector<reference::Values> read;  // by input of the model, as a step converts them
+  for (std::size_t i = 0; i < model.inputs().size(); ++i) {
+    const LayerInfo& layer = model.input_layer(i);
+    InputArray& input = examples.data.inputs.emplace_back();
+    if (model.inputs().size() > 1) input.name = layer.name;
+    input.shape = layer.output_shape;
+    const std::size_t elements = count * static_cast<std::size_t>(input.shape.elements());
+    if (pixels == Pixels::bytes) {
+      const double scale = byte_scale_of(model.flattened(), i);
+      std::vector<std::uint8_t> bytes(elements);
+      reference::Values& values = read.emplace_back();
+      for (std::uint8_t& byte : bytes) {
+        byte = static_cast<std::uint8_t>(random.below(256));
+        values.push_back(static_cast<float>(byte * scale));
+      }
+      input.values = std::move(bytes);
+    } else {
+      std::vector<float> floats = uniform(elements, random);
+      read.emplace_back(floats.begin(), floats.end());
+      input.values = std::move(floats);
     }
-    input.values = std::move(bytes);
-  } else {
-    std::vector<float> floats = uniform(inputs, random);
-    examples.inputs.assign(floats.begin(), floats.end());
-    input.values = std::move(floats);
   }
+  for (std::size_t example = 0; example < count; ++example) {
+    for (const reference::Values& values : read) {
+      const auto width = static_cast<std::ptrdiff_t>(values.size() / count);
+      const auto row = values.begin() + static_cast<std::ptrdiff_t>(example) * width;
+      examples.inputs.insert(examples.inputs.end(), row, row + width);
+    }
+  }
+  examples.input_width = examples.inputs.size() / count;
 
   TargetArray& target = examples.data.targets.emplace_back();
   const auto outputs = static_cast<std::uint32_t>(model.output_shape().elements());

@@ -18,7 +18,7 @@ enum class Pixels { floats, bytes };
 
 struct Examples {
   Dataset data;
-  reference::Values inputs;  ///< data.inputs as a step converts them
+  reference::Values inputs;  ///< data.inputs as a step converts them: of each example, all inputs in the model's order
   reference::Values targets;
   std::size_t input_width = 0;
   std::size_t target_width = 0;
@@ -28,7 +28,8 @@ struct Examples {
   [[nodiscard]] reference::Values targets_of(std::span<const std::uint32_t> examples) const;
 };
 
-/// Floats are uniform in [-1, 1). Targets suit the loss: class indices, distributions, or floats in [-1, 1).
+/// Floats are uniform in [-1, 1). Arrays of several inputs have the inputs' names. Targets suit the loss: class
+/// indices, distributions, or floats in [-1, 1).
 [[nodiscard]] Examples make_examples(const Architecture& model, const Loss& loss, std::size_t count, std::uint64_t seed,
                                      Pixels pixels = Pixels::floats);
 

@@ -131,13 +131,34 @@ std::pair<std::size_t, std::size_t> ReferenceModel::parameters_of(int layer) con
   return {first, first_parameter_[at(layer) + 1] - first};
 }
 
+std::size_t ReferenceModel::input_width() const {
+  std::size_t width = 0;
+  for (const int call : model_.inputs()) width += at(model_.calls()[at(call)].output_shape.elements());
+  return width;
+}
+
+Values ReferenceModel::input_of(int call, std::span<const double> inputs) const {
+  std::size_t begin = 0;  // of this input in an example
+  for (const int before : model_.inputs()) {
+    if (before == call) break;
+    begin += at(model_.calls()[at(before)].output_shape.elements());
+  }
+  const std::size_t elements = at(model_.calls()[at(call)].output_shape.elements());
+  Values values;
+  for (std::size_t example = 0; example < inputs.size(); example += input_width()) {
+    const auto row = inputs.subspan(example + begin, elements);
+    values.insert(values.end(), row.begin(), row.end());
+  }
+  return values;
+}
+
 Values ReferenceModel::forward(const Pass& pass, std::span<const double> inputs) {
   std::vector<Values> tensors(calls_.size());
   for (std::size_t c = 0; c < calls_.size(); ++c) {
     const LayerCall& call = model_.calls()[c];
     const auto [first, count] = parameters_of(call.layer);
     Values values;
-    if (call.inputs.empty()) values.assign(inputs.begin(), inputs.end());
+    if (call.inputs.empty()) values = input_of(static_cast<int>(c), inputs);
     for (const int input : call.inputs)
       values.insert(values.end(), tensors[at(input)].begin(), tensors[at(input)].end());
     tensors[c] = calls_[c]->forward(pass, std::span<const Values>(weights_).subspan(first, count), values);
@@ -189,7 +210,7 @@ void ReferenceModel::backward(Values gradient) {
 }
 
 Values ReferenceModel::predict(std::span<const double> inputs, std::int64_t n) {
-  if (inputs.size() != at(n * model_.input_shape().elements())) throw std::invalid_argument("reference: inputs");
+  if (inputs.size() != at(n) * input_width()) throw std::invalid_argument("reference: inputs");
   return forward({.examples = n}, inputs);
 }
 
@@ -205,10 +226,10 @@ Sums ReferenceModel::evaluate(std::span<const double> inputs, std::span<const do
 Sums ReferenceModel::compute_gradients(std::span<const double> inputs, std::span<const double> targets, std::int64_t n,
                                        std::int64_t global_batch, const std::vector<std::int64_t>& replicas) {
   const std::vector<std::int64_t> slices = replicas.empty() ? std::vector<std::int64_t>{n} : replicas;
-  const std::size_t input_width = at(model_.input_shape().elements());
+  const std::size_t input_size = input_width();
   const std::size_t target_size = at(target_width());
   if (n < 1 || std::accumulate(slices.begin(), slices.end(), std::int64_t{0}) != n ||
-      inputs.size() != at(n) * input_width || targets.size() != at(n) * target_size) {
+      inputs.size() != at(n) * input_size || targets.size() != at(n) * target_size) {
     throw std::invalid_argument("reference: replicas, inputs or targets do not match the number of examples");
   }
 
@@ -224,7 +245,7 @@ Sums ReferenceModel::compute_gradients(std::span<const double> inputs, std::span
                     .seed = seed_,
                     .step = step_,
                     .keep = &keep_};
-    const Values outputs = forward(pass, inputs.subspan(place * input_width, at(slice) * input_width));
+    const Values outputs = forward(pass, inputs.subspan(place * input_size, at(slice) * input_size));
     Values gradient = judge(outputs, targets.subspan(place * target_size, at(slice) * target_size), place, sums);
     for (double& d : gradient) d *= scale.gradient;
     backward(std::move(gradient));

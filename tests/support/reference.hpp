@@ -36,8 +36,9 @@ class ReferenceModel {
   /// SparseCategoricalCrossentropy, otherwise [n, outputs].
   Sums evaluate(std::span<const double> inputs, std::span<const double> targets, std::int64_t n);
 
-  /// One step on n examples, which are the first n of a global batch. The gradient is that of the sum of losses divided
-  /// by `global_batch`. `replicas` are the replicas' sizes, which add up to n; empty means one replica.
+  /// One step on n examples, each with all inputs in the model's order. They are the first n of a global batch. The
+  /// gradient is that of the sum of losses divided by `global_batch`. `replicas` are the replicas' sizes, which add up
+  /// to n; empty means one replica.
   Sums train_step(std::span<const double> inputs, std::span<const double> targets, std::int64_t n,
                   std::int64_t global_batch, const std::vector<std::int64_t>& replicas = {});
 
@@ -83,6 +84,8 @@ class ReferenceModel {
   void constrain(std::size_t parameter);
 
   Values forward(const Pass& pass, std::span<const double> inputs);
+  [[nodiscard]] std::size_t input_width() const;  // elements of an example's inputs
+  [[nodiscard]] Values input_of(int call, std::span<const double> inputs) const;
   void weigh_statistics(const std::vector<Values>& before, int layer, int later_calls);
   void backward(Values gradient);
   [[nodiscard]] std::pair<std::size_t, std::size_t> parameters_of(int layer) const;  // the first and their number

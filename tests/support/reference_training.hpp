@@ -5,7 +5,7 @@
 #include "support/examples.hpp"
 #include "support/reference.hpp"
 
-#include <lockstep/layers/sequential.hpp>
+#include <lockstep/layers/architecture.hpp>
 #include <lockstep/training/model.hpp>
 
 #include <algorithm>
@@ -39,7 +39,7 @@ struct ReferenceTraining {
   std::uint64_t seed;
   std::size_t replicas;
 
-  ReferenceTraining(const Sequential& architecture, const CompileOptions& compile, const Examples& with,
+  ReferenceTraining(const Architecture& architecture, const CompileOptions& compile, const Examples& with,
                     std::uint64_t its_seed, std::size_t its_replicas)
       : model(architecture, compile.loss, compile.optimizer, its_seed),
         examples(with),

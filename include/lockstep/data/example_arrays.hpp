@@ -31,6 +31,10 @@ struct TargetArray {
   std::string name = {};  ///< the output layer's; empty: arrays have the order of the model's outputs
 };
 
+[[nodiscard]] inline bool holds_bytes(const InputArray& array) {
+  return std::holds_alternative<SharedArray<std::uint8_t>>(array.values);
+}
+
 /// Elements of one example of this shape; 0 if a dimension is not positive or the product overflows.
 [[nodiscard]] std::size_t elements_of_example(const Shape& shape);
 

@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <optional>
+#include <string>
 #include <vector>
 
 namespace lockstep {
@@ -13,6 +14,13 @@ struct TrainTestSplit {
   Dataset train;
   Dataset test;
   std::optional<Dataset> validation = {};  ///< x_val and y_val of an archive that has them
+};
+
+/// The names of a model's inputs and outputs, where it has several. The arrays of an archive are called after them:
+/// x_train_NAME and y_train_NAME.
+struct ArrayNames {
+  std::vector<std::string> inputs = {};
+  std::vector<std::string> targets = {};
 };
 
 /// Loads the dataset at `path`:
@@ -25,16 +33,16 @@ struct TrainTestSplit {
 ///     subdirectory of its archive.
 /// Throws DataError for damaged or mismatched files (names file and offset), IoError for missing or unreadable ones,
 /// UsageError for a path that does not exist or a directory with several archives.
-[[nodiscard]] TrainTestSplit load_dataset(const std::filesystem::path& path);
+[[nodiscard]] TrainTestSplit load_dataset(const std::filesystem::path& path, const ArrayNames& names = {});
 
 /// The files of the dataset at `path` that are there, whether or not they are intact.
 [[nodiscard]] std::vector<std::filesystem::path> dataset_files(const std::filesystem::path& path);
 
 /// Loads x_test and y_test, or the files of the test set, and needs no others; of CIFAR, all must be there.
-[[nodiscard]] Dataset load_test_data(const std::filesystem::path& path);
+[[nodiscard]] Dataset load_test_data(const std::filesystem::path& path, const ArrayNames& names = {});
 
 /// Loads inputs to predict for: a .npy array, x_test of a .npz archive, or the pictures of the test set. The targets
 /// are empty.
-[[nodiscard]] Dataset load_inputs(const std::filesystem::path& path);
+[[nodiscard]] Dataset load_inputs(const std::filesystem::path& path, const ArrayNames& names = {});
 
 }  // namespace lockstep

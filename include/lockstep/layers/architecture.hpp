@@ -6,6 +6,7 @@
 #include <lockstep/layers/initializer.hpp>
 #include <lockstep/layers/layer.hpp>
 
+#include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 #include <string>
@@ -81,9 +82,12 @@ class Architecture {
   [[nodiscard]] const Shape& input_shape() const { return calls_[inputs_.front()].output_shape; }
   [[nodiscard]] const Shape& output_shape() const { return calls_[outputs_.front()].output_shape; }
 
-  /// Of the first input.
-  [[nodiscard]] InputType input_type() const {
-    return std::get<Input>(layers_[calls_[inputs_.front()].layer].layer).dtype;
+  /// The layer and the type of an input, by its index in inputs().
+  [[nodiscard]] const LayerInfo& input_layer(std::size_t input = 0) const {
+    return layers_[calls_[inputs_[input]].layer];
+  }
+  [[nodiscard]] InputType input_type(std::size_t input = 0) const {
+    return std::get<Input>(input_layer(input).layer).dtype;
   }
 
   /// As Keras' `model.trainable = ...` and `model.get_layer(name).trainable = ...`: whether training changes the

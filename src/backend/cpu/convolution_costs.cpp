@@ -170,7 +170,7 @@ void ConvolutionCosts::add_reference() {
 bool ConvolutionCosts::is_supported(const ConvolutionRow& row, Pass pass) const {
   const Operation& operation = problem_.operation;
   if (row.algorithm == Algorithm::direct_few_channels)
-    return operation.input == 0 && operation.shared.count == 1 && !operation.is_transposed &&
+    return problem_.graph.is_input(operation.input) && operation.shared.count == 1 && !operation.is_transposed &&
            supports_few_channels(input_, output_);
   if (row.algorithm == Algorithm::direct_depthwise)
     return operation.shared.count == 1 && supports_depthwise_weights(input_, output_);
@@ -197,7 +197,7 @@ double expected_nanoseconds(const Graph& graph, std::size_t num_examples, Instru
     if (!traits_of(operation).has_kernel || operation.input < 0) continue;
     const TensorSpec& input = graph.tensors[operation.input];
     const double work = static_cast<double>(num_examples) * multiply_adds_per_example(graph, operation);
-    const bool has_data_gradient = operation.input > 0;
+    const bool has_data_gradient = !graph.is_input(operation.input);
     if (operation.kind != OperationKind::convolution) {
       nanoseconds += (has_data_gradient ? 3 : 2) * work / product_rate(set, input.type);
       continue;

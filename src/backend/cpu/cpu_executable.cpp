@@ -167,7 +167,7 @@ class CpuExecutable final : public Executable {
       const std::size_t num_examples = tensor.microbatch_examples > 0 ? tensor.microbatch_examples : capacity_;
       const std::size_t bytes = num_examples * static_cast<std::size_t>(tensor.elements()) * size_of(tensor.type);
       if (tensor.alias < 0) buffers_[t].value = add_buffer(bytes);
-      if (tensor.gradient_alias < 0 && t > 0)
+      if (tensor.gradient_alias < 0 && !graph_.is_input(static_cast<int>(t)))
         buffers_[t].gradient =
             is_gradient_in_place(graph_, static_cast<int>(t)) ? buffers_[t].value : add_buffer(bytes);
     }

@@ -211,7 +211,7 @@ bool is_gradient_in_place(const Graph& graph, int tensor) {
     if (operation.input == tensor) dense_reads = operation.kind == OperationKind::dense;
     if (operation.output == tensor && traits_of(operation).backward_reads_output) return false;
   }
-  return dense_reads && graph.tensors[tensor].alias < 0 && tensor > 0;
+  return dense_reads && graph.tensors[tensor].alias < 0 && !graph.is_input(tensor);
 }
 
 std::unique_ptr<Kernel> make_dense(const KernelScope& scope) { return std::make_unique<DenseForward>(scope); }

@@ -17,6 +17,10 @@ struct Scaling {
   [[nodiscard]] float operator()(float x) const { return x * scale + offset; }
 };
 
+Scaling scaling_of(const GraphInput& input) {
+  return {input.byte_divisor(), static_cast<float>(input.scale), static_cast<float>(input.offset)};
+}
+
 void convert(const std::uint8_t* from, float* to, std::int64_t count, Scaling scaled) {
   run_vectorized([=] {
     for (std::int64_t i = 0; i < count; ++i) to[i] = scaled(from[i]);
@@ -47,11 +51,11 @@ class Gather final : public Kernel {
         num_examples_(static_cast<std::int64_t>(scope.num_examples)),
         threads_(scope.threads),
         values_(scope.value<T>(scope.operation.output)),
-        scaled_{scope.graph.input.byte_divisor(), static_cast<float>(scope.graph.input.scale),
-                static_cast<float>(scope.graph.input.offset)} {}
+        input_(scope.operation.model_input),
+        scaled_(scaling_of(scope.graph.inputs[input_])) {}
 
   void run(const StepContext& context) override {
-    std::visit([&](const auto* inputs) { gather(inputs, context); }, context.data.inputs);
+    std::visit([&](const auto* inputs) { gather(inputs, context); }, context.data.input(input_));
   }
 
  private:
@@ -76,6 +80,7 @@ class Gather final : public Kernel {
   std::int64_t num_examples_;
   int threads_;
   T* values_;
+  std::size_t input_;
   Scaling scaled_;
 };
 

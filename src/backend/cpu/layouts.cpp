@@ -93,7 +93,8 @@ class LayoutSearch {
         if (groups[t] != group) continue;
         const TensorSpec& tensor = graph_.tensors[t];
         has_image = has_image || tensor.height * tensor.width > 1;
-        suits = suits && is_allowed(static_cast<int>(t), layout) && (t > 0 || layout == Layout::nhwc);
+        const bool is_input = graph_.is_input(static_cast<int>(t));
+        suits = suits && is_allowed(static_cast<int>(t), layout) && (!is_input || layout == Layout::nhwc);
       }
       if (suits) found.push_back(layout);
     }
@@ -159,13 +160,13 @@ class LayoutSearch {
   /// What keeps a tensor in the forced layout wherever a way leads on from there.
   [[nodiscard]] double penalty(int tensor, Layout layout) const {
     constexpr double large = 1e15;
-    return forced_ && layout != *forced_ && tensor > 0 && is_allowed(tensor, *forced_) ? large : 0;
+    return forced_ && layout != *forced_ && !graph_.is_input(tensor) && is_allowed(tensor, *forced_) ? large : 0;
   }
 
   /// The layouts that an operation may choose for the tensor it writes, the preferred ones first.
   [[nodiscard]] std::vector<Layout> allowed(int t) const {
     const TensorSpec& tensor = graph_.tensors[t];
-    const bool is_input = t == 0;
+    const bool is_input = graph_.is_input(t);
     const bool is_image = tensor.height * tensor.width > 1 && tensor.elements() > 0;
     if (!is_image || (is_input && tensor.channels == 1)) return {Layout::nhwc};
     std::vector<Layout> found;

@@ -65,8 +65,9 @@ CudaExecutable::CudaExecutable(const Graph& graph, std::vector<Operation> operat
       capacity_(capacity),
       device_streams_(device_streams),
       cuda_context_(cuda_context),
-      staging_(device_streams, capacity, elements_of(graph, 0), elements_of(graph, graph.forward.back().input),
-               graph.parameters[graph.metrics_parameter()].storage, reduction_of(graph.loss)),
+      staging_(device_streams, capacity, elements_of(graph, graph.inputs.front().tensor),
+               elements_of(graph, graph.forward.back().input), graph.parameters[graph.metrics_parameter()].storage,
+               reduction_of(graph.loss)),
       gradient_norm_(graph),
       graph_capture_(device_streams.compute()),
       use_cuda_graphs_(value_of(current_environment(), "LOCKSTEP_CUDA_GRAPHS") != "0") {
@@ -202,7 +203,7 @@ void CudaExecutable::allocate_tensors() {
     max_channels = std::max(max_channels, tensor.channels);
     const std::size_t bytes = capacity_ * elements_of(graph_, static_cast<int>(t)) * size_of(tensor.type);
     if (tensor.alias < 0) buffers_[t].value = add_buffer(bytes);
-    if (tensor.gradient_alias < 0 && t > 0) buffers_[t].gradient = add_buffer(bytes);
+    if (tensor.gradient_alias < 0 && !graph_.is_input(static_cast<int>(t))) buffers_[t].gradient = add_buffer(bytes);
   }
   for (const Operation& operation : graph_.forward) {
     if (operation.output < 0) continue;

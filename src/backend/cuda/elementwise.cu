@@ -22,7 +22,7 @@ class GatherKernel final : public Kernel {
         elements_(static_cast<Index>(scope.output().elements())),
         arguments_(scope.arguments),
         to_(scope.value<To>(scope.operation.output)),
-        input_(scope.graph.input) {}
+        input_(scope.graph.inputs[scope.operation.model_input]) {}
 
   void enqueue(const StepContext& context) override {
     std::visit(
@@ -33,7 +33,7 @@ class GatherKernel final : public Kernel {
                    Gather<From, To>{arguments_, to_, elements_, divisor, static_cast<float>(input_.scale),
                                     static_cast<float>(input_.offset)});
         },
-        context.data.inputs);
+        context.data.input(0));
   }
 
  private:
@@ -42,7 +42,7 @@ class GatherKernel final : public Kernel {
   Index elements_;
   const StepArguments* arguments_;
   To* to_;
-  InputScaling input_;
+  GraphInput input_;
 };
 
 template <typename T>

@@ -9,7 +9,7 @@ StepShape StepShape::of(const StepContext& context, bool capturable) {
   StepShape shape{.gradient_scale = context.gradient_scale,
                   .num_examples = context.examples.size(),
                   .replicas = {},
-                  .input_kind = context.data.inputs.index(),
+                  .input_kind = context.data.input(0).index(),
                   .target_kind = context.data.targets.index(),
                   .capturable = capturable};
   for (const Range& replica : context.replicas) shape.replicas.emplace_back(replica.begin, replica.end);

@@ -137,6 +137,7 @@ class LossKernel final : public Kernel {
 
 std::unique_ptr<Kernel> make_loss(const KernelScope& scope) {
   refuse_regularizers_and_constraints(scope.graph);
+  refuse_several_inputs(scope.graph);
   return with_loss_rule(scope.graph.loss,
                         [&scope]<bool takes_classes, typename Rule>(const Rule& rule) -> std::unique_ptr<Kernel> {
                           return std::make_unique<LossKernel<takes_classes, Rule>>(scope, rule);

@@ -23,6 +23,12 @@ void refuse_regularizers_and_constraints(const Graph& graph) {
   }
 }
 
+void refuse_several_inputs(const Graph& graph) {
+  if (graph.inputs.size() == 1) return;
+  throw UsageError(
+      fmt::format("a model of {} inputs is not supported on GPUs yet; use --device cpu", graph.inputs.size()));
+}
+
 std::unique_ptr<Kernel> make_pad(const KernelScope& scope) { refuse_layer(scope); }
 std::unique_ptr<Kernel> make_upsample(const KernelScope& scope) { refuse_layer(scope); }
 std::unique_ptr<Kernel> make_transpose(const KernelScope& scope) { refuse_layer(scope); }

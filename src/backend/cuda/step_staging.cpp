@@ -62,7 +62,7 @@ void StepStaging::upload(const StepContext& context, const UpdateRuleBytes& upda
                                         : stage(data, context.examples, bytes, staged);
   };
   std::visit([&](const auto* data) { arguments->inputs = copy_to_device(data, input_elements_, staged_inputs_); },
-             context.data.inputs);
+             context.data.input(0));
   std::visit(
       [&](const auto* data) {
         const bool classes = std::is_same_v<decltype(data), const std::int32_t*>;

@@ -53,15 +53,17 @@ Shape shape_of_example(const json& array) {
 Dataset map_dataset(const json& description, const std::string& source) {
   Dataset data;
   data.source = source;
-  const json& x = description.at("x");
-  InputArray& input = data.inputs.emplace_back();
-  input.shape = shape_of_example(x);
-  if (x.at("type") == "uint8") {
-    input.values = map<std::uint8_t>(x, source);
-  } else if (x.at("type") == "float32") {
-    input.values = map<float>(x, source);
-  } else {
-    throw DataError(fmt::format("{} has inputs of type {}", source, x.at("type").get<std::string>()));
+  for (const json& x : description.at("x")) {
+    InputArray& input = data.inputs.emplace_back();
+    input.name = x.value("name", "");
+    input.shape = shape_of_example(x);
+    if (x.at("type") == "uint8") {
+      input.values = map<std::uint8_t>(x, source);
+    } else if (x.at("type") == "float32") {
+      input.values = map<float>(x, source);
+    } else {
+      throw DataError(fmt::format("{} has inputs of type {}", source, x.at("type").get<std::string>()));
+    }
   }
   if (const json& weights = description.at("sample_weight"); !weights.is_null()) {
     data.sample_weights = map<float>(weights, source);

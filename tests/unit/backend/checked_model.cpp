@@ -123,7 +123,10 @@ StepContext CheckedModel::draw(std::size_t count) {
   drawn_.resize(count);
   for (std::uint32_t& example : drawn_) example = random.below(examples_in_store);
   StepContext context;
-  std::visit([&](const auto& inputs) { context.data.inputs = inputs.data(); }, examples_.data.input().values);
+  inputs_.clear();
+  for (const InputArray& array : examples_.data.inputs)
+    std::visit([&](const auto& values) { inputs_.emplace_back(values.data()); }, array.values);
+  context.data.inputs = inputs_;
   std::visit([&](const auto& targets) { context.data.targets = targets.data(); }, examples_.data.target().values);
   context.examples = drawn_;
   context.seed = options_.seed;

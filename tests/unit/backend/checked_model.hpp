@@ -91,6 +91,7 @@ class CheckedModel {
   std::unique_ptr<Step> step_;
   std::uint64_t steps_ = 0;
   std::uint64_t draws_ = 0;
+  std::vector<InputPointer> inputs_;
   std::vector<std::uint32_t> drawn_;
   std::vector<float> weights_;
   std::vector<Range> rows_;

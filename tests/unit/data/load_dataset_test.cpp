@@ -322,3 +322,53 @@ TEST_CASE("the files of a dataset are those that are read", "[load_dataset]") {
   write_file(scratch / "cifar10.npz", Bytes{1});
   CHECK(dataset_files(scratch.path()).front() == scratch / "cifar10.npz");
 }
+
+TEST_CASE("npz files hold an array for each of several inputs", "[load_dataset]") {
+  const ArrayNames names{.inputs = {"image", "price"}};
+  const Members labels{{"y_train.npy", npy(npy_dictionary("|u1", "(2,)"), {0, 1})},
+                       {"y_test.npy", npy(npy_dictionary("|u1", "(1,)"), {1})}};
+  Members members{{"x_train_image.npy", npy(npy_dictionary("|u1", "(2, 3)"), counting(6))},
+                  {"x_test_image.npy", npy(npy_dictionary("|u1", "(1, 3)"), counting(3))},
+                  {"x_train_price.npy", npy(npy_dictionary("<f4", "(2, 1)"), bytes_of<float>({0.5F, -2}))},
+                  {"x_test_price.npy", npy(npy_dictionary("<f4", "(1, 1)"), bytes_of<float>({4}))}};
+  members.insert(members.end(), labels.begin(), labels.end());
+  const testing::ScratchDirectory directory;
+  const std::filesystem::path file = directory.path() / "any.npz";
+  const auto load = [&](const Members& written) {
+    write_file(file, zip_archive(written, true));
+    return load_dataset(file, names);
+  };
+  const TrainTestSplit data = load(members);
+  REQUIRE(data.train.inputs.size() == 2);
+  CHECK(data.train.size() == 2);
+  CHECK(data.train.inputs[0].name == "image");
+  CHECK(std::get<SharedArray<std::uint8_t>>(data.train.inputs[0].values) == counting(6));
+  CHECK(data.train.inputs[1].name == "price");
+  CHECK(data.train.inputs[1].shape == Shape{1});
+  CHECK(std::get<SharedArray<float>>(data.test.inputs[1].values) == std::vector<float>{4});
+  CHECK(data.test.target().name.empty());
+  CHECK(load_test_data(file, names).inputs.size() == 2);
+  CHECK(load_inputs(file, names).inputs[1].name == "price");
+  CHECK(load_inputs(file, names).targets.empty());
+
+  const auto refusal = [&](const Members& written) { return message_of<DataError>([&] { (void)load(written); }); };
+  Members missing = members;
+  missing.erase(missing.begin() + 2);
+  CHECK(lacking(refusal(missing), {"any.npz has no array x_train_price", "it has", "x_train_image"}) == "");
+  Members surplus = members;
+  surplus.emplace_back("x_train_colour.npy", npy(npy_dictionary("|u1", "(2,)"), counting(2)));
+  CHECK(lacking(refusal(surplus), {"any.npz:x_train_colour would not be used", "x_train_image, x_train_price"}) == "");
+  Members short_one = members;
+  short_one[2].second = npy(npy_dictionary("<f4", "(3, 1)"), bytes_of<float>({1, 2, 3}));
+  CHECK(lacking(refusal(short_one), {"x_train_image has shape (2, 3)", "x_train_price has shape (3, 1)"}) == "");
+  Members other_kind = members;
+  other_kind[3].second = npy(npy_dictionary("|u1", "(1, 1)"), {4});
+  CHECK(lacking(refusal(other_kind), {"'price'", "both must match"}) == "");
+
+  write_file(directory.path() / "alone.npy", npy(npy_dictionary("<f4", "(2, 1)"), bytes_of<float>({1, 2})));
+  CHECK(lacking(message_of<UsageError>([&] { (void)load_inputs(directory.path() / "alone.npy", names); }),
+                {"alone.npy", "x_test_image and x_test_price"}) == "");
+  write_idx_set(directory.path(), "-", false);
+  CHECK(lacking(message_of<UsageError>([&] { (void)load_dataset(directory.path(), names); }),
+                {"several inputs", "x_train_image and x_train_price"}) == "");
+}

@@ -6,8 +6,11 @@
 #include "support/models.hpp"
 
 #include <lockstep/core/error.hpp>
+#include <lockstep/layers/functional.hpp>
 #include <lockstep/layers/sequential.hpp>
 
+#include <algorithm>
+#include <cstddef>
 #include <string>
 #include <utility>
 #include <vector>
@@ -93,19 +96,19 @@ TEST_CASE("layers without effect lower to no operation") {
 
 TEST_CASE("Rescaling is fused into gather and bytes stay bytes") {
   const Graph plain = lower(Sequential{Input({4}), Dense(3)}, logits, Precision::float32);
-  CHECK(plain.input.byte_scale == 1.0 / 255);
-  CHECK(plain.input.byte_divisor() == 255.0F);
-  CHECK(plain.input.scale == 1);
-  CHECK(plain.input.offset == 0);
+  CHECK(plain.inputs[0].byte_scale == 1.0 / 255);
+  CHECK(plain.inputs[0].byte_divisor() == 255.0F);
+  CHECK(plain.inputs[0].scale == 1);
+  CHECK(plain.inputs[0].offset == 0);
 
   const Sequential rescaled{Input({4}), Rescaling(0.5, 3), Reshape({2, 2}), Rescaling(10, -1), Flatten(), Dense(3)};
   const Graph graph = lower(rescaled, logits, Precision::float32);
   CHECK(kinds(graph.forward) == "gather dense loss");
-  CHECK(graph.input.byte_scale == 1);
-  CHECK(graph.input.scale == 5);
-  CHECK(graph.input.offset == 29);
-  CHECK(lower(rescaled, logits, Precision::float32, 1.0 / 255).input.byte_scale == 1.0 / 255);
-  CHECK(lower(Sequential{Input({4}), Dense(3)}, logits, Precision::float32, 0.5).input.byte_divisor() == 2.0F);
+  CHECK(graph.inputs[0].byte_scale == 1);
+  CHECK(graph.inputs[0].scale == 5);
+  CHECK(graph.inputs[0].offset == 29);
+  CHECK(lower(rescaled, logits, Precision::float32, 1.0 / 255).inputs[0].byte_scale == 1.0 / 255);
+  CHECK(lower(Sequential{Input({4}), Dense(3)}, logits, Precision::float32, 0.5).inputs[0].byte_divisor() == 2.0F);
 }
 
 TEST_CASE("Rescaling after other layers is an operation, and bytes stay bytes") {
@@ -115,19 +118,20 @@ TEST_CASE("Rescaling after other layers is an operation, and bytes stay bytes") 
     CHECK(graph.forward[2].kind == OperationKind::affine);
     const bool has_weights =
         std::holds_alternative<Dense>(before) || std::holds_alternative<BatchNormalization>(before);
-    CHECK(graph.input.byte_scale == (has_weights ? 1.0 / 255 : 1));  // behind weights it scales no input
-    CHECK(graph.input.scale == 1);
+    CHECK(graph.inputs[0].byte_scale == (has_weights ? 1.0 / 255 : 1));  // behind weights it scales no input
+    CHECK(graph.inputs[0].scale == 1);
   }
   CHECK(
       lower(Sequential{Input({4}), Normalization({.mean = {1}, .variance = {4}}), Dense(3)}, logits, Precision::float32)
-          .input.byte_scale == 1);
+          .inputs[0]
+          .byte_scale == 1);
 }
 
 TEST_CASE("an Embedding reads whole numbers from the model's input") {
   const Graph graph =
       lower(Sequential{Input({4}), Embedding(10, 2), Flatten(), Dense(3)}, logits, Precision::mixed_bfloat16);
   CHECK(kinds(graph.forward) == "gather embedding dense loss");
-  CHECK(graph.input.byte_scale == 1);
+  CHECK(graph.inputs[0].byte_scale == 1);
   CHECK(graph.tensors[0].type == ElementType::float32);  // in mixed precision, too
   CHECK_THROWS_AS(static_cast<void>(lower(Sequential{Input({4}), Dense(4), Embedding(10, 2), Flatten(), Dense(3)},
                                           logits, Precision::float32)),
@@ -270,4 +274,50 @@ TEST_CASE("cross entropy of images is rejected with a remedy") {
     CHECK(message.find("Flatten()") != std::string::npos);
   }
   CHECK_NOTHROW(lower(model, MeanSquaredError(), Precision::float32));
+}
+
+TEST_CASE("each input of several has a gather and its own scale of bytes") {
+  const Tensor words = Input({4}, "words", InputType::int32);
+  const Tensor image = Input({5, 5, 1}, "image");
+  const Tensor number = Input({2}, "number");
+  const Tensor seen = Flatten()(Conv2D(2, 3)(image));
+  const Tensor all = Concatenate()({Flatten()(Embedding(10, 3)(words)), seen, Rescaling(0.5, 3)(number)});
+  const Functional model(std::vector{image, words, number}, std::vector{Dense(3)(all)});
+  const Graph graph = lower(model, logits, Precision::mixed_bfloat16);
+  CHECK_FALSE(graph.is_chain);
+  REQUIRE(graph.inputs.size() == 3);
+  CHECK(graph.inputs[0].byte_scale == 1.0 / 255);
+  CHECK(graph.inputs[1].byte_scale == 1);
+  CHECK(graph.inputs[2].byte_scale == 1);
+  CHECK(graph.inputs[0].scale == 1);
+  CHECK(graph.inputs[2].scale == 0.5);
+  CHECK(graph.inputs[2].offset == 3);
+  for (std::size_t i = 0; i < 3; ++i) {
+    const auto writes = [&](const Operation& operation) { return operation.output == graph.inputs[i].tensor; };
+    const auto gather = std::ranges::find_if(graph.forward, writes);
+    REQUIRE(gather != graph.forward.end());
+    CHECK(gather->kind == OperationKind::gather);
+    CHECK(gather->model_input == i);
+  }
+  CHECK(graph.tensors[graph.inputs[0].tensor].name == "image");
+  CHECK(graph.tensors[graph.inputs[0].tensor].type == ElementType::bfloat16);
+  CHECK(graph.tensors[graph.inputs[1].tensor].type == ElementType::float32);  // indices
+  const Graph scaled = lower(model, logits, Precision::float32, 0.25);
+  CHECK(scaled.inputs[0].byte_scale == 0.25);
+  CHECK(scaled.inputs[1].byte_scale == 1);  // integers are not scaled
+}
+
+TEST_CASE("an Input of integers among several is checked") {
+  const Tensor whole = Input({4}, "whole", InputType::int32);
+  const Tensor real = Input({4}, "real");
+  const Functional mixed(std::vector{whole, real}, std::vector{Dense(3)(Concatenate()({real, whole}))});
+  CHECK_THROWS_AS(static_cast<void>(lower(mixed, logits, Precision::float32)), UsageError);
+  const Functional apart(std::vector{whole, real}, std::vector{Dense(3)(Concatenate()({real, Rescaling(1)(whole)}))});
+  CHECK_NOTHROW(static_cast<void>(lower(apart, logits, Precision::float32)));
+}
+
+TEST_CASE("a model of several outputs is refused") {
+  const Tensor input = Input({4});
+  const Functional model(std::vector{input}, std::vector{Dense(3)(input), Dense(2)(input)});
+  CHECK_THROWS_AS(static_cast<void>(lower(model, logits, Precision::float32)), UsageError);
 }

@@ -33,7 +33,7 @@ inline Options silent_options(int batch = 8, int batch_norm_replicas = 0) {
 struct Job {
   MultiWorkerMirroredStrategy strategy;
   Model model;
-  Job(const Sequential& architecture, const CompileOptions& compile, const Options& options = silent_options())
+  Job(const Architecture& architecture, const CompileOptions& compile, const Options& options = silent_options())
       : strategy(options), model(strategy.build(architecture)) {
     model.compile(compile);
   }

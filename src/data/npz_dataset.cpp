@@ -1,0 +1,233 @@
+// See npz_dataset.hpp.
+#include "data/npz_dataset.hpp"
+
+#include "core/join_words.hpp"
+#include "data/npz.hpp"
+#include "data/sequential_file.hpp"
+
+#include <lockstep/core/error.hpp>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace lockstep {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+std::vector<std::int32_t> to_classes(const NpyArray& array, const std::string& name) {
+  const std::vector<std::int64_t> wide = to_integers(array);
+  for (std::size_t i = 0; i < wide.size(); ++i) {
+    const bool has_wrapped = array.type == NpyType::u8 && wide[i] < 0;
+    if (has_wrapped || wide[i] < std::numeric_limits<std::int32_t>::min() ||
+        wide[i] > std::numeric_limits<std::int32_t>::max()) {
+      throw DataError(fmt::format(
+          "label {} of {} is {}, which does not fit into 32 bits; correct it, or save the "
+          "labels as floats",
+          i, name, has_wrapped ? fmt::to_string(static_cast<std::uint64_t>(wide[i])) : fmt::to_string(wide[i])));
+    }
+  }
+  return {wide.begin(), wide.end()};
+}
+
+/// The archive of a dataset, with the names of its arrays.
+class DatasetArchive {
+ public:
+  DatasetArchive(std::span<const std::byte> bytes, std::string file, const ArrayNames& names)
+      : npz_(bytes, file), file_(std::move(file)), names_(names) {
+    require_known_arrays();
+  }
+
+  [[nodiscard]] bool has(const std::string& split) const {
+    const std::vector<std::string> keys = keys_of(split);
+    return std::ranges::any_of(keys, [this](const std::string& key) { return npz_.has(key); });
+  }
+
+  [[nodiscard]] Dataset read(const std::string& split) const {
+    const std::vector<std::string> inputs = keys_of("x_" + split, names_.inputs);
+    const std::vector<std::string> targets = keys_of("y_" + split, names_.targets);
+    Dataset data;
+    data.source = fmt::format("{}:{} (labels: {})", file_, fmt::join(inputs, ", "), fmt::join(targets, ", "));
+    Shape first;  // of the first array of inputs, all examples
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      NpyArray array = read_array(inputs[i]);
+      if (i == 0) first = array.shape;
+      if (array.shape.rank() < 2 || array.bytes.empty()) {
+        refuse(inputs[i], array.shape, targets.front(), read_array(targets.front()).shape);
+      }
+      if (array.shape[0] != first[0]) {
+        throw DataError(
+            fmt::format("{}:{} has shape {} and {} has shape {}, but all inputs must have equally many "
+                        "examples; save them again",
+                        file_, inputs.front(), first.to_string(), inputs[i], array.shape.to_string()));
+      }
+      add_input(data, std::move(array), i);
+    }
+    for (std::size_t i = 0; i < targets.size(); ++i) {
+      const NpyArray array = read_array(targets[i]);
+      if (array.shape.rank() < 1 || array.shape[0] != first[0] || array.bytes.empty()) {
+        refuse(inputs.front(), first, targets[i], array.shape);
+      }
+      add_target(data, array, i, targets[i]);
+    }
+    read_weights(data, split, first[0]);
+    return data;
+  }
+
+  [[nodiscard]] Dataset read_inputs(const std::string& split) const {
+    const std::vector<std::string> keys = keys_of("x_" + split, names_.inputs);
+    Dataset data;
+    data.source = fmt::format("{}:{}", file_, fmt::join(keys, ", "));
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      data.inputs.push_back(to_input_array(read_array(keys[i]), file_ + ":" + keys[i]));
+      if (names_.inputs.size() > 1) data.inputs.back().name = names_.inputs[i];
+    }
+    return data;
+  }
+
+ private:
+  /// "x_train", or "x_train_NAME" for each name if there are several.
+  [[nodiscard]] static std::vector<std::string> keys_of(const std::string& part,
+                                                        const std::vector<std::string>& names) {
+    if (names.size() < 2) return {part};
+    std::vector<std::string> keys;
+    for (const std::string& name : names) keys.push_back(part + "_" + name);
+    return keys;
+  }
+  /// Of inputs and targets.
+  [[nodiscard]] std::vector<std::string> keys_of(const std::string& split) const {
+    std::vector<std::string> keys = keys_of("x_" + split, names_.inputs);
+    const std::vector<std::string> targets = keys_of("y_" + split, names_.targets);
+    keys.insert(keys.end(), targets.begin(), targets.end());
+    return keys;
+  }
+
+  /// Refuses an array that looks like a part of the data but has a name that nothing reads. Others, such as the
+  /// classes' names, may be there.
+  void require_known_arrays() const {
+    std::vector<std::string> known;
+    for (const char* split : {"train", "test", "val"}) {
+      const std::vector<std::string> keys = keys_of(split);
+      known.insert(known.end(), keys.begin(), keys.end());
+    }
+    known.insert(known.end(), {"sample_weight", "sample_weight_test", "sample_weight_val"});
+    for (const std::string& key : npz_.keys()) {
+      const bool is_part = key == "x" || key == "y" || key.starts_with("x_") || key.starts_with("y_") ||
+                           key.find("weight") != std::string::npos;
+      if (!is_part || std::ranges::find(known, key) != known.end()) continue;
+      throw DataError(fmt::format("{}:{} would not be used; rename it to one of {}, or leave it out", file_, key,
+                                  fmt::join(known, ", ")));
+    }
+  }
+
+  [[nodiscard]] NpyArray read_array(const std::string& key) const {
+    const bool is_one_of_several = names_.inputs.size() > 1 || names_.targets.size() > 1;
+    if (is_one_of_several && !npz_.has(key)) {
+      const std::vector<std::string> keys = npz_.keys();
+      throw DataError(fmt::format("{} has no array {}, which the model needs; it has {}", file_, key,
+                                  join_words(std::vector<std::string_view>(keys.begin(), keys.end()))));
+    }
+    return npz_.read(key);
+  }
+
+  [[noreturn]] void refuse(const std::string& inputs, const Shape& inputs_shape, const std::string& targets,
+                           const Shape& targets_shape) const {
+    throw DataError(
+        fmt::format("{}:{} has shape {} and {} has shape {}, but there must be one label for every example, "
+                    "and at least one example; save them again",
+                    file_, inputs, inputs_shape.to_string(), targets, targets_shape.to_string()));
+  }
+
+  void add_input(Dataset& data, NpyArray array, std::size_t input) const {
+    data.inputs.push_back(to_input_array(std::move(array), data.source));
+    if (names_.inputs.size() > 1) data.inputs.back().name = names_.inputs[input];
+  }
+
+  void add_target(Dataset& data, const NpyArray& array, std::size_t output, const std::string& key) const {
+    TargetArray& target = data.targets.emplace_back();
+    if (names_.targets.size() > 1) target.name = names_.targets[output];
+    const Shape shape = without_first(array.shape);
+    // Keras' own datasets have labels of shape (n,) or (n, 1).
+    if (is_integer(array.type) && shape.elements() == 1 && shape.rank() <= 1) {
+      target.values = to_classes(array, file_ + ":" + key);
+    } else {
+      target.shape = shape;
+      target.values = to_floats(array);
+    }
+  }
+
+  void read_weights(Dataset& data, const std::string& split, std::int64_t examples) const {
+    const std::string key = split == "train" ? "sample_weight" : "sample_weight_" + split;
+    if (!npz_.has(key)) return;
+    const NpyArray weights = npz_.read(key);
+    if (weights.shape != Shape{examples}) {
+      throw DataError(
+          fmt::format("{}:{} has shape {}, but there must be one weight for every example of x_{}; save "
+                      "them again",
+                      file_, key, weights.shape.to_string(), split));
+    }
+    data.sample_weights = to_floats(weights);
+  }
+
+  NpzArchive npz_;
+  std::string file_;
+  const ArrayNames& names_;
+};
+
+/// Calls read(archive), which may keep nothing of the archive.
+template <typename Read>
+auto with_archive(const fs::path& path, const ArrayNames& names, const Read& read) {
+  const std::vector<std::uint8_t> bytes = read_whole_file(path);
+  return read(DatasetArchive(std::as_bytes(std::span(bytes)), path.string(), names));
+}
+
+}  // namespace
+
+Shape without_first(const Shape& shape) {
+  const auto extents = shape.extents();
+  return Shape(std::vector<std::int64_t>(extents.begin() + 1, extents.end()));
+}
+
+InputArray to_input_array(NpyArray array, const std::string& source) {
+  if (array.shape.rank() < 2 || array.bytes.empty()) {
+    throw DataError(
+        fmt::format("{} has shape {}, but needs a first dimension for at least one example, and those of "
+                    "an example",
+                    source, array.shape.to_string()));
+  }
+  InputArray input{without_first(array.shape), {}};
+  if (array.type == NpyType::u1) {
+    input.values = std::move(array.bytes);
+  } else {
+    input.values = to_floats(array);
+  }
+  return input;
+}
+
+TrainTestSplit read_npz(const fs::path& path, const ArrayNames& names) {
+  return with_archive(path, names, [](const DatasetArchive& archive) {
+    TrainTestSplit split{archive.read("train"), archive.read("test")};
+    if (archive.has("val")) split.validation = archive.read("val");
+    return split;
+  });
+}
+
+Dataset read_npz_test_data(const fs::path& path, const ArrayNames& names) {
+  return with_archive(path, names, [](const DatasetArchive& archive) { return archive.read("test"); });
+}
+
+Dataset read_npz_test_inputs(const fs::path& path, const ArrayNames& names) {
+  return with_archive(path, names, [](const DatasetArchive& archive) { return archive.read_inputs("test"); });
+}
+
+}  // namespace lockstep

@@ -1,0 +1,176 @@
+// See check_inputs.hpp.
+#include "session/check_inputs.hpp"
+
+#include "core/join_words.hpp"
+#include "layers/input.hpp"
+
+#include <lockstep/core/error.hpp>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+namespace lockstep {
+
+namespace {
+
+/// The axes for numpy.transpose, the first one being that of the examples, that give `given` the shape `wanted`. Empty
+/// if no order of its axes does. Axes of one length keep their order.
+std::vector<std::size_t> axes_that_give(const Shape& wanted, const Shape& given) {
+  const std::span<const std::int64_t> from = given.extents();
+  const std::span<const std::int64_t> to = wanted.extents();
+  if (!std::ranges::is_permutation(from, to)) return {};
+  std::vector<std::size_t> axes{0};
+  std::vector<bool> is_taken(from.size());
+  for (const std::int64_t extent : to) {
+    std::size_t axis = 0;
+    while (is_taken[axis] || from[axis] != extent) ++axis;
+    is_taken[axis] = true;
+    axes.push_back(axis + 1);
+  }
+  return axes;
+}
+
+/// What to do with examples of another shape than the model's input.
+std::string remedy_for_shape(const Shape& given, std::size_t examples, const Shape& input) {
+  if (const auto axes = axes_that_give(input, given); !axes.empty()) {
+    return fmt::format("put the axes into the model's order: numpy.transpose(x, ({}))", fmt::join(axes, ", "));
+  }
+  std::vector<std::int64_t> whole{static_cast<std::int64_t>(examples)};
+  whole.insert(whole.end(), given.extents().begin(), given.extents().end());
+  if (is_same_but_for_last_one(Shape(whole), input))
+    return "for a single example, give x[None], an array of one example";
+  return "reshape or resize the examples, or make the model for their shape";
+}
+
+bool fits(double value, InputType type) {
+  if (value != std::trunc(value)) return false;
+  switch (type) {
+    case InputType::float32: return true;
+    case InputType::boolean: return value == 0 || value == 1;
+    case InputType::uint8: return value >= 0 && value <= std::numeric_limits<std::uint8_t>::max();
+    case InputType::int32: return std::abs(value) <= std::numeric_limits<std::int32_t>::max();
+    case InputType::int64: return std::abs(value) < 0x1p63;
+  }
+  return false;
+}
+
+/// "'image' and 'price'".
+std::string quoted(const std::vector<std::string>& names) {
+  std::vector<std::string> words;
+  for (const std::string& name : names) words.push_back("'" + name + "'");
+  return join_words(std::vector<std::string_view>(words.begin(), words.end()), "and");
+}
+
+/// Throws UsageError for a missing and for a surplus array.
+void require_arrays(const Dataset& data, const Architecture& model) {
+  std::vector<std::string> inputs;
+  for (std::size_t i = 0; i < model.inputs().size(); ++i) inputs.push_back(model.input_layer(i).name);
+  std::vector<std::string> names;
+  for (const InputArray& array : data.inputs) names.push_back(array.name);
+  const std::string source = data.source.empty() ? "the data" : data.source;
+  if (std::ranges::all_of(names, &std::string::empty)) {
+    if (names.size() == inputs.size()) return;
+    throw UsageError(fmt::format("the model has {} input{}, {}, but {} has {} array{}; give one for each input",
+                                 inputs.size(), inputs.size() == 1 ? "" : "s", quoted(inputs), source, names.size(),
+                                 names.size() == 1 ? "" : "s"));
+  }
+  for (const std::string& name : names) {
+    if (name.empty()) throw UsageError(fmt::format("{} has arrays with and without a name; name all or none", source));
+    if (std::ranges::find(inputs, name) == inputs.end()) {
+      throw UsageError(fmt::format("{} has an array '{}', but the model's inputs are {}; leave it out, or rename it",
+                                   source, name, quoted(inputs)));
+    }
+    if (std::ranges::count(names, name) > 1) {
+      throw UsageError(fmt::format("{} has two arrays '{}'; leave one out", source, name));
+    }
+  }
+  for (const std::string& input : inputs) {
+    if (std::ranges::find(names, input) != names.end()) continue;
+    throw UsageError(
+        fmt::format("{} has no array for the model's input '{}', only {}; add it", source, input, quoted(names)));
+  }
+}
+
+std::string name_of_input(const Architecture& model, std::size_t input) {
+  return model.inputs().size() == 1 ? "the model's input" : "the model's input '" + model.input_layer(input).name + "'";
+}
+
+void check_scale(const Dataset& data, const Architecture& model, double input_scale) {
+  bool has_bytes = false;
+  bool scales_some = false;
+  std::size_t integers = 0;  // an Input of them
+  for (std::size_t i = 0; i < model.inputs().size(); ++i) {
+    const bool is_bytes = holds_bytes(array_of_input(data, model, i));
+    has_bytes |= is_bytes;
+    scales_some |= is_bytes && model.input_type(i) == InputType::float32;
+    if (is_bytes && model.input_type(i) != InputType::float32) integers = i;
+  }
+  if (!has_bytes) {
+    throw UsageError("--input-scale multiplies bytes, but " + data.source +
+                     " holds other numbers, which are used as they are; leave the option out, or save the inputs as "
+                     "uint8");
+  }
+  if (scales_some || input_scale == 1) return;
+  throw UsageError(
+      fmt::format("--input-scale multiplies bytes, but {} is {}; leave the option out, or make the Input float32",
+                  name_of_input(model, integers), enum_name(model.input_type(integers))));
+}
+
+}  // namespace
+
+bool is_same_but_for_last_one(const Shape& a, const Shape& b) {
+  const auto is_longer = [](std::span<const std::int64_t> longer, std::span<const std::int64_t> shorter) {
+    return longer.size() == shorter.size() + 1 && longer.back() == 1 &&
+           std::ranges::equal(longer.first(shorter.size()), shorter);
+  };
+  return a == b || is_longer(a.extents(), b.extents()) || is_longer(b.extents(), a.extents());
+}
+
+const InputArray& array_of_input(const Dataset& data, const Architecture& model, std::size_t input) {
+  const std::string& name = model.input_layer(input).name;
+  const auto named = std::ranges::find(data.inputs, name, &InputArray::name);
+  return named != data.inputs.end() ? *named : data.inputs.at(input);
+}
+
+void check_example_shapes(const Dataset& data, const Architecture& model) {
+  require_arrays(data, model);
+  for (std::size_t i = 0; i < model.inputs().size(); ++i) {
+    const InputArray& array = array_of_input(data, model, i);
+    const Shape& wanted = model.input_layer(i).output_shape;
+    if (is_same_but_for_last_one(array.shape, wanted)) continue;
+    throw DataError(fmt::format("{} takes examples of shape {}, but {} has {}; {}",
+                                model.inputs().size() == 1 ? "the model" : name_of_input(model, i), wanted.to_string(),
+                                data.label_of(array), array.shape.to_string(),
+                                remedy_for_shape(array.shape, data.size(), wanted)));
+  }
+}
+
+void check_input_types(const Dataset& data, const Architecture& model, std::optional<double> input_scale) {
+  if (input_scale) check_scale(data, model, *input_scale);
+  for (std::size_t i = 0; i < model.inputs().size(); ++i) {
+    const InputType type = model.input_type(i);
+    if (type == InputType::float32) continue;
+    const InputArray& array = array_of_input(data, model, i);
+    const auto check = [&](const auto& values) {
+      const auto wrong =
+          std::find_if_not(values.begin(), values.end(), [type](auto value) { return fits(value, type); });
+      if (wrong == values.end()) return;
+      throw DataError(
+          fmt::format("value {} of {} is {}, but {} is {}, to which Keras would cut it; convert "
+                      "the inputs, or make the Input float32",
+                      wrong - values.begin(), data.label_of(array), *wrong, name_of_input(model, i), enum_name(type)));
+    };
+    std::visit(check, array.values);
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,28 @@
+// Which array of a dataset each input of a model reads, and whether the model can take it.
+#pragma once
+
+#include <lockstep/core/shape.hpp>
+#include <lockstep/data/dataset.hpp>
+#include <lockstep/layers/architecture.hpp>
+
+#include <cstddef>
+#include <optional>
+
+namespace lockstep {
+
+/// Equal shapes, or one has a last axis of 1 more than the other, as Keras allows.
+[[nodiscard]] bool is_same_but_for_last_one(const Shape& a, const Shape& b);
+
+/// The array of a model's input: that of its name, or the one at its place if no array has a name. The data has passed
+/// check_example_shapes().
+[[nodiscard]] const InputArray& array_of_input(const Dataset& data, const Architecture& model, std::size_t input);
+
+/// Throws UsageError unless the data has one array for each input of the model and no other, DataError unless they have
+/// the inputs' shapes.
+void check_example_shapes(const Dataset& data, const Architecture& model);
+
+/// Throws DataError for a number that Keras would cut to the type of an Input, UsageError for a scale of bytes that
+/// scales nothing. `input_scale`: --input-scale.
+void check_input_types(const Dataset& data, const Architecture& model, std::optional<double> input_scale);
+
+}  // namespace lockstep
