@@ -5,6 +5,7 @@
 #include "cluster/config/tf_config.hpp"
 #include "cluster/net/probe.hpp"
 #include "core/environment.hpp"
+#include "core/regular_file.hpp"
 #include "options/parse_rows.hpp"
 
 #include <fmt/format.h>
@@ -105,6 +106,7 @@ ReachabilityText describe_reachability(Reachability reach) {
 std::string read_file(const std::string& path) {
   constexpr std::size_t limit = (std::size_t{1} << 24U);  // far above what parse_tf_config() accepts
   std::string text(limit, '\0');
+  require_regular_file(path, "JSON file");
   errno = 0;
   std::ifstream file(path, std::ios::binary);
   file.read(text.data(), static_cast<std::streamsize>(text.size()));

@@ -6,6 +6,7 @@
 
 #include <lockstep/layers/embedding.hpp>
 
+#include <fmt/format.h>
 #include <cstdint>
 #include <string_view>
 #include <utility>
@@ -16,6 +17,7 @@ namespace lockstep {
 template <>
 struct LayerTraits<Embedding> {
   static constexpr std::string_view class_name = "Embedding";
+  static constexpr std::int64_t max_rows = std::int64_t{1} << 24;  ///< float32 holds all whole numbers up to there
   static Embedding blank() { return {1, 1}; }
 
   static void fields(auto& visit, auto& embedding) {
@@ -29,6 +31,12 @@ struct LayerTraits<Embedding> {
   }
 
   static void infer(const Embedding& embedding, ShapeInference& shapes) {
+    if (embedding.input_dim > max_rows) {
+      shapes.fail(fmt::format(
+          "has {} rows, but Lockstep tells at most {} apart, because a step has indices as float32; hash the indices "
+          "to fewer",
+          embedding.input_dim, max_rows));
+    }
     std::vector<std::int64_t> extents(shapes.input().extents().begin(), shapes.input().extents().end());
     extents.push_back(embedding.output_dim);
     shapes.add_weight("embeddings", Shape{embedding.input_dim, embedding.output_dim}, embedding.embeddings_initializer,

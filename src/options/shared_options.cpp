@@ -20,10 +20,10 @@ constexpr const char* footer =
     "Defaults may come from LOCKSTEP_EPOCHS etc., DATA_DIR, MODEL_DIR, BATCH_SIZE and NUM_TRAIN_EPOCH.\n"
     "Exit codes: 0 done, 64 usage, 65 bad data or NaN loss, 70 internal, 74 input/output, 75 lost a peer";
 
-OptionBinding nonempty_path(std::filesystem::path& variable) {
+OptionBinding nonempty_path(std::filesystem::path& variable, const char* what = "the path of a directory") {
   OptionBinding binding = path(variable);
-  binding.set = [set = std::move(binding.set)](const OptionValue& given) {
-    if (given.value.empty()) refuse(given, "the path of a directory");
+  binding.set = [what, set = std::move(binding.set)](const OptionValue& given) {
+    if (given.value.empty()) refuse(given, what);
     set(given);
   };
   return binding;
@@ -80,7 +80,7 @@ std::vector<OptionRow> shared_options(Options& options) {
        .group = data_and_model,
        .metavar = "PATH",
        .help = "directory of IDX or CIFAR files, or FILE.npz",
-       .value = path(options.data_dir),
+       .value = nonempty_path(options.data_dir, "a path"),
        .default_text = options.program.starts_with("lockstep ") ? "required" : "synthetic data",
        .template_variable = "DATA_DIR",
        .ranks_may_differ = true},
@@ -103,7 +103,7 @@ std::vector<OptionRow> shared_options(Options& options) {
        .group = data_and_model,
        .metavar = "FILE",
        .help = "start from the weights of a .keras, .h5 or .weights.h5 file",
-       .value = path(options.initial_weights),
+       .value = nonempty_path(options.initial_weights, "the path of a file"),
        .default_text = "random"},
       {.name = "epochs",
        .group = training,
@@ -168,7 +168,7 @@ std::vector<OptionRow> shared_options(Options& options) {
        .group = restarts,
        .metavar = "PATH",
        .help = "directory for backups during training",
-       .value = path(options.backup_dir),
+       .value = nonempty_path(options.backup_dir),
        .default_text = "MODEL_DIR/backup",
        .ranks_may_differ = true,
        .training_only = true},

@@ -53,14 +53,14 @@ void BackgroundWriter::write(Communicator& gathering, Content content, std::func
   finish_gather();
   pending_gather_ = &gathering;
   pending_job_ = std::move(job);
-  pending_content_ = content;
+  content_ = content;
   poll();
 }
 
 void BackgroundWriter::poll() {
   if (pending_gather_ == nullptr || !pending_gather_->is_gathered()) return;
   pending_gather_ = nullptr;
-  if (auto job = std::exchange(pending_job_, {})) start(pending_content_, std::move(job));
+  if (auto job = std::exchange(pending_job_, {})) start(content_, std::move(job));
 }
 
 void BackgroundWriter::rethrow_error() {

@@ -36,6 +36,9 @@ class BackgroundWriter {
   /// Whether a job is running or waiting for its gather.
   [[nodiscard]] bool busy() const { return pending_gather_ != nullptr || is_job_running(); }
 
+  /// Whether such a job writes a model.
+  [[nodiscard]] bool writes_model() const { return busy() && content_ == Content::model; }
+
   /// Starts the pending job if its gather is complete. Call after each step.
   void poll();
 
@@ -66,7 +69,7 @@ class BackgroundWriter {
   std::function<void()> report_busy_;
   Communicator* pending_gather_ = nullptr;
   std::function<void()> pending_job_;  ///< empty where another rank writes
-  Content pending_content_ = Content::model;
+  Content content_ = Content::model;   ///< of the pending job, else of the last one
   // Accessed by the running job, or while there is none:
   bool warned_of_failure_ = false;
   std::string last_model_failure_;  ///< empty if the last model was written

@@ -78,6 +78,11 @@ void BackupManager::restore(int epochs) {
   RunContext& run_context = session_.run_context();
   const Resume resume = run_context.options().resume;
   if (options_.save_freq == BackupOptions::never) {
+    if (resume == Resume::automatic && run_context.world().is_chief() && !directory_.list().empty()) {
+      log_warning(fmt::format(
+          "the backups in {} are not used, because --backup-save-freq is never; training starts from the beginning",
+          directory_.path().string()));
+    }
     if (resume != Resume::require) return;
     throw UsageError("--resume require needs backups, but --backup-save-freq is never; change one of them");
   }
@@ -338,9 +343,17 @@ void BackupManager::save_unguarded() {
   constexpr std::byte idle{0};
   constexpr std::byte gathering{1};
   constexpr std::byte writing{2};
-  std::array<std::byte, 1> chief{background.is_gathering() ? gathering : background.busy() ? writing : idle};
+  constexpr std::byte writing_model{3};
+  std::array<std::byte, 1> chief{background.writes_model()   ? writing_model
+                                 : background.is_gathering() ? gathering
+                                 : background.busy()         ? writing
+                                                             : idle};
   if (session_.model().is_tensor_parallel())
     run_context.control().broadcast(chief, 0);  // all ranks take part if the chief does
+  if (chief[0] == writing_model) {              // of a ModelCheckpoint, say, which would go before every backup
+    background.wait();
+    chief[0] = idle;
+  }
   const bool compares_copy = !session_.model().is_tensor_parallel() && has_mirrors(model);
   if (chief[0] != idle) {
     // A gather that has taken a whole interval ends now: a kill then costs at most two intervals.

@@ -222,7 +222,11 @@ RunContext::FinishedBackupsRemover::~FinishedBackupsRemover() {
 }
 
 DirectoryLock& RunContext::lock_directory(const std::filesystem::path& directory) {
-  const auto lock = std::ranges::find(backups_.locks, directory, &DirectoryLock::directory);
+  const auto is_same = [&directory](const DirectoryLock& lock) {
+    std::error_code unknown;
+    return lock.directory() == directory || std::filesystem::equivalent(lock.directory(), directory, unknown);
+  };
+  const auto lock = std::ranges::find_if(backups_.locks, is_same);
   return lock != backups_.locks.end() ? *lock : backups_.locks.emplace_back(directory, identity_);
 }
 

@@ -51,6 +51,10 @@ void Model::compile(const CompileOptions& options) { parts_->model.compile(optio
 std::optional<CompileOptions> Model::compile_options() const { return parts_->model.compile_options(); }
 
 History Model::fit(const Dataset& data, const FitOptions& options) {
+  if (parts_->is_in_epoch_loop) {  // whose position it would move
+    throw UsageError(
+        "fit() is called in a loop over epochs(); call train_step() for each of batches() there, or fit() alone");
+  }
   if (options.validation_split < 0 || options.validation_split >= 1) {
     throw UsageError(
         fmt::format("validation_split is {:f} but must be at least 0 and less than 1", options.validation_split));

@@ -6,7 +6,8 @@
 //     model.end_epoch(epoch);
 //   }
 //
-// A resumed run begins with the first batch after its backup.
+// A resumed run begins with the first batch after its backup, and runs what stands before batches() in the body again.
+// So set a learning rate from the epoch's number there, not from the rate that it had.
 #pragma once
 
 #include <lockstep/data/dataset.hpp>

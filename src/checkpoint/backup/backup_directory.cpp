@@ -43,6 +43,12 @@ void remove_abandoned_backups(const fs::path& directory) {
   remove_abandoned_files(directory, [](std::string_view name) { return parse(std::string(name)).has_value(); });
 }
 
+/// Gives a damaged backup another name, by which it is no backup.
+void set_aside(const fs::path& damaged) {
+  std::error_code ignored;
+  fs::rename(damaged, damaged.string() + ".damaged", ignored);
+}
+
 }  // namespace
 
 fs::path BackupDirectory::file_of(const BackupName& name) const { return path_ / text_of(name); }
@@ -80,10 +86,7 @@ std::optional<LoadedBackup> BackupDirectory::newest(int fit, const std::function
       if (!backup.model.training_state || !backup.model.compile_state)
         throw DataError(fmt::format("{} holds a model but no training state", file.string()));
       check(backup);
-      for (const fs::path& bad : damaged) {
-        std::error_code ignored;
-        fs::rename(bad, bad.string() + ".damaged", ignored);
-      }
+      for (const fs::path& bad : damaged) set_aside(bad);
       return backup;
     } catch (const DataError& error) {
       problem = error.what();
@@ -96,6 +99,13 @@ std::optional<LoadedBackup> BackupDirectory::newest(int fit, const std::function
   }
   if (unreadable) throw IoError(*unreadable);
   if (damaged.empty()) return std::nullopt;
+  const auto is_later = [fit](const BackupName& name) { return name.fit > fit; };
+  if (std::ranges::any_of(list(), is_later)) {
+    for (const fs::path& bad : damaged) set_aside(bad);
+    warn(fmt::format("{} holds no whole backup of fit {}, so it trains again; the next fit goes on from its backup",
+                     path_.string(), fit));
+    return std::nullopt;
+  }
   throw DataError(
       fmt::format("all backups in {} are damaged ({}); restore a copy of one, or start over with --resume "
                   "never",

@@ -41,9 +41,9 @@ class BackupDirectory {
 
   /// Loads the newest usable backup of this fit; nullopt if the fit has no backup. `check` throws DataError for one
   /// that cannot be used. Reports newer ones that are damaged, unusable or unreadable through `warn`; the damaged and
-  /// unusable ones are renamed to "....h5.damaged", so that later starts ignore them. Throws DataError if all backups
-  /// are damaged or unusable, since only the user may decide to start over, and IoError if the only others cannot be
-  /// read.
+  /// unusable ones are renamed to "....h5.damaged", so that later starts ignore them. If none is usable,
+  /// but a later fit has backups, this fit can train again, and nullopt is returned; else throws DataError, since only
+  /// the user may decide to start over, and IoError if the only others cannot be read.
   [[nodiscard]] std::optional<LoadedBackup> newest(int fit, const std::function<void(const LoadedBackup&)>& check,
                                                    const std::function<void(const std::string&)>& warn) const;
 

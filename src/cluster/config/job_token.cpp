@@ -1,6 +1,8 @@
 // See job_token.hpp. OpenSSL provides HMAC, the constant-time comparison and the random bytes.
 #include "cluster/config/job_token.hpp"
 
+#include "core/regular_file.hpp"
+
 #include <lockstep/core/error.hpp>
 
 #include <fmt/format.h>
@@ -21,6 +23,7 @@ namespace lockstep {
 
 JobToken JobToken::load(const Environment& environment, const std::string& file) {
   if (file.empty()) return JobToken(value_of(environment, "LOCKSTEP_JOB_TOKEN"));
+  require_regular_file(file, "file that holds the token");
   std::ifstream input(file);
   std::string line;
   if (!input.is_open() || !std::getline(input, line)) {

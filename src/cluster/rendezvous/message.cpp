@@ -191,12 +191,7 @@ Message from_datagram(std::string_view bytes) {
 Message to_message(const Frame& frame) { return read_kind(frame); }
 
 const char* message_name(const Message& message) {
-  constexpr std::array<const char*, std::variant_size_v<Message>> names{
-      "Hello",    "Challenge",        "Proof",           "Welcome",        "Refused",   "Heartbeat",
-      "Ready",    "GenerationBegins", "RankEnvironment", "Fence",          "FenceDone", "TrainerStarted",
-      "Progress", "TrainerExited",    "Failed",          "GenerationEnds", "Leaving",   "JobResult",
-      "Goodbye",  "Notice",           "Admit",           "TrainingDone"};
-  return names.at(message.index());
+  return std::visit([](const auto& it) { return std::remove_cvref_t<decltype(it)>::name; }, message);
 }
 
 }  // namespace lockstep

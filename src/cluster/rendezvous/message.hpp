@@ -21,6 +21,7 @@ namespace lockstep {
 /// Member to coordinator: identifies the peer and the job it wants to join.
 struct Hello {
   static constexpr std::uint16_t kind = 1;
+  static constexpr const char* name = "Hello";
   std::string version;        ///< LOCKSTEP_VERSION
   std::string job;            ///< --job-name, or empty
   std::uint64_t cluster = 0;  ///< ClusterSpec::digest()
@@ -32,24 +33,28 @@ struct Hello {
 /// Coordinator: asks the peer to prove that it knows the job token.
 struct Challenge {
   static constexpr std::uint16_t kind = 2;
+  static constexpr const char* name = "Challenge";
   std::string nonce;
 };
 
 /// Member: answers the challenge.
 struct Proof {
   static constexpr std::uint16_t kind = 3;
+  static constexpr const char* name = "Proof";
   std::string proof;
 };
 
 /// Coordinator: accepts the peer, and proves that it knows the token too.
 struct Welcome {
   static constexpr std::uint16_t kind = 4;
+  static constexpr const char* name = "Welcome";
   std::string proof;
 };
 
 /// Coordinator: rejects the peer. With code 75 (temporary) the peer may try again.
 struct Refused {
   static constexpr std::uint16_t kind = 5;
+  static constexpr const char* name = "Refused";
   std::uint64_t code = 0;
   std::string reason;
 };
@@ -59,16 +64,19 @@ struct Refused {
 /// Both directions, every heartbeat_interval; silence means that the peer is lost.
 struct Heartbeat {
   static constexpr std::uint16_t kind = 10;
+  static constexpr const char* name = "Heartbeat";
 };
 
 /// Member: no process of a generation runs here; the next generation may begin.
 struct Ready {
   static constexpr std::uint16_t kind = 11;
+  static constexpr const char* name = "Ready";
 };
 
 /// Coordinator: starts a generation.
 struct GenerationBegins {
   static constexpr std::uint16_t kind = 12;
+  static constexpr const char* name = "GenerationBegins";
   Placement placement;
 };
 
@@ -76,6 +84,7 @@ struct GenerationBegins {
 /// the rank's environment.
 struct RankEnvironment {
   static constexpr std::uint16_t kind = 13;
+  static constexpr const char* name = "RankEnvironment";
   std::uint64_t generation = 0;
   std::uint64_t rank = 0;
   Environment variables;
@@ -85,6 +94,7 @@ struct RankEnvironment {
 /// fences of a generation from 0.
 struct Fence {
   static constexpr std::uint16_t kind = 14;
+  static constexpr const char* name = "Fence";
   std::uint64_t generation = 0;
   std::uint64_t sequence = 0;
   std::string blob;
@@ -93,6 +103,7 @@ struct Fence {
 /// Coordinator, to the members that run PMIx servers: the contributions of all nodes.
 struct FenceDone {
   static constexpr std::uint16_t kind = 15;
+  static constexpr const char* name = "FenceDone";
   std::uint64_t generation = 0;
   std::uint64_t sequence = 0;
   std::vector<std::string> blobs;  ///< by node
@@ -101,6 +112,7 @@ struct FenceDone {
 /// Member: the trainer of this rank has started.
 struct TrainerStarted {
   static constexpr std::uint16_t kind = 16;
+  static constexpr const char* name = "TrainerStarted";
   std::uint64_t generation = 0;
   std::uint64_t rank = 0;
 };
@@ -124,6 +136,7 @@ struct BackupStatus {
 /// silent.
 struct Progress {
   static constexpr std::uint16_t kind = 17;
+  static constexpr const char* name = "Progress";
   std::uint64_t generation = 0;
   std::uint64_t rank = 0;
   Activity activity = Activity::busy;
@@ -141,6 +154,7 @@ struct Progress {
 /// Member: the trainer of this rank has ended.
 struct TrainerExited {
   static constexpr std::uint16_t kind = 18;
+  static constexpr const char* name = "TrainerExited";
   std::uint64_t generation = 0;
   std::uint64_t rank = 0;
   std::uint64_t code = 0;          ///< exit code; 0 if a signal killed it
@@ -153,6 +167,7 @@ struct TrainerExited {
 /// why it ends.
 struct Failed {
   static constexpr std::uint16_t kind = 19;
+  static constexpr const char* name = "Failed";
   std::uint64_t generation = 0;
   std::string reason;
 };
@@ -160,6 +175,7 @@ struct Failed {
 /// Coordinator: the member must end its trainers and then send Ready.
 struct GenerationEnds {
   static constexpr std::uint16_t kind = 20;
+  static constexpr const char* name = "GenerationEnds";
   std::uint64_t generation = 0;
   std::uint64_t member = 0;  ///< the member at fault
   std::string reason;        ///< a sentence that names worker and rank
@@ -168,12 +184,14 @@ struct GenerationEnds {
 /// Member: this launcher was told to leave (SIGTERM) and may come back; all ranks save first.
 struct Leaving {
   static constexpr std::uint16_t kind = 21;
+  static constexpr const char* name = "Leaving";
   std::string reason;
 };
 
 /// Coordinator: the job is over; members exit with this code.
 struct JobResult {
   static constexpr std::uint16_t kind = 22;
+  static constexpr const char* name = "JobResult";
   std::uint64_t code = 0;
   std::string reason;  ///< empty for success
 };
@@ -181,11 +199,13 @@ struct JobResult {
 /// Member: it received the job result, runs no more processes, and exits now.
 struct Goodbye {
   static constexpr std::uint16_t kind = 23;
+  static constexpr const char* name = "Goodbye";
 };
 
 /// Coordinator: a line for the log.
 struct Notice {
   static constexpr std::uint16_t kind = 24;
+  static constexpr const char* name = "Notice";
   std::string text;
 };
 
@@ -193,18 +213,21 @@ struct Notice {
 /// next generation includes it.
 struct Admit {
   static constexpr std::uint16_t kind = 25;
+  static constexpr const char* name = "Admit";
   std::uint64_t generation = 0;
 };
 
 /// Coordinator: the start takes long, so all trainers print where they are.
 struct PrintStacks {
   static constexpr std::uint16_t kind = 27;
+  static constexpr const char* name = "PrintStacks";
   std::uint64_t generation = 0;
 };
 
 /// Member: training was complete when the chief was lost (a rank here had exited with 0).
 struct TrainingDone {
   static constexpr std::uint16_t kind = 26;
+  static constexpr const char* name = "TrainingDone";
 };
 
 using Message = std::variant<Hello, Challenge, Proof, Welcome, Refused, Heartbeat, Ready, GenerationBegins,

@@ -6,6 +6,7 @@
 
 #include <lockstep/core/error.hpp>
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
@@ -38,4 +39,7 @@ TEST_CASE("job tokens come from the environment or a file and authenticate") {
   CHECK(JobToken::load({{"LOCKSTEP_JOB_TOKEN", "other"}}, name).verify(proof, "hello"));
   (void)unlink(name.c_str());
   CHECK_THROWS_AS(JobToken::load({}, name), UsageError);
+  REQUIRE(mkfifo(name.c_str(), 0600) == 0);
+  CHECK_THROWS_AS(JobToken::load({}, name), IoError);  // does not wait for a writer
+  (void)unlink(name.c_str());
 }

@@ -247,6 +247,7 @@ TEST_CASE("a coordinator that sends invalid messages is disconnected") {
                                       RankEnvironment{1, 1, {}},
                                       RankEnvironment{1, 99, {}}};
   for (const Message& message : nonsense) {
+    REQUIRE_FALSE(std::string(message_name(message)).empty());
     CAPTURE(message_name(message));
     Joined joined;
     (void)joined.member.fence("mine");

@@ -77,6 +77,20 @@ TEST_CASE("a worker is admitted although unauthenticated peers hold all connecti
   CHECK(group.run_until([&]() { return group.all_train(); }, 5));
 }
 
+TEST_CASE("any message instead of a Hello drops its sender alone") {
+  const std::uint16_t port = free_port();
+  LauncherGroup group(cluster(2, port), quick());
+  group.start(0);
+  for (std::uint16_t kind = 0; kind < 40; ++kind) {
+    CAPTURE(kind);
+    const Socket stranger = connect_unauthenticated(port);
+    send_text(stranger, encode({kind, std::string(8, '\0')}));
+    CHECK(read_until_end(group, stranger, 5).has_value());
+  }
+  group.start(1);
+  CHECK(group.run_until([&]() { return group.all_train(); }, 5));
+}
+
 TEST_CASE("a process of another job is kept out with the reason and the job forms without it") {
   const std::uint16_t port = free_port();
   RendezvousOptions options = quick();

@@ -301,3 +301,8 @@ TEST_CASE("layers can be made trainable and not, by name or all") {
   CHECK(model.count_parameters(false) == 6);
   CHECK_THROWS_AS(model.set_trainable("tail", true), UsageError);
 }
+
+TEST_CASE("an Embedding of more rows than float32 tells apart is refused") {
+  CHECK_NOTHROW(Sequential{Input({3}), Embedding(1 << 24, 1)});
+  CHECK_THROWS_AS((Sequential{Input({3}), Embedding((1 << 24) + 1, 1)}), UsageError);
+}

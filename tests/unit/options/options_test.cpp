@@ -135,9 +135,12 @@ TEST_CASE("every option can be set on the command line and by its variable", "[o
   CHECK(options.verbose == 2);
 }
 
-TEST_CASE("the last value wins and an empty path means synthetic digits", "[options]") {
-  CHECK(parse({"--epochs", "3", "--epochs=5"}).epochs == 5);
-  CHECK(parse({"--data-dir", "/a", "--data-dir", ""}).data_dir.empty());
+TEST_CASE("the last value wins", "[options]") { CHECK(parse({"--epochs", "3", "--epochs=5"}).epochs == 5); }
+
+TEST_CASE("an empty path, as of a shell variable that is not set, is no path that was left out", "[options]") {
+  CHECK(refusal({"--data-dir", ""}) == "--data-dir is '' but must be a path; see --help");
+  CHECK(refusal({"--initial-weights", ""}) == "--initial-weights is '' but must be the path of a file; see --help");
+  CHECK(refusal({"--backup-dir", ""}) == "--backup-dir is '' but must be the path of a directory; see --help");
 }
 
 TEST_CASE("precedence is command line, LOCKSTEP_ variables, template variables, program", "[options]") {

@@ -6,6 +6,7 @@
 #include "support/examples.hpp"
 #include "support/messages.hpp"
 #include "support/scratch_directory.hpp"
+#include "training/model_parts.hpp"
 
 #include <lockstep/lockstep.hpp>
 
@@ -79,6 +80,14 @@ class AwaitBackups : public Callback {
 
  private:
   fs::path directory_;
+};
+
+/// Waits for the backup of the step before, so that the one of this step is not skipped.
+class AwaitWriter : public Callback {
+ public:
+  void on_train_batch_end(Model& model, std::int64_t /*batch*/, const MetricSums& /*so_far*/) override {
+    parts_of(model).run_context->writer().wait();
+  }
 };
 
 struct ScratchModelDirectory : ScratchDirectory {
@@ -242,6 +251,19 @@ TEST_CASE("two backups are kept during training and none after it") {
   std::ofstream(directory.backups() / ".fit-1-step-0000000016.h5.0000471a.tmp") << "half a backup";
   static_cast<void>(program.run());
   CHECK(!fs::exists(directory.backups()));
+}
+
+TEST_CASE("a backup waits for a model that is being written") {
+  const ScratchModelDirectory directory;
+  const Examples data = make_examples(network, logits, 29, 3);
+  Options options{.model_dir = directory.path(), .global_batch_size = 8, .verbose = 0};
+  MultiWorkerMirroredStrategy strategy(options);
+  Model model = strategy.build(network);
+  model.compile({.optimizer = SGD(), .loss = logits, .metrics = {}});
+  const ModelCheckpoint checkpoint(directory / "checkpoint.h5");
+  const BackupAndRestore backup(directory.backups());
+  model.fit(data.data, {.epochs = 6, .callbacks = {checkpoint, backup}});
+  CHECK(parts_of(model).session.log().skipped_backups() == 0);
 }
 
 TEST_CASE("a damaged backup is skipped and kept under another name") {
@@ -608,6 +630,11 @@ TEST_CASE("batches are requested inside a loop over epochs") {
   Model model = strategy.build(network);
   model.compile({.optimizer = SGD(), .loss = logits, .metrics = {}});
   CHECK_THROWS_AS(model.batches(data.data), UsageError);
+  for (const int epoch : model.epochs(2)) {
+    static_cast<void>(epoch);
+    CHECK_THROWS_AS(model.fit(data.data, {}), UsageError);  // it would move the loop's position
+    break;
+  }
 }
 
 TEST_CASE("each of two fits finds its own backups") {
@@ -620,9 +647,10 @@ TEST_CASE("each of two fits finds its own backups") {
       Model model = strategy.build(network);
       const BackupAndRestore backup(directory / "backup", {.save_freq = 1});
       model.compile({.optimizer = Adam({.learning_rate = 0.01}), .loss = logits, .metrics = {accuracy}});
-      model.fit(data.data, {.epochs = 2, .callbacks = {backup, Killer(killed_at)}});
+      model.fit(data.data, {.epochs = 2, .callbacks = {backup, AwaitWriter(), Killer(killed_at)}});
       model.compile({.optimizer = SGD({.learning_rate = 0.01}), .loss = logits, .metrics = {accuracy}});
-      const History second = model.fit(data.data, {.epochs = 2, .callbacks = {backup, Killer(killed_at - 8)}});
+      const History second =
+          model.fit(data.data, {.epochs = 2, .callbacks = {backup, AwaitWriter(), Killer(killed_at - 8)}});
       CHECK(second.epochs.size() == 2);
       std::vector<float> all;
       for (const NamedTensor& variable : model.weights())
@@ -636,5 +664,12 @@ TEST_CASE("each of two fits finds its own backups") {
   CHECK_THROWS_AS(broken.run(5), Killed);
   CHECK_THROWS_AS(broken.run(8 + 3), Killed);
   CHECK_THROWS_AS(broken.run(8 + 7), Killed);
-  CHECK(broken.run() == Twice{whole_directory.path()}.run());
+  const std::vector<float> whole = Twice{whole_directory.path()}.run();
+  CHECK(broken.run() == whole);
+  // Without the backup of the first fit, that one trains again, and the second one goes on from its own.
+  CHECK_THROWS_AS(broken.run(8 + 7), Killed);
+  const std::vector<fs::path> files = files_of(directory.backups());
+  REQUIRE(files.front().filename().string().starts_with("fit-1-"));
+  damage(files.front());
+  CHECK(broken.run(8 + 3) == whole);  // it is not killed, because the second fit begins behind that step
 }
