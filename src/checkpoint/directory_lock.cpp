@@ -211,9 +211,10 @@ bool has_finished(const fs::path& directory, const std::string& job, const std::
   const std::optional<Record> record = file.valid() ? read_record(file) : std::nullopt;
   if (!record || !record->owner.has_finished || record->owner.job != job) return false;
   if (record->owner.command.empty() || record->owner.command == command) return true;
-  throw UsageError(fmt::format(
-      "job {} has finished in {}, but it had another command line; name this job otherwise (--job-id, LOCKSTEP_JOB_ID)",
-      printable(job), directory.string()));
+  throw UsageError(
+      fmt::format("job {} has finished in {}, but it had another command line or other variables; name this job "
+                  "otherwise (--job-id, LOCKSTEP_JOB_ID)",
+                  printable(job), directory.string()));
 }
 
 std::string digest_of_command(std::span<const std::string> command) {

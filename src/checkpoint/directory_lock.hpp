@@ -72,11 +72,11 @@ class DirectoryLock {
 };
 
 /// Whether the record in a directory says that this job has finished. Throws UsageError if it says that of another
-/// command line: then two jobs have the same name.
+/// command: then two jobs have the same name.
 [[nodiscard]] bool has_finished(const std::filesystem::path& directory, const std::string& job,
                                 const std::string& command);
 
-/// The digest of a command line, for DirectoryOwner::command.
+/// The digest of a command line and the variables that set its options, for DirectoryOwner::command.
 [[nodiscard]] std::string digest_of_command(std::span<const std::string> command);
 
 /// Tells this process from every other one, also from those in other containers and on other hosts.

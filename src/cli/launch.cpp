@@ -12,6 +12,7 @@
 #include "core/log.hpp"
 #include "core/printable.hpp"
 #include "options/parse_rows.hpp"
+#include "options/shared_options.hpp"
 
 #include <fmt/format.h>
 #include <algorithm>
@@ -213,7 +214,7 @@ ExitCode launch(std::span<const std::string> args, std::ostream& /*out*/) {
   }
   for (const std::string& warning : task_warnings) log_warning(warning);
   for (const std::string& warning : options.launcher.cluster.warnings) log_warning(warning);
-  const std::string command = digest_of_command(options.launcher.command);
+  const std::string command = digest_of_command(with_variables(options.launcher.command, options.launcher.environment));
   options.launcher.environment["LOCKSTEP_COMMAND"] = command;
   if (!options.job_id.empty() && has_finished(options.model_dir, options.job_id, command)) {
     log_info(fmt::format("job {} has finished already, according to {}; nothing to do", printable(options.job_id),

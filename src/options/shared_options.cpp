@@ -1,6 +1,8 @@
 // See shared_options.hpp. A new option is a member of Options and a row here.
 #include "options/shared_options.hpp"
 
+#include "options/other_variables.hpp"
+
 #include <lockstep/core/error.hpp>
 #include <lockstep/training/callbacks/backup_and_restore.hpp>
 
@@ -265,6 +267,17 @@ Options parse_options(std::span<const std::string> args, const Environment& envi
                     options.batch_norm_replicas, options.global_batch_size));
   }
   return options;
+}
+
+std::vector<std::string> with_variables(std::vector<std::string> arguments, const Environment& environment) {
+  Options defaults;
+  const std::vector<OptionRow> rows = shared_options(defaults);
+  for (const auto& [name, value] : environment) {
+    const bool is_option = name.starts_with("LOCKSTEP_") && !has_other_reader(name, value);
+    const bool is_of_templates = std::ranges::find(rows, name, &OptionRow::template_variable) != rows.end();
+    if (!name.empty() && !value.empty() && (is_option || is_of_templates)) arguments.push_back(name + "=" + value);
+  }
+  return arguments;
 }
 
 NamedValues describe_options(const Options& options) {

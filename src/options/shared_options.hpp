@@ -30,6 +30,11 @@ struct ProgramPurpose {
                                     std::span<const ProgramOption> program_options = {},
                                     const ProgramPurpose& purpose = {});
 
+/// The arguments of a command, followed by "NAME=value" of each variable that sets an option in a program that it
+/// starts. Together they tell one job from another.
+[[nodiscard]] std::vector<std::string> with_variables(std::vector<std::string> arguments,
+                                                      const Environment& environment);
+
 /// Every option, with underscores in its name, for history.json.
 [[nodiscard]] NamedValues describe_options(const Options& options);
 

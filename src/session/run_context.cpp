@@ -13,6 +13,7 @@
 #include "core/log.hpp"
 #include "core/parse_number.hpp"
 #include "core/printable.hpp"
+#include "options/shared_options.hpp"
 
 #include <lockstep/core/error.hpp>
 
@@ -129,7 +130,7 @@ DirectoryOwner owner_of(const Options& options, const Environment& environment) 
   if (job.empty()) job = value_of(environment, "LOCKSTEP_LAUNCH_ID");
   if (job.empty()) job = to_hex(fnv1a(process_identity()));
   std::string command = value_of(environment, "LOCKSTEP_COMMAND");
-  if (command.empty()) command = digest_of_command(command_line());
+  if (command.empty()) command = digest_of_command(with_variables(command_line(), environment));
   const auto generation = parse_number<std::uint64_t>(value_of(environment, "LOCKSTEP_GENERATION"));
   return {.job = std::move(job),
           .outlives_launchers = outlives_launchers,

@@ -115,6 +115,9 @@ class JobIdentityTest(CommandTest):
         self.assertIn("Job one has finished", ended.stderr)
         self.assert_fails(self.run_program(*short, "--seed", 5, LOCKSTEP_JOB_ID="one"), USAGE,
                           "job one has finished", "another command line")
+        self.assert_fails(self.run_program(*short, LOCKSTEP_JOB_ID="one", LOCKSTEP_SEED="5"), USAGE,
+                          "job one has finished", "other variables")
+        self.assert_fails(self.run_program(*short, LOCKSTEP_JOB_ID="one", BATCH_SIZE="32"), USAGE, "other variables")
         self.assertEqual((self.model / "model.h5").read_bytes(), made)
         self.succeed(*short, "--seed", 5, LOCKSTEP_JOB_ID="two")
         self.assertNotEqual((self.model / "model.h5").read_bytes(), made)
