@@ -48,6 +48,7 @@ class StartTest(unittest.TestCase):
 
     def take(self, model: keras.Model, resume: bool = True, data: Any = _X) -> int | None:
         arguments = {"engine": "keras", "batch_size": 2, "shuffle": True, "class_weight": None, "validation_split": 0.0}
+        arguments |= {"initial_epoch": 0, "validation_freq": 1}
         begun, facts = _start.take(self.directory, resume, model, (5, 5), data, **arguments)
         if begun is None:
             _start.keep(self.directory, facts)
