@@ -125,8 +125,9 @@ def keep(directory: Path, begins_with: dict[str, Any]) -> None:
 
 
 def forget(directory: Path, *files: str) -> None:
-    """Remove what `keep` wrote, and other files, and the directory if nothing else is in it."""
-    for name in (_FACTS, *files, _LOCK):
+    """Remove backups, what `keep` wrote, and other files, and the directory if nothing else is in it."""
+    backups = [path.name for pattern in _BACKUPS for path in directory.glob(pattern)]
+    for name in (*backups, _FACTS, *files, _LOCK):
         (directory / name).unlink(missing_ok=True)
     with contextlib.suppress(OSError):  # it holds files of others, or is not ours to remove
         directory.rmdir()

@@ -206,7 +206,9 @@ RunContext::~RunContext() {
   }
   // Recorded before MPI_Finalize: a rank that exits with 0 ends the job, even if this one is killed meanwhile.
   try {
-    for (DirectoryLock& lock : backups_.locks) lock.record_finish();
+    for (DirectoryLock& lock : backups_.locks) {
+      if (!backups_.are_kept || lock.directory() == options_.model_dir) lock.record_finish();
+    }
   } catch (const IoError& error) {
     World::end_with_error(static_cast<int>(error.code()), error.what());
   }

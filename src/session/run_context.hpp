@@ -91,7 +91,10 @@ class RunContext {
 
   /// Removes the directory's backups when the program ends without an error, unless `keep_backups` is called.
   void remove_on_success(BackupDirectory directory) { backups_.directories.push_back(std::move(directory)); }
-  void keep_backups() noexcept { backups_.directories.clear(); }
+  void keep_backups() noexcept {
+    backups_.directories.clear();
+    backups_.are_kept = true;
+  }
 
   /// Ends the program with exit code 75 because a launcher or Ctrl-C asked for it (StopRequest). Waits until all files
   /// are written. All ranks call it after the same step. The chief logs `message`.
@@ -109,6 +112,7 @@ class RunContext {
     std::vector<DirectoryLock> locks = {};
     std::vector<BackupDirectory> directories = {};
     bool remove_on_exit = false;
+    bool are_kept = false;  ///< the locks of their directories record no end, after which another job clears them
     ~FinishedBackupsRemover();
   };
 

@@ -42,6 +42,29 @@ class FullTest(FitTest):
             np.testing.assert_array_equal(own, theirs)
         self.assertFalse(backups.exists())
 
+    def test_backups_stay_until_callbacks_have_ended(self) -> None:
+        class Ends(Collect):
+            fails = True
+
+            def on_train_end(self, logs: Any = None) -> None:
+                super().on_train_end(logs)
+                if self.fails:
+                    raise LookupError("the process dies")
+
+        x, y = data()
+        for engine in ("native", "keras"):
+            backups = self.folder / engine
+            options: dict[str, Any] = {"epochs": 2, "verbose": 0, "engine": engine, "backup_dir": backups}
+            done, model, again = make_model(), make_model(), Ends()
+            with self.subTest(engine):
+                with self.assertRaises(LookupError):
+                    lockstep.fit(done, x, y, seed=7, callbacks=[Ends()], **options)
+                again.fails = False
+                lockstep.fit(model, x, y, callbacks=[again], resume=True, **options)
+                self.assertEqual(again.calls, [("train_begin", 0), ("train_end", 0)])
+                self.assert_same(model, done, tolerance=0)
+                self.assertFalse(backups.exists())
+
     def test_a_training_compiled_otherwise_does_not_resume(self) -> None:
         x, y = data()
 

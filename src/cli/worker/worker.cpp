@@ -125,11 +125,12 @@ class Worker {
     } catch (const Interrupted&) {
       event = "interrupted";
     }
+    parts.run_context->keep_backups();  // the caller removes them when its callbacks have returned
     const bool has_state = write_state(parts, state);
     json last = describe(model, {});
     last.update({{"event", event}, {"state", has_state}});
     send(last);
-    // The caller keeps the backups of a job that it interrupted: it hangs up, which ends this process.
+    // The caller of a job that it interrupted hangs up, which ends this process.
     if (event == std::string("interrupted") && channel_) {
       while (true) static_cast<void>(channel_->receive([&] { parts.run_context->report_busy(); }));
     }
