@@ -12,11 +12,12 @@ import numpy as np
 
 from lockstep._job import Job, error_of
 from lockstep._native import UsageError
-from lockstep._transfer import lost_in_file
+from lockstep._transfer import lost_in_file, replaced_method
 from lockstep._world import find_command
 
 _ENGINES = ("auto", "native", "keras")
 _WRONG_MODEL = (64, 65)
+_EPSILON = 1e-7  # Keras' default
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,12 @@ def require_own_optimizer(model: Any) -> None:
     optimizer = getattr(model, "optimizer", None)
     if optimizer is None:
         return
+    method = replaced_method(optimizer)
+    if method is not None and not hasattr(optimizer, "lockstep_averager"):  # which DistributedOptimizer sets
+        raise UsageError(
+            f"the {method} that was set on the optimizer does not reach the workers; define it in a class below "
+            f"keras.optimizers.{type(optimizer).__name__}"
+        )
     known = getattr(optimizer, "_trainable_variables_indices", {})
     if optimizer.built and model.built and any(id(each) not in known for each in model.trainable_variables):
         raise UsageError("the optimizer was built for the variables of another model; compile with a new optimizer")
@@ -85,7 +92,7 @@ def _native_problem(model: Any) -> str | None:
     require_compiled(model)
     if not model.built:
         raise UsageError("the model is not built, since it does not know the shape of its inputs; give it an Input")
-    lost = lost_in_file(model)
+    lost = other_epsilon() or lost_in_file(model)
     if lost is not None:
         return lost
     with Job() as job:
@@ -110,6 +117,13 @@ def with_remedy(problem: str, remedy: str) -> str:
     return re.sub(r"; in Python, lockstep\.fit .*", remedy, problem)
 
 
+def other_epsilon() -> str | None:
+    """Return what of Keras' epsilon the native engine does not know."""
+    if keras.config.epsilon() == _EPSILON:
+        return None
+    return f"it computes with keras.config.epsilon() {_EPSILON:g}, which is {keras.config.epsilon():g} here"
+
+
 def beyond_native(model: Any, y: Any, validation: Any, sample_weight: Any) -> str | None:
     """Return what in a training, apart from the model, only the Keras engine takes."""
     if sample_weight is not None and np.ndim(sample_weight) != 1:
@@ -122,14 +136,18 @@ def beyond_native(model: Any, y: Any, validation: Any, sample_weight: Any) -> st
         return "it takes validation data of one output"
     if not model.built:
         return "the model is not built before it sees data"
-    if type(model).train_step is not keras.Model.train_step:
+    if _has_own_step(model):
         return "the model has a train_step of its own"
     return None
 
 
 def needs_targets(model: Any) -> bool:
     """Return whether training compares outputs with targets."""
-    return getattr(model, "loss", None) is not None and type(model).train_step is keras.Model.train_step
+    return getattr(model, "loss", None) is not None and not _has_own_step(model)
+
+
+def _has_own_step(model: Any) -> bool:
+    return getattr(model.train_step, "__func__", None) is not keras.Model.train_step
 
 
 def holds_arrays(value: Any) -> bool:

@@ -30,6 +30,7 @@ from lockstep._engine_choice import (
     choose,
     holds_arrays,
     needs_targets,
+    other_epsilon,
     require_compiled,
     require_own_optimizer,
     with_remedy,
@@ -169,6 +170,9 @@ def fit(
             validation_split=validation_split, initial_epoch=int(initial_epoch), validation_freq=int(validation_freq),
         )  # fmt: skip
         training.begin()  # before the model is written: callbacks may change it now
+        lost = lost_in_file(model)
+        if lost is not None:
+            raise UsageError(f"{lost}, since a callback's on_train_begin; set it before lockstep.fit")
         path = write_model(job, model)
         if directory is not None:
             path = _keep_start(directory, path, facts if begun is None else None)
@@ -218,7 +222,8 @@ def evaluate(
     arguments = _Arguments(1, 32 if batch_size is None else batch_size, workers)
     data = _as_pair(x, y, "the data", sample_weight)
     require_compiled(model)
-    lost = lost_in_file(model)
+    _require_epsilon("evaluate")
+    lost = lost_in_file(model, trains=False)
     if lost is not None:
         raise UsageError(f"{lost}, and the workers read that file; evaluate with Keras' own evaluate")
     _build(model, data)
@@ -237,6 +242,7 @@ def predict(model: Any, x: Any, *, batch_size: int | None = None, workers: int =
     """Return a model's outputs for an array of inputs; of several inputs, a list, tuple or dict of arrays."""
     arguments = _Arguments(1, 32 if batch_size is None else batch_size, workers)
     data = _as_pair(x, None, "the data")
+    _require_epsilon("predict")
     replaced = replaced_in_file(model, trains=False)
     if replaced is not None:
         raise UsageError(f"{replaced}, and the workers read that file; predict with Keras' own predict")
@@ -245,6 +251,12 @@ def predict(model: Any, x: Any, *, batch_size: int | None = None, workers: int =
         outputs = job.memory_file("outputs")
         result = _infer(job, model, data, arguments, {"kind": "predict", "outputs": outputs.descriptor})
         return outputs.read(tuple(result["shape"]), "float32")
+
+
+def _require_epsilon(what: str) -> None:
+    problem = other_epsilon()
+    if problem is not None:
+        raise UsageError(f"the native engine does not take this: {problem}; {what} with Keras' own {what}")
 
 
 def _require_whole(name: str, value: Any, least: int) -> None:

@@ -52,6 +52,7 @@ class FitJob:
     waits_for_batches: bool
     shows_weights: bool
     floatx: str
+    epsilon: float
     image_data_format: str
     dtype_policy: str
 
@@ -138,6 +139,7 @@ def fit(
             waits_for_batches=waits_for_batches(callbacks),
             shows_weights=looks_at_weights(callbacks),
             floatx=keras.config.floatx(),
+            epsilon=keras.config.epsilon(),
             image_data_format=keras.config.image_data_format(),
             dtype_policy=keras.config.dtype_policy().name,
         )

@@ -202,6 +202,7 @@ def _train(job: FitJob, channel_descriptor: int) -> None:
     else:
         os.close(channel_descriptor)
     keras.config.set_floatx(job.floatx)
+    keras.config.set_epsilon(job.epsilon)
     keras.config.set_image_data_format(job.image_data_format)
     keras.config.set_dtype_policy(job.dtype_policy)
     keras.utils.set_random_seed(job.seed)

@@ -19,6 +19,7 @@ import numpy as np
 from lockstep import _backup
 from lockstep._lock import hold
 from lockstep._native import IoError, UsageError
+from lockstep._transfer import describe_variables
 
 _FACTS, _LOCK = "start.json", ".start.lock"
 
@@ -27,6 +28,8 @@ _MUST_MATCH = {
     "engine": "another engine",
     "model": "another model",
     "shapes": "another model",
+    "variables": "another model",
+    "epsilon": "another keras.config.epsilon()",
     "compiled": "another loss, optimizer or metrics",
     "learning_rate": "another learning rate",
     "seed": "another seed",
@@ -163,6 +166,8 @@ def facts(model: Any, seed: int, given: dict[str, Any]) -> dict[str, Any]:
     return {
         "model": _as_text([_describe_layer(layer) for layer in model._flatten_layers()]),
         "shapes": [list(weights.shape) for weights in model.weights],
+        "variables": _as_text(describe_variables(model)),
+        "epsilon": keras.config.epsilon(),
         "compiled": describe_compilation(model),
         "learning_rate": float(rate) if hasattr(rate, "numpy") or isinstance(rate, float) else None,
         "iterations": int(model.optimizer.iterations),

@@ -37,6 +37,10 @@ _VARIABLE_STATE = (
 # The attributes in which Keras' layers keep functions.
 _FUNCTION_ATTRIBUTE = re.compile(r"(^|_)(activation|constraint|regularizer)$")  # the file has the initial weights
 _ACTIVATION_ATTRIBUTE = re.compile(r"(^|_)activation$")
+_OF_VARIABLES = ("regularizer", "constraint")  # what a layer names, and its variables hold
+# Keras wraps these methods of each layer; `loss` is the caller's argument, although TensorFlow has such a method.
+_SET_BY_KERAS = ("build", "loss", "quantize")
+_PREDICTING_METHODS = ("call", "predict_step")
 
 
 def dump(model: Any) -> bytes:
@@ -77,26 +81,44 @@ def load(data: bytes) -> Any:
 def replaced_in_file(model: Any, trains: bool = True) -> str | None:
     """Return which function of a layer is the caller's own. Keras' file has its name only, which may be one of Keras'.
 
-    Registered functions are no exception: the workers have not registered them. Without `trains`, only functions that
-    change a prediction count.
+    Registered functions are no exception: the workers have not registered them. Of methods that were replaced on a
+    layer's object the file has nothing. Without `trains`, only functions that change a prediction count.
     """
     pattern = _FUNCTION_ATTRIBUTE if trains else _ACTIVATION_ATTRIBUTE
     for layer in model._flatten_layers():
+        method = replaced_method(layer)
+        if method is not None and (trains or method in _PREDICTING_METHODS):
+            return f"Keras' file does not hold the {method} that was set on {layer.name}"
         for attribute, value in vars(layer).items():
             if pattern.search(attribute) and _is_own_function(value):
                 return f"Keras' file does not hold your {attribute.lstrip('_')} {value.__name__} of layer {layer.name}"
     return None
 
 
-def lost_in_file(model: Any) -> str | None:
-    """Return what of a compiled model Keras' file does not hold, although it changes the result."""
-    replaced = replaced_in_file(model)
-    if replaced is not None:
-        return replaced
+def replaced_method(item: Any) -> str | None:
+    """Return which method of an object's class was replaced on the object."""
+    attributes: dict[str, Any] = vars(item)
+    for name, value in attributes.items():
+        if name not in _SET_BY_KERAS and callable(value) and callable(getattr(type(item), name, None)):
+            return name
+    return None
+
+
+def lost_in_file(model: Any, trains: bool = True) -> str | None:
+    """Return what of a compiled model Keras' file does not hold, although it changes the result.
+
+    Without `trains`, only what changes an evaluation counts.
+    """
+    lost = replaced_in_file(model) or _lost_of_variables(model, trains)
+    if lost is not None:
+        return lost
     metrics = getattr(model, "_compile_metrics", None)
     compiled = [("loss", getattr(model, "loss", None))]
     compiled += [("metric", getattr(metrics, name, None)) for name in ("_user_metrics", "_user_weighted_metrics")]
     for kind, each in ((kind, each) for kind, tree in compiled for each in keras.tree.flatten(tree)):
+        method = None if each is None or isinstance(each, str) or inspect.isroutine(each) else replaced_method(each)
+        if method is not None:
+            return f"Keras' file does not hold the {method} that was set on the {kind} {type(each).__name__}"
         function, options = getattr(each, "fn", getattr(each, "_fn", each)), getattr(each, "_fn_kwargs", {})
         if _is_own_function(function) and (function is each or _is_of_keras(type(each))):
             return f"Keras' file does not hold your {kind} {function.__name__}"
@@ -111,6 +133,74 @@ def lost_in_file(model: Any) -> str | None:
         for name, value in options.items():
             if name not in saved and (name not in defaults or defaults[name].default != value):
                 return f"Keras' file does not hold the {name} of {type(each).__name__}"
+    return None
+
+
+def describe_variables(model: Any) -> list[dict[str, Any]]:
+    """Return how training treats each weight of a model: what the variables say, whatever their layers say."""
+    trainable = {id(each) for each in model.trainable_variables}
+
+    def describe(variable: Any) -> dict[str, Any]:
+        if id(variable) not in trainable:
+            return {"trainable": False}
+        return {"trainable": True} | {name: _describe(getattr(variable, name, None)) for name in _OF_VARIABLES}
+
+    return [describe(variable) for variable in model.weights]
+
+
+def _describe(value: Any) -> Any:
+    """Return a regularizer or constraint as what is equal for equal ones."""
+    if value is None:
+        return None
+    try:
+        return [type(value).__module__, type(value).__qualname__, value.get_config()]
+    except Exception:  # a function, or a class of the user's own, which need not have one
+        return [str(getattr(value, "__module__", "")), getattr(value, "__qualname__", type(value).__qualname__)]
+
+
+def _lost_of_variables(model: Any, trains: bool) -> str | None:
+    """Return what a variable says otherwise than its layer, which Keras' file describes."""
+    doubted = _doubted_variable(model)
+    if doubted is None:
+        return None
+    compared = ("trainable", *_OF_VARIABLES) if trains else ("regularizer",)
+    try:
+        saved = keras.saving.serialize_keras_object(model)
+        made = describe_variables(keras.saving.deserialize_keras_object(saved, safe_mode=False))
+        differing = [
+            (variable, what)
+            for variable, own, other in zip(model.weights, describe_variables(model), made, strict=True)
+            for what in compared
+            if own.get(what) != other.get(what)
+        ]
+    except Exception:  # Keras says in many ways what it cannot save or load
+        differing = [doubted]
+    if not differing:
+        return None
+    variable, what = differing[0]
+    said = f"trainable={variable.trainable}" if what == "trainable" else f"the {what}"
+    return f"Keras' file does not hold {said} of the variable {variable.path}"
+
+
+def _doubted_variable(model: Any) -> tuple[Any, str] | None:
+    """Return a variable that seems not to be as its layer says, and in what. Keras' file tells for sure, but slowly."""
+    for layer in model._flatten_layers():
+        for variable in layer.weights if layer._layers else layer._trainable_variables:
+            is_own = any(variable is each for each in layer._trainable_variables)
+            if variable.trainable != layer.trainable and (is_own or variable.trainable):
+                return variable, "trainable"
+        own = [*layer._trainable_variables, *layer._non_trainable_variables]
+        wrong = next((each for each in layer._non_trainable_variables if each.trainable), None)
+        if wrong is not None:
+            return wrong, "trainable"
+        for what in _OF_VARIABLES:
+            said = {name: value for name, value in vars(layer).items() if name.endswith(f"_{what}") and value}
+            for variable in own:
+                if said.pop(f"{variable.name}_{what}", None) is not getattr(variable, what, None):
+                    return variable, what
+            said.pop(f"activity_{what}", None)
+            if said and own:
+                return own[0], what
     return None
 
 

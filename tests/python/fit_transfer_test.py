@@ -39,7 +39,15 @@ def zeros(shape: Any, dtype: Any = None) -> Any:
     return keras.ops.ones(shape, dtype)
 
 
-class QuickTest(FitTest):
+def bare_model(*layers: Any) -> Any:
+    """Return a model that was not compiled yet: Keras goes on to log the metrics of an earlier compilation."""
+    model = keras.Sequential([keras.Input((6, 6, 1)), keras.layers.Flatten(), *layers])
+    draw = np.random.default_rng(1)
+    model.set_weights([draw.normal(0, 0.3, weight.shape) for weight in model.weights])
+    return model
+
+
+class TransferTest(FitTest):
     def assert_fits_as_keras(self, make: Any) -> None:
         x, y = data()
         targets = keras.utils.to_categorical(y, 4)
@@ -51,6 +59,8 @@ class QuickTest(FitTest):
             np.testing.assert_allclose(history[name], values, rtol=1e-3, err_msg=name)
         self.assert_same(model, alone)
 
+
+class QuickTest(TransferTest):
     def test_own_functions_with_keras_names_are_used(self) -> None:
         x, y = data()
         wrapped = keras.metrics.MeanMetricWrapper(mean_absolute_error, name="wrapped")
@@ -124,6 +134,105 @@ class QuickTest(FitTest):
             model.compile("sgd", "mse")
             return model
 
+        self.assert_fits_as_keras(make)
+
+
+class FullTest(TransferTest):
+    def test_what_variables_say_is_what_trains(self) -> None:
+        def make(*changes: str) -> Any:
+            layers = [keras.layers.Dense(4, name=name) for name in ("frozen", "own", "bound", "named")]
+            layers += [keras.layers.Dense(4, name="regularized", kernel_regularizer=keras.regularizers.L1(0.1))]
+            model = bare_model(*layers)
+            frozen, own, bound, named, regularized = layers
+            if "frozen" in changes:
+                frozen.kernel.trainable = False
+            if "own" in changes:
+                own.kernel.regularizer = keras.regularizers.L2(1.0)
+            if "bound" in changes:
+                bound.bias.constraint = keras.constraints.MaxNorm(0.001)
+            if "named" in changes:
+                named.kernel_regularizer = keras.regularizers.L2(1.0)  # Keras ignores it: the layer is built
+            if "regularized" in changes:
+                regularized.kernel.regularizer = None
+            model.compile(keras.optimizers.SGD(0.1), "mse")
+            return model
+
+        reasons = {
+            "frozen": "trainable=False of the variable .*frozen/kernel",
+            "own": "the regularizer of the variable .*own/kernel",
+            "bound": "the constraint of the variable .*bound/bias",
+            "named": "the regularizer of the variable .*named/kernel",
+            "regularized": "the regularizer of the variable .*regularized/kernel",
+        }
+        self.assertEqual(lockstep.check(make()).engine, "native")
+        for change, reason in reasons.items():
+            with self.subTest(change):
+                self.assertRegex(lockstep.check(make(change)).reason, f"Keras' file does not hold {reason}")
+        x, y = data()
+        with self.assertRaisesRegex(ValueError, "the regularizer of the variable"):
+            lockstep.evaluate(make("own"), x, keras.utils.to_categorical(y, 4))
+        self.assert_fits_as_keras(lambda: make(*reasons))
+        freeze = keras.callbacks.LambdaCallback(on_train_begin=lambda logs: setattr(kernel, "trainable", False))
+        model = make()
+        kernel = model.layers[1].kernel
+        with self.assertRaisesRegex(ValueError, "trainable=False of the variable .*on_train_begin"):
+            lockstep.fit(model, x, keras.utils.to_categorical(y, 4), verbose=0, callbacks=[freeze])
+
+    def test_layers_that_name_regularizers_otherwise_train_natively(self) -> None:
+        layers = [
+            keras.layers.DepthwiseConv2D(2, depthwise_regularizer="l2", use_bias=False, bias_regularizer="l2"),
+            keras.layers.BatchNormalization(gamma_regularizer="l2", beta_constraint="non_neg"),
+            keras.layers.Conv2D(2, 2, trainable=False, kernel_regularizer="l1"),
+            keras.layers.Flatten(),
+        ]
+        self.assertEqual(lockstep.check(make_model(layers=layers)).engine, "native")
+
+    def test_methods_that_are_set_on_objects_are_used(self) -> None:
+        def make(*changes: str) -> Any:
+            dense = keras.layers.Dense(4, name="dense")
+            model = bare_model(dense)
+            loss = keras.losses.MeanSquaredError()
+            if "loss" in changes:
+                loss.call = lambda y_true, y_pred: 3.0 * keras.ops.mean(keras.ops.abs(y_true - y_pred), axis=-1)
+            if "call" in changes:
+                dense.call = lambda x, training=None: 0.5 * keras.ops.matmul(x, dense.kernel)
+            if "compute_loss" in changes:
+                own = model.compute_loss
+                model.compute_loss = lambda *arguments, **options: 2.0 * own(*arguments, **options)
+            if "compute_metrics" in changes:
+                metrics = model.compute_metrics
+                model.compute_metrics = lambda *arguments, **options: {
+                    name: 2 * value for name, value in metrics(*arguments, **options).items()
+                }
+            model.compile(keras.optimizers.SGD(0.1), loss, metrics=["mae"])
+            return model
+
+        x, y = data()
+        changes = ("loss", "call", "compute_loss", "compute_metrics")
+        for change in changes:
+            with self.subTest(change):
+                self.assertRegex(lockstep.check(make(change)).reason, f"the ({change}|call) that was set on")
+        with self.assertRaisesRegex(ValueError, "the call that was set on dense.*Keras' own predict"):
+            lockstep.predict(make("call"), x)
+        lockstep.predict(make("compute_loss"), x)
+        self.assert_fits_as_keras(lambda: make(*changes))
+        model = make()
+        model.optimizer.apply = lambda *arguments, **options: None
+        with self.assertRaisesRegex(ValueError, "the apply that was set on the optimizer"):
+            lockstep.fit(model, x, y, verbose=0)
+
+    def test_epsilon_reaches_workers(self) -> None:
+        def make() -> Any:
+            model = bare_model(keras.layers.Dense(4, activation="softmax"))
+            model.compile(keras.optimizers.SGD(0.1), "categorical_crossentropy")
+            return model
+
+        x, y = data()
+        self.addCleanup(keras.config.set_epsilon, keras.config.epsilon())
+        keras.config.set_epsilon(0.2)
+        self.assertIn(r"epsilon() 1e-07, which is 0.2 here", lockstep.check(make()).reason)
+        with self.assertRaisesRegex(ValueError, "epsilon.*Keras' own evaluate"):
+            lockstep.evaluate(make(), x, keras.utils.to_categorical(y, 4))
         self.assert_fits_as_keras(make)
 
 
