@@ -21,7 +21,7 @@ from lockstep._lock import hold
 from lockstep._native import DataError, IoError, UsageError
 from lockstep._world import group, is_chief
 
-FORMAT = 1
+FORMAT = 2
 FILE = "backup.npz"
 _LOCK = ".backup.lock"
 _LOCK_WAIT_S = 10  # a chief that was replaced may take as long to end
@@ -50,6 +50,7 @@ class Backup:
     history: dict[str, Any]  # of earlier epochs
     variables: Arrays  # of model and optimizer
     ranks: list[RankState] = field(default_factory=list)
+    begun: dict[str, Any] = field(default_factory=dict)  # with what each fit of the program began, by its number
 
     def to_bytes(self) -> bytes:
         """Return the contents of the backup's file."""
@@ -73,6 +74,7 @@ class Backup:
             "total_steps": self.total_steps,
             "position": self.position,
             "history": self.history,
+            "begun": self.begun,
             "variables": add("variable", self.variables),
             "ranks": [
                 {
@@ -126,6 +128,7 @@ class Backup:
             meta["history"],
             variables,
             ranks,
+            meta["begun"],
         )
 
 

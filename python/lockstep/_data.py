@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import weakref
 from typing import Any
 
@@ -11,6 +12,8 @@ from numpy.typing import NDArray
 
 from lockstep._native import UsageError
 from lockstep._world import rank, size
+
+_MAX_DIGESTED = 64 << 20  # bytes of an array
 
 
 class Feed:
@@ -47,6 +50,11 @@ class Feed:
             "current": alive.index(self.current) if self.current is not None else None,
         }
 
+    def describe(self) -> list[Any]:
+        """Return facts of every dataset, by which a restart knows it; None for one that is gone."""
+        alive = [each() for each in self.shards]
+        return [None if data is None else data.describe() for data in alive]
+
     def restore(self, position: dict[str, Any], step: int) -> None:
         """Continue with `step` of the pass that trained, or with the next pass if it is 0."""
         for reference, next_pass in zip(self.shards, position["next_passes"], strict=False):
@@ -82,6 +90,7 @@ class ShardedData(keras.utils.PyDataset):  # type: ignore[misc]
         self._offset = 0
         self._asked = {-1}  # indices in this pass
         self._pass = 0
+        self._digest: str | None = None
         self._order: tuple[int, NDArray[np.intp]] | None = None
         feed.shards.append(weakref.ref(self))
 
@@ -123,6 +132,24 @@ class ShardedData(keras.utils.PyDataset):  # type: ignore[misc]
             self._order = (number, order)
         return self._order[1]
 
+    def describe(self) -> dict[str, Any]:
+        """Return facts by which a restart knows the dataset."""
+        if self.batches is not None:
+            count = self.batches.num_batches
+            return {"class": type(self.batches).__name__, "batches": None if count is None else int(count)}
+        leaves = keras.tree.flatten(self.arrays)
+        if self._digest is None:
+            self._digest = _digest(leaves)
+        return {
+            "batch_size": int(self.batch_size),
+            "shuffle": bool(self.shuffle),
+            "seed": int(self.seed) if self.shuffle else None,
+            "examples": self.examples,
+            "types": [str(leaf.dtype) for leaf in leaves],
+            "shapes": [[int(extent) for extent in leaf.shape[1:]] for leaf in leaves],
+            "digest": self._digest,
+        }
+
     def __getitem__(self, index: int) -> Any:
         if index - 1 not in self._asked:
             raise UsageError("pass shuffle=False to fit: lockstep.shard shuffles by itself, alike on all workers")
@@ -158,6 +185,22 @@ def slice_of(whole: range) -> range:
     quotient, rest = divmod(len(whole), size())
     begin = rank() * quotient + min(rank(), rest)
     return whole[begin : begin + quotient + (rank() < rest)]
+
+
+def _on_host(array: Any) -> NDArray[Any]:
+    return np.asarray(keras.ops.convert_to_numpy(array))
+
+
+def _digest(leaves: list[Any]) -> str:
+    """Return a digest of arrays: of all their examples, or of some from first to last if they are large."""
+    digest = hashlib.blake2b(digest_size=16)
+    for leaf in leaves:
+        example = max(1, _on_host(leaf[:1]).nbytes)
+        count = min(len(leaf), max(2, _MAX_DIGESTED // example))
+        picked = np.unique(np.linspace(0, len(leaf) - 1, count).astype(np.intp))
+        values = _on_host(leaf if count == len(leaf) else leaf[picked])
+        digest.update(repr(values.tolist()).encode() if values.dtype.hasobject else values.tobytes())
+    return digest.hexdigest()
 
 
 def _as_slice(positions: range) -> slice:

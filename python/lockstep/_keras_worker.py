@@ -92,6 +92,10 @@ class CallerCallback(BackupAndRestore):
                 "now; give more epochs, name another backup_dir, or remove it"
             )
 
+    def _describe(self) -> dict[str, Any]:
+        """Return nothing: the caller knows with what this training began."""
+        return {}
+
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Tell the caller, and do what its callbacks decide."""
         super().on_epoch_begin(epoch, logs)

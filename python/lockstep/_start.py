@@ -1,4 +1,7 @@
-"""What the training in a `backup_dir` began with: another one is not taken for it, and no second one begins there."""
+"""What a training with backups began with: another one is not taken for it, and no second one begins in its directory.
+
+`lockstep.fit` keeps these facts beside the backups, `lockstep.callbacks.BackupAndRestore` in them.
+"""
 
 from __future__ import annotations
 
@@ -41,6 +44,9 @@ _MUST_MATCH = {
     "shuffle": "another shuffle",
     "class_weight": "another class_weight",
 }
+# Facts of data whose values are not for people, and are compared last.
+_DIGESTS = ("digest",)
+_MAX_SHOWN = 40  # characters of a value in a message
 _BACKUPS = (_backup.FILE, "fit-*-step-*.h5")  # of the Keras engine, of the native engine
 
 
@@ -100,17 +106,75 @@ def resumed_seed(directory: Path, model: Any, seed: int | None, given: dict[str,
         ) from None
     except (OSError, ValueError, KeyError) as error:
         raise IoError(f"cannot use the backup_dir {directory}: {error}") from error
-    now = facts(model, start["seed"] if seed is None else seed, given)
-    if now["iterations"] != start.get("iterations"):
-        now["learning_rate"] = start.get("learning_rate")
-    for what, words in _MUST_MATCH.items():
-        if start.get(what) == now[what]:
-            continue
+    different = other_training(start, facts(model, start["seed"] if seed is None else seed, given))
+    if different is not None:
         raise UsageError(
-            f"{directory} holds backups of a training with {words}; give what it began with, name another backup_dir, "
-            "or remove it"
+            f"{directory} holds backups of a training with {different}; give what it began with, name another "
+            "backup_dir, or remove it"
         )
     return start["seed"]
+
+
+def other_training(start: dict[str, Any], now: dict[str, Any]) -> str | None:
+    """Return in words by what a training differs from the one with the facts `start`.
+
+    A model that has taken steps since is the interrupted one, whose callbacks may have changed its learning rate.
+    """
+    if now["iterations"] != start.get("iterations"):
+        now = now | {"learning_rate": start.get("learning_rate")}
+    for what, words in _MUST_MATCH.items():
+        if start.get(what) != now.get(what):
+            return words + ("" if what == "data" else _both_values(start.get(what), now.get(what)))
+    return None
+
+
+def other_shards(start: list[Any], now: list[Any], current: int | None) -> str | None:
+    """Return in words by what datasets of `lockstep.shard` differ from those that a training began with.
+
+    The lists have the facts of each dataset of the program, in the order of construction; None for one that is gone. If
+    they are not equally long, the dataset that trained decides: its place is `current`.
+    """
+    if len(start) != len(now):
+        if current is None or current >= len(start):
+            return None
+        start, now = start[current : current + 1], now[current : current + 1] or [{}]
+    for then, here in zip(start, now, strict=True):
+        if then is None or here is None:
+            continue
+        for what in sorted(then.keys() | here.keys(), key=lambda key: (key in _DIGESTS, key not in _MUST_MATCH, key)):
+            if then.get(what) != here.get(what):
+                if what in _MUST_MATCH:
+                    return _MUST_MATCH[what] + _both_values(then.get(what), here.get(what))
+                values = "" if what in _DIGESTS else _both_values(then.get(what), here.get(what), what)
+                return "other data" + values
+    return None
+
+
+def _both_values(then: Any, now: Any, name: str = "") -> str:
+    """Return both values where two facts first differ, if they are short."""
+    name, *values = _first_difference(name, _parsed(then), _parsed(now))
+    shown = [f"{value:g}" if isinstance(value, float) else str(value) for value in values]
+    if any(isinstance(value, (dict, list)) or value is None for value in values) or shown[0] == shown[1]:
+        return ""
+    if max(map(len, shown)) > _MAX_SHOWN:
+        return ""
+    return f": {name + ' ' if name else ''}{shown[0]} then, {shown[1]} now"
+
+
+def _first_difference(name: str, then: Any, now: Any) -> tuple[str, Any, Any]:
+    """Return the last key before the first difference of two JSON values, and what is there."""
+    pairs: list[tuple[str, Any, Any]] = []
+    if isinstance(then, dict) and isinstance(now, dict):
+        keys = sorted(then.keys() | now.keys())
+        pairs = [("" if key.endswith("_name") else key, then.get(key), now.get(key)) for key in keys]
+    elif isinstance(then, list) and isinstance(now, list) and len(then) == len(now):
+        pairs = [(name, *both) for both in zip(then, now, strict=True)]
+    different = next((pair for pair in pairs if pair[1] != pair[2]), None)
+    return (name, then, now) if different is None else _first_difference(*different)
+
+
+def _parsed(fact: Any) -> Any:
+    return json.loads(fact) if isinstance(fact, str) and fact[:1] in ("[", "{") else fact
 
 
 def _has_backups(directory: Path) -> bool:
@@ -142,11 +206,14 @@ def describe_compilation(model: Any) -> str:
     Left out are the numbers that Keras appends to names, which count objects, and the learning rate: like the moments,
     it is state that callbacks change and backups hold.
     """
-    compiled = _as_text(model.get_compile_config())
+    try:
+        compiled = model.get_compile_config()
+    except Exception:  # an object of the user's own need not have a configuration
+        compiled = None
     metrics = getattr(model, "_compile_metrics", None)
     lists = [getattr(metrics, name, None) for name in ("_user_metrics", "_user_weighted_metrics")]
-    code = [_code_of_value(each) for each in keras.tree.flatten([model.loss, *lists])]
-    return compiled + json.dumps([each for each in code if each])
+    code = [_code_of_value(each) for each in keras.tree.flatten([getattr(model, "loss", None), *lists])]
+    return _as_text([compiled, [each for each in code if each]])
 
 
 def describe_arguments(arrays: Any, **arguments: Any) -> dict[str, Any]:
@@ -161,19 +228,31 @@ def describe_arguments(arrays: Any, **arguments: Any) -> dict[str, Any]:
 
 
 def facts(model: Any, seed: int, given: dict[str, Any]) -> dict[str, Any]:
-    """Return what a training begins with."""
-    rate: Any = getattr(model.optimizer, "_learning_rate", None)
+    """Return what a training of ``lockstep.fit`` begins with."""
+    return {**describe_model(model), "seed": seed, **given}
+
+
+def describe_model(model: Any) -> dict[str, Any]:
+    """Return facts of a compiled model, whether it has one optimizer, several, or none."""
+    held = [model.optimizer] if getattr(model, "optimizer", None) is not None else []
+    held += [value for value in vars(model).values() if isinstance(value, keras.optimizers.Optimizer)]
+    optimizers = list({id(each): each for each in held}.values())
+    rates = [_rate_of(each) for each in optimizers]
     return {
         "model": _as_text([_describe_layer(layer) for layer in model._flatten_layers()]),
         "shapes": [list(weights.shape) for weights in model.weights],
         "variables": _as_text(describe_variables(model)),
         "epsilon": keras.config.epsilon(),
         "compiled": describe_compilation(model),
-        "learning_rate": float(rate) if hasattr(rate, "numpy") or isinstance(rate, float) else None,
-        "iterations": int(model.optimizer.iterations),
-        "seed": seed,
-        **given,
+        "learning_rate": rates[0] if len(rates) == 1 else rates,
+        "iterations": sum(int(each.iterations) for each in optimizers),
     }
+
+
+def _rate_of(optimizer: Any) -> float | None:
+    inner = getattr(optimizer, "inner_optimizer", optimizer)  # of a LossScaleOptimizer
+    rate: Any = getattr(inner, "_learning_rate", None)
+    return float(rate) if hasattr(rate, "numpy") or isinstance(rate, float) else None
 
 
 def _describe_layer(layer: Any) -> list[Any]:
@@ -181,6 +260,7 @@ def _describe_layer(layer: Any) -> list[Any]:
         config = layer.get_config()
     except Exception:  # a class of the user's own need not have one
         config = {"trainable": layer.trainable}
+    config = {"module": type(layer).__module__, "config": config}
     functions = [_code_of_value(value) for value in vars(layer).values() if inspect.isfunction(value)]
     own = [each for each in functions if each]  # Keras adds functions of its own when a model is first used
     return [type(layer).__name__, config, _code_of_value(layer), own]
@@ -221,8 +301,14 @@ def _as_constant(value: Any) -> str:
 def _as_text(config: Any) -> str:
     def comparable(value: Any) -> Any:
         if isinstance(value, dict):
+            if value.get("class_name") == "__lambda__":
+                return "__lambda__"  # its bytes differ between compiled and loaded modules; _code_of_value knows it
+            held = value.get("config")
+            if isinstance(held, dict) and str(value.get("module")).split(".")[0] == "keras":
+                # Keras may draw it anew in each process. What follows from it, backups hold.
+                value = value | {"config": {key: each for key, each in held.items() if key != "seed"}}
             rate = isinstance(value.get("learning_rate"), int | float)
-            return {key: comparable(each) for key, each in value.items() if not (key == "learning_rate" and rate)}
+            return {str(key): comparable(each) for key, each in value.items() if not (key == "learning_rate" and rate)}
         if isinstance(value, str):
             return re.sub(r"_[0-9]+$", "", value)
         return [comparable(each) for each in value] if isinstance(value, list | tuple) else value

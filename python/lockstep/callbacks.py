@@ -10,8 +10,8 @@ from typing import Any
 import keras
 import numpy as np
 
-from lockstep import _backup, _world
-from lockstep._collectives import sum_arrays
+from lockstep import _backup, _start, _world
+from lockstep._collectives import broadcast, sum_arrays
 from lockstep._data import feed
 from lockstep._native import DataError, UsageError
 from lockstep._optimizer import progress
@@ -114,8 +114,9 @@ class BackupAndRestore(AverageMetrics):
     """Backs training up, and goes on where the last backup ended when the program starts again.
 
     A backup holds weights, optimizer, the position in the data, the epoch's metrics so far and the history. With
-    data from `lockstep.shard`, training goes on in the middle of an epoch; with other data, at its beginning. It
-    also does all that `AverageMetrics` does.
+    data from `lockstep.shard`, training goes on in the middle of an epoch; with other data, at its beginning. The
+    backup of a training with another model, compilation, learning rate or data of `lockstep.shard` is refused. It also
+    does all that `AverageMetrics` does.
 
     Parameters
     ----------
@@ -127,7 +128,9 @@ class BackupAndRestore(AverageMetrics):
         Remove the backup when all workers have ended their programs.
     """
 
-    _fits: dict[Path, int] = {}  # noqa: RUF012 - fits in this program by backup directory, so that each knows its number
+    # Fits in this program by backup directory, so that each knows its number, and with what they began.
+    _fits: dict[Path, int] = {}  # noqa: RUF012
+    _begun: dict[Path, dict[str, Any]] = {}  # noqa: RUF012
 
     def __init__(self, backup_dir: str | Path, save_freq: str | int = "epoch", delete_checkpoint: bool = True) -> None:
         super().__init__()
@@ -150,11 +153,34 @@ class BackupAndRestore(AverageMetrics):
         self._is_fitting = True
         directory = self.backup_dir.absolute()
         self._fit = BackupAndRestore._fits[directory] = BackupAndRestore._fits.get(directory, 0) + 1
+        begun = BackupAndRestore._begun.setdefault(directory, {})
+        now = self._describe() if is_chief() else {}
         backup = _backup.read(self.backup_dir)
         if backup is None or backup.fit < self._fit:
+            begun[str(self._fit)] = now
             broadcast_variables(variables_of(self.model))
             return
+        self._require_same_training(backup, now)
+        begun.update(backup.begun)
         self._restore(backup)
+
+    def _describe(self) -> dict[str, Any]:
+        """Return with what this fit begins."""
+        return {**_start.describe_model(self.model), "shards": feed.describe()}
+
+    def _require_same_training(self, backup: _backup.Backup, now: dict[str, Any]) -> None:
+        different = None
+        if is_chief():
+            start = backup.begun.get(str(self._fit)) or now
+            different = _start.other_training(start, now) if start else None
+            if start and different is None:
+                different = _start.other_shards(start["shards"], now["shards"], backup.position["current"])
+        different = broadcast(different)
+        if different is not None:
+            raise UsageError(
+                f"{self.backup_dir} holds the backup of a training with {different}; give what it began with, name "
+                "another directory, or remove it"
+            )
 
     def _restore(self, backup: _backup.Backup) -> None:
         model = self.model
@@ -246,6 +272,7 @@ class BackupAndRestore(AverageMetrics):
         model = self.model
         variables = [to_array(variable) for variable in variables_of(model)] if is_chief() else []
         backup = _backup.Backup(self._fit, epoch, step, progress.step, feed.position(), self._history, variables)
+        backup.begun = BackupAndRestore._begun[self.backup_dir.absolute()]
         metrics = [to_array(variable) for variable in model.metrics_variables] if step > 0 else []
         layers = [to_array(variable) for variable in model.non_trainable_variables]
         _backup.write(self.backup_dir, backup, _backup.RankState(metrics, layers))

@@ -49,6 +49,29 @@ class FullTest(Faults):
             with self.subTest(backend=backend, kills=kills):
                 self.check(backend, [[0, draw.randrange(4, 2 * STEPS)], *kills])
 
+    def test_another_training_does_not_go_on(self) -> None:
+        def run(kills: str, **changes: Any) -> Any:
+            options = ("--max-restarts", "0")
+            return run_job("jax", 1, "resumable.py", self.folder, kills, json.dumps(changes), options=options)
+
+        run("[[0, 17]]")
+        cases: list[tuple[str, dict[str, Any]]] = [
+            ("another learning rate: 0.01 then, 0.0001 now", {"rate": 0.0001}),
+            ("another loss, optimizer or metrics: beta_1 0.9 then, 0.5 now", {"beta_1": 0.5}),
+            ("another model: units 16 then, 8 now", {"units": 8}),
+            ("another batch_size: 8 then, 48 now", {"batch_size": 48}),
+            ("another seed: 4 then, 5 now", {"seed": 5}),
+            ("other data: examples 96 then, 80 now", {"examples": 80}),
+            ("other data; give what it began with", {"shift": 1}),
+        ]
+        for words, changes in cases:
+            with self.subTest(words):
+                ended = run("[]", **changes)
+                self.assertEqual(ended.code, USAGE, ended.errors[-3000:])
+                self.assertIn(f"{self.folder / 'backup'} holds the backup of a training with {words}", ended.errors)
+        self.assertIn("training goes on from the backup", self.assert_succeeds(run("[]")).errors)
+        self.assertEqual(self.read_json("history.json")["epochs"], [0, 1, 2])
+
 
 class MistakesTest(JobTest):
     """One exception with the remedy, and a job that ends."""

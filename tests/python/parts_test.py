@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -51,6 +52,24 @@ class ShardTest(unittest.TestCase):
         self.assertEqual(data.num_batches, 3)
         self.assertEqual([data[i][0].tolist() for i in range(3)], passes[1][2:])
 
+    def test_data_are_known_by_their_examples(self) -> None:
+        x = np.arange(4000).reshape(1000, 4)
+
+        def described(*arrays: np.ndarray, **options: int) -> str:
+            return json.dumps(lockstep.shard(*arrays, **options).describe())
+
+        for limit in (64 << 20, 640):  # the latter is of 20 examples
+            with unittest.mock.patch.object(_data, "_MAX_DIGESTED", limit):
+                given = described(x)
+                self.assertEqual(described(x.copy(), batch_size=np.int64(32)), given)
+                for change in (0, -1):
+                    other = x.copy()
+                    other[change] += 1
+                    self.assertNotEqual(described(other), given)
+        words = [np.array([f"word {i}" for i in range(9)], object) for _ in range(2)]
+        self.assertEqual(described(words[0]), described(words[1]))
+        self.assertNotEqual(described(words[0]), described(words[1][::-1]))
+
     def test_batches_in_an_order_of_keras_are_refused(self) -> None:
         data = lockstep.shard(np.arange(40), batch_size=8)
         data.on_epoch_begin()
@@ -96,7 +115,7 @@ class BackupTest(JobTest):
     def test_leftovers_of_a_killed_chief_are_removed(self) -> None:
         (self.folder / f".{_backup.FILE}.1").write_bytes(b"half")
         self.assertIsNone(_backup.read(self.folder))
-        self.assertEqual(list(self.folder.iterdir()), [])
+        self.assertEqual(list(self.folder.glob(f".{_backup.FILE}.*")), [])
 
 
 class RefusalsTest(unittest.TestCase):

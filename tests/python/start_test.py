@@ -79,6 +79,37 @@ class StartTest(unittest.TestCase):
         self.take(compiled(), resume=False)
         self.assertIsNone(self.take(compiled(), data=2 * _X))
 
+    def test_seeds_that_keras_draws_are_not_compared(self) -> None:
+        def made(mode: str) -> dict[str, Any]:
+            model = keras.Sequential([keras.Input((4, 4, 1)), keras.layers.RandomFlip(mode), keras.layers.Dropout(0.1)])
+            model.compile("sgd", "mse")
+            return _start.describe_model(model)
+
+        self.assertIsNone(_start.other_training(made("vertical"), made("vertical")))
+        self.assertEqual(
+            _start.other_training(made("vertical"), made("horizontal")),
+            "another model: mode vertical then, horizontal now",
+        )
+
+    def test_a_rate_that_a_training_has_changed_is_not_compared(self) -> None:
+        model = compiled()
+        start = _start.describe_model(model)
+        model.optimizer.learning_rate = 0.5
+        self.assertEqual(
+            _start.other_training(start, _start.describe_model(model)), "another learning rate: 0.01 then, 0.5 now"
+        )
+        model.optimizer.iterations.assign(3)
+        self.assertIsNone(_start.other_training(start, _start.describe_model(model)))
+
+    def test_data_are_compared_in_the_order_of_their_construction(self) -> None:
+        first, second = {"batch_size": 4, "seed": 1, "digest": "a"}, {"batch_size": 4, "seed": 2, "digest": "b"}
+        self.assertIsNone(_start.other_shards([first, None], [first, second], 0))
+        self.assertEqual(_start.other_shards([first, second], [first, first], 0), "another seed: 2 then, 1 now")
+        self.assertEqual(_start.other_shards([second], [second | {"digest": "a"}], 0), "other data")
+        self.assertIsNone(_start.other_shards([first, second], [first], 0))
+        self.assertEqual(_start.other_shards([first, second], [first], 1), "another batch_size")
+        self.assertIsNone(_start.other_shards([first], [], None))
+
     def test_processes_describe_a_function_alike(self) -> None:
         told = {
             subprocess.run(

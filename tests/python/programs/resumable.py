@@ -1,6 +1,7 @@
 """Trains with backups, and kills a rank at given steps of given generations.
 
-resumable.py FOLDER KILLS: KILLS is JSON, a list of [rank, step] by generation. Writes FOLDER/history.json at the end.
+resumable.py FOLDER KILLS [CHANGES]: KILLS is JSON, a list of [rank, step] by generation; CHANGES is JSON, what to begin
+with instead of the values below. Writes FOLDER/history.json at the end.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ import keras  # noqa: E402
 
 folder = Path(sys.argv[1])
 kills = json.loads(sys.argv[2])
+begin = {"rate": 0.01, "beta_1": 0.9, "units": 16, "batch_size": 8, "seed": 4, "examples": 96, "shift": 0}
+begin |= json.loads(sys.argv[3]) if len(sys.argv) > 3 else {}
 generation = int(os.environ["LOCKSTEP_GENERATION"])
 
 
@@ -33,21 +36,28 @@ class Kill(keras.callbacks.Callback):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
+class Halve(keras.callbacks.Callback):
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self.model.optimizer.learning_rate = begin["rate"] * 0.5**epoch
+
+
 keras.utils.set_random_seed(3)
 rng = np.random.default_rng(0)
-x = rng.normal(size=(96, 10)).astype("float32")
-y = rng.integers(0, 3, 96)
+x = rng.normal(size=(96, 10)).astype("float32")[: begin["examples"]]
+y = rng.integers(0, 3, 96)[: begin["examples"]]
+x[-1] += begin["shift"]
 layers = [
     keras.Input((10,)),
-    keras.layers.Dense(16),
+    keras.layers.Dense(begin["units"]),
     keras.layers.BatchNormalization(),
     keras.layers.Activation("relu"),
 ]
 model = keras.Sequential([*layers, keras.layers.Dropout(0.2), keras.layers.Dense(3)])
 loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-model.compile(lockstep.DistributedOptimizer(keras.optimizers.Adam(0.01)), loss=loss, metrics=["accuracy"])
+optimizer = lockstep.DistributedOptimizer(keras.optimizers.Adam(begin["rate"], beta_1=begin["beta_1"]))
+model.compile(optimizer, loss=loss, metrics=["accuracy"])
 history = model.fit(
-    lockstep.shard(x, y, batch_size=8, seed=4),
+    lockstep.shard(x, y, batch_size=begin["batch_size"], seed=begin["seed"]),
     validation_data=lockstep.shard(x[:20], y[:20], batch_size=10, shuffle=False),
     epochs=3,
     verbose=0,
@@ -55,6 +65,7 @@ history = model.fit(
     callbacks=[
         lockstep.callbacks.BackupAndRestore(folder / "backup", save_freq=3),
         lockstep.callbacks.ModelCheckpoint(folder / f"checkpoint-{lockstep.rank()}.keras"),
+        Halve(),
         Kill(),
     ],
 )
