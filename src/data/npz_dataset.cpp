@@ -101,6 +101,7 @@ class DatasetArchive {
                                                         const std::vector<std::string>& names) {
     if (names.size() < 2) return {part};
     std::vector<std::string> keys;
+    keys.reserve(names.size());
     for (const std::string& name : names) keys.push_back(part + "_" + name);
     return keys;
   }

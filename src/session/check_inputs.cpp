@@ -66,6 +66,7 @@ bool fits(double value, InputType type) {
 /// "'image' and 'price'".
 std::string quoted(const std::vector<std::string>& names) {
   std::vector<std::string> words;
+  words.reserve(names.size());
   for (const std::string& name : names) words.push_back("'" + name + "'");
   return join_words(std::vector<std::string_view>(words.begin(), words.end()), "and");
 }
@@ -75,6 +76,7 @@ void require_arrays(const Dataset& data, const Architecture& model) {
   std::vector<std::string> inputs;
   for (std::size_t i = 0; i < model.inputs().size(); ++i) inputs.push_back(model.input_layer(i).name);
   std::vector<std::string> names;
+  names.reserve(data.inputs.size());
   for (const InputArray& array : data.inputs) names.push_back(array.name);
   const std::string source = data.source.empty() ? "the data" : data.source;
   if (std::ranges::all_of(names, &std::string::empty)) {

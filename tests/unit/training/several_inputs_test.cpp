@@ -119,7 +119,7 @@ TEST_CASE("missing, surplus and wrong arrays of inputs are named") {
                    data.inputs[1].shape = Shape{3, 2};
                  }),
                  "the model's input 'numbers' takes examples of shape (3,), but 'numbers' of some data has (3, 2)"));
-  CHECK(contains(refusal([](Dataset& data) { data.inputs[1].values = std::vector<float>(3 * 7); }),
+  CHECK(contains(refusal([](Dataset& data) { data.inputs[1].values = std::vector<float>(21); }),
                  "'image' of some data has 8 examples, but 'numbers' of some data has 7"));
   CHECK(contains(refusal([](Dataset& data) { data.targets.clear(); }), "one output, but some data has 0 arrays"));
   const auto nothing = [](Dataset&) {};
