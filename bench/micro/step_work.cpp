@@ -126,12 +126,14 @@ StepWork::StepWork(Job job) : job_(std::move(job)), backend_(make_cpu_backend(1)
   for (std::uint32_t& example : examples_) example = random.below(examples_in_store);
   replica_ = {.begin = 0, .end = job_.local_batch};
   pixels_pointer_ = pixels_.data();
-  context_ = {.data = {.inputs = {&pixels_pointer_, 1}, .targets = classes_.data(), .examples = examples_in_store},
-              .examples = examples_,
-              .replicas = {&replica_, 1},
-              .gradient_scale = 1.0 / static_cast<double>(job_.local_batch * static_cast<std::size_t>(job_.ranks)),
-              .sample_weights = {},
-              .training = true};
+  classes_pointer_ = classes_.data();
+  context_ = {
+      .data = {.inputs = {&pixels_pointer_, 1}, .targets = {&classes_pointer_, 1}, .examples = examples_in_store},
+      .examples = examples_,
+      .replicas = {&replica_, 1},
+      .gradient_scale = 1.0 / static_cast<double>(job_.local_batch * static_cast<std::size_t>(job_.ranks)),
+      .sample_weights = {},
+      .training = true};
   // One step creates the kernels and fills the tensors with realistic values before anything is timed.
   Step(plan_, *executable_, communicator_).train(context_, optimizer, ++iteration_);
 }

@@ -69,6 +69,7 @@ class StepWork {
   AlignedBuffer other_gradients_;  ///< stand in for another rank's gradients
   std::vector<std::uint8_t> pixels_;
   InputPointer pixels_pointer_;
+  TargetPointer classes_pointer_;
   std::vector<std::int32_t> classes_;
   std::vector<std::uint32_t> examples_;
   Range replica_;

@@ -130,10 +130,12 @@ def beyond_native(model: Any, y: Any, validation: Any, sample_weight: Any) -> st
         return "it takes one sample_weight for each example"
     if y is None:
         return "it needs targets"
-    if holds_arrays(y):
-        return "it takes models of one output"
-    if isinstance(validation, (tuple, list)) and any(map(holds_arrays, validation[1:])):
-        return "it takes validation data of one output"
+    weights = [sample_weight, *(validation[2:] if isinstance(validation, (tuple, list)) else [])]
+    if any(map(holds_arrays, weights)):
+        return "it takes one sample_weight for each example"
+    outputs = getattr(model, "_outputs_struct", None)
+    if isinstance(outputs, dict) and sorted(outputs) != sorted(model.output_names):
+        return "its outputs are a dict with other keys than the names of their layers"
     if not model.built:
         return "the model is not built before it sees data"
     if _has_own_step(model):

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import keras
 import numpy as np
 from numpy.typing import NDArray
 
@@ -74,8 +75,8 @@ def fit(
     model
         Weights, optimizer state and step are the workers' when this returns, also after Ctrl-C.
     x, y
-        Arrays of equal length; `x` of a model with several inputs: a list or tuple in their order, or a dict by their
-        names. The Keras engine also takes several arrays in `y`, and `x` alone.
+        Arrays of equal length. Of a model with several inputs or outputs: a list or tuple in their order, or a dict by
+        their names. The Keras engine also takes `x` alone.
     epochs
         Passes over the data.
     batch_size
@@ -165,7 +166,7 @@ def fit(
         count = len(data) if validation is not None else math.floor(len(data) * (1 - validation_split))
         training = Training(model, callbacks, epochs, math.ceil(count / arguments.batch_size), verbose)
         begun, facts = _start.take(
-            directory, resume, model, (seed, drawn), [data.arrays(), data.y, data.sample_weight],
+            directory, resume, model, (seed, drawn), data.facts(),
             engine="native", batch_size=arguments.batch_size, shuffle=bool(shuffle), class_weight=class_weight,
             validation_split=validation_split, initial_epoch=int(initial_epoch), validation_freq=int(validation_freq),
         )  # fmt: skip
@@ -238,8 +239,11 @@ def evaluate(
     return values[0] if len(values) == 1 else values
 
 
-def predict(model: Any, x: Any, *, batch_size: int | None = None, workers: int = 1) -> NDArray[np.float32]:
-    """Return a model's outputs for an array of inputs; of several inputs, a list, tuple or dict of arrays."""
+def predict(model: Any, x: Any, *, batch_size: int | None = None, workers: int = 1) -> Any:
+    """Return a model's outputs for an array of inputs; of several inputs, a list, tuple or dict of arrays.
+
+    Several outputs have the structure of the model's.
+    """
     arguments = _Arguments(1, 32 if batch_size is None else batch_size, workers)
     data = _as_pair(x, None, "the data")
     _require_epsilon("predict")
@@ -250,7 +254,12 @@ def predict(model: Any, x: Any, *, batch_size: int | None = None, workers: int =
     with Job() as job:
         outputs = job.memory_file("outputs")
         result = _infer(job, model, data, arguments, {"kind": "predict", "outputs": outputs.descriptor})
-        return outputs.read(tuple(result["shape"]), "float32")
+        shapes = [tuple(shape) for shape in result["shapes"]]
+        sizes = [math.prod(shape) for shape in shapes]
+        ends = np.cumsum(sizes)
+        all_outputs = np.split(outputs.read((sum(sizes),), "float32"), ends[:-1])
+        arrays = [values.reshape(shape) for values, shape in zip(all_outputs, shapes, strict=True)]
+        return arrays[0] if len(arrays) == 1 else keras.tree.pack_sequence_as(model._outputs_struct, arrays)
 
 
 def _require_epsilon(what: str) -> None:
@@ -286,36 +295,37 @@ class _Arguments:
         self.workers = int(workers)
 
 
+_Named = list[tuple[str, NDArray[Any]]]  # arrays, with names if the caller gave a dict
+
+
 @dataclass(frozen=True)
 class _Pair:
-    x: list[tuple[str, NDArray[Any]]]  # by input, with its name if the caller gave a dict
-    y: NDArray[Any] | None
+    x: _Named  # by input
+    y: _Named | None  # by output
     sample_weight: NDArray[Any] | None = None
 
     def __len__(self) -> int:
         return len(self.x[0][1])
 
-    def arrays(self) -> Any:
-        """Return what decides the data: the array of a single input, as it was given, or all of them by name."""
-        named = any(name for name, _ in self.x)
-        return dict(self.x) if named else [array for _, array in self.x] if len(self.x) > 1 else self.x[0][1]
+    def facts(self) -> list[Any]:
+        """Return what decides the data."""
+        return [*_as_given(self.x), *(_as_given(self.y or [])), self.sample_weight]
 
 
-def _as_array(value: Any, what: str) -> NDArray[Any]:
-    if isinstance(value, (list, tuple, dict)) and any(hasattr(each, "shape") for each in value):
-        raise UsageError(f"{what} holds several arrays; lockstep.fit takes models of one output natively")
-    return as_array(value, what)
+def _as_given(arrays: _Named) -> list[Any]:
+    """Return arrays in an order that does not depend on that of a dict."""
+    return [array for _, array in sorted(arrays, key=lambda each: each[0])]
 
 
-def _as_inputs(x: Any, what: str) -> list[tuple[str, NDArray[Any]]]:
-    if not holds_arrays(x):
-        return [("", _as_array(x, what))]
-    given = x.items() if isinstance(x, dict) else [("", value) for value in x]
-    inputs = [(str(name), as_array(value, f"{name or 'an array'} of {what}")) for name, value in given]
-    lengths = [len(array) for _, array in inputs]
+def _as_arrays(value: Any, what: str) -> _Named:
+    if not holds_arrays(value):
+        return [("", as_array(value, what))]
+    given = value.items() if isinstance(value, dict) else [("", each) for each in value]
+    arrays = [(str(name), as_array(each, f"{name or 'an array'} of {what}")) for name, each in given]
+    lengths = [len(array) for _, array in arrays]
     if len(set(lengths)) > 1:
-        raise DataError(f"the arrays of {what} have {lengths} examples; give all inputs equally many")
-    return inputs
+        raise DataError(f"the arrays of {what} have {lengths} examples; give all equally many")
+    return arrays
 
 
 def _as_validation(data: Any) -> _Pair:
@@ -325,14 +335,14 @@ def _as_validation(data: Any) -> _Pair:
 
 
 def _as_pair(x: Any, y: Any, what: str, sample_weight: Any = None) -> _Pair:
-    inputs = _as_inputs(x, f"x of {what}")
+    inputs = _as_arrays(x, f"x of {what}")
     examples = len(inputs[0][1])
-    targets = None if y is None else _as_array(y, f"y of {what}")
-    if targets is not None and examples != len(targets):
-        raise DataError(f"x of {what} has {examples} examples, y has {len(targets)}; give one target per example")
+    targets = None if y is None else _as_arrays(y, f"y of {what}")
+    if targets is not None and examples != len(targets[0][1]):
+        raise DataError(f"x of {what} has {examples} examples, y has {len(targets[0][1])}; give one target per example")
     if examples == 0:
         raise DataError(f"{what} holds no examples")
-    weights = None if sample_weight is None else _as_array(sample_weight, f"sample_weight of {what}")
+    weights = None if sample_weight is None else as_array(sample_weight, f"sample_weight of {what}")
     if weights is not None and weights.shape != (examples,):
         raise DataError(
             f"sample_weight of {what} has the shape {weights.shape}; give one number for each of its {examples} "
@@ -394,11 +404,14 @@ def _write(job: Job, data: _Pair, as_bytes: set[str | int]) -> Message:
     described["sample_weight"] = None if weights is None else job.memory_file("weights").write(weights, "float32")
     if data.y is None:
         return described
-    is_class = data.y.dtype.kind in "ui" and data.y.size == len(data.y)
     limits = np.iinfo(np.int32)
-    if is_class and not (limits.min <= data.y.min() and data.y.max() <= limits.max):
-        is_class = False  # numbers, not classes
-    described["y"] = job.memory_file("y").write(data.y, "int32" if is_class else "float32")
+    described["y"] = []
+    for name, array in data.y:
+        is_class = array.dtype.kind in "ui" and array.size == len(array)
+        if is_class and not (limits.min <= array.min() and array.max() <= limits.max):
+            is_class = False  # numbers, not classes
+        written = job.memory_file("y").write(array, "int32" if is_class else "float32")
+        described["y"].append({**written, "name": name})
     return described
 
 

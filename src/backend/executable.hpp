@@ -69,7 +69,7 @@ class Executable {
   virtual void update_low_precision_copies() = 0;
 
   /// The model's outputs of the last forward pass: [examples, output elements] in Keras' order, float32.
-  [[nodiscard]] virtual std::span<const float> outputs() = 0;
+  [[nodiscard]] virtual std::span<const float> outputs(std::size_t output) = 0;
 
   /// The implementation of the operation with this index: "jit:avx512_core". For benchmarks and tests.
   [[nodiscard]] virtual std::string implementation(std::size_t operation) = 0;

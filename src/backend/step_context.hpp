@@ -15,10 +15,13 @@ namespace lockstep {
 /// The examples of one input.
 using InputPointer = std::variant<const std::uint8_t*, const float*>;
 
+/// The targets of one output: class indices, or dense rows.
+using TargetPointer = std::variant<const std::int32_t*, const float*>;
+
 /// The in-memory dataset from which steps gather their examples.
 struct DataView {
-  std::span<const InputPointer> inputs;                     ///< by Graph::inputs, which say how they are scaled
-  std::variant<const std::int32_t*, const float*> targets;  ///< class indices, or dense rows
+  std::span<const InputPointer> inputs;    ///< by Graph::inputs, which say how they are scaled
+  std::span<const TargetPointer> targets;  ///< by Graph::outputs
   std::size_t examples = 0;
   /// Dataset::id, for data that a device may cache: equal ids mean equal bytes. 0: do not cache.
   std::uint64_t dataset_id = 0;
@@ -26,6 +29,9 @@ struct DataView {
   /// Null if there is no input: on a rank without examples.
   [[nodiscard]] InputPointer input(std::size_t index) const noexcept {
     return index < inputs.size() ? inputs[index] : InputPointer();
+  }
+  [[nodiscard]] TargetPointer target(std::size_t index) const noexcept {
+    return index < targets.size() ? targets[index] : TargetPointer();
   }
 };
 

@@ -100,7 +100,7 @@ std::optional<ModelData> read_model(const ByteSource& source, const std::string&
   model.weights = weights_for(model.architecture);
   if (!read_values(source, model.weights)) return std::nullopt;
   if (!training->empty()) {
-    model.compile_state = training_config_from_json(*training, name, model.architecture.output_shape().elements());
+    model.compile_state = training_config_from_json(*training, name, model.architecture);
     model.compile_state->iteration = static_cast<std::int64_t>(*iteration);
     model.compile_state->slots = slots_for(model.architecture, model.compile_state->optimizer);
     if (!read_values(source, model.compile_state->slots)) return std::nullopt;

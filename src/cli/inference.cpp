@@ -2,6 +2,7 @@
 #include "cli/inference.hpp"
 
 #include "checkpoint/atomic_file.hpp"
+#include "checkpoint/keras/zip_file.hpp"
 #include "cli/check_output.hpp"
 #include "cli/model_settings.hpp"
 #include "core/log.hpp"
@@ -40,6 +41,13 @@ void tell_scale(const Architecture& model, const Dataset& data, const Options& o
   if (!bytes.empty()) log_info(fmt::format("the inputs of {}: {}", data.source, bytes));
 }
 
+/// An .npz file with an array for each output, by its name.
+std::vector<std::byte> to_npz(const Architecture& model, const std::vector<std::vector<std::byte>>& arrays) {
+  std::vector<ZipMember> members;
+  for (std::size_t i = 0; i < arrays.size(); ++i) members.push_back({model.output_layer(i).name + ".npy", arrays[i]});
+  return make_zip(members);
+}
+
 }  // namespace
 
 void evaluate(std::span<const std::string> args) {
@@ -54,7 +62,7 @@ void evaluate(std::span<const std::string> args) {
     compile_options.optimizer = SGD();  // has no state to allocate
     test = load_test_data(options.data_dir, array_names(architecture));
     check_inputs(test, options, architecture);
-    convert_targets(test, compile_options.loss, architecture);
+    convert_targets(test, compile_options, architecture);
     return compile_options;
   });
   const Logs logs = model.evaluate(test);
@@ -66,38 +74,61 @@ void evaluate(std::span<const std::string> args) {
 
 void predict(std::span<const std::string> args) {
   ModelSettings settings;
-  std::filesystem::path output = "predictions.npy";
+  std::filesystem::path output;
   const ProgramOption output_option{.name = "output",
                                     .metavar = "FILE",
-                                    .help = "float32 of the shape (examples, ...), for numpy.load",
-                                    .shown_default = output.string(),
+                                    .help =
+                                        "float32 of the shape (examples, ...), for numpy.load;\n.npz of a model "
+                                        "with several outputs",
+                                    .shown_default = "predictions.npy",
                                     .set = [&output](const OptionValue& given) {
                                       output = given.value;
-                                      if (output.extension() != ".npy") refuse(given, "a file name ending in .npy");
+                                      if (output.extension() != ".npy" && output.extension() != ".npz")
+                                        refuse(given, "a file name ending in .npy, or in .npz for several outputs");
                                     }};
   const Options options = parse(args, "lockstep predict", std::vector{model_option(settings), output_option}, settings,
                                 "Writes a model's outputs for the test set, on every worker of the world");
   MultiWorkerMirroredStrategy strategy{options};
-  if (strategy.is_chief()) {
+  const auto check_output = [&] {
+    if (!strategy.is_chief()) return;
     require_distinct(options, {{"--model", settings.model}}, std::array{NamedFile{"--output", output}});
     require_writable(output);
-  }
+  };
+  if (!output.empty()) check_output();
   Dataset test;
   Model model = strategy.load_model(settings.model, [&](const Architecture& architecture, const auto& saved) {
     if (saved) strategy.print("Not used, so not checked: what {} was compiled with", settings.model.string());
+    const char* const extension = architecture.outputs().size() == 1 ? ".npy" : ".npz";
+    if (output.empty()) {
+      output = std::string("predictions") + extension;
+      check_output();
+    } else if (output.extension() != extension) {
+      throw UsageError(fmt::format("--output is '{}', but the model has {} output{}; name a file that ends in {}",
+                                   output.string(), architecture.outputs().size(),
+                                   architecture.outputs().size() == 1 ? "" : "s", extension));
+    }
     test = load_inputs(options.data_dir, array_names(architecture));
     check_inputs(test, options, architecture);
     return CompileOptions{.loss = MeanSquaredError()};  // not computed; accepts outputs of any shape
   });
-  const std::vector<float> outputs = model.predict(test);
-  std::vector<std::int64_t> extents{static_cast<std::int64_t>(test.size())};
-  for (const std::int64_t extent : model.architecture().output_shape().extents()) extents.push_back(extent);
-  const Shape shape(std::move(extents));
-  if (model.is_chief()) {
-    tell_scale(model.architecture(), test, options);
-    write_file_atomically(output, to_npy(shape, outputs), Writer::command);
+  const std::vector<std::vector<float>> outputs = model.predict_outputs(test);
+  const Architecture& architecture = model.architecture();
+  std::vector<std::vector<std::byte>> arrays;
+  std::string described;
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    std::vector<std::int64_t> extents{static_cast<std::int64_t>(test.size())};
+    for (const std::int64_t extent : architecture.output_shape(i).extents()) extents.push_back(extent);
+    const Shape shape(std::move(extents));
+    arrays.push_back(to_npy(shape, outputs[i]));
+    if (i > 0) described += i + 1 == outputs.size() ? " and " : ", ";
+    if (outputs.size() > 1) described += architecture.output_layer(i).name + " ";
+    described += shape.to_string();
   }
-  strategy.print("Saved {}, an array {}", output.string(), shape.to_string());
+  if (model.is_chief()) {
+    tell_scale(architecture, test, options);
+    write_file_atomically(output, outputs.size() == 1 ? arrays.front() : to_npz(architecture, arrays), Writer::command);
+  }
+  strategy.print("Saved {}, {} {}", output.string(), outputs.size() == 1 ? "an array" : "the arrays", described);
 }
 
 }  // namespace lockstep

@@ -45,13 +45,20 @@ json to_json(const Architecture& architecture) {
 json to_json(const CompileState& training) {
   json metrics = json::array();
   for (const Metric& metric : training.metrics) metrics.push_back(keras_name(metric));
+  json losses = keras_name(training.loss);  // of several outputs by their names
+  if (!training.outputs.empty()) losses = json::object();
+  for (const OutputOptions& output : training.outputs) {
+    losses[output.output] = keras_name(output.loss);
+    for (const Metric& metric : output.metrics)
+      metrics.push_back(output.output + "_" + std::string(keras_name(metric)));
+  }
   const LearningRate& rate = learning_rate_of(training.optimizer);
   const CompileRefusals& refused = training.refusals;
   json all{{"optimizer", keras_name(training.optimizer)},
            {"learning_rate", rate.at(static_cast<std::uint64_t>(training.iteration))},
            {"learning_rate_schedule", rate.is_constant() ? json() : json(keras_name(rate))},
            {"iteration", training.iteration},
-           {"loss", keras_name(training.loss)},
+           {"loss", losses},
            {"metrics", metrics}};
   json not_supported = json::object();
   const auto refuse = [&](const std::string& why, std::initializer_list<const char*> keys) {

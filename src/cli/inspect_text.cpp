@@ -59,6 +59,17 @@ std::string print_rate(const CompileState& training) {
   return rate.is_constant() ? now : fmt::format("{} ({})", now, keras_name(rate));
 }
 
+/// "mean_squared_error", or "kind: mean_squared_error, place: huber * 0.5" of several outputs.
+std::string describe_losses(const CompileState& training) {
+  if (training.outputs.empty()) return std::string(keras_name(training.loss));
+  std::string text;
+  for (const OutputOptions& output : training.outputs) {
+    text += fmt::format("{}{}: {}", text.empty() ? "" : ", ", output.output, keras_name(output.loss));
+    if (output.loss_weight != 1) text += fmt::format(" * {:g}", output.loss_weight);
+  }
+  return text;
+}
+
 std::string describe_training(const CompileState& training) {
   const CompileRefusals& refused = training.refusals;
   std::string text = "Optimizer: ";
@@ -66,9 +77,13 @@ std::string describe_training(const CompileState& training) {
                                                   print_rate(training), describe_steps(training.iteration))
                                     : "not supported: " + refused.optimizer;
   text += "\nLoss: ";
-  text += refused.loss.empty() ? std::string(keras_name(training.loss)) : "not supported: " + refused.loss;
+  text += refused.loss.empty() ? describe_losses(training) : "not supported: " + refused.loss;
   if (!refused.metrics.empty()) return text + "\nMetrics: not supported: " + refused.metrics + "\n";
   for (const Metric& metric : training.metrics) text += fmt::format(", metric: {}", keras_name(metric));
+  for (const OutputOptions& output : training.outputs) {
+    for (const Metric& metric : output.metrics)
+      text += fmt::format(", metric: {}_{}", output.output, keras_name(metric));
+  }
   return text + "\n";
 }
 

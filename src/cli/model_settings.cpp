@@ -6,11 +6,12 @@
 #include "core/lower_case.hpp"
 #include "core/variant_types.hpp"
 #include "graph/input_numbers.hpp"
+#include "graph/output_options.hpp"
 #include "layers/layer_registry.hpp"
 #include "losses/loss_registry.hpp"
 #include "metrics/metric_registry.hpp"
 #include "options/read_value.hpp"
-#include "session/check_inputs.hpp"
+#include "session/check_arrays.hpp"
 
 #include <lockstep/core/error.hpp>
 #include <lockstep/data/dataset.hpp>
@@ -50,20 +51,22 @@ Value choose(const OptionValue& given, const Choices<Value>& choices, const Choi
   refuse(given, join_words(names_of(choices), "or"));
 }
 
-ActivationFunction last_activation(const Architecture& model) {
+/// Of a model with several outputs: of the layer that computes this one.
+ActivationFunction last_activation(const Architecture& model, std::size_t output) {
+  if (model.outputs().size() > 1) return activation_of(model.output_layer(output).layer).value_or(linear);
   ActivationFunction last = linear;
   const Architecture flat = model.flattened();
   for (const LayerInfo& info : flat.layers()) last = activation_of(info.layer).value_or(last);
   return last;
 }
 
-Loss loss_of(const std::string& name, const Architecture& model) {
+Loss loss_of(const std::string& name, const Architecture& model, std::size_t output) {
   Loss loss;
   for_each_alternative<Loss>([&]<typename T>(std::type_identity<T>) {
     if (name != LossTraits<T>::function_name) return;
     T chosen;
     if constexpr (requires { chosen.from_logits; })
-      chosen.from_logits = last_activation(model) != LossTraits<T>::probabilities_of;
+      chosen.from_logits = last_activation(model, output) != LossTraits<T>::probabilities_of;
     loss = chosen;
   });
   return loss;
@@ -191,12 +194,28 @@ CompileOptions resolve_compile_options(const ModelSettings& settings, const Arch
   CompileOptions chosen;
   if (saved) chosen = static_cast<const CompileOptions&>(*saved);
   const bool has_metrics = saved && saved->refusals.metrics.empty();
-  if (!has_metrics) chosen.metrics = chosen.weighted_metrics = {};
   if (settings.optimizer) chosen.optimizer = *settings.optimizer;
-  if (settings.loss) chosen.loss = loss_of(*settings.loss, model);
-  const bool classifies = needs_class_vector(chosen.loss);
-  if (!has_metrics && classifies) chosen.metrics = {accuracy};
-  if (settings.metrics) chosen.metrics = *settings.metrics;
+  std::vector<OutputOptions> outputs = chosen.outputs;
+  if (model.outputs().size() == 1) {
+    outputs = {{.loss = chosen.loss, .metrics = chosen.metrics, .weighted_metrics = chosen.weighted_metrics}};
+  } else if (!saved) {
+    outputs.resize(model.outputs().size());
+  }
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    OutputOptions& output = outputs[i];
+    if (model.outputs().size() > 1) output.output = model.output_layer(i).name;
+    if (!has_metrics) output.metrics = output.weighted_metrics = {};
+    if (settings.loss) output.loss = loss_of(*settings.loss, model, i);
+    if (!has_metrics && needs_class_vector(output.loss)) output.metrics = {accuracy};
+    if (settings.metrics) output.metrics = *settings.metrics;
+  }
+  if (model.outputs().size() > 1) {
+    chosen.outputs = std::move(outputs);
+    return chosen;
+  }
+  chosen.loss = outputs.front().loss;
+  chosen.metrics = std::move(outputs.front().metrics);
+  chosen.weighted_metrics = std::move(outputs.front().weighted_metrics);
   return chosen;
 }
 
@@ -209,15 +228,14 @@ bool compares_classes(const Loss& loss) {
 }
 
 /// Class indices that are floats, as Keras takes them: whole numbers.
-void convert_floats_to_classes(Dataset& data) {
-  TargetArray& target = data.target();
+void convert_floats_to_classes(TargetArray& target, const std::string& source) {
   const auto* numbers = std::get_if<SharedArray<float>>(&target.values);
   if (numbers == nullptr || target.shape.elements() != 1) return;
   if (target.shape.rank() > 1) {
     throw DataError(
         fmt::format("the targets of {} have the shape {}, but the loss needs one class index for each "
                     "example; give them with y.reshape(-1)",
-                    data.source, target.shape.to_string()));
+                    source, target.shape.to_string()));
   }
   std::vector<std::int32_t> classes;
   for (const float number : *numbers) {
@@ -225,7 +243,7 @@ void convert_floats_to_classes(Dataset& data) {
       throw DataError(
           fmt::format("target {} of {} is {}, but the loss needs class indices, which are whole numbers; "
                       "correct the target, or leave its example out",
-                      classes.size(), data.source, number));
+                      classes.size(), source, number));
     }
     classes.push_back(static_cast<std::int32_t>(number));
   }
@@ -248,30 +266,32 @@ std::vector<double> byte_scales_of(const Dataset& data, const Architecture& mode
 ArrayNames array_names(const Architecture& model) {
   ArrayNames names;
   for (std::size_t i = 0; i < model.inputs().size(); ++i) names.inputs.push_back(model.input_layer(i).name);
+  for (std::size_t i = 0; i < model.outputs().size(); ++i) names.targets.push_back(model.output_layer(i).name);
   return names;
 }
 
-void convert_targets(Dataset& data, const Loss& loss, const Architecture& model) {
-  if (takes_classes(loss)) return convert_floats_to_classes(data);
-  TargetArray& target = data.target();
+namespace {
+
+/// `output`: the shape of the model's.
+void convert_target(TargetArray& target, const Loss& loss, const Shape& output, const std::string& source) {
+  if (takes_classes(loss)) return convert_floats_to_classes(target, source);
   const auto* classes = std::get_if<SharedArray<std::int32_t>>(&target.values);
   if (classes == nullptr) return;
-  const Shape& output = model.output_shape();
   if (output.elements() == 1) {
     target.values = std::vector<float>(classes->begin(), classes->end());
     return;
   }
   if (output.rank() != 1) {
-    throw UsageError("the targets of " + data.source + " are class indices, but the model's outputs have the shape " +
+    throw UsageError("the targets of " + source + " are class indices, but the model's outputs have the shape " +
                      output.to_string() + "; give targets of that shape");
   }
   if (!compares_classes(loss)) {
     throw UsageError(
         fmt::format("the loss {} takes targets of the outputs' shape {}, but {} has class indices; give such "
                     "targets, or use the loss sparse_categorical_crossentropy",
-                    keras_name(loss), output.to_string(), data.source));
+                    keras_name(loss), output.to_string(), source));
   }
-  data.validate(output[0]);
+  require_class_indices(*classes, output[0], source);
   const auto width = static_cast<std::size_t>(output[0]);
   std::vector<float> one_hot(classes->size() * width);
   for (std::size_t i = 0; i < classes->size(); ++i) {
@@ -279,6 +299,22 @@ void convert_targets(Dataset& data, const Loss& loss, const Architecture& model)
   }
   target.values = std::move(one_hot);
   target.shape = output;
+}
+
+}  // namespace
+
+void convert_targets(Dataset& data, const Loss& loss, const Architecture& model) {
+  convert_targets(data, CompileOptions{.loss = loss}, model);
+}
+
+void convert_targets(Dataset& data, const CompileOptions& options, const Architecture& model) {
+  require_targets(data, model);
+  const std::vector<OutputOptions> outputs = output_options(options, model);
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    const TargetArray& found = array_of_output(data, model, i);
+    TargetArray& target = data.targets[static_cast<std::size_t>(&found - data.targets.data())];
+    convert_target(target, outputs[i].loss, model.output_shape(i), data.label_of(target));
+  }
 }
 
 void check_inputs(const Dataset& data, const Options& options, const Architecture& model) {

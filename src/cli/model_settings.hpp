@@ -64,6 +64,8 @@ void check_inputs(const Dataset& data, const Options& options, const Architectur
 /// index as a float. For one that takes class indices, converts floats that are whole numbers. Throws DataError for a
 /// class that the model lacks, UsageError if the outputs are not one vector of classes.
 void convert_targets(Dataset& data, const Loss& loss, const Architecture& model);
+/// The same for the targets of all outputs.
+void convert_targets(Dataset& data, const CompileOptions& options, const Architecture& model);
 
 /// "loss: 0.0731, accuracy: 0.9771", the loss first.
 [[nodiscard]] std::string describe(const Logs& logs, const std::string& prefix = "", const char* separator = ", ");

@@ -116,9 +116,9 @@ std::vector<Dataset*> datasets_of(TrainTestSplit& data) {
   return datasets;
 }
 
-/// The data, its targets in the form that the loss takes. Throws UsageError or DataError if the model cannot take it.
-TrainTestSplit load_data_for(const Architecture& model, const Loss& loss, const TrainSettings& settings,
-                             const Options& options) {
+/// The data, its targets in the form that the losses take. Throws UsageError or DataError if the model cannot take it.
+TrainTestSplit load_data_for(const Architecture& model, const CompileOptions& compile_options,
+                             const TrainSettings& settings, const Options& options) {
   TrainTestSplit data = load_dataset(options.data_dir, array_names(model));
   if (data.validation && settings.validation_split > 0) {
     throw UsageError(fmt::format("--validation-split is {}, but {} has a validation set, x_val; leave one of them out",
@@ -126,7 +126,7 @@ TrainTestSplit load_data_for(const Architecture& model, const Loss& loss, const 
   }
   for (Dataset* dataset : datasets_of(data)) {
     check_inputs(*dataset, options, model);
-    convert_targets(*dataset, loss, model);
+    convert_targets(*dataset, compile_options, model);
   }
   return data;
 }
@@ -146,7 +146,7 @@ void train(std::span<const std::string> args) {
   TrainTestSplit data;
   Model model = strategy.load_model(settings.model.model, [&](const Architecture& architecture, const auto& saved) {
     CompileOptions compile_options = resolve_compile_options(settings.model, architecture, saved, true);
-    data = load_data_for(architecture, compile_options.loss, settings, options);
+    data = load_data_for(architecture, compile_options, settings, options);
     return compile_options;
   });
   strategy.print("{}", describe(data, options, model.architecture()));

@@ -25,8 +25,7 @@ void require_fit(const InspectedFile& file, Purpose purpose) {
     options = resolve_compile_options(settings, architecture, saved, purpose == Purpose::train);
   }
   complete(options, architecture);
-  static_cast<void>(
-      lower(architecture, options.loss, Precision::automatic, {}, options.metrics, options.weighted_metrics));
+  static_cast<void>(lower(architecture, options, Precision::automatic));
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include <string>
 #include <utility>
 #include <variant>
+#include <vector>
 
 namespace lockstep {
 
@@ -34,7 +35,13 @@ void require_finite(const SharedArray<float>& values, std::size_t elements, cons
                               what, index / elements, source, std::isnan(*bad) ? "NaN" : "infinite", index % elements));
 }
 
-void require_classes(const SharedArray<std::int32_t>& indices, std::int64_t classes, const std::string& source) {
+std::string label(const std::string& name, const std::string& source) {
+  return name.empty() ? source : fmt::format("'{}' of {}", name, source);
+}
+
+}  // namespace
+
+void require_class_indices(const SharedArray<std::int32_t>& indices, std::int64_t classes, const std::string& source) {
   const auto wrong =
       std::find_if(indices.begin(), indices.end(), [=](std::int32_t i) { return i < 0 || i >= classes; });
   if (wrong == indices.end()) return;
@@ -45,12 +52,6 @@ void require_classes(const SharedArray<std::int32_t>& indices, std::int64_t clas
   throw DataError(fmt::format("target {} of {} is class {}, but the model has classes 0 to {}; {}",
                               wrong - indices.begin(), source, *wrong, classes - 1, remedy));
 }
-
-std::string label(const std::string& name, const std::string& source) {
-  return name.empty() ? source : fmt::format("'{}' of {}", name, source);
-}
-
-}  // namespace
 
 std::uint64_t DatasetId::next() noexcept {
   static std::atomic<std::uint64_t> last{0};
@@ -140,10 +141,13 @@ void Dataset::validate_inputs() const {
   }
 }
 
-void Dataset::validate(std::int64_t classes) const {
+void Dataset::validate(std::int64_t classes) const { validate(std::vector<std::int64_t>(targets.size(), classes)); }
+
+void Dataset::validate(const std::vector<std::int64_t>& classes) const {
   validate_inputs();
   if (size() == 0) throw DataError(fmt::format("the dataset {} holds no example; give it at least one", source));
-  for (const TargetArray& array : targets) {
+  for (std::size_t i = 0; i < targets.size(); ++i) {
+    const TargetArray& array = targets[i];
     const std::size_t elements = elements_of_example(array.shape);
     const std::size_t values = num_elements(array.values);
     if (elements == 0) {
@@ -161,7 +165,7 @@ void Dataset::validate(std::int64_t classes) const {
       require_finite(*floats, elements, "target", label_of(array));
     }
     if (const auto* indices = std::get_if<SharedArray<std::int32_t>>(&array.values)) {
-      require_classes(*indices, classes, label_of(array));
+      require_class_indices(*indices, classes.at(i), label_of(array));
     }
   }
   if (!sample_weights.empty() && sample_weights.size() != size()) {

@@ -23,6 +23,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 namespace lockstep {
@@ -39,6 +40,18 @@ struct GraphInput {
   [[nodiscard]] float byte_divisor() const noexcept { return static_cast<float>(1 / byte_scale); }
 };
 
+/// One of the model's outputs, with its loss and its metrics.
+struct GraphOutput {
+  std::string name;
+  int tensor = -1;  ///< that predict returns
+  Loss loss;
+  double loss_weight = 1;  ///< in the sum that is trained
+  std::vector<Metric> metrics = {};
+  std::vector<Metric> weighted_metrics = {};
+  /// Where its sums begin in the metrics parameter: of several outputs first its loss, then the sums of its metrics.
+  std::size_t first_sum = 0;
+};
+
 /// The all-to-all between data-parallel layers and the tensor-parallel layers after them. Each pair of ranks exchanges
 /// blocks: the examples of one times the channels of the other. All vectors are indexed by rank.
 struct AllToAllSpec {
@@ -50,13 +63,10 @@ struct AllToAllSpec {
 /// A model lowered to tensors, parameters and operations, layouts chosen: what a backend compiles.
 struct Graph {
   std::vector<LayerInfo> layers;  ///< without nested models
-  Loss loss;
-  std::vector<Metric> metrics;
-  std::vector<Metric> weighted_metrics;
   std::vector<TensorSpec> tensors;
   std::vector<ParameterSpec> parameters;  ///< Keras' order; then the metric sums; then the partial sums
   int partial_sums = 0;                   ///< parameters that are partial sums: the last ones
-  std::vector<Operation> forward;         ///< gather ... loss
+  std::vector<Operation> forward;         ///< gather ... loss, of several outputs one loss after the other
   bool is_chain = true;                   ///< one input, and each operation reads the output of the one before it
   std::vector<Operation> backward;
   std::vector<AllToAllSpec> all_to_alls;  ///< of values, then of their gradients if these are needed
@@ -65,6 +75,7 @@ struct Graph {
   double work = 0;                        ///< multiply-adds of the whole model for one batch (estimate_work)
   std::size_t batch_norm_replicas = 0;    ///< of all ranks; 0: one per rank
   std::vector<GraphInput> inputs;         ///< in the model's order
+  std::vector<GraphOutput> outputs;       ///< in the model's order
   bool mixed_bfloat16 = false;
   bool plain = false;               ///< all tensors have Keras' order, even where another layout is faster
   std::size_t cache_bytes = 0;      ///< bytes of a microbatch's tensors that stay in the cache; 0: no microbatches
@@ -89,11 +100,11 @@ struct Graph {
 
 /// What `loss` writes to the metrics parameter's gradient.
 enum MetricIndex : std::size_t {
-  metric_loss,
+  metric_loss,  ///< that is trained: of several outputs the weighted sum
   metric_count,
   metric_stop_after_this_step,    ///< ranks with StopRequest::after_this_step
   metric_stop_after_next_backup,  ///< ranks with StopRequest::after_next_backup
-  first_metric_sum                ///< the sums of Graph::metrics and weighted_metrics, one after the other
+  first_metric_sum                ///< the sums of Graph::outputs, one after the other
 };
 
 }  // namespace lockstep

@@ -5,6 +5,7 @@
 #include "graph/autodiff.hpp"
 #include "graph/input_numbers.hpp"
 #include "graph/mixed_precision.hpp"
+#include "graph/output_options.hpp"
 #include "layers/activation_functions.hpp"
 #include "layers/layer_registry.hpp"
 #include "losses/loss_registry.hpp"
@@ -36,15 +37,18 @@ void set_extents(TensorSpec& tensor, const Shape& shape) {
 
 class Lowering {
  public:
-  Lowering(const Architecture& architecture, const Loss& loss, Precision precision, std::optional<double> input_scale,
-           std::vector<Metric> metrics, std::vector<Metric> weighted_metrics)
+  Lowering(const Architecture& architecture, const CompileOptions& options, Precision precision,
+           std::optional<double> input_scale)
       : architecture_(architecture.flattened()), input_scale_(input_scale) {
     graph_.layers = architecture_.layers();
-    graph_.loss = loss;
-    graph_.metrics = std::move(metrics);
-    graph_.weighted_metrics = std::move(weighted_metrics);
-    for (std::vector<Metric>* list : {&graph_.metrics, &graph_.weighted_metrics})
-      complete(*list, architecture.output_shape().elements());
+    for (OutputOptions& output : output_options(options, architecture)) {
+      graph_.outputs.push_back({.name = std::move(output.output),
+                                .loss = output.loss,
+                                .loss_weight = output.loss_weight,
+                                .metrics = std::move(output.metrics),
+                                .weighted_metrics = std::move(output.weighted_metrics)});
+    }
+    hidden_logits_.resize(graph_.outputs.size());
     graph_.mixed_bfloat16 =
         precision == Precision::automatic ? layers_are_mixed(graph_.layers) : precision == Precision::mixed_bfloat16;
     graph_.is_chain = architecture_.is_chain();
@@ -53,7 +57,6 @@ class Lowering {
   }
 
   Graph run() {
-    require_supported();
     check_integer_input(architecture_);
     add_parameters();
     outputs_.resize(architecture_.calls().size());
@@ -63,10 +66,9 @@ class Lowering {
       const bool is_scalable = architecture_.input_type(i) == InputType::float32;
       graph_.inputs[i].byte_scale = is_scalable ? input_scale_.value_or(scale) : scale;
     }
-    current_ = read(architecture_.outputs().front());
-    graph_.tensors[current_].requires_channels_last = true;  // what predict returns
-    add_loss();
-    if (graph_.mixed_bfloat16) choose_types(graph_, current_);
+    add_metrics_parameter();
+    for (std::size_t i = 0; i < graph_.outputs.size(); ++i) add_loss(i);
+    if (graph_.mixed_bfloat16) choose_types(graph_);
     for (const Fork& fork : forks_) share_gradient(fork);
     add_backward(graph_, forks_);
     return std::move(graph_);
@@ -187,13 +189,14 @@ class Lowering {
   void activate(ActivationFunction function) {
     if (function == ActivationFunction::linear) return;
     const int logits = current_;
-    const bool hides_logits = logits_activation_of(graph_.loss) == function && call_ == architecture_.outputs().front();
+    HiddenLogits* const hidden = logits_that_hides(function);
+    const bool hides_logits = hidden != nullptr;
     if (!is_elementwise(function)) {  // softmax and log_softmax
       graph_.tensors[current_].requires_channels_last = true;
       Operation& operation = append(OperationKind::softmax);
       if (function == activations::log_softmax) operation.activation = function;
       graph_.tensors[current_].requires_channels_last = true;
-      if (hides_logits) hidden_logits_ = {.logits = logits, .output = current_};
+      if (hides_logits) *hidden = {.logits = logits, .output = current_};
       return;
     }
     const bool from_output = derivative_of(function) == Derivative::from_output;
@@ -203,7 +206,7 @@ class Lowering {
                        traits_of(*last).fuses_activation && last->activation == ActivationFunction::linear;
     Operation& operation = fuses ? *last : append_elementwise(OperationKind::activation);
     operation.activation = function;
-    if (hides_logits) hidden_logits_ = {.logits = logits, .output = current_};
+    if (hides_logits) *hidden = {.logits = logits, .output = current_};
     if (from_output) activations_[current_] = function;  // else activation_backward has what the derivative needs
   }
 
@@ -291,15 +294,6 @@ class Lowering {
       }
     }
     for (const int output : architecture_.outputs()) ++uses_[output];
-  }
-
-  void require_supported() const {
-    const std::size_t outputs = architecture_.outputs().size();
-    if (outputs == 1) return;
-    throw UsageError(fmt::format(
-        "the model has {} outputs, but Lockstep trains models with one; join them with a Concatenate or Add layer, or "
-        "train a model of one of them",
-        outputs));
   }
 
   /// All parameters in the order of the layers, which is that of files.
@@ -413,52 +407,75 @@ class Lowering {
     return graph_.forward.back();
   }
 
-  void add_loss() {
-    const LayerInfo& last = graph_.layers[architecture_.calls()[architecture_.outputs().front()].layer];
-    const Shape& output = architecture_.output_shape();
-    if (needs_class_vector(graph_.loss) && output.rank() != 1) {
-      throw UsageError("the loss " + std::string(keras_name(graph_.loss)) +
-                       " needs one vector of classes per example, but '" + last.name + "' gives " +
-                       output.to_string_with_batch() + "; end the model with Flatten() and Dense(classes)");
+  /// An activation of the output that turns the loss' logits into probabilities. As Keras on TensorFlow does, the loss
+  /// is computed from its input, which has not been rounded to 0 or 1.
+  struct HiddenLogits {
+    int logits = -1;
+    int output = -1;
+  };
+
+  /// Where to note the logits if the function, applied by this call, turns an output's into what its loss takes.
+  HiddenLogits* logits_that_hides(ActivationFunction function) {
+    const auto output = std::ranges::find(architecture_.outputs(), call_);
+    if (output == architecture_.outputs().end()) return nullptr;
+    const auto index = static_cast<std::size_t>(output - architecture_.outputs().begin());
+    return logits_activation_of(graph_.outputs[index].loss) == function ? &hidden_logits_[index] : nullptr;
+  }
+
+  void add_metrics_parameter() {
+    std::size_t sums = first_metric_sum;
+    for (GraphOutput& output : graph_.outputs) {
+      output.first_sum = sums;
+      sums += (graph_.outputs.size() > 1 ? 1 : 0) + num_sums({output.metrics, output.weighted_metrics});
     }
-    if (reduction_of(graph_.loss) != Reduction::sum_over_batch_size && output.rank() > 1) {
-      throw UsageError(fmt::format(
-          "the loss {} has the reduction {}, but '{}' gives {}; with outputs of several axes Lockstep trains with "
-          "sum_over_batch_size only",
-          keras_name(graph_.loss), keras_name(reduction_of(graph_.loss)), last.name, output.to_string_with_batch()));
-    }
-    check(graph_.metrics, graph_.loss, output.rank());
-    check(graph_.weighted_metrics, graph_.loss, output.rank());
     constexpr std::size_t line = 16;  // floats of a cache line
-    const std::size_t storage =
-        (first_metric_sum + num_sums({graph_.metrics, graph_.weighted_metrics}) + line - 1) / line * line;
+    const std::size_t storage = (sums + line - 1) / line * line;
     ParameterSpec metrics{.name = "metrics",
                           .info = {"metrics", Shape{static_cast<std::int64_t>(storage)}, Initializer::zeros, false},
                           .storage = storage,
                           .rule = UpdateRule::assign};
     graph_.parameters.push_back(std::move(metrics));
-    const bool reads_logits = hidden_logits_.output == current_;
-    const int differentiated = reads_logits ? hidden_logits_.logits : current_;
-    if (reads_logits) graph_.loss = from_logits(graph_.loss);
+  }
+
+  void add_loss(std::size_t index) {
+    const int call = architecture_.outputs()[index];
+    current_ = read(call);
+    graph_.tensors[current_].requires_channels_last = true;  // what predict returns
+    GraphOutput& model_output = graph_.outputs[index];
+    model_output.tensor = current_;
+    const LayerInfo& last = graph_.layers[architecture_.calls()[call].layer];
+    const Shape& output = architecture_.output_shape(index);
+    if (needs_class_vector(model_output.loss) && output.rank() != 1) {
+      throw UsageError("the loss " + std::string(keras_name(model_output.loss)) +
+                       " needs one vector of classes per example, but '" + last.name + "' gives " +
+                       output.to_string_with_batch() + "; end the model with Flatten() and Dense(classes)");
+    }
+    if (reduction_of(model_output.loss) != Reduction::sum_over_batch_size && output.rank() > 1) {
+      throw UsageError(fmt::format(
+          "the loss {} has the reduction {}, but '{}' gives {}; with outputs of several axes Lockstep trains with "
+          "sum_over_batch_size only",
+          keras_name(model_output.loss), keras_name(reduction_of(model_output.loss)), last.name,
+          output.to_string_with_batch()));
+    }
+    check(model_output.metrics, model_output.loss, output.rank());
+    check(model_output.weighted_metrics, model_output.loss, output.rank());
+    const HiddenLogits& hidden = hidden_logits_[index];
+    const bool reads_logits = hidden.output == current_;
+    const int differentiated = reads_logits ? hidden.logits : current_;
+    if (reads_logits) model_output.loss = from_logits(model_output.loss);
     graph_.forward.push_back({.kind = OperationKind::loss,
-                              .layer = architecture_.calls()[architecture_.outputs().front()].layer,
+                              .layer = architecture_.calls()[call].layer,
                               .input = current_,
                               .parameter = graph_.metrics_parameter(),
                               .num_parameters = 1,
-                              .operands = {{.tensor = differentiated, .activation = activations_[differentiated]}}});
+                              .operands = {{.tensor = differentiated, .activation = activations_[differentiated]}},
+                              .model_output = index});
   }
 
   /// A call's output, and the number of operations when it was lowered.
   struct CallOutput {
     int tensor = -1;
     std::size_t position = 0;
-  };
-
-  /// An activation of the output that turns the loss' logits into probabilities. As Keras on TensorFlow does, the loss
-  /// is computed from its input, which has not been rounded to 0 or 1.
-  struct HiddenLogits {
-    int logits = -1;
-    int output = -1;
   };
 
   Architecture architecture_;   ///< without nested models
@@ -473,16 +490,23 @@ class Lowering {
   int layer_ = 0;            ///< its layer
   int first_parameter_ = 0;  ///< of that layer
   Graph graph_;
-  HiddenLogits hidden_logits_;
+  std::vector<HiddenLogits> hidden_logits_;      ///< by output
   std::vector<ActivationFunction> activations_;  ///< the activation that each tensor's producer fused
   int current_ = 0;                              ///< the last tensor
 };
 
 }  // namespace
 
+Graph lower(const Architecture& architecture, const CompileOptions& options, Precision precision,
+            std::optional<double> input_scale) {
+  return Lowering(architecture, options, precision, input_scale).run();
+}
+
 Graph lower(const Architecture& architecture, const Loss& loss, Precision precision, std::optional<double> input_scale,
             std::vector<Metric> metrics, std::vector<Metric> weighted_metrics) {
-  return Lowering(architecture, loss, precision, input_scale, std::move(metrics), std::move(weighted_metrics)).run();
+  const CompileOptions options{
+      .loss = loss, .metrics = std::move(metrics), .weighted_metrics = std::move(weighted_metrics)};
+  return lower(architecture, options, precision, input_scale);
 }
 
 }  // namespace lockstep

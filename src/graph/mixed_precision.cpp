@@ -28,7 +28,13 @@ bool layers_are_mixed(const std::vector<LayerInfo>& layers) {
   return true;
 }
 
-void choose_types(Graph& graph, int output) {
+void choose_types(Graph& graph) {
+  if (graph.outputs.size() > 1) {
+    throw UsageError(
+        fmt::format("the model has {} outputs, and in mixed_bfloat16 Lockstep trains models with one; use --precision "
+                    "float32",
+                    graph.outputs.size()));
+  }
   for (TensorSpec& tensor : graph.tensors) tensor.type = ElementType::bfloat16;
   for (const Operation& operation : graph.forward) {
     if (operation.kind != OperationKind::embedding) continue;
@@ -39,7 +45,7 @@ void choose_types(Graph& graph, int output) {
       if (tensor.alias == indices) tensor.type = ElementType::float32;
     }
   }
-  for (int tensor = output; tensor >= 0;) {
+  for (int tensor = graph.outputs.front().tensor; tensor >= 0;) {
     const int root = graph.tensors[tensor].alias >= 0 ? graph.tensors[tensor].alias : tensor;
     for (std::size_t t = 0; t < graph.tensors.size(); ++t) {
       if (static_cast<int>(t) == root || graph.tensors[t].alias == root) graph.tensors[t].type = ElementType::float32;

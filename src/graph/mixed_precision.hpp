@@ -11,8 +11,8 @@ namespace lockstep {
 /// are in any case. Throws UsageError if float32 layers stand before or between the others.
 [[nodiscard]] bool layers_are_mixed(const std::vector<LayerInfo>& layers);
 
-/// Makes all tensors bfloat16 but those that the loss reads, computed from `output`: the output of the last weighted
-/// layer, and what is computed from it. Throws UsageError if that layer merges others.
-void choose_types(Graph& graph, int output);
+/// Makes all tensors bfloat16 but those that the loss reads: the output of the last weighted layer, and what is
+/// computed from it. Throws UsageError if that layer merges others, and for a model of several outputs.
+void choose_types(Graph& graph);
 
 }  // namespace lockstep

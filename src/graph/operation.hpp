@@ -53,6 +53,7 @@ struct Operation {
   /// computed from and whose gradient it writes; metrics are computed from `input`, the model's output.
   std::vector<Operand> operands = {};
   std::size_t model_input = 0;         ///< gather: index in Graph::inputs
+  std::size_t model_output = 0;        ///< loss: index in Graph::outputs
   std::int64_t concatenated_rows = 1;  ///< of an example's output, channels last: each has a part of every operand
   MergeFunction merge = MergeFunction::add;
   Range input_features = {};  ///< dense_backward: the chunk's rows of the kernel, in the order of the input's layout

@@ -61,7 +61,6 @@ class TrialData {
   TrialData(const Graph& graph, std::size_t num_examples) {
     RandomStream random(0, RandomPurpose::calibration, 0);
     const std::size_t pool = pool_batches * std::max<std::size_t>(num_examples, 1);
-    const auto outputs = static_cast<std::size_t>(graph.tensors[graph.forward.back().input].elements());
     const bool holds_indices = std::ranges::any_of(graph.forward, [](const Operation& operation) {
       return operation.kind == OperationKind::embedding;  // of which only 0 is certain
     });
@@ -78,16 +77,18 @@ class TrialData {
     }
     context.data.inputs = inputs_;
     context.data.examples = pool;
-    if (takes_classes(graph.loss)) {
-      classes_.resize(pool);
-      for (std::int32_t& each : classes_) {
-        each = static_cast<std::int32_t>(random.below(static_cast<std::uint32_t>(outputs)));
+    for (const GraphOutput& output : graph.outputs) {
+      const auto elements = static_cast<std::size_t>(graph.tensors[output.tensor].elements());
+      if (takes_classes(output.loss)) {
+        std::vector<std::int32_t>& classes = classes_.emplace_back(pool);
+        for (std::int32_t& each : classes)
+          each = static_cast<std::int32_t>(random.below(static_cast<std::uint32_t>(elements)));
+        targets_.emplace_back(classes.data());
+      } else {
+        targets_.emplace_back(dense_.emplace_back(pool * elements).data());
       }
-      context.data.targets = classes_.data();
-    } else {
-      targets_.assign(pool * outputs, 0.0F);
-      context.data.targets = targets_.data();
     }
+    context.data.targets = targets_;
     order_.resize(num_examples);
     for (std::uint32_t& each : order_) each = random.below(static_cast<std::uint32_t>(pool));
     replicas_ = {{0, num_examples}};
@@ -102,8 +103,9 @@ class TrialData {
  private:
   std::vector<std::vector<std::uint8_t>> images_;  ///< by input of the model
   std::vector<InputPointer> inputs_;
-  std::vector<std::int32_t> classes_;
-  std::vector<float> targets_;
+  std::vector<std::vector<std::int32_t>> classes_;  ///< of outputs that take classes
+  std::vector<std::vector<float>> dense_;           ///< of the others
+  std::vector<TargetPointer> targets_;              ///< by output of the model
   std::vector<std::uint32_t> order_;
   std::vector<Range> replicas_;
 };

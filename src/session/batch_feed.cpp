@@ -3,7 +3,7 @@
 
 #include "core/range.hpp"
 #include "losses/loss_registry.hpp"
-#include "session/check_inputs.hpp"
+#include "session/check_arrays.hpp"
 #include "session/data_digest.hpp"
 
 #include <lockstep/core/error.hpp>
@@ -21,10 +21,26 @@ namespace lockstep {
 
 namespace {
 
-void require_one_target(const Dataset& data) {
-  if (data.targets.size() == 1) return;
-  throw UsageError(fmt::format("the model has one output, but {} has {} arrays of targets; give one",
-                               data.source.empty() ? "the data" : data.source, data.targets.size()));
+/// Throws UsageError or DataError unless an output's targets suit it.
+void check_target(const Dataset& data, const TargetArray& array, const OutputOptions& output, const Shape& shape) {
+  const std::string source = data.label_of(array);
+  const bool wants_classes = takes_classes(output.loss);
+  const bool has_classes = std::holds_alternative<SharedArray<std::int32_t>>(array.values);
+  if (wants_classes != has_classes) {
+    throw UsageError(
+        fmt::format("the loss {} takes {}, but {} has {}", keras_name(output.loss),
+                    wants_classes ? "class indices" : "dense targets", source,
+                    has_classes ? "class indices; give one vector per example"
+                                : "dense targets; make class indices of one-hot targets with numpy.argmax(y, axis=-1) "
+                                  "and of whole numbers with y.astype('int64'), or use the loss "
+                                  "categorical_crossentropy for vectors"));
+  }
+  if (!has_classes && !is_same_but_for_last_one(array.shape, shape)) {
+    throw DataError(
+        fmt::format("{} has targets of shape {}, but the model's outputs have {}; give targets of the "
+                    "outputs' shape, or change the model's last layer",
+                    source, array.shape.to_string(), shape.to_string()));
+  }
 }
 
 /// Keras ignores a class that does not exist, and trains with any factor.
@@ -61,7 +77,9 @@ std::size_t BatchFeed::capacity(std::size_t batch_size) const {
 BatchFeed::Identity BatchFeed::identity_of(const Dataset& data) {
   std::int64_t elements = 0;
   for (const InputArray& array : data.inputs) elements += array.shape.elements();
-  return {data.id.value(), data.size(), data.target().values.index(), elements};
+  std::size_t types = 1;  // a bit for each array after the first
+  for (const TargetArray& array : data.targets) types = 2 * types + array.values.index();
+  return {data.id.value(), data.size(), types, elements};
 }
 
 void BatchFeed::check_inputs(const Dataset& data) {
@@ -71,36 +89,27 @@ void BatchFeed::check_inputs(const Dataset& data) {
   run_context_.require_equal_on_all_ranks("the inputs", digest_of(data));
 }
 
-void BatchFeed::validate(const Dataset& data, const Loss& loss) {
+void BatchFeed::validate(const Dataset& data, std::span<const OutputOptions> outputs) {
   if (data.inputs.empty()) check_example_shapes(data, architecture_);
-  require_one_target(data);
   const Identity identity = identity_of(data);
   const auto same = [&](const Checked& checked) { return checked.identity == identity; };
   if (std::any_of(checked_.begin(), checked_.end(), same)) return;
   check_example_shapes(data, architecture_);
+  require_targets(data, architecture_);
   if (data.size() == 0) throw DataError(data.source + " holds no examples");
-  const std::int64_t outputs = architecture_.output_shape().elements();
-  const bool wants_classes = takes_classes(loss);
-  const bool has_classes = std::holds_alternative<SharedArray<std::int32_t>>(data.target().values);
-  if (wants_classes != has_classes) {
-    throw UsageError(
-        fmt::format("the loss {} takes {}, but {} has {}", keras_name(loss),
-                    wants_classes ? "class indices" : "dense targets", data.source,
-                    has_classes ? "class indices; give one vector per example"
-                                : "dense targets; make class indices of one-hot targets with numpy.argmax(y, axis=-1) "
-                                  "and of whole numbers with y.astype('int64'), or use the loss "
-                                  "categorical_crossentropy for vectors"));
+  std::vector<std::int64_t> classes(outputs.size());  // by array
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    const TargetArray& array = array_of_output(data, architecture_, i);
+    check_target(data, array, outputs[i], architecture_.output_shape(i));
+    classes[static_cast<std::size_t>(&array - data.targets.data())] = architecture_.output_shape(i).elements();
   }
-  if (!has_classes && !is_same_but_for_last_one(data.target().shape, architecture_.output_shape())) {
-    throw DataError(
-        fmt::format("{} has targets of shape {}, but the model's outputs have {}; give targets of the "
-                    "outputs' shape, or change the model's last layer",
-                    data.source, data.target().shape.to_string(), architecture_.output_shape().to_string()));
-  }
-  data.validate(outputs);
+  data.validate(classes);
   check_input_types(data, architecture_, run_context_.options().input_scale);
-  if (const auto* targets = std::get_if<SharedArray<float>>(&data.target().values))
-    check_targets(loss, *targets, data.source);
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    const TargetArray& array = array_of_output(data, architecture_, i);
+    if (const auto* targets = std::get_if<SharedArray<float>>(&array.values))
+      check_targets(outputs[i].loss, *targets, data.label_of(array));
+  }
   std::string description = digest_of(data);
   run_context_.require_equal_on_all_ranks("the data", description);
   constexpr std::size_t max_checked = 64;
@@ -123,6 +132,10 @@ void BatchFeed::set_class_weights(const Dataset& data, const std::map<int, doubl
   if (!data.sample_weights.empty()) {
     throw UsageError(data.source +
                      " has sample weights, which fit() does not combine with class_weight; multiply them");
+  }
+  if (architecture_.outputs().size() > 1) {
+    throw UsageError(
+        "class_weight is for models with one output, as in Keras; give Dataset::sample_weights (sample_weight)");
   }
   require_classes(class_weight, architecture_.output_shape());
   const auto weight_of = [&](std::int64_t of_class) {
@@ -169,6 +182,15 @@ std::span<const InputPointer> BatchFeed::point_at_inputs(const Dataset& data) {
   return inputs_;
 }
 
+std::span<const TargetPointer> BatchFeed::point_at_targets(const Dataset& data) {
+  targets_.clear();
+  for (std::size_t i = 0; i < architecture_.outputs().size(); ++i) {
+    std::visit([this](const auto& values) { targets_.emplace_back(values.data()); },
+               array_of_output(data, architecture_, i).values);
+  }
+  return targets_;
+}
+
 StepContext BatchFeed::prepare(const Batch& batch, const Batch& whole, std::uint64_t step, bool training) {
   const Dataset& data = *batch.data;
   if (sampled_dataset_ != data.id.value() || sampler_shuffles_ != batch.shuffle ||
@@ -193,7 +215,7 @@ StepContext BatchFeed::prepare(const Batch& batch, const Batch& whole, std::uint
   }
   StepContext context;
   context.data.inputs = point_at_inputs(data);
-  std::visit([&](const auto& targets) { context.data.targets = targets.data(); }, data.target().values);
+  context.data.targets = point_at_targets(data);
   context.data.examples = data.size();
   context.data.dataset_id = data.id.value();
   context.examples = examples;

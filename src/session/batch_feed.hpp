@@ -32,9 +32,9 @@ class BatchFeed {
   /// Examples in the largest local batch of a global batch of this size.
   [[nodiscard]] std::size_t capacity(std::size_t batch_size) const;
 
-  /// Checks that a dataset fits the model and the loss, and that all workers hold the same one. Returns at once if the
-  /// dataset has passed before. Collective. Throws UsageError or DataError.
-  void validate(const Dataset& data, const Loss& loss);
+  /// Checks that a dataset fits the model and the losses of its outputs, and that all workers hold the same one.
+  /// Returns at once if the dataset has passed before. Collective. Throws UsageError or DataError.
+  void validate(const Dataset& data, std::span<const OutputOptions> outputs);
 
   /// Checks inputs to predict for: their shapes, that they are finite, and that all ranks have the same. Collective.
   /// Throws UsageError or DataError.
@@ -64,7 +64,7 @@ class BatchFeed {
   struct Identity {
     std::uint64_t dataset;  ///< Dataset::id
     std::size_t size;
-    std::size_t target_type;
+    std::size_t target_types;
     std::int64_t elements;  ///< of an example's inputs
     friend bool operator==(const Identity&, const Identity&) = default;
   };
@@ -74,6 +74,7 @@ class BatchFeed {
   };
   [[nodiscard]] static Identity identity_of(const Dataset& data);
 
+  [[nodiscard]] std::span<const TargetPointer> point_at_targets(const Dataset& data);
   /// The weights of a dataset's examples; empty if there are none.
   [[nodiscard]] std::span<const float> weights_of(const Dataset& data, bool training) const;
   /// Sets the weights of `examples`, a part of the batch `whole`.
@@ -88,6 +89,7 @@ class BatchFeed {
   std::uint64_t sampled_dataset_ = 0;  ///< Dataset::id
   bool sampler_shuffles_ = false;
   std::vector<InputPointer> inputs_;  ///< of the dataset of the last batch
+  std::vector<TargetPointer> targets_;
   std::vector<std::uint32_t> examples_;
   std::uint64_t weighted_dataset_ = 0;  ///< Dataset::id
   std::vector<float> class_weights_;    ///< of its examples

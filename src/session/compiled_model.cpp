@@ -3,11 +3,15 @@
 
 #include "checkpoint/keras/keras_config.hpp"
 #include "graph/lower.hpp"
+#include "graph/output_options.hpp"
 #include "losses/loss_registry.hpp"
 #include "metrics/metric_registry.hpp"
 #include "optimizers/optimizer_registry.hpp"
 #include "session/snapshot.hpp"
 
+#include <lockstep/core/error.hpp>
+
+#include <fmt/format.h>
 #include <algorithm>
 #include <cstdint>
 #include <numeric>
@@ -65,9 +69,20 @@ ParallelismChoice choose_parallelism(RunContext& run_context, const Graph& graph
 
 void complete(CompileOptions& options, const Architecture& architecture) {
   check(options.optimizer);
-  check(options.loss);
-  for (std::vector<Metric>* list : {&options.metrics, &options.weighted_metrics})
-    complete(*list, architecture.output_shape().elements());
+  std::vector<OutputOptions> outputs = output_options(options, architecture);
+  for (const OutputOptions& output : outputs) check(output.loss);
+  if (outputs.size() > 1) {
+    options.outputs = std::move(outputs);
+    return;
+  }
+  if (outputs.front().loss_weight != 1) {
+    throw UsageError(fmt::format("the only output has the loss weight {}; multiply the learning rate instead",
+                                 outputs.front().loss_weight));
+  }
+  options.loss = outputs.front().loss;
+  options.metrics = std::move(outputs.front().metrics);
+  options.weighted_metrics = std::move(outputs.front().weighted_metrics);
+  options.outputs.clear();
 }
 
 CompiledModel::CompiledModel(RunContext& context, const Architecture& model, const CompileOptions& compile_options,
@@ -76,6 +91,8 @@ CompiledModel::CompiledModel(RunContext& context, const Architecture& model, con
   const Options& run = run_context.options();
   if (run.learning_rate) replace_learning_rate(options.optimizer, *run.learning_rate);
   complete(options, architecture);
+  outputs = output_options(options, architecture);
+  name_values({}, [this](std::string_view name, double /*value*/) { value_names_.emplace_back(name); });
   for (const auto& [what, value] : identity()) run_context.require_equal_on_all_ranks(what, value);
   choose_sharding(batch_norm_replicas, restored_sharding);
   feed = std::make_unique<BatchFeed>(run_context, architecture, batch_norm_replicas, sharding.has_value());
@@ -91,7 +108,7 @@ KeyValues CompiledModel::identity() const {
 
 void CompiledModel::choose_sharding(std::size_t batch_norm_replicas, const std::string& restored_sharding) {
   const Options& run = run_context.options();
-  graph_ = lower(architecture, options.loss, run.precision, run.input_scale, options.metrics, options.weighted_metrics);
+  graph_ = lower(architecture, options, run.precision, run.input_scale);
   if (graph_.mixed_bfloat16) run_context.backend().require_bfloat16();
   graph_.batch_norm_replicas = batch_norm_replicas;
   // GPUs support only data parallelism: a tensor-parallel job resumes data parallel there.
@@ -345,17 +362,49 @@ std::size_t CompiledModel::num_metric_elements() const {
 void CompiledModel::to_metric_sums(std::span<const float> written, MetricSums& metrics) const {
   metrics.loss_sum = written[metric_loss];
   metrics.num_examples = written[metric_count];
-  const auto sums = written.subspan(first_metric_sum, num_sums(metric_lists()));
+  const auto sums = written.subspan(first_metric_sum, num_metric_sums());
   metrics.sums.assign(sums.begin(), sums.end());
 }
 
-std::vector<float> CompiledModel::predict(const Dataset& data, std::size_t batch_size) {
+std::size_t CompiledModel::num_metric_sums() const noexcept {
+  std::size_t sums = outputs.size() > 1 ? outputs.size() : 0;
+  for (const OutputOptions& output : outputs) sums += num_sums({output.metrics, output.weighted_metrics});
+  return sums;
+}
+
+void CompiledModel::visit_values(const MetricSums& metrics,
+                                 const std::function<void(std::string_view name, double value)>& visitor) const {
+  std::size_t index = 0;
+  name_values(metrics, [&](std::string_view /*name*/, double value) { visitor(value_names_[index++], value); });
+}
+
+void CompiledModel::name_values(const MetricSums& metrics, const ValueVisitor& visitor) const {
+  visitor("loss", metrics.loss());
+  std::span<const double> sums = metrics.sums;  // none if there were no examples
+  const auto take = [&sums](std::size_t count) {
+    const std::span<const double> taken = sums.first(std::min(count, sums.size()));
+    sums = sums.subspan(taken.size());
+    return taken;
+  };
+  for (const OutputOptions& output : outputs) {
+    const MetricLists lists{output.metrics, output.weighted_metrics};
+    if (outputs.size() == 1) return visit_metric_values(lists, sums, metrics.num_examples, visitor);
+    const std::string prefix = output.output + "_";
+    const std::span<const double> loss = take(1);
+    visitor(prefix + "loss", loss.empty() || metrics.num_examples == 0 ? 0.0 : loss[0] / metrics.num_examples);
+    visit_metric_values(lists, take(num_sums(lists)), metrics.num_examples,
+                        [&](std::string_view name, double value) { visitor(prefix + std::string(name), value); });
+  }
+}
+
+std::vector<std::vector<float>> CompiledModel::predict(const Dataset& data, std::size_t batch_size) {
   feed->check_inputs(data);
   CompiledStep& compiled = step_for(batch_size);
   const std::size_t at_once = std::min(compiled.plan.graph.capacity, feed->capacity(batch_size));
   synchronize();
-  const auto outputs = static_cast<std::size_t>(architecture.output_shape().elements());
-  std::vector<float> all(data.size() * outputs);
+  std::vector<std::vector<float>> all;
+  for (std::size_t i = 0; i < outputs.size(); ++i)
+    all.emplace_back(data.size() * static_cast<std::size_t>(architecture.output_shape(i).elements()));
   std::vector<std::uint32_t> order(data.size());
   std::iota(order.begin(), order.end(), 0U);
   StepContext context;
@@ -366,8 +415,11 @@ std::vector<float> CompiledModel::predict(const Dataset& data, std::size_t batch
     run_context.report_busy();
     context.examples = std::span(order).subspan(begin, examples);
     compiled.step.predict(context);
-    std::copy_n(compiled.executable->outputs().begin(), examples * outputs,
-                all.begin() + static_cast<std::ptrdiff_t>(begin * outputs));
+    for (std::size_t i = 0; i < outputs.size(); ++i) {
+      const std::size_t elements = all[i].size() / data.size();
+      std::copy_n(compiled.executable->outputs(i).begin(), examples * elements,
+                  all[i].begin() + static_cast<std::ptrdiff_t>(begin * elements));
+    }
   }
   return all;
 }

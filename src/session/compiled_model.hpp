@@ -30,6 +30,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -38,7 +39,8 @@ namespace lockstep {
 /// Settings to compare, in order: a mismatch is reported for the first that differs.
 using KeyValues = std::vector<std::pair<std::string, std::string>>;
 
-/// Checks the options, and sets what depends on the number of the model's outputs. Throws UsageError.
+/// Checks the options, and sets what depends on the outputs: of a model with several, CompileOptions::outputs has all
+/// in the model's order then; of a model with one, it is empty. Throws UsageError.
 void complete(CompileOptions& options, const Architecture& architecture);
 
 struct CompiledModel {
@@ -90,9 +92,9 @@ struct CompiledModel {
   [[nodiscard]] MetricSums evaluate(const Batch& batch);
   [[nodiscard]] MetricSums all_reduce(const MetricSums& local) const;
 
-  /// The outputs for all examples, row-major [size, output elements]. Each rank computes all of them, as many at once
-  /// as it does of a global batch of this size.
-  [[nodiscard]] std::vector<float> predict(const Dataset& data, std::size_t batch_size);
+  /// By output, the values for all examples, row-major [size, output elements]. Each rank computes all of them, as many
+  /// examples at once as it does of a global batch of this size.
+  [[nodiscard]] std::vector<std::vector<float>> predict(const Dataset& data, std::size_t batch_size);
 
   /// The metrics parameter of this rank's last forward pass.
   void read_local_metrics(std::span<float> written) const;
@@ -101,12 +103,19 @@ struct CompiledModel {
   [[nodiscard]] std::size_t num_metric_elements() const;
   void to_metric_sums(std::span<const float> written, MetricSums& metrics) const;
 
-  [[nodiscard]] MetricLists metric_lists() const noexcept { return {options.metrics, options.weighted_metrics}; }
+  /// Elements of MetricSums::sums.
+  [[nodiscard]] std::size_t num_metric_sums() const noexcept;
+
+  /// Calls visitor(name, value) for the loss, of several outputs for the loss of each, and for each metric. The names
+  /// live as long as the model.
+  void visit_values(const MetricSums& metrics,
+                    const std::function<void(std::string_view name, double value)>& visitor) const;
 
   RunContext& run_context;
   const Architecture& architecture;
   CompileOptions options;
-  std::uint64_t iteration = 0;  ///< optimizer steps begun
+  std::vector<OutputOptions> outputs;  ///< by output of the model
+  std::uint64_t iteration = 0;         ///< optimizer steps begun
   std::unique_ptr<BatchFeed> feed;
   AllToAllMemory all_to_all_memory;  ///< outlives the communicator
   std::unique_ptr<Communicator> communicator;
@@ -135,7 +144,12 @@ struct CompiledModel {
   /// Writes this rank's shard of a variable or of one of its slots.
   void write_variable(std::size_t variable, std::size_t array, std::span<const float> values);
 
+  using ValueVisitor = std::function<void(std::string_view name, double value)>;
+  /// As visit_values(), but names live during a visit only.
+  void name_values(const MetricSums& metrics, const ValueVisitor& visitor) const;
+
   Graph graph_;  ///< neither sharded nor laid out
+  std::vector<std::string> value_names_;
 };
 
 }  // namespace lockstep

@@ -31,8 +31,7 @@ std::string describe_step_times(const RunContext& run_context, const Architectur
                                 const CompileOptions& compile_options, std::size_t batch,
                                 const NetworkOptions& options) {
   const Options& run = run_context.options();
-  const Graph graph = lower(architecture, compile_options.loss, run.precision, run.input_scale, compile_options.metrics,
-                            compile_options.weighted_metrics);
+  const Graph graph = lower(architecture, compile_options, run.precision, run.input_scale);
   std::string table;
   std::string choices;
   bool is_shardable = true;

@@ -220,8 +220,8 @@ std::string RankModel::sharding_provenance() const {
 std::string RankModel::describe_sharding(const std::string& sharding, const std::string& workers) const {
   const int ranks = parse_number<int>(workers).value_or(0);
   const Options& run = run_context_.options();
-  return lockstep::describe_sharding(
-      sharding, lower(architecture_, compiled().options.loss, run.precision, run.input_scale), ranks);
+  return lockstep::describe_sharding(sharding, lower(architecture_, compiled().options, run.precision, run.input_scale),
+                                     ranks);
 }
 
 std::map<std::string, std::string> RankModel::provenance() const {

@@ -34,7 +34,7 @@ class RankModel {
   [[nodiscard]] Optimizer& optimizer() const { return compiled().options.optimizer; }
 
   /// See BatchFeed::validate. Collective.
-  void validate(const Dataset& data) const { compiled().feed->validate(data, compiled().options.loss); }
+  void validate(const Dataset& data) const { compiled().feed->validate(data, compiled().outputs); }
 
   /// Collective. Sets CompiledModel::training to the step for this batch. Returns whether it changed.
   bool prepare_to_train(const Batch& batch);

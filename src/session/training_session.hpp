@@ -77,11 +77,10 @@ class TrainingSession {
   [[nodiscard]] TrainingLog& log() noexcept { return log_; }
   [[nodiscard]] Logs to_logs(const MetricSums& metrics) const;
 
-  /// Calls visitor(name, value) for the loss and each metric.
+  /// See CompiledModel::visit_values.
   template <typename Visitor>
   void visit_values(const MetricSums& metrics, const Visitor& visitor) const {
-    visitor("loss", metrics.loss());
-    visit_metric_values(model_.compiled().metric_lists(), metrics.sums, metrics.num_examples, visitor);
+    model_.compiled().visit_values(metrics, std::cref(visitor));
   }
 
   /// Adds the epoch to the history: the metrics of its steps, and `more`.

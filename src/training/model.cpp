@@ -96,6 +96,14 @@ Logs Model::evaluate(const Dataset& data, const InferenceOptions& options) {
 }
 
 std::vector<float> Model::predict(const Dataset& data, const InferenceOptions& options) {
+  if (const std::size_t outputs = architecture().outputs().size(); outputs != 1) {
+    throw UsageError(
+        fmt::format("predict() returns one output, but the model has {}; call predict_outputs()", outputs));
+  }
+  return std::move(predict_outputs(data, options).front());
+}
+
+std::vector<std::vector<float>> Model::predict_outputs(const Dataset& data, const InferenceOptions& options) {
   return parts_->model.compiled().predict(data, parts_->run_context->batch_size(options.batch_size));
 }
 

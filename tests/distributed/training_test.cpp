@@ -117,6 +117,48 @@ TEST_CASE("a model of two inputs trains on any number of ranks like the referenc
   }
 }
 
+TEST_CASE("a model of two outputs trains on any number of ranks like one that concatenates them") {
+  const Tensor input = Input({6}, "input");
+  const Tensor trunk = Dropout(0.25)(Dense(8, {.activation = activations::tanh})(input));
+  const Tensor narrow = Dense(1, {.name = "narrow"})(trunk);
+  const Tensor wide = Dense(3, {.name = "wide"})(Concatenate()({trunk, narrow}));
+  const Functional joined(input, Concatenate()({narrow, wide}));
+  const Functional model(std::vector{input}, std::vector{narrow, wide});
+  const Optimizer optimizer = Adam({.learning_rate = 0.01, .epsilon = 1e-4});
+  for (const auto& [batch, count] : std::vector<std::pair<int, std::size_t>>{{12, 36}, {5, 13}, {1, 3}}) {
+    const Dataset data = make_examples(joined, MeanSquaredError(), count, 3).data;
+    std::vector<float> ones;
+    std::vector<float> threes;
+    const auto& all = std::get<SharedArray<float>>(data.target().values);
+    for (std::size_t i = 0; i < all.size(); ++i) (i % 4 == 0 ? ones : threes).push_back(all[i]);
+    Dataset separate = data;
+    separate.targets = {{Shape{1}, std::move(ones), "narrow"}, {Shape{3}, std::move(threes), "wide"}};
+
+    Job expected(joined, {.optimizer = optimizer, .loss = MeanSquaredError()}, silent_options(batch));
+    Job job(model,
+            {.optimizer = optimizer,
+             .outputs = {{.output = "narrow", .loss = MeanSquaredError(), .loss_weight = 0.25},
+                         {.output = "wide", .loss = MeanSquaredError(), .loss_weight = 0.75}}},
+            silent_options(batch));
+    job.model.set_weights(expected.model.weights());
+    const History before = expected.model.fit(data, {.epochs = 2});
+    const History history = job.model.fit(separate, {.epochs = 2});
+    for (std::size_t e = 0; e < 2; ++e) {
+      CHECK(history["loss"][e] == Approx(before["loss"][e]).epsilon(1e-4));
+      CHECK(history["loss"][e] ==
+            Approx(0.25 * history["narrow_loss"][e] + 0.75 * history["wide_loss"][e]).epsilon(1e-5));
+      CHECK(equal_on_all_ranks(exact_text(history.epochs[e].logs)));
+    }
+    const std::vector<NamedTensor> weights = job.model.weights();
+    const std::vector<NamedTensor> wanted = expected.model.weights();
+    for (std::size_t i = 0; i < weights.size(); ++i) {
+      const reference::Values values(wanted[i].values.begin(), wanted[i].values.end());
+      CHECK(relative_error(weights[i].values, values) < 1e-4);
+    }
+    CHECK(equal_on_all_ranks(weights));
+  }
+}
+
 TEST_CASE("training on any number of ranks matches the reference") {
   const std::vector<Optimizer> optimizers =
       testing::complete({SGD({.learning_rate = 0.1}), Adam({.learning_rate = 0.01, .epsilon = 1e-4}),

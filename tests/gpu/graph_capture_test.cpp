@@ -75,7 +75,9 @@ class Run {
     const InputPointer inputs =
         std::visit([](const auto& values) -> InputPointer { return values.data(); }, examples_.data.input().values);
     context.data.inputs = {&inputs, 1};
-    std::visit([&](const auto& targets) { context.data.targets = targets.data(); }, examples_.data.target().values);
+    const TargetPointer targets =
+        std::visit([](const auto& values) -> TargetPointer { return values.data(); }, examples_.data.target().values);
+    context.data.targets = {&targets, 1};
     context.data.examples = examples_in_set;
     context.data.dataset_id = 1;
     context.examples = drawn;

@@ -2,7 +2,7 @@
 //   interop_train_steps MODEL DATA.npz DIRECTORY BATCH REPLICAS STEP...
 // DATA.npz holds `inputs` and, for training, `targets`. Step s uses global batch s of the examples in file order. The
 // chief prints the loss of every step. After each STEP (ascending; 0: before training) it writes STEP.keras and the
-// predictions for all inputs, STEP.f32, to DIRECTORY.
+// predictions for all inputs, STEP.f32 (one output after the other), to DIRECTORY.
 #include "checkpoint/model_file.hpp"
 #include "data/npz.hpp"
 #include "data/sequential_file.hpp"
@@ -111,7 +111,9 @@ int main(int argc, char** argv) {
     if (std::find(marks.begin(), marks.end(), step) == marks.end()) continue;
     const std::string name = std::to_string(step);
     model.save(directory / (name + ".keras"));
-    const std::vector<float> predictions = model.predict(data);
+    std::vector<float> predictions;
+    for (const std::vector<float>& output : model.predict_outputs(data))
+      predictions.insert(predictions.end(), output.begin(), output.end());
     if (!strategy.is_chief()) continue;
     const auto bytes = static_cast<std::streamsize>(predictions.size() * sizeof(float));
     std::ofstream file(directory / (name + ".f32"), std::ios::binary);

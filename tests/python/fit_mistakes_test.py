@@ -93,7 +93,7 @@ class QuickTest(FitTest):
             ),
             ("collect its batches", ValueError, lambda: lockstep.fit(model, iter([(x, y)]))),
             ("has 1 input.*has 2 arrays", ValueError, lambda: lockstep.fit(model, [x, x], y, verbose=0)),
-            ("one output", ValueError, lambda: lockstep.fit(model, x, [y, y], engine="native")),
+            ("has 1 output.*has 2 arrays", ValueError, lambda: lockstep.fit(model, x, [y, y], verbose=0)),
             ("pair of arrays", ValueError, lambda: lockstep.fit(model, x, y, validation_data=x, engine="keras")),
             ("no array of numbers.*unique", ValueError, lambda: lockstep.fit(model, x, y.astype(str))),
             ("variables of another model", ValueError, lambda: lockstep.fit(foreign, x, y)),

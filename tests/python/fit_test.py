@@ -118,6 +118,45 @@ class QuickTest(FitTest):
         with self.assertRaisesRegex(ValueError, r"have \[120, 119, 120\] examples"):
             lockstep.fit(made(), [x, numbers[1:], levels], y, verbose=0)
 
+    def test_several_outputs_as_keras(self) -> None:
+        x, y = data()
+        place = np.random.default_rng(3).normal(size=(EXAMPLES, 2)).astype("float32")
+
+        def made(**compiled: Any) -> Any:
+            keras.utils.set_random_seed(1)
+            image = keras.Input((6, 6, 1))
+            trunk = keras.layers.Dense(8, activation="tanh")(keras.layers.Flatten()(image))
+            kind = keras.layers.Dense(4, name="kind")(trunk)
+            model = keras.Model(image, [kind, keras.layers.Dense(2, name="place")(trunk)])
+            model.compile(keras.optimizers.Adam(0.01), **compiled)
+            return model
+
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        lists = {"loss": [loss, "mse"], "metrics": [["accuracy"], ["mae"]], "loss_weights": [1.0, 0.5]}
+        dicts = {"loss": {"kind": loss, "place": "mse"}, "metrics": {"place": ["mae"]}}
+        weights = np.random.default_rng(7).uniform(0, 2, EXAMPLES)
+        options = {"batch_size": BATCH, "shuffle": False, "verbose": 0, "epochs": 2}
+        for compiled, given, more in (
+            (lists, [y, place], {"validation_split": 0.2}),
+            (dicts, {"place": place, "kind": y}, {"sample_weight": weights}),
+        ):
+            alone, model = made(**compiled), made(**compiled)
+            self.assertEqual(lockstep.check(model).engine, "native")
+            expected = alone.fit(x, [y, place], **options, **more).history
+            history = lockstep.fit(model, x, given, workers=2, engine="native", **options, **more).history
+            self.assertEqual(set(history), set(expected))
+            for name, values in expected.items():
+                np.testing.assert_allclose(history[name], values, rtol=1e-3, atol=1e-4, err_msg=name)
+            self.assert_same(model, alone)
+            found = lockstep.predict(model, x)
+            for ours, theirs in zip(found, alone.predict(x, verbose=0), strict=True):
+                np.testing.assert_allclose(ours, theirs, rtol=1e-3, atol=1e-4)
+            np.testing.assert_allclose(
+                lockstep.evaluate(model, x, given), alone.evaluate(x, [y, place], verbose=0), rtol=1e-3, atol=1e-4
+            )
+        with self.assertRaisesRegex(ValueError, "no array for the model's output 'place'"):
+            lockstep.fit(made(**lists), x, {"kind": y}, verbose=0)
+
     def test_variables_of_other_jobs_change_nothing(self) -> None:
         x, y = data()
         model, same = make_model(), make_model()

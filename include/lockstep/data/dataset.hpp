@@ -72,6 +72,8 @@ struct Dataset {
   /// Throws DataError unless inputs, targets and shapes agree, all numbers are finite, and class indices are in
   /// [0, classes).
   void validate(std::int64_t classes) const;
+  /// The same for several arrays of targets, each with its number of classes.
+  void validate(const std::vector<std::int64_t>& classes) const;
 
   /// Throws DataError for a NaN or infinite input.
   void validate_inputs() const;

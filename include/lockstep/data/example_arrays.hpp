@@ -35,6 +35,9 @@ struct TargetArray {
   return std::holds_alternative<SharedArray<std::uint8_t>>(array.values);
 }
 
+/// Throws DataError, which names `source`, unless all class indices are in [0, classes).
+void require_class_indices(const SharedArray<std::int32_t>& indices, std::int64_t classes, const std::string& source);
+
 /// Elements of one example of this shape; 0 if a dimension is not positive or the product overflows.
 [[nodiscard]] std::size_t elements_of_example(const Shape& shape);
 

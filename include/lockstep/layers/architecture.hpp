@@ -78,6 +78,13 @@ class Architecture {
   /// Whether each layer is called once, on the tensor of the layer before it.
   [[nodiscard]] bool is_chain() const noexcept;
 
+  /// The layer that computes an output, and the output's shape, by its index in outputs(). Keras calls the output after
+  /// the layer.
+  [[nodiscard]] const LayerInfo& output_layer(std::size_t output) const {
+    return layers_[calls_[outputs_[output]].layer];
+  }
+  [[nodiscard]] const Shape& output_shape(std::size_t output) const { return calls_[outputs_[output]].output_shape; }
+
   /// The shape of one example of the first input and of the first output.
   [[nodiscard]] const Shape& input_shape() const { return calls_[inputs_.front()].output_shape; }
   [[nodiscard]] const Shape& output_shape() const { return calls_[outputs_.front()].output_shape; }

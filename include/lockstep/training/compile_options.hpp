@@ -10,11 +10,21 @@
 
 namespace lockstep {
 
+/// How one of several outputs is trained. Logs call its loss `{output}_loss` and its metrics `{output}_{metric}`.
+struct OutputOptions {
+  std::string output = {};  ///< the name of the layer; empty: the output at this place
+  Loss loss = SparseCategoricalCrossentropy();
+  double loss_weight = 1;  ///< of its loss in the sum that is trained
+  std::vector<Metric> metrics = {};
+  std::vector<Metric> weighted_metrics = {};
+};
+
 struct CompileOptions {
   Optimizer optimizer = SGD();
-  Loss loss = SparseCategoricalCrossentropy();
+  Loss loss = SparseCategoricalCrossentropy();  ///< of several outputs: of each, unless `outputs` says more
   std::vector<Metric> metrics = {};
   std::vector<Metric> weighted_metrics = {};  ///< that weigh examples by their sample_weights
+  std::vector<OutputOptions> outputs = {};    ///< of a model with several outputs: all of them, or none
 };
 
 /// Why Lockstep cannot take over a part of how a model was compiled when it was saved; empty: it can.

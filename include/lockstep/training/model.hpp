@@ -76,8 +76,12 @@ class Model {
   /// Mean loss and metrics over `data`, without Dropout and with moving statistics.
   Logs evaluate(const Dataset& data, const InferenceOptions& options = {});
 
-  /// The outputs for all examples, row-major [size, output elements]; the same on every worker.
+  /// The outputs for all examples, row-major [size, output elements]; the same on every worker. Throws UsageError if
+  /// the model has several.
   std::vector<float> predict(const Dataset& data, const InferenceOptions& options = {});
+
+  /// The same for each output, in the model's order.
+  std::vector<std::vector<float>> predict_outputs(const Dataset& data, const InferenceOptions& options = {});
 
   /// One optimizer step, or one evaluation step, on a global batch of any size. For custom loops. The first step with a
   /// batch size compiles kernels; those of the last few batch sizes are kept. What `train_step` returns is valid until

@@ -147,8 +147,8 @@ class CpuExecutable final : public Executable {
     }
   }
 
-  [[nodiscard]] std::span<const float> outputs() override {
-    const int tensor = graph_.forward.back().input;
+  [[nodiscard]] std::span<const float> outputs(std::size_t output) override {
+    const int tensor = graph_.outputs[output].tensor;
     return {reinterpret_cast<const float*>(buffers_[tensor].value),
             capacity_ * static_cast<std::size_t>(graph_.tensors[tensor].elements())};
   }

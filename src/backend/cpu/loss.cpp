@@ -19,14 +19,15 @@ namespace lockstep {
 
 namespace {
 
-/// The target of one of this rank's examples, for a model of `count` outputs.
+/// The target of one of this rank's examples, for an output of `count` elements. `targets`: of all examples.
 template <bool takes_classes>
-auto target_of(const StepContext& context, std::size_t local_example, std::int64_t count) {
+auto target_of(const StepContext& context, const TargetPointer& targets, std::size_t local_example,
+               std::int64_t count) {
   const auto example = static_cast<std::int64_t>(context.examples[local_example]);
   if constexpr (takes_classes) {
-    return ClassTarget<std::int64_t>{std::get<const std::int32_t*>(context.data.targets)[example]};
+    return ClassTarget<std::int64_t>{std::get<const std::int32_t*>(targets)[example]};
   } else {
-    return DenseTarget<std::int64_t>{std::get<const float*>(context.data.targets) + example * count};
+    return DenseTarget<std::int64_t>{std::get<const float*>(targets) + example * count};
   }
 }
 
@@ -39,6 +40,10 @@ struct ScaledGradient {
   void operator()(std::int64_t k, float derivative) const { gradient[k] = derivative * scale; }
 };
 
+const GraphOutput& model_output_of(const KernelScope& scope) {
+  return scope.graph.outputs[scope.operation.model_output];
+}
+
 /// Writes the sums of one metric and, if it is weighted, the sum of the examples' weights after them.
 template <bool takes_classes, typename Rule>
 class MetricKernel final : public Kernel {
@@ -48,16 +53,18 @@ class MetricKernel final : public Kernel {
         is_weighted_(is_weighted),
         added_(num_sums + (is_weighted ? 1 : 0)),
         count_(scope.input().elements()),
+        model_output_(scope.operation.model_output),
         outputs_(scope.value<float>(scope.operation.input)),
         sums_(sums) {}
 
   void run(const StepContext& context) override {
     std::ranges::fill(added_, 0.0);
     const Range counted = context.counted_examples();
+    const TargetPointer targets = context.data.target(model_output_);
     for (std::size_t r = counted.begin; r < counted.end; ++r) {
       const float* output = outputs_ + static_cast<std::int64_t>(r) * count_;
       const float weight = is_weighted_ ? context.weight_of(r) : 1.0F;
-      rule_(output, count_, target_of<takes_classes>(context, r, count_), weight, added_.data());
+      rule_(output, count_, target_of<takes_classes>(context, targets, r, count_), weight, added_.data());
       if (is_weighted_) added_.back() += weight;
     }
     std::ranges::transform(added_, sums_, [](double sum) { return static_cast<float>(sum); });
@@ -68,6 +75,7 @@ class MetricKernel final : public Kernel {
   bool is_weighted_;
   std::vector<double> added_;
   std::int64_t count_;
+  std::size_t model_output_;
   const float* outputs_;
   float* sums_;
 };
@@ -77,16 +85,20 @@ class LossKernel final : public Kernel {
  public:
   LossKernel(const KernelScope& scope, const Rule& rule)
       : rule_(rule),
-        reduction_(reduction_of(scope.graph.loss)),
+        reduction_(reduction_of(model_output_of(scope).loss)),
+        loss_weight_(model_output_of(scope).loss_weight),
+        model_output_(scope.operation.model_output),
         count_(scope.input().elements()),
         differentiated_(scope.operation.operands.front()),
         outputs_(scope.value<float>(differentiated_.tensor)),
         gradient_(differentiated_.needs_gradient ? scope.gradient<float>(differentiated_.tensor) : nullptr),
         written_(scope.weights_gradient(scope.operation.parameter)),
         penalties_(scope) {
-    float* sums = written_ + first_metric_sum;
+    const GraphOutput& of = model_output_of(scope);
+    float* sums = written_ + of.first_sum;
+    if (scope.graph.outputs.size() > 1) own_loss_ = sums++;
     for (const bool is_weighted : {false, true}) {
-      for (const Metric& metric : is_weighted ? scope.graph.weighted_metrics : scope.graph.metrics) {
+      for (const Metric& metric : is_weighted ? of.weighted_metrics : of.metrics) {
         const std::size_t count = num_sums(metric);
         with_metric_rule(metric, [&]<typename MetricRule>(const MetricRule& metric_rule) {
           metrics_.push_back(
@@ -102,23 +114,30 @@ class LossKernel final : public Kernel {
     const Range counted = context.counted_examples();
     const auto num_examples = static_cast<std::int64_t>(context.examples.size());
     const LossScale scale = loss_scale(reduction_, context);
+    const TargetPointer targets = context.data.target(model_output_);
     for (std::int64_t r = 0; r < num_examples; ++r) {
       const float* output = outputs_ + r * count_;
       const auto local_example = static_cast<std::size_t>(r);
       const float weight = context.weight_of(local_example);
       const ScaledGradient gradient{context.training && gradient_ != nullptr ? gradient_ + r * count_ : nullptr,
-                                    static_cast<float>(scale.gradient) * weight};
+                                    static_cast<float>(scale.gradient * loss_weight_) * weight};
       const bool is_counted = local_example >= counted.begin && local_example < counted.end;
       loss += (is_counted ? static_cast<double>(weight) : 0) *
-              rule_(output, count_, target_of<takes_classes>(context, local_example, count_), gradient);
+              rule_(output, count_, target_of<takes_classes>(context, targets, local_example, count_), gradient);
     }
     for (const std::unique_ptr<Kernel>& metric : metrics_) metric->run(context);
     if (context.training && gradient_ != nullptr) {
       apply_derivative(differentiated_.activation, outputs_, gradient_,
                        static_cast<std::size_t>(num_examples * count_));
     }
+    if (own_loss_ != nullptr) *own_loss_ = static_cast<float>(loss * scale.loss);
+    const double weighted_loss = loss_weight_ * loss * scale.loss;
+    if (model_output_ > 0) {  // the first output's loss has written what is not an output's
+      written_[metric_loss] += static_cast<float>(weighted_loss);
+      return;
+    }
     const double penalty = penalties_.sum_over_examples(counted.size(), context.examples.size());
-    written_[metric_loss] = static_cast<float>(loss * scale.loss + penalty);
+    written_[metric_loss] = static_cast<float>(weighted_loss + penalty);
     written_[metric_count] = static_cast<float>(counted.size());
     written_[metric_stop_after_this_step] = context.request == StopRequest::after_this_step ? 1 : 0;
     written_[metric_stop_after_next_backup] = context.request == StopRequest::after_next_backup ? 1 : 0;
@@ -127,11 +146,14 @@ class LossKernel final : public Kernel {
  private:
   Rule rule_;
   Reduction reduction_;
+  double loss_weight_;
+  std::size_t model_output_;
   std::int64_t count_;
   Operand differentiated_;
   const float* outputs_;  ///< the differentiated tensor
   float* gradient_;
-  float* written_;  ///< see MetricIndex
+  float* written_;             ///< see MetricIndex
+  float* own_loss_ = nullptr;  ///< of several outputs: where this one's loss goes
   Penalties penalties_;
   std::vector<std::unique_ptr<Kernel>> metrics_;
 };
@@ -139,7 +161,7 @@ class LossKernel final : public Kernel {
 }  // namespace
 
 std::unique_ptr<Kernel> make_loss(const KernelScope& scope) {
-  return with_loss_rule(scope.graph.loss,
+  return with_loss_rule(model_output_of(scope).loss,
                         [&scope]<bool takes_classes, typename Rule>(const Rule& rule) -> std::unique_ptr<Kernel> {
                           return std::make_unique<LossKernel<takes_classes, Rule>>(scope, rule);
                         });

@@ -66,8 +66,8 @@ CudaExecutable::CudaExecutable(const Graph& graph, std::vector<Operation> operat
       device_streams_(device_streams),
       cuda_context_(cuda_context),
       staging_(device_streams, capacity, elements_of(graph, graph.inputs.front().tensor),
-               elements_of(graph, graph.forward.back().input), graph.parameters[graph.metrics_parameter()].storage,
-               reduction_of(graph.loss)),
+               elements_of(graph, graph.outputs.front().tensor), graph.parameters[graph.metrics_parameter()].storage,
+               reduction_of(graph.outputs.front().loss)),
       gradient_norm_(graph),
       graph_capture_(device_streams.compute()),
       use_cuda_graphs_(value_of(current_environment(), "LOCKSTEP_CUDA_GRAPHS") != "0") {
@@ -184,8 +184,8 @@ void CudaExecutable::update_low_precision_copies() {
   device_streams_.synchronize();
 }
 
-std::span<const float> CudaExecutable::outputs() {
-  const int tensor = graph_.forward.back().input;
+std::span<const float> CudaExecutable::outputs(std::size_t output) {
+  const int tensor = graph_.outputs[output].tensor;
   outputs_.resize(capacity_ * elements_of(graph_, tensor));
   read({reinterpret_cast<const float*>(buffers_[tensor].value), outputs_.size()}, outputs_);
   return outputs_;

@@ -43,7 +43,7 @@ class CudaExecutable final : public Executable {
   void unpack_parameter(std::size_t parameter, std::span<const float> stored, std::span<float> values) const override;
   void update_low_precision_copies() override;
 
-  [[nodiscard]] std::span<const float> outputs() override;
+  [[nodiscard]] std::span<const float> outputs(std::size_t output) override;
   [[nodiscard]] std::string implementation(std::size_t operation) override;
 
  private:

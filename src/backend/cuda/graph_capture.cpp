@@ -10,7 +10,7 @@ StepShape StepShape::of(const StepContext& context, bool capturable) {
                   .num_examples = context.examples.size(),
                   .replicas = {},
                   .input_kind = context.data.input(0).index(),
-                  .target_kind = context.data.targets.index(),
+                  .target_kind = context.data.target(0).index(),
                   .capturable = capturable};
   for (const Range& replica : context.replicas) shape.replicas.emplace_back(replica.begin, replica.end);
   return shape;

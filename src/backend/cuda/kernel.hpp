@@ -48,8 +48,8 @@ LOCKSTEP_OPERATION_KINDS(LOCKSTEP_KERNEL)
 
 /// Throws UsageError that names the first weight with a regularizer or a constraint, if there is one.
 void refuse_regularizers_and_constraints(const Graph& graph);
-/// Throws UsageError for a model that has more than one.
-void refuse_several_inputs(const Graph& graph);
+/// Throws UsageError for a model that has more than one input or output.
+void refuse_several_inputs_or_outputs(const Graph& graph);
 
 // Convolutions without cuDNN.
 [[nodiscard]] std::unique_ptr<Kernel> make_direct_convolution(const KernelScope& scope);

@@ -103,9 +103,10 @@ class LossKernel final : public Kernel {
                       .gradients = nullptr,
                       .count = static_cast<Index>(scope.input().elements()),
                       .function = differentiated(scope).activation} {
-    float* sums = written_ + first_metric_sum;
+    const GraphOutput& output = scope.graph.outputs.front();
+    float* sums = written_ + output.first_sum;
     for (const bool is_weighted : {false, true}) {
-      for (const Metric& metric : is_weighted ? scope.graph.weighted_metrics : scope.graph.metrics) {
+      for (const Metric& metric : is_weighted ? output.weighted_metrics : output.metrics) {
         with_metric_rule(metric, [&]<typename MetricRule>(const MetricRule& metric_rule) {
           metrics_.push_back(std::make_unique<MetricKernel<takes_classes, MetricRule>>(scope, metric_rule, metric,
                                                                                        is_weighted, sums));
@@ -137,8 +138,8 @@ class LossKernel final : public Kernel {
 
 std::unique_ptr<Kernel> make_loss(const KernelScope& scope) {
   refuse_regularizers_and_constraints(scope.graph);
-  refuse_several_inputs(scope.graph);
-  return with_loss_rule(scope.graph.loss,
+  refuse_several_inputs_or_outputs(scope.graph);
+  return with_loss_rule(scope.graph.outputs.front().loss,
                         [&scope]<bool takes_classes, typename Rule>(const Rule& rule) -> std::unique_ptr<Kernel> {
                           return std::make_unique<LossKernel<takes_classes, Rule>>(scope, rule);
                         });

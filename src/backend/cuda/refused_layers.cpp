@@ -23,10 +23,12 @@ void refuse_regularizers_and_constraints(const Graph& graph) {
   }
 }
 
-void refuse_several_inputs(const Graph& graph) {
-  if (graph.inputs.size() == 1) return;
-  throw UsageError(
-      fmt::format("a model of {} inputs is not supported on GPUs yet; use --device cpu", graph.inputs.size()));
+void refuse_several_inputs_or_outputs(const Graph& graph) {
+  const bool has_inputs = graph.inputs.size() > 1;
+  const std::size_t count = has_inputs ? graph.inputs.size() : graph.outputs.size();
+  if (count == 1) return;
+  throw UsageError(fmt::format("a model of {} {} is not supported on GPUs yet; use --device cpu", count,
+                               has_inputs ? "inputs" : "outputs"));
 }
 
 std::unique_ptr<Kernel> make_pad(const KernelScope& scope) { refuse_layer(scope); }

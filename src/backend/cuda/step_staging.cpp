@@ -68,7 +68,7 @@ void StepStaging::upload(const StepContext& context, const UpdateRuleBytes& upda
         const bool classes = std::is_same_v<decltype(data), const std::int32_t*>;
         arguments->targets = copy_to_device(data, classes ? 1 : target_elements_, staged_targets_);
       },
-      context.data.targets);
+      context.data.target(0));
   if (context.data.dataset_id != 0) {
     std::copy(context.examples.begin(), context.examples.end(), examples);
   } else {

@@ -67,8 +67,8 @@ ModelData read_keras_archive(const std::filesystem::path& file) {
   const std::string source = file.string() + ":" + config_name;
   const KerasVersion version = keras_version(archive, file);
   ModelData model{model_of_weights_from_json(config, source, version), {}, {}};
-  model.compile_state = archive_compile_config_from_json(config, source, model.architecture.output_shape().elements(),
-                                                         UnsupportedCompilation::note);
+  model.compile_state =
+      archive_compile_config_from_json(config, source, model.architecture, UnsupportedCompilation::note);
   if (model.compile_state && version == KerasVersion::two) refuse_rules_of_keras2(*model.compile_state, file.string());
   if (!archive.has(weights_name) && archive.has("model.weights.json")) {
     throw DataError(

@@ -91,6 +91,14 @@ json to_archive_layer(const json& layer) {
   return result;
 }
 
+/// One loss, or one for each output.
+json losses_in_module(const json& losses) {
+  if (!losses.is_array()) return in_module("keras.losses", losses);
+  json all = json::array();
+  for (const json& loss : losses) all.push_back(in_module("keras.losses", loss));
+  return all;
+}
+
 }  // namespace
 
 std::string archive_config_to_json(const ModelData& model) {
@@ -98,16 +106,18 @@ std::string archive_config_to_json(const ModelData& model) {
   if (model.compile_state) {
     const json training = json::parse(training_config_to_json(*model.compile_state));
     result["compile_config"] = {{"optimizer", in_module("keras.optimizers", training.at("optimizer_config"))},
-                                {"loss", in_module("keras.losses", training.at("loss"))},
+                                {"loss", losses_in_module(training.at("loss"))},
                                 {"metrics", training.at("metrics")}};
     if (const json& weighted = training.at("weighted_metrics"); !weighted.is_null())
       result["compile_config"]["weighted_metrics"] = weighted;
+    if (const json& weights = training.at("loss_weights"); !weights.is_null())
+      result["compile_config"]["loss_weights"] = weights;
   }
   return result.dump();
 }
 
 std::optional<CompileState> archive_compile_config_from_json(const std::string& text, const std::string& source,
-                                                             std::optional<std::int64_t> outputs,
+                                                             const DescribedOutputs& outputs,
                                                              UnsupportedCompilation unsupported) {
   const nlohmann::json document = parse_json(text, source);
   const std::string where = source + ": compile_config";

@@ -1,6 +1,7 @@
 // Keras' JSON descriptions of a model's layers and its training configuration, as in .h5 files and model.to_json().
 #pragma once
 
+#include "checkpoint/keras/described_outputs.hpp"
 #include "checkpoint/model_data.hpp"
 
 #include <cstdint>
@@ -40,12 +41,13 @@ enum class KerasVersion : std::uint8_t { two, three };
 
 /// The same with a class for each metric, as Keras 2 needs it: it takes names for functions, "accuracy" for the share
 /// of outputs that equal their target. `outputs` as in training_config_from_json().
-[[nodiscard]] std::string training_config_to_json_of_classes(const CompileOptions& options, std::int64_t outputs);
+[[nodiscard]] std::string training_config_to_json_of_classes(const CompileOptions& options,
+                                                             const DescribedOutputs& outputs);
 
-/// Parses a training_config. Throws like model_from_json(). The result has iteration 0 and no slots. `outputs`: the
-/// number of the model's outputs, on which it depends what "accuracy" is.
+/// Parses a training_config. Throws like model_from_json(). The result has iteration 0 and no slots. Of a
+/// model with several outputs, CompileOptions::outputs has all.
 [[nodiscard]] CompileState training_config_from_json(
-    const std::string& text, const std::string& source = "training JSON", std::optional<std::int64_t> outputs = {},
+    const std::string& text, const std::string& source = "training JSON", const DescribedOutputs& outputs = {},
     UnsupportedCompilation unsupported = UnsupportedCompilation::refuse);
 
 /// Notes in `refusals` an optimizer of a file of Keras 2 that computes otherwise there: Nadam, and averages of weights,
@@ -58,7 +60,7 @@ void refuse_rules_of_keras2(CompileState& training, const std::string& source);
 /// Parses the training configuration in the config.json of a `.keras` file; nullopt if the model is not compiled.
 /// Otherwise like training_config_from_json().
 [[nodiscard]] std::optional<CompileState> archive_compile_config_from_json(
-    const std::string& text, const std::string& source = "config.json", std::optional<std::int64_t> outputs = {},
+    const std::string& text, const std::string& source = "config.json", const DescribedOutputs& outputs = {},
     UnsupportedCompilation unsupported = UnsupportedCompilation::refuse);
 
 }  // namespace lockstep

@@ -89,8 +89,7 @@ void save_keras_h5(const std::filesystem::path& file, const ModelData& model) {
   std::string training_config;
   if (model.compile_state) {
     write_training(writer, model.architecture, *model.compile_state);
-    training_config =
-        training_config_to_json_of_classes(*model.compile_state, model.architecture.output_shape().elements());
+    training_config = training_config_to_json_of_classes(*model.compile_state, model.architecture);
     writer.set_attribute("/", "training_config", training_config);
   }
   writer.set_digest("/", config_digest(model_config, training_config));

@@ -89,8 +89,31 @@ const json& of_only_output(const json& value, const std::string& what, const std
   const bool is_dictionary = value.is_object() && !value.contains("class_name");
   if (!value.is_array() && !is_dictionary) return value;
   if (value.size() == 1) return *value.begin();
-  throw DataError(fmt::format("{}: has {} {}, but Lockstep's models have one output{}", source, value.size(), what,
-                              compile_remedy));
+  throw DataError(
+      fmt::format("{}: has {} {}, but the model has one output{}", source, value.size(), what, compile_remedy));
+}
+
+/// For each of several outputs its element of a list or dictionary of Keras; null where there is none. `what`:
+/// "losses".
+std::vector<const json*> by_output(const json& value, const DescribedOutputs& outputs, const std::string& what,
+                                   const std::string& source) {
+  std::vector<const json*> found;
+  if (value.is_array() && value.size() == outputs.all.size()) {
+    for (const json& each : value) found.push_back(&each);
+    return found;
+  }
+  if (!value.is_object() || value.contains("class_name")) {
+    throw DataError(fmt::format("{}: has {} that are no list with one for each of the model's {} outputs{}", source,
+                                what, outputs.all.size(), compile_remedy));
+  }
+  std::size_t known = 0;
+  for (const DescribedOutput& output : outputs.all) {
+    const auto entry = value.find(output.name);
+    found.push_back(entry == value.end() ? nullptr : &*entry);
+    known += entry == value.end() ? 0 : 1;
+  }
+  if (known == value.size()) return found;
+  throw DataError(fmt::format("{}: has {} of outputs that the model lacks{}", source, what, compile_remedy));
 }
 
 template <typename T>
@@ -212,13 +235,53 @@ void read_metrics(const json& value, const std::string& source, const Judged& ju
   }
 }
 
+/// One loss for all outputs, or one for each.
+void read_losses(const json& value, const std::string& source, const DescribedOutputs& outputs,
+                 std::vector<OutputOptions>& read) {
+  const bool is_one = value.is_string() || (value.is_object() && value.contains("class_name"));
+  const std::vector<const json*> losses =
+      is_one ? std::vector<const json*>(outputs.all.size(), &value) : by_output(value, outputs, "losses", source);
+  for (std::size_t i = 0; i < losses.size(); ++i) {
+    read[i].output = outputs.all[i].name;
+    if (losses[i] == nullptr || losses[i]->is_null()) {
+      throw DataError(fmt::format("{}: the output '{}' has no loss, but Lockstep trains all outputs{}", source,
+                                  outputs.all[i].name, compile_remedy));
+    }
+    read[i].loss = read_loss(*losses[i], source);
+  }
+}
+
+void read_loss_weights(const json& value, const std::string& source, const DescribedOutputs& outputs,
+                       std::vector<OutputOptions>& read) {
+  const std::vector<const json*> weights = by_output(value, outputs, "loss_weights", source);
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    if (weights[i] == nullptr || !weights[i]->is_number()) {
+      throw DataError(fmt::format("{}: the output '{}' has no number in loss_weights{}", source, outputs.all[i].name,
+                                  compile_remedy));
+    }
+    read[i].loss_weight = weights[i]->get<double>();
+  }
+}
+
+void read_metrics_by_output(const json& value, const std::string& source, const DescribedOutputs& outputs,
+                            std::vector<OutputOptions>& read, std::vector<Metric> OutputOptions::*list) {
+  if (value.is_null() || (value.is_array() && value.empty())) return;
+  const std::vector<const json*> metrics = by_output(value, outputs, "metrics", source);
+  for (std::size_t i = 0; i < metrics.size(); ++i) {
+    const Judged judged{read[i].loss, outputs.all[i].elements};
+    if (metrics[i] != nullptr) read_metrics(*metrics[i], source, judged, read[i].*list);
+  }
+}
+
 }  // namespace
 
 CompileState training_config_from_json(const std::string& text, const std::string& source,
-                                       std::optional<std::int64_t> outputs, UnsupportedCompilation unsupported) {
+                                       const DescribedOutputs& outputs, UnsupportedCompilation unsupported) {
   const json document = parse_json(text, source);
   ConfigReader config(document, source);
   CompileState training;
+  const bool has_several = outputs.all.size() > 1;
+  if (has_several) training.outputs.resize(outputs.all.size());
   const auto read_part = [unsupported](std::string& refusal, const auto& read) {
     try {
       read();
@@ -239,10 +302,24 @@ CompileState training_config_from_json(const std::string& text, const std::strin
   read_part(training.refusals.loss, [&] {
     const json* const loss = config.find("loss");
     if (loss == nullptr) config.fail("has no loss" + std::string(compile_remedy));
-    training.loss = read_loss(*loss, source);
+    if (!has_several) {
+      training.loss = read_loss(*loss, source);
+      return;
+    }
+    read_losses(*loss, source, outputs, training.outputs);
+    if (const json* const weights = config.find("loss_weights"))
+      read_loss_weights(*weights, source, outputs, training.outputs);
   });
   read_part(training.refusals.metrics, [&] {
-    const Judged judged{training.loss, outputs};
+    if (has_several) {
+      for (const auto& [key, list] :
+           {std::pair("metrics", &OutputOptions::metrics), {"weighted_metrics", &OutputOptions::weighted_metrics}}) {
+        if (const json* const found = config.find(key))
+          read_metrics_by_output(*found, source, outputs, training.outputs, list);
+      }
+      return;
+    }
+    const Judged judged{training.loss, outputs.all.front().elements};
     for (const auto& [key, list] :
          {std::pair("metrics", &training.metrics), {"weighted_metrics", &training.weighted_metrics}}) {
       if (const json* const found = config.find(key)) read_metrics(*found, source, judged, *list);

@@ -8,10 +8,13 @@
 #include "optimizers/optimizer_registry.hpp"
 
 #include <nlohmann/json.hpp>
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <utility>
 #include <variant>
+#include <vector>
 
 namespace lockstep {
 namespace {
@@ -70,16 +73,38 @@ Metric class_of_accuracy(const Loss& loss, std::int64_t outputs) {
   return metrics::CategoricalAccuracy();
 }
 
+/// Of several outputs, losses, weights and metrics are lists. to_json_of_metric(metric, loss, output) writes a metric.
 template <typename ToJson>
 std::string training_config(const CompileOptions& options, const ToJson& to_json_of_metric) {
+  const auto to_list = [&](const std::vector<Metric>& metrics, const Loss& of_loss, std::size_t output) {
+    json list = json::array();
+    for (const Metric& metric : metrics) list.push_back(to_json_of_metric(metric, of_loss, output));
+    return list;
+  };
+  json loss;
   json metrics = json::array();
-  for (const Metric& metric : options.metrics) metrics.push_back(to_json_of_metric(metric));
   json weighted;
-  for (const Metric& metric : options.weighted_metrics) weighted.push_back(to_json_of_metric(metric));
-  const json document{{"loss", to_json(options.loss)},
+  json loss_weights;
+  if (options.outputs.empty()) {
+    loss = to_json(options.loss);
+    metrics = to_list(options.metrics, options.loss, 0);
+    if (!options.weighted_metrics.empty()) weighted = to_list(options.weighted_metrics, options.loss, 0);
+  }
+  const auto is_weighted = [](const OutputOptions& output) { return output.loss_weight != 1; };
+  const bool has_loss_weights = std::ranges::any_of(options.outputs, is_weighted);
+  const auto has_weighted = [](const OutputOptions& output) { return !output.weighted_metrics.empty(); };
+  const bool has_weighted_metrics = std::ranges::any_of(options.outputs, has_weighted);
+  for (std::size_t i = 0; i < options.outputs.size(); ++i) {
+    const OutputOptions& output = options.outputs[i];
+    loss.push_back(to_json(output.loss));
+    metrics.push_back(to_list(output.metrics, output.loss, i));
+    if (has_weighted_metrics) weighted.push_back(to_list(output.weighted_metrics, output.loss, i));
+    if (has_loss_weights) loss_weights.push_back(output.loss_weight);
+  }
+  const json document{{"loss", loss},
                       {"metrics", metrics},
                       {"weighted_metrics", weighted},
-                      {"loss_weights", nullptr},
+                      {"loss_weights", loss_weights},
                       {"optimizer_config", to_json(options.optimizer)}};
   return dump_json(document);
 }
@@ -87,13 +112,14 @@ std::string training_config(const CompileOptions& options, const ToJson& to_json
 }  // namespace
 
 std::string training_config_to_json(const CompileOptions& options) {
-  return training_config(options, [](const Metric& metric) { return to_json(metric); });
+  return training_config(
+      options, [](const Metric& metric, const Loss& /*loss*/, std::size_t /*output*/) { return to_json(metric); });
 }
 
-std::string training_config_to_json_of_classes(const CompileOptions& options, std::int64_t outputs) {
-  return training_config(options, [&](const Metric& metric) {
+std::string training_config_to_json_of_classes(const CompileOptions& options, const DescribedOutputs& outputs) {
+  return training_config(options, [&](const Metric& metric, const Loss& loss, std::size_t output) {
     if (!std::holds_alternative<metrics::Accuracy>(metric)) return to_class(metric);
-    Metric accuracy = class_of_accuracy(options.loss, outputs);
+    Metric accuracy = class_of_accuracy(loss, outputs.all[output].elements.value_or(0));
     std::visit([&](auto& made) { made.name = keras_name(metric); }, accuracy);
     return to_class(accuracy);
   });

@@ -68,16 +68,18 @@ Dataset map_dataset(const json& description, const std::string& source) {
   if (const json& weights = description.at("sample_weight"); !weights.is_null()) {
     data.sample_weights = map<float>(weights, source);
   }
-  const json& y = description.at("y");
-  if (y.is_null()) return data;
-  TargetArray& target = data.targets.emplace_back();
-  if (y.at("type") == "int32") {
-    target.values = map<std::int32_t>(y, source);
-  } else if (y.at("type") == "float32") {
-    target.values = map<float>(y, source);
-    target.shape = shape_of_example(y);
-  } else {
-    throw DataError(fmt::format("{} has targets of type {}", source, y.at("type").get<std::string>()));
+  if (description.at("y").is_null()) return data;
+  for (const json& y : description.at("y")) {
+    TargetArray& target = data.targets.emplace_back();
+    target.name = y.value("name", "");
+    if (y.at("type") == "int32") {
+      target.values = map<std::int32_t>(y, source);
+    } else if (y.at("type") == "float32") {
+      target.values = map<float>(y, source);
+      target.shape = shape_of_example(y);
+    } else {
+      throw DataError(fmt::format("{} has targets of type {}", source, y.at("type").get<std::string>()));
+    }
   }
   return data;
 }

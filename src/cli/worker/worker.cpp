@@ -53,6 +53,22 @@ json read_job(const std::filesystem::path& path) {
   return job;
 }
 
+/// What logs call loss and metrics, in the order in which Keras' evaluate() returns them.
+json names_in_order(const std::vector<OutputOptions>& outputs) {
+  json names = json::array({"loss"});
+  const bool has_several = outputs.size() > 1;
+  const auto prefix = [&](const OutputOptions& output) { return has_several ? output.output + "_" : std::string(); };
+  for (const OutputOptions& output : outputs) {
+    if (has_several) names.push_back(prefix(output) + "loss");
+  }
+  for (const auto list : {&OutputOptions::metrics, &OutputOptions::weighted_metrics}) {
+    for (const OutputOptions& output : outputs) {
+      for (const Metric& metric : output.*list) names.push_back(prefix(output) + std::string(keras_name(metric)));
+    }
+  }
+  return names;
+}
+
 /// A caller on one rank of a world, and what it asks for.
 class Worker {
  public:
@@ -91,7 +107,7 @@ class Worker {
   [[nodiscard]] Dataset read(const char* name, const Model& model) const {
     Dataset data = map_dataset(job_.at(name), name == std::string("data") ? "the data" : "the validation data");
     if (data.size() > 0 && !job_.at(name).at("y").is_null()) {
-      convert_targets(data, model.compile_options().value().loss, model.architecture());
+      convert_targets(data, model.compile_options().value(), model.architecture());
     }
     return data;
   }
@@ -140,22 +156,24 @@ class Worker {
     Model model = load(false);
     json event = describe(model, model.evaluate(read("data", model)));
     event["event"] = "result";
-    event["names"] = json::array({"loss"});  // in the order of model.compile
-    const MetricLists lists = parts_of(model).model.compiled().metric_lists();
-    for (const std::span<const Metric> list : {lists.metrics, lists.weighted}) {
-      for (const Metric& metric : list) event["names"].push_back(keras_name(metric));
-    }
+    event["names"] = names_in_order(parts_of(model).model.compiled().outputs);
     send(event);
   }
 
   void predict() {
     Model model = load(false, false);
     const Dataset data = map_dataset(job_.at("data"), "the data");
-    const std::vector<float> outputs = model.predict(data);
-    if (channel_) write_descriptor(job_.at("outputs").get<int>(), std::as_bytes(std::span(outputs)));
-    std::vector<std::int64_t> shape{static_cast<std::int64_t>(data.size())};
-    for (const std::int64_t extent : model.architecture().output_shape().extents()) shape.push_back(extent);
-    send({{"event", "result"}, {"shape", shape}});
+    const std::vector<std::vector<float>> outputs = model.predict_outputs(data);
+    std::vector<float> all;  // one output after the other
+    json shapes = json::array();
+    for (std::size_t i = 0; i < outputs.size(); ++i) {
+      all.insert(all.end(), outputs[i].begin(), outputs[i].end());
+      std::vector<std::int64_t> shape{static_cast<std::int64_t>(data.size())};
+      for (const std::int64_t extent : model.architecture().output_shape(i).extents()) shape.push_back(extent);
+      shapes.push_back(shape);
+    }
+    if (channel_) write_descriptor(job_.at("outputs").get<int>(), std::as_bytes(std::span(all)));
+    send({{"event", "result"}, {"shapes", shapes}});
   }
 
   const json& job_;

@@ -20,9 +20,16 @@ namespace {
 /// Of the metric that logs have under this name; none if the model is compiled without it.
 std::optional<bool> is_upward_in(const CompileOptions& compiled, std::string_view name) {
   std::optional<bool> found;
-  visit_metrics({compiled.metrics, compiled.weighted_metrics}, [&](std::string_view other, const Metric& metric) {
-    if (other == name && !found) found = is_upward(metric);
-  });
+  const auto visit = [&](const std::string& prefix, const MetricLists& lists) {
+    visit_metrics(lists, [&](std::string_view other, const Metric& metric) {
+      if (prefix + std::string(other) == name && !found) found = is_upward(metric);
+    });
+  };
+  visit("", {compiled.metrics, compiled.weighted_metrics});
+  for (const OutputOptions& output : compiled.outputs) {
+    if (output.output + "_loss" == name) return false;
+    visit(output.output + "_", {output.metrics, output.weighted_metrics});
+  }
   return found;
 }
 

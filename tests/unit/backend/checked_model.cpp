@@ -127,7 +127,8 @@ StepContext CheckedModel::draw(std::size_t count) {
   for (const InputArray& array : examples_.data.inputs)
     std::visit([&](const auto& values) { inputs_.emplace_back(values.data()); }, array.values);
   context.data.inputs = inputs_;
-  std::visit([&](const auto& targets) { context.data.targets = targets.data(); }, examples_.data.target().values);
+  std::visit([&](const auto& targets) { target_ = targets.data(); }, examples_.data.target().values);
+  context.data.targets = {&target_, 1};
   context.examples = drawn_;
   context.seed = options_.seed;
   context.gradient_scale = 1.0 / static_cast<double>(count);
@@ -230,7 +231,7 @@ void CheckedModel::compare_sums(std::span<const float> arena, const reference::S
   std::vector<float> found(arena.size());
   executable_->read(arena, found);
   CHECK(found[metric_loss] == Approx(expected.loss_sum).epsilon(options_.tolerance).margin(options_.tolerance));
-  const bool counts = !plan_.graph.metrics.empty() && !options_.mixed_bfloat16;
+  const bool counts = !plan_.graph.outputs.front().metrics.empty() && !options_.mixed_bfloat16;
   if (counts) CHECK(found[first_metric_sum] == static_cast<float>(expected.correct));
   CHECK(found[metric_count] == static_cast<float>(count));
 }
@@ -241,7 +242,7 @@ void CheckedModel::infer(std::size_t count) {
   const reference::Values inputs = examples_.inputs_of(drawn_);
   const reference::Values targets = examples_.targets_of(drawn_);
   const reference::Values expected = reference_.predict(inputs, static_cast<std::int64_t>(count));
-  const auto found = executable_->outputs().first(expected.size());
+  const auto found = executable_->outputs(0).first(expected.size());
   INFO("outputs of " << count << " examples: norm " << norm(expected));
   CHECK(relative_error(found, expected) <= 2 * options_.tolerance);
   const ParameterSpec& metrics = plan_.graph.parameters[static_cast<std::size_t>(plan_.graph.metrics_parameter())];

@@ -92,6 +92,7 @@ class CheckedModel {
   std::uint64_t steps_ = 0;
   std::uint64_t draws_ = 0;
   std::vector<InputPointer> inputs_;
+  TargetPointer target_;
   std::vector<std::uint32_t> drawn_;
   std::vector<float> weights_;
   std::vector<Range> rows_;

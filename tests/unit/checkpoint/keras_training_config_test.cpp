@@ -8,6 +8,7 @@
 
 #include <lockstep/checkpoint/model_from_json.hpp>
 #include <lockstep/core/error.hpp>
+#include <lockstep/layers/functional.hpp>
 #include <lockstep/layers/sequential.hpp>
 
 #include <cstddef>
@@ -288,4 +289,44 @@ TEST_CASE("unsupported compile settings are rejected by name") {
       training_config_from_json(training_of(sgd, R"("categorical_crossentropy")", R"(["accuracy"])"));
   CHECK(std::holds_alternative<CategoricalCrossentropy>(named.loss));
   CHECK(learning_rate_of(named.optimizer) == 0.5);
+}
+
+TEST_CASE("losses and metrics of several outputs are lists, or dictionaries by name") {
+  const Tensor input = Input({4});
+  const Functional model(std::vector{input},
+                         std::vector{Dense(3, {.name = "kind"})(input), Dense(1, {.name = "price"})(input)});
+  const auto read = [&](const std::string& rest) {
+    return training_config_from_json("{" + rest + R"(, "optimizer_config": )" + sgd + "}", "m.h5", model);
+  };
+  const std::string losses = R"("loss": ["sparse_categorical_crossentropy", "mse"])";
+  const CompileState lists = read(losses + R"(, "loss_weights": [1, 0.5], "metrics": [["accuracy"], ["mae", "mse"]])");
+  REQUIRE(lists.outputs.size() == 2);
+  CHECK(lists.outputs[0].output == "kind");
+  CHECK(std::holds_alternative<SparseCategoricalCrossentropy>(lists.outputs[0].loss));
+  CHECK(lists.outputs[0].metrics == std::vector<Metric>{accuracy});
+  CHECK(lists.outputs[1].output == "price");
+  CHECK(lists.outputs[1].loss_weight == 0.5);
+  CHECK(lists.outputs[1].metrics.size() == 2);
+  const CompileState by_name = read(R"("loss": {"price": "mse", "kind": "sparse_categorical_crossentropy"},
+              "loss_weights": {"price": 0.5, "kind": 1}, "metrics": {"price": ["mae", "mse"], "kind": "accuracy"})");
+  const CompileOptions& options = lists;
+  CHECK(training_config_to_json(by_name) == training_config_to_json(options));
+  const std::string text = training_config_to_json(options);
+  CHECK(training_config_to_json(training_config_from_json(text, "m.h5", model)) == text);
+  const CompileState one = read(R"("loss": "mse", "metrics": {"price": ["mae"]}, "loss_weights": null)");
+  CHECK(std::holds_alternative<MeanSquaredError>(one.outputs[1].loss));
+  CHECK(one.outputs[0].metrics.empty());
+  CHECK(one.outputs[1].metrics.size() == 1);
+  const CompileState weighted = read(losses + R"(, "weighted_metrics": [null, ["mae"]])");
+  CHECK(weighted.outputs[0].weighted_metrics.empty());
+  CHECK(weighted.outputs[1].weighted_metrics.size() == 1);
+
+  const auto refusal = [&](const std::string& rest) { return message_of<DataError>([&] { (void)read(rest); }); };
+  require_words(refusal(R"("loss": ["mse"])"), {"losses", "2 outputs", "compile the model"});
+  require_words(refusal(R"("loss": ["mse", null])"), {"'price' has no loss"});
+  require_words(refusal(R"("loss": {"kind": "mse"})"), {"'price' has no loss"});
+  require_words(refusal(R"("loss": {"kind": "mse", "price": "mse", "more": "mse"})"), {"losses of outputs"});
+  require_words(refusal(losses + R"(, "loss_weights": [1])"), {"loss_weights", "2 outputs"});
+  require_words(refusal(losses + R"(, "loss_weights": {"kind": 1})"), {"'price' has no number in loss_weights"});
+  require_words(refusal(losses + R"(, "metrics": ["mae"])"), {"metrics", "2 outputs"});
 }

@@ -311,6 +311,13 @@ ModelData random_model(std::uint64_t seed) {
   if (random.below(4) == 0) return model;
   CompileState training{{any_optimizer(random), any_loss(random), {}}, 0, {}};
   if (random.below(2) == 0) training.metrics.push_back(accuracy);
+  for (std::size_t i = 0; i < model.architecture.outputs().size() && model.architecture.outputs().size() > 1; ++i) {
+    OutputOptions& output = training.outputs.emplace_back();
+    output.output = model.architecture.output_layer(i).name;
+    output.loss = any_loss(random);
+    output.loss_weight = random.below(2) == 0 ? 1 : 0.5;
+    output.metrics = std::exchange(training.metrics, {});
+  }
   training.iteration = static_cast<std::int64_t>(random.next()) << random.below(20);
   training.slots = slots_for(model.architecture, training.optimizer);
   fill(training.slots, random);

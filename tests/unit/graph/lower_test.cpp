@@ -179,7 +179,7 @@ TEST_CASE("crossentropy after a softmax reads its logits") {
       CHECK(graph.forward.back().input == graph.forward[3].output);
       CHECK(graph.forward.back().operands.front().tensor == graph.forward[2].output);
       CHECK(graph.forward.back().operands.front().needs_gradient);
-      CHECK(std::get<CategoricalCrossentropy>(graph.loss).from_logits);
+      CHECK(std::get<CategoricalCrossentropy>(graph.outputs[0].loss).from_logits);
     }
   }
   for (const Loss& other : {Loss(MeanSquaredError()), Loss(CategoricalCrossentropy())}) {
@@ -201,7 +201,7 @@ TEST_CASE("focal crossentropies read the model's output") {
   const auto reads_output = [](ActivationFunction last, const Loss& loss) {
     const Graph graph = lower(Sequential{Input({4}), Dense(3, {.activation = last})}, loss, Precision::float32);
     return graph.forward.back().operands.front().tensor == graph.forward.back().input &&
-           graph.loss.index() == loss.index();
+           graph.outputs[0].loss.index() == loss.index();
   };
   CHECK(reads_output(softmax, CategoricalFocalCrossentropy()));
   CHECK(reads_output(sigmoid, BinaryFocalCrossentropy()));
@@ -316,8 +316,49 @@ TEST_CASE("an Input of integers among several is checked") {
   CHECK_NOTHROW(static_cast<void>(lower(apart, logits, Precision::float32)));
 }
 
-TEST_CASE("a model of several outputs is refused") {
-  const Tensor input = Input({4});
-  const Functional model(std::vector{input}, std::vector{Dense(3)(input), Dense(2)(input)});
-  CHECK_THROWS_AS(static_cast<void>(lower(model, logits, Precision::float32)), UsageError);
+TEST_CASE("each output of several has a loss and its own sums") {
+  const Tensor input = Input({4}, "input");
+  const Tensor trunk = Dense(6, {.activation = relu, .name = "trunk"})(input);
+  const Functional model(std::vector{input}, std::vector{Dense(3, {.activation = softmax, .name = "kind"})(trunk),
+                                                         trunk, Dense(2, {.name = "place"})(trunk)});
+  const CompileOptions options{
+      .outputs = {{.output = "place", .loss = MeanSquaredError(), .loss_weight = 0.5},
+                  {.output = "kind", .loss = SparseCategoricalCrossentropy(), .metrics = {accuracy}},
+                  {.output = "trunk", .loss = MeanAbsoluteError(), .metrics = {metrics::MeanSquaredError()}}}};
+  const Graph graph = lower(model, options, Precision::float32);
+  CHECK_FALSE(graph.is_chain);
+  REQUIRE(graph.outputs.size() == 3);
+  CHECK(graph.outputs[0].name == "kind");
+  CHECK(std::get<SparseCategoricalCrossentropy>(graph.outputs[0].loss).from_logits);  // behind the softmax
+  CHECK(graph.outputs[1].name == "trunk");
+  CHECK(graph.outputs[2].loss_weight == 0.5);
+  CHECK(graph.outputs[0].first_sum == first_metric_sum);
+  CHECK(graph.outputs[1].first_sum == graph.outputs[0].first_sum + 2);  // its loss and its accuracy
+  CHECK(graph.outputs[2].first_sum > graph.outputs[1].first_sum + 1);
+  for (std::size_t i = 0; i < 3; ++i) {
+    const Operation& loss = graph.forward[graph.forward.size() - 3 + i];
+    CHECK(loss.kind == OperationKind::loss);
+    CHECK(loss.model_output == i);
+    CHECK(loss.input == graph.outputs[i].tensor);
+  }
+  CHECK_THROWS_AS(static_cast<void>(lower(model, options, Precision::mixed_bfloat16)), UsageError);
+}
+
+TEST_CASE("the compile options of several outputs name each once") {
+  const Tensor input = Input({4}, "input");
+  const Tensor first = Dense(2, {.name = "first"})(input);
+  const Dense shared(2, {.name = "shared"});
+  const Functional model(std::vector{input}, std::vector{first, Dense(2, {.name = "second"})(first)});
+  const Functional twice(std::vector{input}, std::vector{shared(input), shared(Dense(4)(input))});
+  const auto refusal = [](const Architecture& of, const CompileOptions& options) {
+    return message_of<UsageError>([&] { static_cast<void>(lower(of, options, Precision::float32)); });
+  };
+  const OutputOptions one{.output = "first", .loss = MeanSquaredError()};
+  const OutputOptions other{.output = "second", .loss = MeanSquaredError()};
+  require_words(refusal(model, {.outputs = {one}}), {"the output 'second' has no loss", "first and second"});
+  require_words(refusal(model, {.outputs = {one, other, one}}), {"for the output 'first' too"});
+  require_words(refusal(model, {.loss = MeanSquaredError(), .metrics = {accuracy}}), {"metrics", "first and second"});
+  require_words(refusal(twice, {.loss = MeanSquaredError()}), {"two outputs are of the layer 'shared'", "Identity"});
+  const Graph graph = lower(model, {.loss = MeanSquaredError()}, Precision::float32);  // one loss for all
+  CHECK(std::holds_alternative<MeanSquaredError>(graph.outputs[1].loss));
 }

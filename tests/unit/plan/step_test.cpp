@@ -45,7 +45,7 @@ class IdleExecutable final : public Executable {
   void write_parameter(std::size_t /*p*/, std::span<const float> /*v*/, std::span<float> /*arena*/) const override {}
   void unpack_parameter(std::size_t /*p*/, std::span<const float> /*s*/, std::span<float> /*v*/) const override {}
   void update_low_precision_copies() override {}
-  [[nodiscard]] std::span<const float> outputs() override { return {}; }
+  [[nodiscard]] std::span<const float> outputs(std::size_t /*output*/) override { return {}; }
   [[nodiscard]] std::string implementation(std::size_t /*operation*/) override { return "idle"; }
 };
 

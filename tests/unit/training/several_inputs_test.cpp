@@ -121,7 +121,8 @@ TEST_CASE("missing, surplus and wrong arrays of inputs are named") {
                  "the model's input 'numbers' takes examples of shape (3,), but 'numbers' of some data has (3, 2)"));
   CHECK(contains(refusal([](Dataset& data) { data.inputs[1].values = std::vector<float>(21); }),
                  "'image' of some data has 8 examples, but 'numbers' of some data has 7"));
-  CHECK(contains(refusal([](Dataset& data) { data.targets.clear(); }), "one output, but some data has 0 arrays"));
+  CHECK(contains(refusal([](Dataset& data) { data.targets.clear(); }),
+                 "the model has 1 output, 'dense_1', but some data has 0 arrays"));
   const auto nothing = [](Dataset&) {};
   CHECK(refusal(nothing) == message_of<Error>([] {}));
 }

@@ -1,4 +1,4 @@
-// Which array of a dataset each input of a model reads, and whether the model can take it.
+// Which array of a dataset each input and each output of a model reads, and whether the model can take it.
 #pragma once
 
 #include <lockstep/core/shape.hpp>
@@ -16,6 +16,12 @@ namespace lockstep {
 /// The array of a model's input: that of its name, or the one at its place if no array has a name. The data has passed
 /// check_example_shapes().
 [[nodiscard]] const InputArray& array_of_input(const Dataset& data, const Architecture& model, std::size_t input);
+
+/// The targets of a model's output, in the same way. The data has passed require_targets().
+[[nodiscard]] const TargetArray& array_of_output(const Dataset& data, const Architecture& model, std::size_t output);
+
+/// Throws UsageError unless the data has one array of targets for each output of the model and no other.
+void require_targets(const Dataset& data, const Architecture& model);
 
 /// Throws UsageError unless the data has one array for each input of the model and no other, DataError unless they have
 /// the inputs' shapes.

@@ -1,5 +1,5 @@
-// See check_inputs.hpp.
-#include "session/check_inputs.hpp"
+// See check_arrays.hpp.
+#include "session/check_arrays.hpp"
 
 #include "core/join_words.hpp"
 #include "layers/input.hpp"
@@ -71,35 +71,39 @@ std::string quoted(const std::vector<std::string>& names) {
   return join_words(std::vector<std::string_view>(words.begin(), words.end()), "and");
 }
 
-/// Throws UsageError for a missing and for a surplus array.
-void require_arrays(const Dataset& data, const Architecture& model) {
-  std::vector<std::string> inputs;
-  for (std::size_t i = 0; i < model.inputs().size(); ++i) inputs.push_back(model.input_layer(i).name);
-  std::vector<std::string> names;
-  names.reserve(data.inputs.size());
-  for (const InputArray& array : data.inputs) names.push_back(array.name);
-  const std::string source = data.source.empty() ? "the data" : data.source;
+/// Throws UsageError for a missing and for a surplus array of the inputs, or of the outputs.
+void require_arrays(const std::vector<std::string>& names, const std::vector<std::string>& wanted,
+                    const std::string& what, const std::string& data_source) {
+  const std::string source = data_source.empty() ? "the data" : data_source;
   if (std::ranges::all_of(names, &std::string::empty)) {
-    if (names.size() == inputs.size()) return;
-    throw UsageError(fmt::format("the model has {} input{}, {}, but {} has {} array{}; give one for each input",
-                                 inputs.size(), inputs.size() == 1 ? "" : "s", quoted(inputs), source, names.size(),
-                                 names.size() == 1 ? "" : "s"));
+    if (names.size() == wanted.size()) return;
+    throw UsageError(fmt::format("the model has {} {}{}, {}, but {} has {} array{}; give one for each {}",
+                                 wanted.size(), what, wanted.size() == 1 ? "" : "s", quoted(wanted), source,
+                                 names.size(), names.size() == 1 ? "" : "s", what));
   }
   for (const std::string& name : names) {
     if (name.empty()) throw UsageError(fmt::format("{} has arrays with and without a name; name all or none", source));
-    if (std::ranges::find(inputs, name) == inputs.end()) {
-      throw UsageError(fmt::format("{} has an array '{}', but the model's inputs are {}; leave it out, or rename it",
-                                   source, name, quoted(inputs)));
+    if (std::ranges::find(wanted, name) == wanted.end()) {
+      throw UsageError(fmt::format("{} has an array '{}', but the model's {}s are {}; leave it out, or rename it",
+                                   source, name, what, quoted(wanted)));
     }
     if (std::ranges::count(names, name) > 1) {
       throw UsageError(fmt::format("{} has two arrays '{}'; leave one out", source, name));
     }
   }
-  for (const std::string& input : inputs) {
-    if (std::ranges::find(names, input) != names.end()) continue;
+  for (const std::string& name : wanted) {
+    if (std::ranges::find(names, name) != names.end()) continue;
     throw UsageError(
-        fmt::format("{} has no array for the model's input '{}', only {}; add it", source, input, quoted(names)));
+        fmt::format("{} has no array for the model's {} '{}', only {}; add it", source, what, name, quoted(names)));
   }
+}
+
+template <typename Array>
+std::vector<std::string> names_of(const std::vector<Array>& arrays) {
+  std::vector<std::string> names;
+  names.reserve(arrays.size());
+  for (const Array& array : arrays) names.push_back(array.name);
+  return names;
 }
 
 std::string name_of_input(const Architecture& model, std::size_t input) {
@@ -143,8 +147,22 @@ const InputArray& array_of_input(const Dataset& data, const Architecture& model,
   return named != data.inputs.end() ? *named : data.inputs.at(input);
 }
 
+const TargetArray& array_of_output(const Dataset& data, const Architecture& model, std::size_t output) {
+  const std::string& name = model.output_layer(output).name;
+  const auto named = std::ranges::find(data.targets, name, &TargetArray::name);
+  return named != data.targets.end() ? *named : data.targets.at(output);
+}
+
+void require_targets(const Dataset& data, const Architecture& model) {
+  std::vector<std::string> outputs;
+  for (std::size_t i = 0; i < model.outputs().size(); ++i) outputs.push_back(model.output_layer(i).name);
+  require_arrays(names_of(data.targets), outputs, "output", data.source);
+}
+
 void check_example_shapes(const Dataset& data, const Architecture& model) {
-  require_arrays(data, model);
+  std::vector<std::string> inputs;
+  for (std::size_t i = 0; i < model.inputs().size(); ++i) inputs.push_back(model.input_layer(i).name);
+  require_arrays(names_of(data.inputs), inputs, "input", data.source);
   for (std::size_t i = 0; i < model.inputs().size(); ++i) {
     const InputArray& array = array_of_input(data, model, i);
     const Shape& wanted = model.input_layer(i).output_shape;

@@ -1,0 +1,34 @@
+// What a training configuration depends on of a model's outputs: their names, and what "accuracy" is for each.
+#pragma once
+
+#include <lockstep/layers/architecture.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+struct DescribedOutput {
+  std::string name = {};                      ///< the layer's
+  std::optional<std::int64_t> elements = {};  ///< of an example; none: not known
+};
+
+struct DescribedOutputs {
+  DescribedOutputs() = default;
+  // NOLINTBEGIN(google-explicit-constructor): an output, or those of a model
+  DescribedOutputs(std::optional<std::int64_t> elements) { all.front().elements = elements; }
+  DescribedOutputs(std::int64_t elements) { all.front().elements = elements; }
+  DescribedOutputs(const Architecture& model) {
+    all.clear();
+    for (std::size_t i = 0; i < model.outputs().size(); ++i)
+      all.push_back({model.output_layer(i).name, model.output_shape(i).elements()});
+  }
+  // NOLINTEND(google-explicit-constructor)
+
+  std::vector<DescribedOutput> all{DescribedOutput()};  ///< in the model's order
+};
+
+}  // namespace lockstep
