@@ -119,9 +119,9 @@ TEST_CASE("a model of two inputs trains on any number of ranks like the referenc
 
 TEST_CASE("a model of two outputs trains on any number of ranks like one that concatenates them") {
   const Tensor input = Input({6}, "input");
-  const Tensor trunk = Dropout(0.25)(Dense(8, {.activation = activations::tanh})(input));
-  const Tensor narrow = Dense(1, {.name = "narrow"})(trunk);
-  const Tensor wide = Dense(3, {.name = "wide"})(Concatenate()({trunk, narrow}));
+  const Tensor hidden = Dropout(0.25)(Dense(8, {.activation = activations::tanh})(input));
+  const Tensor narrow = Dense(1, {.name = "narrow"})(hidden);
+  const Tensor wide = Dense(3, {.name = "wide"})(Concatenate()({hidden, narrow}));
   const Functional joined(input, Concatenate()({narrow, wide}));
   const Functional model(std::vector{input}, std::vector{narrow, wide});
   const Optimizer optimizer = Adam({.learning_rate = 0.01, .epsilon = 1e-4});

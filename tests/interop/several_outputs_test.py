@@ -26,11 +26,11 @@ COMPILED: dict[str, dict[str, Any]] = {
 
 
 def model_of() -> keras.Model:
-    """The place is computed from the kind, which is an output too, and an activity of the trunk."""
+    """The place is computed from the kind, which is an output too, and from the hidden layer."""
     inputs = keras.Input((6,), name="given")
-    trunk = layers.Dense(8, activation="tanh", name="trunk")(inputs)
-    kind = layers.Dense(3, name="kind")(trunk)
-    place = layers.Dense(2, name="place")(layers.Concatenate()([trunk, kind]))
+    hidden = layers.Dense(8, activation="tanh", name="hidden")(inputs)
+    kind = layers.Dense(3, name="kind")(hidden)
+    place = layers.Dense(2, name="place")(layers.Concatenate()([hidden, kind]))
     return keras.Model(inputs, [kind, place])
 
 

@@ -125,9 +125,9 @@ class QuickTest(FitTest):
         def made(**compiled: Any) -> Any:
             keras.utils.set_random_seed(1)
             image = keras.Input((6, 6, 1))
-            trunk = keras.layers.Dense(8, activation="tanh")(keras.layers.Flatten()(image))
-            kind = keras.layers.Dense(4, name="kind")(trunk)
-            model = keras.Model(image, [kind, keras.layers.Dense(2, name="place")(trunk)])
+            hidden = keras.layers.Dense(8, activation="tanh")(keras.layers.Flatten()(image))
+            kind = keras.layers.Dense(4, name="kind")(hidden)
+            model = keras.Model(image, [kind, keras.layers.Dense(2, name="place")(hidden)])
             model.compile(keras.optimizers.Adam(0.01), **compiled)
             return model
 

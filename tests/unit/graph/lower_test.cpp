@@ -318,19 +318,19 @@ TEST_CASE("an Input of integers among several is checked") {
 
 TEST_CASE("each output of several has a loss and its own sums") {
   const Tensor input = Input({4}, "input");
-  const Tensor trunk = Dense(6, {.activation = relu, .name = "trunk"})(input);
-  const Functional model(std::vector{input}, std::vector{Dense(3, {.activation = softmax, .name = "kind"})(trunk),
-                                                         trunk, Dense(2, {.name = "place"})(trunk)});
+  const Tensor hidden = Dense(6, {.activation = relu, .name = "hidden"})(input);
+  const Functional model(std::vector{input}, std::vector{Dense(3, {.activation = softmax, .name = "kind"})(hidden),
+                                                         hidden, Dense(2, {.name = "place"})(hidden)});
   const CompileOptions options{
       .outputs = {{.output = "place", .loss = MeanSquaredError(), .loss_weight = 0.5},
                   {.output = "kind", .loss = SparseCategoricalCrossentropy(), .metrics = {accuracy}},
-                  {.output = "trunk", .loss = MeanAbsoluteError(), .metrics = {metrics::MeanSquaredError()}}}};
+                  {.output = "hidden", .loss = MeanAbsoluteError(), .metrics = {metrics::MeanSquaredError()}}}};
   const Graph graph = lower(model, options, Precision::float32);
   CHECK_FALSE(graph.is_chain);
   REQUIRE(graph.outputs.size() == 3);
   CHECK(graph.outputs[0].name == "kind");
   CHECK(std::get<SparseCategoricalCrossentropy>(graph.outputs[0].loss).from_logits);  // behind the softmax
-  CHECK(graph.outputs[1].name == "trunk");
+  CHECK(graph.outputs[1].name == "hidden");
   CHECK(graph.outputs[2].loss_weight == 0.5);
   CHECK(graph.outputs[0].first_sum == first_metric_sum);
   CHECK(graph.outputs[1].first_sum == graph.outputs[0].first_sum + 2);  // its loss and its accuracy

@@ -20,11 +20,11 @@ using namespace lockstep::testing;
 
 namespace {
 
-/// A trunk with outputs of 1 and of 3 elements; the second reads the first, too.
+/// A hidden layer with outputs of 1 and of 3 elements; the second reads the first, too.
 std::vector<Tensor> branches(const Tensor& input) {
-  const Tensor trunk = Dropout(0.25)(Dense(6, {.activation = "tanh", .name = "trunk"})(input));
-  const Tensor narrow = Dense(1, {.activation = "tanh", .name = "narrow"})(trunk);
-  return {narrow, Dense(3, {.name = "wide"})(Concatenate()({trunk, narrow}))};
+  const Tensor hidden = Dropout(0.25)(Dense(6, {.activation = "tanh", .name = "hidden"})(input));
+  const Tensor narrow = Dense(1, {.activation = "tanh", .name = "narrow"})(hidden);
+  return {narrow, Dense(3, {.name = "wide"})(Concatenate()({hidden, narrow}))};
 }
 
 Functional several() {
