@@ -44,7 +44,7 @@ void tell_scale(const Architecture& model, const Dataset& data, const Options& o
 /// An .npz file with an array for each output, by its name.
 std::vector<std::byte> to_npz(const Architecture& model, const std::vector<std::vector<std::byte>>& arrays) {
   std::vector<ZipMember> members;
-  for (std::size_t i = 0; i < arrays.size(); ++i) members.push_back({model.output_layer(i).name + ".npy", arrays[i]});
+  for (std::size_t i = 0; i < arrays.size(); ++i) members.push_back({model.output_name(i) + ".npy", arrays[i]});
   return make_zip(members);
 }
 
@@ -121,7 +121,7 @@ void predict(std::span<const std::string> args) {
     const Shape shape(std::move(extents));
     arrays.push_back(to_npy(shape, outputs[i]));
     if (i > 0) described += i + 1 == outputs.size() ? " and " : ", ";
-    if (outputs.size() > 1) described += architecture.output_layer(i).name + " ";
+    if (outputs.size() > 1) described += architecture.output_name(i) + " ";
     described += shape.to_string();
   }
   if (model.is_chief()) {

@@ -175,6 +175,7 @@ void require_model(const ModelSettings& settings, const std::string& program) {
 
 CompileOptions resolve_compile_options(const ModelSettings& settings, const Architecture& model,
                                        const std::optional<SavedCompileOptions>& saved, bool trains) {
+  require_outputs_of_different_layers(model);
   const auto need = [](const std::string& refusal, const char* option) {
     if (!refusal.empty()) throw DataError(fmt::format("{}, or give {}", refusal, option));
   };
@@ -203,7 +204,7 @@ CompileOptions resolve_compile_options(const ModelSettings& settings, const Arch
   }
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     OutputOptions& output = outputs[i];
-    if (model.outputs().size() > 1) output.output = model.output_layer(i).name;
+    if (model.outputs().size() > 1) output.output = model.output_name(i);
     if (!has_metrics) output.metrics = output.weighted_metrics = {};
     if (settings.loss) output.loss = loss_of(*settings.loss, model, i);
     if (!has_metrics && needs_class_vector(output.loss)) output.metrics = {accuracy};
@@ -266,7 +267,7 @@ std::vector<double> byte_scales_of(const Dataset& data, const Architecture& mode
 ArrayNames array_names(const Architecture& model) {
   ArrayNames names;
   for (std::size_t i = 0; i < model.inputs().size(); ++i) names.inputs.push_back(model.input_layer(i).name);
-  for (std::size_t i = 0; i < model.outputs().size(); ++i) names.targets.push_back(model.output_layer(i).name);
+  for (std::size_t i = 0; i < model.outputs().size(); ++i) names.targets.push_back(model.output_name(i));
   return names;
 }
 

@@ -128,6 +128,20 @@ void Architecture::set_precision(Precision precision) {
 
 void Architecture::set_precision(std::string_view layer, Precision precision) { named(layer).precision = precision; }
 
+std::string Architecture::output_name(std::size_t output) const {
+  std::set<std::string> layers;
+  for (std::size_t i = 0; i < outputs_.size(); ++i) layers.insert(output_layer(i).name);
+  std::set<std::string> names;
+  for (std::size_t i = 0;; ++i) {
+    const std::string& layer = output_layer(i).name;
+    std::string name = layer;
+    for (int number = 1; names.contains(name) || (name != layer && layers.contains(name)); ++number)
+      name = fmt::format("{}_{}", layer, number);
+    if (i == output) return name;
+    names.insert(std::move(name));
+  }
+}
+
 bool Architecture::is_chain() const noexcept {
   if (calls_.size() != layers_.size() || outputs_.size() != 1 || inputs_.size() != 1) return false;
   for (std::size_t i = 1; i < calls_.size(); ++i) {

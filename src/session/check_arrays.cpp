@@ -148,14 +148,26 @@ const InputArray& array_of_input(const Dataset& data, const Architecture& model,
 }
 
 const TargetArray& array_of_output(const Dataset& data, const Architecture& model, std::size_t output) {
-  const std::string& name = model.output_layer(output).name;
+  const std::string name = model.output_name(output);
   const auto named = std::ranges::find(data.targets, name, &TargetArray::name);
   return named != data.targets.end() ? *named : data.targets.at(output);
 }
 
+void require_outputs_of_different_layers(const Architecture& model) {
+  for (std::size_t i = 0; i < model.outputs().size(); ++i) {
+    const std::string& layer = model.output_layer(i).name;
+    if (model.output_name(i) == layer) continue;
+    throw UsageError(fmt::format(
+        "two outputs are of the layer '{}', so Keras would log their losses under one name; add an Identity layer to "
+        "one to train or evaluate the model",
+        layer));
+  }
+}
+
 void require_targets(const Dataset& data, const Architecture& model) {
+  require_outputs_of_different_layers(model);
   std::vector<std::string> outputs;
-  for (std::size_t i = 0; i < model.outputs().size(); ++i) outputs.push_back(model.output_layer(i).name);
+  for (std::size_t i = 0; i < model.outputs().size(); ++i) outputs.push_back(model.output_name(i));
   require_arrays(names_of(data.targets), outputs, "output", data.source);
 }
 

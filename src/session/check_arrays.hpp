@@ -20,7 +20,12 @@ namespace lockstep {
 /// The targets of a model's output, in the same way. The data has passed require_targets().
 [[nodiscard]] const TargetArray& array_of_output(const Dataset& data, const Architecture& model, std::size_t output);
 
-/// Throws UsageError unless the data has one array of targets for each output of the model and no other.
+/// Throws UsageError if two outputs are of one layer. They are predicted, but Keras names their losses and metrics
+/// alike, so that its logs show only one of them.
+void require_outputs_of_different_layers(const Architecture& model);
+
+/// Throws UsageError unless the data has one array of targets for each output of the model and no other, and the
+/// outputs are of different layers.
 void require_targets(const Dataset& data, const Architecture& model);
 
 /// Throws UsageError unless the data has one array for each input of the model and no other, DataError unless they have

@@ -81,6 +81,15 @@ class SeveralArraysTest(ModelFileTest):
         ended = self.use("predict", "--model", made, *SCALED, "--output", "p.npy")
         self.assert_fails(ended, USAGE, "--output is 'p.npy'", "2 outputs", ".npz")
 
+    def test_two_outputs_of_one_layer_are_predicted_but_not_trained(self) -> None:
+        made = self.trained("made.keras", *SCALED)
+        with self.config_changed(made) as config:
+            config["config"]["output_layers"].insert(1, ["digit", 0, 0])
+        self.refused(USAGE, "--model", made, *COMPILED, *SHORT, *SCALED,
+                     says=("two outputs are of the layer 'digit'", "Identity"))  # fmt: skip
+        ended = self.use("predict", "--model", made, *SCALED)
+        self.assertIn("the arrays digit (40, 10), digit_1 (40, 10) and half (40, 2)", ended.stdout, str(ended))
+
     def test_missing_and_surplus_arrays_are_named(self) -> None:
         options = ("--model", self.plain, *COMPILED, *SHORT, *SCALED)
         whole = dict(self.arrays)

@@ -78,12 +78,15 @@ class Architecture {
   /// Whether each layer is called once, on the tensor of the layer before it.
   [[nodiscard]] bool is_chain() const noexcept;
 
-  /// The layer that computes an output, and the output's shape, by its index in outputs(). Keras calls the output after
-  /// the layer.
+  /// The layer that computes an output, and the output's shape, by its index in outputs().
   [[nodiscard]] const LayerInfo& output_layer(std::size_t output) const {
     return layers_[calls_[outputs_[output]].layer];
   }
   [[nodiscard]] const Shape& output_shape(std::size_t output) const { return calls_[outputs_[output]].output_shape; }
+
+  /// The name of an output by its index in outputs(): its layer's, as in Keras. Further outputs of the same layer get a
+  /// number, as in "dense_1"; Keras gives all of them one name.
+  [[nodiscard]] std::string output_name(std::size_t output) const;
 
   /// The shape of one example of the first input and of the first output.
   [[nodiscard]] const Shape& input_shape() const { return calls_[inputs_.front()].output_shape; }

@@ -12,7 +12,7 @@
 namespace lockstep {
 
 struct DescribedOutput {
-  std::string name = {};                      ///< the layer's
+  std::string name = {};                      ///< Architecture::output_name()
   std::optional<std::int64_t> elements = {};  ///< of an example; none: not known
 };
 
@@ -24,7 +24,7 @@ struct DescribedOutputs {
   DescribedOutputs(const Architecture& model) {
     all.clear();
     for (std::size_t i = 0; i < model.outputs().size(); ++i)
-      all.push_back({model.output_layer(i).name, model.output_shape(i).elements()});
+      all.push_back({model.output_name(i), model.output_shape(i).elements()});
   }
   // NOLINTEND(google-explicit-constructor)
 

@@ -347,9 +347,7 @@ TEST_CASE("each output of several has a loss and its own sums") {
 TEST_CASE("the compile options of several outputs name each once") {
   const Tensor input = Input({4}, "input");
   const Tensor first = Dense(2, {.name = "first"})(input);
-  const Dense shared(2, {.name = "shared"});
   const Functional model(std::vector{input}, std::vector{first, Dense(2, {.name = "second"})(first)});
-  const Functional twice(std::vector{input}, std::vector{shared(input), shared(Dense(4)(input))});
   const auto refusal = [](const Architecture& of, const CompileOptions& options) {
     return message_of<UsageError>([&] { static_cast<void>(lower(of, options, Precision::float32)); });
   };
@@ -358,7 +356,6 @@ TEST_CASE("the compile options of several outputs name each once") {
   require_words(refusal(model, {.outputs = {one}}), {"the output 'second' has no loss", "first and second"});
   require_words(refusal(model, {.outputs = {one, other, one}}), {"for the output 'first' too"});
   require_words(refusal(model, {.loss = MeanSquaredError(), .metrics = {accuracy}}), {"metrics", "first and second"});
-  require_words(refusal(twice, {.loss = MeanSquaredError()}), {"two outputs are of the layer 'shared'", "Identity"});
   const Graph graph = lower(model, {.loss = MeanSquaredError()}, Precision::float32);  // one loss for all
   CHECK(std::holds_alternative<MeanSquaredError>(graph.outputs[1].loss));
 }

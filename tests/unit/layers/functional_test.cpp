@@ -104,6 +104,17 @@ TEST_CASE("A Sequential model may begin with a model, and flattens to a chain") 
   CHECK(model.flattened().is_chain());
 }
 
+TEST_CASE("Outputs have the names of their layers, and further outputs of a layer a number") {
+  const Tensor input = Input({4}, "input");
+  const Dense shared(4, {.name = "d"});
+  const Tensor once = shared(input);
+  const Functional model(std::vector{input},
+                         std::vector{once, shared(once), Dense(2, {.name = "d_1"})(once), shared(shared(once)), once});
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < model.outputs().size(); ++i) names.push_back(model.output_name(i));
+  CHECK(names == std::vector<std::string>{"d", "d_2", "d_1", "d_3", "d_4"});
+}
+
 TEST_CASE("A model with several inputs is called on as many tensors of its shapes") {
   const Tensor a = Input({4}, "a");
   const Tensor b = Input({2}, "b");
