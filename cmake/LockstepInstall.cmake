@@ -59,7 +59,7 @@ set(CPACK_DEBIAN_PACKAGE_SECTION science)
 
 set(CPACK_DEBIAN_PROGRAMS_PACKAGE_NAME lockstep)
 set(CPACK_COMPONENT_PROGRAMS_DESCRIPTION "Trains Keras models on many workers
- The command lockstep, which trains, evaluates and inspects Keras models on MPI worlds, and two example programs.")
+ The command lockstep, which trains, evaluates and inspects Keras models on MPI worlds, and example programs.")
 set(CPACK_DEBIAN_PROGRAMS_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_PROGRAMS_PACKAGE_RECOMMENDS openmpi-bin) # for mpirun, which `lockstep launch` does not need
 

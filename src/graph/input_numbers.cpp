@@ -20,6 +20,8 @@ bool is_any_of(const Layer& layer) {
   return (std::holds_alternative<Kinds>(layer) || ...);
 }
 
+bool keeps_numbers(const Layer& layer) { return is_any_of<Flatten, Reshape, Identity>(layer); }
+
 /// Calls visit(layer) for each call that the numbers of an input reach, in order. They are handed on by those for
 /// which it returns true.
 template <typename Visit>
@@ -51,7 +53,7 @@ void check_integer_input(const Architecture& flattened) {
     const InputType type = flattened.input_type(input);
     if (type == InputType::float32) continue;
     spread(flattened, input, [type](const LayerInfo& info) {
-      const bool keeps_integers = is_any_of<Flatten, Reshape, Identity>(info.layer);
+      const bool keeps_integers = keeps_numbers(info.layer);
       if (!keeps_integers && !is_any_of<Embedding, Rescaling, Dense>(info.layer)) {
         throw UsageError(fmt::format(
             "layer '{}' ({}) reads an Input of {}, and Keras computes there in integers or fails; make the Input "
@@ -61,6 +63,16 @@ void check_integer_input(const Architecture& flattened) {
       return keeps_integers;
     });
   }
+}
+
+const LayerInfo* embedding_of_input(const Architecture& flattened, std::size_t input) {
+  const LayerInfo* smallest = nullptr;
+  const auto rows = [](const LayerInfo& info) { return std::get<Embedding>(info.layer).input_dim; };
+  spread(flattened, input, [&](const LayerInfo& info) {
+    if (is_any_of<Embedding>(info.layer) && (smallest == nullptr || rows(info) < rows(*smallest))) smallest = &info;
+    return keeps_numbers(info.layer);
+  });
+  return smallest;
 }
 
 }  // namespace lockstep

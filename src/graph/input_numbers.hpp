@@ -16,4 +16,8 @@ namespace lockstep {
 /// Embedding, Rescaling and Dense make floats of integers first.
 void check_integer_input(const Architecture& flattened);
 
+/// The Embedding with the fewest rows that looks up the numbers of an input as they are: directly, or behind layers
+/// that only change shapes. Null if there is none.
+[[nodiscard]] const LayerInfo* embedding_of_input(const Architecture& flattened, std::size_t input);
+
 }  // namespace lockstep

@@ -35,6 +35,9 @@ class LayerNames {
     } else if (given.find('/') != std::string::npos) {
       throw UsageError("the name '" + given + "' of a " + class_name +
                        " layer holds a '/', which separates groups in files; use another character");
+    } else if (given.find('\0') != std::string::npos) {
+      throw UsageError("the name '" + given.substr(0, given.find('\0')) + "...' of a " + class_name +
+                       " layer holds a NUL, at which files would cut it; leave it out");
     }
     if (!taken_.insert(name).second) {
       throw UsageError("two layers have the name '" + name + "', the second of them a " + class_name +
@@ -81,6 +84,7 @@ Architecture::Architecture(std::string name, LayerGraph graph, bool is_sequentia
                        .parameters = {}});
   }
   infer_calls();
+  name_outputs();
 }
 
 void Architecture::infer_calls() {
@@ -128,17 +132,18 @@ void Architecture::set_precision(Precision precision) {
 
 void Architecture::set_precision(std::string_view layer, Precision precision) { named(layer).precision = precision; }
 
-std::string Architecture::output_name(std::size_t output) const {
+void Architecture::name_outputs() {
   std::set<std::string> layers;
   for (std::size_t i = 0; i < outputs_.size(); ++i) layers.insert(output_layer(i).name);
-  std::set<std::string> names;
-  for (std::size_t i = 0;; ++i) {
+  std::set<std::string> taken;
+  output_names_.clear();
+  for (std::size_t i = 0; i < outputs_.size(); ++i) {
     const std::string& layer = output_layer(i).name;
     std::string name = layer;
-    for (int number = 1; names.contains(name) || (name != layer && layers.contains(name)); ++number)
+    for (int number = 1; taken.contains(name) || (name != layer && layers.contains(name)); ++number)
       name = fmt::format("{}_{}", layer, number);
-    if (i == output) return name;
-    names.insert(std::move(name));
+    taken.insert(name);
+    output_names_.push_back(std::move(name));
   }
 }
 

@@ -70,6 +70,7 @@ class Architecture::Flattener {
     flat_.is_sequential_ = model.is_sequential_;
     const Places places = add_layers(model, "", false);
     flat_.outputs_ = add_calls(model, places, nullptr);
+    flat_.output_names_ = model.output_names_;
     return std::move(flat_);
   }
 

@@ -164,8 +164,11 @@ void BackupManager::check_same_job(const std::string& path, const TrainingState&
   const bool may_have_overwritten =
       state.job == session_.run_context().identity().job &&
       (files == state.job_settings.end() || files->second == session_.model().origin_files());
+  // A second fit begins with what the first one gives here, which has other bits on other workers or processors.
+  const bool may_have_trained_differently = fit_ > 1 && state.provenance != session_.model().provenance();
   for (const auto& [what, value] : job_) {
-    if (what == origin_files_setting || (what == origin_setting && may_have_overwritten)) continue;
+    if (what == origin_files_setting) continue;
+    if (what == origin_setting && (may_have_overwritten || may_have_trained_differently)) continue;
     const auto before = state.job_settings.find(what);
     if (before != state.job_settings.end()) require_same_setting(path, what, before->second, value);
   }

@@ -85,7 +85,7 @@ BatchFeed::Identity BatchFeed::identity_of(const Dataset& data) {
 void BatchFeed::check_inputs(const Dataset& data) {
   check_example_shapes(data, architecture_);
   data.validate_inputs();
-  check_input_types(data, architecture_, run_context_.options().input_scale);
+  check_input_numbers(data, architecture_, run_context_.options().input_scale);
   run_context_.require_equal_on_all_ranks("the inputs", digest_of(data));
 }
 
@@ -104,7 +104,7 @@ void BatchFeed::validate(const Dataset& data, std::span<const OutputOptions> out
     classes[static_cast<std::size_t>(&array - data.targets.data())] = architecture_.output_shape(i).elements();
   }
   data.validate(classes);
-  check_input_types(data, architecture_, run_context_.options().input_scale);
+  check_input_numbers(data, architecture_, run_context_.options().input_scale);
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     const TargetArray& array = array_of_output(data, architecture_, i);
     if (const auto* targets = std::get_if<SharedArray<float>>(&array.values))

@@ -2,6 +2,7 @@
 #include "session/check_arrays.hpp"
 
 #include "core/join_words.hpp"
+#include "graph/input_numbers.hpp"
 #include "layers/input.hpp"
 
 #include <lockstep/core/error.hpp>
@@ -131,6 +132,29 @@ void check_scale(const Dataset& data, const Architecture& model, double input_sc
                   name_of_input(model, integers), enum_name(model.input_type(integers))));
 }
 
+/// The kernel of an Embedding finds wrong indices too, but only when training reaches them.
+void check_indices(const Dataset& data, const Architecture& model) {
+  const Architecture flattened = model.flattened();
+  for (std::size_t i = 0; i < model.inputs().size(); ++i) {
+    const LayerInfo* const reader = embedding_of_input(flattened, i);
+    if (reader == nullptr) continue;
+    const std::int64_t rows = std::get<Embedding>(reader->layer).input_dim;
+    const InputArray& array = array_of_input(data, model, i);
+    const auto check = [&](const auto& values) {
+      const auto is_row = [rows](double value) {
+        return value >= 0 && value < static_cast<double>(rows) && value == std::trunc(value);
+      };
+      const auto wrong = std::find_if_not(values.begin(), values.end(), is_row);
+      if (wrong == values.end()) return;
+      throw DataError(
+          fmt::format("value {} of {} is {}, but layer '{}' (Embedding) reads whole numbers from 0 to {}; check the "
+                      "inputs, or enlarge input_dim",
+                      wrong - values.begin(), data.label_of(array), *wrong, reader->name, rows - 1));
+    };
+    std::visit(check, array.values);
+  }
+}
+
 }  // namespace
 
 bool is_same_but_for_last_one(const Shape& a, const Shape& b) {
@@ -148,7 +172,7 @@ const InputArray& array_of_input(const Dataset& data, const Architecture& model,
 }
 
 const TargetArray& array_of_output(const Dataset& data, const Architecture& model, std::size_t output) {
-  const std::string name = model.output_name(output);
+  const std::string& name = model.output_name(output);
   const auto named = std::ranges::find(data.targets, name, &TargetArray::name);
   return named != data.targets.end() ? *named : data.targets.at(output);
 }
@@ -186,8 +210,9 @@ void check_example_shapes(const Dataset& data, const Architecture& model) {
   }
 }
 
-void check_input_types(const Dataset& data, const Architecture& model, std::optional<double> input_scale) {
+void check_input_numbers(const Dataset& data, const Architecture& model, std::optional<double> input_scale) {
   if (input_scale) check_scale(data, model, *input_scale);
+  if (!input_scale) check_indices(data, model);
   for (std::size_t i = 0; i < model.inputs().size(); ++i) {
     const InputType type = model.input_type(i);
     if (type == InputType::float32) continue;

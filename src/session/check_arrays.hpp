@@ -32,8 +32,8 @@ void require_targets(const Dataset& data, const Architecture& model);
 /// the inputs' shapes.
 void check_example_shapes(const Dataset& data, const Architecture& model);
 
-/// Throws DataError for a number that Keras would cut to the type of an Input, UsageError for a scale of bytes that
-/// scales nothing. `input_scale`: --input-scale.
-void check_input_types(const Dataset& data, const Architecture& model, std::optional<double> input_scale);
+/// Throws DataError for a number that Keras would cut to the type of an Input or that no row of an Embedding has,
+/// UsageError for a scale of bytes that scales nothing. `input_scale`: --input-scale.
+void check_input_numbers(const Dataset& data, const Architecture& model, std::optional<double> input_scale);
 
 }  // namespace lockstep

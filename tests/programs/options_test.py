@@ -57,6 +57,10 @@ class OptionsTest(ProgramTest):
             with self.subTest(options, **environment):
                 self.refused(*options, workers=2, says=says, **environment)
 
+    def test_a_launcher_of_another_mpi_is_noticed(self) -> None:
+        """Its variables say how many processes it started, but each is a world of one for Open MPI."""
+        self.refused(PMI_RANK="0", PMI_SIZE="2", says=("PMI_SIZE is 2", "world has 1 process", "Open MPI's launcher"))
+
     def test_missing_devices_are_reported(self) -> None:
         if has_gpu():
             self.skipTest("there is a GPU")

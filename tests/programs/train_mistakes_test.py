@@ -1,7 +1,9 @@
 """What `lockstep train` refuses: files, options and data, and the sentence that says so."""
 
 import os
+import zipfile
 
+import data_files
 from model_file_support import COMPILED, SHORT, SMALL, ModelFileTest, description
 from support import DATA, IO, USAGE, Running, program
 
@@ -102,6 +104,18 @@ class MistakesTest(ModelFileTest):
         self.plain.write_text(description(("Reshape", {"target_shape": [28, 28, 1]})))
         self.refused(USAGE, "--model", self.plain, "--optimizer", "sgd", "--loss", "mean_squared_error",
                      says=("class indices", "(28, 28, 1)"))
+
+    def test_indices_beyond_an_embedding_are_found_before_training(self) -> None:
+        self.data = self.scratch / "indices.npz"
+        with zipfile.ZipFile(self.data, "w") as archive:
+            for part, largest in (("train", 39), ("test", 40)):
+                archive.writestr(f"x_{part}.npy", data_files.npy((40, 6), bytes(range(39)) * 6 + bytes(5) + bytes([largest])))
+                archive.writestr(f"y_{part}.npy", data_files.npy((40,), bytes([0, 1] * 20)))
+        layers = (("Embedding", {"input_dim": 40, "output_dim": 4}), ("Flatten", {}), ("Dense", {"units": 2}))
+        self.plain.write_text(description(*layers, shape=(6,)))
+        for workers in (1, 2):
+            self.refused(DATA, "--model", self.plain, *COMPILED, *SHORT, workers=workers,
+                         says=("value 239 of", "x_test", "is 40", "layer 'layer_0'", "from 0 to 39"))
 
     # --- evaluate and predict -------------------------------------------------------------------------------------
 

@@ -86,7 +86,7 @@ class Architecture {
 
   /// The name of an output by its index in outputs(): its layer's, as in Keras. Further outputs of the same layer get a
   /// number, as in "dense_1"; Keras gives all of them one name.
-  [[nodiscard]] std::string output_name(std::size_t output) const;
+  [[nodiscard]] const std::string& output_name(std::size_t output) const { return output_names_[output]; }
 
   /// The shape of one example of the first input and of the first output.
   [[nodiscard]] const Shape& input_shape() const { return calls_[inputs_.front()].output_shape; }
@@ -133,6 +133,8 @@ class Architecture {
   /// Infers the shapes and parameters of all layers from those of the inputs.
   void infer_calls();
 
+  void name_outputs();
+
   LayerIdentity identity_;
   std::string name_;
   bool has_automatic_name_ = false;
@@ -140,6 +142,7 @@ class Architecture {
   std::vector<LayerCall> calls_;
   std::vector<int> inputs_;
   std::vector<int> outputs_;
+  std::vector<std::string> output_names_;
   bool is_sequential_ = false;
 };
 

@@ -281,6 +281,7 @@ void Coordinator::add_to(JobStatus& status, double now) const {
   if (phase_ == Phase::gathering) {
     status.phase = JobPhase::waiting;
     status.waiting_for = describe_missing();
+    if (status.waiting_for.empty()) status.waiting_for = "the end of the pause before a restart";
   } else if (phase_ == Phase::finished) {
     status.phase = JobPhase::ending;
     if (exit_code_ != 0) status.problem = exit_reason_;

@@ -309,6 +309,22 @@ TEST_CASE("a job completes despite random kills, disconnects and freezes") {
   }
 }
 
+TEST_CASE("a job that pauses before a restart says so") {
+  SimulatedJob job({.members = 2});
+  job.start_all();
+  REQUIRE(job.run_until([&]() { return job.all_train(); }, 5));
+  job.end_trainer(1, 74);
+  JobStatus status;
+  REQUIRE(job.run_until(
+      [&]() {
+        status = {};
+        job.coordinator().add_to(status, job.now);
+        return status.waiting_for == "the end of the pause before a restart";
+      },
+      1));
+  CHECK(status.phase == JobPhase::waiting);
+}
+
 TEST_CASE("a thousand simulated members form a world") {
   SimulatedJob job({.members = 1000, .steps = 20});
   job.start_all();

@@ -261,6 +261,7 @@ TEST_CASE("layer names are unique") {
               {"two layers have the name 'a'", "Dropout"});
   check_error({Input({3}), Dense(2), Dense(2, {.name = "dense"})}, {"'dense'"});
   check_error({Input({3}), Dense(2, {.name = "a/b"})}, {"'a/b'", "'/'"});
+  check_error({Input({3}), Dense(2, {.name = {"a\0b", 3}})}, {"'a...'", "NUL"});
 }
 
 TEST_CASE("activations, initializers, regularizers and padding may be Keras' strings") {
