@@ -8,16 +8,13 @@ import os
 import shutil
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
-from numpy.typing import NDArray
 
 from lockstep import _keras_engine, _start
-from lockstep._arrays import as_array
 from lockstep._caller import (
     Training,
     check_callbacks,
@@ -37,8 +34,9 @@ from lockstep._engine_choice import (
     with_remedy,
     write_model,
 )
+from lockstep._examples import Examples, as_examples, as_validation, find_bytes, write_examples
 from lockstep._job import Job, Message
-from lockstep._native import DataError, IoError, UsageError
+from lockstep._native import IoError, UsageError
 from lockstep._transfer import lost_in_file, replaced_in_file
 from lockstep._world import find_command
 
@@ -155,14 +153,14 @@ def fit(
             backup_dir=directory,
             resume=resume,
         )
-    data = _as_pair(x, y, "the data", sample_weight)
-    validation = None if validation_data is None else _as_validation(validation_data)
+    data = as_examples(x, y, "the data", sample_weight)
+    validation = None if validation_data is None else as_validation(validation_data)
     _build(model, data)
     _build_optimizer(model)
     with Job() as job, contextlib.nullcontext() if directory is None else _start.owned(directory):
         state = job.memory_file("state")
         both = [data] if validation is None else [data, validation]
-        as_bytes = _find_bytes(both)
+        as_bytes = find_bytes(both)
         count = len(data) if validation is not None else math.floor(len(data) * (1 - validation_split))
         training = Training(model, callbacks, epochs, math.ceil(count / arguments.batch_size), verbose)
         begun, facts = _start.take(
@@ -180,8 +178,8 @@ def fit(
         description: Message = {
             "kind": "fit",
             "model": path,
-            "data": _write(job, data, as_bytes),
-            "validation": None if validation is None else _write(job, validation, as_bytes),
+            "data": write_examples(job, data, as_bytes),
+            "validation": None if validation is None else write_examples(job, validation, as_bytes),
             "validation_split": 0.0 if validation is not None else validation_split,
             "state": state.descriptor,
             "callbacks": describe(callbacks),
@@ -221,7 +219,7 @@ def evaluate(
     `sample_weight`, as in Keras, is one factor for each example.
     """
     arguments = _Arguments(1, 32 if batch_size is None else batch_size, workers)
-    data = _as_pair(x, y, "the data", sample_weight)
+    data = as_examples(x, y, "the data", sample_weight)
     require_compiled(model)
     _require_epsilon("evaluate")
     lost = lost_in_file(model, trains=False)
@@ -245,7 +243,7 @@ def predict(model: Any, x: Any, *, batch_size: int | None = None, workers: int =
     Several outputs have the structure of the model's.
     """
     arguments = _Arguments(1, 32 if batch_size is None else batch_size, workers)
-    data = _as_pair(x, None, "the data")
+    data = as_examples(x, None, "the data")
     _require_epsilon("predict")
     replaced = replaced_in_file(model, trains=False)
     if replaced is not None:
@@ -295,62 +293,6 @@ class _Arguments:
         self.workers = int(workers)
 
 
-_Named = list[tuple[str, NDArray[Any]]]  # arrays, with names if the caller gave a dict
-
-
-@dataclass(frozen=True)
-class _Pair:
-    x: _Named  # by input
-    y: _Named | None  # by output
-    sample_weight: NDArray[Any] | None = None
-
-    def __len__(self) -> int:
-        return len(self.x[0][1])
-
-    def facts(self) -> list[Any]:
-        """Return what decides the data."""
-        return [*_as_given(self.x), *(_as_given(self.y or [])), self.sample_weight]
-
-
-def _as_given(arrays: _Named) -> list[Any]:
-    """Return arrays in an order that does not depend on that of a dict."""
-    return [array for _, array in sorted(arrays, key=lambda each: each[0])]
-
-
-def _as_arrays(value: Any, what: str) -> _Named:
-    if not holds_arrays(value):
-        return [("", as_array(value, what))]
-    given = value.items() if isinstance(value, dict) else [("", each) for each in value]
-    arrays = [(str(name), as_array(each, f"{name or 'an array'} of {what}")) for name, each in given]
-    lengths = [len(array) for _, array in arrays]
-    if len(set(lengths)) > 1:
-        raise DataError(f"the arrays of {what} have {lengths} examples; give all equally many")
-    return arrays
-
-
-def _as_validation(data: Any) -> _Pair:
-    if not isinstance(data, (tuple, list)) or len(data) not in (2, 3):
-        raise UsageError("validation_data must be a pair of arrays (x, y), or (x, y, sample_weight)")
-    return _as_pair(data[0], data[1], "the validation data", *data[2:])
-
-
-def _as_pair(x: Any, y: Any, what: str, sample_weight: Any = None) -> _Pair:
-    inputs = _as_arrays(x, f"x of {what}")
-    examples = len(inputs[0][1])
-    targets = None if y is None else _as_arrays(y, f"y of {what}")
-    if targets is not None and examples != len(targets[0][1]):
-        raise DataError(f"x of {what} has {examples} examples, y has {len(targets[0][1])}; give one target per example")
-    if examples == 0:
-        raise DataError(f"{what} holds no examples")
-    weights = None if sample_weight is None else as_array(sample_weight, f"sample_weight of {what}")
-    if weights is not None and weights.shape != (examples,):
-        raise DataError(
-            f"sample_weight of {what} has the shape {weights.shape}; give one number for each of its {examples} "
-            "examples"
-        )
-    return _Pair(inputs, targets, weights)
-
-
 def _check_class_weight(class_weight: Any) -> None:
     if class_weight is None:
         return
@@ -363,7 +305,7 @@ def _check_class_weight(class_weight: Any) -> None:
             raise UsageError(f"class_weight[{index}] is {factor!r}; it must be a finite number")
 
 
-def _build(model: Any, data: _Pair) -> None:
+def _build(model: Any, data: Examples) -> None:
     if not model.built:
         model.build((None, *data.x[0][1].shape[1:]))
 
@@ -386,35 +328,6 @@ def _keep_start(directory: Path, path: str, facts: dict[str, Any] | None) -> str
     return str(kept)
 
 
-def _find_bytes(both: list[_Pair]) -> set[str | int]:
-    """Return the inputs, by name or place, whose arrays are bytes in all data."""
-    are_bytes: dict[str | int, list[bool]] = {}
-    for data in both:
-        for place, (name, array) in enumerate(data.x):
-            are_bytes.setdefault(name or place, []).append(array.dtype == np.uint8)
-    return {which for which, each in are_bytes.items() if all(each)}
-
-
-def _write(job: Job, data: _Pair, as_bytes: set[str | int]) -> Message:
-    described: Message = {"x": [], "y": None}
-    for place, (name, array) in enumerate(data.x):
-        written = job.memory_file("x").write(array, "uint8" if (name or place) in as_bytes else "float32")
-        described["x"].append({**written, "name": name})
-    weights = data.sample_weight
-    described["sample_weight"] = None if weights is None else job.memory_file("weights").write(weights, "float32")
-    if data.y is None:
-        return described
-    limits = np.iinfo(np.int32)
-    described["y"] = []
-    for name, array in data.y:
-        is_class = array.dtype.kind in "ui" and array.size == len(array)
-        if is_class and not (limits.min <= array.min() and array.max() <= limits.max):
-            is_class = False  # numbers, not classes
-        written = job.memory_file("y").write(array, "int32" if is_class else "float32")
-        described["y"].append({**written, "name": name})
-    return described
-
-
 def _worker_command(job: Path, arguments: _Arguments, seed: int, as_bytes: bool, examples: int) -> list[str]:
     batch_size = min(arguments.batch_size, examples)  # the workers reserve memory for a whole batch
     command = [find_command(), "worker", "--job", str(job), "--seed", str(seed)]
@@ -422,9 +335,13 @@ def _worker_command(job: Path, arguments: _Arguments, seed: int, as_bytes: bool,
     return command + (["--input-scale", "1"] if as_bytes else [])  # Keras uses bytes as they are
 
 
-def _infer(job: Job, model: Any, data: _Pair, arguments: _Arguments, what: Message) -> Message:
-    as_bytes = _find_bytes([data])
-    described = {"model": write_model(job, model), "data": _write(job, data, as_bytes), "temporary": str(job.folder)}
+def _infer(job: Job, model: Any, data: Examples, arguments: _Arguments, what: Message) -> Message:
+    as_bytes = find_bytes([data])
+    described = {
+        "model": write_model(job, model),
+        "data": write_examples(job, data, as_bytes),
+        "temporary": str(job.folder),
+    }
     command = _worker_command(job.describe(what | described), arguments, 0, bool(as_bytes), len(data))
     job.start(arguments.workers, command)
     result: Message | None = None

@@ -1,0 +1,98 @@
+"""The examples that a caller gives to `fit`, `evaluate` and `predict`: checked arrays, in memory that workers share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lockstep._arrays import as_array
+from lockstep._engine_choice import holds_arrays
+from lockstep._job import Job, Message
+from lockstep._native import DataError, UsageError
+
+_Named = list[tuple[str, NDArray[Any]]]  # arrays, with names if the caller gave a dict
+
+
+@dataclass(frozen=True)
+class Examples:
+    x: _Named  # by input
+    y: _Named | None  # by output
+    sample_weight: NDArray[Any] | None = None
+
+    def __len__(self) -> int:
+        return len(self.x[0][1])
+
+    def facts(self) -> list[Any]:
+        """Return what decides the data."""
+        return [*_as_given(self.x), *(_as_given(self.y or [])), self.sample_weight]
+
+
+def _as_given(arrays: _Named) -> list[Any]:
+    """Return arrays in an order that does not depend on that of a dict."""
+    return [array for _, array in sorted(arrays, key=lambda each: each[0])]
+
+
+def _as_arrays(value: Any, what: str) -> _Named:
+    if not holds_arrays(value):
+        return [("", as_array(value, what))]
+    given = value.items() if isinstance(value, dict) else [("", each) for each in value]
+    arrays = [(str(name), as_array(each, f"{name or 'an array'} of {what}")) for name, each in given]
+    lengths = [len(array) for _, array in arrays]
+    if len(set(lengths)) > 1:
+        raise DataError(f"the arrays of {what} have {lengths} examples; give all equally many")
+    return arrays
+
+
+def as_validation(data: Any) -> Examples:
+    if not isinstance(data, (tuple, list)) or len(data) not in (2, 3):
+        raise UsageError("validation_data must be a pair of arrays (x, y), or (x, y, sample_weight)")
+    return as_examples(data[0], data[1], "the validation data", *data[2:])
+
+
+def as_examples(x: Any, y: Any, what: str, sample_weight: Any = None) -> Examples:
+    inputs = _as_arrays(x, f"x of {what}")
+    examples = len(inputs[0][1])
+    targets = None if y is None else _as_arrays(y, f"y of {what}")
+    if targets is not None and examples != len(targets[0][1]):
+        raise DataError(f"x of {what} has {examples} examples, y has {len(targets[0][1])}; give one target per example")
+    if examples == 0:
+        raise DataError(f"{what} holds no examples")
+    weights = None if sample_weight is None else as_array(sample_weight, f"sample_weight of {what}")
+    if weights is not None and weights.shape != (examples,):
+        raise DataError(
+            f"sample_weight of {what} has the shape {weights.shape}; give one number for each of its {examples} "
+            "examples"
+        )
+    return Examples(inputs, targets, weights)
+
+
+def find_bytes(both: list[Examples]) -> set[str | int]:
+    """Return the inputs, by name or place, whose arrays are bytes in all data."""
+    are_bytes: dict[str | int, list[bool]] = {}
+    for data in both:
+        for place, (name, array) in enumerate(data.x):
+            are_bytes.setdefault(name or place, []).append(array.dtype == np.uint8)
+    return {which for which, each in are_bytes.items() if all(each)}
+
+
+def write_examples(job: Job, data: Examples, as_bytes: set[str | int]) -> Message:
+    described: Message = {"x": [], "y": None}
+    for place, (name, array) in enumerate(data.x):
+        written = job.memory_file("x").write(array, "uint8" if (name or place) in as_bytes else "float32")
+        described["x"].append({**written, "name": name})
+    weights = data.sample_weight
+    described["sample_weight"] = None if weights is None else job.memory_file("weights").write(weights, "float32")
+    if data.y is None:
+        return described
+    limits = np.iinfo(np.int32)
+    described["y"] = []
+    for name, array in data.y:
+        is_class = array.dtype.kind in "ui" and array.size == len(array)
+        if is_class and not (limits.min <= array.min() and array.max() <= limits.max):
+            is_class = False  # numbers, not classes
+        written = job.memory_file("y").write(array, "int32" if is_class else "float32")
+        described["y"].append({**written, "name": name})
+    return described
