@@ -3,7 +3,6 @@
     coverage_test.py BIN_DIR [--count N] [--seed S]
 """
 
-import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -15,12 +14,8 @@ from support import Scratch, np, options
 
 def claims(kind: str) -> dict[str, dict[str, bool]]:
     """What the page says by name: of those in the table, and of those that are refused, which can do nothing."""
-    about = coverage.KINDS[kind]
-    section = coverage.PAGE.read_text().split(f"## {about.title}\n")[1].split("\n## ")[0]
-    said = {name: dict(zip(about.claims, (word.strip() == "yes" for word in cells.split("|")), strict=True))
-            for name, cells in re.findall(r"^\| `(\w+)` \| (.+) \|$", section, re.MULTILINE)}
-    refused = re.findall(r"`(\w+)`", "".join(re.findall(r"^(?:Refused|Without a case): .+$", section, re.MULTILINE)))
-    return said | {name: dict.fromkeys(about.claims, False) for name in refused}
+    return {name: {claim: result.get(claim) == "yes" for claim in coverage.KINDS[kind].claims}
+            for (of, name), result in coverage.read_page().items() if of == kind}
 
 
 def seed() -> int:
