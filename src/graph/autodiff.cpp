@@ -84,7 +84,7 @@ void add_backward(Graph& graph, const std::vector<Fork>& forks) {
     }
     Operation& operation = graph.forward[i];
     if (operation.kind == OperationKind::loss) {
-      operation.operands.front().needs_gradient = needed[operation.operands.front().tensor];
+      for (Operand& operand : operation.operands) operand.needs_gradient = needed[operand.tensor];
     } else if (operation.kind != OperationKind::gather && needed[operation.output]) {
       graph.backward.push_back(backward_of(graph, operation, needed));
     }

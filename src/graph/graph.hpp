@@ -67,7 +67,7 @@ struct Graph {
   std::vector<ParameterSpec> parameters;  ///< Keras' order; then the metric sums; then the partial sums
   int partial_sums = 0;                   ///< parameters that are partial sums: the last ones
   std::vector<Operation> forward;         ///< gather ... loss, of several outputs one loss after the other
-  bool is_chain = true;                   ///< one input, and each operation reads the output of the one before it
+  bool is_chain = true;  ///< one input, each operation reads the output of the one before it, and none is penalized
   std::vector<Operation> backward;
   std::vector<AllToAllSpec> all_to_alls;  ///< of values, then of their gradients if these are needed
   int rank = 0;                           ///< of a tensor-parallel model: the rank whose shard this is

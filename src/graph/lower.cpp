@@ -51,7 +51,8 @@ class Lowering {
     hidden_logits_.resize(graph_.outputs.size());
     graph_.mixed_bfloat16 =
         precision == Precision::automatic ? layers_are_mixed(graph_.layers) : precision == Precision::mixed_bfloat16;
-    graph_.is_chain = architecture_.is_chain();
+    graph_.is_chain = architecture_.is_chain() &&
+                      std::ranges::none_of(graph_.layers, [](const LayerInfo& layer) { return is_penalized(layer); });
     graph_.inputs.resize(architecture_.inputs().size());
     find_uses();
   }
@@ -165,6 +166,20 @@ class Lowering {
     if (axis + 1 == output_shape().rank()) return;
     graph_.tensors[current_].requires_channels_last = true;
     for (const Operand& operand : operation.operands) graph_.tensors[operand.tensor].requires_channels_last = true;
+  }
+
+  /// Appends the dot product of the call's two inputs.
+  void append_dot(DotAxes axes) {
+    std::vector<Operand> operands = read_operands();
+    for (std::size_t i = 0; i < operands.size(); ++i) {
+      const Shape& shape = architecture_.calls()[architecture_.calls()[call_].inputs[i]].output_shape;
+      const std::size_t axis = example_axis(i == 0 ? axes.first : axes.second, shape.rank());
+      operands[i].summed.terms = shape[axis];
+      for (std::size_t inner = axis + 1; inner < shape.rank(); ++inner) operands[i].summed.stride *= shape[inner];
+      graph_.tensors[operands[i].tensor].requires_channels_last = true;
+    }
+    append(OperationKind::dot).operands = std::move(operands);
+    graph_.tensors[current_].requires_channels_last = true;
   }
 
   /// Multiplies by the layer's constants, then adds others. They derive from its weights, if it has some.
@@ -294,6 +309,9 @@ class Lowering {
       }
     }
     for (const int output : architecture_.outputs()) ++uses_[output];
+    for (std::size_t call = 0; call < uses_.size(); ++call) {
+      if (is_penalized(graph_.layers[architecture_.calls()[call].layer])) ++uses_[call];
+    }
   }
 
   /// All parameters in the order of the layers, which is that of files.
@@ -326,6 +344,17 @@ class Lowering {
       std::visit([this]<typename L>(const L& any) { LayerTraits<L>::lower(any, *this); }, info().layer);
     }
     outputs_[call] = {current_, graph_.forward.size()};
+    if (is_penalized(info())) add_activity_penalty(call);
+  }
+
+  [[nodiscard]] static bool is_penalized(const LayerInfo& layer) {
+    return !activity_regularizer_of(layer.layer).is_none();
+  }
+
+  void add_activity_penalty(int call) {
+    current_ = read(call);
+    append(OperationKind::activity_penalty, TensorSpec());
+    penalties_.push_back({.tensor = current_});
   }
 
   void add_input(int call) {
@@ -463,12 +492,14 @@ class Lowering {
     const bool reads_logits = hidden.output == current_;
     const int differentiated = reads_logits ? hidden.logits : current_;
     if (reads_logits) model_output.loss = from_logits(model_output.loss);
+    std::vector<Operand> operands{{.tensor = differentiated, .activation = activations_[differentiated]}};
+    if (index == 0) operands.insert(operands.end(), penalties_.begin(), penalties_.end());
     graph_.forward.push_back({.kind = OperationKind::loss,
                               .layer = architecture_.calls()[call].layer,
                               .input = current_,
                               .parameter = graph_.metrics_parameter(),
                               .num_parameters = 1,
-                              .operands = {{.tensor = differentiated, .activation = activations_[differentiated]}},
+                              .operands = std::move(operands),
                               .model_output = index});
   }
 
@@ -490,6 +521,7 @@ class Lowering {
   int layer_ = 0;            ///< its layer
   int first_parameter_ = 0;  ///< of that layer
   Graph graph_;
+  std::vector<Operand> penalties_;               ///< of the outputs of layers
   std::vector<HiddenLogits> hidden_logits_;      ///< by output
   std::vector<ActivationFunction> activations_;  ///< the activation that each tensor's producer fused
   int current_ = 0;                              ///< the last tensor

@@ -37,6 +37,7 @@ void choose_types(Graph& graph) {
   }
   for (TensorSpec& tensor : graph.tensors) tensor.type = ElementType::bfloat16;
   for (const Operation& operation : graph.forward) {
+    if (operation.kind == OperationKind::activity_penalty) graph.tensors[operation.output].type = ElementType::float32;
     if (operation.kind != OperationKind::embedding) continue;
     const int alias = graph.tensors[operation.input].alias;
     const int indices = alias >= 0 ? alias : operation.input;

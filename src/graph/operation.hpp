@@ -29,18 +29,25 @@ struct SharedUse {
   int count = 1;  ///< more than 1 for a layer that is called several times: it has one set of parameters
 };
 
-/// A tensor that a merge, a concatenation, a sum of gradients or a loss reads.
+/// The axis of an operand along which a dot product sums.
+struct SummedAxis {
+  std::int64_t terms = 1;   ///< elements along the axis
+  std::int64_t stride = 1;  ///< elements from one to the next in memory, channels last
+};
+
+/// A tensor that a merge, a concatenation, a dot product, a sum of gradients or a loss reads.
 struct Operand {
   int tensor = -1;
   ActivationFunction activation = ActivationFunction::linear;  ///< fused into the tensor
   bool needs_gradient = false;                                 ///< backward: whether to compute the tensor's gradient
+  SummedAxis summed = {};                                      ///< of a dot product
 };
 
 /// Layers, tensors and parameters are indices into the graph; -1 means no tensor or no parameter.
 struct Operation {
   OperationKind kind = OperationKind::gather;
   int layer = 0;
-  int input = -1;      ///< of a merge or concatenation: the first operand
+  int input = -1;      ///< of a merge, concatenation or dot product: the first operand
   int output = -1;     ///< backward: the forward operation's output, whose gradient is read
   int parameter = -1;  ///< the first that it uses: a kernel, then the bias
   int num_parameters = 0;
@@ -49,8 +56,9 @@ struct Operation {
   ActivationFunction input_activation = ActivationFunction::linear;  ///< backward: fused into the input
   bool input_gradient = false;                                       ///< backward: whether to compute input's gradient
   bool is_frozen = false;  ///< the layer is not trainable: no gradients of its parameters, and fixed statistics
-  /// Of a merge or concatenation: its inputs. Of sum_gradients: the forks of `input`. Of a loss: the tensor that it is
-  /// computed from and whose gradient it writes; metrics are computed from `input`, the model's output.
+  /// Of a merge, concatenation or dot product: its inputs. Of sum_gradients: the forks of `input`. Of a loss: the
+  /// tensor that it is computed from, and of the first output's loss also the outputs of all activity_penalty
+  /// operations. The loss writes the gradients of these. Metrics are computed from `input`, the model's output.
   std::vector<Operand> operands = {};
   std::size_t model_input = 0;         ///< gather: index in Graph::inputs
   std::size_t model_output = 0;        ///< loss: index in Graph::outputs

@@ -27,6 +27,8 @@ namespace lockstep {
   X(upsample, upsample)                                \
   X(transpose, transpose)                              \
   X(concatenate, concatenate)                          \
+  X(dot, dot)                                          \
+  X(activity_penalty, activity_penalty)                \
   X(affine, affine)                                    \
   X(prelu, prelu)                                      \
   X(layer_scale, layer_scale)                          \
@@ -49,6 +51,8 @@ namespace lockstep {
   X(upsample_backward, upsample)                       \
   X(transpose_backward, transpose)                     \
   X(concatenate_backward, concatenate)                 \
+  X(dot_backward, dot)                                 \
+  X(activity_penalty_backward, activity_penalty)       \
   X(affine_backward, affine)                           \
   X(prelu_backward, prelu)                             \
   X(layer_scale_backward, layer_scale)                 \
@@ -150,6 +154,10 @@ inline constexpr auto operation_traits = [] {
        .is_microbatchable = true},
       {.kind = Kind::transpose, .work = WorkKind::forward, .backward = Kind::transpose_backward},
       {.kind = Kind::concatenate, .work = WorkKind::forward, .backward = Kind::concatenate_backward},
+      // Products of two tensors, summed along an axis of each.
+      {.kind = Kind::dot, .work = WorkKind::forward, .backward = Kind::dot_backward},
+      // A number for each example, which the loss adds up.
+      {.kind = Kind::activity_penalty, .work = WorkKind::forward, .backward = Kind::activity_penalty_backward},
       // y = scale x + shift, with constants.
       {.kind = Kind::affine, .work = WorkKind::forward, .backward = Kind::affine_backward, .reach = Reach::element,
        .is_per_channel = true, .is_microbatchable = true},
@@ -180,6 +188,8 @@ inline constexpr auto operation_traits = [] {
       {.kind = Kind::upsample_backward, .work = WorkKind::backward},
       {.kind = Kind::transpose_backward, .work = WorkKind::backward},
       {.kind = Kind::concatenate_backward, .work = WorkKind::backward},
+      {.kind = Kind::dot_backward, .work = WorkKind::backward},
+      {.kind = Kind::activity_penalty_backward, .work = WorkKind::backward},
       {.kind = Kind::affine_backward, .work = WorkKind::backward, .reach = Reach::element},
       {.kind = Kind::prelu_backward, .work = WorkKind::backward},
       {.kind = Kind::layer_scale_backward, .work = WorkKind::backward},

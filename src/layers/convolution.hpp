@@ -80,6 +80,7 @@ struct PlainConvolutionTraits : ConvolutionTraits {
     visit.optional("bias_initializer", conv.bias_initializer);
     visit.optional("kernel_regularizer", conv.kernel_regularizer);
     visit.optional("bias_regularizer", conv.bias_regularizer);
+    visit.optional("activity_regularizer", conv.activity_regularizer);
     visit.optional("kernel_constraint", conv.kernel_constraint);
     visit.optional("bias_constraint", conv.bias_constraint);
   }
@@ -131,6 +132,7 @@ struct DepthwiseConvolutionTraits : ConvolutionTraits {
     visit.optional("bias_initializer", conv.bias_initializer);
     visit.optional("depthwise_regularizer", conv.depthwise_regularizer);
     visit.optional("bias_regularizer", conv.bias_regularizer);
+    visit.optional("activity_regularizer", conv.activity_regularizer);
     visit.optional("depthwise_constraint", conv.depthwise_constraint);
     visit.optional("bias_constraint", conv.bias_constraint);
     visit.expected("groups", 1);  // Keras 2 also writes the options of Conv2D
@@ -185,6 +187,7 @@ struct SeparableConvolutionTraits : ConvolutionTraits {
     visit.optional("depthwise_regularizer", conv.depthwise_regularizer);
     visit.optional("pointwise_regularizer", conv.pointwise_regularizer);
     visit.optional("bias_regularizer", conv.bias_regularizer);
+    visit.optional("activity_regularizer", conv.activity_regularizer);
     visit.optional("depthwise_constraint", conv.depthwise_constraint);
     visit.optional("pointwise_constraint", conv.pointwise_constraint);
     visit.optional("bias_constraint", conv.bias_constraint);
@@ -240,6 +243,7 @@ struct TransposedConvolutionTraits : ConvolutionTraits {
     visit.optional("bias_initializer", conv.bias_initializer);
     visit.optional("kernel_regularizer", conv.kernel_regularizer);
     visit.optional("bias_regularizer", conv.bias_regularizer);
+    visit.optional("activity_regularizer", conv.activity_regularizer);
     visit.optional("kernel_constraint", conv.kernel_constraint);
     visit.optional("bias_constraint", conv.bias_constraint);
     visit.expected("groups", 1);  // Keras 2 also writes the options of Conv2D

@@ -26,6 +26,7 @@ struct LayerTraits<Dense> {
     visit.optional("bias_initializer", dense.bias_initializer);
     visit.optional("kernel_regularizer", dense.kernel_regularizer);
     visit.optional("bias_regularizer", dense.bias_regularizer);
+    visit.optional("activity_regularizer", dense.activity_regularizer);
     visit.optional("kernel_constraint", dense.kernel_constraint);
     visit.optional("bias_constraint", dense.bias_constraint);
   }

@@ -25,6 +25,7 @@ struct LayerTraits<Embedding> {
     visit.required("output_dim", embedding.output_dim, at_least_one);
     visit.optional("embeddings_initializer", embedding.embeddings_initializer);
     visit.optional("embeddings_regularizer", embedding.embeddings_regularizer);
+    visit.optional("activity_regularizer", embedding.activity_regularizer);
     visit.optional("embeddings_constraint", embedding.embeddings_constraint);
     visit.expected("mask_zero", false);
     visit.ignored("input_length");  // Keras 2

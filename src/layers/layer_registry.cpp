@@ -28,6 +28,18 @@ struct ActivationFinder : FieldVisitor {
   }
 };
 
+/// Finds the penalty of a layer's output among its fields.
+struct ActivityRegularizerFinder : FieldVisitor {
+  Regularizer found;
+
+  template <typename T>
+  void optional(std::string_view key, const T& value, const auto&... /*range*/) {
+    if constexpr (std::is_same_v<T, Regularizer>) {
+      if (key == "activity_regularizer") found = value;
+    }
+  }
+};
+
 bool is_upper(char c) { return c >= 'A' && c <= 'Z'; }
 bool is_lower(char c) { return c >= 'a' && c <= 'z'; }
 
@@ -123,6 +135,20 @@ ElementOrder element_order_of(const Layer& layer) {
           return LayerTraits<L>::element_order(any);
         } else {
           return ElementOrder::significant;
+        }
+      },
+      layer);
+}
+
+Regularizer activity_regularizer_of(const Layer& layer) {
+  return std::visit(
+      []<typename L>(const L& any) {
+        if constexpr (requires { LayerTraits<L>::activity_regularizer(any); }) {
+          return LayerTraits<L>::activity_regularizer(any);
+        } else {
+          ActivityRegularizerFinder finder;
+          LayerTraits<L>::fields(finder, any);
+          return finder.found;
         }
       },
       layer);

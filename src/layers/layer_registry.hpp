@@ -58,6 +58,9 @@ void set_trainable(Layer& layer, bool trainable);
 
 [[nodiscard]] ElementOrder element_order_of(const Layer& layer);
 
+/// The penalty that each call of the layer adds to the loss for its output.
+[[nodiscard]] Regularizer activity_regularizer_of(const Layer& layer);
+
 /// The activation function that a layer ends with, if it has one as a field, or is Softmax.
 [[nodiscard]] std::optional<ActivationFunction> activation_of(const Layer& layer);
 

@@ -8,6 +8,7 @@
 //   - lower(l, to): appends the layer's operations; see Lowering in graph/lower.cpp. It names operation kinds through
 //     the template parameter, because layers do not include the graph.
 //   - activation: the function of a layer that is nothing else and has no field for it. Optional.
+//   - activity_regularizer(l): the penalty of the output, for a layer that has no field of this name. Optional.
 //   - takes_trainable: false if the constructor of Keras' class has no argument `trainable`. Optional; default true.
 //   - element_order(l): how the layer depends on its input's element order. Optional; default `significant`.
 #pragma once

@@ -1,4 +1,4 @@
-// Layers that merge several tensors: elementwise ones, and Concatenate.
+// Layers that merge several tensors: elementwise ones, Concatenate and Dot.
 #pragma once
 
 #include "layers/layer_traits.hpp"
@@ -14,6 +14,12 @@ namespace lockstep {
 
 /// The shape of an elementwise merge: along each axis the inputs have one size, or 1. Throws UsageError if they do not.
 [[nodiscard]] Shape broadcast_shape(const ShapeInference& shapes);
+
+/// The index of an axis among the axes of an example, where 1 is the first after the batch and -1 the last. The axis
+/// exists.
+[[nodiscard]] constexpr std::size_t example_axis(int axis, std::size_t rank) {
+  return axis < 0 ? rank - static_cast<std::size_t>(-axis) : static_cast<std::size_t>(axis - 1);
+}
 
 /// The traits that elementwise merges share.
 template <MergeFunction function>
@@ -86,13 +92,23 @@ struct LayerTraits<Concatenate> {
   static void infer(const Concatenate& merge, ShapeInference& shapes);
 
   static void lower(const Concatenate& merge, auto& to) {
-    to.append_concatenate(axis_of(merge, to.output_shape().rank()));
+    to.append_concatenate(example_axis(merge.axis, to.output_shape().rank()));
+  }
+};
+
+template <>
+struct LayerTraits<Dot> {
+  static constexpr std::string_view class_name = "Dot";
+  static Dot blank() { return Dot(-1); }
+
+  static void fields(auto& visit, auto& dot) {
+    visit.required("axes", dot.axes);
+    visit.optional("normalize", dot.normalize);
   }
 
-  /// The index of the axis among `rank` axes of an example.
-  [[nodiscard]] static std::size_t axis_of(const Concatenate& merge, std::size_t rank) {
-    return merge.axis < 0 ? rank - static_cast<std::size_t>(-merge.axis) : static_cast<std::size_t>(merge.axis - 1);
-  }
+  static void infer(const Dot& dot, ShapeInference& shapes);
+
+  static void lower(const Dot& dot, auto& to) { to.append_dot(dot.axes); }
 };
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// Layers that are random in training.
+// Layers that are random in training, and ActivityRegularization.
 #pragma once
 
 #include "layers/layer_traits.hpp"
@@ -139,6 +139,26 @@ struct LayerTraits<GaussianDropout> {
   static void lower(const GaussianDropout& noise, Lowering& to) {
     if (noise.rate > 0) to.append(Lowering::Kind::noise);
   }
+};
+
+template <>
+struct LayerTraits<ActivityRegularization> {
+  static constexpr std::string_view class_name = "ActivityRegularization";
+
+  static void fields(auto& visit, auto& layer) {
+    visit.optional("l1", layer.l1, not_negative);
+    visit.optional("l2", layer.l2, not_negative);
+  }
+
+  static void infer(const ActivityRegularization& /*layer*/, ShapeInference& shapes) {
+    shapes.set_output(shapes.input());
+  }
+
+  static void lower(const ActivityRegularization& /*layer*/, auto& /*to*/) {}
+
+  static ElementOrder element_order(const ActivityRegularization& /*layer*/) { return ElementOrder::passed_on; }
+
+  static Regularizer activity_regularizer(const ActivityRegularization& layer) { return {layer.l1, layer.l2}; }
 };
 
 }  // namespace lockstep

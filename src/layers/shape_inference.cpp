@@ -115,15 +115,18 @@ void ShapeInference::set_output(Shape shape) {
   info_.output_shape = std::move(shape);
 }
 
+void ShapeInference::check_regularizer(const Regularizer& regularizer, std::string_view of) const {
+  for (const double factor : {regularizer.l1, regularizer.l2}) {
+    if (not_negative.contains(factor)) continue;
+    fail(fmt::format("has a regularizer with the factor {} for its {}; it must be {}", factor, of,
+                     not_negative.to_string()));
+  }
+}
+
 void ShapeInference::add_weight(std::string name, Shape shape, Initializer initializer, Regularizer regularizer,
                                 const Constraint& constraint) {
   need_size(shape, name);
-  for (const double factor : {regularizer.l1, regularizer.l2}) {
-    if (!not_negative.contains(factor)) {
-      fail(fmt::format("has a regularizer with the factor {} for its {}; it must be {}", factor, name,
-                       not_negative.to_string()));
-    }
-  }
+  check_regularizer(regularizer, name);
   if (const auto problem = problem_of(constraint, shape)) {
     fail(fmt::format("has a constraint for its {} with {}", name, *problem));
   }
@@ -177,6 +180,7 @@ void infer_shapes(LayerInfo& info, std::span<const Shape> inputs) {
         }
         const RangeCheck check(shapes);
         LayerTraits<L>::fields(check, layer);
+        shapes.check_regularizer(activity_regularizer_of(info.layer), "output");
         LayerTraits<L>::infer(layer, shapes);
       },
       info.layer);

@@ -37,6 +37,9 @@ class ShapeInference {
   void add_constant(std::string name, Shape shape, Initializer initializer);
   void add_moving_average(std::string name, Shape shape, Initializer initializer, double momentum);
 
+  /// Throws UsageError if a factor is negative. `of`: what it penalizes.
+  void check_regularizer(const Regularizer& regularizer, std::string_view of) const;
+
   /// Throws UsageError unless the layer is called on this many tensors.
   void need_inputs(std::size_t min, std::size_t max = std::numeric_limits<std::size_t>::max()) const;
   /// Throws UsageError unless the input has this many axes, which `axes` names: "(steps, channels)".

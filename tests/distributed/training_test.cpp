@@ -117,6 +117,17 @@ TEST_CASE("a model of two inputs trains on any number of ranks like the referenc
   }
 }
 
+TEST_CASE("penalties of outputs train on any number of ranks like the reference") {
+  const Tensor input = Input({6});
+  const Tensor hidden = Dense(8, {.activation = activations::tanh, .activity_regularizer = L1L2(0.02, 0.03)})(input);
+  const Tensor dot = Dot(1, {.normalize = true})({hidden, Dense(8)(input)});
+  const Functional model(input, ActivityRegularization({.l2 = 0.05})(Dense(3)(Concatenate()({hidden, dot}))));
+  const CompileOptions compile{
+      .optimizer = Adam({.learning_rate = 0.01, .epsilon = 1e-4}), .loss = logits, .metrics = {accuracy}};
+  for (const auto& [batch, count] : std::vector<std::pair<int, std::size_t>>{{12, 36}, {5, 13}, {1, 3}})
+    check_training(compile, batch, count, Communication::automatic, 0, 0, model);
+}
+
 TEST_CASE("a model of two outputs trains on any number of ranks like one that concatenates them") {
   const Tensor input = Input({6}, "input");
   const Tensor hidden = Dropout(0.25)(Dense(8, {.activation = activations::tanh})(input));

@@ -144,6 +144,20 @@ def residual() -> keras.Model:
     return keras.Model(image, layers.Dense(5)(layers.GlobalAveragePooling2D()(x)))
 
 
+def penalized() -> keras.Model:
+    """Outputs of layers add to the loss, also those of a frozen layer; and attention. No layer is called twice, because
+    Keras on JAX then loses the penalty of all calls but the last."""
+    image = layers.Input((10, 9, 2))
+    x = layers.Conv2D(16, 3, activation="tanh", activity_regularizer=keras.regularizers.L1L2(1e-3, 2e-3))(image)
+    x = layers.AveragePooling2D(2)(x)
+    x = layers.Conv2D(16, 1, activity_regularizer="l2", trainable=False)(x)
+    x = layers.SeparableConv2D(16, 1, activation="tanh", activity_regularizer=keras.regularizers.L1(1e-3))(x)
+    x = layers.Reshape((12, 16))(x)
+    scores = layers.Softmax()(layers.Dot(2, normalize=True)([x, layers.Dense(16)(x)]))
+    x = layers.ActivityRegularization(l2=1e-3)(layers.Dot((2, 1))([scores, x]))
+    return keras.Model(image, layers.Dense(5, activity_regularizer="l2")(layers.Flatten()(x)))
+
+
 def fine_tuned() -> keras.Model:
     """A frozen base, and frozen layers among trainable ones."""
     model = keras.Sequential([
@@ -234,6 +248,7 @@ SGD, Adam, AdamW, RMSprop = (
 # case has the default epsilon, the others one above the rounding errors of the gradients.
 CASES = {
     "SGD": Case(convolutional, lambda: SGD(0.05)),
+    "penalized outputs": Case(penalized, lambda: SGD(0.05), quick=True),
     "SGD, momentum": Case(smooth, lambda: SGD(0.02, momentum=0.9)),
     "SGD, Nesterov": Case(smooth, lambda: SGD(0.02, momentum=0.9, nesterov=True), quick=True),
     "Adam": Case(smooth, lambda: Adam(0.002)),

@@ -26,12 +26,14 @@ def extent(random: Random, most: int) -> Any:
 
 
 def weights(random: Random) -> dict[str, Any]:
-    """How a kernel and a bias begin, and what penalty they add to the loss."""
+    """How a kernel and a bias begin, and what penalty they and the output add to the loss. An output that is 0 has a
+    derivative of L1 on JAX, and none on other backends."""
     regularizers = (None, None, "l1", "l2")
     constraints = (None, None, None, "max_norm", "non_neg", "unit_norm")
     return {"kernel_constraint": any_of(random, constraints), "bias_constraint": any_of(random, constraints),
             "kernel_initializer": any_of(random, INITIALIZERS), "bias_initializer": any_of(random, INITIALIZERS),
-            "kernel_regularizer": any_of(random, regularizers), "bias_regularizer": any_of(random, regularizers)}
+            "kernel_regularizer": any_of(random, regularizers), "bias_regularizer": any_of(random, regularizers),
+            "activity_regularizer": any_of(random, (None, None, None, "l2"))}
 
 
 def convolution(layers: ModuleType, random: Random, channels: int, **common: Any) -> Any:
@@ -120,6 +122,7 @@ def shape_layer(layers: ModuleType, random: Random, shape: tuple[int, ...], **co
         lambda: layers.UnitNormalization(**common),
         lambda: layers.AlphaDropout(0.5, **common),
         lambda: layers.Identity(**common),
+        lambda: layers.ActivityRegularization(l2=0.01 * float(random.random()), **common),
         lambda: layers.Rescaling(float(random.random()), float(random.random()), **common),
         lambda: layers.GaussianNoise(0.5, **common),
         lambda: layers.GaussianDropout(0.5, **common),
@@ -234,6 +237,10 @@ def graph(keras: ModuleType, random: Random, shape: tuple[int, ...], depth: int 
     for _ in range(random.integers(2, 8)):
         read = any_of(random, tuple(tensors))
         kind = random.integers(6)
+        if kind == 0 and len(shape) == 1 and random.random() < 0.5:  # scales a vector by its likeness to another one
+            dot = layers.Dot(any_of(random, (1, -1)), normalize=bool(random.integers(2)))
+            tensors.append(layers.Multiply()([read, dot([read, any_of(random, tuple(tensors))])]))
+            continue
         if kind <= 1:
             merge = any_of(random, (layers.Add, layers.Multiply, layers.Average, layers.Maximum, layers.Minimum))
             tensors.append(merge()([read, any_of(random, tuple(tensors))]))

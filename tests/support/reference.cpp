@@ -47,6 +47,7 @@ ReferenceModel::ReferenceModel(Architecture model, Loss loss, Optimizer optimize
     if (!shapes.inputs.empty()) info.input_shape = shapes.inputs.front();
     info.output_shape = call.output_shape;
     calls_.push_back(make_layer(info, static_cast<std::uint32_t>(call.layer), shapes));
+    activity_regularizers_.push_back(activity_regularizer_of(info.layer));
   }
   for (const LayerInfo& info : model_.layers()) {
     first_parameter_.push_back(parameters_.size());
@@ -68,6 +69,7 @@ ReferenceModel::ReferenceModel(Architecture model, Loss loss, Optimizer optimize
     }
   }
   first_parameter_.push_back(parameters_.size());
+  penalized_.resize(calls_.size());
 }
 
 /// An example counts as correct when its largest output is the target's class (or largest element); if there is one
@@ -162,6 +164,10 @@ Values ReferenceModel::forward(const Pass& pass, std::span<const double> inputs)
     for (const int input : call.inputs)
       values.insert(values.end(), tensors[at(input)].begin(), tensors[at(input)].end());
     tensors[c] = calls_[c]->forward(pass, std::span<const Values>(weights_).subspan(first, count), values);
+    const Regularizer& regularizer = activity_regularizers_[c];
+    if (regularizer.is_none()) continue;
+    penalized_[c] = tensors[c];
+    for (const double y : tensors[c]) activity_penalty_ += regularizer.l1 * std::abs(y) + regularizer.l2 * y * y;
   }
   return tensors[at(model_.outputs().front())];
 }
@@ -183,6 +189,18 @@ void ReferenceModel::weigh_statistics(const std::vector<Values>& before, int lay
   }
 }
 
+/// Adds the derivative of the penalty of a call's output, which is divided by the batch.
+void ReferenceModel::add_activity_gradient(std::size_t call, Values& gradient) const {
+  const Regularizer& regularizer = activity_regularizers_[call];
+  if (regularizer.is_none()) return;
+  for (std::size_t i = 0; i < gradient.size(); ++i) {
+    const double y = penalized_[call][i];
+    double derivative = 2 * regularizer.l2 * y;
+    if (y != 0) derivative += y > 0 ? regularizer.l1 : -regularizer.l1;
+    gradient[i] += activity_scale_ * derivative;
+  }
+}
+
 void ReferenceModel::backward(Values gradient) {
   std::vector<Values> tensors(calls_.size());  // the sum of the gradients that the calls of each tensor have returned
   tensors[at(model_.outputs().front())] = std::move(gradient);
@@ -192,6 +210,7 @@ void ReferenceModel::backward(Values gradient) {
     const auto [first, count] = parameters_of(call.layer);
     const std::vector<Values> before(gradients_.begin() + static_cast<std::ptrdiff_t>(first),
                                      gradients_.begin() + static_cast<std::ptrdiff_t>(first + count));
+    add_activity_gradient(c, tensors[c]);
     const Values returned = calls_[c]->backward(std::span<const Values>(weights_).subspan(first, count),
                                                 std::span(gradients_).subspan(first, count), tensors[c]);
     weigh_statistics(before, call.layer, later_calls[at(call.layer)]++);
@@ -217,9 +236,10 @@ Values ReferenceModel::predict(std::span<const double> inputs, std::int64_t n) {
 Sums ReferenceModel::evaluate(std::span<const double> inputs, std::span<const double> targets, std::int64_t n) {
   if (targets.size() != at(n * target_width())) throw std::invalid_argument("reference: targets");
   Sums sums;
+  activity_penalty_ = 0;
   judge(predict(inputs, n), targets, 0, sums);
   sums.loss_sum *= scale_of(loss_, static_cast<double>(n), total_weight()).loss;
-  sums.loss_sum += static_cast<double>(n) * penalty();
+  sums.loss_sum += static_cast<double>(n) * penalty() + activity_penalty_;
   return sums;
 }
 
@@ -234,6 +254,8 @@ Sums ReferenceModel::compute_gradients(std::span<const double> inputs, std::span
   }
 
   zero(gradients_);
+  activity_penalty_ = 0;
+  activity_scale_ = 1 / static_cast<double>(global_batch);
   Sums sums;
   const ReducedScale scale = scale_of(loss_, static_cast<double>(global_batch), total_weight());
   std::size_t place = 0;
@@ -253,7 +275,7 @@ Sums ReferenceModel::compute_gradients(std::span<const double> inputs, std::span
   }
 
   sums.loss_sum *= scale.loss;
-  sums.loss_sum += static_cast<double>(n) * penalty();
+  sums.loss_sum += static_cast<double>(n) * penalty() + activity_penalty_;
   const auto busy = static_cast<double>(slices.size()) - static_cast<double>(std::ranges::count(slices, 0));
   for (std::size_t p = 0; p < parameters_.size(); ++p) {
     if (frozen_[p]) std::ranges::fill(gradients_[p], 0.0);

@@ -95,6 +95,7 @@ class ReferenceModel {
   Values judge(std::span<const double> outputs, std::span<const double> targets, std::size_t first, Sums& sums) const;
   [[nodiscard]] double total_weight() const;
   [[nodiscard]] double penalty() const;
+  void add_activity_gradient(std::size_t call, Values& gradient) const;
   [[nodiscard]] std::vector<double*> slots_at(std::size_t parameter, std::size_t element);
   [[nodiscard]] std::int64_t target_width() const;
 
@@ -105,8 +106,12 @@ class ReferenceModel {
   std::uint64_t step_ = 0;
   KeepElement keep_;
   Values sample_weights_;
-  std::vector<std::unique_ptr<Layer>> calls_;  // one object for each call, which keeps what backward needs
-  std::vector<std::size_t> first_parameter_;   // of each layer, and one past the last
+  std::vector<std::unique_ptr<Layer>> calls_;       // one object for each call, which keeps what backward needs
+  std::vector<Regularizer> activity_regularizers_;  // by call
+  std::vector<Values> penalized_;                   // by call: the output, if it has a penalty
+  double activity_penalty_ = 0;                     // of all examples since it was reset
+  double activity_scale_ = 0;                       // of its gradient
+  std::vector<std::size_t> first_parameter_;        // of each layer, and one past the last
   std::vector<ParameterInfo> parameters_;
   std::vector<double> momenta_;  // of moving statistics
   std::vector<bool> frozen_;     // by parameter: whether training changes nothing about it

@@ -320,6 +320,7 @@ std::unique_ptr<Layer> make_layer(const LayerInfo& info, std::uint32_t ordinal, 
     Made operator()(const Rescaling& rescaling) const { return make_affine(rescaling); }
     Made operator()(const Flatten&) const { return std::make_unique<ReshapeLayer>(); }
     Made operator()(const Identity&) const { return std::make_unique<ReshapeLayer>(); }
+    Made operator()(const ActivityRegularization&) const { return std::make_unique<ReshapeLayer>(); }
     Made operator()(const Dense& dense) const {
       return std::make_unique<DenseLayer>(dense, info.parameters[0].shape[0]);
     }
@@ -369,6 +370,7 @@ std::unique_ptr<Layer> make_layer(const LayerInfo& info, std::uint32_t ordinal, 
     Made operator()(const RepeatVector& layer) const { return make_shape_layer(layer, shapes); }
     Made operator()(const Permute& layer) const { return make_shape_layer(layer, shapes); }
     Made operator()(const Concatenate& layer) const { return make_shape_layer(layer, shapes); }
+    Made operator()(const Dot& layer) const { return make_dot(layer, shapes); }
     Made operator()(const CustomScaleLayer& layer) const { return make_shape_layer(layer, shapes); }
     Made operator()(const LayerNormalization& layer) const { return make_normalization(layer, shapes.output); }
     Made operator()(const RMSNormalization& layer) const { return make_normalization(layer, shapes.output); }

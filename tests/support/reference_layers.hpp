@@ -71,6 +71,7 @@ std::unique_ptr<Layer> make_shape_layer(const UpSampling2D& upsampling, const Ca
 std::unique_ptr<Layer> make_shape_layer(const RepeatVector& repeat, const CallShapes& shapes);
 std::unique_ptr<Layer> make_shape_layer(const Permute& permute, const CallShapes& shapes);
 std::unique_ptr<Layer> make_shape_layer(const Concatenate& merge, const CallShapes& shapes);
+std::unique_ptr<Layer> make_dot(const Dot& dot, const CallShapes& shapes);
 std::unique_ptr<Layer> make_shape_layer(const CustomScaleLayer& merge, const CallShapes& shapes);
 std::unique_ptr<Layer> make_weighted_layer(const PReLU& layer, const LayerInfo& info, const CallShapes& shapes);
 std::unique_ptr<Layer> make_weighted_layer(const LayerScale& layer, const LayerInfo& info, const CallShapes& shapes);

@@ -5,6 +5,7 @@
 #include "support/reference_layers.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -90,6 +91,102 @@ std::unique_ptr<Layer> moved(const Shape& input, const Shape& output, const std:
   }
   return layer;
 }
+
+/// Each element of the output is a sum of products of elements of two inputs, which may be divided by the lengths of
+/// their vectors along the summed axes first. The derivative of x / |x| is written out.
+class DotLayer : public Layer {
+ public:
+  DotLayer(const Dot& dot, CallShapes shapes) : normalizes_(dot.normalize), shapes_(std::move(shapes)) {
+    for (const std::size_t k : {0, 1}) {
+      const auto rank = static_cast<int>(shapes_.inputs[k].rank());
+      const int axis = k == 0 ? dot.axes.first : dot.axes.second;
+      axes_[k] = static_cast<std::size_t>(axis < 0 ? rank + axis : axis - 1);
+    }
+  }
+
+  Values forward(const Pass& pass, std::span<const Values>, const Values& input) override {
+    examples_ = at(pass.examples);
+    input_ = input;
+    scales_.assign(input.size(), 1);
+    if (normalizes_) {
+      for_each_vector([&](const std::vector<std::size_t>& elements) {
+        double squares = 0;
+        for (const std::size_t i : elements) squares += input[i] * input[i];
+        for (const std::size_t i : elements) scales_[i] = std::min(1 / std::sqrt(squares), 1e7);
+      });
+    }
+    Values output(examples_ * at(shapes_.output.elements()));
+    for_each_product([&](std::size_t to, std::size_t x, std::size_t y) {
+      output[to] += input[x] * scales_[x] * input[y] * scales_[y];
+    });
+    return output;
+  }
+
+  Values backward(std::span<const Values>, std::span<Values>, const Values& gradient) override {
+    Values dx(input_.size());  // of the normalized inputs
+    for_each_product([&](std::size_t to, std::size_t x, std::size_t y) {
+      dx[x] += gradient[to] * input_[y] * scales_[y];
+      dx[y] += gradient[to] * input_[x] * scales_[x];
+    });
+    if (!normalizes_) return dx;
+    for_each_vector([&](const std::vector<std::size_t>& elements) {
+      double dot = 0;
+      for (const std::size_t i : elements) dot += dx[i] * input_[i];
+      for (const std::size_t i : elements) dx[i] = scales_[i] * (dx[i] - input_[i] * dot * scales_[i] * scales_[i]);
+    });
+    return dx;
+  }
+
+ private:
+  [[nodiscard]] std::size_t begin_of(std::size_t input, std::size_t example) const {
+    const std::size_t before = input == 0 ? 0 : examples_ * at(shapes_.inputs[0].elements());
+    return before + example * at(shapes_.inputs[input].elements());
+  }
+
+  /// The places in an input of the elements along the summed axis through each of its elements at index 0.
+  template <typename Visit>
+  void for_each_vector(const Visit& visit) const {
+    for (const std::size_t k : {0, 1}) {
+      for (std::size_t example = 0; example < examples_; ++example) {
+        for (std::int64_t i = 0; i < shapes_.inputs[k].elements(); ++i) {
+          Index index = index_of(i, shapes_.inputs[k]);
+          if (index[axes_[k]] != 0) continue;
+          std::vector<std::size_t> elements;
+          for (; index[axes_[k]] < shapes_.inputs[k][axes_[k]]; ++index[axes_[k]]) {
+            elements.push_back(begin_of(k, example) + at(element_at(index, shapes_.inputs[k])));
+          }
+          visit(elements);
+        }
+      }
+    }
+  }
+
+  /// visit(element of the output, of the first input, of the second input), for all that are multiplied.
+  template <typename Visit>
+  void for_each_product(const Visit& visit) const {
+    for (std::size_t example = 0; example < examples_; ++example) {
+      for (std::int64_t x = 0; x < shapes_.inputs[0].elements(); ++x) {
+        for (std::int64_t y = 0; y < shapes_.inputs[1].elements(); ++y) {
+          Index of_x = index_of(x, shapes_.inputs[0]);
+          Index of_y = index_of(y, shapes_.inputs[1]);
+          if (of_x[axes_[0]] != of_y[axes_[1]]) continue;
+          of_x.erase(of_x.begin() + static_cast<std::ptrdiff_t>(axes_[0]));
+          of_y.erase(of_y.begin() + static_cast<std::ptrdiff_t>(axes_[1]));
+          of_x.insert(of_x.end(), of_y.begin(), of_y.end());
+          const std::int64_t to = of_x.empty() ? 0 : element_at(of_x, shapes_.output);
+          visit(example * at(shapes_.output.elements()) + at(to), begin_of(0, example) + at(x),
+                begin_of(1, example) + at(y));
+        }
+      }
+    }
+  }
+
+  bool normalizes_;
+  CallShapes shapes_;
+  std::array<std::size_t, 2> axes_{};
+  std::size_t examples_ = 0;
+  Values input_, scales_;
+};
 
 /// Elementwise, with a weight that all elements share whose index differs only along axes where `weights` has size 1.
 class WeightedLayer : public Layer {
@@ -429,6 +526,9 @@ std::unique_ptr<Layer> make_shape_layer(const Concatenate& merge, const CallShap
     }
   }
   return layer;
+}
+std::unique_ptr<Layer> make_dot(const Dot& dot, const CallShapes& shapes) {
+  return std::make_unique<DotLayer>(dot, shapes);
 }
 std::unique_ptr<Layer> make_shape_layer(const CustomScaleLayer& merge, const CallShapes& shapes) {
   auto layer = std::make_unique<LinearLayer>(shapes.inputs, shapes.output);

@@ -25,6 +25,7 @@ struct Conv2DOptions {
   Initializer bias_initializer = Initializer::zeros;
   Regularizer kernel_regularizer = {};
   Regularizer bias_regularizer = {};
+  Regularizer activity_regularizer = {};
   Constraint kernel_constraint = {};
   Constraint bias_constraint = {};
   std::string name = {};
@@ -50,6 +51,7 @@ struct Conv1DOptions {
   Initializer bias_initializer = Initializer::zeros;
   Regularizer kernel_regularizer = {};
   Regularizer bias_regularizer = {};
+  Regularizer activity_regularizer = {};
   Constraint kernel_constraint = {};
   Constraint bias_constraint = {};
   std::string name = {};
@@ -74,6 +76,7 @@ struct DepthwiseConv2DOptions {
   Initializer bias_initializer = Initializer::zeros;
   Regularizer depthwise_regularizer = {};
   Regularizer bias_regularizer = {};
+  Regularizer activity_regularizer = {};
   Constraint depthwise_constraint = {};
   Constraint bias_constraint = {};
   std::string name = {};
@@ -98,6 +101,7 @@ struct DepthwiseConv1DOptions {
   Initializer bias_initializer = Initializer::zeros;
   Regularizer depthwise_regularizer = {};
   Regularizer bias_regularizer = {};
+  Regularizer activity_regularizer = {};
   Constraint depthwise_constraint = {};
   Constraint bias_constraint = {};
   std::string name = {};
@@ -123,6 +127,7 @@ struct SeparableConv2DOptions {
   Regularizer depthwise_regularizer = {};
   Regularizer pointwise_regularizer = {};
   Regularizer bias_regularizer = {};
+  Regularizer activity_regularizer = {};
   Constraint depthwise_constraint = {};
   Constraint pointwise_constraint = {};
   Constraint bias_constraint = {};
@@ -150,6 +155,7 @@ struct SeparableConv1DOptions {
   Regularizer depthwise_regularizer = {};
   Regularizer pointwise_regularizer = {};
   Regularizer bias_regularizer = {};
+  Regularizer activity_regularizer = {};
   Constraint depthwise_constraint = {};
   Constraint pointwise_constraint = {};
   Constraint bias_constraint = {};
@@ -174,6 +180,7 @@ struct Conv2DTransposeOptions {
   Initializer bias_initializer = Initializer::zeros;
   Regularizer kernel_regularizer = {};
   Regularizer bias_regularizer = {};
+  Regularizer activity_regularizer = {};
   Constraint kernel_constraint = {};
   Constraint bias_constraint = {};
   std::string name = {};
@@ -198,6 +205,7 @@ struct Conv1DTransposeOptions {
   Initializer bias_initializer = Initializer::zeros;
   Regularizer kernel_regularizer = {};
   Regularizer bias_regularizer = {};
+  Regularizer activity_regularizer = {};
   Constraint kernel_constraint = {};
   Constraint bias_constraint = {};
   std::string name = {};

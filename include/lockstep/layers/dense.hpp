@@ -19,6 +19,7 @@ struct DenseOptions {
   Initializer bias_initializer = Initializer::zeros;
   Regularizer kernel_regularizer = {};
   Regularizer bias_regularizer = {};
+  Regularizer activity_regularizer = {};  ///< of the output
   Constraint kernel_constraint = {};
   Constraint bias_constraint = {};
   std::string name = {};

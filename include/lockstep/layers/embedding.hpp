@@ -14,6 +14,7 @@ namespace lockstep {
 struct EmbeddingOptions {
   Initializer embeddings_initializer = Initializer::random_uniform;
   Regularizer embeddings_regularizer = {};
+  Regularizer activity_regularizer = {};
   Constraint embeddings_constraint = {};
   std::string name = {};
 };

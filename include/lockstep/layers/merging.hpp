@@ -51,6 +51,27 @@ struct Concatenate : MergeLayer<Concatenate> {
   std::string name;
 };
 
+/// An axis of each of two tensors: 1 is the first after the batch, -1 the last.
+struct DotAxes {
+  constexpr DotAxes(int both) : first(both), second(both) {}  // NOLINT(google-explicit-constructor): as Keras reads `1`
+  constexpr DotAxes(int first_, int second_) : first(first_), second(second_) {}
+  int first;
+  int second;
+  friend bool operator==(const DotAxes&, const DotAxes&) = default;
+};
+
+struct DotOptions {
+  bool normalize = false;  ///< divides each vector along the axes by its length first
+  std::string name = {};
+};
+
+/// Sums the products of two inputs along an axis of each, which have one size. The output has the other axes of the
+/// first input, then those of the second, or one element if there are none.
+struct Dot : DotOptions, MergeLayer<Dot> {
+  explicit Dot(DotAxes axes_, DotOptions options = {}) : DotOptions(std::move(options)), axes(axes_) {}
+  DotAxes axes;
+};
+
 /// inputs[0] + scale inputs[1]: the residual connection of keras.applications' InceptionResNetV2.
 struct CustomScaleLayer : MergeLayer<CustomScaleLayer> {
   explicit CustomScaleLayer(double scale_, std::string name_ = {}) : scale(scale_), name(std::move(name_)) {}

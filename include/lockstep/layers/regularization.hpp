@@ -1,4 +1,4 @@
-// Layers that are active only in training.
+// Layers that are active only in training, and ActivityRegularization.
 #pragma once
 
 #include <lockstep/core/shape.hpp>
@@ -61,6 +61,18 @@ struct GaussianDropout : CallableLayer<GaussianDropout> {
   explicit GaussianDropout(double rate_, std::string name_ = {}) : rate(rate_), name(std::move(name_)) {}
   double rate;
   std::string name;
+};
+
+struct ActivityRegularizationOptions {
+  double l1 = 0;
+  double l2 = 0;
+  std::string name = {};
+};
+
+/// Returns its input x, and adds l1 Σ|x| + l2 Σx², divided by the size of the batch, to the loss.
+struct ActivityRegularization : ActivityRegularizationOptions, CallableLayer<ActivityRegularization> {
+  explicit ActivityRegularization(ActivityRegularizationOptions options = {})
+      : ActivityRegularizationOptions(std::move(options)) {}
 };
 
 }  // namespace lockstep

@@ -1,10 +1,11 @@
-// Penalties on the weights of a layer.
+// Penalties on the weights and outputs of a layer.
 #pragma once
 
 namespace lockstep {
 
 /// Adds l1 Σ|w| + l2 Σw² over a variable to the loss, as Keras' regularizers do. Weights that are not trained add
-/// nothing. Make one with L1(), L2() or L1L2(), or by Keras' name: "l2".
+/// nothing. An activity_regularizer adds the same sums over a layer's output, divided by the size of the batch. Make
+/// one with L1(), L2() or L1L2(), or by Keras' name: "l2".
 struct Regularizer {
   constexpr Regularizer() = default;
   constexpr Regularizer(double l1_, double l2_) noexcept : l1(l1_), l2(l2_) {}

@@ -35,6 +35,7 @@ std::vector<int> group_tensors(const Graph& graph) {
   }
   for (const Operation& operation : graph.forward) {
     if (operation.input < 0 || operation.output < 0 || traits_of(operation).has_kernel) continue;
+    if (graph.tensors[operation.output].elements() == 1) continue;  // one element lies the same way in every layout
     sets.join(operation.input, operation.output);
     for (const Operand& operand : operation.operands) sets.join(operand.tensor, operation.output);
   }

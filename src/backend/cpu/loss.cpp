@@ -94,6 +94,11 @@ class LossKernel final : public Kernel {
         gradient_(differentiated_.needs_gradient ? scope.gradient<float>(differentiated_.tensor) : nullptr),
         written_(scope.weights_gradient(scope.operation.parameter)),
         penalties_(scope) {
+    for (std::size_t i = 1; i < scope.operation.operands.size(); ++i) {
+      const Operand& operand = scope.operation.operands[i];
+      activity_penalties_.push_back({scope.value<float>(operand.tensor),
+                                     operand.needs_gradient ? scope.gradient<float>(operand.tensor) : nullptr});
+    }
     const GraphOutput& of = model_output_of(scope);
     float* sums = written_ + of.first_sum;
     if (scope.graph.outputs.size() > 1) own_loss_ = sums++;
@@ -136,7 +141,8 @@ class LossKernel final : public Kernel {
       written_[metric_loss] += static_cast<float>(weighted_loss);
       return;
     }
-    const double penalty = penalties_.sum_over_examples(counted.size(), context.examples.size());
+    const double penalty =
+        penalties_.sum_over_examples(counted.size(), context.examples.size()) + add_activity_penalties(context);
     written_[metric_loss] = static_cast<float>(weighted_loss + penalty);
     written_[metric_count] = static_cast<float>(counted.size());
     written_[metric_stop_after_this_step] = context.request == StopRequest::after_this_step ? 1 : 0;
@@ -144,6 +150,25 @@ class LossKernel final : public Kernel {
   }
 
  private:
+  /// Of the outputs of a layer's call: a number for each example, and its gradient.
+  struct ActivityPenalty {
+    const float* values = nullptr;
+    float* gradient = nullptr;  ///< null if nothing needs it
+  };
+
+  /// Writes their gradients, and returns their sum over the counted examples. Neither the loss's reduction nor the
+  /// weights of examples count for them.
+  [[nodiscard]] double add_activity_penalties(const StepContext& context) const {
+    const Range counted = context.counted_examples();
+    double sum = 0;
+    for (const ActivityPenalty& penalty : activity_penalties_) {
+      for (std::size_t r = counted.begin; r < counted.end; ++r) sum += penalty.values[r];
+      if (!context.training || penalty.gradient == nullptr) continue;
+      std::fill_n(penalty.gradient, context.examples.size(), static_cast<float>(context.gradient_scale));
+    }
+    return sum;
+  }
+
   Rule rule_;
   Reduction reduction_;
   double loss_weight_;
@@ -155,6 +180,7 @@ class LossKernel final : public Kernel {
   float* written_;             ///< see MetricIndex
   float* own_loss_ = nullptr;  ///< of several outputs: where this one's loss goes
   Penalties penalties_;
+  std::vector<ActivityPenalty> activity_penalties_;
   std::vector<std::unique_ptr<Kernel>> metrics_;
 };
 

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <memory>
 #include <string>
+#include <variant>
 
 namespace lockstep::cuda {
 
@@ -35,11 +36,16 @@ std::unique_ptr<Kernel> make_pad(const KernelScope& scope) { refuse_layer(scope)
 std::unique_ptr<Kernel> make_upsample(const KernelScope& scope) { refuse_layer(scope); }
 std::unique_ptr<Kernel> make_transpose(const KernelScope& scope) { refuse_layer(scope); }
 std::unique_ptr<Kernel> make_concatenate(const KernelScope& scope) { refuse_layer(scope); }
+std::unique_ptr<Kernel> make_dot(const KernelScope& scope) { refuse_layer(scope); }
 std::unique_ptr<Kernel> make_affine(const KernelScope& scope) { refuse_layer(scope); }
 std::unique_ptr<Kernel> make_prelu(const KernelScope& scope) { refuse_layer(scope); }
 std::unique_ptr<Kernel> make_layer_scale(const KernelScope& scope) { refuse_layer(scope); }
 std::unique_ptr<Kernel> make_layer_normalization(const KernelScope& scope) { refuse_layer(scope); }
 std::unique_ptr<Kernel> make_noise(const KernelScope& scope) { refuse_layer(scope); }
 std::unique_ptr<Kernel> make_embedding(const KernelScope& scope) { refuse_layer(scope); }
+std::unique_ptr<Kernel> make_activity_penalty(const KernelScope& scope) {
+  const bool is_layer_itself = std::holds_alternative<ActivityRegularization>(scope.layer().layer);
+  refuse_layer(scope, is_layer_itself ? "" : " with an activity_regularizer");
+}
 
 }  // namespace lockstep::cuda

@@ -8,6 +8,7 @@
 #include <lockstep/layers/activation.hpp>
 #include <lockstep/layers/geometry.hpp>
 #include <lockstep/layers/initializer.hpp>
+#include <lockstep/layers/merging.hpp>
 #include <lockstep/optimizers/learning_rate.hpp>
 
 #include <nlohmann/json.hpp>
@@ -72,6 +73,10 @@ class FieldReader {
   void read(const std::string& key, double& value) { value = config_.number(key); }
   void read(const std::string& key, bool& value) { value = config_.boolean(key, value); }
   void read(const std::string& key, Size2D& value) { value = config_.int_pair(key); }
+  void read(const std::string& key, DotAxes& value) {
+    const Size2D axes = config_.int_pair(key);
+    value = {axes.height, axes.width};
+  }
   void read(const std::string& key, Size1D& value) { value = config_.single_integer(key); }
   void read(const std::string& key, Shape& value) { value = config_.shape(key, false); }
   void read(const std::string& key, Steps& value) { value = config_.number(key); }

@@ -8,6 +8,7 @@
 #include <lockstep/layers/constraint.hpp>
 #include <lockstep/layers/geometry.hpp>
 #include <lockstep/layers/initializer.hpp>
+#include <lockstep/layers/merging.hpp>
 #include <lockstep/layers/regularizer.hpp>
 #include <lockstep/optimizers/learning_rate.hpp>
 
@@ -62,6 +63,9 @@ class FieldWriter : public FieldVisitor {
   static Json to_json(Size2D extent) { return Json::array({extent.height, extent.width}); }
   static Json to_json(Size1D extent) { return Json::array({extent.length}); }
   static Json to_json(const std::vector<int>& values) { return values.empty() ? Json() : Json(values); }  // None
+  static Json to_json(DotAxes axes) {
+    return axes.first == axes.second ? Json(axes.first) : Json::array({axes.first, axes.second});
+  }
   static Json to_json(Margins1D ends) { return Json::array({ends.before, ends.after}); }
   static Json to_json(Margins2D sides) {
     return Json::array({Json::array({sides.top, sides.bottom}), Json::array({sides.left, sides.right})});

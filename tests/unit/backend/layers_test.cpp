@@ -429,6 +429,45 @@ TEST_CASE("regularizers add their penalty to the loss, and its derivative to the
         {.pixels = Pixels::bytes});
 }
 
+TEST_CASE("activity regularizers add the penalty of outputs, divided by the batch, to the loss") {
+  const Regularizer both = L1L2(0.02, 0.03);
+  const ActivityRegularization layer({.l1 = 0.01, .l2 = 0.02});
+  for (const ActivationFunction function :
+       {activations::linear, activations::relu, tanh_, activations::silu, softmax}) {
+    check(Sequential{Input({7, 6, 2}), Conv2D(16, 2, {.activation = function, .activity_regularizer = both}),
+                     MaxPooling2D(), Conv2D(5, 1, {.activity_regularizer = L1(0.04)}), Flatten(),
+                     Dense(3, {.activity_regularizer = "l2"})});
+    check(around({layer, Conv2D(32, 2, {.activation = function}), layer, Flatten(), layer, layer}), {.threads = 2});
+    check(Sequential{Input({9}), Dense(5, {.activation = function, .activity_regularizer = both})},
+          {.loss = MeanSquaredError()});
+  }
+  // The penalty reads probabilities, so the loss does, too.
+  check(Sequential{Input({9}), Dense(5, {.activation = softmax, .activity_regularizer = both})},
+        {.loss = SparseCategoricalCrossentropy()});
+  check(Sequential{Input({9}), layer, Dense(5), layer}, {.loss = MeanSquaredError()});
+  check(Sequential{Input({4, 3}), Flatten(), layer, Reshape({3, 4, 1}), layer, Conv2D(3, 2), Flatten(), Dense(3)},
+        {.pixels = Pixels::bytes});
+  check(
+      around({DepthwiseConv2D(2, {.activity_regularizer = both}), SeparableConv2D(4, 2, {.activity_regularizer = both}),
+              Conv2DTranspose(3, 2, {.activity_regularizer = both})}));
+  check(Sequential{Input({9}), Embedding(256, 4, {.activity_regularizer = both}),
+                   Conv1D(3, 2, {.activity_regularizer = both}), SeparableConv1D(3, 2, {.activity_regularizer = both}),
+                   DepthwiseConv1D(2, {.activity_regularizer = both}),
+                   Conv1DTranspose(3, 2, {.activity_regularizer = both}), Flatten(), Dense(3)},
+        {.pixels = Pixels::bytes});
+  // Neither weights of examples nor the loss's reduction count for it.
+  check(Sequential{Input({9}), Dense(5, {.activity_regularizer = both}), Dense(3)}, {.weighted = true});
+  check(Sequential{Input({9}), Dense(5, {.activity_regularizer = both}), Dense(3)},
+        {.loss = SparseCategoricalCrossentropy({.from_logits = true, .reduction = Reduction::sum})});
+}
+
+TEST_CASE("layers that are not trainable penalize their outputs all the same") {
+  Conv2D frozen(5, 2, {.activity_regularizer = L1L2(0.1, 0.2)});
+  frozen.trainable = false;
+  check(Sequential{Input({7, 6, 2}), Conv2D(4, 2), frozen, Flatten(), Dense(3)});
+  check(Sequential{Input({7, 6, 2}), frozen, Flatten(), Dense(3)});
+}
+
 TEST_CASE("regularizers of layers that are not trainable do nothing") {
   Conv2D frozen(5, 2, {.kernel_regularizer = L2(0.5)});
   frozen.trainable = false;

@@ -240,7 +240,9 @@ class Draw {
         return Resizing(4 + 2 * margin(), 4 + 2 * margin(), {.interpolation = below(2) == 0 ? "nearest" : "bilinear"});
       case 18: return RMSNormalization({.epsilon = 0.1});
       case 19: return AlphaDropout(rate);
-      default: return Dropout(rate, {.noise_shape = {1, 1, 1}});
+      default:
+        if (below(2) == 0) return ActivityRegularization({.l1 = 0.01 * rate, .l2 = 0.01 * rate});
+        return Dropout(rate, {.noise_shape = {1, 1, 1}});
     }
   }
 
@@ -375,8 +377,13 @@ class DrawGraph {
     const std::vector<Tensor>& some = below(2) == 0 ? two : three;
     if (!is_gpu() && below(3) == 0) {  // joins channels, or repeats a pixel
       const int channels = static_cast<int>(two[0].shape()[2]);
-      switch (below(3)) {
+      switch (below(4)) {
         case 0: return Conv2D(channels, 1)(Concatenate()(some));
+        case 3: {  // each pixel's channels, weighed by their likeness
+          const Shape pixels{two[0].shape()[0] * two[0].shape()[1], channels};
+          const Tensor alike = Dot(2, {.normalize = below(2) == 0})({Reshape(pixels)(two[0]), Reshape(pixels)(two[1])});
+          return Reshape(two[0].shape())(Dot({2, 1})({alike, Reshape(pixels)(any_of(tensors))}));
+        }
         case 1: return CustomScaleLayer(0.5)(two);
         default:
           return Multiply()({two[0], Dense(channels, {.activation = sigmoid})(
@@ -417,7 +424,7 @@ void freeze_some(Architecture& model, Drawing& draw) {
 std::set<std::string> only_in_graphs() {
   std::set<std::string> names{"Add",     "Subtract", "Multiply",   "Average",
                               "Maximum", "Minimum",  "Sequential", "Functional"};
-  if (!is_gpu()) names.insert({"Concatenate", "CustomScaleLayer"});
+  if (!is_gpu()) names.insert({"Concatenate", "CustomScaleLayer", "Dot"});
   return names;
 }
 

@@ -104,6 +104,40 @@ TEST_CASE("activation layers match the reference in every layout") {
   check(Sequential{Input({6}), Dense(7), PReLU({.alpha_initializer = "random_normal"}), Dense(3)});
 }
 
+TEST_CASE("Dot along any axes of tensors of any rank matches the reference") {
+  struct Case {
+    Shape first, second;
+    DotAxes axes;
+  };
+  const std::vector<Case> cases{{{4}, {4}, 1},
+                                {{4}, {4}, -1},
+                                {{3, 4}, {5, 4}, 2},
+                                {{3, 4}, {4, 5}, {2, 1}},
+                                {{4}, {4, 5}, 1},
+                                {{3, 4}, {4}, -1},
+                                {{4, 3}, {4, 5}, {1, -2}},
+                                {{4, 2, 3}, {5, 4}, {1, 2}},
+                                {{2, 4, 3}, {2, 5, 4}, {2, 3}},
+                                {{2, 3, 4}, {4, 2, 3}, {-1, 1}},
+                                {{6, 1}, {1, 6}, {2, 1}}};
+  for (const Case& c : cases) {
+    for (const bool normalizes : {false, true}) {
+      const Tensor input = Input({6});
+      const auto made = [&input](const Shape& shape, ActivationFunction function) {
+        return Reshape(shape)(Dense(static_cast<int>(shape.elements()), {.activation = function})(input));
+      };
+      const Tensor dot = Dot(c.axes, {.normalize = normalizes})({made(c.first, tanh_), made(c.second, relu)});
+      check(Functional(input, Dense(3)(Flatten()(dot))), {.threads = normalizes ? 2 : 1});
+    }
+  }
+  const Tensor image = Input({6, 5, 2});
+  const Tensor x = Conv2D(16, 2, {.activation = tanh_})(image);
+  const Tensor scores = Activation(softmax)(Dot(3)({x, x}));  // of each pixel with each
+  check(Functional(image, Dense(3)(Flatten()(Dot({3, 1}, {.normalize = true})({scores, x})))));
+  check(Functional(image, Dot({1, 1})({Flatten()(x), Flatten()(x)})), {.loss = MeanSquaredError()});
+  check(Functional(image, Dense(3)(Flatten()(Dot(2)({image, image})))));
+}
+
 TEST_CASE("Identity is its input wherever it is called") {
   check_images({Identity(), BatchNormalization(), Identity(), Identity()});
   check(Sequential{Input({4, 4, 3}), Identity(), Rescaling(0.5), Conv2D(16, 2, {.activation = tanh_}), Flatten(),

@@ -49,6 +49,9 @@ class AnyFields : public FieldVisitor {
     value.height = 1 + static_cast<int>(random_.below(3));
     value.width = 1 + static_cast<int>(random_.below(3));
   }
+  void draw(DotAxes& value) const {
+    value = any_of(random_, std::array<DotAxes, 4>{DotAxes(-1), DotAxes(1), DotAxes(2, 2), DotAxes(1, -2)});
+  }
   void draw(Size1D& value, const Interval& /*range*/) const { value.length = 1 + static_cast<int>(random_.below(3)); }
   void draw(double& value, const Interval& range) const {
     do {

@@ -3,6 +3,7 @@
 #include "support/reference.hpp"
 #include "support/catch.hpp"
 
+#include <lockstep/layers/functional.hpp>
 #include <lockstep/layers/sequential.hpp>
 
 #include <algorithm>
@@ -33,7 +34,7 @@ Values scattered(std::int64_t count, double phase) {
   return values;
 }
 
-Values targets_for(const Sequential& model, const Loss& loss) {
+Values targets_for(const Architecture& model, const Loss& loss) {
   const std::int64_t classes = model.output_shape().elements();
   if (std::holds_alternative<SparseCategoricalCrossentropy>(loss)) {
     Values values;
@@ -46,7 +47,7 @@ Values targets_for(const Sequential& model, const Loss& loss) {
 }
 
 /// Compares the gradients of all trainable weights with central differences of the loss.
-void check_gradients(const Sequential& model, const Loss& loss, const std::vector<std::int64_t>& replicas = {},
+void check_gradients(const Architecture& model, const Loss& loss, const std::vector<std::int64_t>& replicas = {},
                      std::int64_t global_batch = 8) {
   ReferenceModel reference(model, loss, SGD(), 11);
   for (std::size_t p = 0; p < reference.weights().size(); ++p) {  // biases and betas off zero, gammas off one
@@ -141,8 +142,21 @@ TEST_CASE("gradients of regularizers match central differences") {
   const std::vector<Layer> layers{
       Conv2D(3, 2, {.kernel_regularizer = L2(0.1), .bias_regularizer = L1(0.2)}),
       BatchNormalization({.beta_regularizer = L1L2(0.1, 0.3), .gamma_regularizer = L1(0.2)}),
+      Conv2D(3, 2, {.activation = activations::tanh, .activity_regularizer = L1L2(0.1, 0.2)}),
+      ActivityRegularization({.l1 = 0.1, .l2 = 0.2}),
   };
   for (const Layer& layer : layers) check_gradients(around(layer), sparse_logits, {}, examples);
+}
+
+TEST_CASE("gradients of dot products match central differences") {
+  for (const bool normalizes : {false, true}) {
+    const Tensor input = Input({4, 3});
+    const Tensor x = Dense(5, {.activation = activations::tanh})(input);
+    const Tensor y = Dense(4)(input);
+    const Tensor dot = Dot({1, -2}, {.normalize = normalizes})({x, y});
+    const Tensor again = Dot({2, 1}, {.normalize = normalizes})({dot, Flatten()(Dense(1)(input))});
+    check_gradients(Functional(input, Dense(3)(again)), sparse_logits);
+  }
 }
 
 TEST_CASE("gradients of layers of sequences match central differences") {
