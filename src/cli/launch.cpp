@@ -101,7 +101,7 @@ std::vector<OptionRow> launch_rows(LaunchOptions& options) {
        .default_text = "none"},
       {.name = "model-dir",
        .metavar = "PATH",
-       .help = "where the chief sees whether the job --job-id has finished",
+       .help = "where a worker sees whether the job --job-id has finished",
        .value = path(options.model_dir),
        .default_text = "none",
        .template_variable = "MODEL_DIR"},
@@ -219,6 +219,8 @@ ExitCode launch(std::span<const std::string> args, std::ostream& /*out*/) {
   if (!options.job_id.empty() && has_finished(options.model_dir, options.job_id, command)) {
     log_info(fmt::format("job {} has finished already, according to {}; nothing to do", printable(options.job_id),
                          options.model_dir.string()));
+    // Only the chief has somebody to tell. Another worker would wait for a chief that has completed and is not started.
+    if (!options.launcher.cluster.is_chief()) return ExitCode::success;
     options.launcher.rendezvous.has_finished = true;
   }
   run_init_if_pid_1();

@@ -322,12 +322,20 @@ class LaunchTest(Launched):
         before = (self.model / "model.h5").stat()
         self.launch(0, EXAMPLES, **job)  # its pod died before its exit code was known; worker 1 has completed
         self.wait_for_message(0, "job 7c1e has finished already")
-        self.launch(1, EXAMPLES, **job)  # as did this one
+        # As did this one, which does not see the chief's directory.
+        self.launch(1, EXAMPLES, **job | {"MODEL_DIR": str(self.scratch / "elsewhere")})
         self.assert_ended(0)
         self.assertEqual((self.model / "model.h5").stat(), before)
         self.launch_all(2, *EXAMPLES, **job | {"LOCKSTEP_JOB_ID": "8a22"})
         self.assert_ended(0)
         self.assertNotEqual((self.model / "model.h5").stat().st_ino, before.st_ino)
+
+    def test_a_restarted_worker_knows_that_its_job_has_finished(self) -> None:
+        job = {"LOCKSTEP_JOB_ID": "7c1e", "MODEL_DIR": str(self.model), "LOCKSTEP_RENDEZVOUS_TIMEOUT": "20"}
+        self.launch_all(2, *EXAMPLES, **job)
+        self.assert_ended(0)
+        self.launch(1, EXAMPLES, **job)  # its pod died before its exit code was known; the chief has completed
+        self.assertIn("job 7c1e has finished already", self.assert_ended(0)[0].stderr)
 
     def test_after_sigterm_all_save_and_only_that_worker_leaves(self) -> None:
         """After SIGTERM, as from Kubernetes, all ranks save, only that worker leaves, and training resumes at that
