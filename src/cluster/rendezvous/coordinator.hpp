@@ -132,6 +132,7 @@ class Coordinator {
   void end_if_all_ended(double now);
   void check_stall(double now);
   void check_start(double now);
+  void check_first_steps(double now);
   void print_stacks();  ///< once per generation
   /// The ranks for which the others wait in a start.
   [[nodiscard]] std::vector<std::size_t> find_latecomers() const;

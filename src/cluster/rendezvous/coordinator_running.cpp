@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <csignal>
 #include <cstddef>
 #include <cstdint>
@@ -250,7 +251,10 @@ void Coordinator::check_start(double now) {
     print_stacks();
   }
   const std::vector<std::size_t> late = find_latecomers();
-  if (late.empty()) return;
+  if (late.empty()) {
+    check_first_steps(now);
+    return;
+  }
   std::string names;
   for (std::size_t i = 0; i < std::min(late.size(), max_latecomers); ++i) {
     const std::uint64_t member = placement_.ranks[late[i]].member;
@@ -268,6 +272,21 @@ void Coordinator::check_start(double now) {
     post_to_all(
         Notice{fmt::format("MPI has not started after {}: still waiting for {}", format_seconds(seconds), names)});
   }
+}
+
+/// The MPI world stands, but no step has begun. A rank may load or compile for longer than the others, so each restart
+/// without progress doubles the time, up to --busy-timeout.
+void Coordinator::check_first_steps(double now) {
+  if (timeouts_.start_timeout <= 0) return;
+  const double limit = std::ldexp(timeouts_.start_timeout, restarts_);
+  const std::optional<Stall> silent = stall_detector_.find_silent_start(limit, now);
+  if (!silent) return;
+  print_stacks();
+  fail({placement_.ranks[silent->rank].member, silent->rank,
+        fmt::format("training did not begin within {} (--start-timeout{}): {}", format_seconds(limit),
+                    restarts_ == 0 ? "" : ", doubled with each restart", silent->what),
+        temporary, false, RestartCause::stalled},
+       now);
 }
 
 void Coordinator::print_stacks() {

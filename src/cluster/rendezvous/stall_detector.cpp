@@ -38,6 +38,11 @@ void StallDetector::begin(std::size_t ranks) {
 void StallDetector::update(const Progress& report, double now) {
   Rank& rank = ranks_.at(report.rank);
   rank.last = report;
+  if (report.activity != Activity::waiting) {
+    rank.waiting_since.reset();
+  } else if (!rank.waiting_since) {
+    rank.waiting_since = now;
+  }
   rank.has_started |= report.activity == Activity::busy || report.activity == Activity::training;
   has_trained_ |= report.activity == Activity::training;
   if (!first_report_) first_report_ = now;
@@ -52,6 +57,9 @@ void StallDetector::discount(double seconds) noexcept {
   if (last_advance_) *last_advance_ += seconds;
   if (all_waiting_since_) *all_waiting_since_ += seconds;
   if (first_report_) *first_report_ += seconds;
+  for (Rank& rank : ranks_) {
+    if (rank.waiting_since) *rank.waiting_since += seconds;
+  }
 }
 
 std::vector<std::size_t> StallDetector::starting_ranks() const {
@@ -66,6 +74,33 @@ bool StallDetector::is_start_awaited() const {
   return !has_trained_ && std::ranges::any_of(ranks_, [](const Rank& rank) {
     return !rank.ended && rank.last && rank.last->activity == Activity::waiting;
   });
+}
+
+std::optional<Stall> StallDetector::find_silent_start(double limit, double now) const {
+  if (has_trained_) return {};
+  std::optional<std::size_t> silent;
+  std::optional<std::size_t> last_waiting;
+  double waited = 0;
+  bool are_all_waiting = true;
+  for (std::size_t i = 0; i < ranks_.size(); ++i) {
+    const Rank& rank = ranks_[i];
+    if (rank.ended) continue;
+    if (rank.waiting_since) {
+      waited = std::max(waited, now - *rank.waiting_since);
+      if (!last_waiting || *rank.waiting_since > *ranks_[*last_waiting].waiting_since) last_waiting = i;
+      continue;
+    }
+    are_all_waiting = false;
+    const double silence = rank.last && rank.has_started ? rank.last->silent_seconds : 0;
+    if (silence > limit && (!silent || silence > ranks_[*silent].last->silent_seconds)) silent = i;
+  }
+  if (waited > limit && silent) {
+    return Stall{*silent, fmt::format("the others have waited for it for {:.0f} s and it has not reported for {:.0f} s",
+                                      waited, ranks_[*silent].last->silent_seconds)};
+  }
+  if (!are_all_waiting || !last_waiting || now - *ranks_[*last_waiting].waiting_since <= limit) return {};
+  return Stall{*last_waiting, fmt::format("all ranks have waited for each other for {:.0f} s, this one last",
+                                          now - *ranks_[*last_waiting].waiting_since)};
 }
 
 double StallDetector::max_allowed_silence(const Progress& report) const {
@@ -89,8 +124,8 @@ std::optional<std::size_t> StallDetector::find_stalled_rank() const {
   };
   std::optional<std::size_t> found;
   for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
-    const auto& [ended, has_started, last] = ranks_[rank];
-    if (ended || !last || last->silent_seconds <= max_allowed_silence(*last)) continue;
+    const std::optional<Progress>& last = ranks_[rank].last;
+    if (ranks_[rank].ended || !last || last->silent_seconds <= max_allowed_silence(*last)) continue;
     if (!found || blame_order(*last) < blame_order(*ranks_[*found].last)) found = rank;
   }
   return found;

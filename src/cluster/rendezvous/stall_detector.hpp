@@ -44,6 +44,9 @@ class StallDetector {
   [[nodiscard]] std::vector<std::size_t> starting_ranks() const;
   /// Whether no step has begun while a rank waits for another.
   [[nodiscard]] bool is_start_awaited() const;
+  /// Before the first step: the rank for which another has waited longer than `limit` seconds, and which has not
+  /// reported meanwhile; where all ranks wait, the one that began last.
+  [[nodiscard]] std::optional<Stall> find_silent_start(double limit, double now) const;
 
   /// The last report of a rank; nullopt before its first.
   [[nodiscard]] const std::optional<Progress>& last_report(std::size_t rank) const { return ranks_.at(rank).last; }
@@ -52,6 +55,7 @@ class StallDetector {
   struct Rank {
     bool ended = false;
     bool has_started = false;  ///< the MPI world stands
+    std::optional<double> waiting_since;
     std::optional<Progress> last;
   };
 

@@ -19,7 +19,8 @@ struct SupervisionTimeouts {
   double heartbeat_timeout = 4;
   /// Time between two log lines about missing members.
   double report_interval = 10;
-  /// Time from the first rank's start until all ranks have formed the MPI world; 0: no limit.
+  /// Time from the first rank's start until all ranks have formed the MPI world. Until the first step, also the silence
+  /// of a rank for which others wait; doubles with each restart. 0: no limit.
   double start_timeout = 120;
   /// Duration of a start after which all ranks print their stacks.
   double stacks_after = 30;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <variant>
 #include <vector>
@@ -19,6 +20,7 @@ namespace {
 struct Starting {
   Coordinator coordinator;
   double now = 0;
+  std::map<std::size_t, double> silent_since;
 
   explicit Starting(const SupervisionTimeouts& timeouts)
       : coordinator({"worker 0", "worker 1", "worker 2"}, "run", timeouts, 0) {
@@ -35,6 +37,8 @@ struct Starting {
   void report(std::size_t rank, Activity activity) {
     coordinator.receive(rank, Progress{coordinator.generation(), rank, activity, 0}, now);
   }
+  /// Its launcher reports twice a second for how long the trainer has been silent.
+  void stay_silent(std::size_t rank) { silent_since[rank] = now; }
   void reach_fence(std::size_t rank) { coordinator.receive(rank, Fence{1, 0, "x"}, now); }
 
   void end(std::size_t rank, std::uint64_t code, std::uint64_t signal = 0, const std::string& out_of_memory = "") {
@@ -49,6 +53,11 @@ struct Starting {
     std::vector<std::string> said;
     for (const double end = now + seconds; now < end; now += 0.5) {
       for (std::size_t member = 0; member < 3; ++member) coordinator.receive(member, Heartbeat{}, now);
+      for (const auto& [rank, since] : silent_since) {
+        Progress report{coordinator.generation(), rank, Activity::busy, 0};
+        report.silent_seconds = now - since;
+        coordinator.receive(rank, report, now);
+      }
       coordinator.tick(now);
       for (const Message& message : messages_to(coordinator, 0)) {
         if (const auto* notice = std::get_if<Notice>(&message)) said.push_back(notice->text);
@@ -109,6 +118,55 @@ TEST_CASE("ranks that wait for another before the first step print their stacks 
   CHECK(job.run(30) ==
         std::vector<std::string>{"training has not begun after 30 s, so the ranks print where they are in the code",
                                  "stacks"});
+}
+
+TEST_CASE("a rank that falls silent before the first step while others wait for it is given up") {
+  Starting job(timeouts);
+  const auto restart = [&] {
+    for (std::size_t rank = 0; rank < 3; ++rank) job.report(rank, Activity::busy);
+    job.report(1, Activity::waiting);
+    job.report(2, Activity::waiting);
+    job.stay_silent(0);
+  };
+  restart();
+  std::vector<std::string> said = job.run(60.5);
+  CHECK(said.size() == 2);  // the stacks with a sentence
+  said = job.run(0.5);
+  REQUIRE(said.size() == 1);
+  CHECK(said[0] ==
+        "generation 1 ended: worker 0 (rank 0): training did not begin within 60 s (--start-timeout): the others have "
+        "waited for it for 60 s and it has not reported for 60 s; restart 1 of at most 10 without progress");
+  job.silent_since.clear();
+  job.become_ready();
+  restart();  // it may be slow, not stuck
+  CHECK(job.run(120).size() == 2);
+  said = job.run(1);
+  REQUIRE(said.size() == 1);
+  CHECK(said[0].find("within 120 s (--start-timeout, doubled with each restart)") != std::string::npos);
+}
+
+TEST_CASE("ranks that all wait for each other before the first step are given up") {
+  Starting job(timeouts);
+  for (const Activity activity : {Activity::busy, Activity::waiting}) {
+    for (std::size_t rank = 0; rank < 3; ++rank) job.report(rank, activity);
+  }
+  const std::vector<std::string> said = job.run(61);
+  REQUIRE_FALSE(said.empty());
+  CHECK(said.back().find("all ranks have waited for each other for 60 s") != std::string::npos);
+}
+
+TEST_CASE("a rank that reports while it loads, or for which nobody waits, is not given up") {
+  Starting job(timeouts);
+  for (std::size_t rank = 0; rank < 3; ++rank) job.report(rank, Activity::busy);
+  for (std::size_t rank = 0; rank < 3; ++rank) job.stay_silent(rank);
+  CHECK(job.run(200).empty());
+  job.silent_since.clear();
+  job.report(1, Activity::waiting);
+  for (int i = 0; i < 20; ++i) {
+    job.report(0, Activity::busy);
+    job.report(2, Activity::busy);
+    for (const std::string& text : job.run(10)) CHECK(text.find("ended") == std::string::npos);
+  }
 }
 
 TEST_CASE("trainers that die twice in the same way while they join the world end the job") {
