@@ -146,7 +146,7 @@ struct Progress {
   double examples_per_second = 0;
   double allreduce_seconds = 0;   ///< total time in gradient all-reduce, including waits
   double wait_seconds = 0;        ///< of these, spent waiting for other ranks and in MPI
-  double max_silent_seconds = 0;  ///< longest silence within a healthy step so far; 0: not known yet
+  double max_silent_seconds = 0;  ///< longest silence within the recent healthy steps; 0: not known yet
   double silent_seconds = 0;      ///< since the trainer's last report
   BackupStatus backups = {};      ///< on the rank that writes them
 };

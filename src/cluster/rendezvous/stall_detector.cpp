@@ -15,7 +15,7 @@ namespace lockstep {
 namespace {
 
 constexpr double never = std::numeric_limits<double>::infinity();
-constexpr double tolerance = 3;  // times the longest healthy duration
+constexpr double tolerance = 3;  // times the longest recent healthy duration
 
 }  // namespace
 
@@ -31,7 +31,7 @@ void StallDetector::begin(std::size_t ranks) {
   has_trained_ = false;
   max_step_ = 0;
   last_advance_.reset();
-  max_step_seconds_ = 0;
+  step_seconds_.clear();
   all_waiting_since_.reset();
 }
 
@@ -49,7 +49,7 @@ void StallDetector::update(const Progress& report, double now) {
   if (report.activity == Activity::busy) last_advance_.reset();
   if (report.step <= max_step_) return;
   max_step_ = report.step;
-  if (last_advance_) max_step_seconds_ = std::max(max_step_seconds_, now - *last_advance_);
+  if (last_advance_) step_seconds_.add(now - *last_advance_);
   if (report.activity != Activity::busy) last_advance_ = now;
 }
 
@@ -144,8 +144,9 @@ bool StallDetector::are_all_waiting(double now) {
     return false;
   }
   if (!all_waiting_since_) all_waiting_since_ = now;
+  const double step_seconds = step_seconds_.value();
   const double limit =
-      max_step_seconds_ > 0 ? std::max(timeouts_.stall_timeout, tolerance * max_step_seconds_) : timeouts_.busy_timeout;
+      step_seconds > 0 ? std::max(timeouts_.stall_timeout, tolerance * step_seconds) : timeouts_.busy_timeout;
   return now - *all_waiting_since_ > limit;
 }
 

@@ -2,10 +2,10 @@
 // time.
 //
 // The limit depends on the rank's activity. A rank in a step may be silent for --stall-timeout or three times its
-// longest healthy silence, whichever is longer, so that steps of ten seconds do not count as a stall. A rank that waits
-// for another keeps reporting, and stalls only if its reports stop, so the detector finds the culprit and not the ranks
-// that wait for it; if all ranks wait, they stall together. A rank that is busy, or in its first steps, may be silent
-// for --busy-timeout. A rank that has never reported is not watched: it may not be a Lockstep program.
+// longest recent healthy silence, whichever is longer, so that steps of ten seconds do not count as a stall. A rank
+// that waits for another keeps reporting, and stalls only if its reports stop, so the detector finds the culprit and
+// not the ranks that wait for it; if all ranks wait, they stall together. A rank that is busy, or in its first steps,
+// may be silent for --busy-timeout. A rank that has never reported is not watched: it may not be a Lockstep program.
 #pragma once
 
 #include <cstddef>
@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "cluster/rendezvous/message.hpp"
+#include "cluster/rendezvous/recent_maximum.hpp"
 #include "cluster/rendezvous/supervision_timeouts.hpp"
 
 namespace lockstep {
@@ -69,7 +70,7 @@ class StallDetector {
   bool has_trained_ = false;  ///< a step has begun
   std::uint64_t max_step_ = 0;
   std::optional<double> last_advance_;  ///< when max_step_ was reached; nullopt once a rank was busy
-  double max_step_seconds_ = 0;         ///< longest step, estimated from the reports; 0: unknown
+  RecentMaximum step_seconds_;          ///< estimated from the reports; 0: unknown
   std::optional<double> all_waiting_since_;
 };
 

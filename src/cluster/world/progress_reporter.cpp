@@ -33,6 +33,7 @@ void ProgressReporter::report_busy() noexcept {
 void ProgressReporter::reset_pace() noexcept {
   steps_known_ = 0;
   max_silent_seconds_ = 0;
+  silent_seconds_.clear();
   report_.max_silent_seconds = 0;
   report_busy();
 }
@@ -51,9 +52,10 @@ void ProgressReporter::report_step_end(const StepStats& stats) noexcept {
   const double now = clock_();
   update_silence(now);
   if (steps_known_ <= warmup_steps) ++steps_known_;
-  if (steps_known_ <= warmup_steps) max_silent_seconds_ = 0;
+  if (steps_known_ > warmup_steps) silent_seconds_.add(max_silent_seconds_);
+  max_silent_seconds_ = 0;
   // The duration of a step is known only after a typical one has ended.
-  if (steps_known_ > warmup_steps && !are_steps_irregular_) report_.max_silent_seconds = max_silent_seconds_;
+  if (steps_known_ > warmup_steps && !are_steps_irregular_) report_.max_silent_seconds = silent_seconds_.value();
   report_.step = stats.step;
   report_.epoch = stats.epoch;
   report_.loss = stats.loss;

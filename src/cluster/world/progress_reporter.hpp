@@ -1,9 +1,9 @@
 // Reports a trainer's progress, speed and activity (computing, waiting, busy outside of steps) to its launcher.
 //
 // The training thread itself reports, because a separate thread would keep reporting while training hangs. A long
-// silence therefore means that training is stuck; each report includes the longest silence of a healthy step. The cost
-// is a clock read per call. A report is sent when the activity changes, otherwise at most five times a second. Losing a
-// report is harmless, because the next one repeats all values.
+// silence therefore means that training is stuck; each report includes the longest silence of recent healthy steps. The
+// cost is a clock read per call. A report is sent when the activity changes, otherwise at most five times a second.
+// Losing a report is harmless, because the next one repeats all values.
 #pragma once
 
 #include <atomic>
@@ -11,6 +11,7 @@
 #include <memory>
 
 #include "cluster/rendezvous/message.hpp"
+#include "cluster/rendezvous/recent_maximum.hpp"
 #include "core/clock.hpp"
 
 namespace lockstep {
@@ -73,7 +74,8 @@ class ProgressReporter {
   std::shared_ptr<BackupCounters> backups_ = std::make_shared<BackupCounters>();
   double next_report_ = 0;         ///< earliest time of the next report without a change
   double last_opportunity_ = 0;    ///< last opportunity to send a report
-  double max_silent_seconds_ = 0;  ///< longest time between opportunities within steps
+  double max_silent_seconds_ = 0;  ///< longest time between opportunities within this step
+  RecentMaximum silent_seconds_;   ///< the same of the steps before
   int steps_known_ = 0;            ///< since reset_pace()
   double window_began_ = 0;        ///< start of the throughput window
   double window_seconds_ = 0;      ///< duration of the window before a busy phase interrupted it

@@ -109,6 +109,17 @@ TEST_CASE("expected silence is learned from steps after the first, excluding wai
   CHECK(trainer.reports().back().max_silent_seconds == Approx(1));
 }
 
+TEST_CASE("a hiccup is forgotten after a hundred steps") {
+  Trainer trainer;
+  for (int i = 0; i < 10; ++i) trainer.step(0.3);
+  trainer.step(10);
+  CHECK(trainer.reports().back().max_silent_seconds == Approx(10));
+  for (int i = 0; i < 49; ++i) trainer.step(0.3);
+  CHECK(trainer.reports().back().max_silent_seconds == Approx(10));
+  for (int i = 0; i < 51; ++i) trainer.step(0.3);
+  CHECK(trainer.reports().back().max_silent_seconds == Approx(0.3));
+}
+
 TEST_CASE("long waits are reported repeatedly, and so is their end") {
   for (const bool is_training : {true, false}) {
     Trainer trainer;

@@ -204,6 +204,28 @@ TEST_CASE("a deadlock is detected once the step time is known") {
   CHECK(quick.now - began < 5);
 }
 
+TEST_CASE("after a hiccup, a deadlock is again detected as soon as before it") {
+  Ranks ranks(2);
+  std::uint64_t step = 0;
+  const auto advance = [&](double seconds) {
+    ++step;
+    for (const std::size_t rank : {0U, 1U}) ranks.say(rank, Activity::training, step);
+    REQUIRE_FALSE(ranks.run(seconds));
+  };
+  for (int i = 0; i < 5; ++i) advance(0.5);
+  advance(3.5);
+  for (int i = 0; i < 100; ++i) advance(0.5);
+  for (const std::size_t rank : {0U, 1U}) ranks.say(rank, Activity::waiting, step);
+  const double began = ranks.now;
+  std::optional<Stall> stall;
+  while (!stall && ranks.now < began + 20) {
+    for (const std::size_t rank : {0U, 1U}) ranks.say(rank, Activity::waiting, step);
+    stall = ranks.run(0.5);
+  }
+  REQUIRE(stall);
+  CHECK(ranks.now - began < 5);
+}
+
 TEST_CASE("finished ranks are not watched and a timeout of 0 disables the watch") {
   Ranks ranks(2);
   ranks.say(0, Activity::training, 5);
