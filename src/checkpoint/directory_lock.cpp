@@ -25,6 +25,7 @@
 #include <iterator>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -161,8 +162,14 @@ bool DirectoryLock::try_to_own(double wait_until) {
     if (record && record->owner.job != owner_.job && owner_.generation == 1) throw UsageError(problem);
     throw PeerError(problem);
   }
-  if (error != 0) return true;
-  if (!is_path_of(path, file)) return false;
+  if (error != 0) {
+    log_warning(fmt::format(
+        "{} is on a file system without locks ({}), so a second job that writes there would not be noticed; "
+        "make sure that no other job uses this directory",
+        directory_.string(), std::generic_category().message(error)));
+  } else if (!is_path_of(path, file)) {
+    return false;
+  }
   other_job_has_finished_ = record && record->owner.has_finished && record->owner.job != owner_.job;
   // A new launcher of the job counts generations from 1 again.
   const bool is_same_job = record && record->owner.job == owner_.job && owner_.outlives_launchers;

@@ -32,7 +32,8 @@ class DirectoryLock {
   /// Creates the directory if it is missing. Throws PeerError, which names the owner, if another job holds the lock;
   /// UsageError in the first generation of a launcher, which would try again.
   /// Waits up to `patience_s` seconds for an earlier generation of the same job to end; takes the directory over if it
-  /// does not. Does nothing if this process holds the lock already, or if the file system has no locks. Throws IoError.
+  /// does not. Does nothing if this process holds the lock already. On a file system without locks, only warns and
+  /// describes the owner. Throws IoError.
   DirectoryLock(std::filesystem::path directory, DirectoryOwner owner, double patience_s = 10);
   ~DirectoryLock() = default;  ///< unlocks; the description stays, by which a later generation knows its job
   DirectoryLock(DirectoryLock&&) = default;

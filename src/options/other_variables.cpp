@@ -29,12 +29,12 @@ constexpr std::array<std::string_view, 13> others{"LOCKSTEP_COLLECTIVE_TIMEOUT",
                                                   "LOCKSTEP_MNIST_DIR"};
 
 /// Of tests and benchmarks.
-constexpr std::array<std::string_view, 17> test_variables{
+constexpr std::array<std::string_view, 18> test_variables{
     "LOCKSTEP_BENCH_CORE",      "LOCKSTEP_BENCH_FILE",      "LOCKSTEP_TEST_CONVOLUTIONS", "LOCKSTEP_TEST_DEVICE",
     "LOCKSTEP_TEST_FAULT",      "LOCKSTEP_TEST_FAULT_CALL", "LOCKSTEP_TEST_FAULT_ONCE",   "LOCKSTEP_TEST_FAULT_POINT",
-    "LOCKSTEP_TEST_GENERATION", "LOCKSTEP_TEST_HISTORY",    "LOCKSTEP_TEST_MODELS",       "LOCKSTEP_TEST_NO_THREADS",
-    "LOCKSTEP_TEST_PROGRAMS",   "LOCKSTEP_TEST_RANK",       "LOCKSTEP_TEST_STEP_MS",      "LOCKSTEP_TEST_TRACE",
-    "LOCKSTEP_TEST_WATCH"};
+    "LOCKSTEP_TEST_GENERATION", "LOCKSTEP_TEST_HISTORY",    "LOCKSTEP_TEST_MODELS",       "LOCKSTEP_TEST_NO_LOCKS",
+    "LOCKSTEP_TEST_NO_THREADS", "LOCKSTEP_TEST_PROGRAMS",   "LOCKSTEP_TEST_RANK",         "LOCKSTEP_TEST_STEP_MS",
+    "LOCKSTEP_TEST_TRACE",      "LOCKSTEP_TEST_WATCH"};
 
 template <typename List>
 bool contains(const List& list, std::string_view name) {

@@ -6,9 +6,11 @@
 //   LOCKSTEP_TEST_FAULT_CALL=NAME   counts only calls of this name: "fsync"
 //   LOCKSTEP_TEST_FAULT_ONCE=FILE   injects it in one process only, the one that creates FILE
 //   LOCKSTEP_TEST_NO_THREADS=1    no thread can be started
+//   LOCKSTEP_TEST_NO_LOCKS=DIRECTORY  files below it cannot be locked
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <sys/file.h>
 #include <sys/types.h>
 #include <unistd.h>
 #include <array>
@@ -135,6 +137,15 @@ int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*
   if (!environment("LOCKSTEP_TEST_NO_THREADS").empty()) return EAGAIN;
   using Create = int (*)(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*);
   return real<Create>("pthread_create")(thread, attributes, start, argument);
+}
+
+int flock(int descriptor, int operation) {
+  const std::string without_locks = environment("LOCKSTEP_TEST_NO_LOCKS");
+  if (!without_locks.empty() && path_of(descriptor).compare(0, without_locks.size(), without_locks) == 0) {
+    errno = ENOLCK;
+    return -1;
+  }
+  return real<int (*)(int, int)>("flock")(descriptor, operation);
 }
 
 int unlink(const char* path) {

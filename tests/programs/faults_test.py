@@ -103,3 +103,12 @@ class FaultsTest(launch_test.Launched):
         ended = Running(command, self.cwd, {"LD_PRELOAD": library("failing_calls"), "LOCKSTEP_TEST_NO_THREADS": "1"}).end()
         self.assertEqual(ended.code, 0, str(ended))
         self.assertGreater(self.history()["timing"]["backups"], 0)
+
+    def test_a_file_system_without_locks_is_warned_of(self) -> None:
+        """The job still knows its own backups."""
+        self.start_job(1, "--resume", "never", LD_PRELOAD=library("failing_calls"),
+                       LOCKSTEP_TEST_NO_LOCKS=str(self.model), **UNHURRIED, **self.fault("step", 25, "kill", 0))
+        text = self.messages(self.assert_ended(0))
+        self.assertIn(f"{self.model} is on a file system without locks (No locks available), so a second job", text)
+        self.assertIn("step-0000000020.h5: after step 20 of epoch 1/3", text)
+        self.assertFalse((self.model / ".lockstep.lock").exists())
