@@ -52,6 +52,14 @@ def is_there(pid: int) -> bool:
         return False
 
 
+def listening_addresses(pid: int) -> list[str]:
+    """As in /proc/net/tcp."""
+    sockets = {os.readlink(entry).removeprefix("socket:[").rstrip("]") for entry in Path(f"/proc/{pid}/fd").iterdir()}
+    lines = [line.split() for table in ("tcp", "tcp6") for line in
+             Path(f"/proc/net/{table}").read_text().splitlines()[1:]]
+    return [line[1] for line in lines if line[3] == "0A" and line[9] in sockets]
+
+
 class Launched(ProgramTest):
     default_program = "keras_mnist"
 
@@ -306,13 +314,12 @@ class LaunchTest(Launched):
         self.ports = free_ports(1)
         self.launch(0, [*LONG, "--backup-save-freq", "5"], LOCKSTEP_RANKS_PER_WORKER="2")
         self.wait_for_backup()
-        listening = {line.split()[9] for table in ("tcp", "tcp6") for line in
-                     Path(f"/proc/net/{table}").read_text().splitlines()[1:] if line.split()[3] == "0A"}
-        trainers = children(self.started[0].process.pid)
+        launcher = self.started[0].process.pid
+        trainers = children(launcher)
         self.assertEqual(len(trainers), 2)
         for pid in trainers.values():
-            sockets = [os.readlink(entry) for entry in Path(f"/proc/{pid}/fd").iterdir()]
-            self.assertEqual([name for name in sockets if name.removeprefix("socket:[").rstrip("]") in listening], [])
+            self.assertEqual(listening_addresses(pid), [])
+        self.assertEqual(listening_addresses(launcher), [f"0100007F:{self.ports[0]:04X}"])  # 127.0.0.1, no other host
         self.assert_ended(0)
 
     def test_a_restarted_chief_knows_that_its_job_has_finished(self) -> None:

@@ -12,6 +12,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
@@ -50,20 +51,22 @@ void set_no_delay(const Socket& socket) {
   (void)setsockopt(socket.descriptor(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 }
 
-/// The wildcard address of the family.
-Endpoint any_of(int family, std::uint16_t port) {
+enum class Interfaces { all, loopback };
+
+/// The wildcard or the loopback address of the family.
+Endpoint listening_endpoint(Interfaces interfaces, int family, std::uint16_t port) {
   Endpoint endpoint;
   if (family == AF_INET6) {
     sockaddr_in6 address{};
     address.sin6_family = AF_INET6;
-    address.sin6_addr = in6addr_any;
+    address.sin6_addr = interfaces == Interfaces::all ? in6addr_any : in6addr_loopback;
     address.sin6_port = htons(port);
     std::memcpy(&endpoint.storage, &address, sizeof address);
     endpoint.length = sizeof address;
   } else {
     sockaddr_in address{};
     address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_ANY);
+    address.sin_addr.s_addr = htonl(interfaces == Interfaces::all ? INADDR_ANY : INADDR_LOOPBACK);
     address.sin_port = htons(port);
     std::memcpy(&endpoint.storage, &address, sizeof address);
     endpoint.length = sizeof address;
@@ -72,12 +75,12 @@ Endpoint any_of(int family, std::uint16_t port) {
 }
 
 /// Returns 0, or the errno of the failed call.
-int bind_and_listen(const Socket& socket, int family, std::uint16_t port, int backlog) {
+int bind_and_listen(const Socket& socket, const Endpoint& address, int backlog) {
   // Connections of a previous process may keep the port in TIME_WAIT.
   set_option(socket, SOL_SOCKET, SO_REUSEADDR, 1, "setsockopt(SO_REUSEADDR)");
-  if (family == AF_INET6) set_option(socket, IPPROTO_IPV6, IPV6_V6ONLY, 0, "setsockopt(IPV6_V6ONLY)");
-  const Endpoint any = any_of(family, port);
-  if (bind(socket.descriptor(), any.get(), any.length) != 0) return errno;
+  if (address.storage.ss_family == AF_INET6)
+    set_option(socket, IPPROTO_IPV6, IPV6_V6ONLY, 0, "setsockopt(IPV6_V6ONLY)");
+  if (bind(socket.descriptor(), address.get(), address.length) != 0) return errno;
   return listen(socket.descriptor(), backlog) == 0 ? 0 : errno;
 }
 
@@ -115,12 +118,16 @@ void Socket::close() noexcept {
   descriptor_ = -1;
 }
 
-Socket listen_on(std::uint16_t port, int backlog, const char* setting) {
+namespace {
+
+/// Listens on the first of the families that the host has.
+Socket listen_on(Interfaces interfaces, std::array<int, 2> families, std::uint16_t port, int backlog,
+                 const char* setting) {
   int error = EAFNOSUPPORT;
-  for (const int family : {AF_INET6, AF_INET}) {  // the first serves both families, but some hosts disable IPv6
+  for (const int family : families) {
     Socket socket = make_socket(family);
     if (!socket) continue;
-    error = bind_and_listen(socket, family, port, backlog);
+    error = bind_and_listen(socket, listening_endpoint(interfaces, family, port), backlog);
     if (error == 0) return socket;
     if (error != EADDRNOTAVAIL && error != EAFNOSUPPORT) break;
   }
@@ -134,6 +141,17 @@ Socket listen_on(std::uint16_t port, int backlog, const char* setting) {
         fmt::format("cannot listen on port {}: permission denied; choose a port above 1023 {}", port, setting));
   }
   throw InternalError(fmt::format("cannot listen on port {}: {}", port, text_of(error)));
+}
+
+}  // namespace
+
+Socket listen_on(std::uint16_t port, int backlog, const char* setting) {
+  // IPv6's wildcard address serves both families, but some hosts disable IPv6.
+  return listen_on(Interfaces::all, {AF_INET6, AF_INET}, port, backlog, setting);
+}
+
+Socket listen_on_loopback(std::uint16_t port) {
+  return listen_on(Interfaces::loopback, {AF_INET, AF_INET6}, port, SOMAXCONN, "in TF_CONFIG");
 }
 
 std::uint16_t free_port() {

@@ -35,6 +35,8 @@ class Socket {
 /// PeerError if the port is taken and UsageError if it is forbidden; the message names `setting` as the place to change
 /// it.
 [[nodiscard]] Socket listen_on(std::uint16_t port, int backlog = SOMAXCONN, const char* setting = "in TF_CONFIG");
+/// Listens on the loopback address only: no other host can connect.
+[[nodiscard]] Socket listen_on_loopback(std::uint16_t port);
 
 /// A port on which no process of this host listens now; 0 if the system has none.
 [[nodiscard]] std::uint16_t free_port();

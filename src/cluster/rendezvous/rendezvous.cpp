@@ -59,7 +59,8 @@ Rendezvous::Rendezvous(const ClusterSpec& spec, std::uint64_t local_ranks, const
                                                  options.token.is_set() || !spec.spans_hosts());
     std::vector<Address> addresses;
     for (const Task& task : spec.tasks) addresses.push_back(task.address);
-    server_ = std::make_unique<RendezvousServer>(listen_on(port), credentials_, std::move(addresses), timeouts_,
+    Socket listener = spec.tasks.size() == 1 ? listen_on_loopback(port) : listen_on(port);
+    server_ = std::make_unique<RendezvousServer>(std::move(listener), credentials_, std::move(addresses), timeouts_,
                                                  *coordinator_);
     (void)coordinator_->join(self, now);
     member_->connected(now);

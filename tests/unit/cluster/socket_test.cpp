@@ -164,6 +164,15 @@ TEST_CASE("a port in use is rejected, a recently closed one is not") {
   CHECK(port_of(listen_on(port)) == port);
 }
 
+TEST_CASE("a listener on the loopback address has no other one") {
+  const Socket everywhere = listen_on(0);
+  CHECK(connect_to(loopback(port_of(everywhere), "127.0.0.2"), Deadline::after(5)).error == 0);
+  const Socket local = listen_on_loopback(0);
+  CHECK(connect_to(loopback(port_of(local)), Deadline::after(5)).error == 0);
+  CHECK(connect_to(loopback(port_of(local), "127.0.0.2"), Deadline::after(5)).error == ECONNREFUSED);
+  CHECK_THROWS_AS(listen_on_loopback(port_of(everywhere)), PeerError);
+}
+
 TEST_CASE("a connection attempt reports its outcome") {
   const Socket closed(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));  // bound but not listening
   const Endpoint self = loopback(0);
