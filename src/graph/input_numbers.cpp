@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 #include <algorithm>
 #include <cstddef>
+#include <string>
 #include <variant>
 #include <vector>
 
@@ -42,26 +43,36 @@ double byte_scale_of(const Architecture& flattened, std::size_t input) {
   if (flattened.input_type(input) != InputType::float32) return 1;
   bool is_scaled = false;
   spread(flattened, input, [&is_scaled](const LayerInfo& info) {
-    if (is_any_of<Rescaling, Normalization, Embedding>(info.layer)) is_scaled = true;
+    if (is_any_of<Rescaling, Normalization, Embedding, CategoryEncoding, Discretization>(info.layer)) is_scaled = true;
     return info.parameters.empty();  // no weights were applied yet
   });
   return is_scaled ? 1 : 1.0 / 255;
 }
 
-void check_integer_input(const Architecture& flattened) {
+void check_integers(const Architecture& flattened) {
+  const std::vector<LayerCall>& calls = flattened.calls();
+  std::vector<std::string> integers(calls.size());  // what makes a call's output integers; empty: it is floats
   for (std::size_t input = 0; input < flattened.inputs().size(); ++input) {
     const InputType type = flattened.input_type(input);
     if (type == InputType::float32) continue;
-    spread(flattened, input, [type](const LayerInfo& info) {
+    integers[static_cast<std::size_t>(flattened.inputs()[input])] = fmt::format("an Input of {}", enum_name(type));
+  }
+  for (std::size_t i = 0; i < calls.size(); ++i) {
+    const LayerInfo& info = flattened.layers()[static_cast<std::size_t>(calls[i].layer)];
+    const auto* const bins = std::get_if<Discretization>(&info.layer);
+    if (bins != nullptr && bins->output_mode == OutputMode::integer) integers[i] = "the bins of a Discretization";
+    for (const int read : calls[i].inputs) {
+      const std::string& of = integers[static_cast<std::size_t>(read)];
+      if (of.empty()) continue;
       const bool keeps_integers = keeps_numbers(info.layer);
-      if (!keeps_integers && !is_any_of<Embedding, Rescaling, Dense>(info.layer)) {
-        throw UsageError(fmt::format(
-            "layer '{}' ({}) reads an Input of {}, and Keras computes there in integers or fails; make the Input "
-            "float32, or put a Rescaling(1) before the layer",
-            info.name, info.class_name, enum_name(type)));
-      }
-      return keeps_integers;
-    });
+      if (keeps_integers) integers[i] = of;
+      if (keeps_integers || is_any_of<Embedding, CategoryEncoding, Discretization, Rescaling, Dense>(info.layer))
+        continue;
+      throw UsageError(
+          fmt::format("layer '{}' ({}) reads {}, and Keras computes there in integers or fails; {}put a Rescaling(1) "
+                      "before the layer",
+                      info.name, info.class_name, of, of.starts_with("an Input") ? "make the Input float32, or " : ""));
+    }
   }
 }
 

@@ -8,13 +8,14 @@
 namespace lockstep {
 
 /// By what the bytes of an input are multiplied before the model reads them: 1, as in Keras, if it is an Input of
-/// integers or a layer scales them (Rescaling, Normalization) or looks them up (Embedding) before any weights are
-/// applied; otherwise 1/255. `flattened`: without nested models. `input`: index in Architecture::inputs().
+/// integers or a layer scales them (Rescaling, Normalization), looks them up (Embedding) or encodes them
+/// (CategoryEncoding, Discretization) before any weights are applied; otherwise 1/255. `flattened`: without nested
+/// models. `input`: index in Architecture::inputs().
 [[nodiscard]] double byte_scale_of(const Architecture& flattened, std::size_t input);
 
-/// Throws UsageError if an Input of integers is read by a layer with which Keras then computes in integers, or fails.
-/// Embedding, Rescaling and Dense make floats of integers first.
-void check_integer_input(const Architecture& flattened);
+/// Throws UsageError if an Input of integers, or a Discretization that gives some, is read by a layer with which Keras
+/// then computes in integers, or fails. Embedding, CategoryEncoding, Rescaling and Dense make floats of integers first.
+void check_integers(const Architecture& flattened);
 
 /// The Embedding with the fewest rows that looks up the numbers of an input as they are: directly, or behind layers
 /// that only change shapes. Null if there is none.

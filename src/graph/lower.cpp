@@ -58,7 +58,7 @@ class Lowering {
   }
 
   Graph run() {
-    check_integer_input(architecture_);
+    check_integers(architecture_);
     add_parameters();
     outputs_.resize(architecture_.calls().size());
     for (std::size_t call = 0; call < architecture_.calls().size(); ++call) add_call(static_cast<int>(call));
@@ -190,14 +190,9 @@ class Lowering {
     operation.is_frozen = true;
   }
 
-  /// Gathers rows of the layer's weights. An input of the model is their indices.
-  void append_embedding() {
-    if (!reads_input()) {
-      throw UsageError("layer '" + info().name + "' (" + info().class_name +
-                       ") reads what another layer computes, but Lockstep takes indices from a model's input only");
-    }
-    append_channels_last(OperationKind::embedding);
-  }
+  /// Gathers rows of the layer's weights, and encodes indices or numbers. They are an input of the model, or encoded.
+  void append_embedding() { append_of_data(OperationKind::embedding); }
+  void append_encoding() { append_of_data(OperationKind::encode); }
 
   /// Fuses the function into the operation that computes the last tensor if both support it; otherwise appends an
   /// operation.
@@ -284,6 +279,15 @@ class Lowering {
   [[nodiscard]] Windows over_last_tensor(const Windows& windows) const {
     const TensorSpec& input = graph_.tensors[current_];
     return windows.over(input.height, input.width);
+  }
+
+  void append_of_data(OperationKind kind) {
+    if (!reads_data()) {
+      throw UsageError("layer '" + info().name + "' (" + info().class_name +
+                       ") reads what another layer computes, but Lockstep takes its numbers from a model's input only, "
+                       "or from a Discretization or a CategoryEncoding");
+    }
+    append_channels_last(kind);
   }
 
   Operation& append_windows(OperationKind kind, const Windows& windows, std::int64_t channels) {
@@ -406,10 +410,13 @@ class Lowering {
     return true;
   }
 
-  /// Whether the last tensor is an input of the model.
-  [[nodiscard]] bool reads_input() const {
-    return graph_.is_input(current_) ||
-           (graph_.tensors[current_].alias >= 0 && graph_.is_input(graph_.tensors[current_].alias));
+  /// Whether the last tensor is an input of the model, or encodes one.
+  [[nodiscard]] bool reads_data() const {
+    const int alias = graph_.tensors[current_].alias;
+    const int tensor = alias >= 0 ? alias : current_;
+    if (graph_.is_input(tensor)) return true;
+    const auto producer = std::ranges::find(graph_.forward, tensor, &Operation::output);
+    return producer != graph_.forward.end() && producer->kind == OperationKind::encode;
   }
 
   /// The tensors that the call reads.

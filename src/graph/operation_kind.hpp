@@ -29,6 +29,7 @@ namespace lockstep {
   X(concatenate, concatenate)                          \
   X(dot, dot)                                          \
   X(activity_penalty, activity_penalty)                \
+  X(encode, encode)                                    \
   X(affine, affine)                                    \
   X(prelu, prelu)                                      \
   X(layer_scale, layer_scale)                          \
@@ -158,6 +159,8 @@ inline constexpr auto operation_traits = [] {
       {.kind = Kind::dot, .work = WorkKind::forward, .backward = Kind::dot_backward},
       // A number for each example, which the loss adds up.
       {.kind = Kind::activity_penalty, .work = WorkKind::forward, .backward = Kind::activity_penalty_backward},
+      // Bins of numbers, and vectors of indices. Nothing needs the gradient of what they are made of.
+      {.kind = Kind::encode, .work = WorkKind::forward},
       // y = scale x + shift, with constants.
       {.kind = Kind::affine, .work = WorkKind::forward, .backward = Kind::affine_backward, .reach = Reach::element,
        .is_per_channel = true, .is_microbatchable = true},

@@ -1,18 +1,25 @@
-// Embedding.
+// Embedding, and the layers that make vectors or indices of numbers.
 #pragma once
 
+#include "core/enum_names.hpp"
 #include "layers/layer_traits.hpp"
 #include "layers/shape_inference.hpp"
 
 #include <lockstep/layers/embedding.hpp>
 
 #include <fmt/format.h>
+#include <array>
 #include <cstdint>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 namespace lockstep {
+
+template <>
+struct EnumNames<OutputMode> {
+  static constexpr std::array names{"int", "one_hot", "multi_hot", "count"};
+};
 
 template <>
 struct LayerTraits<Embedding> {
@@ -46,6 +53,43 @@ struct LayerTraits<Embedding> {
   }
 
   static void lower(const Embedding& /*embedding*/, auto& to) { to.append_embedding(); }
+};
+
+/// Sets the output shape of indices below `depth` that are encoded.
+void infer_encoding(OutputMode mode, std::int64_t depth, ShapeInference& shapes);
+
+template <>
+struct LayerTraits<CategoryEncoding> {
+  static constexpr std::string_view class_name = "CategoryEncoding";
+  static CategoryEncoding blank() { return CategoryEncoding(1); }
+
+  static void fields(auto& visit, auto& encoding) {
+    visit.required("num_tokens", encoding.num_tokens, at_least_one);
+    visit.optional("output_mode", encoding.output_mode);
+  }
+
+  static void infer(const CategoryEncoding& encoding, ShapeInference& shapes);
+
+  static void lower(const CategoryEncoding& /*encoding*/, auto& to) { to.append_encoding(); }
+};
+
+template <>
+struct LayerTraits<Discretization> {
+  static constexpr std::string_view class_name = "Discretization";
+  static constexpr bool takes_trainable = false;
+  static Discretization blank() { return Discretization({0}); }
+
+  static void fields(auto& visit, auto& layer) {
+    visit.required("bin_boundaries", layer.bin_boundaries);
+    visit.ignored("num_bins");  // how adapt() found the boundaries
+    visit.ignored("epsilon");
+    visit.optional("output_mode", layer.output_mode);
+    visit.constant("sparse", false);
+  }
+
+  static void infer(const Discretization& layer, ShapeInference& shapes);
+
+  static void lower(const Discretization& /*layer*/, auto& to) { to.append_encoding(); }
 };
 
 }  // namespace lockstep

@@ -52,6 +52,12 @@ def merged(merge: Any) -> keras.Model:
     return keras.Model(before, layers.Dense(3)(layers.Flatten()(merge([x, y]))))
 
 
+def encoded(layer: Any) -> keras.Model:
+    """The layer makes vectors of the model's input."""
+    before = layers.Input((6,))
+    return keras.Model(before, layers.Dense(3)(layers.Flatten()(layer(before))))
+
+
 def embedded() -> keras.Model:
     before = layers.Input((6,))
     return keras.Model(before, layers.Dense(3)(layers.Flatten()(layers.Embedding(20, 4)(before))))
@@ -84,6 +90,10 @@ def model_of_layer(name: str) -> keras.Model:
         return keras.Model(before, layers.Dense(3)(kind(axes=1)([layers.Dense(4)(before), layers.Dense(4)(before)])))
     if name == "Embedding":
         return embedded()
+    if name == "CategoryEncoding":
+        return encoded(kind(20, output_mode="count"))
+    if name == "Discretization":
+        return encoded(kind([-0.5, 0.1, 0.7], output_mode="one_hot"))
     if name == "InputLayer":
         return keras.Sequential([layers.Input(VECTOR), layers.Dense(3)])
     arguments = ARGUMENTS.get(name, {})
@@ -136,7 +146,7 @@ def classification(random: Random, **more: Any) -> Case:
 
 def case_of_layer(name: str, random: Random) -> Case:
     case = regression(model_of_layer(name), random)
-    if name == "Embedding":
+    if name in ("Embedding", "CategoryEncoding"):
         case.inputs = random.integers(0, 20, case.inputs.shape).astype(np.float32)
     return case
 

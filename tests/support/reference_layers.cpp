@@ -380,6 +380,8 @@ std::unique_ptr<Layer> make_layer(const LayerInfo& info, std::uint32_t ordinal, 
     Made operator()(const GaussianNoise& noise) const { return make_noise(noise, shapes.output.elements(), ordinal); }
     Made operator()(const GaussianDropout& noise) const { return make_noise(noise, shapes.output.elements(), ordinal); }
     Made operator()(const Embedding& embedding) const { return make_embedding(embedding); }
+    Made operator()(const CategoryEncoding& encoding) const { return make_encoding(encoding, shapes); }
+    Made operator()(const Discretization& bins) const { return make_encoding(bins, shapes); }
     Made operator()(const Add&) const { return merge(add_formula); }
     Made operator()(const Subtract&) const { return merge(subtract_formula); }
     Made operator()(const Multiply&) const { return merge(multiply_formula); }

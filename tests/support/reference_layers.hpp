@@ -84,6 +84,8 @@ std::unique_ptr<Layer> make_noise(const GaussianDropout& noise, std::int64_t ele
 /// An AlphaDropout whose elements a Dropout of this rate keeps.
 std::unique_ptr<Layer> make_alpha_dropout(std::unique_ptr<Layer> dropout, double rate);
 std::unique_ptr<Layer> make_embedding(const Embedding& embedding);
+std::unique_ptr<Layer> make_encoding(const CategoryEncoding& encoding, const CallShapes& shapes);
+std::unique_ptr<Layer> make_encoding(const Discretization& bins, const CallShapes& shapes);
 std::unique_ptr<Layer> make_affine(const Rescaling& rescaling);
 std::unique_ptr<Layer> make_affine(const Normalization& normalization, const Shape& shape);
 

@@ -188,6 +188,42 @@ class DotLayer : public Layer {
   Values input_, scales_;
 };
 
+/// Indices as such, or as vectors of `depth` elements. Nothing passes a gradient on.
+class EncodingLayer : public Layer {
+ public:
+  EncodingLayer(OutputMode mode, std::int64_t depth, std::function<std::size_t(double)> index_of,
+                const CallShapes& shapes)
+      : mode_(mode),
+        depth_(at(depth)),
+        index_of_(std::move(index_of)),
+        elements_(at(shapes.inputs.front().elements())),
+        outputs_(at(shapes.output.elements())) {}
+
+  Values forward(const Pass& pass, std::span<const Values>, const Values& input) override {
+    inputs_ = input.size();
+    Values output(at(pass.examples) * outputs_);
+    for (std::size_t i = 0; i < input.size(); ++i) {
+      const std::size_t index = index_of_(input[i]);
+      const std::size_t example = i / elements_;
+      switch (mode_) {
+        case OutputMode::integer: output[i] = static_cast<double>(index); break;
+        case OutputMode::one_hot: output[i * depth_ + index] = 1; break;
+        case OutputMode::multi_hot: output[example * depth_ + index] = 1; break;
+        case OutputMode::count: output[example * depth_ + index] += 1; break;
+      }
+    }
+    return output;
+  }
+  Values backward(std::span<const Values>, std::span<Values>, const Values&) override { return Values(inputs_); }
+
+ private:
+  OutputMode mode_;
+  std::size_t depth_;
+  std::function<std::size_t(double)> index_of_;
+  std::size_t elements_, outputs_;
+  std::size_t inputs_ = 0;
+};
+
 /// Elementwise, with a weight that all elements share whose index differs only along axes where `weights` has size 1.
 class WeightedLayer : public Layer {
  public:
@@ -526,6 +562,17 @@ std::unique_ptr<Layer> make_shape_layer(const Concatenate& merge, const CallShap
     }
   }
   return layer;
+}
+std::unique_ptr<Layer> make_encoding(const CategoryEncoding& encoding, const CallShapes& shapes) {
+  return std::make_unique<EncodingLayer>(
+      encoding.output_mode, encoding.num_tokens, [](double x) { return static_cast<std::size_t>(x); }, shapes);
+}
+std::unique_ptr<Layer> make_encoding(const Discretization& bins, const CallShapes& shapes) {
+  const auto bin_of = [boundaries = bins.bin_boundaries](double x) {
+    return at(std::ranges::count_if(boundaries, [x](double boundary) { return x >= boundary; }));
+  };
+  return std::make_unique<EncodingLayer>(bins.output_mode, static_cast<std::int64_t>(bins.bin_boundaries.size()) + 1,
+                                         bin_of, shapes);
 }
 std::unique_ptr<Layer> make_dot(const Dot& dot, const CallShapes& shapes) {
   return std::make_unique<DotLayer>(dot, shapes);

@@ -81,6 +81,8 @@ using LayerVariant = std::variant<
     GaussianDropout,
     ActivityRegularization,
     Embedding,
+    CategoryEncoding,
+    Discretization,
     LayerScale,
     CustomScaleLayer,
     NestedModel>;

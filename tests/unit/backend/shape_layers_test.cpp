@@ -138,6 +138,30 @@ TEST_CASE("Dot along any axes of tensors of any rank matches the reference") {
   check(Functional(image, Dense(3)(Flatten()(Dot(2)({image, image})))));
 }
 
+TEST_CASE("Discretization and CategoryEncoding match the reference") {
+  const std::vector<double> boundaries{-0.5, 0, 0.25, 1};
+  check(Sequential{Input({5}), Discretization(boundaries), Dense(3)});
+  check(Sequential{Input({5}), Discretization(boundaries), Embedding(5, 3), Flatten(), Dense(3)});
+  check(Sequential{Input({5, 4}), Discretization(boundaries), Reshape({20}), CategoryEncoding(5), Dense(3)});
+  for (const OutputMode mode : {OutputMode::one_hot, OutputMode::multi_hot, OutputMode::count}) {
+    check(Sequential{Input({5}), Discretization(boundaries, {.output_mode = mode}), Flatten(), Dense(3)});
+    check(Sequential{Input({5}), CategoryEncoding(256, {.output_mode = mode}), Flatten(), Dense(3)},
+          {.pixels = Pixels::bytes});
+  }
+  check(Sequential{Input({5, 1}), CategoryEncoding(256, {.output_mode = OutputMode::one_hot}), Conv1D(3, 2), Flatten(),
+                   Dense(3)},
+        {.pixels = Pixels::bytes});
+  const Tensor input = Input({5});
+  const Tensor bins = Discretization(boundaries)(input);
+  const Tensor counts = CategoryEncoding(5, {.output_mode = OutputMode::count})(bins);
+  check(Functional(input, Dense(3)(Concatenate()({counts, Flatten()(Embedding(5, 2)(bins)), Dense(4)(input)}))));
+}
+
+TEST_CASE("CategoryEncoding tells an index that is none") {
+  CheckedModel model(Sequential{Input({5}), CategoryEncoding(100), Dense(3)}, {.pixels = Pixels::bytes});
+  CHECK_THROWS_AS(model.infer(8), DataError);
+}
+
 TEST_CASE("Identity is its input wherever it is called") {
   check_images({Identity(), BatchNormalization(), Identity(), Identity()});
   check(Sequential{Input({4, 4, 3}), Identity(), Rescaling(0.5), Conv2D(16, 2, {.activation = tanh_}), Flatten(),

@@ -12,6 +12,7 @@
 #include <lockstep/layers/functional.hpp>
 #include <lockstep/layers/sequential.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -94,6 +95,7 @@ class AnyFields : public FieldVisitor {
     value = any_of(random_, std::array<Constraint, 4>{MaxNorm(bound, axes), NonNeg(), UnitNorm(axes),
                                                       MinMaxNorm(bound / 2, bound, random_.uniform(), axes)});
   }
+  void draw(OutputMode& value) const { value = OutputMode::one_hot; }
   void draw(FanMode& value) const { value = any_of(random_, fan_modes).first; }
   void draw(Distribution& value) const { value = any_of(random_, distributions).first; }
   void draw(Shape& value) const { value = {-1}; }
@@ -103,8 +105,8 @@ class AnyFields : public FieldVisitor {
 
 Architecture any_nested_model(RandomStream& random, const Shape& input);
 
-/// A layer of any type except Input and Embedding, which come first in a model, and layers of keras.applications, which
-/// Keras does not find by their names in .h5 files. Nested models read `input`.
+/// A layer of any type except Input and those that come first in a model, and layers of keras.applications, which Keras
+/// does not find by their names in .h5 files. Nested models read `input`.
 Layer any_layer(RandomStream& random, const std::string& name, const Shape& input, int depth) {
   if (depth == 0 && random.below(10) == 0) {
     NestedModel nested = any_nested_model(random, input);
@@ -113,8 +115,10 @@ Layer any_layer(RandomStream& random, const std::string& name, const Shape& inpu
   }
   std::vector<Layer> blank;
   for_each_alternative<Layer>([&]<typename L>(std::type_identity<L>) {
-    if constexpr (!std::is_same_v<L, Input> && !std::is_same_v<L, Embedding> && !std::is_same_v<L, NestedModel>) {
-      if (module_of(LayerTraits<L>::class_name) == "keras.layers") blank.push_back(blank_layer<L>());
+    if constexpr (!std::is_same_v<L, Input> && !std::is_same_v<L, NestedModel>) {
+      const std::string_view name_of_class = LayerTraits<L>::class_name;
+      const bool is_drawn = module_of(name_of_class) == "keras.layers" && !reads_data(name_of_class);
+      if (is_drawn) blank.push_back(blank_layer<L>());
     }
   });
   Layer drawn = any_of(random, blank);
@@ -295,6 +299,11 @@ bool equal(const std::vector<NamedTensor>& left, const std::vector<NamedTensor>&
 }
 
 }  // namespace
+
+bool reads_data(std::string_view class_name) {
+  constexpr std::array<std::string_view, 3> classes{"Embedding", "CategoryEncoding", "Discretization"};
+  return std::ranges::find(classes, class_name) != classes.end();
+}
 
 void fill(std::vector<NamedTensor>& tensors, RandomStream& random) {
   for (NamedTensor& tensor : tensors) {

@@ -5,11 +5,17 @@
 #include "core/random.hpp"
 
 #include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
 
 namespace lockstep::testing {
 
 /// The same seed gives the same model. Together, a few hundred seeds cover every layer, option, optimizer and loss.
 ModelData random_model(std::uint64_t seed);
+
+/// Whether layers of the class read the data, so that a random model, which may have any layers before them, has none.
+bool reads_data(std::string_view class_name);
 
 /// Fills tensors with normal draws.
 void fill(std::vector<NamedTensor>& tensors, RandomStream& random);

@@ -307,6 +307,34 @@ TEST_CASE("each input of several has a gather and its own scale of bytes") {
   CHECK(scaled.inputs[1].byte_scale == 1);  // integers are not scaled
 }
 
+TEST_CASE("encodings read the model's input or each other, in float32") {
+  const Sequential model{Input({4}), Discretization({0, 1}), Flatten(), CategoryEncoding(3), Dense(3)};
+  const Graph graph = lower(model, logits, Precision::mixed_bfloat16);
+  CHECK(kinds(graph.forward) == "gather encode encode dense loss");
+  CHECK(graph.inputs[0].byte_scale == 1);
+  CHECK(graph.tensors[graph.forward[0].output].type == ElementType::float32);
+  CHECK(graph.tensors[graph.forward[1].output].type == ElementType::float32);
+  CHECK(graph.tensors[graph.forward[2].output].type == ElementType::bfloat16);
+  CHECK(graph.backward.size() == 1);
+  for (const Layer& layer : {Layer(Discretization({0})), Layer(CategoryEncoding(3))}) {
+    const Sequential behind{Input({4}), Dense(4), layer, Flatten(), Dense(3)};
+    CHECK_THROWS_AS(static_cast<void>(lower(behind, logits, Precision::float32)), UsageError);
+  }
+}
+
+TEST_CASE("layers with which Keras computes in integers do not read the bins of a Discretization") {
+  const auto lowered = [](std::vector<Layer> layers) {
+    layers.insert(layers.begin(), {Input({4}), Discretization({0, 1})});
+    layers.push_back(Dense(3));
+    static_cast<void>(lower(Sequential(layers), logits, Precision::float32));
+  };
+  CHECK_NOTHROW(lowered({}));
+  CHECK_NOTHROW(lowered({Embedding(3, 2), Flatten()}));
+  CHECK_NOTHROW(lowered({Rescaling(1), BatchNormalization()}));
+  CHECK_THROWS_AS(lowered({BatchNormalization()}), UsageError);
+  CHECK_THROWS_AS(lowered({Flatten(), Activation(relu)}), UsageError);
+}
+
 TEST_CASE("an Input of integers among several is checked") {
   const Tensor whole = Input({4}, "whole", InputType::int32);
   const Tensor real = Input({4}, "real");
