@@ -17,7 +17,8 @@ enum class RandomPurpose : std::uint32_t {
   test = 5,
   calibration = 6,
   noise = 7,
-  pictures = 8
+  pictures = 8,
+  augmentation = 9
 };
 
 using Philox4 = std::array<std::uint32_t, 4>;

@@ -43,12 +43,24 @@ std::vector<bool> find_needed_gradients(const Graph& graph) {
   for (const Operation& operation : graph.forward) {
     if (operation.output < 0) continue;
     needed[operation.output] =
-        causes[operation.output] &&
+        traits_of(operation).backward && causes[operation.output] &&
         ((operation.parameter >= 0 && !operation.is_frozen) || is_needed(operation.input) ||
          std::ranges::any_of(operation.operands, [&](const Operand& operand) { return is_needed(operand.tensor); }));
   }
   for (std::size_t t = 0; t < graph.tensors.size(); ++t) needed[t] = is_needed(static_cast<int>(t));
   return needed;
+}
+
+/// What a layer reads that passes no gradient on must not depend on weights that are trained.
+void check_passed_gradients(const Graph& graph, const std::vector<bool>& needed) {
+  for (const Operation& operation : graph.forward) {
+    if (operation.input < 0 || operation.output < 0 || traits_of(operation).backward || !needed[operation.input])
+      continue;
+    const LayerInfo& layer = graph.layers[operation.layer];
+    throw UsageError("layer '" + layer.name + "' (" + layer.class_name +
+                     ") reads what layers with weights compute, but Lockstep computes no gradient through it; put it "
+                     "before the layers that are trained");
+  }
 }
 
 Operation backward_of(const Graph& graph, const Operation& forward, const std::vector<bool>& needed) {
@@ -78,6 +90,7 @@ Operation sum_of_gradients(const Fork& fork) {
 
 void add_backward(Graph& graph, const std::vector<Fork>& forks) {
   const std::vector<bool> needed = find_needed_gradients(graph);
+  check_passed_gradients(graph, needed);
   for (std::size_t i = graph.forward.size(); i-- > 0;) {
     for (std::size_t f = forks.size(); f-- > 0;) {  // a fork of another fork's use comes first
       if (forks[f].position == i + 1 && needed[forks[f].tensor]) graph.backward.push_back(sum_of_gradients(forks[f]));

@@ -29,6 +29,7 @@ namespace lockstep {
   X(concatenate, concatenate)                          \
   X(dot, dot)                                          \
   X(activity_penalty, activity_penalty)                \
+  X(augment, augment)                                  \
   X(encode, encode)                                    \
   X(affine, affine)                                    \
   X(prelu, prelu)                                      \
@@ -159,6 +160,8 @@ inline constexpr auto operation_traits = [] {
       {.kind = Kind::dot, .work = WorkKind::forward, .backward = Kind::dot_backward},
       // A number for each example, which the loss adds up.
       {.kind = Kind::activity_penalty, .work = WorkKind::forward, .backward = Kind::activity_penalty_backward},
+      // Changes each image at random.
+      {.kind = Kind::augment, .work = WorkKind::forward, .is_microbatchable = true},
       // Bins of numbers, and vectors of indices. Nothing needs the gradient of what they are made of.
       {.kind = Kind::encode, .work = WorkKind::forward},
       // y = scale x + shift, with constants.

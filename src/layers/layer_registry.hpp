@@ -2,6 +2,7 @@
 #pragma once
 
 #include "layers/activation.hpp"
+#include "layers/augmentation.hpp"
 #include "layers/convolution.hpp"
 #include "layers/dense.hpp"
 #include "layers/embedding.hpp"

@@ -128,6 +128,15 @@ TEST_CASE("penalties of outputs train on any number of ranks like the reference"
     check_training(compile, batch, count, Communication::automatic, 0, 0, model);
 }
 
+TEST_CASE("images are augmented alike on any number of ranks") {
+  const Sequential model{Input({6, 6, 1}), RandomFlip(), RandomRotation(0.2), RandomZoom(0.3), Conv2D(3, 3),
+                         Flatten(),        Dense(3)};
+  const CompileOptions compile{
+      .optimizer = Adam({.learning_rate = 0.01, .epsilon = 1e-4}), .loss = logits, .metrics = {accuracy}};
+  for (const auto& [batch, count] : std::vector<std::pair<int, std::size_t>>{{12, 36}, {5, 13}, {1, 3}})
+    check_training(compile, batch, count, Communication::automatic, 0, 0, model);
+}
+
 TEST_CASE("a model of two outputs trains on any number of ranks like one that concatenates them") {
   const Tensor input = Input({6}, "input");
   const Tensor hidden = Dropout(0.25)(Dense(8, {.activation = activations::tanh})(input));

@@ -34,6 +34,8 @@ BASES = {"InputSpec", "Layer", "Wrapper", "Loss", "Metric", "MeanMetricWrapper",
          "Initializer", "Constraint"}
 """Layers that draw random numbers in training, which no two programs draw alike."""
 RANDOM = {"Dropout", "AlphaDropout", "GaussianDropout", "GaussianNoise", "SpatialDropout1D", "SpatialDropout2D"}
+AUGMENTATIONS = {"RandomFlip": (), "RandomTranslation": (0.2, 0.3), "RandomRotation": (0.2,), "RandomZoom": (0.2, 0.1),
+                 "RandomContrast": (0.2,), "RandomBrightness": (0.2,)}
 
 IMAGE, SEQUENCE, VECTOR = (8, 8, 4), (8, 4), (6,)
 
@@ -58,6 +60,11 @@ def encoded(layer: Any) -> keras.Model:
     return keras.Model(before, layers.Dense(3)(layers.Flatten()(layer(before))))
 
 
+def augmented(layer: Any) -> keras.Model:
+    before = layers.Input(IMAGE)
+    return keras.Model(before, layers.Dense(3)(layers.Flatten()(layers.Conv2D(4, 3)(layer(before)))))
+
+
 def embedded() -> keras.Model:
     before = layers.Input((6,))
     return keras.Model(before, layers.Dense(3)(layers.Flatten()(layers.Embedding(20, 4)(before))))
@@ -76,7 +83,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "Reshape": dict(target_shape=(4, -1)), "Resizing": dict(height=5, width=6), "ActivityRegularization": dict(l2=0.01),
     "LSTM": dict(units=3), "GRU": dict(units=3), "SimpleRNN": dict(units=3), "AdaptiveAveragePooling2D": dict(output_size=4),
     "AdaptiveMaxPooling2D": dict(output_size=4), "AveragePooling1D": dict(pool_size=2),
-    "AveragePooling2D": dict(pool_size=2), "RandomFlip": dict(seed=1), "PReLU": dict(alpha_initializer="random_normal"),
+    "AveragePooling2D": dict(pool_size=2), "PReLU": dict(alpha_initializer="random_normal"),
 }
 CONVOLUTIONS = {"Conv1D", "Conv2D", "Conv1DTranspose", "Conv2DTranspose", "SeparableConv1D", "SeparableConv2D"}
 
@@ -90,6 +97,8 @@ def model_of_layer(name: str) -> keras.Model:
         return keras.Model(before, layers.Dense(3)(kind(axes=1)([layers.Dense(4)(before), layers.Dense(4)(before)])))
     if name == "Embedding":
         return embedded()
+    if name in AUGMENTATIONS:
+        return augmented(kind(*AUGMENTATIONS[name]))
     if name == "CategoryEncoding":
         return encoded(kind(20, output_mode="count"))
     if name == "Discretization":
@@ -148,6 +157,8 @@ def case_of_layer(name: str, random: Random) -> Case:
     case = regression(model_of_layer(name), random)
     if name in ("Embedding", "CategoryEncoding"):
         case.inputs = random.integers(0, 20, case.inputs.shape).astype(np.float32)
+    if name == "RandomFlip":  # its randomness cannot be turned off, but these images are their own flips
+        case.inputs += case.inputs[:, ::-1, ::-1]
     return case
 
 
@@ -264,6 +275,12 @@ def still(model: keras.Model) -> bool:
                 layer.rate = 0.0
             if hasattr(layer, "stddev"):
                 layer.stddev, quiet = 0.0, True
+        if name in AUGMENTATIONS:
+            for factor in ("factor", "height_factor", "width_factor"):
+                if hasattr(layer, factor):
+                    setattr(layer, factor, (0.0, 0.0))
+            for bound in ("height_lower", "height_upper", "width_lower", "width_upper"):
+                setattr(layer, bound, 0.0)
     return quiet
 
 

@@ -379,6 +379,12 @@ std::unique_ptr<Layer> make_layer(const LayerInfo& info, std::uint32_t ordinal, 
     Made operator()(const Normalization& layer) const { return make_affine(layer, shapes.output); }
     Made operator()(const GaussianNoise& noise) const { return make_noise(noise, shapes.output.elements(), ordinal); }
     Made operator()(const GaussianDropout& noise) const { return make_noise(noise, shapes.output.elements(), ordinal); }
+    Made operator()(const RandomFlip& layer) const { return make_augmentation(layer, shapes.output, ordinal); }
+    Made operator()(const RandomTranslation& layer) const { return make_augmentation(layer, shapes.output, ordinal); }
+    Made operator()(const RandomRotation& layer) const { return make_augmentation(layer, shapes.output, ordinal); }
+    Made operator()(const RandomZoom& layer) const { return make_augmentation(layer, shapes.output, ordinal); }
+    Made operator()(const RandomContrast& layer) const { return make_augmentation(layer, shapes.output, ordinal); }
+    Made operator()(const RandomBrightness& layer) const { return make_augmentation(layer, shapes.output, ordinal); }
     Made operator()(const Embedding& embedding) const { return make_embedding(embedding); }
     Made operator()(const CategoryEncoding& encoding) const { return make_encoding(encoding, shapes); }
     Made operator()(const Discretization& bins) const { return make_encoding(bins, shapes); }

@@ -86,6 +86,15 @@ std::unique_ptr<Layer> make_alpha_dropout(std::unique_ptr<Layer> dropout, double
 std::unique_ptr<Layer> make_embedding(const Embedding& embedding);
 std::unique_ptr<Layer> make_encoding(const CategoryEncoding& encoding, const CallShapes& shapes);
 std::unique_ptr<Layer> make_encoding(const Discretization& bins, const CallShapes& shapes);
+
+// In reference_augmentation.cpp.
+std::unique_ptr<Layer> make_augmentation(const RandomFlip& layer, const Shape& shape, std::uint32_t ordinal);
+std::unique_ptr<Layer> make_augmentation(const RandomTranslation& layer, const Shape& shape, std::uint32_t ordinal);
+std::unique_ptr<Layer> make_augmentation(const RandomRotation& layer, const Shape& shape, std::uint32_t ordinal);
+std::unique_ptr<Layer> make_augmentation(const RandomZoom& layer, const Shape& shape, std::uint32_t ordinal);
+std::unique_ptr<Layer> make_augmentation(const RandomContrast& layer, const Shape& shape, std::uint32_t ordinal);
+std::unique_ptr<Layer> make_augmentation(const RandomBrightness& layer, const Shape& shape, std::uint32_t ordinal);
+
 std::unique_ptr<Layer> make_affine(const Rescaling& rescaling);
 std::unique_ptr<Layer> make_affine(const Normalization& normalization, const Shape& shape);
 

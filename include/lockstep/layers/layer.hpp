@@ -3,6 +3,7 @@
 #pragma once
 
 #include <lockstep/layers/activation.hpp>
+#include <lockstep/layers/augmentation.hpp>
 #include <lockstep/layers/convolution.hpp>
 #include <lockstep/layers/dense.hpp>
 #include <lockstep/layers/embedding.hpp>
@@ -80,6 +81,12 @@ using LayerVariant = std::variant<
     GaussianNoise,
     GaussianDropout,
     ActivityRegularization,
+    RandomFlip,
+    RandomTranslation,
+    RandomRotation,
+    RandomZoom,
+    RandomContrast,
+    RandomBrightness,
     Embedding,
     CategoryEncoding,
     Discretization,

@@ -37,6 +37,7 @@ std::unique_ptr<Kernel> make_upsample(const KernelScope& scope) { refuse_layer(s
 std::unique_ptr<Kernel> make_transpose(const KernelScope& scope) { refuse_layer(scope); }
 std::unique_ptr<Kernel> make_concatenate(const KernelScope& scope) { refuse_layer(scope); }
 std::unique_ptr<Kernel> make_dot(const KernelScope& scope) { refuse_layer(scope); }
+std::unique_ptr<Kernel> make_augment(const KernelScope& scope) { refuse_layer(scope); }
 std::unique_ptr<Kernel> make_encode(const KernelScope& scope) { refuse_layer(scope); }
 std::unique_ptr<Kernel> make_affine(const KernelScope& scope) { refuse_layer(scope); }
 std::unique_ptr<Kernel> make_prelu(const KernelScope& scope) { refuse_layer(scope); }

@@ -128,6 +128,16 @@ void FieldReader::read_initializer(const std::string& key, Initializer& value) {
   config_.fail_unsupported(key);
 }
 
+void FieldReader::read(const std::string& key, RandomFactor& value) {
+  if (!config_.required(key).is_array()) {
+    value = config_.number(key);
+    return;
+  }
+  const std::vector<double> bounds = config_.numbers(key);
+  if (bounds.size() != 2) config_.fail_unsupported(key);
+  value = {bounds[0], bounds[1]};
+}
+
 void FieldReader::read(const std::string& key, Regularizer& value) {
   const std::string where = where_ + "'s " + key;
   const ClassConfig described(config_.required(key), where);

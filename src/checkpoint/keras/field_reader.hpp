@@ -6,6 +6,7 @@
 #include "core/fields.hpp"
 
 #include <lockstep/layers/activation.hpp>
+#include <lockstep/layers/augmentation.hpp>
 #include <lockstep/layers/geometry.hpp>
 #include <lockstep/layers/initializer.hpp>
 #include <lockstep/layers/merging.hpp>
@@ -73,6 +74,8 @@ class FieldReader {
   void read(const std::string& key, double& value) { value = config_.number(key); }
   void read(const std::string& key, bool& value) { value = config_.boolean(key, value); }
   void read(const std::string& key, Size2D& value) { value = config_.int_pair(key); }
+  void read(const std::string& key, RandomFactor& value);
+  void read(const std::string& key, std::optional<RandomFactor>& value) { read(key, value.emplace(0)); }
   void read(const std::string& key, DotAxes& value) {
     const Size2D axes = config_.int_pair(key);
     value = {axes.height, axes.width};

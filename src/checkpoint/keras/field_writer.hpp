@@ -5,6 +5,7 @@
 #include "core/fields.hpp"
 
 #include <lockstep/layers/activation.hpp>
+#include <lockstep/layers/augmentation.hpp>
 #include <lockstep/layers/constraint.hpp>
 #include <lockstep/layers/geometry.hpp>
 #include <lockstep/layers/initializer.hpp>
@@ -33,6 +34,9 @@ class FieldWriter : public FieldVisitor {
   }
   void optional(const char* key, const Regularizer& value) const {
     if (!value.is_none()) config_[key] = to_json(value);
+  }
+  void optional(const char* key, const std::optional<RandomFactor>& value) const {
+    if (value) config_[key] = to_json(*value);
   }
   void optional(const char* key, const Constraint& value) const {
     if (!value.is_none()) config_[key] = to_json(value);
@@ -63,6 +67,7 @@ class FieldWriter : public FieldVisitor {
   static Json to_json(Size2D extent) { return Json::array({extent.height, extent.width}); }
   static Json to_json(Size1D extent) { return Json::array({extent.length}); }
   static Json to_json(const std::vector<int>& values) { return values.empty() ? Json() : Json(values); }  // None
+  static Json to_json(const RandomFactor& factor) { return Json::array({factor.lower, factor.upper}); }
   static Json to_json(DotAxes axes) {
     return axes.first == axes.second ? Json(axes.first) : Json::array({axes.first, axes.second});
   }

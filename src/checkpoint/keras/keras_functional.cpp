@@ -38,8 +38,11 @@ void collect(const json& value, std::vector<const json*>& outputs) {
   }
 }
 
-/// Layers of images, whose calls Keras 3 records with their default `training=True`. They do the same without it.
-constexpr std::array same_in_training{std::string_view("CenterCrop"), std::string_view("Resizing")};
+/// Layers of images, whose calls Keras 3 records with their default `training=True`. fit(), evaluate() and predict()
+/// say otherwise where it matters.
+constexpr std::array<std::string_view, 8> training_by_default{"CenterCrop",        "Resizing",        "RandomFlip",
+                                                              "RandomTranslation", "RandomRotation",  "RandomZoom",
+                                                              "RandomContrast",    "RandomBrightness"};
 
 class ConnectionReader {
  public:
@@ -180,7 +183,7 @@ class ConnectionReader {
   /// as "training": false, which fit() overrides. Keras 2 records only those that the user passed.
   void check_options(const json& options, std::size_t layer, bool keras3) const {
     if (!options.is_object()) fail(layer, "is called in a way that Lockstep does not support");
-    const bool takes_training = std::ranges::count(same_in_training, layers_[layer].class_name) > 0;
+    const bool takes_training = std::ranges::count(training_by_default, layers_[layer].class_name) > 0;
     for (const auto& [option, value] : options.items()) {
       const bool is_training = keras3 && option == "training" && value.is_boolean();
       if (value.is_null() || (is_training && (takes_training || value == json(false)))) continue;

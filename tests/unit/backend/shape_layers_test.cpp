@@ -157,6 +157,42 @@ TEST_CASE("Discretization and CategoryEncoding match the reference") {
   check(Functional(input, Dense(3)(Concatenate()({counts, Flatten()(Embedding(5, 2)(bins)), Dense(4)(input)}))));
 }
 
+TEST_CASE("augmentations change images as the reference does, in training only") {
+  std::vector<Layer> layers;
+  for (const FlipMode mode : {FlipMode::horizontal, FlipMode::vertical, FlipMode::horizontal_and_vertical}) {
+    layers.emplace_back(RandomFlip({.mode = mode}));
+  }
+  for (const FillMode fill : {FillMode::reflect, FillMode::constant, FillMode::nearest}) {
+    for (const Interpolation interpolation : {Interpolation::bilinear, Interpolation::nearest}) {
+      const WarpOptions options{.fill_mode = fill, .interpolation = interpolation, .fill_value = 0.5};
+      layers.emplace_back(RandomTranslation(0.4, {-0.2, 0.9}, options));
+      layers.emplace_back(RandomRotation({-0.45, 0.3}, options));
+      layers.emplace_back(
+          RandomZoom({-0.5, 0.9}, {.fill_mode = fill, .interpolation = interpolation, .fill_value = 0.5}));
+    }
+  }
+  layers.emplace_back(RandomZoom(0.3, {.width_factor = RandomFactor(0.1, 0.6)}));
+  layers.emplace_back(RandomContrast(0.8, {.value_range = {-1, 1.5}}));
+  layers.emplace_back(RandomContrast({0.25, 0.5}, {.value_range = {-2, 2}}));
+  layers.emplace_back(RandomBrightness({-0.1, 0.4}, {.value_range = {-2, 2}}));
+  int turn = 0;
+  for (const Layer& layer : layers) {
+    ++turn;
+    CheckedModelOptions options{.threads = 1 + turn % 2, .seed = static_cast<std::uint64_t>(turn)};
+    if (turn % 3 == 0) options.cache_bytes = 1;  // microbatches of one example
+    check(Sequential(
+              std::vector<Layer>{Input({7, 6, 2}), layer, Conv2D(5, 2, {.activation = tanh_}), Flatten(), Dense(3)}),
+          options);
+  }
+  check(Sequential{Input({7, 6, 2}), RandomFlip(), Rescaling(0.5), RandomRotation(0.1), Conv2D(16, 2), Flatten(),
+                   Dense(3)},
+        {.pixels = Pixels::bytes});
+  CHECK_THROWS_AS(CheckedModel(Sequential{Input({7, 6, 2}), Conv2D(5, 2), RandomFlip(), Flatten(), Dense(3)}),
+                  UsageError);
+  CHECK_THROWS_AS((Sequential{Input({7, 6, 2}), RandomZoom({-1, 0})}), UsageError);
+  CHECK_THROWS_AS((Sequential{Input({7, 6, 2}), RandomContrast(0.1, {.value_range = {1}})}), UsageError);
+}
+
 TEST_CASE("CategoryEncoding tells an index that is none") {
   CheckedModel model(Sequential{Input({5}), CategoryEncoding(100), Dense(3)}, {.pixels = Pixels::bytes});
   CHECK_THROWS_AS(model.infer(8), DataError);

@@ -58,6 +58,23 @@ TEST_CASE("layers that random models do not draw round-trip") {
   CHECK(same);
 }
 
+TEST_CASE("augmentations round-trip") {
+  const ScratchDirectory scratch;
+  const fs::path file = scratch / "model.h5";
+  const WarpOptions warp{.fill_mode = FillMode::constant, .interpolation = Interpolation::nearest, .fill_value = 0.5};
+  ModelData model{.architecture = Sequential{Input({5, 4, 3}), RandomFlip({.mode = FlipMode::vertical}),
+                                             RandomTranslation(0.25, {0.125, 0.5}, warp), RandomRotation(0.25, warp),
+                                             RandomZoom(0.25), RandomZoom(0.5, {.width_factor = RandomFactor(-0.5, 0)}),
+                                             RandomContrast(0.25), RandomBrightness(0.5, {.value_range = {-1, 1}})},
+                  .weights = {},
+                  .compile_state = {}};
+  save_keras_h5(file, model);
+  std::string why;
+  const bool same = equal(model, load_keras_h5(file), why);
+  CAPTURE(why);
+  CHECK(same);
+}
+
 TEST_CASE("random models round-trip bit for bit") {
   const ScratchDirectory scratch;
   const fs::path file = scratch / "model.h5";

@@ -95,6 +95,10 @@ class AnyFields : public FieldVisitor {
     value = any_of(random_, std::array<Constraint, 4>{MaxNorm(bound, axes), NonNeg(), UnitNorm(axes),
                                                       MinMaxNorm(bound / 2, bound, random_.uniform(), axes)});
   }
+  void draw(RandomFactor& value) const { value = random_.uniform(); }
+  void draw(std::optional<RandomFactor>& value) const { draw(value.emplace(0)); }
+  void draw(FlipMode& value) const { value = FlipMode::vertical; }
+  void draw(FillMode& value) const { value = FillMode::constant; }
   void draw(OutputMode& value) const { value = OutputMode::one_hot; }
   void draw(FanMode& value) const { value = any_of(random_, fan_modes).first; }
   void draw(Distribution& value) const { value = any_of(random_, distributions).first; }
@@ -301,7 +305,9 @@ bool equal(const std::vector<NamedTensor>& left, const std::vector<NamedTensor>&
 }  // namespace
 
 bool reads_data(std::string_view class_name) {
-  constexpr std::array<std::string_view, 3> classes{"Embedding", "CategoryEncoding", "Discretization"};
+  constexpr std::array<std::string_view, 9> classes{"Embedding",  "CategoryEncoding",  "Discretization",
+                                                    "RandomFlip", "RandomTranslation", "RandomRotation",
+                                                    "RandomZoom", "RandomContrast",    "RandomBrightness"};
   return std::ranges::find(classes, class_name) != classes.end();
 }
 
