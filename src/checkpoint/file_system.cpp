@@ -40,7 +40,10 @@ std::string remedy_for(int error) {
 }  // namespace
 
 void throw_io_error(const std::string& what, int error, const std::string& detail) {
-  throw IoError(fmt::format("{}: {}{}{}", what, std::generic_category().message(error), detail, remedy_for(error)));
+  const std::string text =
+      fmt::format("{}: {}{}{}", what, std::generic_category().message(error), detail, remedy_for(error));
+  if (error == ENOSPC || error == EDQUOT) throw NoSpaceError(text);
+  throw IoError(text);
 }
 
 fs::path directory_of(const fs::path& target) {

@@ -3,12 +3,20 @@
 
 #include "core/file_descriptor.hpp"
 
+#include <lockstep/core/error.hpp>
+
 #include <filesystem>
 #include <string>
 
 namespace lockstep {
 
-/// Throws IoError: "WHAT: No space left on device DETAIL; free some space".
+/// A disk or a quota is full.
+class NoSpaceError : public IoError {
+ public:
+  using IoError::IoError;
+};
+
+/// Throws IoError, or NoSpaceError: "WHAT: No space left on device DETAIL; free some space".
 [[noreturn]] void throw_io_error(const std::string& what, int error, const std::string& detail = {});
 
 /// The directory of a file; "." for a bare name.

@@ -7,6 +7,7 @@
 #include "options/shared_options.hpp"
 #include "session/mirrors.hpp"
 #include "session/nonfinite_error.hpp"
+#include "session/write_making_room.hpp"
 
 #include <lockstep/core/error.hpp>
 
@@ -392,7 +393,7 @@ void BackupManager::save_unguarded() {
       snapshot.visit([&](ModelData& model) {
         model.training_state = serialize_training_state(*saved);
         try {
-          directory.write(name, model, keep);
+          write_making_room(directory.file_of(name), {&directory, 1}, [&] { directory.write(name, model, keep); });
         } catch (const IoError&) {
           ++counters->failed;
           throw;

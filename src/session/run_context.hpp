@@ -91,6 +91,8 @@ class RunContext {
 
   /// Removes the directory's backups when the program ends without an error, unless `keep_backups` is called.
   void remove_on_success(BackupDirectory directory) { backups_.directories.push_back(std::move(directory)); }
+  /// The directories that remove_on_success was called with.
+  [[nodiscard]] const std::vector<BackupDirectory>& backup_directories() const noexcept { return backups_.directories; }
   void keep_backups() noexcept {
     backups_.directories.clear();
     backups_.are_kept = true;

@@ -44,6 +44,18 @@ class SavingTest(ProgramTest):
                     self.assert_fails(ended, IO, str(self.model / "model.h5"), "No space left", "bytes needed",
                                       "free some space")
 
+    def test_older_backups_make_room(self) -> None:
+        options = ("--epochs", 4, "--steps-per-epoch", 5, "--seed", 5, "--deterministic")
+        self.default_program = "keras_mnist"
+        self.succeed(*options)
+        whole = (self.model / "model.h5").read_bytes()
+        with self.mounted(str(len(whole) * 5 // 2)) as disk:
+            self.model = disk / "model"
+            ended = self.succeed(*options)
+            self.assertRegex(ended.stderr, r"no space is left for .*fit-1-step-.*\.h5; removed 1 older backup of this job")
+            self.assertRegex(ended.stderr, r"no space is left for .*model\.h5; removed 1 older backup of this job")
+            self.assertEqual((self.model / "model.h5").read_bytes(), whole)
+
     def test_file_size_limit(self) -> None:
         with self.earlier_model_kept():
             limited = ["bash", "-c", 'ulimit -f 256; exec "$@"', "bash", *self.command("--epochs", 1)]

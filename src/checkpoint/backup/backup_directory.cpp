@@ -43,6 +43,14 @@ void remove_abandoned_backups(const fs::path& directory) {
   remove_abandoned_files(directory, [](std::string_view name) { return parse(std::string(name)).has_value(); });
 }
 
+bool is_whole(const fs::path& backup) {
+  try {
+    return load_keras_h5(backup).training_state.has_value();
+  } catch (const Error&) {  // damaged, or not readable now
+    return false;
+  }
+}
+
 /// Gives a damaged backup another name, by which it is no backup.
 void set_aside(const fs::path& damaged) {
   std::error_code ignored;
@@ -126,6 +134,27 @@ void BackupDirectory::write(const BackupName& name, const ModelData& model, int 
     std::error_code stays;
     fs::remove(file_of(other), stays);
   }
+}
+
+std::size_t BackupDirectory::remove_older() const noexcept {
+  std::size_t removed = 0;
+  try {
+    std::vector<BackupName> names = list();
+    std::reverse(names.begin(), names.end());
+    int fit_with_whole_backup = 0;
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      const BackupName& name = names[i];
+      std::error_code stays;
+      if (name.fit == fit_with_whole_backup) {
+        removed += fs::remove(file_of(name), stays) ? 1 : 0;
+      } else if (i + 1 < names.size() && names[i + 1].fit == name.fit && is_whole(file_of(name))) {
+        fit_with_whole_backup = name.fit;
+      }
+    }
+  } catch (const std::exception&) {  // the directory cannot be read
+    return removed;
+  }
+  return removed;
 }
 
 void BackupDirectory::clear() const noexcept {

@@ -4,6 +4,7 @@
 
 #include "checkpoint/model_data.hpp"
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -36,6 +37,8 @@ class BackupDirectory {
 
   [[nodiscard]] const std::filesystem::path& path() const noexcept { return path_; }
 
+  [[nodiscard]] std::filesystem::path file_of(const BackupName& name) const;
+
   /// All backups, sorted by fit and step; empty if the directory does not exist. Throws IoError if it cannot be read.
   [[nodiscard]] std::vector<BackupName> list() const;
 
@@ -51,6 +54,9 @@ class BackupDirectory {
   /// of each earlier fit. Throws IoError if writing fails; all earlier backups then remain.
   void write(const BackupName& name, const ModelData& model, int keep) const;
 
+  /// Removes all backups of each fit that are older than its newest whole one. Returns how many. Ignores errors.
+  [[nodiscard]] std::size_t remove_older() const noexcept;
+
   /// Removes all backups, and the directory if it is then empty. Ignores errors.
   void clear() const noexcept;
 
@@ -58,8 +64,6 @@ class BackupDirectory {
   void remove_if_empty() const noexcept;
 
  private:
-  [[nodiscard]] std::filesystem::path file_of(const BackupName& name) const;
-
   std::filesystem::path path_;
 };
 

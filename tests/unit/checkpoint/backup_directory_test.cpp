@@ -143,6 +143,21 @@ TEST_CASE("a directory keeps the newest backups of a fit and the last of each ea
   CHECK(fs::exists(directory.path() / "somebody's file"));
 }
 
+TEST_CASE("to make room, a directory gives up what is older than the newest whole backup of each fit") {
+  const ScratchDirectory scratch;
+  const BackupDirectory directory(scratch.path());
+  for (const int fit : {1, 2}) {
+    for (const std::uint64_t step : {5, 10, 15, 20}) directory.write({fit, step}, backup(step), 4);
+  }
+  fs::resize_file(directory.file_of({2, 20}), 100);  // damaged
+  CHECK(directory.remove_older() == 2);
+  CHECK(names(directory) == std::vector<BackupName>{{1, 20}, {2, 15}, {2, 20}});
+  CHECK(directory.remove_older() == 0);
+  fs::resize_file(directory.file_of({2, 15}), 100);
+  CHECK(directory.remove_older() == 0);
+  CHECK(BackupDirectory(scratch / "absent").remove_older() == 0);
+}
+
 TEST_CASE("files with other names are ignored") {
   const ScratchDirectory scratch;
   const BackupDirectory directory(scratch.path());
