@@ -1,5 +1,7 @@
 """Faults at named points of a trainer (tests/faults/fault_points.cpp): mirrors that differ, NaN, kills."""
 
+import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -112,3 +114,15 @@ class FaultsTest(launch_test.Launched):
         self.assertIn(f"{self.model} is on a file system without locks (No locks available), so a second job", text)
         self.assertIn("step-0000000020.h5: after step 20 of epoch 1/3", text)
         self.assertFalse((self.model / ".lockstep.lock").exists())
+
+    def test_backups_of_a_tensor_parallel_model_are_at_most_two_intervals_apart(self) -> None:
+        history = self.scratch / "history"
+        self.start_job(2, "--parallelism", "tensor", LOCKSTEP_BACKUP_SAVE_FREQ="5", LOCKSTEP_TEST_STEP_MS="100",
+                       LOCKSTEP_TEST_HISTORY=str(history))
+        self.assert_ended(0)
+        files = [json.loads(line).get("file", "") for line in history.read_text().splitlines()]
+        steps = [int(found[1]) for found in (re.search(r"fit-1-step-(\d+)\.h5$", file) for file in files) if found]
+        self.assertTrue(steps)
+        for earlier, later in zip([0, *steps], steps):
+            self.assertLessEqual(later - earlier, 10, str(steps))
+        self.assertGreaterEqual(steps[-1], 50, str(steps))

@@ -191,6 +191,29 @@ class LaunchTest(Launched):
             ended = Running(command, self.cwd, variables).end()
             self.assertEqual((ended.code, ended.stdout.strip()), (0, expected), str(ended))
 
+    def test_several_hosts_need_a_token(self) -> None:
+        port, = free_ports(1)
+        hosts = {"cluster": {"worker": [f"localhost:{port}", "127.0.0.1:1"]}, "task": {"type": "worker", "index": 0}}
+        for options, code, complaint in (((), USAGE, "no job token is set, so anyone who reaches the chief's port"),
+                                         (("--insecure",), TEMPORARY, f"anyone who reaches port {port} can join")):
+            with self.subTest(options=options):
+                command = [program("lockstep"), "launch", "--rendezvous-timeout", "1", *options, "--", "/bin/true"]
+                ended = Running(command, self.cwd, {"TF_CONFIG": json.dumps(hosts)}).end()
+                self.assertEqual(ended.code, code, str(ended))
+                self.assertIn(complaint, ended.stderr, str(ended))
+
+    def test_trainers_do_not_see_the_token(self) -> None:
+        """A short one is warned of."""
+        for token in ("short", "long enough to be a secret"):
+            with self.subTest(token=token):
+                command = [program("lockstep"), "launch", "--", "env"]
+                ended = Running(command, self.cwd, {"LOCKSTEP_JOB_TOKEN": token}).end()
+                self.assertEqual(ended.code, 0, str(ended))
+                self.assertIn("LOCKSTEP_LAUNCH_ID=", ended.stdout)
+                self.assertNotIn("LOCKSTEP_JOB_TOKEN", ended.stdout)
+                self.assertNotIn(token + "\n", ended.stdout)
+                self.assertEqual("the job token has fewer than 16 characters" in ended.stderr, token == "short")
+
     def test_variables_that_another_launcher_left_over_are_refused(self) -> None:
         """Otherwise each worker would train alone, and all would end with 0."""
         self.ports = [23000, 23001]
