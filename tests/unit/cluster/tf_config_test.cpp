@@ -116,6 +116,11 @@ TEST_CASE("TF_CONFIG values that TensorFlow accepts mean the same") {
   }
 }
 
+TEST_CASE("a byte order mark, as some editors write it, is no part of TF_CONFIG") {
+  CHECK(message_of("\xEF\xBB\xBF{" + two_workers + R"(, "task": {"type": "worker", "index": 1}})") ==
+        "accepted: worker 0 a:5000, worker 1 b:5001; rank 1");
+}
+
 TEST_CASE("every mistake is rejected with its location") {
   const std::string list = R"({"worker": ["a:5000", "b:5001"]})";
   const auto address = [](const std::string& text) {
