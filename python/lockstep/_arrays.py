@@ -22,6 +22,6 @@ def as_array(value: Any, what: str) -> NDArray[Any]:
     if array.ndim == 0 or array.dtype.kind not in "buif":
         remedy = ""
         if array.dtype.kind in "US":
-            remedy = "; numpy.unique(y, return_inverse=True)[1] turns texts into class indices"
+            remedy = "; numpy.searchsorted(numpy.unique(y_train), y) turns the texts of each y into class indices"
         raise DataError(f"{what} is no array of numbers: its type is {array.dtype}, its shape {array.shape}{remedy}")
     return array

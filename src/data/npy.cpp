@@ -54,7 +54,7 @@ const char* remedy_for(std::string_view descr) {
   const char kind = descr.size() < 2 ? '\0' : descr[1];
   switch (kind) {
     case 'U':
-    case 'S': return "make class indices of texts with numpy.unique(y, return_inverse=True)[1]";
+    case 'S': return "make class indices of texts: numpy.searchsorted(numpy.unique(y_train), y) for each y";
     case 'O': return "make one array of numbers with numpy.stack or numpy.array(..., dtype='float32')";
     default: return "save it with .astype('float32')";
   }
