@@ -50,6 +50,13 @@ struct AugmentationTraits {
     visit.optional("fill_value", layer.fill_value, any_number);
   }
 
+  static void pixel_fields(auto& visit, auto& layer) {
+    visit.constant("data_format", "channels_last");
+    visit.required("factor", layer.factor);
+    visit.optional("value_range", layer.value_range);
+    visit.unused("seed");
+  }
+
   template <typename Lowering>
   static void lower(const auto& /*layer*/, Lowering& to) {
     to.append_channels_last(Lowering::Kind::augment);
@@ -131,12 +138,7 @@ struct LayerTraits<RandomContrast> : AugmentationTraits {
   static constexpr std::string_view class_name = "RandomContrast";
   static RandomContrast blank() { return RandomContrast(0); }
 
-  static void fields(auto& visit, auto& layer) {
-    visit.constant("data_format", "channels_last");
-    visit.required("factor", layer.factor);
-    visit.optional("value_range", layer.value_range);
-    visit.unused("seed");
-  }
+  static void fields(auto& visit, auto& layer) { pixel_fields(visit, layer); }
 
   static void infer(const RandomContrast& layer, ShapeInference& shapes) {
     check("factor", layer.factor, zero_to_one, shapes);
@@ -150,12 +152,7 @@ struct LayerTraits<RandomBrightness> : AugmentationTraits {
   static constexpr std::string_view class_name = "RandomBrightness";
   static RandomBrightness blank() { return RandomBrightness(0); }
 
-  static void fields(auto& visit, auto& layer) {
-    visit.constant("data_format", "channels_last");
-    visit.required("factor", layer.factor);
-    visit.optional("value_range", layer.value_range);
-    visit.unused("seed");
-  }
+  static void fields(auto& visit, auto& layer) { pixel_fields(visit, layer); }
 
   static void infer(const RandomBrightness& layer, ShapeInference& shapes) {
     check("factor", layer.factor, {.min = -1, .max = 1}, shapes);

@@ -211,8 +211,11 @@ void check_example_shapes(const Dataset& data, const Architecture& model) {
 }
 
 void check_input_numbers(const Dataset& data, const Architecture& model, std::optional<double> input_scale) {
-  if (input_scale) check_scale(data, model, *input_scale);
-  if (!input_scale) check_indices(data, model);
+  if (input_scale) {
+    check_scale(data, model, *input_scale);
+  } else {
+    check_indices(data, model);
+  }
   for (std::size_t i = 0; i < model.inputs().size(); ++i) {
     const InputType type = model.input_type(i);
     if (type == InputType::float32) continue;
