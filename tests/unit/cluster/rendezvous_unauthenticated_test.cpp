@@ -83,9 +83,9 @@ TEST_CASE("any message instead of a Hello drops its sender alone") {
   group.start(0);
   for (std::uint16_t kind = 0; kind < 40; ++kind) {
     CAPTURE(kind);
-    const Socket stranger = connect_unauthenticated(port);
-    send_text(stranger, encode({kind, std::string(8, '\0')}));
-    CHECK(read_until_end(group, stranger, 5).has_value());
+    const Socket peer = connect_unauthenticated(port);
+    send_text(peer, encode({kind, std::string(8, '\0')}));
+    CHECK(read_until_end(group, peer, 5).has_value());
   }
   group.start(1);
   CHECK(group.run_until([&]() { return group.all_train(); }, 5));
