@@ -2,13 +2,15 @@
 
 import json
 import re
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import launch_test
+import status_port
 from launch_test import free_ports
 from model_file_support import COMPILED, description
-from support import DATA, USAGE, Ended, Running, library, program
+from support import DATA, USAGE, Ended, Running, eventually, library, program
 
 LAYERS = (("Reshape", {"target_shape": [28, 28, 1]}), ("Conv2D", {"filters": 4, "kernel_size": [3, 3]}),
           ("BatchNormalization", {}), ("Flatten", {}), ("Dense", {"units": 12, "activation": "relu"}),
@@ -96,6 +98,30 @@ class FaultsTest(launch_test.Launched):
                                r"smaller --learning-rate may help")
         self.assertEqual(text.count("in case a machine made an error"), 1, text)
         self.assertNotIn("generation 3 begins", text)
+
+    def test_the_others_wait_for_a_slow_rank(self) -> None:
+        """The rank whose waiting time grows least is the slow one, and it does not count as stuck."""
+        ports = free_ports(2)
+
+        def waited() -> list[float]:
+            return [status_port.metrics(port)[f'lockstep_rank_wait_seconds_total{{rank="{rank}",worker="worker {rank}"}}']
+                    for rank, port in enumerate(ports)]
+
+        self.start_job(2, "--parallelism", "data", LOCKSTEP_TEST_STEP_MS="100", LOCKSTEP_REPORT_INTERVAL="0.5",
+                       of=[{"LOCKSTEP_STATUS_PORT": str(port)} for port in ports], **self.fault("step", 10, "hold", 1))
+        self.assertTrue(eventually(lambda: (self.scratch / "marker").exists(), 60), "rank 1 was not held")
+        time.sleep(0.5)  # the waiting time until now is reported
+        before = waited()
+        time.sleep(1.5)
+        (self.scratch / "marker.released").touch()
+
+        def first_waited_longer() -> bool:
+            first, second = (now - then for now, then in zip(waited(), before))
+            return first > second + 1
+
+        self.assertTrue(eventually(first_waited_longer, 4), f"{before}, then {waited()}")
+        self.assertEqual(status_port.metrics(ports[0])["lockstep_generation"], 1)
+        self.assert_ended(0)
 
     def test_without_a_thread_the_training_thread_writes(self) -> None:
         """Where no thread can be started, backups still come."""

@@ -1,6 +1,5 @@
 """Launchers report the health of their job and detect stalled training."""
 
-import http.client
 import json
 import os
 import re
@@ -13,6 +12,7 @@ import time
 from pathlib import Path
 
 import launch_test
+import status_port
 from launch_test import EXAMPLES, children, free_ports
 from support import Ended, eventually
 
@@ -21,7 +21,6 @@ import promql  # noqa: E402
 
 MONITORING = Path(__file__).resolve().parents[2] / "docs" / "monitoring"
 LONG = ("--epochs", 20, *EXAMPLES[2:])
-SAMPLE = re.compile(r'([a-z_]+(?:\{[a-z]+="[^"\\]*"(?:,[a-z]+="[^"\\]*")*\})?) (\S+)')
 
 
 class HealthTest(launch_test.Launched):
@@ -42,13 +41,7 @@ class HealthTest(launch_test.Launched):
         self.launch(index, options, LOCKSTEP_STATUS_PORT=str(self.status[index]))
 
     def get(self, index: int, path: str) -> tuple[int, str]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.status[index], timeout=5)
-        try:
-            connection.request("GET", path)
-            reply = connection.getresponse()
-            return reply.status, reply.read().decode()
-        finally:
-            connection.close()
+        return status_port.get(self.status[index], path)
 
     def health(self, index: int) -> str:
         """Returns the health line, or an empty string if the port does not answer."""
@@ -59,39 +52,13 @@ class HealthTest(launch_test.Launched):
             return ""
 
     def metrics(self, index: int) -> dict[str, float]:
-        try:
-            code, text = self.get(index, "/metrics")
-        except OSError:
-            return {}
-        self.assertEqual(code, 200, text)
-        values: dict[str, float] = {}
-        for line in text.splitlines():
-            if not line.startswith("# "):
-                match = SAMPLE.fullmatch(line)
-                assert match is not None, line
-                values[match[1]] = float(match[2])
-        return values
+        return status_port.metrics(self.status[index])
 
     def wait_for_step(self, index: int, step: int) -> None:
         """Waits for a step of the launcher's own rank."""
         name = f'lockstep_rank_step{{rank="{index}",worker="worker {index}"}}'
         self.assertTrue(eventually(lambda: self.metrics(index).get(name, 0) >= step, 60),
                         f"step {step} was not reached: {self.metrics(index)}")
-
-    def waits_longer_for_stopped(self) -> bool:
-        """Stops rank 1 for a second. Returns whether rank 0's waiting time grew by more than rank 1's."""
-        def waited() -> list[float]:
-            return [self.metrics(rank)[f'lockstep_rank_wait_seconds_total{{rank="{rank}",worker="worker {rank}"}}']
-                    for rank in (0, 1)]
-
-        before = waited()
-        straggler = children(self.started[1].process.pid)[1]
-        os.kill(straggler, signal.SIGSTOP)
-        time.sleep(1)
-        os.kill(straggler, signal.SIGCONT)
-        time.sleep(1.2)
-        first, second = (now - then for now, then in zip(waited(), before))
-        return first > second + 0.5
 
     def test_a_stopped_trainer_is_detected_and_training_resumes(self) -> None:
         """SIGSTOP is detected within 5 s and named. Training resumes from the backup with the same bits."""
@@ -128,7 +95,7 @@ class HealthTest(launch_test.Launched):
         self.assertLess(noticed, 6)
 
     def test_metrics_follow_the_state_of_the_job(self) -> None:
-        """Metrics of waiting launchers, of training ones, and of the rank that the others wait for."""
+        """Metrics of waiting launchers and of training ones."""
         ports = free_ports(4)
         self.ports, self.status = ports[:2], ports[2:]
         options = ("--epochs", 100000, *EXAMPLES[2:], "--parallelism", "data")
@@ -143,12 +110,8 @@ class HealthTest(launch_test.Launched):
         self.assertEqual(before["lockstep_peers_missing"], 0)
         self.assertEqual(before['lockstep_state{state="training"}'], 1)
         self.assertLess(before['lockstep_peer_heartbeat_age_seconds{peer="worker 1"}'], 3)
-        # If rank 1 is stopped during a wait, that counts as its waiting time. This does not happen every time.
-        self.assertTrue(any(self.waits_longer_for_stopped() for _ in range(12)), "the straggler must wait least")
-        after = self.metrics(0)
-        self.assertGreater(after["lockstep_step"], before["lockstep_step"])
-        self.assertGreater(after["lockstep_examples_per_second"], 0)
-        self.assertEqual(after["lockstep_generation"], 1, "a slow rank must not count as stuck")
+        self.wait_for_step(0, int(before["lockstep_step"]) + 30)
+        self.assertGreater(self.metrics(0)["lockstep_examples_per_second"], 0)
         self.started[1].process.terminate()
         self.assertTrue(eventually(lambda: self.health(0).startswith("200 ok: waiting for worker 1 (left: "), 20),
                         self.health(0))
