@@ -12,8 +12,10 @@ if [ -z "${GOMP_SPINCOUNT:-}${OMP_WAIT_POLICY:-}" ]; then export GOMP_SPINCOUNT=
 # mpirun kills its ranks one second after an interrupt, which may be in the middle of a step. It passes SIGUSR1 on to
 # them, and they take it as a request to stop. The second interrupt is mpirun's own.
 is_signalled=0
+was_asked=0
 ask_to_stop() {
   is_signalled=1
+  was_asked=1
   kill -USR1 "$mpirun" || true
   trap stop INT TERM
 }
@@ -30,5 +32,10 @@ while true; do
   is_signalled=0
   code=0
   wait "$mpirun" || code=$?
-  if [ $is_signalled = 0 ]; then exit "$code"; fi
+  if [ $is_signalled = 1 ]; then continue; fi
+  if [ $was_asked = 1 ] && [ "$code" = 138 ]; then # SIGUSR1 came before a program could expect it
+    echo "mpirun.sh: interrupted while the programs started; nothing was trained, and files are as they were" >&2
+    exit 75
+  fi
+  exit "$code"
 done

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -29,15 +30,15 @@ Message = dict[str, Any]
 
 _ERRORS: dict[int, type[Error]] = {64: UsageError, 65: DataError, 70: InternalError, 74: IoError, 75: PeerError}
 _NO_CAUSE = "which a restart cannot fix"  # ends what a launcher says of a worker, which has said why
-# What the command calls otherwise than the Python package.
+# What the command calls otherwise than the Python package. Other arguments have their option's name.
 _PYTHON_WORDS = {
-    ", or begin another job with these weights (--initial-weights and another --model-dir)": "",
+    ", or begin another job with these weights (--initial-weights, or --model of lockstep train, and another "
+    "--model-dir)": "",
     "start over with --resume never": "name another backup_dir, or remove it",
-    "--backup-dir": "backup_dir",
-    "--epochs": "epochs",
     "--global-batch-size": "batch_size",
-    "--seed": "seed",
 }
+_SEE_HELP = re.compile(r"; see [a-z ]*--help$")
+_OPTION = re.compile(r"--([a-z]+(?:-[a-z]+)*)")
 _SHOWN_LINES = 10
 _MAX_PACKET = 1 << 20
 _END_S = 10  # for a launcher to end its workers
@@ -71,6 +72,7 @@ def error_of(code: int, log: str, where: str) -> Error:
     others = [line for line in lines if sentence not in line]
     for option, argument in _PYTHON_WORDS.items():
         sentence = sentence.replace(option, argument)
+    sentence = _OPTION.sub(lambda option: option[1].replace("-", "_"), _SEE_HELP.sub("", sentence))
     shown = "".join(f"\n  {line}" for line in others[-_SHOWN_LINES:]) if where else ""
     rest = f"\nThe last lines of the workers' log, {where}:{shown}" if where else ""
     return _ERRORS.get(code, InternalError)(sentence + rest)

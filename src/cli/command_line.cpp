@@ -43,7 +43,7 @@ const Command& find_command(const std::string& name) {
 
 ExitCode run_locally(std::span<const std::string> args, std::ostream& out) {
   const auto is_given = [&](const char* option) { return !args.empty() && args.front() == option; };
-  if (is_given("--help") || is_given("-h")) {
+  if (is_given("--help") || is_given("-h") || is_given("help")) {
     out << help_text();
     return ExitCode::success;
   }

@@ -20,6 +20,7 @@
 #include <span>
 #include <string>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 namespace fs = std::filesystem;
@@ -57,7 +58,8 @@ std::string find_problem(const InspectedFile& file, Purpose purpose) {
   return problem.empty() ? why_unfit(file, purpose) : "its " + problem + "; use an earlier copy of it";
 }
 
-Listed list_file(const fs::path& file, const InspectOptions& options) {
+/// Nothing if the file is gone: a running job removes its older backups.
+std::optional<Listed> list_file(const fs::path& file, const InspectOptions& options) {
   Listed listed;
   listed.name = file.lexically_relative(options.path).string();
   std::error_code unknown;
@@ -83,9 +85,9 @@ Listed list_file(const fs::path& file, const InspectOptions& options) {
     if (problem.empty()) return listed;
     listed.bad = true;
     listed.text += "; BAD: " + problem;
-  } catch (const DataError& error) {
-    refuse(error.what());
-  } catch (const IoError& error) {
+  } catch (const Error& error) {
+    if (!fs::exists(file, unknown) && !unknown) return std::nullopt;
+    if (error.code() != ExitCode::data && error.code() != ExitCode::io) throw;
     refuse(error.what());
   }
   return listed;
@@ -118,7 +120,9 @@ std::string verdict(const InspectOptions& options) {
 ExitCode inspect_directory(const InspectOptions& options, std::ostream& out) {
   std::vector<Listed> list;
   const FoundFiles found = find_files(options.path);
-  for (const fs::path& file : found.files) list.push_back(list_file(file, options));
+  for (const fs::path& file : found.files) {
+    if (std::optional<Listed> listed = list_file(file, options)) list.push_back(std::move(*listed));
+  }
   if (options.json) {
     json files = json::array();
     for (Listed& listed : list) files.push_back(listed.document);

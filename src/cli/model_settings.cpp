@@ -329,7 +329,7 @@ void check_inputs(const Dataset& data, const Options& options, const Architectur
   throw UsageError(fmt::format(
       "{} holds bytes, and nothing says how to scale them; give --input-scale 1 (as Keras' fit(x) reads them) or "
       "--input-scale 1/255 (fit(x / 255)), or begin the model with a Rescaling layer",
-      data.source));
+      data.label_of(*std::ranges::find_if(data.inputs, holds_bytes))));
 }
 
 std::string describe_bytes(const Dataset& data, const Options& options, const Architecture& model) {

@@ -3,12 +3,15 @@
 
 #include "cli/check_output.hpp"
 #include "cli/model_settings.hpp"
+#include "core/core_contention.hpp"
+#include "core/log.hpp"
 #include "options/read_value.hpp"
 #include "training/parse_or_exit.hpp"
 
 #include <lockstep/core/error.hpp>
 #include <lockstep/lockstep.hpp>
 
+#include <fmt/format.h>
 #include <string>
 
 namespace lockstep {
@@ -63,9 +66,17 @@ void plan(std::span<const std::string> args) {
   const Model model = strategy.load_model(settings.model, [&](const Architecture& architecture, const auto& saved) {
     return resolve_compile_options(settings, architecture, saved, true);
   });
+  const CoreTimes before = read_core_times();
   std::string text = lists_kernels ? model.describe_kernels() : model.estimate_step_time(network);
   if (text.ends_with('\n')) text.pop_back();
   strategy.print("{}", text);
+  constexpr double high_share = 0.2;
+  if (const double share = waiting_share(before, read_core_times()); share > high_share) {
+    log_warning(
+        fmt::format("the threads waited {:.0f} % of the time for cores that others used, so times are too long; "
+                    "plan again when the machine is idle",
+                    100 * share));
+  }
   require_printed();
 }
 

@@ -7,8 +7,9 @@
 
 namespace lockstep {
 
-/// Owns `size` zeroed bytes. Buffers below 2 MiB are aligned to 64 bytes, larger ones to 2 MiB.
-/// The constructor throws std::bad_alloc when memory runs out.
+/// Owns `size` zeroed bytes. Buffers below 2 MiB are aligned to 64 bytes, larger ones to 2 MiB. Of a larger one, only
+/// the pages that are used take memory: a batch may be much smaller than the largest one.
+/// The constructor throws std::bad_alloc when memory or addresses run out.
 class AlignedBuffer {
  public:
   AlignedBuffer() = default;
@@ -25,6 +26,7 @@ class AlignedBuffer {
 
  private:
   struct Free {
+    std::size_t mapped;  ///< bytes; 0: from the heap
     void operator()(std::byte* data) const noexcept;
   };
   std::unique_ptr<std::byte, Free> data_;

@@ -26,6 +26,14 @@ std::variant<SharedArray<Elements>...> cut(const std::variant<SharedArray<Elemen
       [&](const auto& array) -> std::variant<SharedArray<Elements>...> { return array.slice(begin, end); }, values);
 }
 
+template <typename Array>
+std::string label(const Array& array, const std::string& source) {
+  if (!array.source.empty()) return array.source;
+  return array.name.empty() ? source : fmt::format("'{}' of {}", array.name, source);
+}
+
+}  // namespace
+
 void require_finite(const SharedArray<float>& values, std::size_t elements, const char* what,
                     const std::string& source) {
   const auto bad = std::ranges::find_if_not(values, [](float value) { return std::isfinite(value); });
@@ -34,12 +42,6 @@ void require_finite(const SharedArray<float>& values, std::size_t elements, cons
   throw DataError(fmt::format("{} {} of {} is {} (value {} of that example); replace it, or leave the example out",
                               what, index / elements, source, std::isnan(*bad) ? "NaN" : "infinite", index % elements));
 }
-
-std::string label(const std::string& name, const std::string& source) {
-  return name.empty() ? source : fmt::format("'{}' of {}", name, source);
-}
-
-}  // namespace
 
 void require_class_indices(const SharedArray<std::int32_t>& indices, std::int64_t classes, const std::string& source) {
   const auto wrong =
@@ -76,8 +78,8 @@ Dataset::Dataset(Shape example_shape, InputValues input_values, Shape target_sha
   targets.push_back({std::move(target_shape), std::move(target_values)});
 }
 
-std::string Dataset::label_of(const InputArray& array) const { return label(array.name, source); }
-std::string Dataset::label_of(const TargetArray& array) const { return label(array.name, source); }
+std::string Dataset::label_of(const InputArray& array) const { return label(array, source); }
+std::string Dataset::label_of(const TargetArray& array) const { return label(array, source); }
 
 std::size_t Dataset::size() const {
   if (inputs.empty()) return 0;

@@ -81,9 +81,10 @@ Dataset read_idx_pair(const fs::path& images_path, const fs::path& labels_path) 
                     "at least one; fetch both files again",
                     images_path.string(), images.shape.to_string(), labels_path.filename().string(), labels.shape[0]));
   }
-  return {Shape{images.shape[1], images.shape[2]}, std::move(images.values), Shape{},
-          std::vector<std::int32_t>(labels.values.begin(), labels.values.end()),
-          fmt::format("{} (labels: {})", images_path.string(), labels_path.filename().string())};
+  Dataset data(Shape{images.shape[1], images.shape[2]}, std::move(images.values), Shape{},
+               std::vector<std::int32_t>(labels.values.begin(), labels.values.end()), images_path.string());
+  data.target().source = labels_path.string();
+  return data;
 }
 
 // --- npy ---------------------------------------------------------------------------------------------------------
@@ -158,33 +159,23 @@ std::optional<fs::path> find_archive(const fs::path& path) {
   throw IoError(fmt::format("the data {} is neither a directory nor a .npz file; {}", path.string(), remedy));
 }
 
-std::string label_of(const std::string& name, const fs::path& path) {
-  return name.empty() ? path.string() : "'" + name + "' in " + path.string();
-}
-
-/// Throws DataError unless training data and those called `name` have inputs and targets of the same kinds and shapes.
-void require_same_kind(const Dataset& train, const Dataset& other, const std::string& name, const fs::path& path) {
+/// Throws DataError unless training data and other data have inputs and targets of the same kinds and shapes.
+void require_same_kind(const Dataset& train, const Dataset& other) {
+  const auto require = [&](const auto& ours, const auto& theirs, const auto& kind) {
+    if (ours.shape == theirs.shape && ours.values.index() == theirs.values.index()) return;
+    throw DataError(fmt::format(
+        "the examples of {} are {} of shape {} and those of {} are {} of shape {}; both must match, so save "
+        "them again",
+        train.label_of(ours), kind(ours), ours.shape.to_string(), other.label_of(theirs), kind(theirs),
+        theirs.shape.to_string()));
+  };
   for (std::size_t i = 0; i < train.inputs.size(); ++i) {
-    const InputArray& inputs = train.inputs[i];
-    const InputArray& others = other.inputs[i];
-    if (inputs.shape == others.shape && inputs.values.index() == others.values.index()) continue;
-    const auto kind = [](const InputArray& array) { return holds_bytes(array) ? "bytes" : "floats"; };
-    throw DataError(
-        fmt::format("the training examples of {} are {} of shape {} and the {} examples {} of shape {}; "
-                    "both must match, so save them again",
-                    label_of(inputs.name, path), kind(inputs), inputs.shape.to_string(), name, kind(others),
-                    others.shape.to_string()));
+    require(train.inputs[i], other.inputs[i],
+            [](const InputArray& array) { return holds_bytes(array) ? "bytes" : "floats"; });
   }
   for (std::size_t i = 0; i < train.targets.size(); ++i) {
-    const TargetArray& targets = train.targets[i];
-    const TargetArray& others = other.targets[i];
-    if (targets.shape == others.shape && targets.values.index() == others.values.index()) continue;
-    const auto kind = [](const TargetArray& array) { return array.values.index() == 0 ? "whole numbers" : "floats"; };
-    throw DataError(
-        fmt::format("the training targets of {} are {} of shape {} and the {} targets {} of shape {}; both "
-                    "must match, so save them again",
-                    label_of(targets.name, path), kind(targets), targets.shape.to_string(), name, kind(others),
-                    others.shape.to_string()));
+    require(train.targets[i], other.targets[i],
+            [](const TargetArray& array) { return array.values.index() == 0 ? "whole numbers" : "floats"; });
   }
 }
 
@@ -216,8 +207,8 @@ TrainTestSplit load_dataset(const fs::path& path, const ArrayNames& names) {
     require_one_array(names, path, "train");
     data = {read_idx_pair(files[0], files[1]), read_idx_pair(files[2], files[3])};
   }
-  require_same_kind(data.train, data.test, "test", path);
-  if (data.validation) require_same_kind(data.train, *data.validation, "validation", path);
+  require_same_kind(data.train, data.test);
+  if (data.validation) require_same_kind(data.train, *data.validation);
   return data;
 }
 

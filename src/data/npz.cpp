@@ -35,10 +35,8 @@ class Member {
       : name_(fmt::format("{}:{}", archive_name, path)) {
     const zip_int64_t index = zip_name_locate(archive, path.c_str(), 0);
     if (index < 0) {
-      throw DataError(
-          fmt::format("{} has no member {}; write it again with numpy.savez(file, x_train=..., y_train=..., "
-                      "x_test=..., y_test=...)",
-                      archive_name, path));
+      throw DataError(fmt::format("{} has no member {}; add the array: numpy.savez(file, ..., {}=...)", archive_name,
+                                  path, path.substr(0, path.rfind('.'))));
     }
     zip_stat_t status;
     zip_stat_init(&status);

@@ -2,6 +2,7 @@
 #include "data/npz_dataset.hpp"
 
 #include "core/join_words.hpp"
+#include "core/lower_case.hpp"
 #include "data/npz.hpp"
 #include "data/sequential_file.hpp"
 
@@ -57,12 +58,12 @@ class DatasetArchive {
     const std::vector<std::string> inputs = keys_of("x_" + split, names_.inputs);
     const std::vector<std::string> targets = keys_of("y_" + split, names_.targets);
     Dataset data;
-    data.source = fmt::format("{}:{} (labels: {})", file_, fmt::join(inputs, ", "), fmt::join(targets, ", "));
+    data.source = fmt::format("{} ({}, {})", file_, fmt::join(inputs, ", "), fmt::join(targets, ", "));
     Shape first;  // of the first array of inputs, all examples
     for (std::size_t i = 0; i < inputs.size(); ++i) {
       NpyArray array = read_array(inputs[i]);
       if (i == 0) first = array.shape;
-      if (array.shape.rank() < 2 || array.bytes.empty()) {
+      if (array.shape.rank() < 1 || array.bytes.empty()) {
         refuse(inputs[i], array.shape, targets.front(), read_array(targets.front()).shape);
       }
       if (array.shape[0] != first[0]) {
@@ -71,7 +72,7 @@ class DatasetArchive {
                         "examples; save them again",
                         file_, inputs.front(), first.to_string(), inputs[i], array.shape.to_string()));
       }
-      add_input(data, std::move(array), i);
+      add_input(data, std::move(array), i, inputs[i]);
     }
     for (std::size_t i = 0; i < targets.size(); ++i) {
       const NpyArray array = read_array(targets[i]);
@@ -88,10 +89,7 @@ class DatasetArchive {
     const std::vector<std::string> keys = keys_of("x_" + split, names_.inputs);
     Dataset data;
     data.source = fmt::format("{}:{}", file_, fmt::join(keys, ", "));
-    for (std::size_t i = 0; i < keys.size(); ++i) {
-      data.inputs.push_back(to_input_array(read_array(keys[i]), file_ + ":" + keys[i]));
-      if (names_.inputs.size() > 1) data.inputs.back().name = names_.inputs[i];
-    }
+    for (std::size_t i = 0; i < keys.size(); ++i) add_input(data, read_array(keys[i]), i, keys[i]);
     return data;
   }
 
@@ -113,6 +111,13 @@ class DatasetArchive {
     return keys;
   }
 
+  /// "X_val", "validation_x", "y", "weights": as programs name inputs, targets and sample weights.
+  [[nodiscard]] static bool looks_like_data(std::string_view key) {
+    const std::string name = lower_case(std::string(key));
+    return name == "x" || name == "y" || name.starts_with("x_") || name.starts_with("y_") || name.ends_with("_x") ||
+           name.ends_with("_y") || name.find("weight") != std::string::npos;
+  }
+
   /// Refuses an array that looks like a part of the data but has a name that nothing reads. Others, such as the
   /// classes' names, may be there.
   void require_known_arrays() const {
@@ -123,9 +128,7 @@ class DatasetArchive {
     }
     known.insert(known.end(), {"sample_weight", "sample_weight_test", "sample_weight_val"});
     for (const std::string& key : npz_.keys()) {
-      const bool is_part = key == "x" || key == "y" || key.starts_with("x_") || key.starts_with("y_") ||
-                           key.find("weight") != std::string::npos;
-      if (!is_part || std::ranges::find(known, key) != known.end()) continue;
+      if (!looks_like_data(key) || std::ranges::find(known, key) != known.end()) continue;
       throw DataError(fmt::format("{}:{} would not be used; rename it to one of {}, or leave it out", file_, key,
                                   fmt::join(known, ", ")));
     }
@@ -141,6 +144,9 @@ class DatasetArchive {
     return npz_.read(key);
   }
 
+  /// What messages call an array.
+  [[nodiscard]] std::string source_of(const std::string& key) const { return file_ + ":" + key; }
+
   [[noreturn]] void refuse(const std::string& inputs, const Shape& inputs_shape, const std::string& targets,
                            const Shape& targets_shape) const {
     throw DataError(
@@ -149,21 +155,24 @@ class DatasetArchive {
                     file_, inputs, inputs_shape.to_string(), targets, targets_shape.to_string()));
   }
 
-  void add_input(Dataset& data, NpyArray array, std::size_t input) const {
-    data.inputs.push_back(to_input_array(std::move(array), data.source));
+  void add_input(Dataset& data, NpyArray array, std::size_t input, const std::string& key) const {
+    data.inputs.push_back(to_input_array(std::move(array), source_of(key)));
     if (names_.inputs.size() > 1) data.inputs.back().name = names_.inputs[input];
   }
 
   void add_target(Dataset& data, const NpyArray& array, std::size_t output, const std::string& key) const {
     TargetArray& target = data.targets.emplace_back();
+    target.source = source_of(key);
     if (names_.targets.size() > 1) target.name = names_.targets[output];
     const Shape shape = without_first(array.shape);
     // Keras' own datasets have labels of shape (n,) or (n, 1).
     if (is_integer(array.type) && shape.elements() == 1 && shape.rank() <= 1) {
-      target.values = to_classes(array, file_ + ":" + key);
+      target.values = to_classes(array, target.source);
     } else {
       target.shape = shape;
-      target.values = to_floats(array);
+      const SharedArray<float>& floats = target.values.emplace<SharedArray<float>>(to_floats(array));
+      // Now, because one NaN makes floats of labels, which then differ in kind from other labels.
+      require_finite(floats, elements_of_example(shape), "target", target.source);
     }
   }
 
@@ -200,13 +209,11 @@ Shape without_first(const Shape& shape) {
 }
 
 InputArray to_input_array(NpyArray array, const std::string& source) {
-  if (array.shape.rank() < 2 || array.bytes.empty()) {
-    throw DataError(
-        fmt::format("{} has shape {}, but needs a first dimension for at least one example, and those of "
-                    "an example",
-                    source, array.shape.to_string()));
+  if (array.shape.rank() < 1 || array.bytes.empty()) {
+    throw DataError(fmt::format("{} has shape {}, but needs a first dimension for at least one example", source,
+                                array.shape.to_string()));
   }
-  InputArray input{without_first(array.shape), {}};
+  InputArray input{.shape = without_first(array.shape), .values = {}, .source = source};
   if (array.type == NpyType::u1) {
     input.values = std::move(array.bytes);
   } else {

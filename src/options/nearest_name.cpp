@@ -2,6 +2,7 @@
 #include "options/nearest_name.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <vector>
 
@@ -28,6 +29,10 @@ std::size_t edit_distance(std::string_view left, std::string_view right) {
   return distance[left.size()][right.size()];
 }
 
+/// What other programs call the same.
+constexpr std::array<std::array<std::string_view, 2>, 4> synonyms{
+    {{"fit", "train"}, {"eval", "evaluate"}, {"test", "evaluate"}, {"lr", "learning-rate"}}};
+
 }  // namespace
 
 std::string nearest_name(std::string_view given, std::span<const std::string> names) {
@@ -39,6 +44,9 @@ std::string nearest_name(std::string_view given, std::span<const std::string> na
     if (distance >= bound) continue;
     bound = distance;
     nearest = name;
+  }
+  for (const auto& [synonym, name] : synonyms) {
+    if (given == synonym && std::ranges::find(names, name) != names.end()) return std::string(name);
   }
   if (!nearest.empty() || given.size() < short_name) return nearest;
   const auto matches = [given](const std::string& name) { return name.ends_with(given); };

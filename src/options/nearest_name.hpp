@@ -7,9 +7,9 @@
 
 namespace lockstep {
 
-/// The name closest to `given`, at most two inserted, deleted, changed or swapped characters away (one if `given` has
-/// fewer than five characters). Otherwise, for five characters or more, the only name that ends in `given`. Empty if no
-/// name matches.
+/// The name that `given` is another word for, such as "lr". Else the name closest to it, at most two inserted, deleted,
+/// changed or swapped characters away (one if `given` has fewer than five characters). Else, for five characters or more,
+/// the only name that ends in `given`. Empty if no name matches.
 [[nodiscard]] std::string nearest_name(std::string_view given, std::span<const std::string> names);
 
 /// "; did you mean --epochs?", or "" without a nearest name. `prefix` goes before the name.

@@ -99,7 +99,7 @@ std::vector<OptionRow> shared_options(Options& options) {
        .metavar = "X",
        .help = "factor for byte inputs",
        .value = positive_number(options.input_scale, read_factor),
-       .default_text = "1/255; 1 for a model that rescales",
+       .default_text = "1/255 for pictures, 1 if the model rescales",
        .resume_needs_equal = true},
       {.name = "initial-weights",
        .group = data_and_model,

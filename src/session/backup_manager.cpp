@@ -43,7 +43,7 @@ void require_same_setting(const std::string& path, const std::string& what, cons
   const auto [before, now] = excerpts_around_difference(saved, value);
   throw UsageError(path + " is a backup of another job: " + what + " was " + before + " in the backup and is " + now +
                    " now; restore the old setting, start over with --resume never, or begin another job with these "
-                   "weights (--initial-weights and another --model-dir)");
+                   "weights (--initial-weights, or --model of lockstep train, and another --model-dir)");
 }
 
 constexpr const char* origin_setting = "the digest of the initial weights";

@@ -122,7 +122,8 @@ void check_scale(const Dataset& data, const Architecture& model, double input_sc
     if (is_bytes && model.input_type(i) != InputType::float32) integers = i;
   }
   if (!has_bytes) {
-    throw UsageError("--input-scale multiplies bytes, but " + data.source +
+    throw UsageError("--input-scale multiplies bytes, but " +
+                     (data.inputs.size() == 1 ? data.label_of(data.input()) : data.source) +
                      " holds other numbers, which are used as they are; leave the option out, or save the inputs as "
                      "uint8");
   }

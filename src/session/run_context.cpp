@@ -49,6 +49,12 @@ int thread_count(const World& world) {
           "CPU, or unset it",
           asked, most, most / threads_per_cpu));
     }
+    if (const int cpus = static_cast<int>(available_cpu_count()); threads > cpus && world.is_chief()) {
+      log_warning(
+          fmt::format("OMP_NUM_THREADS is {}, but a worker may use {} CPU{}; its threads wait for each other, so "
+                      "unset it",
+                      threads, cpus, cpus == 1 ? "" : "s"));
+    }
     return threads;
   }
   const std::vector<int>& hosts = world.host_of_rank();

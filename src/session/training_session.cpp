@@ -3,6 +3,7 @@
 
 #include "core/clock.hpp"
 #include "core/fault_point.hpp"
+#include "core/log.hpp"
 
 #include <lockstep/core/error.hpp>
 
@@ -103,7 +104,21 @@ Logs TrainingSession::to_logs(const MetricSums& metrics) const {
   return logs;
 }
 
+void TrainingSession::warn_of_busy_cores() {
+  constexpr double min_seconds = 10;  // of all threads: shorter pauses may be anything
+  constexpr double high_share = 0.4;
+  const CoreTimes now = read_core_times();
+  const double share = waiting_share(core_times_, now);
+  if (warned_of_busy_cores_ || share < high_share || now.total() - core_times_.total() < min_seconds) return;
+  warned_of_busy_cores_ = true;
+  log_warning(
+      fmt::format("this worker's threads waited {:.0f} % of their time for cores that others used; leave cores "
+                  "free, or let fewer threads wait for each other: OMP_NUM_THREADS=1",
+                  100 * share));
+}
+
 const EpochRecord& TrainingSession::end_epoch(int epoch, const Logs& more) {
+  warn_of_busy_cores();
   Logs logs = to_logs(log_.epoch_so_far().metrics);
   logs.insert(more.begin(), more.end());
   return log_.end_epoch(epoch, std::move(logs));

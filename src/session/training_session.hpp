@@ -1,6 +1,7 @@
 // Where the training of a model stands: position, steps in flight, metrics, stop requests, history, tracked values.
 #pragma once
 
+#include "core/core_contention.hpp"
 #include "metrics/metric_registry.hpp"
 #include "report/history_json.hpp"
 #include "session/nonfinite_error.hpp"
@@ -92,6 +93,8 @@ class TrainingSession {
 
  private:
   void report_step();
+  /// Once, if the threads wait much for cores.
+  void warn_of_busy_cores();
 
   RankModel& model_;
   std::size_t in_flight_ = 0;
@@ -107,6 +110,8 @@ class TrainingSession {
   std::vector<float> written_metrics_;  ///< by the step that finished last
   MetricSums last_step_;                ///< of the step that finished last
   Logs evaluation_;
+  CoreTimes core_times_ = read_core_times();
+  bool warned_of_busy_cores_ = false;
 };
 
 }  // namespace lockstep

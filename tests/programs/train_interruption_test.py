@@ -3,12 +3,18 @@
 import os
 import signal
 import time
+from pathlib import Path
 
 from model_file_support import COMPILED, ModelFileTest
 from support import TEMPORARY, USAGE, Running, eventually, program
 
 
 class InterruptionTest(ModelFileTest):
+    @staticmethod
+    def catches(pid: int, number: int) -> bool:
+        status = Path(f"/proc/{pid}/status").read_text()
+        return int(status.split("SigCgt:")[1].split()[0], 16) >> (number - 1) & 1 == 1
+
     def test_a_killed_run_resumes(self) -> None:
         first = self.trained("first.keras")
         options = ("--model", first, "--global-batch-size", 20, "--epochs", 1000, "--deterministic", "--backup-save-freq", 3)
@@ -53,6 +59,21 @@ class InterruptionTest(ModelFileTest):
                 self.assertIn("Resuming from", self.succeed(*options, workers=workers).stdout)
                 if workers == 1:
                     self.assertTrue(self.same_weights(whole, self.model / "model.keras"))
+
+    def test_an_interrupt_while_programs_start_is_explained(self) -> None:
+        """SIGUSR1, by which mpirun passes the interrupt on, reaches programs that do not expect it yet."""
+        for delay_s in (0.1, 0.05, 0.0):
+            running = self.start("--model", self.plain, *COMPILED, "--epochs", 1000, workers=2)
+            self.assertTrue(eventually(lambda: self.catches(running.process.pid, signal.SIGHUP)))
+            time.sleep(delay_s)
+            running.process.send_signal(signal.SIGINT)
+            ended = running.end()
+            self.assertEqual(ended.code, TEMPORARY, str(ended))
+            self.assertRegex(ended.stderr, "interrupted (while the programs started|before training|: stopping)")
+            if "while the programs started" in ended.stderr:
+                break
+        else:
+            self.fail("no interrupt came early enough")
 
     def test_a_step_may_take_its_time_after_an_interrupt(self) -> None:
         """mpirun alone would kill the ranks one second after an interrupt."""

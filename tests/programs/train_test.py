@@ -1,6 +1,8 @@
 """`lockstep train` with models from files: formats, options, workers, callbacks."""
 
 import json
+import os
+import subprocess
 import zipfile
 
 import data_files
@@ -47,6 +49,21 @@ class TrainTest(ModelFileTest):
         self.succeed("--model", first, *SHORT, "--learning-rate", 1e-30, "--initial-weights", second)
         self.assertTrue(self.same_weights(second, self.model / "model.keras"))
         self.assertEqual(self.describe(self.model / "model.keras")["training"]["iteration"], 10)
+
+    def test_a_batch_beyond_the_data_takes_no_memory_for_what_is_not_there(self) -> None:
+        """Two million examples of this model would take 19 GB."""
+        command = self.command("--model", self.plain, *COMPILED, "--global-batch-size", 2000000, "--epochs", 1)
+        process = subprocess.Popen(command, cwd=self.cwd, stdout=subprocess.DEVNULL)
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        self.assertEqual(process.returncode, 0)
+        self.assertLess(usage.ru_maxrss, 1 << 20)  # KiB
+
+    def test_more_threads_than_cpus_are_warned_of(self) -> None:
+        threads = 4 * len(os.sched_getaffinity(0))
+        ended = self.succeed("--model", self.plain, *COMPILED, *SHORT, OMP_NUM_THREADS=str(threads))
+        self.assertIn(f"OMP_NUM_THREADS is {threads}, but a worker may use", ended.stderr)
+        self.assertNotIn("OMP_NUM_THREADS", self.succeed("--model", self.plain, *COMPILED, *SHORT).stderr)
 
     def test_options_override_the_file(self) -> None:
         first = self.trained("first.h5")
@@ -145,7 +162,7 @@ class TrainTest(ModelFileTest):
                 archive.writestr(f"y_{part}.npy", data_files.npy((count, 1), labels))
         self.plain.write_text(description(*SMALL, shape=(8, 8, 3)))
         self.refused(USAGE, "--model", self.plain, *COMPILED, *SHORT,
-                     says=("colour.npz:x_train (labels: y_train) holds bytes", "--input-scale 1/255 (fit(x / 255))", "Rescaling"))
+                     says=("colour.npz:x_train holds bytes", "--input-scale 1/255 (fit(x / 255))", "Rescaling"))
         self.succeed("--model", self.plain, *COMPILED, *SHORT, *SCALED, workers=2)
         self.assertEqual(len(self.losses()), 2)
         self.plain.write_text(description(("Rescaling", {"scale": 1 / 255, "offset": 0.0}), *SMALL, shape=(8, 8, 3)))

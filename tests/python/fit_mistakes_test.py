@@ -126,6 +126,15 @@ class QuickTest(FitTest):
         told = "it is longer: epochs is 2 now; give more epochs, or name another backup_dir, or remove it"
         self.assertEqual(str(error_of(64, log, "")), told)
         self.assertEqual(str(error_of(64, log, "L")), f"{told}\nThe last lines of the workers' log, L:\n  end")
+        for of_command, of_python in (
+            ("a smaller --learning-rate may help", "a smaller learning_rate may help"),
+            (
+                "--global-batch-size is 0 but must be at least 1; see lockstep train --help",
+                "batch_size is 0 but must be at least 1",
+            ),
+            ("--validation-split is 2", "validation_split is 2"),
+        ):
+            self.assertEqual(str(error_of(64, f"lockstep: error: {of_command}", "")), of_python)
 
     def test_check_names_what_the_native_engine_does_not_know(self) -> None:
         self.assertEqual(lockstep.check(make_model()).engine, "native")

@@ -60,7 +60,7 @@ struct Dataset {
   [[nodiscard]] TargetArray& target() { return targets.front(); }
   [[nodiscard]] const TargetArray& target() const { return targets.front(); }
 
-  /// What messages call an array: "digits.npz", or "'image' of digits.npz" if it has a name.
+  /// What messages call an array: "digits.npz:x_train", or "'image' of digits.npz" if only its name is known.
   [[nodiscard]] std::string label_of(const InputArray& array) const;
   [[nodiscard]] std::string label_of(const TargetArray& array) const;
 

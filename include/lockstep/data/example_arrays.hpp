@@ -19,16 +19,18 @@ using TargetValues = std::variant<SharedArray<std::int32_t>, SharedArray<float>>
 
 /// What one input of the model reads, row-major.
 struct InputArray {
-  Shape shape;            ///< of one example, e.g. {28, 28}
-  InputValues values;     ///< examples x shape
-  std::string name = {};  ///< the Input layer's; empty: arrays have the order of the model's inputs
+  Shape shape;              ///< of one example, e.g. {28, 28}
+  InputValues values;       ///< examples x shape
+  std::string name = {};    ///< the Input layer's; empty: arrays have the order of the model's inputs
+  std::string source = {};  ///< the origin of this array, for messages; empty: that of the dataset
 };
 
 /// What one output of the model is compared with, row-major.
 struct TargetArray {
-  Shape shape;            ///< of one target; {} for a class index
-  TargetValues values;    ///< class indices, or examples x shape
-  std::string name = {};  ///< the output layer's; empty: arrays have the order of the model's outputs
+  Shape shape;              ///< of one target; {} for a class index
+  TargetValues values;      ///< class indices, or examples x shape
+  std::string name = {};    ///< the output layer's; empty: arrays have the order of the model's outputs
+  std::string source = {};  ///< the origin of this array, for messages; empty: that of the dataset
 };
 
 [[nodiscard]] inline bool holds_bytes(const InputArray& array) {
@@ -37,6 +39,11 @@ struct TargetArray {
 
 /// Throws DataError, which names `source`, unless all class indices are in [0, classes).
 void require_class_indices(const SharedArray<std::int32_t>& indices, std::int64_t classes, const std::string& source);
+
+/// Throws DataError, which names `what` ("input", "target") and `source`, for a NaN or infinite value. `elements`: of
+/// one example.
+void require_finite(const SharedArray<float>& values, std::size_t elements, const char* what,
+                    const std::string& source);
 
 /// Elements of one example of this shape; 0 if a dimension is not positive or the product overflows.
 [[nodiscard]] std::size_t elements_of_example(const Shape& shape);

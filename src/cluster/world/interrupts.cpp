@@ -19,6 +19,7 @@ constexpr std::array signals{SIGINT, SIGTERM, SIGUSR1};
 // NOLINTBEGIN(cppcoreguidelines-avoid-non-const-global-variables)
 volatile std::sig_atomic_t was_interrupted = 0;
 volatile std::sig_atomic_t tells_user = 0;
+volatile std::sig_atomic_t has_trained = 0;
 int depth = 0;
 std::array<struct sigaction, signals.size()> former{};
 // NOLINTEND(cppcoreguidelines-avoid-non-const-global-variables)
@@ -30,7 +31,8 @@ void tell(std::string_view line) {
 }
 
 extern "C" void end_now(int /*signal*/) {
-  tell("\ninterrupted outside of training: stopping at once\n");
+  tell(has_trained == 0 ? "\ninterrupted before training: stopping at once; files of earlier runs stay as they are\n"
+                        : "\ninterrupted after training: stopping at once; what was written before stays\n");
   _exit(static_cast<int>(ExitCode::temporary));
 }
 
@@ -53,6 +55,7 @@ void end_on_request(bool says_so) noexcept {
 
 void begin_interruptible(bool says_so) {
   if (depth++ > 0) return;
+  has_trained = 1;
   tells_user = says_so ? 1 : 0;
   for (std::size_t i = 0; i < signals.size(); ++i) {
     (void)sigaction(signals[i], nullptr, &former[i]);

@@ -12,8 +12,10 @@
 
 #include <lockstep/layers/sequential.hpp>
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <unistd.h>
+#include <chrono>
 #include <cmath>
 #include <cstddef>
 #include <filesystem>
@@ -22,6 +24,7 @@
 #include <ostream>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -105,6 +108,21 @@ TEST_CASE("every file format is inspected and checked") {
     CHECK(kernel.at("nan") == 0);
     if (whole) CHECK(document.at("model").at("trainable_parameters") == 6 + 3 + 6 + 3 + 1);
   }
+}
+
+TEST_CASE("files that go away meanwhile are left out") {
+  const ScratchDirectory scratch;
+  constexpr int files = 30;
+  const auto name = [](int number) { return fmt::format("step-{:02}.h5", number); };
+  for (int i = 0; i < files; ++i) save_model(scratch / name(i), counting_model());
+  std::thread rotation([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // the files are listed, and few of them read
+    for (int i = files - 1; i >= files / 2; --i) fs::remove(scratch / name(i));
+  });
+  const Result checked = run_lockstep({"inspect", "--check", scratch.path().string()});
+  rotation.join();
+  CHECK(checked.err.empty());
+  CHECK(checked.code == ExitCode::success);
 }
 
 TEST_CASE("--for tells whether a command takes the model") {

@@ -285,5 +285,11 @@ TEST_CASE("commands are listed and accepted only as the first argument", "[train
   CHECK(err.str() == "error: there is no command 'trian'; did you mean train?\n");
   err.str({});
   CHECK(run_command_line(std::vector<std::string>{"fit"}, out, err) == ExitCode::usage);
-  CHECK(err.str() == "error: there is no command 'fit'; lockstep --help lists the commands\n");
+  CHECK(err.str() == "error: there is no command 'fit'; did you mean train?\n");
+  err.str({});
+  CHECK(run_command_line(std::vector<std::string>{"sing"}, out, err) == ExitCode::usage);
+  CHECK(err.str() == "error: there is no command 'sing'; lockstep --help lists the commands\n");
+  out.str({});
+  CHECK(run_command_line(std::vector<std::string>{"help"}, out, err) == ExitCode::success);
+  CHECK(out.str().find("Commands:") != std::string::npos);
 }

@@ -9,6 +9,7 @@
 #include <lockstep/data/mnist.hpp>
 
 #include <chrono>
+#include <cmath>
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
@@ -175,7 +176,8 @@ TEST_CASE("npz files hold no data that nothing reads", "[load_dataset]") {
     members.emplace_back(name + ".npy", npy(npy_dictionary("|u1", "(6,)"), counting(6)));
     return message_of<DataError>([&] { (void)load_npz(members); });
   };
-  for (const std::string name : {"x_valid", "y_validation", "sample_weights", "sample_weight_train", "class_weight"}) {
+  for (const std::string name : {"x_valid", "y_validation", "X_val", "validation_x", "valid_Y", "sample_weights",
+                                 "sample_weight_train", "class_weight"}) {
     CHECK(lacking(load_with(name), {":" + name, "would not be used", "sample_weight_val"}) == "");
   }
   CHECK(load_with("class_names").empty());
@@ -187,13 +189,27 @@ TEST_CASE("npz files may hold a validation set", "[load_dataset]") {
   members.emplace_back("x_val.npy", npy(npy_dictionary("|u1", "(1, 2, 3)"), counting(6)));
   CHECK(lacking(message_of<DataError>([&] { (void)load_npz(members); }), {"no member y_val.npy"}) == "");
   members.emplace_back("y_val.npy", npy(npy_dictionary("|u1", "(1,)"), {7}));
-  CHECK(lacking(message_of<DataError>([&] { (void)load_npz(members); }), {"validation examples", "both must match"}) ==
-        "");
+  CHECK(lacking(message_of<DataError>([&] { (void)load_npz(members); }), {"x_val", "both must match"}) == "");
   members[members.size() - 2].second = members[2].second;
   members.back().second = members[3].second;
   const TrainTestSplit data = load_npz(members);
   CHECK(data.validation->size() == data.test.size());
   CHECK(data.validation->target().values == data.test.target().values);
+}
+
+TEST_CASE("examples may be single numbers", "[load_dataset]") {
+  Members members = npz_members();
+  members[0].second = npy(npy_dictionary("<f4", "(6,)"), bytes_of<float>({1, 2, 3, 4, 5, 6}));
+  members[2].second = npy(npy_dictionary("<f4", "(2,)"), bytes_of<float>({7, 8}));
+  const TrainTestSplit data = load_npz(members);
+  CHECK(data.train.input().shape == Shape{});
+  CHECK(data.train.size() == 6);
+  CHECK(data.test.size() == 2);
+}
+
+TEST_CASE("a label that is NaN is found before kinds of labels are compared", "[load_dataset]") {
+  check_npz_refused(1, npy(npy_dictionary("<f4", "(6,)"), bytes_of<float>({1, 2, 3, std::nanf(""), 5, 6})),
+                    "target 3 of");
 }
 
 TEST_CASE("mismatched npz arrays are rejected", "[load_dataset]") {
@@ -204,7 +220,8 @@ TEST_CASE("mismatched npz arrays are rejected", "[load_dataset]") {
   check_npz_refused(1, npy(npy_dictionary("|u1", "(6, 2)"), counting(12)), "both must match");
   check_npz_refused(1, npy(npy_dictionary("<i8", "(6,)"), bytes_of<std::int64_t>({0, 0, 1LL << 40, 0, 0, 0})),
                     "label 2 of");
-  check_npz_refused(0, npy(npy_dictionary("|u1", "(6,)"), counting(6)), "one label for every example");
+  check_npz_refused(0, npy(npy_dictionary("|u1", "(5,)"), counting(5)), "one label for every example");
+  check_npz_refused(0, npy(npy_dictionary("|u1", "(6,)"), counting(6)), "both must match");
   check_npz_refused(0, npy(npy_dictionary("<i4", "(6, 2)"), counting(48)), "both must match");
   check_npz_refused(2, npy(npy_dictionary("|u1", "(2, 2, 3)"), counting(12)), "both must match");
   check_npz_refused(2, npy(npy_dictionary("<f4", "(2, 3, 2)"), counting(48)), "both must match");
@@ -308,7 +325,10 @@ TEST_CASE("test data and inputs need no training data", "[dataset]") {
   write_file(directory.path() / "cut.npy", cut);
   CHECK(lacking(message_of<DataError>([&] { (void)load_inputs(directory.path() / "cut.npy"); }), {"12 bytes"}) == "");
   write_file(directory.path() / "flat.npy", npy(npy_dictionary("|u1", "(12,)"), counting(12)));
-  CHECK(lacking(message_of<DataError>([&] { (void)load_inputs(directory.path() / "flat.npy"); }), {"(12,)"}) == "");
+  CHECK(load_inputs(directory.path() / "flat.npy").size() == 12);
+  write_file(directory.path() / "one.npy", npy(npy_dictionary("|u1", "()"), counting(1)));
+  CHECK(lacking(message_of<DataError>([&] { (void)load_inputs(directory.path() / "one.npy"); }),
+                {"shape ()", "at least one example"}) == "");
 }
 
 TEST_CASE("the files of a dataset are those that are read", "[load_dataset]") {
@@ -363,7 +383,8 @@ TEST_CASE("npz files hold an array for each of several inputs", "[load_dataset]"
   CHECK(lacking(refusal(short_one), {"x_train_image has shape (2, 3)", "x_train_price has shape (3, 1)"}) == "");
   Members other_kind = members;
   other_kind[3].second = npy(npy_dictionary("|u1", "(1, 1)"), {4});
-  CHECK(lacking(refusal(other_kind), {"'price'", "both must match"}) == "");
+  CHECK(lacking(refusal(other_kind), {":x_train_price are floats", ":x_test_price are bytes", "both must match"}) ==
+        "");
 
   write_file(directory.path() / "alone.npy", npy(npy_dictionary("<f4", "(2, 1)"), bytes_of<float>({1, 2})));
   CHECK(lacking(message_of<UsageError>([&] { (void)load_inputs(directory.path() / "alone.npy", names); }),

@@ -343,8 +343,9 @@ TEST_CASE("a variable that nothing reads is reported", "[options]") {
     return found.empty() ? std::string() : found.front().name + found.front().hint;
   };
   CHECK(find("LOCKSTEP_EPOCH") == "LOCKSTEP_EPOCH; did you mean LOCKSTEP_EPOCHS?");
+  CHECK(find("LOCKSTEP_LR") == "LOCKSTEP_LR; did you mean LOCKSTEP_LEARNING_RATE?");
   CHECK(find("LOCKSTEP_BATCH_SIZE") == "LOCKSTEP_BATCH_SIZE; did you mean LOCKSTEP_GLOBAL_BATCH_SIZE?");
-  for (const char* unknown : {"LOCKSTEP_LR", "LOCKSTEP_STEPS", "LOCKSTEP_PORT", "LOCKSTEP_MODEL", "LOCKSTEP_"}) {
+  for (const char* unknown : {"LOCKSTEP_STEPS", "LOCKSTEP_PORT", "LOCKSTEP_MODEL", "LOCKSTEP_"}) {
     CAPTURE(unknown);
     CHECK(find(unknown) == unknown);
   }
@@ -375,6 +376,11 @@ TEST_CASE("the nearest name is found", "[options]") {
   CHECK(nearest_name("model", names).empty());
   CHECK(nearest_name("rate", names).empty());
   CHECK(nearest_name("", names).empty());
+  CHECK(nearest_name("lr", names).empty());
+  const std::vector<std::string> others{"train", "evaluate", "learning-rate"};
+  CHECK(nearest_name("lr", others) == "learning-rate");
+  CHECK(nearest_name("fit", others) == "train");
+  CHECK(nearest_name("eval", others) == "evaluate");
 }
 
 TEST_CASE("README shows the table of options", "[options]") {
