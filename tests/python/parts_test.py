@@ -153,7 +153,7 @@ class RefusalsTest(unittest.TestCase):
         """Without this, each worker would train alone."""
         config = '{"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 0}}'
         code = (
-            "import lockstep, os\nos.execv = lambda path, words: (print(words[1]), os._exit(0))\n"
+            "import lockstep, os\nos.execv = lambda path, words: (print(words[1], flush=True), os._exit(0))\n"
             "try: lockstep.init()\nexcept lockstep.UsageError as error: print(error)\nelse: print(lockstep.size())"
         )
         smaller = "TF_CONFIG lists 2 workers, but this process is in a world of 1, because "
