@@ -19,19 +19,22 @@ struct TensorBuffers {
   std::byte* saved_for_backward = nullptr;  ///< see SavedForBackward
 };
 
+/// The tensor in whose memory the values of a tensor lie, and what forward saves of it: itself, unless it is an alias.
+[[nodiscard]] inline int value_owner(const Graph& graph, int tensor) {
+  while (graph.tensors[tensor].alias >= 0) tensor = graph.tensors[tensor].alias;
+  return tensor;
+}
+[[nodiscard]] inline int gradient_owner(const Graph& graph, int tensor) {
+  while (graph.tensors[tensor].gradient_alias >= 0) tensor = graph.tensors[tensor].gradient_alias;
+  return tensor;
+}
+
 /// Gives aliases the memory of the tensors whose values or gradients they share.
 inline void share_aliases(const Graph& graph, std::vector<TensorBuffers>& buffers) {
-  const auto owner_of = [&graph](int tensor) {
-    while (graph.tensors[tensor].gradient_alias >= 0) tensor = graph.tensors[tensor].gradient_alias;
-    return tensor;
-  };
   for (std::size_t t = 0; t < buffers.size(); ++t) {
-    const TensorSpec& tensor = graph.tensors[t];
-    if (tensor.alias >= 0) {
-      buffers[t].value = buffers[tensor.alias].value;
-      buffers[t].saved_for_backward = buffers[tensor.alias].saved_for_backward;
-    }
-    if (tensor.gradient_alias >= 0) buffers[t].gradient = buffers[owner_of(static_cast<int>(t))].gradient;
+    const auto tensor = static_cast<int>(t);
+    const TensorBuffers& owner = buffers[value_owner(graph, tensor)];
+    buffers[t] = {owner.value, buffers[gradient_owner(graph, tensor)].gradient, owner.saved_for_backward};
   }
 }
 

@@ -100,6 +100,15 @@ enum class SavedForBackward {
   statistics,  ///< BatchNormalization: per channel and replica
 };
 
+/// Whether backward reads the values of the input, or of the operands, beyond the derivative of an activation that is
+/// fused into them.
+enum class BackwardReadsInput {
+  always,
+  if_trained,   ///< for the gradient of a kernel
+  by_function,  ///< of a merge
+  never,
+};
+
 struct OperationTraits {  // NOLINT(cppcoreguidelines-pro-type-member-init): a row without one does not compile
   OperationKind kind;
   WorkKind work;
@@ -110,6 +119,7 @@ struct OperationTraits {  // NOLINT(cppcoreguidelines-pro-type-member-init): a r
   bool fuses_activation = false;       ///< applies an activation to its output in the same pass
   bool is_microbatchable = false;      ///< faster on a few examples at a time, because its weights stay in the cache
   bool backward_reads_output = false;  ///< beyond the derivative of a fused activation
+  BackwardReadsInput backward_reads_input = BackwardReadsInput::always;
   SavedForBackward saved = SavedForBackward::nothing;
 };
 
@@ -119,24 +129,28 @@ struct OperationTraits {  // NOLINT(cppcoreguidelines-pro-type-member-init): a r
 inline constexpr auto operation_traits = [] {
   using Kind = OperationKind;
   using Saved = SavedForBackward;
+  using Reads = BackwardReadsInput;
   return std::array<OperationTraits, num_operation_kinds>{{
       {.kind = Kind::gather, .work = WorkKind::input},
       {.kind = Kind::convolution, .work = WorkKind::forward,
-       .backward = Kind::convolution_backward, .has_kernel = true, .fuses_activation = true, .is_microbatchable = true},
+       .backward = Kind::convolution_backward, .has_kernel = true, .fuses_activation = true, .is_microbatchable = true,
+       .backward_reads_input = Reads::if_trained},
       {.kind = Kind::dense, .work = WorkKind::forward,
-       .backward = Kind::dense_backward, .has_kernel = true, .fuses_activation = true},
+       .backward = Kind::dense_backward, .has_kernel = true, .fuses_activation = true,
+       .backward_reads_input = Reads::if_trained},
       {.kind = Kind::max_pooling, .work = WorkKind::forward,
        .backward = Kind::max_pooling_backward, .is_per_channel = true, .is_microbatchable = true,
-       .saved = Saved::winners},
+       .backward_reads_input = Reads::never, .saved = Saved::winners},
       {.kind = Kind::average_pooling, .work = WorkKind::forward,
-       .backward = Kind::average_pooling_backward, .is_per_channel = true, .is_microbatchable = true},
+       .backward = Kind::average_pooling_backward, .is_per_channel = true, .is_microbatchable = true,
+       .backward_reads_input = Reads::never},
       // Equal largest values share the gradient, so backward compares all of them with the output.
       {.kind = Kind::global_max_pooling, .work = WorkKind::forward,
        .backward = Kind::global_max_pooling_backward, .is_per_channel = true, .is_microbatchable = true,
        .backward_reads_output = true},
       {.kind = Kind::dropout, .work = WorkKind::forward,
        .backward = Kind::dropout_backward, .reach = Reach::element, .is_per_channel = true, .is_microbatchable = true,
-       .saved = Saved::mask},
+       .backward_reads_input = Reads::never, .saved = Saved::mask},
       {.kind = Kind::batch_normalization, .work = WorkKind::forward,
        .backward = Kind::batch_normalization_backward, .reach = Reach::batch, .is_per_channel = true,
        .fuses_activation = true, .saved = Saved::statistics},
@@ -147,15 +161,20 @@ inline constexpr auto operation_traits = [] {
        .backward_reads_output = true},
       // Combines several tensors element by element.
       {.kind = Kind::merge, .work = WorkKind::forward, .backward = Kind::merge_backward, .reach = Reach::element,
-       .is_per_channel = true, .fuses_activation = true},
+       .is_per_channel = true, .fuses_activation = true,
+       .backward_reads_input = Reads::by_function},
       // Adds or removes pixels at the edges of an image.
       {.kind = Kind::pad, .work = WorkKind::forward, .backward = Kind::pad_backward, .is_per_channel = true,
-       .is_microbatchable = true},
+       .is_microbatchable = true,
+       .backward_reads_input = Reads::never},
       // Repeats or skips rows and columns, or interpolates between them.
       {.kind = Kind::upsample, .work = WorkKind::forward, .backward = Kind::upsample_backward, .is_per_channel = true,
-       .is_microbatchable = true},
-      {.kind = Kind::transpose, .work = WorkKind::forward, .backward = Kind::transpose_backward},
-      {.kind = Kind::concatenate, .work = WorkKind::forward, .backward = Kind::concatenate_backward},
+       .is_microbatchable = true,
+       .backward_reads_input = Reads::never},
+      {.kind = Kind::transpose, .work = WorkKind::forward, .backward = Kind::transpose_backward,
+       .backward_reads_input = Reads::never},
+      {.kind = Kind::concatenate, .work = WorkKind::forward, .backward = Kind::concatenate_backward,
+       .backward_reads_input = Reads::never},
       // Products of two tensors, summed along an axis of each.
       {.kind = Kind::dot, .work = WorkKind::forward, .backward = Kind::dot_backward},
       // A number for each example, which the loss adds up.
@@ -166,7 +185,8 @@ inline constexpr auto operation_traits = [] {
       {.kind = Kind::encode, .work = WorkKind::forward},
       // y = scale x + shift, with constants.
       {.kind = Kind::affine, .work = WorkKind::forward, .backward = Kind::affine_backward, .reach = Reach::element,
-       .is_per_channel = true, .is_microbatchable = true},
+       .is_per_channel = true, .is_microbatchable = true,
+       .backward_reads_input = Reads::never},
       {.kind = Kind::prelu, .work = WorkKind::forward, .backward = Kind::prelu_backward},
       {.kind = Kind::layer_scale, .work = WorkKind::forward, .backward = Kind::layer_scale_backward},
       // Normalizes within each example: LayerNormalization, GroupNormalization, RMSNormalization,
@@ -174,7 +194,8 @@ inline constexpr auto operation_traits = [] {
       {.kind = Kind::layer_normalization, .work = WorkKind::forward,
        .backward = Kind::layer_normalization_backward},
       {.kind = Kind::noise, .work = WorkKind::forward, .backward = Kind::noise_backward, .reach = Reach::element,
-       .is_per_channel = true, .is_microbatchable = true},
+       .is_per_channel = true, .is_microbatchable = true,
+       .backward_reads_input = Reads::never},
       {.kind = Kind::embedding, .work = WorkKind::forward, .backward = Kind::embedding_backward},
       // Applies bias and activation to the all-reduced outputs of a row-parallel layer.
       {.kind = Kind::finish_partial_sum, .work = WorkKind::forward, .fuses_activation = true},
@@ -203,11 +224,12 @@ inline constexpr auto operation_traits = [] {
       {.kind = Kind::noise_backward, .work = WorkKind::backward, .reach = Reach::element},
       {.kind = Kind::embedding_backward, .work = WorkKind::backward},
       // Adds the gradients of a tensor's uses to the gradient of the tensor.
-      {.kind = Kind::sum_gradients, .work = WorkKind::backward, .reach = Reach::element},
+      {.kind = Kind::sum_gradients, .work = WorkKind::backward, .reach = Reach::element,
+       .backward_reads_input = Reads::never},
       // Copies the partial gradient of `output` to the arena, where it is all-reduced.
-      {.kind = Kind::start_partial_gradient_sum, .work = WorkKind::backward},
+      {.kind = Kind::start_partial_gradient_sum, .work = WorkKind::backward, .backward_reads_input = Reads::never},
       // Copies the all-reduced gradient back.
-      {.kind = Kind::finish_partial_gradient_sum, .work = WorkKind::backward},
+      {.kind = Kind::finish_partial_gradient_sum, .work = WorkKind::backward, .backward_reads_input = Reads::never},
       // Copies a tensor into one block for each receiving rank.
       {.kind = Kind::pack_all_to_all, .work = WorkKind::communication},
       // Copies the blocks of the sending ranks into a tensor.

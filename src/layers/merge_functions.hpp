@@ -10,6 +10,11 @@ namespace lockstep {
 /// How a merge combines elements. One of several operands is a fold from the first to the last.
 enum class MergeFunction : std::uint8_t { add, subtract, multiply, average, maximum, minimum };
 
+/// Whether the derivatives do not depend on the operands.
+[[nodiscard]] constexpr bool is_linear(MergeFunction function) {
+  return function == MergeFunction::add || function == MergeFunction::subtract || function == MergeFunction::average;
+}
+
 /// The value of a fold after the next operand. `average` divides the sum at the end: see merge_scale.
 template <MergeFunction function>
 LOCKSTEP_HOST_DEVICE inline float merged(float so_far, float next) {

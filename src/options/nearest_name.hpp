@@ -8,8 +8,8 @@
 namespace lockstep {
 
 /// The name that `given` is another word for, such as "lr". Else the name closest to it, at most two inserted, deleted,
-/// changed or swapped characters away (one if `given` has fewer than five characters). Else, for five characters or more,
-/// the only name that ends in `given`. Empty if no name matches.
+/// changed or swapped characters away (one if `given` has fewer than five characters). Else, for five characters or
+/// more, the only name that ends in `given`. Empty if no name matches.
 [[nodiscard]] std::string nearest_name(std::string_view given, std::span<const std::string> names);
 
 /// "; did you mean --epochs?", or "" without a nearest name. `prefix` goes before the name.

@@ -6,6 +6,8 @@
 #include "backend/cpu/kernel.hpp"
 #include "backend/cpu/optimizer_step.hpp"
 #include "backend/cpu/winograd/convolution.hpp"
+#include "backend/memory_plan.hpp"
+#include "backend/tensor_uses.hpp"
 #include "core/aligned_buffer.hpp"
 #include "graph/gradient_ranges.hpp"
 
@@ -14,6 +16,7 @@
 #include <fmt/format.h>
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -160,16 +163,39 @@ class CpuExecutable final : public Executable {
  private:
   using Kernels = std::vector<std::unique_ptr<Kernel>>;
 
+  /// Buffers that are used at different times share memory.
   void allocate_tensors() {
     buffers_.resize(graph_.tensors.size());
+    std::vector<BufferUse> requests;
+    std::vector<std::byte**> places;  // of the requests
+    const auto request = [&](std::size_t bytes, const std::optional<UseRange>& use, std::byte*& place) {
+      if (!use) return;
+      requests.push_back({bytes, use->first, use->last});
+      places.push_back(&place);
+    };
+    const std::vector<TensorUses> uses = find_tensor_uses(graph_, operations_);
     for (std::size_t t = 0; t < graph_.tensors.size(); ++t) {
       const TensorSpec& tensor = graph_.tensors[t];
       const std::size_t num_examples = tensor.microbatch_examples > 0 ? tensor.microbatch_examples : capacity_;
       const std::size_t bytes = num_examples * static_cast<std::size_t>(tensor.elements()) * size_of(tensor.type);
-      if (tensor.alias < 0) buffers_[t].value = add_buffer(bytes);
-      if (tensor.gradient_alias < 0 && !graph_.is_input(static_cast<int>(t)))
-        buffers_[t].gradient =
-            is_gradient_in_place(graph_, static_cast<int>(t)) ? buffers_[t].value : add_buffer(bytes);
+      const bool is_in_place = is_gradient_in_place(graph_, static_cast<int>(t));
+      request(bytes, is_in_place ? joined(uses[t].value, uses[t].gradient) : uses[t].value, buffers_[t].value);
+      if (!graph_.is_input(static_cast<int>(t)) && !is_in_place) request(bytes, uses[t].gradient, buffers_[t].gradient);
+    }
+    for (const Operation& operation : graph_.forward) {
+      if (operation.output < 0) continue;
+      const TensorSpec& output = graph_.tensors[operation.output];
+      const std::size_t bytes = capacity_ * saved_bytes_per_example(traits_of(operation).saved, output);
+      if (bytes > 0) {
+        request(bytes, uses[value_owner(graph_, operation.output)].saved_for_backward,
+                buffers_[operation.output].saved_for_backward);
+      }
+    }
+    const MemoryPlan plan = plan_memory(requests);
+    std::byte* const memory = add_buffer(plan.bytes);
+    for (std::size_t i = 0; i < requests.size(); ++i) *places[i] = memory + plan.offsets[i];
+    for (std::size_t t = 0; t < buffers_.size(); ++t) {
+      if (is_gradient_in_place(graph_, static_cast<int>(t))) buffers_[t].gradient = buffers_[t].value;
     }
     std::size_t scratch = 0;
     for (const Operation& operation : operations_) {
@@ -187,12 +213,6 @@ class CpuExecutable final : public Executable {
     }
     scratch_ = add_buffer(scratch);
     separate_gradients_ = reinterpret_cast<float*>(add_buffer(separate_elements(graph_, operations_) * sizeof(float)));
-    for (const Operation& operation : graph_.forward) {
-      if (operation.output < 0) continue;
-      const TensorSpec& output = graph_.tensors[operation.output];
-      if (const std::size_t bytes = saved_bytes_per_example(traits_of(operation).saved, output); bytes > 0)
-        buffers_[operation.output].saved_for_backward = add_buffer(capacity_ * bytes);
-    }
     share_aliases(graph_, buffers_);
   }
 

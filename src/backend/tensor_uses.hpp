@@ -1,0 +1,37 @@
+// When a step uses the buffers of a graph's tensors.
+#pragma once
+
+#include "graph/graph.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace lockstep {
+
+/// Operations, as indices in the order of a step.
+struct UseRange {
+  std::size_t first = 0;
+  std::size_t last = 0;
+};
+
+/// From the first use of both to the last.
+[[nodiscard]] inline std::optional<UseRange> joined(const std::optional<UseRange>& a,
+                                                    const std::optional<UseRange>& b) {
+  if (!a || !b) return a ? a : b;
+  return UseRange{std::min(a->first, b->first), std::max(a->last, b->last)};
+}
+
+/// Empty: nothing uses it. Aliases have none of their own: theirs count as uses of the tensor whose buffers they share.
+struct TensorUses {
+  std::optional<UseRange> value;
+  std::optional<UseRange> gradient;
+  std::optional<UseRange> saved_for_backward;
+};
+
+/// The uses of each tensor by `operations`, which run in this order. What the model predicts is used until the end.
+[[nodiscard]] std::vector<TensorUses> find_tensor_uses(const Graph& graph, std::span<const Operation> operations);
+
+}  // namespace lockstep
