@@ -161,16 +161,13 @@ inline constexpr auto operation_traits = [] {
        .backward_reads_output = true},
       // Combines several tensors element by element.
       {.kind = Kind::merge, .work = WorkKind::forward, .backward = Kind::merge_backward, .reach = Reach::element,
-       .is_per_channel = true, .fuses_activation = true,
-       .backward_reads_input = Reads::by_function},
+       .is_per_channel = true, .fuses_activation = true, .backward_reads_input = Reads::by_function},
       // Adds or removes pixels at the edges of an image.
       {.kind = Kind::pad, .work = WorkKind::forward, .backward = Kind::pad_backward, .is_per_channel = true,
-       .is_microbatchable = true,
-       .backward_reads_input = Reads::never},
+       .is_microbatchable = true, .backward_reads_input = Reads::never},
       // Repeats or skips rows and columns, or interpolates between them.
       {.kind = Kind::upsample, .work = WorkKind::forward, .backward = Kind::upsample_backward, .is_per_channel = true,
-       .is_microbatchable = true,
-       .backward_reads_input = Reads::never},
+       .is_microbatchable = true, .backward_reads_input = Reads::never},
       {.kind = Kind::transpose, .work = WorkKind::forward, .backward = Kind::transpose_backward,
        .backward_reads_input = Reads::never},
       {.kind = Kind::concatenate, .work = WorkKind::forward, .backward = Kind::concatenate_backward,
@@ -185,8 +182,7 @@ inline constexpr auto operation_traits = [] {
       {.kind = Kind::encode, .work = WorkKind::forward},
       // y = scale x + shift, with constants.
       {.kind = Kind::affine, .work = WorkKind::forward, .backward = Kind::affine_backward, .reach = Reach::element,
-       .is_per_channel = true, .is_microbatchable = true,
-       .backward_reads_input = Reads::never},
+       .is_per_channel = true, .is_microbatchable = true, .backward_reads_input = Reads::never},
       {.kind = Kind::prelu, .work = WorkKind::forward, .backward = Kind::prelu_backward},
       {.kind = Kind::layer_scale, .work = WorkKind::forward, .backward = Kind::layer_scale_backward},
       // Normalizes within each example: LayerNormalization, GroupNormalization, RMSNormalization,
@@ -194,8 +190,7 @@ inline constexpr auto operation_traits = [] {
       {.kind = Kind::layer_normalization, .work = WorkKind::forward,
        .backward = Kind::layer_normalization_backward},
       {.kind = Kind::noise, .work = WorkKind::forward, .backward = Kind::noise_backward, .reach = Reach::element,
-       .is_per_channel = true, .is_microbatchable = true,
-       .backward_reads_input = Reads::never},
+       .is_per_channel = true, .is_microbatchable = true, .backward_reads_input = Reads::never},
       {.kind = Kind::embedding, .work = WorkKind::forward, .backward = Kind::embedding_backward},
       // Applies bias and activation to the all-reduced outputs of a row-parallel layer.
       {.kind = Kind::finish_partial_sum, .work = WorkKind::forward, .fuses_activation = true},
