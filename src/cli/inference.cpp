@@ -39,6 +39,7 @@ Options parse(std::span<const std::string> args, const std::string& program, std
 void tell_scale(const Architecture& model, const Dataset& data, const Options& options) {
   const std::string bytes = describe_bytes(data, options, model);
   if (!bytes.empty()) log_info(fmt::format("the inputs of {}: {}", data.source, bytes));
+  warn_of_second_scale(options, model);
 }
 
 /// An .npz file with an array for each output, by its name.

@@ -3,6 +3,7 @@
 
 #include "checkpoint/model_file.hpp"
 #include "core/join_words.hpp"
+#include "core/log.hpp"
 #include "core/lower_case.hpp"
 #include "core/variant_types.hpp"
 #include "graph/input_numbers.hpp"
@@ -338,7 +339,21 @@ std::string describe_bytes(const Dataset& data, const Options& options, const Ar
   const double byte_scale = options.input_scale.value_or(*std::ranges::min_element(scales));
   if (byte_scale == 1 && !options.input_scale) return "bytes unscaled because the model has a layer that reads them so";
   const std::string scale = byte_scale == 1.0 / 255 ? "1/255" : fmt::format("{:g}", byte_scale);
-  return fmt::format("bytes multiplied by {} (--input-scale)", scale);
+  return fmt::format("bytes multiplied by {} ({})", scale, options.input_scale ? "--input-scale" : "see --input-scale");
+}
+
+void warn_of_second_scale(const Options& options, const Architecture& model) {
+  if (!options.input_scale || *options.input_scale == 1) return;
+  const Architecture flattened = model.flattened();
+  for (std::size_t i = 0; i < model.inputs().size(); ++i) {
+    const LayerInfo* const rescaling = rescaling_of_input(flattened, i);
+    if (rescaling == nullptr) continue;
+    log_warning(
+        fmt::format("bytes are multiplied by --input-scale {:g}, and again by layer '{}' (Rescaling); leave the "
+                    "option out, unless Keras trains the model on inputs that are scaled before",
+                    *options.input_scale, rescaling->name));
+    return;
+  }
 }
 
 std::string describe(const TrainTestSplit& data, const Options& options, const Architecture& model) {

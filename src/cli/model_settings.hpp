@@ -53,11 +53,15 @@ void require_data_dir(const Options& options, const std::string& program);
 /// programs divide them by 255 first.
 void check_inputs(const Dataset& data, const Options& options, const Architecture& model);
 
-/// What is done with the bytes of the inputs: "bytes multiplied by 1/255 (--input-scale)"; empty if they are floats.
+/// Warns if --input-scale multiplies bytes that a Rescaling layer multiplies again.
+void warn_of_second_scale(const Options& options, const Architecture& model);
+
+/// What is done with the bytes of the inputs: "bytes multiplied by 1/255 (see --input-scale)"; empty if they are
+/// floats.
 [[nodiscard]] std::string describe_bytes(const Dataset& data, const Options& options, const Architecture& model);
 
-/// "Data: 1200 training and 300 test examples of shape (48, 48, 3), bytes multiplied by 1/255 (--input-scale), from
-/// shapes.npz".
+/// "Data: 1200 training and 300 test examples of shape (48, 48, 3), bytes multiplied by 1/255 (see --input-scale),
+/// from shapes.npz".
 [[nodiscard]] std::string describe(const TrainTestSplit& data, const Options& options, const Architecture& model);
 
 /// Converts class indices for a `loss` that takes dense targets: to one-hot vectors, or for a single output to the

@@ -150,6 +150,7 @@ void train(std::span<const std::string> args) {
     return compile_options;
   });
   strategy.print("{}", describe(data, options, model.architecture()));
+  if (strategy.is_chief()) warn_of_second_scale(options, model.architecture());
   for (const Dataset* dataset : datasets_of(data)) model.validate(*dataset);
   model.summary();
   std::error_code unknown;

@@ -55,7 +55,9 @@ const char* remedy_for(std::string_view descr) {
   switch (kind) {
     case 'U':
     case 'S': return "make class indices of texts: numpy.searchsorted(numpy.unique(y_train), y) for each y";
-    case 'O': return "make one array of numbers with numpy.stack or numpy.array(..., dtype='float32')";
+    case 'O':
+      return "make one array of numbers: of texts, class indices with numpy.searchsorted(numpy.unique(y_train), y); of "
+             "arrays, numpy.stack";
     default: return "save it with .astype('float32')";
   }
 }

@@ -76,6 +76,15 @@ void check_integers(const Architecture& flattened) {
   }
 }
 
+const LayerInfo* rescaling_of_input(const Architecture& flattened, std::size_t input) {
+  const LayerInfo* found = nullptr;
+  spread(flattened, input, [&](const LayerInfo& info) {
+    if (found == nullptr && is_any_of<Rescaling>(info.layer)) found = &info;
+    return info.parameters.empty();
+  });
+  return found;
+}
+
 const LayerInfo* embedding_of_input(const Architecture& flattened, std::size_t input) {
   const LayerInfo* smallest = nullptr;
   const auto rows = [](const LayerInfo& info) { return std::get<Embedding>(info.layer).input_dim; };

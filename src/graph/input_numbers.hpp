@@ -17,6 +17,9 @@ namespace lockstep {
 /// then computes in integers, or fails. Embedding, CategoryEncoding, Rescaling and Dense make floats of integers first.
 void check_integers(const Architecture& flattened);
 
+/// The first Rescaling that the numbers of an input reach before any weights are applied. Null if there is none.
+[[nodiscard]] const LayerInfo* rescaling_of_input(const Architecture& flattened, std::size_t input);
+
 /// The Embedding with the fewest rows that looks up the numbers of an input as they are: directly, or behind layers
 /// that only change shapes. Null if there is none.
 [[nodiscard]] const LayerInfo* embedding_of_input(const Architecture& flattened, std::size_t input);

@@ -83,6 +83,7 @@ struct BinaryFocalTerm {
 struct BinaryCrossentropyTraits : DenseLossTraits {
   static constexpr ActivationFunction probabilities_of = ActivationFunction::sigmoid;
   static constexpr bool reads_hidden_logits = true;
+  static constexpr bool needs_probabilities = true;  ///< as targets
 
   static void fields(auto& visit, auto& loss) {
     visit.optional("from_logits", loss.from_logits);

@@ -42,9 +42,28 @@ std::string_view keras_name(Reduction reduction) noexcept {
   return "sum_over_batch_size";
 }
 
+/// Keras takes other targets too, and its loss then falls without end.
+void check_probabilities(const Loss& loss, std::span<const float> targets, std::string_view source) {
+  const bool needs_probabilities = std::visit(
+      []<typename T>(const T& /*loss*/) {
+        return requires { LossTraits<T>::needs_probabilities; };
+      },
+      loss);
+  constexpr float rounding = 1e-6F;
+  const auto is_probability = [](float target) { return target >= -rounding && target <= 1 + rounding; };
+  const auto wrong = std::ranges::find_if_not(targets, is_probability);
+  if (!needs_probabilities || wrong == targets.end()) return;
+  const bool counts_from_1 = std::ranges::all_of(targets, [](float target) { return target == 1 || target == 2; });
+  throw DataError(fmt::format("the loss {} needs targets from 0 to 1, but {} holds {:g}; {}", keras_name(loss), source,
+                              *wrong,
+                              counts_from_1 ? "subtract 1 from the labels, which count from 1"
+                                            : "correct the targets, or take a loss for several classes"));
+}
+
 /// Keras converts a batch of zeros and ones to signs and leaves other batches as they are, so a mixture of -1, 0 and 1
 /// would mean something different in each batch.
 void check_targets(const Loss& loss, std::span<const float> targets, std::string_view source) {
+  check_probabilities(loss, targets, source);
   const bool needs_signs = std::visit(
       []<typename T>(const T& /*loss*/) {
         return requires { LossTraits<T>::needs_signs; };

@@ -113,7 +113,7 @@ void TrainingSession::warn_of_busy_cores() {
   warned_of_busy_cores_ = true;
   log_warning(
       fmt::format("this worker's threads waited {:.0f} % of their time for cores that others used; leave cores "
-                  "free, or let fewer threads wait for each other: OMP_NUM_THREADS=1",
+                  "free, start fewer workers, or give each fewer threads (OMP_NUM_THREADS)",
                   100 * share));
 }
 

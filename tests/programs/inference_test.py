@@ -85,7 +85,7 @@ class InferenceTest(ModelFileTest):
     def test_the_data_is_told(self) -> None:
         """With the factor for bytes, unless the model has a layer that scales before its weights."""
         scales = ("Rescaling", {"scale": 1 / 255, "offset": 0.0})
-        by_option = "multiplied by 1/255 (--input-scale)"
+        by_option = "multiplied by 1/255 (see --input-scale)"
         unscaled = "unscaled because the model has a layer that reads them so"
         for layers, how in ((SMALL, by_option), ((*SMALL, scales), by_option), ((scales, *SMALL), unscaled),
                             ((SMALL[0], scales, *SMALL[1:]), unscaled)):

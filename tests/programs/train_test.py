@@ -166,7 +166,9 @@ class TrainTest(ModelFileTest):
         self.succeed("--model", self.plain, *COMPILED, *SHORT, *SCALED, workers=2)
         self.assertEqual(len(self.losses()), 2)
         self.plain.write_text(description(("Rescaling", {"scale": 1 / 255, "offset": 0.0}), *SMALL, shape=(8, 8, 3)))
-        self.succeed("--model", self.plain, *COMPILED, *SHORT)
+        self.assertNotIn("again by layer", self.succeed("--model", self.plain, *COMPILED, *SHORT).stderr)
+        twice = self.succeed("--model", self.plain, *COMPILED, *SHORT, *SCALED)
+        self.assertIn("and again by layer 'layer_0' (Rescaling)", twice.stderr)
 
     # --- killed runs ----------------------------------------------------------------------------------------------
 

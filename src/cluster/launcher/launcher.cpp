@@ -149,6 +149,8 @@ void Launcher::take_signals() {
     if (info.ssi_signo == SIGCHLD) continue;  // reap_trainers() checks all of them
     if (is_leaving_) stop_trainers();         // a second signal: stop at once
     const char* name = sigabbrev_np(static_cast<int>(info.ssi_signo));
+    if (trainers_.empty() && !is_leaving_)
+      log_info("leaving; nothing trains here now, and the same command comes back");
     rendezvous_.member().leave(name == nullptr ? fmt::format("it received signal {}", info.ssi_signo)
                                                : fmt::format("it received SIG{}", name));
   }

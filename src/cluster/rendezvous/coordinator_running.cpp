@@ -190,8 +190,10 @@ void Coordinator::on(std::size_t member, const Leaving& message, double /*now*/)
   MemberSlot& slot = slots_[member];
   slot.leave_reason = message.reason.empty() ? "it was told to stop" : printable_line(message.reason);
   if (phase_ == Phase::finished) return;
-  post_to_all(Notice{fmt::format("{} leaves: {}{}", describe_member(member, {}), slot.leave_reason,
-                                 phase_ == Phase::running ? "; all ranks save and wait for it to come back" : "")});
+  const char* const next = phase_ != Phase::running ? ""
+                           : slots_.size() == 1     ? "; all ranks save and end"
+                                                    : "; all ranks save and wait for it to come back";
+  post_to_all(Notice{fmt::format("{} leaves: {}{}", describe_member(member, {}), slot.leave_reason, next)});
 }
 
 void Coordinator::on(std::size_t member, const TrainingDone& /*message*/, double now) {

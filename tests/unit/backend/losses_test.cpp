@@ -4,6 +4,7 @@
 #include "core/variant_types.hpp"
 #include "losses/loss_registry.hpp"
 #include "support/catch.hpp"
+#include "support/messages.hpp"
 
 #include <lockstep/core/error.hpp>
 #include <lockstep/layers/sequential.hpp>
@@ -86,4 +87,19 @@ TEST_CASE("hinge losses take targets of one kind") {
     CHECK_THROWS_AS(check_targets(loss, shares, "data"), DataError);
   }
   CHECK_NOTHROW(check_targets(MeanSquaredError(), mixed, "data"));
+}
+
+TEST_CASE("binary crossentropies take targets from 0 to 1") {
+  const std::vector<float> bits{0, 1, 1};
+  const std::vector<float> signs{-1, 1};
+  const std::vector<float> shares{0.5F, 1};
+  const std::vector<float> from_1{1, 2, 2, 1};
+  for (const Loss& loss : {Loss(BinaryCrossentropy()), Loss(BinaryFocalCrossentropy())}) {
+    CHECK_NOTHROW(check_targets(loss, bits, "data"));
+    CHECK_NOTHROW(check_targets(loss, shares, "data"));
+    CHECK(message_of<DataError>([&] { check_targets(loss, signs, "data"); }).find("holds -1; correct") !=
+          std::string::npos);
+    CHECK(message_of<DataError>([&] { check_targets(loss, from_1, "data"); }).find("holds 2; subtract 1") !=
+          std::string::npos);
+  }
 }

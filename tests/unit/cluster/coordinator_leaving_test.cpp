@@ -15,6 +15,16 @@
 using namespace lockstep;
 using namespace lockstep::testing;
 
+TEST_CASE("the only worker of a job is not awaited when it leaves") {
+  SimulatedJob job({.members = 1});
+  job.start_all();
+  job.run(3.5);
+  job.at(0).member->leave("SIGINT");
+  REQUIRE(job.run_until([&]() { return job.at(0).exit.has_value(); }, 2));
+  CHECK(job.at(0).exit->code == 75);
+  CHECK(job.logged(0, "leaves: SIGINT; all ranks save and end"));
+}
+
 TEST_CASE("a worker that receives SIGTERM triggers a backup, costs no restart and is awaited") {
   SimulatedJob job({.members = 3, .timeouts = {.max_restarts = 0}});
   job.start_all();
