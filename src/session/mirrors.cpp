@@ -1,7 +1,9 @@
 // See mirrors.hpp.
 #include "session/mirrors.hpp"
 
+#include "checkpoint/keras/keras_config.hpp"
 #include "core/digest.hpp"
+#include "core/fault_point.hpp"
 #include "optimizers/optimizer_registry.hpp"
 
 #include <lockstep/core/error.hpp>
@@ -67,9 +69,34 @@ std::uint64_t add_blocks_of(const CompiledModel& model, bool is_local, std::size
       });
 }
 
+/// Of the numbers that every rank counts or keeps for itself and that its steps depend on.
+std::uint64_t digest_of_numbers(const CompiledModel& model) {
+  std::uint64_t iteration = model.iteration;
+  fault_point("iteration", std::as_writable_bytes(std::span(&iteration, 1)));
+  const std::uint64_t seed = model.run_context.options().seed;
+  const std::string options = training_config_to_json(model.options);  // callbacks change the learning rate
+  Digest digest;
+  digest.add(&iteration, sizeof iteration);
+  digest.add(&seed, sizeof seed);
+  digest.add(options.data(), options.size());
+  return digest.value();
+}
+
+/// Lets tests corrupt state that no gradient would carry to the weights before the comparison.
+void reach_fault_points(const CompiledModel& model) {
+  const Arenas& arenas = model.sharding ? model.local : model.arenas;
+  fault_point("slots", std::as_writable_bytes(arenas.slots));
+  const auto& parameters = model.plan().graph.parameters;
+  const auto statistic = std::ranges::find(parameters, UpdateRule::moving_average, &ParameterSpec::rule);
+  if (statistic == parameters.end()) return;
+  fault_point("statistics", std::as_writable_bytes(
+                                model.arenas.of(*statistic).weights.subspan(statistic->offset, statistic->storage)));
+}
+
 /// This rank's digests. `with_host`: its part of its host's mirror, too.
 MirrorDigest digest_of(const CompiledModel& model, bool with_host) {
   model.synchronize();
+  reach_fault_points(model);
   const std::vector<int> mirrors = model.communicator->mirror_of_rank();
   const auto me = mirrors.begin() + model.communicator->rank();
   MirrorDigest digest;
@@ -77,7 +104,8 @@ MirrorDigest digest_of(const CompiledModel& model, bool with_host) {
     digest.host = add_blocks_of(model, false, static_cast<std::size_t>(std::count(mirrors.begin(), me, *me)),
                                 static_cast<std::size_t>(std::count(mirrors.begin(), mirrors.end(), *me)));
   }
-  if (model.sharding) digest.rank = add_blocks_of(model, true, 0, 1);
+  digest.rank = digest_of_numbers(model);
+  if (model.sharding) digest.rank += add_blocks_of(model, true, 0, 1);
   return digest;
 }
 

@@ -1,6 +1,7 @@
-// Comparison of what several ranks hold: each host has a mirror of the weights and of the optimizer's slots, and each
-// rank of a tensor-parallel model has the variables that are not sharded. A difference means that a processor or a
-// memory made an error; every later step would go on from it.
+// Comparison of what several ranks hold: each host has a mirror of the weights and of the optimizer's slots, each rank
+// of a tensor-parallel model has the variables that are not sharded, and each rank has the iteration, the seed and the
+// optimizer's options. A difference means that a processor or a memory made an error; every later step would go on from
+// it.
 #pragma once
 
 #include "session/compiled_model.hpp"
@@ -16,7 +17,7 @@ namespace lockstep {
 /// A rank's digests of what other ranks hold too.
 struct MirrorDigest {
   std::uint64_t host = 0;  ///< of this rank's part of its host's mirror; the parts of a host add up
-  std::uint64_t rank = 0;  ///< of the variables that each rank of a tensor-parallel model has
+  std::uint64_t rank = 0;  ///< of what each rank has: iteration, seed, options; if tensor parallel, unsharded variables
   friend bool operator==(const MirrorDigest&, const MirrorDigest&) = default;
 };
 

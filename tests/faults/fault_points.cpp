@@ -4,7 +4,7 @@
 //         kill   the process kills itself (SIGKILL)
 //         stop   the process stops itself (SIGSTOP)
 //         hold   the thread waits for the file MARKER.released: the test does to it, or around it, what it likes
-//         flip   inverts one bit of the memory at hand
+//         flip   inverts one bit of a number of the memory at hand that is not 0: what is 0 may be padding
 //         nan    writes NaN into it
 //   LOCKSTEP_TEST_RANK=N            only in the trainer of this rank
 //   LOCKSTEP_TEST_GENERATION=N      only in this generation
@@ -18,6 +18,8 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <csignal>
 #include <cstdlib>
@@ -57,10 +59,22 @@ bool mark(const std::string& marker) {
   return file >= 0;
 }
 
+/// Of the numbers from the middle on, then of those before it, the first that is not 0.
+void flip_bit(std::span<std::byte> memory) {
+  constexpr std::array<std::byte, 4> zero{};
+  const std::size_t numbers = memory.size() / zero.size();
+  for (std::size_t i = 0; i < numbers; ++i) {
+    const std::span<std::byte> number = memory.subspan((numbers / 2 + i) % numbers * zero.size(), zero.size());
+    if (std::ranges::equal(number, zero)) continue;
+    number[2] ^= std::byte{1};
+    return;
+  }
+}
+
 void act(const Order& order, std::span<std::byte> memory) {
   if (order.action == "kill") (void)raise(SIGKILL);
   if (order.action == "stop") (void)raise(SIGSTOP);
-  if (order.action == "flip" && !memory.empty()) memory[memory.size() / 2 / 4 * 4 + 2] ^= std::byte{1};
+  if (order.action == "flip") flip_bit(memory);
   if (order.action == "nan" && !memory.empty()) {
     constexpr float nan = std::numeric_limits<float>::quiet_NaN();
     std::memcpy(memory.data() + memory.size() / 2 / sizeof nan * sizeof nan, &nan, sizeof nan);

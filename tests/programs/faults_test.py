@@ -53,12 +53,13 @@ class FaultsTest(launch_test.Launched):
     def messages(self, ended: list[Ended]) -> str:
         return "".join(one.stderr + one.stdout for one in ended)
 
-    def check_flipped_bit(self, hosts: str, rank: int, expected: str) -> None:
+    def check_flipped_bit(self, hosts: str, expected: str, point: str = "step", count: int = 25) -> None:
+        """Flips a bit of rank 1 before or as the ranks compare at step 30."""
         workers = len(hosts.split(","))
         options = ("--parallelism", "data")
         whole = self.undisturbed(workers, *options, LOCKSTEP_SIMULATED_HOSTS=hosts)
         self.start_job(workers, *options, LOCKSTEP_SIMULATED_HOSTS=hosts, **UNHURRIED,
-                       **self.fault("step", 25, "flip", rank))
+                       **self.fault(point, count, "flip", 1))
         text = self.messages(self.assert_ended(0))
         self.assertTrue((self.scratch / "marker").exists(), "nothing was flipped")
         self.assertIn(expected, text)
@@ -67,10 +68,23 @@ class FaultsTest(launch_test.Launched):
 
     def test_a_flipped_bit_is_noticed_at_the_next_backup(self) -> None:
         """The host is named, nothing is saved, and the job goes on from the backup before."""
-        self.check_flipped_bit("0,1,2", 1, "after optimizer step 30, worker 1 of 3 holds other weights")
+        self.check_flipped_bit("0,1,2", "after optimizer step 30, worker 1 of 3 holds other weights")
+
+    def check_flipped_before_comparison(self, point: str) -> None:
+        """The ranks compare at step 30 for the third time. No later update carries the error to trainable weights."""
+        self.check_flipped_bit("0,1,2", "after optimizer step 30, worker 1 of 3 holds other weights", point, 3)
+
+    def test_a_flipped_bit_of_the_optimizer_s_slots_is_noticed(self) -> None:
+        self.check_flipped_before_comparison("slots")
+
+    def test_a_flipped_bit_of_a_moving_average_is_noticed(self) -> None:
+        self.check_flipped_before_comparison("statistics")
+
+    def test_a_flipped_bit_of_the_iteration_is_noticed(self) -> None:
+        self.check_flipped_before_comparison("iteration")
 
     def test_of_two_hosts_both_are_named(self) -> None:
-        self.check_flipped_bit("0,1,0", 1, "after optimizer step 30, workers 0, 1 and 2 of 3 hold other weights")
+        self.check_flipped_bit("0,1,0", "after optimizer step 30, workers 0, 1 and 2 of 3 hold other weights")
 
     def test_a_flipped_bit_after_the_last_backup_is_noticed_at_the_end(self) -> None:
         whole = self.undisturbed(2, LOCKSTEP_SIMULATED_HOSTS="0,1", LOCKSTEP_BACKUP_SAVE_FREQ="25")
