@@ -1,4 +1,5 @@
-"""The fault matrix: each cell ends with the bits of an undisturbed job, or with the documented code and sentence.
+"""The fault matrix: each cell ends with the bits of an undisturbed job, or with the documented code and sentence; then
+its files are whole, and the job, started again, ends with these bits.
 
     tests/pods/namespaces/run.py BUILD_DIR fault_matrix --count 1000 [--seed 2] --results LEDGER
 
@@ -10,23 +11,16 @@ import json
 import random
 import signal
 import subprocess
-import sys
 import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import matrix
+from fault_judge import LIMIT_S, FaultJudge
 from matrix import CALLS, FAULTS, MOMENTS, STEPS, Moment, Scene
 from pods import Hang, Job
-from pods_test_case import PodsTest
-from support import IO, TEMPORARY, count, library, program, seed
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "faults"))
-import check_history  # noqa: E402
-
-LIMIT_S = 900.0  # of a job with a fault, on a machine that has much else to do
-TOLERANCE = 1e-4  # relative, of losses where other numbers of workers sum in another order
+from support import count, library, program, seed
 
 ledger: Path | None = None
 
@@ -38,9 +32,7 @@ def cell_of(number: int, of_seed: int) -> tuple[str, str]:
     return all_cells[number] if number < len(all_cells) else random.Random(f"{of_seed}/{number}").choice(all_cells)
 
 
-class FaultMatrixTest(PodsTest):
-    leaving: int | None = None  # the worker that was told to leave and has not come back
-
+class FaultMatrixTest(FaultJudge):
     def start(self, moment: Moment, chance: random.Random, fault: str, scratch: Path) -> tuple[Job, int, Path, Path]:
         """Returns the job, the worker that is held, the marker of the point, and the directory on its own disk."""
         held = 0 if moment.chief else chance.randrange(2)
@@ -49,7 +41,10 @@ class FaultMatrixTest(PodsTest):
         disk.mkdir()
         subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(disk)], check=True)
         self.addCleanup(subprocess.run, ["umount", "-l", str(disk)], capture_output=True)
-        environment = {"LOCKSTEP_MODEL_DIR": str(disk / "model"), "LOCKSTEP_TEST_HISTORY": str(scratch / "history")}
+        environment = {"LOCKSTEP_MODEL_DIR": str(disk / "model"), "LOCKSTEP_JOB_ID": scratch.name,
+                       "LOCKSTEP_TEST_HISTORY": str(scratch / "history")}
+        if moment.elastic or moment.leaves:  # time for it before the last step
+            environment["LOCKSTEP_TEST_STEP_MS"] = "100"
         if fault in CALLS:
             call, error = CALLS[fault]
             environment |= {"LD_PRELOAD": library("failing_calls"), "LOCKSTEP_TEST_WATCH": str(disk / "model"),
@@ -66,7 +61,7 @@ class FaultMatrixTest(PodsTest):
         return job, held, marker, disk
 
     def command(self, moment: Moment, *options: object) -> list[object]:
-        words = self.training(*STEPS, *moment.options, *options, model="calm" if moment.elastic else "stateful")
+        words = self.training(*STEPS, *moment.options, *options, model=self.model_of(moment))
         return [program("lockstep_with_faults"), *words[1:]]
 
     def reach(self, job: Job, moment: Moment, chance: random.Random, marker: Path) -> bool:
@@ -93,43 +88,6 @@ class FaultMatrixTest(PodsTest):
             time.sleep(0.005)
         return True
 
-    def restart_pods(self, job: Job) -> None:
-        """As Kubernetes does: pods that were killed, or left, start again."""
-        for pod in job.pods:
-            if pod.process is not None and not pod.running and (pod.code() or 0) < 0:
-                job.start(pod.number)
-        if self.leaving is not None and job.pods[self.leaving].code() == TEMPORARY:
-            job.start(self.leaving)
-            self.leaving = None
-
-    def wait_for_end(self, job: Job) -> list[int | None]:
-        deadline = time.monotonic() + LIMIT_S
-        while any(pod.running or (pod.code() or 0) < 0 for pod in job.pods if pod.process is not None):
-            if time.monotonic() > deadline:
-                raise Hang("no end" + job.text())
-            self.restart_pods(job)
-            time.sleep(0.02)
-        return [pod.code() for pod in job.pods]
-
-    def judge(self, job: Job, moment: Moment, codes: list[int | None], history: Path) -> str:
-        """Returns "bits" or the code; raises AssertionError if the outcome is neither."""
-        wrong = check_history.check(history, bool(moment.elastic))
-        self.assertEqual(wrong, [], job.text())
-        if set(codes) == {0}:
-            whole = self.undisturbed(self.training(*STEPS, *moment.options,
-                                                   model="calm" if moment.elastic else "stateful"), moment.workers)
-            if moment.elastic:
-                ours, theirs = job.history()["epochs"][-1], whole.history()["epochs"][-1]
-                self.assertAlmostEqual(ours["loss"], theirs["loss"], delta=TOLERANCE * theirs["loss"], msg=job.text())
-            else:
-                self.assert_same(job, whole)
-            return "bits"
-        failed = {code for code in codes if code}
-        self.assertLessEqual(failed, {IO, TEMPORARY}, job.text())
-        sentences = [line.text for pod in job.pods for line in pod.lines if "error: " in line.text]
-        self.assertTrue(sentences, "no sentence tells why" + job.text())
-        return f"{sorted(failed)}: {sentences[-1][:160]}"
-
     def run_case(self, number: int) -> str:
         name, fault = cell_of(number, seed())
         moment = MOMENTS[name]
@@ -143,6 +101,7 @@ class FaultMatrixTest(PodsTest):
             result = self.judge(job, moment, self.wait_for_end(job), scratch / "history")
             return result if marker.exists() else "not reached"
         if not self.reach(job, moment, chance, marker):
+            self.judge(job, moment, self.wait_for_end(job), scratch / "history")
             return "not reached"
         scene = Scene(job, chance, held, marker.with_name("marker.released").touch, disk)
         FAULTS[fault](scene)
