@@ -1,7 +1,9 @@
 """Faults at named points of a trainer (tests/faults/fault_points.cpp): mirrors that differ, NaN, kills."""
 
 import json
+import os
 import re
+import signal
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -93,6 +95,19 @@ class FaultsTest(launch_test.Launched):
         text = self.messages(self.assert_ended(0))
         self.assertIn("after optimizer step 60, workers 0 and 1 of 2 hold other weights", text)
         self.assert_same_model(whole)
+
+    def test_without_its_pmix_server_the_chief_still_removes_the_backups(self) -> None:
+        """The server is killed after the job has been recorded as finished."""
+        self.start_job(2, "--parallelism", "data", **self.fault("clean", 1, "hold", 0))
+        self.assertTrue(eventually(lambda: (self.scratch / "marker").exists(), 60), "the chief did not come to its end")
+        servers = [pid for running in self.started.values() for pid in running.processes("pmix-server")]
+        self.assertTrue(servers)
+        for pid in servers:
+            os.kill(pid, signal.SIGKILL)
+        time.sleep(0.5)  # the launchers notice
+        (self.scratch / "marker.released").touch()
+        self.assert_ended(0)
+        self.assertFalse((self.model / "backup").exists(), "backups are left")
 
     def test_the_first_nan_restarts_the_job_once(self) -> None:
         """A machine's error passes: the job ends with the bits of an undisturbed one."""

@@ -122,6 +122,11 @@ class Running:
         return {rank: pid for pid, (parent, rank) in session.items()
                 if rank is not None and session.get(parent, (0, None))[1] is None}
 
+    def processes(self, word: str) -> list[int]:
+        """Process ids of those of its processes with this word in their command line."""
+        lines = {pid: Path(f"/proc/{pid}/cmdline") for pid in self._session()}
+        return [pid for pid, line in lines.items() if line.exists() and word.encode() in line.read_bytes().split(b"\0")]
+
     def wait_for_output(self, text: str) -> None:
         deadline = time.monotonic() + TIME_LIMIT_S
         while text not in self.stdout:

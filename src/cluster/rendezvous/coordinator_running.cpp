@@ -163,7 +163,8 @@ void Coordinator::on(std::size_t member, const TrainerExited& message, double no
   const std::optional<Progress>& last = stall_detector_.last_report(message.rank);
   if (!message.out_of_memory.empty()) {
     fault.repeatable = "out of memory";
-  } else if (last && last->activity == Activity::starting && message.signal != SIGKILL && code != temporary) {
+  } else if (last && last->activity == Activity::starting && message.signal != SIGKILL && code != temporary &&
+             code != io) {  // a disk heals: pauses, not a second failure, decide
     fault.what += " while it joined the MPI world; its last lines say why";
     fault.repeatable = fault.what;
   }

@@ -218,9 +218,10 @@ TEST_CASE("a trainer that is killed for memory twice without progress ends the j
 }
 
 TEST_CASE("after exit code 74 the next generations begin after growing pauses") {
+  const Activity activity = GENERATE(Activity::busy, Activity::starting);
   Starting job(timeouts);
   for (const double pause : {1, 2, 4, 8, 16, 30}) {
-    job.report(1, Activity::busy);
+    job.report(1, activity);
     job.end(1, 74);
     job.become_ready();
     (void)job.run(pause - 0.5);
