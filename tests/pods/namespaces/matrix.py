@@ -18,6 +18,8 @@ from network import Host, run
 
 STEPS = (3, 20)  # epochs and steps of a job
 ALL_STEPS = STEPS[0] * STEPS[1]
+# Data-parallel ranks exchange requests to stop in every step; others, where steps are short, every 256 steps.
+EVERY_STEP = ("--parallelism", "data")
 
 
 @dataclass(frozen=True)
@@ -44,9 +46,9 @@ MOMENTS: dict[str, Moment] = {
     "last steps": Moment("step", ALL_STEPS - 4, ALL_STEPS),
     "verdict": Moment("finished"),
     "exit": Moment("clean", chief=True),
-    "shrink": Moment("mpi_init", workers=3, generation=2, elastic="shrink"),
-    "grow": Moment("mpi_init", workers=3, generation=3, elastic="grow"),
-    "leave": Moment("leave", leaves=True),
+    "shrink": Moment("mpi_init", workers=3, generation=2, elastic="shrink", options=EVERY_STEP),
+    "grow": Moment("mpi_init", workers=3, generation=3, elastic="grow", options=EVERY_STEP),
+    "leave": Moment("leave", leaves=True, options=EVERY_STEP),
 }
 
 
