@@ -6,10 +6,12 @@
 //   LOCKSTEP_TEST_FAULT_CALL=NAME   counts only calls of this name: "fsync"
 //   LOCKSTEP_TEST_FAULT_ONCE=FILE   injects it in one process only, the one that creates FILE
 //   LOCKSTEP_TEST_NO_THREADS=1    no thread can be started
+//   LOCKSTEP_TEST_NO_PROCESSES=FILE  no process can be started while FILE exists, as at a limit of processes
 //   LOCKSTEP_TEST_NO_LOCKS=DIRECTORY  files below it cannot be locked
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <spawn.h>
 #include <sys/file.h>
 #include <sys/types.h>
 #include <unistd.h>
@@ -88,6 +90,11 @@ auto meet(const Fate& fate, Call call) -> decltype(call()) {
   return result;
 }
 
+bool can_start_processes() {
+  const std::string limit = environment("LOCKSTEP_TEST_NO_PROCESSES");
+  return limit.empty() || access(limit.c_str(), F_OK) != 0;
+}
+
 int open_as(const char* name, const char* path, int flags, mode_t mode) {
   return meet(decide("open", path), [&] { return real<int (*)(const char*, int, ...)>(name)(path, flags, mode); });
 }
@@ -137,6 +144,20 @@ int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*
   if (!environment("LOCKSTEP_TEST_NO_THREADS").empty()) return EAGAIN;
   using Create = int (*)(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*);
   return real<Create>("pthread_create")(thread, attributes, start, argument);
+}
+
+pid_t fork() {
+  if (can_start_processes()) return real<pid_t (*)()>("fork")();
+  errno = EAGAIN;
+  return -1;
+}
+
+int posix_spawn(pid_t* pid, const char* path, const posix_spawn_file_actions_t* actions,
+                const posix_spawnattr_t* attributes, char* const arguments[], char* const variables[]) {
+  if (!can_start_processes()) return EAGAIN;
+  using Spawn = int (*)(pid_t*, const char*, const posix_spawn_file_actions_t*, const posix_spawnattr_t*, char* const[],
+                        char* const[]);
+  return real<Spawn>("posix_spawn")(pid, path, actions, attributes, arguments, variables);
 }
 
 int flock(int descriptor, int operation) {

@@ -161,6 +161,21 @@ class FaultsTest(launch_test.Launched):
         self.assertEqual(ended.code, 0, str(ended))
         self.assertGreater(self.history()["timing"]["backups"], 0)
 
+    def check_limit_of_processes(self, workers: int, expected: str) -> None:
+        limit = self.scratch / "no-processes"
+        limit.touch()
+        self.start_job(workers, LD_PRELOAD=library("failing_calls"), LOCKSTEP_TEST_NO_PROCESSES=str(limit))
+        self.wait_for_message(workers - 1, expected)
+        limit.unlink()
+        self.assert_ended(0)
+
+    def test_a_launcher_tries_again_to_start_processes(self) -> None:
+        """After pauses, until the limit of processes is gone."""
+        self.check_limit_of_processes(1, "pmix-server: Resource temporarily unavailable; restart 1 of at most 10")
+
+    def test_a_launcher_tries_again_to_look_up_the_chief(self) -> None:
+        self.check_limit_of_processes(2, "its name cannot be looked up: fork failed: Resource temporarily unavailable")
+
     def test_a_file_system_without_locks_is_warned_of(self) -> None:
         """The job still knows its own backups."""
         self.start_job(1, "--resume", "never", LD_PRELOAD=library("failing_calls"),
