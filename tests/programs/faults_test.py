@@ -12,7 +12,7 @@ import launch_test
 import status_port
 from launch_test import free_ports
 from model_file_support import COMPILED, description
-from support import DATA, USAGE, Ended, Running, eventually, library, program
+from support import DATA, IO, USAGE, Ended, Running, eventually, library, program
 
 LAYERS = (("Reshape", {"target_shape": [28, 28, 1]}), ("Conv2D", {"filters": 4, "kernel_size": [3, 3]}),
           ("BatchNormalization", {}), ("Flatten", {}), ("Dense", {"units": 12, "activation": "relu"}),
@@ -175,6 +175,14 @@ class FaultsTest(launch_test.Launched):
 
     def test_a_launcher_tries_again_to_look_up_the_chief(self) -> None:
         self.check_limit_of_processes(2, "its name cannot be looked up: fork failed: Resource temporarily unavailable")
+
+    def test_the_chief_is_blamed_for_its_disk(self) -> None:
+        """All ranks fail with the chief's error."""
+        (self.scratch / "file").touch()
+        self.model = self.scratch / "file" / "model"
+        self.start_job(2, LOCKSTEP_MAX_RESTARTS="0")
+        for ended in self.assert_ended(IO):
+            self.assertIn("generation 1 ended: worker 0 (rank 0): its trainer ended with exit code 74", ended.stderr)
 
     def test_a_file_system_without_locks_is_warned_of(self) -> None:
         """The job still knows its own backups."""
