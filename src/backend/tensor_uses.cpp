@@ -16,7 +16,8 @@ void extend(std::optional<UseRange>& uses, std::size_t at) {
 
 /// The traits of the operation whose gradients a backward operation computes.
 const OperationTraits& forward_traits_of(const Operation& backward) {
-  const auto found = std::ranges::find(operation_traits, std::optional(backward.kind), &OperationTraits::backward);
+  const auto* const found =
+      std::ranges::find(operation_traits, std::optional(backward.kind), &OperationTraits::backward);
   return found != operation_traits.end() ? *found : traits_of(backward);
 }
 
