@@ -8,6 +8,16 @@ here=$PWD
 cd "$(dirname "$0")/.."
 root=$PWD
 
+# A mistake shows at once, not after the build. README lists all options of keras_mnist.
+for argument in "$@"; do
+  option=${argument%%=*}
+  case "$option" in --help | --version) continue ;; --*) ;; *) continue ;; esac
+  if ! grep -qF -e "| \`$option " -e "| \`$option\`" README.md; then
+    echo "train.sh: there is no option '$option'; README.md lists all of them" >&2
+    exit 64
+  fi
+done
+
 scripts/install_packages.sh
 if command -v ccache >/dev/null; then export CMAKE_CXX_COMPILER_LAUNCHER=ccache; fi
 cmake --preset release >/dev/null

@@ -46,6 +46,9 @@ std::optional<HistorySummary> read_history(const std::filesystem::path& file) {
   if (const auto found = document.find("model"); found != document.end() && found->is_string()) {
     summary.program = found->get<std::string>();
   }
+  if (const auto found = document.find("file"); found != document.end() && found->is_string()) {
+    summary.file = found->get<std::string>();
+  }
   if (const auto world = document.find("world"); world != document.end() && world->is_object()) {
     const auto workers = world->find("workers");
     if (workers != world->end() && workers->is_number_unsigned()) summary.workers = workers->get<std::uint64_t>();

@@ -11,6 +11,7 @@ namespace lockstep {
 
 struct HistorySummary {
   std::string program;
+  std::string file = {};  ///< the name of the model that the run saved last; empty: unknown
   std::uint64_t epochs = 0;
   std::uint64_t workers = 0;                     ///< 0: unknown
   std::map<std::string, double> last_logs = {};  ///< of the last epoch: loss, accuracy, ...

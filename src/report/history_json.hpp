@@ -29,6 +29,7 @@ struct RunTiming {
 
 struct RunReport {
   std::string model;  ///< the program's name
+  std::string file;   ///< the name of the model that the run saved last
   History history;
   Logs evaluation;       ///< of the last evaluate(); empty without one
   NamedValues config;    ///< the program and its options, without those for developers

@@ -1,9 +1,22 @@
 // See epoch_batches.hpp.
 #include "session/epoch_batches.hpp"
 
+#include <lockstep/core/error.hpp>
+
+#include <fmt/format.h>
+
 #include <algorithm>
 
 namespace lockstep {
+
+EpochBatches::EpochBatches(const Dataset& data, std::size_t batch_size, int steps_per_epoch, bool shuffle)
+    : data_(&data), batch_size_(batch_size), steps_per_epoch_(steps_per_epoch), shuffle_(shuffle) {
+  if (steps_per_epoch == 0 || batch_size <= data.size() || data.size() == 0) return;
+  throw UsageError(fmt::format(
+      "with {} steps per epoch, each batch of {} would hold examples several times, because {} has {}; make "
+      "the batch smaller (--global-batch-size), or leave --steps-per-epoch out",
+      steps_per_epoch, batch_size, data.source.empty() ? "the data" : data.source, data.size()));
+}
 
 std::uint64_t EpochBatches::size() const {
   if (steps_per_epoch_ > 0) return static_cast<std::uint64_t>(steps_per_epoch_);

@@ -1,5 +1,6 @@
 """Invalid, contradictory and different options of workers, and the precedence of their sources."""
 
+import subprocess
 from pathlib import Path
 
 from support import USAGE, ProgramTest, Running, program
@@ -40,6 +41,12 @@ class OptionsTest(ProgramTest):
 
     def test_invalid_values_on_three_workers_are_reported_once(self) -> None:
         self.refused("--global-batch-size", 0, workers=3, says=("--global-batch-size is '0'",))
+
+    def test_train_sh_names_an_unknown_option_before_it_builds(self) -> None:
+        script = Path(__file__).resolve().parents[2] / "scripts" / "train.sh"
+        ended = subprocess.run([script, "--epoch", "3"], capture_output=True, text=True, cwd=self.cwd)
+        self.assertEqual((ended.returncode, ended.stdout), (USAGE, ""))
+        self.assertIn("there is no option '--epoch'", ended.stderr)
 
     def test_invalid_variables_are_named(self) -> None:
         self.refused(BATCH_SIZE="big", says=("BATCH_SIZE is 'big'", "at least 1"))

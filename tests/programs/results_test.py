@@ -82,7 +82,9 @@ class ResultsTest(ProgramTest):
     def test_history_json_records_the_run(self) -> None:
         self.succeed("--epochs", 2, "--steps-per-epoch", 3, workers=2, name="keras_mnist")
         history = self.history()
-        self.assertEqual(set(history), {"model", "epochs", "evaluation", "config", "world", "versions", "timing"})
+        self.assertEqual(set(history), {"model", "file", "epochs", "evaluation", "config", "world", "versions",
+                                        "timing"})
+        self.assertEqual(history["file"], "model.h5")
         self.assertEqual(history["model"], "keras_mnist")
         self.assertEqual([epoch["epoch"] for epoch in history["epochs"]], [0, 1])
         for epoch in history["epochs"]:

@@ -249,6 +249,8 @@ TEST_CASE("a directory is listed with its invalid files and the run history") {
   for (const std::string word : {"notes", "tmp", "skipped"}) CHECK(listed.out.find(word) == std::string::npos);
   require_words(run_lockstep({"inspect", (scratch / "run/model.h5").string()}).out,
                 {"history.json beside it: keras_mnist"});
+  write_text(scratch / "run/history.json", "{\"file\": \"other.keras\", " + history.substr(1));
+  CHECK(run_lockstep({"inspect", (scratch / "run/model.h5").string()}).out.find("history.json") == std::string::npos);
 
   write_text(scratch / "run/bad.keras", "no zip");
   const Result with_bad = run_lockstep({"inspect", directory});
