@@ -12,7 +12,7 @@ class EpochBatches {
  public:
   /// `steps_per_epoch` 0: an epoch is one pass over the data, and its last batch may be shorter. Otherwise all batches
   /// are full, and an epoch begins in the stream where the previous one ended. Throws UsageError if a full batch would
-  /// hold an example several times.
+  /// hold an example more than eight times.
   EpochBatches(const Dataset& data, std::size_t batch_size, int steps_per_epoch, bool shuffle);
 
   [[nodiscard]] std::size_t batch_size() const noexcept { return batch_size_; }
