@@ -24,6 +24,7 @@ int main(int argc, char** argv) {
                  .metrics = {accuracy}});
   model.summary();
 
+  strategy.warn_of_replacing(options.model_dir / "model.h5");
   const BackupAndRestore backup(options);
   model.fit(mnist.train, {.epochs = options.epochs, .steps_per_epoch = options.steps_per_epoch, .callbacks = {backup}});
   const Logs test = model.evaluate(mnist.test);

@@ -153,11 +153,7 @@ void train(std::span<const std::string> args) {
   if (strategy.is_chief()) warn_of_second_scale(options, model.architecture());
   for (const Dataset* dataset : datasets_of(data)) model.validate(*dataset);
   model.summary();
-  std::error_code unknown;
-  if (strategy.is_chief() && std::filesystem::exists(output, unknown)) {
-    log_warning(fmt::format("{} is replaced when this run ends; to keep it, give --save-as or --model-dir another name",
-                            output.string()));
-  }
+  strategy.warn_of_replacing(output);
 
   const Dataset* const validation = data.validation ? &*data.validation : nullptr;
   const bool validates = validation != nullptr || settings.validation_split > 0;

@@ -2,6 +2,7 @@
 #include "checkpoint/atomic_file.hpp"
 #include "checkpoint/keras/keras_config.hpp"
 #include "core/available_cpus.hpp"
+#include "core/log.hpp"
 #include "options/shared_options.hpp"
 #include "session/read_on_chief.hpp"
 #include "session/save_history.hpp"
@@ -89,6 +90,12 @@ MultiWorkerMirroredStrategy::~MultiWorkerMirroredStrategy() = default;
 int MultiWorkerMirroredStrategy::rank() const noexcept { return run_context_->world().rank(); }
 int MultiWorkerMirroredStrategy::num_workers() const noexcept { return run_context_->world().size(); }
 bool MultiWorkerMirroredStrategy::is_chief() const noexcept { return run_context_->world().is_chief(); }
+
+void MultiWorkerMirroredStrategy::warn_of_replacing(const std::filesystem::path& file) const {
+  std::error_code unknown;
+  if (!is_chief() || !std::filesystem::exists(file, unknown)) return;
+  log_warning(fmt::format("{} is replaced when this run ends; to keep it, give another --model-dir", file.string()));
+}
 
 Model MultiWorkerMirroredStrategy::build(Architecture architecture) {
   return Model(std::make_unique<ModelParts>(run_context_, std::move(architecture)));

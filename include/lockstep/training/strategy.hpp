@@ -50,6 +50,9 @@ class MultiWorkerMirroredStrategy {
     if (is_chief()) print_line(fmt::format(format, std::forward<Args>(args)...));
   }
 
+  /// Warns on the chief if the file exists: a program that saves its model there replaces one of an earlier run.
+  void warn_of_replacing(const std::filesystem::path& file) const;
+
  private:
   void print_line(const std::string& line) const;
 
