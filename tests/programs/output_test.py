@@ -26,6 +26,7 @@ class OutputTest(ProgramTest):
     def test_one_line_per_epoch(self) -> None:
         for workers in (1, 2):
             with self.subTest(workers=workers):
+                self.model = self.scratch / f"model_{workers}"
                 ended = self.succeed(*self.short, workers=workers)
                 self.assertEqual(len(EPOCH_LINE.findall(ended.stdout)), 3, str(ended))
                 for once in ("Lockstep ", 'Model: "sequential"', "Epoch 3/3", "Test loss: "):
