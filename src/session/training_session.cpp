@@ -107,9 +107,10 @@ Logs TrainingSession::to_logs(const MetricSums& metrics) const {
 void TrainingSession::warn_of_busy_cores() {
   constexpr double min_seconds = 10;  // of all threads: shorter pauses may be anything
   constexpr double high_share = 0.4;
+  if (warned_of_busy_cores_) return;
   const CoreTimes now = read_core_times();
   const double share = waiting_share(core_times_, now);
-  if (warned_of_busy_cores_ || share < high_share || now.total() - core_times_.total() < min_seconds) return;
+  if (share < high_share || now.total() - core_times_.total() < min_seconds) return;
   warned_of_busy_cores_ = true;
   log_warning(
       fmt::format("this worker's threads waited {:.0f} % of their time for cores that others used; leave cores "

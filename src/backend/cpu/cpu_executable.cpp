@@ -173,14 +173,19 @@ class CpuExecutable final : public Executable {
       requests.push_back({bytes, use->first, use->last});
       places.push_back(&place);
     };
+    std::vector<std::size_t> in_place;  // tensors whose gradients overwrite their values
     const std::vector<TensorUses> uses = find_tensor_uses(graph_, operations_);
     for (std::size_t t = 0; t < graph_.tensors.size(); ++t) {
       const TensorSpec& tensor = graph_.tensors[t];
       const std::size_t num_examples = tensor.microbatch_examples > 0 ? tensor.microbatch_examples : capacity_;
       const std::size_t bytes = num_examples * static_cast<std::size_t>(tensor.elements()) * size_of(tensor.type);
-      const bool is_in_place = is_gradient_in_place(graph_, static_cast<int>(t));
-      request(bytes, is_in_place ? joined(uses[t].value, uses[t].gradient) : uses[t].value, buffers_[t].value);
-      if (!graph_.is_input(static_cast<int>(t)) && !is_in_place) request(bytes, uses[t].gradient, buffers_[t].gradient);
+      if (is_gradient_in_place(graph_, static_cast<int>(t))) {
+        in_place.push_back(t);
+        request(bytes, joined(uses[t].value, uses[t].gradient), buffers_[t].value);
+        continue;
+      }
+      request(bytes, uses[t].value, buffers_[t].value);
+      if (!graph_.is_input(static_cast<int>(t))) request(bytes, uses[t].gradient, buffers_[t].gradient);
     }
     for (const Operation& operation : graph_.forward) {
       if (operation.output < 0) continue;
@@ -194,9 +199,7 @@ class CpuExecutable final : public Executable {
     const MemoryPlan plan = plan_memory(requests);
     std::byte* const memory = add_buffer(plan.bytes);
     for (std::size_t i = 0; i < requests.size(); ++i) *places[i] = memory + plan.offsets[i];
-    for (std::size_t t = 0; t < buffers_.size(); ++t) {
-      if (is_gradient_in_place(graph_, static_cast<int>(t))) buffers_[t].gradient = buffers_[t].value;
-    }
+    for (const std::size_t t : in_place) buffers_[t].gradient = buffers_[t].value;
     std::size_t scratch = 0;
     for (const Operation& operation : operations_) {
       if (operation.kind != OperationKind::dense_backward) continue;
