@@ -4,8 +4,8 @@
     python3 bench/memory.py [--binaries build/release/bin] [--size 224] [--batch 32]
 
 Runs in a Python environment that has PyTorch and Keras; Keras makes the model's file. Both train a few steps of one
-process with SGD and momentum on random pictures. It reports the largest resident set of each process: with Lockstep's
-saved model, and without, which is what the steps take. PyTorch runs eagerly, channels last, with in-place ReLUs.
+process with SGD and momentum on random pictures; Lockstep also evaluates and saves the model. It reports the largest
+resident set of each process. PyTorch runs eagerly, channels last, with in-place ReLUs.
 """
 
 import argparse
@@ -76,21 +76,18 @@ def peak_mb(pid: int) -> float:
     return int(found[1]) / 1024 if found else 0
 
 
-def run(command: list[str], until: str = "") -> tuple[float, float]:
-    """The peak until the output has the text, and the peak of the whole run."""
+def run(command: list[str]) -> float:
+    """The process's peak in MB."""
     with tempfile.TemporaryFile("w+") as output:
         process = subprocess.Popen(command, stdout=output, stderr=output, env=os.environ | {"KERAS_BACKEND": "torch"})
-        before, whole = 0.0, 0.0
+        peak = 0.0
         while process.poll() is None:
-            whole = max(whole, peak_mb(process.pid))
-            output.seek(0)
-            if until not in output.read():
-                before = whole
+            peak = max(peak, peak_mb(process.pid))
             time.sleep(0.02)
         if process.returncode != 0:
             output.seek(0)
             sys.exit(f"{command[0]} ended with {process.returncode}:\n{output.read()}")
-    return before, whole
+    return peak
 
 
 def main() -> None:
@@ -102,13 +99,11 @@ def main() -> None:
     sizes = [str(options.size), str(options.batch)]
     with tempfile.TemporaryDirectory() as folder:
         run([sys.executable, "-c", MAKE, *sizes, folder])
-        steps, whole = run(
-            [str(options.binaries / "lockstep"), "train", "--model", f"{folder}/resnet50.keras", "--data-dir",
-             f"{folder}/data.npz", "--model-dir", folder, "--global-batch-size", sizes[1], "--epochs", str(STEPS),
-             "--backup-save-freq", "never", "--verbose", "2"], until=" - loss: ")  # fmt: skip
-    _, peer = run([sys.executable, "-c", TRAIN, *sizes, str(STEPS)])
-    print(f"PyTorch: {peer:,.0f} MB\nLockstep, first step: {steps:,.0f} MB, {steps / peer:.2f} of that")
-    print(f"Lockstep, all steps and the saved model: {whole:,.0f} MB, {whole / peer:.2f}")
+        command = [str(options.binaries / "lockstep"), "train", "--model", f"{folder}/resnet50.keras"]
+        command += ["--data-dir", f"{folder}/data.npz", "--model-dir", folder, "--global-batch-size", sizes[1]]
+        peak = run([*command, "--epochs", str(STEPS), "--backup-save-freq", "never"])
+    peer = run([sys.executable, "-c", TRAIN, *sizes, str(STEPS)])
+    print(f"PyTorch {peer:,.0f} MB, Lockstep {peak:,.0f} MB: {peak / peer:.2f} of it")
 
 
 if __name__ == "__main__":

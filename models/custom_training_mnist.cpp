@@ -25,6 +25,7 @@ int main(int argc, char** argv) {
   model.compile(
       {.optimizer = Adam(), .loss = SparseCategoricalCrossentropy({.from_logits = true}), .metrics = {accuracy}});
 
+  strategy.warn_of_replacing(options.model_dir / "model.h5");
   // Backups include these values, so the loop can resume in the middle of an epoch.
   double& total_loss = model.tracked("total_loss");
   double& num_batches = model.tracked("num_batches");

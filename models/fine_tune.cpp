@@ -40,6 +40,7 @@ int main(int argc, char** argv) {
   model.compile(
       {.optimizer = Adam({.learning_rate = 1e-3}), .loss = SparseCategoricalCrossentropy(), .metrics = {accuracy}});
   model.summary();
+  strategy.warn_of_replacing(options.model_dir / "model.keras");
   const BackupAndRestore backup(options);
   model.fit(cifar.train, {.epochs = options.epochs,
                           .steps_per_epoch = options.steps_per_epoch,

@@ -75,6 +75,7 @@ int main(int argc, char** argv) {
   const LearningRateScheduler schedule([&](int epoch, double) {
     return epoch < options.epochs / 2 ? rate : epoch < options.epochs * 3 / 4 ? rate / 10 : rate / 100;
   });
+  strategy.warn_of_replacing(options.model_dir / "model.keras");
   const BackupAndRestore backup(options);
   model.fit(cifar.train, {.epochs = options.epochs,
                           .steps_per_epoch = options.steps_per_epoch,

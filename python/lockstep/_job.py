@@ -183,7 +183,7 @@ class Job:
         return error_of(self.wait(), self.log.read_text(errors="replace"), str(self.log))
 
     def end(self) -> None:
-        """End launcher and workers, if they still run."""
+        """End the launcher and the workers if they are still running."""
         if self._socket is not None:
             self._socket.close()  # rank 0 ends then, and the launcher the others
             self._socket = None

@@ -71,6 +71,9 @@ class Executable {
   /// The model's outputs of the last forward pass: [examples, output elements] in Keras' order, float32.
   [[nodiscard]] virtual std::span<const float> outputs(std::size_t output) = 0;
 
+  /// Gives the memory of tensors back to the system until the next pass, and with it the outputs of the last one.
+  virtual void release_tensors() {}
+
   /// The implementation of the operation with this index: "jit:avx512_core". For benchmarks and tests.
   [[nodiscard]] virtual std::string implementation(std::size_t operation) = 0;
 };

@@ -53,6 +53,13 @@ inline void share_aliases(const Graph& graph, std::vector<TensorBuffers>& buffer
   return offset;
 }
 
+/// Values that backward computes again instead of keeping them: those of a few examples, next to the operation that
+/// reads them. The kernel that writes them and the kernel that reads them have the same examples.
+struct RecomputedValues {
+  int tensor = -1;
+  std::byte* values = nullptr;  ///< from the kernels' first example on
+};
+
 /// The product of a Dense layer: [rows, features] times [features, units]. An example has a row for each pixel.
 struct ProductShape {
   std::int64_t rows = 0;
@@ -69,6 +76,7 @@ struct OperationScope {
   const std::vector<TensorBuffers>& buffers;
   const Arenas& arenas;
   float* separate_gradients = nullptr;  ///< of has_separate_gradients: here kernels write weight gradients
+  RecomputedValues recomputed = {};
 
   [[nodiscard]] const TensorSpec& input() const { return graph.tensors[operation.input]; }
   [[nodiscard]] const TensorSpec& output() const { return graph.tensors[operation.output]; }
@@ -89,6 +97,7 @@ struct OperationScope {
   /// A tensor's values, from this kernel's first example on.
   template <typename T>
   [[nodiscard]] T* value(int tensor) const {
+    if (tensor == recomputed.tensor) return reinterpret_cast<T*>(recomputed.values);
     return reinterpret_cast<T*>(buffers[tensor].value + offset(tensor));
   }
   template <typename T>

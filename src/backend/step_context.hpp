@@ -48,7 +48,7 @@ struct StepContext {
   double total_weight = 0;                    ///< the sum of the weights of the global batch, if there are any
   std::uint64_t step = 0;
   std::uint64_t seed = 0;
-  StopRequest request = StopRequest::none;  ///< from this rank's launcher
+  StopRequest request = StopRequest::none;  ///< this rank's, from its launcher or Ctrl-C
   bool training = false;
 
   [[nodiscard]] float weight_of(std::size_t example) const noexcept {

@@ -21,64 +21,100 @@ const OperationTraits& forward_traits_of(const Operation& backward) {
   return found != operation_traits.end() ? *found : traits_of(backward);
 }
 
+template <typename Visit>
+void for_each_tensor(const Operation& operation, const Visit& visit) {
+  if (operation.input >= 0) visit(operation.input);
+  if (operation.output >= 0) visit(operation.output);
+  for (const Operand& operand : operation.operands) visit(operand.tensor);
+}
+
+/// The derivative of an activation that is fused into a tensor is computed from the tensor.
+template <typename Visit>
+void for_each_value_of_backward(const Operation& operation, const Visit& visit) {
+  const OperationTraits& forward = forward_traits_of(operation);
+  const bool reads_input =
+      forward.backward_reads_input == BackwardReadsInput::always ||
+      (forward.backward_reads_input == BackwardReadsInput::if_trained && !operation.is_frozen) ||
+      (forward.backward_reads_input == BackwardReadsInput::by_function && !is_linear(operation.merge));
+  if (operation.input >= 0 && (reads_input || operation.input_activation != ActivationFunction::linear))
+    visit(operation.input);
+  for (const Operand& operand : operation.operands) {
+    if (reads_input || operand.activation != ActivationFunction::linear) visit(operand.tensor);
+  }
+  if (forward.backward_reads_output && operation.output >= 0) visit(operation.output);
+}
+
+/// Visits the tensors whose values the operation reads or writes.
+template <typename Visit>
+void for_each_value(const Operation& operation, const Visit& visit) {
+  if (is_backward(operation)) {
+    for_each_value_of_backward(operation, visit);
+  } else {
+    for_each_tensor(operation, visit);
+  }
+}
+
 class UseFinder {
  public:
   UseFinder(const Graph& graph, std::span<const Operation> operations)
       : graph_(graph),
         operations_(operations),
-        first_gradient_(static_cast<std::size_t>(std::ranges::find(operations, OperationKind::loss, &Operation::kind) -
-                                                 operations.begin())),
-        uses_(graph.tensors.size()) {
-    if (first_gradient_ == operations.size()) first_gradient_ = 0;  // a part of a graph
-  }
+        loss_(static_cast<std::size_t>(std::ranges::find(operations, OperationKind::loss, &Operation::kind) -
+                                       operations.begin())),
+        uses_(graph.tensors.size()) {}
 
   std::vector<TensorUses> run() {
+    find_recomputed();
+    const std::size_t first_gradient = is_part_of_step() ? 0 : loss_;
     for (std::size_t at = 0; at < operations_.size(); ++at) {
       const Operation& operation = operations_[at];
-      if (is_backward(operation)) {
-        add_backward(operation, at);
-      } else {
-        for_each_tensor(operation, [&](int tensor) { add_value(tensor, at); });
-      }
+      for_each_value(operation, [&](int tensor) {
+        const std::optional<std::size_t>& recomputed_by = uses_of(tensor).recomputed_by;
+        extend(uses_of(at > loss_ && recomputed_by ? operations_[*recomputed_by].input : tensor).value, at);
+      });
       for_each_tensor(operation, [&](int tensor) {
-        extend(uses_[value_owner(graph_, tensor)].saved_for_backward, at);
-        if (at >= first_gradient_) extend(uses_[gradient_owner(graph_, tensor)].gradient, at);
+        extend(uses_of(tensor).saved_for_backward, at);
+        if (at >= first_gradient) extend(uses_[gradient_owner(graph_, tensor)].gradient, at);
       });
     }
     for (const GraphOutput& output : graph_.outputs) {
-      if (output.tensor >= 0) add_value(output.tensor, operations_.size());
+      if (output.tensor >= 0) extend(uses_of(output.tensor).value, operations_.size());
     }
     return std::move(uses_);
   }
 
  private:
-  template <typename Visit>
-  static void for_each_tensor(const Operation& operation, const Visit& visit) {
-    if (operation.input >= 0) visit(operation.input);
-    if (operation.output >= 0) visit(operation.output);
-    for (const Operand& operand : operation.operands) visit(operand.tensor);
-  }
+  TensorUses& uses_of(int tensor) { return uses_[value_owner(graph_, tensor)]; }
 
-  void add_value(int tensor, std::size_t at) { extend(uses_[value_owner(graph_, tensor)].value, at); }
+  [[nodiscard]] bool is_part_of_step() const { return loss_ == operations_.size(); }
 
-  /// The derivative of an activation that is fused into a tensor is computed from the tensor.
-  void add_backward(const Operation& operation, std::size_t at) {
-    const OperationTraits& forward = forward_traits_of(operation);
-    const bool reads_input =
-        forward.backward_reads_input == BackwardReadsInput::always ||
-        (forward.backward_reads_input == BackwardReadsInput::if_trained && !operation.is_frozen) ||
-        (forward.backward_reads_input == BackwardReadsInput::by_function && !is_linear(operation.merge));
-    if (operation.input >= 0 && (reads_input || operation.input_activation != ActivationFunction::linear))
-      add_value(operation.input, at);
-    for (const Operand& operand : operation.operands) {
-      if (reads_input || operand.activation != ActivationFunction::linear) add_value(operand.tensor, at);
+  void find_recomputed() {
+    if (is_part_of_step()) return;
+    for (std::size_t at = 0; at < loss_; ++at) {
+      const Operation& operation = operations_[at];
+      if (operation.kind == OperationKind::batch_normalization && operation.shared.count == 1)
+        uses_of(operation.output).recomputed_by = at;
     }
-    if (forward.backward_reads_output && operation.output >= 0) add_value(operation.output, at);
+    for (std::size_t at = loss_; at < operations_.size(); ++at) {
+      const Operation& operation = operations_[at];
+      const bool may_recompute = is_backward(operation) && forward_traits_of(operation).is_microbatchable;
+      for_each_value(operation, [&](int tensor) {
+        if (!may_recompute || tensor != operation.input) uses_of(tensor).recomputed_by.reset();
+      });
+    }
+    for (const GraphOutput& output : graph_.outputs) {
+      if (output.tensor >= 0) uses_of(output.tensor).recomputed_by.reset();
+    }
+    for (std::size_t at = 0; at < loss_; ++at) {  // what is recomputed is not there to recompute others from
+      const Operation& operation = operations_[at];
+      if (operation.kind == OperationKind::batch_normalization && uses_of(operation.input).recomputed_by)
+        uses_of(operation.output).recomputed_by.reset();
+    }
   }
 
   const Graph& graph_;
   std::span<const Operation> operations_;
-  std::size_t first_gradient_;  ///< the first operation that reads or writes gradients
+  std::size_t loss_;  ///< the first operation that reads or writes gradients, or the end
   std::vector<TensorUses> uses_;
 };
 

@@ -29,9 +29,16 @@ struct TensorUses {
   std::optional<UseRange> value;
   std::optional<UseRange> gradient;
   std::optional<UseRange> saved_for_backward;
+  /// The normalization from whose input backward computes the value again, instead of keeping it. The operations of
+  /// backward that read the value read it as their `input`, and are not among the uses of `value`.
+  std::optional<std::size_t> recomputed_by = std::nullopt;
 };
 
 /// The uses of each tensor by `operations`, which run in this order. What the model predicts is used until the end.
+///
+/// A normalized value is recomputed if operations on few examples at a time are all that reads it in backward. They
+/// read the recomputed examples from the cache, so this costs arithmetic, but no more memory traffic: the input is read
+/// in place of the value.
 [[nodiscard]] std::vector<TensorUses> find_tensor_uses(const Graph& graph, std::span<const Operation> operations);
 
 }  // namespace lockstep

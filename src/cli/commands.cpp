@@ -15,7 +15,7 @@ namespace lockstep {
 
 std::span<const Command> commands() {
   static const std::array all{
-      Command{"train", "Train a Keras model on every worker of mpirun", train},
+      Command{"train", "Train a Keras model on all workers of TF_CONFIG or mpirun", train},
       Command{"evaluate", "Print a model's loss and metrics on the test set", evaluate},
       Command{"predict", "Write a model's outputs for the test set", predict},
       Command{"plan", "Print how workers would shard a model, and how long a step takes", plan},

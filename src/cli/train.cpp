@@ -136,7 +136,7 @@ TrainTestSplit load_data_for(const Architecture& model, const CompileOptions& co
 void train(std::span<const std::string> args) {
   TrainSettings settings;
   const Options options = parse_or_exit(args, {.program = train_program}, train_options(settings),
-                                        {.sentence = "Trains a Keras model on every worker of the world"});
+                                        {.sentence = "Trains a Keras model on all workers"});
   require_model(settings.model, train_program);
   require_data_dir(options, train_program);
   const std::filesystem::path output = output_path(settings, options);

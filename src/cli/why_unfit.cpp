@@ -1,6 +1,7 @@
 // See why_unfit.hpp.
 #include "cli/why_unfit.hpp"
 
+#include "backend/make_backend.hpp"
 #include "cli/model_settings.hpp"
 #include "graph/lower.hpp"
 #include "session/compiled_model.hpp"
@@ -25,7 +26,8 @@ void require_fit(const InspectedFile& file, Purpose purpose) {
     options = resolve_compile_options(settings, architecture, saved, purpose == Purpose::train);
   }
   complete(options, architecture);
-  static_cast<void>(lower(architecture, options, Precision::automatic));
+  const Graph graph = lower(architecture, options, Precision::automatic);
+  if (graph.mixed_bfloat16) make_cpu_backend(1)->require_bfloat16();
 }
 
 }  // namespace

@@ -2,9 +2,9 @@
 // rank per host, one of the two levels is empty.
 //
 // Local rank s of every host owns shard s of each bucket. A bucket has as many shards as the smallest host has ranks,
-// so the other ranks of a larger host own none. Once the bucket is ready on all ranks of a host, the owner sums its
-// shard over them: on a single host in the update itself, between hosts into its own gradient arena. The owners of
-// shard s on all hosts then all-reduce it in place (InterHostAllReduce), and so split the traffic between hosts evenly.
+// so the other ranks of a larger host own none. Once all ranks of the host are ready, the owner sums its shard: during
+// the update if there is one host, else into its own gradient arena. The owners of shard s on all hosts then all-reduce
+// it in place (InterHostAllReduce), and so split the traffic between hosts evenly.
 //
 // Includes mpi.h: for .cpp files only.
 #pragma once

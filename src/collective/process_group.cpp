@@ -103,8 +103,8 @@ struct ProcessGroup::Rank {
 struct ProcessGroup::Step {
   GradientReducer* reducer = nullptr;
   std::vector<bool> has = {};               ///< by gradient
-  std::vector<std::size_t> missing = {};    ///< by bucket: gradients
-  std::vector<std::size_t> in_bucket = {};  ///< by bucket: gradients
+  std::vector<std::size_t> missing = {};    ///< by bucket: its gradients that have not arrived
+  std::vector<std::size_t> in_bucket = {};  ///< by bucket: its gradients
   std::size_t next_bucket = 0;              ///< the first that has not started
 
   void reset() {

@@ -50,6 +50,10 @@ AlignedBuffer::AlignedBuffer(std::size_t size) : size_(size) {
   }
 }
 
+void AlignedBuffer::release() noexcept {
+  if (const std::size_t mapped = data_.get_deleter().mapped; mapped > 0) (void)madvise(data(), mapped, MADV_DONTNEED);
+}
+
 void AlignedBuffer::Free::operator()(std::byte* data) const noexcept {
   if (mapped > 0) {
     (void)munmap(data, mapped);

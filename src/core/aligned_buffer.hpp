@@ -18,6 +18,9 @@ class AlignedBuffer {
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
   [[nodiscard]] std::byte* data() const noexcept { return data_.get(); }
 
+  /// Gives the memory of a large buffer back until it is used again. Its bytes are zeros then; a small one keeps them.
+  void release() noexcept;
+
   /// Views the buffer as an array of T; a remainder smaller than a T is left out.
   template <typename T>
   [[nodiscard]] std::span<T> as() const noexcept {

@@ -37,10 +37,10 @@ void for_each_gradient_range(const Graph& graph, const Operation& operation, con
   for (std::size_t i = first; i < count; ++i) visit_parameter(first_parameter + i);
 }
 
-/// What an operation of a shared layer adds to the gradient of a parameter: `weight` times what its kernel computes.
+/// What an operation of a shared layer adds to the gradient of a parameter: `scale` times what its kernel computes.
 struct GradientTerm {
   int parameter;
-  float weight;
+  float scale;
 };
 
 /// The terms of an operation whose layer is called several times. Backward adds up the gradients of trainable weights.

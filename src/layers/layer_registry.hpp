@@ -1,4 +1,4 @@
-// The list of layers: includes the traits of all, and queries them for any layer.
+// The traits of all layers, queried for any layer.
 #pragma once
 
 #include "layers/activation.hpp"

@@ -1,4 +1,4 @@
-// The list of losses: includes the traits of all, and queries them for any loss.
+// The traits of all losses, queried for any loss.
 #pragma once
 
 #include "losses/binary_crossentropy.hpp"

@@ -1,4 +1,4 @@
-// The list of metrics: includes the traits of all, and queries them for any metric.
+// The traits of all metrics, queried for any metric.
 #pragma once
 
 #include "metrics/accuracy.hpp"

@@ -1,4 +1,4 @@
-// The list of optimizers: includes the traits of all, and queries them for any optimizer.
+// The traits of all optimizers, queried for any optimizer.
 #pragma once
 
 #include "optimizers/adadelta.hpp"

@@ -124,7 +124,7 @@ class Trial {
         local_(plan.local_elements, plan.local_weight_elements, static_cast<std::size_t>(num_slots(optimizer)),
                plan.graph.mixed_bfloat16),
         all_to_alls_(plan.graph),
-        peer_gradients_(plan.elements * sizeof(float)),
+        peer_gradients_(ranks > 1 ? plan.elements * sizeof(float) : 0),
         data_(plan.graph, num_examples) {
     std::ranges::fill(peer_gradients_.as<std::byte>(), std::byte{0});
     common_.arenas.local = &local_.arenas;

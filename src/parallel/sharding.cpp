@@ -83,11 +83,11 @@ class GraphSharder {
       const std::size_t p = static_cast<std::size_t>(operation.parameter) + static_cast<std::size_t>(i);
       ParameterInfo& info = graph_.parameters[p].info;
       std::vector<std::int64_t> extents(info.shape.extents().begin(), info.shape.extents().end());
-      if (sharding_.variables[p].axis > 0) {
+      if (sharding_.variables[p].length > 0) {
         if (split == Split::row) {
           const ShardAxis& kernel = sharding_.variables[p];
           std::int64_t& inputs = extents[extents.size() - 2];  // for a Dense kernel: pixels times channels
-          inputs = inputs / kernel.axis * channels_of(kernel.axis, rank_, sharding_.ranks).size();
+          inputs = inputs / kernel.length * channels_of(kernel.length, rank_, sharding_.ranks).size();
         } else {
           extents.back() = channels_of(extents.back(), rank_, sharding_.ranks).size();
         }
@@ -96,7 +96,7 @@ class GraphSharder {
       // Moving averages are computed in forward, where a `partial` operation is replicated. If the batch is split, the
       // ranks' statistics differ and are all-reduced.
       graph_.parameters[p].is_local = split != Split::batch && (split != Split::partial || !info.trainable);
-      graph_.parameters[p].is_sharded = sharding_.variables[p].axis > 0;
+      graph_.parameters[p].is_sharded = sharding_.variables[p].length > 0;
     }
   }
 

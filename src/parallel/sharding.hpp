@@ -39,10 +39,11 @@ using ChannelRange = BasicRange<std::int64_t>;
 /// A rank's shard of `count` channels: a multiple of 16 or 8, which kernels prefer, if there are enough channels.
 [[nodiscard]] ChannelRange channels_of(std::int64_t count, int rank, int ranks) noexcept;
 
-/// How a variable is sharded: as an array [outer][axis][inner], it is split along `axis`. axis 0: not sharded.
+/// How a variable is sharded: as an array [outer][length][inner], it is split along the middle axis. length 0: not
+/// sharded.
 struct ShardAxis {
   std::int64_t outer = 1;
-  std::int64_t axis = 0;
+  std::int64_t length = 0;
   std::int64_t inner = 1;
 };
 

@@ -14,7 +14,7 @@ template <typename Copy>
 void for_each_run(const ShardAxis& variable, const ChannelRange& mine, const Copy& copy) {
   const std::int64_t run = mine.size() * variable.inner;
   for (std::int64_t outer = 0; outer < variable.outer; ++outer) {
-    copy((outer * variable.axis + mine.begin) * variable.inner, outer * run, run);
+    copy((outer * variable.length + mine.begin) * variable.inner, outer * run, run);
   }
 }
 
@@ -30,7 +30,7 @@ Shards::Shards(const Architecture& architecture, const Sharding& sharding, const
 std::size_t Shards::elements(std::size_t variable, int rank) const {
   if (!is_sharded(variable)) return rank == 0 ? static_cast<std::size_t>(variables_[variable].shape.elements()) : 0;
   const ShardAxis& axis = sharding_.variables[variable];
-  return static_cast<std::size_t>(axis.outer * channels_of(axis.axis, rank, sharding_.ranks).size() * axis.inner);
+  return static_cast<std::size_t>(axis.outer * channels_of(axis.length, rank, sharding_.ranks).size() * axis.inner);
 }
 
 std::size_t Shards::shard_elements(int rank, std::size_t slots) const {
@@ -43,7 +43,7 @@ std::vector<float> Shards::shard_of(std::size_t variable, int rank, std::span<co
   if (!is_sharded(variable)) return {whole.begin(), whole.end()};
   std::vector<float> part(elements(variable, rank));
   const ShardAxis& axis = sharding_.variables[variable];
-  for_each_run(axis, channels_of(axis.axis, rank, sharding_.ranks),
+  for_each_run(axis, channels_of(axis.length, rank, sharding_.ranks),
                [&](std::int64_t in_whole, std::int64_t in_part, std::int64_t count) {
                  std::copy_n(whole.begin() + in_whole, count, part.begin() + in_part);
                });
@@ -93,9 +93,9 @@ void Shards::unpack(int rank, std::span<const float> packed, std::size_t begin, 
     std::size_t row = count;
     std::size_t before = 0;
     if (const ShardAxis& axis = sharding_.variables[v]; is_sharded(v)) {
-      const ChannelRange mine = channels_of(axis.axis, rank, sharding_.ranks);
+      const ChannelRange mine = channels_of(axis.length, rank, sharding_.ranks);
       run = static_cast<std::size_t>(mine.size() * axis.inner);
-      row = static_cast<std::size_t>(axis.axis * axis.inner);
+      row = static_cast<std::size_t>(axis.length * axis.inner);
       before = static_cast<std::size_t>(mine.begin * axis.inner);
     }
     for (const std::span<float> whole : variables[v]) {

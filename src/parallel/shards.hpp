@@ -43,7 +43,7 @@ class Shards {
                                                                const Arenas& arenas) const;
 
  private:
-  [[nodiscard]] bool is_sharded(std::size_t variable) const { return sharding_.variables[variable].axis > 0; }
+  [[nodiscard]] bool is_sharded(std::size_t variable) const { return sharding_.variables[variable].length > 0; }
   [[nodiscard]] std::size_t elements(std::size_t variable, int rank) const;
   [[nodiscard]] std::size_t arrays(std::size_t variable, std::size_t slots) const {
     return variables_[variable].trainable ? 1 + slots : 1;

@@ -1,4 +1,4 @@
-// See backup_manager.hpp.
+// See backup_manager.hpp. One file, because all its parts decide by one position in the job.
 #include "session/backup_manager.hpp"
 
 #include "core/clock.hpp"

@@ -40,9 +40,9 @@ class BackupManager {
   [[nodiscard]] bool is_due_after(std::uint64_t step) const noexcept;
 
   /// Take a backup if one is due. Call them once the session's position is that of the next step. If a backup is due,
-  /// or a launcher asked to leave, no step may be in flight. A backup that is due while the previous one is still being
-  /// gathered or written is skipped and counted; reported if the frequency was given in steps. If a launcher asked to
-  /// leave, all ranks take a last backup and leave.
+  /// or a launcher or Ctrl-C asked to leave, no step may be in flight. A backup that is due while the previous one is
+  /// still being gathered or written is skipped and counted; reported if the frequency was given in steps. If one asked
+  /// to leave, all ranks take a last backup and leave.
   void after_step();
   void after_epoch();
 

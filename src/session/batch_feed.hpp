@@ -60,7 +60,8 @@ class BatchFeed {
   [[nodiscard]] std::span<const InputPointer> point_at_inputs(const Dataset& data);
 
  private:
-  /// Identifies a validated dataset. It holds no addresses, because all ranks must agree on whether to validate again.
+  /// Identifies a validated dataset. No addresses: they differ between ranks, and all ranks must decide alike whether
+  /// to validate again.
   struct Identity {
     std::uint64_t dataset;  ///< Dataset::id
     std::size_t size;

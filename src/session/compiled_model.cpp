@@ -1,4 +1,4 @@
-// See compiled_model.hpp.
+// See compiled_model.hpp. One file, because its functions share the arenas.
 #include "session/compiled_model.hpp"
 
 #include "checkpoint/keras/keras_config.hpp"

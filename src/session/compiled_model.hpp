@@ -84,7 +84,7 @@ struct CompiledModel {
   /// Waits until all weights are updated. Call it before reading them outside of a training step.
   void synchronize() const { steps.front()->step.synchronize(); }
 
-  /// They hold the layouts of parameters, which all steps share.
+  /// Of the first step. All steps share its layouts of parameters.
   [[nodiscard]] const Plan& plan() const { return steps.front()->plan; }
   [[nodiscard]] Executable& executable() const { return *steps.front()->executable; }
 

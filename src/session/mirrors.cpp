@@ -183,8 +183,7 @@ void require_equal_mirrors(std::span<const MirrorDigest> digests, std::span<cons
   throw PeerError(fmt::format(
       "after optimizer step {}, {} of {} {} other weights or optimizer state than the rest, though all had the same "
       "gradients: a processor or a memory made an error; nothing was saved, and training goes on from the last backup; "
-      "if "
-      "it happens again on the same machine, stop using that one",
+      "if it happens again on the same machine, stop using that one",
       step, list_of(odd), digests.size(), odd.size() == 1 ? "holds" : "hold"));
 }
 

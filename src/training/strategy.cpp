@@ -1,5 +1,6 @@
 // See strategy.hpp.
 #include "checkpoint/atomic_file.hpp"
+#include "checkpoint/backup/backup_directory.hpp"
 #include "checkpoint/keras/keras_config.hpp"
 #include "core/available_cpus.hpp"
 #include "core/log.hpp"
@@ -94,6 +95,9 @@ bool MultiWorkerMirroredStrategy::is_chief() const noexcept { return run_context
 void MultiWorkerMirroredStrategy::warn_of_replacing(const std::filesystem::path& file) const {
   std::error_code unknown;
   if (!is_chief() || !std::filesystem::exists(file, unknown)) return;
+  const Options& options = run_context_->options();
+  const bool resumes = options.resume != Resume::never && !BackupDirectory(options.backup_dir).list().empty();
+  if (resumes) return;  // the file is perhaps this job's own
   log_warning(fmt::format("{} is replaced when this run ends; to keep it, give another --model-dir", file.string()));
 }
 

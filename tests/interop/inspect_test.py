@@ -4,7 +4,9 @@
 """
 
 import json
+import os
 import subprocess
+import unittest.mock
 
 import support
 from support import Scratch, everything, keras, layers, np, program, small, weights_in_order
@@ -85,6 +87,14 @@ class Inspect(Scratch):
                 self.assertEqual(result.returncode, 65)
                 for name in names:
                     self.assertIn(name, result.stderr)
+
+    def test_a_precision_that_the_cpu_lacks_is_told(self):
+        file = self.folder / "m.keras"
+        keras.Sequential([keras.Input((4,)), keras.layers.Dense(2, dtype="mixed_bfloat16")]).save(file)
+        with unittest.mock.patch.dict(os.environ, {"ONEDNN_MAX_CPU_ISA": "AVX2"}):
+            result = self.inspect("--check", "--for", "predict", file)
+        self.assertEqual(result.returncode, 65)
+        self.assertIn("mixed_bfloat16 needs a CPU with AVX-512 BF16", result.stderr)
 
     def test_directory(self):
         small().save(self.folder / "a.keras")

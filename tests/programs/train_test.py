@@ -114,13 +114,13 @@ class TrainTest(ModelFileTest):
         ended = self.succeed("--model", self.plain, *COMPILED, *SHORT)
         self.assertIn(f"warning: {self.model}/model.h5 is replaced when this run ends; to keep it, give", ended.stderr)
 
-    def test_keras_mnist_names_the_model_that_it_replaces(self) -> None:
-        short = ("--epochs", 1, "--steps-per-epoch", 1)
-        for is_replaced in (False, True):
-            ended = Running([program("keras_mnist"), "--data-dir", str(self.data), "--model-dir", str(self.model),
-                             *map(str, short)], self.cwd, {}).end()
-            self.assertEqual(ended.code, 0, str(ended))
-            self.assertEqual("model.h5 is replaced when this run ends" in ended.stderr, is_replaced, ended.stderr)
+    def test_programs_name_the_model_that_they_replace(self) -> None:
+        for name in ("keras_mnist", "custom_training_mnist"):
+            for is_replaced in (False, True):
+                ended = Running([program(name), "--data-dir", str(self.data), "--model-dir", str(self.model / name),
+                                 "--epochs", "1", "--steps-per-epoch", "1"], self.cwd, {}).end()
+                self.assertEqual(ended.code, 0, str(ended))
+                self.assertEqual("model.h5 is replaced when this run ends" in ended.stderr, is_replaced, ended.stderr)
 
     def test_losses_and_metrics_have_short_names(self) -> None:
         self.data = self.scratch / "one_hot.npz"

@@ -25,8 +25,8 @@ struct ArrayNames {
 
 /// Loads the dataset at `path`:
 ///   - a path that ends in .npz, or a directory with mnist.npz, cifar10.npz or cifar100.npz, with Keras' names for the
-///     arrays: x_train, y_train, x_test, y_test, and perhaps x_val, y_val. Inputs have any shape and are bytes or
-///     floats. Targets are class indices if they are one integer per example, otherwise dense;
+///     arrays: x_train, y_train, x_test, y_test, and perhaps x_val, y_val. Inputs are numbers of any type and
+///     shape. Targets are class indices if they are one integer per example, otherwise dense;
 ///   - a directory with {train,t10k}-{images-idx3,labels-idx1}-ubyte, plain or .gz (MNIST, Fashion-MNIST); file names
 ///     with a dot before idx ("train-images.idx3-ubyte") are accepted too;
 ///   - a directory with the binary version of CIFAR-10 or CIFAR-100 (data_batch_1.bin or train.bin), or with the

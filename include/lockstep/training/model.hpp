@@ -70,7 +70,7 @@ class Model {
   History fit(const Dataset& data, const FitOptions& options = {});
 
   /// Throws DataError or UsageError unless the compiled model can be trained on `data` and evaluated on it. fit and
-  /// evaluate call it; call it before training for data that is used after it. predict checks only the inputs' shape.
+  /// evaluate call it; call it before training for data that is used after it. predict checks the inputs alone.
   void validate(const Dataset& data) const;
 
   /// Mean loss and metrics over `data`, without Dropout and with moving statistics.

@@ -54,7 +54,7 @@ struct Options {
   int global_batch_size = 128;
   std::optional<double> learning_rate = {};    ///< none: the program's default
   std::filesystem::path initial_weights = {};  ///< a file of Keras or Lockstep; empty: random, or a loaded model's
-  std::optional<double> input_scale = {};      ///< factor for byte inputs; none: 1/255, or 1 before a Rescaling layer
+  std::optional<double> input_scale = {};      ///< factor for byte inputs; none: 1/255, or 1 if the model rescales
   std::uint64_t seed = 42;
   Device device = Device::automatic;
   Communication communication = Communication::automatic;

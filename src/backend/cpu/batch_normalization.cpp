@@ -54,8 +54,10 @@ inline __attribute__((always_inline)) void sum_tile(const TileView& view, const 
 template <typename T>
 class BatchNormalizationKernel final : public Kernel {
  public:
-  explicit BatchNormalizationKernel(const KernelScope& scope)
+  /// `recomputes`: has the examples of a kernel that reads the output in backward.
+  explicit BatchNormalizationKernel(const KernelScope& scope, bool recomputes = false)
       : backward_(scope.operation.kind == OperationKind::batch_normalization_backward),
+        recomputes_(recomputes),
         frozen_(scope.operation.is_frozen),
         activation_(scope.operation.activation),
         input_activation_(scope.operation.input_activation),
@@ -93,6 +95,8 @@ class BatchNormalizationKernel final : public Kernel {
         run_frozen_backward(view, first, channel);
       } else if (backward_) {
         run_backward(context, view, first, channel);
+      } else if (recomputes_ && !frozen_) {
+        normalize_again(context, view, first, channel);
       } else if (context.training && !frozen_) {
         run_training(context, view, first, channel);
       } else {
@@ -180,6 +184,14 @@ class BatchNormalizationKernel final : public Kernel {
     }
   }
 
+  void normalize_again(const StepContext& context, const TileView& view, std::int64_t first, std::int64_t channel) {
+    for (std::size_t replica = 0; replica < context.replicas.size(); ++replica) {
+      const auto [begin, end] = examples_of(context, replica);
+      const float* mean = statistics_of(replica) + channel;
+      normalize(view, first, channel, begin, end, mean, mean + tensor_.channels);
+    }
+  }
+
   void run_inference(const TileView& view, std::int64_t first, std::int64_t channel) {
     float inverse[tile];
     for (std::int64_t c = 0; c < view.width; ++c) {
@@ -252,6 +264,7 @@ class BatchNormalizationKernel final : public Kernel {
   }
 
   bool backward_;
+  bool recomputes_;
   bool frozen_;
   ActivationFunction activation_;
   ActivationFunction input_activation_;
@@ -274,6 +287,12 @@ class BatchNormalizationKernel final : public Kernel {
 std::unique_ptr<Kernel> make_batch_normalization(const KernelScope& scope) {
   return with_type(scope.input(), [&](auto zero) -> std::unique_ptr<Kernel> {
     return std::make_unique<BatchNormalizationKernel<decltype(zero)>>(scope);
+  });
+}
+
+std::unique_ptr<Kernel> make_recomputed_normalization(const KernelScope& scope) {
+  return with_type(scope.input(), [&](auto zero) -> std::unique_ptr<Kernel> {
+    return std::make_unique<BatchNormalizationKernel<decltype(zero)>>(scope, true);
   });
 }
 

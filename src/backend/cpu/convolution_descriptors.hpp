@@ -44,10 +44,10 @@ struct ConvolutionProblem {
 
 [[nodiscard]] onednn::Geometry convolution_geometry(const Windows& windows);
 
-// oneDNN's direct passes of an ordinary convolution from image to map, with weights in the layout that it prefers. They
-// throw dnnl::error where oneDNN does not implement one; they may return its reference code, which is a hundred times
-// slower. A transposed convolution computes its output by `describe_backward_data`, and the gradient of its input by
-// `describe_forward`.
+// oneDNN's direct passes of an ordinary convolution from image to map, with weights in the layout that it prefers. Each
+// throws dnnl::error if oneDNN does not implement the pass, and may return its reference kernel, which is a hundred
+// times slower. A transposed convolution computes its output by `describe_backward_data`, and the gradient of its input
+// by `describe_forward`.
 [[nodiscard]] dnnl::convolution_forward::primitive_desc describe_forward(const ConvolutionProblem& problem);
 [[nodiscard]] dnnl::convolution_backward_data::primitive_desc describe_backward_data(const ConvolutionProblem& problem);
 [[nodiscard]] dnnl::convolution_backward_weights::primitive_desc describe_backward_weights(

@@ -45,6 +45,24 @@ std::unique_ptr<Kernel> make_kernel(const KernelScope& scope) {
   return scope.operation.shared.count == 1 ? make(scope) : make_shared_layer(scope, make);
 }
 
+/// The kernel of an operation in backward that reads values which are not kept.
+class RecomputingKernel final : public Kernel {
+ public:
+  RecomputingKernel(std::unique_ptr<Kernel> normalization, std::unique_ptr<Kernel> reader)
+      : normalization_(std::move(normalization)), reader_(std::move(reader)) {}
+
+  void run(const StepContext& context) override {
+    normalization_->run(context);
+    reader_->run(context);
+  }
+
+  [[nodiscard]] std::string implementation() const override { return reader_->implementation(); }
+
+ private:
+  std::unique_ptr<Kernel> normalization_;
+  std::unique_ptr<Kernel> reader_;
+};
+
 /// A batch has at most as many replicas as examples, so memory for statistics is allocated per example.
 std::size_t saved_bytes_per_example(SavedForBackward saved, const TensorSpec& output) {
   constexpr std::size_t statistics_per_channel = 2;  // mean and deviation
@@ -156,6 +174,10 @@ class CpuExecutable final : public Executable {
             capacity_ * static_cast<std::size_t>(graph_.tensors[tensor].elements())};
   }
 
+  void release_tensors() override {
+    for (AlignedBuffer& buffer : memory_) buffer.release();
+  }
+
   [[nodiscard]] std::string implementation(std::size_t operation) override {
     return kernels_for(capacity_)[operation]->implementation();
   }
@@ -175,6 +197,7 @@ class CpuExecutable final : public Executable {
     };
     std::vector<std::size_t> in_place;  // tensors whose gradients overwrite their values
     const std::vector<TensorUses> uses = find_tensor_uses(graph_, operations_);
+    allocate_recomputed_values(uses);
     for (std::size_t t = 0; t < graph_.tensors.size(); ++t) {
       const TensorSpec& tensor = graph_.tensors[t];
       const std::size_t num_examples = tensor.microbatch_examples > 0 ? tensor.microbatch_examples : capacity_;
@@ -219,6 +242,23 @@ class CpuExecutable final : public Executable {
     share_aliases(graph_, buffers_);
   }
 
+  /// One operation at a time uses the memory: all share it.
+  void allocate_recomputed_values(std::span<const TensorUses> uses) {
+    recomputed_by_.assign(operations_.size(), nullptr);
+    std::size_t bytes = 0;
+    for (std::size_t i = 0; i < operations_.size(); ++i) {
+      const Operation& operation = operations_[i];
+      if (!is_backward(operation) || operation.input < 0) continue;
+      const std::optional<std::size_t>& normalization = uses[value_owner(graph_, operation.input)].recomputed_by;
+      if (!normalization || graph_.tensors[operation.input].elements() == 0) continue;
+      recomputed_by_[i] = &operations_[*normalization];
+      const TensorSpec& tensor = graph_.tensors[operation.input];
+      bytes = std::max(bytes, slice_of(capacity_, 0, operation.microbatch.count).size() *
+                                  static_cast<std::size_t>(tensor.elements()) * size_of(tensor.type));
+    }
+    recomputed_values_ = add_buffer(bytes);
+  }
+
   std::byte* add_buffer(std::size_t bytes) { return memory_.emplace_back(bytes).data(); }
 
   Kernels& kernels_for(std::size_t num_examples) {
@@ -231,24 +271,33 @@ class CpuExecutable final : public Executable {
     }
     Kernels kernels;
     ConvertedWeights converted_weights;
-    for (const Operation& operation : operations_) {
+    for (std::size_t i = 0; i < operations_.size(); ++i) {
+      const Operation& operation = operations_[i];
       // slice_of puts larger microbatches first, so the first one, to whose gradients the others add, is never empty.
       const Range examples =
           operation.is_batch_split ? graph_.examples_of(num_examples, graph_.rank) : Range{0, num_examples};
       const auto [index, count] = operation.microbatch;
       const Range microbatch = slice_of(examples.size(), index, count);
       const bool is_last = index + 1 == count || slice_of(examples.size(), index + 1, count).empty();
-      kernels.push_back(
-          microbatch.empty()
-              ? nullptr
-              : make_kernel({{graph_, operation, examples.begin + microbatch.begin, microbatch.size(), buffers_,
-                              arenas_, has_separate_gradients(operation) ? separate_gradients_ : nullptr},
-                             scratch_,
-                             weight_layouts_,
-                             converted_weights,
-                             dnnl_,
-                             threads_,
-                             is_last}));
+      const auto scope_of = [&](const Operation& computed, RecomputedValues recomputed) {
+        return KernelScope{{graph_, computed, examples.begin + microbatch.begin, microbatch.size(), buffers_, arenas_,
+                            has_separate_gradients(computed) ? separate_gradients_ : nullptr, recomputed},
+                           scratch_,
+                           weight_layouts_,
+                           converted_weights,
+                           dnnl_,
+                           threads_,
+                           is_last};
+      };
+      if (microbatch.empty()) {
+        kernels.push_back(nullptr);
+      } else if (const Operation* const normalization = recomputed_by_[i]) {
+        kernels.push_back(std::make_unique<RecomputingKernel>(
+            make_recomputed_normalization(scope_of(*normalization, {normalization->output, recomputed_values_})),
+            make_kernel(scope_of(operation, {operation.input, recomputed_values_}))));
+      } else {
+        kernels.push_back(make_kernel(scope_of(operation, {})));
+      }
     }
     return kernels_by_size_.emplace_back(num_examples, std::move(kernels)).second;
   }
@@ -323,6 +372,8 @@ class CpuExecutable final : public Executable {
   std::vector<AlignedBuffer> memory_;
   std::vector<TensorBuffers> buffers_;
   std::byte* scratch_ = nullptr;
+  std::byte* recomputed_values_ = nullptr;
+  std::vector<const Operation*> recomputed_by_;     ///< by operation: the normalization whose output it recomputes
   float* separate_gradients_ = nullptr;             ///< see make_shared_layer
   std::vector<dnnl::memory::desc> weight_layouts_;  ///< of convolution kernels; empty for other parameters
   std::vector<std::pair<std::size_t, Kernels>> kernels_by_size_;

@@ -58,6 +58,9 @@ LOCKSTEP_OPERATION_KINDS(LOCKSTEP_KERNEL)
 [[nodiscard]] std::unique_ptr<Kernel> make_shared_layer(const KernelScope& scope,
                                                         std::unique_ptr<Kernel> (*make)(const KernelScope&));
 
+/// The kernel of a BatchNormalization that computes its output once more, with the statistics of the forward pass.
+[[nodiscard]] std::unique_ptr<Kernel> make_recomputed_normalization(const KernelScope& scope);
+
 /// The kernel of an operation for which this rank holds no channels: writes zeros to the partial sum or the input
 /// gradient. Null if there is nothing to write.
 [[nodiscard]] std::unique_ptr<Kernel> make_empty_shard(const KernelScope& scope);

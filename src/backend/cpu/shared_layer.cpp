@@ -15,18 +15,18 @@ class SharedLayerKernel final : public Kernel {
  public:
   SharedLayerKernel(const KernelScope& scope, std::unique_ptr<Kernel> kernel)
       : kernel_(std::move(kernel)), is_first_(scope.operation.shared.index == 0), is_backward_(scope.is_backward()) {
-    for (const auto& [parameter, weight] : shared_terms(scope.graph, scope.operation)) {
+    for (const auto& [parameter, scale] : shared_terms(scope.graph, scope.operation)) {
       const ParameterSpec& spec = scope.graph.parameters[parameter];
       addends_.push_back({scope.weights_gradient(parameter), scope.arenas.of(spec).gradients.data() + spec.offset,
-                          spec.storage, weight});
+                          spec.storage, scale});
     }
   }
 
   void run(const StepContext& context) override {
     kernel_->run(context);
     if (!is_backward_ && !context.training) return;
-    for (const auto& [from, to, count, weight] : addends_) {
-      for (std::size_t i = 0; i < count; ++i) to[i] = (is_first_ ? 0.0F : to[i]) + weight * from[i];
+    for (const auto& [from, to, count, scale] : addends_) {
+      for (std::size_t i = 0; i < count; ++i) to[i] = (is_first_ ? 0.0F : to[i]) + scale * from[i];
     }
   }
 
@@ -37,7 +37,7 @@ class SharedLayerKernel final : public Kernel {
     const float* from;
     float* to;
     std::size_t count;
-    float weight;
+    float scale;
   };
 
   std::unique_ptr<Kernel> kernel_;

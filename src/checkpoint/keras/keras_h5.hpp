@@ -1,7 +1,7 @@
 // Keras' whole-model HDF5 files. `keras.models.load_model` (tf_keras 2 to Keras 3.15) reads what save_keras_h5 writes,
 // and load_keras_h5 reads what `model.save("model.h5")` writes. Two limits are Keras' own: load_model of Keras 3.15
-// restores the optimizer's iteration and learning rate but not its slots, and tf_keras does not find AdamW under Keras
-// 3's name, so it needs compile=False.
+// restores the optimizer's iteration and learning rate but not its slots, and tf_keras needs custom_objects or
+// compile=False for some optimizers (docs/from-keras.md).
 //
 //   /                    attributes keras_version, backend, model_config and, if compiled, training_config (JSON)
 //   /model_weights       attribute layer_names; a group per layer with attribute weight_names and a dataset per weight

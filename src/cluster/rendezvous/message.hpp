@@ -144,7 +144,7 @@ struct Progress {
   std::uint64_t epoch = 0;
   double loss = 0;
   double examples_per_second = 0;
-  double allreduce_seconds = 0;   ///< total time in gradient all-reduce, including waits
+  double allreduce_seconds = 0;   ///< in communication, with waits, since the training step was compiled
   double wait_seconds = 0;        ///< of these, spent waiting for other ranks and in MPI
   double max_silent_seconds = 0;  ///< longest silence within the recent healthy steps; 0: not known yet
   double silent_seconds = 0;      ///< since the trainer's last report

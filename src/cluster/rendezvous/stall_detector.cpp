@@ -99,7 +99,7 @@ std::optional<Stall> StallDetector::find_silent_start(double limit, double now) 
                                       waited, ranks_[*silent].last->silent_seconds)};
   }
   if (!are_all_waiting || !last_waiting || now - *ranks_[*last_waiting].waiting_since <= limit) return {};
-  return Stall{*last_waiting, fmt::format("all ranks have waited for each other for {:.0f} s, this one last",
+  return Stall{*last_waiting, fmt::format("all ranks have been waiting for each other for {:.0f} s; this one was the last to start waiting",
                                           now - *ranks_[*last_waiting].waiting_since)};
 }
 
@@ -167,7 +167,7 @@ std::optional<Stall> StallDetector::find_stall(double now) {
   for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
     if (!ranks_[rank].ended && (!behind || ranks_[rank].last->step < ranks_[*behind].last->step)) behind = rank;
   }
-  return Stall{*behind, fmt::format("all ranks have waited for each other for {:.1f} s, last step {}",
+  return Stall{*behind, fmt::format("all ranks have been waiting for each other for {:.1f} s, last step {}",
                                     now - *all_waiting_since_, ranks_[*behind].last->step)};
 }
 

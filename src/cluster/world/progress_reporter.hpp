@@ -34,9 +34,8 @@ class ProgressReporter {
   /// Reports that this rank joins the MPI world; the next report_busy() reports that the world is complete.
   void report_starting() noexcept;
 
-  /// Begins a possibly long phase without steps: loading, compiling, evaluating, saving. Call it again between stages
-  /// of
-  /// the phase.
+  /// Begins a possibly long phase without steps: loading, compiling, evaluating, saving. Call it again between its
+  /// stages.
   void report_busy() noexcept;
 
   /// Forgets the duration of previous steps, because the next ones train another model.

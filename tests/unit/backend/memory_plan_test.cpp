@@ -58,6 +58,7 @@ Graph trained(const Architecture& model) {
                Precision::float32);
 }
 
+/// What the first operation of this kind writes.
 TensorUses uses_of(const Graph& graph, OperationKind kind) {
   std::vector<Operation> operations = graph.forward;
   operations.insert(operations.end(), graph.backward.begin(), graph.backward.end());
@@ -108,4 +109,29 @@ TEST_CASE("values are used until backward has read them", "[memory_plan]") {
   CHECK(uses_of(graph, OperationKind::average_pooling).gradient->first >= forward);
   // What the model predicts is read after the step.
   CHECK(uses_of(graph, OperationKind::dense).value->last == forward + graph.backward.size());
+}
+
+TEST_CASE("what a convolution reads of a normalization is recomputed", "[memory_plan]") {
+  const Graph graph = trained(Sequential{Input({8, 8, 2}), Conv2D(4, 3), BatchNormalization(), ReLU(), Conv2D(4, 3),
+                                         AveragePooling2D(2), Flatten(), Dense(3)});
+  const TensorUses normalized = uses_of(graph, OperationKind::batch_normalization);
+  REQUIRE(normalized.recomputed_by);
+  CHECK(graph.forward[*normalized.recomputed_by].kind == OperationKind::batch_normalization);
+  CHECK(normalized.value->last < graph.forward.size());
+  CHECK(uses_of(graph, OperationKind::convolution).value->last >= graph.forward.size());  // recomputed from it
+}
+
+TEST_CASE("a normalized value is kept where more than convolutions read it, or the model predicts it",
+          "[memory_plan]") {
+  const auto is_recomputed = [](const Architecture& model) {
+    return uses_of(trained(model), OperationKind::batch_normalization).recomputed_by.has_value();
+  };
+  const Tensor x = Input({8, 8, 2});
+  const Tensor y = ReLU()(BatchNormalization()(Conv2D(2, 3, {.padding = Padding::same})(x)));
+  const auto head = [](const Tensor& tensor) { return Dense(3)(Flatten()(tensor)); };
+  CHECK(is_recomputed(
+      Functional(x, head(Add()({Conv2D(2, 3, {.padding = Padding::same})(y), y})))));  // Add reads it in forward
+  CHECK_FALSE(is_recomputed(Functional(x, head(y))));
+  CHECK_FALSE(is_recomputed(Functional(x, head(Multiply()({Conv2D(2, 3, {.padding = Padding::same})(y), x})))));
+  CHECK_FALSE(is_recomputed(Functional(x, head(BatchNormalization()(y)))));
 }

@@ -192,7 +192,7 @@ TEST_CASE("a deadlock is detected once the step time is known") {
   CHECK_FALSE(all_wait(ranks, 170));  // steps take a minute
   const std::optional<Stall> stall = all_wait(ranks, 20);
   REQUIRE(stall);
-  CHECK(stall->what.find("all ranks have waited for each other for 18") != std::string::npos);
+  CHECK(stall->what.find("all ranks have been waiting for each other for 18") != std::string::npos);
 
   Ranks quick(2);
   for (std::uint64_t step = 1; step < 4; ++step) {

@@ -152,7 +152,7 @@ TEST_CASE("ranks that all wait for each other before the first step are given up
   }
   const std::vector<std::string> said = job.run(61);
   REQUIRE_FALSE(said.empty());
-  CHECK(said.back().find("all ranks have waited for each other for 60 s") != std::string::npos);
+  CHECK(said.back().find("all ranks have been waiting for each other for 60 s") != std::string::npos);
 }
 
 TEST_CASE("a rank that reports while it loads, or for which nobody waits, is not given up") {

@@ -35,9 +35,9 @@ TEST_CASE("a row-parallel convolution shards its kernel by input channels and re
     INFO(channels << " channels, " << ranks << " ranks");
     constexpr std::size_t kernel = 2;
     CHECK(sharding->variables[kernel].outer == 6);
-    CHECK(sharding->variables[kernel].axis == channels);
+    CHECK(sharding->variables[kernel].length == channels);
     CHECK(sharding->variables[kernel].inner == filters);
-    CHECK(sharding->variables[kernel + 1].axis == 0);
+    CHECK(sharding->variables[kernel + 1].length == 0);
     std::int64_t held = 0;
     for (int rank = 0; rank < ranks; ++rank) {
       const Graph part = shard_graph(whole, *sharding, rank, 10, *backend);
@@ -224,7 +224,7 @@ TEST_CASE("a rank's shard holds its slices and the plans of all ranks agree") {
         }
         for (std::size_t p = 0; p < held.size(); ++p) {
           const std::int64_t all = whole.parameters[p].info.shape.elements();
-          CHECK(held[p] == (sharding->variables[p].axis > 0 ? all : all * ranks));
+          CHECK(held[p] == (sharding->variables[p].length > 0 ? all : all * ranks));
         }
       }
     }
