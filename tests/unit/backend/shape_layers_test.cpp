@@ -342,4 +342,11 @@ TEST_CASE("layers that move, repeat, drop or scale elements stay within toleranc
   const Tensor merged =
       Concatenate()({Multiply()({x, Conv2D(16, 1)(Reshape({1, 1, 16})(GlobalAveragePooling2D()(x)))}), x});
   check(Functional(input, Dense(3)(Flatten()(merged))), near);
+  check(around({DepthwiseConv2D(2, {.depth_multiplier = 2}), SeparableConv2D(8, 2), Conv2DTranspose(5, 3)}), near);
+  check(around({BatchNormalization(), Activation(tanh_), Conv2D(8, 2), SpatialDropout2D(0.2)}), near);
+  check(around({Reshape({-1, 16}), Conv1D(8, 3), ActivityRegularization({.l2 = 0.01})}), near);
+  check(Sequential{Input({7, 6, 3}), RandomFlip(), RandomContrast(0.2), Conv2D(16, 2, {.activation = tanh_}), Flatten(),
+                   Dense(3)},
+        near);
+  check(Functional(input, Dense(3)(Dot(1)({Flatten()(x), Flatten()(Conv2D(16, 1)(x))}))), near);
 }
