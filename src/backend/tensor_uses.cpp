@@ -28,20 +28,20 @@ void for_each_tensor(const Operation& operation, const Visit& visit) {
   for (const Operand& operand : operation.operands) visit(operand.tensor);
 }
 
-/// The derivative of an activation that is fused into a tensor is computed from the tensor.
+/// Beyond the derivatives of fused activations.
+bool reads_inputs(const Operation& backward) {
+  const BackwardReadsInput reads = forward_traits_of(backward).backward_reads_input;
+  return reads == BackwardReadsInput::always || (reads == BackwardReadsInput::if_trained && !backward.is_frozen) ||
+         (reads == BackwardReadsInput::by_function && !is_linear(backward.merge));
+}
+
 template <typename Visit>
 void for_each_value_of_backward(const Operation& operation, const Visit& visit) {
-  const OperationTraits& forward = forward_traits_of(operation);
-  const bool reads_input =
-      forward.backward_reads_input == BackwardReadsInput::always ||
-      (forward.backward_reads_input == BackwardReadsInput::if_trained && !operation.is_frozen) ||
-      (forward.backward_reads_input == BackwardReadsInput::by_function && !is_linear(operation.merge));
-  if (operation.input >= 0 && (reads_input || operation.input_activation != ActivationFunction::linear))
-    visit(operation.input);
+  if (backward_reads_input(operation)) visit(operation.input);
   for (const Operand& operand : operation.operands) {
-    if (reads_input || operand.activation != ActivationFunction::linear) visit(operand.tensor);
+    if (reads_inputs(operation) || operand.activation != ActivationFunction::linear) visit(operand.tensor);
   }
-  if (forward.backward_reads_output && operation.output >= 0) visit(operation.output);
+  if (forward_traits_of(operation).backward_reads_output && operation.output >= 0) visit(operation.output);
 }
 
 /// Visits the tensors whose values the operation reads or writes.
@@ -119,6 +119,10 @@ class UseFinder {
 };
 
 }  // namespace
+
+bool backward_reads_input(const Operation& operation) {
+  return operation.input >= 0 && (reads_inputs(operation) || operation.input_activation != ActivationFunction::linear);
+}
 
 std::vector<TensorUses> find_tensor_uses(const Graph& graph, std::span<const Operation> operations) {
   return UseFinder(graph, operations).run();

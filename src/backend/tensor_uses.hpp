@@ -24,6 +24,10 @@ struct UseRange {
   return UseRange{std::min(a->first, b->first), std::max(a->last, b->last)};
 }
 
+/// Whether an operation of backward reads the values of its `input`: for gradients of its own, or for the derivative of
+/// an activation that is fused into the tensor, which is computed from the tensor.
+[[nodiscard]] bool backward_reads_input(const Operation& operation);
+
 /// Empty: nothing uses it. Aliases have none of their own: theirs count as uses of the tensor whose buffers they share.
 struct TensorUses {
   std::optional<UseRange> value;

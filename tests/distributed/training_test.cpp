@@ -2,6 +2,7 @@
 // are divisible by the ranks, that are not, and that leave ranks without examples.
 #include "cluster/world/world.hpp"
 #include "support/catch.hpp"
+#include "support/draw_graph.hpp"
 #include "support/examples.hpp"
 #include "support/messages.hpp"
 #include "support/models.hpp"
@@ -63,8 +64,10 @@ std::string exact_text(const Logs& logs) {
 
 /// `by_default`: --global-batch-size, if fit() is given `batch`.
 void check_training(const CompileOptions& compile, int batch, std::size_t count, Communication communication,
-                    int replicas = 0, int by_default = 0, const Architecture& architecture = everything) {
+                    int replicas = 0, int by_default = 0, const Architecture& architecture = everything,
+                    Parallelism parallelism = Parallelism::data) {
   Options options = silent_options(by_default > 0 ? by_default : batch, communication);
+  options.parallelism = parallelism;
   options.batch_norm_replicas = replicas;
   const Examples examples = make_examples(architecture, compile.loss, count, 3);
   Job job(architecture, compile, options);
@@ -126,6 +129,16 @@ TEST_CASE("penalties of outputs train on any number of ranks like the reference"
       .optimizer = Adam({.learning_rate = 0.01, .epsilon = 1e-4}), .loss = logits, .metrics = {accuracy}};
   for (const auto& [batch, count] : std::vector<std::pair<int, std::size_t>>{{12, 36}, {5, 13}, {1, 3}})
     check_training(compile, batch, count, Communication::automatic, 0, 0, model);
+}
+
+TEST_CASE("random graphs train on any number of ranks like the reference, as `auto` divides them") {
+  const CompileOptions compile{
+      .optimizer = Adam({.learning_rate = 0.01, .epsilon = 1e-4}), .loss = logits, .metrics = {accuracy}};
+  for (std::uint64_t seed = 1; seed <= 8; ++seed) {
+    const Architecture model = DrawGraph(1000 + seed).model();
+    CAPTURE(seed);
+    check_training(compile, seed % 2 == 0 ? 12 : 5, 13, Communication::automatic, 0, 0, model, Parallelism::automatic);
+  }
 }
 
 TEST_CASE("images are augmented alike on any number of ranks") {

@@ -248,7 +248,7 @@ class CpuExecutable final : public Executable {
     std::size_t bytes = 0;
     for (std::size_t i = 0; i < operations_.size(); ++i) {
       const Operation& operation = operations_[i];
-      if (!is_backward(operation) || operation.input < 0) continue;
+      if (!is_backward(operation) || !backward_reads_input(operation)) continue;
       const std::optional<std::size_t>& normalization = uses[value_owner(graph_, operation.input)].recomputed_by;
       if (!normalization || graph_.tensors[operation.input].elements() == 0) continue;
       recomputed_by_[i] = &operations_[*normalization];

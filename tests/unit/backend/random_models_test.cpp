@@ -5,6 +5,7 @@
 #include "layers/activation_functions.hpp"
 #include "layers/layer_registry.hpp"
 #include "support/catch.hpp"
+#include "support/draw_graph.hpp"
 
 #include <lockstep/core/error.hpp>
 #include <lockstep/layers/functional.hpp>
@@ -303,109 +304,6 @@ class Draw {
   bool has_all_kinds_ = true;  ///< else only the convolutions and poolings that GPUs have
 };
 
-/// Draws graphs of images: forks, merges, tensors that several layers or one merge read several times.
-class DrawGraph {
- public:
-  explicit DrawGraph(std::uint64_t seed) : random_(seed, RandomPurpose::test, 8) {}
-
-  Architecture model() {
-    const int channels = std::array{2, 5, 8, 16, 32}[static_cast<std::size_t>(below(5))];
-    const Tensor input = Input({4 + below(4), 4 + below(4), 1 + below(3)});
-    std::vector<Tensor> tensors{convolution(channels)(input)};
-    if (below(2) == 0) tensors.push_back(convolution(channels)(input));
-    const int steps = 3 + static_cast<int>(below(6));
-    for (int step = 0; step < steps; ++step)
-      tensors.push_back(below(2) == 0 ? merge(tensors) : layer(tensors, channels));
-    Tensor x = Dense(4, {.activation = activations::tanh})(Flatten()(tensors.back()));
-    if (below(2) == 0) {  // a branch that joins after the images
-      x = Subtract()({x, Dense(4)(GlobalAveragePooling2D()(any_of(tensors)))});
-    }
-    return Functional(input, Dense(3)(x));
-  }
-
-  std::int64_t below(int bound) { return random_.below(static_cast<std::uint32_t>(bound)); }
-
- private:
-  Conv2D convolution(int channels) {
-    return {channels,
-            1 + static_cast<int>(below(3)),
-            {.padding = "same", .activation = below(2) == 0 ? activations::tanh : activations::linear}};
-  }
-
-  Tensor any_of(const std::vector<Tensor>& tensors) {
-    return tensors[static_cast<std::size_t>(below(static_cast<int>(tensors.size())))];
-  }
-
-  Tensor layer(const std::vector<Tensor>& tensors, int channels) {
-    const Tensor x = any_of(tensors);
-    switch (below(11)) {
-      case 9: return Identity()(x);
-      case 0: return BatchNormalization({.momentum = 0.5})(x);
-      case 1: return Activation(below(2) == 0 ? sigmoid : relu)(x);
-      case 2: return Dropout(0.3)(x);
-      case 3: return MaxPooling2D(2, {.strides = 1, .padding = "same"})(x);
-      case 4: return AveragePooling2D(3, {.strides = 1, .padding = "same"})(x);
-      case 5: return Reshape(x.shape())(Flatten()(x));
-      case 6: return shared_convolution(channels)(x);
-      case 7: return shared_normalization_(x);
-      case 8: return nested(x.shape(), channels)(x);
-      default: return convolution(channels)(x);
-    }
-  }
-
-  const Conv2D& shared_convolution(int channels) {
-    if (!shared_convolution_) shared_convolution_ = convolution(channels);
-    return *shared_convolution_;
-  }
-
-  /// A residual block or a chain, which later calls share.
-  const Architecture& nested(const Shape& shape, int channels) {
-    if (nested_) return *nested_;
-    const Tensor input = Input(shape);
-    if (below(2) == 0) {
-      const Tensor x = BatchNormalization({.momentum = 0.75})(convolution(channels)(input));
-      nested_ = Functional(input, Add()({x, input}));
-    } else {
-      nested_ = Sequential({Input(shape), convolution(channels), Dropout(0.2), convolution(channels)});
-    }
-    return *nested_;
-  }
-
-  Tensor merge(const std::vector<Tensor>& tensors) {
-    const std::vector<Tensor> two{any_of(tensors), any_of(tensors)};
-    const std::vector<Tensor> three{two[0], two[1], any_of(tensors)};
-    const std::vector<Tensor>& some = below(2) == 0 ? two : three;
-    if (!is_gpu() && below(3) == 0) {  // joins channels, or repeats a pixel
-      const int channels = static_cast<int>(two[0].shape()[2]);
-      switch (below(4)) {
-        case 0: return Conv2D(channels, 1)(Concatenate()(some));
-        case 3: {  // each pixel's channels, weighed by their likeness
-          const Shape pixels{two[0].shape()[0] * two[0].shape()[1], channels};
-          const Tensor alike = Dot(2, {.normalize = below(2) == 0})({Reshape(pixels)(two[0]), Reshape(pixels)(two[1])});
-          return Reshape(two[0].shape())(Dot({2, 1})({alike, Reshape(pixels)(any_of(tensors))}));
-        }
-        case 1: return CustomScaleLayer(0.5)(two);
-        default:
-          return Multiply()({two[0], Dense(channels, {.activation = sigmoid})(
-                                         Reshape({1, 1, channels})(GlobalAveragePooling2D()(two[1])))});
-      }
-    }
-    switch (below(6)) {
-      case 0: return Subtract()(two);
-      case 1: return Multiply()(two);
-      case 2: return Average()(some);
-      case 3: return Maximum()(some);
-      case 4: return Minimum()(some);
-      default: return Add()(some);
-    }
-  }
-
-  RandomStream random_;
-  std::optional<Conv2D> shared_convolution_;
-  BatchNormalization shared_normalization_{{.momentum = 0.5}};
-  std::optional<Architecture> nested_;
-};
-
 int number_of_models() {
   const char* asked = std::getenv("LOCKSTEP_TEST_MODELS");  // NOLINT(concurrency-mt-unsafe)
   return asked != nullptr ? std::atoi(asked) : 120;
@@ -434,7 +332,7 @@ TEST_CASE("random graphs match the reference") {
   const int models = number_of_models();
   std::set<std::string> seen;
   for (int seed = 1; seed <= models; ++seed) {
-    DrawGraph draw(static_cast<std::uint64_t>(seed));
+    DrawGraph draw(static_cast<std::uint64_t>(seed), is_gpu());
     Architecture model = draw.model();
     if (seed % 3 == 0) freeze_some(model, draw);
     INFO("graph " << seed << ": " << describe(model));
