@@ -305,10 +305,6 @@ void convert_target(TargetArray& target, const Loss& loss, const Shape& output, 
 
 }  // namespace
 
-void convert_targets(Dataset& data, const Loss& loss, const Architecture& model) {
-  convert_targets(data, CompileOptions{.loss = loss}, model);
-}
-
 void convert_targets(Dataset& data, const CompileOptions& options, const Architecture& model) {
   require_targets(data, model);
   const std::vector<OutputOptions> outputs = output_options(options, model);

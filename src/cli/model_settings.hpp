@@ -64,11 +64,9 @@ void warn_of_second_scale(const Options& options, const Architecture& model);
 /// from shapes.npz".
 [[nodiscard]] std::string describe(const TrainTestSplit& data, const Options& options, const Architecture& model);
 
-/// Converts class indices for a `loss` that takes dense targets: to one-hot vectors, or for a single output to the
+/// Converts class indices for a loss that takes dense targets: to one-hot vectors, or for a single output to the
 /// index as a float. For one that takes class indices, converts floats that are whole numbers. Throws DataError for a
 /// class that the model lacks, UsageError if the outputs are not one vector of classes.
-void convert_targets(Dataset& data, const Loss& loss, const Architecture& model);
-/// The same for the targets of all outputs.
 void convert_targets(Dataset& data, const CompileOptions& options, const Architecture& model);
 
 /// "loss: 0.0731, accuracy: 0.9771", the loss first.

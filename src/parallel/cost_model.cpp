@@ -10,12 +10,6 @@
 
 namespace lockstep {
 
-std::size_t all_reduced_bytes(const Plan& plan) {
-  std::size_t bytes = 0;
-  for (const Range& bucket : plan.buckets) bytes += (bucket.end - bucket.begin) * sizeof(float);
-  return bytes;
-}
-
 std::size_t all_to_all_bytes_sent(const AllToAllSpec& all_to_all, int rank) {
   const std::size_t all = std::accumulate(all_to_all.send_counts.begin(), all_to_all.send_counts.end(), std::size_t{0});
   return (all - all_to_all.send_counts[static_cast<std::size_t>(rank)]) * sizeof(float);

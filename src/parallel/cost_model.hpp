@@ -10,9 +10,6 @@
 
 namespace lockstep {
 
-/// Bytes that ranks all-reduce in a step.
-[[nodiscard]] std::size_t all_reduced_bytes(const Plan& plan);
-
 /// Bytes that a rank sends to the other ranks in an all-to-all.
 [[nodiscard]] std::size_t all_to_all_bytes_sent(const AllToAllSpec& all_to_all, int rank);
 

@@ -107,8 +107,7 @@ std::vector<int> parse_simulated_hosts(const std::string& text, int size) {
 }
 
 World::World(const Environment& environment) {
-  uses_mpi_ = mpi_is_up() || started_by_launcher(environment);
-  if (uses_mpi_) {
+  if (mpi_is_up() || started_by_launcher(environment)) {
     if (!mpi_is_up()) {
       int finalized = 0;
       check_mpi(MPI_Finalized(&finalized), "MPI_Finalized");

@@ -26,7 +26,6 @@ class World {
   [[nodiscard]] int rank() const noexcept { return rank_; }
   [[nodiscard]] int size() const noexcept { return size_; }
   [[nodiscard]] bool is_chief() const noexcept { return rank_ == 0; }
-  [[nodiscard]] bool uses_mpi() const noexcept { return uses_mpi_; }
 
   /// Host number of every rank, counted from 0 in the order of the hosts' first ranks. Ranks are on one host if their
   /// host_id() is equal. `simulated_hosts_variable` overrides it.
@@ -47,7 +46,6 @@ class World {
  private:
   int rank_ = 0;
   int size_ = 1;
-  bool uses_mpi_ = false;
   bool owns_mpi_ = false;
   std::vector<int> host_of_rank_;
 };

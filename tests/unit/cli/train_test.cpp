@@ -232,12 +232,13 @@ TEST_CASE("floats that are whole numbers are class indices, for a loss that take
   Dataset data = indices({0, 0, 0});
   data.target().values = std::vector<float>{2, 0, 1};
   data.target().shape = Shape{1};
-  convert_targets(data, SparseCategoricalCrossentropy(), classifier());
+  convert_targets(data, CompileOptions{.loss = SparseCategoricalCrossentropy()}, classifier());
   CHECK(std::get<SharedArray<std::int32_t>>(data.target().values) == std::vector<std::int32_t>{2, 0, 1});
   CHECK(data.target().shape == Shape{});
   for (const float wrong : {0.5F, 1e10F, std::numeric_limits<float>::quiet_NaN()}) {
     data.target().values = std::vector<float>{2, 0, wrong};
-    CHECK_THROWS_AS(convert_targets(data, SparseCategoricalCrossentropy(), classifier()), DataError);
+    CHECK_THROWS_AS(convert_targets(data, CompileOptions{.loss = SparseCategoricalCrossentropy()}, classifier()),
+                    DataError);
   }
 }
 
@@ -245,28 +246,32 @@ TEST_CASE("class indices have one axis, that of the examples", "[train]") {
   Dataset data = indices({0, 0});
   data.target().values = std::vector<float>{2, 0};
   data.target().shape = Shape{1, 1};
-  CHECK_THROWS_AS(convert_targets(data, SparseCategoricalCrossentropy(), classifier()), DataError);
+  CHECK_THROWS_AS(convert_targets(data, CompileOptions{.loss = SparseCategoricalCrossentropy()}, classifier()),
+                  DataError);
 }
 
 TEST_CASE("class indices are converted to the loss's targets", "[train]") {
   Dataset data = indices({2, 0});
-  convert_targets(data, SparseCategoricalCrossentropy(), classifier());
+  convert_targets(data, CompileOptions{.loss = SparseCategoricalCrossentropy()}, classifier());
   CHECK(std::holds_alternative<SharedArray<std::int32_t>>(data.target().values));
-  convert_targets(data, CategoricalCrossentropy(), classifier());
+  convert_targets(data, CompileOptions{.loss = CategoricalCrossentropy()}, classifier());
   CHECK(std::get<SharedArray<float>>(data.target().values) == std::vector<float>{0, 0, 1, 1, 0, 0});
   CHECK(data.target().shape == Shape{3});
   CHECK(data.size() == 2);
-  convert_targets(data, MeanSquaredError(), classifier());  // does nothing: the targets are dense already
+  convert_targets(data, CompileOptions{.loss = MeanSquaredError()},
+                  classifier());  // does nothing: the targets are dense already
   CHECK(data.target().shape == Shape{3});
 
   data = indices({7, -2});
-  convert_targets(data, MeanSquaredError(), Sequential{Input({4}), Dense(1)});
+  convert_targets(data, CompileOptions{.loss = MeanSquaredError()}, Sequential{Input({4}), Dense(1)});
   CHECK(std::get<SharedArray<float>>(data.target().values) == std::vector<float>{7, -2});
 
   data = indices({0, 3});
-  CHECK_THROWS_AS(convert_targets(data, CategoricalCrossentropy(), classifier()), DataError);
+  CHECK_THROWS_AS(convert_targets(data, CompileOptions{.loss = CategoricalCrossentropy()}, classifier()), DataError);
   data = indices({0, 1});
-  CHECK_THROWS_AS(convert_targets(data, MeanSquaredError(), Sequential{Input({4}), Reshape({2, 2})}), UsageError);
+  CHECK_THROWS_AS(
+      convert_targets(data, CompileOptions{.loss = MeanSquaredError()}, Sequential{Input({4}), Reshape({2, 2})}),
+      UsageError);
 }
 
 TEST_CASE("logs print the loss first", "[train]") {

@@ -23,7 +23,6 @@ TEST_CASE("a process without a launcher is a world of one without MPI") {
   REQUIRE(world.rank() == 0);
   REQUIRE(world.size() == 1);
   REQUIRE(world.is_chief());
-  REQUIRE_FALSE(world.uses_mpi());
   REQUIRE(world.hosts() == 1);
   REQUIRE(world.host_of_rank() == std::vector<int>{0});
 }
