@@ -13,6 +13,7 @@
 #include "metrics/metric_registry.hpp"
 #include "options/read_value.hpp"
 #include "session/check_arrays.hpp"
+#include "session/compiled_model.hpp"
 
 #include <lockstep/core/error.hpp>
 #include <lockstep/data/dataset.hpp>
@@ -197,27 +198,16 @@ CompileOptions resolve_compile_options(const ModelSettings& settings, const Arch
   if (saved) chosen = static_cast<const CompileOptions&>(*saved);
   const bool has_metrics = saved && saved->refusals.metrics.empty();
   if (settings.optimizer) chosen.optimizer = *settings.optimizer;
-  std::vector<OutputOptions> outputs = chosen.outputs;
-  if (model.outputs().size() == 1) {
-    outputs = {{.loss = chosen.loss, .metrics = chosen.metrics, .weighted_metrics = chosen.weighted_metrics}};
-  } else if (!saved) {
-    outputs.resize(model.outputs().size());
-  }
-  for (std::size_t i = 0; i < outputs.size(); ++i) {
-    OutputOptions& output = outputs[i];
-    if (model.outputs().size() > 1) output.output = model.output_name(i);
+  chosen.outputs = output_options(chosen, model);
+  chosen.metrics = chosen.weighted_metrics = {};
+  for (std::size_t i = 0; i < chosen.outputs.size(); ++i) {
+    OutputOptions& output = chosen.outputs[i];
     if (!has_metrics) output.metrics = output.weighted_metrics = {};
     if (settings.loss) output.loss = loss_of(*settings.loss, model, i);
     if (!has_metrics && needs_class_vector(output.loss)) output.metrics = {accuracy};
     if (settings.metrics) output.metrics = *settings.metrics;
   }
-  if (model.outputs().size() > 1) {
-    chosen.outputs = std::move(outputs);
-    return chosen;
-  }
-  chosen.loss = outputs.front().loss;
-  chosen.metrics = std::move(outputs.front().metrics);
-  chosen.weighted_metrics = std::move(outputs.front().weighted_metrics);
+  complete(chosen, model);
   return chosen;
 }
 
