@@ -63,7 +63,7 @@ ActivationFunction last_activation(const Architecture& model, std::size_t output
 }
 
 Loss loss_of(const std::string& name, const Architecture& model, std::size_t output) {
-  Loss loss;
+  std::optional<Loss> loss;
   for_each_alternative<Loss>([&]<typename T>(std::type_identity<T>) {
     if (name != LossTraits<T>::function_name) return;
     T chosen;
@@ -71,7 +71,8 @@ Loss loss_of(const std::string& name, const Architecture& model, std::size_t out
       chosen.from_logits = last_activation(model, output) != LossTraits<T>::probabilities_of;
     loss = chosen;
   });
-  return loss;
+  if (!loss) throw InternalError("no loss is called " + name);
+  return *loss;
 }
 
 /// Each under its class name in lower case, with Keras' defaults.
@@ -205,7 +206,9 @@ CompileOptions resolve_compile_options(const ModelSettings& settings, const Arch
     if (!has_metrics) output.metrics = output.weighted_metrics = {};
     if (settings.loss) output.loss = loss_of(*settings.loss, model, i);
     if (!has_metrics && needs_class_vector(output.loss)) output.metrics = {accuracy};
-    if (settings.metrics) output.metrics = *settings.metrics;
+    if (!settings.metrics) continue;
+    output.metrics = *settings.metrics;
+    output.weighted_metrics.clear();
   }
   complete(chosen, model);
   return chosen;

@@ -15,8 +15,8 @@ enum class Purpose { none, train, evaluate, predict };
 
 template <>
 struct OptionWords<Purpose> {
-  static constexpr std::array all{std::pair{Purpose::none, "none"}, std::pair{Purpose::train, "train"},
-                                  std::pair{Purpose::evaluate, "evaluate"}, std::pair{Purpose::predict, "predict"}};
+  static constexpr std::array all{std::pair{Purpose::train, "train"}, std::pair{Purpose::evaluate, "evaluate"},
+                                  std::pair{Purpose::predict, "predict"}};
 };
 
 /// Why `lockstep PURPOSE --model FILE`, without options that replace parts of the file, refuses the file; empty: it

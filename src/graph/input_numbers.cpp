@@ -16,13 +16,6 @@
 namespace lockstep {
 namespace {
 
-template <typename... Kinds>
-bool is_any_of(const Layer& layer) {
-  return (std::holds_alternative<Kinds>(layer) || ...);
-}
-
-bool keeps_numbers(const Layer& layer) { return is_any_of<Flatten, Reshape, Identity>(layer); }
-
 /// Calls visit(layer) for each call that the numbers of an input reach, in order. They are handed on by those for
 /// which it returns true.
 template <typename Visit>
@@ -43,7 +36,7 @@ double byte_scale_of(const Architecture& flattened, std::size_t input) {
   if (flattened.input_type(input) != InputType::float32) return 1;
   bool is_scaled = false;
   spread(flattened, input, [&is_scaled](const LayerInfo& info) {
-    if (is_any_of<Rescaling, Normalization, Embedding, CategoryEncoding, Discretization>(info.layer)) is_scaled = true;
+    if (reads_raw_numbers(info.layer)) is_scaled = true;
     return info.parameters.empty();  // no weights were applied yet
   });
   return is_scaled ? 1 : 1.0 / 255;
@@ -66,8 +59,7 @@ void check_integers(const Architecture& flattened) {
       if (of.empty()) continue;
       const bool keeps_integers = keeps_numbers(info.layer);
       if (keeps_integers) integers[i] = of;
-      if (keeps_integers || is_any_of<Embedding, CategoryEncoding, Discretization, Rescaling, Dense>(info.layer))
-        continue;
+      if (keeps_integers || takes_integers(info.layer)) continue;
       throw UsageError(
           fmt::format("layer '{}' ({}) reads {}, and Keras computes there in integers or fails; {}put a Rescaling(1) "
                       "before the layer",
@@ -79,7 +71,7 @@ void check_integers(const Architecture& flattened) {
 const LayerInfo* rescaling_of_input(const Architecture& flattened, std::size_t input) {
   const LayerInfo* found = nullptr;
   spread(flattened, input, [&](const LayerInfo& info) {
-    if (found == nullptr && is_any_of<Rescaling>(info.layer)) found = &info;
+    if (found == nullptr && std::holds_alternative<Rescaling>(info.layer)) found = &info;
     return info.parameters.empty();
   });
   return found;
@@ -89,7 +81,8 @@ const LayerInfo* embedding_of_input(const Architecture& flattened, std::size_t i
   const LayerInfo* smallest = nullptr;
   const auto rows = [](const LayerInfo& info) { return std::get<Embedding>(info.layer).input_dim; };
   spread(flattened, input, [&](const LayerInfo& info) {
-    if (is_any_of<Embedding>(info.layer) && (smallest == nullptr || rows(info) < rows(*smallest))) smallest = &info;
+    if (std::holds_alternative<Embedding>(info.layer) && (smallest == nullptr || rows(info) < rows(*smallest)))
+      smallest = &info;
     return keeps_numbers(info.layer);
   });
   return smallest;

@@ -31,7 +31,7 @@ bool layers_are_mixed(const std::vector<LayerInfo>& layers) {
 void choose_types(Graph& graph) {
   if (graph.outputs.size() > 1) {
     throw UsageError(
-        fmt::format("the model has {} outputs, and in mixed_bfloat16 Lockstep trains models with one; use --precision "
+        fmt::format("the model has {} outputs, and in mixed_bfloat16 Lockstep takes models with one; use --precision "
                     "float32",
                     graph.outputs.size()));
   }

@@ -64,9 +64,10 @@ std::vector<OutputOptions> output_options(const CompileOptions& options, const A
   } else {
     for (const std::string& name : names) outputs.push_back({.output = name, .loss = options.loss});
   }
-  if (names.size() > 1 && (!options.metrics.empty() || !options.weighted_metrics.empty())) {
-    throw UsageError(fmt::format("the metrics of a model with the outputs {} belong to its outputs; give them there",
-                                 listed(names)));
+  const bool has_own = names.size() > 1 || !options.outputs.empty();
+  if (has_own && (!options.metrics.empty() || !options.weighted_metrics.empty())) {
+    throw UsageError(fmt::format(
+        "the compile options have metrics beside those of the outputs ({}); give each to its output", listed(names)));
   }
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     if (!std::isfinite(outputs[i].loss_weight)) {

@@ -41,6 +41,7 @@ struct ElementwiseTraits {
 template <>
 struct LayerTraits<Identity> : ElementwiseTraits {
   static constexpr std::string_view class_name = "Identity";
+  static constexpr bool keeps_numbers = true;
 
   static void fields(auto& /*visit*/, auto& /*identity*/) {}
 

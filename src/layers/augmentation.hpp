@@ -11,18 +11,22 @@
 #include <array>
 #include <optional>
 #include <string_view>
+#include <utility>
 
 namespace lockstep {
 
 template <>
 struct EnumNames<FlipMode> {
-  static constexpr std::array names{"horizontal", "vertical", "horizontal_and_vertical"};
+  static constexpr std::array all{std::pair{FlipMode::horizontal, "horizontal"},
+                                  std::pair{FlipMode::vertical, "vertical"},
+                                  std::pair{FlipMode::horizontal_and_vertical, "horizontal_and_vertical"}};
 };
 
 /// Keras' "wrap" is missing: its backends differ about the pixels between one edge and the other.
 template <>
 struct EnumNames<FillMode> {
-  static constexpr std::array names{"reflect", "constant", "nearest"};
+  static constexpr std::array all{std::pair{FillMode::reflect, "reflect"}, std::pair{FillMode::constant, "constant"},
+                                  std::pair{FillMode::nearest, "nearest"}};
 };
 
 /// The traits that these layers share.

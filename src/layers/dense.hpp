@@ -16,6 +16,7 @@ namespace lockstep {
 template <>
 struct LayerTraits<Dense> {
   static constexpr std::string_view class_name = "Dense";
+  static constexpr bool takes_integers = true;
   static Dense blank() { return Dense(1); }
 
   static void fields(auto& visit, auto& dense) {

@@ -18,12 +18,15 @@ namespace lockstep {
 
 template <>
 struct EnumNames<OutputMode> {
-  static constexpr std::array names{"int", "one_hot", "multi_hot", "count"};
+  static constexpr std::array all{std::pair{OutputMode::integer, "int"}, std::pair{OutputMode::one_hot, "one_hot"},
+                                  std::pair{OutputMode::multi_hot, "multi_hot"}, std::pair{OutputMode::count, "count"}};
 };
 
 template <>
 struct LayerTraits<Embedding> {
   static constexpr std::string_view class_name = "Embedding";
+  static constexpr bool reads_raw_numbers = true;
+  static constexpr bool takes_integers = true;
   static constexpr std::int64_t max_rows = std::int64_t{1} << 24;  ///< float32 holds all whole numbers up to there
   static Embedding blank() { return {1, 1}; }
 
@@ -61,6 +64,8 @@ void infer_encoding(OutputMode mode, std::int64_t depth, ShapeInference& shapes)
 template <>
 struct LayerTraits<CategoryEncoding> {
   static constexpr std::string_view class_name = "CategoryEncoding";
+  static constexpr bool reads_raw_numbers = true;
+  static constexpr bool takes_integers = true;
   static CategoryEncoding blank() { return CategoryEncoding(1); }
 
   static void fields(auto& visit, auto& encoding) {
@@ -76,6 +81,8 @@ struct LayerTraits<CategoryEncoding> {
 template <>
 struct LayerTraits<Discretization> {
   static constexpr std::string_view class_name = "Discretization";
+  static constexpr bool reads_raw_numbers = true;
+  static constexpr bool takes_integers = true;
   static constexpr bool takes_trainable = false;
   static Discretization blank() { return Discretization({0}); }
 

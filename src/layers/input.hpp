@@ -10,12 +10,15 @@
 #include <array>
 #include <cstdint>
 #include <string_view>
+#include <utility>
 
 namespace lockstep {
 
 template <>
 struct EnumNames<InputType> {
-  static constexpr std::array<std::string_view, 5> names{"float32", "int32", "int64", "uint8", "bool"};
+  static constexpr std::array all{std::pair{InputType::float32, "float32"}, std::pair{InputType::int32, "int32"},
+                                  std::pair{InputType::int64, "int64"}, std::pair{InputType::uint8, "uint8"},
+                                  std::pair{InputType::boolean, "bool"}};
 };
 
 template <>
@@ -45,6 +48,8 @@ struct LayerTraits<Input> {
 template <>
 struct LayerTraits<Rescaling> {
   static constexpr std::string_view class_name = "Rescaling";
+  static constexpr bool reads_raw_numbers = true;
+  static constexpr bool takes_integers = true;
   static Rescaling blank() { return Rescaling(1); }
 
   static void fields(auto& visit, auto& rescaling) {

@@ -128,6 +128,42 @@ bool takes_trainable(const Layer& layer) {
       layer);
 }
 
+bool reads_raw_numbers(const Layer& layer) {
+  return std::visit(
+      []<typename L>(const L& /*any*/) {
+        if constexpr (requires { LayerTraits<L>::reads_raw_numbers; }) {
+          return LayerTraits<L>::reads_raw_numbers;
+        } else {
+          return false;
+        }
+      },
+      layer);
+}
+
+bool takes_integers(const Layer& layer) {
+  return std::visit(
+      []<typename L>(const L& /*any*/) {
+        if constexpr (requires { LayerTraits<L>::takes_integers; }) {
+          return LayerTraits<L>::takes_integers;
+        } else {
+          return false;
+        }
+      },
+      layer);
+}
+
+bool keeps_numbers(const Layer& layer) {
+  return std::visit(
+      []<typename L>(const L& /*any*/) {
+        if constexpr (requires { LayerTraits<L>::keeps_numbers; }) {
+          return LayerTraits<L>::keeps_numbers;
+        } else {
+          return false;
+        }
+      },
+      layer);
+}
+
 ElementOrder element_order_of(const Layer& layer) {
   return std::visit(
       []<typename L>(const L& any) {

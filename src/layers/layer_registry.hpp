@@ -56,6 +56,9 @@ void set_trainable(Layer& layer, bool trainable);
 
 /// Whether the constructor of Keras' class has the argument `trainable`.
 [[nodiscard]] bool takes_trainable(const Layer& layer);
+[[nodiscard]] bool reads_raw_numbers(const Layer& layer);
+[[nodiscard]] bool takes_integers(const Layer& layer);
+[[nodiscard]] bool keeps_numbers(const Layer& layer);
 
 [[nodiscard]] ElementOrder element_order_of(const Layer& layer);
 

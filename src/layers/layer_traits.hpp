@@ -10,6 +10,10 @@
 //   - activation: the function of a layer that is nothing else and has no field for it. Optional.
 //   - activity_regularizer(l): the penalty of the output, for a layer that has no field of this name. Optional.
 //   - takes_trainable: false if the constructor of Keras' class has no argument `trainable`. Optional; default true.
+//   - reads_raw_numbers: whether bytes reach it as they are, as in Keras, and not times 1/255. Optional; default false.
+//   - takes_integers: whether Keras makes floats of integers before the layer, or looks them up. Optional; default
+//   false.
+//   - keeps_numbers: whether it changes no numbers, only their shape. Optional; default false.
 //   - element_order(l): how the layer depends on its input's element order. Optional; default `significant`.
 #pragma once
 

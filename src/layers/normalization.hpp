@@ -161,6 +161,7 @@ struct LayerTraits<UnitNormalization> {
 template <>
 struct LayerTraits<Normalization> {
   static constexpr std::string_view class_name = "Normalization";
+  static constexpr bool reads_raw_numbers = true;
 
   static void fields(auto& visit, auto& normalization) {
     visit.last_axis("axis");

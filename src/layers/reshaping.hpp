@@ -15,6 +15,7 @@ namespace lockstep {
 template <>
 struct LayerTraits<Reshape> {
   static constexpr std::string_view class_name = "Reshape";
+  static constexpr bool keeps_numbers = true;
   static Reshape blank() { return Reshape(Shape()); }
 
   static void fields(auto& visit, auto& reshape) { visit.required("target_shape", reshape.target_shape); }
@@ -27,6 +28,7 @@ struct LayerTraits<Reshape> {
 template <>
 struct LayerTraits<Flatten> {
   static constexpr std::string_view class_name = "Flatten";
+  static constexpr bool keeps_numbers = true;
 
   static void fields(auto& visit, auto& /*flatten*/) { visit.constant("data_format", "channels_last"); }
 

@@ -83,7 +83,6 @@ struct BinaryFocalTerm {
 struct BinaryCrossentropyTraits : DenseLossTraits {
   static constexpr ActivationFunction probabilities_of = ActivationFunction::sigmoid;
   static constexpr bool reads_hidden_logits = true;
-  static constexpr bool needs_probabilities = true;  ///< as targets
 
   static void fields(auto& visit, auto& loss) {
     visit.optional("from_logits", loss.from_logits);
@@ -96,6 +95,7 @@ template <>
 struct LossTraits<BinaryCrossentropy> : BinaryCrossentropyTraits {
   static constexpr std::string_view class_name = "BinaryCrossentropy";
   static constexpr std::string_view function_name = "binary_crossentropy";
+  static constexpr TargetRange targets = TargetRange::zero_to_one;
   static constexpr std::array<std::string_view, 2> aliases{"bce", "BCE"};
 
   static MeanOverOutputs<BinaryCrossentropyTerm> rule(const BinaryCrossentropy& loss) {
@@ -107,6 +107,7 @@ template <>
 struct LossTraits<BinaryFocalCrossentropy> : BinaryCrossentropyTraits {
   static constexpr std::string_view class_name = "BinaryFocalCrossentropy";
   static constexpr std::string_view function_name = "binary_focal_crossentropy";
+  static constexpr TargetRange targets = TargetRange::zero_to_one;
   static constexpr bool reads_hidden_logits = false;
 
   static void fields(auto& visit, auto& loss) {

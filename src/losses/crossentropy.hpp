@@ -157,6 +157,7 @@ template <>
 struct LossTraits<SparseCategoricalCrossentropy> : CrossentropyTraits {
   static constexpr std::string_view class_name = "SparseCategoricalCrossentropy";
   static constexpr std::string_view function_name = "sparse_categorical_crossentropy";
+  static constexpr TargetRange targets = TargetRange::any;
   static constexpr bool takes_classes = true;
 
   static void fields(auto& visit, auto& loss) {
@@ -173,6 +174,7 @@ template <>
 struct LossTraits<CategoricalCrossentropy> : CrossentropyTraits {
   static constexpr std::string_view class_name = "CategoricalCrossentropy";
   static constexpr std::string_view function_name = "categorical_crossentropy";
+  static constexpr TargetRange targets = TargetRange::any;
   static constexpr bool takes_classes = false;
 
   static void fields(auto& visit, auto& loss) {
@@ -192,6 +194,7 @@ template <>
 struct LossTraits<CategoricalFocalCrossentropy> : CrossentropyTraits {
   static constexpr std::string_view class_name = "CategoricalFocalCrossentropy";
   static constexpr std::string_view function_name = "categorical_focal_crossentropy";
+  static constexpr TargetRange targets = TargetRange::any;
   static constexpr bool reads_hidden_logits = false;
   static constexpr bool takes_classes = false;
 

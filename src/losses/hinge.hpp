@@ -57,20 +57,21 @@ template <>
 struct LossTraits<Hinge> : MeanLossTraits<HingeTerm> {
   static constexpr std::string_view class_name = "Hinge";
   static constexpr std::string_view function_name = "hinge";
-  static constexpr bool needs_signs = true;
+  static constexpr TargetRange targets = TargetRange::signs;
 };
 
 template <>
 struct LossTraits<SquaredHinge> : MeanLossTraits<SquaredHingeTerm> {
   static constexpr std::string_view class_name = "SquaredHinge";
   static constexpr std::string_view function_name = "squared_hinge";
-  static constexpr bool needs_signs = true;
+  static constexpr TargetRange targets = TargetRange::signs;
 };
 
 template <>
 struct LossTraits<CategoricalHinge> : DenseLossTraits {
   static constexpr std::string_view class_name = "CategoricalHinge";
   static constexpr std::string_view function_name = "categorical_hinge";
+  static constexpr TargetRange targets = TargetRange::any;
   static constexpr bool needs_class_vector = true;
 
   static CategoricalHingeRule rule(const CategoricalHinge& /*loss*/) { return {}; }

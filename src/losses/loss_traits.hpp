@@ -11,12 +11,20 @@
 
 namespace lockstep {
 
+/// The targets that a loss takes. Others would be taken by Keras too, and give a loss that means nothing.
+enum class TargetRange {
+  any,
+  zero_to_one,  ///< the loss of others falls without end
+  signs,        ///< -1 and 1, or 0 and 1
+};
+
 /// For each loss:
 ///   class_name            Keras' class
 ///   function_name         Keras' function
 ///   aliases               further names of the function
 ///   fields                Keras' keys except name and reduction (see core/fields.hpp)
 ///   takes_classes         whether targets are class indices; otherwise they have the output's shape
+///   targets               the TargetRange that its targets must have
 ///   needs_class_vector    whether the output must be one vector of classes for each example
 ///   rule                  the LossRule of a loss
 ///   probabilities_of      for a loss with the field from_logits: the activation that turns logits into probabilities

@@ -42,17 +42,15 @@ std::string_view keras_name(Reduction reduction) noexcept {
   return "sum_over_batch_size";
 }
 
-/// Keras takes other targets too, and its loss then falls without end.
+TargetRange target_range(const Loss& loss) {
+  return std::visit([]<typename T>(const T& /*loss*/) { return LossTraits<T>::targets; }, loss);
+}
+
 void check_probabilities(const Loss& loss, std::span<const float> targets, std::string_view source) {
-  const bool needs_probabilities = std::visit(
-      []<typename T>(const T& /*loss*/) {
-        return requires { LossTraits<T>::needs_probabilities; };
-      },
-      loss);
   constexpr float rounding = 1e-6F;
   const auto is_probability = [](float target) { return target >= -rounding && target <= 1 + rounding; };
   const auto wrong = std::ranges::find_if_not(targets, is_probability);
-  if (!needs_probabilities || wrong == targets.end()) return;
+  if (wrong == targets.end()) return;
   const bool counts_from_1 = std::ranges::all_of(targets, [](float target) { return target == 1 || target == 2; });
   throw DataError(fmt::format("the loss {} needs targets from 0 to 1, but {} holds {:g}; {}", keras_name(loss), source,
                               *wrong,
@@ -63,13 +61,8 @@ void check_probabilities(const Loss& loss, std::span<const float> targets, std::
 /// Keras converts a batch of zeros and ones to signs and leaves other batches as they are, so a mixture of -1, 0 and 1
 /// would mean something different in each batch.
 void check_targets(const Loss& loss, std::span<const float> targets, std::string_view source) {
-  check_probabilities(loss, targets, source);
-  const bool needs_signs = std::visit(
-      []<typename T>(const T& /*loss*/) {
-        return requires { LossTraits<T>::needs_signs; };
-      },
-      loss);
-  if (!needs_signs) return;
+  if (target_range(loss) == TargetRange::zero_to_one) check_probabilities(loss, targets, source);
+  if (target_range(loss) != TargetRange::signs) return;
   const auto all_are = [&](float no) {
     return std::ranges::all_of(targets, [no](float target) { return target == no || target == 1; });
   };

@@ -34,6 +34,7 @@ template <>
 struct LossTraits<KLDivergence> : DenseLossTraits {
   static constexpr std::string_view class_name = "KLDivergence";
   static constexpr std::string_view function_name = "kl_divergence";
+  static constexpr TargetRange targets = TargetRange::any;
   static constexpr std::array<std::string_view, 3> aliases{"kld", "KLD", "kullback_leibler_divergence"};
   static constexpr bool needs_class_vector = true;
 
@@ -44,6 +45,7 @@ template <>
 struct LossTraits<Poisson> : MeanLossTraits<PoissonTerm> {
   static constexpr std::string_view class_name = "Poisson";
   static constexpr std::string_view function_name = "poisson";
+  static constexpr TargetRange targets = TargetRange::any;
 };
 
 }  // namespace lockstep

@@ -114,6 +114,7 @@ template <>
 struct LossTraits<MeanSquaredError> : MeanLossTraits<SquaredErrorTerm> {
   static constexpr std::string_view class_name = "MeanSquaredError";
   static constexpr std::string_view function_name = "mean_squared_error";
+  static constexpr TargetRange targets = TargetRange::any;
   static constexpr std::array<std::string_view, 2> aliases{"mse", "MSE"};
 };
 
@@ -121,6 +122,7 @@ template <>
 struct LossTraits<MeanAbsoluteError> : MeanLossTraits<AbsoluteErrorTerm> {
   static constexpr std::string_view class_name = "MeanAbsoluteError";
   static constexpr std::string_view function_name = "mean_absolute_error";
+  static constexpr TargetRange targets = TargetRange::any;
   static constexpr std::array<std::string_view, 2> aliases{"mae", "MAE"};
 };
 
@@ -128,6 +130,7 @@ template <>
 struct LossTraits<MeanAbsolutePercentageError> : MeanLossTraits<PercentageErrorTerm> {
   static constexpr std::string_view class_name = "MeanAbsolutePercentageError";
   static constexpr std::string_view function_name = "mean_absolute_percentage_error";
+  static constexpr TargetRange targets = TargetRange::any;
   static constexpr std::array<std::string_view, 2> aliases{"mape", "MAPE"};
 };
 
@@ -135,6 +138,7 @@ template <>
 struct LossTraits<MeanSquaredLogarithmicError> : MeanLossTraits<SquaredLogarithmicErrorTerm> {
   static constexpr std::string_view class_name = "MeanSquaredLogarithmicError";
   static constexpr std::string_view function_name = "mean_squared_logarithmic_error";
+  static constexpr TargetRange targets = TargetRange::any;
   static constexpr std::array<std::string_view, 2> aliases{"msle", "MSLE"};
 };
 
@@ -142,6 +146,7 @@ template <>
 struct LossTraits<Huber> : DenseLossTraits {
   static constexpr std::string_view class_name = "Huber";
   static constexpr std::string_view function_name = "huber";
+  static constexpr TargetRange targets = TargetRange::any;
 
   static void fields(auto& visit, auto& loss) { visit.optional("delta", loss.delta, positive); }
 
@@ -152,6 +157,7 @@ template <>
 struct LossTraits<LogCosh> : MeanLossTraits<LogCoshTerm> {
   static constexpr std::string_view class_name = "LogCosh";
   static constexpr std::string_view function_name = "log_cosh";
+  static constexpr TargetRange targets = TargetRange::any;
   static constexpr std::array<std::string_view, 1> aliases{"logcosh"};
 };
 
@@ -159,6 +165,7 @@ template <>
 struct LossTraits<CosineSimilarity> : DenseLossTraits {
   static constexpr std::string_view class_name = "CosineSimilarity";
   static constexpr std::string_view function_name = "cosine_similarity";
+  static constexpr TargetRange targets = TargetRange::any;
   static constexpr bool needs_class_vector = true;
 
   static void fields(auto& visit, auto& /*loss*/) { visit.expected("axis", -1); }

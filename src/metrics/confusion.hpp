@@ -16,24 +16,28 @@
 #include <cstdint>
 #include <span>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace lockstep {
 
 template <>
 struct EnumNames<metrics::Curve> {
-  static constexpr std::array names{std::string_view("ROC"), std::string_view("PR")};
+  static constexpr std::array all{std::pair{metrics::Curve::ROC, "ROC"}, std::pair{metrics::Curve::PR, "PR"}};
 };
 
 template <>
 struct EnumNames<metrics::Summation> {
-  static constexpr std::array names{std::string_view("interpolation"), std::string_view("majoring"),
-                                    std::string_view("minoring")};
+  static constexpr std::array all{std::pair{metrics::Summation::interpolation, "interpolation"},
+                                  std::pair{metrics::Summation::majoring, "majoring"},
+                                  std::pair{metrics::Summation::minoring, "minoring"}};
 };
 
 template <>
 struct EnumNames<metrics::Average> {
-  static constexpr std::array names{std::string_view("micro"), std::string_view("macro"), std::string_view("weighted")};
+  static constexpr std::array all{std::pair{metrics::Average::micro, "micro"},
+                                  std::pair{metrics::Average::macro, "macro"},
+                                  std::pair{metrics::Average::weighted, "weighted"}};
 };
 
 /// Keras' division: x / 0 is 0.
@@ -75,6 +79,7 @@ struct RatioTraits {
   static RatioRule rule(const auto& metric) {
     return {.threshold = static_cast<float>(metric.thresholds), .over_positives = over_positives};
   }
+  static void complete(auto& /*metric*/, std::int64_t /*outputs*/) {}
   static std::size_t num_sums(const auto& /*metric*/) { return 2; }
   static double value(const auto& /*metric*/, std::span<const double> sums, double /*total*/) {
     return divide_no_nan(sums[0], sums[1]);
@@ -140,6 +145,7 @@ struct MetricTraits<metrics::AUC> {
   static HistogramRule rule(const metrics::AUC& auc) {
     return {.thresholds = auc.num_thresholds, .from_logits = auc.from_logits};
   }
+  static void complete(metrics::AUC& /*auc*/, std::int64_t /*outputs*/) {}
   static std::size_t num_sums(const metrics::AUC& auc) { return 2 * static_cast<std::size_t>(auc.num_thresholds); }
   static double value(const metrics::AUC& auc, std::span<const double> sums, double total);
 };

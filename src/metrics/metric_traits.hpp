@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string_view>
 
@@ -24,10 +25,10 @@ enum class MetricTargets { any, classes, dense };
 ///   needs_class_vector  whether the output must be one vector of classes for each example
 ///   is_upward           whether a larger value is a better one
 ///   rule                the MetricRule of a metric
-///   num_sums            the number of a metric's sums
+///   complete            complete(metric, outputs) sets what depends on the model
+///   num_sums            the number of a metric's sums, once it is complete
 ///   value               the metric as value(metric, sums, total), where the examples' weights add up to `total`, not 0
 /// Optional:
-///   complete            complete(metric, outputs) sets what depends on the model
 ///   is_class_in_files   Keras does not know the metric by its name
 ///   is_class_only       Keras has no function of this name that computes the metric
 ///
@@ -41,6 +42,7 @@ struct MetricTraits;
 /// A metric whose weighted sum over the examples is divided by their weights.
 struct MeanOverExamples {
   static constexpr std::array<std::string_view, 0> aliases{};
+  static void complete(auto& /*metric*/, std::int64_t /*outputs*/) {}
   static std::size_t num_sums(const auto& /*metric*/) { return 1; }
   static double value(const auto& /*metric*/, std::span<const double> sums, double total) { return sums[0] / total; }
 };

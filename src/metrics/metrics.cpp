@@ -44,12 +44,7 @@ std::size_t num_sums(const MetricLists& lists) noexcept {
 
 void complete(std::vector<Metric>& metrics, std::int64_t outputs) {
   for (Metric& metric : metrics) {
-    std::visit(
-        [outputs]<typename T>(T& options) {
-          if constexpr (requires { MetricTraits<T>::complete(options, outputs); })
-            MetricTraits<T>::complete(options, outputs);
-        },
-        metric);
+    std::visit([outputs]<typename T>(T& options) { MetricTraits<T>::complete(options, outputs); }, metric);
   }
 }
 

@@ -133,14 +133,16 @@ void check_scale(const Dataset& data, const Architecture& model, double input_sc
                   name_of_input(model, integers), enum_name(model.input_type(integers))));
 }
 
-/// The kernel of an Embedding finds wrong indices too, but only when training reaches them.
-void check_indices(const Dataset& data, const Architecture& model) {
+/// The kernel of an Embedding finds wrong indices too, but only when training reaches them. Bytes that are multiplied
+/// by `input_scale` are left to it.
+void check_indices(const Dataset& data, const Architecture& model, double input_scale) {
   const Architecture flattened = model.flattened();
   for (std::size_t i = 0; i < model.inputs().size(); ++i) {
     const LayerInfo* const reader = embedding_of_input(flattened, i);
     if (reader == nullptr) continue;
     const std::int64_t rows = std::get<Embedding>(reader->layer).input_dim;
     const InputArray& array = array_of_input(data, model, i);
+    if (input_scale != 1 && holds_bytes(array) && model.input_type(i) == InputType::float32) continue;
     const auto check = [&](const auto& values) {
       const auto is_row = [rows](double value) {
         return value >= 0 && value < static_cast<double>(rows) && value == std::trunc(value);
@@ -212,11 +214,8 @@ void check_example_shapes(const Dataset& data, const Architecture& model) {
 }
 
 void check_input_numbers(const Dataset& data, const Architecture& model, std::optional<double> input_scale) {
-  if (input_scale) {
-    check_scale(data, model, *input_scale);
-  } else {
-    check_indices(data, model);
-  }
+  if (input_scale) check_scale(data, model, *input_scale);
+  check_indices(data, model, input_scale.value_or(1));
   for (std::size_t i = 0; i < model.inputs().size(); ++i) {
     const InputType type = model.input_type(i);
     if (type == InputType::float32) continue;

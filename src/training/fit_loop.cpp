@@ -123,7 +123,7 @@ void FitLoop::run_epoch() {
   run_steps();
   session_.run_context().report_busy();  // validation and callbacks may take long
   Logs logs = session_.to_logs(session_.log().epoch_so_far().metrics);
-  if (validation_ != nullptr && (epoch + 1) % std::max(1, options_.validation_freq) == 0) {
+  if (validation_ != nullptr && (epoch + 1) % options_.validation_freq == 0) {
     for (const auto& [name, value] : model_.evaluate(*validation_, {.batch_size = options_.batch_size}))
       logs["val_" + name] = value;
   }

@@ -50,15 +50,28 @@ void Model::compile(const CompileOptions& options) { parts_->model.compile(optio
 
 std::optional<CompileOptions> Model::compile_options() const { return parts_->model.compile_options(); }
 
+namespace {
+
+void check(const FitOptions& options) {
+  const auto require = [](bool holds, std::string_view name, auto value, std::string_view range) {
+    if (!holds) throw UsageError(fmt::format("fit()'s {} is {}, but must be {}", name, value, range));
+  };
+  require(options.epochs >= 0, "epochs", options.epochs, "at least 0");
+  require(options.initial_epoch >= 0, "initial_epoch", options.initial_epoch, "at least 0");
+  require(options.steps_per_epoch >= 0, "steps_per_epoch", options.steps_per_epoch, "at least 0");
+  require(options.validation_freq >= 1, "validation_freq", options.validation_freq, "at least 1");
+  const double split = options.validation_split;
+  require(split >= 0 && split < 1, "validation_split", split, "at least 0 and less than 1");  // NaN is neither
+}
+
+}  // namespace
+
 History Model::fit(const Dataset& data, const FitOptions& options) {
   if (parts_->is_in_epoch_loop) {  // whose position it would move
     throw UsageError(
         "fit() is called in a loop over epochs(); call train_step() for each of batches() there, or fit() alone");
   }
-  if (options.validation_split < 0 || options.validation_split >= 1) {
-    throw UsageError(
-        fmt::format("validation_split is {:f} but must be at least 0 and less than 1", options.validation_split));
-  }
+  check(options);
   if (options.validation_split > 0 && options.validation_data == nullptr) {
     const auto split = static_cast<std::size_t>(static_cast<double>(data.size()) * (1 - options.validation_split));
     const Dataset train = data.slice(0, split);

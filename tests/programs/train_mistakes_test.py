@@ -115,6 +115,7 @@ class MistakesTest(ModelFileTest):
         for workers in (1, 2):
             self.refused(DATA, "--model", self.plain, *COMPILED, *SHORT, workers=workers,
                          says=("value 239 of", "x_test", "is 40", "layer 'layer_0'", "from 0 to 39"))
+        self.refused(DATA, "--model", self.plain, *COMPILED, *SHORT, "--input-scale", 1, says=("value 239 of", "x_test"))
 
     # --- evaluate and predict -------------------------------------------------------------------------------------
 

@@ -51,7 +51,9 @@ const json* ConfigReader::find(const std::string& key) {
 const json& ConfigReader::required(const std::string& key) {
   const json* const value = find(key);
   if (value == nullptr && object_.contains(key)) fail_unsupported(key);
-  if (value == nullptr) fail("lacks the key '" + key + "'; save the model again");
+  if (value == nullptr)
+    fail("lacks the key '" + key +
+         "', and Lockstep does not compute what Keras does without it; give it a value and save the model again");
   return *value;
 }
 

@@ -64,9 +64,7 @@ class FieldReader {
   void noise_shape(const std::string& key, Shape& shape);
   template <NamedEnum Type>
   void input_type(const std::string& key, Type& type) {
-    const auto& names = EnumNames<Type>::names;
-    const auto found = std::find(names.begin(), names.end(), config_.dtype(key));
-    if (found != names.end()) type = static_cast<Type>(found - names.begin());  // read_precision() refuses others
+    type = enum_of<Type>(config_.dtype(key)).value_or(type);  // read_precision() refuses others
   }
 
  private:
@@ -94,11 +92,9 @@ class FieldReader {
   void read(const std::string& key, Distribution& value);
   template <NamedEnum Enum>
   void read(const std::string& key, Enum& value) {
-    const std::string name = config_.text(key);
-    const auto& names = EnumNames<Enum>::names;
-    const auto found = std::find(names.begin(), names.end(), name);
-    if (found == names.end()) config_.fail_unsupported(key);
-    value = static_cast<Enum>(found - names.begin());
+    const std::optional<Enum> found = enum_of<Enum>(config_.text(key));
+    if (!found) config_.fail_unsupported(key);
+    value = *found;
   }
   void read(const std::string& key, Padding& value);
   void read(const std::string& key, ActivationFunction& value);

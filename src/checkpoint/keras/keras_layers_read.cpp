@@ -33,12 +33,11 @@ using nlohmann::json;
 /// Reads a layer's `dtype`. That of an Input, which holds numbers of any type, is a field of its own.
 Precision read_precision(ConfigReader& config, const std::string& class_name) {
   const std::string dtype = config.dtype("dtype");
-  const auto& types = EnumNames<InputType>::names;
   const bool is_input = class_name == LayerTraits<Input>::class_name;
-  if (dtype == "float32" || (is_input && std::ranges::find(types, dtype) != types.end())) return Precision::float32;
+  if (dtype == "float32" || (is_input && enum_of<InputType>(dtype))) return Precision::float32;
   if (dtype == "mixed_bfloat16") return Precision::mixed_bfloat16;
   const std::string known =
-      is_input ? fmt::format("takes inputs of {}", fmt::join(types, ", "))
+      is_input ? fmt::format("takes inputs of {}", fmt::join(enum_names<InputType>(), ", "))
                : "computes in float32 or mixed_bfloat16 (16 bits with float32's range: the loss needs no scaling)";
   config.fail(fmt::format("has the dtype {}, but Lockstep {}; build the model with one of them", dtype, known));
 }

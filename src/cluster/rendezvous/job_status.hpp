@@ -11,6 +11,7 @@
 
 #include "cluster/rendezvous/message.hpp"
 #include "core/enum_names.hpp"
+#include <utility>
 
 namespace lockstep {
 
@@ -39,7 +40,11 @@ enum class RestartCause {
 
 template <>
 struct EnumNames<RestartCause> {
-  static constexpr std::array names{"left", "lost", "killed", "exited", "stalled", "failed", "rejoined"};
+  static constexpr std::array all{
+      std::pair{RestartCause::left, "left"},        std::pair{RestartCause::lost, "lost"},
+      std::pair{RestartCause::killed, "killed"},    std::pair{RestartCause::exited, "exited"},
+      std::pair{RestartCause::stalled, "stalled"},  std::pair{RestartCause::failed, "failed"},
+      std::pair{RestartCause::rejoined, "rejoined"}};
 };
 
 struct RankStatus {

@@ -104,11 +104,10 @@ void add_job(Page& page, const JobStatus& status) {
       .sample(static_cast<double>(status.generation));
   page.metric("lockstep_restarts_total", "counter",
               fmt::format("Generations that another one replaced, by why they ended: {}.",
-                          fmt::join(EnumNames<RestartCause>::names, ", ")));
-  for (std::size_t cause = 0; cause < EnumNames<RestartCause>::names.size(); ++cause) {
-    const auto count = status.restarts.find(static_cast<RestartCause>(cause));
-    page.sample(count == status.restarts.end() ? 0 : static_cast<double>(count->second),
-                {{"reason", EnumNames<RestartCause>::names[cause]}});
+                          fmt::join(enum_names<RestartCause>(), ", ")));
+  for (const auto& [cause, reason] : EnumNames<RestartCause>::all) {
+    const auto count = status.restarts.find(cause);
+    page.sample(count == status.restarts.end() ? 0 : static_cast<double>(count->second), {{"reason", reason}});
   }
   if (!status.latest_progress) return;
   add_training(page, *status.latest_progress);

@@ -173,8 +173,10 @@ TEST_CASE("a loss takes probabilities if the model ends in softmax", "[train]") 
 }
 
 TEST_CASE("unset options default to the file's settings", "[train]") {
-  const SavedCompileOptions saved{
-      {Adam({.learning_rate = 0.5}), CategoricalCrossentropy({.from_logits = false}), {accuracy}}};
+  const SavedCompileOptions saved{{.optimizer = Adam({.learning_rate = 0.5}),
+                                   .loss = CategoricalCrossentropy({.from_logits = false}),
+                                   .metrics = {accuracy},
+                                   .weighted_metrics = {metrics::MeanAbsoluteError()}}};
   CompileOptions chosen = resolve_compile_options(settings_of({}), classifier(), saved, true);
   CHECK(learning_rate_of(chosen.optimizer).at(0) == 0.5);
   CHECK_FALSE(from_logits(chosen));
@@ -185,6 +187,7 @@ TEST_CASE("unset options default to the file's settings", "[train]") {
   CHECK(keras_name(chosen.optimizer) == "RMSprop");
   CHECK(keras_name(chosen.loss) == "categorical_crossentropy");
   CHECK(chosen.metrics.empty());
+  CHECK(chosen.weighted_metrics.empty());
 
   chosen = resolve_compile_options(settings_of({"--loss", "mean_squared_error"}), classifier(), saved, true);
   CHECK(learning_rate_of(chosen.optimizer).at(0) == 0.5);

@@ -136,6 +136,10 @@ TEST_CASE("initial_epoch, validation_split and validation_freq match Keras") {
   CHECK(history.epochs.front().epoch == 2);
   CHECK(history["val_loss"].size() == 2);  // epochs 3 and 5
   CHECK_THROWS_AS(f.model.fit(f.data, {.validation_split = 1.0}), UsageError);
+  CHECK_THROWS_AS(f.model.fit(f.data, {.validation_split = std::nan("")}), UsageError);
+  CHECK_THROWS_AS(f.model.fit(f.data, {.validation_freq = 0}), UsageError);
+  CHECK_THROWS_AS(f.model.fit(f.data, {.epochs = -2}), UsageError);
+  CHECK_THROWS_AS(f.model.fit(f.data, {.initial_epoch = -2}), UsageError);
 }
 
 TEST_CASE("EarlyStopping counts epochs without improvement and restores the best weights") {

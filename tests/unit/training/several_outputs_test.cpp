@@ -173,3 +173,12 @@ TEST_CASE("losses of other kinds and missing targets are checked output by outpu
   data.targets.push_back({Shape{}, std::vector<std::int32_t>(8), "kind"});
   CHECK(contains(refusal(), "an array 'kind', but the model's outputs are 'narrow' and 'wide'"));
 }
+
+TEST_CASE("metrics beside those of outputs are refused, whatever the number of outputs") {
+  for (const Functional& model : {several(), joined()}) {
+    CompileOptions options{.metrics = {metrics::MeanAbsoluteError()}};
+    for (std::size_t i = 0; i < model.outputs().size(); ++i)
+      options.outputs.push_back({.output = model.output_name(i), .loss = MeanSquaredError()});
+    CHECK_THROWS_AS(Job(model, options), UsageError);
+  }
+}
