@@ -12,13 +12,11 @@ namespace lockstep {
 EpochBatches::EpochBatches(const Dataset& data, std::size_t batch_size, int steps_per_epoch, bool shuffle)
     : data_(&data), batch_size_(batch_size), steps_per_epoch_(steps_per_epoch), shuffle_(shuffle) {
   constexpr std::size_t max_repetitions = 8;  // more are a mistake, and may take all memory
-  if (steps_per_epoch == 0 || batch_size <= max_repetitions * data.size()) return;
-  const std::size_t repetitions = (batch_size + data.size() - 1) / data.size();
+  if (steps_per_epoch == 0 || data.size() == 0 || batch_size <= max_repetitions * data.size()) return;
   throw UsageError(
-      fmt::format("with {} steps per epoch, each batch of {} would hold an example up to {} times, because there are "
-                  "{}; make the batch "
-                  "smaller (--global-batch-size), or leave --steps-per-epoch out",
-                  steps_per_epoch, batch_size, repetitions, data.size()));
+      fmt::format("with {} steps per epoch, each batch of {} would hold each of the {} examples up to {} times; make "
+                  "the batch smaller (--global-batch-size), or leave --steps-per-epoch out",
+                  steps_per_epoch, batch_size, data.size(), (batch_size + data.size() - 1) / data.size()));
 }
 
 std::uint64_t EpochBatches::size() const {

@@ -12,7 +12,7 @@ class MistakesTest(ModelFileTest):
     def test_a_batch_that_repeats_examples_is_refused(self) -> None:
         """An epoch without a number of steps ends with the data, and its only batch is shorter."""
         self.refused(USAGE, "--model", self.plain, *COMPILED, "--global-batch-size", 2000000, "--steps-per-epoch", 2,
-                     says=("each batch of 2000000 would hold each of the 100 examples 20000 times",))
+                     says=("each batch of 2000000 would hold each of the 100 examples up to 20000 times",))
 
     def test_a_log_is_no_pipe(self) -> None:
         pipe = self.scratch / "pipe"
