@@ -10,6 +10,7 @@ import re
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,6 +19,25 @@ from support import TEMPORARY, USAGE, Ended, ProgramTest, Running, count, eventu
 
 EXAMPLES = ("--epochs", 10, "--steps-per-epoch", 20, "--global-batch-size", 24, "--seed", 5, "--deterministic")
 LONG = ("--epochs", 60, *EXAMPLES[2:])
+
+# Writes the process id of its tracer, or -1 if it cannot be traced.
+HELD_TRAINER = """
+import ctypes, os, pathlib, time
+SEIZE, PR_SET_PTRACER, ANY = 0x4206, 0x59616d61, -1
+libc = ctypes.CDLL(None)
+libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p]
+held = os.getpid()
+libc.prctl(PR_SET_PTRACER, ctypes.c_ulong(ANY), 0, 0, 0)
+if os.fork() == 0:
+    os.setsid()
+    for descriptor in (1, 2):
+        os.dup2(os.open("/dev/null", os.O_WRONLY), descriptor)
+    traces = libc.ptrace(SEIZE, held, None, None) == 0
+    pathlib.Path(__file__).with_name("tracer").write_text(f"{os.getpid() if traces else -1}\\n")
+    time.sleep(600 if traces else 0)
+    os._exit(0)
+time.sleep(600)
+"""
 
 
 def free_ports(number: int) -> list[int]:
@@ -305,6 +325,26 @@ class LaunchTest(Launched):
         for one in self.assert_ended(0):
             self.assertIn("worker 1 (rank 1): its trainer was killed by signal 9 (Killed)", one.stderr, str(one))
             self.assertIn("generation 2 begins", one.stderr, str(one))
+
+    def test_a_launcher_does_not_wait_for_a_trainer_that_sigkill_does_not_end(self) -> None:
+        """As in uninterruptible sleep: the launcher cannot reap a trainer that another process traces."""
+        script = self.scratch / "held.py"
+        script.write_text(HELD_TRAINER)
+        running = Running([program("lockstep"), "launch", "--", sys.executable, str(script)], self.cwd,
+                          {"TMPDIR": str(self.left), "LOCKSTEP_REPORT_INTERVAL": "4"})
+        self.started[0] = running
+        tracer = self.scratch / "tracer"
+        self.assertTrue(eventually(lambda: tracer.exists() and tracer.read_text().endswith("\n")), "no tracer came")
+        pid = int(tracer.read_text())
+        if pid < 0:
+            self.skipTest("processes may not trace each other here")
+        self.addCleanup(os.kill, pid, signal.SIGKILL)
+        running.process.send_signal(signal.SIGTERM)
+        ended = self.started.pop(0).end()
+        self.assertEqual(ended.code, TEMPORARY, str(ended))
+        self.assertRegex(ended.stderr, r"warning: the trainer of rank 0 was killed but has not ended: its process is in state ")
+        self.assertRegex(ended.stderr, r"warning: the trainer of rank 0 \(process \d+\) was killed but has not ended: it is "
+                                       r"in state .*; leaving it behind; check the host's disks and network file systems")
 
     def test_resume_never_starts_over_once(self) -> None:
         """A restart by the launcher resumes from the job's own backups."""

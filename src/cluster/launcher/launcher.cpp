@@ -1,9 +1,8 @@
-// See launcher.hpp.
+// See launcher.hpp. launcher_ending.cpp ends trainers.
 #include "cluster/launcher/launcher.hpp"
 
 #include "cluster/config/job_token.hpp"
 #include "cluster/launcher/exported_variables.hpp"
-#include "cluster/net/format_seconds.hpp"
 #include "cluster/pmix/trainer_environment.hpp"
 #include "cluster/rendezvous/job_status.hpp"
 #include "cluster/status/process_status.hpp"
@@ -25,11 +24,9 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cmath>
 #include <csignal>
 #include <cstddef>
 #include <cstdint>
-#include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
@@ -42,7 +39,6 @@ namespace lockstep {
 
 namespace {
 
-constexpr double grace_s = 3;  // between SIGTERM and SIGKILL
 constexpr const char* own_program = "/proc/self/exe";
 
 /// Turns a cluster without tasks into a cluster of one task, on any free port.
@@ -72,10 +68,6 @@ Socket receive_signals() {
                                                                 : -1);
   if (!signals) throw InternalError(fmt::format("signalfd failed: {}", std::generic_category().message(errno)));
   return signals;
-}
-
-std::string format_mebibytes(std::uint64_t bytes) {
-  return fmt::format("{:.0f} MiB", std::ceil(static_cast<double>(bytes) / (1U << 20U)));
 }
 
 std::vector<std::string> resolve_command(std::vector<std::string> command, const Environment& environment) {
@@ -183,23 +175,6 @@ void Launcher::take_reports() {
   for (const Progress& report : progress_tracker_.take_due_reports(now)) rendezvous_.member().progress(report);
 }
 
-/// Detects trainers stopped by SIGSTOP. Without this, a stopped trainer between steps goes unnoticed until
-/// --busy-timeout.
-void Launcher::check_for_stopped_trainers() {
-  if (is_ending_ || timeouts_.stall_timeout == 0 || !next_stop_check_.passed()) return;
-  next_stop_check_ = Deadline::after(timeouts_.heartbeat_interval / 2);
-  for (const auto& [rank, trainer] : trainers_) {
-    if (!trainer->is_stopped()) {
-      stopped_.erase(rank);
-    } else if (stopped_.try_emplace(rank, Deadline::after(timeouts_.stall_timeout)).first->second.passed()) {
-      rendezvous_.member().failed(
-          fmt::format("the trainer of rank {} was stopped (SIGSTOP) and did not continue within {}", rank,
-                      format_seconds(timeouts_.stall_timeout)));
-      return;
-    }
-  }
-}
-
 StatusReply Launcher::answer(const std::string& path) const {
   if (path != "/healthz" && path != "/metrics")
     return {404, "text/plain; charset=utf-8", "not found; see /healthz and /metrics\n"};
@@ -211,82 +186,6 @@ StatusReply Launcher::answer(const std::string& path) const {
     return {200, "text/plain; version=0.0.4; charset=utf-8", format_metrics(status, read_process_status())};
   }
   return {status.problem.empty() ? 200 : 503, "text/plain; charset=utf-8", format_health(status)};
-}
-
-void Launcher::reap_trainers() {
-  for (auto entry = trainers_.begin(); entry != trainers_.end();) {
-    const std::optional<ProcessExit> end = entry->second->reap();
-    if (end) {
-      rendezvous_.member().trainer_exited({.rank = entry->first,
-                                           .code = static_cast<std::uint64_t>(end->code),
-                                           .signal = static_cast<std::uint64_t>(end->signal),
-                                           .out_of_memory = end->signal == SIGKILL ? take_out_of_memory() : "",
-                                           .error = end->error},
-                                          progress_tracker_.has_reported(entry->first));
-      progress_tracker_.end(entry->first);
-    }
-    entry = end ? trainers_.erase(entry) : std::next(entry);
-  }
-}
-
-/// What the kernel reports about a process of this container that it killed for memory; empty if it killed none.
-std::string Launcher::take_out_of_memory() {
-  const MemoryGroup memory = read_memory_group();
-  if (memory.oom_kills <= std::exchange(oom_kills_, memory.oom_kills)) return "";
-  std::string text = "out of memory";
-  if (memory.limit_bytes)
-    text += fmt::format(": the limit of this container is {}", format_mebibytes(*memory.limit_bytes));
-  if (memory.peak_bytes) text += fmt::format(", its peak was {}", format_mebibytes(*memory.peak_bytes));
-  return text + "; raise memory_limit, or use a smaller batch";
-}
-
-/// SIGKILL does not end a process that the kernel does not wake, as on a lost network file system.
-void Launcher::report_unkillable() {
-  if (!report_unkillable_at_.passed()) return;
-  report_unkillable_at_ = Deadline::after(timeouts_.report_interval);
-  for (const auto& [rank, trainer] : trainers_) {
-    log_warning(
-        fmt::format("the trainer of rank {} was killed but has not ended: its process is in state {}; check the "
-                    "host's disks and network file systems",
-                    rank, trainer->describe_state()));
-  }
-}
-
-void Launcher::finish_ending() {
-  if (leave_by_.passed()) {
-    log_warning(fmt::format(
-        "trainers did not save and exit within {} (--leave-timeout); stopping them, so the steps since the last "
-        "backup will be repeated",
-        format_seconds(timeouts_.leave_timeout)));
-    stop_trainers();
-  }
-  if (kill_at_.passed()) {
-    for (const auto& [rank, trainer] : trainers_) trainer->signal(SIGKILL);
-    kill_at_ = Deadline::never();
-    report_unkillable_at_ = Deadline::after(timeouts_.report_interval);
-  }
-  if (!trainers_.empty()) report_unkillable();
-  if (!is_ending_ || !trainers_.empty()) return;
-  server_.reset();
-  directories_.reset();
-  served_ranks_.clear();
-  fences_.clear();
-  kill_at_ = Deadline::never();
-  report_unkillable_at_ = Deadline::never();
-  leave_by_ = Deadline::never();
-  is_ending_ = false;
-  has_stepped_ = false;
-  stopped_.clear();
-  rendezvous_.member().all_ended();
-}
-
-void Launcher::stop_trainers() {
-  leave_by_ = Deadline::never();
-  for (const auto& [rank, trainer] : trainers_) {
-    trainer->signal(SIGTERM);
-    trainer->signal(SIGCONT);  // a stopped process handles SIGTERM only after SIGCONT
-  }
-  kill_at_ = Deadline::after(grace_s);
 }
 
 void Launcher::act(const StartPmixServer& action) {

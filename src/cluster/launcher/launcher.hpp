@@ -57,6 +57,7 @@ class Launcher {
   void reap_trainers();
   void finish_ending();
   void report_unkillable();
+  void leave_unkillable_behind();
   [[nodiscard]] std::string take_out_of_memory();
 
   [[nodiscard]] StatusReply answer(const std::string& path) const;
@@ -97,6 +98,7 @@ class Launcher {
   std::map<std::uint64_t, Deadline> stopped_;     ///< stopped ranks, and when they count as lost
   Deadline kill_at_ = Deadline::never();
   Deadline report_unkillable_at_ = Deadline::never();
+  Deadline leave_behind_at_ = Deadline::never();  ///< if this launcher is to exit
 
   bool is_leaving_ = false;
   Deadline leave_by_ = Deadline::never();  ///< for trainers that have a request to save and exit

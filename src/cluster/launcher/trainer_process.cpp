@@ -1,6 +1,7 @@
 // See trainer_process.hpp.
 #include "cluster/launcher/trainer_process.hpp"
 
+#include "cluster/net/killed_process.hpp"
 #include "core/log.hpp"
 
 #include <lockstep/core/error.hpp>
@@ -20,7 +21,6 @@
 #include <csignal>
 #include <cstddef>
 #include <cstdint>
-#include <fstream>
 #include <optional>
 #include <sstream>
 #include <string>
@@ -35,6 +35,7 @@ namespace lockstep {
 namespace {
 
 constexpr int usage = static_cast<int>(ExitCode::usage);
+constexpr double max_wait_s = 10;  // a process frees its memory before it ends, which may take seconds
 constexpr int max_reports_at_once = 64;
 constexpr int temporary = static_cast<int>(ExitCode::temporary);
 
@@ -46,16 +47,6 @@ std::vector<char*> pointers_to(std::vector<std::string>& texts) {
   for (std::string& text : texts) pointers.push_back(text.data());
   pointers.push_back(nullptr);
   return pointers;
-}
-
-/// The letter of the process's state in /proc, or 0.
-char state_of(pid_t pid) {
-  if (pid < 0) return '\0';
-  std::ifstream file(fmt::format("/proc/{}/stat", pid));
-  std::string line;
-  std::getline(file, line);
-  const std::size_t name_end = line.rfind(") ");  // the program name before it may hold any bytes
-  return name_end == std::string::npos || name_end + 2 >= line.size() ? '\0' : line[name_end + 2];
 }
 
 bool is_duration(double seconds) { return std::isfinite(seconds) && seconds >= 0; }
@@ -114,8 +105,7 @@ TrainerProcess::TrainerProcess(const std::vector<std::string>& command, const En
 TrainerProcess::~TrainerProcess() {
   if (pid_ < 0) return;
   signal(SIGKILL);
-  while (waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
-  }
+  (void)reap_killed(pid_, max_wait_s, "a trainer");
 }
 
 void TrainerProcess::signal(int number) const noexcept {
@@ -132,15 +122,12 @@ void TrainerProcess::request_stack() const noexcept {
   if (pid_ > 0) (void)kill(pid_, SIGQUIT);  // not its children, which may lack the handler
 }
 
-bool TrainerProcess::is_stopped() const { return state_of(pid_) == 'T'; }
+bool TrainerProcess::is_stopped() const { return process_state(pid_) == 'T'; }
 
-std::string TrainerProcess::describe_state() const {
-  const char state = state_of(pid_);
-  if (state == '\0') return "";
-  std::ifstream file(fmt::format("/proc/{}/wchan", pid_));
-  std::string where;
-  std::getline(file, where);
-  return std::string(1, state) + (where.empty() || where == "0" ? "" : " in " + where);
+std::string TrainerProcess::describe_state() const { return describe_process_state(pid_); }
+
+void TrainerProcess::leave_behind(const std::string& what) noexcept {
+  if (pid_ >= 0) (void)reap_killed(std::exchange(pid_, -1), 0, what);
 }
 
 std::optional<ProcessExit> TrainerProcess::reap() {

@@ -29,7 +29,7 @@ class TrainerProcess {
   /// be executed, the child logs the reason and exits with 64. The caller must have no threads. Throws IoError if
   /// fork() or socketpair() fails.
   TrainerProcess(const std::vector<std::string>& command, const Environment& environment);
-  ~TrainerProcess();  ///< kills the process group
+  ~TrainerProcess();  ///< kills the process group, and waits for the process for a bounded time
   TrainerProcess(const TrainerProcess&) = delete;
   TrainerProcess& operator=(const TrainerProcess&) = delete;
 
@@ -46,6 +46,9 @@ class TrainerProcess {
 
   /// Returns the exit status once the process has ended, and kills the rest of its group; nullopt otherwise.
   [[nodiscard]] std::optional<ProcessExit> reap();
+
+  /// Waits no more for a process that SIGKILL does not end; a warning names it as `what`.
+  void leave_behind(const std::string& what) noexcept;
 
   /// Sends a request to the trainer; does nothing if the trainer is gone.
   void send_request(StopRequest request) const noexcept;

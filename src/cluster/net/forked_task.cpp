@@ -1,11 +1,12 @@
 // See forked_task.hpp.
 #include "cluster/net/forked_task.hpp"
 
+#include "cluster/net/killed_process.hpp"
+
 #include <lockstep/core/error.hpp>
 
 #include <fcntl.h>
 #include <sys/prctl.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
@@ -23,6 +24,7 @@ namespace lockstep {
 
 namespace {
 
+constexpr double max_wait_s = 1;  // well below --heartbeat-timeout: meanwhile the launcher answers nobody
 constexpr std::size_t max_answer_bytes = std::size_t{16} << 20;
 
 /// Closes the inherited descriptors: a peer would not see end of file while the child still holds a copy.
@@ -105,8 +107,7 @@ std::optional<std::string> ForkedTask::take_result() {
 void ForkedTask::cancel() noexcept {
   if (!is_running()) return;
   (void)kill(process_, SIGKILL);
-  while (waitpid(process_, nullptr, 0) < 0 && errno == EINTR) {
-  }  // another waitpid() may already have reaped the child
+  (void)reap_killed(process_, max_wait_s, "a name lookup or probe of addresses");
   process_ = -1;
   pipe_.close();
   answer_.clear();

@@ -19,6 +19,7 @@ class ForkedTask {
   /// Holds no task.
   ForkedTask() = default;
   /// Runs `work` in a forked process, which is killed at the deadline, by the destructor, or when this process ends.
+  /// One that the kernel does not end is left behind (killed_process.hpp).
   ForkedTask(const std::function<std::string()>& work, Deadline deadline);
   ~ForkedTask() { cancel(); }
   ForkedTask(ForkedTask&& other) noexcept;

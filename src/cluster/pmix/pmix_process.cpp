@@ -1,7 +1,7 @@
 // See pmix_process.hpp.
 #include "cluster/pmix/pmix_process.hpp"
 
-#include "cluster/net/deadline.hpp"
+#include "cluster/net/killed_process.hpp"
 
 #include <lockstep/core/error.hpp>
 
@@ -16,15 +16,14 @@
 
 #include <array>
 #include <cerrno>
-#include <chrono>
 #include <csignal>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <span>
 #include <string>
 #include <system_error>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -32,8 +31,7 @@ namespace lockstep {
 
 namespace {
 
-constexpr double exit_timeout_s = 1;
-constexpr auto exit_poll_interval = std::chrono::milliseconds(1);
+constexpr double exit_timeout_s = 1;  // once the socket is closed, and again after SIGKILL
 
 std::string text_of(int error) { return std::generic_category().message(error); }
 
@@ -163,24 +161,16 @@ void PmixProcess::end() noexcept {
   (void)reap();
 }
 
-/// Returns the status of waitpid(), or 0 if the process was already reaped.
+/// Returns the status of waitpid(), or 0 if the process was already reaped or is left behind.
 int PmixProcess::reap() noexcept {
-  int status = 0;
-  if (pid_ < 0) return status;
-  const Deadline deadline = Deadline::after(exit_timeout_s);
-  bool killed = false;
-  while (true) {
-    const pid_t ended = waitpid(pid_, &status, killed ? 0 : WNOHANG);
-    if (ended == pid_ || (ended < 0 && errno != EINTR)) break;  // reaped here or by another waitpid()
-    if (!killed && deadline.passed()) {
-      (void)kill(pid_, SIGKILL);
-      killed = true;
-    } else if (!killed) {
-      std::this_thread::sleep_for(exit_poll_interval);
-    }
+  if (pid_ < 0) return 0;
+  std::optional<int> status = reap_within(pid_, exit_timeout_s);
+  if (!status) {
+    (void)kill(pid_, SIGKILL);
+    status = reap_killed(pid_, exit_timeout_s, "the PMIx server");
   }
   pid_ = -1;
-  return status;
+  return status.value_or(0);
 }
 
 }  // namespace lockstep

@@ -41,8 +41,8 @@ class PmixProcess {
   /// Completes a fence. With `ok` false it fails, and the ranks of the world must then be ended.
   void answer(const PmixFenceDone& done);
 
-  /// Closes the socket, which ends the server; kills the server if it still runs a second later, and reaps it. Ranks
-  /// that still run end when they lose the server.
+  /// Closes the socket, which ends the server; kills the server if it still runs a second later, and reaps it if
+  /// it ends within another second. Ranks that still run end when they lose the server.
   void end() noexcept;
 
   [[nodiscard]] pid_t pid() const noexcept { return pid_; }  ///< -1 after it was reaped

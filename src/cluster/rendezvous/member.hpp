@@ -113,6 +113,8 @@ class Member {
   /// The placement of the generation that runs or ends here.
   [[nodiscard]] const Placement& placement() const noexcept { return placement_; }
   [[nodiscard]] bool is_connected() const noexcept { return is_connected_; }
+  /// This launcher exits once no process of the generation runs here.
+  [[nodiscard]] bool is_exiting() const noexcept { return exit_ || is_leaving_; }
 
   /// Adds this member's view of the job.
   void add_to(JobStatus& status, double now) const;

@@ -1,0 +1,141 @@
+// See launcher.hpp. This file ends trainers, and notices those that ended or were stopped.
+#include "cluster/launcher/launcher.hpp"
+
+#include "cluster/net/format_seconds.hpp"
+#include "core/cgroup.hpp"
+#include "core/log.hpp"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <csignal>
+#include <cstdint>
+#include <iterator>
+#include <optional>
+#include <string>
+#include <utility>
+
+namespace lockstep {
+
+namespace {
+
+constexpr double grace_s = 3;        // between SIGTERM and SIGKILL
+constexpr double unkillable_s = 10;  // from SIGKILL until a launcher that is to exit waits no more
+
+std::string format_mebibytes(std::uint64_t bytes) {
+  return fmt::format("{:.0f} MiB", std::ceil(static_cast<double>(bytes) / (1U << 20U)));
+}
+
+}  // namespace
+
+/// Detects trainers stopped by SIGSTOP. Without this, a stopped trainer between steps goes unnoticed until
+/// --busy-timeout.
+void Launcher::check_for_stopped_trainers() {
+  if (is_ending_ || timeouts_.stall_timeout == 0 || !next_stop_check_.passed()) return;
+  next_stop_check_ = Deadline::after(timeouts_.heartbeat_interval / 2);
+  for (const auto& [rank, trainer] : trainers_) {
+    if (!trainer->is_stopped()) {
+      stopped_.erase(rank);
+    } else if (stopped_.try_emplace(rank, Deadline::after(timeouts_.stall_timeout)).first->second.passed()) {
+      rendezvous_.member().failed(
+          fmt::format("the trainer of rank {} was stopped (SIGSTOP) and did not continue within {}", rank,
+                      format_seconds(timeouts_.stall_timeout)));
+      return;
+    }
+  }
+}
+
+void Launcher::reap_trainers() {
+  for (auto entry = trainers_.begin(); entry != trainers_.end();) {
+    const std::optional<ProcessExit> end = entry->second->reap();
+    if (end) {
+      rendezvous_.member().trainer_exited({.rank = entry->first,
+                                           .code = static_cast<std::uint64_t>(end->code),
+                                           .signal = static_cast<std::uint64_t>(end->signal),
+                                           .out_of_memory = end->signal == SIGKILL ? take_out_of_memory() : "",
+                                           .error = end->error},
+                                          progress_tracker_.has_reported(entry->first));
+      progress_tracker_.end(entry->first);
+    }
+    entry = end ? trainers_.erase(entry) : std::next(entry);
+  }
+}
+
+/// What the kernel reports about a process of this container that it killed for memory; empty if it killed none.
+std::string Launcher::take_out_of_memory() {
+  const MemoryGroup memory = read_memory_group();
+  if (memory.oom_kills <= std::exchange(oom_kills_, memory.oom_kills)) return "";
+  std::string text = "out of memory";
+  if (memory.limit_bytes)
+    text += fmt::format(": the limit of this container is {}", format_mebibytes(*memory.limit_bytes));
+  if (memory.peak_bytes) text += fmt::format(", its peak was {}", format_mebibytes(*memory.peak_bytes));
+  return text + "; raise memory_limit, or use a smaller batch";
+}
+
+/// SIGKILL does not end a process that the kernel does not wake, as on a lost network file system.
+void Launcher::report_unkillable() {
+  if (!report_unkillable_at_.passed()) return;
+  report_unkillable_at_ = Deadline::after(timeouts_.report_interval);
+  for (const auto& [rank, trainer] : trainers_) {
+    log_warning(
+        fmt::format("the trainer of rank {} was killed but has not ended: its process is in state {}; check the "
+                    "host's disks and network file systems",
+                    rank, trainer->describe_state()));
+  }
+}
+
+/// A restart waits for the old trainer, which may hold the model directory's lock or a GPU; --rendezvous-timeout bounds
+/// that. An exit waits for nothing: init gets the process.
+void Launcher::leave_unkillable_behind() {
+  if (!leave_behind_at_.passed() || !rendezvous_.member().is_exiting()) return;
+  for (const auto& [rank, trainer] : trainers_) {
+    trainer->leave_behind(fmt::format("the trainer of rank {}", rank));
+    rendezvous_.member().trainer_exited({.rank = rank, .signal = SIGKILL});
+    progress_tracker_.end(rank);
+  }
+  trainers_.clear();
+}
+
+void Launcher::finish_ending() {
+  if (leave_by_.passed()) {
+    log_warning(fmt::format(
+        "trainers did not save and exit within {} (--leave-timeout); stopping them, so the steps since the last "
+        "backup will be repeated",
+        format_seconds(timeouts_.leave_timeout)));
+    stop_trainers();
+  }
+  if (kill_at_.passed()) {
+    for (const auto& [rank, trainer] : trainers_) trainer->signal(SIGKILL);
+    kill_at_ = Deadline::never();
+    report_unkillable_at_ = Deadline::after(timeouts_.report_interval);
+    leave_behind_at_ = Deadline::after(unkillable_s);
+  }
+  if (!trainers_.empty()) {
+    report_unkillable();
+    leave_unkillable_behind();
+  }
+  if (!is_ending_ || !trainers_.empty()) return;
+  server_.reset();
+  directories_.reset();
+  served_ranks_.clear();
+  fences_.clear();
+  kill_at_ = Deadline::never();
+  report_unkillable_at_ = Deadline::never();
+  leave_behind_at_ = Deadline::never();
+  leave_by_ = Deadline::never();
+  is_ending_ = false;
+  has_stepped_ = false;
+  stopped_.clear();
+  rendezvous_.member().all_ended();
+}
+
+void Launcher::stop_trainers() {
+  leave_by_ = Deadline::never();
+  for (const auto& [rank, trainer] : trainers_) {
+    trainer->signal(SIGTERM);
+    trainer->signal(SIGCONT);  // a stopped process handles SIGTERM only after SIGCONT
+  }
+  kill_at_ = Deadline::after(grace_s);
+}
+
+}  // namespace lockstep
