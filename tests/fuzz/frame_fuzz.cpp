@@ -46,7 +46,9 @@ std::vector<std::string> frames() {
                                       Leaving{"why"},
                                       JobResult{75, "why"},
                                       Goodbye{},
-                                      Notice{"text"}};
+                                      Notice{"text"},
+                                      ProbePeers{1, {{0, "", 0}, {1, "10.0.0.1", 5000}}},
+                                      PeersProbed{1, {{1, "no answer"}}}};
   std::vector<std::string> seeds;
   std::string all;
   for (const Message& message : messages) {

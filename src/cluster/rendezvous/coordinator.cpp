@@ -26,6 +26,8 @@ namespace {
 
 constexpr std::size_t max_names = 8;  // missing members named in one line
 constexpr double max_pause_s = 30;    // between two generations
+constexpr const char* admit_connections =
+    "let firewalls and network policies admit connections between the job's hosts";
 
 }  // namespace
 
@@ -34,6 +36,7 @@ Coordinator::Coordinator(const std::vector<std::string>& tasks, std::string run_
     : timeouts_(timeouts),
       run_id_(std::move(run_id)),
       are_members_proved_(are_members_proved),
+      link_probes_(tasks),
       next_heartbeat_(now + timeouts.heartbeat_interval),
       last_tick_(now),
       stall_detector_(timeouts) {
@@ -58,6 +61,7 @@ std::string Coordinator::join(const PeerInfo& who, double now) {
     member_lost(member, is_same_process ? "its connection broke" : "another process has replaced it", now);
   }
   forget_actions_for(member);
+  link_probes_.reset();
   slot.peer = who;
   slot.is_connected = true;
   slot.is_ready = false;
@@ -84,6 +88,7 @@ void Coordinator::member_lost(std::size_t member, const std::string& why, double
   MemberSlot& slot = slots_.at(member);
   if (!slot.is_connected) return;
   slot.is_connected = false;
+  link_probes_.reset();
   slot.absence_reason = slot.leave_reason.empty() ? "lost: " + why : "left: " + slot.leave_reason;
   const bool was_in_world = std::exchange(slot.is_in_world, false);
   if (phase_ == Phase::gathering) {
@@ -177,6 +182,7 @@ void Coordinator::start_gathering(double now, double proceed_at) {
   phase_began_ = now;
   proceed_at_ = proceed_at;
   next_report_ = now + timeouts_.report_interval;
+  link_probes_.reset();
   fences_.clear();
   ranks_.clear();
   leave_by_ = never;
@@ -198,6 +204,8 @@ void Coordinator::begin_if_complete(double now) {
     members.push_back(slot.peer);
   }
   if (members.size() < num_members_needed(now)) return;
+  if (std::optional<ProbePeers> request = link_probes_.next_round(members, now)) post_to_all(*std::move(request));
+  if (!link_probes_.are_proved()) return;
   if (members.size() < slots_.size()) {
     post_to_all(
         Notice{fmt::format("{} of {} workers continue without {}", members.size(), slots_.size(), describe_missing())});
@@ -225,7 +233,13 @@ void Coordinator::begin_if_complete(double now) {
 }
 
 void Coordinator::report_missing(double now) {
-  if (now - phase_began_ > timeouts_.rendezvous_timeout) {
+  const std::string& cut_links = link_probes_.problem();
+  if (now - phase_began_ > timeouts_.rendezvous_timeout && !cut_links.empty()) {
+    finish(75,
+           fmt::format("no world can form within {}: {}; {}, or raise --rendezvous-timeout",
+                       format_seconds(timeouts_.rendezvous_timeout), cut_links, admit_connections),
+           now);
+  } else if (now - phase_began_ > timeouts_.rendezvous_timeout) {
     finish(75,
            fmt::format(
                "not all workers connected within {} ({}); check that their pods run, or raise --rendezvous-timeout",
@@ -233,9 +247,17 @@ void Coordinator::report_missing(double now) {
            now);
   } else if (now >= next_report_) {
     next_report_ = now + timeouts_.report_interval;
-    post_to_all(
-        Notice{fmt::format("still waiting after {} for {}", format_seconds(now - phase_began_), describe_missing())});
+    const std::string what = cut_links.empty() ? describe_missing() : "the network: " + cut_links;
+    post_to_all(Notice{fmt::format("still waiting after {} for {}", format_seconds(now - phase_began_), what)});
   }
+}
+
+void Coordinator::on(std::size_t member, const PeersProbed& message, double now) {
+  const bool is_news = link_probes_.receive(member, message, now);
+  const std::string& cut_links = link_probes_.problem();
+  if (is_news && !cut_links.empty())
+    post_to_all(Notice{fmt::format("{}; {}; trying again", cut_links, admit_connections)});
+  if (link_probes_.are_proved()) begin_if_complete(now);
 }
 
 std::string Coordinator::describe_missing() const {

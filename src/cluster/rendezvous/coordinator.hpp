@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "cluster/rendezvous/job_status.hpp"
+#include "cluster/rendezvous/link_probes.hpp"
 #include "cluster/rendezvous/message.hpp"
 #include "cluster/rendezvous/placement.hpp"
 #include "cluster/rendezvous/stall_detector.hpp"
@@ -107,7 +108,7 @@ class Coordinator {
   void start_gathering(double now, double proceed_at);
   void begin_if_complete(double now);
   void report_missing(double now);
-  [[nodiscard]] std::string describe_missing() const;
+  [[nodiscard]] std::string describe_missing() const;  ///< empty if all are there and ready
   /// The number of members that a generation needs.
   [[nodiscard]] std::size_t num_members_needed(double now) const noexcept;
 
@@ -123,6 +124,7 @@ class Coordinator {
   void on(std::size_t member, const Goodbye& message, double now);
   void on(std::size_t member, const TrainingDone& message, double now);
   void on(std::size_t member, const Heartbeat& message, double now);
+  void on(std::size_t member, const PeersProbed& message, double now);
   template <typename Other>
   void on(std::size_t member, const Other& message, double now);
 
@@ -162,6 +164,7 @@ class Coordinator {
   std::string run_id_;
   bool are_members_proved_;
   std::vector<MemberSlot> slots_;
+  LinkProbes link_probes_;
   std::vector<CoordinatorAction> actions_;
 
   Phase phase_ = Phase::gathering;

@@ -303,6 +303,7 @@ void Coordinator::add_to(JobStatus& status, double now) const {
   if (phase_ == Phase::gathering) {
     status.phase = JobPhase::waiting;
     status.waiting_for = describe_missing();
+    if (!link_probes_.problem().empty()) status.waiting_for = "the network: " + link_probes_.problem();
     if (status.waiting_for.empty()) status.waiting_for = "the end of the pause before a restart";
   } else if (phase_ == Phase::finished) {
     status.phase = JobPhase::ending;

@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -54,6 +55,8 @@ void Member::connected(double now) {
 void Member::disconnected(const std::string& why, double now) {
   if (!std::exchange(is_connected_, false)) return;
   messages_.clear();
+  probe_request_.reset();
+  probing_round_ = 0;  // another coordinator counts its own rounds
   disconnected_since_ = now;
   next_report_ = now + timeouts_.report_interval;
   disconnect_reason_ = why;
@@ -182,6 +185,22 @@ void Member::on(const PrintStacks& message) {
     actions_.emplace_back(PrintTrainerStacks{});
 }
 
+void Member::on(const ProbePeers& message) {
+  if (state_ != State::idle) throw DataError("processes still run here");
+  const auto self = std::ranges::find(message.targets, index_, &ProbeTarget::member);
+  if (self == message.targets.end()) throw DataError("it does not list this launcher");
+  probing_round_ = message.round;
+  ProbePeers request{message.round, {}};
+  for (const ProbeTarget& target : message.targets) {
+    if (self->must_reach(target)) request.targets.push_back(target);
+  }
+  if (request.targets.empty()) {
+    peers_probed({message.round, {}});
+  } else {
+    probe_request_ = std::move(request);
+  }
+}
+
 void Member::on(const JobResult& message) {
   has_job_result_ = true;
   exit_ = Exit{static_cast<int>(message.code & 0xFFU), message.reason.empty() ? "" : printable_line(message.reason)};
@@ -251,6 +270,12 @@ void Member::all_ended() {
   }
 }
 
+void Member::peers_probed(PeersProbed result) {
+  if (state_ != State::idle || result.round != probing_round_) return;
+  probing_round_ = 0;
+  send(std::move(result));
+}
+
 void Member::leave(const std::string& reason) {
   if (is_leaving_ || state_ == State::exited) return;
   is_leaving_ = true;
@@ -297,6 +322,8 @@ void Member::add_to(JobStatus& status, double now) const {
 std::vector<Message> Member::take_messages() { return std::exchange(messages_, {}); }
 
 bool Member::take_disconnect_request() { return std::exchange(disconnect_requested_, false); }
+
+std::optional<ProbePeers> Member::take_probe_request() { return std::exchange(probe_request_, {}); }
 
 std::vector<LauncherAction> Member::take_actions() { return std::exchange(actions_, {}); }
 

@@ -100,6 +100,8 @@ class Member {
   void trainer_exited(TrainerExited end, bool has_reported = false);
   void failed(const std::string& reason);
   void all_ended();
+  /// The result of take_probe_request().
+  void peers_probed(PeersProbed result);
   /// This launcher was told to stop (SIGTERM): it exits with 75 once the generation has ended.
   void leave(const std::string& reason);
 
@@ -108,6 +110,8 @@ class Member {
   [[nodiscard]] std::vector<Message> take_messages();
   /// True once after an invalid message or a heartbeat timeout: close the connection and reconnect.
   [[nodiscard]] bool take_disconnect_request();
+  /// The launchers to connect to; peers_probed() reports which could not be reached.
+  [[nodiscard]] std::optional<ProbePeers> take_probe_request();
   [[nodiscard]] std::vector<LauncherAction> take_actions();
 
   /// The placement of the generation that runs or ends here.
@@ -130,6 +134,7 @@ class Member {
   void on(const Admit& message);
   void on(const Notice& message);
   void on(const PrintStacks& message);
+  void on(const ProbePeers& message);
   void on(const Heartbeat& message);
   template <typename Other>
   void on(const Other& message);
@@ -163,6 +168,8 @@ class Member {
   std::set<std::uint64_t> started_ranks_;  ///< ranks with a StartTrainer action
   bool is_done_ = false;                   ///< a local Lockstep rank exited with 0, so all work is done
 
+  std::optional<ProbePeers> probe_request_;
+  std::uint64_t probing_round_ = 0;  ///< whose result the coordinator waits for; 0: none
   std::vector<Message> messages_;
   std::vector<LauncherAction> actions_;
 };

@@ -27,7 +27,7 @@ template <typename Candidate, typename T>
 concept Like = std::same_as<std::remove_const_t<Candidate>, T>;
 
 auto fields(Like<PeerInfo> auto& it) {
-  return std::tie(it.member, it.incarnation, it.host, it.host_name, it.address, it.ranks, it.addresses);
+  return std::tie(it.member, it.incarnation, it.host, it.host_name, it.address, it.ranks, it.addresses, it.probe_port);
 }
 auto fields(Like<Node> auto& it) { return std::tie(it.host_name, it.server, it.ranks_on_machine); }
 auto fields(Like<RankPlacement> auto& it) { return std::tie(it.member, it.node, it.local_rank); }
@@ -64,6 +64,10 @@ auto fields(Like<Notice> auto& it) { return std::tie(it.text); }
 auto fields(Like<Admit> auto& it) { return std::tie(it.generation); }
 auto fields(Like<TrainingDone> auto& /*it*/) { return std::tuple<>(); }
 auto fields(Like<PrintStacks> auto& it) { return std::tie(it.generation); }
+auto fields(Like<ProbeTarget> auto& it) { return std::tie(it.member, it.address, it.port); }
+auto fields(Like<ProbePeers> auto& it) { return std::tie(it.round, it.targets); }
+auto fields(Like<UnreachablePeer> auto& it) { return std::tie(it.member, it.why); }
+auto fields(Like<PeersProbed> auto& it) { return std::tie(it.round, it.unreachable); }
 
 template <typename T>
 concept Compound = requires(T& value) {

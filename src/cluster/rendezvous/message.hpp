@@ -230,9 +230,46 @@ struct TrainingDone {
   static constexpr const char* name = "TrainingDone";
 };
 
-using Message = std::variant<Hello, Challenge, Proof, Welcome, Refused, Heartbeat, Ready, GenerationBegins,
-                             RankEnvironment, Fence, FenceDone, TrainerStarted, Progress, TrainerExited, Failed,
-                             GenerationEnds, Leaving, JobResult, Goodbye, Notice, Admit, TrainingDone, PrintStacks>;
+/// A launcher to which others connect, to prove the link between their hosts.
+struct ProbeTarget {
+  std::uint64_t member = 0;
+  std::string address;     ///< IP address of its host; empty if unknown
+  std::uint64_t port = 0;  ///< 0: no other launcher needs to connect to it
+
+  /// Two launchers with one address are on one host. Hosts of which one was reached by IPv4 and one by IPv6 may have
+  /// further addresses.
+  [[nodiscard]] bool must_reach(const ProbeTarget& to) const {
+    const auto is_ipv6 = [](const std::string& text) { return text.find(':') != std::string::npos; };
+    return member != to.member && address != to.address && !to.address.empty() && to.port != 0 &&
+           (address.empty() || is_ipv6(address) == is_ipv6(to.address));
+  }
+};
+
+/// Coordinator, to all members when a generation could begin: each connects to the others.
+struct ProbePeers {
+  static constexpr std::uint16_t kind = 28;
+  static constexpr const char* name = "ProbePeers";
+  std::uint64_t round = 0;
+  std::vector<ProbeTarget> targets;  ///< all members, the receiver too
+};
+
+struct UnreachablePeer {
+  std::uint64_t member = 0;
+  std::string why;
+};
+
+/// Member: the launchers that it could not connect to.
+struct PeersProbed {
+  static constexpr std::uint16_t kind = 29;
+  static constexpr const char* name = "PeersProbed";
+  std::uint64_t round = 0;
+  std::vector<UnreachablePeer> unreachable;
+};
+
+using Message =
+    std::variant<Hello, Challenge, Proof, Welcome, Refused, Heartbeat, Ready, GenerationBegins, RankEnvironment, Fence,
+                 FenceDone, TrainerStarted, Progress, TrainerExited, Failed, GenerationEnds, Leaving, JobResult,
+                 Goodbye, Notice, Admit, TrainingDone, PrintStacks, ProbePeers, PeersProbed>;
 
 [[nodiscard]] Frame to_frame(const Message& message);
 

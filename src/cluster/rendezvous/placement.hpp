@@ -20,6 +20,7 @@ struct PeerInfo {
   std::string address;                      ///< local IP address of its connection to the chief; empty for the chief
   std::uint64_t ranks = 1;                  ///< number of trainers it forks
   std::vector<std::string> addresses = {};  ///< from which its host's connections may come
+  std::uint64_t probe_port = 0;             ///< other launchers may connect to it to prove the link; 0: none
 
   friend bool operator==(const PeerInfo&, const PeerInfo&) = default;
 };

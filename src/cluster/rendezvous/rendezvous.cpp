@@ -49,7 +49,7 @@ Rendezvous::Rendezvous(const ClusterSpec& spec, std::uint64_t local_ranks, const
   if (spec.tasks.empty()) throw InternalError("the cluster has no tasks");
   credentials_.version = options.version;
   const double now = monotonic_seconds();
-  const PeerInfo self = make_peer_info(index_, local_ranks, options.host);
+  PeerInfo self = make_peer_info(index_, local_ranks, options.host);
   const Task& chief = spec.tasks.front();
   member_ =
       std::make_unique<Member>(index_, fmt::format("{} ({})", chief.name(), chief.address.to_string()), timeouts_, now);
@@ -72,26 +72,30 @@ Rendezvous::Rendezvous(const ClusterSpec& spec, std::uint64_t local_ranks, const
                                 true});
     }
   } else {
-    client_ = std::make_unique<RendezvousClient>(chief.address, credentials_, self, timeouts_, *member_);
     try {
       placeholder_listener_ = listen_on(port);
+      self.probe_port = port;
     } catch (const Error& error) {  // not fatal: only probes connect to this port
       actions_.emplace_back(Log{error.what(), true});
     }
+    client_ = std::make_unique<RendezvousClient>(chief.address, credentials_, self, timeouts_, *member_);
   }
   pump();
 }
 
 void Rendezvous::collect(std::vector<pollfd>& polled) {
   pump();
-  placeholder_poll_index_ = polled.size();
-  polled.push_back({placeholder_listener_.descriptor(), POLLIN, 0});
+  polled_from_ = polled.size();
+  polled.push_back({accept_again_at_.passed() ? placeholder_listener_.descriptor() : -1, POLLIN, 0});
+  polled.push_back({link_prober_.descriptor(), POLLIN, 0});
   if (server_) server_->collect(polled);
   if (client_) client_->collect(polled);
 }
 
 void Rendezvous::handle(std::span<const pollfd> polled) {
-  if (polled[placeholder_poll_index_].revents != 0) accept_and_close();
+  if (polled[polled_from_].revents != 0) accept_and_close();
+  // Before the messages, which may ask for another round.
+  if (std::optional<PeersProbed> result = link_prober_.take_result()) member_->peers_probed(*std::move(result));
   if (server_) server_->handle(polled);
   if (client_) client_->handle(polled);
   const double now = monotonic_seconds();
@@ -105,9 +109,24 @@ int Rendezvous::timeout_ms() const noexcept {
 }
 
 void Rendezvous::pump() {
-  const double now = monotonic_seconds();
   if (client_) client_->pump();
-  if (!coordinator_) return;
+  if (coordinator_) pump_coordinator();
+  probe_links();
+}
+
+void Rendezvous::probe_links() {
+  const std::optional<ProbePeers> request = member_->take_probe_request();
+  if (!request) return;
+  try {
+    link_prober_.start(*request);
+  } catch (const Error& error) {  // no process or pipe to be had
+    actions_.emplace_back(Log{fmt::format("cannot probe the links to other workers: {}", error.what()), true});
+    member_->peers_probed({request->round, {}});
+  }
+}
+
+void Rendezvous::pump_coordinator() {
+  const double now = monotonic_seconds();
   // The first member that connects shows by which address it reaches this host.
   if (std::string address = own_address(); address != known_address_) {
     coordinator_->set_addresses(index_, addresses_of_host(address));
@@ -147,8 +166,8 @@ void Rendezvous::accept_and_close() {
   try {
     for (int i = 0; i < 64 && accept_one(placeholder_listener_); ++i) {
     }
-  } catch (const InternalError&) {  // out of descriptors
-    placeholder_listener_.close();
+  } catch (const InternalError&) {  // out of descriptors: the kernel accepts probes meanwhile
+    accept_again_at_ = Deadline::after(1);
   }
 }
 

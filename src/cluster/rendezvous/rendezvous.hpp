@@ -23,10 +23,12 @@
 
 #include "cluster/config/cluster_spec.hpp"
 #include "cluster/config/job_token.hpp"
+#include "cluster/net/deadline.hpp"
 #include "cluster/net/socket.hpp"
 #include "cluster/rendezvous/coordinator.hpp"
 #include "cluster/rendezvous/handshake.hpp"
 #include "cluster/rendezvous/job_status.hpp"
+#include "cluster/rendezvous/link_prober.hpp"
 #include "cluster/rendezvous/member.hpp"
 #include "cluster/rendezvous/rendezvous_client.hpp"
 #include "cluster/rendezvous/rendezvous_server.hpp"
@@ -69,6 +71,8 @@ class Rendezvous {
 
  private:
   void pump();
+  void pump_coordinator();
+  void probe_links();
   void accept_and_close();
 
   SupervisionTimeouts timeouts_;
@@ -82,8 +86,11 @@ class Rendezvous {
   std::string known_address_;  ///< the last own_address() that the coordinator was told of
   // In the other launchers:
   std::unique_ptr<RendezvousClient> client_;
-  Socket placeholder_listener_;  ///< accepts probes of this task's port, to show that its launcher runs
-  std::size_t placeholder_poll_index_ = 0;
+  Socket placeholder_listener_;  ///< accepts probes of this task's port, to show that its launcher can be reached
+  Deadline accept_again_at_ = Deadline::after(0);
+
+  LinkProber link_prober_;
+  std::size_t polled_from_ = 0;
 
   std::vector<LauncherAction> actions_;
   std::optional<Exit> exit_;

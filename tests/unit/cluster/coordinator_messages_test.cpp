@@ -78,7 +78,8 @@ TEST_CASE("a member that sends invalid messages is disconnected without harm to 
                                       TrainerExited{7, 1, 65, 0},
                                       RankEnvironment{1, 0, {}},
                                       RankEnvironment{1, 12345, {}},
-                                      Progress{1, 0, Activity::training, 1, 1, 0, 0}};
+                                      Progress{1, 0, Activity::training, 1, 1, 0, 0},
+                                      PeersProbed{1, {}}};
   for (const Message& message : nonsense) {
     CAPTURE(message_name(message));
     Coordinator coordinator({"worker 0", "worker 1"}, "run", {}, 0);

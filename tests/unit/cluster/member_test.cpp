@@ -237,6 +237,38 @@ TEST_CASE("a rejected process exits with the reason") {
   CHECK(exits[0].message == "the chief, worker 0 (a:1), refuses this process: it has another job token");
 }
 
+TEST_CASE("a member connects to members on other hosts and reports to the coordinator that asked") {
+  const ProbePeers all{1, {{0, "10.0.0.1", 0}, {1, "10.0.0.2", 5001}, {2, "10.0.0.2", 5002}, {3, "10.0.0.4", 5000}}};
+  Member member(1, "worker 0 (a:1)", {}, 0);
+  member.connected(0);
+  (void)member.take_messages();
+  member.receive(all, 0);
+  const std::optional<ProbePeers> request = member.take_probe_request();
+  REQUIRE(request);
+  REQUIRE(request->targets.size() == 1);
+  CHECK(request->targets[0].member == 3);
+  CHECK_FALSE(member.take_probe_request());
+  member.peers_probed({1, {{3, "no answer"}}});
+  const std::vector<Message> said = member.take_messages();
+  REQUIRE(said.size() == 1);
+  CHECK(std::get<PeersProbed>(said[0]).unreachable.size() == 1);
+
+  member.receive(ProbePeers{2, {all.targets.begin(), all.targets.begin() + 3}}, 0);
+  CHECK_FALSE(member.take_probe_request());
+  CHECK(std::get<PeersProbed>(member.take_messages().at(0)).round == 2);
+
+  member.receive(all, 0);
+  member.disconnected("the chief was killed", 1);
+  member.connected(2);
+  (void)member.take_messages();
+  CHECK_FALSE(member.take_probe_request());
+  member.peers_probed({1, {}});
+  CHECK(member.take_messages().empty());
+
+  member.receive(ProbePeers{1, {all.targets.front()}}, 2);  // without this member
+  CHECK(member.take_disconnect_request());
+}
+
 TEST_CASE("a coordinator that sends invalid messages is disconnected") {
   const std::vector<Message> nonsense{Ready{},
                                       Hello{},
@@ -244,6 +276,7 @@ TEST_CASE("a coordinator that sends invalid messages is disconnected") {
                                       GenerationBegins{two_ranks()},
                                       FenceDone{1, 7, {"a"}},
                                       FenceDone{1, 0, {"a", "b"}},
+                                      ProbePeers{1, {{1, "10.0.0.1", 5000}}},
                                       RankEnvironment{1, 1, {}},
                                       RankEnvironment{1, 99, {}}};
   for (const Message& message : nonsense) {
@@ -272,7 +305,7 @@ TEST_CASE("messages round-trip through frames and anything else is rejected") {
                                             7,
                                             true,
                                             std::string("\0\1", 2),
-                                            {1, 2, "host", "name", "10.0.0.1", 3, {"10.0.0.1", "fd00::7"}}},
+                                            {1, 2, "host", "name", "10.0.0.1", 3, {"10.0.0.1", "fd00::7"}, 5000}},
                                       Challenge{"n"},
                                       Proof{"p"},
                                       Welcome{"w"},
@@ -294,7 +327,9 @@ TEST_CASE("messages round-trip through frames and anything else is rejected") {
                                       Notice{"text"},
                                       Admit{3},
                                       TrainingDone{},
-                                      PrintStacks{3}};
+                                      PrintStacks{3},
+                                      ProbePeers{3, {{0, "", 0}, {1, "10.0.0.1", 5000}}},
+                                      PeersProbed{3, {{1, "no answer"}}}};
   CHECK(messages.size() == std::variant_size_v<Message>);
   for (const Message& message : messages) {
     CAPTURE(message_name(message));
@@ -309,7 +344,7 @@ TEST_CASE("messages round-trip through frames and anything else is rejected") {
   }
   const auto read = std::get<Hello>(to_message(to_frame(messages[0])));
   CHECK(read.has_token);
-  CHECK(read.who == PeerInfo{1, 2, "host", "name", "10.0.0.1", 3, {"10.0.0.1", "fd00::7"}});
+  CHECK(read.who == PeerInfo{1, 2, "host", "name", "10.0.0.1", 3, {"10.0.0.1", "fd00::7"}, 5000});
   CHECK(std::get<GenerationBegins>(to_message(to_frame(messages[7]))).placement == two_ranks(9));
   const auto loss = std::get<Progress>(to_message(to_frame(progress)));
   CHECK(std::isnan(loss.loss));

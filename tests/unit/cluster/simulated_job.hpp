@@ -18,6 +18,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <variant>
@@ -48,6 +49,7 @@ struct SimulatedLauncher {
   std::optional<double> ends_at;  ///< when the current EndGeneration completes
   double ending_takes = 0.05;
   std::size_t starts = 0;  ///< number of trainers started
+  std::size_t probes = 0;  ///< rounds in which it connected to others
   std::optional<Exit> exit;
   std::vector<std::string> log;
 };
@@ -191,7 +193,8 @@ class SimulatedJob {
   std::uint64_t saved_step = 0;  ///< the step of the last backup, where trainers begin; every tenth step has one
   std::uint64_t step_now = 0;
   std::size_t messages = 0;
-  std::vector<std::string> worlds;  ///< names of the worlds in the order of their start
+  std::set<std::pair<std::uint64_t, std::uint64_t>> cut_links;  ///< from a member to another one
+  std::vector<std::string> worlds;                              ///< names of the worlds in the order of their start
 
  private:
   void step(double tick) {
@@ -237,7 +240,9 @@ class SimulatedJob {
                        "host " + std::to_string(host),
                        "node-" + std::to_string(host),
                        "10.0.0." + std::to_string(number),
-                       options_.ranks_each};
+                       options_.ranks_each,
+                       {},
+                       number == 0 ? 0U : 5000U};
     const std::string objection = coordinator_->join(who, now);
     if (!objection.empty()) {
       launcher.member->unreachable(objection);
@@ -297,6 +302,14 @@ class SimulatedJob {
         moved = true;
         launcher.member->receive(message, now);
       }
+    }
+    if (const std::optional<ProbePeers> request = launcher.member->take_probe_request()) {
+      ++launcher.probes;
+      PeersProbed result{request->round, {}};
+      for (const ProbeTarget& target : request->targets) {
+        if (cut_links.contains({number, target.member})) result.unreachable.push_back({target.member, "no answer"});
+      }
+      launcher.member->peers_probed(std::move(result));
     }
     for (Message& message : launcher.member->take_messages()) {
       moved = true;
