@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs jobs of several pods on one machine, each in its own network namespace, and injects faults.
 
-    tests/pods/namespaces/run.py BUILD_DIR [bandwidth | random_faults | chief | elastic | leave | start |
+    tests/pods/namespaces/run.py BUILD_DIR [bandwidth | random_faults | chief | elastic | leave | start | links |
                                  unauthenticated_peers | junk_connections | junk_everywhere |
                                  fault_matrix]...
                                  [-v] [--full] [--count N] [--seed S] [--results FILE]
@@ -22,7 +22,7 @@ import groups  # noqa: E402
 import scale  # noqa: E402
 import support  # noqa: E402
 
-GROUPS = ("bandwidth", "random_faults", "chief", "elastic", "leave", "start", "unauthenticated_peers",
+GROUPS = ("bandwidth", "random_faults", "chief", "elastic", "leave", "start", "links", "unauthenticated_peers",
           "junk_connections", "junk_everywhere", "fault_matrix")
 
 
