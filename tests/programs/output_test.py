@@ -42,6 +42,7 @@ class OutputTest(ProgramTest):
     def test_verbose_0_prints_nothing(self) -> None:
         for name in ("keras_mnist", "custom_training_mnist"):
             with self.subTest(name):
+                self.model = self.scratch / name  # a model that is there already would be warned of
                 ended = self.succeed(*self.short, "--verbose", 0, workers=2, name=name)
                 self.assertEqual((ended.stdout, ended.stderr), ("", ""))
                 self.assertTrue((self.model / "model.h5").exists())
