@@ -99,8 +99,10 @@ std::optional<Stall> StallDetector::find_silent_start(double limit, double now) 
                                       waited, ranks_[*silent].last->silent_seconds)};
   }
   if (!are_all_waiting || !last_waiting || now - *ranks_[*last_waiting].waiting_since <= limit) return {};
-  return Stall{*last_waiting, fmt::format("all ranks have been waiting for each other for {:.0f} s; this one was the last to start waiting",
-                                          now - *ranks_[*last_waiting].waiting_since)};
+  return Stall{
+      *last_waiting,
+      fmt::format("all ranks have been waiting for each other for {:.0f} s; this one was the last to start waiting",
+                  now - *ranks_[*last_waiting].waiting_since)};
 }
 
 double StallDetector::max_allowed_silence(const Progress& report) const {

@@ -10,6 +10,7 @@ from matrix import lose_packets
 from network import run
 from pods import STANDS, Job
 from pods_test_case import PodsTest
+from support import program
 
 CUT = (r"worker 1 \(10\.87\.32\.2\) and worker 2 \(10\.87\.32\.3\) cannot reach each other: no answer within 3 s; let "
        "firewalls and network policies admit connections")
@@ -56,11 +57,12 @@ class LinksTest(PodsTest):
         self.assertNotRegex(job.text(), STANDS)
 
     def test_a_link_that_is_cut_during_training_costs_one_restart(self) -> None:
-        command = self.training(10, 60, "--parallelism", "data")
+        command = self.training(10, 20, "--parallelism", "data")
         whole = self.undisturbed(command)
-        job = self.job([*command, "--backup-save-freq", "20"])
+        job = self.job([program("lockstep_with_faults"), *command[1:], "--backup-save-freq", "20"],
+                       LOCKSTEP_TEST_STEP_MS="50")
         job.start_all()
-        job.wait_for_backup(job.wait_for_line(STANDS, [job.chief]) + 0.5)  # ranks report steps five times a second
+        job.wait_for_backup(job.wait_for_line(STANDS, [job.chief]) + 3)  # launchers know by then how long steps take
         self.cut_both_ways()
         job.wait_for_line(CUT, job.pods)
         named = time.monotonic()
