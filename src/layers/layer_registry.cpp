@@ -116,52 +116,49 @@ void set_trainable(Layer& layer, bool trainable) {
       layer);
 }
 
-bool takes_trainable(const Layer& layer) {
+namespace {
+
+/// A trait of the layer's type, or `otherwise` if the type does not declare it.
+template <typename Trait>
+bool optional_trait(const Layer& layer, bool otherwise, const Trait& trait) {
   return std::visit(
-      []<typename L>(const L& /*any*/) {
-        if constexpr (requires { LayerTraits<L>::takes_trainable; }) {
-          return LayerTraits<L>::takes_trainable;
+      [&]<typename L>(const L& /*any*/) {
+        if constexpr (requires { trait.template operator()<L>(); }) {
+          return trait.template operator()<L>();
         } else {
-          return true;
+          return otherwise;
         }
       },
       layer);
+}
+
+}  // namespace
+
+bool takes_trainable(const Layer& layer) {
+  return optional_trait(
+      layer, true, []<typename L>() requires requires { LayerTraits<L>::takes_trainable; } {
+        return LayerTraits<L>::takes_trainable;
+      });
 }
 
 bool reads_raw_numbers(const Layer& layer) {
-  return std::visit(
-      []<typename L>(const L& /*any*/) {
-        if constexpr (requires { LayerTraits<L>::reads_raw_numbers; }) {
-          return LayerTraits<L>::reads_raw_numbers;
-        } else {
-          return false;
-        }
-      },
-      layer);
+  return optional_trait(
+      layer, false, []<typename L>() requires requires { LayerTraits<L>::reads_raw_numbers; } {
+        return LayerTraits<L>::reads_raw_numbers;
+      });
 }
 
 bool takes_integers(const Layer& layer) {
-  return std::visit(
-      []<typename L>(const L& /*any*/) {
-        if constexpr (requires { LayerTraits<L>::takes_integers; }) {
-          return LayerTraits<L>::takes_integers;
-        } else {
-          return false;
-        }
-      },
-      layer);
+  return optional_trait(
+      layer, false, []<typename L>() requires requires { LayerTraits<L>::takes_integers; } {
+        return LayerTraits<L>::takes_integers;
+      });
 }
 
 bool keeps_numbers(const Layer& layer) {
-  return std::visit(
-      []<typename L>(const L& /*any*/) {
-        if constexpr (requires { LayerTraits<L>::keeps_numbers; }) {
-          return LayerTraits<L>::keeps_numbers;
-        } else {
-          return false;
-        }
-      },
-      layer);
+  return optional_trait(
+      layer, false,
+      []<typename L>() requires requires { LayerTraits<L>::keeps_numbers; } { return LayerTraits<L>::keeps_numbers; });
 }
 
 ElementOrder element_order_of(const Layer& layer) {
