@@ -10,9 +10,11 @@ export OMPI_MCA_rmaps_base_oversubscribe=1 PRTE_MCA_rmaps_default_mapping_policy
 if [ -z "${GOMP_SPINCOUNT:-}${OMP_WAIT_POLICY:-}" ]; then export GOMP_SPINCOUNT=1000; fi
 
 # mpirun kills its ranks one second after an interrupt, which may be in the middle of a step. It passes SIGUSR1 on to
-# them, and they take it as a request to stop. The second interrupt is mpirun's own.
+# them, and they take it as a request to stop. The second interrupt kills them: mpirun of Open MPI 4 crashes where it
+# would do that itself.
 is_signalled=0
 was_asked=0
+was_stopped=0
 ask_to_stop() {
   is_signalled=1
   was_asked=1
@@ -21,7 +23,10 @@ ask_to_stop() {
 }
 stop() {
   is_signalled=1
-  kill -TERM "$mpirun" || true
+  was_stopped=1
+  local ranks=()
+  read -r -a ranks < <(cat "/proc/$mpirun/task/"*/children) || true
+  if [ ${#ranks[@]} -gt 0 ]; then kill -KILL "${ranks[@]}" || true; else kill -TERM "$mpirun" || true; fi
 }
 set -m # a process group of its own: Ctrl-C in a terminal reaches this script alone
 setpriv --pdeathsig TERM mpirun --bind-to none "$@" <&0 &
@@ -33,6 +38,10 @@ while true; do
   code=0
   wait "$mpirun" || code=$?
   if [ $is_signalled = 1 ]; then continue; fi
+  if [ $was_stopped = 1 ]; then
+    echo "mpirun.sh: interrupted twice, so stopped at once; the same command goes on from the last backup, if there is one" >&2
+    exit 75
+  fi
   if [ $was_asked = 1 ] && [ "$code" = 138 ]; then # SIGUSR1 came before a program could expect it
     echo "mpirun.sh: interrupted while the programs started; nothing was trained, and files are as they were" >&2
     exit 75

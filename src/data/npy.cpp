@@ -54,7 +54,9 @@ const char* remedy_for(std::string_view descr) {
   const char kind = descr.size() < 2 ? '\0' : descr[1];
   switch (kind) {
     case 'U':
-    case 'S': return "make class indices of texts: numpy.searchsorted(numpy.unique(y_train), y) for each y";
+    case 'S':
+      return "make numbers of texts: numerals with .astype('float32'), labels with "
+             "numpy.searchsorted(numpy.unique(y_train), y)";
     case 'O':
       return "make one array of numbers: of texts, class indices with numpy.searchsorted(numpy.unique(y_train), y); of "
              "arrays, numpy.stack";

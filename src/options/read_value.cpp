@@ -27,7 +27,7 @@ bool is_positive(double number) {
 }  // namespace
 
 double read_positive(const OptionValue& given) {
-  return read_number(given, is_positive, "a finite number greater than 0");
+  return read_number(given, is_positive, "greater than 0 and at most 3.4e38");
 }
 
 double read_factor(const OptionValue& given) {
@@ -37,7 +37,7 @@ double read_factor(const OptionValue& given) {
   if (is_quotient) divisor.value.erase(0, one_over.size());
   const std::optional<double> number = parse_number<double>(divisor.value);
   const double factor = !number ? 0 : is_quotient ? 1 / *number : *number;
-  if (!is_positive(factor)) refuse(given, "a finite number greater than 0, or a quotient such as 1/255");
+  if (!is_positive(factor)) refuse(given, "greater than 0 and at most 3.4e38, or a quotient such as 1/255");
   return factor;
 }
 

@@ -111,12 +111,20 @@ void own_model_directory(RunContext& run_context) {
   }
 }
 
+namespace {
+
+/// A wrong setting, which no restart mends.
+void require_exists(const std::filesystem::path& file) {
+  std::error_code error;
+  if (!std::filesystem::exists(file, error) && !error)
+    throw UsageError(fmt::format("cannot read {}: No such file or directory; check the path", file.string()));
+}
+
+}  // namespace
+
 LoadedModel read_model_file(RunContext& run_context, const std::filesystem::path& file, const Architecture* known) {
   const auto read = [&]() -> std::optional<LoadedModel> {
-    std::error_code error;
-    if (!std::filesystem::exists(file, error) && !error) {  // a wrong setting, which no restart mends
-      throw UsageError(fmt::format("cannot read {}: No such file or directory; check the path", file.string()));
-    }
+    require_exists(file);
     const ModelFormat format = model_format_of(file);
     const bool bare = format == ModelFormat::weights || (format == ModelFormat::h5 && !has_architecture(file));
     if (!bare) return LoadedModel{file.string(), load_model(file, UnsupportedCompilation::note)};
@@ -147,23 +155,28 @@ std::string read_small_file(const std::filesystem::path& file) {
 
 std::string read_text_file(RunContext& run_context, const std::filesystem::path& file) {
   std::string text;
+  std::string missing;
   std::string problem;
   if (run_context.world().is_chief()) {
     try {
+      require_exists(file);
       text = read_small_file(file);
+    } catch (const UsageError& error) {
+      missing = error.what();
     } catch (const IoError& error) {
       problem = error.what();
     }
   }
   const ByteSink sink = sender(run_context);
   const ByteSource source = receiver(run_context);
-  for (std::string* each : {&problem, &text}) {
+  for (std::string* each : {&missing, &problem, &text}) {
     if (run_context.world().is_chief()) {
       write_text(sink, *each);
     } else {
       *each = read_text(source).value();
     }
   }
+  if (!missing.empty()) throw UsageError(missing);
   if (!problem.empty()) throw IoError(problem);
   return text;
 }

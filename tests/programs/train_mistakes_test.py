@@ -56,7 +56,7 @@ class MistakesTest(ModelFileTest):
         weights = self.trained("only.weights.h5")
         for file, code, says in (
             (absent, USAGE, ("absent.keras", "No such file")),
-            (self.scratch / "absent.json", IO, ("absent.json", "No such file")),
+            (self.scratch / "absent.json", USAGE, ("absent.json", "No such file")),
             (self.scratch / "directory.json", IO, ("directory.json is a directory",)),
             (self.scratch / "pipe.keras", IO, ("pipe.keras is not a regular file", "path of a .keras file")),
             (self.scratch / "pipe.h5", IO, ("pipe.h5 is not a regular file",)),
