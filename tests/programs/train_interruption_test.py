@@ -106,6 +106,18 @@ class InterruptionTest(ModelFileTest):
         again.process.kill()
         again.end()
 
+    def test_a_second_interrupt_stops_all_ranks_at_once(self) -> None:
+        running = self.start("--model", self.plain, *COMPILED, "--epochs", 4000, workers=2)
+        running.wait_for_output("Epoch 2/")
+        os.kill(running.ranks()[1], signal.SIGSTOP)  # else the first interrupt might be enough
+        running.process.send_signal(signal.SIGINT)
+        self.assertTrue(eventually(lambda: "interrupted: stopping" in running.stderr, 60), "nothing was said")
+        running.process.send_signal(signal.SIGINT)
+        ended = running.end()
+        self.assertEqual(ended.code, TEMPORARY, str(ended))
+        self.assertIn("interrupted twice, so stopped at once; the same command goes on", ended.stderr)
+        self.assertNotIn("Segmentation fault", ended.stderr)
+
     def test_a_second_interrupt_ends_a_rank_that_waits(self) -> None:
         running = self.start("--model", self.plain, *COMPILED, "--epochs", 4000, workers=2)
         running.wait_for_output("Epoch 2/")
