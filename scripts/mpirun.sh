@@ -28,17 +28,21 @@ stop() {
   read -r -a ranks < <(cat "/proc/$mpirun/task/"*/children) || true
   if [ ${#ranks[@]} -gt 0 ]; then kill -KILL "${ranks[@]}" || true; else kill -TERM "$mpirun" || true; fi
 }
+hang_up() {
+  is_signalled=1
+  kill -TERM "$mpirun" || true
+}
 set -m # a process group of its own: Ctrl-C in a terminal reaches this script alone
 setpriv --pdeathsig TERM mpirun --bind-to none "$@" <&0 &
 mpirun=$!
 trap ask_to_stop INT TERM
-trap stop HUP
+trap hang_up HUP
 while true; do
   is_signalled=0
   code=0
   wait "$mpirun" || code=$?
   if [ $is_signalled = 1 ]; then continue; fi
-  if [ $was_stopped = 1 ]; then
+  if [ $was_stopped = 1 ] && [ "$code" != 0 ]; then
     echo "mpirun.sh: interrupted twice, so stopped at once; the same command goes on from the last backup, if there is one" >&2
     exit 75
   fi

@@ -97,7 +97,6 @@ std::function<void()> CheckpointWriter::make_job(const std::filesystem::path& pa
 void CheckpointWriter::save(const std::filesystem::path& path) {
   require_no_backup_name(path);
   if (!participates()) return;
-  session_.run_context().writer().wait();
   session_.model().compiled().executable().release_tensors();  // the copies of the model take their place
   const auto job = make_job(path);
   session_.model().compiled().communicator->finish_gather();

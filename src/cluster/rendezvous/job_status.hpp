@@ -7,11 +7,11 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cluster/rendezvous/message.hpp"
 #include "core/enum_names.hpp"
-#include <utility>
 
 namespace lockstep {
 
