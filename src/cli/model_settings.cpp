@@ -347,14 +347,16 @@ void warn_of_second_scale(const Options& options, const Architecture& model) {
 
 std::string describe(const TrainTestSplit& data, const Options& options, const Architecture& model) {
   const Dataset& train = data.train;
-  const std::string validation = data.validation ? fmt::format(", {} validation", data.validation->size()) : "";
+  std::string others;
+  if (data.validation)
+    others += fmt::format("{} {} validation", data.test.size() > 0 ? "," : " and", data.validation->size());
+  if (data.test.size() > 0) others += fmt::format(" and {} test", data.test.size());
   std::string shapes;
   for (const InputArray& array : train.inputs) {
     if (!shapes.empty()) shapes += " and ";
     shapes += array.shape.to_string() + (array.name.empty() ? "" : " for '" + array.name + "'");
   }
-  std::string text = fmt::format("Data: {} training{} and {} test examples of shape {}", train.size(), validation,
-                                 data.test.size(), shapes);
+  std::string text = fmt::format("Data: {} training{} examples of shape {}", train.size(), others, shapes);
   if (const std::string bytes = describe_bytes(train, options, model); !bytes.empty()) text += ", " + bytes;
   return text + ", from " + options.data_dir.string();
 }

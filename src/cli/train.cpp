@@ -111,7 +111,8 @@ void check_outputs(const TrainSettings& settings, const Options& options, const 
 }
 
 std::vector<Dataset*> datasets_of(TrainTestSplit& data) {
-  std::vector<Dataset*> datasets{&data.train, &data.test};
+  std::vector<Dataset*> datasets{&data.train};
+  if (data.test.size() > 0) datasets.push_back(&data.test);
   if (data.validation) datasets.push_back(&*data.validation);
   return datasets;
 }
@@ -119,7 +120,7 @@ std::vector<Dataset*> datasets_of(TrainTestSplit& data) {
 /// The data, its targets in the form that the losses take. Throws UsageError or DataError if the model cannot take it.
 TrainTestSplit load_data_for(const Architecture& model, const CompileOptions& compile_options,
                              const TrainSettings& settings, const Options& options) {
-  TrainTestSplit data = load_dataset(options.data_dir, array_names(model));
+  TrainTestSplit data = load_dataset(options.data_dir, array_names(model), TestSet::optional);
   if (data.validation && settings.validation_split > 0) {
     throw UsageError(fmt::format("--validation-split is {}, but {} has a validation set, x_val; leave one of them out",
                                  settings.validation_split, options.data_dir.string()));
@@ -162,11 +163,10 @@ void train(std::span<const std::string> args) {
                          .validation_data = validation,
                          .validation_split = settings.validation_split,
                          .callbacks = callbacks_of(settings, options, validates)});
-  const Logs test = model.evaluate(data.test);
+  std::string line;
+  if (data.test.size() > 0) line = "T" + describe(model.evaluate(data.test), "est ") + ". ";  // history.json has it too
   model.save(output);
-  std::string line = describe(test, "test ") + ". Saved " + output.string();
-  line.front() = 'T';
-  strategy.print("{}", line);
+  strategy.print("{}Saved {}", line, output.string());
   require_printed();
 }
 

@@ -83,6 +83,10 @@ class Communicator {
   /// such as counts of examples, and are never compressed.
   virtual void exclude_from_compression(const std::vector<Range>& /*ranges*/) {}
 
+  /// Call before `allocate`, with equal arguments on all ranks: ranges of the gradient arena that are mostly zero, such
+  /// as those of Embeddings. Lines of zeros in them do not travel between hosts. The sums have the same bits.
+  virtual void send_without_zeros(const std::vector<Range>& /*ranges*/) {}
+
   /// Call before `allocate`, with equal arguments on all ranks: a bucket that meets one of these ranges of the arenas
   /// is not cut into shards, so that one rank of each host updates all of it.
   virtual void keep_whole(const std::vector<Range>& /*ranges*/) {}

@@ -60,11 +60,12 @@ HierarchicalCommunicator::HierarchicalCommunicator(const std::vector<int>& host_
       world_(MpiComm::of_world()),
       host_comm_(world_.split(topology_.host)),
       inter_host_comm_(world_.split(topology_.has_shard() ? static_cast<int>(topology_.local_rank) : MPI_UNDEFINED)),
-      compression_(options.compression) {}
+      wire_format_{.compression = options.compression} {}
 
 std::string HierarchicalCommunicator::describe() const {
   if (topology_.hosts == 1) return fmt::format("shared memory ({} ranks)", topology_.size);
-  const char* rounding = compression_ == GradientCompression::bfloat16 ? ", gradients rounded to bfloat16" : "";
+  const char* rounding =
+      wire_format_.compression == GradientCompression::bfloat16 ? ", gradients rounded to bfloat16" : "";
   if (topology_.hosts == topology_.size) return fmt::format("MPI ({} hosts{})", topology_.hosts, rounding);
   return fmt::format("shared memory within {} hosts, MPI between them{}", topology_.hosts, rounding);
 }
@@ -89,7 +90,7 @@ ArenaMemory HierarchicalCommunicator::allocate(std::size_t gradient_elements, st
   for (const Range& bucket : buckets) shards_.push_back(topology_.own_shard(bucket, is_whole(bucket)));
   group_.emplace(topology_, layout, memory, shards_, policy_, std::move(on_wait));
   if (topology_.hosts > 1 && topology_.has_shard()) {
-    inter_host_.emplace(inter_host_comm_, group_->arenas().gradients, shards_, compression_, uncompressed_);
+    inter_host_.emplace(inter_host_comm_, group_->arenas().gradients, shards_, wire_format_);
   }
   barrier();  // no rank may mark a bucket ready before all have cleared their counters
   return group_->arenas();

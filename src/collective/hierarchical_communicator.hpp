@@ -44,13 +44,20 @@ class HierarchicalCommunicator final : public Communicator {
 
   ArenaMemory allocate(std::size_t gradient_elements, std::size_t mirrored_bytes, std::vector<Range> buckets) override;
 
-  void exclude_from_compression(const std::vector<Range>& ranges) override { uncompressed_ = ranges; }
+  void exclude_from_compression(const std::vector<Range>& ranges) override { wire_format_.uncompressed = ranges; }
+  void send_without_zeros(const std::vector<Range>& ranges) override { wire_format_.packed = ranges; }
   void keep_whole(const std::vector<Range>& ranges) override { whole_ = ranges; }
   void mark_ready(std::size_t bucket) override;
   [[nodiscard]] ReducedShard wait_reduced(std::size_t bucket) override;
   void mark_updated(std::size_t bucket) override;
   void wait_updated(std::size_t bucket) override { group_->wait_updated(bucket); }
   void make_progress() override;
+
+  /// By this rank, of gradients without zeros, in all steps so far.
+  [[nodiscard]] std::uint64_t packed_bytes_sent() const noexcept {
+    return inter_host_ ? inter_host_->packed_bytes_sent() : 0;
+  }
+
   [[nodiscard]] bool is_reduced(std::size_t bucket) const override;
 
   void prepare_all_to_alls(const std::vector<AllToAll>& all_to_alls) override;
@@ -93,8 +100,7 @@ class HierarchicalCommunicator final : public Communicator {
   AlignedBuffer local_memory_;
   MpiSharedWindow shared_memory_;
   std::optional<SharedMemoryGroup> group_;  ///< set by `allocate`
-  GradientCompression compression_;
-  std::vector<Range> uncompressed_;
+  WireFormat wire_format_;
   std::vector<Range> whole_;
   std::vector<Range> shards_;              ///< of this rank, by bucket
   std::deque<std::size_t> ready_buckets_;  ///< ready on this rank, perhaps not yet on its whole host

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "collective/bfloat16_compression.hpp"
+#include "collective/packed_lines.hpp"
 #include "collective/topology.hpp"
 #include "core/bfloat16.hpp"
 
@@ -18,30 +19,34 @@ namespace lockstep {
 namespace {
 
 constexpr std::size_t max_message_elements = std::size_t{1} << 17U;  // MPI's eager limit (cluster/world/world.cpp)
+constexpr std::size_t max_packed_elements = max_message_elements - max_message_elements / 64;  // leaves room for bits
 constexpr std::size_t min_compressed_elements = 4096;  // latency dominates shorter messages: rounding gains nothing
 constexpr std::size_t max_tested_slices = 4;           // unfinished slices that make_progress() tests
 constexpr std::size_t cache_line_bytes = 64;
 constexpr std::size_t tags = 16384;  // MPI guarantees twice as many; slices that share a tag arrive in order
 
+/// A part of a shard, and whether it lies in one of the ranges by which the shard was split.
 struct Segment {
   Range range;
-  bool uncompressed;
+  bool is_inside = false;
 };
 
-/// Splits a shard at the borders of uncompressed ranges. Short segments stay uncompressed too, which saves messages.
-std::vector<Segment> split_by_compression(const Range& shard, std::span<const Range> uncompressed) {
+/// Splits a shard at the borders of ascending ranges. Segments shorter than `min_elements` count as `short_is_inside`,
+/// and like neighbours are joined, which saves messages.
+std::vector<Segment> split(const Range& shard, std::span<const Range> ranges, std::size_t min_elements,
+                           bool short_is_inside) {
   std::vector<Segment> segments;
-  const auto append = [&](std::size_t end, bool is_uncompressed) {
+  const auto append = [&](std::size_t end, bool is_inside) {
     const std::size_t begin = segments.empty() ? shard.begin : segments.back().range.end;
     if (begin >= end) return;
-    is_uncompressed = is_uncompressed || end - begin < min_compressed_elements;
-    if (!segments.empty() && segments.back().uncompressed == is_uncompressed) {
+    if (end - begin < min_elements) is_inside = short_is_inside;
+    if (!segments.empty() && segments.back().is_inside == is_inside) {
       segments.back().range.end = end;
     } else {
-      segments.push_back({{begin, end}, is_uncompressed});
+      segments.push_back({{begin, end}, is_inside});
     }
   };
-  for (const Range& range : uncompressed) {  // ascending
+  for (const Range& range : ranges) {
     append(std::min(range.begin, shard.end), false);
     append(std::min(range.end, shard.end), true);
   }
@@ -49,10 +54,21 @@ std::vector<Segment> split_by_compression(const Range& shard, std::span<const Ra
   return segments;
 }
 
+std::vector<Range> ascending(std::vector<Range> ranges) {
+  std::ranges::sort(ranges, {}, &Range::begin);
+  return ranges;
+}
+
+std::size_t element_bytes(bool is_compressed) { return is_compressed ? sizeof(BFloat16) : sizeof(float); }
+
+std::size_t rounded_to_cache_lines(std::size_t bytes) {
+  return (bytes + cache_line_bytes - 1) / cache_line_bytes * cache_line_bytes;
+}
+
 }  // namespace
 
 InterHostAllReduce::InterHostAllReduce(const MpiComm& comm, std::span<float> gradients, std::span<const Range> shards,
-                                       GradientCompression compression, std::span<const Range> uncompressed)
+                                       const WireFormat& format)
     : comm_(comm.get()), gradients_(gradients) {
   int number = 0;
   check_mpi(MPI_Comm_size(comm_, &number), "MPI_Comm_size");
@@ -60,23 +76,32 @@ InterHostAllReduce::InterHostAllReduce(const MpiComm& comm, std::span<float> gra
   check_mpi(MPI_Comm_rank(comm_, &number), "MPI_Comm_rank");
   host_ = static_cast<std::size_t>(number);
 
-  std::vector<Range> sorted(uncompressed.begin(), uncompressed.end());
-  std::ranges::sort(sorted, {}, &Range::begin);
-  if (compression == GradientCompression::none) sorted = std::vector<Range>{{0, gradients.size()}};
+  const bool compresses = format.compression == GradientCompression::bfloat16;
+  const std::vector<Range> uncompressed =
+      compresses ? ascending(format.uncompressed) : std::vector<Range>{{0, gradients.size()}};
+  const std::vector<Range> packed = ascending(format.packed);
   for (const Range& shard : shards) {
     first_slice_.push_back(slices_.size());
-    for (const Segment& segment : split_by_compression(shard, sorted)) {
-      for (std::size_t at = segment.range.begin; at < segment.range.end; at += max_message_elements) {
-        slices_.push_back({.range = {at, std::min(segment.range.end, at + max_message_elements)},
-                           .is_compressed = !segment.uncompressed});
+    for (const Segment& whole : split(shard, packed, min_compressed_elements, false)) {
+      const std::size_t max_elements = whole.is_inside ? max_packed_elements : max_message_elements;
+      for (const Segment& segment : split(whole.range, uncompressed, min_compressed_elements, true)) {
+        for (std::size_t at = segment.range.begin; at < segment.range.end; at += max_elements) {
+          slices_.push_back({.range = {at, std::min(segment.range.end, at + max_elements)},
+                             .is_compressed = !segment.is_inside,
+                             .is_packed = whole.is_inside});
+        }
       }
     }
   }
   first_slice_.push_back(slices_.size());
 
-  if (compression == GradientCompression::bfloat16) send_buffer_ = AlignedBuffer(gradients.size() * sizeof(BFloat16));
+  if (compresses) send_buffer_ = AlignedBuffer(gradients.size() * sizeof(BFloat16));
   if (hosts_ == 2) peer_gradients_ = AlignedBuffer(gradients.size() * sizeof(float));
   receive_buffer_ = AlignedBuffer(assign_receive_offsets());
+  const std::size_t packed_bytes = assign_packed_offsets();
+  packed_sends_ = AlignedBuffer(packed_bytes);
+  packed_receives_ = AlignedBuffer(packed_bytes);
+  statuses_.resize(hosts_);
   for (std::size_t index = 0; index < slices_.size(); ++index) create_requests(index);
   const float* const other = peer_gradients_.as<float>().data();
   sources_ = {gradients_.data(), other};
@@ -95,7 +120,9 @@ InterHostAllReduce::~InterHostAllReduce() {
       (void)MPI_Request_free(&request);
     }
     for (std::vector<MPI_Request>* const requests : {&slice.sends, &slice.gathers}) {
-      for (MPI_Request& request : *requests) (void)MPI_Request_free(&request);
+      for (MPI_Request& request : *requests) {
+        if (request != MPI_REQUEST_NULL) (void)MPI_Request_free(&request);  // null: a packed message that was sent
+      }
     }
   }
 }
@@ -109,8 +136,24 @@ std::size_t InterHostAllReduce::assign_receive_offsets() {
       if (host == host_) continue;
       const Range own = shard_of_host(slice, host_);
       slice.receive_offsets[host] = bytes;
-      bytes += (own.end - own.begin) * (slice.is_compressed ? sizeof(BFloat16) : sizeof(float));
-      bytes = (bytes + cache_line_bytes - 1) / cache_line_bytes * cache_line_bytes;
+      bytes += rounded_to_cache_lines(own.size() * element_bytes(slice.is_compressed));
+    }
+  }
+  return bytes;
+}
+
+/// For each host's shard of a packed slice, as many bytes as the largest shard may take: what is sent to a host, or
+/// gathered from this rank, and what a host sends.
+std::size_t InterHostAllReduce::assign_packed_offsets() {
+  std::size_t bytes = 0;
+  for (GradientSlice& slice : slices_) {
+    if (!slice.is_packed) continue;
+    const std::size_t each = element_bytes(slice.is_compressed);
+    std::size_t largest = 0;
+    for (std::size_t host = 0; host < hosts_; ++host) largest = std::max(largest, shard_of_host(slice, host).size());
+    for (std::size_t host = 0; host < hosts_; ++host) {
+      slice.packed_offsets.push_back(bytes);
+      bytes += rounded_to_cache_lines(max_packed_bytes(largest * each, elements_per_line * each));
     }
   }
   return bytes;
@@ -120,26 +163,40 @@ Range InterHostAllReduce::shard_of_host(const GradientSlice& slice, std::size_t 
   return hosts_ == 2 ? slice.range : shard_of(slice.range, host, hosts_);
 }
 
-void* InterHostAllReduce::wire_data(const GradientSlice& slice, std::size_t element) const noexcept {
-  if (slice.is_compressed) return send_buffer_.as<BFloat16>().data() + element;
-  return gradients_.data() + element;
+std::byte* InterHostAllReduce::wire_data(const GradientSlice& slice, std::size_t element) const noexcept {
+  if (slice.is_compressed) return reinterpret_cast<std::byte*>(send_buffer_.as<BFloat16>().data() + element);
+  return reinterpret_cast<std::byte*>(gradients_.data() + element);
+}
+
+std::byte* InterHostAllReduce::exchange_data(const GradientSlice& slice, std::size_t host) const noexcept {
+  const bool in_place = hosts_ == 2 && !slice.is_compressed;
+  if (in_place) return reinterpret_cast<std::byte*>(peer_gradients_.as<float>().data() + slice.range.begin);
+  return receive_buffer_.data() + slice.receive_offsets[host];
 }
 
 void InterHostAllReduce::create_requests(std::size_t index) {
   GradientSlice& slice = slices_[index];
+  slice.tag = static_cast<int>(2 * (index % tags));
   MPI_Datatype wire_type = slice.is_compressed ? MPI_UINT16_T : MPI_FLOAT;
-  const int tag = static_cast<int>(2 * (index % tags));
-  const auto send = [&](const Range& what, std::size_t host, int with_tag, std::vector<MPI_Request>& requests) {
-    if (what.begin == what.end) return;
-    check_mpi(MPI_Send_init(wire_data(slice, what.begin), static_cast<int>(what.end - what.begin), wire_type,
-                            static_cast<int>(host), with_tag, comm_, &requests.emplace_back(MPI_REQUEST_NULL)),
+  const auto send = [&](const Range& what, std::size_t host, int tag, std::vector<MPI_Request>& requests) {
+    if (what.empty() || slice.is_packed) return;
+    check_mpi(MPI_Send_init(wire_data(slice, what.begin), static_cast<int>(what.size()), wire_type,
+                            static_cast<int>(host), tag, comm_, &requests.emplace_back(MPI_REQUEST_NULL)),
               "MPI_Send_init");
   };
-  const auto receive = [&](void* where, const Range& what, std::size_t host, int with_tag,
+  const auto receive = [&](std::byte* where, const Range& what, std::size_t host, int tag,
                            std::vector<MPI_Request>& requests) {
-    if (what.begin == what.end) return;
-    check_mpi(MPI_Recv_init(where, static_cast<int>(what.end - what.begin), wire_type, static_cast<int>(host), with_tag,
-                            comm_, &requests.emplace_back(MPI_REQUEST_NULL)),
+    if (what.empty()) return;
+    MPI_Datatype type = wire_type;
+    std::size_t count = what.size();
+    if (slice.is_packed) {
+      const std::size_t each = element_bytes(slice.is_compressed);
+      where = packed_receives_.data() + slice.packed_offsets[host];
+      type = MPI_BYTE;
+      count = max_packed_bytes(count * each, elements_per_line * each);
+    }
+    check_mpi(MPI_Recv_init(where, static_cast<int>(count), type, static_cast<int>(host), tag, comm_,
+                            &requests.emplace_back(MPI_REQUEST_NULL)),
               "MPI_Recv_init");
   };
   const Range own = shard_of_host(slice, host_);
@@ -147,14 +204,11 @@ void InterHostAllReduce::create_requests(std::size_t index) {
        ++step) {  // each host begins with its successor, so that no host is every other's first
     const std::size_t host = (host_ + step) % hosts_;
     const Range peer = shard_of_host(slice, host);
-    const bool in_place = hosts_ == 2 && !slice.is_compressed;
-    receive(in_place ? peer_gradients_.as<std::byte>().data() + own.begin * sizeof(float)
-                     : receive_buffer_.data() + slice.receive_offsets[host],
-            own, host, tag, slice.receives);
-    send(peer, host, tag, slice.sends);
+    receive(exchange_data(slice, host), own, host, slice.tag, slice.receives);
+    send(peer, host, slice.tag, slice.sends);
     if (hosts_ == 2) continue;
-    send(own, host, tag + 1, slice.gathers);
-    receive(wire_data(slice, peer.begin), peer, host, tag + 1, slice.gathers);
+    send(own, host, slice.tag + 1, slice.gathers);
+    receive(wire_data(slice, peer.begin), peer, host, slice.tag + 1, slice.gathers);
   }
   start_requests(slice.receives);
 }
@@ -164,21 +218,83 @@ void InterHostAllReduce::start_requests(std::vector<MPI_Request>& requests) {
   check_mpi(MPI_Startall(static_cast<int>(requests.size()), requests.data()), "MPI_Startall");
 }
 
-bool InterHostAllReduce::test_all(std::vector<MPI_Request>& requests) {
+bool InterHostAllReduce::test_all(std::vector<MPI_Request>& requests, std::span<MPI_Status> statuses) {
   int done = 1;
   if (!requests.empty()) {
-    check_mpi(MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, MPI_STATUSES_IGNORE),
+    check_mpi(MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done,
+                          statuses.empty() ? MPI_STATUSES_IGNORE : statuses.data()),
               "MPI_Testall");
   }
   return done != 0;
+}
+
+std::span<const std::byte> InterHostAllReduce::pack(const GradientSlice& slice, const Range& range, std::size_t host) {
+  const std::size_t each = element_bytes(slice.is_compressed);
+  std::byte* const packed = packed_sends_.data() + slice.packed_offsets[host];
+  return {packed, pack_lines({wire_data(slice, range.begin), range.size() * each}, elements_per_line * each, packed)};
+}
+
+void InterHostAllReduce::send_packed(GradientSlice& slice, std::span<const std::byte> packed, std::size_t host,
+                                     int tag) {
+  packed_bytes_sent_ += packed.size();
+  check_mpi(MPI_Isend(packed.data(), static_cast<int>(packed.size()), MPI_BYTE, static_cast<int>(host), tag, comm_,
+                      &slice.sends.emplace_back(MPI_REQUEST_NULL)),
+            "MPI_Isend");
+}
+
+/// All receives have completed, with `statuses_`.
+void InterHostAllReduce::unpack_received(const GradientSlice& slice, std::size_t receives) {
+  const std::size_t each = element_bytes(slice.is_compressed);
+  for (const MPI_Status& status : std::span(statuses_).first(receives)) {
+    const auto host = static_cast<std::size_t>(status.MPI_SOURCE);
+    int count = 0;
+    check_mpi(MPI_Get_count(&status, MPI_BYTE, &count), "MPI_Get_count");
+    const bool gathers = slice.state == State::gathering;
+    const Range range = shard_of_host(slice, gathers ? host : host_);
+    std::byte* const values = gathers ? wire_data(slice, range.begin) : exchange_data(slice, host);
+    unpack_lines({packed_receives_.data() + slice.packed_offsets[host], static_cast<std::size_t>(count)},
+                 elements_per_line * each, {values, range.size() * each});
+  }
+}
+
+bool InterHostAllReduce::has_received_all(GradientSlice& slice, std::vector<MPI_Request>& receives) {
+  if (!slice.is_packed) return test_all(receives);
+  if (slice.is_unpacked) return true;
+  if (!test_all(receives, statuses_)) return false;
+  unpack_received(slice, receives.size());
+  return slice.is_unpacked = true;
+}
+
+/// Starts to send each host the shard that it sums.
+void InterHostAllReduce::start_exchange(GradientSlice& slice) {
+  slice.state = State::exchanging;
+  slice.is_unpacked = false;
+  if (!slice.is_packed) return start_requests(slice.sends);
+  slice.sends.clear();
+  for (std::size_t step = 1; step < hosts_; ++step) {
+    const std::size_t host = (host_ + step) % hosts_;
+    const Range shard = shard_of_host(slice, host);
+    if (!shard.empty()) send_packed(slice, pack(slice, shard, host), host, slice.tag);
+  }
+}
+
+/// Starts to send the sum of this rank's shard to all others, and to receive theirs.
+void InterHostAllReduce::start_gathers(GradientSlice& slice) {
+  slice.state = State::gathering;
+  slice.is_unpacked = false;
+  start_requests(slice.gathers);
+  const Range own = shard_of_host(slice, host_);
+  if (!slice.is_packed || own.empty()) return;
+  slice.sends.clear();
+  const std::span<const std::byte> packed = pack(slice, own, host_);
+  for (std::size_t step = 1; step < hosts_; ++step) send_packed(slice, packed, (host_ + step) % hosts_, slice.tag + 1);
 }
 
 void InterHostAllReduce::start(std::size_t bucket) {
   for (std::size_t index = first_slice_[bucket]; index < first_slice_[bucket + 1]; ++index) {
     GradientSlice& slice = slices_[index];
     if (slice.is_compressed) compress(slice.range);
-    slice.state = State::exchanging;
-    start_requests(slice.sends);
+    start_exchange(slice);
     in_flight_.push_back(index);
   }
 }
@@ -205,16 +321,15 @@ void InterHostAllReduce::make_progress() {
 
 bool InterHostAllReduce::progress_slice(GradientSlice& slice) {
   if (slice.state == State::exchanging) {
-    if (!test_all(slice.receives) || !test_all(slice.sends)) return false;
+    if (!has_received_all(slice, slice.receives) || !test_all(slice.sends)) return false;
     if (hosts_ == 2) {
       finish(slice);
       return true;
     }
     slice.is_compressed ? reduce_own_shard<BFloat16>(slice) : reduce_own_shard<float>(slice);
-    slice.state = State::gathering;
-    start_requests(slice.gathers);
+    start_gathers(slice);
   }
-  if (!test_all(slice.gathers)) return false;
+  if (!has_received_all(slice, slice.gathers) || !test_all(slice.sends)) return false;
   finish(slice);
   return true;
 }

@@ -2,23 +2,24 @@
 #pragma once
 
 #include <cstddef>
-#include <span>
+#include <ranges>
 #include <string>
 #include <string_view>
 
 namespace lockstep {
 
 /// "A, B and C"; `conjunction` replaces "and".
-[[nodiscard]] inline std::string join_words(std::span<const std::string_view> words,
-                                            std::string_view conjunction = "and") {
+template <std::ranges::random_access_range Words>
+[[nodiscard]] std::string join_words(const Words& words, std::string_view conjunction = "and") {
+  const std::size_t count = std::ranges::size(words);
   std::string text;
-  for (std::size_t i = 0; i < words.size(); ++i) {
-    if (i > 0 && i + 1 == words.size()) {
+  for (std::size_t i = 0; i < count; ++i) {
+    if (i > 0 && i + 1 == count) {
       text.append(" ").append(conjunction).append(" ");
     } else if (i > 0) {
       text += ", ";
     }
-    text += words[i];
+    text += std::string_view(words[i]);
   }
   return text;
 }

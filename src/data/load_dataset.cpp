@@ -190,15 +190,15 @@ void require_one_array(const ArrayNames& names, const fs::path& path, const std:
   throw UsageError(
       fmt::format("the model has several inputs or outputs, but {} holds one array; name FILE.npz with the "
                   "arrays {}",
-                  path.string(), join_words(std::vector<std::string_view>(arrays.begin(), arrays.end()))));
+                  path.string(), join_words(arrays)));
 }
 
 }  // namespace
 
-TrainTestSplit load_dataset(const fs::path& path, const ArrayNames& names) {
+TrainTestSplit load_dataset(const fs::path& path, const ArrayNames& names, TestSet test_set) {
   TrainTestSplit data;
   if (const auto archive = find_archive(path)) {
-    data = read_npz(*archive, names);
+    data = read_npz(*archive, names, test_set);
   } else if (const auto cifar = find_cifar(path)) {
     require_one_array(names, path, "train");
     data = {read_cifar(cifar->train, cifar->labels), read_cifar(cifar->test, cifar->labels)};
@@ -207,7 +207,7 @@ TrainTestSplit load_dataset(const fs::path& path, const ArrayNames& names) {
     require_one_array(names, path, "train");
     data = {read_idx_pair(files[0], files[1]), read_idx_pair(files[2], files[3])};
   }
-  require_same_kind(data.train, data.test);
+  if (data.test.size() > 0) require_same_kind(data.train, data.test);
   if (data.validation) require_same_kind(data.train, *data.validation);
   return data;
 }

@@ -41,12 +41,15 @@ std::vector<std::int32_t> to_classes(const NpyArray& array, const std::string& n
   return {wide.begin(), wide.end()};
 }
 
+/// The arrays that a command reads: to train, to evaluate, or to predict.
+enum class Wanted { all, test, test_inputs };
+
 /// The archive of a dataset, with the names of its arrays.
 class DatasetArchive {
  public:
-  DatasetArchive(std::span<const std::byte> bytes, std::string file, const ArrayNames& names)
+  DatasetArchive(std::span<const std::byte> bytes, std::string file, const ArrayNames& names, Wanted wanted)
       : npz_(bytes, file), file_(std::move(file)), names_(names) {
-    require_known_arrays();
+    require_known_arrays(wanted);
   }
 
   [[nodiscard]] bool has(const std::string& split) const {
@@ -118,28 +121,41 @@ class DatasetArchive {
            name.ends_with("_y") || name.find("weight") != std::string::npos;
   }
 
-  /// Refuses an array that looks like a part of the data but has a name that nothing reads. Others, such as the
-  /// classes' names, may be there.
-  void require_known_arrays() const {
+  /// What arrays may be called, in the order of the splits; also of those that a command does not read.
+  [[nodiscard]] std::vector<std::string> known_keys(Wanted wanted) const {
+    if (wanted == Wanted::test_inputs) return keys_of("x_test", names_.inputs);
     std::vector<std::string> known;
+    std::vector<std::string> weights;
     for (const char* split : {"train", "test", "val"}) {
+      if (wanted == Wanted::test && split != std::string_view("test")) continue;
       const std::vector<std::string> keys = keys_of(split);
       known.insert(known.end(), keys.begin(), keys.end());
+      weights.push_back(weights_key(split));
     }
-    known.insert(known.end(), {"sample_weight", "sample_weight_test", "sample_weight_val"});
+    known.insert(known.end(), weights.begin(), weights.end());
+    return known;
+  }
+
+  /// Refuses an array that looks like a part of the data but has a name that nothing reads. Others, such as the
+  /// classes' names, may be there.
+  void require_known_arrays(Wanted wanted) const {
+    const std::vector<std::string> known = known_keys(Wanted::all);
     for (const std::string& key : npz_.keys()) {
       if (!looks_like_data(key) || std::ranges::find(known, key) != known.end()) continue;
-      throw DataError(fmt::format("{}:{} would not be used; rename it to one of {}, or leave it out", file_, key,
-                                  fmt::join(known, ", ")));
+      throw DataError(fmt::format("{}:{} would not be used; rename it to {}, or leave it out", file_, key,
+                                  join_words(known_keys(wanted), "or")));
     }
+  }
+
+  [[nodiscard]] static std::string weights_key(const std::string& split) {
+    return split == "train" ? "sample_weight" : "sample_weight_" + split;
   }
 
   [[nodiscard]] NpyArray read_array(const std::string& key) const {
     const bool is_one_of_several = names_.inputs.size() > 1 || names_.targets.size() > 1;
     if (is_one_of_several && !npz_.has(key)) {
-      const std::vector<std::string> keys = npz_.keys();
-      throw DataError(fmt::format("{} has no array {}, which the model needs; it has {}", file_, key,
-                                  join_words(std::vector<std::string_view>(keys.begin(), keys.end()))));
+      throw DataError(
+          fmt::format("{} has no array {}, which the model needs; it has {}", file_, key, join_words(npz_.keys())));
     }
     return npz_.read(key);
   }
@@ -177,7 +193,7 @@ class DatasetArchive {
   }
 
   void read_weights(Dataset& data, const std::string& split, std::int64_t examples) const {
-    const std::string key = split == "train" ? "sample_weight" : "sample_weight_" + split;
+    const std::string key = weights_key(split);
     if (!npz_.has(key)) return;
     const NpyArray weights = npz_.read(key);
     if (weights.shape != Shape{examples}) {
@@ -196,9 +212,9 @@ class DatasetArchive {
 
 /// Calls read(archive), which may keep nothing of the archive.
 template <typename Read>
-auto with_archive(const fs::path& path, const ArrayNames& names, const Read& read) {
+auto with_archive(const fs::path& path, const ArrayNames& names, Wanted wanted, const Read& read) {
   const std::vector<std::uint8_t> bytes = read_whole_file(path);
-  return read(DatasetArchive(std::as_bytes(std::span(bytes)), path.string(), names));
+  return read(DatasetArchive(std::as_bytes(std::span(bytes)), path.string(), names, wanted));
 }
 
 }  // namespace
@@ -222,20 +238,22 @@ InputArray to_input_array(NpyArray array, const std::string& source) {
   return input;
 }
 
-TrainTestSplit read_npz(const fs::path& path, const ArrayNames& names) {
-  return with_archive(path, names, [](const DatasetArchive& archive) {
-    TrainTestSplit split{archive.read("train"), archive.read("test")};
+TrainTestSplit read_npz(const fs::path& path, const ArrayNames& names, TestSet test_set) {
+  return with_archive(path, names, Wanted::all, [test_set](const DatasetArchive& archive) {
+    TrainTestSplit split{.train = archive.read("train")};
+    if (test_set == TestSet::required || archive.has("test")) split.test = archive.read("test");
     if (archive.has("val")) split.validation = archive.read("val");
     return split;
   });
 }
 
 Dataset read_npz_test_data(const fs::path& path, const ArrayNames& names) {
-  return with_archive(path, names, [](const DatasetArchive& archive) { return archive.read("test"); });
+  return with_archive(path, names, Wanted::test, [](const DatasetArchive& archive) { return archive.read("test"); });
 }
 
 Dataset read_npz_test_inputs(const fs::path& path, const ArrayNames& names) {
-  return with_archive(path, names, [](const DatasetArchive& archive) { return archive.read_inputs("test"); });
+  return with_archive(path, names, Wanted::test_inputs,
+                      [](const DatasetArchive& archive) { return archive.read_inputs("test"); });
 }
 
 }  // namespace lockstep

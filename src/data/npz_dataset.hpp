@@ -11,7 +11,7 @@ namespace lockstep {
 
 /// x_train, y_train and so on, of a model with several inputs x_train_NAME. Throws DataError, also for an array that
 /// is missing, and for one that looks like data but is not used.
-[[nodiscard]] TrainTestSplit read_npz(const std::filesystem::path& path, const ArrayNames& names);
+[[nodiscard]] TrainTestSplit read_npz(const std::filesystem::path& path, const ArrayNames& names, TestSet test_set);
 
 /// The test set alone.
 [[nodiscard]] Dataset read_npz_test_data(const std::filesystem::path& path, const ArrayNames& names);

@@ -23,10 +23,6 @@ std::vector<std::string> names_of_outputs(const Architecture& model) {
   return names;
 }
 
-std::string listed(const std::vector<std::string>& names) {
-  return join_words(std::vector<std::string_view>(names.begin(), names.end()));
-}
-
 /// `options.outputs` in the model's order.
 std::vector<OutputOptions> in_order(const CompileOptions& options, const std::vector<std::string>& names) {
   std::vector<OutputOptions> given = options.outputs;
@@ -39,14 +35,15 @@ std::vector<OutputOptions> in_order(const CompileOptions& options, const std::ve
   for (const std::string& name : names) {
     const auto found = std::ranges::find(given, name, &OutputOptions::output);
     if (found == given.end()) {
-      throw UsageError(fmt::format("the output '{}' has no loss; give one for each output: {}", name, listed(names)));
+      throw UsageError(
+          fmt::format("the output '{}' has no loss; give one for each output: {}", name, join_words(names)));
     }
     ordered.push_back(*found);
     given.erase(found);
   }
   if (given.empty()) return ordered;
   throw UsageError(fmt::format("the compile options are for the output '{}' too, but the model's outputs are {}",
-                               given.front().output, listed(names)));
+                               given.front().output, join_words(names)));
 }
 
 }  // namespace
@@ -66,8 +63,9 @@ std::vector<OutputOptions> output_options(const CompileOptions& options, const A
   }
   const bool has_own = names.size() > 1 || !options.outputs.empty();
   if (has_own && (!options.metrics.empty() || !options.weighted_metrics.empty())) {
-    throw UsageError(fmt::format(
-        "the compile options have metrics beside those of the outputs ({}); give each to its output", listed(names)));
+    throw UsageError(
+        fmt::format("the compile options have metrics beside those of the outputs ({}); give each to its output",
+                    join_words(names)));
   }
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     if (!std::isfinite(outputs[i].loss_weight)) {

@@ -11,6 +11,7 @@ namespace lockstep {
 
 struct AdagradUpdate {
   static constexpr int num_slots = 1;
+  static constexpr bool ignores_zero_gradients = true;
   float rate;
   float epsilon;
 

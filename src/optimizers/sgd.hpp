@@ -11,6 +11,7 @@ namespace lockstep {
 
 struct SGDUpdate {
   static constexpr int num_slots = 0;
+  static constexpr bool ignores_zero_gradients = true;
   float rate;
 
   LOCKSTEP_HOST_DEVICE void operator()(float& w, float g) const { w -= rate * g; }

@@ -4,6 +4,8 @@
 #include "core/lower_case.hpp"
 #include "options/nearest_name.hpp"
 #include "options/other_variables.hpp"
+#include "report/terminal.hpp"
+#include "report/wrap_lines.hpp"
 
 #include <lockstep/core/error.hpp>
 
@@ -58,7 +60,10 @@ GivenArguments split(std::span<const std::string> args, std::span<const OptionRo
   try {
     app.parse(std::vector<std::string>(args.rbegin(), args.rend()));  // CLI11 takes them in reverse order
   } catch (const CLI::CallForHelp&) {
-    throw TextRequest{app.help()};
+    const Terminal terminal = detect_terminal(current_environment());
+    const std::string help = app.help();
+    throw TextRequest{
+        terminal.is_interactive ? wrap_lines(help, static_cast<std::size_t>(terminal.columns), help_column) : help};
   } catch (const CLI::CallForVersion& version) {
     throw TextRequest{std::string(version.what()) + "\n"};
   } catch (const CLI::ArgumentMismatch& error) {

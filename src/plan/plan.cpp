@@ -145,6 +145,17 @@ std::vector<Range> Plan::non_gradient_ranges() const {
   return ranges;
 }
 
+std::vector<Range> Plan::embedding_ranges() const {
+  std::vector<Range> ranges;
+  for (const Operation& operation : graph.forward) {
+    if (operation.kind != OperationKind::embedding || operation.shared.index > 0) continue;
+    const ParameterSpec& parameter = graph.parameters[operation.parameter];
+    if (parameter.is_local || parameter.rule != UpdateRule::optimizer) continue;
+    ranges.push_back({parameter.offset, parameter.offset + parameter.storage});
+  }
+  return ranges;
+}
+
 std::vector<Range> Plan::constrained_ranges() const {
   std::vector<Range> ranges;
   for (const ParameterSpec& parameter : graph.parameters) {

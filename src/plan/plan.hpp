@@ -50,6 +50,9 @@ struct Plan {
   /// The ranges that ranks all-reduce besides gradients of weights: metrics, moving averages, partial sums.
   [[nodiscard]] std::vector<Range> non_gradient_ranges() const;
 
+  /// The ranges of Embeddings' gradients, in which a batch leaves many rows zero.
+  [[nodiscard]] std::vector<Range> embedding_ranges() const;
+
   /// The ranges of weights that have a constraint: one rank of a host updates the bucket of each.
   [[nodiscard]] std::vector<Range> constrained_ranges() const;
 };

@@ -69,7 +69,7 @@ std::string quoted(const std::vector<std::string>& names) {
   std::vector<std::string> words;
   words.reserve(names.size());
   for (const std::string& name : names) words.push_back("'" + name + "'");
-  return join_words(std::vector<std::string_view>(words.begin(), words.end()), "and");
+  return join_words(words);
 }
 
 /// Throws UsageError for a missing and for a surplus array of the inputs, or of the outputs.

@@ -7,6 +7,7 @@
 #include "losses/loss_registry.hpp"
 #include "metrics/metric_registry.hpp"
 #include "optimizers/optimizer_registry.hpp"
+#include "session/epoch_batches.hpp"
 #include "session/snapshot.hpp"
 
 #include <lockstep/core/error.hpp>
@@ -44,6 +45,10 @@ std::span<T> take(std::span<std::byte>& memory, std::size_t count) {
   return taken;
 }
 
+std::size_t layout_batch_size(const RunContext& run_context) {
+  return std::min(run_context.default_batch_size(), max_layout_batch_size);
+}
+
 /// Follows --parallelism; `auto` calibrates. `graph` is lowered but not laid out. Collective.
 ParallelismChoice choose_parallelism(RunContext& run_context, const Graph& graph, const Optimizer& optimizer,
                                      std::size_t batch_norm_replicas) {
@@ -52,7 +57,7 @@ ParallelismChoice choose_parallelism(RunContext& run_context, const Graph& graph
                                    .control = run_context.control(),
                                    .new_communicator = [&] { return run_context.new_communicator(); },
                                    .host_of_rank = run_context.world().host_of_rank(),
-                                   .global_batch_size = static_cast<std::size_t>(run.global_batch_size),
+                                   .global_batch_size = layout_batch_size(run_context),
                                    .batch_norm_replicas = batch_norm_replicas,
                                    .deterministic = run.deterministic,
                                    .assumed_hardware = run.assumed_hardware,
@@ -96,7 +101,7 @@ CompiledModel::CompiledModel(RunContext& context, const Architecture& model, con
   for (const auto& [what, value] : identity()) run_context.require_equal_on_all_ranks(what, value);
   choose_sharding(batch_norm_replicas, restored_sharding);
   feed = std::make_unique<BatchFeed>(run_context, architecture, batch_norm_replicas, sharding.has_value());
-  lay_out(run_context.default_batch_size());
+  lay_out(layout_batch_size(run_context));
   plan_digest = plan().digest();
 }
 
@@ -137,7 +142,7 @@ Plan CompiledModel::make_plan(std::size_t batch_size) const {
   if (sharding) {
     graph = shard_graph(graph_, *sharding, run_context.world().rank(), batch_size, backend);
   } else {
-    backend.lay_out(graph, feed->capacity(run_context.default_batch_size()));
+    backend.lay_out(graph, feed->capacity(layout_batch_size(run_context)));
     graph.capacity = feed->capacity(batch_size);
   }
   Plan plan = lockstep::make_plan(std::move(graph), backend.plan_options(run_context.world().size()));
@@ -220,6 +225,7 @@ void CompiledModel::allocate(const Plan& plan) {
     filled.low_precision = take<std::uint16_t>(memory, mixed_precision ? weights : 0);
   };
   communicator->exclude_from_compression(plan.non_gradient_ranges());
+  communicator->send_without_zeros(plan.embedding_ranges());
   communicator->keep_whole(plan.constrained_ranges());
   const ArenaMemory memory =
       communicator->allocate(plan.elements, bytes_of(plan.elements, plan.weight_elements), plan.buckets);
@@ -399,7 +405,7 @@ void CompiledModel::name_values(const MetricSums& metrics, const ValueVisitor& v
 
 std::vector<std::vector<float>> CompiledModel::predict(const Dataset& data, std::size_t batch_size) {
   feed->check_inputs(data);
-  CompiledStep& compiled = step_for(batch_size);
+  CompiledStep& compiled = step_for(useful_batch_size(batch_size, data));
   const std::size_t at_once = std::min(compiled.plan.graph.capacity, feed->capacity(batch_size));
   synchronize();
   std::vector<std::vector<float>> all;

@@ -9,8 +9,15 @@
 
 namespace lockstep {
 
+std::size_t useful_batch_size(std::size_t batch_size, const Dataset& data) {
+  return std::min(batch_size, std::max(data.size(), max_layout_batch_size));
+}
+
 EpochBatches::EpochBatches(const Dataset& data, std::size_t batch_size, int steps_per_epoch, bool shuffle)
-    : data_(&data), batch_size_(batch_size), steps_per_epoch_(steps_per_epoch), shuffle_(shuffle) {
+    : data_(&data),
+      batch_size_(steps_per_epoch == 0 ? useful_batch_size(batch_size, data) : batch_size),
+      steps_per_epoch_(steps_per_epoch),
+      shuffle_(shuffle) {
   constexpr std::size_t max_repetitions = 8;  // more are a mistake, and may take all memory
   if (steps_per_epoch == 0 || data.size() == 0 || batch_size <= max_repetitions * data.size()) return;
   throw UsageError(

@@ -8,6 +8,12 @@
 
 namespace lockstep {
 
+/// A model is laid out before it sees data, for batches of at most this many examples.
+inline constexpr std::size_t max_layout_batch_size = std::size_t{1} << 16U;
+
+/// The batch size to compile for: batches larger than the data cost memory that no example uses.
+[[nodiscard]] std::size_t useful_batch_size(std::size_t batch_size, const Dataset& data);
+
 class EpochBatches {
  public:
   /// `steps_per_epoch` 0: an epoch is one pass over the data, and its last batch may be shorter. Otherwise all batches

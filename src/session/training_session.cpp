@@ -105,7 +105,7 @@ Logs TrainingSession::to_logs(const MetricSums& metrics) const {
 }
 
 void TrainingSession::warn_of_busy_cores() {
-  constexpr double min_seconds = 10;  // of all threads: shorter pauses may be anything
+  constexpr double min_seconds = 4;  // of all threads: shorter pauses may be anything
   constexpr double high_share = 0.4;
   if (warned_of_busy_cores_) return;
   const CoreTimes now = read_core_times();

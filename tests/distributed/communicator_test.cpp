@@ -104,6 +104,49 @@ TEST_CASE("compression rounds gradients between hosts and nothing else") {
   communicator.mark_updated(0);
 }
 
+TEST_CASE("without zeros, gradients have the same sums in fewer bytes") {
+  const World world;
+  const auto rank = static_cast<std::size_t>(world.rank());
+  const GradientCompression compression = GENERATE(GradientCompression::none, GradientCompression::bfloat16);
+  const std::size_t each = compression == GradientCompression::none ? sizeof(float) : sizeof(std::uint16_t);
+  constexpr std::size_t row = 64;
+  constexpr std::size_t rows = 5000;  // more than a message holds
+  constexpr std::size_t elements = rows * row + 16;
+  for (const std::vector<int>& hosts : all_host_assignments(world.size())) {
+    CAPTURE(text_of(hosts), each);
+    std::array<std::vector<float>, 2> sums;
+    std::uint64_t packed_bytes = 0;
+    for (const bool is_packed : {false, true}) {
+      HierarchicalCommunicator communicator(hosts, {.compression = compression});
+      if (is_packed) communicator.send_without_zeros({{0, rows * row}});
+      const ArenaMemory arenas = communicator.allocate(elements, elements * sizeof(float), {{0, elements}});
+      float* const weights = reinterpret_cast<float*>(arenas.mirrored.data());
+      for (std::size_t step = 0; step < 3; ++step) {
+        std::ranges::fill(arenas.gradients, 0.0F);
+        // Each rank has another row in twenty, and all have the last.
+        for (std::size_t r = (rank + step) % 20; r < rows; r += 20)
+          std::fill_n(arenas.gradients.data() + r * row, row, static_cast<float>(r + 3 * rank) / 7 - 100);
+        std::fill_n(arenas.gradients.data() + rows * row, 16, static_cast<float>(rank + 1));
+        communicator.mark_ready(0);
+        const ReducedShard shard = communicator.wait_reduced(0);
+        for (std::size_t i = shard.begin; i < shard.end; ++i) {
+          for (const float* source : shard.sources) weights[i] += source[i];
+        }
+        communicator.mark_updated(0);
+        communicator.wait_updated(0);
+      }
+      sums[is_packed ? 1 : 0].assign(weights, weights + elements);
+      packed_bytes = communicator.packed_bytes_sent();
+      communicator.barrier();
+    }
+    REQUIRE(sums[0] == sums[1]);
+    const bool has_hosts = std::ranges::count(hosts, hosts[0]) != std::ssize(hosts);
+    // A host sends the rows of its ranks, and of more than two hosts also sums, to each other host.
+    REQUIRE(packed_bytes <= 3 * hosts.size() * hosts.size() * (rows / 20 + 1) * row * each + rows * row / 16);
+    if (!has_hosts) REQUIRE(packed_bytes == 0);
+  }
+}
+
 TEST_CASE("reduction completes while other ranks are busy") {
   const World world;
   for (const std::vector<int>& hosts : all_host_assignments(world.size())) {

@@ -7,7 +7,7 @@ import zipfile
 
 import data_files
 from model_file_support import COMPILED, SCALED, SHORT, SMALL, ModelFileTest, description
-from support import USAGE, Running, program
+from support import DATA, USAGE, Running, program
 
 
 class TrainTest(ModelFileTest):
@@ -50,14 +50,33 @@ class TrainTest(ModelFileTest):
         self.assertTrue(self.same_weights(second, self.model / "model.keras"))
         self.assertEqual(self.describe(self.model / "model.keras")["training"]["iteration"], 10)
 
-    def test_a_batch_beyond_the_data_takes_no_memory_for_what_is_not_there(self) -> None:
+    def test_a_batch_beyond_the_data_takes_no_memory_or_time_for_what_is_not_there(self) -> None:
         """Two million examples of this model would take 19 GB."""
-        command = self.command("--model", self.plain, *COMPILED, "--global-batch-size", 2000000, "--epochs", 1)
-        process = subprocess.Popen(command, cwd=self.cwd, stdout=subprocess.DEVNULL)
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-        self.assertEqual(process.returncode, 0)
-        self.assertLess(usage.ru_maxrss, 1 << 20)  # KiB
+        for batch in (2_000_000, 2_147_483_647):
+            command = self.command("--model", self.plain, *COMPILED, "--global-batch-size", batch, "--epochs", 1)
+            process = subprocess.Popen(command, cwd=self.cwd, stdout=subprocess.DEVNULL)
+            _, status, usage = os.wait4(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(status)
+            self.assertEqual(process.returncode, 0)
+            self.assertLess(usage.ru_maxrss, 1 << 20)  # KiB
+            self.assertLess(usage.ru_utime + usage.ru_stime, 10)  # seconds of processor time
+            made = self.model / "model.h5"
+            for command in (("evaluate",), ("predict", "--output", self.scratch / "predicted.npy")):
+                ended = self.use(*command, "--model", made, "--global-batch-size", batch)
+                self.assertEqual(ended.code, 0, str(ended))
+
+    def test_a_test_set_is_not_needed(self) -> None:
+        self.data = self.scratch / "without_test.npz"
+        whole = self.scratch / "whole.npz"
+        whole.write_bytes(data_files.npz())
+        with zipfile.ZipFile(whole) as source, zipfile.ZipFile(self.data, "w") as archive:
+            for part in ("x", "y"):
+                archive.writestr(f"{part}_train.npy", source.read(f"{part}_train.npy"))
+        ended = self.succeed("--model", self.plain, *COMPILED, *SHORT, *SCALED, workers=2)
+        self.assertRegex(ended.stdout, r"Data: \d+ training examples of shape")
+        self.assertIn(f"\nSaved {self.model / 'model.h5'}", ended.stdout)
+        self.assertNotIn("evaluation", self.history())
+        self.assert_fails(self.use("evaluate", "--model", self.model / "model.h5"), DATA, "no member x_test.npy")
 
     def test_more_threads_than_cpus_are_warned_of(self) -> None:
         threads = 4 * len(os.sched_getaffinity(0))

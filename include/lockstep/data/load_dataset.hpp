@@ -12,7 +12,7 @@ namespace lockstep {
 
 struct TrainTestSplit {
   Dataset train;
-  Dataset test;
+  Dataset test = {};
   std::optional<Dataset> validation = {};  ///< x_val and y_val of an archive that has them
 };
 
@@ -22,6 +22,9 @@ struct ArrayNames {
   std::vector<std::string> inputs = {};
   std::vector<std::string> targets = {};
 };
+
+/// Whether an archive must have a test set. Without one, TrainTestSplit::test holds no examples.
+enum class TestSet { required, optional };
 
 /// Loads the dataset at `path`:
 ///   - a path that ends in .npz, or a directory with mnist.npz, cifar10.npz or cifar100.npz, with Keras' names for the
@@ -33,7 +36,8 @@ struct ArrayNames {
 ///     subdirectory of its archive.
 /// Throws DataError for damaged or mismatched files (names file and offset), IoError for missing or unreadable ones,
 /// UsageError for a path that does not exist or a directory with several archives.
-[[nodiscard]] TrainTestSplit load_dataset(const std::filesystem::path& path, const ArrayNames& names = {});
+[[nodiscard]] TrainTestSplit load_dataset(const std::filesystem::path& path, const ArrayNames& names = {},
+                                          TestSet test_set = TestSet::required);
 
 /// The files of the dataset at `path` that are there, whether or not they are intact.
 [[nodiscard]] std::vector<std::filesystem::path> dataset_files(const std::filesystem::path& path);

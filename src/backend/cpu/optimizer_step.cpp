@@ -106,6 +106,16 @@ void step_tile(const Rule& rule, const Arenas& arenas, std::size_t first_slot, s
   (std::make_index_sequence<Rule::num_slots>());
 }
 
+/// Whether no element changes: most rows of an Embedding are not in a batch. Stops at the first value.
+template <typename Rule>
+bool changes_nothing(const SharedUpdate& shared, const float* gradient, std::size_t count) {
+  if constexpr (requires { Rule::ignores_zero_gradients; }) {
+    if (shared.accumulates() || shared.decay != 0.0F || shared.averages) return false;
+    return std::all_of(gradient, gradient + count, [](float g) { return g == 0.0F; });
+  }
+  return false;
+}
+
 /// The parts of SharedUpdate for elements [begin, begin + count).
 class SharedStep {
  public:
@@ -188,6 +198,7 @@ void apply_rule(const Rule& rule, const SharedUpdate& shared, const Graph& graph
       float* w = arenas.weights.data() + at;
       switch (parameter.rule) {
         case UpdateRule::optimizer: {
+          if (changes_nothing<Rule>(shared, gradient, count)) break;
           const SharedStep around(shared, arenas, at, count);
           if (shared.accumulates()) gradient = around.accumulate(gradient, buffer.data());
           if (gradient != nullptr) {

@@ -77,7 +77,7 @@ class LayerReader {
     });
     if (!layer) {
       config_.fail(
-          "is of a class that Lockstep does not have; in Python, lockstep.fit trains it in Keras; Lockstep has "
+          "is of a class that Lockstep does not have; lockstep.fit trains models that Keras 3 loads; Lockstep has "
           "Functional, " +
           join_words(layer_class_names()));
     }

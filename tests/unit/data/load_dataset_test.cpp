@@ -183,6 +183,34 @@ TEST_CASE("npz files hold no data that nothing reads", "[load_dataset]") {
   CHECK(load_with("class_names").empty());
 }
 
+TEST_CASE("the names that a command reads are its remedy", "[load_dataset]") {
+  const testing::ScratchDirectory directory;
+  const auto file = directory.path() / "any.npz";
+  write_file(file, zip_archive({{"x.npy", npy(npy_dictionary("|u1", "(6,)"), counting(6))}}, true));
+  CHECK(lacking(message_of<DataError>([&] { (void)load_inputs(file); }),
+                {":x would not be used; rename it to x_test, or"}) == "");
+  CHECK(lacking(message_of<DataError>([&] { (void)load_test_data(file); }),
+                {"rename it to x_test, y_test or sample_weight_test, or"}) == "");
+  CHECK(lacking(message_of<DataError>([&] { (void)load_dataset(file); }),
+                {"rename it to x_train, y_train, x_test", "sample_weight_test or sample_weight_val, or"}) == "");
+}
+
+TEST_CASE("a test set may be optional", "[load_dataset]") {
+  Members members = npz_members();
+  members.resize(2);
+  CHECK(lacking(message_of<DataError>([&] { (void)load_npz(members); }), {"no member x_test.npy"}) == "");
+  const testing::ScratchDirectory directory;
+  const auto file = directory.path() / "any.npz";
+  write_file(file, zip_archive(members, true));
+  const TrainTestSplit data = load_dataset(file, {}, TestSet::optional);
+  CHECK(data.train.size() == 6);
+  CHECK(data.test.size() == 0);
+  members.push_back(npz_members()[2]);
+  write_file(file, zip_archive(members, true));
+  CHECK(lacking(message_of<DataError>([&] { (void)load_dataset(file, {}, TestSet::optional); }),
+                {"no member y_test.npy"}) == "");
+}
+
 TEST_CASE("npz files may hold a validation set", "[load_dataset]") {
   Members members = npz_members();
   CHECK(!load_npz(members).validation);
