@@ -2,6 +2,7 @@
 #include "parallel/cost_model.hpp"
 
 #include "core/overloaded.hpp"
+#include "graph/work.hpp"
 #include "plan/schedule.hpp"
 
 #include <algorithm>
@@ -25,7 +26,10 @@ class Simulation {
         seconds_(seconds),
         link_(link),
         bucket_arrivals_(plan.buckets.size(), 0),
-        all_to_all_arrivals_(plan.graph.all_to_alls.size(), 0) {}
+        all_to_all_arrivals_(plan.graph.all_to_alls.size(), 0) {
+    bytes_.reserve(plan.buckets.size());
+    for (const Range& bucket : plan.buckets) bytes_.push_back(bytes_between_hosts(bucket));
+  }
 
   void run(std::size_t place) {
     std::visit(Overloaded{[&](const MarkReady& ready) { mark_ready(ready.bucket); },
@@ -47,13 +51,22 @@ class Simulation {
   [[nodiscard]] double now() const noexcept { return now_; }
 
  private:
-  [[nodiscard]] double bytes_of(std::size_t bucket) const {
-    const Range& range = plan_.buckets[bucket];
-    return static_cast<double>((range.end - range.begin) * sizeof(float));
+  /// Rows of Embeddings that are zero do not travel.
+  [[nodiscard]] double bytes_between_hosts(const Range& bucket) const {
+    auto elements = static_cast<double>(bucket.size());
+    for (const Operation& embedding : plan_.reduced_embeddings()) {
+      const ParameterSpec& parameter = plan_.graph.parameters[embedding.parameter];
+      const std::size_t begin = std::max(bucket.begin, parameter.offset);
+      const std::size_t end = std::min(bucket.end, parameter.offset + parameter.storage);
+      const auto examples = static_cast<double>(plan_.graph.capacity);
+      if (begin < end)
+        elements -= static_cast<double>(end - begin) * (1 - expected_part_of_rows(plan_.graph, embedding, examples));
+    }
+    return elements * sizeof(float);
   }
 
   void mark_ready(std::size_t bucket) {
-    bucket_arrivals_[bucket] = arrival_of(bytes_of(bucket));
+    bucket_arrivals_[bucket] = arrival_of(bytes_[bucket]);
     now_ += handling_seconds(bucket);
   }
 
@@ -73,7 +86,7 @@ class Simulation {
   /// The processor time of sending or receiving a bucket on the core that computes: half of the cost is paid when an
   /// all-reduce starts, half when its result is read, unless the core waits for the result anyway.
   [[nodiscard]] double handling_seconds(std::size_t bucket) const {
-    return link_.cpu_seconds_per_byte() / 2 * bytes_of(bucket);
+    return link_.cpu_seconds_per_byte() / 2 * bytes_[bucket];
   }
 
   const Plan& plan_;
@@ -81,6 +94,7 @@ class Simulation {
   const LinkModel& link_;
   double now_ = 0;
   double link_free_ = 0;
+  std::vector<double> bytes_;  ///< by bucket
   std::vector<double> bucket_arrivals_;
   std::vector<double> all_to_all_arrivals_;
 };

@@ -106,8 +106,7 @@ class ShardingSearch {
     double seconds = 0;
     for (const Operation& operation : graph_.forward) {
       if (operation.input < 0 || operation.kind == OperationKind::loss) continue;
-      seconds +=
-          work_seconds(operation, 1.0 / ranks_) + all_reduce_seconds(static_cast<double>(trainable_of(operation)));
+      seconds += work_seconds(operation, 1.0 / ranks_) + all_reduce_seconds(reduced_elements(operation));
     }
     return seconds;
   }
@@ -126,13 +125,13 @@ class ShardingSearch {
       // After an all-reduce in forward, backward must all-reduce the partial gradient.
       const double sum = from == after_all_reduce ? all_reduce_seconds(batch_ * elements_of(operation.input)) : 0;
       relax(i, from, partial_gradient, Split::partial,
-            sum + work_seconds(operation, 1) + all_reduce_seconds(static_cast<double>(trainable_of(operation))));
+            sum + work_seconds(operation, 1) + all_reduce_seconds(reduced_elements(operation)));
       if (weighted)
         relax(i, from, channel_shard, Split::column, sum + work_seconds(operation, shard_fraction(operation.output)));
     }
     if (from == batch_split) {
       relax(i, from, batch_split, Split::batch,
-            work_seconds(operation, 1.0 / ranks_) + all_reduce_seconds(static_cast<double>(trainable_of(operation))));
+            work_seconds(operation, 1.0 / ranks_) + all_reduce_seconds(reduced_elements(operation)));
       // Not for the first layer: every rank has the whole input of the model, so no all-to-all is needed.
       if (weighted && i > 1) {
         relax(i, from, after_all_reduce, Split::row,
@@ -165,13 +164,15 @@ class ShardingSearch {
     return std::min(1.0, std::max(most, graph_.tensors[tensor].height > 1 ? 8.0 : 1.0) / static_cast<double>(channels));
   }
 
-  [[nodiscard]] std::int64_t trainable_of(const Operation& operation) const {
+  /// The elements of an operation's gradients that travel: of an Embedding, those of the rows that a rank reads.
+  [[nodiscard]] double reduced_elements(const Operation& operation) const {
     std::int64_t count = 0;
     for (int i = 0; i < operation.num_parameters; ++i) {
       const ParameterInfo& parameter = graph_.parameters[operation.parameter + i].info;
       if (parameter.trainable) count += parameter.shape.elements();
     }
-    return count;
+    const bool is_sparse = operation.kind == OperationKind::embedding;
+    return static_cast<double>(count) * (is_sparse ? expected_part_of_rows(graph_, operation, batch_ / ranks_) : 1);
   }
 
   /// Seconds of a fraction of an operation: forward, backward and update.

@@ -145,12 +145,20 @@ std::vector<Range> Plan::non_gradient_ranges() const {
   return ranges;
 }
 
-std::vector<Range> Plan::embedding_ranges() const {
-  std::vector<Range> ranges;
+std::vector<Operation> Plan::reduced_embeddings() const {
+  std::vector<Operation> embeddings;
   for (const Operation& operation : graph.forward) {
     if (operation.kind != OperationKind::embedding || operation.shared.index > 0) continue;
     const ParameterSpec& parameter = graph.parameters[operation.parameter];
-    if (parameter.is_local || parameter.rule != UpdateRule::optimizer) continue;
+    if (!parameter.is_local && parameter.rule == UpdateRule::optimizer) embeddings.push_back(operation);
+  }
+  return embeddings;
+}
+
+std::vector<Range> Plan::embedding_ranges() const {
+  std::vector<Range> ranges;
+  for (const Operation& embedding : reduced_embeddings()) {
+    const ParameterSpec& parameter = graph.parameters[embedding.parameter];
     ranges.push_back({parameter.offset, parameter.offset + parameter.storage});
   }
   return ranges;

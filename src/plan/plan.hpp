@@ -50,7 +50,9 @@ struct Plan {
   /// The ranges that ranks all-reduce besides gradients of weights: metrics, moving averages, partial sums.
   [[nodiscard]] std::vector<Range> non_gradient_ranges() const;
 
-  /// The ranges of Embeddings' gradients, in which a batch leaves many rows zero.
+  /// The forward operations of Embeddings whose gradients ranks all-reduce. A batch leaves many of their rows zero.
+  [[nodiscard]] std::vector<Operation> reduced_embeddings() const;
+  /// The ranges of their gradients.
   [[nodiscard]] std::vector<Range> embedding_ranges() const;
 
   /// The ranges of weights that have a constraint: one rank of a host updates the bucket of each.

@@ -279,6 +279,26 @@ TEST_CASE("gradient compression keeps ranks identical and training accurate") {
   CHECK(rounded.second == Approx(exact.second).epsilon(0.01));
 }
 
+TEST_CASE("an Embedding trains alike within a host and between hosts") {
+  constexpr std::size_t count = 24;
+  constexpr std::size_t words = 5;
+  std::vector<float> indices(count * words);
+  std::vector<std::int32_t> classes(count);
+  for (std::size_t i = 0; i < indices.size(); ++i) indices[i] = static_cast<float>(i * i * 37 % 4000);
+  for (std::size_t i = 0; i < count; ++i) classes[i] = static_cast<std::int32_t>(i % 3);
+  const Dataset data(Shape{words}, indices, Shape{}, classes, "words");
+  const Architecture model = Sequential{Input({words}), Embedding(4000, 64), Flatten(), Dense(3)};
+  const Optimizer optimizer = GENERATE(Optimizer(SGD()), Optimizer(Adagrad()), Optimizer(Adam()));
+  const auto train = [&](Communication communication) {
+    Job job(model, {.optimizer = optimizer, .loss = logits}, silent_options(8, communication));
+    job.model.fit(data, {.epochs = 3});
+    return digest_of(job.model.weights());
+  };
+  const std::uint64_t between_hosts = train(Communication::mpi);  // each rank acts as a host
+  CHECK(equal_on_all_ranks(std::to_string(between_hosts)));
+  CHECK(between_hosts == train(Communication::shared));
+}
+
 TEST_CASE("every metric is that of all ranks' examples") {
   const Loss loss = MeanSquaredError();
   const Examples examples = make_examples(small, loss, 23, 5);

@@ -59,8 +59,8 @@ def write_cifar10(directory: Path, batch: int = 20, test: int = 20) -> Path:
     return directory
 
 
-def npy(extents: tuple[int, ...], values: bytes) -> bytes:
-    header = f"{{'descr': '|u1', 'fortran_order': False, 'shape': {extents!r}, }}".encode()
+def npy(extents: tuple[int, ...], values: bytes, kind: str = "|u1") -> bytes:
+    header = f"{{'descr': {kind!r}, 'fortran_order': False, 'shape': {extents!r}, }}".encode()
     header += b" " * (-(len(header) + 11) % 64) + b"\n"
     return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + values
 

@@ -7,11 +7,13 @@
 #include "sharding_models.hpp"
 
 #include "backend/make_backend.hpp"
+#include "graph/work.hpp"
 #include "plan/plan.hpp"
 #include "support/catch.hpp"
 
 #include <lockstep/layers/sequential.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <utility>
 #include <vector>
@@ -107,6 +109,21 @@ TEST_CASE("the kernels of a plan can be timed without other ranks") {
     const LinkModel nothing({{0, 0.0}, {1, 0.0}});
     CHECK(simulate_step(plan, seconds, nothing) == Approx(sum).epsilon(0.01).margin(1e-5));
   }
+}
+
+TEST_CASE("rows of an Embedding that no example reads are expected not to travel") {
+  const Sequential model{Input({20}), Embedding(10000, 8), Flatten(), Dense(2)};
+  Graph graph = graph_of(model);
+  make_cpu_backend(1)->lay_out(graph, 4);
+  const Operation& embedding = *std::ranges::find(graph.forward, OperationKind::embedding, &Operation::kind);
+  CHECK(expected_part_of_rows(graph, embedding, 4) > 0);
+  CHECK(expected_part_of_rows(graph, embedding, 4) < 80.0 / 10000);  // at most a row for each index
+  CHECK(expected_part_of_rows(graph, embedding, 1e9) == Approx(1));
+  const Plan plan = make_plan(std::move(graph));
+  const std::vector<double> nothing(plan.training.size());
+  const double seconds = simulate_step(plan, nothing, LinkModel({{0, 0.0}, {1, 1.0}}));  // a second for each byte
+  CHECK(seconds > 0);
+  CHECK(seconds < 0.05 * all_reduced_bytes(plan));
 }
 
 TEST_CASE("reductions overlap with operations, one at a time") {
