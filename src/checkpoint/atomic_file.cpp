@@ -101,16 +101,18 @@ AtomicFile::~AtomicFile() {
   if (!committed_) unlink(temporary_.c_str());
 }
 
-void AtomicFile::write(std::span<const std::byte> content) {
-  const std::size_t size = content.size();
+void AtomicFile::write_at(std::size_t offset, std::span<const std::byte> content) {
+  const std::size_t end = offset + content.size();
   fault_point("write");
   while (!content.empty()) {
     // Linux writes at most 2 GiB per call.
-    const ssize_t written = ::write(file_.number(), content.data(), std::min(content.size(), std::size_t{1} << 30U));
+    const ssize_t written = ::pwrite(file_.number(), content.data(), std::min(content.size(), std::size_t{1} << 30U),
+                                     static_cast<off_t>(end - content.size()));
     if (written < 0 && errno == EINTR) continue;
-    if (written < 0) discard_and_throw(errno, size);
+    if (written < 0) discard_and_throw(errno, std::max(end, expected_));
     content = content.subspan(static_cast<std::size_t>(written));
   }
+  size_ = std::max(size_, end);
 }
 
 void AtomicFile::commit() {

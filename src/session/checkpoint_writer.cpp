@@ -59,6 +59,25 @@ bool CheckpointWriter::participates() const {
 }
 
 Snapshot& CheckpointWriter::take_snapshot(std::size_t max_gather_steps) {
+  CompiledModel& model = session_.model().compiled();
+  prepare_snapshot();
+  snapshot_->capture(model.arenas, *model.communicator, model.options, model.iteration, max_gather_steps);
+  return *snapshot_;
+}
+
+Snapshot& CheckpointWriter::take_snapshot_to_write_now() {
+  CompiledModel& model = session_.model().compiled();
+  if (model.shards) {
+    Snapshot& snapshot = take_snapshot();
+    model.communicator->finish_gather();
+    return snapshot;
+  }
+  prepare_snapshot();
+  snapshot_->read(model.arenas, model.options, model.iteration);
+  return *snapshot_;
+}
+
+void CheckpointWriter::prepare_snapshot() {
   RunContext& run_context = session_.run_context();
   CompiledModel& model = session_.model().compiled();
   run_context.writer().finish_gather();
@@ -68,18 +87,14 @@ Snapshot& CheckpointWriter::take_snapshot(std::size_t max_gather_steps) {
     snapshot_.emplace(model.architecture, model.plan(), model.executable(), model.shards ? &*model.shards : nullptr);
     compilation_ = session_.model().compilation();
   }
-  snapshot_->capture(model.arenas, *model.communicator, model.options, model.iteration, max_gather_steps);
-  return *snapshot_;
 }
 
 void CheckpointWriter::write_async(BackgroundWriter::Content content, std::function<void()> job) {
   session_.run_context().writer().write(*session_.model().compiled().communicator, content, std::move(job));
 }
 
-std::function<void()> CheckpointWriter::make_job(const std::filesystem::path& path) {
+std::function<void()> CheckpointWriter::make_job(const std::filesystem::path& path, Snapshot& snapshot) {
   RunContext& run_context = session_.run_context();
-  run_context.writer().wait();
-  Snapshot& snapshot = take_snapshot();
   if (!run_context.world().is_chief()) return {};
   const CompiledModel& model = session_.model().compiled();
   NamedValues facts = record_of(model.choice);
@@ -97,15 +112,17 @@ std::function<void()> CheckpointWriter::make_job(const std::filesystem::path& pa
 void CheckpointWriter::save(const std::filesystem::path& path) {
   require_no_backup_name(path);
   if (!participates()) return;
-  session_.model().compiled().executable().release_tensors();  // the copies of the model take their place
-  const auto job = make_job(path);
-  session_.model().compiled().communicator->finish_gather();
+  session_.model().compiled().release_tensors();  // the copies of the model take their place
+  session_.run_context().writer().wait();
+  const auto job = make_job(path, take_snapshot_to_write_now());
   if (job) job();
 }
 
 void CheckpointWriter::save_async(const std::filesystem::path& path) {
   require_no_backup_name(path);
-  if (participates()) write_async(BackgroundWriter::Content::model, make_job(path));
+  if (!participates()) return;
+  session_.run_context().writer().wait();
+  write_async(BackgroundWriter::Content::model, make_job(path, take_snapshot()));
 }
 
 }  // namespace lockstep

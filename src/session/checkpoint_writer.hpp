@@ -28,6 +28,9 @@ class CheckpointWriter {
   /// `max_gather_steps`: see Communicator::start_gather.
   [[nodiscard]] Snapshot& take_snapshot(std::size_t max_gather_steps = 0);
 
+  /// The same for a caller that visits the snapshot at once, on the chief, before weights change: takes less memory.
+  [[nodiscard]] Snapshot& take_snapshot_to_write_now();
+
   /// Runs the chief's `job` on the background thread when the snapshot is complete. See BackgroundWriter::write.
   void write_async(BackgroundWriter::Content content, std::function<void()> job);
 
@@ -36,7 +39,8 @@ class CheckpointWriter {
   void save_async(const std::filesystem::path& path);
 
  private:
-  [[nodiscard]] std::function<void()> make_job(const std::filesystem::path& path);
+  void prepare_snapshot();
+  [[nodiscard]] std::function<void()> make_job(const std::filesystem::path& path, Snapshot& snapshot);
 
   TrainingSession& session_;
   std::optional<Snapshot> snapshot_;  ///< reused, to avoid allocating its memory again

@@ -84,6 +84,11 @@ struct CompiledModel {
   /// Waits until all weights are updated. Call it before reading them outside of a training step.
   void synchronize() const { steps.front()->step.synchronize(); }
 
+  /// Gives the memory of all steps' tensors back to the system until the next pass, and with it the last outputs.
+  void release_tensors() const {
+    for (const auto& step : steps) step->executable->release_tensors();
+  }
+
   /// Of the first step. All steps share its layouts of parameters.
   [[nodiscard]] const Plan& plan() const { return steps.front()->plan; }
   [[nodiscard]] Executable& executable() const { return *steps.front()->executable; }

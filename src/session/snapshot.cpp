@@ -16,6 +16,7 @@ void Snapshot::capture(const Arenas& arenas, Communicator& communicator, const C
                        std::uint64_t iteration, std::size_t max_gather_steps) {
   options_ = options;
   iteration_ = iteration;
+  is_unpacked_ = false;
   if (shards_ != nullptr) {
     if (communicator.rank() == 0) prepare_model_data();
     received_bytes_.assign(static_cast<std::size_t>(communicator.size()), 0);
@@ -31,6 +32,20 @@ void Snapshot::capture(const Arenas& arenas, Communicator& communicator, const C
   const std::span<float> values(values_);
   executable_.read(arenas.weights, values.first(arenas.weights.size()));
   if (slots > 0) executable_.read(arenas.slots.first(slots), values.subspan(arenas.weights.size()));
+}
+
+void Snapshot::read(const Arenas& arenas, const CompileOptions& options, std::uint64_t iteration) {
+  options_ = options;
+  iteration_ = iteration;
+  prepare_model_data();
+  for (std::size_t p = 0; p < full_arrays_.size(); ++p) {
+    for (std::size_t array = 0; array < full_arrays_[p].size(); ++array) {
+      const std::span<const float> arena =
+          array == 0 ? arenas.weights : arenas.slots.subspan((array - 1) * arenas.elements, arenas.elements);
+      executable_.read_parameter(p, arena, full_arrays_[p][array]);
+    }
+  }
+  is_unpacked_ = true;
 }
 
 std::uint64_t Snapshot::mirror_digest() const {
@@ -79,9 +94,10 @@ void Snapshot::visit(const std::function<void(ModelData&)>& visitor) {
   if (shards_ != nullptr) {
     for (std::size_t rank = 0; rank < packed_shards_.size(); ++rank)
       unpack_until(static_cast<int>(rank), packed_shards_[rank].size());
-  } else {
+  } else if (!is_unpacked_) {
     prepare_model_data();
     unpack();
+    is_unpacked_ = true;
   }
   const CompileState& state = *model_data_->compile_state;
   auto problem = find_nonfinite(model_data_->weights);

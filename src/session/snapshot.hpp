@@ -31,6 +31,10 @@ class Snapshot {
   void capture(const Arenas& arenas, Communicator& communicator, const CompileOptions& options, std::uint64_t iteration,
                std::size_t max_gather_steps);
 
+  /// As capture(), for a visit before the arenas change: copies the values in Keras' layout, and nothing else. Only for
+  /// a data-parallel model.
+  void read(const Arenas& arenas, const CompileOptions& options, std::uint64_t iteration);
+
   /// See digest_of_copy() in mirrors.hpp. Only for a data-parallel model.
   [[nodiscard]] std::uint64_t mirror_digest() const;
 
@@ -60,6 +64,7 @@ class Snapshot {
   std::vector<std::size_t> received_bytes_;  ///< by rank
   std::vector<std::size_t> unpacked_;        ///< by rank: floats copied to full_arrays_
   std::optional<ModelData> model_data_;
+  bool is_unpacked_ = false;           ///< values_ are in model_data_
   Shards::FullVariables full_arrays_;  ///< the arrays of model_data_
   CompileOptions options_;
   std::uint64_t iteration_ = 0;

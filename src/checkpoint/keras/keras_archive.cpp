@@ -3,6 +3,7 @@
 
 #include "checkpoint/atomic_file.hpp"
 #include "checkpoint/hdf5/hdf5_reader.hpp"
+#include "checkpoint/hdf5/hdf5_writer.hpp"
 #include "checkpoint/keras/config_reader.hpp"
 #include "checkpoint/keras/keras_config.hpp"
 #include "checkpoint/keras/keras_h5_read.hpp"
@@ -86,10 +87,14 @@ ModelData read_keras_archive(const std::filesystem::path& file) {
 
 void save_keras_archive(const std::filesystem::path& file, const ModelData& model) {
   const std::string config = archive_config_to_json(model);
-  const std::vector<std::byte> weights = keras_weights_image(model, config_digest(config, std::string(metadata)));
+  Hdf5Writer writer(estimate_file_size(model));
+  const auto weights = write_keras_weights(writer, model, config_digest(config, std::string(metadata)));
   const std::array members{ZipMember{metadata_name, std::as_bytes(std::span(metadata))},
                            ZipMember{config_name, std::as_bytes(std::span(config))}, ZipMember{weights_name, weights}};
-  write_file_atomically(file, make_zip(members));
+  AtomicFile archive(file);
+  archive.expect(metadata.size() + config.size() + weights.size());
+  write_zip(members, [&archive](std::size_t at, std::span<const std::byte> bytes) { archive.write_at(at, bytes); });
+  archive.commit();
 }
 
 ModelData load_keras_archive(const std::filesystem::path& file) {

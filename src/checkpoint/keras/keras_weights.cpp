@@ -118,9 +118,9 @@ void read_optimizer(const Hdf5Reader& reader, const Architecture& architecture, 
 
 }  // namespace
 
-std::vector<std::byte> keras_weights_image(const ModelData& model, std::optional<std::uint64_t> archive_digest) {
+std::span<const std::byte> write_keras_weights(Hdf5Writer& writer, const ModelData& model,
+                                               std::optional<std::uint64_t> archive_digest) {
   check_values(model);
-  Hdf5Writer writer(estimate_file_size(model));
   if (archive_digest) writer.set_digest("/", *archive_digest);
   writer.create_group("vars");
   writer.set_attribute("vars", "name", model.architecture.name());
@@ -151,15 +151,15 @@ std::vector<std::byte> keras_weights_image(const ModelData& model, std::optional
       writer.write_scalar(fmt::format("{}/{}", group, scalars + model.compile_state->slots.size()), *last);
     }
   }
-  const std::span<const std::byte> image = writer.finish();
-  return {image.begin(), image.end()};
+  return writer.finish();
 }
 
 void save_keras_weights(const std::filesystem::path& file, const ModelData& model) {
   if (!file.filename().string().ends_with(".weights.h5")) {
     throw UsageError(fmt::format("cannot save weights as {}: the name must end in .weights.h5", file.string()));
   }
-  write_file_atomically(file, keras_weights_image(model));
+  Hdf5Writer writer(estimate_file_size(model));
+  write_file_atomically(file, write_keras_weights(writer, model));
 }
 
 ModelData read_keras_weights(const Hdf5Reader& reader, ModelData model, KerasVersion version) {

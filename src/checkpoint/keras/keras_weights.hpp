@@ -14,11 +14,12 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
-#include <vector>
+#include <span>
 
 namespace lockstep {
 
 class Hdf5Reader;
+class Hdf5Writer;
 
 /// Writes the file atomically. Throws UsageError unless its name ends in .weights.h5, which Keras requires.
 void save_keras_weights(const std::filesystem::path& file, const ModelData& model);
@@ -28,9 +29,10 @@ void save_keras_weights(const std::filesystem::path& file, const ModelData& mode
 /// architecture or optimizer.
 [[nodiscard]] ModelData load_keras_weights(const std::filesystem::path& file, ModelData model);
 
-/// Returns the bytes of the file. `archive_digest` is stored with its root: that of the archive's other members.
-[[nodiscard]] std::vector<std::byte> keras_weights_image(const ModelData& model,
-                                                         std::optional<std::uint64_t> archive_digest = {});
+/// Builds the file in the memory of `writer`, and returns its bytes, which are valid while the writer lives.
+/// `archive_digest` is stored with its root: that of the archive's other members.
+[[nodiscard]] std::span<const std::byte> write_keras_weights(Hdf5Writer& writer, const ModelData& model,
+                                                             std::optional<std::uint64_t> archive_digest = {});
 
 /// Like load_keras_weights(), but from an open file in this process. Keras 2 stores no learning rate among an
 /// optimizer's variables.

@@ -13,6 +13,7 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -31,12 +32,8 @@ struct CloseMember {
   void operator()(zip_file_t* file) const noexcept { zip_fclose(file); }
 };
 
-struct FreeSource {
-  void operator()(zip_source_t* source) const noexcept { zip_source_free(source); }
-};
-
 [[noreturn]] void fail_to_make(const std::string& what) {
-  throw InternalError(fmt::format("libzip cannot {} in memory; please report this", what));
+  throw InternalError(fmt::format("libzip cannot {}; please report this", what));
 }
 
 std::string text_of(int code) {
@@ -62,16 +59,94 @@ void add(zip_t* archive, const ZipMember& member) {
   if (zip_file_set_dostime(archive, added, 0, first_date, 0) != 0) fail();
 }
 
+/// Where libzip writes an archive. Collects its small writes.
+class Output {
+ public:
+  explicit Output(const WriteAt& write) : write_(write) {}
+
+  /// libzip's zip_source_callback. No exception may pass through libzip, so rethrow() throws it later.
+  static zip_int64_t call(void* self, void* data, zip_uint64_t bytes, zip_source_cmd_t command) {
+    auto& output = *static_cast<Output*>(self);
+    try {
+      return output.run(data, bytes, command);
+    } catch (...) {
+      output.exception_ = std::current_exception();
+      zip_error_set(&output.error_, ZIP_ER_WRITE, 0);
+      return -1;
+    }
+  }
+
+  /// Throws what the function that writes has thrown, if anything.
+  void rethrow() const {
+    if (exception_) std::rethrow_exception(exception_);
+  }
+
+ private:
+  zip_int64_t run(void* data, zip_uint64_t bytes, zip_source_cmd_t command) {
+    switch (command) {
+      case ZIP_SOURCE_SUPPORTS: return ZIP_SOURCE_SUPPORTS_WRITABLE;
+      case ZIP_SOURCE_STAT: {
+        auto* const status = static_cast<zip_stat_t*>(data);
+        zip_stat_init(status);
+        status->size = 0;  // before the archive is written
+        status->valid = ZIP_STAT_SIZE;
+        return sizeof *status;
+      }
+      case ZIP_SOURCE_WRITE:
+        append({static_cast<const std::byte*>(data), bytes});
+        return static_cast<zip_int64_t>(bytes);
+      case ZIP_SOURCE_TELL_WRITE: return static_cast<zip_int64_t>(begin_ + collected_.size());
+      case ZIP_SOURCE_SEEK_WRITE: {
+        const zip_int64_t offset =
+            zip_source_seek_compute_offset(begin_ + collected_.size(), size_, data, bytes, &error_);
+        if (offset < 0) return -1;
+        flush();
+        begin_ = static_cast<std::size_t>(offset);
+        return 0;
+      }
+      case ZIP_SOURCE_COMMIT_WRITE: flush(); return 0;
+      case ZIP_SOURCE_ERROR: return zip_error_to_data(&error_, data, bytes);
+      case ZIP_SOURCE_READ:
+      case ZIP_SOURCE_SEEK:
+      case ZIP_SOURCE_TELL: zip_error_set(&error_, ZIP_ER_OPNOTSUPP, 0); return -1;
+      default: return 0;  // nothing to do to begin, to close or to free
+    }
+  }
+
+  void append(std::span<const std::byte> bytes) {
+    constexpr std::size_t max_collected = std::size_t{1} << 20U;
+    collected_.insert(collected_.end(), bytes.begin(), bytes.end());
+    size_ = std::max(size_, begin_ + collected_.size());
+    if (collected_.size() >= max_collected) flush();
+  }
+
+  void flush() {
+    if (!collected_.empty()) write_(begin_, collected_);
+    begin_ += collected_.size();
+    collected_.clear();
+  }
+
+  const WriteAt& write_;
+  std::vector<std::byte> collected_;
+  std::size_t begin_ = 0;  ///< where `collected_` belongs
+  std::size_t size_ = 0;
+  zip_error_t error_{};
+  std::exception_ptr exception_;
+};
+
 }  // namespace
 
-std::vector<std::byte> make_zip(std::span<const ZipMember> members) {
+void write_zip(std::span<const ZipMember> members, const WriteAt& write) {
+  Output output(write);
   zip_error_t error;
   zip_error_init(&error);
-  const std::unique_ptr<zip_source_t, FreeSource> target(zip_source_buffer_create(nullptr, 0, 0, &error));
+  zip_source_t* const target = zip_source_function_create(&Output::call, &output, &error);
   if (target == nullptr) fail_to_make("begin an archive");
-  zip_t* const archive = zip_open_from_source(target.get(), ZIP_TRUNCATE, &error);
-  if (archive == nullptr) fail_to_make("begin an archive");
-  zip_source_keep(target.get());  // closing the archive releases one reference; reading the result needs another
+  zip_t* const archive = zip_open_from_source(target, ZIP_TRUNCATE, &error);  // owns the target after success
+  if (archive == nullptr) {
+    zip_source_free(target);
+    fail_to_make("begin an archive");
+  }
   try {
     for (const ZipMember& member : members) add(archive, member);
   } catch (...) {
@@ -79,20 +154,20 @@ std::vector<std::byte> make_zip(std::span<const ZipMember> members) {
     throw;
   }
   if (zip_close(archive) != 0) {
+    const std::string problem = zip_strerror(archive);
     zip_discard(archive);
-    fail_to_make("finish an archive");
+    output.rethrow();
+    fail_to_make("finish an archive (" + problem + ")");
   }
+}
 
-  zip_stat_t status;
-  zip_stat_init(&status);
-  if (zip_source_stat(target.get(), &status) != 0 || zip_source_open(target.get()) != 0) {
-    fail_to_make("return an archive");
-  }
-  std::vector<std::byte> bytes(static_cast<std::size_t>(status.size));
-  const zip_int64_t got = zip_source_read(target.get(), bytes.data(), bytes.size());
-  zip_source_close(target.get());
-  if (got != static_cast<zip_int64_t>(bytes.size())) fail_to_make("return an archive");
-  return bytes;
+std::vector<std::byte> make_zip(std::span<const ZipMember> members) {
+  std::vector<std::byte> archive;
+  write_zip(members, [&archive](std::size_t offset, std::span<const std::byte> bytes) {
+    archive.resize(std::max(archive.size(), offset + bytes.size()));
+    std::ranges::copy(bytes, archive.begin() + static_cast<std::ptrdiff_t>(offset));
+  });
+  return archive;
 }
 
 void ZipReader::Discard::operator()(zip* archive) const noexcept { zip_discard(archive); }

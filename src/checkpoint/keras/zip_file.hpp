@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -17,7 +18,14 @@ struct ZipMember {
   std::span<const std::byte> bytes;
 };
 
-/// Returns an archive of these members, uncompressed. Equal members give equal bytes: all have the date 1980-01-01.
+/// Writes bytes at an offset of a file: mostly at its end, sometimes over what is there.
+using WriteAt = std::function<void(std::size_t offset, std::span<const std::byte> bytes)>;
+
+/// Writes an archive of these members, uncompressed and without a copy of it in memory. Equal members give equal bytes:
+/// all have the date 1980-01-01.
+void write_zip(std::span<const ZipMember> members, const WriteAt& write);
+
+/// The bytes of such an archive.
 [[nodiscard]] std::vector<std::byte> make_zip(std::span<const ZipMember> members);
 
 class ZipReader {

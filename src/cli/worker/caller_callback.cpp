@@ -1,6 +1,7 @@
 // See caller_callback.hpp.
 #include "cli/worker/caller_callback.hpp"
 
+#include "checkpoint/hdf5/hdf5_writer.hpp"
 #include "checkpoint/keras/keras_weights.hpp"
 #include "checkpoint/model_serialization.hpp"
 #include "core/clock.hpp"
@@ -136,11 +137,13 @@ bool write_state(ModelParts& parts, int descriptor) {
   CheckpointWriter& checkpoints = parts.checkpoints;
   if (!checkpoints.participates()) return true;
   parts.run_context->writer().wait();
-  Snapshot& snapshot = checkpoints.take_snapshot();
-  parts.model.compiled().communicator->finish_gather();
+  Snapshot& snapshot = checkpoints.take_snapshot_to_write_now();
   if (!parts.run_context->world().is_chief()) return true;
   try {
-    snapshot.visit([descriptor](const ModelData& data) { write_descriptor(descriptor, keras_weights_image(data)); });
+    snapshot.visit([descriptor](const ModelData& data) {
+      Hdf5Writer writer(estimate_file_size(data));
+      write_descriptor(descriptor, write_keras_weights(writer, data));
+    });
   } catch (const DataError&) {
     return false;
   }

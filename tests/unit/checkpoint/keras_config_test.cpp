@@ -171,7 +171,7 @@ TEST_CASE("Keras 3 configurations are read") {
 TEST_CASE("unsupported layers and options are rejected by name") {
   const std::vector<std::pair<std::string, std::vector<std::string>>> cases{
       {layer("LSTM", R"("units": 3)"),
-       {"m.h5", "layer 'it'", "LSTM", "does not have; in Python, lockstep.fit", "Dense"}},
+       {"m.h5", "layer 'it'", "LSTM", "does not have; lockstep.fit trains models that Keras 3 loads", "Dense"}},
       {layer("Conv2D", R"("filters": 2, "kernel_size": 3, "groups": 2)"), {"Conv2D", "2 groups", "1 input channels"}},
       {layer("Conv2D", R"("filters": 2, "kernel_size": 3, "data_format": "channels_first")"),
        {"data_format", "channels_first"}},

@@ -71,6 +71,12 @@ ModelData without_values(ModelData model) {
 
 std::span<const std::byte> as_bytes(std::string_view text) { return std::as_bytes(std::span(text)); }
 
+std::vector<std::byte> keras_weights_image(const ModelData& model) {
+  Hdf5Writer writer;
+  const std::span<const std::byte> bytes = write_keras_weights(writer, model);
+  return {bytes.begin(), bytes.end()};
+}
+
 void write_archive(const fs::path& file, const std::string& config, const std::vector<std::byte>& weights) {
   const std::vector<ZipMember> members{{"config.json", as_bytes(config)}, {"model.weights.h5", weights}};
   const std::vector<std::byte> bytes = make_zip(members);
@@ -185,6 +191,27 @@ TEST_CASE("truncated or corrupted archives never crash the reader") {
     CAPTURE(seed);
     CHECK_NOTHROW(try_load(scratch / "damaged.keras"));
   }
+}
+
+TEST_CASE("an archive is written in pieces, and what stops them is told") {
+  const std::vector<std::byte> large(std::size_t{5} << 20U, std::byte{7});
+  const std::vector<ZipMember> members{{"large", large}, {"small", as_bytes("text")}};
+  std::vector<std::byte> written;
+  std::size_t pieces = 0;
+  write_zip(members, [&](std::size_t offset, std::span<const std::byte> bytes) {
+    ++pieces;
+    written.resize(std::max(written.size(), offset + bytes.size()));
+    std::ranges::copy(bytes, written.begin() + static_cast<std::ptrdiff_t>(offset));
+  });
+  CHECK(pieces >= 5);
+  CHECK(written == make_zip(members));
+  const ScratchDirectory scratch;
+  write_bytes(scratch / "m.zip", {reinterpret_cast<const char*>(written.data()), written.size()});
+  CHECK(ZipReader(scratch / "m.zip").read("large", large.size()) == large);
+  const auto full = [](std::size_t offset, std::span<const std::byte> /*bytes*/) {
+    if (offset > 0) throw IoError("the disk is full");
+  };
+  CHECK(message_of<IoError>([&] { write_zip(members, full); }) == "the disk is full");
 }
 
 TEST_CASE("archives without a model are rejected with the reason") {
