@@ -102,17 +102,16 @@ AtomicFile::~AtomicFile() {
 }
 
 void AtomicFile::write_at(std::size_t offset, std::span<const std::byte> content) {
-  const std::size_t end = offset + content.size();
   fault_point("write");
+  if (offset != position_ && lseek(file_.number(), static_cast<off_t>(offset), SEEK_SET) < 0) discard_and_throw(errno);
+  position_ = offset + content.size();
   while (!content.empty()) {
     // Linux writes at most 2 GiB per call.
-    const ssize_t written = ::pwrite(file_.number(), content.data(), std::min(content.size(), std::size_t{1} << 30U),
-                                     static_cast<off_t>(end - content.size()));
+    const ssize_t written = ::write(file_.number(), content.data(), std::min(content.size(), std::size_t{1} << 30U));
     if (written < 0 && errno == EINTR) continue;
-    if (written < 0) discard_and_throw(errno, std::max(end, expected_));
+    if (written < 0) discard_and_throw(errno, std::max(position_, expected_));
     content = content.subspan(static_cast<std::size_t>(written));
   }
-  size_ = std::max(size_, end);
 }
 
 void AtomicFile::commit() {

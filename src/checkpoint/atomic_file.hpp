@@ -41,8 +41,8 @@ class AtomicFile {
   /// Says how many bytes will be written in all, for the message of a full disk.
   void expect(std::size_t bytes) noexcept { expected_ = bytes; }
 
-  /// Appends to the temporary file.
-  void write(std::span<const std::byte> content) { write_at(size_, content); }
+  /// Writes where the last write ended.
+  void write(std::span<const std::byte> content) { write_at(position_, content); }
 
   /// Writes at an offset of the temporary file.
   void write_at(std::size_t offset, std::span<const std::byte> content);
@@ -57,7 +57,7 @@ class AtomicFile {
   std::filesystem::path temporary_;
   Writer writer_;
   FileDescriptor file_;  ///< holds the lock until the end
-  std::size_t size_ = 0;
+  std::size_t position_ = 0;
   std::size_t expected_ = 0;
   bool committed_ = false;
 };
