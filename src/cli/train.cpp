@@ -96,10 +96,12 @@ void check_outputs(const TrainSettings& settings, const Options& options, const 
     throw UsageError(fmt::format("--save-as {} is the name of a backup, which is removed in the end; choose another",
                                  settings.save_as));
   }
-  const std::array outputs{
-      NamedFile{settings.save_as.empty() ? "--model-dir" : "--save-as", model},
-      NamedFile{"--model-dir", options.model_dir / "history.json"}, NamedFile{"--backup-dir", options.backup_dir},
-      NamedFile{"--tensorboard-dir", settings.tensorboard_dir}, NamedFile{"--csv-log", settings.csv_log}};
+  const std::array outputs{NamedFile{settings.save_as.empty() ? "--model-dir" : "--save-as", model},
+                           NamedFile{"--model-dir", options.model_dir / "history.json"},
+                           NamedFile{"--model-dir", options.model_dir / "report.html"},
+                           NamedFile{"--backup-dir", options.backup_dir},
+                           NamedFile{"--tensorboard-dir", settings.tensorboard_dir},
+                           NamedFile{"--csv-log", settings.csv_log}};
   require_distinct(options,
                    {{"--model", settings.model.model},
                     {"--model-dir", options.model_dir / ".lockstep.lock"},
@@ -164,7 +166,10 @@ void train(std::span<const std::string> args) {
                          .validation_split = settings.validation_split,
                          .callbacks = callbacks_of(settings, options, validates)});
   std::string line;
-  if (data.test.size() > 0) line = "T" + describe(model.evaluate(data.test), "est ") + ". ";  // history.json has it too
+  if (data.test.size() > 0) {  // before the model is saved: history.json has it too
+    line = describe(model.evaluate(data.test), "test ") + ". ";
+    line.front() = 'T';
+  }
   model.save(output);
   strategy.print("{}Saved {}", line, output.string());
   require_printed();

@@ -3,6 +3,7 @@
 
 #include "checkpoint/atomic_file.hpp"
 #include "options/shared_options.hpp"
+#include "report/report_html.hpp"
 
 #include <lockstep/core/error.hpp>
 
@@ -40,6 +41,8 @@ void save_history(const std::filesystem::path& path, RunReport report, RunContex
   report.timing.peak_memory_mb = peak_memory_mb();
   const std::string text = history_json(report);
   write_file_atomically(path, std::as_bytes(std::span(text)));
+  const std::string page = report_html(report);
+  write_file_atomically(path.parent_path() / "report.html", std::as_bytes(std::span(page)));
 }
 
 }  // namespace lockstep

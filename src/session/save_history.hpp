@@ -1,4 +1,4 @@
-// history.json, which the chief writes beside the model.
+// history.json, and report.html with the same content for people, which the chief writes beside the model.
 #pragma once
 
 #include "checkpoint/model_data.hpp"
@@ -14,7 +14,7 @@
 
 namespace lockstep {
 
-/// Adds options, world and versions to the report and writes it to `path`. `model`: how the model is parallelized, the
+/// Adds options, world and versions to the report and writes it to `path`, and report.html beside it. `model`: how the model is parallelized, the
 /// measurements behind that choice, and its BatchNormalization replicas.
 void save_history(const std::filesystem::path& path, RunReport report, RunContext& run_context,
                   const std::string& communication, const NamedValues& model);
