@@ -15,17 +15,35 @@ if [ -z "${GOMP_SPINCOUNT:-}${OMP_WAIT_POLICY:-}" ]; then export GOMP_SPINCOUNT=
 is_signalled=0
 was_asked=0
 was_stopped=0
+# Sets `ranks` to the processes of the programs.
+find_ranks() {
+  ranks=()
+  read -r -a ranks < <(cat "/proc/$mpirun/task/"*/children 2>/dev/null) || true
+}
+# Whether there are ranks, and all of them handle SIGUSR1.
+all_expect_signal() {
+  local rank mask
+  for rank in "${ranks[@]}"; do
+    mask=$(sed -n 's/^SigCgt:\t*//p' "/proc/$rank/status") || return 1
+    (((0x0$mask >> 9) & 1)) || return 1 # SIGUSR1 is 10
+  done
+  [ ${#ranks[@]} -gt 0 ]
+}
 ask_to_stop() {
   is_signalled=1
   was_asked=1
+  for _ in {1..100}; do # mpirun of Open MPI 4 hangs if a rank ends before all have started
+    find_ranks
+    if all_expect_signal || ! kill -0 "$mpirun"; then break; fi
+    sleep 0.1
+  done
   kill -USR1 "$mpirun" || true
   trap stop INT TERM
 }
 stop() {
   is_signalled=1
   was_stopped=1
-  local ranks=()
-  read -r -a ranks < <(cat "/proc/$mpirun/task/"*/children) || true
+  find_ranks
   if [ ${#ranks[@]} -gt 0 ]; then kill -KILL "${ranks[@]}" || true; else kill -TERM "$mpirun" || true; fi
 }
 hang_up() {

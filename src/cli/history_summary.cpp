@@ -49,6 +49,12 @@ std::optional<HistorySummary> read_history(const std::filesystem::path& file) {
   if (const auto found = document.find("file"); found != document.end() && found->is_string()) {
     summary.file = found->get<std::string>();
   }
+  if (const auto found = document.find("iteration"); found != document.end() && found->is_number_unsigned())
+    summary.iteration = found->get<std::uint64_t>();
+  if (const auto config = document.find("config"); config != document.end() && config->is_object()) {
+    if (const auto scale = config->find("input_scale"); scale != config->end() && scale->is_number())
+      summary.input_scale = scale->get<double>();
+  }
   if (const auto world = document.find("world"); world != document.end() && world->is_object()) {
     const auto workers = world->find("workers");
     if (workers != world->end() && workers->is_number_unsigned()) summary.workers = workers->get<std::uint64_t>();
@@ -58,6 +64,16 @@ std::optional<HistorySummary> read_history(const std::filesystem::path& file) {
     if (value.is_number() && is_log(key)) summary.last_logs[key] = value.get<double>();
   }
   return summary;
+}
+
+std::optional<HistorySummary> read_history_of(const std::filesystem::path& model,
+                                              std::optional<std::uint64_t> iteration) {
+  std::optional<HistorySummary> history = read_history(model.parent_path() / "history.json");
+  if (!history) return std::nullopt;
+  const bool is_of_another_file = !history->file.empty() && history->file != model.filename();
+  const bool is_of_another_step = history->iteration && iteration && *history->iteration != *iteration;
+  if (is_of_another_file || is_of_another_step) return std::nullopt;
+  return history;
 }
 
 std::string describe(const HistorySummary& summary) {

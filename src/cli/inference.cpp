@@ -4,6 +4,7 @@
 #include "checkpoint/atomic_file.hpp"
 #include "checkpoint/keras/zip_file.hpp"
 #include "cli/check_output.hpp"
+#include "cli/history_summary.hpp"
 #include "cli/model_settings.hpp"
 #include "core/log.hpp"
 #include "core/printable.hpp"
@@ -19,6 +20,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <iostream>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -35,10 +37,28 @@ Options parse(std::span<const std::string> args, const std::string& program, std
   return options;
 }
 
+/// Warns if history.json beside the model says that it was trained on bytes of another scale.
+void warn_of_other_scale(const std::filesystem::path& model, const Options& options) {
+  std::optional<HistorySummary> history;
+  try {
+    history = read_history_of(model, {});
+  } catch (const Error&) {
+    return;  // `lockstep inspect` tells what is wrong with it
+  }
+  if (!history || !history->input_scale || !options.input_scale || *history->input_scale == *options.input_scale)
+    return;
+  log_warning(
+      fmt::format("{} was trained with --input-scale {:.6g}, and this command has {:.6g}; results are those of "
+                  "other inputs",
+                  model.string(), *history->input_scale, *options.input_scale));
+}
+
 /// Keras scales no bytes. On standard error, since the results are on standard output.
-void tell_scale(const Architecture& model, const Dataset& data, const Options& options) {
+void tell_scale(const ModelSettings& settings, const Architecture& model, const Dataset& data, const Options& options) {
   const std::string bytes = describe_bytes(data, options, model);
-  if (!bytes.empty()) log_info(fmt::format("the inputs of {}: {}", data.source, bytes));
+  if (bytes.empty()) return;
+  log_info(fmt::format("the inputs of {}: {}", data.source, bytes));
+  warn_of_other_scale(settings.model, options);
   warn_of_second_scale(options, model);
 }
 
@@ -68,7 +88,7 @@ void evaluate(std::span<const std::string> args) {
   });
   const Logs logs = model.evaluate(test);
   if (!model.is_chief()) return;
-  tell_scale(model.architecture(), test, options);
+  tell_scale(settings, model.architecture(), test, options);
   std::cout << printable(describe(logs, "", "\n")) << std::endl;
   require_printed();
 }
@@ -126,7 +146,7 @@ void predict(std::span<const std::string> args) {
     described += shape.to_string();
   }
   if (model.is_chief()) {
-    tell_scale(architecture, test, options);
+    tell_scale(settings, architecture, test, options);
     write_file_atomically(output, outputs.size() == 1 ? arrays.front() : to_npz(architecture, arrays), Writer::command);
   }
   strategy.print("Saved {}, {} {}", output.string(), outputs.size() == 1 ? "an array" : "the arrays", described);

@@ -154,9 +154,10 @@ ExitCode inspect(const InspectOptions& options, std::ostream& out) {
   std::error_code ignored;
   if (fs::is_directory(options.path, ignored)) return inspect_directory(options, out);
   const InspectedFile file = inspect_file(options.path);
-  std::optional<HistorySummary> history = read_history(options.path.parent_path() / "history.json");
-  const bool is_of_another = history && !history->file.empty() && history->file != options.path.filename();
-  if (is_of_another) history.reset();
+  std::optional<std::uint64_t> iteration;
+  if (file.model && file.model->compile_state)
+    iteration = static_cast<std::uint64_t>(file.model->compile_state->iteration);
+  const std::optional<HistorySummary> history = read_history_of(options.path, iteration);
   if (options.json) {
     json document = to_json(file);
     document["history"] = history ? to_json(*history) : json(nullptr);

@@ -12,6 +12,7 @@
 #include "losses/loss_registry.hpp"
 #include "metrics/metric_registry.hpp"
 #include "options/read_value.hpp"
+#include "report/log_value.hpp"
 #include "session/check_arrays.hpp"
 #include "session/compiled_model.hpp"
 
@@ -362,9 +363,9 @@ std::string describe(const TrainTestSplit& data, const Options& options, const A
 }
 
 std::string describe(const Logs& logs, const std::string& prefix, const char* separator) {
-  std::string text = fmt::format("{}loss: {:.4f}", prefix, logs.at("loss"));
+  std::string text = fmt::format("{}loss: {}", prefix, log_value(logs.at("loss")));
   for (const auto& [name, value] : logs) {
-    if (name != "loss") text += fmt::format("{}{}{}: {:.4f}", separator, prefix, name, value);
+    if (name != "loss") text += fmt::format("{}{}{}: {}", separator, prefix, name, log_value(value));
   }
   return text;
 }

@@ -31,9 +31,17 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* remedy =
-    "name FILE.npz with the arrays x_train, y_train, x_test and y_test, or a directory of the files of MNIST or CIFAR, "
-    "which scripts/fetch_data.sh mnist|cifar10 DIRECTORY fetches";
+// What a path must name, by what is read of it.
+constexpr const char* training_files = "FILE.npz with the arrays x_train, y_train, x_test and y_test";
+constexpr const char* test_files = "FILE.npz with the arrays x_test and y_test";
+constexpr const char* input_files = "FILE.npy with inputs, FILE.npz with the array x_test";
+
+std::string remedy_of(const char* files) {
+  return fmt::format(
+      "name {}, or a directory of the files of MNIST or CIFAR, which scripts/fetch_data.sh mnist|cifar10 "
+      "DIRECTORY fetches",
+      files);
+}
 
 bool is_there(const fs::path& path) {
   std::error_code ignored;  // a path that cannot be examined counts as missing
@@ -127,7 +135,7 @@ std::vector<fs::path> find_all_idx(const fs::path& directory, std::initializer_l
     }
   }
   throw IoError(fmt::format("the data directory {} has no {} (plain or .gz); {}", directory.string(),
-                            fmt::join(missing, ", "), remedy));
+                            fmt::join(missing, ", "), remedy_of(training_files)));
 }
 
 /// Keras' own names for the archives that it caches.
@@ -135,7 +143,7 @@ constexpr std::array archive_names{"mnist.npz", "cifar10.npz", "cifar100.npz"};
 
 /// The archive at `path`: a .npz file, or a directory's mnist.npz or cifar10.npz; none for a directory of other files.
 /// Throws UsageError for a path that does not exist and for a directory with several, IoError for any other path.
-std::optional<fs::path> find_archive(const fs::path& path) {
+std::optional<fs::path> find_archive(const fs::path& path, const char* files) {
   std::error_code ignored;
   if (fs::is_directory(path, ignored)) {
     const bool has_idx =
@@ -155,8 +163,21 @@ std::optional<fs::path> find_archive(const fs::path& path) {
   // A wrong setting, which no restart mends.
   std::error_code error;
   if (!fs::exists(path, error) && !error)
-    throw UsageError(fmt::format("the data {} does not exist; {}", path.string(), remedy));
-  throw IoError(fmt::format("the data {} is neither a directory nor a .npz file; {}", path.string(), remedy));
+    throw UsageError(fmt::format("the data {} does not exist; {}", path.string(), remedy_of(files)));
+  throw IoError(fmt::format("the data {} is neither a directory nor a .npz file; {}", path.string(), remedy_of(files)));
+}
+
+/// Whole numbers that are floats in another split become floats: what the loss takes decides about both.
+void unite_kinds(Dataset& data, Dataset& other) {
+  for (std::size_t i = 0; i < std::min(data.targets.size(), other.targets.size()); ++i) {
+    TargetArray& ours = data.targets[i];
+    TargetArray& theirs = other.targets[i];
+    if (ours.values.index() == theirs.values.index()) continue;
+    for (TargetArray* target : {&ours, &theirs}) {
+      if (const auto* classes = std::get_if<SharedArray<std::int32_t>>(&target->values))
+        target->values = SharedArray<float>(std::vector<float>(classes->begin(), classes->end()));
+    }
+  }
 }
 
 /// Throws DataError unless training data and other data have inputs and targets of the same kinds and shapes.
@@ -197,7 +218,7 @@ void require_one_array(const ArrayNames& names, const fs::path& path, const std:
 
 TrainTestSplit load_dataset(const fs::path& path, const ArrayNames& names, TestSet test_set) {
   TrainTestSplit data;
-  if (const auto archive = find_archive(path)) {
+  if (const auto archive = find_archive(path, training_files)) {
     data = read_npz(*archive, names, test_set);
   } else if (const auto cifar = find_cifar(path)) {
     require_one_array(names, path, "train");
@@ -206,6 +227,10 @@ TrainTestSplit load_dataset(const fs::path& path, const ArrayNames& names, TestS
     const auto files = find_all_idx(path, {train_images, train_labels, test_images, test_labels});
     require_one_array(names, path, "train");
     data = {read_idx_pair(files[0], files[1]), read_idx_pair(files[2], files[3])};
+  }
+  for (int round = 0; round < 2; ++round) {  // the second for a test set whose kind a validation set changes
+    if (data.test.size() > 0) unite_kinds(data.train, data.test);
+    if (data.validation) unite_kinds(data.train, *data.validation);
   }
   if (data.test.size() > 0) require_same_kind(data.train, data.test);
   if (data.validation) require_same_kind(data.train, *data.validation);
@@ -234,7 +259,7 @@ std::vector<fs::path> dataset_files(const fs::path& path) {
 }
 
 Dataset load_test_data(const fs::path& path, const ArrayNames& names) {
-  if (const auto archive = find_archive(path)) return read_npz_test_data(*archive, names);
+  if (const auto archive = find_archive(path, test_files)) return read_npz_test_data(*archive, names);
   require_one_array(names, path, "test");
   if (const auto cifar = find_cifar(path)) return read_cifar(cifar->test, cifar->labels);
   const auto files = find_all_idx(path, {test_images, test_labels});
@@ -248,7 +273,7 @@ Dataset load_inputs(const fs::path& path, const ArrayNames& names) {
     require_one_array(inputs, path, "test");
     data.source = path.string();
     data.inputs.push_back(to_input_array(read_npy(path), data.source));
-  } else if (const auto archive = find_archive(path)) {
+  } else if (const auto archive = find_archive(path, input_files)) {
     data = read_npz_test_inputs(*archive, names);
   } else if (const auto cifar = find_cifar(path)) {
     require_one_array(inputs, path, "test");

@@ -83,6 +83,15 @@ class Member {
   std::unique_ptr<zip_file_t, CloseFile> file_;
 };
 
+NpyHeader read_header(Member& member) {
+  std::vector<std::uint8_t> start(npy_preamble_bytes);
+  start.resize(member.read(start));
+  const std::size_t wanted = npy_header_bytes(start, member.name());
+  start.resize(wanted);
+  start.resize(npy_preamble_bytes + member.read(std::span(start).subspan(npy_preamble_bytes)));
+  return parse_npy_header(start, member.name());
+}
+
 }  // namespace
 
 void NpzArchive::Discard::operator()(zip* archive) const noexcept { zip_discard(archive); }
@@ -115,6 +124,17 @@ bool NpzArchive::has(const std::string& key) const {
   return zip_name_locate(archive_.get(), (key + ".npy").c_str(), 0) >= 0;
 }
 
+std::optional<std::int64_t> NpzArchive::length_of(const std::string& key) const {
+  try {
+    Member member(archive_.get(), name_, bytes_, key + ".npy");
+    const NpyHeader header = read_header(member);
+    if (header.shape.rank() == 0) return std::nullopt;
+    return header.shape[0];
+  } catch (const DataError&) {
+    return std::nullopt;
+  }
+}
+
 std::vector<std::string> NpzArchive::keys() const {
   constexpr std::string_view extension = ".npy";
   std::vector<std::string> keys;
@@ -128,12 +148,7 @@ std::vector<std::string> NpzArchive::keys() const {
 
 NpyArray NpzArchive::read(const std::string& key) const {
   Member member(archive_.get(), name_, bytes_, key + ".npy");
-  std::vector<std::uint8_t> start(npy_preamble_bytes);
-  start.resize(member.read(start));
-  const std::size_t wanted = npy_header_bytes(start, member.name());
-  start.resize(wanted);
-  start.resize(npy_preamble_bytes + member.read(std::span(start).subspan(npy_preamble_bytes)));
-  const NpyHeader header = parse_npy_header(start, member.name());
+  const NpyHeader header = read_header(member);
 
   if (member.size() < header.bytes || member.size() - header.bytes != header.payload) {
     throw DataError(fmt::format(

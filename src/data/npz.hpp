@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -26,6 +27,9 @@ class NpzArchive {
   [[nodiscard]] NpyArray read(const std::string& key) const;
 
   [[nodiscard]] bool has(const std::string& key) const;
+
+  /// The first dimension of an array of numbers; nullopt for other arrays, such as texts, and for damaged ones.
+  [[nodiscard]] std::optional<std::int64_t> length_of(const std::string& key) const;
 
   /// The names of all arrays.
   [[nodiscard]] std::vector<std::string> keys() const;

@@ -14,6 +14,8 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -136,13 +138,25 @@ class DatasetArchive {
     return known;
   }
 
-  /// Refuses an array that looks like a part of the data but has a name that nothing reads. Others, such as the
-  /// classes' names, may be there.
+  /// Refuses an array that nothing reads if its name, or as many entries as there are examples, says that it is a part
+  /// of the data. Others, such as the classes' names, may be there.
   void require_known_arrays(Wanted wanted) const {
     const std::vector<std::string> known = known_keys(Wanted::all);
+    std::map<std::int64_t, std::string> lengths;  // of arrays, and one that has it
+    for (const std::string& key : known) {
+      if (const auto length = npz_.has(key) ? npz_.length_of(key) : std::nullopt) lengths.emplace(*length, key);
+    }
     for (const std::string& key : npz_.keys()) {
-      if (!looks_like_data(key) || std::ranges::find(known, key) != known.end()) continue;
-      throw DataError(fmt::format("{}:{} would not be used; rename it to {}, or leave it out", file_, key,
+      if (std::ranges::find(known, key) != known.end()) continue;
+      std::string as_many;
+      if (!looks_like_data(key)) {
+        const auto length = npz_.length_of(key);
+        if (!length) continue;
+        const auto [other, is_first] = lengths.emplace(*length, key);
+        if (is_first) continue;
+        as_many = fmt::format(", which has as many entries as {},", other->second);
+      }
+      throw DataError(fmt::format("{}:{}{} would not be used; rename it to {}, or leave it out", file_, key, as_many,
                                   join_words(known_keys(wanted), "or")));
     }
   }
@@ -196,7 +210,7 @@ class DatasetArchive {
     const std::string key = weights_key(split);
     if (!npz_.has(key)) return;
     const NpyArray weights = npz_.read(key);
-    if (weights.shape != Shape{examples}) {
+    if (weights.shape != Shape{examples} && weights.shape != Shape{examples, 1}) {
       throw DataError(
           fmt::format("{}:{} has shape {}, but there must be one weight for every example of x_{}; save "
                       "them again",

@@ -48,7 +48,12 @@ std::string nearest_name(std::string_view given, std::span<const std::string> na
   for (const auto& [synonym, name] : synonyms) {
     if (given == synonym && std::ranges::find(names, name) != names.end()) return std::string(name);
   }
-  if (!nearest.empty() || given.size() < short_name) return nearest;
+  if (!nearest.empty()) return nearest;
+  constexpr std::size_t min_beginning = 3;
+  const auto begins = [given](const std::string& name) { return name.starts_with(given); };
+  if (const auto found = std::ranges::find_if(names, begins); given.size() >= min_beginning && found != names.end())
+    return *found;
+  if (given.size() < short_name) return {};
   const auto matches = [given](const std::string& name) { return name.ends_with(given); };
   const auto first = std::find_if(names.begin(), names.end(), matches);
   if (first == names.end() || std::find_if(first + 1, names.end(), matches) != names.end()) return {};

@@ -13,7 +13,11 @@ void refuse(const OptionValue& given, const std::string& allowed) {
 double read_number(const OptionValue& given, const std::function<bool(double)>& is_allowed,
                    const std::string& allowed) {
   const auto number = parse_number<double>(given.value);
-  if (!number || !is_allowed(*number)) refuse(given, allowed);
+  if (!number) {
+    const bool has_comma = given.value.find(',') != std::string::npos;
+    refuse(given, fmt::format("a number{}, {}", has_comma ? " with a point instead of the comma" : "", allowed));
+  }
+  if (!is_allowed(*number)) refuse(given, allowed);
   return *number;
 }
 

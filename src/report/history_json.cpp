@@ -39,7 +39,8 @@ Json to_json(const RunTiming& timing) {
 }  // namespace
 
 std::string history_json(const RunReport& report) {
-  Json json = {{"model", report.model}, {"file", report.file}, {"epochs", Json::array()}};
+  Json json = {
+      {"model", report.model}, {"file", report.file}, {"iteration", report.iteration}, {"epochs", Json::array()}};
   for (const EpochRecord& epoch : report.history.epochs) json["epochs"].push_back(to_json(epoch));
   if (!report.evaluation.empty()) json["evaluation"] = report.evaluation;
   json["config"] = to_json(report.config);

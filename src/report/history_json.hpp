@@ -28,8 +28,9 @@ struct RunTiming {
 };
 
 struct RunReport {
-  std::string model;  ///< the program's name
-  std::string file;   ///< the name of the model that the run saved last
+  std::string model;            ///< the program's name
+  std::string file;             ///< the name of the model that the run saved last
+  std::uint64_t iteration = 0;  ///< of that model: optimizer steps
   History history;
   Logs evaluation;       ///< of the last evaluate(); empty without one
   NamedValues config;    ///< the program and its options, without those for developers

@@ -2,6 +2,8 @@
 // final line shows the actual number of steps, not the expected one.
 #include "report/progress_bar.hpp"
 
+#include "report/log_value.hpp"
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -137,11 +139,7 @@ void ProgressBar::append_step_time() {
 
 void ProgressBar::append_metrics() {
   for (const MetricValue& metric : metrics_) {
-    if (std::abs(metric.value) > 1e-3) {
-      append(" - {}: {:.4f}", metric.name, metric.value);
-    } else {
-      append(" - {}: {:.4e}", metric.name, metric.value);
-    }
+    append(" - {}: {}", metric.name, log_value(metric.value));
   }
 }
 

@@ -101,8 +101,10 @@ std::function<void()> CheckpointWriter::make_job(const std::filesystem::path& pa
   facts["precision"] = std::string(model.plan().graph.mixed_bfloat16 ? "mixed_bfloat16" : "float32");
   facts["batch_norm_replicas"] = static_cast<std::int64_t>(session_.model().batch_norm_replicas());
   return [&run_context, communication = model.communicator->describe(), facts = std::move(facts), path, &snapshot,
-          backups = run_context.backup_directories(), report = session_.report()]() mutable {
+          backups = run_context.backup_directories(), report = session_.report(),
+          iteration = model.iteration]() mutable {
     report.file = path.filename().string();
+    report.iteration = iteration;
     snapshot.visit([&](const ModelData& data) { write_making_room(path, backups, [&] { save_model(path, data); }); });
     if (is_in(path, run_context.options().model_dir))
       save_history(run_context.options().model_dir / "history.json", report, run_context, communication, facts);

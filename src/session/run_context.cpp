@@ -156,9 +156,12 @@ std::pair<std::string, std::string> excerpts_around_difference(const std::string
   const auto cut = [difference](const std::string& text) {
     if (text.size() <= shown) return text;
     // Of JSON the whole member, if it is short: "learning_rate":0.01
-    const std::size_t bracket = difference > 0 ? text.find_last_of("{[,", difference - 1) : std::string::npos;
+    const bool is_json = text.starts_with('{') || text.starts_with('[');
+    const std::size_t bracket =
+        is_json && difference > 0 ? text.find_last_of("{[,", difference - 1) : std::string::npos;
     const bool is_member = bracket != std::string::npos && difference - bracket <= shown;
-    const std::size_t begin = is_member ? bracket + 1 : difference > before ? difference - before : 0;
+    std::size_t begin = is_member ? bracket + 1 : difference > before ? difference - before : 0;
+    if (const std::size_t space = text.rfind(' ', begin); !is_member && space != std::string::npos) begin = space + 1;
     const std::size_t end = std::min(is_member ? text.find_first_of("}],", difference) : text.size(), text.size());
     if (is_member && end - begin <= shown) return text.substr(begin, end - begin);
     return (begin > 0 ? "... " : "") + text.substr(begin, shown) + (begin + shown < text.size() ? " ..." : "");

@@ -14,8 +14,8 @@
 
 namespace lockstep {
 
-/// Adds options, world and versions to the report and writes it to `path`, and report.html beside it. `model`: how the model is parallelized, the
-/// measurements behind that choice, and its BatchNormalization replicas.
+/// Adds options, world and versions to the report and writes it to `path`, and report.html beside it. `model`: how the
+/// model is parallelized, the measurements behind that choice, and its BatchNormalization replicas.
 void save_history(const std::filesystem::path& path, RunReport report, RunContext& run_context,
                   const std::string& communication, const NamedValues& model);
 

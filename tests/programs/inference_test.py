@@ -6,7 +6,7 @@ import re
 import struct
 
 import data_files
-from model_file_support import COMPILED, SHORT, SMALL, ModelFileTest, description
+from model_file_support import COMPILED, SCALED, SHORT, SMALL, ModelFileTest, description
 from support import DATA, IO, USAGE, Running, program
 
 
@@ -72,6 +72,17 @@ class InferenceTest(ModelFileTest):
         self.data = file
         ended = self.use("predict", "--model", made)
         self.assert_fails(ended, DATA, "nan.npy", "is NaN")
+
+    def test_another_scale_than_that_of_training_is_told(self) -> None:
+        self.data = self.scratch / "bytes.npz"
+        self.data.write_bytes(data_files.npz())
+        self.succeed("--model", self.plain, *COMPILED, *SHORT, *SCALED)
+        for command in (("evaluate",), ("predict", "--output", self.scratch / "predicted.npy")):
+            for scale, differs in (("1", True), ("1/255", False)):
+                ended = self.use(*command, "--model", self.model / "model.h5", "--input-scale", scale)
+                self.assertEqual(ended.code, 0, str(ended))
+                told = "was trained with --input-scale 0.00392157, and this command has 1;" in ended.stderr
+                self.assertEqual(told, differs, ended.stderr)
 
     def test_several_metrics(self) -> None:
         first = self.trained("first.h5")

@@ -51,7 +51,7 @@ class OptionsTest(ProgramTest):
     def test_invalid_variables_are_named(self) -> None:
         self.refused(BATCH_SIZE="big", says=("BATCH_SIZE is 'big'", "at least 1"))
         self.refused(LOCKSTEP_EPOCHS="0", says=("LOCKSTEP_EPOCHS is '0'", "at least 1"))
-        self.refused(LOCKSTEP_STEPS="3", says=("no option reads the variable LOCKSTEP_STEPS", "rename or unset it"))
+        self.refused(LOCKSTEP_THREADS="3", says=("no option reads the variable LOCKSTEP_THREADS", "rename or unset it"))
         self.refused(LOCKSTEP_BATCH_SIZE="64", says=("LOCKSTEP_BATCH_SIZE; did you mean LOCKSTEP_GLOBAL_BATCH_SIZE?",))
 
     def test_options_not_supported_with_two_workers(self) -> None:

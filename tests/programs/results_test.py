@@ -82,7 +82,7 @@ class ResultsTest(ProgramTest):
     def test_history_json_records_the_run(self) -> None:
         self.succeed("--epochs", 2, "--steps-per-epoch", 3, workers=2, name="keras_mnist")
         history = self.history()
-        self.assertEqual(set(history), {"model", "file", "epochs", "evaluation", "config", "world", "versions",
+        self.assertEqual(set(history), {"model", "file", "iteration", "epochs", "evaluation", "config", "world", "versions",
                                         "timing"})
         self.assertEqual(history["file"], "model.h5")
         self.assertEqual(history["model"], "keras_mnist")
@@ -108,7 +108,7 @@ class ResultsTest(ProgramTest):
         others = [self.scratch / "model_of_worker_1", self.scratch / "model_of_worker_2"]
         self.succeed("--epochs", 1, None, "--epochs", 1, "--model-dir", others[0], None, "--epochs", 1, "--model-dir",
                      others[1])
-        self.assertEqual(names_in(self.model), ["history.json", "model.h5"])
+        self.assertEqual(names_in(self.model), ["history.json", "model.h5", "report.html"])
         self.assertEqual([path for path in others if path.exists()], [])
         self.assertEqual(names_in(self.cwd), [])
 

@@ -227,7 +227,7 @@ class ProgramTest(unittest.TestCase):
     @contextmanager
     def earlier_model_kept(self) -> Iterator[None]:
         """Asserts that a failing run leaves the files of an earlier run unchanged and no other files."""
-        earlier = {"model.h5": b"an earlier model", "history.json": b"{}"}
+        earlier = {"model.h5": b"an earlier model", "history.json": b"{}", "report.html": b"<html>"}
         self.model.mkdir(exist_ok=True)
         for name, content in earlier.items():
             (self.model / name).write_bytes(content)

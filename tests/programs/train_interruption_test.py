@@ -5,7 +5,8 @@ import signal
 import time
 from pathlib import Path
 
-from model_file_support import COMPILED, ModelFileTest
+import data_files
+from model_file_support import COMPILED, SCALED, ModelFileTest
 from support import TEMPORARY, USAGE, Running, eventually, program
 
 
@@ -61,7 +62,8 @@ class InterruptionTest(ModelFileTest):
                     self.assertTrue(self.same_weights(whole, self.model / "model.keras"))
 
     def test_an_interrupt_while_programs_start_is_explained(self) -> None:
-        """SIGUSR1, by which mpirun passes the interrupt on, reaches programs that do not expect it yet."""
+        """SIGUSR1, by which mpirun passes the interrupt on, waits until all programs expect it: mpirun would hang if it ended
+        one of them before all have started."""
         for delay_s in (0.1, 0.05, 0.0):
             running = self.start("--model", self.plain, *COMPILED, "--epochs", 1000, workers=2)
             self.assertTrue(eventually(lambda: self.catches(running.process.pid, signal.SIGHUP)))
@@ -70,7 +72,18 @@ class InterruptionTest(ModelFileTest):
             ended = running.end()
             self.assertEqual(ended.code, TEMPORARY, str(ended))
             self.assertRegex(ended.stderr, "interrupted (while the programs started|before training|: stopping)")
-            if "while the programs started" in ended.stderr:
+
+    def test_an_interrupt_of_one_worker_while_it_loads_is_explained(self) -> None:
+        self.data = self.scratch / "large.npz"
+        self.data.write_bytes(data_files.npz(20_000))
+        for _ in range(5):
+            running = self.start("--model", self.plain, *COMPILED, *SCALED, "--epochs", 1000)
+            self.assertTrue(eventually(lambda: self.catches(running.process.pid, signal.SIGINT)))
+            running.process.send_signal(signal.SIGINT)
+            ended = running.end()
+            self.assertEqual(ended.code, TEMPORARY, str(ended))
+            self.assertRegex(ended.stderr + ended.stdout, "interrupted before training|Interrupted")
+            if "interrupted before training" in ended.stderr:
                 break
         else:
             self.fail("no interrupt came early enough")

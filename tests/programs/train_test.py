@@ -159,6 +159,7 @@ class TrainTest(ModelFileTest):
         self.data.write_bytes(data_files.npz(one_hot=True))
         ended = self.succeed("--model", self.plain, "--optimizer", "sgd", "--loss", "bce", "--metrics", "mae,mse", *SHORT,
                              *SCALED)
+        self.assertRegex(ended.stdout, r"\nTest loss: \S+, test mae: \S+, test mse: \S+\. Saved ")
         self.assertIn("mae: ", ended.stdout)
         self.assertEqual(self.history()["epochs"][0].keys() & {"mae", "mse"}, {"mae", "mse"})
 

@@ -59,7 +59,7 @@ class LayerReader {
                    : fmt::format("{}: layer {} ({})", source.name, index, class_name_)),
         initializers_(source.initializers),
         config_(*layer.config, where_) {
-    config_.ignore({"name"});
+    config_.ignore({"name", "rng_type"});  // Keras 2's layers that augment name its generator
     trainable_ = config_.boolean("trainable", true);
     static_cast<void>(read_precision(config_, class_name_));  // Architecture keeps it
     config_.ignore({"batch_input_shape"});                    // model_from_json() turns the first layer's into an Input

@@ -36,21 +36,25 @@ extern "C" void end_now(int /*signal*/) {
   _exit(static_cast<int>(ExitCode::temporary));
 }
 
-extern "C" void note_interrupt(int /*signal*/) {
+extern "C" void note_interrupt(int signal) {
   const bool is_first = was_interrupted == 0;
   was_interrupted = 1;
-  if (is_first) tell("\ninterrupted: stopping after this step; once more stops at once\n");
+  if (!is_first) return;
+  tell(signal == SIGTERM ? "\ntold to stop (SIGTERM, as when mpirun loses another rank): stopping after this step\n"
+                         : "\ninterrupted: stopping after this step; once more stops at once\n");
 }
 
 }  // namespace
 
 void end_on_request(bool says_so) noexcept {
-  struct sigaction action {};
-  (void)sigaction(SIGUSR1, nullptr, &action);
-  if (action.sa_handler == SIG_IGN) return;
   tells_user = says_so ? 1 : 0;
-  action.sa_handler = end_now;
-  (void)sigaction(SIGUSR1, &action, nullptr);
+  for (const int signal : {SIGINT, SIGUSR1}) {
+    struct sigaction action {};
+    (void)sigaction(signal, nullptr, &action);
+    if (action.sa_handler != SIG_DFL) continue;
+    action.sa_handler = end_now;
+    (void)sigaction(signal, &action, nullptr);
+  }
 }
 
 void begin_interruptible(bool says_so) {

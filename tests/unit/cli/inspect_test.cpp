@@ -251,6 +251,14 @@ TEST_CASE("a directory is listed with its invalid files and the run history") {
                 {"history.json beside it: keras_mnist"});
   write_text(scratch / "run/history.json", "{\"file\": \"other.keras\", " + history.substr(1));
   CHECK(run_lockstep({"inspect", (scratch / "run/model.h5").string()}).out.find("history.json") == std::string::npos);
+  // A model that Keras saved under the same name has another optimizer step.
+  for (const bool is_its_own : {true, false}) {
+    write_text(
+        scratch / "run/history.json",
+        fmt::format("{{\"file\": \"model.h5\", \"iteration\": {}, ", is_its_own ? 1234 : 70) + history.substr(1));
+    const std::string shown = run_lockstep({"inspect", (scratch / "run/model.h5").string()}).out;
+    CHECK((shown.find("history.json beside it") != std::string::npos) == is_its_own);
+  }
 
   write_text(scratch / "run/bad.keras", "no zip");
   const Result with_bad = run_lockstep({"inspect", directory});

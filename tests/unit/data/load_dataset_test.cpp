@@ -163,6 +163,8 @@ TEST_CASE("npz files may hold weights of examples", "[load_dataset]") {
   CHECK(data.train.slice(2, 4).sample_weights == std::vector<float>{0.5F, 2});
   CHECK(data.test.sample_weights.empty());
   data.train.validate(10);
+  members.back().second = npy(npy_dictionary("<f8", "(6, 1)"), bytes_of<double>({1, 0, 0.5, 2, 1, 1}));
+  CHECK(load_npz(members).train.sample_weights == data.train.sample_weights);
   data.train.sample_weights = data.train.sample_weights.slice(0, 5);
   CHECK_THROWS_AS(data.train.validate(10), DataError);
   members.emplace_back("sample_weight_test.npy", npy(npy_dictionary("|u1", "(3,)"), {1, 2, 3}));
@@ -180,7 +182,34 @@ TEST_CASE("npz files hold no data that nothing reads", "[load_dataset]") {
                                  "sample_weight_train", "class_weight"}) {
     CHECK(lacking(load_with(name), {":" + name, "would not be used", "sample_weight_val"}) == "");
   }
-  CHECK(load_with("class_names").empty());
+  CHECK(lacking(load_with("ids"), {":ids, which has as many entries as x_train, would not be used"}) == "");
+}
+
+TEST_CASE("an array with as many entries as there are examples is not dropped", "[load_dataset]") {
+  const auto load_with = [](const Members& more) {
+    Members members = npz_members();
+    members.insert(members.end(), more.begin(), more.end());
+    return message_of<DataError>([&] { (void)load_npz(members); });
+  };
+  const Bytes six = npy(npy_dictionary("|u1", "(6,)"), counting(6));
+  const Bytes four = npy(npy_dictionary("|u1", "(4,)"), counting(4));
+  CHECK(lacking(load_with({{"sample_wts.npy", six}}),
+                {":sample_wts, which has as many entries as x_train, would not be used", "or leave it out"}) == "");
+  CHECK(lacking(load_with({{"images.npy", four}, {"labels.npy", four}}),
+                {":labels, which has as many entries as images,"}) == "");
+  CHECK(load_with({{"colours.npy", four}}).empty());
+  CHECK(load_with({{"scalar.npy", npy(npy_dictionary("|u1", "()"), counting(1))}}).empty());
+}
+
+TEST_CASE("whole numbers in one split may be floats in another", "[load_dataset]") {
+  for (const std::size_t split : {1, 3}) {  // of y_train, of y_test
+    Members members = npz_members();
+    members[split].second = split == 1 ? npy(npy_dictionary("<f4", "(6,)"), bytes_of<float>({0, 1, 2, 9, 4, 5}))
+                                       : npy(npy_dictionary("<f4", "(2,)"), bytes_of<float>({7, 8}));
+    const TrainTestSplit data = load_npz(members);
+    CHECK(std::get<SharedArray<float>>(data.train.target().values) == std::vector<float>{0, 1, 2, 9, 4, 5});
+    CHECK(std::get<SharedArray<float>>(data.test.target().values) == std::vector<float>{7, 8});
+  }
 }
 
 TEST_CASE("the names that a command reads are its remedy", "[load_dataset]") {
@@ -244,7 +273,6 @@ TEST_CASE("mismatched npz arrays are rejected", "[load_dataset]") {
   check_npz_refused(1, npy(npy_dictionary("|u1", "(5,)"), counting(5)), "one label for every example");
   check_npz_refused(1, npy(npy_dictionary("|u1", "()"), counting(1)), "one label for every example");
   check_npz_refused(1, npy(npy_dictionary("|u1", "(6, 0)"), {}), "one label for every example");
-  check_npz_refused(1, npy(npy_dictionary("<f4", "(6,)"), bytes_of(std::vector<float>(6))), "whole numbers");
   check_npz_refused(1, npy(npy_dictionary("|u1", "(6, 2)"), counting(12)), "both must match");
   check_npz_refused(1, npy(npy_dictionary("<i8", "(6,)"), bytes_of<std::int64_t>({0, 0, 1LL << 40, 0, 0, 0})),
                     "label 2 of");

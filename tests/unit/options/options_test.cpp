@@ -169,6 +169,12 @@ TEST_CASE("precedence is command line, LOCKSTEP_ variables, template variables, 
 }
 
 TEST_CASE("an invalid value is named with its source and the allowed values", "[options]") {
+  CHECK(refusal({"--learning-rate", "0,001"}) ==
+        "--learning-rate is '0,001' but must be a number with a point instead of the comma, greater than 0 and at most "
+        "3.4e38; "
+        "see --help");
+  CHECK(refusal({"--learning-rate", "three"}) ==
+        "--learning-rate is 'three' but must be a number, greater than 0 and at most 3.4e38; see --help");
   CHECK(refusal({"--epochs", "0"}) == "--epochs is '0' but must be a whole number of at least 1; see --help");
   CHECK(refusal({"--epochs", "99999999999"}) ==
         "--epochs is '99999999999' but must be a whole number of at least 1 and at most 2147483647; see --help");
@@ -343,9 +349,10 @@ TEST_CASE("a variable that nothing reads is reported", "[options]") {
     return found.empty() ? std::string() : found.front().name + found.front().hint;
   };
   CHECK(find("LOCKSTEP_EPOCH") == "LOCKSTEP_EPOCH; did you mean LOCKSTEP_EPOCHS?");
+  CHECK(find("LOCKSTEP_DATA") == "LOCKSTEP_DATA; did you mean LOCKSTEP_DATA_DIR?");
   CHECK(find("LOCKSTEP_LR") == "LOCKSTEP_LR; did you mean LOCKSTEP_LEARNING_RATE?");
   CHECK(find("LOCKSTEP_BATCH_SIZE") == "LOCKSTEP_BATCH_SIZE; did you mean LOCKSTEP_GLOBAL_BATCH_SIZE?");
-  for (const char* unknown : {"LOCKSTEP_STEPS", "LOCKSTEP_PORT", "LOCKSTEP_MODEL", "LOCKSTEP_"}) {
+  for (const char* unknown : {"LOCKSTEP_PORT", "LOCKSTEP_"}) {
     CAPTURE(unknown);
     CHECK(find(unknown) == unknown);
   }
@@ -373,7 +380,8 @@ TEST_CASE("the nearest name is found", "[options]") {
   CHECK(nearest_name("sed", names) == "seed");
   CHECK(nearest_name("se", names).empty());
   CHECK(nearest_name("batch-size", names) == "global-batch-size");
-  CHECK(nearest_name("model", names).empty());
+  CHECK(nearest_name("model", names) == "model-dir");
+  CHECK(nearest_name("back", names) == "backup-dir");
   CHECK(nearest_name("rate", names).empty());
   CHECK(nearest_name("", names).empty());
   CHECK(nearest_name("lr", names).empty());
