@@ -54,7 +54,10 @@ class Executable {
   virtual void take_metrics(std::span<float> metrics) = 0;
 
   /// Waits for all enqueued work, then copies a range of an arena to the host.
-  virtual void read(std::span<const float> arena, std::span<float> values) const = 0;
+  virtual void read_bytes(std::span<const std::byte> arena, std::span<std::byte> values) const = 0;
+  void read(std::span<const float> arena, std::span<float> values) const {
+    read_bytes(std::as_bytes(arena), std::as_writable_bytes(values));
+  }
 
   /// Copies a parameter between Keras' layout and an arena: weights or one slot.
   virtual void read_parameter(std::size_t parameter, std::span<const float> arena, std::span<float> values) const = 0;

@@ -387,7 +387,7 @@ void BackupManager::save_unguarded() {
              mirrors = model.communicator->mirror_of_rank(),
              counters = run_context.launcher().progress().backups()]() mutable {
       if (!digests.empty()) {
-        digests.front().host = snapshot.mirror_digest();
+        digests.front().host += snapshot.mirror_digest();
         require_equal_mirrors(digests, mirrors, name.step);
       }
       snapshot.visit([&](ModelData& model) {

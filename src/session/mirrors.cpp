@@ -24,49 +24,90 @@ bool is_mirrored(const ParameterSpec& parameter, bool is_local) {
   return parameter.is_local == is_local && !parameter.is_sharded && parameter.storage > 0;
 }
 
-/// Adds up the digests of blocks first, first + stride, ... of the variables. `read(array, begin, count)` returns
-/// elements of the arena of weights (`array` 0) or of a slot's. Sums of digests do not depend on who computes which.
+/// A rank's part of the blocks of a mirror: first, first + stride, ...
+struct Part {
+  std::size_t first = 0;
+  std::size_t stride = 1;
+};
+
+/// The sum of the digests of a part's blocks. It does not depend on who computes which.
+class BlockSum {
+ public:
+  explicit BlockSum(const Part& part) : part_(part) {}
+
+  /// Adds the blocks of an array. `read(begin, count)` returns the bytes of some of its elements.
+  template <typename Read>
+  void add(std::size_t elements, const Read& read) {
+    for (std::size_t begin = 0; begin < elements; begin += block_elements, ++number_) {
+      if (number_ % part_.stride != part_.first) continue;
+      const std::span<const std::byte> block = read(begin, std::min(block_elements, elements - begin));
+      Digest digest;
+      digest.add(&number_, sizeof number_);
+      digest.add(block.data(), block.size());
+      sum_ += digest.value();
+    }
+  }
+
+  [[nodiscard]] std::uint64_t value() const noexcept { return sum_; }
+
+ private:
+  Part part_;
+  std::uint64_t number_ = 0;  ///< of blocks so far
+  std::uint64_t sum_ = 0;
+};
+
+/// Adds up blocks of the variables. `read(array, begin, count)` returns elements of the arena of weights (`array` 0) or
+/// of a slot's.
 template <typename Read>
-std::uint64_t add_blocks(const Plan& plan, std::size_t slots, bool is_local, std::size_t first, std::size_t stride,
-                         const Read& read) {
-  std::uint64_t sum = 0;
-  std::uint64_t number = 0;
+std::uint64_t add_blocks(const Plan& plan, std::size_t slots, bool is_local, const Part& part, const Read& read) {
+  BlockSum sum(part);
   const auto variables = static_cast<std::size_t>(plan.graph.metrics_parameter());
   for (std::size_t v = 0; v < variables; ++v) {
     const ParameterSpec& parameter = plan.graph.parameters[v];
     if (!is_mirrored(parameter, is_local)) continue;
     for (std::size_t array = 0; array <= (parameter.info.trainable ? slots : 0); ++array) {
-      for (std::size_t begin = 0; begin < parameter.storage; begin += block_elements, ++number) {
-        if (number % stride != first) continue;
-        const std::span<const float> block =
-            read(array, parameter.offset + begin, std::min(block_elements, parameter.storage - begin));
-        Digest digest;
-        digest.add(&number, sizeof number);
-        digest.add(block.data(), block.size_bytes());
-        sum += digest.value();
-      }
+      sum.add(parameter.storage, [&](std::size_t begin, std::size_t count) {
+        return std::as_bytes(std::span<const float>(read(array, parameter.offset + begin, count)));
+      });
     }
   }
-  return sum;
+  return sum.value();
 }
 
 std::size_t slots_in(const CompiledModel& model) {
   return static_cast<std::size_t>(num_slots(model.options.optimizer));
 }
 
-std::uint64_t add_blocks_of(const CompiledModel& model, bool is_local, std::size_t first, std::size_t stride) {
+std::uint64_t add_blocks_of(const CompiledModel& model, bool is_local, const Part& part) {
   std::vector<float> buffer(block_elements);
   const Arenas& arenas = is_local ? model.local : model.arenas;
   return add_blocks(
-      model.plan(), slots_in(model), is_local, first, stride,
-      [&](std::size_t array, std::size_t begin, std::size_t count) {
+      model.plan(), slots_in(model), is_local, part, [&](std::size_t array, std::size_t begin, std::size_t count) {
         const std::span<const float> from =
             array == 0 ? std::span<const float>(arenas.weights).subspan(begin, count)
                        : std::span<const float>(arenas.slots).subspan((array - 1) * arenas.elements + begin, count);
         const std::span<float> to = std::span(buffer).first(count);
         model.executable().read(from, to);
-        return std::span<const float>(to);
+        return to;
       });
+}
+
+/// Adds up blocks of the bfloat16 copies of frozen weights. Each update writes the copies of the other weights anew.
+std::uint64_t add_frozen_copies(const CompiledModel& model, bool is_local, const Part& part) {
+  const Arenas& arenas = is_local ? model.local : model.arenas;
+  if (arenas.low_precision.empty()) return 0;
+  std::vector<std::uint16_t> buffer(block_elements);
+  BlockSum sum(part);
+  for (const ParameterSpec& parameter : model.plan().graph.parameters) {
+    if (parameter.rule != UpdateRule::frozen || !is_mirrored(parameter, is_local)) continue;
+    sum.add(parameter.storage, [&](std::size_t begin, std::size_t count) {
+      const std::span<std::uint16_t> to = std::span(buffer).first(count);
+      model.executable().read_bytes(std::as_bytes(arenas.low_precision.subspan(parameter.offset + begin, count)),
+                                    std::as_writable_bytes(to));
+      return std::as_bytes(to);
+    });
+  }
+  return sum.value();
 }
 
 /// Of the numbers that every rank counts or keeps for itself and that its steps depend on.
@@ -88,24 +129,30 @@ void reach_fault_points(const CompiledModel& model) {
   fault_point("slots", std::as_writable_bytes(arenas.slots));
   const auto& parameters = model.plan().graph.parameters;
   const auto statistic = std::ranges::find(parameters, UpdateRule::moving_average, &ParameterSpec::rule);
-  if (statistic == parameters.end()) return;
-  fault_point("statistics", std::as_writable_bytes(
-                                model.arenas.of(*statistic).weights.subspan(statistic->offset, statistic->storage)));
+  if (statistic != parameters.end()) {
+    fault_point("statistics", std::as_writable_bytes(
+                                  model.arenas.of(*statistic).weights.subspan(statistic->offset, statistic->storage)));
+  }
+  const auto frozen = std::ranges::find(parameters, UpdateRule::frozen, &ParameterSpec::rule);
+  if (frozen != parameters.end() && !arenas.low_precision.empty()) {
+    fault_point("copies", std::as_writable_bytes(
+                              model.arenas.of(*frozen).low_precision.subspan(frozen->offset, frozen->storage)));
+  }
 }
 
-/// This rank's digests. `with_host`: its part of its host's mirror, too.
-MirrorDigest digest_of(const CompiledModel& model, bool with_host) {
+/// This rank's digests. `with_arenas`: its part of its host's weights and slots, too.
+MirrorDigest digest_of(const CompiledModel& model, bool with_arenas) {
   model.synchronize();
   reach_fault_points(model);
   const std::vector<int> mirrors = model.communicator->mirror_of_rank();
   const auto me = mirrors.begin() + model.communicator->rank();
+  const Part part{static_cast<std::size_t>(std::count(mirrors.begin(), me, *me)),
+                  static_cast<std::size_t>(std::count(mirrors.begin(), mirrors.end(), *me))};
   MirrorDigest digest;
-  if (with_host) {
-    digest.host = add_blocks_of(model, false, static_cast<std::size_t>(std::count(mirrors.begin(), me, *me)),
-                                static_cast<std::size_t>(std::count(mirrors.begin(), mirrors.end(), *me)));
-  }
+  digest.host = add_frozen_copies(model, false, part);
+  if (with_arenas) digest.host += add_blocks_of(model, false, part);
   digest.rank = digest_of_numbers(model);
-  if (model.sharding) digest.rank += add_blocks_of(model, true, 0, 1);
+  if (model.sharding) digest.rank += add_blocks_of(model, true, {}) + add_frozen_copies(model, true, {});
   return digest;
 }
 
@@ -161,7 +208,7 @@ std::vector<MirrorDigest> gather_mirror_digests(const CompiledModel& model) {
 }
 
 std::uint64_t digest_of_copy(const Plan& plan, std::size_t slots, std::span<const float> values) {
-  return add_blocks(plan, slots, false, 0, 1, [&](std::size_t array, std::size_t begin, std::size_t count) {
+  return add_blocks(plan, slots, false, {}, [&](std::size_t array, std::size_t begin, std::size_t count) {
     return values.subspan(offset_in_copy(plan, array) + begin, count);
   });
 }

@@ -5,6 +5,7 @@ import os
 import re
 import signal
 import time
+import unittest
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import launch_test
 import status_port
 from launch_test import free_ports
 from model_file_support import COMPILED, description
-from support import DATA, IO, USAGE, Ended, Running, eventually, library, program
+from support import DATA, IO, USAGE, Ended, Running, eventually, has_bfloat16, library, program
 
 LAYERS = (("Reshape", {"target_shape": [28, 28, 1]}), ("Conv2D", {"filters": 4, "kernel_size": [3, 3]}),
           ("BatchNormalization", {}), ("Flatten", {}), ("Dense", {"units": 12, "activation": "relu"}),
@@ -55,10 +56,10 @@ class FaultsTest(launch_test.Launched):
     def messages(self, ended: list[Ended]) -> str:
         return "".join(one.stderr + one.stdout for one in ended)
 
-    def check_flipped_bit(self, hosts: str, expected: str, point: str = "step", count: int = 25) -> None:
+    def check_flipped_bit(self, hosts: str, expected: str, point: str = "step", count: int = 25, *more: object) -> None:
         """Flips a bit of rank 1 before or as the ranks compare at step 30."""
         workers = len(hosts.split(","))
-        options = ("--parallelism", "data")
+        options = ("--parallelism", "data", *more)
         whole = self.undisturbed(workers, *options, LOCKSTEP_SIMULATED_HOSTS=hosts)
         self.start_job(workers, *options, LOCKSTEP_SIMULATED_HOSTS=hosts, **UNHURRIED,
                        **self.fault(point, count, "flip", 1))
@@ -72,9 +73,9 @@ class FaultsTest(launch_test.Launched):
         """The host is named, nothing is saved, and the job goes on from the backup before."""
         self.check_flipped_bit("0,1,2", "after optimizer step 30, worker 1 of 3 holds other weights")
 
-    def check_flipped_before_comparison(self, point: str) -> None:
+    def check_flipped_before_comparison(self, point: str, *options: object) -> None:
         """The ranks compare at step 30 for the third time. No later update carries the error to trainable weights."""
-        self.check_flipped_bit("0,1,2", "after optimizer step 30, worker 1 of 3 holds other weights", point, 3)
+        self.check_flipped_bit("0,1,2", "after optimizer step 30, worker 1 of 3 holds other weights", point, 3, *options)
 
     def test_a_flipped_bit_of_the_optimizer_s_slots_is_noticed(self) -> None:
         self.check_flipped_before_comparison("slots")
@@ -84,6 +85,13 @@ class FaultsTest(launch_test.Launched):
 
     def test_a_flipped_bit_of_the_iteration_is_noticed(self) -> None:
         self.check_flipped_before_comparison("iteration")
+
+    @unittest.skipUnless(has_bfloat16(), "this CPU computes no bfloat16")
+    def test_a_flipped_bit_of_a_frozen_weight_s_copy_is_noticed(self) -> None:
+        """Training reads the copy in bfloat16; the weight itself is intact."""
+        frozen = {"units": 12, "activation": "relu", "trainable": False}
+        self.description.write_text(description(("Flatten", {}), ("Dense", frozen), ("Dense", {"units": 10})))
+        self.check_flipped_before_comparison("copies", "--precision", "mixed_bfloat16")
 
     def test_of_two_hosts_both_are_named(self) -> None:
         self.check_flipped_bit("0,1,0", "after optimizer step 30, workers 0, 1 and 2 of 3 hold other weights")

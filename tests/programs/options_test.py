@@ -3,11 +3,7 @@
 import subprocess
 from pathlib import Path
 
-from support import USAGE, ProgramTest, Running, program
-
-
-def has_bfloat16() -> bool:
-    return "avx512_bf16" in Path("/proc/cpuinfo").read_text().split()
+from support import USAGE, ProgramTest, Running, has_bfloat16, program
 
 
 def has_gpu() -> bool:

@@ -52,6 +52,11 @@ def program(name: str) -> str:
     return str(_bin / name)
 
 
+def has_bfloat16() -> bool:
+    """Whether this machine's CPU computes in it."""
+    return "avx512_bf16" in Path("/proc/cpuinfo").read_text().split()
+
+
 def clean_environment(more: dict[str, str]) -> dict[str, str]:
     """This process's environment without variables that programs read. One thread each keeps small runs fast."""
     templates = ("DATA_DIR", "MODEL_DIR", "BATCH_SIZE", "NUM_TRAIN_EPOCH", "TF_CONFIG")

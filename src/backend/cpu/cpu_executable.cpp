@@ -123,7 +123,7 @@ class CpuExecutable final : public Executable {
     std::copy_n(arenas_.weights.data() + offset, metrics.size(), metrics.data());
   }
 
-  void read(std::span<const float> arena, std::span<float> values) const override {
+  void read_bytes(std::span<const std::byte> arena, std::span<std::byte> values) const override {
     std::copy_n(arena.data(), values.size(), values.data());
   }
 

@@ -145,7 +145,7 @@ void CudaExecutable::take_metrics(std::span<float> metrics) {
   std::copy_n(staging_.metrics() + slot * metrics.size(), metrics.size(), metrics.data());
 }
 
-void CudaExecutable::read(std::span<const float> arena, std::span<float> values) const {
+void CudaExecutable::read_bytes(std::span<const std::byte> arena, std::span<std::byte> values) const {
   device_streams_.synchronize();
   check(cudaMemcpy(values.data(), arena.data(), values.size_bytes(), cudaMemcpyDeviceToHost), "cudaMemcpy");
 }

@@ -36,7 +36,7 @@ class CudaExecutable final : public Executable {
 
   [[nodiscard]] std::size_t max_in_flight() const noexcept override { return StepStaging::slots / 2; }
   void take_metrics(std::span<float> metrics) override;
-  void read(std::span<const float> arena, std::span<float> values) const override;
+  void read_bytes(std::span<const std::byte> arena, std::span<std::byte> values) const override;
 
   void read_parameter(std::size_t parameter, std::span<const float> arena, std::span<float> values) const override;
   void write_parameter(std::size_t parameter, std::span<const float> values, std::span<float> arena) const override;
