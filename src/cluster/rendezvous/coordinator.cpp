@@ -223,6 +223,7 @@ void Coordinator::begin_if_complete(double now) {
   phase_ = Phase::running;
   phase_began_ = now;
   next_start_report_ = timeouts_.report_interval;
+  next_link_check_ = 0;
   has_printed_stacks_ = false;
   stall_detector_.begin(placement_.ranks.size());
   for (MemberSlot& slot : slots_) {
@@ -255,6 +256,12 @@ void Coordinator::report_missing(double now) {
 void Coordinator::on(std::size_t member, const PeersProbed& message, double now) {
   const bool is_news = link_probes_.receive(member, message, now);
   const std::string& cut_links = link_probes_.problem();
+  if (phase_ == Phase::running) {
+    const int temporary = static_cast<int>(ExitCode::temporary);
+    if (is_news && !cut_links.empty())
+      fail({link_probes_.first_without_link(), {}, cut_links, temporary, false, RestartCause::lost}, now);
+    return;
+  }
   if (is_news && !cut_links.empty())
     post_to_all(Notice{fmt::format("{}; {}; trying again", cut_links, admit_connections)});
   if (link_probes_.are_proved()) begin_if_complete(now);

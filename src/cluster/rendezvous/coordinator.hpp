@@ -135,6 +135,7 @@ class Coordinator {
   void check_stall(double now);
   void check_start(double now);
   void check_first_steps(double now);
+  void check_links(double now);
   void print_stacks();  ///< once per generation
   /// The ranks for which the others wait in a start.
   [[nodiscard]] std::vector<std::size_t> find_latecomers() const;
@@ -184,6 +185,7 @@ class Coordinator {
   std::vector<std::uint64_t> next_fence_;                                    ///< by node
   StallDetector stall_detector_;
   double next_start_report_ = 0;  ///< seconds since the start
+  double next_link_check_ = 0;
   bool has_printed_stacks_ = false;
   double leave_by_ = never;
   bool is_done_ = false;                         ///< a Lockstep rank exited with 0, so all work is done

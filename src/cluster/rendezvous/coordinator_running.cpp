@@ -224,6 +224,7 @@ void Coordinator::check_stall(double now) {
   }
   check_start(now);
   if (phase_ != Phase::running) return;
+  if (timeouts_.stall_timeout > 0 && stall_detector_.seconds_all_wait(now) > timeouts_.stall_timeout) check_links(now);
   const std::optional<Stall> stall = stall_detector_.find_stall(now);
   if (!stall) return;
   print_stacks();
@@ -274,7 +275,25 @@ void Coordinator::check_start(double now) {
     next_start_report_ = seconds + timeouts_.report_interval;
     post_to_all(
         Notice{fmt::format("MPI has not started after {}: still waiting for {}", format_seconds(seconds), names)});
+    check_links(now);
   }
+}
+
+/// Proves the links of the running world once more. MPI waits on a link that is cut, and until it is known how long
+/// steps take, nothing else tells that apart from a rank that loads or compiles.
+void Coordinator::check_links(double now) {
+  if (now < next_link_check_) return;
+  next_link_check_ = now + timeouts_.report_interval;
+  std::vector<PeerInfo> members;
+  std::vector<std::size_t> to;
+  for (std::size_t member = 0; member < slots_.size(); ++member) {
+    if (!slots_[member].is_in_world) continue;
+    members.push_back(slots_[member].peer);
+    to.push_back(member);
+  }
+  link_probes_.reset();
+  if (std::optional<ProbePeers> request = link_probes_.next_round(members, now))
+    actions_.emplace_back(Send{std::move(to), *std::move(request)});
 }
 
 /// The MPI world stands, but no step has begun. A rank may load or compile for longer than the others, so each restart

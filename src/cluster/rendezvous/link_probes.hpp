@@ -40,6 +40,8 @@ class LinkProbes {
   /// Which links were cut in the last round: "worker 1 (10.0.0.2) cannot reach worker 2 (10.0.0.3): no answer within
   /// 3 s"; empty if none was.
   [[nodiscard]] const std::string& problem() const noexcept { return problem_; }
+  /// The member that could not reach another one, if problem() names a link: the first of them.
+  [[nodiscard]] std::size_t first_without_link() const { return cut_links_.begin()->first.first; }
 
  private:
   [[nodiscard]] std::string describe_cut_links() const;

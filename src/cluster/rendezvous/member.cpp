@@ -186,7 +186,7 @@ void Member::on(const PrintStacks& message) {
 }
 
 void Member::on(const ProbePeers& message) {
-  if (state_ != State::idle) throw DataError("processes still run here");
+  if (state_ == State::ending || state_ == State::exited) return;  // so the world of the probe is no more
   const auto self = std::ranges::find(message.targets, index_, &ProbeTarget::member);
   if (self == message.targets.end()) throw DataError("it does not list this launcher");
   probing_round_ = message.round;
@@ -271,7 +271,7 @@ void Member::all_ended() {
 }
 
 void Member::peers_probed(PeersProbed result) {
-  if (state_ != State::idle || result.round != probing_round_) return;
+  if (state_ == State::exited || result.round != probing_round_) return;
   probing_round_ = 0;
   send(std::move(result));
 }

@@ -133,8 +133,7 @@ std::optional<std::size_t> StallDetector::find_stalled_rank() const {
   return found;
 }
 
-/// True if all ranks have waited too long: for each other, or for a broken network.
-bool StallDetector::are_all_waiting(double now) {
+double StallDetector::seconds_all_wait(double now) {
   bool all_waiting = false;
   for (const Rank& rank : ranks_) {
     if (rank.ended) continue;
@@ -143,13 +142,10 @@ bool StallDetector::are_all_waiting(double now) {
   }
   if (!all_waiting) {
     all_waiting_since_.reset();
-    return false;
+    return 0;
   }
   if (!all_waiting_since_) all_waiting_since_ = now;
-  const double step_seconds = step_seconds_.value();
-  const double limit =
-      step_seconds > 0 ? std::max(timeouts_.stall_timeout, tolerance * step_seconds) : timeouts_.busy_timeout;
-  return now - *all_waiting_since_ > limit;
+  return now - *all_waiting_since_;
 }
 
 std::optional<Stall> StallDetector::find_stall(double now) {
@@ -164,13 +160,18 @@ std::optional<Stall> StallDetector::find_stall(double now) {
     return Stall{*rank, fmt::format("busy, no report for {:.1f} s (--busy-timeout), last step {}", last.silent_seconds,
                                     last.step)};
   }
-  if (!are_all_waiting(now)) return {};
+  // They wait for each other, or for a broken network.
+  const double step_seconds = step_seconds_.value();
+  const double limit =
+      step_seconds > 0 ? std::max(timeouts_.stall_timeout, tolerance * step_seconds) : timeouts_.busy_timeout;
+  const double all_wait = seconds_all_wait(now);
+  if (all_wait <= limit) return {};
   std::optional<std::size_t> behind;
   for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
     if (!ranks_[rank].ended && (!behind || ranks_[rank].last->step < ranks_[*behind].last->step)) behind = rank;
   }
-  return Stall{*behind, fmt::format("all ranks have been waiting for each other for {:.1f} s, last step {}",
-                                    now - *all_waiting_since_, ranks_[*behind].last->step)};
+  return Stall{*behind, fmt::format("all ranks have been waiting for each other for {:.1f} s, last step {}", all_wait,
+                                    ranks_[*behind].last->step)};
 }
 
 }  // namespace lockstep

@@ -49,6 +49,9 @@ class StallDetector {
   /// reported meanwhile; where all ranks wait, the one that began last.
   [[nodiscard]] std::optional<Stall> find_silent_start(double limit, double now) const;
 
+  /// How long all ranks have been waiting for each other; 0 if one is not.
+  [[nodiscard]] double seconds_all_wait(double now);
+
   /// The last report of a rank; nullopt before its first.
   [[nodiscard]] const std::optional<Progress>& last_report(std::size_t rank) const { return ranks_.at(rank).last; }
 
@@ -62,8 +65,6 @@ class StallDetector {
 
   [[nodiscard]] double max_allowed_silence(const Progress& report) const;
   [[nodiscard]] std::optional<std::size_t> find_stalled_rank() const;
-  [[nodiscard]] bool are_all_waiting(double now);
-
   SupervisionTimeouts timeouts_;
   std::vector<Rank> ranks_;
   std::optional<double> first_report_;

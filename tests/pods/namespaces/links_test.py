@@ -8,7 +8,7 @@ import unittest
 
 from matrix import lose_packets
 from network import run
-from pods import STANDS, Job
+from pods import STANDS, Job, wait_for
 from pods_test_case import PodsTest
 from support import program
 
@@ -55,6 +55,20 @@ class LinksTest(PodsTest):
         for pod in job.pods:
             self.assertTrue(pod.find(f"error: no world can form within 4 s: {ONE_WAY}"), job.text())
         self.assertNotRegex(job.text(), STANDS)
+
+    def test_a_link_that_is_cut_before_the_first_step_is_named(self) -> None:
+        """Nothing is known yet of how long steps take."""
+        command = self.training(1, 5, "--parallelism", "data")
+        marker = self.scratch / "before-first-step"
+        job = self.job([program("lockstep_with_faults"), *command[1:]], LOCKSTEP_TEST_RANK="1",
+                       LOCKSTEP_TEST_FAULT_POINT=f"step 1 hold {marker}")
+        job.start_all()
+        wait_for(marker.exists, lambda: "the first step" + job.text())
+        self.cut_both_ways()
+        marker.with_name(marker.name + ".released").touch()
+        job.wait_for_line("generation 1 ended: worker [12] .*: " + CUT.split(";")[0], job.pods, limit=30)
+        self.mend()
+        self.assert_ended(job)
 
     def test_a_link_that_is_cut_during_training_costs_one_restart(self) -> None:
         command = self.training(10, 20, "--parallelism", "data")

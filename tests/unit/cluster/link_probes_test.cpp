@@ -111,6 +111,28 @@ TEST_CASE("a link that is cut during training costs one restart") {
   check_all_exit_with(job, 3, 0, "", 30);
 }
 
+TEST_CASE("a link that is cut before the first step is found while all ranks wait") {
+  SimulatedJob job({.members = 3, .steps = 50});
+  job.all_wait = true;
+  job.start_all();
+  REQUIRE(job.run_until([&]() { return job.all_train(); }, 2));
+  job.run(10);
+  CHECK(job.at(0).probes == 2);  // a rank may load or compile for long
+  CHECK(job.coordinator().is_running());
+  cut_both_ways(job);
+  job.run(12);
+  CHECK(
+      job.logged(0,
+                 "generation 1 ended: worker 1 (rank 1): worker 1 (10.0.0.1) and worker 2 (10.0.0.2) cannot reach each "
+                 "other: no answer; restart 1 of at most 10"));
+  job.run(20);
+  CHECK(job.coordinator().generation() == 1);
+  job.cut_links.clear();
+  job.all_wait = false;
+  REQUIRE(job.run_until([&]() { return job.all_train(); }, 10.2));
+  check_all_exit_with(job, 3, 0, "", 30);
+}
+
 TEST_CASE("members that come and go are probed anew") {
   SimulatedJob job({.members = 3, .steps = 50});
   cut_both_ways(job);

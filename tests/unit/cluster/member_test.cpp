@@ -276,7 +276,7 @@ TEST_CASE("a coordinator that sends invalid messages is disconnected") {
                                       GenerationBegins{two_ranks()},
                                       FenceDone{1, 7, {"a"}},
                                       FenceDone{1, 0, {"a", "b"}},
-                                      ProbePeers{1, {{1, "10.0.0.1", 5000}}},
+                                      ProbePeers{1, {{2, "10.0.0.1", 5000}}},
                                       RankEnvironment{1, 1, {}},
                                       RankEnvironment{1, 99, {}}};
   for (const Message& message : nonsense) {

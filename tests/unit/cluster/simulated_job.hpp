@@ -192,6 +192,7 @@ class SimulatedJob {
 
   std::uint64_t saved_step = 0;  ///< the step of the last backup, where trainers begin; every tenth step has one
   std::uint64_t step_now = 0;
+  bool all_wait = false;  ///< trainers, for each other
   std::size_t messages = 0;
   std::set<std::pair<std::uint64_t, std::uint64_t>> cut_links;  ///< from a member to another one
   std::vector<std::string> worlds;                              ///< names of the worlds in the order of their start
@@ -376,7 +377,7 @@ class SimulatedJob {
       return;
     }
     if (!std::exchange(is_training_, true)) step_now = saved_step;
-    bool is_stuck = false;
+    bool is_stuck = all_wait;
     for (SimulatedLauncher& launcher : launchers_) {
       for (auto& [rank, trainer] : launcher.trainers) is_stuck |= trainer.is_stopped;
     }
