@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import resource
 import signal
 import time
 import unittest
@@ -183,6 +184,18 @@ class FaultsTest(launch_test.Launched):
 
     def test_a_launcher_tries_again_to_look_up_the_chief(self) -> None:
         self.check_limit_of_processes(2, "its name cannot be looked up: fork failed: Resource temporarily unavailable")
+
+    def test_a_launcher_outlives_a_limit_of_descriptors(self) -> None:
+        """Below those that it has open."""
+        self.start_job(1, **UNHURRIED)
+        self.assertTrue(eventually(lambda: any(self.model.glob("backup/*.h5")), 60), "no backup")
+        launcher = self.started[0].process.pid
+        _, hard = resource.prlimit(launcher, resource.RLIMIT_NOFILE)
+        resource.prlimit(launcher, resource.RLIMIT_NOFILE, (3, hard))
+        time.sleep(1)
+        resource.prlimit(launcher, resource.RLIMIT_NOFILE, (hard, hard))
+        for ended in self.assert_ended(0):
+            self.assertNotIn("generation 1 ended", ended.stderr)
 
     def test_the_chief_is_blamed_for_its_disk(self) -> None:
         """All ranks fail with the chief's error."""

@@ -70,6 +70,17 @@ Socket receive_signals() {
   return signals;
 }
 
+/// As poll(), which refuses more descriptors than the process may open, and that limit may have become lower.
+int poll_all(std::vector<pollfd>& polled, int timeout) {
+  const int ready = poll(polled.data(), polled.size(), timeout);
+  if (ready >= 0 || errno != EINVAL) return ready;
+  int found = 0;
+  for (pollfd& entry : polled) found += std::max(0, poll(&entry, 1, 0));
+  constexpr int pause_ms = 10;
+  if (found == 0) (void)poll(nullptr, 0, pause_ms);
+  return found;
+}
+
 std::vector<std::string> resolve_command(std::vector<std::string> command, const Environment& environment) {
   if (command.empty()) throw UsageError("no program to launch");
   command.front() = find_program(command.front(), environment);
@@ -121,7 +132,7 @@ void Launcher::wait() {
   for (const Deadline& deadline : {kill_at_, leave_by_}) {
     if (const int left = deadline.poll_timeout(); left >= 0) timeout = std::min(timeout, left);
   }
-  if (poll(polled.data(), polled.size(), timeout) < 0) {
+  if (poll_all(polled, timeout) < 0) {
     if (errno != EINTR) throw InternalError(fmt::format("poll failed: {}", std::generic_category().message(errno)));
     for (pollfd& entry : polled) entry.revents = 0;
   }
