@@ -12,12 +12,15 @@ namespace lockstep {
 /// `memory`: what a test may corrupt here.
 void fault_point(std::string_view name, std::span<std::byte> memory = {});
 
-/// Something that the history of a job consists of: "step", "publish".
+/// Something that the history of a job consists of. Of a trainer: "step", "publish", "wait" for another rank, "waited".
+/// Of a launcher: "start" of a trainer, its "end", "exit" of the launcher.
 struct HistoryEvent {
   std::string_view what;
   std::uint64_t step = 0;
-  std::uint64_t digest = 0;  ///< of the step's result or of the file
-  std::string_view file = {};
+  std::uint64_t digest = 0;          ///< of the step's result
+  std::string_view file = {};        ///< that was published
+  std::string_view generation = {};  ///< its PMIx namespace, in a launcher; trainers know theirs
+  std::int64_t trainer = 0;          ///< process id of the trainer that a launcher starts, or that ended
 };
 void record_event(const HistoryEvent& event);
 

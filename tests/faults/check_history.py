@@ -1,17 +1,24 @@
 #!/usr/bin/env python3
-"""Checks the history of a job, which its trainers recorded (LOCKSTEP_TEST_HISTORY, tests/faults/fault_points.cpp):
+"""Checks the history of a job, which its launchers and trainers recorded (LOCKSTEP_TEST_HISTORY,
+tests/faults/fault_points.cpp):
 
 - a file is published by one process at a time: once another process has published, the earlier ones publish nothing
+- a published file still has the bytes with which it was published
 - a step that is repeated after a restart has the same bits
-- of each rank, one process at a time takes steps: generations do not overlap
+- generations do not overlap: no trainer starts before those of the generation before have ended, and of each rank one
+  process at a time takes steps
+- every wait ends: a trainer that waits for another rank goes on or ends, and no launcher exits before its trainers
 
-    check_history.py HISTORY [--elastic]     --elastic: other numbers of workers may give other bits
+    check_history.py HISTORY [--elastic]     --elastic: a job that goes on without lost workers; other numbers of workers
+                                             may give other bits, and a lost worker's trainers may end late
 """
 
 import argparse
 import json
 import sys
-from collections.abc import Iterable
+import zlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -65,10 +72,71 @@ def overlaps(events: Iterable[Event]) -> list[str]:
     return found
 
 
+def changed_files(events: Iterable[Event]) -> list[str]:
+    published = {event["file"]: int(event["digest"], 16) for event in events if event["what"] == "publish"}
+    found: list[str] = []
+    for file, digest in published.items():
+        try:
+            content = Path(file).read_bytes()
+        except OSError:  # removed since
+            continue
+        if digest not in (0, zlib.crc32(content)):  # 0: it was gone at once
+            found.append(f"{file} has other bytes than when it was published")
+    return found
+
+
+@dataclass
+class Life:
+    """A trainer's, as its launcher tells it."""
+
+    generation: str
+    trainer: int
+    begin: float
+    end: float | None  # None if the launcher exited without it
+
+
+def lives(events: Sequence[Event]) -> list[Life]:
+    exited = {event["pid"] for event in events if event["what"] == "exit"}
+    ended = {(event["pid"], event["trainer"]): event["t"] for event in events if event["what"] == "end"}
+    last = {event["pid"]: event["t"] for event in events}
+    found: list[Life] = []
+    for event in events:
+        if event["what"] != "start":
+            continue
+        end = ended.get((event["pid"], event["trainer"]))
+        if end is None and event["pid"] not in exited:  # the launcher was killed, and the trainer with it
+            end = max(event["t"], last.get(event["trainer"], 0))
+        found.append(Life(event["generation"], event["trainer"], event["t"], end))
+    return found
+
+
+def overlapping_generations(events: Sequence[Event]) -> list[str]:
+    by_generation: dict[str, list[Life]] = {}
+    for life in lives(events):
+        by_generation.setdefault(life.generation, []).append(life)
+    found: list[str] = []
+    earlier: list[Life] = []
+    for generation, its in by_generation.items():  # in the order of their first trainers
+        begin = min(life.begin for life in its)
+        found += [f"{generation} began at {begin:.3f}, but process {life.trainer} of {life.generation} ended at {life.end:.3f}"
+                  for life in earlier if life.end is not None and life.end > begin]
+        earlier += its
+    return found
+
+
+def endless_waits(events: Sequence[Event]) -> list[str]:
+    found = [f"the launcher of process {life.trainer} exited without its end" for life in lives(events) if life.end is None]
+    ended = {life.trainer for life in lives(events) if life.end is not None}
+    last = {event["pid"]: event for event in events}
+    return found + [f"process {pid} has waited for another rank since {event['t']:.3f}"
+                    for pid, event in last.items() if event["what"] == "wait" and pid not in ended]
+
+
 def check(path: Path, elastic: bool = False) -> list[str]:
     """What is wrong; empty if nothing is."""
     events = read(path)
-    return writers(events) + overlaps(events) + ([] if elastic else repeated_steps(events))
+    found = writers(events) + changed_files(events) + overlaps(events) + endless_waits(events)
+    return found if elastic else found + repeated_steps(events) + overlapping_generations(events)
 
 
 def main() -> int:

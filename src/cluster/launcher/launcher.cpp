@@ -11,6 +11,7 @@
 #include "core/cgroup.hpp"
 #include "core/clock.hpp"
 #include "core/digest.hpp"
+#include "core/fault_point.hpp"
 #include "core/log.hpp"
 
 #include <lockstep/core/error.hpp>
@@ -251,7 +252,9 @@ void Launcher::act(StartTrainer& action) {
         placement.nodes.size() > 1 ? fmt::format("{}", fmt::join(placement.addresses, ",")) : "";
     if (placement.ranks.size() < placement.full_world_size)
       environment.emplace("LOCKSTEP_BATCH_NORM_REPLICAS", std::to_string(placement.full_world_size));
-    trainers_.emplace(action.rank, std::make_unique<TrainerProcess>(command_, environment));
+    const auto& trainer =
+        *trainers_.emplace(action.rank, std::make_unique<TrainerProcess>(command_, environment)).first;
+    record_event({.what = "start", .generation = placement.nspace, .trainer = trainer.second->id()});
     member.started(action.rank);
     tell_where_output_is(action.rank);
     progress_tracker_.begin(action.rank);
@@ -300,6 +303,7 @@ void Launcher::act(const PrintTrainerStacks& /*action*/) {
 }
 
 void Launcher::act(const Exit& action) {
+  record_event({.what = "exit"});
   if (!action.message.empty()) action.code == 0 ? log_info(action.message) : log_error(action.message);
   exit_code_ = action.code;
 }

@@ -3,9 +3,11 @@
 
 #include "cluster/net/format_seconds.hpp"
 #include "core/cgroup.hpp"
+#include "core/fault_point.hpp"
 #include "core/log.hpp"
 
 #include <fmt/format.h>
+#include <sys/types.h>
 
 #include <cmath>
 #include <csignal>
@@ -47,8 +49,10 @@ void Launcher::check_for_stopped_trainers() {
 
 void Launcher::reap_trainers() {
   for (auto entry = trainers_.begin(); entry != trainers_.end();) {
+    const pid_t process = entry->second->id();
     const std::optional<ProcessExit> end = entry->second->reap();
     if (end) {
+      record_event({.what = "end", .generation = rendezvous_.member().placement().nspace, .trainer = process});
       rendezvous_.member().trainer_exited({.rank = entry->first,
                                            .code = static_cast<std::uint64_t>(end->code),
                                            .signal = static_cast<std::uint64_t>(end->signal),

@@ -33,6 +33,9 @@ class TrainerProcess {
   TrainerProcess(const TrainerProcess&) = delete;
   TrainerProcess& operator=(const TrainerProcess&) = delete;
 
+  /// -1 once the process has ended.
+  [[nodiscard]] pid_t id() const noexcept { return pid_; }
+
   /// Sends a signal to the process group.
   void signal(int number) const noexcept;
 

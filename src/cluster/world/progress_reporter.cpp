@@ -1,6 +1,8 @@
 // See progress_reporter.hpp.
 #include "cluster/world/progress_reporter.hpp"
 
+#include "core/fault_point.hpp"
+
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -79,10 +81,14 @@ void ProgressReporter::report_waiting(bool is_waiting) noexcept {
     before_wait_ = report_.activity;
   }
   if (is_waiting && now - wait_began_ > report_interval_s) {
+    if (report_.activity != Activity::waiting) record_event({"wait", report_.step});
     last_opportunity_ = now;  // a waiting rank keeps reporting
     set_activity(Activity::waiting, now);
   }
-  if (!is_waiting && std::exchange(is_waiting_, false)) set_activity(before_wait_, now);
+  if (!is_waiting && std::exchange(is_waiting_, false)) {
+    if (report_.activity == Activity::waiting) record_event({"waited", report_.step});
+    set_activity(before_wait_, now);
+  }
 }
 
 void ProgressReporter::set_activity(Activity activity, double now) noexcept {

@@ -127,7 +127,9 @@ class Job:
         self.scratch = Path(tempfile.mkdtemp(prefix="job-", dir=scratch))
         self.model = self.scratch / "model"
         self.pods = [Pod(number, host, self.scratch) for number, host in enumerate(network.hosts[:workers])]
-        self._command = [program("lockstep"), "launch", *map(str, options), "--", *map(str, command)]
+        recorded = "LOCKSTEP_TEST_HISTORY" in environment  # by launchers, too
+        launcher = program("lockstep_with_faults" if recorded else "lockstep")
+        self._command = [launcher, "launch", *map(str, options), "--", *map(str, command)]
         # Pods do not know that they share cores, so waiting ranks must yield.
         self._environment = {"LOCKSTEP_JOB_TOKEN": "a secret", "LOCKSTEP_MODEL_DIR": str(self.model),
                              "OMPI_MCA_mpi_yield_when_idle": "1"} | environment
