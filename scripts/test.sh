@@ -18,7 +18,7 @@ full=0
 
 # Budgets of the checks of --full, in minutes of processor time with cold caches. A check that takes more than 1.5 times
 # its budget is reported. A check that is not listed takes less than a minute.
-declare -A budget=([build]=26 [lint]=7 [sanitized_build]=12 [sanitizers]=3 [fuzzers]=3 [interop]=13 [tests]=18 [manifests]=3 [pods]=12 [random_faults]=3 [examples]=9 [python_package]=12)
+declare -A budget=([build]=26 [lint]=7 [sanitized_build]=12 [sanitizers]=3 [fuzzers]=3 [threads]=2 [interop]=13 [tests]=18 [manifests]=3 [pods]=12 [random_faults]=3 [examples]=9 [python_package]=12)
 
 failed=()
 notes=()
@@ -124,6 +124,12 @@ check_fuzzers() {
   fuzzer_names | xargs -n 1 -P "$(nproc)" bash -c "run_fuzzer \"\$1\"" _
 }
 
+# ThreadSanitizer over what has a second thread. The tests of programs then run its program too.
+check_threads() {
+  cmake --build --preset release --target lockstep_with_tsan test_collective_with_tsan &&
+    TSAN_OPTIONS=suppressions=tests/threads/suppressions.txt build/release/bin/test_collective_with_tsan
+}
+
 # Against real Keras, in a virtual environment. Skipped with a note if there is no network.
 check_interop() {
   local log=build/interop.log
@@ -195,6 +201,7 @@ if [[ " ${failed[*]} " != *" build "* ]]; then # the other checks need the build
     check sanitized_build build_sanitized
     check sanitizers check_sanitizers
     check fuzzers check_fuzzers
+    check threads check_threads
   fi
   if [ $full = 1 ]; then
     check python_package check_python_package
