@@ -31,7 +31,9 @@ void write_model(const ByteSink& sink, const ModelData& model);
 /// Returns nullopt if the stream ended or the text is longer than `max_bytes`.
 [[nodiscard]] std::optional<std::string> read_text(const ByteSource& source, std::uint64_t max_bytes = max_text_bytes);
 
-/// Returns nullopt if the stream ended early. `name` is the file's name, for messages.
-[[nodiscard]] std::optional<ModelData> read_model(const ByteSource& source, const std::string& name);
+/// Returns nullopt if the stream ended early or its arrays take more than `max_bytes`. `name` is the file's name, for
+/// messages.
+[[nodiscard]] std::optional<ModelData> read_model(const ByteSource& source, const std::string& name,
+                                                  std::uint64_t max_bytes = ~std::uint64_t{0});
 
 }  // namespace lockstep

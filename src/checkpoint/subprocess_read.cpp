@@ -32,6 +32,13 @@ namespace {
 /// The first number that the child sends.
 enum Outcome : std::uint64_t { loaded = 1, bad_data = 2, bad_file = 3, too_large = 4, no_memory = 5, fault = 6 };
 
+/// Reading takes memory for a few copies of the model. Compressed files rarely need more than 16 times their size.
+std::uint64_t memory_to_read(const std::filesystem::path& file) {
+  std::error_code unknown_size;
+  const std::uintmax_t size = std::filesystem::file_size(file, unknown_size);
+  return (std::uint64_t{1} << 30U) + (unknown_size ? 0 : 16 * std::uint64_t{size});
+}
+
 /// The last number that the child sends; without it the result is incomplete.
 constexpr std::uint64_t complete = 0x4c6f636b73746570;
 
@@ -82,8 +89,7 @@ void read_in_subprocess(const std::filesystem::path& file, const std::function<S
   const std::uintmax_t size = std::filesystem::file_size(file, unknown_size);
   const double mebibytes = static_cast<double>(size) / (1 << 20);
   const double cpu_seconds = unknown_size ? 10 : std::min(0.5 + 4 * mebibytes, 10 + mebibytes / 8);
-  // Reading takes memory for a few copies of the model. Compressed files rarely need more than 16 times their size.
-  const std::uint64_t memory = (std::uint64_t{1} << 30U) + (unknown_size ? 0 : 16 * std::uint64_t{size});
+  const std::uint64_t memory = memory_to_read(file);
   Subprocess child([&](PipeWriter& output) { read_and_send(output, read, memory); }, cpu_seconds, memory);
 
   std::uint64_t outcome = 0;
@@ -131,7 +137,8 @@ ModelData read_model_in_subprocess(const std::filesystem::path& file, const std:
     };
   };
   read_in_subprocess(file, read_here, [&](const Subprocess& child) {
-    model = read_model([&child](std::span<std::byte> bytes) { return child.receive(bytes); }, file.string());
+    model = read_model([&child](std::span<std::byte> bytes) { return child.receive(bytes); }, file.string(),
+                       memory_to_read(file));
     return model.has_value();
   });
   return *std::move(model);
