@@ -219,8 +219,6 @@ ExitCode launch(std::span<const std::string> args, std::ostream& /*out*/) {
   if (!options.job_id.empty() && has_finished(options.model_dir, options.job_id, command)) {
     log_info(fmt::format("job {} has finished already, according to {}; nothing to do", printable(options.job_id),
                          options.model_dir.string()));
-    // Only the chief has somebody to tell. Another worker would wait for a chief that has completed and is not started.
-    if (!options.launcher.cluster.is_chief()) return ExitCode::success;
     options.launcher.rendezvous.has_finished = true;
   }
   run_init_if_pid_1();

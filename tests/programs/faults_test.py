@@ -118,6 +118,22 @@ class FaultsTest(launch_test.Launched):
         self.assert_ended(0)
         self.assertFalse((self.model / "backup").exists(), "backups are left")
 
+    def test_a_worker_that_comes_back_to_a_finished_job_tells_the_chief(self) -> None:
+        """Its launcher is killed after the job has been recorded as finished."""
+        files = {"LOCKSTEP_JOB_ID": "7c1e", "LOCKSTEP_MODEL_DIR": str(self.model)}
+        self.start_job(2, "--parallelism", "data", **files, **self.fault("finished", 1, "hold", 1))
+        self.assertTrue(eventually(lambda: (self.scratch / "marker").exists(), 60), "worker 1 did not come to its end")
+        killed = self.started[1]
+        killed.process.kill()
+        killed.process.wait()
+        command, environment = list(map(str, killed.process.args)), {"TF_CONFIG": self.tf_config(1), **files}
+        self.started[1] = Running(command, self.cwd, environment | {
+            "TMPDIR": str(self.left), "LOCKSTEP_JOB_TOKEN": "a secret", "LOCKSTEP_BACKUP_SAVE_FREQ": "10"})
+        ended = self.end()  # the launcher that was killed leaves files in TMPDIR
+        text = self.messages(ended)
+        self.assertEqual([one.code for one in ended], [0, 0], text)
+        self.assertIn("job 7c1e has finished already", text)
+
     def test_the_first_nan_restarts_the_job_once(self) -> None:
         """A machine's error passes: the job ends with the bits of an undisturbed one."""
         whole = self.undisturbed(2, "--parallelism", "data")

@@ -38,6 +38,11 @@ Member::Member(std::uint64_t index, std::string chief, const SupervisionTimeouts
       next_report_(now + timeouts.report_interval),
       last_tick_(now) {}
 
+void Member::had_finished() noexcept {
+  is_done_ = true;
+  had_finished_ = true;
+}
+
 void Member::connected(double now) {
   if (state_ == State::exited) return;
   is_connected_ = true;
@@ -96,7 +101,8 @@ void Member::tick(double now) {
     return;
   }
   if (exit_) return;
-  if (now - disconnected_since_ > timeouts_.rendezvous_timeout) {
+  const double patience = had_finished_ ? timeouts_.goodbye_timeout_after_failure : timeouts_.rendezvous_timeout;
+  if (now - disconnected_since_ > patience) {
     exit_ = is_done_
                 ? Exit{0, fmt::format("training was complete; the chief, {}, did not come back to hear it", chief_)}
                 : Exit{temporary,

@@ -75,6 +75,10 @@ class Member {
   /// `chief`: its name in messages, "worker 0 (tf-worker-0:5000)".
   Member(std::uint64_t index, std::string chief, const SupervisionTimeouts& timeouts, double now);
 
+  /// The job had finished before this launcher began. Tells the chief, which may wait for this member, and exits with
+  /// 0; without the chief, which may have ended, after goodbye_timeout_after_failure.
+  void had_finished() noexcept;
+
   // Events from the connection.
 
   void connected(double now);
@@ -167,6 +171,7 @@ class Member {
   std::set<std::uint64_t> open_fences_;
   std::set<std::uint64_t> started_ranks_;  ///< ranks with a StartTrainer action
   bool is_done_ = false;                   ///< a local Lockstep rank exited with 0, so all work is done
+  bool had_finished_ = false;              ///< before this launcher began
 
   std::optional<ProbePeers> probe_request_;
   std::uint64_t probing_round_ = 0;  ///< whose result the coordinator waits for; 0: none

@@ -78,6 +78,7 @@ Rendezvous::Rendezvous(const ClusterSpec& spec, std::uint64_t local_ranks, const
     } catch (const Error& error) {  // not fatal: only probes connect to this port
       actions_.emplace_back(Log{error.what(), true});
     }
+    if (options.has_finished) member_->had_finished();
     client_ = std::make_unique<RendezvousClient>(chief.address, credentials_, self, timeouts_, *member_);
   }
   pump();

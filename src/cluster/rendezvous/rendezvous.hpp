@@ -41,7 +41,7 @@ struct RendezvousOptions {
   JobToken token;
   std::string job;            ///< --job-name; peers with another name are refused
   std::string host;           ///< equal for launchers that can share memory; empty: host_id()
-  bool has_finished = false;  ///< the chief tells the members that come back that the job was over before
+  bool has_finished = false;  ///< the job was over before: who comes back is told, and tells the chief
   std::string version = LOCKSTEP_VERSION;
 };
 

@@ -221,6 +221,27 @@ TEST_CASE("a restarted chief learns from the members that the job is complete") 
   SECTION("it does not") { CHECK(may_exit(2 + SupervisionTimeouts{}.goodbye_timeout)); }
 }
 
+TEST_CASE("a member that comes back to a finished job tells the chief that waits for it") {
+  SimulatedJob job({.members = 2});
+  job.start(0);
+  job.run(1);
+  job.start(1);
+  job.at(1).member->had_finished();
+  check_all_exit_with(job, 2, 0, "", 5);
+  CHECK(job.worlds.empty());
+}
+
+TEST_CASE("a member that comes back to a finished job waits a moment only for the chief") {
+  SimulatedJob job({.members = 2});
+  job.start(1);
+  job.at(1).member->had_finished();
+  job.run(4);
+  CHECK_FALSE(job.some_exited());
+  job.run(2);
+  REQUIRE(job.at(1).exit.has_value());
+  CHECK(job.at(1).exit->code == 0);
+}
+
 TEST_CASE("a chief that knows that the job has finished tells the members that come back") {
   Coordinator coordinator({"worker 0", "worker 1"}, "run", {}, 0);
   REQUIRE(coordinator.join(peer_info(0), 0).empty());
