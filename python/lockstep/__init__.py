@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from lockstep import callbacks
     from lockstep._data import shard
     from lockstep._engine_choice import Check, check
-    from lockstep._fit import evaluate, fit, predict
+    from lockstep._fit import fit
+    from lockstep._inference import evaluate, predict
     from lockstep._optimizer import DistributedOptimizer
 
 __all__ = [
@@ -56,7 +57,8 @@ __all__ = [
 
 _WITH_KERAS = {
     **dict.fromkeys(("Check", "check"), "lockstep._engine_choice"),
-    **dict.fromkeys(("evaluate", "fit", "predict"), "lockstep._fit"),
+    **dict.fromkeys(("evaluate", "predict"), "lockstep._inference"),
+    "fit": "lockstep._fit",
     "DistributedOptimizer": "lockstep._optimizer",
     "callbacks": "",
     "shard": "lockstep._data",

@@ -15,8 +15,8 @@ def as_array(value: Any, what: str) -> NDArray[Any]:
     """Return an array of numbers. Raises UsageError for what holds none, DataError for an array of something else."""
     if not hasattr(value, "__array__") and not isinstance(value, (list, tuple)):
         raise UsageError(
-            f"{what} is of type {type(value).__name__}; lockstep.fit takes arrays, so collect its batches with "
-            "numpy.concatenate, or train with Keras' own fit under lockstep launch"
+            f"{what} is of type {type(value).__name__}; give an array, or data in batches: a Python generator, "
+            "keras.utils.PyDataset, tf.data.Dataset or torch.utils.data.DataLoader"
         )
     array = np.asarray(keras.ops.convert_to_numpy(value) if keras.ops.is_tensor(value) else value)
     if array.ndim == 0 or array.dtype.kind not in "buif":
@@ -25,3 +25,8 @@ def as_array(value: Any, what: str) -> NDArray[Any]:
             remedy = "; numpy.searchsorted(numpy.unique(y_train), y) turns the texts of each y into class indices"
         raise DataError(f"{what} is no array of numbers: its type is {array.dtype}, its shape {array.shape}{remedy}")
     return array
+
+
+def numbers(value: Any) -> Any:
+    """Return the value of a log, as Keras has it. "nan" and "inf" are texts, since JSON has no such numbers."""
+    return np.asarray(value, float) if isinstance(value, list) else float(value)

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
-import numpy as np
 
+from lockstep._arrays import numbers
 from lockstep._job import Job, Message
 from lockstep._memory import MemoryFile
 from lockstep._native import DataError, UsageError
@@ -77,11 +77,6 @@ def check_callbacks(callbacks: Sequence[Any]) -> None:
             )
 
 
-def _number(value: Any) -> Any:
-    """Return the value of a log, as Keras' fit has it. "nan" and "inf" are texts, since JSON has no such numbers."""
-    return np.asarray(value, float) if isinstance(value, list) else float(value)
-
-
 def _describe(callback: Any) -> str:
     return f"{type(callback).__module__}.{type(callback).__qualname__}"
 
@@ -91,10 +86,28 @@ def describe(callbacks: Sequence[Any]) -> str:
     return " ".join(map(_describe, callbacks)) or "none"
 
 
+class Data:
+    """What gives the workers the batches of the caller's sources. This one has none."""
+
+    def work(self) -> bool:
+        """Read a batch, if there is room for it. Return whether there may be more to do."""
+        return False
+
+    def handle(self, message: Message) -> bool:
+        """Do what a worker's message says; return whether it is about data."""
+        return False
+
+    def prepare(self, event: str, epoch: int) -> None:
+        """Prepare for what follows an event, which the workers wait for."""
+
+    def stop(self) -> None:
+        """Let no worker wait for data any more."""
+
+
 class Training:
     """One ``fit``: what has been seen of it, and what the callbacks decided."""
 
-    def __init__(self, model: Any, callbacks: Any, epochs: int, steps: int, verbose: int) -> None:
+    def __init__(self, model: Any, callbacks: Any, epochs: int, steps: int | None, verbose: int) -> None:
         self._model = model
         self._callbacks = keras.callbacks.CallbackList(
             callbacks, add_history=True, add_progbar=verbose != 0, verbose=verbose, epochs=epochs,
@@ -114,7 +127,7 @@ class Training:
         self._model.stop_training = False
         self._callbacks.on_train_begin()
 
-    def run(self, job: Job, load_state: Callable[[], None]) -> None:
+    def run(self, job: Job, load_state: Callable[[], None], data: Data | None = None) -> None:
         """Handle the workers' messages until they have ended.
 
         Ctrl-C, or an exception of a callback, ends the workers after the next step; the model then holds their state.
@@ -125,21 +138,27 @@ class Training:
             Has started.
         load_state
             Reads the state that the workers wrote into the model.
+        data
+            Gives the workers the batches of the caller's sources.
         """
+        data = data or Data()
         is_done = False
         if self._may_change:
             self._held = self._digest_variables()
         try:
-            for message in job.messages():
+            for message in job.messages(data.work):
                 event = message["event"]
+                if data.handle(message):
+                    continue
                 if event == "hello":
                     self._meet(job, message)
                 elif event == "done":
                     is_done = True
                     self._take_last_state(message, load_state)
                 else:
-                    self._answer(job, message, load_state)
+                    self._answer(job, message, load_state, data)
         except BaseException:
+            data.stop()
             self._interrupt(job, load_state)
             raise
         if not is_done:
@@ -171,7 +190,7 @@ class Training:
             load_state()
             self._state_of = message["iterations"]
 
-    def _answer(self, job: Job, message: Message, load_state: Callable[[], None]) -> None:
+    def _answer(self, job: Job, message: Message, load_state: Callable[[], None], data: Data) -> None:
         event, epoch, step = message["event"], message["epoch"], message["step"]
         position = (epoch, {"epoch_begin": -1, "batch": step, "epoch_end": math.inf}[event])
         if position > self._seen:
@@ -179,6 +198,7 @@ class Training:
             self._seen = position
             if decided:
                 self._answers[position] = decided
+        data.prepare(event, epoch)
         if message["wait"]:
             answer = self._answers.get(position, {})
             job.send({"event": event, "epoch": epoch, "step": step, **answer})
@@ -187,7 +207,7 @@ class Training:
         """Call the callbacks, and return what they decided."""
         model = self._model
         optimizer = model.optimizer
-        logs = {name: _number(value) for name, value in message["logs"].items()}
+        logs = {name: numbers(value) for name, value in message["logs"].items()}
         optimizer._iterations.assign(message["iterations"])  # `iterations` counts whole accumulations
         is_schedule = isinstance(optimizer._learning_rate, keras.optimizers.schedules.LearningRateSchedule)
         if not is_schedule:
@@ -204,8 +224,10 @@ class Training:
         if self._seen[0] < epoch:
             self._begin_epoch(epoch, step)
         if event == "batch":
+            if self._steps is None and step > 0:
+                self._callbacks.on_train_batch_begin(step)
             self._callbacks.on_train_batch_end(step, logs)
-            if step + 1 < self._steps and not model.stop_training:
+            if step + 1 < (self._steps or 0) and not model.stop_training:
                 self._callbacks.on_train_batch_begin(step + 1)
         elif event == "epoch_end":
             self._end_epoch(epoch, logs)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import weakref
-from typing import Any
+from typing import Any, Protocol
 
 import keras
 import numpy as np
@@ -16,6 +16,22 @@ from lockstep._world import rank, size
 _MAX_DIGESTED = 64 << 20  # bytes of an array
 
 
+class Shard(Protocol):
+    """A dataset of which each rank has its slice of every global batch."""
+
+    next_pass: int
+    first_step: int  # of the next pass, if it continues one that was interrupted
+
+    def examples_in(self, step: int) -> float:
+        """Return the examples of this rank's slice in a step since the pass began or continued."""
+
+    def has_step(self, step: int) -> bool:
+        """Return whether the pass has a step, on all ranks together."""
+
+    def describe(self) -> dict[str, Any]:
+        """Return facts by which a restart knows the dataset."""
+
+
 class Feed:
     """The sharded datasets of this program, and the pass over one of them that trains now.
 
@@ -23,12 +39,12 @@ class Feed:
     """
 
     def __init__(self) -> None:
-        self.shards: list[weakref.ref[ShardedData]] = []  # in the order of their construction
-        self.current: ShardedData | None = None
+        self.shards: list[weakref.ref[Any]] = []  # in the order of their construction
+        self.current: Shard | None = None
         self.passes = 0  # begun so far, over any data
         self.is_active = False  # between the begin and the end of a pass
 
-    def begin(self, data: ShardedData) -> None:
+    def begin(self, data: Shard) -> None:
         """Begin a pass."""
         self.current = data
         self.passes += 1
@@ -122,6 +138,10 @@ class ShardedData(keras.utils.PyDataset):  # type: ignore[misc]
         if self.batches is not None:
             return 1.0
         return float(len(self._slice(self._offset + step)))
+
+    def has_step(self, step: int) -> bool:
+        """Return whether the pass has a step, on all ranks together."""
+        return step < self.global_batches
 
     def order(self, number: int) -> NDArray[np.intp]:
         """Return the order of examples in a pass."""

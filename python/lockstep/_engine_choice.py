@@ -12,12 +12,14 @@ import numpy as np
 
 from lockstep._job import Job, error_of
 from lockstep._native import UsageError
-from lockstep._transfer import lost_in_file, replaced_method
+from lockstep._sources import Source, bytes_of, max_collected_bytes
+from lockstep._transfer import lost_in_file, replaced_in_file, replaced_method
 from lockstep._world import find_command
 
 _ENGINES = ("auto", "native", "keras")
 _WRONG_MODEL = (64, 65)
 _EPSILON = 1e-7  # Keras' default
+_WITH = {"train": "", "evaluate": "", "predict": " with"}
 
 
 @dataclass(frozen=True)
@@ -87,12 +89,15 @@ def write_model(job: Job, model: Any) -> str:
     return path
 
 
-def _native_problem(model: Any) -> str | None:
-    """Return what keeps the native engine from training a compiled model."""
-    require_compiled(model)
+def _native_problem(model: Any, task: str = "train") -> str | None:
+    """Return what keeps the native engine from a task with a model: "train", "evaluate" or "predict"."""
+    if task != "predict":
+        require_compiled(model)
     if not model.built:
         raise UsageError("the model is not built, since it does not know the shape of its inputs; give it an Input")
-    lost = other_epsilon() or lost_in_file(model)
+    trains = task == "train"
+    lost = replaced_in_file(model, trains) if task == "predict" else lost_in_file(model, trains)
+    lost = other_epsilon() or lost
     if lost is not None:
         return lost
     with Job() as job:
@@ -101,7 +106,8 @@ def _native_problem(model: Any) -> str | None:
             write_model(job, model)
         except Exception as unsaved:  # Keras says in many ways what it cannot save
             return f"Keras cannot save it: {unsaved}"
-        command = [find_command(), "worker", "--job", str(job.describe({"kind": "check", "model": str(path)}))]
+        described = job.describe({"kind": "check", "model": str(path), "task": task})
+        command = [find_command(), "worker", "--job", str(described)]
         code, output = job.run(command)
     if code == 0:
         return None
@@ -143,13 +149,35 @@ def beyond_native(model: Any, y: Any, validation: Any, sample_weight: Any) -> st
     return None
 
 
+def beyond_collecting(source: Source) -> str | None:
+    """Return what in a source only the Keras engine takes: it holds no whole pass in memory."""
+    size = (source.steps or 1) * bytes_of(source.first)
+    if size <= max_collected_bytes():
+        return None
+    return f"it would collect {source.what}, of {size >> 20} MiB in each pass, in memory"
+
+
+def inference_engine(model: Any, task: str, engine: str, y: Any = None, sample_weight: Any = None) -> str:
+    """Return the engine to "evaluate" or "predict" with, and say why if it is not the native one."""
+    problem = None
+    if not model.built:
+        problem = "the model is not built before it sees data"
+    elif _has_own_step(model, "test_step" if task == "evaluate" else "predict_step"):
+        problem = f"the model has a step of its own to {task}"
+    elif task == "evaluate" and y is None:
+        problem = "it needs targets"
+    elif sample_weight is not None and (holds_arrays(sample_weight) or np.ndim(sample_weight) != 1):
+        problem = "it takes one sample_weight for each example"
+    return choose(model, engine, problem, task)
+
+
 def needs_targets(model: Any) -> bool:
     """Return whether training compares outputs with targets."""
     return getattr(model, "loss", None) is not None and not _has_own_step(model)
 
 
-def _has_own_step(model: Any) -> bool:
-    return getattr(model.train_step, "__func__", None) is not keras.Model.train_step
+def _has_own_step(model: Any, name: str = "train_step") -> bool:
+    return getattr(getattr(model, name), "__func__", None) is not getattr(keras.Model, name)
 
 
 def holds_arrays(value: Any) -> bool:
@@ -158,16 +186,16 @@ def holds_arrays(value: Any) -> bool:
     return isinstance(value, (list, tuple, dict)) and any(hasattr(each, "shape") for each in values)
 
 
-def choose(model: Any, engine: str, problem: str | None) -> str:
+def choose(model: Any, engine: str, problem: str | None, task: str = "train") -> str:
     """Return the engine, and say why if it is not the native one. `problem`: of `beyond_native`."""
     if engine not in _ENGINES:
         raise UsageError(f"engine is {engine!r}; it must be 'auto', 'native' or 'keras'")
     if engine == "keras":
         return engine
-    problem = problem or _native_problem(model)
+    problem = problem or _native_problem(model, task)
     if problem is None:
         return "native"
     if engine == "native":
-        raise UsageError(f"the native engine does not take this training: {problem}")
-    print(f"Lockstep trains this model in the Keras engine. Why not natively: {problem}", flush=True)
+        raise UsageError(f"the native engine does not {task} this model: {problem}; use engine='auto'")
+    print(f"Lockstep {task}s{_WITH[task]} this model in the Keras engine. Why not natively: {problem}", flush=True)
     return "keras"

@@ -5,13 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import keras
 import numpy as np
 from numpy.typing import NDArray
 
 from lockstep._arrays import as_array
 from lockstep._engine_choice import holds_arrays
 from lockstep._job import Job, Message
+from lockstep._memory import write
 from lockstep._native import DataError, UsageError
+from lockstep._sources import Source, bytes_of, examples_of, max_collected_bytes
 
 _Named = list[tuple[str, NDArray[Any]]]  # arrays, with names if the caller gave a dict
 
@@ -78,6 +81,57 @@ def find_bytes(both: list[Examples]) -> set[str | int]:
     return {which for which, each in are_bytes.items() if all(each)}
 
 
+def collect(source: Source, equal_batches: bool = False) -> Examples:
+    """Return a pass over a source as arrays. `equal_batches`: all but the last must have as many examples as the first.
+
+    Raises DataError if they do not fit into a quarter of the machine's memory.
+    """
+    x, y, weights = concatenate(source, equal_batches)
+    return as_examples(x, y, source.what, weights)
+
+
+def concatenate(source: Source, equal_batches: bool = False) -> tuple[Any, Any, Any]:
+    """Return x, y and sample weights of a pass over a source; see `collect`."""
+    batches: list[Any] = []
+    total = 0
+    limit = max_collected_bytes()
+    while (batch := source.read()) is not None:
+        if equal_batches and batches:
+            first, last = examples_of(batches[0]), examples_of(batches[-1])
+            if last != first or examples_of(batch) > first:
+                raise DataError(
+                    f"the batches of {source.what} have {first}, {last} and {examples_of(batch)} examples; the native "
+                    "engine takes equal ones, of which only the last may be shorter: make them equal (of tf.data and "
+                    "DataLoader, drop the remainder), or use engine='keras'"
+                )
+        batches.append(batch)
+        total += bytes_of(batch)
+        if total > limit:
+            raise DataError(
+                f"{source.what} has more than {limit >> 20} MiB in a pass, a quarter of the memory; give "
+                f"{source.steps_name} for a shorter one, or let lockstep.fit read it batch by batch with engine='keras'"
+            )
+    joined = keras.tree.map_structure(lambda *arrays: np.concatenate(arrays), *batches)
+    unpacked: tuple[Any, Any, Any] = keras.utils.unpack_x_y_sample_weight(joined)
+    return unpacked
+
+
+def rewrite_examples(written: Message, data: Examples) -> None:
+    """Replace the examples of `write_examples` by as many others of the same types and shapes."""
+    weights = [] if data.sample_weight is None else [data.sample_weight]
+    arrays = [array for _, array in [*data.x, *(data.y or [])]] + weights
+    described = [*written["x"], *(written["y"] or []), *filter(None, [written["sample_weight"]])]
+    for array, file in zip(arrays, described, strict=True):
+        if file["type"] == "int32" and not _fits_int32(array):
+            raise DataError("a class does not fit into 32 bits; count classes from 0")
+        write(file["descriptor"], array, file["type"])
+
+
+def _fits_int32(array: NDArray[Any]) -> bool:
+    limits = np.iinfo(np.int32)
+    return bool(limits.min <= array.min() and array.max() <= limits.max)
+
+
 def write_examples(job: Job, data: Examples, as_bytes: set[str | int]) -> Message:
     described: Message = {"x": [], "y": None}
     for place, (name, array) in enumerate(data.x):
@@ -87,11 +141,10 @@ def write_examples(job: Job, data: Examples, as_bytes: set[str | int]) -> Messag
     described["sample_weight"] = None if weights is None else job.memory_file("weights").write(weights, "float32")
     if data.y is None:
         return described
-    limits = np.iinfo(np.int32)
     described["y"] = []
     for name, array in data.y:
         is_class = array.dtype.kind in "ui" and array.size == len(array)
-        if is_class and not (limits.min <= array.min() and array.max() <= limits.max):
+        if is_class and not _fits_int32(array):
             is_class = False  # numbers, not classes
         written = job.memory_file("y").write(array, "int32" if is_class else "float32")
         described["y"].append({**written, "name": name})

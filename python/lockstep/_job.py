@@ -11,12 +11,13 @@ import contextlib
 import json
 import os
 import re
+import select
 import shutil
 import signal
 import socket
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -149,10 +150,17 @@ class Job:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self._socket.send(json.dumps(message).encode())
 
-    def messages(self) -> Iterator[Message]:
-        """Yield the messages of rank 0 until launcher and workers have ended."""
+    def messages(self, work: Callable[[], bool] = lambda: False) -> Iterator[Message]:
+        """Yield the messages of rank 0 until launcher and workers have ended.
+
+        Until a message is there, calls `work` while it returns True.
+        """
         assert self._socket is not None
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN)
         while True:
+            while not poll.poll(0) and work():
+                pass
             try:
                 packet = self._socket.recv(_MAX_PACKET)
             except ConnectionResetError:
@@ -163,6 +171,14 @@ class Job:
             if message.get("event") == "hello" and message.get("version") != VERSION:
                 raise UsageError("the Python package and its workers have different versions; reinstall the package")
             yield message
+
+    def result(self) -> Message | None:
+        """Return the workers' message of their result when they have ended; None if they failed."""
+        result = None
+        for message in self.messages():
+            if message["event"] == "result":
+                result = message
+        return result
 
     def new_lines(self) -> list[str]:
         """Return what was logged since the last call."""

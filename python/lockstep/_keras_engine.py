@@ -19,7 +19,9 @@ from lockstep._arrays import as_array
 from lockstep._caller import Training, looks_at_weights, waits_for_batches
 from lockstep._job import Job, variables_of_templates
 from lockstep._native import DataError, IoError, UsageError
+from lockstep._sources import Source
 from lockstep._state import assign, to_array, variables_of
+from lockstep._stream import Stream, Streams
 
 
 @dataclass(frozen=True)
@@ -32,8 +34,21 @@ class SharedArray:
 
 
 @dataclass(frozen=True)
+class KerasSettings:
+    """Keras' settings in the caller's process, which hold in the workers too."""
+
+    floatx: str
+    epsilon: float
+    image_data_format: str
+    dtype_policy: str
+
+
+@dataclass(frozen=True)
 class FitJob:
-    """What the workers do. `data` and `validation` are tuples (x, y, sample_weight) of containers of arrays."""
+    """What the workers do.
+
+    `data` and `validation` are tuples (x, y, sample_weight) of containers of arrays, or a `Streamed`.
+    """
 
     model: str
     start: str  # the file of the variables with which training begins
@@ -47,14 +62,12 @@ class FitJob:
     seed: int
     class_weight: dict[int, float] | None
     backup_dir: str
+    save_freq: str | int
     state: int  # a memory file's descriptor, in which rank 0 shows the variables
     temporary: str
     waits_for_batches: bool
     shows_weights: bool
-    floatx: str
-    epsilon: float
-    image_data_format: str
-    dtype_policy: str
+    settings: KerasSettings
 
 
 def fit(
@@ -79,37 +92,33 @@ def fit(
 ) -> Any:
     """Train a compiled model in place.
 
-    The arguments are those of `lockstep.fit`; `data` is (x, y, weights), and `drawn_seed` the one to begin with.
+    The arguments are those of `lockstep.fit`; `data` is (x, y, weights) or a `Source`, and `drawn_seed` the one to
+    begin with.
     """
     _refuse_other_optimizers(model)
-    arrays = _as_data(data, "the data")
-    validation = None
-    if validation_data is not None:
+    given, count = (data, 0) if isinstance(data, Source) else as_checked_data(data, "the data")
+    validation = validation_data
+    if validation_data is not None and not isinstance(validation_data, Source):
         if not isinstance(validation_data, (tuple, list)) or len(validation_data) not in (2, 3):
             raise UsageError("validation_data must be a pair of arrays (x, y), or (x, y, sample_weight)")
-        validation = _as_data(validation_data, "the validation data")
-    given, count = arrays, _length(arrays, "the data")
-    if validation is not None:
-        _length(validation, "the validation data")
-    elif validation_split:
-        kept = math.floor(count * (1 - validation_split))
-        validation = keras.tree.map_structure(lambda array: array[kept:], arrays)
-        arrays = keras.tree.map_structure(lambda array: array[:kept], arrays)
-        if not 0 < kept < count:
-            raise UsageError(f"validation_split {validation_split} of {count} examples leaves one part empty")
-        count = kept
-    if batch_size < workers:
-        raise UsageError(f"batch_size is {batch_size}, less than one example for {workers} workers")
+        validation, _ = as_checked_data(validation_data, "the validation data")
+    arrays = given
+    if not isinstance(given, Source):
+        if validation is None and validation_split:
+            arrays, validation, count = _split(given, count, validation_split)
+        if batch_size < workers:
+            raise UsageError(f"batch_size is {batch_size}, less than one example for {workers} workers")
     if workers > 1:
-        _refuse_losses_that_no_average_gives(model)
-    build(model, keras.tree.map_structure(lambda array: array[:1], arrays))
+        refuse_losses_that_no_average_gives(model)
+    build(model, keras.tree.map_structure(lambda array: array[:1], _first_batch(arrays)))
     with Job() as job, contextlib.nullcontext() if backup_dir is None else _start.owned(backup_dir):
         begun, facts = _start.take(
-            backup_dir, resume, model, (seed, drawn_seed), (given, validation),
+            backup_dir, resume, model, (seed, drawn_seed), [_describe(each) for each in (given, validation)],
             engine="keras", batch_size=batch_size, shuffle=bool(shuffle), class_weight=class_weight,
             validation_split=validation_split, initial_epoch=initial_epoch, validation_freq=validation_freq,
         )  # fmt: skip
-        training = Training(model, callbacks, epochs, math.ceil(count / batch_size), verbose)
+        steps = given.steps if isinstance(given, Source) else math.ceil(count / batch_size)
+        training = Training(model, callbacks, epochs, steps, verbose)
         state = job.memory_file("state")
         training.begin()  # before the model is written: callbacks may change it now
         backups = backup_dir or (job.folder / "backup").absolute()
@@ -121,53 +130,80 @@ def fit(
                 _start.keep(backup_dir, facts)
         except OSError as error:
             raise IoError(f"cannot write for the workers: {error}") from error
+        streams: dict[str, Stream] = {}
+        if isinstance(given, Source):
+            streams["training"] = Stream(job, given, workers)
+        if isinstance(validation, Source):
+            streams["validation"] = Stream(job, validation, workers, keeps_all=True)
+        shown = {
+            name: streams[name].describe() if name in streams else None if each is None else share(job, each)
+            for name, each in (("training", arrays), ("validation", validation))
+        }
         described = FitJob(
             model=str(job.folder / "model"),
             start=str(job.folder / "start"),
-            data=_share(job, arrays),
-            validation=None if validation is None else _share(job, validation),
+            data=shown["training"],
+            validation=shown["validation"],
             validation_freq=validation_freq,
             epochs=epochs,
             initial_epoch=initial_epoch,
             batch_size=batch_size,
             shuffle=shuffle,
             seed=drawn_seed if begun is None else begun,
-            class_weight=class_weight,
+            class_weight=None if "training" in streams else class_weight,
             backup_dir=str(backups),
+            save_freq=streams["training"].save_freq if "training" in streams else "epoch",
             state=state.descriptor,
             temporary=str(job.folder),
             waits_for_batches=waits_for_batches(callbacks),
             shows_weights=looks_at_weights(callbacks),
-            floatx=keras.config.floatx(),
-            epsilon=keras.config.epsilon(),
-            image_data_format=keras.config.image_data_format(),
-            dtype_policy=keras.config.dtype_policy().name,
+            settings=settings(),
         )
-        path = job.folder / "job"
-        path.write_bytes(pickle.dumps(described))
-        variables = {
-            "KERAS_BACKEND": keras.backend.backend(),
-            "PYTHONPATH": os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path),
-        }
-        own = [f"{name}={value}" for name, value in variables_of_templates().items()]  # not for the launcher
-        job.start(workers, ["env", *own, sys.executable, "-m", "lockstep._keras_worker", "--job", str(path)], variables)
-        training.run(job, lambda: _load_state(model, Path(state.path)))
+        start_workers(job, workers, described)
+        training.run(job, lambda: _load_state(model, Path(state.path)), Streams(streams))
         if backup_dir is not None:
             _backup.remove(backups)
             _start.forget(backups)
     return model.history
 
 
+def start_workers(job: Job, workers: int, described: Any) -> None:
+    """Start the workers of a job, which Keras' engine runs."""
+    path = job.folder / "job"
+    path.write_bytes(pickle.dumps(described))
+    variables = {
+        "KERAS_BACKEND": keras.backend.backend(),
+        "PYTHONPATH": os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path),
+    }
+    own = [f"{name}={value}" for name, value in variables_of_templates().items()]  # not for the launcher
+    job.start(workers, ["env", *own, sys.executable, "-m", "lockstep._keras_worker", "--job", str(path)], variables)
+
+
+def settings() -> KerasSettings:
+    """Return Keras' settings in this process."""
+    return KerasSettings(
+        floatx=keras.config.floatx(),
+        epsilon=keras.config.epsilon(),
+        image_data_format=keras.config.image_data_format(),
+        dtype_policy=keras.config.dtype_policy().name,
+    )
+
+
 def build(model: Any, batch: Any) -> None:
     """Make the variables of a model and its optimizer, as the first step of Keras' ``fit`` does."""
+    build_layers(model, batch)
+    if not model.optimizer.built:
+        model.optimizer.build(model.trainable_variables)
+
+
+def build_layers(model: Any, batch: Any) -> None:
+    """Make the variables of a model."""
     if not all(layer.built for layer in model._flatten_layers()):
         try:
             model._symbolic_build(data_batch=batch)
         except Exception:  # a model without `call` builds its layers in train_step, if they are not built
             if not model.trainable_variables:
                 raise
-    if not model.optimizer.built:
-        model.optimizer.build(model.trainable_variables)
 
 
 def _refuse_other_optimizers(model: Any) -> None:
@@ -181,7 +217,7 @@ def _refuse_other_optimizers(model: Any) -> None:
             )
 
 
-def _refuse_losses_that_no_average_gives(model: Any) -> None:
+def refuse_losses_that_no_average_gives(model: Any) -> None:
     """Refuse a loss that is no mean over examples: workers average their gradients by the examples that they have."""
     for loss in keras.tree.flatten(getattr(model, "loss", None)):
         reduction = getattr(loss, "reduction", "mean")
@@ -195,15 +231,36 @@ def _refuse_losses_that_no_average_gives(model: Any) -> None:
             )
 
 
-def _as_data(data: Any, what: str) -> Any:
-    """Return (x,), (x, y) or (x, y, weights) with arrays as leaves."""
+def _split(arrays: Any, count: int, validation_split: float) -> tuple[Any, Any, int]:
+    """Return arrays to train on, those to validate on, and the number of examples of the former."""
+    kept = math.floor(count * (1 - validation_split))
+    if not 0 < kept < count:
+        raise UsageError(f"validation_split {validation_split} of {count} examples leaves one part empty")
+    train, rest = (keras.tree.map_structure(lambda array, part=part: array[part], arrays)
+                   for part in (slice(kept), slice(kept, None)))  # fmt: skip
+    return train, rest, kept
+
+
+def _first_batch(data: Any) -> Any:
+    """Return the first examples."""
+    return data.first if isinstance(data, Source) else data
+
+
+def _describe(data: Any) -> Any:
+    """Return what decides data, as arrays."""
+    return data.describe() if isinstance(data, Source) else data
+
+
+def as_checked_data(data: Any, what: str) -> tuple[Any, int]:
+    """Return (x,), (x, y) or (x, y, weights) with arrays of equal length as leaves, and that length."""
     x, y, weights = (*data, None, None)[:3]
     if y is None and weights is not None:
         raise UsageError(f"{what} has sample weights but no targets")
     given = (x,) if y is None else (x, y) if weights is None else (x, y, weights)
-    return tuple(
+    arrays = tuple(
         _as_arrays(value, f"{name} of {what}") for name, value in zip(("x", "y", "weights"), given, strict=False)
     )
+    return arrays, _length(arrays, what)
 
 
 def _as_arrays(value: Any, what: str) -> Any:
@@ -223,7 +280,9 @@ def _length(arrays: Any, what: str) -> int:
     return lengths[0]
 
 
-def _share(job: Job, arrays: Any) -> Any:
+def share(job: Job, arrays: Any) -> Any:
+    """Copy arrays to memory files, and return what workers need to map them."""
+
     def share(array: Any) -> SharedArray:
         kind = keras.config.floatx() if array.dtype.kind == "f" else array.dtype.name  # as Keras converts arrays
         described = job.memory_file("data").write(array, kind)

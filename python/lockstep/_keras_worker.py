@@ -1,4 +1,4 @@
-"""The worker of `lockstep.fit` with the Keras engine: Keras' own ``fit`` in the caller's backend, on each rank.
+"""The worker of the Keras engine: on each rank, Keras' own methods in the caller's backend.
 
 ``lockstep launch`` starts it as ``python -m lockstep._keras_worker --job FILE --channel DESCRIPTOR``. Rank 0 tells the
 caller what happens, and all ranks do what the caller's callbacks decide.
@@ -17,6 +17,7 @@ import socket
 import sys
 import threading
 import time
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +26,14 @@ import numpy as np
 
 import lockstep
 from lockstep import _backup, _transfer
-from lockstep._data import ShardedData
+from lockstep._data import slice_of
 from lockstep._job import VERSION, Message
-from lockstep._keras_engine import FitJob, SharedArray, build
-from lockstep._state import assign, to_array, to_json, variables_of
-from lockstep.callbacks import BackupAndRestore
+from lockstep._keras_engine import FitJob, SharedArray, build, build_layers
+from lockstep._keras_inference import InferenceJob
+from lockstep._state import assign, to_array, to_json, variables_of, weights_of
+from lockstep._stream import Streamed
+from lockstep._streamed import StreamedData
+from lockstep.callbacks import AverageMetrics, BackupAndRestore
 
 _MAX_PACKET = 1 << 20
 _USAGE = 64
@@ -75,11 +79,14 @@ class Channel:
 class CallerCallback(BackupAndRestore):
     """Backs up, and runs the caller's callbacks through the channel."""
 
-    def __init__(self, job: FitJob, data: ShardedData, channel: Channel | None) -> None:
-        super().__init__(job.backup_dir, delete_checkpoint=False)
+    def __init__(self, job: FitJob, channel: Channel | None) -> None:
+        super().__init__(job.backup_dir, save_freq=job.save_freq, delete_checkpoint=False)
         self._job = job
-        self._data = data
         self._channel = channel
+        self._streams: list[StreamedData] = []
+        self._step = 0  # the next one
+        self.data = self._open("training", job.data, job.shuffle)
+        self.validation = None if job.validation is None else self._open("validation", job.validation, False)
         self._pending: Message = {}  # what the caller decided after the last batch of an epoch
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
@@ -91,6 +98,30 @@ class CallerCallback(BackupAndRestore):
                 f"the backup in {self.backup_dir} was taken after {completed} epochs, but epochs is {self._job.epochs} "
                 "now; give more epochs, name another backup_dir, or remove it"
             )
+        for stream in self._streams:
+            stream.is_started = True
+
+    def _open(self, name: str, described: Any, shuffle: bool) -> Any:
+        """Return this rank's part of the caller's data, for Keras' ``fit``."""
+        if not isinstance(described, Streamed):
+            return _shard(self._job, described, shuffle)
+
+        def request(number: int, step: int) -> None:
+            if self._channel is not None:
+                self._channel.send({"event": "pass", "data": name, "pass": number, "step": step})
+
+        def stop(step: int) -> None:
+            is_new = name == "training" and step > self._first_step
+            self._obey({"interrupt": True}, (self._epoch, step) if is_new else None)
+
+        self._streams.append(StreamedData(described, request, stop))
+        return self._streams[-1]
+
+    def _save(self, epoch: int, step: int) -> None:
+        """Back up. The caller keeps the batches since the last backup."""
+        super()._save(epoch, step)
+        if step > 0 and isinstance(self.data, StreamedData) and self._channel is not None:
+            self._channel.send({"event": "backed_up", "step": step})
 
     def _describe(self) -> dict[str, Any]:
         """Return nothing: the caller knows with what this training began."""
@@ -105,15 +136,21 @@ class CallerCallback(BackupAndRestore):
         """Tell the caller. All ranks agree on what it decided, but after the last batch, of which some have no part."""
         super().on_train_batch_end(batch, logs)
         step = self._first_step + batch
+        self._step = step + 1
         decided = self._tell("batch", step, logs or {}, self._job.waits_for_batches)
-        if step + 1 < self._data.global_batches:
+        if self.data.has_step(self._step):
             self._obey(decided, (self._epoch, step + 1))
         else:
             self._pending = decided
 
+    def on_test_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+        """Stop if the caller gives no more batches."""
+        if isinstance(self.validation, StreamedData):
+            self.validation.has_step(batch + 1)
+
     def _decide_next_epoch(self, epoch: int, logs: dict[str, Any]) -> int:
         """Tell the caller, and do what its callbacks decide, before the backup that holds it."""
-        decided = self._pending | self._tell("epoch_end", self._data.global_batches, logs, True)
+        decided = self._pending | self._tell("epoch_end", self._step, logs, True)
         self._pending = {}
         self._obey(decided, (epoch + 1, 0))
         return self._job.epochs if self.model.stop_training else epoch + 1
@@ -197,7 +234,8 @@ def _unwrap_single(model: Any) -> None:
         object.__setattr__(model, name, without_tuple(getattr(model, name)))
 
 
-def _train(job: FitJob, channel_descriptor: int) -> None:
+def _begin(job: FitJob | InferenceJob, channel_descriptor: int) -> Channel | None:
+    """Join the other workers; return the channel on the chief."""
     lockstep.init(timeout=0)  # a callback of the caller may take any time
     channel = Channel(channel_descriptor, job.temporary) if lockstep.is_chief() else None
     if channel is not None:
@@ -205,27 +243,69 @@ def _train(job: FitJob, channel_descriptor: int) -> None:
         channel.send({"event": "hello", "version": VERSION, "generation": generation})
     else:
         os.close(channel_descriptor)
-    keras.config.set_floatx(job.floatx)
-    keras.config.set_epsilon(job.epsilon)
-    keras.config.set_image_data_format(job.image_data_format)
-    keras.config.set_dtype_policy(job.dtype_policy)
+    keras.config.set_floatx(job.settings.floatx)
+    keras.config.set_epsilon(job.settings.epsilon)
+    keras.config.set_image_data_format(job.settings.image_data_format)
+    keras.config.set_dtype_policy(job.settings.dtype_policy)
+    return channel
+
+
+def _infer(job: InferenceJob, channel_descriptor: int) -> None:
+    channel = _begin(job, channel_descriptor)
+    model = _transfer.load(Path(job.model).read_bytes())
+    arrays = keras.tree.map_structure(_map, job.data)
+    build_layers(model, keras.tree.map_structure(lambda array: array[:1], arrays))
+    assign(weights_of(model), pickle.loads(Path(job.weights).read_bytes()))
+    result: Message = {"event": "result"}
+    if job.kind == "evaluate":
+        result |= _evaluate(job, model, arrays)
+    else:
+        own = slice_of(range(len(keras.tree.flatten(arrays)[0])))
+        x = keras.tree.map_structure(lambda array: array[own.start : own.stop], arrays[0])
+        outputs = model.predict(x, batch_size=-(-job.batch_size // lockstep.size()), verbose=0)
+        Path(f"/proc/self/fd/{job.outputs[lockstep.rank()]}").write_bytes(pickle.dumps(outputs))
+        lockstep.barrier()
+    if channel is not None:
+        channel.send(result)
+
+
+def _evaluate(job: InferenceJob, model: Any, arrays: Any) -> Message:
+    """Return the metrics of all workers' examples."""
+    if len(arrays) == 1 and not isinstance(arrays[0], (dict, tuple)):
+        _unwrap_single(model)
+    data = lockstep.shard(*arrays, batch_size=job.batch_size, shuffle=False)
+    logs = model.evaluate(data, return_dict=True, verbose=0)
+    metrics = AverageMetrics()
+    metrics.set_model(model)
+    logs |= metrics._average_metrics()
+    logs = {name: keras.tree.map_structure(repr, to_json(value)) for name, value in logs.items()}
+    values = model._flatten_metrics_in_order(logs)
+    is_one = len(logs) == 1
+    return {"logs": logs, "values": [values] if is_one else values, "is_one": is_one}
+
+
+def _train(job: FitJob, channel_descriptor: int) -> None:
+    channel = _begin(job, channel_descriptor)
     keras.utils.set_random_seed(job.seed)
     model = _transfer.load(Path(job.model).read_bytes())
-    data = _shard(job, job.data, job.shuffle)
-    build(model, keras.tree.map_structure(lambda array: array[:1], data.arrays))
+    caller = CallerCallback(job, channel)
+    data = caller.data
+    is_streamed = isinstance(data, StreamedData)
+    warnings.filterwarnings("ignore", message="Your input ran out of data")  # as streams do at the end of a pass
+    example = data.example() if is_streamed else keras.tree.map_structure(lambda array: array[:1], data.arrays)
+    build(model, example)
     assign(variables_of(model), _backup.Backup.from_bytes(Path(job.start).read_bytes()).variables)
-    if len(job.data) == 1 and isinstance(job.data[0], SharedArray):
+    if not is_streamed and len(job.data) == 1 and isinstance(job.data[0], SharedArray):
         _unwrap_single(model)
     lockstep.DistributedOptimizer(model.optimizer)
     if keras.backend.backend() == "tensorflow":
         model.jit_compile = False  # XLA cannot leave the graph for the sums of gradients
-    caller = CallerCallback(job, data, channel)
     model.fit(
         data,
         epochs=job.epochs,
         initial_epoch=job.initial_epoch,
         callbacks=[caller],
-        validation_data=None if job.validation is None else _shard(job, job.validation, False),
+        validation_data=caller.validation,
         validation_freq=job.validation_freq,
         class_weight=job.class_weight,
         shuffle=False,
@@ -235,13 +315,14 @@ def _train(job: FitJob, channel_descriptor: int) -> None:
 
 
 def main() -> None:
-    """Train as a job's file says."""
+    """Do what a job's file says."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--job", type=Path, required=True)
     parser.add_argument("--channel", type=int, required=True)
     arguments = parser.parse_args()
     try:
-        _train(pickle.loads(arguments.job.read_bytes()), arguments.channel)
+        job = pickle.loads(arguments.job.read_bytes())
+        (_infer if isinstance(job, InferenceJob) else _train)(job, arguments.channel)
     except Exception as error:
         first = str(error).strip().split("\n", 1)[0]
         if not isinstance(error, lockstep.PeerError):

@@ -24,15 +24,8 @@ class MemoryFile:
 
     def write(self, array: NDArray[Any], kind: str) -> dict[str, Any]:
         """Copy an array to the file, converted to a type. Return what a worker needs to map it."""
-        wanted = np.dtype(kind)
-        size = int(array.size) * wanted.itemsize
-        os.ftruncate(self.descriptor, size)
-        if size:
-            with mmap.mmap(self.descriptor, size) as memory:
-                view: NDArray[Any] = np.ndarray(array.shape, wanted, buffer=memory)
-                np.copyto(view, array, casting="unsafe")
-                del view  # the memory cannot be unmapped before
-        return {"descriptor": self.descriptor, "type": wanted.name, "shape": list(array.shape)}
+        write(self.descriptor, array, kind)
+        return {"descriptor": self.descriptor, "type": np.dtype(kind).name, "shape": list(array.shape)}
 
     def read(self, shape: tuple[int, ...], kind: str) -> NDArray[Any]:
         """Return the file's content as an array of its own."""
@@ -55,3 +48,15 @@ class MemoryFile:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def write(descriptor: int, array: NDArray[Any], kind: str) -> None:
+    """Replace the content of a memory file by an array, converted to a type."""
+    wanted = np.dtype(kind)
+    size = int(array.size) * wanted.itemsize
+    os.ftruncate(descriptor, size)
+    if size:
+        with mmap.mmap(descriptor, size) as memory:
+            view: NDArray[Any] = np.ndarray(array.shape, wanted, buffer=memory)
+            np.copyto(view, array, casting="unsafe")
+            del view  # the memory cannot be unmapped before

@@ -25,6 +25,11 @@ def to_json(value: Any) -> Any:
     return np.asarray(keras.ops.convert_to_numpy(value), float).tolist()
 
 
+def weights_of(model: Any) -> list[Any]:
+    """Return the variables that a prediction depends on: weights and other state of layers."""
+    return [variable for variable in model.variables if not _is_text(variable)]
+
+
 def variables_of(model: Any) -> list[Any]:
     """Return the variables that training changes: weights, other state of layers, and the optimizer's."""
     found = list(model.variables)

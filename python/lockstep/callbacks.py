@@ -233,7 +233,7 @@ class BackupAndRestore(AverageMetrics):
             assign(variables, values)
             self._metrics = None
         # Only sharded data can continue in the middle of an epoch. Some ranks may have no part of its last batch.
-        if not feed.is_active or feed.current is None or step >= feed.current.global_batches:
+        if not feed.is_active or feed.current is None or not feed.current.has_step(step):
             return
         request = group().request
         is_due = isinstance(self.save_freq, int) and step % self.save_freq == 0

@@ -23,7 +23,8 @@ std::string digest_of(const Dataset& data) {
     if (!array.name.empty()) digest.add(array.name.data(), array.name.size());
   }
   if (!data.sample_weights.empty()) add(data.sample_weights);
-  return fmt::format("{} examples of {} (digest {})", data.size(), shapes, digest.to_string());
+  const std::string size = fmt::format("{} examples of {}", data.size(), shapes);
+  return data.is_refilled ? size : fmt::format("{} (digest {})", size, digest.to_string());
 }
 
 }  // namespace lockstep

@@ -78,7 +78,7 @@ class QuickTest(TransferTest):
             with self.subTest(what):
                 self.assertIn(f"your {what}", lockstep.check(make(**options)).reason)
                 with self.assertRaisesRegex(ValueError, f"your {what}"):
-                    lockstep.evaluate(make(**options), x, y)
+                    lockstep.evaluate(make(**options), x, y, engine="native")
         self.assert_fits_as_keras(lambda: make(loss=huber, metrics=[mean_absolute_error], weighted_metrics=[wrapped]))
 
     def test_own_functions_of_layers_with_keras_names_are_used(self) -> None:
@@ -101,7 +101,7 @@ class QuickTest(TransferTest):
                 with self.assertRaisesRegex(
                     ValueError, f"{attribute}.* {function.__name__}|{attribute} = the function"
                 ):
-                    lockstep.predict(make(**{attribute: function}), x)
+                    lockstep.predict(make(**{attribute: function}), x, engine="native")
         self.assertEqual(lockstep.check(make(kernel_initializer=zeros)).engine, "native")  # the file has the weights
         self.assert_fits_as_keras(lambda: make(kernel_initializer=zeros, **functions))
 
@@ -170,7 +170,7 @@ class FullTest(TransferTest):
                 self.assertRegex(lockstep.check(make(change)).reason, f"Keras' file does not hold {reason}")
         x, y = data()
         with self.assertRaisesRegex(ValueError, "the regularizer of the variable"):
-            lockstep.evaluate(make("own"), x, keras.utils.to_categorical(y, 4))
+            lockstep.evaluate(make("own"), x, keras.utils.to_categorical(y, 4), engine="native")
         self.assert_fits_as_keras(lambda: make(*reasons))
         freeze = keras.callbacks.LambdaCallback(on_train_begin=lambda logs: setattr(kernel, "trainable", False))
         model = make()
@@ -212,9 +212,9 @@ class FullTest(TransferTest):
         for change in changes:
             with self.subTest(change):
                 self.assertRegex(lockstep.check(make(change)).reason, f"the ({change}|call) that was set on")
-        with self.assertRaisesRegex(ValueError, "the call that was set on dense.*Keras' own predict"):
-            lockstep.predict(make("call"), x)
-        lockstep.predict(make("compute_loss"), x)
+        with self.assertRaisesRegex(ValueError, "the call that was set on dense"):
+            lockstep.predict(make("call"), x, engine="native")
+        lockstep.predict(make("compute_loss"), x, engine="native")
         self.assert_fits_as_keras(lambda: make(*changes))
         model = make()
         model.optimizer.apply = lambda *arguments, **options: None
@@ -231,8 +231,8 @@ class FullTest(TransferTest):
         self.addCleanup(keras.config.set_epsilon, keras.config.epsilon())
         keras.config.set_epsilon(0.2)
         self.assertIn(r"epsilon() 1e-07, which is 0.2 here", lockstep.check(make()).reason)
-        with self.assertRaisesRegex(ValueError, "epsilon.*Keras' own evaluate"):
-            lockstep.evaluate(make(), x, keras.utils.to_categorical(y, 4))
+        with self.assertRaisesRegex(ValueError, "epsilon"):
+            lockstep.evaluate(make(), x, keras.utils.to_categorical(y, 4), engine="native")
         self.assert_fits_as_keras(make)
 
 

@@ -45,7 +45,7 @@ if [ "${1:-}" = --full ]; then
     "$venv/bin/mypy" --cache-dir "$build/python/mypy")
   mapfile -t tests < <(basename -s .py "$here"/*_test.py)
 elif [ $# = 0 ]; then
-  tests=(parts_test start_test {fit,fit_callbacks,fit_interruption,fit_mistakes,fit_transfer,equality,faults}_test.QuickTest
+  tests=(parts_test start_test {fit,fit_callbacks,fit_inference,fit_interruption,fit_mistakes,fit_sources,fit_transfer,equality,faults}_test.QuickTest
     faults_test.MistakesTest)
 fi
 cd "$here"

@@ -53,6 +53,7 @@ struct Dataset {
   /// Keras' sample_weight: one number for each example, by which its loss and its weighted metrics are multiplied.
   /// Empty: all are 1.
   SharedArray<float> sample_weights;
+  bool is_refilled = false;  ///< other values replace these between epochs, so they do not identify the data
 
   /// The first input and the first target: of a model that has one of each, the only ones.
   [[nodiscard]] InputArray& input() { return inputs.front(); }

@@ -107,9 +107,15 @@ void CallerCallback::report(json event) {
 }
 
 void CallerCallback::on_epoch_begin(Model& model, int epoch) {
+  // From now on the data of the epoch before is gone, so a restart must not go back to it.
+  if (!options_.refilled.empty()) parts_.run_context->writer().wait();
   json event = describe(model, {});
   event.update({{"event", "epoch_begin"}, {"epoch", epoch}, {"step", 0}});
   ask(model, std::move(event));
+  for (Dataset* data : options_.refilled) {
+    data->id = DatasetId();
+    model.validate(*data);
+  }
 }
 
 void CallerCallback::on_train_batch_end(Model& model, std::int64_t batch, const MetricSums& epoch_so_far) {

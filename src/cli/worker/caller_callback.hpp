@@ -15,6 +15,7 @@
 #include <exception>
 #include <span>
 #include <string>
+#include <vector>
 
 namespace lockstep {
 
@@ -28,6 +29,7 @@ struct CallerCallbackOptions {
   std::string callbacks;           ///< the caller's, for the job's identity
   bool waits_for_batches = false;  ///< whether the caller's callbacks act after each batch
   int state_descriptor = -1;       ///< see write_state(); -1: the caller's callbacks do not look at weights
+  std::vector<Dataset*> refilled;  ///< the caller writes their examples anew before each epoch
 };
 
 class CallerCallback : public Callback {

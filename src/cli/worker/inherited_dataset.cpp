@@ -53,6 +53,7 @@ Shape shape_of_example(const json& array) {
 Dataset map_dataset(const json& description, const std::string& source) {
   Dataset data;
   data.source = source;
+  data.is_refilled = description.value("refilled", false);
   for (const json& x : description.at("x")) {
     InputArray& input = data.inputs.emplace_back();
     input.name = x.value("name", "");

@@ -85,7 +85,10 @@ class Worker {
 
   void run() {
     const auto kind = job_.at("kind").get<std::string>();
-    if (kind == "check") static_cast<void>(load(true));
+    if (kind == "check") {
+      const auto task = job_.at("task").get<std::string>();
+      static_cast<void>(load(task == "train", task != "predict"));
+    }
     if (kind == "fit") fit();
     if (kind == "evaluate") evaluate();
     if (kind == "predict") predict();
@@ -119,14 +122,18 @@ class Worker {
   void fit() {
     Model model = load(true);
     ModelParts& parts = parts_of(model);
-    const Dataset data = read("data", model);
+    Dataset data = read("data", model);
     std::optional<Dataset> validation;
     if (!job_.at("validation").is_null()) validation = read("validation", model);
+    std::vector<Dataset*> refilled;
+    if (data.is_refilled) refilled.push_back(&data);
+    if (validation && validation->is_refilled) refilled.push_back(&*validation);
     const int state = job_.at("state").get<int>();
     CallerCallback caller(parts, channel_ ? &*channel_ : nullptr,
                           {.callbacks = job_.at("callbacks").get<std::string>(),
                            .waits_for_batches = job_.at("waits_for_batches").get<bool>(),
-                           .state_descriptor = job_.at("shows_weights").get<bool>() ? state : -1});
+                           .state_descriptor = job_.at("shows_weights").get<bool>() ? state : -1,
+                           .refilled = std::move(refilled)});
     const char* event = "done";
     try {
       static_cast<void>(model.fit(data, {.epochs = options_.epochs,
