@@ -132,9 +132,10 @@ def fit(
         raise UsageError("class_weight and sample_weight are both given; multiply them, and give sample_weight")
     require_compiled(model)
     require_own_optimizer(model)
+    drawn = int(np.random.randint(2**31)) if seed is None else int(seed)
     source = as_source(
         x, "the data", steps_per_epoch, "steps_per_epoch",
-        needs_steps=True, shuffle=shuffle, class_weight=class_weight,
+        needs_steps=True, shuffle_seed=drawn if shuffle else None, class_weight=class_weight,
     )  # fmt: skip
     validation_source = as_source(
         validation_data, "the validation data", validation_steps, "validation_steps", needs_steps=True
@@ -155,7 +156,6 @@ def fit(
     problem = next(filter(None, [problem, *map(beyond_collecting, sources)]), None)
     chosen = choose(model, engine, problem)
     verbose = 1 if verbose == "auto" else int(verbose)
-    drawn = int(np.random.randint(2**31)) if seed is None else int(seed)
     directory = None if backup_dir is None else Path(backup_dir).absolute()
     if chosen == "keras":
         return _keras_engine.fit(

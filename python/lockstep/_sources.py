@@ -65,8 +65,8 @@ class Source:
         The argument that gives `steps`.
     needs_steps
         Whether there are several passes, of which a generator has one.
-    shuffle
-        Whether a PyDataset gives its batches in another order in each pass.
+    shuffle_seed
+        Of the order of a PyDataset's batches, another one in each pass. None: its own order.
     class_weight
         As in Keras. Batches have sample weights then.
     """
@@ -79,7 +79,7 @@ class Source:
         *,
         steps_name: str = "steps_per_epoch",
         needs_steps: bool = False,
-        shuffle: bool = False,
+        shuffle_seed: int | None = None,
         class_weight: dict[int, float] | None = None,
     ) -> None:
         self.what = what
@@ -89,8 +89,9 @@ class Source:
         if steps is None and ((is_generator and needs_steps) or _is_endless(data)):
             thing = "a generator" if is_generator else f"{what}, which has no end,"
             raise UsageError(f"{thing} needs {steps_name}: the number of batches in a pass")
-        shuffle = shuffle and isinstance(data, keras.utils.PyDataset) and data.num_batches is not None
-        self._epochs = EpochIterator(data, steps_per_epoch=steps, shuffle=shuffle, class_weight=class_weight)
+        if shuffle_seed is not None and isinstance(data, keras.utils.PyDataset) and data.num_batches is not None:
+            data = _Shuffled(data, shuffle_seed)
+        self._epochs = EpochIterator(data, steps_per_epoch=steps, class_weight=class_weight)
         self._epochs.reset()  # as Keras' fit does: a PyDataset may shuffle in on_epoch_end
         known = self._epochs.num_batches
         self.steps: int | None = None if known is None else int(known)
@@ -167,6 +168,39 @@ class Source:
                 "batches that differ in the number of examples only"
             )
         return arrays
+
+
+class _Shuffled(keras.utils.PyDataset):  # type: ignore[misc]
+    """The batches of a PyDataset in another order in each pass. The last one, which may be shorter, stays the last."""
+
+    def __init__(self, data: Any, seed: int) -> None:
+        super().__init__(data.workers, data.use_multiprocessing, data.max_queue_size)
+        self._data = data
+        self._seed = seed
+        self._passes = 0
+        self._order = self._draw()
+
+    @property
+    def num_batches(self) -> int:
+        """The number of batches."""
+        return int(self._data.num_batches)
+
+    def __getitem__(self, index: int) -> Any:
+        return self._data[self._order[index]]
+
+    def on_epoch_begin(self) -> None:
+        """Begin a pass. Keras calls this."""
+        self._data.on_epoch_begin()
+
+    def on_epoch_end(self) -> None:
+        """Draw the order of the next pass: processes that read it may be forked before it begins."""
+        self._data.on_epoch_end()
+        self._passes += 1
+        self._order = self._draw()
+
+    def _draw(self) -> list[int]:
+        draw = np.random.Generator(np.random.PCG64([self._seed, self._passes]))
+        return [*draw.permutation(self.num_batches - 1).tolist(), self.num_batches - 1]
 
 
 def _show(layout: Any) -> str:

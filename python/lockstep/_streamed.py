@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -98,9 +99,9 @@ class StreamedData(DataAdapter):  # type: ignore[misc]
         return tf.data.Dataset.from_generator(self._batches, output_signature=signature).prefetch(tf.data.AUTOTUNE)
 
     @property
-    def num_batches(self) -> None:
-        """None, since the caller does not always know it."""
-        return None
+    def num_batches(self) -> int:
+        """More than there are: Keras would take None for the number in its first pass, which may be part of one."""
+        return sys.maxsize
 
     @property
     def batch_size(self) -> None:
