@@ -97,8 +97,8 @@ class Data:
         """Do what a worker's message says; return whether it is about data."""
         return False
 
-    def prepare(self, event: str, epoch: int) -> None:
-        """Prepare for what follows an event, which the workers wait for."""
+    def prepare(self, epoch: int) -> None:
+        """Prepare the data of an epoch. The workers wait while it begins."""
 
     def stop(self) -> None:
         """Let no worker wait for data any more."""
@@ -198,7 +198,7 @@ class Training:
             self._seen = position
             if decided:
                 self._answers[position] = decided
-        data.prepare(event, epoch)
+        data.prepare(epoch)
         if message["wait"]:
             answer = self._answers.get(position, {})
             job.send({"event": event, "epoch": epoch, "step": step, **answer})

@@ -40,12 +40,11 @@ class Passes(Data):
         self._every = every
         self._epoch: int | None = None  # whose data is there
 
-    def prepare(self, event: str, epoch: int) -> None:
-        """Before an epoch begins, collect its data."""
-        is_begin = event == "epoch_begin"
-        if (is_begin and (epoch + 1) % self._every) or epoch == self._epoch:
+    def prepare(self, epoch: int) -> None:
+        """Collect the data of an epoch, if it is not there. Its first event is its begin, or that of a resumed step."""
+        if (epoch + 1) % self._every or epoch == self._epoch:
             return
-        if is_begin and self._epoch is not None:
+        if self._epoch is not None:
             data = collect(self._source, self._trains)
             if len(data) != self._examples:
                 raise DataError(
@@ -53,8 +52,7 @@ class Passes(Data):
                     "give equally many in every pass, or use engine='keras'"
                 )
             rewrite_examples(self._written, data)
-        if is_begin or self._epoch is None:
-            self._epoch = epoch
+        self._epoch = epoch
 
 
 class AllPasses(Data):
@@ -63,7 +61,7 @@ class AllPasses(Data):
     def __init__(self, passes: Sequence[Passes]) -> None:
         self._passes = passes
 
-    def prepare(self, event: str, epoch: int) -> None:
-        """Before an epoch begins, collect its data."""
+    def prepare(self, epoch: int) -> None:
+        """Collect the data of an epoch, if it is not there."""
         for each in self._passes:
-            each.prepare(event, epoch)
+            each.prepare(epoch)

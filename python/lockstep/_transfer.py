@@ -294,7 +294,7 @@ def _by_value(model: Any) -> bytes:
             return super().reducer_override(item)
 
     buffer = io.BytesIO()
-    Pickler(buffer).dump({"model": model, "optimizer": model.optimizer})
+    Pickler(buffer).dump({"model": model, "optimizer": getattr(model, "optimizer", None)})
     return buffer.getvalue()
 
 

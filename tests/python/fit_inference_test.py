@@ -36,7 +36,7 @@ class QuickTest(FitTest):
         layers = [keras.layers.Reshape((6, 6)), keras.layers.GRU(3)]
         model = make_model(layers=layers)
         model.compile(
-            "sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True), ["accuracy"],
+            "sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"],
             weighted_metrics=[keras.metrics.SparseTopKCategoricalAccuracy(2)],
         )  # fmt: skip
         self.check(model, x, y)
