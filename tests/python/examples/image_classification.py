@@ -28,6 +28,8 @@ x = layers.MaxPooling2D(3, strides=2, padding="same")(x)
 x = layers.GlobalAveragePooling2D()(layers.add([x, residual]))
 model = keras.Model(inputs, layers.Dense(1)(x))
 model.compile(
-    keras.optimizers.Adam(3e-3), keras.losses.BinaryCrossentropy(from_logits=True), [keras.metrics.BinaryAccuracy()]
+    optimizer=keras.optimizers.Adam(3e-3),
+    loss=keras.losses.BinaryCrossentropy(from_logits=True),
+    metrics=[keras.metrics.BinaryAccuracy(name="acc")],
 )
 losses = model.fit(Images(), epochs=3, shuffle=False, verbose=0).history["loss"]

@@ -23,6 +23,7 @@ model.compile(keras.optimizers.Adam(0.01), loss, metrics=[keras.metrics.BinaryAc
 head = model.fit(images, labels, batch_size=16, epochs=2, shuffle=False, verbose=0)
 
 base_model.trainable = True
+base_model.layers[1].trainable = False  # else Keras normalizes by each batch, and a worker by its slice of it
 model.compile(keras.optimizers.Adam(1e-3), loss, metrics=[keras.metrics.BinaryAccuracy()])
 tuned = model.fit(images, labels, batch_size=16, epochs=2, shuffle=False, verbose=0)
 losses = head.history["loss"] + tuned.history["loss"]
