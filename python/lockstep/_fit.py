@@ -138,7 +138,7 @@ def fit(
         needs_steps=True, shuffle_seed=drawn if shuffle else None, class_weight=class_weight,
     )  # fmt: skip
     validation_source = as_source(
-        validation_data, "the validation data", validation_steps, "validation_steps", needs_steps=True
+        validation_data, "the validation data", validation_steps, "validation_steps", needs_steps=True, validates=True
     )
     if source is None:
         if y is None and needs_targets(model) and (hasattr(x, "shape") or holds_arrays(x)):

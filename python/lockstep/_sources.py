@@ -69,6 +69,8 @@ class Source:
         Of the order of a PyDataset's batches, another one in each pass. None: its own order.
     class_weight
         As in Keras. Batches have sample weights then.
+    validates
+        Begin each pass as Keras' fit begins a validation. Of a generator, it repeats the first two batches.
     """
 
     def __init__(
@@ -81,6 +83,7 @@ class Source:
         needs_steps: bool = False,
         shuffle_seed: int | None = None,
         class_weight: dict[int, float] | None = None,
+        validates: bool = False,
     ) -> None:
         self.what = what
         self._kind = type(data).__name__
@@ -92,7 +95,7 @@ class Source:
         if shuffle_seed is not None and isinstance(data, keras.utils.PyDataset) and data.num_batches is not None:
             data = _Shuffled(data, shuffle_seed)
         self._epochs = EpochIterator(data, steps_per_epoch=steps, class_weight=class_weight)
-        self._epochs.reset()  # as Keras' fit does: a PyDataset may shuffle in on_epoch_end
+        self._validates = validates
         known = self._epochs.num_batches
         self.steps: int | None = None if known is None else int(known)
         self._batches: Iterator[Any] | None = None  # of the pass that is being read
@@ -110,6 +113,8 @@ class Source:
         if self._read_ahead:
             return self._read_ahead.pop()
         if self._batches is None:
+            if self._layout is None or self._validates:
+                self._epochs.reset()  # as Keras does: a PyDataset may shuffle in on_epoch_end
             self._epochs._num_batches = self._epochs.data_adapter.num_batches  # Keras' own count is of the first pass
             self._batches = iter(self._epochs)
             self._count = 0

@@ -148,7 +148,7 @@ class QuickTest(SourceTest):
             with self.subTest(engine):
                 self.compare(
                     lambda: generate(x, y), engine, steps_per_epoch=STEPS - 2,
-                    validation_data=lambda: generate(*test, batch=25), validation_steps=2,
+                    validation_data=lambda: generate(*test, batch=17), validation_steps=2,
                 )  # fmt: skip
 
     def test_batches_of_dicts_weights_and_other_lengths_as_keras(self) -> None:
