@@ -286,7 +286,7 @@ def _by_value(model: Any) -> bytes:
             if isinstance(item, keras.optimizers.Optimizer):
                 return type(item).from_config, (item.get_config(),)
             if isinstance(item, KerasSaveable):
-                state = {name: value for name, value in vars(item).items() if name not in _NOT_SENT}
+                state = {name: value for name, value in vars(item).items() if _is_sent(name)}
                 return _make_bare, (type(item),), state, None, None, _set_state
             if isinstance(item, (tracking.TrackedList, tracking.TrackedDict, tracking.TrackedSet)):
                 plain = next(each for each in (list, dict, set) if isinstance(item, each))
@@ -296,6 +296,11 @@ def _by_value(model: Any) -> bytes:
     buffer = io.BytesIO()
     Pickler(buffer).dump({"model": model, "optimizer": getattr(model, "optimizer", None)})
     return buffer.getvalue()
+
+
+def _is_sent(attribute: str) -> bool:
+    """Return whether workers need an attribute. TensorFlow's hold what its checkpoints would: functions."""
+    return attribute not in _NOT_SENT and not attribute.startswith("_self_")
 
 
 def _make_bare(kind: Any) -> Any:

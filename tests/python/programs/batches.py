@@ -65,4 +65,7 @@ for workers in (1, 2):
     np.testing.assert_allclose(
         lockstep.predict(model, Batches(), workers=workers), model.predict(X, verbose=0), atol=TOLERANCE
     )
+    # Keras' predict has left a function in the model, which does not go to workers.
+    predicted = lockstep.predict(model, X, workers=workers)
+    np.testing.assert_allclose(predicted, model.predict(X, verbose=0), atol=TOLERANCE)
     print("equal:", workers, flush=True)
