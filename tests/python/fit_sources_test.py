@@ -223,7 +223,7 @@ class QuickTest(SourceTest):
                 with self.assertRaisesRegex(TornError, "torn"):
                     lockstep.fit(
                         model, x, y, epochs=3, batch_size=BATCH, engine=engine, verbose=0,
-                        validation_data=fail_after(3, TornError("torn")), validation_steps=2,
+                        validation_data=fail_after(4, TornError("torn")), validation_steps=3,
                     )  # fmt: skip
 
     def test_evaluate_and_predict_on_batches_as_keras(self) -> None:
