@@ -85,6 +85,7 @@ class CallerCallback(BackupAndRestore):
         self._channel = channel
         self._streams: list[StreamedData] = []
         self._step = 0  # the next one
+        self._counters: list[tuple[Any, Any]] = []  # the optimizer's, and their values after the last step
         self.data = self._open("training", job.data, job.shuffle)
         self.validation = None if job.validation is None else self._open("validation", job.validation, False)
         self._pending: Message = {}  # what the caller decided after the last batch of an epoch
@@ -137,11 +138,21 @@ class CallerCallback(BackupAndRestore):
         super().on_train_batch_end(batch, logs)
         step = self._first_step + batch
         self._step = step + 1
+        if self._streams and keras.backend.backend() == "tensorflow":
+            counters = [each for each in self.model.optimizer.variables if "int" in str(each.dtype)]
+            self._counters = [(each, to_array(each)) for each in counters]
         decided = self._tell("batch", step, logs or {}, self._job.waits_for_batches)
         if self.data.has_step(self._step):
             self._obey(decided, (self._epoch, step + 1))
         else:
             self._pending = decided
+
+    def _end_pass(self) -> None:
+        """Undo what TensorFlow counted of the step that found the end of a stream."""
+        for variable, value in self._counters:
+            variable.assign(value)
+        self._counters = []
+        super()._end_pass()
 
     def on_test_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         """Stop if the caller gives no more batches."""

@@ -59,6 +59,7 @@ for workers in (1, 2):
         np.testing.assert_allclose(found[key], expected[key], atol=TOLERANCE, err_msg=f"{found} {expected}")
     for own, theirs in zip(model.get_weights(), alone.get_weights(), strict=True):
         np.testing.assert_allclose(own, theirs, atol=TOLERANCE, rtol=TOLERANCE)
+    assert int(model.optimizer.iterations) == int(alone.optimizer.iterations) == 15
     np.testing.assert_allclose(
         lockstep.evaluate(model, X, Y, workers=workers), model.evaluate(X, Y, verbose=0), atol=TOLERANCE
     )
