@@ -43,8 +43,8 @@ struct StepTime {
 ///
 /// An update rule holds the step's scalars, computed in double precision and rounded to float. It declares `num_slots`
 /// and updates one weight: rule(w, g, slots...), with references to the weight and its slots. Both backends compile it.
-/// Changing the order of its operations changes the bits of results. With `ignores_zero_gradients`, a zero gradient changes
-/// neither the weight nor its slots, so rows of an Embedding that no example reads are skipped.
+/// Changing the order of its operations changes the bits of results. With `ignores_zero_gradients`, a zero gradient
+/// changes neither the weight nor its slots, so rows of an Embedding that no example reads are skipped.
 template <typename Optimizer>
 struct OptimizerTraits;
 
