@@ -171,12 +171,17 @@ bool RankModel::has_moving_averages() const {
 void RankModel::restore_parallelism(int batch_norm_replicas, const std::string& sharding) {
   const bool changes_replicas = adopt_batch_norm_replicas(static_cast<std::size_t>(batch_norm_replicas));
   const bool keeps_sharding = !sharding.empty() && run_context_.options().parallelism == Parallelism::automatic;
-  if (!changes_replicas && !(keeps_sharding && sharding != sharding_provenance())) return;
+  const bool changes_sharding = keeps_sharding && sharding != sharding_provenance();
+  if (!changes_replicas && !changes_sharding) return;
   if (keeps_sharding) {
     const auto code = sharding.find(' ');
     restored_sharding_ = code == std::string::npos ? "-" : sharding.substr(code + 1);
   }
   compile(CompileOptions(compiled().options));
+  if (changes_sharding) {
+    run_context_.print(fmt::format("Parallelism: {}, as in the backup, instead of the choice above",
+                                   parallelism_name(compiled().sharding)));
+  }
 }
 
 bool RankModel::adopt_batch_norm_replicas(std::size_t wanted) {

@@ -57,6 +57,21 @@ class ParallelismTest(ProgramTest):
                                                rf"{after[0]} parallel.* start as many workers as before with --parallelism auto")
                 self.assert_close(self.losses()[:3], uninterrupted)
 
+    def test_a_restored_choice_is_told(self) -> None:
+        """Of two jobs under `auto`, one at least resumes with another parallelism than it would choose."""
+        told = 0
+        for before in ("data", "tensor"):
+            self.model = self.scratch / f"restored_{before}"
+            running = self.start(*self.options, "--epochs", 4000, "--backup-save-freq", 1, "--parallelism", before, workers=2)
+            self.assertTrue(eventually(lambda: any((self.model / "backup").glob("fit-1-step-*.h5")), 60), "no backup came")
+            for pid in running.ranks().values():
+                os.kill(pid, signal.SIGKILL)
+            running.end()
+            ended = self.succeed(*self.options, "--epochs", 100, workers=2)
+            self.assertEqual(self.history()["world"]["parallelism"], before)
+            told += f"Parallelism: {before}, as in the backup, instead of the choice above" in ended.stdout
+        self.assertGreaterEqual(told, 1)
+
     def test_frequent_backups_are_taken_or_counted(self) -> None:
         """A gather ends within the interval that was asked for, so at most every other backup is missed for it."""
         ended = self.succeed(*self.options, "--epochs", 20, "--backup-save-freq", 5, "--parallelism", "tensor", workers=2)
