@@ -26,7 +26,7 @@ from lockstep._memory import MemoryFile
 from lockstep._native import DataError, Error, InternalError, IoError, PeerError, UsageError
 from lockstep._world import find_command
 
-VERSION = 2  # of the channel's messages and of job.json
+VERSION = 3  # of the channel's messages and of job.json
 Message = dict[str, Any]
 
 _ERRORS: dict[int, type[Error]] = {64: UsageError, 65: DataError, 70: InternalError, 74: IoError, 75: PeerError}

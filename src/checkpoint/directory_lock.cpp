@@ -98,6 +98,17 @@ int write_record(const FileDescriptor& file, const DirectoryOwner& owner) {
   return fsync(file.number()) == 0 ? 0 : errno;
 }
 
+/// Whether the model is gone that history.json says the last run saved.
+bool lacks_model(const fs::path& directory) {
+  std::ifstream stream(directory / "history.json", std::ios::binary);
+  const nlohmann::json history = nlohmann::json::parse(stream, nullptr, false);
+  if (!history.is_object()) return false;
+  const auto file = history.find("file");
+  std::error_code unknown;
+  return file != history.end() && file->is_string() && !file->get_ref<const std::string&>().empty() &&
+         !fs::exists(directory / file->get_ref<const std::string&>(), unknown) && !unknown;
+}
+
 std::string describe(const std::optional<Record>& record) {
   if (!record || record->owner.job.empty()) return "another job";
   const DirectoryOwner& owner = record->owner;
@@ -213,10 +224,19 @@ void DirectoryLock::release_finished(bool keeps_record) noexcept {
   if (!keeps_record || !owner_.outlives_launchers) unlink(path.c_str());
 }
 
+void require_job_id(const std::string& job) {
+  constexpr std::size_t max_characters = 256;  // the record of a directory has a bounded length
+  const auto is_plain = [](unsigned char c) { return c >= ' ' && c < 0x7f; };
+  if (job.size() <= max_characters && std::ranges::all_of(job, is_plain)) return;
+  throw UsageError(fmt::format(
+      "the job id (--job-id, LOCKSTEP_JOB_ID) is '{}'{}, but must be at most {} characters of ASCII",
+      printable(job.substr(0, max_characters)), job.size() > max_characters ? " and more" : "", max_characters));
+}
+
 bool has_finished(const fs::path& directory, const std::string& job, const std::string& command) {
   const FileDescriptor file(lock_file_in(directory), O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
   const std::optional<Record> record = file.valid() ? read_record(file) : std::nullopt;
-  if (!record || !record->owner.has_finished || record->owner.job != job) return false;
+  if (!record || !record->owner.has_finished || record->owner.job != job || lacks_model(directory)) return false;
   if (record->owner.command.empty() || record->owner.command == command) return true;
   throw UsageError(
       fmt::format("job {} has finished in {}, but it had another command line or other variables; name this job "

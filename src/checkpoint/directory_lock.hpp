@@ -72,6 +72,9 @@ class DirectoryLock {
   FileDescriptor file_;  ///< not valid if this object holds no lock
 };
 
+/// Throws UsageError unless the id of a job can be recorded.
+void require_job_id(const std::string& job);
+
 /// Whether the record in a directory says that this job has finished. Throws UsageError if it says that of another
 /// command: then two jobs have the same name.
 [[nodiscard]] bool has_finished(const std::filesystem::path& directory, const std::string& job,

@@ -150,6 +150,7 @@ void predict(std::span<const std::string> args) {
     write_file_atomically(output, outputs.size() == 1 ? arrays.front() : to_npz(architecture, arrays), Writer::command);
   }
   strategy.print("Saved {}, {} {}", output.string(), outputs.size() == 1 ? "an array" : "the arrays", described);
+  require_printed();
 }
 
 }  // namespace lockstep

@@ -180,6 +180,7 @@ ExitCode launch(std::span<const std::string> args, std::ostream& /*out*/) {
   }
   options.launcher.command.assign(end_of_options + 1, own.end());
   options.launcher.environment = environment;
+  require_job_id(options.job_id);
   if (!options.job_id.empty()) options.launcher.environment["LOCKSTEP_JOB_ID"] = options.job_id;
   options.launcher.cluster = read_cluster_spec(options.launcher.environment);
   if (value_of(environment, "TF_CONFIG").empty() && options.launcher.cluster.rank) {

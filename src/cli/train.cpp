@@ -109,7 +109,7 @@ void check_outputs(const TrainSettings& settings, const Options& options, const 
                    outputs);
   require_regular({"--csv-log", settings.csv_log});
   require_writable(model);
-  require_writable(options.model_dir / "history.json");
+  for (const char* record : {"history.json", "report.html"}) require_writable(options.model_dir / record);
 }
 
 std::vector<Dataset*> datasets_of(TrainTestSplit& data) {

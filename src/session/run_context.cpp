@@ -133,6 +133,7 @@ std::vector<std::string> command_line() {
 DirectoryOwner owner_of(const Options& options, const Environment& environment) {
   std::string job = value_of(environment, "LOCKSTEP_JOB_ID");
   const bool outlives_launchers = !job.empty();
+  require_job_id(job);
   if (job.empty()) job = value_of(environment, "LOCKSTEP_LAUNCH_ID");
   if (job.empty()) job = to_hex(fnv1a(process_identity()));
   std::string command = value_of(environment, "LOCKSTEP_COMMAND");
@@ -163,7 +164,7 @@ std::pair<std::string, std::string> excerpts_around_difference(const std::string
     std::size_t begin = is_member ? bracket + 1 : difference > before ? difference - before : 0;
     if (const std::size_t space = text.rfind(' ', begin); !is_member && space != std::string::npos) begin = space + 1;
     const std::size_t end = std::min(is_member ? text.find_first_of("}],", difference) : text.size(), text.size());
-    if (is_member && end - begin <= shown) return text.substr(begin, end - begin);
+    if (is_member && end > difference && end - begin <= shown) return text.substr(begin, end - begin);
     return (begin > 0 ? "... " : "") + text.substr(begin, shown) + (begin + shown < text.size() ? " ..." : "");
   };
   return {cut(a), cut(b)};

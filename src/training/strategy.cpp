@@ -62,10 +62,9 @@ void require_no_input_there(const Options& options) {
 void require_chief_can_write(RunContext& run_context) {
   const std::filesystem::path& directory = run_context.options().model_dir;
   if (directory.empty()) return;
-  const std::filesystem::path file = directory / "history.json";
   run_on_chief(run_context, [&] {
     require_no_input_there(run_context.options());
-    require_writable(file);
+    for (const char* record : {"history.json", "report.html"}) require_writable(directory / record);
   });
 }
 

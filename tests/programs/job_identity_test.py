@@ -120,6 +120,11 @@ class JobIdentityTest(CommandTest):
         self.assert_fails(self.run_program(*short, LOCKSTEP_JOB_ID="one", BATCH_SIZE="32"), USAGE, "other variables")
         self.assertEqual((self.model / "model.h5").read_bytes(), made)
         self.succeed(*short, "--seed", 5, LOCKSTEP_JOB_ID="two")
+        (self.model / "model.h5").unlink()
+        self.assertIn("Saved", self.succeed(*short, "--seed", 5, LOCKSTEP_JOB_ID="two").stdout, "the model was gone")
+        self.assertTrue((self.model / "model.h5").exists())
+        for wrong in ("x" * 300, "caf\udce9"):
+            self.assert_fails(self.run_program(*short, LOCKSTEP_JOB_ID=wrong), USAGE, "must be at most 256 characters of ASCII")
         self.assertNotEqual((self.model / "model.h5").read_bytes(), made)
 
     def test_initial_weights_are_not_where_the_model_goes(self) -> None:

@@ -9,6 +9,12 @@ from support import DATA, IO, USAGE, Running, program
 
 
 class MistakesTest(ModelFileTest):
+    def test_a_report_that_cannot_be_written_is_told_before_training(self) -> None:
+        (self.model / "report.html").mkdir(parents=True)
+        ended = self.run_program("--model", self.plain, *COMPILED, *SHORT)
+        self.assert_fails(ended, IO, "report.html: it is a directory")
+        self.assertNotIn("Epoch", ended.stdout)
+
     def test_a_batch_that_repeats_examples_is_refused(self) -> None:
         """An epoch without a number of steps ends with the data, and its only batch is shorter."""
         self.refused(USAGE, "--model", self.plain, *COMPILED, "--global-batch-size", 2000000, "--steps-per-epoch", 2,

@@ -12,7 +12,7 @@ namespace lockstep {
 
 class CallerChannel {
  public:
-  static constexpr int version = 2;  ///< of the messages; the first one carries it
+  static constexpr int version = 3;  ///< of the messages; the first one carries it
 
   /// `descriptor` is inherited. When the caller is gone, a thread removes the job's directory `temporary` (empty: none)
   /// and ends this process with an exit code after which no launcher restarts it.
