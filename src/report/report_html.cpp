@@ -7,7 +7,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <map>
 #include <set>
@@ -85,7 +87,8 @@ constexpr std::string_view validation = "val_";
 std::vector<std::string> names_of(const History& history) {
   std::set<std::string> found;
   for (const EpochRecord& epoch : history.epochs) {
-    for (const auto& [name, value] : epoch.logs) found.insert(name.starts_with(validation) ? name.substr(4) : name);
+    for (const auto& [name, value] : epoch.logs)
+      found.insert(name.starts_with(validation) ? name.substr(validation.size()) : name);
   }
   std::vector<std::string> names;
   if (found.erase("loss") > 0) names.emplace_back("loss");

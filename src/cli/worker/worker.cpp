@@ -53,7 +53,7 @@ json read_job(const std::filesystem::path& path) {
   return job;
 }
 
-/// What logs call loss and metrics, in the order in which Keras' evaluate() returns them.
+/// The names of loss and metrics in logs, in the order of what Keras' evaluate() returns.
 json names_in_order(const std::vector<OutputOptions>& outputs) {
   json names = json::array({"loss"});
   const bool has_several = outputs.size() > 1;
