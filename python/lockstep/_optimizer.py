@@ -93,7 +93,7 @@ class GradientAverager:
             weight = self.weight()
             averages, total = self.reduce(reducer, arrays[: len(dense)], weight)
             for at in range(len(dense), len(arrays), 2):
-                averages += _merge_slices(reducer, arrays[at], arrays[at + 1], weight, total)
+                averages += _gather_slices(reducer, arrays[at], arrays[at + 1], weight, total)
             return averages
 
         parts = [part for each in slices for part in (tf.cast(each.indices, tf.int64), each.values)]
@@ -106,10 +106,10 @@ class GradientAverager:
             )
         ]
         results = _bridge.call(on_host, [*dense, *parts], [*dense, *unknown])
-        averages, merged = iter(results[: len(dense)]), results[len(dense) :]
+        averages, gathered = iter(results[: len(dense)]), results[len(dense) :]
         pairs = iter([
-            tf.IndexedSlices(merged[at + 1], merged[at], each.dense_shape)
-            for at, each in zip(range(0, len(merged), 2), slices, strict=True)
+            tf.IndexedSlices(gathered[at + 1], gathered[at], each.dense_shape)
+            for at, each in zip(range(0, len(gathered), 2), slices, strict=True)
         ])  # fmt: skip
         return [next(pairs if isinstance(each, tf.IndexedSlices) else averages) for each in gradients]
 
@@ -172,10 +172,11 @@ def _elements(tensor: Any) -> int:
     return int(np.prod(tuple(tensor.shape), dtype=np.int64))
 
 
-def _merge_slices(
+def _gather_slices(
     reducer: int, indices: NDArray[np.int64], values: NDArray[Any], weight: float, total: float
 ) -> list[NDArray[Any]]:
-    """Gather all ranks' rows and sum those of equal index, in rank order."""
+    """Gather all ranks' rows in rank order. Rows of equal index stay apart, as in one process: Keras on TensorFlow squares
+    each of them by itself, so Adam takes another step with their sum."""
     message = b"" if weight == 0 else indices.tobytes() + (values.astype(np.float32) * np.float32(weight)).tobytes()
     row_bytes = 8 + _FLOAT_BYTES * int(np.prod(values.shape[1:], dtype=np.int64))
     all_indices, all_values = [], []
@@ -183,10 +184,8 @@ def _merge_slices(
         rows = len(part) // row_bytes
         all_indices.append(np.frombuffer(part, np.int64, rows))
         all_values.append(np.frombuffer(part, np.float32, offset=8 * rows).reshape(rows, *values.shape[1:]))
-    merged, places = np.unique(np.concatenate(all_indices), return_inverse=True)
-    sums = np.zeros((len(merged), *values.shape[1:]), np.float32)
-    np.add.at(sums, places, np.concatenate(all_values))
-    return [merged, (sums / np.float32(total or 1)).astype(values.dtype)]
+    gathered = np.concatenate(all_values) / np.float32(total or 1)
+    return [np.concatenate(all_indices), gathered.astype(values.dtype)]
 
 
 def DistributedOptimizer(  # noqa: N802 - named as in Horovod, for a class it stands for

@@ -257,10 +257,10 @@ class ProgramTest(unittest.TestCase):
             subprocess.run(["umount", str(place)], check=True)
 
 
-def eventually(condition: Callable[[], bool], limit: float = 10.0) -> bool:
+def eventually(condition: Callable[[], bool], limit: float = 10.0, interval: float = 0.05) -> bool:
     deadline = time.monotonic() + limit
     while not condition():
         if time.monotonic() > deadline:
             return False
-        time.sleep(0.05)
+        time.sleep(interval)
     return True

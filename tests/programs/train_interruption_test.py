@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+import zipfile
 from pathlib import Path
 
 import data_files
@@ -74,11 +75,14 @@ class InterruptionTest(ModelFileTest):
             self.assertRegex(ended.stderr, "interrupted (while the programs started|before training|: stopping)")
 
     def test_an_interrupt_of_one_worker_while_it_loads_is_explained(self) -> None:
+        images, labels = data_files.digits(1000, seed=1)
         self.data = self.scratch / "large.npz"
-        self.data.write_bytes(data_files.npz(20_000))
+        with zipfile.ZipFile(self.data, "w") as archive:
+            archive.writestr("x_train.npy", data_files.npy((100_000, 28, 28), 100 * images))
+            archive.writestr("y_train.npy", data_files.npy((100_000,), 100 * labels))
         for _ in range(5):
             running = self.start("--model", self.plain, *COMPILED, *SCALED, "--epochs", 1000)
-            self.assertTrue(eventually(lambda: self.catches(running.process.pid, signal.SIGINT)))
+            self.assertTrue(eventually(lambda: self.catches(running.process.pid, signal.SIGINT), interval=0.001))
             running.process.send_signal(signal.SIGINT)
             ended = running.end()
             self.assertEqual(ended.code, TEMPORARY, str(ended))
