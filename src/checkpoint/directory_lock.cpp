@@ -24,6 +24,7 @@
 #include <fstream>
 #include <iterator>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -63,6 +64,7 @@ std::optional<Record> read_record(const FileDescriptor& file) {
   };
   return Record{{.job = text("job"),
                  .command = text("command"),
+                 .contents = {.settings = text("settings"), .origin = text("origin"), .origin_files = {}},
                  .launch = text("launch"),
                  .generation = number("generation"),
                  .program = text("program"),
@@ -77,6 +79,8 @@ std::optional<Record> read_record(const FileDescriptor& file) {
 int write_record(const FileDescriptor& file, const DirectoryOwner& owner) {
   std::string text = nlohmann::json{{"job", owner.job},
                                     {"command", owner.command},
+                                    {"settings", owner.contents.settings},
+                                    {"origin", owner.contents.origin},
                                     {"launch", owner.launch},
                                     {"generation", owner.generation},
                                     {"program", owner.program},
@@ -107,6 +111,23 @@ bool lacks_model(const fs::path& directory) {
   std::error_code unknown;
   return file != history.end() && file->is_string() && !file->get_ref<const std::string&>().empty() &&
          !fs::exists(directory / file->get_ref<const std::string&>(), unknown) && !unknown;
+}
+
+bool are_known_to_differ(const std::string& a, const std::string& b) { return !a.empty() && !b.empty() && a != b; }
+
+/// Whether one of the files was written after the record was, which a job writes last.
+bool is_any_newer(const std::string& files, const FileDescriptor& record) {
+  struct stat recorded {};
+  if (fstat(record.number(), &recorded) != 0) return false;
+  std::istringstream lines(files);
+  for (std::string file; std::getline(lines, file);) {
+    struct stat status {};
+    if (stat(file.c_str(), &status) != 0) continue;
+    if (std::pair(status.st_mtim.tv_sec, status.st_mtim.tv_nsec) >
+        std::pair(recorded.st_mtim.tv_sec, recorded.st_mtim.tv_nsec))
+      return true;
+  }
+  return false;
 }
 
 std::string describe(const std::optional<Record>& record) {
@@ -183,7 +204,9 @@ bool DirectoryLock::try_to_own(double wait_until) {
   }
   other_job_has_finished_ = record && record->owner.has_finished && record->owner.job != owner_.job;
   // A new launcher of the job counts generations from 1 again.
-  const bool is_same_job = record && record->owner.job == owner_.job && owner_.outlives_launchers;
+  const bool is_same_job = record && record->owner.job == owner_.job && owner_.outlives_launchers &&
+                           !are_known_to_differ(record->owner.command, owner_.command) &&
+                           !are_known_to_differ(record->owner.contents.settings, owner_.contents.settings);
   if (is_same_job || (record && is_earlier_generation(record->owner))) {
     owner_.has_begun = record->owner.has_begun;
     owner_.nonfinite_step = record->owner.nonfinite_step;
@@ -233,15 +256,25 @@ void require_job_id(const std::string& job) {
       printable(job.substr(0, max_characters)), job.size() > max_characters ? " and more" : "", max_characters));
 }
 
-bool has_finished(const fs::path& directory, const std::string& job, const std::string& command) {
+bool has_finished(const fs::path& directory, const DirectoryOwner& job) {
   const FileDescriptor file(lock_file_in(directory), O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
   const std::optional<Record> record = file.valid() ? read_record(file) : std::nullopt;
-  if (!record || !record->owner.has_finished || record->owner.job != job || lacks_model(directory)) return false;
-  if (record->owner.command.empty() || record->owner.command == command) return true;
+  if (!record || !record->owner.has_finished || record->owner.job != job.job || lacks_model(directory)) return false;
+  const JobContents& contents = record->owner.contents;
+  const char* difference = nullptr;
+  if (are_known_to_differ(record->owner.command, job.command)) {
+    difference = "another command line or other variables";
+  } else if (are_known_to_differ(contents.settings, job.contents.settings)) {
+    difference = "another model, other data or other settings";
+  } else if (are_known_to_differ(contents.origin, job.contents.origin) &&
+             (job.contents.origin_files.empty() || is_any_newer(job.contents.origin_files, file))) {
+    difference = "other initial weights";
+  }
+  if (difference == nullptr) return true;
   throw UsageError(
-      fmt::format("job {} has finished in {}, but it had another command line or other variables; name this job "
-                  "otherwise (--job-id, LOCKSTEP_JOB_ID)",
-                  printable(job), directory.string()));
+      fmt::format("job {} has finished in {}, but it had {}; name this job otherwise (--job-id, "
+                  "LOCKSTEP_JOB_ID)",
+                  printable(job.job), directory.string(), difference));
 }
 
 std::string digest_of_command(std::span<const std::string> command) {

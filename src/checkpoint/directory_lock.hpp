@@ -11,15 +11,23 @@
 
 namespace lockstep {
 
+/// What a job computes with, beyond the words of its command line. Empty: unknown, and equal to everything.
+struct JobContents {
+  std::string settings;      ///< the digest of model, data and options
+  std::string origin;        ///< the digest of the initial weights and optimizer state
+  std::string origin_files;  ///< the paths of the files that they came from, a line each
+};
+
 /// Who writes to a directory.
 struct DirectoryOwner {
-  std::string job;                   ///< unique per job; equal in all of its generations
-  bool outlives_launchers = false;   ///< whether new launchers of the job know its name, as a Kubernetes Job's pods do
-  std::string command = {};          ///< the digest of the command line
+  std::string job;                  ///< unique per job; equal in all of its generations
+  bool outlives_launchers = false;  ///< whether new launchers of the job know its name, as a Kubernetes Job's pods do
+  std::string command = {};         ///< the digest of the command line
+  JobContents contents = {};
   std::string launch = {};           ///< of the launcher that counts the generations
   std::uint64_t generation = 0;      ///< rises with each restart of the job's workers; 0 without a launcher
-  std::string program;               ///< for messages: "keras_mnist"
-  std::string host;                  ///< for messages
+  std::string program = {};          ///< for messages: "keras_mnist"
+  std::string host = {};             ///< for messages
   bool has_begun = false;            ///< the backups in the directory are this job's own
   bool has_finished = false;         ///< the job has written all that it was to write
   std::uint64_t nonfinite_step = 0;  ///< after which the job saw NaN or infinity and restarted; 0: none
@@ -76,9 +84,9 @@ class DirectoryLock {
 void require_job_id(const std::string& job);
 
 /// Whether the record in a directory says that this job has finished. Throws UsageError if it says that of another
-/// command: then two jobs have the same name.
-[[nodiscard]] bool has_finished(const std::filesystem::path& directory, const std::string& job,
-                                const std::string& command);
+/// command, or of other contents: then two jobs have the same name. The job itself may have overwritten the files of
+/// its initial weights.
+[[nodiscard]] bool has_finished(const std::filesystem::path& directory, const DirectoryOwner& job);
 
 /// The digest of a command line and the variables that set its options, for DirectoryOwner::command.
 [[nodiscard]] std::string digest_of_command(std::span<const std::string> command);

@@ -217,10 +217,14 @@ ExitCode launch(std::span<const std::string> args, std::ostream& /*out*/) {
   for (const std::string& warning : options.launcher.cluster.warnings) log_warning(warning);
   const std::string command = digest_of_command(with_variables(options.launcher.command, options.launcher.environment));
   options.launcher.environment["LOCKSTEP_COMMAND"] = command;
-  if (!options.job_id.empty() && has_finished(options.model_dir, options.job_id, command)) {
-    log_info(fmt::format("job {} has finished already, according to {}; nothing to do", printable(options.job_id),
-                         options.model_dir.string()));
-    options.launcher.rendezvous.has_finished = true;
+  if (!options.job_id.empty() && workers > 1) {  // trainers of one worker look for themselves
+    options.launcher.rendezvous.has_finished = [job = DirectoryOwner{.job = options.job_id, .command = command},
+                                                directory = options.model_dir] {
+      if (!has_finished(directory, job)) return false;
+      log_info(fmt::format("job {} has finished already, according to {}; nothing to do", printable(job.job),
+                           directory.string()));
+      return true;
+    };
   }
   run_init_if_pid_1();
   return static_cast<ExitCode>(Launcher(options.launcher).run());

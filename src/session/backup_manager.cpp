@@ -2,6 +2,7 @@
 #include "session/backup_manager.hpp"
 
 #include "core/clock.hpp"
+#include "core/digest.hpp"
 #include "core/log.hpp"
 #include "metrics/metric_registry.hpp"
 #include "options/shared_options.hpp"
@@ -73,6 +74,22 @@ BackupManager::BackupManager(TrainingSession& session, CheckpointWriter& writer,
 BackupManager::~BackupManager() {
   session_.restart_once_if_nonfinite(0, {});
   if (std::uncaught_exceptions() > uncaught_exceptions_) session_.run_context().keep_backups();
+}
+
+JobContents BackupManager::contents() const {
+  JobContents contents;
+  Digest settings;
+  for (const auto& [what, value] : job_) {
+    if (what == origin_setting) {
+      contents.origin = value;
+    } else if (what == origin_files_setting) {
+      contents.origin_files = value;
+    } else {
+      for (const std::string& text : {what, value}) settings.add(text.c_str(), text.size() + 1);
+    }
+  }
+  contents.settings = settings.to_string();
+  return contents;
 }
 
 void BackupManager::restore(int epochs) {

@@ -32,6 +32,9 @@ class BackupManager {
   /// UsageError if the backup is of another job, DataError if all backups are damaged.
   void restore(int epochs);
 
+  /// What tells this job from another one with the same command line.
+  [[nodiscard]] JobContents contents() const;
+
   /// Sets a job setting that becomes known only after restore(). Throws UsageError if the restored backup has another
   /// value of it.
   void set_job_setting(const std::string& what, const std::string& value);

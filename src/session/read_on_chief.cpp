@@ -94,13 +94,14 @@ void run_on_chief(RunContext& run_context, const std::function<void()>& work) {
   }));
 }
 
-void own_model_directory(RunContext& run_context) {
+void own_model_directory(RunContext& run_context, const JobContents& contents) {
+  run_context.set_contents(contents);
   const std::filesystem::path& directory = run_context.options().model_dir;
   if (directory.empty()) return;
   std::string state;
   run_on_chief(run_context, [&] {
     const DirectoryOwner& job = run_context.identity();
-    if (job.outlives_launchers && has_finished(directory, job.job, job.command)) {
+    if (job.outlives_launchers && has_finished(directory, job)) {
       state = fmt::format("Job {} has finished, as {} records; nothing is left to do.", job.job, directory.string());
     } else {
       run_context.lock_directory(directory);

@@ -74,6 +74,11 @@ class RunContext {
   /// reference is valid until the next call.
   DirectoryLock& lock_directory(const std::filesystem::path& directory);
   [[nodiscard]] const DirectoryOwner& identity() const noexcept { return identity_; }
+  /// What the job computes with. A program that fits several times is told apart by its first fit: the contents of
+  /// later ones depend on its results.
+  void set_contents(const JobContents& contents) {
+    if (!std::exchange(has_contents_, true)) identity_.contents = contents;
+  }
 
   /// While a loop trains, Ctrl-C stops it after a step, unless a launcher forwards such requests; see interrupts.hpp.
   void begin_training_loop();
@@ -125,6 +130,7 @@ class RunContext {
   World world_;
   std::unique_ptr<Communicator> control_;
   std::unique_ptr<Backend> backend_;
+  bool has_contents_ = false;
   int fits_ = 0;
   int backed_up_loops_ = 0;
   BackgroundWriter writer_;  // last: its job uses the members above

@@ -99,7 +99,7 @@ FitLoop::FitLoop(Model& model, ModelParts& parts, const Dataset& data, const Dat
 void FitLoop::run() {
   const InterruptibleLoop interruptible(session_.run_context());
   session_.run_context().report_busy();
-  own_model_directory(session_.run_context());
+  own_model_directory(session_.run_context(), backups_ ? backups_->contents() : JobContents());
   for_each_callback([&](Callback& callback) { callback.on_train_begin(model_); });
   session_.log().begin_epoch();
   session_.set_position({options_.initial_epoch, 0});

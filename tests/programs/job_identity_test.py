@@ -127,6 +127,40 @@ class JobIdentityTest(CommandTest):
             self.assert_fails(self.run_program(*short, LOCKSTEP_JOB_ID=wrong), USAGE, "must be at most 256 characters of ASCII")
         self.assertNotEqual((self.model / "model.h5").read_bytes(), made)
 
+    def change_a_label(self) -> None:
+        labels = self.data / data_files.TRAIN_LABELS
+        content = bytearray(labels.read_bytes())
+        content[-1] = (content[-1] + 1) % 10
+        labels.write_bytes(content)
+
+    def test_a_finished_job_is_told_from_one_with_other_data(self) -> None:
+        short = ("--epochs", 1, "--steps-per-epoch", 2)
+        self.succeed(*short, LOCKSTEP_JOB_ID="one")
+        self.change_a_label()
+        for workers in (1, 2):
+            self.assert_fails(self.run_program(*short, workers=workers, LOCKSTEP_JOB_ID="one"), USAGE,
+                              "job one has finished", "other data", "name this job otherwise")
+
+    def test_a_finished_job_is_told_from_one_with_other_weights(self) -> None:
+        mine, other = self.trained(1), self.trained(2)
+        short = ("--epochs", 1, "--steps-per-epoch", 2, "--initial-weights", mine)
+        self.succeed(*short, LOCKSTEP_JOB_ID="one")
+        mine.write_bytes(other.read_bytes())
+        self.assert_fails(self.run_program(*short, LOCKSTEP_JOB_ID="one"), USAGE, "job one has finished",
+                          "other initial weights")
+
+    def test_resume_never_starts_a_refused_job_anew(self) -> None:
+        job = {"LOCKSTEP_JOB_ID": "one", "LOCKSTEP_RESUME": "never"}
+        self.kill_after_backups(*LONG, "--steps-per-epoch", 5, **job)
+        running = self.start(*EACH_STEP, *LONG, "--steps-per-epoch", 5, **job)
+        running.wait_for_output("Resuming from")  # its own backups are no earlier job's
+        running.process.kill()
+        running.end()
+        self.change_a_label()
+        ended = self.run_program(*REST, LOCKSTEP_JOB_ID="one")
+        self.assert_refused(ended, "the data was", "start over with --resume never")
+        self.assertNotIn("Resuming from", self.succeed(*REST, **job).stdout)
+
     def test_initial_weights_are_not_where_the_model_goes(self) -> None:
         given = self.trained(1)
         self.model = given.parent

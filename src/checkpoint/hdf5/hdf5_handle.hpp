@@ -35,7 +35,8 @@ class Hdf5Handle {
   Closer close_ = nullptr;
 };
 
-/// Stops HDF5 from printing errors during its lifetime. describe_hdf5_error() returns the reason instead.
+/// Stops HDF5 from printing errors during its lifetime; describe_hdf5_error() returns the reason instead. Notes reads
+/// that failed, which HDF5 reports as it reports damaged files.
 class Hdf5ErrorSuppressor {
  public:
   Hdf5ErrorSuppressor() noexcept;
@@ -43,7 +44,11 @@ class Hdf5ErrorSuppressor {
   Hdf5ErrorSuppressor(const Hdf5ErrorSuppressor&) = delete;
   Hdf5ErrorSuppressor& operator=(const Hdf5ErrorSuppressor&) = delete;
 
+  /// The errno of the last read of a file that failed; 0: none did.
+  [[nodiscard]] int read_errno() const noexcept { return read_errno_; }
+
  private:
+  int read_errno_ = 0;
   int (*printer_)(std::int64_t, void*) = nullptr;
   void* printer_data_ = nullptr;
 };

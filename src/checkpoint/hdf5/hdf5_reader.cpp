@@ -108,7 +108,13 @@ void Hdf5Reader::check_structure_digest() const {
   if (*is_lockstep_file) fail(fmt::format("has lost its structure digest; {}", damage_remedy));
 }
 
-void Hdf5Reader::fail(const std::string& problem) const { throw DataError(describe(problem)); }
+void Hdf5Reader::fail(const std::string& problem) const {
+  if (const int error = error_suppressor_.read_errno(); error != 0) {
+    throw IoError(fmt::format("cannot read {}: {}; check the disk and its mount", name_.string(),
+                              std::generic_category().message(error)));
+  }
+  throw DataError(describe(problem));
+}
 
 std::string Hdf5Reader::describe(const std::string& problem) const {
   return fmt::format("{}: {}", name_.string(), problem);

@@ -57,7 +57,7 @@ class Hdf5Reader {
   /// Reads a dataset of one integer. Checks its digest if it has one.
   [[nodiscard]] std::int64_t read_integer(const std::string& path) const;
 
-  /// Throws DataError: "FILE: problem".
+  /// Throws DataError: "FILE: problem"; IoError if a read of the file failed.
   [[noreturn]] void fail(const std::string& problem) const;
 
   /// The message of fail().

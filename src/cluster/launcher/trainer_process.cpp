@@ -11,6 +11,7 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -21,7 +22,9 @@
 #include <csignal>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <optional>
+#include <span>
 #include <sstream>
 #include <string>
 #include <string_view>
@@ -64,6 +67,29 @@ void restore_signals() {
   (void)sigprocmask(SIG_SETMASK, &none, nullptr);
 }
 
+struct Received {
+  ssize_t count;
+  pid_t sender;  ///< -1: unknown
+};
+
+Received receive_from(const Socket& socket, std::span<char> bytes) {
+  iovec data{bytes.data(), bytes.size()};
+  alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(sizeof(ucred))> control{};
+  msghdr header{};
+  header.msg_iov = &data;
+  header.msg_iovlen = 1;
+  header.msg_control = control.data();
+  header.msg_controllen = control.size();
+  Received received{recvmsg(socket.descriptor(), &header, MSG_CMSG_CLOEXEC), -1};
+  const cmsghdr* const part = received.count < 0 ? nullptr : CMSG_FIRSTHDR(&header);
+  if (part != nullptr && part->cmsg_level == SOL_SOCKET && part->cmsg_type == SCM_CREDENTIALS) {
+    ucred credentials{};
+    std::memcpy(&credentials, CMSG_DATA(part), sizeof credentials);
+    received.sender = credentials.pid;
+  }
+  return received;
+}
+
 /// Runs in the forked process.
 [[noreturn]] void execute(std::vector<std::string>& command, std::vector<std::string>& variables, int control,
                           pid_t launcher) {
@@ -90,6 +116,8 @@ TrainerProcess::TrainerProcess(const std::vector<std::string>& command, const En
   }
   control_ = Socket(ends[0]);
   const Socket theirs(ends[1]);
+  const int yes = 1;  // each report tells its sender
+  (void)setsockopt(control_.descriptor(), SOL_SOCKET, SO_PASSCRED, &yes, sizeof yes);
   std::vector<std::string> words = command;
   std::vector<std::string> variables{fmt::format("LOCKSTEP_CONTROL_FD={}", theirs.descriptor())};
   for (const auto& [name, value] : environment) {
@@ -119,7 +147,7 @@ void TrainerProcess::send_request(StopRequest request) const noexcept {
 }
 
 void TrainerProcess::request_stack() const noexcept {
-  if (pid_ > 0) (void)kill(pid_, SIGQUIT);  // not its children, which may lack the handler
+  if (pid_ > 0 && reporter_ > 0 && getpgid(reporter_) == pid_) (void)kill(reporter_, SIGQUIT);
 }
 
 bool TrainerProcess::is_stopped() const { return process_state(pid_) == 'T'; }
@@ -148,12 +176,14 @@ std::optional<Progress> TrainerProcess::take_report() {
   std::optional<Progress> last;
   std::array<char, max_error_bytes + 64> bytes{};  // the largest message is an error
   for (int left = max_reports_at_once; control_ && left > 0; --left) {
-    const ssize_t count = recv(control_.descriptor(), bytes.data(), bytes.size(), 0);
+    const auto [count, sender] = receive_from(control_, bytes);
     if (count > 0) {
       try {
         const Message message = from_datagram({bytes.data(), static_cast<std::size_t>(count)});
-        if (const auto* report = std::get_if<Progress>(&message); report != nullptr && is_valid(*report))
+        if (const auto* report = std::get_if<Progress>(&message); report != nullptr && is_valid(*report)) {
           last = *report;
+          reporter_ = sender;
+        }
         if (const auto* failed = std::get_if<Failed>(&message)) error_ = failed->reason.substr(0, max_error_bytes);
       } catch (const DataError&) {  // skipped
       }

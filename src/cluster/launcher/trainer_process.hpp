@@ -39,7 +39,8 @@ class TrainerProcess {
   /// Sends a signal to the process group.
   void signal(int number) const noexcept;
 
-  /// Makes a trainer that reports progress print its stack (stack_report.hpp).
+  /// Makes the process that has reported progress last print its stack (stack_report.hpp). It may be a child of the
+  /// command, which would end at the signal.
   void request_stack() const noexcept;
   /// The state of the process for a log: "D in nfs_wait_bit_killable"; empty if it is unknown.
   [[nodiscard]] std::string describe_state() const;
@@ -63,6 +64,7 @@ class TrainerProcess {
 
  private:
   pid_t pid_ = -1;
+  pid_t reporter_ = -1;  ///< the process of the group that sent the last report
   Socket control_;
   std::string error_;
 };

@@ -8,10 +8,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -65,6 +67,10 @@ class Coordinator {
 
   /// Ends a job that finished before this coordinator began: members that come back are told so.
   void finish_at_once(double now);
+
+  /// How to look up whether the chief's model directory records the job's end. A member's record ends the job only if
+  /// it does: the member may have another directory, in which an earlier job of that name finished.
+  void set_record(std::function<bool()> has_finished) { has_finished_ = std::move(has_finished); }
 
   [[nodiscard]] std::vector<CoordinatorAction> take_actions();
 
@@ -164,6 +170,7 @@ class Coordinator {
   SupervisionTimeouts timeouts_;
   std::string run_id_;
   bool are_members_proved_;
+  std::function<bool()> has_finished_;
   std::vector<MemberSlot> slots_;
   LinkProbes link_probes_;
   std::vector<CoordinatorAction> actions_;

@@ -197,17 +197,20 @@ void Coordinator::on(std::size_t member, const Leaving& message, double /*now*/)
   post_to_all(Notice{fmt::format("{} leaves: {}{}", describe_member(member, {}), slot.leave_reason, next)});
 }
 
-void Coordinator::on(std::size_t member, const TrainingDone& /*message*/, double now) {
+void Coordinator::on(std::size_t member, const TrainingDone& message, double now) {
   if (phase_ == Phase::finished) return;
-  if (!are_members_proved_) {
-    post_to_all(
-        Notice{slots_[member].name +
-               " reports that training was complete, which it cannot prove without a job token; it goes on from "
-               "the last backup"});
+  const bool is_believed = message.is_record ? has_finished_ && has_finished_() : are_members_proved_;
+  if (!is_believed) {
+    const char* const why = message.is_record ? "but the chief's model directory does not record it"
+                                              : "which it cannot prove without a job token";
+    post_to_all(Notice{
+        fmt::format("{} reports that training was complete, {}; it takes part in the job", slots_[member].name, why)});
     on(member, Ready{}, now);
     return;
   }
-  post_to_all(Notice{slots_[member].name + " reports that training was complete when the chief was lost"});
+  post_to_all(Notice{slots_[member].name + (message.is_record
+                                                ? " reports that the job has finished, as is recorded"
+                                                : " reports that training was complete when the chief was lost")});
   finish(0, "", now);
 }
 

@@ -53,7 +53,7 @@ void Member::connected(double now) {
   if (is_leaving_) {
     send(Leaving{"it was told to stop"});
   } else if (state_ == State::idle) {
-    send(is_done_ ? Message(TrainingDone{}) : Message(Ready{}));
+    send_state();
   }
 }
 
@@ -155,6 +155,7 @@ void Member::on(const GenerationBegins& message) {
   open_fences_.clear();
   started_ranks_.clear();
   is_done_ = false;
+  had_finished_ = false;
   if (const std::optional<std::size_t> node = placement_.node_served_by(index_))
     actions_.emplace_back(StartPmixServer{*node});
 }
@@ -272,7 +273,7 @@ void Member::all_ended() {
   } else if (is_leaving_) {
     exit(is_done_ ? 0 : temporary, "");
   } else if (is_connected_) {
-    send(is_done_ ? Message(TrainingDone{}) : Message(Ready{}));
+    send_state();
   }
 }
 
@@ -302,6 +303,8 @@ void Member::exit(int code, const std::string& message) {
   if (has_job_result_) send(Goodbye{});
   actions_.emplace_back(Exit{code, message});
 }
+
+void Member::send_state() { send(is_done_ ? Message(TrainingDone{had_finished_}) : Message(Ready{})); }
 
 void Member::send(Message message) {
   if (is_connected_) messages_.push_back(std::move(message));

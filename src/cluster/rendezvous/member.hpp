@@ -75,8 +75,9 @@ class Member {
   /// `chief`: its name in messages, "worker 0 (tf-worker-0:5000)".
   Member(std::uint64_t index, std::string chief, const SupervisionTimeouts& timeouts, double now);
 
-  /// The job had finished before this launcher began. Tells the chief, which may wait for this member, and exits with
-  /// 0; without the chief, which may have ended, after goodbye_timeout_after_failure.
+  /// A record says that the job had finished before this launcher began. Tells the chief, which may wait for this
+  /// member and looks for a record of its own; takes part in the job if there is none. Exits with 0 if the chief, which
+  /// may have ended, does not come within goodbye_timeout_after_failure.
   void had_finished() noexcept;
 
   // Events from the connection.
@@ -147,6 +148,7 @@ class Member {
   void end_generation();
   void exit(int code, const std::string& message);
   void send(Message message);
+  void send_state();  ///< that this member is ready, or that training is complete
   void log(const std::string& text, bool is_warning = false);
 
   std::uint64_t index_;

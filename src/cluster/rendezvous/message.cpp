@@ -62,7 +62,7 @@ auto fields(Like<JobResult> auto& it) { return std::tie(it.code, it.reason); }
 auto fields(Like<Goodbye> auto& /*it*/) { return std::tuple<>(); }
 auto fields(Like<Notice> auto& it) { return std::tie(it.text); }
 auto fields(Like<Admit> auto& it) { return std::tie(it.generation); }
-auto fields(Like<TrainingDone> auto& /*it*/) { return std::tuple<>(); }
+auto fields(Like<TrainingDone> auto& it) { return std::tie(it.is_record); }
 auto fields(Like<PrintStacks> auto& it) { return std::tie(it.generation); }
 auto fields(Like<ProbeTarget> auto& it) { return std::tie(it.member, it.address, it.port); }
 auto fields(Like<ProbePeers> auto& it) { return std::tie(it.round, it.targets); }

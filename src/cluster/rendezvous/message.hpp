@@ -224,10 +224,11 @@ struct PrintStacks {
   std::uint64_t generation = 0;
 };
 
-/// Member: training was complete when the chief was lost (a rank here had exited with 0).
+/// Member: training was complete when the chief was lost (a rank here had exited with 0), or before this member began.
 struct TrainingDone {
   static constexpr std::uint16_t kind = 26;
   static constexpr const char* name = "TrainingDone";
+  bool is_record = false;  ///< the record in the member's model directory says so
 };
 
 /// A launcher to which others connect, to prove the link between their hosts.

@@ -64,7 +64,8 @@ Rendezvous::Rendezvous(const ClusterSpec& spec, std::uint64_t local_ranks, const
                                                  *coordinator_);
     (void)coordinator_->join(self, now);
     member_->connected(now);
-    if (options.has_finished) coordinator_->finish_at_once(now);
+    coordinator_->set_record(options.has_finished);
+    if (options.has_finished && options.has_finished()) coordinator_->finish_at_once(now);
     if (!options.token.is_set() && spec.tasks.size() > 1) {
       actions_.emplace_back(Log{fmt::format("no job token is set: anyone who reaches port {} can join this job; set "
                                             "LOCKSTEP_JOB_TOKEN to the same secret on all workers",
@@ -78,7 +79,7 @@ Rendezvous::Rendezvous(const ClusterSpec& spec, std::uint64_t local_ranks, const
     } catch (const Error& error) {  // not fatal: only probes connect to this port
       actions_.emplace_back(Log{error.what(), true});
     }
-    if (options.has_finished) member_->had_finished();
+    if (options.has_finished && options.has_finished()) member_->had_finished();
     client_ = std::make_unique<RendezvousClient>(chief.address, credentials_, self, timeouts_, *member_);
   }
   pump();

@@ -15,6 +15,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -39,9 +40,9 @@ namespace lockstep {
 struct RendezvousOptions {
   SupervisionTimeouts timeouts;
   JobToken token;
-  std::string job;            ///< --job-name; peers with another name are refused
-  std::string host;           ///< equal for launchers that can share memory; empty: host_id()
-  bool has_finished = false;  ///< the job was over before: who comes back is told, and tells the chief
+  std::string job;                     ///< --job-name; peers with another name are refused
+  std::string host;                    ///< equal for launchers that can share memory; empty: host_id()
+  std::function<bool()> has_finished;  ///< looks up whether a record says that the job is over; empty: there is none
   std::string version = LOCKSTEP_VERSION;
 };
 

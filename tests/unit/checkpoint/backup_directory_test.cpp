@@ -8,10 +8,22 @@
 
 #include <lockstep/core/error.hpp>
 
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
 #include <cmath>
+#include <cstddef>
+#include <exception>
 #include <filesystem>
 #include <fstream>
 #include <limits>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -55,6 +67,17 @@ ModelData backup(std::uint64_t step) {
 }
 
 void any(const LoadedBackup& /*backup*/) {}
+
+/// From now on pread() fails with EIO in this process and its children. HDF5 reads by it; read() works.
+void fail_positioned_reads() {
+  std::array<sock_filter, 4> program{{BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+                                      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_pread64, 0, 1),
+                                      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EIO),
+                                      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)}};
+  const sock_fprog filter{program.size(), program.data()};
+  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) != 0)
+    throw std::runtime_error("no seccomp filters here");
+}
 
 std::vector<BackupName> names(const BackupDirectory& directory) { return directory.list(); }
 
@@ -181,6 +204,30 @@ TEST_CASE("a model file without a training state is not a backup") {
                   DataError);
   REQUIRE(warnings.size() == 1);
   CHECK(warnings[0].find("no training state") != std::string::npos);
+}
+
+TEST_CASE("a backup that could not be read once keeps its name") {
+  const ScratchDirectory scratch;
+  const BackupDirectory directory(scratch.path());
+  directory.write({1, 5}, backup(5), 3);
+  const auto read_on_failing_disk = [&directory] {
+    fail_positioned_reads();
+    try {
+      (void)directory.newest(1, any, [](const std::string&) {});
+    } catch (const IoError& error) {
+      return contains(error.what(), "Input/output error") ? 0 : 1;
+    } catch (const std::exception&) {
+      return 2;
+    }
+    return 3;
+  };
+  const pid_t child = fork();
+  if (child == 0) _exit(read_on_failing_disk());
+  int status = -1;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
+  CHECK(names(directory) == std::vector<BackupName>{{1, 5}});
+  CHECK(directory.newest(1, any, [](const std::string&) {}));
 }
 
 TEST_CASE("a backup that turns out bad lets the one before it be tried") {

@@ -13,6 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include <array>
+#include <chrono>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
@@ -158,6 +159,16 @@ TEST_CASE("that a job has begun is known to its later generations, and to no oth
   CHECK(begun_in(4));  // the third kept the record
   owner.outlives_launchers = true;
   CHECK(begun_in(1));  // of a new launcher
+  owner.command = "train --seed 2";
+  CHECK(begun_in(1));  // the record has no command
+  owner.command = "train --seed 3";
+  CHECK(!begun_in(1));  // so that --resume never starts another command anew
+  owner.contents.settings = "data 1";
+  CHECK(!begun_in(1));
+  DirectoryLock(scratch.path(), owner).record_begin();
+  CHECK(begun_in(1));
+  owner.contents.settings = "data 2";
+  CHECK(!begun_in(1));
   owner.outlives_launchers = false;
   owner = second;
   CHECK(!begun_in(9));
@@ -167,23 +178,41 @@ TEST_CASE("that a job has begun is known to its later generations, and to no oth
 
 TEST_CASE("a finished job's record stays for its later launchers, and another job replaces it") {
   const ScratchDirectory scratch;
-  CHECK(!has_finished(scratch.path(), "job-1", "train"));
+  const fs::path weights = scratch / "weights.h5";
+  write_bytes(weights, std::string("before"));
+  DirectoryOwner owner = first;
+  owner.outlives_launchers = true;
+  owner.command = "train";
+  owner.contents = {.settings = "data 1", .origin = "weights 1", .origin_files = weights.string() + "\n"};
+  CHECK(!has_finished(scratch.path(), owner));
   {
-    DirectoryOwner owner = first;
-    owner.outlives_launchers = true;
-    owner.command = "train";
     DirectoryLock lock(scratch.path(), owner);
-    CHECK(!has_finished(scratch.path(), "job-1", "train"));
+    CHECK(!has_finished(scratch.path(), owner));
+    write_bytes(weights, std::string("by the job itself"));
     lock.record_finish();
     lock.release_finished(true);
   }
-  CHECK(has_finished(scratch.path(), "job-1", "train"));
-  CHECK(!has_finished(scratch.path(), "job-2", "train"));
-  CHECK_THROWS_AS(has_finished(scratch.path(), "job-1", "train another"), UsageError);
+  CHECK(has_finished(scratch.path(), owner));
+  CHECK(has_finished(scratch.path(), {.job = first.job, .command = "train"}));  // a launcher knows no contents
+  CHECK(!has_finished(scratch.path(), second));
+  const auto with = [&owner](const auto& change) {
+    DirectoryOwner changed = owner;
+    change(changed);
+    return changed;
+  };
+  const auto check_is_other = [&scratch](const DirectoryOwner& job, const std::string& words) {
+    require_words(message_of<UsageError>([&] { (void)has_finished(scratch.path(), job); }), {words});
+  };
+  check_is_other(with([](auto& it) { it.command = "train another"; }), "another command line");
+  check_is_other(with([](auto& it) { it.contents.settings = "data 2"; }), "other data");
+  const DirectoryOwner reads_overwritten = with([](auto& it) { it.contents.origin = "weights 2"; });
+  CHECK(has_finished(scratch.path(), reads_overwritten));
+  fs::last_write_time(weights, fs::file_time_type::clock::now() + std::chrono::seconds(1));
+  check_is_other(reads_overwritten, "other initial weights");
   const DirectoryLock other(scratch.path(), second);
   CHECK(other.other_job_has_finished());
-  CHECK(!has_finished(scratch.path(), "job-1", "train"));
-  CHECK(!has_finished(scratch.path(), "job-2", "train"));
+  CHECK(!has_finished(scratch.path(), owner));
+  CHECK(!has_finished(scratch.path(), second));
 }
 
 TEST_CASE("a process may lock a directory twice, and a damaged description is no obstacle") {

@@ -224,6 +224,7 @@ TEST_CASE("a restarted chief learns from the members that the job is complete") 
 TEST_CASE("a member that comes back to a finished job tells the chief that waits for it") {
   SimulatedJob job({.members = 2});
   job.start(0);
+  job.coordinator().set_record([] { return true; });
   job.run(1);
   job.start(1);
   job.at(1).member->had_finished();
@@ -253,6 +254,18 @@ TEST_CASE("a chief that knows that the job has finished tells the members that c
   REQUIRE(std::holds_alternative<JobResult>(said.front()));
   CHECK(std::get<JobResult>(said.front()).code == 0);
   CHECK(coordinator.generation() == 0);
+}
+
+TEST_CASE("a member's record ends the job only if the chief's directory has it too") {
+  const bool is_recorded = GENERATE(true, false);
+  const bool can_look = is_recorded || GENERATE(true, false);
+  Coordinator coordinator({"worker 0", "worker 1"}, "run", {}, 0);
+  if (can_look) coordinator.set_record([is_recorded] { return is_recorded; });
+  for (std::size_t member = 0; member < 2; ++member) REQUIRE(coordinator.join(peer_info(member), 0).empty());
+  coordinator.receive(0, Ready{}, 1);
+  coordinator.receive(1, TrainingDone{.is_record = true}, 1);
+  CHECK(coordinator.exit_code() == (is_recorded ? std::optional(0) : std::nullopt));
+  CHECK(coordinator.is_running() != is_recorded);  // it trains
 }
 
 TEST_CASE("a member that proved nothing cannot end a job as a success") {
