@@ -120,7 +120,7 @@ def _native_problem(model: Any, task: str = "train") -> str | None:
 
 def with_remedy(problem: str, remedy: str) -> str:
     """Replace what the native engine says after the name of an unknown layer: to use lockstep.fit, and all it knows."""
-    return re.sub(r"; in Python, lockstep\.fit .*", remedy, problem)
+    return re.sub(r"; lockstep\.fit trains .*", remedy, problem)
 
 
 def other_epsilon() -> str | None:

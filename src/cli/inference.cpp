@@ -10,12 +10,14 @@
 #include "core/printable.hpp"
 #include "data/npy.hpp"
 #include "options/read_value.hpp"
+#include "report/log_value.hpp"
 #include "training/parse_or_exit.hpp"
 
 #include <lockstep/lockstep.hpp>
 
 #include <fmt/format.h>
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -91,6 +93,12 @@ void evaluate(std::span<const std::string> args) {
   tell_scale(settings, model.architecture(), test, options);
   std::cout << printable(describe(logs, "", "\n")) << std::endl;
   require_printed();
+  if (!std::isfinite(logs.at("loss"))) {
+    throw DataError(
+        fmt::format("{}: the loss is {}, because an output of the model is NaN, infinite, or outside of what "
+                    "the loss is defined for; look at the outputs (lockstep predict)",
+                    settings.model.string(), log_value(logs.at("loss"))));
+  }
 }
 
 void predict(std::span<const std::string> args) {

@@ -10,8 +10,8 @@
 //   wait_updated(b)   waits until all shards are updated: b's weights may be read, its gradient may be overwritten
 //
 // The ranks of a host share one copy of weights and optimizer slots in shared memory. Each owner of a shard
-// updates it in every bucket, and sums the ranks' gradients in place. Between hosts, the owners of a shard (one per
-// host) all-reduce it while all ranks continue to compute. A rank that is alone on its host owns whole buckets in
+// updates it in every bucket, and sums the ranks' gradients a tile at a time. Between hosts, the owners of a shard (one
+// per host) all-reduce it while all ranks continue to compute. A rank that is alone on its host owns whole buckets in
 // private memory. Sums run in rank order within a host and in host order between hosts: the same world gives the same
 // bits.
 #pragma once

@@ -3,7 +3,7 @@
 
 namespace lockstep {
 
-/// Times of all threads of this process since they began, in seconds.
+/// Times since their start of the threads of this process that live now, in seconds.
 struct CoreTimes {
   double running = 0;
   double waiting = 0;  ///< ready to run, without a core

@@ -44,7 +44,7 @@ struct ActivationRow<ActivationFunction::Kind::linear> : ElementwiseRow {
 template <>
 struct ActivationRow<ActivationFunction::Kind::relu> : ElementwiseRow {
   static constexpr std::string_view keras_name = "relu";
-  LOCKSTEP_HOST_DEVICE static float value(float x, const ActivationFunction& /*f*/) { return x > 0.0F ? x : 0.0F; }
+  LOCKSTEP_HOST_DEVICE static float value(float x, const ActivationFunction& /*f*/) { return x < 0.0F ? 0.0F : x; }
   LOCKSTEP_HOST_DEVICE static float gradient(float y, float gradient, const ActivationFunction& /*f*/) {
     return y > 0.0F ? gradient : 0.0F;
   }
@@ -80,7 +80,7 @@ template <>
 struct ActivationRow<ActivationFunction::Kind::relu6> : ElementwiseRow {
   static constexpr std::string_view keras_name = "relu6";
   LOCKSTEP_HOST_DEVICE static float value(float x, const ActivationFunction& /*f*/) {
-    return x > 0.0F ? (x < 6.0F ? x : 6.0F) : 0.0F;
+    return x < 0.0F ? 0.0F : (x > 6.0F ? 6.0F : x);
   }
   LOCKSTEP_HOST_DEVICE static float gradient(float y, float gradient, const ActivationFunction& /*f*/) {
     return y > 0.0F && y < 6.0F ? gradient : 0.0F;
@@ -178,7 +178,7 @@ template <>
 struct ActivationRow<ActivationFunction::Kind::hard_sigmoid> : ElementwiseRow {
   static constexpr std::string_view keras_name = "hard_sigmoid";
   LOCKSTEP_HOST_DEVICE static float value(float x, const ActivationFunction& /*f*/) {
-    return x > -3.0F ? (x < 3.0F ? x / 6.0F + 0.5F : 1.0F) : 0.0F;
+    return x < -3.0F ? 0.0F : (x > 3.0F ? 1.0F : x / 6.0F + 0.5F);
   }
   LOCKSTEP_HOST_DEVICE static float gradient(float y, float gradient, const ActivationFunction& /*f*/) {
     return y > 0.0F && y < 1.0F ? gradient / 6.0F : 0.0F;
@@ -191,7 +191,7 @@ struct ActivationRow<ActivationFunction::Kind::hard_silu> : ElementwiseRow {
   static constexpr auto derivative = Derivative::from_input;
   static constexpr std::string_view keras_alias = "hard_swish";
   LOCKSTEP_HOST_DEVICE static float value(float x, const ActivationFunction& /*f*/) {
-    return x > -3.0F ? (x < 3.0F ? x * (x / 6.0F + 0.5F) : x) : 0.0F;
+    return x < -3.0F ? 0.0F : (x > 3.0F ? x : x * (x / 6.0F + 0.5F));
   }
   LOCKSTEP_HOST_DEVICE static float gradient(float x, float gradient, const ActivationFunction& /*f*/) {
     return x > -3.0F ? (x < 3.0F ? gradient * (x / 3.0F + 0.5F) : gradient) : 0.0F;
@@ -241,7 +241,7 @@ template <>
 struct ActivationRow<ActivationFunction::Kind::hard_tanh> : ElementwiseRow {
   static constexpr std::string_view keras_name = "hard_tanh";
   LOCKSTEP_HOST_DEVICE static float value(float x, const ActivationFunction& /*f*/) {
-    return x > -1.0F ? (x < 1.0F ? x : 1.0F) : -1.0F;
+    return x < -1.0F ? -1.0F : (x > 1.0F ? 1.0F : x);
   }
   LOCKSTEP_HOST_DEVICE static float gradient(float y, float gradient, const ActivationFunction& /*f*/) {
     return y > -1.0F && y < 1.0F ? gradient : 0.0F;
@@ -309,7 +309,7 @@ struct ActivationRow<ActivationFunction::Kind::sparse_plus> : ElementwiseRow {
   static constexpr std::string_view keras_name = "sparse_plus";
   static constexpr auto derivative = Derivative::from_input;
   LOCKSTEP_HOST_DEVICE static float value(float x, const ActivationFunction& /*f*/) {
-    return x > -1.0F ? (x < 1.0F ? 0.25F * (x + 1.0F) * (x + 1.0F) : x) : 0.0F;
+    return x < -1.0F ? 0.0F : (x > 1.0F ? x : 0.25F * (x + 1.0F) * (x + 1.0F));
   }
   LOCKSTEP_HOST_DEVICE static float gradient(float x, float gradient, const ActivationFunction& /*f*/) {
     return x > -1.0F ? (x < 1.0F ? gradient * 0.5F * (x + 1.0F) : gradient) : 0.0F;

@@ -15,7 +15,7 @@ enum class MergeFunction : std::uint8_t { add, subtract, multiply, average, maxi
   return function == MergeFunction::add || function == MergeFunction::subtract || function == MergeFunction::average;
 }
 
-/// The value of a fold after the next operand. `average` divides the sum at the end: see merge_scale.
+/// The value of a fold after the next operand, NaN if either is. `average` divides the sum at the end: see merge_scale.
 template <MergeFunction function>
 LOCKSTEP_HOST_DEVICE inline float merged(float so_far, float next) {
   switch (function) {
@@ -23,8 +23,8 @@ LOCKSTEP_HOST_DEVICE inline float merged(float so_far, float next) {
     case MergeFunction::average: return so_far + next;
     case MergeFunction::subtract: return so_far - next;
     case MergeFunction::multiply: return so_far * next;
-    case MergeFunction::maximum: return so_far >= next ? so_far : next;
-    case MergeFunction::minimum: return so_far <= next ? so_far : next;
+    case MergeFunction::maximum: return so_far < next || next != next ? next : so_far;
+    case MergeFunction::minimum: return so_far > next || next != next ? next : so_far;
   }
   return so_far;
 }

@@ -15,7 +15,8 @@ class LinkModel {
  public:
   LinkModel() = default;
   /// `points` are bytes and seconds of at least two all-reduces, in ascending order of bytes. `cpu_seconds_per_byte` is
-  /// the processor time that all-reducing a byte costs a rank that computes at the same time.
+  /// the processor time that moving a byte between hosts costs a rank that computes at the same time; sums within a
+  /// host are the optimizer's.
   explicit LinkModel(std::vector<std::pair<double, double>> points, double cpu_seconds_per_byte = 0)
       : points_(std::move(points)), cpu_seconds_per_byte_(cpu_seconds_per_byte) {}
 

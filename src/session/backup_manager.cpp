@@ -222,7 +222,7 @@ void BackupManager::adopt(const LoadedModel& backup, const TrainingState& saved)
       workers != saved.provenance.end() && workers->second == std::to_string(session_.run_context().world().size());
   session_.model().restore_parallelism(
       saved.batch_norm_replicas, same_workers && sharding != saved.provenance.end() ? sharding->second : std::string());
-  session_.model().load(backup.model);
+  session_.model().load(backup);
   if (learning_rate_of(session_.model().optimizer()).is_constant()) {
     set_learning_rate(session_.model().optimizer(), saved.learning_rate);
   }

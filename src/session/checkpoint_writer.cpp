@@ -27,8 +27,6 @@ NamedValues record_of(const ParallelismChoice& choice) {
   for (const auto& [bytes, seconds] : choice.link.points()) {
     record[fmt::format("all_reduce_ms_{}_bytes", static_cast<std::int64_t>(bytes))] = 1000 * seconds;
   }
-  if (!choice.link.points().empty())
-    record["all_reduce_cpu_us_per_megabyte"] = 1e12 * choice.link.cpu_seconds_per_byte();
   return record;
 }
 

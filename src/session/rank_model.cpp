@@ -154,10 +154,15 @@ std::string RankModel::origin() const {
   return digest.to_string();
 }
 
-void RankModel::load(const ModelData& saved) {
+void RankModel::load(const LoadedModel& file) {
+  const ModelData& saved = file.model;
   load_weights(saved);
   if (!saved.compile_state || keras_name(saved.compile_state->optimizer) != keras_name(optimizer())) return;
   if (slots_of(saved.compile_state->optimizer) != slots_of(optimizer())) return;  // other options, other slots
+  if (const auto problem = find_nonfinite(saved.compile_state->slots)) {
+    throw DataError(fmt::format("{}: optimizer state {}; use an earlier copy, or train with another --optimizer",
+                                file.path, *problem));
+  }
   compiled().write_slots(saved.compile_state->slots);
   compiled().iteration = static_cast<std::uint64_t>(saved.compile_state->iteration);
 }

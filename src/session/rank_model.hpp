@@ -54,8 +54,9 @@ class RankModel {
   /// The paths of those files.
   [[nodiscard]] const std::string& origin_files() const noexcept { return origin_files_; }
 
-  /// Loads a file's weights and, if it has the same kind of optimizer with the same slots, slots and iteration.
-  void load(const ModelData& saved);
+  /// Loads a file's weights and, if it has the same kind of optimizer with the same slots, slots and iteration. Throws
+  /// DataError if those slots hold NaN or infinity.
+  void load(const LoadedModel& file);
 
   /// Whether the model has statistics that training updates: BatchNormalization's.
   [[nodiscard]] bool has_moving_averages() const;
@@ -69,7 +70,7 @@ class RankModel {
   void restore_parallelism(int batch_norm_replicas, const std::string& sharding);
 
   /// Whether each rank computes the whole batch and holds some weights alone, as shards or replicated. Snapshots,
-  /// weights(), save() and predict() are then collective.
+  /// weights() and save() are then collective.
   [[nodiscard]] bool is_tensor_parallel() const { return compiled().sharding.has_value(); }
 
   /// How the layers are sharded, for the model's summary; empty if there was no choice.

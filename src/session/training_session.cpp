@@ -1,6 +1,7 @@
 // See training_session.hpp.
 #include "session/training_session.hpp"
 
+#include "checkpoint/model_data.hpp"
 #include "core/clock.hpp"
 #include "core/fault_point.hpp"
 #include "core/log.hpp"
@@ -14,15 +15,39 @@
 #include <cstdint>
 #include <numeric>
 #include <span>
+#include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 namespace lockstep {
+
+namespace {
+
+/// Without branches, so that it runs as fast as memory is read.
+bool are_finite(std::span<const float> values) {
+  constexpr std::uint32_t exponent = 0x7F800000;
+  std::uint32_t highest = 0;
+  for (const float value : values) highest = std::max(highest, std::bit_cast<std::uint32_t>(value) & exponent);
+  return highest != exponent;
+}
+
+}  // namespace
 
 void TrainingSession::check_loss(const MetricSums& metrics, const std::string& where) const {
   if (std::isfinite(metrics.loss_sum)) return;
   const char* value = std::isnan(metrics.loss_sum) ? "NaN" : "infinite";
   fail_nonfinite({fmt::format("the loss became {} in {}", value, where), iterations()});
+}
+
+void TrainingSession::check_weights(const std::string& where) const {
+  CompiledModel& model = model_.compiled();
+  model.synchronize();
+  const std::span<const float> weights = model.sharding ? model.local.weights : model.arenas.weights;
+  const std::vector<std::string> all = run_context().control().all_gather(are_finite(weights) ? "" : "not finite");
+  if (std::ranges::all_of(all, &std::string::empty)) return;
+  const auto problem = find_nonfinite(model_.weights());
+  fail_nonfinite({fmt::format("{} after {}", problem.value_or("a weight is NaN or infinite"), where), iterations()});
 }
 
 void TrainingSession::fail_nonfinite(const NonfiniteError& error) const {

@@ -57,6 +57,8 @@ class TrainingSession {
   /// Throws if the loss is NaN or infinite, as fail_nonfinite() does. All ranks hold the same sums, so all throw.
   /// `where` is "epoch 1, step 2".
   void check_loss(const MetricSums& metrics, const std::string& where) const;
+  /// The same for the weights, of which activations may hide NaN from the loss. Collective. Takes one pass over memory.
+  void check_weights(const std::string& where) const;
 
   /// The first time, a job that can restart does so from its last backup, in case a machine made an error: `record`
   /// keeps the step for the next generation, and PeerError is thrown. Throws `error` if the job cannot restart or the

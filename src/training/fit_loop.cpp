@@ -121,6 +121,7 @@ void FitLoop::run_epoch() {
   if (first_step == 0) for_each_callback([&](Callback& callback) { callback.on_epoch_begin(model_, epoch); });
   bar_.begin_epoch(epoch, static_cast<int>(first_step));
   run_steps();
+  if (!session_.stop_training()) session_.check_weights(fmt::format("epoch {}", epoch + 1));
   session_.run_context().report_busy();  // validation and callbacks may take long
   Logs logs = session_.to_logs(session_.log().epoch_so_far().metrics);
   if (validation_ != nullptr && (epoch + 1) % options_.validation_freq == 0) {

@@ -20,7 +20,8 @@ class FitLoop {
   /// All arguments must outlive the loop. `validation` may be null.
   FitLoop(Model& model, ModelParts& parts, const Dataset& data, const Dataset* validation, const FitOptions& options);
 
-  /// Throws DataError if the loss is NaN or infinite, unless a callback has stopped training (TerminateOnNaN).
+  /// Throws if the loss, or at an epoch's end a weight, is NaN or infinite, unless a callback has stopped training
+  /// (TerminateOnNaN): PeerError the first time in a job that can restart, else DataError.
   void run();
 
  private:

@@ -176,7 +176,10 @@ BatchRange Model::batches(const Dataset& data, const BatchOptions& options) {
 
 double& Model::tracked(const std::string& name) { return parts_->session.tracked()[name]; }
 
-Logs Model::end_epoch(int epoch, const Logs& more) { return parts_->session.end_epoch(epoch, more).logs; }
+Logs Model::end_epoch(int epoch, const Logs& more) {
+  parts_->session.check_weights(fmt::format("epoch {}", epoch + 1));
+  return parts_->session.end_epoch(epoch, more).logs;
+}
 
 std::vector<NamedTensor> Model::weights() const { return parts_->model.weights(); }
 void Model::set_weights(const std::vector<NamedTensor>& weights) { parts_->model.set_weights(weights); }

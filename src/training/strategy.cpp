@@ -126,7 +126,7 @@ Model MultiWorkerMirroredStrategy::load_model(const std::filesystem::path& path,
   auto parts = std::make_unique<ModelParts>(run_context_, file.model.architecture);
   if (compile_options) parts->model.compile(*compile_options);
   if (run_context_->options().initial_weights.empty()) {
-    parts->model.load(file.model);
+    parts->model.load(file);
     parts->model.add_to_origin(file);
   }
   return Model(std::move(parts));

@@ -22,6 +22,8 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <limits>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -396,6 +398,32 @@ TEST_CASE("ranks with different options get an error that names both values") {
   message([&] { job.model.fit(examples.data); }, "the data", "16 examples of (6,)");
   const Examples same = make_examples(small, logits, 16, 1);
   CHECK_NOTHROW(job.model.fit(same.data));  // no rank is stuck in a collective
+}
+
+TEST_CASE("a weight that became NaN after an epoch's last loss stops all ranks before the next epoch") {
+  const auto parallelism = GENERATE(Parallelism::data, Parallelism::tensor);
+  const Examples examples = make_examples(small, MeanSquaredError(), 24, 5);
+  Options options = silent_options(8);
+  options.parallelism = parallelism;
+  options.backup_save_freq = BackupOptions::never;
+  Job job(Sequential{Input({6}), Dense(5), Dense(3)}, {.optimizer = SGD(), .loss = MeanSquaredError()}, options);
+  struct Poison : Callback {
+    int epochs = 0;
+    void on_epoch_begin(Model& /*model*/, int /*epoch*/) override { ++epochs; }
+    void on_train_batch_end(Model& model, std::int64_t batch, const MetricSums& /*so_far*/) override {
+      if (batch < 2) return;
+      std::vector<NamedTensor> weights = model.weights();
+      weights[0].values[7] = std::numeric_limits<float>::infinity();
+      model.set_weights(weights);
+    }
+  };
+  const auto poison = std::make_shared<Poison>();
+  const std::string message =
+      message_of<DataError>([&] { job.model.fit(examples.data, {.epochs = 3, .callbacks = {poison}}); });
+  INFO(message);
+  CHECK(contains(message, "'dense/kernel' holds NaN or infinite values (the first at index 7) after epoch 1"));
+  CHECK(equal_on_all_ranks(message));
+  CHECK(poison->epochs == 1);
 }
 
 TEST_CASE("a NaN loss stops all ranks at the same step") {

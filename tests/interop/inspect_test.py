@@ -68,6 +68,44 @@ class Inspect(Scratch):
         self.assertEqual(result.returncode, 65)
         self.assertIn("1 NaN", result.stderr)
 
+    def lockstep(self, *arguments):
+        return subprocess.run([program("lockstep"), *map(str, arguments)], capture_output=True, text=True, cwd=self.folder)
+
+    def test_what_inspect_refuses_for_training_does_not_train(self):
+        model = small()
+        model.compile("adam", loss="mse")
+        inputs = np.random.default_rng(1).normal(size=(8, *model.input_shape[1:])).astype(np.float32)
+        targets = np.zeros((8, *model.output_shape[1:]), np.float32)
+        model.fit(inputs, targets, verbose=0)
+        slot = model.optimizer.variables[-1]
+        slot.assign(np.full(slot.shape, np.nan))
+        np.savez(self.folder / "data.npz", x_train=inputs, y_train=targets)
+        for form in (".keras", ".h5"):
+            file = self.folder / f"slots{form}"
+            model.save(file)
+            for command in (("inspect", "--check", "--for", "train", file),
+                            ("train", "--model", file, "--data-dir", self.folder / "data.npz", "--epochs", 1)):
+                with self.subTest(form, command=command[0]):
+                    result = self.lockstep(*command)
+                    self.assertEqual(result.returncode, 65, result.stderr)
+                    self.assertIn("use an earlier copy", result.stderr)
+                    self.assertNotIn("--learning-rate", result.stderr)
+
+    def test_a_loss_that_is_not_finite(self):
+        """An overflow makes NaN of finite inputs and weights: Keras prints nan."""
+        model = keras.Sequential([keras.Input((4,)), *[layers.Dense(4, activation) for activation in
+                                                       ("linear", "relu6", "hard_tanh", "hard_silu")]])
+        model.set_weights([np.full(weight.shape, 0.1) for weight in model.weights])
+        model.layers[0].set_weights([np.tile([1e38, -1e38, 1e38, -1e38], (4, 1)), np.zeros(4)])
+        inputs = np.full((3, 4), 1e10, np.float32)
+        model.compile("sgd", loss="mse")
+        model.save(self.folder / "m.keras")
+        self.assertTrue(np.isnan(model.predict(inputs, verbose=0)).all())
+        np.savez(self.folder / "data.npz", x_test=inputs, y_test=np.zeros((3, 4)))
+        result = self.lockstep("evaluate", "--model", "m.keras", "--data-dir", "data.npz", "--verbose", 0)
+        self.assertEqual((result.returncode, result.stdout), (65, "loss: nan\n"), result.stderr)
+        self.assertIn("the loss is nan", result.stderr)
+
     def test_what_lockstep_cannot_train_is_told(self):
         for form in (".keras", ".h5"):
             file = self.folder / f"m{form}"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Tests the Python package on the command `lockstep` of a build.
 #   run.sh BUILD_DIR            parts, lockstep.fit, and workers on the JAX backend: a minute or two
-#   run.sh BUILD_DIR --full     also PyTorch, TensorFlow, random kills, foreign programs, ruff and mypy: up to six minutes
+#   run.sh BUILD_DIR --full     also PyTorch, TensorFlow, random kills, foreign programs, ruff and mypy: up to 15 minutes
 #   run.sh BUILD_DIR TEST...    some tests, such as equality_test.FullTest.test_torch
 # Builds the extension module in BUILD_DIR/python. Exits with 77 and prints a line "skipped: ..." if the Python packages
 # cannot be installed.
@@ -43,7 +43,15 @@ tests=("$@")
 if [ "${1:-}" = --full ]; then
   (cd "$root" && "$venv/bin/ruff" check --no-cache && "$venv/bin/ruff" format --no-cache --check &&
     "$venv/bin/mypy" --cache-dir "$build/python/mypy")
-  mapfile -t tests < <(basename -s .py "$here"/*_test.py)
+  cd "$here"
+  # Most tests keep one core busy, so two modules run at a time, the longest first.
+  # shellcheck disable=SC2016 # the inner shell's variables
+  run_module='"$0" -W ignore -m unittest "$1" >"$2.$1.log" 2>&1; code=$?; printf "%s: " "$1"; cat "$2.$1.log"; exit $((code > 0))'
+  {
+    printf '%s\n' fit_sources_test fit_test examples_test faults_test
+    basename -s .py ./*_test.py | grep -vE '^(fit_sources|fit|examples|faults)_test$'
+  } | xargs -I {} -P 2 bash -c "$run_module" "$venv/bin/python" {} "$build/python/tests"
+  exit
 elif [ $# = 0 ]; then
   tests=(parts_test start_test {fit,fit_callbacks,fit_inference,fit_interruption,fit_mistakes,fit_sources,fit_transfer,equality,faults}_test.QuickTest
     faults_test.MistakesTest examples_test.QuickTest)
