@@ -119,7 +119,7 @@ def _native_problem(model: Any, task: str = "train") -> str | None:
 
 
 def with_remedy(problem: str, remedy: str) -> str:
-    """Replace what the native engine says after the name of an unknown layer: to use lockstep.fit, and all it knows."""
+    """Replace the advice and the list of classes that follow the name of an unknown layer."""
     return re.sub(r"; lockstep\.fit trains .*", remedy, problem)
 
 

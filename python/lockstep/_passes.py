@@ -41,7 +41,7 @@ class Passes(Data):
         self._epoch: int | None = None  # whose data is there
 
     def prepare(self, epoch: int) -> None:
-        """Collect the data of an epoch, if it is not there. Its first event is its begin, or that of a resumed step."""
+        """Collect the data of an epoch, unless it is there already."""
         if (epoch + 1) % self._every or epoch == self._epoch:
             return
         if self._epoch is not None:

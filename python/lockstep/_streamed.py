@@ -50,7 +50,7 @@ class StreamedData(DataAdapter):  # type: ignore[misc]
         return self._map(lambda array: np.zeros((1, *array.shape), array.kind))
 
     def has_step(self, step: int) -> bool:
-        """Return whether the pass has a step, as soon as that is known."""
+        """Wait until it is known whether the pass has a step, and return that."""
         found = self._board.wait(self._pass, step)
         if found is Found.STOP:
             self._stop(step)

@@ -58,7 +58,7 @@ constexpr S three_b[] = {three_b1, three_b2, three_b3};
 constexpr S three_c[] = {three_c1};
 constexpr Glyph three[] = {three_a, three_b, three_c};
 
-// 4: open; closed; rounded, so that it resembles a 9.
+// Three styles of 4: open, closed, and rounded like a 9.
 constexpr P four_a1[] = {{-0.4F, -0.9F}, {-0.5F, -0.3F}, {-0.5F, 0.15F}};
 constexpr P four_a2[] = {{-0.5F, 0.15F}, {0.6F, 0.08F}};
 constexpr P four_a3[] = {{0.3F, -0.7F}, {0.28F, 0.2F}, {0.22F, 1.0F}};

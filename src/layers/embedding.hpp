@@ -27,7 +27,7 @@ struct LayerTraits<Embedding> {
   static constexpr std::string_view class_name = "Embedding";
   static constexpr bool reads_raw_numbers = true;
   static constexpr bool takes_integers = true;
-  static constexpr std::int64_t max_rows = std::int64_t{1} << 24;  ///< float32 holds all whole numbers up to there
+  static constexpr std::int64_t max_rows = std::int64_t{1} << 24;  ///< float32 represents every integer up to it
   static Embedding blank() { return {1, 1}; }
 
   static void fields(auto& visit, auto& embedding) {

@@ -386,7 +386,7 @@ void BackupManager::save_unguarded() {
     if (was_asked_for && run_context.world().is_chief() && !std::exchange(warned_of_skipping_, true)) {
       log_warning(
           "a backup is skipped, because the previous one is still being written; --backup-save-freq asks for more than "
-          "the disk or the network can do (history.json counts skipped backups)");
+          "the disk, the network or the cores can do (history.json counts skipped backups)");
     }
     return;
   }

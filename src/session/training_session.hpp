@@ -95,7 +95,7 @@ class TrainingSession {
 
  private:
   void report_step();
-  /// Once, if the threads wait much for cores.
+  /// Warns once if threads often wait for a core.
   void warn_of_busy_cores();
 
   RankModel& model_;

@@ -79,7 +79,7 @@ class ExampleKernel : public Kernel {
   const T* y_gradient_;
 };
 
-/// A kernel of the output's element type.
+/// Makes KernelOf<T>, where T is the output's element type.
 template <template <typename> typename KernelOf>
 [[nodiscard]] std::unique_ptr<Kernel> make_for_type(const KernelScope& scope) {
   return with_type(scope.output(), [&](auto zero) -> std::unique_ptr<Kernel> {

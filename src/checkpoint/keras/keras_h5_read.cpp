@@ -76,7 +76,7 @@ void read_optimizer_state(const Hdf5Reader& reader, const Architecture& architec
       }
     }
   }
-  if (training.iteration < 0) reader.fail(fmt::format("'{}' counts {} steps", root, training.iteration));
+  if (training.iteration < 0) reader.fail(fmt::format("'{}' has the negative iteration {}", root, training.iteration));
   if (training.slots.empty()) return;  // tf_keras stores slots even for plain SGD, which does not use them
   if (paths.empty()) {                 // compiled, but never trained
     fill_initial_slots(training.optimizer, training.slots);

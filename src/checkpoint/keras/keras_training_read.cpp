@@ -103,7 +103,7 @@ std::vector<const json*> by_output(const json& value, const DescribedOutputs& ou
     return found;
   }
   if (!value.is_object() || value.contains("class_name")) {
-    throw DataError(fmt::format("{}: has {} that are no list with one for each of the model's {} outputs{}", source,
+    throw DataError(fmt::format("{}: the {} are not a list with one entry for each of the model's {} outputs{}", source,
                                 what, outputs.all.size(), compile_remedy));
   }
   std::size_t known = 0;

@@ -234,23 +234,31 @@ void Coordinator::begin_if_complete(double now) {
 }
 
 void Coordinator::report_missing(double now) {
-  const std::string& cut_links = link_probes_.problem();
-  if (now - phase_began_ > timeouts_.rendezvous_timeout && !cut_links.empty()) {
+  // A pause before a restart is nobody's absence.
+  const bool is_late = now - std::max(phase_began_, retry_at_) > timeouts_.rendezvous_timeout;
+  const std::string limit = format_seconds(timeouts_.rendezvous_timeout);
+  if (const std::string& cut_links = link_probes_.problem(); is_late && !cut_links.empty()) {
     finish(75,
-           fmt::format("no world can form within {}: {}; {}, or raise --rendezvous-timeout",
-                       format_seconds(timeouts_.rendezvous_timeout), cut_links, admit_connections),
+           fmt::format("no world can form within {}: {}; {}, or raise --rendezvous-timeout", limit, cut_links,
+                       admit_connections),
            now);
-  } else if (now - phase_began_ > timeouts_.rendezvous_timeout) {
+  } else if (is_late) {
     finish(75,
-           fmt::format(
-               "not all workers connected within {} ({}); check that their pods run, or raise --rendezvous-timeout",
-               format_seconds(timeouts_.rendezvous_timeout), describe_missing()),
+           fmt::format("not all workers connected within {} ({}); check that their pods run, or raise "
+                       "--rendezvous-timeout",
+                       limit, describe_wait(now)),
            now);
   } else if (now >= next_report_) {
     next_report_ = now + timeouts_.report_interval;
-    const std::string what = cut_links.empty() ? describe_missing() : "the network: " + cut_links;
-    post_to_all(Notice{fmt::format("still waiting after {} for {}", format_seconds(now - phase_began_), what)});
+    post_to_all(
+        Notice{fmt::format("still waiting after {} for {}", format_seconds(now - phase_began_), describe_wait(now))});
   }
+}
+
+std::string Coordinator::describe_wait(double now) const {
+  if (!link_probes_.problem().empty()) return "the network: " + link_probes_.problem();
+  if (std::string missing = describe_missing(); !missing.empty()) return missing;
+  return now < retry_at_ ? "the end of the pause before a restart" : "the links between the workers";
 }
 
 void Coordinator::on(std::size_t member, const PeersProbed& message, double now) {

@@ -114,7 +114,8 @@ class Coordinator {
   void start_gathering(double now, double proceed_at);
   void begin_if_complete(double now);
   void report_missing(double now);
-  [[nodiscard]] std::string describe_missing() const;  ///< empty if all are there and ready
+  [[nodiscard]] std::string describe_missing() const;         ///< empty if all are there and ready
+  [[nodiscard]] std::string describe_wait(double now) const;  ///< why no generation begins
   /// The number of members that a generation needs.
   [[nodiscard]] std::size_t num_members_needed(double now) const noexcept;
 

@@ -324,9 +324,7 @@ void Coordinator::add_to(JobStatus& status, double now) const {
   status.restarts = restarts_by_cause_;
   if (phase_ == Phase::gathering) {
     status.phase = JobPhase::waiting;
-    status.waiting_for = describe_missing();
-    if (!link_probes_.problem().empty()) status.waiting_for = "the network: " + link_probes_.problem();
-    if (status.waiting_for.empty()) status.waiting_for = "the end of the pause before a restart";
+    status.waiting_for = describe_wait(now);
   } else if (phase_ == Phase::finished) {
     status.phase = JobPhase::ending;
     if (exit_code_ != 0) status.problem = exit_reason_;

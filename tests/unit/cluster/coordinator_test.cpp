@@ -8,6 +8,8 @@
 #include "core/clock.hpp"
 #include "support/catch.hpp"
 
+#include <lockstep/core/error.hpp>
+
 #include <cstddef>
 #include <cstdint>
 #include <iostream>
@@ -224,6 +226,18 @@ TEST_CASE("a rendezvous timeout names the missing workers") {
               "not all workers connected within 60 s (worker 1 (its name does not resolve), "
               "worker 2 (not connected yet))") != std::string::npos);
   }
+}
+
+TEST_CASE("a pause before a restart may be longer than the rendezvous timeout") {
+  SimulatedJob job({.members = 2, .timeouts = {.rendezvous_timeout = 2, .report_interval = 1}});
+  job.start_all();
+  for (int restart = 1; restart <= 4; ++restart) {  // pauses of 1, 2, 4 and 8 seconds
+    REQUIRE(job.run_until([&]() { return job.all_train(); }, 12));
+    job.end_trainer(1, static_cast<int>(ExitCode::io));
+  }
+  REQUIRE(job.run_until([&]() { return job.all_train(); }, 12));
+  CHECK(job.logged(1, "for the end of the pause before a restart"));
+  CHECK_FALSE(job.some_exited());
 }
 
 TEST_CASE("many missing workers are named in one line") {

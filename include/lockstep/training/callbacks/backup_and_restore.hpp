@@ -23,7 +23,7 @@ struct BackupOptions {
 class BackupAndRestore : public Callback {
  public:
   explicit BackupAndRestore(std::filesystem::path backup_dir, BackupOptions options = {});
-  /// As a program's options say: --backup-dir and --backup-save-freq.
+  /// Takes --backup-dir and --backup-save-freq from the options.
   explicit BackupAndRestore(const Options& options)
       : BackupAndRestore(options.backup_dir, {.save_freq = options.backup_save_freq}) {}
   [[nodiscard]] const std::filesystem::path& directory() const noexcept { return directory_; }
