@@ -94,6 +94,18 @@ class HealthTest(launch_test.Launched):
             self.assertIn("worker 1 (rank 1): the trainer of rank 1 was stopped (SIGSTOP)", one.stderr)
         self.assertLess(noticed, 6)
 
+    def test_a_stopped_pmix_server_is_detected(self) -> None:
+        """Trainers wait for it when they end."""
+        whole = self.whole_run(2, *LONG)
+        self.launch_with_status(2, *LONG, "--backup-save-freq", "10")
+        self.wait_for_step(0, 3)
+        launcher = self.started[0].process.pid
+        family = Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split()
+        (server,) = [pid for pid in family if b"pmix-server" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+        os.kill(int(server), signal.SIGSTOP)
+        self.assertIn("worker 0 (rank 0): the PMIx server was stopped (SIGSTOP)", self.assert_ended(0)[0].stderr)
+        self.assert_same_model(whole)
+
     def test_metrics_follow_the_state_of_the_job(self) -> None:
         """Metrics of waiting launchers and of training ones."""
         ports = free_ports(4)

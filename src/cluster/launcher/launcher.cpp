@@ -141,7 +141,7 @@ void Launcher::wait() {
   if (status_) status_->handle(polled);
   take_pmix_events();
   take_reports();
-  check_for_stopped_trainers();
+  check_for_stopped_processes();
   take_signals();
   reap_trainers();
   finish_ending();

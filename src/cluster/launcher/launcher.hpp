@@ -53,7 +53,7 @@ class Launcher {
   void take_signals();
   void take_pmix_events();
   void take_reports();
-  void check_for_stopped_trainers();
+  void check_for_stopped_processes();
   void reap_trainers();
   void finish_ending();
   void report_unkillable();
@@ -95,7 +95,7 @@ class Launcher {
   bool is_ending_ = false;
   bool has_stepped_ = false;                      ///< a local trainer completed a step in this generation
   Deadline next_stop_check_ = Deadline::never();  ///< for trainers stopped by SIGSTOP
-  std::map<std::uint64_t, Deadline> stopped_;     ///< stopped ranks, and when they count as lost
+  std::map<std::string, Deadline> stopped_;       ///< names of stopped processes, and when they count as lost
   Deadline kill_at_ = Deadline::never();
   Deadline report_unkillable_at_ = Deadline::never();
   Deadline leave_behind_at_ = Deadline::never();  ///< if this launcher is to exit

@@ -2,6 +2,7 @@
 #include "cluster/launcher/launcher.hpp"
 
 #include "cluster/net/format_seconds.hpp"
+#include "cluster/net/killed_process.hpp"
 #include "core/cgroup.hpp"
 #include "core/fault_point.hpp"
 #include "core/log.hpp"
@@ -16,6 +17,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace lockstep {
 
@@ -30,18 +32,20 @@ std::string format_mebibytes(std::uint64_t bytes) {
 
 }  // namespace
 
-/// Detects trainers stopped by SIGSTOP. Without this, a stopped trainer between steps goes unnoticed until
-/// --busy-timeout.
-void Launcher::check_for_stopped_trainers() {
+/// Detects processes stopped by SIGSTOP. Without this, a stopped trainer between steps goes unnoticed until
+/// --busy-timeout, as does a stopped PMIx server, for which trainers wait when they end.
+void Launcher::check_for_stopped_processes() {
   if (is_ending_ || timeouts_.stall_timeout == 0 || !next_stop_check_.passed()) return;
   next_stop_check_ = Deadline::after(timeouts_.heartbeat_interval / 2);
-  for (const auto& [rank, trainer] : trainers_) {
-    if (!trainer->is_stopped()) {
-      stopped_.erase(rank);
-    } else if (stopped_.try_emplace(rank, Deadline::after(timeouts_.stall_timeout)).first->second.passed()) {
-      rendezvous_.member().failed(
-          fmt::format("the trainer of rank {} was stopped (SIGSTOP) and did not continue within {}", rank,
-                      format_seconds(timeouts_.stall_timeout)));
+  std::vector<std::pair<std::string, pid_t>> processes;
+  for (const auto& [rank, trainer] : trainers_) processes.emplace_back(fmt::format("trainer of rank {}", rank), trainer->id());
+  if (server_) processes.emplace_back("PMIx server", server_->pid());
+  for (const auto& [name, process] : processes) {
+    if (process_state(process) != 'T') {
+      stopped_.erase(name);
+    } else if (stopped_.try_emplace(name, Deadline::after(timeouts_.stall_timeout)).first->second.passed()) {
+      rendezvous_.member().failed(fmt::format("the {} was stopped (SIGSTOP) and did not continue within {}", name,
+                                              format_seconds(timeouts_.stall_timeout)));
       return;
     }
   }

@@ -150,8 +150,6 @@ void TrainerProcess::request_stack() const noexcept {
   if (pid_ > 0 && reporter_ > 0 && getpgid(reporter_) == pid_) (void)kill(reporter_, SIGQUIT);
 }
 
-bool TrainerProcess::is_stopped() const { return process_state(pid_) == 'T'; }
-
 std::string TrainerProcess::describe_state() const { return describe_process_state(pid_); }
 
 void TrainerProcess::leave_behind(const std::string& what) noexcept {

@@ -45,9 +45,6 @@ class TrainerProcess {
   /// The state of the process for a log: "D in nfs_wait_bit_killable"; empty if it is unknown.
   [[nodiscard]] std::string describe_state() const;
 
-  /// True while the process is stopped (SIGSTOP).
-  [[nodiscard]] bool is_stopped() const;
-
   /// Returns the exit status once the process has ended, and kills the rest of its group; nullopt otherwise.
   [[nodiscard]] std::optional<ProcessExit> reap();
 
