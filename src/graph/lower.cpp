@@ -138,8 +138,8 @@ class Lowering {
   /// Of the last tensor.
   [[nodiscard]] std::int64_t channels() const { return graph_.tensors[current_].channels; }
 
-  /// Appends an elementwise operation, whose tensor has the shape of the last one: that keeps the layout across a Flatten
-  /// that was lowered to nothing.
+  /// Appends an elementwise operation, whose tensor has the shape of the last one: that keeps the layout across a
+  /// Flatten that was lowered to nothing.
   Operation& append_elementwise(OperationKind kind) {
     const TensorSpec& last = graph_.tensors[current_];
     TensorSpec tensor;

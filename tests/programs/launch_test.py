@@ -396,6 +396,17 @@ class LaunchTest(Launched):
         self.assertEqual(ended.code, 0, str(ended))
         self.assertNotIn("signal", ended.stderr)
 
+    def test_a_launch_is_of_one_program(self) -> None:
+        script = self.scratch / "two.sh"
+        script.write_text('#!/bin/sh\n"$@" && "$@"\n')
+        script.chmod(0o755)
+        for workers in ("1", "2"):
+            command = ["launch", "--workers", workers, "--", str(script), *self.command(*EXAMPLES)]
+            ended = Running([program("lockstep"), *command], self.cwd, {"TMPDIR": str(self.left)}).end()
+            self.assertEqual(ended.code, USAGE, str(ended))
+            self.assertIn("ran a second Lockstep program", ended.stderr)
+            self.assertIn("a launch of its own", ended.stderr)
+
     def test_ranks_of_one_host_listen_nowhere(self) -> None:
         self.ports = free_ports(1)
         self.launch(0, [*LONG, "--backup-save-freq", "5"], LOCKSTEP_RANKS_PER_WORKER="2")

@@ -285,7 +285,8 @@ std::optional<Shape> Hdf5Reader::shape_of(const std::string& path, bool or_integ
   const H5T_class_t type_class = H5Tget_class(type.get());
   if (type_class != H5T_FLOAT && !(or_integers && type_class == H5T_INTEGER)) return std::nullopt;
   const int rank = H5Sget_simple_extent_ndims(space.get());
-  if (rank < 0 || rank > max_rank) fail_damaged(path, fmt::format("it has {} dimensions, of at most {}", rank, max_rank));
+  if (rank < 0 || rank > max_rank)
+    fail_damaged(path, fmt::format("it has {} dimensions, of at most {}", rank, max_rank));
   std::vector<hsize_t> extents(static_cast<std::size_t>(rank));
   if (H5Sget_simple_extent_dims(space.get(), extents.data(), nullptr) != rank) {
     fail_damaged(path, describe_hdf5_error());

@@ -93,7 +93,8 @@ void read_optimizer(const Hdf5Reader& reader, const Architecture& architecture, 
   const std::size_t scalars = known_rate.is_constant() && version == KerasVersion::three ? 2 : 1;
   if (found >= scalars) {
     training.iteration = reader.read_integer(variable(0));
-    if (training.iteration < 0) reader.fail(fmt::format("'{}' has the negative iteration {}", group, training.iteration));
+    if (training.iteration < 0)
+      reader.fail(fmt::format("'{}' has the negative iteration {}", group, training.iteration));
   }
   if (found >= scalars && scalars == 2) {
     // The rate is a double in JSON and a float here. Keep the double unless it rounds to a different float.

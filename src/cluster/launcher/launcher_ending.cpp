@@ -38,7 +38,8 @@ void Launcher::check_for_stopped_processes() {
   if (is_ending_ || timeouts_.stall_timeout == 0 || !next_stop_check_.passed()) return;
   next_stop_check_ = Deadline::after(timeouts_.heartbeat_interval / 2);
   std::vector<std::pair<std::string, pid_t>> processes;
-  for (const auto& [rank, trainer] : trainers_) processes.emplace_back(fmt::format("trainer of rank {}", rank), trainer->id());
+  for (const auto& [rank, trainer] : trainers_)
+    processes.emplace_back(fmt::format("trainer of rank {}", rank), trainer->id());
   if (server_) processes.emplace_back("PMIx server", server_->pid());
   for (const auto& [name, process] : processes) {
     if (process_state(process) != 'T') {

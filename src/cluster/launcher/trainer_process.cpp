@@ -156,6 +156,16 @@ void TrainerProcess::leave_behind(const std::string& what) noexcept {
   if (pid_ >= 0) (void)reap_killed(std::exchange(pid_, -1), 0, what);
 }
 
+/// A rank joins its generation's MPI world once; a second program would wait in MPI_Init for ever.
+void TrainerProcess::end_second_program() {
+  if (std::exchange(is_second_program_, true)) return;
+  error_ =
+      "the launched command ran a second Lockstep program, but a launch forms one world for one program; give each "
+      "program a launch of its own";
+  log_error(error_);
+  signal(SIGKILL);
+}
+
 std::optional<ProcessExit> TrainerProcess::reap() {
   if (pid_ < 0) return {};
   siginfo_t info{};
@@ -166,6 +176,7 @@ std::optional<ProcessExit> TrainerProcess::reap() {
   pid_ = -1;
   (void)take_report();  // its last message
   control_.close();
+  if (is_second_program_) return ProcessExit{usage, 0, error_};
   if (WIFSIGNALED(status)) return ProcessExit{0, WTERMSIG(status), error_};
   return ProcessExit{WEXITSTATUS(status), 0, error_};
 }
@@ -180,7 +191,8 @@ std::optional<Progress> TrainerProcess::take_report() {
         const Message message = from_datagram({bytes.data(), static_cast<std::size_t>(count)});
         if (const auto* report = std::get_if<Progress>(&message); report != nullptr && is_valid(*report)) {
           last = *report;
-          reporter_ = sender;
+          if (reporter_ > 0 && sender > 0 && sender != reporter_) end_second_program();
+          if (!is_second_program_) reporter_ = sender;
         }
         if (const auto* failed = std::get_if<Failed>(&message)) error_ = failed->reason.substr(0, max_error_bytes);
       } catch (const DataError&) {  // skipped

@@ -60,8 +60,11 @@ class TrainerProcess {
   [[nodiscard]] std::optional<Progress> take_report();
 
  private:
+  void end_second_program();
+
   pid_t pid_ = -1;
   pid_t reporter_ = -1;  ///< the process of the group that sent the last report
+  bool is_second_program_ = false;
   Socket control_;
   std::string error_;
 };
