@@ -53,6 +53,11 @@ std::vector<ProgramOption> train_options(TrainSettings& settings) {
              const auto is_allowed = [](double number) { return number >= 0 && number < 1; };
              settings.validation_split = read_number(given, is_allowed, "at least 0 and less than 1");
            }},
+      {.name = "validation-freq",
+       .metavar = "N",
+       .help = "validate after every Nth epoch only",
+       .shown_default = "1",
+       .set = [&settings](const OptionValue& given) { settings.validation_freq = read_whole(given, 1); }},
       {.name = "early-stopping",
        .metavar = "N",
        .help = "stop after N epochs without a better val_loss (or loss)",
@@ -160,10 +165,15 @@ void train(std::span<const std::string> args) {
 
   const Dataset* const validation = data.validation ? &*data.validation : nullptr;
   const bool validates = validation != nullptr || settings.validation_split > 0;
+  if (!validates && settings.validation_freq != 1) {
+    throw UsageError(fmt::format("--validation-freq is {}, but {} has no x_val; give --validation-split, or leave it out",
+                                 settings.validation_freq, options.data_dir.string()));
+  }
   model.fit(data.train, {.epochs = options.epochs,
                          .steps_per_epoch = options.steps_per_epoch,
                          .validation_data = validation,
                          .validation_split = settings.validation_split,
+                         .validation_freq = settings.validation_freq,
                          .callbacks = callbacks_of(settings, options, validates)});
   std::string line;
   if (data.test.size() > 0) {  // before the model is saved: history.json has it too

@@ -16,6 +16,7 @@ namespace lockstep {
 struct TrainSettings {
   ModelSettings model;
   double validation_split = 0;
+  int validation_freq = 1;            ///< in epochs
   std::string save_as;                ///< file name in the model directory; empty: see output_path()
   std::optional<int> early_stopping;  ///< patience in epochs
   std::filesystem::path csv_log;

@@ -141,6 +141,15 @@ class TrainTest(ModelFileTest):
         self.assertEqual({path.name for path in curves.iterdir()}, {"train", "validation"})
         self.assertEqual(self.history()["config"]["early_stopping"], "2")
 
+    def test_validation_after_some_epochs(self) -> None:
+        csv = self.scratch / "log.csv"
+        self.succeed("--model", self.plain, *COMPILED, *SHORT, "--epochs", 3, "--validation-split", 0.2,
+                     "--validation-freq", 2, "--csv-log", csv)
+        self.assertEqual(["val_loss" in epoch for epoch in self.history()["epochs"]], [False, True, False])
+        self.assertEqual([line.endswith("NA") for line in csv.read_text().splitlines()], [False, True, False, True])
+        self.refused(USAGE, "--model", self.plain, *COMPILED, *SHORT, "--validation-freq", 2,
+                     says=("--validation-freq is 2", "no x_val"))
+
     def test_a_model_that_is_replaced_is_named(self) -> None:
         self.assertNotIn("is replaced", self.succeed("--model", self.plain, *COMPILED, *SHORT).stderr)
         ended = self.succeed("--model", self.plain, *COMPILED, *SHORT)

@@ -11,6 +11,7 @@
 #include <fmt/core.h>
 #include <cerrno>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <fstream>
 #include <system_error>
@@ -65,7 +66,12 @@ void CSVLogger::on_epoch_end(Model& /*model*/, int epoch, Logs& logs) {
   std::error_code ignored;
   const bool wants_header = keys_.empty() && !(begun_ && std::filesystem::file_size(filename_, ignored) > 0);
   if (keys_.empty()) {
-    for (const auto& [name, value] : logs) keys_.push_back(name);
+    for (const auto& [name, value] : logs) {
+      if (!name.starts_with("val_")) keys_.push_back(name);
+    }
+    // Also where this epoch is not validated: a later one may be, and a resumed run begins with any epoch.
+    const std::size_t trained = keys_.size();
+    for (std::size_t i = 0; i < trained; ++i) keys_.push_back("val_" + keys_[i]);
   }
   std::ofstream file(filename_, std::ios::binary | (begun_ ? std::ios::app : std::ios::trunc));
   begun_ = true;

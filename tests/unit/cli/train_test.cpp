@@ -85,7 +85,7 @@ Dataset indices(std::vector<std::int32_t> classes) {
 
 TEST_CASE("train parses its own and the common options", "[train]") {
   const Parsed parsed =
-      parse({"--model", "a/m.keras", "--optimizer", "adamw", "--metrics=none", "--validation-split", "0.25",
+      parse({"--model", "a/m.keras", "--optimizer", "adamw", "--metrics=none", "--validation-split", "0.25", "--validation-freq", "2",
              "--early-stopping", "0", "--csv-log", "l.csv", "--tensorboard-dir", "tb", "--epochs", "3"},
             {{"LOCKSTEP_LOSS", "categorical_crossentropy"}, {"LOCKSTEP_OPTIMIZER", "sgd"}});
   CHECK(parsed.options.epochs == 3);
@@ -94,6 +94,7 @@ TEST_CASE("train parses its own and the common options", "[train]") {
   CHECK(parsed.settings.model.loss == "categorical_crossentropy");
   CHECK(parsed.settings.model.metrics.value().empty());
   CHECK(parsed.settings.validation_split == 0.25);
+  CHECK(parsed.settings.validation_freq == 2);
   CHECK(parsed.settings.early_stopping == 0);
   CHECK(parsed.settings.csv_log == "l.csv");
   CHECK(parsed.settings.tensorboard_dir == "tb");
@@ -139,6 +140,10 @@ TEST_CASE("contradictory train options are rejected", "[train]") {
   require_refused({"--model", "m.h5", "--metrics", "loss"}, {"--metrics is 'loss'", "accuracy", "or none"});
   for (const std::string value : {"-0.1", "1", "half", "nan", "0.5x"}) {
     require_refused({"--model", "m.h5", "--validation-split=" + value}, {"--validation-split", "less than 1"});
+  }
+  for (const std::string value : {"0", "-1", "1.5"}) {
+    require_refused({"--model", "m.h5", "--validation-freq=" + value},
+                    {"--validation-freq is '" + value, "a whole number of at least 1"});
   }
   for (const std::string value : {"-1", "1.5", "99999999999"}) {
     require_refused({"--model", "m.h5", "--early-stopping=" + value}, {"--early-stopping is '" + value, "at least 0"});

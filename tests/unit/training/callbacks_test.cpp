@@ -245,18 +245,28 @@ TEST_CASE("TerminateOnNaN stops training where fit would throw") {
   CHECK(history.epochs.size() == 1);
 }
 
+TEST_CASE("CSVLogger has columns for validation of later epochs") {
+  Fixture f;
+  const fs::path file = f.directory.path() / "log.csv";
+  f.model.fit(f.data, {.epochs = 2, .validation_data = &f.data, .validation_freq = 2, .callbacks = {CSVLogger(file)}});
+  const std::string text = read(file);
+  CHECK(text.starts_with("epoch,accuracy,loss,val_accuracy,val_loss\r\n0,"));
+  CHECK(text.find("NA,NA\r\n1,") != std::string::npos);
+  CHECK(!text.ends_with("NA\r\n"));
+}
+
 TEST_CASE("CSVLogger matches Keras") {
   Fixture f;
   const fs::path file = f.directory.path() / "log.csv";
   f.model.fit(f.data, {.epochs = 2, .callbacks = {Script("zeta", {1, 2.5}), CSVLogger(file)}});
   const std::string text = read(file);
-  CHECK(text.starts_with("epoch,accuracy,loss,zeta\r\n0,"));
-  CHECK(text.ends_with(",2.5\r\n"));
+  CHECK(text.starts_with("epoch,accuracy,loss,zeta,val_accuracy,val_loss,val_zeta\r\n0,"));
+  CHECK(text.ends_with(",2.5,NA,NA,NA\r\n"));
   f.model.fit(f.data, {.epochs = 1, .callbacks = {Script("zeta", {3}), CSVLogger(file, {.append = true})}});
-  CHECK(read(file).ends_with(",3\r\n"));
+  CHECK(read(file).ends_with(",3,NA,NA,NA\r\n"));
   CHECK(read(file).size() > text.size());
   CHECK(read(file).find("epoch", 5) == std::string::npos);
   f.model.fit(f.data, {.epochs = 1, .callbacks = {Script("zeta", {3}), CSVLogger(file, {.separator = ';'})}});
-  CHECK(read(file).starts_with("epoch;accuracy;loss;zeta\r\n0;"));
+  CHECK(read(file).starts_with("epoch;accuracy;loss;zeta;val_accuracy;val_loss;val_zeta\r\n0;"));
   CHECK_THROWS_AS(f.model.fit(f.data, {.callbacks = {CSVLogger("/nonexistent/log.csv")}}), IoError);
 }
