@@ -40,6 +40,7 @@ struct InspectOptions {
   bool check = false;
   bool json = false;
   Purpose purpose = Purpose::none;
+  Options data;  ///< data_dir and input_scale
 };
 
 /// One file in a directory's list.
@@ -53,9 +54,9 @@ struct Listed {
 
 /// What makes the file bad, or unfit for the purpose, without its path where that is left to the caller; empty if
 /// nothing does.
-std::string find_problem(const InspectedFile& file, Purpose purpose) {
+std::string find_problem(const InspectedFile& file, const InspectOptions& options) {
   const std::string problem = describe_bad_values(file);
-  return problem.empty() ? why_unfit(file, purpose) : "its " + problem + "; use an earlier copy of it";
+  return problem.empty() ? why_unfit(file, options.purpose, options.data) : "its " + problem + "; use an earlier copy of it";
 }
 
 /// Nothing if the file is gone: a running job removes its older backups.
@@ -81,7 +82,7 @@ std::optional<Listed> list_file(const fs::path& file, const InspectOptions& opti
     const InspectedFile inspected = inspect_file(file);
     listed.text = summarize_file(inspected);
     listed.document = to_json(inspected);
-    const std::string problem = find_problem(inspected, options.purpose);
+    const std::string problem = find_problem(inspected, options);
     if (problem.empty()) return listed;
     listed.bad = true;
     listed.text += "; BAD: " + problem;
@@ -112,8 +113,11 @@ void print_list(const std::vector<Listed>& list, const fs::path& directory, std:
 std::string verdict(const InspectOptions& options) {
   const std::string purpose = options.purpose == Purpose::none
                                   ? ""
-                                  : fmt::format("; lockstep {} takes {}", to_string(options.purpose),
-                                                fs::is_directory(options.path) ? "each" : "it");
+                                  : fmt::format("; lockstep {} takes {}{}", to_string(options.purpose),
+                                                fs::is_directory(options.path) ? "each" : "it",
+                                                options.data.data_dir.empty()
+                                                    ? ""
+                                                    : " with the data of " + options.data.data_dir.string());
   return fmt::format("Checked: everything was read, nothing is damaged, all weights are finite{}\n", purpose);
 }
 
@@ -167,7 +171,7 @@ ExitCode inspect(const InspectOptions& options, std::ostream& out) {
     if (history) out << printable("\nhistory.json beside it: " + describe(*history) + "\n");
   }
   if (!options.check) return ExitCode::success;
-  if (const std::string problem = find_problem(file, options.purpose); !problem.empty()) {
+  if (const std::string problem = find_problem(file, options); !problem.empty()) {
     const std::string path = options.path.string();
     throw DataError(problem.find(path) == std::string::npos ? path + ": " + problem : problem);
   }
@@ -188,6 +192,15 @@ ExitCode inspect_models(std::span<const std::string> args, std::ostream& out) {
        .metavar = "COMMAND",
        .help = "with --check: also if lockstep train, evaluate or predict would refuse the model",
        .value = word(options.purpose)},
+      {.name = "data-dir",
+       .metavar = "PATH",
+       .help = "with --for: also if it would refuse this data",
+       .value = path(options.data.data_dir)},
+      {.name = "input-scale",
+       .metavar = "X",
+       .help = "with --data-dir: as the command has it",
+       .value = positive_number(options.data.input_scale, read_factor),
+       .default_text = "none"},
       {.name = "compare",
        .help = "print the differences; exit with 65 unless all weights have the same bits",
        .value = flag(compares)},
@@ -198,7 +211,7 @@ ExitCode inspect_models(std::span<const std::string> args, std::ostream& out) {
       {.name = "lockstep inspect",
        .description =
            "Shows models: .keras, .h5 and .weights.h5 files, and directories of them.\n"
-           "lockstep inspect [--check [--for COMMAND]] [--json] PATH\nlockstep inspect [--json] --compare A B",
+           "lockstep inspect [--check [--for COMMAND [--data-dir PATH]]] [--json] PATH\nlockstep inspect [--json] --compare A B",
        .takes_operands = true});
   if (compares) {
     if (paths.size() != 2 || options.check) {
@@ -211,6 +224,12 @@ ExitCode inspect_models(std::span<const std::string> args, std::ostream& out) {
   }
   if (options.purpose != Purpose::none && !options.check) {
     throw UsageError("--for goes with --check; see lockstep inspect --help");
+  }
+  if (!options.data.data_dir.empty() && options.purpose == Purpose::none) {
+    throw UsageError("--data-dir goes with --check --for; see lockstep inspect --help");
+  }
+  if (options.data.input_scale && options.data.data_dir.empty()) {
+    throw UsageError("--input-scale goes with --data-dir; see lockstep inspect --help");
   }
   options.path = paths[0];
   return inspect(options, out);

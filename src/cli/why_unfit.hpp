@@ -4,6 +4,8 @@
 #include "cli/inspected_file.hpp"
 #include "options/option_words.hpp"
 
+#include <lockstep/training/options.hpp>
+
 #include <array>
 #include <string>
 #include <utility>
@@ -21,6 +23,7 @@ struct OptionWords<Purpose> {
 
 /// Why `lockstep PURPOSE --model FILE`, without options that replace parts of the file, refuses the file; empty: it
 /// takes it.
-[[nodiscard]] std::string why_unfit(const InspectedFile& file, Purpose purpose);
+/// `data`: its data_dir, if there is one, and its input_scale; the data is checked too.
+[[nodiscard]] std::string why_unfit(const InspectedFile& file, Purpose purpose, const Options& data);
 
 }  // namespace lockstep

@@ -2,7 +2,6 @@
 #include "session/batch_feed.hpp"
 
 #include "core/range.hpp"
-#include "losses/loss_registry.hpp"
 #include "session/check_arrays.hpp"
 #include "session/data_digest.hpp"
 
@@ -20,28 +19,6 @@
 namespace lockstep {
 
 namespace {
-
-/// Throws UsageError or DataError unless an output's targets suit it.
-void check_target(const Dataset& data, const TargetArray& array, const OutputOptions& output, const Shape& shape) {
-  const std::string source = data.label_of(array);
-  const bool wants_classes = takes_classes(output.loss);
-  const bool has_classes = std::holds_alternative<SharedArray<std::int32_t>>(array.values);
-  if (wants_classes != has_classes) {
-    throw UsageError(
-        fmt::format("the loss {} takes {}, but {} has {}", keras_name(output.loss),
-                    wants_classes ? "class indices" : "dense targets", source,
-                    has_classes ? "class indices; give one vector per example"
-                                : "dense targets; make class indices of one-hot targets with numpy.argmax(y, axis=-1) "
-                                  "and of whole numbers with y.astype('int64'), or use the loss "
-                                  "categorical_crossentropy for vectors"));
-  }
-  if (!has_classes && !is_same_but_for_last_one(array.shape, shape)) {
-    throw DataError(
-        fmt::format("{} has targets of shape {}, but the model's outputs have {}; give targets of the "
-                    "outputs' shape, or change the model's last layer",
-                    source, array.shape.to_string(), shape.to_string()));
-  }
-}
 
 /// Keras ignores a class that does not exist, and trains with any factor.
 void require_classes(const std::map<int, double>& class_weight, const Shape& output) {
@@ -83,9 +60,7 @@ BatchFeed::Identity BatchFeed::identity_of(const Dataset& data) {
 }
 
 void BatchFeed::check_inputs(const Dataset& data) {
-  check_example_shapes(data, architecture_);
-  data.validate_inputs();
-  check_input_numbers(data, architecture_, run_context_.options().input_scale);
+  check_inputs_alone(data, architecture_, run_context_.options().input_scale);
   run_context_.require_equal_on_all_ranks("the inputs", digest_of(data));
 }
 
@@ -94,22 +69,7 @@ void BatchFeed::validate(const Dataset& data, std::span<const OutputOptions> out
   const Identity identity = identity_of(data);
   const auto same = [&](const Checked& checked) { return checked.identity == identity; };
   if (std::any_of(checked_.begin(), checked_.end(), same)) return;
-  check_example_shapes(data, architecture_);
-  require_targets(data, architecture_);
-  if (data.size() == 0) throw DataError(data.source + " holds no examples");
-  std::vector<std::int64_t> classes(outputs.size());  // by array
-  for (std::size_t i = 0; i < outputs.size(); ++i) {
-    const TargetArray& array = array_of_output(data, architecture_, i);
-    check_target(data, array, outputs[i], architecture_.output_shape(i));
-    classes[static_cast<std::size_t>(&array - data.targets.data())] = architecture_.output_shape(i).elements();
-  }
-  data.validate(classes);
-  check_input_numbers(data, architecture_, run_context_.options().input_scale);
-  for (std::size_t i = 0; i < outputs.size(); ++i) {
-    const TargetArray& array = array_of_output(data, architecture_, i);
-    if (const auto* targets = std::get_if<SharedArray<float>>(&array.values))
-      check_targets(outputs[i].loss, *targets, data.label_of(array));
-  }
+  check_data(data, architecture_, outputs, run_context_.options().input_scale);
   std::string description = digest_of(data);
   run_context_.require_equal_on_all_ranks("the data", description);
   constexpr std::size_t max_checked = 64;

@@ -4,6 +4,7 @@
 #include "core/join_words.hpp"
 #include "graph/input_numbers.hpp"
 #include "layers/input.hpp"
+#include "losses/loss_registry.hpp"
 
 #include <lockstep/core/error.hpp>
 
@@ -158,6 +159,28 @@ void check_indices(const Dataset& data, const Architecture& model, double input_
   }
 }
 
+/// Throws UsageError or DataError unless an output's targets suit it.
+void check_target(const Dataset& data, const TargetArray& array, const OutputOptions& output, const Shape& shape) {
+  const std::string source = data.label_of(array);
+  const bool wants_classes = takes_classes(output.loss);
+  const bool has_classes = std::holds_alternative<SharedArray<std::int32_t>>(array.values);
+  if (wants_classes != has_classes) {
+    throw UsageError(
+        fmt::format("the loss {} takes {}, but {} has {}", keras_name(output.loss),
+                    wants_classes ? "class indices" : "dense targets", source,
+                    has_classes ? "class indices; give one vector per example"
+                                : "dense targets; make class indices of one-hot targets with numpy.argmax(y, axis=-1) "
+                                  "and of whole numbers with y.astype('int64'), or use the loss "
+                                  "categorical_crossentropy for vectors"));
+  }
+  if (!has_classes && !is_same_but_for_last_one(array.shape, shape)) {
+    throw DataError(
+        fmt::format("{} has targets of shape {}, but the model's outputs have {}; give targets of the "
+                    "outputs' shape, or change the model's last layer",
+                    source, array.shape.to_string(), shape.to_string()));
+  }
+}
+
 }  // namespace
 
 bool is_same_but_for_last_one(const Shape& a, const Shape& b) {
@@ -231,6 +254,32 @@ void check_input_numbers(const Dataset& data, const Architecture& model, std::op
     };
     std::visit(check, array.values);
   }
+}
+
+void check_data(const Dataset& data, const Architecture& model, std::span<const OutputOptions> outputs,
+                std::optional<double> input_scale) {
+  check_example_shapes(data, model);
+  require_targets(data, model);
+  if (data.size() == 0) throw DataError(data.source + " holds no examples");
+  std::vector<std::int64_t> classes(outputs.size());  // by array
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    const TargetArray& array = array_of_output(data, model, i);
+    check_target(data, array, outputs[i], model.output_shape(i));
+    classes[static_cast<std::size_t>(&array - data.targets.data())] = model.output_shape(i).elements();
+  }
+  data.validate(classes);
+  check_input_numbers(data, model, input_scale);
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    const TargetArray& array = array_of_output(data, model, i);
+    if (const auto* targets = std::get_if<SharedArray<float>>(&array.values))
+      check_targets(outputs[i].loss, *targets, data.label_of(array));
+  }
+}
+
+void check_inputs_alone(const Dataset& data, const Architecture& model, std::optional<double> input_scale) {
+  check_example_shapes(data, model);
+  data.validate_inputs();
+  check_input_numbers(data, model, input_scale);
 }
 
 }  // namespace lockstep

@@ -4,9 +4,11 @@
 #include <lockstep/core/shape.hpp>
 #include <lockstep/data/dataset.hpp>
 #include <lockstep/layers/architecture.hpp>
+#include <lockstep/training/compile_options.hpp>
 
 #include <cstddef>
 #include <optional>
+#include <span>
 
 namespace lockstep {
 
@@ -35,5 +37,13 @@ void check_example_shapes(const Dataset& data, const Architecture& model);
 /// Throws DataError for a number that Keras would cut to the type of an Input or that no row of an Embedding has,
 /// UsageError for a scale of bytes that scales nothing. `input_scale`: --input-scale.
 void check_input_numbers(const Dataset& data, const Architecture& model, std::optional<double> input_scale);
+
+/// All that can be known of a dataset without other workers: whether the model can be trained on it, or evaluated.
+/// Throws UsageError or DataError.
+void check_data(const Dataset& data, const Architecture& model, std::span<const OutputOptions> outputs,
+                std::optional<double> input_scale);
+
+/// The same for a model that predicts.
+void check_inputs_alone(const Dataset& data, const Architecture& model, std::optional<double> input_scale);
 
 }  // namespace lockstep

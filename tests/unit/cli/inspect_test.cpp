@@ -4,6 +4,7 @@
 #include "cli/inspect_text.hpp"
 #include "cli/inspected_file.hpp"
 #include "core/printable.hpp"
+#include "data/npy.hpp"
 #include "support/catch.hpp"
 #include "support/files.hpp"
 #include "support/messages.hpp"
@@ -123,6 +124,33 @@ TEST_CASE("files that go away meanwhile are left out") {
   rotation.join();
   CHECK(checked.err.empty());
   CHECK(checked.code == ExitCode::success);
+}
+
+TEST_CASE("--data-dir tells whether a command takes the data") {
+  const ScratchDirectory scratch;
+  save_model(scratch / "whole.keras", counting_model());
+  const auto write = [&](const std::string& name, const Shape& shape, const std::vector<float>& values) {
+    const std::vector<std::byte> bytes = to_npy(shape, values);
+    std::ofstream(scratch / name, std::ios::binary).write(reinterpret_cast<const char*>(bytes.data()),
+                                                          static_cast<std::streamsize>(bytes.size()));
+    return (scratch / name).string();
+  };
+  const auto run_with = [&](const std::string& data, const std::string& command = "predict") {
+    return run_lockstep(
+        {"inspect", "--check", "--for", command, "--data-dir", data, (scratch / "whole.keras").string()});
+  };
+  const Result good = run_with(write("good.npy", Shape{2, 2}, {1, 2, 3, 4}));
+  CHECK(good.code == ExitCode::success);
+  require_words(good.out, {"lockstep predict takes it with the data of", "good.npy"});
+  const Result wide = run_with(write("wide.npy", Shape{2, 3}, {1, 2, 3, 4, 5, 6}));
+  CHECK(wide.code == ExitCode::data);
+  require_words(wide.err, {"whole.keras", "examples of shape (2,)", "wide.npy", "(3,)"});
+  const Result infinite = run_with(write("nan.npy", Shape{1, 2}, {1, nan_value}));
+  CHECK(infinite.code == ExitCode::data);
+  require_words(infinite.err, {"nan.npy", "nan"});
+  CHECK(run_with((scratch / "absent.npz").string(), "train").code != ExitCode::success);
+  CHECK(run_lockstep({"inspect", "--check", "--data-dir", "d.npz", (scratch / "whole.keras").string()}).code ==
+        ExitCode::usage);
 }
 
 TEST_CASE("--for tells whether a command takes the model") {
