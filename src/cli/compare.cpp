@@ -65,6 +65,23 @@ std::string options_of(const CompileOptions& training) {
   return training_config_to_json(options);
 }
 
+/// Parts that Lockstep refuses have default values in both files.
+std::vector<std::string> what_is_not_compared(const CompileRefusals& left, const CompileRefusals& right) {
+  std::vector<std::string> list;
+  const auto add = [&list](const char* part, const std::string& a, const std::string& b) {
+    if (a.empty() && b.empty()) return;
+    list.push_back(fmt::format("the {} not compared, because Lockstep does not support {}: {}", part,
+                               a.empty()   ? "that of B"
+                               : b.empty() ? "that of A"
+                                           : "them",
+                               a.empty() ? b : a));
+  };
+  add("optimizers are", left.optimizer, right.optimizer);
+  add("losses are", left.loss, right.loss);
+  add("metrics are", left.metrics, right.metrics);
+  return list;
+}
+
 std::vector<std::string> compare_models(const ModelData& left, const ModelData& right) {
   std::vector<std::string> differences;
   if (architecture_to_json(left.architecture) != architecture_to_json(right.architecture)) {
@@ -77,6 +94,7 @@ std::vector<std::string> compare_models(const ModelData& left, const ModelData& 
   if (options_of(*left.compile_state) != options_of(*right.compile_state)) {
     differences.emplace_back("optimizer, loss or metrics differ");
   }
+  append(differences, what_is_not_compared(left.compile_state->refusals, right.compile_state->refusals));
   if (left.compile_state->iteration != right.compile_state->iteration) {
     differences.push_back(fmt::format("A was trained for {} steps, B for {}", left.compile_state->iteration,
                                       right.compile_state->iteration));

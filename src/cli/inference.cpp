@@ -40,10 +40,11 @@ Options parse(std::span<const std::string> args, const std::string& program, std
 }
 
 /// Warns if history.json beside the model says that it was trained on bytes of another scale.
-void warn_of_other_scale(const std::filesystem::path& model, const Options& options) {
+void warn_of_other_scale(const std::filesystem::path& model, std::optional<std::uint64_t> iterations,
+                         const Options& options) {
   std::optional<HistorySummary> history;
   try {
-    history = read_history_of(model, {});
+    history = read_history_of(model, iterations);
   } catch (const Error&) {
     return;  // `lockstep inspect` tells what is wrong with it
   }
@@ -56,11 +57,12 @@ void warn_of_other_scale(const std::filesystem::path& model, const Options& opti
 }
 
 /// Keras scales no bytes. On standard error, since the results are on standard output.
-void tell_scale(const ModelSettings& settings, const Architecture& model, const Dataset& data, const Options& options) {
+void tell_scale(const ModelSettings& settings, const Architecture& model, std::optional<std::uint64_t> iterations,
+                const Dataset& data, const Options& options) {
   const std::string bytes = describe_bytes(data, options, model);
   if (bytes.empty()) return;
   log_info(fmt::format("the inputs of {}: {}", data.source, bytes));
-  warn_of_other_scale(settings.model, options);
+  warn_of_other_scale(settings.model, iterations, options);
   warn_of_second_scale(options, model);
 }
 
@@ -80,7 +82,9 @@ void evaluate(std::span<const std::string> args) {
                                 settings, "Evaluates a model on the test set, on every worker of the world");
   MultiWorkerMirroredStrategy strategy{options};
   Dataset test;
+  std::optional<std::uint64_t> iterations;  // unknown in a file that was not compiled
   Model model = strategy.load_model(settings.model, [&](const Architecture& architecture, const auto& saved) {
+    if (saved) iterations = saved->saved_iterations;
     CompileOptions compile_options = resolve_compile_options(settings, architecture, saved, false);
     compile_options.optimizer = SGD();  // has no state to allocate
     test = load_test_data(options.data_dir, array_names(architecture));
@@ -90,7 +94,7 @@ void evaluate(std::span<const std::string> args) {
   });
   const Logs logs = model.evaluate(test);
   if (!model.is_chief()) return;
-  tell_scale(settings, model.architecture(), test, options);
+  tell_scale(settings, model.architecture(), iterations, test, options);
   std::cout << printable(describe(logs, "", "\n")) << std::endl;
   require_printed();
   if (!std::isfinite(logs.at("loss"))) {
@@ -125,7 +129,9 @@ void predict(std::span<const std::string> args) {
   };
   if (!output.empty()) check_output();
   Dataset test;
+  std::optional<std::uint64_t> iterations;
   Model model = strategy.load_model(settings.model, [&](const Architecture& architecture, const auto& saved) {
+    if (saved) iterations = saved->saved_iterations;
     if (saved) strategy.print("Not used, so not checked: what {} was compiled with", settings.model.string());
     const char* const extension = architecture.outputs().size() == 1 ? ".npy" : ".npz";
     if (output.empty()) {
@@ -154,7 +160,7 @@ void predict(std::span<const std::string> args) {
     described += shape.to_string();
   }
   if (model.is_chief()) {
-    tell_scale(settings, architecture, test, options);
+    tell_scale(settings, architecture, iterations, test, options);
     write_file_atomically(output, outputs.size() == 1 ? arrays.front() : to_npz(architecture, arrays), Writer::command);
   }
   strategy.print("Saved {}, {} {}", output.string(), outputs.size() == 1 ? "an array" : "the arrays", described);

@@ -56,7 +56,8 @@ struct Listed {
 /// nothing does.
 std::string find_problem(const InspectedFile& file, const InspectOptions& options) {
   const std::string problem = describe_bad_values(file);
-  return problem.empty() ? why_unfit(file, options.purpose, options.data) : "its " + problem + "; use an earlier copy of it";
+  return problem.empty() ? why_unfit(file, options.purpose, options.data)
+                         : "its " + problem + "; use an earlier copy of it";
 }
 
 /// Nothing if the file is gone: a running job removes its older backups.
@@ -111,13 +112,12 @@ void print_list(const std::vector<Listed>& list, const fs::path& directory, std:
 
 /// What a check that found nothing says.
 std::string verdict(const InspectOptions& options) {
-  const std::string purpose = options.purpose == Purpose::none
-                                  ? ""
-                                  : fmt::format("; lockstep {} takes {}{}", to_string(options.purpose),
-                                                fs::is_directory(options.path) ? "each" : "it",
-                                                options.data.data_dir.empty()
-                                                    ? ""
-                                                    : " with the data of " + options.data.data_dir.string());
+  const std::string purpose =
+      options.purpose == Purpose::none
+          ? ""
+          : fmt::format("; lockstep {} takes {}{}", to_string(options.purpose),
+                        fs::is_directory(options.path) ? "each" : "it",
+                        options.data.data_dir.empty() ? "" : " with the data of " + options.data.data_dir.string());
   return fmt::format("Checked: everything was read, nothing is damaged, all weights are finite{}\n", purpose);
 }
 
@@ -206,13 +206,13 @@ ExitCode inspect_models(std::span<const std::string> args, std::ostream& out) {
        .value = flag(compares)},
       {.name = "json", .help = "print JSON", .value = flag(options.json)},
   };
-  const std::vector<std::string> paths = parse_rows(
-      args, {}, rows,
-      {.name = "lockstep inspect",
-       .description =
-           "Shows models: .keras, .h5 and .weights.h5 files, and directories of them.\n"
-           "lockstep inspect [--check [--for COMMAND [--data-dir PATH]]] [--json] PATH\nlockstep inspect [--json] --compare A B",
-       .takes_operands = true});
+  const std::vector<std::string> paths =
+      parse_rows(args, {}, rows,
+                 {.name = "lockstep inspect",
+                  .description = "Shows models: .keras, .h5 and .weights.h5 files, and directories of them.\n"
+                                 "lockstep inspect [--check [--for COMMAND [--data-dir PATH]]] [--json] PATH\nlockstep "
+                                 "inspect [--json] --compare A B",
+                  .takes_operands = true});
   if (compares) {
     if (paths.size() != 2 || options.check) {
       throw UsageError("--compare needs two files and goes with --json only; see lockstep inspect --help");

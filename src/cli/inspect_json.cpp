@@ -43,15 +43,9 @@ json to_json(const Architecture& architecture) {
 }
 
 json to_json(const CompileState& training) {
-  json metrics = json::array();
-  for (const Metric& metric : training.metrics) metrics.push_back(keras_name(metric));
   json losses = keras_name(training.loss);  // of several outputs by their names
   if (!training.outputs.empty()) losses = json::object();
-  for (const OutputOptions& output : training.outputs) {
-    losses[output.output] = keras_name(output.loss);
-    for (const Metric& metric : output.metrics)
-      metrics.push_back(output.output + "_" + std::string(keras_name(metric)));
-  }
+  for (const OutputOptions& output : training.outputs) losses[output.output] = keras_name(output.loss);
   const LearningRate& rate = learning_rate_of(training.optimizer);
   const CompileRefusals& refused = training.refusals;
   json all{{"optimizer", keras_name(training.optimizer)},
@@ -59,7 +53,8 @@ json to_json(const CompileState& training) {
            {"learning_rate_schedule", rate.is_constant() ? json() : json(keras_name(rate))},
            {"iteration", training.iteration},
            {"loss", losses},
-           {"metrics", metrics}};
+           {"metrics", names_of_metrics(training, false)},
+           {"weighted_metrics", names_of_metrics(training, true)}};
   json not_supported = json::object();
   const auto refuse = [&](const std::string& why, std::initializer_list<const char*> keys) {
     if (why.empty()) return;
@@ -68,7 +63,7 @@ json to_json(const CompileState& training) {
   };
   refuse(refused.optimizer, {"optimizer", "learning_rate"});
   refuse(refused.loss, {"loss"});
-  refuse(refused.metrics, {"metrics"});
+  refuse(refused.metrics, {"metrics", "weighted_metrics"});
   if (!not_supported.empty()) all["not_supported"] = not_supported;
   return all;
 }

@@ -79,11 +79,8 @@ std::string describe_training(const CompileState& training) {
   text += "\nLoss: ";
   text += refused.loss.empty() ? describe_losses(training) : "not supported: " + refused.loss;
   if (!refused.metrics.empty()) return text + "\nMetrics: not supported: " + refused.metrics + "\n";
-  for (const Metric& metric : training.metrics) text += fmt::format(", metric: {}", keras_name(metric));
-  for (const OutputOptions& output : training.outputs) {
-    for (const Metric& metric : output.metrics)
-      text += fmt::format(", metric: {}_{}", output.output, keras_name(metric));
-  }
+  for (const std::string& name : names_of_metrics(training, false)) text += ", metric: " + name;
+  for (const std::string& name : names_of_metrics(training, true)) text += ", weighted metric: " + name;
   return text + "\n";
 }
 

@@ -123,6 +123,17 @@ const std::vector<NamedTensor>& optimizer_state_of(const InspectedFile& file) {
   return file.model && file.model->compile_state ? file.model->compile_state->slots : file.stored.optimizer;
 }
 
+std::vector<std::string> names_of_metrics(const CompileOptions& training, bool weighted) {
+  std::vector<std::string> names;
+  const auto add = [&](const std::string& prefix, const auto& of) {
+    for (const Metric& metric : weighted ? of.weighted_metrics : of.metrics)
+      names.push_back(prefix + std::string(keras_name(metric)));
+  };
+  add("", training);
+  for (const OutputOptions& output : training.outputs) add(output.output + "_", output);
+  return names;
+}
+
 std::string describe_bad_values(const InspectedFile& file) {
   const std::string weights = count_bad_values(weights_of(file), "weights");
   return weights.empty() ? count_bad_values(optimizer_state_of(file), "optimizer slots") : weights;

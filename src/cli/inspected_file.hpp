@@ -41,6 +41,9 @@ struct InspectedFile {
 /// The optimizer's arrays; empty without an optimizer.
 [[nodiscard]] const std::vector<NamedTensor>& optimizer_state_of(const InspectedFile& file);
 
+/// The names of metrics or of weighted metrics; of several outputs "OUTPUT_NAME".
+[[nodiscard]] std::vector<std::string> names_of_metrics(const CompileOptions& training, bool weighted);
+
 /// "weights hold 3 NaN and 0 infinite values", or the same of "optimizer slots"; empty if all values are finite.
 [[nodiscard]] std::string describe_bad_values(const InspectedFile& file);
 

@@ -166,8 +166,9 @@ void train(std::span<const std::string> args) {
   const Dataset* const validation = data.validation ? &*data.validation : nullptr;
   const bool validates = validation != nullptr || settings.validation_split > 0;
   if (!validates && settings.validation_freq != 1) {
-    throw UsageError(fmt::format("--validation-freq is {}, but {} has no x_val; give --validation-split, or leave it out",
-                                 settings.validation_freq, options.data_dir.string()));
+    throw UsageError(
+        fmt::format("--validation-freq is {}, but {} has no x_val; give --validation-split, or leave it out",
+                    settings.validation_freq, options.data_dir.string()));
   }
   model.fit(data.train, {.epochs = options.epochs,
                          .steps_per_epoch = options.steps_per_epoch,

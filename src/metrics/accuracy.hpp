@@ -74,6 +74,7 @@ template <>
 struct MetricTraits<metrics::BinaryAccuracy> : MeanOverExamples {
   static constexpr std::string_view class_name = "BinaryAccuracy";
   static constexpr std::string_view name = "binary_accuracy";
+  static constexpr bool is_function = true;
   static constexpr MetricTargets targets = MetricTargets::dense;
   static constexpr bool needs_class_vector = false;
   static constexpr bool is_upward = true;
@@ -99,6 +100,7 @@ template <>
 struct MetricTraits<metrics::CategoricalAccuracy> : ClassAccuracyTraits {
   static constexpr std::string_view class_name = "CategoricalAccuracy";
   static constexpr std::string_view name = "categorical_accuracy";
+  static constexpr bool is_function = true;
   static constexpr MetricTargets targets = MetricTargets::dense;
 };
 
@@ -106,6 +108,7 @@ template <>
 struct MetricTraits<metrics::SparseCategoricalAccuracy> : ClassAccuracyTraits {
   static constexpr std::string_view class_name = "SparseCategoricalAccuracy";
   static constexpr std::string_view name = "sparse_categorical_accuracy";
+  static constexpr bool is_function = true;
   static constexpr MetricTargets targets = MetricTargets::classes;
 };
 
@@ -113,6 +116,7 @@ template <>
 struct MetricTraits<metrics::Accuracy> : MeanOverExamples {
   static constexpr std::string_view class_name = "Accuracy";
   static constexpr std::string_view name = "accuracy";
+  static constexpr bool is_function = true;
   static constexpr std::array<std::string_view, 1> aliases{"acc"};
   static constexpr MetricTargets targets = MetricTargets::any;
   static constexpr bool needs_class_vector = true;
@@ -140,6 +144,7 @@ template <>
 struct MetricTraits<metrics::TopKCategoricalAccuracy> : TopKTraits {
   static constexpr std::string_view class_name = "TopKCategoricalAccuracy";
   static constexpr std::string_view name = "top_k_categorical_accuracy";
+  static constexpr bool is_function = true;
   static constexpr MetricTargets targets = MetricTargets::dense;
 };
 
@@ -147,6 +152,7 @@ template <>
 struct MetricTraits<metrics::SparseTopKCategoricalAccuracy> : TopKTraits {
   static constexpr std::string_view class_name = "SparseTopKCategoricalAccuracy";
   static constexpr std::string_view name = "sparse_top_k_categorical_accuracy";
+  static constexpr bool is_function = true;
   static constexpr MetricTargets targets = MetricTargets::classes;
 };
 

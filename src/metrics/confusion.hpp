@@ -90,14 +90,14 @@ template <>
 struct MetricTraits<metrics::Precision> : RatioTraits<false> {
   static constexpr std::string_view class_name = "Precision";
   static constexpr std::string_view name = "precision";
-  static constexpr bool is_class_only = true;
+  static constexpr bool is_function = false;
 };
 
 template <>
 struct MetricTraits<metrics::Recall> : RatioTraits<true> {
   static constexpr std::string_view class_name = "Recall";
   static constexpr std::string_view name = "recall";
-  static constexpr bool is_class_only = true;
+  static constexpr bool is_function = false;
 };
 
 /// Sums: a histogram of the positives' outputs, then one of the negatives'. Bucket b counts the outputs that are above
@@ -126,7 +126,7 @@ template <>
 struct MetricTraits<metrics::AUC> {
   static constexpr std::string_view class_name = "AUC";
   static constexpr std::string_view name = "auc";
-  static constexpr bool is_class_only = true;
+  static constexpr bool is_function = false;
   static constexpr std::array<std::string_view, 0> aliases{};
   static constexpr MetricTargets targets = MetricTargets::dense;
   static constexpr bool needs_class_vector = false;
@@ -180,7 +180,7 @@ template <>
 struct MetricTraits<metrics::F1Score> {
   static constexpr std::string_view class_name = "F1Score";
   static constexpr std::string_view name = "f1_score";
-  static constexpr bool is_class_only = true;
+  static constexpr bool is_function = false;
   static constexpr std::array<std::string_view, 0> aliases{};
   static constexpr MetricTargets targets = MetricTargets::dense;
   static constexpr bool needs_class_vector = true;

@@ -63,6 +63,7 @@ template <>
 struct MetricTraits<metrics::MeanAbsoluteError> : MeanLossMetricTraits<MeanAbsoluteError> {
   static constexpr std::string_view class_name = "MeanAbsoluteError";
   static constexpr std::string_view name = "mean_absolute_error";
+  static constexpr bool is_function = true;
   static constexpr std::array<std::string_view, 2> aliases{"mae", "MAE"};
 };
 
@@ -70,6 +71,7 @@ template <>
 struct MetricTraits<metrics::MeanSquaredError> : MeanLossMetricTraits<MeanSquaredError> {
   static constexpr std::string_view class_name = "MeanSquaredError";
   static constexpr std::string_view name = "mean_squared_error";
+  static constexpr bool is_function = true;
   static constexpr std::array<std::string_view, 2> aliases{"mse", "MSE"};
 };
 
@@ -77,7 +79,7 @@ template <>
 struct MetricTraits<metrics::RootMeanSquaredError> : MeanLossMetricTraits<MeanSquaredError> {
   static constexpr std::string_view class_name = "RootMeanSquaredError";
   static constexpr std::string_view name = "root_mean_squared_error";
-  static constexpr bool is_class_only = true;
+  static constexpr bool is_function = false;
 
   static double value(const metrics::RootMeanSquaredError& /*metric*/, std::span<const double> sums, double total) {
     return std::sqrt(sums[0] / total);
@@ -88,6 +90,7 @@ template <>
 struct MetricTraits<metrics::MeanAbsolutePercentageError> : MeanLossMetricTraits<MeanAbsolutePercentageError> {
   static constexpr std::string_view class_name = "MeanAbsolutePercentageError";
   static constexpr std::string_view name = "mean_absolute_percentage_error";
+  static constexpr bool is_function = true;
   static constexpr std::array<std::string_view, 2> aliases{"mape", "MAPE"};
 };
 
@@ -95,6 +98,7 @@ template <>
 struct MetricTraits<metrics::MeanSquaredLogarithmicError> : MeanLossMetricTraits<MeanSquaredLogarithmicError> {
   static constexpr std::string_view class_name = "MeanSquaredLogarithmicError";
   static constexpr std::string_view name = "mean_squared_logarithmic_error";
+  static constexpr bool is_function = true;
   static constexpr std::array<std::string_view, 2> aliases{"msle", "MSLE"};
 };
 
@@ -102,7 +106,7 @@ template <>
 struct MetricTraits<metrics::LogCoshError> : MeanLossMetricTraits<LogCosh> {
   static constexpr std::string_view class_name = "LogCoshError";
   static constexpr std::string_view name = "logcosh";
-  static constexpr bool is_class_only = true;
+  static constexpr bool is_function = false;
   static constexpr bool is_class_in_files = true;
 };
 
@@ -110,7 +114,7 @@ template <>
 struct MetricTraits<metrics::CosineSimilarity> : MeanLossMetricTraits<CosineSimilarity> {
   static constexpr std::string_view class_name = "CosineSimilarity";
   static constexpr std::string_view name = "cosine_similarity";
-  static constexpr bool is_class_only = true;
+  static constexpr bool is_function = false;
   static constexpr bool is_upward = true;
 
   static MeanLossRule<CosineRule> rule(const metrics::CosineSimilarity& /*metric*/) { return {{.sign = 1.0F}}; }
@@ -120,6 +124,7 @@ template <>
 struct MetricTraits<metrics::KLDivergence> : MeanLossMetricTraits<KLDivergence> {
   static constexpr std::string_view class_name = "KLDivergence";
   static constexpr std::string_view name = "kl_divergence";
+  static constexpr bool is_function = true;
   static constexpr std::array<std::string_view, 2> aliases{"kld", "KLD"};
 };
 
@@ -127,12 +132,14 @@ template <>
 struct MetricTraits<metrics::Poisson> : MeanLossMetricTraits<Poisson> {
   static constexpr std::string_view class_name = "Poisson";
   static constexpr std::string_view name = "poisson";
+  static constexpr bool is_function = true;
 };
 
 template <>
 struct MetricTraits<metrics::BinaryCrossentropy> : MeanLossMetricTraits<BinaryCrossentropy> {
   static constexpr std::string_view class_name = "BinaryCrossentropy";
   static constexpr std::string_view name = "binary_crossentropy";
+  static constexpr bool is_function = true;
   static constexpr std::array<std::string_view, 2> aliases{"bce", "BCE"};
 };
 
@@ -140,30 +147,35 @@ template <>
 struct MetricTraits<metrics::CategoricalCrossentropy> : MeanLossMetricTraits<CategoricalCrossentropy> {
   static constexpr std::string_view class_name = "CategoricalCrossentropy";
   static constexpr std::string_view name = "categorical_crossentropy";
+  static constexpr bool is_function = true;
 };
 
 template <>
 struct MetricTraits<metrics::SparseCategoricalCrossentropy> : MeanLossMetricTraits<SparseCategoricalCrossentropy> {
   static constexpr std::string_view class_name = "SparseCategoricalCrossentropy";
   static constexpr std::string_view name = "sparse_categorical_crossentropy";
+  static constexpr bool is_function = true;
 };
 
 template <>
 struct MetricTraits<metrics::Hinge> : MeanLossMetricTraits<Hinge> {
   static constexpr std::string_view class_name = "Hinge";
   static constexpr std::string_view name = "hinge";
+  static constexpr bool is_function = true;
 };
 
 template <>
 struct MetricTraits<metrics::SquaredHinge> : MeanLossMetricTraits<SquaredHinge> {
   static constexpr std::string_view class_name = "SquaredHinge";
   static constexpr std::string_view name = "squared_hinge";
+  static constexpr bool is_function = true;
 };
 
 template <>
 struct MetricTraits<metrics::CategoricalHinge> : MeanLossMetricTraits<CategoricalHinge> {
   static constexpr std::string_view class_name = "CategoricalHinge";
   static constexpr std::string_view name = "categorical_hinge";
+  static constexpr bool is_function = true;
 };
 
 }  // namespace lockstep

@@ -19,6 +19,8 @@ enum class MetricTargets { any, classes, dense };
 /// For each metric:
 ///   class_name          Keras' class
 ///   name                Keras' name of the object, which logs and files have
+///   is_function         whether Keras has a function of this name that computes the metric; else such a function in a
+///                       file is the user's
 ///   aliases             Keras' short names, which --metrics takes too
 ///   fields              Keras' keys except name and dtype (see core/fields.hpp)
 ///   targets             the MetricTargets that it is defined for
@@ -30,7 +32,6 @@ enum class MetricTargets { any, classes, dense };
 ///   value               the metric as value(metric, sums, total), where the examples' weights add up to `total`, not 0
 /// Optional:
 ///   is_class_in_files   Keras does not know the metric by its name
-///   is_class_only       Keras has no function of this name that computes the metric
 ///
 /// A rule declares `max_sums`, the most sums that a GPU keeps, and is called for one example, as rule(output, count,
 /// target, weight, sums), by both backends: `count` outputs, target(k) of output k, the example's weight (1 unless the

@@ -122,9 +122,11 @@ void Snapshot::unpack() {
 }
 
 ModelData Snapshot::make_empty_model() const {
-  return {
-      architecture_, weights_for(architecture_),
-      CompileState{{options_}, static_cast<std::int64_t>(iteration_), slots_for(architecture_, options_.optimizer)}};
+  CompileState state;
+  static_cast<CompileOptions&>(state) = options_;
+  state.iteration = static_cast<std::int64_t>(iteration_);
+  state.slots = slots_for(architecture_, options_.optimizer);
+  return {architecture_, weights_for(architecture_), std::move(state)};
 }
 
 std::vector<std::vector<std::vector<float>*>> Snapshot::arrays_of(ModelData& model) const {

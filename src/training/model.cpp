@@ -86,6 +86,10 @@ History Model::fit(const Dataset& data, const FitOptions& options) {
   parts_->model.validate(data);
   if (options.validation_data != nullptr) parts_->model.validate(*options.validation_data);
   parts_->run_context->require_equal_on_all_ranks("class_weight of fit()", to_string(options.class_weight));
+  parts_->run_context->require_equal_on_all_ranks(
+      "the options of fit()",
+      fmt::format("epochs={}, steps_per_epoch={}, validation_freq={}, initial_epoch={}, shuffle={}", options.epochs,
+                  options.steps_per_epoch, options.validation_freq, options.initial_epoch, options.shuffle));
   const ClassWeights class_weights(parts_->model, data, options.class_weight);
   parts_->session.set_stop_training(false);
   const std::size_t first_record = parts_->session.log().history().epochs.size();

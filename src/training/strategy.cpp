@@ -116,7 +116,10 @@ Model MultiWorkerMirroredStrategy::load_model(const std::filesystem::path& path,
   const LoadedModel file = read_model_file(*run_context_, path);
   check_weights(file.path, file.model.weights, file.model.architecture);
   std::optional<SavedCompileOptions> saved;
-  if (file.model.compile_state) saved = static_cast<const SavedCompileOptions&>(*file.model.compile_state);
+  if (file.model.compile_state) {
+    saved = static_cast<const SavedCompileOptions&>(*file.model.compile_state);
+    saved->saved_iterations = static_cast<std::uint64_t>(file.model.compile_state->iteration);
+  }
   std::optional<CompileOptions> compile_options = saved;
   if (choose) {
     compile_options = choose(file.model.architecture, saved);

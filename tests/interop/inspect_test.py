@@ -106,6 +106,28 @@ class Inspect(Scratch):
         self.assertEqual((result.returncode, result.stdout), (65, "loss: nan\n"), result.stderr)
         self.assertIn("the loss is nan", result.stderr)
 
+    def test_weighted_metrics_are_shown(self):
+        model = small()
+        model.compile("sgd", loss="mse", metrics=["mae"], weighted_metrics=["mse", keras.metrics.RootMeanSquaredError()])
+        model.save(self.folder / "m.keras")
+        document = json.loads(self.inspect("--json", self.folder / "m.keras").stdout)["training"]
+        self.assertEqual((document["metrics"], document["weighted_metrics"]),
+                         (["mae"], ["mse", "root_mean_squared_error"]))
+        self.assertIn("metric: mae, weighted metric: mse, weighted metric: root_mean_squared_error",
+                      self.inspect(self.folder / "m.keras").stdout)
+
+    def test_what_is_not_supported_is_not_called_equal(self):
+        model = small()
+        for name, optimizer, loss in (("a", keras.optimizers.Lamb(0.5), keras.losses.Tversky()),
+                                      ("b", keras.optimizers.Lamb(0.1), keras.losses.Dice()), ("c", "sgd", "mse")):
+            model.compile(optimizer, loss=loss)
+            model.save(self.folder / f"{name}.keras")
+        for other, whose in (("b", "them"), ("c", "that of A")):
+            shown = self.inspect("--compare", self.folder / "a.keras", self.folder / f"{other}.keras").stdout
+            self.assertIn(f"the optimizers are not compared, because Lockstep does not support {whose}:", shown)
+            self.assertIn(f"the losses are not compared, because Lockstep does not support {whose}:", shown)
+            self.assertNotIn("metrics are", shown)
+
     def test_what_lockstep_cannot_train_is_told(self):
         for form in (".keras", ".h5"):
             file = self.folder / f"m{form}"

@@ -83,6 +83,11 @@ class InferenceTest(ModelFileTest):
                 self.assertEqual(ended.code, 0, str(ended))
                 told = "was trained with --input-scale 0.00392157, and this command has 1;" in ended.stderr
                 self.assertEqual(told, differs, ended.stderr)
+        # A neighbour's record of other training says nothing of a file.
+        record = json.loads((self.model / "history.json").read_text())
+        record["iteration"] += 1
+        (self.model / "history.json").write_text(json.dumps(record))
+        self.assertNotIn("was trained with", self.use("evaluate", "--model", self.model / "model.h5").stderr)
 
     def test_several_metrics(self) -> None:
         first = self.trained("first.h5")

@@ -5,6 +5,7 @@
 #include <lockstep/metrics/metrics.hpp>
 #include <lockstep/optimizers/optimizers.hpp>
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -43,6 +44,7 @@ struct CompileRefusals {
 /// How a model was compiled when it was saved. Parts that are refused have default values.
 struct SavedCompileOptions : CompileOptions {
   CompileRefusals refusals = {};
+  std::uint64_t saved_iterations = 0;  ///< optimizer steps when it was saved; set by load_model()
 };
 
 }  // namespace lockstep

@@ -176,14 +176,13 @@ template <typename T>
 bool names_metric(const ClassConfig& described, const std::string& function, const std::string& log_name,
                   ConfigReader& config, const Judged& judged) {
   constexpr bool is_shape_dependent = std::is_same_v<T, metrics::Accuracy>;
-  constexpr bool has_function = !requires { MetricTraits<T>::is_class_only; };
   using Traits = MetricTraits<T>;
   if (described.form == ConfigForm::name) return is_name_of<T>(described.class_name);
   const bool is_accuracy_here =
       is_accuracy(function.empty() ? described.class_name : function, log_name, config, judged);
   if (is_shape_dependent || is_accuracy_here) return is_shape_dependent && is_accuracy_here;
-  if (described.form == ConfigForm::function) return has_function && described.class_name == Traits::name;
-  return described.class_name == "MeanMetricWrapper" ? has_function && function == Traits::name
+  if (described.form == ConfigForm::function) return Traits::is_function && described.class_name == Traits::name;
+  return described.class_name == "MeanMetricWrapper" ? Traits::is_function && function == Traits::name
                                                      : described.class_name == Traits::class_name;
 }
 

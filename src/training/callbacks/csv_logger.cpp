@@ -8,12 +8,16 @@
 #include <lockstep/training/model.hpp>
 
 #include <fcntl.h>
-#include <fmt/core.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <fstream>
+#include <sstream>
+#include <string>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -66,11 +70,10 @@ void CSVLogger::on_epoch_end(Model& /*model*/, int epoch, Logs& logs) {
   std::error_code ignored;
   const bool wants_header = keys_.empty() && !(begun_ && std::filesystem::file_size(filename_, ignored) > 0);
   if (keys_.empty()) {
-    for (const auto& [name, value] : logs) {
-      if (!name.starts_with("val_")) keys_.push_back(name);
-    }
-    // Also where this epoch is not validated: a later one may be, and a resumed run begins with any epoch.
-    const std::size_t trained = keys_.size();
+    for (const auto& [name, value] : logs) keys_.push_back(name);
+    // A later epoch may validate. As Keras, also where none will.
+    const bool has_validation = std::ranges::any_of(keys_, [](const auto& key) { return key.starts_with("val_"); });
+    const std::size_t trained = has_validation ? 0 : keys_.size();
     for (std::size_t i = 0; i < trained; ++i) keys_.push_back("val_" + keys_[i]);
   }
   std::ofstream file(filename_, std::ios::binary | (begun_ ? std::ios::app : std::ios::trunc));
@@ -96,12 +99,18 @@ std::string CSVLogger::settings() const {
 CallbackState CSVLogger::save_state() const {
   std::error_code none;
   const std::uintmax_t bytes = begun_ ? std::filesystem::file_size(filename_, none) : 0;
-  return {{{"begun", begun_ ? 1 : 0}, {"bytes", none ? 0 : static_cast<double>(bytes)}}, {}, {}};
+  return {{{"begun", begun_ ? 1 : 0}, {"bytes", none ? 0 : static_cast<double>(bytes)}},
+          {{"columns", fmt::format("{}", fmt::join(keys_, "\n"))}},
+          {}};
 }
 
-/// Removes the lines of epochs after the backup: the resumed run writes them again.
+/// Removes the lines of epochs after the backup: the resumed run writes them again, into the same columns.
 void CSVLogger::restore_state(const CallbackState& state) {
   begun_ = state.number("begun", 0) != 0;
+  const auto saved = state.texts.find("columns");
+  std::istringstream columns(saved == state.texts.end() ? std::string() : saved->second);
+  keys_.clear();
+  for (std::string key; std::getline(columns, key);) keys_.push_back(key);
   if (!begun_ || !is_chief_) return;
   const auto bytes = static_cast<std::uintmax_t>(state.number("bytes", 0));
   std::error_code error;

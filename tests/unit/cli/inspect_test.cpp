@@ -131,8 +131,8 @@ TEST_CASE("--data-dir tells whether a command takes the data") {
   save_model(scratch / "whole.keras", counting_model());
   const auto write = [&](const std::string& name, const Shape& shape, const std::vector<float>& values) {
     const std::vector<std::byte> bytes = to_npy(shape, values);
-    std::ofstream(scratch / name, std::ios::binary).write(reinterpret_cast<const char*>(bytes.data()),
-                                                          static_cast<std::streamsize>(bytes.size()));
+    std::ofstream(scratch / name, std::ios::binary)
+        .write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
     return (scratch / name).string();
   };
   const auto run_with = [&](const std::string& data, const std::string& command = "predict") {

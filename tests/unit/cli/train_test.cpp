@@ -84,10 +84,10 @@ Dataset indices(std::vector<std::int32_t> classes) {
 }  // namespace
 
 TEST_CASE("train parses its own and the common options", "[train]") {
-  const Parsed parsed =
-      parse({"--model", "a/m.keras", "--optimizer", "adamw", "--metrics=none", "--validation-split", "0.25", "--validation-freq", "2",
-             "--early-stopping", "0", "--csv-log", "l.csv", "--tensorboard-dir", "tb", "--epochs", "3"},
-            {{"LOCKSTEP_LOSS", "categorical_crossentropy"}, {"LOCKSTEP_OPTIMIZER", "sgd"}});
+  const Parsed parsed = parse({"--model", "a/m.keras", "--optimizer", "adamw", "--metrics=none", "--validation-split",
+                               "0.25", "--validation-freq", "2", "--early-stopping", "0", "--csv-log", "l.csv",
+                               "--tensorboard-dir", "tb", "--epochs", "3"},
+                              {{"LOCKSTEP_LOSS", "categorical_crossentropy"}, {"LOCKSTEP_OPTIMIZER", "sgd"}});
   CHECK(parsed.options.epochs == 3);
   CHECK(parsed.settings.model.model == "a/m.keras");
   CHECK(keras_name(parsed.settings.model.optimizer.value()) == "AdamW");

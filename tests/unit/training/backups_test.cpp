@@ -28,6 +28,16 @@ TEST_CASE("a killed and restarted run ends with the same bits as an uninterrupte
   }
 }
 
+TEST_CASE("a resumed log keeps the columns of its first epoch") {
+  const ScratchModelDirectory whole;
+  const ScratchModelDirectory broken;
+  Program program{whole.path()};
+  program.validation_freq = 3;
+  const auto expected = program.run();
+  program.directory = broken.path();
+  check_resumed(expected, program.run_with_deaths({10}));  // goes on in the epoch after the one that validates
+}
+
 TEST_CASE("a fit with a batch size of its own resumes with the same bits") {
   for (const int batch : {5, 12}) {
     const ScratchModelDirectory whole_directory;

@@ -245,6 +245,7 @@ TEST_CASE("TerminateOnNaN stops training where fit would throw") {
   CHECK(history.epochs.size() == 1);
 }
 
+// The header and the NAs are those of Keras 3.15's CSVLogger.
 TEST_CASE("CSVLogger has columns for validation of later epochs") {
   Fixture f;
   const fs::path file = f.directory.path() / "log.csv";
