@@ -175,8 +175,11 @@ def _elements(tensor: Any) -> int:
 def _gather_slices(
     reducer: int, indices: NDArray[np.int64], values: NDArray[Any], weight: float, total: float
 ) -> list[NDArray[Any]]:
-    """Gather all ranks' rows in rank order. Rows of equal index stay apart, as in one process: Keras on TensorFlow squares
-    each of them by itself, so Adam takes another step with their sum."""
+    """Gather all ranks' rows in rank order.
+
+    Rows of equal index stay apart, as in one process: Keras on TensorFlow squares each of them by itself, so Adam takes
+    another step with their sum.
+    """
     message = b"" if weight == 0 else indices.tobytes() + (values.astype(np.float32) * np.float32(weight)).tobytes()
     row_bytes = 8 + _FLOAT_BYTES * int(np.prod(values.shape[1:], dtype=np.int64))
     all_indices, all_values = [], []
