@@ -1,4 +1,4 @@
-// The traits of all losses, queried for any loss.
+// The traits of all losses, queried for any loss. The list of them is the variant in lockstep/losses/losses.hpp.
 #pragma once
 
 #include "losses/binary_crossentropy.hpp"

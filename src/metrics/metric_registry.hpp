@@ -1,4 +1,4 @@
-// The traits of all metrics, queried for any metric.
+// The traits of all metrics, queried for any metric. The list of them is the variant in lockstep/metrics/metrics.hpp.
 #pragma once
 
 #include "metrics/accuracy.hpp"

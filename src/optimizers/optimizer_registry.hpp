@@ -1,4 +1,4 @@
-// The traits of all optimizers, queried for any optimizer.
+// The traits of all optimizers, queried for any optimizer. The list of them is the variant in lockstep/optimizers/optimizers.hpp.
 #pragma once
 
 #include "optimizers/adadelta.hpp"
