@@ -1,4 +1,5 @@
-// The traits of all losses, queried for any loss. The list of them is the variant in lockstep/losses/losses.hpp.
+// The traits of all losses, queried for any loss. lockstep/losses/losses.hpp
+// has the list, a variant.
 #pragma once
 
 #include "losses/binary_crossentropy.hpp"

@@ -1,4 +1,5 @@
-// The traits of all metrics, queried for any metric. The list of them is the variant in lockstep/metrics/metrics.hpp.
+// The traits of all metrics, queried for any metric. lockstep/metrics/metrics.hpp
+// has the list, a variant.
 #pragma once
 
 #include "metrics/accuracy.hpp"

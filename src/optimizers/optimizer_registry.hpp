@@ -1,4 +1,5 @@
-// The traits of all optimizers, queried for any optimizer. The list of them is the variant in lockstep/optimizers/optimizers.hpp.
+// The traits of all optimizers, queried for any optimizer. lockstep/optimizers/optimizers.hpp
+// has the list, a variant.
 #pragma once
 
 #include "optimizers/adadelta.hpp"
