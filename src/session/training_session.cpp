@@ -43,8 +43,13 @@ void TrainingSession::check_loss(const MetricSums& metrics, const std::string& w
 void TrainingSession::check_weights(const std::string& where) const {
   CompiledModel& model = model_.compiled();
   model.synchronize();
-  const std::span<const float> weights = model.sharding ? model.local.weights : model.arenas.weights;
-  const std::vector<std::string> all = run_context().control().all_gather(are_finite(weights) ? "" : "not finite");
+  bool is_finite = true;
+  if (run_context().backend().device_streams() == nullptr) {
+    is_finite = are_finite(model.sharding ? model.local.weights : model.arenas.weights);
+  } else {  // the arenas are in the device's memory
+    model.visit_weights([&](std::span<const float> weights) { is_finite = is_finite && are_finite(weights); });
+  }
+  const std::vector<std::string> all = run_context().control().all_gather(is_finite ? "" : "not finite");
   if (std::ranges::all_of(all, &std::string::empty)) return;
   const auto problem = find_nonfinite(model_.weights());
   fail_nonfinite({fmt::format("{} after {}", problem.value_or("a weight is NaN or infinite"), where), iterations()});
