@@ -24,7 +24,6 @@
 #include <fstream>
 #include <iterator>
 #include <optional>
-#include <sstream>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -64,13 +63,15 @@ std::optional<Record> read_record(const FileDescriptor& file) {
   };
   return Record{{.job = text("job"),
                  .command = text("command"),
-                 .contents = {.settings = text("settings"), .origin = text("origin"), .origin_files = {}},
+                 .contents = {.settings = text("settings"), .origin = text("origin")},
                  .launch = text("launch"),
                  .generation = number("generation"),
                  .program = text("program"),
                  .host = text("host"),
                  .has_begun = flag("has_begun"),
                  .has_finished = flag("has_finished"),
+                 .model = text("model"),
+                 .has_overwritten_origin = flag("has_overwritten_origin"),
                  .nonfinite_step = number("nonfinite_step")},
                 text("process")};
 }
@@ -87,6 +88,8 @@ int write_record(const FileDescriptor& file, const DirectoryOwner& owner) {
                                     {"host", owner.host},
                                     {"has_begun", owner.has_begun},
                                     {"has_finished", owner.has_finished},
+                                    {"model", owner.model},
+                                    {"has_overwritten_origin", owner.has_overwritten_origin},
                                     {"nonfinite_step", owner.nonfinite_step},
                                     {"process", process_identity()}}
                          .dump(1, ' ', false, nlohmann::json::error_handler_t::replace) +
@@ -102,33 +105,20 @@ int write_record(const FileDescriptor& file, const DirectoryOwner& owner) {
   return fsync(file.number()) == 0 ? 0 : errno;
 }
 
-/// Whether the model is gone that history.json says the last run saved.
-bool lacks_model(const fs::path& directory) {
+/// The name of the model that the last run saved in the directory, as history.json tells; empty if it is not there.
+std::string name_of_saved_model(const fs::path& directory) {
   std::ifstream stream(directory / "history.json", std::ios::binary);
   const nlohmann::json history = nlohmann::json::parse(stream, nullptr, false);
-  if (!history.is_object()) return false;
+  if (!history.is_object()) return {};
   const auto file = history.find("file");
   std::error_code unknown;
-  return file != history.end() && file->is_string() && !file->get_ref<const std::string&>().empty() &&
-         !fs::exists(directory / file->get_ref<const std::string&>(), unknown) && !unknown;
+  return file != history.end() && file->is_string() &&
+                 fs::exists(directory / file->get_ref<const std::string&>(), unknown)
+             ? file->get<std::string>()
+             : std::string();
 }
 
 bool are_known_to_differ(const std::string& a, const std::string& b) { return !a.empty() && !b.empty() && a != b; }
-
-/// Whether one of the files was written after the record was, which a job writes last.
-bool is_any_newer(const std::string& files, const FileDescriptor& record) {
-  struct stat recorded {};
-  if (fstat(record.number(), &recorded) != 0) return false;
-  std::istringstream lines(files);
-  for (std::string file; std::getline(lines, file);) {
-    struct stat status {};
-    if (stat(file.c_str(), &status) != 0) continue;
-    if (std::pair(status.st_mtim.tv_sec, status.st_mtim.tv_nsec) >
-        std::pair(recorded.st_mtim.tv_sec, recorded.st_mtim.tv_nsec))
-      return true;
-  }
-  return false;
-}
 
 std::string describe(const std::optional<Record>& record) {
   if (!record || record->owner.job.empty()) return "another job";
@@ -209,6 +199,7 @@ bool DirectoryLock::try_to_own(double wait_until) {
                            !are_known_to_differ(record->owner.contents.settings, owner_.contents.settings);
   if (is_same_job || (record && is_earlier_generation(record->owner))) {
     owner_.has_begun = record->owner.has_begun;
+    owner_.has_overwritten_origin = record->owner.has_overwritten_origin;
     owner_.nonfinite_step = record->owner.nonfinite_step;
   }
   if (const int problem = write_record(file, owner_); problem != 0) {
@@ -224,8 +215,14 @@ void DirectoryLock::record_begin() {
   record();
 }
 
+void DirectoryLock::record_overwriting_origin() {
+  if (std::exchange(owner_.has_overwritten_origin, true)) return;
+  record();
+}
+
 void DirectoryLock::record_finish() {
   owner_.has_finished = true;
+  owner_.model = name_of_saved_model(directory_);
   record();
 }
 
@@ -241,9 +238,9 @@ void DirectoryLock::record() {
   }
 }
 
-void DirectoryLock::release_finished(bool keeps_record) noexcept {
+void DirectoryLock::release_finished(bool keeps_record, bool has_backups) noexcept {
   const fs::path path = lock_file_in(directory_);
-  if (!file_.valid() || !is_path_of(path, file_)) return;
+  if (!file_.valid() || !is_path_of(path, file_) || has_backups) return;
   if (!keeps_record || !owner_.outlives_launchers) unlink(path.c_str());
 }
 
@@ -259,15 +256,17 @@ void require_job_id(const std::string& job) {
 bool has_finished(const fs::path& directory, const DirectoryOwner& job) {
   const FileDescriptor file(lock_file_in(directory), O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
   const std::optional<Record> record = file.valid() ? read_record(file) : std::nullopt;
-  if (!record || !record->owner.has_finished || record->owner.job != job.job || lacks_model(directory)) return false;
+  if (!record || !record->owner.has_finished || record->owner.job != job.job) return false;
+  std::error_code unknown;
+  if (const std::string& model = record->owner.model; !model.empty() && !fs::exists(directory / model, unknown))
+    return false;
   const JobContents& contents = record->owner.contents;
   const char* difference = nullptr;
   if (are_known_to_differ(record->owner.command, job.command)) {
     difference = "another command line or other variables";
   } else if (are_known_to_differ(contents.settings, job.contents.settings)) {
     difference = "another model, other data or other settings";
-  } else if (are_known_to_differ(contents.origin, job.contents.origin) &&
-             (job.contents.origin_files.empty() || is_any_newer(job.contents.origin_files, file))) {
+  } else if (are_known_to_differ(contents.origin, job.contents.origin) && !record->owner.has_overwritten_origin) {
     difference = "other initial weights";
   }
   if (difference == nullptr) return true;

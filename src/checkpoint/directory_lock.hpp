@@ -13,9 +13,8 @@ namespace lockstep {
 
 /// What a job computes with, beyond the words of its command line. Empty: unknown, and equal to everything.
 struct JobContents {
-  std::string settings;      ///< the digest of model, data and options
-  std::string origin;        ///< the digest of the initial weights and optimizer state
-  std::string origin_files;  ///< the paths of the files that they came from, a line each
+  std::string settings;  ///< the digest of model, data and options
+  std::string origin;    ///< the digest of weights and optimizer state that were read from files
 };
 
 /// Who writes to a directory.
@@ -24,13 +23,15 @@ struct DirectoryOwner {
   bool outlives_launchers = false;  ///< whether new launchers of the job know its name, as a Kubernetes Job's pods do
   std::string command = {};         ///< the digest of the command line
   JobContents contents = {};
-  std::string launch = {};           ///< of the launcher that counts the generations
-  std::uint64_t generation = 0;      ///< rises with each restart of the job's workers; 0 without a launcher
-  std::string program = {};          ///< for messages: "keras_mnist"
-  std::string host = {};             ///< for messages
-  bool has_begun = false;            ///< the backups in the directory are this job's own
-  bool has_finished = false;         ///< the job has written all that it was to write
-  std::uint64_t nonfinite_step = 0;  ///< after which the job saw NaN or infinity and restarted; 0: none
+  std::string launch = {};       ///< of the launcher that counts the generations
+  std::uint64_t generation = 0;  ///< rises with each restart of the job's workers; 0 without a launcher
+  std::string program = {};      ///< for messages: "keras_mnist"
+  std::string host = {};         ///< for messages
+  bool has_begun = false;        ///< the backups in the directory are this job's own
+  bool has_finished = false;     ///< the job has written all that it was to write
+  std::string model = {};        ///< the name of the model in the directory when the job had finished; empty: none
+  bool has_overwritten_origin = false;  ///< the job has written to a file of its initial weights
+  std::uint64_t nonfinite_step = 0;     ///< after which the job saw NaN or infinity and restarted; 0: none
 };
 
 /// Holds the file ".lockstep.lock" in a directory locked (flock), with a description of the owner. The lock ends with
@@ -52,6 +53,11 @@ class DirectoryLock {
   /// Records that the backups in the directory are this job's own. Throws IoError.
   void record_begin();
 
+  /// Records that the job is about to write to a file of its initial weights. Throws IoError.
+  void record_overwriting_origin();
+  /// Whether this object or an earlier generation of the job called record_overwriting_origin.
+  [[nodiscard]] bool has_overwritten_origin() const noexcept { return owner_.has_overwritten_origin; }
+
   /// Records that the job has written everything: backups that are left belong to nobody. Throws IoError.
   void record_finish();
 
@@ -60,8 +66,9 @@ class DirectoryLock {
   /// What this object or an earlier generation of the job recorded; 0: nothing.
   [[nodiscard]] std::uint64_t nonfinite_step() const noexcept { return owner_.nonfinite_step; }
 
-  /// Removes the file of a finished job. Keeps it if `keeps_record` and new launchers may ask for it.
-  void release_finished(bool keeps_record) noexcept;
+  /// Removes the file of a finished job. Keeps it if `keeps_record` and new launchers may ask for it, and if backups
+  /// are left, which another job may remove.
+  void release_finished(bool keeps_record, bool has_backups = false) noexcept;
 
   /// Whether the directory's last owner was another job, which has finished.
   [[nodiscard]] bool other_job_has_finished() const noexcept { return other_job_has_finished_; }
@@ -84,8 +91,7 @@ class DirectoryLock {
 void require_job_id(const std::string& job);
 
 /// Whether the record in a directory says that this job has finished. Throws UsageError if it says that of another
-/// command, or of other contents: then two jobs have the same name. The job itself may have overwritten the files of
-/// its initial weights.
+/// command, or of other contents: then two jobs have the same name. A job whose model is gone has not finished.
 [[nodiscard]] bool has_finished(const std::filesystem::path& directory, const DirectoryOwner& job);
 
 /// The digest of a command line and the variables that set its options, for DirectoryOwner::command.

@@ -81,10 +81,8 @@ JobContents BackupManager::contents() const {
   Digest settings;
   for (const auto& [what, value] : job_) {
     if (what == origin_setting) {
-      contents.origin = value;
-    } else if (what == origin_files_setting) {
-      contents.origin_files = value;
-    } else {
+      if (!session_.model().origin_files().empty()) contents.origin = value;
+    } else if (what != origin_files_setting) {
       for (const std::string& text : {what, value}) settings.add(text.c_str(), text.size() + 1);
     }
   }
@@ -114,7 +112,7 @@ void BackupManager::restore(int epochs) {
     if (ignores_backups) return std::nullopt;
     const auto check = [&](const LoadedBackup& backup) {
       const TrainingState state = deserialize_training_state(*backup.model.training_state, backup.path.string());
-      check_same_job(backup.path.string(), state, epochs);
+      check_same_job(backup.path.string(), state, epochs, lock.has_overwritten_origin());
       check_usable(backup.path.string(), backup.model, state);
     };
     if (auto newest = directory_.newest(fit_, check, log_warning))
@@ -176,12 +174,14 @@ void BackupManager::check_usable(const std::string& path, const ModelData& backu
   }
 }
 
-void BackupManager::check_same_job(const std::string& path, const TrainingState& state, int epochs) const {
+void BackupManager::check_same_job(const std::string& path, const TrainingState& state, int epochs,
+                                   bool has_overwritten_origin) const {
   const auto files = state.job_settings.find(origin_files_setting);
-  // The job itself may have overwritten a file that it started from.
-  const bool may_have_overwritten =
-      state.job == session_.run_context().identity().job &&
-      (files == state.job_settings.end() || files->second == session_.model().origin_files());
+  // The job itself may have overwritten a file that it started from. What its program drew may differ in each start.
+  const std::string& origin_files = session_.model().origin_files();
+  const bool may_have_overwritten = state.job == session_.run_context().identity().job &&
+                                    (has_overwritten_origin || origin_files.empty()) &&
+                                    (files == state.job_settings.end() || files->second == origin_files);
   // A second fit begins with what the first one gives here, which has other bits on other workers or processors.
   const bool may_have_trained_differently = fit_ > 1 && state.provenance != session_.model().provenance();
   for (const auto& [what, value] : job_) {

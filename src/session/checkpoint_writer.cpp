@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <exception>
 #include <filesystem>
+#include <sstream>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -35,6 +36,16 @@ bool is_in(const std::filesystem::path& file, const std::filesystem::path& direc
   std::error_code ignored;
   return !directory.empty() &&
          std::filesystem::equivalent(std::filesystem::absolute(file).parent_path(), directory, ignored);
+}
+
+/// Whether a file is one of those that the lines of `files` name.
+bool is_one_of(const std::filesystem::path& file, const std::string& files) {
+  std::istringstream lines(files);
+  for (std::string line; std::getline(lines, line);) {
+    std::error_code ignored;
+    if (file == line || std::filesystem::equivalent(file, line, ignored)) return true;
+  }
+  return false;
 }
 
 /// Throws UsageError for a name whose file would be removed with the backups.
@@ -94,6 +105,7 @@ void CheckpointWriter::write_async(BackgroundWriter::Content content, std::funct
 std::function<void()> CheckpointWriter::make_job(const std::filesystem::path& path, Snapshot& snapshot) {
   RunContext& run_context = session_.run_context();
   if (!run_context.world().is_chief()) return {};
+  if (is_one_of(path, session_.model().origin_files())) run_context.record_overwriting_origin();
   const CompiledModel& model = session_.model().compiled();
   NamedValues facts = record_of(model.choice);
   facts["precision"] = std::string(model.plan().graph.mixed_bfloat16 ? "mixed_bfloat16" : "float32");

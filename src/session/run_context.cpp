@@ -230,7 +230,17 @@ RunContext::FinishedBackupsRemover::~FinishedBackupsRemover() {
   if (!remove_on_exit) return;
   fault_point("clean");
   for (const BackupDirectory& directory : directories) directory.clear();
-  for (DirectoryLock& lock : locks) lock.release_finished(lock.directory() == model_directory);
+  // A backup that could not be removed belongs to nobody, as the record tells the next job.
+  const auto has_backups = [this](const std::filesystem::path& directory) {
+    try {
+      return std::ranges::any_of(
+          directories, [&](const BackupDirectory& each) { return each.path() == directory && !each.list().empty(); });
+    } catch (const IoError&) {
+      return true;
+    }
+  };
+  for (DirectoryLock& lock : locks)
+    lock.release_finished(lock.directory() == model_directory, has_backups(lock.directory()));
   for (const BackupDirectory& directory : directories) directory.remove_if_empty();
 }
 

@@ -74,6 +74,10 @@ class RunContext {
   /// reference is valid until the next call.
   DirectoryLock& lock_directory(const std::filesystem::path& directory);
   [[nodiscard]] const DirectoryOwner& identity() const noexcept { return identity_; }
+  /// Records in the job's directories that it is about to write to a file of its initial weights.
+  void record_overwriting_origin() {
+    for (DirectoryLock& lock : backups_.locks) lock.record_overwriting_origin();
+  }
   /// What the job computes with. A program that fits several times is told apart by its first fit: the contents of
   /// later ones depend on its results.
   void set_contents(const JobContents& contents) {

@@ -13,7 +13,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include <array>
-#include <chrono>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
@@ -178,17 +177,18 @@ TEST_CASE("that a job has begun is known to its later generations, and to no oth
 
 TEST_CASE("a finished job's record stays for its later launchers, and another job replaces it") {
   const ScratchDirectory scratch;
-  const fs::path weights = scratch / "weights.h5";
-  write_bytes(weights, std::string("before"));
   DirectoryOwner owner = first;
   owner.outlives_launchers = true;
   owner.command = "train";
-  owner.contents = {.settings = "data 1", .origin = "weights 1", .origin_files = weights.string() + "\n"};
+  owner.contents = {.settings = "data 1", .origin = "weights 1"};
+  const bool overwrites_origin = GENERATE(false, true);
   CHECK(!has_finished(scratch.path(), owner));
   {
     DirectoryLock lock(scratch.path(), owner);
     CHECK(!has_finished(scratch.path(), owner));
-    write_bytes(weights, std::string("by the job itself"));
+    if (overwrites_origin) lock.record_overwriting_origin();
+    write_bytes(scratch / "model.h5", std::string("a model"));
+    write_bytes(scratch / "history.json", std::string(R"({"file": "model.h5"})"));
     lock.record_finish();
     lock.release_finished(true);
   }
@@ -206,9 +206,15 @@ TEST_CASE("a finished job's record stays for its later launchers, and another jo
   check_is_other(with([](auto& it) { it.command = "train another"; }), "another command line");
   check_is_other(with([](auto& it) { it.contents.settings = "data 2"; }), "other data");
   const DirectoryOwner reads_overwritten = with([](auto& it) { it.contents.origin = "weights 2"; });
-  CHECK(has_finished(scratch.path(), reads_overwritten));
-  fs::last_write_time(weights, fs::file_time_type::clock::now() + std::chrono::seconds(1));
-  check_is_other(reads_overwritten, "other initial weights");
+  if (overwrites_origin) {
+    CHECK(has_finished(scratch.path(), reads_overwritten));
+  } else {
+    check_is_other(reads_overwritten, "other initial weights");
+  }
+  fs::remove(scratch / "history.json");
+  CHECK(has_finished(scratch.path(), owner));
+  fs::remove(scratch / "model.h5");
+  CHECK(!has_finished(scratch.path(), owner));
   const DirectoryLock other(scratch.path(), second);
   CHECK(other.other_job_has_finished());
   CHECK(!has_finished(scratch.path(), owner));

@@ -225,6 +225,38 @@ TEST_CASE("a backup of a job that began otherwise is rejected") {
   CHECK(run({}, no_step) == 28);
 }
 
+TEST_CASE("a restart of a job may find its first file overwritten by the job only") {
+  const ScratchModelDirectory directory;
+  const fs::path first = directory / "first.h5";
+  const auto run = [&](bool overwrites, std::int64_t killed_at) {
+    (void)setenv("LOCKSTEP_JOB_ID", overwrites ? "overwrites" : "does not", 1);
+    MultiWorkerMirroredStrategy strategy(Options{.model_dir = directory.path(), .global_batch_size = 8, .verbose = 0});
+    (void)unsetenv("LOCKSTEP_JOB_ID");
+    const Examples data = make_examples(network, logits, 29, 3);
+    Model model = strategy.build(network);
+    model.load_weights(first);
+    model.compile({.optimizer = SGD(), .loss = logits, .metrics = {}});
+    std::vector<AnyCallback> callbacks{BackupAndRestore(directory.backups(), {.save_freq = 1}), AwaitWriter()};
+    callbacks.emplace_back(ModelCheckpoint(overwrites ? first : directory / "other.h5"));
+    callbacks.emplace_back(Killer(killed_at));
+    model.fit(data.data, {.epochs = 3, .callbacks = callbacks});
+    return model.iterations();
+  };
+  const auto save_first = [&](std::uint64_t seed) {
+    MultiWorkerMirroredStrategy strategy(Options{.seed = seed, .verbose = 0});
+    Model model = strategy.build(network);
+    model.compile({.optimizer = SGD(), .loss = logits, .metrics = {}});
+    model.save(first);
+  };
+  save_first(1);
+  CHECK_THROWS_AS(run(true, 6), Killed);  // after it has saved the first epoch
+  CHECK(run(true, no_step) == 12);
+  save_first(1);
+  CHECK_THROWS_AS(run(false, 6), Killed);
+  save_first(2);
+  CHECK(contains(message_of<UsageError>([&] { (void)run(false, no_step); }), "the digest of the initial weights"));
+}
+
 TEST_CASE("each of two fits finds its own backups") {
   struct Twice {
     fs::path directory;
