@@ -14,19 +14,31 @@ constexpr std::array<std::string_view, 20> launch_options{
     "LOCKSTEP_RANKS_PER_WORKER",   "LOCKSTEP_REJOIN_TIMEOUT",    "LOCKSTEP_REPORT_INTERVAL", "LOCKSTEP_STALL_TIMEOUT",
     "LOCKSTEP_RENDEZVOUS_TIMEOUT", "LOCKSTEP_START_TIMEOUT",     "LOCKSTEP_STATUS_PORT",     "LOCKSTEP_WORKERS"};
 
-constexpr std::array<std::string_view, 11> others{
-    "LOCKSTEP_COLLECTIVE_TIMEOUT",       "LOCKSTEP_COMMAND",         "LOCKSTEP_CONTROL_FD", "LOCKSTEP_CUDA_GRAPHS",
-    "LOCKSTEP_CUDA_DIRECT_CONVOLUTIONS", "LOCKSTEP_DATA_MIRROR",     "LOCKSTEP_GENERATION", "LOCKSTEP_LAUNCH_ID",
-    "LOCKSTEP_MEMBER_ADDRESSES",         "LOCKSTEP_SIMULATED_HOSTS", "LOCKSTEP_MNIST_DIR"};
+constexpr std::array<std::string_view, 13> others{"LOCKSTEP_COLLECTIVE_TIMEOUT",
+                                                  "LOCKSTEP_COMMAND",
+                                                  "LOCKSTEP_CONTROL_FD",
+                                                  "LOCKSTEP_CUDA_GRAPHS",
+                                                  "LOCKSTEP_CUDA_DIRECT_CONVOLUTIONS",
+                                                  "LOCKSTEP_DATA_MIRROR",
+                                                  "LOCKSTEP_FAKE_GPUS",
+                                                  "LOCKSTEP_FAKE_GPU_SEED",
+                                                  "LOCKSTEP_GENERATION",
+                                                  "LOCKSTEP_LAUNCH_ID",
+                                                  "LOCKSTEP_MEMBER_ADDRESSES",
+                                                  "LOCKSTEP_SIMULATED_HOSTS",
+                                                  "LOCKSTEP_MNIST_DIR"};
+
+/// Of tests and benchmarks.
+constexpr std::array<std::string_view, 19> test_variables{
+    "LOCKSTEP_BENCH_CORE",        "LOCKSTEP_BENCH_FILE",      "LOCKSTEP_TEST_CONVOLUTIONS", "LOCKSTEP_TEST_DEVICE",
+    "LOCKSTEP_TEST_FAULT",        "LOCKSTEP_TEST_FAULT_CALL", "LOCKSTEP_TEST_FAULT_ONCE",   "LOCKSTEP_TEST_FAULT_POINT",
+    "LOCKSTEP_TEST_GENERATION",   "LOCKSTEP_TEST_HISTORY",    "LOCKSTEP_TEST_MODELS",       "LOCKSTEP_TEST_NO_LOCKS",
+    "LOCKSTEP_TEST_NO_PROCESSES", "LOCKSTEP_TEST_NO_THREADS", "LOCKSTEP_TEST_PROGRAMS",     "LOCKSTEP_TEST_RANK",
+    "LOCKSTEP_TEST_STEP_MS",      "LOCKSTEP_TEST_TRACE",      "LOCKSTEP_TEST_WATCH"};
 
 template <typename List>
 bool contains(const List& list, std::string_view name) {
   return std::find(list.begin(), list.end(), name) != list.end();
-}
-
-bool is_of_tests(std::string_view variable) {
-  return variable.starts_with("LOCKSTEP_TEST_") || variable.starts_with("LOCKSTEP_BENCH_") ||
-         variable.starts_with("LOCKSTEP_FAKE_");
 }
 
 /// {SVC}_SERVICE_HOST, {SVC}_SERVICE_PORT, {SVC}_SERVICE_PORT_{NAME}, {SVC}_PORT=tcp://...,
@@ -44,7 +56,7 @@ bool is_service_variable(std::string_view variable, std::string_view value) {
 }  // namespace
 
 bool has_other_reader(std::string_view variable, std::string_view value) {
-  return contains(launch_options, variable) || contains(others, variable) || is_of_tests(variable) ||
+  return contains(launch_options, variable) || contains(others, variable) || contains(test_variables, variable) ||
          is_service_variable(variable, value);
 }
 
