@@ -238,9 +238,9 @@ void DirectoryLock::record() {
   }
 }
 
-void DirectoryLock::release_finished(bool keeps_record, bool has_backups) noexcept {
+void DirectoryLock::release_finished(bool keeps_record) noexcept {
   const fs::path path = lock_file_in(directory_);
-  if (!file_.valid() || !is_path_of(path, file_) || has_backups) return;
+  if (!file_.valid() || !is_path_of(path, file_)) return;
   if (!keeps_record || !owner_.outlives_launchers) unlink(path.c_str());
 }
 

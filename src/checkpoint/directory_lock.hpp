@@ -66,9 +66,8 @@ class DirectoryLock {
   /// What this object or an earlier generation of the job recorded; 0: nothing.
   [[nodiscard]] std::uint64_t nonfinite_step() const noexcept { return owner_.nonfinite_step; }
 
-  /// Removes the file of a finished job. Keeps it if `keeps_record` and new launchers may ask for it, and if backups
-  /// are left, which another job may remove.
-  void release_finished(bool keeps_record, bool has_backups = false) noexcept;
+  /// Removes the file of a finished job. Keeps it if `keeps_record` and new launchers may ask for it.
+  void release_finished(bool keeps_record) noexcept;
 
   /// Whether the directory's last owner was another job, which has finished.
   [[nodiscard]] bool other_job_has_finished() const noexcept { return other_job_has_finished_; }

@@ -131,8 +131,10 @@ void predict(std::span<const std::string> args) {
   Dataset test;
   std::optional<std::uint64_t> iterations;
   Model model = strategy.load_model(settings.model, [&](const Architecture& architecture, const auto& saved) {
-    if (saved) iterations = saved->saved_iterations;
-    if (saved) strategy.print("Not used, so not checked: what {} was compiled with", settings.model.string());
+    if (saved) {
+      iterations = saved->saved_iterations;
+      strategy.print("Not used, so not checked: what {} was compiled with", settings.model.string());
+    }
     const char* const extension = architecture.outputs().size() == 1 ? ".npy" : ".npz";
     if (output.empty()) {
       output = std::string("predictions") + extension;

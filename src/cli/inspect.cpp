@@ -210,8 +210,8 @@ ExitCode inspect_models(std::span<const std::string> args, std::ostream& out) {
       parse_rows(args, {}, rows,
                  {.name = "lockstep inspect",
                   .description = "Shows models: .keras, .h5 and .weights.h5 files, and directories of them.\n"
-                                 "lockstep inspect [--check [--for COMMAND [--data-dir PATH]]] [--json] PATH\nlockstep "
-                                 "inspect [--json] --compare A B",
+                                 "lockstep inspect [--check [--for COMMAND [--data-dir PATH]]] [--json] PATH\n"
+                                 "lockstep inspect [--json] --compare A B",
                   .takes_operands = true});
   if (compares) {
     if (paths.size() != 2 || options.check) {

@@ -31,6 +31,7 @@
 #include <system_error>
 #include <thread>
 #include <utility>
+#include <vector>
 
 namespace lockstep {
 
@@ -229,18 +230,14 @@ RunContext::~RunContext() {
 RunContext::FinishedBackupsRemover::~FinishedBackupsRemover() {
   if (!remove_on_exit) return;
   fault_point("clean");
-  for (const BackupDirectory& directory : directories) directory.clear();
-  // A backup that could not be removed belongs to nobody, as the record tells the next job.
-  const auto has_backups = [this](const std::filesystem::path& directory) {
-    try {
-      return std::ranges::any_of(
-          directories, [&](const BackupDirectory& each) { return each.path() == directory && !each.list().empty(); });
-    } catch (const IoError&) {
-      return true;
-    }
-  };
-  for (DirectoryLock& lock : locks)
-    lock.release_finished(lock.directory() == model_directory, has_backups(lock.directory()));
+  std::vector<std::filesystem::path> left;  // whose record tells the next job that their backups belong to nobody
+  for (const BackupDirectory& directory : directories) {
+    if (!directory.clear()) left.push_back(directory.path());
+  }
+  for (DirectoryLock& lock : locks) {
+    if (std::ranges::find(left, lock.directory()) == left.end())
+      lock.release_finished(lock.directory() == model_directory);
+  }
   for (const BackupDirectory& directory : directories) directory.remove_if_empty();
 }
 

@@ -20,6 +20,7 @@
 #include <csignal>
 #include <cstdarg>
 #include <cstddef>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <string>
@@ -167,6 +168,10 @@ int flock(int descriptor, int operation) {
     return -1;
   }
   return real<int (*)(int, int)>("flock")(descriptor, operation);
+}
+
+int remove(const char* path) {
+  return meet(decide("remove", path), [&] { return real<int (*)(const char*)>("remove")(path); });
 }
 
 int unlink(const char* path) {

@@ -1,12 +1,13 @@
 """A run resumes only its own job's backups, and outputs are checked before the first step."""
 
+import errno
 import signal
 import zipfile
 from pathlib import Path
 
 import data_files
 from model_file_support import COMPILED, SMALL, description
-from support import DATA, IO, USAGE, Ended, ProgramTest, Running, eventually, program
+from support import DATA, IO, USAGE, Ended, ProgramTest, Running, eventually, library, program
 
 LONG = ("--epochs", 100000)
 REST = ("--global-batch-size", 20, "--backup-save-freq", 1000, "--epochs", 200, "--steps-per-epoch", 5)
@@ -167,6 +168,14 @@ class JobIdentityTest(CommandTest):
         ended = self.run_program(*REST, LOCKSTEP_JOB_ID="one")
         self.assert_refused(ended, "the data was", "start over with --resume never")
         self.assertNotIn("Resuming from", self.succeed(*REST, **job).stdout)
+
+    def test_a_backup_that_cannot_be_removed_belongs_to_nobody(self) -> None:
+        short = ("--global-batch-size", 20, "--epochs", 1, "--steps-per-epoch", 2, "--backup-save-freq", 1)
+        self.succeed(*short, LD_PRELOAD=library("failing_calls"), LOCKSTEP_TEST_WATCH=str(self.model / "backup"),
+                     LOCKSTEP_TEST_FAULT_CALL="remove", LOCKSTEP_TEST_FAULT=f"1 {errno.EIO}")
+        self.assertEqual(len(self.backups()), 1)
+        self.assertNotIn("Resuming", self.succeed(*short, "--seed", 7).stdout)
+        self.assertEqual(self.backups(), [])
 
     def test_initial_weights_are_not_where_the_model_goes(self) -> None:
         given = self.trained(1)

@@ -157,14 +157,15 @@ std::size_t BackupDirectory::remove_older() const noexcept {
   return removed;
 }
 
-void BackupDirectory::clear() const noexcept {
+bool BackupDirectory::clear() const noexcept {
   try {
     std::error_code stays;
     for (const BackupName& name : list()) fs::remove(file_of(name), stays);
     remove_abandoned_backups(path_);
     remove_if_empty();
+    return list().empty();
   } catch (const std::exception&) {  // the directory cannot be read, so nothing in it can be removed
-    return;
+    return false;
   }
 }
 

@@ -57,8 +57,8 @@ class BackupDirectory {
   /// Removes all backups of each fit that are older than its newest whole one. Returns how many. Ignores errors.
   [[nodiscard]] std::size_t remove_older() const noexcept;
 
-  /// Removes all backups, and the directory if it is then empty. Ignores errors.
-  void clear() const noexcept;
+  /// Removes all backups, and the directory if it is then empty. Returns false if a backup is left.
+  bool clear() const noexcept;
 
   /// Removes the directory if it is empty. Ignores errors.
   void remove_if_empty() const noexcept;
