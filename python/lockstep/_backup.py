@@ -8,6 +8,7 @@ import io
 import json
 import os
 import pickle
+import warnings
 import zipfile
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lockstep._lock import hold
-from lockstep._native import DataError, IoError, UsageError
+from lockstep._native import DataError, IoError, PeerError, UsageError
 from lockstep._world import group, is_chief
 
 FORMAT = 2
@@ -132,13 +133,24 @@ class Backup:
         )
 
 
+def _has_nan(array: NDArray[Any]) -> bool:
+    is_float = array.dtype.kind == "f" or array.dtype.name == "bfloat16"
+    return is_float and bool(np.isnan(array).any())
+
+
 def write(directory: Path, backup: Backup, state: RankState) -> None:
-    """Write a backup. All ranks call this; `backup` is the chief's, `state` each rank's own."""
+    """Write a backup. All ranks call this; `backup` is the chief's, `state` each rank's own.
+
+    A model with NaN is not backed up: a restart would go on with it.
+    """
     layers = state.layers or []
     digest = hashlib.blake2b(b"".join(array.tobytes() for array in layers), digest_size=16).digest()
     is_own = group().all_gather(digest)[0] != digest
     parts = group().all_gather(pickle.dumps(RankState(state.metrics, layers if is_own else None)))
     if not is_chief():
+        return
+    if any(_has_nan(array) for array in backup.variables):
+        warnings.warn(f"the model holds NaN, so the backup in {directory} is not replaced", RuntimeWarning, stacklevel=2)
         return
     backup.ranks = [pickle.loads(part) for part in parts]
     path = directory / FILE
@@ -155,22 +167,29 @@ def write(directory: Path, backup: Backup, state: RankState) -> None:
         raise IoError(f"cannot write the backup {path}: {error.strerror or error}") from error
 
 
+def _job() -> str:
+    return os.environ.get("LOCKSTEP_JOB_ID") or os.environ.get("LOCKSTEP_LAUNCH_ID", "")
+
+
 def read(directory: Path) -> Backup | None:
     """Return the backup in a directory that only the chief sees, on all ranks; None if there is none.
 
-    The directory is this program's until it ends. Raises `UsageError` if another one trains there.
+    The directory is this program's until it ends. Raises `UsageError` if another one trains there, and `PeerError` if
+    an earlier process of this job still does.
     """
     path = directory / FILE
     message = b"none"
     if is_chief():
         try:
             if directory.absolute() not in _held:
-                _held[directory.absolute()] = hold(directory / _LOCK, _LOCK_WAIT_S)
+                _held[directory.absolute()] = hold(directory / _LOCK, _LOCK_WAIT_S, _job())
             for leftover in directory.glob(f".{FILE}.*"):  # of a chief that was killed while it wrote
                 leftover.unlink()
             message = b"data" + path.read_bytes() if path.exists() else b"none"
         except UsageError as error:
             message = b"used" + str(error).encode()
+        except PeerError as error:
+            message = b"busy" + str(error).encode()
         except OSError as error:
             message = b"fail" + str(error.strerror or error).encode()
     message = group().broadcast(message, 0)
@@ -178,6 +197,8 @@ def read(directory: Path) -> Backup | None:
         return None
     if message[:4] == b"used":
         raise UsageError(message[4:].decode())
+    if message[:4] == b"busy":
+        raise PeerError(message[4:].decode())
     if message[:4] == b"fail":
         raise IoError(f"cannot read the backup {path}: {message[4:].decode()}")
     try:

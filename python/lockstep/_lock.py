@@ -8,16 +8,18 @@ import os
 import time
 from pathlib import Path
 
-from lockstep._native import IoError, UsageError
+from lockstep._native import IoError, PeerError, UsageError
 
 _POLL_S = 0.1
+_MAX_BYTES = 1024  # of a job's id
 
 
-def hold(path: Path, wait_s: float = 0) -> int:
+def hold(path: Path, wait_s: float = 0, job: str = "") -> int:
     """Lock a file in a directory, and make both if need be. Return the descriptor that holds the lock.
 
-    The lock ends when the descriptor is closed, and when the process ends. Raises `UsageError` if another process keeps
-    it for `wait_s` seconds, and `IoError` if the file cannot be made.
+    The lock ends when the descriptor is closed, and when the process ends. Raises `IoError` if the file cannot be made.
+    If another process keeps it for `wait_s` seconds, raises `PeerError` if that is an earlier process of the same
+    `job`, which will end, and else `UsageError`.
     """
     directory = path.parent
     end = time.monotonic() + wait_s
@@ -28,10 +30,15 @@ def hold(path: Path, wait_s: float = 0) -> int:
             with contextlib.suppress(BlockingIOError):
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if _is(path, descriptor):
+                    os.pwrite(descriptor, job.encode(), 0)
+                    os.ftruncate(descriptor, len(job.encode()))
                     return descriptor
                 end = max(end, time.monotonic() + _POLL_S)  # the training that held it has ended, and removed the file
+            is_same_job = job != "" and os.pread(descriptor, _MAX_BYTES, 0) == job.encode()
             os.close(descriptor)
             if time.monotonic() > end:
+                if is_same_job:
+                    raise PeerError(f"an earlier process of this job still trains in {directory}")
                 raise UsageError(
                     f"another process trains in {directory}; wait for it to end, or name another backup_dir"
                 )

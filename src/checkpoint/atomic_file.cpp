@@ -159,8 +159,7 @@ void remove_abandoned_files(const fs::path& directory,
       const std::string name = entry.path().filename().string();
       const std::string_view target = target_of(name);
       if (target.empty() || !is_target(target)) continue;
-      // O_NONBLOCK: a FIFO of this name must not block.
-      const FileDescriptor file(entry.path(), O_RDONLY | O_NONBLOCK | O_NOFOLLOW);
+      const FileDescriptor file = open_for_lock(entry.path());
       if (file.valid() && try_lock(file) == 0 && is_path_of(entry.path(), file)) unlink(entry.path().c_str());
     }
   } catch (const std::exception&) {  // the directory cannot be read

@@ -284,7 +284,7 @@ std::string digest_of_command(std::span<const std::string> command) {
 
 void require_not_owned_by_another(const fs::path& file) {
   const fs::path directory = directory_of(file);
-  const FileDescriptor lock(lock_file_in(directory), O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
+  const FileDescriptor lock = open_for_lock(lock_file_in(directory));
   if (!lock.valid() && errno == ENOENT) return;
   if (!lock.valid()) {
     throw_io_error(fmt::format("cannot write {}: cannot read {}", file.string(), lock_file_in(directory).string()),

@@ -57,6 +57,13 @@ bool is_path_of(const fs::path& path, const FileDescriptor& file) {
          by_path.st_dev == by_descriptor.st_dev && by_path.st_ino == by_descriptor.st_ino;
 }
 
+FileDescriptor open_for_lock(const fs::path& path) {
+  constexpr int flags = O_NOFOLLOW | O_NONBLOCK;
+  FileDescriptor file(path, O_RDWR | flags);
+  if (!file.valid() && (errno == EACCES || errno == EPERM || errno == EROFS)) return {path, O_RDONLY | flags};
+  return file;
+}
+
 int try_lock(const FileDescriptor& file) {
   int result = -1;
   do {

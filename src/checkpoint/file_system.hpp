@@ -25,6 +25,10 @@ class NoSpaceError : public IoError {
 /// True if the path names the open file.
 [[nodiscard]] bool is_path_of(const std::filesystem::path& path, const FileDescriptor& file);
 
+/// Opens an existing file to try its lock. It does not wait for the other end of a FIFO, and does not follow a link.
+/// NFS grants an exclusive lock only to a file that is open for writing.
+[[nodiscard]] FileDescriptor open_for_lock(const std::filesystem::path& path);
+
 /// Locks a file until its descriptor is closed (flock). Returns 0, EWOULDBLOCK if another process holds the lock, or
 /// the errno of a file system without locks.
 [[nodiscard]] int try_lock(const FileDescriptor& file);

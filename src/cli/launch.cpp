@@ -160,8 +160,8 @@ LaunchOptions read_options(std::span<const std::string> args, const Environment&
   if (timeouts.start_timeout > 0) timeouts.stacks_after = std::min(timeouts.stacks_after, timeouts.start_timeout / 2);
   timeouts.heartbeat_interval = std::min(timeouts.heartbeat_interval, timeouts.heartbeat_timeout / 4);
   // The program may read the others.
-  for (const auto& [name, hint] : find_unknown_variables(environment, rows, {})) {
-    if (!hint.empty()) log_warning("no option reads the variable " + name + hint);
+  for (const auto& [name, hint, is_of_other] : find_unknown_variables(environment, rows, {})) {
+    if (!hint.empty() && !is_of_other) log_warning("no option reads the variable " + name + hint);
   }
   return options;
 }

@@ -37,8 +37,8 @@ template <typename Value>
 using Choices = std::vector<std::pair<std::string, Value>>;
 
 template <typename Value>
-std::vector<std::string_view> names_of(const Choices<Value>& choices) {
-  std::vector<std::string_view> names;
+std::vector<std::string> names_of(const Choices<Value>& choices) {
+  std::vector<std::string> names;
   for (const auto& [name, value] : choices) names.push_back(name);
   return names;
 }
@@ -51,7 +51,8 @@ Value choose(const OptionValue& given, const Choices<Value>& choices, const Choi
       if (given.value == name) return value;
     }
   }
-  refuse(given, join_words(names_of(choices), "or"));
+  const std::vector<std::string> names = names_of(choices);
+  refuse_word(given, given.value, names, join_words(names, "or"));
 }
 
 /// Of a model with several outputs: of the layer that computes this one.
@@ -90,17 +91,18 @@ std::vector<Metric> metrics_of(const OptionValue& given) {
   for (std::size_t begin = 0; begin <= given.value.size();) {
     const std::size_t end = std::min(given.value.find(',', begin), given.value.size());
     const std::string_view name = std::string_view(given.value).substr(begin, end - begin);
-    std::vector<std::string_view> names;
+    std::vector<std::string> names;
     const std::size_t before = metrics.size();
     for_each_alternative<Metric>([&]<typename T>(std::type_identity<T>) {
-      names.push_back(MetricTraits<T>::name);
+      names.emplace_back(MetricTraits<T>::name);
       if (!is_name_of<T>(name)) return;
       T metric;
       if (name != MetricTraits<T>::name) metric.name = name;
       metrics.emplace_back(std::move(metric));
     });
     names.emplace_back("none");
-    if (metrics.size() == before) refuse(given, "names with commas between them, each " + join_words(names, "or"));
+    if (metrics.size() == before)
+      refuse_word(given, name, names, "names with commas between them, each " + join_words(names, "or"));
     begin = end + 1;
   }
   return metrics;

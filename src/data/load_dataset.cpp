@@ -126,13 +126,20 @@ std::vector<fs::path> find_all_idx(const fs::path& directory, std::initializer_l
     }
   }
   if (missing.empty()) return found;
+  std::vector<std::string> archives;
   std::error_code unreadable;
   for (fs::directory_iterator entry(directory, unreadable), end; !unreadable && entry != end;
        entry.increment(unreadable)) {
-    if (entry->path().extension() == ".npz") {
-      throw IoError(fmt::format("the data directory {} has no {}; name the file {}", directory.string(),
-                                fmt::join(missing, ", "), entry->path().string()));
-    }
+    if (entry->path().extension() == ".npz") archives.push_back(entry->path().filename().string());
+  }
+  if (!archives.empty()) {
+    std::ranges::sort(archives);
+    const std::string remedy = archives.size() == 1
+                                   ? "name the file " + (directory / archives.front()).string()
+                                   : fmt::format("name one of its {} .npz files, such as {}", archives.size(),
+                                                 (directory / archives.front()).string());
+    throw IoError(
+        fmt::format("the data directory {} has no {}; {}", directory.string(), fmt::join(missing, ", "), remedy));
   }
   throw IoError(fmt::format("the data directory {} has no {} (plain or .gz); {}", directory.string(),
                             fmt::join(missing, ", "), remedy_of(training_files)));
@@ -185,8 +192,8 @@ void require_same_kind(const Dataset& train, const Dataset& other) {
   const auto require = [&](const auto& ours, const auto& theirs, const auto& kind) {
     if (ours.shape == theirs.shape && ours.values.index() == theirs.values.index()) return;
     throw DataError(fmt::format(
-        "the examples of {} are {} of shape {} and those of {} are {} of shape {}; both must match, so save "
-        "them again",
+        "the examples of {} are {} of shape {} and those of {} are {} of shape {}; save both with one dtype and "
+        "one shape",
         train.label_of(ours), kind(ours), ours.shape.to_string(), other.label_of(theirs), kind(theirs),
         theirs.shape.to_string()));
   };

@@ -22,12 +22,6 @@ struct CloseFile {
   void operator()(zip_file_t* file) const noexcept { zip_fclose(file); }
 };
 
-std::string text_of(zip_error_t* error) {
-  std::string text = zip_error_strerror(error);
-  zip_error_fini(error);
-  return text;
-}
-
 /// A member of the archive, read sequentially.
 class Member {
  public:
@@ -102,14 +96,20 @@ NpzArchive::NpzArchive(std::span<const std::byte> file, std::string name)
   zip_error_init(&error);
   zip_source_t* source = zip_source_buffer_create(file.data(), file.size(), 0, &error);
   if (source != nullptr) archive_.reset(zip_open_from_source(source, ZIP_RDONLY, &error));
+  zip_error_fini(&error);
   if (archive_ == nullptr) {
     if (source != nullptr) zip_source_free(source);  // an archive owns its source only once it is open
+    const std::string_view text(reinterpret_cast<const char*>(file.data()), file.size());
+    if (text.starts_with("PK\3\4")) {
+      throw DataError(
+          fmt::format("{} is cut short: it begins as an archive, but has no end after {} bytes; fetch or "
+                      "write it again",
+                      name_, file.size()));
+    }
     throw DataError(
-        fmt::format("{} ({} bytes) is not a zip archive ({}); give a file that numpy.savez wrote, or fetch "
-                    "it again",
-                    name_, file.size(), text_of(&error)));
+        fmt::format("{} ({} bytes) is not a zip archive, as numpy.savez writes; give such a file, or fetch it again",
+                    name_, file.size()));
   }
-  zip_error_fini(&error);
   // Python reads the last of several members of one name, libzip the first.
   std::set<std::string_view> names;
   for (zip_int64_t i = 0; i < zip_get_num_entries(archive_.get(), 0); ++i) {

@@ -156,8 +156,10 @@ class DatasetArchive {
         if (is_first) continue;
         as_many = fmt::format(", which has as many entries as {},", other->second);
       }
+      std::vector<std::string> names = known_keys(wanted);
+      if (const std::string name = lower_case(key); std::ranges::find(names, name) != names.end()) names = {name};
       throw DataError(fmt::format("{}:{}{} would not be used; rename it to {}, or leave it out", file_, key, as_many,
-                                  join_words(known_keys(wanted), "or")));
+                                  join_words(names, "or")));
     }
   }
 
@@ -181,7 +183,7 @@ class DatasetArchive {
                            const Shape& targets_shape) const {
     throw DataError(
         fmt::format("{}:{} has shape {} and {} has shape {}, but there must be one label for every example, "
-                    "and at least one example; save them again",
+                    "and at least one example; save as many of both",
                     file_, inputs, inputs_shape.to_string(), targets, targets_shape.to_string()));
   }
 

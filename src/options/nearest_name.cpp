@@ -1,6 +1,8 @@
 // See nearest_name.hpp.
 #include "options/nearest_name.hpp"
 
+#include "core/lower_case.hpp"
+
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -29,6 +31,8 @@ std::size_t edit_distance(std::string_view left, std::string_view right) {
   return distance[left.size()][right.size()];
 }
 
+constexpr std::size_t short_name = 5;  // a name with fewer characters is a letter away from too many others
+
 /// What other programs call the same.
 constexpr std::array<std::array<std::string_view, 2>, 4> synonyms{
     {{"fit", "train"}, {"eval", "evaluate"}, {"test", "evaluate"}, {"lr", "learning-rate"}}};
@@ -36,7 +40,6 @@ constexpr std::array<std::array<std::string_view, 2>, 4> synonyms{
 }  // namespace
 
 std::string nearest_name(std::string_view given, std::span<const std::string> names) {
-  constexpr std::size_t short_name = 5;
   std::size_t bound = given.size() < short_name ? 2 : 3;  // distances below it are accepted
   std::string nearest;
   for (const std::string& name : names) {
@@ -50,7 +53,9 @@ std::string nearest_name(std::string_view given, std::span<const std::string> na
   }
   if (!nearest.empty()) return nearest;
   constexpr std::size_t min_beginning = 3;
-  const auto begins = [given](const std::string& name) { return name.starts_with(given); };
+  const auto begins = [given](const std::string& name) {
+    return name.starts_with(given) || (name.size() >= short_name && given.starts_with(name));
+  };
   if (const auto found = std::ranges::find_if(names, begins); given.size() >= min_beginning && found != names.end())
     return *found;
   if (given.size() < short_name) return {};
@@ -58,6 +63,13 @@ std::string nearest_name(std::string_view given, std::span<const std::string> na
   const auto first = std::find_if(names.begin(), names.end(), matches);
   if (first == names.end() || std::find_if(first + 1, names.end(), matches) != names.end()) return {};
   return *first;
+}
+
+bool is_misspelling(std::string_view given, std::string_view name) {
+  if (given == name || name.size() < short_name) return false;
+  if (lower_case(std::string(given)) == lower_case(std::string(name))) return true;
+  const auto [shorter, longer] = std::minmax(given.size(), name.size());
+  return longer <= shorter + 1 && edit_distance(given, name) == 1;
 }
 
 std::string did_you_mean(std::string_view prefix, std::string_view given, std::span<const std::string> names) {

@@ -69,7 +69,7 @@ template <class Number>
 template <class Enum>
 [[nodiscard]] OptionBinding word(Enum& variable) {
   const auto set = [&variable](const OptionValue& given) {
-    std::vector<std::string_view> words;
+    std::vector<std::string> words;
     for (const auto& [value, name] : OptionWords<Enum>::all) {
       if (given.value == name) {
         variable = value;
@@ -77,7 +77,7 @@ template <class Enum>
       }
       words.emplace_back(name);
     }
-    refuse(given, join_words(words, "or"));
+    refuse_word(given, given.value, words, join_words(words, "or"));
   };
   return {set, [&variable] { return to_string(variable); }, [&variable] { return NamedValue(to_string(variable)); }};
 }

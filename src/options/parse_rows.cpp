@@ -40,7 +40,8 @@ GivenArguments split(std::span<const std::string> args, std::span<const OptionRo
   std::vector<CLI::Option*> options;
   for (const OptionRow& row : rows) {
     const std::string shown = row.shown_default();
-    const std::string help = shown == "off" ? row.help : row.help + " [" + shown + "]";
+    const bool has_default = !shown.empty() && shown != "off" && shown != "?";
+    const std::string help = !has_default ? row.help : row.help + " [" + shown + "]";
     CLI::Option* option = row.metavar.empty() ? app.add_flag("--" + row.name, help)
                                               : app.add_option("--" + row.name, help)->type_name(row.metavar);
     option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
@@ -118,7 +119,17 @@ std::vector<UnknownVariable> find_unknown_variables(const Environment& environme
   const std::set<std::string> others(known.begin(), known.end());
   std::vector<UnknownVariable> unknown;
   for (const auto& [variable, value] : environment) {
-    if (!variable.starts_with(prefix) || has_other_reader(variable, value)) continue;
+    if (value.empty() || has_other_reader(variable, value)) continue;
+    if (!variable.starts_with(prefix)) {
+      for (const OptionRow& row : rows) {
+        const std::string own = variable_of_option(row.name);
+        const std::string& of_template = row.template_variable;
+        if (is_misspelling(variable, own)) unknown.push_back({variable, "; did you mean " + own + "?"});
+        if (is_misspelling(variable, of_template) && value_of(environment, of_template).empty())
+          unknown.push_back({variable, "; did you mean " + of_template + "?", true});
+      }
+      continue;
+    }
     std::string option = lower_case(variable.substr(prefix.size()));
     std::ranges::replace(option, '_', '-');
     if (others.contains(option) || std::find(names.begin(), names.end(), option) != names.end()) continue;

@@ -31,14 +31,18 @@ struct ProgramText {
 std::vector<std::string> parse_rows(std::span<const std::string> args, const Environment& environment,
                                     std::span<const OptionRow> rows, const ProgramText& program);
 
-/// A variable LOCKSTEP_... that nothing reads.
+/// A variable that nothing reads.
 struct UnknownVariable {
   std::string name;
   std::string hint;  ///< "; did you mean LOCKSTEP_EPOCHS?"; empty if no row's variable resembles it
+  bool is_of_other =
+      false;  ///< perhaps: its name does not begin like LOCKSTEP_, but is a letter away from a template's
 };
 
-/// `known` names further options, whose variables are known too. So are those of `lockstep launch`, those that
-/// Lockstep's own processes and tests set for each other, and those that Kubernetes sets for services.
+/// Variables LOCKSTEP_... that nothing reads, and misspelt ones: one letter or underscore away from the variable of a
+/// row, LOCKSTEPS_EPOCHS, or from a template's that is not set, NUM_TRAIN_EPOCHS. `known` names further options, whose
+/// variables are known too. So are those of `lockstep launch`, those that Lockstep's own processes and tests set for
+/// each other, and those that Kubernetes sets for services.
 [[nodiscard]] std::vector<UnknownVariable> find_unknown_variables(const Environment& environment,
                                                                   std::span<const OptionRow> rows,
                                                                   std::span<const std::string> known);

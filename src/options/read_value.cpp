@@ -1,13 +1,19 @@
 // See read_value.hpp.
 #include "options/read_value.hpp"
 
+#include "options/nearest_name.hpp"
+
 #include <cmath>
-#include <string_view>
 
 namespace lockstep {
 
-void refuse(const OptionValue& given, const std::string& allowed) {
-  throw UsageError(fmt::format("{} is '{}' but must be {}; see --help", given.source, given.value, allowed));
+void refuse(const OptionValue& given, const std::string& allowed) { refuse_word(given, {}, {}, allowed); }
+
+void refuse_word(const OptionValue& given, std::string_view word, std::span<const std::string> names,
+                 const std::string& allowed) {
+  const std::string hint = did_you_mean("", word, names);
+  throw UsageError(fmt::format("{} is '{}' but must be {}{}", given.source, given.value, allowed,
+                               hint.empty() ? "; see --help" : hint + " See --help"));
 }
 
 double read_number(const OptionValue& given, const std::function<bool(double)>& is_allowed,

@@ -12,12 +12,19 @@
 #include <functional>
 #include <limits>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 
 namespace lockstep {
 
 /// Throws: "--epochs is 'x' but must be `allowed`; see --help".
 [[noreturn]] void refuse(const OptionValue& given, const std::string& allowed);
+
+/// Throws: "--optimizer is 'adm' but must be `allowed`; did you mean adam? See --help". `word` is the part of the value
+/// that is none of `names`.
+[[noreturn]] void refuse_word(const OptionValue& given, std::string_view word, std::span<const std::string> names,
+                              const std::string& allowed);
 
 template <std::integral Number>
 [[nodiscard]] Number read_whole(const OptionValue& given, Number minimum,

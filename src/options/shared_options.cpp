@@ -31,6 +31,11 @@ OptionBinding nonempty_path(std::filesystem::path& variable, const char* what = 
   return binding;
 }
 
+std::string default_data_of(const std::string& program) {
+  if (program == "lockstep plan") return "not read";
+  return program.starts_with("lockstep ") ? "required" : "synthetic data";
+}
+
 OptionBinding precision(Precision& variable) {
   OptionBinding binding = word(variable);
   binding.set = [set = std::move(binding.set)](const OptionValue& given) {
@@ -81,9 +86,10 @@ std::vector<OptionRow> shared_options(Options& options) {
       {.name = "data-dir",
        .group = data_and_model,
        .metavar = "PATH",
-       .help = "directory of IDX or CIFAR files, or FILE.npz",
+       .help = options.program == "lockstep predict" ? "FILE.npy, FILE.npz, or directory of IDX or CIFAR files"
+                                                     : "directory of IDX or CIFAR files, or FILE.npz",
        .value = nonempty_path(options.data_dir, "a path"),
-       .default_text = options.program.starts_with("lockstep ") ? "required" : "synthetic data",
+       .default_text = default_data_of(options.program),
        .template_variable = "DATA_DIR",
        .ranks_may_differ = true},
       {.name = "model-dir",

@@ -26,18 +26,18 @@ void BackgroundWriter::wait_for_job() {
   if (job_.valid()) std::exchange(job_, {}).get();
 }
 
-void BackgroundWriter::start(Content content, std::function<void()> job) {
+void BackgroundWriter::start(const ModelDirectory& model_directory, std::function<void()> job) {
   wait_for_job();
-  const auto write = [this, content, job = std::move(job)] {
+  const auto write = [this, model_directory, job = std::move(job)] {
     try {
       job();
       warned_of_failure_ = false;
-      if (content == Content::model) last_model_failure_.clear();
+      if (model_directory) model_failures_.erase(*model_directory);
     } catch (const IoError& error) {
       if (on_failure_ == CheckpointFailure::stop) throw;
       if (!warned_of_failure_) log_warning(std::string(error.what()) + "; training continues without this checkpoint");
       warned_of_failure_ = true;
-      if (content == Content::model) last_model_failure_ = error.what();
+      if (model_directory) model_failures_[*model_directory] = error.what();
     }
   };
   try {
@@ -49,18 +49,18 @@ void BackgroundWriter::start(Content content, std::function<void()> job) {
   }
 }
 
-void BackgroundWriter::write(Communicator& gathering, Content content, std::function<void()> job) {
+void BackgroundWriter::write(Communicator& gathering, ModelDirectory model_directory, std::function<void()> job) {
   finish_gather();
   pending_gather_ = &gathering;
   pending_job_ = std::move(job);
-  content_ = content;
+  model_directory_ = std::move(model_directory);
   poll();
 }
 
 void BackgroundWriter::poll() {
   if (pending_gather_ == nullptr || !pending_gather_->is_gathered()) return;
   pending_gather_ = nullptr;
-  if (auto job = std::exchange(pending_job_, {})) start(content_, std::move(job));
+  if (auto job = std::exchange(pending_job_, {})) start(model_directory_, std::move(job));
 }
 
 void BackgroundWriter::rethrow_error() {
@@ -92,9 +92,9 @@ void BackgroundWriter::join() noexcept {
   if (job_.valid()) job_.wait();
 }
 
-void BackgroundWriter::require_last_model_written() const {
-  if (last_model_failure_.empty()) return;
-  throw IoError("the last model is missing: " + last_model_failure_ +
+void BackgroundWriter::require_last_models_written() const {
+  if (model_failures_.empty()) return;
+  throw IoError("the last model is missing: " + model_failures_.begin()->second +
                 "; backups are kept, so start the same job again");
 }
 

@@ -5,8 +5,11 @@
 
 #include <lockstep/training/options.hpp>
 
+#include <filesystem>
 #include <functional>
 #include <future>
+#include <map>
+#include <optional>
 #include <string>
 
 namespace lockstep {
@@ -23,12 +26,13 @@ class BackgroundWriter {
   BackgroundWriter(const BackgroundWriter&) = delete;
   BackgroundWriter& operator=(const BackgroundWriter&) = delete;
 
-  enum class Content { model, backup };
+  /// Where a job writes a model; none: it writes a backup.
+  using ModelDirectory = std::optional<std::filesystem::path>;
 
   /// Runs `job` after the previous job, as soon as `gathering` has gathered the data that it writes. Ranks that write
   /// no file pass an empty job. If the job throws IoError, --on-checkpoint-failure decides: either it becomes a
   /// warning, or a later call throws it.
-  void write(Communicator& gathering, Content content, std::function<void()> job);
+  void write(Communicator& gathering, ModelDirectory model_directory, std::function<void()> job);
 
   /// Whether a job is waiting for its gather.
   [[nodiscard]] bool is_gathering() const noexcept { return pending_gather_ != nullptr; }
@@ -37,7 +41,7 @@ class BackgroundWriter {
   [[nodiscard]] bool busy() const { return pending_gather_ != nullptr || is_job_running(); }
 
   /// Whether such a job writes a model.
-  [[nodiscard]] bool writes_model() const { return busy() && content_ == Content::model; }
+  [[nodiscard]] bool writes_model() const { return busy() && model_directory_.has_value(); }
 
   /// Starts the pending job if its gather is complete. Call after each step.
   void poll();
@@ -53,9 +57,9 @@ class BackgroundWriter {
   /// Like `wait`, but leaves the error to a later call.
   void join() noexcept;
 
-  /// Throws IoError if the last model could not be written, although --on-checkpoint-failure let training continue. No
-  /// job may be running.
-  void require_last_model_written() const;
+  /// Throws IoError if the last model of some directory could not be written, although --on-checkpoint-failure let
+  /// training continue. No job may be running.
+  void require_last_models_written() const;
 
   /// Drops a job whose gather is incomplete. For stack unwinding, when the other ranks may not finish the gather.
   void cancel_gather() noexcept;
@@ -63,17 +67,17 @@ class BackgroundWriter {
  private:
   [[nodiscard]] bool is_job_running() const;
   void wait_for_job();
-  void start(Content content, std::function<void()> job);
+  void start(const ModelDirectory& model_directory, std::function<void()> job);
 
   CheckpointFailure on_failure_;
   std::function<void()> report_busy_;
   Communicator* pending_gather_ = nullptr;
   std::function<void()> pending_job_;  ///< empty where another rank writes
-  Content content_ = Content::model;   ///< of the pending job, else of the last one
+  ModelDirectory model_directory_;     ///< of the pending job, else of the last one
   // Accessed by the running job, or while there is none:
   bool warned_of_failure_ = false;
-  std::string last_model_failure_;  ///< empty if the last model was written
-  std::future<void> job_;           // last: the job uses the members above
+  std::map<std::filesystem::path, std::string> model_failures_;  ///< why a directory's last model was not written
+  std::future<void> job_;                                        // last: the job uses the members above
 };
 
 }  // namespace lockstep

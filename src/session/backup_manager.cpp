@@ -107,7 +107,7 @@ void BackupManager::restore(int epochs) {
     DirectoryLock& lock = run_context.lock_directory(directory_.path());
     held = &lock;
     const bool ignores_backups = resume == Resume::never && !lock.has_begun();
-    if (ignores_backups || lock.other_job_has_finished()) directory_.clear();
+    if (ignores_backups || lock.other_job_has_finished()) (void)directory_.clear();
     lock.record_begin();
     if (ignores_backups) return std::nullopt;
     const auto check = [&](const LoadedBackup& backup) {
@@ -338,8 +338,8 @@ void BackupManager::save_and_leave() {
   save();
   const auto [epoch, step] = session_.position();
   const std::string where = step == 0 ? "before" : fmt::format("after step {} of", step);
-  run_context.leave(
-      fmt::format("{} {} epoch {}; the next start goes on from there.", run_context.describe_stop(), where, epoch + 1));
+  run_context.leave(fmt::format("{} {} epoch {}; the same command goes on from there.", run_context.describe_stop(),
+                                where, epoch + 1));
 }
 
 void BackupManager::finish() {
@@ -420,7 +420,7 @@ void BackupManager::save_unguarded() {
       });
     };
   }
-  writer_.write_async(BackgroundWriter::Content::backup, std::move(write));
+  writer_.write_async(std::nullopt, std::move(write));
   session_.log().add_backup(monotonic_seconds() - begin);
 }
 

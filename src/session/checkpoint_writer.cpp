@@ -98,8 +98,9 @@ void CheckpointWriter::prepare_snapshot() {
   }
 }
 
-void CheckpointWriter::write_async(BackgroundWriter::Content content, std::function<void()> job) {
-  session_.run_context().writer().write(*session_.model().compiled().communicator, content, std::move(job));
+void CheckpointWriter::write_async(BackgroundWriter::ModelDirectory model_directory, std::function<void()> job) {
+  session_.run_context().writer().write(*session_.model().compiled().communicator, std::move(model_directory),
+                                        std::move(job));
 }
 
 std::function<void()> CheckpointWriter::make_job(const std::filesystem::path& path, Snapshot& snapshot) {
@@ -134,7 +135,7 @@ void CheckpointWriter::save_async(const std::filesystem::path& path) {
   require_no_backup_name(path);
   if (!participates()) return;
   session_.run_context().writer().wait();
-  write_async(BackgroundWriter::Content::model, make_job(path, take_snapshot()));
+  write_async(path.parent_path(), make_job(path, take_snapshot()));
 }
 
 }  // namespace lockstep

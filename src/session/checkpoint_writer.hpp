@@ -32,7 +32,7 @@ class CheckpointWriter {
   [[nodiscard]] Snapshot& take_snapshot_to_write_now();
 
   /// Runs the chief's `job` on the background thread when the snapshot is complete. See BackgroundWriter::write.
-  void write_async(BackgroundWriter::Content content, std::function<void()> job);
+  void write_async(BackgroundWriter::ModelDirectory model_directory, std::function<void()> job);
 
   /// The chief writes the model, and into --model-dir also history.json. `save_async` returns after the snapshot.
   void save(const std::filesystem::path& path);

@@ -209,7 +209,7 @@ RunContext::~RunContext() {
   report_busy();
   try {
     writer_.wait();
-    writer_.require_last_model_written();
+    writer_.require_last_models_written();
   } catch (const Error& error) {
     World::end_with_error(static_cast<int>(error.code()), error.what());
   } catch (const std::exception& error) {
@@ -217,8 +217,13 @@ RunContext::~RunContext() {
   }
   // Recorded before MPI_Finalize: a rank that exits with 0 ends the job, even if this one is killed meanwhile.
   try {
-    for (DirectoryLock& lock : backups_.locks) {
-      if (!backups_.are_kept || lock.directory() == options_.model_dir) lock.record_finish();
+    // The model directory last: its record ends the job, and whoever is killed before that removes the backups later.
+    for (const bool of_model : {false, true}) {
+      for (DirectoryLock& lock : backups_.locks) {
+        if ((lock.directory() == options_.model_dir) != of_model || (backups_.are_kept && !of_model)) continue;
+        fault_point("record");
+        lock.record_finish();
+      }
     }
   } catch (const IoError& error) {
     World::end_with_error(static_cast<int>(error.code()), error.what());

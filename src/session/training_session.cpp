@@ -124,7 +124,8 @@ void TrainingSession::report_step() {
 
 void TrainingSession::leave_if_requested() {
   if (request_ == StopRequest::after_this_step) {
-    run_context().leave(run_context().describe_stop() + "; without backups, the next start trains from the beginning.");
+    run_context().leave(run_context().describe_stop() +
+                        "; without backups, the same command trains from the beginning.");
   }
 }
 

@@ -1,6 +1,7 @@
 // See fit_loop.hpp.
 #include "training/fit_loop.hpp"
 
+#include "core/log.hpp"
 #include "session/mirrors.hpp"
 
 #include <lockstep/core/error.hpp>
@@ -69,6 +70,7 @@ FitLoop::FitLoop(Model& model, ModelParts& parts, const Dataset& data, const Dat
             .verbose = parts.run_context->prints() ? parts.run_context->options().verbose : 0,
             .terminal = detect_terminal(current_environment())},
            std::cout) {
+  warn_of_large_batch(data.size());
   std::vector<Callback*> others;
   const BackupAndRestore* settings = nullptr;
   for (const AnyCallback& callback : options.callbacks) {
@@ -93,7 +95,16 @@ FitLoop::FitLoop(Model& model, ModelParts& parts, const Dataset& data, const Dat
                 {"the data", parts.model.compiled().feed->data_description(data)},
                 {"the validation data",
                  validation == nullptr ? "none" : parts.model.compiled().feed->data_description(*validation)},
-                {"--global-batch-size", std::to_string(batches_.batch_size())}});
+                {"--global-batch-size", std::to_string(parts.run_context->batch_size(options.batch_size))}});
+}
+
+void FitLoop::warn_of_large_batch(std::size_t examples) const {
+  const std::size_t batch = session_.run_context().batch_size(options_.batch_size);
+  if (options_.steps_per_epoch > 0 || batch <= examples || !session_.run_context().world().is_chief()) return;
+  log_warning(
+      fmt::format("the global batch size is {}, but there are {} training examples, so each epoch is one step; "
+                  "a smaller --global-batch-size makes more steps",
+                  batch, examples));
 }
 
 void FitLoop::run() {

@@ -25,6 +25,7 @@ class FitLoop {
   void run();
 
  private:
+  void warn_of_large_batch(std::size_t examples) const;
   void run_epoch();
   void run_steps();
   /// Finishes the oldest step in flight, whose number is the session's position, and advances the position.

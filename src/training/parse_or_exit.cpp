@@ -48,7 +48,12 @@ Options parse_or_exit(std::span<const std::string> args, Options defaults,
     Options options = parse_options(own, environment, std::move(defaults), program_options, purpose);
     std::vector<std::string> program_names;
     for (const ProgramOption& option : program_options) program_names.push_back(option.name);
-    for (const auto& [name, hint] : find_unknown_variables(environment, shared_options(options), program_names)) {
+    for (const auto& [name, hint, is_of_other] :
+         find_unknown_variables(environment, shared_options(options), program_names)) {
+      if (is_of_other) {
+        if (launcher_rank(environment) == 0) log_warning("no option reads the variable " + name + hint);
+        continue;
+      }
       throw UsageError("no option reads the variable " + name + hint +
                        (hint.empty() ? "; rename or unset it" : " Rename or unset it"));
     }

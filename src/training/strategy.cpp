@@ -1,6 +1,7 @@
 // See strategy.hpp.
 #include "checkpoint/atomic_file.hpp"
 #include "checkpoint/backup/backup_directory.hpp"
+#include "checkpoint/directory_lock.hpp"
 #include "checkpoint/keras/keras_config.hpp"
 #include "core/available_cpus.hpp"
 #include "core/log.hpp"
@@ -97,6 +98,12 @@ void MultiWorkerMirroredStrategy::warn_of_replacing(const std::filesystem::path&
   const Options& options = run_context_->options();
   const bool resumes = options.resume != Resume::never && !BackupDirectory(options.backup_dir).list().empty();
   if (resumes) return;  // the file is perhaps this job's own
+  try {
+    const DirectoryOwner& job = run_context_->identity();
+    if (job.outlives_launchers && has_finished(options.model_dir, job)) return;  // so this run will write nothing
+  } catch (const UsageError&) {                                                  // fit() refuses the job
+    return;
+  }
   log_warning(fmt::format("{} is replaced when this run ends; to keep it, give another --model-dir", file.string()));
 }
 

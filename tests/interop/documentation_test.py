@@ -14,10 +14,6 @@ import support
 from support import Scratch, np, options, output_of, program
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "from-keras.md"
-# The variables of scripts/mpirun.sh, because the page calls mpirun directly.
-MPIRUN = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_btl_tcp_if_include": "lo",
-          "OMPI_MCA_rmaps_base_oversubscribe": "1", "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
-          "OMPI_MCA_hwloc_base_binding_policy": "none"}
 
 
 def learnable(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -34,7 +30,7 @@ class Documentation(Scratch):
         """Runs the Python block after the comment that begins with `mark`."""
         found = re.search(rf"<!-- {mark}[^>]*-->\n```python\n(.*?)```", PAGE.read_text(), re.S)
         assert found is not None, mark
-        environment = os.environ | MPIRUN | {"PATH": f"{options.bin}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
+        environment = os.environ | {"PATH": f"{options.bin}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
         result = subprocess.run([sys.executable, "-W", "ignore", "-c", found[1]], cwd=self.folder, env=environment,
                                 capture_output=True, text=True)
         self.assertEqual(result.returncode, 0, result.stdout + result.stderr)

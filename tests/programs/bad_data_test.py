@@ -79,7 +79,7 @@ DAMAGES: dict[str, tuple[Damage, int, tuple[str, ...]]] = {
     "small images": (
         lambda data: data_files.write_idx(data, side=10), DATA, (TRAIN_IMAGES, "(10, 10)", "(28, 28, 1)")),
     "npz garbage": (only_npz(b"garbage " * 100), DATA, ("not a zip archive", "numpy.savez")),
-    "npz half": (only_npz(data_files.npz()[:50000]), DATA, ("numpy.savez")),
+    "npz half": (only_npz(data_files.npz()[:50000]), DATA, ("mnist.npz", "cut short")),
     "npz without y_test": (only_npz(data_files.npz(leave_out="y_test")), DATA, ("y_test.npy", "savez")),
     "npz damaged": (only_npz(flip(data_files.npz(), 30000)), DATA, ("mnist.npz:x_train.npy", "damaged", "fetch")),
 }

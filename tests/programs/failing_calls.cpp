@@ -8,6 +8,7 @@
 //   LOCKSTEP_TEST_NO_THREADS=1    no thread can be started
 //   LOCKSTEP_TEST_NO_PROCESSES=FILE  no process can be started while FILE exists, as at a limit of processes
 //   LOCKSTEP_TEST_NO_LOCKS=DIRECTORY  files below it cannot be locked
+//   LOCKSTEP_TEST_NFS_LOCKS=DIRECTORY  files below it that are not open for writing cannot be locked, as on NFS
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -165,6 +166,12 @@ int flock(int descriptor, int operation) {
   const std::string without_locks = environment("LOCKSTEP_TEST_NO_LOCKS");
   if (!without_locks.empty() && path_of(descriptor).compare(0, without_locks.size(), without_locks) == 0) {
     errno = ENOLCK;
+    return -1;
+  }
+  const std::string with_locks_of_nfs = environment("LOCKSTEP_TEST_NFS_LOCKS");
+  if (!with_locks_of_nfs.empty() && path_of(descriptor).compare(0, with_locks_of_nfs.size(), with_locks_of_nfs) == 0 &&
+      (fcntl(descriptor, F_GETFL) & O_ACCMODE) == O_RDONLY) {
+    errno = EBADF;
     return -1;
   }
   return real<int (*)(int, int)>("flock")(descriptor, operation);

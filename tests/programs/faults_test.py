@@ -1,5 +1,6 @@
 """Faults at named points of a trainer (tests/faults/fault_points.cpp): mirrors that differ, NaN, kills."""
 
+import fcntl
 import json
 import os
 import re
@@ -14,7 +15,7 @@ import launch_test
 import status_port
 from launch_test import free_ports
 from model_file_support import COMPILED, description
-from support import DATA, IO, USAGE, Ended, Running, eventually, has_bfloat16, library, program
+from support import DATA, IO, TEMPORARY, USAGE, Ended, Running, eventually, has_bfloat16, library, program
 
 LAYERS = (("Reshape", {"target_shape": [28, 28, 1]}), ("Conv2D", {"filters": 4, "kernel_size": [3, 3]}),
           ("BatchNormalization", {}), ("Flatten", {}), ("Dense", {"units": 12, "activation": "relu"}),
@@ -104,6 +105,13 @@ class FaultsTest(launch_test.Launched):
         text = self.messages(self.assert_ended(0))
         self.assertIn("after optimizer step 60, workers 0 and 1 of 2 hold other weights", text)
         self.assert_same_model(whole)
+
+    def test_a_chief_that_is_killed_as_it_records_the_end_leaves_no_backups(self) -> None:
+        """After the record of the backups' directory, before that of the models'."""
+        self.start_job(1, LOCKSTEP_JOB_ID="mine", **self.fault("record", 2, "kill", 0))
+        text = self.messages(self.assert_ended(0))
+        self.assertTrue((self.scratch / "marker").exists(), text)
+        self.assertFalse(list(self.model.glob("backup/*.h5")), text)
 
     def test_without_its_pmix_server_the_chief_still_removes_the_backups(self) -> None:
         """The server is killed after the job has been recorded as finished."""
@@ -229,6 +237,24 @@ class FaultsTest(launch_test.Launched):
         self.assertIn(f"{self.model} is on a file system without locks (No locks available), so a second job", text)
         self.assertIn("step-0000000020.h5: after step 20 of epoch 1/3", text)
         self.assertFalse((self.model / ".lockstep.lock").exists())
+
+    def test_a_directory_on_nfs_that_another_job_takes_is_left_to_it(self) -> None:
+        self.model.mkdir()
+        abandoned = self.model / ".model.h5.0123abcd.tmp"
+        abandoned.touch()
+        self.start_job(1, LD_PRELOAD=library("failing_calls"), LOCKSTEP_TEST_NFS_LOCKS=str(self.model),
+                       LOCKSTEP_MAX_RESTARTS="0", **UNHURRIED)
+        self.assertTrue(eventually(lambda: any(self.model.glob("backup/*.h5")), 60), "no backup")
+        self.assertFalse(abandoned.exists())
+        others = []
+        for directory in (self.model, self.model / "backup"):
+            (directory / ".lockstep.lock").unlink(missing_ok=True)
+            others.append((directory / ".lockstep.lock").open("w"))
+            fcntl.flock(others[-1], fcntl.LOCK_EX)
+        before = sorted(self.model.glob("backup/*.h5"))
+        text = self.messages(self.assert_ended(TEMPORARY))
+        self.assertIn("belongs to another job now, so this process writes nothing more there", text)
+        self.assertLessEqual(set(self.model.glob("backup/*.h5")), set(before))
 
     def test_backups_of_a_tensor_parallel_model_are_at_most_two_intervals_apart(self) -> None:
         history = self.scratch / "history"

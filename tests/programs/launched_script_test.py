@@ -43,3 +43,19 @@ class LaunchedScriptTest(launch_test.Launched):
             self.assertEqual(ended.code, USAGE, str(ended))
             self.assertIn("ran a second Lockstep program", ended.stderr)
             self.assertIn("a launch of its own", ended.stderr)
+
+    def test_a_script_that_is_killed_after_training_has_failed(self) -> None:
+        """The other rank has ended with 0 by then; what the script had left to do runs in the next generation."""
+        script = self.scratch / "then.sh"
+        mark = self.scratch / "mark"
+        script.write_text(f"""#!/bin/sh
+"$@" || exit
+if mkdir {mark} 2>/dev/null; then sleep 2; kill -9 $$; fi
+echo after >> {self.scratch}/after
+""")
+        script.chmod(0o755)
+        command = ["launch", "--workers", "2", "--", str(script), *self.command(*EXAMPLES)]
+        ended = Running([program("lockstep"), *command], self.cwd, {"TMPDIR": str(self.left)}).end()
+        self.assertEqual(ended.code, 0, str(ended))
+        self.assertIn("killed by signal 9", ended.stderr)
+        self.assertGreaterEqual((self.scratch / "after").read_text().count("after"), 2)

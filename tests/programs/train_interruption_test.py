@@ -57,7 +57,7 @@ class InterruptionTest(ModelFileTest):
                 ended = running.end()
                 self.assertEqual(ended.code, TEMPORARY, str(ended))
                 self.assertIn("interrupted: stopping after this step", ended.stderr)
-                self.assertRegex(ended.stderr, r"Interrupted (before|after step \d+ of) epoch \d+; the next start")
+                self.assertRegex(ended.stderr, r"Interrupted (before|after step \d+ of) epoch \d+; the same command")
                 self.assertIn("Resuming from", self.succeed(*options, workers=workers).stdout)
                 if workers == 1:
                     self.assertTrue(self.same_weights(whole, self.model / "model.keras"))

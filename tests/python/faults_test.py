@@ -8,8 +8,9 @@ import random
 import unittest
 from typing import Any
 
+import numpy as np
 from lockstep._lock import hold
-from support import INTERNAL, USAGE, JobTest, run_job
+from support import INTERNAL, TEMPORARY, USAGE, JobTest, run_job
 
 STEPS = 12  # of an epoch, of three
 
@@ -102,6 +103,25 @@ class MistakesTest(JobTest):
         self.assertEqual(ended.code, USAGE, ended.errors[-3000:])
         self.assertIn(f"another process trains in {self.folder / 'backup'}", ended.errors)
         self.assertFalse((self.folder / "history.json").exists())
+
+    def test_nan_is_not_backed_up(self) -> None:
+        options = ("--max-restarts", "0")
+        changes = json.dumps({"shift": 3e38})
+        ended = run_job("jax", 1, "resumable.py", self.folder, "[[0, 30]]", changes, options=options)
+        self.assertNotEqual(ended.code, 0, ended.errors[-3000:])
+        self.assertIn("the model holds NaN, so the backup in", ended.errors)
+        backup = self.folder / "backup" / "backup.npz"
+        if backup.exists():
+            with np.load(backup) as arrays:
+                floats = [array for array in arrays.values() if array.dtype.kind == "f"]
+            self.assertFalse(any(np.isnan(array).any() for array in floats))
+
+    def test_an_earlier_process_of_the_job_still_trains_in_the_directory(self) -> None:
+        descriptor = hold(self.folder / "backup" / ".backup.lock", job="mine")
+        self.addCleanup(os.close, descriptor)
+        ended = run_job("jax", 2, "resumable.py", self.folder, "[]", options=("--max-restarts", "0", "--job-id", "mine"))
+        self.assertEqual(ended.code, TEMPORARY, ended.errors[-3000:])
+        self.assertIn(f"an earlier process of this job still trains in {self.folder / 'backup'}", ended.errors)
 
     def test_a_rank_ends_early(self) -> None:
         self.refused(USAGE, "rank 0 all-reduces 3 numbers of 64 bits, rank 1", mistake="ends_early")

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 PROGRAMS = Path(__file__).parent / "programs"
-USAGE, INTERNAL = 64, 70
+USAGE, INTERNAL, TEMPORARY = 64, 70, 75
 BACKENDS = ("jax", "torch", "tensorflow")
 LIMIT_S = 400  # of a job; a hang, not a measure of speed
 

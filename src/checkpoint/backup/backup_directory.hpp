@@ -58,7 +58,7 @@ class BackupDirectory {
   [[nodiscard]] std::size_t remove_older() const noexcept;
 
   /// Removes all backups, and the directory if it is then empty. Returns false if a backup is left.
-  bool clear() const noexcept;
+  [[nodiscard]] bool clear() const noexcept;
 
   /// Removes the directory if it is empty. Ignores errors.
   void remove_if_empty() const noexcept;

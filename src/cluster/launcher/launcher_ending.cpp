@@ -62,7 +62,8 @@ void Launcher::reap_trainers() {
                                            .code = static_cast<std::uint64_t>(end->code),
                                            .signal = static_cast<std::uint64_t>(end->signal),
                                            .out_of_memory = end->signal == SIGKILL ? take_out_of_memory() : "",
-                                           .error = end->error},
+                                           .error = end->error,
+                                           .is_wrapper = end->is_wrapper},
                                           progress_tracker_.has_reported(entry->first));
       progress_tracker_.end(entry->first);
     }

@@ -173,12 +173,13 @@ std::optional<ProcessExit> TrainerProcess::reap() {
   (void)kill(-pid_, SIGKILL);  // before reaping, while the process group id cannot be reused
   int status = 0;
   (void)waitpid(pid_, &status, 0);
-  pid_ = -1;
+  const pid_t ended = std::exchange(pid_, -1);
   (void)take_report();  // its last message
   control_.close();
   if (is_second_program_) return ProcessExit{usage, 0, error_};
-  if (WIFSIGNALED(status)) return ProcessExit{0, WTERMSIG(status), error_};
-  return ProcessExit{WEXITSTATUS(status), 0, error_};
+  const bool is_wrapper = reporter_ > 0 && reporter_ != ended;
+  if (WIFSIGNALED(status)) return ProcessExit{0, WTERMSIG(status), error_, is_wrapper};
+  return ProcessExit{WEXITSTATUS(status), 0, error_, is_wrapper};
 }
 
 std::optional<Progress> TrainerProcess::take_report() {

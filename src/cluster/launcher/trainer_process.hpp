@@ -18,9 +18,10 @@ namespace lockstep {
 
 /// How a process ended.
 struct ProcessExit {
-  int code = 0;            ///< exit code; 0 if a signal killed the process
-  int signal = 0;          ///< the signal that killed the process, or 0
-  std::string error = {};  ///< what the trainer reported before it ended
+  int code = 0;             ///< exit code; 0 if a signal killed the process
+  int signal = 0;           ///< the signal that killed the process, or 0
+  std::string error = {};   ///< what the trainer reported before it ended
+  bool is_wrapper = false;  ///< the reports came from another process: a script ran the trainer
 };
 
 class TrainerProcess {

@@ -143,7 +143,8 @@ void Coordinator::on(std::size_t member, const TrainerExited& message, double no
       std::any_of(slots_.begin(), slots_.end(), [](const MemberSlot& slot) { return !slot.leave_reason.empty(); });
   rank.left = !was_killed && code == temporary && is_any_leaving;
   is_done_ |= code == 0 && stall_detector_.last_report(message.rank);
-  if (code == 0 || rank.left || (is_done_ && was_killed)) {
+  const bool has_trained = is_done_ && was_killed && !message.is_wrapper;  // a script may have more to do
+  if (code == 0 || rank.left || has_trained) {
     rank.ended = true;
     stall_detector_.end(message.rank);
     if (rank.left) leave_by_ = std::min(leave_by_, now + timeouts_.leave_timeout);
@@ -159,7 +160,8 @@ void Coordinator::on(std::size_t member, const TrainerExited& message, double no
               is_known ? code : internal,
               is_leaving,
               is_leaving ? RestartCause::left : ended_by};
-  fault.backs_off = code == io;
+  // A disk, or an earlier process that still owns the model directory, takes its time.
+  fault.backs_off = code == io || (code == temporary && !stall_detector_.has_trained());
   const std::optional<Progress>& last = stall_detector_.last_report(message.rank);
   if (!message.out_of_memory.empty()) {
     fault.repeatable = "out of memory";

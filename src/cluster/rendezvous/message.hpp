@@ -161,6 +161,7 @@ struct TrainerExited {
   std::uint64_t signal = 0;        ///< the signal that killed it, or 0
   std::string out_of_memory = {};  ///< the kernel's report, if it killed the trainer for memory
   std::string error = {};          ///< the trainer's last message, if it ended with one
+  bool is_wrapper = false;         ///< a script, which ran the trainer as a process of its own
 };
 
 /// Member: something other than a trainer's end failed, so the generation cannot continue. Trainer, to its launcher:

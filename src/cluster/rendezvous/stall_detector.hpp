@@ -43,6 +43,8 @@ class StallDetector {
   [[nodiscard]] double seconds_since_start(double now) const { return first_report_ ? now - *first_report_ : 0; }
   /// The ranks that have not formed the MPI world yet; none before the first report.
   [[nodiscard]] std::vector<std::size_t> starting_ranks() const;
+  /// Whether a step has begun.
+  [[nodiscard]] bool has_trained() const noexcept { return has_trained_; }
   /// Whether no step has begun while a rank waits for another.
   [[nodiscard]] bool is_start_awaited() const;
   /// Before the first step: the rank for which another has waited longer than `limit` seconds, and which has not

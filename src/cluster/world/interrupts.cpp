@@ -40,7 +40,7 @@ extern "C" void note_interrupt(int signal) {
   const bool is_first = was_interrupted == 0;
   was_interrupted = 1;
   if (!is_first) return;
-  tell(signal == SIGTERM ? "\ntold to stop (SIGTERM, as when mpirun loses another rank): stopping after this step\n"
+  tell(signal == SIGTERM ? "\nSIGTERM came (mpirun sends it when it loses a rank): stopping after this step\n"
                          : "\ninterrupted: stopping after this step; once more stops at once\n");
 }
 

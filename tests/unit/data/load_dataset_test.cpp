@@ -178,10 +178,11 @@ TEST_CASE("npz files hold no data that nothing reads", "[load_dataset]") {
     members.emplace_back(name + ".npy", npy(npy_dictionary("|u1", "(6,)"), counting(6)));
     return message_of<DataError>([&] { (void)load_npz(members); });
   };
-  for (const std::string name : {"x_valid", "y_validation", "X_val", "validation_x", "valid_Y", "sample_weights",
+  for (const std::string name : {"x_valid", "y_validation", "validation_x", "valid_Y", "sample_weights",
                                  "sample_weight_train", "class_weight"}) {
     CHECK(lacking(load_with(name), {":" + name, "would not be used", "sample_weight_val"}) == "");
   }
+  CHECK(load_with("X_Val").ends_with(":X_Val would not be used; rename it to x_val, or leave it out"));
   CHECK(lacking(load_with("ids"), {":ids, which has as many entries as x_train, would not be used"}) == "");
 }
 
@@ -246,7 +247,7 @@ TEST_CASE("npz files may hold a validation set", "[load_dataset]") {
   members.emplace_back("x_val.npy", npy(npy_dictionary("|u1", "(1, 2, 3)"), counting(6)));
   CHECK(lacking(message_of<DataError>([&] { (void)load_npz(members); }), {"no member y_val.npy"}) == "");
   members.emplace_back("y_val.npy", npy(npy_dictionary("|u1", "(1,)"), {7}));
-  CHECK(lacking(message_of<DataError>([&] { (void)load_npz(members); }), {"x_val", "both must match"}) == "");
+  CHECK(lacking(message_of<DataError>([&] { (void)load_npz(members); }), {"x_val", "one dtype and one shape"}) == "");
   members[members.size() - 2].second = members[2].second;
   members.back().second = members[3].second;
   const TrainTestSplit data = load_npz(members);
@@ -273,14 +274,14 @@ TEST_CASE("mismatched npz arrays are rejected", "[load_dataset]") {
   check_npz_refused(1, npy(npy_dictionary("|u1", "(5,)"), counting(5)), "one label for every example");
   check_npz_refused(1, npy(npy_dictionary("|u1", "()"), counting(1)), "one label for every example");
   check_npz_refused(1, npy(npy_dictionary("|u1", "(6, 0)"), {}), "one label for every example");
-  check_npz_refused(1, npy(npy_dictionary("|u1", "(6, 2)"), counting(12)), "both must match");
+  check_npz_refused(1, npy(npy_dictionary("|u1", "(6, 2)"), counting(12)), "one dtype and one shape");
   check_npz_refused(1, npy(npy_dictionary("<i8", "(6,)"), bytes_of<std::int64_t>({0, 0, 1LL << 40, 0, 0, 0})),
                     "label 2 of");
   check_npz_refused(0, npy(npy_dictionary("|u1", "(5,)"), counting(5)), "one label for every example");
-  check_npz_refused(0, npy(npy_dictionary("|u1", "(6,)"), counting(6)), "both must match");
-  check_npz_refused(0, npy(npy_dictionary("<i4", "(6, 2)"), counting(48)), "both must match");
-  check_npz_refused(2, npy(npy_dictionary("|u1", "(2, 2, 3)"), counting(12)), "both must match");
-  check_npz_refused(2, npy(npy_dictionary("<f4", "(2, 3, 2)"), counting(48)), "both must match");
+  check_npz_refused(0, npy(npy_dictionary("|u1", "(6,)"), counting(6)), "one dtype and one shape");
+  check_npz_refused(0, npy(npy_dictionary("<i4", "(6, 2)"), counting(48)), "one dtype and one shape");
+  check_npz_refused(2, npy(npy_dictionary("|u1", "(2, 2, 3)"), counting(12)), "one dtype and one shape");
+  check_npz_refused(2, npy(npy_dictionary("<f4", "(2, 3, 2)"), counting(48)), "one dtype and one shape");
   check_npz_refused(2, npy(npy_dictionary("|u1", "(0, 3, 2)"), {}), "one label for every example");
   Members members = npz_members();
   members.pop_back();
@@ -301,7 +302,7 @@ TEST_CASE("mismatched IDX files are rejected", "[load_dataset]") {
   refused("t10k-labels-idx1-ubyte", idx({2}, {1}), "but has 1");
   write_idx_set(directory.path(), "-", false);
   write_file(directory.path() / "t10k-images-idx3-ubyte", idx({2, 2, 3}, counting(12)));
-  check_directory_refused<DataError>(directory.path(), {"both must match", "(3, 2)", "(2, 3)"});
+  check_directory_refused<DataError>(directory.path(), {"one dtype and one shape", "(3, 2)", "(2, 3)"});
 }
 
 TEST_CASE("an error for missing files lists the names tried", "[load_dataset]") {
@@ -375,7 +376,7 @@ TEST_CASE("test data and inputs need no training data", "[dataset]") {
   CHECK(lacking(message_of<DataError>([&] { (void)load_test_data(directory.path() / "inputs.npz"); }), {"y_test"}) ==
         "");
   CHECK(lacking(message_of<IoError>([&] { (void)load_test_data(directory.path()); }),
-                {"t10k-labels", "name the file", ".npz"}) == "");
+                {"t10k-labels", "name one of its 2 .npz files, such as", "inputs.npz"}) == "");
   Bytes cut = all[2].second;
   cut.pop_back();
   write_file(directory.path() / "cut.npy", cut);
@@ -439,8 +440,8 @@ TEST_CASE("npz files hold an array for each of several inputs", "[load_dataset]"
   CHECK(lacking(refusal(short_one), {"x_train_image has shape (2, 3)", "x_train_price has shape (3, 1)"}) == "");
   Members other_kind = members;
   other_kind[3].second = npy(npy_dictionary("|u1", "(1, 1)"), {4});
-  CHECK(lacking(refusal(other_kind), {":x_train_price are floats", ":x_test_price are bytes", "both must match"}) ==
-        "");
+  CHECK(lacking(refusal(other_kind),
+                {":x_train_price are floats", ":x_test_price are bytes", "one dtype and one shape"}) == "");
 
   write_file(directory.path() / "alone.npy", npy(npy_dictionary("<f4", "(2, 1)"), bytes_of<float>({1, 2})));
   CHECK(lacking(message_of<UsageError>([&] { (void)load_inputs(directory.path() / "alone.npy", names); }),

@@ -164,7 +164,7 @@ TEST_CASE("damaged archives are rejected", "[npz]") {
   check_archive_refused(zip_archive({{"x_train", content}}, true), "has no member x_train.npy");
 
   const Bytes deflated = zip_archive({{"x_train.npy", content}}, true);
-  check_archive_refused(Bytes(deflated.begin(), deflated.end() - 30), "not a zip archive");
+  check_archive_refused(Bytes(deflated.begin(), deflated.end() - 30), "cut short");
   Bytes damaged = deflated;
   for (std::size_t at = 100; at < 140; ++at) damaged[at] ^= 0x5AU;
   check_archive_refused(damaged, "damaged");

@@ -183,15 +183,18 @@ TEST_CASE("an invalid value is named with its source and the allowed values", "[
         "LOCKSTEP_DEVICE is 'GPU' but must be auto, cpu or cuda; see --help");
   CHECK(refusal({"--communication", "gloo"}) ==
         "--communication is 'gloo' but must be auto, shared, mpi or nccl; see --help");
+  CHECK(refusal({"--communication", "share"}) ==
+        "--communication is 'share' but must be auto, shared, mpi or nccl; did you mean shared? See --help");
   CHECK(refusal({"--precision", "bfloat16"}) ==
-        "--precision is 'bfloat16' but must be auto, float32 or mixed_bfloat16; see --help");
+        "--precision is 'bfloat16' but must be auto, float32 or mixed_bfloat16; did you mean mixed_bfloat16? See "
+        "--help");
   CHECK(refusal({"--convolutions", "winograd"}) ==
         "--convolutions is 'winograd' but must be auto or direct; see --help");
   CHECK(refusal({"--precision", "mixed_float16"}) ==
         "--precision is 'mixed_float16' but must be float32 or mixed_bfloat16 (16 bits with float32's range: the loss "
         "needs no scaling); see --help");
   CHECK(refusal({"--gradient-compression", "float16"}) ==
-        "--gradient-compression is 'float16' but must be none or bfloat16; see --help");
+        "--gradient-compression is 'float16' but must be none or bfloat16; did you mean bfloat16? See --help");
   CHECK(refusal({"--verbose", "3"}) == "--verbose is '3' but must be a whole number from 0 to 2; see --help");
   CHECK(refusal({"--model-dir", ""}) == "--model-dir is '' but must be the path of a directory; see --help");
   CHECK(refusal({"--deterministic=maybe"}) == "--deterministic is 'maybe' but must be 1, true, 0 or false; see --help");
@@ -352,6 +355,17 @@ TEST_CASE("a variable that nothing reads is reported", "[options]") {
   CHECK(find("LOCKSTEP_DATA") == "LOCKSTEP_DATA; did you mean LOCKSTEP_DATA_DIR?");
   CHECK(find("LOCKSTEP_LR") == "LOCKSTEP_LR; did you mean LOCKSTEP_LEARNING_RATE?");
   CHECK(find("LOCKSTEP_BATCH_SIZE") == "LOCKSTEP_BATCH_SIZE; did you mean LOCKSTEP_GLOBAL_BATCH_SIZE?");
+  CHECK(find("LOCKSTEP_MODEL_DIRECTORY") == "LOCKSTEP_MODEL_DIRECTORY; did you mean LOCKSTEP_MODEL_DIR?");
+  CHECK(find("LOCKSTEPS_EPOCHS") == "LOCKSTEPS_EPOCHS; did you mean LOCKSTEP_EPOCHS?");
+  CHECK(find("lockstep_epochs") == "lockstep_epochs; did you mean LOCKSTEP_EPOCHS?");
+  CHECK(find("NUM_TRAIN_EPOCHS") == "NUM_TRAIN_EPOCHS; did you mean NUM_TRAIN_EPOCH?");
+  CHECK(find("BATCHSIZE") == "BATCHSIZE; did you mean BATCH_SIZE?");
+  CHECK(find("DATA_DIRS") == "DATA_DIRS; did you mean DATA_DIR?");
+  CHECK(find("NUM_TRAIN_EPOCHS", "").empty());
+  const Environment both{{"BATCHSIZE", "1"}, {"BATCH_SIZE", "2"}};
+  CHECK(find_unknown_variables(both, shared_options(options), own).empty());
+  CHECK(find_unknown_variables({{"BATCHSIZE", "1"}}, shared_options(options), own).front().is_of_other);
+  CHECK_FALSE(find_unknown_variables({{"LOCKSTEPS_SEED", "1"}}, shared_options(options), own).front().is_of_other);
   for (const char* unknown : {"LOCKSTEP_PORT", "LOCKSTEP_"}) {
     CAPTURE(unknown);
     CHECK(find(unknown) == unknown);
