@@ -8,7 +8,7 @@ import io
 import json
 import os
 import pickle
-import warnings
+import sys
 import zipfile
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -150,7 +150,7 @@ def write(directory: Path, backup: Backup, state: RankState) -> None:
     if not is_chief():
         return
     if any(_has_nan(array) for array in backup.variables):
-        warnings.warn(f"the model holds NaN, so the backup in {directory} is not replaced", RuntimeWarning, stacklevel=2)
+        print(f"warning: the model holds NaN, so the backup in {directory} is not replaced", file=sys.stderr)
         return
     backup.ranks = [pickle.loads(part) for part in parts]
     path = directory / FILE

@@ -44,7 +44,7 @@ def hold(path: Path, wait_s: float = 0, job: str = "") -> int:
                 )
             time.sleep(_POLL_S)
     except OSError as error:
-        if isinstance(error, IoError):
+        if isinstance(error, IoError | PeerError):  # which are errors of the operating system, too
             raise
         raise IoError(f"cannot use the backup_dir {directory}: {error}") from error
 

@@ -119,7 +119,8 @@ class MistakesTest(JobTest):
     def test_an_earlier_process_of_the_job_still_trains_in_the_directory(self) -> None:
         descriptor = hold(self.folder / "backup" / ".backup.lock", job="mine")
         self.addCleanup(os.close, descriptor)
-        ended = run_job("jax", 2, "resumable.py", self.folder, "[]", options=("--max-restarts", "0", "--job-id", "mine"))
+        options = ("--max-restarts", "0", "--job-id", "mine")
+        ended = run_job("jax", 2, "resumable.py", self.folder, "[]", options=options)
         self.assertEqual(ended.code, TEMPORARY, ended.errors[-3000:])
         self.assertIn(f"an earlier process of this job still trains in {self.folder / 'backup'}", ended.errors)
 
