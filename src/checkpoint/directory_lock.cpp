@@ -5,6 +5,7 @@
 #include "core/clock.hpp"
 #include "core/digest.hpp"
 #include "core/log.hpp"
+#include "core/parse_number.hpp"
 #include "core/printable.hpp"
 
 #include <lockstep/core/error.hpp>
@@ -19,6 +20,7 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <csignal>
 #include <cstddef>
 #include <filesystem>
 #include <fstream>
@@ -28,6 +30,7 @@
 #include <system_error>
 #include <thread>
 #include <utility>
+#include <vector>
 
 namespace fs = std::filesystem;
 
@@ -71,9 +74,16 @@ std::optional<Record> read_record(const FileDescriptor& file) {
                  .has_begun = flag("has_begun"),
                  .has_finished = flag("has_finished"),
                  .model = text("model"),
+                 .model_digest = text("model_digest"),
                  .has_overwritten_origin = flag("has_overwritten_origin"),
                  .nonfinite_step = number("nonfinite_step")},
                 text("process")};
+}
+
+void require_regular_file(const FileDescriptor& file, const fs::path& path) {
+  struct stat status {};
+  if (fstat(file.number(), &status) == 0 && S_ISREG(status.st_mode)) return;
+  throw IoError(path.string() + " is no regular file, so it cannot record a job; remove it");
 }
 
 /// Returns 0 or errno.
@@ -89,6 +99,7 @@ int write_record(const FileDescriptor& file, const DirectoryOwner& owner) {
                                     {"has_begun", owner.has_begun},
                                     {"has_finished", owner.has_finished},
                                     {"model", owner.model},
+                                    {"model_digest", owner.model_digest},
                                     {"has_overwritten_origin", owner.has_overwritten_origin},
                                     {"nonfinite_step", owner.nonfinite_step},
                                     {"process", process_identity()}}
@@ -118,6 +129,16 @@ std::string name_of_saved_model(const fs::path& directory) {
              : std::string();
 }
 
+std::string digest_of_file(const fs::path& file) {
+  std::ifstream stream(file, std::ios::binary);
+  std::vector<char> block(std::size_t{1} << 20U);
+  Digest digest;
+  while (stream.read(block.data(), std::ssize(block)) || stream.gcount() > 0)
+    digest.add(block.data(), static_cast<std::size_t>(stream.gcount()));
+  if (!stream.eof()) throw_io_error("cannot read " + file.string(), errno);
+  return digest.to_string();
+}
+
 bool are_known_to_differ(const std::string& a, const std::string& b) { return !a.empty() && !b.empty() && a != b; }
 
 std::string describe(const std::optional<Record>& record) {
@@ -127,6 +148,16 @@ std::string describe(const std::optional<Record>& record) {
                      owner.generation > 0 ? fmt::format(", generation {}", owner.generation) : "");
 }
 
+/// When a process started, in ticks since boot; empty if there is no such process.
+std::string start_time_of(const std::string& process) {
+  std::ifstream file("/proc/" + process + "/stat");
+  const std::string statistics{std::istreambuf_iterator<char>(file), {}};
+  // The name in parentheses may hold spaces. The start time is the 20th field after it.
+  std::size_t at = statistics.rfind(')');
+  for (int field = 0; field < 20 && at != std::string::npos; ++field) at = statistics.find(' ', at + 1);
+  return at == std::string::npos ? "" : statistics.substr(at + 1, statistics.find(' ', at + 1) - at - 1);
+}
+
 }  // namespace
 
 std::string process_identity() {
@@ -134,14 +165,26 @@ std::string process_identity() {
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
   struct stat pid_namespace {};
   if (stat("/proc/self/ns/pid", &pid_namespace) != 0) pid_namespace.st_ino = 0;
-  std::ifstream file("/proc/self/stat");
-  const std::string statistics{std::istreambuf_iterator<char>(file), {}};
-  // The name in parentheses may hold spaces. The start time is the 20th field after it.
-  std::size_t at = statistics.rfind(')');
-  for (int field = 0; field < 20 && at != std::string::npos; ++field) at = statistics.find(' ', at + 1);
-  const std::string start =
-      at == std::string::npos ? "" : statistics.substr(at + 1, statistics.find(' ', at + 1) - at - 1);
-  return fmt::format("{}-{}-{}-{}", boot, pid_namespace.st_ino, getpid(), start);
+  return fmt::format("{}-{}-{}-{}", boot, pid_namespace.st_ino, getpid(), start_time_of("self"));
+}
+
+bool has_died(const std::string& process) {
+  const std::string self = process_identity();
+  // BOOT-NAMESPACE-PID-START, of which the first two tell where a process number means something.
+  const auto split = [](const std::string& identity) {
+    const std::size_t start = identity.rfind('-');
+    const std::size_t pid = start == std::string::npos || start == 0 ? start : identity.rfind('-', start - 1);
+    return std::pair(pid, start);
+  };
+  const auto [pid, start] = split(process);
+  const auto [own_pid, own_start] = split(self);
+  if (pid == std::string::npos || own_pid == std::string::npos) return false;
+  if (process.substr(0, pid) != self.substr(0, own_pid)) return false;
+  const auto number = parse_number<pid_t>(process.substr(pid + 1, start - pid - 1));
+  if (!number || *number <= 0) return false;
+  if (kill(*number, 0) != 0 && errno == ESRCH) return true;
+  const std::string found = start_time_of(fmt::format("{}", *number));  // empty if other users' processes are hidden
+  return !found.empty() && found != process.substr(start + 1);
 }
 
 DirectoryLock::DirectoryLock(fs::path directory, DirectoryOwner owner, double patience_s)
@@ -166,12 +209,23 @@ bool DirectoryLock::is_earlier_generation(const DirectoryOwner& other) const {
 /// Returns false if the call must be repeated.
 bool DirectoryLock::try_to_own(double wait_until) {
   const fs::path path = lock_file_in(directory_);
-  FileDescriptor file(path, O_RDWR | O_CREAT | O_NOFOLLOW);
-  if (!file.valid()) throw_io_error("cannot write " + path.string(), errno);
+  FileDescriptor file(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK);
+  const bool is_of_other_user = !file.valid() && errno == EACCES;
+  if (is_of_other_user) file = FileDescriptor(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
+  if (!file.valid() && errno == ELOOP) throw IoError(path.string() + " is a link, not a record of a job; remove it");
+  if (!file.valid()) throw_io_error("cannot write " + path.string(), is_of_other_user ? EACCES : errno);
+  require_regular_file(file, path);
   const int error = try_lock(file);
   const std::optional<Record> record = read_record(file);
   if (error == EWOULDBLOCK) {
     if (record && record->process == process_identity()) return true;
+    if (record && has_died(record->process)) {
+      // The owner's successor, which has the lock but has not written its record yet, does so within this time.
+      constexpr double until_recorded_s = 2;
+      if (!dead_since_) dead_since_ = monotonic_seconds();
+      if (monotonic_seconds() > *dead_since_ + until_recorded_s && is_path_of(path, file)) unlink(path.c_str());
+      return false;
+    }
     if (record && is_earlier_generation(record->owner)) {
       // A new file is a new lock. The old owner notices before it publishes anything.
       if (monotonic_seconds() > wait_until && is_path_of(path, file)) unlink(path.c_str());
@@ -202,6 +256,11 @@ bool DirectoryLock::try_to_own(double wait_until) {
     owner_.has_overwritten_origin = record->owner.has_overwritten_origin;
     owner_.nonfinite_step = record->owner.nonfinite_step;
   }
+  if (is_of_other_user) {
+    if (unlink(path.c_str()) != 0) throw_io_error("cannot replace " + path.string(), errno);
+    file = FileDescriptor(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW);
+    if (!file.valid() || try_lock(file) == EWOULDBLOCK) return false;
+  }
   if (const int problem = write_record(file, owner_); problem != 0) {
     if (!record) unlink(path.c_str());
     throw_io_error("cannot write " + path.string(), problem);
@@ -223,6 +282,8 @@ void DirectoryLock::record_overwriting_origin() {
 void DirectoryLock::record_finish() {
   owner_.has_finished = true;
   owner_.model = name_of_saved_model(directory_);
+  if (owner_.outlives_launchers && !owner_.model.empty())
+    owner_.model_digest = digest_of_file(directory_ / owner_.model);
   record();
 }
 
@@ -268,6 +329,13 @@ bool has_finished(const fs::path& directory, const DirectoryOwner& job) {
     difference = "another model, other data or other settings";
   } else if (are_known_to_differ(contents.origin, job.contents.origin) && !record->owner.has_overwritten_origin) {
     difference = "other initial weights";
+  }
+  if (difference == nullptr && !record->owner.model_digest.empty() &&
+      digest_of_file(directory / record->owner.model) != record->owner.model_digest) {
+    throw UsageError(
+        fmt::format("job {} has finished, but {} is not the model that it wrote; restore that one, or remove the file "
+                    "to train again",
+                    printable(job.job), (directory / record->owner.model).string()));
   }
   if (difference == nullptr) return true;
   throw UsageError(

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -23,13 +24,14 @@ struct DirectoryOwner {
   bool outlives_launchers = false;  ///< whether new launchers of the job know its name, as a Kubernetes Job's pods do
   std::string command = {};         ///< the digest of the command line
   JobContents contents = {};
-  std::string launch = {};       ///< of the launcher that counts the generations
-  std::uint64_t generation = 0;  ///< rises with each restart of the job's workers; 0 without a launcher
-  std::string program = {};      ///< for messages: "keras_mnist"
-  std::string host = {};         ///< for messages
-  bool has_begun = false;        ///< the backups in the directory are this job's own
-  bool has_finished = false;     ///< the job has written all that it was to write
-  std::string model = {};        ///< the name of the model in the directory when the job had finished; empty: none
+  std::string launch = {};        ///< of the launcher that counts the generations
+  std::uint64_t generation = 0;   ///< rises with each restart of the job's workers; 0 without a launcher
+  std::string program = {};       ///< for messages: "keras_mnist"
+  std::string host = {};          ///< for messages
+  bool has_begun = false;         ///< the backups in the directory are this job's own
+  bool has_finished = false;      ///< the job has written all that it was to write
+  std::string model = {};         ///< the name of the model in the directory when the job had finished; empty: none
+  std::string model_digest = {};  ///< of that file's bytes
   bool has_overwritten_origin = false;  ///< the job has written to a file of its initial weights
   std::uint64_t nonfinite_step = 0;     ///< after which the job saw NaN or infinity and restarted; 0: none
 };
@@ -39,7 +41,8 @@ struct DirectoryOwner {
 class DirectoryLock {
  public:
   /// Creates the directory if it is missing. Throws PeerError, which names the owner, if another job holds the lock;
-  /// UsageError in the first generation of a launcher, which would try again.
+  /// UsageError in the first generation of a launcher, which would try again. A lock that somebody else keeps after the
+  /// owner's process has died on this host is no job's: its file is replaced. So is one of another user.
   /// Waits up to `patience_s` seconds for an earlier generation of the same job to end; takes the directory over if it
   /// does not. Does nothing if this process holds the lock already. On a file system without locks, only warns and
   /// describes the owner. Throws IoError.
@@ -83,14 +86,16 @@ class DirectoryLock {
   std::filesystem::path directory_;
   DirectoryOwner owner_;
   bool other_job_has_finished_ = false;
-  FileDescriptor file_;  ///< not valid if this object holds no lock
+  std::optional<double> dead_since_;  ///< when the lock was first seen to outlive its owner
+  FileDescriptor file_;               ///< not valid if this object holds no lock
 };
 
 /// Throws UsageError unless the id of a job can be recorded.
 void require_job_id(const std::string& job);
 
 /// Whether the record in a directory says that this job has finished. Throws UsageError if it says that of another
-/// command, or of other contents: then two jobs have the same name. A job whose model is gone has not finished.
+/// command, or of other contents: then two jobs have the same name; and if the job's model is not the one that it
+/// wrote. A job whose model is gone has not finished. Throws IoError if the model cannot be read.
 [[nodiscard]] bool has_finished(const std::filesystem::path& directory, const DirectoryOwner& job);
 
 /// The digest of a command line and the variables that set its options, for DirectoryOwner::command.
@@ -98,6 +103,9 @@ void require_job_id(const std::string& job);
 
 /// Tells this process from every other one, also from those in other containers and on other hosts.
 [[nodiscard]] std::string process_identity();
+
+/// Whether this process could see the process of that identity, and does not.
+[[nodiscard]] bool has_died(const std::string& process);
 
 /// Throws PeerError if another process holds the lock of the file's directory: its job owns the files there. Throws
 /// IoError if that cannot be found out.

@@ -76,9 +76,10 @@ BackupManager::~BackupManager() {
   if (std::uncaught_exceptions() > uncaught_exceptions_) session_.run_context().keep_backups();
 }
 
-JobContents BackupManager::contents() const {
+JobContents BackupManager::contents(int epochs) const {
   JobContents contents;
   Digest settings;
+  settings.add(&epochs, sizeof epochs);
   for (const auto& [what, value] : job_) {
     if (what == origin_setting) {
       if (!session_.model().origin_files().empty()) contents.origin = value;

@@ -33,7 +33,7 @@ class BackupManager {
   void restore(int epochs);
 
   /// What tells this job from another one with the same command line.
-  [[nodiscard]] JobContents contents() const;
+  [[nodiscard]] JobContents contents(int epochs) const;
 
   /// Sets a job setting that becomes known only after restore(). Throws UsageError if the restored backup has another
   /// value of it.

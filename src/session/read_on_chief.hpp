@@ -25,7 +25,7 @@ void run_on_chief(RunContext& run_context, const std::function<void()>& work);
 
 /// Makes this job the owner of the model directory (see DirectoryLock). Throws PeerError on all ranks if another job
 /// owns it. Collective; may be called again.
-void own_model_directory(RunContext& run_context, const JobContents& contents = {});
+void own_model_directory(RunContext& run_context, const JobContents& contents);
 
 /// Reads a .keras, .h5 or .weights.h5 file. A file without an architecture holds weights of `known`; if that is null,
 /// throws DataError. Collective.

@@ -130,6 +130,22 @@ std::vector<std::string> command_line() {
   return arguments;
 }
 
+/// Of all options that change what a job computes or writes, and of what else it computes with.
+std::string digest_of_settings(const std::string& further, const Options& options) {
+  Digest digest;
+  const auto add = [&digest](const std::string& text) { digest.add(text.c_str(), text.size() + 1); };
+  const auto add_pairs = [&add](const auto& pairs) {
+    for (const auto& [name, value] : pairs) {
+      add(name);
+      add(value);
+    }
+  };
+  add(further);
+  add_pairs(options.program_options);
+  add_pairs(options_to_agree_on(options));
+  return digest.to_string();
+}
+
 /// The job is LOCKSTEP_JOB_ID, else the launcher's run. Without a launcher each process is a job of its own.
 DirectoryOwner owner_of(const Options& options, const Environment& environment) {
   std::string job = value_of(environment, "LOCKSTEP_JOB_ID");
@@ -143,6 +159,7 @@ DirectoryOwner owner_of(const Options& options, const Environment& environment) 
   return {.job = std::move(job),
           .outlives_launchers = outlives_launchers,
           .command = std::move(command),
+          .contents = {.settings = digest_of_settings({}, options), .origin = {}},
           .launch = value_of(environment, "LOCKSTEP_LAUNCH_ID"),
           .generation = generation.value_or(0),
           .program = options.program,
@@ -150,6 +167,11 @@ DirectoryOwner owner_of(const Options& options, const Environment& environment) 
 }
 
 }  // namespace
+
+void RunContext::set_contents(const JobContents& contents) {
+  if (std::exchange(has_contents_, true)) return;
+  identity_.contents = {.settings = digest_of_settings(contents.settings, options_), .origin = contents.origin};
+}
 
 std::pair<std::string, std::string> excerpts_around_difference(const std::string& a, const std::string& b) {
   constexpr std::size_t before = 40;
@@ -237,7 +259,10 @@ RunContext::FinishedBackupsRemover::~FinishedBackupsRemover() {
   fault_point("clean");
   std::vector<std::filesystem::path> left;  // whose record tells the next job that their backups belong to nobody
   for (const BackupDirectory& directory : directories) {
-    if (!directory.clear()) left.push_back(directory.path());
+    if (directory.clear()) continue;
+    left.push_back(directory.path());
+    log_warning(fmt::format("not all backups in {} could be removed; the next job there removes them",
+                            directory.path().string()));
   }
   for (DirectoryLock& lock : locks) {
     if (std::ranges::find(left, lock.directory()) == left.end())

@@ -78,11 +78,9 @@ class RunContext {
   void record_overwriting_origin() {
     for (DirectoryLock& lock : backups_.locks) lock.record_overwriting_origin();
   }
-  /// What the job computes with. A program that fits several times is told apart by its first fit: the contents of
-  /// later ones depend on its results.
-  void set_contents(const JobContents& contents) {
-    if (!std::exchange(has_contents_, true)) identity_.contents = contents;
-  }
+  /// What the job computes with, beside its options. A program that fits several times is told apart by its first fit:
+  /// the contents of later ones depend on its results.
+  void set_contents(const JobContents& contents);
 
   /// While a loop trains, Ctrl-C stops it after a step, unless a launcher forwards such requests; see interrupts.hpp.
   void begin_training_loop();

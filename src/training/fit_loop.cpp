@@ -110,7 +110,9 @@ void FitLoop::warn_of_large_batch(std::size_t examples) const {
 void FitLoop::run() {
   const InterruptibleLoop interruptible(session_.run_context());
   session_.run_context().report_busy();
-  own_model_directory(session_.run_context(), backups_ ? backups_->contents() : JobContents());
+  own_model_directory(session_.run_context(),
+                      backups_ ? backups_->contents(options_.epochs)
+                               : JobContents{.settings = fmt::format("{} epochs", options_.epochs), .origin = {}});
   for_each_callback([&](Callback& callback) { callback.on_train_begin(model_); });
   session_.log().begin_epoch();
   session_.set_position({options_.initial_epoch, 0});

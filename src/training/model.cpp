@@ -74,6 +74,12 @@ History Model::fit(const Dataset& data, const FitOptions& options) {
   check(options);
   if (options.validation_split > 0 && options.validation_data == nullptr) {
     const auto split = static_cast<std::size_t>(static_cast<double>(data.size()) * (1 - options.validation_split));
+    if (split == 0) {
+      throw UsageError(
+          fmt::format("validation_split is {}, which leaves none of the {} examples for training; make it "
+                      "smaller",
+                      options.validation_split, data.size()));
+    }
     const Dataset train = data.slice(0, split);
     const Dataset rest = data.slice(split, data.size());
     FitOptions whole = options;
@@ -155,7 +161,10 @@ EpochRange Model::epochs(int epochs) {
     parts_->loop_backups =
         std::make_unique<BackupManager>(parts_->session, parts_->checkpoints, settings, std::vector<Callback*>(),
                                         KeyValues{{"--steps-per-epoch", std::to_string(run.steps_per_epoch)}});
+    own_model_directory(*parts_->run_context, parts_->loop_backups->contents(epochs));
     parts_->loop_backups->restore(epochs);
+  } else {
+    own_model_directory(*parts_->run_context, {.settings = fmt::format("{} epochs", epochs), .origin = {}});
   }
   return {*parts_, epochs};
 }
@@ -167,7 +176,6 @@ BatchRange Model::batches(const Dataset& data, const BatchOptions& options) {
         "outside such a loop, call batches(data, {.shuffle = false})");
   }
   parts_->model.validate(data);
-  if (options.shuffle) own_model_directory(*parts_->run_context);
   if (options.shuffle && parts_->loop_backups) {
     const std::int64_t before = parts_->batches_in_epoch;
     const std::string where = before == 0 ? "" : fmt::format(" from step {} of an epoch", before + 1);

@@ -107,6 +107,26 @@ class JobIdentityTest(CommandTest):
         write(2)
         self.assert_refused(self.run_program(*train), "another job", "the validation data")
 
+    def test_a_finished_job_behind_a_script_is_told_by_its_options(self) -> None:
+        """The launched command is the same."""
+        script = self.scratch / "train.sh"
+
+        def run(name: str, *options: object) -> Ended:
+            words = [program(name), "--model-dir", self.model, "--verbose", 0, "--steps-per-epoch", 2, *options]
+            script.write_text("exec " + " ".join(map(str, words)))
+            launch = [program("lockstep"), "launch", "--workers", "1", "--job-id", "one", "--", "/bin/sh", str(script)]
+            return Running(launch, self.cwd, {}).end()
+
+        for name in ("keras_mnist", "custom_training_mnist"):
+            self.model = self.scratch / name
+            self.assertEqual(run(name, "--epochs", 1).code, 0)
+            self.assertIn("Job one has finished", run(name, "--epochs", 1).stderr)
+            self.assertFalse((self.model / "backup").exists(), "a job that had finished made a directory")
+            for other in (("--epochs", 2), ("--epochs", 1, "--seed", 3), ("--epochs", 1, "--learning-rate", 0.5)):
+                ended = run(name, *other)
+                self.assertEqual(ended.code, USAGE, str(ended))
+                self.assertIn("other settings", ended.stderr)
+
     def test_a_finished_job_stays_finished(self) -> None:
         short = ("--epochs", 1, "--steps-per-epoch", 2)
         self.succeed(*short, LOCKSTEP_JOB_ID="one")

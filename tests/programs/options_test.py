@@ -63,6 +63,9 @@ class OptionsTest(ProgramTest):
     def test_a_launcher_of_another_mpi_is_noticed(self) -> None:
         """Its variables say how many processes it started, but each is a world of one for Open MPI."""
         self.refused(PMI_RANK="0", PMI_SIZE="2", says=("PMI_SIZE is 2", "world has 1 process", "Open MPI's launcher"))
+        self.refused(RANK="0", WORLD_SIZE="2", MASTER_ADDR="localhost", says=("WORLD_SIZE is 2", "lockstep launch"))
+        self.refused(SLURM_PROCID="0", SLURM_MPI_TYPE="pmix", SLURM_STEP_NUM_TASKS="2",
+                     says=("SLURM_STEP_NUM_TASKS is 2", "world has 1 process"))
 
     def test_missing_devices_are_reported(self) -> None:
         if has_gpu():

@@ -47,7 +47,7 @@ if [ "${1:-}" = --full ]; then
   # Most tests keep one core busy, so two modules run at a time, the longest first.
   # shellcheck disable=SC2016 # the inner shell's variables
   run_module='"$0" -W ignore -m unittest "$1" >"$2.$1.log" 2>&1; code=$?; printf "%s: " "$1"; cat "$2.$1.log"; exit $((code > 0))'
-  longest=$(printf '%s\n' fit_sources_test fit_test examples_test faults_test)
+  longest=$(printf '%s\n' wheel_test fit_sources_test fit_test examples_test faults_test)
   { echo "$longest" && basename -s .py ./*_test.py | grep -vxF "$longest"; } | xargs -I {} -P 2 bash -c "$run_module" "$venv/bin/python" {} "$build/python/tests"
   exit
 elif [ $# = 0 ]; then

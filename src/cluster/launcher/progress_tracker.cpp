@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 namespace lockstep {
@@ -24,6 +25,11 @@ bool ProgressTracker::has_reported(std::uint64_t rank) const {
 }
 
 std::vector<Progress> ProgressTracker::take_due_reports(double now) {
+  // A launcher that was suspended heard nobody: the gap is no silence of its trainers.
+  const double gap = now - std::exchange(last_call_, now).value_or(now);
+  if (gap > 2 * report_interval_) {
+    for (auto& [rank, tracked] : ranks_) tracked.last_report = std::min(now, tracked.last_report + gap);
+  }
   std::vector<Progress> due;
   for (auto& [rank, tracked] : ranks_) {
     if (!tracked.last || now < tracked.next_report) continue;

@@ -25,7 +25,8 @@ class ProgressTracker {
 
   [[nodiscard]] bool has_reported(std::uint64_t rank) const;
 
-  /// The reports that are due to be sent to the coordinator.
+  /// The reports that are due to be sent to the coordinator. Call it many times a second: a longer time between two
+  /// calls counts as one in which this process was suspended.
   [[nodiscard]] std::vector<Progress> take_due_reports(double now);
 
   /// The last report of every rank, with silent_seconds up to now.
@@ -43,6 +44,7 @@ class ProgressTracker {
   [[nodiscard]] static Progress up_to_date(Progress last, double last_report, double now);
 
   double report_interval_;
+  std::optional<double> last_call_;  ///< of take_due_reports
   std::map<std::uint64_t, TrackedRank> ranks_;
   std::optional<Progress> latest_progress_;
 };

@@ -138,12 +138,14 @@ std::vector<std::size_t> Coordinator::missing_members() const {
 std::vector<CoordinatorAction> Coordinator::take_actions() { return std::exchange(actions_, {}); }
 
 void Coordinator::tick(double now) {
-  // A process that was suspended received no heartbeats: the gap does not count as silence of the others.
+  // A process that was suspended received no heartbeats and no reports: the gap does not count as silence of the
+  // others.
   const double gap = now - last_tick_;
   if (gap > timeouts_.heartbeat_timeout / 2) {
     for (MemberSlot& slot : slots_) slot.last_heard += gap;
-    stall_detector_.discount(gap);
   }
+  const double limit = timeouts_.stall_timeout > 0 ? timeouts_.stall_timeout : timeouts_.heartbeat_timeout;
+  if (gap > std::min(limit, timeouts_.heartbeat_timeout) / 2) stall_detector_.discount(gap);
   last_tick_ = now;
 
   if (now >= next_heartbeat_) {

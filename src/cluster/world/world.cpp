@@ -132,8 +132,8 @@ World::World(const Environment& environment) {
     }
     check_mpi(MPI_Comm_rank(MPI_COMM_WORLD, &rank_), "MPI_Comm_rank");
     check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &size_), "MPI_Comm_size");
-    require_world_of_launcher(environment, size_);
   }
+  require_world_of_launcher(environment, size_);
   if (const auto hosts = environment.find(simulated_hosts_variable); hosts != environment.end()) {
     host_of_rank_ = parse_simulated_hosts(hosts->second, size_);
     return;

@@ -2,6 +2,7 @@
 #include "checkpoint/directory_lock.hpp"
 
 #include "checkpoint/atomic_file.hpp"
+#include "core/file_descriptor.hpp"
 
 #include "support/catch.hpp"
 #include "support/files.hpp"
@@ -10,6 +11,9 @@
 
 #include <lockstep/core/error.hpp>
 
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/types.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <array>
@@ -213,12 +217,58 @@ TEST_CASE("a finished job's record stays for its later launchers, and another jo
   }
   fs::remove(scratch / "history.json");
   CHECK(has_finished(scratch.path(), owner));
+  for (const char* other : {"", "a nodel"}) {
+    write_bytes(scratch / "model.h5", std::string(other));
+    check_is_other(owner, "is not the model that it wrote");
+  }
   fs::remove(scratch / "model.h5");
   CHECK(!has_finished(scratch.path(), owner));
   const DirectoryLock other(scratch.path(), second);
   CHECK(other.other_job_has_finished());
   CHECK(!has_finished(scratch.path(), owner));
   CHECK(!has_finished(scratch.path(), second));
+}
+
+TEST_CASE("a lock that a stranger keeps after its owner has died is no job's") {
+  const ScratchDirectory scratch;
+  Holder owner(scratch.path(), first);
+  owner.kill();
+  CHECK(owner.end() == -1);
+  const FileDescriptor stranger(scratch / ".lockstep.lock", O_RDONLY);
+  REQUIRE(flock(stranger.number(), LOCK_EX | LOCK_NB) == 0);
+  const DirectoryLock lock(scratch.path(), second);
+  CHECK_NOTHROW(save(scratch / "model.h5"));
+  CHECK_NOTHROW(DirectoryLock(scratch.path(), first));  // it is this process' own
+}
+
+TEST_CASE("another user's job may follow in a directory that both can write to") {
+  if (geteuid() != 0) {
+    WARN("skipped: only root can act as two users");
+    return;
+  }
+  const ScratchDirectory scratch;
+  fs::permissions(scratch.path(), fs::perms::all);
+  const auto own_as = [&scratch](uid_t user, const DirectoryOwner& owner) {
+    const pid_t child = fork();
+    if (child == 0) {
+      int code = 1;
+      try {
+        if (setuid(user) == 0) {
+          DirectoryLock lock(scratch.path(), owner);
+          lock.record_finish();
+          code = lock.other_job_has_finished() ? 7 : 0;
+        }
+      } catch (const Error& error) {
+        code = static_cast<int>(error.code());
+      }
+      _exit(code);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  };
+  CHECK(own_as(65534, first) == 0);
+  CHECK(own_as(65533, second) == 7);  // it has read the other job's record
 }
 
 TEST_CASE("a process may lock a directory twice, and a damaged description is no obstacle") {

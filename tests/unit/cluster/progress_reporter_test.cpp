@@ -158,6 +158,15 @@ TEST_CASE("a missing or slow reader does not block training") {
   trainer.step(1);
 }
 
+TEST_CASE("the time for which a launcher was suspended is no silence of its trainers") {
+  ProgressTracker watch(0.5);
+  watch.begin(0);
+  watch.update(0, {}, 10);
+  CHECK(watch.take_due_reports(10.2).size() == 1);
+  CHECK(watch.take_due_reports(16.2).at(0).silent_seconds == Approx(0.2));
+  CHECK(watch.take_due_reports(16.9).at(0).silent_seconds == Approx(0.9));
+}
+
 TEST_CASE("trainer reports are stored with a timestamp and forwarded in time") {
   ProgressTracker watch(0.5);
   watch.begin(3);
@@ -183,6 +192,7 @@ TEST_CASE("trainer reports are stored with a timestamp and forwarded in time") {
   CHECK(due[0].rank == 3);
   CHECK(due[0].step == 7);
   CHECK(due[0].silent_seconds == Approx(0.05));
+  for (double now = 11; now < 15; now += 0.5) CHECK(watch.take_due_reports(now).size() == 1);
   due = watch.take_due_reports(15);
   REQUIRE(due.size() == 1);
   CHECK(due[0].silent_seconds == Approx(4.55));

@@ -1,6 +1,7 @@
 // Callbacks follow Keras' rules epoch by epoch and write the same files.
 #include "core/file_descriptor.hpp"
 #include "support/catch.hpp"
+#include "support/messages.hpp"
 #include "support/points.hpp"
 #include "support/scratch_directory.hpp"
 
@@ -137,6 +138,8 @@ TEST_CASE("initial_epoch, validation_split and validation_freq match Keras") {
   CHECK(history["val_loss"].size() == 2);  // epochs 3 and 5
   CHECK_THROWS_AS(f.model.fit(f.data, {.validation_split = 1.0}), UsageError);
   CHECK_THROWS_AS(f.model.fit(f.data, {.validation_split = std::nan("")}), UsageError);
+  require_words(message_of<UsageError>([&] { f.model.fit(f.data, {.validation_split = 0.999}); }),
+                {"validation_split is 0.999", "leaves none of"});
   CHECK_THROWS_AS(f.model.fit(f.data, {.validation_freq = 0}), UsageError);
   CHECK_THROWS_AS(f.model.fit(f.data, {.epochs = -2}), UsageError);
   CHECK_THROWS_AS(f.model.fit(f.data, {.initial_epoch = -2}), UsageError);
