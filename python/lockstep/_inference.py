@@ -26,6 +26,7 @@ def evaluate(
     workers: int = 1,
     steps: int | None = None,
     engine: str = "auto",
+    verbose: Any = 0,
     return_dict: bool = False,
 ) -> Any:
     """Return a compiled model's loss and metrics, in the order of Keras' ``evaluate``.
@@ -46,6 +47,8 @@ def evaluate(
         Of data in batches: how many to evaluate on. Data that has no end needs it.
     engine
         "native", "keras", or "auto", as in `fit`.
+    verbose
+        Taken as Keras' argument is, but nothing is printed.
     return_dict
         Return a dict by the names of loss and metrics.
     """
@@ -80,6 +83,7 @@ def predict(
     workers: int = 1,
     steps: int | None = None,
     engine: str = "auto",
+    verbose: Any = 0,
 ) -> Any:
     """Return a model's outputs. Several outputs have the structure of the model's.
 
@@ -98,6 +102,8 @@ def predict(
         Of data in batches: how many to predict for. Data that has no end needs it.
     engine
         "native", "keras", or "auto", as in `fit`.
+    verbose
+        Taken as Keras' argument is, but nothing is printed.
     """
     arguments = Arguments(1, 32 if batch_size is None else batch_size, workers)
     source = as_source(x, "the data", steps, "steps")

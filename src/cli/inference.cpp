@@ -133,7 +133,8 @@ void predict(std::span<const std::string> args) {
   Model model = strategy.load_model(settings.model, [&](const Architecture& architecture, const auto& saved) {
     if (saved) {
       iterations = saved->saved_iterations;
-      strategy.print("Not used, so not checked: what {} was compiled with", settings.model.string());
+      strategy.print("Predictions need no loss, metrics or optimizer, so those of {} were not checked",
+                     settings.model.string());
     }
     const char* const extension = architecture.outputs().size() == 1 ? ".npy" : ".npz";
     if (output.empty()) {

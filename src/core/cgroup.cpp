@@ -40,7 +40,7 @@ void add_with_ancestors(const fs::path& base, const fs::path& group, std::vector
 
 std::optional<std::uint64_t> read_number(const fs::path& file) {
   std::uint64_t number = 0;
-  if (std::ifstream(file) >> number && number < unlimited) return number;  // "max" is no number
+  if (std::ifstream(file) >> number && number < unlimited) return number;  // "max" means unlimited and is no number
   return {};
 }
 

@@ -1,4 +1,4 @@
-// The only access to environment variables: a copy taken once at start and passed on, so tests can pass their own.
+// Reads environment variables. Code that depends on them takes an Environment, so that tests can pass their own.
 #pragma once
 
 #include <map>

@@ -124,7 +124,7 @@ void Dataset::validate_inputs() const {
     const std::size_t elements = elements_of_example(array.shape);
     if (elements == 0) {
       throw DataError(
-          fmt::format("the examples of {} have the shape {}, which needs dimensions of at least 1; correct it",
+          fmt::format("the examples of {} have the shape {}, but every dimension must be at least 1; correct it",
                       label_of(array), array.shape.to_string()));
     }
     const std::size_t values = num_elements(array.values);
@@ -154,7 +154,7 @@ void Dataset::validate(const std::vector<std::int64_t>& classes) const {
     const std::size_t values = num_elements(array.values);
     if (elements == 0) {
       throw DataError(
-          fmt::format("the targets of {} have the shape {}, which needs dimensions of at least 1; correct it",
+          fmt::format("the targets of {} have the shape {}, but every dimension must be at least 1; correct it",
                       label_of(array), array.shape.to_string()));
     }
     if (values / elements != size() || values % elements != 0) {

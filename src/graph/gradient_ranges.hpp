@@ -44,8 +44,8 @@ struct GradientTerm {
 };
 
 /// The terms of an operation whose layer is called several times. Backward adds up the gradients of trainable weights.
-/// Forward computes the statistics that moving averages use: an average over one step with several statistics equals
-/// one update with each of them, m <- momentum m + (1 - momentum) statistic, in the order of the calls.
+/// Forward sums the layer's statistics into one update of the moving average. It equals an update with each call's
+/// statistic, m <- momentum m + (1 - momentum) statistic, in the order of the calls.
 [[nodiscard]] inline std::vector<GradientTerm> shared_terms(const Graph& graph, const Operation& operation) {
   std::vector<GradientTerm> terms;
   const auto [index, count] = operation.shared;

@@ -410,7 +410,7 @@ class Lowering {
     return true;
   }
 
-  /// Whether the last tensor is an input of the model, or encodes one.
+  /// Whether the current tensor is an input of the model, or the direct encoding of one.
   [[nodiscard]] bool reads_data() const {
     const int alias = graph_.tensors[current_].alias;
     const int tensor = alias >= 0 ? alias : current_;

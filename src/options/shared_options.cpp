@@ -1,12 +1,14 @@
 // See shared_options.hpp. A new option is a member of Options and a row here.
 #include "options/shared_options.hpp"
 
+#include "core/parse_number.hpp"
 #include "options/other_variables.hpp"
 
 #include <lockstep/core/error.hpp>
 #include <lockstep/training/callbacks/backup_and_restore.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <utility>
 
@@ -297,7 +299,12 @@ NamedValues describe_options(const Options& options) {
     if (row.for_developers && row.shown_default().empty()) continue;
     record[key_of(row.name)] = row.value.record();
   }
-  for (const auto& [name, value] : options.program_options) record[key_of(name)] = value;
+  for (const auto& [name, value] : options.program_options) {
+    const auto number = parse_number<double>(value);
+    const auto whole = parse_number<std::int64_t>(value);
+    const bool is_finite = number && std::isfinite(*number);
+    record[key_of(name)] = whole ? NamedValue(*whole) : is_finite ? NamedValue(*number) : NamedValue(value);
+  }
   return record;
 }
 

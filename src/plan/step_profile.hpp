@@ -15,8 +15,8 @@
 namespace lockstep {
 
 struct StepProfile {
-  std::vector<double> seconds;  ///< by index in Plan::training: compute and updates, without communication
-  double communication = 0;  ///< seconds in the communicator: sending, reducing between hosts, waiting for other ranks
+  std::vector<double> seconds;  ///< by index in Plan::training: compute and updates; publishing a shard is part of its update
+  double communication = 0;  ///< seconds of sending, reducing between hosts, waiting for other ranks
   double waiting = 0;        ///< seconds of `communication` in which this rank waited for other ranks
   double total = 0;          ///< seconds inside Step::train
   std::uint64_t steps = 0;

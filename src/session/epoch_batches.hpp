@@ -23,7 +23,6 @@ class EpochBatches {
 
   [[nodiscard]] std::size_t batch_size() const noexcept { return batch_size_; }
 
-  /// Steps of an epoch.
   [[nodiscard]] std::uint64_t size() const;
 
   [[nodiscard]] Batch at(int epoch, std::uint64_t step) const;

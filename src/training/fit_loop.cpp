@@ -138,7 +138,7 @@ void FitLoop::run_epoch() {
   session_.run_context().report_busy();  // validation and callbacks may take long
   Logs logs = session_.to_logs(session_.log().epoch_so_far().metrics);
   if (validation_ != nullptr && (epoch + 1) % options_.validation_freq == 0) {
-    for (const auto& [name, value] : model_.evaluate(*validation_, {.batch_size = options_.batch_size}))
+    for (const auto& [name, value] : evaluate(parts_of(model_), *validation_, {.batch_size = options_.batch_size}))
       logs["val_" + name] = value;
   }
   for_each_callback([&](Callback& callback) { callback.on_epoch_end(model_, epoch, logs); });

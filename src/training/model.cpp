@@ -106,14 +106,18 @@ History Model::fit(const Dataset& data, const FitOptions& options) {
 
 void Model::validate(const Dataset& data) const { parts_->model.validate(data); }
 
-Logs Model::evaluate(const Dataset& data, const InferenceOptions& options) {
-  parts_->model.validate(data);
-  const EpochBatches batches(data, parts_->run_context->batch_size(options.batch_size), 0, false);
+Logs evaluate(ModelParts& parts, const Dataset& data, const InferenceOptions& options) {
+  parts.model.validate(data);
+  const EpochBatches batches(data, parts.run_context->batch_size(options.batch_size), 0, false);
   MetricSums local;
   for (std::uint64_t step = 0; step < batches.size(); ++step) {
-    local += parts_->model.compiled().evaluate(batches.at(0, step));
+    local += parts.model.compiled().evaluate(batches.at(0, step));
   }
-  Logs logs = parts_->session.to_logs(parts_->model.compiled().all_reduce(local));
+  return parts.session.to_logs(parts.model.compiled().all_reduce(local));
+}
+
+Logs Model::evaluate(const Dataset& data, const InferenceOptions& options) {
+  Logs logs = lockstep::evaluate(*parts_, data, options);
   parts_->session.set_evaluation(logs);
   return logs;
 }

@@ -27,6 +27,9 @@ struct ModelParts {
   std::unique_ptr<BackupManager> loop_backups;  ///< of the custom loop; null if it takes none
 };
 
+/// Loss and metrics on data, which history.json does not record as the model's evaluation. Collective.
+[[nodiscard]] Logs evaluate(ModelParts& parts, const Dataset& data, const InferenceOptions& options);
+
 /// For Lockstep's own callbacks, which need more than a model's public interface.
 [[nodiscard]] ModelParts& parts_of(Model& model);
 

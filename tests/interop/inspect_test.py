@@ -8,6 +8,7 @@ import os
 import subprocess
 import unittest.mock
 
+import h5py
 import support
 from support import Scratch, everything, keras, layers, np, program, small, weights_in_order
 
@@ -70,6 +71,27 @@ class Inspect(Scratch):
 
     def lockstep(self, *arguments):
         return subprocess.run([program("lockstep"), *map(str, arguments)], capture_output=True, text=True, cwd=self.folder)
+
+    def test_a_learning_rate_that_is_nan_is_not_taken_for_another(self):
+        model = small()
+        model.compile("sgd", loss="mse")
+        inputs = np.random.default_rng(1).normal(size=(8, *model.input_shape[1:])).astype(np.float32)
+        targets = np.zeros((8, *model.output_shape[1:]), np.float32)
+        model.fit(inputs, targets, verbose=0)
+        np.savez(self.folder / "data.npz", x_train=inputs, y_train=targets)
+        file = self.folder / "rate.h5"
+        model.save(file)
+        with h5py.File(file, "r+") as stored:
+            names = []
+            stored["optimizer_weights"].visit(names.append)
+            (rate,) = [name for name in names if name.endswith("learning_rate")]
+            stored["optimizer_weights"][rate][...] = np.nan
+        for command in (("inspect", "--check", "--for", "train", file),
+                        ("train", "--model", file, "--data-dir", self.folder / "data.npz", "--epochs", 1)):
+            with self.subTest(command=command[0]):
+                result = self.lockstep(*command)
+                self.assertEqual(result.returncode, 65, result.stdout + result.stderr)
+                self.assertIn("learning rate nan", result.stderr)
 
     def test_what_inspect_refuses_for_training_does_not_train(self):
         model = small()

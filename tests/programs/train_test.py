@@ -89,6 +89,10 @@ class TrainTest(ModelFileTest):
         self.assertRegex(ended.stdout, r"Data: \d+ training examples of shape")
         self.assertIn(f"\nSaved {self.model / 'model.h5'}", ended.stdout)
         self.assertNotIn("evaluation", self.history())
+        self.succeed("--model", self.plain, *COMPILED, *SHORT, *SCALED, "--validation-split", 0.2)
+        self.assertIn("val_loss", self.history()["epochs"][0])
+        self.assertNotIn("evaluation", self.history(), "a validation is no evaluation on a test set")
+        self.assertEqual(self.history()["config"]["validation_split"], 0.2)
         self.assert_fails(self.use("evaluate", "--model", self.model / "model.h5"), DATA, "no member x_test.npy")
 
     def test_more_threads_than_cpus_are_warned_of(self) -> None:

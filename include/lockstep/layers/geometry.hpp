@@ -56,7 +56,7 @@ struct Interpolation {
 inline constexpr Interpolation Interpolation::nearest{Kind::nearest};
 inline constexpr Interpolation Interpolation::bilinear{Kind::bilinear};
 
-/// Padding::same, or Keras' "same". Only Conv1D has `causal`, which pads before the first step alone.
+/// Padding::same, or Keras' "same". Only Conv1D has `causal`, which pads only before the first step.
 struct Padding {
   enum class Kind : std::uint8_t { valid, same, causal };
   static const Padding valid, same, causal;

@@ -19,7 +19,7 @@ struct Accuracy {
   friend bool operator==(const Accuracy&, const Accuracy&) = default;
 };
 
-/// The fraction of examples for which fewer than k outputs exceed that of the target's largest element. As in
+/// The fraction of examples whose target's class is among the k largest outputs; equal outputs count as hits. As in
 /// TensorFlow, an example with an output that is not finite counts as wrong.
 struct TopKCategoricalAccuracy {
   int k = 5;

@@ -4,6 +4,7 @@
 #include "checkpoint/hdf5/hdf5_reader.hpp"
 #include "checkpoint/keras/config_reader.hpp"
 #include "checkpoint/keras/keras_config.hpp"
+#include "checkpoint/keras/stored_learning_rate.hpp"
 #include "core/digest.hpp"
 #include "optimizers/optimizer_registry.hpp"
 
@@ -72,7 +73,9 @@ void read_optimizer_state(const Hdf5Reader& reader, const Architecture& architec
       } else if (last != "learning_rate") {
         paths.push_back(path);
       } else if (const std::optional<Shape> shape = reader.shape_of(path)) {
-        static_cast<void>(reader.read_floats(path, *shape));  // checks its digest; training_config has the value
+        const std::vector<float> rate = reader.read_floats(path, *shape);
+        if (rate.size() == 1 && !take_learning_rate(training, rate.front(), reader))
+          return begin_anew(architecture, training);
       }
     }
   }

@@ -6,6 +6,7 @@
 #include "checkpoint/hdf5/hdf5_writer.hpp"
 #include "checkpoint/keras/keras_config.hpp"
 #include "checkpoint/keras/keras_h5_read.hpp"
+#include "checkpoint/keras/stored_learning_rate.hpp"
 #include "checkpoint/subprocess_read.hpp"
 #include "layers/layer_registry.hpp"
 #include "optimizers/optimizer_registry.hpp"
@@ -96,11 +97,9 @@ void read_optimizer(const Hdf5Reader& reader, const Architecture& architecture, 
     if (training.iteration < 0)
       reader.fail(fmt::format("'{}' has the negative iteration {}", group, training.iteration));
   }
-  if (found >= scalars && scalars == 2) {
-    // The rate is a double in JSON and a float here. Keep the double unless it rounds to a different float.
-    const float rate = reader.read_floats(variable(1), Shape{}).front();
-    if (rate != static_cast<float>(known_rate.at(0))) set_learning_rate(training.optimizer, rate);
-  }
+  if (found >= scalars && scalars == 2 &&
+      !take_learning_rate(training, reader.read_floats(variable(1), Shape{}).front(), reader))
+    return begin_anew(architecture, training);
   if (found == 0 || found == scalars) return;                          // compiled, but never trained
   if (version == KerasVersion::two && training.slots.empty()) return;  // tf_keras stores slots even for plain SGD
   const std::size_t trailing = last_variable(training.optimizer, 0) ? 1 : 0;  // follows from the iteration

@@ -318,7 +318,7 @@ TEST_CASE("a program's own options are recorded", "[options]") {
   Options options = parse_options(std::vector<std::string>{"--hidden-units", "7"}, {}, program_defaults(), {&own, 1});
   CHECK(said == "7");
   CHECK(options.program_options == std::map<std::string, std::string>{{"hidden-units", "7"}});
-  CHECK(std::get<std::string>(describe_options(options).at("hidden_units")) == "7");
+  CHECK(std::get<std::int64_t>(describe_options(options).at("hidden_units")) == 7);
   options = parse_options({}, {{"LOCKSTEP_HIDDEN_UNITS", "8"}}, program_defaults(), {&own, 1});
   CHECK(options.program_options.at("hidden-units") == "8");
   CHECK(parse({}).program_options.empty());
