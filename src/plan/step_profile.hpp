@@ -15,10 +15,10 @@
 namespace lockstep {
 
 struct StepProfile {
-  std::vector<double> seconds;  ///< by index in Plan::training: compute and updates; publishing a shard is part of its update
-  double communication = 0;  ///< seconds of sending, reducing between hosts, waiting for other ranks
-  double waiting = 0;        ///< seconds of `communication` in which this rank waited for other ranks
-  double total = 0;          ///< seconds inside Step::train
+  std::vector<double> seconds;  ///< by index in Plan::training; an update includes publishing its shard
+  double communication = 0;     ///< seconds of sending, reducing between hosts, waiting for other ranks
+  double waiting = 0;           ///< seconds of `communication` in which this rank waited for other ranks
+  double total = 0;             ///< seconds inside Step::train
   std::uint64_t steps = 0;
 
   /// Milliseconds per step by kind of work: input, forward, loss, backward, optimizer, communication. All-to-all

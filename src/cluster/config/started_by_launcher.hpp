@@ -10,7 +10,8 @@ namespace lockstep {
 [[nodiscard]] bool started_by_launcher(const Environment& environment);
 
 /// Throws UsageError if a launcher (Open MPI, Slurm with an MPI plugin, torchrun) started another number of processes
-/// than the world has, as the mpirun of another MPI does: each of them would train alone. Trainers of `lockstep launch` have its world, whatever they inherit.
+/// than the world has, as the mpirun of another MPI does: each of them would train alone. Trainers of `lockstep launch`
+/// have its world, whatever they inherit.
 void require_world_of_launcher(const Environment& environment, int size);
 
 }  // namespace lockstep
