@@ -80,7 +80,7 @@ std::optional<Record> read_record(const FileDescriptor& file) {
                 text("process")};
 }
 
-void require_regular_file(const FileDescriptor& file, const fs::path& path) {
+void require_record_file(const FileDescriptor& file, const fs::path& path) {
   struct stat status {};
   if (fstat(file.number(), &status) == 0 && S_ISREG(status.st_mode)) return;
   throw IoError(path.string() + " is no regular file, so it cannot record a job; remove it");
@@ -214,7 +214,7 @@ bool DirectoryLock::try_to_own(double wait_until) {
   if (is_of_other_user) file = FileDescriptor(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
   if (!file.valid() && errno == ELOOP) throw IoError(path.string() + " is a link, not a record of a job; remove it");
   if (!file.valid()) throw_io_error("cannot write " + path.string(), is_of_other_user ? EACCES : errno);
-  require_regular_file(file, path);
+  require_record_file(file, path);
   const int error = try_lock(file);
   const std::optional<Record> record = read_record(file);
   if (error == EWOULDBLOCK) {
