@@ -51,7 +51,9 @@ hang_up() {
   kill -TERM "$mpirun" || true
 }
 set -m # a process group of its own: Ctrl-C in a terminal reaches this script alone
-setpriv --pdeathsig TERM mpirun --bind-to none "$@" <&0 &
+quiet=() # Open MPI 4 prints eleven lines of its own after each error
+case "$(mpirun --version 2>/dev/null)" in *"(Open MPI) 4."*) quiet=(--quiet) ;; esac
+setpriv --pdeathsig TERM mpirun "${quiet[@]}" --bind-to none "$@" <&0 &
 mpirun=$!
 trap ask_to_stop INT TERM
 trap hang_up HUP

@@ -36,9 +36,11 @@ const Command& find_command(const std::string& name) {
     if (command.name == name) return command;
     names.push_back(command.name);
   }
+  const bool is_option = name.starts_with('-');
+  if (is_option) names = {"--help", "--version"};
   const std::string hint = did_you_mean("", name, names);
-  throw UsageError("there is no command '" + name + "'" +
-                   (hint.empty() ? "; lockstep --help lists the commands" : hint));
+  throw UsageError(fmt::format("there is no {} '{}'{}", is_option ? "option" : "command", name,
+                               hint.empty() ? "; lockstep --help lists the commands" : hint));
 }
 
 ExitCode run_locally(std::span<const std::string> args, std::ostream& out) {

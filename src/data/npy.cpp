@@ -59,7 +59,7 @@ const char* remedy_for(std::string_view descr) {
              "numpy.searchsorted(numpy.unique(y_train), y)";
     case 'O':
       return "make one array of numbers: of texts, class indices with numpy.searchsorted(numpy.unique(y_train), y); of "
-             "arrays, numpy.stack";
+             "arrays of one shape, numpy.stack (resize or pad others first)";
     default: return "save it with .astype('float32')";
   }
 }

@@ -60,8 +60,12 @@ class Member {
     while (done < out.size()) {
       const zip_int64_t count = zip_fread(file_.get(), out.data() + done, out.size() - done);
       if (count < 0) {
-        throw DataError(fmt::format("{} is damaged near its byte {} ({}); fetch the file again", name_, offset_,
-                                    zip_file_strerror(file_.get())));
+        zip_error_t* const error = zip_file_get_error(file_.get());
+        // The checksum is compared at the end, wherever the damage is.
+        const std::string where =
+            zip_error_code_zip(error) == ZIP_ER_CRC ? "" : fmt::format(" near its byte {}", offset_);
+        throw DataError(
+            fmt::format("{} is damaged{} ({}); fetch the file again", name_, where, zip_error_strerror(error)));
       }
       if (count == 0) break;
       done += static_cast<std::size_t>(count);
@@ -97,6 +101,7 @@ NpzArchive::NpzArchive(std::span<const std::byte> file, std::string name)
   zip_source_t* source = zip_source_buffer_create(file.data(), file.size(), 0, &error);
   if (source != nullptr) archive_.reset(zip_open_from_source(source, ZIP_RDONLY, &error));
   zip_error_fini(&error);
+  if (file.empty()) throw DataError(name_ + " is empty; fetch or write it again");
   if (archive_ == nullptr) {
     if (source != nullptr) zip_source_free(source);  // an archive owns its source only once it is open
     const std::string_view text(reinterpret_cast<const char*>(file.data()), file.size());

@@ -68,8 +68,8 @@ std::string nearest_name(std::string_view given, std::span<const std::string> na
 bool is_misspelling(std::string_view given, std::string_view name) {
   if (given == name || name.size() < short_name) return false;
   if (lower_case(std::string(given)) == lower_case(std::string(name))) return true;
-  const auto [shorter, longer] = std::minmax(given.size(), name.size());
-  return longer <= shorter + 1 && edit_distance(given, name) == 1;
+  const std::size_t longer = std::max(given.size(), name.size());
+  return longer <= std::min(given.size(), name.size()) + 1 && edit_distance(given, name) == 1;
 }
 
 std::string did_you_mean(std::string_view prefix, std::string_view given, std::span<const std::string> names) {

@@ -10,6 +10,7 @@
 #include <lockstep/core/error.hpp>
 
 #include <CLI/CLI.hpp>
+#include <fmt/format.h>
 #include <algorithm>
 #include <map>
 #include <set>
@@ -121,6 +122,11 @@ std::vector<UnknownVariable> find_unknown_variables(const Environment& environme
   for (const auto& [variable, value] : environment) {
     if (value.empty() || has_other_reader(variable, value)) continue;
     if (!variable.starts_with(prefix)) {
+      // Each worker would train alone.
+      for (const char* cluster : {"TF_CONFIG", "CLUSTER_CONFIG"}) {
+        if (is_misspelling(variable, cluster) && value_of(environment, cluster).empty())
+          unknown.push_back({variable, fmt::format("; did you mean {}?", cluster)});
+      }
       for (const OptionRow& row : rows) {
         const std::string own = variable_of_option(row.name);
         const std::string& of_template = row.template_variable;

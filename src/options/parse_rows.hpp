@@ -40,9 +40,9 @@ struct UnknownVariable {
 };
 
 /// Variables LOCKSTEP_... that nothing reads, and misspelt ones: one letter or underscore away from the variable of a
-/// row, LOCKSTEPS_EPOCHS, or from a template's that is not set, NUM_TRAIN_EPOCHS. `known` names further options, whose
-/// variables are known too. So are those of `lockstep launch`, those that Lockstep's own processes and tests set for
-/// each other, and those that Kubernetes sets for services.
+/// row, LOCKSTEPS_EPOCHS, from TF_CONFIG or from a template's that is not set, NUM_TRAIN_EPOCHS. `known` names further
+/// options, whose variables are known too. So are those of `lockstep launch`, those that Lockstep's own processes and
+/// tests set for each other, and those that Kubernetes sets for services.
 [[nodiscard]] std::vector<UnknownVariable> find_unknown_variables(const Environment& environment,
                                                                   std::span<const OptionRow> rows,
                                                                   std::span<const std::string> known);

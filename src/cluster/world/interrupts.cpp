@@ -40,8 +40,9 @@ extern "C" void note_interrupt(int signal) {
   const bool is_first = was_interrupted == 0;
   was_interrupted = 1;
   if (!is_first) return;
-  tell(signal == SIGTERM ? "\nSIGTERM came (mpirun sends it when it loses a rank): stopping after this step\n"
-                         : "\ninterrupted: stopping after this step; once more stops at once\n");
+  tell(signal == SIGTERM
+           ? "\nSIGTERM came (mpirun sends it after Ctrl-C, and when it loses a rank): stopping after this step\n"
+           : "\ninterrupted: stopping after this step; once more stops at once\n");
 }
 
 }  // namespace

@@ -158,7 +158,7 @@ TEST_CASE("files that are not NumPy files are rejected", "[npz]") {
 
 TEST_CASE("damaged archives are rejected", "[npz]") {
   const Bytes content = npy(npy_dictionary("|u1", "(5000,)"), counting(5000));
-  check_archive_refused({}, "has no member x_train.npy");  // libzip reads an empty file as an empty archive
+  check_archive_refused({}, "is empty");  // libzip reads it as an empty archive
   check_archive_refused(counting(1000), "not a zip archive");
   check_archive_refused(zip_archive({{"y_train.npy", content}}, true), "has no member x_train.npy");
   check_archive_refused(zip_archive({{"x_train", content}}, true), "has no member x_train.npy");

@@ -362,6 +362,9 @@ TEST_CASE("a variable that nothing reads is reported", "[options]") {
   CHECK(find("BATCHSIZE") == "BATCHSIZE; did you mean BATCH_SIZE?");
   CHECK(find("DATA_DIRS") == "DATA_DIRS; did you mean DATA_DIR?");
   CHECK(find("NUM_TRAIN_EPOCHS", "").empty());
+  CHECK(find("TF_CONFG", "{}") == "TF_CONFG; did you mean TF_CONFIG?");
+  CHECK(find("tf_config", "{}") == "tf_config; did you mean TF_CONFIG?");
+  CHECK(find("CLUSTERCONFIG", "{}") == "CLUSTERCONFIG; did you mean CLUSTER_CONFIG?");
   const Environment both{{"BATCHSIZE", "1"}, {"BATCH_SIZE", "2"}};
   CHECK(find_unknown_variables(both, shared_options(options), own).empty());
   CHECK(find_unknown_variables({{"BATCHSIZE", "1"}}, shared_options(options), own).front().is_of_other);
