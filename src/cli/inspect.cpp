@@ -118,7 +118,7 @@ std::string verdict(const InspectOptions& options) {
           : fmt::format("; lockstep {} takes {}{}", to_string(options.purpose),
                         fs::is_directory(options.path) ? "each" : "it",
                         options.data.data_dir.empty() ? "" : " with the data of " + options.data.data_dir.string());
-  return fmt::format("Checked: everything was read, nothing is damaged, all weights are finite{}\n", purpose);
+  return fmt::format("Checked: everything was read, no damage was found, all weights are finite{}\n", purpose);
 }
 
 ExitCode inspect_directory(const InspectOptions& options, std::ostream& out) {

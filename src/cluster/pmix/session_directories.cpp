@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <filesystem>
 #include <string>
 #include <system_error>
@@ -48,8 +49,24 @@ Socket lock_owner_file(const std::string& directory) {
 bool is_abandoned(const std::filesystem::path& directory) {
   struct stat status {};
   if (lstat(directory.c_str(), &status) != 0 || !S_ISDIR(status.st_mode) || status.st_uid != geteuid()) return false;
-  const Socket file(open((directory / owner_file).c_str(), O_RDWR | O_NOFOLLOW | O_CLOEXEC));
-  return file && flock(file.descriptor(), LOCK_EX | LOCK_NB) == 0;
+  const auto is_unlocked = [&directory](const std::string& name) {
+    const Socket file(open((directory / name).c_str(), O_RDWR | O_NOFOLLOW | O_CLOEXEC));
+    return file && flock(file.descriptor(), LOCK_EX | LOCK_NB) == 0;
+  };
+  if (is_unlocked(owner_file)) return true;
+  // A launcher that was killed as it made the directory, or one that removed it, leaves it without an owner.
+  constexpr time_t old_s = 60;
+  std::error_code unknown;
+  if (time(nullptr) < status.st_mtime + old_s || std::filesystem::exists(directory / owner_file, unknown)) return false;
+  return std::filesystem::is_empty(directory, unknown) || is_unlocked(std::string(owner_file) + ".new");
+}
+
+/// Removes the owner's file last: a removal that is cut off is then done again by the next launch.
+void remove_all_but_owner(const std::filesystem::path& directory, std::error_code& error) {
+  for (std::filesystem::directory_iterator entry(directory, error), end; !error && entry != end;
+       entry.increment(error)) {
+    if (entry->path().filename() != owner_file) std::filesystem::remove_all(entry->path(), error);
+  }
 }
 
 }  // namespace
@@ -102,7 +119,8 @@ void remove_session_directory(const std::string& directory) noexcept {
     const std::filesystem::path path(directory);
     if (!path.is_absolute() || !path.filename().string().starts_with(prefix)) return;
     std::error_code error;
-    std::filesystem::remove_all(path, error);
+    remove_all_but_owner(path, error);
+    if (!error) std::filesystem::remove_all(path, error);
     // A rank that was just killed may have added a file meanwhile.
     if (error) std::filesystem::remove_all(path, error);
     if (error) log_warning(fmt::format("cannot delete {}: {}", directory, error.message()));

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <chrono>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
@@ -59,4 +60,24 @@ TEST_CASE("directories of a killed launcher are swept, those of a living one sta
   CHECK((living.memory().empty() || fs::exists(living.memory())));
   CHECK(fs::exists(unknown));
   CHECK(sweep_session_directories("/nowhere") == 0);
+}
+
+TEST_CASE("a directory without an owner is swept once it is old and nobody's") {
+  const ScratchDirectory scratch;
+  const auto make = [&scratch](const std::string& name, const std::string& file, bool is_old) {
+    const fs::path directory = scratch / ("lockstep-world-" + name);
+    fs::create_directory(directory);
+    if (!file.empty()) std::ofstream(directory / file) << "x";
+    if (is_old) fs::last_write_time(directory, fs::file_time_type::clock::now() - std::chrono::minutes(2));
+    return directory;
+  };
+  const fs::path new_empty = make("a", "", false);
+  const fs::path old_empty = make("b", "", true);             // its removal was cut off
+  const fs::path old_unnamed = make("c", "owner.new", true);  // its launcher was killed as it made it
+  const fs::path somebodys = make("d", "file", true);
+  CHECK(sweep_session_directories(scratch.path().string()) == 2);
+  CHECK(fs::exists(new_empty));
+  CHECK(!fs::exists(old_empty));
+  CHECK(!fs::exists(old_unnamed));
+  CHECK(fs::exists(somebodys));
 }
