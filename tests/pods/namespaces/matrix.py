@@ -160,13 +160,14 @@ def fill_disk(scene: Scene) -> None:
     filler.unlink()
 
 
-def remount(scene: Scene) -> None:
+def remount(scene: Scene) -> bool:
     """A read-only disk for three seconds, as after an error of the disk. Refused while a file is open for writing."""
     mounted = subprocess.run(["mount", "-o", "remount,ro", str(scene.disk)], capture_output=True)
     scene.release()
     time.sleep(3)
     if mounted.returncode == 0:
         subprocess.run(["mount", "-o", "remount,rw", str(scene.disk)], check=True)
+    return mounted.returncode == 0
 
 
 def limit_descriptors(scene: Scene) -> None:
@@ -180,7 +181,7 @@ def limit_descriptors(scene: Scene) -> None:
     pod.kill()
 
 
-def kill_reader(scene: Scene) -> None:
+def kill_reader(scene: Scene) -> bool:
     """A restart, in which the process that reads the backup is killed once, as by the kernel for want of memory."""
     trainers = scene.job.chief.trainers()
     kill(trainers)
@@ -201,10 +202,11 @@ def kill_reader(scene: Scene) -> None:
     try:
         kill(wait_for(reader, lambda: "a reader", 20))
     except AssertionError:
-        pass  # it was faster, or there was no backup
+        return False  # it was faster, or there was no backup
+    return True
 
 
-Inflict = Callable[[Scene], None]
+Inflict = Callable[[Scene], bool | None]  # False: the fault could not be inflicted
 FAULTS: dict[str, Inflict] = {
     "kill trainer": kill_trainer, "kill launcher": kill_launcher, "kill server": kill_server,
     "kill chief's trainer": kill_chiefs_trainer, "kill chief's launcher": kill_chiefs_launcher, "kill two": kill_two,
