@@ -143,7 +143,7 @@ class TrainTest(ModelFileTest):
         self.assertEqual(csv.read_text().splitlines()[0], "epoch,accuracy,loss,val_accuracy,val_loss")
         self.assertEqual(len(csv.read_text().splitlines()), 4)
         self.assertEqual({path.name for path in curves.iterdir()}, {"train", "validation"})
-        self.assertEqual(self.history()["config"]["early_stopping"], "2")
+        self.assertEqual(self.history()["config"]["early_stopping"], 2)
 
     def test_validation_after_some_epochs(self) -> None:
         csv = self.scratch / "log.csv"
