@@ -96,9 +96,8 @@ def finish(wheel: Path, tools: Path, output: Path) -> Path:
     head, blank, description = metadata.read_text().partition("\n\n")
     metadata.write_text(f"{head}\nRequires-Dist: {OPEN_MPI}{blank}{description}")
     output.mkdir(parents=True, exist_ok=True)
-    before = set(output.iterdir())
     run(tools / "wheel", "pack", "--dest-dir", output, top)
-    return next(iter(set(output.iterdir()) - before), output / wheel.name)
+    return output / wheel.name
 
 
 def main() -> int:

@@ -168,6 +168,9 @@ std::string process_identity() {
   return fmt::format("{}-{}-{}-{}", boot, pid_namespace.st_ino, getpid(), start_time_of("self"));
 }
 
+namespace {
+
+/// Whether this process could see the process of that identity, and does not.
 bool has_died(const std::string& process) {
   const std::string self = process_identity();
   // BOOT-NAMESPACE-PID-START, of which the first two tell where a process number means something.
@@ -186,6 +189,8 @@ bool has_died(const std::string& process) {
   const std::string found = start_time_of(fmt::format("{}", *number));  // empty if other users' processes are hidden
   return !found.empty() && found != process.substr(start + 1);
 }
+
+}  // namespace
 
 DirectoryLock::DirectoryLock(fs::path directory, DirectoryOwner owner, double patience_s)
     : directory_(std::move(directory)), owner_(std::move(owner)) {
@@ -211,7 +216,7 @@ bool DirectoryLock::try_to_own(double wait_until) {
   const fs::path path = lock_file_in(directory_);
   FileDescriptor file(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK);
   const bool is_of_other_user = !file.valid() && errno == EACCES;
-  if (is_of_other_user) file = FileDescriptor(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
+  if (is_of_other_user) file = open_for_lock(path);
   if (!file.valid() && errno == ELOOP) throw IoError(path.string() + " is a link, not a record of a job; remove it");
   if (!file.valid()) throw_io_error("cannot write " + path.string(), is_of_other_user ? EACCES : errno);
   require_record_file(file, path);

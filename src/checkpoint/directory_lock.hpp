@@ -104,9 +104,6 @@ void require_job_id(const std::string& job);
 /// Tells this process from every other one, also from those in other containers and on other hosts.
 [[nodiscard]] std::string process_identity();
 
-/// Whether this process could see the process of that identity, and does not.
-[[nodiscard]] bool has_died(const std::string& process);
-
 /// Throws PeerError if another process holds the lock of the file's directory: its job owns the files there. Throws
 /// IoError if that cannot be found out.
 void require_not_owned_by_another(const std::filesystem::path& file);

@@ -67,9 +67,8 @@ std::string nearest_name(std::string_view given, std::span<const std::string> na
 
 bool is_misspelling(std::string_view given, std::string_view name) {
   if (given == name || name.size() < short_name) return false;
-  if (lower_case(std::string(given)) == lower_case(std::string(name))) return true;
-  const std::size_t longer = std::max(given.size(), name.size());
-  return longer <= std::min(given.size(), name.size()) + 1 && edit_distance(given, name) == 1;
+  if (std::max(given.size(), name.size()) > std::min(given.size(), name.size()) + 1) return false;
+  return lower_case(std::string(given)) == lower_case(std::string(name)) || edit_distance(given, name) == 1;
 }
 
 std::string did_you_mean(std::string_view prefix, std::string_view given, std::span<const std::string> names) {

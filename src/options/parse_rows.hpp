@@ -34,9 +34,8 @@ std::vector<std::string> parse_rows(std::span<const std::string> args, const Env
 /// A variable that nothing reads.
 struct UnknownVariable {
   std::string name;
-  std::string hint;  ///< "; did you mean LOCKSTEP_EPOCHS?"; empty if no row's variable resembles it
-  bool is_of_other =
-      false;  ///< perhaps: its name does not begin like LOCKSTEP_, but is a letter away from a template's
+  std::string hint;          ///< "; did you mean LOCKSTEP_EPOCHS?"; empty if no row's variable resembles it
+  bool is_of_other = false;  ///< perhaps: it is a letter away from a template's variable, such as BATCH_SIZE
 };
 
 /// Variables LOCKSTEP_... that nothing reads, and misspelt ones: one letter or underscore away from the variable of a

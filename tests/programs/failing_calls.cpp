@@ -163,14 +163,15 @@ int posix_spawn(pid_t* pid, const char* path, const posix_spawn_file_actions_t* 
 }
 
 int flock(int descriptor, int operation) {
-  const std::string without_locks = environment("LOCKSTEP_TEST_NO_LOCKS");
-  if (!without_locks.empty() && path_of(descriptor).compare(0, without_locks.size(), without_locks) == 0) {
+  const auto is_below = [descriptor](const char* variable) {
+    const std::string directory = environment(variable);
+    return !directory.empty() && path_of(descriptor).compare(0, directory.size(), directory) == 0;
+  };
+  if (is_below("LOCKSTEP_TEST_NO_LOCKS")) {
     errno = ENOLCK;
     return -1;
   }
-  const std::string with_locks_of_nfs = environment("LOCKSTEP_TEST_NFS_LOCKS");
-  if (!with_locks_of_nfs.empty() && path_of(descriptor).compare(0, with_locks_of_nfs.size(), with_locks_of_nfs) == 0 &&
-      (fcntl(descriptor, F_GETFL) & O_ACCMODE) == O_RDONLY) {
+  if (is_below("LOCKSTEP_TEST_NFS_LOCKS") && (fcntl(descriptor, F_GETFL) & O_ACCMODE) == O_RDONLY) {
     errno = EBADF;
     return -1;
   }

@@ -143,8 +143,8 @@ void Coordinator::on(std::size_t member, const TrainerExited& message, double no
       std::any_of(slots_.begin(), slots_.end(), [](const MemberSlot& slot) { return !slot.leave_reason.empty(); });
   rank.left = !was_killed && code == temporary && is_any_leaving;
   is_done_ |= code == 0 && stall_detector_.last_report(message.rank);
-  const bool has_trained = is_done_ && was_killed && !message.is_wrapper;  // a script may have more to do
-  if (code == 0 || rank.left || has_trained) {
+  const bool is_missed = !is_done_ || !was_killed || message.is_wrapper;  // a script may have more to do
+  if (code == 0 || rank.left || !is_missed) {
     rank.ended = true;
     stall_detector_.end(message.rank);
     if (rank.left) leave_by_ = std::min(leave_by_, now + timeouts_.leave_timeout);

@@ -229,13 +229,13 @@ TEST_CASE("a finished job's record stays for its later launchers, and another jo
   CHECK(!has_finished(scratch.path(), second));
 }
 
-TEST_CASE("a lock that a stranger keeps after its owner has died is no job's") {
+TEST_CASE("a lock that another process keeps after its owner has died is no job's") {
   const ScratchDirectory scratch;
   Holder owner(scratch.path(), first);
   owner.kill();
   CHECK(owner.end() == -1);
-  const FileDescriptor stranger(scratch / ".lockstep.lock", O_RDONLY);
-  REQUIRE(flock(stranger.number(), LOCK_EX | LOCK_NB) == 0);
+  const FileDescriptor other(scratch / ".lockstep.lock", O_RDONLY);
+  REQUIRE(flock(other.number(), LOCK_EX | LOCK_NB) == 0);
   const DirectoryLock lock(scratch.path(), second);
   CHECK_NOTHROW(save(scratch / "model.h5"));
   CHECK_NOTHROW(DirectoryLock(scratch.path(), first));  // it is this process' own
