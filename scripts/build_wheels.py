@@ -50,10 +50,9 @@ def make_environment(python: str, folder: Path, packages: tuple[str, ...]) -> Pa
 
 def compile_wheel(python: str, folder: Path) -> Path:
     version = run(python, "-c", "import sys; print('cp%d%d' % sys.version_info[:2])").strip()
-    build = ROOT / "build" / f"wheel-{version}"
-    programs = make_environment(python, build / "environment", BUILD_TOOLS)
+    programs = make_environment(python, ROOT / "build" / f"wheel-tools-{version}", BUILD_TOOLS)
     run(programs / "python", "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check", "--no-deps",
-        "--no-build-isolation", "--config-settings", f"build-dir={build / 'cmake'}", "--wheel-dir", folder / "compiled", ROOT)
+        "--no-build-isolation", "--config-settings", f"build-dir={ROOT / 'build' / f'wheel-{version}'}", "--wheel-dir", folder / "compiled", ROOT)
     (wheel,) = (folder / "compiled").iterdir()
     return wheel
 

@@ -12,7 +12,7 @@ packages=(g++ cmake ninja-build pkg-config libopenmpi-dev openmpi-bin libpmix-de
 case "${1:-}" in
   "") ;;
   --full)
-    packages+=(shellcheck clang clang-format clang-tidy libclang-rt-dev libomp-dev)
+    packages+=(ccache shellcheck clang clang-format clang-tidy libclang-rt-dev libomp-dev)
     # the chart, rendered by Go's text/template and sprig
     packages+=(golang-go golang-github-masterminds-sprig-dev)
     # pods in containers

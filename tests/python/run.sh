@@ -3,7 +3,7 @@
 #   run.sh BUILD_DIR            parts, lockstep.fit, and workers on the JAX backend: a minute or two
 #   run.sh BUILD_DIR --full     also PyTorch, TensorFlow, random kills, foreign programs, ruff and mypy: up to 15 minutes
 #   run.sh BUILD_DIR TEST...    some tests, such as equality_test.FullTest.test_torch
-# Builds the extension module in BUILD_DIR/python. Exits with 77 and prints a line "skipped: ..." if the Python packages
+# Builds the extension module in BUILD_DIR-python. Exits with 77 and prints a line "skipped: ..." if the Python packages
 # cannot be installed.
 set -euo pipefail
 
@@ -27,28 +27,32 @@ if ! venv=$("$root/tests/support/python_environment.sh" python --complete --with
   exit 77
 fi
 
-# The modules that the extension links are compiled as in BUILD_DIR, so ccache has them.
-if ! { cmake -S "$root" -B "$build/python" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_STANDARD=20 \
-  -DCMAKE_CXX_STANDARD_REQUIRED=ON -DCMAKE_CXX_EXTENSIONS=OFF -DCMAKE_UNITY_BUILD=ON -DLOCKSTEP_WERROR=ON -DLOCKSTEP_TESTS=OFF \
+# ccache has the modules that the extension and the wheel link: both are compiled with BUILD_DIR's flags, in a folder as
+# deep as BUILD_DIR, since ccache compares the paths relative to it.
+own=$build-python
+unity=$(sed -n 's/^CMAKE_UNITY_BUILD:[A-Z]*=//p' "$build/CMakeCache.txt")
+export CMAKE_ARGS="-DCMAKE_UNITY_BUILD=$unity" CC=cc CXX=c++
+if ! { cmake -S "$root" -B "$own" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_STANDARD=20 \
+  -DCMAKE_CXX_STANDARD_REQUIRED=ON -DCMAKE_CXX_EXTENSIONS=OFF -DCMAKE_UNITY_BUILD="$unity" -DLOCKSTEP_WERROR=ON -DLOCKSTEP_TESTS=OFF \
   -DLOCKSTEP_BENCHES=OFF -DLOCKSTEP_CUDA=OFF -DLOCKSTEP_PYTHON=ON -DPython_EXECUTABLE="$venv/bin/python" &&
-  cmake --build "$build/python" --target lockstep_python &&
-  rm -rf "$build/python/site" &&
-  cmake --install "$build/python" --component python --prefix "$build/python/site"; } >"$log" 2>&1; then
+  cmake --build "$own" --target lockstep_python &&
+  rm -rf "$own/site" &&
+  cmake --install "$own" --component python --prefix "$own/site"; } >"$log" 2>&1; then
   tail -n 30 "$log"
   exit 1
 fi
 
-export PATH=$build/bin:$PATH PYTHONPATH=$build/python/site PYTHONDONTWRITEBYTECODE=1
+export PATH=$build/bin:$PATH PYTHONPATH=$own/site PYTHONDONTWRITEBYTECODE=1
 tests=("$@")
 if [ "${1:-}" = --full ]; then
   (cd "$root" && "$venv/bin/ruff" check --no-cache && "$venv/bin/ruff" format --no-cache --check &&
-    "$venv/bin/mypy" --cache-dir "$build/python/mypy")
+    "$venv/bin/mypy" --cache-dir "$own/mypy")
   cd "$here"
   # Most tests keep one core busy, so two modules run at a time, the longest first.
   # shellcheck disable=SC2016 # the inner shell's variables
   run_module='"$0" -W ignore -m unittest "$1" >"$2.$1.log" 2>&1; code=$?; printf "%s: " "$1"; cat "$2.$1.log"; exit $((code > 0))'
   longest=$(printf '%s\n' wheel_test fit_sources_test fit_test examples_test faults_test)
-  { echo "$longest" && basename -s .py ./*_test.py | grep -vxF "$longest"; } | xargs -I {} -P 2 bash -c "$run_module" "$venv/bin/python" {} "$build/python/tests"
+  { echo "$longest" && basename -s .py ./*_test.py | grep -vxF "$longest"; } | xargs -I {} -P 2 bash -c "$run_module" "$venv/bin/python" {} "$own/tests"
   exit
 elif [ $# = 0 ]; then
   tests=(parts_test start_test {fit,fit_callbacks,fit_inference,fit_interruption,fit_mistakes,fit_sources,fit_transfer,equality,faults}_test.QuickTest

@@ -29,7 +29,7 @@ _MODEL = {
 def _run(*command: str | Path, folder: Path) -> str:
     environment = {"PATH": "/usr/bin:/bin", "HOME": os.environ["HOME"], "OMP_NUM_THREADS": "1"}
     environment |= {
-        name: value for name, value in os.environ.items() if name.startswith(("PIP_", "SSL_", "CCACHE_", "CMAKE_"))
+        name: value for name, value in os.environ.items() if name.startswith(("PIP_", "SSL_", "CC", "CXX", "CMAKE_"))
     }
     done = subprocess.run(
         [str(word) for word in command], cwd=folder, env=environment, text=True, check=False,
