@@ -23,6 +23,8 @@ def as_array(value: Any, what: str) -> NDArray[Any]:
         remedy = ""
         if array.dtype.kind in "US":
             remedy = "; numpy.searchsorted(numpy.unique(y_train), y) turns the texts of each y into class indices"
+        elif array.dtype.kind == "O" and all(isinstance(each, np.ndarray) for each in array):
+            remedy = "; it holds arrays of several shapes, and all examples need the same one"
         raise DataError(f"{what} is no array of numbers: its type is {array.dtype}, its shape {array.shape}{remedy}")
     return array
 

@@ -45,7 +45,10 @@ def _as_arrays(value: Any, what: str) -> _Named:
     arrays = [(str(name), as_array(each, f"{name or 'an array'} of {what}")) for name, each in given]
     lengths = [len(array) for _, array in arrays]
     if len(set(lengths)) > 1:
-        raise DataError(f"the arrays of {what} have {lengths} examples; give all equally many")
+        raise DataError(
+            f"{what} is several arrays, one for each input or output of the model, but they have {lengths} examples; give "
+            "all equally many, or one array of all examples (numpy.stack)"
+        )
     return arrays
 
 

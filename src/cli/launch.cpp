@@ -131,7 +131,7 @@ std::vector<OptionRow> launch_rows(LaunchOptions& options) {
        .value = seconds(timeouts.start_timeout, 1, true)},
       {.name = "status-port",
        .metavar = "PORT",
-       .help = "serve /healthz and /metrics on PORT",
+       .help = "serve /healthz, /metrics and /report on PORT",
        .value = whole_number(options.launcher.status_port, 0),
        .default_text = "none"},
       {.name = "report-interval",

@@ -160,8 +160,6 @@ void train(std::span<const std::string> args) {
   strategy.print("{}", describe(data, options, model.architecture()));
   if (strategy.is_chief()) warn_of_second_scale(options, model.architecture());
   for (const Dataset* dataset : datasets_of(data)) model.validate(*dataset);
-  model.summary();
-  strategy.warn_of_replacing(output);
 
   const Dataset* const validation = data.validation ? &*data.validation : nullptr;
   const bool validates = validation != nullptr || settings.validation_split > 0;
@@ -170,6 +168,8 @@ void train(std::span<const std::string> args) {
         fmt::format("--validation-freq is {}, but {} has no x_val; give --validation-split, or leave it out",
                     settings.validation_freq, options.data_dir.string()));
   }
+  model.summary();
+  strategy.warn_of_replacing(output);
   model.fit(data.train, {.epochs = options.epochs,
                          .steps_per_epoch = options.steps_per_epoch,
                          .validation_data = validation,

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstddef>
 
@@ -14,9 +15,12 @@
 namespace lockstep {
 namespace {
 
+std::atomic<bool> line_is_being_drawn = false;
+
 void write_line(const std::string& severity, const std::string& message) {
   static const int rank = launcher_rank(current_environment());
-  const std::string line = log_line(rank, severity, message);
+  const bool interrupts_line = line_is_being_drawn.exchange(false) && isatty(STDERR_FILENO) == 1;
+  const std::string line = (interrupts_line ? "\n" : "") + log_line(rank, severity, message);
   std::size_t written = 0;
   while (written < line.size()) {
     const ssize_t count = ::write(STDERR_FILENO, line.data() + written, line.size() - written);
@@ -26,6 +30,9 @@ void write_line(const std::string& severity, const std::string& message) {
 }
 
 }  // namespace
+
+void set_drawing_line(bool is_drawing) noexcept { line_is_being_drawn = is_drawing; }
+bool is_drawing_line() noexcept { return line_is_being_drawn; }
 
 void log_info(const std::string& message) { write_line("", message); }
 void log_warning(const std::string& message) { write_line("warning", message); }

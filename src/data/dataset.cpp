@@ -34,13 +34,15 @@ std::string label(const Array& array, const std::string& source) {
 
 }  // namespace
 
-void require_finite(const SharedArray<float>& values, std::size_t elements, const char* what,
-                    const std::string& source) {
+void require_finite(const SharedArray<float>& values, const Shape& shape, const char* what, const std::string& source) {
   const auto bad = std::ranges::find_if_not(values, [](float value) { return std::isfinite(value); });
   if (bad == values.end()) return;
-  const auto index = static_cast<std::size_t>(bad - values.begin());
-  throw DataError(fmt::format("{} {} of {} is {} (value {} of that example); replace it, or leave the example out",
-                              what, index / elements, source, std::isnan(*bad) ? "NaN" : "infinite", index % elements));
+  auto rest = static_cast<std::int64_t>(bad - values.begin());
+  std::vector<std::int64_t> place(shape.rank());
+  for (std::size_t axis = shape.rank(); axis-- > 0; rest /= shape[axis]) place[axis] = rest % shape[axis];
+  const std::string at = place.empty() ? "" : " at " + Shape(std::move(place)).to_string();
+  throw DataError(fmt::format("{} {} of {} is {}{}; replace it, or leave the example out", what, rest, source,
+                              std::isnan(*bad) ? "NaN" : "infinite", at));
 }
 
 void require_class_indices(const SharedArray<std::int32_t>& indices, std::int64_t classes, const std::string& source) {
@@ -139,7 +141,7 @@ void Dataset::validate_inputs() const {
                                   size(), label_of(array), values / elements));
     }
     const auto* floats = std::get_if<SharedArray<float>>(&array.values);
-    if (floats != nullptr) require_finite(*floats, elements, "input", label_of(array));
+    if (floats != nullptr) require_finite(*floats, array.shape, "input", label_of(array));
   }
 }
 
@@ -164,7 +166,7 @@ void Dataset::validate(const std::vector<std::int64_t>& classes) const {
                       label_of(array), values, size(), elements));
     }
     if (const auto* floats = std::get_if<SharedArray<float>>(&array.values)) {
-      require_finite(*floats, elements, "target", label_of(array));
+      require_finite(*floats, array.shape, "target", label_of(array));
     }
     if (const auto* indices = std::get_if<SharedArray<std::int32_t>>(&array.values)) {
       require_class_indices(*indices, classes.at(i), label_of(array));
@@ -174,7 +176,7 @@ void Dataset::validate(const std::vector<std::int64_t>& classes) const {
     throw DataError(fmt::format("{} has {} sample weights for {} examples; give one for each example, or none", source,
                                 sample_weights.size(), size()));
   }
-  require_finite(sample_weights, 1, "the sample weight", source);
+  require_finite(sample_weights, {}, "the sample weight", source);
 }
 
 }  // namespace lockstep

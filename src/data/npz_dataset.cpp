@@ -204,7 +204,7 @@ class DatasetArchive {
       target.shape = shape;
       const SharedArray<float>& floats = target.values.emplace<SharedArray<float>>(to_floats(array));
       // Now, because one NaN makes floats of labels, which then differ in kind from other labels.
-      require_finite(floats, elements_of_example(shape), "target", target.source);
+      require_finite(floats, shape, "target", target.source);
     }
   }
 

@@ -14,16 +14,18 @@ constexpr std::array<std::string_view, 20> launch_options{
     "LOCKSTEP_RANKS_PER_WORKER",   "LOCKSTEP_REJOIN_TIMEOUT",    "LOCKSTEP_REPORT_INTERVAL", "LOCKSTEP_STALL_TIMEOUT",
     "LOCKSTEP_RENDEZVOUS_TIMEOUT", "LOCKSTEP_START_TIMEOUT",     "LOCKSTEP_STATUS_PORT",     "LOCKSTEP_WORKERS"};
 
-constexpr std::array<std::string_view, 13> others{"LOCKSTEP_COLLECTIVE_TIMEOUT",
+constexpr std::array<std::string_view, 15> others{"LOCKSTEP_COLLECTIVE_TIMEOUT",
                                                   "LOCKSTEP_COMMAND",
                                                   "LOCKSTEP_CONTROL_FD",
                                                   "LOCKSTEP_CUDA_GRAPHS",
                                                   "LOCKSTEP_CUDA_DIRECT_CONVOLUTIONS",
                                                   "LOCKSTEP_DATA_MIRROR",
+                                                  "LOCKSTEP_EARLIER_GENERATIONS",
                                                   "LOCKSTEP_FAKE_GPUS",
                                                   "LOCKSTEP_FAKE_GPU_SEED",
                                                   "LOCKSTEP_GENERATION",
                                                   "LOCKSTEP_LAUNCH_ID",
+                                                  "LOCKSTEP_LIVE_REPORT",
                                                   "LOCKSTEP_MEMBER_ADDRESSES",
                                                   "LOCKSTEP_SIMULATED_HOSTS",
                                                   "LOCKSTEP_MNIST_DIR"};

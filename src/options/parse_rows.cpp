@@ -33,6 +33,25 @@ struct GivenArguments {
   throw UsageError("there is no option '" + option + "'" + (hint.empty() ? "; see --help" : hint + " See --help"));
 }
 
+/// A variable whose misspelling is to be noticed.
+struct ReadVariable {
+  std::string name;
+  bool is_of_template;
+};
+
+std::vector<ReadVariable> variables_of(const Environment& environment, std::span<const OptionRow> rows) {
+  std::vector<ReadVariable> variables;
+  const auto add_unset = [&](const std::string& name, bool is_of_template) {
+    if (!name.empty() && value_of(environment, name).empty()) variables.push_back({name, is_of_template});
+  };
+  for (const char* cluster : {"TF_CONFIG", "CLUSTER_CONFIG"}) add_unset(cluster, false);
+  for (const OptionRow& row : rows) {
+    variables.push_back({variable_of_option(row.name), false});
+    add_unset(row.template_variable, true);
+  }
+  return variables;
+}
+
 GivenArguments split(std::span<const std::string> args, std::span<const OptionRow> rows, const ProgramText& program) {
   constexpr std::size_t help_column = 32;
   CLI::App app(program.description, program.name);
@@ -118,22 +137,15 @@ std::vector<UnknownVariable> find_unknown_variables(const Environment& environme
   std::vector<std::string> names;
   for (const OptionRow& row : rows) names.push_back(row.name);
   const std::set<std::string> others(known.begin(), known.end());
+  const std::vector<ReadVariable> read = variables_of(environment, rows);
   std::vector<UnknownVariable> unknown;
   for (const auto& [variable, value] : environment) {
     if (value.empty() || has_other_reader(variable, value)) continue;
     if (!variable.starts_with(prefix)) {
-      // Each worker would train alone.
-      for (const char* cluster : {"TF_CONFIG", "CLUSTER_CONFIG"}) {
-        if (is_misspelling(variable, cluster) && value_of(environment, cluster).empty())
-          unknown.push_back({variable, fmt::format("; did you mean {}?", cluster)});
-      }
-      for (const OptionRow& row : rows) {
-        const std::string own = variable_of_option(row.name);
-        const std::string& of_template = row.template_variable;
-        if (is_misspelling(variable, own)) unknown.push_back({variable, "; did you mean " + own + "?"});
-        if (is_misspelling(variable, of_template) && value_of(environment, of_template).empty())
-          unknown.push_back({variable, "; did you mean " + of_template + "?", true});
-      }
+      const auto meant = std::ranges::find_if(
+          read, [&variable](const ReadVariable& each) { return is_misspelling(variable, each.name); });
+      if (meant != read.end())
+        unknown.push_back({variable, "; did you mean " + meant->name + "?", meant->is_of_template});
       continue;
     }
     std::string option = lower_case(variable.substr(prefix.size()));

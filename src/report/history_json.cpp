@@ -36,6 +36,14 @@ Json to_json(const RunTiming& timing) {
   return json;
 }
 
+Json to_json(const GenerationRecord& record) {
+  return {{"generation", record.generation},
+          {"ranks", record.ranks},
+          {"began", record.began},
+          {"ended", record.ended},
+          {"reason", record.reason}};
+}
+
 }  // namespace
 
 std::string history_json(const RunReport& report) {
@@ -47,6 +55,7 @@ std::string history_json(const RunReport& report) {
   json["world"] = to_json(report.world);
   json["versions"] = to_json(report.versions);
   json["timing"] = to_json(report.timing);
+  for (const GenerationRecord& each : report.generations) json["generations"].push_back(to_json(each));
   // nlohmann/json writes NaN and infinity as null.
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }

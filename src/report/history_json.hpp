@@ -9,6 +9,9 @@
 #include <map>
 #include <string>
 #include <variant>
+#include <vector>
+
+#include "core/generation_record.hpp"
 
 namespace lockstep {
 
@@ -37,6 +40,8 @@ struct RunReport {
   NamedValues world;     ///< workers, hosts, communication, device
   NamedValues versions;  ///< lockstep, onednn, mpi, hdf5, ...
   RunTiming timing;
+  std::vector<GenerationRecord> generations = {};  ///< the last one is the writer's, which ends now
+  bool is_live = false;                            ///< training goes on: pages load themselves again
 };
 
 /// Returns indented JSON that ends with a newline. NaN and infinity become null; invalid UTF-8 becomes U+FFFD. Epochs

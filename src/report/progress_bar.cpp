@@ -2,6 +2,7 @@
 // final line shows the actual number of steps, not the expected one.
 #include "report/progress_bar.hpp"
 
+#include "core/log.hpp"
 #include "report/log_value.hpp"
 
 #include <algorithm>
@@ -72,6 +73,7 @@ void ProgressBar::draw(double now, bool last) {
   line_.clear();
   columns_ = 0;
   if (options_.verbose == 1) {
+    if (!is_drawing_line()) previous_columns_ = 0;  // a message has begun a new line
     line_.append(previous_columns_, '\b');
     line_ += '\r';
     append_bar();
@@ -97,6 +99,7 @@ void ProgressBar::draw(double now, bool last) {
   if (last) line_ += '\n';
   out_ << line_ << std::flush;
   previous_columns_ = options_.verbose == 1 ? columns_ : 0;
+  set_drawing_line(options_.verbose == 1 && !last);
   last_draw_ = now;
 }
 

@@ -3,12 +3,14 @@
 
 #include "report/line_chart.hpp"
 
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <ctime>
 #include <functional>
 #include <limits>
 #include <map>
@@ -198,6 +200,30 @@ std::string table(const std::string& title, const NamedValues& values, bool is_o
   return html + "</table>\n" + (is_open ? "" : "</details>\n");
 }
 
+/// When which workers trained, and why they stopped: a bar for each generation, on one axis of time.
+std::string generations(const std::vector<GenerationRecord>& records) {
+  if (records.size() < 2) return {};
+  const double begin = records.front().began;
+  const double span = std::max(records.back().ended - begin, 1e-3);
+  std::string html =
+      "<h2>Workers over time</h2>\n<div class=\"scroll\"><table class=\"bars\">\n<tr><th>generation</th><th "
+      "class=\"number\">workers</th><th>began (UTC)</th><th class=\"number\">waited</th><th "
+      "class=\"number\">trained</th><th></th><th>ended</th></tr>\n";
+  double free_since = begin;
+  for (const GenerationRecord& each : records) {
+    const double seconds = std::max(each.ended - each.began, 0.0);
+    html += fmt::format(
+        "<tr><td>{}</td><td class=\"number\">{}</td><td>{:%H:%M:%S}</td><td class=\"number\">{:.1f} s</td>"
+        "<td class=\"number\">{:.1f} s</td><td class=\"bar\"><span style=\"margin-left: {:.1f}%; width: {:.1f}%\">"
+        "</span></td><td>{}</td></tr>\n",
+        each.generation, each.ranks, fmt::gmtime(static_cast<std::time_t>(each.began)),
+        std::max(each.began - free_since, 0.0), seconds, 100 * std::clamp((each.began - begin) / span, 0.0, 1.0),
+        100 * std::clamp(seconds / span, 0.0, 1.0), html_escaped(each.reason));
+    free_since = each.ended;
+  }
+  return html + "</table></div>\n";
+}
+
 std::string workers_of(const RunReport& report) {
   const auto found = report.world.find("workers");
   const auto* const count = found == report.world.end() ? nullptr : std::get_if<std::int64_t>(&found->second);
@@ -211,14 +237,17 @@ std::string report_html(const RunReport& report) {
       report.model + ": " + plural(std::ssize(report.history.epochs), "epoch") + workers_of(report);
   std::string html =
       "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
-      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>" +
+      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n" +
+      std::string(report.is_live ? "<meta http-equiv=\"refresh\" content=\"5\">\n" : "") + "<title>" +
       html_escaped(title) + "</title>\n<style>" + std::string(style) + "</style>\n</head>\n<body>\n<h1>" +
       html_escaped(title) + "</h1>\n";
+  if (report.is_live)
+    html += "<p class=\"faint\">Training goes on; this page loads itself again every 5 seconds.</p>\n";
   if (!report.file.empty()) html += "<p class=\"faint\">Saved as " + html_escaped(report.file) + "</p>\n";
   html += figures(report) + charts(report.history);
   html += bars("Where a step's time goes", report.timing.profile_ms_per_step, 20);
   html += bars("Slowest operations of a step", report.timing.operations_ms_per_step, 12);
-  html += epochs(report.history);
+  html += generations(report.generations) + epochs(report.history);
   html += table("Workers and machine", report.world, true);
   html += table("Options", report.config, false);
   html += table("Versions", report.versions, false);

@@ -1,17 +1,26 @@
 // See checkpoint_writer.hpp.
 #include "session/checkpoint_writer.hpp"
 
+#include "checkpoint/atomic_file.hpp"
 #include "checkpoint/backup/backup_directory.hpp"
 #include "checkpoint/model_file.hpp"
+#include "core/clock.hpp"
+#include "core/environment.hpp"
+#include "core/log.hpp"
+#include "report/report_html.hpp"
 #include "session/save_history.hpp"
 #include "session/write_making_room.hpp"
 
 #include <lockstep/core/error.hpp>
 
 #include <fmt/format.h>
+
+#include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <filesystem>
+#include <limits>
+#include <span>
 #include <sstream>
 #include <string>
 #include <system_error>
@@ -108,18 +117,42 @@ std::function<void()> CheckpointWriter::make_job(const std::filesystem::path& pa
   if (!run_context.world().is_chief()) return {};
   if (is_one_of(path, session_.model().origin_files())) run_context.record_overwriting_origin();
   const CompiledModel& model = session_.model().compiled();
-  NamedValues facts = record_of(model.choice);
-  facts["precision"] = std::string(model.plan().graph.mixed_bfloat16 ? "mixed_bfloat16" : "float32");
-  facts["batch_norm_replicas"] = static_cast<std::int64_t>(session_.model().batch_norm_replicas());
-  return [&run_context, communication = model.communicator->describe(), facts = std::move(facts), path, &snapshot,
+  return [&run_context, communication = model.communicator->describe(), facts = facts(), path, &snapshot,
           backups = run_context.backup_directories(), report = session_.report(),
           iteration = model.iteration]() mutable {
     report.file = path.filename().string();
     report.iteration = iteration;
     snapshot.visit([&](const ModelData& data) { write_making_room(path, backups, [&] { save_model(path, data); }); });
     if (is_in(path, run_context.options().model_dir))
-      save_history(run_context.options().model_dir / "history.json", report, run_context, communication, facts);
+      save_history(run_context.options().model_dir / "history.json",
+                   complete_report(std::move(report), run_context, communication, facts));
   };
+}
+
+NamedValues CheckpointWriter::facts() const {
+  const CompiledModel& model = session_.model().compiled();
+  NamedValues facts = record_of(model.choice);
+  facts["precision"] = std::string(model.plan().graph.mixed_bfloat16 ? "mixed_bfloat16" : "float32");
+  facts["batch_norm_replicas"] = static_cast<std::int64_t>(session_.model().batch_norm_replicas());
+  return facts;
+}
+
+void CheckpointWriter::write_live_report() {
+  constexpr double pause_s = 2;
+  RunContext& run_context = session_.run_context();
+  const std::filesystem::path path = value_of(current_environment(), "LOCKSTEP_LIVE_REPORT");
+  if (path.empty() || !run_context.world().is_chief() || monotonic_seconds() < live_report_at_) return;
+  live_report_at_ = monotonic_seconds() + pause_s;
+  RunReport report =
+      complete_report(session_.report(), run_context, session_.model().compiled().communicator->describe(), facts());
+  report.is_live = true;
+  const std::string page = report_html(report);
+  try {
+    write_file_atomically(path, std::as_bytes(std::span(page)), Writer::command);
+  } catch (const Error& error) {  // no reason to stop training
+    log_warning(fmt::format("no live report: {}", error.what()));
+    live_report_at_ = std::numeric_limits<double>::infinity();
+  }
 }
 
 void CheckpointWriter::save(const std::filesystem::path& path) {

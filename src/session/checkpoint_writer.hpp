@@ -38,12 +38,18 @@ class CheckpointWriter {
   void save(const std::filesystem::path& path);
   void save_async(const std::filesystem::path& path);
 
+  /// The chief writes report.html for its launcher's status port, at most every two seconds. Call it at the end of
+  /// epochs.
+  void write_live_report();
+
  private:
   void prepare_snapshot();
+  [[nodiscard]] NamedValues facts() const;
   [[nodiscard]] std::function<void()> make_job(const std::filesystem::path& path, Snapshot& snapshot);
 
   TrainingSession& session_;
   std::optional<Snapshot> snapshot_;  ///< reused, to avoid allocating its memory again
+  double live_report_at_ = 0;         ///< monotonic_seconds() from which another one is due
   int compilation_ = 0;               ///< RankModel::compilation() of the snapshot's model
 };
 

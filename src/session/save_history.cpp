@@ -2,6 +2,8 @@
 #include "session/save_history.hpp"
 
 #include "checkpoint/atomic_file.hpp"
+#include "core/clock.hpp"
+#include "core/environment.hpp"
 #include "options/shared_options.hpp"
 #include "report/report_html.hpp"
 
@@ -10,6 +12,7 @@
 #include <sys/resource.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <utility>
 #include <variant>
@@ -26,8 +29,8 @@ double peak_memory_mb() {
 
 }  // namespace
 
-void save_history(const std::filesystem::path& path, RunReport report, RunContext& run_context,
-                  const std::string& communication, const NamedValues& model) {
+RunReport complete_report(RunReport report, RunContext& run_context, const std::string& communication,
+                          const NamedValues& model) {
   report.model = run_context.options().program;
   report.config = describe_options(run_context.options());
   report.world = {{"workers", std::int64_t{run_context.world().size()}},
@@ -39,6 +42,15 @@ void save_history(const std::filesystem::path& path, RunReport report, RunContex
       {"lockstep", std::string(LOCKSTEP_VERSION)}, {"mpi", World::mpi_library()}, {"hdf5", hdf5_version()}};
   for (const auto& [library, version] : run_context.backend().libraries()) report.versions[library] = version;
   report.timing.peak_memory_mb = peak_memory_mb();
+  const double now = wall_clock_seconds();
+  report.generations = parse_generations(value_of(current_environment(), earlier_generations_variable));
+  report.generations.push_back({run_context.identity().generation,
+                                static_cast<std::uint64_t>(run_context.world().size()),
+                                now - seconds_since_process_start(), now, ""});
+  return report;
+}
+
+void save_history(const std::filesystem::path& path, const RunReport& report) {
   const std::string text = history_json(report);
   write_file_atomically(path, std::as_bytes(std::span(text)));
   const std::string page = report_html(report);

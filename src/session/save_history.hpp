@@ -14,9 +14,12 @@
 
 namespace lockstep {
 
-/// Adds options, world and versions to the report and writes it to `path`, and report.html beside it. `model`: how the
-/// model is parallelized, the measurements behind that choice, and its BatchNormalization replicas.
-void save_history(const std::filesystem::path& path, RunReport report, RunContext& run_context,
-                  const std::string& communication, const NamedValues& model);
+/// Adds options, world, versions and generations. `model`: how the model is parallelized, the measurements behind that
+/// choice, and its BatchNormalization replicas.
+[[nodiscard]] RunReport complete_report(RunReport report, RunContext& run_context, const std::string& communication,
+                                        const NamedValues& model);
+
+/// Writes the report to `path`, and report.html beside it.
+void save_history(const std::filesystem::path& path, const RunReport& report);
 
 }  // namespace lockstep

@@ -143,6 +143,7 @@ void FitLoop::run_epoch() {
   }
   for_each_callback([&](Callback& callback) { callback.on_epoch_end(model_, epoch, logs); });
   bar_.end_epoch(session_.end_epoch(epoch, logs).logs);
+  parts_of(model_).checkpoints.write_live_report();
   session_.set_position({epoch + 1, 0});
   if (backups_) backups_->after_epoch();
 }

@@ -194,7 +194,9 @@ double& Model::tracked(const std::string& name) { return parts_->session.tracked
 
 Logs Model::end_epoch(int epoch, const Logs& more) {
   parts_->session.check_weights(fmt::format("epoch {}", epoch + 1));
-  return parts_->session.end_epoch(epoch, more).logs;
+  Logs logs = parts_->session.end_epoch(epoch, more).logs;
+  parts_->checkpoints.write_live_report();
+  return logs;
 }
 
 std::vector<NamedTensor> Model::weights() const { return parts_->model.weights(); }

@@ -72,13 +72,18 @@ class Inspect(Scratch):
     def lockstep(self, *arguments):
         return subprocess.run([program("lockstep"), *map(str, arguments)], capture_output=True, text=True, cwd=self.folder)
 
-    def test_a_learning_rate_that_is_nan_is_not_taken_for_another(self):
+    def trained(self, optimizer):
+        """A model after one epoch on data.npz, which it writes."""
         model = small()
-        model.compile("sgd", loss="mse")
+        model.compile(optimizer, loss="mse")
         inputs = np.random.default_rng(1).normal(size=(8, *model.input_shape[1:])).astype(np.float32)
         targets = np.zeros((8, *model.output_shape[1:]), np.float32)
         model.fit(inputs, targets, verbose=0)
         np.savez(self.folder / "data.npz", x_train=inputs, y_train=targets)
+        return model
+
+    def test_a_learning_rate_that_is_nan_is_not_taken_for_another(self):
+        model = self.trained("sgd")
         file = self.folder / "rate.h5"
         model.save(file)
         with h5py.File(file, "r+") as stored:
@@ -94,14 +99,9 @@ class Inspect(Scratch):
                 self.assertIn("learning rate nan", result.stderr)
 
     def test_what_inspect_refuses_for_training_does_not_train(self):
-        model = small()
-        model.compile("adam", loss="mse")
-        inputs = np.random.default_rng(1).normal(size=(8, *model.input_shape[1:])).astype(np.float32)
-        targets = np.zeros((8, *model.output_shape[1:]), np.float32)
-        model.fit(inputs, targets, verbose=0)
+        model = self.trained("adam")
         slot = model.optimizer.variables[-1]
         slot.assign(np.full(slot.shape, np.nan))
-        np.savez(self.folder / "data.npz", x_train=inputs, y_train=targets)
         for form in (".keras", ".h5"):
             file = self.folder / f"slots{form}"
             model.save(file)

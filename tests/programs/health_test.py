@@ -131,6 +131,21 @@ class HealthTest(launch_test.Launched):
         self.started[0].process.terminate()
         self.started.pop(0).end()
 
+    def test_a_report_is_served_while_training_runs(self) -> None:
+        self.launch_with_status(2, *LONG, "--backup-save-freq", "10")
+        self.assertTrue(eventually(lambda: self.metrics(0) and self.get(0, "/report")[0] == 200, 60), "no report")
+        self.assertIn("Training goes on", self.get(0, "/report")[1])
+        self.assertEqual(self.get(1, "/report")[0], 404, "only the chief's launcher has it")
+        os.kill(children(self.started[1].process.pid)[1], signal.SIGKILL)
+        self.assert_ended(0)
+        first, second = json.loads((self.model / "history.json").read_text())["generations"]
+        self.assertIn("worker 1 (rank 1)", first["reason"])
+        self.assertLess(first["began"], first["ended"])
+        self.assertLess(first["ended"], second["ended"])
+        page = (self.model / "report.html").read_text()
+        self.assertIn("Workers over time", page)
+        self.assertNotIn("Training goes on", page)
+
     def test_failed_backups_are_counted(self) -> None:
         self.launch_with_status(1, *LONG, "--backup-save-freq", "10", "--on-checkpoint-failure", "continue")
         self.assertTrue(eventually(lambda: self.metrics(0).get("lockstep_backup_step", 0) >= 10, 60), "no backup came")

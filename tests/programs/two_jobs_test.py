@@ -1,5 +1,6 @@
 """Two jobs start in one model directory, at about the same time, and one of them may be killed: every file that ever has
-its final name is one job's whole file, and the job that comes second is refused.
+its final name is one job's whole file, and the job that comes second is refused. As root, the jobs of every other turn
+have process namespaces of their own, as in pods, and so equal process ids.
 
     tests/programs/run.py BUILD_DIR two_jobs --count 200 [--seed 2] [--ledger FILE]    5 times without --count
 
@@ -28,11 +29,12 @@ class TwoJobsTest(ProgramTest):
         self.description = self.scratch / "model.json"
         self.description.write_text(description(*SMALL))
 
-    def start_job(self, number: int) -> Running:
+    def start_job(self, number: int, own_pids: bool = False) -> Running:
         command = [program("lockstep"), "train", "--model", str(self.description), "--data-dir", str(self.data),
-                   "--model-dir", str(self.model), *COMPILED, "--global-batch-size", "20", "--epochs", "3", "--seed",
+                   "--model-dir", str(self.model), *COMPILED, "--global-batch-size", "20", "--epochs", "1000", "--seed",
                    str(number), "--backup-save-freq", "1", "--deterministic"]
-        return Running(command, self.cwd, {})
+        namespace = ["unshare", "--pid", "--fork", "--kill-child"] if own_pids else []
+        return Running([*namespace, *command], self.cwd, {})
 
     def keep_published(self, kept: Path, seen: set[int]) -> None:
         """Links all files with final names, so that they can be checked later."""
@@ -51,9 +53,10 @@ class TwoJobsTest(ProgramTest):
         kept = self.scratch / f"kept-{number}"
         kept.mkdir()
         seen: set[int] = set()
-        jobs = [self.start_job(1)]
+        own_pids = os.geteuid() == 0 and number % 2 == 1
+        jobs = [self.start_job(1, own_pids)]
         time.sleep(chance.choice((0.0, 0.0, 0.05, 0.2)))
-        jobs.append(self.start_job(2))
+        jobs.append(self.start_job(2, own_pids))
         victim = chance.choice((None, 0, 1))
         kill_at = time.monotonic() + chance.uniform(0.05, 0.8)
         while any(job.process.poll() is None for job in jobs):

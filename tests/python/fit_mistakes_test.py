@@ -110,7 +110,11 @@ class QuickTest(FitTest):
             ("ends of epochs", ValueError, lambda: lockstep.fit(
                 model, x, y, callbacks=[keras.callbacks.ModelCheckpoint("a.keras", save_freq=3)])),
             ("class 3.*classes 0 to 1|classes 0 to 3", ValueError, lambda: lockstep.fit(model, x, y + 9, verbose=0)),
-            ("input 3 of the data is NaN", ValueError, lambda: lockstep.fit(
+            ("arrays of several shapes", ValueError, lambda: lockstep.fit(
+                model, np.array([np.zeros((8, 8, 1)), np.zeros((7, 8, 1))], dtype=object), y[:2])),
+            (r"numpy\.stack", ValueError, lambda: lockstep.fit(
+                model, [np.zeros((8, 8, 1)), np.zeros((7, 8, 1))], y[:2])),
+            (r"input 3 of the data is NaN at \(0, 0, 0\)", ValueError, lambda: lockstep.fit(
                 model, np.where(np.arange(EXAMPLES)[:, None, None, None] == 3, np.nan, x), y, verbose=0)),
         ]  # fmt: skip
         for sentence, kind, call in wrong:

@@ -40,10 +40,9 @@ struct TargetArray {
 /// Throws DataError, which names `source`, unless all class indices are in [0, classes).
 void require_class_indices(const SharedArray<std::int32_t>& indices, std::int64_t classes, const std::string& source);
 
-/// Throws DataError, which names `what` ("input", "target") and `source`, for a NaN or infinite value. `elements`: of
-/// one example.
-void require_finite(const SharedArray<float>& values, std::size_t elements, const char* what,
-                    const std::string& source);
+/// Throws DataError, which names `what` ("input", "target") and `source`, for a NaN or infinite value. `shape`: of one
+/// example.
+void require_finite(const SharedArray<float>& values, const Shape& shape, const char* what, const std::string& source);
 
 /// Elements of one example of this shape; 0 if a dimension is not positive or the product overflows.
 [[nodiscard]] std::size_t elements_of_example(const Shape& shape);

@@ -130,6 +130,12 @@ Shape ConfigReader::shape(const std::string& key, bool skip_batch) {
   if (skip_batch && (value.empty() || !(value[0].is_null() || value[0].is_number_unsigned()))) fail_unsupported(key);
   std::vector<std::int64_t> extents;
   for (std::size_t axis = skip_batch ? 1 : 0; axis < value.size(); ++axis) {
+    if (skip_batch && value[axis].is_null()) {
+      fail(
+          fmt::format("has {} = {}, which leaves sizes open; Lockstep needs all but the batch's, as in "
+                      "Input((224, 224, 3))",
+                      key, print(value)));
+    }
     extents.push_back(to_integer(value[axis], key));
   }
   return Shape(std::move(extents));

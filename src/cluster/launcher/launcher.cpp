@@ -28,9 +28,13 @@
 #include <csignal>
 #include <cstddef>
 #include <cstdint>
+#include <fstream>
+#include <iterator>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <utility>
 #include <variant>
@@ -188,8 +192,9 @@ void Launcher::take_reports() {
 }
 
 StatusReply Launcher::answer(const std::string& path) const {
+  if (path == "/report") return live_report();
   if (path != "/healthz" && path != "/metrics")
-    return {404, "text/plain; charset=utf-8", "not found; see /healthz and /metrics\n"};
+    return {404, "text/plain; charset=utf-8", "not found; see /healthz, /metrics and /report\n"};
   JobStatus status = rendezvous_.status();
   status.latest_progress = progress_tracker_.latest_progress();
   for (const Progress& rank : progress_tracker_.reports(monotonic_seconds()))
@@ -198,6 +203,16 @@ StatusReply Launcher::answer(const std::string& path) const {
     return {200, "text/plain; version=0.0.4; charset=utf-8", format_metrics(status, read_process_status())};
   }
   return {status.problem.empty() ? 200 : 503, "text/plain; charset=utf-8", format_health(status)};
+}
+
+StatusReply Launcher::live_report() const {
+  constexpr std::string_view type = "text/html; charset=utf-8";
+  std::ifstream file(live_report_);
+  std::string page(std::istreambuf_iterator<char>(file), {});
+  if (!page.empty()) return {200, std::string(type), std::move(page)};
+  return {404, std::string(type),
+          "<!DOCTYPE html><meta http-equiv=\"refresh\" content=\"2\"><title>no report yet</title><p>No report yet. The "
+          "chief's launcher has one from the end of the first epoch, if the program trains in the native engine.\n"};
 }
 
 void Launcher::act(const StartPmixServer& action) {
@@ -224,6 +239,11 @@ void Launcher::act(const StartPmixServer& action) {
   }
 }
 
+void Launcher::record_generation(const Placement& placement) {
+  if (!generations_.empty() && generations_.back().generation == placement.generation) return;
+  generations_.push_back({placement.generation, placement.ranks.size(), wall_clock_seconds(), 0, ""});
+}
+
 /// Only rank 0 prints the progress, so without this line the launchers of other ranks would print nothing.
 void Launcher::tell_where_output_is(std::uint64_t started_rank) {
   const Placement& placement = rendezvous_.member().placement();
@@ -248,6 +268,13 @@ void Launcher::act(StartTrainer& action) {
     environment.merge(thread_variables(placement, action.rank, available_cpus()));
     environment["LOCKSTEP_LAUNCH_ID"] = launch_id_;
     environment["LOCKSTEP_GENERATION"] = std::to_string(placement.generation);
+    record_generation(placement);
+    environment[earlier_generations_variable] =
+        format_generations(std::span(generations_).first(generations_.size() - 1));
+    if (status_ && action.rank == 0) {
+      live_report_ = std::filesystem::path(directories_->files()) / "report.html";
+      environment["LOCKSTEP_LIVE_REPORT"] = live_report_;
+    }
     environment["LOCKSTEP_MEMBER_ADDRESSES"] =
         placement.nodes.size() > 1 ? fmt::format("{}", fmt::join(placement.addresses, ",")) : "";
     if (placement.ranks.size() < placement.full_world_size)
@@ -290,8 +317,12 @@ void Launcher::act(const StopAfterThisStep& /*action*/) {
 
 void Launcher::act(const StopAfterNextBackup& /*action*/) { send_request_to_trainers(StopRequest::after_next_backup); }
 
-void Launcher::act(const EndGeneration& /*action*/) {
+void Launcher::act(const EndGeneration& action) {
   is_ending_ = true;
+  if (!generations_.empty()) {
+    generations_.back().ended = wall_clock_seconds();
+    generations_.back().reason = action.reason;
+  }
   stop_trainers();
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <optional>
@@ -20,6 +21,7 @@
 #include "cluster/rendezvous/rendezvous.hpp"
 #include "cluster/status/status_server.hpp"
 #include "core/environment.hpp"
+#include "core/generation_record.hpp"
 
 namespace lockstep {
 
@@ -34,7 +36,7 @@ struct LauncherOptions {
   std::vector<std::string> command;  ///< program and arguments of every trainer
   std::uint64_t ranks = 1;           ///< number of trainers that this launcher forks
   PortRange mpi_ports;               ///< on which MPI listens
-  std::uint16_t status_port = 0;     ///< for /healthz and /metrics; 0: none
+  std::uint16_t status_port = 0;     ///< for /healthz, /metrics and /report; 0: none
   RendezvousOptions rendezvous;
   Environment environment;  ///< of the trainers, before PMIx adds its variables
 };
@@ -61,6 +63,8 @@ class Launcher {
   [[nodiscard]] std::string take_out_of_memory();
 
   [[nodiscard]] StatusReply answer(const std::string& path) const;
+  [[nodiscard]] StatusReply live_report() const;
+  void record_generation(const Placement& placement);
 
   void act(const StartPmixServer& action);
   void act(StartTrainer& action);
@@ -83,6 +87,7 @@ class Launcher {
   std::vector<std::string> command_;
   Socket signals_;
   Rendezvous rendezvous_;
+  std::vector<GenerationRecord> generations_;
 
   // The current generation.
   std::unique_ptr<SessionDirectories> directories_;
@@ -103,6 +108,7 @@ class Launcher {
   bool is_leaving_ = false;
   Deadline leave_by_ = Deadline::never();  ///< for trainers that have a request to save and exit
 
+  std::filesystem::path live_report_;  ///< that the chief writes for `status_`; empty without
   std::unique_ptr<StatusServer> status_;
   std::optional<int> exit_code_;
 };

@@ -119,11 +119,12 @@ void remove_session_directory(const std::string& directory) noexcept {
     const std::filesystem::path path(directory);
     if (!path.is_absolute() || !path.filename().string().starts_with(prefix)) return;
     std::error_code error;
-    remove_all_but_owner(path, error);
-    if (!error) std::filesystem::remove_all(path, error);
-    // A rank that was just killed may have added a file meanwhile.
-    if (error) std::filesystem::remove_all(path, error);
-    if (error) log_warning(fmt::format("cannot delete {}: {}", directory, error.message()));
+    for (int tries = 0; tries < 2; ++tries) {  // a rank that was just killed may add a file meanwhile
+      remove_all_but_owner(path, error);
+      if (!error) std::filesystem::remove_all(path, error);
+      if (!error) return;
+    }
+    log_warning(fmt::format("cannot delete {}: {}", directory, error.message()));
   } catch (...) {  // out of memory: the directory stays
   }
 }

@@ -71,7 +71,7 @@ void Member::disconnected(const std::string& why, double now) {
                                       ? fmt::format("; generation {} ended here", placement_.generation)
                                       : "";
   log(fmt::format("lost the chief, {}: {}{}; waiting for it to come back", chief_, why, consequence), true);
-  if (state_ == State::running) end_generation();
+  if (state_ == State::running) end_generation("lost the chief: " + why);
 }
 
 void Member::unreachable(const std::string& why) {
@@ -80,7 +80,7 @@ void Member::unreachable(const std::string& why) {
 
 void Member::refused(int code, const std::string& reason) {
   exit_ = Exit{code, fmt::format("the chief, {}, refuses this process: {}", chief_, printable_line(reason))};
-  if (state_ == State::running) end_generation();
+  if (state_ == State::running) end_generation(reason);
   if (state_ == State::idle) exit(exit_->code, exit_->message);
 }
 
@@ -179,7 +179,7 @@ void Member::on(const GenerationEnds& message) {
   if (message.generation != placement_.generation || state_ == State::idle) return;
   log(message.reason, true);
   is_done_ = false;
-  if (state_ == State::running) end_generation();
+  if (state_ == State::running) end_generation(message.reason);
 }
 
 void Member::on(const Admit& message) {
@@ -211,7 +211,7 @@ void Member::on(const ProbePeers& message) {
 void Member::on(const JobResult& message) {
   has_job_result_ = true;
   exit_ = Exit{static_cast<int>(message.code & 0xFFU), message.reason.empty() ? "" : printable_line(message.reason)};
-  if (state_ == State::running) end_generation();
+  if (state_ == State::running) end_generation(message.reason);
   if (state_ == State::idle) exit(exit_->code, exit_->message);
 }
 
@@ -291,11 +291,11 @@ void Member::leave(const std::string& reason) {
   if (state_ == State::idle) exit(is_done_ ? 0 : temporary, "");
 }
 
-void Member::end_generation() {
+void Member::end_generation(const std::string& reason) {
   state_ = State::ending;
   for (const std::uint64_t sequence : open_fences_) actions_.emplace_back(AnswerFence{sequence, true, {}});
   open_fences_.clear();
-  actions_.emplace_back(EndGeneration{});
+  actions_.emplace_back(EndGeneration{reason});
 }
 
 void Member::exit(int code, const std::string& message) {

@@ -53,7 +53,9 @@ struct StopAfterThisStep {};
 
 struct StopAfterNextBackup {};
 
-struct EndGeneration {};
+struct EndGeneration {
+  std::string reason;  ///< of a generation that another one replaces
+};
 
 struct PrintTrainerStacks {};
 
@@ -145,7 +147,7 @@ class Member {
   void on(const Other& message);
 
   void start_trainer(std::uint64_t rank, Environment variables);
-  void end_generation();
+  void end_generation(const std::string& reason);
   void exit(int code, const std::string& message);
   void send(Message message);
   void send_state();  ///< that this member is ready, or that training is complete

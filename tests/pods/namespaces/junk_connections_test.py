@@ -17,7 +17,7 @@ from support import TEMPORARY, seed
 
 CONNECTIONS, SLOW, SECONDS = (10000, 1000, 60.0) if scale.full else (700, 200, 4.0)
 BURSTS = 4 if scale.full else 2  # with pauses of the same length between them
-MAX_SLOWDOWN = 0.1
+MAX_SLOWDOWN = 0.05
 ENDLESS = 1000000  # epochs
 
 
@@ -31,7 +31,7 @@ class JunkConnectionsTest(PodsTest):
     def start_burst(self, connections: int, slow: int, seconds: float, number: int) -> subprocess.Popen[str]:
         sender, chief = self.network.hosts[3], self.network.hosts[0]
         script = str(Path(__file__).with_name("send_junk.py"))
-        words = [sys.executable, script, chief.address, PORT, connections, slow, seconds, seed() + number]
+        words = ["nice", "-n", "15", sys.executable, script, chief.address, PORT, connections, slow, seconds, seed() + number]
         return subprocess.Popen(sender.command([str(word) for word in words]), stdout=subprocess.PIPE, text=True)
 
     def epochs(self, job: Job) -> list[float]:
@@ -73,7 +73,7 @@ class JunkConnectionsTest(PodsTest):
               f"({len(epochs_with_junk)} among junk, {len(epochs_without_junk)} without), "
               f"the launcher uses {100 * launcher_share:.1f} % of a core")
         self.assertLess(launcher_share, MAX_SLOWDOWN)
-        self.assertLess(slowdown, MAX_SLOWDOWN if scale.full else 3 * MAX_SLOWDOWN)  # send_junk.py uses some of the cores
+        self.assertLess(slowdown, MAX_SLOWDOWN if scale.full else 6 * MAX_SLOWDOWN)  # few epochs
 
     def test_a_killed_worker_rejoins_among_junk_connections(self) -> None:
         command = self.training(*LONG)

@@ -181,6 +181,33 @@ def limit_descriptors(scene: Scene) -> None:
     pod.kill()
 
 
+def limit_pids(scene: Scene) -> bool:
+    """For four seconds no process of the pod may fork. Its trainer dies, so its launcher tries to."""
+    pod = scene.any_pod()
+    own_hierarchy = Path("/sys/fs/cgroup/pids")  # of cgroups v1; those of v2 have one for all controllers
+    parent = own_hierarchy if own_hierarchy.exists() else own_hierarchy.parent
+    group = parent / f"lockstep-{pod.host.namespace}"
+    try:
+        group.mkdir(exist_ok=True)
+        for pid in pod.host.processes():
+            (group / "cgroup.procs").write_text(str(pid))
+        (group / "pids.max").write_text("1")
+    except OSError:
+        return False
+    kill(pod.trainers())
+    scene.release()
+    time.sleep(4)
+    (group / "pids.max").write_text("max")
+    while members := (group / "cgroup.procs").read_text().split():
+        for pid in members:
+            try:
+                (parent / "cgroup.procs").write_text(pid)
+            except ProcessLookupError:
+                pass
+    group.rmdir()
+    return True
+
+
 def kill_reader(scene: Scene) -> bool:
     """A restart, in which the process that reads the backup is killed once, as by the kernel for want of memory."""
     trainers = scene.job.chief.trainers()
@@ -212,7 +239,7 @@ FAULTS: dict[str, Inflict] = {
     "kill chief's trainer": kill_chiefs_trainer, "kill chief's launcher": kill_chiefs_launcher, "kill two": kill_two,
     "STOP trainer": stop_trainer, "STOP launcher": stop_launcher, "one-way partition": part_one_way,
     "pairwise partition": part_pair, "ENOSPC": fill_disk, "read-only": remount, "descriptors": limit_descriptors,
-    "kill reader": kill_reader,
+    "pids": limit_pids, "kill reader": kill_reader,
 }
 # Errors of one system call on the model directory, in one process; they have no moment of their own but "write".
 CALLS: dict[str, tuple[str, int]] = {"EIO at fsync": ("fsync", 5), "ESTALE at rename": ("rename", 116),

@@ -258,6 +258,9 @@ TEST_CASE("unsupported layers and options are rejected by name") {
      {"class_name": "InputLayer", "config": {"batch_shape": ["x", 4]}}, {"class_name": "Flatten", "config": {}}]}})"),
                 {"batch_shape = [\"x\",4]"});
   require_words(refusal(R"({"class_name": "Sequential", "config": {"layers": [
+     {"class_name": "InputLayer", "config": {"batch_shape": [null, null, 8, 3]}}, {"class_name": "Flatten", "config": {}}]}})"),
+                {"batch_shape = [null,null,8,3]", "leaves sizes open", "Input((224, 224, 3))"});
+  require_words(refusal(R"({"class_name": "Sequential", "config": {"layers": [
      {"class_name": "InputLayer", "config": {"batch_shape": [null, 2000000000, 2000000000, 2000000000, 2000000000]}},
      {"class_name": "Flatten", "config": {}}]}})"),
                 {"m.h5", "more than"});

@@ -26,6 +26,7 @@ RunReport sample() {
   report.timing.profile_ms_per_step = {{"forward", 1.5}};
   report.timing.operations_ms_per_step = {{"dense dense_1", 0.25}};
   report.evaluation = {{"loss", 1.125}, {"accuracy", 0.625}};
+  report.generations = {{1, 2, 1000.5, 1010, "worker 1 left"}};
   return report;
 }
 
@@ -54,6 +55,9 @@ TEST_CASE("history.json records the run", "[history]") {
   CHECK(read["timing"]["profile_ms_per_step"]["forward"] == 1.5);
   CHECK(read["timing"]["operations_ms_per_step"]["dense dense_1"] == 0.25);
   CHECK(read["evaluation"] == json{{"loss", 1.125}, {"accuracy", 0.625}});
+  CHECK(read["generations"] ==
+        json::array(
+            {{{"generation", 1}, {"ranks", 2}, {"began", 1000.5}, {"ended", 1010.0}, {"reason", "worker 1 left"}}}));
 }
 
 // scripts/train.sh reads the file's last accuracy as the evaluation's.

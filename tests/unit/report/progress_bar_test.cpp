@@ -1,14 +1,20 @@
 #include "report/progress_bar.hpp"
 
+#include <pty.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstdlib>
 #include <limits>
 #include <new>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "core/log.hpp"
 #include "support/catch.hpp"
 
 using namespace lockstep;
@@ -114,6 +120,32 @@ TEST_CASE("a redraw overwrites the previous line", "[progress]") {
   const std::string second = stage.take();
   CHECK(second.starts_with(std::string(columns(first), '\b') + "\r"));
   CHECK(second.ends_with(std::string(columns(first) - columns(visible(second)), ' ')));
+}
+
+TEST_CASE("a message begins a new line, and the bar goes on below it", "[progress]") {
+  int controller = -1;
+  int terminal = -1;
+  REQUIRE(openpty(&controller, &terminal, nullptr, nullptr, nullptr) == 0);
+  const int standard_error = dup(STDERR_FILENO);
+  REQUIRE(dup2(terminal, STDERR_FILENO) == STDERR_FILENO);
+
+  Stage stage({.steps = 10, .terminal = utf8_terminal});
+  stage.bar.begin_epoch(0);
+  stage.now += 1;
+  stage.bar.update(1, {});
+  static_cast<void>(stage.take());
+  log_info("first");
+  log_info("second");
+  stage.now += 1;
+  stage.bar.update(2, {});
+  dup2(standard_error, STDERR_FILENO);
+
+  std::array<char, 100> written{};
+  const ssize_t count = read(controller, written.data(), written.size());
+  REQUIRE(count > 0);
+  CHECK(std::string_view(written.data(), static_cast<std::size_t>(count)) == "\r\nfirst\r\nsecond\r\n");
+  CHECK(stage.take().starts_with('\r'));  // no line to go back on
+  for (const int descriptor : {controller, terminal, standard_error}) close(descriptor);
 }
 
 TEST_CASE("times are shown in Keras' units", "[progress]") {

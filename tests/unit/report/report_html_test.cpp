@@ -48,6 +48,26 @@ TEST_CASE("a report shows curves, times and options on one page", "[report_html]
   CHECK(page.find("prefers-color-scheme: dark") != std::string::npos);
 }
 
+TEST_CASE("a report shows which workers trained when", "[report_html]") {
+  RunReport report = small_report();
+  report.generations = {{1, 3, 1000, 1010, "generation 1 ended: worker 2 <left>"}, {2, 2, 1015, 1020, ""}};
+  const std::string page = report_html(report);
+  CHECK(page.find("Workers over time") != std::string::npos);
+  CHECK(page.find("<td>1</td><td class=\"number\">3</td><td>00:16:40</td><td class=\"number\">0.0 s</td><td "
+                  "class=\"number\">10.0 s</td>") != std::string::npos);
+  CHECK(page.find("margin-left: 75.0%; width: 25.0%") != std::string::npos);  // after a wait of 5 s
+  CHECK(page.find("worker 2 &lt;left&gt;") != std::string::npos);
+  report.generations.resize(1);
+  CHECK(report_html(report).find("Workers over time") == std::string::npos);
+}
+
+TEST_CASE("a live report loads itself again", "[report_html]") {
+  RunReport report = small_report();
+  CHECK(report_html(report).find("http-equiv") == std::string::npos);
+  report.is_live = true;
+  CHECK(report_html(report).find("<meta http-equiv=\"refresh\"") != std::string::npos);
+}
+
 TEST_CASE("a report loads nothing and runs nothing", "[report_html]") {
   const std::string page = report_html(small_report());
   for (const char* word : {"<script", "http:", "https:", "src=", "href=", "url(", "@import"}) {
