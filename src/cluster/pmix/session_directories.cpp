@@ -122,7 +122,8 @@ void remove_session_directory(const std::string& directory) noexcept {
     for (int tries = 0; tries < 2; ++tries) {  // a rank that was just killed may add a file meanwhile
       remove_all_but_owner(path, error);
       if (!error) std::filesystem::remove_all(path, error);
-      if (!error) return;
+      std::error_code unknown;
+      if (!std::filesystem::exists(path, unknown)) return;
     }
     log_warning(fmt::format("cannot delete {}: {}", directory, error.message()));
   } catch (...) {  // out of memory: the directory stays
