@@ -4,6 +4,7 @@
 #   --gpu                    build for NVIDIA GPUs, from docker/Dockerfile.gpu
 #   --engine ENGINE          use docker, podman or buildah
 #   --base IMAGE             use another base; NAME:TAG@sha256:DIGEST pins its bytes
+#   --ccache DIR             of podman and buildah: share ccache's directory with this machine's builds
 #   --target dev             build the stage with compilers and sources, on which you can build model programs
 #   --base-from-debootstrap  make a stand-in for the base with debootstrap, as root, instead of pulling it. For trials
 #                            and tests: it has no security updates. Also used if the base cannot be pulled.
@@ -23,12 +24,13 @@ gpu=0
 engine=
 base=
 target=
+ccache=
 from_debootstrap=0
 while [ $# -gt 0 ]; do
   case $1 in
     --gpu) gpu=1 ;;
     --base-from-debootstrap) from_debootstrap=1 ;;
-    --tag | --engine | --base | --target)
+    --tag | --engine | --base | --target | --ccache)
       [ -n "${2:-}" ] || fail 64 "$1 needs a value."
       printf -v "${1#--}" %s "$2"
       shift
@@ -129,6 +131,10 @@ arguments=(--file "$file" --tag "$tag" --build-arg "BASE=$base"
   --build-arg "VERSION=$(sed -nE 's/^project\(lockstep VERSION ([0-9.]+).*/\1/p' CMakeLists.txt)"
   --build-arg "REVISION=$(git describe --always --dirty --abbrev=40 --exclude '*' 2>/dev/null || echo unknown)")
 if [ -n "$target" ]; then arguments+=(--target "$target"); fi
+if [ -n "$ccache" ]; then
+  [ "$engine" != docker ] || fail 64 "docker cannot share --ccache; use podman or buildah."
+  arguments+=(--volume "$(realpath "$ccache"):/ccache" --build-arg CCACHE_DIR=/ccache)
+fi
 case $engine in
   docker) DOCKER_BUILDKIT=1 docker build "${arguments[@]}" . ;;
   podman) podman build --layers --pull=missing "${arguments[@]}" . ;;

@@ -50,11 +50,39 @@ hang_up() {
   is_signalled=1
   kill -TERM "$mpirun" || true
 }
+
+# mpirun describes an error after the program has done so, in a block between two rules. What only mpirun knows stays.
+repeats_a_program() { # block
+  local ours='(64|65|70|74|75)'
+  [[ $1 == *"Primary job  terminated normally"* || $1 =~ 'exited with non-zero status'.*'Exit code:'\ +$ours ||
+    $1 =~ 'MPI_ABORT was invoked'.*errorcode\ $ours ]]
+}
+leave_out_repetitions() {
+  local line block=''
+  while IFS= read -r line || [ -n "$line" ]; do
+    if [[ ! $line =~ ^-{30,}$ ]]; then
+      if [[ -n $block && ! $line =~ (error|warning):\  ]]; then block+=$'\n'$line; else printf '%s\n' "$line"; fi
+    elif [ -z "$block" ]; then
+      block=$line
+    else
+      repeats_a_program "$block" || printf '%s\n' "$block" "$line"
+      block=''
+    fi
+  done
+  [ -z "$block" ] || printf '%s\n' "$block"
+}
+end() { # exit code
+  local tries=50
+  while ((tries-- > 0)) && kill -0 "$filter" 2>/dev/null; do sleep 0.1; done
+  exit "$1"
+}
+
+exec {filtered}> >(trap '' INT TERM HUP; leave_out_repetitions >&2)
+filter=$!
 set -m # a process group of its own: Ctrl-C in a terminal reaches this script alone
-quiet=() # Open MPI 4 prints eleven lines of its own after each error
-case "$(mpirun --version 2>/dev/null)" in *"(Open MPI) 4."*) quiet=(--quiet) ;; esac
-setpriv --pdeathsig TERM mpirun "${quiet[@]}" --bind-to none "$@" <&0 &
+setpriv --pdeathsig TERM mpirun --bind-to none "$@" <&0 2>&"$filtered" {filtered}>&- &
 mpirun=$!
+exec {filtered}>&-
 trap ask_to_stop INT TERM
 trap hang_up HUP
 while true; do
@@ -64,11 +92,15 @@ while true; do
   if [ $is_signalled = 1 ]; then continue; fi
   if [ $was_stopped = 1 ] && [ "$code" != 0 ]; then
     echo "mpirun.sh: interrupted twice, so stopped at once; the same command goes on from the last backup, if there is one" >&2
-    exit 75
+    end 75
   fi
   if [ $was_asked = 1 ] && [ "$code" = 138 ]; then # SIGUSR1 came before a program could expect it
     echo "mpirun.sh: interrupted while the programs started; nothing was trained, and files are as they were" >&2
-    exit 75
+    end 75
   fi
-  exit "$code"
+  if [ "$code" = 137 ] || [ "$code" = 143 ]; then
+    echo "mpirun.sh: a rank was killed by signal $((code - 128)); the same command goes on from the last backup, if there is one" >&2
+    end 75
+  fi
+  end "$code"
 done

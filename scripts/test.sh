@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# Builds Lockstep and runs its tests. All three modes use the same build folder, and --full compiles every
-# source by itself.
+# Builds Lockstep and runs its tests. All three modes use the same build folder.
 #   test.sh --quick   unit tests and tests of two ranks: under 2 minutes after a small change
 #   test.sh           all tests, and quick checks against real Keras: up to 12 minutes on 2 cores
 #   test.sh --full    also format, lint, scripts, sanitizers, fuzzers, examples, the image and its pods: up to an hour
@@ -54,7 +53,7 @@ has_version_14() { command -v "$1" >/dev/null && "$1" --version | grep -q 'versi
 configure_and_build() { cmake --preset release "$@" >/dev/null && cmake --build --preset release; }
 
 check_format() {
-  find include src models tests bench -name '*.[ch]pp' -print0 | xargs -0 clang-format --dry-run --Werror
+  find include src models tests bench python -name '*.[ch]pp' -print0 | xargs -0 clang-format --dry-run --Werror
 }
 
 check_scripts() {
@@ -163,10 +162,13 @@ check_pods() {
   if grep -q '^skipped:' "$log"; then notes+=("pods in containers $(grep '^skipped:' "$log")"); fi
 }
 
-# A sample of the fault matrix that depends on the commit.
+# Samples depend on the commit.
+commit_seed() { echo $((16#$(git rev-parse --short=7 HEAD 2>/dev/null || echo 1))); }
+
+# A sample of the fault matrix.
 check_fault_matrix() {
   local code=0 seed
-  seed=$((16#$(git rev-parse --short=7 HEAD 2>/dev/null || echo 1)))
+  seed=$(commit_seed)
   echo "seed of the fault matrix: $seed"
   tests/pods/namespaces/run.py build/release fault_matrix --count 8 --seed "$seed" || code=$?
   [ $code = 77 ] || return $code
@@ -184,14 +186,17 @@ check_examples() {
 run_ctest() { ctest --preset release --no-tests=error -j "$(nproc)" "$@"; }
 
 if [ $full = 1 ]; then scripts/install_packages.sh --full; else scripts/install_packages.sh; fi
-if command -v ccache >/dev/null; then export CMAKE_C_COMPILER_LAUNCHER=ccache CMAKE_CXX_COMPILER_LAUNCHER=ccache CCACHE_BASEDIR=$PWD; fi
+# The wheel, the examples and the image compile the same sources with the same flags, perhaps in another locale.
+if command -v ccache >/dev/null; then
+  export CMAKE_C_COMPILER_LAUNCHER=ccache CMAKE_CXX_COMPILER_LAUNCHER=ccache CCACHE_BASEDIR=$PWD CCACHE_SLOPPINESS=locale
+fi
 
 if [ $full = 1 ]; then
   if has_version_14 clang-format; then check format check_format; else notes+=("no clang-format 14: format not checked"); fi
   check scripts check_scripts
   check python check_python
-  # Every source by itself shows which does not include what it uses.
-  check build configure_and_build -DLOCKSTEP_BENCHES=ON -DCMAKE_UNITY_BUILD=OFF
+  check build configure_and_build -DLOCKSTEP_BENCHES=ON
+  check includes scripts/check_includes.py --one-in 8 --seed "$(commit_seed)"
 else
   check build configure_and_build -DLOCKSTEP_BENCHES=OFF # BENCHES changes no flags
 fi

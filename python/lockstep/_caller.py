@@ -12,6 +12,7 @@ from typing import Any
 import keras
 
 from lockstep._arrays import numbers
+from lockstep._history import History
 from lockstep._job import Job, Message
 from lockstep._memory import MemoryFile
 from lockstep._native import DataError, UsageError
@@ -107,10 +108,11 @@ class Data:
 class Training:
     """One ``fit``: what has been seen of it, and what the callbacks decided."""
 
-    def __init__(self, model: Any, callbacks: Any, epochs: int, steps: int | None, verbose: int) -> None:
+    def __init__(self, model: Any, callbacks: Any, epochs: int, steps: int | None, verbose: int, engine: str) -> None:
         self._model = model
+        self._history = History(engine)
         self._callbacks = keras.callbacks.CallbackList(
-            callbacks, add_history=True, add_progbar=verbose != 0, verbose=verbose, epochs=epochs,
+            [*callbacks, self._history], add_history=True, add_progbar=verbose != 0, verbose=verbose, epochs=epochs,
             steps=steps, model=model,
         )  # fmt: skip
         self._steps = steps
@@ -176,13 +178,16 @@ class Training:
 
     def _meet(self, job: Job, message: Message) -> None:
         lines = job.new_lines()
+        cause = ""
         if self._generation is not None:
             ends = [line.split(" ended: ", 1)[1] for line in lines if " ended: " in line]
             cause = ends[-1].split("; ")[0] if ends else "a worker was lost"
             print(f"Lockstep: {cause}; training goes on from the last backup", file=sys.stderr, flush=True)
         self._generation = message["generation"]
+        self._history.begin_generation(message["generation"], message["workers"], cause)
 
     def _take_last_state(self, message: Message, load_state: Callable[[], None]) -> None:
+        self._history.take_profile(message.get("profile_ms_per_step", {}))
         if message["state"] is False:
             print("Lockstep: the weights became NaN or infinite; the model keeps those it had", file=sys.stderr)
         # With use_ema, Keras replaces the weights after the last step, so the same iteration has other weights.

@@ -19,6 +19,8 @@ from lockstep._world import find_command
 _ENGINES = ("auto", "native", "keras")
 _WRONG_MODEL = (64, 65)
 _EPSILON = 1e-7  # Keras' default
+_PROBABILITIES = ("softmax", "sigmoid", "hard_sigmoid")
+_CATEGORICAL = ("categoricalcrossentropy", "sparsecategoricalcrossentropy", "categoricalfocalcrossentropy")
 _WITH = {"train": "", "evaluate": "", "predict": " with"}
 
 
@@ -98,6 +100,8 @@ def _native_problem(model: Any, task: str = "train") -> str | None:
     trains = task == "train"
     lost = replaced_in_file(model, trains) if task == "predict" else lost_in_file(model, trains)
     lost = other_epsilon() or lost
+    if lost is None and task != "predict":
+        lost = _compares_no_probabilities(model)
     if lost is not None:
         return lost
     with Job() as job:
@@ -116,6 +120,53 @@ def _native_problem(model: Any, task: str = "train") -> str | None:
         raise error
     reason = re.sub(re.escape(str(path)) + r"(:[\w.]+)?: ", "", str(error)).replace(str(path), "the model")
     return with_remedy(reason, "")
+
+
+def _compares_no_probabilities(model: Any) -> str | None:
+    """Return the categorical crossentropy of what may be no probabilities: Keras' backends compute it differently.
+
+    The native engine computes it as TensorFlow.
+    """
+    if keras.backend.backend() == "tensorflow":
+        return None
+    outputs = getattr(model, "outputs", None) or []
+    for output, loss in zip(outputs, _losses(model, len(outputs)), strict=False):
+        if _takes_probabilities(loss) and not _gives_probabilities(output):
+            return (
+                "its loss takes probabilities, which the output may not be, and backends compute that differently; "
+                "let the model end in softmax, or give the loss from_logits=True"
+            )
+    return None
+
+
+def _losses(model: Any, outputs: int) -> list[Any]:
+    if isinstance(model.loss, dict):
+        return [model.loss.get(name) for name in model.output_names]
+    return list(model.loss) if isinstance(model.loss, (list, tuple)) else [model.loss] * outputs
+
+
+def _takes_probabilities(loss: Any) -> bool:
+    loss = None if loss is None else keras.losses.get(loss)
+    name = getattr(loss, "__name__", type(loss).__name__)
+    if name.lower().replace("_", "") not in _CATEGORICAL:
+        return False
+    return not (isinstance(loss, keras.losses.Loss) and loss.get_config().get("from_logits", False))
+
+
+def _gives_probabilities(tensor: Any) -> bool:
+    while True:
+        operation, node, index = tensor._keras_history
+        if isinstance(operation, keras.layers.Softmax):
+            return True
+        if isinstance(operation, keras.Model):
+            tensor = operation.outputs[index]
+            continue
+        activation = getattr(operation, "activation", None)
+        if activation is not None:
+            return getattr(activation, "__name__", "") in _PROBABILITIES
+        if not isinstance(operation, (keras.layers.Flatten, keras.layers.Reshape, keras.layers.Dropout)):
+            return False
+        tensor = operation._inbound_nodes[node].input_tensors[0]
 
 
 def with_remedy(problem: str, remedy: str) -> str:

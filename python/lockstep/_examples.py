@@ -46,8 +46,8 @@ def _as_arrays(value: Any, what: str) -> _Named:
     lengths = [len(array) for _, array in arrays]
     if len(set(lengths)) > 1:
         raise DataError(
-            f"{what} is several arrays, one for each input or output of the model, but they have {lengths} examples; give "
-            "all equally many, or one array of all examples (numpy.stack)"
+            f"{what} is several arrays, one for each input or output of the model, but they have {lengths} examples; "
+            "give all equally many, or one array of all examples (numpy.stack)"
         )
     return arrays
 
@@ -104,8 +104,8 @@ def concatenate(source: Source, equal_batches: bool = False) -> tuple[Any, Any, 
             if last != first or examples_of(batch) > first:
                 raise DataError(
                     f"the batches of {source.what} have {first}, {last} and {examples_of(batch)} examples; the native "
-                    "engine takes equal ones, of which only the last may be shorter: make them equal (of tf.data and "
-                    "DataLoader, drop the remainder), or use engine='keras'"
+                    "engine takes batches of equal length, except the last: use drop_remainder=True (tf.data) or "
+                    "drop_last=True (DataLoader), or engine='keras'"
                 )
         batches.append(batch)
         total += bytes_of(batch)

@@ -188,7 +188,7 @@ def fit(
         both = [data] if validation is None else [data, validation]
         as_bytes = find_bytes(both)
         count = len(data) if validation is not None else math.floor(len(data) * (1 - validation_split))
-        training = Training(model, callbacks, epochs, math.ceil(count / arguments.batch_size), verbose)
+        training = Training(model, callbacks, epochs, math.ceil(count / arguments.batch_size), verbose, "native")
         begun, facts = _start.take(
             directory, resume, model, (seed, drawn), data.facts() if source is None else source.describe(),
             engine="native", batch_size=arguments.batch_size, shuffle=bool(shuffle), class_weight=class_weight,

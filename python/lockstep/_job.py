@@ -2,7 +2,8 @@
 
 The channel is a pair of sockets that the launcher and its trainers inherit. Each packet is one JSON object, so a worker
 that is killed leaves no half message. The worker of rank 0 speaks first, in every generation: {"event": "hello",
-"version": 2, "generation": 0}. When this process ends, so do the launcher and its workers, and the other way round.
+"version": 2, "generation": 0, "workers": 2}. When this process ends, so do the launcher and its workers, and the other
+way round.
 """
 
 from __future__ import annotations

@@ -118,7 +118,7 @@ def fit(
             validation_split=validation_split, initial_epoch=initial_epoch, validation_freq=validation_freq,
         )  # fmt: skip
         steps = given.steps if isinstance(given, Source) else math.ceil(count / batch_size)
-        training = Training(model, callbacks, epochs, steps, verbose)
+        training = Training(model, callbacks, epochs, steps, verbose, "keras")
         state = job.memory_file("state")
         training.begin()  # before the model is written: callbacks may change it now
         backups = backup_dir or (job.folder / "backup").absolute()

@@ -251,7 +251,8 @@ def _begin(job: FitJob | InferenceJob, channel_descriptor: int) -> Channel | Non
     channel = Channel(channel_descriptor, job.temporary) if lockstep.is_chief() else None
     if channel is not None:
         generation = int(os.environ.get("LOCKSTEP_GENERATION") or 0)
-        channel.send({"event": "hello", "version": VERSION, "generation": generation})
+        workers = int(os.environ["WORLD_SIZE"])
+        channel.send({"event": "hello", "version": VERSION, "generation": generation, "workers": workers})
     else:
         os.close(channel_descriptor)
     keras.config.set_floatx(job.settings.floatx)

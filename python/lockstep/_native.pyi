@@ -1,4 +1,4 @@
-"""Types of the extension module. The contract is in src/collective/process_group.hpp."""
+"""Types of the extension module. The contracts are in process_group.hpp and report_html.hpp of src/."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +11,21 @@ class PeerError(Error, ConnectionError): ...
 class IoError(Error, OSError): ...
 class DataError(Error, ValueError): ...
 class UsageError(Error, ValueError): ...
+
+class GenerationRecord:
+    def __init__(self, generation: int, ranks: int, began: float, ended: float, reason: str) -> None: ...
+    ended: float
+    reason: str
+
+def report_html(
+    model: str,
+    epochs: list[tuple[int, dict[str, float], float]],
+    workers: int,
+    world: dict[str, str],
+    versions: dict[str, str],
+    profile: dict[str, float],
+    generations: list[GenerationRecord],
+) -> str: ...
 
 class ProcessGroup:
     def __init__(self, timeout: float) -> None: ...

@@ -109,8 +109,8 @@ def resumed_seed(directory: Path, model: Any, seed: int | None, given: dict[str,
     different = other_training(start, facts(model, start["seed"] if seed is None else seed, given))
     if different is not None:
         raise UsageError(
-            f"{directory} holds backups of a training with {different}; give what it began with, name another "
-            "backup_dir, or remove it"
+            f"{directory} has backups of another run ({different}); use its settings, choose another backup_dir, or "
+            "delete the backups"
         )
     return start["seed"]
 

@@ -1,18 +1,25 @@
-// The extension module lockstep._native: ProcessGroup for Python. The functions release the interpreter's lock while
-// they wait; a waiting main thread handles signals, so Ctrl-C works.
+// The extension module lockstep._native: ProcessGroup and reports for Python. The functions release the interpreter's
+// lock while they wait; a waiting main thread handles signals, so Ctrl-C works.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/map.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "collective/process_group.hpp"
+#include "report/report_html.hpp"
 
 #include <lockstep/core/error.hpp>
 
@@ -71,6 +78,46 @@ nb::list gathered(const Gather& gather, const nb::bytes& bytes) {
   return all;
 }
 
+using Epoch = std::tuple<int, std::map<std::string, double>, double>;  ///< its number from 0, its logs, its seconds
+using Texts = std::map<std::string, std::string>;
+
+NamedValues named_values(const Texts& texts) {
+  NamedValues values;
+  for (const auto& [name, text] : texts) values[name] = text;
+  return values;
+}
+
+std::string report_of(std::string model, const std::vector<Epoch>& epochs, std::int64_t workers, const Texts& world,
+                      const Texts& versions, std::map<std::string, double> profile,
+                      std::vector<GenerationRecord> generations) {
+  RunReport report;
+  report.model = std::move(model);
+  for (const auto& [number, logs, seconds] : epochs)
+    report.history.epochs.push_back({number, logs, seconds, std::numeric_limits<double>::quiet_NaN()});
+  report.world = named_values(world);
+  report.world["workers"] = workers;
+  report.versions = named_values(versions);
+  report.versions["lockstep"] = std::string(LOCKSTEP_VERSION);
+  report.timing.profile_ms_per_step = std::move(profile);
+  report.generations = std::move(generations);
+  return report_html(report);
+}
+
+void add_reports(nb::module_& module) {
+  nb::class_<GenerationRecord>(module, "GenerationRecord")
+      .def(
+          "__init__",
+          [](GenerationRecord* self, std::uint64_t generation, std::uint64_t ranks, double began, double ended,
+             std::string reason) {
+            new (self) GenerationRecord{generation, ranks, began, ended, std::move(reason)};
+          },
+          "generation"_a, "ranks"_a, "began"_a, "ended"_a, "reason"_a)
+      .def_rw("ended", &GenerationRecord::ended)
+      .def_rw("reason", &GenerationRecord::reason);
+  module.def("report_html", report_of, "model"_a, "epochs"_a, "workers"_a, "world"_a, "versions"_a, "profile"_a,
+             "generations"_a);
+}
+
 /// Python's exceptions: lockstep.Error, and for each class below it the built-in exception that fits.
 void add_exceptions(nb::module_& module) {
   const nb::object base = nb::exception<Error>(module, "Error", PyExc_RuntimeError);
@@ -90,6 +137,7 @@ NB_MODULE(_native, module) {
   nb::set_leak_warnings(false);  // the group lives until the process ends
   module.attr("__version__") = LOCKSTEP_VERSION;
   add_exceptions(module);
+  add_reports(module);
 
   using Released = nb::call_guard<nb::gil_scoped_release>;
   nb::class_<ProcessGroup>(module, "ProcessGroup")

@@ -1,6 +1,7 @@
 // See inspect.hpp.
 #include "cli/inspect.hpp"
 
+#include "checkpoint/hdf5/hdf5_reader.hpp"
 #include "cli/history_summary.hpp"
 #include "cli/inspect_json.hpp"
 #include "cli/inspect_text.hpp"
@@ -110,15 +111,30 @@ void print_list(const std::vector<Listed>& list, const fs::path& directory, std:
   out << printable(text);
 }
 
-/// What a check that found nothing says.
-std::string verdict(const InspectOptions& options) {
+/// An archive has checksums of its own.
+bool lacks_checksums(const fs::path& file) {
+  try {
+    return file.extension() == ".h5" && !Hdf5Reader(file).has_checksums();
+  } catch (const Error&) {  // it has gone since it was read
+    return false;
+  }
+}
+
+/// What a check of these files says that found nothing.
+std::string verdict(const InspectOptions& options, const std::vector<fs::path>& files) {
   const std::string purpose =
       options.purpose == Purpose::none
           ? ""
           : fmt::format("; lockstep {} takes {}{}", to_string(options.purpose),
                         fs::is_directory(options.path) ? "each" : "it",
                         options.data.data_dir.empty() ? "" : " with the data of " + options.data.data_dir.string());
-  return fmt::format("Checked: everything was read, no damage was found, all weights are finite{}\n", purpose);
+  const std::ptrdiff_t unprotected = std::ranges::count_if(files, lacks_checksums);
+  const std::string warning =
+      unprotected == 0 ? ""
+                       : fmt::format(". {} no checksums, which only Lockstep writes: changed numbers are not noticed",
+                                     files.size() == 1 ? "It has" : fmt::format("{} of the files have", unprotected));
+  return fmt::format("Checked: everything was read, no damage was found, all weights are finite{}{}\n", purpose,
+                     warning);
 }
 
 ExitCode inspect_directory(const InspectOptions& options, std::ostream& out) {
@@ -150,7 +166,7 @@ ExitCode inspect_directory(const InspectOptions& options, std::ostream& out) {
         found.skipped.size(), options.path.string(), found.skipped.front().path.string(), found.skipped.front().why));
   }
   if (list.empty()) throw DataError("there is nothing to check in " + options.path.string() + ": it holds no model");
-  if (!options.json) out << verdict(options);
+  if (!options.json) out << verdict(options, found.files);
   return ExitCode::success;
 }
 
@@ -175,7 +191,7 @@ ExitCode inspect(const InspectOptions& options, std::ostream& out) {
     const std::string path = options.path.string();
     throw DataError(problem.find(path) == std::string::npos ? path + ": " + problem : problem);
   }
-  if (!options.json) out << verdict(options);
+  if (!options.json) out << verdict(options, {options.path});
   return ExitCode::success;
 }
 

@@ -64,13 +64,19 @@ ActivationFunction last_activation(const Architecture& model, std::size_t output
   return last;
 }
 
+/// Keras' losses by name take whatever an output gives for probabilities. Of a linear output that is hardly meant.
+bool gives_probabilities(ActivationFunction last) {
+  return last == ActivationFunction::softmax || last == ActivationFunction::sigmoid ||
+         last == activations::hard_sigmoid;
+}
+
 Loss loss_of(const std::string& name, const Architecture& model, std::size_t output) {
   std::optional<Loss> loss;
   for_each_alternative<Loss>([&]<typename T>(std::type_identity<T>) {
     if (name != LossTraits<T>::function_name) return;
     T chosen;
     if constexpr (requires { chosen.from_logits; })
-      chosen.from_logits = last_activation(model, output) != LossTraits<T>::probabilities_of;
+      chosen.from_logits = !gives_probabilities(last_activation(model, output));
     loss = chosen;
   });
   if (!loss) throw InternalError("no loss is called " + name);
@@ -154,7 +160,7 @@ ProgramOption loss_option(ModelSettings& settings) {
   return {.name = "loss",
           .metavar = "NAME",
           .help = one_a_line(join_words(names_of(losses), "or")) +
-                  ";\ncrossentropies: of probabilities if the model\nends in softmax, else of logits",
+                  ";\ncrossentropies: of probabilities if the model\nends in softmax or a sigmoid, else of logits",
           .shown_default = "the file's",
           .set = [&settings, losses, aliases](const OptionValue& given) {
             settings.loss = choose(given, losses, aliases);

@@ -15,7 +15,7 @@ struct GenerationRecord {
   std::uint64_t generation = 0;
   std::uint64_t ranks = 0;
   double began = 0;    ///< seconds since 1970-01-01 UTC
-  double ended = 0;    ///< 0: it has not ended
+  double ended = 0;    ///< 0: not yet; in a report, when that was made
   std::string reason;  ///< why it ended
 };
 

@@ -15,7 +15,8 @@
 namespace lockstep {
 namespace {
 
-std::atomic<bool> line_is_being_drawn = false;
+// Of the process, as its terminal is.
+std::atomic<bool> line_is_being_drawn = false;  // NOLINT(cppcoreguidelines-avoid-non-const-global-variables)
 
 void write_line(const std::string& severity, const std::string& message) {
   static const int rank = launcher_rank(current_environment());

@@ -41,8 +41,8 @@ void require_finite(const SharedArray<float>& values, const Shape& shape, const 
   std::vector<std::int64_t> place(shape.rank());
   for (std::size_t axis = shape.rank(); axis-- > 0; rest /= shape[axis]) place[axis] = rest % shape[axis];
   const std::string at = place.empty() ? "" : " at " + Shape(std::move(place)).to_string();
-  throw DataError(fmt::format("{} {} of {} is {}{}; replace it, or leave the example out", what, rest, source,
-                              std::isnan(*bad) ? "NaN" : "infinite", at));
+  throw DataError(fmt::format("{} of example {} of {} is {}{}; replace it, or leave the example out", what, rest,
+                              source, std::isnan(*bad) ? "NaN" : "infinite", at));
 }
 
 void require_class_indices(const SharedArray<std::int32_t>& indices, std::int64_t classes, const std::string& source) {
@@ -141,7 +141,7 @@ void Dataset::validate_inputs() const {
                                   size(), label_of(array), values / elements));
     }
     const auto* floats = std::get_if<SharedArray<float>>(&array.values);
-    if (floats != nullptr) require_finite(*floats, array.shape, "input", label_of(array));
+    if (floats != nullptr) require_finite(*floats, array.shape, "the input", label_of(array));
   }
 }
 
@@ -166,7 +166,7 @@ void Dataset::validate(const std::vector<std::int64_t>& classes) const {
                       label_of(array), values, size(), elements));
     }
     if (const auto* floats = std::get_if<SharedArray<float>>(&array.values)) {
-      require_finite(*floats, array.shape, "target", label_of(array));
+      require_finite(*floats, array.shape, "the target", label_of(array));
     }
     if (const auto* indices = std::get_if<SharedArray<std::int32_t>>(&array.values)) {
       require_class_indices(*indices, classes.at(i), label_of(array));

@@ -39,7 +39,7 @@ constexpr const char* input_files = "FILE.npy with inputs, FILE.npz with the arr
 std::string remedy_of(const char* files) {
   return fmt::format(
       "name {}, or a directory of the files of MNIST or CIFAR, which scripts/fetch_data.sh mnist|cifar10 "
-      "DIRECTORY fetches",
+      "DIRECTORY fetches; docs/from-keras.md makes a .npz file of pictures or a table",
       files);
 }
 

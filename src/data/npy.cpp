@@ -207,8 +207,8 @@ std::size_t npy_header_bytes(std::span<const std::uint8_t> preamble, const std::
   if (!matches) {
     throw DataError(
         fmt::format("{} is not a NumPy array: it does not begin with \\x93NUMPY, a version and a length; "
-                    "write the file again with numpy.savez",
-                    name));
+                    "write the file again with {}",
+                    name, name.find(".npz") == std::string::npos ? "numpy.save" : "numpy.savez"));
   }
   const std::uint8_t version = preamble[6];
   if (version < 1 || version > 3 || preamble[7] != 0) {

@@ -181,10 +181,12 @@ class DatasetArchive {
 
   [[noreturn]] void refuse(const std::string& inputs, const Shape& inputs_shape, const std::string& targets,
                            const Shape& targets_shape) const {
-    throw DataError(
-        fmt::format("{}:{} has shape {} and {} has shape {}, but there must be one label for every example, "
-                    "and at least one example; save as many of both",
-                    file_, inputs, inputs_shape.to_string(), targets, targets_shape.to_string()));
+    const auto is_empty = [](const Shape& shape) { return shape.rank() > 0 && shape[0] == 0; };
+    throw DataError(fmt::format("{}:{} has shape {} and {} has shape {}; {}", file_, inputs, inputs_shape.to_string(),
+                                targets, targets_shape.to_string(),
+                                is_empty(inputs_shape) && is_empty(targets_shape)
+                                    ? "there is no example; save at least one"
+                                    : "save one label for every example"));
   }
 
   void add_input(Dataset& data, NpyArray array, std::size_t input, const std::string& key) const {
@@ -204,7 +206,7 @@ class DatasetArchive {
       target.shape = shape;
       const SharedArray<float>& floats = target.values.emplace<SharedArray<float>>(to_floats(array));
       // Now, because one NaN makes floats of labels, which then differ in kind from other labels.
-      require_finite(floats, shape, "target", target.source);
+      require_finite(floats, shape, "the target", target.source);
     }
   }
 

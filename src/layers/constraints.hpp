@@ -36,7 +36,8 @@ inline constexpr std::array constraint_rows{
 /// The row of a constraint's kind. Throws InternalError for none.
 [[nodiscard]] const ConstraintRow& row_of(const Constraint& constraint);
 
-/// Why a variable of this shape cannot have the constraint: "the axis 2, but its shape is (3, 4)". Nothing if it can.
+/// Explains why a variable of this shape cannot have the constraint: "the axis 2, but its shape is (3, 4)". Nothing if
+/// it can.
 [[nodiscard]] std::optional<std::string> problem_of(const Constraint& constraint, const Shape& shape);
 
 /// The axes of a variable along which norms add up squares, by axis.

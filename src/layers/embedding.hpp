@@ -58,7 +58,7 @@ struct LayerTraits<Embedding> {
   static void lower(const Embedding& /*embedding*/, auto& to) { to.append_embedding(); }
 };
 
-/// Sets the output shape of indices below `depth` that are encoded.
+/// Sets the output shape of an encoding of `depth` categories.
 void infer_encoding(OutputMode mode, std::int64_t depth, ShapeInference& shapes);
 
 template <>

@@ -161,10 +161,10 @@ struct ScoreRule {
   template <typename Index, typename Target>
   LOCKSTEP_HOST_DEVICE void operator()(const float* output, Index count, const Target& target, float weight,
                                        double* sums) const {
-    constexpr float zero = 1e-9F;
+    constexpr float least_output = 1e-9F;
     const float largest = output[argmax(output, count)];
     for (Index k = 0; k < count; ++k) {
-      const bool is_largest = output[k] >= largest && std::abs(output[k]) > zero;
+      const bool is_largest = output[k] >= largest && std::abs(output[k]) > least_output;
       const float predicted = (has_threshold ? output[k] > threshold : is_largest) ? 1.0F : 0.0F;
       const float y = target(k);
       double* const its = sums + (is_per_class ? 4 * k : 0);

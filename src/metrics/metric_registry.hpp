@@ -23,7 +23,7 @@
 
 namespace lockstep {
 
-/// Calls visitor(rule) with a metric's rule; returns what it returns.
+/// Visits the rule of a metric.
 template <typename Visitor>
 decltype(auto) with_metric_rule(const Metric& metric, Visitor&& visitor) {
   return std::visit(

@@ -30,6 +30,17 @@ constexpr std::array<std::string_view, 15> others{"LOCKSTEP_COLLECTIVE_TIMEOUT",
                                                   "LOCKSTEP_SIMULATED_HOSTS",
                                                   "LOCKSTEP_MNIST_DIR"};
 
+/// Options of single programs.
+constexpr std::array<std::string_view, 17> program_options{"LOCKSTEP_BANDWIDTH",       "LOCKSTEP_BASE",
+                                                           "LOCKSTEP_CSV_LOG",         "LOCKSTEP_DEPTH",
+                                                           "LOCKSTEP_EARLY_STOPPING",  "LOCKSTEP_KERNELS",
+                                                           "LOCKSTEP_LATENCY",         "LOCKSTEP_LOSS",
+                                                           "LOCKSTEP_METRICS",         "LOCKSTEP_MODEL",
+                                                           "LOCKSTEP_OPTIMIZER",       "LOCKSTEP_OUTPUT",
+                                                           "LOCKSTEP_SAVE_AS",         "LOCKSTEP_TENSORBOARD_DIR",
+                                                           "LOCKSTEP_VALIDATION_FREQ", "LOCKSTEP_WORKERS",
+                                                           "LOCKSTEP_VALIDATION_SPLIT"};
+
 /// Of tests and benchmarks.
 constexpr std::array<std::string_view, 20> test_variables{
     "LOCKSTEP_BENCH_CORE",      "LOCKSTEP_BENCH_FILE",        "LOCKSTEP_TEST_CONVOLUTIONS", "LOCKSTEP_TEST_DEVICE",
@@ -61,5 +72,7 @@ bool has_other_reader(std::string_view variable, std::string_view value) {
   return contains(launch_options, variable) || contains(others, variable) || contains(test_variables, variable) ||
          is_service_variable(variable, value);
 }
+
+bool is_of_another_program(std::string_view variable) { return contains(program_options, variable); }
 
 }  // namespace lockstep

@@ -10,4 +10,7 @@ namespace lockstep {
 /// https://kubernetes.io/docs/concepts/services-networking/service/#environment-variables
 [[nodiscard]] bool has_other_reader(std::string_view variable, std::string_view value);
 
+/// An option of one of Lockstep's programs. Others leave it alone: one environment serves several commands.
+[[nodiscard]] bool is_of_another_program(std::string_view variable);
+
 }  // namespace lockstep

@@ -140,10 +140,10 @@ std::vector<UnknownVariable> find_unknown_variables(const Environment& environme
   const std::vector<ReadVariable> read = variables_of(environment, rows);
   std::vector<UnknownVariable> unknown;
   for (const auto& [variable, value] : environment) {
-    if (value.empty() || has_other_reader(variable, value)) continue;
+    if (value.empty() || has_other_reader(variable, value) || is_of_another_program(variable)) continue;
     if (!variable.starts_with(prefix)) {
       const auto meant = std::ranges::find_if(
-          read, [&variable](const ReadVariable& each) { return is_misspelling(variable, each.name); });
+          read, [&given = variable](const ReadVariable& each) { return is_misspelling(given, each.name); });
       if (meant != read.end())
         unknown.push_back({variable, "; did you mean " + meant->name + "?", meant->is_of_template});
       continue;

@@ -191,6 +191,8 @@ ParallelismChoice calibrate(const CalibrationContext& context, const Graph& grap
   if (tensor_parallel != choice.predicted.end())
     choice.reason += in_milliseconds(tensor_parallel->second) + " tensor parallel, ";
   choice.reason += in_milliseconds(choice.predicted.at("replicated")) + " replicated";
+  if (choice.sharding && !choice.sharding->is_any_sharded())
+    choice.reason += "; every worker computes the whole step, so one worker alone is as fast";
   if (!choice.sharding && *std::min_element(seconds.begin(), seconds.end()) < seconds.front()) {
     choice.reason += fmt::format("; gains below {:.0f} % are ignored", 100 * min_gain);
   }

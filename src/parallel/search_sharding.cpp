@@ -281,7 +281,8 @@ std::string why_not_tensor_parallel(const Graph& whole) {
         break;
       }
       if (is_per_channel(whole, operation)) continue;
-      why = "layer '" + name + "' needs all of " + sharded;
+      why = operation.layer == whole.forward[i].layer ? "layer '" + name + "' needs all of its own channels"
+                                                      : "layer '" + name + "' needs all of " + sharded;
       break;
     }
   }

@@ -40,7 +40,7 @@ struct RunReport {
   NamedValues world;     ///< workers, hosts, communication, device
   NamedValues versions;  ///< lockstep, onednn, mpi, hdf5, ...
   RunTiming timing;
-  std::vector<GenerationRecord> generations = {};  ///< the last one is the writer's, which ends now
+  std::vector<GenerationRecord> generations = {};  ///< the last one is the writer's, up to now
   bool is_live = false;                            ///< training goes on: pages load themselves again
 };
 

@@ -106,10 +106,13 @@ class Chart {
       }
       points += fmt::format("{:.1f},{:.1f} ", x(e), y(value));
       ++count;
-      svg += fmt::format(
-          R"(<circle class="dot {}" cx="{:.1f}" cy="{:.1f}" r="{}"><title>epoch {}: {} {:.4g}</title></circle>)",
-          line.style, x(e), y(value), epochs_ > max_dots ? 1 : 3, first_epoch_ + static_cast<int>(e),
-          html_escaped(line.name), value);
+      svg += fmt::format(R"(<circle class="dot {}" cx="{:.1f}" cy="{:.1f}" r="{}">)", line.style, x(e), y(value),
+                         epochs_ > max_dots ? 1 : 3);
+      if (epochs_ <= max_titles) {
+        svg += fmt::format("<title>epoch {}: {} {:.4g}</title>", first_epoch_ + static_cast<int>(e),
+                           html_escaped(line.name), value);
+      }
+      svg += "</circle>";
     }
     end_piece();
     return svg;
@@ -117,6 +120,7 @@ class Chart {
 
  private:
   static constexpr std::size_t max_dots = 60;
+  static constexpr std::size_t max_titles = 500;  ///< which take most of a long run's page
 
   [[nodiscard]] double x(std::size_t epoch) const {
     const double part = epochs_ > 1 ? static_cast<double>(epoch) / static_cast<double>(epochs_ - 1) : 0.5;

@@ -65,8 +65,9 @@ std::string text_of(const NamedValues::mapped_type& value) {
 
 std::string number(double value) { return std::isfinite(value) ? fmt::format("{:.4g}", value) : "not finite"; }
 
-/// "1,664,809", "145" or "12.3".
+/// "1,664,809", "145", "12.3", or "" if it is not known.
 std::string amount(double value) {
+  if (std::isnan(value)) return "";
   if (!(value >= 100 && value < 1e15)) return fmt::format("{:.3g}", value);
   std::string digits = fmt::format("{:.0f}", value);
   for (std::size_t at = digits.size(); at > 3;) digits.insert(at -= 3, ",");
@@ -80,7 +81,7 @@ std::string plural(std::int64_t count, std::string_view word) {
 double median(std::vector<double> values) {
   if (values.empty()) return std::numeric_limits<double>::quiet_NaN();
   std::ranges::sort(values);
-  return values[values.size() / 2];
+  return (values[(values.size() - 1) / 2] + values[values.size() / 2]) / 2;
 }
 
 constexpr std::string_view validation = "val_";
@@ -134,13 +135,11 @@ std::string figures(const RunReport& report) {
   std::vector<double> speeds;
   double seconds = 0;
   for (const EpochRecord& epoch : report.history.epochs) {
-    speeds.push_back(epoch.examples_per_second);
+    if (std::isfinite(epoch.examples_per_second)) speeds.push_back(epoch.examples_per_second);
     seconds += epoch.seconds;
   }
-  if (!speeds.empty()) {
-    html += figure("examples per second (median epoch)", amount(median(speeds)));
-    html += figure("seconds in epochs", amount(seconds));
-  }
+  if (!speeds.empty()) html += figure("examples per second (median epoch)", amount(median(speeds)));
+  if (std::isfinite(seconds) && !report.history.epochs.empty()) html += figure("seconds in epochs", amount(seconds));
   if (std::isfinite(report.timing.peak_memory_mb))
     html += figure("MB, the chief's peak memory", amount(report.timing.peak_memory_mb));
   return html + "</div>\n";
@@ -184,7 +183,7 @@ std::string epochs(const History& history) {
       const auto found = epoch.logs.find(column);
       html += "<td class=\"number\">" + (found == epoch.logs.end() ? "" : number(found->second)) + "</td>";
     }
-    html += fmt::format("<td class=\"number\">{:.3g}</td><td class=\"number\">{}</td></tr>\n", epoch.seconds,
+    html += fmt::format("<td class=\"number\">{}</td><td class=\"number\">{}</td></tr>\n", amount(epoch.seconds),
                         amount(epoch.examples_per_second));
   }
   return html + "</table></div></details>\n";
@@ -208,12 +207,12 @@ std::string generations(const std::vector<GenerationRecord>& records) {
   std::string html =
       "<h2>Workers over time</h2>\n<div class=\"scroll\"><table class=\"bars\">\n<tr><th>generation</th><th "
       "class=\"number\">workers</th><th>began (UTC)</th><th class=\"number\">waited</th><th "
-      "class=\"number\">trained</th><th></th><th>ended</th></tr>\n";
+      "class=\"number\">lasted</th><th></th><th>ended</th></tr>\n";
   double free_since = begin;
   for (const GenerationRecord& each : records) {
     const double seconds = std::max(each.ended - each.began, 0.0);
     html += fmt::format(
-        "<tr><td>{}</td><td class=\"number\">{}</td><td>{:%H:%M:%S}</td><td class=\"number\">{:.1f} s</td>"
+        "<tr><td>{}</td><td class=\"number\">{}</td><td>{:%d %b %H:%M:%S}</td><td class=\"number\">{:.1f} s</td>"
         "<td class=\"number\">{:.1f} s</td><td class=\"bar\"><span style=\"margin-left: {:.1f}%; width: {:.1f}%\">"
         "</span></td><td>{}</td></tr>\n",
         each.generation, each.ranks, fmt::gmtime(static_cast<std::time_t>(each.began)),

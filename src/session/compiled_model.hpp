@@ -132,7 +132,7 @@ struct CompiledModel {
   AlignedBuffer local_memory;  ///< of a tensor-parallel model: parameters that only this rank holds
   Arenas local;
   std::optional<Shards> shards;
-  /// The first has the batch size that arenas are laid out for; the others follow, the last used last.
+  /// steps[0] has the batch size of the arenas; the rest are ordered by last use.
   std::vector<std::unique_ptr<CompiledStep>> steps;
   CompiledStep* training = nullptr;  ///< the step that trained last
 

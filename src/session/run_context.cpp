@@ -242,7 +242,7 @@ RunContext::~RunContext() {
     // The model directory last: its record ends the job, and whoever is killed before that removes the backups later.
     for (const bool of_model : {false, true}) {
       for (DirectoryLock& lock : backups_.locks) {
-        if ((lock.directory() == options_.model_dir) != of_model || (backups_.are_kept && !of_model)) continue;
+        if ((lock.directory() == options_.model_dir) != of_model || (backups_.keep_their_locks && !of_model)) continue;
         fault_point("record");
         lock.record_finish();
       }

@@ -102,7 +102,7 @@ class RunContext {
   [[nodiscard]] const std::vector<BackupDirectory>& backup_directories() const noexcept { return backups_.directories; }
   void keep_backups() noexcept {
     backups_.directories.clear();
-    backups_.are_kept = true;
+    backups_.keep_their_locks = true;
   }
 
   /// Ends the program with exit code 75 because a launcher or Ctrl-C asked for it (StopRequest). Waits until all files
@@ -121,7 +121,8 @@ class RunContext {
     std::vector<DirectoryLock> locks = {};
     std::vector<BackupDirectory> directories = {};
     bool remove_on_exit = false;
-    bool are_kept = false;  ///< the locks of their directories record no end, after which another job clears them
+    bool keep_their_locks =
+        false;  ///< the locks of their directories record no end, after which another job clears them
     ~FinishedBackupsRemover();
   };
 

@@ -48,14 +48,18 @@ class QuickTest(FitTest):
         model = make_model(layers=[keras.layers.Flatten(), keras.layers.Dropout(0.3)])
         collect = Collect(kill)
         with contextlib.redirect_stderr(io.StringIO()) as said:
-            history = lockstep.fit(model, x, y, callbacks=[collect], **options).history
-        self.assertEqual(history, expected)
+            history = lockstep.fit(model, x, y, callbacks=[collect], **options)
+        self.assertEqual(history.history, expected)
         self.assertEqual([epoch for kind, epoch in collect.calls if kind == "epoch_end"], [0, 1, 2, 3])
         for own, theirs in zip(model.get_weights(), calm.get_weights(), strict=True):
             np.testing.assert_array_equal(own, theirs)
         self.assertRegex(
             said.getvalue(), r"^Lockstep: .*killed by signal 9.*; training goes on from the last backup\n$"
         )
+        page = history.page()
+        self.assertIn("4 epochs, 2 workers</h1>", page)
+        self.assertRegex(page, r"(?s)Workers over time.*killed by signal 9")
+        self.assertRegex(page, r"(?s)Where a step.*backward")
 
     def test_ctrl_c_stops_at_the_next_step_and_leaves_the_model_usable(self) -> None:
         x, y = data()
@@ -113,6 +117,11 @@ class QuickTest(FitTest):
             np.testing.assert_allclose(history.history[name], values, atol=TOLERANCE, err_msg=name)
         self.assert_same(model, alone)
         self.assertEqual(said.getvalue().count("training goes on from the last backup"), 1, said.getvalue())
+        shown = history._repr_html_()  # as a notebook calls it
+        self.assertTrue(shown.startswith('<iframe srcdoc="&lt;!DOCTYPE html&gt;'))
+        self.assertEqual(shown.count('"'), 4)
+        self.assertIn("3 epochs, 2 workers", shown)
+        self.assertIn("killed by signal 9", shown)
 
 
 class FullTest(FitTest):

@@ -114,7 +114,7 @@ class QuickTest(FitTest):
                 model, np.array([np.zeros((8, 8, 1)), np.zeros((7, 8, 1))], dtype=object), y[:2])),
             (r"numpy\.stack", ValueError, lambda: lockstep.fit(
                 model, [np.zeros((8, 8, 1)), np.zeros((7, 8, 1))], y[:2])),
-            (r"input 3 of the data is NaN at \(0, 0, 0\)", ValueError, lambda: lockstep.fit(
+            (r"the input of example 3 of the data is NaN at \(0, 0, 0\)", ValueError, lambda: lockstep.fit(
                 model, np.where(np.arange(EXAMPLES)[:, None, None, None] == 3, np.nan, x), y, verbose=0)),
         ]  # fmt: skip
         for sentence, kind, call in wrong:

@@ -42,6 +42,23 @@ class QuickTest(FitTest):
             for name, values in expected.items():
                 np.testing.assert_allclose(history.history[name] + last[name], values, atol=TOLERANCE, err_msg=name)
 
+    def test_a_crossentropy_of_no_probabilities_is_left_to_the_backend(self) -> None:
+        for last, loss, engine in (
+            (None, "sparse_categorical_crossentropy", "keras"),
+            ("relu", "sparse_categorical_crossentropy", "keras"),
+            (None, keras.losses.SparseCategoricalCrossentropy(from_logits=True), "native"),
+            ("softmax", "sparse_categorical_crossentropy", "native"),
+            ("sigmoid", "sparse_categorical_crossentropy", "native"),
+            (None, "mse", "native"),
+        ):
+            with self.subTest(last=last, loss=loss):
+                model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(4, last), keras.layers.Flatten()])
+                model.compile("sgd", loss)
+                found = lockstep.check(model)
+                self.assertEqual(found.engine, "native" if keras.backend.backend() == "tensorflow" else engine)
+                if found.engine == "keras":
+                    self.assertIn("from_logits=True", found.reason)
+
     def test_weights_of_classes_and_examples_as_keras(self) -> None:
         x, y = data()
         weights = np.random.default_rng(7).uniform(0, 2, EXAMPLES)

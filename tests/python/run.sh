@@ -56,7 +56,7 @@ if [ "${1:-}" = --full ]; then
   exit
 elif [ $# = 0 ]; then
   tests=(parts_test start_test {fit,fit_callbacks,fit_inference,fit_interruption,fit_mistakes,fit_sources,fit_transfer,equality,faults}_test.QuickTest
-    faults_test.MistakesTest examples_test.QuickTest)
+    faults_test.MistakesTest examples_test.QuickTest notebooks_test.QuickTest)
 fi
 cd "$here"
 exec "$venv/bin/python" -W ignore -m unittest "${tests[@]}"

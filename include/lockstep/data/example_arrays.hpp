@@ -40,8 +40,8 @@ struct TargetArray {
 /// Throws DataError, which names `source`, unless all class indices are in [0, classes).
 void require_class_indices(const SharedArray<std::int32_t>& indices, std::int64_t classes, const std::string& source);
 
-/// Throws DataError, which names `what` ("input", "target") and `source`, for a NaN or infinite value. `shape`: of one
-/// example.
+/// Throws DataError, which names `what` ("the input", "the target") and `source`, for a NaN or infinite value. `shape`:
+/// of one example.
 void require_finite(const SharedArray<float>& values, const Shape& shape, const char* what, const std::string& source);
 
 /// Elements of one example of this shape; 0 if a dimension is not positive or the product overflows.

@@ -66,7 +66,8 @@ class Model {
   [[nodiscard]] std::optional<CompileOptions> compile_options() const;
 
   /// Trains; the chief shows progress. Returns the epochs of this call. Throws DataError with epoch and step if the
-  /// loss becomes NaN or infinite; under a launcher that keeps backups, PeerError the first time, for one restart.
+  /// loss, or at an epoch's end a weight, becomes NaN or infinite; under a launcher that keeps backups, PeerError the
+  /// first time, for one restart.
   History fit(const Dataset& data, const FitOptions& options = {});
 
   /// Throws DataError or UsageError unless the compiled model can be trained on `data` and evaluated on it. fit and

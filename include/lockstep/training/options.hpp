@@ -18,7 +18,8 @@ namespace lockstep {
 enum class Device { automatic, cpu, cuda };
 
 /// How a step is distributed. data: each worker computes its slice of the batch with all weights. tensor: each worker
-/// computes the whole batch with its shard of the weights. automatic: the choice with the shorter predicted step.
+/// computes the whole batch with its shard of the weights. automatic: what is predicted to be faster; data unless it
+/// gains 5 %.
 enum class Parallelism { automatic, data, tensor };
 
 /// What a run does with backups it finds. automatic: resume if there is one. require: resume or fail. never: remove
@@ -54,7 +55,7 @@ struct Options {
   int global_batch_size = 128;
   std::optional<double> learning_rate = {};    ///< none: the program's default
   std::filesystem::path initial_weights = {};  ///< a file of Keras or Lockstep; empty: random, or a loaded model's
-  std::optional<double> input_scale = {};      ///< factor for byte inputs; none: 1/255, or 1 if the model rescales
+  std::optional<double> input_scale = {};      ///< factor for byte inputs; none: see README, Data
   std::uint64_t seed = 42;
   Device device = Device::automatic;
   Communication communication = Communication::automatic;

@@ -33,8 +33,8 @@ Pass computed_by(const Operation& operation, Pass pass) {
 
 double rate_of(const ConvolutionRow& row, const Operation& operation, Pass pass) {
   const Pass computing = computed_by(operation, pass);
-  if (computing == Pass::forward) return row.forward;
-  return computing == Pass::data ? row.data : row.weights;
+  if (computing == Pass::forward) return row.forward_rate;
+  return computing == Pass::data ? row.data_rate : row.weights_rate;
 }
 
 /// A row's layouts as those of the operation's input and output.
@@ -156,7 +156,8 @@ void ConvolutionCosts::use_winograd_if_faster(Kernels& kernels) const {
     const bool is_its = row.algorithm == Algorithm::winograd && row.input == problem.choice.input;
     if (!is_its || !supports_winograd(problem)) continue;
     const double work = winograd_work(problem_.graph, problem_.operation, problem_.num_examples);
-    const double cost = work / row.forward + work / row.weights + (has_data_gradient_ ? work / row.data : 0);
+    const double cost =
+        work / row.forward_rate + work / row.weights_rate + (has_data_gradient_ ? work / row.data_rate : 0);
     if (forces_winograd_ || cost < kernels.cost)
       kernels = {.cost = forces_winograd_ ? 0 : cost, .choice = problem.choice};
   }

@@ -30,9 +30,9 @@ struct ConvolutionRow {
   ConvolutionKind kind;
   Layout input;   ///< of the image: a transposed convolution's output
   Layout output;  ///< of the map
-  double forward;
-  double data;
-  double weights;
+  double forward_rate;
+  double data_rate;
+  double weights_rate;
 };
 
 [[nodiscard]] std::span<const ConvolutionRow> convolution_table() noexcept;

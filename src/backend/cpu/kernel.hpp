@@ -1,5 +1,5 @@
-// A kernel is an operation bound to buffers for one local batch size. Also declares the factories, which have one file
-// each.
+// A kernel is an operation bound to buffers for one local batch size. Also declares the factories; a
+// file holds those of one kind of operation.
 #pragma once
 
 #include "backend/backend.hpp"

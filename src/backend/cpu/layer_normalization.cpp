@@ -24,7 +24,7 @@ struct Rule {
   bool over_pixels = false;  ///< all pixels of an example have one mean and deviation
   bool is_centered = true;   ///< subtracts the mean
   bool is_unit = false;      ///< divides by the length
-  double epsilon = 0;        ///< of is_unit: the smallest length; else added to the variance
+  double epsilon = 0;        ///< with is_unit a lower bound of the length, otherwise added to the variance
   bool has_gamma = false;
   bool has_beta = false;
 };

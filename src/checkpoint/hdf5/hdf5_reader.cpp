@@ -108,6 +108,8 @@ void Hdf5Reader::check_structure_digest() const {
   if (*is_lockstep_file) fail(fmt::format("has lost its structure digest; {}", damage_remedy));
 }
 
+bool Hdf5Reader::has_checksums() const { return read_number("/", structure_digest_attribute).has_value(); }
+
 void Hdf5Reader::fail(const std::string& problem) const {
   if (const int error = error_suppressor_.read_errno(); error != 0) {
     throw IoError(fmt::format("cannot read {}: {}; check the disk and its mount", name_.string(),

@@ -48,6 +48,9 @@ class Hdf5Reader {
   /// The shape of a floating-point dataset; nullopt for other objects.
   [[nodiscard]] std::optional<Shape> shape_of(const std::string& path) const;
 
+  /// Whether a changed byte would be noticed. Only Hdf5Writer writes checksums.
+  [[nodiscard]] bool has_checksums() const;
+
   /// The digest that Hdf5Writer stored with an object; nullopt in files from other writers.
   [[nodiscard]] std::optional<std::uint64_t> read_digest(const std::string& object) const;
 

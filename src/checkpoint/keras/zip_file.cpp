@@ -186,6 +186,9 @@ ZipReader::ZipReader(std::filesystem::path file) : name_(std::move(file)) {
     require_unique_members();
     return;
   }
+  std::string head(4, ' ');
+  if (std::ifstream(name_, std::ios::binary).read(head.data(), std::ssize(head)) && head == "\x89HDF")
+    fail("is an HDF5 file; rename it, so that its name ends with .h5");
   fail(fmt::format("is not a zip archive, damaged or cut short ({}); save the model again as .keras", text_of(code)));
 }
 

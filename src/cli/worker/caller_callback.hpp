@@ -44,7 +44,7 @@ class CallerCallback : public Callback {
  private:
   /// Sends an event and applies the caller's answer on all ranks. Collective.
   void ask(Model& model, nlohmann::json event);
-  /// Sends an event. Of the caller's messages, reads only an interruption. Collective.
+  /// Sends an event. Reads no message of the caller but an interruption. Collective.
   void report(nlohmann::json event);
   [[nodiscard]] nlohmann::json wait_for_answer(const nlohmann::json& event);
 

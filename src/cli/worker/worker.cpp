@@ -151,7 +151,9 @@ class Worker {
     parts.run_context->keep_backups();  // the caller removes them when its callbacks have returned
     const bool has_state = write_state(parts, state);
     json last = describe(model, {});
-    last.update({{"event", event}, {"state", has_state}});
+    last.update({{"event", event},
+                 {"state", has_state},
+                 {"profile_ms_per_step", parts.session.report().timing.profile_ms_per_step}});
     send(last);
     // The caller of a job that it interrupted hangs up, which ends this process.
     if (event == std::string("interrupted") && channel_) {

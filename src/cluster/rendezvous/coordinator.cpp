@@ -302,8 +302,8 @@ void Coordinator::fail(const Fault& fault, double now) {
   if (has_progressed) restarts_ = 0;
   best_step_before_ = best_step_;
   retry_at_ = 0;
-  const std::string before = std::exchange(last_repeatable_, fault.repeatable);
-  const bool is_repeated = !has_progressed && !before.empty() && before == fault.repeatable;
+  const std::string before = std::exchange(last_signature_, fault.signature);
+  const bool is_repeated = !has_progressed && !before.empty() && before == fault.signature;
   std::string text = fmt::format("generation {} ended: {}: {}", placement_.generation,
                                  describe_member(fault.member, fault.rank), printable_line(fault.what));
   if (fault.is_leave) {

@@ -156,7 +156,7 @@ class Coordinator {
     bool is_leave = false;  ///< requested: does not count as a restart
     RestartCause cause = RestartCause::failed;
     bool backs_off = false;  ///< the next generations begin after growing pauses: the cause may take a while to go away
-    std::string repeatable = {};  ///< not empty: the second fault in a row with this text ends the job
+    std::string signature = {};  ///< not empty: the second fault in a row with this text ends the job
   };
   void fail(const Fault& fault, double now);
   /// Ends a generation whose ranks left on request; this does not count as a restart.
@@ -203,9 +203,9 @@ class Coordinator {
   std::uint64_t best_step_ = 0;
   std::uint64_t best_step_before_ = 0;  ///< best_step_ when the last generation ended
   std::map<RestartCause, std::uint64_t> restarts_by_cause_;
-  int restarts_ = 0;             ///< since the last progress
-  double retry_at_ = 0;          ///< when the next generation may begin
-  std::string last_repeatable_;  ///< Fault::repeatable of the last generation
+  int restarts_ = 0;            ///< since the last progress
+  double retry_at_ = 0;         ///< when the next generation may begin
+  std::string last_signature_;  ///< Fault::signature of the last generation
 };
 
 }  // namespace lockstep

@@ -163,12 +163,15 @@ void Coordinator::on(std::size_t member, const TrainerExited& message, double no
   // A disk, or an earlier process that still owns the model directory, takes its time.
   fault.backs_off = code == io || (code == temporary && !stall_detector_.has_trained());
   const std::optional<Progress>& last = stall_detector_.last_report(message.rank);
-  if (!message.out_of_memory.empty()) {
-    fault.repeatable = "out of memory";
+  if (is_leaving &&
+      (message.signal == SIGTERM || message.signal == SIGKILL)) {  // its launcher's, which had nothing to save
+    fault.what = "left: " + slots_[member].leave_reason;
+  } else if (!message.out_of_memory.empty()) {
+    fault.signature = "out of memory";
   } else if (last && last->activity == Activity::starting && message.signal != SIGKILL && code != temporary &&
              code != io) {  // a disk heals: pauses, not a second failure, decide
     fault.what += " while it joined the MPI world; its last lines say why";
-    fault.repeatable = fault.what;
+    fault.signature = fault.what;
   }
   fail(fault, now);
 }
@@ -194,8 +197,10 @@ void Coordinator::on(std::size_t member, const Leaving& message, double /*now*/)
   slot.leave_reason = message.reason.empty() ? "it was told to stop" : printable_line(message.reason);
   if (phase_ == Phase::finished) return;
   const char* const next = phase_ != Phase::running ? ""
-                           : slots_.size() == 1     ? "; all ranks save and end"
-                                                    : "; all ranks save and wait for it to come back";
+                           : !stall_detector_.has_trained()
+                               ? "; nothing has been trained yet, so there is nothing to save"
+                           : slots_.size() == 1 ? "; all ranks save and end"
+                                                : "; all ranks save and wait for it to come back";
   post_to_all(Notice{fmt::format("{} leaves: {}{}", describe_member(member, {}), slot.leave_reason, next)});
 }
 

@@ -134,11 +134,11 @@ void RendezvousServer::handle(std::span<const pollfd> polled) {
   }
   if (has_pending_connection) accept_some();
   probe_missing();
-  if (dropped_ > 0 && monotonic_seconds() >= next_line_) {
+  if (dropped_peers_ > 0 && monotonic_seconds() >= next_line_) {
     next_line_ = monotonic_seconds() + between_lines;
-    log_lines_.push_back(fmt::format("dropped {} unauthenticated {} at the rendezvous port, most recently {}", dropped_,
-                                     dropped_ == 1 ? "peer" : "peers", last_dropped_));
-    dropped_ = 0;
+    log_lines_.push_back(fmt::format("dropped {} unauthenticated {} at the rendezvous port, most recently {}",
+                                     dropped_peers_, dropped_peers_ == 1 ? "peer" : "peers", last_dropped_peer_));
+    dropped_peers_ = 0;
   }
 }
 
@@ -232,8 +232,8 @@ void RendezvousServer::refuse(UnauthenticatedPeer& peer, const Frame& answer, co
 }
 
 void RendezvousServer::drop(const UnauthenticatedPeer& peer, const std::string& why) {
-  ++dropped_;
-  last_dropped_ = fmt::format("{} ({})", peer.from, why);
+  ++dropped_peers_;
+  last_dropped_peer_ = fmt::format("{} ({})", peer.from, why);
 }
 
 void RendezvousServer::serve(std::size_t member) {

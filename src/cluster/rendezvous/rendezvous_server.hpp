@@ -90,9 +90,9 @@ class RendezvousServer {
 
   std::vector<std::string> log_lines_;
   std::set<std::string> reported_;  ///< refusals that were logged, to log each once
-  std::size_t dropped_ = 0;
+  std::size_t dropped_peers_ = 0;
   double next_line_ = 0;
-  std::string last_dropped_;
+  std::string last_dropped_peer_;
 };
 
 }  // namespace lockstep

@@ -17,7 +17,7 @@ namespace {
 constexpr std::array signals{SIGINT, SIGTERM, SIGUSR1};
 
 // NOLINTBEGIN(cppcoreguidelines-avoid-non-const-global-variables)
-volatile std::sig_atomic_t was_interrupted = 0;
+volatile std::sig_atomic_t was_interrupted = 0;  // by this signal, the first one
 volatile std::sig_atomic_t tells_user = 0;
 volatile std::sig_atomic_t has_trained = 0;
 int depth = 0;
@@ -37,9 +37,12 @@ extern "C" void end_now(int /*signal*/) {
 }
 
 extern "C" void note_interrupt(int signal) {
-  const bool is_first = was_interrupted == 0;
-  was_interrupted = 1;
-  if (!is_first) return;
+  if (was_interrupted == signal) {
+    tell("\ninterrupted again: stopping at once; the last backup stays\n");
+    _exit(static_cast<int>(ExitCode::temporary));
+  }
+  if (was_interrupted != 0) return;
+  was_interrupted = signal;
   tell(signal == SIGTERM
            ? "\nSIGTERM came (mpirun sends it after Ctrl-C, and when it loses a rank): stopping after this step\n"
            : "\ninterrupted: stopping after this step; once more stops at once\n");
@@ -67,7 +70,7 @@ void begin_interruptible(bool says_so) {
     if (former[i].sa_handler == SIG_IGN) continue;
     struct sigaction action {};
     action.sa_handler = note_interrupt;
-    action.sa_flags = SA_RESTART | static_cast<int>(SA_RESETHAND);
+    action.sa_flags = SA_RESTART;
     (void)sigaction(signals[i], &action, nullptr);
   }
 }

@@ -1,5 +1,6 @@
 // Ctrl-C in a process without a launcher. While a model trains, the first SIGINT, SIGTERM or SIGUSR1 asks to stop after
-// the step, with a backup, and the second one ends the process at once. At other times each of them ends it.
+// the step, with a backup, and a second one of the same kind ends the process at once (mpirun sends SIGTERM after
+// SIGINT). Outside training any of them ends the process. The exit code is 75.
 #pragma once
 
 namespace lockstep {

@@ -36,7 +36,7 @@ void require_log_or_nothing(const std::filesystem::path& path) {
   std::string found(head.size(), ' ');
   if (!file.read(found.data(), static_cast<std::streamsize>(found.size())) && file.gcount() == 0) return;
   if (found == head) return;
-  throw UsageError(path.string() + " is not a CSV log of a training, so it is not replaced; name another file");
+  throw UsageError(path.string() + " is not a CSV log of a training run, so it is not replaced; name another file");
 }
 
 }  // namespace

@@ -271,8 +271,8 @@ TEST_CASE("Winograd's algorithm trains residual blocks, frozen layers and what s
 TEST_CASE("the table has rates for every pass, and oneDNN's rows are in order of instruction sets") {
   for (const ConvolutionRow& row : convolution_table()) {
     INFO(to_string(row.algorithm) << " from " << to_string(row.from));
-    if (row.algorithm != ConvolutionAlgorithm::direct_depthwise) CHECK(row.forward > 0);
-    CHECK(row.weights > 0);
+    if (row.algorithm != ConvolutionAlgorithm::direct_depthwise) CHECK(row.forward_rate > 0);
+    CHECK(row.weights_rate > 0);
     for (const ConvolutionRow& later : convolution_table()) {
       const bool is_same = later.algorithm == row.algorithm && later.type == row.type && later.input == row.input &&
                            later.output == row.output && later.kind == row.kind;

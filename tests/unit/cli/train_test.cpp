@@ -5,6 +5,8 @@
 #include "cli/command_line.hpp"
 #include "cli/commands.hpp"
 #include "cli/model_settings.hpp"
+#include "core/environment.hpp"
+#include "options/other_variables.hpp"
 #include "options/shared_options.hpp"
 #include "support/catch.hpp"
 
@@ -164,13 +166,25 @@ TEST_CASE("an uncompiled model requires a loss and an optimizer", "[train]") {
   CHECK(message_of<UsageError>(settings_of({"--loss", "mean_squared_error"}), false) == "accepted");
 }
 
-TEST_CASE("a loss takes probabilities if the model ends in softmax", "[train]") {
+TEST_CASE("the options of one program are known to all, as variables", "[train]") {
+  TrainSettings settings;
+  for (const ProgramOption& option : train_options(settings)) {
+    CAPTURE(option.name);
+    CHECK(is_of_another_program(variable_of_option(option.name)));
+  }
+  CHECK_FALSE(is_of_another_program("LOCKSTEP_EARLY_STOPPIN"));
+}
+
+TEST_CASE("a loss takes probabilities if the model ends in softmax or a sigmoid", "[train]") {
   const ModelSettings settings = settings_of({"--loss", "sparse_categorical_crossentropy", "--optimizer", "sgd"});
   const auto logits = [&](const Sequential& model) {
     return from_logits(resolve_compile_options(settings, model, {}, true));
   };
   CHECK(logits(classifier()));
   CHECK_FALSE(logits(classifier(softmax)));
+  CHECK_FALSE(logits(classifier(sigmoid)));
+  CHECK_FALSE(logits(classifier(activations::hard_sigmoid)));
+  CHECK(logits(classifier(relu)));
   CHECK_FALSE(logits(Sequential{Input({4}), Dense(3), Activation(softmax)}));
   CHECK_FALSE(logits(Sequential{Input({4}), Dense(3, {.activation = softmax}), Reshape({3})}));
   CHECK(logits(Sequential{Input({4}), Dense(3, {.activation = softmax}), Dense(3)}));

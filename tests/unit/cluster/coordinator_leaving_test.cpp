@@ -25,6 +25,16 @@ TEST_CASE("the only worker of a job is not awaited when it leaves") {
   CHECK(job.logged(0, "leaves: SIGINT; all ranks save and end"));
 }
 
+TEST_CASE("a worker that leaves before the first step does not claim to save") {
+  SimulatedJob job({.members = 1});
+  job.start_all();
+  REQUIRE(job.run_until([&]() { return job.coordinator().generation() == 1; }, 5));
+  REQUIRE(job.step_now == 0);
+  job.at(0).member->leave("SIGINT");
+  REQUIRE(job.run_until([&]() { return job.at(0).exit.has_value(); }, 2));
+  CHECK(job.logged(0, "leaves: SIGINT; nothing has been trained yet, so there is nothing to save"));
+}
+
 TEST_CASE("a worker that receives SIGTERM triggers a backup, costs no restart and is awaited") {
   SimulatedJob job({.members = 3, .timeouts = {.max_restarts = 0}});
   job.start_all();

@@ -103,15 +103,17 @@ TEST_CASE("a number that is not finite is named", "[dataset]") {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const float infinity = std::numeric_limits<float>::infinity();
   Dataset data{Shape{2}, std::vector<float>{1, 2, 3, nan, 5, 6}, Shape{}, std::vector<float>{1, 2, 3}, "some.npz"};
-  CHECK(lacking(message_of<DataError>([&] { data.validate(1); }), {"input 1 of some.npz is NaN at (1,);"}) == "");
+  CHECK(lacking(message_of<DataError>([&] { data.validate(1); }),
+                {"the input of example 1 of some.npz is NaN at (1,);"}) == "");
   const Dataset pictures{Shape{2, 1, 3}, std::vector<float>{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, nan, 12}, Shape{},
                          std::vector<float>{1, 2}, "some.npz"};
-  CHECK(lacking(message_of<DataError>([&] { pictures.validate(1); }), {"input 1 of some.npz is NaN at (1, 0, 1);"}) ==
-        "");
+  CHECK(lacking(message_of<DataError>([&] { pictures.validate(1); }),
+                {"the input of example 1 of some.npz is NaN at (1, 0, 1);"}) == "");
   data.input().values = std::vector<float>{1, 2, 3, 4, 5, 6};
   CHECK_NOTHROW(data.validate(1));
   data.target().values = std::vector<float>{1, 2, -infinity};
-  CHECK(lacking(message_of<DataError>([&] { data.validate(1); }), {"target 2 of some.npz is infinite;"}) == "");
+  CHECK(lacking(message_of<DataError>([&] { data.validate(1); }),
+                {"the target of example 2 of some.npz is infinite;"}) == "");
 }
 
 TEST_CASE("a slice shares the memory of its dataset and keeps it alive", "[dataset]") {

@@ -267,7 +267,7 @@ TEST_CASE("examples may be single numbers", "[load_dataset]") {
 
 TEST_CASE("a label that is NaN is found before kinds of labels are compared", "[load_dataset]") {
   check_npz_refused(1, npy(npy_dictionary("<f4", "(6,)"), bytes_of<float>({1, 2, 3, std::nanf(""), 5, 6})),
-                    "target 3 of");
+                    "the target of example 3 of");
 }
 
 TEST_CASE("mismatched npz arrays are rejected", "[load_dataset]") {

@@ -53,7 +53,7 @@ TEST_CASE("a report shows which workers trained when", "[report_html]") {
   report.generations = {{1, 3, 1000, 1010, "generation 1 ended: worker 2 <left>"}, {2, 2, 1015, 1020, ""}};
   const std::string page = report_html(report);
   CHECK(page.find("Workers over time") != std::string::npos);
-  CHECK(page.find("<td>1</td><td class=\"number\">3</td><td>00:16:40</td><td class=\"number\">0.0 s</td><td "
+  CHECK(page.find("<td>1</td><td class=\"number\">3</td><td>01 Jan 00:16:40</td><td class=\"number\">0.0 s</td><td "
                   "class=\"number\">10.0 s</td>") != std::string::npos);
   CHECK(page.find("margin-left: 75.0%; width: 25.0%") != std::string::npos);  // after a wait of 5 s
   CHECK(page.find("worker 2 &lt;left&gt;") != std::string::npos);
