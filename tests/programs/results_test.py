@@ -83,7 +83,7 @@ class ResultsTest(ProgramTest):
         self.succeed("--epochs", 2, "--steps-per-epoch", 3, workers=2, name="keras_mnist")
         history = self.history()
         self.assertEqual(set(history), {"model", "file", "iteration", "epochs", "evaluation", "config", "world", "versions",
-                                        "timing"})
+                                        "timing", "generations"})
         self.assertEqual(history["file"], "model.h5")
         self.assertEqual(history["model"], "keras_mnist")
         self.assertEqual([epoch["epoch"] for epoch in history["epochs"]], [0, 1])
