@@ -17,7 +17,7 @@ full=0
 
 # Budgets of the checks of --full, in minutes of processor time with cold caches. A check that takes more than 1.5 times
 # its budget is reported. A check that is not listed takes less than a minute.
-declare -A budget=([build]=26 [lint]=7 [sanitized_build]=14 [sanitizers]=3 [fuzzers]=3 [threads]=2 [interop]=13 [tests]=18 [manifests]=3 [pods]=12 [fault_matrix]=2 [examples]=9 [python_package]=33)
+declare -A budget=([build]=20 [includes]=2 [lint]=7 [sanitized_build]=14 [sanitizers]=3 [fuzzers]=3 [threads]=2 [interop]=13 [tests]=18 [manifests]=3 [pods]=12 [fault_matrix]=2 [examples]=9 [python_package]=33)
 
 failed=()
 notes=()
