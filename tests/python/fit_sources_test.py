@@ -124,7 +124,7 @@ class SourceTest(FitTest):
         short = (x[:1], y[:1])
         sentence = "has 1 example for 2 workers"
         if engine == "native":
-            sentence = "8, 1 and 8 examples; the native engine takes equal ones"
+            sentence = "8, 1 and 8 examples; the native engine takes batches of equal length"
         with self.assertRaisesRegex(ValueError, sentence):
             lockstep.fit(model, batches(good, short, good), steps_per_epoch=3, engine=engine, workers=2, verbose=0)
 
