@@ -50,7 +50,7 @@ if [ "${1:-}" = --full ]; then
   cd "$here"
   # Most tests keep one core busy, so two modules run at a time, the longest first.
   # shellcheck disable=SC2016 # the inner shell's variables
-  run_module='"$0" -W ignore -m unittest "$1" >"$2.$1.log" 2>&1; code=$?; printf "%s: " "$1"; cat "$2.$1.log"; exit $((code > 0))'
+  run_module='env --default-signal=INT "$0" -W ignore -m unittest "$1" >"$2.$1.log" 2>&1; code=$?; printf "%s: " "$1"; cat "$2.$1.log"; exit $((code > 0))'
   longest=$(printf '%s\n' wheel_test fit_sources_test fit_test examples_test faults_test)
   { echo "$longest" && basename -s .py ./*_test.py | grep -vxF "$longest"; } | xargs -I {} -P 2 bash -c "$run_module" "$venv/bin/python" {} "$own/tests"
   exit
@@ -59,4 +59,5 @@ elif [ $# = 0 ]; then
     faults_test.MistakesTest examples_test.QuickTest notebooks_test.QuickTest)
 fi
 cd "$here"
-exec "$venv/bin/python" -W ignore -m unittest "${tests[@]}"
+# Ctrl-C is tested; a shell's background jobs ignore it.
+exec env --default-signal=INT "$venv/bin/python" -W ignore -m unittest "${tests[@]}"
