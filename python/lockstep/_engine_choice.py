@@ -100,8 +100,6 @@ def _native_problem(model: Any, task: str = "train") -> str | None:
     trains = task == "train"
     lost = replaced_in_file(model, trains) if task == "predict" else lost_in_file(model, trains)
     lost = other_epsilon() or lost
-    if lost is None and task != "predict":
-        lost = _compares_no_probabilities(model)
     if lost is not None:
         return lost
     with Job() as job:
@@ -114,7 +112,7 @@ def _native_problem(model: Any, task: str = "train") -> str | None:
         command = [find_command(), "worker", "--job", str(described)]
         code, output = job.run(command)
     if code == 0:
-        return None
+        return None if task == "predict" else _compares_no_probabilities(model)
     error = error_of(code, output, "")
     if code not in _WRONG_MODEL:
         raise error
