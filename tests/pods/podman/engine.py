@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+ROOT = Path(__file__).resolve().parents[3]
 NETWORK = "lockstep-pods"
 
 CONTAINERS_CONF = """
@@ -49,6 +50,15 @@ class Unavailable(Exception):
 
 class Failed(AssertionError):
     """A command of the engine failed."""
+
+
+def image_command(tag: str, *options: str) -> list[str]:
+    """Builds an image of this checkout. What this machine has compiled is not compiled again, if it has ccache."""
+    command = [str(ROOT / "scripts/build_image.sh"), "--engine", "buildah", "--tag", tag, *options]
+    if shutil.which("ccache"):
+        found = subprocess.run(["ccache", "--get-config", "cache_dir"], capture_output=True, text=True, check=True)
+        command += ["--ccache", found.stdout.strip()]
+    return command
 
 
 def missing() -> str:

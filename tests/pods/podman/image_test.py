@@ -4,7 +4,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from engine import Engine
+from engine import Engine, image_command
 
 ROOT = Path(__file__).resolve().parents[3]
 PROGRAMS = sorted(path.stem for path in (ROOT / "models").glob("*.cpp"))
@@ -62,8 +62,7 @@ class ImageTest(unittest.TestCase):
             context = Path(name)
             (context / "my_model.cpp").write_text((ROOT / "models/keras_mnist.cpp").read_text())
             (context / "Dockerfile").write_text(OWN_PROGRAM.format(dev=f"{_image}-dev", image=_image))
-            script = str(ROOT / "scripts/build_image.sh")
-            for command in ((script, "--engine", "buildah", "--target", "dev", "--tag", f"{_image}-dev"),
+            for command in (image_command(f"{_image}-dev", "--target", "dev"),
                             ("buildah", "build", "--isolation", "chroot", "--pull=missing", "--tag", f"{_image}-own", name)):
                 ended = _engine.run(*command, limit=600)
                 self.assertEqual(ended.returncode, 0, ended.stdout[-3000:] + ended.stderr[-3000:])

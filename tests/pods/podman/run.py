@@ -9,13 +9,12 @@ run.
 """
 
 import argparse
-import shutil
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
-from engine import Engine, Unavailable, missing
+from engine import Engine, Unavailable, image_command, missing
 
 ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "tests" / "support"))
@@ -34,12 +33,8 @@ def skip(reason: str) -> int:
 def build(engine: Engine) -> bool:
     """Returns whether the image exists now; raises Unavailable if its base image cannot be fetched."""
     log = engine.home / "build.log"
-    command = [str(ROOT / "scripts/build_image.sh"), "--engine", "buildah", "--tag", IMAGE]
-    if shutil.which("ccache"):  # what this machine has compiled is not compiled again
-        found = subprocess.run(["ccache", "--get-config", "cache_dir"], capture_output=True, text=True, check=True)
-        command += ["--ccache", found.stdout.strip()]
     with log.open("w", encoding="utf-8") as output:
-        code = subprocess.run(command, env=engine.environment, stdout=output, stderr=subprocess.STDOUT).returncode
+        code = subprocess.run(image_command(IMAGE), env=engine.environment, stdout=output, stderr=subprocess.STDOUT).returncode
     said = log.read_text(encoding="utf-8").strip().splitlines() or ["the image cannot be built"]
     if code == CANNOT_BE_HAD:
         raise Unavailable(said[-1])
