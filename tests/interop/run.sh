@@ -38,8 +38,8 @@ one_test() {
   local options=() log python=$venv/bin/python
   case $(basename "$1")$full in
     numerical_parity_test.py) options=(--quick) ;;
-    random_models_test.py--full) options=(--count 25) ;;
-    differential_test.py--full) options=(--count 100) ;;
+    random_models_test.py--full) options=(--count 10) ;;
+    differential_test.py--full) options=(--count 40) ;;
     tensorflow_test.py* | tf_keras_test.py*)
       python=$venv_with_tensorflow/bin/python
       [ "$venv_with_tensorflow" ] || return 0
