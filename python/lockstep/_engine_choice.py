@@ -48,7 +48,7 @@ def check(model: Any) -> Check:
 
 
 def require_compiled(model: Any) -> None:
-    """Refuse what is no compiled model."""
+    """Raise UsageError unless the model is compiled."""
     if not isinstance(model, keras.Model):
         raise UsageError(f"model is of type {type(model).__name__}; give a keras.Model")
     if not getattr(model, "compiled", False):

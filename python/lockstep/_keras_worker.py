@@ -91,7 +91,7 @@ class CallerCallback(BackupAndRestore):
         self._pending: Message = {}  # what the caller decided after the last batch of an epoch
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
-        """Restore the last backup, but none of a longer training."""
+        """Restore the last backup; refuse one beyond this job's epochs."""
         super().on_train_begin(logs)
         completed = self.model._initial_epoch or 0
         if completed > self._job.epochs:

@@ -72,10 +72,10 @@ struct Graph {
   std::vector<AllToAllSpec> all_to_alls;  ///< of values, then of their gradients if these are needed
   int rank = 0;                           ///< of a tensor-parallel model: the rank whose shard this is
   int ranks = 1;                          ///< of a tensor-parallel model: the number of ranks
-  double work = 0;                        ///< multiply-adds of the whole model for one batch (estimate_work)
-  std::size_t batch_norm_replicas = 0;    ///< of all ranks; 0: one per rank
-  std::vector<GraphInput> inputs;         ///< in the model's order
-  std::vector<GraphOutput> outputs;       ///< in the model's order
+  double work = 0;  ///< multiply-adds of the whole model, forward, for one batch: estimate_work() times the examples
+  std::size_t batch_norm_replicas = 0;  ///< of all ranks; 0: one per rank
+  std::vector<GraphInput> inputs;       ///< in the model's order
+  std::vector<GraphOutput> outputs;     ///< in the model's order
   bool mixed_bfloat16 = false;
   bool plain = false;               ///< all tensors have Keras' order, even where another layout is faster
   std::size_t cache_bytes = 0;      ///< bytes of a microbatch's tensors that stay in the cache; 0: no microbatches

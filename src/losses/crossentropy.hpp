@@ -11,8 +11,8 @@
 
 namespace lockstep {
 
-/// How outputs that are no logits become probabilities that sum to 1 in Keras on TensorFlow. Only outputs within 1e-7
-/// of 0 or beyond 1 - 1e-7 distinguish the two.
+/// How outputs that are no logits become probabilities that sum to 1 in Keras on TensorFlow. They differ
+/// where an output, or its share in the sum, is within 1e-7 of 0 or beyond 1 - 1e-7.
 enum class OutputScaling { divide_then_clip, clip_then_divide };
 
 struct CrossentropyRule {

@@ -7,10 +7,10 @@
 
 namespace lockstep {
 
-/// The name that `given` is another word for, such as "lr". Else the name closest to it, at most two inserted, deleted,
-/// changed or swapped characters away (one if `given` has fewer than five characters). Else, for three characters or
-/// more, the first name that begins with `given`, or is its beginning. Else, for five characters or more, the only name
-/// that ends in `given`. Empty if no name matches.
+/// The name of which `given` is a known synonym, such as "lr". Else the name closest to it, at most two inserted,
+/// deleted, changed or swapped characters away (one if `given` has fewer than five characters). Else, for three
+/// characters or more, the first name that begins with `given`, or is its beginning. Else, for five characters or more,
+/// the only name that ends in `given`. Empty if no name matches.
 [[nodiscard]] std::string nearest_name(std::string_view given, std::span<const std::string> names);
 
 /// Whether `given` differs from `name` by case only, or by one inserted, deleted, changed or swapped character. False

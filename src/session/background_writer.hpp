@@ -15,8 +15,8 @@
 namespace lockstep {
 
 /// Runs one job at a time on its own thread. HDF5 is not thread-safe, so call `wait` before reading or writing models
-/// elsewhere. Call every function from the training thread. While a gather is in flight, every function except
-/// `cancel_gather` is collective.
+/// elsewhere. Call every function from the training thread. While a gather is in flight, the functions that wait
+/// for it are collective.
 class BackgroundWriter {
  public:
   /// `report_busy` reports to the launcher that the training thread waits for a file, not for a peer.

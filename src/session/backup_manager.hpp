@@ -29,7 +29,8 @@ class BackupManager {
   BackupManager& operator=(const BackupManager&) = delete;
 
   /// Restores the newest backup as --resume says: weights, optimizer, position, history, callbacks. Collective. Throws
-  /// UsageError if the backup is of another job, DataError if all backups are damaged.
+  /// UsageError if the backup is of another job or --resume require finds none, DataError if all backups are damaged
+  /// (unless a later fit has some: this one then trains again), IoError if some cannot be read.
   void restore(int epochs);
 
   /// What tells this job from another one with the same command line.

@@ -69,7 +69,7 @@ class TrainingSession {
     record_nonfinite_ = std::move(record);
   }
 
-  /// What launchers or Ctrl-C had asked for by the last finished step; the same on all ranks.
+  /// What launchers or Ctrl-C had asked for when the ranks last exchanged requests; the same on all ranks.
   [[nodiscard]] StopRequest request() const noexcept { return request_; }
   /// Ends the program if a launcher or Ctrl-C asked to stop after this step. For training without backups.
   void leave_if_requested();

@@ -56,7 +56,7 @@ class InterruptionTest(ModelFileTest):
                 running.process.send_signal(signal.SIGINT)
                 ended = running.end()
                 self.assertEqual(ended.code, TEMPORARY, str(ended))
-                self.assertIn("interrupted: stopping after this step", ended.stderr)
+                self.assertIn("interrupted: stopping soon", ended.stderr)
                 self.assertRegex(ended.stderr, r"Interrupted (before|after step \d+ of) epoch \d+; the same command")
                 self.assertIn("Resuming from", self.succeed(*options, workers=workers).stdout)
                 if workers == 1:
@@ -117,7 +117,7 @@ class InterruptionTest(ModelFileTest):
         running.process.send_signal(signal.SIGINT)
         ended = running.end()
         self.assertEqual(ended.code, TEMPORARY, str(ended))
-        self.assertIn("interrupted: stopping after this step", ended.stderr)
+        self.assertIn("interrupted: stopping soon", ended.stderr)
         again = self.start(*options, name="custom_training_mnist")
         again.wait_for_output("Resuming from")
         again.process.kill()

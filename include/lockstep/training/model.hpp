@@ -116,7 +116,8 @@ class Model {
   /// The chief writes a .keras, .h5 or .weights.h5 file, atomically. The other workers write nothing.
   void save(const std::filesystem::path& path) const;
 
-  /// As save(), but returns after copying the weights; the file is written in the background. If it cannot be written,
+  /// As save(), but returns after copying the weights; the file is written in the background. An earlier file is waited
+  /// for first. If it cannot be written,
   /// --on-checkpoint-failure decides whether that is a warning or an IoError, which the next save or the end of fit()
   /// throws.
   void save_async(const std::filesystem::path& path) const;

@@ -169,7 +169,7 @@ void Coordinator::on(std::size_t member, const TrainerExited& message, double no
   } else if (!message.out_of_memory.empty()) {
     fault.signature = "out of memory";
   } else if (last && last->activity == Activity::starting && message.signal != SIGKILL && code != temporary &&
-             code != io) {  // a disk heals: pauses, not a second failure, decide
+             code != io) {  // an I/O error may pass: pauses, not a second failure
     fault.what += " while it joined the MPI world; its last lines say why";
     fault.signature = fault.what;
   }

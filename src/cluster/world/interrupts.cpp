@@ -44,8 +44,8 @@ extern "C" void note_interrupt(int signal) {
   if (was_interrupted != 0) return;
   was_interrupted = signal;
   tell(signal == SIGTERM
-           ? "\nSIGTERM came (mpirun sends it after Ctrl-C, and when it loses a rank): stopping after this step\n"
-           : "\ninterrupted: stopping after this step; once more stops at once\n");
+           ? "\nSIGTERM came (mpirun sends it after Ctrl-C, and when it loses a rank): stopping soon, with a backup\n"
+           : "\ninterrupted: stopping soon, with a backup; once more stops at once\n");
 }
 
 }  // namespace

@@ -71,7 +71,7 @@ void CSVLogger::on_epoch_end(Model& /*model*/, int epoch, Logs& logs) {
   const bool wants_header = keys_.empty() && !(begun_ && std::filesystem::file_size(filename_, ignored) > 0);
   if (keys_.empty()) {
     for (const auto& [name, value] : logs) keys_.push_back(name);
-    // A later epoch may validate. As Keras, also where none will.
+    // Like Keras, reserve the columns of a validation, even if no epoch validates.
     const bool has_validation = std::ranges::any_of(keys_, [](const auto& key) { return key.starts_with("val_"); });
     const std::size_t trained = has_validation ? 0 : keys_.size();
     for (std::size_t i = 0; i < trained; ++i) keys_.push_back("val_" + keys_[i]);

@@ -17,8 +17,9 @@ struct CSVLoggerOptions {
   bool append = false;
 };
 
-/// Writes one line an epoch: the epoch (from 0) and all logs, sorted by name. Holds the file locked while it trains.
-/// Throws PeerError if another process does, UsageError if the file is there and is no such log.
+/// Writes one line an epoch: the epoch (from 0) and the logs of the first epoch, sorted by name; then those of a
+/// validation, NA where none ran, as Keras does. Holds the file locked while it trains. Throws PeerError if another
+/// process does, UsageError if the file is there and is no such log.
 class CSVLogger : public Callback {
  public:
   explicit CSVLogger(std::filesystem::path filename, CSVLoggerOptions options = {});
