@@ -22,7 +22,7 @@ def as_array(value: Any, what: str) -> NDArray[Any]:
     if array.ndim == 0 or array.dtype.kind not in "buif":
         remedy = ""
         if array.dtype.kind in "US":
-            remedy = "; numpy.searchsorted(numpy.unique(y_train), y) turns the texts of each y into class indices"
+            remedy = "; with classes = sorted(set(y_train)), give [classes.index(label) for label in y]"
         elif array.dtype.kind == "O" and all(isinstance(each, np.ndarray) for each in array):
             remedy = "; it holds arrays of several shapes; resize pictures or pad sequences to one shape"
         raise DataError(f"{what} is no array of numbers: its type is {array.dtype}, its shape {array.shape}{remedy}")

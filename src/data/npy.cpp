@@ -55,11 +55,11 @@ const char* remedy_for(std::string_view descr) {
   switch (kind) {
     case 'U':
     case 'S':
-      return "make numbers of texts: numerals with .astype('float32'), labels with "
-             "numpy.searchsorted(numpy.unique(y_train), y)";
+      return "make numbers of texts: numerals with .astype('float32'), labels with classes = sorted(set(y_train)) and "
+             "[classes.index(label) for label in y]";
     case 'O':
-      return "make one array of numbers: of texts, class indices with numpy.searchsorted(numpy.unique(y_train), y); of "
-             "arrays of one shape, numpy.stack (resize or pad others first)";
+      return "make one array of numbers: of texts, class indices with classes = sorted(set(y_train)) and "
+             "[classes.index(label) for label in y]; of arrays of one shape, numpy.stack (resize or pad others first)";
     default: return "save it with .astype('float32')";
   }
 }
