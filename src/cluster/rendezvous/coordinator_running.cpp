@@ -163,11 +163,10 @@ void Coordinator::on(std::size_t member, const TrainerExited& message, double no
   // A disk, or an earlier process that still owns the model directory, takes its time.
   fault.backs_off = code == io || (code == temporary && !stall_detector_.has_trained());
   const std::optional<Progress>& last = stall_detector_.last_report(message.rank);
-  if (is_leaving &&
-      (message.signal == SIGTERM || message.signal == SIGKILL)) {  // its launcher's, which had nothing to save
-    fault.what = "left: " + slots_[member].leave_reason;
-  } else if (!message.out_of_memory.empty()) {
+  if (!message.out_of_memory.empty()) {
     fault.signature = "out of memory";
+  } else if (is_leaving && (message.signal == SIGTERM || message.signal == SIGKILL)) {  // its launcher's
+    fault.what = "left: " + slots_[member].leave_reason;
   } else if (last && last->activity == Activity::starting && message.signal != SIGKILL && code != temporary &&
              code != io) {  // an I/O error may pass: pauses, not a second failure
     fault.what += " while it joined the MPI world; its last lines say why";
