@@ -117,8 +117,8 @@ class Model {
   void save(const std::filesystem::path& path) const;
 
   /// As save(), but returns after copying the weights; the file is written in the background. An earlier file is waited
-  /// for first. If one cannot be written, --on-checkpoint-failure decides whether that is a warning or an IoError, which
-  /// the next save or the end of fit() throws.
+  /// for first. If one cannot be written, --on-checkpoint-failure decides whether that is a warning or an IoError,
+  /// which the next save or the end of fit() throws.
   void save_async(const std::filesystem::path& path) const;
 
   /// The chief prints Keras' summary table and, if --parallelism left a choice, how each layer is sharded.
