@@ -95,7 +95,7 @@ class QuickTest(FitTest):
             ("has 1 input.*has 2 arrays", ValueError, lambda: lockstep.fit(model, [x, x], y, verbose=0)),
             ("has 1 output.*has 2 arrays", ValueError, lambda: lockstep.fit(model, x, [y, y], verbose=0)),
             ("pair of arrays", ValueError, lambda: lockstep.fit(model, x, y, validation_data=x, engine="keras")),
-            ("no array of numbers.*unique", ValueError, lambda: lockstep.fit(model, x, y.astype(str))),
+            ("no array of numbers.*classes.index", ValueError, lambda: lockstep.fit(model, x, y.astype(str))),
             ("variables of another model", ValueError, lambda: lockstep.fit(foreign, x, y)),
             ("weight decay", ValueError, lambda: lockstep.fit(excluding, x, y)),
             ("reduction='sum'", ValueError, lambda: lockstep.fit(summed, x, y, engine="keras", workers=2)),
